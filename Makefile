@@ -1,0 +1,84 @@
+# msb: `make run` and `make test` are all a newcomer needs. `make help` lists the rest.
+
+SHELL := /bin/bash
+GO ?= go
+FUZZTIME ?= 30s
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
+GOTEST := $(GO) test -count=1
+
+.PHONY: help run test build setup lint test-fast test-vm test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy generate clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+run: setup build ## set up what is missing, then run the command of policy.toml in a microVM
+	@bin/msb run --policy policy.toml
+
+test: setup-test build lint test-fast test-cross test-vm ## set up what is missing, then pass every test (fast ones first)
+
+build: guest ## build bin/msb with the guest parts inside
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/msb ./cmd/msb
+
+.PHONY: guest setup-test setup-bench
+guest:
+	@guest/build.sh
+
+setup: ## install missing system packages, libkrun and the guest kernel
+	@scripts/setup
+
+setup-test:
+	@scripts/setup --test
+
+setup-bench:
+	@scripts/setup --bench
+
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	@echo "building golangci-lint (once)"
+	@$(GO) build -C tools/lint -o $(CURDIR)/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+lint: bin/golangci-lint ## golangci-lint with the house rules and the import floors
+	@bin/golangci-lint run ./...
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+
+# The tests of these packages boot machines; elsewhere such tests have the build tag vmtest.
+VMM := ./vm/qemu ./vm/krun
+
+test-fast: ## every test that needs no virtual machine, with the race detector
+	$(GOTEST) -race $$($(GO) list ./... | grep -v -E '/vm/(qemu|krun)$$')
+
+test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
+	$(GOTEST) -p 1 -timeout 10m $(VMM)
+	$(GOTEST) -tags vmtest -p 1 -timeout 15m -run 'VM' ./agentd ./sandbox ./cmd/msb
+
+test-cross: ## build and vet what other systems compile
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/msb
+
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@scripts/fuzz $(FUZZTIME)
+
+bin/gvproxy: bench/peers/go.mod
+	@$(GO) build -C bench/peers -o $(CURDIR)/bin/gvproxy github.com/containers/gvisor-tap-vsock/cmd/gvproxy
+
+bench-boot: setup-bench build ## cold start and exec round trip, beside microsandbox
+	@scripts/bench-boot
+
+bench-net: setup-bench bin/gvproxy ## throughput and latency of the link, beside gvproxy, slirp4netns and a kernel relay (root)
+	@$(GO) run ./netstack/benchnet -gvproxy bin/gvproxy
+
+bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare server and gvproxy (root)
+	@$(GO) run ./bench/dns -gvproxy bin/gvproxy
+
+bench-proxy: setup-bench ## the inspecting proxy, beside a bare reverse proxy and mitmproxy
+	@$(GO) run ./bench/proxy
+
+bench: bench-boot bench-net bench-dns bench-proxy ## all benchmarks beside their peers
+
+generate: ## regenerate committed generated files
+	$(GO) generate ./...
+
+clean: ## remove what the build made (downloads under lib/ too)
+	rm -rf bin lib guest/assets/bin/*

@@ -1,0 +1,102 @@
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+var (
+	// ErrProtocol means that the guest broke the protocol. The session is over.
+	ErrProtocol = errors.New("guest agent broke the protocol")
+
+	// ErrTooLarge means that the guest sent a message above
+	// agentpb.MaxMessageBytes. The session is over.
+	ErrTooLarge = errors.New("guest agent sent a message that is too large")
+
+	// ErrVersion means that host and guest share no protocol version. The
+	// remedy is to start the sandbox with the msb that prepared its disks.
+	ErrVersion = errors.New("guest agent speaks no protocol version that this msb speaks")
+
+	// ErrAgentDead means that the stream ended: the machine stopped, its
+	// kernel panicked or the agent died.
+	ErrAgentDead = errors.New("guest agent is gone")
+
+	// ErrTimeout means that the guest did not answer within the deadline.
+	ErrTimeout = errors.New("guest agent did not answer in time")
+
+	// ErrClosed means that Client.Close was called on this side.
+	ErrClosed = errors.New("agent session is closed")
+
+	// ErrBusy means that the guest runs as many processes for the host as it
+	// may; the session goes on.
+	ErrBusy = errors.New("guest agent is at its limit of processes")
+
+	// ErrRefused means that the guest could not do what was asked, as with a
+	// user that the image does not have; the session goes on.
+	ErrRefused = errors.New("guest agent refused the request")
+)
+
+// maxGuestTextBytes bounds what of a guest's own words gets into an error.
+const maxGuestTextBytes = 512
+
+// guestText makes words from the guest fit for an error: bounded, and without
+// control characters, which would steer the terminal that shows it.
+func guestText(s string) string {
+	if len(s) > maxGuestTextBytes {
+		s = s[:maxGuestTextBytes] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == '\u007f' || (r >= '\u0080' && r < '\u00a0') || r == '\ufffd' {
+			return '?'
+		}
+		// Bidirectional controls reorder what a reader sees.
+		if (r >= '\u202a' && r <= '\u202e') || (r >= '\u2066' && r <= '\u2069') {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// localTooLarge is how gRPC begins the error for a received message that is
+// over the limit; it shares its code with the guest's own refusals.
+const localTooLarge = "grpc: received message larger than max"
+
+// callError names the error of a call, and ends the session where the guest
+// can't be talked to any more.
+func (c *Client) callError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ended := c.Err(); ended != nil {
+		return ended
+	}
+	if ctx.Err() != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("%w: %w", ErrTimeout, ctx.Err())
+		}
+		return ctx.Err()
+	}
+	st, _ := status.FromError(err)
+	text := guestText(st.Message())
+	switch st.Code() { //nolint:exhaustive // every other code is a broken protocol
+	case codes.ResourceExhausted:
+		if strings.HasPrefix(st.Message(), localTooLarge) {
+			return c.fail(fmt.Errorf("%w: %s", ErrTooLarge, text))
+		}
+		return fmt.Errorf("%w: %s", ErrBusy, text)
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound, codes.PermissionDenied, codes.Aborted:
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	case codes.Unimplemented:
+		return fmt.Errorf("%w: %s", ErrVersion, text)
+	case codes.DeadlineExceeded, codes.Canceled:
+		return fmt.Errorf("%w: %s", ErrTimeout, text)
+	case codes.Unavailable:
+		return c.fail(fmt.Errorf("%w: %s", ErrAgentDead, text))
+	}
+	return c.fail(fmt.Errorf("%w: %s", ErrProtocol, text))
+}

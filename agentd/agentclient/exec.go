@@ -1,0 +1,194 @@
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+// Signal is a Linux signal number, whatever system the host runs.
+type Signal uint32
+
+// The signals that callers send most; numbers from signal(7) for x86 and arm.
+const (
+	SIGHUP  Signal = 1
+	SIGINT  Signal = 2
+	SIGQUIT Signal = 3
+	SIGKILL Signal = 9
+	SIGTERM Signal = 15
+)
+
+// Size of a terminal, in characters.
+type Size struct{ Rows, Cols uint16 }
+
+// Rlimit is a resource limit by its name in container tools: nofile, nproc,
+// core, cpu, fsize, as, data, stack, memlock, …
+type Rlimit struct {
+	Name       string
+	Soft, Hard uint64
+}
+
+// ExecOptions says what to run in the guest.
+type ExecOptions struct {
+	// Argv[0] is looked up in the guest's PATH unless it holds a slash.
+	Argv []string
+	// Env is added to the sandbox's defaults: KEY=value.
+	Env []string
+	// Dir is the working folder, created when missing; empty means "/".
+	Dir string
+	// User is "", name, uid, name:group or uid:gid; empty means root.
+	User string
+	// Timeout is kept by the guest: SIGTERM, then SIGKILL. 0 means none.
+	Timeout time.Duration
+	Rlimits []Rlimit
+
+	// TTY gives the process a terminal of Size; its stderr is in Stdout then.
+	TTY  bool
+	Size Size
+
+	// Stdin may be nil: the process reads end of file. A Read that is under
+	// way when the process ends is left behind; it ends by itself.
+	Stdin io.Reader
+	// Stdout and Stderr may be nil: what is written there is dropped.
+	Stdout, Stderr io.Writer
+
+	// Resize and Signals may be nil or closed at any time.
+	Resize  <-chan Size
+	Signals <-chan Signal
+}
+
+// StartError is why a program was not started.
+type StartError int
+
+// The reasons a program was not started.
+const (
+	Started StartError = iota
+	// NotFound means that there is no such program: code 127.
+	NotFound
+	// NotExecutable means that there is one and it can't be run: code 126.
+	NotExecutable
+)
+
+// ExitStatus is how an exec ended.
+type ExitStatus struct {
+	// Code is 0 to 255; 128 + Signal when a signal ended the process.
+	Code       int
+	Signal     Signal
+	TimedOut   bool
+	OOMKilled  bool
+	StartError StartError
+	// Message is the guest's sentence on StartError.
+	Message string
+	// OutputHeld says that another process of the guest still held the output
+	// open; what it writes later is lost.
+	OutputHeld bool
+}
+
+// Exec runs a process in the guest and returns when it has ended and its
+// output is written. Cancelling ctx kills its process group. An error means
+// that there is no exit status: a session that ended, a refusal (ErrRefused,
+// ErrBusy), or a writer of the caller that failed.
+func (c *Client) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error) {
+	if len(opts.Argv) == 0 || opts.Argv[0] == "" {
+		return ExitStatus{}, fmt.Errorf("%w: no program named", ErrRefused)
+	}
+	callCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	call, err := c.api.Exec(callCtx)
+	if err != nil {
+		return ExitStatus{}, c.callError(ctx, err)
+	}
+	s := &execSender{call: call, stdin: newWindow()}
+	if err := s.send(opts.start()); err != nil && !errors.Is(err, io.EOF) {
+		return ExitStatus{}, c.callError(ctx, err)
+	}
+	return c.receiveExec(ctx, callCtx, s, opts)
+}
+
+// receiveExec is the one reader of the call: output to the writers, until exit.
+func (c *Client) receiveExec(ctx, callCtx context.Context, s *execSender, opts ExecOptions) (ExitStatus, error) {
+	var order execOrder
+	for {
+		resp, err := s.call.Recv()
+		if errors.Is(err, io.EOF) {
+			return ExitStatus{}, c.fail(fmt.Errorf("%w: exec ended without an exit status", ErrProtocol))
+		}
+		if err != nil {
+			return ExitStatus{}, c.callError(ctx, err)
+		}
+		if err := order.check(resp); err != nil {
+			return ExitStatus{}, c.fail(err)
+		}
+		switch r := resp.GetResponse().(type) {
+		case *agentpb.ExecResponse_Started:
+			s.stdin.open(int(min(r.Started.GetStdinWindow(), agentpb.StdinWindowBytes)))
+			go s.forwardControls(callCtx, opts.Resize, opts.Signals)
+			if opts.Stdin != nil {
+				go s.forwardStdin(callCtx, opts.Stdin)
+			}
+		case *agentpb.ExecResponse_Stdout:
+			err = write(opts.Stdout, r.Stdout)
+		case *agentpb.ExecResponse_Stderr:
+			err = write(opts.Stderr, r.Stderr)
+		case *agentpb.ExecResponse_StdinAck:
+			if !s.stdin.ack(int(r.StdinAck)) {
+				return ExitStatus{}, c.fail(fmt.Errorf("%w: it acknowledged stdin that was not sent", ErrProtocol))
+			}
+		case *agentpb.ExecResponse_Exit:
+			return exitStatus(r.Exit), nil
+		}
+		if err != nil {
+			return ExitStatus{}, fmt.Errorf("write the output of %q: %w", opts.Argv[0], err)
+		}
+	}
+}
+
+func write(w io.Writer, p []byte) error {
+	if w == nil {
+		return nil
+	}
+	_, err := w.Write(p)
+	return err
+}
+
+func exitStatus(e *agentpb.Exit) ExitStatus {
+	st := ExitStatus{
+		Code:       int(e.GetCode()),
+		Signal:     Signal(e.GetSignal()),
+		TimedOut:   e.GetTimedOut(),
+		OOMKilled:  e.GetOomKilled(),
+		Message:    guestText(e.GetMessage()),
+		OutputHeld: e.GetOutputHeld(),
+	}
+	switch e.GetStartError() {
+	case agentpb.StartError_START_ERROR_NOT_FOUND:
+		st.StartError = NotFound
+	case agentpb.StartError_START_ERROR_NOT_EXECUTABLE:
+		st.StartError = NotExecutable
+	case agentpb.StartError_START_ERROR_UNSPECIFIED:
+	}
+	return st
+}
+
+// start is the first message of the call.
+func (o ExecOptions) start() *agentpb.ExecRequest {
+	m := &agentpb.ExecStart{
+		Argv: o.Argv, Env: o.Env, Cwd: o.Dir, User: o.User, Tty: o.TTY,
+		TimeoutNs: int64(o.Timeout), Stdin: o.Stdin != nil,
+	}
+	if o.TTY {
+		m.Size = o.Size.message()
+	}
+	for _, r := range o.Rlimits {
+		m.Rlimits = append(m.Rlimits, &agentpb.Rlimit{Name: r.Name, Soft: r.Soft, Hard: r.Hard})
+	}
+	return &agentpb.ExecRequest{Request: &agentpb.ExecRequest_Start{Start: m}}
+}
+
+func (s Size) message() *agentpb.WindowSize {
+	return &agentpb.WindowSize{Rows: uint32(s.Rows), Cols: uint32(s.Cols)}
+}

@@ -1,0 +1,92 @@
+package agentclient
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+// entropyBytes is twice what the kernel's generator can hold.
+const entropyBytes = 64
+
+// maxWarnings bounds what of a guest's warnings is kept.
+const maxWarnings = 32
+
+func (c *Client) handshake(ctx context.Context, opts Options) error {
+	req := opts.request()
+	req.Entropy = make([]byte, entropyBytes)
+	if _, err := rand.Read(req.Entropy); err != nil {
+		return fmt.Errorf("read randomness for the guest: %w", err)
+	}
+	req.ClockUnixNs = time.Now().UnixNano()
+	resp, err := c.api.Handshake(ctx, req)
+	if err != nil {
+		return c.callError(ctx, err)
+	}
+	if v := resp.GetVersion(); v < agentpb.MinVersion || v > agentpb.MaxVersion {
+		return fmt.Errorf("%w: it chose %d, offered were %d to %d",
+			ErrVersion, v, agentpb.MinVersion, agentpb.MaxVersion)
+	}
+	c.info = Info{
+		Version:      resp.GetVersion(),
+		AgentVersion: guestText(resp.GetAgentVersion()),
+		Kernel:       guestText(resp.GetKernel()),
+	}
+	for i, w := range resp.GetWarnings() {
+		if i == maxWarnings {
+			break
+		}
+		c.info.Warnings = append(c.info.Warnings, guestText(w))
+	}
+	return nil
+}
+
+// request is the handshake without what belongs to the moment: clock, entropy.
+func (o Options) request() *agentpb.HandshakeRequest {
+	req := &agentpb.HandshakeRequest{
+		MinVersion: agentpb.MinVersion,
+		MaxVersion: agentpb.MaxVersion,
+		Hostname:   o.Hostname,
+		Env:        o.Env,
+		Trust:      &agentpb.Trust{CaPem: o.CAPEM, SetEnv: o.TrustEnv},
+	}
+	if o.Network != nil {
+		req.Network = o.Network.message()
+	}
+	if o.Root != nil {
+		req.Root = o.Root.message()
+	}
+	return req
+}
+
+func (n *Network) message() *agentpb.Network {
+	m := &agentpb.Network{Mac: n.MAC, Mtu: uint32(max(n.MTU, 0))}
+	for _, p := range n.Addresses {
+		m.Addresses = append(m.Addresses, p.String())
+	}
+	for _, a := range n.Gateways {
+		m.Gateways = append(m.Gateways, a.String())
+	}
+	for _, a := range n.DNSServers {
+		m.DnsServers = append(m.DnsServers, a.String())
+	}
+	for _, h := range n.Hosts {
+		m.Hosts = append(m.Hosts, &agentpb.HostEntry{Address: h.Address.String(), Names: h.Names})
+	}
+	return m
+}
+
+func (d Disk) message() *agentpb.Disk { return &agentpb.Disk{Serial: d.Serial, Device: d.Device} }
+
+func (r *Root) message() *agentpb.Root {
+	m := &agentpb.Root{Image: r.Image.message()}
+	if r.UpperDisk != (Disk{}) {
+		m.Upper = &agentpb.Root_UpperDisk{UpperDisk: r.UpperDisk.message()}
+		return m
+	}
+	m.Upper = &agentpb.Root_UpperMemoryBytes{UpperMemoryBytes: r.UpperMemoryBytes}
+	return m
+}

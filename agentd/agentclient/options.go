@@ -1,0 +1,95 @@
+package agentclient
+
+import (
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Options says how a session is opened. The zero value configures nothing in
+// the guest but its clock and its randomness.
+type Options struct {
+	// HandshakeTimeout bounds Dial; 0 means agentpb.HandshakeTimeout.
+	HandshakeTimeout time.Duration
+
+	// Hostname of the guest; empty keeps the kernel's.
+	Hostname string
+
+	// Network is nil for a guest without a network device.
+	Network *Network
+
+	// Root is nil for an agent that runs processes in its own root: tests.
+	Root *Root
+
+	// CAPEM holds certificates in PEM form that the guest trusts besides its
+	// image's own.
+	CAPEM []byte
+
+	// TrustEnv sets SSL_CERT_FILE and its like for every process.
+	TrustEnv bool
+
+	// Env holds defaults for the environment of every process: KEY=value.
+	Env []string
+}
+
+// Network is the guest's side of its one link.
+type Network struct {
+	MAC       net.HardwareAddr
+	Addresses []netip.Prefix
+	// Gateways holds at most one address for each family.
+	Gateways   []netip.Addr
+	DNSServers []netip.Addr
+	// MTU in bytes; 0 keeps the device's.
+	MTU int
+	// Hosts are further lines of /etc/hosts.
+	Hosts []HostEntry
+}
+
+// HostEntry is a line of /etc/hosts.
+type HostEntry struct {
+	Address netip.Addr
+	Names   []string
+}
+
+// Disk names a block device by its virtio serial and, where the machine gives
+// it none, by the name that the guest's kernel gives it ("vdb").
+type Disk struct {
+	Serial string
+	Device string
+}
+
+// Root is the guest's root: the image below, an upper layer for writes above.
+type Root struct {
+	Image Disk
+	// UpperDisk is an ext4 disk for writes. The zero value means memory.
+	UpperDisk Disk
+	// UpperMemoryBytes bounds the upper layer in memory; 0 means half of the
+	// guest's memory.
+	UpperMemoryBytes int64
+}
+
+// Info is what the guest said at the handshake. It is the guest's word only.
+type Info struct {
+	// Version is the protocol version that both ends use.
+	Version      uint32
+	AgentVersion string
+	Kernel       string
+	// Warnings are sentences on what could not be configured.
+	Warnings []string
+}
+
+// Stats is what the guest says it uses. It is the guest's word only.
+type Stats struct {
+	MemoryTotalBytes     int64
+	MemoryAvailableBytes int64
+	Uptime               time.Duration
+	// CPUBusy is the processors' time that was not idle, summed, since boot.
+	CPUBusy   time.Duration
+	Processes int
+	Execs     int
+	MaxExecs  int
+	// OOMKills counts processes that the kernel killed for lack of memory.
+	OOMKills int64
+	// Clock is the guest's wall clock.
+	Clock time.Time
+}

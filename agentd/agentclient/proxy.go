@@ -1,0 +1,138 @@
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+// proxy serves a session on: everything but Handshake and Shutdown, which stay
+// with the process that owns the machine.
+type proxy struct {
+	agentpb.UnimplementedAgentServer
+	c *Client
+}
+
+var _ agentpb.AgentServer = (*proxy)(nil)
+
+// Proxy is a server whose calls go to c's guest. Clients of it open their
+// session with Attach. Who may connect is the caller's business.
+func Proxy(c *Client) agentpb.AgentServer { return &proxy{c: c} }
+
+// maxProxyCalls bounds the calls of one proxy client: above what the guest
+// itself allows, so that it is the guest's limit that is met.
+const maxProxyCalls = 1024
+
+// Serve answers clients on lis with c's guest until ctx ends or lis fails. It
+// closes lis and returns when every connection is closed.
+func Serve(ctx context.Context, lis net.Listener, c *Client) error {
+	srv := grpc.NewServer(
+		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
+		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
+		grpc.InitialWindowSize(agentpb.StreamWindowBytes), grpc.InitialConnWindowSize(agentpb.ConnWindowBytes),
+		grpc.WaitForHandlers(true),
+	)
+	agentpb.RegisterAgentServer(srv, Proxy(c))
+	stop := context.AfterFunc(ctx, srv.Stop)
+	defer stop()
+	defer srv.Stop()
+	if err := srv.Serve(lis); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve the agent: %w", err)
+	}
+	return nil
+}
+
+// Handshake implements agentpb.AgentServer: it is refused.
+func (p *proxy) Handshake(context.Context, *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
+	return nil, status.Error(codes.PermissionDenied, "the session's owner has done the handshake")
+}
+
+// Shutdown implements agentpb.AgentServer: it is refused.
+func (p *proxy) Shutdown(context.Context, *agentpb.ShutdownRequest) (*agentpb.ShutdownResponse, error) {
+	return nil, status.Error(codes.PermissionDenied, "the machine is stopped through its supervisor")
+}
+
+// SetClock implements agentpb.AgentServer.
+func (p *proxy) SetClock(ctx context.Context, r *agentpb.SetClockRequest) (*agentpb.SetClockResponse, error) {
+	resp, err := p.c.api.SetClock(ctx, r)
+	return resp, p.status(ctx, err)
+}
+
+// Stats implements agentpb.AgentServer.
+func (p *proxy) Stats(ctx context.Context, r *agentpb.StatsRequest) (*agentpb.StatsResponse, error) {
+	resp, err := p.c.api.Stats(ctx, r)
+	return resp, p.status(ctx, err)
+}
+
+// Exec implements agentpb.AgentServer. Both directions pass one message at a
+// time, so that a side that stops reading stops the other.
+func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
+	ctx, cancel := context.WithCancel(down.Context())
+	defer cancel()
+	up, err := p.c.api.Exec(ctx)
+	if err != nil {
+		return p.status(ctx, err)
+	}
+	go func() {
+		for {
+			req, err := down.Recv()
+			if errors.Is(err, io.EOF) {
+				_ = up.CloseSend() // its only error is the call's own
+				return
+			}
+			if err != nil || up.Send(req) != nil {
+				return
+			}
+		}
+	}()
+	var order execOrder
+	for {
+		resp, err := up.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return p.status(ctx, err)
+		}
+		if err := order.check(resp); err != nil {
+			return p.status(ctx, p.c.fail(err))
+		}
+		if err := down.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+// status passes a call's error on with a code that Attach's side names alike.
+func (p *proxy) status(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = p.c.callError(ctx, err)
+	for _, s := range []struct {
+		sentinel error
+		code     codes.Code
+	}{
+		{ErrAgentDead, codes.Unavailable},
+		{ErrClosed, codes.Unavailable},
+		{ErrBusy, codes.ResourceExhausted},
+		{ErrRefused, codes.InvalidArgument},
+		{ErrTimeout, codes.DeadlineExceeded},
+		{context.Canceled, codes.Canceled},
+	} {
+		if errors.Is(err, s.sentinel) {
+			// The other side puts the sentinel's words in front by itself.
+			return status.Error(s.code, strings.TrimPrefix(err.Error(), s.sentinel.Error()+": "))
+		}
+	}
+	return status.Error(codes.Internal, err.Error()) // ErrProtocol, ErrTooLarge
+}

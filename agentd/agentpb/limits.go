@@ -1,0 +1,46 @@
+package agentpb
+
+import "time"
+
+// The protocol versions that this build speaks, both included.
+const (
+	MinVersion uint32 = 1
+	MaxVersion uint32 = 1
+)
+
+// PortName is the name of the virtio-console port that carries the protocol;
+// the guest finds it under /sys/class/virtio-ports.
+const PortName = "msb.agent"
+
+const (
+	// MaxMessageBytes bounds one received message on both ends. The largest
+	// honest one is a handshake with a bundle of certificates.
+	MaxMessageBytes = 1 << 20
+
+	// MaxHeaderBytes bounds the header list of one call. gRPC's default lets
+	// the peer make us hold 16 MiB for each.
+	MaxHeaderBytes = 16 << 10
+
+	// ChunkBytes is the most payload that one stdin, stdout or stderr message
+	// carries: half a pipe buffer, so that a chunk never waits for another.
+	ChunkBytes = 32 << 10
+
+	// StreamWindowBytes is HTTP/2's flow control window of one call: what a
+	// reader that stopped reading makes its own side hold.
+	StreamWindowBytes = 256 << 10
+
+	// ConnWindowBytes is HTTP/2's flow control window of the whole stream.
+	ConnWindowBytes = 1 << 20
+
+	// StdinWindowBytes is what one exec holds of stdin that its process has
+	// not read. It is below StreamWindowBytes, so that a signal sent after it
+	// still gets through to a process that does not read.
+	StdinWindowBytes = 128 << 10
+
+	// MaxEntropyBytes bounds HandshakeRequest.entropy.
+	MaxEntropyBytes = 1 << 10
+)
+
+// HandshakeTimeout is how long a host waits for the answer to Handshake unless
+// it says otherwise: emulated machines with cold disks included.
+const HandshakeTimeout = 30 * time.Second

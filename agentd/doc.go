@@ -1,0 +1,16 @@
+// Package agentd is the guest's PID 1: it makes the machine that the host
+// describes in its handshake out of a kernel and some disks, and then runs
+// processes for the host.
+//
+//	port "msb.agent" ─► one gRPC connection ─► handshake gate ─► exec ─► spawner thread ─► workload
+//	                                                                        reaper ◄─ wait4
+//
+// It lives in a mount namespace and a root of its own; processes start from a
+// thread that stands in the workload's root, so no file of an image or of a
+// workload is ever run as, or instead of, agentd.
+//
+// It does not protect the host: the guest's root user can do what it likes to
+// this process, and the host must judge every byte that comes from here
+// (agentd/agentclient does). It does not protect processes of one guest from
+// each other beyond their users: the machine is the boundary.
+package agentd

@@ -1,0 +1,201 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/workload"
+)
+
+const (
+	// killGrace is the time between SIGTERM and SIGKILL at a timeout.
+	killGrace = 2 * time.Second
+
+	// drainGrace is how long output is awaited after the process has ended,
+	// when another process holds the other end: a daemon left behind holds it
+	// for ever.
+	drainGrace = 300 * time.Millisecond
+)
+
+// execution is one running exec.
+type execution struct {
+	stream agentpb.Agent_ExecServer
+	proc   *workload.Process
+	tty    bool
+	stdin  *stdinQueue
+
+	sendMu sync.Mutex // gRPC allows one Send at a time
+
+	fed        chan struct{} // closed when feedStdin has ended
+	overCredit atomic.Bool
+	timedOut   bool
+}
+
+// Exec implements agentpb.AgentServer.
+func (s *server) Exec(stream agentpb.Agent_ExecServer) error {
+	if s.execs.Add(1) > s.maxExecs {
+		s.execs.Add(-1)
+		return status.Errorf(codes.ResourceExhausted, "%d processes run for the host already; wait for one to end", s.maxExecs)
+	}
+	defer s.execs.Add(-1)
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	start := first.GetStart()
+	if start == nil {
+		return status.Error(codes.InvalidArgument, "the first message of an exec must be start")
+	}
+	group := s.ops.Cgroup()
+	if group != nil {
+		defer group.Close()
+	}
+	proc, err := s.spawner.Start(s.command(start, group))
+	if err != nil {
+		return startFailed(stream, err)
+	}
+	e := &execution{stream: stream, proc: proc, tty: start.GetTty(), stdin: newStdinQueue(), fed: make(chan struct{})}
+	return s.run(e, time.Duration(start.GetTimeoutNs()), group)
+}
+
+func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) workload.Command {
+	c := workload.Command{
+		Argv: start.GetArgv(), Env: workload.MergeEnv(s.env, start.GetEnv()), Dir: start.GetCwd(),
+		User: start.GetUser(), TTY: start.GetTty(), Size: windowSize(start.GetSize()),
+		Stdin: start.GetStdin(), Cgroup: group,
+	}
+	for _, l := range start.GetRlimits() {
+		c.Rlimits = append(c.Rlimits, workload.Rlimit{Name: l.GetName(), Soft: l.GetSoft(), Hard: l.GetHard()})
+	}
+	return c
+}
+
+func windowSize(w *agentpb.WindowSize) workload.Size {
+	return workload.Size{Rows: uint16(min(w.GetRows(), 0xffff)), Cols: uint16(min(w.GetCols(), 0xffff))}
+}
+
+// startFailed tells a program that can't be started from a request that can't
+// be met and from a machine that is at its end.
+func startFailed(stream agentpb.Agent_ExecServer, err error) error {
+	var se *workload.StartError
+	if errors.As(err, &se) {
+		kind := agentpb.StartError_START_ERROR_NOT_EXECUTABLE
+		if se.NotFound {
+			kind = agentpb.StartError_START_ERROR_NOT_FOUND
+		}
+		exit := &agentpb.Exit{Code: int32(se.Code()), StartError: kind, Message: se.Message}
+		return stream.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: exit}})
+	}
+	if errors.Is(err, workload.ErrRequest) {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return status.Error(codes.ResourceExhausted, err.Error())
+}
+
+// run drives the process to its end and reports it. The process is dead or
+// being killed on every way out.
+func (s *server) run(e *execution, timeout time.Duration, group *workload.Cgroup) error {
+	ctx := e.stream.Context()
+	defer e.closeStreams()
+	started := &agentpb.Started{Pid: uint32(e.proc.PID), StdinWindow: agentpb.StdinWindowBytes}
+	if err := e.send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: started}}); err != nil {
+		kill(e.proc, group)
+		return err
+	}
+	go e.receive()
+	go e.feedStdin()
+	pumps := e.pumpOutput()
+	s.supervise(ctx, e, timeout, group)
+	e.stdin.close()
+	held := pumps.drain(s.drainGrace)
+	e.closeStreams()
+	<-e.fed // nothing may follow the exit
+	if e.overCredit.Load() {
+		return status.Errorf(codes.ResourceExhausted, "more than %d bytes of stdin sent ahead", agentpb.StdinWindowBytes)
+	}
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	exit := exitMessage(e.proc.Status())
+	exit.TimedOut, exit.OutputHeld = e.timedOut, held
+	exit.OomKilled = group != nil && group.OOMKilled()
+	return e.send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: exit}})
+}
+
+// supervise returns when the process is reaped.
+func (s *server) supervise(ctx context.Context, e *execution, timeout time.Duration, group *workload.Cgroup) {
+	var expired <-chan time.Time
+	if timeout > 0 {
+		t := time.NewTimer(timeout)
+		defer t.Stop()
+		expired = t.C
+	}
+	cancelled := ctx.Done()
+	for {
+		select {
+		case <-e.proc.Done():
+			if e.timedOut && group != nil {
+				group.Kill() // what the process left behind has had its time too
+			}
+			return
+		case <-cancelled:
+			cancelled = nil
+			kill(e.proc, group)
+		case <-expired:
+			if e.timedOut {
+				expired = nil
+				kill(e.proc, group)
+				continue
+			}
+			e.timedOut = true
+			e.proc.SignalGroup(syscall.SIGTERM)
+			e.proc.SignalGroup(syscall.SIGCONT) // a stopped process takes no SIGTERM
+			t := time.NewTimer(s.killGrace)
+			defer t.Stop()
+			expired = t.C
+		}
+	}
+}
+
+// kill ends the process's group and, where there are control groups, whatever
+// left it.
+func kill(p *workload.Process, group *workload.Cgroup) {
+	if group != nil {
+		group.Kill()
+	}
+	p.SignalGroup(syscall.SIGKILL)
+}
+
+func exitMessage(ws syscall.WaitStatus) *agentpb.Exit {
+	if ws.Signaled() {
+		sig := ws.Signal()
+		return &agentpb.Exit{Code: 128 + int32(sig), Signal: uint32(sig)}
+	}
+	return &agentpb.Exit{Code: int32(ws.ExitStatus())}
+}
+
+func (e *execution) send(resp *agentpb.ExecResponse) error {
+	e.sendMu.Lock()
+	defer e.sendMu.Unlock()
+	return e.stream.Send(resp)
+}
+
+func (e *execution) closeStreams() {
+	e.stdin.close()
+	for _, f := range []*os.File{e.proc.Stdin, e.proc.Stdout, e.proc.Stderr} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,342 @@
+//go:build linux
+
+package agentd
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+func TestExecReportsHowAProcessEnded(t *testing.T) {
+	s := dial(t, agentclient.Options{Env: []string{"BASE=1", "BOTH=base"}})
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("\x7fELFnot really"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		opts   agentclient.ExecOptions
+		code   int
+		signal agentclient.Signal
+		start  agentclient.StartError
+		out    string
+		err    string
+	}{
+		{name: "output and code", opts: script("echo out; echo err >&2; exit 3"), code: 3, out: "out\n", err: "err\n"},
+		{name: "signal", opts: script("kill -9 $$"), code: 137, signal: 9},
+		{name: "not found in PATH", opts: agentclient.ExecOptions{Argv: []string{"no-such-program"}}, code: 127, start: agentclient.NotFound},
+		{name: "no such file", opts: agentclient.ExecOptions{Argv: []string{"/no/such/file"}}, code: 127, start: agentclient.NotFound},
+		{name: "not executable", opts: agentclient.ExecOptions{Argv: []string{plain}}, code: 126, start: agentclient.NotExecutable},
+		{name: "a folder", opts: agentclient.ExecOptions{Argv: []string{"/tmp"}}, code: 126, start: agentclient.NotExecutable},
+		{name: "exec format error", opts: agentclient.ExecOptions{Argv: []string{garbage}}, code: 126, start: agentclient.NotExecutable},
+		{name: "no stdin is end of file", opts: script("cat; echo done"), out: "done\n"},
+		{name: "looked up in the PATH given", opts: agentclient.ExecOptions{Argv: []string{"plain"}, Env: []string{"PATH=/nowhere:" + filepath.Dir(plain)}}, code: 126, start: agentclient.NotExecutable},
+		{
+			name: "environment", out: "1 over x\n",
+			opts: func() agentclient.ExecOptions {
+				o := script(`echo "$BASE $BOTH $OWN"`)
+				o.Env = []string{"BOTH=over", "OWN=x"}
+				return o
+			}(),
+		},
+		{
+			name: "working folder", out: "/usr\n",
+			opts: func() agentclient.ExecOptions { o := script("pwd"); o.Dir = "/usr/../usr/"; return o }(),
+		},
+		{
+			name: "limits hold from the first instruction", out: "123\n",
+			opts: func() agentclient.ExecOptions {
+				o := script("ulimit -n")
+				o.Rlimits = []agentclient.Rlimit{{Name: "nofile", Soft: 123, Hard: 456}}
+				return o
+			}(),
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := s.run(t, tt.opts)
+			if got.Code != tt.code || got.Signal != tt.signal || got.StartError != tt.start || got.out != tt.out || got.err != tt.err {
+				t.Errorf("got %+v\nwant %+v", got, tt)
+			}
+			if (tt.start != agentclient.Started) != (got.Message != "") {
+				t.Errorf("message %q", got.Message)
+			}
+		})
+	}
+}
+
+func TestExecMakesTheWorkingFolder(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	o := script("pwd")
+	o.Dir = dir
+	if got := s.run(t, o); got.out != dir+"\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestExecRefusesWhatCannotBe(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	for name, change := range map[string]func(*agentclient.ExecOptions){
+		"no program":            func(o *agentclient.ExecOptions) { o.Argv = nil },
+		"NUL in an argument":    func(o *agentclient.ExecOptions) { o.Argv = []string{"/bin/true", "a\x00b"} },
+		"NUL in a variable":     func(o *agentclient.ExecOptions) { o.Env = []string{"A=b\x00c"} },
+		"variable without key":  func(o *agentclient.ExecOptions) { o.Env = []string{"=x"} },
+		"unknown user":          func(o *agentclient.ExecOptions) { o.User = "no-such-user" },
+		"unknown group":         func(o *agentclient.ExecOptions) { o.User = "root:no-such-group" },
+		"relative folder":       func(o *agentclient.ExecOptions) { o.Dir = "../../etc" },
+		"folder that is a file": func(o *agentclient.ExecOptions) { o.Dir = "/etc/passwd" },
+		"unknown limit":         func(o *agentclient.ExecOptions) { o.Rlimits = []agentclient.Rlimit{{Name: "wishes"}} },
+		"soft limit above hard": func(o *agentclient.ExecOptions) { o.Rlimits = []agentclient.Rlimit{{Name: "core", Soft: 2, Hard: 1}} },
+		"limit above the system": func(o *agentclient.ExecOptions) {
+			o.Rlimits = []agentclient.Rlimit{{Name: "nofile", Soft: 1, Hard: 1 << 40}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := agentclient.ExecOptions{Argv: []string{"/bin/true"}}
+			change(&o)
+			st, err := s.Exec(t.Context(), o)
+			if !errors.Is(err, agentclient.ErrRefused) {
+				t.Errorf("got %+v, %v; want ErrRefused", st, err)
+			}
+		})
+	}
+	if got := s.run(t, script("echo fine")); got.out != "fine\n" {
+		t.Errorf("the session does not go on: %+v", got)
+	}
+}
+
+func TestExecPassesStdinWhole(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB: eight times the window
+	o := script("sha256sum")
+	o.Stdin = bytes.NewReader(data)
+	if got, want := s.run(t, o), fmt.Sprintf("%x  -\n", sha256.Sum256(data)); got.out != want {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+}
+
+func TestExecEndsWhenTheProcessDoesNotReadStdin(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	o := script("exec 0<&-; echo done")
+	o.Stdin = bytes.NewReader(make([]byte, 4<<20))
+	if got := s.run(t, o); got.out != "done\n" || got.Code != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestExecSignalReachesAProcessThatDoesNotRead(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	signals := make(chan agentclient.Signal, 1)
+	o := script("trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+	o.Stdin = endless{}
+	o.Signals = signals
+	o.Stdout = onFirstWrite(func() { signals <- agentclient.SIGTERM })
+	if got := s.run(t, o); got.Code != 5 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// endless is a stdin that never ends.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// onFirstWrite calls f once, with the first output.
+func onFirstWrite(f func()) io.Writer {
+	var once sync.Once
+	return writerFunc(func(p []byte) (int, error) { once.Do(f); return len(p), nil })
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestExecTimeoutKillsTheGroup(t *testing.T) {
+	s := dial(t, agentclient.Options{}, func(s *server) { s.killGrace = 50 * time.Millisecond })
+	for name, text := range map[string]string{
+		"one that ends on SIGTERM": "sleep 1000",
+		"one that ignores it":      "trap '' TERM; while :; do sleep 0.05; done",
+		"one that is stopped":      "kill -STOP $$",
+		"one with children":        "sleep 1000 & sleep 1000 & wait",
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := script(text)
+			o.Timeout = 100 * time.Millisecond
+			if got := s.run(t, o); !got.TimedOut || got.Signal == 0 {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestExecIsNotHeldByABackgroundProcess(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	pid := s.run(t, script("sleep 1000 & echo $!"))
+	if !pid.OutputHeld || pid.Code != 0 || pid.out == "" {
+		t.Errorf("got %+v", pid)
+	}
+	s.run(t, script("kill -9 "+strings.TrimSpace(pid.out)))
+}
+
+func TestExecLosesNothingToASlowReader(t *testing.T) {
+	s := dial(t, agentclient.Options{}, func(s *server) { s.drainGrace = time.Nanosecond })
+	n := 0
+	o := script("head -c 1000000 /dev/zero")
+	o.Stdout = writerFunc(func(p []byte) (int, error) { n += len(p); time.Sleep(time.Millisecond); return len(p), nil })
+	if got := s.run(t, o); n != 1000000 || got.OutputHeld {
+		t.Errorf("got %d bytes, %+v", n, got)
+	}
+}
+
+func TestI11_ExecOutputHasBackpressure(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	counter := filepath.Join(t.TempDir(), "count")
+	o := script(`i=0; while :; do head -c 65536 /dev/zero; i=$((i+1)); echo $i >` + counter + `; done`)
+	blocked, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	o.Stdout = writerFunc(func(p []byte) (int, error) {
+		once.Do(func() { close(blocked); <-release })
+		return len(p), nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := s.Exec(ctx, o); done <- err }()
+	<-blocked
+	// The writer stops when the windows are full: the count comes to rest.
+	last, same := "", 0
+	for same < 10 {
+		time.Sleep(50 * time.Millisecond)
+		b, err := os.ReadFile(counter)
+		if err == nil && string(b) == last && last != "" {
+			same++
+			continue
+		}
+		last, same = string(b), 0
+	}
+	var chunks int
+	if _, err := fmt.Sscan(last, &chunks); err != nil || chunks > 32 {
+		t.Errorf("the process wrote %s chunks of 64 KiB to a reader that stopped (%v)", last, err)
+	}
+	cancel()
+	close(release)
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestExecCancelKillsTheProcess(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	o := script("trap '' TERM INT; echo $$; while :; do sleep 0.05; done")
+	var out bytes.Buffer
+	o.Stdout = io.MultiWriter(&out, onFirstWrite(cancel))
+	if _, err := s.Exec(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	pid := strings.TrimSpace(out.String())
+	for {
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // the test's own timeout bounds it
+	}
+}
+
+func TestExecOnATerminal(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	resize := make(chan agentclient.Size, 1)
+	o := script(`test -t 0 && stty size; trap 'stty size; exit 4' WINCH; echo ready; while :; do sleep 0.05; done`)
+	o.TTY, o.Size, o.Resize = true, agentclient.Size{Rows: 11, Cols: 22}, resize
+	var out bytes.Buffer
+	var once sync.Once
+	o.Stdout = writerFunc(func(p []byte) (int, error) {
+		out.Write(p)
+		if strings.Contains(out.String(), "ready") {
+			once.Do(func() { resize <- agentclient.Size{Rows: 33, Cols: 44} })
+		}
+		return len(p), nil
+	})
+	if got := s.run(t, o); got.Code != 4 || out.String() != "11 22\r\nready\r\n33 44\r\n" {
+		t.Errorf("got %+v, %q", got, out.String())
+	}
+}
+
+func TestExecTerminalTakesEndOfStdin(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	o := agentclient.ExecOptions{Argv: []string{"cat"}, TTY: true, Stdin: strings.NewReader("hi\n")}
+	if got := s.run(t, o); got.Code != 0 || got.out != "hi\r\nhi\r\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestI11_ExecsAreBounded(t *testing.T) {
+	const most, asked = 4, 200
+	s := dial(t, agentclient.Options{}, func(s *server) { s.maxExecs = most })
+	hold, release := io.Pipe()
+	var ran, busy, other int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	all := make(chan struct{})
+	for range asked {
+		wg.Go(func() {
+			st, err := s.Exec(t.Context(), agentclient.ExecOptions{Argv: []string{"cat"}, Stdin: hold})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && st.Code == 0:
+				ran++
+			case errors.Is(err, agentclient.ErrBusy):
+				busy++
+				if busy == asked-most {
+					close(all)
+				}
+			default:
+				other++
+				t.Errorf("got %+v, %v", st, err)
+			}
+		})
+	}
+	<-all
+	release.Close()
+	wg.Wait()
+	if ran != most || busy != asked-most {
+		t.Errorf("%d ran, %d were told to wait, %d otherwise; want %d and %d", ran, busy, other, most, asked-most)
+	}
+}
+
+func TestExecAsAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start a process as another user; CI runs as root")
+	}
+	s := dial(t, agentclient.Options{})
+	for user, want := range map[string]string{
+		"nobody":     "65534 65534\n",
+		"1234:567":   "1234 567\n",
+		"1234":       "1234 0\n",
+		"nobody:tty": "65534 5\n",
+		"":           "0 0\n",
+	} {
+		o := script("echo hello > /dev/stdout; echo $(id -u) $(id -g)")
+		o.User = user
+		if got := s.run(t, o); got.out != "hello\n"+want {
+			t.Errorf("user %q: got %+v, want %q", user, got, want)
+		}
+	}
+}

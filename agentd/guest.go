@@ -1,0 +1,178 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/machine"
+	"github.com/msb-project/msb/agentd/internal/truststore"
+	"github.com/msb-project/msb/agentd/internal/workload"
+)
+
+// guest is the real machine behind the server.
+type guest struct {
+	thread  *workload.Thread
+	cgroups *workload.Cgroups // nil where the kernel has none
+	log     *slog.Logger
+}
+
+var _ machineOps = (*guest)(nil)
+
+// Configure implements machineOps. Clock and randomness come first: whatever
+// runs later may make keys or look at certificates.
+func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (env, warnings []string, err error) {
+	warn := func(err error) {
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	if ns := req.GetClockUnixNs(); ns != 0 {
+		_, err := machine.SetClock(time.Unix(0, ns))
+		warn(err)
+	}
+	warn(machine.Seed(req.GetEntropy()))
+	network, names, err := parseNetwork(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	warn(names.SetHostname())
+	if network != nil {
+		if err := network.Apply(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if req.GetRoot() != nil {
+		if err := parseRoot(req.GetRoot()).Assemble(ctx); err != nil {
+			return nil, nil, err
+		}
+		g.thread.Do(func() { err = machine.Enter() })
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	env = req.GetEnv()
+	g.thread.Do(func() {
+		warn(names.Write("/etc"))
+		var bundle string
+		bundle, err = truststore.Install("/", req.GetTrust().GetCaPem())
+		if req.GetTrust().GetSetEnv() {
+			env = workload.MergeEnv(truststore.Env(bundle), env)
+		}
+	})
+	warn(err)
+	if names.Hostname != "" {
+		env = workload.MergeEnv([]string{"HOSTNAME=" + names.Hostname}, env)
+	}
+	for _, w := range warnings {
+		g.log.Warn(w)
+	}
+	return env, warnings, nil
+}
+
+// SetClock implements machineOps.
+func (*guest) SetClock(t time.Time) (time.Duration, error) { return machine.SetClock(t) }
+
+// Terminate implements machineOps.
+func (*guest) Terminate() { machine.KillAll(unix.SIGTERM) }
+
+// Stats implements machineOps.
+func (*guest) Stats() *agentpb.StatsResponse {
+	s := machine.ReadStats()
+	return &agentpb.StatsResponse{
+		MemoryTotalBytes: s.MemoryTotal, MemoryAvailableBytes: s.MemoryAvailable,
+		UptimeNs: int64(s.Uptime), CpuBusyNs: int64(s.CPUBusy),
+		Processes: uint32(max(s.Processes, 0)), OomKills: s.OOMKills,
+	}
+}
+
+// Cgroup implements machineOps.
+func (g *guest) Cgroup() *workload.Cgroup {
+	if g.cgroups == nil {
+		return nil
+	}
+	group, err := g.cgroups.New()
+	if err != nil {
+		g.log.Warn("no control group for an exec", "err", err)
+		return nil
+	}
+	return group
+}
+
+// Kernel implements machineOps.
+func (*guest) Kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func parseRoot(r *agentpb.Root) machine.Root {
+	disk := func(d *agentpb.Disk) machine.Disk {
+		return machine.Disk{Serial: d.GetSerial(), Device: d.GetDevice()}
+	}
+	root := machine.Root{Image: disk(r.GetImage()), UpperBytes: r.GetUpperMemoryBytes()}
+	if u := r.GetUpperDisk(); u != nil {
+		upper := disk(u)
+		root.Upper = &upper
+	}
+	return root
+}
+
+// parseNetwork checks every address before anything is configured.
+func parseNetwork(req *agentpb.HandshakeRequest) (*machine.Network, machine.Names, error) {
+	names := machine.Names{Hostname: req.GetHostname()}
+	n := req.GetNetwork()
+	if n == nil {
+		return nil, names, nil
+	}
+	network := &machine.Network{MAC: net.HardwareAddr(n.GetMac()), MTU: int(n.GetMtu())}
+	if len(network.MAC) != 6 {
+		return nil, names, errors.New("the handshake's MAC address is not 6 bytes long")
+	}
+	for _, s := range n.GetAddresses() {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, names, fmt.Errorf("the handshake's address: %w", err)
+		}
+		network.Addresses = append(network.Addresses, p)
+	}
+	names.Addresses, names.Resolver = network.Addresses, true
+	var err error
+	if network.Gateways, err = parseAddrs(n.GetGateways()); err != nil {
+		return nil, names, err
+	}
+	if names.DNS, err = parseAddrs(n.GetDnsServers()); err != nil {
+		return nil, names, err
+	}
+	for _, h := range n.GetHosts() {
+		a, err := netip.ParseAddr(h.GetAddress())
+		if err != nil {
+			return nil, names, fmt.Errorf("the handshake's hosts: %w", err)
+		}
+		names.Hosts = append(names.Hosts, machine.HostEntry{Address: a, Names: h.GetNames()})
+	}
+	return network, names, nil
+}
+
+func parseAddrs(list []string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, s := range list {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("the handshake's address: %w", err)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}

@@ -1,0 +1,43 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+// Handshake implements agentpb.AgentServer. It is tried once: a machine that
+// is configured by half is of no use, and the host starts another.
+func (s *server) Handshake(ctx context.Context, req *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
+	version := min(req.GetMaxVersion(), agentpb.MaxVersion)
+	if version < req.GetMinVersion() || version < agentpb.MinVersion {
+		return nil, status.Errorf(codes.Unimplemented, "this agent speaks the versions %d to %d, the host %d to %d",
+			agentpb.MinVersion, agentpb.MaxVersion, req.GetMinVersion(), req.GetMaxVersion())
+	}
+	for i, e := range req.GetEnv() { // never quoted: a value may be private
+		if strings.IndexByte(e, '=') <= 0 || strings.IndexByte(e, 0) >= 0 {
+			return nil, status.Errorf(codes.InvalidArgument, "environment entry %d is not KEY=value without NUL", i+1)
+		}
+	}
+	if s.shaking.Swap(true) {
+		return nil, status.Error(codes.FailedPrecondition, "the handshake was done already")
+	}
+	env, warnings, err := s.ops.Configure(ctx, req)
+	if err != nil {
+		return nil, status.Error(codes.Aborted, err.Error())
+	}
+	s.env = env
+	s.ready.Store(true)
+	return &agentpb.HandshakeResponse{
+		Version:      version,
+		AgentVersion: Version,
+		Kernel:       s.ops.Kernel(),
+		Warnings:     warnings,
+	}, nil
+}

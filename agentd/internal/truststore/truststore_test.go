@@ -1,0 +1,114 @@
+//go:build linux
+
+package truststore
+
+import (
+	"bytes"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func cert(body string) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(body)}))
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInstallAddsToEveryBundleOnce(t *testing.T) {
+	t.Parallel()
+	own, mine := cert("the image's own"), cert("the sandbox's")
+	for name, files := range map[string][]string{
+		"Debian":           {"etc/ssl/certs/ca-certificates.crt"},
+		"Alpine":           {"etc/ssl/certs/ca-certificates.crt", "etc/ssl/cert.pem"},
+		"Fedora":           {"etc/pki/tls/certs/ca-bundle.crt", "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"},
+		"openSUSE":         {"etc/ssl/ca-bundle.pem", "var/lib/ca-certificates/ca-bundle.pem"},
+		"none, as scratch": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for _, f := range files {
+				write(t, filepath.Join(root, f), strings.TrimSpace(own)) // without its last newline
+			}
+			var bundle string
+			for range 3 {
+				var err error
+				if bundle, err = Install(root, []byte("a comment\n"+mine)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(files) == 0 {
+				files = []string{fallback}
+				own = ""
+			}
+			if bundle != "/"+files[0] {
+				t.Errorf("bundle %s, want /%s", bundle, files[0])
+			}
+			for _, f := range files {
+				b, err := os.ReadFile(filepath.Join(root, f))
+				if err != nil || bytes.Count(b, []byte(strings.TrimSpace(mine))) != 1 || !strings.HasPrefix(string(b), strings.TrimSpace(own)) {
+					t.Errorf("%s: %v\n%s", f, err, b)
+				}
+				if rest, n := b, 0; true {
+					for {
+						var block *pem.Block
+						if block, rest = pem.Decode(rest); block == nil {
+							break
+						}
+						n++
+					}
+					if want := 1 + strings.Count(own, "BEGIN"); n != want {
+						t.Errorf("%s holds %d certificates that parse, want %d", f, n, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestInstallFollowsLinksAndKeepsAnchors(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"), "")
+	if err := os.Symlink("certs/ca-certificates.crt", filepath.Join(root, "etc/ssl/cert.pem")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "usr/local/share/ca-certificates"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install(root, []byte(cert("x"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"etc/ssl/cert.pem", "usr/local/share/ca-certificates/" + anchorName} {
+		if b, err := os.ReadFile(filepath.Join(root, f)); err != nil || string(b) != cert("x") {
+			t.Errorf("%s: %v, %q", f, err, b)
+		}
+	}
+}
+
+func TestInstallRefusesWhatIsNoCertificate(t *testing.T) {
+	t.Parallel()
+	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("k")})
+	for _, text := range []string{"not PEM", string(key), cert("x") + "rest"} {
+		root := t.TempDir()
+		if _, err := Install(root, []byte(text)); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+		if left, _ := os.ReadDir(root); len(left) > 0 {
+			t.Errorf("%q left %v", text, left)
+		}
+	}
+	if bundle, err := Install(t.TempDir(), nil); err != nil || bundle != "" || Env(bundle) != nil {
+		t.Errorf("no CA: %q, %v", bundle, err)
+	}
+}

@@ -1,0 +1,110 @@
+//go:build linux
+
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Cgroups gives every exec a control group of its own, for two questions: did
+// the kernel kill something of it for lack of memory, and is all of it dead.
+type Cgroups struct {
+	root string
+
+	mu      sync.Mutex
+	next    uint64
+	lingers []string // groups whose exec is over and that still hold processes
+}
+
+// NewCgroups prepares the cgroup2 file system at mount for execs. maxPIDs
+// bounds all their processes together, so that a fork bomb leaves the agent
+// threads to answer with; 0 sets no bound.
+func NewCgroups(mount string, maxPIDs int) (*Cgroups, error) {
+	root := filepath.Join(mount, "msb")
+	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // the workload may look
+		return nil, fmt.Errorf("make control groups: %w", err)
+	}
+	for _, dir := range []string{mount, root} {
+		for _, controller := range []string{"+memory", "+pids"} {
+			// A kernel without the controller still has cgroup.kill.
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(controller), 0)
+		}
+	}
+	if maxPIDs > 0 {
+		_ = os.WriteFile(filepath.Join(root, "pids.max"), []byte(strconv.Itoa(maxPIDs)), 0) // as above
+	}
+	return &Cgroups{root: root}, nil
+}
+
+// Cgroup is the control group of one exec.
+type Cgroup struct {
+	all  *Cgroups
+	path string
+	dir  *os.File
+}
+
+// New makes a group for one exec.
+func (c *Cgroups) New() (*Cgroup, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweep()
+	c.next++
+	path := filepath.Join(c.root, "exec-"+strconv.FormatUint(c.next, 10))
+	if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // the workload may look
+		return nil, fmt.Errorf("make a control group: %w", err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open a control group: %w", err)
+	}
+	return &Cgroup{all: c, path: path, dir: dir}, nil
+}
+
+// sweep removes groups whose last background process has ended since. Their
+// number is bounded by the number of processes alive.
+func (c *Cgroups) sweep() {
+	keep := c.lingers[:0]
+	for _, path := range c.lingers {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			keep = append(keep, path)
+		}
+	}
+	c.lingers = keep
+}
+
+// Kill ends every process of the group, also those that left the process
+// group or the session.
+func (g *Cgroup) Kill() {
+	_ = os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0) // the group's signals come as well
+}
+
+// OOMKilled tells whether the kernel killed a process of the group for lack of
+// memory.
+func (g *Cgroup) OOMKilled() bool {
+	b, err := os.ReadFile(filepath.Join(g.path, "memory.events"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			return n != "0"
+		}
+	}
+	return false
+}
+
+// Close gives the group up; background processes stay in it until they end.
+func (g *Cgroup) Close() {
+	g.dir.Close()
+	g.all.mu.Lock()
+	defer g.all.mu.Unlock()
+	if os.Remove(g.path) != nil {
+		g.all.lingers = append(g.all.lingers, g.path)
+	}
+}

@@ -1,0 +1,162 @@
+//go:build linux
+
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// Command says what to start. Env is complete but for PATH, HOME and TERM,
+// which are added where missing.
+type Command struct {
+	Argv    []string
+	Env     []string
+	Dir     string
+	User    string
+	TTY     bool
+	Size    Size
+	Rlimits []Rlimit
+	Stdin   bool
+	// Cgroup may be nil.
+	Cgroup *Cgroup
+}
+
+// ErrRequest is a command that can't be started as it stands: no such user, a
+// working folder that is a file, an impossible limit.
+var ErrRequest = errors.New("bad request")
+
+// Spawner starts processes from one thread.
+type Spawner struct {
+	thread *Thread
+	reaper *Reaper
+}
+
+// NewSpawner starts processes on t, in t's root, and has r reap them.
+func NewSpawner(t *Thread, r *Reaper) *Spawner { return &Spawner{thread: t, reaper: r} }
+
+// Process is a started process with our ends of its streams.
+type Process struct {
+	*Child
+	// Stdin is nil when there is none. With a terminal, Stdin and Stdout are
+	// the same file and Stderr is nil.
+	Stdin, Stdout, Stderr *os.File
+}
+
+// Start starts c. Its errors wrap ErrRequest or are a *StartError; any other
+// is the machine's (out of processes, out of memory).
+func (s *Spawner) Start(c Command) (*Process, error) {
+	var p *Process
+	var err error
+	s.thread.Do(func() { p, err = s.start(c) })
+	return p, err
+}
+
+func (s *Spawner) start(c Command) (*Process, error) {
+	if err := checkStrings(c); err != nil {
+		return nil, err
+	}
+	if err := checkRlimits(c.Rlimits); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	id, err := accounts{passwd: "/etc/passwd", group: "/etc/group"}.lookup(c.User)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	dir, err := workingDir(c.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	env := completeEnv(c.Env, id, c.TTY)
+	program, err := lookPath(c.Argv[0], envValue(env, "PATH"), dir)
+	if err != nil {
+		return nil, err
+	}
+	io, err := openStdio(c, id)
+	if err != nil {
+		return nil, err
+	}
+	defer io.closeChildEnds()
+	child, err := s.fork(program, c, dir, env, id, io)
+	if err != nil {
+		io.closeOurEnds()
+		return nil, execError(program, err)
+	}
+	return &Process{Child: child, Stdin: io.stdin, Stdout: io.stdout, Stderr: io.stderr}, nil
+}
+
+func (s *Spawner) fork(program string, c Command, dir string, env []string, id identity, io *stdio) (*Child, error) {
+	// Entered with root's rights, on this thread alone: the process inherits it, as under sudo, though its
+	// user might not enter it. An image's own folder (/root) must not keep other users from running.
+	if err := syscall.Chdir(dir); err != nil {
+		return nil, fmt.Errorf("%w: working folder %s: %w", ErrRequest, dir, err)
+	}
+	defer func() { _ = syscall.Chdir("/") }() // keeps no file system busy
+	attr := &syscall.ProcAttr{
+		Env:   env,
+		Files: io.child[:],
+		Sys: &syscall.SysProcAttr{
+			Setsid:  true,
+			Setctty: c.TTY,
+			Ptrace:  len(c.Rlimits) > 0,
+		},
+	}
+	if os.Geteuid() == 0 {
+		attr.Sys.Credential = &syscall.Credential{Uid: id.uid, Gid: id.gid, Groups: id.groups}
+	} else if int(id.uid) != os.Geteuid() && c.User != "" {
+		return nil, syscall.EPERM
+	}
+	if c.Cgroup != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(c.Cgroup.dir.Fd())
+	}
+	return s.reaper.Start(func() (int, error) {
+		pid, err := syscall.ForkExec(program, c.Argv, attr)
+		if err != nil || !attr.Sys.Ptrace {
+			return pid, err
+		}
+		if err := limitAndRelease(pid, c.Rlimits); err != nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_, _ = syscall.Wait4(pid, nil, 0, nil)
+			return 0, fmt.Errorf("%w: %w", ErrRequest, err)
+		}
+		return pid, nil
+	})
+}
+
+// checkStrings refuses what execve can't carry: a NUL would cut a string short
+// there, so that another program or variable than the one judged is used.
+func checkStrings(c Command) error {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return fmt.Errorf("%w: no program named", ErrRequest)
+	}
+	for i, s := range append([]string{c.Dir, c.User}, c.Argv...) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return fmt.Errorf("%w: a NUL byte in %s", ErrRequest, []string{"the working folder", "the user", "an argument"}[min(i, 2)])
+		}
+	}
+	for i, e := range c.Env { // never quoted: a value may be private
+		if strings.IndexByte(e, '=') <= 0 || strings.IndexByte(e, 0) >= 0 {
+			return fmt.Errorf("%w: environment entry %d is not KEY=value without NUL", ErrRequest, i+1)
+		}
+	}
+	return nil
+}
+
+// workingDir makes the folder where it is missing, as container tools do.
+func workingDir(dir string) (string, error) {
+	if dir == "" {
+		return "/", nil
+	}
+	if !path.IsAbs(dir) {
+		return "", fmt.Errorf("working folder %q is not absolute", dir)
+	}
+	dir = path.Clean(dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // what mkdir in the guest would give
+		return "", fmt.Errorf("working folder: %w", err)
+	}
+	return dir, nil
+}

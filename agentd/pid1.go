@@ -1,0 +1,81 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/machine"
+	"github.com/msb-project/msb/agentd/internal/workload"
+)
+
+// ErrNotPID1 means that the program was started anywhere but as a machine's
+// first process.
+var ErrNotPID1 = errors.New("agentd is the first process of a microVM and does nothing elsewhere")
+
+// portWait is how long the host may take to open the agent's port.
+const portWait = 60 * time.Second
+
+// Main is PID 1 of the guest: it serves the host and leaves the machine when
+// the session is over. It returns only where it is not PID 1. What it has to
+// say goes to the console, which the host keeps as a log.
+func Main() error {
+	if os.Getpid() != 1 {
+		return ErrNotPID1
+	}
+	err := machine.Boot()
+	log := slog.New(slog.NewTextHandler(console(), nil))
+	if err == nil {
+		machine.Settle()
+		err = serveHost(context.Background(), log)
+	}
+	if err != nil && !errors.Is(err, ErrHostGone) {
+		log.Error("agent session ended", "err", err)
+	}
+	machine.KillAll(unix.SIGKILL)
+	// When even this fails, PID 1 returns, the kernel panics, and panic=-1
+	// leaves the machine.
+	return machine.Leave()
+}
+
+// console is the machine's console: PID 1's own descriptors are closed where
+// its root had no /dev/console.
+func console() *os.File {
+	f, err := os.OpenFile("/dev/console", os.O_WRONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return os.Stderr
+	}
+	// A panic's trace goes there as well.
+	_ = unix.Dup3(int(f.Fd()), 2, 0)
+	return f
+}
+
+func serveHost(ctx context.Context, log *slog.Logger) error {
+	waitCtx, cancel := context.WithTimeout(ctx, portWait)
+	defer cancel()
+	port, err := machine.OpenPort(waitCtx, agentpb.PortName)
+	if err != nil {
+		return err
+	}
+	if err := machine.LoopbackUp(); err != nil {
+		log.Warn("no loopback", "err", err)
+	}
+	thread := workload.NewThread()
+	ops := &guest{thread: thread, log: log}
+	if ops.cgroups, err = workload.NewCgroups(machine.CgroupMount, machine.ThreadLimit()*9/10); err != nil {
+		log.Warn("no control groups", "err", err)
+	}
+	s := newServer(ops, workload.NewSpawner(thread, workload.NewReaper(true)))
+	if err := s.serve(port); err != nil {
+		return fmt.Errorf("serve the host: %w", err)
+	}
+	return nil
+}

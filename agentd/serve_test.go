@@ -1,0 +1,234 @@
+//go:build linux
+
+package agentd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+func TestHandshakeConfiguresTheMachine(t *testing.T) {
+	before := time.Now()
+	s := dial(t, agentclient.Options{
+		Hostname: "box", CAPEM: []byte("pem"), TrustEnv: true, Env: []string{"A=b"},
+		Root: &agentclient.Root{Image: agentclient.Disk{Serial: "image"}, UpperMemoryBytes: 5},
+	})
+	req := s.machine.request
+	if req.GetHostname() != "box" || string(req.GetTrust().GetCaPem()) != "pem" || !req.GetTrust().GetSetEnv() ||
+		req.GetRoot().GetImage().GetSerial() != "image" || req.GetRoot().GetUpperMemoryBytes() != 5 || req.GetNetwork() != nil {
+		t.Errorf("got %v", req)
+	}
+	if sent := time.Unix(0, req.GetClockUnixNs()); sent.Before(before) || sent.After(time.Now()) {
+		t.Errorf("clock %s", sent)
+	}
+	if len(req.GetEntropy()) != 64 || bytes.Equal(req.GetEntropy(), make([]byte, 64)) {
+		t.Errorf("entropy %x", req.GetEntropy())
+	}
+	info := s.Info()
+	if info.Version != agentpb.MaxVersion || info.AgentVersion != Version || info.Kernel != "test" || len(info.Warnings) != 1 {
+		t.Errorf("got %+v", info)
+	}
+}
+
+func TestHandshakeThatFailsEndsTheSession(t *testing.T) {
+	s := newSession(t)
+	s.machine.configure = errors.New("there is no such disk")
+	_, err := agentclient.Dial(t.Context(), s.host, agentclient.Options{})
+	if !errors.Is(err, agentclient.ErrRefused) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// rawClient is a host that does not keep to the order of calls.
+func rawClient(t *testing.T, s *session) agentpb.AgentClient {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return s.host, nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return agentpb.NewAgentClient(conn)
+}
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(err); got != want {
+		t.Errorf("%s: got %v (%v), want %v", what, got, err, want)
+	}
+}
+
+func TestNothingComesBeforeTheHandshake(t *testing.T) {
+	c := rawClient(t, newSession(t))
+	_, err := c.Stats(t.Context(), &agentpb.StatsRequest{})
+	wantCode(t, "stats", err, codes.FailedPrecondition)
+	_, err = c.Shutdown(t.Context(), &agentpb.ShutdownRequest{})
+	wantCode(t, "shutdown", err, codes.FailedPrecondition)
+	stream, err := c.Exec(t.Context())
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	wantCode(t, "exec", err, codes.FailedPrecondition)
+}
+
+func TestHandshakeAgreesOnAVersionOnce(t *testing.T) {
+	c := rawClient(t, newSession(t))
+	for name, tt := range map[string]struct {
+		min, max uint32
+		want     codes.Code
+	}{
+		"none":       {0, 0, codes.Unimplemented},
+		"too new":    {agentpb.MaxVersion + 1, agentpb.MaxVersion + 9, codes.Unimplemented},
+		"backwards":  {5, 1, codes.Unimplemented},
+		"impossible": {agentpb.MaxVersion + 1, 0, codes.Unimplemented},
+	} {
+		_, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: tt.min, MaxVersion: tt.max})
+		wantCode(t, name, err, tt.want)
+	}
+	resp, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: 0, MaxVersion: 99})
+	wantCode(t, "fits", err, codes.OK)
+	if resp.GetVersion() != agentpb.MaxVersion {
+		t.Errorf("version %d", resp.GetVersion())
+	}
+	_, err = c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: 1, MaxVersion: 1})
+	wantCode(t, "again", err, codes.FailedPrecondition)
+}
+
+func TestExecStreamMustBeginWithStart(t *testing.T) {
+	c := rawClient(t, newSession(t))
+	_, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: 1, MaxVersion: 1})
+	wantCode(t, "handshake", err, codes.OK)
+	for name, req := range map[string]*agentpb.ExecRequest{
+		"nothing": {},
+		"stdin":   {Request: &agentpb.ExecRequest_Stdin{Stdin: []byte("x")}},
+		"signal":  {Request: &agentpb.ExecRequest_Signal{Signal: 9}},
+	} {
+		stream, err := c.Exec(t.Context())
+		if err == nil {
+			if err = stream.Send(req); err == nil {
+				_, err = stream.Recv()
+			}
+		}
+		wantCode(t, name, err, codes.InvalidArgument)
+	}
+}
+
+func TestI11_StdinAboveTheCreditEndsTheExec(t *testing.T) {
+	c := rawClient(t, newSession(t))
+	_, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: 1, MaxVersion: 1})
+	wantCode(t, "handshake", err, codes.OK)
+	stream, err := c.Exec(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := &agentpb.ExecStart{Argv: []string{"sleep", "1000"}, Stdin: true}
+	if err := stream.Send(&agentpb.ExecRequest{Request: &agentpb.ExecRequest_Start{Start: start}}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		chunk := &agentpb.ExecRequest{Request: &agentpb.ExecRequest_Stdin{Stdin: make([]byte, agentpb.ChunkBytes)}}
+		for stream.Send(chunk) == nil { //nolint:revive // until it is refused
+		}
+	}()
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	wantCode(t, "flood", err, codes.ResourceExhausted)
+}
+
+func TestI12_GarbageFromTheHostEndsTheSession(t *testing.T) {
+	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
+	for name, data := range map[string][]byte{
+		"text":              []byte("GET / HTTP/1.1\r\nHost: agent\r\n\r\n"),
+		"zeros":             make([]byte, 4096),
+		"frame too large":   append(append(append([]byte{}, preface...), settings...), 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1),
+		"data on no stream": append(append(append([]byte{}, preface...), settings...), 0, 0, 1, 0, 0, 0, 0, 0, 0, 'x'),
+		"settings not first": append(append([]byte{}, preface...),
+			0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t)
+			go func() {
+				buf := make([]byte, 4096)
+				for {
+					if _, err := s.host.Read(buf); err != nil {
+						return
+					}
+				}
+			}()
+			_, _ = s.host.Write(data) // the server may hang up in the middle
+			err := <-s.served
+			s.served <- err
+			if !errors.Is(err, ErrProtocol) {
+				t.Errorf("got %v, want ErrProtocol", err)
+			}
+		})
+	}
+}
+
+func TestHostThatLeavesEndsTheSession(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	started := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		o := script("echo up; sleep 1000")
+		o.Stdout = onFirstWrite(func() { close(started) })
+		_, err := s.Exec(t.Context(), o)
+		done <- err
+	}()
+	<-started
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, agentclient.ErrClosed) {
+		t.Errorf("the call under way: %v", err)
+	}
+	err := <-s.served
+	s.served <- err
+	if !errors.Is(err, ErrHostGone) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestShutdownAnswersThenEnds(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Done()
+	err := <-s.served
+	s.served <- err
+	if err != nil || !s.machine.ended {
+		t.Errorf("got %v, terminated %v", err, s.machine.ended)
+	}
+	if !errors.Is(s.Err(), agentclient.ErrAgentDead) {
+		t.Errorf("the host was told %v", s.Err())
+	}
+}
+
+func TestControlCalls(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	when := time.Unix(1800000000, 5)
+	if off, err := s.SetClock(t.Context(), when); err != nil || off != time.Second || !s.machine.clock.Equal(when) {
+		t.Errorf("got %s, %v, clock %s", off, err, s.machine.clock)
+	}
+	if _, err := s.SetClock(t.Context(), time.Unix(0, 0)); !errors.Is(err, agentclient.ErrRefused) {
+		t.Errorf("got %v", err)
+	}
+	if st, err := s.Stats(t.Context()); err != nil || st.Processes != 7 || st.MaxExecs != maxExecs || st.Clock.IsZero() {
+		t.Errorf("got %+v, %v", st, err)
+	}
+}

@@ -1,0 +1,164 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/workload"
+)
+
+// Version is this agent's version, set by the build.
+var Version = "dev"
+
+const (
+	// maxExecs bounds what runs at once for the host: each costs an agent of a
+	// small machine three descriptors and up to half a MiB of buffers.
+	maxExecs = 256
+
+	// maxCalls is how many calls one connection may have open. Those above
+	// maxExecs are answered with RESOURCE_EXHAUSTED, those above this wait.
+	maxCalls = 2048
+)
+
+var (
+	// ErrHostGone means that the host closed the stream.
+	ErrHostGone = errors.New("the host closed the agent's stream")
+
+	// ErrProtocol means that what came from the host is not HTTP/2 as agreed.
+	ErrProtocol = errors.New("the host broke the agent's protocol")
+)
+
+// machineOps is what the handshake and the control calls do to the machine.
+type machineOps interface {
+	// Configure applies the handshake and returns the defaults for every
+	// process's environment, and warnings.
+	Configure(ctx context.Context, req *agentpb.HandshakeRequest) (env, warnings []string, err error)
+	SetClock(t time.Time) (time.Duration, error)
+	// Terminate asks every process to end.
+	Terminate()
+	Stats() *agentpb.StatsResponse
+	// Cgroup makes the group of one exec; nil where there are none.
+	Cgroup() *workload.Cgroup
+	Kernel() string
+}
+
+// server answers one host over one connection.
+type server struct {
+	agentpb.UnimplementedAgentServer
+	ops     machineOps
+	spawner *workload.Spawner
+
+	ready    atomic.Bool   // the handshake is done
+	shaking  atomic.Bool   // a handshake was begun
+	shutdown chan struct{} // closed by Shutdown
+	down     sync.Once
+
+	execs    atomic.Int32
+	maxExecs int32
+	env      []string // written before ready
+
+	// Waits that tests shorten.
+	killGrace, drainGrace time.Duration
+}
+
+var _ agentpb.AgentServer = (*server)(nil)
+
+func newServer(ops machineOps, spawner *workload.Spawner) *server {
+	return &server{
+		ops: ops, spawner: spawner, shutdown: make(chan struct{}),
+		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace,
+	}
+}
+
+// serve answers the host on rwc until the stream ends or the host asks for the
+// shutdown, which gives nil. Every exec has ended or is killed by then.
+func (s *server) serve(rwc io.ReadWriteCloser) error {
+	conn := newHostConn(rwc)
+	srv := grpc.NewServer(
+		grpc.UnaryInterceptor(s.gateUnary), grpc.StreamInterceptor(s.gateStream),
+		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
+		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxCalls),
+		grpc.InitialWindowSize(agentpb.StreamWindowBytes), grpc.InitialConnWindowSize(agentpb.ConnWindowBytes),
+		grpc.ConnectionTimeout(time.Hour), grpc.WaitForHandlers(true),
+	)
+	agentpb.RegisterAgentServer(srv, s)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(newOneConn(conn)) }()
+	select {
+	case <-conn.closed:
+	case <-s.shutdown:
+		s.finish(srv)
+	}
+	stopServer(srv)
+	<-served //nolint:errcheck // the connection's end tells more
+	<-conn.closed
+	select {
+	case <-s.shutdown:
+		return nil
+	default:
+	}
+	if errors.Is(conn.reason, errClosedByUs) {
+		return ErrProtocol
+	}
+	return fmt.Errorf("%w: %w", ErrHostGone, conn.reason)
+}
+
+// stopServer waits for the calls to end, but not for ever: a process that the
+// kernel can't end must not keep the machine.
+func stopServer(srv *grpc.Server) {
+	done := make(chan struct{})
+	go func() { defer close(done); srv.Stop() }()
+	select {
+	case <-done:
+	case <-time.After(stopGrace):
+	}
+}
+
+// finish lets the answer to Shutdown out before the connection is closed.
+func (s *server) finish(srv *grpc.Server) {
+	s.ops.Terminate()
+	done := make(chan struct{})
+	go func() { defer close(done); srv.GracefulStop() }()
+	select {
+	case <-done:
+	case <-time.After(shutdownGrace):
+	}
+}
+
+const (
+	// shutdownGrace is how long processes may take to end after SIGTERM, and
+	// the last answers to leave.
+	shutdownGrace = 2 * time.Second
+
+	// stopGrace is how long killed processes may take to end.
+	stopGrace = 5 * time.Second
+)
+
+// gateUnary and gateStream let nothing through before the handshake.
+func (s *server) gateUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if info.FullMethod != agentpb.Agent_Handshake_FullMethodName && !s.ready.Load() {
+		return nil, errNoHandshake
+	}
+	return next(ctx, req)
+}
+
+func (s *server) gateStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if !s.ready.Load() {
+		return errNoHandshake
+	}
+	return next(srv, stream)
+}
+
+var errNoHandshake = status.Error(codes.FailedPrecondition, "the first call must be Handshake")

@@ -1,0 +1,150 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// hostile is what a guest may put into names, paths and methods.
+var hostile = []string{
+	"\x1b]52;c;cm0gLXJmIH4=\x07",        // writes the clipboard
+	"\x1b]0;root@host\x07",              // sets the title
+	"\x1b]8;;http://evil.example\x1b\\", // a hyperlink
+	"\x1b[2J\x1b[1;1H",                  // clears the screen
+	"a\nb {\"kind\":\"flow.open\"}",     // a line of its own
+	"a\r\x08\x7fb",                      // overwrites
+	"\u009b31mred",                      // C1 CSI
+	"\u202egpj.exe",                     // right-to-left override
+	"zero\u200bwidth\ufeff",             // invisible
+	"\xff\xfe\xc3(",                     // invalid UTF-8
+	"\xe2\x80",                          // cut UTF-8
+	"line\u2028separator",
+	strings.Repeat("A", 1<<20),
+}
+
+func harmless(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) || obeyed(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// everywhere puts s into each field that a guest could influence.
+func everywhere(s string) []Event {
+	base := Event{Time: noon, Proto: s, Dst: netip.MustParseAddr("192.0.2.1"), Port: 443, Names: []string{s}, SNI: s, Host: s, Method: s, Path: s, Action: s, Rule: s, Reason: s, Class: s, Message: s, Secret: s, Place: s, Sandbox: s,
+		DNS: &DNSDetail{Name: s, Type: s, Outcome: s, Answers: []string{s}, Removed: []string{s}, Upstream: s}}
+	var out []Event
+	for _, k := range []Kind{FlowOpen, FlowClose, DNSQuery, DNSRebinding, HTTPRequest, SecretSwap, SecretViolation, PolicyReload, Limit, LinkDrop, SandboxStart, AuditDropped, Kind(s)} {
+		ev := base
+		ev.Kind = k
+		out = append(out, ev)
+	}
+	return out
+}
+
+func TestHumanFormIsHarmlessOnATerminal(t *testing.T) {
+	for _, s := range hostile {
+		for _, ev := range everywhere(s) {
+			line := FormatHuman(ev)
+			if !harmless(line) {
+				t.Errorf("kind %.40q: terminal would act on %.200q", ev.Kind, line)
+			}
+			if len(line) > 8192 {
+				t.Errorf("kind %.40q: line of %d bytes", ev.Kind, len(line))
+			}
+		}
+	}
+}
+
+func TestJSONLineIsOneHarmlessLine(t *testing.T) {
+	for _, s := range hostile {
+		for _, ev := range everywhere(s) {
+			ev = bounded(ev)
+			line, err := appendJSON(nil, &ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !harmless(string(line)) || !json.Valid(line) {
+				t.Errorf("line %.200q", line)
+			}
+			if len(line) > 16<<10 {
+				t.Errorf("line of %d bytes from an event of long strings", len(line))
+			}
+		}
+	}
+}
+
+func TestI8_QueryStringsNeverReachTheLog(t *testing.T) {
+	var buf bytes.Buffer
+	l := NewLog(&buf, Options{})
+	ch := l.Subscribe(t.Context())
+	l.Emit(Event{Kind: HTTPRequest, Path: "/login?token=hunter2"})
+	l.Emit(Event{Kind: HTTPRequest, Path: "/login#token=hunter2"})
+	for range 2 {
+		if ev := <-ch; ev.Path != "/login" {
+			t.Errorf("subscriber got path %q", ev.Path)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(buf.String(), "hunter2") {
+		t.Errorf("the query is in the log: %s", buf.String())
+	}
+}
+
+func TestPrintableKeepsOrdinaryText(t *testing.T) {
+	for _, s := range []string{"", "www.example.com", "bücher.example", "日本語", "a b\u00a0c", "👍"} {
+		if got := Printable(s); got != s {
+			t.Errorf("Printable(%q) = %q", s, got)
+		}
+	}
+	if got := Printable("\x1b]0;x\a\u202e\xff"); got != `\x1b]0;x\x07\u202e\xff` {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestFormatHumanReadsWell(t *testing.T) {
+	ev := fullEvent()
+	for want, change := range map[string]func(*Event){
+		"12:00:00 would   tcp 140.82.112.5:443 api.github.com GET /repos/acme 200  rule [github] an allow rule covers it": func(*Event) {},
+		"12:00:00 close   tcp 140.82.112.5:443 api.github.com up 10 down 20 in 1.5s": func(e *Event) {
+			*e = Event{Time: noon, Kind: FlowClose, Proto: "tcp", Dst: e.Dst, Port: 443, SNI: "api.github.com", BytesUp: 10, BytesDown: 20, Duration: 1500 * time.Millisecond}
+		},
+		"12:00:00 deny    dns A evil.example REFUSED  no_rule no allow rule covers it": func(e *Event) {
+			*e = Event{Time: noon, Kind: DNSQuery, Action: "deny", Reason: "no_rule", Message: "no allow rule covers it", DNS: &DNSDetail{Name: "evil.example", Type: "A", Outcome: "REFUSED"}}
+		},
+	} {
+		got := ev
+		change(&got)
+		if line := FormatHuman(got); line != want {
+			t.Errorf("got  %q\nwant %q", line, want)
+		}
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	for _, s := range hostile[:len(hostile)-1] {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if got := Printable(s); !harmless(got) {
+			t.Errorf("Printable(%q) = %q", s, got)
+		}
+		ev := bounded(Event{Path: s, SNI: s})
+		if line, err := appendJSON(nil, &ev); err != nil || !harmless(string(line)) || !json.Valid(line) {
+			t.Errorf("line %q, %v", line, err)
+		}
+	})
+}

@@ -1,0 +1,306 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// DefaultQueue is how many events wait for the disk: some MB at worst, and
+	// a few seconds of a busy guest.
+	DefaultQueue = 8192
+	// DefaultMaxBytes is the size at which a file is rotated.
+	DefaultMaxBytes = 64 << 20
+	// DefaultKeep is how many rotated files are kept beside the current one.
+	DefaultKeep = 4
+	// batchBytes is how much is gathered for one write while more is waiting.
+	batchBytes = 64 << 10
+	// subscriberQueue is how far a subscriber may fall behind before it loses
+	// events.
+	subscriberQueue = 1024
+)
+
+// ErrClosed is returned by operations on a closed Log.
+var ErrClosed = errors.New("audit log is closed")
+
+// Options are what a Log can be told. Zero fields have defaults.
+type Options struct {
+	// Queue is how many events wait for the writer; the next ones are lost and
+	// counted.
+	Queue int
+	// MaxBytes is the size at which a file is rotated, Keep how many rotated
+	// files stay. Only for OpenLog.
+	MaxBytes int64
+	Keep     int
+	// Sandbox is filled into events that name none.
+	Sandbox string
+}
+
+// Log is a Sink that writes JSON lines. Its methods may be called from any
+// goroutine.
+type Log struct {
+	options Options
+	out     output
+	queue   chan Event
+	now     func() time.Time
+
+	lost    atomic.Uint64 // events dropped and not yet told of
+	dropped atomic.Uint64 // events dropped in all
+
+	mu     sync.RWMutex // Emit reads, Close and Subscribe write
+	closed bool
+	subs   map[*subscriber]struct{}
+
+	done  chan struct{} // closed when the writer has ended
+	errMu sync.Mutex
+	err   error
+}
+
+var _ Sink = (*Log)(nil)
+
+// output is where lines go.
+type output interface {
+	// write takes whole lines.
+	write(lines []byte) error
+	close() error
+}
+
+type subscriber struct {
+	ch   chan Event
+	lost atomic.Uint64
+}
+
+// NewLog returns a Log that writes to w, which it closes on Close if it is an
+// io.Closer. The caller must Close it.
+func NewLog(w io.Writer, o Options) *Log { return newLog(stream{w}, o) }
+
+// OpenLog returns a Log that appends to the file at path (made with mode 0600)
+// and rotates it: path is renamed to path.1, path.1 to path.2, and so on. A file
+// that follows the deletion of the oldest begins with a line of AuditRotated.
+func OpenLog(path string, o Options) (*Log, error) {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.Keep <= 0 {
+		o.Keep = DefaultKeep
+	}
+	f, err := openRotating(path, o.MaxBytes, o.Keep, func(lines uint64) []byte {
+		ev := rotatedEvent(time.Now(), o.Sandbox, lines)
+		line, err := appendJSON(nil, &ev)
+		if err != nil {
+			return nil // a fixed set of plain fields: there is nothing that can't be encoded
+		}
+		return append(line, '\n')
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newLog(f, o), nil
+}
+
+func newLog(out output, o Options) *Log {
+	if o.Queue <= 0 {
+		o.Queue = DefaultQueue
+	}
+	l := &Log{
+		options: o, out: out, now: time.Now,
+		queue: make(chan Event, o.Queue),
+		subs:  make(map[*subscriber]struct{}),
+		done:  make(chan struct{}),
+	}
+	go l.run()
+	return l
+}
+
+// Emit implements Sink. It takes a few hundred nanoseconds, whatever the disk
+// does; an event that finds the queue full, or the log closed, is counted.
+func (l *Log) Emit(ev Event) {
+	if ev.Time.IsZero() {
+		ev.Time = l.now()
+	}
+	if ev.Sandbox == "" {
+		ev.Sandbox = l.options.Sandbox
+	}
+	ev = bounded(ev)
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		l.dropped.Add(1)
+		return
+	}
+	for s := range l.subs {
+		s.offer(ev)
+	}
+	select {
+	case l.queue <- ev:
+	default:
+		l.lost.Add(1)
+		l.dropped.Add(1)
+	}
+}
+
+// Dropped returns how many events were lost since the log was opened.
+func (l *Log) Dropped() uint64 { return l.dropped.Load() }
+
+// Err returns the first error of writing. The log goes on after one: a disk
+// that was full may have room again.
+func (l *Log) Err() error {
+	l.errMu.Lock()
+	defer l.errMu.Unlock()
+	return l.err
+}
+
+// Close writes what is queued, ends all subscriptions and closes the file. It
+// returns the first error of writing. A second Close returns ErrClosed.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	l.closed = true
+	for s := range l.subs {
+		close(s.ch)
+		delete(l.subs, s)
+	}
+	close(l.queue) // nobody sends any more: Emit looks at closed under the lock
+	l.mu.Unlock()
+	<-l.done
+	return l.Err()
+}
+
+// Subscribe returns a channel of the events from now on, closed when ctx ends
+// or the log is closed. A reader that falls behind loses events and is told by
+// one of kind AuditDropped with their Count.
+func (l *Log) Subscribe(ctx context.Context) <-chan Event {
+	s := &subscriber{ch: make(chan Event, subscriberQueue)}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		close(s.ch)
+		return s.ch
+	}
+	l.subs[s] = struct{}{}
+	l.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if _, ok := l.subs[s]; ok {
+			delete(l.subs, s)
+			close(s.ch)
+		}
+	})
+	return s.ch
+}
+
+// offer hands ev over if there is room for it, and before it the count of what
+// was lost.
+func (s *subscriber) offer(ev Event) {
+	if n := s.lost.Swap(0); n > 0 {
+		select {
+		case s.ch <- droppedEvent(ev.Time, ev.Sandbox, n):
+		default:
+			s.lost.Add(n)
+		}
+	}
+	select {
+	case s.ch <- ev:
+	default:
+		s.lost.Add(1)
+	}
+}
+
+func droppedEvent(t time.Time, sandbox string, n uint64) Event {
+	return Event{
+		Time: t, Sandbox: sandbox, Kind: AuditDropped, Count: n,
+		Message: fmt.Sprintf("%d events were lost: they came faster than they could be written", n),
+	}
+}
+
+// rotatedEvent tells of lines that were deleted with the oldest file.
+func rotatedEvent(t time.Time, sandbox string, n uint64) Event {
+	return Event{
+		Time: t, Sandbox: sandbox, Kind: AuditRotated, Count: n,
+		Message: fmt.Sprintf("the oldest file was deleted, and %d lines with it", n),
+	}
+}
+
+// run is the writer: it gathers what is queued into few writes.
+func (l *Log) run() {
+	defer close(l.done)
+	var batch []byte
+	for ev := range l.queue {
+		batch = l.line(batch, ev)
+		if len(l.queue) > 0 && len(batch) < batchBytes {
+			continue
+		}
+		batch = l.flush(l.tellLost(batch))
+	}
+	l.flush(l.tellLost(batch))
+	l.note(l.out.close())
+}
+
+// line appends ev as a line.
+func (l *Log) line(batch []byte, ev Event) []byte {
+	out, err := appendJSON(batch, &ev)
+	if err != nil {
+		l.note(err)
+		l.dropped.Add(1)
+		return batch
+	}
+	return append(out, '\n')
+}
+
+// tellLost appends a line about the events that found the queue full.
+func (l *Log) tellLost(batch []byte) []byte {
+	n := l.lost.Swap(0)
+	if n == 0 {
+		return batch
+	}
+	return l.line(batch, droppedEvent(l.now(), l.options.Sandbox, n))
+}
+
+func (l *Log) flush(batch []byte) []byte {
+	if len(batch) > 0 {
+		if err := l.out.write(batch); err != nil {
+			l.note(fmt.Errorf("audit log can't be written: %w", err))
+			l.dropped.Add(countLines(batch))
+		}
+	}
+	return batch[:0]
+}
+
+func countLines(b []byte) uint64 {
+	n := uint64(0)
+	for _, c := range b {
+		if c == '\n' {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *Log) note(err error) {
+	l.errMu.Lock()
+	defer l.errMu.Unlock()
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+// stream is an output that is never rotated.
+type stream struct{ w io.Writer }
+
+func (s stream) write(b []byte) error { _, err := s.w.Write(b); return err }
+
+func (s stream) close() error {
+	if c, ok := s.w.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// gate is a disk that takes nothing until it is opened.
+type gate struct {
+	open    chan struct{}
+	entered chan struct{} // gets one value when the first write waits
+	once    sync.Once
+	buf     bytes.Buffer
+}
+
+func newGate() *gate { return &gate{open: make(chan struct{}), entered: make(chan struct{}, 1)} }
+
+func (g *gate) Write(b []byte) (int, error) {
+	g.once.Do(func() { g.entered <- struct{}{} })
+	<-g.open
+	return g.buf.Write(b)
+}
+
+func decode(t *testing.T, lines []byte) []Event {
+	t.Helper()
+	var out []Event
+	for line := range bytes.Lines(lines) {
+		var ev Event
+		if err := json.Unmarshal(line, &ev); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		out = append(out, ev)
+	}
+	return out
+}
+
+func TestI11_SlowDiskNeverBlocksAndLossIsCounted(t *testing.T) {
+	disk := newGate()
+	l := NewLog(disk, Options{Queue: 10})
+	l.Emit(Event{Kind: FlowOpen, Flow: 1})
+	<-disk.entered // the writer hangs in its write
+	for i := range 100 {
+		l.Emit(Event{Kind: FlowOpen, Flow: uint64(i + 2)}) // would deadlock the test if it blocked
+	}
+	if got := l.Dropped(); got != 90 {
+		t.Errorf("%d dropped, want 90 of 100 with a queue of 10", got)
+	}
+	close(disk.open)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events := decode(t, disk.buf.Bytes())
+	var flows int
+	var told uint64
+	for _, ev := range events {
+		switch ev.Kind {
+		case FlowOpen:
+			flows++
+		case AuditDropped:
+			told += ev.Count
+		default:
+			t.Errorf("unexpected %+v", ev)
+		}
+	}
+	if flows != 11 || told != 90 {
+		t.Errorf("file has %d flows and tells of %d lost, want 11 and 90", flows, told)
+	}
+}
+
+func TestCloseWritesEverythingQueued(t *testing.T) {
+	var buf bytes.Buffer
+	l := NewLog(&buf, Options{Sandbox: "box"})
+	l.now = func() time.Time { return noon }
+	for i := range 1000 {
+		l.Emit(Event{Kind: FlowOpen, Flow: uint64(i + 1)})
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events := decode(t, buf.Bytes())
+	if len(events) != 1000 || events[999].Flow != 1000 || events[0].Sandbox != "box" || !events[0].Time.Equal(noon) {
+		t.Errorf("%d events, last %+v", len(events), events[len(events)-1])
+	}
+	l.Emit(Event{Kind: FlowOpen}) // after Close: counted, no panic
+	if l.Dropped() != 1 {
+		t.Errorf("dropped %d, want 1", l.Dropped())
+	}
+	if err := l.Close(); !errors.Is(err, ErrClosed) {
+		t.Errorf("second Close: %v, want ErrClosed", err)
+	}
+}
+
+type failing struct{ n int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.n++; f.n == 1 {
+		return 0, errors.New("no space left on device")
+	}
+	return len(b), nil
+}
+
+func TestWriteErrorIsReportedAndTheLogGoesOn(t *testing.T) {
+	w := &failing{}
+	l := NewLog(w, Options{})
+	l.Emit(Event{Kind: FlowOpen})
+	for l.Err() == nil {
+		l.Emit(Event{Kind: FlowClose})
+	}
+	l.Emit(Event{Kind: FlowClose})
+	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("Close: %v", err)
+	}
+	if w.n < 2 || l.Dropped() == 0 {
+		t.Errorf("%d writes, %d dropped; want another write after the error and its lines counted", w.n, l.Dropped())
+	}
+}
+
+func TestRotationKeepsWholeLinesAndOldFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenLog(path, Options{MaxBytes: 4096, Keep: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := l.Subscribe(context.Background())
+	for i := range 300 {
+		l.Emit(Event{Time: noon, Kind: FlowOpen, Flow: uint64(i + 1), Message: strings.Repeat("m", 60)})
+		<-events
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	for _, name := range []string{path + ".2", path + ".1", path} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = bytes.TrimPrefix(data, []byte("{\"torn\":\n"))
+		for _, ev := range decode(t, data) {
+			if ev.Kind == AuditRotated {
+				continue
+			}
+			if last != 0 && ev.Flow != last+1 {
+				t.Errorf("%s: flow %d after %d", name, ev.Flow, last)
+			}
+			last = ev.Flow
+		}
+	}
+	if last != 300 {
+		t.Errorf("last flow %d, want 300", last)
+	}
+	if _, err := os.Stat(path + ".3"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a third old file is kept: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+	}
+}
+
+func TestI12_OpenLogNamesTheFileItCannotOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing", "audit.jsonl")
+	if _, err := OpenLog(path, Options{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v, want not-exist and the path", err)
+	}
+}
+
+func TestSubscribersSeeEventsAndAreToldOfLoss(t *testing.T) {
+	disk := newGate() // subscribers don't wait for the disk
+	l := NewLog(disk, Options{Queue: 1})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ch := l.Subscribe(ctx)
+	for i := range subscriberQueue + 5 {
+		l.Emit(Event{Time: noon, Kind: FlowOpen, Flow: uint64(i + 1)})
+	}
+	for i := range subscriberQueue {
+		if ev := <-ch; ev.Flow != uint64(i+1) {
+			t.Fatalf("event %d is flow %d", i, ev.Flow)
+		}
+	}
+	l.Emit(Event{Time: noon, Kind: FlowClose})
+	if ev := <-ch; ev.Kind != AuditDropped || ev.Count != 5 {
+		t.Errorf("got %+v, want word of 5 lost", ev)
+	}
+	if ev := <-ch; ev.Kind != FlowClose {
+		t.Errorf("got %+v, want flow.close", ev)
+	}
+	cancel()
+	for range ch { // closed by the end of ctx, or the test hangs
+	}
+	other := l.Subscribe(context.Background())
+	close(disk.open)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := <-other; ok {
+		t.Error("subscription is open after Close")
+	}
+	if _, ok := <-l.Subscribe(context.Background()); ok {
+		t.Error("subscription of a closed log is open")
+	}
+}
+
+func TestConcurrentEmitSubscribeClose(t *testing.T) {
+	l := NewLog(&bytes.Buffer{}, Options{Queue: 16})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			ch := l.Subscribe(ctx)
+			for range 200 {
+				l.Emit(Event{Kind: FlowOpen})
+			}
+			cancel()
+			for range ch {
+			}
+		})
+	}
+	_ = l.Close()
+	wg.Wait()
+}
+
+// fullEvent has every field set.
+func fullEvent() Event {
+	return Event{
+		Time: noon, Sandbox: "box", Kind: HTTPRequest, Flow: 7, Proto: "tcp", SrcPort: 40000,
+		Dst: netip.MustParseAddr("140.82.112.5"), Port: 443, Names: []string{"api.github.com"},
+		Target: "127.0.0.1:5000", SNI: "api.github.com", Host: "api.github.com", Method: "GET", Path: "/repos/acme", Status: 200,
+		Action: "inspect", WouldDeny: true, Rule: "github", Reason: "rule", Class: "public", Message: "an allow rule covers it",
+		BytesUp: 10, BytesDown: 20, Duration: 1500 * time.Millisecond, Count: 3,
+		DNS: &DNSDetail{
+			Name: "api.github.com", Type: "A", Outcome: "NOERROR", Answers: []string{"140.82.112.5"},
+			Removed: []string{"10.0.0.1"}, Upstream: "udp://192.0.2.53", Cached: true, Latency: time.Millisecond,
+		},
+		Secret: "GITHUB_TOKEN", Place: "header:Authorization",
+	}
+}
+
+func TestJSONIsStable(t *testing.T) {
+	full := fullEvent()
+	for name, v := range map[string]reflect.Value{"Event": reflect.ValueOf(full), "DNSDetail": reflect.ValueOf(*full.DNS)} {
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Errorf("%s.%s isn't set in fullEvent: a new field needs its place in the golden file", name, v.Type().Field(i).Name)
+			}
+		}
+	}
+	var got []byte
+	for _, ev := range []Event{full, {Time: noon, Kind: SandboxStart}} {
+		line, err := appendJSON(nil, &ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(append(got, line...), '\n')
+	}
+	golden := filepath.Join("testdata", "events.jsonl")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("keys of the log changed (-update rewrites the file, but readers depend on it):\ngot  %s\nwant %s", got, want)
+	}
+}
+
+func TestEveryKeyIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "docs", "audit.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[Event](), reflect.TypeFor[DNSDetail]()} {
+		for i := range typ.NumField() {
+			key, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if !bytes.Contains(doc, []byte("| `"+key+"`")) && !bytes.Contains(doc, []byte("| `dns."+key+"`")) {
+				t.Errorf("docs/audit.md has no row for %q", key)
+			}
+		}
+	}
+	for _, k := range []Kind{FlowOpen, FlowClose, DNSQuery, DNSRebinding, HTTPRequest, SecretSwap, SecretViolation, PolicyReload, Limit, LinkDrop, SandboxStart, SandboxStop, AuditDropped, AuditRotated} {
+		if !bytes.Contains(doc, []byte("| `"+string(k)+"`")) {
+			t.Errorf("docs/audit.md has no row for kind %q", k)
+		}
+	}
+}
+
+func BenchmarkEmit(b *testing.B) {
+	l := NewLog(nothing{}, Options{})
+	defer func() { _ = l.Close() }()
+	ev := fullEvent()
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Emit(ev)
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,231 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/vm/vmtest/emuhost"
+)
+
+// Where things are in the emulated host, and how long one job may take there.
+const (
+	innerSelf  = "/usr/bin/bench-boot"
+	innerMsb   = "/usr/bin/msb"
+	innerPeer  = "/opt/microsandbox"
+	innerState = "/tmp/bench"
+	jobTimeout = 20 * time.Minute
+)
+
+// answerMark begins the one line of a job's output that is for this program.
+const answerMark = "bench-boot figures: "
+
+// measureInner boots the emulated host and has it measure both sides in turns.
+func measureInner(ctx context.Context, o *options) (all figures, err error) {
+	scope, err := newScope(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer scope.end(&err)
+	files, err := innerFiles(o)
+	if err != nil {
+		return nil, err
+	}
+	progress("booting the emulated host")
+	in := &inside{scope: scope, host: emuhost.Start(scope, files), options: o}
+	all = figures{}
+	for i := range o.innerRuns + 1 { // the first fills the caches
+		progress("libkrun in the emulated host: cold start %d of %d", i, o.innerRuns)
+		round := figures{}
+		if err := in.both(ctx, jobRun, round); err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			all.merge(round)
+		}
+	}
+	progress("libkrun in the emulated host: tools alone, and %d round trips", in.execs())
+	if err := in.both(ctx, jobProcess, all); err != nil {
+		return nil, err
+	}
+	return all, in.both(ctx, jobExec, all)
+}
+
+// innerFiles says what the emulated host holds beside its own.
+func innerFiles(o *options) (map[string]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{innerSelf: self, innerMsb: o.msb}
+	if o.peer == "" {
+		return files, nil
+	}
+	libs, err := filepath.Glob(filepath.Join(o.peer, "lib", "libkrunfw.so.*"))
+	if err != nil || len(libs) == 0 {
+		return nil, fmt.Errorf("no libkrunfw under %s/lib: run scripts/bench-boot, which fetches microsandbox", o.peer)
+	}
+	files[innerPeer+"/bin/msb"] = filepath.Join(o.peer, "bin", "msb")
+	for _, lib := range libs {
+		files[innerPeer+"/lib/"+filepath.Base(lib)] = lib
+	}
+	return files, nil
+}
+
+// inside asks this program's copy in the emulated host.
+type inside struct {
+	scope   *scope
+	host    *emuhost.Host
+	options *options
+}
+
+func (in *inside) execs() int { return max(1, in.options.execs/3) }
+
+// both does a job for msb and then for its peer, if there is one.
+func (in *inside) both(ctx context.Context, job string, all figures) error {
+	sides := []string{""}
+	if in.options.peer != "" {
+		sides = append(sides, peerPrefix)
+	}
+	for _, side := range sides {
+		start := time.Now()
+		f, err := in.ask(ctx, job, side)
+		if err != nil {
+			return err
+		}
+		// The emulated host's clock counts instructions; what they cost here,
+		// TLB flushes and world switches included, shows on this machine's.
+		if job == jobRun && f.spread(side+seriesBroken).Max == 0 {
+			f.took(side+seriesWall, time.Since(start))
+		}
+		all.merge(f)
+	}
+	return nil
+}
+
+func (in *inside) ask(ctx context.Context, job, side string) (figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
+	defer cancel()
+	argv := []string{innerSelf, "-job", job, "-msb", innerMsb, "-execs", fmt.Sprint(in.execs())}
+	if side == peerPrefix {
+		argv = append(argv, "-microsandbox", innerPeer)
+	}
+	out, exit := in.host.Run(ctx, in.scope, argv...)
+	_, line, found := strings.Cut(out, answerMark)
+	if exit != 0 || !found {
+		return nil, fmt.Errorf("%s: exit code %d:\n%s", strings.Join(argv, " "), exit, out)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	var f figures
+	return f, json.Unmarshal([]byte(line), &f)
+}
+
+// The jobs in the emulated host, each for one side.
+const (
+	jobRun     = "run"     // one cold start
+	jobProcess = "process" // the tool's own start
+	jobExec    = "exec"    // round trips in one sandbox
+)
+
+// side is msb or its peer.
+type side interface {
+	runOnce(context.Context, figures) error
+	process(context.Context, figures) error
+	execute(ctx context.Context, n int, f figures) error
+}
+
+// serveJob is this program inside the emulated host.
+func serveJob(ctx context.Context, o *options) error {
+	var s side = &ours{program: o.msb, home: filepath.Join(innerState, "msb"), backend: "krun"}
+	program, prefix := o.msb, ""
+	if o.peer != "" {
+		program, prefix = filepath.Join(o.peer, "bin", "msb"), peerPrefix
+		p, err := preparePeer(program, filepath.Join(innerState, "microsandbox"))
+		if err != nil {
+			return err
+		}
+		s = p
+	}
+	measure, extra := s.runOnce, time.Duration(0)
+	switch o.job {
+	case jobRun:
+	case jobProcess:
+		measure = s.process
+	case jobExec:
+		extra = time.Duration(o.execs) * perExec
+		measure = func(ctx context.Context, f figures) error { return s.execute(ctx, o.execs, f) }
+	default:
+		return fmt.Errorf("no job %q", o.job)
+	}
+	f := figures{}
+	if err := patiently(ctx, f, prefix+seriesBroken, program, extra, measure); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(f)
+	fmt.Println(answerMark + string(raw))
+	return err
+}
+
+// QEMU 7.2 delivers an interrupt to a nested guest twice now and then: its
+// virtual CPU then spins on a lock that it holds itself, or the guest crashes,
+// whoever's it is. Such an attempt is given up, counted and made again. A sound
+// boot takes under 10 s of the host's clock.
+const (
+	stallAfter  = 15 * time.Second
+	maxAttempts = 10
+	perExec     = 2 * time.Second // that a round trip may take on top of a boot
+)
+
+// patiently measures until an attempt is sound.
+func patiently(ctx context.Context, f figures, broken, program string, extra time.Duration, measure func(context.Context, figures) error) error {
+	for i := 0; ; i++ {
+		got := figures{}
+		bounded, cancel := context.WithTimeout(ctx, stallAfter+extra)
+		err := measure(bounded, got)
+		cancel()
+		if err == nil {
+			f.merge(got)
+			f.add(broken, float64(i))
+			return nil
+		}
+		if ctx.Err() != nil || i+1 == maxAttempts {
+			return err
+		}
+		progress("attempt %d: %v", i+1, err)
+		if err := endAll(program); err != nil {
+			return err
+		}
+	}
+}
+
+// endAll ends what a broken attempt left: its spinning guest would slow the
+// next one down. The emulated host has no other processes of that program.
+func endAll(program string) error {
+	for range 100 {
+		list, err := processes()
+		if err != nil {
+			return err
+		}
+		alive := 0
+		for _, p := range list {
+			if len(p.argv) == 0 || p.argv[0] != program {
+				continue
+			}
+			alive++
+			if own, err := os.FindProcess(p.pid); err == nil {
+				_ = own.Kill() // it may have ended since
+			}
+		}
+		if alive == 0 {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return fmt.Errorf("processes of %s don't end", program)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// load is what dnsperf measured.
+type load struct {
+	qps  float64
+	lost float64 // part of the queries that got no answer
+	p99  float64 // seconds; only where asked for
+}
+
+var (
+	qpsLine  = regexp.MustCompile(`Queries per second:\s+([0-9.]+)`)
+	lostLine = regexp.MustCompile(`Queries lost:\s+\d+ \(([0-9.]+)%\)`)
+)
+
+// dnsperf runs dnsperf against addr with more arguments.
+func dnsperf(ctx context.Context, addr string, latencies bool, args ...string) (load, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return load{}, err
+	}
+	args = append([]string{"-s", host, "-p", port, "-c", "8", "-t", "2"}, args...)
+	if latencies {
+		args = append(args, "-v")
+	}
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, "dnsperf", args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return load{}, fmt.Errorf("dnsperf: %w: %s", err, errs.String())
+	}
+	return parseLoad(out.String(), latencies)
+}
+
+func parseLoad(out string, latencies bool) (load, error) {
+	qps, lost := qpsLine.FindStringSubmatch(out), lostLine.FindStringSubmatch(out)
+	if qps == nil || lost == nil {
+		return load{}, fmt.Errorf("dnsperf printed no result:\n%s", out)
+	}
+	var l load
+	l.qps, _ = strconv.ParseFloat(qps[1], 64)
+	l.lost, _ = strconv.ParseFloat(lost[1], 64)
+	l.lost /= 100
+	if latencies {
+		l.p99 = p99(out)
+	}
+	return l, nil
+}
+
+// p99 reads the latency at the end of each "> NOERROR name A 0.000123" line.
+func p99(out string) float64 {
+	var all []float64
+	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 || fields[0] != ">" {
+			continue
+		}
+		if v, err := strconv.ParseFloat(fields[len(fields)-1], 64); err == nil {
+			all = append(all, v)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100]
+}
+
+// nameFile writes count names that start with prefix, one question each.
+func nameFile(dir, prefix string, count int) (string, error) {
+	path := filepath.Join(dir, prefix+".txt")
+	var b bytes.Buffer
+	for i := range count {
+		fmt.Fprintf(&b, "%s-%d.zone%d.test A\n", prefix, i, i%97)
+	}
+	return path, os.WriteFile(path, b.Bytes(), 0o600)
+}

@@ -1,0 +1,119 @@
+package capture
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Verdict is what a comment says about a flow or a DNS question. Strings are the audit log's.
+type Verdict struct {
+	// Kind is "flow" or "dns".
+	Kind string
+	// Flow is the flow's number in the audit log; 0 for none.
+	Flow   uint64
+	Action string
+	// WouldDeny marks what report mode let through.
+	WouldDeny    bool
+	Rule, Reason string
+	Name         string
+	// Message is the sentence for people; it goes to the comment's end.
+	Message string
+}
+
+// commentPrefix tells the gateway's comments from a person's own.
+const commentPrefix = "msb "
+
+// String is the comment: "msb flow=7 action=deny reason=no_rule name=x.example: " and the message.
+func (v Verdict) String() string {
+	b := []byte(commentPrefix + v.Kind + "=" + strconv.FormatUint(v.Flow, 10))
+	for _, f := range [...]struct{ key, value string }{
+		{"action", v.Action}, {"rule", v.Rule}, {"reason", v.Reason}, {"name", v.Name},
+	} {
+		if f.value != "" {
+			b = append(append(append(b, ' '), f.key...), '=')
+			b = append(b, quoted(f.value)...)
+		}
+	}
+	if v.WouldDeny {
+		b = append(b, " would_deny=true"...)
+	}
+	if v.Message != "" {
+		b = append(append(b, ": "...), v.Message...)
+	}
+	return string(b)
+}
+
+// quoted writes a value so that ParseVerdict finds its end.
+func quoted(s string) string {
+	plain := strings.IndexFunc(s, func(r rune) bool {
+		return r <= ' ' || r == '"' || r == ':' || r == '\\' || r > '~'
+	}) < 0
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// ParseVerdict reads what Verdict.String wrote. It reports false for every other text.
+func ParseVerdict(comment string) (Verdict, bool) {
+	var v Verdict
+	rest, ok := strings.CutPrefix(comment, commentPrefix)
+	if !ok {
+		return v, false
+	}
+	for first := true; rest != ""; first = false {
+		if message, ok := strings.CutPrefix(rest, ": "); ok {
+			v.Message = message
+			break
+		}
+		key, after, ok := strings.Cut(strings.TrimPrefix(rest, " "), "=")
+		if !ok {
+			return Verdict{}, false
+		}
+		var value string
+		if value, rest, ok = unquoted(after); !ok || !v.set(key, value, first) {
+			return Verdict{}, false
+		}
+	}
+	return v, v.Kind != ""
+}
+
+// unquoted splits a value from what follows it.
+func unquoted(s string) (value, rest string, ok bool) {
+	if strings.HasPrefix(s, `"`) {
+		prefix, err := strconv.QuotedPrefix(s)
+		if err != nil {
+			return "", "", false
+		}
+		value, err = strconv.Unquote(prefix)
+		return value, s[len(prefix):], err == nil
+	}
+	end := strings.IndexAny(s, " :")
+	if end < 0 {
+		end = len(s)
+	}
+	return s[:end], s[end:], true
+}
+
+func (v *Verdict) set(key, value string, first bool) bool {
+	if first {
+		n, err := strconv.ParseUint(value, 10, 64)
+		v.Kind, v.Flow = key, n
+		return err == nil && (key == "flow" || key == "dns")
+	}
+	switch key {
+	case "action":
+		v.Action = value
+	case "rule":
+		v.Rule = value
+	case "reason":
+		v.Reason = value
+	case "name":
+		v.Name = value
+	case "would_deny":
+		v.WouldDeny = value == "true"
+	default:
+		return key != "" // a later version's
+	}
+	return true
+}

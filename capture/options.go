@@ -1,0 +1,96 @@
+package capture
+
+import (
+	"errors"
+	"time"
+)
+
+// LinkEthernet is LINKTYPE_ETHERNET of the registry at tcpdump.org/linktypes.html, the only link type
+// that is written or read.
+const LinkEthernet = 1
+
+// Direction of a frame, from the guest's side.
+type Direction uint8
+
+// The directions. Only a foreign capture has packets of an unknown one.
+const (
+	FromGuest Direction = iota
+	ToGuest
+	UnknownDirection
+)
+
+// String returns "from guest", "to guest" or "unknown".
+func (d Direction) String() string {
+	switch d {
+	case FromGuest:
+		return "from guest"
+	case ToGuest:
+		return "to guest"
+	case UnknownDirection:
+		return "unknown"
+	}
+	return "invalid"
+}
+
+const (
+	// DefaultMaxBytes is the size at which a file is rotated: Wireshark opens it in seconds.
+	DefaultMaxBytes = 256 << 20
+	// DefaultKeep is how many rotated files stay beside the current one.
+	DefaultKeep = 4
+	// DefaultSnapLen takes whole frames: the link's largest is 64 KiB.
+	DefaultSnapLen = 256 << 10
+	// DefaultQueue is how many bytes wait for the disk: a second of a busy link.
+	DefaultQueue = 32 << 20
+
+	// batchBytes is how much is gathered for one write. Small enough to stay in the processor's cache
+	// between the copy and the write.
+	batchBytes = 512 << 10
+	// batchTime is how long a batch is gathered, so that verdicts still find their packets. A crash
+	// loses that much.
+	batchTime = 50 * time.Millisecond
+	// maxSpare is how many batches of memory are kept for the next burst.
+	maxSpare = 4
+	// maxNames bounds the names that a rotated file repeats.
+	maxNames = 4096
+	// maxKeys bounds one call of TLSKeys; a line of a key log has under 200 bytes.
+	maxKeys = 64 << 10
+)
+
+// ErrClosed is returned by a second Close.
+var ErrClosed = errors.New("the capture is closed")
+
+// Options are what a Writer can be told. Zero fields have defaults.
+type Options struct {
+	// MaxBytes is the size at which a file is rotated, MaxAge (0: none) the age; Keep is how many
+	// rotated files stay. Only for Create.
+	MaxBytes int64
+	MaxAge   time.Duration
+	Keep     int
+	// SnapLen is how many bytes of each frame are kept.
+	SnapLen int
+	// Queue is how many bytes may wait for the disk; what comes on top is lost and counted.
+	Queue int
+	// Comment is written at the head of each file: which sandbox, which policy.
+	Comment string
+
+	now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.Keep <= 0 {
+		o.Keep = DefaultKeep
+	}
+	if o.SnapLen <= 0 || o.SnapLen > DefaultSnapLen {
+		o.SnapLen = DefaultSnapLen
+	}
+	if o.Queue <= 0 {
+		o.Queue = DefaultQueue
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	return o
+}

@@ -1,0 +1,139 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// output is where blocks go.
+type output interface {
+	// write takes whole blocks. names gives the name records for the head of a new file.
+	write(blocks []byte, names func() []byte) error
+	close() error
+}
+
+// stream is an output that is never rotated. Its head goes before the first block.
+type stream struct {
+	w    io.Writer
+	head []byte
+}
+
+// rotating is a file that is renamed away when it is too large or too old.
+type rotating struct {
+	path    string
+	options *Options
+	f       *os.File
+	size    int64
+	opened  time.Time
+}
+
+func createRotating(path string, o *Options) (*rotating, error) {
+	r := &rotating{path: path, options: o}
+	if err := r.open(nil); err != nil {
+		return nil, fmt.Errorf("the capture can't be made: %w", err)
+	}
+	return r, nil
+}
+
+func (r *rotating) open(names []byte) error {
+	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	r.f, r.size, r.opened = f, 0, r.options.now()
+	return r.append(append(preamble(r.options), names...))
+}
+
+// append leaves the file as it was if not all of b could be written: half a block would make what is
+// written later, when the disk has room again, unreadable.
+func (r *rotating) append(b []byte) error {
+	if _, err := r.f.WriteAt(b, r.size); err != nil {
+		return errors.Join(err, r.f.Truncate(r.size))
+	}
+	r.size += int64(len(b))
+	return nil
+}
+
+// write cuts blocks where the file is full.
+func (r *rotating) write(blocks []byte, names func() []byte) error {
+	if r.f == nil { // an earlier rotation went wrong
+		if err := r.open(names()); err != nil {
+			return err
+		}
+	}
+	for len(blocks) > 0 {
+		n := fitting(blocks, r.options.MaxBytes-r.size)
+		old := r.options.MaxAge > 0 && r.options.now().Sub(r.opened) >= r.options.MaxAge
+		if n == 0 || old {
+			if err := r.rotate(names()); err != nil {
+				return err
+			}
+			// A file takes one block at least, however small MaxBytes is.
+			n = max(fitting(blocks, r.options.MaxBytes-r.size), int(order.Uint32(blocks[4:])))
+		}
+		if err := r.append(blocks[:n]); err != nil {
+			return err
+		}
+		blocks = blocks[n:]
+	}
+	return nil
+}
+
+// fitting is the length of the blocks at the start of b that fit into room.
+func fitting(b []byte, room int64) int {
+	if int64(len(b)) <= room {
+		return len(b)
+	}
+	n := 0
+	for n < len(b) {
+		next := n + int(order.Uint32(b[n+4:]))
+		if int64(next) > room {
+			break
+		}
+		n = next
+	}
+	return n
+}
+
+func (r *rotating) rotate(names []byte) error {
+	err := r.f.Close()
+	r.f = nil
+	for i := r.options.Keep; i > 0; i-- {
+		from := r.path
+		if i > 1 {
+			from = fmt.Sprintf("%s.%d", r.path, i-1)
+		}
+		if e := os.Rename(from, fmt.Sprintf("%s.%d", r.path, i)); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return errors.Join(err, r.open(names))
+}
+
+func (r *rotating) close() error {
+	if r.f == nil {
+		return nil
+	}
+	return r.f.Close()
+}
+
+func (s *stream) write(b []byte, _ func() []byte) error {
+	if s.head != nil {
+		if _, err := s.w.Write(s.head); err != nil {
+			return err
+		}
+		s.head = nil
+	}
+	_, err := s.w.Write(b)
+	return err
+}
+
+func (s *stream) close() error {
+	if c, ok := s.w.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

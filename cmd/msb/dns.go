@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/dnsguard"
+	"github.com/msb-project/msb/egress"
+)
+
+func newDNSCommand(ui *ui) *cobra.Command {
+	var policy, qtype string
+	c := &cobra.Command{
+		Use:     "dns NAME --policy FILE",
+		Short:   "Show what a guest would be told about a name, and why",
+		Long:    "Asks the resolver that a sandbox under this policy would have, upstream servers included. Exit code 3 when the name is refused.",
+		Example: "  msb dns api.github.com --policy policy.toml\n  msb dns example.com --type HTTPS --policy policy.toml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return runDNS(c.Context(), ui, args[0], qtype, policy)
+		},
+	}
+	c.Flags().StringVarP(&policy, "policy", "p", "", "policy `file`")
+	c.Flags().StringVar(&qtype, "type", "A", "record `type`")
+	_ = c.MarkFlagRequired("policy") // its only error is a flag that doesn't exist
+	return c
+}
+
+func runDNS(ctx context.Context, ui *ui, name, qtype, policy string) error {
+	p, err := loadPolicy(policy)
+	if err != nil {
+		return err
+	}
+	code, ok := dns.StringToType[strings.ToUpper(qtype)]
+	if !ok {
+		return &usageError{err: fmt.Errorf("--type %q: there is no such record type", qtype), help: "msb dns --help"}
+	}
+	classifier := egress.NewClassifier()
+	if err := classifier.Refresh(); err != nil {
+		return err
+	}
+	engine, err := egress.New(p, egress.WithClassifier(classifier))
+	if err != nil {
+		return err
+	}
+	g, err := dnsguard.New(dnsguard.Config{Sandbox: "dns", Policy: p, Judge: engine})
+	if err != nil {
+		return err
+	}
+	return errors.Join(askDNS(ctx, ui, g, name, code), g.Close())
+}
+
+func askDNS(ctx context.Context, ui *ui, g *dnsguard.Guard, name string, code uint16) error {
+	q := new(dns.Msg)
+	q.SetQuestion(dns.Fqdn(name), code)
+	q.SetEdns0(dns.DefaultMsgSize, false)
+	answer, why := g.Answer(ctx, q)
+	if answer == nil {
+		return fmt.Errorf("no answer: %s", why.Text)
+	}
+	rows := [][]string{{dns.RcodeToString[answer.Rcode], why.Outcome.String(), why.Text}}
+	for _, rr := range answer.Answer {
+		rows = append(rows, []string{dns.TypeToString[rr.Header().Rrtype], rr.Header().Name, strings.TrimPrefix(rr.String(), rr.Header().String())})
+	}
+	for _, addr := range why.Removed {
+		rows = append(rows, []string{"removed", addr.String(), "not an address this name may have"})
+	}
+	if err := ui.table(rows); err != nil {
+		return err
+	}
+	if answer.Rcode == dns.RcodeRefused {
+		return exitCode(exitDenied)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/guest/assets"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+	"github.com/msb-project/msb/vm"
+	"github.com/msb-project/msb/vm/backends"
+)
+
+// lowDisk is where doctor warns: room for the kernel (21 MB), the built-in image and one ordinary image.
+const lowDisk = 2 << 30
+
+// finding is a line of `msb doctor`.
+type finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	// Remedy is what to do about it; empty when OK.
+	Remedy string `json:"remedy,omitempty"`
+	// Required findings keep msb from running anything.
+	Required bool `json:"required"`
+}
+
+// diagnosis is what `msb doctor --json` prints.
+type diagnosis struct {
+	// Usable is true when at least one backend can run.
+	Usable bool `json:"usable"`
+	// Backend is what --vm auto takes, and Why the sentence that says why.
+	Backend  string    `json:"backend,omitempty"`
+	Why      string    `json:"why"`
+	Findings []finding `json:"findings"`
+}
+
+func newDoctorCommand(ui *ui) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine has for msb and what it lacks",
+		Long:  "One line for each thing that msb needs, with the remedy where it is missing. Exit code 1 when no backend can run.",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			d := diagnose(c.Context())
+			if err := printDiagnosis(ui, d, asJSON); err != nil {
+				return err
+			}
+			if !d.Usable {
+				return exitCode(exitDoctor)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func diagnose(ctx context.Context) diagnosis {
+	var d diagnosis
+	home, err := sandbox.OpenHome("")
+	cache := ""
+	if err != nil {
+		d.add(finding{Name: "home", Detail: err.Error(), Remedy: "set MSB_HOME to a folder that you may write", Required: true})
+	} else {
+		cache = home.Kernel()
+		d.add(finding{Name: "home", OK: true, Detail: home.Dir()})
+		d.add(diskSpace(home.Dir()))
+	}
+	all := backends.All(cache)
+	seen := map[string]bool{}
+	for _, b := range all {
+		for _, c := range b.Probe(ctx).Checks {
+			if !seen[c.Name] { // both backends look at KVM and the guest kernel
+				seen[c.Name] = true
+				d.add(finding{Name: c.Name, OK: c.OK, Detail: c.Detail, Remedy: c.Remedy, Required: c.Required})
+			}
+		}
+	}
+	d.add(guestParts())
+	d.add(landlock())
+	b, why, err := vm.Select(ctx, vm.Auto, all...)
+	if err != nil {
+		d.Why = err.Error()
+		return d
+	}
+	d.Usable, d.Backend, d.Why = home != nil, b.Name(), why
+	return d
+}
+
+func (d *diagnosis) add(f finding) { d.Findings = append(d.Findings, f) }
+
+func diskSpace(dir string) finding {
+	f := finding{Name: "disk"}
+	free, err := freeBytes(dir)
+	if err != nil {
+		f.Detail = err.Error()
+		return f
+	}
+	f.Detail = fmt.Sprintf("%s free in %s", policies.FormatSize(free>>20<<20), filepath.Clean(dir))
+	f.OK = free >= lowDisk
+	if !f.OK {
+		f.Remedy = "free some space, or set MSB_HOME to a larger disk"
+	}
+	return f
+}
+
+func guestParts() finding {
+	digest, err := guest.AgentRoot().Digest()
+	if err != nil {
+		return finding{Name: "guest parts", Detail: err.Error(), Remedy: "make build", Required: true}
+	}
+	return finding{Name: "guest parts", OK: true, Detail: "agent and built-in image inside msb (" + digest[:12] + ")"}
+}
+
+func printDiagnosis(ui *ui, d diagnosis, asJSON bool) error {
+	if asJSON {
+		return ui.json(d)
+	}
+	rows := make([][]string, 0, len(d.Findings))
+	for _, f := range d.Findings {
+		mark, text := "ok", f.Detail
+		switch {
+		case !f.OK && f.Required:
+			mark = "MISSING"
+		case !f.OK:
+			mark = "no"
+		}
+		if f.Remedy != "" {
+			text += " → " + f.Remedy
+		}
+		rows = append(rows, []string{mark, f.Name, text})
+	}
+	if err := ui.table(rows); err != nil {
+		return err
+	}
+	if d.Usable {
+		return ui.print("\nmsb runs here with " + d.Why + "\n")
+	}
+	return ui.print("\nmsb can't run here: " + d.Why + "\n")
+}

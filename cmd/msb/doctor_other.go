@@ -1,0 +1,17 @@
+//go:build !linux
+
+package main
+
+import "golang.org/x/sys/unix"
+
+func freeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * int64(st.Bsize), nil
+}
+
+func landlock() finding {
+	return finding{Name: "landlock", Detail: "Linux only"}
+}

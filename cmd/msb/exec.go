@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// signalled is the cause of a sandbox that a signal to msb ended.
+type signalled syscall.Signal
+
+func (s signalled) Error() string { return syscall.Signal(s).String() }
+
+// exitSignalled is what a shell reports of a command that a signal ended.
+func exitSignalled(s syscall.Signal) int { return 128 + int(s) }
+
+// interruptedCode is the exit code of a sandbox whose context a signal ended.
+func interruptedCode(ctx context.Context) int {
+	var s signalled
+	if errors.As(context.Cause(ctx), &s) {
+		return exitSignalled(syscall.Signal(s))
+	}
+	return exitSignalled(syscall.SIGINT)
+}
+
+// interrupts passes the user's signals on to the guest. A second Ctrl-C, or any before there is a
+// guest, ends the sandbox.
+type interrupts struct {
+	guest   chan agentclient.Signal
+	running atomic.Bool
+	ch      chan os.Signal
+}
+
+func catchInterrupts(kill context.CancelCauseFunc) *interrupts {
+	in := &interrupts{guest: make(chan agentclient.Signal, 4), ch: make(chan os.Signal, 4)}
+	signal.Notify(in.ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	// A reader that goes (`msb run … | head`) must not end msb in the middle of things: the write fails instead.
+	signal.Ignore(syscall.SIGPIPE)
+	go func() {
+		asked := false
+		for s := range in.ch {
+			n, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			if !in.running.Load() || asked && n == syscall.SIGINT {
+				kill(signalled(n))
+				continue
+			}
+			asked = asked || n == syscall.SIGINT
+			select {
+			case in.guest <- agentclient.Signal(n):
+			default: // the guest takes none: the next Ctrl-C kills
+			}
+		}
+	}()
+	return in
+}
+
+func (in *interrupts) stop() {
+	signal.Stop(in.ch)
+	close(in.ch)
+}
+
+// execIn runs the command and returns the exit code that msb takes over.
+func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv []string, sig *interrupts) (int, error) {
+	opts := execOptions(sb.Image().Config, f, argv)
+	opts.Signals = sig.guest
+	sig.running.Store(true)
+	if f.tty {
+		restore, err := makeTerminal(ctx, &opts, f.stdin)
+		if err != nil {
+			return 0, err
+		}
+		defer restore()
+	}
+	execCtx, cancel := withTimeout(ctx, f.timeout)
+	defer cancel()
+	st, err := sb.Exec(execCtx, opts)
+	switch {
+	case ctx.Err() == nil && execCtx.Err() != nil:
+		ui.warn("the command was ended after %s (--timeout); the guest did not end it by itself", f.timeout)
+		return exitTimeout, nil
+	case ctx.Err() != nil:
+		return interruptedCode(ctx), nil
+	case errors.Is(err, syscall.EPIPE):
+		return exitSignalled(syscall.SIGPIPE), nil // whoever read the output has what they wanted
+	case err != nil:
+		return 0, err
+	case st.TimedOut:
+		ui.warn("the command was ended after %s (--timeout)", f.timeout)
+		return exitTimeout, nil
+	case st.OOMKilled:
+		ui.warn("the command was killed because the guest ran out of memory; give it more with --memory")
+		return exitGuestMemory, nil
+	case st.StartError != agentclient.Started:
+		ui.warn("%s", st.Message)
+	}
+	return st.Code, nil
+}
+
+// timeoutGrace is what the guest gets to keep --timeout by itself: it sends SIGTERM, then SIGKILL.
+const timeoutGrace = 15 * time.Second
+
+// withTimeout ends the wait for a guest that does not keep --timeout.
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d+timeoutGrace)
+}
+
+// execOptions merges the image's configuration and the flags.
+func execOptions(c image.Config, f *runFlags, argv []string) sandbox.ExecOptions {
+	opts := sandbox.ExecOptions{
+		Argv: commandOf(c, argv), Env: f.environ(),
+		Dir: first(f.workdir, c.WorkingDir), User: first(f.user, c.User),
+		Timeout: f.timeout, TTY: f.tty,
+		Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	if f.stdin {
+		opts.Stdin = os.Stdin
+	}
+	return opts
+}
+
+// commandOf is entrypoint and arguments, as in every container tool: what the user gives replaces Cmd.
+func commandOf(c image.Config, argv []string) []string {
+	if argv == nil {
+		argv = c.Cmd
+	}
+	argv = append(c.Entrypoint[:len(c.Entrypoint):len(c.Entrypoint)], argv...)
+	if len(argv) == 0 {
+		argv = []string{"/bin/sh"}
+	}
+	return argv
+}
+
+// makeTerminal follows the size of the user's terminal and, where the guest gets its keys, puts it into
+// raw mode, so that Ctrl-C is a key as well. Where it gets none, Ctrl-C stays msb's to pass on: in raw
+// mode nobody would read it.
+func makeTerminal(ctx context.Context, opts *sandbox.ExecOptions, keys bool) (restore func(), err error) {
+	fd := int(os.Stdin.Fd())
+	if !term.IsTerminal(fd) {
+		opts.Size = agentclient.Size{Rows: 24, Cols: 80}
+		return func() {}, nil
+	}
+	opts.Size = sizeOf(fd)
+	resize := make(chan agentclient.Size, 1)
+	opts.Resize = resize
+	winch := make(chan os.Signal, 1)
+	signal.Notify(winch, syscall.SIGWINCH)
+	ctx, cancel := context.WithCancel(ctx)
+	go followSize(ctx, winch, resize, fd)
+	unfollow := func() {
+		signal.Stop(winch)
+		cancel()
+	}
+	if !keys {
+		return unfollow, nil
+	}
+	state, err := term.MakeRaw(fd)
+	if err != nil {
+		unfollow()
+		return nil, err
+	}
+	return func() {
+		unfollow()
+		_ = term.Restore(fd, state)
+	}, nil
+}
+
+func followSize(ctx context.Context, winch <-chan os.Signal, resize chan<- agentclient.Size, fd int) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-winch:
+		}
+		select {
+		case resize <- sizeOf(fd):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func sizeOf(fd int) agentclient.Size {
+	cols, rows, err := term.GetSize(fd)
+	if err != nil {
+		return agentclient.Size{Rows: 24, Cols: 80}
+	}
+	return agentclient.Size{Rows: uint16(rows), Cols: uint16(cols)}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/gateway/echo"
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/netstacktest"
+)
+
+const echoPolicy = `version = 1
+[hosts]
+"echo.msb.internal" = "builtin:echo"
+[[egress.allow]]
+name = "echo"
+hosts = ["echo.msb.internal"]
+protocol = "https"
+[secrets.TOKEN]
+from = "env:GATEWAY_TEST_TOKEN"
+hosts = ["echo.msb.internal"]
+in = ["header:Authorization"]
+`
+
+// startGateway runs `msb gateway` and returns its ready line.
+func startGateway(t *testing.T, args ...string) (*exec.Cmd, readyLine) {
+	t.Helper()
+	cmd := command(t, []string{"GATEWAY_TEST_TOKEN=a-real-value-0123456789"}, append([]string{"gateway"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("no ready line: %v", err)
+	}
+	var ready readyLine
+	if err := json.Unmarshal(line, &ready); err != nil {
+		t.Fatalf("%v in %s", err, line)
+	}
+	return cmd, ready
+}
+
+// plug puts a second-stack guest on the gateway's socket.
+func plug(t *testing.T, ready readyLine) *netstacktest.Guest {
+	t.Helper()
+	conn, err := net.Dial("unix", strings.TrimPrefix(ready.Listen, "unix://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gw, err := net.ParseMAC(ready.GatewayMAC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netstacktest.NewGuest(t, conn, netstack.Config{
+		GatewayMAC: gw, GuestMAC: netstacktest.MAC, MTU: ready.MTU,
+		Guest4: netip.MustParseAddr(ready.GuestIPv4), Gateway4: netip.MustParseAddr(ready.GatewayIPv4), Prefix4: ready.PrefixIPv4,
+		Guest6: netip.MustParseAddr(ready.GuestIPv6), Gateway6: netip.MustParseAddr(ready.GatewayIPv6), Prefix6: ready.PrefixIPv6,
+	})
+}
+
+// lookup asks the gateway's resolver for an address.
+func lookup(t *testing.T, g *netstacktest.Guest, ready readyLine, name string) (netip.Addr, int) {
+	t.Helper()
+	c, err := g.DialUDP(netip.MustParseAddrPort(ready.GatewayIPv4 + ":53"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	q := new(dns.Msg)
+	q.SetQuestion(dns.Fqdn(name), dns.TypeA)
+	conn := &dns.Conn{Conn: c}
+	if err := conn.WriteMsg(q); err != nil {
+		t.Fatal(err)
+	}
+	m, err := conn.ReadMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rr := range m.Answer {
+		if a, ok := rr.(*dns.A); ok {
+			addr, _ := netip.AddrFromSlice(a.A)
+			return addr.Unmap(), m.Rcode
+		}
+	}
+	return netip.Addr{}, m.Rcode
+}
+
+func TestGatewayServesAForeignVMM(t *testing.T) {
+	dir := t.TempDir()
+	policy := write(t, "policy.toml", echoPolicy)
+	ca := filepath.Join(dir, "ca.pem")
+	cmd, ready := startGateway(t, "--policy", policy, "--listen", "unix://"+filepath.Join(dir, "n.sock"), "--ca-out", ca,
+		"--audit", filepath.Join(dir, "audit.jsonl"), "--pcap", filepath.Join(dir, "x.pcapng"), "--keep")
+	if ready.Placeholders["TOKEN"] == "" || ready.CA != ca {
+		t.Errorf("ready line %+v, want the placeholder and the CA's path", ready)
+	}
+	guest := plug(t, ready)
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	addr, _ := lookup(t, guest, ready, "echo.msb.internal")
+	if !addr.IsValid() {
+		t.Fatal("the mapped name has no address")
+	}
+	tr := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return guest.DialTCP(ctx, netip.AddrPortFrom(addr, 443))
+		},
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+	}
+	defer tr.CloseIdleConnections()
+	req, _ := http.NewRequest(http.MethodGet, "https://echo.msb.internal/", nil)
+	req.Header.Set("Authorization", ready.Placeholders["TOKEN"])
+	resp, err := (&http.Client{Transport: tr, Timeout: 30 * time.Second}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	var got echo.Reply
+	if err := json.Unmarshal(body, &got); err != nil || got.Headers["Authorization"][0] != ready.Placeholders["TOKEN"] {
+		t.Errorf("got %s (%v), want the masked placeholder", body, err)
+	}
+	if c, err := guest.DialTCP(t.Context(), netip.MustParseAddrPort("10.0.0.1:80")); err == nil {
+		_ = c.Close()
+		t.Error("a private address could be connected to")
+	}
+
+	// A new policy takes effect at once; the next link finds the gateway with --keep.
+	if err := os.WriteFile(policy, []byte("version = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	guest.Close()
+	again := plug(t, ready)
+	deadline := time.Now().Add(20 * time.Second)
+	for rcode := dns.RcodeSuccess; rcode != dns.RcodeRefused; _, rcode = lookup(t, again, ready, "echo.msb.internal") {
+		if time.Now().After(deadline) {
+			t.Fatal("the new policy is not in force")
+		}
+	}
+	again.Close()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	for _, f := range []string{"audit.jsonl", "x.pcapng"} {
+		if b, err := os.ReadFile(filepath.Join(dir, f)); err != nil || len(b) == 0 || strings.Contains(string(b), "a-real-value-0123456789") {
+			t.Errorf("%s: %d bytes, %v; want a record without the secret's value", f, len(b), err)
+		}
+	}
+}
+
+func TestGatewayEndsWithItsLink(t *testing.T) {
+	cmd, ready := startGateway(t, "--policy", write(t, "p.toml", "version = 1\n"), "--listen", "unix://"+filepath.Join(t.TempDir(), "n.sock"))
+	plug(t, ready).Close()
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("exit: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the gateway outlives its link")
+	}
+}

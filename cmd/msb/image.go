@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+func newImageCommand(ui *ui) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "image",
+		Short: "Fetch, list and remove images",
+		Long:  "Images are kept as read-only disks under $MSB_HOME/images, shared by every sandbox; docs/images.md has the details.",
+		Example: `  msb image pull alpine:3.20
+  msb image ls
+  msb image rm alpine:3.20 && msb image prune`,
+	}
+	c.AddCommand(newImagePull(ui), newImageList(ui), newImageRemove(ui), newImagePrune(ui))
+	return c
+}
+
+func openStore() (*image.Store, error) {
+	home, err := sandbox.OpenHome("")
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.Store(home)
+}
+
+func newImagePull(ui *ui) *cobra.Command {
+	var quiet bool
+	c := &cobra.Command{
+		Use:   "pull IMAGE...",
+		Short: "Fetch images, so that --pull never finds them",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, refs []string) error {
+			store, err := openStore()
+			if err != nil {
+				return err
+			}
+			for _, ref := range refs {
+				img, err := store.Resolve(c.Context(), ref, image.Options{
+					Pull: image.PullAlways, Progress: progress.New(os.Stderr, progressMode(quiet)),
+				})
+				if err != nil {
+					return err
+				}
+				if err := ui.print(img.Digest + "\n"); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print the digest alone")
+	return c
+}
+
+// imageRow is what `msb image ls --json` prints of one image.
+type imageRow struct {
+	Ref       string    `json:"ref"`
+	Digest    string    `json:"digest"`
+	Platform  string    `json:"platform"`
+	SizeBytes int64     `json:"size_bytes"`
+	Created   time.Time `json:"created"`
+}
+
+func newImageList(ui *ui) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List the images in the cache",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			store, err := openStore()
+			if err != nil {
+				return err
+			}
+			list, err := store.List()
+			if err != nil {
+				return err
+			}
+			return printImages(ui, list, asJSON)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func printImages(ui *ui, list []image.Image, asJSON bool) error {
+	const digestShown = len("sha256:") + 12
+	out := make([]imageRow, 0, len(list))
+	rows := make([][]string, 0, 1+len(list))
+	rows = append(rows, []string{"IMAGE", "DIGEST", "PLATFORM", "SIZE"})
+	for _, img := range list {
+		out = append(out, imageRow{img.Ref, img.Digest, img.Platform.String(), img.SizeBytes, img.Created})
+		rows = append(rows, []string{
+			img.Ref, img.Digest[:min(digestShown, len(img.Digest))], img.Platform.String(), policies.FormatSize(img.SizeBytes >> 20 << 20),
+		})
+	}
+	if asJSON {
+		return ui.json(out)
+	}
+	return ui.table(rows)
+}
+
+func newImageRemove(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm IMAGE...",
+		Short: "Forget images, and delete their disks unless another name needs them",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, refs []string) error {
+			store, err := openStore()
+			if err != nil {
+				return err
+			}
+			for _, ref := range refs {
+				if err := store.Remove(ref); err != nil {
+					return err
+				}
+				ui.note("%s removed", ref)
+			}
+			return nil
+		},
+	}
+}
+
+func newImagePrune(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use:   "prune",
+		Short: "Delete the disks that no name needs",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			store, err := openStore()
+			if err != nil {
+				return err
+			}
+			freed, err := store.Prune()
+			if err != nil {
+				return err
+			}
+			return ui.print(fmt.Sprintf("%s freed\n", policies.FormatSize(freed>>20<<20)))
+		},
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/netstack"
+)
+
+// links gives one link after the other: what --listen names.
+type links struct {
+	next  func(ctx context.Context) (netstack.Link, error)
+	close func()
+}
+
+// errNoMoreLinks ends --keep where a link can't come again (an inherited descriptor).
+var errNoMoreLinks = errors.New("no more links")
+
+func openLinks(ctx context.Context, listen, kind string) (*links, error) {
+	stream := kind == "qemu"
+	if !stream && kind != "vfkit" {
+		return nil, &usageError{err: fmt.Errorf("--link %q: it must be qemu or vfkit", kind), help: "msb gateway --help"}
+	}
+	if path, ok := strings.CutPrefix(listen, "unix://"); ok && path != "" {
+		if stream {
+			return listenStream(ctx, path)
+		}
+		return listenDatagram(path), nil
+	}
+	if n, ok := strings.CutPrefix(listen, "fd:"); ok {
+		if fd, err := strconv.ParseUint(n, 10, 31); err == nil && fd > 2 {
+			return inherited(int(fd), stream), nil
+		}
+	}
+	return nil, &usageError{err: fmt.Errorf("--listen %q: write unix:///PATH or fd:N with N above 2", listen), help: "msb gateway --help"}
+}
+
+func listenStream(ctx context.Context, path string) (*links, error) {
+	// Only the user's own VMM may connect: the link is the guest's identity.
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w; is another gateway running, or a file left from one?", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &links{
+		next: func(ctx context.Context) (netstack.Link, error) {
+			stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+			defer stop()
+			c, err := l.Accept()
+			if err != nil {
+				return nil, err
+			}
+			return netstack.NewStreamLink(c), nil
+		},
+		close: func() { _ = l.Close() },
+	}, nil
+}
+
+func listenDatagram(path string) *links {
+	return &links{
+		next: func(ctx context.Context) (netstack.Link, error) {
+			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+			if err != nil {
+				return nil, fmt.Errorf("--listen: %w; is another gateway running, or a file left from one?", err)
+			}
+			if err := os.Chmod(path, 0o600); err != nil {
+				return nil, errors.Join(err, c.Close())
+			}
+			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+			defer stop()
+			link, err := netstack.AcceptDatagramLink(c)
+			if err != nil {
+				return nil, errors.Join(err, os.Remove(path))
+			}
+			return &unlinking{Link: link, path: path}, nil
+		},
+		close: func() {},
+	}
+}
+
+// unlinking removes the socket's file when the link ends, which package net does for streams only.
+type unlinking struct {
+	netstack.Link
+	path string
+}
+
+// Close implements netstack.Link.
+func (u *unlinking) Close() error {
+	return errors.Join(u.Link.Close(), ignoreMissing(os.Remove(u.path)))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func inherited(fd int, stream bool) *links {
+	used := false
+	return &links{
+		next: func(context.Context) (netstack.Link, error) {
+			if used {
+				return nil, errNoMoreLinks
+			}
+			used = true
+			f := os.NewFile(uintptr(fd), "link")
+			if stream {
+				return netstack.NewStreamLinkFile(f)
+			}
+			return netstack.NewDatagramLinkFile(f)
+		},
+		close: func() {},
+	}
+}
+
+// serve puts the gateway on each link in turn.
+func (l *links) serve(ctx context.Context, keep bool, g *gateway.Gateway) error {
+	for {
+		link, err := l.next(ctx)
+		if err == nil {
+			err = g.Serve(ctx, link)
+		}
+		if ctx.Err() != nil || errors.Is(err, errNoMoreLinks) || errors.Is(err, io.EOF) {
+			err = nil
+			keep = keep && ctx.Err() == nil && link != nil
+		}
+		if !keep || err != nil {
+			return err
+		}
+	}
+}

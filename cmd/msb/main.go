@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// version is set by the build.
+var version = "dev"
+
+func main() {
+	sandbox.MaybeRun()
+	os.Exit(run(os.Args[1:]))
+}
+
+// run executes one command line and returns msb's exit code.
+func run(args []string) int {
+	ui := newUI(os.Stdout, os.Stderr)
+	root := newRoot(ui)
+	root.SetArgs(args)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err := root.ExecuteContext(ctx)
+	var code exitCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	}
+	ui.fail(err)
+	return exitOf(err)
+}
+
+func newRoot(ui *ui) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "msb",
+		Short: "Run code that you don't trust in a microVM whose only way out is a policy",
+		Long: `msb boots a microVM and runs a command in it. The machine's only network device
+leads to a gateway on this host, which lets out what the policy allows and
+nothing else, and puts secrets into requests without the guest ever seeing them.`,
+		Example: `  msb run -- uname -a                      # no network at all but the gateway's "no"
+  msb run --policy policy.toml             # what the file says
+  msb run --allow api.github.com:443 alpine:3.20 -- wget -qO- https://api.github.com
+  msb doctor                               # what this machine has and lacks`,
+		SilenceUsage: true, SilenceErrors: true,
+		Version: version,
+	}
+	root.SetVersionTemplate("msb {{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &usageError{err: err, help: c.CommandPath() + " --help"}
+	})
+	root.AddCommand(newRunCommand(ui), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
+	return root
+}

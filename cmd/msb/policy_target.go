@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/egress/probe"
+	"github.com/msb-project/msb/policies"
+)
+
+// target puts the flags of `msb policy explain` together.
+func target(to, at, method, path string) (probe.Target, error) {
+	t, err := probe.Parse(to)
+	if err != nil {
+		return t, &usageError{err: fmt.Errorf("--to %w", err), help: "msb policy explain --help"}
+	}
+	t.Method, t.Path = method, path
+	if at == "" {
+		return t, nil
+	}
+	if t.Addr, err = netip.ParseAddr(at); err != nil {
+		return t, &usageError{err: fmt.Errorf("--at: %w", err), help: "msb policy explain --help"}
+	}
+	return t, nil
+}
+
+func newPolicyPresets(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use:   "presets [NAME]",
+		Short: `List the presets that include = ["NAME"] takes, or print one`,
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				p, err := policies.Preset(args[0])
+				if err != nil {
+					return err
+				}
+				return ui.print(string(policies.Encode(p)))
+			}
+			var rows [][]string
+			for _, name := range policies.Presets() {
+				rows = append(rows, []string{name})
+			}
+			return ui.table(rows)
+		},
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/review"
+)
+
+// reviewFlags is the command line of `msb review`.
+type reviewFlags struct {
+	policy, against, failOn, learn, html string
+	host                                 []string
+	asJSON, changed                      bool
+}
+
+func newReviewCommand(ui *ui) *cobra.Command {
+	var f reviewFlags
+	c := &cobra.Command{
+		Use:   "review --policy FILE CAPTURE...",
+		Short: "Ask what a policy would have done to a capture",
+		Long: `Rebuilds the flows of captures (pcapng of --pcap, or pcap and pcapng of other
+tools) and judges each with the gateway's own code, offline, with the names from
+the capture's DNS answers. Exit code 3 if a condition of --fail-on holds:
+
+  allowed-private   let out to an address that isn't public
+  changed           the verdict differs from the recorded one, or from --against
+  loosened          it was denied, and would be let out
+  tightened         it was let out, and would be denied
+  denied, undecided flows and names with that verdict
+  unreadable        a capture is damaged or lacks packets`,
+		Example: `  msb run --policy policy.toml --pcap out.pcapng
+  msb review --policy stricter.toml out.pcapng
+  msb review --policy new.toml --against old.toml --changed out.pcapng
+  msb review --policy policy.toml --fail-on allowed-private,loosened --html report.html out.pcapng*
+  msb review --policy base.toml --learn learned.toml out.pcapng`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return runReview(c.Context(), ui, &f, args) },
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file` to judge by")
+	fl.StringVar(&f.against, "against", "", "another policy `file`, to compare with")
+	fl.BoolVar(&f.changed, "changed", false, "show only what differs from --against, or from what was recorded")
+	fl.StringVar(&f.failOn, "fail-on", "", "exit with code 3 on `CONDITION,...`")
+	fl.StringVar(&f.learn, "learn", "", "write a policy that lets through what was seen to this `file`")
+	fl.StringVar(&f.html, "html", "", "write the report as a page to this `file`")
+	fl.StringArrayVar(&f.host, "host-addr", nil, "an `address` of the host that the sandbox ran on (repeatable)")
+	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
+	_ = c.MarkFlagRequired("policy") // its only error is a flag that doesn't exist
+	return c
+}
+
+func (f *reviewFlags) options(captures []string) (review.Options, error) {
+	o := review.Options{Captures: captures, Learn: f.learn != ""}
+	var err error
+	if o.Policy, err = loadPolicy(f.policy); err != nil {
+		return o, err
+	}
+	if f.against != "" {
+		if o.Against, err = loadPolicy(f.against); err != nil {
+			return o, err
+		}
+	}
+	for _, text := range f.host {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return o, &usageError{err: fmt.Errorf("--host-addr: %w", err), help: "msb review --help"}
+		}
+		o.Host = append(o.Host, a)
+	}
+	return o, nil
+}
+
+func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) error {
+	conditions, err := review.ParseConditions(f.failOn)
+	if err != nil {
+		return &usageError{err: fmt.Errorf("--fail-on: %w", err), help: "msb review --help"}
+	}
+	o, err := f.options(captures)
+	if err != nil {
+		return err
+	}
+	report, err := review.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := f.print(ui, report); err != nil {
+		return err
+	}
+	if f.learn != "" {
+		if err := os.WriteFile(f.learn, report.Learned(), 0o600); err != nil {
+			return err
+		}
+	}
+	if f.html != "" {
+		if err := writeReport(f.html, report, captures); err != nil {
+			return err
+		}
+	}
+	var code error
+	for _, c := range conditions {
+		if n := report.Count(c); n > 0 {
+			ui.note("%s: %d", c, n)
+			code = exitCode(exitDenied)
+		}
+	}
+	return code
+}
+
+func (f *reviewFlags) print(ui *ui, report *review.Report) error {
+	if f.asJSON {
+		w := bufio.NewWriter(ui.out)
+		return errors.Join(report.WriteJSON(w), w.Flush())
+	}
+	if err := ui.table(report.Rows(f.changed)); err != nil {
+		return err
+	}
+	return ui.print("\n" + strings.Join(report.Summary(), "\n") + "\n")
+}
+
+func writeReport(path string, report *review.Report, captures []string) error {
+	names := make([]string, 0, len(captures))
+	for _, c := range captures {
+		names = append(names, filepath.Base(c))
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(file)
+	return errors.Join(report.WriteHTML(w, "msb review of "+strings.Join(names, ", ")), w.Flush(), file.Close())
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// runFlags is the command line of `msb run`.
+type runFlags struct {
+	policy, audit, pcap, learn    string
+	allow                         []string
+	backend, memory, disk         string
+	cpus                          int
+	cpusSet                       bool
+	env                           []string
+	workdir, user, hostname, pull string
+	timeout                       time.Duration
+	floor                         string
+	httpProxy                     bool
+	stdin, tty, remove, noNet     bool
+	quiet                         bool
+}
+
+func newRunCommand(ui *ui) *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run [flags] [IMAGE] [-- COMMAND [ARG...]]",
+		Short: "Run a command in a new microVM behind the gateway",
+		Long: `Boots a microVM, runs the command in it, and removes everything when it ends.
+Without a policy nothing can be reached from inside. IMAGE is an OCI reference,
+oci:DIR, docker-archive:FILE, dir:PATH or builtin; a command needs no "--" after
+an IMAGE.
+
+` + exitHelp,
+		Example: `  msb run -- uname -a
+  msb run -it alpine:3.20 sh
+  msb run --policy policy.toml
+  msb run --allow pypi.org:443 --allow files.pythonhosted.org:443 python:3.12 pip download requests
+  echo 'print(6*7)' | msb run -i --no-net python:3.12 python -`,
+		RunE: func(c *cobra.Command, args []string) error {
+			ui.quiet, f.cpusSet = f.quiet, c.Flags().Changed("cpus")
+			return runSandbox(c.Context(), ui, &f, args, c.ArgsLenAtDash())
+		},
+	}
+	f.register(c)
+	return c
+}
+
+func (f *runFlags) register(c *cobra.Command) {
+	fl := c.Flags()
+	fl.SetInterspersed(false) // what follows IMAGE is the command's own
+	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file`; a change while running takes effect at once")
+	fl.StringVar(&f.floor, "floor", "", "an operator's policy `file`, which --policy and --allow can't loosen")
+	fl.StringArrayVar(&f.allow, "allow", nil, "let out `HOST:PORT[/udp]`, beside what the policy allows (repeatable)")
+	fl.StringVar(&f.backend, "vm", "auto", "backend: auto, krun or qemu")
+	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
+	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `folder` in the guest")
+	fl.StringVarP(&f.user, "user", "u", "", "user in the guest: name, uid, name:group or uid:gid")
+	fl.StringVar(&f.hostname, "hostname", "", "host name of the guest")
+	fl.IntVar(&f.cpus, "cpus", 0, "virtual CPUs (default 1)")
+	fl.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512M or 2G (default 512M)")
+	fl.StringVar(&f.disk, "disk", "", "writable layer on a sparse disk of this size, such as 10G (default: in the guest's memory)")
+	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
+	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
+	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox's files when it ends; --rm=false keeps its logs and disk")
+	fl.BoolVar(&f.noNet, "no-net", false, "no network device at all")
+	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
+	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "ask the registry: missing, always or never")
+	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
+	fl.StringVar(&f.pcap, "pcap", "", "write every frame of the sandbox's link to this pcapng `file`")
+	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
+	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the command's output and errors")
+}
+
+func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash int) error {
+	cfg, argv, err := f.config(ui, args, dash)
+	if err != nil {
+		return err
+	}
+	// Signals are the guest's here: one that cancelled msb itself would take the choice from the command.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	sig := catchInterrupts(cancel)
+	defer sig.stop()
+	sb, err := sandbox.Start(ctx, cfg)
+	if err != nil {
+		return startError(ctx, err)
+	}
+	for _, w := range sb.Info().Warnings {
+		ui.note("%s", w)
+	}
+	code, err := execIn(ctx, ui, sb, f, argv, sig)
+	err = errors.Join(err, sb.Close())
+	if !f.remove {
+		ui.note("kept in %s", sb.KeptDir())
+	}
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// startError tells a start that the user interrupted from one that failed.
+func startError(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return exitCode(interruptedCode(ctx))
+	}
+	return err
+}

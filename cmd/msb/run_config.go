@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// config merges the policy's [sandbox] table and the flags, which win.
+func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []string, error) {
+	var cfg sandbox.Config
+	if err := f.check(); err != nil {
+		return cfg, nil, &usageError{err: err, help: "msb run --help"}
+	}
+	p, err := f.loadPolicy()
+	if err != nil {
+		return cfg, nil, err
+	}
+	ref, argv := splitArgs(args, dash)
+	cfg = sandbox.Config{
+		Policy: p, NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: first(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
+		Backend: f.backend, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
+		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap, Learn: f.learn, Keep: !f.remove,
+		Notice: func(why string) { ui.note("%s", why) },
+	}
+	if f.floor != "" {
+		if cfg.Floor, err = loadPolicy(f.floor); err != nil {
+			return cfg, nil, err
+		}
+		if _, err := policies.Tighten(cfg.Floor, p); err != nil {
+			return cfg, nil, sandbox.Fail(err)
+		}
+	}
+	if len(f.allow) == 0 {
+		cfg.PolicyFile = f.policy // flags can't be merged into a later version of the file
+	}
+	cfg.Progress = progress.New(os.Stderr, progressMode(f.quiet))
+	if argv == nil && ref == "" {
+		argv = p.Sandbox.Command
+	}
+	for flag, size := range map[string]struct {
+		text string
+		to   *int64
+	}{"--memory": {f.memory, &cfg.Memory}, "--disk": {f.disk, &cfg.Disk}} {
+		if size.text == "" {
+			continue
+		}
+		if *size.to, err = policies.ParseSize(size.text); err != nil {
+			return cfg, nil, &usageError{err: fmt.Errorf("%s %q: %w", flag, size.text, err), help: "msb run --help"}
+		}
+	}
+	return cfg, argv, nil
+}
+
+func progressMode(quiet bool) progress.Style {
+	switch {
+	case quiet:
+		return progress.Quiet
+	case isTerminal(os.Stderr):
+		return progress.Terminal
+	}
+	return progress.Plain
+}
+
+func (f *runFlags) loadPolicy() (*policies.Policy, error) {
+	p := policies.Default()
+	if f.policy != "" {
+		var err error
+		if p, err = loadPolicy(f.policy); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range f.allow {
+		rule, err := policies.ParseAllowFlag(a)
+		if err != nil {
+			return nil, &usageError{err: err, help: "msb run --help"}
+		}
+		p.Egress.Allow = append(p.Egress.Allow, rule)
+	}
+	return p, nil
+}
+
+// check refuses values that the flag package takes.
+func (f *runFlags) check() error {
+	switch image.Pull(f.pull) {
+	case image.PullMissing, image.PullAlways, image.PullNever:
+	default:
+		return fmt.Errorf("--pull %q: it must be missing, always or never", f.pull)
+	}
+	if f.cpus < 0 || f.cpus == 0 && f.cpusSet {
+		return fmt.Errorf("--cpus %d: give it at least 1", f.cpus)
+	}
+	for _, e := range f.env {
+		if name, _, _ := strings.Cut(e, "="); name == "" || strings.ContainsRune(e, 0) {
+			return fmt.Errorf("--env %q: write NAME=VALUE, or NAME to pass it on", e)
+		}
+	}
+	return nil
+}
+
+// loadPolicy reads a policy file and tells a file that can't be read from one that is wrong.
+func loadPolicy(path string) (*policies.Policy, error) {
+	p, err := policies.Load(path)
+	var wrong policies.ErrorList
+	if err != nil && !errors.As(err, &wrong) {
+		return nil, sandbox.Fail(fmt.Errorf("%w: %w; write one, or start from a preset: `msb policy presets`", sandbox.ErrPolicyMissing, err))
+	}
+	return p, sandbox.Fail(err)
+}
+
+// splitArgs takes IMAGE and COMMAND apart: everything after "--" is the command, and so is what
+// follows the image.
+func splitArgs(args []string, dash int) (ref string, argv []string) {
+	if dash < 0 {
+		dash = len(args)
+	}
+	before, after := args[:dash], args[dash:]
+	if len(before) > 0 {
+		ref, before = before[0], before[1:]
+		// Flags end at IMAGE, so a "--" behind it comes here as an argument.
+		if len(before) > 0 && before[0] == "--" {
+			before = before[1:]
+		}
+	}
+	if all := append(before[:len(before):len(before)], after...); len(all) > 0 {
+		argv = all
+	}
+	return ref, argv
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func firstInt(values ...int) int {
+	for _, v := range values {
+		if v != 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// environ turns -e into KEY=value; a bare NAME is passed on from msb's own environment.
+func (f *runFlags) environ() []string {
+	var env []string
+	for _, e := range f.env {
+		if strings.Contains(e, "=") {
+			env = append(env, e)
+			continue
+		}
+		if v, ok := os.LookupEnv(e); ok {
+			env = append(env, e+"="+v)
+		}
+	}
+	return env
+}

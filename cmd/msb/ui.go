@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/term"
+
+	"github.com/msb-project/msb/audit"
+)
+
+// ui is where everything that msb prints is rendered.
+type ui struct {
+	out, err io.Writer
+	quiet    bool
+}
+
+func newUI(out, err io.Writer) *ui { return &ui{out: out, err: err} }
+
+// fail prints an error. Text that came from a guest or a registry is in it, so control characters are
+// shown, not obeyed.
+func (u *ui) fail(err error) {
+	text := strings.ReplaceAll(strings.TrimRight(err.Error(), "\n"), "\t", "  ")
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = audit.Printable(line)
+	}
+	_, _ = fmt.Fprintln(u.err, "msb: "+strings.Join(lines, "\n     "))
+}
+
+// warn prints a sentence that says why msb's exit code is not the command's own; --quiet leaves it.
+func (u *ui) warn(format string, args ...any) {
+	_, _ = fmt.Fprintln(u.err, "msb: "+audit.Printable(fmt.Sprintf(format, args...)))
+}
+
+// note prints a sentence for people, unless they asked for quiet.
+func (u *ui) note(format string, args ...any) {
+	if !u.quiet {
+		_, _ = fmt.Fprintln(u.err, "msb: "+audit.Printable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// json prints v, indented.
+func (u *ui) json(v any) error {
+	enc := json.NewEncoder(u.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// jsonLine prints v on one line, for programs that read line by line.
+func (u *ui) jsonLine(v any) error {
+	enc := json.NewEncoder(u.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table prints rows in aligned columns.
+func (u *ui) table(rows [][]string) error {
+	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+func (u *ui) print(s string) error {
+	_, err := io.WriteString(u.out, s)
+	return err
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -1,0 +1,176 @@
+//go:build vmtest
+
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/vm"
+	"github.com/msb-project/msb/vm/vmtest/emuhost"
+)
+
+// TestI2_VMKrun runs msb on libkrun for real: here where KVM runs ordinary kernels, else with itself
+// inside an emulated host.
+func TestI2_VMKrun(t *testing.T) {
+	if vm.ProbeKVM() == nil {
+		testKrun(t)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := emuhost.Start(t, map[string]string{"/msb.test": self, "/policy.toml": "../../policy.toml",
+		"/bin/printf": "/bin/busybox"}) // the policy's secret comes from it
+	// Another address of the host's, for a guest that has a way to the host's sockets.
+	if out, code := host.Run(t.Context(), t, "/bin/busybox", "ip", "addr", "add", hostAddress+"/32", "dev", "lo"); code != 0 {
+		t.Fatalf("a second address for the emulated host: %s", out)
+	}
+	// QEMU freezes the whole emulated host, its clock too, within seconds of an inner guest that has a NIC
+	// and goes on running: what needs one for longer runs where KVM does.
+	const inside = "^TestI2_VMKrun$/^(output_and_exit_code|without_network_nothing_is_reached)$"
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	out, code := host.Run(ctx, t, "/msb.test", "-test.v", "-test.timeout=4m", "-test.run="+inside)
+	t.Log(out)
+	if code != 0 {
+		t.Fatalf("exit code %d in the emulated host", code)
+	}
+}
+
+// hostAddress is one that TestI2_VMKrun gives to the emulated host, beside 127.0.0.1 (RFC 2544's range).
+const hostAddress = "198.19.7.7"
+
+// onKrun runs msb with the backend that it chooses itself. QEMU's emulation of nested guests stalls one
+// inner boot in about ten, its virtual CPU spinning before the first console line: such a sandbox is
+// ended, which must leave nothing either, and started anew.
+func onKrun(t *testing.T, args ...string) result {
+	t.Helper()
+	const stalled = 90 * time.Second
+	if err := subreaper(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		r := &running{Cmd: command(t, nil, append([]string{"run", "-q"}, args...)...), ended: make(chan struct{})}
+		r.Stdout, r.Stderr = &r.out, &r.err
+		r.start(t)
+		timer := time.AfterFunc(stalled, func() { _ = r.Process.Signal(syscall.SIGTERM) })
+		got := r.wait(t)
+		nothingLeft(t, stateFolder())
+		if timer.Stop() && !strings.Contains(got.err, "did not become ready") {
+			return got
+		}
+		t.Logf("starting it anew: %+v", got)
+	}
+	t.Fatal("it stalled again and again")
+	return result{}
+}
+
+func testKrun(t *testing.T) {
+	got := msb(t, nil, "doctor", "--json")
+	var d diagnosis
+	if err := json.Unmarshal([]byte(got.out), &d); err != nil || !d.Usable || d.Backend != "krun" {
+		t.Fatalf("msb doctor: %v, exit %d, %s%s; want krun", err, got.code, got.out, got.err)
+	}
+	t.Run("output and exit code", func(t *testing.T) {
+		onKrun(t, "--", "sh", "-c", "echo hi; echo $MSB_BACKEND; exit 7").want(t, 7, "hi\nkrun\n")
+	})
+	t.Run("the tour", func(t *testing.T) {
+		got := onKrun(t, "-p", "../../policy.toml")
+		t.Log("\n" + got.out)
+		if got.code != 0 {
+			t.Errorf("exit %d: %s", got.code, got.err)
+		}
+	})
+	t.Run("without network nothing is reached", noWayOut)
+	t.Run("big transfers", func(t *testing.T) { bigTransfers(t, onKrun, 4<<20) })
+}
+
+// noWayOut holds invariant 2: without a NIC libkrun turns guest sockets into the host's (TSI) unless told
+// otherwise, and then the ports below would answer.
+func noWayOut(t *testing.T) {
+	var targets []string
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0"} {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				t.Errorf("the guest reached %s from %s", c.LocalAddr(), c.RemoteAddr())
+				_ = c.Close()
+			}
+		}()
+		host, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host == "::" {
+			host = hostAddress
+		}
+		targets = append(targets, host+" "+port)
+	}
+	script := fmt.Sprintf(`ls /sys/class/net | grep -v -x -e lo -e dummy0 && echo "has a network device"
+		cat /sys/bus/virtio/devices/*/device | grep -i -e 0x0001 -e 0x0013 && echo "has a virtio NIC or a vsock device"
+		for target in %s; do nc -w 3 $target </dev/null && echo "reached $target"; done
+		grep -q tsi_hijack /proc/cmdline && echo "TSI is on"; true`, `"`+strings.Join(targets, `" "`)+`"`)
+	onKrun(t, "--no-net", "--", "sh", "-c", script).want(t, 0, "")
+}
+
+// bigTransfers moves size bytes each way: in plain HTTP to a server of the operator's, through TLS that
+// is only relayed and through TLS that is inspected.
+func bigTransfers(t *testing.T, run func(*testing.T, ...string) result, size int) {
+	t.Helper()
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data) // never fails
+	sum := sha256.Sum256(data)
+	want := hex.EncodeToString(sum[:])
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /down", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
+	mux.HandleFunc("POST /up", func(w http.ResponseWriter, r *http.Request) {
+		h := sha256.New()
+		n, err := io.Copy(h, r.Body)
+		fmt.Fprintf(w, "%x %d %v\n", h.Sum(nil), n, err)
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	policy := write(t, "policy.toml", fmt.Sprintf(`version = 1
+[[egress.allow]]
+hosts = ["inspected.internal"]
+protocol = "https"
+methods = ["POST"]
+[hosts]
+"files.internal" = %q
+"relayed.internal" = "builtin:echo"
+"inspected.internal" = "builtin:echo"
+`, srv.Listener.Addr()))
+	got := run(t, "-p", policy, "--", "sh", "-c", `cd /tmp && wget -q -O file http://files.internal/down && sha256sum < file
+		msb-tour get -X POST -T file http://files.internal/up
+		for h in relayed inspected; do msb-tour get -X POST -T file https://$h.internal/ | grep body_sha256; done; true`)
+	if got.code != 0 || strings.Count(got.out, want) != 4 {
+		t.Errorf("%d bytes down, up, up through TLS relayed and inspected: exit %d\n%s%s; want four times %s", size, got.code, got.out, got.err, want)
+	}
+}
+
+func TestVMBigTransfers(t *testing.T) {
+	bigTransfers(t, vmRun, 20<<20)
+}

@@ -1,0 +1,150 @@
+//go:build vmtest
+
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestVMRunTakesOverTheCommandsExitCode(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		out  string
+		say  string
+	}{
+		{"its own", []string{"--", "sh", "-c", "echo out; echo err >&2; exit 7"}, 7, "out\n", "err\n"},
+		{"none of busybox's", []string{"--", "nosuch"}, 127, "", "nosuch"},
+		{"not executable", []string{"--", "/etc/passwd"}, 126, "", "/etc/passwd"},
+		{"killed", []string{"--", "sh", "-c", "kill -KILL $$"}, 137, "", ""},
+		{"--timeout", []string{"--timeout", "1s", "--", "sleep", "1000"}, exitTimeout, "", "--timeout"},
+		{"unknown user", []string{"-u", "nosuch", "--", "true"}, exitOther, "", "nosuch"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := vmRun(t, tt.args...)
+			got.want(t, tt.code, tt.out)
+			got.says(t, tt.code, tt.say)
+		})
+	}
+}
+
+func TestVMRunFlagsAreSeenInside(t *testing.T) {
+	t.Setenv("VM_TEST_PASSED_ON", "from outside")
+	t.Setenv("VM_TEST_NOT_PASSED", "must not be seen")
+	got := vmRun(t, "-q", "-e", "SET=a value = with signs", "-e", "VM_TEST_PASSED_ON", "-e", "VM_TEST_UNSET",
+		"-w", "/made/for/this", "-u", "user", "--cpus", "2", "--memory", "300M", "--hostname", "box", "--disk", "1G",
+		"--", "sh", "-c", `echo "$SET|$VM_TEST_PASSED_ON|${VM_TEST_UNSET-unset}|${VM_TEST_NOT_PASSED-unset}"
+			pwd; id -un; id -u; nproc; hostname
+			awk '/MemTotal/ { print ($2 > 250000 && $2 <= 300 * 1024) ? "memory" : $2 }' /proc/meminfo
+			df / | awk 'NR == 2 { print ($2 > 900000) ? "disk" : $2 }'`)
+	got.want(t, 0, "a value = with signs|from outside|unset|unset\n/made/for/this\nuser\n1000\n2\nbox\nmemory\ndisk\n")
+	if got.err != "" {
+		t.Errorf("with -q it said %q", got.err)
+	}
+}
+
+func TestVMRunUserByNumbers(t *testing.T) {
+	vmRun(t, "-u", "1234:5678", "--", "sh", "-c", "id -u; id -g; touch /root/x 2>/dev/null || echo refused").want(t, 0, "1234\n5678\nrefused\n")
+}
+
+func TestVMRunQuietSaysNothingOfItsOwn(t *testing.T) {
+	if got := vmRun(t, "-q", "--", "true"); got.out != "" || got.err != "" {
+		t.Errorf("printed %q and said %q", got.out, got.err)
+	}
+	// Why the exit code is not the command's own is said all the same.
+	if got := vmRun(t, "-q", "--timeout", "1s", "--", "sleep", "1000"); got.out != "" || !strings.Contains(got.err, "--timeout") {
+		t.Errorf("timeout: printed %q and said %q", got.out, got.err)
+	}
+	if got := vmRun(t, "--", "true"); !strings.Contains(got.err, "qemu") {
+		t.Errorf("without -q it does not say which backend it took: %q", got.err)
+	}
+}
+
+func TestVMRunStdinIsBinaryAndEnds(t *testing.T) {
+	data := make([]byte, 3<<20+17)
+	if _, err := rand.Read(data); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, nil, runArgs([]string{"-q", "-i", "--", "cat"})...)
+	cmd.Stdin = bytes.NewReader(data)
+	if got := vmCommand(t, cmd); got.code != 0 || got.out != string(data) {
+		t.Errorf("exit %d, %d bytes of %d came back, or others: %s", got.code, len(got.out), len(data), got.err)
+	}
+}
+
+func TestVMRunStdinIsLeftAloneWithoutI(t *testing.T) {
+	cmd := command(t, nil, runArgs([]string{"--", "cat"})...)
+	cmd.Stdin = strings.NewReader("not asked for")
+	vmCommand(t, cmd).want(t, 0, "")
+}
+
+func TestVMRunEndsThoughItsStdinStaysOpen(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	defer r.Close()
+	cmd := command(t, nil, runArgs([]string{"-i", "--", "sh", "-c", "exit 3"})...)
+	cmd.Stdin = r
+	vmCommand(t, cmd).want(t, 3, "")
+}
+
+func TestVMRunEndsWhenNobodyReadsItsOutput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &running{Cmd: command(t, nil, runArgs([]string{"--", "sh", "-c", "echo first; exec cat /dev/zero"})...), ended: make(chan struct{})}
+	run.Stdout, run.Stderr = w, &run.err
+	run.start(t)
+	_ = w.Close()
+	if _, err := io.ReadFull(r, make([]byte, len("first\n"))); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	if got := run.wait(t); got.code != exitSignalled(syscall.SIGPIPE) || strings.Contains(got.err, "broken pipe") {
+		t.Errorf("exit %d and %q, want %d and nothing: whoever reads no more has enough", got.code, got.err, exitSignalled(syscall.SIGPIPE))
+	}
+	nothingLeft(t, stateFolder())
+}
+
+func TestI2_VMRunNoNetHasNoDevice(t *testing.T) {
+	got := vmRun(t, "--no-net", "-p", "../../policy.toml", "--", "sh", "-c",
+		"ls /sys/class/net | grep -v -e lo -e dummy; nc -w 3 192.168.127.1 53 </dev/null && echo reached; nslookup echo.msb.internal 2>&1 | grep 198.18; true")
+	got.want(t, 0, "")
+}
+
+func TestVMRunKeepsItsFilesWhenAsked(t *testing.T) {
+	got := finish(t, command(t, nil, runArgs([]string{"--rm=false", "--disk", "64M", "--", "sh", "-c", "echo kept > /kept"})...))
+	kept, err := filepath.Glob(filepath.Join(stateFolder(), "kept", "*"))
+	if err != nil || len(kept) != 1 || got.code != 0 || !strings.Contains(got.err, kept[0]) {
+		t.Fatalf("exit %d, kept %v, said %q", got.code, kept, got.err)
+	}
+	for _, name := range []string{"console.log", "audit.jsonl", "upper.ext4"} {
+		if _, err := os.Stat(filepath.Join(kept[0], name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.RemoveAll(kept[0]); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeft(t, stateFolder())
+}
+
+func TestVMRunPolicysCommandAndTheFlagsThatOverrideIt(t *testing.T) {
+	got := vmRun(t, "-q", "-p", "../../policy.toml")
+	if got.code != 0 || strings.Contains(got.out, "unexpected") || strings.Count(got.out, "\n") < 6 {
+		t.Errorf("the tour: exit %d\n%s%s", got.code, got.out, got.err)
+	}
+	t.Log("\n" + got.out)
+	vmRun(t, "-q", "-p", "../../policy.toml", "--", "echo", "mine").want(t, 0, "mine\n")
+}

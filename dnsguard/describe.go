@@ -1,0 +1,138 @@
+package dnsguard
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+)
+
+// newReply returns a reply without records that says t.
+func (g *Guard) newReply(q *question, t told) *reply {
+	r := &reply{rcode: t.rcode}
+	if t.text != "" {
+		r.ede = packEDE(t.ede, t.text)
+	}
+	s, v := t.subject, t.subject.verdict
+	r.explanation = Explanation{
+		Name:    s.host,
+		Type:    dns.Type(q.qtype).String(),
+		Outcome: t.outcome,
+		Rcode:   dns.RcodeToString[t.rcode],
+		EDE:     t.ede,
+		HasEDE:  t.text != "",
+		Text:    t.text,
+		Verdict: v,
+	}
+	name := s.name.String()
+	if name == "" {
+		name = presentation(q)
+	}
+	r.detail = audit.DNSDetail{Name: name, Type: r.explanation.Type, Outcome: r.explanation.Rcode}
+	r.reason = t.reason
+	if r.reason == egress.ReasonNone {
+		r.reason = v.Reason
+	}
+	return r
+}
+
+// presentation is the name of q with odd bytes escaped, for the audit log.
+func presentation(q *question) string {
+	name, _, err := dns.UnpackDomainName(q.wireName(), 0)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+func (r *reply) setUpstream(from string) {
+	r.explanation.Upstream, r.detail.Upstream = from, from
+}
+
+// describe notes the addresses and names that a reply hands out.
+func (r *reply) describe(rrs []dns.RR) {
+	for _, rr := range rrs {
+		if text := describeRR(rr); text != "" {
+			r.detail.Answers = append(r.detail.Answers, text)
+		}
+	}
+	r.explanation.Answers = r.detail.Answers
+}
+
+// describeRR is what the audit log keeps of a record: addresses and names, not
+// text that a zone's owner chose.
+func describeRR(rr dns.RR) string {
+	switch rr := rr.(type) {
+	case *dns.A:
+		return addrText(rr.A)
+	case *dns.AAAA:
+		return addrText(rr.AAAA)
+	case *dns.CNAME:
+		return rr.Target
+	case *dns.PTR:
+		return rr.Ptr
+	case *dns.MX:
+		return rr.Mx
+	case *dns.NS:
+		return rr.Ns
+	case *dns.SRV:
+		return rr.Target
+	case *dns.HTTPS:
+		return rr.Target
+	case *dns.SVCB:
+		return rr.Target
+	}
+	return ""
+}
+
+func addrText(raw []byte) string {
+	addr, _ := netip.AddrFromSlice(raw)
+	return addr.Unmap().String()
+}
+
+// flowEnds is where a question came from, for the audit log.
+type flowEnds struct {
+	proto   string
+	srcPort uint16
+	dst     netip.AddrPort
+}
+
+// emit writes the audit event of one question.
+func (g *Guard) emit(r *reply, ends flowEnds, cached bool, latency time.Duration) {
+	why, detail := &r.explanation, r.detail
+	detail.Cached, detail.Latency = cached, latency
+	event := audit.Event{
+		Sandbox:   g.sandbox,
+		Kind:      audit.DNSQuery,
+		Proto:     ends.proto,
+		SrcPort:   ends.srcPort,
+		Dst:       ends.dst.Addr(),
+		Port:      ends.dst.Port(),
+		Action:    actionOf(why.Outcome).String(),
+		WouldDeny: why.Verdict.WouldDeny,
+		Rule:      why.Verdict.Rule,
+		Message:   why.Text,
+		DNS:       &detail,
+	}
+	if r.reason != egress.ReasonNone {
+		event.Reason = r.reason.String()
+	}
+	g.sink.Emit(event)
+	if cached {
+		g.stats.cached.Add(1)
+	}
+	g.stats.count(why.Outcome)
+}
+
+// actionOf is the verdict that an outcome stands for.
+func actionOf(o Outcome) egress.Action {
+	switch o {
+	case OutcomeRefusedName, OutcomeRefusedQuery, OutcomeRebinding, OutcomeLimited:
+		return egress.Deny
+	case OutcomeAnswered, OutcomeEmpty, OutcomeNoName, OutcomeLocal, OutcomeFailed:
+	}
+	return egress.Allow
+}

@@ -1,0 +1,204 @@
+package dnsguard
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+)
+
+// Config is what a Guard is made of. Policy and Judge are required.
+type Config struct {
+	// Sandbox is the sandbox's name or id, for the audit log.
+	Sandbox string
+	// Policy gives DNS, Hosts, Limits.DNSPerSecond and the wildcards of the
+	// allow rules.
+	Policy *policies.Policy
+	Judge  Judge
+	// Audit takes one event for each question; nil keeps none.
+	Audit audit.Sink
+	// Dialer opens connections to upstream servers ("udp" and "tcp"); nil is
+	// net.Dialer's.
+	Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+	// HasIPv6 says whether the host reaches IPv6; where it doesn't, AAAA is
+	// answered empty. nil looks for a global address on the host's interfaces.
+	HasIPv6 func() bool
+	// Roots verify upstream servers over TLS; nil is the host's.
+	Roots *x509.CertPool
+
+	clock      clock  // nil: real
+	resolvConf string // "": /etc/resolv.conf
+}
+
+// Guard is the resolver of one sandbox.
+type Guard struct {
+	sandbox string
+	sink    audit.Sink
+	clock   clock
+	hasIPv6 func() bool
+	options upstreamOptions
+
+	pins    *Pins
+	flights *flights
+	epoch   atomic.Pointer[epoch]
+	stats   counters
+	waiting chan struct{} // a slot for each question that waits for an upstream
+	tcp     chan struct{} // a slot for each connection over TCP
+	limited limitReport
+
+	mu     sync.Mutex // serialises Reload, SetJudge and Close
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// epoch is everything that a reload replaces. What one question sees is of one
+// epoch; its answer is kept in that epoch's cache, which goes with it.
+type epoch struct {
+	id        uint64
+	policy    *policies.Policy
+	judge     Judge
+	hosts     *hostTable
+	tunnels   *tunnelMeter
+	bucket    *bucket
+	upstreams *upstreams
+	cache     *cache
+}
+
+// ErrConfig is wrapped by errors of New and Reload about what they were given.
+var ErrConfig = errors.New("dnsguard can't start")
+
+// New returns a Guard for one sandbox. Close ends it.
+func New(cfg Config) (*Guard, error) {
+	if cfg.Policy == nil || cfg.Judge == nil {
+		return nil, fmt.Errorf("%w: Config needs a Policy and a Judge", ErrConfig)
+	}
+	g := &Guard{
+		sandbox: cfg.Sandbox,
+		sink:    cfg.Audit,
+		clock:   cfg.clock,
+		hasIPv6: cfg.HasIPv6,
+		flights: newFlights(maxInFlight),
+		waiting: make(chan struct{}, maxInFlight),
+		tcp:     make(chan struct{}, maxTCPConns),
+	}
+	if g.sink == nil {
+		g.sink = audit.Discard{}
+	}
+	if g.clock == nil {
+		g.clock = newClock()
+	}
+	if g.hasIPv6 == nil {
+		g.hasIPv6 = (&ipv6Probe{clock: g.clock}).probe
+	}
+	g.options = upstreamOptions{
+		clock:      g.clock,
+		dial:       cfg.Dialer,
+		tls:        &tlsSettings{roots: cfg.Roots},
+		resolvConf: cfg.resolvConf,
+	}
+	if g.options.dial == nil {
+		g.options.dial = (&net.Dialer{}).DialContext
+	}
+	if g.options.resolvConf == "" {
+		g.options.resolvConf = resolvConfPath
+	}
+	g.pins = newPins(g.clock)
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	if err := g.Reload(cfg.Policy, cfg.Judge); err != nil {
+		g.cancel()
+		return nil, err
+	}
+	return g, nil
+}
+
+// Reload puts p and judge in force for every question from now on. What is kept
+// of earlier answers is dropped, and so are pins that judge no longer allows;
+// pins that it does allow, and the addresses of [hosts], stay. On an error
+// everything stays as it was.
+func (g *Guard) Reload(p *policies.Policy, judge Judge) error {
+	if p == nil || judge == nil {
+		return fmt.Errorf("%w: a reload needs a policy and a judge", ErrConfig)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next, old := &epoch{policy: p, judge: judge, cache: newCache()}, g.epoch.Load()
+	var err error
+	var hosts *hostTable
+	if old != nil {
+		hosts = old.hosts
+	}
+	if next.hosts, err = hosts.with(p.Hosts); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if old != nil && slices.Equal(old.policy.DNS.Servers, p.DNS.Servers) {
+		next.upstreams = old.upstreams
+	} else if next.upstreams, err = newUpstreams(p.DNS.Servers, g.options); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if old != nil && old.policy.Limits.DNSPerSecond == p.Limits.DNSPerSecond {
+		next.bucket = old.bucket
+	} else {
+		next.bucket = newBucket(p.Limits.DNSPerSecond)
+	}
+	next.tunnels = newTunnelMeter(p.Egress.Allow, g.clock)
+	g.install(next, old)
+	return nil
+}
+
+// SetJudge puts another judge in force and leaves the policy's settings.
+func (g *Guard) SetJudge(judge Judge) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := g.epoch.Load()
+	next := *old
+	next.judge, next.cache = judge, newCache()
+	g.install(&next, old)
+}
+
+// install makes next the epoch in force; the caller holds mu.
+func (g *Guard) install(next, old *epoch) {
+	_, maxTTL := ttlBounds(next.policy.DNS)
+	g.pins.maxTTL.Store(int64(maxTTL))
+	if old != nil {
+		next.id = old.id + 1
+	}
+	g.epoch.Store(next)
+	if old == nil {
+		return
+	}
+	g.pins.retain(func(name hostname.Name, addr netip.Addr) bool {
+		return next.judge.DecideName(name).Allowed() && next.judge.AllowsAddr(name, addr).Allowed()
+	})
+	if old.upstreams != next.upstreams {
+		old.upstreams.close()
+	}
+}
+
+// Close ends every flow, waits for what is under way and closes connections to
+// upstreams. Answers after it are SERVFAIL.
+func (g *Guard) Close() error {
+	g.cancel()
+	g.flights.close()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.epoch.Load().upstreams.close()
+	return nil
+}
+
+// Pins returns the pin table.
+func (g *Guard) Pins() *Pins { return g.pins }
+
+// Mapped returns the line of [hosts] that addr was given out for, and false if
+// addr is no such address or its name is no longer mapped.
+func (g *Guard) Mapped(addr netip.Addr) (policies.HostMapping, bool) {
+	return g.epoch.Load().hosts.mapping(addr)
+}

@@ -1,0 +1,166 @@
+package dnsguard
+
+import (
+	"net/netip"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+)
+
+// told is what a reply says beside its records.
+type told struct {
+	outcome Outcome
+	rcode   int
+	subject subject
+	// ede and text explain a reply that isn't what was hoped for; text is ""
+	// for one that is.
+	ede    uint16
+	text   string
+	reason egress.Reason // "" of the verdict's if none
+}
+
+// refuseQuery refuses a question whatever its name is allowed.
+func (g *Guard) refuseQuery(q *question, ede uint16, text string) *reply {
+	return g.newReply(q, told{
+		outcome: OutcomeRefusedQuery,
+		rcode:   dns.RcodeRefused,
+		ede:     ede,
+		text:    text,
+		reason:  egress.ReasonInvalid,
+	})
+}
+
+// refuseName refuses a name with the rule that denies it (Blocked), or with the
+// lack of one that allows it (Prohibited).
+func (g *Guard) refuseName(q *question, s subject) *reply {
+	ede := dns.ExtendedErrorCodeBlocked
+	if s.verdict.Reason == egress.ReasonNoRule {
+		ede = dns.ExtendedErrorCodeProhibited
+	}
+	return g.newReply(q, told{
+		outcome: OutcomeRefusedName,
+		rcode:   dns.RcodeRefused,
+		subject: s,
+		ede:     ede,
+		text:    s.verdict.Message(),
+	})
+}
+
+// refuseTunnel refuses one more name below a wildcard.
+func (g *Guard) refuseTunnel(q *question, s subject) *reply {
+	return g.newReply(q, told{
+		outcome: OutcomeLimited,
+		rcode:   dns.RcodeRefused,
+		subject: s,
+		ede:     dns.ExtendedErrorCodeProhibited,
+		text:    "too many different names below one wildcard in ten minutes; name the hosts in rules of their own",
+		reason:  egress.ReasonLimit,
+	})
+}
+
+// What guests are told at the two bounds that pass by themselves.
+const (
+	tooManyWaiting = "too many questions wait for an answer; ask again"
+	tooManyASecond = "more questions than limits.dns_per_second allows; ask again"
+)
+
+// tooMany answers a question above the rate or the bound on those in flight:
+// SERVFAIL, since asking again a moment later may work.
+func (g *Guard) tooMany(q *question, s subject, text string) *reply {
+	return g.newReply(q, told{
+		outcome: OutcomeLimited,
+		rcode:   dns.RcodeServerFailure,
+		subject: s,
+		ede:     dns.ExtendedErrorCodeOther,
+		text:    text,
+		reason:  egress.ReasonLimit,
+	})
+}
+
+// answerEmpty says that an allowed name has no record of the type, without a
+// question to anyone: IPv6 addresses where the host has no IPv6 would only make
+// clients wait for connections that can't be made.
+func (g *Guard) answerEmpty(q *question, s subject) *reply {
+	return g.newReply(q, told{outcome: OutcomeEmpty, subject: s})
+}
+
+// answerMapped answers for a name of [hosts]. Its addresses need no pin: what
+// they lead to is the operator's word, see Mapped.
+func (g *Guard) answerMapped(e *epoch, q *question, name hostname.Name, v4, v6 netip.Addr) *reply {
+	s := subject{name, name, e.judge.DecideName(name)}
+	if !s.verdict.Allowed() {
+		return g.refuseName(q, s)
+	}
+	hdr := dns.RR_Header{Name: name.String() + ".", Rrtype: q.qtype, Class: dns.ClassINET}
+	var rrs []dns.RR
+	var addrs []netip.Addr
+	switch q.qtype {
+	case dns.TypeA:
+		rrs, addrs = []dns.RR{&dns.A{Hdr: hdr, A: v4.AsSlice()}}, []netip.Addr{v4}
+	case dns.TypeAAAA:
+		rrs, addrs = []dns.RR{&dns.AAAA{Hdr: hdr, AAAA: v6.AsSlice()}}, []netip.Addr{v6}
+	default:
+		return g.answerEmpty(q, s)
+	}
+	r := g.localReply(q, s, rrs)
+	r.addrs = addrs
+	return r
+}
+
+// answerReverse answers a reverse name of an address that is pinned, mapped or
+// not public: what a private address is called is not the guest's business. A
+// nil reply means that the name is to be judged like any other.
+func (g *Guard) answerReverse(e *epoch, q *question, name hostname.Name) *reply {
+	addr, ok := reverseAddr(name)
+	if !ok {
+		return nil
+	}
+	names := g.pins.Names(addr)
+	if mapping, ok := e.hosts.mapping(addr); ok {
+		names = []hostname.Name{mapping.Name}
+	}
+	s := subject{name: name, host: name}
+	switch {
+	case len(names) > 0 && q.qtype != dns.TypePTR:
+		return g.answerEmpty(q, s)
+	case len(names) > 0:
+		names = names[:min(len(names), maxRecords)]
+		rrs := make([]dns.RR, 0, len(names))
+		hdr := dns.RR_Header{Name: name.String() + ".", Rrtype: dns.TypePTR, Class: dns.ClassINET}
+		for _, n := range names {
+			rrs = append(rrs, &dns.PTR{Hdr: hdr, Ptr: n.String() + "."})
+		}
+		return g.localReply(q, s, rrs)
+	}
+	if class := egress.Classify(addr); !class.Public() {
+		s.verdict = egress.Verdict{Action: egress.Deny, Reason: egress.ReasonSpecialAddress, Class: class, Name: name}
+		return g.refuseName(q, s)
+	}
+	return nil
+}
+
+// localReply answers with records of our own.
+func (g *Guard) localReply(q *question, s subject, rrs []dns.RR) *reply {
+	r := g.newReply(q, told{outcome: OutcomeLocal, subject: s})
+	if err := r.pack(s.name.String()+".", q.qtype, rrs, nil); err != nil {
+		return g.failed(q, s, err)
+	}
+	r.ttlUntil = g.clock() + localTTL
+	r.describe(rrs)
+	return r
+}
+
+// failed answers a question that no upstream has an answer to.
+func (g *Guard) failed(q *question, s subject, err error) *reply {
+	r := g.newReply(q, told{
+		outcome: OutcomeFailed,
+		rcode:   dns.RcodeServerFailure,
+		subject: s,
+		ede:     edeOf(err),
+		text:    "no answer from upstream: " + oneLine(err),
+	})
+	r.cacheUntil = g.clock() + failureTTL
+	return r
+}

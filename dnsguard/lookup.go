@@ -1,0 +1,205 @@
+package dnsguard
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+)
+
+// answer answers q, from wherever; it waits for upstreams until ctx ends, when
+// it returns nil.
+func (g *Guard) answer(ctx context.Context, e *epoch, q *question) (r *reply, cached bool) {
+	if r := e.cache.get(q.cacheKey(), g.clock()); r != nil {
+		return r, true
+	}
+	r, subj := g.local(e, q)
+	if r == nil {
+		r = g.lookup(ctx, e, q, subj)
+	}
+	return r, false
+}
+
+// lookup asks the upstreams and waits until ctx ends, when it returns nil.
+func (g *Guard) lookup(ctx context.Context, e *epoch, q *question, subj subject) *reply {
+	landed := make(chan *reply, 1)
+	if r := g.board(e, q, subj, func(r *reply) { landed <- r }); r != nil {
+		return r
+	}
+	select {
+	case r := <-landed:
+		return r
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// board has the upstreams asked, once for all who ask at the same time, and tell
+// called with the reply; or it returns a reply at once and calls nothing.
+// Questions of different epochs don't share: what the old judge let pass is not
+// an answer under the new one. q must not change any more.
+func (g *Guard) board(e *epoch, q *question, subj subject, tell func(*reply)) *reply {
+	if g.ctx.Err() != nil {
+		return g.failed(q, subj, context.Canceled)
+	}
+	key := string(q.cacheKey())
+	work := func() *reply {
+		r := g.exchange(e, q, subj)
+		if r.cacheUntil > 0 {
+			g.stats.cacheEvicted.Add(uint64(e.cache.put(key, r)))
+		}
+		return r
+	}
+	if g.flights.board(string(binary.AppendUvarint([]byte(key), e.id)), work, tell) {
+		return nil
+	}
+	return g.tooMany(q, subj, tooManyWaiting)
+}
+
+// exchange asks the upstreams, filters the answer, pins what is left and packs
+// it. This is the only place that pins (invariant 6).
+func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
+	msg, from, err := e.upstreams.ask(g.ctx, outgoing{wire: slices.Clone(q.wireName()), qtype: q.qtype})
+	if err != nil {
+		return g.failed(q, subj, err)
+	}
+	owner := subj.name.String() + "."
+	f := filter{
+		judge: e.judge,
+		pins:  g.pins,
+		ipv6:  g.hasIPv6(),
+		host:  subj.host,
+		owner: owner,
+		qtype: q.qtype,
+	}
+	if err := f.run(msg); err != nil {
+		return g.unfit(q, subj, from, err)
+	}
+	if f.addressesGone() {
+		return g.rebinding(q, subj, from, &f)
+	}
+	t := told{outcome: OutcomeAnswered, rcode: f.rcode, subject: subj}
+	switch {
+	case f.rcode == dns.RcodeNameError:
+		t.outcome = OutcomeNoName
+	case !f.found:
+		t.outcome = OutcomeEmpty
+	}
+	r := g.newReply(q, t)
+	r.setUpstream(from)
+	if err := r.pack(owner, q.qtype, f.rrs, f.ns); err != nil {
+		return g.failed(q, subj, err)
+	}
+	g.keep(e, r, &f)
+	r.describe(f.rrs)
+	g.reportRemoved(r, subj, &f)
+	return r
+}
+
+// keep sets how long r is good for and pins its addresses. The guest is told
+// what the pin was given, so that it never holds an address longer than we do
+// but for the grace; upstream is asked again when its own TTL ends.
+func (g *Guard) keep(e *epoch, r *reply, f *filter) {
+	now := g.clock()
+	lowest, highest := ttlBounds(e.policy.DNS)
+	life := min(f.ttl, highest)
+	r.ttlUntil = now + life
+	if life > 0 {
+		r.cacheUntil = now + life
+	}
+	if len(f.addrs) > 0 {
+		life = max(life, lowest)
+		r.ttlUntil = now + life
+		r.addrs = f.addrs
+		r.pinned = g.pins.put(f.host, f.addrs, life)
+	}
+	r.explanation.TTL = life
+}
+
+// rebinding refuses an answer of which no address is left.
+func (g *Guard) rebinding(q *question, s subject, from string, f *filter) *reply {
+	r := g.newReply(q, told{
+		outcome: OutcomeRebinding,
+		rcode:   dns.RcodeRefused,
+		subject: s,
+		ede:     dns.ExtendedErrorCodeBlocked,
+		text:    "dns.rebinding: every address of the answer is one that " + s.host.Display() + " may not have",
+		reason:  egress.ReasonRebinding,
+	})
+	r.setUpstream(from)
+	g.reportRemoved(r, s, f)
+	return r
+}
+
+// unfit answers for an upstream's message that can't be used as a whole.
+func (g *Guard) unfit(q *question, s subject, from string, err error) *reply {
+	t := told{
+		outcome: OutcomeFailed,
+		rcode:   dns.RcodeServerFailure,
+		subject: s,
+		ede:     dns.ExtendedErrorCodeInvalidData,
+		text:    err.Error(),
+	}
+	var target localTargetError
+	local := errors.As(err, &target)
+	if local {
+		t.outcome, t.rcode, t.ede = OutcomeRebinding, dns.RcodeRefused, dns.ExtendedErrorCodeBlocked
+		t.text, t.reason = "dns.rebinding: "+t.text, egress.ReasonRebinding
+	}
+	r := g.newReply(q, t)
+	r.setUpstream(from)
+	if local {
+		g.emitRebinding(r, s)
+	} else {
+		r.cacheUntil = g.clock() + failureTTL
+	}
+	return r
+}
+
+// reportRemoved notes the addresses that were taken out, if any.
+func (g *Guard) reportRemoved(r *reply, s subject, f *filter) {
+	if len(f.removed) == 0 {
+		return
+	}
+	g.stats.removed.Add(uint64(len(f.removed)))
+	r.explanation.Removed = f.removed
+	for _, addr := range f.removed {
+		r.detail.Removed = append(r.detail.Removed, addr.String())
+	}
+	g.emitRebinding(r, s)
+}
+
+// emitRebinding writes the audit event for an answer that held what the name
+// may not have. It is written when the answer comes, not again from the cache.
+func (g *Guard) emitRebinding(r *reply, s subject) {
+	detail := r.detail
+	g.sink.Emit(audit.Event{
+		Time:    time.Now(),
+		Sandbox: g.sandbox,
+		Kind:    audit.DNSRebinding,
+		Action:  egress.Deny.String(),
+		Rule:    s.verdict.Rule,
+		Reason:  egress.ReasonRebinding.String(),
+		Message: egress.ReasonRebinding.Sentence(),
+		DNS:     &detail,
+	})
+}
+
+// edeOf is the Extended DNS Error for a failure to get an answer.
+func edeOf(err error) uint16 {
+	var rcode rcodeError
+	if errors.As(err, &rcode) {
+		return dns.ExtendedErrorCodeNoReachableAuthority
+	}
+	return dns.ExtendedErrorCodeNetworkError
+}
+
+// oneLine puts the parts of a joined error on one line.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,187 @@
+package dnsguard
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+)
+
+// maxReplayMapped bounds the addresses of [hosts] that a capture can make a Replay remember.
+const maxReplayMapped = 1 << 16
+
+// Replay judges questions and pins answers as a Guard does, but takes both from a capture and the time
+// from whoever reads it: nothing is asked and nothing is sent. It knows no rates and no bound on
+// tunnels. It is not safe for several goroutines.
+type Replay struct {
+	judge  Judge
+	lowest time.Duration
+	most   time.Duration
+	hosts  map[hostname.Name]policies.HostMapping
+	mapped map[netip.Addr]policies.HostMapping
+	pins   *Pins
+	now    time.Duration
+}
+
+// NewReplay returns a Replay under a policy.
+func NewReplay(p *policies.Policy, judge Judge) *Replay {
+	r := &Replay{
+		judge:  judge,
+		hosts:  make(map[hostname.Name]policies.HostMapping, len(p.Hosts)),
+		mapped: make(map[netip.Addr]policies.HostMapping),
+	}
+	r.lowest, r.most = ttlBounds(p.DNS)
+	for _, m := range p.Hosts {
+		r.hosts[m.Name] = m
+	}
+	r.pins = newPins(func() time.Duration { return r.now })
+	r.pins.maxTTL.Store(int64(r.most))
+	return r
+}
+
+// At sets the time, counted from any start. It never goes back.
+func (r *Replay) At(t time.Duration) { r.now = max(r.now, t) }
+
+// Pins returns the pin table.
+func (r *Replay) Pins() *Pins { return r.pins }
+
+// Mapped returns the line of [hosts] that an answer in the capture gave addr out for.
+func (r *Replay) Mapped(addr netip.Addr) (policies.HostMapping, bool) {
+	m, ok := r.mapped[plain(addr)]
+	return m, ok
+}
+
+// Replayed is what became of one question or answer.
+type Replayed struct {
+	// Name is what was asked for; zero if that was no host name.
+	Name hostname.Name
+	// Type is the question's type, "A", "HTTPS".
+	Type    string
+	Verdict egress.Verdict
+	// Addrs are the answer's addresses that the name may have, Removed those that it may not.
+	Addrs, Removed []netip.Addr
+}
+
+// Question judges a query, without the two bytes of length that TCP has before it.
+func (r *Replay) Question(packet []byte) Replayed {
+	q := new(question)
+	if len(packet) > maxQuery || q.read(packet) != nil {
+		return Replayed{Verdict: egress.Verdict{Reason: egress.ReasonInvalid}}
+	}
+	seen := Replayed{Type: dns.Type(q.qtype).String()}
+	name, ok := questionName(q)
+	if !ok || !answerable(q.qtype) {
+		seen.Name = name
+		seen.Verdict = egress.Verdict{Reason: egress.ReasonInvalid, Name: name}
+		return seen
+	}
+	seen.Name = name
+	seen.Verdict = r.judgeQuestion(name, q.qtype).verdict
+	return seen
+}
+
+func (r *Replay) judgeQuestion(name hostname.Name, qtype uint16) subject {
+	if _, ok := r.hosts[name]; ok {
+		return subject{name, name, r.judge.DecideName(name)}
+	}
+	if addr, ok := reverseAddr(name); ok && isReverse(name) {
+		_, known := r.Mapped(addr)
+		class := egress.Classify(addr)
+		switch {
+		case known || len(r.pins.Names(addr)) > 0:
+			return subject{name, name, egress.Verdict{Action: egress.Allow, Reason: egress.ReasonRule, Name: name}}
+		case !class.Public():
+			return subject{name, name, egress.Verdict{Reason: egress.ReasonSpecialAddress, Class: class, Name: name}}
+		}
+	}
+	return judgeName(r.judge, name, qtype)
+}
+
+// Answer takes an answer that the guest got, and pins what the policy lets its name have. It reports
+// false for what is no answer to a plain question.
+func (r *Replay) Answer(packet []byte) (Replayed, bool) {
+	msg := new(dns.Msg)
+	if msg.Unpack(packet) != nil || !msg.Response || len(msg.Question) != 1 || msg.Question[0].Qclass != dns.ClassINET {
+		return Replayed{}, false
+	}
+	q := msg.Question[0]
+	name, err := hostname.Parse(q.Name)
+	if err != nil {
+		return Replayed{}, false
+	}
+	s := r.judgeQuestion(name, q.Qtype)
+	seen := Replayed{Name: name, Type: dns.Type(q.Qtype).String(), Verdict: s.verdict}
+	if !s.verdict.Allowed() || !answerable(q.Qtype) {
+		return seen, true
+	}
+	if m, ok := r.hosts[name]; ok {
+		r.mapAnswers(m, msg.Answer, &seen)
+		return seen, true
+	}
+	f := filter{judge: r.judge, pins: r.pins, ipv6: true, host: s.host, owner: s.name.String() + ".", qtype: q.Qtype}
+	var local localTargetError
+	err = f.run(msg)
+	seen.Removed = f.removed
+	switch {
+	case errors.As(err, &local), err == nil && f.addressesGone():
+		seen.Verdict.Action, seen.Verdict.Reason = egress.Deny, egress.ReasonRebinding
+	case err == nil:
+		seen.Addrs = f.addrs
+		r.pin(s.host, f.addrs, f.ttl)
+	}
+	return seen, true
+}
+
+// Given pins addresses that a capture says a name has, without the answer: a name record. They count
+// for as long as any pin can.
+func (r *Replay) Given(name hostname.Name, addrs []netip.Addr) {
+	if m, ok := r.hosts[name]; ok {
+		r.remember(m, addrs)
+		return
+	}
+	if !decideName(r.judge, name).Allowed() {
+		return
+	}
+	f := filter{judge: r.judge, pins: r.pins, host: name}
+	for _, a := range addrs {
+		f.address(a.AsSlice())
+	}
+	r.pin(name, f.addrs, r.most)
+}
+
+func (r *Replay) pin(host hostname.Name, addrs []netip.Addr, ttl time.Duration) {
+	if len(addrs) > 0 {
+		r.pins.put(host, addrs, max(min(ttl, r.most), r.lowest))
+	}
+}
+
+func (r *Replay) mapAnswers(m policies.HostMapping, answer []dns.RR, seen *Replayed) {
+	for _, rr := range answer {
+		var raw []byte
+		switch rr := rr.(type) {
+		case *dns.A:
+			raw = rr.A.To4()
+		case *dns.AAAA:
+			raw = rr.AAAA
+		}
+		if a, ok := netip.AddrFromSlice(raw); ok {
+			seen.Addrs = append(seen.Addrs, a)
+		}
+	}
+	r.remember(m, seen.Addrs)
+}
+
+// remember ties the addresses of [hosts] to their line: they are what the recorded gateway gave out, and
+// only if they are of its own ranges.
+func (r *Replay) remember(m policies.HostMapping, addrs []netip.Addr) {
+	for _, a := range addrs {
+		if a = plain(a); (mappedV4.Contains(a) || mappedV6.Contains(a)) && len(r.mapped) < maxReplayMapped {
+			r.mapped[a] = m
+		}
+	}
+}

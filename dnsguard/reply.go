@@ -1,0 +1,112 @@
+package dnsguard
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+)
+
+// reply is what a question is answered with, packed once: for each guest that
+// asks, id, flags, the name's spelling, TTLs and OPT are patched into a copy.
+type reply struct {
+	// body is the records of the answer and authority sections as they stand
+	// behind the question; names in it point to the question at offset 12.
+	body        []byte
+	answers, ns uint16
+	rcode       int
+	// ttlOffsets are the places of the records' TTLs in body.
+	ttlOffsets []uint16
+	// ede is an Extended DNS Error option as on the wire; nil for none.
+	ede []byte
+	// ttlUntil is when what the guest was told ends; cacheUntil is 0 for what
+	// isn't kept.
+	ttlUntil, cacheUntil time.Duration
+	// addrs are the addresses in the answer; pinned tells whether they still
+	// are.
+	addrs  []netip.Addr
+	pinned receipt
+
+	// explanation, reason and detail are what emit makes the audit event of:
+	// an event kept whole would double what an answer in the cache costs.
+	explanation Explanation
+	reason      egress.Reason
+	detail      audit.DNSDetail
+}
+
+// pinsStand reports whether every address of the reply is still pinned.
+func (r *reply) pinsStand() bool { return r.pinned.stands() }
+
+// ttl is what the guest is told at the time now: what is left of the pin,
+// rounded up so that it is never shorter than the pin.
+func (r *reply) ttl(now time.Duration) uint32 {
+	left := r.ttlUntil - now
+	if left <= 0 {
+		return 0
+	}
+	return uint32((left + time.Second - 1) / time.Second)
+}
+
+// render appends the whole message that answers q to out[:0]. limit bounds it;
+// above it the message is empty with TC set, and the guest comes back by TCP.
+func (r *reply) render(out []byte, q *question, now time.Duration, limit int) []byte {
+	out = append(out[:0], q.packet[:q.nameEnd+4]...)
+	out[2] = flagQR | q.packet[2]&flagRD
+	out[3] = flagRA | q.packet[3]&flagCD | byte(r.rcode&maskRcode)
+	opt := r.ede
+	size := len(out) + len(r.body)
+	if q.edns {
+		size += optLen + len(opt)
+	}
+	answers, ns := r.answers, r.ns
+	if size > limit {
+		out[2] |= flagTC
+		answers, ns = 0, 0
+		if len(out)+optLen+len(opt) > limit {
+			opt = nil
+		}
+	} else {
+		start := len(out)
+		out = append(out, r.body...)
+		ttl := r.ttl(now)
+		for _, off := range r.ttlOffsets {
+			binary.BigEndian.PutUint32(out[start+int(off):], ttl)
+		}
+	}
+	binary.BigEndian.PutUint16(out[6:], answers)
+	binary.BigEndian.PutUint16(out[8:], ns)
+	binary.BigEndian.PutUint16(out[10:], 0)
+	if q.edns {
+		out[11] = 1
+		out = appendOPT(out, r.rcode, opt)
+	}
+	return out
+}
+
+// appendOPT appends an OPT record that offers maxUDPAnswer and holds options.
+func appendOPT(out []byte, rcode int, options []byte) []byte {
+	out = append(out, 0)
+	out = binary.BigEndian.AppendUint16(out, dns.TypeOPT)
+	out = binary.BigEndian.AppendUint16(out, maxUDPAnswer)
+	out = append(out, byte(rcode>>4), 0, 0, 0)
+	out = binary.BigEndian.AppendUint16(out, uint16(len(options)))
+	return append(out, options...)
+}
+
+// packEDE returns an Extended DNS Error option (RFC 8914, section 2). The text
+// is cut: it must fit into the smallest answer beside the longest name.
+func packEDE(code uint16, text string) []byte {
+	const maxText = 200
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "")
+	}
+	opt := binary.BigEndian.AppendUint16(nil, dns.EDNS0EDE)
+	opt = binary.BigEndian.AppendUint16(opt, uint16(2+len(text)))
+	opt = binary.BigEndian.AppendUint16(opt, code)
+	return append(opt, text...)
+}

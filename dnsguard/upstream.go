@@ -1,0 +1,170 @@
+package dnsguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// dialFunc opens a connection to an upstream, as net.Dialer.DialContext.
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// server is one upstream resolver. exchange asks it once, for at most
+// attemptTimeout.
+type server interface {
+	exchange(ctx context.Context, q outgoing) (*dns.Msg, error)
+	fmt.Stringer
+	closeIdle()
+}
+
+// rcodeError is an answer that is none: SERVFAIL, REFUSED and the like.
+type rcodeError int
+
+func (e rcodeError) Error() string {
+	if text, ok := dns.RcodeToString[int(e)]; ok {
+		return "the server says " + text
+	}
+	return fmt.Sprintf("the server says rcode %d", int(e))
+}
+
+// upstreams are the resolvers of one policy, asked in order until one answers.
+// One that failed is asked last for restTime.
+type upstreams struct {
+	clock  clock
+	fixed  []*resting  // in the policy's order; nil stands for system
+	system *systemConf // nil if the policy doesn't name it
+}
+
+// errNotAsked says that the guard was closed before a server was asked.
+var errNotAsked = errors.New("no server was asked; the resolver is closed")
+
+// resting is a server with the time until which it is asked last.
+type resting struct {
+	server
+	until atomic.Int64
+}
+
+// upstreamOptions is what connections to upstreams are made with.
+type upstreamOptions struct {
+	clock      clock
+	dial       dialFunc
+	tls        *tlsSettings
+	resolvConf string
+}
+
+func newUpstreams(servers []policies.Server, opts upstreamOptions) (*upstreams, error) {
+	u := &upstreams{clock: opts.clock}
+	if len(servers) == 0 {
+		servers = []policies.Server{{Kind: policies.ServerSystem}}
+	}
+	for _, s := range servers {
+		switch s.Kind {
+		case policies.ServerSystem:
+			if u.system == nil {
+				u.system = newSystemConf(opts)
+				u.fixed = append(u.fixed, nil)
+			}
+		case policies.ServerUDP:
+			u.fixed = append(u.fixed, &resting{server: &plainServer{addr: s.Addr, dial: opts.dial, name: "udp://" + s.Addr.String()}})
+		case policies.ServerTLS:
+			u.fixed = append(u.fixed, &resting{server: newTLSServer(s, opts)})
+		case policies.ServerHTTPS:
+			u.fixed = append(u.fixed, &resting{server: newHTTPSServer(s, opts)})
+		default:
+			return nil, fmt.Errorf("dns.servers holds a server of unknown kind %d; use system, udp://, tls:// or https://", s.Kind)
+		}
+	}
+	return u, nil
+}
+
+// order lists the servers to ask, those that failed of late at the end.
+func (u *upstreams) order() []*resting {
+	now := int64(u.clock())
+	var ready, tired []*resting
+	add := func(s *resting) {
+		if now < s.until.Load() {
+			tired = append(tired, s)
+		} else {
+			ready = append(ready, s)
+		}
+	}
+	for _, s := range u.fixed {
+		if s != nil {
+			add(s)
+			continue
+		}
+		for _, s := range u.system.servers() {
+			add(s)
+		}
+	}
+	return append(ready, tired...)
+}
+
+// ask returns the first answer of a server, NOERROR or NXDOMAIN, and which
+// server gave it; or what went wrong with each.
+func (u *upstreams) ask(ctx context.Context, q outgoing) (*dns.Msg, string, error) {
+	deadline := time.Now().Add(lookupTimeout)
+	servers := u.order()
+	var faults []error
+	for i := range maxAttempts {
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			break
+		}
+		s := servers[i%len(servers)]
+		msg, err := attempt(ctx, s, q)
+		if err == nil {
+			return msg, s.String(), nil
+		}
+		faults = append(faults, fmt.Errorf("%s: %w", s, err))
+		var rcode rcodeError
+		if !errors.As(err, &rcode) {
+			s.until.Store(int64(u.clock() + restTime))
+		} else if len(servers) == 1 {
+			break // a server that works and says no says it again
+		}
+	}
+	if len(faults) == 0 {
+		return nil, "", errNotAsked
+	}
+	return nil, "", errors.Join(faults...)
+}
+
+func attempt(ctx context.Context, s server, q outgoing) (*dns.Msg, error) {
+	msg, err := s.exchange(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if msg.Rcode != dns.RcodeSuccess && msg.Rcode != dns.RcodeNameError {
+		return nil, rcodeError(msg.Rcode)
+	}
+	return msg, nil
+}
+
+// close closes connections that are kept for later.
+func (u *upstreams) close() {
+	for _, s := range u.fixed {
+		if s != nil {
+			s.closeIdle()
+		}
+	}
+}
+
+// boundExchange makes reads and writes on conn end after attemptTimeout, or when
+// ctx does. stop must be called when conn is done with, and reports whether ctx
+// was still going.
+func boundExchange(ctx context.Context, conn net.Conn) (stop func() bool) {
+	_ = conn.SetDeadline(time.Now().Add(attemptTimeout))
+	return cutOnDone(ctx, conn)
+}
+
+// cutOnDone makes reads and writes on conn end when ctx does.
+func cutOnDone(ctx context.Context, conn net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+}

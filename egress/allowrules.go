@@ -1,0 +1,216 @@
+package egress
+
+import (
+	"net/netip"
+
+	"github.com/msb-project/msb/hostname"
+)
+
+// judgeAllow is the third step: it looks at every allow rule whose destination
+// matches. Rules add up: what any of them allows is allowed.
+func (j *judgement) judgeAllow() {
+	j.dns = j.port == dotPort ||
+		j.port == httpsPort && !j.f.Mapped && j.e.resolvers.hasAddr(j.dst) ||
+		j.f.Stage != StageConnect && j.e.resolvers.hasName(j.f.Name)
+	if !j.f.Mapped {
+		j.e.allow.eachByAddr(j.dst, func(r *rule, single bool) {
+			if j.class == ClassPublic || r.private && (single || j.class != ClassMetadata) {
+				j.consider(r, hostname.Name{}, single)
+			}
+		})
+	}
+	for _, n := range j.f.Pinned {
+		dns := j.e.resolvers.hasName(n)
+		j.e.allow.eachByName(n, func(r *rule, exact bool) {
+			switch {
+			case !j.reaches(r):
+			case dns && !exact:
+				j.miss(ReasonEncryptedDNS, r)
+			default:
+				j.consider(r, n, exact)
+			}
+		})
+	}
+}
+
+// reaches reports whether a rule by name may speak for this address: a special
+// one is left to private rules, its own or one by address that opened it.
+func (j *judgement) reaches(r *rule) bool {
+	return j.class == ClassPublic || j.f.Mapped || j.opened || r.private && j.class != ClassMetadata
+}
+
+// consider weighs an allow rule whose destination matches: by the name n, or by
+// the address if n is zero. named says that it names this destination alone.
+func (j *judgement) consider(r *rule, n hostname.Name, named bool) {
+	switch {
+	case !r.carries(j.f.Proto):
+		if j.f.Proto == UDP && r.layer7() && r.listsPort(j.port) {
+			j.miss(ReasonQUIC, r)
+		} else {
+			j.miss(ReasonPort, r)
+		}
+	case !r.matchesPort(j.f.Proto, j.port):
+		j.miss(ReasonPort, r)
+	case j.dns && !named && !r.says853:
+		j.miss(ReasonEncryptedDNS, r)
+	case !r.layer7():
+		keep(&j.relay, r)
+	case j.f.Stage == StageConnect:
+		j.considerConnect(r, n)
+	case !r.speaks(j.f.App):
+		j.miss(ReasonProtocol, r)
+	case !n.IsZero() && n != j.f.Name:
+		if j.f.Name.IsZero() {
+			j.miss(ReasonNoName, r)
+		} // else the rule is about another name at this address
+	case !n.IsZero() && j.f.ECH:
+		j.miss(ReasonECH, r)
+	case j.f.Stage == StageName:
+		j.considerName(r, n)
+	default:
+		j.considerRequest(r)
+	}
+}
+
+// considerConnect weighs a rule on https, http or tls before any byte is read.
+func (j *judgement) considerConnect(r *rule, n hostname.Name) {
+	if !r.speaks(AppTLS) { // http: requests on one connection may name many hosts
+		if n.IsZero() && !r.request && !j.e.denyNames {
+			keep(&j.peek, r)
+		} else {
+			keep(&j.inspect, r)
+		}
+		return
+	}
+	j.considerTLS(r, n)
+}
+
+// considerName weighs a rule whose protocol and name fit what the client said.
+func (j *judgement) considerName(r *rule, n hostname.Name) {
+	if r.speaks(AppTLS) {
+		j.considerTLS(r, n)
+		return
+	}
+	switch {
+	case n.IsZero() && !r.request && !j.e.denyNames:
+		keep(&j.relay, r)
+	case j.inspectable():
+		keep(&j.inspect, r)
+	default:
+		j.missName(r)
+	}
+}
+
+// considerTLS weighs a rule on https or tls: whether the connection goes on as
+// it is (after a peek, if nothing was read) or is opened.
+func (j *judgement) considerTLS(r *rule, n hostname.Name) {
+	closed := &j.relay
+	if j.f.Stage == StageConnect {
+		closed = &j.peek
+	}
+	if !r.http() {
+		keep(closed, r)
+		return
+	}
+	secret := !n.IsZero() && j.e.secrets.has(n)
+	subject := n
+	if subject.IsZero() {
+		subject = j.f.Name // a rule by address: what the client says is all there is
+	}
+	switch {
+	case j.barred(subject) && r.request:
+		j.miss(ReasonInspectionOff, r)
+	case j.barred(subject), !r.request && !secret && !j.e.inspectAll:
+		keep(closed, r)
+	case j.f.Stage == StageName && !j.pinned:
+		j.missName(r)
+	default:
+		keep(&j.inspect, r)
+		if secret {
+			keep(&j.secret, r)
+		}
+	}
+}
+
+// considerRequest weighs a rule for one request.
+func (j *judgement) considerRequest(r *rule) {
+	switch {
+	case !r.matchesMethod(j.f.Method):
+		j.miss(ReasonMethod, r)
+		return
+	case len(r.paths) == 0:
+		keep(&j.relay, r)
+		return
+	}
+	clean, ok := j.cleanPath()
+	switch {
+	case !ok:
+		j.miss(ReasonPathAmbiguous, r)
+	case !r.matchesPath(clean):
+		j.miss(ReasonPath, r)
+	default:
+		keep(&j.relay, r)
+	}
+}
+
+// inspectable reports whether secretproxy may have the connection: the name is
+// pinned to the address (invariant 7), or plain HTTP addresses the server by the
+// very address that is dialled.
+func (j *judgement) inspectable() bool {
+	switch j.f.App {
+	case AppTLS:
+		return j.pinned && !j.barred(j.f.Name)
+	case AppHTTP:
+		return j.pinned || j.f.Name.IsZero()
+	case AppUnknown, AppOpaque:
+	}
+	return false
+}
+
+// miss notes how close a rule came to allowing the flow; the closest is told.
+func (j *judgement) miss(reason Reason, r *rule) {
+	if closeness(reason) > closeness(j.near) {
+		j.near, j.nearRule = reason, r
+	}
+}
+
+// missName notes that the name doesn't fit the address.
+func (j *judgement) missName(r *rule) {
+	if j.f.Name.IsZero() {
+		j.miss(ReasonNoName, r)
+		return
+	}
+	if !j.pinned {
+		j.miss(ReasonNotPinned, r)
+	}
+}
+
+// closeness orders the reasons of miss by how much of the flow had fit.
+func closeness(r Reason) int {
+	order := [...]Reason{
+		ReasonPort, ReasonEncryptedDNS, ReasonQUIC, ReasonProtocol, ReasonNoName, ReasonNotPinned,
+		ReasonECH, ReasonInspectionOff, ReasonMethod, ReasonPath, ReasonPathAmbiguous,
+	}
+	for i, o := range order {
+		if o == r {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// keep keeps the rule that stands first in the policy.
+func keep(slot **rule, r *rule) {
+	if *slot == nil || r.index < (*slot).index {
+		*slot = r
+	}
+}
+
+// denyInner applies deny rules to the IPv4 addresses inside an IPv6 one.
+func (j *judgement) denyInner(b [16]byte) {
+	var e embedded
+	e.find(b)
+	for _, inner := range e.addrs[:e.n] {
+		j.e.deny.eachByAddr(netip.AddrFrom4(inner), func(r *rule, _ bool) { j.denyBy(r) })
+	}
+}

@@ -1,0 +1,78 @@
+package egress
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// Classifier classifies with the host's own addresses and the gateway's beside
+// the static tables. Class may be called from any goroutine while the addresses
+// change. The zero value knows no addresses; SetHost or Follow fill them in.
+type Classifier struct {
+	mu   sync.Mutex // serialises writers
+	snap atomic.Pointer[snapshot]
+}
+
+// snapshot is immutable.
+type snapshot struct {
+	host, gateway map[netip.Addr]struct{}
+}
+
+// class returns ClassGateway, ClassHost, or ClassInvalid for neither. The host
+// comes first: where both have an address, the harder denial tells the truth.
+func (s *snapshot) class(a netip.Addr) Class {
+	if s == nil {
+		return ClassInvalid
+	}
+	if _, ok := s.host[a]; ok {
+		return ClassHost
+	}
+	if _, ok := s.gateway[a]; ok {
+		return ClassGateway
+	}
+	return ClassInvalid
+}
+
+// NewClassifier returns a classifier that knows the gateway's own addresses.
+func NewClassifier(gateway ...netip.Addr) *Classifier {
+	c := &Classifier{}
+	c.SetGateway(gateway...)
+	return c
+}
+
+// Class returns the class of a. A zone is ignored. It doesn't allocate.
+func (c *Classifier) Class(a netip.Addr) Class {
+	return classify(a, c.snap.Load())
+}
+
+// SetHost replaces the host's own addresses.
+func (c *Classifier) SetHost(addrs ...netip.Addr) {
+	c.update(func(s *snapshot) { s.host = addrSet(addrs) })
+}
+
+// SetGateway replaces the gateway's own addresses.
+func (c *Classifier) SetGateway(addrs ...netip.Addr) {
+	c.update(func(s *snapshot) { s.gateway = addrSet(addrs) })
+}
+
+func (c *Classifier) update(change func(*snapshot)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := &snapshot{}
+	if old := c.snap.Load(); old != nil {
+		*next = *old
+	}
+	change(next)
+	c.snap.Store(next)
+}
+
+func addrSet(addrs []netip.Addr) map[netip.Addr]struct{} {
+	set := make(map[netip.Addr]struct{}, len(addrs))
+	for _, a := range addrs {
+		if a.IsValid() {
+			set[a.Unmap().WithZone("")] = struct{}{}
+		}
+	}
+	return set
+}

@@ -1,0 +1,98 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+)
+
+func TestI5_FuseJudgesTheExactAddress(t *testing.T) {
+	t.Parallel()
+	c := worldClassifier()
+	lab := netip.MustParseAddrPort("10.20.1.1:5432")
+	fuse := Fuse(c, func(a netip.AddrPort) bool { return a == lab })
+	for _, tt := range []struct {
+		network, address string
+		class            Class // ClassPublic passes
+	}{
+		{"tcp4", "93.184.215.14:443", ClassPublic},
+		{"tcp6", "[2a00:1450:4001::1]:443", ClassPublic},
+		{"udp4", "93.184.215.14:123", ClassPublic},
+		{"tcp", "[::ffff:93.184.215.14]:443", ClassPublic},
+		{"tcp4", "10.20.1.1:5432", ClassPublic}, // named by allow
+		{"tcp6", "[::ffff:10.20.1.1]:5432", ClassPublic},
+		{"tcp4", "10.20.1.1:5433", ClassPrivate},
+		{"tcp4", "127.0.0.1:80", ClassLoopback},
+		{"tcp6", "[::1]:80", ClassLoopback},
+		{"tcp6", "[::ffff:127.0.0.1]:80", ClassLoopback},
+		{"tcp6", "[64:ff9b::7f00:1]:80", ClassLoopback},
+		{"tcp4", "0.0.0.0:80", ClassUnspecified},
+		{"tcp6", "[fe80::1%lo]:80", ClassLinkLocal},
+		{"udp4", "169.254.169.254:80", ClassMetadata},
+		{"tcp4", "93.184.215.77:443", ClassHost},
+		{"tcp4", "192.168.127.1:53", ClassGateway},
+		{"tcp4", "localhost:80", ClassInvalid},
+		{"tcp4", "93.184.215.14", ClassInvalid},
+		{"tcp4", "", ClassInvalid},
+		{"unix", "/run/docker.sock", ClassInvalid},
+		{"unix", "93.184.215.14:443", ClassInvalid},
+		{"ip4:icmp", "93.184.215.14", ClassInvalid},
+	} {
+		err := fuse(context.Background(), tt.network, tt.address, nil)
+		if tt.class == ClassPublic {
+			if err != nil {
+				t.Errorf("%s %s: %v, want passed", tt.network, tt.address, err)
+			}
+			continue
+		}
+		var fe *FuseError
+		if !errors.Is(err, ErrFused) || !errors.As(err, &fe) || fe.Class != tt.class {
+			t.Errorf("%s %s: %v, want fused as %v", tt.network, tt.address, err, tt.class)
+		}
+	}
+	if err := Fuse(nil, func(netip.AddrPort) bool { return true })(context.Background(), "tcp4", "93.184.215.14:443", nil); !errors.Is(err, ErrFused) {
+		t.Errorf("a fuse without a classifier passed an address: %v", err)
+	}
+	if err := Fuse(c, nil)(context.Background(), "tcp4", "10.20.1.1:5432", nil); !errors.Is(err, ErrFused) {
+		t.Errorf("a fuse without exceptions passed a private address: %v", err)
+	}
+}
+
+// The fuse must stand between a name that changes its mind and the kernel: a
+// dialer that resolves to loopback reaches no listener.
+func TestI5_FuseHoldsInARealDialer(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	seen := make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if conn, err := l.Accept(); err == nil {
+			seen <- struct{}{}
+			_ = conn.Close()
+		}
+	}()
+	d := net.Dialer{ControlContext: Fuse(NewClassifier(), nil)}
+	if _, err := d.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, ErrFused) {
+		t.Errorf("dial: %v, want the fuse", err)
+	}
+	select {
+	case <-seen:
+		t.Error("the forbidden listener saw a connection")
+	default:
+	}
+	exact := netip.MustParseAddrPort(l.Addr().String())
+	d.ControlContext = Fuse(NewClassifier(), func(a netip.AddrPort) bool { return a == exact })
+	conn, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatalf("an address that [hosts] names is fused: %v", err)
+	}
+	_ = conn.Close()
+	<-done
+}

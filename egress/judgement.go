@@ -1,0 +1,195 @@
+package egress
+
+import (
+	"net/netip"
+
+	"github.com/msb-project/msb/hostname"
+)
+
+// judgement is the work on one flow under one policy. It lives on the stack.
+type judgement struct {
+	e     *Engine
+	f     *Flow
+	trace *trace
+
+	dst     netip.Addr
+	port    uint16
+	class   Class
+	opened  bool    // a private rule by address covers this special address
+	mapping mapping // of a mapped flow
+	pinned  bool    // f.Name is among f.Pinned
+	dns     bool    // a resolver of others: only a rule that names it counts
+
+	clean     string // f.Path, clean
+	cleanOK   bool
+	cleanDone bool
+	firm      bool // a denial holds in report mode too
+
+	// What deny rules found.
+	denied      *rule
+	denyReason  Reason
+	mustName    *rule // some pinned names are denied: the name must show that it's another
+	mustInspect *rule // a deny rule must see each request
+
+	// What allow rules found: the first that relays, that needs the name, that
+	// needs requests, and that has a secret to give.
+	relay, peek, inspect, secret *rule
+	// near is how close a rule came, for the sentence of a denial.
+	near     Reason
+	nearRule *rule
+}
+
+// run is the order of judgement of design section 4: special ranges, deny
+// rules, allow rules, default.
+func (j *judgement) run() Verdict {
+	if !j.prepare() {
+		return j.deny(ReasonInvalid, nil)
+	}
+	if v, done := j.floorOfRanges(); done {
+		return v
+	}
+	j.judgeDeny()
+	j.traceDeny()
+	if j.denied != nil {
+		return j.deny(j.denyReason, j.denied)
+	}
+	j.judgeAllow()
+	j.traceAllow()
+	switch {
+	case j.f.Proto != TCP:
+		return j.concludeDatagram()
+	case j.f.Stage == StageConnect:
+		return j.concludeConnect()
+	case j.f.Stage == StageName:
+		return j.concludeName()
+	default:
+		return j.concludeRequest()
+	}
+}
+
+// prepare reports whether the flow makes sense.
+func (j *judgement) prepare() bool {
+	f := j.f
+	j.dst, j.port = plainAddr(f.Dst.Addr()), f.Dst.Port()
+	if !j.dst.IsValid() || f.Proto < TCP || f.Proto > ICMP || f.Stage > StageRequest {
+		return false
+	}
+	if f.Proto != TCP && f.Stage != StageConnect {
+		return false
+	}
+	if f.Stage != StageConnect && f.App == AppUnknown || f.Stage == StageRequest && f.App == AppOpaque {
+		return false
+	}
+	for _, n := range f.Pinned {
+		if n == f.Name && !n.IsZero() && f.Stage != StageConnect && !f.ECH {
+			j.pinned = true
+		}
+	}
+	// What contradicts the pins is refused in report mode too: secretproxy
+	// might put a secret into it.
+	j.firm = f.Stage == StageRequest && !j.inspectable()
+	return true
+}
+
+// floorOfRanges is the first step: an address that isn't public goes on only if
+// [hosts] leads there or a private rule covers it. Report mode has no say here.
+func (j *judgement) floorOfRanges() (Verdict, bool) {
+	if j.f.Mapped {
+		j.class = ClassBenchmark
+		if len(j.f.Pinned) == 1 {
+			if m, ok := j.e.mapped[j.f.Pinned[0]]; ok {
+				j.mapping = m
+				j.trace.add("special ranges", "the address stands for the target of ", m.rule)
+				return Verdict{}, false
+			}
+		}
+		j.trace.add("special ranges", "the policy maps no such name in [hosts]")
+		return j.deny(ReasonHostAddress, nil), true
+	}
+	j.class = j.e.classifier.Class(j.dst)
+	switch {
+	case j.class == ClassPublic:
+		j.trace.add("special ranges", "the address is public")
+		return Verdict{}, false
+	case j.class.firm():
+		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ": no rule opens it")
+		return j.deny(j.class.reason(), nil), true
+	}
+	opener := j.privateRule()
+	if opener == nil {
+		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ", and no private rule covers it")
+		return j.deny(j.class.reason(), nil), true
+	}
+	j.trace.add("special ranges", "the address is ", j.class.Sentence(), "; private rule ", opener.name, " covers it")
+	return Verdict{}, false
+}
+
+// privateRule returns a private rule that covers the flow's address, port and
+// transport: by address, or by a name pinned to it. A metadata address is
+// covered only by a rule for this one address.
+func (j *judgement) privateRule() *rule {
+	var by *rule
+	j.e.allow.eachByAddr(j.dst, func(r *rule, single bool) {
+		if j.opens(r) && (single || j.class != ClassMetadata) {
+			by = r
+		}
+	})
+	j.opened = by != nil
+	for _, n := range j.f.Pinned {
+		if by != nil || j.class == ClassMetadata {
+			break
+		}
+		j.e.allow.eachByName(n, func(r *rule, _ bool) {
+			if j.opens(r) {
+				by = r
+			}
+		})
+	}
+	return by
+}
+
+func (j *judgement) opens(r *rule) bool {
+	return r.private && r.carries(j.f.Proto) && r.matchesPort(j.f.Proto, j.port)
+}
+
+// deny returns a denial for reason by r, which may be nil.
+func (j *judgement) deny(reason Reason, r *rule) Verdict {
+	return j.verdict(Deny, reason, r)
+}
+
+func (j *judgement) verdict(a Action, reason Reason, r *rule) Verdict {
+	v := Verdict{
+		Action: a, Reason: reason, Class: j.class, Addr: j.dst, Name: j.name(),
+		Special: a != Deny && j.class != ClassPublic,
+	}
+	if r != nil {
+		v.Rule, v.Why, v.Protocol = r.name, r.why, r.proto
+	}
+	j.trace.verdict(v)
+	return v
+}
+
+// name is the name that a verdict speaks of.
+func (j *judgement) name() hostname.Name {
+	switch {
+	case !j.f.Name.IsZero():
+		return j.f.Name
+	case len(j.f.Pinned) > 0:
+		return j.f.Pinned[0]
+	}
+	return hostname.Name{}
+}
+
+// cleanPath is CleanPath of the request, done once and only if asked for.
+func (j *judgement) cleanPath() (string, bool) {
+	if !j.cleanDone {
+		j.clean, j.cleanOK = CleanPath(j.f.Path)
+		j.cleanDone = true
+	}
+	return j.clean, j.cleanOK
+}
+
+// barred reports whether the policy keeps TLS connections to n closed.
+func (j *judgement) barred(n hostname.Name) bool {
+	return j.e.inspectNone || j.e.bypass.has(n)
+}

@@ -1,0 +1,94 @@
+package learn
+
+import (
+	"path"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+)
+
+// leftShut says why no rule is learned from ev; "" if one is.
+func leftShut(ev audit.Event) string {
+	switch ev.Reason {
+	case egress.ReasonHostAddress.String():
+		return "the host's own address; a line in [hosts] would lead there"
+	case egress.ReasonMetadata.String():
+		return "a cloud's metadata service"
+	case egress.ReasonDenyRule.String():
+		return "deny rule " + ev.Rule
+	case egress.ReasonQUIC.String():
+		return "QUIC; clients fall back to TCP"
+	case egress.ReasonPathAmbiguous.String():
+		return "a path that no rule can vouch for"
+	case egress.ReasonInvalid.String(), egress.ReasonHostMismatch.String(), egress.ReasonUnreadable.String(), egress.ReasonLimit.String():
+		return "refused whatever the rules: " + ev.Reason
+	}
+	return ""
+}
+
+// special reports whether the destination needs a private rule. What [hosts]
+// leads to doesn't.
+func special(ev audit.Event) bool {
+	if ev.Target != "" {
+		return false
+	}
+	c := egress.Classify(ev.Dst)
+	return c != egress.ClassPublic && c != egress.ClassBenchmark
+}
+
+// transport is the layer that a rule by address goes by.
+func transport(ev audit.Event) policies.Protocol {
+	switch ev.Proto {
+	case egress.UDP.String():
+		return policies.UDP
+	case egress.ICMP.String():
+		return policies.ICMP
+	}
+	return policies.TCP
+}
+
+// protocolOf is what a rule for the flow speaks of. What was seen decides; where
+// nothing was, the port does, as it does in a policy without the key.
+func protocolOf(ev audit.Event) policies.Protocol {
+	t := transport(ev)
+	switch {
+	case t != policies.TCP:
+		return t
+	case ev.SNI != "" || ev.Port == 443:
+		return policies.HTTPS
+	case ev.Method != "" || ev.Host != "" || ev.Port == 80:
+		return policies.HTTP
+	}
+	return policies.TCP
+}
+
+// namesOf returns the names that a rule would be about: what the client said if
+// that is pinned to the address, else everything that is. A name that isn't
+// pinned helps no rule: the address it is, then.
+func namesOf(ev audit.Event) []hostname.Name {
+	var pinned []hostname.Name
+	for _, s := range ev.Names {
+		n, err := hostname.Parse(s)
+		if err != nil {
+			continue
+		}
+		if s := n.String(); s == ev.SNI || s == ev.Host {
+			return []hostname.Name{n}
+		}
+		pinned = append(pinned, n)
+	}
+	if ev.SNI != "" || ev.Host != "" {
+		return nil
+	}
+	return pinned
+}
+
+// folder is the path without its last segment, "" for one in the root.
+func folder(clean string) string {
+	if d := path.Dir(clean); d != "/" {
+		return d
+	}
+	return ""
+}

@@ -1,0 +1,231 @@
+package gateway
+
+import (
+	"io"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/netstack"
+)
+
+const (
+	// maxAwaited bounds the flows whose verdict or whose packet is waited for. A guest that opens more
+	// at a time loses comments, not packets.
+	maxAwaited = 4096
+	// maxLate bounds the comments that wait for one flow's next packet.
+	maxLate = 8
+)
+
+// Capture writes a sandbox's frames to a capture with the gateway's verdicts beside them. Give it to
+// Config.Capture; Start it, with nil to stop, at any time.
+//
+// A verdict is a comment on the flow's first packet. The packet passes before there is a verdict, and
+// the writer gathers packets for a moment, so most verdicts still find it; where one comes later (it
+// waited for a ClientHello, say) it goes to the flow's next packet. DNS answers become name records.
+type Capture struct {
+	writer atomic.Pointer[capture.Writer]
+
+	mu sync.Mutex
+	// first holds the flows that have no verdict yet.
+	first map[flowKey]capture.Ticket
+	// late holds verdicts whose packet was written already; some counts them, so that the frame path
+	// needs no lock while there is none.
+	late map[flowKey][]string
+	some atomic.Int32
+}
+
+var _ netstack.FrameTap = (*Capture)(nil)
+
+// flowKey is what a packet and an audit event both know of a flow.
+type flowKey struct {
+	proto   capture.Transport
+	srcPort uint16
+	dst     netip.AddrPort
+}
+
+// NewCapture returns a Capture that is stopped.
+func NewCapture() *Capture {
+	return &Capture{first: make(map[flowKey]capture.Ticket), late: make(map[flowKey][]string)}
+}
+
+// Start sends frames to w from now on, and returns the writer before it, if any, for the caller to
+// close. A nil w stops.
+func (c *Capture) Start(w *capture.Writer) *capture.Writer {
+	old := c.writer.Swap(w)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.first)
+	clear(c.late)
+	c.some.Store(0)
+	return old
+}
+
+// keyLog is where the keys of the guest's sessions go; nil without a capture, as crypto/tls wants it.
+func (c *Config) keyLog() io.Writer {
+	if c.Capture == nil {
+		return nil
+	}
+	return keyLog{c.Capture}
+}
+
+// keyLog is an io.Writer that puts TLS keys into the capture.
+type keyLog struct{ c *Capture }
+
+// Write implements io.Writer. It never fails: a capture must not end a handshake.
+func (k keyLog) Write(p []byte) (int, error) {
+	if w := k.c.writer.Load(); w != nil {
+		w.TLSKeys(p)
+	}
+	return len(p), nil
+}
+
+// Frame implements netstack.FrameTap.
+func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped netstack.DropReason) {
+	w := c.writer.Load()
+	if w == nil {
+		return
+	}
+	if dropped != "" {
+		text := ""
+		if dropped != netstack.DropQuiet {
+			text = "msb: dropped by the frame guard: " + string(dropped)
+		}
+		w.Packet(direction(dir), frame, text)
+		return
+	}
+	t := w.Packet(direction(dir), frame, "")
+	if c.some.Load() == 0 && (dir == netstack.ToGuest || capture.GoesOn(frame)) {
+		return
+	}
+	c.match(w, dir, frame, t)
+}
+
+func direction(d netstack.Direction) capture.Direction {
+	if d == netstack.ToGuest {
+		return capture.ToGuest
+	}
+	return capture.FromGuest
+}
+
+// match ties a packet to a verdict that came or will come.
+func (c *Capture) match(w *capture.Writer, dir netstack.Direction, frame []byte, t capture.Ticket) {
+	h, ok := capture.Decode(frame)
+	opens := dir == netstack.FromGuest && (h.Transport != capture.TransportTCP || h.Flags&(capture.SYN|capture.ACK) == capture.SYN)
+	if !ok || !opens && c.some.Load() == 0 {
+		return
+	}
+	key := flowKey{h.Transport, h.Src.Port(), h.Dst}
+	if dir == netstack.ToGuest && !h.Refusal {
+		key = flowKey{h.Transport, h.Dst.Port(), h.Src}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if late := c.late[key]; late != nil {
+		for _, text := range late {
+			w.Annotate(t, text)
+		}
+		delete(c.late, key)
+		c.some.Store(int32(len(c.late)))
+		return
+	}
+	if opens {
+		if len(c.first) >= maxAwaited {
+			clear(c.first) // mostly datagrams of flows that were judged long ago
+		}
+		c.first[key] = t
+	}
+}
+
+// sink returns an audit.Sink that hands events on to next and takes the verdicts out of them.
+func (c *Capture) sink(next audit.Sink) audit.Sink { return captureSink{c, next} }
+
+type captureSink struct {
+	c    *Capture
+	next audit.Sink
+}
+
+var _ audit.Sink = captureSink{}
+
+// Emit implements audit.Sink.
+func (s captureSink) Emit(e audit.Event) {
+	s.next.Emit(e)
+	if w := s.c.writer.Load(); w != nil {
+		s.c.take(w, &e)
+	}
+}
+
+// take makes a comment of a verdict.
+func (c *Capture) take(w *capture.Writer, e *audit.Event) {
+	v := capture.Verdict{
+		Kind: "flow", Flow: e.Flow, Action: e.Action, WouldDeny: e.WouldDeny, Rule: e.Rule, Reason: e.Reason,
+		Message: e.Message,
+	}
+	switch e.Kind {
+	case audit.FlowOpen:
+		v.Name = firstOf(append([]string{e.SNI, e.Host}, e.Names...))
+	case audit.Limit:
+		if !e.Dst.IsValid() {
+			return
+		}
+	case audit.DNSQuery:
+		v.Kind, v.Name = "dns", e.DNS.Name
+		recordNames(w, e.DNS)
+	default:
+		return
+	}
+	key := flowKey{proto: transportOf(e.Proto), srcPort: e.SrcPort, dst: netip.AddrPortFrom(e.Dst, e.Port)}
+	if key.proto == capture.TransportNone {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, seen := c.first[key]
+	delete(c.first, key)
+	if seen && w.Annotate(t, v.String()) {
+		return
+	}
+	if len(c.late) >= maxAwaited {
+		clear(c.late) // flows of which no other packet came
+	}
+	if late := c.late[key]; len(late) < maxLate {
+		c.late[key] = append(late, v.String())
+	}
+	c.some.Store(int32(len(c.late)))
+}
+
+// recordNames writes what a name was answered with.
+func recordNames(w *capture.Writer, d *audit.DNSDetail) {
+	var addrs []netip.Addr
+	for _, text := range d.Answers {
+		if a, err := netip.ParseAddr(text); err == nil {
+			addrs = append(addrs, a)
+		}
+	}
+	if len(addrs) > 0 {
+		w.Names(d.Name, addrs)
+	}
+}
+
+func transportOf(proto string) capture.Transport {
+	switch proto {
+	case "tcp":
+		return capture.TransportTCP
+	case "udp":
+		return capture.TransportUDP
+	case "icmp":
+		return capture.TransportPing
+	}
+	return capture.TransportNone
+}
+
+func firstOf(names []string) string {
+	for _, n := range names {
+		if n != "" {
+			return n
+		}
+	}
+	return ""
+}

@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/ca"
+)
+
+// ErrConfig is wrapped by errors of New about its Config.
+var ErrConfig = errors.New("gateway can't start")
+
+const (
+	// dialTimeout bounds a connection attempt; Linux' own limit of two minutes would keep a guest that
+	// asks for a dead address waiting, and its slot taken.
+	dialTimeout = 20 * time.Second
+	// peekTimeout bounds the wait for a ClientHello or a request's first line. A client that speaks
+	// second (SSH, SMTP) on a rule that needs a name is denied after it.
+	peekTimeout = 10 * time.Second
+)
+
+// Dialer opens connections from the host; net.Dialer is one. Tests put "the internet" here.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Config is what one gateway is made of. Policy is required.
+type Config struct {
+	// Sandbox is its name or id, in the audit and in the authority's subject.
+	Sandbox string
+	Policy  *policies.Policy
+	// Floor is an operator's policy that neither Policy nor any later one can loosen; nil for none.
+	Floor *policies.Policy
+	// Audit takes every verdict; nil keeps none.
+	Audit audit.Sink
+	// Link holds what netstack needs to know of the guest's end: addresses, MAC, MTU, DHCP, capture
+	// tap. Handler and Limits are the gateway's own.
+	Link netstack.Config
+	// Capture takes frames, verdicts and the guest's TLS keys while it is started; it becomes the link's
+	// Tap. Nil captures nothing.
+	Capture *Capture
+	// Roots verify upstream servers; nil is the host's.
+	Roots *x509.CertPool
+	// CA is the sandbox's authority; nil makes one that lives in memory only.
+	CA *ca.Authority
+	// Dialer makes the host's connections. Nil is net.Dialer with the fuse; with any other, the
+	// address is checked by the fuse before it is handed over.
+	Dialer Dialer
+	// HasIPv6 says whether the host reaches IPv6; nil looks.
+	HasIPv6 func() bool
+	// Terminate ends the sandbox after a violation of a secret that asks for it; nil does nothing.
+	Terminate func(reason string)
+}
+
+func (c *Config) fill() error {
+	if c.Policy == nil {
+		return fmt.Errorf("%w: it has no policy", ErrConfig)
+	}
+	if c.Audit == nil {
+		c.Audit = audit.Discard{}
+	}
+	if c.Capture != nil {
+		c.Link.Tap, c.Audit = c.Capture, c.Capture.sink(c.Audit)
+	}
+	if c.Terminate == nil {
+		c.Terminate = func(string) {}
+	}
+	if c.CA == nil {
+		authority, err := ca.New(c.Sandbox)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		c.CA = authority
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/msb-project/msb/hostname"
+)
+
+// errProxyHead is wrapped by everything that is wrong with a request to the explicit proxy.
+var errProxyHead = errors.New("the request to the proxy can't be read without guessing")
+
+// proxyRequest is what a client asked of the explicit proxy.
+type proxyRequest struct {
+	connect bool
+	name    hostname.Name // zero where the client wrote an address
+	addr    netip.Addr
+	port    uint16
+	// head is the request's head as its server is to see it: origin form, one Host, the last request of
+	// its connection. It is nil for CONNECT.
+	head []byte
+}
+
+// badProxyHead says what is wrong. The text holds no byte of the request.
+func badProxyHead(what string) error { return fmt.Errorf("%w: %s", errProxyHead, what) }
+
+// parseProxyHead reads a head that ends in an empty line (RFC 9112, sections 3.2.2 and 3.2.3). What
+// recipients may repair is an error here: a proxy that repairs differently from the server behind it is
+// how one request becomes two.
+func parseProxyHead(head []byte) (proxyRequest, error) {
+	lines, err := headLines(head)
+	if err != nil {
+		return proxyRequest{}, err
+	}
+	method, target, version, err := requestLine(lines[0])
+	if err != nil {
+		return proxyRequest{}, err
+	}
+	fields, err := readFields(lines[1:])
+	if err != nil {
+		return proxyRequest{}, err
+	}
+	if method == http.MethodConnect {
+		return parseConnect(target, fields)
+	}
+	return parseAbsolute(method, target, version, fields)
+}
+
+// headLines splits a head and refuses every control character but the line ends.
+func headLines(head []byte) ([]string, error) {
+	text, ok := strings.CutSuffix(string(head), "\r\n\r\n")
+	if !ok {
+		return nil, badProxyHead("its head has no end")
+	}
+	lines := strings.Split(text, "\r\n")
+	for _, line := range lines {
+		for i := range len(line) {
+			if c := line[i]; c < ' ' && c != '\t' || c == 0x7f {
+				return nil, badProxyHead("it holds a control character or a bare line feed")
+			}
+		}
+	}
+	return lines, nil
+}
+
+func requestLine(line string) (method, target, version string, err error) {
+	parts := strings.Split(line, " ")
+	if len(parts) != 3 || !isToken(parts[0]) || strings.ContainsAny(parts[1], "\t#") || parts[1] == "" {
+		return "", "", "", badProxyHead(`its first line is not "METHOD target HTTP/1.1"`)
+	}
+	if parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0" {
+		return "", "", "", badProxyHead("its first line does not end in HTTP/1.1 or HTTP/1.0")
+	}
+	return parts[0], parts[1], parts[2], nil
+}
+
+// proxyFields are the header fields of a request to the proxy.
+type proxyFields struct {
+	hosts  []string
+	framed bool     // it announces a body
+	pass   []string // lines that the server gets
+}
+
+func readFields(lines []string) (proxyFields, error) {
+	var f proxyFields
+	for _, line := range lines {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !isToken(name) {
+			return f, badProxyHead(`a field is not "Name: value", or is folded over two lines`)
+		}
+		value = strings.Trim(value, " \t")
+		switch strings.ToLower(name) {
+		case "host":
+			f.hosts = append(f.hosts, value)
+			continue
+		case "proxy-connection", "proxy-authorization", "proxy-authenticate", "keep-alive":
+			continue // between the client and us
+		case "content-length", "transfer-encoding":
+			f.framed = f.framed || value != "0"
+		}
+		f.pass = append(f.pass, line)
+	}
+	if len(f.hosts) > 1 {
+		return f, badProxyHead("it has two Host fields")
+	}
+	return f, nil
+}
+
+// agrees reports whether Host, where there is one, names the same server as the target. Clients leave
+// the port out of it.
+func (f *proxyFields) agrees(r *proxyRequest) bool {
+	if len(f.hosts) == 0 {
+		return true
+	}
+	var said proxyRequest
+	err := said.setAuthority(f.hosts[0], r.port)
+	return err == nil && said.name == r.name && said.addr == r.addr && said.port == r.port
+}
+
+func parseConnect(target string, f proxyFields) (proxyRequest, error) {
+	r := proxyRequest{connect: true}
+	if err := r.setAuthority(target, 0); err != nil {
+		return r, err
+	}
+	if f.framed {
+		return r, badProxyHead("a CONNECT has no body")
+	}
+	if !f.agrees(&r) {
+		return r, badProxyHead("its Host is not its target")
+	}
+	return r, nil
+}
+
+func parseAbsolute(method, target, version string, f proxyFields) (proxyRequest, error) {
+	const scheme = "http://"
+	r := proxyRequest{}
+	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
+		return r, badProxyHead("its target is neither http://HOST/PATH nor, with CONNECT, HOST:PORT; https goes by CONNECT")
+	}
+	authority, path := target[len(scheme):], ""
+	if i := strings.IndexAny(authority, "/?"); i >= 0 {
+		authority, path = authority[:i], authority[i:]
+	}
+	const httpPort = 80
+	if err := r.setAuthority(authority, httpPort); err != nil {
+		return r, err
+	}
+	if !f.agrees(&r) {
+		return r, badProxyHead("its Host is not its target's")
+	}
+	switch {
+	case path == "" && method == http.MethodOptions:
+		path = "*" // RFC 9112, section 3.2.4
+	case !strings.HasPrefix(path, "/"):
+		path = "/" + path
+	}
+	var head bytes.Buffer
+	head.WriteString(method + " " + path + " " + version + "\r\nHost: " + authority + "\r\n")
+	for _, line := range f.pass {
+		head.WriteString(line + "\r\n")
+	}
+	// Another request on the connection could name another server, which this one was not judged for.
+	head.WriteString("Connection: close\r\n\r\n")
+	r.head = head.Bytes()
+	return r, nil
+}
+
+// setAuthority takes "host:port", and "host" where there is a default port. An address must stand in its
+// one usual form: 127.1, 0x7f000001 and zone ids mean different things to different readers.
+func (r *proxyRequest) setAuthority(s string, defaultPort uint16) error {
+	host, port, ok := splitPort(s)
+	if !ok {
+		return badProxyHead("its target is not HOST:PORT")
+	}
+	r.port = defaultPort
+	if port != "" {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || port[0] == '+' {
+			return badProxyHead("its port is not a number from 1 to 65535")
+		}
+		r.port = uint16(n)
+	}
+	if r.port == 0 {
+		return badProxyHead("its target has no port")
+	}
+	inner, bracketed := strings.CutPrefix(host, "[")
+	if bracketed {
+		addr, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
+		if err != nil || !addr.Is6() || addr.Zone() != "" {
+			return badProxyHead("the address in brackets is not an IPv6 address without a zone")
+		}
+		r.addr = addr
+		return nil
+	}
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Is4() {
+		r.addr = addr
+		return nil
+	}
+	name, err := hostname.Parse(host)
+	if err != nil {
+		return badProxyHead("its host is no host name, and no address in its usual form")
+	}
+	r.name = name
+	return nil
+}
+
+// splitPort splits "host", "host:port", "[v6]" and "[v6]:port" and takes nothing else.
+func splitPort(s string) (host, port string, ok bool) {
+	if strings.HasPrefix(s, "[") {
+		end := strings.IndexByte(s, ']')
+		if end < 0 {
+			return "", "", false
+		}
+		host, s = s[:end+1], s[end+1:]
+		if s == "" {
+			return host, "", true
+		}
+		port, ok = strings.CutPrefix(s, ":")
+		return host, port, ok && port != ""
+	}
+	host, port, found := strings.Cut(s, ":")
+	return host, port, host != "" && (!found || port != "")
+}
+
+// isToken reports whether s is a token of RFC 9110, section 5.6.2.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}

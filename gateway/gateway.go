@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/gateway/echo"
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy"
+)
+
+// Gateway is one sandbox's way out. It does nothing until Serve.
+type Gateway struct {
+	cfg        Config
+	classifier *egress.Classifier
+	policy     atomic.Pointer[policies.Policy]
+	engine     atomic.Pointer[egress.Engine]
+	guard      *dnsguard.Guard
+	proxy      *secretproxy.Proxy
+	stack      *netstack.Stack
+	echo       *echo.Service
+	echoRoots  *x509.CertPool
+	flows      flowTable
+	budget     budget
+	floods     *flood
+
+	reload    sync.Mutex
+	ctx       context.Context //nolint:containedctx // ends what outlives a single flow: the address watch
+	cancel    context.CancelFunc
+	watch     sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
+}
+
+var _ netstack.Handler = (*Gateway)(nil)
+
+// New builds the gateway of one sandbox and reads its secrets. Close ends it.
+func New(cfg Config) (*Gateway, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{cfg: cfg, classifier: egress.NewClassifier()}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.floods = newFlood(g.emit)
+	if err := g.build(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+func (g *Gateway) build() error {
+	if err := g.followHost(); err != nil {
+		return fmt.Errorf("%w: reading the host's own addresses: %w", ErrConfig, err)
+	}
+	policy, engine, err := g.compile(g.cfg.Policy)
+	if err != nil {
+		return err
+	}
+	g.cfg.Policy = policy
+	g.policy.Store(g.cfg.Policy)
+	g.engine.Store(engine)
+	g.budget.set(g.cfg.Policy.Limits.EgressBytes)
+	g.guard, err = dnsguard.New(dnsguard.Config{
+		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.cfg.Audit,
+		Dialer: g.dialResolver(), HasIPv6: g.cfg.HasIPv6, Roots: g.cfg.Roots,
+	})
+	if err != nil {
+		return err
+	}
+	g.startEcho()
+	g.proxy, err = secretproxy.New(secretproxy.Config{
+		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.cfg.Audit,
+		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA,
+		Terminate: g.cfg.Terminate, KeyLog: g.cfg.keyLog(),
+	})
+	if err != nil {
+		return err
+	}
+	return g.buildStack()
+}
+
+// compile returns p under the operator's floor, and the engine that judges by it.
+func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *egress.Engine, error) {
+	if g.cfg.Floor != nil {
+		tight, err := policies.Tighten(g.cfg.Floor, p)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		p = tight
+	}
+	engine, err := egress.New(p, egress.WithClassifier(g.classifier))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return p, engine, nil
+}
+
+func (g *Gateway) buildStack() error {
+	link := g.cfg.Link
+	link.Handler = g
+	link.Limits.TCPConnections = g.cfg.Policy.Limits.TCPConnections
+	link.Limits.UDPFlows = g.cfg.Policy.Limits.UDPFlows
+	link.Limits.EgressRate = g.cfg.Policy.Limits.EgressRate
+	stack, err := netstack.New(link)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	g.stack = stack
+	c := stack.Config()
+	g.classifier.SetGateway(c.Gateway4, c.Gateway6)
+	return nil
+}
+
+// startEcho starts the built-in service under certificates of the sandbox's own authority, which the
+// guest trusts anyway and the proxy trusts for names mapped to it only.
+func (g *Gateway) startEcho() {
+	g.echoRoots = x509.NewCertPool()
+	g.echoRoots.AddCert(g.cfg.CA.Certificate())
+	g.echo = echo.Start(func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		name, err := hostname.Parse(hello.ServerName)
+		if err != nil {
+			return nil, err
+		}
+		return g.cfg.CA.ForName(name)
+	})
+}
+
+// rootsFor implements secretproxy.Config.ExtraRoots.
+func (g *Gateway) rootsFor(name hostname.Name) *x509.CertPool {
+	for _, m := range g.policy.Load().Hosts {
+		if m.Name == name && m.Target.Builtin != "" {
+			return g.echoRoots
+		}
+	}
+	return nil
+}
+
+// Serve carries the frames of link until it ends, ctx ends or the gateway closes. It may be called
+// again with the guest's next link.
+func (g *Gateway) Serve(ctx context.Context, link netstack.Link) error {
+	return g.stack.Serve(ctx, link)
+}
+
+// Link returns the addresses, MAC and MTU of the link, defaults filled in.
+func (g *Gateway) Link() netstack.Config { return g.stack.Config() }
+
+// Stack is the frame stack, for its counters and for dials into the guest.
+func (g *Gateway) Stack() *netstack.Stack { return g.stack }
+
+// CAPEM is the certificate of the sandbox's authority, which the guest must trust.
+func (g *Gateway) CAPEM() []byte { return g.cfg.CA.CertPEM() }
+
+// Placeholders gives each secret's placeholder by the secret's name.
+func (g *Gateway) Placeholders() map[string]string { return g.proxy.Placeholders() }
+
+// Close ends every flow and waits for what serves them.
+func (g *Gateway) Close() error {
+	g.closeOnce.Do(func() { g.closeErr = g.close() })
+	return g.closeErr
+}
+
+func (g *Gateway) close() error {
+	g.cancel()
+	var errs []error
+	if g.stack != nil {
+		errs = append(errs, g.stack.Close())
+		g.recordDrops()
+	}
+	if g.proxy != nil {
+		errs = append(errs, g.proxy.Close())
+	}
+	if g.guard != nil {
+		errs = append(errs, g.guard.Close())
+	}
+	if g.echo != nil {
+		errs = append(errs, g.echo.Close())
+	}
+	g.watch.Wait()
+	g.floods.close()
+	return errors.Join(errs...)
+}
+
+// emit writes one audit line of this sandbox.
+func (g *Gateway) emit(e audit.Event) {
+	e.Sandbox = g.cfg.Sandbox
+	g.cfg.Audit.Emit(e)
+}

@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"io"
+	"net/netip"
+
+	"github.com/msb-project/msb/dnsguard"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/policies"
+)
+
+// Offline judges the flows of a capture as a Gateway under the same policy would, with no link, no
+// resolver and no sockets. What depends on the moment and not on the policy isn't known to it: [limits],
+// and the addresses of the host that the sandbox ran on, unless they are given. It is not safe for
+// several goroutines.
+type Offline struct {
+	engine *egress.Engine
+	names  *dnsguard.Replay
+}
+
+// NewOffline returns an Offline under p. gateway are the gateway's own addresses on the link, host those
+// of the host.
+func NewOffline(p *policies.Policy, gateway, host []netip.Addr) (*Offline, error) {
+	c := egress.NewClassifier(gateway...)
+	c.SetHost(host...)
+	engine, err := egress.New(p, egress.WithClassifier(c))
+	if err != nil {
+		return nil, err
+	}
+	return &Offline{engine: engine, names: dnsguard.NewReplay(p, engine)}, nil
+}
+
+// Names takes the capture's questions and answers, and its time.
+func (o *Offline) Names() *dnsguard.Replay { return o.names }
+
+// Connect judges a TCP connection at its SYN. After a Peek, ask First.
+func (o *Offline) Connect(src, dst netip.AddrPort) (egress.Flow, egress.Verdict) {
+	f, _ := meet(o.names, egress.TCP, src, dst)
+	v := o.engine.Decide(&f)
+	if v.Action == egress.Inspect {
+		f.App = egress.AppTLS
+		if v.Protocol == policies.HTTP {
+			f.App = egress.AppHTTP
+		}
+	}
+	return f, v
+}
+
+// First judges a connection by the first bytes of its client; more asks for more of them, unless end
+// says that none will come.
+func (o *Offline) First(f *egress.Flow, first []byte, end bool) (v egress.Verdict, more bool) {
+	said, more := understand(first)
+	if more {
+		if !end {
+			return egress.Verdict{}, true
+		}
+		said = cutShort(len(first), io.EOF)
+	}
+	return judgeSaid(o.engine.Decide, f, said), false
+}
+
+// Head reads the head of a plain HTTP connection that is inspected from its start. It reports false if
+// the bytes are no request that can be read without guessing; more asks for more of them.
+func (o *Offline) Head(f *egress.Flow, first []byte) (ok, more bool) {
+	said, more := understand(first)
+	if more || said.err != nil || said.app != egress.AppHTTP {
+		return false, more
+	}
+	said.apply(f)
+	return true, false
+}
+
+// UDP judges a datagram's flow. quiet says that it would vanish without a verdict.
+func (o *Offline) UDP(src, dst netip.AddrPort) (f egress.Flow, v egress.Verdict, vanishes bool) {
+	f, _ = meet(o.names, egress.UDP, src, dst)
+	return f, whole(o.engine.Decide(&f)), quiet(dst.Port())
+}
+
+// Ping judges an echo request.
+func (o *Offline) Ping(src, dst netip.Addr) (egress.Flow, egress.Verdict) {
+	f, _ := meet(o.names, egress.ICMP, netip.AddrPortFrom(src, 0), netip.AddrPortFrom(dst, 0))
+	return f, echoed(&f, o.engine.Decide(&f))
+}
+
+// Request judges one request of an inspected connection.
+func (o *Offline) Request(f egress.Flow, method, path string) egress.Verdict {
+	f.Stage, f.Method, f.Path = egress.StageRequest, method, path
+	return o.engine.Decide(&f)
+}

@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/netstack"
+)
+
+// maxDatagram is the largest UDP payload (RFC 768: 65,535 less its header).
+const maxDatagram = 65535 - 8
+
+// Name services that announce to the local network: nobody is there to answer, and an ICMP error for
+// each would only make clients log.
+const (
+	netbiosNamePort     = 137
+	netbiosDatagramPort = 138
+	mdnsPort            = 5353
+	llmnrPort           = 5355
+)
+
+// HandleUDP implements netstack.Handler.
+func (g *Gateway) HandleUDP(ctx context.Context, u *netstack.UDPFlow) {
+	switch port := u.Dst().Port(); {
+	case port == dnsPort:
+		if conn, err := u.Accept(); err == nil {
+			g.guard.ServeUDP(ctx, conn)
+			_ = conn.Close()
+		}
+		return
+	case quiet(port):
+		u.Drop()
+		return
+	}
+	f := g.open(egress.UDP, u.Src(), u.Dst())
+	if f.verdict = whole(g.judge(f)); !f.verdict.Allowed() {
+		g.record(f)
+		u.Reject()
+		return
+	}
+	g.relayUDP(ctx, u, f)
+}
+
+func (g *Gateway) relayUDP(ctx context.Context, u *netstack.UDPFlow, f *flow) {
+	ctx, done := g.admit(ctx, f)
+	upstream, err := g.metered(g.dial(ctx, f))
+	if err != nil {
+		u.Reject()
+		done(0, 0, err)
+		return
+	}
+	guest, err := u.Accept()
+	if err != nil {
+		done(0, 0, errors.Join(err, upstream.Close()))
+		return
+	}
+	end := func() { _ = guest.Close(); _ = upstream.Close() }
+	stop := context.AfterFunc(ctx, end)
+	defer stop()
+	var wg sync.WaitGroup
+	var up int64
+	wg.Go(func() {
+		up, err = copyDatagrams(upstream, guest)
+		end()
+	})
+	down, _ := copyDatagrams(guest, upstream) // ends when either side is closed: by idleness or ctx
+	end()
+	wg.Wait()
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+		err = nil
+	}
+	done(up, down, err)
+}
+
+var datagrams = sync.Pool{New: func() any { b := make([]byte, maxDatagram); return &b }}
+
+// copyDatagrams copies until src or dst fails. A destination that refuses one datagram (ICMP
+// port-unreachable arrives as an error of the next call) ends the flow: the guest's next datagram
+// starts another.
+func copyDatagrams(dst io.Writer, src io.Reader) (total int64, err error) {
+	buf, ok := datagrams.Get().(*[]byte)
+	if !ok {
+		return 0, io.ErrShortBuffer
+	}
+	defer datagrams.Put(buf)
+	for {
+		n, err := src.Read(*buf)
+		if err != nil {
+			return total, err
+		}
+		if _, err := dst.Write((*buf)[:n]); err != nil {
+			return total, err
+		}
+		total += int64(n)
+	}
+}

@@ -1,0 +1,157 @@
+package gateway_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/msb-project/msb/gateway/echo"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+)
+
+// corporate is a CONNECT proxy on an address that no rule names. It notes what it was asked for and leads
+// it all to one server.
+type corporate struct {
+	mu     sync.Mutex
+	asked  []string
+	conns  []net.Conn
+	status string
+}
+
+func (p *corporate) targets() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.asked)
+}
+
+func (p *corporate) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// serve starts the proxy at 10.9.9.9:3128; servers resolves what it is asked for.
+func (p *corporate) serve(t *testing.T, w *gatewaytest.World, servers map[string]string) {
+	// Before the world ends, which waits for its servers: kept connections are closed last.
+	defer t.Cleanup(p.hangUp)
+	w.Serve("10.9.9.9:3128", func(c net.Conn) {
+		r := bufio.NewReader(c)
+		req, err := http.ReadRequest(r)
+		if err != nil || req.Method != http.MethodConnect {
+			return
+		}
+		p.mu.Lock()
+		p.asked, p.conns = append(p.asked, req.RequestURI), append(p.conns, c)
+		p.mu.Unlock()
+		if p.status != "" {
+			_, _ = io.WriteString(c, "HTTP/1.1 "+p.status+"\r\nContent-Length: 0\r\n\r\n")
+			return
+		}
+		up, err := w.DialContext(req.Context(), "tcp", servers[req.RequestURI])
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX-Proxy: corporate\r\n\r\n")
+		var both sync.WaitGroup
+		both.Go(func() { _, _ = io.Copy(up, r); _ = up.(*net.TCPConn).CloseWrite() })
+		both.Go(func() { _, _ = io.Copy(c, up); _ = c.(*net.TCPConn).CloseWrite() })
+		both.Wait()
+	})
+}
+
+const viaPolicy = `
+[[egress.allow]]
+hosts = ["api.example.com"]
+protocol = "https"
+methods = ["GET"]
+[[egress.allow]]
+hosts = ["relayed.example.com"]
+protocol = "tls"
+ports = [443]
+[[egress.allow]]
+cidrs = ["` + other + `/32"]
+protocol = "tcp"
+ports = [443]
+[[egress.allow]]
+hosts = ["plain.example.com"]
+protocol = "http"
+[tls]
+via = "http://10.9.9.9:3128"
+`
+
+func TestTLSGoesThroughTheProxyThatViaNames(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, viaPolicy)
+	w.Record("api.example.com. 60 IN A "+site, "relayed.example.com. 60 IN A "+site, "plain.example.com. 60 IN A "+site)
+	// Behind the proxy the servers are elsewhere than where our own resolver says.
+	const far, near = "93.184.215.50:443", other + ":443"
+	w.ServeHTTPS(far, w.CA.Certificate("api.example.com", "relayed.example.com", "chosen.example.com"), echo.Handler())
+	w.ServeHTTPS(near, w.CA.Certificate("chosen.example.com"), echo.Handler())
+	w.ServeHTTP(site+":80", echo.Handler())
+	p := &corporate{}
+	p.serve(t, w, map[string]string{"api.example.com:443": far, "relayed.example.com:443": far, other + ":443": near, "chosen.example.com:443": far})
+	for _, url := range []string{"https://api.example.com/", "https://relayed.example.com/", "http://plain.example.com/"} {
+		if status, body := get(t, w.Client(), url); status != http.StatusOK {
+			t.Errorf("%s: %d %s", url, status, body)
+		}
+	}
+	// A flow that only its address allows: the guest may write any name into its hello.
+	c := w.Client()
+	tr, _ := c.Transport.(*http.Transport)
+	tr.TLSClientConfig.ServerName = "chosen.example.com"
+	if status, body := get(t, c, "https://"+other+"/"); status != http.StatusOK {
+		t.Errorf("by address: %d %s", status, body)
+	}
+	if got, want := p.targets(), []string{"api.example.com:443", "relayed.example.com:443", other + ":443"}; !slices.Equal(got, want) {
+		t.Errorf("the proxy was asked for %v, want %v", got, want)
+	}
+	for _, d := range w.Dialled() {
+		if addr := strings.TrimPrefix(d, "tcp "); addr == site+":443" {
+			t.Errorf("dialled %s around the proxy", addr)
+		}
+	}
+}
+
+func TestI5_TheProxyOfViaIsNoWayIntoItsNetwork(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, viaPolicy)
+	p := &corporate{}
+	p.serve(t, w, nil)
+	for _, dst := range []string{"10.9.9.9:3128", "10.9.9.9:443", "10.0.0.1:443", "127.0.0.1:443", "169.254.169.254:443"} {
+		a := netip.MustParseAddrPort(dst)
+		if c, err := w.Dial(a.Addr(), a.Port()); err == nil {
+			_ = c.Close()
+			t.Errorf("%s: connected", dst)
+		}
+		if resp, body := ask(t, w, "CONNECT "+dst+" HTTP/1.1\r\n\r\n"); resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %d %s", dst, resp.StatusCode, body)
+		}
+	}
+	if got := p.targets(); len(got) != 0 || len(w.Dialled()) != 0 {
+		t.Errorf("asked for %v, dialled %v", got, w.Dialled())
+	}
+}
+
+func TestARefusalByTheProxyOfViaIsSaidSo(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, viaPolicy)
+	w.Record("api.example.com. 60 IN A " + site)
+	(&corporate{status: "403 Forbidden"}).serve(t, w, nil)
+	if status, body := get(t, w.Client(), "https://api.example.com/"); status != http.StatusBadGateway || !strings.Contains(body, `"cause":"via"`) {
+		t.Errorf("%d %s, want 502 with the cause", status, body)
+	}
+	for _, d := range w.Dialled() {
+		if d != "tcp 10.9.9.9:3128" {
+			t.Errorf("dialled %s around the proxy", d)
+		}
+	}
+}

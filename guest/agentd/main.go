@@ -1,0 +1,16 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+
+	"github.com/msb-project/msb/agentd"
+)
+
+func main() {
+	if err := agentd.Main(); err != nil {
+		os.Stderr.WriteString("agentd: " + err.Error() + "\n")
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,65 @@
+package guest
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+)
+
+//go:embed all:bin
+var files embed.FS
+
+// ErrNotBuilt means that this msb was built without the guest's parts.
+var ErrNotBuilt = errors.New("built without guest parts: run make build")
+
+// Part is one embedded file.
+type Part struct{ name string }
+
+// AgentRoot is the agent's root disk: a raw ext4 image, to be attached first
+// and read-only, with the agent at /init.
+func AgentRoot() Part { return Part{"agentd-" + arch() + ".ext4.gz"} }
+
+// Builtin is the root of the image called "builtin": a tar stream.
+func Builtin() Part { return Part{"builtin-" + arch() + ".tar.gz"} }
+
+// arch is the guest's machine, which is the host's: nothing is emulated across
+// architectures.
+func arch() string { return runtime.GOARCH }
+
+// Open returns the part's content, uncompressed. The caller closes it.
+func (p Part) Open() (io.ReadCloser, error) {
+	f, err := files.Open("bin/" + p.name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, ErrNotBuilt)
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
+	return z, nil
+}
+
+var digests sync.Map // name → hex
+
+// Digest is the SHA-256 of the part as embedded, in hex: a key for caches of
+// what is made from it.
+func (p Part) Digest() (string, error) {
+	if d, ok := digests.Load(p.name); ok {
+		return d.(string), nil //nolint:forcetypeassert // only strings are stored
+	}
+	b, err := files.ReadFile("bin/" + p.name)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", p.name, ErrNotBuilt)
+	}
+	sum := sha256.Sum256(b)
+	d := hex.EncodeToString(sum[:])
+	digests.Store(p.name, d)
+	return d, nil
+}

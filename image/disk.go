@@ -1,0 +1,98 @@
+package image
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/msb-project/msb/image/ext4disk"
+)
+
+const (
+	diskFile = "disk.ext4"
+	metaFile = "meta.json"
+	// diskFormat changes when disks are made in another way; older ones are made anew.
+	diskFormat = 1
+	// maxMetaBytes bounds what is read back. Bytes.
+	maxMetaBytes = 8 << 20
+)
+
+// diskMeta is the marker that a disk is whole: it is written after the disk was
+// synced, in the same folder, before the rename.
+type diskMeta struct {
+	Format    int       `json:"format"`
+	Digest    string    `json:"digest"`
+	Config    Config    `json:"config"`
+	Platform  Platform  `json:"platform"`
+	SizeBytes int64     `json:"sizeBytes"`
+	Created   time.Time `json:"created"`
+}
+
+func (s *Store) diskDir(d digest) string { return filepath.Join(s.dir, disksDir, d.fileName()) }
+
+// loadDisk returns nil when the cache has no disk for d that can be used: missing,
+// of another format, cut short, or without its marker.
+func (s *Store) loadDisk(d digest) *Image {
+	dir := s.diskDir(d)
+	var m diskMeta
+	if err := readJSON(filepath.Join(dir, metaFile), &m); err != nil {
+		return nil
+	}
+	if m.Format != diskFormat || m.Digest != d.String() || m.Config.validate() != nil {
+		return nil
+	}
+	path := filepath.Join(dir, diskFile)
+	if ext4disk.Check(path, m.SizeBytes) != nil {
+		return nil
+	}
+	return &Image{
+		Digest: m.Digest, DiskPath: path, Config: m.Config, SizeBytes: m.SizeBytes,
+		Platform: m.Platform, Cached: true, Created: m.Created,
+	}
+}
+
+// writeMeta puts the marker beside a finished disk.
+func (st *staging) writeMeta(m diskMeta) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", metaFile, err)
+	}
+	return writeFileSync(filepath.Join(st.dir, metaFile), b)
+}
+
+// dropDisk removes a disk's folder in a way that never shows half of it: it is
+// moved away first. A guest that has it open keeps it until it closes it.
+func (s *Store) dropDisk(d digest) error {
+	st, err := s.newStaging()
+	if err != nil {
+		return err
+	}
+	defer st.discard()
+	err = os.Rename(s.diskDir(d), filepath.Join(st.dir, "dropped"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove a disk: %w", err)
+	}
+	return nil
+}
+
+func readJSON(path string, v any) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if st.Size() > maxMetaBytes {
+		return fmt.Errorf("%s has %d bytes", path, st.Size())
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}

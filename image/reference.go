@@ -1,0 +1,101 @@
+package image
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// Prefixes of references to images on this machine.
+const (
+	builtinRef    = "builtin"
+	ociPrefix     = "oci:"
+	archivePrefix = "docker-archive:"
+	dirPrefix     = "dir:"
+)
+
+// maxReferenceBytes bounds what is parsed and shown: registries allow 255 bytes
+// of repository, paths have 4096.
+const maxReferenceBytes = 5 << 10
+
+// source is the reading side of a parsed reference.
+type source interface {
+	// canonical is the key under which the cache remembers the reference; ""
+	// when the source is on this machine and is asked every time.
+	canonical() string
+	resolver
+}
+
+func (s *Store) parseReference(ref string) (source, error) {
+	if err := checkReference(ref); err != nil {
+		return nil, err
+	}
+	if ref == builtinRef {
+		return builtinSource{open: s.opts.Builtin}, nil
+	}
+	if p, ok := strings.CutPrefix(ref, ociPrefix); ok {
+		return parseOCI(p)
+	}
+	if p, ok := strings.CutPrefix(ref, archivePrefix); ok {
+		return archiveSource{path: p}, nonEmpty(ref, p)
+	}
+	if p, ok := strings.CutPrefix(ref, dirPrefix); ok {
+		return dirSource{path: p}, nonEmpty(ref, p)
+	}
+	if scheme, rest, ok := strings.Cut(ref, "://"); ok {
+		return nil, fmt.Errorf("%w: %q: leave %q out and write %q", ErrReference, ref, scheme+"://", rest)
+	}
+	r, err := name.ParseReference(ref)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w; write NAME[:TAG], HOST/NAME[:TAG], oci:DIR, docker-archive:FILE, dir:PATH or builtin",
+			ErrReference, ref, err)
+	}
+	return registrySource{ref: r, opts: &s.opts}, nil
+}
+
+func checkReference(ref string) error {
+	if ref == "" {
+		return fmt.Errorf("%w: it is empty; name an image, for example \"alpine\" or \"builtin\"", ErrReference)
+	}
+	if len(ref) > maxReferenceBytes {
+		return fmt.Errorf("%w: it is longer than %d bytes", ErrReference, maxReferenceBytes)
+	}
+	if ref[0] == '-' {
+		return fmt.Errorf("%w: %q looks like a flag", ErrReference, ref)
+	}
+	if strings.ContainsFunc(ref, unicode.IsControl) {
+		return fmt.Errorf("%w: %q holds control characters", ErrReference, ref)
+	}
+	return nil
+}
+
+func nonEmpty(ref, path string) error {
+	if path == "" {
+		return fmt.Errorf("%w: %q names no path", ErrReference, ref)
+	}
+	return nil
+}
+
+// parseOCI reads DIR, DIR:TAG or DIR@DIGEST. A folder whose name has a colon is
+// taken whole when it is there.
+func parseOCI(p string) (source, error) {
+	if p == "" {
+		return nil, nonEmpty(ociPrefix, p)
+	}
+	if st, err := os.Stat(p); err == nil && st.IsDir() {
+		return ociSource{dir: p}, nil
+	}
+	if dir, digest, ok := strings.Cut(p, "@"); ok {
+		if _, err := parseDigest(digest); err != nil {
+			return nil, fmt.Errorf("%w: %q: %w", ErrReference, ociPrefix+p, err)
+		}
+		return ociSource{dir: dir, digest: digest}, nil
+	}
+	if i := strings.LastIndexByte(p, ':'); i > 0 && !strings.Contains(p[i:], "/") {
+		return ociSource{dir: p[:i], tag: p[i+1:]}, nil
+	}
+	return ociSource{dir: p}, nil
+}

@@ -1,0 +1,21 @@
+package rootfs
+
+import "testing"
+
+// The ACL of getxattr: version 2, owner rwx, user 1000 r--, group r-x, mask, others.
+const sampleACL = "\x02\x00\x00\x00" +
+	"\x01\x00\x07\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\xe8\x03\x00\x00" + "\x04\x00\x05\x00\xff\xff\xff\xff" +
+	"\x10\x00\x05\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff"
+
+func TestDiskACL(t *testing.T) {
+	t.Parallel()
+	want := "\x01\x00\x00\x00" + "\x01\x00\x07\x00" + "\x02\x00\x04\x00\xe8\x03\x00\x00" + "\x04\x00\x05\x00" + "\x10\x00\x05\x00" + "\x20\x00\x00\x00"
+	if got, err := diskACL(sampleACL); err != nil || got != want {
+		t.Errorf("got %q %v, want %q", got, err, want)
+	}
+	for _, bad := range []string{"", "\x01\x00\x00\x00", sampleACL[:9], "\x02\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00"} {
+		if _, err := diskACL(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package rootfs
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// Layer is what ReadLayer made of one tar stream.
+type Layer struct {
+	entries   []entry
+	whiteouts []whiteout
+}
+
+// entry adds or replaces one name.
+type entry struct {
+	name  string
+	parts []string
+	node  *Node
+	// link holds the components of a hard link's target; node is nil then.
+	link     []string
+	linkName string
+}
+
+const (
+	// whiteoutPrefix marks a name as removed (OCI image layer specification, Whiteouts).
+	whiteoutPrefix = ".wh."
+	// opaqueMarker removes everything that lower layers have in its folder.
+	opaqueMarker = ".wh..wh..opq"
+	// metaPrefix marks bookkeeping of AUFS that old images carry; it is no content.
+	metaPrefix = ".wh..wh."
+	// maxDevMajor and maxDevMinor are what Linux's device numbers hold.
+	maxDevMajor = 1<<12 - 1
+	maxDevMinor = 1<<20 - 1
+)
+
+// ReadLayer reads a plain tar stream to its end, file contents into spool.
+// Errors wrap ErrHostile or ErrLimit and name the entry.
+func ReadLayer(ctx context.Context, r io.Reader, spool *Spool, budget *Budget) (*Layer, error) {
+	r = budget.Reader(r)
+	tr := tar.NewReader(r)
+	l := &Layer{}
+	last := ""
+	for {
+		hdr, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		// Names are judged below, by rules for guest paths.
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+			return nil, tarError(last, err)
+		}
+		last = hdr.Name
+		if err := l.add(ctx, hdr, tr, spool, budget); err != nil {
+			return nil, tarError(last, err)
+		}
+	}
+	// The digest is over the whole stream: read what follows the end mark.
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return nil, tarError(last, err)
+	}
+	return l, spool.finish()
+}
+
+// tarError says where a stream stopped making sense.
+func tarError(last string, err error) error {
+	switch {
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, io.ErrUnexpectedEOF):
+		where := "at its start"
+		if last != "" {
+			where = "at or after entry " + quoteName(last)
+		}
+		return fmt.Errorf("%w: the tar stream is broken %s: %w", ErrHostile, where, err)
+	default:
+		return err
+	}
+}
+
+func (l *Layer) add(ctx context.Context, hdr *tar.Header, content io.Reader, spool *Spool, budget *Budget) error {
+	if hdr.Typeflag == tar.TypeXGlobalHeader {
+		return budget.addEntry(hdr.Name, len(hdr.Name))
+	}
+	parts, err := splitName(hdr.Name)
+	if err != nil {
+		return err
+	}
+	if err := budget.addEntry(hdr.Name, len(hdr.Name)+len(hdr.Linkname)); err != nil {
+		return err
+	}
+	if handled, err := l.addWhiteout(hdr.Name, parts); handled || err != nil {
+		return err
+	}
+	e := entry{name: hdr.Name, parts: parts}
+	if hdr.Typeflag == tar.TypeLink {
+		if e.link, err = splitName(hdr.Linkname); err != nil {
+			return hostile(hdr.Name, "its hard link target %s is no path inside the image", quoteName(hdr.Linkname))
+		}
+		e.linkName = hdr.Linkname
+		l.entries = append(l.entries, e)
+		return nil
+	}
+	if e.node, err = nodeOf(hdr); err != nil {
+		return err
+	}
+	if err := budget.addMetadata(hdr.Name, xattrBytes(e.node.Xattrs)); err != nil {
+		return err
+	}
+	if e.node.Kind == File {
+		if err := budget.addFile(hdr.Name, hdr.Size); err != nil {
+			return err
+		}
+		if e.node.Content, err = spool.append(ctx, content, hdr.Size); err != nil {
+			return err
+		}
+	}
+	l.entries = append(l.entries, e)
+	return nil
+}
+
+// nodeOf checks an entry's metadata.
+func nodeOf(hdr *tar.Header) (*Node, error) {
+	kind, ok := kindOf(hdr.Typeflag)
+	if !ok {
+		return nil, hostile(hdr.Name, "entries of type %q are unknown", hdr.Typeflag)
+	}
+	if hdr.Size < 0 {
+		return nil, hostile(hdr.Name, "its size is negative")
+	}
+	// The last number is reserved: it means "leave as is" to chown.
+	if hdr.Uid < 0 || hdr.Gid < 0 || int64(hdr.Uid) >= math.MaxUint32 || int64(hdr.Gid) >= math.MaxUint32 {
+		return nil, hostile(hdr.Name, "its owner %d:%d is no Linux user and group", hdr.Uid, hdr.Gid)
+	}
+	xattrs, err := readXattrs(hdr.Name, hdr.PAXRecords)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		Kind:    kind,
+		Mode:    uint32(hdr.Mode) & 0o7777,
+		UID:     uint32(hdr.Uid),
+		GID:     uint32(hdr.Gid),
+		ModTime: hdr.ModTime,
+		Xattrs:  xattrs,
+	}
+	switch kind {
+	case Dir:
+		n.children = map[string]*Node{}
+	case Symlink:
+		if hdr.Linkname == "" || len(hdr.Linkname) >= maxPathBytes || strings.IndexByte(hdr.Linkname, 0) >= 0 {
+			return nil, hostile(hdr.Name, "its link target is empty, too long or holds a NUL byte")
+		}
+		n.Target = hdr.Linkname
+	case CharDevice, BlockDevice:
+		if hdr.Devmajor < 0 || hdr.Devmajor > maxDevMajor || hdr.Devminor < 0 || hdr.Devminor > maxDevMinor {
+			return nil, hostile(hdr.Name, "%d:%d is no Linux device number", hdr.Devmajor, hdr.Devminor)
+		}
+		n.Major, n.Minor = uint32(hdr.Devmajor), uint32(hdr.Devminor)
+	case File, FIFO:
+	}
+	return n, nil
+}
+
+func kindOf(flag byte) (Kind, bool) {
+	switch flag {
+	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont, 0:
+		return File, true
+	case tar.TypeDir:
+		return Dir, true
+	case tar.TypeSymlink:
+		return Symlink, true
+	case tar.TypeChar:
+		return CharDevice, true
+	case tar.TypeBlock:
+		return BlockDevice, true
+	case tar.TypeFifo:
+		return FIFO, true
+	default:
+		return 0, false
+	}
+}

@@ -1,0 +1,80 @@
+package image
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Builtin is the image that comes with the program.
+type Builtin struct {
+	// Digest is "sha256:…" over the content and the configuration; it keys the cache.
+	Digest string
+	// Config is how to run it.
+	Config Config
+	// Open returns a tar stream, plain or compressed with gzip or zstd. It is
+	// called only when the cache has no disk for Digest.
+	Open func() (io.ReadCloser, error)
+}
+
+// StoreOptions are the parts of a Store that its owner chooses. The zero value works.
+type StoreOptions struct {
+	// Builtin supplies the image "builtin"; nil when there is none.
+	Builtin func() (Builtin, error)
+	// Limits bound each image.
+	Limits Limits
+	// DialPolicy judges each address before a registry connection is made to it;
+	// nil is the default policy, which lets the registry's own host through and
+	// refuses special-purpose addresses to anything it redirects to.
+	DialPolicy func(DialTarget) error
+	// Transport makes registry requests in place of a transport with DialPolicy.
+	Transport http.RoundTripper
+
+	// stallTimeout is shortened by tests; 0 is the default.
+	stallTimeout time.Duration
+}
+
+// DialTarget is an address that a pull is about to connect to.
+type DialTarget struct {
+	// Registry is the host of the reference, as the user wrote it, without port.
+	Registry string
+	// Host is the host of the request, Registry or what it redirected to.
+	Host string
+	// Addr is the exact address.
+	Addr netip.AddrPort
+}
+
+// Store is a cache of root disks under one folder. It is safe for concurrent use
+// by several goroutines and processes.
+type Store struct {
+	dir  string
+	opts StoreOptions
+	now  func() time.Time
+}
+
+// Open opens or creates the cache under dir and removes what killed pulls left.
+func Open(dir string, opts StoreOptions) (*Store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the image cache: %w", err)
+	}
+	opts.Limits = opts.Limits.withDefaults()
+	s := &Store{dir: dir, opts: opts, now: time.Now}
+	for _, sub := range []string{disksDir, refsDir, tmpDir, locksDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, spaceError(dir, fmt.Errorf("open the image cache: %w", err))
+		}
+	}
+	if err := s.cleanStaging(); err != nil {
+		return nil, fmt.Errorf("open the image cache: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Store) lockPath(d digest) string {
+	return filepath.Join(s.dir, locksDir, d.fileName()+lockSuffix)
+}

@@ -1,0 +1,16 @@
+// Command benchnet measures what a guest gets through the gateway's netstack and
+// Relay beside its peers, in one run on one machine, so that the ratios mean
+// something: raw loopback, a kernel-TCP copy relay, gvproxy (gvisor-tap-vsock)
+// and slirp4netns.
+//
+// The guest is a network namespace with a TAP, so it needs Linux and root.
+// Every subject is a process of its own, whose CPU time is read when it ends;
+// client, server and the bridge between TAP and link are others and are not
+// counted.
+//
+//	go -C bench/peers build -o /tmp/gvproxy github.com/containers/gvisor-tap-vsock/cmd/gvproxy
+//	go run ./netstack/benchnet -gvproxy /tmp/gvproxy -seconds 3
+//
+// It measures one machine's relations, not a network: nothing here shows
+// behaviour under loss or delay.
+package main

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options are what every role is told.
+type options struct {
+	role    string
+	gvproxy string
+	seconds float64
+	only    string
+	target  string
+	base    int
+	mtu     int
+	large   bool
+	trust   bool
+	profile string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.role, "role", "", "internal: what this process is")
+	flag.StringVar(&o.gvproxy, "gvproxy", "", "path of a gvproxy; left out if empty")
+	flag.Float64Var(&o.seconds, "seconds", 3, "length of each bulk transfer")
+	flag.StringVar(&o.only, "only", "", "comma-separated subjects; all if empty")
+	flag.StringVar(&o.target, "target", "127.0.0.1", "internal: address of the server as the client sees it")
+	flag.IntVar(&o.base, "base", 0, "internal: first port of the server")
+	flag.IntVar(&o.mtu, "mtu", 0, "internal")
+	flag.BoolVar(&o.large, "large", false, "internal")
+	flag.BoolVar(&o.trust, "trust", false, "internal")
+	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of our gateway to this prefix")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "benchnet:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) error {
+	switch o.role {
+	case "server":
+		return server()
+	case "client":
+		return client(o)
+	case "gateway":
+		return gateway(o)
+	case "relay":
+		return copyRelay(o)
+	case "bridge":
+		return bridge(o)
+	case "":
+		return compare(o)
+	}
+	return errors.New("no such role: " + o.role)
+}
+
+// compare runs every subject and prints the table.
+func compare(o options) error {
+	srv, base, err := startServer()
+	if err != nil {
+		return err
+	}
+	defer srv.stop()
+	o.base = base
+	var rows []row
+	for _, s := range subjects(o) {
+		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), s.name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%s: measuring ...\n", s.name)
+		r, err := s.measure(o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		r.name = s.name
+		rows = append(rows, r)
+	}
+	printTable(os.Stdout, rows)
+	return nil
+}
+
+func (o options) duration() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }

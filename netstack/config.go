@@ -1,0 +1,199 @@
+package netstack
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Defaults of the addresses on the link. They are never routed outside: each
+// sandbox has its own link, so all sandboxes may use the same ones.
+var (
+	defaultGuest4   = netip.AddrFrom4([4]byte{192, 168, 127, 2})
+	defaultGateway4 = netip.AddrFrom4([4]byte{192, 168, 127, 1})
+	defaultGuest6   = netip.MustParseAddr("fd6d:7362::2")
+	defaultGateway6 = netip.MustParseAddr("fd6d:7362::1")
+	// 02: locally administered, unicast (IEEE 802).
+	defaultGatewayMAC = net.HardwareAddr{0x02, 0x6d, 0x73, 0x62, 0x00, 0x01}
+)
+
+const (
+	defaultPrefix4 = 24
+	defaultPrefix6 = 64
+
+	// DefaultMTU in bytes is what every NIC takes.
+	DefaultMTU = 1500
+	// LargeMTU in bytes is five to seven times as fast, because the cost of a
+	// transfer is the cost of its frames; for a guest whose NIC receives such
+	// frames (virtio with mergeable buffers, as QEMU's, or with TSO offered to
+	// the guest; libkrun with features 0 takes 1500 only). It is the largest
+	// multiple of 16 for which frame and headers stay under MaxFrame.
+	LargeMTU = 65520
+	// minMTU is the smallest link that IPv6 runs on (RFC 8200, section 5).
+	minMTU = 1280
+
+	// MaxFrame is the largest frame in bytes, either way, Ethernet header
+	// included. libkrun takes no frame above about 65,550 bytes.
+	MaxFrame = 65536
+)
+
+// Defaults of Limits.
+const (
+	DefaultTCPConnections = 512
+	DefaultTCPInFlight    = 256
+	DefaultUDPFlows       = 256
+	DefaultPings          = 32
+)
+
+// ErrConfig is wrapped by every error of New about its Config.
+var ErrConfig = errors.New("netstack: bad configuration")
+
+// Config describes one link and the stack behind it. Zero fields get the
+// documented defaults.
+type Config struct {
+	// GatewayMAC is the only address that answers on the link. Default
+	// 02:6d:73:62:00:01.
+	GatewayMAC net.HardwareAddr
+	// GuestMAC is the only source that is let in. Nil: the first unicast source
+	// seen on the link is leased.
+	GuestMAC net.HardwareAddr
+
+	// Guest4 and Gateway4 default to 192.168.127.2 and .1, Prefix4 to 24.
+	Guest4, Gateway4 netip.Addr
+	Prefix4          int
+	// Guest6 and Gateway6 default to fd6d:7362::2 and ::1, Prefix6 to 64.
+	Guest6, Gateway6 netip.Addr
+	Prefix6          int
+
+	// MTU in bytes, as the guest sees it; DefaultMTU if 0.
+	MTU int
+	// LargeFrames lets TCP segments of up to MaxFrame bytes go to the guest
+	// whatever MTU is. Only for a guest whose NIC takes them (mergeable receive
+	// buffers, or TSO offered to the guest).
+	LargeFrames bool
+	// TrustChecksums accepts TCP and UDP checksums of the guest unseen. Only
+	// for a link on which the guest leaves them partial (offload features
+	// given to it); the link itself loses nothing.
+	TrustChecksums bool
+
+	Limits  Limits
+	Handler Handler
+	// Tap is handed every frame that passes in either direction, and the ones
+	// that the guard drops; nil for none.
+	Tap FrameTap
+
+	// DHCP serves the leased IPv4 configuration to the leased MAC.
+	DHCP bool
+	// RouterAdvertisements answers router solicitations (SLAAC off, prefix
+	// on link, default router) so that plain guests find IPv6.
+	RouterAdvertisements bool
+	// DNS is told to DHCP clients; the gateway's own address if invalid.
+	DNS netip.Addr
+}
+
+// Limits bound everything that is keyed by guest input. 0 means the default.
+type Limits struct {
+	// TCPConnections counts from SYN to the end of the connection; above it a
+	// SYN is answered with RST.
+	TCPConnections int
+	// TCPInFlight bounds connections that are neither accepted nor rejected
+	// yet; above it a SYN is answered with RST.
+	TCPInFlight int
+	// UDPFlows bounds the flow table; above it the flow that was idle for
+	// longest gives way if it was idle for udpEvictIdle, else the packet is
+	// answered with ICMP administratively prohibited.
+	UDPFlows int
+	// Pings bounds echo requests being handled; above it they are dropped.
+	Pings int
+	// UDPIdle ends a flow without traffic; default 2 minutes.
+	UDPIdle time.Duration
+	// DNSIdle is UDPIdle for port 53; default 30 seconds.
+	DNSIdle time.Duration
+	// EgressRate in bytes per second slows the reading of frames; 0: none.
+	EgressRate int64
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&l.TCPConnections, DefaultTCPConnections)
+	def(&l.TCPInFlight, min(DefaultTCPInFlight, l.TCPConnections))
+	def(&l.UDPFlows, DefaultUDPFlows)
+	def(&l.Pings, DefaultPings)
+	if l.UDPIdle == 0 {
+		l.UDPIdle = defaultUDPIdle
+	}
+	if l.DNSIdle == 0 {
+		l.DNSIdle = defaultDNSIdle
+	}
+	return l
+}
+
+// withDefaults fills the zero fields and checks the result.
+func (c Config) withDefaults() (Config, error) {
+	if c.Handler == nil {
+		return c, fmt.Errorf("%w: no Handler: say what to do with flows", ErrConfig)
+	}
+	if c.GatewayMAC == nil {
+		c.GatewayMAC = defaultGatewayMAC
+	}
+	if !c.Guest4.IsValid() && !c.Gateway4.IsValid() {
+		c.Guest4, c.Gateway4 = defaultGuest4, defaultGateway4
+	}
+	if !c.Guest6.IsValid() && !c.Gateway6.IsValid() {
+		c.Guest6, c.Gateway6 = defaultGuest6, defaultGateway6
+	}
+	if c.Prefix4 == 0 {
+		c.Prefix4 = defaultPrefix4
+	}
+	if c.Prefix6 == 0 {
+		c.Prefix6 = defaultPrefix6
+	}
+	if c.MTU == 0 {
+		c.MTU = DefaultMTU
+	}
+	if !c.DNS.IsValid() {
+		c.DNS = c.Gateway4
+	}
+	c.Limits = c.Limits.withDefaults()
+	return c, c.check()
+}
+
+func (c *Config) check() error {
+	for _, mac := range []net.HardwareAddr{c.GatewayMAC, c.GuestMAC} {
+		if mac != nil && (len(mac) != 6 || mac[0]&1 != 0) {
+			return fmt.Errorf("%w: %s is not a unicast MAC of 6 bytes", ErrConfig, mac)
+		}
+	}
+	if c.GatewayMAC.String() == c.GuestMAC.String() {
+		return fmt.Errorf("%w: guest and gateway share the MAC %s: give the guest another", ErrConfig, c.GuestMAC)
+	}
+	if err := samePrefix(c.Guest4, c.Gateway4, c.Prefix4, netip.Addr.Is4); err != nil {
+		return err
+	}
+	if err := samePrefix(c.Guest6, c.Gateway6, c.Prefix6, netip.Addr.Is6); err != nil {
+		return err
+	}
+	if c.MTU < minMTU || c.MTU > LargeMTU {
+		return fmt.Errorf("%w: MTU %d: choose one from %d to %d", ErrConfig, c.MTU, minMTU, LargeMTU)
+	}
+	return nil
+}
+
+// samePrefix checks that both addresses are of one family, differ, and share
+// the prefix.
+func samePrefix(guest, gateway netip.Addr, bits int, family func(netip.Addr) bool) error {
+	p, err := gateway.Prefix(bits)
+	if err != nil {
+		return fmt.Errorf("%w: gateway %s/%d: %w", ErrConfig, gateway, bits, err)
+	}
+	if !family(guest) || !family(gateway) || guest == gateway || !p.Contains(guest) || guest.Is4In6() {
+		return fmt.Errorf("%w: guest %s and gateway %s must be two addresses of one family inside %s", ErrConfig, guest, gateway, p)
+	}
+	return nil
+}

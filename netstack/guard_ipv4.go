@@ -1,0 +1,86 @@
+package netstack
+
+import (
+	"encoding/binary"
+)
+
+const (
+	ipv4Header = 20
+
+	dhcpServerPort = 67
+	dhcpClientPort = 68
+
+	icmpUnreachable = 3
+	icmpEcho        = 8
+)
+
+// checkIPv4 judges an IPv4 packet. Ports of fragments are not looked at here:
+// gVisor reassembles before any flow is made of them.
+func (g *guard) checkIPv4(dstMAC mac, p []byte) verdict {
+	if len(p) < ipv4Header || p[0]>>4 != 4 {
+		return dropHeader
+	}
+	total := int(binary.BigEndian.Uint16(p[2:]))
+	if total < ipv4Header || total > len(p) || p[0]&15 < 5 {
+		return dropHeader
+	}
+	if p[0]&15 != 5 {
+		return dropOptions // source routes among them
+	}
+	p = p[:total]
+	src, dst := [4]byte(p[12:16]), [4]byte(p[16:20])
+	payload := p[ipv4Header:]
+	fragment := binary.BigEndian.Uint16(p[6:])&0x3fff != 0 // more fragments, or an offset
+	if p[9] == protoUDP && !fragment && len(payload) >= 8 {
+		if v := g.checkDHCP(src, dst, payload); v != pass {
+			return v
+		}
+	}
+	switch {
+	case src != g.guest4:
+		return dropSourceIP
+	case dst[0] >= 224 || dst == g.bcast4:
+		return dropMulticast // 224/4, 240/4 and every broadcast
+	case dst == g.guest4 || dst == [4]byte{}:
+		return dropDestIP
+	case dstMAC != g.gatewayMAC:
+		return dropDestMAC // unicast IP to a group MAC
+	}
+	return checkProtocol4(p[9], fragment, payload)
+}
+
+// checkProtocol4 lets TCP, UDP and the few kinds of ICMP through that a guest
+// needs. Fragmented ICMP serves attacks only.
+func checkProtocol4(proto byte, fragment bool, payload []byte) verdict {
+	switch proto {
+	case protoTCP, protoUDP:
+		return pass
+	case protoICMP:
+		switch {
+		case fragment:
+			return dropFragment
+		case len(payload) < 8:
+			return dropHeader
+		case payload[0] != icmpEcho && payload[0] != icmpUnreachable:
+			return dropICMPType // redirects, timestamps, replies nobody asked for
+		}
+		return pass
+	}
+	return dropProtocol
+}
+
+// checkDHCP takes DHCP traffic out; pass means that it is none.
+func (g *guard) checkDHCP(src, dst [4]byte, udp []byte) verdict {
+	from, to := binary.BigEndian.Uint16(udp), binary.BigEndian.Uint16(udp[2:])
+	switch {
+	case from == dhcpServerPort || to == dhcpClientPort:
+		return dropDHCPServer
+	case to != dhcpServerPort:
+		return pass
+	case from != dhcpClientPort || !g.dhcp,
+		src != [4]byte{} && src != g.guest4,
+		dst != [4]byte{255, 255, 255, 255} && dst != g.gateway4:
+		return dropDHCP
+	}
+	return takeDHCP
+}

@@ -1,0 +1,117 @@
+package netstack
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+const (
+	ipv6Header   = 40
+	fragHeader   = 8
+	extHopByHop  = 0
+	extRouting   = 43
+	extFragment  = 44
+	extESP       = 50
+	extAH        = 51
+	extNone      = 59
+	extDestOpts  = 60
+	extMobility  = 135
+	extHIP       = 139
+	extShim6     = 140
+	icmp6Unreach = 1
+	icmp6TooBig  = 2
+	icmp6Echo    = 128
+	icmp6MLD     = 130 // to 132
+	icmp6RS      = 133
+	icmp6RA      = 134
+	icmp6NS      = 135
+	icmp6NA      = 136
+	icmp6Redir   = 137
+	icmp6MLDv2   = 143
+)
+
+// checkIPv6 judges an IPv6 packet.
+func (g *guard) checkIPv6(dstMAC mac, p []byte) verdict {
+	if len(p) < ipv6Header || p[0]>>4 != 6 {
+		return dropHeader
+	}
+	length := int(binary.BigEndian.Uint16(p[4:]))
+	if length == 0 || length > len(p)-ipv6Header {
+		return dropHeader // 0 is a jumbogram, or nothing at all
+	}
+	payload := p[ipv6Header : ipv6Header+length]
+	next, hops := p[6], p[7]
+	src, dst := [16]byte(p[8:24]), [16]byte(p[24:40])
+	if next == protoICMPv6 && len(payload) >= 8 && payload[0] >= icmp6RS && payload[0] <= icmp6Redir {
+		return g.checkNDP(src, dst, hops, payload)
+	}
+	if !g.source6(src) {
+		return dropSourceIP
+	}
+	if v := checkExtension(next, dst, payload); v != pass {
+		return v
+	}
+	switch {
+	case dst[0] == 0xff:
+		return dropMulticast
+	case dst == src || dst == [16]byte{}:
+		return dropDestIP
+	case dstMAC != g.gatewayMAC:
+		return dropDestMAC
+	}
+	if next != protoICMPv6 {
+		return pass
+	}
+	switch {
+	case len(payload) < 8:
+		return dropHeader
+	case payload[0] != icmp6Echo && payload[0] != icmp6Unreach && payload[0] != icmp6TooBig:
+		return dropICMPType
+	}
+	return pass
+}
+
+// checkExtension lets one fragment header through and no other extension: no
+// client needs them, and chains of them hide what follows (RFC 9098).
+func checkExtension(next byte, dst [16]byte, payload []byte) verdict {
+	switch next {
+	case protoTCP, protoUDP, protoICMPv6:
+		return pass
+	case extRouting:
+		return dropRoutingHeader
+	case extFragment:
+		if len(payload) < fragHeader {
+			return dropHeader
+		}
+		if payload[0] != protoTCP && payload[0] != protoUDP {
+			return dropFragment // RFC 6980 for NDP; the rest hides a chain
+		}
+		return pass
+	case extHopByHop:
+		if dst[0] == 0xff {
+			return dropMulticast // MLD reports, which every Linux sends
+		}
+		return dropExtension
+	case extDestOpts, extESP, extAH, extMobility, extHIP, extShim6, extNone:
+		return dropExtension
+	}
+	return dropProtocol
+}
+
+// source6 says whether a is one of the guest's own addresses: the leased one,
+// the link-local one of its MAC and, with router advertisements, the one that
+// SLAAC makes of prefix and MAC (RFC 4291, appendix A).
+func (g *guard) source6(a [16]byte) bool {
+	if a == g.guest6 {
+		return true
+	}
+	if [8]byte(a[8:]) != eui64(mac(g.guest.Load())) {
+		return false
+	}
+	return [8]byte(a[:8]) == [8]byte{0xfe, 0x80} || g.slaac && g.prefix6.Contains(netip.AddrFrom16(a))
+}
+
+// eui64 is the modified interface identifier of a MAC.
+func eui64(m mac) [8]byte {
+	return [8]byte{byte(m>>40) ^ 2, byte(m >> 32), byte(m >> 24), 0xff, 0xfe, byte(m >> 16), byte(m >> 8), byte(m)}
+}

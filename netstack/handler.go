@@ -1,0 +1,65 @@
+package netstack
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Handler is told of every flow that a guest starts. Its methods run on
+// goroutines of their own, as many at a time as Limits says, never on the path
+// that frames take.
+type Handler interface {
+	// HandleTCP is called once for each SYN. It must call Accept or Reject;
+	// returning with neither rejects. ctx ends when the guest gives up before
+	// Accept, when the connection ends, or when the stack closes.
+	HandleTCP(ctx context.Context, f *TCPFlow)
+	// HandleUDP is called for the first datagram of a flow. Returning with
+	// neither Accept, Reject nor Drop rejects. ctx ends with the flow.
+	HandleUDP(ctx context.Context, f *UDPFlow)
+	// HandlePing is called for each echo request that is not for the gateway
+	// (the stack answers those). Not replying is silence.
+	HandlePing(ctx context.Context, p *PingFlow)
+	// Limited is told when a bound was hit. It is called on the frame path:
+	// it must not block. Repeats of one kind within a second are merged into
+	// Count.
+	Limited(LimitEvent)
+}
+
+// LimitKind names a bound of Limits.
+type LimitKind string
+
+// The bounds.
+const (
+	LimitTCPConnections LimitKind = "tcp_connections"
+	LimitTCPInFlight    LimitKind = "tcp_in_flight"
+	LimitUDPFlows       LimitKind = "udp_flows"
+	LimitPings          LimitKind = "pings"
+)
+
+// LimitEvent says which bound was hit by which flow.
+type LimitEvent struct {
+	Kind     LimitKind
+	Protocol string // "tcp", "udp" or "icmp"
+	Src, Dst netip.AddrPort
+	// Count is how many times this bound was hit since the event before.
+	Count int64
+	Time  time.Time
+}
+
+// Direction of a frame.
+type Direction uint8
+
+// Directions, from the guest's side.
+const (
+	FromGuest Direction = iota
+	ToGuest
+)
+
+// FrameTap sees frames, for captures. It is called on the frame path, from one
+// goroutine for FromGuest and from several for ToGuest: it must not block and
+// must not keep the slice. dropped is empty, or the reason for which the guard
+// refused the frame.
+type FrameTap interface {
+	Frame(dir Direction, frame []byte, dropped DropReason)
+}

@@ -1,0 +1,9 @@
+package netstack_test
+
+import (
+	"testing"
+
+	"github.com/msb-project/msb/netstack/netstacktest"
+)
+
+func TestMain(m *testing.M) { netstacktest.Main(m) }

@@ -1,0 +1,288 @@
+package netstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+)
+
+const (
+	nicID tcpip.NICID = 1
+	// rateBurstPart: a tenth of a second's bytes may pass at once.
+	rateBurstPart = 10
+	// closeWait bounds how long Close waits for handlers that ignore their
+	// context.
+	closeWait = 10 * time.Second
+	// abortAgain is how often Close looks for connections that came late.
+	abortAgain = 20 * time.Millisecond
+)
+
+// ErrClosed is returned by calls on a closed Stack.
+var ErrClosed = errors.New("netstack: closed")
+
+// Stack is the gateway's end of one guest's link.
+type Stack struct {
+	cfg   Config
+	cnt   counters
+	lim   limitReporter
+	guard *guard
+	ep    *endpoint
+	net   *stack.Stack
+	tcp   *tcpFlows
+	udp   *udpFlows
+	pings *pings
+	dhcp  *dhcpServer
+	ra    *advertiser
+	icmp  *icmpErrors
+	rate  *rate.Limiter // nil: none
+	now   func() time.Time
+
+	ctx    context.Context //nolint:containedctx // ends every flow at Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // handlers
+
+	serveMu sync.Mutex // one link at a time
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// New builds a stack. It does nothing until Serve.
+func New(cfg Config) (*Stack, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	silence()
+	s := &Stack{cfg: cfg, now: time.Now}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.lim = limitReporter{counters: &s.cnt, report: cfg.Handler.Limited, now: time.Now}
+	s.guard = newGuard(&s.cfg)
+	s.ep = newEndpoint(&s.cfg, &s.cnt, &s.guard.guest)
+	s.net = stack.New(stack.Options{
+		NetworkProtocols: []stack.NetworkProtocolFactory{
+			// Loopback destinations reach the Handler, so that they are refused
+			// at once instead of lost.
+			ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true}),
+			// No DAD: the gateway's addresses are ours by definition.
+			ipv6.NewProtocolWithOptions(ipv6.Options{AllowExternalLoopbackTraffic: true}),
+			arp.NewProtocol,
+		},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
+	})
+	s.tcp = newTCPFlows(s)
+	s.udp = newUDPFlows(s)
+	s.pings = newPings(s)
+	s.dhcp = newDHCPServer(s)
+	s.ra = newAdvertiser(s)
+	s.icmp = newICMPErrors(s)
+	if r := cfg.Limits.EgressRate; r > 0 {
+		s.rate = rate.NewLimiter(rate.Limit(r), int(max(r/rateBurstPart, MaxFrame)))
+	}
+	if err := s.configure(); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// configure sets the NIC, addresses, routes and protocol options.
+func (s *Stack) configure() error {
+	steps := []func() tcpip.Error{
+		func() tcpip.Error {
+			return s.net.CreateNICWithOptions(nicID, s.ep, stack.NICOptions{QDisc: newTxQueue(s.ep)})
+		},
+		// Promiscuous: flows to any address end here. Spoofing: answers come
+		// from that address.
+		func() tcpip.Error { return s.net.SetPromiscuousMode(nicID, true) },
+		func() tcpip.Error { return s.net.SetSpoofing(nicID, true) },
+		func() tcpip.Error { return s.addAddress(ipv4.ProtocolNumber, s.cfg.Gateway4, s.cfg.Prefix4) },
+		func() tcpip.Error { return s.addAddress(ipv6.ProtocolNumber, s.cfg.Gateway6, s.cfg.Prefix6) },
+		func() tcpip.Error {
+			return s.addAddress(ipv6.ProtocolNumber, linkLocal(s.cfg.GatewayMAC), 64)
+		},
+	}
+	for _, step := range steps {
+		if terr := step(); terr != nil {
+			return fmt.Errorf("netstack: setting the stack up: %s", terr)
+		}
+	}
+	s.net.SetRouteTable([]tcpip.Route{
+		{Destination: header.IPv4EmptySubnet, NIC: nicID},
+		{Destination: header.IPv6EmptySubnet, NIC: nicID},
+	})
+	if err := tuneStack(s.net); err != nil {
+		return err
+	}
+	s.net.SetTransportProtocolHandler(tcp.ProtocolNumber, s.tcp.handle)
+	s.net.SetTransportProtocolHandler(udp.ProtocolNumber, s.udp.handle)
+	s.net.SetTransportProtocolHandler(icmp.ProtocolNumber4, s.pings.handle)
+	s.net.SetTransportProtocolHandler(icmp.ProtocolNumber6, s.pings.handle)
+	return nil
+}
+
+func (s *Stack) addAddress(proto tcpip.NetworkProtocolNumber, a netip.Addr, bits int) tcpip.Error {
+	return s.net.AddProtocolAddress(nicID, tcpip.ProtocolAddress{
+		Protocol:          proto,
+		AddressWithPrefix: tcpip.AddressWithPrefix{Address: addressOf(a), PrefixLen: bits},
+	}, stack.AddressProperties{})
+}
+
+// linkLocal is the fe80::/64 address that RFC 4291 (appendix A) derives from a
+// MAC.
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	a := header.LinkLocalAddr(tcpip.LinkAddress(mac))
+	return netip.AddrFrom16(a.As16())
+}
+
+// Serve takes link over and carries frames until it ends, ctx ends or the stack
+// closes. Nil means that the peer has gone. The stack keeps its flows, so that
+// Serve may be called again with the guest's next link.
+func (s *Stack) Serve(ctx context.Context, link Link) error {
+	s.serveMu.Lock()
+	defer s.serveMu.Unlock()
+	stop := context.AfterFunc(ctx, func() { _ = link.Close() })
+	defer stop()
+	stopped := context.AfterFunc(s.ctx, func() { _ = link.Close() }) //nolint:contextcheck // the stack's own life, beside the caller's
+	defer stopped()
+	s.ep.setLink(link)
+	err := s.readFrames(ctx, link)
+	s.ep.setLink(nil)
+	_ = link.Close()
+	switch {
+	case s.ctx.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return nil // a peer that goes with frames unread resets the socket
+	}
+	return fmt.Errorf("netstack: link: %w", err)
+}
+
+func (s *Stack) readFrames(ctx context.Context, link Link) error {
+	for {
+		frame, err := link.ReadFrame()
+		if err != nil {
+			return err
+		}
+		s.frame(frame)
+		if s.rate != nil {
+			// Waiting here is backpressure: the guest's own queues fill.
+			if err := s.rate.WaitN(ctx, min(len(frame), MaxFrame)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// frame takes one frame from the guest through guard, tap and stack.
+func (s *Stack) frame(frame []byte) {
+	s.cnt.frames[FromGuest].Add(1)
+	s.cnt.bytes[FromGuest].Add(int64(len(frame)))
+	v := s.guard.check(frame)
+	switch v { //nolint:exhaustive // the others are final
+	case takeDHCP:
+		v = s.dhcp.answer(frame)
+	case takeRS:
+		v = s.ra.answer()
+	case dropProtocol:
+		s.icmp.send(frame[ethHeader:], protocolUnreachable)
+	case pass:
+		if s.cfg.Tap != nil {
+			s.cfg.Tap.Frame(FromGuest, frame, "")
+		}
+		s.ep.deliver(frame)
+		return
+	}
+	if s.cfg.Tap != nil {
+		s.cfg.Tap.Frame(FromGuest, frame, v.reason())
+	}
+	if v != pass {
+		s.cnt.drops[v].Add(1)
+	}
+}
+
+// GuestMAC is the leased address, nil while none was seen.
+func (s *Stack) GuestMAC() net.HardwareAddr { return s.guard.guestMAC() }
+
+// Config returns the configuration with its defaults filled in.
+func (s *Stack) Config() Config { return s.cfg }
+
+// Stats returns the counters.
+func (s *Stack) Stats() Stats {
+	st := s.cnt.snapshot()
+	st.TCPConnections = s.tcp.count()
+	st.UDPFlows = s.udp.count()
+	return st
+}
+
+// Close resets every connection, ends the link and waits for the handlers. An
+// error means that a handler ignored its context.
+func (s *Stack) Close() error {
+	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	return s.closeErr
+}
+
+// abort ends every connection; gVisor's Close leaves endpoints alive.
+func (s *Stack) abort() {
+	for _, ep := range s.net.RegisteredEndpoints() {
+		ep.Abort()
+	}
+}
+
+// waitHandlers waits for the handlers, with a bound. A handler that was on its way into Accept when the
+// connections were aborted has its endpoint only afterwards, and would wait there for a handshake that
+// nobody ends: so they are aborted again until all have returned.
+func (s *Stack) waitHandlers() error {
+	done := make(chan struct{})
+	go func() { s.wg.Wait(); close(done) }()
+	late, again := time.NewTimer(closeWait), time.NewTicker(abortAgain)
+	defer late.Stop()
+	defer again.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-again.C:
+			s.abort()
+		case <-late.C:
+			return fmt.Errorf("netstack: a flow handler did not return %s after its context ended", closeWait)
+		}
+	}
+}
+
+func (s *Stack) close() error {
+	s.cancel() // closes the link first: a frame after the NIC is gone panics
+	s.serveMu.Lock()
+	defer s.serveMu.Unlock()
+	s.tcp.barrier()
+	s.udp.close()
+	s.abort()
+	s.tcp.closeAll()
+	err := s.waitHandlers()
+	s.net.RemoveNIC(nicID)
+	s.net.Close()
+	for _, ep := range s.net.CleanupEndpoints() {
+		ep.Abort()
+	}
+	s.net.Wait()
+	return err
+}

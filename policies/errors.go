@@ -1,0 +1,109 @@
+package policies
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one fault of a policy, with its place and what to write instead.
+type Error struct {
+	File      string
+	Line, Col int // 0 where the fault has no place
+	// Key is the path of the key, "egress.allow[1].hosts".
+	Key     string
+	Message string
+	// Remedy says what to write instead; "" where the message says it.
+	Remedy string
+}
+
+var _ error = Error{}
+
+// Error returns "policy.toml:12:3: egress.allow[1].hosts: message; remedy".
+func (e Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File)
+		if e.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", e.Line, e.Col)
+		}
+		b.WriteString(": ")
+	}
+	if e.Key != "" {
+		b.WriteString(e.Key + ": ")
+	}
+	b.WriteString(e.Message)
+	if e.Remedy != "" {
+		b.WriteString("; " + e.Remedy)
+	}
+	return b.String()
+}
+
+// ErrorList is every fault that was found, in the order of the file.
+type ErrorList []Error
+
+var _ error = ErrorList{}
+
+// Error returns one line for each fault.
+func (l ErrorList) Error() string {
+	lines := make([]string, len(l))
+	for i, e := range l {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap lets errors.As reach each Error.
+func (l ErrorList) Unwrap() []error {
+	errs := make([]error, len(l))
+	for i, e := range l {
+		errs[i] = e
+	}
+	return errs
+}
+
+// faults collects the errors of one file.
+type faults struct {
+	file   string
+	places places
+	list   ErrorList
+	// broken are keys of a wrong type: what else could be said of them, or of
+	// what they should hold, follows from that.
+	broken map[string]bool
+}
+
+// add notes a fault at a key path, with the place of the key or of the nearest
+// thing around it.
+func (f *faults) add(key, message, remedy string) {
+	for k := key; len(f.broken) > 0 && k != ""; k = k[:max(0, strings.LastIndexAny(k, ".["))] {
+		if f.broken[k] {
+			return
+		}
+	}
+	f.addAt(f.places.of(key), key, message, remedy)
+}
+
+// addErr is add for an error whose text may carry its remedy after a semicolon.
+func (f *faults) addErr(key string, err error) {
+	f.add(key, err.Error(), "")
+}
+
+// addAt is add for a fault whose place is known.
+func (f *faults) addAt(pos Position, key, message, remedy string) {
+	if pos.File == "" {
+		pos.File = f.file
+	}
+	f.list = append(f.list, Error{File: pos.File, Line: pos.Line, Col: pos.Col, Key: key, Message: message, Remedy: remedy})
+}
+
+// err returns the faults in the order of their places, or nil.
+func (f *faults) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.list, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+	})
+	return f.list
+}

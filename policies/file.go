@@ -1,0 +1,90 @@
+package policies
+
+// The types of this file are the policy file as TOML has it: the tree is read
+// into them, the JSON schema is made from them, and the tables of docs/policy.md
+// are checked against them. Pointers are keys that may be left out. The tags
+// are: toml, the key; doc, one sentence for editors; kind, how text is read
+// further (size, rate, duration, ports, argv or an enum); of, the values of an
+// enum.
+
+type fileDoc struct {
+	Version *int64                `toml:"version" doc:"Version of the file format; 1."`
+	Include []string              `toml:"include" doc:"Presets, or paths of policy files, that are merged into this one. Must stand above the first table."`
+	Sandbox *fileSandbox          `toml:"sandbox" doc:"What msb run starts; flags override it."`
+	Egress  *fileEgress           `toml:"egress" doc:"What may leave the sandbox."`
+	Hosts   map[string]string     `toml:"hosts" doc:"Names that lead to a target of the host's choosing: ADDRESS:PORT, ADDRESS (the same port) or builtin:echo."`
+	DNS     *fileDNS              `toml:"dns" doc:"How allowed names are resolved."`
+	TLS     *fileTLS              `toml:"tls" doc:"Which connections are inspected, and which roots are trusted."`
+	Secrets map[string]fileSecret `toml:"secrets" doc:"Values that stay outside the sandbox and replace placeholders in its requests."`
+	Limits  *fileLimits           `toml:"limits" doc:"Bounds on what one sandbox uses."`
+}
+
+type fileSandbox struct {
+	Image   *string  `toml:"image" doc:"OCI reference, oci:DIR, docker-archive:FILE, dir:PATH or builtin."`
+	Command []string `toml:"command" doc:"Program and arguments."`
+	CPUs    *int64   `toml:"cpus" doc:"Virtual CPUs."`
+	Memory  any      `toml:"memory" kind:"size" doc:"Memory of the machine, such as 512M."`
+}
+
+type fileEgress struct {
+	Default *string    `toml:"default" kind:"enum" of:"deny public" doc:"What happens to a flow that no rule matches."`
+	Mode    *string    `toml:"mode" kind:"enum" of:"enforce report" doc:"report lets through what a rule or the default would deny, and logs it; special-purpose ranges stay shut."`
+	Allow   []fileRule `toml:"allow" doc:"Rules that let flows out."`
+	Deny    []fileRule `toml:"deny" doc:"Rules that beat every allow rule."`
+}
+
+type fileRule struct {
+	Name     *string  `toml:"name" doc:"Named in every verdict; unique."`
+	Hosts    []string `toml:"hosts" doc:"Names: example.com, *.example.com (any depth below, not the apex) or *."`
+	CIDRs    []string `toml:"cidrs" doc:"Address ranges, 192.0.2.0/24."`
+	Ports    []any    `toml:"ports" kind:"ports" doc:"Port numbers, or ranges as text, 8000-8099."`
+	Protocol *string  `toml:"protocol" kind:"enum" of:"any https http tls tcp udp icmp" doc:"Left out in an allow rule: with hosts, https on 443, http on 80, tcp elsewhere; with cidrs, tcp. Left out in a deny rule: any."`
+	Methods  []string `toml:"methods" doc:"HTTP methods; makes the rule inspected."`
+	Paths    []string `toml:"paths" doc:"Globs over the decoded path: * within a segment, ** across segments; makes the rule inspected."`
+	Private  bool     `toml:"private" doc:"Lets cidrs reach special-purpose ranges; metadata addresses only as /32 or /128."`
+	Why      *string  `toml:"why" doc:"A sentence for people, shown with verdicts."`
+}
+
+type fileDNS struct {
+	Servers []string `toml:"servers" doc:"system, udp://IP, tls://IP#NAME or https://HOST/PATH, asked in this order."`
+	MinTTL  *string  `toml:"min_ttl" kind:"duration" doc:"Shortest life of a pin."`
+	MaxTTL  *string  `toml:"max_ttl" kind:"duration" doc:"Longest life of a pin."`
+}
+
+type fileTLS struct {
+	Inspect *string       `toml:"inspect" kind:"enum" of:"auto all none" doc:"auto opens connections where a rule or a secret needs it."`
+	Bypass  []string      `toml:"bypass" doc:"Names that are never inspected; no secret goes there."`
+	ExtraCA []fileExtraCA `toml:"extra_ca" doc:"Roots beside the system's, for the named hosts only."`
+	Via     *string       `toml:"via" doc:"Upstream proxy, http://HOST:PORT."`
+}
+
+type fileExtraCA struct {
+	File  *string  `toml:"file" doc:"PEM file, relative to the policy file."`
+	Hosts []string `toml:"hosts" doc:"Names for which these roots are trusted."`
+}
+
+type fileSecret struct {
+	From        any       `toml:"from" kind:"argv" doc:"env:NAME, file:PATH or command:ARGV; a list where an argument holds a space."`
+	Hosts       []string  `toml:"hosts" doc:"Where the value may go."`
+	In          []string  `toml:"in" doc:"Where in a request: header:NAME, basic, query:NAME, body."`
+	Placeholder *string   `toml:"placeholder" doc:"Shape that clients expect; {n} is n random letters and digits, at least 16."`
+	OnViolation *string   `toml:"on_violation" kind:"enum" of:"block terminate" doc:"What happens when the placeholder turns up elsewhere."`
+	TTL         *string   `toml:"ttl" kind:"duration" doc:"How long the answer of a command is kept."`
+	Kind        *string   `toml:"kind" kind:"enum" of:"aws-sigv4" doc:"aws-sigv4: requests are signed again with the real credentials."`
+	Services    []string  `toml:"services" doc:"aws-sigv4: services that may be signed for."`
+	Regions     []string  `toml:"regions" doc:"aws-sigv4: regions that may be signed for."`
+	Mint        *fileMint `toml:"mint" doc:"A response whose tokens become placeholders."`
+}
+
+type fileMint struct {
+	Path   *string  `toml:"path" doc:"Path of the request."`
+	Fields []string `toml:"fields" doc:"Fields of the JSON answer that hold tokens."`
+}
+
+type fileLimits struct {
+	TCPConnections *int64 `toml:"tcp_connections" doc:"TCP connections open at once."`
+	UDPFlows       *int64 `toml:"udp_flows" doc:"UDP flows open at once."`
+	DNSPerSecond   *int64 `toml:"dns_per_second" doc:"DNS queries per second."`
+	EgressBytes    any    `toml:"egress_bytes" kind:"size" doc:"Bytes that the sandbox may send in its life."`
+	EgressRate     any    `toml:"egress_rate" kind:"rate" doc:"Bytes per second, such as 100M/s."`
+}

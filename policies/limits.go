@@ -1,0 +1,52 @@
+package policies
+
+// Limits bound what one sandbox uses. 0 stands for no limit in the Egress
+// fields; the others are never 0 in a policy from Load.
+type Limits struct {
+	// TCPConnections and UDPFlows are open at once; the next one is refused
+	// (RST, ICMP).
+	TCPConnections, UDPFlows int
+	// DNSPerSecond is a token bucket's rate, its burst the same number.
+	DNSPerSecond int
+	// EgressBytes is the sum of bytes that the sandbox may send in its life,
+	// all flows together; 0 is unlimited.
+	EgressBytes int64
+	// EgressRate is in bytes per second; 0 is unlimited.
+	EgressRate int64
+}
+
+// Defaults of [limits].
+const (
+	// DefaultTCPConnections is above what browsers and package managers open
+	// (a few hundred), and bounds a guest's hold on host sockets.
+	DefaultTCPConnections = 512
+	// DefaultUDPFlows bounds UDP sockets of the host; DNS isn't counted.
+	DefaultUDPFlows = 256
+	// DefaultDNSPerSecond is ten times a busy browser and too slow a channel
+	// to carry data out through names.
+	DefaultDNSPerSecond = 200
+)
+
+// DefaultLimits are the limits of a policy that has no [limits].
+func DefaultLimits() Limits {
+	return Limits{
+		TCPConnections: DefaultTCPConnections,
+		UDPFlows:       DefaultUDPFlows,
+		DNSPerSecond:   DefaultDNSPerSecond,
+	}
+}
+
+// Default returns the policy of a sandbox that was given none: nothing is
+// allowed out, names are resolved by the host's resolvers, limits are the
+// defaults.
+func Default() *Policy {
+	return &Policy{
+		Version: CurrentVersion,
+		DNS: DNS{
+			Servers: []Server{{Kind: ServerSystem}},
+			MinTTL:  DefaultMinTTL,
+			MaxTTL:  DefaultMaxTTL,
+		},
+		Limits: DefaultLimits(),
+	}
+}

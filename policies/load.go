@@ -1,0 +1,204 @@
+package policies
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+
+	"github.com/BurntSushi/toml"
+)
+
+const (
+	// maxFile bounds one policy file in bytes. A rule takes about 100, so this
+	// is room for ten thousand, and too little to nest the parser to death.
+	maxFile = 1 << 20
+	// maxFiles bounds how many files one policy is made of.
+	maxFiles = 64
+	// maxFaults is where reporting stops: past it, the reader has stopped too.
+	maxFaults = 100
+)
+
+// Opener reads the policy file at a path, for include.
+type Opener func(path string) ([]byte, error)
+
+// Load reads the policy file at path and everything it includes, and validates
+// the whole. Relative paths in a file start from the folder it is in. Faults of
+// the text are an ErrorList.
+func Load(path string) (*Policy, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the policy: %w", err)
+	}
+	return Parse(path, data, readFile)
+}
+
+// Parse is Load for a policy that is in memory. filename is for messages and
+// for relative paths; open reads included files, and may be nil, in which case
+// a policy can include presets only.
+func Parse(filename string, data []byte, open Opener) (*Policy, error) {
+	l := &loader{open: open, done: map[string]bool{}, faults: &faults{file: filename}}
+	unit := l.file(filename, data, nil)
+	if unit == nil || len(l.faults.list) > 0 {
+		return nil, l.err()
+	}
+	p := l.merge(unit)
+	l.faults.places = unit.places
+	l.faults.checkTogether(p)
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// loader reads one policy and its includes.
+type loader struct {
+	open   Opener
+	done   map[string]bool // files and presets that are in already
+	faults *faults
+}
+
+// unit is one file, read but not merged.
+type unit struct {
+	policy   *Policy
+	set      map[string]Position
+	places   places
+	includes []*unit
+}
+
+func (l *loader) err() error {
+	if n := len(l.faults.list); n > maxFaults {
+		l.faults.list = l.faults.list[:maxFaults]
+		l.faults.addAt(Position{}, "", fmt.Sprintf("%d more faults", n-maxFaults), "mend these first")
+	}
+	return l.faults.err()
+}
+
+// file reads one file and, through include, those it names. above is the way
+// of includes that led here.
+func (l *loader) file(name string, data []byte, above []string) *unit {
+	f := &faults{file: name}
+	defer func() { l.faults.list = append(l.faults.list, f.list...) }()
+	doc, ok := decode(f, name, data)
+	if !ok {
+		return nil
+	}
+	c := &converter{faults: f, set: map[string]Position{}, dir: filepath.Dir(name)}
+	u := &unit{policy: c.policy(doc), set: c.set, places: f.places}
+	above = append(above[:len(above):len(above)], name)
+	for i, inc := range doc.Include {
+		if child := l.include(f, fmt.Sprintf("include[%d]", i), inc, c.dir, above); child != nil {
+			u.includes = append(u.includes, child)
+		}
+	}
+	return u
+}
+
+// decode parses the text and reads it into the types of file.go.
+func decode(f *faults, name string, data []byte) (fileDoc, bool) {
+	var doc fileDoc
+	if len(data) > maxFile {
+		f.add("", fmt.Sprintf("it is longer than %d bytes", maxFile), "split it, and include the parts")
+		return doc, false
+	}
+	if at, err := checkNesting(string(data)); err != nil {
+		line := strings.Count(string(data[:at]), "\n") + 1
+		f.addAt(Position{File: name, Line: line, Col: at - strings.LastIndexByte(string(data[:at]), '\n')}, "", err.Error(), "no policy needs that")
+		return doc, false
+	}
+	var raw map[string]any
+	if _, err := toml.Decode(string(data), &raw); err != nil {
+		var perr toml.ParseError
+		if !errors.As(err, &perr) {
+			f.add("", err.Error(), "")
+			return doc, false
+		}
+		pos := Position{File: name, Line: max(1, perr.Position.Line), Col: max(1, perr.Position.Col)}
+		key := perr.LastKey
+		f.addAt(pos, key, "not TOML: "+strings.TrimSuffix(perr.Message, "."), "")
+		return doc, false
+	}
+	f.places = findPlaces(name, string(data))
+	tree{f}.fill(reflect.ValueOf(&doc).Elem(), raw, "")
+	return doc, true
+}
+
+// include reads what one entry of include names. It returns nil for what is in
+// already, and after a fault.
+func (l *loader) include(f *faults, key, name, dir string, above []string) *unit {
+	var data []byte
+	var err error
+	id := name
+	if isPresetName(name) {
+		id = presetID(name)
+		data, err = presetSource(name)
+	} else {
+		if !filepath.IsAbs(name) {
+			id = filepath.Join(dir, name)
+		}
+		data, err = l.read(id, above)
+	}
+	if err != nil {
+		f.addErr(key, err)
+		return nil
+	}
+	for i, a := range above {
+		if filepath.Clean(a) == filepath.Clean(id) {
+			f.add(key, "it includes itself: "+strings.Join(append(above[i:len(above):len(above)], id), " includes "), "take one of these lines out")
+			return nil
+		}
+	}
+	if l.done[id] {
+		return nil
+	}
+	if len(l.done) >= maxFiles {
+		f.add(key, fmt.Sprintf("more than %d files", maxFiles), "merge some of them")
+		return nil
+	}
+	l.done[id] = true
+	return l.file(id, data, above)
+}
+
+// read opens an included file. A preset can't name files: its text is ours, and
+// it has no folder.
+func (l *loader) read(path string, above []string) ([]byte, error) {
+	if l.open == nil || strings.HasPrefix(above[len(above)-1], presetID("")) {
+		return nil, errors.New("files can't be included here; name a preset: " + strings.Join(Presets(), ", "))
+	}
+	data, err := l.open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no file %s; paths start from the folder of this file, and the presets are %s", path, strings.Join(Presets(), ", "))
+	}
+	return data, err
+}
+
+// readFile reads a regular file up to a little more than a policy may hold, so
+// that a wrong path (a disk, a pipe) neither fills memory nor waits for ever.
+// Without O_NONBLOCK the open of a FIFO waits for a writer, and a reload with it.
+// What was opened is looked at, not the path: that may lead elsewhere by then.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readRegular(f)
+	return data, errors.Join(err, f.Close())
+}
+
+func readRegular(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a folder; name the file in it", f.Name())
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file but a pipe, socket or device; write the policy to a file and name that", f.Name())
+	}
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}

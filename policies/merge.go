@@ -1,0 +1,77 @@
+package policies
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Merging. Lists are put together: a file's own rules, hosts, secrets, bypass
+// names and roots first, then those of its includes in the order of include,
+// each file once. Keys of which there is only one (egress.default, limits.…)
+// are the including file's if it sets them; else the included file's that does;
+// and two included files that disagree are an error, never a matter of order.
+
+// scalarKeys are the keys of which a policy has one, with access to each.
+var scalarKeys = []struct {
+	key string
+	of  func(*Policy) any
+}{
+	{"sandbox.image", func(p *Policy) any { return &p.Sandbox.Image }},
+	{"sandbox.command", func(p *Policy) any { return &p.Sandbox.Command }},
+	{"sandbox.cpus", func(p *Policy) any { return &p.Sandbox.CPUs }},
+	{"sandbox.memory", func(p *Policy) any { return &p.Sandbox.Memory }},
+	{"egress.default", func(p *Policy) any { return &p.Egress.Default }},
+	{"egress.mode", func(p *Policy) any { return &p.Egress.Mode }},
+	{"dns.servers", func(p *Policy) any { return &p.DNS.Servers }},
+	{"dns.min_ttl", func(p *Policy) any { return &p.DNS.MinTTL }},
+	{"dns.max_ttl", func(p *Policy) any { return &p.DNS.MaxTTL }},
+	{"tls.inspect", func(p *Policy) any { return &p.TLS.Inspect }},
+	{"tls.via", func(p *Policy) any { return &p.TLS.Via }},
+	{"limits.tcp_connections", func(p *Policy) any { return &p.Limits.TCPConnections }},
+	{"limits.udp_flows", func(p *Policy) any { return &p.Limits.UDPFlows }},
+	{"limits.dns_per_second", func(p *Policy) any { return &p.Limits.DNSPerSecond }},
+	{"limits.egress_bytes", func(p *Policy) any { return &p.Limits.EgressBytes }},
+	{"limits.egress_rate", func(p *Policy) any { return &p.Limits.EgressRate }},
+}
+
+// merge returns the policy of u with those of its includes in it.
+func (l *loader) merge(u *unit) *Policy {
+	p := u.policy
+	own := make(map[string]bool, len(u.set))
+	for key := range u.set {
+		own[key] = true
+	}
+	for _, inc := range u.includes {
+		q := l.merge(inc)
+		p.Egress.Allow = append(p.Egress.Allow, q.Egress.Allow...)
+		p.Egress.Deny = append(p.Egress.Deny, q.Egress.Deny...)
+		p.Hosts = append(p.Hosts, q.Hosts...)
+		p.Secrets = append(p.Secrets, q.Secrets...)
+		p.TLS.ExtraCA = append(p.TLS.ExtraCA, q.TLS.ExtraCA...)
+		for _, b := range q.TLS.Bypass {
+			if !slices.Contains(p.TLS.Bypass, b) {
+				p.TLS.Bypass = append(p.TLS.Bypass, b)
+			}
+		}
+		l.mergeScalars(u, inc, own)
+	}
+	return p
+}
+
+// mergeScalars takes over the scalars of inc that u doesn't set itself.
+func (l *loader) mergeScalars(u, inc *unit, own map[string]bool) {
+	for _, s := range scalarKeys {
+		pos, set := inc.set[s.key]
+		if !set || own[s.key] {
+			continue
+		}
+		to, from := reflect.ValueOf(s.of(u.policy)).Elem(), reflect.ValueOf(s.of(inc.policy)).Elem()
+		if first, twice := u.set[s.key]; twice && !reflect.DeepEqual(to.Interface(), from.Interface()) {
+			l.faults.addAt(pos, s.key, fmt.Sprintf("two included files disagree; %s sets it too", first), "set it in the file that includes both")
+			continue
+		}
+		to.Set(from)
+		u.set[s.key] = pos
+	}
+}

@@ -1,0 +1,69 @@
+package policies
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// specialRanges are the special-purpose ranges that a rule over addresses must
+// not touch without private = true. It is what validation of a file needs, and
+// deliberately smaller than the classifier of package egress, which also
+// unwraps embedded IPv4 addresses and knows the host's own, and which alone
+// decides at dial time.
+//
+// Source: the IANA IPv4 and IPv6 Special-Purpose Address Registries, less the
+// blocks that are globally reachable.
+var specialRanges = mustPrefixes(
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+	"172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
+	"192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+	"224.0.0.0/4", "240.0.0.0/4",
+	"::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48",
+	"100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+	"5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+)
+
+// metadataAddresses are the instance metadata services of clouds, whatever
+// range they lie in. A rule reaches one only by naming it alone.
+var metadataAddresses = mustAddrs(
+	"169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254",
+	"fd00:ec2::23", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+)
+
+func mustPrefixes(list ...string) []netip.Prefix {
+	out := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		out[i] = netip.MustParsePrefix(s)
+	}
+	return out
+}
+
+func mustAddrs(list ...string) []netip.Addr {
+	out := make([]netip.Addr, len(list))
+	for i, s := range list {
+		out[i] = netip.MustParseAddr(s)
+	}
+	return out
+}
+
+// everything reports whether p is all of IPv4 or IPv6.
+func everything(p netip.Prefix) bool { return p.Bits() == 0 }
+
+// specialWithin returns a special-purpose range that p touches, if there is
+// one, and a metadata address counts as a range of its own.
+func specialWithin(p netip.Prefix) (netip.Prefix, bool) {
+	for _, s := range specialRanges {
+		if s.Overlaps(p) {
+			return s, true
+		}
+	}
+	if isMetadata(p) {
+		return p, true
+	}
+	return netip.Prefix{}, false
+}
+
+// isMetadata reports whether p is exactly one metadata address.
+func isMetadata(p netip.Prefix) bool {
+	return p.IsSingleIP() && slices.Contains(metadataAddresses, p.Addr())
+}

@@ -1,0 +1,103 @@
+package review
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/egress"
+)
+
+// Condition is something that a review can be told to fail on.
+type Condition string
+
+// The conditions.
+const (
+	// AllowedPrivate is a flow that is let out to an address which isn't public, but for targets of [hosts].
+	AllowedPrivate Condition = "allowed-private"
+	// IsChanged is a verdict that differs from the one recorded, or from the other policy's.
+	IsChanged Condition = "changed"
+	// Loosened and Tightened are changes from denied to let out, and back.
+	Loosened  Condition = "loosened"
+	Tightened Condition = "tightened"
+	// Denied and IsUndecided are flows and names with that verdict.
+	Denied      Condition = "denied"
+	IsUndecided Condition = "undecided"
+	// Unreadable is a capture that is damaged or lacks packets.
+	Unreadable Condition = "unreadable"
+)
+
+// Conditions lists them all.
+func Conditions() []Condition {
+	return []Condition{AllowedPrivate, IsChanged, Loosened, Tightened, Denied, IsUndecided, Unreadable}
+}
+
+// ParseConditions reads a comma-separated list.
+func ParseConditions(list string) ([]Condition, error) {
+	var all []Condition
+	for text := range strings.SplitSeq(list, ",") {
+		c := Condition(strings.TrimSpace(text))
+		if c == "" {
+			continue
+		}
+		if !slices.Contains(Conditions(), c) {
+			known := make([]string, 0, len(Conditions()))
+			for _, k := range Conditions() {
+				known = append(known, string(k))
+			}
+			return nil, fmt.Errorf("unknown condition %q: one of %s", c, strings.Join(known, ", "))
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// Count says how often a condition holds, flows and names together.
+func (r *Report) Count(c Condition) int {
+	if c == Unreadable {
+		n := len(r.Damage)
+		if r.Lost > 0 {
+			n++
+		}
+		return n
+	}
+	n := 0
+	for f := range r.Flows() {
+		if holds(c, f.Verdict, f.Against, f.Recorded) {
+			n++
+		}
+	}
+	for i := range r.Lookups {
+		l := &r.Lookups[i]
+		if c != AllowedPrivate && holds(c, &l.Verdict, l.Against, l.Recorded) {
+			n++
+		}
+	}
+	return n
+}
+
+func holds(c Condition, v, against, recorded *Verdict) bool {
+	if v == nil {
+		return false
+	}
+	other := against
+	if other == nil {
+		other = recorded
+	}
+	switch c {
+	case AllowedPrivate:
+		return v.allowed() && v.Class != "" && v.Reason != egress.ReasonHosts.String() && !strings.HasPrefix(v.Rule, "hosts.")
+	case IsChanged:
+		return changed(v, against, recorded)
+	case Loosened:
+		return changed(v, against, recorded) && v.allowed() && !other.allowed()
+	case Tightened:
+		return changed(v, against, recorded) && !v.allowed() && other.allowed()
+	case Denied:
+		return v.Action == "deny"
+	case IsUndecided:
+		return v.Action == Undecided
+	case Unreadable:
+	}
+	return false
+}

@@ -1,0 +1,179 @@
+package review
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/clienthello"
+)
+
+const (
+	// maxFirst bounds the client's bytes that are kept: the gateway reads no further either.
+	maxFirst = clienthello.MaxBytes + 4096
+	// maxEarly bounds the segments of one connection that came before their turn.
+	maxEarly = 64
+	// maxPending bounds the connections whose first bytes are awaited at a time; beyond it they are told
+	// as undecided.
+	maxPending = 16384
+	// maxRequests bounds the plain HTTP requests that a report lists.
+	maxRequests = 100_000
+)
+
+// pending is a connection that must say its name first.
+type pending struct {
+	flows [maxJudges]egress.Flow
+	open  [maxJudges]bool
+	head  [maxJudges]bool // the verdict is there, the first request is awaited
+	next  uint32          // the sequence number of the next byte
+	first []byte
+	early []segment
+	fin   bool
+	finAt uint32
+}
+
+type segment struct {
+	seq  uint32
+	data []byte
+}
+
+// said takes a segment of the client's. Segments may come late, twice or overlapping: the first copy of
+// a byte counts, as in the gateway's stack.
+func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) {
+	if h.Flags&capture.RST != 0 {
+		r.settle(id, p, true)
+		return
+	}
+	seq := h.Seq
+	if h.Flags&capture.SYN != 0 {
+		seq++
+	}
+	if h.Flags&capture.FIN != 0 {
+		p.fin, p.finAt = true, seq+uint32(len(h.Payload))
+	}
+	if len(h.Payload) > 0 {
+		if !p.take(seq, h.Payload) {
+			r.settle(id, p, false)
+			return
+		}
+		if cutOff {
+			r.table.rows[id].flags |= cut
+		}
+	}
+	if r.decide(id, p, p.fin && p.next == p.finAt) {
+		delete(r.pending, id)
+	} else if cutOff || len(r.pending) > maxPending {
+		r.settle(id, p, false)
+	}
+}
+
+// take adds a segment; false means that the client plays with more holes than are kept.
+func (p *pending) take(seq uint32, data []byte) bool {
+	if int32(seq-p.next) > 0 {
+		if len(p.early) == maxEarly {
+			return false
+		}
+		p.early = append(p.early, segment{seq, bytes.Clone(data)})
+		return true
+	}
+	p.add(seq, data)
+	for again := true; again; {
+		again = false
+		p.early = slices.DeleteFunc(p.early, func(s segment) bool {
+			if int32(s.seq-p.next) > 0 {
+				return false
+			}
+			p.add(s.seq, s.data)
+			again = true
+			return true
+		})
+	}
+	return true
+}
+
+// add appends what is new of a segment that does not begin behind next.
+func (p *pending) add(seq uint32, data []byte) {
+	old := int(p.next - seq)
+	if old >= len(data) {
+		return
+	}
+	data = data[old:]
+	data = data[:min(len(data), maxFirst-len(p.first))]
+	p.first = append(p.first, data...)
+	p.next += uint32(len(data))
+}
+
+// decide asks the judges that wait; it reports whether none is left.
+func (r *reviewer) decide(id uint32, p *pending, end bool) bool {
+	if len(p.first) == 0 && !end {
+		return false
+	}
+	end = end || len(p.first) >= maxFirst
+	left := false
+	for place, j := range r.judges {
+		f := p.flows[place]
+		if p.head[place] {
+			ok, more := j.Head(&f, p.first)
+			p.head[place] = more && !end
+			left = left || p.head[place]
+			if ok {
+				r.table.name(&r.table.rows[id], &f)
+				r.request(id, place, j, &f, p.first)
+			}
+		}
+		if !p.open[place] {
+			continue
+		}
+		v, more := j.First(&f, p.first, end)
+		if more {
+			left = true
+			continue
+		}
+		p.open[place] = false
+		p.flows[place] = f
+		r.decided(id, place, &f, v)
+		if v.Action == egress.Inspect && f.App == egress.AppHTTP {
+			r.request(id, place, j, &f, p.first)
+		}
+	}
+	return !left
+}
+
+// settle ends the wait: because the client is gone (end), or because the capture doesn't tell more.
+func (r *reviewer) settle(id uint32, p *pending, end bool) {
+	if end && len(p.early) == 0 {
+		r.decide(id, p, true)
+	}
+	for place := range p.open {
+		if p.open[place] {
+			r.table.rows[id].flags |= cut
+		}
+	}
+	delete(r.pending, id)
+}
+
+// request judges the first request of a plain HTTP connection. Its head is whole and well formed, or it
+// would not have come to inspection.
+func (r *reviewer) request(id uint32, place int, j *judge, f *egress.Flow, first []byte) {
+	line, _, _ := bytes.Cut(first, []byte("\r\n"))
+	part := bytes.Split(line, []byte(" "))
+	if len(part) != 3 {
+		return
+	}
+	method, path := string(part[0]), string(part[1])
+	v := j.Request(*f, method, path)
+	if place == byLearner {
+		e := eventOf(f, v)
+		e.Kind, e.Method = "http.request", method
+		e.Path, _, _ = cutQuery(path)
+		j.learned.Emit(e)
+		return
+	}
+	if place == byPolicy && len(r.report.Requests) < maxRequests {
+		path, _, _ = cutQuery(path)
+		r.report.Requests = append(r.report.Requests, Request{
+			Flow: int(id) + 1, Host: f.Name.String(), Method: method, Path: path, Verdict: verdictOf(v),
+		})
+	}
+}

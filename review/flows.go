@@ -1,0 +1,198 @@
+package review
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
+)
+
+const (
+	dnsPort  = 53
+	dhcpPort = 67
+)
+
+func oneAddr(a netip.Addr) []netip.Addr { return []netip.Addr{a} }
+
+// flow finds or opens the flow of a packet. up says that the packet goes from the flow's opener.
+func (r *reviewer) flow(rec *capture.Record, h *capture.Headers) (id uint32, up, found bool) {
+	if h.Transport == capture.TransportUDP && h.Dst.Port() == dhcpPort {
+		r.report.Other++ // the stack itself answers, or the guard drops it
+		return 0, false, false
+	}
+	opens := h.Transport == capture.TransportTCP && h.Flags&(capture.SYN|capture.ACK) == capture.SYN
+	recent := &r.recent[(h.Src.Port()^h.Dst.Port())%recentFlows]
+	if h.Transport == capture.TransportTCP && !opens && !h.Refusal {
+		switch {
+		case recent.src == h.Src && recent.dst == h.Dst:
+			return recent.id, true, true
+		case recent.src == h.Dst && recent.dst == h.Src:
+			return recent.id, false, true
+		}
+	}
+	id, up, found = r.find(rec, h, opens)
+	if found && h.Transport == capture.TransportTCP {
+		*recent = recentFlow{src: h.Src, dst: h.Dst, id: id}
+		if !up {
+			recent.src, recent.dst = recent.dst, recent.src
+		}
+	}
+	return id, up, found
+}
+
+// recentFlows is how many connections are found without a look into the table; a power of two.
+const recentFlows = 1024
+
+// recentFlow is a TCP connection of which a packet was seen a moment ago.
+type recentFlow struct {
+	src, dst netip.AddrPort
+	id       uint32
+}
+
+// find is flow for a packet of no recent connection.
+func (r *reviewer) find(rec *capture.Record, h *capture.Headers, opens bool) (id uint32, up, found bool) {
+	k := r.table.key(h)
+	if h.Refusal { // an error about a packet of ours
+		id, found = r.table.live[k]
+		if found {
+			r.table.rows[id].end = rec.Time
+			r.refusedComments(id, rec)
+		}
+		return 0, false, false
+	}
+	if id, found = r.table.live[k]; found && !r.stale(id, rec, h, opens) {
+		return id, true, true
+	}
+	if !opens {
+		if id, ok := r.table.live[k.reversed()]; ok {
+			return id, false, true
+		}
+	}
+	return r.begin(k, rec, h, opens)
+}
+
+// refusedComments keeps the verdict that came with an ICMP error.
+func (r *reviewer) refusedComments(id uint32, rec *capture.Record) {
+	for _, c := range rec.Comments {
+		r.recorded(id, c)
+	}
+}
+
+// stale reports whether a packet of a known flow's ends begins another one.
+func (r *reviewer) stale(id uint32, rec *capture.Record, h *capture.Headers, opens bool) bool {
+	row := &r.table.rows[id]
+	if h.Transport == capture.TransportTCP {
+		return opens && h.Seq != row.isn
+	}
+	return rec.Time-row.end >= datagramIdle
+}
+
+// begin opens a flow with its first packet.
+func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, opens bool) (id uint32, up, found bool) {
+	var flags rowFlags
+	up = true
+	switch {
+	case h.Transport == capture.TransportTCP && !opens:
+		flags = partial
+		// Who opened it is a guess: the answering side, or the lower port, is the server.
+		if h.Flags&capture.SYN != 0 || rec.Direction == capture.ToGuest ||
+			rec.Direction == capture.UnknownDirection && h.Src.Port() < h.Dst.Port() {
+			k, up = k.reversed(), false
+		}
+	case h.Transport == capture.TransportPing && !h.Request:
+		return 0, false, false // an answer to nothing
+	case rec.Direction == capture.ToGuest:
+		flags = inbound
+	}
+	if old, ok := r.table.live[k]; ok {
+		r.drop(old)
+	}
+	id = r.table.open(k, rec.Time, flags)
+	row := &r.table.rows[id]
+	if opens {
+		row.isn = h.Seq
+	}
+	if flags&inbound == 0 {
+		r.judge(id)
+	}
+	return id, up, true
+}
+
+// drop forgets what is kept for a flow that another one took the place of.
+func (r *reviewer) drop(id uint32) {
+	if p := r.pending[id]; p != nil {
+		r.settle(id, p, true)
+	}
+	delete(r.streams, id)
+}
+
+// judge asks every judge about a new flow.
+func (r *reviewer) judge(id uint32) {
+	row := &r.table.rows[id]
+	src, dst := r.table.ends(row.key)
+	if row.key.dstPort == dnsPort && row.key.proto != capture.TransportPing {
+		row.flags |= lookup
+		return
+	}
+	var wait *pending
+	for place, j := range r.judges {
+		if j == nil {
+			continue
+		}
+		var f egress.Flow
+		var v egress.Verdict
+		switch row.key.proto {
+		case capture.TransportTCP:
+			f, v = j.Connect(src, dst)
+			if v.Action == egress.Peek || v.Action == egress.Inspect && f.App == egress.AppHTTP {
+				if wait == nil {
+					wait = &pending{next: row.isn + 1}
+				}
+				wait.flows[place], wait.open[place], wait.head[place] = f, v.Action == egress.Peek, v.Action == egress.Inspect
+			}
+		case capture.TransportUDP:
+			var gone bool
+			if f, v, gone = j.UDP(src, dst); gone {
+				row.flags |= vanishes
+				continue
+			}
+		case capture.TransportPing:
+			if slices.Contains(r.options.Gateway, dst.Addr()) {
+				row.flags |= vanishes // the stack itself answers
+				continue
+			}
+			f, v = j.Ping(src.Addr(), dst.Addr())
+		case capture.TransportNone:
+		}
+		r.decided(id, place, &f, v)
+	}
+	switch {
+	case wait == nil:
+	case row.flags&partial != 0:
+		row.flags |= cut // the bytes that decide came before
+	default:
+		r.pending[id] = wait
+	}
+}
+
+// carry counts a packet and takes its payload.
+func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Headers) {
+	row := &r.table.rows[id]
+	row.end = rec.Time
+	row.packets++
+	n := int64(len(h.Payload)) + int64(max(rec.Length-len(rec.Frame), 0))
+	if up {
+		row.up += n
+	} else {
+		row.down += n
+	}
+	switch {
+	case row.flags&lookup != 0:
+		r.lookup(id, up, h)
+	case row.key.proto == capture.TransportTCP && up:
+		if p := r.pending[id]; p != nil {
+			r.said(id, p, h, rec.Length > len(rec.Frame))
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package review_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/msb-project/msb/review"
+)
+
+// browsersOwn are the hosts that Chromium asks for time and updates whatever it is told; here they end in
+// a proxy that refuses everything.
+var browsersOwn = regexp.MustCompile(`\.(google|googleapis)\.com(:\d+)?$`)
+
+// chromium loads a page in a headless browser, with every name but the page's own led to a server that
+// counts, and returns the page as its script left it. `scripts/setup --test` installs it.
+func chromium(t *testing.T, page string) (dom string, requests int64) {
+	t.Helper()
+	var seen atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !browsersOwn.MatchString(r.Host) {
+			seen.Add(1)
+		}
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	var out, complaints bytes.Buffer
+	c := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+		"--user-data-dir="+t.TempDir(), "--proxy-server="+proxy.URL, "--dump-dom", page)
+	c.Stdout, c.Stderr = &out, &complaints
+	if err := c.Run(); err != nil {
+		t.Fatalf("chromium: %v\n%s", err, complaints.String())
+	}
+	return out.String(), seen.Load()
+}
+
+func writePage(t *testing.T, r *review.Report, title string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "report.html")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteHTML(f, title); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String()
+}
+
+var shownRows = regexp.MustCompile(`id="shown">([^<]*)<`)
+
+func TestPageIsSearchableAndLoadsNothing(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "npm")
+	page := writePage(t, read(t, file, review.Options{Policy: policyOf(t, &c)}), "npm & <friends>")
+	all, requests := chromium(t, page)
+	for _, want := range []string{"registry.npmjs.org", "telemetry.example", "no_rule", "npm &amp; &lt;friends&gt;", "<rect"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the page does not show %q", want)
+		}
+	}
+	if m := shownRows.FindStringSubmatch(all); m == nil || m[1] != "4 of 4 rows" {
+		t.Errorf("the page's script says it shows %q, want all 4 rows", m)
+	}
+	found, more := chromium(t, page+"#q=telemetry+DENY")
+	if m := shownRows.FindStringSubmatch(found); m == nil || m[1] != "1 of 4 rows" {
+		t.Errorf("a search for the denied name shows %q, want 1 of 4", m)
+	}
+	for _, way := range []string{"http:", "https:", "//", " src=", "url(", "import", "fetch(", "XMLHttp"} {
+		if text := strings.ReplaceAll(all, "text/javascript", ""); strings.Contains(text, way) {
+			t.Errorf("the page holds %q, a way to load something", way)
+		}
+	}
+	if requests+more != 0 {
+		t.Errorf("the page made %d requests, want none", requests+more)
+	}
+}
+
+// TestPageShowsHostileTextAsText: names and paths in a capture are the guest's.
+func TestPageShowsHostileTextAsText(t *testing.T) {
+	t.Parallel()
+	_, file := caseOf(t, "apt")
+	file = bytes.ReplaceAll(file, []byte("/debian/dists/trixie/InRelease"), []byte("/<script>alert(1)</script>/aaa"))
+	p := policy(t, "[[egress.allow]]\nname = \"</script><script>document.title='owned'</script>\"\nhosts = [\"deb.debian.org\"]\nports = [80]\nprotocol = \"http\"\n")
+	dom, _ := chromium(t, writePage(t, read(t, file, review.Options{Policy: p}), "</title><script>document.title='owned'</script>"))
+	if strings.Contains(dom, "<title>owned") || strings.Count(dom, "<script>") != 1 {
+		t.Errorf("text of the capture ran as script:\n%.2000s", dom)
+	}
+}

@@ -1,0 +1,197 @@
+package review
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/dnsguard"
+)
+
+const (
+	// maxLookups bounds the different names of a report; the rest is counted in the last row.
+	maxLookups = 100_000
+	// maxStream bounds the bytes of DNS over TCP that wait for the rest of a message.
+	maxStream = 64<<10 + 2
+	// maxListed bounds the addresses that one row lists.
+	maxListed = 16
+)
+
+// cutQuery cuts a path at its query, which may hold secrets.
+func cutQuery(path string) (before, after string, found bool) { return strings.Cut(path, "?") }
+
+// lookup takes a packet to or from port 53.
+func (r *reviewer) lookup(id uint32, up bool, h *capture.Headers) {
+	if h.Transport == capture.TransportUDP {
+		if len(h.Payload) > 0 {
+			r.message(up, h.Payload)
+		}
+		return
+	}
+	s := r.streams[id]
+	if s == nil {
+		if len(h.Payload) == 0 {
+			return
+		}
+		s = &dnsStreams{}
+		r.streams[id] = s
+	}
+	way := &s.down
+	if up {
+		way = &s.up
+	}
+	for _, msg := range way.take(h) {
+		r.message(up, msg)
+	}
+	if h.Flags&(capture.FIN|capture.RST) != 0 && up {
+		delete(r.streams, id)
+	}
+}
+
+// message takes one DNS message.
+func (r *reviewer) message(up bool, packet []byte) {
+	for place, j := range r.judges {
+		if j == nil {
+			continue
+		}
+		var seen dnsguard.Replayed
+		if up {
+			seen = j.Names().Question(packet)
+		} else {
+			var ok bool
+			if seen, ok = j.Names().Answer(packet); !ok {
+				continue
+			}
+		}
+		if place == byLearner {
+			continue
+		}
+		r.names.add(place, up, seen)
+	}
+}
+
+// dnsStreams are both ways of a DNS connection over TCP.
+type dnsStreams struct{ up, down dnsStream }
+
+// dnsStream takes messages out of segments that come in order; it gives up on a way that has holes.
+type dnsStream struct {
+	begun bool
+	next  uint32
+	buf   []byte
+}
+
+func (s *dnsStream) take(h *capture.Headers) [][]byte {
+	if len(h.Payload) == 0 {
+		return nil
+	}
+	if !s.begun {
+		s.begun, s.next = true, h.Seq
+	}
+	old := int32(s.next - h.Seq)
+	if old < 0 || int(old) >= len(h.Payload) || len(s.buf) > maxStream {
+		return nil
+	}
+	data := h.Payload[old:]
+	s.next += uint32(len(data))
+	s.buf = append(s.buf, data...)
+	var all [][]byte
+	for len(s.buf) >= 2 {
+		n := int(binary.BigEndian.Uint16(s.buf)) + 2
+		if len(s.buf) < n {
+			break
+		}
+		all = append(all, s.buf[2:n])
+		s.buf = s.buf[n:]
+	}
+	if len(s.buf) == 0 {
+		s.buf = nil
+	} else {
+		s.buf = bytes.Clone(s.buf)
+	}
+	return all
+}
+
+// nameRows gathers the questions by name and type.
+type nameRows struct {
+	byKey  map[lookupKey]*Lookup
+	byName map[string][]*Lookup
+	order  []*Lookup
+	over   *Lookup
+}
+
+type lookupKey struct{ name, kind string }
+
+func (n *nameRows) init() {
+	n.byKey = make(map[lookupKey]*Lookup)
+	n.byName = make(map[string][]*Lookup)
+	n.over = &Lookup{Name: "(others)"}
+}
+
+func (n *nameRows) row(k lookupKey) *Lookup {
+	if l := n.byKey[k]; l != nil {
+		return l
+	}
+	if len(n.order) >= maxLookups {
+		return n.over
+	}
+	l := &Lookup{Name: k.name, Type: k.kind}
+	n.byKey[k] = l
+	n.byName[k.name] = append(n.byName[k.name], l)
+	n.order = append(n.order, l)
+	return l
+}
+
+func (n *nameRows) add(place int, up bool, seen dnsguard.Replayed) {
+	name := seen.Name.String()
+	if seen.Name.IsZero() {
+		name = "(no host name)"
+	}
+	l := n.row(lookupKey{name, seen.Type})
+	v := verdictOf(seen.Verdict)
+	if place == byAgainst {
+		l.Against = &v
+		return
+	}
+	if up {
+		l.Count++
+	}
+	if !up || l.Verdict.Action == "" {
+		l.Verdict = v // the answer says more than the question
+	}
+	l.Answers = merged(l.Answers, seen.Addrs)
+	l.Removed = merged(l.Removed, seen.Removed)
+}
+
+func merged(list, more []netip.Addr) []netip.Addr {
+	for _, a := range more {
+		if len(list) < maxListed && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// recorded keeps the verdict of a comment on a question.
+func (n *nameRows) recorded(v capture.Verdict) {
+	for _, l := range n.byName[v.Name] {
+		l.Recorded = &Verdict{Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny}
+	}
+}
+
+func (n *nameRows) rows() []Lookup {
+	all := make([]Lookup, 0, len(n.order)+1)
+	for _, l := range n.order {
+		all = append(all, *l)
+	}
+	slices.SortStableFunc(all, func(a, b Lookup) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Type, b.Type))
+	})
+	if n.over.Count > 0 {
+		all = append(all, *n.over)
+	}
+	return all
+}

@@ -1,0 +1,105 @@
+package review
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/policies"
+)
+
+// ErrNothing says that there was nothing to review.
+var ErrNothing = errors.New("no capture was given")
+
+// Options say what is reviewed, and under which policy.
+type Options struct {
+	// Captures are files, pcap or pcapng. They are read in the order of their first packets, so that
+	// "out.pcapng*" does right by rotated ones.
+	Captures []string
+	// Policy judges every flow; Against, if it isn't nil, does too, for comparison.
+	Policy, Against *policies.Policy
+	// Gateway are the gateway's addresses on the link, default the ones that msb uses; Host are those of
+	// the host that the sandbox ran on, which the capture doesn't tell.
+	Gateway, Host []netip.Addr
+	// Learn gathers what a policy would need that lets all of it through; see Report.Learned.
+	Learn bool
+}
+
+// defaultGateway are the gateway's addresses where nothing else is configured.
+func defaultGateway() []netip.Addr {
+	return []netip.Addr{netip.AddrFrom4([4]byte{192, 168, 127, 1}), netip.MustParseAddr("fd6d:7362::1")}
+}
+
+// Run reads the captures and judges what is in them. Damage ends a capture, not the review: what was
+// readable is in the report, and so is the error.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if len(o.Captures) == 0 {
+		return nil, ErrNothing
+	}
+	r, err := newReviewer(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range oldestFirst(o.Captures) {
+		if err := r.file(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	return r.finish(), nil
+}
+
+// Read is Run for one capture that is open already.
+func Read(ctx context.Context, name string, src io.Reader, o Options) (*Report, error) {
+	r, err := newReviewer(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.read(ctx, name, src); err != nil {
+		return nil, err
+	}
+	return r.finish(), nil
+}
+
+// oldestFirst sorts captures by their first packets; one without a readable packet comes first.
+func oldestFirst(paths []string) []string {
+	first := make(map[string]int64, len(paths))
+	for _, path := range paths {
+		first[path] = firstTime(path)
+	}
+	sorted := slices.Clone(paths)
+	slices.SortStableFunc(sorted, func(a, b string) int { return cmp.Compare(first[a], first[b]) })
+	return sorted
+}
+
+// firstTime is when a capture's first packet was seen; 0 if that can't be told. What is wrong with it is
+// told when it is read.
+func firstTime(path string) int64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	reader, err := capture.NewReader(f)
+	for err == nil {
+		var rec *capture.Record
+		if rec, err = reader.Next(); err == nil && rec.Kind == capture.PacketRecord {
+			return rec.Time
+		}
+	}
+	return 0
+}
+
+func (r *reviewer) file(ctx context.Context, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("the capture can't be opened: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	return r.read(ctx, path, f)
+}

@@ -1,0 +1,206 @@
+package pcapgen
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"net/netip"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// linkCases are frames that the guard must throw away, whatever the policy.
+func linkCases() []Case {
+	all := []Case{
+		{Name: "link-short", Odd: true, Story: "Frames of 0 to 13 bytes, shorter than an Ethernet header: some switches crash on them.", build: func(t *Tape) {
+			for n := range 14 {
+				t.Send(bytes.Repeat([]byte{0xff}, n))
+			}
+		}},
+		{Name: "link-ethertypes", Odd: true, Story: "VLAN tags, double tags, an LLC length, and types that nobody serves here.", build: func(t *Tape) {
+			inner := t.syn4(good)[14:]
+			for _, head := range [][]byte{{0x81, 0, 0, 1, 8, 0}, {0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0}, {0, 46}, {0x88, 0xcc}, {0x86, 0xdd}} {
+				t.Send(append(append(bytes.Clone(ether12()), head...), inner...))
+			}
+		}},
+		{Name: "link-source-mac", Story: "Frames from a MAC that is not the leased one: another guest's, the gateway's, a group's.", build: func(t *Tape) {
+			for _, mac := range []net.HardwareAddr{{2, 0, 0, 0, 0, 9}, GatewayMAC, {1, 0, 0x5e, 0, 0, 1}} {
+				f := t.syn4(good)
+				copy(f[6:], mac)
+				t.Send(f)
+			}
+		}},
+		{Name: "link-source-ip", Story: "Packets from addresses that were not leased: a neighbour's, the gateway's, loopback, a public one.", build: func(t *Tape) {
+			for _, a := range []net.IP{{192, 168, 127, 3}, {192, 168, 127, 1}, {127, 0, 0, 1}, {8, 8, 8, 8}} {
+				ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: a, DstIP: net.ParseIP(evil).To4()}
+				udp := &layers.UDP{SrcPort: 5, DstPort: 6}
+				must(udp.SetNetworkLayerForChecksum(ip))
+				t.Send(pack(ether(true, layers.EthernetTypeIPv4), ip, udp, gopacket.Payload("x")))
+			}
+		}},
+		{Name: "link-arp", Odd: true, Story: "ARP that claims the gateway's address, asks for strangers, and announces without being asked.", build: func(t *Tape) {
+			for _, a := range []struct {
+				op            uint16
+				mac           net.HardwareAddr
+				sender, asked string
+			}{{2, GuestMAC, "192.168.127.1", "192.168.127.2"}, {1, GuestMAC, "192.168.127.2", "192.168.127.9"}, {2, GuestMAC, "192.168.127.2", "192.168.127.2"}, {1, net.HardwareAddr{2, 9, 9, 9, 9, 9}, "192.168.127.9", "192.168.127.1"}} {
+				t.Send(pack(&layers.Ethernet{SrcMAC: GuestMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
+					&layers.ARP{AddrType: 1, Protocol: 0x800, HwAddressSize: 6, ProtAddressSize: 4, Operation: a.op,
+						SourceHwAddress: a.mac, SourceProtAddress: net.ParseIP(a.sender).To4(), DstHwAddress: make([]byte, 6), DstProtAddress: net.ParseIP(a.asked).To4()}))
+			}
+		}},
+		{Name: "link-rogue-dhcp", Story: "The guest plays DHCP server, and floods the real one with requests from MACs that it makes up.", build: func(t *Tape) {
+			for i := range 20 {
+				mac := net.HardwareAddr{2, 7, 7, 7, 7, byte(i)}
+				d := &layers.DHCPv4{Operation: layers.DHCPOpRequest, HardwareType: 1, HardwareLen: 6, Xid: uint32(i), ClientHWAddr: mac}
+				src, dst, from, to := net.IP{0, 0, 0, 0}, net.IP{255, 255, 255, 255}, layers.UDPPort(68), layers.UDPPort(67)
+				kind := layers.DHCPMsgTypeDiscover
+				if i == 0 {
+					d.Operation, d.YourClientIP, kind = layers.DHCPOpReply, net.IP{192, 168, 127, 66}, layers.DHCPMsgTypeOffer
+					src, from, to = net.IP{192, 168, 127, 2}, 67, 68
+				}
+				d.Options = layers.DHCPOptions{layers.NewDHCPOption(layers.DHCPOptMessageType, []byte{byte(kind)})}
+				ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: src, DstIP: dst}
+				udp := &layers.UDP{SrcPort: from, DstPort: to}
+				must(udp.SetNetworkLayerForChecksum(ip))
+				t.Send(pack(&layers.Ethernet{SrcMAC: GuestMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeIPv4}, ip, udp, d))
+			}
+		}},
+		{Name: "link-rogue-ra", Story: "Router advertisements, redirects and neighbour advertisements of the gateway's address by the guest.", build: func(t *Tape) {
+			for _, kind := range []uint8{layers.ICMPv6TypeRouterAdvertisement, layers.ICMPv6TypeNeighborAdvertisement} {
+				eth, ip := t.ip(true, Gateway6, layers.IPProtocolICMPv6)
+				six := ip.(*layers.IPv6)
+				six.HopLimit = 255
+				icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}
+				must(icmp.SetNetworkLayerForChecksum(six))
+				var body gopacket.SerializableLayer = &layers.ICMPv6RouterAdvertisement{HopLimit: 64, RouterLifetime: 1800}
+				if kind == layers.ICMPv6TypeNeighborAdvertisement {
+					body = &layers.ICMPv6NeighborAdvertisement{Flags: 0x20, TargetAddress: Gateway6.AsSlice()}
+				}
+				t.Send(pack(eth, six, icmp, body))
+			}
+		}},
+		{Name: "ip-options", Odd: true, Story: "IPv4 options: source routes that would lead around whoever judges the destination.", build: func(t *Tape) {
+			for _, kind := range []byte{131, 137, 7, 68} {
+				f := t.syn4(good)
+				options := []byte{kind, 7, 4, 10, 0, 0, 1, 0}
+				f = append(append(bytes.Clone(f[:34]), options...), f[34:]...)
+				f[14] = 0x47
+				binary.BigEndian.PutUint16(f[16:], binary.BigEndian.Uint16(f[16:])+8)
+				t.Send(ipChecksum(f))
+			}
+		}},
+		{Name: "ip6-extensions", Odd: true, Story: "IPv6 extension headers: hop-by-hop options, a routing header of type 0, a chain of destination options.", build: func(t *Tape) {
+			for _, chain := range [][]byte{{0}, {43}, {60, 60, 60, 60}, {44}, {135}} {
+				t.Send(t.withExtensions(chain))
+			}
+		}},
+		{Name: "ip-fragments", Odd: true, Story: "Fragments: overlapping, tiny first ones that hide the ports, one that never ends, an offset beyond 64 KiB.", build: func(t *Tape) {
+			whole := t.syn4(good)[34:]
+			for _, f := range []struct{ from, to, offset, more int }{{0, 8, 0, 1}, {8, 20, 1, 0}, {0, 16, 0, 1}, {8, 20, 1, 0}, {0, 8, 0, 1}, {0, 8, 100, 1}, {0, 8, 0x1fff, 0}} {
+				t.Send(t.fragment(whole[f.from:f.to], f.offset, f.more == 1))
+			}
+		}},
+		{Name: "ip-lies", Odd: true, Story: "Lengths and checksums that lie: total length short and long, header length 4 and 15, bad checksums, version 5.", build: func(t *Tape) {
+			for _, lie := range []func([]byte){
+				func(f []byte) { binary.BigEndian.PutUint16(f[16:], 20) },
+				func(f []byte) { binary.BigEndian.PutUint16(f[16:], 9000) },
+				func(f []byte) { f[14] = 0x44 }, func(f []byte) { f[14] = 0x4f }, func(f []byte) { f[14] = 0x55 },
+				func(f []byte) { f[24] ^= 0xff }, func(f []byte) { f[50] ^= 0xff }, func(f []byte) { f[46] = 0x10 }, func(f []byte) { f[46] = 0xf0 },
+			} {
+				f := t.syn4(good)
+				lie(f)
+				t.Send(f)
+			}
+		}},
+		{Name: "ip-protocols", Story: "Protocols that are not TCP, UDP or ICMP: IGMP, IPv4 in IPv4, GRE, ESP, SCTP.", build: func(t *Tape) {
+			eth, ip := t.ip(true, gatewayDNS.Addr(), layers.IPProtocolESP)
+			t.Send(pack(eth, ip, gopacket.Payload(bytes.Repeat([]byte{1}, 40))))
+			eth, ip = t.ip(true, gatewayDNS.Addr(), layers.IPProtocolGRE)
+			t.Send(pack(eth, ip, &layers.GRE{Protocol: layers.EthernetTypeIPv4}, &layers.IPv4{Version: 4, TTL: 1, Protocol: 253, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}}, gopacket.Payload("inside")))
+			eth, ip = t.ip(true, gatewayDNS.Addr(), layers.IPProtocolSCTP)
+			t.Send(pack(eth, ip, &layers.SCTP{SrcPort: 1, DstPort: 2}))
+		}},
+		{Name: "ip-multicast", Odd: true, Story: "Multicast and broadcast of both families, as discovery protocols send them.", build: func(t *Tape) {
+			for _, dst := range []string{"224.0.0.251:5353", "239.255.255.250:1900", "255.255.255.255:9999", "192.168.127.255:138", "[ff02::fb]:5353"} {
+				t.UDP(dst, []byte("anybody there"))
+			}
+		}},
+		{Name: "icmp-redirect", Odd: true, Story: "ICMP redirects, timestamps and errors about connections of others, sent by the guest.", build: func(t *Tape) {
+			for _, kind := range []uint8{layers.ICMPv4TypeRedirect, layers.ICMPv4TypeTimestampRequest, layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4TypeTimeExceeded} {
+				eth, ip := t.ip(true, gatewayDNS.Addr(), layers.IPProtocolICMPv4)
+				t.Send(pack(eth, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 1)}, gopacket.Payload(t.syn4(good)[14:42])))
+			}
+		}},
+		{Name: "ping-of-death", Odd: true, Story: "An echo request whose last fragment ends beyond 64 KiB.", build: func(t *Tape) {
+			piece := append([]byte{8, 0, 0, 0, 0, 1, 0, 1}, make([]byte, 1472)...)
+			for at := 0; at < 8190; at += 185 {
+				t.Send(t.fragmentOf(1, Gateway4, piece, at, true))
+			}
+			t.Send(t.fragmentOf(1, Gateway4, piece, 8189, false))
+		}},
+	}
+	for i := range all {
+		all[i].Policy = everything
+	}
+	return all
+}
+
+// ether12 are the addresses of a frame of the guest's.
+func ether12() []byte { return append(bytes.Clone(GatewayMAC), GuestMAC...) }
+
+// syn4 is a frame with a SYN to port 443 of an IPv4 address.
+func (t *Tape) syn4(dst string) []byte {
+	peer := net.ParseIP(dst).To4()
+	t.id++
+	ip := &layers.IPv4{Version: 4, TTL: 64, Id: t.id, Protocol: layers.IPProtocolTCP, SrcIP: Guest4.AsSlice(), DstIP: peer}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(t.nextPort()), DstPort: 443, Seq: 1, SYN: true, Window: 1000}
+	must(tcp.SetNetworkLayerForChecksum(ip))
+	return pack(ether(true, layers.EthernetTypeIPv4), ip, tcp)
+}
+
+// ipChecksum fixes the checksum of an IPv4 header of 28 bytes.
+func ipChecksum(f []byte) []byte {
+	f[24], f[25] = 0, 0
+	sum := uint32(0)
+	for i := 14; i < 42; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(f[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(f[24:], ^uint16(sum))
+	return f
+}
+
+func (t *Tape) fragment(piece []byte, offset int, more bool) []byte {
+	return t.fragmentOf(6, netip.MustParseAddr(good), piece, offset, more)
+}
+
+func (t *Tape) fragmentOf(proto layers.IPProtocol, dst netip.Addr, piece []byte, offset int, more bool) []byte {
+	ip := &layers.IPv4{Version: 4, TTL: 64, Id: 4242, Protocol: proto, FragOffset: uint16(offset), SrcIP: Guest4.AsSlice(), DstIP: dst.AsSlice()}
+	if more {
+		ip.Flags = layers.IPv4MoreFragments
+	}
+	return pack(ether(true, layers.EthernetTypeIPv4), ip, gopacket.Payload(piece))
+}
+
+// withExtensions is a datagram behind a chain of extension headers.
+func (t *Tape) withExtensions(chain []byte) []byte {
+	var body []byte
+	for i := range chain {
+		next := byte(17)
+		if i+1 < len(chain) {
+			next = chain[i+1]
+		}
+		body = append(body, next, 0, 1, 4, 0, 0, 0, 0)
+	}
+	body = append(body, 0x13, 0x88, 0x13, 0x89, 0, 9, 0, 0, 'x')
+	_, ip := t.ip(true, Gateway6, layers.IPProtocol(chain[0]))
+	six := ip.(*layers.IPv6)
+	head := append(ether12(), 0x86, 0xdd, 0x60, 0, 0, 0)
+	head = append(append(head, be16(len(body))...), chain[0], 64)
+	head = append(append(head, six.SrcIP...), net.ParseIP(good6)...)
+	return append(head, body...)
+}

@@ -1,0 +1,113 @@
+package pcapgen
+
+import (
+	"net/netip"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// maxSegment is what the stacks of the captures put into one segment.
+const maxSegment = 1400
+
+// Conn is a TCP connection of the guest's.
+type Conn struct {
+	t        *Tape
+	peer     netip.AddrPort
+	port     uint16
+	seq, ack uint32
+}
+
+// Dial shows a connection to dst that is established.
+func (t *Tape) Dial(dst string) *Conn {
+	c := t.SYN(dst)
+	c.packet(false, &layers.TCP{SYN: true, ACK: true}, nil)
+	c.ack++
+	c.packet(true, &layers.TCP{ACK: true}, nil)
+	return c
+}
+
+// SYN sends a SYN that nothing answers.
+func (t *Tape) SYN(dst string) *Conn {
+	c := &Conn{t: t, peer: netip.MustParseAddrPort(dst), port: t.nextPort()}
+	c.seq = uint32(c.port) * 1000
+	c.ack = uint32(c.port) * 7000
+	c.packet(true, &layers.TCP{SYN: true}, nil)
+	c.seq++
+	return c
+}
+
+// Refused shows a connection to dst that is reset at once.
+func (t *Tape) Refused(dst string) {
+	c := t.SYN(dst)
+	c.packet(false, &layers.TCP{RST: true, ACK: true}, nil)
+}
+
+// packet sends one segment with the connection's numbers, without changing them. What flags leaves at
+// zero is filled in.
+func (c *Conn) packet(up bool, tcp *layers.TCP, payload []byte) {
+	eth, ip := c.t.ip(up, c.peer.Addr(), layers.IPProtocolTCP)
+	tcp.Window = 64240
+	tcp.SrcPort, tcp.DstPort = layers.TCPPort(c.port), layers.TCPPort(c.peer.Port())
+	tcp.Seq = c.seq
+	if tcp.ACK {
+		tcp.Ack = c.ack
+	}
+	if !up {
+		tcp.SrcPort, tcp.DstPort = tcp.DstPort, tcp.SrcPort
+		tcp.Seq = c.ack
+		if tcp.ACK {
+			tcp.Ack = c.seq
+		}
+	}
+	if tcp.SYN {
+		tcp.Options = append(tcp.Options, layers.TCPOption{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: be16(1460)})
+	}
+	must(tcp.SetNetworkLayerForChecksum(ip.(gopacket.NetworkLayer)))
+	c.t.put(up, pack(eth, ip, tcp, gopacket.Payload(payload)))
+}
+
+// Say sends bytes, which the other end acknowledges.
+func (c *Conn) Say(b []byte) *Conn { return c.Split(b, maxSegment) }
+
+// Split is Say in segments of n bytes.
+func (c *Conn) Split(b []byte, n int) *Conn {
+	for len(b) > 0 {
+		part := b[:min(n, len(b))]
+		b = b[len(part):]
+		c.packet(true, &layers.TCP{ACK: true, PSH: true}, part)
+		c.seq += uint32(len(part))
+		c.packet(false, &layers.TCP{ACK: true}, nil)
+	}
+	return c
+}
+
+// At sends bytes at an offset from the connection's place, without moving it: overlaps, holes.
+func (c *Conn) At(offset int, b []byte) *Conn {
+	old := c.seq
+	c.seq += uint32(offset)
+	c.packet(true, &layers.TCP{ACK: true, PSH: true}, b)
+	c.seq = old
+	return c
+}
+
+// Hear receives bytes.
+func (c *Conn) Hear(b []byte) *Conn {
+	for len(b) > 0 {
+		part := b[:min(maxSegment, len(b))]
+		b = b[len(part):]
+		c.packet(false, &layers.TCP{ACK: true, PSH: true}, part)
+		c.ack += uint32(len(part))
+		c.packet(true, &layers.TCP{ACK: true}, nil)
+	}
+	return c
+}
+
+// Close ends the connection from the guest's side, in order.
+func (c *Conn) Close() {
+	c.packet(true, &layers.TCP{FIN: true, ACK: true}, nil)
+	c.seq++
+	c.packet(false, &layers.TCP{FIN: true, ACK: true}, nil)
+	c.ack++
+	c.packet(true, &layers.TCP{ACK: true}, nil)
+}

@@ -1,0 +1,203 @@
+package review
+
+import (
+	"iter"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/egress"
+)
+
+// Verdict is what was decided about a flow, a name or a request. Strings are the audit log's.
+type Verdict struct {
+	// Action is "allow", "inspect" or "deny". "undecided" says that the capture doesn't hold what decides:
+	// the client never said its name.
+	Action string `json:"action"`
+	// WouldDeny marks what report mode lets through.
+	WouldDeny bool   `json:"would_deny,omitempty"`
+	Rule      string `json:"rule,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	// Class is of the destination where it isn't public.
+	Class string `json:"class,omitempty"`
+	// Sentence says the reason to people.
+	Sentence string `json:"sentence,omitempty"`
+}
+
+// Undecided is the action of a verdict that the capture doesn't tell enough for.
+const Undecided = "undecided"
+
+func verdictOf(v egress.Verdict) Verdict {
+	out := Verdict{
+		Action: v.Action.String(), WouldDeny: v.WouldDeny, Rule: v.Rule,
+		Reason: v.Reason.String(), Sentence: v.Reason.Sentence(),
+	}
+	if v.Action == egress.Peek {
+		out.Action = Undecided
+	}
+	if v.Class != egress.ClassPublic && v.Class != egress.ClassInvalid {
+		out.Class = v.Class.String()
+	}
+	return out
+}
+
+// allowed reports whether the flow goes on.
+func (v *Verdict) allowed() bool { return v != nil && (v.Action == "allow" || v.Action == "inspect") }
+
+// Flow is one flow of a capture.
+type Flow struct {
+	// ID counts the flows in the order of their first packets, from 1.
+	ID    int            `json:"id"`
+	Proto string         `json:"proto"`
+	Src   netip.AddrPort `json:"src"`
+	Dst   netip.AddrPort `json:"dst"`
+	// Names are pinned to Dst under the policy; Name is what the client said, in its ClientHello or Host.
+	Names []string `json:"names,omitempty"`
+	Name  string   `json:"name,omitempty"`
+	// Start and End are the times of the first and the last packet.
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	// BytesUp and BytesDown count payload, retransmissions included.
+	BytesUp   int64 `json:"bytes_up"`
+	BytesDown int64 `json:"bytes_down"`
+	Packets   int64 `json:"packets"`
+	// Inbound was opened by the host, Partial has its beginning outside the capture; of a Cut one the
+	// capture lacks the bytes that decide.
+	Inbound bool `json:"inbound,omitempty"`
+	Partial bool `json:"partial,omitempty"`
+	Cut     bool `json:"cut,omitempty"`
+	// Recorded is the verdict in the capture's comments; nil for none.
+	Recorded *Verdict `json:"recorded,omitempty"`
+	// Verdict is the policy's; nil for what is not judged: inbound flows, lookups (see Report.Lookups),
+	// and announcements to the local network.
+	Verdict *Verdict `json:"verdict,omitempty"`
+	// Against is the other policy's.
+	Against *Verdict `json:"against,omitempty"`
+	// Lookup marks a flow to the resolver.
+	Lookup bool `json:"lookup,omitempty"`
+}
+
+// Changed reports whether the policy decides otherwise than the other policy, or than was recorded if
+// there is no other. What can't be compared is not changed.
+func (f *Flow) Changed() bool { return changed(f.Verdict, f.Against, f.Recorded) }
+
+func changed(v, against, recorded *Verdict) bool {
+	other := against
+	if other == nil {
+		other = recorded
+	}
+	return v != nil && other != nil && v.Action != other.Action && v.Action != Undecided && other.Action != Undecided
+}
+
+// Lookup is all questions for one name and type.
+type Lookup struct {
+	Name  string `json:"name"`
+	Type  string `json:"type,omitempty"`
+	Count int64  `json:"count"`
+	// Answers are addresses that the name may have under the policy, Removed those that it may not.
+	Answers  []netip.Addr `json:"answers,omitempty"`
+	Removed  []netip.Addr `json:"removed,omitempty"`
+	Recorded *Verdict     `json:"recorded,omitempty"`
+	Verdict  Verdict      `json:"verdict"`
+	Against  *Verdict     `json:"against,omitempty"`
+}
+
+// Changed is Flow.Changed for names.
+func (l *Lookup) Changed() bool { return changed(&l.Verdict, l.Against, l.Recorded) }
+
+// Request is the first request of a plain HTTP connection.
+type Request struct {
+	// Flow is the flow's ID.
+	Flow    int     `json:"flow"`
+	Host    string  `json:"host"`
+	Method  string  `json:"method"`
+	Path    string  `json:"path"`
+	Verdict Verdict `json:"verdict"`
+}
+
+// Damage is where a capture could not be read on.
+type Damage struct {
+	File string
+	Err  error
+}
+
+// String names file, offset and cause.
+func (d Damage) String() string { return d.File + ": " + d.Err.Error() }
+
+// Report is what a review found.
+type Report struct {
+	Packets int64
+	// Bytes is how much of the captures was read.
+	Bytes int64
+	// Lost is how many packets the captures say they lack.
+	Lost int64
+	// Other counts frames that are of no flow: ARP, neighbour discovery, DHCP's broadcasts, damage.
+	Other int64
+	// Dropped counts the frames that the recording gateway's guard threw away, by reason.
+	Dropped map[string]int64
+	// Begin and End are the times of the first and the last packet.
+	Begin, End time.Time
+
+	Lookups  []Lookup
+	Requests []Request
+	Damage   []Damage
+
+	table    *table
+	learned  []byte
+	compared bool
+}
+
+func (r *Report) begin(ns int64) {
+	t := time.Unix(0, ns).UTC()
+	if r.Begin.IsZero() {
+		r.Begin = t
+	}
+	r.End = t
+}
+
+// Len is how many flows there are.
+func (r *Report) Len() int { return len(r.table.rows) }
+
+// Compared reports whether a second policy judged too.
+func (r *Report) Compared() bool { return r.compared }
+
+// Learned is the policy that would let through what was seen; nil unless it was asked for.
+func (r *Report) Learned() []byte { return r.learned }
+
+// Flows gives the flows in the order of their first packets.
+func (r *Report) Flows() iter.Seq[Flow] {
+	return func(yield func(Flow) bool) {
+		for i := range r.table.rows {
+			if !yield(r.table.flow(i)) {
+				return
+			}
+		}
+	}
+}
+
+// flow is a row as others see it.
+func (t *table) flow(i int) Flow {
+	row := &t.rows[i]
+	src, dst := t.ends(row.key)
+	f := Flow{
+		ID: i + 1, Proto: row.key.proto.String(), Src: src, Dst: dst,
+		Name:  t.names.value(row.name),
+		Start: time.Unix(0, row.start).UTC(), End: time.Unix(0, row.end).UTC(),
+		BytesUp: row.up, BytesDown: row.down, Packets: int64(row.packets),
+		Inbound: row.flags&inbound != 0, Partial: row.flags&partial != 0, Cut: row.flags&cut != 0,
+		Lookup:   row.flags&lookup != 0,
+		Recorded: t.ruling(row.recorded), Verdict: t.ruling(row.verdict), Against: t.ruling(row.against),
+	}
+	if row.names != 0 {
+		f.Names = strings.Split(t.names.value(row.names), " ")
+	}
+	return f
+}
+
+func (t *table) ruling(n uint32) *Verdict {
+	if n == 0 {
+		return nil
+	}
+	v := t.said.value(n)
+	return &v
+}

@@ -1,0 +1,232 @@
+package review_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/review"
+	"github.com/msb-project/msb/review/pcapgen"
+)
+
+// caseOf is a capture of the suite.
+func caseOf(t *testing.T, name string) (c pcapgen.Case, file []byte) {
+	t.Helper()
+	all := pcapgen.Cases()
+	i := slices.IndexFunc(all, func(c pcapgen.Case) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no case %s", name)
+	}
+	file, _ = all[i].Capture()
+	return all[i], file
+}
+
+func policy(t *testing.T, text string) *policies.Policy {
+	t.Helper()
+	p, err := policies.Parse("test.toml", []byte("version = 1\n"+text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func read(t *testing.T, file []byte, o review.Options) *review.Report {
+	t.Helper()
+	r, err := review.Read(t.Context(), "test", bytes.NewReader(file), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTwoPoliciesSideBySide(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "npm")
+	r := read(t, file, review.Options{Policy: policy(t, "[egress]\ndefault = \"public\"\n"), Against: policyOf(t, &c)})
+	var changed []string
+	for _, row := range r.Rows(true)[1:] {
+		changed = append(changed, strings.Join([]string{row[3], row[6], row[7]}, " "))
+	}
+	if got := strings.Join(changed, ", "); got != "telemetry.example deny allow, telemetry.example deny allow" {
+		t.Errorf("changed: %s", got)
+	}
+	if r.Count(review.Loosened) != 2 || r.Count(review.Tightened) != 0 {
+		t.Errorf("loosened %d, tightened %d", r.Count(review.Loosened), r.Count(review.Tightened))
+	}
+}
+
+func TestAllowedPrivateIsFound(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]int{"private-rule": 1, "hosts-mapped": 0, "addr-private": 0, "addr-metadata-by-range": 1} {
+		c, file := caseOf(t, name)
+		if n := read(t, file, review.Options{Policy: policyOf(t, &c)}).Count(review.AllowedPrivate); n != want {
+			t.Errorf("%s: %d flows are let out to addresses that are not public, want %d", name, n, want)
+		}
+	}
+}
+
+func TestConditionsAreParsed(t *testing.T) {
+	t.Parallel()
+	all, err := review.ParseConditions(" changed, allowed-private ,")
+	if err != nil || !slices.Equal(all, []review.Condition{review.IsChanged, review.AllowedPrivate}) {
+		t.Errorf("got %v, %v", all, err)
+	}
+	if _, err := review.ParseConditions("chnaged"); err == nil || !strings.Contains(err.Error(), "allowed-private") {
+		t.Errorf("an unknown condition: %v; want the known ones named", err)
+	}
+}
+
+// TestLearnedPolicyLetsTheCaptureThrough learns from captures and judges them again.
+func TestLearnedPolicyLetsTheCaptureThrough(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"apt", "pip", "npm", "git-https", "ssh", "curl-h1", "dual-stack", "udp-allowed"} {
+		_, file := caseOf(t, name)
+		learned := read(t, file, review.Options{Policy: policies.Default(), Learn: true}).Learned()
+		p, err := policies.Parse("learned.toml", learned, nil)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, learned)
+		}
+		r := read(t, file, review.Options{Policy: p})
+		if n := r.Count(review.Denied) + r.Count(review.IsUndecided); n != 0 {
+			t.Errorf("%s: under what was learned %d are not let out: %q\n%s", name, n, r.Rows(false), learned)
+		}
+	}
+}
+
+func TestDamageIsReportedAndTheRestJudged(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "pip")
+	whole := read(t, file, review.Options{Policy: policyOf(t, &c)})
+	cut := read(t, file[:len(file)*2/3], review.Options{Policy: policyOf(t, &c)})
+	var e *capture.Error
+	if len(cut.Damage) != 1 || !errors.As(cut.Damage[0].Err, &e) || e.Offset == 0 || !errors.Is(e, capture.ErrTruncated) {
+		t.Errorf("damage: %v", cut.Damage)
+	}
+	if cut.Len() == 0 || cut.Len() > whole.Len() || cut.Count(review.Unreadable) == 0 {
+		t.Errorf("%d flows of %d, unreadable %d", cut.Len(), whole.Len(), cut.Count(review.Unreadable))
+	}
+	for _, row := range cut.Rows(false)[1:3] {
+		if row[7] != "allow" {
+			t.Errorf("a row of the readable part: %q", row)
+		}
+	}
+	text := strings.Join(cut.Summary(), "\n")
+	if !strings.Contains(text, "at offset") {
+		t.Errorf("the summary does not tell where: %s", text)
+	}
+	if r := read(t, []byte("no capture at all"), review.Options{Policy: policies.Default()}); len(r.Damage) != 1 || r.Len() != 0 {
+		t.Errorf("a foreign file: %v", r.Damage)
+	}
+}
+
+func TestFilesAreReadInTurn(t *testing.T) {
+	t.Parallel()
+	r, err := review.Run(t.Context(), review.Options{
+		Policy:   policy(t, "include = [\"pypi\", \"npm\"]\n"),
+		Captures: []string{filepath.Join(folder, "pip.pcapng"), filepath.Join(folder, "npm.pcapng")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Count(review.Denied) != 2 || r.Len() != 6 { // npm's stranger: its name and its flow
+		t.Errorf("%d denied of %d flows: %q", r.Count(review.Denied), r.Len(), r.Rows(false))
+	}
+	if _, err := review.Run(t.Context(), review.Options{Policy: policies.Default()}); !errors.Is(err, review.ErrNothing) {
+		t.Errorf("without a capture: %v", err)
+	}
+	if _, err := review.Run(t.Context(), review.Options{Policy: policies.Default(), Captures: []string{"/does/not/exist"}}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+func TestJSONHoldsEverything(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "curl-h1")
+	r := read(t, file, review.Options{Policy: policyOf(t, &c)})
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Packets  int64
+		Lookups  []review.Lookup
+		Requests []review.Request
+		Flows    []review.Flow
+	}
+	dec := json.NewDecoder(&b)
+	if err := dec.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Packets != r.Packets || len(got.Flows) != r.Len() || len(got.Lookups) != 1 || len(got.Requests) != 1 {
+		t.Fatalf("got %+v", got)
+	}
+	if f := got.Flows[1]; f.Dst != netip.MustParseAddrPort("93.184.215.14:80") || f.Verdict.Action != "inspect" || f.Name != "good.example" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// TestRotatedFilesAreReadOldestFirst: the lookup is in the older file, the flow in the newer, which a
+// shell names first.
+func TestRotatedFilesAreReadOldestFirst(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "git-https")
+	path := filepath.Join(t.TempDir(), "out.pcapng")
+	at := splitAt(t, file, 4) // two questions with their answers
+	for p, part := range map[string][]byte{path + ".1": file[:at], path: slices.Concat(headOf(file), file[at:])} {
+		if err := os.WriteFile(p, part, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := review.Run(t.Context(), review.Options{Policy: policyOf(t, &c), Captures: []string{path, path + ".1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Count(review.Denied); n != 0 || r.Len() != 3 || len(r.Damage) != 0 {
+		t.Errorf("%d denied of %d flows, %v: %q", n, r.Len(), r.Damage, r.Rows(false))
+	}
+}
+
+// splitAt is the offset behind the n-th packet.
+func splitAt(t *testing.T, file []byte, n int) int {
+	t.Helper()
+	r, err := capture.NewReader(bytes.NewReader(file))
+	for ; err == nil && n > 0; n-- {
+		_, err = r.Next()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(r.Offset())
+}
+
+// headOf is a capture's section header and interface.
+func headOf(file []byte) []byte {
+	at := 0
+	for range 2 {
+		at += int(binary.LittleEndian.Uint32(file[at+4:]))
+	}
+	return file[:at]
+}
+
+// TestHostAddressesAreTheReviewersWord: a capture doesn't say which addresses the host had.
+func TestHostAddressesAreTheReviewersWord(t *testing.T) {
+	t.Parallel()
+	_, file := caseOf(t, "port-scan")
+	p := policy(t, "[egress]\ndefault = \"public\"\n")
+	if n := read(t, file, review.Options{Policy: p}).Count(review.Denied); n != 0 {
+		t.Errorf("%d denied", n)
+	}
+	host := []netip.Addr{netip.MustParseAddr("45.33.32.156")}
+	if n := read(t, file, review.Options{Policy: p, Host: host}).Count(review.Denied); n != 40 {
+		t.Errorf("%d denied of flows to the host's own address, want 40", n)
+	}
+}

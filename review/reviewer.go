@@ -1,0 +1,248 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/learn"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+)
+
+const (
+	// datagramIdle ends a flow of datagrams, as in the gateway (design section 7).
+	datagramIdle = int64(2 * time.Minute)
+	// dropPrefix begins the gateway's comment on a frame that its guard threw away.
+	dropPrefix = "msb: dropped by the frame guard: "
+	// checkContext is how many frames are read between two looks at the context.
+	checkContext = 4096
+)
+
+// judge is one policy with its own pins.
+type judge struct {
+	*gateway.Offline
+	// learned takes the verdicts as events; nil but for the judge that learns.
+	learned *learn.Collector
+}
+
+// The judges, by their place.
+const (
+	byPolicy = iota
+	byAgainst
+	byLearner
+	maxJudges
+)
+
+// reviewer is a review under way.
+type reviewer struct {
+	options Options
+	judges  [maxJudges]*judge
+	report  *Report
+	table   table
+	names   nameRows
+	// pending are the connections whose clients' first bytes are awaited.
+	pending map[uint32]*pending
+	streams map[uint32]*dnsStreams
+	recent  [recentFlows]recentFlow
+	start   int64
+}
+
+func newReviewer(o Options) (*reviewer, error) {
+	if o.Policy == nil {
+		return nil, errors.New("a review needs a policy")
+	}
+	if o.Gateway == nil {
+		o.Gateway = defaultGateway()
+	}
+	r := &reviewer{
+		options: o,
+		report:  &Report{Dropped: map[string]int64{}, compared: o.Against != nil},
+		pending: make(map[uint32]*pending),
+		streams: make(map[uint32]*dnsStreams),
+	}
+	r.table.init()
+	r.names.init()
+	for i, p := range [...]*policies.Policy{o.Policy, o.Against} {
+		if p == nil {
+			continue
+		}
+		offline, err := gateway.NewOffline(p, o.Gateway, o.Host)
+		if err != nil {
+			return nil, err
+		}
+		r.judges[i] = &judge{Offline: offline}
+	}
+	if !o.Learn {
+		return r, nil
+	}
+	watch := *o.Policy
+	watch.Egress = policies.Egress{Mode: policies.Report, Deny: o.Policy.Egress.Deny}
+	watch.Floor = nil
+	offline, err := gateway.NewOffline(&watch, o.Gateway, o.Host)
+	if err != nil {
+		return nil, err
+	}
+	r.judges[byLearner] = &judge{offline, learn.New()}
+	return r, nil
+}
+
+// read takes one capture. Only ctx's end and errors of reading itself end the review.
+func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
+	reader, err := capture.NewReader(src)
+	if err != nil {
+		return r.damaged(name, err)
+	}
+	for n := 0; ; n++ {
+		if n%checkContext == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		rec, err := reader.Next()
+		if err != nil {
+			r.report.Bytes += reader.Offset()
+			r.report.Lost += int64(reader.Lost())
+			if foreign := reader.Foreign(); foreign != nil {
+				r.report.Damage = append(r.report.Damage, Damage{File: name, Err: foreign})
+			}
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return r.damaged(name, err)
+		}
+		r.record(rec)
+	}
+}
+
+// damaged notes where a capture stopped being readable; a failing disk is not the capture's damage.
+func (r *reviewer) damaged(name string, err error) error {
+	for _, known := range []error{capture.ErrFormat, capture.ErrTruncated, capture.ErrLink, io.EOF} {
+		if errors.Is(err, known) {
+			r.report.Damage = append(r.report.Damage, Damage{File: name, Err: err})
+			return nil
+		}
+	}
+	return err
+}
+
+func (r *reviewer) record(rec *capture.Record) {
+	switch rec.Kind {
+	case capture.PacketRecord:
+		r.packet(rec)
+	case capture.NameRecord:
+		r.given(rec)
+	case capture.KeysRecord:
+	}
+}
+
+// given pins what a name record says. In the gateway's own captures these are its answers.
+func (r *reviewer) given(rec *capture.Record) {
+	for _, text := range rec.Names {
+		name, err := hostname.Parse(text)
+		if err != nil {
+			continue
+		}
+		for _, j := range r.judges {
+			if j != nil {
+				j.Names().Given(name, oneAddr(rec.Addr))
+			}
+		}
+	}
+}
+
+func (r *reviewer) packet(rec *capture.Record) {
+	r.report.Packets++
+	if r.start == 0 {
+		r.start = rec.Time
+	}
+	r.report.begin(rec.Time)
+	for _, j := range r.judges {
+		if j != nil {
+			j.Names().At(time.Duration(rec.Time - r.start))
+		}
+	}
+	for _, c := range rec.Comments {
+		if reason, ok := strings.CutPrefix(c, dropPrefix); ok {
+			r.report.Dropped[reason]++
+			return // it went nowhere
+		}
+	}
+	h, ok := capture.Decode(rec.Frame)
+	if !ok {
+		r.report.Other++
+		return
+	}
+	id, up, found := r.flow(rec, &h)
+	if !found {
+		return
+	}
+	r.carry(id, up, rec, &h)
+	for _, c := range rec.Comments {
+		r.recorded(id, c)
+	}
+}
+
+// recorded takes a verdict out of a comment.
+func (r *reviewer) recorded(id uint32, comment string) {
+	v, ok := capture.ParseVerdict(comment)
+	switch {
+	case !ok:
+	case v.Kind == "dns":
+		r.names.recorded(v)
+	default:
+		r.table.rows[id].recorded = r.table.verdict(Verdict{
+			Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny,
+		})
+	}
+}
+
+// decided keeps the verdict of one judge.
+func (r *reviewer) decided(id uint32, place int, f *egress.Flow, v egress.Verdict) {
+	row := &r.table.rows[id]
+	switch place {
+	case byPolicy:
+		row.verdict = r.table.verdict(verdictOf(v))
+	case byAgainst:
+		row.against = r.table.verdict(verdictOf(v))
+	case byLearner:
+		r.judges[byLearner].learned.Emit(eventOf(f, v))
+	}
+	if place != byLearner {
+		r.table.name(row, f)
+	}
+}
+
+// eventOf is what the gateway's audit log would hold of a verdict.
+func eventOf(f *egress.Flow, v egress.Verdict) audit.Event {
+	e := audit.Event{
+		Kind: audit.FlowOpen, Proto: f.Proto.String(), SrcPort: f.Src.Port(), Dst: f.Dst.Addr(), Port: f.Dst.Port(),
+		Action: v.Action.String(), WouldDeny: v.WouldDeny, Rule: v.Rule, Reason: v.Reason.String(),
+	}
+	for _, n := range f.Pinned {
+		e.Names = append(e.Names, n.String())
+	}
+	if f.App == egress.AppTLS {
+		e.SNI = f.Name.String()
+	} else {
+		e.Host = f.Name.String()
+	}
+	return e
+}
+
+// finish judges what is left open and returns the report.
+func (r *reviewer) finish() *Report {
+	for id, p := range r.pending {
+		r.settle(id, p, false)
+	}
+	r.report.table = &r.table
+	r.report.Lookups = r.names.rows()
+	if j := r.judges[byLearner]; j != nil {
+		r.report.learned = j.learned.Policy(r.options.Policy)
+	}
+	return r.report
+}

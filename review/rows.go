@@ -1,0 +1,141 @@
+package review
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/msb-project/msb/audit"
+)
+
+// Rows is the report as a table: a head, then a row for each flow that is judged, the judged names before
+// them. Text that a guest chose is made harmless for a terminal.
+func (r *Report) Rows(onlyChanged bool) [][]string {
+	head := []string{"flow", "from", "to", "names", "up", "down", "recorded", "verdict", "rule", "reason"}
+	if r.compared {
+		head = []string{"flow", "from", "to", "names", "up", "down", "against", "verdict", "rule", "reason"}
+	}
+	rows := [][]string{head}
+	for i := range r.Lookups {
+		l := &r.Lookups[i]
+		if onlyChanged && !l.Changed() {
+			continue
+		}
+		rows = append(rows, []string{
+			"dns", strconv.FormatInt(l.Count, 10) + "x", dash(l.Type), audit.Printable(l.Name), "-", "-",
+			action(r.other(l.Against, l.Recorded)), action(&l.Verdict), dash(l.Verdict.Rule), dash(l.Verdict.Reason),
+		})
+	}
+	for f := range r.Flows() {
+		if f.Verdict == nil || onlyChanged && !f.Changed() {
+			continue
+		}
+		rows = append(rows, []string{
+			strconv.Itoa(f.ID), f.Proto + "/" + strconv.Itoa(int(f.Src.Port())), f.target(), dash(audit.Printable(f.known())),
+			Size(f.BytesUp), Size(f.BytesDown),
+			action(r.other(f.Against, f.Recorded)), action(f.Verdict), dash(f.Verdict.Rule), dash(f.Verdict.Reason),
+		})
+	}
+	return rows
+}
+
+// other is the verdict that a verdict is compared with.
+func (r *Report) other(against, recorded *Verdict) *Verdict {
+	if r.compared {
+		return against
+	}
+	return recorded
+}
+
+func (f *Flow) target() string {
+	if f.Dst.Port() == 0 {
+		return f.Dst.Addr().String()
+	}
+	return f.Dst.String()
+}
+
+// known is the name that the client said, else the names that are pinned.
+func (f *Flow) known() string {
+	if f.Name != "" {
+		return f.Name
+	}
+	return strings.Join(f.Names, " ")
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func action(v *Verdict) string {
+	switch {
+	case v == nil:
+		return "-"
+	case v.WouldDeny:
+		return v.Action + "*"
+	}
+	return v.Action
+}
+
+// Size writes a number of bytes for people.
+func Size(n int64) string {
+	const unit = 1000
+	if n < unit {
+		return strconv.FormatInt(n, 10)
+	}
+	v, suffix := float64(n)/unit, "k"
+	for _, next := range []string{"M", "G", "T"} {
+		if v < unit {
+			break
+		}
+		v, suffix = v/unit, next
+	}
+	return fmt.Sprintf("%.1f%s", v, suffix)
+}
+
+// Summary is the report in a few lines.
+func (r *Report) Summary() []string {
+	counts := map[string]int{}
+	judged, changes := 0, 0
+	for f := range r.Flows() {
+		if f.Verdict == nil {
+			continue
+		}
+		judged++
+		counts[f.Verdict.Action]++
+		if f.Changed() {
+			changes++
+		}
+	}
+	for i := range r.Lookups {
+		if r.Lookups[i].Changed() {
+			changes++
+		}
+	}
+	lines := []string{
+		fmt.Sprintf("%d packets, %s bytes; %d flows, %d judged: %d allowed, %d inspected, %d denied, %d undecided; %d names",
+			r.Packets, Size(r.Bytes), r.Len(), judged, counts["allow"], counts["inspect"], counts["deny"], counts[Undecided], len(r.Lookups)),
+	}
+	if changes > 0 {
+		lines = append(lines, fmt.Sprintf("%d verdicts differ from %s", changes, map[bool]string{true: "the other policy's", false: "what was recorded"}[r.compared]))
+	}
+	if n := r.guardDrops(); n > 0 {
+		lines = append(lines, fmt.Sprintf("%d frames were thrown away by the frame guard when this was recorded", n))
+	}
+	if r.Lost > 0 {
+		lines = append(lines, fmt.Sprintf("%d packets are missing: the disk was too slow for the capture", r.Lost))
+	}
+	for _, d := range r.Damage {
+		lines = append(lines, "damaged: "+audit.Printable(d.String())+"; what was readable is shown")
+	}
+	return lines
+}
+
+func (r *Report) guardDrops() (n int64) {
+	for _, c := range r.Dropped {
+		n += c
+	}
+	return n
+}

@@ -1,0 +1,119 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/vm"
+)
+
+// Defaults of a sandbox that says nothing else.
+const (
+	DefaultImage  = "builtin"
+	DefaultCPUs   = 1
+	DefaultMemory = 512 << 20 // bytes
+)
+
+// Verb is the hidden first argument that makes msb a supervisor; see MaybeRun.
+const Verb = "__supervise"
+
+// ErrConfig is wrapped by errors of Start about its Config.
+var ErrConfig = errors.New("sandbox can't start")
+
+// Config says what to start. The zero value is the built-in image, one CPU, 512 MiB and no way out.
+type Config struct {
+	// Home is the state folder; "" is $MSB_HOME, else ~/.msb.
+	Home string
+	// Program is the msb to re-execute as supervisor and VMM; "" is this very executable, which must
+	// then call MaybeRun first thing in main.
+	Program string
+
+	// Policy says what the sandbox may reach; nil is policies.Default(), which is nothing.
+	Policy *policies.Policy
+	// PolicyFile is watched: when it changes and is sound, it replaces Policy while the sandbox runs.
+	PolicyFile string
+	// Floor is an operator's policy that neither Policy nor a changed PolicyFile can loosen; nil for
+	// none.
+	Floor *policies.Policy
+	// HTTPProxy sets HTTP_PROXY and its like for every process, to the gateway's explicit proxy. It is
+	// for clients that need one: without it everything is judged just the same.
+	HTTPProxy bool
+	// NoNet gives the guest no network device at all, not even the link to the gateway.
+	NoNet bool
+
+	// Image is a reference as package image reads it; "" is DefaultImage.
+	Image string
+	// Pull says when a registry is asked; "" is image.PullMissing.
+	Pull image.Pull
+	// Progress is told how the image comes; nil for silence.
+	Progress image.Progress
+
+	// Backend is "auto", "krun" or "qemu"; "" is auto.
+	Backend string
+	CPUs    int
+	// Memory is the guest's, in bytes.
+	Memory int64
+	// Disk is the size in bytes of the writable layer on a sparse disk; 0 keeps what the guest writes
+	// in its memory.
+	Disk int64
+	// Hostname is the guest's; "" is the sandbox's id.
+	Hostname string
+	// Env has KEY=value defaults for every process, above the image's own.
+	Env []string
+
+	// Audit is the file that gets every verdict; "" keeps it in the run folder, which goes with the
+	// sandbox.
+	Audit string
+	// Pcap is the file that gets every frame of the link; "" captures none.
+	Pcap string
+	// Learn is the file that gets, when the sandbox ends, the smallest policy that would have allowed
+	// what was seen; "" learns nothing.
+	Learn string
+	// Keep leaves the run folder (console and audit log, writable disk) behind when the sandbox ends.
+	Keep bool
+
+	// Notice is told, once and before the guest boots, which backend was chosen and why; may be nil.
+	Notice func(string)
+}
+
+func (c *Config) fill() error {
+	if c.Program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("%w: this program's own path is unknown (%w); set Program", ErrConfig, err)
+		}
+		c.Program = self
+	}
+	if c.Policy == nil {
+		c.Policy = policies.Default()
+	}
+	if c.Image == "" {
+		c.Image = DefaultImage
+	}
+	if c.CPUs == 0 {
+		c.CPUs = DefaultCPUs
+	}
+	if c.Memory == 0 {
+		c.Memory = DefaultMemory
+	}
+	if c.Backend == "" {
+		c.Backend = vm.Auto
+	}
+	if c.Notice == nil {
+		c.Notice = func(string) {}
+	}
+	return c.check()
+}
+
+func (c *Config) check() error {
+	if c.CPUs < 1 || c.CPUs > vm.MaxCPUs {
+		return fmt.Errorf("%w: %d CPUs; give it 1 to %d", ErrConfig, c.CPUs, vm.MaxCPUs)
+	}
+	if mib := c.Memory >> 20; mib < vm.MinMemoryMiB || mib > vm.MaxMemoryMiB {
+		return fmt.Errorf("%w: %d MiB of memory; give it %d to %d", ErrConfig, mib, vm.MinMemoryMiB, vm.MaxMemoryMiB)
+	}
+	return nil
+}

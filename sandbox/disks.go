@@ -1,0 +1,83 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/msb-project/msb/guest/assets"
+	"github.com/msb-project/msb/image"
+)
+
+// Store opens the image cache of a home, with the image that msb carries inside itself.
+func Store(home *Home) (*image.Store, error) {
+	return image.Open(home.Images(), image.StoreOptions{Builtin: builtin})
+}
+
+func resolve(ctx context.Context, home *Home, cfg *Config) (*image.Image, error) {
+	store, err := Store(home)
+	if err != nil {
+		return nil, err
+	}
+	return store.Resolve(ctx, cfg.Image, image.Options{Pull: cfg.Pull, Progress: cfg.Progress})
+}
+
+// builtinPath is where the built-in image's programs are.
+const builtinPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func builtin() (image.Builtin, error) {
+	part := guest.Builtin()
+	digest, err := part.Digest()
+	if err != nil {
+		return image.Builtin{}, err
+	}
+	return image.Builtin{
+		Digest: "sha256:" + digest,
+		Config: image.Config{Env: []string{builtinPath}, Cmd: []string{"/bin/sh"}, WorkingDir: "/root"},
+		Open:   part.Open,
+	}, nil
+}
+
+// agentDisk returns the agent's root disk, written out once for each version of it.
+func agentDisk(home *Home) (string, error) {
+	part := guest.AgentRoot()
+	digest, err := part.Digest()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(home.Guest(), "agentd-"+digest[:16]+".ext4")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return path, err
+	}
+	r, err := part.Open()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = r.Close() }()
+	if err := writeAtomic(path, r); err != nil {
+		return "", fmt.Errorf("the agent's disk: %w", err)
+	}
+	return path, nil
+}
+
+// writeAtomic writes r to a file beside path and renames it: a killed process leaves no half a disk
+// under a name that is used.
+func writeAtomic(path string, r io.Reader) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	err = errors.Join(err, f.Chmod(0o400), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

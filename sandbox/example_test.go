@@ -1,0 +1,53 @@
+package sandbox_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// A program that starts sandboxes is its own supervisor and VMM: MaybeRun comes before anything else in
+// main, and in TestMain.
+func ExampleMaybeRun() {
+	sandbox.MaybeRun()
+	// … the program
+}
+
+// One sandbox, one command in it.
+func ExampleStart() {
+	ctx := context.Background()
+	policy, err := policies.Parse("in code", []byte(`
+version = 1
+
+[[egress.allow]]
+hosts    = ["echo.msb.internal"]
+protocol = "https"
+
+[hosts]
+"echo.msb.internal" = "builtin:echo"
+`), nil)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err) // each fault with line, column and remedy
+		return
+	}
+	sb, err := sandbox.Start(ctx, sandbox.Config{Policy: policy, Audit: "audit.jsonl"})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, sandbox.KindOf(err), err)
+		return
+	}
+	defer func() { _ = sb.Close() }()
+	status, err := sb.Exec(ctx, sandbox.ExecOptions{
+		Argv:    []string{"/bin/sh", "-c", "uname -r; nc -w 5 10.0.0.1 80"},
+		Timeout: 30 * time.Second,
+		Stdout:  os.Stdout, Stderr: os.Stderr,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	fmt.Println("exit code", status.Code, "under", sb.Info().Backend)
+}

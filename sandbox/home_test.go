@@ -1,0 +1,182 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// newHome opens a state folder that isn't there yet, so that its mode is ours and not the umask's.
+func newHome(t *testing.T) *Home {
+	t.Helper()
+	h, err := OpenHome(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// left makes the folder of a sandbox whose supervisor was killed.
+func left(t *testing.T, h *Home) string {
+	t.Helper()
+	run, err := h.NewRun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", auditLog, "zz/deep/file"} {
+		path := filepath.Join(run.Dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run.Lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return run.Dir
+}
+
+func there(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// Two sweeps at once failed with "directory not empty": one removed the lock first, and the other made
+// a new one in the folder that was going.
+func TestI13_SweepsAtOnceDoNotHinderEachOther(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for range 30 {
+		var dirs []string
+		for range 4 {
+			dirs = append(dirs, left(t, h))
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if err := h.Sweep(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, dir := range dirs {
+			if there(t, dir) {
+				t.Fatalf("%s is left", dir)
+			}
+		}
+	}
+}
+
+func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	run, err := h.NewRun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, old := filepath.Join(h.dir, runsDir, "sb-fresh"), filepath.Join(h.dir, runsDir, "sb-old")
+	freshTemp, oldTemp := filepath.Join(h.dir, runsDir, ".sb-fresh"), filepath.Join(h.dir, runsDir, ".sb-old")
+	past := time.Now().Add(-2 * newRunGrace)
+	for _, dir := range []string{fresh, old, freshTemp, oldTemp} { // all without a lock
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{run.Dir, old, oldTemp} {
+		if err := os.Chtimes(dir, past, past); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{run.Dir: true, fresh: true, freshTemp: true, old: false, oldTemp: false} {
+		if got := there(t, dir); got != want {
+			t.Errorf("%s there: %v, want %v", filepath.Base(dir), got, want)
+		}
+	}
+	if there(t, filepath.Join(fresh, lockFile)) {
+		t.Error("the sweep made a lock in a folder that had none")
+	}
+	if err := errors.Join(run.Lock.Close(), run.Remove(), run.Remove()); err != nil {
+		t.Errorf("removing twice: %v", err)
+	}
+	if there(t, run.Dir) {
+		t.Error("the folder is still there after Remove")
+	}
+}
+
+// A .DS_Store or an editor's file among the runs made every command fail.
+func TestI13_AStrayFileAmongRunsStopsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	runs := filepath.Join(h.dir, runsDir)
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(runs, ".DS_Store"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(runs, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenHome(h.dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(runs, ".DS_Store"), filepath.Join(runs, "link"), outside} {
+		if !there(t, path) {
+			t.Errorf("%s is gone", path)
+		}
+	}
+}
+
+func TestI12_AStateFolderThatOthersMayWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []os.FileMode{0o770, 0o707, 0o777} {
+		for _, sub := range []string{"", imagesDir, kernelDir, guestDir, runsDir, keptDir} {
+			h := newHome(t)
+			dir := filepath.Join(h.dir, sub)
+			if err := os.Chmod(dir, mode); err != nil {
+				t.Fatal(err)
+			}
+			_, err := OpenHome(h.dir)
+			if !errors.Is(err, ErrHome) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "chmod go-w") {
+				t.Errorf("%q with mode %o: %v, want ErrHome, the folder and the remedy", sub, mode, err)
+			}
+		}
+	}
+	h := newHome(t)
+	if err := os.Chmod(h.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenHome(h.dir); err != nil {
+		t.Errorf("others may read: %v", err)
+	}
+	if err := checkOurs(h.dir, os.Geteuid()+1); !errors.Is(err, ErrHome) || !strings.Contains(err.Error(), EnvHome) {
+		t.Errorf("another user's folder: %v, want ErrHome and the remedy", err)
+	}
+}
+
+func TestI14_ALockThatIsALinkIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	dir, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+	if err := os.Symlink(target, filepath.Join(dir, lockFile)); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := lockDir(dir, os.O_CREATE); err == nil {
+		_ = f.Close()
+		t.Error("the link was opened")
+	}
+	if there(t, target) {
+		t.Error("a file was made where the link leads")
+	}
+}

@@ -1,0 +1,63 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+const (
+	// livenessEvery is how often the guest is looked at.
+	livenessEvery = time.Second
+	// livenessAsk is after how many looks the agent is asked for a sign of life, and livenessWait how
+	// long it may take: a guest that starves its own PID 1 under emulation has been seen to need
+	// seconds.
+	livenessAsk  = 10
+	livenessWait = 60 * time.Second
+)
+
+// errHalted is a guest whose machine stands still: without ACPI, `poweroff` and `halt` stop the kernel
+// and leave the VMM running, for ever.
+var errHalted = errors.New("the guest halted its machine")
+
+// watchGuest ends the sandbox when the guest can't answer any more, which nothing else would notice:
+// the VMM lives and the agent's stream stays open.
+func (s *supervisor) watchGuest() {
+	tick := time.NewTicker(livenessEvery)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.machine.Done():
+			return
+		case <-tick.C:
+		}
+		if halted(s.machine.ConsoleTail(512)) {
+			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
+			return
+		}
+		if n%livenessAsk == 0 && !s.answers() {
+			s.cancel(fmt.Errorf("%w: it gave no sign of life for %s", agentclient.ErrAgentDead, livenessWait))
+			return
+		}
+	}
+}
+
+// halted knows the kernel's last words (kernel/reboot.c). A guest's root can print them too, and ends
+// its own sandbox by it.
+func halted(console string) bool {
+	return strings.Contains(console, "reboot: System halted") || strings.Contains(console, "System halted instead")
+}
+
+func (s *supervisor) answers() bool {
+	ctx, cancel := context.WithTimeout(s.ctx, livenessWait)
+	defer cancel()
+	_, err := s.agent.Stats(ctx)
+	// Whatever else is wrong with the session, its own end tells.
+	return ctx.Err() == nil || s.ctx.Err() != nil || err == nil
+}

@@ -1,0 +1,22 @@
+package sandbox
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownGroup keeps the terminal's signals from the supervisor.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// limitCore keeps secrets out of core files (invariant 8), for this process and its children.
+func limitCore() error {
+	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+}
+
+// hideMemory makes the supervisor's memory unreadable to the user's other processes, and keeps it from
+// core_pattern programs, which the core limit does not bind. Only after the VMM was started: a process
+// that is not dumpable can't write the user namespace of its child.
+func hideMemory() error {
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}

@@ -1,0 +1,20 @@
+//go:build !linux
+
+package sandbox
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownGroup keeps the terminal's signals from the supervisor.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// limitCore keeps secrets out of core files (invariant 8), for this process and its children.
+func limitCore() error {
+	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+}
+
+// hideMemory has nothing to do where no backend runs yet.
+func hideMemory() error { return nil }

@@ -1,0 +1,85 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress/learn"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/policies"
+)
+
+// RecordFiles names what is written down of a sandbox; "" leaves a record out.
+type RecordFiles struct {
+	// Audit gets every verdict, a JSON object a line; Pcap every frame, as pcapng; Learn, at the end,
+	// the smallest policy that would have allowed what was seen.
+	Audit, Pcap, Learn string
+}
+
+// Records are the open files of RecordFiles. Close writes them out.
+type Records struct {
+	files   RecordFiles
+	log     *audit.Log
+	learned *learn.Collector
+	capture *gateway.Capture
+	sink    audit.Sink
+}
+
+// OpenRecords opens the files. Whatever can't be written is an error before anything runs.
+func OpenRecords(files RecordFiles) (*Records, error) {
+	r := &Records{files: files}
+	var sinks []audit.Sink
+	if files.Audit != "" {
+		log, err := audit.OpenLog(files.Audit, audit.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+		r.log = log
+		sinks = append(sinks, log)
+	}
+	if files.Learn != "" {
+		f, err := os.OpenFile(files.Learn, os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("file to learn into: %w", err), r.Close(nil))
+		}
+		_ = f.Close() // it was only asked whether it can be written
+		r.learned = learn.New()
+		sinks = append(sinks, r.learned)
+	}
+	if files.Pcap != "" {
+		w, err := capture.Create(files.Pcap, capture.Options{})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("capture: %w", err), r.Close(nil))
+		}
+		r.capture = gateway.NewCapture()
+		r.capture.Start(w)
+	}
+	r.sink = audit.Tee(sinks...)
+	return r, nil
+}
+
+// Sink takes the verdicts.
+func (r *Records) Sink() audit.Sink { return r.sink }
+
+// Capture takes the frames; nil when none are wanted.
+func (r *Records) Capture() *gateway.Capture { return r.capture }
+
+// Close writes everything out. The policy is what Learn starts from; with nil nothing is learned.
+func (r *Records) Close(p *policies.Policy) error {
+	var errs []error
+	if r.capture != nil {
+		if w := r.capture.Start(nil); w != nil {
+			errs = append(errs, w.Close())
+		}
+	}
+	if r.learned != nil && p != nil {
+		errs = append(errs, os.WriteFile(r.files.Learn, r.learned.Policy(p), 0o600))
+	}
+	if r.log != nil {
+		errs = append(errs, r.log.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,82 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/msb-project/msb/image"
+)
+
+// lastWordWait bounds the wait for the supervisor's account of an end that the agent's session noticed
+// first.
+const lastWordWait = 5 * time.Second
+
+// ID is the sandbox's id, unique on this machine.
+func (s *Sandbox) ID() string { return s.info.ID }
+
+// Info is what the sandbox said of itself when it was ready.
+func (s *Sandbox) Info() Info { return s.info }
+
+// Image is what its root was made from.
+func (s *Sandbox) Image() *image.Image { return s.image }
+
+// Exec runs one process and returns how it ended. An error means that it could not be run to its end,
+// and has a Kind; a program that is missing or fails is an ExitStatus.
+func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error) {
+	st, err := s.client.Exec(ctx, opts)
+	if err == nil || ctx.Err() != nil {
+		return st, err
+	}
+	// The session ended under the exec. The supervisor knows why: a panic, no memory, a violation.
+	select {
+	case <-s.over:
+		return st, Fail(s.failure)
+	case <-time.After(lastWordWait):
+		return st, Fail(err)
+	}
+}
+
+// Done is closed when the sandbox is over, by Close or by itself; Err then says why.
+func (s *Sandbox) Done() <-chan struct{} { return s.over }
+
+// Err is why the sandbox ended by itself. Valid after Done.
+func (s *Sandbox) Err() error { return Fail(s.failure) }
+
+// Close ends the sandbox and waits until nothing is left of it: no process, no file but those that
+// Config.Keep asked for. Further calls return nil.
+func (s *Sandbox) Close() error {
+	var err error
+	s.once.Do(func() { err = s.close() })
+	return err
+}
+
+// stopTimeout is how long a supervisor may take to end its machine before it is killed, which ends the
+// machine too.
+const stopTimeout = 15 * time.Second
+
+func (s *Sandbox) close() error {
+	_ = s.client.Close() // closes the control socket: that ends the supervisor
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = s.cmd.Wait() // its exit code says nothing that its status lines did not
+	}()
+	var err error
+	select {
+	case <-gone:
+	case <-time.After(stopTimeout):
+		err = fmt.Errorf("%w: it did not stop within %s and was killed", ErrSupervisor, stopTimeout)
+		_ = s.cmd.Process.Kill()
+		<-gone
+	}
+	_ = s.pipe.Close()
+	if s.keep {
+		return err
+	}
+	return errors.Join(err, s.run.Remove())
+}
+
+// KeptDir is where Config.Keep leaves the run folder after Close.
+func (s *Sandbox) KeptDir() string { return s.home.keptDir(s.run.ID) }

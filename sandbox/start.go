@@ -1,0 +1,230 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
+)
+
+// ExecOptions says what to run in a sandbox, ExitStatus how it ended.
+type (
+	ExecOptions = agentclient.ExecOptions
+	ExitStatus  = agentclient.ExitStatus
+)
+
+// Sandbox is a started sandbox. Its methods may be called from several goroutines.
+type Sandbox struct {
+	info   Info
+	image  *image.Image
+	home   *Home
+	run    *Run
+	keep   bool
+	cmd    *exec.Cmd
+	client *agentclient.Client
+	lines  *json.Decoder
+	pipe   *os.File
+
+	over    chan struct{} // closed when the supervisor has gone
+	failure error         // why, valid after over
+	once    sync.Once
+}
+
+// Start brings up the sandbox that cfg describes and returns once commands can be run in it. Its
+// errors have a Kind. The context bounds the start alone; Close ends the sandbox.
+func Start(ctx context.Context, cfg Config) (*Sandbox, error) {
+	s, err := start(ctx, cfg)
+	return s, Fail(err)
+}
+
+func start(ctx context.Context, cfg Config) (*Sandbox, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	home, err := OpenHome(cfg.Home)
+	if err != nil {
+		return nil, err
+	}
+	img, err := resolve(ctx, home, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := agentDisk(home)
+	if err != nil {
+		return nil, err
+	}
+	run, err := home.NewRun()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{image: img, home: home, run: run, keep: cfg.Keep, over: make(chan struct{})}
+	p, err := s.plan(&cfg, agent)
+	if err == nil {
+		err = s.launch(&cfg, p)
+	}
+	if err != nil {
+		return nil, errors.Join(err, run.Lock.Close(), run.Remove())
+	}
+	if err := s.await(ctx, cfg.Notice); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	go s.watch()
+	return s, nil
+}
+
+// plan makes the writable disk, if one is wanted, and says what the supervisor needs to know.
+func (s *Sandbox) plan(cfg *Config, agent string) (*plan, error) {
+	p := &plan{
+		ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir,
+		Policy: policies.Encode(cfg.Policy), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
+		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory,
+		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
+		Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, Learn: cfg.Learn, Keep: cfg.Keep,
+	}
+	if cfg.Floor != nil {
+		p.Floor = policies.Encode(cfg.Floor)
+	}
+	if p.Hostname == "" {
+		p.Hostname = s.run.ID
+	}
+	if p.Audit == "" {
+		p.Audit = filepath.Join(s.run.Dir, auditLog)
+	}
+	if cfg.Disk > 0 {
+		p.UpperDisk = filepath.Join(s.run.Dir, upperDisk)
+		if err := image.CreateUpper(p.UpperDisk, cfg.Disk); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// launch starts the supervisor and hands it its descriptors.
+func (s *Sandbox) launch(cfg *Config, p *plan) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	planR, planW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	statusR, statusW, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, closeAll(planR, planW))
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return errors.Join(err, closeAll(planR, planW, statusR, statusW))
+	}
+	log, err := os.OpenFile(filepath.Join(s.run.Dir, supervisorLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return errors.Join(err, closeAll(planR, planW, statusR, statusW, theirs), ours.Close())
+	}
+	s.cmd = exec.Command(cfg.Program, Verb) //nolint:noctx // it outlives the start's context; Close ends it
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.ExtraFiles = []*os.File{planR, statusW, theirs, s.run.Lock}
+	// A group of its own: Ctrl-C in the terminal is for the guest, not for the supervisor.
+	s.cmd.SysProcAttr = ownGroup()
+	err = s.cmd.Start()
+	_ = closeAll(planR, statusW, theirs, log, s.run.Lock)
+	if err != nil {
+		return errors.Join(fmt.Errorf("starting the supervisor: %w", err), closeAll(planW, statusR), ours.Close())
+	}
+	s.pipe, s.lines = statusR, json.NewDecoder(statusR)
+	go func() {
+		_, _ = planW.Write(data) // a supervisor that died without reading says so by its status
+		_ = planW.Close()
+	}()
+	s.client, err = agentclient.Attach(ours)
+	if err != nil {
+		return errors.Join(err, ours.Close(), s.cmd.Wait())
+	}
+	return nil
+}
+
+// await reads status lines until the sandbox is ready or has failed.
+func (s *Sandbox) await(ctx context.Context, notice func(string)) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.client.Close() })
+	defer stop()
+	for {
+		line, err := s.next()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return err
+		case line.Ready != nil:
+			s.info = *line.Ready
+			return nil
+		case line.Notice != "":
+			notice(line.Notice)
+		}
+	}
+}
+
+// next reads one status line; a failure that the supervisor names is the error.
+func (s *Sandbox) next() (status, error) {
+	var line status
+	if err := s.lines.Decode(&line); err != nil {
+		return line, fmt.Errorf("%w%s", ErrSupervisor, s.lastWords())
+	}
+	if f := line.Failed; f != nil {
+		return line, &Failure{Kind: f.Kind, err: errors.New(f.Message)}
+	}
+	return line, nil
+}
+
+// lastWords is the end of the supervisor's own log, where a crash leaves its trace.
+func (s *Sandbox) lastWords() string {
+	b, err := os.ReadFile(filepath.Join(s.run.Dir, supervisorLog))
+	if err != nil || len(bytes.TrimSpace(b)) == 0 {
+		return ""
+	}
+	const tail = 2 << 10
+	return ":\n" + string(bytes.TrimSpace(b[max(0, len(b)-tail):]))
+}
+
+// watch waits for the supervisor's last word.
+func (s *Sandbox) watch() {
+	_, err := s.next()
+	s.failure = err
+	close(s.over)
+}
+
+// socketPair returns the two ends of a stream socket: a connection to keep and a file to hand over.
+func socketPair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	unix.CloseOnExec(fds[0])
+	unix.CloseOnExec(fds[1])
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer func() { _ = ours.Close() }() // FileConn works on a duplicate
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return conn, theirs, nil
+}
+
+func closeAll(files ...*os.File) error {
+	errs := make([]error, 0, len(files))
+	for _, f := range files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}

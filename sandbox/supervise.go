@@ -1,0 +1,246 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/vm"
+	"github.com/msb-project/msb/vm/backends"
+)
+
+const (
+	// bootTimeout bounds the time from the VMM's start to the agent's answer: emulation on a busy
+	// machine has been seen to take ten seconds.
+	bootTimeout = 60 * time.Second
+	// syncTimeout bounds the guest's orderly shutdown when it has a disk to write back to.
+	syncTimeout = 5 * time.Second
+)
+
+// MaybeRun must be the first thing that main (or TestMain) of a program that starts sandboxes does: a
+// process that was started as supervisor or VMM becomes one here and does not return.
+func MaybeRun() {
+	backends.MaybeRun()
+	if len(os.Args) > 1 && os.Args[1] == Verb {
+		os.Exit(supervise())
+	}
+}
+
+// supervisor is the process that owns one sandbox: gateway, secrets, machine and run folder.
+type supervisor struct {
+	plan    *plan
+	policy  *policies.Policy
+	floor   *policies.Policy // nil for none
+	out     *json.Encoder
+	control net.Conn
+	records *Records
+	gateway *gateway.Gateway
+	machine vm.Machine
+	backend vm.Backend
+	link    netstack.Link
+	mac     net.HardwareAddr
+	agent   *agentclient.Client
+
+	ctx    context.Context //nolint:containedctx // the sandbox's life
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup
+}
+
+var (
+	errCallerGone = errors.New("the caller has gone")
+	errTerminated = errors.New("the policy ends the sandbox")
+)
+
+// supervise is the whole life of a supervisor process. Its exit code only says whether it could tell
+// its story: the story is in the status lines.
+func supervise() int {
+	out := json.NewEncoder(os.NewFile(statusFD, "status"))
+	err := superviseWith(out)
+	if err != nil && !errors.Is(err, errCallerGone) {
+		f := &failed{Kind: KindOf(err), Message: err.Error()}
+		if out.Encode(status{Failed: f}) != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
+func superviseWith(out *json.Encoder) error {
+	p, err := readPlan(os.NewFile(planFD, "plan"))
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(controlFD, "control")
+	control, err := net.FileConn(file) // on a duplicate; file stays open for watchCaller
+	if err != nil {
+		return err
+	}
+	for _, fd := range []int{statusFD, controlFD, lockFD} {
+		syscall.CloseOnExec(fd) // the VMM inherits what it was given and nothing else
+	}
+	if err := limitCore(); err != nil {
+		return err
+	}
+	s := &supervisor{plan: p, out: out, control: control}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	go s.watchCaller(file)
+	s.obeySignals()
+	err = s.run()
+	return errors.Join(err, s.cleanUp())
+}
+
+// obeySignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
+func (s *supervisor) obeySignals() {
+	signal.Ignore(syscall.SIGINT, syscall.SIGPIPE)
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-ch
+		s.cancel(errCallerGone)
+	}()
+}
+
+// run brings the sandbox up, serves it and returns why it ended.
+func (s *supervisor) run() error {
+	steps := []func() error{s.readPolicy, s.openRecords, s.chooseBackend, s.startMachine, hideMemory, s.serveLink, s.greetAgent}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return s.because(err)
+		}
+		if s.ctx.Err() != nil {
+			return s.because(context.Cause(s.ctx))
+		}
+	}
+	s.event(audit.SandboxStart, "")
+	if err := s.announce(); err != nil {
+		return err
+	}
+	return s.serve()
+}
+
+// because prefers the machine's own account to an error that followed from its end.
+func (s *supervisor) because(err error) error {
+	if s.machine == nil || errors.Is(err, errCallerGone) || errors.Is(err, errTerminated) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	ended := s.machine.Wait(ctx)
+	switch {
+	case ctx.Err() != nil: // it lives, so the error is its own story
+		return fmt.Errorf("%w%s", err, s.console())
+	case ended != nil:
+		return ended
+	}
+	return fmt.Errorf("%w: the guest left its machine (%w)%s", agentclient.ErrAgentDead, err, s.console())
+}
+
+// console is what the guest last wrote, for an error that it may explain. A crash of the agent begins
+// with its reason and goes on for pages: the beginning is what tells.
+func (s *supervisor) console() string {
+	const (
+		whole = 64 << 10
+		shown = 1 << 10
+	)
+	text := strings.ReplaceAll(s.machine.ConsoleTail(whole), "\r", "")
+	if text == "" {
+		return ""
+	}
+	for _, begin := range []string{"fatal error: ", "panic: ", "SIGSEGV", "SIGABRT"} {
+		if i := strings.Index(text, begin); i >= 0 {
+			return "; the guest's agent crashed:\n" + text[i:min(len(text), i+shown)]
+		}
+	}
+	return "; the guest's console ends:\n" + text[max(0, len(text)-shown):]
+}
+
+func (s *supervisor) readPolicy() error {
+	p, err := policies.Parse(s.plan.PolicyName, s.plan.Policy, nil)
+	if err != nil {
+		return fmt.Errorf("the policy as handed over: %w", err)
+	}
+	s.policy = p
+	if s.plan.Floor == nil {
+		return nil
+	}
+	if s.floor, err = policies.Parse("floor", s.plan.Floor, nil); err != nil {
+		return fmt.Errorf("the operator's floor as handed over: %w", err)
+	}
+	return nil
+}
+
+func (s *supervisor) openRecords() (err error) {
+	s.records, err = OpenRecords(RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, Learn: s.plan.Learn})
+	return err
+}
+
+func (s *supervisor) chooseBackend() error {
+	all := backends.All(filepath.Join(s.plan.Home, kernelDir))
+	backend, why, err := vm.Select(s.ctx, s.plan.Backend, all...)
+	if err != nil {
+		return err
+	}
+	s.backend = backend
+	return s.out.Encode(status{Notice: why})
+}
+
+func (s *supervisor) event(kind audit.Kind, message string) {
+	s.records.Sink().Emit(audit.Event{Kind: kind, Sandbox: s.plan.ID, Message: message})
+}
+
+// cleanUp ends everything that run started, in the order that loses nothing: the guest first, so that
+// its last bytes are judged and written down.
+func (s *supervisor) cleanUp() error {
+	s.cancel(errCallerGone)
+	var errs []error
+	if s.agent != nil {
+		errs = append(errs, s.stopAgent())
+	}
+	if s.machine != nil {
+		_ = s.machine.Kill() // its only error is that it is gone already
+	}
+	if s.gateway != nil {
+		errs = append(errs, s.gateway.Close())
+	}
+	s.work.Wait()
+	if s.records != nil {
+		s.event(audit.SandboxStop, "")
+		errs = append(errs, s.records.Close(s.policy))
+	}
+	return errors.Join(append(errs, s.dropFolder())...)
+}
+
+// stopAgent lets a guest with a disk that will be kept write back what it holds.
+func (s *supervisor) stopAgent() error {
+	if s.plan.Keep && s.plan.UpperDisk != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
+		defer cancel()
+		if err := s.agent.Shutdown(ctx); err == nil {
+			_ = s.machine.Wait(ctx)
+		}
+	}
+	_ = s.agent.Close() // its only error is that the stream is closed already
+	return nil
+}
+
+func (s *supervisor) dropFolder() error {
+	if s.plan.Keep {
+		_, err := (&Home{dir: s.plan.Home}).Keep(s.plan.ID)
+		return err
+	}
+	return removeRun(s.plan.Dir)
+}

@@ -1,0 +1,152 @@
+package secretproxy
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+)
+
+// admit refuses requests that aren't about the connection they came on, and
+// those that the policy denies. Nothing of the request was acted on before.
+func (p *Proxy) admit(ex *exchange, r *http.Request) *refusal {
+	if fault := p.checkForm(r); fault != nil {
+		return fault
+	}
+	if fault := checkHost(ex, r); fault != nil {
+		return fault
+	}
+	for _, method := range methods(r) {
+		ex.verdict = p.judge(ex, method)
+		if ex.verdict.Action == egress.Deny {
+			return &refusal{
+				status: http.StatusForbidden, code: ex.verdict.Reason.String(),
+				rule: ex.verdict.Rule, message: ex.verdict.Message(),
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Proxy) judge(ex *exchange, method string) egress.Verdict {
+	f := ex.guest.flow
+	f.Name, f.Stage, f.Method, f.Path = ex.host, egress.StageRequest, method, ex.path
+	f.App = egress.AppHTTP
+	if ex.guest.isTLS {
+		f.App = egress.AppTLS
+	}
+	return ex.state.judge.Decide(&f)
+}
+
+// checkForm refuses requests that have no place on an inspected connection.
+func (p *Proxy) checkForm(r *http.Request) *refusal {
+	bad := func(status int, code, message string) *refusal {
+		return &refusal{status: status, code: code, message: message}
+	}
+	switch {
+	case r.Method == http.MethodConnect:
+		return bad(http.StatusMethodNotAllowed, "connect", "CONNECT inside an inspected connection is refused: it would hide what follows")
+	case strings.EqualFold(r.Method, http.MethodTrace):
+		// A TRACE answer repeats the request, the real value in it.
+		return bad(http.StatusMethodNotAllowed, "trace", "TRACE is refused: its answer would repeat the request's headers")
+	case r.URL.IsAbs() || r.URL.Host != "" || (r.RequestURI != "*" && !strings.HasPrefix(r.RequestURI, "/")):
+		return bad(http.StatusBadRequest, "absolute_form", "the request's target does not begin with a slash")
+	case len(r.Header["Host"]) > 0 && (len(r.Header["Host"]) > 1 || r.Header["Host"][0] != r.Host):
+		return bad(http.StatusBadRequest, "host", "the request has two different hosts")
+	}
+	for name := range r.Trailer {
+		if forbiddenTrailer(name) {
+			return bad(http.StatusBadRequest, "trailer", "a field that decides about a request can't come behind its body")
+		}
+	}
+	return nil
+}
+
+// forbiddenTrailer names fields that RFC 9110, section 6.5.1, keeps out of
+// trailers.
+func forbiddenTrailer(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Host", "Authorization", "Cookie", "Content-Length", "Transfer-Encoding", "Content-Encoding",
+		"Content-Type", "Content-Range", "Expect", "Range", "Te", "Trailer", "Upgrade", "Connection", "Proxy-Authorization":
+		return true
+	}
+	return false
+}
+
+// checkHost requires Host or :authority to be the SNI, and a name pinned to the
+// destination (invariant 7). It sets ex.host.
+func checkHost(ex *exchange, r *http.Request) *refusal {
+	wrong := &refusal{
+		status: http.StatusMisdirectedRequest, code: egress.ReasonHostMismatch.String(),
+		message: "the request's host is not the one that this connection was opened for: open a new connection for it",
+	}
+	host, port := splitAuthority(r.Host)
+	defaultPort := uint16(80)
+	if ex.guest.isTLS {
+		defaultPort = 443
+	}
+	dst := ex.guest.dst()
+	if port == 0 {
+		port = defaultPort
+	}
+	// A mapped or forwarded port must be named as the guest dialled it; a
+	// client that leaves it out means the scheme's own.
+	if port != dst.Port() && port != defaultPort {
+		return wrong
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if len(ex.guest.flow.Pinned) > 0 || addr.Unmap() != dst.Addr().Unmap() || !ex.guest.name.IsZero() {
+			return wrong
+		}
+		r.Host = authority(addr.Unmap().String(), dst.Port(), defaultPort)
+		return nil
+	}
+	name, err := hostname.Parse(host)
+	if err != nil || !ex.guest.pinned(name) || ex.guest.isTLS && name != ex.guest.name {
+		return wrong
+	}
+	ex.host = name
+	r.Host = authority(name.String(), dst.Port(), defaultPort)
+	return nil
+}
+
+// splitAuthority splits "host", "host:port", "[v6]" and "[v6]:port"; a port
+// that is no number makes the host unparsable.
+func splitAuthority(s string) (string, uint16) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"), 0
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", 0
+	}
+	return host, uint16(n)
+}
+
+// authority writes a Host header in its normal form.
+func authority(host string, port, defaultPort uint16) string {
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port == defaultPort {
+		return host
+	}
+	return host + ":" + strconv.Itoa(int(port))
+}
+
+// methods returns the request's method, and those that frameworks would take
+// it for: a rule that allows POST must not let a DELETE through in its clothes.
+func methods(r *http.Request) []string {
+	out := []string{r.Method}
+	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+		for _, v := range r.Header[name] {
+			out = append(out, strings.ToUpper(strings.TrimSpace(v)))
+		}
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+package secretproxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+)
+
+func TestI7_HostMustBeTheSNI(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		host   string
+		status int
+	}{
+		{apiHost, http.StatusOK},
+		{"API.Example.COM", http.StatusOK},
+		{apiHost + ".", http.StatusOK},
+		{apiHost + ":443", http.StatusOK},
+		{apiHost + ":444", http.StatusMisdirectedRequest},
+		{evilHost, http.StatusMisdirectedRequest},
+		{"x." + apiHost, http.StatusMisdirectedRequest},
+		{apiHost + ".evil.com", http.StatusMisdirectedRequest},
+		{"evil-" + apiHost, http.StatusMisdirectedRequest},
+		{"93.184.215.14", http.StatusMisdirectedRequest},
+		{"[::1]", http.StatusMisdirectedRequest},
+		{"0x7f000001", http.StatusMisdirectedRequest},
+	}
+	for _, c := range cases {
+		for _, http2 := range []bool{false, true} {
+			w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
+			r := request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", w.placeholder())
+			r.Host = c.host
+			resp, body := do(t, w.client(apiHost, apiAddr, http2), r)
+			if resp.StatusCode != c.status {
+				t.Errorf("Host %q (http2 %v): status %d, want %d: %s", c.host, http2, resp.StatusCode, c.status, body)
+			}
+			if c.status != http.StatusOK && w.api.bytes()+w.evil.bytes() != "" {
+				t.Errorf("Host %q (http2 %v): a server got %q", c.host, http2, w.api.bytes()+w.evil.bytes())
+			}
+		}
+	}
+}
+
+func TestI7_HandshakeForAnotherNameIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo)
+	for _, sni := range []string{evilHost, "", "x." + apiHost} {
+		c := tls.Client(w.pipe(flow(apiHost, apiAddr), false), &tls.Config{ServerName: sni, InsecureSkipVerify: true})
+		if err := c.Handshake(); err == nil {
+			t.Errorf("SNI %q: the handshake went through", sni)
+		}
+	}
+	for _, e := range w.events.of(audit.HTTPRequest) {
+		if e.Action != "deny" {
+			t.Errorf("event %+v, want a denial", e)
+		}
+	}
+}
+
+func TestLiteralAddressGetsALeafForTheAddress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo)
+	c := tls.Client(w.pipe(flow("", apiAddr), false), &tls.Config{RootCAs: w.root, ServerName: apiAddr.Addr().String()})
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestJudgeSeesEveryRequestOfAConnection(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		w := newWorld(t, echo)
+		c := w.client(apiHost, apiAddr, http2)
+		for path, want := range map[string]int{"/ok": http.StatusOK, "/forbidden/x": http.StatusForbidden, "/ok2": http.StatusOK} {
+			resp, body := do(t, c, request(t, "GET", "https://"+apiHost+path, nil))
+			if resp.StatusCode != want {
+				t.Errorf("%s: status %d, want %d: %s", path, resp.StatusCode, want, body)
+			}
+			var refused refusalBody
+			if want == http.StatusForbidden && (json.Unmarshal([]byte(body), &refused) != nil || refused.Rule != "test rule" || refused.Reason != "path_not_allowed") {
+				t.Errorf("%s: %s", path, body)
+			}
+		}
+		if n := len(w.events.of(audit.HTTPRequest)); n != 3 {
+			t.Errorf("%d events, want one for each of 3 requests", n)
+		}
+	}
+}
+
+func TestMethodOverrideIsJudgedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo)
+	c := w.client(apiHost, apiAddr, false)
+	resp, body := do(t, c, request(t, "POST", "https://"+apiHost+"/", nil, "X-HTTP-Method-Override", "delete"))
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("status %d: %s", resp.StatusCode, body)
+	}
+}
+
+func TestRewritingHeadersDoNotReachTheServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
+	do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil,
+		"Authorization", w.placeholder(), "X-Forwarded-Host", evilHost, "X-Original-URL", "/admin", "Forwarded", "host="+evilHost,
+		"Proxy-Authorization", "x", "Connection", "x-secret-hop", "X-Secret-Hop", "1"))
+	for _, name := range []string{"X-Forwarded-Host", "X-Original-Url", "Forwarded", "Proxy-Authorization", "X-Secret-Hop"} {
+		if strings.Contains(w.api.bytes(), name+":") {
+			t.Errorf("%s reached the server: %q", name, w.api.bytes())
+		}
+	}
+	if !strings.Contains(w.api.bytes(), realValue) {
+		t.Errorf("the value did not reach the server: %q", w.api.bytes())
+	}
+}
+
+// rawRequests are bytes that no two parsers need read alike. P stands for the
+// placeholder.
+func rawRequests() map[string]string {
+	ok := "Host: " + apiHost + "\r\n"
+	auth := "Authorization: P\r\n"
+	return map[string]string{
+		"bare LF":                   "GET / HTTP/1.1\nHost: " + apiHost + "\n" + "Authorization: P\n\n",
+		"bare LF in a field":        "GET / HTTP/1.1\r\n" + ok + "X: a\nAuthorization: P\r\n\r\n",
+		"bare CR":                   "GET / HTTP/1.1\r\n" + ok + "X: a\rAuthorization: P\r\n\r\n",
+		"NUL":                       "GET / HTTP/1.1\r\n" + ok + "X: a\x00b\r\n" + auth + "\r\n",
+		"folded line":               "GET / HTTP/1.1\r\n" + ok + "X: a\r\n b\r\n" + auth + "\r\n",
+		"space before colon":        "GET / HTTP/1.1\r\n" + ok + "Authorization : P\r\n\r\n",
+		"tab in request line":       "GET\t/ HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"two hosts":                 "GET / HTTP/1.1\r\n" + ok + ok + auth + "\r\n",
+		"no host":                   "GET / HTTP/1.1\r\n" + auth + "\r\n",
+		"absolute form":             "GET https://" + apiHost + "/ HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"absolute form elsewhere":   "GET http://" + evilHost + "/ HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"CONNECT":                   "CONNECT " + apiHost + ":443 HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"TRACE":                     "TRACE / HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"length and chunked":        "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"two lengths":               "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+		"the same length twice":     "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde",
+		"length list":               "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: 5, 5\r\n\r\nabcde",
+		"length +5":                 "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: +5\r\n\r\nabcde",
+		"length -1":                 "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: -1\r\n\r\n",
+		"length hex":                "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: 0x5\r\n\r\nabcde",
+		"length overflow":           "POST / HTTP/1.1\r\n" + ok + auth + "Content-Length: 99999999999999999999\r\n\r\n",
+		"chunked misspelt":          "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: chunkedx\r\n\r\n0\r\n\r\n",
+		"chunked doubled":           "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+		"chunked twice":             "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunked control byte":      "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+		"chunked on 1.0":            "POST / HTTP/1.0\r\n" + ok + auth + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"fragment in target":        "GET /#P HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"HTTP/0.9":                  "GET /\r\n",
+		"HTTP/2 preface":            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"lower case version":        "GET / http/1.1\r\n" + ok + auth + "\r\n",
+		"two spaces":                "GET  / HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"leading empty line":        "\r\nGET / HTTP/1.1\r\n" + ok + auth + "\r\n",
+		"64 KiB head":               "GET / HTTP/1.1\r\n" + ok + "X: " + strings.Repeat("a", 70<<10) + "\r\n" + auth + "\r\n",
+		"trailer names Host":        "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: chunked\r\nTrailer: Host\r\n\r\n0\r\nHost: x\r\n\r\n",
+		"trailer names credentials": "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n0\r\n\r\n",
+		"not HTTP at all":           "\x00\x01\x02\x03\r\n\r\n",
+	}
+}
+
+func TestI9_WhatParsersReadDifferentlyGetsNoValue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
+	for name, raw := range rawRequests() {
+		c := w.tlsConn(apiHost, apiAddr, "http/1.1")
+		if _, err := io.WriteString(c, strings.ReplaceAll(raw, "P", w.placeholder())); err != nil && name != "64 KiB head" {
+			t.Errorf("%s: %v", name, err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("%s: no answer: %v", name, err)
+			continue
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		var refused refusalBody
+		if resp.StatusCode < 400 || resp.StatusCode > 431 || json.Unmarshal(body, &refused) != nil {
+			t.Errorf("%s: status %d: %s", name, resp.StatusCode, body)
+		}
+		_ = c.Close()
+	}
+	if got := w.api.bytes() + w.evil.bytes(); got != "" {
+		t.Errorf("servers got %q", got)
+	}
+}
+
+func TestI9_ChunkTricksNeverMakeASecondRequest(t *testing.T) {
+	t.Parallel()
+	head := "POST / HTTP/1.1\r\nHost: " + apiHost + "\r\nAuthorization: P\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for name, body := range map[string]string{
+		"extension with LF":  "5;a\nGET /evil HTTP/1.1\r\nabcde\r\n0\r\n\r\n",
+		"bare LF after size": "5\nabcde\r\n0\r\n\r\n",
+		"size with 0x":       "0x5\r\nabcde\r\n0\r\n\r\n",
+		"size with sign":     "+5\r\nabcde\r\n0\r\n\r\n",
+		"chunk too long":     "3\r\nabcdeGET /evil HTTP/1.1\r\n\r\n0\r\n\r\n",
+		"size overflow":      "ffffffffffffffff5\r\nabcde\r\n0\r\n\r\n",
+		"trailer folded":     "0\r\nX: a\r\n b\r\n\r\n",
+	} {
+		w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
+		c := w.tlsConn(apiHost, apiAddr, "http/1.1")
+		if _, err := io.WriteString(c, strings.ReplaceAll(head, "P", w.placeholder())+body+"GET /evil HTTP/1.1\r\nHost: "+apiHost+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil && resp.StatusCode == http.StatusOK {
+			t.Errorf("%s: status %d", name, resp.StatusCode)
+		}
+		if strings.Contains(w.api.bytes(), "GET ") {
+			t.Errorf("%s: the server got a second request: %q", name, w.api.bytes())
+		}
+	}
+}
+
+func TestPipelinedRequestsAreEachJudged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo)
+	c := w.tlsConn(apiHost, apiAddr, "http/1.1")
+	head := " HTTP/1.1\r\nHost: " + apiHost + "\r\n"
+	if _, err := io.WriteString(c, "POST /a"+head+"Content-Length: 3\r\n\r\nabc"+"GET /forbidden"+head+"\r\n"+"GET /b"+head+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	br := bufio.NewReader(c)
+	for _, want := range []int{http.StatusOK, http.StatusForbidden, http.StatusOK} {
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatalf("waiting for %d: %v", want, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("status %d, want %d", resp.StatusCode, want)
+		}
+	}
+}
+
+func TestPlainHTTPNeverCarriesAValue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
+	c := w.pipe(flow(apiHost, netip.AddrPortFrom(apiAddr.Addr(), 80)), true)
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+apiHost+"\r\nAuthorization: "+w.placeholder()+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "secret_plain_http") {
+		t.Errorf("status %d: %s", resp.StatusCode, body)
+	}
+}

@@ -1,0 +1,101 @@
+package secretproxy
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+)
+
+// exchangeKey is the context key under which goproxy's hooks find the exchange.
+type exchangeKey struct{}
+
+// exchange is one request and its answer.
+type exchange struct {
+	guest *guestConn
+	state *state
+	table *table
+	out   *responseWriter
+
+	method  string
+	path    string // as it stood in the request line, without the query
+	host    hostname.Name
+	http1   bool
+	hasBody bool
+	head    bool // HEAD
+	// last is set for HTTP/1 requests with an Upgrade field: nothing behind them
+	// is read as HTTP (see strictConn.hold).
+	last bool
+
+	verdict egress.Verdict
+	masked  bool     // values are taken out of the answer
+	used    []*entry // secrets whose value was put in
+	place   string   // where a violation was found
+	audited bool
+	up      *upstream
+}
+
+// exchangeEvent starts the one audit event of a request.
+func (p *Proxy) exchangeEvent(ex *exchange) audit.Event {
+	e := p.event(ex.guest, audit.HTTPRequest)
+	e.Host, e.Method, e.Path = ex.host.String(), ex.method, ex.path
+	if ex.host.IsZero() && len(ex.guest.flow.Pinned) == 0 {
+		e.Host = ex.guest.dst().Addr().String()
+	}
+	return e
+}
+
+// auditAnswer writes the event of a request that was let through.
+func (p *Proxy) auditAnswer(ex *exchange, status int) {
+	if ex.audited {
+		return
+	}
+	ex.audited = true
+	e := p.exchangeEvent(ex)
+	e.Action, e.Rule, e.Reason = ex.verdict.Action.String(), ex.verdict.Rule, ex.verdict.Reason.String()
+	e.WouldDeny, e.Status, e.Message = ex.verdict.WouldDeny, status, ex.verdict.Message()
+	p.cfg.Audit.Emit(e)
+}
+
+// serveRequest is the handler of the guest-facing server.
+func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
+	guest, _ := r.Context().Value(connKey{}).(*guestConn)
+	if guest == nil {
+		panic(http.ErrAbortHandler)
+	}
+	p.work.Add(1)
+	defer p.work.Done()
+	p.counters.requests.Add(1)
+	if r.ContentLength == 0 {
+		// An HTTP/2 request that ended with its head comes with an empty body of
+		// unknown length: upstream that would be one more frame and packet.
+		r.Body = http.NoBody
+	}
+	st := p.acquire()
+	defer st.leave()
+	ex := &exchange{
+		guest: guest, state: st, table: st.table.Load(), method: r.Method, http1: r.ProtoMajor == 1,
+		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead,
+	}
+	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
+	ex.path, _, _ = strings.Cut(r.RequestURI, "?")
+	if fault := p.admit(ex, r); fault != nil {
+		p.refuse(w, ex, fault)
+		return
+	}
+	cleanHop(r)
+	select { // before a body is held
+	case p.exchanges <- struct{}{}:
+		defer func() { <-p.exchanges }()
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler) // the guest went away
+	}
+	if fault := p.swap(ex, r); fault != nil { //nolint:contextcheck // r carries its own
+		p.violated(ex, fault)
+		p.refuse(w, ex, fault)
+		return
+	}
+	p.send(w, r, ex)
+}

@@ -1,0 +1,24 @@
+package secretproxy
+
+import (
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// checkExtraCA reads the files of [tls] extra_ca once: a missing one is an error before anything runs,
+// and not a puzzle at the first connection.
+func checkExtraCA(policy *policies.Policy) error {
+	for _, extra := range policy.TLS.ExtraCA {
+		pem, err := os.ReadFile(extra.File)
+		if err != nil {
+			return fmt.Errorf("%w: tls.extra_ca: %w; name a file of certificates in PEM form", ErrConfig, err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return fmt.Errorf("%w: tls.extra_ca: %s holds no certificate in PEM form", ErrConfig, extra.File)
+		}
+	}
+	return nil
+}

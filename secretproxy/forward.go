@@ -1,0 +1,162 @@
+package secretproxy
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+
+	"github.com/elazarl/goproxy"
+)
+
+// quiet is goproxy's logger: its lines would hold URLs and headers.
+type quiet struct{}
+
+var _ goproxy.Logger = quiet{}
+
+// Printf implements goproxy.Logger.
+func (quiet) Printf(string, ...any) {}
+
+// newForward builds the handler that carries requests upstream. goproxy gets
+// clean requests only: refused ones never reach it, and its own transport and
+// dialer, which follow the host's proxy environment, can't be reached.
+func (p *Proxy) newForward() *goproxy.ProxyHttpServer {
+	f := goproxy.NewProxyHttpServer()
+	f.Logger = quiet{}
+	f.KeepAcceptEncoding = true
+	f.ConnectDial, f.ConnectDialWithReq = nil, nil
+	f.Tr = &http.Transport{Proxy: nil, DialContext: nil, DisableKeepAlives: true}
+	f.OnRequest().DoFunc(func(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {
+		ctx.RoundTripper = roundTrip
+		return r, nil
+	})
+	f.OnResponse().DoFunc(p.answer)
+	return f
+}
+
+// roundTrip sends a request over its exchange's own transport. A request
+// without one is a mistake of this package and goes nowhere.
+//
+//nolint:gochecknoglobals // a function value, so that no closure is made for each request
+var roundTrip = goproxy.RoundTripperFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) {
+	ex, ok := r.Context().Value(exchangeKey{}).(*exchange)
+	if !ok || ex.up == nil {
+		return nil, http.ErrAbortHandler
+	}
+	return ex.up.transport.RoundTrip(r)
+})
+
+// send forwards a request that was admitted and swapped.
+func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
+	upgrade := ex.http1 && r.Header.Get("Upgrade") != ""
+	up, err := p.upstreams.get(upstreamKey{name: ex.host, dst: ex.guest.dst(), tls: ex.guest.isTLS, http1: upgrade})
+	if err != nil {
+		p.refuse(w, ex, &refusal{status: http.StatusBadGateway, code: "upstream_roots", cause: "roots", message: err.Error()})
+		return
+	}
+	select {
+	case up.slots <- struct{}{}:
+		defer func() { <-up.slots }()
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler) // the guest went away
+	}
+	ex.up = up
+	r.URL.Scheme, r.URL.Host = "http", up.host
+	if ex.guest.isTLS {
+		r.URL.Scheme = "https"
+	}
+	ex.out = &responseWriter{ResponseWriter: w, length: -1, last: ex.last}
+	ctx := context.WithValue(r.Context(), exchangeKey{}, ex)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+		p.informational(ex, code, http.Header(h))
+		return nil
+	}})
+	r = r.WithContext(ctx)
+	if upgrade {
+		p.serveUpgrade(ex, r)
+		return
+	}
+	if ex.http1 && ex.hasBody {
+		// Answers that begin before the request's body has ended.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
+	p.forward.ServeHTTP(ex.out, r)
+	if ex.out.failed {
+		// The answer broke off: the guest must not take it for whole.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// informational passes 103 Early Hints on, masked. 100 is the server's own
+// affair with us; 101 is an answer.
+func (p *Proxy) informational(ex *exchange, code int, h http.Header) {
+	if code != http.StatusEarlyHints {
+		return
+	}
+	hints := h.Clone()
+	hopResponse(hints)
+	if ex.masked {
+		p.maskHeader(ex.state.currentMasker(), hints)
+	}
+	ex.out.hint(code, hints)
+}
+
+// answer is goproxy's hook on responses, and on failures, where resp is nil.
+func (p *Proxy) answer(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
+	ex, ok := ctx.Req.Context().Value(exchangeKey{}).(*exchange)
+	if !ok {
+		return resp
+	}
+	fault := p.prepare(ex, resp, ctx.Error)
+	if fault == nil {
+		return resp
+	}
+	p.auditRefusal(ex, fault)
+	p.violated(ex, fault)
+	header := make(http.Header)
+	body := fault.fill(header)
+	if ex.http1 && ex.hasBody {
+		header.Set("Connection", "close")
+	}
+	ex.out.length = int64(len(body))
+	return &http.Response{StatusCode: fault.status, Header: header, Body: newBytesBody(body), ContentLength: int64(len(body))}
+}
+
+// prepare readies a response for the guest.
+func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
+	if resp == nil {
+		return upstreamRefusal(err)
+	}
+	p.refreshOn401(ex, resp.StatusCode)
+	hopResponse(resp.Header)
+	ex.out.live = resp.ContentLength < 0
+	if fault := p.maskResponse(ex, resp); fault != nil {
+		_ = resp.Body.Close()
+		return fault
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close()
+		return &refusal{status: http.StatusBadGateway, code: "upstream_protocol", cause: "protocol", message: "the server switched protocols without being asked"}
+	}
+	if len(resp.Trailer) > 0 {
+		// HTTP/1 has room for trailers behind chunks only.
+		resp.ContentLength = -1
+		ex.out.live = true
+		resp.Header.Del("Content-Length")
+	}
+	ex.out.length = resp.ContentLength
+	resp.Body = &checkedBody{ReadCloser: resp.Body, out: ex.out}
+	p.auditAnswer(ex, resp.StatusCode)
+	return nil
+}
+
+// refreshOn401 has the sources of the secrets that were sent read again: the
+// server may have refused a value that was rotated away.
+func (p *Proxy) refreshOn401(ex *exchange, status int) {
+	if status != http.StatusUnauthorized {
+		return
+	}
+	for _, e := range ex.used {
+		p.work.Go(func() { _ = e.holder.Refresh(p.ctx) })
+	}
+}

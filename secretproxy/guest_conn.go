@@ -1,0 +1,62 @@
+package secretproxy
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+)
+
+// connKey is the context key under which a request finds its guestConn.
+type connKey struct{}
+
+// guestConn is the guest's connection below TLS, with what is known of it.
+type guestConn struct {
+	net.Conn
+	flow   egress.Flow
+	flowID uint64
+	// name is the SNI once the handshake is over; the zero Name on plain HTTP
+	// and for a literal address.
+	name  hostname.Name
+	isTLS bool
+
+	once sync.Once
+	done chan struct{}
+}
+
+func newGuestConn(c net.Conn, f egress.Flow, id uint64) *guestConn {
+	f.Pinned = slices.Clone(f.Pinned)
+	return &guestConn{Conn: c, flow: f, flowID: id, done: make(chan struct{})}
+}
+
+// Close implements net.Conn, and wakes the Serve call that waits for it.
+func (g *guestConn) Close() error {
+	err := g.Conn.Close()
+	g.once.Do(func() { close(g.done) })
+	return err
+}
+
+// pinned reports whether the name may be asked for on this connection.
+func (g *guestConn) pinned(name hostname.Name) bool {
+	return slices.Contains(g.flow.Pinned, name)
+}
+
+// dst is the pinned address that requests of this connection go to.
+func (g *guestConn) dst() netip.AddrPort { return g.flow.Dst }
+
+// guestOf finds the guestConn below what an http.Server holds.
+func guestOf(c net.Conn) *guestConn {
+	switch c := c.(type) {
+	case *guestConn:
+		return c
+	case *strictConn:
+		return c.guest
+	case *tls.Conn:
+		return guestOf(c.NetConn())
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package secretproxy
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// headError is why a request's head was refused. The message holds no bytes of
+// the request.
+type headError struct{ code, message string }
+
+// Error implements error.
+func (e *headError) Error() string { return "the request was refused unread: " + e.message }
+
+func badHead(code, message string) *headError { return &headError{code, message} }
+
+// headCheck follows the framing of an HTTP/1 connection (RFC 9112) and refuses
+// whatever the specification calls an error that recipients may repair.
+type headCheck struct {
+	phase checkPhase
+	line  []byte // the line so far, without its end
+	total int    // bytes of the head so far
+	head  headFacts
+	left  int64 // bytes of a body or chunk that are still to come
+	// held is set behind a request with an Upgrade field, whatever else stands
+	// in it: what follows may be another protocol, so that it can't be checked,
+	// and no request is read out of it either.
+	held bool
+}
+
+type checkPhase uint8
+
+const (
+	phaseRequestLine checkPhase = iota
+	phaseFields
+	phaseBody
+	phaseChunkSize
+	phaseChunkData
+	phaseChunkEnd
+	phaseTrailers
+)
+
+// headFacts is what the fields of a head say about framing.
+type headFacts struct {
+	http10, hosts, lengths, codings int
+	length                          int64
+	chunked, upgrade                bool
+}
+
+// maxLine bounds the size of chunk lines; heads are bounded by maxHeadBytes.
+const maxChunkLine = 256
+
+// feed takes bytes in the order they came. On an error good says how many
+// bytes at the start of b belong to requests that were whole before it; once
+// held is set, how many belong to HTTP at all.
+func (h *headCheck) feed(b []byte) (good int, err error) {
+	for i := 0; i < len(b); {
+		if h.held {
+			return i, nil
+		}
+		if h.phase == phaseBody || h.phase == phaseChunkData {
+			n := min(h.left, int64(len(b)-i))
+			h.left -= n
+			i += int(n)
+			if h.left == 0 {
+				h.endOfData()
+			}
+			good = i
+			continue
+		}
+		end := bytes.IndexByte(b[i:], '\n')
+		part := b[i:]
+		if end >= 0 {
+			part = b[i : i+end]
+		}
+		if fault := h.addToLine(part); fault != nil {
+			return good, fault
+		}
+		if end < 0 {
+			break
+		}
+		i += end + 1
+		if fault := h.endOfLine(); fault != nil {
+			return good, fault
+		}
+		h.line = h.line[:0]
+		if h.phase == phaseRequestLine || h.phase == phaseBody {
+			good = i
+		}
+	}
+	return len(b), nil
+}
+
+func (h *headCheck) endOfData() {
+	if h.phase == phaseChunkData {
+		h.phase = phaseChunkEnd
+		return
+	}
+	h.endOfRequest()
+}
+
+func (h *headCheck) endOfRequest() {
+	h.phase, h.total, h.held = phaseRequestLine, 0, h.head.upgrade
+}
+
+func (h *headCheck) addToLine(part []byte) *headError {
+	limit := maxHeadBytes
+	if h.phase == phaseChunkSize || h.phase == phaseChunkEnd {
+		limit = maxChunkLine
+	}
+	h.total += len(part) + 1
+	if len(h.line)+len(part) > limit || (limit == maxHeadBytes && h.total > limit) {
+		return badHead("head_too_large", "its head is larger than 64 KiB, or a chunk's size line than 256 bytes")
+	}
+	h.line = append(h.line, part...)
+	return nil
+}
+
+// endOfLine judges h.line, which a line feed ended.
+func (h *headCheck) endOfLine() *headError {
+	line, ok := bytes.CutSuffix(h.line, []byte("\r"))
+	if !ok {
+		return badHead("bare_lf", "a line ends in a line feed without a carriage return")
+	}
+	for _, c := range line {
+		if c == '\r' || c == 0 {
+			return badHead("control_character", "a line holds a carriage return or NUL")
+		}
+	}
+	switch h.phase {
+	case phaseRequestLine:
+		return h.requestLine(line)
+	case phaseFields:
+		return h.field(line)
+	case phaseTrailers:
+		return h.trailer(line)
+	case phaseChunkSize:
+		return h.chunkSize(line)
+	case phaseChunkEnd:
+		if len(line) > 0 {
+			return badHead("chunk", "a chunk is longer than its size says")
+		}
+		h.phase, h.total = phaseChunkSize, 0
+	case phaseBody, phaseChunkData:
+	}
+	return nil
+}
+
+// requestLine takes "METHOD SP target SP HTTP/1.x" and nothing looser.
+func (h *headCheck) requestLine(line []byte) *headError {
+	h.head, h.total = headFacts{}, len(line)
+	method, rest, ok := bytes.Cut(line, []byte(" "))
+	target, version, ok2 := bytes.Cut(rest, []byte(" "))
+	if !ok || !ok2 || !isToken(method) {
+		return badHead("request_line", "its first line is not \"METHOD target HTTP/1.1\"")
+	}
+	switch string(version) {
+	case "HTTP/1.1":
+	case "HTTP/1.0":
+		h.head.http10 = 1
+	default:
+		return badHead("request_line", "its first line does not end in HTTP/1.1 or HTTP/1.0")
+	}
+	for _, c := range target {
+		if c <= ' ' || c == 0x7f || c == '#' {
+			return badHead("request_target", "its target holds a control character, white space or a fragment")
+		}
+	}
+	switch {
+	case string(method) == "CONNECT" || string(method) == "TRACE":
+		// Let through to the handler, which refuses these by name.
+	case len(target) > 0 && target[0] == '/', string(target) == "*" && string(method) == "OPTIONS":
+	default:
+		return badHead("absolute_form", "its target does not begin with a slash; only requests to a proxy name the host there")
+	}
+	h.phase = phaseFields
+	return nil
+}
+
+// field takes one line of the head.
+func (h *headCheck) field(line []byte) *headError {
+	if len(line) == 0 {
+		return h.endOfHead()
+	}
+	name, value, fault := splitField(line)
+	if fault != nil {
+		return fault
+	}
+	switch string(bytes.ToLower(name)) {
+	case "host":
+		h.head.hosts++
+	case "content-length":
+		h.head.lengths++
+		if len(value) == 0 || len(value) > 18 || !allDigits(value) {
+			return badHead("content_length", "its Content-Length is not a plain decimal number")
+		}
+		h.head.length, _ = strconv.ParseInt(string(value), 10, 64)
+	case "transfer-encoding":
+		h.head.codings++
+		if !bytes.EqualFold(value, []byte("chunked")) {
+			return badHead("transfer_encoding", "its Transfer-Encoding is not exactly \"chunked\"")
+		}
+		h.head.chunked = true
+	case "upgrade":
+		h.head.upgrade = true
+	}
+	return nil
+}
+
+func splitField(line []byte) (name, value []byte, fault *headError) {
+	if line[0] == ' ' || line[0] == '\t' {
+		return nil, nil, badHead("folded_line", "a field is folded over two lines")
+	}
+	name, value, ok := bytes.Cut(line, []byte(":"))
+	if !ok || !isToken(name) {
+		return nil, nil, badHead("field", "a field is not \"Name: value\"")
+	}
+	value = bytes.Trim(value, " \t")
+	for _, c := range value {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return nil, nil, badHead("control_character", "a field holds a control character")
+		}
+	}
+	return name, value, nil
+}
+
+func (h *headCheck) endOfHead() *headError {
+	f := &h.head
+	switch {
+	case f.hosts > 1 || f.hosts == 0 && f.http10 == 0:
+		return badHead("host", "it has no Host, or more than one")
+	case f.lengths > 1 || f.codings > 1 || f.lengths+f.codings > 1:
+		return badHead("length", "its length is given twice")
+	case f.chunked && f.http10 == 1:
+		return badHead("transfer_encoding", "HTTP/1.0 has no Transfer-Encoding")
+	}
+	h.total = 0
+	switch {
+	case f.chunked:
+		h.phase = phaseChunkSize
+	case f.length > 0:
+		h.phase, h.left = phaseBody, f.length
+	default:
+		h.endOfRequest()
+	}
+	return nil
+}
+
+func (h *headCheck) chunkSize(line []byte) *headError {
+	digits, extension, _ := bytes.Cut(line, []byte(";"))
+	digits = bytes.TrimRight(digits, " \t")
+	if len(digits) == 0 || len(digits) > 15 {
+		return badHead("chunk", "a chunk's size is not a hexadecimal number")
+	}
+	size, err := strconv.ParseUint(string(digits), 16, 63)
+	if err != nil || digits[0] == '+' {
+		return badHead("chunk", "a chunk's size is not a hexadecimal number")
+	}
+	for _, c := range extension {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return badHead("chunk", "a chunk's extension holds a control character")
+		}
+	}
+	if size == 0 {
+		h.phase, h.total = phaseTrailers, 0
+		return nil
+	}
+	h.phase, h.left = phaseChunkData, int64(size)
+	return nil
+}
+
+func (h *headCheck) trailer(line []byte) *headError {
+	if len(line) == 0 {
+		h.endOfRequest()
+		return nil
+	}
+	_, _, fault := splitField(line)
+	return fault
+}
+
+func allDigits(b []byte) bool {
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// isToken reports whether b is a token of RFC 9110, section 5.6.2.
+func isToken(b []byte) bool {
+	for _, c := range b {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0:
+		default:
+			return false
+		}
+	}
+	return len(b) > 0
+}

@@ -1,0 +1,71 @@
+package secretproxy
+
+import (
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// cleanHop removes what is between the guest and this proxy only, and fields
+// with which a request would tell the upstream that it is for another host or
+// path than the one that was judged.
+func cleanHop(r *http.Request) {
+	h := r.Header
+	upgrade := upgradeType(h)
+	for _, field := range h["Connection"] {
+		for _, name := range strings.Split(field, ",") {
+			// "Connection: authorization" would make the next hop drop it.
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	trailers := httpguts.HeaderValuesContainsToken(h["Te"], "trailers")
+	for _, name := range []string{
+		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate",
+		"Te", "Upgrade", "Http2-Settings", "Host",
+		"X-Original-Url", "X-Rewrite-Url", "X-Forwarded-Host", "X-Forwarded-Server", "X-Host", "Forwarded",
+	} {
+		delete(h, name)
+	}
+	if trailers {
+		h["Te"] = []string{"trailers"} // gRPC servers insist on it
+	}
+	if upgrade != "" {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = []string{""} // or net/http sends its own
+	}
+}
+
+// upgradeType is the protocol that a request wants to go over to; "" if none,
+// or if it's HTTP/2, which is negotiated by ALPN and would be a way around
+// inspection here.
+func upgradeType(h http.Header) string {
+	if !httpguts.HeaderValuesContainsToken(h["Connection"], "upgrade") || len(h["Upgrade"]) != 1 {
+		return ""
+	}
+	protocol := h["Upgrade"][0]
+	if slices.ContainsFunc(strings.Split(strings.ToLower(protocol), ","), func(s string) bool {
+		return strings.HasPrefix(strings.TrimSpace(s), "h2")
+	}) {
+		return ""
+	}
+	return protocol
+}
+
+// hopResponse removes what is between the upstream and this proxy only.
+func hopResponse(h http.Header) {
+	for _, field := range h["Connection"] {
+		for _, name := range strings.Split(field, ",") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Transfer-Encoding", "Upgrade", "Alt-Svc"} {
+		// Alt-Svc would send the guest to QUIC or to another host, both of
+		// which it would be refused.
+		delete(h, name)
+	}
+}

@@ -1,0 +1,209 @@
+package mask
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+const (
+	testValue       = "ghp_R3alT0k3nV4lue/+x9"
+	testPlaceholder = "ghp_PLACEHOLDERplaceholder0123456789"
+)
+
+func compile() (*Set, Replacer) {
+	return Compile([][]byte{[]byte(testValue)}, Options{}), ReplaceBy([][]byte{[]byte(testPlaceholder)})
+}
+
+// spelled returns text around the value in every spelling that is promised.
+func spelled(v string) map[string]string {
+	jsonEscaped, percentAll, entities := "", "", ""
+	for _, c := range []byte(v) {
+		jsonEscaped += fmt.Sprintf(`\u%04x`, c)
+		percentAll += fmt.Sprintf("%%%02X", c)
+		entities += fmt.Sprintf("&#%d;", c)
+	}
+	out := map[string]string{
+		"raw":          `{"token":"` + v + `"}`,
+		"query":        "a=1&t=" + url.QueryEscape(v) + "&b=2",
+		"percent":      percentAll,
+		"lower escape": strings.ToLower(percentAll),
+		"json slash":   `"` + strings.ReplaceAll(v, "/", `\/`) + `"`,
+		"json u":       `"` + jsonEscaped + `"`,
+		"entities":     "<b>" + entities + "</b>",
+		"hex":          hex.EncodeToString([]byte(v)),
+		"upper":        strings.ToUpper(v),
+		"utf16":        strings.Join(strings.Split(v, ""), "\x00"),
+	}
+	for _, before := range []string{"", "u", "us", "user:", "user1:", "user12:"} {
+		for _, after := range []string{"", "x", "xy", "xyz"} {
+			name := fmt.Sprintf("base64 %q %q", before, after)
+			text := []byte(before + v + after)
+			out[name] = "Basic " + base64.StdEncoding.EncodeToString(text) + " end"
+			out[name+" url"] = base64.RawURLEncoding.EncodeToString(text)
+			wrapped := base64.StdEncoding.EncodeToString(text)
+			out[name+" wrapped"] = wrapped[:9] + "\r\n" + wrapped[9:18] + "\r\n" + wrapped[18:]
+		}
+	}
+	return out
+}
+
+func TestI10_ReplaceFindsEverySpelling(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	for name, text := range spelled(testValue) {
+		got, hit, err := set.Replace(text, replace)
+		if err != nil || !hit {
+			t.Errorf("%s: hit %v, err %v in %q", name, hit, err, text)
+		}
+		if _, again := set.Find(got); again {
+			t.Errorf("%s: the value is still in %q", name, got)
+		}
+	}
+}
+
+func TestReplaceKeepsBase64Decodable(t *testing.T) {
+	t.Parallel()
+	for n := minPattern + 6; n < 24; n++ {
+		value := strings.Repeat("Va1ue-", 4)[:n]
+		set := Compile([][]byte{[]byte(value)}, Options{})
+		replace := ReplaceBy([][]byte{[]byte(testPlaceholder)})
+		for _, before := range []string{"", "u", "us", "use", "user:"} {
+			for _, after := range []string{"", "x", "xy", "xyz"} {
+				in := base64.StdEncoding.EncodeToString([]byte(before + value + after))
+				got, hit, err := set.Replace(in+" ", replace)
+				if err != nil || !hit {
+					t.Fatalf("value %q before %q after %q: hit %v, err %v", value, before, after, hit, err)
+				}
+				plain, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(got, " "))
+				if err != nil {
+					t.Fatalf("value %q before %q after %q: %q: %v", value, before, after, got, err)
+				}
+				text := string(plain)
+				if !strings.HasPrefix(text, before+testPlaceholder) || !strings.HasSuffix(text, after) {
+					t.Errorf("value %q before %q after %q: decodes to %q", value, before, after, text)
+				}
+				if after == "" && text != before+testPlaceholder {
+					t.Errorf("value %q before %q at the end: decodes to %q", value, before, text)
+				}
+			}
+		}
+	}
+}
+
+func TestStreamGivesTheSameInAnyPieces(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, text := range spelled(testValue) {
+		text = "before " + text + " between ghp_R3 " + text + " after"
+		want, _, err := set.Replace(text, replace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			got := inPieces(t, NewStream(set, replace, false), text, func() int { return 1 + random.IntN(7) })
+			if got != want {
+				t.Fatalf("%s:\n got %q\nwant %q", name, got, want)
+			}
+		}
+	}
+}
+
+func TestI10_LiveStreamNeverGivesTheValue(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	for name, text := range spelled(testValue) {
+		got := inPieces(t, NewStream(set, replace, true), "x "+text+" y", func() int { return 1 })
+		if _, hit := set.Find(got); hit {
+			t.Errorf("%s: the value is in %q", name, got)
+		}
+	}
+}
+
+func TestLiveStreamHoldsNothingBackOfOrdinaryText(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	st := NewStream(set, replace, true)
+	for _, piece := range []string{"data: g\n\n", "data: gh\n\n", "data: 100%\n\n", "data: \\\n\n", "Z", "Z2"} {
+		got, err := st.Push(nil, []byte(piece), false)
+		if err != nil || string(got) != piece {
+			t.Errorf("got %q, %v; want %q at once", got, err, piece)
+		}
+	}
+}
+
+func TestFoldFindsAnyCase(t *testing.T) {
+	t.Parallel()
+	set := Compile([][]byte{[]byte(testPlaceholder)}, Options{Fold: true})
+	h, ok := set.Find("x" + strings.ToUpper(testPlaceholder[:20]) + strings.ToLower(testPlaceholder[20:]) + "x")
+	if !ok || h.Exact {
+		t.Errorf("got %v, exact %v; want an inexact hit", ok, h.Exact)
+	}
+	h, ok = set.Find("token " + testPlaceholder)
+	if !ok || !h.Exact {
+		t.Errorf("got %v, exact %v; want an exact hit", ok, h.Exact)
+	}
+}
+
+func inPieces(t *testing.T, st *Stream, text string, size func() int) string {
+	t.Helper()
+	var out []byte
+	var err error
+	for rest := []byte(text); ; {
+		n := min(size(), len(rest))
+		out, err = st.Push(out, rest[:n], n == len(rest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == len(rest) {
+			return string(out)
+		}
+		rest = rest[n:]
+	}
+}
+
+func BenchmarkStream(b *testing.B) {
+	set, replace := compile()
+	for name, text := range map[string][]byte{
+		"zeros":  make([]byte, 32<<10),
+		"json":   bytes.Repeat([]byte(`{"id":12345,"name":"A name","text":"some \"quoted\" text\nand more"},`), 480),
+		"random": func() []byte { b := make([]byte, 32<<10); rand.NewChaCha8([32]byte{}).Read(b); return b }(),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(text)))
+			st := NewStream(set, replace, false)
+			var out []byte
+			for b.Loop() {
+				out, _ = st.Push(out[:0], text, false)
+			}
+		})
+	}
+}
+
+func TestPlainRunEndsAtTheFirstSpecialByte(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 20000 {
+		b := make([]byte, random.IntN(40))
+		for i := range b {
+			b[i] = byte(random.IntN(256))
+			if special[b[i]] && random.IntN(8) > 0 {
+				b[i] = 'a'
+			}
+		}
+		want := 0
+		for want < len(b) && !special[b[want]] {
+			want++
+		}
+		if got := plainRun(b); got != want {
+			t.Fatalf("%q: %d, want %d", b, got, want)
+		}
+	}
+}

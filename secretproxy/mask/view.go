@@ -1,0 +1,119 @@
+package mask
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sort"
+)
+
+// view is the data with single-character spellings undone, and the way back to
+// the places in the data.
+type view struct {
+	text     []byte
+	segments []segment
+	// cut is where an escape begins that the data doesn't hold to its end.
+	cut int
+}
+
+// segment maps a run of the view to the data: one unit of width bytes, or
+// bytes that stand for themselves (width 1).
+type segment struct{ text, raw, width int }
+
+// maxSkipped is how many line breaks in a row are overlooked inside a needle:
+// base64 is wrapped by one or two characters. A bound, because overlooked bytes
+// are held back.
+const maxSkipped = 4
+
+// special marks bytes that may begin a spelling of another byte, or are
+// overlooked.
+//
+//nolint:gochecknoglobals // an immutable table
+var special = [256]bool{'%': true, '\\': true, '&': true, '\r': true, '\n': true, 0: true}
+
+// build makes the view of raw and reports whether it differs from raw.
+func (v *view) build(raw []byte, final bool) bool {
+	v.text, v.segments, v.cut = v.text[:0], v.segments[:0], len(raw)
+	i := plainRun(raw)
+	if i == len(raw) {
+		return false
+	}
+	v.literal(raw, 0, i)
+	skipped := 0
+	for i < len(raw) {
+		if !special[raw[i]] {
+			start := i
+			i += plainRun(raw[i:])
+			v.literal(raw, start, i)
+			skipped = 0
+			continue
+		}
+		u := decodeUnit(raw[i:])
+		switch {
+		case u.kind == unitCut && !final:
+			v.cut = i
+			return true
+		case u.kind == unitSkip && skipped < maxSkipped:
+			skipped++
+			i += u.width
+			continue
+		case u.kind == unitByte:
+			v.segments = append(v.segments, segment{len(v.text), i, u.width})
+			v.text = append(v.text, u.value)
+			i += u.width
+		default:
+			v.literal(raw, i, i+1)
+			i++
+		}
+		skipped = 0
+	}
+	return true
+}
+
+// plainRun returns how many bytes at the start of b aren't special. It looks at
+// eight bytes at once and is what a long body spends most of its time in.
+func plainRun(b []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; len(b)-i >= 8; i += 8 {
+		// In each term the byte that is special is zero, and the subtraction
+		// sets its high bit. Borrows can set bits above the first one that is
+		// right, never below or instead of it: the lowest is exact.
+		w := binary.LittleEndian.Uint64(b[i:])
+		cr, lf, slash, percent, and := w^'\r'*ones, w^'\n'*ones, w^'\\'*ones, w^'%'*ones, w^'&'*ones
+		hit := (w-ones)&^w | (cr-ones)&^cr | (lf-ones)&^lf | (slash-ones)&^slash | (percent-ones)&^percent | (and-ones)&^and
+		if hit &= highs; hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for ; i < len(b) && !special[b[i]]; i++ {
+	}
+	return i
+}
+
+func (v *view) literal(raw []byte, from, to int) {
+	if from == to {
+		return
+	}
+	// A run that goes on where the last one ended needs no segment of its own.
+	if n := len(v.segments); n == 0 || v.segments[n-1].width != 1 || v.segments[n-1].raw-v.segments[n-1].text != from-len(v.text) {
+		v.segments = append(v.segments, segment{len(v.text), from, 1})
+	}
+	v.text = append(v.text, raw[from:to]...)
+}
+
+// span returns the place in the data of the view's bytes from..to.
+func (v *view) span(from, to int) (int, int) {
+	start, _ := v.raw(from)
+	last, width := v.raw(to - 1)
+	return start, last + width
+}
+
+// raw returns where the unit behind the view's byte at t begins, and its width.
+func (v *view) raw(t int) (at, width int) {
+	i := sort.Search(len(v.segments), func(i int) bool { return v.segments[i].text > t }) - 1
+	s := v.segments[i]
+	if s.width == 1 {
+		return s.raw + t - s.text, 1
+	}
+	return s.raw, s.width
+}

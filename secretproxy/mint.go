@@ -1,0 +1,165 @@
+package secretproxy
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/secret"
+)
+
+const (
+	// maxTokenAnswer bounds an answer that tokens are taken from; token
+	// endpoints answer with a few KiB (RFC 6749, section 5.1).
+	maxTokenAnswer = 1 << 20
+	// maxMinted bounds the tokens that are known at a time (invariant 11). At
+	// the bound the oldest is forgotten: its placeholder stops working, and
+	// the guest has to ask for a new one.
+	maxMinted = 64
+)
+
+// mint turns tokens in an answer into secrets of this sandbox: the guest gets
+// placeholders for them, which work for the same hosts and places as the secret
+// whose policy asks for it. The masker does the replacing, since it knows the
+// new values from here on.
+//
+// It fails closed: an answer on that path that can't be read is not passed on.
+func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
+	parents := ex.minting(resp.StatusCode)
+	if len(parents) == 0 || ex.head || resp.Body == nil || resp.Body == http.NoBody {
+		return nil
+	}
+	defer resp.Body.Close()
+	unreadable := &refusal{
+		status: http.StatusBadGateway, code: "mint_unreadable", cause: "mint",
+		message: "the answer should hold tokens, but it is larger than 1 MiB or not a JSON object, so that they can't be replaced",
+	}
+	body, err := decoded(resp)
+	if err != nil {
+		return unreadable
+	}
+	data, err := io.ReadAll(io.LimitReader(body, maxTokenAnswer+1))
+	defer clear(data)
+	if err != nil {
+		return upstreamRefusal(err)
+	}
+	var fields map[string]any
+	if len(data) > maxTokenAnswer || json.Unmarshal(data, &fields) != nil {
+		return unreadable
+	}
+	for _, parent := range parents {
+		for _, name := range parent.holder.Policy().Mint.Fields {
+			token, ok := fields[name].(string)
+			if !ok || len(token) < secret.MinLength || len(token) > secret.MaxLength {
+				continue
+			}
+			if err := p.register(ex.state, parent, name, token); err != nil {
+				return unreadable
+			}
+		}
+	}
+	// Replaced here, escapes and all, so that the body stays JSON.
+	masker := ex.state.currentMasker()
+	out, hits, err := masker.set.ReplaceBytes(data, masker.replace)
+	if err != nil {
+		return unreadable
+	}
+	p.counters.masked.Add(uint64(hits))
+	resp.Body, resp.ContentLength = newBytesBody(slices.Clone(out)), int64(len(out))
+	resp.Header.Set("Content-Length", strconv.Itoa(len(out)))
+	resp.Header.Del("Content-Encoding")
+	return nil
+}
+
+// minting returns the secrets whose tokens may be in this answer.
+func (ex *exchange) minting(status int) []*entry {
+	if status < 200 || status > 299 || !ex.guest.isTLS {
+		return nil
+	}
+	var out []*entry
+	for _, e := range ex.table.secrets {
+		m := e.holder.Policy().Mint
+		if e.parent != nil || m == nil || !ex.state.mayGo(e, ex.host) {
+			continue
+		}
+		decoded, err := url.PathUnescape(ex.path)
+		if err == nil && path.Clean(decoded) == path.Clean(m.Path) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// minted numbers the tokens of a process, so that their names are distinct.
+//
+//nolint:gochecknoglobals // a counter for names
+var minted atomic.Uint64
+
+// register makes a token a secret, unless it is one already.
+func (p *Proxy) register(st *state, parent *entry, field, token string) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	old := st.table.Load()
+	for _, e := range old.secrets {
+		for _, known := range e.holder.Known() {
+			if string(known.Reveal()) == token {
+				return nil
+			}
+		}
+	}
+	policy := *parent.holder.Policy()
+	policy.Name += "." + field + "." + strconv.FormatUint(minted.Add(1), 10)
+	policy.Placeholder, policy.Mint, policy.From = policies.DefaultPlaceholder, nil, policies.Source{}
+	holder := secret.Fixed(policy, []byte(token))
+	names, err := secret.Placeholders([]*secret.Holder{holder}, p.cfg.rand)
+	if err != nil {
+		return err
+	}
+	entries := append(slices.Clone(old.secrets), &entry{holder: holder, placeholder: names[0], parent: parent})
+	if count := countMinted(entries); count > maxMinted {
+		first := slices.IndexFunc(entries, func(e *entry) bool { return e.parent != nil })
+		entries = slices.Delete(entries, first, first+1)
+	}
+	st.table.Store(newTable(entries))
+	return nil
+}
+
+func countMinted(entries []*entry) int {
+	n := 0
+	for _, e := range entries {
+		if e.parent != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// inherited returns the tokens that go on working after a reload: those whose
+// secret is still there. Their values are copied, since the old state
+// overwrites its own.
+func (s *state) inherited(entries []*entry) []*entry {
+	var out []*entry
+	for _, e := range s.table.Load().secrets {
+		if e.parent == nil {
+			continue
+		}
+		i := slices.IndexFunc(entries, func(n *entry) bool {
+			return n.holder.Policy().Name == e.parent.holder.Policy().Name && n.holder.Policy().Mint != nil
+		})
+		if i < 0 {
+			continue
+		}
+		policy := *e.holder.Policy()
+		policy.Hosts, policy.In = entries[i].holder.Policy().Hosts, entries[i].holder.Policy().In
+		out = append(out, &entry{
+			holder: secret.Fixed(policy, e.holder.Known()[0].Reveal()), placeholder: e.placeholder, parent: entries[i],
+		})
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package secretproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elazarl/goproxy"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// Limits of the guest-facing server. What a guest sends is bounded before it's
+// understood.
+const (
+	// handshakeTimeout is for the guest's TLS handshake.
+	handshakeTimeout = 10 * time.Second
+	// headTimeout is from the first byte of a request to the end of its head:
+	// a guest that sends a byte a second holds a goroutine that long at most.
+	headTimeout = 30 * time.Second
+	// idleTimeout is how long a kept connection may wait for the next request.
+	idleTimeout = 2 * time.Minute
+	// maxHeadBytes bounds a request's head: the largest that common servers
+	// take is 64 KiB (Apache and nginx take 8 KiB a line).
+	maxHeadBytes = 64 << 10
+	// maxStreams bounds requests at once on one HTTP/2 connection; the
+	// connections are bounded by [limits] tcp_connections.
+	maxStreams = 100
+)
+
+// Proxy inspects the connections of one sandbox. It is safe for concurrent
+// use.
+type Proxy struct {
+	cfg       Config
+	tlsConfig *tls.Config
+	server    *http.Server
+	listener  *listener
+	forward   *goproxy.ProxyHttpServer
+	upstreams *upstreams
+	exchanges chan struct{} // a slot for each request that was admitted
+
+	state      atomic.Pointer[state] // replaced as a whole by Reload
+	reload     sync.Mutex
+	terminated atomic.Bool
+	counters   counters
+
+	work   sync.WaitGroup // the server loop, handlers, refreshes
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// New resolves the secrets' sources, makes their placeholders and starts the
+// server that the Serve methods hand connections to. Close ends it.
+func New(cfg Config) (*Proxy, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	st, err := newState(ctx, &cfg, cfg.Policy, cfg.Judge, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	p := &Proxy{cfg: cfg, listener: newListener(), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel}
+	p.state.Store(st)
+	p.upstreams = newUpstreams(p)
+	p.tlsConfig = p.guestTLS()
+	p.forward = p.newForward()
+	p.server = p.newServer()
+	p.work.Go(func() { _ = p.server.Serve(p.listener) })
+	return p, nil
+}
+
+func (p *Proxy) newServer() *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	return &http.Server{
+		Handler:           http.HandlerFunc(p.serveRequest),
+		ReadHeaderTimeout: headTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeadBytes,
+		Protocols:         &protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams,
+			// Room for a bulk upload on one stream over a loopback-like link.
+			MaxReceiveBufferPerConnection: 4 << 20,
+			MaxReceiveBufferPerStream:     1 << 20,
+			MaxReadFrameSize:              16 << 10,
+		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, guestOf(c))
+		},
+		ConnState:   p.connState,
+		BaseContext: func(net.Listener) context.Context { return p.ctx },
+		// What a guest sends wrong is answered or audited, never logged.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+}
+
+// connState counts the server's goroutines, so that Close can wait for them:
+// http.Server.Close doesn't. The server's own loop is counted as well, which
+// makes adding safe while someone waits.
+func (p *Proxy) connState(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		p.work.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		p.work.Done()
+	case http.StateActive, http.StateIdle:
+	}
+}
+
+// Placeholders returns the placeholder of each secret by its name.
+func (p *Proxy) Placeholders() map[string]string {
+	out := make(map[string]string)
+	for _, s := range p.state.Load().table.Load().secrets {
+		if s.parent == nil {
+			out[s.holder.Policy().Name] = s.placeholder
+		}
+	}
+	return out
+}
+
+// CAPEM returns the root certificate that the guest must trust.
+func (p *Proxy) CAPEM() []byte { return p.cfg.CA.CertPEM() }
+
+// Warnings returns sentences for the operator about sources that others may
+// read.
+func (p *Proxy) Warnings() []string {
+	var out []string
+	for _, s := range p.state.Load().table.Load().secrets {
+		if w := s.holder.LooseMode(); w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Reload takes a new policy. Secrets that keep name and shape keep their
+// placeholder, so that a running guest's environment stays right; sources are
+// read again. On an error the old policy stays in force.
+func (p *Proxy) Reload(policy *policies.Policy, judge Judge) error {
+	p.reload.Lock()
+	defer p.reload.Unlock()
+	old := p.state.Load()
+	next, err := newState(p.ctx, &p.cfg, policy, judge, old)
+	if err != nil {
+		return err
+	}
+	p.state.Store(next)
+	p.upstreams.closeAll() // roots or via may have changed
+	old.retire()
+	return nil
+}
+
+// acquire returns the present state, which the caller must leave.
+func (p *Proxy) acquire() *state {
+	for {
+		if st := p.state.Load(); st.enter() || p.ctx.Err() != nil {
+			return st
+		}
+	}
+}
+
+// Close ends every connection and overwrites every value.
+func (p *Proxy) Close() error {
+	p.cancel()
+	err := p.server.Close()
+	_ = p.listener.Close()
+	p.work.Wait()
+	p.upstreams.closeAll()
+	p.state.Load().retire()
+	return err
+}

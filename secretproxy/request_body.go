@@ -1,0 +1,111 @@
+package secretproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/mask"
+)
+
+// smallBody is up to where a body that gets a value is read whole, so that its
+// length can be corrected; larger ones go out chunked.
+const smallBody = 1 << 20
+
+// body arranges for the request's body and trailers to be searched while they
+// are read, and for values to be put in where secrets list "body".
+func (s *swapper) body() {
+	r := s.req
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	escape := bodyEscape(r.Header)
+	swaps := false
+	for _, e := range s.ex.table.secrets {
+		for _, place := range e.holder.Policy().In {
+			if place.Kind == policies.InBody && s.ex.guest.isTLS && s.ex.state.mayGo(e, s.ex.host) {
+				swaps = true
+				s.present(e) // before the answer can come, so that its masker knows it
+			}
+		}
+	}
+	replace := func(h mask.Hit) ([]byte, error) {
+		return s.value(&h, policies.Place{Kind: policies.InBody}, "body", escape)
+	}
+	live := r.ContentLength < 0
+	reader := &searchedBody{
+		body: r.Body, swapper: s,
+		reader: mask.NewReader(r.Body, mask.NewStream(s.ex.table.finder, replace, live && !swaps)),
+	}
+	r.Body = reader
+	if !swaps || live {
+		return
+	}
+	if r.ContentLength > smallBody {
+		r.ContentLength = -1
+		return
+	}
+	whole, err := io.ReadAll(io.LimitReader(reader, smallBody*2))
+	if err != nil && s.fault == nil {
+		s.fault = &refusal{status: http.StatusBadRequest, code: "body", message: "the request's body ended early"}
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(whole)), int64(len(whole))
+}
+
+// bodyEscape returns how a value is written in a body of that type.
+func bodyEscape(h http.Header) func([]byte) []byte {
+	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case err != nil:
+	case media == "application/x-www-form-urlencoded":
+		return func(v []byte) []byte { return []byte(url.QueryEscape(string(v))) }
+	case media == "application/json" || strings.HasSuffix(media, "+json"):
+		return jsonEscape
+	}
+	return nil
+}
+
+// jsonEscape writes v as the inside of a JSON string.
+func jsonEscape(v []byte) []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(string(v)); err != nil {
+		return v
+	}
+	return bytes.TrimSuffix(out.Bytes()[1:], []byte("\"\n"))
+}
+
+// searchedBody is a request's body whose placeholders are replaced or refused.
+type searchedBody struct {
+	body    io.Closer
+	reader  io.Reader
+	swapper *swapper
+}
+
+// Read implements io.Reader.
+func (b *searchedBody) Read(p []byte) (int, error) {
+	n, err := b.reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		// Trailers are known now, and go out after this.
+		for name, values := range b.swapper.req.Trailer {
+			b.swapper.forbid(name, "trailer")
+			for _, v := range values {
+				b.swapper.forbid(v, "trailer:"+name)
+			}
+		}
+		if b.swapper.fault != nil {
+			return 0, &errViolation{b.swapper.fault}
+		}
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *searchedBody) Close() error { return b.body.Close() }

@@ -1,0 +1,145 @@
+package secretproxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/msb-project/msb/secretproxy/mask"
+)
+
+// wholeResponse is up to where an answer of known length is masked in one
+// piece, so that the guest is told its length.
+const wholeResponse = 64 << 10
+
+// readable rewrites a request so that its answer can be masked: no encoding
+// that we can't undo, and no ranges, with which a guest could have a value come
+// in two halves (attack: Range).
+func readable(h http.Header) {
+	delete(h, "Range")
+	delete(h, "If-Range")
+	offered := h["Accept-Encoding"]
+	if len(offered) == 0 {
+		return
+	}
+	var kept []string
+	for _, field := range offered {
+		for _, item := range strings.Split(field, ",") {
+			name, _, _ := strings.Cut(item, ";")
+			if mask.CanDecode(strings.ToLower(strings.TrimSpace(name))) {
+				kept = append(kept, strings.TrimSpace(item))
+			}
+		}
+	}
+	if len(kept) == 0 {
+		h["Accept-Encoding"] = []string{"identity"}
+		return
+	}
+	h["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
+}
+
+// maskResponse takes values out of an answer's header and arranges for its
+// body and trailers to be masked while they are read.
+func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
+	if !ex.masked {
+		return nil
+	}
+	if fault := p.mint(ex, resp); fault != nil {
+		return fault
+	}
+	m := ex.state.currentMasker()
+	p.maskHeader(m, resp.Header)
+	if resp.Body == nil || resp.Body == http.NoBody || ex.head || resp.ContentLength == 0 {
+		p.maskHeader(m, resp.Trailer)
+		return nil
+	}
+	resp.Header.Del("Accept-Ranges")
+	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && resp.Header.Get("Content-Encoding") == "" {
+		return p.maskWhole(m, resp)
+	}
+	body, err := decoded(resp)
+	if err != nil {
+		return &refusal{
+			status: http.StatusBadGateway, code: "unmaskable_encoding", cause: "encoding",
+			message: "the server answered in a content encoding that was not asked for and that can't be searched for secrets",
+		}
+	}
+	stream := mask.NewStream(m.set, m.replace, resp.ContentLength < 0)
+	resp.Body = &maskedBody{proxy: p, masker: m, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
+	resp.ContentLength = -1
+	resp.Header.Del("Content-Length")
+	resp.Header.Del("Content-Encoding")
+	return nil
+}
+
+// maskWhole masks a small answer of known length in one piece.
+func (p *Proxy) maskWhole(m *masker, resp *http.Response) *refusal {
+	defer resp.Body.Close()
+	// One byte more than its length, so that the end is seen and the connection
+	// can be used again.
+	whole := make([]byte, resp.ContentLength+1)
+	n, err := io.ReadFull(resp.Body, whole)
+	if !errors.Is(err, io.ErrUnexpectedEOF) || int64(n) != resp.ContentLength {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return upstreamRefusal(err)
+	}
+	out, hits, err := m.set.ReplaceBytes(whole[:n], m.replace)
+	if err != nil {
+		return upstreamRefusal(err)
+	}
+	p.counters.masked.Add(uint64(hits))
+	p.maskHeader(m, resp.Trailer)
+	resp.Body, resp.ContentLength = newBytesBody(out), int64(len(out))
+	return nil
+}
+
+// decoded returns the body with its content encodings undone.
+func decoded(resp *http.Response) (io.Reader, error) {
+	return mask.Decode(resp.Body, strings.Join(resp.Header["Content-Encoding"], ","))
+}
+
+func (p *Proxy) maskHeader(m *masker, h http.Header) {
+	for name, values := range h {
+		if _, hit := m.set.Find(name); hit {
+			delete(h, name)
+			p.counters.masked.Add(1)
+			continue
+		}
+		for i, v := range values {
+			out, hit, err := m.set.Replace(v, m.replace)
+			if hit && err == nil {
+				values[i] = out
+				p.counters.masked.Add(1)
+			}
+		}
+	}
+}
+
+// maskedBody is an answer's body without values.
+type maskedBody struct {
+	proxy  *Proxy
+	masker *masker
+	resp   *http.Response
+	body   io.Closer
+	stream *mask.Stream
+	reader io.Reader
+	ended  bool
+}
+
+// Read implements io.Reader. At the end it masks the trailers, which net/http
+// has put into the response by then.
+func (b *maskedBody) Read(p []byte) (int, error) {
+	n, err := b.reader.Read(p)
+	if errors.Is(err, io.EOF) && !b.ended {
+		b.ended = true
+		b.proxy.maskHeader(b.masker, b.resp.Trailer)
+		b.proxy.counters.masked.Add(uint64(b.stream.Hits()))
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *maskedBody) Close() error { return b.body.Close() }

@@ -1,0 +1,132 @@
+package secretproxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+// responseWriter is the guest's side of an exchange: it tells the length where
+// that is known and flushes every piece where even the server doesn't know it, so that streams stay
+// streams.
+type responseWriter struct {
+	http.ResponseWriter
+	length int64 // of the body; -1 if unknown
+	live   bool  // the server doesn't know its length either: pieces are news
+	failed bool  // the upstream's body broke off
+	last   bool  // the guest's connection ends with this answer
+
+	mu    sync.Mutex // hints come from the transport's goroutine
+	begun bool
+}
+
+var (
+	_ http.Flusher  = (*responseWriter)(nil)
+	_ io.ReaderFrom = (*responseWriter)(nil)
+)
+
+// Unwrap is for http.ResponseController.
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush implements http.Flusher.
+func (w *responseWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *responseWriter) WriteHeader(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun = true
+	if w.length >= 0 && status != http.StatusNotModified && status != http.StatusNoContent {
+		// goproxy removes the length of a body that was replaced.
+		w.Header()["Content-Length"] = []string{strconv.FormatInt(w.length, 10)}
+	}
+	if w.last {
+		w.Header()["Connection"] = []string{"close"}
+	}
+	if _, ok := w.Header()["Date"]; !ok {
+		w.Header()["Date"] = nil // the upstream's answer, not ours
+	}
+	if _, ok := w.Header()["Content-Type"]; !ok {
+		w.Header()["Content-Type"] = nil // no guessing by net/http
+	}
+	w.ResponseWriter.WriteHeader(status)
+	if w.live {
+		// A stream's head is news by itself: a gRPC client waits for it before
+		// it sends its first message.
+		w.Flush()
+	}
+}
+
+// Write implements io.Writer.
+func (w *responseWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	if err == nil && w.live {
+		w.Flush()
+	}
+	return n, err
+}
+
+// copySize is four TLS records at a time: less costs system calls, more
+// memory for each download under way.
+const copySize = 64 << 10
+
+//nolint:gochecknoglobals // buffers, reused across responses
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// ReadFrom implements io.ReaderFrom.
+func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
+	buf, _ := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	total := int64(0)
+	for {
+		n, err := r.Read(buf[:])
+		if n > 0 {
+			written, writeErr := w.Write(buf[:n])
+			total += int64(written)
+			if writeErr != nil {
+				return total, writeErr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+// hint writes an informational response.
+func (w *responseWriter) hint(status int, h http.Header) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.begun {
+		return
+	}
+	header := w.Header()
+	for k, v := range h {
+		header[k] = v
+	}
+	w.ResponseWriter.WriteHeader(status)
+	clear(header)
+}
+
+// checkedBody notes when an upstream's body breaks off.
+type checkedBody struct {
+	io.ReadCloser
+	out *responseWriter
+}
+
+// Read implements io.Reader.
+func (b *checkedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.out.failed = true
+	}
+	return n, err
+}
+
+func newBytesBody(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }

@@ -1,0 +1,201 @@
+package secret
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/msb-project/msb/policies"
+)
+
+const (
+	// fileCheckEvery is how often a file's identity is looked at: rotation is
+	// seen within a second, and a busy guest costs one stat a second.
+	fileCheckEvery = time.Second
+	// refreshEvery bounds runs of a source that 401 answers ask for: the guest
+	// causes those answers.
+	refreshEvery = 10 * time.Second
+)
+
+// Holder is one secret of a policy: its source and its present value. It is
+// safe for concurrent use.
+type Holder struct {
+	policy policies.Secret
+	reader *reader
+
+	mu      sync.Mutex
+	current Secret
+	old     []Secret // still masked in responses: see Known
+	readAt  time.Time
+	checked time.Time
+	file    os.FileInfo
+	// generation counts changes of the value, for whoever compiled a masker.
+	generation uint64
+	closed     bool
+}
+
+// maxOld bounds rotated values that are still masked; the oldest goes first.
+const maxOld = 4
+
+// Open reads the sources of all secrets, in order; the first that fails is the
+// error, and nothing stays open.
+func Open(ctx context.Context, secrets []policies.Secret) ([]*Holder, error) {
+	return open(ctx, secrets, reader{lookupEnv: os.LookupEnv, environ: os.Environ, now: time.Now})
+}
+
+func open(ctx context.Context, secrets []policies.Secret, r reader) ([]*Holder, error) {
+	for i := range secrets {
+		if secrets[i].From.Kind == policies.FromEnv {
+			r.hidden = append(r.hidden, secrets[i].From.Value)
+		}
+	}
+	holders := make([]*Holder, 0, len(secrets))
+	for i := range secrets {
+		h := &Holder{policy: secrets[i], reader: &r}
+		if err := h.read(ctx); err != nil {
+			for _, opened := range holders {
+				opened.Close()
+			}
+			return nil, err
+		}
+		holders = append(holders, h)
+	}
+	return holders, nil
+}
+
+// Fixed returns a holder of a value that has no source: a token that an
+// upstream gave to this sandbox.
+func Fixed(policy policies.Secret, value []byte) *Holder {
+	return &Holder{policy: policy, current: New(value), generation: 1}
+}
+
+// Policy is the secret's table in the policy.
+func (h *Holder) Policy() *policies.Secret { return &h.policy }
+
+// Current returns the present value, read anew when the source changed or its
+// time is over. If that fails the last good value stays in use and the error
+// comes beside it.
+func (h *Holder) Current(ctx context.Context) (Secret, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || !h.due() {
+		return h.current, nil
+	}
+	if err := h.readLocked(ctx); err != nil {
+		return h.current, err
+	}
+	return h.current, nil
+}
+
+// Refresh reads the source again because an upstream refused the value; it
+// does nothing if that was done within the last seconds.
+func (h *Holder) Refresh(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.reader == nil || h.reader.now().Sub(h.readAt) < refreshEvery {
+		return nil
+	}
+	return h.readLocked(ctx)
+}
+
+// Generation changes whenever the value does.
+func (h *Holder) Generation() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.generation
+}
+
+// Known returns the present value and the ones before it: a server may repeat
+// a value that was rotated away while its request was under way.
+func (h *Holder) Known() []Secret {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Secret{h.current}, h.old...)
+}
+
+// Close overwrites every value.
+func (h *Holder) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	h.current.Close()
+	for _, old := range h.old {
+		old.Close()
+	}
+	h.old = nil
+}
+
+func (h *Holder) read(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.readLocked(ctx)
+}
+
+// due says whether the source should be read again. The caller holds mu.
+func (h *Holder) due() bool {
+	if h.reader == nil {
+		return false
+	}
+	now := h.reader.now()
+	switch h.policy.From.Kind {
+	case policies.FromCommand:
+		return h.policy.From.TTL > 0 && now.Sub(h.readAt) >= h.policy.From.TTL
+	case policies.FromFile:
+		if now.Sub(h.checked) < fileCheckEvery {
+			return false
+		}
+		h.checked = now
+		info, err := os.Stat(h.policy.From.Value)
+		return err != nil || h.file == nil || !os.SameFile(info, h.file) ||
+			!info.ModTime().Equal(h.file.ModTime()) || info.Size() != h.file.Size()
+	case policies.FromEnv, policies.FromNone:
+	}
+	return false
+}
+
+// readLocked reads the source. The caller holds mu.
+func (h *Holder) readLocked(ctx context.Context) error {
+	h.readAt = h.reader.now()
+	h.checked = h.readAt
+	if h.policy.From.Kind == policies.FromFile {
+		// Looked at before reading: a change in between is seen next time.
+		if info, err := os.Stat(h.policy.From.Value); err == nil {
+			h.file = info
+		}
+	}
+	value, err := h.reader.read(ctx, &h.policy)
+	if err != nil {
+		return err
+	}
+	if h.generation > 0 && string(h.current.Reveal()) == string(value) {
+		clear(value)
+		return nil
+	}
+	if h.generation > 0 {
+		h.old = append([]Secret{h.current}, h.old...)
+		if len(h.old) > maxOld {
+			h.old[maxOld].Close()
+			h.old = h.old[:maxOld]
+		}
+	}
+	h.current = New(value)
+	h.generation++
+	return nil
+}
+
+// LooseMode returns a warning if a "file:" source may be read by others than
+// its owner, or "".
+func (h *Holder) LooseMode() string {
+	if h.policy.From.Kind != policies.FromFile {
+		return ""
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file == nil || h.file.Mode().Perm()&0o077 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("secret %s: %s may be read by others (mode %04o): run chmod 600 %s",
+		h.policy.Name, h.policy.From.Value, h.file.Mode().Perm(), h.policy.From.Value)
+}

@@ -1,0 +1,55 @@
+package secret
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/policies"
+)
+
+func TestPlaceholderHasItsShape(t *testing.T) {
+	t.Parallel()
+	for shape, want := range map[string]string{
+		"ghp_{36}":     `^ghp_[A-Za-z0-9]{36}$`,
+		"":             `^msb_[A-Za-z0-9]{32}$`,
+		"sk-{40}-end":  `^sk-[A-Za-z0-9]{40}-end$`,
+		"xoxb.~{16}_a": `^xoxb\.~[A-Za-z0-9]{16}_a$`,
+	} {
+		seen := make(map[string]bool)
+		for range 50 {
+			p, err := Placeholder(shape, rand.Reader)
+			if err != nil || !regexp.MustCompile(want).MatchString(p) || seen[p] {
+				t.Errorf("%q: %q, %v", shape, p, err)
+			}
+			seen[p] = true
+		}
+	}
+	for _, shape := range []string{"ghp_", "ghp_{", "ghp_{x}", "ghp_{15}", "ghp_{-5}", "a b{36}", "a%{36}", "é{36}", "{99999}"} {
+		if p, err := Placeholder(shape, rand.Reader); !errors.Is(err, ErrShape) {
+			t.Errorf("%q: %q, %v; want ErrShape", shape, p, err)
+		}
+	}
+}
+
+func TestPlaceholdersAreDistinctAndTouchNoValue(t *testing.T) {
+	t.Parallel()
+	holder := func(name, shape, v string) *Holder {
+		return Fixed(policies.Secret{Name: name, Placeholder: shape}, []byte(v))
+	}
+	got, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{16}", "value-two"), holder("C", "x{16}y", "value-three")}, rand.Reader)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	// A source that always gives the same bytes makes one a prefix of another.
+	same := bytes.NewReader(make([]byte, 1<<16))
+	if _, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{17}", "value-two")}, same); !errors.Is(err, ErrShape) {
+		t.Errorf("got %v, want ErrShape for prefixes", err)
+	}
+	if _, err := Placeholders([]*Holder{holder("A", "contains-value-{16}", "contains-value")}, rand.Reader); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "secret A") {
+		t.Errorf("got %v, want ErrShape for a shape that holds the value", err)
+	}
+}

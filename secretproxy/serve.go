@@ -1,0 +1,150 @@
+package secretproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+)
+
+// errName is a handshake for a name that this connection isn't about.
+var errName = errors.New("the SNI is not a name that is pinned to this address")
+
+type flowIDKey struct{}
+
+// WithFlowID returns a context that ties the audit events of a Serve call to a
+// flow.
+func WithFlowID(ctx context.Context, id uint64) context.Context {
+	return context.WithValue(ctx, flowIDKey{}, id)
+}
+
+func flowID(ctx context.Context) uint64 {
+	id, _ := ctx.Value(flowIDKey{}).(uint64)
+	return id
+}
+
+// ServeTLS speaks TLS and HTTP with the guest on conn, which stands at its
+// ClientHello, until either side is done. f.Dst is the pinned address that
+// requests go to, f.Pinned the names they may be for. It closes conn.
+func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
+	guest := newGuestConn(conn, f, flowID(ctx))
+	guest.isTLS = true
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer guest.Close()
+	p.counters.connections.Add(1)
+	tlsConn := tls.Server(guest, p.tlsConfig)
+	_ = conn.SetDeadline(p.cfg.now().Add(handshakeTimeout))
+	if err := tlsConn.HandshakeContext(ctx); err != nil {
+		p.handshakeFailed(guest, err)
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	var served net.Conn = tlsConn
+	if tlsConn.ConnectionState().NegotiatedProtocol != "h2" {
+		served = newStrictConn(p, guest, tlsConn)
+	}
+	p.serve(guest, served)
+}
+
+// ServeHTTP is ServeTLS for plain HTTP. No value is ever placed there: a
+// placeholder is a violation wherever it stands.
+func (p *Proxy) ServeHTTP(ctx context.Context, conn net.Conn, f egress.Flow) {
+	guest := newGuestConn(conn, f, flowID(ctx))
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer guest.Close()
+	p.counters.connections.Add(1)
+	p.serve(guest, newStrictConn(p, guest, guest))
+}
+
+func (p *Proxy) serve(guest *guestConn, served net.Conn) {
+	if !p.listener.give(served) {
+		return
+	}
+	<-guest.done
+}
+
+// guestTLS is the one configuration for all guest connections, so that session
+// tickets work across them.
+func (p *Proxy) guestTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// TLS 1.2 with AEADs only: every client that knows them has done for ten
+		// years, and CBC is a finding in any scanner (LUCKY13).
+		CipherSuites: []uint16{
+			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+		},
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: p.certificate,
+		KeyLogWriter:   p.cfg.KeyLog,
+	}
+}
+
+// certificate picks the leaf. The SNI must be a name that dnsguard pinned to
+// the address the guest connected to (invariant 7); without one, only a flow
+// that no name is pinned to, a literal address, gets a leaf.
+func (p *Proxy) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	guest := guestOf(hello.Conn)
+	if guest == nil {
+		return nil, errName
+	}
+	if hello.ServerName == "" {
+		if len(guest.flow.Pinned) > 0 {
+			return nil, fmt.Errorf("%w: the client sent none", errName)
+		}
+		return p.cfg.CA.ForAddr(guest.flow.Dst.Addr())
+	}
+	name, err := hostname.Parse(hello.ServerName)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errName, err)
+	}
+	if !guest.pinned(name) {
+		return nil, errName
+	}
+	guest.name = name
+	return p.cfg.CA.ForName(name)
+}
+
+func (p *Proxy) handshakeFailed(guest *guestConn, err error) {
+	p.counters.refused.Add(1)
+	reason := egress.ReasonUnreadable
+	if errors.Is(err, errName) {
+		reason = egress.ReasonHostMismatch
+	}
+	e := p.event(guest, audit.HTTPRequest)
+	e.Action, e.Reason = egress.Deny.String(), reason.String()
+	e.Message = "the guest's TLS handshake did not end: " + handshakeCause(err)
+	p.cfg.Audit.Emit(e)
+}
+
+// handshakeCause keeps to sentences of our own and of crypto/tls; neither holds
+// bytes that the guest chose.
+func handshakeCause(err error) string {
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &record):
+		return "its bytes are not TLS"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it took too long"
+	}
+	return err.Error()
+}
+
+// event starts an audit event about a guest's connection.
+func (p *Proxy) event(guest *guestConn, kind audit.Kind) audit.Event {
+	e := audit.Event{
+		Kind: kind, Sandbox: p.cfg.Sandbox, Flow: guest.flowID, Proto: egress.TCP.String(),
+		SrcPort: guest.flow.Src.Port(), Dst: guest.flow.Dst.Addr(), Port: guest.flow.Dst.Port(),
+		SNI: guest.name.String(),
+	}
+	for _, n := range guest.flow.Pinned {
+		e.Names = append(e.Names, n.String())
+	}
+	return e
+}

@@ -1,0 +1,180 @@
+package secretproxy
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/secret"
+)
+
+// state is everything that a reload replaces.
+type state struct {
+	policy *policies.Policy
+	judge  Judge
+	table  atomic.Pointer[table] // replaced when a token is minted
+	masker atomic.Pointer[masker]
+
+	mu      sync.Mutex
+	users   int  // exchanges that read it
+	retired bool // replaced or at its end; the last user closes it
+}
+
+// table is the secrets at one time; an exchange looks at one table throughout.
+type table struct {
+	secrets []*entry
+	// finder finds the placeholders of all secrets, in any spelling.
+	finder *mask.Set
+}
+
+// entry is one secret with its placeholder.
+type entry struct {
+	holder      *secret.Holder
+	placeholder string
+	// parent is the secret whose mint made this one; nil for those of the
+	// policy.
+	parent *entry
+}
+
+// masker takes the values of all secrets out of responses. It is compiled anew
+// when a value changes.
+type masker struct {
+	table      *table
+	generation uint64
+	set        *mask.Set
+	replace    mask.Replacer
+}
+
+// newState reads the sources. From old, which may be nil, it takes the
+// placeholders of secrets that keep their name and shape.
+func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge Judge, old *state) (*state, error) {
+	if err := checkExtraCA(policy); err != nil {
+		return nil, err
+	}
+	holders, err := secret.Open(ctx, policy.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := secret.Placeholders(holders, cfg.rand)
+	if err != nil {
+		for _, h := range holders {
+			h.Close()
+		}
+		return nil, err
+	}
+	st := &state{policy: policy, judge: judge}
+	var entries []*entry
+	for i, h := range holders {
+		e := &entry{holder: h, placeholder: fresh[i]}
+		if old != nil {
+			if was := old.byName(h.Policy().Name); was != nil && was.holder.Policy().Placeholder == h.Policy().Placeholder {
+				e.placeholder = was.placeholder
+			}
+		}
+		entries = append(entries, e)
+	}
+	if old != nil {
+		entries = append(entries, old.inherited(entries)...)
+	}
+	st.table.Store(newTable(entries))
+	return st, nil
+}
+
+func newTable(entries []*entry) *table {
+	needles := make([][]byte, 0, len(entries))
+	for _, e := range entries {
+		needles = append(needles, []byte(e.placeholder))
+	}
+	return &table{secrets: entries, finder: mask.Compile(needles, mask.Options{Fold: true})}
+}
+
+func (s *state) byName(name string) *entry {
+	secrets := s.table.Load().secrets
+	i := slices.IndexFunc(secrets, func(e *entry) bool { return e.holder.Policy().Name == name })
+	if i < 0 {
+		return nil
+	}
+	return secrets[i]
+}
+
+// holdsValues reports whether some secret's value is put into requests, so that
+// answers must be masked. A signed request carries no value that an answer
+// could repeat.
+func (s *state) holdsValues() bool {
+	return slices.ContainsFunc(s.table.Load().secrets, func(e *entry) bool {
+		return e.holder.Policy().Kind != policies.SigV4
+	})
+}
+
+// currentMasker returns what masks answers. It is asked for when an answer
+// came, after every value that the request carries was read: a value that was
+// rotated in between is known to it. All values are masked, not only those of
+// the host: a server may hold another one from elsewhere.
+func (s *state) currentMasker() *masker {
+	tab, generation := s.table.Load(), uint64(0)
+	for _, e := range tab.secrets {
+		generation += e.holder.Generation()
+	}
+	if m := s.masker.Load(); m != nil && m.table == tab && m.generation == generation {
+		return m
+	}
+	var needles, replacements [][]byte
+	for _, e := range tab.secrets {
+		for _, known := range e.holder.Known() {
+			needles = append(needles, known.Reveal())
+			replacements = append(replacements, []byte(e.placeholder))
+		}
+	}
+	m := &masker{tab, generation, mask.Compile(needles, mask.Options{}), mask.ReplaceBy(replacements)}
+	s.masker.Store(m)
+	return m
+}
+
+// mayGo reports whether the secret is for that host. The zero Name, a literal
+// address, never matches a pattern.
+func (s *state) mayGo(e *entry, host hostname.Name) bool {
+	matches := func(p hostname.Pattern) bool { return p.Match(host) }
+	return slices.ContainsFunc(e.holder.Policy().Hosts, matches) && !slices.ContainsFunc(s.policy.TLS.Bypass, matches)
+}
+
+// enter keeps the values readable until leave; false means that the state was
+// replaced and closed meanwhile.
+func (s *state) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired && s.users == 0 {
+		return false
+	}
+	s.users++
+	return true
+}
+
+func (s *state) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	s.closeIfUnused()
+}
+
+// retire overwrites the values once no exchange reads them any more, so that a
+// reload in the middle of a request leaves that request whole.
+func (s *state) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
+	s.closeIfUnused()
+}
+
+// closeIfUnused overwrites the values. The caller holds mu.
+func (s *state) closeIfUnused() {
+	if !s.retired || s.users > 0 {
+		return
+	}
+	for _, e := range s.table.Load().secrets {
+		e.holder.Close()
+	}
+}

@@ -1,0 +1,136 @@
+package secretproxy
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+)
+
+// strictConn lets the bytes of an HTTP/1 connection through to net/http only
+// while they are a sequence of requests that every parser reads alike. It
+// changes none: the first byte that can't be right ends reading, and the answer
+// that net/http then gives becomes one that says why.
+//
+// net/http alone would take bare line feeds, folded lines, Content-Length
+// beside chunked and absolute-form targets, and sort them out. The upstream
+// would get a clean request; but a guest that sends such things is trying
+// something, and no value is put into it (invariant 9).
+type strictConn struct {
+	net.Conn
+	proxy *Proxy
+	guest *guestConn
+	check headCheck
+	err   error
+
+	// tunnel is set once a 101 was written and net/http has let go of the
+	// connection; early is what came behind the upgrade's request before.
+	tunnel bool
+	early  []byte
+}
+
+// maxEarly bounds what is kept of the other protocol before the answer to an
+// upgrade; clients wait for the 101 (RFC 9110, section 7.8).
+const maxEarly = 64 << 10
+
+// errEarly ends a connection on which more came.
+var errEarly = errors.New("more than 64 KiB came behind a request for an upgrade, before its answer")
+
+var _ net.Conn = (*strictConn)(nil)
+
+func newStrictConn(p *Proxy, guest *guestConn, inner net.Conn) *strictConn {
+	return &strictConn{Conn: inner, proxy: p, guest: guest}
+}
+
+// Read implements net.Conn.
+func (c *strictConn) Read(b []byte) (int, error) {
+	switch {
+	case c.err != nil:
+		return 0, c.err
+	case c.tunnel && len(c.early) > 0:
+		n := copy(b, c.early)
+		c.early = c.early[n:]
+		return n, nil
+	case c.tunnel:
+		return c.Conn.Read(b)
+	case c.check.held:
+		return 0, c.hold()
+	}
+	n, err := c.Conn.Read(b)
+	good, checkErr := c.check.feed(b[:n])
+	if checkErr != nil {
+		c.err = checkErr
+		c.refused(checkErr)
+		if good == 0 {
+			return 0, c.err
+		}
+		// What came before the fault is handed on: the requests in it are
+		// whole.
+		return good, nil
+	}
+	if good < n {
+		c.early = append(c.early, b[good:n]...)
+		return good, nil
+	}
+	return n, err
+}
+
+// hold keeps what comes behind a request with an Upgrade field, until the
+// connection fails or net/http stops reading: nothing of it is HTTP for anyone
+// until openTunnel (attack: a second, unchecked request behind an upgrade that
+// isn't one).
+func (c *strictConn) hold() error {
+	piece := make([]byte, 2<<10)
+	for len(c.early) < maxEarly {
+		n, err := c.Conn.Read(piece)
+		c.early = append(c.early, piece[:n]...)
+		if err != nil {
+			return err
+		}
+	}
+	return errEarly
+}
+
+// openTunnel makes the connection one of bytes. Only for a hijacked one that
+// got its 101: no Read is under way then.
+func (c *strictConn) openTunnel() { c.tunnel = true }
+
+// plain400 is the beginning of what net/http answers to a head that it can't
+// read; here, because Read gave it an error.
+//
+//nolint:gochecknoglobals // a constant
+var plain400 = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain")
+
+// Write implements net.Conn.
+func (c *strictConn) Write(b []byte) (int, error) {
+	var fault *headError
+	if c.err == nil || !bytes.HasPrefix(b, plain400) || !errors.As(c.err, &fault) {
+		return c.Conn.Write(b)
+	}
+	r := refusal{status: http.StatusBadRequest, code: fault.code, message: fault.message}
+	if _, err := c.Conn.Write(r.raw()); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// CloseWrite is what net/http calls so that the guest can read an answer that
+// was sent before its request ended.
+func (c *strictConn) CloseWrite() error {
+	if inner, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return inner.CloseWrite()
+	}
+	return nil
+}
+
+func (c *strictConn) refused(err error) {
+	c.proxy.counters.refused.Add(1)
+	e := c.proxy.event(c.guest, audit.HTTPRequest)
+	e.Action, e.Reason = egress.Deny.String(), egress.ReasonUnreadable.String()
+	e.Message = err.Error()
+	e.Status = http.StatusBadRequest
+	c.proxy.cfg.Audit.Emit(e)
+}

@@ -1,0 +1,225 @@
+package secretproxy
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/secret"
+)
+
+// swapper puts values in the place of placeholders of one request.
+type swapper struct {
+	proxy *Proxy
+	ex    *exchange
+	req   *http.Request
+	fault *refusal
+	// values are those this request carries, each read once.
+	values map[*entry]secret.Secret
+}
+
+// swap puts the real values into r. A placeholder in any place that its secret
+// doesn't list, or for a host that isn't its own, is a violation.
+func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
+	// Whatever the host: a server that got a value may show it elsewhere, by another of its names or in
+	// plain HTTP.
+	ex.masked = ex.state.holdsValues()
+	if ex.masked {
+		readable(r.Header)
+	}
+	if ex.table.finder.Empty() {
+		return nil
+	}
+	s := &swapper{proxy: p, ex: ex, req: r}
+	s.target()
+	signed := s.fault == nil && s.sign()
+	for name, values := range r.Header {
+		s.forbid(name, "header name")
+		if signed && (name == "Authorization" || name == "X-Amz-Security-Token") {
+			continue // ours
+		}
+		for i := range values {
+			values[i] = s.header(name, values[i])
+		}
+	}
+	if s.fault != nil {
+		return s.fault
+	}
+	s.body()
+	for _, e := range ex.used {
+		event := p.exchangeEvent(ex)
+		event.Kind, event.Secret, event.Action, event.Rule = audit.SecretSwap, e.holder.Policy().Name, ex.verdict.Action.String(), ex.verdict.Rule
+		p.cfg.Audit.Emit(event)
+	}
+	if len(ex.used) > 0 {
+		p.counters.swaps.Add(1)
+	}
+	return s.fault
+}
+
+// forbid makes any placeholder in text a violation.
+func (s *swapper) forbid(text, place string) {
+	if h, ok := s.ex.table.finder.Find(text); ok {
+		s.violation(h.Needle, place, "")
+	}
+}
+
+// violation notes the first one; a request has one answer.
+func (s *swapper) violation(needle int, place, message string) {
+	if s.fault != nil {
+		return
+	}
+	s.fault = s.ex.violation(s.ex.table.secrets[needle], place, message)
+}
+
+// violation makes the refusal for a placeholder where its value may not go.
+func (ex *exchange) violation(e *entry, place, message string) *refusal {
+	name := e.holder.Policy().Name
+	code := "secret_place"
+	if message == "" {
+		message = "the placeholder of secret " + name + " stands in a place (" + place + ") or a spelling in which its value may not be sent"
+	}
+	switch {
+	case !ex.guest.isTLS:
+		code, message = "secret_plain_http", "the placeholder of secret "+name+" was sent over plain HTTP; values go over verified TLS only"
+	case !ex.state.mayGo(e, ex.host):
+		code, message = "secret_host", "the placeholder of secret "+name+" was sent to a host that is not one of its hosts"
+	}
+	ex.place = place
+	return &refusal{status: http.StatusForbidden, code: code, rule: ex.verdict.Rule, secret: name, message: message}
+}
+
+// violated stops the sandbox if the secret asks for it.
+func (p *Proxy) violated(ex *exchange, r *refusal) {
+	if r.secret == "" {
+		return
+	}
+	e := ex.state.byName(r.secret)
+	if e == nil || e.holder.Policy().OnViolation != policies.Terminate || !p.terminated.CompareAndSwap(false, true) {
+		return
+	}
+	p.work.Go(func() { p.cfg.Terminate("violation of secret " + r.secret + ": " + r.message) })
+}
+
+// header returns a header's value with placeholders replaced where they may be.
+func (s *swapper) header(name, value string) string {
+	if s.fault != nil || len(value) < 8 {
+		return value
+	}
+	if credentials, ok := basic(name, value); ok {
+		return s.basic(value, credentials)
+	}
+	return s.replace(value, policies.Place{Kind: policies.InHeader, Name: name}, "header:"+name, nil)
+}
+
+// basic returns the decoded credentials of an Authorization header.
+func basic(name, value string) (string, bool) {
+	const scheme = "basic "
+	if name != "Authorization" && name != "Proxy-Authorization" || len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
+		return "", false
+	}
+	encoded := strings.TrimRight(strings.TrimSpace(value[len(scheme):]), "=")
+	decoded, err := base64.RawStdEncoding.DecodeString(encoded)
+	return string(decoded), err == nil
+}
+
+func (s *swapper) basic(value, credentials string) string {
+	out := s.replace(credentials, policies.Place{Kind: policies.InBasic}, "basic", nil)
+	if out == credentials {
+		return value
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(out))
+}
+
+// target looks at path and query, and replaces in listed parameters.
+func (s *swapper) target() {
+	u := s.req.URL
+	s.forbid(s.ex.path, "path")
+	if u.RawQuery == "" || s.fault != nil {
+		return
+	}
+	if _, ok := s.ex.table.finder.Find(u.RawQuery); !ok {
+		return
+	}
+	pairs := strings.Split(u.RawQuery, "&")
+	for i, pair := range pairs {
+		pairs[i] = s.parameter(pair)
+	}
+	u.RawQuery = strings.Join(pairs, "&")
+}
+
+func (s *swapper) parameter(pair string) string {
+	rawName, rawValue, _ := strings.Cut(pair, "=")
+	s.forbid(rawName, "query name")
+	name, err := url.QueryUnescape(rawName)
+	if err != nil || strings.Contains(rawValue, ";") {
+		// Servers that split at semicolons would see another parameter.
+		s.forbid(rawValue, "query")
+		return pair
+	}
+	// The value goes in escaped; text around it stays as the guest wrote it.
+	out := s.replace(rawValue, policies.Place{Kind: policies.InQuery, Name: name}, "query:"+name, func(value []byte) []byte {
+		return []byte(url.QueryEscape(string(value)))
+	})
+	return rawName + "=" + out
+}
+
+// replace puts values into text, which stands in a place that is named in two
+// ways: for the policy and for people.
+func (s *swapper) replace(text string, place policies.Place, label string, escape func([]byte) []byte) string {
+	out, hit, err := s.ex.table.finder.Replace(text, func(h mask.Hit) ([]byte, error) {
+		return s.value(&h, place, label, escape)
+	})
+	if err != nil || !hit {
+		return text
+	}
+	return out
+}
+
+// errViolation ends a replacement; the refusal is in the swapper.
+type errViolation struct{ refusal *refusal }
+
+// Error implements error.
+func (e *errViolation) Error() string { return e.refusal.message }
+
+func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape func([]byte) []byte) ([]byte, error) {
+	e := s.ex.table.secrets[h.Needle]
+	allowed := h.Exact && s.ex.guest.isTLS && s.ex.state.mayGo(e, s.ex.host) && slices.Contains(e.holder.Policy().In, place) &&
+		e.holder.Policy().Kind == ""
+	if !allowed {
+		s.violation(h.Needle, label, "")
+		return nil, &errViolation{s.fault}
+	}
+	value := s.present(e).Reveal()
+	if len(value) == 0 || place.Kind != policies.InBody && bytes.ContainsAny(value, "\r\n\x00") {
+		s.violation(h.Needle, label, "secret "+e.holder.Policy().Name+" has no value that could be sent there")
+		return nil, &errViolation{s.fault}
+	}
+	if !slices.Contains(s.ex.used, e) {
+		s.ex.used = append(s.ex.used, e)
+	}
+	if escape != nil {
+		value = escape(value)
+	}
+	return value, nil
+}
+
+// present returns the value that this request carries: read once, so that a
+// rotation in the middle of a body doesn't make two of it.
+func (s *swapper) present(e *entry) secret.Secret {
+	if v, ok := s.values[e]; ok {
+		return v
+	}
+	if s.values == nil {
+		s.values = make(map[*entry]secret.Secret)
+	}
+	current, _ := e.holder.Current(s.req.Context()) // on an error the last good value stays
+	s.values[e] = current
+	return current
+}

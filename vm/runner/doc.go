@@ -1,0 +1,31 @@
+// Package runner starts a VMM process with as few rights as it can live with,
+// and watches over it.
+//
+// msb re-executes itself under a hidden verb. That second process takes its
+// own rights away and then becomes the VMM by execve:
+//
+//	supervisor ── Launch ──► msb __vmm ── Main ──► QEMU, or msb __vmm-krun
+//	               plan (pipe) ───►   own user, mount, network, pid, ipc and uts namespaces
+//	             ◄─── status (pipe)   a root of nothing but the files in the plan
+//	           liveness (pipe) ───►   rlimits, Landlock, no capabilities, seccomp
+//
+// Everything is applied on one locked thread right before execve: what a
+// thread carries is what the program that it executes carries in all of its
+// threads, so none of it depends on reaching the Go runtime's other threads.
+//
+// Where user namespaces are forbidden (some containers, Ubuntu's AppArmor
+// profile) the same program runs without them: Landlock keeps the filesystem
+// shut, seccomp refuses new sockets and the tracing of other processes.
+// [vm.Machine.Confinement] says which it was.
+//
+// The VMM dies with its supervisor: by the parent-death signal, which is bound
+// to the thread that started it and so that thread is kept, and by the
+// liveness pipe, which closes the moment before the signal is armed.
+//
+// What this package does not protect against: a VMM that is broken out of may
+// still use its CPU and memory, write its writable disks, and talk to the
+// supervisor over the descriptors it holds. System calls that are not refused
+// by seccomp remain the host kernel's attack surface; the filter is a list of
+// what is refused, not of what is needed, because libkrun and QEMU differ from
+// version to version.
+package runner

@@ -1,0 +1,57 @@
+package runner
+
+// Verb is the hidden first argument under which msb becomes a VMM.
+const Verb = "__vmm"
+
+// Descriptors that the VMM process inherits, by number. Those that the caller
+// adds follow in the order of Launch.Files.
+const (
+	planFD     = 3
+	statusFD   = 4
+	livenessFD = 5
+	// FirstFileFD is the number of the first of Launch.Files.
+	FirstFileFD = 6
+)
+
+// maxPlanBytes bounds the plan. It must fit a pipe's buffer (64 KiB on Linux),
+// for it is written before anyone reads.
+const maxPlanBytes = 48 << 10
+
+// Plan says what the VMM process executes and which files remain visible.
+// It holds no secret: whoever breaks out of the VMM can read it.
+type Plan struct {
+	// Argv is the program and its arguments; Argv[0] is an absolute path.
+	Argv []string
+	// Env is the program's whole environment.
+	Env []string
+	// ReadOnly are files and folders that may be read and executed from.
+	// Missing ones are left out: they differ from one distribution to another.
+	ReadOnly []string
+	// ReadWrite are files that may be written too.
+	ReadWrite []string
+	// Devices are device nodes that may be opened and controlled.
+	Devices []string
+	// Handover keeps the status and liveness pipes open in the program, which
+	// must call Handover.Ready once it has nothing left to report.
+	Handover bool
+
+	// Files is how many descriptors from FirstFileFD up are the program's own;
+	// set by Launch. Every other one is closed.
+	Files int
+	// Namespaces is set by Launch: with them first, without them if the host
+	// forbids them.
+	Namespaces bool
+}
+
+// status is one line that the runner reports to its supervisor.
+type status struct {
+	// Confinement lists what is in force, for people.
+	Confinement []string `json:",omitempty"`
+	// Error is what went wrong; empty when the program is about to run.
+	Error string `json:",omitempty"`
+	// Code names the sentinel behind Error, see codes.
+	Code string `json:",omitempty"`
+	// Namespaces is true when the namespaces are to blame, so that it is worth
+	// another try without them.
+	Namespaces bool `json:",omitempty"`
+}

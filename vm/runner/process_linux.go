@@ -1,0 +1,188 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one VMM process, from fork to reaping.
+type process struct {
+	cmd      *exec.Cmd
+	liveness *os.File // closing it, or dying, is what the VMM notices
+
+	// mu keeps a kill from hitting a process group whose leader was reaped and
+	// whose number belongs to someone else by now.
+	mu     sync.Mutex
+	reaped bool
+	killed bool
+
+	done chan struct{} // closed after reaping
+}
+
+// spawn starts the runner and returns once it was forked.
+func spawn(p *Plan, self []string, files []*os.File, stderr *os.File) (*process, *os.File, error) {
+	planR, err := writePlan(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer planR.Close()
+	statusR, statusW, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer statusW.Close()
+	liveR, liveW, err := os.Pipe()
+	if err != nil {
+		return nil, nil, errors.Join(err, statusR.Close())
+	}
+	defer liveR.Close()
+
+	cmd := exec.Command(self[0], self[1:]...) //nolint:noctx // this program itself; the machine outlives the context of its start
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = stderr, stderr
+	cmd.ExtraFiles = append([]*os.File{planR, statusW, liveR}, files...)
+	cmd.SysProcAttr = attributes(p.Namespaces)
+
+	proc := &process{cmd: cmd, liveness: liveW, done: make(chan struct{})}
+	if err := proc.start(); err != nil {
+		return nil, nil, errors.Join(err, statusR.Close(), liveW.Close())
+	}
+	return proc, statusR, nil
+}
+
+func writePlan(p *Plan) (*os.File, error) {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	return PipeWith(raw)
+}
+
+// PipeWith returns the reading end of a pipe that holds data and no writer.
+func PipeWith(data []byte) (*os.File, error) {
+	if len(data) > maxPlanBytes {
+		return nil, fmt.Errorf("machine description of %d bytes is over %d: use fewer disks or shorter paths", len(data), maxPlanBytes)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(data)
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func attributes(namespaces bool) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if namespaces {
+		attr.Cloneflags = namespaceFlags
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		attr.GidMappingsEnableSetgroups = false
+	}
+	return attr
+}
+
+// start forks on a thread of its own that lives as long as the child: the
+// parent-death signal is sent when the thread that forked ends, not the process.
+func (p *process) start() error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.reap()
+		}
+	}()
+	return <-started
+}
+
+// reap waits for the child, ends what is left of its group and reaps it.
+func (p *process) reap() {
+	defer close(p.done)
+	for {
+		// WNOWAIT: until it is reaped, below and under the lock, the number
+		// stays taken.
+		err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
+	_ = p.cmd.Wait()
+	p.reaped = true
+	_ = p.liveness.Close()
+}
+
+// kill ends the whole group and waits until it is reaped.
+func (p *process) kill() error {
+	p.mu.Lock()
+	var err error
+	if !p.reaped {
+		p.killed = true
+		if err = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
+			// The child has not made its group yet.
+			err = p.cmd.Process.Kill()
+		}
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("kill the VMM: %w", err)
+	}
+	<-p.done
+	return nil
+}
+
+func (p *process) wasKilled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
+
+// maxStatusBytes bounds what is read from a runner. A libkrun that was broken
+// into at load is no reason to fill our memory.
+const maxStatusBytes = 64 << 10
+
+// awaitReady reads the status pipe until the VMM has closed it.
+func awaitReady(ctx context.Context, r *os.File) (status, error) {
+	defer r.Close()
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(past) })
+	defer stop()
+	raw, err := io.ReadAll(io.LimitReader(r, maxStatusBytes))
+	if ctx.Err() != nil {
+		return status{}, ctx.Err()
+	}
+	if err != nil {
+		return status{}, err
+	}
+	var sum status
+	for dec := json.NewDecoder(bytes.NewReader(raw)); ; {
+		var s status
+		if err := dec.Decode(&s); errors.Is(err, io.EOF) {
+			return sum, nil
+		} else if err != nil {
+			return sum, fmt.Errorf("read the runner's status: %w", err)
+		}
+		sum.Confinement = append(sum.Confinement, s.Confinement...)
+		if s.Error != "" {
+			sum.Error, sum.Code, sum.Namespaces = s.Error, s.Code, s.Namespaces
+		}
+	}
+}

@@ -1,0 +1,68 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// runRequest and runAnswer are the one command of an emulated host: a program
+// to run, as JSON on one line each way. vmtest/emuhost has the other side.
+type runRequest struct {
+	Argv []string
+	Env  []string
+}
+
+type runAnswer struct {
+	Output string // stdout and stderr, as they came
+	Exit   int
+	Error  string
+}
+
+// runProgram runs a program to its end.
+func runProgram(args []string) (string, error) {
+	var req runRequest
+	if err := json.Unmarshal([]byte(strings.Join(args, " ")), &req); err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	cmd := exec.Command(req.Argv[0], req.Argv[1:]...)
+	cmd.Env = req.Env
+	cmd.Dir = "/tmp"
+	// On the console as well, for when the program never ends.
+	w := io.Writer(&out)
+	if console, err := os.OpenFile("/dev/hvc0", os.O_WRONLY, 0); err == nil {
+		defer console.Close()
+		w = io.MultiWriter(&out, console)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	err := cmd.Run()
+	a := runAnswer{Output: out.String(), Exit: cmd.ProcessState.ExitCode()}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		a.Error = err.Error()
+	}
+	raw, err := json.Marshal(a)
+	return string(raw), err
+}
+
+// becomeHost mounts what an ordinary program expects of a host.
+func becomeHost([]string) (string, error) {
+	for _, dir := range []string{"/tmp", "/run"} {
+		if err := mount("tmpfs", dir); err != nil {
+			return "", err
+		}
+	}
+	if err := os.MkdirAll("/dev/shm", 0o755); err != nil {
+		return "", err
+	}
+	if err := mount("tmpfs", "/dev/shm"); err != nil {
+		return "", err
+	}
+	return "host", loopbackUp()
+}
