@@ -167,6 +167,7 @@ func (e *endpoint) tryWrite(pkts []*stack.PacketBuffer) bool {
 	}
 	e.batch.Reset()
 	for _, pkt := range pkts {
+		reserveWindow(pkt)
 		completeChecksum(pkt)
 		e.add(pkt)
 		e.cnt.bytes[ToGuest].Add(int64(pkt.Size()))

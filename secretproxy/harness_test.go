@@ -39,6 +39,7 @@ type world struct {
 	events *recorder
 	api    *recordingServer
 	evil   *recordingServer
+	plain  *recordingServer // nil unless a test needs it
 	judge  *fakeJudge
 	root   *x509.CertPool // what the guest trusts
 	public *testCA        // what the proxy trusts
@@ -179,11 +180,13 @@ func newWorld(t *testing.T, handler http.HandlerFunc, options ...option) *world 
 var (
 	apiAddr  = netip.MustParseAddrPort("93.184.215.14:443")
 	evilAddr = netip.MustParseAddrPort("93.184.215.15:443")
+	// plainAddr is apiHost without TLS, where a test started one.
+	plainAddr = netip.MustParseAddrPort("93.184.215.14:80")
 )
 
 // dial leads the pinned addresses to the servers, and nothing anywhere else.
 func (w *world) dial(ctx context.Context, _ hostname.Name, dst netip.AddrPort) (net.Conn, error) {
-	target := map[netip.AddrPort]*recordingServer{apiAddr: w.api, evilAddr: w.evil}[dst]
+	target := map[netip.AddrPort]*recordingServer{apiAddr: w.api, evilAddr: w.evil, plainAddr: w.plain}[dst]
 	if target == nil {
 		return nil, &net.OpError{Op: "dial", Err: os.ErrPermission}
 	}

@@ -34,14 +34,10 @@ func (c *testCA) pool() *x509.CertPool {
 }
 
 // newRecordingServer starts a TLS server with HTTP/1 and HTTP/2 that notes what
-// it gets.
+// it gets; without an authority, one that speaks plain HTTP.
 func newRecordingServer(t *testing.T, name string, authority *testCA, handler http.HandlerFunc) *recordingServer {
 	t.Helper()
 	s := &recordingServer{name: hostname.MustParse(name)}
-	cert, err := authority.authority.ForName(s.name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body bytes.Buffer
 		r.Body = &teeBody{r.Body, &body}
@@ -49,10 +45,18 @@ func newRecordingServer(t *testing.T, name string, authority *testCA, handler ht
 		handler(w, r)
 		s.record(r, body.Bytes())
 	}))
-	s.EnableHTTP2 = true
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS()
+	if authority == nil {
+		s.Start()
+	} else {
+		cert, err := authority.authority.ForName(s.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.EnableHTTP2 = true
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12}
+		s.StartTLS()
+	}
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()

@@ -44,8 +44,11 @@ func TestI9_NoRequestIsReadBehindAnUpgrade(t *testing.T) {
 func behindUpgrade(t *testing.T, w *world, fields string, pipelined, plain bool) {
 	t.Helper()
 	var c io.ReadWriteCloser
+	server := w.api
 	if plain {
-		c = w.pipe(flow(apiHost, apiAddr), true)
+		w.plain = newRecordingServer(t, apiHost, nil, echo)
+		server = w.plain
+		c = w.pipe(flow(apiHost, plainAddr), true)
 	} else {
 		c = w.tlsConn(apiHost, apiAddr, "http/1.1")
 	}
@@ -80,7 +83,7 @@ func behindUpgrade(t *testing.T, w *world, fields string, pipelined, plain bool)
 	if rest, _ := io.ReadAll(br); len(rest) > 0 {
 		t.Errorf("%q: a second answer came: %q", fields, rest)
 	}
-	if seen := w.api.bytes(); strings.Contains(seen, "/second") || strings.Contains(seen, realValue) {
+	if seen := server.bytes(); !strings.Contains(seen, "/first") || strings.Contains(seen, "/second") || strings.Contains(seen, realValue) {
 		t.Errorf("%q: the server got %q", fields, seen)
 	}
 	if got := w.proxy.Stats().Requests; got != 1 {
