@@ -49,8 +49,8 @@ test-fast: ## every test that needs no virtual machine, with the race detector
 	$(GOTEST) -race $$($(GO) list ./... | grep -v -E '/vm/(qemu|krun)$$')
 
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
-	$(GOTEST) -p 1 -timeout 10m $(VMM)
-	$(GOTEST) -tags vmtest -p 1 -timeout 15m -run 'VM' ./agentd ./sandbox ./cmd/msb
+	$(GOTEST) -p 1 -timeout 15m $(VMM)
+	$(GOTEST) -tags vmtest -p 1 -timeout 30m -run 'VM' ./agentd ./sandbox ./cmd/msb
 
 test-cross: ## build and vet what other systems compile
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...

@@ -28,7 +28,7 @@ go build -trimpath -buildvcs=false -o "$work/mkparts" ./guest/mkparts
 
 stamp=$(cat "$work/agentd" "$work/msb-tour" "$work/mkparts" "$busybox" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.stamp-$arch" 2>/dev/null)" = "$stamp" ] &&
-	[ -s "$out/agentd-$arch.ext4.gz" ] && [ -s "$out/builtin-$arch.tar.gz" ]; then
+	[ -s "$out/agentd-$arch.ext4.gz.sha256" ] && [ -s "$out/builtin-$arch.tar.gz.sha256" ]; then
 	exit 0
 fi
 "$work/mkparts" -agentd "$work/agentd" -tour "$work/msb-tour" -busybox "$busybox" -arch "$arch" -out "$out"

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync"
 )
 
 //go:embed all:bin
@@ -46,20 +45,12 @@ func (p Part) Open() (io.ReadCloser, error) {
 	return z, nil
 }
 
-var digests sync.Map // name → hex
-
-// Digest is the SHA-256 of the part as embedded, in hex: a key for caches of
-// what is made from it.
+// Digest is the SHA-256 of the part as embedded, in hex, as it was taken when
+// the part was made: a key for caches of what is made from it.
 func (p Part) Digest() (string, error) {
-	if d, ok := digests.Load(p.name); ok {
-		return d.(string), nil //nolint:forcetypeassert // only strings are stored
-	}
-	b, err := files.ReadFile("bin/" + p.name)
-	if err != nil {
+	b, err := files.ReadFile("bin/" + p.name + ".sha256")
+	if err != nil || len(b) != hex.EncodedLen(sha256.Size) {
 		return "", fmt.Errorf("%s: %w", p.name, ErrNotBuilt)
 	}
-	sum := sha256.Sum256(b)
-	d := hex.EncodeToString(sum[:])
-	digests.Store(p.name, d)
-	return d, nil
+	return string(b), nil
 }

@@ -2,9 +2,13 @@ package main
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -71,14 +75,17 @@ func ext4(t *tree, w io.Writer) error {
 	return err
 }
 
-// writePart writes a compressed part whole or not at all.
+// writePart writes a compressed part whole or not at all, and beside it its
+// SHA-256: msb names caches after it, and hashing megabytes at every start is
+// time that a user waits for.
 func writePart(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".part-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
-	z, err := gzip.NewWriterLevel(f, gzip.BestCompression)
+	sum := sha256.New()
+	z, err := gzip.NewWriterLevel(io.MultiWriter(f, sum), gzip.BestCompression)
 	if err != nil {
 		return err
 	}
@@ -94,5 +101,12 @@ func writePart(path string, write func(io.Writer) error) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	// A part without its digest is not built; one with another's would be worse.
+	if err := os.Remove(path + ".sha256"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return os.WriteFile(path+".sha256", []byte(hex.EncodeToString(sum.Sum(nil))), 0o644)
 }

@@ -5,6 +5,7 @@ package krun
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/vm"
 	"github.com/msb-project/msb/vm/vmtest"
@@ -22,12 +23,11 @@ func TestLibkrun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := emuhost.Start(t, map[string]string{"/krun.test": exe, "/root.ext4": vmtest.Root(t, scratch)})
 	// What only libkrun can get wrong; the rest of the suite runs on QEMU and
 	// wherever KVM does.
 	const inside = "^TestLibkrun$/^(I2_NoNetworkDeviceWithoutNet|FramesFlowBothWays|DisksComeInOrder)$"
-	out, exit := host.Run(t.Context(), t, vmtest.RootEnv+"=/root.ext4",
-		"/krun.test", "-test.v", "-test.timeout=5m", "-test.run="+inside)
+	out, exit := emuhost.RunFresh(t, map[string]string{"/krun.test": exe, "/root.ext4": vmtest.Root(t, scratch)},
+		2*time.Minute, vmtest.RootEnv+"=/root.ext4", "/krun.test", "-test.v", "-test.timeout=5m", "-test.run="+inside)
 	t.Log(out)
 	if exit != 0 {
 		t.Fatalf("exit code %d in the emulated host", exit)
