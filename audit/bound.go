@@ -1,6 +1,9 @@
 package audit
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Bounds on what one event holds (invariant 11): a guest chooses these strings,
 // and a queue of long ones would be a way to fill memory and disk.
@@ -24,13 +27,28 @@ func bounded(ev Event) Event {
 	}
 	ev.Kind = Kind(cut(string(ev.Kind), maxString))
 	ev.Names = cutList(ev.Names)
-	if ev.DNS != nil {
+	if ev.DNS != nil && !ev.DNS.within() {
 		d := *ev.DNS
 		d.Name, d.Type, d.Outcome, d.Upstream = cut(d.Name, maxString), cut(d.Type, maxString), cut(d.Outcome, maxString), cut(d.Upstream, maxString)
 		d.Answers, d.Removed = cutList(d.Answers), cutList(d.Removed)
 		ev.DNS = &d
 	}
 	return ev
+}
+
+// within says that nothing of d has to be cut.
+func (d *DNSDetail) within() bool {
+	for _, s := range [...]string{d.Name, d.Type, d.Outcome, d.Upstream} {
+		if len(s) > maxString {
+			return false
+		}
+	}
+	for _, list := range [...][]string{d.Answers, d.Removed} {
+		if len(list) > maxList || slices.ContainsFunc(list, func(s string) bool { return len(s) > maxString }) {
+			return false
+		}
+	}
+	return true
 }
 
 // cut returns s with at most about n bytes. What is cut is copied, so that the

@@ -134,7 +134,7 @@ type DNSDetail struct {
 
 // Sink takes events. Emit never blocks and never fails: an audit log that could
 // stall a packet would be a way to stall the gateway, and one that is full
-// counts what it loses.
+// counts what it loses. What the event points to is the sink's from then on.
 type Sink interface {
 	Emit(Event)
 }

@@ -67,11 +67,22 @@ func TestHumanFormIsHarmlessOnATerminal(t *testing.T) {
 	}
 }
 
+// oneLine is ev's line without its end.
+func oneLine(t *testing.T, ev Event) ([]byte, error) {
+	t.Helper()
+	line, err := newEncoder().appendLine(nil, ev)
+	line, ok := bytes.CutSuffix(line, []byte("\n"))
+	if !ok {
+		t.Errorf("a line without an end: %q", line)
+	}
+	return line, err
+}
+
 func TestJSONLineIsOneHarmlessLine(t *testing.T) {
 	for _, s := range hostile {
 		for _, ev := range everywhere(s) {
 			ev = bounded(ev)
-			line, err := appendJSON(nil, &ev)
+			line, err := oneLine(t, ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +154,7 @@ func FuzzPrintable(f *testing.F) {
 			t.Errorf("Printable(%q) = %q", s, got)
 		}
 		ev := bounded(Event{Path: s, SNI: s})
-		if line, err := appendJSON(nil, &ev); err != nil || !harmless(string(line)) || !json.Valid(line) {
+		if line, err := oneLine(t, ev); err != nil || !harmless(string(line)) || !json.Valid(line) {
 			t.Errorf("line %q, %v", line, err)
 		}
 	})

@@ -48,6 +48,7 @@ type Log struct {
 	out     output
 	queue   chan Event
 	now     func() time.Time
+	encoder *encoder // of the writer
 
 	lost    atomic.Uint64 // events dropped and not yet told of
 	dropped atomic.Uint64 // events dropped in all
@@ -91,11 +92,11 @@ func OpenLog(path string, o Options) (*Log, error) {
 	}
 	f, err := openRotating(path, o.MaxBytes, o.Keep, func(lines uint64) []byte {
 		ev := rotatedEvent(time.Now(), o.Sandbox, lines)
-		line, err := appendJSON(nil, &ev)
+		line, err := newEncoder().appendLine(nil, ev)
 		if err != nil {
 			return nil // a fixed set of plain fields: there is nothing that can't be encoded
 		}
-		return append(line, '\n')
+		return line
 	})
 	if err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func newLog(out output, o Options) *Log {
 		o.Queue = DefaultQueue
 	}
 	l := &Log{
-		options: o, out: out, now: time.Now,
+		options: o, out: out, now: time.Now, encoder: newEncoder(),
 		queue: make(chan Event, o.Queue),
 		subs:  make(map[*subscriber]struct{}),
 		done:  make(chan struct{}),
@@ -247,13 +248,12 @@ func (l *Log) run() {
 
 // line appends ev as a line.
 func (l *Log) line(batch []byte, ev Event) []byte {
-	out, err := appendJSON(batch, &ev)
+	out, err := l.encoder.appendLine(batch, ev)
 	if err != nil {
 		l.note(err)
 		l.dropped.Add(1)
-		return batch
 	}
-	return append(out, '\n')
+	return out
 }
 
 // tellLost appends a line about the events that found the queue full.

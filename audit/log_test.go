@@ -269,11 +269,11 @@ func TestJSONIsStable(t *testing.T) {
 	}
 	var got []byte
 	for _, ev := range []Event{full, {Time: noon, Kind: SandboxStart}} {
-		line, err := appendJSON(nil, &ev)
+		line, err := newEncoder().appendLine(nil, ev)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(append(got, line...), '\n')
+		got = append(got, line...)
 	}
 	golden := filepath.Join("testdata", "events.jsonl")
 	if *update {

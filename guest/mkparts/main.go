@@ -108,5 +108,5 @@ func writePart(path string, write func(io.Writer) error) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return os.WriteFile(path+".sha256", []byte(hex.EncodeToString(sum.Sum(nil))), 0o644)
+	return os.WriteFile(path+".sha256", []byte(hex.EncodeToString(sum.Sum(nil))), 0o600)
 }
