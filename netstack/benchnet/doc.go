@@ -6,7 +6,9 @@
 // The guest is a network namespace with a TAP, so it needs Linux and root.
 // Every subject is a process of its own, whose CPU time is read when it ends;
 // client, server and the bridge between TAP and link are others and are not
-// counted.
+// counted. Between the TAP and msb or gvproxy stands a stream socket, as between
+// a VMM and its gateway; slirp4netns writes to its TAP itself, and so does the
+// row "msb on the TAP".
 //
 //	go -C bench/peers build -o /tmp/gvproxy github.com/containers/gvisor-tap-vsock/cmd/gvproxy
 //	go run ./netstack/benchnet -gvproxy /tmp/gvproxy -seconds 3

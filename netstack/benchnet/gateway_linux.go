@@ -78,7 +78,7 @@ func gateway(o options) error {
 	if err != nil {
 		return err
 	}
-	link, err := netstack.NewStreamLinkFile(os.NewFile(3, "link"))
+	link, err := openLink(o)
 	if err != nil {
 		return err
 	}
@@ -97,6 +97,13 @@ func gateway(o options) error {
 	err = s.Serve(context.Background(), link)
 	_ = s.Close()
 	return err
+}
+
+func openLink(o options) (netstack.Link, error) {
+	if o.tap {
+		return newTapLink(3)
+	}
+	return netstack.NewStreamLinkFile(os.NewFile(3, "link"))
 }
 
 func report() {

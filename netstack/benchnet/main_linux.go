@@ -21,6 +21,8 @@ type options struct {
 	mtu     int
 	large   bool
 	trust   bool
+	tap     bool
+	rounds  int
 	profile string
 }
 
@@ -29,6 +31,8 @@ func main() {
 	flag.StringVar(&o.role, "role", "", "internal: what this process is")
 	flag.StringVar(&o.gvproxy, "gvproxy", "", "path of a gvproxy; left out if empty")
 	flag.Float64Var(&o.seconds, "seconds", 3, "length of each bulk transfer")
+	flag.IntVar(&o.rounds, "rounds", 3, "how often each subject is measured, in turns; the medians count")
+	flag.BoolVar(&o.tap, "tap", false, "internal")
 	flag.StringVar(&o.only, "only", "", "comma-separated subjects; all if empty")
 	flag.StringVar(&o.target, "target", "127.0.0.1", "internal: address of the server as the client sees it")
 	flag.IntVar(&o.base, "base", 0, "internal: first port of the server")
@@ -69,18 +73,24 @@ func compare(o options) error {
 	}
 	defer srv.stop()
 	o.base = base
-	var rows []row
-	for _, s := range subjects(o) {
-		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), s.name) {
-			continue
+	chosen := slices.DeleteFunc(subjects(o), func(s subject) bool {
+		return o.only != "" && !slices.Contains(strings.Split(o.only, ","), s.name)
+	})
+	measured := make([][]row, len(chosen))
+	for round := range o.rounds {
+		for i, s := range chosen {
+			fmt.Fprintf(os.Stderr, "%s: measuring, round %d of %d ...\n", s.name, round+1, o.rounds)
+			r, err := s.measure(o)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			r.name = s.name
+			measured[i] = append(measured[i], r)
 		}
-		fmt.Fprintf(os.Stderr, "%s: measuring ...\n", s.name)
-		r, err := s.measure(o)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		r.name = s.name
-		rows = append(rows, r)
+	}
+	rows := make([]row, len(chosen))
+	for i := range chosen {
+		rows[i] = medianRow(measured[i])
 	}
 	printTable(os.Stdout, rows)
 	return nil

@@ -40,6 +40,10 @@ func subjects(o options) []subject {
 			return measureMsb(o)
 		}},
 	}
+	all = append(all, subject{"msb on the TAP", func(o options) (row, error) {
+		o.mtu, o.tap = netstack.LargeMTU, true
+		return measureMsb(o)
+	}})
 	if o.gvproxy != "" {
 		all = append(all, subject{"gvproxy", measureGvproxy})
 	}
@@ -97,7 +101,7 @@ func self(o options, role string) *exec.Cmd {
 	exe, _ := os.Executable()
 	return exec.Command(exe, "-role", role, "-base", strconv.Itoa(o.base), "-target", o.target,
 		"-seconds", fmt.Sprint(o.seconds), "-mtu", strconv.Itoa(o.mtu), "-large="+strconv.FormatBool(o.large),
-		"-trust="+strconv.FormatBool(o.trust), "-profile", o.profile)
+		"-trust="+strconv.FormatBool(o.trust), "-tap="+strconv.FormatBool(o.tap), "-profile", o.profile)
 }
 
 func startServer() (*process, int, error) {
@@ -207,7 +211,7 @@ func measureMsb(o options) (row, error) {
 		return row{}, err
 	}
 	defer g.Close()
-	host, guest, err := socketpair()
+	host, guest, err := linkTo(o, g)
 	if err != nil {
 		return row{}, err
 	}
@@ -217,16 +221,18 @@ func measureMsb(o options) (row, error) {
 	cmd := self(o, "gateway")
 	cmd.ExtraFiles = []*os.File{host}
 	gw, err := start(cmd)
-	_ = host.Close()
 	if err != nil {
 		return row{}, err
 	}
 	defer gw.stop()
-	b, err := startBridge(o, g, guest)
-	if err != nil {
-		return row{}, err
+	if guest != nil {
+		_ = host.Close()
+		b, err := startBridge(o, g, guest)
+		if err != nil {
+			return row{}, err
+		}
+		defer func() { _ = b.Process.Kill(); b.stop() }()
 	}
-	defer func() { _ = b.Process.Kill(); b.stop() }()
 	o.target = "10.99.0.1"
 	return drive(o, g, gw, func() (m memory) {
 		_, _ = gw.in.Write([]byte("m"))
@@ -234,6 +240,19 @@ func measureMsb(o options) (row, error) {
 		_ = json.Unmarshal(line, &m)
 		return m
 	})
+}
+
+// linkTo returns what the gateway has on its descriptor 3, and the end that a
+// bridge carries to the TAP; none where the gateway has the TAP itself.
+func linkTo(o options, g *netstacktest.TapGuest) (host, guest *os.File, err error) {
+	if !o.tap {
+		return socketpair()
+	}
+	tap, ok := g.Tap().(*os.File)
+	if !ok {
+		return nil, nil, errors.New("the TAP is no file")
+	}
+	return tap, nil, nil
 }
 
 func startBridge(o options, g *netstacktest.TapGuest, link *os.File) (*process, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 )
@@ -14,6 +15,30 @@ type row struct {
 	name                 string
 	cpuUp, cpuDown       float64
 	allocsUp, allocsDown float64
+}
+
+// medianRow is the median of each figure.
+func medianRow(rows []row) row {
+	of := func(figure func(row) float64) float64 {
+		v := make([]float64, len(rows))
+		for i, r := range rows {
+			v[i] = figure(r)
+		}
+		slices.Sort(v)
+		return v[len(v)/2]
+	}
+	return row{
+		name: rows[0].name,
+		result: result{
+			Up1: of(func(r row) float64 { return r.Up1 }), Up8: of(func(r row) float64 { return r.Up8 }),
+			Down1: of(func(r row) float64 { return r.Down1 }), Down8: of(func(r row) float64 { return r.Down8 }),
+			Connects:    of(func(r row) float64 { return r.Connects }),
+			ConnectByte: time.Duration(of(func(r row) float64 { return float64(r.ConnectByte) })),
+			UDP:         time.Duration(of(func(r row) float64 { return float64(r.UDP) })),
+		},
+		cpuUp: of(func(r row) float64 { return r.cpuUp }), cpuDown: of(func(r row) float64 { return r.cpuDown }),
+		allocsUp: of(func(r row) float64 { return r.allocsUp }), allocsDown: of(func(r row) float64 { return r.allocsDown }),
+	}
 }
 
 // printTable shows figures and, for rates, the part of the first row's.
