@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -338,6 +339,69 @@ func TestI11_EgressBytesThatComeWithAReloadBindOpenFlows(t *testing.T) {
 	}
 	if n := <-got; n > 10<<10 {
 		t.Errorf("%d bytes left an open flow, the new budget is 10240", n)
+	}
+}
+
+func TestI11_LimitsOfAReloadHoldForTheNextFlows(t *testing.T) {
+	t.Parallel()
+	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [9]\n"
+	limits := func(n int) string { return fmt.Sprintf("%s[limits]\ntcp_connections = %d\n", rule, n) }
+	w := gatewaytest.Start(t, limits(2))
+	w.Serve(site+":9", func(c net.Conn) { _, _ = io.Copy(c, c) })
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	dial := func(want bool) {
+		t.Helper()
+		c, err := w.Dial(siteAddr, 9)
+		if err == nil {
+			open = append(open, c)
+		}
+		if (err == nil) != want {
+			t.Fatalf("connection %d: %v", len(open), err)
+		}
+	}
+	reload := func(text string) {
+		t.Helper()
+		if err := w.Gateway.Reload(gatewaytest.Policy(t, text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dial(true)
+	dial(true)
+	dial(false)
+	reload(limits(3))
+	dial(true)
+	dial(false)
+	reload(limits(1))
+	dial(false)
+	for i, c := range open { // those above the new bound go on
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = c.Write([]byte("x"))
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Errorf("connection %d after the bound was lowered: %v", i, err)
+		}
+	}
+	// 1 MiB at 64 KiB a second takes far longer than the test lives; a rate that goes lets it through.
+	reload(rule + "[limits]\negress_rate = \"64K/s\"\n")
+	const size = 1 << 20
+	back := make(chan error, 1)
+	go func() { _, _ = open[0].Write(make([]byte, size)) }()
+	go func() {
+		_, err := io.CopyN(io.Discard, open[0], size)
+		back <- err
+	}()
+	select {
+	case err := <-back:
+		t.Fatalf("1 MiB went there and back at once under a rate of 64 KiB a second: %v", err)
+	case <-time.After(time.Second):
+	}
+	reload(rule)
+	if err := <-back; err != nil {
+		t.Errorf("without a rate: %v", err)
 	}
 }
 

@@ -105,12 +105,16 @@ func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *egress.Engine,
 	return p, engine, nil
 }
 
+// linkLimits is l with what a policy says of flows and rate.
+func linkLimits(l netstack.Limits, p *policies.Policy) netstack.Limits {
+	l.TCPConnections, l.UDPFlows, l.EgressRate = p.Limits.TCPConnections, p.Limits.UDPFlows, p.Limits.EgressRate
+	return l
+}
+
 func (g *Gateway) buildStack() error {
 	link := g.cfg.Link
 	link.Handler = g
-	link.Limits.TCPConnections = g.cfg.Policy.Limits.TCPConnections
-	link.Limits.UDPFlows = g.cfg.Policy.Limits.UDPFlows
-	link.Limits.EgressRate = g.cfg.Policy.Limits.EgressRate
+	link.Limits = linkLimits(link.Limits, g.cfg.Policy)
 	stack, err := netstack.New(link)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

@@ -46,6 +46,7 @@ func (g *Gateway) install(p *policies.Policy) error {
 	g.policy.Store(p)
 	g.engine.Store(engine)
 	g.budget.set(p.Limits.EgressBytes)
+	g.stack.SetLimits(linkLimits(g.cfg.Link.Limits, p))
 	return nil
 }
 

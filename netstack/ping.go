@@ -133,7 +133,7 @@ func (p *pings) start() error {
 	if p.stack.ctx.Err() != nil {
 		return ErrClosed
 	}
-	if p.busy >= p.stack.cfg.Limits.Pings {
+	if p.busy >= p.stack.limits.Load().Pings {
 		return errPingsFull
 	}
 	p.busy++

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,8 +52,10 @@ type Stack struct {
 	dhcp  *dhcpServer
 	ra    *advertiser
 	icmp  *icmpErrors
-	rate  *rate.Limiter // nil: none
 	now   func() time.Time
+
+	limits atomic.Pointer[Limits]
+	rate   atomic.Pointer[rate.Limiter] // nil: none
 
 	ctx    context.Context //nolint:containedctx // ends every flow at Close
 	cancel context.CancelFunc
@@ -93,14 +96,27 @@ func New(cfg Config) (*Stack, error) {
 	s.dhcp = newDHCPServer(s)
 	s.ra = newAdvertiser(s)
 	s.icmp = newICMPErrors(s)
-	if r := cfg.Limits.EgressRate; r > 0 {
-		s.rate = rate.NewLimiter(rate.Limit(r), int(max(r/rateBurstPart, MaxFrame)))
-	}
+	s.SetLimits(cfg.Limits)
 	if err := s.configure(); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// SetLimits puts l in force from the next flow and frame on. Flows above a lower
+// bound go on; none is added until there is room.
+func (s *Stack) SetLimits(l Limits) {
+	l = l.withDefaults()
+	old := s.limits.Swap(&l)
+	if old != nil && old.EgressRate == l.EgressRate {
+		return // what its bucket holds stays
+	}
+	if l.EgressRate <= 0 {
+		s.rate.Store(nil)
+		return
+	}
+	s.rate.Store(rate.NewLimiter(rate.Limit(l.EgressRate), int(max(l.EgressRate/rateBurstPart, MaxFrame))))
 }
 
 // configure sets the NIC, addresses, routes and protocol options.
@@ -184,9 +200,9 @@ func (s *Stack) readFrames(ctx context.Context, link Link) error {
 			return err
 		}
 		s.frame(frame)
-		if s.rate != nil {
+		if limiter := s.rate.Load(); limiter != nil {
 			// Waiting here is backpressure: the guest's own queues fill.
-			if err := s.rate.WaitN(ctx, min(len(frame), MaxFrame)); err != nil {
+			if err := limiter.WaitN(ctx, min(len(frame), MaxFrame)); err != nil {
 				return err
 			}
 		}

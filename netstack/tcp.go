@@ -93,16 +93,16 @@ func (t *tcpFlows) reserve(id stack.TransportEndpointID) (*TCPFlow, reservation)
 		t.mu.Unlock()
 		return nil, reserveKnown
 	}
-	if len(t.live) >= t.stack.cfg.Limits.TCPConnections {
+	if len(t.live) >= t.stack.limits.Load().TCPConnections {
 		t.sweepLocked()
 	}
 	switch {
 	case t.stack.ctx.Err() != nil:
 		t.mu.Unlock()
 		return nil, reserveFull
-	case len(t.live) >= t.stack.cfg.Limits.TCPConnections:
+	case len(t.live) >= t.stack.limits.Load().TCPConnections:
 		limit = LimitTCPConnections
-	case len(t.pending) >= t.stack.cfg.Limits.TCPInFlight:
+	case len(t.pending) >= t.stack.limits.Load().TCPInFlight:
 		limit = LimitTCPInFlight
 	default:
 		f.ctx, f.cancel = context.WithCancel(t.stack.ctx)

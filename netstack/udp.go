@@ -109,7 +109,7 @@ func (u *udpFlows) lookup(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 		u.mu.Unlock()
 		return nil, false, flowDropped
 	}
-	if len(u.flows) >= u.stack.cfg.Limits.UDPFlows && !u.evictLocked(now) {
+	if len(u.flows) >= u.stack.limits.Load().UDPFlows && !u.evictLocked(now) {
 		u.mu.Unlock()
 		u.stack.lim.hit(LimitUDPFlows, "udp", addrPort(id.RemoteAddress, id.RemotePort), addrPort(id.LocalAddress, id.LocalPort))
 		return nil, false, flowRefused
@@ -152,13 +152,13 @@ func (u *udpFlows) deny(f *UDPFlow, silent bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.removeLocked(f)
-	if len(u.denied) >= u.stack.cfg.Limits.UDPFlows {
+	if len(u.denied) >= u.stack.limits.Load().UDPFlows {
 		for id, d := range u.denied {
 			if !now.Before(d.until) {
 				delete(u.denied, id)
 			}
 		}
-		if len(u.denied) >= u.stack.cfg.Limits.UDPFlows {
+		if len(u.denied) >= u.stack.limits.Load().UDPFlows {
 			return
 		}
 	}
@@ -226,9 +226,9 @@ func newUDPFlow(u *udpFlows, id stack.TransportEndpointID, first []byte, now tim
 		src: addrPort(id.RemoteAddress, id.RemotePort), dst: addrPort(id.LocalAddress, id.LocalPort),
 		arrived: make(chan struct{}, 1),
 	}
-	f.idleFor = u.stack.cfg.Limits.UDPIdle
+	f.idleFor = u.stack.limits.Load().UDPIdle
 	if f.dst.Port() == dnsPort {
-		f.idleFor = u.stack.cfg.Limits.DNSIdle
+		f.idleFor = u.stack.limits.Load().DNSIdle
 	}
 	f.ctx, f.cancel = context.WithCancel(u.stack.ctx)
 	f.idle = time.AfterFunc(f.idleFor, func() { u.expire(f) })

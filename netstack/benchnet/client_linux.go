@@ -30,6 +30,7 @@ func client(o options) error {
 		"down1": func() (err error) { r.Down1, err = o.transfer(portSource, 1, pull); return err },
 		"down8": func() (err error) { r.Down8, err = o.transfer(portSource, 8, pull); return err },
 		"rest":  func() error { return o.latencies(&r) },
+		"idle":  func() error { return o.idle() },
 	}
 	var part string
 	for {
@@ -97,6 +98,26 @@ func pull(c net.Conn, end time.Time) (n int64) {
 	}
 	return n
 }
+
+// idleFlows are held open at once, by three processes: each has fewer
+// descriptors than a machine usually allows one.
+const idleFlows = 10_000
+
+// idle opens them and keeps them for as long as this process lives.
+func (o options) idle() error {
+	for i := range idleFlows {
+		c, err := net.Dial("tcp", o.addr(portEcho))
+		if err != nil {
+			return fmt.Errorf("idle flow %d: %w", i, err)
+		}
+		idle = append(idle, c)
+	}
+	time.Sleep(time.Second) // what their start took is freed
+	return nil
+}
+
+//nolint:gochecknoglobals // what is not reachable would be closed
+var idle []net.Conn
 
 const samples = 500
 

@@ -119,7 +119,7 @@ func startServer() (*process, int, error) {
 
 // drive runs the client part by part, reading the subject's CPU time and memory
 // between.
-func drive(o options, guest *netstacktest.TapGuest, subject *process, mem func() memory) (row, error) {
+func drive(o options, guest *netstacktest.TapGuest, subject *process, mem func(ask byte) memory) (row, error) {
 	cmd := self(o, "client")
 	if guest != nil {
 		inside := guest.Command(cmd.Path, cmd.Args[1:]...)
@@ -137,10 +137,17 @@ func drive(o options, guest *netstacktest.TapGuest, subject *process, mem func()
 		}
 		return subject.cpu()
 	}
-	for _, part := range []string{"up1", "up8", "down1", "down8", "rest"} {
-		before, mallocs := used(), uint64(0)
+	parts := []string{"up1", "up8", "down1", "down8", "rest"}
+	if mem != nil {
+		parts = append(parts, "idle")
+	}
+	for _, part := range parts {
+		before, mallocs, inUse := used(), uint64(0), uint64(0)
 		if mem != nil {
-			mallocs = mem().Mallocs
+			mallocs = mem(askMallocs).Mallocs
+		}
+		if part == "idle" {
+			inUse = mem(askInUse).InUse
 		}
 		if _, err := fmt.Fprintln(c.in, part); err != nil {
 			return row{}, err
@@ -157,12 +164,14 @@ func drive(o options, guest *netstacktest.TapGuest, subject *process, mem func()
 		case "up1":
 			r.cpuUp = spent / (r.Up1 * o.seconds / 1e9)
 			if mem != nil {
-				r.allocsUp = float64(mem().Mallocs-mallocs) / (r.Up1 * o.seconds / 1e6)
+				r.allocsUp = float64(mem(askMallocs).Mallocs-mallocs) / (r.Up1 * o.seconds / 1e6)
 			}
+		case "idle":
+			r.idle = float64(mem(askInUse).InUse-inUse) / idleFlows
 		case "down1":
 			r.cpuDown = spent / (r.Down1 * o.seconds / 1e9)
 			if mem != nil {
-				r.allocsDown = float64(mem().Mallocs-mallocs) / (r.Down1 * o.seconds / 1e6)
+				r.allocsDown = float64(mem(askMallocs).Mallocs-mallocs) / (r.Down1 * o.seconds / 1e6)
 			}
 		}
 	}
@@ -234,8 +243,8 @@ func measureMsb(o options) (row, error) {
 		defer func() { _ = b.Process.Kill(); b.stop() }()
 	}
 	o.target = "10.99.0.1"
-	return drive(o, g, gw, func() (m memory) {
-		_, _ = gw.in.Write([]byte("m"))
+	return drive(o, g, gw, func(ask byte) (m memory) {
+		_, _ = gw.in.Write([]byte{ask})
 		line, _ := gw.out.ReadBytes('\n')
 		_ = json.Unmarshal(line, &m)
 		return m
