@@ -33,9 +33,8 @@ func TestI2_VMKrun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// QEMU freezes the whole emulated host, its clock too, within seconds of an inner guest that has a NIC
-	// and goes on running: what needs one for longer runs where KVM does.
-	const inside = "^TestI2_VMKrun$/^(output_and_exit_code|without_network_nothing_is_reached)$"
+	// QEMU's emulation of nested guests stalls under seconds of a busy NIC: big transfers run where KVM does.
+	const inside = "^TestI2_VMKrun$/^(output_and_exit_code|the_tour|without_network_nothing_is_reached)$"
 	// The host gets another address, for a guest that has a way to the host's sockets.
 	out, code := emuhost.RunFresh(t, map[string]string{"/msb.test": self, "/policy.toml": "../../policy.toml",
 		"/bin/printf": "/bin/busybox"}, // the policy's secret comes from it

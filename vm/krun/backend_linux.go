@@ -6,9 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/creack/pty"
 
 	"github.com/msb-project/msb/vm"
 	"github.com/msb-project/msb/vm/kernel"
@@ -48,6 +51,9 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 		return nil, err
 	}
 	c.Disks = spec.Disks // their paths are resolved now
+	if err := useTerminal(l); err != nil {
+		return nil, errors.Join(err, l.Discard())
+	}
 	if err := b.plan(l, c); err != nil {
 		return nil, errors.Join(err, l.Discard())
 	}
@@ -94,6 +100,20 @@ func (b *Backend) configure(spec *vm.Spec) (*config, error) {
 		}
 	}
 	return c, nil
+}
+
+// useTerminal makes the console's channel a pseudo-terminal: libkrun gives the
+// guest's kernel no console over anything else. What the guest writes is read
+// as bytes, whatever a terminal would make of it: libkrun sets it to raw.
+func useTerminal(l *runner.Launch) error {
+	master, terminal, err := pty.Open()
+	if err != nil {
+		return fmt.Errorf("a pseudo-terminal for the guest's console: %w", err)
+	}
+	const console = consoleFD - runner.FirstFileFD
+	err = errors.Join(l.Console.Close(), l.Files[console].Close())
+	l.Console, l.Files[console] = master, terminal
+	return err
 }
 
 // plan says what the process becomes and what it may see.

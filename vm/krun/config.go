@@ -12,7 +12,8 @@ type config struct {
 	CPUs      uint8
 	MemoryMiB uint32
 	Disks     []vm.Disk
-	// AgentFD and ConsoleFD are stream sockets; NetFD is one too, or -1.
+	// AgentFD is a stream socket, NetFD is one too, or -1; ConsoleFD is a
+	// terminal.
 	AgentFD, ConsoleFD, NetFD int
 	MAC                       []byte
 }

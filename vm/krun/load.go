@@ -18,6 +18,7 @@ static struct {
 	int32_t (*disable_implicit_vsock)(uint32_t ctx);
 	int32_t (*disable_implicit_console)(uint32_t ctx);
 	int32_t (*add_virtio_console_multiport)(uint32_t ctx);
+	int32_t (*add_console_port_tty)(uint32_t ctx, uint32_t console, const char *name, int tty);
 	int32_t (*add_console_port_inout)(uint32_t ctx, uint32_t console, const char *name, int in, int out);
 	int32_t (*add_net_unixstream)(uint32_t ctx, const char *path, int fd, uint8_t *mac, uint32_t features, uint32_t flags);
 	int32_t (*add_disk2)(uint32_t ctx, const char *id, const char *path, uint32_t format, bool read_only);
@@ -35,7 +36,8 @@ static const char *msb_load(const char *krunfw_path, const char *krun_path, cons
 	if (!lib) return dlerror();
 #define GET(name) if (!(*(void **)&krun.name = dlsym(lib, "krun_" #name))) { *missing = "krun_" #name; return NULL; }
 	GET(init_log) GET(create_ctx) GET(set_vm_config) GET(disable_implicit_vsock) GET(disable_implicit_console)
-	GET(add_virtio_console_multiport) GET(add_console_port_inout) GET(add_net_unixstream) GET(add_disk2)
+	GET(add_virtio_console_multiport) GET(add_console_port_tty) GET(add_console_port_inout) GET(add_net_unixstream)
+	GET(add_disk2)
 	GET(set_kernel) GET(set_exec) GET(start_enter)
 #undef GET
 	*(void **)&krun.has_feature = dlsym(lib, "krun_has_feature");
@@ -48,6 +50,7 @@ static int32_t msb_set_vm_config(uint32_t ctx, uint8_t cpus, uint32_t ram) { ret
 static int32_t msb_disable_implicit_vsock(uint32_t ctx) { return krun.disable_implicit_vsock(ctx); }
 static int32_t msb_disable_implicit_console(uint32_t ctx) { return krun.disable_implicit_console(ctx); }
 static int32_t msb_add_console(uint32_t ctx) { return krun.add_virtio_console_multiport(ctx); }
+static int32_t msb_add_tty(uint32_t ctx, uint32_t console, const char *name, int tty) { return krun.add_console_port_tty(ctx, console, name, tty); }
 static int32_t msb_add_port(uint32_t ctx, uint32_t console, const char *name, int in, int out) { return krun.add_console_port_inout(ctx, console, name, in, out); }
 static int32_t msb_add_net(uint32_t ctx, int fd, uint8_t *mac, uint32_t features) { return krun.add_net_unixstream(ctx, NULL, fd, mac, features, 0); }
 static int32_t msb_add_disk(uint32_t ctx, const char *id, const char *path, uint32_t format, bool ro) { return krun.add_disk2(ctx, id, path, format, ro); }
@@ -173,24 +176,20 @@ func setMachine(ctx C.uint32_t, c *config) error {
 	return call("set_exec", C.msb_set_empty_exec(ctx, init))
 }
 
-// addConsole makes the console first: port 0 is hvc0.
+// addConsole makes the console first: port 0 is hvc0. To libkrun a port is a
+// console, where the guest's kernel writes, only if it is a terminal.
 func addConsole(ctx C.uint32_t, c *config) error {
 	id := C.msb_add_console(ctx)
 	if err := call("add_virtio_console_multiport", id); err != nil {
 		return err
 	}
-	for _, port := range []struct {
-		name string
-		fd   int
-	}{{"console", c.ConsoleFD}, {vm.AgentPort, c.AgentFD}} {
-		name := C.CString(port.name)
-		err := call("add_console_port_inout", C.msb_add_port(ctx, C.uint32_t(id), name, C.int(port.fd), C.int(port.fd)))
-		C.free(unsafe.Pointer(name))
-		if err != nil {
-			return err
-		}
+	console, agent := C.CString("console"), C.CString(vm.AgentPort)
+	defer C.free(unsafe.Pointer(console))
+	defer C.free(unsafe.Pointer(agent))
+	if err := call("add_console_port_tty", C.msb_add_tty(ctx, C.uint32_t(id), console, C.int(c.ConsoleFD))); err != nil {
+		return err
 	}
-	return nil
+	return call("add_console_port_inout", C.msb_add_port(ctx, C.uint32_t(id), agent, C.int(c.AgentFD), C.int(c.AgentFD)))
 }
 
 func addDisks(ctx C.uint32_t, c *config) error {

@@ -142,14 +142,14 @@ func (h *Host) Run(ctx context.Context, t testing.TB, command ...string) (output
 	return output, exit
 }
 
-// attempts is how often RunFresh boots a host. One in twenty freezes, one in
-// four where other load keeps QEMU from its timers.
+// attempts is how often RunFresh boots a host.
 const attempts = 5
 
 // RunFresh boots a host and runs one program in it, as Start and Run do. QEMU
-// 7.2 loses timers of an emulated host whose guests are busy: the host freezes,
-// its clock too. A host that gives no answer within limit is ended, and another
-// one booted; what the program answers counts, whatever it is.
+// 7.2 delivers an interrupt to a nested guest twice now and then, and whoever
+// waits for that guest waits for ever. A host that gives no answer within limit
+// is ended, and another one booted; what the program answers counts, whatever
+// it is.
 func RunFresh(t testing.TB, files map[string]string, limit time.Duration, command ...string) (output string, exit int) {
 	t.Helper()
 	for i := range attempts {

@@ -58,11 +58,13 @@ func becomeHost([]string) (string, error) {
 			return "", err
 		}
 	}
-	if err := os.MkdirAll("/dev/shm", 0o755); err != nil {
-		return "", err
-	}
-	if err := mount("tmpfs", "/dev/shm"); err != nil {
-		return "", err
+	for _, m := range []struct{ fs, dir string }{{"tmpfs", "/dev/shm"}, {"devpts", "/dev/pts"}} {
+		if err := os.MkdirAll(m.dir, 0o755); err != nil {
+			return "", err
+		}
+		if err := mount(m.fs, m.dir); err != nil {
+			return "", err
+		}
 	}
 	return "host", loopbackUp()
 }
