@@ -30,6 +30,7 @@ func Validate(p *Policy) error {
 	if len(p.DNS.Servers) == 0 {
 		f.add("dns.servers", "it is empty", "name \"system\" for the host's own")
 	}
+	f.checkNames(p)
 	f.checkTogether(p)
 	if err := f.err(); err != nil {
 		return err
@@ -40,9 +41,9 @@ func Validate(p *Policy) error {
 	return nil
 }
 
-// checkTogether checks what the parts of a whole policy mean for each other.
+// checkTogether checks what the sound parts of a whole policy mean for each
+// other; checkNames needs no sound parts.
 func (f *faults) checkTogether(p *Policy) {
-	f.checkNames(p)
 	f.checkCovered(p)
 	f.checkInspection(p)
 	for i, s := range p.Secrets {
@@ -76,6 +77,9 @@ func (f *faults) checkNames(p *Policy) {
 	}
 	seen := map[[2]string]Position{}
 	for _, n := range all {
+		if n.name == "" { // faulty, and said already
+			continue
+		}
 		id := [2]string{n.what, n.name}
 		first, dup := seen[id]
 		if !dup {

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -44,12 +45,16 @@ func Load(path string) (*Policy, error) {
 func Parse(filename string, data []byte, open Opener) (*Policy, error) {
 	l := &loader{open: open, done: map[string]bool{}, faults: &faults{file: filename}}
 	unit := l.file(filename, data, nil)
-	if unit == nil || len(l.faults.list) > 0 {
+	if unit == nil {
 		return nil, l.err()
 	}
+	sound := len(l.faults.list) == 0
 	p := l.merge(unit)
 	l.faults.places = unit.places
-	l.faults.checkTogether(p)
+	l.faults.checkNames(p)
+	if sound { // of what is faulty, parts are missing: the rest could be said wrongly
+		l.faults.checkTogether(p)
+	}
 	if err := l.err(); err != nil {
 		return nil, err
 	}
@@ -106,9 +111,11 @@ func decode(f *faults, name string, data []byte) (fileDoc, bool) {
 		f.add("", fmt.Sprintf("it is longer than %d bytes", maxFile), "split it, and include the parts")
 		return doc, false
 	}
+	// The byte order mark that some editors write: the parser skips it without
+	// counting it.
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if at, err := checkNesting(string(data)); err != nil {
-		line := strings.Count(string(data[:at]), "\n") + 1
-		f.addAt(Position{File: name, Line: line, Col: at - strings.LastIndexByte(string(data[:at]), '\n')}, "", err.Error(), "no policy needs that")
+		f.addAt(positionAt(name, string(data), at), "", err.Error(), "no policy needs that")
 		return doc, false
 	}
 	var raw map[string]any
@@ -118,7 +125,8 @@ func decode(f *faults, name string, data []byte) (fileDoc, bool) {
 			f.add("", err.Error(), "")
 			return doc, false
 		}
-		pos := Position{File: name, Line: max(1, perr.Position.Line), Col: max(1, perr.Position.Col)}
+		// Its Line and Col are off where a line end is at fault; Start is right.
+		pos := positionAt(name, string(data), perr.Position.Start)
 		key := perr.LastKey
 		f.addAt(pos, key, "not TOML: "+strings.TrimSuffix(perr.Message, "."), "")
 		return doc, false

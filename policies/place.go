@@ -197,6 +197,13 @@ func (sc *scanner) mark(path string, at int) {
 	sc.found[path] = Position{File: sc.file, Line: line, Col: col}
 }
 
+// positionAt returns the place of the byte at offset, which may be the end.
+func positionAt(file, text string, offset int) Position {
+	before := text[:min(max(offset, 0), len(text))]
+	line := before[strings.LastIndexByte(before, '\n')+1:]
+	return Position{File: file, Line: strings.Count(before, "\n") + 1, Col: utf8.RuneCountInString(line) + 1}
+}
+
 func lineStarts(text string) []int {
 	starts := []int{0}
 	for i := range len(text) {
