@@ -54,7 +54,7 @@ func Ask(e *egress.Engine, p *policies.Policy, t Target) Answer {
 		v.Addr, v.Name = netip.Addr{}, t.Name // the stand-in is nobody's address
 	}
 	a.conclude(v, inspected)
-	if !t.Name.IsZero() {
+	if !t.Name.IsZero() && t.Addr == standIn {
 		a.Class = "" // of the stand-in
 	}
 	return a

@@ -1,23 +1,22 @@
 package probe
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
 
 // Change is one target that two policies judge differently.
 type Change struct {
-	// Target is "HOST:PORT", with "*." in front where a rule names all below HOST.
+	// Target is "HOST:PORT" or "HOST:FIRST-LAST", with "*." in front where a rule names all below HOST.
 	Target string `json:"target"`
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
-	// Kind is "opens", "closes" or "changes" (inspected before, not after, or the other way round).
+	// Kind is "opens", "closes" or "changes" (inspected before, not after, or the other way round, or a
+	// name of [hosts] that leads elsewhere: Before and After are the targets then).
 	Kind   string `json:"kind"`
 	Before string `json:"before"`
 	After  string `json:"after"`
@@ -25,8 +24,10 @@ type Change struct {
 	Rule string `json:"rule,omitempty"`
 }
 
-// Diff judges by both policies everything that either of them names, and a few public and private
-// addresses that neither needs to name, and returns what is judged differently.
+// Diff judges by both policies what either of them tells apart, and returns what is judged differently:
+// each name and range of addresses that a rule names, on each range of ports between two that rules
+// name, with each method and path where one of the two looks into requests. What changes for every name
+// or public address is said once, of "*" and of an address that no rule needs to name.
 func Diff(a, b *policies.Policy) ([]Change, error) {
 	before, err := egress.New(a)
 	if err != nil {
@@ -36,133 +37,144 @@ func Diff(a, b *policies.Policy) ([]Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("second policy: %w", err)
 	}
-	var changes []Change
-	for _, s := range samples(a, b) {
-		x, y := Ask(before, a, s.target), Ask(after, b, s.target)
-		if x.Action == y.Action {
+	d := differ{policies: [2]*policies.Policy{a, b}, engines: [2]*egress.Engine{before, after}}
+	d.rules = slices.Concat(a.Egress.Allow, a.Egress.Deny, b.Egress.Allow, b.Egress.Deny)
+	ports := portCells(d.rules)
+	d.everywhere = map[common]bool{}
+	for _, dest := range destinations(d.rules, a, b) {
+		d.requests = requestsTo(dest, d.rules)
+		for _, proto := range []egress.Proto{egress.TCP, egress.UDP} {
+			d.transport(dest, proto, ports)
+		}
+		d.compare(dest, egress.ICMP, portCell{})
+	}
+	d.targets()
+	return d.changes, nil
+}
+
+// differ compares two policies. Index 0 is before, 1 is after.
+type differ struct {
+	policies [2]*policies.Policy
+	engines  [2]*egress.Engine
+	rules    []policies.Rule // of both
+	requests []request       // worth asking about at the destination in hand
+	changes  []Change
+	// everywhere is what changes for a whole family of destinations: no news at one of them.
+	everywhere map[common]bool
+}
+
+// common is a change without its destination and rule.
+type common struct {
+	family        family
+	proto         egress.Proto
+	cell          portCell
+	method, path  string
+	before, after string
+}
+
+// transport compares every range of ports, and joins ranges that change alike.
+func (d *differ) transport(dest destination, proto egress.Proto, cells []portCell) {
+	var first portCell
+	var run []Change
+	for _, cell := range cells {
+		had := len(d.changes)
+		d.compare(dest, proto, cell)
+		now := slices.Clone(d.changes[had:])
+		d.changes = d.changes[:had]
+		if len(run) > 0 && slices.EqualFunc(run, now, alike) {
+			first.last = cell.last
 			continue
 		}
-		c := Change{
-			Target: s.shown, Method: s.target.Method, Path: s.target.Path,
-			Kind: "changes", Before: x.Action, After: y.Action, Rule: y.Rule,
-		}
-		switch {
-		case x.Denied():
-			c.Kind = "opens"
-		case y.Denied():
-			c.Kind, c.Rule = "closes", x.Rule
-		}
-		changes = append(changes, c)
+		d.add(dest, proto, first, run)
+		first, run = cell, now
 	}
-	return changes, nil
+	d.add(dest, proto, first, run)
 }
 
-// sample is a target that stands for everything that one line of a policy names.
-type sample struct {
-	target Target
-	shown  string
+func (d *differ) add(dest destination, proto egress.Proto, cell portCell, run []Change) {
+	for _, c := range run {
+		c.Target = dest.shownAt(proto, cell)
+		d.changes = append(d.changes, c)
+	}
 }
 
-// Targets that no rule needs to name: what "default" opens or leaves shut.
-var always = []string{"93.184.215.14:443", "93.184.215.14:80", "93.184.215.14:443/udp", "[2606:2800:21f::1]:443", "10.0.0.1:443", "169.254.169.254:80", "127.0.0.1:80"}
-
-func samples(all ...*policies.Policy) []sample {
-	list := make([]sample, 0, len(always))
-	for _, s := range always {
-		t, err := Parse(s)
-		if err == nil {
-			list = append(list, sample{t, s})
-		}
-	}
-	for _, p := range all {
-		for _, r := range slices.Concat(p.Egress.Allow, p.Egress.Deny) {
-			list = append(list, ofRule(r)...)
-		}
-		for _, m := range p.Hosts {
-			list = append(list, ofName(m.Name, m.Name.String(), policies.Rule{Ports: []policies.PortRange{{First: 443, Last: 443}, {First: 80, Last: 80}}})...)
-		}
-	}
-	key := func(s sample) string { return s.shown + " " + s.target.Method + " " + s.target.Path }
-	slices.SortFunc(list, func(a, b sample) int { return cmp.Compare(key(a), key(b)) })
-	return slices.CompactFunc(list, func(a, b sample) bool { return key(a) == key(b) })
+// alike reports whether two changes differ in their target only.
+func alike(a, b Change) bool {
+	b.Target = a.Target
+	return a == b
 }
 
-func ofRule(r policies.Rule) []sample {
-	var list []sample
-	for _, h := range r.Hosts {
-		name, shown := h.Base(), h.String()
-		if h.Wildcard() {
-			below, err := hostname.Parse("any." + name.String())
-			if err != nil {
-				continue
-			}
-			name = below
+// compare asks both policies about one destination: the connection, then the requests in it where one
+// of the two would look into them.
+func (d *differ) compare(dest destination, proto egress.Proto, cell portCell) {
+	t := Target{Name: dest.name, Addr: dest.addr, Port: cell.first, Proto: proto}
+	shown := dest.shownAt(proto, cell)
+	x, y := d.ask(t)
+	note := func(method, path string, x, y Answer) {
+		id := common{dest.family(), proto, cell, method, path, x.Action, y.Action}
+		if dest.whole {
+			d.everywhere[id] = true
 		}
-		list = append(list, ofName(name, shown, r)...)
-	}
-	for _, c := range r.CIDRs {
-		for _, t := range ofPorts(Target{Addr: firstHost(c)}, r) {
-			s := sample{target: t, shown: t.String()}
-			if !c.IsSingleIP() {
-				s.shown += " in " + c.String()
-			}
-			list = append(list, s)
+		if dest.whole || !d.everywhere[id] {
+			d.note(shown, method, path, x, y)
 		}
 	}
-	return list
+	note("", "", x, y)
+	inspect := egress.Inspect.String()
+	if proto != egress.TCP || x.Action != inspect && y.Action != inspect {
+		return
+	}
+	for _, r := range d.requests {
+		t.Method, t.Path = r.method, r.path
+		// What opens or closes as a whole has been said.
+		if p, q := d.ask(t); p.Denied() != q.Denied() && !x.Denied() && !y.Denied() {
+			note(r.method, r.shown, p, q)
+		}
+	}
 }
 
-func ofName(name hostname.Name, shown string, r policies.Rule) []sample {
-	targets := ofPorts(Target{Name: name, Addr: standIn}, r)
-	list := make([]sample, 0, len(targets)*(1+len(r.Methods)+len(r.Paths)))
-	for _, t := range targets {
-		s := sample{target: t, shown: shown + t.String()[len(name.String()):]}
-		list = append(list, s)
-		for _, m := range r.Methods {
-			s.target.Method, s.target.Path = m, "/"
-			list = append(list, s)
-		}
-		for _, p := range r.Paths {
-			s.target.Method, s.target.Path = "GET", p
-			list = append(list, s)
-		}
-	}
-	return list
+func (d *differ) ask(t Target) (before, after Answer) {
+	return Ask(d.engines[0], d.policies[0], t), Ask(d.engines[1], d.policies[1], t)
 }
 
-// ofPorts gives the first and the last port of each range, over the transports the rule speaks of.
-func ofPorts(t Target, r policies.Rule) []Target {
-	var list []Target
-	add := func(proto egress.Proto) {
-		t.Proto = proto
-		for _, ports := range r.Ports {
-			t.Port = ports.First
-			list = append(list, t)
-			if ports.Last != ports.First {
-				t.Port = ports.Last
-				list = append(list, t)
+func (d *differ) note(shown, method, path string, x, y Answer) {
+	if x.Action == y.Action {
+		return
+	}
+	c := Change{Target: shown, Method: method, Path: path, Kind: "changes", Before: x.Action, After: y.Action, Rule: y.Rule}
+	switch {
+	case x.Denied():
+		c.Kind = "opens"
+	case y.Denied():
+		c.Kind, c.Rule = "closes", x.Rule
+	}
+	d.changes = append(d.changes, c)
+}
+
+// targets tells of names of [hosts] that lead elsewhere.
+func (d *differ) targets() {
+	for _, m := range d.policies[0].Hosts {
+		for _, n := range d.policies[1].Hosts {
+			if m.Name == n.Name && m.Target != n.Target {
+				d.changes = append(d.changes, Change{
+					Target: m.Name.String(), Kind: "changes", Before: m.Target.String(), After: n.Target.String(), Rule: "hosts." + m.Name.String(),
+				})
 			}
 		}
 	}
-	switch r.Protocol.Transport() {
-	case policies.UDP:
-		add(egress.UDP)
-	case policies.ICMP:
-		t.Proto = egress.ICMP
-		list = append(list, t)
-	case policies.Any:
-		add(egress.TCP)
-		add(egress.UDP)
-	case policies.TCP, policies.HTTPS, policies.HTTP, policies.ProtocolTLS:
-		add(egress.TCP)
-	}
-	return list
 }
 
-// firstHost is the first usable address of a prefix.
-func firstHost(p netip.Prefix) netip.Addr {
-	if p.IsSingleIP() {
-		return p.Addr()
+// shownAt writes the destination with its ports.
+func (d destination) shownAt(proto egress.Proto, cell portCell) string {
+	if proto == egress.ICMP {
+		return d.shown + "/icmp"
 	}
-	return p.Masked().Addr().Next()
+	s := d.shown + ":" + strconv.Itoa(int(cell.first))
+	if cell.last != cell.first {
+		s += "-" + strconv.Itoa(int(cell.last))
+	}
+	if proto == egress.UDP {
+		s += "/udp"
+	}
+	return s
 }

@@ -1,6 +1,8 @@
 package probe_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/egress"
@@ -101,8 +103,9 @@ func TestDiffSaysWhatOpensAndWhatCloses(t *testing.T) {
 		kinds[c.Target+" "+c.Method] = c.Kind
 	}
 	want := map[string]string{
-		"api.example.com:443 GET": "closes",
-		"93.184.215.14:443 ":      "opens",
+		"api.example.com:443 ":  "closes",
+		"93.184.215.14:81-852 ": "opens",
+		"*:81-852 ":             "opens",
 	}
 	for target, kind := range want {
 		if kinds[target] != kind {
@@ -115,5 +118,59 @@ func TestDiffSaysWhatOpensAndWhatCloses(t *testing.T) {
 	same, err := probe.Diff(a, a)
 	if err != nil || len(same) != 0 {
 		t.Errorf("a policy differs from itself: %v, %v", same, err)
+	}
+}
+
+// Each case changes one thing; what it opens or closes is said, and nothing else.
+func TestDiffMissesNoBorder(t *testing.T) {
+	t.Parallel()
+	const (
+		below = "[[egress.allow]]\nhosts = [\"*.example.com\"]\n"
+		lab   = "[[egress.allow]]\ncidrs = [\"10.0.0.0/8\"]\nprivate = true\n"
+		api   = "[[egress.allow]]\nhosts = [\"api.example.com\"]\nprotocol = \"https\"\n"
+	)
+	tests := []struct {
+		name, a, b string
+		want       []string
+	}{
+		{"a deny rule takes one name out", below, below + "[[egress.deny]]\nhosts = [\"x.example.com\"]\n", []string{"closes x.example.com:443"}},
+		{"every name", "", "[[egress.allow]]\nhosts = [\"*\"]\n", []string{"opens *:443"}},
+		{"a range loses its second half", lab + "ports = [80]\n", "[[egress.allow]]\ncidrs = [\"10.0.0.0/9\"]\nports = [80]\nprivate = true\n", []string{"closes 10.0.0.0/8 from 10.128.0.0:80"}},
+		{"a range loses its middle", lab + "ports = [80]\n", lab + "ports = [80]\n[[egress.deny]]\ncidrs = [\"10.5.0.0/16\"]\n", []string{"closes 10.5.0.0/16 from 10.5.0.0:80"}},
+		{"ports lose their middle", lab + "ports = [\"1000-2000\"]\n", lab + "ports = [\"1000-1200\", \"1300-2000\"]\n", []string{"closes 10.0.0.0/8 from 10.0.0.0:1201-1299", "closes 10.0.0.1:1201-1299"}},
+		{"methods go", api + "paths = [\"/**\"]\n", api + "methods = [\"GET\"]\npaths = [\"/**\"]\n", []string{"closes api.example.com:443 POST /", "closes api.example.com:443 POST /**"}},
+		{"a path is narrowed", api + "paths = [\"/a/**\"]\n", api + "paths = [\"/a/*\"]\n", []string{"closes api.example.com:443 GET /a/**", "closes api.example.com:443 POST /a/**"}},
+		{"a mapped name leads elsewhere", "[hosts]\n\"x.internal\" = \"127.0.0.1:80\"\n", "[hosts]\n\"x.internal\" = \"127.0.0.1:90\"\n", []string{"changes x.internal"}},
+		{"a port of every public address closes", "[egress]\ndefault = \"public\"\n" + below, "[egress]\ndefault = \"public\"\n" + below + "[[egress.deny]]\nports = [25]\n", []string{
+			"closes 93.184.215.14:25", "closes 93.184.215.14:25/udp", "closes [2606:2800:21f::1]:25", "closes [2606:2800:21f::1]:25/udp", "closes *:25", "closes *:25/udp",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			a, _ := load(t, "version = 1\n"+tt.a)
+			b, _ := load(t, "version = 1\n"+tt.b)
+			for i, pair := range [][2]*policies.Policy{{a, b}, {b, a}} {
+				changes, err := probe.Diff(pair[0], pair[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, c := range changes {
+					got = append(got, strings.TrimSpace(c.Kind+" "+c.Target+" "+strings.TrimSpace(c.Method+" "+c.Path)))
+				}
+				want := slices.Clone(tt.want)
+				for j := range want {
+					if i == 1 { // the way back
+						want[j] = strings.NewReplacer("closes ", "opens ", "opens ", "closes ").Replace(want[j])
+					}
+				}
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("way %d: got\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			}
+		})
 	}
 }
