@@ -59,7 +59,7 @@ func TestParseAllowFlagRefuses(t *testing.T) {
 		"a.example/tcp":               "needs ports",
 		"https://a.example":           "--allow",
 		"10.0.0.5:5432":               `write "10.0.0.5:5432/tcp+private"`,
-		"127.0.0.1:80":                "+private",
+		"127.0.0.1:80":                "the host itself",
 		"169.254.169.254:80":          "metadata",
 		"a.example:443+private":       "not a port",
 		"a.example:443/https+private": "private needs cidrs",

@@ -128,6 +128,8 @@ func (f *faults) checkRange(place string, private bool, p netip.Prefix) {
 	switch {
 	case private && everything(p):
 		f.add(place, fmt.Sprintf("private over %s opens every range there is", p), "name the ranges that are meant")
+	case own(p):
+		f.add(place, fmt.Sprintf("%s is the host itself, so the rule can never match", p), "map a name to it in [hosts]")
 	case private || everything(p) || !touches:
 		// 0.0.0.0/0 and ::/0 without private mean every public address.
 	case isMetadata(p):

@@ -21,13 +21,21 @@ var specialRanges = mustPrefixes(
 	"::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48",
 	"100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	"5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+	// What IANA keeps in reserve outside global unicast, 2000::/3.
+	"::/3", "4000::/2", "8000::/1",
 )
+
+// ownRanges are the host itself, which no rule over addresses opens.
+var ownRanges = mustPrefixes("0.0.0.0/8", "127.0.0.0/8", "::/128", "::1/128")
 
 // metadataAddresses are the instance metadata services of clouds, whatever
 // range they lie in. A rule reaches one only by naming it alone.
 var metadataAddresses = mustAddrs(
-	"169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254",
-	"fd00:ec2::23", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+	"169.254.169.254", "169.254.169.253", "169.254.169.123", "169.254.170.2", "169.254.170.23",
+	"169.254.0.23", "169.254.42.42", "100.100.100.200", "100.96.0.96", "168.63.129.16",
+	"192.0.0.192", "192.80.8.124",
+	"fd00:ec2::254", "fd00:ec2::253", "fd00:ec2::123", "fd00:ec2::23", "fd20:ce::254",
+	"fd00:c1::a9fe:a9fe", "fd00:42::42", "fd00:a9fe:a9fe::1", "fe80::a9fe:a9fe",
 )
 
 func mustPrefixes(list ...string) []netip.Prefix {
@@ -61,6 +69,11 @@ func specialWithin(p netip.Prefix) (netip.Prefix, bool) {
 		return p, true
 	}
 	return netip.Prefix{}, false
+}
+
+// own reports whether p is nothing but the host itself.
+func own(p netip.Prefix) bool {
+	return slices.ContainsFunc(ownRanges, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
 }
 
 // isMetadata reports whether p is exactly one metadata address.
