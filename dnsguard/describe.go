@@ -103,6 +103,7 @@ type flowEnds struct {
 // emit writes the audit event of one question.
 func (g *Guard) emit(r *reply, ends flowEnds, cached bool, latency time.Duration) {
 	why, detail := &r.explanation, r.detail
+	action := actionOf(why.Outcome)
 	detail.Cached, detail.Latency = cached, latency
 	event := audit.Event{
 		Sandbox:   g.sandbox,
@@ -111,8 +112,8 @@ func (g *Guard) emit(r *reply, ends flowEnds, cached bool, latency time.Duration
 		SrcPort:   ends.srcPort,
 		Dst:       ends.dst.Addr(),
 		Port:      ends.dst.Port(),
-		Action:    actionOf(why.Outcome).String(),
-		WouldDeny: why.Verdict.WouldDeny,
+		Action:    action.String(),
+		WouldDeny: why.Verdict.WouldDeny && action != egress.Deny, // else nothing was let through
 		Rule:      why.Verdict.Rule,
 		Message:   why.Text,
 		DNS:       &detail,

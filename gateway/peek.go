@@ -145,6 +145,8 @@ type counted struct {
 	net.Conn
 	first    []byte
 	up, down atomic.Int64
+	// revoked reports that the flow was ended from this side; nil for never.
+	revoked func() bool
 }
 
 // Read implements net.Conn.
@@ -165,6 +167,16 @@ func (c *counted) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.down.Add(int64(n))
 	return n, err
+}
+
+// Close resets a flow that was revoked: whoever serves it closes it as soon as its context ends, which
+// to the client would look like the end of an answer.
+func (c *counted) Close() error {
+	if c.revoked != nil && c.revoked() {
+		resetOrClose(c.Conn)
+		return nil
+	}
+	return c.Conn.Close()
 }
 
 // CloseWrite passes the half-close on.

@@ -139,6 +139,7 @@ func (g *Gateway) serveInspected(ctx context.Context, conn *counted, f *flow) {
 	f.verdict.Action = egress.Inspect
 	ctx, done := g.admit(secretproxy.WithFlowID(ctx, f.id), f)
 	stop := context.AfterFunc(ctx, func() { resetOrClose(conn.Conn) })
+	conn.revoked = func() bool { return ctx.Err() != nil }
 	if f.App == egress.AppHTTP {
 		g.proxy.ServeHTTP(ctx, conn, f.Flow)
 	} else {

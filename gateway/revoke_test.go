@@ -1,0 +1,67 @@
+package gateway_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+)
+
+// The end of a connection that is looked into must not pass for the end of an answer.
+func TestReloadResetsInspectedConnectionsInTheMiddleOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\n")
+	w.Record("web.example.com. 60 IN A " + site)
+	w.ServeHTTP(site+":80", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(rw).Flush()
+		<-r.Context().Done()
+	}))
+	addr := w.Lookup("web.example.com")
+	conns := make([]net.Conn, 16)
+	for i := range conns {
+		c, err := w.Dial(addr, 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: web.example.com\r\n\r\n")
+		if _, err := c.Read(make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		conns[i] = c
+	}
+	start := time.Now()
+	if err := w.Gateway.Reload(gatewaytest.Policy(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range conns {
+		if _, err := io.Copy(io.Discard, c); err == nil || !strings.Contains(err.Error(), "reset") && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("connection %d ended with %v, want a reset", i, err)
+		}
+	}
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("the connections ended after %v, want a second at most", d)
+	}
+}
+
+func TestI5_ReportModeDoesNotClaimToLetRebindingThrough(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "[egress]\nmode = \"report\"\n")
+	w.Record("inside.example.com. 60 IN A 10.0.0.1")
+	if m := w.Resolve("inside.example.com", dns.TypeA); m.Rcode != dns.RcodeRefused {
+		t.Errorf("got %v, want REFUSED", m)
+	}
+	if e := w.Audit.Wait(t, audit.DNSQuery, 1)[0]; e.Action != "deny" || e.WouldDeny {
+		t.Errorf("audit line %+v, want a plain denial", e)
+	}
+}
