@@ -195,3 +195,26 @@ func TestGatewayEndsWithItsLink(t *testing.T) {
 		t.Error("the gateway outlives its link")
 	}
 }
+
+// A datagram socket is there when the ready line is, and an address in use is said without one.
+func TestGatewayDatagramSocketIsThereWhenItIsReady(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "n.sock")
+	policy := write(t, "p.toml", "version = 1\n")
+	cmd, _ := startGateway(t, "--policy", policy, "--listen", "unix://"+path, "--link", "vfkit")
+	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSocket == 0 || info.Mode().Perm() != 0o600 {
+		t.Fatalf("at the ready line: %v, %v; want the socket with mode 0600", info, err)
+	}
+	second := command(t, nil, "gateway", "--policy", policy, "--listen", "unix://"+path, "--link", "vfkit")
+	if out, err := second.Output(); err == nil || len(out) != 0 {
+		t.Errorf("a second gateway on the same socket: %v, printed %q; want an error and no ready line", err, out)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket's file stays behind")
+	}
+}

@@ -32,7 +32,7 @@ func openLinks(ctx context.Context, listen, kind string) (*links, error) {
 		if stream {
 			return listenStream(ctx, path)
 		}
-		return listenDatagram(path), nil
+		return listenDatagram(path)
 	}
 	if n, ok := strings.CutPrefix(listen, "fd:"); ok {
 		if fd, err := strconv.ParseUint(n, 10, 31); err == nil && fd > 2 {
@@ -65,15 +65,20 @@ func listenStream(ctx context.Context, path string) (*links, error) {
 	}, nil
 }
 
-func listenDatagram(path string) *links {
+// listenDatagram makes the first socket at once, so that the ready line is true, and another for each
+// next link: a datagram socket has one peer in its life.
+func listenDatagram(path string) (*links, error) {
+	waiting, err := bindDatagram(path)
+	if err != nil {
+		return nil, err
+	}
 	return &links{
 		next: func(ctx context.Context) (netstack.Link, error) {
-			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-			if err != nil {
-				return nil, fmt.Errorf("--listen: %w; is another gateway running, or a file left from one?", err)
-			}
-			if err := os.Chmod(path, 0o600); err != nil {
-				return nil, errors.Join(err, c.Close())
+			c := waiting
+			if waiting = nil; c == nil {
+				if c, err = bindDatagram(path); err != nil {
+					return nil, err
+				}
 			}
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
@@ -83,8 +88,23 @@ func listenDatagram(path string) *links {
 			}
 			return &unlinking{Link: link, path: path}, nil
 		},
-		close: func() {},
+		close: func() {
+			if waiting != nil {
+				_ = errors.Join(waiting.Close(), os.Remove(path))
+			}
+		},
+	}, nil
+}
+
+func bindDatagram(path string) (*net.UnixConn, error) {
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w; is another gateway running, or a file left from one?", err)
 	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // unlinking removes the socket's file when the link ends, which package net does for streams only.
