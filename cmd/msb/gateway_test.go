@@ -218,3 +218,34 @@ func TestGatewayDatagramSocketIsThereWhenItIsReady(t *testing.T) {
 		t.Error("the socket's file stays behind")
 	}
 }
+
+// An inherited descriptor is looked at before the gateway calls itself ready.
+func TestGatewayOnAnInheritedSocket(t *testing.T) {
+	policy := write(t, "p.toml", "version = 1\n")
+	if out, err := command(t, nil, "gateway", "--policy", policy, "--listen", "fd:9").Output(); err == nil || len(out) != 0 {
+		t.Errorf("a descriptor that isn't open: %v, printed %q; want an error and no ready line", err, out)
+	}
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours := os.NewFile(uintptr(pair[0]), "theirs"), os.NewFile(uintptr(pair[1]), "ours")
+	defer ours.Close()
+	cmd := command(t, nil, "gateway", "--policy", policy, "--listen", "fd:3")
+	cmd.ExtraFiles = []*os.File{theirs}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, `"listen":"fd:3"`) {
+		t.Errorf("ready line %q, %v", line, err)
+	}
+	_ = ours.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("when the link ended: %v", err)
+	}
+}

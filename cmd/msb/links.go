@@ -36,7 +36,7 @@ func openLinks(ctx context.Context, listen, kind string) (*links, error) {
 	}
 	if n, ok := strings.CutPrefix(listen, "fd:"); ok {
 		if fd, err := strconv.ParseUint(n, 10, 31); err == nil && fd > 2 {
-			return inherited(int(fd), stream), nil
+			return inherited(int(fd), stream)
 		}
 	}
 	return nil, &usageError{err: fmt.Errorf("--listen %q: write unix:///PATH or fd:N with N above 2", listen), help: "msb gateway --help"}
@@ -125,7 +125,19 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func inherited(fd int, stream bool) *links {
+// inherited takes the one link of a descriptor over, at once: the ready line promises it.
+func inherited(fd int, stream bool) (*links, error) {
+	f := os.NewFile(uintptr(fd), "link")
+	var link netstack.Link
+	var err error
+	if stream {
+		link, err = netstack.NewStreamLinkFile(f)
+	} else {
+		link, err = netstack.NewDatagramLinkFile(f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--listen fd:%d: %w", fd, err)
+	}
 	used := false
 	return &links{
 		next: func(context.Context) (netstack.Link, error) {
@@ -133,14 +145,14 @@ func inherited(fd int, stream bool) *links {
 				return nil, errNoMoreLinks
 			}
 			used = true
-			f := os.NewFile(uintptr(fd), "link")
-			if stream {
-				return netstack.NewStreamLinkFile(f)
-			}
-			return netstack.NewDatagramLinkFile(f)
+			return link, nil
 		},
-		close: func() {},
-	}
+		close: func() {
+			if !used {
+				_ = link.Close()
+			}
+		},
+	}, nil
 }
 
 // serve puts the gateway on each link in turn.
