@@ -225,10 +225,11 @@ func TestGatewayOnAnInheritedSocket(t *testing.T) {
 	if out, err := command(t, nil, "gateway", "--policy", policy, "--listen", "fd:9").Output(); err == nil || len(out) != 0 {
 		t.Errorf("a descriptor that isn't open: %v, printed %q; want an error and no ready line", err, out)
 	}
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	syscall.CloseOnExec(pair[1]) // else the gateway would keep its own link open
 	theirs, ours := os.NewFile(uintptr(pair[0]), "theirs"), os.NewFile(uintptr(pair[1]), "ours")
 	defer ours.Close()
 	cmd := command(t, nil, "gateway", "--policy", policy, "--listen", "fd:3")
