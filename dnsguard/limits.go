@@ -87,7 +87,8 @@ const (
 	// lookupTimeout is when the last attempt starts: all are over before the 5 s
 	// after which glibc asks again.
 	lookupTimeout = 3500 * time.Millisecond
-	// maxAttempts bounds the exchanges for one question.
+	// maxAttempts bounds the exchanges for one question; where the policy names
+	// more servers, each is asked once.
 	maxAttempts = 4
 	// maxStrays is how many datagrams that are no answer to our question are
 	// read before the socket is given up for TCP: a flood of spoofed answers

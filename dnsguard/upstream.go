@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -113,7 +114,7 @@ func (u *upstreams) ask(ctx context.Context, q outgoing) (*dns.Msg, string, erro
 	deadline := time.Now().Add(lookupTimeout)
 	servers := u.order()
 	var faults []error
-	for i := range maxAttempts {
+	for i := range max(maxAttempts, len(servers)) {
 		if ctx.Err() != nil || time.Now().After(deadline) {
 			break
 		}
@@ -122,7 +123,10 @@ func (u *upstreams) ask(ctx context.Context, q outgoing) (*dns.Msg, string, erro
 		if err == nil {
 			return msg, s.String(), nil
 		}
-		faults = append(faults, fmt.Errorf("%s: %w", s, err))
+		fault := fmt.Errorf("%s: %w", s, err)
+		if !slices.ContainsFunc(faults, func(f error) bool { return f.Error() == fault.Error() }) {
+			faults = append(faults, fault)
+		}
 		var rcode rcodeError
 		if !errors.As(err, &rcode) {
 			s.until.Store(int64(u.clock() + restTime))

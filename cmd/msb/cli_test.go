@@ -115,10 +115,10 @@ func TestDoctorSaysWhatIsMissing(t *testing.T) {
 
 func TestDNSShowsWhatAGuestIsTold(t *testing.T) {
 	path := write(t, "p.toml", "version = 1\n[hosts]\n\"a.internal.example\" = \"127.0.0.1:1\"\n")
-	if got := msb(t, nil, "dns", "a.internal.example", "-p", path); got.code != 0 || !strings.Contains(got.out, "198.18.") {
-		t.Errorf("mapped name: %+v", got)
+	if got := msb(t, nil, "dns", "a.internal.example", "-p", path); got.code != 0 || !strings.Contains(got.out, "198.18.") || !strings.Contains(got.out, "hosts.a.internal.example") || !strings.Contains(got.out, "for 60 s") {
+		t.Errorf("mapped name: %+v, want its address, for how long, and why", got)
 	}
-	if got := msb(t, nil, "dns", "example.com", "-p", path); got.code != exitDenied || !strings.Contains(got.out, "no allow rule") {
+	if got := msb(t, nil, "dns", "example.com", "-p", path); got.code != exitDenied || !strings.Contains(got.out, "no allow rule") || !strings.Contains(got.out, "Prohibited") {
 		t.Errorf("a name that no rule allows: %+v", got)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
@@ -63,12 +65,19 @@ func askDNS(ctx context.Context, ui *ui, g *dnsguard.Guard, name string, code ui
 	if answer == nil {
 		return fmt.Errorf("no answer: %s", why.Text)
 	}
-	rows := [][]string{{dns.RcodeToString[answer.Rcode], why.Outcome.String(), why.Text}}
+	rows := [][]string{{dns.RcodeToString[answer.Rcode], why.Outcome.String(), reason(&why)}}
 	for _, rr := range answer.Answer {
-		rows = append(rows, []string{dns.TypeToString[rr.Header().Rrtype], rr.Header().Name, strings.TrimPrefix(rr.String(), rr.Header().String())})
+		h := rr.Header()
+		rows = append(rows, []string{dns.TypeToString[h.Rrtype], h.Name, fmt.Sprintf("%s (for %d s)", strings.TrimPrefix(rr.String(), h.String()), h.Ttl)})
 	}
 	for _, addr := range why.Removed {
 		rows = append(rows, []string{"removed", addr.String(), "not an address this name may have"})
+	}
+	if why.HasEDE {
+		rows = append(rows, []string{"EDE", strconv.Itoa(int(why.EDE)), dns.ExtendedErrorCodeToString[why.EDE]})
+	}
+	if why.Upstream != "" {
+		rows = append(rows, []string{"asked", why.Upstream, why.Latency.Round(time.Millisecond / 10).String()})
 	}
 	if err := ui.table(rows); err != nil {
 		return err
@@ -77,4 +86,12 @@ func askDNS(ctx context.Context, ui *ui, g *dnsguard.Guard, name string, code ui
 		return exitCode(exitDenied)
 	}
 	return nil
+}
+
+// reason is why the guest is told that: what stands in the way, else the rule that lets the name out.
+func reason(why *dnsguard.Explanation) string {
+	if why.Text != "" || why.Verdict.Action == egress.Deny {
+		return why.Text
+	}
+	return why.Verdict.Message()
 }
