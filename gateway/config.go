@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/msb-project/msb/audit"
@@ -31,6 +32,11 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
+// Pinger sends one echo request from the host and waits for its answer; the error says that none came.
+type Pinger interface {
+	Ping(ctx context.Context, dst netip.Addr, seq uint16, payload []byte) error
+}
+
 // Config is what one gateway is made of. Policy is required.
 type Config struct {
 	// Sandbox is its name or id, in the audit and in the authority's subject.
@@ -53,6 +59,9 @@ type Config struct {
 	// Dialer makes the host's connections. Nil is net.Dialer with the fuse; with any other, the
 	// address is checked by the fuse before it is handed over.
 	Dialer Dialer
+	// Pinger sends the host's echo requests. Nil is an unprivileged ping socket; the address is checked by
+	// the fuse before it is handed over.
+	Pinger Pinger
 	// HasIPv6 says whether the host reaches IPv6; nil looks.
 	HasIPv6 func() bool
 	// Terminate ends the sandbox after a violation of a secret that asks for it; nil does nothing.
@@ -68,6 +77,9 @@ func (c *Config) fill() error {
 	}
 	if c.Capture != nil {
 		c.Link.Tap, c.Audit = c.Capture, c.Capture.sink(c.Audit)
+	}
+	if c.Pinger == nil {
+		c.Pinger = pingSocket{}
 	}
 	if c.Terminate == nil {
 		c.Terminate = func(string) {}

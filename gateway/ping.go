@@ -17,6 +17,9 @@ import (
 // pingTimeout is how long an answer is waited for: ping's own default wait is shorter.
 const pingTimeout = 5 * time.Second
 
+// echoHeader is what an echo request sends before its payload.
+const echoHeader = 8
+
 // IANA protocol numbers, as icmp.ParseMessage wants them.
 const (
 	protoICMP   = 1
@@ -40,11 +43,30 @@ func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
 	done(up, up, p.Reply())
 }
 
-// ping sends one echo request over an unprivileged ping socket and waits for its answer.
+// ping has the host ask for an answer to the guest's echo request, at exactly the address that was judged.
 func (g *Gateway) ping(ctx context.Context, f *flow, p *netstack.PingFlow) error {
+	special := func(netip.AddrPort) bool { return f.verdict.Special }
+	if err := egress.CheckDial(g.classifier, netip.AddrPortFrom(p.Dst(), 1), special); err != nil {
+		return err
+	}
+	if err := g.budget.take(echoHeader + len(p.Payload())); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return g.cfg.Pinger.Ping(ctx, p.Dst(), p.Seq(), p.Payload())
+}
+
+// pingSocket is the host's unprivileged ping socket (net.ipv4.ping_group_range).
+type pingSocket struct{}
+
+var _ Pinger = pingSocket{}
+
+// Ping implements Pinger.
+func (pingSocket) Ping(ctx context.Context, dst netip.Addr, seq uint16, payload []byte) error {
 	network, listen, proto := "udp4", "0.0.0.0", protoICMP
 	var request, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
-	if p.Dst().Is6() {
+	if dst.Is6() {
 		network, listen, proto = "udp6", "::", protoICMPv6
 		request, reply = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
 	}
@@ -53,31 +75,21 @@ func (g *Gateway) ping(ctx context.Context, f *flow, p *netstack.PingFlow) error
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	msg := icmp.Message{Type: request, Body: &icmp.Echo{Seq: int(p.Seq()), Data: p.Payload()}}
+	msg := icmp.Message{Type: request, Body: &icmp.Echo{Seq: int(seq), Data: payload}}
 	b, err := msg.Marshal(nil)
 	if err != nil {
 		return err
 	}
-	special := func(netip.AddrPort) bool { return f.verdict.Special }
-	if err := egress.CheckDial(g.classifier, netip.AddrPortFrom(p.Dst(), 1), special); err != nil {
+	if _, err := conn.WriteTo(b, &net.UDPAddr{IP: dst.AsSlice()}); err != nil {
 		return err
 	}
-	if err := g.budget.take(len(b)); err != nil {
-		return err
-	}
-	if _, err := conn.WriteTo(b, &net.UDPAddr{IP: p.Dst().AsSlice()}); err != nil {
-		return err
-	}
-	return awaitReply(conn, proto, reply, p)
+	return awaitReply(conn, proto, reply, dst, seq)
 }
 
 // awaitReply reads until the answer to this very request comes.
-func awaitReply(conn *icmp.PacketConn, proto int, want icmp.Type, p *netstack.PingFlow) error {
-	if err := conn.SetReadDeadline(time.Now().Add(pingTimeout)); err != nil {
-		return err
-	}
+func awaitReply(conn *icmp.PacketConn, proto int, want icmp.Type, dst netip.Addr, seq uint16) error {
 	buf := make([]byte, maxDatagram)
 	for {
 		n, from, err := conn.ReadFrom(buf)
@@ -85,14 +97,14 @@ func awaitReply(conn *icmp.PacketConn, proto int, want icmp.Type, p *netstack.Pi
 			return err
 		}
 		udp, ok := from.(*net.UDPAddr)
-		if !ok || udp.AddrPort().Addr().Unmap() != p.Dst() {
+		if !ok || udp.AddrPort().Addr().Unmap() != dst {
 			continue
 		}
 		msg, err := icmp.ParseMessage(proto, buf[:n])
 		if err != nil || msg.Type != want {
 			continue
 		}
-		if echo, ok := msg.Body.(*icmp.Echo); ok && echo.Seq == int(p.Seq()) {
+		if echo, ok := msg.Body.(*icmp.Echo); ok && echo.Seq == int(seq) {
 			return nil
 		}
 	}

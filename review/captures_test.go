@@ -143,6 +143,7 @@ func replay(t *testing.T, c *pcapgen.Case, compared *atomic.Int64, file []byte, 
 	t.Helper()
 	world := gatewaytest.NewInternet(t)
 	world.Record(zone...)
+	answerPings(t, world, file)
 	guest := startGuest(t, policyOf(t, c), world)
 	guest.inject(file)
 	guest.alive()

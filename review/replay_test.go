@@ -16,7 +16,6 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/msb-project/msb/capture"
-	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
 	"github.com/msb-project/msb/netstack"
@@ -45,6 +44,8 @@ type guest struct {
 	answers  map[uint16]int // messages from a resolver, by the guest's port
 	awaited  map[uint16]int
 	heard    map[connection]bool // the gateway said something, or ended
+	pinged   map[netip.Addr]int  // echo replies, by who is said to send them
+	pings    map[netip.Addr]int  // those awaited
 	audit    gatewaytest.Recorder
 	echoed   bool
 	resolved bool
@@ -63,9 +64,10 @@ func startGuest(t *testing.T, p *policies.Policy, world *gatewaytest.Internet) *
 		t: t, changed: make(chan struct{}),
 		answered: map[connection]uint32{}, over: map[connection]bool{}, recorded: map[connection]uint32{},
 		answers: map[uint16]int{}, awaited: map[uint16]int{}, heard: map[connection]bool{},
+		pinged: map[netip.Addr]int{}, pings: map[netip.Addr]int{},
 	}
 	gw, err := gateway.New(gateway.Config{
-		Sandbox: "replay", Policy: p, Dialer: world, Audit: &g.audit, HasIPv6: func() bool { return true },
+		Sandbox: "replay", Policy: p, Dialer: world, Pinger: world, Audit: &g.audit, HasIPv6: func() bool { return true },
 		Link: netstack.Config{GuestMAC: pcapgen.GuestMAC, DHCP: true, Tap: g},
 	})
 	if err != nil {
@@ -148,7 +150,7 @@ func (g *guest) receive() {
 		c := connection{h.Dst.Port(), h.Src}
 		switch {
 		case h.Transport == capture.TransportPing && !h.Request:
-			g.note(func() { g.echoed = true })
+			g.note(func() { g.echoed = true; g.pinged[h.Src.Addr()]++ })
 		case h.Transport == capture.TransportUDP && h.Dst.Port() == alivePort:
 			g.note(func() { g.resolved = true })
 		case h.Src.Port() == 53 && len(h.Payload) > 0:
@@ -172,6 +174,24 @@ func messages(h *capture.Headers) (n int) {
 		b = b[min(len(b), 2+int(binary.BigEndian.Uint16(b))):]
 	}
 	return n
+}
+
+// answerPings makes what answered pings in a capture answer them again.
+func answerPings(t *testing.T, world *gatewaytest.Internet, file []byte) {
+	t.Helper()
+	r, err := capture.NewReader(bytes.NewReader(file))
+	for err == nil {
+		var rec *capture.Record
+		if rec, err = r.Next(); err != nil {
+			break
+		}
+		if h, ok := capture.Decode(rec.Frame); ok && rec.Direction == capture.ToGuest && h.Transport == capture.TransportPing && !h.Request {
+			world.AnswerPings(h.Src.Addr())
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
 }
 
 // inject replays the guest's frames of a capture.
@@ -199,9 +219,6 @@ func (g *guest) inject(file []byte) {
 			}
 			continue
 		}
-		if ok && h.Transport == capture.TransportPing && egress.Classify(h.Dst.Addr()).Public() {
-			continue // an allowed ping goes out by a socket of the host, which no test may use
-		}
 		frame := bytes.Clone(rec.Frame)
 		if ok && h.Transport == capture.TransportTCP && h.Flags&capture.ACK != 0 && !g.follow(frame, &h) {
 			continue
@@ -214,8 +231,13 @@ func (g *guest) inject(file []byte) {
 // nothing.
 func (g *guest) await(h *capture.Headers) {
 	g.t.Helper()
-	port := h.Dst.Port()
+	port, from := h.Dst.Port(), h.Src.Addr()
 	switch {
+	case h.Transport == capture.TransportPing && !h.Request:
+		g.pings[from]++
+		if !g.wait(func() bool { return g.pinged[from] >= g.pings[from] }) {
+			g.t.Errorf("a ping of %v got no answer", from)
+		}
 	case h.Src.Port() == 53:
 		g.awaited[port] += messages(h)
 		if !g.wait(func() bool { return g.answers[port] >= g.awaited[port] }) {

@@ -19,7 +19,7 @@ import (
 // Resolver is the address of the internet's DNS server: write udp://9.9.9.9 into [dns] servers.
 const Resolver = "9.9.9.9:53"
 
-// Internet stands for everything outside. It implements gateway.Dialer.
+// Internet stands for everything outside. It implements gateway.Dialer and gateway.Pinger.
 type Internet struct {
 	t       testing.TB
 	mu      sync.Mutex
@@ -28,12 +28,13 @@ type Internet struct {
 	zone    map[string][]dns.RR
 	asked   []string
 	dns     string
+	awake   map[netip.Addr]bool // what answers pings
 }
 
 // NewInternet makes one with a DNS server and nothing else.
 func NewInternet(t testing.TB) *Internet {
 	t.Helper()
-	i := &Internet{t: t, servers: map[string]string{}, zone: map[string][]dns.RR{}}
+	i := &Internet{t: t, servers: map[string]string{}, zone: map[string][]dns.RR{}, awake: map[netip.Addr]bool{}}
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +177,24 @@ func (i *Internet) DialContext(ctx context.Context, network, addr string) (net.C
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, network, to)
+}
+
+// AnswerPings makes addr answer echo requests.
+func (i *Internet) AnswerPings(addr netip.Addr) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.awake[addr] = true
+}
+
+// Ping implements gateway.Pinger: what answers no pings is unreachable. Each counts as dialled, at port 0.
+func (i *Internet) Ping(_ context.Context, dst netip.Addr, _ uint16, _ []byte) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.dialled = append(i.dialled, "icmp "+netip.AddrPortFrom(dst, 0).String())
+	if !i.awake[dst] {
+		return &net.OpError{Op: "ping", Net: "icmp", Err: syscall.EHOSTUNREACH}
+	}
+	return nil
 }
 
 // Dialled lists the connections that were tried, "tcp 93.184.215.14:443", without those to Resolver.

@@ -49,7 +49,7 @@ func StartWith(t testing.TB, p *policies.Policy, change func(*gateway.Config)) *
 	t.Helper()
 	w := &World{Internet: NewInternet(t), Audit: new(Recorder), CA: NewAuthority(t), t: t}
 	cfg := gateway.Config{
-		Sandbox: "test", Policy: p, Audit: w.Audit, Dialer: w.Internet, Roots: w.CA.Pool(),
+		Sandbox: "test", Policy: p, Audit: w.Audit, Dialer: w.Internet, Pinger: w.Internet, Roots: w.CA.Pool(),
 		Link:    netstack.Config{GuestMAC: netstacktest.MAC, DHCP: true},
 		HasIPv6: func() bool { return true },
 	}

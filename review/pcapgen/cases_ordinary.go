@@ -100,9 +100,10 @@ func ordinary() []Case {
 		},
 		{
 			Name: "ping", Policy: "[[egress.allow]]\nname = \"ping\"\ncidrs = [\"93.184.215.0/24\"]\nprotocol = \"icmp\"\n",
-			Story: "ping to an allowed address, to the gateway itself, and to one that no rule covers.",
+			Story: "ping to an allowed address that answers, to one that does not, to the gateway itself, and to one that no rule covers.",
 			build: func(t *Tape) {
 				t.Ping(good, true)
+				t.Ping("93.184.215.77", false)
 				t.Ping("192.168.127.1", true)
 				t.Ping(evil, false)
 			},
