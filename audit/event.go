@@ -66,6 +66,9 @@ type Event struct {
 	// Dst and Port are the destination as the guest addressed it.
 	Dst  netip.Addr `json:"dst,omitzero"`
 	Port uint16     `json:"port,omitempty"`
+	// Proxy is where the guest's packets went if it asked the gateway's own
+	// proxy for Dst.
+	Proxy netip.AddrPort `json:"proxy,omitzero"`
 	// Names are what dnsguard pinned to Dst when the verdict was given.
 	Names []string `json:"names,omitempty"`
 	// Target is where [hosts] leads from Dst: "builtin:echo", "127.0.0.1:5000".

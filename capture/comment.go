@@ -16,6 +16,9 @@ type Verdict struct {
 	WouldDeny    bool
 	Rule, Reason string
 	Name         string
+	// To is where a flow leads whose packets go to the gateway's own proxy, "93.184.215.14:443"; what was
+	// asked for if that is a name without an address.
+	To string
 	// Message is the sentence for people; it goes to the comment's end.
 	Message string
 }
@@ -27,7 +30,7 @@ const commentPrefix = "msb "
 func (v Verdict) String() string {
 	b := []byte(commentPrefix + v.Kind + "=" + strconv.FormatUint(v.Flow, 10))
 	for _, f := range [...]struct{ key, value string }{
-		{"action", v.Action}, {"rule", v.Rule}, {"reason", v.Reason}, {"name", v.Name},
+		{"action", v.Action}, {"rule", v.Rule}, {"reason", v.Reason}, {"name", v.Name}, {"to", v.To},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, ' '), f.key...), '=')
@@ -110,6 +113,8 @@ func (v *Verdict) set(key, value string, first bool) bool {
 		v.Reason = value
 	case "name":
 		v.Name = value
+	case "to":
+		v.To = value
 	case "would_deny":
 		v.WouldDeny = value == "true"
 	default:

@@ -3,6 +3,7 @@ package dnsguard
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -12,7 +13,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// maxReplayMapped bounds the addresses of [hosts] that a capture can make a Replay remember.
+// maxReplayMapped bounds the addresses of [hosts] that a capture can make a Replay remember, and the names
+// without an address that is left.
 const maxReplayMapped = 1 << 16
 
 // Replay judges questions and pins answers as a Guard does, but takes both from a capture and the time
@@ -26,6 +28,8 @@ type Replay struct {
 	mapped map[netip.Addr]policies.HostMapping
 	pins   *Pins
 	now    time.Duration
+	// gone are names of which a record gave no address that they may have.
+	gone map[hostname.Name]struct{}
 }
 
 // NewReplay returns a Replay under a policy.
@@ -34,6 +38,7 @@ func NewReplay(p *policies.Policy, judge Judge) *Replay {
 		judge:  judge,
 		hosts:  make(map[hostname.Name]policies.HostMapping, len(p.Hosts)),
 		mapped: make(map[netip.Addr]policies.HostMapping),
+		gone:   make(map[hostname.Name]struct{}),
 	}
 	r.lowest, r.most = ttlBounds(p.DNS)
 	for _, m := range p.Hosts {
@@ -152,6 +157,32 @@ func (r *Replay) Given(name hostname.Name, addrs []netip.Addr) {
 		f.address(a.AsSlice())
 	}
 	r.pin(name, f.addrs, r.most)
+	if len(f.addrs) == 0 && len(f.removed) > 0 && len(r.gone) < maxReplayMapped {
+		r.gone[name] = struct{}{}
+	}
+}
+
+// Resolve is Guard.Resolve by what the capture told so far: the verdict on name, and its addresses, none
+// if the capture has none.
+func (r *Replay) Resolve(name hostname.Name) ([]netip.Addr, egress.Verdict) {
+	verdict := r.judgeQuestion(name, dns.TypeA).verdict
+	if !verdict.Allowed() {
+		return nil, verdict
+	}
+	addrs := r.pins.Addrs(name)
+	if _, ok := r.hosts[name]; ok {
+		addrs = nil
+		for a, m := range r.mapped {
+			if m.Name == name {
+				addrs = append(addrs, a)
+			}
+		}
+	}
+	if _, gone := r.gone[name]; gone && len(addrs) == 0 {
+		verdict.Action, verdict.Reason = egress.Deny, egress.ReasonRebinding
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	return addrs, verdict
 }
 
 func (r *Replay) pin(host hostname.Name, addrs []netip.Addr, ttl time.Duration) {

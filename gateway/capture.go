@@ -8,6 +8,7 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/netstack"
 )
 
@@ -22,7 +23,8 @@ const (
 // Capture writes a sandbox's frames to a capture with the gateway's verdicts beside them. Give it to
 // Config.Capture; Start it, with nil to stop, at any time.
 //
-// A verdict is a comment on the flow's first packet. The packet passes before there is a verdict, and
+// A verdict is a comment on the flow's first packet; on the client's connection to the explicit proxy for
+// what was asked of that. The packet passes before there is a verdict, and
 // the writer gathers packets for a moment, so most verdicts still find it; where one comes later (it
 // waited for a ClientHello, say) it goes to the flow's next packet. DNS answers become name records.
 type Capture struct {
@@ -177,21 +179,47 @@ func (c *Capture) take(w *capture.Writer, e *audit.Event) {
 		return
 	}
 	key := flowKey{proto: transportOf(e.Proto), srcPort: e.SrcPort, dst: netip.AddrPortFrom(e.Dst, e.Port)}
+	if e.Proxy.IsValid() { // the packets are those of the client's connection to the proxy
+		v.To, key.dst = key.dst.String(), e.Proxy
+	}
 	if key.proto == capture.TransportNone {
 		return
 	}
+	c.comment(w, key, v.String())
+}
+
+// refused puts the verdict on a name that a client asked the explicit proxy for beside the client's
+// connection. The audit has it as a question of the gateway's own, which no packet belongs to. c may be
+// nil.
+func (c *Capture) refused(r *proxyRequest, verdict *egress.Verdict) {
+	if c == nil {
+		return
+	}
+	w := c.writer.Load()
+	if w == nil {
+		return
+	}
+	v := capture.Verdict{
+		Kind: "dns", Action: verdict.Action.String(), WouldDeny: verdict.WouldDeny, Rule: verdict.Rule,
+		Reason: verdict.Reason.String(), Name: r.name.String(), To: r.target(), Message: verdict.Message(),
+	}
+	c.comment(w, flowKey{capture.TransportTCP, r.client.Port(), r.proxy}, v.String())
+}
+
+// comment puts text on the flow's first packet if that waits still, else on its next one.
+func (c *Capture) comment(w *capture.Writer, key flowKey, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t, seen := c.first[key]
 	delete(c.first, key)
-	if seen && w.Annotate(t, v.String()) {
+	if seen && w.Annotate(t, text) {
 		return
 	}
 	if len(c.late) >= maxAwaited {
 		clear(c.late) // flows of which no other packet came
 	}
 	if late := c.late[key]; len(late) < maxLate {
-		c.late[key] = append(late, v.String())
+		c.late[key] = append(late, text)
 	}
 	c.some.Store(int32(len(c.late)))
 }

@@ -11,12 +11,10 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/egress/httphead"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/netstack"
 )
@@ -63,7 +61,8 @@ func (g *Gateway) serveExplicit(ctx context.Context, t *netstack.TCPFlow) {
 	case req.connect && req.port == dnsPort:
 		g.tunnelDNS(ctx, guest)
 	default:
-		g.serveProxied(ctx, guest, t.Src(), &req, rest)
+		req.client, req.proxy = t.Src(), t.Dst()
+		g.serveProxied(ctx, guest, &req, rest)
 	}
 }
 
@@ -77,19 +76,31 @@ func readProxyHead(c net.Conn) (head, rest []byte, err error) {
 		n, err := c.Read(buf)
 		from := max(0, len(got)-3) // the part of the mark that came before
 		got = append(got, buf[:n]...)
-		if i := bytes.Index(got[from:], []byte("\r\n\r\n")); i >= 0 {
-			end := from + i + 4
-			return got[:end], got[end:], nil
-		}
+		end, bad := proxyHeadEnd(got, from)
 		switch {
-		case len(got) > maxProxyHead:
-			return nil, nil, badProxyHead("its head is larger than 64 KiB")
-		case len(got) > 0 && (got[0] < 'A' || got[0] > 'Z'):
-			return nil, nil, badProxyHead("it is not HTTP")
+		case bad != nil:
+			return nil, nil, bad
+		case end > 0:
+			return got[:end], got[end:], nil
 		case err != nil:
 			return nil, nil, err
 		}
 	}
+}
+
+// proxyHeadEnd is the length of the head that got begins with, 0 if more of it must come. Nothing before
+// from ends it.
+func proxyHeadEnd(got []byte, from int) (int, error) {
+	if i := bytes.Index(got[from:], []byte("\r\n\r\n")); i >= 0 {
+		return from + i + 4, nil
+	}
+	switch {
+	case len(got) > maxProxyHead:
+		return 0, badProxyHead("its head is larger than 64 KiB")
+	case len(got) > 0 && (got[0] < 'A' || got[0] > 'Z'):
+		return 0, badProxyHead("it is not HTTP")
+	}
+	return 0, nil
 }
 
 // tunnelDNS gives a tunnel to port 53 to dnsguard, whatever its destination, as every flow to it.
@@ -101,7 +112,7 @@ func (g *Gateway) tunnelDNS(ctx context.Context, guest *netstack.TCPConn) {
 }
 
 // serveProxied judges the flow to each of the target's addresses until one may be had.
-func (g *Gateway) serveProxied(ctx context.Context, guest *netstack.TCPConn, src netip.AddrPort, req *proxyRequest, rest []byte) {
+func (g *Gateway) serveProxied(ctx context.Context, guest *netstack.TCPConn, req *proxyRequest, rest []byte) {
 	addrs, refusal := g.proxyAddrs(ctx, req)
 	if refusal != nil {
 		answerProxy(guest, refusal.status, refusal.proxyRefusal)
@@ -110,7 +121,7 @@ func (g *Gateway) serveProxied(ctx context.Context, guest *netstack.TCPConn, src
 	var last *flow
 	var failed error
 	for _, addr := range addrs {
-		f := g.openProxied(src, netip.AddrPortFrom(addr, req.port), req)
+		f := g.openProxied(addr, req)
 		last = f
 		action := g.judgeConnect(f)
 		if !req.connect && action != egress.Deny {
@@ -140,20 +151,17 @@ func (g *Gateway) serveProxied(ctx context.Context, guest *netstack.TCPConn, src
 	answerProxy(guest, http.StatusForbidden, proxyRefusal{"denied", v.Reason.String(), v.Rule, v.Message()})
 }
 
-// openProxied makes the flow to dst. The client named one host, so that only this one of the names
-// pinned to dst counts. An address that the client wrote keeps them all, as when it is dialled.
-func (g *Gateway) openProxied(src, dst netip.AddrPort, req *proxyRequest) *flow {
-	f := g.open(egress.TCP, src, dst)
-	if !req.name.IsZero() && slices.Contains(f.Pinned, req.name) {
-		f.Pinned = []hostname.Name{req.name}
-	}
+// openProxied makes the flow to one address of the target's.
+func (g *Gateway) openProxied(addr netip.Addr, req *proxyRequest) *flow {
+	f := g.open(egress.TCP, req.client, netip.AddrPortFrom(addr, req.port))
+	f.proxy = req.proxy
+	req.narrow(&f.Flow)
 	return f
 }
 
-// judgeProxied judges a plain request again by its name, as after a peek.
+// judgeProxied judges a plain request again by its name.
 func (g *Gateway) judgeProxied(f *flow, name hostname.Name) egress.Action {
-	said := spoken{app: egress.AppHTTP, host: httphead.Head{Host: name}}
-	f.verdict = judgeSaid(func(*egress.Flow) egress.Verdict { return g.judge(f) }, &f.Flow, said)
+	f.verdict = judgeAsked(func(*egress.Flow) egress.Verdict { return g.judge(f) }, &f.Flow, name)
 	return f.verdict.Action
 }
 
@@ -216,10 +224,8 @@ func (g *Gateway) proxyAddrs(ctx context.Context, req *proxyRequest) ([]netip.Ad
 	case err == nil:
 		return addrs, nil
 	case errors.Is(err, dnsguard.ErrRefused):
-		v := g.engine.Load().DecideName(req.name)
-		if v.Action != egress.Deny {
-			v = egress.Verdict{Reason: egress.ReasonRebinding, Name: req.name}
-		}
+		v := refusedName(g.engine.Load(), req.name)
+		g.cfg.Capture.refused(req, &v)
 		return nil, &statusRefusal{http.StatusForbidden, proxyRefusal{"denied", v.Reason.String(), v.Rule, v.Message()}}
 	}
 	return nil, &statusRefusal{http.StatusBadGateway, proxyRefusal{"upstream", "upstream_name", "", err.Error()}}

@@ -17,13 +17,22 @@ var errProxyHead = errors.New("the request to the proxy can't be read without gu
 
 // proxyRequest is what a client asked of the explicit proxy.
 type proxyRequest struct {
-	connect bool
-	name    hostname.Name // zero where the client wrote an address
-	addr    netip.Addr
-	port    uint16
+	client, proxy netip.AddrPort
+	connect       bool
+	name          hostname.Name // zero where the client wrote an address
+	addr          netip.Addr
+	port          uint16
 	// head is the request's head as its server is to see it: origin form, one Host, the last request of
 	// its connection. It is nil for CONNECT.
 	head []byte
+}
+
+// target is what was asked for, "api.example.com:443".
+func (r *proxyRequest) target() string {
+	if r.name.IsZero() {
+		return netip.AddrPortFrom(r.addr, r.port).String()
+	}
+	return r.name.String() + ":" + strconv.Itoa(int(r.port))
 }
 
 // badProxyHead says what is wrong. The text holds no byte of the request.

@@ -21,6 +21,7 @@ type flow struct {
 	egress.Flow
 	id      uint64
 	mapping policies.HostMapping // where Mapped leads
+	proxy   netip.AddrPort       // where the guest asked for it, if that was the explicit proxy
 	started time.Time
 	verdict egress.Verdict
 	engine  *egress.Engine // that gave the verdict
@@ -138,7 +139,7 @@ func (g *Gateway) recordClose(f *flow, up, down int64, message string) {
 func (g *Gateway) event(f *flow, kind audit.Kind) audit.Event {
 	e := audit.Event{
 		Kind: kind, Flow: f.id, Proto: f.Proto.String(),
-		SrcPort: f.Src.Port(), Dst: f.Dst.Addr(), Port: f.Dst.Port(),
+		SrcPort: f.Src.Port(), Dst: f.Dst.Addr(), Port: f.Dst.Port(), Proxy: f.proxy,
 	}
 	for _, n := range f.Pinned {
 		e.Names = append(e.Names, n.String())

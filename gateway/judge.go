@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/httphead"
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -48,6 +51,30 @@ func judgeSaid(decide func(*egress.Flow) egress.Verdict, f *egress.Flow, said sp
 	case v.Action == egress.Allow && f.App == egress.AppHTTP:
 		// Each request of a kept connection names its own host: all of them are judged.
 		v.Action = egress.Inspect
+	}
+	return v
+}
+
+// narrow takes the names of a flow that a client asked the explicit proxy for: it named one host, so that
+// only this one of the names pinned to the address counts. An address that the client wrote keeps them
+// all, as when it is dialled.
+func (r *proxyRequest) narrow(f *egress.Flow) {
+	if !r.name.IsZero() && slices.Contains(f.Pinned, r.name) {
+		f.Pinned = []hostname.Name{r.name}
+	}
+}
+
+// judgeAsked judges a plain request to the explicit proxy by its name, as after a peek.
+func judgeAsked(decide func(*egress.Flow) egress.Verdict, f *egress.Flow, name hostname.Name) egress.Verdict {
+	return judgeSaid(decide, f, spoken{app: egress.AppHTTP, host: httphead.Head{Host: name}})
+}
+
+// refusedName is the verdict on a name that was asked of the explicit proxy and not resolved: where the
+// policy allows the name, its addresses were not those that it may have.
+func refusedName(engine *egress.Engine, name hostname.Name) egress.Verdict {
+	v := engine.DecideName(name)
+	if v.Action != egress.Deny {
+		v = egress.Verdict{Reason: egress.ReasonRebinding, Name: name}
 	}
 	return v
 }

@@ -14,8 +14,9 @@ import (
 // and the addresses of the host that the sandbox ran on, unless they are given. It is not safe for
 // several goroutines.
 type Offline struct {
-	engine *egress.Engine
-	names  *dnsguard.Replay
+	engine  *egress.Engine
+	names   *dnsguard.Replay
+	gateway []netip.Addr
 }
 
 // NewOffline returns an Offline under p. gateway are the gateway's own addresses on the link, host those
@@ -27,7 +28,7 @@ func NewOffline(p *policies.Policy, gateway, host []netip.Addr) (*Offline, error
 	if err != nil {
 		return nil, err
 	}
-	return &Offline{engine: engine, names: dnsguard.NewReplay(p, engine)}, nil
+	return &Offline{engine: engine, names: dnsguard.NewReplay(p, engine), gateway: gateway}, nil
 }
 
 // Names takes the capture's questions and answers, and its time.
@@ -38,10 +39,7 @@ func (o *Offline) Connect(src, dst netip.AddrPort) (egress.Flow, egress.Verdict)
 	f, _ := meet(o.names, egress.TCP, src, dst)
 	v := o.engine.Decide(&f)
 	if v.Action == egress.Inspect {
-		f.App = egress.AppTLS
-		if v.Protocol == policies.HTTP {
-			f.App = egress.AppHTTP
-		}
+		f.App = inspectedApp(v)
 	}
 	return f, v
 }

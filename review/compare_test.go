@@ -21,7 +21,11 @@ func (g *guest) compare(r *review.Report) (compared int64) {
 	g.t.Helper()
 	live := map[ends]audit.Event{}
 	for _, e := range g.audit.Events(audit.FlowOpen) {
-		live[ends{e.Proto, e.SrcPort, netip.AddrPortFrom(e.Dst, e.Port)}] = e
+		at := netip.AddrPortFrom(e.Dst, e.Port)
+		if e.Proxy.IsValid() {
+			at = e.Proxy
+		}
+		live[ends{e.Proto, e.SrcPort, at}] = e
 	}
 	for f := range r.Flows() {
 		e, ok := live[ends{f.Proto, f.Src.Port(), f.Dst}]

@@ -23,14 +23,16 @@ const (
 
 // pending is a connection that must say its name first.
 type pending struct {
-	flows [maxJudges]egress.Flow
-	open  [maxJudges]bool
-	head  [maxJudges]bool // the verdict is there, the first request is awaited
-	next  uint32          // the sequence number of the next byte
-	first []byte
-	early []segment
-	fin   bool
-	finAt uint32
+	flows   [maxJudges]egress.Flow
+	open    [maxJudges]bool
+	head    [maxJudges]bool  // the verdict is there, the first request is awaited
+	asks    bool             // it is a request to the explicit proxy, not answered yet
+	refused *capture.Verdict // of the name that was asked for, as it was recorded
+	next    uint32           // the sequence number of the next byte
+	first   []byte
+	early   []segment
+	fin     bool
+	finAt   uint32
 }
 
 type segment struct {
@@ -61,7 +63,7 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 			r.table.rows[id].flags |= cut
 		}
 	}
-	if r.decide(id, p, p.fin && p.next == p.finAt) {
+	if !p.asks && r.decide(id, p, p.fin && p.next == p.finAt) {
 		delete(r.pending, id)
 	} else if cutOff || len(r.pending) > maxPending {
 		r.settle(id, p, false)
@@ -142,6 +144,9 @@ func (r *reviewer) decide(id uint32, p *pending, end bool) bool {
 
 // settle ends the wait: because the client is gone (end), or because the capture doesn't tell more.
 func (r *reviewer) settle(id uint32, p *pending, end bool) {
+	if p.asks {
+		r.answered(id, p, end)
+	}
 	if end && len(p.early) == 0 {
 		r.decide(id, p, true)
 	}

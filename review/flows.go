@@ -135,6 +135,10 @@ func (r *reviewer) judge(id uint32) {
 		row.flags |= lookup
 		return
 	}
+	if row.key.proto == capture.TransportTCP && r.judges[byPolicy].IsProxy(dst) {
+		r.asks(id)
+		return
+	}
 	var wait *pending
 	for place, j := range r.judges {
 		if j == nil {
@@ -193,6 +197,10 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	case row.key.proto == capture.TransportTCP && up:
 		if p := r.pending[id]; p != nil {
 			r.said(id, p, h, rec.Length > len(rec.Frame))
+		}
+	case row.flags&proxied != 0 && len(h.Payload) > 0:
+		if p := r.pending[id]; p != nil && p.asks {
+			r.answered(id, p, false)
 		}
 	}
 }

@@ -54,6 +54,9 @@ type Flow struct {
 	// Names are pinned to Dst under the policy; Name is what the client said, in its ClientHello or Host.
 	Names []string `json:"names,omitempty"`
 	Name  string   `json:"name,omitempty"`
+	// Asked is what the client asked the gateway's proxy at Dst for, "api.example.com:443". The verdicts
+	// are about that, and so are Names.
+	Asked string `json:"asked,omitempty"`
 	// Start and End are the times of the first and the last packet.
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
@@ -89,7 +92,8 @@ func changed(v, against, recorded *Verdict) bool {
 	return v != nil && other != nil && v.Action != other.Action && v.Action != Undecided && other.Action != Undecided
 }
 
-// Lookup is all questions for one name and type.
+// Lookup is all questions for one name and type. Those that the gateway asks for a client of its proxy
+// have no type.
 type Lookup struct {
 	Name  string `json:"name"`
 	Type  string `json:"type,omitempty"`
@@ -181,7 +185,7 @@ func (t *table) flow(i int) Flow {
 	src, dst := t.ends(row.key)
 	f := Flow{
 		ID: i + 1, Proto: row.key.proto.String(), Src: src, Dst: dst,
-		Name:  t.names.value(row.name),
+		Name: t.names.value(row.name), Asked: t.asked[uint32(i)],
 		Start: time.Unix(0, row.start).UTC(), End: time.Unix(0, row.end).UTC(),
 		BytesUp: row.up, BytesDown: row.down, Packets: int64(row.packets),
 		Inbound: row.flags&inbound != 0, Partial: row.flags&partial != 0, Cut: row.flags&cut != 0,

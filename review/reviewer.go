@@ -194,11 +194,22 @@ func (r *reviewer) recorded(id uint32, comment string) {
 	case !ok:
 	case v.Kind == "dns":
 		r.names.recorded(v)
+		if r.table.rows[id].flags&proxied != 0 {
+			r.keepRecorded(id, &v)
+			if p := r.pending[id]; p != nil {
+				p.refused = &v
+			}
+		}
 	default:
-		r.table.rows[id].recorded = r.table.verdict(Verdict{
-			Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny,
-		})
+		r.keepRecorded(id, &v)
 	}
+}
+
+// keepRecorded keeps the last verdict that was recorded for a flow.
+func (r *reviewer) keepRecorded(id uint32, v *capture.Verdict) {
+	r.table.rows[id].recorded = r.table.verdict(Verdict{
+		Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny,
+	})
 }
 
 // decided keeps the verdict of one judge.

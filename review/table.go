@@ -18,6 +18,8 @@ type table struct {
 	addrs interned[netip.Addr]
 	names interned[string]
 	said  interned[Verdict]
+	// asked is what each proxied flow asked for.
+	asked map[uint32]string
 }
 
 // row is one flow. Numbers of interned values are 0 for none.
@@ -48,6 +50,8 @@ const (
 	vanishes
 	// lookup is one to port 53, which the resolver answers whatever its destination.
 	lookup
+	// proxied is one to the explicit proxy, which is judged as what it asks for.
+	proxied
 )
 
 // flowKey names a flow by numbers of addresses, from the side that opened it.
@@ -64,6 +68,7 @@ func (k flowKey) reversed() flowKey {
 
 func (t *table) init() {
 	t.live = make(map[flowKey]uint32)
+	t.asked = make(map[uint32]string)
 	t.addrs.init()
 	t.names.init()
 	t.said.init()

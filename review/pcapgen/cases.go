@@ -89,7 +89,8 @@ ports = [443]
 protocol = "https"
 methods = ["GET"]
 paths = ["/repos/**"]
-
+` + inClear
+	inClear = `
 [[egress.allow]]
 name = "api in clear"
 hosts = ["good.example"]
@@ -109,4 +110,6 @@ const (
 	good  = "93.184.215.14"
 	good6 = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
 	evil  = "45.33.32.156"
+	// explicitProxy is where the gateway takes requests as an HTTP proxy.
+	explicitProxy = "192.168.127.1:3128"
 )

@@ -41,5 +41,27 @@ func httpCases() []Case {
 				t.Dial(good + ":443").Say(get("good.example", "/repos/a")).Hear(ok("what the server says")).Close()
 			},
 		},
+		{
+			Name: "http-proxy", Policy: webOnly + strings.Replace(inClear, "80", "8080", 1),
+			Story: "A client that is told to use the gateway's own proxy: tunnels to an allowed name, to a denied name, to private and public addresses and with another name inside, a plain request that is allowed and one that is not, and one that can be read in two ways.",
+			build: func(t *Tape) {
+				t.Lookup("good.example", good)
+				tunnel := func(target string) *Conn {
+					return t.Dial(explicitProxy).Say([]byte("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n"))
+				}
+				established, denied := []byte("HTTP/1.1 200 Connection established\r\n\r\n"), []byte("HTTP/1.1 403 Forbidden\r\n\r\n")
+				tunnel("good.example:443").Hear(established).Say(helloFor("good.example", "h2")).Close()
+				tunnel("good.example:443").Hear(established).Say(helloFor("evil.example", "h2")).Close()
+				tunnel("good.example:22").Hear(denied).Close()
+				tunnel("evil.example:443").Hear(denied).Close()
+				tunnel("metadata.google.internal:80").Hear(denied).Close()
+				tunnel("10.0.0.1:80").Hear(denied).Close()
+				tunnel(evil + ":443").Hear(denied).Close()
+				tunnel("127.1:80").Hear([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")).Close()
+				for _, path := range []string{"/repos/a", "/admin"} {
+					t.Dial(explicitProxy).Say([]byte("GET http://good.example:8080" + path + " HTTP/1.1\r\nHost: good.example:8080\r\n\r\n")).Hear(denied).Close()
+				}
+			},
+		},
 	}
 }

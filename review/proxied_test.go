@@ -1,0 +1,167 @@
+package review_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/review"
+)
+
+const askedPolicy = `
+[[egress.allow]]
+name = "opaque"
+hosts = ["opaque.example"]
+ports = [9]
+protocol = "tcp"
+
+[[egress.allow]]
+name = "plain"
+hosts = ["plain.example"]
+ports = [80]
+protocol = "http"
+paths = ["/open/**"]
+`
+
+// asked are requests to the explicit proxy, each with the answer's status and the comment that its
+// connection must have in the capture.
+var asked = []struct {
+	request, status string
+	comment         []string
+}{
+	{"CONNECT opaque.example:9 HTTP/1.1\r\n\r\n", "200", []string{"action=allow", "rule=opaque", "name=opaque.example", `to="93.184.215.20:9"`}},
+	{"CONNECT opaque.example:10 HTTP/1.1\r\n\r\n", "403", []string{"action=deny", "reason=port_not_allowed", `to="93.184.215.20:10"`}},
+	{"CONNECT evil.example:443 HTTP/1.1\r\n\r\n", "403", []string{"action=deny", "reason=no_rule", "name=evil.example", `to="evil.example:443"`}},
+	{"CONNECT 10.0.0.1:443 HTTP/1.1\r\n\r\n", "403", []string{"action=deny", "reason=special_address", `to="10.0.0.1:443"`}},
+	{"GET http://plain.example/open/x HTTP/1.1\r\n\r\n", "200", []string{"action=inspect", "rule=plain", "name=plain.example", `to="93.184.215.21:80"`}},
+	{"GET http://127.1/ HTTP/1.1\r\n\r\n", "400", []string{"action=deny", "reason=unreadable"}},
+}
+
+// recordAsked captures a guest that uses the gateway's proxy. It returns the guest's ports, one for each
+// of asked.
+func recordAsked(t *testing.T) (file []byte, ports []uint16) {
+	t.Helper()
+	var out bytes.Buffer
+	w := capture.NewWriter(&out, capture.Options{})
+	c := gateway.NewCapture()
+	c.Start(w)
+	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, askedPolicy), func(cfg *gateway.Config) { cfg.Capture = c })
+	world.Record("opaque.example. 60 IN A 93.184.215.20", "plain.example. 60 IN A 93.184.215.21")
+	world.Serve("93.184.215.20:9", func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
+	world.ServeHTTP("93.184.215.21:80", http.NewServeMux())
+	for _, a := range asked {
+		conn, err := world.Dial(world.Gateway.Link().Gateway4, gateway.ProxyPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.WriteString(conn, a.request); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if want := map[bool]string{true: "404", false: a.status}[strings.HasPrefix(a.request, "GET http://plain")]; err != nil || !strings.Contains(line, want) {
+			t.Errorf("%q: %q, %v; want %s", a.request, line, err, want)
+		}
+		ports = append(ports, conn.LocalAddr().(*net.TCPAddr).AddrPort().Port())
+		_ = conn.Close()
+	}
+	world.Audit.Wait(t, audit.FlowOpen, len(asked)-1) // the denied name is a question's line
+	c.Start(nil)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), ports
+}
+
+// commentsTo gathers the comments on the guest's packets to the explicit proxy by the guest's port.
+func commentsTo(t *testing.T, file []byte) map[uint16]string {
+	t.Helper()
+	all := map[uint16]string{}
+	r, err := capture.NewReader(bytes.NewReader(file))
+	for err == nil {
+		var rec *capture.Record
+		if rec, err = r.Next(); err != nil || rec.Kind != capture.PacketRecord {
+			continue
+		}
+		h, ok := capture.Decode(rec.Frame)
+		if ok && h.Dst == netip.AddrPortFrom(netip.MustParseAddr("192.168.127.1"), gateway.ProxyPort) {
+			all[h.Src.Port()] += strings.Join(rec.Comments, "\n")
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestI1_WhatTheProxyIsAskedForStandsOnTheClientsPackets(t *testing.T) {
+	t.Parallel()
+	file, ports := recordAsked(t)
+	comments := commentsTo(t, file)
+	for i, a := range asked {
+		for _, want := range a.comment {
+			if !strings.Contains(comments[ports[i]], want) {
+				t.Errorf("%q: the comments are %q, want %s in them", a.request, comments[ports[i]], want)
+			}
+		}
+	}
+}
+
+func TestWhatTheProxyWasAskedForIsReviewedAsItWasJudged(t *testing.T) {
+	t.Parallel()
+	file, ports := recordAsked(t)
+	same := read(t, file, review.Options{Policy: gatewaytest.Policy(t, askedPolicy)})
+	byPort := map[uint16]review.Flow{}
+	for f := range same.Flows() {
+		byPort[f.Src.Port()] = f
+	}
+	for i, a := range asked {
+		f := byPort[ports[i]]
+		if f.Verdict == nil || f.Recorded == nil || f.Verdict.Action != f.Recorded.Action || f.Verdict.Reason != f.Recorded.Reason || f.Verdict.Rule != f.Recorded.Rule {
+			t.Errorf("%q: recorded %+v, reviewed %+v; want the same", a.request, f.Recorded, f.Verdict)
+		}
+		target := strings.Fields(a.request)[1]
+		if readable := a.status != "400" && strings.HasPrefix(a.request, "CONNECT"); readable && f.Asked != target {
+			t.Errorf("%q: asked for %q", a.request, f.Asked)
+		}
+	}
+	if n := same.Count(review.IsChanged); n != 0 {
+		t.Errorf("%d verdicts changed under the same policy: %q", n, same.Rows(true))
+	}
+	if !slices.ContainsFunc(same.Requests, func(q review.Request) bool { return q.Path == "/open/x" && q.Verdict.Action == "allow" }) {
+		t.Errorf("requests: %+v, want the one to /open/x", same.Requests)
+	}
+	// The name, the other port and the address of a name that a stricter policy does not know any more.
+	open := read(t, file, review.Options{Policy: gatewaytest.Policy(t, "[egress]\ndefault = \"public\"\n")})
+	if n := open.Count(review.Loosened); n != 2 {
+		t.Errorf("%d loosened under default = public, want the other port and the name: %q", n, open.Rows(true))
+	}
+	strict := read(t, file, review.Options{Policy: gatewaytest.Policy(t, "")})
+	if n := strict.Count(review.Tightened); n != 2 {
+		t.Errorf("%d tightened under an empty policy, want both that were let out: %q", n, strict.Rows(true))
+	}
+}
+
+// TestWhatTheProxyWasAskedForIsLearned: only the target belongs into a policy, not the gateway's address.
+func TestWhatTheProxyWasAskedForIsLearned(t *testing.T) {
+	t.Parallel()
+	file, _ := recordAsked(t)
+	learned := string(read(t, file, review.Options{Policy: gatewaytest.Policy(t, ""), Learn: true}).Learned())
+	for want, there := range map[string]bool{"opaque.example": true, "plain.example": true, "192.168.127.1": false} {
+		if strings.Contains(learned, "\""+want) != there {
+			t.Errorf("%q in what was learned: want %v\n%s", want, there, learned)
+		}
+	}
+}
