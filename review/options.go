@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -36,8 +35,8 @@ func defaultGateway() []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{192, 168, 127, 1}), netip.MustParseAddr("fd6d:7362::1")}
 }
 
-// Run reads the captures and judges what is in them. Damage ends a capture, not the review: what was
-// readable is in the report, and so is the error.
+// Run reads the captures and judges what is in them. What is wrong with a capture ends that, not the
+// review: what was readable is in the report, and so is the Damage.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Captures) == 0 {
 		return nil, ErrNothing
@@ -68,6 +67,9 @@ func Read(ctx context.Context, name string, src io.Reader, o Options) (*Report, 
 
 // oldestFirst sorts captures by their first packets; one without a readable packet comes first.
 func oldestFirst(paths []string) []string {
+	if len(paths) < 2 {
+		return paths // it may be a pipe, which can be read once
+	}
 	first := make(map[string]int64, len(paths))
 	for _, path := range paths {
 		first[path] = firstTime(path)
@@ -98,8 +100,22 @@ func firstTime(path string) int64 {
 func (r *reviewer) file(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("the capture can't be opened: %w", err)
+		r.unreadable(path, errors.Unwrap(err)) // the path stands before it anyway
+		r.report.unread++
+		return nil
 	}
 	defer func() { _ = f.Close() }()
-	return r.read(ctx, path, f)
+	if err := recognise(f); err != nil {
+		r.unreadable(path, err)
+		r.report.unread++
+		return nil
+	}
+	before := r.report.Bytes
+	if err := r.read(ctx, path, f); err != nil {
+		return err
+	}
+	if r.report.Bytes == before {
+		r.report.unread++
+	}
+	return nil
 }

@@ -119,15 +119,6 @@ type Request struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// Damage is where a capture could not be read on.
-type Damage struct {
-	File string
-	Err  error
-}
-
-// String names file, offset and cause.
-func (d Damage) String() string { return d.File + ": " + d.Err.Error() }
-
 // Report is what a review found.
 type Report struct {
 	Packets int64
@@ -149,6 +140,7 @@ type Report struct {
 	table    *table
 	learned  []byte
 	compared bool
+	unread   int
 }
 
 func (r *Report) begin(ns int64) {

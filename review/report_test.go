@@ -143,8 +143,9 @@ func TestFilesAreReadInTurn(t *testing.T) {
 	if _, err := review.Run(t.Context(), review.Options{Policy: policies.Default()}); !errors.Is(err, review.ErrNothing) {
 		t.Errorf("without a capture: %v", err)
 	}
-	if _, err := review.Run(t.Context(), review.Options{Policy: policies.Default(), Captures: []string{"/does/not/exist"}}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
+	missing, err := review.Run(t.Context(), review.Options{Policy: policies.Default(), Captures: []string{"/does/not/exist"}})
+	if err != nil || len(missing.Damage) != 1 || !errors.Is(missing.Damage[0].Err, os.ErrNotExist) || missing.Unread() != 1 {
+		t.Errorf("a missing file: %+v, %v", missing, err)
 	}
 }
 

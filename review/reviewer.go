@@ -93,11 +93,12 @@ func newReviewer(o Options) (*reviewer, error) {
 	return r, nil
 }
 
-// read takes one capture. Only ctx's end and errors of reading itself end the review.
+// read takes one capture. Only ctx's end ends the review.
 func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 	reader, err := capture.NewReader(src)
 	if err != nil {
-		return r.damaged(name, err)
+		r.unreadable(name, err)
+		return nil
 	}
 	for n := 0; ; n++ {
 		if n%checkContext == 0 && ctx.Err() != nil {
@@ -108,26 +109,15 @@ func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 			r.report.Bytes += reader.Offset()
 			r.report.Lost += int64(reader.Lost())
 			if foreign := reader.Foreign(); foreign != nil {
-				r.report.Damage = append(r.report.Damage, Damage{File: name, Err: foreign})
+				r.unreadable(name, foreign)
 			}
-			if errors.Is(err, io.EOF) {
-				return nil
+			if !errors.Is(err, io.EOF) {
+				r.unreadable(name, err)
 			}
-			return r.damaged(name, err)
+			return nil
 		}
 		r.record(rec)
 	}
-}
-
-// damaged notes where a capture stopped being readable; a failing disk is not the capture's damage.
-func (r *reviewer) damaged(name string, err error) error {
-	for _, known := range []error{capture.ErrFormat, capture.ErrTruncated, capture.ErrLink, io.EOF} {
-		if errors.Is(err, known) {
-			r.report.Damage = append(r.report.Damage, Damage{File: name, Err: err})
-			return nil
-		}
-	}
-	return err
 }
 
 func (r *reviewer) record(rec *capture.Record) {

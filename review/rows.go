@@ -131,7 +131,7 @@ func (r *Report) Summary() []string {
 		lines = append(lines, fmt.Sprintf("%d packets are missing: the disk was too slow for the capture", r.Lost))
 	}
 	for _, d := range r.Damage {
-		lines = append(lines, "damaged: "+audit.Printable(d.String())+"; what was readable is shown")
+		lines = append(lines, "damaged: "+audit.Printable(d.String()))
 	}
 	return lines
 }

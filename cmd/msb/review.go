@@ -29,7 +29,8 @@ func newReviewCommand(ui *ui) *cobra.Command {
 		Short: "Ask what a policy would have done to a capture",
 		Long: `Rebuilds the flows of captures (pcapng of --pcap, or pcap and pcapng of other
 tools) and judges each with the gateway's own code, offline, with the names from
-the capture's DNS answers. Exit code 3 if a condition of --fail-on holds:
+the capture's DNS answers. Exit code 125 if a capture can't be read to its end;
+exit code 3 if a condition of --fail-on holds:
 
   allowed-private   let out to an address that isn't public
   changed           the verdict differs from the recorded one, or from --against
@@ -92,6 +93,12 @@ func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) e
 	if err != nil {
 		return err
 	}
+	for _, d := range report.Damage {
+		ui.warn("%s", d)
+	}
+	if report.Unread() == len(captures) {
+		return exitCode(exitOther) // there is nothing to show
+	}
 	if err := f.print(ui, report); err != nil {
 		return err
 	}
@@ -106,6 +113,9 @@ func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) e
 		}
 	}
 	var code error
+	if len(report.Damage) > 0 {
+		code = exitCode(exitOther)
+	}
 	for _, c := range conditions {
 		if n := report.Count(c); n > 0 {
 			ui.note("%s: %d", c, n)

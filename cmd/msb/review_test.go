@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// capturesDir holds captures that others commit; ping.pcapng has one flow that is denied.
+var capturesDir = filepath.Join("..", "..", "testdata", "pcap")
+
+// TestI12_AFileThatIsNoCaptureIsSaidSo: alone it is an error with nothing on the standard output; beside a
+// good capture, that is reviewed and the error stays.
+func TestI12_AFileThatIsNoCaptureIsSaidSo(t *testing.T) {
+	t.Parallel()
+	policy := write(t, "policy.toml", "version = 1\n")
+	good := filepath.Join(capturesDir, "ping.pcapng")
+	whole, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name, path string
+		say        []string
+		shown      bool // what was readable is
+	}{
+		{"readme", filepath.Join("..", "..", "README.md"), []string{"README.md: at offset 0: not a capture", "name a pcap or pcapng file"}, false},
+		{"short", write(t, "short.pcap", "ab"), []string{"short.pcap: at offset 0: not a capture", "name a pcap"}, false},
+		{"empty", write(t, "empty.pcapng", ""), []string{"empty.pcapng: it is empty", "--pcap"}, false},
+		{"folder", capturesDir, []string{"pcap: it is a folder", "FOLDER/*.pcapng*"}, false},
+		{"missing", filepath.Join(t.TempDir(), "nosuch.pcapng"), []string{"nosuch.pcapng: no such file", "check its path"}, false},
+		{"packed", write(t, "x.pcapng.gz", packed.String()), []string{"x.pcapng.gz: it is compressed", "unpack it"}, false},
+		{"cut off", write(t, "cut.pcapng", string(whole[:len(whole)*2/3])), []string{"cut.pcapng: at offset ", "cut off", "what was readable is shown"}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			alone := msb(t, nil, "review", "-p", policy, tt.path)
+			beside := msb(t, nil, "review", "-p", policy, good, tt.path)
+			for what, got := range map[string]result{"alone": alone, "beside a good one": beside} {
+				if got.code != exitOther {
+					t.Errorf("%s: exit %d, want %d", what, got.code, exitOther)
+				}
+				for _, want := range tt.say {
+					if !strings.Contains(got.err, want) {
+						t.Errorf("%s: said %q, want %q", what, got.err, want)
+					}
+				}
+			}
+			if shown := alone.out != ""; shown != tt.shown {
+				t.Errorf("alone it printed %q", alone.out)
+			}
+			if !strings.Contains(beside.out, "45.33.32.156") || !strings.Contains(beside.out, "damaged: ") {
+				t.Errorf("beside a good one it printed %q, want that reviewed and the damage named", beside.out)
+			}
+		})
+	}
+}
+
+// TestAReviewEndsWithTheCodeOfItsCondition: a condition that holds is told first, a good capture is no error.
+func TestAReviewEndsWithTheCodeOfItsCondition(t *testing.T) {
+	t.Parallel()
+	policy := write(t, "policy.toml", "version = 1\n")
+	good := filepath.Join(capturesDir, "ping.pcapng")
+	bad := write(t, "short.pcap", "ab")
+	for _, tt := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{good}, 0},
+		{[]string{"--fail-on", "denied", good}, exitDenied},
+		{[]string{"--fail-on", "unreadable", good}, 0},
+		{[]string{"--fail-on", "unreadable", good, bad}, exitDenied},
+		{[]string{"--fail-on", "allowed-private", good, bad}, exitOther},
+	} {
+		if got := msb(t, nil, append([]string{"review", "-p", policy}, tt.args...)...); got.code != tt.code {
+			t.Errorf("%q: exit %d, want %d: %s", tt.args, got.code, tt.code, got.err)
+		}
+	}
+}
