@@ -250,3 +250,25 @@ func TestGatewayOnAnInheritedSocket(t *testing.T) {
 		t.Errorf("when the link ended: %v", err)
 	}
 }
+
+// TestI12_AListenPathThatCantBeSaysWhatToDo: the remedy is of what is wrong, and nothing says that a VMM may
+// connect.
+func TestI12_AListenPathThatCantBeSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	policy := write(t, "p.toml", "version = 1\n")
+	dir := t.TempDir()
+	file := write(t, "file", "")
+	for _, link := range []string{"qemu", "vfkit"} {
+		for path, want := range map[string]string{
+			filepath.Join(dir, "no", "such", "net.sock"): "mkdir -p " + filepath.Join(dir, "no", "such"),
+			file:                            "file left from one? Remove it",
+			filepath.Join(file, "net.sock"): file + " is no folder",
+			filepath.Join(dir, strings.Repeat("x", 120)): "at most 107 bytes",
+		} {
+			got := msb(t, nil, "gateway", "-p", policy, "--link", link, "--listen", "unix://"+path)
+			if got.code != exitOther || !strings.Contains(got.err, want) || got.out != "" {
+				t.Errorf("%s, %s: exit %d, said %q, printed %q; want %q", link, path, got.code, got.err, got.out, want)
+			}
+		}
+	}
+}

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/netstack"
@@ -46,7 +48,7 @@ func listenStream(ctx context.Context, path string) (*links, error) {
 	// Only the user's own VMM may connect: the link is the guest's identity.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("--listen: %w; is another gateway running, or a file left from one?", err)
+		return nil, listenError(path, err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -84,7 +86,7 @@ func listenDatagram(path string) (*links, error) {
 			defer stop()
 			link, err := netstack.AcceptDatagramLink(c)
 			if err != nil {
-				return nil, errors.Join(err, os.Remove(path))
+				return nil, errors.Join(err, ignoreMissing(os.Remove(path)))
 			}
 			return &unlinking{Link: link, path: path}, nil
 		},
@@ -99,12 +101,30 @@ func listenDatagram(path string) (*links, error) {
 func bindDatagram(path string) (*net.UnixConn, error) {
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
-		return nil, fmt.Errorf("--listen: %w; is another gateway running, or a file left from one?", err)
+		return nil, listenError(path, err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(err, c.Close(), os.Remove(path))
 	}
 	return c, nil
+}
+
+// listenError puts the remedy to what is wrong with --listen's path.
+func listenError(path string, err error) error {
+	remedy := "give --listen another path"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		remedy = "is another gateway running, or a file left from one? Remove it, or choose another path"
+	case errors.Is(err, os.ErrNotExist):
+		remedy = "its folder does not exist; make it first: mkdir -p " + filepath.Dir(path)
+	case errors.Is(err, syscall.ENOTDIR):
+		remedy = filepath.Dir(path) + " is no folder"
+	case errors.Is(err, os.ErrPermission):
+		remedy = "choose a folder that you may write"
+	case errors.Is(err, syscall.EINVAL):
+		remedy = "the path of a socket has at most 107 bytes; choose a shorter one"
+	}
+	return &usageError{err: fmt.Errorf("--listen: %w; %s", err, remedy), help: "msb gateway --help"}
 }
 
 // unlinking removes the socket's file when the link ends, which package net does for streams only.
