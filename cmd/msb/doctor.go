@@ -3,7 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,8 +15,16 @@ import (
 	"github.com/msb-project/msb/vm/backends"
 )
 
-// lowDisk is where doctor warns: room for the kernel (21 MB), the built-in image and one ordinary image.
-const lowDisk = 2 << 30
+// Free space on the disk of the state folder.
+const (
+	// lowDisk is where doctor warns: room for the kernel (21 MB), the built-in image and one ordinary image.
+	lowDisk = 2 << 30
+	// firstRunDisk is what the first run needs at least: it writes 37 MB (kernel, agent, built-in image),
+	// and parts of that twice for a moment. nextRunDisk is for a run that finds them there: its writable
+	// disk, console and audit.
+	firstRunDisk = 64 << 20
+	nextRunDisk  = 16 << 20
+)
 
 // finding is a line of `msb doctor`.
 type finding struct {
@@ -30,7 +39,7 @@ type finding struct {
 
 // diagnosis is what `msb doctor --json` prints.
 type diagnosis struct {
-	// Usable is true when at least one backend can run.
+	// Usable is true when at least one backend can run, and nothing else that is required is missing.
 	Usable bool `json:"usable"`
 	// Backend is what --vm auto takes, and Why the sentence that says why.
 	Backend  string    `json:"backend,omitempty"`
@@ -43,7 +52,7 @@ func newDoctorCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine has for msb and what it lacks",
-		Long:  "One line for each thing that msb needs, with the remedy where it is missing. Exit code 1 when no backend can run.",
+		Long:  "One line for each thing that msb needs, with the remedy where it is missing. Exit code 1 when msb can't run here.",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := diagnose(c.Context())
@@ -69,8 +78,13 @@ func diagnose(ctx context.Context) diagnosis {
 	} else {
 		cache = home.Kernel()
 		d.add(finding{Name: "home", OK: true, Detail: home.Dir()})
-		d.add(diskSpace(home.Dir()))
+		d.add(diskSpace(home))
 	}
+	d.add(guestParts())
+	held, landlocked := confinement(ctx)
+	d.add(landlocked)
+	d.add(held)
+	lacks := d.required() // before the backends': one of them is enough
 	all := backends.All(cache)
 	seen := map[string]bool{}
 	for _, b := range all {
@@ -81,28 +95,47 @@ func diagnose(ctx context.Context) diagnosis {
 			}
 		}
 	}
-	d.add(guestParts())
-	d.add(landlock())
 	b, why, err := vm.Select(ctx, vm.Auto, all...)
 	if err != nil {
 		d.Why = err.Error()
 		return d
 	}
-	d.Usable, d.Backend, d.Why = home != nil, b.Name(), why
+	d.Usable, d.Backend, d.Why = len(lacks) == 0, b.Name(), why
+	if !d.Usable {
+		d.Why = strings.Join(lacks, "; ")
+	}
 	return d
+}
+
+// required are sentences on what is missing so far and can't be done without.
+func (d *diagnosis) required() []string {
+	var lacks []string
+	for _, f := range d.Findings {
+		if f.Required && !f.OK {
+			lacks = append(lacks, f.Name+": "+f.Detail)
+		}
+	}
+	return lacks
 }
 
 func (d *diagnosis) add(f finding) { d.Findings = append(d.Findings, f) }
 
-func diskSpace(dir string) finding {
+func diskSpace(home *sandbox.Home) finding {
 	f := finding{Name: "disk"}
-	free, err := freeBytes(dir)
+	free, err := freeBytes(home.Dir())
 	if err != nil {
-		f.Detail = err.Error()
+		f.Detail, f.Remedy = err.Error(), "set MSB_HOME to another disk"
 		return f
 	}
-	f.Detail = fmt.Sprintf("%s free in %s", policies.FormatSize(free>>20<<20), filepath.Clean(dir))
-	f.OK = free >= lowDisk
+	need := int64(firstRunDisk)
+	if parts, err := os.ReadDir(home.Guest()); err == nil && len(parts) > 0 {
+		need = nextRunDisk
+	}
+	f.Detail = fmt.Sprintf("%s free in %s", policies.FormatSize(free>>20<<20), home.Dir())
+	f.OK, f.Required = free >= lowDisk, free < need
+	if f.Required {
+		f.Detail += ", and msb needs " + policies.FormatSize(need)
+	}
 	if !f.OK {
 		f.Remedy = "free some space, or set MSB_HOME to a larger disk"
 	}

@@ -1,10 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/vm/runner"
 )
+
+// trialTime bounds the trial of the confinement, which takes some milliseconds.
+const trialTime = 10 * time.Second
 
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
@@ -15,14 +23,47 @@ func freeBytes(dir string) (int64, error) {
 }
 
 // landlock reports the kernel's Landlock ABI version, by which the VMM's file access is confined.
-func landlock() finding {
-	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
-	if errno != 0 {
-		return finding{
-			Name: "landlock", Detail: "not in this kernel (" + errno.Error() + ")",
-			Remedy: "a kernel from 5.13 with lsm=landlock confines the VMM's files as well; msb runs without",
-		}
+func landlock(trial runner.Trial) finding {
+	if trial.Landlock == 0 {
+		return finding{Name: "landlock", Detail: "not in this kernel, or not in its list of lsm", Remedy: landlockRemedy}
 	}
-	return finding{Name: "landlock", OK: true, Detail: fmt.Sprintf("ABI %d", abi)}
+	return finding{Name: "landlock", OK: true, Detail: fmt.Sprintf("ABI %d", trial.Landlock)}
+}
+
+const (
+	landlockRemedy   = "a kernel from 5.13 with lsm=landlock confines the VMM's files as well; msb runs without"
+	namespacesRemedy = "allow unprivileged user namespaces (user.max_user_namespaces, kernel.unprivileged_userns_clone, " +
+		"kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile); msb runs without"
+)
+
+// confinement tries what a VMM would be confined by, and how far that goes.
+func confinement(ctx context.Context) (held, landlocked finding) {
+	ctx, cancel := context.WithTimeout(ctx, trialTime)
+	defer cancel()
+	trial, err := runner.Try(ctx)
+	landlocked = landlock(trial)
+	held = finding{Name: "confinement"}
+	if err != nil {
+		held.Required = true
+		held.Detail = "the VMM's process can't be confined: " + err.Error()
+		held.Remedy = "msb needs seccomp filters and no_new_privs: allow them in the container's profile"
+		return held, landlocked
+	}
+	var has, remedies []string
+	if trial.Namespaces == nil {
+		has = append(has, "own namespaces")
+	} else {
+		has = append(has, "no namespaces ("+trial.Namespaces.Error()+")")
+		remedies = append(remedies, namespacesRemedy)
+	}
+	if trial.Landlock > 0 {
+		has = append(has, fmt.Sprintf("Landlock (ABI %d)", trial.Landlock))
+	} else {
+		has = append(has, "no Landlock")
+		remedies = append(remedies, landlockRemedy)
+	}
+	held.OK = len(remedies) == 0
+	held.Detail = strings.Join(append(has, "seccomp"), ", ")
+	held.Remedy = strings.Join(remedies, "; ")
+	return held, landlocked
 }

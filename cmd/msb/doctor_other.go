@@ -2,7 +2,11 @@
 
 package main
 
-import "golang.org/x/sys/unix"
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+)
 
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
@@ -12,6 +16,7 @@ func freeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
-func landlock() finding {
-	return finding{Name: "landlock", Detail: "Linux only"}
+func confinement(context.Context) (held, landlocked finding) {
+	const why, remedy = "Linux only", "run msb on Linux"
+	return finding{Name: "confinement", Detail: why, Remedy: remedy}, finding{Name: "landlock", Detail: why, Remedy: remedy}
 }
