@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
 	"github.com/msb-project/msb/review/pcapgen"
@@ -229,5 +231,45 @@ func TestHostAddressesAreTheReviewersWord(t *testing.T) {
 	host := []netip.Addr{netip.MustParseAddr("45.33.32.156")}
 	if n := read(t, file, review.Options{Policy: p, Host: host}).Count(review.Denied); n != 40 {
 		t.Errorf("%d denied of flows to the host's own address, want 40", n)
+	}
+}
+
+// TestI5_LearningKeepsWhatNarrowsHosts: a line of [hosts] lets everything through unless a rule speaks of its
+// name. What is learned must not be wider than the policy for such a name, used or not.
+func TestI5_LearningKeepsWhatNarrowsHosts(t *testing.T) {
+	t.Parallel()
+	const mapped = "[hosts]\n\"registry.internal\" = \"127.0.0.1:5000\"\n\"idle.internal\" = \"127.0.0.1:5001\"\n"
+	const rules = "[[egress.allow]]\nname = \"reads\"\nhosts = [\"*.internal\"]\nprotocol = \"http\"\nports = [80]\nmethods = [\"GET\"]\npaths = [\"/v2/**\"]\n"
+	_, file := caseOf(t, "hosts-mapped")
+	for name, base := range map[string]*policies.Policy{"lines alone": policy(t, mapped), "narrowed": policy(t, rules+mapped)} {
+		learned := read(t, file, review.Options{Policy: base, Learn: true}).Learned()
+		p, err := policies.Parse("learned.toml", learned, nil)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, learned)
+		}
+		if !strings.Contains(string(learned), "registry.internal") || len(p.Hosts) != 2 {
+			t.Errorf("%s: the name that was used is not in what was learned:\n%s", name, learned)
+		}
+		engine, err := egress.New(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, host := range []string{"registry.internal", "idle.internal"} {
+			f := egress.Flow{
+				Proto: egress.TCP, Dst: netip.MustParseAddrPort("198.18.1.0:22"), Mapped: true, Pinned: []hostname.Name{hostname.MustParse(host)},
+			}
+			if v := engine.Decide(&f); v.Allowed() != (name == "lines alone") {
+				t.Errorf("%s: %s, port 22, which the policy decides otherwise: %v\n%s", name, host, v.Action, learned)
+			}
+		}
+		if alone := strings.Contains(string(learned), "registry.internal tcp 80: 1 flow") && strings.Contains(string(learned), "nothing used; take out what isn't needed:\n#   idle.internal"); alone != (name == "lines alone") {
+			t.Errorf("%s: the comment on [hosts]:\n%s", name, learned)
+		}
+		r := read(t, file, review.Options{Policy: p})
+		for f := range r.Flows() {
+			if f.Dst.Addr().String() == "198.18.1.0" && f.Verdict.Action == "deny" {
+				t.Errorf("%s: what was seen is denied under what was learned: %+v\n%s", name, f.Verdict, learned)
+			}
+		}
 	}
 }

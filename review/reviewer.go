@@ -82,10 +82,7 @@ func newReviewer(o Options) (*reviewer, error) {
 	if !o.Learn {
 		return r, nil
 	}
-	watch := *o.Policy
-	watch.Egress = policies.Egress{Mode: policies.Report, Deny: o.Policy.Egress.Deny}
-	watch.Floor = nil
-	offline, err := gateway.NewOffline(&watch, o.Gateway, o.Host)
+	offline, err := gateway.NewOffline(learn.Watch(o.Policy), o.Gateway, o.Host)
 	if err != nil {
 		return nil, err
 	}

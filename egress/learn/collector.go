@@ -31,6 +31,7 @@ type Collector struct {
 	seen    map[destination]*use
 	order   []destination // as first seen
 	private map[private]uint64
+	mapped  map[mappedUse]uint64
 	lookups map[hostname.Name]uint64
 	notes   map[string]uint64
 	over    uint64 // events beyond the bounds
@@ -69,6 +70,7 @@ func New() *Collector {
 	return &Collector{
 		seen:    make(map[destination]*use),
 		private: make(map[private]uint64),
+		mapped:  make(map[mappedUse]uint64),
 		lookups: make(map[hostname.Name]uint64),
 		notes:   make(map[string]uint64),
 	}
@@ -100,8 +102,9 @@ func (c *Collector) flow(ev audit.Event) {
 		c.note(why, ev)
 		return
 	}
-	if strings.HasPrefix(ev.Rule, "hosts.") {
-		return // the line in [hosts] allows it, and is kept
+	if name, ok := strings.CutPrefix(ev.Rule, hostsRule); ok {
+		c.throughHosts(name, ev)
+		return
 	}
 	names := namesOf(ev)
 	switch {
@@ -168,6 +171,9 @@ func (c *Collector) request(ev audit.Event) {
 	if why := leftShut(ev); why != "" {
 		c.note(why, ev)
 		return
+	}
+	if strings.HasPrefix(ev.Rule, hostsRule) {
+		return // a rule for it would shut what else the line in [hosts] lets through
 	}
 	u := c.use(destination{name: n, port: ev.Port, protocol: protocolOf(ev)})
 	if u == nil {

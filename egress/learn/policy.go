@@ -14,7 +14,8 @@ import (
 
 // Policy returns the policy file that would have let through what was seen:
 // base (which may be nil) with its allow rules replaced by one for each host,
-// default deny and enforced.
+// default deny and enforced. Lines of [hosts] stay, with the rules that narrow
+// them.
 func (c *Collector) Policy(base *policies.Policy) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,8 +31,11 @@ func (c *Collector) Policy(base *policies.Policy) []byte {
 		c.addRule(p, d, comments)
 	}
 	c.addPrivate(p, comments)
+	if base != nil {
+		c.keepNarrowing(p, base, comments)
+	}
 	return policies.EncodeWith(p, policies.Comments{
-		Head: c.head(),
+		Head: c.head(p.Hosts),
 		Rule: func(r policies.Rule) string { return comments[r.Name] },
 	})
 }
@@ -125,7 +129,7 @@ func plural(n uint64, what string) string {
 }
 
 // head is the comment above everything: what the rules don't say.
-func (c *Collector) head() string {
+func (c *Collector) head(hosts []policies.HostMapping) string {
 	var b strings.Builder
 	b.WriteString("Learned from what was seen. Read each rule, and take out what shouldn't be allowed.\n")
 	if c.over > 0 {
@@ -137,9 +141,12 @@ func (c *Collector) head() string {
 			fmt.Fprintf(&b, "  %s (%d)\n", k, c.notes[k])
 		}
 	}
-	used := map[hostname.Name]bool{}
-	for d := range c.seen {
-		used[d.name] = true
+	b.WriteString(c.mappedHead(hosts))
+	used := c.named()
+	for u := range c.mapped {
+		if n, err := hostname.Parse(u.name); err == nil {
+			used[n] = true
+		}
 	}
 	var idle []string
 	for n := range c.lookups {
