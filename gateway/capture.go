@@ -154,8 +154,17 @@ var _ audit.Sink = captureSink{}
 // Emit implements audit.Sink.
 func (s captureSink) Emit(e audit.Event) {
 	s.next.Emit(e)
-	if w := s.c.writer.Load(); w != nil {
-		s.c.take(w, &e)
+	s.c.saw(e)
+}
+
+// saw takes a verdict that the audit merges with others: its packet has its comment all the same. c may be
+// nil.
+func (c *Capture) saw(e audit.Event) {
+	if c == nil {
+		return
+	}
+	if w := c.writer.Load(); w != nil {
+		c.take(w, &e)
 	}
 }
 
@@ -169,10 +178,10 @@ func (c *Capture) take(w *capture.Writer, e *audit.Event) {
 	case audit.FlowOpen:
 		v.Name = firstOf(append([]string{e.SNI, e.Host}, e.Names...))
 	case audit.Limit:
-		if !e.Dst.IsValid() {
-			return
-		}
 	case audit.DNSQuery:
+		if e.DNS == nil {
+			return // denials of a flood, merged
+		}
 		v.Kind, v.Name = "dns", e.DNS.Name
 		recordNames(w, e.DNS)
 	default:
@@ -182,7 +191,7 @@ func (c *Capture) take(w *capture.Writer, e *audit.Event) {
 	if e.Proxy.IsValid() { // the packets are those of the client's connection to the proxy
 		v.To, key.dst = key.dst.String(), e.Proxy
 	}
-	if key.proto == capture.TransportNone {
+	if key.proto == capture.TransportNone || !e.Dst.IsValid() {
 		return
 	}
 	c.comment(w, key, v.String())

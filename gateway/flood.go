@@ -10,7 +10,7 @@ import (
 )
 
 // A guest makes denials as fast as it sends (30,000 a second were seen) and would push everything else
-// out of the files that are kept. Of denials that differ in nothing but their destination:
+// out of the files that are kept. Of denials that differ in nothing but their destination, name or request:
 const (
 	floodRate  = 100         // lines a second are written one by one
 	floodBurst = 1000        // lines at once, after a quiet time
@@ -26,9 +26,12 @@ type floodKey struct {
 	proto, action, reason, rule string
 }
 
-// flood is a sink that merges denials. What was let through always gets its own line.
+// flood is a sink that merges denials of flows, names and requests. Whatever else happens, and what was
+// let through, always gets its own line.
 type flood struct {
 	out func(audit.Event)
+	// merged, if not nil, is shown each denial that gets no line of its own.
+	merged func(audit.Event)
 
 	mu      sync.Mutex
 	sorts   map[floodKey]*denials
@@ -53,9 +56,19 @@ func newFlood(out func(audit.Event)) *flood {
 
 // Emit implements audit.Sink.
 func (f *flood) Emit(e audit.Event) {
-	if e.Action != egress.Deny.String() || e.WouldDeny || !f.merge(&e, time.Now()) {
+	switch {
+	case !mergeable(&e) || !f.merge(&e, time.Now()):
 		f.out(e)
+	case f.merged != nil:
+		f.merged(e)
 	}
+}
+
+// mergeable reports whether a line is one of those that a guest makes as fast as it sends. A rebinding or
+// a secret's violation is never merged: it is the rare one that is looked for.
+func mergeable(e *audit.Event) bool {
+	decision := e.Kind == audit.FlowOpen || e.Kind == audit.DNSQuery || e.Kind == audit.HTTPRequest
+	return decision && e.Action == egress.Deny.String() && !e.WouldDeny
 }
 
 // merge reports whether e is counted for a merged line and needs none of its own.

@@ -67,7 +67,7 @@ func TestI1_I11_AFloodOfDenialsIsMergedAndEveryVerdictAccountedFor(t *testing.T)
 			t.Errorf("after a second: %d lines for %d verdicts, want %d for %d", n, verdicts, floodBurst+1, flood)
 		}
 		last := l.all[n-1]
-		if last.Sandbox != "box" || last.Kind != audit.FlowOpen || last.Proto != "udp" || last.Action != "deny" ||
+		if last.DNS != nil || last.Sandbox != "box" || last.Kind != audit.FlowOpen || last.Proto != "udp" || last.Action != "deny" ||
 			last.Reason != deny.Reason.String() || last.Dst.IsValid() || last.Flow != 0 || last.Message == "" {
 			t.Errorf("merged line %+v", last)
 		}

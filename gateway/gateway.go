@@ -52,6 +52,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, classifier: egress.NewClassifier()}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.floods = newFlood(g.emit)
+	g.floods.merged = cfg.Capture.saw
 	if err := g.build(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -71,7 +72,7 @@ func (g *Gateway) build() error {
 	g.engine.Store(engine)
 	g.budget.set(g.cfg.Policy.Limits.EgressBytes)
 	g.guard, err = dnsguard.New(dnsguard.Config{
-		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.cfg.Audit,
+		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.floods,
 		Dialer: g.dialResolver(), HasIPv6: g.cfg.HasIPv6, Roots: g.cfg.Roots,
 	})
 	if err != nil {
@@ -79,7 +80,7 @@ func (g *Gateway) build() error {
 	}
 	g.startEcho()
 	g.proxy, err = secretproxy.New(secretproxy.Config{
-		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.cfg.Audit,
+		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.floods,
 		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA,
 		Terminate: g.cfg.Terminate, KeyLog: g.cfg.keyLog(),
 	})

@@ -164,6 +164,10 @@ func (c *Collector) needPrivate(ev audit.Event) {
 
 // request takes the verdict on one request of an inspected connection.
 func (c *Collector) request(ev audit.Event) {
+	if ev.Count > 0 { // as in flow
+		c.over += ev.Count
+		return
+	}
 	n, err := hostname.Parse(ev.Host)
 	if err != nil {
 		return
@@ -208,7 +212,8 @@ func (u *use) addPath(raw string) {
 
 // lookup takes the verdict on a DNS question.
 func (c *Collector) lookup(ev audit.Event) {
-	if ev.DNS == nil {
+	if ev.DNS == nil { // as in flow
+		c.over += ev.Count
 		return
 	}
 	n, err := hostname.Parse(ev.DNS.Name)
