@@ -217,6 +217,9 @@ func (g *guest) inject(file []byte) {
 			if ok && len(h.Payload) > 0 {
 				g.await(&h)
 			}
+			if ok && h.Transport == capture.TransportTCP && h.Flags&capture.FIN != 0 {
+				g.parted(connection{h.Dst.Port(), h.Src})
+			}
 			continue
 		}
 		frame := bytes.Clone(rec.Frame)
@@ -225,6 +228,12 @@ func (g *guest) inject(file []byte) {
 		}
 		g.send(frame)
 	}
+}
+
+// parted waits where the capture shows that the gateway ended a connection too: only then has it judged a
+// client that left without a word.
+func (g *guest) parted(c connection) {
+	g.waitFor(2*time.Second, func() bool { return g.heard[c] || g.over[c] })
 }
 
 // await holds the guest back where the capture shows an answer: a client that leaves at once asks for
