@@ -48,7 +48,11 @@ func get(ctx context.Context, args []string) error {
 	}
 	for _, line := range h {
 		name, value, _ := strings.Cut(line, ":")
-		req.Header.Add(name, strings.TrimSpace(value))
+		value = strings.TrimSpace(value)
+		if strings.EqualFold(name, "Host") {
+			req.Host = value // the only header that net/http takes from elsewhere
+		}
+		req.Header.Add(name, value)
 	}
 	resp, err := (&http.Client{}).Do(req)
 	if err != nil {

@@ -150,3 +150,15 @@ func TestResolverIsReadFromResolvConf(t *testing.T) {
 		t.Error("a server out of nothing")
 	}
 }
+
+func TestGetSendsTheHostThatIsAskedFor(t *testing.T) {
+	hosts := make(chan string, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host }))
+	defer s.Close()
+	if err := get(t.Context(), []string{"-H", "host:  other.example", s.URL}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-hosts; got != "other.example" {
+		t.Errorf("the server got a request for %q", got)
+	}
+}
