@@ -10,6 +10,9 @@
 // NewTapGuest (Linux, root) is a guest made of the kernel's own TCP in a network
 // namespace of its own, behind a TAP.
 //
+// OpenIsland (Linux, root) is a host and an internet made of namespaces, for
+// tests that run a whole msb and count what leaves it.
+//
 // It is for tests only: it trusts both ends and bounds nothing but what it
 // captures.
 package netstacktest
