@@ -32,6 +32,7 @@ const replayWait = 20 * time.Second
 type guest struct {
 	t       *testing.T
 	gateway *gateway.Gateway
+	mac     net.HardwareAddr
 	link    net.Conn
 	wg      sync.WaitGroup
 	cancel  context.CancelFunc
@@ -57,18 +58,37 @@ type connection struct {
 	peer netip.AddrPort
 }
 
-func startGuest(t *testing.T, p *policies.Policy, world *gatewaytest.Internet) *guest {
+// macOf is whom a capture's first frame to the guest is for: the card as it was made. A real guest's is
+// random.
+func macOf(t *testing.T, file []byte) net.HardwareAddr {
+	t.Helper()
+	r, err := capture.NewReader(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		rec, err := r.Next()
+		if err != nil {
+			return pcapgen.GuestMAC // the guest of this case is answered nothing
+		}
+		if rec.Kind == capture.PacketRecord && rec.Direction == capture.ToGuest && len(rec.Frame) >= 14 && rec.Frame[0]&1 == 0 {
+			return net.HardwareAddr(bytes.Clone(rec.Frame[:6]))
+		}
+	}
+}
+
+func startGuest(t *testing.T, p *policies.Policy, world *gatewaytest.Internet, mac net.HardwareAddr) *guest {
 	t.Helper()
 	p.DNS.Servers = []policies.Server{{Kind: policies.ServerUDP, Addr: netip.MustParseAddrPort(gatewaytest.Resolver)}}
 	g := &guest{
-		t: t, changed: make(chan struct{}),
+		t: t, mac: mac, changed: make(chan struct{}),
 		answered: map[connection]uint32{}, over: map[connection]bool{}, recorded: map[connection]uint32{},
 		answers: map[uint16]int{}, awaited: map[uint16]int{}, heard: map[connection]bool{},
 		pinged: map[netip.Addr]int{}, pings: map[netip.Addr]int{},
 	}
 	gw, err := gateway.New(gateway.Config{
 		Sandbox: "replay", Policy: p, Dialer: world, Pinger: world, Audit: &g.audit, HasIPv6: func() bool { return true },
-		Link: netstack.Config{GuestMAC: pcapgen.GuestMAC, DHCP: true, Tap: g},
+		Link: netstack.Config{GuestMAC: mac, DHCP: true, Tap: g},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +341,7 @@ func (g *guest) alive() {
 	ip := func(p layers.IPProtocol) *layers.IPv4 {
 		return &layers.IPv4{Version: 4, TTL: 64, Protocol: p, SrcIP: pcapgen.Guest4.AsSlice(), DstIP: pcapgen.Gateway4.AsSlice()}
 	}
-	eth := &layers.Ethernet{SrcMAC: pcapgen.GuestMAC, DstMAC: pcapgen.GatewayMAC, EthernetType: layers.EthernetTypeIPv4}
+	eth := &layers.Ethernet{SrcMAC: g.mac, DstMAC: pcapgen.GatewayMAC, EthernetType: layers.EthernetTypeIPv4}
 	udp := &layers.UDP{SrcPort: alivePort, DstPort: 53}
 	head := ip(layers.IPProtocolUDP)
 	if err := udp.SetNetworkLayerForChecksum(head); err != nil {

@@ -36,7 +36,7 @@ func TestTsharkReadsEveryCapture(t *testing.T) {
 	for _, odd := range []bool{false, true} {
 		var all bytes.Buffer
 		var owner []string // of each frame, in order
-		for _, c := range pcapgen.Cases() {
+		for _, c := range pcapgen.All() {
 			if c.Odd != odd {
 				continue
 			}

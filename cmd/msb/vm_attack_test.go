@@ -126,7 +126,7 @@ func addressAttacks(i *island) []attack {
 			ip -6 route add ::/0 via fd6d:7362::1 dev eth0 2>/dev/null
 			connect ` + strings.Join(specials, " ") + `
 			ip route del 127.0.0.0/8; ip addr add 127.0.0.1/8 dev lo`},
-		{name: "I5_PortsThatAreNotAskedFor", script: `for a in 10.77.0.2 93.184.214.7 169.254.169.254; do for p in 22 53 443 3128; do
+		{name: "I5_OtherPortsOfTheHost", script: `for a in 10.77.0.2 93.184.214.7 169.254.169.254; do for p in 22 53 443 3128; do
 			nc -w 5 $a $p </dev/null | grep . && echo "REACHED $a:$p"; done; done; true`},
 		{name: "I5_LiteralsOfOtherForms", script: `for u in 0x7f000001 2130706433 0177.0.0.1 127.1 0xa9fea9fe 2852039166 [::ffff:7f00:1] [::ffff:169.254.169.254] localhost. metadata.google.internal; do
 			wget -q -T 5 -O - http://$u/ 2>/dev/null && echo "REACHED $u"; done; true`},

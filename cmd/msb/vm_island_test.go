@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -165,6 +166,7 @@ func (i *island) serve(port string, conf *tls.Config) {
 		case http.StateActive, http.StateIdle:
 		}
 	}
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // attackers' handshakes fail
 	_ = srv.Listener.Close()
 	srv.Listener = i.listen(i.Internet, ":"+port)
 	srv.EnableHTTP2 = conf != nil

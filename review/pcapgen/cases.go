@@ -21,11 +21,15 @@ type Case struct {
 	Timed bool
 	// Opens are addresses that aren't public and that the policy opens, so that they may be dialled.
 	Opens []string
+	// Script is what the shell of a real guest ran; empty for a case that is generated.
+	Script string
+	// Zone are the records that the world's resolver had when a case was recorded.
+	Zone []string
 
 	build func(*Tape)
 }
 
-// Capture is the case as a pcapng file, Zone the records that the world's resolver has in it.
+// Capture is a generated case as a pcapng file, with the records that the world's resolver has in it.
 func (c *Case) Capture() (file []byte, zone []string) {
 	t := newTape(c.Story)
 	c.build(t)
@@ -57,7 +61,7 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// Cases are all captures, in the order of their names.
+// Cases are the captures that are generated, in the order of their names.
 func Cases() []Case {
 	all := slices.Concat(ordinary(), addresses(), lookups(), tlsCases(), httpCases(), linkCases(), transportCases())
 	slices.SortFunc(all, func(a, b Case) int { return strings.Compare(a.Name, b.Name) })
