@@ -12,7 +12,7 @@ import (
 
 // FuzzReview gives a review any bytes: it must end, and what it says must be printable.
 func FuzzReview(f *testing.F) {
-	for _, name := range []string{"apt", "dns-tcp", "tls-out-of-order", "ip-fragments", "dns-shapes"} {
+	for _, name := range []string{"apt", "dns-tcp", "tls-out-of-order", "ip-fragments", "dns-shapes", "http-proxy"} {
 		b, err := os.ReadFile(filepath.Join(folder, name+".pcapng"))
 		if err != nil {
 			f.Fatal(err)

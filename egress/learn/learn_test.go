@@ -226,3 +226,17 @@ func TestI11_CollectorIsBounded(t *testing.T) {
 		t.Error("the policy doesn't say that it is incomplete")
 	}
 }
+
+// TestI12_PortZeroMakesNoRule: a guest may try it, and a file that names it is no policy.
+func TestI12_PortZeroMakesNoRule(t *testing.T) {
+	c := New()
+	for _, proto := range []string{"tcp", "udp"} {
+		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: proto, Dst: netip.MustParseAddr("93.184.215.14"), Action: "allow", WouldDeny: true, Reason: "no_rule"})
+		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: proto, Dst: netip.MustParseAddr("10.0.0.1"), Action: "allow", Reason: "rule"})
+	}
+	got := c.Policy(nil)
+	engine(t, got)
+	if !strings.Contains(string(got), "port 0, which no rule can open") || strings.Contains(string(got), "[[egress.allow]]") {
+		t.Errorf("learned:\n%s", got)
+	}
+}

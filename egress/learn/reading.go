@@ -11,6 +11,9 @@ import (
 
 // leftShut says why no rule is learned from ev; "" if one is.
 func leftShut(ev audit.Event) string {
+	if ev.Port == 0 && transport(ev) != policies.ICMP {
+		return "port 0, which no rule can open"
+	}
 	switch ev.Reason {
 	case egress.ReasonHostAddress.String():
 		return "the host's own address; a line in [hosts] would lead there"
