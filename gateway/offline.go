@@ -52,7 +52,7 @@ func (o *Offline) First(f *egress.Flow, first []byte, end bool) (v egress.Verdic
 		if !end {
 			return egress.Verdict{}, true
 		}
-		said = cutShort(len(first), io.EOF)
+		said = cutShort(len(first), said.app, io.EOF)
 	}
 	return judgeSaid(o.engine.Decide, f, said), false
 }

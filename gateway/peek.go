@@ -53,19 +53,22 @@ func readFirst(c net.Conn) ([]byte, spoken) {
 		case !more:
 			return got.Bytes(), said
 		case err != nil:
-			return got.Bytes(), cutShort(got.Len(), err)
+			return got.Bytes(), cutShort(got.Len(), said.app, err)
 		case got.Len() > clienthello.MaxBytes:
 			return got.Bytes(), spoken{app: said.app, err: clienthello.ErrTooLong}
 		}
 	}
 }
 
-// cutShort judges a client that stopped in the middle, or said nothing at all.
-func cutShort(n int, err error) spoken {
-	if n == 0 && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF)) {
+// cutShort judges a client that stopped in the middle of what began like app, or said nothing at all.
+func cutShort(n int, app egress.App, err error) spoken {
+	switch {
+	case n == 0 && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF)):
 		return spoken{app: egress.AppOpaque}
+	case app == egress.AppUnknown:
+		app = egress.AppOpaque
 	}
-	return spoken{app: egress.AppOpaque, err: err}
+	return spoken{app: app, err: err}
 }
 
 // understand reports what b is; more asks for more bytes.

@@ -185,8 +185,11 @@ func (f *faults) checkSecretReach(p *Policy, s Secret) {
 	for i, h := range s.Hosts {
 		key := fmt.Sprintf("%s.hosts[%d]", joinKey("secrets", s.Name), i)
 		reach, other := secretReach(p, h)
+		d, shut := shutBy(p, h)
 		switch {
-		case reach:
+		case shut && d.Pos.File == s.Pos.File: // across files that takes something out of an include
+			f.addAt(s.Pos, key, fmt.Sprintf("the deny rule %q covers all of %s, and deny beats allow", d.Name, h.Display()), "take the host or the rule out")
+		case shut, reach:
 		case other != "":
 			f.addAt(s.Pos, key, fmt.Sprintf("%s is allowed by the rule %q only, which isn't https, and values are sent over verified https only", h.Display(), other), "give that rule protocol = \"https\", or add one that has it")
 		default:
@@ -217,6 +220,17 @@ func secretReach(p *Policy, h hostname.Pattern) (bool, string) {
 		other = r.Name
 	}
 	return false, other
+}
+
+// shutBy returns a deny rule that lets nothing out to any name of h.
+func shutBy(p *Policy, h hostname.Pattern) (Rule, bool) {
+	flow := Rule{Hosts: []hostname.Pattern{h}, Protocol: HTTPS}
+	for _, d := range p.Egress.Deny {
+		if (d.Protocol == Any || d.Protocol == TCP || d.Protocol == HTTPS) && covers(d, flow) {
+			return d, true
+		}
+	}
+	return Rule{}, false
 }
 
 // checkShapes refuses two secrets of which one's placeholder could begin the

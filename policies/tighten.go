@@ -113,7 +113,8 @@ func (f *faults) tightenTLS(floor, out *Policy) {
 func (f *faults) tightenSecret(floor *Policy, s Secret) {
 	for _, h := range s.Hosts {
 		key := joinKey("secrets", s.Name)
-		if reach, _ := secretReach(floor, h); !reach {
+		_, shut := shutBy(floor, h)
+		if reach, _ := secretReach(floor, h); shut || !reach {
 			f.addAt(s.Pos, key, fmt.Sprintf("the operator's floor doesn't allow https to %s", h.Display()), "take the host out, or have it added to the floor")
 		}
 		if _, b, ok := firstOverlap(s.Hosts, floor.TLS.Bypass); ok {

@@ -177,6 +177,7 @@ func TestTightenRefusesWhatAFloorCantNarrow(t *testing.T) {
 		{"same bypass", "[tls]\ninspect = \"all\"\nbypass = [\"*.a.example\"]\n", "[tls]\nbypass = [\"x.a.example\"]\n", ""},
 		{"secret", "", web + token, "doesn't allow https to a.example"},
 		{"allowed secret", web, web + token, ""},
+		{"denied secret", "[egress]\ndefault = \"public\"\n[[egress.deny]]\nhosts = [\"a.example\"]\n", web + token, "doesn't allow https to a.example"},
 		{"bypassed secret", web + "[tls]\nbypass = [\"a.example\"]\n", web + token, "keeps a.example from being inspected"},
 	} {
 		floor, p := parse(t, c.floor), parse(t, c.policy)
