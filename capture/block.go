@@ -136,17 +136,23 @@ func preamble(o *Options) []byte {
 	return end(endOptions(b), from)
 }
 
-// packetBlock appends an enhanced packet block. drops is how many packets were lost right before it.
-func packetBlock(b []byte, ns uint64, dir Direction, frame []byte, length int, text string, drops uint64) []byte {
+// packetBlock appends an enhanced packet block with the first kept bytes of a frame that comes in parts.
+// drops is how many packets were lost right before it.
+func packetBlock(b []byte, ns uint64, dir Direction, parts [][]byte, kept int, text string, drops uint64) []byte {
 	from := len(b)
-	b = begin(b, blockPacket)
-	b = order.AppendUint32(b, 0) // interface
-	b = order.AppendUint32(b, uint32(ns>>32))
-	b = order.AppendUint32(b, uint32(ns))
-	b = order.AppendUint32(b, uint32(len(frame)))
-	b = order.AppendUint32(b, uint32(length))
-	b = pad(append(b, frame...))
-	b = comment(b, text)
+	length := 0
+	var head [packetHead]byte
+	b = append(b, head[:]...)
+	for _, p := range parts {
+		length += len(p)
+		b = append(b, p[:min(len(p), kept+packetHead+from-len(b))]...)
+	}
+	order.PutUint32(b[from:], blockPacket) // end fills in its length; the interface is 0
+	order.PutUint32(b[from+12:], uint32(ns>>32))
+	order.PutUint32(b[from+16:], uint32(ns))
+	order.PutUint32(b[from+20:], uint32(min(kept, length)))
+	order.PutUint32(b[from+24:], uint32(length))
+	b = comment(pad(b), text)
 	b = order.AppendUint32(b, 4<<16|optPacketFlags)
 	flags := uint32(flagOutbound)
 	if dir == ToGuest {

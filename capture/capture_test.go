@@ -300,7 +300,7 @@ func TestAgeRotates(t *testing.T) {
 	}
 	none := func() []byte { return nil }
 	for range 2 {
-		if err := f.write(packetBlock(nil, 1, FromGuest, frame(1, 60), 60, "", 0), none); err != nil {
+		if err := f.write(packetBlock(nil, 1, FromGuest, [][]byte{frame(1, 60)}, 60, "", 0), none); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(2 * time.Minute)

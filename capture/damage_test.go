@@ -114,7 +114,7 @@ func TestPacketsOfAForeignLinkAreLeftOut(t *testing.T) {
 	b = end(endOptions(b), at)
 	for i := range 4 {
 		at = len(b)
-		b = packetBlock(b, 1, FromGuest, frame(i, 60), 60, "", 0)
+		b = packetBlock(b, 1, FromGuest, [][]byte{frame(i, 60)}, 60, "", 0)
 		order.PutUint32(b[at+8:], uint32(i%2))
 	}
 	all, err := readAll(t, b)

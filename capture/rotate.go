@@ -50,7 +50,7 @@ func (r *rotating) open(names []byte) error {
 // append leaves the file as it was if not all of b could be written: half a block would make what is
 // written later, when the disk has room again, unreadable.
 func (r *rotating) append(b []byte) error {
-	if _, err := r.f.WriteAt(b, r.size); err != nil {
+	if err := writeAt(r.f, b, r.size); err != nil {
 		return errors.Join(err, r.f.Truncate(r.size))
 	}
 	r.size += int64(len(b))

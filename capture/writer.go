@@ -84,24 +84,10 @@ func nano(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 // Packet takes one frame, which is copied, with a comment that may be empty. It returns the zero Ticket
 // if the frame was lost because the disk is behind.
 func (w *Writer) Packet(dir Direction, frame []byte, comment string) Ticket {
-	length := len(frame)
-	if length > w.options.SnapLen {
-		frame = frame[:w.options.SnapLen]
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := w.room(len(frame) + min(len(comment), maxComment) + packetOverhead)
-	if b == nil {
-		w.dropped++
-		w.missing++
-		return Ticket{}
-	}
-	t := Ticket{b.id, len(b.blocks)}
-	b.blocks = packetBlock(b.blocks, nano(w.options.now()), dir, frame, length, comment, w.missing)
-	w.packets++
-	b.packets++
-	w.missing = 0
-	return t
+	parts := [1][]byte{frame}
+	return w.packet(dir, nano(w.options.now()), parts[:], comment)
 }
 
 // Annotate adds a comment to a packet that was taken a moment ago. It reports false if the packet is on

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"io"
 	"net/netip"
 	"sync"
@@ -39,7 +40,7 @@ type Capture struct {
 	some atomic.Int32
 }
 
-var _ netstack.FrameTap = (*Capture)(nil)
+var _ netstack.BatchTap = (*Capture)(nil)
 
 // flowKey is what a packet and an audit event both know of a flow.
 type flowKey struct {
@@ -103,6 +104,20 @@ func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped netstack.D
 		return
 	}
 	c.match(w, dir, frame, t)
+}
+
+// Frames implements netstack.BatchTap.
+func (c *Capture) Frames(frames *netstack.Batch) {
+	w := c.writer.Load()
+	switch {
+	case w == nil:
+	case c.some.Load() == 0:
+		w.Packets(capture.ToGuest, frames)
+	default: // one of them may be waited for
+		for i := range frames.Len() {
+			c.Frame(netstack.ToGuest, bytes.Join(frames.Frame(i), nil), "")
+		}
+	}
 }
 
 func direction(d netstack.Direction) capture.Direction {

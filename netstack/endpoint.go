@@ -26,6 +26,7 @@ type endpoint struct {
 	caps stack.LinkEndpointCapabilities
 	gso  uint32 // largest segment handed over whole; 0: none
 	tap  FrameTap
+	taps BatchTap // tap, if it is one
 	cnt  *counters
 	// guest is the guard's lease: every frame goes there.
 	guest *atomic.Uint64
@@ -42,6 +43,7 @@ type endpoint struct {
 
 func newEndpoint(cfg *Config, cnt *counters, guest *atomic.Uint64) *endpoint {
 	e := &endpoint{mtu: uint32(cfg.MTU), mac: tcpip.LinkAddress(cfg.GatewayMAC), tap: cfg.Tap, cnt: cnt, guest: guest}
+	e.taps, _ = cfg.Tap.(BatchTap)
 	// No CapabilityResolutionRequired: there is one neighbour, and its address
 	// is leased, not asked for.
 	if cfg.TrustChecksums {
@@ -212,7 +214,11 @@ func (e *endpoint) add(pkt *stack.PacketBuffer) {
 
 // capture shows the batch to the tap.
 func (e *endpoint) capture() {
-	if e.tap == nil {
+	switch {
+	case e.tap == nil:
+		return
+	case e.taps != nil:
+		e.taps.Frames(&e.batch)
 		return
 	}
 	for i := range e.batch.Len() {

@@ -63,3 +63,11 @@ const (
 type FrameTap interface {
 	Frame(dir Direction, frame []byte, dropped DropReason)
 }
+
+// BatchTap is a FrameTap that takes the frames to the guest as they are written:
+// several at once and in parts, so that none is put together for it. It must not
+// keep the batch.
+type BatchTap interface {
+	FrameTap
+	Frames(frames *Batch)
+}

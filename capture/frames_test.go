@@ -1,0 +1,70 @@
+package capture
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// inParts is frames cut into parts.
+type inParts [][][]byte
+
+func (f inParts) Len() int             { return len(f) }
+func (f inParts) Frame(i int) [][]byte { return f[i] }
+
+func TestFramesInPartsAreTheSameCapture(t *testing.T) {
+	t.Parallel()
+	o := Options{SnapLen: 100, now: func() time.Time { return time.Unix(7, 9) }}
+	var whole, parts buffer
+	w, p := NewWriter(&whole, o), NewWriter(&parts, o)
+	var frames inParts
+	for i, n := range []int{14, 60, 99, 100, 101, 1514} {
+		f := frame(i, n)
+		w.Packet(ToGuest, f, "")
+		frames = append(frames, [][]byte{f[:7], nil, f[7:13], f[13:]})
+	}
+	p.Packets(ToGuest, frames)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(whole.Bytes(), parts.Bytes()) {
+		t.Errorf("the captures differ:\n%x\n%x", whole.Bytes(), parts.Bytes())
+	}
+	if taken, lost := p.Stats(); taken != 6 || lost != 0 {
+		t.Errorf("%d packets taken, %d lost; want 6 and 0", taken, lost)
+	}
+}
+
+func TestABusyCaptureIsWholeOnDisk(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "busy.pcapng")
+	w, err := Create(path, Options{Queue: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const packets = 3000
+	for i := range packets {
+		w.Packets(FromGuest, inParts{{frame(i, 1000), bytes.Repeat([]byte{byte(i)}, 1+i%3000)}})
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := readAll(t, b)
+	if err != nil || len(all) != packets {
+		t.Fatalf("%d packets of %d, %v", len(all), packets, err)
+	}
+	for i, r := range all {
+		if want := append(frame(i, 1000), bytes.Repeat([]byte{byte(i)}, 1+i%3000)...); !bytes.Equal(r.Frame, want) {
+			t.Fatalf("packet %d is not what was captured", i)
+		}
+	}
+}
