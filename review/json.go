@@ -3,6 +3,8 @@ package review
 import (
 	"encoding/json"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -42,17 +44,85 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	separator := "\n    "
-	for f := range r.Flows() {
-		b, err := json.Marshal(f)
-		if err != nil {
+	rows := flowWriter{t: r.table}
+	line := []byte("\n    ")
+	for i := range r.table.rows {
+		if line, err = rows.append(line, i); err != nil {
 			return err
 		}
-		if _, err := w.Write(append([]byte(separator), b...)); err != nil {
+		if _, err := w.Write(line); err != nil {
 			return err
 		}
-		separator = ",\n    "
+		line = append(line[:0], ",\n    "...)
 	}
 	_, err = io.WriteString(w, "\n  ]\n}\n")
 	return err
+}
+
+// flowWriter writes flows as json.Marshal writes a Flow. What repeats in a capture (names, verdicts) is
+// marshalled once; the rest are numbers, addresses and times.
+type flowWriter struct {
+	t                  *table
+	name, names, ruled map[uint32][]byte
+}
+
+// append appends flow i to b.
+func (w *flowWriter) append(b []byte, i int) ([]byte, error) {
+	row := &w.t.rows[i]
+	src, dst := w.t.ends(row.key)
+	b = strconv.AppendInt(append(b, `{"id":`...), int64(i)+1, 10)
+	b = append(append(b, `,"proto":"`...), row.key.proto.String()...)
+	b = src.AppendTo(append(b, `","src":"`...))
+	b = append(dst.AppendTo(append(b, `","dst":"`...)), '"')
+	b, err := repeated(b, `,"names":`, &w.names, row.names, func() any { return strings.Split(w.t.names.value(row.names), " ") })
+	if err != nil {
+		return b, err
+	}
+	if b, err = repeated(b, `,"name":`, &w.name, row.name, func() any { return w.t.names.value(row.name) }); err != nil {
+		return b, err
+	}
+	b = time.Unix(0, row.start).UTC().AppendFormat(append(b, `,"start":"`...), time.RFC3339Nano)
+	b = time.Unix(0, row.end).UTC().AppendFormat(append(b, `","end":"`...), time.RFC3339Nano)
+	b = strconv.AppendInt(append(b, `","bytes_up":`...), row.up, 10)
+	b = strconv.AppendInt(append(b, `,"bytes_down":`...), row.down, 10)
+	b = strconv.AppendInt(append(b, `,"packets":`...), int64(row.packets), 10)
+	b = row.flags.flag(b, inbound, `,"inbound":true`)
+	b = row.flags.flag(b, partial, `,"partial":true`)
+	b = row.flags.flag(b, cut, `,"cut":true`)
+	for _, v := range [...]struct {
+		key    string
+		number uint32
+	}{{`,"recorded":`, row.recorded}, {`,"verdict":`, row.verdict}, {`,"against":`, row.against}} {
+		if b, err = repeated(b, v.key, &w.ruled, v.number, func() any { return w.t.ruling(v.number) }); err != nil {
+			return b, err
+		}
+	}
+	return append(row.flags.flag(b, lookup, `,"lookup":true`), '}'), nil
+}
+
+// flag appends text if f has one of the flags.
+func (f rowFlags) flag(b []byte, flags rowFlags, text string) []byte {
+	if f&flags == 0 {
+		return b
+	}
+	return append(b, text...)
+}
+
+// repeated appends the key and the value of an interned number, unless it is 0.
+func repeated(b []byte, key string, known *map[uint32][]byte, number uint32, value func() any) ([]byte, error) {
+	if number == 0 {
+		return b, nil
+	}
+	text, ok := (*known)[number]
+	if !ok {
+		var err error
+		if text, err = json.Marshal(value()); err != nil {
+			return b, err
+		}
+		if *known == nil {
+			*known = make(map[uint32][]byte)
+		}
+		(*known)[number] = text
+	}
+	return append(append(b, key...), text...), nil
 }

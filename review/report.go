@@ -44,7 +44,7 @@ func verdictOf(v egress.Verdict) Verdict {
 // allowed reports whether the flow goes on.
 func (v *Verdict) allowed() bool { return v != nil && (v.Action == "allow" || v.Action == "inspect") }
 
-// Flow is one flow of a capture.
+// Flow is one flow of a capture. Its verdicts are shared with other flows: read them only.
 type Flow struct {
 	// ID counts the flows in the order of their first packets, from 1.
 	ID    int            `json:"id"`
@@ -194,6 +194,5 @@ func (t *table) ruling(n uint32) *Verdict {
 	if n == 0 {
 		return nil
 	}
-	v := t.said.value(n)
-	return &v
+	return &t.said.values[n]
 }

@@ -1,42 +1,94 @@
 package review
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/msb-project/msb/audit"
 )
 
+// columns is how many cells a row of the table has.
+const columns = 10
+
 // Rows is the report as a table: a head, then a row for each flow that is judged, the judged names before
 // them. Text that a guest chose is made harmless for a terminal.
 func (r *Report) Rows(onlyChanged bool) [][]string {
-	head := []string{"flow", "from", "to", "names", "up", "down", "recorded", "verdict", "rule", "reason"}
-	if r.compared {
-		head = []string{"flow", "from", "to", "names", "up", "down", "against", "verdict", "rule", "reason"}
-	}
-	rows := [][]string{head}
-	for i := range r.Lookups {
-		l := &r.Lookups[i]
-		if onlyChanged && !l.Changed() {
-			continue
-		}
-		rows = append(rows, []string{
-			"dns", strconv.FormatInt(l.Count, 10) + "x", dash(l.Type), audit.Printable(l.Name), "-", "-",
-			action(r.other(l.Against, l.Recorded)), action(&l.Verdict), dash(l.Verdict.Rule), dash(l.Verdict.Reason),
-		})
-	}
-	for f := range r.Flows() {
-		if f.Verdict == nil || onlyChanged && !f.Changed() {
-			continue
-		}
-		rows = append(rows, []string{
-			strconv.Itoa(f.ID), f.Proto + "/" + strconv.Itoa(int(f.Src.Port())), f.target(), dash(audit.Printable(f.known())),
-			Size(f.BytesUp), Size(f.BytesDown),
-			action(r.other(f.Against, f.Recorded)), action(f.Verdict), dash(f.Verdict.Rule), dash(f.Verdict.Reason),
-		})
+	var rows [][]string
+	for row := range r.rows(onlyChanged) {
+		rows = append(rows, slices.Clone(row[:]))
 	}
 	return rows
+}
+
+// WriteTable writes Rows in aligned columns, row by row: a million of them need not be in memory.
+func (r *Report) WriteTable(w io.Writer, onlyChanged bool) error {
+	var widths [columns]int
+	for row := range r.rows(onlyChanged) {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	const gap = 2
+	var line []byte
+	out := bufio.NewWriterSize(w, 64<<10)
+	for row := range r.rows(onlyChanged) {
+		line = line[:0]
+		for i, cell := range row {
+			line = append(line, cell...)
+			for n := utf8.RuneCountInString(cell); i < columns-1 && n < widths[i]+gap; n++ {
+				line = append(line, ' ')
+			}
+		}
+		if _, err := out.Write(append(line, '\n')); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// rows gives the rows of the table. A row is good until the next one.
+func (r *Report) rows(onlyChanged bool) iter.Seq[*[columns]string] {
+	return func(yield func(*[columns]string) bool) {
+		row := [columns]string{"flow", "from", "to", "names", "up", "down", "recorded", "verdict", "rule", "reason"}
+		if r.compared {
+			row[6] = "against"
+		}
+		if !yield(&row) {
+			return
+		}
+		for i := range r.Lookups {
+			l := &r.Lookups[i]
+			if onlyChanged && !l.Changed() {
+				continue
+			}
+			row = [columns]string{
+				"dns", strconv.FormatInt(l.Count, 10) + "x", dash(l.Type), audit.Printable(l.Name), "-", "-",
+				action(r.other(l.Against, l.Recorded)), action(&l.Verdict), dash(l.Verdict.Rule), dash(l.Verdict.Reason),
+			}
+			if !yield(&row) {
+				return
+			}
+		}
+		for f := range r.Flows() {
+			if f.Verdict == nil || onlyChanged && !f.Changed() {
+				continue
+			}
+			row = [columns]string{
+				strconv.Itoa(f.ID), f.Proto + "/" + strconv.Itoa(int(f.Src.Port())), f.target(), dash(audit.Printable(f.known())),
+				Size(f.BytesUp), Size(f.BytesDown),
+				action(r.other(f.Against, f.Recorded)), action(f.Verdict), dash(f.Verdict.Rule), dash(f.Verdict.Reason),
+			}
+			if !yield(&row) {
+				return
+			}
+		}
+	}
 }
 
 // other is the verdict that a verdict is compared with.
@@ -95,19 +147,28 @@ func Size(n int64) string {
 		}
 		v, suffix = v/unit, next
 	}
-	return fmt.Sprintf("%.1f%s", v, suffix)
+	return strconv.FormatFloat(v, 'f', 1, 64) + suffix
 }
 
 // Summary is the report in a few lines.
 func (r *Report) Summary() []string {
-	counts := map[string]int{}
+	var allowed, inspected, denied, undecided int
 	judged, changes := 0, 0
 	for f := range r.Flows() {
 		if f.Verdict == nil {
 			continue
 		}
 		judged++
-		counts[f.Verdict.Action]++
+		switch f.Verdict.Action {
+		case "allow":
+			allowed++
+		case "inspect":
+			inspected++
+		case "deny":
+			denied++
+		case Undecided:
+			undecided++
+		}
 		if f.Changed() {
 			changes++
 		}
@@ -119,7 +180,7 @@ func (r *Report) Summary() []string {
 	}
 	lines := []string{
 		fmt.Sprintf("%d packets, %s bytes; %d flows, %d judged: %d allowed, %d inspected, %d denied, %d undecided; %d names",
-			r.Packets, Size(r.Bytes), r.Len(), judged, counts["allow"], counts["inspect"], counts["deny"], counts[Undecided], len(r.Lookups)),
+			r.Packets, Size(r.Bytes), r.Len(), judged, allowed, inspected, denied, undecided, len(r.Lookups)),
 	}
 	if changes > 0 {
 		lines = append(lines, fmt.Sprintf("%d verdicts differ from %s", changes, map[bool]string{true: "the other policy's", false: "what was recorded"}[r.compared]))

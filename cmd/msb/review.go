@@ -130,7 +130,7 @@ func (f *reviewFlags) print(ui *ui, report *review.Report) error {
 		w := bufio.NewWriter(ui.out)
 		return errors.Join(report.WriteJSON(w), w.Flush())
 	}
-	if err := ui.table(report.Rows(f.changed)); err != nil {
+	if err := report.WriteTable(ui.out, f.changed); err != nil {
 		return err
 	}
 	return ui.print("\n" + strings.Join(report.Summary(), "\n") + "\n")
