@@ -89,7 +89,7 @@ type Reader struct {
 	srcErr error
 
 	next    func() (*Record, error)
-	order   binary.ByteOrder
+	order   byteOrder
 	ifaces  []iface
 	record  Record
 	pending []nameAddrs // of a name block
@@ -229,4 +229,37 @@ func cString(b []byte) (s string, rest []byte) {
 		return string(b[:i]), b[i+1:]
 	}
 	return string(b), nil
+}
+
+// byteOrder is a capture's; the zero one isn't known yet. It is a type of its own because calls through
+// binary.ByteOrder were a tenth of a review.
+type byteOrder uint8
+
+const (
+	littleEndian byteOrder = iota + 1
+	bigEndian
+)
+
+// Uint16 is binary.ByteOrder's.
+func (o byteOrder) Uint16(b []byte) uint16 {
+	if o == bigEndian {
+		return binary.BigEndian.Uint16(b)
+	}
+	return binary.LittleEndian.Uint16(b)
+}
+
+// Uint32 is binary.ByteOrder's.
+func (o byteOrder) Uint32(b []byte) uint32 {
+	if o == bigEndian {
+		return binary.BigEndian.Uint32(b)
+	}
+	return binary.LittleEndian.Uint32(b)
+}
+
+// Uint64 is binary.ByteOrder's.
+func (o byteOrder) Uint64(b []byte) uint64 {
+	if o == bigEndian {
+		return binary.BigEndian.Uint64(b)
+	}
+	return binary.LittleEndian.Uint64(b)
 }

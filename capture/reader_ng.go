@@ -41,7 +41,7 @@ func (r *Reader) block() (kind uint32, block []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if r.order == nil || binary.LittleEndian.Uint32(head) == blockSection {
+	if r.order == 0 || binary.LittleEndian.Uint32(head) == blockSection {
 		if err := r.byteOrder(head); err != nil {
 			return 0, nil, err
 		}
@@ -66,9 +66,9 @@ func (r *Reader) byteOrder(head []byte) error {
 	case binary.LittleEndian.Uint32(head) != blockSection:
 		return fmt.Errorf("%w: no section header", ErrFormat)
 	case binary.LittleEndian.Uint32(head[8:]) == byteOrderMagic:
-		r.order = binary.LittleEndian
+		r.order = littleEndian
 	case binary.BigEndian.Uint32(head[8:]) == byteOrderMagic:
-		r.order = binary.BigEndian
+		r.order = bigEndian
 	default:
 		return fmt.Errorf("%w: a section of unknown byte order", ErrFormat)
 	}

@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"encoding/binary"
 	"fmt"
 )
 
@@ -16,7 +15,7 @@ const (
 
 // classicHead reads the head of a pcap file.
 func (r *Reader) classicHead(magic []byte) error {
-	for _, o := range [...]binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
+	for _, o := range [...]byteOrder{littleEndian, bigEndian} {
 		switch o.Uint32(magic) {
 		case magicMicro:
 			r.order, r.scale = o, 1000
@@ -24,7 +23,7 @@ func (r *Reader) classicHead(magic []byte) error {
 			r.order, r.scale = o, 1
 		}
 	}
-	if r.order == nil {
+	if r.order == 0 {
 		return fmt.Errorf("%w: it begins with %#x; pcap and pcapng are read", ErrFormat, magic)
 	}
 	head, err := r.peek(classicFileHead)

@@ -17,6 +17,8 @@ const (
 	// maxPending bounds the connections whose first bytes are awaited at a time; beyond it they are told
 	// as undecided.
 	maxPending = 16384
+	// maxUnused bounds the memory that is kept for connections to come.
+	maxUnused = 64
 	// maxRequests bounds the plain HTTP requests that a report lists.
 	maxRequests = 100_000
 )
@@ -60,11 +62,11 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 			return
 		}
 		if cutOff {
-			r.table.rows[id].flags |= cut
+			r.table.row(id).flags |= cut
 		}
 	}
 	if !p.asks && r.decide(id, p, p.fin && p.next == p.finAt) {
-		delete(r.pending, id)
+		r.forget(id, p)
 	} else if cutOff || len(r.pending) > maxPending {
 		r.settle(id, p, false)
 	}
@@ -114,13 +116,16 @@ func (r *reviewer) decide(id uint32, p *pending, end bool) bool {
 	end = end || len(p.first) >= maxFirst
 	left := false
 	for place, j := range r.judges {
+		if !p.head[place] && !p.open[place] {
+			continue
+		}
 		f := p.flows[place]
 		if p.head[place] {
 			ok, more := j.Head(&f, p.first)
 			p.head[place] = more && !end
 			left = left || p.head[place]
 			if ok {
-				r.table.name(&r.table.rows[id], &f)
+				r.table.name(r.table.row(id), &f)
 				r.request(id, place, j, &f, p.first)
 			}
 		}
@@ -152,10 +157,30 @@ func (r *reviewer) settle(id uint32, p *pending, end bool) {
 	}
 	for place := range p.open {
 		if p.open[place] {
-			r.table.rows[id].flags |= cut
+			r.table.row(id).flags |= cut
 		}
 	}
+	r.forget(id, p)
+}
+
+// newPending returns a pending whose next byte has the sequence number next.
+func (r *reviewer) newPending(next uint32) *pending {
+	n := len(r.unused)
+	if n == 0 {
+		return &pending{next: next}
+	}
+	p := r.unused[n-1]
+	r.unused = r.unused[:n-1]
+	*p = pending{next: next, first: p.first[:0]}
+	return p
+}
+
+// forget ends the wait. Its memory serves another connection, unless it is much.
+func (r *reviewer) forget(id uint32, p *pending) {
 	delete(r.pending, id)
+	if len(r.unused) < maxUnused && cap(p.first) <= maxFirst && cap(p.early) == 0 {
+		r.unused = append(r.unused, p)
+	}
 }
 
 // request judges the first request of a plain HTTP connection. Its head is whole and well formed, or it

@@ -56,7 +56,7 @@ func (r *reviewer) find(rec *capture.Record, h *capture.Headers, opens bool) (id
 	if h.Refusal { // an error about a packet of ours
 		id, found = r.table.live[k]
 		if found {
-			r.table.rows[id].end = rec.Time
+			r.table.row(id).end = rec.Time
 			r.refusedComments(id, rec)
 		}
 		return 0, false, false
@@ -81,7 +81,7 @@ func (r *reviewer) refusedComments(id uint32, rec *capture.Record) {
 
 // stale reports whether a packet of a known flow's ends begins another one.
 func (r *reviewer) stale(id uint32, rec *capture.Record, h *capture.Headers, opens bool) bool {
-	row := &r.table.rows[id]
+	row := r.table.row(id)
 	if h.Transport == capture.TransportTCP {
 		return opens && h.Seq != row.isn
 	}
@@ -109,7 +109,7 @@ func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, ope
 		r.drop(old)
 	}
 	id = r.table.open(k, rec.Time, flags)
-	row := &r.table.rows[id]
+	row := r.table.row(id)
 	if opens {
 		row.isn = h.Seq
 	}
@@ -129,7 +129,7 @@ func (r *reviewer) drop(id uint32) {
 
 // judge asks every judge about a new flow.
 func (r *reviewer) judge(id uint32) {
-	row := &r.table.rows[id]
+	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
 	if row.key.dstPort == dnsPort && row.key.proto != capture.TransportPing {
 		row.flags |= lookup
@@ -151,7 +151,7 @@ func (r *reviewer) judge(id uint32) {
 			f, v = j.Connect(src, dst)
 			if v.Action == egress.Peek || v.Action == egress.Inspect && f.App == egress.AppHTTP {
 				if wait == nil {
-					wait = &pending{next: row.isn + 1}
+					wait = r.newPending(row.isn + 1)
 				}
 				wait.flows[place], wait.open[place], wait.head[place] = f, v.Action == egress.Peek, v.Action == egress.Inspect
 			}
@@ -182,7 +182,7 @@ func (r *reviewer) judge(id uint32) {
 
 // carry counts a packet and takes its payload.
 func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Headers) {
-	row := &r.table.rows[id]
+	row := r.table.row(id)
 	row.end = rec.Time
 	row.packets++
 	n := int64(len(h.Payload)) + int64(max(rec.Length-len(rec.Frame), 0))

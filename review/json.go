@@ -46,7 +46,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	}
 	rows := flowWriter{t: r.table}
 	line := []byte("\n    ")
-	for i := range r.table.rows {
+	for i := range r.table.flows {
 		if line, err = rows.append(line, i); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ type flowWriter struct {
 
 // append appends flow i to b.
 func (w *flowWriter) append(b []byte, i int) ([]byte, error) {
-	row := &w.t.rows[i]
+	row := w.t.row(uint32(i))
 	src, dst := w.t.ends(row.key)
 	b = strconv.AppendInt(append(b, `{"id":`...), int64(i)+1, 10)
 	b = append(append(b, `,"proto":"`...), row.key.proto.String()...)

@@ -9,7 +9,7 @@ import (
 // asks begins a flow to the gateway's own proxy. What it asks for is judged when the gateway answers: the
 // names of it are resolved by then, and their records stand before the answer.
 func (r *reviewer) asks(id uint32) {
-	row := &r.table.rows[id]
+	row := r.table.row(id)
 	row.flags |= proxied
 	if row.flags&partial != 0 {
 		row.flags |= cut
@@ -32,7 +32,7 @@ func (r *reviewer) undecided(id uint32) {
 // nothing that was not asked to its end.
 func (r *reviewer) answered(id uint32, p *pending, end bool) {
 	p.asks = false
-	row := &r.table.rows[id]
+	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
 	asked, whole := gateway.ReadAsked(src, dst, p.first)
 	switch {
@@ -80,7 +80,7 @@ func (r *reviewer) ask(id uint32, place int, p *pending, asked *gateway.Asked) (
 	tunnel := asked.Head == nil
 	switch {
 	case a.Unknown:
-		r.table.rows[id].flags |= cut
+		r.table.row(id).flags |= cut
 	case a.Verdict.Action == egress.Peek:
 		p.flows[place], p.open[place] = a.Flow, true
 		return true

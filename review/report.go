@@ -152,7 +152,7 @@ func (r *Report) begin(ns int64) {
 }
 
 // Len is how many flows there are.
-func (r *Report) Len() int { return len(r.table.rows) }
+func (r *Report) Len() int { return r.table.flows }
 
 // Compared reports whether a second policy judged too.
 func (r *Report) Compared() bool { return r.compared }
@@ -163,7 +163,7 @@ func (r *Report) Learned() []byte { return r.learned }
 // Flows gives the flows in the order of their first packets.
 func (r *Report) Flows() iter.Seq[Flow] {
 	return func(yield func(Flow) bool) {
-		for i := range r.table.rows {
+		for i := range r.table.flows {
 			if !yield(r.table.flow(i)) {
 				return
 			}
@@ -173,7 +173,7 @@ func (r *Report) Flows() iter.Seq[Flow] {
 
 // flow is a row as others see it.
 func (t *table) flow(i int) Flow {
-	row := &t.rows[i]
+	row := t.row(uint32(i))
 	src, dst := t.ends(row.key)
 	f := Flow{
 		ID: i + 1, Proto: row.key.proto.String(), Src: src, Dst: dst,

@@ -49,6 +49,7 @@ type reviewer struct {
 	names   nameRows
 	// pending are the connections whose clients' first bytes are awaited.
 	pending map[uint32]*pending
+	unused  []*pending
 	streams map[uint32]*dnsStreams
 	recent  [recentFlows]recentFlow
 	start   int64
@@ -181,7 +182,7 @@ func (r *reviewer) recorded(id uint32, comment string) {
 	case !ok:
 	case v.Kind == "dns":
 		r.names.recorded(v)
-		if r.table.rows[id].flags&proxied != 0 {
+		if r.table.row(id).flags&proxied != 0 {
 			r.keepRecorded(id, &v)
 			if p := r.pending[id]; p != nil {
 				p.refused = &v
@@ -194,14 +195,14 @@ func (r *reviewer) recorded(id uint32, comment string) {
 
 // keepRecorded keeps the last verdict that was recorded for a flow.
 func (r *reviewer) keepRecorded(id uint32, v *capture.Verdict) {
-	r.table.rows[id].recorded = r.table.verdict(Verdict{
+	r.table.row(id).recorded = r.table.verdict(Verdict{
 		Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny,
 	})
 }
 
 // decided keeps the verdict of one judge.
 func (r *reviewer) decided(id uint32, place int, f *egress.Flow, v egress.Verdict) {
-	row := &r.table.rows[id]
+	row := r.table.row(id)
 	switch place {
 	case byPolicy:
 		row.verdict = r.table.verdict(verdictOf(v))

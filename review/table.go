@@ -13,7 +13,9 @@ import (
 // is kept once and named by number, so that a million flows need some 150 MB and no time of the
 // garbage collector.
 type table struct {
-	rows  []row
+	// flows is how many rows there are, in pieces of rowPiece.
+	flows int
+	rows  [][]row
 	live  map[flowKey]uint32
 	addrs interned[netip.Addr]
 	names interned[string]
@@ -21,6 +23,9 @@ type table struct {
 	// asked is what each proxied flow asked for.
 	asked map[uint32]string
 }
+
+// rowPiece is how many rows are made at once: they are never moved.
+const rowPiece = 1024
 
 // row is one flow. Numbers of interned values are 0 for none.
 type row struct {
@@ -81,10 +86,17 @@ func (t *table) key(h *capture.Headers) flowKey {
 	}
 }
 
+// row is the row of a flow; it stays where it is.
+func (t *table) row(id uint32) *row { return &t.rows[id/rowPiece][id%rowPiece] }
+
 // open adds a flow.
 func (t *table) open(k flowKey, at int64, flags rowFlags) uint32 {
-	id := uint32(len(t.rows))
-	t.rows = append(t.rows, row{key: k, start: at, end: at, flags: flags})
+	id := uint32(t.flows)
+	if t.flows%rowPiece == 0 {
+		t.rows = append(t.rows, make([]row, rowPiece))
+	}
+	t.flows++
+	*t.row(id) = row{key: k, start: at, end: at, flags: flags}
 	t.live[k] = id
 	return id
 }

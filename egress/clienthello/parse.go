@@ -85,7 +85,11 @@ func join(b []byte) ([]byte, error) {
 			return nil, fmt.Errorf("%w: record of %d bytes", ErrMalformed, n)
 		}
 		have := min(n, len(b)-recordHeaderLen)
-		msg = append(msg, b[recordHeaderLen:recordHeaderLen+have]...)
+		if part := b[recordHeaderLen : recordHeaderLen+have]; records == 0 {
+			msg = part[:have:have] // nearly all messages have one record; another is appended to a copy
+		} else {
+			msg = append(msg, part...)
+		}
 		whole, err := complete(msg)
 		if err != nil || whole != nil {
 			return whole, err
@@ -150,7 +154,7 @@ func parseMessage(msg []byte) (Hello, error) {
 
 func parseExtensions(exts cryptobyte.String) (Hello, error) {
 	var h Hello
-	seen := make(map[uint16]struct{}, 16)
+	var seen [(1 << 16) / 64]uint64 // a bit for each type
 	for !exts.Empty() {
 		var (
 			typ  uint16
@@ -159,11 +163,11 @@ func parseExtensions(exts cryptobyte.String) (Hello, error) {
 		if !exts.ReadUint16(&typ) || !exts.ReadUint16LengthPrefixed(&body) {
 			return Hello{}, fmt.Errorf("%w: extension cut", ErrMalformed)
 		}
-		if _, twice := seen[typ]; twice {
+		if seen[typ/64]&(1<<(typ%64)) != 0 {
 			// Two SNI extensions: one parser takes the first, the next takes the last.
 			return Hello{}, fmt.Errorf("%w: extension %d twice", ErrMalformed, typ)
 		}
-		seen[typ] = struct{}{}
+		seen[typ/64] |= 1 << (typ % 64)
 		if err := h.extension(typ, body); err != nil {
 			return Hello{}, err
 		}

@@ -28,3 +28,40 @@ func Many(n int) []byte {
 	}
 	return t.bytes()
 }
+
+// Traffic is a capture of an agent at work, for measurements: n TLS connections to 16 hosts, eight at a
+// time, each after its lookup. They download 14 kB, 70 kB, 280 kB or 1.4 MB, in bursts that take turns, in
+// frames of 1,454 bytes of which every one is acknowledged.
+func Traffic(n int) []byte {
+	const atOnce, burst = 8, 10
+	t := newTape("an agent at work")
+	for begun := 0; begun < n; begun += atOnce {
+		type download struct {
+			*Conn
+			bursts int
+		}
+		var all []download
+		for i := begun; i < min(begun+atOnce, n); i++ {
+			addr := fmt.Sprintf("93.184.215.%d", i%16+1)
+			t.Lookup("good.example", addr)
+			c := t.Dial(addr + ":443").Say(helloFor("good.example", "h2"))
+			all = append(all, download{c, []int{1, 5, 20, 100}[i%4]})
+		}
+		for left := len(all); left > 0; {
+			left = 0
+			for i := range all {
+				d := &all[i]
+				if d.bursts == 0 {
+					continue
+				}
+				d.Hear(bytes.Repeat([]byte{0xee}, burst*maxSegment))
+				if d.bursts--; d.bursts == 0 {
+					d.Close()
+				} else {
+					left++
+				}
+			}
+		}
+	}
+	return t.bytes()
+}
