@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-vm test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy generate clean
+.PHONY: help run test build setup lint test-fast test-vm test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -75,7 +75,10 @@ bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare serve
 bench-proxy: setup-bench ## the inspecting proxy, beside a bare reverse proxy and mitmproxy
 	@$(GO) run ./bench/proxy
 
-bench: bench-boot bench-net bench-dns bench-proxy ## all benchmarks beside their peers
+bench-capture: ## what a capture costs bulk transfers through the gateway (root)
+	@$(GO) run ./bench/capture
+
+bench: bench-boot bench-net bench-dns bench-proxy bench-capture ## all benchmarks beside their peers
 
 generate: ## regenerate committed generated files
 	$(GO) generate ./...
