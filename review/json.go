@@ -81,6 +81,13 @@ func (w *flowWriter) append(b []byte, i int) ([]byte, error) {
 	if b, err = repeated(b, `,"name":`, &w.name, row.name, func() any { return w.t.names.value(row.name) }); err != nil {
 		return b, err
 	}
+	if asked := w.t.asked[uint32(i)]; asked != "" {
+		text, err := json.Marshal(asked)
+		if err != nil {
+			return b, err
+		}
+		b = append(append(b, `,"asked":`...), text...)
+	}
 	b = time.Unix(0, row.start).UTC().AppendFormat(append(b, `,"start":"`...), time.RFC3339Nano)
 	b = time.Unix(0, row.end).UTC().AppendFormat(append(b, `","end":"`...), time.RFC3339Nano)
 	b = strconv.AppendInt(append(b, `","bytes_up":`...), row.up, 10)
