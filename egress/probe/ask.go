@@ -49,6 +49,9 @@ func Ask(e *egress.Engine, p *policies.Policy, t Target) Answer {
 		q.flow.Pinned = []hostname.Name{t.Name}
 		q.flow.Mapped = mapped(p, t.Name)
 	}
+	if t.Port == dnsPort && t.Proto != egress.ICMP {
+		a.step("connect", "port 53", "msb's own resolver answers here, whatever the address: what follows holds for no packet")
+	}
 	v, inspected := q.walk(t)
 	if !t.Name.IsZero() && t.Addr == standIn {
 		v.Addr, v.Name = netip.Addr{}, t.Name // the stand-in is nobody's address
@@ -59,6 +62,9 @@ func Ask(e *egress.Engine, p *policies.Policy, t Target) Answer {
 	}
 	return a
 }
+
+// dnsPort is the gateway's own at every address (invariant 6).
+const dnsPort = 53
 
 func mapped(p *policies.Policy, name hostname.Name) bool {
 	for _, m := range p.Hosts {

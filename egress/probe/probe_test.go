@@ -81,6 +81,21 @@ func TestAskWalksTheStagesOfAFlow(t *testing.T) {
 	}
 }
 
+func TestI6_AskSaysWhoAnswersAtPort53(t *testing.T) {
+	t.Parallel()
+	p, e := load(t, file)
+	for to, want := range map[string]bool{"9.9.9.9:53/udp": true, "api.example.com:53": true, "9.9.9.9:123/udp": false} {
+		target, err := probe.Parse(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := slices.ContainsFunc(probe.Ask(e, p, target).Steps, func(s probe.Step) bool { return strings.Contains(s.Result, "own resolver answers") })
+		if said != want {
+			t.Errorf("%s: says so: %v, want %v", to, said, want)
+		}
+	}
+}
+
 func TestParseRefusesWhatIsNoDestination(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", "example.com", "example.com:", "example.com:0", "example.com:65536", "::1:443", "example.com:443/sctp", "exa mple.com:443"} {
