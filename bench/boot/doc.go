@@ -7,8 +7,9 @@
 //
 // A machine that runs ordinary kernels under KVM could take libkrun's figures
 // without an emulated host; they are taken inside one everywhere, so that runs
-// can be compared. An emulated host's clock counts instructions, so that other
-// load does not show in them: read the ratios, not the seconds. Both sides have
+// can be compared. An emulated host's clock counts instructions while it works
+// and follows the real one while it waits, so that other load hardly shows: read
+// the ratios, not the seconds. Both sides have
 // warm caches, one CPU, 512 MiB and their usual network, and take turns.
 //
 // What is not the same on both sides stands under the table. The program is a

@@ -114,9 +114,9 @@ func (r *report) write(out io.Writer) error {
 
 // notes say how to read the table, and what is not the same on both sides.
 const notes = `
-Medians are compared. The emulated host's clock counts instructions, so its
-seconds are no seconds of a real machine and other load does not show in them;
-the row on this machine's clock has what emulating them cost, and does show it.
+Medians are compared. The emulated host's clock counts instructions while there
+are any, so its seconds are no seconds of a real machine and other load hardly
+shows in them; the row on this machine's clock has what emulating them cost, and does show it.
 Not the same on both sides: microsandbox's exec starts a process of its command
 line tool each time, ours is a call of the Go SDK in a program that runs (the
 last target adds the start of msb's own process to it); microsandbox's root is a

@@ -9,7 +9,7 @@
 //
 // The host is throw-away: a read-only root of the given files, a tmpfs at /tmp,
 // /run and /dev/shm, loopback up, no other network, user 0. Programs run ten to
-// twenty times slower than outside, and the host's clock counts instructions:
-// durations measured in there compare with each other on any machine, with
-// nothing outside. It is for tests only and protects nothing.
+// twenty times slower than outside, and the host's clock counts instructions
+// while there are any: durations measured in there compare with each other on
+// any machine, with nothing outside. It is for tests only and protects nothing.
 package emuhost
