@@ -168,8 +168,8 @@ var _ audit.Sink = captureSink{}
 
 // Emit implements audit.Sink.
 func (s captureSink) Emit(e audit.Event) {
+	s.c.saw(e) // first: who has seen the line may stop the capture, and its comment is there
 	s.next.Emit(e)
-	s.c.saw(e)
 }
 
 // saw takes a verdict that the audit merges with others: its packet has its comment all the same. c may be

@@ -85,7 +85,7 @@ func recordAsked(t *testing.T) (file []byte, ports []uint16) {
 	return out.Bytes(), ports
 }
 
-// commentsTo gathers the comments on the guest's packets to the explicit proxy by the guest's port.
+// commentsTo gathers the comments on the packets of connections to the explicit proxy by the guest's port.
 func commentsTo(t *testing.T, file []byte) map[uint16]string {
 	t.Helper()
 	all := map[uint16]string{}
@@ -96,8 +96,11 @@ func commentsTo(t *testing.T, file []byte) map[uint16]string {
 			continue
 		}
 		h, ok := capture.Decode(rec.Frame)
-		if ok && h.Dst == netip.AddrPortFrom(netip.MustParseAddr("192.168.127.1"), gateway.ProxyPort) {
+		switch proxy := netip.AddrPortFrom(netip.MustParseAddr("192.168.127.1"), gateway.ProxyPort); {
+		case ok && h.Dst == proxy:
 			all[h.Src.Port()] += strings.Join(rec.Comments, "\n")
+		case ok && h.Src == proxy: // a verdict that came late is on the connection's next packet
+			all[h.Dst.Port()] += strings.Join(rec.Comments, "\n")
 		}
 	}
 	if !errors.Is(err, io.EOF) {
