@@ -38,7 +38,7 @@ func TestI2_VMKrun(t *testing.T) {
 	// The host gets another address, for a guest that has a way to the host's sockets.
 	out, code := emuhost.RunFresh(t, map[string]string{"/msb.test": self, "/policy.toml": "../../policy.toml",
 		"/bin/printf": "/bin/busybox"}, // the policy's secret comes from it
-		4*time.Minute, "/bin/sh", "-c", "/bin/busybox ip addr add "+hostAddress+"/32 dev lo && "+
+		240*time.Second, "/bin/sh", "-c", "/bin/busybox ip addr add "+hostAddress+"/32 dev lo && "+
 			"exec /msb.test -test.v -test.timeout=4m '-test.run="+inside+"'")
 	t.Log(out)
 	if code != 0 {

@@ -25,9 +25,9 @@ func TestLibkrun(t *testing.T) {
 	}
 	// What only libkrun can get wrong; the rest of the suite runs on QEMU and
 	// wherever KVM does.
-	const inside = "^TestLibkrun$/^(I2_NoNetworkDeviceWithoutNet|FramesFlowBothWays|DisksComeInOrder|GuestKernelPanicComesWithTheConsolesTail)$"
+	const inside = "^TestLibkrun$/^(I2_NoNetworkDeviceWithoutNet|FramesFlowBothWays|DisksComeInOrder|GuestHasAConsole)$"
 	out, exit := emuhost.RunFresh(t, map[string]string{"/krun.test": exe, "/root.ext4": vmtest.Root(t, scratch)},
-		4*time.Minute, vmtest.RootEnv+"=/root.ext4", "/krun.test", "-test.v", "-test.timeout=5m", "-test.run="+inside)
+		100*time.Second, vmtest.RootEnv+"=/root.ext4", "/krun.test", "-test.v", "-test.timeout=5m", "-test.run="+inside)
 	t.Log(out)
 	if exit != 0 {
 		t.Fatalf("exit code %d in the emulated host", exit)
@@ -51,6 +51,7 @@ func testMachines(t *testing.T) {
 		{"GuestKernelPanicComesWithTheConsolesTail", s.GuestKernelPanicComesWithTheConsolesTail},
 		{"KillEndsTheProcessAndLeavesNoZombie", s.KillEndsTheProcessAndLeavesNoZombie},
 		{"KilledByAnotherIsReported", s.KilledByAnotherIsReported},
+		{"GuestHasAConsole", s.GuestHasAConsole},
 		{"ConsoleLogIsBounded", s.ConsoleLogIsBounded},
 		{"I13_KillingTheSupervisorTakesTheVMMAlong", s.KillingTheSupervisorTakesTheVMMAlong},
 	} {

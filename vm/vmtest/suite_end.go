@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,6 +109,21 @@ func (s *Suite) KilledByAnotherIsReported(t *testing.T) {
 	}
 	if err := g.Wait(t.Context()); !errors.Is(err, vm.ErrKilled) || !strings.Contains(err.Error(), "someone else") {
 		t.Errorf("wait: %v, want ErrKilled by someone else", err)
+	}
+}
+
+// GuestHasAConsole prints a line to the kernel's own console: where it has none,
+// a panic has no words.
+func (s *Suite) GuestHasAConsole(t *testing.T) {
+	t.Helper()
+	g := Boot(t, s.Backend, s.spec(t))
+	if got := g.Ask(t, "console 1"); got != "printed" {
+		t.Fatalf("console answered %q", got)
+	}
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(g.ConsoleTail(1000), "line 00000"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("console tail is %q", g.ConsoleTail(1000))
+		}
 	}
 }
 

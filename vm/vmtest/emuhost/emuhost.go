@@ -143,7 +143,7 @@ func (h *Host) Run(ctx context.Context, t testing.TB, command ...string) (output
 }
 
 // attempts is how often RunFresh boots a host.
-const attempts = 5
+const attempts = 6
 
 // RunFresh boots a host and runs one program in it, as Start and Run do. QEMU
 // 7.2 delivers an interrupt to a nested guest twice now and then, and whoever
