@@ -96,6 +96,8 @@ func (c *converter) hostFault(key, s string, err error) {
 			remedy = "put ranges in cidrs"
 		} else if h, port, ok := cutPort(s); ok {
 			remedy = fmt.Sprintf("write hosts = [%q] and ports = [%s]", h, port)
+		} else if strings.ContainsAny(s, ":/") {
+			remedy = "write the host's name alone, as \"api.github.com\"; paths and ports have keys of their own"
 		}
 		c.add(key, err.Error(), remedy)
 		return

@@ -13,6 +13,7 @@ import (
 
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
 )
 
 func newDNSCommand(ui *ui) *cobra.Command {
@@ -34,6 +35,12 @@ func newDNSCommand(ui *ui) *cobra.Command {
 }
 
 func runDNS(ctx context.Context, ui *ui, name, qtype, policy string) error {
+	if strings.ContainsAny(name, ":/ ") {
+		return &usageError{err: fmt.Errorf("%q is no host name; write the name alone, as api.github.com", name), help: "msb dns --help"}
+	}
+	if n, err := hostname.Parse(name); err == nil {
+		name = n.String() // Unicode and case as everywhere
+	}
 	p, err := loadPolicy(policy)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
@@ -104,13 +105,25 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 		return err
 	}
 	g, err := gateway.New(gateway.Config{ //nolint:contextcheck // it lives until Close, not until ctx ends
-		Sandbox: f.name, Policy: p, Floor: floor, Audit: rec.Sink(), Link: cfg, Capture: rec.Capture(),
+		Sandbox: f.name, Policy: p, Floor: floor, Audit: audit.Tee(rec.Sink(), reloadNotes{ui}), Link: cfg, Capture: rec.Capture(),
 		Terminate: func(reason string) { ui.note("ended: %s", reason); stop() },
 	})
 	if err != nil {
 		return errors.Join(err, rec.Close(p))
 	}
 	return errors.Join(serveGateway(ctx, ui, f, p, g), g.Close(), rec.Close(p))
+}
+
+// reloadNotes says on the terminal what became of a changed policy, with or without --audit.
+type reloadNotes struct{ ui *ui }
+
+var _ audit.Sink = reloadNotes{}
+
+// Emit implements audit.Sink.
+func (n reloadNotes) Emit(e audit.Event) {
+	if e.Kind == audit.PolicyReload {
+		n.ui.note("%s", e.Message)
+	}
 }
 
 func serveGateway(ctx context.Context, ui *ui, f *gatewayFlags, p *policies.Policy, g *gateway.Gateway) error {

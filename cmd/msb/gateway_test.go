@@ -181,6 +181,34 @@ func TestGatewayServesAForeignVMM(t *testing.T) {
 	}
 }
 
+// What became of a changed policy is said without an audit log too.
+func TestI12_GatewaySaysOnTheTerminalThatAPolicyIsBroken(t *testing.T) {
+	policy := write(t, "p.toml", "version = 1\n")
+	cmd := command(t, nil, "gateway", "--policy", policy, "--listen", "unix://"+filepath.Join(t.TempDir(), "n.sock"))
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(policy, []byte("version = 1\n[egress]\ndefault = \"sure\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(said).ReadString('\n')
+	if err != nil || !strings.Contains(line, "the old policy stays in force") || !strings.Contains(line, "p.toml:3:") {
+		t.Errorf("on stderr %q, %v; want that the old policy stays, and the place", line, err)
+	}
+}
+
 func TestGatewayEndsWithItsLink(t *testing.T) {
 	cmd, ready := startGateway(t, "--policy", write(t, "p.toml", "version = 1\n"), "--listen", "unix://"+filepath.Join(t.TempDir(), "n.sock"))
 	plug(t, ready).Close()

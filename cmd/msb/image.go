@@ -23,7 +23,7 @@ func newImageCommand(ui *ui) *cobra.Command {
   msb image rm alpine:3.20 && msb image prune`,
 	}
 	c.AddCommand(newImagePull(ui), newImageList(ui), newImageRemove(ui), newImagePrune(ui))
-	return c
+	return onlyGroups(c)
 }
 
 func openStore() (*image.Store, error) {

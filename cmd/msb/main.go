@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -59,4 +60,21 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	})
 	root.AddCommand(newRunCommand(ui), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
 	return root
+}
+
+// onlyGroups makes a command that only holds others refuse what is none of them: cobra shows its help and
+// calls that a success, which a script takes for a check that passed.
+func onlyGroups(c *cobra.Command) *cobra.Command {
+	c.Args, c.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		hint := ""
+		if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+			hint = "; did you mean " + like[0] + "?"
+		}
+		return &usageError{err: fmt.Errorf("there is no command %q under %s%s", args[0], c.CommandPath(), hint), help: c.CommandPath() + " --help"}
+	}
+	return c
 }

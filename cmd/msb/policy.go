@@ -21,7 +21,7 @@ func newPolicyCommand(ui *ui) *cobra.Command {
   msb policy diff old.toml new.toml`,
 	}
 	c.AddCommand(newPolicyCheck(ui), newPolicyExplain(ui), newPolicyShow(ui), newPolicyDiff(ui), newPolicySchema(ui), newPolicyPresets(ui))
-	return c
+	return onlyGroups(c)
 }
 
 func newPolicyCheck(ui *ui) *cobra.Command {
