@@ -81,6 +81,11 @@ func (f *faults) add(key, message, remedy string) {
 			return
 		}
 	}
+	for k := range f.broken {
+		if rest, inside := strings.CutPrefix(k, key); inside && strings.HasPrefix(rest, ".") {
+			return // what holds a broken part is judged once the part is sound
+		}
+	}
 	f.addAt(f.places.of(key), key, message, remedy)
 }
 

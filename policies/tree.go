@@ -118,7 +118,23 @@ func (t tree) fillSlice(rv reflect.Value, v any, key string) {
 }
 
 func (t tree) wrongType(key string, v any, want string) {
-	t.broken(key, "it is "+typeName(v)+", not "+want, "")
+	t.broken(key, "it is "+typeName(v)+", not "+want, typeRemedy(key, v, want))
+}
+
+// typeRemedy says how to write what is wanted.
+func typeRemedy(key string, v any, want string) string {
+	_, text := v.(string)
+	switch {
+	case want == "a table" && strings.HasSuffix(key, "]"):
+		return fmt.Sprintf("write a header [[%s]] for each, and its keys below", key[:strings.LastIndexByte(key, '[')])
+	case want == "a table":
+		return fmt.Sprintf("write a header [%s], and its keys below", key)
+	case text && want != "a string":
+		return "write " + want + ", without quotes"
+	case want == "a string":
+		return "put it in quotes"
+	}
+	return "write " + want
 }
 
 // broken reports a key that holds nothing that can be read further.
