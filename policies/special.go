@@ -68,7 +68,21 @@ func specialWithin(p netip.Prefix) (netip.Prefix, bool) {
 	if isMetadata(p) {
 		return p, true
 	}
+	if inner, ok := isatap(p); ok {
+		return specialWithin(inner)
+	}
 	return netip.Prefix{}, false
+}
+
+// isatap returns the IPv4 range that p carries behind an ISATAP identifier (RFC
+// 5214, 6.1), where p is narrow enough to be of that form alone.
+func isatap(p netip.Prefix) (netip.Prefix, bool) {
+	const carried = 96 // bits before the IPv4 address
+	b := p.Addr().As16()
+	if !p.Addr().Is6() || p.Bits() < carried || b[8]&^2 != 0 || b[9] != 0 || b[10] != 0x5e || b[11] != 0xfe {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte(b[12:])), p.Bits()-carried), true
 }
 
 // own reports whether p is nothing but the host itself.
