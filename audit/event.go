@@ -76,8 +76,9 @@ type Event struct {
 	// SNI is the name in the ClientHello; Host the one in the HTTP request.
 	SNI  string `json:"sni,omitempty"`
 	Host string `json:"host,omitempty"`
-	// Method and Path are of an inspected request. Path has no query string: it
-	// may hold a secret.
+	// Scheme, Method and Path are of an inspected request; Scheme is "https" or
+	// "http". Path has no query string: it may hold a secret.
+	Scheme string `json:"scheme,omitempty"`
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Status is the response's status code where the request was let through.

@@ -5,9 +5,16 @@ import (
 	"strings"
 )
 
-// Verdict is what a comment says about a flow or a DNS question. Strings are the audit log's.
+// The kinds of verdicts.
+const (
+	KindFlow    = "flow"
+	KindName    = "dns"
+	KindRequest = "http"
+)
+
+// Verdict is what a comment says about a flow, a DNS question or a request. Strings are the audit log's.
 type Verdict struct {
-	// Kind is "flow" or "dns".
+	// Kind is KindFlow, KindName or KindRequest.
 	Kind string
 	// Flow is the flow's number in the audit log; 0 for none.
 	Flow   uint64
@@ -19,6 +26,9 @@ type Verdict struct {
 	// To is where a flow leads whose packets go to the gateway's own proxy, "93.184.215.14:443"; what was
 	// asked for if that is a name without an address.
 	To string
+	// Scheme, Method and Path are a request's: Scheme is "http" or "https", Path has no query. Name is its
+	// host.
+	Scheme, Method, Path string
 	// Message is the sentence for people; it goes to the comment's end.
 	Message string
 }
@@ -31,6 +41,7 @@ func (v Verdict) String() string {
 	b := []byte(commentPrefix + v.Kind + "=" + strconv.FormatUint(v.Flow, 10))
 	for _, f := range [...]struct{ key, value string }{
 		{"action", v.Action}, {"rule", v.Rule}, {"reason", v.Reason}, {"name", v.Name}, {"to", v.To},
+		{"scheme", v.Scheme}, {"method", v.Method}, {"path", v.Path},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, ' '), f.key...), '=')
@@ -102,7 +113,7 @@ func (v *Verdict) set(key, value string, first bool) bool {
 	if first {
 		n, err := strconv.ParseUint(value, 10, 64)
 		v.Kind, v.Flow = key, n
-		return err == nil && (key == "flow" || key == "dns")
+		return err == nil && (key == KindFlow || key == KindName || key == KindRequest)
 	}
 	switch key {
 	case "action":
@@ -115,10 +126,33 @@ func (v *Verdict) set(key, value string, first bool) bool {
 		v.Name = value
 	case "to":
 		v.To = value
+	case "scheme":
+		v.Scheme = value
+	case "method":
+		v.Method = value
+	case "path":
+		v.Path = value
 	case "would_deny":
 		v.WouldDeny = value == "true"
 	default:
 		return key != "" // a later version's
 	}
 	return true
+}
+
+// lostPrefix begins the comment that says how many verdicts on a flow were lost.
+const lostPrefix = "msb: verdicts lost: "
+
+// LostVerdicts is a comment that says that n verdicts on this flow are not in the capture: more of them waited
+// for one packet than are kept.
+func LostVerdicts(n int) string { return lostPrefix + strconv.Itoa(n) }
+
+// ParseLostVerdicts reads what LostVerdicts wrote; 0 for every other text.
+func ParseLostVerdicts(comment string) int {
+	text, _ := strings.CutPrefix(comment, lostPrefix)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || len(text) == len(comment) {
+		return 0
+	}
+	return n
 }

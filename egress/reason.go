@@ -42,6 +42,9 @@ const (
 	ReasonLimit
 )
 
+// unknownReason is the code of what is no reason.
+const unknownReason = "unknown"
+
 // reasonText is a code and the sentence behind it, after "denied: HOST: ".
 type reasonText struct{ code, sentence string }
 
@@ -117,7 +120,7 @@ func (r Reason) denial() reasonText {
 	case ReasonLimit:
 		return reasonText{"limit", "a bound of [limits] or of the gateway is reached"}
 	}
-	return reasonText{"unknown", "the reason is unknown"}
+	return reasonText{unknownReason, "the reason is unknown"}
 }
 
 // String returns the stable code, such as "no_rule".
@@ -132,4 +135,14 @@ func (r Reason) Denies() bool { return r >= ReasonNoRule }
 // aboutClass reports whether the address class is part of the story.
 func (r Reason) aboutClass() bool {
 	return r == ReasonSpecialAddress || r == ReasonMetadata || r == ReasonHostAddress
+}
+
+// ReasonOf returns the reason with that code. It reports false for codes that aren't this package's.
+func ReasonOf(code string) (Reason, bool) {
+	for r := ReasonNone; r <= ReasonLimit; r++ {
+		if text := r.text(); text.code == code && code != unknownReason {
+			return r, true
+		}
+	}
+	return ReasonNone, false
 }

@@ -17,8 +17,12 @@ const (
 	// maxAwaited bounds the flows whose verdict or whose packet is waited for. A guest that opens more
 	// at a time loses comments, not packets.
 	maxAwaited = 4096
-	// maxLate bounds the comments that wait for one flow's next packet.
-	maxLate = 8
+	// maxLate bounds the comments that wait for one flow's next packet, maxLateBytes those of all flows.
+	maxLate      = 128
+	maxLateBytes = 8 << 20
+	// maxPath bounds the path that a comment holds. A longer one is left out: a part of it would be
+	// another path.
+	maxPath = 2 << 10
 )
 
 // Capture writes a sandbox's frames to a capture with the gateway's verdicts beside them. Give it to
@@ -27,7 +31,8 @@ const (
 // A verdict is a comment on the flow's first packet; on the client's connection to the explicit proxy for
 // what was asked of that. The packet passes before there is a verdict, and
 // the writer gathers packets for a moment, so most verdicts still find it; where one comes later (it
-// waited for a ClientHello, say) it goes to the flow's next packet. DNS answers become name records.
+// waited for a ClientHello, say) it goes to the flow's next packet. So do the verdicts on the requests of
+// an inspected flow. DNS answers become name records.
 type Capture struct {
 	writer atomic.Pointer[capture.Writer]
 
@@ -36,8 +41,16 @@ type Capture struct {
 	first map[flowKey]capture.Ticket
 	// late holds verdicts whose packet was written already; some counts them, so that the frame path
 	// needs no lock while there is none.
-	late map[flowKey][]string
-	some atomic.Int32
+	late      map[flowKey]*lateComments
+	lateBytes int
+	some      atomic.Int32
+}
+
+// lateComments wait for a flow's next packet.
+type lateComments struct {
+	texts []string
+	bytes int
+	lost  int // beyond the bounds
 }
 
 var _ netstack.BatchTap = (*Capture)(nil)
@@ -51,7 +64,7 @@ type flowKey struct {
 
 // NewCapture returns a Capture that is stopped.
 func NewCapture() *Capture {
-	return &Capture{first: make(map[flowKey]capture.Ticket), late: make(map[flowKey][]string)}
+	return &Capture{first: make(map[flowKey]capture.Ticket), late: make(map[flowKey]*lateComments)}
 }
 
 // Start sends frames to w from now on, and returns the writer before it, if any, for the caller to
@@ -61,9 +74,15 @@ func (c *Capture) Start(w *capture.Writer) *capture.Writer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.first)
-	clear(c.late)
-	c.some.Store(0)
+	c.forgetLate()
 	return old
+}
+
+// forgetLate drops the comments that wait; the caller holds mu.
+func (c *Capture) forgetLate() {
+	clear(c.late)
+	c.lateBytes = 0
+	c.some.Store(0)
 }
 
 // keyLog is where the keys of the guest's sessions go; nil without a capture, as crypto/tls wants it.
@@ -141,10 +160,14 @@ func (c *Capture) match(w *capture.Writer, dir netstack.Direction, frame []byte,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if late := c.late[key]; late != nil {
-		for _, text := range late {
+		for _, text := range late.texts {
 			w.Annotate(t, text)
 		}
+		if late.lost > 0 {
+			w.Annotate(t, capture.LostVerdicts(late.lost))
+		}
 		delete(c.late, key)
+		c.lateBytes -= late.bytes
 		c.some.Store(int32(len(c.late)))
 		return
 	}
@@ -186,18 +209,26 @@ func (c *Capture) saw(e audit.Event) {
 // take makes a comment of a verdict.
 func (c *Capture) take(w *capture.Writer, e *audit.Event) {
 	v := capture.Verdict{
-		Kind: "flow", Flow: e.Flow, Action: e.Action, WouldDeny: e.WouldDeny, Rule: e.Rule, Reason: e.Reason,
+		Kind: capture.KindFlow, Flow: e.Flow, Action: e.Action, WouldDeny: e.WouldDeny, Rule: e.Rule, Reason: e.Reason,
 		Message: e.Message,
 	}
 	switch e.Kind {
 	case audit.FlowOpen:
 		v.Name = firstOf(append([]string{e.SNI, e.Host}, e.Names...))
+	case audit.HTTPRequest:
+		if e.Method == "" {
+			return // it came to no request: a handshake that failed, bytes that are none
+		}
+		v.Kind, v.Name, v.Scheme, v.Method, v.Path = capture.KindRequest, e.Host, e.Scheme, e.Method, e.Path
+		if len(v.Path) > maxPath {
+			v.Path = ""
+		}
 	case audit.Limit:
 	case audit.DNSQuery:
 		if e.DNS == nil {
 			return // denials of a flood, merged
 		}
-		v.Kind, v.Name = "dns", e.DNS.Name
+		v.Kind, v.Name = capture.KindName, e.DNS.Name
 		recordNames(w, e.DNS)
 	default:
 		return
@@ -224,7 +255,7 @@ func (c *Capture) refused(r *proxyRequest, verdict *egress.Verdict) {
 		return
 	}
 	v := capture.Verdict{
-		Kind: "dns", Action: verdict.Action.String(), WouldDeny: verdict.WouldDeny, Rule: verdict.Rule,
+		Kind: capture.KindName, Action: verdict.Action.String(), WouldDeny: verdict.WouldDeny, Rule: verdict.Rule,
 		Reason: verdict.Reason.String(), Name: r.name.String(), To: r.target(), Message: verdict.Message(),
 	}
 	c.comment(w, flowKey{capture.TransportTCP, r.client.Port(), r.proxy}, v.String())
@@ -239,13 +270,22 @@ func (c *Capture) comment(w *capture.Writer, key flowKey, text string) {
 	if seen && w.Annotate(t, text) {
 		return
 	}
-	if len(c.late) >= maxAwaited {
-		clear(c.late) // flows of which no other packet came
+	late := c.late[key]
+	if late == nil {
+		if len(c.late) >= maxAwaited {
+			c.forgetLate() // flows of which no other packet came
+		}
+		late = &lateComments{}
+		c.late[key] = late
+		c.some.Store(int32(len(c.late)))
 	}
-	if late := c.late[key]; len(late) < maxLate {
-		c.late[key] = append(late, text)
+	if len(late.texts) >= maxLate || c.lateBytes+len(text) > maxLateBytes {
+		late.lost++
+		return
 	}
-	c.some.Store(int32(len(c.late)))
+	late.texts = append(late.texts, text)
+	late.bytes += len(text)
+	c.lateBytes += len(text)
 }
 
 // recordNames writes what a name was answered with.

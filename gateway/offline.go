@@ -3,9 +3,13 @@ package gateway
 import (
 	"io"
 	"net/netip"
+	"slices"
 
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/clienthello"
+	"github.com/msb-project/msb/egress/httphead"
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -84,4 +88,36 @@ func (o *Offline) Ping(src, dst netip.Addr) (egress.Flow, egress.Verdict) {
 func (o *Offline) Request(f egress.Flow, method, path string) egress.Verdict {
 	f.Stage, f.Method, f.Path = egress.StageRequest, method, path
 	return o.engine.Decide(&f)
+}
+
+// Requested is a request of an inspected connection as the recording gateway told of it. Of what TLS hides
+// there is nothing else in a capture.
+type Requested struct {
+	TLS          bool
+	Host         hostname.Name // zero for a literal address
+	Method, Path string
+	// Asked says that the explicit proxy was asked for Host.
+	Asked bool
+}
+
+// Requested judges a request of a connection from src to dst: the connection first, then the request if the
+// connection would be looked into.
+func (o *Offline) Requested(src, dst netip.AddrPort, r Requested) (egress.Flow, egress.Verdict) {
+	f, _ := meet(o.names, egress.TCP, src, dst)
+	if r.Asked && slices.Contains(f.Pinned, r.Host) {
+		f.Pinned = []hostname.Name{r.Host}
+	}
+	v := o.engine.Decide(&f)
+	said := spoken{app: egress.AppHTTP, host: httphead.Head{Host: r.Host}}
+	if r.TLS {
+		said = spoken{app: egress.AppTLS, hello: clienthello.Hello{ServerName: r.Host}}
+	}
+	if v.Action == egress.Peek {
+		v = judgeSaid(o.engine.Decide, &f, said)
+	}
+	if v.Action != egress.Inspect {
+		return f, v
+	}
+	said.apply(&f)
+	return f, o.Request(f, r.Method, r.Path)
 }

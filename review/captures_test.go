@@ -116,9 +116,6 @@ func verdicts(t *testing.T, c *pcapgen.Case, file []byte) string {
 		_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	_ = w.Flush()
-	for _, q := range r.Requests {
-		fmt.Fprintf(&b, "request of flow %d: %s %s%s: %s %s\n", q.Flow, q.Method, q.Host, q.Path, q.Verdict.Action, q.Verdict.Reason)
-	}
 	return b.String() + strings.Join(r.Summary(), "\n") + "\n"
 }
 

@@ -20,7 +20,7 @@ const (
 	// Loosened and Tightened are changes from denied to let out, and back.
 	Loosened  Condition = "loosened"
 	Tightened Condition = "tightened"
-	// Denied and IsUndecided are flows and names with that verdict.
+	// Denied and IsUndecided are flows, names and requests with that verdict.
 	Denied      Condition = "denied"
 	IsUndecided Condition = "undecided"
 	// Unreadable is a capture that is damaged or lacks packets.
@@ -52,7 +52,7 @@ func ParseConditions(list string) ([]Condition, error) {
 	return all, nil
 }
 
-// Count says how often a condition holds, flows and names together.
+// Count says how often a condition holds: flows, names and requests together.
 func (r *Report) Count(c Condition) int {
 	if c == Unreadable {
 		n := len(r.Damage)
@@ -73,7 +73,13 @@ func (r *Report) Count(c Condition) int {
 			n++
 		}
 	}
-	return n
+	for i := range r.Requests {
+		q := &r.Requests[i]
+		if holds(c, &q.Verdict, q.Against, q.Recorded) {
+			n++
+		}
+	}
+	return n + r.beyond[c]
 }
 
 func holds(c Condition, v, against, recorded *Verdict) bool {

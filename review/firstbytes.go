@@ -19,8 +19,6 @@ const (
 	maxPending = 16384
 	// maxUnused bounds the memory that is kept for connections to come.
 	maxUnused = 64
-	// maxRequests bounds the plain HTTP requests that a report lists.
-	maxRequests = 100_000
 )
 
 // pending is a connection that must say its name first.
@@ -160,6 +158,9 @@ func (r *reviewer) settle(id uint32, p *pending, end bool) {
 			r.table.row(id).flags |= cut
 		}
 	}
+	if p.open[byLearner] { // there is nothing to learn from it, which is said
+		r.decided(id, byLearner, &p.flows[byLearner], egress.Verdict{Action: egress.Peek})
+	}
 	r.forget(id, p)
 }
 
@@ -180,30 +181,5 @@ func (r *reviewer) forget(id uint32, p *pending) {
 	delete(r.pending, id)
 	if len(r.unused) < maxUnused && cap(p.first) <= maxFirst && cap(p.early) == 0 {
 		r.unused = append(r.unused, p)
-	}
-}
-
-// request judges the first request of a plain HTTP connection. Its head is whole and well formed, or it
-// would not have come to inspection.
-func (r *reviewer) request(id uint32, place int, j *judge, f *egress.Flow, first []byte) {
-	line, _, _ := bytes.Cut(first, []byte("\r\n"))
-	part := bytes.Split(line, []byte(" "))
-	if len(part) != 3 {
-		return
-	}
-	method, path := string(part[0]), string(part[1])
-	v := j.Request(*f, method, path)
-	if place == byLearner {
-		e := eventOf(f, v)
-		e.Kind, e.Method = "http.request", method
-		e.Path, _, _ = cutQuery(path)
-		j.learned.Emit(e)
-		return
-	}
-	if place == byPolicy && len(r.report.Requests) < maxRequests {
-		path, _, _ = cutQuery(path)
-		r.report.Requests = append(r.report.Requests, Request{
-			Flow: int(id) + 1, Host: f.Name.String(), Method: method, Path: path, Verdict: verdictOf(v),
-		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 const (
 	maxPageFlows  = 5000
 	maxPageNames  = 2000
+	maxPageAsked  = 5000
 	timelineSteps = 120
 	chartHeight   = 110
 )
@@ -33,6 +34,8 @@ type page struct {
 	Lookups  []Lookup
 	Flows    []pageFlow
 	Hidden   int
+	Requests []pageRequest
+	Unlisted int64
 	Timeline []timeStep
 	Step     time.Duration
 }
@@ -57,6 +60,12 @@ type pageFlow struct {
 	Offset                       string
 }
 
+type pageRequest struct {
+	Request
+	Other, Action string
+	Change        bool
+}
+
 // timeStep is a bar of the timeline: flows that began in it, and as bars that stand on each other.
 type timeStep struct {
 	X                    int
@@ -73,6 +82,14 @@ type timeStep struct {
 func (r *Report) WriteHTML(w io.Writer, title string) error {
 	p := page{Title: title, Summary: r.Summary(), Compared: r.compared, Head: r.head()}
 	p.Lookups = r.Lookups[:min(len(r.Lookups), maxPageNames)]
+	listed := r.Requests[:min(len(r.Requests), maxPageAsked)]
+	p.Unlisted = r.MoreRequests + int64(len(r.Requests)-len(listed))
+	for i := range listed {
+		q := &listed[i]
+		p.Requests = append(p.Requests, pageRequest{
+			Request: *q, Other: action(r.other(q.Against, q.Recorded)), Action: action(&q.Verdict), Change: q.Changed(),
+		})
+	}
 	p.gather(r)
 	return pageTemplate.Execute(w, p)
 }

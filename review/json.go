@@ -19,6 +19,8 @@ type jsonHead struct {
 	End      time.Time        `json:"end"`
 	Lookups  []Lookup         `json:"lookups"`
 	Requests []Request        `json:"requests,omitempty"`
+	More     int64            `json:"more_requests,omitempty"`
+	Verdicts int64            `json:"lost_verdicts,omitempty"`
 	Damage   []string         `json:"damage,omitempty"`
 }
 
@@ -26,6 +28,7 @@ func (r *Report) head() jsonHead {
 	h := jsonHead{
 		Packets: r.Packets, Bytes: r.Bytes, Lost: r.Lost, Other: r.Other, Dropped: r.Dropped,
 		Begin: r.Begin, End: r.End, Lookups: r.Lookups, Requests: r.Requests,
+		More: r.MoreRequests, Verdicts: r.LostVerdicts,
 	}
 	for _, d := range r.Damage {
 		h.Damage = append(h.Damage, d.String())

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/dnsguard"
 )
@@ -68,6 +69,12 @@ func (r *reviewer) message(up bool, packet []byte) {
 			}
 		}
 		if place == byLearner {
+			if up {
+				j.learned.Emit(audit.Event{
+					Kind: audit.DNSQuery, Action: seen.Verdict.Action.String(),
+					DNS: &audit.DNSDetail{Name: seen.Name.String(), Type: seen.Type},
+				})
+			}
 			continue
 		}
 		r.names.add(place, up, seen)

@@ -109,15 +109,24 @@ type Lookup struct {
 // Changed is Flow.Changed for names.
 func (l *Lookup) Changed() bool { return changed(&l.Verdict, l.Against, l.Recorded) }
 
-// Request is the first request of a plain HTTP connection.
+// Request is a request of a connection that is or was looked into: what the recording gateway said of each,
+// and without that the first request of a plain HTTP connection.
 type Request struct {
 	// Flow is the flow's ID.
-	Flow    int     `json:"flow"`
-	Host    string  `json:"host"`
-	Method  string  `json:"method"`
-	Path    string  `json:"path"`
-	Verdict Verdict `json:"verdict"`
+	Flow int `json:"flow"`
+	// Scheme is "http" or "https". Host is empty for a literal address.
+	Scheme string `json:"scheme"`
+	Host   string `json:"host"`
+	Method string `json:"method"`
+	// Path has no query. It is empty if it was too long to be recorded; its verdict is Undecided then.
+	Path     string   `json:"path"`
+	Recorded *Verdict `json:"recorded,omitempty"`
+	Verdict  Verdict  `json:"verdict"`
+	Against  *Verdict `json:"against,omitempty"`
 }
+
+// Changed is Flow.Changed for requests.
+func (q *Request) Changed() bool { return changed(&q.Verdict, q.Against, q.Recorded) }
 
 // Report is what a review found.
 type Report struct {
@@ -133,14 +142,21 @@ type Report struct {
 	// Begin and End are the times of the first and the last packet.
 	Begin, End time.Time
 
-	Lookups  []Lookup
+	Lookups []Lookup
+	// Requests are in the order of their flows.
 	Requests []Request
-	Damage   []Damage
+	// MoreRequests is how many there are beyond the bound on Requests, LostVerdicts how many verdicts the
+	// recording gateway could not write down.
+	MoreRequests int64
+	LostVerdicts int64
+	Damage       []Damage
 
 	table    *table
 	learned  []byte
 	compared bool
 	unread   int
+	// beyond counts the conditions that hold for MoreRequests.
+	beyond map[Condition]int
 }
 
 func (r *Report) begin(ns int64) {

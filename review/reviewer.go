@@ -52,7 +52,9 @@ type reviewer struct {
 	unused  []*pending
 	streams map[uint32]*dnsStreams
 	recent  [recentFlows]recentFlow
-	start   int64
+	// requests are those of connections that are looked into.
+	requests requestRows
+	start    int64
 }
 
 func newReviewer(o Options) (*reviewer, error) {
@@ -64,9 +66,11 @@ func newReviewer(o Options) (*reviewer, error) {
 	}
 	r := &reviewer{
 		options: o,
-		report:  &Report{Dropped: map[string]int64{}, compared: o.Against != nil},
+		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
 		pending: make(map[uint32]*pending),
 		streams: make(map[uint32]*dnsStreams),
+
+		requests: requestRows{unclaimed: make(map[uint32]int)},
 	}
 	r.table.init()
 	r.names.init()
@@ -180,7 +184,10 @@ func (r *reviewer) recorded(id uint32, comment string) {
 	v, ok := capture.ParseVerdict(comment)
 	switch {
 	case !ok:
-	case v.Kind == "dns":
+		r.report.LostVerdicts += int64(capture.ParseLostVerdicts(comment))
+	case v.Kind == capture.KindRequest:
+		r.requested(id, &v)
+	case v.Kind == capture.KindName:
 		r.names.recorded(v)
 		if r.table.row(id).flags&proxied != 0 {
 			r.keepRecorded(id, &v)
@@ -240,6 +247,7 @@ func (r *reviewer) finish() *Report {
 	}
 	r.report.table = &r.table
 	r.report.Lookups = r.names.rows()
+	r.report.Requests = r.requestRows()
 	if j := r.judges[byLearner]; j != nil {
 		r.report.learned = j.learned.Policy(r.options.Policy)
 	}

@@ -16,8 +16,11 @@ import (
 // columns is how many cells a row of the table has.
 const columns = 10
 
-// Rows is the report as a table: a head, then a row for each flow that is judged, the judged names before
-// them. Text that a guest chose is made harmless for a terminal.
+// maxPathCell bounds a path in the table, in characters.
+const maxPathCell = 60
+
+// Rows is the report as a table: a head, the judged names, then a row for each flow that is judged, with its
+// requests below it. Text that a guest chose is made harmless for a terminal.
 func (r *Report) Rows(onlyChanged bool) [][]string {
 	var rows [][]string
 	for row := range r.rows(onlyChanged) {
@@ -75,20 +78,45 @@ func (r *Report) rows(onlyChanged bool) iter.Seq[*[columns]string] {
 				return
 			}
 		}
+		requests := r.Requests
 		for f := range r.Flows() {
-			if f.Verdict == nil || onlyChanged && !f.Changed() {
-				continue
+			if f.Verdict != nil && (!onlyChanged || f.Changed()) {
+				row = [columns]string{
+					strconv.Itoa(f.ID), f.Proto + "/" + strconv.Itoa(int(f.Src.Port())), f.target(), dash(audit.Printable(f.known())),
+					Size(f.BytesUp), Size(f.BytesDown),
+					action(r.other(f.Against, f.Recorded)), action(f.Verdict), dash(f.Verdict.Rule), dash(f.Verdict.Reason),
+				}
+				if !yield(&row) {
+					return
+				}
 			}
-			row = [columns]string{
-				strconv.Itoa(f.ID), f.Proto + "/" + strconv.Itoa(int(f.Src.Port())), f.target(), dash(audit.Printable(f.known())),
-				Size(f.BytesUp), Size(f.BytesDown),
-				action(r.other(f.Against, f.Recorded)), action(f.Verdict), dash(f.Verdict.Rule), dash(f.Verdict.Reason),
-			}
-			if !yield(&row) {
-				return
+			for ; len(requests) > 0 && requests[0].Flow == f.ID; requests = requests[1:] {
+				q := &requests[0]
+				if onlyChanged && !q.Changed() {
+					continue
+				}
+				row = [columns]string{
+					strconv.Itoa(f.ID), audit.Printable(q.Method), q.target(), dash(audit.Printable(q.Host)), "-", "-",
+					action(r.other(q.Against, q.Recorded)), action(&q.Verdict), dash(q.Verdict.Rule), dash(q.Verdict.Reason),
+				}
+				if !yield(&row) {
+					return
+				}
 			}
 		}
 	}
+}
+
+// target is the request's path as the table shows it.
+func (q *Request) target() string {
+	if q.Path == "" {
+		return "(a long path)"
+	}
+	path := []rune(audit.Printable(q.Path))
+	if len(path) <= maxPathCell {
+		return string(path)
+	}
+	return string(path[:maxPathCell-1]) + "…"
 }
 
 // other is the verdict that a verdict is compared with.
@@ -178,9 +206,32 @@ func (r *Report) Summary() []string {
 			changes++
 		}
 	}
+	var refused, unclear int
+	for i := range r.Requests {
+		q := &r.Requests[i]
+		switch q.Verdict.Action {
+		case "deny":
+			refused++
+		case Undecided:
+			unclear++
+		}
+		if q.Changed() {
+			changes++
+		}
+	}
+	changes += r.beyond[IsChanged]
 	lines := []string{
 		fmt.Sprintf("%d packets, %s bytes; %d flows, %d judged: %d allowed, %d inspected, %d denied, %d undecided; %d names",
 			r.Packets, Size(r.Bytes), r.Len(), judged, allowed, inspected, denied, undecided, len(r.Lookups)),
+	}
+	if n := len(r.Requests); n > 0 {
+		lines = append(lines, fmt.Sprintf("requests: %d; %d allowed, %d denied, %d undecided", n, n-refused-unclear, refused, unclear))
+	}
+	if r.MoreRequests > 0 {
+		lines = append(lines, fmt.Sprintf("requests that are not listed: %d; %d denied, %d undecided", r.MoreRequests, r.beyond[Denied], r.beyond[IsUndecided]))
+	}
+	if r.LostVerdicts > 0 {
+		lines = append(lines, fmt.Sprintf("%d verdicts are missing: the capture could not hold them all when it was made", r.LostVerdicts))
 	}
 	if changes > 0 {
 		lines = append(lines, fmt.Sprintf("%d verdicts differ from %s", changes, map[bool]string{true: "the other policy's", false: "what was recorded"}[r.compared]))

@@ -23,6 +23,7 @@ func (p *Proxy) admit(ex *exchange, r *http.Request) *refusal {
 	for _, method := range methods(r) {
 		ex.verdict = p.judge(ex, method)
 		if ex.verdict.Action == egress.Deny {
+			ex.method = method // which may be the one that a header asks for
 			return &refusal{
 				status: http.StatusForbidden, code: ex.verdict.Reason.String(),
 				rule: ex.verdict.Rule, message: ex.verdict.Message(),

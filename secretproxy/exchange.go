@@ -40,7 +40,7 @@ type exchange struct {
 // exchangeEvent starts the one audit event of a request.
 func (p *Proxy) exchangeEvent(ex *exchange) audit.Event {
 	e := p.event(ex.guest, audit.HTTPRequest)
-	e.Host, e.Method, e.Path = ex.host.String(), ex.method, ex.path
+	e.Scheme, e.Host, e.Method, e.Path = ex.guest.scheme(), ex.host.String(), ex.method, ex.path
 	if ex.host.IsZero() && len(ex.guest.flow.Pinned) == 0 {
 		e.Host = ex.guest.dst().Addr().String()
 	}

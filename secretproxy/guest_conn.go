@@ -40,6 +40,14 @@ func (g *guestConn) Close() error {
 	return err
 }
 
+// scheme is that of the URLs which the guest asks for here.
+func (g *guestConn) scheme() string {
+	if g.isTLS {
+		return "https"
+	}
+	return "http"
+}
+
 // pinned reports whether the name may be asked for on this connection.
 func (g *guestConn) pinned(name hostname.Name) bool {
 	return slices.Contains(g.flow.Pinned, name)

@@ -84,6 +84,13 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	if err := sandbox.GuardMemory(); err != nil {
 		return err
 	}
+	err := apart([]namedFile{
+		{"--ca-out", f.caOut, true}, {"--audit", f.audit, true}, {"--pcap", f.pcap, true}, {"--learn", f.learn, true},
+		{"--policy", f.policy, false}, {"--floor", f.floor, false},
+	}, "msb gateway --help")
+	if err != nil {
+		return err
+	}
 	p, err := loadPolicy(f.policy)
 	if err != nil {
 		return err

@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -36,7 +36,7 @@ exit code 3 if a condition of --fail-on holds:
   changed           the verdict differs from the recorded one, or from --against
   loosened          it was denied, and would be let out
   tightened         it was let out, and would be denied
-  denied, undecided flows and names with that verdict
+  denied, undecided flows, names and requests with that verdict
   unreadable        a capture is damaged or lacks packets`,
 		Example: `  msb run --policy policy.toml --pcap out.pcapng
   msb review --policy stricter.toml out.pcapng
@@ -81,6 +81,12 @@ func (f *reviewFlags) options(captures []string) (review.Options, error) {
 }
 
 func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) error {
+	err := apart(append([]namedFile{
+		{"--html", f.html, true}, {"--learn", f.learn, true}, {"--policy", f.policy, false}, {"--against", f.against, false},
+	}, readFiles(captures)...), "msb review --help")
+	if err != nil {
+		return err
+	}
 	conditions, err := review.ParseConditions(f.failOn)
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--fail-on: %w", err), help: "msb review --help"}
@@ -103,7 +109,7 @@ func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) e
 		return err
 	}
 	if f.learn != "" {
-		if err := os.WriteFile(f.learn, report.Learned(), 0o600); err != nil {
+		if err := writeWhole(f.learn, 0o600, report.Learned()); err != nil {
 			return err
 		}
 	}
@@ -141,10 +147,9 @@ func writeReport(path string, report *review.Report, captures []string) error {
 	for _, c := range captures {
 		names = append(names, filepath.Base(c))
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	var page bytes.Buffer
+	if err := report.WriteHTML(&page, "msb review of "+strings.Join(names, ", ")); err != nil {
 		return err
 	}
-	w := bufio.NewWriter(file)
-	return errors.Join(report.WriteHTML(w, "msb review of "+strings.Join(names, ", ")), w.Flush(), file.Close())
+	return writeWhole(path, 0o600, page.Bytes())
 }

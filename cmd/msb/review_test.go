@@ -89,3 +89,52 @@ func TestAReviewEndsWithTheCodeOfItsCondition(t *testing.T) {
 		}
 	}
 }
+
+// TestI12_NoOptionWritesOverAnInput: a line with two names mixed up must not cost a policy or a capture.
+func TestI12_NoOptionWritesOverAnInput(t *testing.T) {
+	t.Parallel()
+	whole, err := os.ReadFile(filepath.Join(capturesDir, "ping.pcapng"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	capture := write(t, "ping.pcapng", string(whole))
+	policy := write(t, "policy.toml", "version = 1\n")
+	link := filepath.Join(t.TempDir(), "link.toml")
+	if err := os.Symlink(policy, link); err != nil {
+		t.Fatal(err)
+	}
+	fresh := filepath.Join(t.TempDir(), "fresh")
+	for _, args := range [][]string{
+		{"review", "-p", policy, "--html", capture, capture},
+		{"review", "-p", policy, "--learn", policy, capture},
+		{"review", "-p", policy, "--learn", link, capture},
+		{"review", "-p", policy, "--learn", fresh, "--html", fresh, capture},
+		{"review", "-p", policy, "--against", link, "--html", link, capture},
+		{"run", "-p", policy, "--audit", policy, "--", "true"},
+		{"run", "-p", policy, "--pcap", fresh, "--learn", fresh, "--", "true"},
+		{"gateway", "-p", policy, "--ca-out", policy, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
+		{"gateway", "-p", policy, "--floor", link, "--learn", link, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
+	} {
+		got := msb(t, nil, args...)
+		if got.code != exitOther || !strings.Contains(got.err, "would write over the file of") {
+			t.Errorf("%q: exit %d, want %d: %s", args, got.code, exitOther, got.err)
+		}
+	}
+	for path, want := range map[string]string{capture: string(whole), policy: "version = 1\n"} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s is not what it was (%v)", path, err)
+		}
+	}
+	if _, err := os.Stat(fresh); !os.IsNotExist(err) {
+		t.Errorf("a refused line left a file: %v", err)
+	}
+	// The same output twice is fine where nothing can be lost, and so is one output for the next review.
+	for range 2 {
+		if got := msb(t, nil, "review", "-p", policy, "--learn", fresh, capture); got.code != 0 {
+			t.Errorf("exit %d: %s", got.code, got.err)
+		}
+	}
+	if info, err := os.Stat(fresh); err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 {
+		t.Errorf("what was learned: %v, %v", info, err)
+	}
+}

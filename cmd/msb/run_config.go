@@ -18,6 +18,13 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if err := f.check(); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
+	err := apart([]namedFile{
+		{"--audit", f.audit, true}, {"--pcap", f.pcap, true}, {"--learn", f.learn, true},
+		{"--policy", f.policy, false}, {"--floor", f.floor, false},
+	}, "msb run --help")
+	if err != nil {
+		return sandbox.Config{}, nil, err
+	}
 	p, err := f.loadPolicy()
 	if err != nil {
 		return cfg, nil, err

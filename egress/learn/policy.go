@@ -28,7 +28,9 @@ func (c *Collector) Policy(base *policies.Policy) []byte {
 	p.Egress = policies.Egress{Deny: p.Egress.Deny}
 	comments := map[string]string{}
 	for _, d := range c.order {
-		c.addRule(p, d, comments)
+		if !c.keepRequests(p, base, d, comments) {
+			c.addRule(p, d, comments)
+		}
 	}
 	c.addPrivate(p, comments)
 	if base != nil {
@@ -62,6 +64,34 @@ func (c *Collector) addRule(p *policies.Policy, d destination, comments map[stri
 	}
 	comments[r.Name] = u.String()
 	p.Egress.Allow = append(p.Egress.Allow, r)
+}
+
+// keepRequests adds what base says of the requests to a host whose connections
+// were looked into and of which no request was seen: it reports whether base
+// says anything.
+func (c *Collector) keepRequests(p, base *policies.Policy, d destination, comments map[string]string) bool {
+	u := c.seen[d]
+	if base == nil || u.requests > 0 || u.unseen > 0 || u.denied > 0 || d.name.IsZero() {
+		return false
+	}
+	var rules []policies.Rule
+	for _, r := range narrowing(base, d.name) {
+		atPort := slices.ContainsFunc(r.Ports, func(p policies.PortRange) bool { return p.First <= d.port && d.port <= p.Last })
+		if r.Protocol != d.protocol || !atPort {
+			continue
+		}
+		if len(r.Methods) == 0 && len(r.Paths) == 0 {
+			return false // it lets every request through
+		}
+		r.Ports = []policies.PortRange{{First: d.port, Last: d.port}}
+		rules = append(rules, r)
+	}
+	for _, r := range rules {
+		r.Name = fmt.Sprintf("%s %d", r.Name, d.port)
+		comments[r.Name] = u.String() + "; no request is in the capture: methods and paths are those of the policy it was judged by"
+		p.Egress.Allow = append(p.Egress.Allow, r)
+	}
+	return len(rules) > 0
 }
 
 // addPrivate adds the rules that open special addresses, one for each.

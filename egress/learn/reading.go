@@ -14,6 +14,9 @@ func leftShut(ev audit.Event) string {
 	if ev.Port == 0 && transport(ev) != policies.ICMP {
 		return "port 0, which no rule can open"
 	}
+	if ev.Action == egress.Peek.String() {
+		return "the capture doesn't hold the client's first bytes, which decide"
+	}
 	switch ev.Reason {
 	case egress.ReasonHostAddress.String():
 		return "the host's own address; a line in [hosts] would lead there"
@@ -27,6 +30,9 @@ func leftShut(ev audit.Event) string {
 		return "a path that no rule can vouch for"
 	case egress.ReasonInvalid.String(), egress.ReasonHostMismatch.String(), egress.ReasonUnreadable.String(), egress.ReasonLimit.String():
 		return "refused whatever the rules: " + ev.Reason
+	}
+	if _, known := egress.ReasonOf(ev.Reason); !known && ev.Action == egress.Deny.String() {
+		return "refused whatever the rules: " + ev.Reason // by the proxy: a placeholder in the wrong place, say
 	}
 	return ""
 }
@@ -59,7 +65,7 @@ func protocolOf(ev audit.Event) policies.Protocol {
 	switch {
 	case t != policies.TCP:
 		return t
-	case ev.SNI != "" || ev.Port == 443:
+	case ev.SNI != "" || ev.Scheme == "https" || ev.Scheme == "" && ev.Port == 443:
 		return policies.HTTPS
 	case ev.Method != "" || ev.Host != "" || ev.Port == 80:
 		return policies.HTTP

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// namedFile is a file that an option names; path is empty if it isn't given.
+type namedFile struct {
+	option, path string
+	written      bool
+}
+
+// readFiles are arguments that are read.
+func readFiles(paths []string) []namedFile {
+	files := make([]namedFile, 0, len(paths))
+	for _, path := range paths {
+		files = append(files, namedFile{option: "the argument", path: path})
+	}
+	return files
+}
+
+// apart refuses options that would write over what another one reads or writes: a mistyped line must not cost
+// anybody a policy or a capture.
+func apart(files []namedFile, help string) error {
+	for i, a := range files {
+		for _, b := range files[i+1:] {
+			if a.path == "" || b.path == "" || !a.written && !b.written || !sameFile(a.path, b.path) {
+				continue
+			}
+			if !a.written {
+				a, b = b, a
+			}
+			return &usageError{err: fmt.Errorf("%s %s would write over the file of %s", a.option, a.path, b.option), help: help}
+		}
+	}
+	return nil
+}
+
+// sameFile reports whether two paths lead to one regular file, or would once it is there. What is no file (a
+// pipe, /dev/stdout) may be named twice.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	if errX == nil && errY == nil {
+		return x.Mode().IsRegular() && os.SameFile(x, y)
+	}
+	if errX == nil || errY == nil {
+		return false
+	}
+	a, errX = filepath.Abs(a)
+	b, errY = filepath.Abs(b)
+	return errX == nil && errY == nil && a == b
+}
+
+// writeWhole writes a file that is there whole or not at all; what stood there before stays if it fails.
+// What is no regular file is written to as it is.
+func writeWhole(path string, mode os.FileMode, content []byte) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(path, content, mode)
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // gone already if all went well
+	_, err = f.Write(content)
+	for _, step := range []func() error{func() error { return f.Chmod(mode) }, f.Close} {
+		if stepErr := step(); err == nil {
+			err = stepErr
+		}
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package review
+
+import (
+	"bytes"
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/hostname"
+)
+
+// maxRequests bounds the requests that a report lists. Those beyond it are judged and counted.
+const maxRequests = 250_000
+
+// Requests are known from two sources: the first one of a plain HTTP connection from its bytes, and all of
+// them, those inside TLS too, from the comments of a gateway that looked into the connection. One that is
+// known from both is one request: the comment gives what was decided then.
+
+// requestRows gathers them.
+type requestRows struct {
+	list []Request
+	// unclaimed are those that are known from their bytes and not yet from a comment, by their flows.
+	unclaimed map[uint32]int
+}
+
+// request judges the first request of a plain HTTP connection. Its head is whole and well formed, or it
+// would not have come to inspection.
+func (r *reviewer) request(id uint32, place int, j *judge, f *egress.Flow, first []byte) {
+	line, _, _ := bytes.Cut(first, []byte("\r\n"))
+	part := bytes.Split(line, []byte(" "))
+	if len(part) != 3 {
+		return
+	}
+	q := Request{Flow: int(id) + 1, Scheme: "http", Host: f.Name.String(), Method: string(part[0])}
+	q.Path, _, _ = cutQuery(string(part[1]))
+	v := j.Request(*f, q.Method, string(part[1]))
+	if place == byLearner {
+		r.learn(&q, f, v, false)
+		return
+	}
+	at, known := r.requests.unclaimed[id]
+	switch {
+	case known:
+		r.requests.list[at].judged(place, v)
+	case len(r.requests.list) < maxRequests:
+		q.judged(place, v)
+		r.requests.unclaimed[id] = len(r.requests.list)
+		r.requests.list = append(r.requests.list, q)
+	case place == byPolicy:
+		q.judged(place, v)
+		r.beyond(&q)
+	}
+}
+
+func (q *Request) judged(place int, v egress.Verdict) {
+	out := verdictOf(v)
+	if place == byAgainst {
+		q.Against = &out
+	} else {
+		q.Verdict = out
+	}
+}
+
+// requested takes a request out of a comment.
+func (r *reviewer) requested(id uint32, v *capture.Verdict) {
+	if r.table.row(id).key.proto != capture.TransportTCP {
+		return
+	}
+	recorded := Verdict{Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny}
+	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Recorded: &recorded}
+	if at, ok := r.requests.unclaimed[id]; ok && q.same(&r.requests.list[at]) {
+		delete(r.requests.unclaimed, id)
+		r.requests.list[at].Recorded = &recorded
+		if stands(v) { // it was not for the policy to say
+			r.requests.list[at].stand()
+		}
+		return
+	}
+	for place, j := range r.judges {
+		if j == nil {
+			continue
+		}
+		f, verdict := r.judgeRequest(id, j, &q, v.To)
+		if place == byLearner {
+			r.learn(&q, &f, verdict, stands(v))
+			continue
+		}
+		q.judged(place, verdict)
+	}
+	if stands(v) {
+		q.stand()
+	}
+	if len(r.requests.list) < maxRequests {
+		r.requests.list = append(r.requests.list, q)
+		return
+	}
+	r.beyond(&q)
+}
+
+func (q *Request) same(other *Request) bool {
+	return q.Method == other.Method && q.Host == other.Host && q.Path == other.Path
+}
+
+// stand makes the recorded verdict that of every policy.
+func (q *Request) stand() {
+	v := *q.Recorded
+	q.Verdict = v
+	if q.Against != nil {
+		q.Against = &v
+	}
+}
+
+// stands reports whether a recorded denial was none of a policy's rules: the request could not be read
+// without guessing, or held a placeholder where it may not be. It would be refused under another policy too.
+func stands(v *capture.Verdict) bool {
+	if v.Action != egress.Deny.String() {
+		return false
+	}
+	reason, known := egress.ReasonOf(v.Reason)
+	return !known || reason == egress.ReasonHostMismatch || reason == egress.ReasonUnreadable ||
+		reason == egress.ReasonInvalid || reason == egress.ReasonLimit
+}
+
+// judgeRequest asks one judge about a request out of a comment. to is where the explicit proxy led.
+func (r *reviewer) judgeRequest(id uint32, j *judge, q *Request, to string) (egress.Flow, egress.Verdict) {
+	row := r.table.row(id)
+	src, dst := r.table.ends(row.key)
+	asked := gateway.Requested{TLS: q.Scheme == "https", Method: q.Method, Path: q.Path}
+	if target, err := netip.ParseAddrPort(to); err == nil && row.flags&proxied != 0 {
+		asked.Asked, dst = true, target
+	}
+	asked.Host, _ = hostname.Parse(q.Host) // a literal address is none
+	if asked.Path == "" {
+		asked.Path = "/"
+	}
+	f, v := j.Requested(src, dst, asked)
+	if q.Path == "" && f.Stage == egress.StageRequest {
+		v = egress.Verdict{Action: egress.Peek}
+	}
+	return f, v
+}
+
+// learn puts a request before the collector. stands says that its recorded denial is not the policy's.
+func (r *reviewer) learn(q *Request, f *egress.Flow, v egress.Verdict, stands bool) {
+	e := eventOf(f, v)
+	e.Kind, e.Scheme, e.Host, e.Method, e.Path = audit.HTTPRequest, q.Scheme, q.Host, q.Method, q.Path
+	if stands {
+		e.Action, e.Rule, e.Reason, e.WouldDeny = q.Recorded.Action, q.Recorded.Rule, q.Recorded.Reason, false
+	}
+	r.judges[byLearner].learned.Emit(e)
+}
+
+// beyond counts a request that is not listed.
+func (r *reviewer) beyond(q *Request) {
+	r.report.MoreRequests++
+	for _, c := range Conditions() {
+		if c != Unreadable && holds(c, &q.Verdict, q.Against, q.Recorded) {
+			r.report.beyond[c]++
+		}
+	}
+}
+
+// rows are all requests, in the order of their flows. One that a policy doesn't look at is judged as its
+// connection is.
+func (r *reviewer) requestRows() []Request {
+	list := r.requests.list
+	for i := range list {
+		q := &list[i]
+		row := r.table.row(uint32(q.Flow - 1))
+		if q.Verdict.Action == "" {
+			q.Verdict = r.connection(row.verdict)
+		}
+		if r.report.compared && q.Against == nil {
+			v := r.connection(row.against)
+			q.Against = &v
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Request) int { return cmp.Compare(a.Flow, b.Flow) })
+	return list
+}
+
+// connection is the verdict on a connection as one on its requests.
+func (r *reviewer) connection(n uint32) Verdict {
+	v := r.table.ruling(n)
+	switch {
+	case v == nil:
+		return Verdict{Action: Undecided}
+	case v.Action == egress.Inspect.String(): // it would be looked into; what came of it isn't known
+		return Verdict{Action: Undecided, Rule: v.Rule, Reason: v.Reason}
+	}
+	return *v
+}

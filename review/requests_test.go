@@ -1,0 +1,269 @@
+package review_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/review"
+)
+
+const requestPolicy = `
+[[egress.allow]]
+name = "api"
+hosts = ["api.example.com"]
+ports = [443]
+protocol = "https"
+methods = ["GET"]
+paths = ["/repos/**"]
+
+[[egress.allow]]
+name = "clear"
+hosts = ["plain.example"]
+ports = [80]
+protocol = "http"
+paths = ["/open/**"]
+
+[secrets.TOKEN]
+from = "env:MSB_TEST_TOKEN"
+hosts = ["api.example.com"]
+in = ["header:Authorization"]
+`
+
+// recordRequests captures a guest that makes requests over kept connections, of which the policy allows some.
+func recordRequests(t *testing.T) (path string) {
+	t.Helper()
+	t.Setenv("MSB_TEST_TOKEN", secretValue)
+	path = filepath.Join(t.TempDir(), "requests.pcapng")
+	w, err := capture.Create(path, capture.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := gateway.NewCapture()
+	c.Start(w)
+	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, requestPolicy), func(cfg *gateway.Config) { cfg.Capture = c })
+	world.Record("api.example.com. 60 IN A 93.184.215.14", "plain.example. 60 IN A 93.184.215.20")
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	world.ServeHTTPS("93.184.215.14:443", world.CA.Certificate("api.example.com"), ok)
+	world.ServeHTTP("93.184.215.20:80", ok)
+	client := world.Client()
+	ask := func(method, url string, want int, header ...string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s %s: %d, want %d", method, url, res.StatusCode, want)
+		}
+	}
+	const api, plain = "https://api.example.com", "http://plain.example"
+	ask("GET", api+"/repos/a", 200)
+	ask("POST", api+"/repos/a", 403)
+	ask("GET", api+"/users/b?token=not-told", 403)
+	ask("GET", api+"/repos/c", 403, "X-Note", world.Gateway.Placeholders()["TOKEN"]) // no place for it
+	ask("GET", plain+"/open/1", 200)
+	ask("GET", plain+"/shut/2", 403)
+	world.Audit.Wait(t, audit.HTTPRequest, 6)
+	if err := c.Start(nil).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// told are the requests of a report, "GET https://host/path recorded verdict against".
+func told(r *review.Report) []string {
+	var all []string
+	for _, q := range r.Requests {
+		line := fmt.Sprintf("%s %s://%s%s", q.Method, q.Scheme, q.Host, q.Path)
+		for _, v := range []*review.Verdict{q.Recorded, &q.Verdict, q.Against} {
+			if v != nil {
+				line += " " + v.Action
+			}
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// TestI9_RequestsInsideTLSAreReviewed: what the recording gateway decided about each request, on kept
+// connections and inside TLS too, is judged anew by another policy, counted, and shown.
+func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
+	path := recordRequests(t)
+	run := func(o review.Options) *review.Report {
+		t.Helper()
+		o.Captures = []string{path}
+		r, err := review.Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	wider := strings.Replace(requestPolicy, `methods = ["GET"]`, "", 1)
+	wider = strings.Replace(wider, `paths = ["/open/**"]`, "", 1)
+	same, open := gatewaytest.Policy(t, requestPolicy), gatewaytest.Policy(t, wider)
+	for _, tt := range []struct {
+		name   string
+		o      review.Options
+		want   []string
+		counts map[review.Condition]int
+	}{
+		{
+			"the same policy", review.Options{Policy: same},
+			[]string{
+				"GET https://api.example.com/repos/a allow allow", "POST https://api.example.com/repos/a deny deny",
+				"GET https://api.example.com/users/b deny deny", "GET https://api.example.com/repos/c deny deny",
+				"GET http://plain.example/open/1 allow allow", "GET http://plain.example/shut/2 deny deny",
+			},
+			map[review.Condition]int{review.IsChanged: 0, review.Denied: 4},
+		},
+		{
+			"one without methods and paths", review.Options{Policy: open},
+			[]string{
+				"GET https://api.example.com/repos/a allow allow", "POST https://api.example.com/repos/a deny allow",
+				"GET https://api.example.com/users/b deny deny", "GET https://api.example.com/repos/c deny deny",
+				"GET http://plain.example/open/1 allow allow", "GET http://plain.example/shut/2 deny allow",
+			},
+			map[review.Condition]int{review.Loosened: 2, review.Tightened: 0, review.IsChanged: 2, review.Denied: 2},
+		},
+		{
+			"both", review.Options{Policy: same, Against: open},
+			[]string{
+				"GET https://api.example.com/repos/a allow allow allow", "POST https://api.example.com/repos/a deny deny allow",
+				"GET https://api.example.com/users/b deny deny deny", "GET https://api.example.com/repos/c deny deny deny",
+				"GET http://plain.example/open/1 allow allow allow", "GET http://plain.example/shut/2 deny deny allow",
+			},
+			map[review.Condition]int{review.Loosened: 0, review.Tightened: 2},
+		},
+		{
+			"one that shuts the hosts", review.Options{Policy: gatewaytest.Policy(t, "")},
+			[]string{
+				"GET https://api.example.com/repos/a allow deny", "POST https://api.example.com/repos/a deny deny",
+				"GET https://api.example.com/users/b deny deny", "GET https://api.example.com/repos/c deny deny",
+				"GET http://plain.example/open/1 allow deny", "GET http://plain.example/shut/2 deny deny",
+			},
+			map[review.Condition]int{review.Tightened: 2 + 4}, // the names and their flows as well
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := run(tt.o)
+			if got := told(r); !slices.Equal(got, tt.want) {
+				t.Errorf("requests:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+			for c, want := range tt.counts {
+				if got := r.Count(c); got != want {
+					t.Errorf("%s: %d, want %d: %q", c, got, want, r.Rows(false))
+				}
+			}
+		})
+	}
+	var table strings.Builder
+	if err := run(review.Options{Policy: open}).WriteTable(&table, true); err != nil {
+		t.Fatal(err)
+	}
+	if s := table.String(); strings.Count(s, "\n") != 3 || !strings.Contains(s, "/shut/2") || !strings.Contains(s, "POST ") {
+		t.Errorf("what differs:\n%s", s)
+	}
+}
+
+// TestLearningKeepsMethodsAndPaths: from the requests where they are in the capture, else from the policy
+// that it was judged by; a secret's host must not become wider by being watched.
+func TestLearningKeepsMethodsAndPaths(t *testing.T) {
+	base := gatewaytest.Policy(t, requestPolicy)
+	learn := func(path string) (string, *policies.Policy) {
+		t.Helper()
+		r, err := review.Run(t.Context(), review.Options{Captures: []string{path}, Policy: base, Learn: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := policies.Parse("learned.toml", r.Learned(), nil)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, r.Learned())
+		}
+		return string(r.Learned()), p
+	}
+	path := recordRequests(t)
+	text, p := learn(path)
+	for _, r := range p.Egress.Allow {
+		for _, path := range r.Paths {
+			if !slices.Contains([]string{"/repos/a", "/users/b", "/open/1", "/shut/2"}, path) {
+				t.Errorf("rule %q has the path %s, which nobody asked for or which no rule opens\n%s", r.Name, path, text)
+			}
+		}
+		if len(r.Paths) != 2 {
+			t.Errorf("rule %q has the paths %q\n%s", r.Name, r.Paths, text)
+		}
+	}
+	if len(p.Egress.Allow) != 2 || !strings.Contains(text, "3 requests, 2 of them not allowed so far") || !strings.Contains(text, "2 requests, 1 of them not allowed so far") ||
+		!strings.Contains(text, "refused whatever the rules: ") {
+		t.Errorf("learned:\n%s", text)
+	}
+	session, _ := recordSession(t) // its policy doesn't narrow paths, ours does: the capture says GET
+	if text, p := learn(session); len(p.Egress.Allow) < 1 || !slices.Equal(p.Egress.Allow[0].Methods, []string{"GET"}) ||
+		!slices.Equal(p.Egress.Allow[0].Paths, []string{"/visible/path"}) {
+		t.Errorf("learned:\n%s", text)
+	}
+	if text, p := learn(stripped(t, session)); len(p.Egress.Allow) < 1 || !slices.Equal(p.Egress.Allow[0].Methods, []string{"GET"}) ||
+		!slices.Equal(p.Egress.Allow[0].Paths, []string{"/repos/**"}) || !strings.Contains(text, "no request is in the capture") {
+		t.Errorf("learned without comments:\n%s", text)
+	}
+}
+
+// stripped is a capture without comments, as other tools write it.
+func stripped(t *testing.T, path string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "stripped.pcapng")
+	w, err := capture.Create(out, capture.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := capture.NewReader(bytes.NewReader(file))
+	for err == nil {
+		var rec *capture.Record
+		if rec, err = r.Next(); err != nil {
+			break
+		}
+		switch rec.Kind {
+		case capture.PacketRecord:
+			w.Packet(rec.Direction, rec.Frame, "")
+		case capture.NameRecord:
+			for _, n := range rec.Names {
+				w.Names(n, []netip.Addr{rec.Addr})
+			}
+		case capture.KeysRecord:
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
