@@ -7,37 +7,33 @@ import (
 	"time"
 )
 
-// run is the goroutine that writes. It lets a batch gather for a moment, unless it is large already.
+// run is the goroutine that writes. It lets a batch gather for a moment, unless it is full before.
 func (w *Writer) run() {
 	defer close(w.done)
 	gather := time.NewTimer(batchTime)
 	gather.Stop()
 	for {
 		select {
-		case <-w.stop:
-			w.finish()
-			return
 		case <-w.wake:
-		}
-		gather.Reset(batchTime)
-		select {
+			gather.Reset(batchTime)
 		case <-gather.C:
+			w.flush(true)
 		case <-w.full:
-			gather.Stop()
+			w.flush(false)
 		case <-w.stop:
 			w.finish()
 			return
 		}
-		w.flush()
 	}
 }
 
-// flush writes what waits, the batch that is being gathered included. What comes meanwhile gathers anew.
-func (w *Writer) flush() {
+// flush writes the full batches, and if gathered is set the one that is being gathered too. What comes meanwhile
+// gathers anew.
+func (w *Writer) flush(gathered bool) {
 	w.mu.Lock()
 	all := w.queue
 	w.queue = nil
-	if len(w.batch.blocks) > 0 {
+	if gathered && len(w.batch.blocks) > 0 {
 		all = append(all, w.batch)
 		w.batch = &batch{id: w.batch.id + 1}
 	}
@@ -45,16 +41,15 @@ func (w *Writer) flush() {
 	names := w.names
 	w.mu.Unlock()
 	for _, b := range all {
-		w.written(b, w.write(b, names))
+		w.written(b, w.write(b, names, w.calm()))
 	}
+}
+
+// calm reports whether less than half of the queue waits.
+func (w *Writer) calm() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.batch.blocks) > 0 {
-		poke(w.wake)
-	}
-	if len(w.queue) > 0 {
-		poke(w.full)
-	}
+	return 2*(w.flushing+len(w.queue))*batchBytes <= w.options.Queue
 }
 
 // written counts what was lost with a batch, and keeps its memory.
@@ -68,22 +63,22 @@ func (w *Writer) written(b *batch, err error) {
 		w.dropped += b.packets
 		w.missing += b.packets
 	}
-	if len(w.spare) < maxSpare && cap(b.blocks) <= 2*batchBytes {
+	if len(w.spare) < maxSpare && cap(b.blocks) <= 2*batchBytes && aligned(b.blocks) {
 		w.spare = append(w.spare, b.blocks)
 	}
 }
 
-func (w *Writer) write(b *batch, names nameTable) error {
+func (w *Writer) write(b *batch, names nameTable, calm bool) error {
 	again := func() []byte { return names.blocks(nil) }
 	if len(b.notes) == 0 {
-		return w.out.write(b.blocks, again)
+		return w.out.write(b.blocks, again, calm)
 	}
 	offsets := make([]int, 0, len(b.notes))
 	for at := range b.notes {
 		offsets = append(offsets, at)
 	}
 	slices.Sort(offsets)
-	annotated := make([]byte, 0, len(b.blocks)+len(offsets)*256)
+	annotated := alignedBuffer(len(b.blocks) + len(offsets)*256)
 	from := 0
 	for _, at := range offsets {
 		annotated = append(annotated, b.blocks[from:at]...)
@@ -92,7 +87,7 @@ func (w *Writer) write(b *batch, names nameTable) error {
 		from = at + n
 	}
 	annotated = append(annotated, b.blocks[from:]...)
-	return w.out.write(annotated, again)
+	return w.out.write(annotated, again, calm)
 }
 
 // annotate appends a packet block with comments before its other options.
@@ -110,12 +105,12 @@ func annotate(b, block []byte, comments []string) []byte {
 
 // finish writes what is left and the statistics.
 func (w *Writer) finish() {
-	w.flush()
+	w.flush(true)
 	w.mu.Lock()
 	packets, dropped := w.packets, w.dropped
 	w.mu.Unlock()
 	stats := statisticsBlock(nil, w.start, nano(w.options.now()), packets+dropped, dropped)
-	w.note(w.out.write(stats, func() []byte { return nil }))
+	w.note(w.out.write(stats, func() []byte { return nil }, false))
 	w.note(w.out.close())
 }
 

@@ -39,12 +39,12 @@ const (
 	DefaultKeep = 4
 	// DefaultSnapLen takes whole frames: the link's largest is 64 KiB.
 	DefaultSnapLen = 256 << 10
-	// DefaultQueue is how many bytes wait for the disk: a second of a busy link.
-	DefaultQueue = 32 << 20
+	// DefaultQueue is how many bytes may wait for the disk. At least one batch does.
+	DefaultQueue = 64 << 20
 
-	// batchBytes is how much is gathered for one write. Small enough to stay in the processor's cache
-	// between the copy and the write.
-	batchBytes = 512 << 10
+	// batchBytes is how much is gathered for one write. A thread that waits for the disk is one less for
+	// packets until Go's scheduler finds out: few large writes cost less than many small ones.
+	batchBytes = 2 << 20
 	// batchTime is how long a batch is gathered, so that verdicts still find their packets. A crash
 	// loses that much.
 	batchTime = 50 * time.Millisecond

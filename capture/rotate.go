@@ -10,8 +10,9 @@ import (
 
 // output is where blocks go.
 type output interface {
-	// write takes whole blocks. names gives the name records for the head of a new file.
-	write(blocks []byte, names func() []byte) error
+	// write takes whole blocks. names gives the name records for the head of a new file. calm says that
+	// the disk keeps up.
+	write(blocks []byte, names func() []byte, calm bool) error
 	close() error
 }
 
@@ -26,6 +27,7 @@ type rotating struct {
 	path    string
 	options *Options
 	f       *os.File
+	direct  *os.File // the same file past the page cache; nil for none
 	size    int64
 	opened  time.Time
 }
@@ -43,14 +45,37 @@ func (r *rotating) open(names []byte) error {
 	if err != nil {
 		return err
 	}
-	r.f, r.size, r.opened = f, 0, r.options.now()
+	r.f, r.direct, r.size, r.opened = f, openDirect(f), 0, r.options.now()
 	return r.append(append(preamble(r.options), names...))
+}
+
+// appendDirect is append past the page cache. Blocks of padding before and behind b make that possible: it
+// reports false, with nothing written, where it is not.
+func (r *rotating) appendDirect(b []byte) (ok bool, err error) {
+	behind := padding(int64(len(b)))
+	if r.direct == nil || len(b) < directMin || !aligned(b) || cap(b)-len(b) < behind {
+		return false, nil
+	}
+	if before := padding(r.size); before > 0 {
+		if err := r.append(padded(nil, before)); err != nil {
+			return false, err
+		}
+	}
+	b = padded(b, behind)
+	if _, err := r.direct.WriteAt(b, r.size); err != nil {
+		// Some file systems refuse here and not before. A full disk says so again.
+		err = errors.Join(r.f.Truncate(r.size), r.direct.Close())
+		r.direct = nil
+		return false, err
+	}
+	r.size += int64(len(b))
+	return true, nil
 }
 
 // append leaves the file as it was if not all of b could be written: half a block would make what is
 // written later, when the disk has room again, unreadable.
 func (r *rotating) append(b []byte) error {
-	if err := writeAt(r.f, b, r.size); err != nil {
+	if _, err := r.f.WriteAt(b, r.size); err != nil {
 		return errors.Join(err, r.f.Truncate(r.size))
 	}
 	r.size += int64(len(b))
@@ -58,7 +83,9 @@ func (r *rotating) append(b []byte) error {
 }
 
 // write cuts blocks where the file is full.
-func (r *rotating) write(blocks []byte, names func() []byte) error {
+//
+// While the disk is behind it is given nothing directly: the page cache takes a burst that the disk can't.
+func (r *rotating) write(blocks []byte, names func() []byte, calm bool) error {
 	if r.f == nil { // an earlier rotation went wrong
 		if err := r.open(names()); err != nil {
 			return err
@@ -66,6 +93,7 @@ func (r *rotating) write(blocks []byte, names func() []byte) error {
 	}
 	for len(blocks) > 0 {
 		n := fitting(blocks, r.options.MaxBytes-r.size)
+		direct := calm && n == len(blocks) && r.size+int64(n)+4*directUnit <= r.options.MaxBytes
 		old := r.options.MaxAge > 0 && r.options.now().Sub(r.opened) >= r.options.MaxAge
 		if n == 0 || old {
 			if err := r.rotate(names()); err != nil {
@@ -73,6 +101,12 @@ func (r *rotating) write(blocks []byte, names func() []byte) error {
 			}
 			// A file takes one block at least, however small MaxBytes is.
 			n = max(fitting(blocks, r.options.MaxBytes-r.size), int(order.Uint32(blocks[4:])))
+			direct = false
+		}
+		if direct {
+			if done, err := r.appendDirect(blocks); done || err != nil {
+				return err
+			}
 		}
 		if err := r.append(blocks[:n]); err != nil {
 			return err
@@ -99,8 +133,8 @@ func fitting(b []byte, room int64) int {
 }
 
 func (r *rotating) rotate(names []byte) error {
-	err := r.f.Close()
-	r.f = nil
+	err := r.close()
+	r.f, r.direct = nil, nil
 	for i := r.options.Keep; i > 0; i-- {
 		from := r.path
 		if i > 1 {
@@ -117,10 +151,14 @@ func (r *rotating) close() error {
 	if r.f == nil {
 		return nil
 	}
-	return r.f.Close()
+	err := r.f.Close()
+	if r.direct != nil {
+		err = errors.Join(err, r.direct.Close())
+	}
+	return err
 }
 
-func (s *stream) write(b []byte, _ func() []byte) error {
+func (s *stream) write(b []byte, _ func() []byte, _ bool) error {
 	if s.head != nil {
 		if _, err := s.w.Write(s.head); err != nil {
 			return err

@@ -174,7 +174,7 @@ func (w *Writer) fresh(b *batch) *batch {
 		b.blocks = w.spare[n-1][:0]
 		w.spare = w.spare[:n-1]
 	} else if cap(b.blocks) == 0 {
-		b.blocks = make([]byte, 0, batchBytes)
+		b.blocks = alignedBuffer(batchBytes)
 	}
 	return b
 }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package capture
+
+import "os"
+
+func openDirect(*os.File) *os.File { return nil }
