@@ -66,6 +66,8 @@ type Options struct {
 	MaxBytes int64
 	MaxAge   time.Duration
 	Keep     int
+	// Resume says that path is of an earlier part of this recording: it is rotated and not replaced.
+	Resume bool
 	// SnapLen is how many bytes of each frame are kept.
 	SnapLen int
 	// Queue is how many bytes may wait for the disk; what comes on top is lost and counted.

@@ -34,7 +34,11 @@ type rotating struct {
 
 func createRotating(path string, o *Options) (*rotating, error) {
 	r := &rotating{path: path, options: o}
-	if err := r.open(nil); err != nil {
+	begin := r.open
+	if o.Resume {
+		begin = r.rotate
+	}
+	if err := begin(nil); err != nil {
 		return nil, fmt.Errorf("the capture can't be made: %w", err)
 	}
 	return r, nil

@@ -69,6 +69,8 @@ type Config struct {
 	Audit string
 	// Pcap is the file that gets every frame of the link; "" captures none.
 	Pcap string
+	// PcapOff leaves it empty until SwitchCapture.
+	PcapOff bool
 	// Learn is the file that gets, when the sandbox ends, the smallest policy that would have allowed
 	// what was seen; "" learns nothing.
 	Learn string

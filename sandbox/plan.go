@@ -42,6 +42,7 @@ type plan struct {
 	Env        []string     `json:"env,omitempty"`
 	Audit      string       `json:"audit"`
 	Pcap       string       `json:"pcap,omitempty"`
+	PcapOff    bool         `json:"pcap_off,omitempty"`
 	Learn      string       `json:"learn,omitempty"`
 	Keep       bool         `json:"keep,omitempty"`
 }

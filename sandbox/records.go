@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
@@ -17,6 +18,8 @@ type RecordFiles struct {
 	// Audit gets every verdict, a JSON object a line; Pcap every frame, as pcapng; Learn, at the end,
 	// the smallest policy that would have allowed what was seen.
 	Audit, Pcap, Learn string
+	// PcapOff leaves Pcap empty until SwitchCapture.
+	PcapOff bool
 }
 
 // Records are the open files of RecordFiles. Close writes them out.
@@ -26,6 +29,11 @@ type Records struct {
 	learned *learn.Collector
 	capture *gateway.Capture
 	sink    audit.Sink
+
+	mu      sync.Mutex
+	on      bool // frames are being written
+	resumed bool // there was a part of the capture before
+	err     error
 }
 
 // OpenRecords opens the files. Whatever can't be written is an error before anything runs.
@@ -50,12 +58,16 @@ func OpenRecords(files RecordFiles) (*Records, error) {
 		sinks = append(sinks, r.learned)
 	}
 	if files.Pcap != "" {
-		w, err := capture.Create(files.Pcap, capture.Options{})
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("capture: %w", err), r.Close(nil))
-		}
 		r.capture = gateway.NewCapture()
-		r.capture.Start(w)
+		if err := r.SwitchCapture(true); err != nil {
+			return nil, errors.Join(err, r.Close(nil))
+		}
+		if files.PcapOff { // it was only asked whether it can be written
+			if err := r.SwitchCapture(false); err != nil {
+				return nil, errors.Join(err, r.Close(nil))
+			}
+			r.resumed = false
+		}
 	}
 	r.sink = audit.Tee(sinks...)
 	return r, nil
@@ -67,13 +79,44 @@ func (r *Records) Sink() audit.Sink { return r.sink }
 // Capture takes the frames; nil when none are wanted.
 func (r *Records) Capture() *gateway.Capture { return r.capture }
 
+// ErrNoCapture says that there is no file to capture into.
+var ErrNoCapture = errors.New("no file was named for a capture")
+
+// SwitchCapture turns the capture on or off. Each part is a capture of its own: the file of the part before
+// is rotated away, as one that is full. An error is told by Close too.
+func (r *Records) SwitchCapture(on bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.switchCapture(on)
+	r.err = errors.Join(r.err, err)
+	return err
+}
+
+func (r *Records) switchCapture(on bool) error {
+	switch {
+	case r.capture == nil:
+		return ErrNoCapture
+	case on == r.on:
+		return nil
+	case !on:
+		r.on = false
+		return r.capture.Start(nil).Close()
+	}
+	w, err := capture.Create(r.files.Pcap, capture.Options{Resume: r.resumed})
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	r.capture.Start(w)
+	r.on, r.resumed = true, true
+	return nil
+}
+
 // Close writes everything out. The policy is what Learn starts from; with nil nothing is learned.
 func (r *Records) Close(p *policies.Policy) error {
 	var errs []error
 	if r.capture != nil {
-		if w := r.capture.Start(nil); w != nil {
-			errs = append(errs, w.Close())
-		}
+		_ = r.SwitchCapture(false)
+		errs = append(errs, r.err)
 	}
 	if r.learned != nil && p != nil {
 		errs = append(errs, os.WriteFile(r.files.Learn, r.learned.Policy(p), 0o600))

@@ -57,6 +57,12 @@ func (s *Sandbox) Close() error {
 const stopTimeout = 15 * time.Second
 
 func (s *Sandbox) close() error {
+	ended := false
+	select {
+	case <-s.over:
+		ended = true
+	default:
+	}
 	_ = s.client.Close() // closes the control socket: that ends the supervisor
 	gone := make(chan struct{})
 	go func() {
@@ -71,11 +77,32 @@ func (s *Sandbox) close() error {
 		_ = s.cmd.Process.Kill()
 		<-gone
 	}
+	if s.watched && !ended {
+		select {
+		case <-s.over: // its last word: a record that could not be written, say
+			var f *Failure
+			if errors.As(s.failure, &f) {
+				err = errors.Join(err, f)
+			}
+		case <-time.After(lastWordWait):
+		}
+	}
 	_ = s.pipe.Close()
 	if s.keep {
 		return err
 	}
 	return errors.Join(err, s.run.Remove())
+}
+
+// SwitchCapture turns the capture of Config.Pcap on or off. What goes wrong is told by Close.
+func (s *Sandbox) SwitchCapture(on bool) error {
+	if !s.pcap {
+		return ErrNoCapture
+	}
+	if on {
+		return s.cmd.Process.Signal(SignalCaptureOn)
+	}
+	return s.cmd.Process.Signal(SignalCaptureOff)
 }
 
 // KeptDir is where Config.Keep leaves the run folder after Close.

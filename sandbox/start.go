@@ -37,6 +37,8 @@ type Sandbox struct {
 	lines  *json.Decoder
 	pipe   *os.File
 
+	pcap    bool          // there is a capture to switch
+	watched bool          // over will be closed
 	over    chan struct{} // closed when the supervisor has gone
 	failure error         // why, valid after over
 	once    sync.Once
@@ -80,6 +82,7 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err := s.await(ctx, cfg.Notice); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.pcap, s.watched = cfg.Pcap != "", true
 	go s.watch()
 	return s, nil
 }
@@ -91,7 +94,7 @@ func (s *Sandbox) plan(cfg *Config, agent string) (*plan, error) {
 		Policy: policies.Encode(cfg.Policy), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory,
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
-		Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, Learn: cfg.Learn, Keep: cfg.Keep,
+		Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOff: cfg.PcapOff, Learn: cfg.Learn, Keep: cfg.Keep,
 	}
 	if cfg.Floor != nil {
 		p.Floor = policies.Encode(cfg.Floor)

@@ -70,7 +70,7 @@ var (
 func supervise() int {
 	out := json.NewEncoder(os.NewFile(statusFD, "status"))
 	err := superviseWith(out)
-	if err != nil && !errors.Is(err, errCallerGone) {
+	if err != nil {
 		f := &failed{Kind: KindOf(err), Message: err.Error()}
 		if out.Encode(status{Failed: f}) != nil {
 			return 1
@@ -100,6 +100,9 @@ func superviseWith(out *json.Encoder) error {
 	go s.watchCaller(file)
 	s.obeySignals()
 	err = s.run()
+	if errors.Is(err, errCallerGone) {
+		err = nil // which is how a sandbox ends; what could not be written down is still an error
+	}
 	return errors.Join(err, s.cleanUp())
 }
 
@@ -111,6 +114,24 @@ func (s *supervisor) obeySignals() {
 	go func() {
 		<-ch
 		s.cancel(errCallerGone)
+	}()
+}
+
+// SignalCaptureOn and SignalCaptureOff switch the capture of a supervisor, and of `msb run` and `msb gateway`.
+const (
+	SignalCaptureOn  = syscall.SIGUSR1
+	SignalCaptureOff = syscall.SIGUSR2
+)
+
+// obeySwitch lets signals switch the capture. What goes wrong is told when the sandbox ends: its work is not
+// lost for it, and a capture that is missing does not go unnoticed.
+func (s *supervisor) obeySwitch() {
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, SignalCaptureOn, SignalCaptureOff)
+	go func() {
+		for n := range ch {
+			_ = s.records.SwitchCapture(n == SignalCaptureOn) // Records.Close tells of it
+		}
 	}()
 }
 
@@ -184,7 +205,10 @@ func (s *supervisor) readPolicy() error {
 }
 
 func (s *supervisor) openRecords() (err error) {
-	s.records, err = OpenRecords(RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, Learn: s.plan.Learn})
+	s.records, err = OpenRecords(RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOff: s.plan.PcapOff, Learn: s.plan.Learn})
+	if err == nil {
+		s.obeySwitch()
+	}
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/msb-project/msb/sandbox"
 	"github.com/msb-project/msb/vm/vmtest"
@@ -37,7 +38,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "only \"here\" or only \"inner\"")
 	flag.StringVar(&o.job, "job", "", "internal: run or exec, once, for whoever boots the emulated host")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := start(ctx, &o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-boot:", err)

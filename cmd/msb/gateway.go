@@ -23,7 +23,7 @@ import (
 type gatewayFlags struct {
 	policy, floor, listen, link, mac, caOut, audit, pcap, learn, name string
 	mtu                                                               int
-	keep                                                              bool
+	keep, pcapOff                                                     bool
 }
 
 // readyLine is what `msb gateway` prints, on one line, when a VMM may connect.
@@ -70,6 +70,7 @@ link has no end, so there it runs until it is told to stop.`,
 	fl.StringVar(&f.caOut, "ca-out", "", "write the certificate that the guest must trust to this `file`")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
 	fl.StringVar(&f.pcap, "pcap", "", "write every frame of the link to this pcapng `file`")
+	fl.BoolVar(&f.pcapOff, "pcap-off", false, "begin with the capture off; SIGUSR1 turns it on, SIGUSR2 off")
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`, at the end")
 	fl.StringVar(&f.name, "name", "gateway", "the sandbox's `name` in the audit")
 	fl.BoolVar(&f.keep, "keep", false, "when the link ends, wait for the next one")
@@ -83,6 +84,9 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	defer stop()
 	if err := sandbox.GuardMemory(); err != nil {
 		return err
+	}
+	if f.pcapOff && f.pcap == "" {
+		return &usageError{err: errPcapOff, help: "msb gateway --help"}
 	}
 	err := apart([]namedFile{
 		{"--ca-out", f.caOut, true}, {"--audit", f.audit, true}, {"--pcap", f.pcap, true}, {"--learn", f.learn, true},
@@ -107,7 +111,7 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 			return &usageError{err: fmt.Errorf("--mac: %w", err), help: "msb gateway --help"}
 		}
 	}
-	rec, err := sandbox.OpenRecords(sandbox.RecordFiles{Audit: f.audit, Pcap: f.pcap, Learn: f.learn})
+	rec, err := sandbox.OpenRecords(sandbox.RecordFiles{Audit: f.audit, Pcap: f.pcap, PcapOff: f.pcapOff, Learn: f.learn})
 	if err != nil {
 		return err
 	}
@@ -118,6 +122,8 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	if err != nil {
 		return errors.Join(err, rec.Close(p))
 	}
+	off := onSwitch(func(on bool) { ui.switched(rec.SwitchCapture(on), on) })
+	defer off()
 	return errors.Join(serveGateway(ctx, ui, f, p, g), g.Close(), rec.Close(p))
 }
 

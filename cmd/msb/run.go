@@ -24,7 +24,7 @@ type runFlags struct {
 	floor                         string
 	httpProxy                     bool
 	stdin, tty, remove, noNet     bool
-	quiet                         bool
+	quiet, pcapOff                bool
 }
 
 func newRunCommand(ui *ui) *cobra.Command {
@@ -75,6 +75,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "ask the registry: missing, always or never")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
 	fl.StringVar(&f.pcap, "pcap", "", "write every frame of the sandbox's link to this pcapng `file`")
+	fl.BoolVar(&f.pcapOff, "pcap-off", false, "begin with the capture off; SIGUSR1 to msb turns it on, SIGUSR2 off")
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the command's output and errors")
 }
@@ -93,6 +94,8 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	if err != nil {
 		return startError(ctx, err)
 	}
+	stop := onSwitch(func(on bool) { ui.switched(sb.SwitchCapture(on), on) })
+	defer stop()
 	for _, w := range sb.Info().Warnings {
 		ui.note("%s", w)
 	}

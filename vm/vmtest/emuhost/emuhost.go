@@ -142,6 +142,15 @@ func (h *Host) Run(ctx context.Context, t testing.TB, command ...string) (output
 	return output, exit
 }
 
+// Try is Run for callers that boot another host when this one gives no answer: it returns an error instead
+// of failing the test. After one, the host can only be ended.
+func (h *Host) Try(ctx context.Context, command ...string) (output string, exit int, err error) {
+	return h.run(ctx, command)
+}
+
+// End ends the host before the test does.
+func (h *Host) End() error { return h.end() }
+
 // attempts is how often RunFresh boots a host.
 const attempts = 6
 
