@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -21,7 +22,10 @@ const (
 //go:embed report.html
 var reportPage string
 
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"size": Size}).Parse(reportPage))
+// pageTemplate is made when it is needed: every process of msb would make it otherwise.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("report").Funcs(template.FuncMap{"size": Size}).Parse(reportPage))
+})
 
 // page is what the template shows.
 type page struct {
@@ -91,7 +95,7 @@ func (r *Report) WriteHTML(w io.Writer, title string) error {
 		})
 	}
 	p.gather(r)
-	return pageTemplate.Execute(w, p)
+	return pageTemplate().Execute(w, p)
 }
 
 func (p *page) gather(r *Report) {

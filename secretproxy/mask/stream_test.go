@@ -207,3 +207,25 @@ func TestPlainRunEndsAtTheFirstSpecialByte(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainRunFindsTheFirstSpecialByte: behind each number of bytes of each value.
+func TestPlainRunFindsTheFirstSpecialByte(t *testing.T) {
+	t.Parallel()
+	for before := range 256 {
+		for n := range 40 {
+			run := bytes.Repeat([]byte{byte(before)}, n)
+			for c := range 256 {
+				want := n + 1
+				switch {
+				case special[before] && n > 0:
+					want = 0
+				case special[c]:
+					want = n
+				}
+				if got := plainRun(append(run[:n:n], byte(c), '%', 'x')); got != want {
+					t.Fatalf("%d bytes %#x, then %#x: %d, want %d", n, before, c, got, want)
+				}
+			}
+		}
+	}
+}
