@@ -75,7 +75,7 @@ bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare serve
 bench-proxy: setup-bench ## the inspecting proxy, beside a bare reverse proxy and mitmproxy
 	@$(GO) run ./bench/proxy
 
-bench-capture: ## what a capture costs bulk transfers through the gateway (root)
+bench-capture: setup-bench build ## what a capture costs bulk transfers through the gateway (root)
 	@$(GO) run ./bench/capture
 
 bench: bench-boot bench-net bench-dns bench-proxy bench-capture ## all benchmarks beside their peers

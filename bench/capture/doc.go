@@ -5,6 +5,7 @@
 //	go run ./bench/capture [-seconds 1] [-rounds 10] [-dir DIR] [-check]
 //
 // The gateway is a process of its own, whose CPU time is read; server, guest and the bridge between TAP
-// and link are another. The capture goes to a file in -dir with the sizes that --pcap has. With -check
+// and link are another. This guest does nothing but send: the rows after those are of a real one, a sandbox on
+// QEMU whose capture is switched while it runs. The capture goes to a file in -dir with the sizes that --pcap has. With -check
 // it fails where a capture costs more than a tenth.
 package main

@@ -19,6 +19,7 @@ import (
 
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/netstack/netstacktest"
+	"github.com/msb-project/msb/sandbox"
 )
 
 // maxCost is the part of bulk throughput that a capture may take (-check).
@@ -29,12 +30,14 @@ type options struct {
 	seconds            float64
 	rounds, mtu        int
 	check              bool
-	server             string
+	server, msb        string
 }
 
 func main() {
+	sandbox.MaybeRun()
 	var o options
 	flag.StringVar(&o.role, "role", "", "internal: what this process is")
+	flag.StringVar(&o.msb, "msb", "bin/msb", "the msb that runs a real guest on QEMU; empty for none")
 	flag.StringVar(&o.server, "server", "", "internal: addresses of the servers")
 	flag.IntVar(&o.mtu, "mtu", 0, "only this MTU; 65520 (QEMU's guests) and 1500 (libkrun's) if 0")
 	flag.Float64Var(&o.seconds, "seconds", 1, "length of each transfer")
@@ -92,7 +95,15 @@ func compare(o options) error {
 			return err
 		}
 	}
+	if o.msb != "" && len(mtus) > 1 {
+		missed = errors.Join(missed, guestRows(o))
+	}
 	return missed
+}
+
+// transferTime is the length of a transfer.
+func (o options) transferTime() time.Duration {
+	return time.Duration(o.seconds * float64(time.Second))
 }
 
 // world is a guest, its gateway and the servers.
@@ -259,7 +270,7 @@ func (w *world) transfer(o options, way string) (float64, error) {
 	}
 	defer func() { _ = c.Close() }()
 	start := time.Now()
-	if err := c.SetDeadline(start.Add(time.Duration(o.seconds * float64(time.Second)))); err != nil {
+	if err := c.SetDeadline(start.Add(o.transferTime())); err != nil {
 		return 0, err
 	}
 	var n int64
@@ -306,15 +317,20 @@ func cpuOf(s sample) float64  { return s.cpu }
 // cost is the part of the throughput that is gone with a capture.
 func (f *figures) cost() float64 { return 1 - at(f.on, 0.5, rateOf)/at(f.off, 0.5, rateOf) }
 
+// short is the throughput with and without, and the cost.
+func (f *figures) short() string {
+	three := func(all []sample) string {
+		return fmt.Sprintf("%.3f (%.3f to %.3f)", at(all, 0.5, rateOf), at(all, 0.25, rateOf), at(all, 0.75, rateOf))
+	}
+	return fmt.Sprintf("%-23s  %-23s  %5.1f %%", three(f.off), three(f.on), 100*f.cost())
+}
+
 // String implements fmt.Stringer.
 func (f *figures) String() string {
-	three := func(all []sample) string {
-		return fmt.Sprintf("%.2f (%.2f to %.2f)", at(all, 0.5, rateOf), at(all, 0.25, rateOf), at(all, 0.75, rateOf))
-	}
 	var taken, lost uint64
 	for _, s := range f.on {
 		taken, lost = taken+s.taken, lost+s.lost
 	}
-	return fmt.Sprintf("%-23s  %-23s  %5.1f %%  %19.2f  %5.2f   %.2f %%", three(f.off), three(f.on), 100*f.cost(),
+	return fmt.Sprintf("%s  %19.2f  %5.2f   %.2f %%", f.short(),
 		at(f.off, 0.5, cpuOf), at(f.on, 0.5, cpuOf), 100*float64(lost)/float64(max(taken+lost, 1)))
 }
