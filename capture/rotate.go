@@ -33,6 +33,9 @@ type rotating struct {
 }
 
 func createRotating(path string, o *Options) (*rotating, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for its reader
+		return nil, fmt.Errorf("the capture can't be made: %s is no regular file, which rotation needs; name a file", path)
+	}
 	r := &rotating{path: path, options: o}
 	begin := r.open
 	if o.Resume {
@@ -50,7 +53,13 @@ func (r *rotating) open(names []byte) error {
 		return err
 	}
 	r.f, r.direct, r.size, r.opened = f, openDirect(f), 0, r.options.now()
-	return r.append(append(preamble(r.options), names...))
+	if err := r.append(append(preamble(r.options), names...)); err != nil {
+		// Without its head nobody can read what would follow, once the disk has room again.
+		err = errors.Join(err, r.close())
+		r.f, r.direct = nil, nil
+		return err
+	}
+	return nil
 }
 
 // appendDirect is append past the page cache. Blocks of padding before and behind b make that possible: it
@@ -139,6 +148,10 @@ func fitting(b []byte, room int64) int {
 func (r *rotating) rotate(names []byte) error {
 	err := r.close()
 	r.f, r.direct = nil, nil
+	// What a full disk left empty is no part: each attempt after it would push one that is out of the last place.
+	if info, e := os.Stat(r.path); e != nil || info.Size() == 0 {
+		return errors.Join(err, r.open(names))
+	}
 	for i := r.options.Keep; i > 0; i-- {
 		from := r.path
 		if i > 1 {

@@ -59,11 +59,11 @@ func OpenRecords(files RecordFiles) (*Records, error) {
 	}
 	if files.Pcap != "" {
 		r.capture = gateway.NewCapture()
-		if err := r.SwitchCapture(true); err != nil {
+		if err := r.switchCapture(true); err != nil {
 			return nil, errors.Join(err, r.Close(nil))
 		}
 		if files.PcapOff { // it was only asked whether it can be written
-			if err := r.SwitchCapture(false); err != nil {
+			if err := r.switchCapture(false); err != nil {
 				return nil, errors.Join(err, r.Close(nil))
 			}
 			r.resumed = false
