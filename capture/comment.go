@@ -57,6 +57,12 @@ func (v Verdict) String() string {
 	return string(b)
 }
 
+// Whole reports whether the comment has room for all but the end of the message, so that ParseVerdict reads it.
+func (v Verdict) Whole() bool {
+	v.Message = ""
+	return len(v.String()) <= maxComment
+}
+
 // quoted writes a value so that ParseVerdict finds its end.
 func quoted(s string) string {
 	plain := strings.IndexFunc(s, func(r rune) bool {

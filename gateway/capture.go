@@ -44,6 +44,8 @@ type Capture struct {
 	late      map[flowKey]*lateComments
 	lateBytes int
 	some      atomic.Int32
+	// forgotten is how many comments were dropped with their flows: the next packet that gets comments tells it.
+	forgotten int
 }
 
 // lateComments wait for a flow's next packet.
@@ -75,11 +77,15 @@ func (c *Capture) Start(w *capture.Writer) *capture.Writer {
 	defer c.mu.Unlock()
 	clear(c.first)
 	c.forgetLate()
+	c.forgotten = 0
 	return old
 }
 
-// forgetLate drops the comments that wait; the caller holds mu.
+// forgetLate drops the comments that wait, and counts them; the caller holds mu.
 func (c *Capture) forgetLate() {
+	for _, late := range c.late {
+		c.forgotten += len(late.texts) + late.lost
+	}
 	clear(c.late)
 	c.lateBytes = 0
 	c.some.Store(0)
@@ -159,16 +165,11 @@ func (c *Capture) match(w *capture.Writer, dir netstack.Direction, frame []byte,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if late := c.late[key]; late != nil {
-		for _, text := range late.texts {
-			w.Annotate(t, text)
-		}
-		if late.lost > 0 {
-			w.Annotate(t, capture.LostVerdicts(late.lost))
-		}
-		delete(c.late, key)
-		c.lateBytes -= late.bytes
-		c.some.Store(int32(len(c.late)))
+	if c.writer.Load() != w {
+		return // a ticket of another capture's would point into the middle of something there
+	}
+	if c.late[key] != nil {
+		c.handOver(w, t, key)
 		return
 	}
 	if opens {
@@ -177,6 +178,29 @@ func (c *Capture) match(w *capture.Writer, dir netstack.Direction, frame []byte,
 		}
 		c.first[key] = t
 	}
+}
+
+// handOver puts the comments that wait for a flow on its packet. Those for which the packet is lost, or on its way
+// to the disk already, wait on; the caller holds mu.
+func (c *Capture) handOver(w *capture.Writer, t capture.Ticket, key flowKey) {
+	late := c.late[key]
+	for len(late.texts) > 0 {
+		first := late.texts[0]
+		if !w.Annotate(t, first) {
+			return
+		}
+		late.texts = late.texts[1:]
+		late.bytes -= len(first)
+		c.lateBytes -= len(first)
+	}
+	if lost := late.lost + c.forgotten; lost > 0 {
+		if !w.Annotate(t, capture.LostVerdicts(lost)) {
+			return
+		}
+		c.forgotten = 0
+	}
+	delete(c.late, key)
+	c.some.Store(int32(len(c.late)))
 }
 
 // sink returns an audit.Sink that hands events on to next and takes the verdicts out of them.
@@ -240,7 +264,19 @@ func (c *Capture) take(w *capture.Writer, e *audit.Event) {
 	if key.proto == capture.TransportNone || !e.Dst.IsValid() {
 		return
 	}
-	c.comment(w, key, v.String())
+	c.comment(w, key, text(v))
+}
+
+// text is a verdict's comment. What a guest made too long for one is left out, or counted: a comment that is cut
+// in the middle of a value says nothing to a review.
+func text(v capture.Verdict) string {
+	if !v.Whole() {
+		v.Path = "" // quoted, it can be four times as long
+	}
+	if !v.Whole() {
+		return capture.LostVerdicts(1)
+	}
+	return v.String()
 }
 
 // refused puts the verdict on a name that a client asked the explicit proxy for beside the client's
@@ -258,13 +294,16 @@ func (c *Capture) refused(r *proxyRequest, verdict *egress.Verdict) {
 		Kind: capture.KindName, Action: verdict.Action.String(), WouldDeny: verdict.WouldDeny, Rule: verdict.Rule,
 		Reason: verdict.Reason.String(), Name: r.name.String(), To: r.target(), Message: verdict.Message(),
 	}
-	c.comment(w, flowKey{capture.TransportTCP, r.client.Port(), r.proxy}, v.String())
+	c.comment(w, flowKey{capture.TransportTCP, r.client.Port(), r.proxy}, text(v))
 }
 
 // comment puts text on the flow's first packet if that waits still, else on its next one.
 func (c *Capture) comment(w *capture.Writer, key flowKey, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.writer.Load() != w {
+		return // as in match
+	}
 	t, seen := c.first[key]
 	delete(c.first, key)
 	if seen && w.Annotate(t, text) {

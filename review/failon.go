@@ -23,7 +23,7 @@ const (
 	// Denied and IsUndecided are flows, names and requests with that verdict.
 	Denied      Condition = "denied"
 	IsUndecided Condition = "undecided"
-	// Unreadable is a capture that is damaged or lacks packets.
+	// Unreadable is a capture that is damaged, or lacks packets or verdicts.
 	Unreadable Condition = "unreadable"
 )
 
@@ -57,6 +57,9 @@ func (r *Report) Count(c Condition) int {
 	if c == Unreadable {
 		n := len(r.Damage)
 		if r.Lost > 0 {
+			n++
+		}
+		if r.LostVerdicts > 0 { // a guest must not hide a request among many
 			n++
 		}
 		return n

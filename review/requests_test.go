@@ -267,3 +267,28 @@ func stripped(t *testing.T, path string) string {
 	}
 	return out
 }
+
+// TestMissingVerdictsAreNoPass: a guest that makes so many requests that not all could be noted must not pass a
+// review that way.
+func TestMissingVerdictsAreNoPass(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "curl-h1")
+	reader, err := capture.NewReader(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := reader.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := capture.NewWriter(&out, capture.Options{})
+	w.Packet(capture.FromGuest, rec.Frame, capture.LostVerdicts(3))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := read(t, out.Bytes(), review.Options{Policy: policyOf(t, &c)})
+	if r.LostVerdicts != 3 || r.Count(review.Unreadable) != 1 {
+		t.Errorf("%d verdicts are missing, unreadable: %d; want 3 and 1", r.LostVerdicts, r.Count(review.Unreadable))
+	}
+}

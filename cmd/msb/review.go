@@ -37,7 +37,7 @@ exit code 3 if a condition of --fail-on holds:
   loosened          it was denied, and would be let out
   tightened         it was let out, and would be denied
   denied, undecided flows, names and requests with that verdict
-  unreadable        a capture is damaged or lacks packets`,
+  unreadable        a capture is damaged, or lacks packets or verdicts`,
 		Example: `  msb run --policy policy.toml --pcap out.pcapng
   msb review --policy stricter.toml out.pcapng
   msb review --policy new.toml --against old.toml --changed out.pcapng

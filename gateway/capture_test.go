@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/netstack"
+)
+
+// tapped is a capture in memory with a guest's frames.
+type tapped struct {
+	*Capture
+	file bytes.Buffer
+	w    *capture.Writer
+}
+
+func newTapped() *tapped {
+	c := &tapped{Capture: NewCapture()}
+	c.w = capture.NewWriter(&c.file, capture.Options{})
+	c.Start(c.w)
+	return c
+}
+
+var webServer = netip.MustParseAddr("93.184.215.14")
+
+// syn is the first frame of a connection to port 443 of webServer.
+func syn(port uint16) []byte {
+	b := make([]byte, 54)
+	b[12], b[14], b[17], b[23] = 0x08, 0x45, 40, 6
+	copy(b[26:], []byte{192, 168, 127, 2})
+	copy(b[30:], webServer.AsSlice())
+	binary.BigEndian.PutUint16(b[34:], port)
+	binary.BigEndian.PutUint16(b[36:], 443)
+	b[46], b[47] = 5<<4, capture.SYN
+	return b
+}
+
+// asked is the verdict on a request of the connection.
+func asked(port uint16, method, path string) audit.Event {
+	return audit.Event{
+		Kind: audit.HTTPRequest, Proto: "tcp", SrcPort: port, Dst: webServer, Port: 443, Flow: uint64(port),
+		Action: "deny", Reason: "no_rule", Scheme: "https", Host: "api.example.com", Method: method, Path: path,
+	}
+}
+
+// comments ends the capture and returns what stands on its packets.
+func (c *tapped) comments(t *testing.T) (all []string) {
+	t.Helper()
+	if err := c.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := capture.NewReader(&c.file)
+	for err == nil {
+		var rec *capture.Record
+		if rec, err = r.Next(); err == nil {
+			all = append(all, rec.Comments...)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestAPacketOfTheCaptureBeforeGetsNoComment: the capture is switched between a packet and the verdict on it. Its
+// ticket points to some other place of the new capture, where a comment would tear a block.
+func TestAPacketOfTheCaptureBeforeGetsNoComment(t *testing.T) {
+	t.Parallel()
+	c := newTapped()
+	before := c.w
+	before.Packet(capture.FromGuest, make([]byte, 100), "")
+	ticket := before.Packet(capture.FromGuest, syn(1000), "")
+	c.w = capture.NewWriter(&c.file, capture.Options{})
+	if old := c.Start(c.w); old != before {
+		t.Fatal("another writer was stopped")
+	}
+	c.w.Packet(capture.FromGuest, bytes.Repeat([]byte{0xff}, 1000), "")
+	c.match(before, netstack.FromGuest, syn(1000), ticket)
+	c.saw(asked(1000, http.MethodGet, "/"))
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.file.Reset()
+	if all := c.comments(t); len(all) != 0 {
+		t.Errorf("comments on another packet: %q", all)
+	}
+}
+
+// TestACommentWhosePacketIsLostWaitsOn: a slow disk may cost packets, and then the next one has the verdict.
+func TestACommentWhosePacketIsLostWaitsOn(t *testing.T) {
+	t.Parallel()
+	c := newTapped()
+	c.saw(asked(1000, http.MethodGet, "/secret"))
+	c.match(c.w, netstack.FromGuest, syn(1000), capture.Ticket{}) // the disk is behind
+	c.Frame(netstack.FromGuest, syn(1000), "")
+	if all := c.comments(t); len(all) != 1 || !strings.Contains(all[0], "path=/secret") {
+		t.Errorf("comments: %q; want the request", all)
+	}
+}
+
+// TestI11_CommentsThatAreForgottenAreCounted: flows of which no packet comes any more push out the comments of
+// others. A review must know that there were some.
+func TestI11_CommentsThatAreForgottenAreCounted(t *testing.T) {
+	t.Parallel()
+	c := newTapped()
+	for port := range uint16(maxAwaited + 1) {
+		c.saw(asked(1000+port, http.MethodGet, "/"))
+	}
+	c.Frame(netstack.FromGuest, syn(1000+maxAwaited), "")
+	all := c.comments(t)
+	if len(all) != 2 || capture.ParseLostVerdicts(all[1]) != maxAwaited {
+		t.Errorf("comments: %q; want a request, and that %d are missing", all, maxAwaited)
+	}
+}
+
+// TestI11_WhatIsTooLongForACommentIsLeftOutOrCounted: a guest chooses method and path. A comment that is cut in the
+// middle of them is none to a review, and the request would be in no report.
+func TestI11_WhatIsTooLongForACommentIsLeftOutOrCounted(t *testing.T) {
+	t.Parallel()
+	c := newTapped()
+	c.saw(asked(1000, http.MethodGet, "/"+strings.Repeat("\xff", maxPath-1)))
+	c.saw(asked(1000, strings.Repeat("X", 5000), "/"))
+	c.saw(asked(1000, http.MethodGet, "/"+strings.Repeat("a", maxPath-1)))
+	c.Frame(netstack.FromGuest, syn(1000), "")
+	all := c.comments(t)
+	if len(all) != 3 {
+		t.Fatalf("%d comments: %.300q", len(all), all)
+	}
+	if v, ok := capture.ParseVerdict(all[0]); !ok || v.Method != http.MethodGet || v.Path != "" {
+		t.Errorf("the request with the path that grows in quotes: %+v, %v", v, ok)
+	}
+	if capture.ParseLostVerdicts(all[1]) != 1 {
+		t.Errorf("the method without end: %.80q", all[1])
+	}
+	if v, ok := capture.ParseVerdict(all[2]); !ok || len(v.Path) != maxPath {
+		t.Errorf("the longest path: %.80q", all[2])
+	}
+}
