@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/msb-project/msb/egress"
 )
 
 // Condition is something that a review can be told to fail on.
@@ -95,7 +93,7 @@ func holds(c Condition, v, against, recorded *Verdict) bool {
 	}
 	switch c {
 	case AllowedPrivate:
-		return v.allowed() && v.Class != "" && v.Reason != egress.ReasonHosts.String() && !strings.HasPrefix(v.Rule, "hosts.")
+		return v.allowed() && v.Class != "" && !v.mapped
 	case IsChanged:
 		return changed(v, against, recorded)
 	case Loosened:

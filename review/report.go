@@ -22,10 +22,19 @@ type Verdict struct {
 	Class string `json:"class,omitempty"`
 	// Sentence says the reason to people.
 	Sentence string `json:"sentence,omitempty"`
+	// mapped says that a line of [hosts] leads from the destination: the operator chose where.
+	mapped bool
 }
 
 // Undecided is the action of a verdict that the capture doesn't tell enough for.
 const Undecided = "undecided"
+
+// flowVerdict is verdictOf for a flow or one of its requests.
+func flowVerdict(f *egress.Flow, v egress.Verdict) Verdict {
+	out := verdictOf(v)
+	out.mapped = f.Mapped
+	return out
+}
 
 func verdictOf(v egress.Verdict) Verdict {
 	out := Verdict{

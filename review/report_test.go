@@ -76,6 +76,24 @@ func TestAllowedPrivateIsFound(t *testing.T) {
 	}
 }
 
+// TestWhatCountsAsPrivateIsNoQuestionOfNames: a target of [hosts] is the operator's choice, also where a rule
+// narrows it. A rule that is called like one is not.
+func TestWhatCountsAsPrivateIsNoQuestionOfNames(t *testing.T) {
+	t.Parallel()
+	_, mapped := caseOf(t, "hosts-mapped")
+	narrowed := policy(t, "[[egress.allow]]\nname = \"reads\"\nhosts = [\"registry.internal\"]\nprotocol = \"http\"\nports = [80]\nmethods = [\"GET\"]\n[hosts]\n\"registry.internal\" = \"127.0.0.1:5000\"\n")
+	r := read(t, mapped, review.Options{Policy: narrowed})
+	if n := r.Count(review.AllowedPrivate); n != 0 || len(r.Requests) == 0 {
+		t.Errorf("a narrowed target of [hosts]: %d, want 0 of several: %q", n, r.Rows(false))
+	}
+	_, private := caseOf(t, "private-rule")
+	named := policy(t, "[[egress.allow]]\nname = \"hosts.db\"\ncidrs = [\"10.0.0.0/8\"]\nports = [\"1-65535\"]\nprotocol = \"tcp\"\nprivate = true\n")
+	r = read(t, private, review.Options{Policy: named})
+	if n := r.Count(review.AllowedPrivate); n == 0 {
+		t.Errorf("a private rule that is called hosts.db isn't counted: %q", r.Rows(false))
+	}
+}
+
 func TestConditionsAreParsed(t *testing.T) {
 	t.Parallel()
 	all, err := review.ParseConditions(" changed, allowed-private ,")
@@ -231,6 +249,17 @@ func TestHostAddressesAreTheReviewersWord(t *testing.T) {
 	host := []netip.Addr{netip.MustParseAddr("45.33.32.156")}
 	if n := read(t, file, review.Options{Policy: p, Host: host}).Count(review.Denied); n != 40 {
 		t.Errorf("%d denied of flows to the host's own address, want 40", n)
+	}
+}
+
+// TestNothingIsLearnedOfTheBenchmarkRange: addresses of it stand for lines of [hosts], and only those. A guest that
+// tries one must not put a rule into the policy that can never match, with which it can't be loaded.
+func TestNothingIsLearnedOfTheBenchmarkRange(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "addr-special4")
+	learned := read(t, file, review.Options{Policy: policyOf(t, &c), Learn: true}).Learned()
+	if rules := bytes.Count(learned, []byte("[[egress.allow]]")); rules != 0 {
+		t.Errorf("%d rules were learned from addresses that no rule opens:\n%s", rules, learned)
 	}
 }
 

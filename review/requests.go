@@ -45,19 +45,19 @@ func (r *reviewer) request(id uint32, place int, j *judge, f *egress.Flow, first
 	at, known := r.requests.unclaimed[id]
 	switch {
 	case known:
-		r.requests.list[at].judged(place, v)
+		r.requests.list[at].judged(place, f, v)
 	case len(r.requests.list) < maxRequests:
-		q.judged(place, v)
+		q.judged(place, f, v)
 		r.requests.unclaimed[id] = len(r.requests.list)
 		r.requests.list = append(r.requests.list, q)
 	case place == byPolicy:
-		q.judged(place, v)
+		q.judged(place, f, v)
 		r.beyond(&q)
 	}
 }
 
-func (q *Request) judged(place int, v egress.Verdict) {
-	out := verdictOf(v)
+func (q *Request) judged(place int, f *egress.Flow, v egress.Verdict) {
+	out := flowVerdict(f, v)
 	if place == byAgainst {
 		q.Against = &out
 	} else {
@@ -89,7 +89,7 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 			r.learn(&q, &f, verdict, stands(v))
 			continue
 		}
-		q.judged(place, verdict)
+		q.judged(place, &f, verdict)
 	}
 	if stands(v) {
 		q.stand()

@@ -212,9 +212,9 @@ func (r *reviewer) decided(id uint32, place int, f *egress.Flow, v egress.Verdic
 	row := r.table.row(id)
 	switch place {
 	case byPolicy:
-		row.verdict = r.table.verdict(verdictOf(v))
+		row.verdict = r.table.verdict(flowVerdict(f, v))
 	case byAgainst:
-		row.against = r.table.verdict(verdictOf(v))
+		row.against = r.table.verdict(flowVerdict(f, v))
 	case byLearner:
 		r.judges[byLearner].learned.Emit(eventOf(f, v))
 	}
@@ -231,6 +231,9 @@ func eventOf(f *egress.Flow, v egress.Verdict) audit.Event {
 	}
 	for _, n := range f.Pinned {
 		e.Names = append(e.Names, n.String())
+	}
+	if f.Mapped {
+		e.Target = "[hosts]" // that it leads somewhere is what counts
 	}
 	if f.App == egress.AppTLS {
 		e.SNI = f.Name.String()
