@@ -196,17 +196,17 @@ func (c *Collector) request(ev audit.Event) {
 }
 
 // addPath keeps a path, or its folder once there are many. Too many folders, or
-// a path that no glob can stand for, and every path is allowed.
+// a path that no rule can vouch for, and every path is allowed.
 func (u *use) addPath(raw string) {
 	clean, ok := egress.CleanPath(raw)
 	switch {
 	case u.anyPath:
-	case !ok || strings.Contains(clean, "*") || len(u.paths) >= 8*maxPaths:
+	case !ok || len(u.paths) >= 8*maxPaths:
 		u.anyPath, u.paths = true, nil
-	case len(u.paths) < 4*maxPaths || has(u.paths, clean):
-		u.paths[clean] = struct{}{}
+	case len(u.paths) < 4*maxPaths || has(u.paths, glob(clean)):
+		u.paths[glob(clean)] = struct{}{}
 	default:
-		u.paths[folder(clean)+"/**"] = struct{}{}
+		u.paths[folder(glob(clean))+"/**"] = struct{}{}
 	}
 }
 

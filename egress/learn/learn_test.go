@@ -204,6 +204,31 @@ func TestInspectedRequestsBecomeMethodsAndPaths(t *testing.T) {
 	}
 }
 
+// TestPathsOfAGuestsChoiceStayNarrowAndLoadable: a star in a path must not open every other path, and a path that
+// no glob can hold must not make a policy that can't be loaded.
+func TestPathsOfAGuestsChoiceStayNarrowAndLoadable(t *testing.T) {
+	t.Parallel()
+	dst := netip.MustParseAddrPort("93.184.215.14:443")
+	name := hostname.MustParse("api.example")
+	for odd, other := range map[string]string{
+		"/v1/a*b": "/v1/x/y", "/v1/**": "/v1/x/y", "/v1/%E2%80%AE/x": "/v1/y", "/v1/%C2%85": "/v1/x/y",
+		"/v1/" + strings.Repeat("a", 600): "/v1/x/y", "/v1/" + strings.Repeat("a/", 600): "/v1/b", "/v1/%E2%80%A8": "/other",
+	} {
+		c := New()
+		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: "tcp", Dst: dst.Addr(), Port: 443, Names: []string{"api.example"}, SNI: "api.example", Action: "inspect"})
+		for _, path := range []string{"/seen", odd} {
+			c.Emit(audit.Event{Kind: audit.HTTPRequest, Proto: "tcp", Dst: dst.Addr(), Port: 443, SNI: "api.example", Host: "api.example", Method: "GET", Path: path, Action: "allow"})
+		}
+		e := engine(t, c.Policy(nil))
+		for path, want := range map[string]egress.Action{"/seen": egress.Allow, odd: egress.Allow, other: egress.Deny, "/unseen": egress.Deny} {
+			f := egress.Flow{Proto: egress.TCP, Dst: dst, Pinned: []hostname.Name{name}, Name: name, Stage: egress.StageRequest, App: egress.AppTLS, Method: "GET", Path: path}
+			if v := e.Decide(&f); v.Action != want {
+				t.Errorf("after %.40q: %.40q is %v, want %v", odd, path, v.Action, want)
+			}
+		}
+	}
+}
+
 func TestI11_CollectorIsBounded(t *testing.T) {
 	t.Parallel()
 	c := New()

@@ -2,6 +2,8 @@ package learn
 
 import (
 	"path"
+	"strings"
+	"unicode"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
@@ -91,6 +93,28 @@ func namesOf(ev audit.Event) []hostname.Name {
 		return nil
 	}
 	return pinned
+}
+
+const (
+	// maxGlob is what a policy takes of a path glob, in bytes; maxSegment is what one segment may have of it.
+	maxGlob    = 512
+	maxSegment = 255
+)
+
+// glob is the narrowest glob of a policy that matches a clean path. A guest chooses its paths: a star in one must
+// not stand for more than its segment, and what a policy file can't hold must not make it one that can't be loaded.
+func glob(clean string) string {
+	segments := strings.Split(clean, "/")
+	length := 0
+	for i, s := range segments {
+		if len(s) > maxSegment || strings.ContainsFunc(s, func(r rune) bool { return r == '*' || !unicode.IsPrint(r) }) {
+			segments[i] = "*"
+		}
+		if length += len(segments[i]) + len("/"); length > maxGlob-len("/**") {
+			return strings.Join(segments[:i], "/") + "/**"
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // folder is the path without its last segment, "" for one in the root.
