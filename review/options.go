@@ -68,7 +68,7 @@ func Read(ctx context.Context, name string, src io.Reader, o Options) (*Report, 
 // oldestFirst sorts captures by their first packets; one without a readable packet comes first.
 func oldestFirst(paths []string) []string {
 	if len(paths) < 2 {
-		return paths // it may be a pipe, which can be read once
+		return paths
 	}
 	first := make(map[string]int64, len(paths))
 	for _, path := range paths {
@@ -79,9 +79,12 @@ func oldestFirst(paths []string) []string {
 	return sorted
 }
 
-// firstTime is when a capture's first packet was seen; 0 if that can't be told. What is wrong with it is
-// told when it is read.
+// firstTime is when a capture's first packet was seen; 0 if that can't be told, as of a pipe, which can be read
+// once. What is wrong with it is told when it is read.
 func firstTime(path string) int64 {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return 0

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/msb-project/msb/capture"
@@ -143,6 +144,9 @@ func TestDamageIsReportedAndTheRestJudged(t *testing.T) {
 	if !strings.Contains(text, "at offset") {
 		t.Errorf("the summary does not tell where: %s", text)
 	}
+	if r := read(t, nil, review.Options{Policy: policies.Default()}); len(r.Damage) != 1 || !errors.Is(r.Damage[0].Err, review.ErrEmpty) {
+		t.Errorf("nothing at all: %v", r.Damage)
+	}
 	if r := read(t, []byte("no capture at all"), review.Options{Policy: policies.Default()}); len(r.Damage) != 1 || r.Len() != 0 {
 		t.Errorf("a foreign file: %v", r.Damage)
 	}
@@ -166,6 +170,32 @@ func TestFilesAreReadInTurn(t *testing.T) {
 	missing, err := review.Run(t.Context(), review.Options{Policy: policies.Default(), Captures: []string{"/does/not/exist"}})
 	if err != nil || len(missing.Damage) != 1 || !errors.Is(missing.Damage[0].Err, os.ErrNotExist) || missing.Unread() != 1 {
 		t.Errorf("a missing file: %+v, %v", missing, err)
+	}
+}
+
+// TestPipesAreReadBesideOtherFiles: a pipe can be read once, so that nobody may look into it to sort it.
+func TestPipesAreReadBesideOtherFiles(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "ssh")
+	dir := t.TempDir()
+	pipe, plain := filepath.Join(dir, "pipe"), filepath.Join(dir, "plain.pcap")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(plain, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() { written <- os.WriteFile(pipe, file, 0o600) }()
+	r, err := review.Run(t.Context(), review.Options{Captures: []string{plain, pipe}, Policy: policyOf(t, &c)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+	if len(r.Damage) != 0 || r.Bytes != 2*int64(len(file)) {
+		t.Errorf("%d bytes, want both files' %d: %v", r.Bytes, 2*len(file), r.Damage)
 	}
 }
 

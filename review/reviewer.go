@@ -98,6 +98,9 @@ func newReviewer(o Options) (*reviewer, error) {
 // read takes one capture. Only ctx's end ends the review.
 func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 	reader, err := capture.NewReader(src)
+	if errors.Is(err, io.EOF) {
+		err = ErrEmpty // a pipe: of a file it is known before
+	}
 	if err != nil {
 		r.unreadable(name, err)
 		return nil
