@@ -12,8 +12,10 @@ import (
 const (
 	// maxFirst bounds the client's bytes that are kept: the gateway reads no further either.
 	maxFirst = clienthello.MaxBytes + 4096
-	// maxEarly bounds the segments of one connection that came before their turn.
-	maxEarly = 64
+	// maxEarly bounds the segments of one connection that came before their turn, maxEarlyBytes what is in
+	// them: some come twice.
+	maxEarly      = 64
+	maxEarlyBytes = 2 * maxFirst
 	// maxPending bounds the connections whose first bytes are awaited at a time; beyond it they are told
 	// as undecided.
 	maxPending = 16384
@@ -31,6 +33,7 @@ type pending struct {
 	next    uint32           // the sequence number of the next byte
 	first   []byte
 	early   []segment
+	waiting int // bytes of early
 	fin     bool
 	finAt   uint32
 }
@@ -72,8 +75,13 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 
 // take adds a segment; false means that the client plays with more holes than are kept.
 func (p *pending) take(seq uint32, data []byte) bool {
-	if int32(seq-p.next) > 0 {
-		if len(p.early) == maxEarly {
+	if ahead := int32(seq - p.next); ahead > 0 {
+		room := maxFirst - len(p.first) - int(ahead)
+		if room <= 0 {
+			return true // what decides ends before it
+		}
+		data = data[:min(len(data), room)]
+		if p.waiting += len(data); len(p.early) == maxEarly || p.waiting > maxEarlyBytes {
 			return false
 		}
 		p.early = append(p.early, segment{seq, bytes.Clone(data)})
@@ -87,6 +95,7 @@ func (p *pending) take(seq uint32, data []byte) bool {
 				return false
 			}
 			p.add(s.seq, s.data)
+			p.waiting -= len(s.data)
 			again = true
 			return true
 		})

@@ -60,7 +60,7 @@ type Flow struct {
 	Proto string         `json:"proto"`
 	Src   netip.AddrPort `json:"src"`
 	Dst   netip.AddrPort `json:"dst"`
-	// Names are pinned to Dst under the policy; Name is what the client said, in its ClientHello or Host.
+	// Names are pinned to Dst under the policy, at most 16 of them; Name is what the client said, in its ClientHello or Host.
 	Names []string `json:"names,omitempty"`
 	Name  string   `json:"name,omitempty"`
 	// Asked is what the client asked the gateway's proxy at Dst for, "api.example.com:443". The verdicts

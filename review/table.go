@@ -107,10 +107,14 @@ func (t *table) ends(k flowKey) (src, dst netip.AddrPort) {
 
 func (t *table) verdict(v Verdict) uint32 { return t.said.number(v) }
 
+// maxFlowNames bounds the pinned names that are kept of one flow, the oldest first. A guest that has a new name
+// pinned to its server for each connection would have each of them listed with hundreds.
+const maxFlowNames = 16
+
 // name keeps what is known of a flow's names.
 func (t *table) name(r *row, f *egress.Flow) {
 	if len(f.Pinned) > 0 {
-		r.names = t.names.number(joined(f.Pinned))
+		r.names = t.names.number(joined(f.Pinned[:min(len(f.Pinned), maxFlowNames)]))
 	}
 	if !f.Name.IsZero() {
 		r.name = t.names.number(f.Name.String())

@@ -1,0 +1,56 @@
+package review
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+)
+
+// TestI11_SegmentsBeforeTheirTurnAreBounded: a capture may hold any number of connections whose clients begin
+// somewhere ahead. What can't decide any more is not kept, and of the rest no more than a little.
+func TestI11_SegmentsBeforeTheirTurnAreBounded(t *testing.T) {
+	t.Parallel()
+	kept := func(p *pending) (n int) {
+		for _, s := range p.early {
+			n += cap(s.data)
+		}
+		return n
+	}
+	far := &pending{next: 1}
+	for i := range uint32(100) {
+		if !far.take(1+maxFirst+i*70_000, make([]byte, 60_000)) {
+			t.Fatal("a segment that decides nothing ended the wait")
+		}
+	}
+	if n := kept(far); n != 0 {
+		t.Errorf("%d bytes are kept that come after the last one that is read", n)
+	}
+	near := &pending{next: 1}
+	for near.take(2, make([]byte, 60_000)) {
+		if n := kept(near); n > 4*maxFirst {
+			t.Fatalf("%d bytes are kept of one connection", n)
+		}
+	}
+	if near.take(1, []byte("x")); len(near.first) != maxFirst || near.waiting < 0 {
+		t.Errorf("%d bytes after the hole was filled, want %d", len(near.first), maxFirst)
+	}
+}
+
+// TestI11_NamesOfAFlowAreBounded: a guest may have any number of names pinned to a server of its own.
+func TestI11_NamesOfAFlowAreBounded(t *testing.T) {
+	t.Parallel()
+	var tab table
+	tab.init()
+	var names []hostname.Name
+	for i := range 256 {
+		names = append(names, hostname.MustParse(fmt.Sprintf("n%d.example", i)))
+	}
+	id := tab.open(flowKey{src: tab.addrs.number(netip.IPv4Unspecified()), dst: 1}, 0, 0)
+	tab.name(tab.row(id), &egress.Flow{Pinned: names})
+	if f := tab.flow(int(id)); len(f.Names) != maxFlowNames || f.Names[0] != "n0.example" {
+		t.Errorf("%d names: %q", len(f.Names), f.Names)
+	}
+}
