@@ -237,6 +237,26 @@ func TestCommentReachesAPacketThatIsNotWrittenYet(t *testing.T) {
 	})
 }
 
+// TestI11_CommentsThatWaitAreBounded: the disk stands still, and a guest makes requests without end.
+func TestI11_CommentsThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // in which no time passes, so that nothing is written
+		var out buffer
+		w := NewWriter(&out, Options{})
+		packet := w.Packet(FromGuest, frame(1, 60), "")
+		text, taken := strings.Repeat("x", 1000), 0
+		for w.Annotate(packet, text) && taken <= maxNotes {
+			taken += len(text)
+		}
+		if taken > maxNotes {
+			t.Errorf("%d bytes of comments wait; want at most %d", taken, maxNotes)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestFilesAreRotatedAndEachStandsForItself(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.pcapng")

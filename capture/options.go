@@ -48,6 +48,9 @@ const (
 	// batchTime is how long a batch is gathered, so that verdicts still find their packets. A crash
 	// loses that much.
 	batchTime = 50 * time.Millisecond
+	// maxNotes bounds the comments of one batch in bytes. A guest can make a hundred requests in a packet: while
+	// the disk stands still, what waits is the queue and as much again.
+	maxNotes = batchBytes
 	// maxSpare is how many batches of memory are kept for the next burst.
 	maxSpare = 4
 	// maxNames bounds the names that a rotated file repeats.

@@ -46,6 +46,7 @@ type batch struct {
 	id      uint64
 	blocks  []byte
 	notes   map[int][]string // by the offset of the packet's block
+	noted   int              // bytes of notes
 	packets uint64
 }
 
@@ -92,14 +93,15 @@ func (w *Writer) Packet(dir Direction, frame []byte, comment string) Ticket {
 }
 
 // Annotate adds a comment to a packet that was taken a moment ago. It reports false if the packet is on
-// its way to the disk already: put the comment on a later packet of the flow then.
+// its way to the disk already, or has too many beside it: put the comment on a later packet of the flow then.
 func (w *Writer) Annotate(t Ticket, comment string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.waiting(t.batch)
-	if w.closed || b == nil {
+	if w.closed || b == nil || b.noted+len(comment) > maxNotes {
 		return false
 	}
+	b.noted += len(comment)
 	if b.notes == nil {
 		b.notes = make(map[int][]string)
 	}
