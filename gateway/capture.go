@@ -72,9 +72,9 @@ func NewCapture() *Capture {
 // Start sends frames to w from now on, and returns the writer before it, if any, for the caller to
 // close. A nil w stops.
 func (c *Capture) Start(w *capture.Writer) *capture.Writer {
-	old := c.writer.Swap(w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	old := c.writer.Swap(w) // under the lock: no ticket of the old one's is to meet the new one
 	clear(c.first)
 	c.forgetLate()
 	c.forgotten = 0

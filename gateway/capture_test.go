@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/msb-project/msb/audit"
@@ -142,5 +144,54 @@ func TestI11_WhatIsTooLongForACommentIsLeftOutOrCounted(t *testing.T) {
 	}
 	if v, ok := capture.ParseVerdict(all[2]); !ok || len(v.Path) != maxPath {
 		t.Errorf("the longest path: %.80q", all[2])
+	}
+}
+
+// TestSwitchingUnderLoadTearsNoCapture: frames and verdicts come from many goroutines while parts begin and end.
+func TestSwitchingUnderLoadTearsNoCapture(t *testing.T) {
+	t.Parallel()
+	c := NewCapture()
+	stop := make(chan struct{})
+	var guests sync.WaitGroup
+	for g := range uint16(4) {
+		guests.Go(func() {
+			for i := uint16(0); ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				port := 1000*(g+1) + i%200
+				c.Frame(netstack.FromGuest, syn(port), "")
+				c.saw(asked(port, http.MethodGet, "/"))
+			}
+		})
+	}
+	var before *capture.Writer
+	files := make([]bytes.Buffer, 40)
+	for i := range files {
+		w := capture.NewWriter(&files[i], capture.Options{})
+		if before = c.Start(w); before != nil {
+			if err := before.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		for packets := uint64(0); packets < 300; packets, _ = w.Stats() {
+			runtime.Gosched()
+		}
+	}
+	close(stop)
+	guests.Wait()
+	if err := c.Start(nil).Close(); err != nil {
+		t.Error(err)
+	}
+	for i := range files {
+		r, err := capture.NewReader(&files[i])
+		for err == nil {
+			_, err = r.Next()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("part %d: %v", i, err)
+		}
 	}
 }
