@@ -98,12 +98,18 @@ type Requested struct {
 	Method, Path string
 	// Asked says that the explicit proxy was asked for Host.
 	Asked bool
+	// Pinned are the names of the connection, as they were when it began: a gateway keeps them for as long as
+	// it lasts. Without any, the pins of the moment count.
+	Pinned []hostname.Name
 }
 
 // Requested judges a request of a connection from src to dst: the connection first, then the request if the
 // connection would be looked into.
 func (o *Offline) Requested(src, dst netip.AddrPort, r Requested) (egress.Flow, egress.Verdict) {
 	f, _ := meet(o.names, egress.TCP, src, dst)
+	if len(r.Pinned) > 0 && !f.Mapped {
+		f.Pinned = r.Pinned
+	}
 	if r.Asked && slices.Contains(f.Pinned, r.Host) {
 		f.Pinned = []hostname.Name{r.Host}
 	}

@@ -25,6 +25,8 @@ type requestRows struct {
 	list []Request
 	// unclaimed are those that are known from their bytes and not yet from a comment, by their flows.
 	unclaimed map[uint32]int
+	// pinned are the names of the flows, under each policy.
+	pinned map[uint32]*[maxJudges][]hostname.Name
 }
 
 // request judges the first request of a plain HTTP connection. Its head is whole and well formed, or it
@@ -84,7 +86,7 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 		if j == nil {
 			continue
 		}
-		f, verdict := r.judgeRequest(id, j, &q, v.To)
+		f, verdict := r.judgeRequest(id, place, &q, v.To)
 		if place == byLearner {
 			r.learn(&q, &f, verdict, stands(v))
 			continue
@@ -126,13 +128,15 @@ func stands(v *capture.Verdict) bool {
 }
 
 // judgeRequest asks one judge about a request out of a comment. to is where the explicit proxy led.
-func (r *reviewer) judgeRequest(id uint32, j *judge, q *Request, to string) (egress.Flow, egress.Verdict) {
+func (r *reviewer) judgeRequest(id uint32, place int, q *Request, to string) (egress.Flow, egress.Verdict) {
+	j := r.judges[place]
 	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
 	asked := gateway.Requested{TLS: q.Scheme == "https", Method: q.Method, Path: q.Path}
 	if target, err := netip.ParseAddrPort(to); err == nil && row.flags&proxied != 0 {
 		asked.Asked, dst = true, target
 	}
+	asked.Pinned = r.hold(id, dst.Addr())[place]
 	asked.Host, _ = hostname.Parse(q.Host) // a literal address is none
 	if asked.Path == "" {
 		asked.Path = "/"
@@ -142,6 +146,21 @@ func (r *reviewer) judgeRequest(id uint32, j *judge, q *Request, to string) (egr
 		v = egress.Verdict{Action: egress.Peek}
 	}
 	return f, v
+}
+
+// hold keeps the names of a flow to dst that was looked into: its requests may come long after the pins' end.
+func (r *reviewer) hold(id uint32, dst netip.Addr) *[maxJudges][]hostname.Name {
+	held := r.requests.pinned[id]
+	if held == nil {
+		held = new([maxJudges][]hostname.Name)
+		r.requests.pinned[id] = held
+	}
+	for place, j := range r.judges {
+		if j != nil && len(held[place]) == 0 {
+			held[place] = j.Names().Pins().Names(dst)
+		}
+	}
+	return held
 }
 
 // learn puts a request before the collector. stands says that its recorded denial is not the policy's.

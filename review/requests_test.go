@@ -2,6 +2,7 @@ package review_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
@@ -290,5 +292,31 @@ func TestMissingVerdictsAreNoPass(t *testing.T) {
 	r := read(t, out.Bytes(), review.Options{Policy: policyOf(t, &c)})
 	if r.LostVerdicts != 3 || r.Count(review.Unreadable) != 1 {
 		t.Errorf("%d verdicts are missing, unreadable: %d; want 3 and 1", r.LostVerdicts, r.Count(review.Unreadable))
+	}
+}
+
+// TestRequestsOfALongConnectionAreJudgedByItsNames: a connection is its name's as long as it lasts, however long ago
+// the name was resolved. A guest could wait for the pin's end with what a review shouldn't see.
+func TestRequestsOfALongConnectionAreJudgedByItsNames(t *testing.T) {
+	path := recordRequests(t)
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := gatewaytest.Policy(t, strings.ReplaceAll(requestPolicy, "paths = ", "# paths = "))
+	fresh := told(read(t, file, review.Options{Policy: open}))
+	const packet, timeAt = 6, 12
+	later := false
+	for at := 0; at < len(file); at += int(binary.LittleEndian.Uint32(file[at+4:])) {
+		block := file[at : at+int(binary.LittleEndian.Uint32(file[at+4:]))]
+		if later = later || bytes.Contains(block, []byte("msb http=")); later && binary.LittleEndian.Uint32(block) == packet {
+			ns := uint64(binary.LittleEndian.Uint32(block[timeAt:]))<<32 | uint64(binary.LittleEndian.Uint32(block[timeAt+4:]))
+			ns += uint64(2 * time.Hour)
+			binary.LittleEndian.PutUint32(block[timeAt:], uint32(ns>>32))
+			binary.LittleEndian.PutUint32(block[timeAt+4:], uint32(ns))
+		}
+	}
+	if late := told(read(t, file, review.Options{Policy: open})); !slices.Equal(late, fresh) {
+		t.Errorf("two hours later:\n%s\nwant\n%s", strings.Join(late, "\n"), strings.Join(fresh, "\n"))
 	}
 }

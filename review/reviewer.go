@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -70,7 +71,7 @@ func newReviewer(o Options) (*reviewer, error) {
 		pending: make(map[uint32]*pending),
 		streams: make(map[uint32]*dnsStreams),
 
-		requests: requestRows{unclaimed: make(map[uint32]int)},
+		requests: requestRows{unclaimed: make(map[uint32]int), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
 	r.table.init()
 	r.names.init()
@@ -205,9 +206,17 @@ func (r *reviewer) recorded(id uint32, comment string) {
 
 // keepRecorded keeps the last verdict that was recorded for a flow.
 func (r *reviewer) keepRecorded(id uint32, v *capture.Verdict) {
-	r.table.row(id).recorded = r.table.verdict(Verdict{
+	row := r.table.row(id)
+	row.recorded = r.table.verdict(Verdict{
 		Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny,
 	})
+	if v.Action == egress.Inspect.String() { // there will be requests
+		dst := r.table.addrs.value(row.key.dst)
+		if to, err := netip.ParseAddrPort(v.To); err == nil && row.flags&proxied != 0 {
+			dst = to.Addr()
+		}
+		r.hold(id, dst)
+	}
 }
 
 // decided keeps the verdict of one judge.
