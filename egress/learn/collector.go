@@ -58,7 +58,8 @@ type private struct {
 type use struct {
 	flows, denied uint64
 	requests      uint64
-	unseen        uint64 // flows that nobody looked into
+	inspected     uint64 // flows that were looked into
+	unseen        uint64 // flows that were let through, and nobody looked into
 	methods       map[string]struct{}
 	paths         map[string]struct{}
 	anyMethod     bool
@@ -130,10 +131,14 @@ func (c *Collector) count(d destination, ev audit.Event) {
 		return
 	}
 	u.flows++
-	if ev.Action != "inspect" {
+	shut := ev.Action == "deny" || ev.WouldDeny
+	switch {
+	case ev.Action == "inspect":
+		u.inspected++
+	case !shut: // one that was refused beside others tells nothing of what these need
 		u.unseen++
 	}
-	if ev.Action == "deny" || ev.WouldDeny {
+	if shut {
 		u.denied++
 	}
 }

@@ -229,6 +229,33 @@ func TestPathsOfAGuestsChoiceStayNarrowAndLoadable(t *testing.T) {
 	}
 }
 
+// TestARefusedConnectionWidensNothing: a guest that connects to a host of a rule with paths, and says no name, must
+// not have the rule learned without them.
+func TestARefusedConnectionWidensNothing(t *testing.T) {
+	t.Parallel()
+	base, err := policies.Parse("base.toml", []byte("version = 1\n[[egress.allow]]\nname = \"api\"\nhosts = [\"api.example\"]\nmethods = [\"GET\"]\npaths = [\"/v1/**\"]\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst := netip.MustParseAddrPort("93.184.215.14:443")
+	for _, requests := range []int{0, 1} {
+		c := New()
+		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: "tcp", Dst: dst.Addr(), Port: 443, Names: []string{"api.example"}, SNI: "api.example", Action: "inspect"})
+		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: "tcp", Dst: dst.Addr(), Port: 443, Names: []string{"api.example"}, Action: "allow", WouldDeny: true, Reason: "no_name"})
+		for range requests {
+			c.Emit(audit.Event{Kind: audit.HTTPRequest, Proto: "tcp", Dst: dst.Addr(), Port: 443, SNI: "api.example", Host: "api.example", Method: "GET", Path: "/v1/x", Action: "allow"})
+		}
+		e := engine(t, c.Policy(base))
+		name := hostname.MustParse("api.example")
+		for path, want := range map[string]egress.Action{"/v1/x": egress.Allow, "/v2/x": egress.Deny} {
+			f := egress.Flow{Proto: egress.TCP, Dst: dst, Pinned: []hostname.Name{name}, Name: name, Stage: egress.StageRequest, App: egress.AppTLS, Method: "GET", Path: path}
+			if v := e.Decide(&f); v.Action != want {
+				t.Errorf("%d requests seen: %s is %v, want %v\n%s", requests, path, v.Action, want, c.Policy(base))
+			}
+		}
+	}
+}
+
 func TestI11_CollectorIsBounded(t *testing.T) {
 	t.Parallel()
 	c := New()

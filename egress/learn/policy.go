@@ -43,7 +43,7 @@ func (c *Collector) Policy(base *policies.Policy) []byte {
 }
 
 // addRule adds the rule for one destination. Methods and paths stand in it only
-// if every flow was looked into.
+// if no flow was let through that nobody looked into.
 func (c *Collector) addRule(p *policies.Policy, d destination, comments map[string]string) {
 	u := c.seen[d]
 	r := policies.Rule{Protocol: d.protocol}
@@ -71,7 +71,7 @@ func (c *Collector) addRule(p *policies.Policy, d destination, comments map[stri
 // says anything.
 func (c *Collector) keepRequests(p, base *policies.Policy, d destination, comments map[string]string) bool {
 	u := c.seen[d]
-	if base == nil || u.requests > 0 || u.unseen > 0 || u.denied > 0 || d.name.IsZero() {
+	if base == nil || u.requests > 0 || u.unseen > 0 || u.inspected == 0 || d.name.IsZero() {
 		return false
 	}
 	var rules []policies.Rule
