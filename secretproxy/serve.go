@@ -80,35 +80,50 @@ func (p *Proxy) guestTLS() *tls.Config {
 			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
 			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
 		},
-		NextProtos:     []string{"h2", "http/1.1"},
-		GetCertificate: p.certificate,
-		KeyLogWriter:   p.cfg.KeyLog,
+		NextProtos: []string{"h2", "http/1.1"},
+		// Not GetCertificate alone: TLS 1.3 doesn't ask it when a session is
+		// resumed.
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, named(hello) },
+		GetCertificate:     p.certificate,
+		KeyLogWriter:       p.cfg.KeyLog,
 	}
 }
 
-// certificate picks the leaf. The SNI must be a name that dnsguard pinned to
-// the address the guest connected to (invariant 7); without one, only a flow
-// that no name is pinned to, a literal address, gets a leaf.
-func (p *Proxy) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+// named notes the name that the connection is for. The SNI must be a name that
+// dnsguard pinned to the address the guest connected to (invariant 7); none is
+// needed only where no name is pinned, at a literal address.
+func named(hello *tls.ClientHelloInfo) error {
 	guest := guestOf(hello.Conn)
 	if guest == nil {
-		return nil, errName
+		return errName
 	}
 	if hello.ServerName == "" {
 		if len(guest.flow.Pinned) > 0 {
-			return nil, fmt.Errorf("%w: the client sent none", errName)
+			return fmt.Errorf("%w: the client sent none", errName)
 		}
-		return p.cfg.CA.ForAddr(guest.flow.Dst.Addr())
+		return nil
 	}
 	name, err := hostname.Parse(hello.ServerName)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errName, err)
+		return fmt.Errorf("%w: %w", errName, err)
 	}
 	if !guest.pinned(name) {
-		return nil, errName
+		return errName
 	}
 	guest.name = name
-	return p.cfg.CA.ForName(name)
+	return nil
+}
+
+// certificate picks the leaf for the name that was noted, or for the address.
+func (p *Proxy) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	guest := guestOf(hello.Conn)
+	switch {
+	case guest == nil:
+		return nil, errName
+	case guest.name.IsZero():
+		return p.cfg.CA.ForAddr(guest.flow.Dst.Addr())
+	}
+	return p.cfg.CA.ForName(guest.name)
 }
 
 func (p *Proxy) handshakeFailed(guest *guestConn, err error) {
