@@ -107,6 +107,7 @@ func (p *Proxy) answer(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Respons
 	if !ok {
 		return resp
 	}
+	ex.out.endHints()
 	fault := p.prepare(ex, resp, ctx.Error)
 	if fault == nil {
 		return resp

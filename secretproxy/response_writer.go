@@ -20,7 +20,7 @@ type responseWriter struct {
 	last   bool  // the guest's connection ends with this answer
 
 	mu    sync.Mutex // hints come from the transport's goroutine
-	begun bool
+	begun bool       // the answer, after which no hint may come
 }
 
 var (
@@ -36,9 +36,7 @@ func (w *responseWriter) Flush() { _ = http.NewResponseController(w.ResponseWrit
 
 // WriteHeader implements http.ResponseWriter.
 func (w *responseWriter) WriteHeader(status int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.begun = true
+	w.endHints()
 	if w.length >= 0 && status != http.StatusNotModified && status != http.StatusNoContent {
 		// goproxy removes the length of a body that was replaced.
 		w.Header()["Content-Length"] = []string{strconv.FormatInt(w.length, 10)}
@@ -97,6 +95,16 @@ func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 			return total, err
 		}
 	}
+}
+
+// endHints keeps later hints out. It comes before anything touches the header
+// of the answer: a transport that has given up goes on reading hints, and two
+// writers of one map end the process (attack: a server that sends 103 without
+// end, to a guest that breaks its request off).
+func (w *responseWriter) endHints() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun = true
 }
 
 // hint writes an informational response.

@@ -12,6 +12,7 @@ import (
 // they are. A value in the handshake is fine; nothing is replaced after it.
 func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	resp, err := ex.up.transport.RoundTrip(r)
+	ex.out.endHints()
 	if err != nil {
 		p.refuseUpgrade(ex, upstreamRefusal(err))
 		return
