@@ -129,6 +129,12 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 		return upstreamRefusal(err)
 	}
 	p.refreshOn401(ex, resp.StatusCode)
+	if resp.StatusCode < 100 || resp.StatusCode > 999 {
+		// net/http reads what it then refuses to write (attack: a guest that
+		// sees a broken connection where it should see why).
+		_ = resp.Body.Close()
+		return &refusal{status: http.StatusBadGateway, code: "upstream_protocol", cause: "protocol", message: "the server answered with a status that is none"}
+	}
 	hopResponse(resp.Header)
 	ex.out.live = resp.ContentLength < 0
 	if fault := p.maskResponse(ex, resp); fault != nil {

@@ -50,12 +50,12 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	}
 	m := ex.state.currentMasker()
 	p.maskHeader(m, resp.Header)
-	if resp.Body == nil || resp.Body == http.NoBody || ex.head || resp.ContentLength == 0 {
+	if resp.Body == nil || resp.Body == http.NoBody || ex.head {
 		p.maskHeader(m, resp.Trailer)
 		return nil
 	}
 	resp.Header.Del("Accept-Ranges")
-	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && resp.Header.Get("Content-Encoding") == "" {
+	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && (resp.ContentLength == 0 || !encoded(resp)) {
 		return p.maskWhole(m, resp)
 	}
 	body, err := decoded(resp)
@@ -80,8 +80,9 @@ func (p *Proxy) maskWhole(m *masker, resp *http.Response) *refusal {
 	// can be used again.
 	whole := make([]byte, resp.ContentLength+1)
 	n, err := io.ReadFull(resp.Body, whole)
-	if !errors.Is(err, io.ErrUnexpectedEOF) || int64(n) != resp.ContentLength {
-		if err == nil || errors.Is(err, io.EOF) {
+	ended := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+	if !ended || int64(n) != resp.ContentLength {
+		if err == nil || ended {
 			err = io.ErrUnexpectedEOF
 		}
 		return upstreamRefusal(err)
@@ -96,9 +97,16 @@ func (p *Proxy) maskWhole(m *masker, resp *http.Response) *refusal {
 	return nil
 }
 
+// encodings are those of an answer, of all its fields: a first one that is
+// empty hides no other.
+func encodings(resp *http.Response) string { return strings.Join(resp.Header["Content-Encoding"], ",") }
+
+// encoded reports whether there is an encoding to undo.
+func encoded(resp *http.Response) bool { return strings.Trim(encodings(resp), ", \t") != "" }
+
 // decoded returns the body with its content encodings undone.
 func decoded(resp *http.Response) (io.Reader, error) {
-	return mask.Decode(resp.Body, strings.Join(resp.Header["Content-Encoding"], ","))
+	return mask.Decode(resp.Body, encodings(resp))
 }
 
 func (p *Proxy) maskHeader(m *masker, h http.Header) {
