@@ -1,6 +1,8 @@
 package secretproxy
 
 import (
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -59,23 +61,50 @@ func (p *Proxy) checkForm(r *http.Request) *refusal {
 	case len(r.Header["Host"]) > 0 && (len(r.Header["Host"]) > 1 || r.Header["Host"][0] != r.Host):
 		return bad(http.StatusBadRequest, "host", "the request has two different hosts")
 	}
+	return checkTrailers(r)
+}
+
+// checkTrailers looks at those that were announced, and behind a body at those
+// that came.
+func checkTrailers(r *http.Request) *refusal {
 	for name := range r.Trailer {
 		if forbiddenTrailer(name) {
-			return bad(http.StatusBadRequest, "trailer", "a field that decides about a request can't come behind its body")
+			return &refusal{status: http.StatusBadRequest, code: "trailer", message: "a field that decides about a request can't come behind its body"}
 		}
 	}
 	return nil
 }
 
 // forbiddenTrailer names fields that RFC 9110, section 6.5.1, keeps out of
-// trailers.
+// trailers, and those that are judged or removed in a head.
 func forbiddenTrailer(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case "Host", "Authorization", "Cookie", "Content-Length", "Transfer-Encoding", "Content-Encoding",
-		"Content-Type", "Content-Range", "Expect", "Range", "Te", "Trailer", "Upgrade", "Connection", "Proxy-Authorization":
+		"Content-Type", "Content-Range", "Expect", "Range", "Te", "Trailer", "Upgrade", "Connection", "Proxy-Authorization",
+		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Forwarded-Host",
+		"X-Forwarded-Server", "X-Host", "Forwarded":
 		return true
 	}
 	return false
+}
+
+// trailedBody is a body of HTTP/1 whose trailers are judged at its end: net/http
+// takes those that the head didn't announce too, and passes them on beside one
+// that it did.
+type trailedBody struct {
+	io.ReadCloser
+	req *http.Request
+}
+
+// Read implements io.Reader.
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		if fault := checkTrailers(b.req); fault != nil {
+			return n, &errViolation{fault}
+		}
+	}
+	return n, err
 }
 
 // checkHost requires Host or :authority to be the SNI, and a name pinned to the

@@ -86,6 +86,9 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cleanHop(r)
+	if ex.http1 && r.ContentLength < 0 {
+		r.Body = &trailedBody{r.Body, r}
+	}
 	select { // before a body is held
 	case p.exchanges <- struct{}{}:
 		defer func() { <-p.exchanges }()

@@ -48,6 +48,9 @@ func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 			values[i] = s.header(name, values[i])
 		}
 	}
+	for name := range r.Trailer { // sent with the head, before the body is searched
+		s.forbid(name, "trailer")
+	}
 	if s.fault != nil {
 		return s.fault
 	}
@@ -182,7 +185,7 @@ func (s *swapper) replace(text string, place policies.Place, label string, escap
 	return out
 }
 
-// errViolation ends a replacement; the refusal is in the swapper.
+// errViolation ends a replacement, or the reading of a body, with a refusal.
 type errViolation struct{ refusal *refusal }
 
 // Error implements error.

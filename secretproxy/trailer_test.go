@@ -1,0 +1,65 @@
+package secretproxy
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+)
+
+// TestI9_TrailersThatDecideAreRefusedEvenUnannounced: behind one trailer that the head announced, net/http
+// passes others on that it didn't.
+func TestI9_TrailersThatDecideAreRefusedEvenUnannounced(t *testing.T) {
+	t.Parallel()
+	for _, withSecrets := range []bool{false, true} {
+		for _, name := range []string{"Authorization", "Host", "X-Http-Method-Override", "X-Original-Url"} {
+			arrived := make(chan http.Header, 1)
+			var options []option
+			if withSecrets {
+				options = append(options, withSecret(secretIn(t, header("Authorization"))))
+			}
+			w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				arrived <- r.Trailer
+			}, options...)
+			w.api.TLS.NextProtos = []string{"http/1.1"} // where trailers are sent as they are
+			c := w.tlsConn(apiHost, apiAddr, "http/1.1")
+			_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: "+apiHost+"\r\nTrailer: X-A\r\nTransfer-Encoding: chunked\r\n\r\n"+
+				"3\r\nabc\r\n0\r\nX-A: 1\r\n"+name+": x\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var refused refusalBody
+			err = json.NewDecoder(resp.Body).Decode(&refused)
+			_ = resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusBadRequest || refused.Reason != "trailer" {
+				t.Errorf("%s: status %d %+v", name, resp.StatusCode, refused)
+			}
+			w.api.Close() // waits for the handler, if the request came that far
+			select {
+			case got := <-arrived:
+				if got.Get(name) != "" {
+					t.Errorf("%s: the server got %q", name, got)
+				}
+			default:
+			}
+		}
+	}
+}
+
+func TestAPlaceholderAsATrailersNameIsSentNowhere(t *testing.T) {
+	t.Parallel()
+	w := wantsSecret(t, echo)
+	c := w.tlsConn(apiHost, apiAddr, "http/1.1")
+	_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: "+apiHost+"\r\nTrailer: "+w.placeholder()+"\r\nTransfer-Encoding: chunked\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden || w.api.bytes() != "" {
+		t.Errorf("status %d; the server got %q", resp.StatusCode, w.api.bytes())
+	}
+}
