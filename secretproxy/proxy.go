@@ -87,6 +87,8 @@ func (p *Proxy) newServer() *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeadBytes,
 		Protocols:         &protocols,
+		// "OPTIONS *" is for the server, and judged like any other request.
+		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams,
 			// Room for a bulk upload on one stream over a loopback-like link.
