@@ -18,6 +18,10 @@ import (
 // length can be corrected; larger ones go out chunked.
 const smallBody = 1 << 20
 
+// maxSwapped bounds what such a body may become: each placeholder of it may
+// stand for 8 KiB.
+const maxSwapped = 2 * smallBody
+
 // body arranges for the request's body and trailers to be searched while they
 // are read, and for values to be put in where secrets list "body".
 func (s *swapper) body() {
@@ -51,9 +55,13 @@ func (s *swapper) body() {
 		r.ContentLength = -1
 		return
 	}
-	whole, err := io.ReadAll(io.LimitReader(reader, smallBody*2))
-	if err != nil && s.fault == nil {
+	whole, err := io.ReadAll(io.LimitReader(reader, maxSwapped+1))
+	switch {
+	case s.fault != nil:
+	case err != nil:
 		s.fault = &refusal{status: http.StatusBadRequest, code: "body", message: "the request's body ended early"}
+	case len(whole) > maxSwapped:
+		s.fault = &refusal{status: http.StatusRequestEntityTooLarge, code: "body", message: "with the values in their places the request's body is larger than 2 MiB: send it chunked"}
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(whole)), int64(len(whole))
 }

@@ -158,8 +158,11 @@ func (s *swapper) target() {
 }
 
 func (s *swapper) parameter(pair string) string {
-	rawName, rawValue, _ := strings.Cut(pair, "=")
+	rawName, rawValue, hasValue := strings.Cut(pair, "=")
 	s.forbid(rawName, "query name")
+	if !hasValue {
+		return pair
+	}
 	name, err := url.QueryUnescape(rawName)
 	if err != nil || strings.Contains(rawValue, ";") {
 		// Servers that split at semicolons would see another parameter.

@@ -59,8 +59,8 @@ func TestI9_PlacesThatAreListedGetTheValue(t *testing.T) {
 			return request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", basicAuth(p, "x"))
 		}, "Authorization: " + basicAuth(realValue, "x")},
 		{"query", []policies.Place{query("token")}, func(p string) *http.Request {
-			return request(t, "GET", "https://"+apiHost+"/?a=%41&token="+p+"&b", nil)
-		}, "/?a=%41&token=" + quoted + "&b"},
+			return request(t, "GET", "https://"+apiHost+"/?a=%41&b&token="+p+"&c", nil)
+		}, "/?a=%41&b&token=" + quoted + "&c\n"},
 		{"JSON body", []policies.Place{body}, func(p string) *http.Request {
 			return request(t, "POST", "https://"+apiHost+"/", strings.NewReader(`{"t":"`+p+`"}`), "Content-Type", "application/json")
 		}, `{"t":"` + realValue + `"}`},
