@@ -50,7 +50,8 @@ type masker struct {
 }
 
 // newState reads the sources. From old, which may be nil, it takes the
-// placeholders of secrets that keep their name and shape.
+// placeholders of secrets that keep their name and shape, and for masking the
+// values of those that keep their name.
 func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge Judge, old *state) (*state, error) {
 	if err := checkExtraCA(policy); err != nil {
 		return nil, err
@@ -71,8 +72,11 @@ func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge J
 	for i, h := range holders {
 		e := &entry{holder: h, placeholder: fresh[i]}
 		if old != nil {
-			if was := old.byName(h.Policy().Name); was != nil && was.holder.Policy().Placeholder == h.Policy().Placeholder {
-				e.placeholder = was.placeholder
+			if was := old.byName(h.Policy().Name); was != nil {
+				h.Remember(was.holder.Known())
+				if was.holder.Policy().Placeholder == h.Policy().Placeholder {
+					e.placeholder = was.placeholder
+				}
 			}
 		}
 		entries = append(entries, e)

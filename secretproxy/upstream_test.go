@@ -312,6 +312,28 @@ func TestReloadKeepsPlaceholdersAndTakesTheNewRules(t *testing.T) {
 	}
 }
 
+// TestI10_AValueFromBeforeAReloadIsStillMasked: a reload reads the sources again, so that it is a rotation
+// too.
+func TestI10_AValueFromBeforeAReloadIsStillMasked(t *testing.T) {
+	t.Parallel()
+	s := secretIn(t, header("Authorization"))
+	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, realValue) }, withSecret(s))
+	for i := range 3 {
+		if err := os.WriteFile(s.From.Value, []byte("another-value-"+strings.Repeat("x", i)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := policies.Default()
+		next.Secrets = []policies.Secret{s}
+		if err := w.proxy.Reload(next, w.judge); err != nil {
+			t.Fatal(err)
+		}
+		_, body := do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil))
+		if body != w.placeholder() {
+			t.Errorf("after %d reloads the guest got %q", i+1, body)
+		}
+	}
+}
+
 func TestRotationInTheMiddleOfARequest(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,6 +114,25 @@ func (h *Holder) Known() []Secret {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]Secret{h.current}, h.old...)
+}
+
+// Remember takes values that this secret had before, of a holder that is about
+// to be closed, so that Known has them still.
+func (h *Holder) Remember(values []Secret) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, v := range values {
+		value := v.Reveal()
+		known := slices.ContainsFunc(append([]Secret{h.current}, h.old...), func(s Secret) bool {
+			return string(s.Reveal()) == string(value)
+		})
+		if len(value) == 0 || known || len(h.old) == maxOld {
+			clear(value)
+			continue
+		}
+		h.old = append(h.old, New(value))
+		h.generation++
+	}
 }
 
 // Close overwrites every value.
