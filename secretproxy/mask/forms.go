@@ -4,6 +4,11 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // form is a spelling that depends on more than one character of the needle.
@@ -38,6 +43,9 @@ func spellings(n int, needle []byte) []pattern {
 	if bytes.IndexByte(needle, ' ') >= 0 { // application/x-www-form-urlencoded
 		add(bytes.ReplaceAll(needle, []byte(" "), []byte("+")), formCase, 0)
 	}
+	for _, text := range escapes(string(needle)) {
+		add(text, formCase, 0)
+	}
 	lower := []byte(hex.EncodeToString(needle))
 	add(lower, formHex, 0)
 	add(bytes.ToUpper(lower), formHex, 0)
@@ -47,6 +55,36 @@ func spellings(n int, needle []byte) []pattern {
 		if url := base64Core(base64.URLEncoding, needle, phase); !bytes.Equal(url, std) {
 			add(url, formBase64URL, phase)
 		}
+	}
+	return out
+}
+
+// escapes returns the needle as it stands in a view (see decodeUnit) whose data
+// spells characters beyond ASCII by their numbers, as JSON encoders do unless
+// told otherwise: those below 256 are one byte there, the others are left as
+// they were written. A needle of ASCII alone has none.
+func escapes(needle string) [][]byte {
+	if !utf8.ValidString(needle) || strings.IndexFunc(needle, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		return nil
+	}
+	var out [][]byte
+	for _, format := range []string{`\u%04x`, `\u%04X`, "&#%d;", "&#x%x;", "&#x%X;"} {
+		units := []rune(needle)
+		if format[0] == '\\' { // JSON counts in UTF-16
+			units = units[:0]
+			for _, u := range utf16.Encode([]rune(needle)) {
+				units = append(units, rune(u))
+			}
+		}
+		var text []byte
+		for _, u := range units {
+			if u <= unicode.MaxLatin1 {
+				text = append(text, byte(u))
+				continue
+			}
+			text = fmt.Appendf(text, format, u)
+		}
+		out = append(out, text)
 	}
 	return out
 }

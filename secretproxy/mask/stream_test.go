@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf16"
 )
 
 const (
@@ -65,6 +66,55 @@ func TestI10_ReplaceFindsEverySpelling(t *testing.T) {
 			t.Errorf("%s: the value is still in %q", name, got)
 		}
 	}
+}
+
+// TestI10_CharactersBeyondASCIIAreFoundByTheirNumbers: json.dumps of Python and json_encode of PHP write
+// them so by default.
+func TestI10_CharactersBeyondASCIIAreFoundByTheirNumbers(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"p\u00e4ssw\u00f6rd", "l\u00f8sen\u20acord", "\u043f\u0430\u0440\u043e\u043b\u044c", "key\U0001f511key\u00e4"} {
+		set := Compile([][]byte{[]byte(value)}, Options{})
+		replace := ReplaceBy([][]byte{[]byte(testPlaceholder)})
+		ascii, entities, hexEntities := "", "", ""
+		for _, r := range value {
+			if r > 127 {
+				for _, u := range utf16.Encode([]rune{r}) {
+					ascii += fmt.Sprintf(`\u%04x`, u)
+				}
+			} else {
+				ascii += string(r)
+			}
+			entities += fmt.Sprintf("&#%d;", r)
+			hexEntities += fmt.Sprintf("&#x%x;", r)
+		}
+		spellings := []string{value, percentOf(value), ascii, upperDigits(ascii), entities, hexEntities}
+		for _, spelling := range spellings {
+			data := []byte("{\"a\":\"" + spelling + "\"}")
+			want := "{\"a\":\"" + testPlaceholder + "\"}"
+			for pieces := range uint64(8) {
+				if got := run(t, NewStream(set, replace, false), data, pieces*0x9249249249249249); string(got) != want {
+					t.Errorf("%q, pieces %d: got %q", spelling, pieces, got)
+				}
+			}
+		}
+	}
+}
+
+func percentOf(s string) string {
+	var out strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&out, "%%%02x", c)
+	}
+	return out.String()
+}
+
+// upperDigits writes the digits of \u escapes in capitals.
+func upperDigits(s string) string {
+	parts := strings.Split(s, `\u`)
+	for i := 1; i < len(parts); i++ {
+		parts[i] = strings.ToUpper(parts[i][:4]) + parts[i][4:]
+	}
+	return strings.Join(parts, `\u`)
 }
 
 func TestReplaceKeepsBase64Decodable(t *testing.T) {
