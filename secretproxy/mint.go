@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/msb-project/msb/policies"
@@ -22,6 +23,9 @@ const (
 	// the bound the oldest is forgotten: its placeholder stops working, and
 	// the guest has to ask for a new one.
 	maxMinted = 64
+	// maxDecodings of a path: one by a proxy, one by a server, one by an
+	// application. More would take time with the square of its length.
+	maxDecodings = 3
 )
 
 // mint turns tokens in an answer into secrets of this sandbox: the guest gets
@@ -38,7 +42,7 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	defer resp.Body.Close()
 	unreadable := &refusal{
 		status: http.StatusBadGateway, code: "mint_unreadable", cause: "mint",
-		message: "the answer should hold tokens, but it is larger than 1 MiB or not a JSON object, so that they can't be replaced",
+		message: "the answer should hold tokens, but it is larger than 1 MiB or not a JSON object, or they are no texts of 8 bytes to 8 KiB, so that they can't be replaced",
 	}
 	body, err := decoded(resp)
 	if err != nil {
@@ -56,8 +60,11 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	for _, parent := range parents {
 		for _, name := range parent.holder.Policy().Mint.Fields {
 			token, ok := fields[name].(string)
+			if fields[name] == nil || ok && token == "" {
+				continue // there is none
+			}
 			if !ok || len(token) < secret.MinLength || len(token) > secret.MaxLength {
-				continue
+				return unreadable
 			}
 			if err := p.register(ex.state, parent, name, token); err != nil {
 				return unreadable
@@ -67,7 +74,7 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	// Replaced here, escapes and all, so that the body stays JSON.
 	masker := ex.state.currentMasker()
 	out, hits, err := masker.set.ReplaceBytes(data, masker.replace)
-	if err != nil {
+	if err != nil || keepsToken(out, fields, parents) {
 		return unreadable
 	}
 	p.counters.masked.Add(uint64(hits))
@@ -75,6 +82,23 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	resp.Header.Set("Content-Length", strconv.Itoa(len(out)))
 	resp.Header.Del("Content-Encoding")
 	return nil
+}
+
+// keepsToken reports whether a field reads in out as it did before: written in
+// a way that the masker doesn't know.
+func keepsToken(out []byte, before map[string]any, parents []*entry) bool {
+	var after map[string]any
+	if json.Unmarshal(out, &after) != nil {
+		return true
+	}
+	for _, parent := range parents {
+		for _, name := range parent.holder.Policy().Mint.Fields {
+			if token, _ := before[name].(string); token != "" && after[name] == token {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // minting returns the secrets whose tokens may be in this answer.
@@ -88,12 +112,35 @@ func (ex *exchange) minting(status int) []*entry {
 		if e.parent != nil || m == nil || !ex.state.mayGo(e, ex.host) {
 			continue
 		}
-		decoded, err := url.PathUnescape(ex.path)
-		if err == nil && path.Clean(decoded) == path.Clean(m.Path) {
+		if loosePath(ex.path) == loosePath(m.Path) {
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// loosePath is what the most careless server takes a path for: decoded more
+// than once, without parameters, backslashes as slashes,
+// in any case. A token that is replaced needlessly does no harm; one that isn't,
+// because it was asked for at /OAuth/token;x, is the guest's.
+func loosePath(raw string) string {
+	for range maxDecodings {
+		decoded, err := url.PathUnescape(raw)
+		if err != nil || decoded == raw {
+			break
+		}
+		raw = decoded
+	}
+	segments := strings.Split(strings.ReplaceAll(strings.ToLower(raw), `\`, "/"), "/")
+	for i := range segments {
+		if end := strings.IndexAny(segments[i], ";\x00"); end >= 0 {
+			segments[i] = segments[i][:end]
+		}
+		segments[i] = strings.TrimSpace(segments[i])
+	}
+	clean, _, _ := strings.Cut(strings.Join(segments, "/"), "#")
+	clean, _, _ = strings.Cut(clean, "?")
+	return path.Clean("/" + clean)
 }
 
 // minted numbers the tokens of a process, so that their names are distinct.

@@ -90,13 +90,17 @@ func TestMintedTokensAreNeverSeenByTheGuestAndWork(t *testing.T) {
 
 func TestMintFailsClosed(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{"not json real-access-token", `["real-access-token"]`, `{"access_token":"real-access-token","x":"` + strings.Repeat("x", maxTokenAnswer) + `"}`} {
+	for _, answer := range []string{
+		"not json real-access-token", `["real-access-token"]`, `{"access_token":"real-access-token","x":"` + strings.Repeat("x", maxTokenAnswer) + `"}`,
+		`{"access_token":["real-access-token"]}`, `{"access_token":"short"}`, "{\"access_token\":\"real-access-token\xff\"}",
+		`{"access_token":"` + strings.Repeat("real-access", 1000) + `"}`,
+	} {
 		s := secretIn(t, header("Authorization"))
 		s.Mint = &policies.Mint{Path: "/oauth/token", Fields: []string{"access_token"}}
 		w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, answer) }, withSecret(s))
-		for _, path := range []string{"/oauth/token", "/oauth//token", "/oauth/%74oken", "/x/../oauth/token"} {
+		for _, path := range []string{"/oauth/token", "/oauth//token", "/oauth/%74oken", "/x/../oauth/token", "/OAuth/Token", "/oauth/token;a=b", "/oauth%2ftoken", "/oauth%252ftoken", `/oauth\token`, "/oauth/token%20", "/oauth/token%00"} {
 			resp, body := do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+path, nil))
-			if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, "real-access") {
+			if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, "real-access") || strings.Contains(body, "short") {
 				t.Errorf("%s: status %d: %.100s", path, resp.StatusCode, body)
 			}
 		}
