@@ -41,7 +41,7 @@ func cleanHop(r *http.Request) {
 }
 
 // upgradeType is the protocol that a request wants to go over to; "" if none,
-// or if it's HTTP/2, which is negotiated by ALPN and would be a way around
+// or if it's HTTP or TLS (RFC 2817, RFC 9113), which would be a way around
 // inspection here.
 func upgradeType(h http.Header) string {
 	if !httpguts.HeaderValuesContainsToken(h["Connection"], "upgrade") || len(h["Upgrade"]) != 1 {
@@ -49,7 +49,8 @@ func upgradeType(h http.Header) string {
 	}
 	protocol := h["Upgrade"][0]
 	if slices.ContainsFunc(strings.Split(strings.ToLower(protocol), ","), func(s string) bool {
-		return strings.HasPrefix(strings.TrimSpace(s), "h2")
+		s = strings.TrimSpace(s)
+		return strings.HasPrefix(s, "h2") || strings.HasPrefix(s, "http") || strings.HasPrefix(s, "tls")
 	}) {
 		return ""
 	}

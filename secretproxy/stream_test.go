@@ -358,18 +358,20 @@ func TestUpgradeThatIsRefusedEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestH2CUpgradeIsNotOffered(t *testing.T) {
+func TestUpgradesToHTTPAndTLSAreNotOffered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, echo)
-	c := w.tlsConn(apiHost, apiAddr, "http/1.1")
-	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusOK || strings.Contains(strings.ToLower(w.api.bytes()), "h2c") {
-		t.Errorf("status %d; the server got %q", resp.StatusCode, w.api.bytes())
+	for _, protocol := range []string{"h2c", "websocket, H2C", "TLS/1.2", "HTTP/2.0", "websocket, http/1.1"} {
+		w := newWorld(t, echo)
+		c := w.tlsConn(apiHost, apiAddr, "http/1.1")
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+apiHost+"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: "+protocol+"\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || strings.Contains(w.api.bytes(), "Upgrade") {
+			t.Errorf("%s: status %d; the server got %q", protocol, resp.StatusCode, w.api.bytes())
+		}
 	}
 }
 
