@@ -19,6 +19,7 @@ func (p *Proxy) admit(ex *exchange, r *http.Request) *refusal {
 	if fault := p.checkForm(r); fault != nil {
 		return fault
 	}
+	dropAliases(r.Header)
 	if fault := checkHost(ex, r); fault != nil {
 		return fault
 	}
@@ -86,6 +87,17 @@ func forbiddenTrailer(name string) bool {
 		return true
 	}
 	return false
+}
+
+// dropAliases removes fields that CGI and its heirs can't tell from ones that
+// are judged or removed: HTTP_X_HTTP_METHOD_OVERRIDE comes from dashes and from
+// underscores. nginx and Apache drop them too.
+func dropAliases(h http.Header) {
+	for name := range h {
+		if strings.IndexByte(name, '_') >= 0 && forbiddenTrailer(strings.ReplaceAll(name, "_", "-")) {
+			delete(h, name)
+		}
+	}
 }
 
 // trailedBody is a body of HTTP/1 whose trailers are judged at its end: net/http
