@@ -6,10 +6,13 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/hostname"
@@ -57,6 +60,24 @@ func TestI10_TrailersOfAnEmptyAnswerAreMasked(t *testing.T) {
 		}
 		if resp.StatusCode != http.StatusOK || body != "" {
 			t.Errorf("http2 %v: status %d, %q", http2, resp.StatusCode, body)
+		}
+	}
+}
+
+// TestI10_AValueAsAFieldsNameIsRemoved: net/http writes names in a case of its own.
+func TestI10_AValueAsAFieldsNameIsRemoved(t *testing.T) {
+	t.Parallel()
+	s := secretIn(t, header("Authorization"))
+	if err := os.WriteFile(s.From.Value, []byte("aBcDeFgH-iJkLm"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header()["x-"+r.Header.Get("Authorization")] = []string{"1"}
+	}, withSecret(s))
+	for _, http2 := range []bool{false, true} {
+		resp, _ := do(t, w.client(apiHost, apiAddr, http2), request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", w.placeholder()))
+		if got := strings.ToLower(fmt.Sprint(resp.Header)); strings.Contains(got, "abcdefgh") {
+			t.Errorf("http2 %v: the guest got %s", http2, got)
 		}
 	}
 }

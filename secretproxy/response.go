@@ -111,7 +111,8 @@ func decoded(resp *http.Response) (io.Reader, error) {
 
 func (p *Proxy) maskHeader(m *masker, h http.Header) {
 	for name, values := range h {
-		if _, hit := m.set.Find(name); hit {
+		// net/http wrote the name in another case, and the masker knows lower.
+		if _, hit := m.set.Find(strings.ToLower(name)); hit {
 			delete(h, name)
 			p.counters.masked.Add(1)
 			continue
