@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/egress"
 )
@@ -21,6 +22,7 @@ func TestResumedSessionsServeAndAreHeldToTheirName(t *testing.T) {
 			c := tls.Client(w.pipe(f, false), &tls.Config{
 				RootCAs: w.root, ServerName: apiHost, NextProtos: []string{"http/1.1"}, ClientSessionCache: sessions, MaxVersion: version, MinVersion: version,
 			})
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 			return c, c.Handshake()
 		}
 		for i := range 3 {

@@ -37,6 +37,7 @@ func TestI9_TrailersThatDecideAreRefusedEvenUnannounced(t *testing.T) {
 			if err != nil || resp.StatusCode != http.StatusBadRequest || refused.Reason != "trailer" {
 				t.Errorf("%s: status %d %+v", name, resp.StatusCode, refused)
 			}
+			w.api.CloseClientConnections()
 			w.api.Close() // waits for the handler, if the request came that far
 			select {
 			case got := <-arrived:
