@@ -69,8 +69,7 @@ func (r *Report) Count(c Condition) int {
 		}
 	}
 	for i := range r.Lookups {
-		l := &r.Lookups[i]
-		if c != AllowedPrivate && holds(c, &l.Verdict, l.Against, l.Recorded) {
+		if holdsFor(c, &r.Lookups[i]) {
 			n++
 		}
 	}
@@ -80,7 +79,12 @@ func (r *Report) Count(c Condition) int {
 			n++
 		}
 	}
-	return n + r.beyond[c]
+	return n + r.beyond[c] + r.lateNames[c]
+}
+
+// holdsFor is holds for a name, which has no address that could be private.
+func holdsFor(c Condition, l *Lookup) bool {
+	return c != AllowedPrivate && holds(c, &l.Verdict, l.Against, l.Recorded)
 }
 
 func holds(c Condition, v, against, recorded *Verdict) bool {

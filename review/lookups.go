@@ -16,6 +16,10 @@ import (
 const (
 	// maxLookups bounds the different names of a report; the rest is counted in the last row.
 	maxLookups = 100_000
+	// maxLate bounds the names beyond it whose verdicts are waited for, maxStreams the connections that a
+	// resolver is asked on.
+	maxLate    = 4096
+	maxStreams = 4096
 	// maxStream bounds the bytes of DNS over TCP that wait for the rest of a message.
 	maxStream = 64<<10 + 2
 	// maxListed bounds the addresses that one row lists.
@@ -37,6 +41,9 @@ func (r *reviewer) lookup(id uint32, up bool, h *capture.Headers) {
 	if s == nil {
 		if len(h.Payload) == 0 {
 			return
+		}
+		if len(r.streams) >= maxStreams {
+			clear(r.streams) // their unfinished messages are lost, as with a hole
 		}
 		s = &dnsStreams{}
 		r.streams[id] = s
@@ -128,6 +135,10 @@ type nameRows struct {
 	byName map[string][]*Lookup
 	order  []*Lookup
 	over   *Lookup
+	// late are questions for names beyond maxLookups whose verdicts are still coming; beyond counts the
+	// conditions that held for those before.
+	late   map[lookupKey]*Lookup
+	beyond map[Condition]int
 }
 
 type lookupKey struct{ name, kind string }
@@ -136,20 +147,47 @@ func (n *nameRows) init() {
 	n.byKey = make(map[lookupKey]*Lookup)
 	n.byName = make(map[string][]*Lookup)
 	n.over = &Lookup{Name: "(others)"}
+	n.late = make(map[lookupKey]*Lookup)
+	n.beyond = make(map[Condition]int)
 }
 
 func (n *nameRows) row(k lookupKey) *Lookup {
 	if l := n.byKey[k]; l != nil {
 		return l
 	}
-	if len(n.order) >= maxLookups {
-		return n.over
+	if l := n.late[k]; l != nil {
+		return l
 	}
 	l := &Lookup{Name: k.name, Type: k.kind}
+	if len(n.order) >= maxLookups {
+		if len(n.late) >= maxLate {
+			n.countLate()
+		}
+		n.late[k] = l
+		n.byName[k.name] = append(n.byName[k.name], l)
+		return l
+	}
 	n.byKey[k] = l
 	n.byName[k.name] = append(n.byName[k.name], l)
 	n.order = append(n.order, l)
 	return l
+}
+
+// countLate counts what names beyond the bound are, and forgets them.
+func (n *nameRows) countLate() {
+	for k, l := range n.late {
+		for _, c := range Conditions() {
+			if holdsFor(c, l) {
+				n.beyond[c]++
+			}
+		}
+		n.over.Count += l.Count
+		n.over.Verdict = l.Verdict
+		if n.byName[k.name] = slices.DeleteFunc(n.byName[k.name], func(o *Lookup) bool { return o == l }); len(n.byName[k.name]) == 0 {
+			delete(n.byName, k.name)
+		}
+	}
+	clear(n.late)
 }
 
 func (n *nameRows) add(place int, up bool, seen dnsguard.Replayed) {
@@ -190,6 +228,7 @@ func (n *nameRows) recorded(v capture.Verdict) {
 }
 
 func (n *nameRows) rows() []Lookup {
+	n.countLate()
 	all := make([]Lookup, 0, len(n.order)+1)
 	for _, l := range n.order {
 		all = append(all, *l)

@@ -101,6 +101,11 @@ func firstTime(path string) int64 {
 }
 
 func (r *reviewer) file(ctx context.Context, path string) error {
+	if path == "-" {
+		r.unreadable(path, errors.New("for the standard input, give /dev/stdin"))
+		r.report.unread++
+		return nil
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		r.unreadable(path, errors.Unwrap(err)) // the path stands before it anyway

@@ -166,6 +166,8 @@ type Report struct {
 	unread   int
 	// beyond counts the conditions that hold for MoreRequests.
 	beyond map[Condition]int
+	// lateNames counts them for the names that are in no row of Lookups.
+	lateNames map[Condition]int
 }
 
 func (r *Report) begin(ns int64) {

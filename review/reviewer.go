@@ -262,6 +262,7 @@ func (r *reviewer) finish() *Report {
 	}
 	r.report.table = &r.table
 	r.report.Lookups = r.names.rows()
+	r.report.lateNames = r.names.beyond
 	r.report.Requests = r.requestRows()
 	if j := r.judges[byLearner]; j != nil {
 		r.report.learned = j.learned.Policy(r.options.Policy)

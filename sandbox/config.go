@@ -68,9 +68,8 @@ type Config struct {
 	// sandbox.
 	Audit string
 	// Pcap is the file that gets every frame of the link; "" captures none.
-	Pcap string
-	// PcapOff leaves it empty until SwitchCapture.
-	PcapOff bool
+	Pcap        string
+	PcapOptions PcapOptions
 	// Learn is the file that gets, when the sandbox ends, the smallest policy that would have allowed
 	// what was seen; "" learns nothing.
 	Learn string

@@ -22,29 +22,29 @@ const maxPlan = 64 << 20
 
 // plan is what a supervisor is told. It holds no secret: a policy names their sources.
 type plan struct {
-	ID         string       `json:"id"`
-	Home       string       `json:"home"`
-	Dir        string       `json:"dir"`
-	Policy     []byte       `json:"policy"` // TOML, includes merged
-	PolicyName string       `json:"policy_name"`
-	PolicyFile string       `json:"policy_file,omitempty"`
-	Floor      []byte       `json:"floor,omitempty"` // TOML
-	NoNet      bool         `json:"no_net,omitempty"`
-	HTTPProxy  bool         `json:"http_proxy,omitempty"`
-	Backend    string       `json:"backend"`
-	CPUs       int          `json:"cpus"`
-	Memory     int64        `json:"memory"`
-	AgentDisk  string       `json:"agent_disk"`
-	ImageDisk  string       `json:"image_disk"`
-	UpperDisk  string       `json:"upper_disk,omitempty"`
-	Image      image.Config `json:"image"`
-	Hostname   string       `json:"hostname"`
-	Env        []string     `json:"env,omitempty"`
-	Audit      string       `json:"audit"`
-	Pcap       string       `json:"pcap,omitempty"`
-	PcapOff    bool         `json:"pcap_off,omitempty"`
-	Learn      string       `json:"learn,omitempty"`
-	Keep       bool         `json:"keep,omitempty"`
+	ID          string       `json:"id"`
+	Home        string       `json:"home"`
+	Dir         string       `json:"dir"`
+	Policy      []byte       `json:"policy"` // TOML, includes merged
+	PolicyName  string       `json:"policy_name"`
+	PolicyFile  string       `json:"policy_file,omitempty"`
+	Floor       []byte       `json:"floor,omitempty"` // TOML
+	NoNet       bool         `json:"no_net,omitempty"`
+	HTTPProxy   bool         `json:"http_proxy,omitempty"`
+	Backend     string       `json:"backend"`
+	CPUs        int          `json:"cpus"`
+	Memory      int64        `json:"memory"`
+	AgentDisk   string       `json:"agent_disk"`
+	ImageDisk   string       `json:"image_disk"`
+	UpperDisk   string       `json:"upper_disk,omitempty"`
+	Image       image.Config `json:"image"`
+	Hostname    string       `json:"hostname"`
+	Env         []string     `json:"env,omitempty"`
+	Audit       string       `json:"audit"`
+	Pcap        string       `json:"pcap,omitempty"`
+	PcapOptions PcapOptions  `json:"pcap_options,omitzero"`
+	Learn       string       `json:"learn,omitempty"`
+	Keep        bool         `json:"keep,omitempty"`
 }
 
 func readPlan(f *os.File) (*plan, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
@@ -18,8 +19,18 @@ type RecordFiles struct {
 	// Audit gets every verdict, a JSON object a line; Pcap every frame, as pcapng; Learn, at the end,
 	// the smallest policy that would have allowed what was seen.
 	Audit, Pcap, Learn string
-	// PcapOff leaves Pcap empty until SwitchCapture.
-	PcapOff bool
+	PcapOptions        PcapOptions
+}
+
+// PcapOptions say how a capture is written; the zero value is from the start, with the capture package's
+// bounds.
+type PcapOptions struct {
+	// Off leaves the file empty until SwitchCapture.
+	Off bool `json:"off,omitempty"`
+	// A file of MaxBytes, or one that is MaxAge old, is rotated away; Keep of them stay.
+	MaxBytes int64         `json:"max_bytes,omitempty"`
+	MaxAge   time.Duration `json:"max_age,omitempty"`
+	Keep     int           `json:"keep,omitempty"`
 }
 
 // Records are the open files of RecordFiles. Close writes them out.
@@ -62,7 +73,7 @@ func OpenRecords(files RecordFiles) (*Records, error) {
 		if err := r.switchCapture(true); err != nil {
 			return nil, errors.Join(err, r.Close(nil))
 		}
-		if files.PcapOff { // it was only asked whether it can be written
+		if files.PcapOptions.Off { // it was only asked whether it can be written
 			if err := r.switchCapture(false); err != nil {
 				return nil, errors.Join(err, r.Close(nil))
 			}
@@ -80,7 +91,7 @@ func (r *Records) Sink() audit.Sink { return r.sink }
 func (r *Records) Capture() *gateway.Capture { return r.capture }
 
 // ErrNoCapture says that there is no file to capture into.
-var ErrNoCapture = errors.New("no file was named for a capture")
+var ErrNoCapture = errors.New("no file was named for a capture; start with --pcap FILE, and with --pcap-off to begin without")
 
 // SwitchCapture turns the capture on or off. Each part is a capture of its own: the file of the part before
 // is rotated away, as one that is full. An error is told by Close too.
@@ -102,7 +113,10 @@ func (r *Records) switchCapture(on bool) error {
 		r.on = false
 		return r.capture.Start(nil).Close()
 	}
-	w, err := capture.Create(r.files.Pcap, capture.Options{Resume: r.resumed})
+	o := r.files.PcapOptions
+	w, err := capture.Create(r.files.Pcap, capture.Options{
+		MaxBytes: o.MaxBytes, MaxAge: o.MaxAge, Keep: o.Keep, Resume: r.resumed,
+	})
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}

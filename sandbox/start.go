@@ -94,7 +94,7 @@ func (s *Sandbox) plan(cfg *Config, agent string) (*plan, error) {
 		Policy: policies.Encode(cfg.Policy), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory,
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
-		Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOff: cfg.PcapOff, Learn: cfg.Learn, Keep: cfg.Keep,
+		Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep,
 	}
 	if cfg.Floor != nil {
 		p.Floor = policies.Encode(cfg.Floor)

@@ -49,7 +49,7 @@ func openGuest(o options) (*realGuest, error) {
 		return nil, err
 	}
 	g.sb, err = sandbox.Start(context.Background(), sandbox.Config{
-		Program: o.msb, Policy: p, Backend: "qemu", Pcap: filepath.Join(o.dir, "guest.pcapng"), PcapOff: true,
+		Program: o.msb, Policy: p, Backend: "qemu", Pcap: filepath.Join(o.dir, "guest.pcapng"), PcapOptions: sandbox.PcapOptions{Off: true},
 	})
 	return g, err
 }

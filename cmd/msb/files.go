@@ -21,9 +21,20 @@ func readFiles(paths []string) []namedFile {
 	return files
 }
 
-// apart refuses options that would write over what another one reads or writes: a mistyped line must not cost
+// apart refuses options whose files can't be written, and those that would write over what another one reads or writes: a mistyped line must not cost
 // anybody a policy or a capture.
 func apart(files []namedFile, help string) error {
+	for _, f := range files {
+		if !f.written || f.path == "" {
+			continue
+		}
+		if dir := filepath.Dir(f.path); !isFolder(dir) {
+			return &usageError{err: fmt.Errorf("%s %s: there is no folder %s; make it first", f.option, f.path, dir), help: help}
+		}
+		if isFolder(f.path) {
+			return &usageError{err: fmt.Errorf("%s %s: it is a folder; name a file in it", f.option, f.path), help: help}
+		}
+	}
 	for i, a := range files {
 		for _, b := range files[i+1:] {
 			if a.path == "" || b.path == "" || !a.written && !b.written || !sameFile(a.path, b.path) {
@@ -36,6 +47,11 @@ func apart(files []namedFile, help string) error {
 		}
 	}
 	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // sameFile reports whether two paths lead to one regular file, or would once it is there. What is no file (a

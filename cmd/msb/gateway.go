@@ -21,9 +21,10 @@ import (
 
 // gatewayFlags is the command line of `msb gateway`.
 type gatewayFlags struct {
-	policy, floor, listen, link, mac, caOut, audit, pcap, learn, name string
-	mtu                                                               int
-	keep, pcapOff                                                     bool
+	policy, floor, listen, link, mac, caOut, audit, learn, name string
+	mtu                                                         int
+	keep                                                        bool
+	pcap                                                        pcapFlags
 }
 
 // readyLine is what `msb gateway` prints, on one line, when a VMM may connect.
@@ -69,8 +70,7 @@ link has no end, so there it runs until it is told to stop.`,
 	fl.IntVar(&f.mtu, "mtu", 1500, "MTU of the link in bytes")
 	fl.StringVar(&f.caOut, "ca-out", "", "write the certificate that the guest must trust to this `file`")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
-	fl.StringVar(&f.pcap, "pcap", "", "write every frame of the link to this pcapng `file`")
-	fl.BoolVar(&f.pcapOff, "pcap-off", false, "begin with the capture off; SIGUSR1 turns it on, SIGUSR2 off")
+	f.pcap.register(fl)
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`, at the end")
 	fl.StringVar(&f.name, "name", "gateway", "the sandbox's `name` in the audit")
 	fl.BoolVar(&f.keep, "keep", false, "when the link ends, wait for the next one")
@@ -85,11 +85,12 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	if err := sandbox.GuardMemory(); err != nil {
 		return err
 	}
-	if f.pcapOff && f.pcap == "" {
-		return &usageError{err: errPcapOff, help: "msb gateway --help"}
+	pcap, err := f.pcap.options()
+	if err != nil {
+		return &usageError{err: err, help: "msb gateway --help"}
 	}
-	err := apart([]namedFile{
-		{"--ca-out", f.caOut, true}, {"--audit", f.audit, true}, {"--pcap", f.pcap, true}, {"--learn", f.learn, true},
+	err = apart([]namedFile{
+		{"--ca-out", f.caOut, true}, {"--audit", f.audit, true}, {"--pcap", f.pcap.path, true}, {"--learn", f.learn, true},
 		{"--policy", f.policy, false}, {"--floor", f.floor, false},
 	}, "msb gateway --help")
 	if err != nil {
@@ -111,7 +112,7 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 			return &usageError{err: fmt.Errorf("--mac: %w", err), help: "msb gateway --help"}
 		}
 	}
-	rec, err := sandbox.OpenRecords(sandbox.RecordFiles{Audit: f.audit, Pcap: f.pcap, PcapOff: f.pcapOff, Learn: f.learn})
+	rec, err := sandbox.OpenRecords(sandbox.RecordFiles{Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn})
 	if err != nil {
 		return err
 	}

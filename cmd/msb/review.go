@@ -19,7 +19,7 @@ import (
 type reviewFlags struct {
 	policy, against, failOn, learn, html string
 	host                                 []string
-	asJSON, changed                      bool
+	asJSON, changed, failOnSet           bool
 }
 
 func newReviewCommand(ui *ui) *cobra.Command {
@@ -44,7 +44,10 @@ exit code 3 if a condition of --fail-on holds:
   msb review --policy policy.toml --fail-on allowed-private,loosened --html report.html out.pcapng*
   msb review --policy base.toml --learn learned.toml out.pcapng`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return runReview(c.Context(), ui, &f, args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			f.failOnSet = c.Flags().Changed("fail-on")
+			return runReview(c.Context(), ui, &f, args)
+		},
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file` to judge by")
@@ -57,6 +60,15 @@ exit code 3 if a condition of --fail-on holds:
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
 	_ = c.MarkFlagRequired("policy") // its only error is a flag that doesn't exist
 	return c
+}
+
+// conditions reads --fail-on. Given without any, as by a variable that nobody set, it is no way to pass.
+func (f *reviewFlags) conditions() ([]review.Condition, error) {
+	all, err := review.ParseConditions(f.failOn)
+	if err == nil && f.failOnSet && len(all) == 0 {
+		err = errors.New("it names no condition: give one, or leave the option out")
+	}
+	return all, err
 }
 
 func (f *reviewFlags) options(captures []string) (review.Options, error) {
@@ -87,7 +99,7 @@ func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) e
 	if err != nil {
 		return err
 	}
-	conditions, err := review.ParseConditions(f.failOn)
+	conditions, err := f.conditions()
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--fail-on: %w", err), help: "msb review --help"}
 	}

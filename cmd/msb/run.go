@@ -13,7 +13,7 @@ import (
 
 // runFlags is the command line of `msb run`.
 type runFlags struct {
-	policy, audit, pcap, learn    string
+	policy, audit, learn          string
 	allow                         []string
 	backend, memory, disk         string
 	cpus                          int
@@ -24,7 +24,8 @@ type runFlags struct {
 	floor                         string
 	httpProxy                     bool
 	stdin, tty, remove, noNet     bool
-	quiet, pcapOff                bool
+	quiet                         bool
+	pcap                          pcapFlags
 }
 
 func newRunCommand(ui *ui) *cobra.Command {
@@ -74,8 +75,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "ask the registry: missing, always or never")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
-	fl.StringVar(&f.pcap, "pcap", "", "write every frame of the sandbox's link to this pcapng `file`")
-	fl.BoolVar(&f.pcapOff, "pcap-off", false, "begin with the capture off; SIGUSR1 to msb turns it on, SIGUSR2 off")
+	f.pcap.register(fl)
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the command's output and errors")
 }

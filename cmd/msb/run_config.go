@@ -18,11 +18,12 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if err := f.check(); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
-	if f.pcapOff && f.pcap == "" {
-		return cfg, nil, &usageError{err: errPcapOff, help: "msb run --help"}
+	pcap, err := f.pcap.options()
+	if err != nil {
+		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
-	err := apart([]namedFile{
-		{"--audit", f.audit, true}, {"--pcap", f.pcap, true}, {"--learn", f.learn, true},
+	err = apart([]namedFile{
+		{"--audit", f.audit, true}, {"--pcap", f.pcap.path, true}, {"--learn", f.learn, true},
 		{"--policy", f.policy, false}, {"--floor", f.floor, false},
 	}, "msb run --help")
 	if err != nil {
@@ -36,7 +37,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	cfg = sandbox.Config{
 		Policy: p, NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: first(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
 		Backend: f.backend, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
-		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap, PcapOff: f.pcapOff, Learn: f.learn, Keep: !f.remove,
+		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn, Keep: !f.remove,
 		Notice: func(why string) { ui.note("%s", why) },
 	}
 	if f.floor != "" {
