@@ -42,7 +42,10 @@ func readable(h http.Header) {
 // maskResponse takes values out of an answer's header and arranges for its
 // body and trailers to be masked while they are read.
 func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
-	if !ex.masked {
+	// A service that refuses a signature repeats what was signed. What it grants
+	// is not searched: downloads go on where they stopped.
+	refused := ex.signed() && resp.StatusCode >= http.StatusMultipleChoices
+	if !ex.masked && !refused {
 		return nil
 	}
 	if fault := p.mint(ex, resp); fault != nil {
@@ -65,7 +68,7 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 			message: "the server answered in a content encoding that was not asked for and that can't be searched for secrets",
 		}
 	}
-	stream := mask.NewStream(m.set, m.replace, resp.ContentLength < 0)
+	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0)
 	resp.Body = &maskedBody{proxy: p, masker: m, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")

@@ -129,13 +129,34 @@ func (s *state) currentMasker() *masker {
 	var needles, replacements [][]byte
 	for _, e := range tab.secrets {
 		for _, known := range e.holder.Known() {
-			needles = append(needles, known.Reveal())
-			replacements = append(replacements, []byte(e.placeholder))
+			for _, value := range valuesOf(e, known) {
+				needles = append(needles, value)
+				replacements = append(replacements, []byte(e.placeholder))
+			}
 		}
 	}
 	m := &masker{tab, generation, mask.Compile(needles, mask.Options{}), mask.ReplaceBy(replacements)}
 	s.masker.Store(m)
 	return m
+}
+
+// valuesOf is what a secret's source holds that an answer may not: of AWS
+// credentials, each of their parts.
+func valuesOf(e *entry, known secret.Secret) [][]byte {
+	if e.holder.Policy().Kind != policies.SigV4 {
+		return [][]byte{known.Reveal()}
+	}
+	keys, err := parseAWSCredentials(known.Reveal())
+	if err != nil {
+		return nil // nothing is signed with them either
+	}
+	return [][]byte{[]byte(keys.SecretAccessKey), []byte(keys.SessionToken), []byte(keys.AccessKeyID)}
+}
+
+// signed reports whether a signature was made for the request, with which the
+// real access key's name and session token went to the server.
+func (ex *exchange) signed() bool {
+	return slices.ContainsFunc(ex.used, func(e *entry) bool { return e.holder.Policy().Kind == policies.SigV4 })
 }
 
 // mayGo reports whether the secret is for that host. The zero Name, a literal

@@ -15,6 +15,8 @@ type Set struct {
 	// literal says that a needle holds bytes which the view decodes, so that
 	// the data itself must be searched beside it.
 	literal bool
+	// shape has the bytes of which the end of an answer is held back.
+	shape [256]bool
 }
 
 // Options of Compile.
@@ -26,7 +28,7 @@ type Options struct {
 // Compile makes a Set. Needles shorter than six bytes are left out: whoever
 // makes them refuses such ones earlier.
 func Compile(needles [][]byte, o Options) *Set {
-	s := &Set{}
+	s := &Set{shape: shapeOf(needles)}
 	var plain, folded []pattern
 	for i, needle := range needles {
 		s.lengths = append(s.lengths, len(needle))

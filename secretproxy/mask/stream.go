@@ -26,6 +26,8 @@ type Stream struct {
 	// loose lets fewer than looseDepth leading characters of a needle pass when
 	// a piece ends there.
 	loose bool
+	// byShape holds back what looks like a token, whatever the needles are.
+	byShape bool
 
 	*workspace
 	done int
@@ -46,6 +48,14 @@ var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 func NewStream(s *Set, r Replacer, live bool) *Stream {
 	w, _ := workspaces.Get().(*workspace)
 	return &Stream{set: s, replace: r, loose: live, workspace: w}
+}
+
+// NewAnswerStream starts a stream for what goes to whoever must not learn of the
+// needles: what it holds back depends on the shape of the data alone.
+func NewAnswerStream(s *Set, r Replacer, live bool) *Stream {
+	st := NewStream(s, r, live)
+	st.byShape = true
+	return st
 }
 
 // Hits is the number of needles replaced so far.
@@ -82,6 +92,24 @@ func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
 	st.buf = st.buf[:len(st.buf)+n]
 	st.set.run(&st.scan, st.buf, final)
 	hold, keep := st.limits()
+	if st.byShape && !final {
+		hold = max(st.done, st.set.tokenTail(st.buf, st.loose))
+	}
+	return st.giveOut(dst, hold, keep)
+}
+
+// letGo gives out what is held back. What may be the beginning of a needle is
+// remembered, so that the rest of it is replaced when it comes.
+func (st *Stream) letGo(dst []byte) ([]byte, error) {
+	st.set.run(&st.scan, st.buf, false)
+	_, keep := st.limits()
+	st.set.run(&st.scan, st.buf, true)
+	return st.giveOut(dst, len(st.buf), keep)
+}
+
+// giveOut appends the buffer up to hold to dst, its needles replaced, and keeps
+// what lies behind keep.
+func (st *Stream) giveOut(dst []byte, hold, keep int) ([]byte, error) {
 	for i := range st.scan.hits {
 		h := &st.scan.hits[i]
 		if h.start >= hold || h.end <= st.done {
