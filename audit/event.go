@@ -81,6 +81,9 @@ type Event struct {
 	Scheme string `json:"scheme,omitempty"`
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
+	// Overrides are the methods that headers of the request ask for beside
+	// Method, separated by commas. All of them were judged.
+	Overrides string `json:"overrides,omitempty"`
 	// Status is the response's status code where the request was let through.
 	Status int `json:"status,omitempty"`
 

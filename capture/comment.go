@@ -29,6 +29,8 @@ type Verdict struct {
 	// Scheme, Method and Path are a request's: Scheme is "http" or "https", Path has no query. Name is its
 	// host.
 	Scheme, Method, Path string
+	// Overrides are the methods that its headers ask for, separated by commas.
+	Overrides string
 	// Message is the sentence for people; it goes to the comment's end.
 	Message string
 }
@@ -42,6 +44,7 @@ func (v Verdict) String() string {
 	for _, f := range [...]struct{ key, value string }{
 		{"action", v.Action}, {"rule", v.Rule}, {"reason", v.Reason}, {"name", v.Name}, {"to", v.To},
 		{"scheme", v.Scheme}, {"method", v.Method}, {"path", v.Path},
+		{"overrides", v.Overrides},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, ' '), f.key...), '=')
@@ -138,6 +141,8 @@ func (v *Verdict) set(key, value string, first bool) bool {
 		v.Method = value
 	case "path":
 		v.Path = value
+	case "overrides":
+		v.Overrides = value
 	case "would_deny":
 		v.WouldDeny = value == "true"
 	default:

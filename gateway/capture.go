@@ -244,6 +244,7 @@ func (c *Capture) take(w *capture.Writer, e *audit.Event) {
 			return // it came to no request: a handshake that failed, bytes that are none
 		}
 		v.Kind, v.Name, v.Scheme, v.Method, v.Path = capture.KindRequest, e.Host, e.Scheme, e.Method, e.Path
+		v.Overrides = e.Overrides
 		if len(v.Path) > maxPath {
 			v.Path = ""
 		}

@@ -128,10 +128,12 @@ type Request struct {
 	Host   string `json:"host"`
 	Method string `json:"method"`
 	// Path has no query. It is empty if it was too long to be recorded; its verdict is Undecided then.
-	Path     string   `json:"path"`
-	Recorded *Verdict `json:"recorded,omitempty"`
-	Verdict  Verdict  `json:"verdict"`
-	Against  *Verdict `json:"against,omitempty"`
+	Path string `json:"path"`
+	// Overrides are the methods that its headers ask for, separated by commas; they are judged too.
+	Overrides string   `json:"overrides,omitempty"`
+	Recorded  *Verdict `json:"recorded,omitempty"`
+	Verdict   Verdict  `json:"verdict"`
+	Against   *Verdict `json:"against,omitempty"`
 }
 
 // Changed is Flow.Changed for requests.

@@ -3,8 +3,10 @@ package review
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
@@ -25,6 +27,8 @@ type requestRows struct {
 	list []Request
 	// unclaimed are those that are known from their bytes and not yet from a comment, by their flows.
 	unclaimed map[uint32]int
+	// untaught are what is learned from those, unless a comment says more.
+	untaught map[uint32]audit.Event
 	// pinned are the names of the flows, under each policy.
 	pinned map[uint32]*[maxJudges][]hostname.Name
 }
@@ -41,7 +45,11 @@ func (r *reviewer) request(id uint32, place int, j *judge, f *egress.Flow, first
 	q.Path, _, _ = cutQuery(string(part[1]))
 	v := j.Request(*f, q.Method, string(part[1]))
 	if place == byLearner {
-		r.learn(&q, f, v, false)
+		if len(r.requests.untaught) < maxRequests {
+			r.requests.untaught[id] = requestEvent(&q, f, v)
+		} else {
+			j.learned.Emit(requestEvent(&q, f, v))
+		}
 		return
 	}
 	at, known := r.requests.unclaimed[id]
@@ -73,25 +81,24 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 		return
 	}
 	recorded := Verdict{Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny}
-	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Recorded: &recorded}
+	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Overrides: v.Overrides, Recorded: &recorded}
 	if at, ok := r.requests.unclaimed[id]; ok && q.same(&r.requests.list[at]) {
 		delete(r.requests.unclaimed, id)
-		r.requests.list[at].Recorded = &recorded
+		old := &r.requests.list[at]
+		old.Recorded, old.Overrides = &recorded, q.Overrides
+		delete(r.requests.untaught, id) // the comment says more
+		for place := range r.judges {
+			if place == byLearner || q.Overrides != "" { // the first line didn't say all
+				r.judgeOne(id, place, old, v)
+			}
+		}
 		if stands(v) { // it was not for the policy to say
-			r.requests.list[at].stand()
+			old.stand()
 		}
 		return
 	}
-	for place, j := range r.judges {
-		if j == nil {
-			continue
-		}
-		f, verdict := r.judgeRequest(id, place, &q, v.To)
-		if place == byLearner {
-			r.learn(&q, &f, verdict, stands(v))
-			continue
-		}
-		q.judged(place, &f, verdict)
+	for place := range r.judges {
+		r.judgeOne(id, place, &q, v)
 	}
 	if stands(v) {
 		q.stand()
@@ -101,6 +108,24 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 		return
 	}
 	r.beyond(&q)
+}
+
+// judgeOne asks one judge, if it is there, about a request out of a comment.
+func (r *reviewer) judgeOne(id uint32, place int, q *Request, v *capture.Verdict) {
+	j := r.judges[place]
+	if j == nil {
+		return
+	}
+	f, verdict := r.judgeRequest(id, place, q, v)
+	if place != byLearner {
+		q.judged(place, &f, verdict)
+		return
+	}
+	e := requestEvent(q, &f, verdict)
+	if stands(v) {
+		e.Action, e.Rule, e.Reason, e.WouldDeny = q.Recorded.Action, q.Recorded.Rule, q.Recorded.Reason, false
+	}
+	j.learned.Emit(e)
 }
 
 func (q *Request) same(other *Request) bool {
@@ -127,13 +152,13 @@ func stands(v *capture.Verdict) bool {
 		reason == egress.ReasonInvalid || reason == egress.ReasonLimit
 }
 
-// judgeRequest asks one judge about a request out of a comment. to is where the explicit proxy led.
-func (r *reviewer) judgeRequest(id uint32, place int, q *Request, to string) (egress.Flow, egress.Verdict) {
+// judgeRequest asks one judge about a request out of a comment.
+func (r *reviewer) judgeRequest(id uint32, place int, q *Request, recorded *capture.Verdict) (egress.Flow, egress.Verdict) {
 	j := r.judges[place]
 	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
 	asked := gateway.Requested{TLS: q.Scheme == "https", Method: q.Method, Path: q.Path}
-	if target, err := netip.ParseAddrPort(to); err == nil && row.flags&proxied != 0 {
+	if target, err := netip.ParseAddrPort(recorded.To); err == nil && row.flags&proxied != 0 {
 		asked.Asked, dst = true, target
 	}
 	asked.Pinned = r.hold(id, dst.Addr())[place]
@@ -142,6 +167,13 @@ func (r *reviewer) judgeRequest(id uint32, place int, q *Request, to string) (eg
 		asked.Path = "/"
 	}
 	f, v := j.Requested(src, dst, asked)
+	for method := range strings.FieldsFuncSeq(q.Overrides, func(r rune) bool { return r == ',' }) { // every one of them must be allowed
+		if v.Action == egress.Deny {
+			break
+		}
+		asked.Method = method
+		f, v = j.Requested(src, dst, asked)
+	}
 	if q.Path == "" && f.Stage == egress.StageRequest {
 		v = egress.Verdict{Action: egress.Peek}
 	}
@@ -163,14 +195,19 @@ func (r *reviewer) hold(id uint32, dst netip.Addr) *[maxJudges][]hostname.Name {
 	return held
 }
 
-// learn puts a request before the collector. stands says that its recorded denial is not the policy's.
-func (r *reviewer) learn(q *Request, f *egress.Flow, v egress.Verdict, stands bool) {
+// requestEvent is what the gateway's audit log would hold of a request.
+func requestEvent(q *Request, f *egress.Flow, v egress.Verdict) audit.Event {
 	e := eventOf(f, v)
 	e.Kind, e.Scheme, e.Host, e.Method, e.Path = audit.HTTPRequest, q.Scheme, q.Host, q.Method, q.Path
-	if stands {
-		e.Action, e.Rule, e.Reason, e.WouldDeny = q.Recorded.Action, q.Recorded.Rule, q.Recorded.Reason, false
+	e.Overrides = q.Overrides
+	return e
+}
+
+// teach gives the collector the requests that no comment told of.
+func (r *reviewer) teach() {
+	for _, id := range slices.Sorted(maps.Keys(r.requests.untaught)) {
+		r.judges[byLearner].learned.Emit(r.requests.untaught[id])
 	}
-	r.judges[byLearner].learned.Emit(e)
 }
 
 // beyond counts a request that is not listed.

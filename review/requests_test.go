@@ -86,9 +86,11 @@ func recordRequests(t *testing.T) (path string) {
 	ask("POST", api+"/repos/a", 403)
 	ask("GET", api+"/users/b?token=not-told", 403)
 	ask("GET", api+"/repos/c", 403, "X-Note", world.Gateway.Placeholders()["TOKEN"]) // no place for it
+	ask("GET", api+"/repos/d", 200, "X-HTTP-Method-Override", "GET")
+	ask("POST", plain+"/open/3", 200, "X-HTTP-Method-Override", "DELETE")
 	ask("GET", plain+"/open/1", 200)
 	ask("GET", plain+"/shut/2", 403)
-	world.Audit.Wait(t, audit.HTTPRequest, 6)
+	world.Audit.Wait(t, audit.HTTPRequest, 8)
 	if err := c.Start(nil).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +139,8 @@ func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 			[]string{
 				"GET https://api.example.com/repos/a allow allow", "POST https://api.example.com/repos/a deny deny",
 				"GET https://api.example.com/users/b deny deny", "GET https://api.example.com/repos/c deny deny",
-				"GET http://plain.example/open/1 allow allow", "GET http://plain.example/shut/2 deny deny",
+				"GET https://api.example.com/repos/d allow allow",
+				"POST http://plain.example/open/3 allow allow", "GET http://plain.example/open/1 allow allow", "GET http://plain.example/shut/2 deny deny",
 			},
 			map[review.Condition]int{review.IsChanged: 0, review.Denied: 4},
 		},
@@ -146,7 +149,8 @@ func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 			[]string{
 				"GET https://api.example.com/repos/a allow allow", "POST https://api.example.com/repos/a deny allow",
 				"GET https://api.example.com/users/b deny deny", "GET https://api.example.com/repos/c deny deny",
-				"GET http://plain.example/open/1 allow allow", "GET http://plain.example/shut/2 deny allow",
+				"GET https://api.example.com/repos/d allow allow",
+				"POST http://plain.example/open/3 allow allow", "GET http://plain.example/open/1 allow allow", "GET http://plain.example/shut/2 deny allow",
 			},
 			map[review.Condition]int{review.Loosened: 2, review.Tightened: 0, review.IsChanged: 2, review.Denied: 2},
 		},
@@ -155,7 +159,8 @@ func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 			[]string{
 				"GET https://api.example.com/repos/a allow allow allow", "POST https://api.example.com/repos/a deny deny allow",
 				"GET https://api.example.com/users/b deny deny deny", "GET https://api.example.com/repos/c deny deny deny",
-				"GET http://plain.example/open/1 allow allow allow", "GET http://plain.example/shut/2 deny deny allow",
+				"GET https://api.example.com/repos/d allow allow allow",
+				"POST http://plain.example/open/3 allow allow allow", "GET http://plain.example/open/1 allow allow allow", "GET http://plain.example/shut/2 deny deny allow",
 			},
 			map[review.Condition]int{review.Loosened: 0, review.Tightened: 2},
 		},
@@ -164,9 +169,10 @@ func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 			[]string{
 				"GET https://api.example.com/repos/a allow deny", "POST https://api.example.com/repos/a deny deny",
 				"GET https://api.example.com/users/b deny deny", "GET https://api.example.com/repos/c deny deny",
-				"GET http://plain.example/open/1 allow deny", "GET http://plain.example/shut/2 deny deny",
+				"GET https://api.example.com/repos/d allow deny",
+				"POST http://plain.example/open/3 allow deny", "GET http://plain.example/open/1 allow deny", "GET http://plain.example/shut/2 deny deny",
 			},
-			map[review.Condition]int{review.Tightened: 2 + 4}, // the names and their flows as well
+			map[review.Condition]int{review.Tightened: 4 + 4}, // the names and their flows as well
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,6 +186,11 @@ func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 				}
 			}
 		})
+	}
+	// What a header makes of a method is judged too, as the gateway does.
+	posts := gatewaytest.Policy(t, strings.Replace(requestPolicy, `paths = ["/open/**"]`, `methods = ["GET", "POST"]`, 1))
+	if got := told(run(review.Options{Policy: posts})); !slices.Contains(got, "POST http://plain.example/open/3 allow deny") {
+		t.Errorf("DELETE in a header of a POST, where neither was allowed:\n%s", strings.Join(got, "\n"))
 	}
 	var table strings.Builder
 	if err := run(review.Options{Policy: open}).WriteTable(&table, true); err != nil {
@@ -210,15 +221,15 @@ func TestLearningKeepsMethodsAndPaths(t *testing.T) {
 	text, p := learn(path)
 	for _, r := range p.Egress.Allow {
 		for _, path := range r.Paths {
-			if !slices.Contains([]string{"/repos/a", "/users/b", "/open/1", "/shut/2"}, path) {
+			if !slices.Contains([]string{"/repos/a", "/repos/d", "/users/b", "/open/1", "/open/3", "/shut/2"}, path) {
 				t.Errorf("rule %q has the path %s, which nobody asked for or which no rule opens\n%s", r.Name, path, text)
 			}
 		}
-		if len(r.Paths) != 2 {
+		if len(r.Paths) != 3 {
 			t.Errorf("rule %q has the paths %q\n%s", r.Name, r.Paths, text)
 		}
 	}
-	if len(p.Egress.Allow) != 2 || !strings.Contains(text, "3 requests, 2 of them not allowed so far") || !strings.Contains(text, "2 requests, 1 of them not allowed so far") ||
+	if len(p.Egress.Allow) != 2 || !strings.Contains(text, "4 requests, 2 of them not allowed so far") || !strings.Contains(text, "3 requests, 1 of them not allowed so far") ||
 		!strings.Contains(text, "refused whatever the rules: ") {
 		t.Errorf("learned:\n%s", text)
 	}

@@ -71,7 +71,7 @@ func newReviewer(o Options) (*reviewer, error) {
 		pending: make(map[uint32]*pending),
 		streams: make(map[uint32]*dnsStreams),
 
-		requests: requestRows{unclaimed: make(map[uint32]int), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
+		requests: requestRows{unclaimed: make(map[uint32]int), untaught: make(map[uint32]audit.Event), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
 	r.table.init()
 	r.names.init()
@@ -265,6 +265,7 @@ func (r *reviewer) finish() *Report {
 	r.report.lateNames = r.names.beyond
 	r.report.Requests = r.requestRows()
 	if j := r.judges[byLearner]; j != nil {
+		r.teach()
 		r.report.learned = j.learned.Policy(r.options.Policy)
 	}
 	return r.report

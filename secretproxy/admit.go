@@ -23,7 +23,9 @@ func (p *Proxy) admit(ex *exchange, r *http.Request) *refusal {
 	if fault := checkHost(ex, r); fault != nil {
 		return fault
 	}
-	for _, method := range methods(r) {
+	all := methods(r)
+	ex.overrides = strings.Join(all[1:], ",")
+	for _, method := range all {
 		ex.verdict = p.judge(ex, method)
 		if ex.verdict.Action == egress.Deny {
 			ex.method = method // which may be the one that a header asks for

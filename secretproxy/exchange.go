@@ -24,7 +24,9 @@ type exchange struct {
 	host    hostname.Name
 	http1   bool
 	hasBody bool
-	head    bool // HEAD
+	// overrides are methods that headers ask for, separated by commas.
+	overrides string
+	head      bool // HEAD
 	// last is set for HTTP/1 requests with an Upgrade field: nothing behind them
 	// is read as HTTP (see strictConn.hold).
 	last bool
@@ -41,6 +43,7 @@ type exchange struct {
 func (p *Proxy) exchangeEvent(ex *exchange) audit.Event {
 	e := p.event(ex.guest, audit.HTTPRequest)
 	e.Scheme, e.Host, e.Method, e.Path = ex.guest.scheme(), ex.host.String(), ex.method, ex.path
+	e.Overrides = ex.overrides
 	if ex.host.IsZero() && len(ex.guest.flow.Pinned) == 0 {
 		e.Host = ex.guest.dst().Addr().String()
 	}

@@ -192,12 +192,19 @@ func (c *Collector) request(ev audit.Event) {
 	if ev.Action == "deny" || ev.WouldDeny {
 		u.denied++
 	}
-	if !plainMethod(ev.Method) || len(u.methods) >= maxMethods && !has(u.methods, ev.Method) {
-		u.anyMethod = true
-	} else {
-		u.methods[ev.Method] = struct{}{}
+	u.addMethod(ev.Method)
+	for m := range strings.FieldsFuncSeq(ev.Overrides, func(r rune) bool { return r == ',' }) {
+		u.addMethod(m)
 	}
 	u.addPath(ev.Path)
+}
+
+func (u *use) addMethod(m string) {
+	if !plainMethod(m) || len(u.methods) >= maxMethods && !has(u.methods, m) {
+		u.anyMethod = true
+	} else {
+		u.methods[m] = struct{}{}
+	}
 }
 
 // addPath keeps a path, or its folder once there are many. Too many folders, or
