@@ -9,11 +9,17 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
+// hostsRule begins what a verdict by a line of [hosts] alone is named after.
+const hostsRule = "hosts."
+
 // checkRule checks what one rule says on its own: that its parts fit together
 // and that it can match something.
 func (f *faults) checkRule(key string, allow bool, r Rule) {
 	if strings.TrimSpace(r.Name) == "" || strings.ContainsFunc(r.Name, isControl) {
 		f.add(key+".name", "it is empty or holds control characters", "verdicts and logs show it; write a word or two")
+	}
+	if strings.HasPrefix(r.Name, hostsRule) {
+		f.add(key+".name", fmt.Sprintf("names that begin with %q are those of lines in [hosts], in verdicts and logs", hostsRule), "give it another name")
 	}
 	if strings.ContainsFunc(r.Why, isControl) {
 		f.add(key+".why", "it holds control characters", "write one line of plain text")

@@ -87,6 +87,33 @@ func frames(t *testing.T, c *pcapgen.Case) (file []byte, zone []string) {
 	return file, c.Zone
 }
 
+// TestEachCaptureHasItsStory: what a reader needs to know stands above the policy, in a paragraph.
+func TestEachCaptureHasItsStory(t *testing.T) {
+	t.Parallel()
+	const least = 60 // captures
+	all := append(pcapgen.All(), pcapgen.Recorded()...)
+	if len(all) < least {
+		t.Errorf("%d captures, want %d at least", len(all), least)
+	}
+	for _, c := range all {
+		file, err := os.ReadFile(filepath.Join(folder, c.Name+".toml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		story, words := "", 0
+		for line := range strings.Lines(string(file)) {
+			text, comment := strings.CutPrefix(line, "#")
+			if !comment {
+				break
+			}
+			story += text
+		}
+		if words = len(strings.Fields(story)); words < 4 {
+			t.Errorf("%s: its story has %d words: %q", c.Name, words, story)
+		}
+	}
+}
+
 // policyOf reads the policy that stands beside a capture.
 func policyOf(t *testing.T, c *pcapgen.Case) *policies.Policy {
 	t.Helper()
