@@ -128,8 +128,10 @@ func (r *reviewer) judgeOne(id uint32, place int, q *Request, v *capture.Verdict
 	j.learned.Emit(e)
 }
 
+// same reports whether a request out of a comment is the one that was read. A host that is not the connection's
+// is in no comment.
 func (q *Request) same(other *Request) bool {
-	return q.Method == other.Method && q.Host == other.Host && q.Path == other.Path
+	return q.Method == other.Method && (q.Host == other.Host || q.Host == "") && q.Path == other.Path
 }
 
 // stand makes the recorded verdict that of every policy.
