@@ -88,10 +88,10 @@ func TestWhatCountsAsPrivateIsNoQuestionOfNames(t *testing.T) {
 		t.Errorf("a narrowed target of [hosts]: %d, want 0 of several: %q", n, r.Rows(false))
 	}
 	_, private := caseOf(t, "private-rule")
-	named := policy(t, "[[egress.allow]]\nname = \"hosts.db\"\ncidrs = [\"10.0.0.0/8\"]\nports = [\"1-65535\"]\nprotocol = \"tcp\"\nprivate = true\n")
+	named := policy(t, "[[egress.allow]]\nname = \"hosts of db\"\ncidrs = [\"10.0.0.0/8\"]\nports = [\"1-65535\"]\nprotocol = \"tcp\"\nprivate = true\n")
 	r = read(t, private, review.Options{Policy: named})
 	if n := r.Count(review.AllowedPrivate); n == 0 {
-		t.Errorf("a private rule that is called hosts.db isn't counted: %q", r.Rows(false))
+		t.Errorf("a private rule that is called hosts of db isn't counted: %q", r.Rows(false))
 	}
 }
 
