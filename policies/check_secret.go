@@ -55,6 +55,9 @@ func (f *faults) checkSource(key string, s Source) {
 	if s.TTL != 0 && s.Kind != FromCommand {
 		f.add(key+".ttl", "only the answer of a command is kept for a time", "leave ttl out: variables and files are read again when they change")
 	}
+	if s.RefreshOn401 && s.Kind != FromCommand {
+		f.add(key+".refresh_on_401", "only a command is run again after a 401", "leave refresh_on_401 out, or read the value from \"command:PROGRAM ARG\"")
+	}
 }
 
 // checkSecretHost refuses patterns under which strangers can register names:

@@ -33,6 +33,7 @@ func (c *converter) secret(name string, f fileSecret) Secret {
 		c.duration(key+".ttl", f.TTL, &s.From.TTL)
 		delete(c.set, key+".ttl")
 	}
+	s.From.RefreshOn401 = f.RefreshOn401
 	if f.Kind != nil {
 		if s.Kind = *f.Kind; s.Kind == "" {
 			c.add(key+".kind", "it is empty", "leave it out, or write \""+SigV4+"\"")

@@ -170,6 +170,7 @@ func (w *writer) secret(s Secret) {
 	if s.From.TTL != 0 {
 		w.key("ttl", s.From.TTL.String())
 	}
+	optional(w, "refresh_on_401", s.From.RefreshOn401)
 	list(w, "hosts", s.Hosts)
 	list(w, "in", s.In)
 	w.key("placeholder", s.Placeholder)

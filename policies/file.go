@@ -64,16 +64,17 @@ type fileExtraCA struct {
 }
 
 type fileSecret struct {
-	From        any       `toml:"from" kind:"argv" doc:"env:NAME, file:PATH or command:ARGV; a list where an argument holds a space."`
-	Hosts       []string  `toml:"hosts" doc:"Where the value may go."`
-	In          []string  `toml:"in" doc:"Where in a request: header:NAME, basic, query:NAME, body."`
-	Placeholder *string   `toml:"placeholder" doc:"Shape that clients expect; {n} is n random letters and digits, at least 16."`
-	OnViolation *string   `toml:"on_violation" kind:"enum" of:"block terminate" doc:"What happens when the placeholder turns up elsewhere."`
-	TTL         *string   `toml:"ttl" kind:"duration" doc:"How long the answer of a command is kept."`
-	Kind        *string   `toml:"kind" kind:"enum" of:"aws-sigv4" doc:"aws-sigv4: requests are signed again with the real credentials."`
-	Services    []string  `toml:"services" doc:"aws-sigv4: services that may be signed for."`
-	Regions     []string  `toml:"regions" doc:"aws-sigv4: regions that may be signed for."`
-	Mint        *fileMint `toml:"mint" doc:"A response whose tokens become placeholders."`
+	From         any       `toml:"from" kind:"argv" doc:"env:NAME, file:PATH or command:ARGV; a list where an argument holds a space."`
+	Hosts        []string  `toml:"hosts" doc:"Where the value may go."`
+	In           []string  `toml:"in" doc:"Where in a request: header:NAME, basic, query:NAME, body."`
+	Placeholder  *string   `toml:"placeholder" doc:"Shape that clients expect; {n} is n random letters and digits, at least 16."`
+	OnViolation  *string   `toml:"on_violation" kind:"enum" of:"block terminate" doc:"What happens when the placeholder turns up elsewhere."`
+	TTL          *string   `toml:"ttl" kind:"duration" doc:"How long the answer of a command is kept."`
+	RefreshOn401 bool      `toml:"refresh_on_401" doc:"Whether a command is run again after a server answered 401."`
+	Kind         *string   `toml:"kind" kind:"enum" of:"aws-sigv4" doc:"aws-sigv4: requests are signed again with the real credentials."`
+	Services     []string  `toml:"services" doc:"aws-sigv4: services that may be signed for."`
+	Regions      []string  `toml:"regions" doc:"aws-sigv4: regions that may be signed for."`
+	Mint         *fileMint `toml:"mint" doc:"A response whose tokens become placeholders."`
 }
 
 type fileMint struct {

@@ -84,7 +84,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	if got := p.Secrets[0].In; !reflect.DeepEqual(got, []Place{{InHeader, "Authorization"}, {InBasic, ""}, {InQuery, "token"}, {InBody, ""}}) {
 		t.Errorf("places: %v", got)
 	}
-	if got := p.Secrets[1].From; !reflect.DeepEqual(got, Source{Kind: FromCommand, Argv: []string{"vault", "read", "-field", "value", "x"}, TTL: 10 * time.Minute}) {
+	if got := p.Secrets[1].From; !reflect.DeepEqual(got, Source{Kind: FromCommand, Argv: []string{"vault", "read", "-field", "value", "x"}, TTL: 10 * time.Minute, RefreshOn401: true}) {
 		t.Errorf("command: %+v", got)
 	}
 	if got := p.Secrets[3].From.Value; got != "testdata/aws.txt" {

@@ -40,8 +40,10 @@ type Source struct {
 	Value string
 	// Argv is for FromCommand; it is run without a shell.
 	Argv []string
-	// TTL is how long a command's answer is kept; 0 means until a 401.
+	// TTL is how long a command's answer is kept; 0 means for good.
 	TTL time.Duration
+	// RefreshOn401 has a command run again after a server answered 401.
+	RefreshOn401 bool
 }
 
 // SourceKind is the kind of a Source.

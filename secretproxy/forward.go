@@ -128,7 +128,7 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 	if resp == nil {
 		return upstreamRefusal(err)
 	}
-	p.refreshOn401(ex, resp.StatusCode)
+	ex.refused(resp.StatusCode)
 	if resp.StatusCode < 100 || resp.StatusCode > 999 {
 		// net/http reads what it then refuses to write (attack: a guest that
 		// sees a broken connection where it should see why).
@@ -157,13 +157,13 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 	return nil
 }
 
-// refreshOn401 has the sources of the secrets that were sent read again: the
-// server may have refused a value that was rotated away.
-func (p *Proxy) refreshOn401(ex *exchange, status int) {
+// refused has the sources of the secrets that were sent read again, where the
+// policy asks for it: the server may have refused a value that was rotated away.
+func (ex *exchange) refused(status int) {
 	if status != http.StatusUnauthorized {
 		return
 	}
 	for _, e := range ex.used {
-		p.work.Go(func() { _ = e.holder.Refresh(p.ctx) })
+		e.holder.Refused()
 	}
 }

@@ -50,7 +50,7 @@ type Proxy struct {
 	terminated atomic.Bool
 	counters   counters
 
-	work   sync.WaitGroup // the server loop, handlers, refreshes
+	work   sync.WaitGroup // the server loop, handlers
 	ctx    context.Context
 	cancel context.CancelFunc
 }

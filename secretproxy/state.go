@@ -56,7 +56,7 @@ func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge J
 	if err := checkExtraCA(policy); err != nil {
 		return nil, err
 	}
-	holders, err := secret.Open(ctx, policy.Secrets)
+	holders, err := secret.Open(ctx, policy.Secrets, cfg.now)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 		return
 	}
 	defer resp.Body.Close()
-	p.refreshOn401(ex, resp.StatusCode)
+	ex.refused(resp.StatusCode)
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		p.notUpgraded(ex, resp)
 		return

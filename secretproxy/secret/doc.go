@@ -5,8 +5,8 @@
 // Data flow: a policy's [secrets.NAME] names a source (environment variable,
 // file, command). Open reads it once, so that a wrong path is an error at start
 // and not at the first request; Holder.Current hands out the present value and
-// reads the source again when it changed, when its time is over, or when an
-// upstream answered 401. The proxy puts a value into a request with
+// reads the source again when it changed, when its time is over, or, where
+// the policy asks for it, when an upstream answered 401. The proxy puts a value into a request with
 // Secret.Reveal, the only way to the bytes.
 //
 // What this package does not protect against:

@@ -35,15 +35,18 @@ type Holder struct {
 	// generation counts changes of the value, for whoever compiled a masker.
 	generation uint64
 	closed     bool
+	// refused is set when an upstream answered 401, until the next reading.
+	refused bool
 }
 
 // maxOld bounds rotated values that are still masked; the oldest goes first.
 const maxOld = 4
 
 // Open reads the sources of all secrets, in order; the first that fails is the
-// error, and nothing stays open.
-func Open(ctx context.Context, secrets []policies.Secret) ([]*Holder, error) {
-	return open(ctx, secrets, reader{lookupEnv: os.LookupEnv, environ: os.Environ, now: time.Now})
+// error, and nothing stays open. now is the clock that lifetimes are measured
+// with.
+func Open(ctx context.Context, secrets []policies.Secret, now func() time.Time) ([]*Holder, error) {
+	return open(ctx, secrets, reader{lookupEnv: os.LookupEnv, environ: os.Environ, now: now})
 }
 
 func open(ctx context.Context, secrets []policies.Secret, r reader) ([]*Holder, error) {
@@ -90,15 +93,17 @@ func (h *Holder) Current(ctx context.Context) (Secret, error) {
 	return h.current, nil
 }
 
-// Refresh reads the source again because an upstream refused the value; it
-// does nothing if that was done within the last seconds.
-func (h *Holder) Refresh(ctx context.Context) error {
+// Refused notes that an upstream answered 401 to the value: if the policy asks
+// for it, Current reads the source again, unless that was done within the last
+// seconds. The reading waits for Current so that the very next request has the
+// new value.
+func (h *Holder) Refused() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || h.reader == nil || h.reader.now().Sub(h.readAt) < refreshEvery {
-		return nil
+	if h.reader == nil || !h.policy.From.RefreshOn401 || h.reader.now().Sub(h.readAt) < refreshEvery {
+		return
 	}
-	return h.readLocked(ctx)
+	h.refused = true
 }
 
 // Generation changes whenever the value does.
@@ -161,7 +166,7 @@ func (h *Holder) due() bool {
 	now := h.reader.now()
 	switch h.policy.From.Kind {
 	case policies.FromCommand:
-		return h.policy.From.TTL > 0 && now.Sub(h.readAt) >= h.policy.From.TTL
+		return h.refused || h.policy.From.TTL > 0 && now.Sub(h.readAt) >= h.policy.From.TTL
 	case policies.FromFile:
 		if now.Sub(h.checked) < fileCheckEvery {
 			return false
@@ -179,6 +184,7 @@ func (h *Holder) due() bool {
 func (h *Holder) readLocked(ctx context.Context) error {
 	h.readAt = h.reader.now()
 	h.checked = h.readAt
+	h.refused = false // a reading that fails is not tried again before the next 401
 	if h.policy.From.Kind == policies.FromFile {
 		// Looked at before reading: a change in between is seen next time.
 		if info, err := os.Stat(h.policy.From.Value); err == nil {

@@ -163,7 +163,8 @@ func TestRotation(t *testing.T) {
 	secrets := []policies.Secret{
 		{Name: "FILE", From: policies.Source{Kind: policies.FromFile, Value: file}},
 		{Name: "TTL", From: policies.Source{Kind: policies.FromCommand, Argv: script, TTL: time.Minute}},
-		{Name: "FOREVER", From: policies.Source{Kind: policies.FromCommand, Argv: script}},
+		{Name: "FOREVER", From: policies.Source{Kind: policies.FromCommand, Argv: script, RefreshOn401: true}},
+		{Name: "UNASKED", From: policies.Source{Kind: policies.FromCommand, Argv: script}},
 	}
 	holders, err := open(context.Background(), secrets, testReader(nil, clock))
 	if err != nil {
@@ -179,6 +180,7 @@ func TestRotation(t *testing.T) {
 	expect(0, value+"-1")
 	expect(1, "command-value-1")
 	expect(2, "command-value-2")
+	expect(3, "command-value-3")
 	write(value + "-2")
 	now = now.Add(2 * fileCheckEvery)
 	expect(0, value+"-2")
@@ -187,16 +189,14 @@ func TestRotation(t *testing.T) {
 	}
 	expect(1, "command-value-1")
 	now = now.Add(time.Minute)
-	expect(1, "command-value-3")
+	expect(1, "command-value-4")
 	expect(2, "command-value-2")
-	if err := holders[2].Refresh(context.Background()); err != nil {
-		t.Fatal(err)
+	for range 2 { // at once again: bounded
+		holders[2].Refused()
+		expect(2, "command-value-5")
 	}
-	expect(2, "command-value-4")
-	if err := holders[2].Refresh(context.Background()); err != nil { // at once again: bounded
-		t.Fatal(err)
-	}
-	expect(2, "command-value-4")
+	holders[3].Refused()
+	expect(3, "command-value-3")
 	write("short")
 	now = now.Add(2 * fileCheckEvery)
 	if got, err := holders[0].Current(context.Background()); !errors.Is(err, ErrValue) || string(got.Reveal()) != value+"-2" {
@@ -221,7 +221,7 @@ func TestLooseModeIsWarnedAbout(t *testing.T) {
 		if err := os.Chmod(file, mode); err != nil {
 			t.Fatal(err)
 		}
-		holders, err := Open(context.Background(), secrets)
+		holders, err := Open(context.Background(), secrets, time.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
