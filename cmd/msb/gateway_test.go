@@ -41,7 +41,13 @@ in = ["header:Authorization"]
 // startGateway runs `msb gateway` and returns its ready line.
 func startGateway(t *testing.T, args ...string) (*exec.Cmd, readyLine) {
 	t.Helper()
-	cmd := command(t, []string{"GATEWAY_TEST_TOKEN=a-real-value-0123456789"}, append([]string{"gateway"}, args...)...)
+	return startGatewayIn(t, nil, args...)
+}
+
+// startGatewayIn is startGateway with extra environment.
+func startGatewayIn(t *testing.T, env []string, args ...string) (*exec.Cmd, readyLine) {
+	t.Helper()
+	cmd := command(t, append(env, "GATEWAY_TEST_TOKEN=a-real-value-0123456789"), append([]string{"gateway"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -108,6 +114,40 @@ func lookup(t *testing.T, g *netstacktest.Guest, ready readyLine, name string) (
 	return netip.Addr{}, m.Rcode
 }
 
+// get asks for https://name/ as a guest that trusts the gateway's CA would, with the placeholder of TOKEN.
+func get(t *testing.T, g *netstacktest.Guest, ready readyLine, name string, port uint16) (status int, body string) {
+	t.Helper()
+	pem, err := os.ReadFile(ready.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	addr, _ := lookup(t, g, ready, name)
+	if !addr.IsValid() {
+		t.Fatalf("%s has no address", name)
+	}
+	tr := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return g.DialTCP(ctx, netip.AddrPortFrom(addr, port))
+		},
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+	}
+	defer tr.CloseIdleConnections()
+	req, _ := http.NewRequest(http.MethodGet, "https://"+name+"/", nil)
+	req.Header.Set("Authorization", ready.Placeholders["TOKEN"])
+	resp, err := (&http.Client{Transport: tr, Timeout: 30 * time.Second}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
 func TestGatewayServesAForeignVMM(t *testing.T) {
 	dir := t.TempDir()
 	policy := write(t, "policy.toml", echoPolicy)
@@ -118,33 +158,9 @@ func TestGatewayServesAForeignVMM(t *testing.T) {
 		t.Errorf("ready line %+v, want the placeholder and the CA's path", ready)
 	}
 	guest := plug(t, ready)
-	pem, err := os.ReadFile(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	addr, _ := lookup(t, guest, ready, "echo.msb.internal")
-	if !addr.IsValid() {
-		t.Fatal("the mapped name has no address")
-	}
-	tr := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return guest.DialTCP(ctx, netip.AddrPortFrom(addr, 443))
-		},
-		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
-	}
-	defer tr.CloseIdleConnections()
-	req, _ := http.NewRequest(http.MethodGet, "https://echo.msb.internal/", nil)
-	req.Header.Set("Authorization", ready.Placeholders["TOKEN"])
-	resp, err := (&http.Client{Transport: tr, Timeout: 30 * time.Second}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, _ := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
+	_, body := get(t, guest, ready, "echo.msb.internal", 443)
 	var got echo.Reply
-	if err := json.Unmarshal(body, &got); err != nil || got.Headers["Authorization"][0] != ready.Placeholders["TOKEN"] {
+	if err := json.Unmarshal([]byte(body), &got); err != nil || got.Headers["Authorization"][0] != ready.Placeholders["TOKEN"] {
 		t.Errorf("got %s (%v), want the masked placeholder", body, err)
 	}
 	if c, err := guest.DialTCP(t.Context(), netip.MustParseAddrPort("10.0.0.1:80")); err == nil {
