@@ -20,8 +20,8 @@ const (
 	// endpoints answer with a few KiB (RFC 6749, section 5.1).
 	maxTokenAnswer = 1 << 20
 	// maxMinted bounds the tokens that are known at a time (invariant 11). At
-	// the bound the oldest is forgotten: its placeholder stops working, and
-	// the guest has to ask for a new one.
+	// the bound the oldest goes: its placeholder stops working, and the guest
+	// has to ask for a new one. It is masked for longer (see maxGone).
 	maxMinted = 64
 	// maxDecodings of a path: one by a proxy, one by a server, one by an
 	// application. More would take time with the square of its length.
@@ -169,22 +169,18 @@ func (p *Proxy) register(st *state, parent *entry, field, token string) error {
 		return err
 	}
 	entries := append(slices.Clone(old.secrets), &entry{holder: holder, placeholder: names[0], parent: parent})
-	if count := countMinted(entries); count > maxMinted {
+	gone := without(slices.Clone(old.gone), token)
+	if countMinted(entries) > maxMinted {
 		first := slices.IndexFunc(entries, func(e *entry) bool { return e.parent != nil })
+		gone = append(gone, entries[first])
 		entries = slices.Delete(entries, first, first+1)
 	}
-	st.table.Store(newTable(entries))
+	st.table.Store(newTable(entries, bounded(gone)))
 	return nil
 }
 
 func countMinted(entries []*entry) int {
-	n := 0
-	for _, e := range entries {
-		if e.parent != nil {
-			n++
-		}
-	}
-	return n
+	return count(entries, func(e *entry) bool { return e.parent != nil })
 }
 
 // inherited returns the tokens that go on working after a reload: those whose

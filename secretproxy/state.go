@@ -27,6 +27,11 @@ type state struct {
 // table is the secrets at one time; an exchange looks at one table throughout.
 type table struct {
 	secrets []*entry
+	// gone are those that are only masked any more, the oldest first.
+	gone []*entry
+	// known are all whose values are masked: a server may show a value long
+	// after it stopped working here.
+	known []*entry
 	// finder finds the placeholders of all secrets, in any spelling.
 	finder *mask.Set
 }
@@ -51,7 +56,7 @@ type masker struct {
 
 // newState reads the sources. From old, which may be nil, it takes the
 // placeholders of secrets that keep their name and shape, and for masking the
-// values of those that keep their name.
+// values of all.
 func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge Judge, old *state) (*state, error) {
 	if err := checkExtraCA(policy); err != nil {
 		return nil, err
@@ -72,7 +77,7 @@ func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge J
 	for i, h := range holders {
 		e := &entry{holder: h, placeholder: fresh[i]}
 		if old != nil {
-			if was := old.byName(h.Policy().Name); was != nil {
+			if was := old.table.Load().knownAs(h.Policy().Name); was != nil {
 				h.Remember(was.holder.Known())
 				if was.holder.Policy().Placeholder == h.Policy().Placeholder {
 					e.placeholder = was.placeholder
@@ -81,19 +86,21 @@ func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge J
 		}
 		entries = append(entries, e)
 	}
+	var gone []*entry
 	if old != nil {
 		entries = append(entries, old.inherited(entries)...)
+		gone = old.departed(entries)
 	}
-	st.table.Store(newTable(entries))
+	st.table.Store(newTable(entries, gone))
 	return st, nil
 }
 
-func newTable(entries []*entry) *table {
+func newTable(entries, gone []*entry) *table {
 	needles := make([][]byte, 0, len(entries))
 	for _, e := range entries {
 		needles = append(needles, []byte(e.placeholder))
 	}
-	return &table{secrets: entries, finder: mask.Compile(needles, mask.Options{Fold: true})}
+	return &table{secrets: entries, gone: gone, known: slices.Concat(entries, gone), finder: mask.Compile(needles, mask.Options{Fold: true})}
 }
 
 func (s *state) byName(name string) *entry {
@@ -109,7 +116,7 @@ func (s *state) byName(name string) *entry {
 // answers must be masked. A signed request carries no value that an answer
 // could repeat.
 func (s *state) holdsValues() bool {
-	return slices.ContainsFunc(s.table.Load().secrets, func(e *entry) bool {
+	return slices.ContainsFunc(s.table.Load().known, func(e *entry) bool {
 		return e.holder.Policy().Kind != policies.SigV4
 	})
 }
@@ -120,14 +127,14 @@ func (s *state) holdsValues() bool {
 // the host: a server may hold another one from elsewhere.
 func (s *state) currentMasker() *masker {
 	tab, generation := s.table.Load(), uint64(0)
-	for _, e := range tab.secrets {
+	for _, e := range tab.known {
 		generation += e.holder.Generation()
 	}
 	if m := s.masker.Load(); m != nil && m.table == tab && m.generation == generation {
 		return m
 	}
 	var needles, replacements [][]byte
-	for _, e := range tab.secrets {
+	for _, e := range tab.known {
 		for _, known := range e.holder.Known() {
 			for _, value := range valuesOf(e, known) {
 				needles = append(needles, value)
@@ -199,7 +206,7 @@ func (s *state) closeIfUnused() {
 	if !s.retired || s.users > 0 {
 		return
 	}
-	for _, e := range s.table.Load().secrets {
+	for _, e := range s.table.Load().known {
 		e.holder.Close()
 	}
 }
