@@ -100,7 +100,7 @@ func TestEachCaptureHasItsStory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		story, words := "", 0
+		story := ""
 		for line := range strings.Lines(string(file)) {
 			text, comment := strings.CutPrefix(line, "#")
 			if !comment {
@@ -108,7 +108,7 @@ func TestEachCaptureHasItsStory(t *testing.T) {
 			}
 			story += text
 		}
-		if words = len(strings.Fields(story)); words < 4 {
+		if words := len(strings.Fields(story)); words < 4 {
 			t.Errorf("%s: its story has %d words: %q", c.Name, words, story)
 		}
 	}
