@@ -1,6 +1,7 @@
 package pcapgen
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,9 @@ import (
 type Case struct {
 	// Name is the file's, without its ending.
 	Name string
+	// Title says in a sentence what happens. The capture carries it as its own comment, which Wireshark
+	// shows; where it is empty, the story.
+	Title string
 	// Story says in a paragraph what happens and why it matters.
 	Story string
 	// Policy is what it is judged under, in TOML without the version.
@@ -31,7 +35,7 @@ type Case struct {
 
 // Capture is a generated case as a pcapng file, with the records that the world's resolver has in it.
 func (c *Case) Capture() (file []byte, zone []string) {
-	t := newTape(c.Story)
+	t := newTape(cmp.Or(c.Title, c.Story))
 	c.build(t)
 	for _, lines := range t.zone {
 		zone = append(zone, lines...)

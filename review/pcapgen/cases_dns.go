@@ -12,7 +12,12 @@ func lookups() []Case {
 	return []Case{
 		{
 			Name: "dns-udp", Policy: webOnly,
-			Story: "Two allowed names and one that is not, over UDP. The third is refused with a reason and nothing is asked outside.",
+			Title: "Two allowed names and one that is not, over UDP. The third is refused with a reason " +
+				"and nothing is asked outside.",
+			Story: "The guest asks for good.example, for a name below its wildcard, and for " +
+				"evil.example, all by ordinary UDP. A lookup alone can carry data to the name's owner, " +
+				"so a name that no rule covers must not be asked about at all. The first two are " +
+				"resolved; the third is denied for want of a rule, and no resolver outside sees it.",
 			build: func(t *Tape) {
 				t.Lookup("good.example", good)
 				t.Lookup("www.good.example", good)
@@ -21,7 +26,13 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-tcp", Policy: webOnly,
-			Story: "Two questions on one TCP connection, in one segment, with the answers behind each other.",
+			Title: "Two questions on one TCP connection, in one segment, with the answers behind each " +
+				"other.",
+			Story: "Two questions come on one TCP connection, pipelined in one segment, and the answers " +
+				"follow each other. A resolver that judges only the first message of a stream would let " +
+				"the second through unseen. Each is judged by itself: good.example is answered and the " +
+				"TLS connection after it allowed, evil.example is denied, and only the former is asked " +
+				"outside.",
 			build: func(t *Tape) {
 				t.Zone("good.example. 300 IN A "+good, "evil.example. 300 IN A "+evil)
 				a, b := question("good.example", dns.TypeA, 1), question("evil.example", dns.TypeA, 2)
@@ -33,7 +44,13 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-other-resolver", Policy: webOnly,
-			Story: "The guest asks public resolvers at their own addresses. The gateway answers itself, whatever the destination, and nothing is sent to them.",
+			Title: "The guest asks public resolvers at their own addresses. The gateway answers itself, " +
+				"whatever the destination, and nothing is sent to them.",
+			Story: "The guest asks 8.8.8.8, 1.1.1.1 and a public resolver's IPv6 address instead of its " +
+				"own, as a program with a built-in resolver does. If the packets went there, names would " +
+				"be resolved past the policy and data could leave in them. The gateway answers in their " +
+				"place: good.example is resolved by its own upstream, evil.example is denied, and " +
+				"nothing is sent to the three.",
 			build: func(t *Tape) {
 				t.Zone("good.example. 300 IN A "+good, "evil.example. 300 IN A "+evil)
 				t.ResolveAt("8.8.8.8:53", "good.example", dns.TypeA)
@@ -52,7 +69,12 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-https", Policy: everything,
-			Story: "DNS over HTTPS to a public resolver, by name and by address.",
+			Title: "DNS over HTTPS to a public resolver, by name and by address.",
+			Story: "The guest resolves dns.google and speaks TLS to its address, then connects to " +
+				"1.1.1.1 as cloudflare-dns.com without a lookup. DNS over HTTPS would give it answers " +
+				"that the gateway never sees and pins for nobody. The name and both connections are " +
+				"refused as encrypted DNS even though everything public is open, and nothing is asked or " +
+				"dialled.",
 			build: func(t *Tape) {
 				t.Visit("dns.google", "8.8.4.4", "h2")
 				t.Dial("1.1.1.1:443").Say(helloFor("cloudflare-dns.com", "h2")).Close()
@@ -60,7 +82,13 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-local-announcements", Policy: everything,
-			Story: "mDNS, LLMNR and NetBIOS announce to a local network that is not there. They vanish without an error, or clients would only log.",
+			Title: "mDNS, LLMNR and NetBIOS announce to a local network that is not there. They vanish " +
+				"without an error, or clients would only log.",
+			Story: "The guest sends mDNS and LLMNR questions and a NetBIOS packet, as desktops do for " +
+				"their local network, here to a public address. Sent on, they would tell a stranger " +
+				"which names the guest looks for. They vanish without a verdict or an error, since no " +
+				"local network is there and an ICMP error would only fill a client's log; nothing " +
+				"leaves.",
 			build: func(t *Tape) {
 				q := packed(question("printer.local", dns.TypeA, 0))
 				t.UDP("45.33.32.156:5353", q)
@@ -94,7 +122,13 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-mixed", Policy: webOnly,
-			Story: "One answer with a public and a private address: the private one is taken out, the public one pinned.",
+			Title: "One answer with a public and a private address: the private one is taken out, the " +
+				"public one pinned.",
+			Story: "An allowed name resolves to one public address and to 192.168.1.1, the usual place " +
+				"of a home router. A guest that may dial whatever its allowed name says would reach the " +
+				"router through it. The private address is taken out of the answer and refused as " +
+				"special when dialled; the public one is pinned, and the TLS connection to it is " +
+				"allowed.",
 			build: func(t *Tape) {
 				t.Zone("mixed.good.example. 60 IN A "+good, "mixed.good.example. 60 IN A 192.168.1.1")
 				t.Resolve("mixed.good.example", dns.TypeA)
@@ -104,7 +138,13 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-cname-internal", Policy: webOnly,
-			Story: "An allowed name is an alias of a name that means the inside: the chain is refused though its address is public.",
+			Title: "An allowed name is an alias of a name that means the inside: the chain is refused " +
+				"though its address is public.",
+			Story: "An allowed name is an alias of metadata.google.internal, whose address the " +
+				"attacker's zone gives as a public one. On a cloud machine another resolver could answer " +
+				"the same name with the metadata service. The chain is refused as rebinding for the name " +
+				"in it, so nothing is pinned, and the connection to the public address finds no rule " +
+				"either.",
 			build: func(t *Tape) {
 				t.Zone("alias.good.example. 60 IN CNAME metadata.google.internal.", "metadata.google.internal. 60 IN A "+evil)
 				t.Resolve("alias.good.example", dns.TypeA)
@@ -113,7 +153,12 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-aaaa-forms", Policy: webOnly,
-			Story: "AAAA answers that carry loopback inside: mapped, NAT64 and 6to4.",
+			Title: "AAAA answers that carry loopback inside: mapped, NAT64 and 6to4.",
+			Story: "Three allowed names have AAAA answers that carry 127.0.0.1 inside: as a mapped " +
+				"address, under the NAT64 prefix and as 6to4. An attacker who owns a zone below the " +
+				"wildcard writes these to turn an allowed name into the host. The questions go out, " +
+				"since the names are allowed; each answer is refused as rebinding and gives the guest no " +
+				"address.",
 			build: func(t *Tape) {
 				for i, a := range []string{"::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"} {
 					name := string(rune('a'+i)) + ".good.example"
@@ -124,7 +169,13 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-local-names", Policy: everything,
-			Story: "Names that mean the host, or nothing public, or a metadata service. None is asked outside.",
+			Title: "Names that mean the host, or nothing public, or a metadata service. None is asked " +
+				"outside.",
+			Story: "The guest asks for localhost and a name below it, a single label, printer.local, " +
+				"host.docker.internal and two names of metadata services. Asked outside, they would tell " +
+				"of the inside, and an answer from there could point anywhere. All are denied, as local " +
+				"or as metadata names, although every public name is allowed, and the upstream resolver " +
+				"hears of none.",
 			build: func(t *Tape) {
 				for _, n := range []string{"localhost", "db.localhost", "intranet", "metadata.google.internal", "instance-data.ec2.internal", "printer.local", "host.docker.internal"} {
 					t.Resolve(n, dns.TypeA)
@@ -133,7 +184,12 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-types", Policy: webOnly,
-			Story: "Types that are amplifiers, transfers or carriers of arbitrary bytes, all for an allowed name.",
+			Title: "Types that are amplifiers, transfers or carriers of arbitrary bytes, all for an " +
+				"allowed name.",
+			Story: "For an allowed name the guest asks types ANY, AXFR, NULL and one from the private " +
+				"range. ANY makes answers large enough to flood others with, AXFR asks for a whole zone, " +
+				"and the last two carry bytes of any meaning past whoever looks at addresses. No client " +
+				"of a guest needs them: each is denied as invalid, and none is asked outside.",
 			build: func(t *Tape) {
 				for _, kind := range []uint16{dns.TypeANY, dns.TypeAXFR, dns.TypeNULL, 65280} {
 					t.Ask(packed(question("good.example", kind, kind)))
@@ -184,7 +240,13 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-gifts", Policy: webOnly,
-			Story: "The answer for an allowed name brings records for another name beside it. Only what was asked for is pinned.",
+			Title: "The answer for an allowed name brings records for another name beside it. Only what " +
+				"was asked for is pinned.",
+			Story: "The guest asks for good.example, and the answer brings an address for " +
+				"other.good.example beside it, in two of its sections. If such gifts were pinned, one " +
+				"server could speak for names that it does not own and lead an allowed name to any " +
+				"address. Only what was asked for is pinned: the connection to the gift's address is " +
+				"denied, as no rule covers it.",
 			build: func(t *Tape) {
 				t.Zone("good.example. 60 IN A " + good)
 				q := question("good.example", dns.TypeA, 77)
@@ -222,7 +284,12 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-case", Policy: webOnly,
-			Story: "Names in mixed case and with a trailing dot are the same names.",
+			Title: "Names in mixed case and with a trailing dot are the same names.",
+			Story: "The guest asks for GoOd.ExAmPlE and says GOOD.example in its TLS hello, as resolvers " +
+				"that mix cases against spoofing and careless clients do. Names are the same in any " +
+				"case, so a rule must neither miss a denied name nor refuse an allowed one for its " +
+				"spelling. The lookup and the connection are both allowed under the rule for " +
+				"good.example.",
 			build: func(t *Tape) {
 				t.Zone("good.example. 300 IN A " + good)
 				t.Resolve("GoOd.ExAmPlE", dns.TypeA)

@@ -32,7 +32,12 @@ func ordinary() []Case {
 		},
 		{
 			Name: "pip", Policy: "include = [\"pypi\"]\n",
-			Story: "pip install asks the index and downloads from the file host: two names, two TLS connections, both in the pypi preset.",
+			Title: "pip install asks the index and downloads from the file host: two names, two TLS " +
+				"connections, both in the pypi preset.",
+			Story: "pip install asks the index at pypi.org, then downloads from files.pythonhosted.org: " +
+				"two names, two lookups and two TLS connections. Anyone who builds software in a sandbox " +
+				"needs this to work out of the box, without opening other hosts beside. The pypi preset " +
+				"names both, and each connection is allowed by the preset's rule for its name.",
 			build: func(t *Tape) {
 				t.Visit("pypi.org", "151.101.0.223", "h2", "http/1.1")
 				t.Visit("files.pythonhosted.org", "151.101.1.63", "h2", "http/1.1")
@@ -48,7 +53,12 @@ func ordinary() []Case {
 		},
 		{
 			Name: "git-https", Policy: "[[egress.allow]]\nname = \"github\"\nhosts = [\"github.com\"]\nports = [443]\nprotocol = \"tls\"\n",
-			Story: "git clone over HTTPS: one lookup for each family, one TLS connection with a large answer.",
+			Title: "git clone over HTTPS: one lookup for each family, one TLS connection with a large " +
+				"answer.",
+			Story: "git clone over HTTPS asks for both address families of github.com, gets an address " +
+				"for IPv4 only, and receives a large answer on one TLS connection. An empty AAAA answer " +
+				"must not count as a failure, and a long download must not be cut short. Lookups and " +
+				"connection are allowed by the one rule, and the pinned address is dialled.",
 			build: func(t *Tape) {
 				t.Zone("github.com. 60 IN A 140.82.121.4")
 				t.Resolve("github.com", dns.TypeA)
@@ -58,7 +68,11 @@ func ordinary() []Case {
 		},
 		{
 			Name: "ssh", Policy: "[[egress.allow]]\nname = \"git over ssh\"\nhosts = [\"github.com\"]\nports = [22]\nprotocol = \"tcp\"\n",
-			Story: "git over SSH under a tcp rule: the server may speak first, nothing is peeked at.",
+			Title: "git over SSH under a tcp rule: the server may speak first, nothing is peeked at.",
+			Story: "git over SSH connects to port 22 of github.com, where the server sends its banner " +
+				"first. A gateway that waited for the client's first bytes to learn a name would wait " +
+				"for ever. A tcp rule needs no name in the stream: the connection is allowed by the " +
+				"pinned address alone and dialled at once, and what is spoken on it nobody looks at.",
 			build: func(t *Tape) {
 				t.Lookup("github.com", "140.82.121.4")
 				t.Dial("140.82.121.4:22").Hear([]byte("SSH-2.0-babeld\r\n")).Say([]byte("SSH-2.0-OpenSSH_10.0\r\n")).Close()
@@ -66,7 +80,11 @@ func ordinary() []Case {
 		},
 		{
 			Name: "curl-h1", Policy: inspected,
-			Story: "curl fetches an allowed path over plain HTTP; the request is inspected.",
+			Title: "curl fetches an allowed path over plain HTTP; the request is inspected.",
+			Story: "curl resolves good.example and fetches /repos/acme over plain HTTP, under a rule " +
+				"that names GET and paths below /repos. Inspection must not break an ordinary client " +
+				"whose request is just what the rule describes. The flow is inspected, the request " +
+				"allowed by the rule, and the server is dialled at the address that was pinned.",
 			build: func(t *Tape) {
 				t.Lookup("good.example", good)
 				t.Dial(good + ":80").Say(get("good.example", "/repos/acme")).Hear(ok("hello")).Close()
@@ -74,7 +92,12 @@ func ordinary() []Case {
 		},
 		{
 			Name: "curl-h2", Policy: inspected,
-			Story: "curl speaks HTTP/2 over TLS to a host whose rule names methods and paths: the flow is inspected.",
+			Title: "curl speaks HTTP/2 over TLS to a host whose rule names methods and paths: the flow " +
+				"is inspected.",
+			Story: "curl speaks TLS to good.example and offers HTTP/2, under a rule that names methods " +
+				"and paths. These can be judged only inside TLS, so the gateway has to end the session " +
+				"itself instead of passing it on. The flow is inspected; as the capture has no keys and " +
+				"no requests, the review can say no more, and the replayed hello dials nobody.",
 			build: func(t *Tape) { t.Visit("good.example", good, "h2", "http/1.1") },
 		},
 		{
@@ -90,7 +113,12 @@ func ordinary() []Case {
 		},
 		{
 			Name: "dual-stack", Policy: webOnly,
-			Story: "A client races IPv6 and IPv4 to the same name, as RFC 8305 has it; both addresses are pinned.",
+			Title: "A client races IPv6 and IPv4 to the same name, as RFC 8305 has it; both addresses " +
+				"are pinned.",
+			Story: "A client resolves both families of good.example and opens TLS connections to the " +
+				"IPv6 and the IPv4 address nearly at once, as RFC 8305 has it. It uses whichever answers " +
+				"first, so a pin of one family must not displace the other. Both connections say the " +
+				"allowed name at an address pinned for it: both are allowed and dialled.",
 			build: func(t *Tape) {
 				t.Lookup("good.example", good6)
 				t.Lookup("good.example", good)
@@ -100,7 +128,13 @@ func ordinary() []Case {
 		},
 		{
 			Name: "ping", Policy: "[[egress.allow]]\nname = \"ping\"\ncidrs = [\"93.184.215.0/24\"]\nprotocol = \"icmp\"\n",
-			Story: "ping to an allowed address that answers, to one that does not, to the gateway itself, and to one that no rule covers.",
+			Title: "ping to an allowed address that answers, to one that does not, to the gateway " +
+				"itself, and to one that no rule covers.",
+			Story: "The guest pings an allowed address that answers, another in its range that is " +
+				"silent, the gateway, and one outside of the range. Ping is how people find out what is " +
+				"wrong, yet echo payloads can carry data, so a rule must cover the address. The two in " +
+				"the range go out, the gateway answers by itself, and the last is denied, since no rule " +
+				"covers it.",
 			build: func(t *Tape) {
 				t.Ping(good, true)
 				t.Ping("93.184.215.77", false)
@@ -128,7 +162,12 @@ func ordinary() []Case {
 		},
 		{
 			Name: "private-rule", Policy: "[[egress.allow]]\nname = \"lab database\"\ncidrs = [\"10.20.0.0/16\"]\nports = [5432]\nprotocol = \"tcp\"\nprivate = true\n", Opens: []string{"10.20.3.4"},
-			Story: "A private rule opens one range and one port. The same host on another port and its neighbour outside of the range stay shut.",
+			Title: "A private rule opens one range and one port. The same host on another port and its " +
+				"neighbour outside of the range stay shut.",
+			Story: "A private rule opens port 5432 of 10.20.0.0/16, as for a database in a lab. The " +
+				"guest greets a server there, then tries SSH on the same host and the database port of a " +
+				"host just outside of the range. The first is dialled; the others are refused as special " +
+				"addresses, so that one opening does not become a way into the network.",
 			build: func(t *Tape) {
 				t.Dial("10.20.3.4:5432").Say([]byte{0, 0, 0, 8, 4, 210, 22, 47}).Hear([]byte("N")).Close()
 				t.Refused("10.20.3.4:22")
@@ -137,7 +176,12 @@ func ordinary() []Case {
 		},
 		{
 			Name: "starttls", Policy: "[[egress.allow]]\nname = \"mail\"\nhosts = [\"mail.example\"]\nports = [587]\nprotocol = \"tcp\"\n",
-			Story: "SMTP with STARTTLS on a tcp rule: the server speaks first, TLS begins in the middle, and the rule lets all of it pass.",
+			Title: "SMTP with STARTTLS on a tcp rule: the server speaks first, TLS begins in the middle, " +
+				"and the rule lets all of it pass.",
+			Story: "A mail client submits by SMTP on port 587: the server greets first, the client asks " +
+				"for STARTTLS, and a TLS hello comes in the middle of the stream. A gateway that " +
+				"insisted on reading a name first would stall or break this. The tcp rule lets the flow " +
+				"pass by its pinned address, without a look at either part.",
 			build: func(t *Tape) {
 				t.Lookup("mail.example", "198.35.26.96")
 				t.Dial("198.35.26.96:587").Hear([]byte("220 mail.example ESMTP\r\n")).Say([]byte("EHLO guest\r\n")).
@@ -146,7 +190,12 @@ func ordinary() []Case {
 		},
 		{
 			Name: "public-default", Policy: everything + "\n[[egress.deny]]\nname = \"no gists\"\nhosts = [\"gist.example\"]\n",
-			Story: "Everything public is allowed but one name. The denied name is neither resolved nor reachable by its SNI on an address that is open.",
+			Title: "Everything public is allowed but one name. The denied name is neither resolved nor " +
+				"reachable by its SNI on an address that is open.",
+			Story: "Everything public is allowed but gist.example, a place where data could be pasted. " +
+				"An ordinary name is resolved and visited; the denied one is then asked for, and said in " +
+				"the TLS hello at the address of the allowed one, which a shared host might serve. Both " +
+				"attempts at it are denied by the deny rule, and only the ordinary host is dialled.",
 			build: func(t *Tape) {
 				t.Visit("anything.example", "104.18.2.3", "h2")
 				t.Lookup("gist.example", "104.18.2.4")
@@ -155,7 +204,13 @@ func ordinary() []Case {
 		},
 		{
 			Name: "report-mode", Policy: "[egress]\nmode = \"report\"\n",
-			Story: "Report mode lets through what rules would deny and says so, while special ranges stay shut.",
+			Title: "Report mode lets through what rules would deny and says so, while special ranges " +
+				"stay shut.",
+			Story: "Under report mode and no rules the guest visits an ordinary public host and then " +
+				"tries 10.0.0.1. The mode is for finding out what a policy would break, so the public " +
+				"flow goes out and is marked as one that would be denied. It is no way inward: the " +
+				"private address is refused as special all the same, and only the public host is " +
+				"dialled.",
 			build: func(t *Tape) {
 				t.Visit("anything.example", "104.18.2.3", "h2")
 				t.Refused("10.0.0.1:80")

@@ -14,7 +14,12 @@ func transportCases() []Case {
 	return []Case{
 		{
 			Name: "syn-flood", Policy: webOnly,
-			Story: "Two hundred half-open connections to an address that no rule covers: each is reset at once and holds nothing.",
+			Title: "Two hundred half-open connections to an address that no rule covers: each is reset " +
+				"at once and holds nothing.",
+			Story: "The guest sends two hundred SYNs to as many public addresses, none of them covered " +
+				"by a rule. State for half-open connections is what such floods use up, and each dial " +
+				"would make the host part of a scan. Every one is denied and reset before a handshake, " +
+				"so that it holds nothing, and none is dialled.",
 			build: func(t *Tape) {
 				for i := range 200 {
 					t.SYN(fmt.Sprintf("45.33.32.%d:443", i+1))
@@ -23,7 +28,12 @@ func transportCases() []Case {
 		},
 		{
 			Name: "half-open-flood", Policy: webOnly,
-			Story: "A hundred connections to an allowed address whose clients never speak: bounded in number, and nothing is dialled for them.",
+			Title: "A hundred connections to an allowed address whose clients never speak: bounded in " +
+				"number, and nothing is dialled for them.",
+			Story: "After one lookup the guest sends a hundred SYNs to the allowed address and never " +
+				"completes a handshake. Each asks the gateway to keep a place for a client that may " +
+				"still speak, and a dial for each would have the guest flood the server. Without a hello " +
+				"the flows stay undecided, as the name is missing, and the server sees none of them.",
 			build: func(t *Tape) {
 				t.Lookup("good.example", good)
 				for range 100 {
@@ -33,7 +43,12 @@ func transportCases() []Case {
 		},
 		{
 			Name: "rst-fin-storm", Policy: webOnly,
-			Story: "Resets and ends of connections that were never opened.",
+			Title: "Resets and ends of connections that were never opened.",
+			Story: "The guest sends forty resets and ends, in turn, for connections to a public address " +
+				"that were never opened. A stack that makes state for them or a filter that takes them " +
+				"for the rest of a known flow could be worn down or led past its rules. The address was " +
+				"never resolved and no rule covers it: the review denies all of them, and nothing is " +
+				"dialled.",
 			build: func(t *Tape) {
 				for i := range 40 {
 					c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
@@ -43,7 +58,11 @@ func transportCases() []Case {
 		},
 		{
 			Name: "tcp-odd-flags", Odd: true, Policy: webOnly,
-			Story: "Segments with every odd set of flags: none, all, SYN with FIN, SYN with RST.",
+			Title: "Segments with every odd set of flags: none, all, SYN with FIN, SYN with RST.",
+			Story: "Four segments to a public address have no flags, all flags, SYN with FIN, and SYN " +
+				"with RST. Scanners send these to slip past filters that know plain SYNs only, and to " +
+				"tell stacks apart. The review denies all four, listing the second the other way round, " +
+				"since SYN with ACK looks like an answer; the gateway dials nothing.",
 			build: func(t *Tape) {
 				for _, f := range []layers.TCP{{}, {FIN: true, SYN: true, RST: true, PSH: true, ACK: true, URG: true}, {SYN: true, FIN: true}, {SYN: true, RST: true}} {
 					c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
@@ -53,7 +72,12 @@ func transportCases() []Case {
 		},
 		{
 			Name: "tcp-urgent", Odd: true, Policy: webOnly,
-			Story: "Urgent data in the middle of a ClientHello: some stacks take a byte out of the stream for it.",
+			Title: "Urgent data in the middle of a ClientHello: some stacks take a byte out of the " +
+				"stream for it.",
+			Story: "A ClientHello comes in a segment that is marked as urgent, with the pointer inside " +
+				"it. Some stacks take the urgent byte out of the stream, so a filter and a server could " +
+				"read two different names. The gateway ends TCP itself and reads good.example from the " +
+				"bytes that it will relay; the connection is allowed and dialled.",
 			build: func(t *Tape) {
 				c := t.pinned()
 				h := helloFor("good.example")
@@ -64,7 +88,13 @@ func transportCases() []Case {
 		},
 		{
 			Name: "tcp-data-in-syn", Odd: true, Policy: webOnly,
-			Story: "A ClientHello inside the SYN, before any handshake. It waits for the handshake like any other byte.",
+			Title: "A ClientHello inside the SYN, before any handshake. It waits for the handshake like " +
+				"any other byte.",
+			Story: "The guest puts a whole ClientHello into its SYN and never completes the handshake. " +
+				"If such data were acted on, a guest could have the gateway dial without keeping a " +
+				"connection, or from a forged source. The review reads the allowed name and would allow " +
+				"the flow; in the gateway the bytes wait for a handshake that does not come, and nothing " +
+				"is dialled.",
 			build: func(t *Tape) {
 				t.Lookup("good.example", good)
 				c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
@@ -73,7 +103,12 @@ func transportCases() []Case {
 		},
 		{
 			Name: "udp-flood", Policy: webOnly,
-			Story: "Three hundred UDP flows to as many places: each denied with an ICMP error, none of them sent on.",
+			Title: "Three hundred UDP flows to as many places: each denied with an ICMP error, none of " +
+				"them sent on.",
+			Story: "The guest sends one-byte datagrams to three hundred public addresses, none of them " +
+				"covered by a rule. UDP has no handshake, so each could take up a place in the gateway's " +
+				"table and carry a byte to wherever the guest likes. All are denied, with ICMP errors so " +
+				"that clients need not wait, and none is sent on.",
 			build: func(t *Tape) {
 				for i := range 300 {
 					t.UDP(fmt.Sprintf("45.33.%d.%d:9", 32+i/250, i%250+1), []byte("x"))
@@ -82,7 +117,11 @@ func transportCases() []Case {
 		},
 		{
 			Name: "udp-allowed", Policy: "[[egress.allow]]\nname = \"time\"\ncidrs = [\"162.159.200.0/24\"]\nports = [123]\nprotocol = \"udp\"\n",
-			Story: "NTP to an allowed range, answered; and to a server that no rule covers.",
+			Title: "NTP to an allowed range, answered; and to a server that no rule covers.",
+			Story: "A time client asks an NTP server in the range that a udp rule opens, gets its " +
+				"answer, and then asks a server outside of it. Clocks matter to certificates, so this " +
+				"must work, but port 123 is also a handy way out for other data. The first flow is " +
+				"allowed and seen upstream; the second is denied, since no rule covers it.",
 			build: func(t *Tape) {
 				port := t.UDP("162.159.200.1:123", append([]byte{0x23}, make([]byte, 47)...))
 				t.datagram(false, port, netip.MustParseAddrPort("162.159.200.1:123"), append([]byte{0x24, 1}, make([]byte, 46)...))
@@ -91,7 +130,12 @@ func transportCases() []Case {
 		},
 		{
 			Name: "udp-amplifiers", Policy: everything + "\n[[egress.deny]]\nname = \"no amplifiers\"\nports = [11211, 1900]\ncidrs = [\"0.0.0.0/0\"]\n",
-			Story: "Datagrams to the ports of known amplifiers, which a deny rule shuts for every address.",
+			Title: "Datagrams to the ports of known amplifiers, which a deny rule shuts for every " +
+				"address.",
+			Story: "The guest sends a memcached query and an SSDP search to a public address. Such " +
+				"servers answer a few bytes with very many, which is used to flood others, and the " +
+				"policy allows everything public except these two ports. Its deny rule goes before the " +
+				"default: both datagrams are denied by it, and neither leaves.",
 			build: func(t *Tape) {
 				t.UDP("45.33.32.156:11211", []byte("\x00\x01\x00\x00\x00\x01\x00\x00stats\r\n"))
 				t.UDP("45.33.32.156:1900", []byte("M-SEARCH * HTTP/1.1\r\n\r\n"))
