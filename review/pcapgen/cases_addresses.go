@@ -106,7 +106,7 @@ func addresses() []Case {
 				"first is refused as the host's, the second as a special address; nothing leaves.",
 			build: probe("2002:7f00:1::", "2002:a00:1::1")},
 		{Name: "addr-teredo",
-			Title: "Teredo addresses whose server or whose obfuscated client is a private or link-local " +
+			Title: "Teredo addresses whose server or whose obfuscated client is a private, link-local or metadata " +
 				"address.",
 			Story: "Three Teredo addresses hide an inner one: the first has 10.0.0.1 as its server, the " +
 				"others have 10.0.0.1 and the metadata service as their client, with the bits inverted " +

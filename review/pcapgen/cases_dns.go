@@ -284,7 +284,7 @@ func lookups() []Case {
 		},
 		{
 			Name: "dns-case", Policy: webOnly,
-			Title: "Names in mixed case and with a trailing dot are the same names.",
+			Title: "Names in mixed case are the same names.",
 			Story: "The guest asks for GoOd.ExAmPlE and says GOOD.example in its TLS hello, as resolvers " +
 				"that mix cases against spoofing and careless clients do. Names are the same in any " +
 				"case, so a rule must neither miss a denied name nor refuse an allowed one for its " +

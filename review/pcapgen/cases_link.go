@@ -112,7 +112,7 @@ func linkCases() []Case {
 				}
 			}},
 		{Name: "link-rogue-ra",
-			Title: "Router advertisements, redirects and neighbour advertisements of the gateway's " +
+			Title: "Router advertisements and neighbour advertisements of the gateway's " +
 				"address by the guest.",
 			Story: "The guest sends a router advertisement, then a neighbour advertisement that claims " +
 				"the gateway's IPv6 address. On a shared network the first would make it everyone's " +
@@ -163,7 +163,7 @@ func linkCases() []Case {
 				}
 			}},
 		{Name: "ip-fragments", Odd: true,
-			Title: "Fragments: overlapping, tiny first ones that hide the ports, one that never ends, an " +
+			Title: "Fragments: overlapping, tiny first ones that hide the flags, one that never ends, an " +
 				"offset beyond 64 KiB.",
 			Story: "A SYN comes in pieces: two that fit, two that overlap, a tiny first without its " +
 				"rest, one beyond a hole, and one past 64 KiB. Filters that judge pieces see ports " +
@@ -196,7 +196,7 @@ func linkCases() []Case {
 				}
 			}},
 		{Name: "ip-protocols",
-			Title: "Protocols that are not TCP, UDP or ICMP: IGMP, IPv4 in IPv4, GRE, ESP, SCTP.",
+			Title: "Protocols that are not TCP, UDP or ICMP: ESP, GRE with IPv4 in it, SCTP.",
 			Story: "The guest sends ESP, GRE with an IPv4 packet inside and SCTP to the gateway. Tunnels " +
 				"and rare transports carry traffic past rules that speak of ports and names, and hosts " +
 				"run code for them that few have tested. Only TCP, UDP and ICMP are taken from a guest: " +
@@ -223,7 +223,7 @@ func linkCases() []Case {
 				}
 			}},
 		{Name: "icmp-redirect", Odd: true,
-			Title: "ICMP redirects, timestamps and errors about connections of others, sent by the " +
+			Title: "ICMP redirects, timestamps and errors about connections of its own, sent by the " +
 				"guest.",
 			Story: "The guest sends the gateway a redirect, a timestamp request, an unreachable and a " +
 				"time-exceeded message that quote a SYN to a public host. A redirect could bend the " +

@@ -14,7 +14,7 @@ func transportCases() []Case {
 	return []Case{
 		{
 			Name: "syn-flood", Policy: webOnly,
-			Title: "Two hundred half-open connections to an address that no rule covers: each is reset " +
+			Title: "Half-open connections to two hundred addresses that no rule covers: each is reset " +
 				"at once and holds nothing.",
 			Story: "The guest sends two hundred SYNs to as many public addresses, none of them covered " +
 				"by a rule. State for half-open connections is what such floods use up, and each dial " +
