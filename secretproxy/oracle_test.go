@@ -17,27 +17,33 @@ import (
 // right and wrong beginnings of a value and waits. The guest sees as much of the one as of the other.
 func TestI8_AServerAndAGuestCantGuessAValueByItsBeginning(t *testing.T) {
 	t.Parallel()
-	wrong := func(n int) string { return realValue[:n-1] + "!" }
-	for _, n := range []int{1, 4, 6, 12, len(realValue) - 1} {
-		var saw [2]string
-		for i, guess := range []string{realValue[:n], wrong(n)} {
-			w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
-				_, _ = io.WriteString(rw, "data "+r.URL.Query().Get("g"))
-				_ = http.NewResponseController(rw).Flush()
-				<-r.Context().Done()
-			}, withSecret(secretIn(t, header("Authorization"))))
-			resp, err := w.client(evilHost, evilAddr, true).Do(request(t, "GET", "https://"+evilHost+"/?g="+url.QueryEscape(guess), nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			// What comes within a moment, and what does after the time that a silent server has.
-			soon := time.AfterFunc(500*time.Millisecond, func() { _ = resp.Body.Close() })
-			got, _ := io.ReadAll(resp.Body)
-			soon.Stop()
-			saw[i] = strings.Replace(string(got), "!", realValue[n-1:n], 1)
+	saw := func(guess string) string {
+		w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(rw, "data "+r.URL.Query().Get("g"))
+			_ = http.NewResponseController(rw).Flush()
+			<-r.Context().Done()
+		}, withSecret(secretIn(t, header("Authorization"))))
+		resp, err := w.client(evilHost, evilAddr, true).Do(request(t, "GET", "https://"+evilHost+"/?g="+url.QueryEscape(guess), nil))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if saw[0] != saw[1] || !strings.HasPrefix(saw[0], "data ") {
-			t.Errorf("%d characters: of the right ones the guest saw %q, of wrong ones %q", n, saw[0], saw[1])
+		// What comes within a moment: less than the time that a silent server has.
+		soon := time.AfterFunc(500*time.Millisecond, func() { _ = resp.Body.Close() })
+		defer soon.Stop()
+		got, _ := io.ReadAll(resp.Body)
+		return string(got)
+	}
+	for _, n := range []int{1, 4, 6, 12, len(realValue) - 1} {
+		const tries = 4 // a machine that stalls for a second changes what comes when; a leak shows each time
+		for try := 1; ; try++ {
+			right, wrong := saw(realValue[:n]), strings.Replace(saw(realValue[:n-1]+"!"), "!", realValue[n-1:n], 1)
+			if right == wrong && strings.HasPrefix(right, "data ") {
+				break
+			}
+			if try == tries {
+				t.Errorf("%d characters: of the right ones the guest saw %q, of wrong ones %q", n, right, wrong)
+				break
+			}
 		}
 	}
 }

@@ -93,16 +93,23 @@ func TestASilentServerStallsNoConversation(t *testing.T) {
 	source, sink := io.Pipe()
 	r := NewReader(source, NewAnswerStream(set, ReplaceBy([][]byte{[]byte("PLACEHOLDER")}), true))
 	r.quiet = 20 * time.Millisecond
+	begun, seen := "see "+value[:20], make(chan struct{})
 	go func() {
-		_, _ = io.WriteString(sink, "see "+value[:20])
-		time.Sleep(200 * time.Millisecond)
+		_, _ = io.WriteString(sink, begun)
+		<-seen // it is silent until all of that went out
 		_, _ = io.WriteString(sink, value[20:]+" and "+value)
 		_ = sink.Close()
 	}()
-	all, err := io.ReadAll(iotest.OneByteReader(r))
+	all := make([]byte, len(begun))
+	if _, err := io.ReadFull(r, all); err != nil {
+		t.Fatal(err)
+	}
+	close(seen)
+	rest, err := io.ReadAll(iotest.OneByteReader(r))
 	if err != nil {
 		t.Fatal(err)
 	}
+	all = append(all, rest...)
 	if want := "see " + value[:20] + "PLACEHOLDER and PLACEHOLDER"; string(all) != want {
 		t.Errorf("got %q, want %q", all, want)
 	}
