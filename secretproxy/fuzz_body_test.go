@@ -43,25 +43,32 @@ func inPieces(data []byte, pieces uint64) [][]byte {
 	return out
 }
 
+// encoder writes to out in one coding; it is nil for those that change nothing.
+func encoder(t *testing.T, coding string, out io.Writer) flusher {
+	t.Helper()
+	switch coding {
+	case "gzip":
+		return gzip.NewWriter(out)
+	case "deflate":
+		return zlib.NewWriter(out)
+	case "br":
+		return brotli.NewWriter(out)
+	case "zstd":
+		w, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	return nil
+}
+
 // encode returns data in one coding, flushed behind each piece.
 func encode(t *testing.T, coding string, data []byte, pieces uint64) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	var w flusher
-	switch coding {
-	case "gzip":
-		w = gzip.NewWriter(&out)
-	case "deflate":
-		w = zlib.NewWriter(&out)
-	case "br":
-		w = brotli.NewWriter(&out)
-	case "zstd":
-		enc, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w = enc
-	default:
+	w := encoder(t, coding, &out)
+	if w == nil {
 		return data
 	}
 	for _, piece := range inPieces(data, pieces) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"fmt"
 	"io"
@@ -15,9 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/andybalholm/brotli"
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/msb-project/msb/policies"
 )
 
@@ -25,21 +21,8 @@ import (
 func compress(t *testing.T, encoding, body string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	var w io.WriteCloser
-	switch encoding {
-	case "gzip":
-		w = gzip.NewWriter(&out)
-	case "deflate":
-		w = zlib.NewWriter(&out)
-	case "br":
-		w = brotli.NewWriter(&out)
-	case "zstd":
-		enc, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w = enc
-	default:
+	w := encoder(t, encoding, &out)
+	if w == nil {
 		return []byte(body)
 	}
 	if _, err := w.Write([]byte(body)); err != nil {
