@@ -136,6 +136,21 @@ func preamble(o *Options) []byte {
 	return end(endOptions(b), from)
 }
 
+// packetSize is how long packetBlock's block gets.
+func packetSize(kept int, text string, drops uint64) int {
+	const flags, last = 8, 8 // the flags' option; the end of options and the length again
+	n := packetHead + aligned4(kept) + flags + last
+	if text != "" {
+		n += 4 + aligned4(min(len(text), maxComment))
+	}
+	if drops > 0 {
+		n += 12
+	}
+	return n
+}
+
+func aligned4(n int) int { return (n + 3) &^ 3 }
+
 // packetBlock appends an enhanced packet block with the first kept bytes of a frame that comes in parts.
 // drops is how many packets were lost right before it.
 func packetBlock(b []byte, ns uint64, dir Direction, parts [][]byte, kept int, text string, drops uint64) []byte {

@@ -41,6 +41,7 @@ func (w *Writer) flush(gathered bool) {
 	names := w.names
 	w.mu.Unlock()
 	for _, b := range all {
+		b.copies.Wait() // nothing more is reserved in it
 		w.written(b, w.write(b, names, w.calm()))
 	}
 }

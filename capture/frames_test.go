@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -37,6 +39,52 @@ func TestFramesInPartsAreTheSameCapture(t *testing.T) {
 	}
 	if taken, lost := p.Stats(); taken != 6 || lost != 0 {
 		t.Errorf("%d packets taken, %d lost; want 6 and 0", taken, lost)
+	}
+}
+
+func TestAPacketsSizeIsKnownBeforehand(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{0, 1, 2, 3, 4, 1514} {
+		for _, text := range []string{"", "a", "four", "above", strings.Repeat("long", maxComment)} {
+			for _, drops := range []uint64{0, 7} {
+				b := packetBlock(nil, 1, ToGuest, [][]byte{make([]byte, length)}, length, text, drops)
+				if size := packetSize(length, text, drops); size != len(b) {
+					t.Errorf("a block of %d bytes, a comment of %d and %d drops has %d, %d were reserved",
+						length, len(text), drops, len(b), size)
+				}
+			}
+		}
+	}
+}
+
+// TestDirectionsThatAreCopiedAtOnceDontMix: places are reserved under a lock and filled without one.
+func TestDirectionsThatAreCopiedAtOnceDontMix(t *testing.T) {
+	t.Parallel()
+	const packets, size = 4000, 900
+	var out buffer
+	w := NewWriter(&out, Options{Queue: 1 << 30})
+	var sending sync.WaitGroup
+	for _, dir := range []Direction{FromGuest, ToGuest} {
+		sending.Go(func() {
+			for i := range packets / 4 {
+				f := func(n int) [][]byte { return [][]byte{bytes.Repeat([]byte{byte(dir)<<4 | byte(n&15)}, size)} }
+				w.Packets(dir, inParts{f(i), f(i + 1), f(i + 2)})
+				w.Packet(dir, f(i + 3)[0], "alone")
+			}
+		})
+	}
+	sending.Wait()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all, err := readAll(t, out.Bytes())
+	if err != nil || len(all) != 2*packets {
+		t.Fatalf("%d packets of %d, %v", len(all), 2*packets, err)
+	}
+	for i, r := range all {
+		if r.Frame[0]>>4 != byte(r.Direction) || !bytes.Equal(r.Frame, bytes.Repeat(r.Frame[:1], size)) {
+			t.Fatalf("packet %d has another's bytes: %x", i, r.Frame)
+		}
 	}
 }
 

@@ -48,6 +48,8 @@ type batch struct {
 	notes   map[int][]string // by the offset of the packet's block
 	noted   int              // bytes of notes
 	packets uint64
+	// copies are the packets whose place is reserved and whose bytes are still on their way there.
+	copies sync.WaitGroup
 }
 
 // NewWriter returns a Writer on w, which it closes on Close if it is an io.Closer. The caller must Close
@@ -86,10 +88,18 @@ func nano(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 // Packet takes one frame, which is copied, with a comment that may be empty. It returns the zero Ticket
 // if the frame was lost because the disk is behind.
 func (w *Writer) Packet(dir Direction, frame []byte, comment string) Ticket {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	parts := [1][]byte{frame}
-	return w.packet(dir, nano(w.options.now()), parts[:], comment)
+	var p place
+	w.mu.Lock()
+	p.reserve(w, parts[:], comment)
+	ns := nano(w.options.now())
+	w.mu.Unlock()
+	if p.batch == nil {
+		return Ticket{}
+	}
+	p.fill(ns, dir, parts[:], comment)
+	p.batch.copies.Done()
+	return p.ticket
 }
 
 // Annotate adds a comment to a packet that was taken a moment ago. It reports false if the packet is on

@@ -132,18 +132,37 @@ func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped netstack.D
 }
 
 // Frames implements netstack.BatchTap.
-func (c *Capture) Frames(frames *netstack.Batch) {
+func (c *Capture) Frames(dir netstack.Direction, frames *netstack.Batch) {
 	w := c.writer.Load()
-	switch {
-	case w == nil:
-	case c.some.Load() == 0:
-		w.Packets(capture.ToGuest, frames)
-	default: // one of them may be waited for
-		for i := range frames.Len() {
-			c.Frame(netstack.ToGuest, bytes.Join(frames.Frame(i), nil), "")
-		}
+	if w == nil {
+		return
 	}
+	some := c.some.Load() > 0 // one of them may be waited for
+	from := 0
+	for i := range frames.Len() {
+		if !some && (dir == netstack.ToGuest || capture.GoesOn(frames.Frame(i)[0])) {
+			continue
+		}
+		w.Packets(direction(dir), run{frames, from, i})
+		c.Frame(dir, bytes.Join(frames.Frame(i), nil), "")
+		from = i + 1
+	}
+	w.Packets(direction(dir), run{frames, from, frames.Len()})
 }
+
+// run is the frames from one up to another of a batch.
+type run struct {
+	batch    *netstack.Batch
+	from, to int
+}
+
+var _ capture.Frames = run{}
+
+// Len implements capture.Frames.
+func (r run) Len() int { return r.to - r.from }
+
+// Frame implements capture.Frames.
+func (r run) Frame(i int) [][]byte { return r.batch.Frame(r.from + i) }
 
 func direction(d netstack.Direction) capture.Direction {
 	if d == netstack.ToGuest {

@@ -218,7 +218,7 @@ func (e *endpoint) capture() {
 	case e.tap == nil:
 		return
 	case e.taps != nil:
-		e.taps.Frames(&e.batch)
+		e.taps.Frames(ToGuest, &e.batch)
 		return
 	}
 	for i := range e.batch.Len() {

@@ -64,10 +64,10 @@ type FrameTap interface {
 	Frame(dir Direction, frame []byte, dropped DropReason)
 }
 
-// BatchTap is a FrameTap that takes the frames to the guest as they are written:
-// several at once and in parts, so that none is put together for it. It must not
-// keep the batch.
+// BatchTap is a FrameTap that takes frames as they are read and written: several
+// at once and, to the guest, in parts, so that none is put together for it. It
+// must not keep the batch. Frames that the guard dropped come one by one.
 type BatchTap interface {
 	FrameTap
-	Frames(frames *Batch)
+	Frames(dir Direction, frames *Batch)
 }

@@ -13,6 +13,12 @@ type Link interface {
 	Close() error
 }
 
+// readAhead is a Link that may have read more than it returned. ready reports
+// that the next ReadFrame neither waits nor touches frames returned before.
+type readAhead interface {
+	ready() bool
+}
+
 // tryWriter is a Link that can write without blocking: not done means that
 // flush must be called before the next write, with the batch kept as it is.
 type tryWriter interface {

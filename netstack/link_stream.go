@@ -31,6 +31,7 @@ var ErrFraming = errors.New("netstack: length prefix is not that of a frame; is 
 var (
 	_ Link      = (*StreamLink)(nil)
 	_ tryWriter = (*StreamLink)(nil)
+	_ readAhead = (*StreamLink)(nil)
 )
 
 // StreamLink is the framing of QEMU's stream netdev and libkrun's unixstream.
@@ -92,6 +93,15 @@ func (l *StreamLink) ReadFrame() ([]byte, error) {
 		return frame, l.skip(rest)
 	}
 	return frame, nil
+}
+
+// ready implements readAhead.
+func (l *StreamLink) ready() bool {
+	if l.w-l.r < prefixLen {
+		return false
+	}
+	n := int64(binary.BigEndian.Uint32(l.buf[l.r:]))
+	return n <= MaxFrame && int64(l.w-l.r-prefixLen) >= n
 }
 
 // fill makes buf[r:r+n] valid.

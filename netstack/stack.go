@@ -62,6 +62,8 @@ type Stack struct {
 	wg     sync.WaitGroup // handlers
 
 	serveMu sync.Mutex // one link at a time
+	// passed are frames that the guard let pass and that the tap has not seen yet; of who reads the link.
+	passed Batch
 
 	closeOnce sync.Once
 	closeErr  error
@@ -200,7 +202,11 @@ func (s *Stack) readFrames(ctx context.Context, link Link) error {
 			return err
 		}
 		s.frame(frame)
-		if limiter := s.rate.Load(); limiter != nil {
+		limiter := s.rate.Load()
+		if !follows(link) || limiter != nil || s.passed.Len() >= maxPassed {
+			s.deliverPassed()
+		}
+		if limiter != nil {
 			// Waiting here is backpressure: the guest's own queues fill.
 			if err := limiter.WaitN(ctx, min(len(frame), MaxFrame)); err != nil {
 				return err
@@ -209,12 +215,40 @@ func (s *Stack) readFrames(ctx context.Context, link Link) error {
 	}
 }
 
-// frame takes one frame from the guest through guard, tap and stack.
+// maxPassed bounds the frames that the tap gets at once.
+const maxPassed = 64
+
+// follows reports whether the next frame is there already and this one stays valid beside it.
+func follows(link Link) bool {
+	l, ok := link.(readAhead)
+	return ok && l.ready()
+}
+
+// deliverPassed hands the frames that the guard let pass to the tap, then to the stack.
+func (s *Stack) deliverPassed() {
+	if s.passed.Len() == 0 {
+		return
+	}
+	s.ep.taps.Frames(FromGuest, &s.passed)
+	for i := range s.passed.Len() {
+		s.ep.deliver(s.passed.Frame(i)[0])
+	}
+	s.passed.Reset()
+}
+
+// frame takes one frame from the guest through guard, tap and stack. Where the tap takes several at once,
+// one that passes waits for deliverPassed.
 func (s *Stack) frame(frame []byte) {
 	s.cnt.frames[FromGuest].Add(1)
 	s.cnt.bytes[FromGuest].Add(int64(len(frame)))
 	v := s.guard.check(frame)
-	switch v { //nolint:exhaustive // the others are final
+	if v == pass && s.ep.taps != nil {
+		s.passed.Part(frame)
+		s.passed.End()
+		return
+	}
+	s.deliverPassed() // frames keep their order
+	switch v {        //nolint:exhaustive // the others are final
 	case takeDHCP:
 		v = s.dhcp.answer(frame)
 	case takeRS:
