@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -120,6 +121,7 @@ func guestRows(o options) error {
 	if err != nil {
 		return err
 	}
+	var missed error
 	for _, way := range []string{"up", "down"} {
 		f, err := g.measure(o, way)
 		if err != nil {
@@ -127,6 +129,7 @@ func guestRows(o options) error {
 			return err
 		}
 		fmt.Printf("%6s  %-4s  %s\n", "guest", way, f.short())
+		missed = errors.Join(missed, o.judge("a guest on QEMU", way, f))
 	}
-	return g.sb.Close()
+	return errors.Join(missed, g.sb.Close())
 }

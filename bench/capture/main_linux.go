@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&o.role, "role", "", "internal: what this process is")
 	flag.StringVar(&o.msb, "msb", "bin/msb", "the msb that runs a real guest on QEMU; empty for none")
 	flag.StringVar(&o.server, "server", "", "internal: addresses of the servers")
-	flag.IntVar(&o.mtu, "mtu", 0, "only this MTU; 65520 (QEMU's guests) and 1500 (libkrun's) if 0")
+	flag.IntVar(&o.mtu, "mtu", 0, "only this MTU, without a real guest; 1500 (libkrun's guests) and 65520 (QEMU's) if 0")
 	flag.Float64Var(&o.seconds, "seconds", 1, "length of each transfer")
 	flag.IntVar(&o.rounds, "rounds", 10, "rounds of four transfers: off, on, on, off")
 	flag.StringVar(&o.dir, "dir", "", "where the capture is written; a temporary folder if empty")
@@ -70,7 +70,7 @@ func compare(o options) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	o.dir = dir
-	mtus := []int{netstack.LargeMTU, netstack.DefaultMTU}
+	mtus := []int{netstack.DefaultMTU, netstack.LargeMTU}
 	if o.mtu != 0 {
 		mtus = []int{o.mtu}
 	}
@@ -87,8 +87,8 @@ func compare(o options) error {
 				return errors.Join(err, w.close())
 			}
 			fmt.Printf("%6d  %-4s  %s\n", o.mtu, way, f)
-			if cost := f.cost(); o.check && cost > maxCost {
-				missed = errors.Join(missed, fmt.Errorf("mtu %d %s: a capture costs %.1f %%", o.mtu, way, 100*cost))
+			if o.mtu == netstack.DefaultMTU || len(mtus) == 1 { // no guest of msb's sends as fast at the other
+				missed = errors.Join(missed, o.judge(strconv.Itoa(o.mtu), way, f))
 			}
 		}
 		if err := w.close(); err != nil {
@@ -99,6 +99,14 @@ func compare(o options) error {
 		missed = errors.Join(missed, guestRows(o))
 	}
 	return missed
+}
+
+// judge is an error for figures that -check doesn't let pass.
+func (o options) judge(guest, way string, f *figures) error {
+	if cost := f.cost(); o.check && cost > maxCost {
+		return fmt.Errorf("%s %s: a capture costs %.1f %%", guest, way, 100*cost)
+	}
+	return nil
 }
 
 // transferTime is the length of a transfer.
