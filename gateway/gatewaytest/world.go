@@ -2,14 +2,7 @@ package gatewaytest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -34,8 +27,9 @@ type World struct {
 	Guest   *netstacktest.Guest
 	Audit   *Recorder
 	// CA signs servers of the internet; the gateway trusts it as it would the system's roots.
-	CA *Authority
-	t  testing.TB
+	CA    *Authority
+	t     testing.TB
+	close func()
 }
 
 // Start brings a world up under a policy in TOML. Unless the text has a [dns] table, names are resolved
@@ -48,7 +42,15 @@ func Start(t testing.TB, policy string) *World {
 // StartWith is Start for a parsed policy; change, which may be nil, edits the configuration.
 func StartWith(t testing.TB, p *policies.Policy, change func(*gateway.Config)) *World {
 	t.Helper()
-	w := &World{Internet: NewInternet(t), Audit: new(Recorder), CA: NewAuthority(t), t: t}
+	w, link := Open(t, p, change)
+	w.Guest = netstacktest.NewGuest(t, link, w.Gateway.Link())
+	return w
+}
+
+// Open is StartWith without a guest: the frames on link are the caller's.
+func Open(t testing.TB, p *policies.Policy, change func(*gateway.Config)) (w *World, link net.Conn) {
+	t.Helper()
+	w = &World{Internet: NewInternet(t), Audit: new(Recorder), CA: NewAuthority(t), t: t}
 	cfg := gateway.Config{
 		Sandbox: "test", Policy: p, Audit: w.Audit, Dialer: w.Internet, Pinger: w.Internet, Roots: w.CA.Pool(),
 		Link:    netstack.Config{GuestMAC: netstacktest.MAC, DHCP: true},
@@ -66,17 +68,22 @@ func StartWith(t testing.TB, p *policies.Policy, change func(*gateway.Config)) *
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = g.Serve(ctx, netstack.NewStreamLink(ours)) })
-	w.Guest = netstacktest.NewGuest(t, theirs, g.Link())
-	t.Cleanup(func() {
-		w.Guest.Close()
+	w.close = sync.OnceFunc(func() {
+		if w.Guest != nil {
+			w.Guest.Close()
+		}
 		cancel()
 		if err := g.Close(); err != nil {
 			t.Errorf("closing the gateway: %v", err)
 		}
 		wg.Wait()
 	})
-	return w
+	t.Cleanup(w.close)
+	return w, theirs
 }
+
+// Close ends guest and gateway before the test does: what the internet saw is then all that it will see.
+func (w *World) Close() { w.close() }
 
 // Policy parses a policy and sends its lookups to the internet's DNS server.
 func Policy(t testing.TB, text string) *policies.Policy {
@@ -221,68 +228,4 @@ func (r *Recorder) Wait(t testing.TB, kind audit.Kind, n int) []audit.Event {
 			t.Fatalf("got %d events of kind %s, want %d; all: %+v", len(r.Events(kind)), kind, n, r.All())
 		}
 	}
-}
-
-// Authority signs certificates for servers of the internet.
-type Authority struct {
-	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-// NewAuthority makes one.
-func NewAuthority(t testing.TB) *Authority {
-	t.Helper()
-	a := &Authority{t: t}
-	a.key = newKey(t)
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test internet"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.cert = a.sign(tmpl, tmpl, a.key)
-	return a
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
-func (a *Authority) sign(tmpl, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
-}
-
-// Pool trusts this authority and nothing else.
-func (a *Authority) Pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
-// PEM is the authority's certificate, as files of roots have it.
-func (a *Authority) PEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
-}
-
-// Certificate is valid for the names now.
-func (a *Authority) Certificate(names ...string) tls.Certificate {
-	key := newKey(a.t)
-	c := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, a.cert, key)
-	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key}
 }
