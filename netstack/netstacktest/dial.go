@@ -31,6 +31,31 @@ func (g *Guest) DialTCP(ctx context.Context, dst netip.AddrPort) (*gonet.TCPConn
 	return gonet.DialContextTCP(ctx, g.Stack, full(dst), network(dst.Addr()))
 }
 
+// DialTCPFrom is DialTCP from a port.
+func (g *Guest) DialTCPFrom(ctx context.Context, port uint16, dst netip.AddrPort) (*gonet.TCPConn, error) {
+	return gonet.DialTCPWithBind(ctx, g.Stack, full(netip.AddrPortFrom(g.addrFor(dst.Addr()), port)), full(dst), network(dst.Addr()))
+}
+
+// ListenUDP makes a UDP socket on the guest's address of dst's family, from which it can write to any.
+func (g *Guest) ListenUDP(port uint16, dst netip.Addr) (*gonet.UDPConn, error) {
+	laddr := full(netip.AddrPortFrom(g.addrFor(dst), port))
+	return gonet.DialUDP(g.Stack, &laddr, nil, network(dst))
+}
+
+func (g *Guest) addrFor(dst netip.Addr) netip.Addr {
+	if dst.Is4() {
+		return g.cfg.Guest4
+	}
+	return g.cfg.Guest6
+}
+
+// ViaGateway makes the guest send what is for addr to its gateway's MAC, without asking who has it: how an
+// attacker speaks to addresses that a plain guest takes for its link's.
+func (g *Guest) ViaGateway(addr netip.Addr) {
+	g.t.Helper()
+	g.must(g.Stack.AddStaticNeighbor(nicID, network(addr), address(addr), tcpip.LinkAddress(g.cfg.GatewayMAC)))
+}
+
 // DialContext is DialTCP in the form that http.Transport takes; host must be an
 // address.
 func (g *Guest) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {

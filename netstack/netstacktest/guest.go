@@ -46,6 +46,7 @@ type Guest struct {
 
 	writeMu sync.Mutex
 	frames  frameLog
+	raw     sync.Map // TCP ports whose segments are the caller's
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -92,6 +93,10 @@ func NewGuest(t testing.TB, conn net.Conn, cfg netstack.Config) *Guest {
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocolWithOptions(ipv6.Options{}), arp.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
 	})
+	g.Stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, _ *stack.PacketBuffer) bool {
+		_, raw := g.raw.Load(id.LocalPort)
+		return raw
+	})
 	g.must(g.Stack.CreateNIC(nicID, ethernet.New(g.ch)))
 	g.address(ipv4.ProtocolNumber, cfg.Guest4, cfg.Prefix4)
 	g.address(ipv6.ProtocolNumber, cfg.Guest6, cfg.Prefix6)
@@ -108,7 +113,7 @@ func NewGuest(t testing.TB, conn net.Conn, cfg netstack.Config) *Guest {
 	g.wg.Add(2)
 	go func() { defer g.wg.Done(); g.send(ctx) }()
 	go func() { defer g.wg.Done(); g.receive() }()
-	t.Cleanup(g.Close)
+	t.Cleanup(sync.OnceFunc(g.Close)) // once it is closed the test, which keeps its cleanups, lets go of it
 	return g
 }
 
@@ -180,6 +185,10 @@ func (g *Guest) Inject(frame []byte) {
 		g.t.Logf("injecting a frame: %v", err)
 	}
 }
+
+// Raw leaves a TCP port to the caller's own frames: the stack, which knows of no connection there, does not
+// reset what comes to it.
+func (g *Guest) Raw(port uint16) { g.raw.Store(port, struct{}{}) }
 
 // Close takes the guest down; its link ends.
 func (g *Guest) Close() {
