@@ -3,19 +3,14 @@ package review_test
 import (
 	"bytes"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"text/tabwriter"
-	"time"
 
-	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/gateway/gatewaytest"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
 	"github.com/msb-project/msb/review/pcapgen"
@@ -37,6 +32,17 @@ func live() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// leavesLittle fails a test that leaves more in memory than caches.
+func leavesLittle(t *testing.T) {
+	t.Helper()
+	before := live()
+	t.Cleanup(func() {
+		if grown := live() - before; grown > maxGrowth {
+			t.Errorf("after all cases %d bytes more are live, want %d at most", grown, maxGrowth)
+		}
+	})
 }
 
 func TestCapturesAreWhatTheGeneratorMakes(t *testing.T) {
@@ -153,12 +159,30 @@ func verdicts(t *testing.T, c *pcapgen.Case, file []byte) string {
 // whose internet is this process: what was dialled and asked is seen from outside, and must be what the
 // golden file allows. After each the gateway must still serve.
 func TestI5_TheAttackSuite(t *testing.T) {
-	var compared, ran atomic.Int64
-	before := live()
-	t.Cleanup(func() {
-		if grown := live() - before; grown > maxGrowth {
-			t.Errorf("after all cases %d bytes more are live, want %d at most", grown, maxGrowth)
+	ofEachCase(t, func(t *testing.T, c *pcapgen.Case, file []byte, zone []string) (compared int64) {
+		path := filepath.Join(folder, c.Name+".golden")
+		judged := verdicts(t, c, file)
+		want := ""
+		if !*update {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = string(b)
 		}
+		seen, compared := replay(t, c, file, zone, strings.TrimPrefix(want, judged))
+		golden(t, path, []byte(judged+seen))
+		return compared
+	})
+}
+
+// ofEachCase runs a test of its own for each case. run tells how many verdicts it compared; all together must
+// be enough, and leave little in memory.
+func ofEachCase(t *testing.T, run func(t *testing.T, c *pcapgen.Case, file []byte, zone []string) (compared int64)) {
+	t.Helper()
+	leavesLittle(t)
+	var compared, ran atomic.Int64
+	t.Cleanup(func() {
 		if n := compared.Load(); n < minCompared && ran.Load() == int64(len(pcapgen.All())) && !t.Failed() {
 			t.Errorf("the gateway and the review both judged %d flows, want %d at least", n, minCompared)
 		}
@@ -168,72 +192,23 @@ func TestI5_TheAttackSuite(t *testing.T) {
 			t.Parallel()
 			ran.Add(1)
 			file, zone := frames(t, &c)
-			path := filepath.Join(folder, c.Name+".golden")
-			judged := verdicts(t, &c, file)
-			want := ""
-			if !*update {
-				b, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want = string(b)
-			}
-			seen := replay(t, &c, &compared, file, zone, strings.TrimPrefix(want, judged))
-			golden(t, path, []byte(judged+seen))
+			compared.Add(run(t, &c, file, zone))
 		})
 	}
 }
 
-// replay returns what the world saw of a case. It waits until that is want, or for a while.
-func replay(t *testing.T, c *pcapgen.Case, compared *atomic.Int64, file []byte, zone []string, want string) string {
+// replay returns what the world saw of a case, and how many verdicts were compared. It waits until the
+// former is want, or for a while.
+func replay(t *testing.T, c *pcapgen.Case, file []byte, zone []string, want string) (seen string, compared int64) {
 	t.Helper()
-	world := gatewaytest.NewInternet(t)
-	world.Record(zone...)
-	answerPings(t, world, file)
-	guest := startGuest(t, policyOf(t, c), world, macOf(t, file))
+	guest := startGuest(t, c, file, zone)
 	guest.inject(file)
 	guest.alive()
-	settle(world, want)
+	settle(guest.world.Internet, want)
 	guest.close()
 	if !c.Timed {
-		compared.Add(guest.compare(reviewed(t, c, file)))
+		compared = compare(t, guest.world.Audit, reviewed(t, c, file).Flows())
 	}
-	for _, dialled := range world.Dialled() {
-		_, addr, _ := strings.Cut(dialled, " ")
-		dst := netip.MustParseAddrPort(addr).Addr()
-		if !egress.Classify(dst).Public() && !slices.Contains(c.Opens, dst.String()) {
-			t.Errorf("%s was dialled, which is %s", dialled, egress.Classify(dst).Sentence())
-		}
-	}
-	return upstream(world)
-}
-
-// upstream is what the world saw, in a form that does not depend on timing.
-func upstream(world *gatewaytest.Internet) string {
-	var b strings.Builder
-	b.WriteString("\nseen upstream:\n")
-	lines := world.Dialled()
-	for _, name := range world.Asked() {
-		lines = append(lines, "dns "+name)
-	}
-	slices.Sort(lines)
-	for _, l := range slices.Compact(lines) {
-		b.WriteString("  " + l + "\n")
-	}
-	return b.String()
-}
-
-// settle waits until the world saw what is wanted, or, where that is not known, nothing more for a while.
-func settle(world *gatewaytest.Internet, want string) {
-	limit := 20 * time.Second
-	if want == "" {
-		limit = 1500 * time.Millisecond
-	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(limit); time.Now().Before(end); <-tick.C {
-		if want != "" && upstream(world) == want {
-			return
-		}
-	}
+	dialsAreLawful(t, c, guest.world.Internet)
+	return upstream(guest.world.Internet), compared
 }

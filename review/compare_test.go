@@ -1,9 +1,12 @@
 package review_test
 
 import (
+	"iter"
 	"net/netip"
+	"testing"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway/gatewaytest"
 	"github.com/msb-project/msb/review"
 )
 
@@ -14,20 +17,26 @@ type ends struct {
 	dst     netip.AddrPort
 }
 
-// compare holds the review's verdicts against those of the gateway that the same frames went through:
-// where the gateway gave one, they must be the same. A flow without one was dropped by the frame guard,
-// or ended before its name was read.
-func (g *guest) compare(r *review.Report) (compared int64) {
-	g.t.Helper()
-	live := map[ends]audit.Event{}
-	for _, e := range g.audit.Events(audit.FlowOpen) {
+// opened are the verdicts that a gateway gave so far.
+func opened(log *gatewaytest.Recorder) map[ends]audit.Event {
+	verdicts := map[ends]audit.Event{}
+	for _, e := range log.Events(audit.FlowOpen) {
 		at := netip.AddrPortFrom(e.Dst, e.Port)
 		if e.Proxy.IsValid() {
 			at = e.Proxy
 		}
-		live[ends{e.Proto, e.SrcPort, at}] = e
+		verdicts[ends{e.Proto, e.SrcPort, at}] = e
 	}
-	for f := range r.Flows() {
+	return verdicts
+}
+
+// compare holds the review's verdicts against those of the gateway that the same flows went through:
+// where the gateway gave one, they must be the same. A flow without one was dropped by the frame guard,
+// or ended before its name was read.
+func compare(t *testing.T, log *gatewaytest.Recorder, flows iter.Seq[review.Flow]) (compared int64) {
+	t.Helper()
+	live := opened(log)
+	for f := range flows {
 		e, ok := live[ends{f.Proto, f.Src.Port(), f.Dst}]
 		if !ok || f.Verdict == nil {
 			continue
@@ -35,7 +44,7 @@ func (g *guest) compare(r *review.Report) (compared int64) {
 		compared++
 		v := f.Verdict
 		if v.Action != e.Action || v.Rule != e.Rule || v.Reason != e.Reason || v.WouldDeny != e.WouldDeny {
-			g.t.Errorf("flow to %v: the review says %s %q %s, the gateway said %s %q %s", f.Dst, v.Action, v.Rule, v.Reason, e.Action, e.Rule, e.Reason)
+			t.Errorf("flow to %v: the review says %s %q %s, the gateway said %s %q %s", f.Dst, v.Action, v.Rule, v.Reason, e.Action, e.Rule, e.Reason)
 		}
 	}
 	return compared
