@@ -5,7 +5,7 @@
 //
 // A capture shows the guest's side of a link to a world without a gateway: servers answer, resolvers say
 // what the attacker wants them to say. So a review tells what the gateway would have done, and replaying
-// the guest's frames through a gateway shows that it does.
+// the guest's frames through a gateway, or having a live stack do the same, shows that it does.
 //
 // It is for tests only and protects nothing.
 package pcapgen
