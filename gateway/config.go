@@ -56,6 +56,8 @@ type Config struct {
 	Roots *x509.CertPool
 	// CA is the sandbox's authority; nil makes one that lives in memory only.
 	CA *ca.Authority
+	// Placeholders are those of the sandbox's life before, by the secret's name, which its files may hold.
+	Placeholders map[string]string
 	// Dialer makes the host's connections. Nil is net.Dialer with the fuse; with any other, the
 	// address is checked by the fuse before it is handed over.
 	Dialer Dialer

@@ -81,7 +81,7 @@ func (g *Gateway) build() error {
 	g.startEcho()
 	g.proxy, err = secretproxy.New(secretproxy.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.floods,
-		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA,
+		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA, Placeholders: g.cfg.Placeholders,
 		Terminate: g.cfg.Terminate, KeyLog: g.cfg.keyLog(),
 	})
 	if err != nil {

@@ -48,6 +48,9 @@ type Config struct {
 	ExtraRoots func(hostname.Name) *x509.CertPool
 	// CA is the sandbox's authority; nil makes a fresh one.
 	CA *ca.Authority
+	// Placeholders are those of an earlier life of the sandbox, by the secret's
+	// name: one is kept where it has the secret's shape still.
+	Placeholders map[string]string
 	// Terminate stops the sandbox after a violation of a secret that asks for
 	// it. It is called at most once, in a goroutine of its own.
 	Terminate func(reason string)

@@ -164,7 +164,7 @@ func (p *Proxy) register(st *state, parent *entry, field, token string) error {
 	policy.Name += "." + field + "." + strconv.FormatUint(minted.Add(1), 10)
 	policy.Placeholder, policy.Mint, policy.From = policies.DefaultPlaceholder, nil, policies.Source{}
 	holder := secret.Fixed(policy, []byte(token))
-	names, err := secret.Placeholders([]*secret.Holder{holder}, p.cfg.rand)
+	names, err := secret.Placeholders([]*secret.Holder{holder}, nil, p.cfg.rand)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge J
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := secret.Placeholders(holders, cfg.rand)
+	fresh, err := secret.Placeholders(holders, cfg.Placeholders, cfg.rand)
 	if err != nil {
 		for _, h := range holders {
 			h.Close()

@@ -52,17 +52,37 @@ func randomRun(n int, random io.Reader) (string, error) {
 	return string(out), nil
 }
 
+// fits reports whether placeholder could have been made of shape.
+func fits(shape, placeholder string) bool {
+	if shape == "" {
+		shape = policies.DefaultPlaceholder
+	}
+	s, err := policies.ParseShape(shape)
+	if err != nil {
+		return false
+	}
+	run, ok := strings.CutPrefix(placeholder, s.Prefix)
+	if ok {
+		run, ok = strings.CutSuffix(run, s.Suffix)
+	}
+	return ok && len(run) == s.Random && strings.Trim(run, alphabet) == ""
+}
+
 // Placeholders makes one for each holder, so that no one contains another,
-// whatever the case, and none contains a value or lies within one.
-func Placeholders(holders []*Holder, random io.Reader) ([]string, error) {
+// whatever the case, and none contains a value or lies within one. One of kept,
+// by the secret's name, is taken again where it has the secret's shape still.
+func Placeholders(holders []*Holder, kept map[string]string, random io.Reader) ([]string, error) {
 	const attempts = 8 // a second one is as likely as a broken random source
 	out := make([]string, 0, len(holders))
+	var err error
 	for _, h := range holders {
 		placed := false
-		for range attempts {
-			p, err := Placeholder(h.policy.Placeholder, random)
-			if err != nil {
-				return nil, fmt.Errorf("secret %s: %w", h.policy.Name, err)
+		for try := range attempts {
+			p := kept[h.policy.Name]
+			if try > 0 || !fits(h.policy.Placeholder, p) {
+				if p, err = Placeholder(h.policy.Placeholder, random); err != nil {
+					return nil, fmt.Errorf("secret %s: %w", h.policy.Name, err)
+				}
 			}
 			if distinct(p, out) && !touchesValue(p, holders) {
 				out, placed = append(out, p), true

@@ -40,16 +40,30 @@ func TestPlaceholdersAreDistinctAndTouchNoValue(t *testing.T) {
 	holder := func(name, shape, v string) *Holder {
 		return Fixed(policies.Secret{Name: name, Placeholder: shape}, []byte(v))
 	}
-	got, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{16}", "value-two"), holder("C", "x{16}y", "value-three")}, rand.Reader)
+	got, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{16}", "value-two"), holder("C", "x{16}y", "value-three")}, nil, rand.Reader)
 	if err != nil || len(got) != 3 {
 		t.Fatalf("%v, %v", got, err)
 	}
 	// A source that always gives the same bytes makes one a prefix of another.
 	same := bytes.NewReader(make([]byte, 1<<16))
-	if _, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{17}", "value-two")}, same); !errors.Is(err, ErrShape) {
+	if _, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{17}", "value-two")}, nil, same); !errors.Is(err, ErrShape) {
 		t.Errorf("got %v, want ErrShape for prefixes", err)
 	}
-	if _, err := Placeholders([]*Holder{holder("A", "contains-value-{16}", "contains-value")}, rand.Reader); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "secret A") {
+	if _, err := Placeholders([]*Holder{holder("A", "contains-value-{16}", "contains-value")}, nil, rand.Reader); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "secret A") {
 		t.Errorf("got %v, want ErrShape for a shape that holds the value", err)
+	}
+}
+
+func TestPlaceholdersAreKeptWhileTheirShapeIs(t *testing.T) {
+	t.Parallel()
+	holders := []*Holder{Fixed(policies.Secret{Name: "A", Placeholder: "ghp_{16}"}, []byte("the-value-of-a"))}
+	for kept, want := range map[string]bool{
+		"ghp_0123456789abcdef": true, "ghp_0123456789abcde": false, "ghp_0123456789abcde ": false, "": false,
+		"0123456789abcdefghp_": false, "ghp_0123456789abcdefg": false, "ghp_the-value-of-a00": false,
+	} {
+		got, err := Placeholders(holders, map[string]string{"A": kept, "B": "ghp_aaaaaaaaaaaaaaaa"}, rand.Reader)
+		if err != nil || (got[0] == kept) != want {
+			t.Errorf("kept %q: %q, %v; want it kept: %v", kept, got, err, want)
+		}
 	}
 }
