@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,6 +33,9 @@ func Proxy(c *Client) agentpb.AgentServer { return &proxy{c: c} }
 // itself allows, so that it is the guest's limit that is met.
 const maxProxyCalls = 1024
 
+// proxyGreeting is how long a proxy client may take for its first bytes.
+const proxyGreeting = 5 * time.Second
+
 // Serve answers clients on lis with c's guest until ctx ends or lis fails. It
 // closes lis and returns when every connection is closed.
 func Serve(ctx context.Context, lis net.Listener, c *Client) error {
@@ -40,6 +44,8 @@ func Serve(ctx context.Context, lis net.Listener, c *Client) error {
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
 		grpc.InitialWindowSize(agentpb.StreamWindowBytes), grpc.InitialConnWindowSize(agentpb.ConnWindowBytes),
 		grpc.WaitForHandlers(true),
+		// A client that says nothing would hold up the end for two minutes.
+		grpc.ConnectionTimeout(proxyGreeting),
 	)
 	agentpb.RegisterAgentServer(srv, Proxy(c))
 	stop := context.AfterFunc(ctx, srv.Stop)
