@@ -11,7 +11,8 @@ import (
 )
 
 // watchCaller ends the sandbox when the caller's end of the control socket is closed, which the kernel
-// does however the caller went, at any moment of the start too. It lasts as long as the process.
+// does however the caller went, at any moment of the start too. One with a name lives on once it was ready. It lasts
+// as long as the process.
 func (s *supervisor) watchCaller(control *os.File) {
 	defer runtime.KeepAlive(control) // its finalizer would close the descriptor under the poll
 	for {
@@ -21,7 +22,9 @@ func (s *supervisor) watchCaller(control *os.File) {
 			continue
 		}
 		if err != nil || fds[0].Revents != 0 {
-			s.cancel(errCallerGone)
+			if !s.grown.Load() {
+				s.cancel(errCallerGone)
+			}
 			return
 		}
 	}

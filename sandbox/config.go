@@ -25,6 +25,9 @@ var ErrConfig = errors.New("sandbox can't start")
 
 // Config says what to start. The zero value is the built-in image, one CPU, 512 MiB and no way out.
 type Config struct {
+	// Name makes a sandbox that stays (Create): its disk, placeholders and authority are there at the next
+	// start. "" is one that leaves nothing.
+	Name string
 	// Home is the state folder; "" is $MSB_HOME, else ~/.msb.
 	Home string
 	// Program is the msb to re-execute as supervisor and VMM; "" is this very executable, which must

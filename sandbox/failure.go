@@ -36,6 +36,7 @@ const (
 	KindGuestMemory   Kind = "guest_out_of_memory"
 	KindAgent         Kind = "agent_dead"
 	KindSecret        Kind = "secret_violation"
+	KindSandbox       Kind = "sandbox" // no sandbox of that name, or it isn't in the state that was asked for
 )
 
 // Failure is an error with its Kind. Error gives the sentence alone.
@@ -74,6 +75,12 @@ var kindBySentinel = []struct {
 	kind     Kind
 }{
 	{errTerminated, KindSecret},
+	{ErrName, KindSandbox},
+	{ErrNoSandbox, KindSandbox},
+	{ErrExists, KindSandbox},
+	{ErrRunning, KindSandbox},
+	{ErrNotRunning, KindSandbox},
+	{ErrState, KindSandbox},
 	{vm.ErrKVMPermission, KindKVMPermission},
 	{vm.ErrNoBackend, KindNoBackend},
 	{vm.ErrLibkrunfwMissing, KindNoBackend},

@@ -51,7 +51,7 @@ func OpenHome(dir string) (*Home, error) {
 		return nil, err
 	}
 	h := &Home{dir: dir}
-	for _, sub := range []string{"", imagesDir, kernelDir, guestDir, runsDir, keptDir} {
+	for _, sub := range []string{"", imagesDir, kernelDir, guestDir, runsDir, keptDir, namedDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("state folder %s: %w; set %s to a folder that you may write", dir, err, EnvHome)
 		}
@@ -59,7 +59,7 @@ func OpenHome(dir string) (*Home, error) {
 			return nil, err
 		}
 	}
-	return h, h.Sweep()
+	return h, errors.Join(h.Sweep(), h.sweepNamed())
 }
 
 // Dir is the folder's absolute path.

@@ -23,6 +23,7 @@ const maxPlan = 64 << 20
 // plan is what a supervisor is told. It holds no secret: a policy names their sources.
 type plan struct {
 	ID          string       `json:"id"`
+	Name        string       `json:"name,omitempty"` // "" for a sandbox that leaves nothing
 	Home        string       `json:"home"`
 	Dir         string       `json:"dir"`
 	Policy      []byte       `json:"policy"` // TOML, includes merged

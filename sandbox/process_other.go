@@ -8,8 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroup keeps the terminal's signals from the supervisor.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// ownGroup keeps the terminal's signals from the supervisor; with stays, its hang-up too.
+func ownGroup(stays bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: !stays, Setsid: stays}
+}
 
 // limitCore keeps secrets out of core files (invariant 8), for this process and its children.
 func limitCore() error {

@@ -13,8 +13,11 @@ import (
 // first.
 const lastWordWait = 5 * time.Second
 
-// ID is the sandbox's id, unique on this machine.
+// ID is the sandbox's id, unique on this machine; its name if it has one.
 func (s *Sandbox) ID() string { return s.info.ID }
+
+// Name is the sandbox's name; "" for one that leaves nothing.
+func (s *Sandbox) Name() string { return s.name }
 
 // Info is what the sandbox said of itself when it was ready.
 func (s *Sandbox) Info() Info { return s.info }
@@ -45,11 +48,48 @@ func (s *Sandbox) Done() <-chan struct{} { return s.over }
 func (s *Sandbox) Err() error { return Fail(s.failure) }
 
 // Close ends the sandbox and waits until nothing is left of it: no process, no file but those that
-// Config.Keep asked for. Further calls return nil.
+// Config.Keep asked for. A sandbox with a name runs on: Close ends this session with it, Stop the sandbox. Further
+// calls return nil.
 func (s *Sandbox) Close() error {
 	var err error
+	s.once.Do(func() {
+		if s.name != "" {
+			s.leave()
+		} else {
+			err = s.close()
+		}
+	})
+	return err
+}
+
+// Stop ends the sandbox. One with a name keeps its disk for the next start.
+func (s *Sandbox) Stop(ctx context.Context) error {
+	if s.name == "" {
+		return s.Close()
+	}
+	return errors.Join(s.home.Stop(ctx, s.name), s.Close())
+}
+
+// leave ends the session with a sandbox that has a name.
+func (s *Sandbox) leave() {
+	_ = s.client.Close() // its only error is that the stream is closed already
+	if s.cmd != nil {
+		go func() { _ = s.cmd.Wait() }() // only so that it leaves no zombie while this process lives
+	}
+}
+
+// abandon ends a sandbox that did not become ready. Until it is, its supervisor ends with its caller.
+func (s *Sandbox) abandon() (err error) {
 	s.once.Do(func() { err = s.close() })
 	return err
+}
+
+// dropRun removes what a run leaves that never began, or is over.
+func (s *Sandbox) dropRun() error {
+	if s.name != "" {
+		return clearRun(s.run.Dir)
+	}
+	return s.run.Remove()
 }
 
 // stopTimeout is how long a supervisor may take to end its machine before it is killed, which ends the
@@ -91,18 +131,27 @@ func (s *Sandbox) close() error {
 	if s.keep {
 		return err
 	}
-	return errors.Join(err, s.run.Remove())
+	return errors.Join(err, s.dropRun())
 }
 
 // SwitchCapture turns the capture of Config.Pcap on or off. What goes wrong is told by Close.
 func (s *Sandbox) SwitchCapture(on bool) error {
-	if !s.pcap {
+	n := SignalCaptureOff
+	switch {
+	case !s.pcap:
 		return ErrNoCapture
+	case on:
+		n = SignalCaptureOn
 	}
-	if on {
-		return s.cmd.Process.Signal(SignalCaptureOn)
+	if s.name == "" {
+		return s.cmd.Process.Signal(n)
 	}
-	return s.cmd.Process.Signal(SignalCaptureOff)
+	conn, err := dialControl(s.run.Dir)
+	if err != nil {
+		return notRunning(s.name)
+	}
+	defer func() { _ = conn.Close() }()
+	return signalPeer(conn, n)
 }
 
 // KeptDir is where Config.Keep leaves the run folder after Close.

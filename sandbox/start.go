@@ -27,6 +27,7 @@ type (
 
 // Sandbox is a started sandbox. Its methods may be called from several goroutines.
 type Sandbox struct {
+	name   string // "" for one that leaves nothing
 	info   Info
 	image  *image.Image
 	home   *Home
@@ -45,13 +46,20 @@ type Sandbox struct {
 }
 
 // Start brings up the sandbox that cfg describes and returns once commands can be run in it. Its
-// errors have a Kind. The context bounds the start alone; Close ends the sandbox.
+// errors have a Kind. The context bounds the start alone; Close ends the sandbox. With Config.Name it is Create and
+// StartNamed.
 func Start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	s, err := start(ctx, cfg)
 	return s, Fail(err)
 }
 
 func start(ctx context.Context, cfg Config) (*Sandbox, error) {
+	if cfg.Name != "" {
+		if err := create(ctx, &cfg); err != nil {
+			return nil, err
+		}
+		return StartNamed(ctx, cfg.Name, StartOptions{cfg.Home, cfg.Program, cfg.Progress, cfg.Notice})
+	}
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
@@ -63,24 +71,28 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := agentDisk(home)
-	if err != nil {
-		return nil, err
-	}
 	run, err := home.NewRun()
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{image: img, home: home, run: run, keep: cfg.Keep, over: make(chan struct{})}
-	p, err := s.plan(&cfg, agent)
+	return bringUp(ctx, home, run, img, &cfg)
+}
+
+// bringUp starts the supervisor of a run, whose lock it takes over, and waits until the sandbox is ready.
+func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *Config) (*Sandbox, error) {
+	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, over: make(chan struct{})}
+	agent, err := agentDisk(home)
 	if err == nil {
-		err = s.launch(&cfg, p)
+		var p *plan
+		if p, err = s.plan(cfg, agent); err == nil {
+			err = s.launch(cfg, p)
+		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, run.Lock.Close(), run.Remove())
+		return nil, errors.Join(err, run.Lock.Close(), s.dropRun())
 	}
 	if err := s.await(ctx, cfg.Notice); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.abandon())
 	}
 	s.pcap, s.watched = cfg.Pcap != "", true
 	go s.watch()
@@ -94,7 +106,7 @@ func (s *Sandbox) plan(cfg *Config, agent string) (*plan, error) {
 		Policy: policies.Encode(cfg.Policy), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory,
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
-		Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep,
+		Name: s.name, Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep,
 	}
 	if cfg.Floor != nil {
 		p.Floor = policies.Encode(cfg.Floor)
@@ -107,6 +119,8 @@ func (s *Sandbox) plan(cfg *Config, agent string) (*plan, error) {
 	}
 	if cfg.Disk > 0 {
 		p.UpperDisk = filepath.Join(s.run.Dir, upperDisk)
+	}
+	if cfg.Disk > 0 && s.name == "" {
 		if err := image.CreateUpper(p.UpperDisk, cfg.Disk); err != nil {
 			return nil, err
 		}
@@ -140,7 +154,7 @@ func (s *Sandbox) launch(cfg *Config, p *plan) error {
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.ExtraFiles = []*os.File{planR, statusW, theirs, s.run.Lock}
 	// A group of its own: Ctrl-C in the terminal is for the guest, not for the supervisor.
-	s.cmd.SysProcAttr = ownGroup()
+	s.cmd.SysProcAttr = ownGroup(s.name != "")
 	err = s.cmd.Start()
 	_ = closeAll(planR, statusW, theirs, log, s.run.Lock)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -55,6 +56,12 @@ type supervisor struct {
 	mac     net.HardwareAddr
 	agent   *agentclient.Client
 
+	started time.Time
+
+	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
+	listener *net.UnixListener
+	grown    atomic.Bool
+
 	ctx    context.Context //nolint:containedctx // the sandbox's life
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup
@@ -95,7 +102,7 @@ func superviseWith(out *json.Encoder) error {
 	if err := limitCore(); err != nil {
 		return err
 	}
-	s := &supervisor{plan: p, out: out, control: control}
+	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Truncate(time.Second)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	go s.watchCaller(file)
 	s.obeySignals()
@@ -103,7 +110,8 @@ func superviseWith(out *json.Encoder) error {
 	if errors.Is(err, errCallerGone) {
 		err = nil // which is how a sandbox ends; what could not be written down is still an error
 	}
-	return errors.Join(err, s.cleanUp())
+	err = errors.Join(err, s.cleanUp())
+	return errors.Join(err, s.dropFolder(err))
 }
 
 // obeySignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
@@ -137,7 +145,7 @@ func (s *supervisor) obeySwitch() {
 
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run() error {
-	steps := []func() error{s.readPolicy, s.openRecords, s.chooseBackend, s.startMachine, hideMemory, s.serveLink, s.greetAgent}
+	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, s.chooseBackend, s.startMachine, hideMemory, s.serveLink, s.greetAgent}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return s.because(err)
@@ -245,12 +253,12 @@ func (s *supervisor) cleanUp() error {
 		s.event(audit.SandboxStop, "")
 		errs = append(errs, s.records.Close(s.policy))
 	}
-	return errors.Join(append(errs, s.dropFolder())...)
+	return errors.Join(errs...)
 }
 
 // stopAgent lets a guest with a disk that will be kept write back what it holds.
 func (s *supervisor) stopAgent() error {
-	if s.plan.Keep && s.plan.UpperDisk != "" {
+	if (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
 		defer cancel()
 		if err := s.agent.Shutdown(ctx); err == nil {
@@ -261,8 +269,12 @@ func (s *supervisor) stopAgent() error {
 	return nil
 }
 
-func (s *supervisor) dropFolder() error {
-	if s.plan.Keep {
+// dropFolder removes what stays of no run. end is why it is over.
+func (s *supervisor) dropFolder(end error) error {
+	switch {
+	case s.plan.Name != "":
+		return s.endNamed(end)
+	case s.plan.Keep:
 		_, err := (&Home{dir: s.plan.Home}).Keep(s.plan.ID)
 		return err
 	}

@@ -52,6 +52,9 @@ func (s *supervisor) startMachine() error {
 		return err
 	}
 	s.machine, s.link = machine, link
+	if err := s.recordRun(nil); err != nil {
+		return err
+	}
 	if spec.Net != nil {
 		s.mac = spec.Net.MAC
 	}
@@ -76,7 +79,12 @@ func (s *supervisor) serveLink() error {
 	if s.backend.Name() == "qemu" {
 		cfg.MTU = netstack.LargeMTU // its NIC has mergeable receive buffers; libkrun's takes 1,514 bytes
 	}
+	authority, placeholders, err := s.lifeBefore()
+	if err != nil {
+		return errors.Join(err, s.link.Close())
+	}
 	g, err := gateway.New(gateway.Config{
+		CA: authority, Placeholders: placeholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: s.records.Sink(), Link: cfg, Capture: s.records.Capture(),
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", errTerminated, reason)) },
 	})
@@ -169,6 +177,9 @@ func (s *supervisor) announce() error {
 	if s.gateway != nil {
 		info.Placeholders = s.gateway.Placeholders()
 	}
+	if err := s.outgrow(info); err != nil {
+		return err
+	}
 	return s.out.Encode(status{Ready: info})
 }
 
@@ -177,6 +188,9 @@ func (s *supervisor) serve() error {
 	caller := newCallerListener(s.control)
 	s.work.Go(s.watchGuest)
 	s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent) })
+	if s.listener != nil {
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.listener, s.agent) })
+	}
 	select {
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)

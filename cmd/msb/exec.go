@@ -123,10 +123,13 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 // execOptions merges the image's configuration and the flags.
 func execOptions(c image.Config, f *runFlags, argv []string) sandbox.ExecOptions {
 	opts := sandbox.ExecOptions{
-		Argv: commandOf(c, argv), Env: f.environ(),
+		Argv: argv, Env: f.environ(),
 		Dir: first(f.workdir, c.WorkingDir), User: first(f.user, c.User),
 		Timeout: f.timeout, TTY: f.tty,
 		Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	if !f.plain {
+		opts.Argv = commandOf(c, argv)
 	}
 	if f.stdin {
 		opts.Stdin = os.Stdin

@@ -32,6 +32,7 @@ const (
 	exitGuestMemory   = 119
 	exitAgent         = 120
 	exitSecret        = 121
+	exitSandbox       = 122
 	exitTimeout       = 124
 	exitOther         = 125
 )
@@ -44,7 +45,8 @@ const exitHelp = `Exit codes:
   112 image unknown              113 image for another platform   114 image refused
   115 no usable backend          116 no permission on /dev/kvm    117 no disk space
   118 guest kernel panicked      119 guest out of memory          120 guest agent gone
-  121 ended by a secret's on_violation = "terminate"`
+  121 ended by a secret's on_violation = "terminate"
+  122 no sandbox of that name, or it is (not) running`
 
 func exitOf(err error) int {
 	var usage *usageError
@@ -80,6 +82,8 @@ func exitOf(err error) int {
 		return exitAgent
 	case sandbox.KindSecret:
 		return exitSecret
+	case sandbox.KindSandbox:
+		return exitSandbox
 	case sandbox.KindOther:
 	}
 	return exitOther

@@ -58,7 +58,8 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{err: err, help: c.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRunCommand(ui), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
+	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newStopCommand(ui),
+		newListCommand(ui), newInspectCommand(ui), newRemoveCommand(ui), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
 	return root
 }
 

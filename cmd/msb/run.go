@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox"
@@ -26,6 +27,9 @@ type runFlags struct {
 	stdin, tty, remove, noNet     bool
 	quiet                         bool
 	pcap                          pcapFlags
+	name                          string
+	detach                        bool
+	plain                         bool // the command is all: no entrypoint of the image's
 }
 
 func newRunCommand(ui *ui) *cobra.Command {
@@ -36,7 +40,8 @@ func newRunCommand(ui *ui) *cobra.Command {
 		Long: `Boots a microVM, runs the command in it, and removes everything when it ends.
 Without a policy nothing can be reached from inside. IMAGE is an OCI reference,
 oci:DIR, docker-archive:FILE, dir:PATH or builtin; a command needs no "--" after
-an IMAGE.
+an IMAGE. With --name the sandbox stays when the command ends, with its disk:
+msb start, exec, stop, ls and rm are for those.
 
 ` + exitHelp,
 		Example: `  msb run -- uname -a
@@ -56,27 +61,39 @@ an IMAGE.
 func (f *runFlags) register(c *cobra.Command) {
 	fl := c.Flags()
 	fl.SetInterspersed(false) // what follows IMAGE is the command's own
+	f.registerMachine(fl)
+	f.registerExec(fl)
+	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox's files when it ends; --rm=false keeps its logs and disk")
+	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
+	fl.StringVar(&f.name, "name", "", "make a sandbox of this `name`, which stays")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "with --name: run no command and leave the sandbox running")
+}
+
+// registerMachine adds what a sandbox is made of.
+func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file`; a change while running takes effect at once")
 	fl.StringVar(&f.floor, "floor", "", "an operator's policy `file`, which --policy and --allow can't loosen")
 	fl.StringArrayVar(&f.allow, "allow", nil, "let out `HOST:PORT[/udp]`, beside what the policy allows (repeatable)")
 	fl.StringVar(&f.backend, "vm", "auto", "backend: auto, krun or qemu")
-	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
-	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `folder` in the guest")
-	fl.StringVarP(&f.user, "user", "u", "", "user in the guest: name, uid, name:group or uid:gid")
 	fl.StringVar(&f.hostname, "hostname", "", "host name of the guest")
 	fl.IntVar(&f.cpus, "cpus", 0, "virtual CPUs (default 1)")
 	fl.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512M or 2G (default 512M)")
-	fl.StringVar(&f.disk, "disk", "", "writable layer on a sparse disk of this size, such as 10G (default: in the guest's memory)")
-	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
-	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
-	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
-	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox's files when it ends; --rm=false keeps its logs and disk")
+	fl.StringVar(&f.disk, "disk", "", "writable layer on a sparse disk of this size, such as 10G (default: in the guest's memory; 10G for one with a name)")
 	fl.BoolVar(&f.noNet, "no-net", false, "no network device at all")
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "ask the registry: missing, always or never")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
 	f.pcap.register(fl)
-	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
+}
+
+// registerExec adds what is of one command.
+func (f *runFlags) registerExec(fl *pflag.FlagSet) {
+	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
+	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `folder` in the guest")
+	fl.StringVarP(&f.user, "user", "u", "", "user in the guest: name, uid, name:group or uid:gid")
+	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
+	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
+	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the command's output and errors")
 }
 
@@ -84,6 +101,9 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	cfg, argv, err := f.config(ui, args, dash)
 	if err != nil {
 		return err
+	}
+	if f.detach {
+		return runDetached(ctx, ui, cfg, argv)
 	}
 	// Signals are the guest's here: one that cancelled msb itself would take the choice from the command.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -100,8 +120,8 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		ui.note("%s", w)
 	}
 	code, err := execIn(ctx, ui, sb, f, argv, sig)
-	err = errors.Join(err, sb.Close())
-	if !f.remove {
+	err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
+	if cfg.Keep {
 		ui.note("kept in %s", sb.KeptDir())
 	}
 	if err != nil {

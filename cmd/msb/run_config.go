@@ -12,6 +12,9 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
+// errNoCommand is a command line without the command to run.
+var errNoCommand = errors.New("name the command to run")
+
 // config merges the policy's [sandbox] table and the flags, which win.
 func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []string, error) {
 	var cfg sandbox.Config
@@ -37,7 +40,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	cfg = sandbox.Config{
 		Policy: p, NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: first(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
 		Backend: f.backend, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
-		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn, Keep: !f.remove,
+		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn, Keep: !f.remove && f.name == "", Name: f.name,
 		Notice: func(why string) { ui.note("%s", why) },
 	}
 	if f.floor != "" {
@@ -107,6 +110,16 @@ func (f *runFlags) check() error {
 	if f.cpus < 0 || f.cpus == 0 && f.cpusSet {
 		return fmt.Errorf("--cpus %d: give it at least 1", f.cpus)
 	}
+	if f.name != "" && f.learn != "" {
+		return errors.New("--learn with --name: one that stays never ends; learn with msb review --learn from its --pcap")
+	}
+	if f.detach && f.name == "" {
+		return errors.New("--detach without --name: nothing could reach the sandbox again; give it a name")
+	}
+	return f.checkEnv()
+}
+
+func (f *runFlags) checkEnv() error {
 	for _, e := range f.env {
 		if name, _, _ := strings.Cut(e, "="); name == "" || strings.ContainsRune(e, 0) {
 			return fmt.Errorf("--env %q: write NAME=VALUE, or NAME to pass it on", e)
@@ -116,14 +129,7 @@ func (f *runFlags) check() error {
 }
 
 // loadPolicy reads a policy file and tells a file that can't be read from one that is wrong.
-func loadPolicy(path string) (*policies.Policy, error) {
-	p, err := policies.Load(path)
-	var wrong policies.ErrorList
-	if err != nil && !errors.As(err, &wrong) {
-		return nil, sandbox.Fail(fmt.Errorf("%w: %w; write one, or start from a preset: `msb policy presets`", sandbox.ErrPolicyMissing, err))
-	}
-	return p, sandbox.Fail(err)
-}
+func loadPolicy(path string) (*policies.Policy, error) { return sandbox.LoadPolicy(path) }
 
 // splitArgs takes IMAGE and COMMAND apart: everything after "--" is the command, and so is what
 // follows the image.

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox"
+)
+
+func newCreateCommand(ui *ui) *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "create [flags] NAME [IMAGE]",
+		Short: "Make a sandbox with a name, which stays until it is removed",
+		Long: `Makes a sandbox that stays: its disk, its placeholders and its certificate
+authority are there at each start. A policy file is read anew at each start, and
+a change takes effect at once while it runs. msb start starts it.`,
+		Example: `  msb create --policy policy.toml agent python:3.12
+  msb start agent
+  msb exec agent -- pip install requests
+  msb stop agent`,
+		Args: named(cobra.RangeArgs(1, 2), "name the sandbox, and the image if it isn't the policy's"),
+		RunE: func(c *cobra.Command, args []string) error {
+			ui.quiet, f.cpusSet, f.name, f.remove = f.quiet, c.Flags().Changed("cpus"), args[0], true
+			cfg, _, err := f.config(ui, args[1:], -1)
+			if err != nil {
+				return err
+			}
+			cfg.Env = f.environ()
+			if err := sandbox.Create(c.Context(), cfg); err != nil {
+				return err
+			}
+			return ui.print(args[0] + "\n")
+		},
+	}
+	f.registerMachine(c.Flags())
+	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` for every command, or pass NAME on (repeatable)")
+	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the name and errors")
+	f.pull = string(image.PullMissing)
+	return c
+}
+
+// named turns a wrong number of arguments into a sentence that says what is missing.
+func named(check cobra.PositionalArgs, remedy string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if check(c, args) == nil {
+			return nil
+		}
+		return &usageError{err: errors.New(remedy), help: c.CommandPath() + " --help"}
+	}
+}
+
+// runDetached is `msb run --name NAME --detach`.
+func runDetached(ctx context.Context, ui *ui, cfg sandbox.Config, argv []string) error {
+	if argv != nil && len(cfg.Policy.Sandbox.Command) == 0 {
+		return &usageError{err: errors.New("--detach runs no command; start it without one, then use msb exec"), help: "msb run --help"}
+	}
+	sb, err := sandbox.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(started(ui, sb), sb.Close())
+}
+
+// started tells of a sandbox that runs on.
+func started(ui *ui, sb *sandbox.Sandbox) error {
+	for _, w := range sb.Info().Warnings {
+		ui.note("%s", w)
+	}
+	return ui.print(sb.Name() + "\n")
+}

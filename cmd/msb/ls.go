@@ -1,0 +1,114 @@
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+func newListCommand(ui *ui) *cobra.Command {
+	var asJSON, quiet bool
+	c := &cobra.Command{
+		Use:     "ls [flags]",
+		Aliases: []string{"list", "ps"},
+		Short:   "List the sandboxes that have a name",
+		Args:    named(cobra.NoArgs, "msb ls takes no arguments; msb inspect NAME tells about one"),
+		RunE: func(*cobra.Command, []string) error {
+			home, err := sandbox.OpenHome("")
+			if err != nil {
+				return err
+			}
+			all, err := home.List()
+			if err != nil {
+				return err
+			}
+			switch {
+			case asJSON:
+				if all == nil {
+					all = []sandbox.Status{}
+				}
+				return ui.json(all)
+			case quiet:
+				for i := range all {
+					if err := ui.print(all[i].Name + "\n"); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			return ui.table(statusRows(all, time.Now()))
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	return c
+}
+
+func statusRows(all []sandbox.Status, now time.Time) [][]string {
+	rows := [][]string{{"NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "DISK", "POLICY"}}
+	for i := range all {
+		s := &all[i]
+		if s.Problem != "" {
+			rows = append(rows, []string{s.Name, "damaged", audit.Printable(s.Problem)})
+			continue
+		}
+		rows = append(rows, []string{
+			s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progress.Bytes(s.Used),
+			audit.Printable(first(s.PolicyFile, "-")),
+		})
+	}
+	return rows
+}
+
+// stateOf is a sandbox's state in a few words.
+func stateOf(s *sandbox.Status, now time.Time) string {
+	switch {
+	case s.Running && s.Info == nil:
+		return "starting"
+	case s.Running && s.Started != nil:
+		return "up " + age(now.Sub(*s.Started))
+	case s.Running:
+		return "up"
+	case s.End != nil && s.End.Kind != "":
+		return "ended: " + string(s.End.Kind)
+	}
+	return "stopped"
+}
+
+// age is how long ago something was, in its largest unit.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return strconv.Itoa(int(max(d, 0).Seconds())) + "s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + "m"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + "h"
+	}
+	return strconv.Itoa(int(d.Hours())/24) + "d"
+}
+
+func newInspectCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect NAME",
+		Short: "Tell about a sandbox in JSON: state, backend, confinement, placeholders, files",
+		Args:  named(cobra.ExactArgs(1), nameRemedy),
+		RunE: func(_ *cobra.Command, args []string) error {
+			home, err := sandbox.OpenHome("")
+			if err != nil {
+				return err
+			}
+			s, err := home.Inspect(args[0])
+			if err != nil {
+				return err
+			}
+			return ui.json(s)
+		},
+	}
+}

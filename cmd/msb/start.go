@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/sandbox"
+)
+
+const nameRemedy = "name the sandbox; `msb ls` lists those there are"
+
+func newStartCommand(ui *ui) *cobra.Command {
+	var quiet bool
+	c := &cobra.Command{
+		Use:   "start [flags] NAME...",
+		Short: "Start sandboxes that msb create or msb run --name made",
+		Args:  named(cobra.MinimumNArgs(1), nameRemedy),
+		RunE: func(c *cobra.Command, args []string) error {
+			ui.quiet = quiet
+			return forEach(args, func(name string) error {
+				sb, err := sandbox.StartNamed(c.Context(), name, sandbox.StartOptions{
+					Progress: progress.New(os.Stderr, progressMode(quiet)),
+					Notice:   func(why string) { ui.note("%s", why) },
+				})
+				if err != nil {
+					return err
+				}
+				return errors.Join(started(ui, sb), sb.Close())
+			})
+		},
+	}
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing but names and errors")
+	return c
+}
+
+// forEach goes on after an error, so that one name that is wrong doesn't keep the others.
+func forEach(names []string, do func(string) error) error {
+	errs := make([]error, 0, len(names))
+	for _, name := range names {
+		errs = append(errs, do(name))
+	}
+	return errors.Join(errs...)
+}
+
+func newStopCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop NAME...",
+		Short: "Stop sandboxes; their disks stay",
+		Args:  named(cobra.MinimumNArgs(1), nameRemedy),
+		RunE: func(c *cobra.Command, args []string) error {
+			home, err := sandbox.OpenHome("")
+			if err != nil {
+				return err
+			}
+			return forEach(args, func(name string) error {
+				if err := home.Stop(c.Context(), name); err != nil {
+					return err
+				}
+				return ui.print(name + "\n")
+			})
+		},
+	}
+}
+
+func newRemoveCommand(ui *ui) *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use:     "rm [--force] NAME...",
+		Aliases: []string{"remove"},
+		Short:   "Remove sandboxes and all that their disks hold",
+		Args:    named(cobra.MinimumNArgs(1), nameRemedy),
+		RunE: func(c *cobra.Command, args []string) error {
+			home, err := sandbox.OpenHome("")
+			if err != nil {
+				return err
+			}
+			return forEach(args, func(name string) error {
+				if force {
+					if err := home.Stop(c.Context(), name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
+						return err
+					}
+				}
+				if err := home.Remove(c.Context(), name); err != nil {
+					return err
+				}
+				return ui.print(name + "\n")
+			})
+		},
+	}
+	c.Flags().BoolVarP(&force, "force", "f", false, "stop those that run first")
+	return c
+}

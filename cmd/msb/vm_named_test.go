@@ -1,0 +1,59 @@
+//go:build vmtest
+
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// TestVMNamedSandboxFromTheCommandLine makes, starts, uses, stops and removes one, as a person does.
+func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
+	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
+	defer func() { _ = command(t, home, "rm", "--force", "web", "once").Run() }() // after a failure
+
+	msb("create", "--vm", "qemu", "--disk", "1G", "-e", "SET=at creation", "web").want(t, 0, "web\n")
+	msb("create", "web").says(t, exitSandbox, "exists already", "msb start web")
+	msb("create", "../web").says(t, exitSandbox, "lower-case letters")
+	msb("exec", "web", "--", "true").says(t, exitSandbox, "not running", "msb start web")
+	msb("stop", "web").says(t, exitSandbox, "not running")
+	msb("start", "-q", "web", "nosuch").says(t, exitSandbox, "no such sandbox: nosuch", "msb ls")
+	msb("start", "web").says(t, exitSandbox, "running: web")
+	msb("exec", "web", "sh", "-c", "echo out; echo err >&2; echo $SET > /root/kept; exit 7").want(t, 7, "out\n")
+	msb("exec", "-e", "SET=at exec", "web", "--", "sh", "-c", "echo $SET; hostname").want(t, 0, "at exec\nweb\n")
+	msb("exec", "web").says(t, exitOther, "name the command")
+	msb("rm", "web").says(t, exitSandbox, "msb stop web")
+
+	in := command(t, home, "exec", "-i", "web", "cat")
+	in.Stdin = strings.NewReader("through standard input")
+	finish(t, in).want(t, 0, "through standard input")
+
+	var st sandbox.Status
+	if got := msb("inspect", "web"); json.Unmarshal([]byte(got.out), &st) != nil || !st.Running || st.Info == nil || len(st.Info.Confinement) == 0 {
+		t.Errorf("inspect: %+v", got)
+	}
+	if got := msb("ls"); got.code != 0 || !strings.Contains(got.out, "web   up ") {
+		t.Errorf("ls: %+v", got)
+	}
+	msb("stop", "web").want(t, 0, "web\n")
+	msb("start", "-q", "web").want(t, 0, "web\n")
+	msb("exec", "web", "cat", "/root/kept").want(t, 0, "at creation\n")
+	msb("rm", "-f", "web").want(t, 0, "web\n")
+	msb("ls", "-q").want(t, 0, "")
+
+	// A run with a name stops with its command, and stays.
+	msb("run", "--vm", "qemu", "-q", "--name", "once", "--", "sh", "-c", "echo ran > /root/it; exit 3").want(t, 3, "")
+	msb("ls", "-q").want(t, 0, "once\n")
+	msb("start", "-q", "once").want(t, 0, "once\n")
+	msb("exec", "once", "cat", "/root/it").want(t, 0, "ran\n")
+	msb("rm", "-f", "once").want(t, 0, "once\n")
+	if left, err := exec.CommandContext(t.Context(), "find", strings.TrimPrefix(home[0], sandbox.EnvHome+"=")+"/sandboxes", "-mindepth", "1").Output(); err != nil || len(left) > 0 {
+		t.Errorf("left: %s (%v)", left, err)
+	}
+}

@@ -1,0 +1,272 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/image"
+)
+
+// DefaultDisk is the size of a named sandbox's writable disk, in bytes. The file is sparse.
+const DefaultDisk = 10 << 30
+
+// StartOptions are what starting a sandbox that exists needs beside its state. The zero value is fine.
+type StartOptions struct {
+	// Home, Program, Progress and Notice are as in Config.
+	Home, Program string
+	Progress      image.Progress
+	Notice        func(string)
+}
+
+// Create makes the sandbox that cfg describes under cfg.Name, and does not start it. It has a disk of its own, which
+// stays until Remove. ErrExists when there is one of that name.
+func Create(ctx context.Context, cfg Config) error { return Fail(create(ctx, &cfg)) }
+
+func create(ctx context.Context, cfg *Config) error {
+	if err := CheckName(cfg.Name); err != nil {
+		return err
+	}
+	if cfg.Learn != "" || cfg.Keep {
+		return fmt.Errorf("%w: a sandbox with a name keeps its files and learns nothing; leave Keep and Learn out", ErrConfig)
+	}
+	if cfg.Disk == 0 {
+		cfg.Disk = DefaultDisk
+	}
+	if err := errors.Join(cfg.fill(), absolute(&cfg.PolicyFile, &cfg.Audit, &cfg.Pcap)); err != nil {
+		return err
+	}
+	home, err := OpenHome(cfg.Home)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(home.namedPath(cfg.Name)); err == nil {
+		return exists(cfg.Name)
+	}
+	img, err := resolve(ctx, home, cfg)
+	if err != nil {
+		return err
+	}
+	return home.create(newStored(cfg.Name, cfg, img))
+}
+
+func exists(name string) error {
+	return fmt.Errorf("%w: %s; `msb start %s` starts it, `msb rm %s` removes it", ErrExists, name, name, name)
+}
+
+// absolute makes paths independent of the folder that a later command is called in.
+func absolute(paths ...*string) error {
+	for _, p := range paths {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return err
+		}
+		*p = abs
+	}
+	return nil
+}
+
+// create makes the folder under a name that nobody looks at, and renames it: one that is there is whole.
+func (h *Home) create(st *stored) error {
+	temp := h.hidden()
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		return err
+	}
+	err := writeJSON(temp, storedFile, st)
+	if err == nil {
+		err = image.CreateUpper(filepath.Join(temp, upperDisk), st.Disk)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(temp, lockFile), nil, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(temp, h.namedPath(st.Name))
+		if errors.Is(err, fs.ErrExist) { // a folder that holds something is never replaced
+			err = exists(st.Name)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(temp))
+	}
+	return nil
+}
+
+// hidden is a new path among the named sandboxes that no name can be.
+func (h *Home) hidden() string {
+	var b [idBytes]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
+	return h.namedPath("." + hex.EncodeToString(b[:]))
+}
+
+// StartNamed starts the sandbox of that name, which runs until Stop, whatever becomes of this process once StartNamed
+// has returned. ErrRunning when it runs already.
+func StartNamed(ctx context.Context, name string, o StartOptions) (*Sandbox, error) {
+	home, err := OpenHome(o.Home)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	s, err := startNamed(ctx, home, name, o)
+	return s, Fail(err)
+}
+
+func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*Sandbox, error) {
+	st, err := home.load(name)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := st.config()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice = name, o.Program, o.Progress, o.Notice
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	img, err := home.imageOf(ctx, st, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	run, err := home.lockSettled(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := clearRun(run.Dir); err != nil {
+		return nil, errors.Join(err, run.Lock.Close())
+	}
+	return bringUp(ctx, home, run, img, &cfg)
+}
+
+// imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.
+func (h *Home) imageOf(ctx context.Context, st *stored, cfg *Config) (*image.Image, error) {
+	img, err := resolve(ctx, h, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the image of sandbox %s: %w", st.Name, err)
+	}
+	if img.Digest == st.ImageDigest {
+		return img, nil
+	}
+	store, err := Store(h)
+	if err != nil {
+		return nil, err
+	}
+	all, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Digest == st.ImageDigest {
+			return &all[i], nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s is another image now (%s) than the one that sandbox %s was made from (%s), which is no longer there; make the sandbox anew",
+		image.ErrNotCached, st.Image, img.Digest, st.Name, st.ImageDigest)
+}
+
+// lockSettled is lockNamed for after a kill: a supervisor's last threads hold its lock for a moment longer than its
+// socket answers.
+func (h *Home) lockSettled(ctx context.Context, name string) (*Run, error) {
+	const tries, pause = 100, 20 * time.Millisecond
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		run, err := h.lockNamed(name)
+		if !errors.Is(err, ErrRunning) || n == tries {
+			return run, err
+		}
+		if conn, e := dialControl(h.namedPath(name)); e == nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// lockNamed takes a sandbox's lock, which its supervisor inherits.
+func (h *Home) lockNamed(name string) (*Run, error) {
+	lock, err := lockDir(h.namedPath(name), 0)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, fmt.Errorf("%w: %s", ErrRunning, name)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: %s", ErrNoSandbox, name)
+	case err != nil:
+		return nil, err
+	}
+	return &Run{ID: name, Dir: h.namedPath(name), Lock: lock}, nil
+}
+
+// vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.
+const vmmGoneWait = 10 * time.Second
+
+// clearRun removes what a run that was killed left, once its VMM is gone too: two machines must never write to one
+// disk. The caller holds the lock.
+func clearRun(dir string) error {
+	var r runRecord
+	if readJSON(dir, infoFile, &r) == nil && r.VMM.PID != 0 {
+		if err := r.VMM.gone(vmmGoneWait); err != nil {
+			return err
+		}
+	}
+	for _, file := range []string{controlSock, infoFile} {
+		if err := unlessGone(os.Remove(filepath.Join(dir, file))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove deletes the sandbox of that name and its disk. ErrRunning while it runs.
+func (h *Home) Remove(ctx context.Context, name string) error { return Fail(h.remove(ctx, name)) }
+
+func (h *Home) remove(ctx context.Context, name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	run, err := h.lockSettled(ctx, name)
+	if errors.Is(err, ErrRunning) {
+		return fmt.Errorf("%w; `msb stop %s` first, or remove it with --force", err, name)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = run.Lock.Close() }()
+	if err := clearRun(run.Dir); err != nil {
+		return err
+	}
+	gone := h.hidden()
+	if err := os.Rename(run.Dir, gone); err != nil { // from here on it isn't there, however far the removal comes
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
+// sweepNamed removes what killed commands left half-made or half-removed.
+func (h *Home) sweepNamed() error {
+	entries, err := os.ReadDir(filepath.Join(h.dir, namedDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		dir := h.namedPath(e.Name())
+		if e.Name()[0] == '.' && e.IsDir() && abandoned(dir) {
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("left-over sandbox %s: %w", e.Name(), err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/image"
+)
+
+// runRecord is what a running sandbox leaves beside its state. A kill leaves it there, so that it is believed only
+// as far as the control socket answers.
+type runRecord struct {
+	Started time.Time `json:"started"`
+	VMM     processID `json:"vmm"`
+	Info    *Info     `json:"info,omitempty"` // once it is ready
+}
+
+// End is how a run of a named sandbox ended.
+type End struct {
+	Time time.Time `json:"time"`
+	// Kind and Message say why it ended by itself; empty after a stop.
+	Kind    Kind   `json:"kind,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Status is a named sandbox as `msb ls` shows it.
+type Status struct {
+	Name    string    `json:"name"`
+	Running bool      `json:"running"`
+	Created time.Time `json:"created"`
+	Image   string    `json:"image"`
+	Digest  string    `json:"digest"`
+	CPUs    int       `json:"cpus"`
+	Memory  int64     `json:"memory_bytes"`
+	Disk    int64     `json:"disk_bytes"`
+	// Used is what the disk takes on the host.
+	Used       int64  `json:"disk_used_bytes"`
+	PolicyFile string `json:"policy_file,omitempty"`
+	Folder     string `json:"folder"`
+	// Started and Info are of the run; Info comes when the guest is ready.
+	Started *time.Time `json:"started,omitempty"`
+	Info    *Info      `json:"info,omitempty"`
+	// End is how the run before ended, if it was not killed.
+	End *End `json:"end,omitempty"`
+	// Problem says why the state can't be read; the other fields are empty then.
+	Problem string `json:"problem,omitempty"`
+}
+
+// List returns the named sandboxes in the order of their names. One whose state is damaged is among them.
+func (h *Home) List() ([]Status, error) {
+	entries, err := os.ReadDir(filepath.Join(h.dir, namedDir)) // sorted
+	if err != nil {
+		return nil, err
+	}
+	var all []Status
+	for _, e := range entries {
+		if !e.IsDir() || CheckName(e.Name()) != nil {
+			continue
+		}
+		st, err := h.Inspect(e.Name())
+		if errors.Is(err, ErrNoSandbox) {
+			continue // removed just now
+		}
+		if err != nil {
+			st = &Status{Name: e.Name(), Folder: h.namedPath(e.Name()), Problem: err.Error()}
+		}
+		all = append(all, *st)
+	}
+	return all, nil
+}
+
+// Inspect tells about the sandbox of that name.
+func (h *Home) Inspect(name string) (*Status, error) {
+	st, err := h.load(name)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	dir := h.namedPath(name)
+	s := &Status{
+		Name: name, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
+		Disk: st.Disk, PolicyFile: st.PolicyFile, Folder: dir, Used: allocated(filepath.Join(dir, upperDisk)),
+	}
+	if conn, err := dialControl(dir); err == nil {
+		_ = conn.Close()
+		var r runRecord
+		s.Running = true
+		if readJSON(dir, infoFile, &r) == nil {
+			s.Started, s.Info = &r.Started, r.Info
+		}
+		return s, nil
+	}
+	var end End
+	if readJSON(dir, endFile, &end) == nil {
+		s.End = &end
+	}
+	return s, nil
+}
+
+// Connect opens a session with the running sandbox of that name. Its Close ends the session and not the sandbox.
+func (h *Home) Connect(ctx context.Context, name string) (*Sandbox, error) {
+	s, err := h.connect(ctx, name)
+	return s, Fail(err)
+}
+
+func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
+	st, err := h.load(name)
+	if err != nil {
+		return nil, err
+	}
+	dir := h.namedPath(name)
+	conn, err := dialControl(dir)
+	if err != nil {
+		return nil, notRunning(name)
+	}
+	s := &Sandbox{
+		name: name, home: h, run: &Run{ID: name, Dir: dir}, over: make(chan struct{}), pcap: st.Pcap != "",
+		image: &image.Image{Ref: st.Image, Digest: st.ImageDigest, Config: st.ImageConfig},
+	}
+	if s.client, err = agentclient.Attach(conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	// A sandbox that is starting answers when it is ready.
+	if _, err := s.client.Stats(ctx); err != nil {
+		err = errors.Join(err, s.client.Close())
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("%w: it ended before it answered: %w", notRunning(name), err)
+	}
+	var r runRecord
+	if err := readJSON(dir, infoFile, &r); err == nil && r.Info != nil {
+		s.info = *r.Info
+	}
+	go s.watchSession()
+	return s, nil
+}
+
+func notRunning(name string) error {
+	return fmt.Errorf("%w: %s; `msb start %s` starts it", ErrNotRunning, name, name)
+}
+
+// watchSession learns of the sandbox's end by that of the session.
+func (s *Sandbox) watchSession() {
+	<-s.client.Done()
+	s.failure = s.client.Err()
+	// The supervisor writes down why before its process ends, and the socket is gone then.
+	for deadline := time.Now().Add(lastWordWait); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // waits for another process's file
+		var end End
+		if conn, err := dialControl(s.run.Dir); err == nil {
+			_ = conn.Close()
+			if errors.Is(s.failure, agentclient.ErrClosed) {
+				break // by us: the sandbox lives on
+			}
+			continue
+		}
+		if readJSON(s.run.Dir, endFile, &end) == nil {
+			if end.Message != "" {
+				s.failure = &Failure{Kind: end.Kind, err: errors.New(end.Message)}
+			}
+			break
+		}
+	}
+	close(s.over)
+}
+
+// dialControl connects to the control socket in dir, a path of any length.
+func dialControl(dir string) (net.Conn, error) {
+	path, done, err := shortPath(dir, controlSock)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return net.DialTimeout("unix", path, time.Second) //nolint:noctx,forbidigo // a file of ours, no network
+}
+
+func listenControl(dir string) (*net.UnixListener, error) {
+	path, done, err := shortPath(dir, controlSock)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("the sandbox's control socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // by another path than it has then; cleanUp removes it
+	return l, nil
+}
+
+// stopWait is how long a supervisor may take to end its machine, a guest's write-back included.
+const stopWait = stopTimeout + syncTimeout
+
+// Stop ends the run of the named sandbox: its guest writes back what it holds, and leaves. ErrNotRunning if there is
+// no run. What the run could not write down of its records is told by Inspect.
+func (h *Home) Stop(ctx context.Context, name string) error { return Fail(h.stop(ctx, name)) }
+
+func (h *Home) stop(ctx context.Context, name string) error {
+	if _, err := os.Lstat(h.namedPath(name)); CheckName(name) != nil || err != nil {
+		return errors.Join(CheckName(name), missing(name, err))
+	}
+	conn, err := dialControl(h.namedPath(name))
+	if err != nil {
+		return notRunning(name)
+	}
+	return endPeer(ctx, conn, stopWait)
+}
+
+func missing(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s; `msb ls` lists those there are", ErrNoSandbox, name)
+}

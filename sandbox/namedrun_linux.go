@@ -1,0 +1,179 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSocketPath is what sockaddr_un takes less its final NUL (unix(7)).
+const maxSocketPath = 107
+
+// shortPath is a path to file in dir that a socket's address takes, valid until done.
+func shortPath(dir, file string) (path string, done func(), err error) {
+	if path = filepath.Join(dir, file); len(path) <= maxSocketPath {
+		return path, func() {}, nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), file), func() { _ = d.Close() }, nil
+}
+
+// processID names a process for as long as the machine is up, however pids are used again.
+type processID struct {
+	PID int `json:"pid"`
+	// Start is when it started, in the clock ticks of /proc/PID/stat.
+	Start string `json:"start"`
+}
+
+func identify(pid int) processID {
+	start, _ := processStart(pid)
+	return processID{pid, start}
+}
+
+// processStart is when a process started, and whether it is over: a zombie whose other threads have let go of its
+// files too (proc(5): fields 3, 20 and 22). The name before the fields may hold anything.
+func processStart(pid int) (start string, over bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", true
+	}
+	const state, threads, started = 0, 17, 19 // counted from the state
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) <= started {
+		return "", true
+	}
+	return fields[started], fields[state] == "Z" && (fields[threads] == "0" || fields[threads] == "1")
+}
+
+// gone waits until the process has ended.
+func (p processID) gone(limit time.Duration) error {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if start, over := processStart(p.PID); over || start != p.Start {
+			return nil
+		}
+		select {
+		case <-deadline.C:
+			return fmt.Errorf("%w: the machine of its last run, process %s, is still there; end it", ErrRunning, strconv.Itoa(p.PID))
+		case <-tick.C:
+		}
+	}
+}
+
+// errPeerGone says that the process at the other end has ended.
+var errPeerGone = errors.New("it has ended")
+
+// openPeer returns a descriptor of the process that listens on the other end of conn: the one that the kernel says,
+// and no other, whatever pids are used again meanwhile.
+func openPeer(conn net.Conn) (pidfd int, err error) {
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, credErr); err != nil {
+		return -1, fmt.Errorf("the sandbox's supervisor can't be found: %w", err)
+	}
+	pidfd, err = unix.PidfdOpen(int(cred.Pid), 0)
+	if errors.Is(err, unix.ESRCH) {
+		return -1, errPeerGone
+	}
+	if err != nil {
+		return -1, fmt.Errorf("the sandbox's supervisor can't be found: %w", err)
+	}
+	if hungUp(raw) { // it ended before there was a descriptor, whose process may be another one
+		return -1, errors.Join(errPeerGone, unix.Close(pidfd))
+	}
+	return pidfd, nil
+}
+
+// signalPeer sends a signal to the process at the other end of conn.
+func signalPeer(conn net.Conn, n syscall.Signal) error {
+	pidfd, err := openPeer(conn)
+	if err != nil {
+		return err
+	}
+	return errors.Join(signalled(pidfd, n), unix.Close(pidfd))
+}
+
+// endPeer ends the process at the other end of conn, and waits until it has gone.
+func endPeer(ctx context.Context, conn net.Conn, limit time.Duration) error {
+	pidfd, err := openPeer(conn)
+	_ = conn.Close() // a server that ends waits for what its clients have begun to say
+	if errors.Is(err, errPeerGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(pidfd) }()
+	if err := signalled(pidfd, unix.SIGTERM); err != nil {
+		return err
+	}
+	if err := ended(ctx, pidfd, limit); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if err := signalled(pidfd, unix.SIGKILL); err != nil {
+		return err
+	}
+	return errors.Join(ended(ctx, pidfd, limit), fmt.Errorf("%w: it did not stop within %s and was killed", ErrSupervisor, limit))
+}
+
+// hungUp reports whether the other end of a connection is closed.
+func hungUp(raw syscall.RawConn) (gone bool) {
+	err := raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(fds, 0)
+		gone = err == nil && n > 0
+	})
+	return gone || err != nil
+}
+
+func signalled(pidfd int, n unix.Signal) error {
+	if err := unix.PidfdSendSignal(pidfd, n, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("ending the sandbox's supervisor: %w", err)
+	}
+	return nil
+}
+
+// ended waits until the process of pidfd has ended; os.ErrDeadlineExceeded when it has not within limit.
+func ended(ctx context.Context, pidfd int, limit time.Duration) error {
+	const step = 50 * time.Millisecond
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, int(step/time.Millisecond)); err == nil && n > 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return os.ErrDeadlineExceeded
+}
+
+// allocated is what a sparse file takes on the disk, in bytes.
+func allocated(path string) int64 {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Blocks * 512
+}

@@ -1,0 +1,151 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
+)
+
+// The files of a named sandbox. Those of a run are there while it runs, and are swept after a kill.
+const (
+	namedDir = "sandboxes"
+
+	storedFile  = "sandbox.json"
+	caFile      = "ca.pem"
+	endFile     = "end.json"     // how its last run ended
+	infoFile    = "run.json"     // what the run says of itself
+	controlSock = "control.sock" // of the run
+)
+
+// storedVersion is that of sandbox.json.
+const storedVersion = 1
+
+// stored is what a named sandbox is, as it is kept. It holds no secret: a policy names their sources.
+type stored struct {
+	Version     int          `json:"version"`
+	Name        string       `json:"name"`
+	Created     time.Time    `json:"created"`
+	Policy      string       `json:"policy"` // TOML, includes merged
+	PolicyName  string       `json:"policy_name"`
+	PolicyFile  string       `json:"policy_file,omitempty"`
+	Floor       string       `json:"floor,omitempty"` // TOML
+	NoNet       bool         `json:"no_net,omitempty"`
+	HTTPProxy   bool         `json:"http_proxy,omitempty"`
+	Backend     string       `json:"backend"`
+	CPUs        int          `json:"cpus"`
+	Memory      int64        `json:"memory"`
+	Disk        int64        `json:"disk"`
+	Image       string       `json:"image"`
+	ImageDigest string       `json:"image_digest"`
+	ImageConfig image.Config `json:"image_config"`
+	Hostname    string       `json:"hostname"`
+	Env         []string     `json:"env,omitempty"`
+	Audit       string       `json:"audit,omitempty"`
+	Pcap        string       `json:"pcap,omitempty"`
+	PcapOptions PcapOptions  `json:"pcap_options,omitzero"`
+	// Placeholders are by the secret's name: files of the guest may hold them.
+	Placeholders map[string]string `json:"placeholders,omitempty"`
+}
+
+// newStored is what cfg, which is filled, and its image become.
+func newStored(name string, cfg *Config, img *image.Image) *stored {
+	st := &stored{
+		Version: storedVersion, Name: name, Created: time.Now().UTC().Truncate(time.Second),
+		Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
+		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory, Disk: cfg.Disk,
+		Image: cfg.Image, ImageDigest: img.Digest, ImageConfig: img.Config, Hostname: cfg.Hostname, Env: cfg.Env,
+		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions,
+	}
+	if cfg.Floor != nil {
+		st.Floor = string(policies.Encode(cfg.Floor))
+	}
+	if st.Hostname == "" {
+		st.Hostname = name
+	}
+	return st
+}
+
+// config is what a run of it starts from. A policy file is read anew: it is what counts, as for `msb run`.
+func (st *stored) config() (cfg Config, err error) {
+	cfg = Config{
+		PolicyFile: st.PolicyFile, NoNet: st.NoNet, HTTPProxy: st.HTTPProxy, Backend: st.Backend, CPUs: st.CPUs, Memory: st.Memory,
+		Disk: st.Disk, Image: st.Image, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
+		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
+	}
+	if st.PolicyFile == "" {
+		cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil)
+	} else {
+		cfg.Policy, err = LoadPolicy(st.PolicyFile)
+	}
+	if err == nil && st.Floor != "" {
+		cfg.Floor, err = policies.Parse("floor", []byte(st.Floor), nil)
+	}
+	return cfg, err
+}
+
+// LoadPolicy reads a policy file and tells one that can't be read (ErrPolicyMissing) from one that is wrong.
+func LoadPolicy(path string) (*policies.Policy, error) {
+	p, err := policies.Load(path)
+	var wrong policies.ErrorList
+	if err != nil && !errors.As(err, &wrong) {
+		return nil, Fail(fmt.Errorf("%w: %w; write one, or start from a preset: `msb policy presets`", ErrPolicyMissing, err))
+	}
+	return p, Fail(err)
+}
+
+func (h *Home) namedPath(name string, file ...string) string {
+	return filepath.Join(append([]string{h.dir, namedDir, name}, file...)...)
+}
+
+// load reads a named sandbox's state.
+func (h *Home) load(name string) (*stored, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	path := h.namedPath(name, storedFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s; `msb ls` lists those there are", ErrNoSandbox, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	st := new(stored)
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(st); err != nil {
+		return nil, fmt.Errorf("%w: %s, byte %d: %w; `msb rm %s` removes it", ErrState, path, dec.InputOffset(), err, name)
+	}
+	if st.Version != storedVersion || st.Name != name {
+		return nil, fmt.Errorf("%w: %s: it is of version %d and for %.80q, want version %d and %s; `msb rm %s` removes it",
+			ErrState, path, st.Version, st.Name, storedVersion, name, name)
+	}
+	return st, nil
+}
+
+// writeJSON replaces a file of dir's in one rename.
+func writeJSON(dir, file string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, file), append(b, '\n'), 0o600, renameio.WithStaticPermissions(0o600))
+}
+
+func readJSON(dir, file string, v any) error {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}

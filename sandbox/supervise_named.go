@@ -1,0 +1,106 @@
+package sandbox
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/msb-project/msb/secretproxy/ca"
+)
+
+// openControl makes the socket over which commands reach a sandbox with a name. Who comes before the guest is ready
+// waits.
+func (s *supervisor) openControl() (err error) {
+	if s.plan.Name == "" {
+		return nil
+	}
+	s.listener, err = listenControl(s.plan.Dir)
+	return err
+}
+
+// recordRun writes down what the next start has to know if this process is killed, and what there is to tell.
+func (s *supervisor) recordRun(info *Info) error {
+	if s.plan.Name == "" {
+		return nil
+	}
+	return writeJSON(s.plan.Dir, infoFile, runRecord{Started: s.started, VMM: identify(s.machine.PID()), Info: info})
+}
+
+// lifeBefore is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
+// placeholders, which its files may hold.
+func (s *supervisor) lifeBefore() (*ca.Authority, map[string]string, error) {
+	if s.plan.Name == "" {
+		return nil, nil, nil
+	}
+	path := filepath.Join(s.plan.Dir, caFile)
+	authority, err := ca.Load(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ca.ErrExpired) {
+		if authority, err = ca.New(s.plan.Name); err == nil {
+			err = authority.Save(path)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := s.home().load(s.plan.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return authority, st.Placeholders, nil
+}
+
+func (s *supervisor) home() *Home { return &Home{dir: s.plan.Home} }
+
+// outgrow makes a sandbox with a name independent of who started it.
+func (s *supervisor) outgrow(info *Info) error {
+	if s.plan.Name == "" {
+		return nil
+	}
+	if err := errors.Join(s.keepPlaceholders(), s.recordRun(info), unlessGone(os.Remove(filepath.Join(s.plan.Dir, endFile)))); err != nil {
+		return err
+	}
+	s.grown.Store(true)
+	return nil
+}
+
+// keepPlaceholders adds those of this run to the sandbox's state. Those of secrets that a policy has no longer stay:
+// it may have them again.
+func (s *supervisor) keepPlaceholders() error {
+	if s.gateway == nil {
+		return nil
+	}
+	st, err := s.home().load(s.plan.Name)
+	if err != nil {
+		return err
+	}
+	changed := false
+	for name, placeholder := range s.gateway.Placeholders() {
+		if st.Placeholders == nil {
+			st.Placeholders = map[string]string{}
+		}
+		changed = changed || st.Placeholders[name] != placeholder
+		st.Placeholders[name] = placeholder
+	}
+	if !changed {
+		return nil
+	}
+	return writeJSON(s.plan.Dir, storedFile, st)
+}
+
+// endNamed writes down how a run ended, then takes its socket away.
+func (s *supervisor) endNamed(end error) error {
+	var errs []error
+	if s.grown.Load() {
+		e := End{Time: time.Now().UTC().Truncate(time.Second)}
+		if end != nil {
+			e.Kind, e.Message = KindOf(end), end.Error()
+		}
+		errs = append(errs, s.keepPlaceholders(), writeJSON(s.plan.Dir, endFile, e))
+	}
+	for _, file := range []string{infoFile, controlSock} {
+		errs = append(errs, unlessGone(os.Remove(filepath.Join(s.plan.Dir, file))))
+	}
+	return errors.Join(errs...)
+}
