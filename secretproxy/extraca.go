@@ -8,9 +8,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// checkExtraCA reads the files of [tls] extra_ca once: a missing one is an error before anything runs,
+// CheckFiles reads the files of [tls] extra_ca once: a missing one is an error before anything runs,
 // and not a puzzle at the first connection.
-func checkExtraCA(policy *policies.Policy) error {
+func CheckFiles(policy *policies.Policy) error {
 	for _, extra := range policy.TLS.ExtraCA {
 		pem, err := os.ReadFile(extra.File)
 		if err != nil {

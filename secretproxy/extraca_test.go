@@ -19,7 +19,7 @@ func TestI12_AnExtraCAThatCantBeReadIsAnErrorAtTheStart(t *testing.T) {
 	for _, file := range []string{"/nosuch.pem", empty} {
 		p := policies.Default()
 		p.TLS.ExtraCA = []policies.ExtraCA{{File: file, Hosts: []hostname.Pattern{hostname.MustParsePattern("a.example")}}}
-		if err := checkExtraCA(p); err == nil || !strings.Contains(err.Error(), file) {
+		if err := CheckFiles(p); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v, want an error that names the file", file, err)
 		}
 	}

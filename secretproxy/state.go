@@ -58,7 +58,7 @@ type masker struct {
 // placeholders of secrets that keep their name and shape, and for masking the
 // values of all.
 func newState(ctx context.Context, cfg *Config, policy *policies.Policy, judge Judge, old *state) (*state, error) {
-	if err := checkExtraCA(policy); err != nil {
+	if err := CheckFiles(policy); err != nil {
 		return nil, err
 	}
 	holders, err := secret.Open(ctx, policy.Secrets, cfg.now)

@@ -17,31 +17,32 @@ import (
 )
 
 func newDNSCommand(ui *ui) *cobra.Command {
-	var policy, qtype string
+	var policy, qtype, floor string
 	c := &cobra.Command{
 		Use:     "dns NAME --policy FILE",
 		Short:   "Show what a guest would be told about a name, and why",
-		Long:    "Asks the resolver that a sandbox under this policy would have, upstream servers included. Exit code 3 when the name is refused.",
+		Long:    "Asks the resolver that a sandbox under this policy would have, upstream servers included. Exit code 3 when the name is refused, 125 when no server answered.",
 		Example: "  msb dns api.github.com --policy policy.toml\n  msb dns example.com --type HTTPS --policy policy.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return runDNS(c.Context(), ui, args[0], qtype, policy)
+			return runDNS(c.Context(), ui, args[0], qtype, policy, floor)
 		},
 	}
 	c.Flags().StringVarP(&policy, "policy", "p", "", "policy `file`")
 	c.Flags().StringVar(&qtype, "type", "A", "record `type`")
+	floorFlag(c, &floor)
 	_ = c.MarkFlagRequired("policy") // its only error is a flag that doesn't exist
 	return c
 }
 
-func runDNS(ctx context.Context, ui *ui, name, qtype, policy string) error {
+func runDNS(ctx context.Context, ui *ui, name, qtype, policy, floor string) error {
 	if strings.ContainsAny(name, ":/ ") {
 		return &usageError{err: fmt.Errorf("%q is no host name; write the name alone, as api.github.com", name), help: "msb dns --help"}
 	}
 	if n, err := hostname.Parse(name); err == nil {
 		name = n.String() // Unicode and case as everywhere
 	}
-	p, err := loadPolicy(policy)
+	p, err := loadUnder(floor, policy)
 	if err != nil {
 		return err
 	}
@@ -89,8 +90,11 @@ func askDNS(ctx context.Context, ui *ui, g *dnsguard.Guard, name string, code ui
 	if err := ui.table(rows); err != nil {
 		return err
 	}
-	if answer.Rcode == dns.RcodeRefused {
+	switch answer.Rcode {
+	case dns.RcodeRefused:
 		return exitCode(exitDenied)
+	case dns.RcodeServerFailure: // why is in the table
+		return exitCode(exitOther)
 	}
 	return nil
 }

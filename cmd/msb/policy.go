@@ -9,6 +9,7 @@ import (
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy"
 )
 
 func newPolicyCommand(ui *ui) *cobra.Command {
@@ -25,14 +26,18 @@ func newPolicyCommand(ui *ui) *cobra.Command {
 }
 
 func newPolicyCheck(ui *ui) *cobra.Command {
-	return &cobra.Command{
+	var floor string
+	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say what is wrong with policy files: place, fault and remedy",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
 			var errs []error
 			for _, f := range files {
-				p, err := loadPolicy(f)
+				p, err := loadUnder(floor, f)
+				if err == nil {
+					err = secretproxy.CheckFiles(p)
+				}
 				if err != nil {
 					errs = append(errs, err)
 					continue
@@ -44,10 +49,12 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
+	floorFlag(c, &floor)
+	return c
 }
 
 func newPolicyExplain(ui *ui) *cobra.Command {
-	var to, at, method, path string
+	var to, at, method, path, floor string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "explain FILE --to HOST:PORT[/udp]",
@@ -57,7 +64,7 @@ or sent: a name is taken to have a public address, or the one given with --at.
 Exit code 0 for allow and inspect, 3 for deny.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := loadPolicy(args[0])
+			p, err := loadUnder(floor, args[0])
 			if err != nil {
 				return err
 			}
@@ -79,6 +86,7 @@ Exit code 0 for allow and inspect, 3 for deny.`,
 			return nil
 		},
 	}
+	floorFlag(c, &floor)
 	c.Flags().StringVar(&to, "to", "", "the destination, `HOST:PORT[/udp]` or HOST/icmp")
 	c.Flags().StringVar(&at, "at", "", "the `address` that HOST has")
 	c.Flags().StringVar(&method, "method", "", "an HTTP `method`")
@@ -119,16 +127,17 @@ func newPolicyShow(ui *ui) *cobra.Command {
 
 func newPolicyDiff(ui *ui) *cobra.Command {
 	var asJSON bool
+	var floor string
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Say what becomes reachable and what stops when B replaces A",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			a, err := loadPolicy(args[0])
+			a, err := loadUnder(floor, args[0])
 			if err != nil {
 				return err
 			}
-			b, err := loadPolicy(args[1])
+			b, err := loadUnder(floor, args[1])
 			if err != nil {
 				return err
 			}
@@ -139,6 +148,7 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 			return printChanges(ui, changes, asJSON)
 		},
 	}
+	floorFlag(c, &floor)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/image/progress"
 	"github.com/msb-project/msb/policies"
@@ -130,6 +132,25 @@ func (f *runFlags) checkEnv() error {
 
 // loadPolicy reads a policy file and tells a file that can't be read from one that is wrong.
 func loadPolicy(path string) (*policies.Policy, error) { return sandbox.LoadPolicy(path) }
+
+// loadUnder reads a policy file and holds it under an operator's floor; "" is none.
+func loadUnder(floor, path string) (*policies.Policy, error) {
+	p, err := loadPolicy(path)
+	if err != nil || floor == "" {
+		return p, err
+	}
+	f, err := loadPolicy(floor)
+	if err != nil {
+		return nil, err
+	}
+	tight, err := policies.Tighten(f, p)
+	return tight, sandbox.Fail(err)
+}
+
+// floorFlag adds --floor to a command that reads policies.
+func floorFlag(c *cobra.Command, floor *string) {
+	c.Flags().StringVar(floor, "floor", "", "judge under an operator's policy `file` too, as msb run --floor does")
+}
 
 // splitArgs takes IMAGE and COMMAND apart: everything after "--" is the command, and so is what
 // follows the image.
