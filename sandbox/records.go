@@ -20,6 +20,8 @@ type RecordFiles struct {
 	// the smallest policy that would have allowed what was seen.
 	Audit, Pcap, Learn string
 	PcapOptions        PcapOptions
+	// Resume keeps a capture that is there as an earlier part: it is rotated away and not replaced.
+	Resume bool
 }
 
 // PcapOptions say how a capture is written; the zero value is from the start, with the capture package's
@@ -69,19 +71,23 @@ func OpenRecords(files RecordFiles) (*Records, error) {
 		sinks = append(sinks, r.learned)
 	}
 	if files.Pcap != "" {
-		r.capture = gateway.NewCapture()
-		if err := r.switchCapture(true); err != nil {
+		if err := r.openCapture(); err != nil {
 			return nil, errors.Join(err, r.Close(nil))
-		}
-		if files.PcapOptions.Off { // it was only asked whether it can be written
-			if err := r.switchCapture(false); err != nil {
-				return nil, errors.Join(err, r.Close(nil))
-			}
-			r.resumed = false
 		}
 	}
 	r.sink = audit.Tee(sinks...)
 	return r, nil
+}
+
+// openCapture starts the capture, or, where it is to begin later, sees whether it could.
+func (r *Records) openCapture() error {
+	r.capture, r.resumed = gateway.NewCapture(), r.files.Resume
+	if err := r.switchCapture(true); err != nil || !r.files.PcapOptions.Off {
+		return err
+	}
+	err := r.switchCapture(false)
+	r.resumed = r.files.Resume
+	return err
 }
 
 // Sink takes the verdicts.

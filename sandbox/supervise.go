@@ -213,7 +213,7 @@ func (s *supervisor) readPolicy() error {
 }
 
 func (s *supervisor) openRecords() (err error) {
-	s.records, err = OpenRecords(RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn})
+	s.records, err = OpenRecords(RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
 	if err == nil {
 		s.obeySwitch()
 	}

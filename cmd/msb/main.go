@@ -59,7 +59,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		return &usageError{err: err, help: c.CommandPath() + " --help"}
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newStopCommand(ui),
-		newListCommand(ui), newInspectCommand(ui), newRemoveCommand(ui), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
+		newListCommand(ui), newInspectCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
 	return root
 }
 

@@ -18,7 +18,8 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
 	defer func() { _ = command(t, home, "rm", "--force", "web", "once").Run() }() // after a failure
 
-	msb("create", "--vm", "qemu", "--disk", "1G", "-e", "SET=at creation", "web").want(t, 0, "web\n")
+	pcap := filepath.Join(t.TempDir(), "link.pcapng")
+	msb("create", "--vm", "qemu", "--disk", "1G", "-e", "SET=at creation", "--pcap", pcap, "web").want(t, 0, "web\n")
 	msb("create", "web").says(t, exitSandbox, "exists already", "msb start web")
 	msb("create", "../web").says(t, exitSandbox, "lower-case letters")
 	msb("exec", "web", "--", "true").says(t, exitSandbox, "not running", "msb start web")
@@ -41,10 +42,17 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	if got := msb("ls"); got.code != 0 || !strings.Contains(got.out, "web   up ") {
 		t.Errorf("ls: %+v", got)
 	}
+	msb("capture", "web", "off").want(t, 0, "")
+	msb("capture", "web", "on").want(t, 0, "")
 	msb("stop", "web").want(t, 0, "web\n")
 	msb("start", "-q", "web").want(t, 0, "web\n")
 	msb("exec", "web", "cat", "/root/kept").want(t, 0, "at creation\n")
 	msb("rm", "-f", "web").want(t, 0, "web\n")
+	for _, part := range []string{pcap, pcap + ".1", pcap + ".2"} { // of the second start, and the two of the first
+		if got := msb("review", "--policy", write(t, "none.toml", "version = 1\n"), part); got.code != 0 {
+			t.Errorf("%s: %+v", part, got)
+		}
+	}
 	msb("ls", "-q").want(t, 0, "")
 
 	// A run with a name stops with its command, and stays.
