@@ -121,6 +121,9 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	}
 	code, err := execIn(ctx, ui, sb, f, argv, sig)
 	err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
+	if f.name != "" {
+		ui.note("%s stays; `msb start %s` starts it again, `msb rm %s` removes it", f.name, f.name, f.name)
+	}
 	if cfg.Keep {
 		ui.note("kept in %s", sb.KeptDir())
 	}
