@@ -275,9 +275,12 @@ func FuzzFrame(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	g := testGuard(f, nil)
+	g, offline := testGuard(f, nil), NewOfflineGuard(gw4, gw6)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v := g.check(b)
+		if said := offline.Check(b); said != "" && said != DropQuiet && v.reason() == "" {
+			t.Fatalf("a review would throw away what passes, for %s: %x", said, b)
+		}
 		if v != pass && v != takeDHCP && v != takeRS {
 			if v.reason() == "" {
 				t.Fatalf("verdict %d has no reason", v)

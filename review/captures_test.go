@@ -207,7 +207,9 @@ func replay(t *testing.T, c *pcapgen.Case, file []byte, zone []string, want stri
 	settle(guest.world.Internet, want)
 	guest.close()
 	if !c.Timed {
-		compared = compare(t, guest.world.Audit, reviewed(t, c, file).Flows())
+		r := reviewed(t, c, file)
+		guest.compareGuarded(r)
+		compared = compare(t, guest.world.Audit, r.Flows())
 	}
 	dialsAreLawful(t, c, guest.world.Internet)
 	return upstream(guest.world.Internet), compared

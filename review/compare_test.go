@@ -30,6 +30,18 @@ func opened(log *gatewaytest.Recorder) map[ends]audit.Event {
 	return verdicts
 }
 
+// compareGuarded holds what the review says that the frame guard would throw away against what it threw away.
+func (w *wire) compareGuarded(r *review.Report) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for reason, n := range r.Guarded {
+		if w.guarded[reason] < n {
+			w.t.Errorf("the review would throw %d frames away for %s, the gateway threw %d", n, reason, w.guarded[reason])
+		}
+	}
+}
+
 // compare holds the review's verdicts against those of the gateway that the same flows went through:
 // where the gateway gave one, they must be the same. A flow without one was dropped by the frame guard,
 // or ended before its name was read.

@@ -15,6 +15,7 @@ type jsonHead struct {
 	Lost     int64            `json:"lost,omitempty"`
 	Other    int64            `json:"other_frames,omitempty"`
 	Dropped  map[string]int64 `json:"dropped_frames,omitempty"`
+	Guarded  map[string]int64 `json:"guarded_frames,omitempty"`
 	Begin    time.Time        `json:"begin"`
 	End      time.Time        `json:"end"`
 	Lookups  []Lookup         `json:"lookups"`
@@ -26,7 +27,7 @@ type jsonHead struct {
 
 func (r *Report) head() jsonHead {
 	h := jsonHead{
-		Packets: r.Packets, Bytes: r.Bytes, Lost: r.Lost, Other: r.Other, Dropped: r.Dropped,
+		Packets: r.Packets, Bytes: r.Bytes, Lost: r.Lost, Other: r.Other, Dropped: r.Dropped, Guarded: r.Guarded,
 		Begin: r.Begin, End: r.End, Lookups: r.Lookups, Requests: r.Requests,
 		More: r.MoreRequests, Verdicts: r.LostVerdicts,
 	}

@@ -150,6 +150,8 @@ type Report struct {
 	Other int64
 	// Dropped counts the frames that the recording gateway's guard threw away, by reason.
 	Dropped map[string]int64
+	// Guarded counts those that the guard would throw away, of captures that don't say what it did.
+	Guarded map[string]int64
 	// Begin and End are the times of the first and the last packet.
 	Begin, End time.Time
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/msb-project/msb/audit"
@@ -14,14 +13,13 @@ import (
 	"github.com/msb-project/msb/egress/learn"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
 )
 
 const (
 	// datagramIdle ends a flow of datagrams, as in the gateway (design section 7).
 	datagramIdle = int64(2 * time.Minute)
-	// dropPrefix begins the gateway's comment on a frame that its guard threw away.
-	dropPrefix = "msb: dropped by the frame guard: "
 	// checkContext is how many frames are read between two looks at the context.
 	checkContext = 4096
 )
@@ -53,6 +51,7 @@ type reviewer struct {
 	unused  []*pending
 	streams map[uint32]*dnsStreams
 	recent  [recentFlows]recentFlow
+	guard   frameGuard
 	// requests are those of connections that are looked into.
 	requests requestRows
 	start    int64
@@ -70,6 +69,7 @@ func newReviewer(o Options) (*reviewer, error) {
 		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
 		pending: make(map[uint32]*pending),
 		streams: make(map[uint32]*dnsStreams),
+		guard:   frameGuard{offline: netstack.NewOfflineGuard(o.Gateway...)},
 
 		requests: requestRows{unclaimed: make(map[uint32]int), untaught: make(map[uint32]audit.Event), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
@@ -106,6 +106,7 @@ func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 		r.unreadable(name, err)
 		return nil
 	}
+	r.guard.told = false
 	for n := 0; ; n++ {
 		if n%checkContext == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -162,13 +163,15 @@ func (r *reviewer) packet(rec *capture.Record) {
 			j.Names().At(time.Duration(rec.Time - r.start))
 		}
 	}
-	for _, c := range rec.Comments {
-		if reason, ok := strings.CutPrefix(c, dropPrefix); ok {
-			r.report.Dropped[reason]++
-			return // it went nowhere
-		}
+	if reason, dropped := r.guard.hears(rec.Comments); dropped {
+		r.report.dropped(reason)
+		return // it went nowhere
 	}
 	h, ok := capture.Decode(rec.Frame)
+	if reason := r.guard.drops(rec, &h, ok); reason != "" {
+		r.report.throwAway(reason)
+		return
+	}
 	if !ok {
 		r.report.Other++
 		return

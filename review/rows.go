@@ -239,6 +239,9 @@ func (r *Report) Summary() []string {
 	if n := r.guardDrops(); n > 0 {
 		lines = append(lines, fmt.Sprintf("%d frames were thrown away by the frame guard when this was recorded", n))
 	}
+	if len(r.Guarded) > 0 {
+		lines = append(lines, r.guardedText())
+	}
 	if r.Lost > 0 {
 		lines = append(lines, fmt.Sprintf("%d packets are missing: the disk was too slow for the capture", r.Lost))
 	}

@@ -28,6 +28,7 @@ type wire struct {
 	changed  chan struct{}
 	sent     map[said]int          // the guest's frames
 	dropped  map[said]bool         // the guard refused one
+	guarded  map[string]int64      // frames that the guard threw away, by reason
 	answered map[connection]uint32 // the sequence number of the gateway's SYN-ACK
 	over     map[connection]bool   // reset, or its SYN was dropped
 	answers  map[uint16]int        // messages from a resolver, by the guest's port
@@ -56,7 +57,7 @@ var _ netstack.FrameTap = (*wire)(nil)
 
 func newWire(t *testing.T) *wire {
 	return &wire{
-		t: t, changed: make(chan struct{}), sent: map[said]int{}, dropped: map[said]bool{},
+		t: t, changed: make(chan struct{}), sent: map[said]int{}, dropped: map[said]bool{}, guarded: map[string]int64{},
 		answered: map[connection]uint32{}, over: map[connection]bool{}, answers: map[uint16]int{},
 		heard: map[connection]bool{}, pinged: map[netip.Addr]int{},
 		recorded: map[connection]uint32{}, awaited: map[uint16]int{}, pings: map[netip.Addr]int{},
@@ -66,6 +67,9 @@ func newWire(t *testing.T) *wire {
 // Frame implements netstack.FrameTap.
 func (w *wire) Frame(dir netstack.Direction, frame []byte, dropped netstack.DropReason) {
 	h, ok := capture.Decode(frame)
+	if dir == netstack.FromGuest && dropped != "" {
+		w.note(func() { w.guarded[string(dropped)]++ })
+	}
 	switch {
 	case !ok || h.Fragment:
 	case dir == netstack.ToGuest:

@@ -42,9 +42,10 @@ func linkCases() []Case {
 				"group's.",
 			Story: "Three SYNs to a public host come from MACs that are not the guest's: another " +
 				"guest's, the gateway's own and a multicast group's. With a borrowed MAC a guest could " +
-				"act in a neighbour's name or poison the tables that lead to it. The review, which knows " +
-				"no leases, shows flows as allowed; the frame guard drops the frames, and nothing is " +
-				"dialled.",
+				"act in a neighbour's name or poison the tables that lead to it. Which MAC was leased is " +
+				"not in this capture, so that the review takes the first for the guest's and shows a flow; " +
+				"the other two no guest can have. The gateway's frame guard drops all three, and nothing " +
+				"is dialled.",
 			build: func(t *Tape) {
 				for _, mac := range []net.HardwareAddr{{2, 0, 0, 0, 0, 9}, GatewayMAC, {1, 0, 0x5e, 0, 0, 1}} {
 					f := t.syn4(good)
@@ -57,8 +58,8 @@ func linkCases() []Case {
 				"a public one.",
 			Story: "Four datagrams to a public host come from addresses that were not leased: a " +
 				"neighbour's, the gateway's, loopback and 8.8.8.8. Forged sources put the blame on " +
-				"somebody else or draw answers to a victim. The review judges by destination and shows " +
-				"them as allowed; the gateway's frame guard drops all four, and none is seen upstream.",
+				"somebody else or draw answers to a victim. The frame guard drops all four, in the review " +
+				"too, which knows the addresses of msb's link; none is seen upstream.",
 			build: func(t *Tape) {
 				for _, a := range []net.IP{{192, 168, 127, 3}, {192, 168, 127, 1}, {127, 0, 0, 1}, {8, 8, 8, 8}} {
 					ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: a, DstIP: net.ParseIP(evil).To4()}
@@ -91,9 +92,8 @@ func linkCases() []Case {
 				"makes up.",
 			Story: "The guest broadcasts one DHCP offer, as if it were the server, then nineteen " +
 				"requests for a lease with invented MACs. A false offer could give a neighbour a route " +
-				"through the attacker, and the flood could use up all leases. The offer is refused in " +
-				"the review as sent to a special address and dropped by the guard; no invented MAC gets " +
-				"a lease, and nothing leaves.",
+				"through the attacker, and the flood could use up all leases. The guard drops " +
+				"the offer, in the review too; no invented MAC gets a lease, and nothing leaves.",
 			build: func(t *Tape) {
 				for i := range 20 {
 					mac := net.HardwareAddr{2, 7, 7, 7, 7, byte(i)}
@@ -137,9 +137,8 @@ func linkCases() []Case {
 			Title: "IPv4 options: source routes that would lead around whoever judges the destination.",
 			Story: "Four SYNs carry IPv4 options: loose and strict source routes by way of 10.0.0.1, a " +
 				"recorded route and a timestamp. A router that obeys a source route takes the packet " +
-				"somewhere other than the destination that was judged. The review, which looks at the " +
-				"destination, shows flows as allowed; the gateway drops every packet with options, and " +
-				"nothing is dialled.",
+				"somewhere other than the destination that was judged. The frame guard drops every packet " +
+				"with options, in the review too, and nothing is dialled.",
 			build: func(t *Tape) {
 				for _, kind := range []byte{131, 137, 7, 68} {
 					f := t.syn4(good)
@@ -181,8 +180,8 @@ func linkCases() []Case {
 				"bad checksums, version 5.",
 			Story: "Nine SYNs lie about themselves: a total length too short or too long, an IP header " +
 				"of 4 or 15 words, version 5, wrong checksums of IP and TCP, a TCP header of 1 or 15 " +
-				"words. A parser that believes them reads outside the packet. The review can read three " +
-				"and shows them as allowed; the gateway discards all nine and dials nothing.",
+				"words. A parser that believes them reads outside the packet. The review, which " +
+				"looks at no checksums, shows two as allowed; the gateway discards all nine and dials nothing.",
 			build: func(t *Tape) {
 				for _, lie := range []func([]byte){
 					func(f []byte) { binary.BigEndian.PutUint16(f[16:], 20) },
@@ -214,9 +213,8 @@ func linkCases() []Case {
 			Title: "Multicast and broadcast of both families, as discovery protocols send them.",
 			Story: "The guest sends datagrams to mDNS in both families, to SSDP, to the general " +
 				"broadcast address and to its subnet's. On the host's network they would find devices " +
-				"and call on all of them at once. The review denies SSDP's group and the general " +
-				"broadcast as special addresses and leaves the other three, plain announcements, " +
-				"unjudged. The gateway's guard drops all five, and none reaches the host's network.",
+				"and call on all of them at once. The frame guard drops all five, in the review too, and " +
+				"none reaches the host's network.",
 			build: func(t *Tape) {
 				for _, dst := range []string{"224.0.0.251:5353", "239.255.255.250:1900", "255.255.255.255:9999", "192.168.127.255:138", "[ff02::fb]:5353"} {
 					t.UDP(dst, []byte("anybody there"))
