@@ -11,6 +11,7 @@ import (
 	"github.com/msb-project/msb/egress/httphead"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy"
 )
 
 // Offline judges the flows of a capture as a Gateway under the same policy would, with no link, no
@@ -61,15 +62,9 @@ func (o *Offline) First(f *egress.Flow, first []byte, end bool) (v egress.Verdic
 	return judgeSaid(o.engine.Decide, f, said), false
 }
 
-// Head reads the head of a plain HTTP connection that is inspected from its start. It reports false if
-// the bytes are no request that can be read without guessing; more asks for more of them.
-func (o *Offline) Head(f *egress.Flow, first []byte) (ok, more bool) {
-	said, more := understand(first)
-	if more || said.err != nil || said.app != egress.AppHTTP {
-		return false, more
-	}
-	said.apply(f)
-	return true, false
+// Heard judges a request of an inspected plain HTTP connection by its head.
+func (o *Offline) Heard(f *egress.Flow, head []byte) secretproxy.Replayed {
+	return secretproxy.ReplayHead(o.engine, *f, head)
 }
 
 // UDP judges a datagram's flow. quiet says that it would vanish without a verdict.

@@ -19,22 +19,25 @@ func TestI11_SegmentsBeforeTheirTurnAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	far := &pending{next: 1}
+	take := func(p *pending, seq uint32, data []byte) bool {
+		return p.take(seq, data, maxFirst-len(p.first), p.keep)
+	}
+	far := &pending{stream: stream{next: 1}}
 	for i := range uint32(100) {
-		if !far.take(1+maxFirst+i*70_000, make([]byte, 60_000)) {
+		if !take(far, 1+maxFirst+i*70_000, make([]byte, 60_000)) {
 			t.Fatal("a segment that decides nothing ended the wait")
 		}
 	}
 	if n := kept(far); n != 0 {
 		t.Errorf("%d bytes are kept that come after the last one that is read", n)
 	}
-	near := &pending{next: 1}
-	for near.take(2, make([]byte, 60_000)) {
+	near := &pending{stream: stream{next: 1}}
+	for take(near, 2, make([]byte, 60_000)) {
 		if n := kept(near); n > 4*maxFirst {
 			t.Fatalf("%d bytes are kept of one connection", n)
 		}
 	}
-	if near.take(1, []byte("x")); len(near.first) != maxFirst || near.waiting < 0 {
+	if take(near, 1, []byte("x")); len(near.first) != maxFirst || near.waiting < 0 {
 		t.Errorf("%d bytes after the hole was filled, want %d", len(near.first), maxFirst)
 	}
 }

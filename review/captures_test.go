@@ -209,7 +209,7 @@ func replay(t *testing.T, c *pcapgen.Case, file []byte, zone []string, want stri
 	if !c.Timed {
 		r := reviewed(t, c, file)
 		guest.compareGuarded(r)
-		compared = compare(t, guest.world.Audit, r.Flows())
+		compared = compare(t, guest.world.Audit, r.Flows()) + compareRequests(t, guest.world.Audit, r)
 	}
 	dialsAreLawful(t, c, guest.world.Internet)
 	return upstream(guest.world.Internet), compared

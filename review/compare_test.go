@@ -2,7 +2,9 @@ package review_test
 
 import (
 	"iter"
+	"net/http"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/msb-project/msb/audit"
@@ -57,6 +59,35 @@ func compare(t *testing.T, log *gatewaytest.Recorder, flows iter.Seq[review.Flow
 		v := f.Verdict
 		if v.Action != e.Action || v.Rule != e.Rule || v.Reason != e.Reason || v.WouldDeny != e.WouldDeny {
 			t.Errorf("flow to %v: the review says %s %q %s, the gateway said %s %q %s", f.Dst, v.Action, v.Rule, v.Reason, e.Action, e.Rule, e.Reason)
+		}
+	}
+	return compared
+}
+
+// compareRequests holds the requests that the review found in the bytes of plain HTTP connections against those that
+// the gateway judged.
+func compareRequests(t *testing.T, log *gatewaytest.Recorder, r *review.Report) (compared int64) {
+	t.Helper()
+	found := map[uint16][]review.Request{} // by the guest's port: what a proxy was asked for goes elsewhere
+	for f := range r.Flows() {
+		for _, q := range r.Requests {
+			if q.Flow == f.ID && q.Scheme == "http" { // no TLS comes about in a replay
+				found[f.Src.Port()] = append(found[f.Src.Port()], q)
+			}
+		}
+	}
+	for _, e := range log.Events(audit.HTTPRequest) {
+		here := found[e.SrcPort]
+		if e.Method == "" && len(here) == 0 {
+			continue // bytes that are no TLS, where it was awaited
+		}
+		compared++
+		if !slices.ContainsFunc(here, func(q review.Request) bool {
+			v := q.Verdict
+			return q.Method == e.Method && q.Path == e.Path && v.Action == e.Action && v.Rule == e.Rule &&
+				(v.Reason == e.Reason || e.Status == http.StatusBadGateway) // nobody serves in this world
+		}) {
+			t.Errorf("the gateway said %s %q %s of %s %s to %v, the review has %+v", e.Action, e.Rule, e.Reason, e.Method, e.Path, e.Dst, here)
 		}
 	}
 	return compared

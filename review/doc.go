@@ -13,8 +13,8 @@
 //   - What depends on the moment: [limits], and what an upstream would have answered. A name that was
 //     refused in the capture has no answer in it, so flows to it can't be judged by name.
 //   - What is inside TLS, unless the recording gateway looked into it and said in comments which requests it
-//     found. Without them a flow that would be inspected is shown as that, and of plain HTTP the first request
-//     is judged.
+//     found. Without them a flow that would be inspected is shown as that. The requests of plain HTTP are read
+//     out of its bytes.
 //   - What the guest would have done under the other policy. It saw the answers of the one it ran under.
 //   - The host's own addresses, unless they are given.
 package review

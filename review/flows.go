@@ -124,6 +124,9 @@ func (r *reviewer) drop(id uint32) {
 	if p := r.pending[id]; p != nil {
 		r.settle(id, p, true)
 	}
+	if r.table.row(id).flags&followed != 0 {
+		r.unfollow(id)
+	}
 	delete(r.streams, id)
 }
 
@@ -153,7 +156,7 @@ func (r *reviewer) judge(id uint32) {
 				if wait == nil {
 					wait = r.newPending(row.isn + 1)
 				}
-				wait.flows[place], wait.open[place], wait.head[place] = f, v.Action == egress.Peek, v.Action == egress.Inspect
+				wait.flows[place], wait.open[place], wait.web[place] = f, v.Action == egress.Peek, v.Action == egress.Inspect
 			}
 		case capture.TransportUDP:
 			var gone bool
@@ -175,6 +178,8 @@ func (r *reviewer) judge(id uint32) {
 	case wait == nil:
 	case row.flags&partial != 0:
 		row.flags |= cut // the bytes that decide came before
+	case !slices.Contains(wait.open[:], true):
+		r.forget(id, wait)
 	default:
 		r.pending[id] = wait
 	}
@@ -197,7 +202,11 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	case row.key.proto == capture.TransportTCP && up:
 		if p := r.pending[id]; p != nil {
 			r.said(id, p, h, rec.Length > len(rec.Frame))
+		} else if row.flags&(followed|untracked) != 0 {
+			r.goesOn(id, h, rec.Length > len(rec.Frame))
 		}
+	case row.flags&followed != 0 && h.Flags&capture.RST != 0:
+		r.unfollow(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
 		if p := r.pending[id]; p != nil && p.asks {
 			r.answered(id, p, false)

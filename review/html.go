@@ -66,8 +66,8 @@ type pageFlow struct {
 
 type pageRequest struct {
 	Request
-	Other, Action string
-	Change        bool
+	Target, Other, Action string
+	Change                bool
 }
 
 // timeStep is a bar of the timeline: flows that began in it, and as bars that stand on each other.
@@ -91,7 +91,7 @@ func (r *Report) WriteHTML(w io.Writer, title string) error {
 	for i := range listed {
 		q := &listed[i]
 		p.Requests = append(p.Requests, pageRequest{
-			Request: *q, Other: action(r.other(q.Against, q.Recorded)), Action: action(&q.Verdict), Change: q.Changed(),
+			Request: *q, Target: q.whole(), Other: action(r.other(q.Against, q.Recorded)), Action: action(&q.Verdict), Change: q.Changed(),
 		})
 	}
 	p.gather(r)

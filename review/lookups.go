@@ -26,9 +26,6 @@ const (
 	maxListed = 16
 )
 
-// cutQuery cuts a path at its query, which may hold secrets.
-func cutQuery(path string) (before, after string, found bool) { return strings.Cut(path, "?") }
-
 // lookup takes a packet to or from port 53.
 func (r *reviewer) lookup(id uint32, up bool, h *capture.Headers) {
 	if h.Transport == capture.TransportUDP {

@@ -16,7 +16,7 @@ func (r *reviewer) asks(id uint32) {
 		r.undecided(id)
 		return
 	}
-	r.pending[id] = &pending{next: row.isn + 1, asks: true}
+	r.pending[id] = &pending{stream: stream{next: row.isn + 1}, asks: true}
 }
 
 // undecided is the verdict on a request that the capture doesn't hold.
@@ -60,11 +60,13 @@ func (r *reviewer) answered(id uint32, p *pending, end bool) {
 	if p.refused != nil { // its comment came before the question was known
 		r.names.recorded(*p.refused)
 	}
-	if !wait {
-		delete(r.pending, id)
-		return
-	}
 	p.first = p.first[asked.Length:] // what follows is said in the tunnel
+	if asked.Head != nil {
+		p.first = asked.Head
+	}
+	if !wait {
+		r.forget(id, p)
+	}
 }
 
 // ask puts a request to the proxy before one judge. It reports whether what the client says next decides.
@@ -84,11 +86,8 @@ func (r *reviewer) ask(id uint32, place int, p *pending, asked *gateway.Asked) (
 	case a.Verdict.Action == egress.Peek:
 		p.flows[place], p.open[place] = a.Flow, true
 		return true
-	case a.Verdict.Action == egress.Inspect && !tunnel:
-		r.request(id, place, j, &a.Flow, asked.Head)
-	case a.Verdict.Action == egress.Inspect && a.Flow.App == egress.AppHTTP:
-		p.flows[place], p.head[place] = a.Flow, true
-		return true
+	case a.Verdict.Action == egress.Inspect && (!tunnel || a.Flow.App == egress.AppHTTP):
+		p.flows[place], p.web[place] = a.Flow, true
 	}
 	return false
 }

@@ -119,7 +119,7 @@ type Lookup struct {
 func (l *Lookup) Changed() bool { return changed(&l.Verdict, l.Against, l.Recorded) }
 
 // Request is a request of a connection that is or was looked into: what the recording gateway said of each,
-// and without that the first request of a plain HTTP connection.
+// and without that those of a plain HTTP connection.
 type Request struct {
 	// Flow is the flow's ID.
 	Flow int `json:"flow"`
@@ -127,8 +127,12 @@ type Request struct {
 	Scheme string `json:"scheme"`
 	Host   string `json:"host"`
 	Method string `json:"method"`
-	// Path has no query. It is empty if it was too long to be recorded; its verdict is Undecided then.
+	// Path has no query. It is empty if it is longer than 2 KiB; with a recorded one, the verdict is Undecided
+	// then. Method and Path are empty if the request can't be read without guessing.
 	Path string `json:"path"`
+	// Unfollowed says that this is no request: the rest of the connection could not be followed, because the
+	// capture lacks bytes or holds more than is kept.
+	Unfollowed bool `json:"unfollowed,omitempty"`
 	// Overrides are the methods that its headers ask for, separated by commas; they are judged too.
 	Overrides string   `json:"overrides,omitempty"`
 	Recorded  *Verdict `json:"recorded,omitempty"`

@@ -1,7 +1,6 @@
 package review
 
 import (
-	"bytes"
 	"cmp"
 	"maps"
 	"net/netip"
@@ -18,52 +17,67 @@ import (
 // maxRequests bounds the requests that a report lists. Those beyond it are judged and counted.
 const maxRequests = 250_000
 
-// Requests are known from two sources: the first one of a plain HTTP connection from its bytes, and all of
-// them, those inside TLS too, from the comments of a gateway that looked into the connection. One that is
-// known from both is one request: the comment gives what was decided then.
+// Requests are known from two sources: those of plain HTTP connections from their bytes, and all of them,
+// those inside TLS too, from the comments of a gateway that looked into the connection. One that is known
+// from both is one request: the comment gives what was decided then.
 
 // requestRows gathers them.
 type requestRows struct {
 	list []Request
-	// unclaimed are those that are known from their bytes and not yet from a comment, by their flows.
-	unclaimed map[uint32]int
-	// untaught are what is learned from those, unless a comment says more.
-	untaught map[uint32]audit.Event
+	// unclaimed are those that are known from their bytes and not yet from a comment, by their flows; claims
+	// is how many.
+	unclaimed map[uint32][]claim
+	claims    int
 	// pinned are the names of the flows, under each policy.
 	pinned map[uint32]*[maxJudges][]hostname.Name
 }
 
-// request judges the first request of a plain HTTP connection. Its head is whole and well formed, or it
-// would not have come to inspection.
-func (r *reviewer) request(id uint32, place int, j *judge, f *egress.Flow, first []byte) {
-	line, _, _ := bytes.Cut(first, []byte("\r\n"))
-	part := bytes.Split(line, []byte(" "))
-	if len(part) != 3 {
-		return
+// claim is a request that a comment may tell more of.
+type claim struct {
+	at      int // in the list, or unlisted
+	request *Request
+	learned *audit.Event // what is learned of it, unless there is a comment
+}
+
+// unlisted is the place of a request that is not in the list.
+const unlisted = -1
+
+// list adds a request and returns its place.
+func (r *reviewer) list(q *Request) int {
+	if len(r.requests.list) >= maxRequests {
+		r.beyond(q)
+		return unlisted
 	}
-	q := Request{Flow: int(id) + 1, Scheme: "http", Host: f.Name.String(), Method: string(part[0])}
-	q.Path, _, _ = cutQuery(string(part[1]))
-	v := j.Request(*f, q.Method, string(part[1]))
-	if place == byLearner {
-		if len(r.requests.untaught) < maxRequests {
-			r.requests.untaught[id] = requestEvent(&q, f, v)
-		} else {
-			j.learned.Emit(requestEvent(&q, f, v))
-		}
-		return
-	}
-	at, known := r.requests.unclaimed[id]
+	r.requests.list = append(r.requests.list, *q)
+	return len(r.requests.list) - 1
+}
+
+// claim keeps a request for its comment.
+func (r *reviewer) claim(id uint32, c claim) {
 	switch {
-	case known:
-		r.requests.list[at].judged(place, f, v)
-	case len(r.requests.list) < maxRequests:
-		q.judged(place, f, v)
-		r.requests.unclaimed[id] = len(r.requests.list)
-		r.requests.list = append(r.requests.list, q)
-	case place == byPolicy:
-		q.judged(place, f, v)
-		r.beyond(&q)
+	case r.requests.claims < maxRequests:
+		r.requests.claims++
+		r.requests.unclaimed[id] = append(r.requests.unclaimed[id], c)
+	case c.learned != nil:
+		r.judges[byLearner].learned.Emit(*c.learned)
 	}
+}
+
+// claimed takes the claim that a comment's request belongs to: they come in the order of the requests.
+func (r *reviewer) claimed(id uint32, q *Request) (c claim, found bool) {
+	all := r.requests.unclaimed[id]
+	i := slices.IndexFunc(all, func(c claim) bool { return q.same(c.request) })
+	if i < 0 {
+		return claim{}, false
+	}
+	c = all[i]
+	r.requests.claims--
+	if len(all) == 1 {
+		delete(r.requests.unclaimed, id)
+	} else {
+		r.requests.unclaimed[id] = slices.Delete(all, i, i+1)
+	}
+	return c, true
 }
 
 func (q *Request) judged(place int, f *egress.Flow, v egress.Verdict) {
@@ -82,13 +96,12 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 	}
 	recorded := Verdict{Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny}
 	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Overrides: v.Overrides, Recorded: &recorded}
-	if at, ok := r.requests.unclaimed[id]; ok && q.same(&r.requests.list[at]) {
-		delete(r.requests.unclaimed, id)
-		old := &r.requests.list[at]
-		old.Recorded, old.Overrides = &recorded, q.Overrides
-		delete(r.requests.untaught, id) // the comment says more
+	r.table.row(id).flags |= told
+	if c, ok := r.claimed(id, &q); ok && c.at != unlisted {
+		old := &r.requests.list[c.at]
+		old.Recorded = &recorded
 		for place := range r.judges {
-			if place == byLearner || q.Overrides != "" { // the first line didn't say all
+			if place == byLearner { // the comment says more
 				r.judgeOne(id, place, old, v)
 			}
 		}
@@ -103,11 +116,7 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 	if stands(v) {
 		q.stand()
 	}
-	if len(r.requests.list) < maxRequests {
-		r.requests.list = append(r.requests.list, q)
-		return
-	}
-	r.beyond(&q)
+	r.list(&q)
 }
 
 // judgeOne asks one judge, if it is there, about a request out of a comment.
@@ -129,9 +138,11 @@ func (r *reviewer) judgeOne(id uint32, place int, q *Request, v *capture.Verdict
 }
 
 // same reports whether a request out of a comment is the one that was read. A host that is not the connection's
-// is in no comment.
+// is in no comment, nor is a path that is too long for one; of a method that a header asked for, the comment may
+// name that.
 func (q *Request) same(other *Request) bool {
-	return q.Method == other.Method && (q.Host == other.Host || q.Host == "") && q.Path == other.Path
+	method := q.Method == other.Method || slices.Contains(strings.Split(other.Overrides, ","), q.Method)
+	return method && (q.Host == other.Host || q.Host == "") && (q.Path == other.Path || q.Path == "")
 }
 
 // stand makes the recorded verdict that of every policy.
@@ -207,8 +218,12 @@ func requestEvent(q *Request, f *egress.Flow, v egress.Verdict) audit.Event {
 
 // teach gives the collector the requests that no comment told of.
 func (r *reviewer) teach() {
-	for _, id := range slices.Sorted(maps.Keys(r.requests.untaught)) {
-		r.judges[byLearner].learned.Emit(r.requests.untaught[id])
+	for _, id := range slices.Sorted(maps.Keys(r.requests.unclaimed)) {
+		for _, c := range r.requests.unclaimed[id] {
+			if c.learned != nil {
+				r.judges[byLearner].learned.Emit(*c.learned)
+			}
+		}
 	}
 }
 
@@ -225,7 +240,9 @@ func (r *reviewer) beyond(q *Request) {
 // rows are all requests, in the order of their flows. One that a policy doesn't look at is judged as its
 // connection is.
 func (r *reviewer) requestRows() []Request {
-	list := r.requests.list
+	list := slices.DeleteFunc(r.requests.list, func(q Request) bool { // comments told all the same
+		return q.Unfollowed && r.table.row(uint32(q.Flow-1)).flags&told != 0
+	})
 	for i := range list {
 		q := &list[i]
 		row := r.table.row(uint32(q.Flow - 1))

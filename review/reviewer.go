@@ -49,9 +49,12 @@ type reviewer struct {
 	// pending are the connections whose clients' first bytes are awaited.
 	pending map[uint32]*pending
 	unused  []*pending
-	streams map[uint32]*dnsStreams
-	recent  [recentFlows]recentFlow
-	guard   frameGuard
+	// follows are the connections whose requests are read, followBytes what is held of them.
+	follows     map[uint32]*follower
+	followBytes int
+	streams     map[uint32]*dnsStreams
+	recent      [recentFlows]recentFlow
+	guard       frameGuard
 	// requests are those of connections that are looked into.
 	requests requestRows
 	start    int64
@@ -69,9 +72,10 @@ func newReviewer(o Options) (*reviewer, error) {
 		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
 		pending: make(map[uint32]*pending),
 		streams: make(map[uint32]*dnsStreams),
+		follows: make(map[uint32]*follower),
 		guard:   frameGuard{offline: netstack.NewOfflineGuard(o.Gateway...)},
 
-		requests: requestRows{unclaimed: make(map[uint32]int), untaught: make(map[uint32]audit.Event), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
+		requests: requestRows{unclaimed: make(map[uint32][]claim), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
 	r.table.init()
 	r.names.init()
@@ -262,6 +266,9 @@ func eventOf(f *egress.Flow, v egress.Verdict) audit.Event {
 func (r *reviewer) finish() *Report {
 	for id, p := range r.pending {
 		r.settle(id, p, false)
+	}
+	for id := range r.follows {
+		r.unfollow(id)
 	}
 	r.report.table = &r.table
 	r.report.Lookups = r.names.rows()

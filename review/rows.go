@@ -96,7 +96,7 @@ func (r *Report) rows(onlyChanged bool) iter.Seq[*[columns]string] {
 					continue
 				}
 				row = [columns]string{
-					strconv.Itoa(f.ID), audit.Printable(q.Method), q.target(), dash(audit.Printable(q.Host)), "-", "-",
+					strconv.Itoa(f.ID), dash(audit.Printable(q.Method)), q.target(), dash(audit.Printable(q.Host)), "-", "-",
 					action(r.other(q.Against, q.Recorded)), action(&q.Verdict), dash(q.Verdict.Rule), dash(q.Verdict.Reason),
 				}
 				if !yield(&row) {
@@ -107,12 +107,22 @@ func (r *Report) rows(onlyChanged bool) iter.Seq[*[columns]string] {
 	}
 }
 
-// target is the request's path as the table shows it.
-func (q *Request) target() string {
-	if q.Path == "" {
+// whole is the request's path, or what stands for it.
+func (q *Request) whole() string {
+	switch {
+	case q.Unfollowed:
+		return "(not followed further)"
+	case q.Path == "" && q.Method == "":
+		return "(unreadable)"
+	case q.Path == "":
 		return "(a long path)"
 	}
-	path := []rune(audit.Printable(q.Path))
+	return q.Path
+}
+
+// target is the request's path as the table shows it.
+func (q *Request) target() string {
+	path := []rune(audit.Printable(q.whole()))
 	if len(path) <= maxPathCell {
 		return string(path)
 	}

@@ -42,7 +42,7 @@ type row struct {
 	flags      rowFlags
 }
 
-type rowFlags uint8
+type rowFlags uint16
 
 const (
 	// inbound is a flow that the host opened to the guest.
@@ -57,6 +57,11 @@ const (
 	lookup
 	// proxied is one to the explicit proxy, which is judged as what it asks for.
 	proxied
+	// followed is one whose requests are followed, untracked one of which more would be to follow than is.
+	followed
+	untracked
+	// told is one whose requests are in the capture's comments.
+	told
 )
 
 // flowKey names a flow by numbers of addresses, from the side that opened it.

@@ -15,8 +15,8 @@ import (
 
 // admit refuses requests that aren't about the connection they came on, and
 // those that the policy denies. Nothing of the request was acted on before.
-func (p *Proxy) admit(ex *exchange, r *http.Request) *refusal {
-	if fault := p.checkForm(r); fault != nil {
+func admit(ex *exchange, r *http.Request) *refusal {
+	if fault := checkForm(r); fault != nil {
 		return fault
 	}
 	dropAliases(r.Header)
@@ -26,7 +26,7 @@ func (p *Proxy) admit(ex *exchange, r *http.Request) *refusal {
 	all := methods(r)
 	ex.overrides = strings.Join(all[1:], ",")
 	for _, method := range all {
-		ex.verdict = p.judge(ex, method)
+		ex.verdict = judgeMethod(ex, method)
 		if ex.verdict.Action == egress.Deny {
 			ex.method = method // which may be the one that a header asks for
 			return &refusal{
@@ -38,7 +38,7 @@ func (p *Proxy) admit(ex *exchange, r *http.Request) *refusal {
 	return nil
 }
 
-func (p *Proxy) judge(ex *exchange, method string) egress.Verdict {
+func judgeMethod(ex *exchange, method string) egress.Verdict {
 	f := ex.guest.flow
 	f.Name, f.Stage, f.Method, f.Path = ex.host, egress.StageRequest, method, ex.path
 	f.App = egress.AppHTTP
@@ -49,7 +49,7 @@ func (p *Proxy) judge(ex *exchange, method string) egress.Verdict {
 }
 
 // checkForm refuses requests that have no place on an inspected connection.
-func (p *Proxy) checkForm(r *http.Request) *refusal {
+func checkForm(r *http.Request) *refusal {
 	bad := func(status int, code, message string) *refusal {
 		return &refusal{status: status, code: code, message: message}
 	}

@@ -84,7 +84,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
 	ex.path, _, _ = strings.Cut(r.RequestURI, "?")
-	if fault := p.admit(ex, r); fault != nil {
+	if fault := admit(ex, r); fault != nil {
 		p.refuse(w, ex, fault)
 		return
 	}

@@ -79,8 +79,8 @@ func httpCases() []Case {
 		raw("http-nul", "A NUL in a header.",
 			"An otherwise allowed request has a NUL byte in a header's value. A program in C ends the "+
 				"string there and one in Go does not, so gateway and server would read two different "+
-				"headers. The review, which judges host, method and path, shows the request as allowed; "+
-				"the gateway, which checks every byte of a head, refuses it and dials nothing.",
+				"headers. Every byte of a head is checked before anything is judged: the request is "+
+				"refused as unreadable, and nothing is dialled.",
 			"GET /repos/a HTTP/1.1\r\n"+host+"X-A: b\x00c\r\n\r\n"),
 		raw("http-tab", "A tab in the request line.",
 			"The request line has a tab instead of the space between method and target. A lenient server "+
@@ -91,9 +91,8 @@ func httpCases() []Case {
 		raw("http-smuggle", "Content-Length beside Transfer-Encoding, with a second request hidden in what one of them calls the body.",
 			"A POST has both Content-Length: 4 and chunked encoding, and behind the empty chunked body "+
 				"stands GET /admin. Readers that go by one or by the other disagree on where the body "+
-				"ends, and a forbidden request can be smuggled through that gap. The review denies the "+
-				"POST for its method already; the gateway refuses any head that gives its length twice, "+
-				"and nothing is dialled.",
+				"ends, and a forbidden request can be smuggled through that gap. A head that gives its "+
+				"length twice is refused unread, whatever else it says, and nothing is dialled.",
 			"POST /repos/a HTTP/1.1\r\n"+host+"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /admin HTTP/1.1\r\nHost: good.example\r\n\r\n"),
 		raw("http-path-tricks", "A path that means another after decoding.",
 			"The guest asks for /repos/%2e%2e/admin. Taken literally that path lies below /repos, which "+
@@ -104,8 +103,8 @@ func httpCases() []Case {
 		raw("http-second-request", "Two requests on one kept connection, the second not allowed: each is judged.",
 			"Two requests are sent behind each other on one connection in clear: GET /repos/a, which the "+
 				"rule allows, and GET /admin, which it does not. A filter that looks only at the start "+
-				"of a connection would pass the second. The review tells of the first, for which the "+
-				"server is dialled; the gateway judges the second by itself and does not forward it.",
+				"of a connection would pass the second. Each is judged by itself: the server is "+
+				"dialled for the first, and the second is not forwarded.",
 			"GET /repos/a HTTP/1.1\r\n"+host+"\r\nGET /admin HTTP/1.1\r\n"+host+"\r\n"),
 		raw("http-large-head", "A head over 16 KiB that never ends.",
 			"The guest sends a head of some 20 KiB, forty long headers without the empty line that would "+

@@ -1,0 +1,215 @@
+package review
+
+import (
+	"strings"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/secretproxy"
+)
+
+const (
+	// maxFollowed bounds the connections whose requests are followed at a time, maxFollowBytes what is held
+	// of all of them: heads that have not ended, and segments before their turn. What is beyond is told as
+	// undecided.
+	maxFollowed    = 16384
+	maxFollowBytes = 64 << 20
+	// followRoom is how far ahead of what was read a segment may be.
+	followRoom = 1 << 20
+	// maxPath bounds the path that is kept of a request, as in a gateway's comments, maxWord its method and
+	// those that its headers ask for. They are judged whole.
+	maxPath = 2 << 10
+	maxWord = 256
+)
+
+// follower reads the requests of a plain HTTP connection, the first and all later ones.
+type follower struct {
+	stream
+	replay secretproxy.Replay
+	flows  [maxJudges]egress.Flow
+	judged [maxJudges]bool // by whom each request is judged
+	size   int             // what is held, as it was last counted
+	fin    bool
+	finAt  uint32
+}
+
+// follow reads what a client said first, then waits for what it says next.
+func (r *reviewer) follow(id uint32, p *pending) {
+	f := &follower{stream: p.stream, flows: p.flows, judged: p.web, fin: p.fin, finAt: p.finAt}
+	row := r.table.row(id)
+	r.hear(id, f, p.first)
+	switch {
+	case f.replay.Over():
+	case len(r.follows) >= maxFollowed:
+		row.flags |= untracked
+	default:
+		row.flags |= followed
+		r.follows[id] = f
+		r.count(f)
+		r.ends(id, f)
+	}
+}
+
+// goesOn takes a later segment of a client whose requests are followed.
+func (r *reviewer) goesOn(id uint32, h *capture.Headers, cutOff bool) {
+	f := r.follows[id]
+	if f == nil {
+		if row := r.table.row(id); row.flags&untracked != 0 && len(h.Payload) > 0 {
+			row.flags &^= untracked
+			r.lostTrack(id)
+		}
+		return
+	}
+	if h.Flags&capture.RST != 0 {
+		r.unfollow(id)
+		return
+	}
+	seq := h.Seq
+	if h.Flags&capture.SYN != 0 {
+		seq++
+	}
+	if h.Flags&capture.FIN != 0 {
+		f.fin, f.finAt = true, seq+uint32(len(h.Payload))
+	}
+	ok := len(h.Payload) == 0 || f.take(seq, h.Payload, followRoom, func(b []byte) int {
+		r.hear(id, f, b)
+		return len(b)
+	})
+	if f.replay.Over() {
+		r.leave(id, f)
+		return
+	}
+	r.count(f)
+	if !ok || cutOff || r.followBytes > maxFollowBytes {
+		r.lostTrack(id)
+		r.leave(id, f)
+		return
+	}
+	r.ends(id, f)
+}
+
+// ends stops following a client that has left.
+func (r *reviewer) ends(id uint32, f *follower) {
+	if f.fin && f.next == f.finAt {
+		r.leave(id, f)
+	}
+}
+
+// unfollow ends it because the connection ended, or the capture.
+func (r *reviewer) unfollow(id uint32) {
+	if f := r.follows[id]; f != nil {
+		if len(f.early) > 0 { // what is before them never came
+			r.lostTrack(id)
+		}
+		r.leave(id, f)
+	}
+}
+
+func (r *reviewer) leave(id uint32, f *follower) {
+	r.table.row(id).flags &^= followed
+	r.followBytes -= f.size
+	delete(r.follows, id)
+}
+
+// count brings what is held up to date.
+func (r *reviewer) count(f *follower) {
+	size := f.waiting + f.replay.Size()
+	r.followBytes += size - f.size
+	f.size = size
+}
+
+// hear takes the next bytes of a client.
+func (r *reviewer) hear(id uint32, f *follower, b []byte) {
+	err := f.replay.Feed(b, func(head []byte) (more bool) { return r.request(id, f, head) })
+	if err == nil {
+		return
+	}
+	q := Request{Flow: int(id) + 1, Scheme: "http"}
+	r.listed(id, f, &q, func(int, *judge) secretproxy.Replayed {
+		return secretproxy.Replayed{Fault: egress.ReasonUnreadable.String()}
+	})
+}
+
+// request judges a request by its head. It reports whether others may follow.
+func (r *reviewer) request(id uint32, f *follower, head []byte) (more bool) {
+	q := Request{Flow: int(id) + 1, Scheme: "http"}
+	more = true
+	r.listed(id, f, &q, func(place int, j *judge) secretproxy.Replayed {
+		said := j.Heard(&f.flows[place], head)
+		q.Method, q.Path, q.Overrides = upTo(maxWord, said.Method), strings.Clone(said.Path), upTo(maxWord, said.Overrides)
+		if len(q.Path) > maxPath {
+			q.Path = ""
+		}
+		if !said.Host.IsZero() {
+			q.Host = said.Host.String()
+		}
+		more = !said.Last
+		return said
+	})
+	return more
+}
+
+// listed adds a request that each judge is asked about.
+func (r *reviewer) listed(id uint32, f *follower, q *Request, ask func(place int, j *judge) secretproxy.Replayed) {
+	var learned *audit.Event
+	for place, j := range r.judges {
+		if j == nil || !f.judged[place] {
+			continue
+		}
+		said := ask(place, j)
+		flow := f.flows[place]
+		flow.Name = said.Host
+		if place == byLearner {
+			learned = learnedRequest(q, &flow, &said)
+			continue
+		}
+		v := flowVerdict(&flow, said.Verdict)
+		if said.Fault != "" {
+			v = faulty(said.Fault)
+		}
+		if place == byAgainst {
+			q.Against = &v
+		} else {
+			q.Verdict = v
+		}
+		if row := r.table.row(id); row.name == 0 {
+			r.table.name(row, &flow)
+		}
+	}
+	at := unlisted
+	if f.judged[byPolicy] || f.judged[byAgainst] {
+		at = r.list(q)
+	}
+	r.claim(id, claim{at, q, learned})
+}
+
+// upTo is a copy of s, of no more than limit bytes.
+func upTo(limit int, s string) string { return strings.Clone(s[:min(limit, len(s))]) }
+
+// faulty is the verdict on a request that is refused for what it is.
+func faulty(code string) Verdict {
+	v := Verdict{Action: egress.Deny.String(), Reason: code}
+	if reason, known := egress.ReasonOf(code); known {
+		v.Sentence = reason.Sentence()
+	}
+	return v
+}
+
+// learnedRequest is what the collector is told of a request.
+func learnedRequest(q *Request, f *egress.Flow, said *secretproxy.Replayed) *audit.Event {
+	e := requestEvent(q, f, said.Verdict)
+	if said.Fault != "" {
+		e.Action, e.Rule, e.Reason, e.WouldDeny = egress.Deny.String(), "", said.Fault, false
+	}
+	return &e
+}
+
+// lostTrack says that the rest of a connection's requests is not known.
+func (r *reviewer) lostTrack(id uint32) {
+	q := Request{Flow: int(id) + 1, Scheme: "http", Unfollowed: true, Verdict: Verdict{Action: Undecided}}
+	if r.report.compared {
+		q.Against = &Verdict{Action: Undecided}
+	}
+	r.list(&q)
+}

@@ -1,0 +1,218 @@
+package review_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/review"
+	"github.com/msb-project/msb/review/pcapgen"
+)
+
+const followPolicy = `
+[[egress.allow]]
+name = "api"
+hosts = ["good.example"]
+ports = [80]
+protocol = "http"
+methods = ["GET", "POST"]
+paths = ["/open/**"]
+`
+
+// link writes captures of a guest's TCP, frame by frame, without comments.
+type link struct {
+	out bytes.Buffer
+	w   *capture.Writer
+}
+
+func newLink() *link {
+	l := &link{}
+	l.w = capture.NewWriter(&l.out, capture.Options{})
+	l.w.Names("good.example", []netip.Addr{netip.MustParseAddr("93.184.215.14")})
+	return l
+}
+
+// tcp sends a segment to good.example.
+func (l *link) tcp(port uint16, flags byte, seq uint32, payload string) {
+	be := binary.BigEndian
+	f := append(append(bytes.Clone(pcapgen.GatewayMAC), pcapgen.GuestMAC...), 8, 0)
+	f = append(f, 0x45, 0)
+	f = be.AppendUint16(f, uint16(40+len(payload)))
+	f = append(f, 0, 0, 0, 0, 64, 6, 0, 0)
+	f = append(append(f, pcapgen.Guest4.AsSlice()...), 93, 184, 215, 14)
+	f = be.AppendUint16(be.AppendUint16(f, port), 80)
+	f = be.AppendUint32(be.AppendUint32(f, seq), 1)
+	f = append(f, 0x50, flags, 255, 255, 0, 0, 0, 0)
+	l.w.Packet(capture.FromGuest, append(f, payload...), "")
+}
+
+// says opens a connection and sends text in pieces of n bytes.
+func (l *link) says(port uint16, n int, text string) (seq uint32) {
+	l.tcp(port, capture.SYN, 999, "")
+	seq = 1000
+	for piece := range slices.Chunk([]byte(text), n) {
+		l.tcp(port, capture.ACK, seq, string(piece))
+		seq += uint32(len(piece))
+	}
+	return seq
+}
+
+func (l *link) review(t *testing.T) *review.Report {
+	t.Helper()
+	if err := l.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return read(t, l.out.Bytes(), review.Options{Policy: policy(t, followPolicy)})
+}
+
+// verdictsOn are the requests of a report: "GET /open/1 allow rule".
+func verdictsOn(r *review.Report) []string {
+	var all []string
+	for _, q := range r.Requests {
+		text := q.Method + " " + q.Path
+		if q.Unfollowed {
+			text = "?"
+		}
+		all = append(all, strings.TrimSpace(text+" "+q.Verdict.Action+" "+q.Verdict.Reason))
+	}
+	return all
+}
+
+const goodHost = " HTTP/1.1\r\nHost: good.example\r\n"
+
+// TestI7_EachRequestOfAKeptConnectionIsJudged without a comment that tells of it, wherever the body before it ends.
+func TestI7_EachRequestOfAKeptConnectionIsJudged(t *testing.T) {
+	t.Parallel()
+	const (
+		first, denied = "GET /open/1" + goodHost + "\r\n", "GET /shut" + goodHost + "\r\n"
+		isFirst, is   = "GET /open/1 allow rule", "GET /shut deny path_not_allowed"
+		isPost        = "POST /open/2 allow rule"
+	)
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"behind a GET":                {first + denied, []string{isFirst, is}},
+		"behind a length":             {"POST /open/2" + goodHost + "Content-Length: 14\r\n\r\nGET /hidden HT" + denied, []string{isPost, is}},
+		"behind chunks":               {"POST /open/2" + goodHost + "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nGET /\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n" + denied, []string{isPost, is}},
+		"in a length only":            {"POST /open/2" + goodHost + "Content-Length: 100000\r\n\r\n" + denied, []string{isPost}},
+		"behind many":                 {strings.Repeat(first, 50) + denied, append(slices.Repeat([]string{isFirst}, 50), is)},
+		"for another host":            {first + "GET /open/1 HTTP/1.1\r\nHost: evil.example\r\n\r\n" + denied, []string{isFirst, "GET /open/1 deny host_mismatch", is}},
+		"with a method in a header":   {first + "POST /open/2" + goodHost + "X-HTTP-Method-Override: DELETE\r\n\r\n", []string{isFirst, "POST /open/2 deny method_not_allowed"}},
+		"two lengths":                 {first + "POST /open/2" + goodHost + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + denied, []string{isFirst, "deny unreadable"}},
+		"a bare line feed":            {first + "GET /open/2\n" + denied, []string{isFirst, "deny unreadable"}},
+		"behind the last":             {"GET /open/1" + goodHost + "Connection: close\r\n\r\n" + denied, []string{isFirst}},
+		"behind another protocol":     {"GET /open/1" + goodHost + "Upgrade: websocket\r\nConnection: upgrade\r\n\r\n" + denied, []string{isFirst}},
+		"not ended":                   {first + strings.TrimSuffix(denied, "\r\n"), []string{isFirst}},
+		"TRACE":                       {first + "TRACE /open/1" + goodHost + "\r\n", []string{isFirst, "TRACE /open/1 deny trace"}},
+		"with a head that never ends": {first + "GET /open/2" + goodHost + strings.Repeat("X: "+strings.Repeat("a", 1000)+"\r\n", 100), []string{isFirst, "deny unreadable"}},
+	} {
+		for _, n := range []int{1, 7, 1400} {
+			l := newLink()
+			l.says(40001, n, tt.text)
+			if got := verdictsOn(l.review(t)); !slices.Equal(got, tt.want) {
+				t.Errorf("%s, in pieces of %d: %q, want %q", name, n, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestRequestsInSegmentsOutOfOrder: late, doubled and overlapping segments change nothing.
+func TestRequestsInSegmentsOutOfOrder(t *testing.T) {
+	t.Parallel()
+	text := ""
+	var want []string
+	for i := range 40 {
+		text += fmt.Sprintf("POST /open/%d%sContent-Length: 30\r\n\r\n%s", i, goodHost, strings.Repeat("b", 30))
+		want = append(want, fmt.Sprintf("POST /open/%d allow rule", i))
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		l := newLink()
+		l.tcp(40001, capture.SYN, 999, "")
+		var starts []int
+		for at := 0; at < len(text); at += 50 {
+			starts = append(starts, at)
+		}
+		for i := 0; i+4 < len(starts); i += 2 {
+			random.Shuffle(4, func(a, b int) { starts[i+a], starts[i+b] = starts[i+b], starts[i+a] })
+		}
+		for _, at := range starts {
+			end := min(at+50+random.IntN(40), len(text))
+			for range 1 + random.IntN(2) {
+				l.tcp(40001, capture.ACK, uint32(1000+at), text[at:end])
+			}
+		}
+		if got := verdictsOn(l.review(t)); !slices.Equal(got, want) {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestWhatCantBeFollowedIsUndecided: bytes that the capture lacks are not guessed.
+func TestWhatCantBeFollowedIsUndecided(t *testing.T) {
+	t.Parallel()
+	const first = "GET /open/1" + goodHost + "\r\n"
+	want := []string{"GET /open/1 allow rule", "? undecided"}
+	for name, more := range map[string]func(l *link, seq uint32){
+		"a gap at the end": func(l *link, seq uint32) { l.tcp(40001, capture.ACK, seq+10, first) },
+		"a gap, then a reset": func(l *link, seq uint32) {
+			l.tcp(40001, capture.ACK, seq+10, first)
+			l.tcp(40001, capture.RST, seq+10, "")
+		},
+		"a gap, then another connection": func(l *link, seq uint32) {
+			l.tcp(40001, capture.ACK, seq+10, first)
+			l.tcp(40001, capture.SYN, 5, "")
+		},
+		"more behind a gap than is kept": func(l *link, seq uint32) {
+			for i := range uint32(200) {
+				l.tcp(40001, capture.ACK, seq+10+i, first)
+			}
+		},
+	} {
+		l := newLink()
+		more(l, l.says(40001, 1400, first))
+		r := l.review(t)
+		if got := verdictsOn(r); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		if r.Count(review.IsUndecided) == 0 {
+			t.Errorf("%s: --fail-on undecided does not hold", name)
+		}
+	}
+}
+
+// TestI11_FollowedConnectionsAreBounded: any number of them may stay open, with heads that never end. What is beyond
+// the bounds is undecided.
+func TestI11_FollowedConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	const first = "GET /open/1" + goodHost + "\r\n"
+	for name, tt := range map[string]struct{ conns, head, followed int }{
+		"connections": {20_000, 100, 16_384},
+		"bytes":       {1400, 60_000, 64 << 20 / 60_000},
+	} {
+		l := newLink()
+		for i := range tt.conns {
+			l.says(uint16(10_000+i), 1400, first)
+		}
+		for i := range tt.conns {
+			l.tcp(uint16(10_000+i), capture.ACK, 1000+uint32(len(first)), "GET /open/2"+goodHost+"X: "+strings.Repeat("a", tt.head))
+		}
+		r := l.review(t)
+		unfollowed := 0
+		for _, q := range r.Requests {
+			if q.Unfollowed {
+				unfollowed++
+			}
+		}
+		if unfollowed < tt.conns-tt.followed || unfollowed == tt.conns || len(r.Requests) < tt.conns {
+			t.Errorf("%s: %d of %d connections are not followed, want %d at least; %d requests", name, unfollowed, tt.conns, tt.conns-tt.followed, len(r.Requests))
+		}
+	}
+}
