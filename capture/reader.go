@@ -13,7 +13,9 @@ const (
 	// maxBlock bounds one block or packet in bytes: the largest frame, its options, and room for
 	// another tool's comments. A length above it is a lie or of no use here.
 	maxBlock = 16 << 20
-	// readAhead is how much is read at once.
+	// firstRead is how much is read at once in the beginning, readAhead once the capture turns out to be long:
+	// most of a small capture's review was to clear the larger one.
+	firstRead = 16 << 10
 	readAhead = 1 << 20
 	// maxInterfaces bounds the interfaces of one section.
 	maxInterfaces = 4096
@@ -84,6 +86,7 @@ type Reader struct {
 	src    io.Reader
 	buf    []byte
 	start  int // of what is not yet used in buf
+	ahead  int // how much is read at once
 	offset int64
 	eof    bool
 	srcErr error
@@ -116,7 +119,7 @@ type iface struct {
 
 // NewReader returns a Reader for pcap or pcapng, as the first bytes say.
 func NewReader(src io.Reader) (*Reader, error) {
-	r := &Reader{src: src}
+	r := &Reader{src: src, ahead: firstRead}
 	head, err := r.peek(4)
 	if err != nil {
 		if errors.Is(err, ErrTruncated) {
@@ -176,11 +179,14 @@ func (r *Reader) peek(n int) ([]byte, error) {
 			r.buf = r.buf[:copy(r.buf, r.buf[r.start:])]
 			r.start = 0
 		}
-		if cap(r.buf) < max(n, readAhead) {
-			r.buf = append(make([]byte, 0, max(n, readAhead)), r.buf...)
+		if cap(r.buf) < max(n, r.ahead) {
+			r.buf = append(make([]byte, 0, max(n, r.ahead)), r.buf...)
 		}
 		got, err := r.src.Read(r.buf[len(r.buf):cap(r.buf)])
 		r.buf = r.buf[:len(r.buf)+got]
+		if len(r.buf) == cap(r.buf) {
+			r.ahead = min(2*r.ahead, readAhead)
+		}
 		if err != nil {
 			r.eof = true
 			if !errors.Is(err, io.EOF) {
