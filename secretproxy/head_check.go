@@ -73,7 +73,7 @@ func (h *headCheck) feed(b []byte) (good int, err error) {
 		if end >= 0 {
 			part = b[i : i+end]
 		}
-		if fault := h.addToLine(part); fault != nil {
+		if fault := h.addToLine(part, end >= 0); fault != nil {
 			return good, fault
 		}
 		if end < 0 {
@@ -103,12 +103,16 @@ func (h *headCheck) endOfRequest() {
 	h.phase, h.total, h.held = phaseRequestLine, 0, h.head.upgrade
 }
 
-func (h *headCheck) addToLine(part []byte) *headError {
+// addToLine takes a part of a line, ended by its line feed or not.
+func (h *headCheck) addToLine(part []byte, ended bool) *headError {
 	limit := maxHeadBytes
 	if h.phase == phaseChunkSize || h.phase == phaseChunkEnd {
 		limit = maxChunkLine
 	}
-	h.total += len(part) + 1
+	h.total += len(part)
+	if ended {
+		h.total++
+	}
 	if len(h.line)+len(part) > limit || (limit == maxHeadBytes && h.total > limit) {
 		return badHead("head_too_large", "its head is larger than 64 KiB, or a chunk's size line than 256 bytes")
 	}

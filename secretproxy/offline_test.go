@@ -3,6 +3,8 @@ package secretproxy
 import (
 	"bytes"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/egress"
@@ -14,6 +16,26 @@ type allowAll struct{}
 
 func (allowAll) Decide(*egress.Flow) egress.Verdict {
 	return egress.Verdict{Action: egress.Allow, Reason: egress.ReasonRule}
+}
+
+// TestTheSizeOfAHeadIsThatOfItsBytes however few come at once: a slow client's large cookie is no attack.
+func TestTheSizeOfAHeadIsThatOfItsBytes(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]bool{50_000: true, maxHeadBytes - 100: true, maxHeadBytes + 1: false} {
+		head := []byte("GET / HTTP/1.1\r\nHost: a.example\r\nCookie: " + strings.Repeat("a", size) + "\r\n\r\n")
+		for _, n := range []int{1, 6, len(head)} {
+			var check headCheck
+			var err error
+			for piece := range slices.Chunk(head, n) {
+				if _, err = check.feed(piece); err != nil {
+					break
+				}
+			}
+			if (err == nil) != want {
+				t.Errorf("a head of %d bytes, %d at once: %v", len(head), n, err)
+			}
+		}
+	}
 }
 
 // FuzzReplay holds that the requests which are found in a connection's bytes don't depend on how they came in pieces,
