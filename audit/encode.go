@@ -30,7 +30,14 @@ func (e *encoder) appendLine(b []byte, ev Event) ([]byte, error) {
 	if err := e.json.Encode(&e.event); err != nil { //nolint:gosec // G117: the field Secret holds a secret's name, never its value
 		return b, fmt.Errorf("audit event can't be encoded: %w", err)
 	}
-	for data := e.data.Bytes(); len(data) > 0; {
+	return AppendPrintable(b, e.data.Bytes()), nil
+}
+
+// AppendPrintable appends JSON, in which the same text stands for what a
+// terminal would obey: C1 controls, DEL, text direction. C0 controls are escaped
+// in any JSON.
+func AppendPrintable(b, data []byte) []byte {
+	for len(data) > 0 {
 		plain := 0
 		for plain < len(data) && data[plain] < utf8.RuneSelf && data[plain] != 0x7f {
 			plain++
@@ -48,7 +55,7 @@ func (e *encoder) appendLine(b []byte, ev Event) ([]byte, error) {
 		}
 		data = data[n:]
 	}
-	return b, nil
+	return b
 }
 
 // obeyed reports whether terminals or editors act on r instead of showing it:

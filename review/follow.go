@@ -18,7 +18,7 @@ const (
 	// followRoom is how far ahead of what was read a segment may be.
 	followRoom = 1 << 20
 	// maxPath bounds the path that is kept of a request, as in a gateway's comments, maxWord its method and
-	// those that its headers ask for. They are judged whole.
+	// those that its headers ask for, which are judged whole, and the rule and the reason of a comment.
 	maxPath = 2 << 10
 	maxWord = 256
 )
@@ -137,7 +137,7 @@ func (r *reviewer) request(id uint32, f *follower, head []byte) (more bool) {
 	more = true
 	r.listed(id, f, &q, func(place int, j *judge) secretproxy.Replayed {
 		said := j.Heard(&f.flows[place], head)
-		q.Method, q.Path, q.Overrides = upTo(maxWord, said.Method), strings.Clone(said.Path), upTo(maxWord, said.Overrides)
+		q.Method, q.Path, q.Overrides = brief(said.Method), strings.Clone(said.Path), brief(said.Overrides)
 		if len(q.Path) > maxPath {
 			q.Path = ""
 		}
@@ -184,8 +184,8 @@ func (r *reviewer) listed(id uint32, f *follower, q *Request, ask func(place int
 	r.claim(id, claim{at, q, learned})
 }
 
-// upTo is a copy of s, of no more than limit bytes.
-func upTo(limit int, s string) string { return strings.Clone(s[:min(limit, len(s))]) }
+// brief is a copy of the beginning of s.
+func brief(s string) string { return strings.Clone(s[:min(maxWord, len(s))]) }
 
 // faulty is the verdict on a request that is refused for what it is.
 func faulty(code string) Verdict {

@@ -38,18 +38,40 @@ func newLink() *link {
 	return l
 }
 
-// tcp sends a segment to good.example.
-func (l *link) tcp(port uint16, flags byte, seq uint32, payload string) {
+// segment is a frame of the guest's to port 80 of good.example.
+func segment(port uint16, flags byte, seq uint32, payload string) []byte {
+	return segmentTo(80, port, flags, seq, payload)
+}
+
+func segmentTo(to, port uint16, flags byte, seq uint32, payload string) []byte {
 	be := binary.BigEndian
-	f := append(append(bytes.Clone(pcapgen.GatewayMAC), pcapgen.GuestMAC...), 8, 0)
-	f = append(f, 0x45, 0)
-	f = be.AppendUint16(f, uint16(40+len(payload)))
-	f = append(f, 0, 0, 0, 0, 64, 6, 0, 0)
-	f = append(append(f, pcapgen.Guest4.AsSlice()...), 93, 184, 215, 14)
-	f = be.AppendUint16(be.AppendUint16(f, port), 80)
+	f := packet(6, 20+len(payload))
+	f = be.AppendUint16(be.AppendUint16(f, port), to)
 	f = be.AppendUint32(be.AppendUint32(f, seq), 1)
 	f = append(f, 0x50, flags, 255, 255, 0, 0, 0, 0)
-	l.w.Packet(capture.FromGuest, append(f, payload...), "")
+	return append(f, payload...)
+}
+
+// packet is the head of an IPv4 packet to good.example.
+func packet(proto byte, length int) []byte {
+	f := append(append(bytes.Clone(pcapgen.GatewayMAC), pcapgen.GuestMAC...), 8, 0, 0x45, 0)
+	f = binary.BigEndian.AppendUint16(f, uint16(20+length))
+	f = append(f, 0, 0, 0, 0, 64, proto, 0, 0)
+	return append(append(f, pcapgen.Guest4.AsSlice()...), 93, 184, 215, 14)
+}
+
+// question is a datagram that asks for a type of a.example.
+func question(kind uint16) []byte {
+	ask := "\x00\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x07example\x00"
+	f := packet(17, 8+len(ask)+4)
+	f = append(f, 0x90, 0, 0, 53, 0, byte(8+len(ask)+4), 0, 0)
+	f = binary.BigEndian.AppendUint16(append(f, ask...), kind)
+	return append(f, 0, 1)
+}
+
+// tcp sends a segment to good.example.
+func (l *link) tcp(port uint16, flags byte, seq uint32, payload string) {
+	l.w.Packet(capture.FromGuest, segment(port, flags, seq, payload), "")
 }
 
 // says opens a connection and sends text in pieces of n bytes.

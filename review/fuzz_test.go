@@ -68,7 +68,7 @@ func FuzzReview(f *testing.F) {
 // printable holds that a terminal shows text and does not act on it.
 func printable(t *testing.T, text string) {
 	for _, c := range text {
-		if c < ' ' || c >= 0x7f && c < 0xa0 {
+		if c < ' ' || c >= 0x7f && c < 0xa0 || c >= 0x202a && c <= 0x202e {
 			t.Fatalf("a terminal would act on %q", text)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/msb-project/msb/audit"
 )
 
 // jsonHead is the part of a report that is not its flows.
@@ -37,14 +39,14 @@ func (r *Report) head() jsonHead {
 	return h
 }
 
-// WriteJSON writes the report as one object. Flows are written one by one: a million of them need not be
+// WriteJSON writes the report as one object, in which nothing is that a terminal would act on. Flows are written one by one: a million of them need not be
 // in memory twice.
 func (r *Report) WriteJSON(w io.Writer) error {
 	head, err := json.MarshalIndent(r.head(), "", "  ")
 	if err != nil {
 		return err
 	}
-	head = append(head[:len(head)-2], ",\n  \"flows\": ["...)
+	head = append(audit.AppendPrintable(nil, head[:len(head)-2]), ",\n  \"flows\": ["...)
 	if _, err := w.Write(head); err != nil {
 		return err
 	}

@@ -118,9 +118,10 @@ func (s *dnsStream) take(h *capture.Headers) [][]byte {
 		all = append(all, s.buf[2:n])
 		s.buf = s.buf[n:]
 	}
-	if len(s.buf) == 0 {
+	switch {
+	case len(s.buf) == 0:
 		s.buf = nil
-	} else {
+	case len(all) > 0: // not for each byte of a message
 		s.buf = bytes.Clone(s.buf)
 	}
 	return all
@@ -129,7 +130,7 @@ func (s *dnsStream) take(h *capture.Headers) [][]byte {
 // nameRows gathers the questions by name and type.
 type nameRows struct {
 	byKey  map[lookupKey]*Lookup
-	byName map[string][]*Lookup
+	byName map[string]*named
 	order  []*Lookup
 	over   *Lookup
 	// late are questions for names beyond maxLookups whose verdicts are still coming; beyond counts the
@@ -140,9 +141,16 @@ type nameRows struct {
 
 type lookupKey struct{ name, kind string }
 
+// named is what the rows of one name share: there may be thousands, of as many types, and a comment names no
+// type.
+type named struct {
+	rows     int
+	recorded *Verdict
+}
+
 func (n *nameRows) init() {
 	n.byKey = make(map[lookupKey]*Lookup)
-	n.byName = make(map[string][]*Lookup)
+	n.byName = make(map[string]*named)
 	n.over = &Lookup{Name: "(others)"}
 	n.late = make(map[lookupKey]*Lookup)
 	n.beyond = make(map[Condition]int)
@@ -156,23 +164,28 @@ func (n *nameRows) row(k lookupKey) *Lookup {
 		return l
 	}
 	l := &Lookup{Name: k.name, Type: k.kind}
+	shared := n.byName[k.name]
+	if shared == nil {
+		shared = &named{}
+	}
 	if len(n.order) >= maxLookups {
 		if len(n.late) >= maxLate {
 			n.countLate()
 		}
 		n.late[k] = l
-		n.byName[k.name] = append(n.byName[k.name], l)
-		return l
+	} else {
+		n.byKey[k] = l
+		n.order = append(n.order, l)
 	}
-	n.byKey[k] = l
-	n.byName[k.name] = append(n.byName[k.name], l)
-	n.order = append(n.order, l)
+	shared.rows++
+	n.byName[k.name] = shared
 	return l
 }
 
 // countLate counts what names beyond the bound are, and forgets them.
 func (n *nameRows) countLate() {
 	for k, l := range n.late {
+		l.Recorded = n.byName[k.name].recorded
 		for _, c := range Conditions() {
 			if holdsFor(c, l) {
 				n.beyond[c]++
@@ -180,7 +193,7 @@ func (n *nameRows) countLate() {
 		}
 		n.over.Count += l.Count
 		n.over.Verdict = l.Verdict
-		if n.byName[k.name] = slices.DeleteFunc(n.byName[k.name], func(o *Lookup) bool { return o == l }); len(n.byName[k.name]) == 0 {
+		if n.byName[k.name].rows--; n.byName[k.name].rows == 0 {
 			delete(n.byName, k.name)
 		}
 	}
@@ -219,8 +232,9 @@ func merged(list, more []netip.Addr) []netip.Addr {
 
 // recorded keeps the verdict of a comment on a question.
 func (n *nameRows) recorded(v capture.Verdict) {
-	for _, l := range n.byName[v.Name] {
-		l.Recorded = &Verdict{Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny}
+	if shared := n.byName[v.Name]; shared != nil {
+		recorded := recordedVerdict(&v)
+		shared.recorded = &recorded
 	}
 }
 
@@ -228,6 +242,7 @@ func (n *nameRows) rows() []Lookup {
 	n.countLate()
 	all := make([]Lookup, 0, len(n.order)+1)
 	for _, l := range n.order {
+		l.Recorded = n.byName[l.Name].recorded
 		all = append(all, *l)
 	}
 	slices.SortStableFunc(all, func(a, b Lookup) int {

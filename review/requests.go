@@ -58,24 +58,30 @@ func (r *reviewer) claim(id uint32, c claim) {
 	case r.requests.claims < maxRequests:
 		r.requests.claims++
 		r.requests.unclaimed[id] = append(r.requests.unclaimed[id], c)
-	case c.learned != nil:
-		r.judges[byLearner].learned.Emit(*c.learned)
+	default:
+		r.teach(c)
 	}
 }
 
-// claimed takes the claim that a comment's request belongs to: they come in the order of the requests.
+// maxUnclaimed bounds how many requests a comment is compared with.
+const maxUnclaimed = 64
+
+// claimed takes the claim that a comment's request belongs to. They come in the order of the requests, so that
+// those before it have none.
 func (r *reviewer) claimed(id uint32, q *Request) (c claim, found bool) {
 	all := r.requests.unclaimed[id]
-	i := slices.IndexFunc(all, func(c claim) bool { return q.same(c.request) })
+	i := slices.IndexFunc(all[:min(len(all), maxUnclaimed)], func(c claim) bool { return q.same(c.request) })
 	if i < 0 {
 		return claim{}, false
 	}
-	c = all[i]
-	r.requests.claims--
-	if len(all) == 1 {
+	for _, c := range all[:i] {
+		r.teach(c)
+	}
+	c, all = all[i], all[i+1:]
+	r.requests.claims -= i + 1
+	r.requests.unclaimed[id] = all
+	if len(all) == 0 {
 		delete(r.requests.unclaimed, id)
-	} else {
-		r.requests.unclaimed[id] = slices.Delete(all, i, i+1)
 	}
 	return c, true
 }
@@ -94,7 +100,7 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 	if r.table.row(id).key.proto != capture.TransportTCP {
 		return
 	}
-	recorded := Verdict{Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny}
+	recorded := recordedVerdict(v)
 	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Overrides: v.Overrides, Recorded: &recorded}
 	r.table.row(id).flags |= told
 	if c, ok := r.claimed(id, &q); ok && c.at != unlisted {
@@ -216,13 +222,18 @@ func requestEvent(q *Request, f *egress.Flow, v egress.Verdict) audit.Event {
 	return e
 }
 
-// teach gives the collector the requests that no comment told of.
-func (r *reviewer) teach() {
+// teach gives the collector a request that no comment told of.
+func (r *reviewer) teach(c claim) {
+	if c.learned != nil {
+		r.judges[byLearner].learned.Emit(*c.learned)
+	}
+}
+
+// teachAll is teach for all that are left.
+func (r *reviewer) teachAll() {
 	for _, id := range slices.Sorted(maps.Keys(r.requests.unclaimed)) {
 		for _, c := range r.requests.unclaimed[id] {
-			if c.learned != nil {
-				r.judges[byLearner].learned.Emit(*c.learned)
-			}
+			r.teach(c)
 		}
 	}
 }

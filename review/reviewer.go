@@ -211,12 +211,17 @@ func (r *reviewer) recorded(id uint32, comment string) {
 	}
 }
 
+// maxRulings bounds the different verdicts of flows; of comments beyond it the action is kept.
+const maxRulings = 100_000
+
 // keepRecorded keeps the last verdict that was recorded for a flow.
 func (r *reviewer) keepRecorded(id uint32, v *capture.Verdict) {
 	row := r.table.row(id)
-	row.recorded = r.table.verdict(Verdict{
-		Action: v.Action, Rule: v.Rule, Reason: v.Reason, WouldDeny: v.WouldDeny,
-	})
+	recorded := recordedVerdict(v)
+	if len(r.table.said.values) >= maxRulings {
+		recorded.Rule, recorded.Reason = "", ""
+	}
+	row.recorded = r.table.verdict(recorded)
 	if v.Action == egress.Inspect.String() { // there will be requests
 		dst := r.table.addrs.value(row.key.dst)
 		if to, err := netip.ParseAddrPort(v.To); err == nil && row.flags&proxied != 0 {
@@ -275,7 +280,7 @@ func (r *reviewer) finish() *Report {
 	r.report.lateNames = r.names.beyond
 	r.report.Requests = r.requestRows()
 	if j := r.judges[byLearner]; j != nil {
-		r.teach()
+		r.teachAll()
 		r.report.learned = j.learned.Policy(r.options.Policy)
 	}
 	return r.report
