@@ -27,12 +27,15 @@ func upstreamRefusal(err error) *refusal {
 	return &refusal{status: http.StatusBadGateway, code: "upstream_" + cause, cause: cause, message: message}
 }
 
+// tlsAlertOp is the Op of the net.OpError that crypto/tls makes of a peer's alert.
+const tlsAlertOp = "remote error"
+
 func upstreamCause(err error) (cause, message string) {
 	if cause, message, ok := certificateCause(err); ok {
 		return cause, message
 	}
 	var netErr net.Error
-	var alert tls.AlertError
+	var alert *net.OpError // crypto/tls has its AlertError for QUIC only
 	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -43,7 +46,7 @@ func upstreamCause(err error) (cause, message string) {
 		return "unreachable", "the host has no route to the server"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "timeout", "the server did not answer in time"
-	case errors.As(err, &alert), errors.As(err, &record):
+	case errors.As(err, &alert) && alert.Op == tlsAlertOp, errors.As(err, &record):
 		return "tls", "the TLS handshake with the server failed: it speaks another protocol or version, or wants a client certificate"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "closed", "the server closed the connection before it answered"

@@ -106,6 +106,18 @@ func TestI9_TheGuestsAuthorityIsNotTrustedUpstream(t *testing.T) {
 	expectCause(t, w, "certificate_unknown_authority")
 }
 
+func TestAServerThatWantsAClientCertificateIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		w := wantsSecret(t, echo)
+		w.api.TLS.ClientAuth, w.api.TLS.MaxVersion = tls.RequireAnyClientCert, version
+		expectCause(t, w, "tls")
+		if got := w.api.bytes(); got != "" {
+			t.Errorf("%s: the server got %q", tls.VersionName(version), got)
+		}
+	}
+}
+
 func TestUpstreamFailuresAreNamed(t *testing.T) {
 	t.Parallel()
 	closing := func(context.Context, hostname.Name, netip.AddrPort) (net.Conn, error) {
