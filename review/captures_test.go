@@ -63,7 +63,7 @@ func TestCapturesAreWhatTheGeneratorMakes(t *testing.T) {
 		golden(t, filepath.Join(folder, c.Name+".pcapng"), file)
 		golden(t, filepath.Join(folder, c.Name+".toml"), []byte(c.File()))
 	}
-	for _, c := range pcapgen.Recorded() {
+	for _, c := range slices.Concat(pcapgen.Recorded(), pcapgen.Spoken()) {
 		for _, end := range []string{".pcapng", ".toml", ".golden"} {
 			known[c.Name+end] = true
 		}
@@ -83,7 +83,7 @@ func TestCapturesAreWhatTheGeneratorMakes(t *testing.T) {
 // frames are a case's capture, generated anew or as it was recorded, and the world's zone.
 func frames(t *testing.T, c *pcapgen.Case) (file []byte, zone []string) {
 	t.Helper()
-	if c.Script == "" {
+	if !c.Stored() {
 		return c.Capture()
 	}
 	file, err := os.ReadFile(filepath.Join(folder, c.Name+".pcapng"))
@@ -100,7 +100,7 @@ func TestEachCaptureHasItsStory(t *testing.T) {
 		least     = 60 // captures
 		paragraph = 25 // words
 	)
-	all := append(pcapgen.All(), pcapgen.Recorded()...)
+	all := pcapgen.All()
 	if len(all) < least {
 		t.Errorf("%d captures, want %d at least", len(all), least)
 	}

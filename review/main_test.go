@@ -9,7 +9,10 @@ import (
 	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
-var update = flag.Bool("update", false, "rewrite the captures and golden files of testdata/pcap")
+var (
+	update = flag.Bool("update", false, "rewrite the captures and golden files of testdata/pcap")
+	record = flag.Bool("record", false, "rewrite the spoken captures of testdata/pcap that -run picks")
+)
 
 // folder is where the captures are.
 var folder = filepath.Join("..", "testdata", "pcap")

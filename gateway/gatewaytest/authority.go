@@ -68,10 +68,19 @@ func (a *Authority) PEM() []byte {
 
 // Certificate is valid for the names now.
 func (a *Authority) Certificate(names ...string) tls.Certificate {
+	return a.certificate(time.Now().Add(time.Hour), names)
+}
+
+// Expired is a certificate for the names whose time is over.
+func (a *Authority) Expired(names ...string) tls.Certificate {
+	return a.certificate(time.Now().Add(-time.Minute), names)
+}
+
+func (a *Authority) certificate(until time.Time, names []string) tls.Certificate {
 	key := newKey(a.t)
 	c := a.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, a.cert, key)
 	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key}

@@ -29,6 +29,10 @@ type Case struct {
 	Script string
 	// Zone are the records that the world's resolver had when a case was recorded.
 	Zone []string
+	// Spoken says that a script of review's tests speaks the case, and recorded it. GuestPort is the first
+	// port that its guest connects from.
+	Spoken    bool
+	GuestPort uint16
 
 	build func(*Tape)
 }
@@ -43,6 +47,9 @@ func (c *Case) Capture() (file []byte, zone []string) {
 	slices.Sort(zone)
 	return t.bytes(), slices.Compact(zone)
 }
+
+// Stored reports whether the capture was recorded, so that only its file has it.
+func (c *Case) Stored() bool { return c.Script != "" || c.Spoken }
 
 // File is the policy as it is committed beside the capture: the story is its comment.
 func (c *Case) File() string {

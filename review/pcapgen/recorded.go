@@ -7,7 +7,7 @@ import (
 
 // All are the cases that are generated and those that were recorded, in the order of their names.
 func All() []Case {
-	all := append(Cases(), Recorded()...)
+	all := slices.Concat(Cases(), Recorded(), Spoken())
 	slices.SortFunc(all, func(a, b Case) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
