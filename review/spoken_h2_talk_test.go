@@ -20,7 +20,7 @@ type h2talk struct {
 	fields  *hpack.Encoder
 	answers map[uint32]*h2answer
 	gone    *http2.ErrCode // of the gateway's GOAWAY
-	acks    int            // of settings and pings
+	pongs   int
 }
 
 // h2answer is what came on a stream so far.
@@ -106,6 +106,17 @@ func (k *h2talk) answer(stream uint32, what string) *answer {
 	return k.s.answered(what, a.status, a.header, a.body.String())
 }
 
+// ping waits until the gateway has read all that was sent before.
+func (k *h2talk) ping() {
+	k.s.t.Helper()
+	k.must(k.frames.WritePing(false, [8]byte{}))
+	for before := k.pongs; k.pongs == before; {
+		if err := k.read(); err != nil {
+			k.s.t.Fatalf("waiting for a ping's answer: %v", err)
+		}
+	}
+}
+
 // wasReset asserts that the gateway ended a stream, and only that, without an answer.
 func (k *h2talk) wasReset(stream uint32, want http2.ErrCode, what string) {
 	k.s.t.Helper()
@@ -146,13 +157,12 @@ func (k *h2talk) read() error {
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
 		if f.IsAck() {
-			k.acks++
 			return nil
 		}
 		return k.frames.WriteSettingsAck()
 	case *http2.PingFrame:
 		if f.IsAck() {
-			k.acks++
+			k.pongs++
 			return nil
 		}
 		return k.frames.WritePing(true, f.Data)
