@@ -50,6 +50,9 @@ type headFacts struct {
 // maxLine bounds the size of chunk lines; heads are bounded by maxHeadBytes.
 const maxChunkLine = 256
 
+// inHead reports whether a request's head is being read.
+func (h *headCheck) inHead() bool { return h.phase == phaseRequestLine || h.phase == phaseFields }
+
 // feed takes bytes in the order they came. On an error good says how many
 // bytes at the start of b belong to requests that were whole before it; once
 // held is set, how many belong to HTTP at all.

@@ -25,6 +25,8 @@ type strictConn struct {
 	guest *guestConn
 	check headCheck
 	err   error
+	// stub is what is left of it to hand on before err.
+	stub string
 
 	// tunnel is set once a 101 was written and net/http has let go of the
 	// connection; early is what came behind the upgrade's request before.
@@ -35,6 +37,10 @@ type strictConn struct {
 // maxEarly bounds what is kept of the other protocol before the answer to an
 // upgrade; clients wait for the 101 (RFC 9110, section 7.8).
 const maxEarly = 64 << 10
+
+// headStub stands for a head that was refused. Between two requests net/http waits for four bytes, and ends
+// the connection without a word if an error comes first; an error behind them it answers.
+const headStub = "GET "
 
 // errEarly ends a connection on which more came.
 var errEarly = errors.New("more than 64 KiB came behind a request for an upgrade, before its answer")
@@ -48,6 +54,10 @@ func newStrictConn(p *Proxy, guest *guestConn, inner net.Conn) *strictConn {
 // Read implements net.Conn.
 func (c *strictConn) Read(b []byte) (int, error) {
 	switch {
+	case c.err != nil && c.stub != "":
+		n := copy(b, c.stub)
+		c.stub = c.stub[n:]
+		return n, nil
 	case c.err != nil:
 		return 0, c.err
 	case c.tunnel && len(c.early) > 0:
@@ -64,8 +74,11 @@ func (c *strictConn) Read(b []byte) (int, error) {
 	if checkErr != nil {
 		c.err = checkErr
 		c.refused(checkErr)
+		if c.check.inHead() {
+			c.stub = headStub
+		}
 		if good == 0 {
-			return 0, c.err
+			return c.Read(b)
 		}
 		// What came before the fault is handed on: the requests in it are
 		// whole.
