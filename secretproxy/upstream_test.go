@@ -111,6 +111,7 @@ func TestAServerThatWantsAClientCertificateIsNamed(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		w := wantsSecret(t, echo)
 		w.api.TLS.ClientAuth, w.api.TLS.MaxVersion = tls.RequireAnyClientCert, version
+		w.api.TLS.NextProtos = []string{"http/1.1"} // net/http's HTTP/2 keeps the alert to itself
 		expectCause(t, w, "tls")
 		if got := w.api.bytes(); got != "" {
 			t.Errorf("%s: the server got %q", tls.VersionName(version), got)
