@@ -52,7 +52,7 @@ type script func(*session)
 // scripts are all, by their cases' names.
 func scripts() map[string]script {
 	all := map[string]script{}
-	for _, topic := range []map[string]script{tlsScripts(), certificateScripts(), h2Scripts()} {
+	for _, topic := range []map[string]script{tlsScripts(), certificateScripts(), h2Scripts(), httpScripts(), framingScripts(), upgradeScripts()} {
 		maps.Copy(all, topic)
 	}
 	return all
