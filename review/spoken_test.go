@@ -11,7 +11,7 @@ package review_test
 //     (session.tls, talk.ask, session.h2) and asserts. The secret's placeholder is session.token(), its value
 //     pcapgen.SecretValue; a further one belongs into pcapgen.Values, and that the guest and the capture
 //     never get any of them is asserted for every case.
-//  3. go test ./review -run TestSpoken/NAME -record, then go test ./review -update, and read the diff.
+//  3. go test ./review -run Spoken/NAME -record, then go test ./review -update, and read the diff.
 
 import (
 	"bytes"
@@ -75,9 +75,9 @@ type session struct {
 	heard bytes.Buffer // all that the guest got, decrypted
 }
 
-// TestSpokenCasesAreStoodAndRecorded speaks each case. What the capture shows of it, verdict by verdict,
+// TestI7_I9_SpokenAttacksAreStoodAndRecorded speaks each case. What the capture shows of it, verdict by verdict,
 // must be what the stored one shows.
-func TestSpokenCasesAreStoodAndRecorded(t *testing.T) {
+func TestI7_I9_SpokenAttacksAreStoodAndRecorded(t *testing.T) {
 	before := live()
 	t.Cleanup(func() {
 		if grown := live() - before; grown > maxGrowth {
