@@ -33,7 +33,7 @@ type sent struct {
 }
 
 // site starts a TLS server at addr with a certificate for name that the gateway trusts. A nil answer says
-// "hello from NAME".
+// "hello from NAME to CREDENTIALS", so that a value comes back wherever one was sent.
 func (s *session) site(name, addr string, answer http.HandlerFunc) *site {
 	s.t.Helper()
 	return s.siteWith(name, addr, s.CA.Certificate(name), answer)
@@ -44,7 +44,9 @@ func (s *session) siteWith(name, addr string, cert tls.Certificate, answer http.
 	s.t.Helper()
 	w := &site{s: s, name: name}
 	if answer == nil {
-		answer = func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "hello from "+name) }
+		answer = func(rw http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(rw, "hello from "+name+" to "+r.Header.Get("Authorization"))
+		}
 	}
 	s.ServeHTTPS(addr, cert, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
