@@ -162,6 +162,7 @@ func rawRequests() map[string]string {
 		"64 KiB head":               "GET / HTTP/1.1\r\n" + ok + "X: " + strings.Repeat("a", 70<<10) + "\r\n" + auth + "\r\n",
 		"trailer names Host":        "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: chunked\r\nTrailer: Host\r\n\r\n0\r\nHost: x\r\n\r\n",
 		"trailer names credentials": "POST / HTTP/1.1\r\n" + ok + auth + "Transfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n0\r\n\r\n",
+		"unknown expectation":       "GET / HTTP/1.1\r\n" + ok + auth + "Expect: a-miracle\r\n\r\n",
 		"not HTTP at all":           "\x00\x01\x02\x03\r\n\r\n",
 	}
 }

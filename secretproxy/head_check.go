@@ -208,27 +208,15 @@ func (h *headCheck) field(line []byte) *headError {
 			return badHead("transfer_encoding", "its Transfer-Encoding is not exactly \"chunked\"")
 		}
 		h.head.chunked = true
+	case "expect":
+		if !bytes.EqualFold(value, []byte("100-continue")) {
+			// Or net/http answers it, and nobody is told of the request.
+			return badHead("expect", "it expects something else than 100-continue")
+		}
 	case "upgrade":
 		h.head.upgrade = true
 	}
 	return nil
-}
-
-func splitField(line []byte) (name, value []byte, fault *headError) {
-	if line[0] == ' ' || line[0] == '\t' {
-		return nil, nil, badHead("folded_line", "a field is folded over two lines")
-	}
-	name, value, ok := bytes.Cut(line, []byte(":"))
-	if !ok || !isToken(name) {
-		return nil, nil, badHead("field", "a field is not \"Name: value\"")
-	}
-	value = bytes.Trim(value, " \t")
-	for _, c := range value {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return nil, nil, badHead("control_character", "a field holds a control character")
-		}
-	}
-	return name, value, nil
 }
 
 func (h *headCheck) endOfHead() *headError {
@@ -283,26 +271,4 @@ func (h *headCheck) trailer(line []byte) *headError {
 	}
 	_, _, fault := splitField(line)
 	return fault
-}
-
-func allDigits(b []byte) bool {
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
-}
-
-// isToken reports whether b is a token of RFC 9110, section 5.6.2.
-func isToken(b []byte) bool {
-	for _, c := range b {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0:
-		default:
-			return false
-		}
-	}
-	return len(b) > 0
 }
