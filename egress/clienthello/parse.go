@@ -3,6 +3,7 @@ package clienthello
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
 
@@ -200,6 +201,11 @@ func (h *Hello) serverName(body cryptobyte.String) error {
 	}
 	if kind != nameTypeHost {
 		return fmt.Errorf("%w: server_name of type %d", ErrMalformed, kind)
+	}
+	// RFC 6066, section 3, has ASCII only. Letters beyond it would be judged as the name that they are mapped
+	// to, and relayed as they are to a server that may map them to another.
+	if slices.ContainsFunc(name, func(c byte) bool { return c >= 0x80 }) {
+		return fmt.Errorf("%w: server_name is not ASCII", ErrMalformed)
 	}
 	n, err := hostname.Parse(string(name))
 	if err != nil {

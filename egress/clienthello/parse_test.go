@@ -112,6 +112,7 @@ func TestParseRefusesWhatTwoParsersCouldReadDifferently(t *testing.T) {
 		"an address as server name":  {extension(noSNI, 0, sni("127.0.0.1")), clienthello.ErrMalformed},
 		"an empty server name":       {extension(noSNI, 0, sni("")), clienthello.ErrMalformed},
 		"NUL in the server name":     {extension(noSNI, 0, sni("a.example\x00.evil.example")), clienthello.ErrMalformed},
+		"full-width server name":     {extension(noSNI, 0, sni("ｇｏｏｄ.example")), clienthello.ErrMalformed},
 		"bytes behind the hello":     {trailing, clienthello.ErrMalformed},
 		"an alert inside the hello":  {alertInside, clienthello.ErrMalformed},
 		"an empty record":            {[]byte{22, 3, 1, 0, 0}, clienthello.ErrMalformed},
