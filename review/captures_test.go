@@ -142,6 +142,20 @@ func reviewed(t *testing.T, c *pcapgen.Case, file []byte) *review.Report {
 	return r
 }
 
+// TestAGuestsFlowsAreListedFromItsSide: what the guest sends is the guest's, whatever the flags of its packets
+// claim. A flow that is turned round is judged as one to the guest, which no rule is about.
+func TestAGuestsFlowsAreListedFromItsSide(t *testing.T) {
+	t.Parallel()
+	for _, c := range pcapgen.All() {
+		file, _ := frames(t, &c)
+		for f := range reviewed(t, &c, file).Flows() {
+			if a := f.Dst.Addr(); f.Verdict != nil && (a == pcapgen.Guest4 || a == pcapgen.Guest6) {
+				t.Errorf("%s: a flow from %v is judged as one to the guest, %v", c.Name, f.Src, f.Dst)
+			}
+		}
+	}
+}
+
 // verdicts is the review of a case as its golden file has it.
 func verdicts(t *testing.T, c *pcapgen.Case, file []byte) string {
 	t.Helper()

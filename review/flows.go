@@ -95,9 +95,7 @@ func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, ope
 	switch {
 	case h.Transport == capture.TransportTCP && !opens:
 		flags = partial
-		// Who opened it is a guess: the answering side, or the lower port, is the server.
-		if h.Flags&capture.SYN != 0 || rec.Direction == capture.ToGuest ||
-			rec.Direction == capture.UnknownDirection && h.Src.Port() < h.Dst.Port() {
+		if fromServer(rec, h) {
 			k, up = k.reversed(), false
 		}
 	case h.Transport == capture.TransportPing && !h.Request:
@@ -117,6 +115,16 @@ func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, ope
 		r.judge(id)
 	}
 	return id, up, true
+}
+
+// fromServer says who sent a packet of a connection whose beginning is not in the capture: what the guest
+// sends is the guest's, whatever its flags claim. Where no direction was recorded it is a guess: the
+// answering side, or the lower port, is the server.
+func fromServer(rec *capture.Record, h *capture.Headers) bool {
+	if rec.Direction != capture.UnknownDirection {
+		return rec.Direction == capture.ToGuest
+	}
+	return h.Flags&capture.SYN != 0 || h.Src.Port() < h.Dst.Port()
 }
 
 // drop forgets what is kept for a flow that another one took the place of.

@@ -61,8 +61,8 @@ func transportCases() []Case {
 			Title: "Segments with every odd set of flags: none, all, SYN with FIN, SYN with RST.",
 			Story: "Four segments to a public address have no flags, all flags, SYN with FIN, and SYN " +
 				"with RST. Scanners send these to slip past filters that know plain SYNs only, and to " +
-				"tell stacks apart. The review denies all four, listing the second the other way round, " +
-				"since SYN with ACK looks like an answer; the gateway dials nothing.",
+				"tell stacks apart. The second looks like the answer to a connection from outside, but it is " +
+				"the guest that sent it. The review denies all four as the guest's own; the gateway dials nothing.",
 			build: func(t *Tape) {
 				for _, f := range []layers.TCP{{}, {FIN: true, SYN: true, RST: true, PSH: true, ACK: true, URG: true}, {SYN: true, FIN: true}, {SYN: true, RST: true}} {
 					c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
