@@ -74,7 +74,8 @@ func wrap(text string, width int) []string {
 
 // Cases are the captures that are generated, in the order of their names.
 func Cases() []Case {
-	all := slices.Concat(ordinary(), addresses(), lookups(), tlsCases(), httpCases(), linkCases(), transportCases())
+	all := slices.Concat(ordinary(), addresses(), literalCases(), lookups(), answerCases(), tlsCases(), httpCases(),
+		framingCases(), upgradeCases(), linkCases(), networkCases(), transportCases())
 	slices.SortFunc(all, func(a, b Case) int { return strings.Compare(a.Name, b.Name) })
 	for i := 1; i < len(all); i++ {
 		if all[i].Name == all[i-1].Name {

@@ -268,17 +268,10 @@ func (t *Tape) syn4(dst string) []byte {
 	return pack(ether(true, layers.EthernetTypeIPv4), ip, tcp)
 }
 
-// ipChecksum fixes the checksum of an IPv4 header of 28 bytes.
+// ipChecksum fixes the checksum of an IPv4 header.
 func ipChecksum(f []byte) []byte {
 	f[24], f[25] = 0, 0
-	sum := uint32(0)
-	for i := 14; i < 42; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(f[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(f[24:], ^uint16(sum))
+	binary.BigEndian.PutUint16(f[24:], checksum(f[14:14+int(f[14]&15)*4]))
 	return f
 }
 

@@ -1,6 +1,9 @@
 package pcapgen
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 // tlsCases are what a guest can say in its first bytes to an address whose rule goes by name.
 func tlsCases() []Case {
@@ -198,6 +201,37 @@ func tlsCases() []Case {
 				"make contact without ever naming whom it wants, and learn which ports are open. No " +
 				"hello came, so the flow is denied as a mismatch of protocol, and nothing is dialled.",
 			build: func(t *Tape) { t.pinned().Close() },
+		},
+		{
+			Name: "tls-slow-hello", Timed: true,
+			Title: "A ClientHello that comes a byte a second.",
+			Story: "A client sends its ClientHello a byte a second, for three minutes and more. Whoever waits for the end holds a " +
+				"place and a timer for each such connection, and whoever gives up early and lets it through has judged " +
+				"nothing. The gateway waits ten seconds for what decides, then denies. Replayed without the " +
+				"pauses, as here, the bytes are an ordinary hello, which is allowed.",
+			build: func(t *Tape) {
+				c := t.pinned()
+				for _, b := range helloFor("good.example", "h2") {
+					t.Wait(time.Second)
+					c.Say([]byte{b})
+				}
+				c.Close()
+			},
+		},
+		{
+			Name: "tls-odd-names", Odd: true,
+			Title: "Seven server names that are nearly the allowed one.",
+			Story: "Seven hellos say names that some reader takes for good.example or for its wildcard: with a dot behind, with a " +
+				"star, with a NUL and another name behind it, with a space, empty, in full-width letters, and with an underscore " +
+				"below the wildcard. Servers in C stop at the NUL, others trim or fold. What is not a host name in ASCII is " +
+				"unreadable, the last is not pinned at the address, and only the dot behind, which means the same " +
+				"host to everyone, is allowed.",
+			build: func(t *Tape) {
+				t.Lookup("good.example", good)
+				for _, name := range []string{"good.example.", "*.good.example", "good.example\x00.evil.example", "good.example ", "", "ｇｏｏｄ.example", "a_b.good.example"} {
+					t.Dial(good + ":443").Say(helloFor(name)).Close()
+				}
+			},
 		},
 		{
 			Name:  "tls-garbage",

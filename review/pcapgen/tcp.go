@@ -16,6 +16,7 @@ type Conn struct {
 	peer     netip.AddrPort
 	port     uint16
 	seq, ack uint32
+	shut     bool // the guest announces a window of zero
 }
 
 // Dial shows a connection to dst that is established.
@@ -48,6 +49,9 @@ func (t *Tape) Refused(dst string) {
 func (c *Conn) packet(up bool, tcp *layers.TCP, payload []byte) {
 	eth, ip := c.t.ip(up, c.peer.Addr(), layers.IPProtocolTCP)
 	tcp.Window = 64240
+	if c.shut && up {
+		tcp.Window = 0
+	}
 	tcp.SrcPort, tcp.DstPort = layers.TCPPort(c.port), layers.TCPPort(c.peer.Port())
 	tcp.Seq = c.seq
 	if tcp.ACK {
