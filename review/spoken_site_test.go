@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,6 +31,7 @@ type sent struct {
 	Method, Host, Path string // Path has the query
 	Header, Trailer    http.Header
 	Body               string
+	Cut                bool // the body broke off
 }
 
 // site starts a TLS server at addr with a certificate for name that the gateway trusts. A nil answer says
@@ -49,9 +51,9 @@ func (s *session) siteWith(name, addr string, cert tls.Certificate, answer http.
 		}
 	}
 	s.ServeHTTPS(addr, cert, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
+		body, err := io.ReadAll(r.Body)
 		w.mu.Lock()
-		w.asked = append(w.asked, sent{r.Method, r.Host, r.RequestURI, r.Header.Clone(), r.Trailer.Clone(), string(body)})
+		w.asked = append(w.asked, sent{r.Method, r.Host, r.RequestURI, r.Header.Clone(), r.Trailer.Clone(), string(body), err != nil})
 		w.mu.Unlock()
 		answer(rw, r)
 	}))
@@ -69,8 +71,26 @@ func (w *site) all() []sent {
 // where that isn't the site's own.
 func (w *site) got(want ...string) []sent {
 	w.s.t.Helper()
-	var lines []string
+	return w.these(w.all(), want)
+}
+
+// whole is got for those whose bodies did not break off. A body is searched while it passes, so of one with a
+// placeholder in a wrong place the server gets what stood before it, and nothing of the placeholder.
+func (w *site) whole(want ...string) []sent {
+	w.s.t.Helper()
+	const before = 8 // bytes; no script has more in front of such a placeholder
 	all := w.all()
+	for _, a := range all {
+		if a.Cut && (len(a.Body) > before || strings.Contains(a.Body, "_")) {
+			w.s.t.Errorf("of a refused body %s got %q", w.name, a.Body)
+		}
+	}
+	return w.these(slices.DeleteFunc(all, func(a sent) bool { return a.Cut }), want)
+}
+
+func (w *site) these(all []sent, want []string) []sent {
+	w.s.t.Helper()
+	var lines []string
 	for _, a := range all {
 		line := a.Method + " "
 		if a.Host != w.name {

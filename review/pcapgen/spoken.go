@@ -21,7 +21,7 @@ const (
 // New cases go to the end of their topic, so that the others keep their ports.
 func Spoken() []Case {
 	var all []Case
-	for topic, cases := range [][]Case{spokenTLS(), spokenH2(), spokenHTTP()} {
+	for topic, cases := range [][]Case{spokenTLS(), spokenH2(), spokenHTTP(), spokenSecrets()} {
 		for i, c := range cases {
 			c.Spoken = true
 			c.GuestPort = uint16(firstSpokenPort + topic*topicPorts + i*SpokenPorts)
@@ -84,4 +84,4 @@ func oneAddress() []string {
 }
 
 // Values are the values of all secrets of spoken cases.
-func Values() []string { return []string{SecretValue} }
+func Values() []string { return []string{SecretValue, SecondValue} }
