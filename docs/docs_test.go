@@ -3,10 +3,12 @@ package docs_test
 
 import (
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,16 +22,20 @@ var (
 	// link is an inline Markdown link or image.
 	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	// fence is a block of code, in which brackets are no links.
-	fence   = regexp.MustCompile("(?s)```.*?```")
+	fence = regexp.MustCompile("(?s)```.*?```")
+	// group are tests and the package behind them.
+	group = regexp.MustCompile(`([^()]*)\(([a-z][a-z0-9/]*)\)`)
+	// code is what stands between backticks.
+	code    = regexp.MustCompile("`([^`]+)`")
 	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	// noSlug is what GitHub leaves out of a heading's anchor.
 	noSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// testFiles reads every test file of the module.
-func testFiles(t *testing.T) string {
+// testFiles are the test files of each package of the module, joined.
+func testFiles(t *testing.T) map[string]string {
 	t.Helper()
-	var all strings.Builder
+	all := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -41,38 +47,116 @@ func testFiles(t *testing.T) string {
 			return nil
 		}
 		b, err := os.ReadFile(path)
-		all.Write(b)
+		folder, _ := filepath.Rel(root, filepath.Dir(path))
+		all[filepath.ToSlash(folder)] += string(b)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all.String()
+	return all
 }
 
-func TestTestsNamedInSecurityExist(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources := testFiles(t)
+// testsOf are the names of the tests in sources.
+func testsOf(sources string) map[string]bool {
 	have := map[string]bool{}
 	for _, m := range testFunc.FindAllStringSubmatch(sources, -1) {
 		have[m[1]] = true
 	}
-	named := namedTest.FindAllString(string(text), -1)
-	if len(named) < 100 {
-		t.Fatalf("security.md names %d tests: the page or this test's pattern has changed", len(named))
+	return have
+}
+
+// TestTestsNamedInThePagesExist: a page that says which tests hold a promise must not outlive them.
+func TestTestsNamedInThePagesExist(t *testing.T) {
+	t.Parallel()
+	sources := strings.Join(slices.Collect(maps.Values(testFiles(t))), "\n")
+	have := testsOf(sources)
+	for _, page := range []string{"security.md", "attacks.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := namedTest.FindAllString(string(text), -1)
+		if len(named) < 100 {
+			t.Fatalf("%s names %d tests: the page or this test's pattern has changed", page, len(named))
+		}
+		for _, name := range named {
+			top, sub, isSub := strings.Cut(name, "/")
+			if !have[top] {
+				t.Errorf("%s names %s, and there is no such test", page, top)
+			}
+			if isSub && !strings.Contains(sources, `"`+sub+`"`) {
+				t.Errorf("%s names %s, and there is no such subtest", page, name)
+			}
+		}
 	}
-	for _, name := range named {
-		top, sub, isSub := strings.Cut(name, "/")
-		if !have[top] {
-			t.Errorf("security.md names %s, and there is no such test", top)
+}
+
+// TestAttacksNamesThePackagesOfItsTests: in a table's third column the package stands behind its tests.
+func TestAttacksNamesThePackagesOfItsTests(t *testing.T) {
+	t.Parallel()
+	sources := testFiles(t)
+	for _, columns := range rows(t) {
+		rest := columns[2]
+		for _, m := range group.FindAllStringSubmatch(rest, -1) {
+			have := testsOf(sources[m[2]])
+			for _, name := range namedTest.FindAllString(m[1], -1) {
+				if top, _, _ := strings.Cut(name, "/"); !have[top] {
+					t.Errorf("attacks.md says that %s is in %s, and it isn't", top, m[2])
+				}
+			}
 		}
-		if isSub && !strings.Contains(sources, `"`+sub+`"`) {
-			t.Errorf("security.md names %s, and there is no such subtest", name)
+		if name := namedTest.FindString(group.ReplaceAllString(rest, "")); name != "" {
+			t.Errorf("attacks.md does not say in which package %s is", name)
 		}
+	}
+}
+
+// rows are the rows of the tables of attacks.md, by their three columns.
+func rows(t *testing.T) [][]string {
+	t.Helper()
+	text, err := os.ReadFile("attacks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]string
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		columns := strings.Split(strings.Trim(line, "|\n"), "|")
+		if len(columns) != 3 {
+			t.Errorf("a row has not three columns: %s", line)
+			continue
+		}
+		all = append(all, columns)
+	}
+	return all
+}
+
+// TestAttacksNamesEveryCapture: each capture has its place in a table of attacks.md, and each name in a table's
+// second column is one.
+func TestAttacksNamesEveryCapture(t *testing.T) {
+	t.Parallel()
+	named := map[string]bool{}
+	for _, columns := range rows(t) {
+		for _, m := range code.FindAllStringSubmatch(columns[1], -1) {
+			named[m[1]] = true
+		}
+	}
+	captures, err := filepath.Glob(filepath.Join(root, "testdata", "pcap", "*.pcapng"))
+	if err != nil || len(captures) < 100 {
+		t.Fatalf("%d captures: %v", len(captures), err)
+	}
+	for _, path := range captures {
+		name := strings.TrimSuffix(filepath.Base(path), ".pcapng")
+		if !named[name] {
+			t.Errorf("attacks.md does not name the capture %s", name)
+		}
+		delete(named, name)
+	}
+	for name := range named {
+		t.Errorf("attacks.md names the capture %s, and there is none", name)
 	}
 }
 
