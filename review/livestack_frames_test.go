@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/review/pcapgen"
 )
 
@@ -98,7 +99,7 @@ func (p *plain) says(frame []byte, h *capture.Headers) bool {
 // send, and is whole and true about itself.
 func (p *plain) sound(frame []byte, h *capture.Headers) bool {
 	dst := h.Dst.Addr()
-	if !bytes.Equal(frame[:6], pcapgen.GatewayMAC) || !bytes.Equal(frame[6:12], p.mac) || h.Fragment || !sendable(dst) {
+	if len(frame) > netstack.MaxFrame || !bytes.Equal(frame[:6], pcapgen.GatewayMAC) || !bytes.Equal(frame[6:12], p.mac) || h.Fragment || !sendable(dst) {
 		return false
 	}
 	if dst.Is4() {

@@ -42,9 +42,9 @@ func framingCases() []Case {
 			Title: "Content-Length beside Transfer-Encoding, with a second request hidden in what one of them calls the body.",
 			Story: "A POST, which the rule allows, has both Content-Length: 4 and chunked encoding, and behind " +
 				"the empty chunked body stands GET /admin. Readers that go by one or by the other disagree on " +
-				"where the body ends, and a forbidden request can be smuggled through that gap. The review, " +
-				"which judges host, method and path, allows the POST; the gateway refuses any head that gives " +
-				"its length twice, and nothing is dialled.",
+				"where the body ends, and a forbidden request can be smuggled through that gap. A head " +
+				"that gives its length twice is refused unread, although the rule allows the POST, and nothing " +
+				"is dialled.",
 			build: alone(post("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+hidden)),
 		},
 		{

@@ -32,8 +32,8 @@ func networkCases() []Case {
 			Story: "Seven datagrams to a public host come from IPv6 addresses that were not leased: a " +
 				"neighbour's, the gateway's, loopback, a public one, another link-local one, the unspecified " +
 				"one and a mapped one. Guards are often written for IPv4 first, and a forged source puts the " +
-				"blame on others. The review judges by destination and shows them as allowed; the frame guard " +
-				"drops all seven. Only an eighth, from the guest's own address, is seen upstream.",
+				"blame on others. The frame guard drops all seven, in the review too. Only an eighth, from the " +
+				"guest's own address, is seen upstream.",
 			build: func(t *Tape) {
 				for _, a := range []string{"fd6d:7362::3", "fd6d:7362::1", "::1", "2001:4860:4860::8888", "fe80::dead", "::", "::ffff:192.168.127.2"} {
 					src := net.ParseIP(a)
