@@ -24,6 +24,25 @@ func BenchmarkPacket(b *testing.B) {
 	}
 }
 
+func BenchmarkPackets(b *testing.B) {
+	for _, n := range []int{1, 4, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w := NewWriter(io.Discard, Options{})
+			var frames inParts
+			for range n {
+				f := frame(1, 1514)
+				frames = append(frames, [][]byte{f[:54], f[54:]})
+			}
+			b.SetBytes(int64(1514 * n))
+			b.ReportAllocs()
+			for b.Loop() {
+				w.Packets(ToGuest, frames)
+			}
+			_ = w.Close()
+		})
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
 	var out buffer
 	w := NewWriter(&out, Options{Queue: 1 << 30})

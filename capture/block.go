@@ -136,15 +136,15 @@ func preamble(o *Options) []byte {
 	return end(endOptions(b), from)
 }
 
-// packetSize is how long packetBlock's block gets.
-func packetSize(kept int, text string, drops uint64) int {
+// dropsSize is how much longer a block is that tells of drops.
+const dropsSize = 12
+
+// packetSize is how long packetBlock's block gets without drops.
+func packetSize(kept int, text string) int {
 	const flags, last = 8, 8 // the flags' option; the end of options and the length again
 	n := packetHead + aligned4(kept) + flags + last
 	if text != "" {
 		n += 4 + aligned4(min(len(text), maxComment))
-	}
-	if drops > 0 {
-		n += 12
 	}
 	return n
 }

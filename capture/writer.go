@@ -89,17 +89,14 @@ func nano(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 // if the frame was lost because the disk is behind.
 func (w *Writer) Packet(dir Direction, frame []byte, comment string) Ticket {
 	parts := [1][]byte{frame}
-	var p place
-	w.mu.Lock()
-	p.reserve(w, parts[:], comment)
-	ns := nano(w.options.now())
-	w.mu.Unlock()
+	kept := w.kept(parts[:])
+	p := w.reserve(1, packetSize(kept, comment))
 	if p.batch == nil {
 		return Ticket{}
 	}
-	p.fill(ns, dir, parts[:], comment)
-	p.batch.copies.Done()
-	return p.ticket
+	p.fill(dir, parts[:], kept, comment)
+	p.filled()
+	return Ticket{p.batch.id, p.at}
 }
 
 // Annotate adds a comment to a packet that was taken a moment ago. It reports false if the packet is on
