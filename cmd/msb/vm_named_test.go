@@ -4,10 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/sandbox"
 )
@@ -63,5 +67,35 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	msb("rm", "-f", "once").want(t, 0, "once\n")
 	if left, err := exec.CommandContext(t.Context(), "find", strings.TrimPrefix(home[0], sandbox.EnvHome+"=")+"/sandboxes", "-mindepth", "1").Output(); err != nil || len(left) > 0 {
 		t.Errorf("left: %s (%v)", left, err)
+	}
+}
+
+// TestI8_VMACrashOfTheSupervisorLeavesNoCore crashes a supervisor whose caller had core files on. Its parent is this test
+// by then, which the kernel tells whether a core was dumped.
+func TestI8_VMACrashOfTheSupervisorLeavesNoCore(t *testing.T) {
+	if err := subreaper(); err != nil {
+		t.Fatal(err)
+	}
+	coresOn(t)
+	// Without the second, Go's runtime asks for no core itself.
+	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home"), "GOTRACEBACK=crash"}
+	finish(t, command(t, home, "run", "--vm", "qemu", "-q", "--name", "crashes", "-d")).want(t, 0, "crashes\n")
+	defer func() { _ = command(t, home, "rm", "--force", "crashes").Run() }()
+	below := processesBelow(os.Getpid())
+	if len(below) < 2 {
+		t.Fatalf("processes %v, want a supervisor and its machine", below)
+	}
+	var status unix.WaitStatus
+	if err := unix.Kill(below[0].pid, unix.SIGSYS); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Wait4(below[0].pid, &status, 0, nil); err != nil || !status.Signaled() || status.CoreDump() {
+		t.Errorf("%v ended with %x (%v), want it crashed and no core written", below[0], status, err)
+	}
+	other := exec.CommandContext(t.Context(), "sh", "-c", "kill -SYS $$")
+	other.Dir = t.TempDir()
+	how := other.Run()
+	if st, ok := other.ProcessState.Sys().(syscall.WaitStatus); !ok || !st.CoreDump() {
+		t.Logf("this machine writes no core of any process (%v), so that only the limits tell: TestI8_VMNoProcessWritesACoreFile", how)
 	}
 }

@@ -52,9 +52,9 @@ func TestVMProxyVariablesAreSetOnlyWhenAsked(t *testing.T) {
 		"HTTPS_PROXY="+proxy+"\nHTTP_PROXY="+proxy+"\nNO_PROXY="+none+"\nhttp_proxy="+proxy+"\nhttps_proxy="+proxy+"\nno_proxy="+none+"\n")
 }
 
-// TestI8_VMNoProcessWritesACoreFile looks at the supervisor and all that it started, from outside.
-func TestI8_VMNoProcessWritesACoreFile(t *testing.T) {
-	// They must be on for msb to turn them off.
+// coresOn turns core files on: they must be for msb to turn them off.
+func coresOn(t *testing.T) {
+	t.Helper()
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {
 		t.Fatal(err)
@@ -63,6 +63,11 @@ func TestI8_VMNoProcessWritesACoreFile(t *testing.T) {
 		t.Fatalf("core files can't be turned on for the test (it needs root): %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_CORE, &own) })
+}
+
+// TestI8_VMNoProcessWritesACoreFile looks at the supervisor and all that it started, from outside.
+func TestI8_VMNoProcessWritesACoreFile(t *testing.T) {
+	coresOn(t)
 	r := background(t, "-p", violating(t, "block"), "--", "sh", "-c", "echo up; sleep 1000")
 	r.out.await(t, "up")
 	below := processesBelow(r.Process.Pid)
