@@ -39,8 +39,8 @@ func (g *guard) checkIPv4(dstMAC mac, p []byte) verdict {
 	switch {
 	case src != g.guest4:
 		return dropSourceIP
-	case dst[0] >= 224 || dst == g.bcast4:
-		return dropMulticast // 224/4, 240/4 and every broadcast
+	case dst[0]>>4 == 14 || dst == [4]byte{255, 255, 255, 255} || dst == g.bcast4:
+		return dropMulticast // 224/4 and every broadcast; 240/4 is nobody's, and refused as any special range
 	case dst == g.guest4 || dst == [4]byte{}:
 		return dropDestIP
 	case dstMAC != g.gatewayMAC:

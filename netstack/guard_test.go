@@ -137,7 +137,7 @@ func TestI3I4_GuardJudgesFrames(t *testing.T) {
 		"multicast":                      {frame(net.HardwareAddr{1, 0, 0x5e, 0, 0, 0xfb}, guestMAC, etherTypeIPv4, v4(g4, netip.MustParseAddr("224.0.0.251"), protoUDP, ports(5353, 5353))), dropMulticast},
 		"broadcast":                      {frame(allNodes, guestMAC, etherTypeIPv4, v4(g4, bcast, protoUDP, ports(137, 137))), dropMulticast},
 		"subnet broadcast":               {frame(allNodes, guestMAC, etherTypeIPv4, v4(g4, netip.MustParseAddr("192.168.127.255"), protoUDP, ports(137, 137))), dropMulticast},
-		"class e":                        {ip4(v4(g4, netip.MustParseAddr("240.0.0.1"), protoTCP, tcp20)), dropMulticast},
+		"class e":                        {ip4(v4(g4, netip.MustParseAddr("240.0.0.1"), protoTCP, tcp20)), pass},
 		"to itself":                      {ip4(v4(g4, g4, protoTCP, tcp20)), dropDestIP},
 		"to 0.0.0.0":                     {ip4(v4(g4, none4, protoTCP, tcp20)), dropDestIP},
 		"to ::":                          {ip6(v6(g6, none6, protoTCP, 64, tcp20)), dropDestIP},
