@@ -15,7 +15,7 @@ const (
 	AllowedPrivate Condition = "allowed-private"
 	// IsChanged is a verdict that differs from the one recorded, or from the other policy's.
 	IsChanged Condition = "changed"
-	// Loosened and Tightened are changes from denied to let out, and back.
+	// Loosened and Tightened are changes from denied to let out, or from inspected to let out unseen, and back.
 	Loosened  Condition = "loosened"
 	Tightened Condition = "tightened"
 	// Denied and IsUndecided are flows, names and requests with that verdict.
@@ -101,9 +101,9 @@ func holds(c Condition, v, against, recorded *Verdict) bool {
 	case IsChanged:
 		return changed(v, against, recorded)
 	case Loosened:
-		return changed(v, against, recorded) && v.allowed() && !other.allowed()
+		return changed(v, against, recorded) && v.freedom() > other.freedom()
 	case Tightened:
-		return changed(v, against, recorded) && !v.allowed() && other.allowed()
+		return changed(v, against, recorded) && v.freedom() < other.freedom()
 	case Denied:
 		return v.Action == "deny"
 	case IsUndecided:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 
 	"github.com/msb-project/msb/capture"
@@ -18,8 +19,9 @@ var ErrNothing = errors.New("no capture was given")
 
 // Options say what is reviewed, and under which policy.
 type Options struct {
-	// Captures are files, pcap or pcapng. They are read in the order of their first packets, so that
-	// "out.pcapng*" does right by rotated ones.
+	// Captures are files, pcap or pcapng. Those whose names differ only in what rotation adds (out.pcapng,
+	// out.pcapng.1) are parts of one recording and read in the order of their first packets. Each recording is
+	// judged by itself: another's names and connections mean nothing in it.
 	Captures []string
 	// Policy judges every flow; Against, if it isn't nil, does too, for comparison.
 	Policy, Against *policies.Policy
@@ -45,12 +47,40 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range oldestFirst(o.Captures) {
-		if err := r.file(ctx, path); err != nil {
-			return nil, err
+	for i, parts := range recordings(oldestFirst(o.Captures)) {
+		if i > 0 {
+			if err := r.anew(); err != nil {
+				return nil, err
+			}
+		}
+		for _, path := range parts {
+			if err := r.file(ctx, path); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return r.finish(), nil
+}
+
+// rotation is what a name has of rotation: .1 of msb's and others', _00001_20260102030405 of dumpcap's and editcap's
+// before the ending.
+var rotation = regexp.MustCompile(`\.\d+$|_\d{5}_\d{14}(?:(\.[A-Za-z]+)(?:\.gz)?)?$`)
+
+// recordings puts the parts of one recording together, in their order.
+func recordings(paths []string) [][]string {
+	var all [][]string
+	place := map[string]int{}
+	for _, path := range paths {
+		whole := rotation.ReplaceAllString(path, "$1")
+		i, known := place[whole]
+		if !known {
+			i = len(all)
+			place[whole] = i
+			all = append(all, nil)
+		}
+		all[i] = append(all[i], path)
+	}
+	return all
 }
 
 // Read is Run for one capture that is open already.

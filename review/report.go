@@ -3,6 +3,7 @@ package review
 import (
 	"iter"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,6 +52,17 @@ func verdictOf(v egress.Verdict) Verdict {
 }
 
 // allowed reports whether the flow goes on.
+// freedom orders verdicts by how much they let out: 0 for nothing, 1 for what is looked into.
+func (v *Verdict) freedom() int {
+	switch {
+	case !v.allowed():
+		return 0
+	case v.Action == "inspect":
+		return 1
+	}
+	return 2
+}
+
 func (v *Verdict) allowed() bool { return v != nil && (v.Action == "allow" || v.Action == "inspect") }
 
 // Flow is one flow of a capture. Its verdicts are shared with other flows: read them only.
@@ -87,6 +99,17 @@ type Flow struct {
 	Against *Verdict `json:"against,omitempty"`
 	// Lookup marks a flow to the resolver.
 	Lookup bool `json:"lookup,omitempty"`
+}
+
+// HasRecorded reports whether the captures hold any verdict: msb's own do, other tools' don't.
+func (r *Report) HasRecorded() bool {
+	for f := range r.Flows() {
+		if f.Recorded != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.Lookups, func(l Lookup) bool { return l.Recorded != nil }) ||
+		slices.ContainsFunc(r.Requests, func(q Request) bool { return q.Recorded != nil })
 }
 
 // Changed reports whether the policy decides otherwise than the other policy, or than was recorded if

@@ -79,25 +79,55 @@ func newReviewer(o Options) (*reviewer, error) {
 	}
 	r.table.init()
 	r.names.init()
-	for i, p := range [...]*policies.Policy{o.Policy, o.Against} {
+	if o.Learn {
+		r.judges[byLearner] = &judge{learned: learn.New()}
+	}
+	return r, r.appoint()
+}
+
+// appoint gives each policy a judge that knows no names yet.
+func (r *reviewer) appoint() error {
+	policies := [maxJudges]*policies.Policy{byPolicy: r.options.Policy, byAgainst: r.options.Against}
+	if r.options.Learn {
+		policies[byLearner] = learn.Watch(r.options.Policy)
+	}
+	for i, p := range policies {
 		if p == nil {
 			continue
 		}
-		offline, err := gateway.NewOffline(p, o.Gateway, o.Host)
+		offline, err := gateway.NewOffline(p, r.options.Gateway, r.options.Host)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		r.judges[i] = &judge{Offline: offline}
+		j := &judge{Offline: offline}
+		if r.judges[i] != nil {
+			j.learned = r.judges[i].learned
+		}
+		r.judges[i] = j
 	}
-	if !o.Learn {
-		return r, nil
+	return nil
+}
+
+// anew begins another recording: of the ones before only the report knows.
+func (r *reviewer) anew() error {
+	r.settleAll()
+	clear(r.table.live)
+	clear(r.pending)
+	clear(r.streams)
+	r.recent = [recentFlows]recentFlow{}
+	r.guard = frameGuard{offline: netstack.NewOfflineGuard(r.options.Gateway...)}
+	r.start = 0
+	return r.appoint()
+}
+
+// settleAll judges what is left open.
+func (r *reviewer) settleAll() {
+	for id, p := range r.pending {
+		r.settle(id, p, false)
 	}
-	offline, err := gateway.NewOffline(learn.Watch(o.Policy), o.Gateway, o.Host)
-	if err != nil {
-		return nil, err
+	for id := range r.follows {
+		r.unfollow(id)
 	}
-	r.judges[byLearner] = &judge{offline, learn.New()}
-	return r, nil
 }
 
 // read takes one capture. Only ctx's end ends the review.
@@ -269,12 +299,7 @@ func eventOf(f *egress.Flow, v egress.Verdict) audit.Event {
 
 // finish judges what is left open and returns the report.
 func (r *reviewer) finish() *Report {
-	for id, p := range r.pending {
-		r.settle(id, p, false)
-	}
-	for id := range r.follows {
-		r.unfollow(id)
-	}
+	r.settleAll()
 	r.report.table = &r.table
 	r.report.Lookups = r.names.rows()
 	r.report.lateNames = r.names.beyond

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,9 +18,9 @@ import (
 
 // reviewFlags is the command line of `msb review`.
 type reviewFlags struct {
-	policy, against, failOn, learn, html string
-	host                                 []string
-	asJSON, changed, failOnSet           bool
+	policy, against, floor, failOn, learn, html string
+	host                                        []string
+	asJSON, changed, failOnSet                  bool
 }
 
 func newReviewCommand(ui *ui) *cobra.Command {
@@ -34,10 +35,10 @@ exit code 3 if a condition of --fail-on holds:
 
   allowed-private   let out to an address that isn't public
   changed           the verdict differs from the recorded one, or from --against
-  loosened          it was denied, and would be let out
-  tightened         it was let out, and would be denied
+  loosened          it was denied and would be let out, or inspected and no longer would be
+  tightened         the other way round
   denied, undecided flows, names and requests with that verdict
-  unreadable        a capture is damaged, or lacks packets or verdicts`,
+  unreadable        a capture is damaged, or says that packets or verdicts are missing`,
 		Example: `  msb run --policy policy.toml --pcap out.pcapng
   msb review --policy stricter.toml out.pcapng
   msb review --policy new.toml --against old.toml --changed out.pcapng
@@ -51,6 +52,7 @@ exit code 3 if a condition of --fail-on holds:
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file` to judge by")
+	floorFlag(c, &f.floor)
 	fl.StringVar(&f.against, "against", "", "another policy `file`, to compare with")
 	fl.BoolVar(&f.changed, "changed", false, "show only what differs from --against, or from what was recorded")
 	fl.StringVar(&f.failOn, "fail-on", "", "exit with code 3 on `CONDITION,...`")
@@ -74,11 +76,11 @@ func (f *reviewFlags) conditions() ([]review.Condition, error) {
 func (f *reviewFlags) options(captures []string) (review.Options, error) {
 	o := review.Options{Captures: captures, Learn: f.learn != ""}
 	var err error
-	if o.Policy, err = loadPolicy(f.policy); err != nil {
+	if o.Policy, err = loadUnder(f.floor, f.policy); err != nil {
 		return o, err
 	}
 	if f.against != "" {
-		if o.Against, err = loadPolicy(f.against); err != nil {
+		if o.Against, err = loadUnder(f.floor, f.against); err != nil {
 			return o, err
 		}
 	}
@@ -94,7 +96,7 @@ func (f *reviewFlags) options(captures []string) (review.Options, error) {
 
 func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) error {
 	err := apart(append([]namedFile{
-		{"--html", f.html, true}, {"--learn", f.learn, true}, {"--policy", f.policy, false}, {"--against", f.against, false},
+		{"--html", f.html, true}, {"--learn", f.learn, true}, {"--policy", f.policy, false}, {"--against", f.against, false}, {"--floor", f.floor, false},
 	}, readFiles(captures)...), "msb review --help")
 	if err != nil {
 		return err
@@ -116,6 +118,9 @@ func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) e
 	}
 	if report.Unread() == len(captures) {
 		return exitCode(exitOther) // there is nothing to show
+	}
+	if f.compares(conditions) && !report.HasRecorded() && report.Len() > 0 {
+		return errors.New("the captures hold no verdicts to compare with, which only msb writes into them; give the other policy with --against")
 	}
 	if err := f.print(ui, report); err != nil {
 		return err
@@ -141,6 +146,13 @@ func runReview(ctx context.Context, ui *ui, f *reviewFlags, captures []string) e
 		}
 	}
 	return code
+}
+
+// compares reports whether the recorded verdicts are asked for.
+func (f *reviewFlags) compares(conditions []review.Condition) bool {
+	return f.against == "" && (f.changed || slices.ContainsFunc(conditions, func(c review.Condition) bool {
+		return c == review.IsChanged || c == review.Loosened || c == review.Tightened
+	}))
 }
 
 func (f *reviewFlags) print(ui *ui, report *review.Report) error {

@@ -138,3 +138,22 @@ func TestI12_NoOptionWritesOverAnInput(t *testing.T) {
 		t.Errorf("what was learned: %v, %v", info, err)
 	}
 }
+
+// TestI12_NothingToCompareWithIsNoPass: other tools' captures hold no verdicts, so that none could differ.
+func TestI12_NothingToCompareWithIsNoPass(t *testing.T) {
+	capture := filepath.Join(capturesDir, "addr-private.pcapng")
+	public := write(t, "public.toml", "version = 1\n[egress]\ndefault = \"public\"\n")
+	for _, args := range [][]string{{"--changed"}, {"--fail-on", "loosened"}, {"--fail-on", "denied,changed"}} {
+		got := msb(t, nil, append(append([]string{"review", "-p", public}, args...), capture)...)
+		if got.code != exitOther || !strings.Contains(got.err, "--against") {
+			t.Errorf("%v: exit %d, said %q", args, got.code, got.err)
+		}
+	}
+	if got := msb(t, nil, "review", "-p", public, "--against", public, "--fail-on", "changed", capture); got.code != 0 {
+		t.Errorf("with another policy: %+v", got)
+	}
+	floor := write(t, "floor.toml", "version = 1\n")
+	if got := msb(t, nil, "review", "-p", public, "--floor", floor, "--against", public, "--fail-on", "denied", capture); got.code != exitDenied {
+		t.Errorf("under a floor: %+v", got)
+	}
+}

@@ -69,9 +69,8 @@ func addresses() []Case {
 			Story: "The guest tries ten ranges of IPv4: protocol assignments, three for " +
 				"documentation, benchmarking, the 6to4 relay, two of multicast, the reserved block and " +
 				"the broadcast address. None belongs to a server on the internet, but a host's network " +
-				"may use or flood them. The review denies all of it as special addresses; the gateway's " +
-				"guard drops what is for groups, the reserved block and broadcast even before. Nothing " +
-				"goes out.",
+				"may use or flood them. All are denied as special addresses and refused at once, but what " +
+				"is for groups and for everybody, which the frame guard drops before. Nothing goes out.",
 			build: probe("192.0.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "192.88.99.1", "224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255")},
 		{Name: "addr-special6",
 			Title: "Discard, documentation, segment routing and multicast ranges of IPv6.",
