@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -169,8 +170,19 @@ func (s *Sandbox) watchSession() {
 	close(s.over)
 }
 
-// dialControl connects to the control socket in dir, a path of any length.
+// errNoControl says that what is in the place of a control socket is none.
+var errNoControl = errors.New("it is no socket")
+
+// dialControl connects to the control socket in dir, a path of any length. It follows no link: behind one is a socket
+// of somebody else, whose process would be taken for the supervisor.
 func dialControl(dir string) (net.Conn, error) {
+	info, err := os.Lstat(filepath.Join(dir, controlSock))
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, controlSock), errNoControl)
+	}
 	path, done, err := shortPath(dir, controlSock)
 	if err != nil {
 		return nil, err

@@ -102,7 +102,24 @@ func openPeer(conn net.Conn) (pidfd int, err error) {
 	if hungUp(raw) { // it ended before there was a descriptor, whose process may be another one
 		return -1, errors.Join(errPeerGone, unix.Close(pidfd))
 	}
+	if foreign(int(cred.Pid)) {
+		return -1, errors.Join(fmt.Errorf("%w: process %d", errForeign, cred.Pid), unix.Close(pidfd))
+	}
 	return pidfd, nil
+}
+
+// errForeign stands against a signal to a process that has nothing to do with the sandbox.
+var errForeign = errors.New("who listens on the sandbox's control.sock is no supervisor; remove that file")
+
+// foreign reports whether a process says by its command line that it is no supervisor. Where /proc hides that
+// (proc(5), hidepid) it is taken for one.
+func foreign(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(b) == 0 {
+		return false
+	}
+	args := strings.Split(string(b), "\x00")
+	return len(args) < 2 || args[1] != Verb
 }
 
 // signalPeer sends a signal to the process at the other end of conn.
