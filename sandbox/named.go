@@ -121,30 +121,39 @@ func StartNamed(ctx context.Context, name string, o StartOptions) (*Sandbox, err
 }
 
 func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*Sandbox, error) {
-	st, err := home.load(name)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := st.config()
-	if err != nil {
-		return nil, err
-	}
-	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice = name, o.Program, o.Progress, o.Notice
-	if err := cfg.fill(); err != nil {
-		return nil, err
-	}
-	img, err := home.imageOf(ctx, st, &cfg)
-	if err != nil {
+	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	run, err := home.lockSettled(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := clearRun(run.Dir); err != nil {
+	cfg, img, err := home.prepare(ctx, run, o)
+	if err != nil {
 		return nil, errors.Join(err, run.Lock.Close())
 	}
-	return bringUp(ctx, home, run, img, &cfg)
+	return bringUp(ctx, home, run, img, cfg)
+}
+
+// prepare says what to start. The caller holds the lock, so that no other sandbox comes under the name meanwhile.
+func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, *image.Image, error) {
+	st, err := h.load(run.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, err := st.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice = run.ID, o.Program, o.Progress, o.Notice
+	if err := cfg.fill(); err != nil {
+		return nil, nil, err
+	}
+	img, err := h.imageOf(ctx, st, &cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &cfg, img, clearRun(run.Dir)
 }
 
 // imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.
@@ -195,18 +204,31 @@ func (h *Home) lockSettled(ctx context.Context, name string) (*Run, error) {
 	}
 }
 
-// lockNamed takes a sandbox's lock, which its supervisor inherits.
+// lockNamed takes a sandbox's lock, which its supervisor inherits. A lock file that somebody removed is made again.
 func (h *Home) lockNamed(name string) (*Run, error) {
-	lock, err := lockDir(h.namedPath(name), 0)
+	lock, err := lockDir(h.namedPath(name), os.O_CREATE)
+	if err == nil && !isAt(lock, h.namedPath(name, lockFile)) { // opened before the sandbox was removed, locked after that
+		err = errors.Join(unix.EWOULDBLOCK, lock.Close())
+	}
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, fmt.Errorf("%w: %s", ErrRunning, name)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %s", ErrNoSandbox, name)
+		return nil, missing(name, err)
 	case err != nil:
 		return nil, err
 	}
 	return &Run{ID: name, Dir: h.namedPath(name), Lock: lock}, nil
+}
+
+// isAt reports whether path still leads to the file.
+func isAt(f *os.File, path string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(open, there)
 }
 
 // vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/msb-project/msb/image"
@@ -80,16 +81,26 @@ func (s *Sandbox) leave() {
 
 // abandon ends a sandbox that did not become ready. Until it is, its supervisor ends with its caller.
 func (s *Sandbox) abandon() (err error) {
+	if s.name != "" { // which became ready at this very moment and would live on
+		_ = s.cmd.Process.Signal(syscall.SIGTERM) // its only error is that it is gone already
+	}
 	s.once.Do(func() { err = s.close() })
 	return err
 }
 
 // dropRun removes what a run leaves that never began, or is over.
 func (s *Sandbox) dropRun() error {
-	if s.name != "" {
-		return clearRun(s.run.Dir)
+	if s.name == "" {
+		return s.run.Remove()
 	}
-	return s.run.Remove()
+	run, err := s.home.lockNamed(s.name)
+	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
+		return nil // the folder is another command's now, which has cleared it
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(clearRun(run.Dir), run.Lock.Close())
 }
 
 // stopTimeout is how long a supervisor may take to end its machine before it is killed, which ends the

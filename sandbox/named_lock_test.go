@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+// TestI13_WhoseStartFailedLeavesTheNextOneAlone: by the time its supervisor has gone, another command may have started
+// the sandbox. Without its socket that run could be neither used nor stopped.
+func TestI13_WhoseStartFailedLeavesTheNextOneAlone(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	if err := aNamed(t, h, "web"); err != nil {
+		t.Fatal(err)
+	}
+	next, err := h.lockNamed("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = next.Lock.Close() }()
+	l, err := listenControl(next.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if err := writeJSON(next.Dir, infoFile, runRecord{Started: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	failed := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: next.Dir}}
+	if err := failed.dropRun(); err != nil {
+		t.Error(err)
+	}
+	if s, err := h.Inspect("web"); err != nil || !s.Running || s.Started == nil {
+		t.Errorf("%+v, %v; want the one that runs as it was", s, err)
+	}
+}
+
+// TestI13_AnInterruptedStartEndsOneThatJustBecameReady: it no longer ends with its caller then.
+func TestI13_AnInterruptedStartEndsOneThatJustBecameReady(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	if err := aNamed(t, h, "web"); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = theirs.Close() }()
+	s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: h.namedPath("web")}, over: make(chan struct{}), cmd: exec.Command("sleep", "60")}
+	if s.client, err = agentclient.Attach(ours); err != nil {
+		t.Fatal(err)
+	}
+	if s.pipe, err = os.Open(os.DevNull); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.abandon(); err != nil {
+		t.Errorf("it was not asked to end: %v", err)
+	}
+}
+
+// TestI13_ALockThatWasRemovedIsMadeAgain, and one of a sandbox that was removed meanwhile is none.
+func TestI13_ALockThatWasRemovedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	if err := aNamed(t, h, "web"); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(h.namedPath("web", lockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	if err := os.Remove(filepath.Join(h.namedPath("web"), lockFile)); err != nil {
+		t.Fatal(err)
+	}
+	if isAt(lock, h.namedPath("web", lockFile)) {
+		t.Error("a lock file that is gone is taken for the sandbox's")
+	}
+	if err := h.Remove(t.Context(), "web"); err != nil {
+		t.Errorf("without its lock file it can't be removed: %v", err)
+	}
+	if err := h.Remove(t.Context(), "web"); !errors.Is(err, ErrNoSandbox) {
+		t.Errorf("removing it again: %v", err)
+	}
+}
