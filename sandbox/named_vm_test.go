@@ -138,20 +138,25 @@ func TestVMANamedSandboxIsTheSameAtItsNextStart(t *testing.T) {
 
 // TestVMTheEndOfANamedSandboxIsTold: one that ended by itself says why to who was there and to who comes later.
 func TestVMTheEndOfANamedSandboxIsTold(t *testing.T) {
-	const name = "ends"
-	h := create(t, name, "")
+	h := create(t, "ends", "")
+	theEndIsTold(t, h, "ends", "reboot -f", "left its machine")
+	theEndIsTold(t, h, "ends", "poweroff -f", "halted")
+}
+
+func theEndIsTold(t *testing.T, h *sandbox.Home, name, end, why string) {
+	t.Helper()
 	sb := startNamed(t, h, name)
 	other, err := h.Connect(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := sh(t, sb, "reboot -f; sleep 60"); sandbox.KindOf(err) != sandbox.KindAgent {
+	if _, _, err := sh(t, sb, end+"; sleep 60"); sandbox.KindOf(err) != sandbox.KindAgent || !strings.Contains(err.Error(), why) {
 		t.Errorf("who was there is told %v", err)
 	}
 	for _, s := range []*sandbox.Sandbox{sb, other} {
 		select {
 		case <-s.Done():
-			if err := s.Err(); sandbox.KindOf(err) != sandbox.KindAgent || !strings.Contains(err.Error(), "left its machine") {
+			if err := s.Err(); sandbox.KindOf(err) != sandbox.KindAgent || !strings.Contains(err.Error(), why) {
 				t.Errorf("kind %s, %v", sandbox.KindOf(err), err)
 			}
 		case <-time.After(time.Minute):
@@ -161,6 +166,27 @@ func TestVMTheEndOfANamedSandboxIsTold(t *testing.T) {
 	}
 	if st, err := h.Inspect(name); err != nil || st.Running || st.End == nil || st.End.Kind != sandbox.KindAgent {
 		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestVMAStartThatIsStoppedSaysSo, and that the guest it had begun is not to blame.
+func TestVMAStartThatIsStoppedSaysSo(t *testing.T) {
+	const name = "hurried"
+	h := create(t, name, "")
+	started := make(chan error, 1)
+	go func() {
+		_, err := sandbox.StartNamed(context.Background(), name, sandbox.StartOptions{Home: h.Dir()})
+		started <- err
+	}()
+	for {
+		if err := h.Stop(t.Context(), name); err == nil {
+			break
+		} else if !errors.Is(err, sandbox.ErrNotRunning) {
+			t.Fatal(err)
+		}
+	}
+	if err := <-started; sandbox.KindOf(err) != sandbox.KindSandbox || !strings.Contains(err.Error(), "stopped before it was ready") {
+		t.Errorf("kind %s, %v", sandbox.KindOf(err), err)
 	}
 }
 

@@ -70,6 +70,7 @@ type supervisor struct {
 var (
 	errCallerGone = errors.New("the caller has gone")
 	errTerminated = errors.New("the policy ends the sandbox")
+	errStopped    = fmt.Errorf("%w: it was stopped before it was ready", ErrNotRunning)
 )
 
 // supervise is the whole life of a supervisor process. Its exit code only says whether it could tell
@@ -109,6 +110,9 @@ func superviseWith(out *json.Encoder) error {
 	err = s.run()
 	if errors.Is(err, errCallerGone) {
 		err = nil // which is how a sandbox ends; what could not be written down is still an error
+		if s.plan.Name != "" && !s.grown.Load() {
+			err = errStopped // if the caller is there still, somebody else ended it
+		}
 	}
 	err = errors.Join(err, s.cleanUp())
 	return errors.Join(err, s.dropFolder(err))
@@ -145,14 +149,18 @@ func (s *supervisor) obeySwitch() {
 
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run() error {
-	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, s.chooseBackend, s.startMachine, hideMemory, s.serveLink, s.greetAgent}
+	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, s.chooseBackend, s.startMachine, hideMemory, s.serveLink}
 	for _, step := range steps {
-		if err := step(); err != nil {
-			return s.because(err)
-		}
+		err := step()
 		if s.ctx.Err() != nil {
-			return s.because(context.Cause(s.ctx))
+			return context.Cause(s.ctx)
 		}
+		if err != nil {
+			return err // of the host's side: the guest's console has nothing to say about it
+		}
+	}
+	if err := s.greetAgent(); err != nil {
+		return s.because(err)
 	}
 	s.event(audit.SandboxStart, "")
 	if err := s.announce(); err != nil {
@@ -163,8 +171,8 @@ func (s *supervisor) run() error {
 
 // because prefers the machine's own account to an error that followed from its end.
 func (s *supervisor) because(err error) error {
-	if s.machine == nil || errors.Is(err, errCallerGone) || errors.Is(err, errTerminated) {
-		return err
+	if s.ctx.Err() != nil { // whatever failed, failed for that
+		return context.Cause(s.ctx)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -258,7 +266,8 @@ func (s *supervisor) cleanUp() error {
 
 // stopAgent lets a guest with a disk that will be kept write back what it holds.
 func (s *supervisor) stopAgent() error {
-	if (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != "" {
+	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // it would be waited for while callers wait for why
+	if (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != "" && !dead {
 		ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
 		defer cancel()
 		if err := s.agent.Shutdown(ctx); err == nil {
