@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -20,13 +21,16 @@ func newStartCommand(ui *ui) *cobra.Command {
 		Args:  named(cobra.MinimumNArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			ui.quiet = quiet
+			ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.Context()))
+			defer cancel(nil)
+			defer catchInterrupts(cancel).stop()
 			return forEach(args, func(name string) error {
-				sb, err := sandbox.StartNamed(c.Context(), name, sandbox.StartOptions{
+				sb, err := sandbox.StartNamed(ctx, name, sandbox.StartOptions{
 					Progress: progress.New(os.Stderr, progressMode(quiet)),
 					Notice:   func(why string) { ui.note("%s", why) },
 				})
 				if err != nil {
-					return err
+					return startError(ctx, err)
 				}
 				return errors.Join(started(ui, sb), sb.Close())
 			})
@@ -78,12 +82,11 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			return forEach(args, func(name string) error {
+				remove := home.Remove
 				if force {
-					if err := home.Stop(c.Context(), name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
-						return err
-					}
+					remove = func(ctx context.Context, name string) error { return stopAndRemove(ctx, home, name) }
 				}
-				if err := home.Remove(c.Context(), name); err != nil {
+				if err := remove(c.Context(), name); err != nil {
 					return err
 				}
 				return ui.print(name + "\n")
@@ -92,4 +95,18 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 	}
 	c.Flags().BoolVarP(&force, "force", "f", false, "stop those that run first")
 	return c
+}
+
+// stopAndRemove removes a sandbox whatever it does: one that another command begins to start can't be stopped yet when
+// it is first asked.
+func stopAndRemove(ctx context.Context, home *sandbox.Home, name string) error {
+	const tries = 5
+	for n := 1; ; n++ {
+		if err := home.Stop(ctx, name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
+			return err
+		}
+		if err := home.Remove(ctx, name); !errors.Is(err, sandbox.ErrRunning) || n == tries {
+			return err
+		}
+	}
 }

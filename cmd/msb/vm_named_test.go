@@ -99,3 +99,29 @@ func TestI8_VMACrashOfTheSupervisorLeavesNoCore(t *testing.T) {
 		t.Logf("this machine writes no core of any process (%v), so that only the limits tell: TestI8_VMNoProcessWritesACoreFile", how)
 	}
 }
+
+// TestVMAnInterruptedStartSaysSoByItsCode, and leaves a sandbox that is stopped.
+func TestVMAnInterruptedStartSaysSoByItsCode(t *testing.T) {
+	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
+	defer func() { _ = command(t, home, "rm", "--force", "web").Run() }()
+	msb("create", "--vm", "qemu", "--disk", "64M", "web").want(t, 0, "web\n")
+	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+		start := command(t, home, "start", "-q", "web")
+		if err := start.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for !strings.Contains(msb("ls").out, "starting") {
+		}
+		if err := start.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		_ = start.Wait()
+		if got := start.ProcessState.ExitCode(); got != code {
+			t.Errorf("%s: code %d, want %d", sig, got, code)
+		}
+		if got := msb("ls").out; !strings.Contains(got, "stopped") {
+			t.Errorf("%s: %s", sig, got)
+		}
+	}
+}
