@@ -17,9 +17,12 @@ import (
 // runRecord is what a running sandbox leaves beside its state. A kill leaves it there, so that it is believed only
 // as far as the control socket answers.
 type runRecord struct {
-	Started time.Time `json:"started"`
-	VMM     processID `json:"vmm"`
-	Info    *Info     `json:"info,omitempty"` // once it is ready
+	Started    time.Time `json:"started"`
+	Supervisor processID `json:"supervisor"`
+	VMM        processID `json:"vmm"`
+	Info       *Info     `json:"info,omitempty"` // once it is ready
+	// PolicyRefused is of the last change of the policy file.
+	PolicyRefused string `json:"policy_refused,omitempty"`
 }
 
 // End is how a run of a named sandbox ended.
@@ -44,9 +47,15 @@ type Status struct {
 	Used       int64  `json:"disk_used_bytes"`
 	PolicyFile string `json:"policy_file,omitempty"`
 	Folder     string `json:"folder"`
+	// Audit and Pcap are the files of its records, Console is the log of its kernel.
+	Audit   string `json:"audit"`
+	Pcap    string `json:"pcap,omitempty"`
+	Console string `json:"console"`
 	// Started and Info are of the run; Info comes when the guest is ready.
 	Started *time.Time `json:"started,omitempty"`
 	Info    *Info      `json:"info,omitempty"`
+	// PolicyRefused says why a change of the policy file was refused: the policy before it is in force.
+	PolicyRefused string `json:"policy_refused,omitempty"`
 	// End is how the run before ended, if it was not killed.
 	End *End `json:"end,omitempty"`
 	// Problem says why the state can't be read; the other fields are empty then.
@@ -86,13 +95,17 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	s := &Status{
 		Name: name, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, PolicyFile: st.PolicyFile, Folder: dir, Used: allocated(filepath.Join(dir, upperDisk)),
+		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, consoleLog),
+	}
+	if s.Audit == "" {
+		s.Audit = filepath.Join(dir, auditLog)
 	}
 	if conn, err := dialControl(dir); err == nil {
 		_ = conn.Close()
 		var r runRecord
 		s.Running = true
 		if readJSON(dir, infoFile, &r) == nil {
-			s.Started, s.Info = &r.Started, r.Info
+			s.Started, s.Info, s.PolicyRefused = &r.Started, r.Info, r.PolicyRefused
 		}
 		return s, nil
 	}
@@ -217,10 +230,17 @@ func (h *Home) stop(ctx context.Context, name string) error {
 		return errors.Join(CheckName(name), missing(name, err))
 	}
 	conn, err := dialControl(h.namedPath(name))
-	if err != nil {
+	if err == nil {
+		return endPeer(ctx, conn, stopWait)
+	}
+	var r runRecord
+	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || readJSON(h.namedPath(name), infoFile, &r) != nil {
+		if run != nil {
+			_ = run.Lock.Close()
+		}
 		return notRunning(name)
 	}
-	return endPeer(ctx, conn, stopWait)
+	return r.Supervisor.end(ctx, stopWait) // somebody removed the socket under it
 }
 
 func missing(name string, err error) error {

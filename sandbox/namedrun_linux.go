@@ -109,7 +109,7 @@ func openPeer(conn net.Conn) (pidfd int, err error) {
 }
 
 // errForeign stands against a signal to a process that has nothing to do with the sandbox.
-var errForeign = errors.New("who listens on the sandbox's control.sock is no supervisor; remove that file")
+var errForeign = errors.New("who is said to be the sandbox's supervisor is none; if nothing of it runs, remove its control.sock and run.json")
 
 // foreign reports whether a process says by its command line that it is no supervisor. Where /proc hides that
 // (proc(5), hidepid) it is taken for one.
@@ -141,6 +141,26 @@ func endPeer(ctx context.Context, conn net.Conn, limit time.Duration) error {
 	if err != nil {
 		return err
 	}
+	return endProcess(ctx, pidfd, limit)
+}
+
+// end ends the process, unless the pid is another's by now, and waits until it has gone.
+func (p processID) end(ctx context.Context, limit time.Duration) error {
+	pidfd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the sandbox's supervisor can't be found: %w", err)
+	}
+	if start, over := processStart(p.PID); over || start != p.Start || foreign(p.PID) {
+		return errors.Join(fmt.Errorf("%w: process %d", errForeign, p.PID), unix.Close(pidfd))
+	}
+	return endProcess(ctx, pidfd, limit)
+}
+
+// endProcess ends the process of pidfd, which it closes, and waits until it has gone.
+func endProcess(ctx context.Context, pidfd int, limit time.Duration) error {
 	defer func() { _ = unix.Close(pidfd) }()
 	if err := signalled(pidfd, unix.SIGTERM); err != nil {
 		return err

@@ -25,6 +25,8 @@ func identify(pid int) processID { return processID{PID: pid} }
 
 func (processID) gone(time.Duration) error { return nil }
 
+func (processID) end(context.Context, time.Duration) error { return errors.ErrUnsupported }
+
 func endPeer(context.Context, net.Conn, time.Duration) error { return errors.ErrUnsupported }
 
 func signalPeer(net.Conn, syscall.Signal) error { return errors.ErrUnsupported }

@@ -97,7 +97,7 @@ func (r *Records) Sink() audit.Sink { return r.sink }
 func (r *Records) Capture() *gateway.Capture { return r.capture }
 
 // ErrNoCapture says that there is no file to capture into.
-var ErrNoCapture = errors.New("no file was named for a capture; start with --pcap FILE, and with --pcap-off to begin without")
+var ErrNoCapture = errors.New("no file was named for a capture; run or create with --pcap FILE, and with --pcap-off to begin without")
 
 // SwitchCapture turns the capture on or off. Each part is a capture of its own: the file of the part before
 // is rotated away, as one that is full. An error is told by Close too.

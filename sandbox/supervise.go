@@ -58,6 +58,9 @@ type supervisor struct {
 
 	started time.Time
 
+	recordMu sync.Mutex
+	record   runRecord
+
 	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
 	listener *net.UnixListener
 	grown    atomic.Bool

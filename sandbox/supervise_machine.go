@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -52,7 +53,10 @@ func (s *supervisor) startMachine() error {
 		return err
 	}
 	s.machine, s.link = machine, link
-	if err := s.recordRun(nil); err != nil {
+	err = s.recordRun(func(r *runRecord) {
+		*r = runRecord{Started: s.started, Supervisor: identify(os.Getpid()), VMM: identify(machine.PID())}
+	})
+	if err != nil {
 		return err
 	}
 	if spec.Net != nil {
@@ -85,7 +89,7 @@ func (s *supervisor) serveLink() error {
 	}
 	g, err := gateway.New(gateway.Config{
 		CA: authority, Placeholders: placeholders,
-		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: s.records.Sink(), Link: cfg, Capture: s.records.Capture(),
+		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{s.records.Sink(), s}, Link: cfg, Capture: s.records.Capture(),
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", errTerminated, reason)) },
 	})
 	if err != nil {

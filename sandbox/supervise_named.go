@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/secretproxy/ca"
 )
 
@@ -21,11 +22,33 @@ func (s *supervisor) openControl() (err error) {
 }
 
 // recordRun writes down what the next start has to know if this process is killed, and what there is to tell.
-func (s *supervisor) recordRun(info *Info) error {
+func (s *supervisor) recordRun(change func(*runRecord)) error {
 	if s.plan.Name == "" {
 		return nil
 	}
-	return writeJSON(s.plan.Dir, infoFile, runRecord{Started: s.started, VMM: identify(s.machine.PID()), Info: info})
+	s.recordMu.Lock()
+	defer s.recordMu.Unlock()
+	change(&s.record)
+	return writeJSON(s.plan.Dir, infoFile, s.record)
+}
+
+// reloads is an audit.Sink that also notes whether a change of the policy file was refused, for who asks.
+type reloads struct {
+	audit.Sink
+	s *supervisor
+}
+
+// Emit implements audit.Sink.
+func (r reloads) Emit(e audit.Event) {
+	if e.Kind == audit.PolicyReload {
+		_ = r.s.recordRun(func(run *runRecord) { // the log has it too
+			run.PolicyRefused = ""
+			if e.Action == "deny" {
+				run.PolicyRefused = e.Message
+			}
+		})
+	}
+	r.Sink.Emit(e)
 }
 
 // lifeBefore is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
@@ -58,7 +81,7 @@ func (s *supervisor) outgrow(info *Info) error {
 	if s.plan.Name == "" {
 		return nil
 	}
-	if err := errors.Join(s.keepPlaceholders(), s.recordRun(info), unlessGone(os.Remove(filepath.Join(s.plan.Dir, endFile)))); err != nil {
+	if err := errors.Join(s.keepPlaceholders(), s.recordRun(func(r *runRecord) { r.Info = info }), unlessGone(os.Remove(filepath.Join(s.plan.Dir, endFile)))); err != nil {
 		return err
 	}
 	s.grown.Store(true)

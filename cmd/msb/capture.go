@@ -9,6 +9,14 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
+// nameOf is which of two arguments is the name, if they were swapped.
+func nameOf(args []string) string {
+	if args[0] == "on" || args[0] == "off" {
+		return args[1]
+	}
+	return args[0]
+}
+
 func newCaptureCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "capture NAME on|off",
@@ -21,7 +29,7 @@ is a capture of its own; the part before is renamed to FILE.1.`,
 		Args: named(cobra.ExactArgs(2), "name the sandbox, and on or off"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			if args[1] != "on" && args[1] != "off" {
-				return &usageError{err: fmt.Errorf("%q: it must be on or off", args[1]), help: "msb capture --help"}
+				return &usageError{err: fmt.Errorf("%q: it must be on or off, behind the name, as in msb capture %s on", args[1], nameOf(args)), help: "msb capture --help"}
 			}
 			home, err := sandbox.OpenHome("")
 			if err != nil {

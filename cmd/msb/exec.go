@@ -33,7 +33,7 @@ func interruptedCode(ctx context.Context) int {
 	return exitSignalled(syscall.SIGINT)
 }
 
-// interrupts passes the user's signals on to the guest. A second Ctrl-C, or any before there is a
+// interrupts passes the user's signals on to the guest. A second Ctrl-C or SIGTERM, or any before there is a
 // guest, ends the sandbox.
 type interrupts struct {
 	guest   chan agentclient.Signal
@@ -47,17 +47,17 @@ func catchInterrupts(kill context.CancelCauseFunc) *interrupts {
 	// A reader that goes (`msb run … | head`) must not end msb in the middle of things: the write fails instead.
 	signal.Ignore(syscall.SIGPIPE)
 	go func() {
-		asked := false
+		asked := map[syscall.Signal]bool{}
 		for s := range in.ch {
 			n, ok := s.(syscall.Signal)
 			if !ok {
 				continue
 			}
-			if !in.running.Load() || asked && n == syscall.SIGINT {
+			if !in.running.Load() || asked[n] {
 				kill(signalled(n))
 				continue
 			}
-			asked = asked || n == syscall.SIGINT
+			asked[n] = n == syscall.SIGINT || n == syscall.SIGTERM
 			select {
 			case in.guest <- agentclient.Signal(n):
 			default: // the guest takes none: the next Ctrl-C kills
@@ -149,11 +149,17 @@ func commandOf(c image.Config, argv []string) []string {
 	return argv
 }
 
+// errNoTerminal stands against a shell that waits for ever: the end of what is no terminal means nothing to it.
+var errNoTerminal = errors.New("-it needs a terminal on standard input, and there is none; leave out -t to pass standard input on")
+
 // makeTerminal follows the size of the user's terminal and, where the guest gets its keys, puts it into
 // raw mode, so that Ctrl-C is a key as well. Where it gets none, Ctrl-C stays msb's to pass on: in raw
 // mode nobody would read it.
 func makeTerminal(ctx context.Context, opts *sandbox.ExecOptions, keys bool) (restore func(), err error) {
 	fd := int(os.Stdin.Fd())
+	if !term.IsTerminal(fd) && keys {
+		return nil, errNoTerminal
+	}
 	if !term.IsTerminal(fd) {
 		opts.Size = agentclient.Size{Rows: 24, Cols: 80}
 		return func() {}, nil

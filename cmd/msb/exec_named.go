@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,11 +18,14 @@ func newExecCommand(ui *ui) *cobra.Command {
 		Long:  "Runs a command in a sandbox that msb start started. Its exit code is the command's.\n\n" + exitHelp,
 		Example: `  msb exec agent -- uname -a
   msb exec -it agent sh
-  tar c . | msb exec -i agent -- tar x -C /work`,
+  tar c . | msb exec -i agent -- tar x -C /root`,
 		Args: named(cobra.MinimumNArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			ui.quiet, f.plain = f.quiet, true
 			argv := args[1:]
+			if len(argv) > 0 && strings.HasPrefix(argv[0], "-") && argv[0] != "--" {
+				return &usageError{err: fmt.Errorf("%s stands behind the name: flags go before it, as in msb exec -it %s sh", argv[0], args[0]), help: "msb exec --help"}
+			}
 			if len(argv) > 0 && argv[0] == "--" { // flags end at NAME, so that one behind it comes as an argument
 				argv = argv[1:]
 			}

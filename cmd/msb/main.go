@@ -54,6 +54,13 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version,
 	}
+	root.Args, root.DisableSuggestions = cobra.ArbitraryArgs, true
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		return &usageError{err: fmt.Errorf("unknown command %q%s", args[0], hintFor(c, args[0])), help: "msb --help"}
+	}
 	root.SetVersionTemplate("msb {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{err: err, help: c.CommandPath() + " --help"}
@@ -61,6 +68,33 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newStopCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
 	return root
+}
+
+// otherWords are what other tools call what msb does in another way.
+var otherWords = map[string]string{
+	"cp":      "copy with tar c . | msb exec -i NAME -- tar x -C /root",
+	"logs":    "msb inspect NAME names the log files",
+	"restart": "use msb stop NAME && msb start NAME",
+	"shell":   "use msb exec -it NAME sh",
+	"attach":  "use msb exec -it NAME sh",
+	"kill":    "use msb stop NAME",
+	"pull":    "use msb image pull",
+	"images":  "use msb image ls",
+	"delete":  "use msb rm NAME",
+}
+
+// hintFor says what somebody may have meant. What removes something is never guessed.
+func hintFor(c *cobra.Command, word string) string {
+	if hint := otherWords[word]; hint != "" {
+		return ": " + hint
+	}
+	c.SuggestionsMinimumDistance = 2
+	for _, like := range c.SuggestionsFor(word) {
+		if like != "rm" {
+			return "; did you mean " + like + "?"
+		}
+	}
+	return ""
 }
 
 // onlyGroups makes a command that only holds others refuse what is none of them: cobra shows its help and

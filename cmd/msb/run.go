@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,7 +114,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	defer sig.stop()
 	sb, err := sandbox.Start(ctx, cfg)
 	if err != nil {
-		return startError(ctx, err)
+		return startError(ctx, hintAtCommand(err, cfg.Image))
 	}
 	stop := onSwitch(func(on bool) { ui.switched(sb.SwitchCapture(on), on) })
 	defer stop()
@@ -134,6 +136,14 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		return exitCode(code)
 	}
 	return nil
+}
+
+// hintAtCommand helps who forgot the dashes: what looks like a command was taken for an image.
+func hintAtCommand(err error, image string) error {
+	if sandbox.KindOf(err) != sandbox.KindImageUnknown || strings.ContainsAny(image, "/:.") {
+		return err
+	}
+	return fmt.Errorf("%w; if it is a command for the built-in image, write msb run -- %s", err, image)
 }
 
 // startError tells a start that the user interrupted from one that failed.

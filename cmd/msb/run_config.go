@@ -15,7 +15,7 @@ import (
 )
 
 // errNoCommand is a command line without the command to run.
-var errNoCommand = errors.New("name the command to run")
+var errNoCommand = errors.New("name the command to run, as in msb exec -it NAME sh")
 
 // config merges the policy's [sandbox] table and the flags, which win.
 func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []string, error) {

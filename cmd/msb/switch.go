@@ -24,7 +24,7 @@ type pcapFlags struct {
 
 func (p *pcapFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&p.path, "pcap", "", "write every frame of the link to this pcapng `file`")
-	fl.BoolVar(&p.off, "pcap-off", false, "begin with the capture off; SIGUSR1 turns it on, SIGUSR2 off")
+	fl.BoolVar(&p.off, "pcap-off", false, "begin with the capture off; SIGUSR1 turns it on, SIGUSR2 off; with a name: msb capture NAME on")
 	fl.StringVar(&p.size, "pcap-size", "256M", "`size` at which the capture begins a new file; FILE.1 is the one before")
 	fl.DurationVar(&p.age, "pcap-age", 0, "age at which the capture begins a new file, \"1h\"; 0 for none")
 	fl.IntVar(&p.keep, "pcap-keep", capture.DefaultKeep, "how many files stay beside the one that is written")

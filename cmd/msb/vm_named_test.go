@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,8 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	defer func() { _ = command(t, home, "rm", "--force", "web", "once").Run() }() // after a failure
 
 	pcap := filepath.Join(t.TempDir(), "link.pcapng")
-	msb("create", "--vm", "qemu", "--disk", "1G", "-e", "SET=at creation", "--pcap", pcap, "web").want(t, 0, "web\n")
+	policy := write(t, "policy.toml", "version = 1\n")
+	msb("create", "--vm", "qemu", "--disk", "1G", "-e", "SET=at creation", "--pcap", pcap, "--policy", policy, "web").want(t, 0, "web\n")
 	msb("create", "web").says(t, exitSandbox, "exists already", "msb start web")
 	msb("create", "../web").says(t, exitSandbox, "lower-case letters")
 	msb("exec", "web", "--", "true").says(t, exitSandbox, "not running", "msb start web")
@@ -46,11 +48,27 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	if got := msb("ls"); got.code != 0 || !strings.Contains(got.out, "web   up ") {
 		t.Errorf("ls: %+v", got)
 	}
+	msb("exec", "-it", "web", "sh").says(t, exitOther, "needs a terminal")
+	if err := os.WriteFile(policy, []byte("version = 1\nhostz = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); !strings.Contains(msb("inspect", "web").out, "hostz"); {
+		if time.Now().After(end) {
+			t.Fatal("inspect doesn't tell that the new policy was refused")
+		}
+	}
+	if err := os.WriteFile(policy, []byte("version = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	msb("capture", "web", "off").want(t, 0, "")
 	msb("capture", "web", "on").want(t, 0, "")
 	msb("stop", "web").want(t, 0, "web\n")
 	msb("start", "-q", "web").want(t, 0, "web\n")
 	msb("exec", "web", "cat", "/root/kept").want(t, 0, "at creation\n")
+	folder := strings.TrimPrefix(home[0], sandbox.EnvHome+"=") + "/sandboxes/web"
+	if err := os.Remove(folder + "/control.sock"); err != nil {
+		t.Fatal(err)
+	}
 	msb("rm", "-f", "web").want(t, 0, "web\n")
 	for _, part := range []string{pcap, pcap + ".1", pcap + ".2"} { // of the second start, and the two of the first
 		if got := msb("review", "--policy", write(t, "none.toml", "version = 1\n"), part); got.code != 0 {
