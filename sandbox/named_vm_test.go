@@ -201,6 +201,9 @@ func TestI13_VMKillsAtRandomMomentsLoseNothing(t *testing.T) {
 	h := create(t, name, "")
 	sb := startNamed(t, h, name)
 	said(t, sb, "echo 0 > /root/n; sync")
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
 	before := descendants(t, os.Getpid())
 	for i := range kills {
 		if i > 0 {
