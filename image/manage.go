@@ -48,9 +48,9 @@ func (s *Store) List() ([]Image, error) {
 }
 
 // Remove forgets ref, a reference or the digest of a disk, and deletes its disk
-// unless another reference names it. ErrNotCached when there is none. A guest
-// that runs from the disk keeps it until it ends.
-func (s *Store) Remove(ref string) error {
+// unless another reference names it or its digest is among needed. ErrNotCached
+// when there is none. A guest that runs from the disk keeps it until it ends.
+func (s *Store) Remove(ref string, needed ...string) error {
 	records, err := s.refRecords()
 	if err != nil {
 		return err
@@ -77,6 +77,9 @@ func (s *Store) Remove(ref string) error {
 	for _, rec := range records {
 		delete(digests, rec.Digest)
 	}
+	for _, digest := range needed {
+		delete(digests, digest)
+	}
 	for text := range digests {
 		if d, err := parseDigest(text); err == nil {
 			if err := s.dropLocked(d); err != nil {
@@ -96,9 +99,9 @@ func refNames(ref string) []string {
 	return names
 }
 
-// Prune deletes every disk that no reference names or that can't be used, and
-// returns the bytes freed.
-func (s *Store) Prune() (int64, error) {
+// Prune deletes every disk that can't be used, or that no reference names and
+// whose digest is not among needed, and returns the bytes freed.
+func (s *Store) Prune(needed ...string) (int64, error) {
 	if err := s.cleanStaging(); err != nil {
 		return 0, err
 	}
@@ -112,6 +115,11 @@ func (s *Store) Prune() (int64, error) {
 	}
 	for _, rec := range records {
 		if d, err := parseDigest(rec.Digest); err == nil && s.loadDisk(d) != nil {
+			delete(disks, d)
+		}
+	}
+	for _, text := range needed {
+		if d, err := parseDigest(text); err == nil && s.loadDisk(d) != nil {
 			delete(disks, d)
 		}
 	}

@@ -169,8 +169,38 @@ func TestListRemovePrune(t *testing.T) {
 	if err := os.Remove(refs[0]); err != nil {
 		t.Fatal(err)
 	}
+	if freed, err := s.Prune(mustDigest(t, s)); err != nil || freed != 0 {
+		t.Errorf("prune of a disk that is needed: %d %v", freed, err)
+	}
 	if freed, err := s.Prune(); err != nil || freed <= 0 {
 		t.Errorf("prune: %d %v", freed, err)
+	}
+	assertEmpty(t, s)
+}
+
+// mustDigest is that of the one image in the cache.
+func mustDigest(t *testing.T, s *Store) string {
+	t.Helper()
+	all, err := s.List()
+	if err != nil || len(all) != 1 {
+		t.Fatalf("list %v %v", all, err)
+	}
+	return all[0].Digest
+}
+
+func TestADiskThatIsNeededOutlivesItsName(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, StoreOptions{})
+	ref := "oci:" + fixture{layers: [][]byte{layerOf(t, "a", "1")}}.layout(t)
+	img := mustResolve(t, s, ref, Options{})
+	if err := s.Remove(ref, img.Digest); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustDigest(t, s); got != img.Digest {
+		t.Errorf("the cache holds %s, want %s", got, img.Digest)
+	}
+	if err := s.Remove(img.Digest); err != nil {
+		t.Fatal(err)
 	}
 	assertEmpty(t, s)
 }

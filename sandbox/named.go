@@ -158,13 +158,6 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 
 // imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.
 func (h *Home) imageOf(ctx context.Context, st *stored, cfg *Config) (*image.Image, error) {
-	img, err := resolve(ctx, h, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("the image of sandbox %s: %w", st.Name, err)
-	}
-	if img.Digest == st.ImageDigest {
-		return img, nil
-	}
 	store, err := Store(h)
 	if err != nil {
 		return nil, err
@@ -178,8 +171,28 @@ func (h *Home) imageOf(ctx context.Context, st *stored, cfg *Config) (*image.Ima
 			return &all[i], nil
 		}
 	}
+	img, err := resolve(ctx, h, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the image of sandbox %s: %w", st.Name, err)
+	}
+	if img.Digest == st.ImageDigest {
+		return img, nil
+	}
 	return nil, fmt.Errorf("%w: %s is another image now (%s) than the one that sandbox %s was made from (%s), which is no longer there; make the sandbox anew",
 		image.ErrNotCached, st.Image, img.Digest, st.Name, st.ImageDigest)
+}
+
+// NeededImages are the digests of the images that the named sandboxes were made from: their disks lie on top of them.
+func (h *Home) NeededImages() ([]string, error) {
+	all, err := h.List()
+	if err != nil {
+		return nil, err
+	}
+	digests := make([]string, 0, len(all))
+	for i := range all {
+		digests = append(digests, all[i].Digest)
+	}
+	return digests, nil
 }
 
 // lockSettled is lockNamed for after a kill: a supervisor's last threads hold its lock for a moment longer than its

@@ -34,6 +34,20 @@ func openStore() (*image.Store, error) {
 	return sandbox.Store(home)
 }
 
+// openNeeded opens the cache and tells which images sandboxes with a name need.
+func openNeeded() (*image.Store, []string, error) {
+	home, err := sandbox.OpenHome("")
+	if err != nil {
+		return nil, nil, err
+	}
+	needed, err := home.NeededImages()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := sandbox.Store(home)
+	return store, needed, err
+}
+
 func newImagePull(ui *ui) *cobra.Command {
 	var quiet bool
 	c := &cobra.Command{
@@ -114,15 +128,15 @@ func printImages(ui *ui, list []image.Image, asJSON bool) error {
 func newImageRemove(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
-		Short: "Forget images, and delete their disks unless another name needs them",
+		Short: "Forget images, and delete their disks unless another name or a sandbox needs them",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, refs []string) error {
-			store, err := openStore()
+			store, needed, err := openNeeded()
 			if err != nil {
 				return err
 			}
 			for _, ref := range refs {
-				if err := store.Remove(ref); err != nil {
+				if err := store.Remove(ref, needed...); err != nil {
 					return err
 				}
 				ui.note("%s removed", ref)
@@ -135,14 +149,14 @@ func newImageRemove(ui *ui) *cobra.Command {
 func newImagePrune(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "prune",
-		Short: "Delete the disks that no name needs",
+		Short: "Delete the disks that no name and no sandbox needs",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			store, err := openStore()
+			store, needed, err := openNeeded()
 			if err != nil {
 				return err
 			}
-			freed, err := store.Prune()
+			freed, err := store.Prune(needed...)
 			if err != nil {
 				return err
 			}
