@@ -41,9 +41,9 @@ func TestI13_WhoseStartFailedLeavesTheNextOneAlone(t *testing.T) {
 	}
 }
 
-// TestI13_AnInterruptedStartEndsOneThatJustBecameReady: it no longer ends with its caller then.
+// TestI13_AnInterruptedStartEndsOneThatJustBecameReady: it no longer ends with its caller then. Not parallel: from its
+// fork to its exec the child holds other tests' locks.
 func TestI13_AnInterruptedStartEndsOneThatJustBecameReady(t *testing.T) {
-	t.Parallel()
 	h := newHome(t)
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
