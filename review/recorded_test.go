@@ -152,8 +152,8 @@ func TestVerdictsStandBesideTheirPackets(t *testing.T) {
 			t.Errorf("no packet to %s has the comment %s:\n%s", want.dst, want.text, comments)
 		}
 	}
-	if first < 3 {
-		t.Errorf("%d verdicts stand on SYNs, want most of them:\n%s", first, comments)
+	if first == 0 { // on a machine that stalls, a packet is on its way to the disk before its verdict
+		t.Errorf("no verdict stands on a SYN:\n%s", comments)
 	}
 	names, _ := tshark(t, "-r", path, "-N", "nN", "-T", "fields", "-e", "ip.dst_host")
 	if !strings.Contains(names, "api.example.com") {
