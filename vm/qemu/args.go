@@ -74,7 +74,8 @@ func disks(list []vm.Disk) []string {
 		}
 		argv = append(argv,
 			"-drive", fmt.Sprintf("id=d%d,if=none,format=raw,readonly=%s,file=%s", i, readOnly, escape(d.Path)),
-			"-device", fmt.Sprintf("virtio-blk-device,drive=d%d,serial=%s", i, d.ID))
+			// By default QEMU stops the machine when the host's disk is full, and waits for somebody to go on.
+			"-device", fmt.Sprintf("virtio-blk-device,drive=d%d,serial=%s,werror=report,rerror=report", i, d.ID))
 	}
 	return argv
 }
