@@ -25,8 +25,8 @@ type strictConn struct {
 	guest *guestConn
 	check headCheck
 	err   error
-	// stub is what is left of it to hand on before err.
-	stub string
+	// stand is what is left of refusedHead to hand on before err.
+	stand string
 
 	// tunnel is set once a 101 was written and net/http has let go of the
 	// connection; early is what came behind the upgrade's request before.
@@ -38,9 +38,9 @@ type strictConn struct {
 // upgrade; clients wait for the 101 (RFC 9110, section 7.8).
 const maxEarly = 64 << 10
 
-// headStub stands for a head that was refused. Between two requests net/http waits for four bytes, and ends
+// refusedHead stands for a head that was refused. Between two requests net/http waits for four bytes, and ends
 // the connection without a word if an error comes first; an error behind them it answers.
-const headStub = "GET "
+const refusedHead = "GET "
 
 // errEarly ends a connection on which more came.
 var errEarly = errors.New("more than 64 KiB came behind a request for an upgrade, before its answer")
@@ -54,9 +54,9 @@ func newStrictConn(p *Proxy, guest *guestConn, inner net.Conn) *strictConn {
 // Read implements net.Conn.
 func (c *strictConn) Read(b []byte) (int, error) {
 	switch {
-	case c.err != nil && c.stub != "":
-		n := copy(b, c.stub)
-		c.stub = c.stub[n:]
+	case c.err != nil && c.stand != "":
+		n := copy(b, c.stand)
+		c.stand = c.stand[n:]
 		return n, nil
 	case c.err != nil:
 		return 0, c.err
@@ -75,7 +75,7 @@ func (c *strictConn) Read(b []byte) (int, error) {
 		c.err = checkErr
 		c.refused(checkErr)
 		if c.check.inHead() {
-			c.stub = headStub
+			c.stand = refusedHead
 		}
 		if good == 0 {
 			return c.Read(b)
