@@ -48,7 +48,7 @@ type batch struct {
 	notes   map[int][]string // by the offset of the packet's block
 	noted   int              // bytes of notes
 	packets uint64
-	// copies are the packets whose place is reserved and whose bytes are still on their way there.
+	// copies are the runs of packets whose place is reserved and whose bytes are still on their way there.
 	copies sync.WaitGroup
 }
 

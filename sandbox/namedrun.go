@@ -226,8 +226,11 @@ const stopWait = stopTimeout + syncTimeout
 func (h *Home) Stop(ctx context.Context, name string) error { return Fail(h.stop(ctx, name)) }
 
 func (h *Home) stop(ctx context.Context, name string) error {
-	if _, err := os.Lstat(h.namedPath(name)); CheckName(name) != nil || err != nil {
-		return errors.Join(CheckName(name), missing(name, err))
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(h.namedPath(name)); err != nil {
+		return missing(name, err)
 	}
 	conn, err := dialControl(h.namedPath(name))
 	if err == nil {
@@ -243,9 +246,10 @@ func (h *Home) stop(ctx context.Context, name string) error {
 	return r.Supervisor.end(ctx, stopWait) // somebody removed the socket under it
 }
 
+// missing says that there is no sandbox of that name; err is why its folder can't be looked at.
 func missing(name string, err error) error {
-	if err == nil {
-		return nil
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return fmt.Errorf("%w: %s; `msb ls` lists those there are", ErrNoSandbox, name)
 }

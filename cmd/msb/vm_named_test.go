@@ -32,7 +32,7 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	msb("stop", "web").says(t, exitSandbox, "not running")
 	msb("start", "-q", "web", "nosuch").says(t, exitSandbox, "no such sandbox: nosuch", "msb ls")
 	msb("start", "web").says(t, exitSandbox, "running: web")
-	msb("exec", "web", "sh", "-c", "echo out; echo err >&2; echo $SET > /root/kept; exit 7").want(t, 7, "out\n")
+	msb("exec", "web", "sh", "-c", "echo out; echo err >&2; echo $SET > /kept; exit 7").want(t, 7, "out\n")
 	msb("exec", "-e", "SET=at exec", "web", "--", "sh", "-c", "echo $SET; hostname").want(t, 0, "at exec\nweb\n")
 	msb("exec", "web").says(t, exitOther, "name the command")
 	msb("rm", "web").says(t, exitSandbox, "msb stop web")
@@ -64,7 +64,7 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	msb("capture", "web", "on").want(t, 0, "")
 	msb("stop", "web").want(t, 0, "web\n")
 	msb("start", "-q", "web").want(t, 0, "web\n")
-	msb("exec", "web", "cat", "/root/kept").want(t, 0, "at creation\n")
+	msb("exec", "web", "cat", "/kept").want(t, 0, "at creation\n")
 	folder := strings.TrimPrefix(home[0], sandbox.EnvHome+"=") + "/sandboxes/web"
 	if err := os.Remove(folder + "/control.sock"); err != nil {
 		t.Fatal(err)
@@ -78,10 +78,10 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	msb("ls", "-q").want(t, 0, "")
 
 	// A run with a name stops with its command, and stays.
-	msb("run", "--vm", "qemu", "-q", "--name", "once", "--", "sh", "-c", "echo ran > /root/it; exit 3").want(t, 3, "")
+	msb("run", "--vm", "qemu", "-q", "--name", "once", "--", "sh", "-c", "echo ran > /it; exit 3").want(t, 3, "")
 	msb("ls", "-q").want(t, 0, "once\n")
 	msb("start", "-q", "once").want(t, 0, "once\n")
-	msb("exec", "once", "cat", "/root/it").want(t, 0, "ran\n")
+	msb("exec", "once", "cat", "/it").want(t, 0, "ran\n")
 	msb("rm", "-f", "once").want(t, 0, "once\n")
 	if left, err := exec.CommandContext(t.Context(), "find", strings.TrimPrefix(home[0], sandbox.EnvHome+"=")+"/sandboxes", "-mindepth", "1").Output(); err != nil || len(left) > 0 {
 		t.Errorf("left: %s (%v)", left, err)
