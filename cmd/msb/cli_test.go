@@ -20,6 +20,7 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 	roots := write(t, "roots.toml", policyText+"[[tls.extra_ca]]\nhosts = [\"api.example.com\"]\nfile = \"/nosuch.pem\"\n")
 	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"other.example.com\"]\n")
 	asks := write(t, "asks.toml", "version = 1\n[hosts]\n\"internal.example\" = \"127.0.0.1:80\"\n")
+	command := write(t, "command.toml", "version = 1\n[sandbox]\ncommand = [\"sleep\", \"5\"]\n")
 	tests := []struct {
 		name string
 		args []string
@@ -37,6 +38,11 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"no such sandbox", []string{"exec", "nosuch", "true"}, nil, exitSandbox, "msb ls"},
 		{"exec without a command", []string{"exec", "nosuch"}, nil, exitOther, "name the command"},
 		{"detach without a name", []string{"run", "-d"}, nil, exitOther, "give it a name"},
+		{"detach with a command for an image", []string{"run", "-d", "--name", "web", "-p", good, "alpine", "--", "sleep", "1 h"}, nil, exitOther, "`msb exec web -- sleep '1 h'`"},
+		{"detach with a command without dashes", []string{"run", "-d", "--name", "web", "alpine", "sleep", "1"}, nil, exitOther, "`msb exec web -- sleep 1`"},
+		{"detach with a command for the built-in image", []string{"run", "--detach", "--name=web", "-q", "--", "it's"}, nil, exitOther, `leave it out of this line, then run ` + "`msb exec web -- 'it'\\''s'`"},
+		{"detach with a command beside the policy's", []string{"run", "-d", "--name", "web", "-p", command, "--", "true"}, nil, exitOther, "`msb exec web -- true`"},
+		{"detach with the policy's command", []string{"run", "-d", "--name", "web", "-p", command}, nil, exitOther, "`msb exec web -- sleep 5`"},
 		{"no such flag", []string{"run", "--bogus"}, nil, exitOther, "msb run --help"},
 		{"no such command", []string{"bogus"}, nil, exitOther, "unknown command"},
 		{"no such command, but one nearly", []string{"inspec"}, nil, exitOther, "did you mean inspect?"},

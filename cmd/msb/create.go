@@ -54,10 +54,7 @@ func named(check cobra.PositionalArgs, remedy string) cobra.PositionalArgs {
 }
 
 // runDetached is `msb run --name NAME --detach`.
-func runDetached(ctx context.Context, ui *ui, cfg sandbox.Config, argv []string) error {
-	if argv != nil && len(cfg.Policy.Sandbox.Command) == 0 {
-		return &usageError{err: errors.New("--detach runs no command; start it without one, then use msb exec"), help: "msb run --help"}
-	}
+func runDetached(ctx context.Context, ui *ui, cfg sandbox.Config) error {
 	sb, err := sandbox.Start(ctx, cfg)
 	if err != nil {
 		return err

@@ -105,7 +105,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		return err
 	}
 	if f.detach {
-		return runDetached(ctx, ui, cfg, argv)
+		return runDetached(ctx, ui, cfg)
 	}
 	// Signals are the guest's here: one that cancelled msb itself would take the choice from the command.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -34,11 +34,14 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if err != nil {
 		return cfg, nil, err
 	}
+	ref, argv := splitArgs(args, dash)
+	if err := f.checkDetached(argv, "leave it out of this line"); err != nil {
+		return cfg, nil, err
+	}
 	p, err := f.loadPolicy()
 	if err != nil {
 		return cfg, nil, err
 	}
-	ref, argv := splitArgs(args, dash)
 	cfg = sandbox.Config{
 		Policy: p, NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: first(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
 		Backend: f.backend, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
@@ -59,6 +62,9 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	cfg.Progress = progress.New(os.Stderr, progressMode(f.quiet))
 	if argv == nil && ref == "" {
 		argv = p.Sandbox.Command
+	}
+	if err := f.checkDetached(argv, "the policy names one; use `msb create` and `msb start` with this policy"); err != nil {
+		return cfg, nil, err
 	}
 	for flag, size := range map[string]struct {
 		text string
@@ -119,6 +125,31 @@ func (f *runFlags) check() error {
 		return errors.New("--detach without --name: nothing could reach the sandbox again; give it a name")
 	}
 	return f.checkEnv()
+}
+
+// checkDetached refuses a command that --detach would not run: a success would say that it does. The remedy comes
+// before the words that run the command.
+func (f *runFlags) checkDetached(argv []string, remedy string) error {
+	if !f.detach || argv == nil {
+		return nil
+	}
+	return &usageError{
+		err:  fmt.Errorf("--detach runs no command: %s, then run `msb exec %s -- %s`", remedy, f.name, shellQuoted(argv)),
+		help: "msb run --help",
+	}
+}
+
+// shellQuoted is a command line that a shell takes apart into argv.
+func shellQuoted(argv []string) string {
+	words := make([]string, 0, len(argv))
+	for _, word := range argv {
+		plain := strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,-") == ""
+		if !plain || word == "" {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
 }
 
 func (f *runFlags) checkEnv() error {
