@@ -13,8 +13,8 @@ import (
 const (
 	// livenessEvery is how often the guest is looked at.
 	livenessEvery = time.Second
-	// livenessAsk is after how many looks the agent is asked for a sign of life, and livenessWait how
-	// long it may take: a guest that starves its own PID 1 under emulation has been seen to need
+	// livenessAsk is after how many looks the agent is asked for a sign of life and its clock, and
+	// livenessWait how long it may take: a guest that starves its own PID 1 under emulation has been seen to need
 	// seconds.
 	livenessAsk  = 10
 	livenessWait = 60 * time.Second
@@ -24,11 +24,12 @@ const (
 // and leave the VMM running, for ever.
 var errHalted = errors.New("the guest halted its machine")
 
-// watchGuest ends the sandbox when the guest can't answer any more, which nothing else would notice:
-// the VMM lives and the agent's stream stays open.
+// watchGuest keeps the guest's clock, and ends the sandbox when the guest can't answer any more, which
+// nothing else would notice: the VMM lives and the agent's stream stays open.
 func (s *supervisor) watchGuest() {
 	tick := time.NewTicker(livenessEvery)
 	defer tick.Stop()
+	clock := newGuestClock(s.agent)
 	for n := 1; ; n++ {
 		select {
 		case <-s.ctx.Done():
@@ -41,7 +42,7 @@ func (s *supervisor) watchGuest() {
 			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
 			return
 		}
-		if n%livenessAsk == 0 && !s.answers() {
+		if (clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) {
 			s.cancel(fmt.Errorf("%w: it gave no sign of life for %s", agentclient.ErrAgentDead, livenessWait))
 			return
 		}
@@ -54,10 +55,10 @@ func halted(console string) bool {
 	return strings.Contains(console, "reboot: System halted") || strings.Contains(console, "System halted instead")
 }
 
-func (s *supervisor) answers() bool {
+// answers asks the agent for a sign of life, and keeps its clock.
+func (s *supervisor) answers(clock *guestClock) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, livenessWait)
 	defer cancel()
-	_, err := s.agent.Stats(ctx)
 	// Whatever else is wrong with the session, its own end tells.
-	return ctx.Err() == nil || s.ctx.Err() != nil || err == nil
+	return clock.look(ctx) || ctx.Err() == nil || s.ctx.Err() != nil
 }

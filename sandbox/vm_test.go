@@ -436,6 +436,52 @@ func TestI13_VMKilledSupervisorTakesItsVMMAlongAndTheNextCommandCleansUp(t *test
 	}
 }
 
+// TestVMGuestsClockIsKept takes the guest's clock a year back and stops the VMM for a while.
+func TestVMGuestsClockIsKept(t *testing.T) {
+	sb := start(t, nil)
+	if out, st, err := sh(t, sb, "date -s 2020-01-01"); err != nil || st.Code != 0 {
+		t.Fatalf("set the clock: exit %d, %v: %s", st.Code, err, out)
+	}
+	vmm := machineOf(t)
+	if err := syscall.Kill(vmm, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(3 * time.Second)
+	if err := syscall.Kill(vmm, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(90 * time.Second); ; <-time.After(time.Second) {
+		before := time.Now().Unix()
+		out, _, err := sh(t, sb, "date +%s")
+		after := time.Now().Unix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		guest, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if guest >= before-1 && guest <= after+1 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the guest's clock says %d, the host's %d", guest, after)
+		}
+	}
+}
+
+// machineOf finds the one QEMU below this process.
+func machineOf(t *testing.T) int {
+	t.Helper()
+	for _, pid := range descendants(t, os.Getpid()) {
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.HasPrefix(string(name), "qemu-system") {
+			return pid
+		}
+	}
+	t.Fatal("no QEMU runs below this process")
+	return 0
+}
+
 func TestVMSupervisorIsSmall(t *testing.T) {
 	sb := start(t, nil)
 	if _, _, err := sh(t, sb, "true"); err != nil {

@@ -20,8 +20,8 @@ const (
 	// MaxDisks is what the names vda to vdz allow.
 	MaxDisks = 26
 	// maxCmdline is COMMAND_LINE_SIZE of x86 less what the backends append for
-	// their devices: about 40 bytes for each of at most MaxDisks+2.
-	maxCmdline = 2048 - 40*(MaxDisks+2)
+	// their devices (about 40 bytes for each of at most MaxDisks+2) and clock.
+	maxCmdline = 2048 - 40*(MaxDisks+2) - 32
 )
 
 // diskID is what both VMMs and the virtio specification (20 bytes) admit, less

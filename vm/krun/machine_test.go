@@ -25,7 +25,7 @@ func TestLibkrun(t *testing.T) {
 	}
 	// What only libkrun can get wrong; the rest of the suite runs on QEMU and
 	// wherever KVM does.
-	const inside = "^TestLibkrun$/^(I2_NoNetworkDeviceWithoutNet|FramesFlowBothWays|DisksComeInOrder|GuestHasAConsole)$"
+	const inside = "^TestLibkrun$/^(I2_NoNetworkDeviceWithoutNet|FramesFlowBothWays|DisksComeInOrder|GuestHasAConsoleAndAClock)$"
 	out, exit := emuhost.RunFresh(t, map[string]string{"/krun.test": exe, "/root.ext4": vmtest.Root(t, scratch)},
 		100*time.Second, vmtest.RootEnv+"=/root.ext4", "/krun.test", "-test.v", "-test.timeout=5m", "-test.run="+inside)
 	t.Log(out)
@@ -51,7 +51,8 @@ func testMachines(t *testing.T) {
 		{"GuestKernelPanicComesWithTheConsolesTail", s.GuestKernelPanicComesWithTheConsolesTail},
 		{"KillEndsTheProcessAndLeavesNoZombie", s.KillEndsTheProcessAndLeavesNoZombie},
 		{"KilledByAnotherIsReported", s.KilledByAnotherIsReported},
-		{"GuestHasAConsole", s.GuestHasAConsole},
+		{"GuestHasAConsoleAndAClock", s.GuestHasAConsoleAndAClock},
+		{"ClockKeepsTime", s.ClockKeepsTime},
 		{"ConsoleLogIsBounded", s.ConsoleLogIsBounded},
 		{"I13_KillingTheSupervisorTakesTheVMMAlong", s.KillingTheSupervisorTakesTheVMMAlong},
 	} {

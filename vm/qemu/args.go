@@ -12,7 +12,7 @@ type fds struct{ agent, console, net int }
 
 // args builds QEMU's command line. The Spec was validated: no value of it can
 // hold what has a meaning in an option, but paths can, see escape.
-func args(binary, kernel string, spec *vm.Spec, accel accel, fd fds) []string {
+func args(binary, kernel, cmdline string, spec *vm.Spec, accel accel, fd fds) []string {
 	argv := []string{
 		binary,
 		// auto-kernel-cmdline appends the virtio-mmio devices; acpi=off makes
@@ -25,7 +25,7 @@ func args(binary, kernel string, spec *vm.Spec, accel accel, fd fds) []string {
 		"-smp", fmt.Sprint(spec.CPUs), "-m", fmt.Sprintf("%dM", spec.MemoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-kernel", kernel, "-append", spec.KernelCmdline(),
+		"-kernel", kernel, "-append", cmdline,
 		"-device", "virtio-serial-device,max_ports=4",
 		"-chardev", fmt.Sprintf("socket,id=console,fd=%d", fd.console), "-device", "virtconsole,chardev=console",
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", fd.agent), "-device", "virtserialport,chardev=agent,name="+vm.AgentPort,

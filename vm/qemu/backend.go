@@ -30,11 +30,14 @@ type Config struct {
 }
 
 // Backend starts machines in QEMU.
-type Backend struct{ config Config }
+type Backend struct {
+	config Config
+	tsc    *tscMeter
+}
 
 var _ vm.Backend = (*Backend)(nil)
 
-// New returns the backend. Nothing is looked at before Probe or Start.
+// New returns the backend. Nothing but the time is looked at before Probe or Start.
 func New(c Config) *Backend {
 	if c.Find == nil {
 		c.Find = vm.FindQEMU
@@ -42,7 +45,7 @@ func New(c Config) *Backend {
 	if c.ProbeKVM == nil {
 		c.ProbeKVM = vm.ProbeKVM
 	}
-	return &Backend{config: c}
+	return &Backend{config: c, tsc: newTSCMeter()}
 }
 
 // Name implements vm.Backend.

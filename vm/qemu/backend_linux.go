@@ -58,7 +58,7 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 	if spec.Net != nil {
 		fd.net = runner.FirstFileFD + 2
 	}
-	l.Plan.Argv = args(binary, image, spec, accel, fd)
+	l.Plan.Argv = args(binary, image, spec.KernelCmdline()+b.clockArgument(accel), spec, accel, fd)
 	l.Plan.Env = []string{"PATH=/usr/bin:/bin"}
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, image)
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.SystemLibraries(filepath.Dir(filepath.Dir(binary)))...)

@@ -112,11 +112,12 @@ func (s *Suite) KilledByAnotherIsReported(t *testing.T) {
 	}
 }
 
-// GuestHasAConsole prints a line to the kernel's own console: where it has none,
-// a panic has no words.
-func (s *Suite) GuestHasAConsole(t *testing.T) {
+// GuestHasAConsoleAndAClock prints a line to the kernel's own console: where it
+// has none, a panic has no words. And it looks at the clock source.
+func (s *Suite) GuestHasAConsoleAndAClock(t *testing.T) {
 	t.Helper()
 	g := Boot(t, s.Backend, s.spec(t))
+	checkClockSource(t, g)
 	if got := g.Ask(t, "console 1"); got != "printed" {
 		t.Fatalf("console answered %q", got)
 	}

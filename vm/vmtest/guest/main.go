@@ -81,6 +81,7 @@ func answer(args []string) string {
 	command, ok := map[string]func([]string) (string, error){
 		"echo":     func(a []string) (string, error) { return strings.Join(a, " "), nil },
 		"cmdline":  func([]string) (string, error) { return readLine("/proc/cmdline") },
+		"now":      now,
 		"read":     func(a []string) (string, error) { return readLine(a[0]) },
 		"list":     list,
 		"writedev": writeDevice,
@@ -108,6 +109,13 @@ func answer(args []string) string {
 func readLine(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	return strings.Join(strings.Fields(string(text)), " "), err
+}
+
+// now is the time since boot in nanoseconds.
+func now([]string) (string, error) {
+	var ts unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return fmt.Sprint(ts.Nano()), err
 }
 
 func list(args []string) (string, error) {
