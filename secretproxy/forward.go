@@ -152,7 +152,7 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 		resp.Header.Del("Content-Length")
 	}
 	ex.out.length = resp.ContentLength
-	resp.Body = &checkedBody{ReadCloser: resp.Body, out: ex.out}
+	resp.Body = &checkedBody{ReadCloser: resp.Body, proxy: p, ex: ex}
 	p.auditAnswer(ex, resp.StatusCode)
 	return nil
 }

@@ -13,32 +13,6 @@ import (
 // piece, so that the guest is told its length.
 const wholeResponse = 64 << 10
 
-// readable rewrites a request so that its answer can be masked: no encoding
-// that we can't undo, and no ranges, with which a guest could have a value come
-// in two halves (attack: Range).
-func readable(h http.Header) {
-	delete(h, "Range")
-	delete(h, "If-Range")
-	offered := h["Accept-Encoding"]
-	if len(offered) == 0 {
-		return
-	}
-	var kept []string
-	for _, field := range offered {
-		for _, item := range strings.Split(field, ",") {
-			name, _, _ := strings.Cut(item, ";")
-			if mask.CanDecode(strings.ToLower(strings.TrimSpace(name))) {
-				kept = append(kept, strings.TrimSpace(item))
-			}
-		}
-	}
-	if len(kept) == 0 {
-		h["Accept-Encoding"] = []string{"identity"}
-		return
-	}
-	h["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
-}
-
 // maskResponse takes values out of an answer's header and arranges for its
 // body and trailers to be masked while they are read.
 func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
@@ -58,22 +32,28 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 		return nil
 	}
 	resp.Header.Del("Accept-Ranges")
-	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && (resp.ContentLength == 0 || !encoded(resp)) {
+	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && (resp.ContentLength == 0 || plain(resp)) {
 		return p.maskWhole(m, resp)
 	}
 	body, err := decoded(resp)
 	if err != nil {
-		return &refusal{
-			status: http.StatusBadGateway, code: "unmaskable_encoding", cause: "encoding",
-			message: "the server answered in a content encoding that was not asked for and that can't be searched for secrets",
-		}
+		return unmaskable()
 	}
 	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0)
 	resp.Body = &maskedBody{proxy: p, masker: m, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
+	if encodings(resp.Header) != "" {
+		resp.Header.Del("Content-Encoding")
+	}
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
-	resp.Header.Del("Content-Encoding")
 	return nil
+}
+
+func unmaskable() *refusal {
+	return &refusal{
+		status: http.StatusBadGateway, code: "unmaskable_encoding", cause: "encoding",
+		message: "the server answered in an encoding that was not asked for and that can't be searched for secrets",
+	}
 }
 
 // maskWhole masks a small answer of known length in one piece.
@@ -100,16 +80,19 @@ func (p *Proxy) maskWhole(m *masker, resp *http.Response) *refusal {
 	return nil
 }
 
-// encodings are those of an answer, of all its fields: a first one that is
-// empty hides no other.
-func encodings(resp *http.Response) string { return strings.Join(resp.Header["Content-Encoding"], ",") }
-
-// encoded reports whether there is an encoding to undo.
-func encoded(resp *http.Response) bool { return strings.Trim(encodings(resp), ", \t") != "" }
-
-// decoded returns the body with its content encodings undone.
+// decoded returns the body with its content encodings and those of its messages undone.
 func decoded(resp *http.Response) (io.Reader, error) {
-	return mask.Decode(resp.Body, encodings(resp))
+	body, err := mask.Decode(resp.Body, encodings(resp.Header))
+	if err != nil {
+		return nil, err
+	}
+	return decodedMessages(resp.Header, body)
+}
+
+// plain reports whether there is no encoding to undo.
+func plain(resp *http.Response) bool {
+	coding, framed := messageCoding(resp.Header)
+	return !framed && coding == "" && encodings(resp.Header) == ""
 }
 
 func (p *Proxy) maskHeader(m *masker, h http.Header) {

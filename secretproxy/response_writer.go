@@ -122,17 +122,21 @@ func (w *responseWriter) hint(status int, h http.Header) {
 	clear(header)
 }
 
-// checkedBody notes when an upstream's body breaks off.
+// checkedBody notes when an upstream's body breaks off, or is broken off here.
 type checkedBody struct {
 	io.ReadCloser
-	out *responseWriter
+	proxy *Proxy
+	ex    *exchange
 }
 
 // Read implements io.Reader.
 func (b *checkedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		b.out.failed = true
+		b.ex.out.failed = true
+		if errors.Is(err, errMessage) {
+			b.proxy.auditRefusal(b.ex, unmaskable())
+		}
 	}
 	return n, err
 }

@@ -92,7 +92,11 @@ func (d *lazyDecoder) start() error {
 		}
 		d.decoder = r
 	case "br":
-		d.decoder = brotli.NewReader(d.source)
+		source := bufio.NewReader(d.source)
+		if _, err := source.Peek(1); err != nil {
+			return err // an empty body, which brotli's own reader takes for one that broke off
+		}
+		d.decoder = brotli.NewReader(source)
 	case "zstd":
 		r, err := zstd.NewReader(d.source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 		if err != nil {

@@ -1,0 +1,138 @@
+package secretproxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/msb-project/msb/secretproxy/mask"
+)
+
+// Bodies of gRPC, gRPC-Web and Connect are sequences of messages, each behind five bytes: flags and
+// length (gRPC over HTTP2, "Length-Prefixed-Message"). A message may be compressed by itself, which no
+// Content-Encoding tells of.
+const (
+	messagePrefix     = 5
+	messageCompressed = 1 // the flag
+	// maxMessage bounds a message that is held whole while it is decompressed: what gRPC's own clients
+	// take unless they are told otherwise.
+	maxMessage = 4 << 20
+)
+
+// errMessage ends an answer in which a message can't be searched.
+var errMessage = errors.New("a compressed message can't be searched for secrets")
+
+// messageCoding returns how messages of an answer are compressed, and whether its body is made of them.
+func messageCoding(h http.Header) (coding string, framed bool) {
+	media := strings.ToLower(h.Get("Content-Type"))
+	// The "-text" form of gRPC-Web is base64 all over; what is compressed within is refused unread.
+	framed = (strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect+")) &&
+		!strings.HasPrefix(media, "application/grpc-web-text")
+	for _, name := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
+		for _, v := range h[name] {
+			if v = strings.ToLower(strings.TrimSpace(v)); v != "" && v != "identity" {
+				coding = v
+			}
+		}
+	}
+	return coding, framed
+}
+
+// decodedMessages returns body with its messages decompressed, and takes the fields that said how they
+// were compressed out of h.
+func decodedMessages(h http.Header, body io.Reader) (io.Reader, error) {
+	coding, framed := messageCoding(h)
+	switch {
+	case coding != "" && (!framed || !mask.CanDecode(coding)):
+		return nil, fmt.Errorf("%w: %q", errMessage, coding)
+	case !framed:
+		return body, nil
+	}
+	delete(h, "Grpc-Encoding")
+	delete(h, "Connect-Content-Encoding")
+	return &messages{source: bufio.NewReader(body), coding: coding}, nil
+}
+
+// messages decompresses the messages of a body one by one. Others go through as they come.
+type messages struct {
+	source *bufio.Reader
+	coding string
+	ready  []byte // of a prefix, and of a message that was compressed
+	left   uint32 // bytes to come of a message that goes through
+	err    error
+}
+
+// Read implements io.Reader. It waits for the first byte only, so that a live stream stays one.
+func (m *messages) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		switch {
+		case len(m.ready) > 0:
+			copied := copy(p[n:], m.ready)
+			m.ready, n = m.ready[copied:], n+copied
+		case n > 0 && (m.err != nil || m.source.Buffered() == 0 || m.left == 0 && m.source.Buffered() < messagePrefix):
+			return n, nil
+		case m.err != nil:
+			return 0, m.err
+		case m.left > 0:
+			piece := p[n:min(int64(len(p)), int64(n)+int64(m.left))]
+			got, err := m.source.Read(piece)
+			m.left, n, m.err = m.left-uint32(got), n+got, err
+		default:
+			m.err = m.next()
+		}
+	}
+	return n, nil
+}
+
+// next reads a prefix, and the message behind it if that is compressed.
+func (m *messages) next() error {
+	var prefix [messagePrefix]byte
+	if n, err := io.ReadFull(m.source, prefix[:]); err != nil {
+		m.ready = bytes.Clone(prefix[:n]) // a body that breaks off is the client's to judge
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = io.EOF
+		}
+		return err
+	}
+	size := binary.BigEndian.Uint32(prefix[1:])
+	if prefix[0]&messageCompressed == 0 {
+		m.ready, m.left = bytes.Clone(prefix[:]), size
+		return nil
+	}
+	if m.coding == "" || size > maxMessage {
+		return errMessage
+	}
+	packed, err := io.ReadAll(io.LimitReader(m.source, int64(size)))
+	if err != nil {
+		return err
+	}
+	plain, err := unpack(packed, m.coding)
+	if err != nil || uint32(len(packed)) < size {
+		return errMessage
+	}
+	prefix[0] &^= messageCompressed
+	binary.BigEndian.PutUint32(prefix[1:], uint32(len(plain)))
+	m.ready = append(prefix[:], plain...)
+	return nil
+}
+
+// unpack decompresses one message.
+func unpack(packed []byte, coding string) ([]byte, error) {
+	if len(packed) == 0 { // some send an empty message as no bytes at all
+		return nil, nil
+	}
+	r, err := mask.Decode(bytes.NewReader(packed), coding)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := io.ReadAll(io.LimitReader(r, maxMessage+1))
+	if err == nil && len(plain) > maxMessage {
+		err = errMessage
+	}
+	return plain, err
+}
