@@ -90,8 +90,10 @@ func (e *Engine) compileNames(p *policies.Policy) {
 		e.bypass.add(pattern, struct{}{})
 	}
 	for i := range p.Secrets {
-		for _, pattern := range p.Secrets[i].Hosts {
-			e.secrets.add(pattern, struct{}{})
+		for _, h := range p.Secrets[i].Hosts {
+			// At every port: a placeholder at another one is refused legibly
+			// only where the connection is looked into.
+			e.secrets.add(h.Pattern, struct{}{})
 		}
 	}
 	e.denyNames = e.deny.names.size > 0

@@ -71,7 +71,7 @@ func randomPolicy(r *rand.Rand) *policies.Policy {
 		p.Hosts = []policies.HostMapping{{Name: worldNames[5], Target: policies.Target{Addr: netip.MustParseAddrPort(pick(r, []string{"127.0.0.1:5000", "10.20.0.5:5432"}))}}}
 	}
 	if r.IntN(3) == 0 {
-		p.Secrets = []policies.Secret{{Name: "T", Hosts: []hostname.Pattern{pick(r, worldHosts)}}}
+		p.Secrets = []policies.Secret{{Name: "T", Hosts: []policies.SecretHost{{Pattern: pick(r, worldHosts)}}}}
 	}
 	if r.IntN(4) == 0 {
 		p.TLS.Bypass = []hostname.Pattern{pick(r, worldHosts)}

@@ -307,7 +307,7 @@ func (r reference) grant(c policies.Rule, n hostname.Name) grant {
 		subject = r.f.Name
 	}
 	secret := byName && slices.ContainsFunc(r.p.Secrets, func(s policies.Secret) bool {
-		return slices.ContainsFunc(s.Hosts, func(h hostname.Pattern) bool { return h.Match(n) })
+		return slices.ContainsFunc(s.Hosts, func(h policies.SecretHost) bool { return h.Pattern.Match(n) })
 	})
 	look := isRequest(c) || secret || r.p.TLS.Inspect == policies.InspectAll
 	switch {

@@ -163,7 +163,7 @@ func (f *faults) checkInspection(p *Policy) {
 		if p.TLS.Inspect == InspectNone {
 			f.addAt(s.Pos, joinKey("secrets", s.Name), "a value is put into inspected connections only, and tls.inspect is \"none\"", "write inspect = \"auto\"")
 		}
-		if h, b, ok := firstOverlap(s.Hosts, p.TLS.Bypass); ok {
+		if h, b, ok := firstOverlap(s.hostPatterns(), p.TLS.Bypass); ok {
 			f.addAt(s.Pos, joinKey("secrets", s.Name), fmt.Sprintf("its host %s is under tls.bypass %q, where no secret goes", h.Display(), b), "take the name out of one of the two")
 		}
 	}
@@ -190,41 +190,51 @@ func (f *faults) checkSecretReach(p *Policy, s Secret) {
 		case shut && d.Pos.File == s.Pos.File: // across files that takes something out of an include
 			f.addAt(s.Pos, key, fmt.Sprintf("the deny rule %q covers all of %s, and deny beats allow", d.Name, h.Display()), "take the host or the rule out")
 		case shut, reach:
-		case other != "":
-			f.addAt(s.Pos, key, fmt.Sprintf("%s is allowed by the rule %q only, which isn't https, and values are sent over verified https only", h.Display(), other), "give that rule protocol = \"https\", or add one that has it")
+		case other == nil:
+			f.addAt(s.Pos, key, "no rule allows "+h.Pattern.Display(), fmt.Sprintf("add a rule with hosts = [%q] and protocol = \"https\"", h.Pattern))
+		case other.Protocol != HTTPS:
+			f.addAt(s.Pos, key, fmt.Sprintf("%s is allowed by the rule %q only, which isn't https, and values are sent over verified https only", h.Pattern.Display(), other.Name), "give that rule protocol = \"https\", or add one that has it")
 		default:
-			f.addAt(s.Pos, key, "no rule allows "+h.Display(), fmt.Sprintf("add a rule with hosts = [%q] and protocol = \"https\"", h))
+			open := SecretHost{h.Pattern, other.Ports[0].First}
+			f.addAt(s.Pos, key, fmt.Sprintf("the rule %q opens other ports of %s, and the value may go to port %d only", other.Name, h.Pattern.Display(), h.port()), fmt.Sprintf("write hosts = [%q] here, or ports = [%d] there", open, h.port()))
 		}
 	}
 }
 
-// secretReach reports whether some name of h is allowed over https, or else the
-// rule that allows it another way.
-func secretReach(p *Policy, h hostname.Pattern) (bool, string) {
-	if p.Egress.Default == DefaultPublic {
-		return true, ""
+// secretReach reports whether some name of h is allowed over https at its port,
+// or else the rule that comes closest: https at another port, another protocol.
+func secretReach(p *Policy, h SecretHost) (bool, *Rule) {
+	if p.Egress.Default == DefaultPublic || mappedFreely(p, h.Pattern) {
+		return true, nil
 	}
-	for _, m := range p.Hosts {
-		if h.Match(m.Name) {
-			return true, ""
+	var other *Rule
+	for i := range p.Egress.Allow {
+		r := &p.Egress.Allow[i]
+		_, _, names := firstOverlap(r.Hosts, []hostname.Pattern{h.Pattern})
+		switch {
+		case !names:
+		case r.Protocol == HTTPS && (len(r.Ports) == 0 || slices.ContainsFunc(r.Ports, func(q PortRange) bool { return q.Contains(h.port()) })):
+			return true, nil
+		case other == nil || r.Protocol == HTTPS:
+			other = r
 		}
-	}
-	other := ""
-	for _, r := range p.Egress.Allow {
-		if _, _, ok := firstOverlap(r.Hosts, []hostname.Pattern{h}); !ok {
-			continue
-		}
-		if r.Protocol == HTTPS {
-			return true, ""
-		}
-		other = r.Name
 	}
 	return false, other
 }
 
-// shutBy returns a deny rule that lets nothing out to any name of h.
-func shutBy(p *Policy, h hostname.Pattern) (Rule, bool) {
-	flow := Rule{Hosts: []hostname.Pattern{h}, Protocol: HTTPS}
+// mappedFreely reports whether [hosts] maps a name of h that no allow rule
+// names: every port of such a name leads to its target.
+func mappedFreely(p *Policy, h hostname.Pattern) bool {
+	return slices.ContainsFunc(p.Hosts, func(m HostMapping) bool {
+		return h.Match(m.Name) && !slices.ContainsFunc(p.Egress.Allow, func(r Rule) bool {
+			return slices.ContainsFunc(r.Hosts, func(q hostname.Pattern) bool { return q.Match(m.Name) })
+		})
+	})
+}
+
+// shutBy returns a deny rule that lets nothing out to any name of h at its port.
+func shutBy(p *Policy, h SecretHost) (Rule, bool) {
+	flow := Rule{Hosts: []hostname.Pattern{h.Pattern}, Ports: []PortRange{{h.port(), h.port()}}, Protocol: HTTPS}
 	for _, d := range p.Egress.Deny {
 		if (d.Protocol == Any || d.Protocol == TCP || d.Protocol == HTTPS) && covers(d, flow) {
 			return d, true
@@ -248,7 +258,7 @@ func (f *faults) checkShapes(s, t Secret) {
 	}
 }
 
-// cutPort splits "name:443" for a remedy; hosts hold no ports.
+// cutPort splits "name:443" for a remedy; the hosts of a rule hold no ports.
 func cutPort(s string) (host, port string, ok bool) {
 	host, port, ok = strings.Cut(s, ":")
 	if _, err := parsePorts(port); err != nil {

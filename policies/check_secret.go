@@ -25,7 +25,7 @@ func (f *faults) checkSecret(key string, s Secret) {
 		f.add(key, "it has no hosts", "name the hosts that the value may go to")
 	}
 	for i, h := range s.Hosts {
-		f.checkSecretHost(fmt.Sprintf("%s.hosts[%d]", key, i), h)
+		f.checkSecretHost(fmt.Sprintf("%s.hosts[%d]", key, i), h.Pattern)
 	}
 	if _, err := ParseShape(s.Placeholder); err != nil {
 		f.addErr(key+".placeholder", err)

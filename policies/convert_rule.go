@@ -94,6 +94,8 @@ func (c *converter) hostFault(key, s string, err error) {
 		remedy := ""
 		if _, perr := netip.ParsePrefix(s); perr == nil {
 			remedy = "put ranges in cidrs"
+		} else if strings.HasPrefix(key, "secrets.") {
+			remedy = "write the host's name alone, as \"api.github.com\", or with its port where that isn't 443, as \"api.github.com:8443\""
 		} else if h, port, ok := cutPort(s); ok {
 			remedy = fmt.Sprintf("write hosts = [%q] and ports = [%s]", h, port)
 		} else if strings.ContainsAny(s, ":/") {

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"errors"
 	"fmt"
 	"net/textproto"
 	"strings"
@@ -21,7 +22,7 @@ func (c *converter) secret(name string, f fileSecret) Secret {
 	s := Secret{
 		Name:        name,
 		From:        c.source(key+".from", f.From),
-		Hosts:       c.patterns(key+".hosts", f.Hosts),
+		Hosts:       c.secretHosts(key+".hosts", f.Hosts),
 		OnViolation: OnViolation(c.enum(key+".on_violation", f.OnViolation, violations)),
 		Services:    f.Services,
 		Regions:     f.Regions,
@@ -58,6 +59,25 @@ func (c *converter) secret(name string, f fileSecret) Secret {
 		}
 	}
 	return s
+}
+
+// secretHosts reads names that may carry a port.
+func (c *converter) secretHosts(key string, list []string) []SecretHost {
+	var out []SecretHost
+	for i, s := range list {
+		h, err := ParseSecretHost(s)
+		if err != nil {
+			element := fmt.Sprintf("%s[%d]", key, i)
+			if errors.Is(err, errPort) {
+				c.addErr(element, err)
+			} else {
+				c.hostFault(element, s, err)
+			}
+			continue
+		}
+		out = append(out, h)
+	}
+	return out
 }
 
 // source reads "env:NAME", "file:PATH", "command:PROG ARG…" or a list.

@@ -65,7 +65,7 @@ type fileExtraCA struct {
 
 type fileSecret struct {
 	From         any       `toml:"from" kind:"argv" doc:"env:NAME, file:PATH or command:ARGV; a list where an argument holds a space."`
-	Hosts        []string  `toml:"hosts" doc:"Where the value may go."`
+	Hosts        []string  `toml:"hosts" doc:"Where the value may go: names as in rules, port 443; NAME:PORT for another port."`
 	In           []string  `toml:"in" doc:"Where in a request: header:NAME, basic, query:NAME, body."`
 	Placeholder  *string   `toml:"placeholder" doc:"Shape that clients expect; {n} is n random letters and digits, at least 16."`
 	OnViolation  *string   `toml:"on_violation" kind:"enum" of:"block terminate" doc:"What happens when the placeholder turns up elsewhere."`

@@ -2,8 +2,6 @@ package policies
 
 import (
 	"time"
-
-	"github.com/msb-project/msb/hostname"
 )
 
 // Secret is one [secrets.NAME]: a value that only the supervisor reads, and
@@ -14,7 +12,7 @@ type Secret struct {
 	Name string
 	From Source
 	// Hosts are where the value may go; each is allowed by an https rule.
-	Hosts []hostname.Pattern
+	Hosts []SecretHost
 	In    []Place
 	// Placeholder is the shape that clients expect, with one {n} for n random
 	// characters of [A-Za-z0-9]: "ghp_{36}".

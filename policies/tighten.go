@@ -115,9 +115,9 @@ func (f *faults) tightenSecret(floor *Policy, s Secret) {
 		key := joinKey("secrets", s.Name)
 		_, shut := shutBy(floor, h)
 		if reach, _ := secretReach(floor, h); shut || !reach {
-			f.addAt(s.Pos, key, fmt.Sprintf("the operator's floor doesn't allow https to %s", h.Display()), "take the host out, or have it added to the floor")
+			f.addAt(s.Pos, key, fmt.Sprintf("the operator's floor doesn't allow https to %s, port %d", h.Pattern.Display(), h.port()), "take the host out, or have it added to the floor")
 		}
-		if _, b, ok := firstOverlap(s.Hosts, floor.TLS.Bypass); ok {
+		if _, b, ok := firstOverlap(s.hostPatterns(), floor.TLS.Bypass); ok {
 			f.addAt(s.Pos, key, fmt.Sprintf("the operator's floor keeps %s from being inspected, and no secret goes there", b.Display()), "take the host out")
 		}
 	}

@@ -118,7 +118,7 @@ func FuzzBody(f *testing.F) {
 	policy := policies.Default()
 	policy.Secrets = []policies.Secret{{
 		Name: "T", From: policies.Source{Kind: policies.FromFile, Value: file}, Placeholder: "ghp_{36}",
-		Hosts: []hostname.Pattern{hostname.MustParsePattern(apiHost)}, In: []policies.Place{header("Authorization")},
+		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(apiHost)}}, In: []policies.Place{header("Authorization")},
 	}}
 	nowhere := func(context.Context, hostname.Name, netip.AddrPort) (net.Conn, error) { return nil, os.ErrPermission }
 	p, err := New(Config{Sandbox: "test", Policy: policy, Judge: fakeJudge{}, Dial: nowhere})

@@ -124,7 +124,7 @@ func secretIn(t *testing.T, places ...policies.Place) policies.Secret {
 	}
 	return policies.Secret{
 		Name: "GITHUB_TOKEN", From: policies.Source{Kind: policies.FromFile, Value: path},
-		Hosts: []hostname.Pattern{hostname.MustParsePattern(apiHost)}, In: places, Placeholder: "ghp_{36}",
+		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(apiHost)}}, In: places, Placeholder: "ghp_{36}",
 	}
 }
 
@@ -182,11 +182,13 @@ var (
 	evilAddr = netip.MustParseAddrPort("93.184.215.15:443")
 	// plainAddr is apiHost without TLS, where a test started one.
 	plainAddr = netip.MustParseAddrPort("93.184.215.14:80")
+	// otherAddr is another port of apiHost, with the same server behind it.
+	otherAddr = netip.MustParseAddrPort("93.184.215.14:8443")
 )
 
 // dial leads the pinned addresses to the servers, and nothing anywhere else.
 func (w *world) dial(ctx context.Context, _ hostname.Name, dst netip.AddrPort) (net.Conn, error) {
-	target := map[netip.AddrPort]*recordingServer{apiAddr: w.api, evilAddr: w.evil, plainAddr: w.plain}[dst]
+	target := map[netip.AddrPort]*recordingServer{apiAddr: w.api, otherAddr: w.api, evilAddr: w.evil, plainAddr: w.plain}[dst]
 	if target == nil {
 		return nil, &net.OpError{Op: "dial", Err: os.ErrPermission}
 	}

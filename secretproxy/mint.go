@@ -109,7 +109,7 @@ func (ex *exchange) minting(status int) []*entry {
 	var out []*entry
 	for _, e := range ex.table.secrets {
 		m := e.holder.Policy().Mint
-		if e.parent != nil || m == nil || !ex.state.mayGo(e, ex.host) {
+		if e.parent != nil || m == nil || !ex.mayGo(e) {
 			continue
 		}
 		if loosePath(ex.path) == loosePath(m.Path) {

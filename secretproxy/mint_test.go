@@ -111,7 +111,7 @@ func TestI11_MintedTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	n := 0
 	s := secretIn(t, header("Authorization"))
-	s.Hosts = []hostname.Pattern{hostname.MustParsePattern(apiHost)}
+	s.Hosts = []policies.SecretHost{{Pattern: hostname.MustParsePattern(apiHost)}}
 	s.Mint = &policies.Mint{Path: "/t", Fields: []string{"access_token"}}
 	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
 		n++

@@ -8,6 +8,7 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/secretproxy/mask"
 )
 
 // refusal is an answer that the proxy gives itself. It never holds a value, a
@@ -89,9 +90,24 @@ func (p *Proxy) refuse(w http.ResponseWriter, ex *exchange, r *refusal) {
 	r.write(w)
 }
 
+// redact puts the secret's name in the place of each placeholder.
+func (ex *exchange) redact(text string) string {
+	out, hit, err := ex.table.finder.Replace(text, func(h mask.Hit) ([]byte, error) {
+		return []byte("[" + ex.table.secrets[h.Needle].holder.Policy().Name + "]"), nil
+	})
+	if !hit || err != nil {
+		return text
+	}
+	return out
+}
+
 func (p *Proxy) auditRefusal(ex *exchange, r *refusal) {
 	e := p.exchangeEvent(ex)
 	e.Action, e.Rule, e.Reason, e.Message, e.Status = egress.Deny.String(), r.rule, r.code, r.message, r.status
+	// What the guest chose may hold a placeholder, which no line of the log does.
+	for _, text := range []*string{&e.Method, &e.Path, &e.Overrides, &e.Message} {
+		*text = ex.redact(*text)
+	}
 	if r.status == http.StatusBadGateway {
 		e.Action = ex.verdict.Action.String()
 		e.Rule = ex.verdict.Rule

@@ -33,7 +33,7 @@ func (s *swapper) body() {
 	swaps := false
 	for _, e := range s.ex.table.secrets {
 		for _, place := range e.holder.Policy().In {
-			if place.Kind == policies.InBody && s.ex.guest.isTLS && s.ex.state.mayGo(e, s.ex.host) {
+			if place.Kind == policies.InBody && s.ex.guest.isTLS && s.ex.mayGo(e) {
 				swaps = true
 				s.present(e) // before the answer can come, so that its masker knows it
 			}

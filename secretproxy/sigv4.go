@@ -71,7 +71,7 @@ func (s *swapper) sign() bool {
 	e := s.ex.table.secrets[hit.Needle]
 	policy := e.holder.Policy()
 	credential, ok := parseSigV4(values[0])
-	if policy.Kind != policies.SigV4 || !ok || credential.key != e.placeholder || !s.ex.guest.isTLS || !s.ex.state.mayGo(e, s.ex.host) {
+	if policy.Kind != policies.SigV4 || !ok || credential.key != e.placeholder || !s.ex.guest.isTLS || !s.ex.mayGo(e) {
 		return false // the search of the headers makes a violation of it
 	}
 	if !slices.Contains(policy.Services, credential.service) || !slices.Contains(policy.Regions, credential.region) {

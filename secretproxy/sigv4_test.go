@@ -82,7 +82,7 @@ func awsWorld(t *testing.T, service, source string) *world {
 	}
 	return newWorld(t, awsServer(t, service), withSecret(policies.Secret{
 		Name: "GITHUB_TOKEN", From: policies.Source{Kind: policies.FromFile, Value: path}, Kind: policies.SigV4, Placeholder: "AKIA{16}",
-		Hosts: []hostname.Pattern{hostname.MustParsePattern(apiHost)}, Services: []string{"s3", "dynamodb"}, Regions: []string{"eu-central-1"},
+		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(apiHost)}}, Services: []string{"s3", "dynamodb"}, Regions: []string{"eu-central-1"},
 	}))
 }
 

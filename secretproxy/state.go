@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
 	"github.com/msb-project/msb/secretproxy/secret"
@@ -164,13 +163,6 @@ func valuesOf(e *entry, known secret.Secret) [][]byte {
 // real access key's name and session token went to the server.
 func (ex *exchange) signed() bool {
 	return slices.ContainsFunc(ex.used, func(e *entry) bool { return e.holder.Policy().Kind == policies.SigV4 })
-}
-
-// mayGo reports whether the secret is for that host. The zero Name, a literal
-// address, never matches a pattern.
-func (s *state) mayGo(e *entry, host hostname.Name) bool {
-	matches := func(p hostname.Pattern) bool { return p.Match(host) }
-	return slices.ContainsFunc(e.holder.Policy().Hosts, matches) && !slices.ContainsFunc(s.policy.TLS.Bypass, matches)
 }
 
 // enter keeps the values readable until leave; false means that the state was

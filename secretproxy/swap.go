@@ -3,6 +3,7 @@ package secretproxy
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -37,6 +38,7 @@ func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 		return nil
 	}
 	s := &swapper{proxy: p, ex: ex, req: r}
+	s.forbid(r.Method, "method")
 	s.target()
 	signed := s.fault == nil && s.sign()
 	for name, values := range r.Header {
@@ -91,7 +93,9 @@ func (ex *exchange) violation(e *entry, place, message string) *refusal {
 	switch {
 	case !ex.guest.isTLS:
 		code, message = "secret_plain_http", "the placeholder of secret "+name+" was sent over plain HTTP; values go over verified TLS only"
-	case !ex.state.mayGo(e, ex.host):
+	case ex.wrongPort(e):
+		code, message = "secret_port", fmt.Sprintf("the placeholder of secret %s was sent to port %d of its host, which is not the port that its hosts name", name, ex.guest.dst().Port())
+	case !ex.mayGo(e):
 		code, message = "secret_host", "the placeholder of secret "+name+" was sent to a host that is not one of its hosts"
 	}
 	ex.place = place
@@ -196,7 +200,7 @@ func (e *errViolation) Error() string { return e.refusal.message }
 
 func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape func([]byte) []byte) ([]byte, error) {
 	e := s.ex.table.secrets[h.Needle]
-	allowed := h.Exact && s.ex.guest.isTLS && s.ex.state.mayGo(e, s.ex.host) && slices.Contains(e.holder.Policy().In, place) &&
+	allowed := h.Exact && s.ex.guest.isTLS && s.ex.mayGo(e) && slices.Contains(e.holder.Policy().In, place) &&
 		e.holder.Policy().Kind == ""
 	if !allowed {
 		s.violation(h.Needle, label, "")

@@ -167,7 +167,7 @@ func TestI9_AnotherHostNeverGetsTheValue(t *testing.T) {
 func TestI9_BypassedHostGetsNoValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))), func(p *policies.Policy, _ *Config) {
-		p.TLS.Bypass = append(p.TLS.Bypass, p.Secrets[0].Hosts...)
+		p.TLS.Bypass = append(p.TLS.Bypass, p.Secrets[0].Hosts[0].Pattern)
 	})
 	resp, got := do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", w.placeholder()))
 	if resp.StatusCode != http.StatusForbidden || strings.Contains(w.api.bytes(), realValue) {

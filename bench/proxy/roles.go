@@ -150,7 +150,7 @@ func msb(ctx context.Context, l net.Listener, upstream, dir string) error {
 	policy := policies.Default()
 	policy.Secrets = []policies.Secret{{
 		Name: "TOKEN", From: policies.Source{Kind: policies.FromEnv, Value: "BENCH_TOKEN"},
-		Hosts: []hostname.Pattern{hostname.MustParsePattern(host)},
+		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(host)}},
 		In:    []policies.Place{{Kind: policies.InHeader, Name: "Authorization"}},
 	}}
 	authority, err := ca.New("bench")
