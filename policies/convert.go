@@ -13,7 +13,7 @@ type converter struct {
 	*faults
 	// set holds the paths of scalar keys that the file sets, for the merge.
 	set map[string]Position
-	// dir is the folder that relative paths start from.
+	// dir is the directory that relative paths start from.
 	dir string
 }
 
@@ -203,7 +203,7 @@ func (c *converter) enum(key string, s *string, e enum) uint8 {
 	return v
 }
 
-// relative resolves a path against the folder of the policy file.
+// relative resolves a path against the directory of the policy file.
 func (c *converter) relative(path string) string {
 	if filepath.IsAbs(path) || c.dir == "" {
 		return path

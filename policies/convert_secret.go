@@ -119,14 +119,27 @@ func (c *converter) source(key string, v any) Source {
 		return Source{Kind: FromFile, Value: rest}
 	case "command":
 		if argv == nil {
-			return Source{Kind: FromCommand, Argv: strings.Fields(rest)}
+			argv = strings.Fields(rest)
+		} else {
+			argv[0] = rest
 		}
-		argv[0] = rest
+		if len(argv) > 0 && strings.Contains(argv[0], "/") {
+			argv[0] = c.program(argv[0])
+		}
 		return Source{Kind: FromCommand, Argv: argv}
 	}
 	// The text isn't shown: it may well be the secret itself.
 	c.add(key, "it says no place that the value is read from", "write \"env:NAME\", \"file:PATH\" or \"command:PROGRAM ARG\"; the value itself doesn't belong in a policy")
 	return Source{Kind: FromEnv, Value: "UNKNOWN"}
+}
+
+// program resolves the path of a program. Without a slash it would be looked up
+// in PATH.
+func (c *converter) program(path string) string {
+	if path = c.relative(path); !strings.Contains(path, "/") {
+		return "./" + path
+	}
+	return path
 }
 
 // parsePlace reads "header:NAME", "basic", "query:NAME" or "body".

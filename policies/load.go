@@ -29,21 +29,23 @@ const (
 type Opener func(path string) ([]byte, error)
 
 // Load reads the policy file at path and everything it includes, and validates
-// the whole. Relative paths in a file start from the folder it is in. Faults of
-// the text are an ErrorList.
+// the whole. Relative paths in a file start from the directory it is in, and are
+// absolute in the result. Faults of the text are an ErrorList.
 func Load(path string) (*Policy, error) {
-	data, err := readFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the policy: %w", err)
-	}
-	return Parse(path, data, readFile)
+	p, _, err := LoadSources(path)
+	return p, err
 }
 
 // Parse is Load for a policy that is in memory. filename is for messages and
 // for relative paths; open reads included files, and may be nil, in which case
 // a policy can include presets only.
 func Parse(filename string, data []byte, open Opener) (*Policy, error) {
-	l := &loader{open: open, done: map[string]bool{}, faults: &faults{file: filename}}
+	return (&loader{open: open}).load(filename, data)
+}
+
+// load reads the file and what it includes.
+func (l *loader) load(filename string, data []byte) (*Policy, error) {
+	l.done, l.faults = map[string]bool{}, &faults{file: filename}
 	unit := l.file(filename, data, nil)
 	if unit == nil {
 		return nil, l.err()
@@ -64,6 +66,7 @@ func Parse(filename string, data []byte, open Opener) (*Policy, error) {
 // loader reads one policy and its includes.
 type loader struct {
 	open   Opener
+	abs    bool            // relative paths in the files become absolute
 	done   map[string]bool // files and presets that are in already
 	faults *faults
 }
@@ -93,11 +96,17 @@ func (l *loader) file(name string, data []byte, above []string) *unit {
 	if !ok {
 		return nil
 	}
-	c := &converter{faults: f, set: map[string]Position{}, dir: filepath.Dir(name)}
+	dir := filepath.Dir(name)
+	c := &converter{faults: f, set: map[string]Position{}, dir: dir}
+	if l.abs {
+		if abs, err := filepath.Abs(dir); err == nil { // without a working directory, paths stay as they are
+			c.dir = abs
+		}
+	}
 	u := &unit{policy: c.policy(doc), set: c.set, places: f.places}
 	above = append(above[:len(above):len(above)], name)
 	for i, inc := range doc.Include {
-		if child := l.include(f, fmt.Sprintf("include[%d]", i), inc, c.dir, above); child != nil {
+		if child := l.include(f, fmt.Sprintf("include[%d]", i), inc, dir, above); child != nil {
 			u.includes = append(u.includes, child)
 		}
 	}

@@ -27,6 +27,9 @@ type Policy struct {
 	Limits  Limits
 	// Include lists the presets and files that were merged in, as written.
 	Include []string
+	// Outside lists the real paths of included files that lie outside of the
+	// directory of File. Only Load and LoadSources fill it.
+	Outside []string
 	// Floor is an operator's policy set by Tighten: a flow, a name or a target
 	// is allowed only if this policy and Floor (and its Floor, if any) allow
 	// it. It is nil without Tighten and has no key in the file.
@@ -94,4 +97,7 @@ type ExtraCA struct {
 	File  string
 	Hosts []hostname.Pattern
 	Pos   Position
+	// PEM, if not nil, is what File held when it was approved, and is used in
+	// its place. It has no key in the file.
+	PEM []byte
 }

@@ -1,7 +1,10 @@
 package policies
 
 import (
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Secret is one [secrets.NAME]: a value that only the supervisor reads, and
@@ -42,6 +45,59 @@ type Source struct {
 	TTL time.Duration
 	// RefreshOn401 has a command run again after a server answered 401.
 	RefreshOn401 bool
+	// Hold, if not nil, is what approval found behind a file or a command: whoever
+	// reads the source refuses anything else. It has no key in the file.
+	Hold *Hold
+}
+
+// String returns the source as the file writes it, quoted where that is needed
+// to be shown.
+func (s Source) String() string {
+	switch s.Kind {
+	case FromEnv:
+		return "env:" + s.Value
+	case FromFile:
+		return "file:" + strconv.Quote(s.Value)
+	case FromCommand:
+		return "command:" + QuoteArgs(s.Argv)
+	case FromNone:
+	}
+	return "nowhere"
+}
+
+// QuoteArgs shows a command line so that each argument is seen for what it is.
+func QuoteArgs(argv []string) string {
+	quoted := make([]string, len(argv))
+	for i, a := range argv {
+		quoted[i] = a
+		if a == "" || strings.ContainsFunc(a, func(c rune) bool { return !unicode.IsPrint(c) || strings.ContainsRune(" \"'`\\$", c) }) {
+			quoted[i] = strconv.Quote(a)
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+// Hold ties a source to what was approved. Package policies/grants makes and
+// checks it.
+type Hold struct {
+	// Path is the real path of the file or the program; "" if there was none.
+	Path string `json:"path"`
+	// Trees are the directories that whoever wrote the policy may write to: its
+	// own, and that of the git repository around it.
+	Trees []string `json:"trees"`
+	// Dir is a command's working directory.
+	Dir string `json:"dir,omitempty"`
+	// Program is the SHA-256, in hexadecimal, of a script in Trees, which is run
+	// from a copy; "" for a program elsewhere.
+	Program string `json:"program,omitempty"`
+	// Content is the SHA-256 over all files in Trees but Skip, for a command that
+	// may reach them; "" for one that can't.
+	Content string `json:"content,omitempty"`
+	// Rules are the policy files in Trees: their egress rules don't count for
+	// Content.
+	Rules []string `json:"rules,omitempty"`
+	// Skip is msb's own state directory.
+	Skip string `json:"skip,omitempty"`
 }
 
 // SourceKind is the kind of a Source.

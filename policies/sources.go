@@ -1,6 +1,10 @@
 package policies
 
-import "fmt"
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
 
 // LoadSources is Load that also names the files it read, path first, the
 // included ones after it; also where it fails. Whoever follows a policy watches
@@ -14,6 +18,34 @@ func LoadSources(path string) (p *Policy, sources []string, err error) {
 	if err != nil {
 		return nil, sources, fmt.Errorf("reading the policy: %w", err)
 	}
-	p, err = Parse(path, data, open)
+	if p, err = (&loader{open: open, abs: true}).load(path, data); err == nil {
+		p.Outside = outside(path, sources[1:])
+	}
 	return p, sources, err
+}
+
+// outside returns the real paths of those files that aren't below the directory
+// of path. What can't be resolved is outside.
+func outside(path string, files []string) []string {
+	dir := realPath(filepath.Dir(path))
+	var out []string
+	for _, file := range files {
+		file = realPath(file)
+		rel, err := filepath.Rel(dir, file)
+		if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+			out = append(out, file)
+		}
+	}
+	return out
+}
+
+// realPath resolves what it can of a path.
+func realPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
+	}
+	return path
 }

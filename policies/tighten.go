@@ -13,9 +13,9 @@ import (
 // here: the smaller of each limit and lifetime, enforcing unless both only
 // report, inspecting if either does, the operator's resolvers and upstream
 // proxy. Where p asks for something that has no smaller form (a target, a
-// resolver, a proxy, a bypass, a secret for a host that the floor shuts), that
-// is an error in p, an ErrorList. The floor's own sandbox, secrets and extra
-// roots are not taken over.
+// resolver, a proxy, a bypass), or takes something from the host that the floor
+// doesn't name (tighten_grants.go), that is an error in p, an ErrorList. The
+// floor's own sandbox, secrets and extra roots are not taken over.
 //
 // If p has a floor already, the new one goes below it: both hold.
 func Tighten(floor, p *Policy) (*Policy, error) {
@@ -29,20 +29,45 @@ func Tighten(floor, p *Policy) (*Policy, error) {
 		out.Floor = below
 	}
 	f := &faults{file: p.File}
-	if floor.Egress.Mode == Enforce {
-		out.Egress.Mode = Enforce
+	if !reports(floor) || !reports(p) {
+		enforce(&out)
 	}
 	f.tightenHosts(floor, p)
 	f.tightenDNS(floor, &out)
 	f.tightenTLS(floor, &out)
 	for _, s := range p.Secrets {
 		f.tightenSecret(floor, s)
+		f.nameSecret(floor, s)
 	}
+	f.nameImage(floor, p)
+	f.nameFiles(floor, p)
 	tightenLimits(&floor.Limits, &out.Limits)
 	if err := f.err(); err != nil {
 		return nil, err
 	}
 	return &out, nil
+}
+
+// reports tells whether p and every floor below it only report.
+func reports(p *Policy) bool {
+	return p.Egress.Mode == Report && (p.Floor == nil || reports(p.Floor))
+}
+
+// enforces tells whether p and every floor below it enforce.
+func enforces(p *Policy) bool {
+	return p.Egress.Mode == Enforce && (p.Floor == nil || enforces(p.Floor))
+}
+
+// enforce makes p enforce, and every floor below it: each of them is an engine
+// of its own, and one that only reports would let through what it denies.
+func enforce(p *Policy) {
+	p.Egress.Mode = Enforce
+	if p.Floor == nil || enforces(p.Floor) {
+		return
+	}
+	floor := *p.Floor
+	enforce(&floor)
+	p.Floor = &floor
 }
 
 // tightenHosts refuses targets that the floor doesn't map in the same way:

@@ -1,0 +1,170 @@
+package policies
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const openAll = "[[egress.allow]]\nname = \"web\"\nhosts = [\"a.example\", \"b.example\"]\n"
+
+const anyPort = "ports = [443, 8443]\nprotocol = \"https\"\n"
+
+// oneSecret is a table with the given lines, over openAll.
+func oneSecret(lines ...string) string {
+	return openAll + "[secrets.T]\n" + strings.Join(lines, "\n") + "\n"
+}
+
+func TestI15_FloorNamesWhatAPolicyTakes(t *testing.T) {
+	t.Parallel()
+	const (
+		env  = "from = \"env:T\""
+		cmd  = "from = [\"command:/bin/get\", \"x\"]"
+		host = "hosts = [\"a.example\"]"
+		in   = "in = [\"header:Authorization\"]"
+		aws  = "kind = \"aws-sigv4\""
+		mint = "mint = {path = \"/t\", fields = [\"token\"]}"
+	)
+	signed := func(services, regions string) string {
+		return oneSecret(env, host, aws, "services = ["+services+"]", "regions = ["+regions+"]")
+	}
+	for _, c := range []struct{ name, floor, policy, want string }{
+		{"the same", oneSecret(env, host, in), oneSecret(env, host, in), ""},
+		{"under another name", strings.Replace(oneSecret(env, host, in), "secrets.T", "secrets.OTHER", 1), oneSecret(env, host, in), ""},
+		{"fewer hosts and places", oneSecret(env, "hosts = [\"b.example\", \"a.example\"]", "in = [\"basic\", \"header:Authorization\"]"), oneSecret(env, host, in), ""},
+		{"stricter violation", oneSecret(env, host, in), oneSecret(env, host, in, "on_violation = \"terminate\""), ""},
+		{"no secret in the floor", openAll, oneSecret(env, host, in), "names no secret from env:T for a.example"},
+		{"another variable", oneSecret(env, host, in), oneSecret("from = \"env:AWS_SECRET_ACCESS_KEY\"", host, in), "names no secret from env:AWS"},
+		{"another file", oneSecret("from = \"file:/a\"", host, in), oneSecret("from = \"file:/b\"", host, in), "names no secret"},
+		{"a command for a variable", oneSecret(env, host, in), oneSecret("from = \"command:T\"", host, in), "names no secret"},
+		{"another argument", oneSecret(cmd, host, in), oneSecret(strings.Replace(cmd, "x", "y", 1), host, in), "names no secret"},
+		{"one host more", oneSecret(env, host, in), oneSecret(env, "hosts = [\"a.example\", \"b.example\"]", in), "for b.example"},
+		{"another port", strings.Replace(oneSecret(env, host, in), openAll, openAll+anyPort, 1), strings.Replace(oneSecret(env, "hosts = [\"a.example:8443\"]", in), openAll, openAll+anyPort, 1), "for a.example:8443"},
+		{"one place more", oneSecret(env, host, in), oneSecret(env, host, "in = [\"header:Authorization\", \"body\"]"), "another in"},
+		{"violation loosened", oneSecret(env, host, in, "on_violation = \"terminate\""), oneSecret(env, host, in), "another on_violation"},
+		{"mint dropped", oneSecret(env, host, in, mint), oneSecret(env, host, in), "another mint"},
+		{"mint of another path", oneSecret(env, host, in, mint), oneSecret(env, host, in, strings.Replace(mint, "/t", "/u", 1)), "another mint"},
+		{"mint of fewer fields", oneSecret(env, host, in, strings.Replace(mint, "\"token\"", "\"token\", \"refresh\"", 1)), oneSecret(env, host, in, mint), "another mint"},
+		{"the same mint", oneSecret(env, host, in, mint), oneSecret(env, host, in, mint), ""},
+		{"ttl dropped", oneSecret(cmd, host, in, "ttl = \"5m\""), oneSecret(cmd, host, in), "another ttl"},
+		{"ttl shortened", oneSecret(cmd, host, in, "ttl = \"5m\""), oneSecret(cmd, host, in, "ttl = \"1s\""), "another ttl"},
+		{"refresh added", oneSecret(cmd, host, in), oneSecret(cmd, host, in, "refresh_on_401 = true"), "another refresh_on_401"},
+		{"refresh dropped", oneSecret(cmd, host, in, "refresh_on_401 = true"), oneSecret(cmd, host, in), "another refresh_on_401"},
+		{"signature dropped", signed("\"s3\"", "\"eu\""), oneSecret(env, host, in), "another in, kind"},
+		{"fewer services", signed("\"s3\", \"sqs\"", "\"eu\""), signed("\"s3\"", "\"eu\""), ""},
+		{"one service more", signed("\"s3\"", "\"eu\""), signed("\"s3\", \"sqs\"", "\"eu\""), "another services"},
+		{"another region", signed("\"s3\"", "\"eu\""), signed("\"s3\"", "\"us\""), "another regions"},
+		{"local image", "", "[sandbox]\nimage = \"dir:/etc\"\n", "doesn't name this image"},
+		{"another layout", "[sandbox]\nimage = \"oci:/a\"\n", "[sandbox]\nimage = \"oci:/b\"\n", "doesn't name this image"},
+		{"the floor's archive", "[sandbox]\nimage = \"docker-archive:/a\"\n", "[sandbox]\nimage = \"docker-archive:/a\"\n", ""},
+		{"public and built-in images", "", "[sandbox]\nimage = \"example.com/x:1\"\n", ""},
+		{"roots", "", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\"]\n", "doesn't name the roots"},
+		{"roots for one host more", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\"]\n", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\", \"b.example\"]\n", "for b.example"},
+		{"the floor's roots", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"*.example\"]\n", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\"]\n", ""},
+	} {
+		tight, err := Tighten(parse(t, c.floor), parse(t, c.policy))
+		if c.want == "" && err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.want != "" && (err == nil || tight != nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// Every floor of a chain has to name it: the second one is put below the first.
+func TestI15_EveryFloorNamesIt(t *testing.T) {
+	t.Parallel()
+	secret := oneSecret("from = \"env:T\"", "hosts = [\"a.example\"]", "in = [\"basic\"]")
+	tight, err := Tighten(parse(t, secret), parse(t, secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Tighten(parse(t, openAll), tight); err == nil {
+		t.Error("a second floor that doesn't name the secret is passed over")
+	}
+}
+
+func TestI15_IncludesOutsideAreNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(path, text string) string {
+		t.Helper()
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("version = 1\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	shared := put("shared/rules.toml", "")
+	put("mine/parts/rules.toml", "")
+	if err := os.Symlink(shared, filepath.Join(dir, "mine/link.toml")); err != nil {
+		t.Fatal(err)
+	}
+	real, err := filepath.EvalSymlinks(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		include string
+		outside bool
+	}{
+		{"parts/rules.toml", false},
+		{"pypi", false},
+		{"../shared/rules.toml", true},
+		{shared, true},
+		{"link.toml", true},
+		{"parts/../../shared/rules.toml", true},
+	} {
+		p, err := Load(put("mine/policy.toml", "include = [\""+c.include+"\"]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (len(p.Outside) == 1) != c.outside || c.outside && p.Outside[0] != real {
+			t.Errorf("%s: outside are %q", c.include, p.Outside)
+		}
+		if _, err := Tighten(Default(), p); (err != nil) != c.outside {
+			t.Errorf("%s: under a floor: %v", c.include, err)
+		}
+		floor := Default()
+		floor.Outside = []string{real}
+		if _, err := Tighten(floor, p); err != nil {
+			t.Errorf("%s: named by the floor: %v", c.include, err)
+		}
+	}
+}
+
+// One of the two reports, or both: report mode holds only if both ask for it.
+func TestReportModeHoldsOnlyIfBothAsk(t *testing.T) {
+	t.Parallel()
+	modes := []Mode{Enforce, Report}
+	for _, a := range modes {
+		for _, b := range modes {
+			for _, c := range modes {
+				policy, floor, second := Default(), Default(), Default()
+				policy.Egress.Mode, floor.Egress.Mode, second.Egress.Mode = a, b, c
+				tight, err := Tighten(floor, policy)
+				if err == nil {
+					tight, err = Tighten(second, tight)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := Enforce
+				if a == Report && b == Report && c == Report {
+					want = Report
+				}
+				if tight.Egress.Mode != want || tight.Floor.Egress.Mode != want || tight.Floor.Floor.Egress.Mode != want {
+					t.Errorf("%v over %v over %v: %v over %v over %v", a, b, c, tight.Egress.Mode, tight.Floor.Egress.Mode, tight.Floor.Floor.Egress.Mode)
+				}
+				if floor.Egress.Mode != b || second.Egress.Mode != c {
+					t.Error("a floor was changed")
+				}
+			}
+		}
+	}
+}
