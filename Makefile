@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-vm test-clock test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean
+.PHONY: help run test build setup lint test-fast test-vm test-clock test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an e
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
 	$(GOTEST) -timeout 30m ./vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25 -clock-load
+
+test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a secret's value: none may differ
+	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_GuessesShowNothing ./secretproxy/mask
 
 test-cross: ## build and vet what other systems compile
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...

@@ -39,7 +39,7 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	if err != nil {
 		return unmaskable()
 	}
-	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0)
+	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0).Framed(mask.FramingOf(resp.Header.Get("Content-Type")))
 	resp.Body = &maskedBody{proxy: p, masker: m, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
 	if encodings(resp.Header) != "" {
 		resp.Header.Del("Content-Encoding")

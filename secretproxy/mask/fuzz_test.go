@@ -20,11 +20,11 @@ func FuzzMask(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, after []byte, spelling byte, pieces uint64) {
 		data := append(append(append([]byte(nil), before...), spell(spelling)...), after...)
 		data = append(data, before...)
-		want := run(t, NewStream(set, replace, false), data, 0)
-		if got := run(t, NewStream(set, replace, false), data, pieces|1); !bytes.Equal(got, want) {
+		want := feed(t, NewStream(set, replace, false), data, 0)
+		if got := feed(t, NewStream(set, replace, false), data, pieces|1); !bytes.Equal(got, want) {
 			t.Errorf("in pieces %q, whole %q", got, want)
 		}
-		for _, out := range [][]byte{want, run(t, NewStream(set, replace, true), data, pieces|1)} {
+		for _, out := range [][]byte{want, feed(t, NewStream(set, replace, true), data, pieces|1)} {
 			if bytes.Contains(out, []byte(testValue)) || bytes.Contains(out, []byte(url.QueryEscape(testValue))) {
 				t.Errorf("the value came out: %q", out)
 			}
@@ -59,9 +59,9 @@ func spell(how byte) []byte {
 	return nil
 }
 
-// run feeds data in pieces whose lengths come from the bits of pieces; 0 is one
+// feed pushes data in pieces whose lengths come from the bits of pieces; 0 is one
 // piece.
-func run(t *testing.T, st *Stream, data []byte, pieces uint64) []byte {
+func feed(t *testing.T, st *Stream, data []byte, pieces uint64) []byte {
 	t.Helper()
 	var out []byte
 	for i := 0; ; i++ {

@@ -12,7 +12,7 @@ func (s *Set) Find(text string) (Hit, bool) {
 	}
 	c, _ := scans.Get().(*scan)
 	defer scans.Put(c)
-	s.run(c, []byte(text), true)
+	s.run(c, []byte(text), 0)
 	if len(c.hits) == 0 {
 		return Hit{}, false
 	}
@@ -39,7 +39,7 @@ func (s *Set) ReplaceBytes(data []byte, r Replacer) ([]byte, int, error) {
 	}
 	c, _ := scans.Get().(*scan)
 	defer scans.Put(c)
-	s.run(c, data, true)
+	s.run(c, data, 0)
 	if len(c.hits) == 0 {
 		return data, 0, nil
 	}

@@ -15,9 +15,26 @@ type Set struct {
 	// literal says that a needle holds bytes which the view decodes, so that
 	// the data itself must be searched beside it.
 	literal bool
-	// shape has the bytes of which the end of an answer is held back.
-	shape [256]bool
+	// shortest is the length of the shortest needle.
+	shortest int
+	// window is as much of the data as the longest needle takes up in its widest
+	// spelling.
+	window int
 }
+
+const (
+	// maxWidth is how many bytes a spelling takes for each byte of a needle.
+	maxWidth = 9
+	// minWindow is for sets of short needles or none.
+	minWindow = 4096
+)
+
+// Window is how many bytes of the data are searched together at least.
+func (s *Set) Window() int { return s.window }
+
+// keeps is how much a stream keeps between two pieces: two windows that are held
+// back, and before them what may be the beginning of a needle.
+func (s *Set) keeps() int { return 4 * s.window }
 
 // Options of Compile.
 type Options struct {
@@ -28,13 +45,17 @@ type Options struct {
 // Compile makes a Set. Needles shorter than six bytes are left out: whoever
 // makes them refuses such ones earlier.
 func Compile(needles [][]byte, o Options) *Set {
-	s := &Set{shape: shapeOf(needles)}
+	s := &Set{window: minWindow}
 	var plain, folded []pattern
 	for i, needle := range needles {
 		s.lengths = append(s.lengths, len(needle))
 		if len(needle) < minPattern {
 			continue
 		}
+		if s.shortest == 0 || len(needle) < s.shortest {
+			s.shortest = len(needle)
+		}
+		s.window = max(s.window, maxWidth*len(needle))
 		plain = append(plain, spellings(i, needle)...)
 		for _, c := range needle {
 			s.literal = s.literal || special[c]
@@ -66,6 +87,8 @@ type Hit struct {
 	before     byte
 	after      byte
 	ends       bool
+	outside    bool // before stood before the data
+	open       bool // the bytes behind it are not there yet
 	padded     bool
 	percent    bool
 	length     int
@@ -114,6 +137,8 @@ type scan struct {
 	tails   []int
 	hits    []Hit
 	partial []partial
+	decoded bool // the view differs from the data
+	before  byte
 }
 
 // partial is a place from which the data may be the beginning of a needle.
@@ -122,16 +147,34 @@ type partial struct {
 	depth int // characters of the needle that are there
 }
 
-// run fills c.hits, in order and without overlap, and c.partial.
-func (s *Set) run(c *scan, data []byte, final bool) {
+// wipe overwrites what is left of the data.
+func (c *scan) wipe() {
+	clear(c.view.text[:cap(c.view.text)])
+	clear(c.lower[:cap(c.lower)])
+}
+
+// align returns the last place up to keep from which the data of the last run
+// can be searched by itself: it lies in no escape.
+func (c *scan) align(keep int) int {
+	if !c.decoded {
+		return keep
+	}
+	return c.view.boundary(keep)
+}
+
+// run fills c.hits, in order and without overlap, and c.partial. before is the
+// byte that stood before data, 0 if none did.
+func (s *Set) run(c *scan, data []byte, before byte) {
+	c.before = before
 	c.hits, c.partial = c.hits[:0], c.partial[:0]
-	decoded := c.view.build(data, final)
+	decoded := c.view.build(data)
+	c.decoded = decoded
 	if !decoded || s.literal {
-		s.collect(c, s.plain, data, data, nil, final)
+		s.collect(c, s.plain, data, data, nil)
 	}
 	if decoded {
-		s.collect(c, s.plain, c.view.text, data, &c.view, final)
-		if c.view.cut < len(data) && !final {
+		s.collect(c, s.plain, c.view.text, data, &c.view)
+		if c.view.cut >= 0 {
 			c.partial = append(c.partial, partial{c.view.cut, 0})
 		}
 	}
@@ -146,30 +189,26 @@ func (s *Set) run(c *scan, data []byte, final bool) {
 				c.lower[i] = b + 'a' - 'A'
 			}
 		}
-		s.collect(c, s.folded, c.lower, data, v, final)
+		s.collect(c, s.folded, c.lower, data, v)
 	}
 	c.settle()
 }
 
 // collect searches one view.
-func (s *Set) collect(c *scan, m *matcher, text, data []byte, v *view, final bool) {
+func (s *Set) collect(c *scan, m *matcher, text, data []byte, v *view) {
 	c.found = m.search(text, c.found[:0])
 	for _, f := range c.found {
-		h, complete := s.hit(f, text, final)
+		h := s.hit(f, text, c.before)
 		at, end := h.start, h.end
 		if v != nil {
 			h.start, h.end = v.span(at, end)
 			h.percent = bytes.IndexByte(data[h.start:h.end], '%') >= 0
 		}
-		if !complete {
-			c.partial = append(c.partial, partial{h.start, end - at})
-			continue
-		}
 		h.Exact = f.pattern.form == formRaw && h.end-h.start == len(f.pattern.text)
 		c.hits = append(c.hits, h)
 	}
-	if final {
-		return
+	if v != nil && v.cut >= 0 {
+		text = text[:v.cutText]
 	}
 	c.tails = m.tail(text, c.tails[:0])
 	for _, t := range c.tails {
@@ -181,18 +220,22 @@ func (s *Set) collect(c *scan, m *matcher, text, data []byte, v *view, final boo
 	}
 }
 
-// hit describes a pattern that was found in text; complete is false when the
-// characters behind it must be known first.
-func (s *Set) hit(f found, text []byte, final bool) (h Hit, complete bool) {
+// hit describes a pattern that was found in text.
+func (s *Set) hit(f found, text []byte, before byte) Hit {
 	p := f.pattern
-	h = Hit{Needle: p.needle, pattern: p, start: f.at, end: f.at + len(p.text), length: s.lengths[p.needle]}
+	h := Hit{Needle: p.needle, pattern: p, start: f.at, end: f.at + len(p.text), length: s.lengths[p.needle]}
 	if p.form != formBase64 && p.form != formBase64URL {
-		return h, true
+		return h
 	}
-	if p.phase > 0 && h.start > 0 {
-		if _, ok := sextet(text[h.start-1]); ok {
-			h.start--
-			h.before = text[h.start]
+	if p.phase > 0 {
+		if h.outside = h.start == 0; !h.outside {
+			before = text[h.start-1]
+		}
+		if _, ok := sextet(before); ok {
+			h.before = before
+			if !h.outside {
+				h.start--
+			}
 		}
 	}
 	shared := (p.phase+h.length)*8%6 != 0
@@ -202,7 +245,8 @@ func (s *Set) hit(f found, text []byte, final bool) (h Hit, complete bool) {
 			h.end++
 		}
 	}
-	return h, h.ending(text) || final
+	h.open = !h.ending(text)
+	return h
 }
 
 // ending looks behind a base64 hit: if the base64 text ends there, its padding

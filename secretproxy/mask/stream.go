@@ -15,23 +15,24 @@ func ReplaceBy(replacements [][]byte) Replacer {
 }
 
 // looseDepth is how many characters of a needle must be there before a live
-// stream holds them back. Fewer would stall conversations in which a message
-// happens to end like a needle begins.
+// stream of NewStream holds them back. Fewer would stall conversations in which
+// a message happens to end like a needle begins.
 const looseDepth = 4
 
 // Stream replaces needles in data that comes in pieces.
 type Stream struct {
 	set     *Set
 	replace Replacer
-	// loose lets fewer than looseDepth leading characters of a needle pass when
-	// a piece ends there.
-	loose bool
-	// byShape holds back what looks like a token, whatever the needles are.
-	byShape bool
+	latest  func() (*Set, Replacer)
+	live    bool
+	// answer holds back by public state alone (see run.go).
+	answer bool
+	run    tokenRun
 
 	*workspace
-	done int
-	hits int
+	done   int
+	before byte // stood before the buffer: base64 shares bits with it
+	hits   int
 }
 
 // workspace is the memory of a stream, reused once it ended.
@@ -43,27 +44,57 @@ type workspace struct {
 //nolint:gochecknoglobals // working memory, reused across bodies
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
-// NewStream starts a stream. A live stream holds next to nothing back; see the
-// package comment for what that costs.
+// NewStream starts a stream for whoever knows the needles: it holds back what
+// may be the beginning of one; on a live stream, from its fourth character on.
 func NewStream(s *Set, r Replacer, live bool) *Stream {
 	w, _ := workspaces.Get().(*workspace)
-	return &Stream{set: s, replace: r, loose: live, workspace: w}
+	return &Stream{set: s, replace: r, live: live, workspace: w}
 }
 
 // NewAnswerStream starts a stream for what goes to whoever must not learn of the
-// needles: what it holds back depends on the shape of the data alone.
+// needles. A live one holds back the last run of token characters, until it
+// ends; another one its last Window bytes.
 func NewAnswerStream(s *Set, r Replacer, live bool) *Stream {
 	st := NewStream(s, r, live)
-	st.byShape = true
+	st.answer = true
+	return st
+}
+
+// Framed says how a live answer is divided into messages. It is called before
+// the first piece.
+func (st *Stream) Framed(f Framing) *Stream {
+	st.run.frame.kind = f
+	return st
+}
+
+// Follow makes the stream ask for its set and its replacements with each piece,
+// so that a value that is new while an answer is under way is masked in the rest
+// of it.
+func (st *Stream) Follow(latest func() (*Set, Replacer)) *Stream {
+	st.latest = latest
 	return st
 }
 
 // Hits is the number of needles replaced so far.
 func (st *Stream) Hits() int { return st.hits }
 
+// Bound is the largest number of bytes that the stream keeps between two pieces,
+// for its set of now. It depends on lengths only, so that what is charged for a
+// stream tells nothing of a value.
+func (st *Stream) Bound() int { return st.set.keeps() }
+
 // Push takes the next piece and appends to dst what can be given out.
 func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
 	return st.advance(dst, copy(st.room(len(piece)), piece), final)
+}
+
+// EndMessage ends a message: what is held back of it is appended to dst, and
+// what follows stands by itself.
+func (st *Stream) EndMessage(dst []byte) ([]byte, error) {
+	dst, err := st.advance(dst, 0, true)
+	st.buf, st.done, st.before = st.buf[:0], 0, 0
+	st.run = tokenRun{frame: st.run.frame}
+	return dst, err
 }
 
 // room returns n bytes behind what is held, to read the next piece into.
@@ -72,15 +103,14 @@ func (st *Stream) room(n int) []byte {
 	return st.buf[len(st.buf) : len(st.buf)+n]
 }
 
-// held is how many bytes were taken and not given out yet.
-func (st *Stream) held() int { return len(st.buf) - st.done }
+// pending is how many bytes were taken and not given out yet.
+func (st *Stream) pending() int { return len(st.buf) - st.done }
 
 // release gives the memory back. Nothing may be pushed afterwards.
 func (st *Stream) release() {
 	if w := st.workspace; w != nil {
 		clear(w.buf[:cap(w.buf)])
-		clear(w.scan.view.text[:cap(w.scan.view.text)])
-		clear(w.scan.lower[:cap(w.scan.lower)])
+		w.scan.wipe()
 		w.buf = w.buf[:0]
 		st.workspace, st.done = nil, 0
 		workspaces.Put(w)
@@ -89,30 +119,88 @@ func (st *Stream) release() {
 
 // advance takes the first n bytes of room as the next piece.
 func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
-	st.buf = st.buf[:len(st.buf)+n]
-	st.set.run(&st.scan, st.buf, final)
-	hold, keep := st.limits()
-	if st.byShape && !final {
-		hold = max(st.done, st.set.tokenTail(st.buf, st.loose))
+	if st.latest != nil {
+		st.set, st.replace = st.latest()
 	}
-	return st.giveOut(dst, hold, keep)
+	from := len(st.buf)
+	st.buf = st.buf[:from+n]
+	if !st.answer {
+		st.set.run(&st.scan, st.buf, st.before)
+		return st.giveOut(dst, st.partialHold(final), final)
+	}
+	if st.live {
+		st.run.feed(st.buf, from)
+	}
+	hold := len(st.buf)
+	if !final {
+		if hold = st.publicHold(); hold <= st.done {
+			return dst, nil // nothing to give out, so nothing to look for
+		}
+	}
+	st.set.run(&st.scan, st.buf, st.before)
+	return st.giveOut(dst, hold, final)
 }
 
-// letGo gives out what is held back. What may be the beginning of a needle is
-// remembered, so that the rest of it is replaced when it comes.
-func (st *Stream) letGo(dst []byte) ([]byte, error) {
-	st.set.run(&st.scan, st.buf, false)
-	_, keep := st.limits()
-	st.set.run(&st.scan, st.buf, true)
-	return st.giveOut(dst, len(st.buf), keep)
+// publicHold returns up to where an answer may be given out, by public state
+// alone.
+func (st *Stream) publicHold() int {
+	end, start := len(st.buf), st.done
+	if st.live {
+		least := minRun
+		if st.set.shortest < shortNeedle {
+			least = 1
+		}
+		var held bool
+		if start, held = st.run.held(least); !held {
+			return end
+		}
+	}
+	// What is longer than any spelling slides through, in steps of a window:
+	// every step looks at all that is kept.
+	if start = max(st.done, start); end-start > 2*st.set.window {
+		start = end - st.set.window
+	}
+	return start
+}
+
+// partialHold returns up to where a request may be given out: to where a needle
+// may begin.
+func (st *Stream) partialHold(final bool) int {
+	hold := len(st.buf)
+	if final {
+		return hold
+	}
+	loose := 0
+	if st.live {
+		loose = looseDepth
+	}
+	hits := st.scan.hits
+	for _, p := range st.scan.partial {
+		for len(hits) > 0 && hits[0].end <= p.raw {
+			hits = hits[1:]
+		}
+		if len(hits) > 0 && hits[0].start < p.raw && !hits[0].open {
+			continue // within a needle that is whole
+		}
+		if p.depth >= loose {
+			hold = min(hold, p.raw)
+		}
+	}
+	for i := range st.scan.hits {
+		if h := &st.scan.hits[i]; h.open {
+			hold = min(hold, h.start)
+		}
+	}
+	return max(st.done, hold, len(st.buf)-2*st.set.window)
 }
 
 // giveOut appends the buffer up to hold to dst, its needles replaced, and keeps
-// what lies behind keep.
-func (st *Stream) giveOut(dst []byte, hold, keep int) ([]byte, error) {
+// what lies behind and what may be the beginning of a needle. That a beginning
+// is kept changes nothing of what is given out before the needle is whole.
+func (st *Stream) giveOut(dst []byte, hold int, final bool) ([]byte, error) {
 	for i := range st.scan.hits {
 		h := &st.scan.hits[i]
-		if h.start >= hold || h.end <= st.done {
+		if h.start >= hold || h.end <= st.done || h.open && hold <= st.done {
 			continue
 		}
 		if h.start > st.done {
@@ -123,7 +211,7 @@ func (st *Stream) giveOut(dst []byte, hold, keep int) ([]byte, error) {
 			return dst, err
 		}
 		st.hits++
-		if h.start < st.done && h.before != 0 && len(text) > 0 {
+		if h.before != 0 && (h.outside || h.start < st.done) && len(text) > 0 {
 			text = text[1:] // the shared character was given out before
 		}
 		dst = append(dst, text...)
@@ -133,29 +221,28 @@ func (st *Stream) giveOut(dst []byte, hold, keep int) ([]byte, error) {
 		dst = append(dst, st.buf[st.done:hold]...)
 		st.done = hold
 	}
-	// One character more than needed: base64 shares bits with it.
-	keep = max(0, min(keep, st.done)-1)
-	rest := copy(st.buf, st.buf[keep:])
-	st.buf, st.done = st.buf[:rest], st.done-keep
+	if final {
+		return dst, nil
+	}
+	keep := st.done
+	for _, p := range st.scan.partial {
+		keep = min(keep, p.raw)
+	}
+	for i := range st.scan.hits {
+		if h := &st.scan.hits[i]; h.open {
+			keep = min(keep, h.start)
+		}
+	}
+	st.forget(st.scan.align(max(keep, len(st.buf)-st.set.keeps())))
 	return dst, nil
 }
 
-// limits returns up to where the buffer may be given out, and from where it
-// must be kept as the beginning of what may come.
-func (st *Stream) limits() (hold, keep int) {
-	hold, keep = len(st.buf), len(st.buf)
-	hits := st.scan.hits
-	for _, p := range st.scan.partial {
-		for len(hits) > 0 && hits[0].end <= p.raw {
-			hits = hits[1:]
-		}
-		if len(hits) > 0 && hits[0].start < p.raw && hits[0].start < hold {
-			continue // within a needle that is whole
-		}
-		keep = min(keep, p.raw)
-		if !st.loose || p.depth >= looseDepth {
-			hold = min(hold, p.raw)
-		}
+// forget drops the first n bytes of the buffer.
+func (st *Stream) forget(n int) {
+	if n > 0 {
+		st.before = st.buf[n-1]
 	}
-	return hold, keep
+	rest := copy(st.buf, st.buf[n:])
+	st.buf, st.done = st.buf[:rest], st.done-n
+	st.run.start -= n
 }

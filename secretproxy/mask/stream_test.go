@@ -92,7 +92,7 @@ func TestI10_CharactersBeyondASCIIAreFoundByTheirNumbers(t *testing.T) {
 			data := []byte("{\"a\":\"" + spelling + "\"}")
 			want := "{\"a\":\"" + testPlaceholder + "\"}"
 			for pieces := range uint64(8) {
-				if got := run(t, NewStream(set, replace, false), data, pieces*0x9249249249249249); string(got) != want {
+				if got := feed(t, NewStream(set, replace, false), data, pieces*0x9249249249249249); string(got) != want {
 					t.Errorf("%q, pieces %d: got %q", spelling, pieces, got)
 				}
 			}

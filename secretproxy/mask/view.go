@@ -11,8 +11,9 @@ import (
 type view struct {
 	text     []byte
 	segments []segment
-	// cut is where an escape begins that the data doesn't hold to its end.
-	cut int
+	// cut is where an escape begins that the data doesn't hold to its end, in the
+	// data and in text: with more data, text goes on differently from there.
+	cut, cutText int
 }
 
 // segment maps a run of the view to the data: one unit of width bytes, or
@@ -31,8 +32,8 @@ const maxSkipped = 4
 var special = [256]bool{'%': true, '\\': true, '&': true, '\r': true, '\n': true, 0: true}
 
 // build makes the view of raw and reports whether it differs from raw.
-func (v *view) build(raw []byte, final bool) bool {
-	v.text, v.segments, v.cut = v.text[:0], v.segments[:0], len(raw)
+func (v *view) build(raw []byte) bool {
+	v.text, v.segments, v.cut = v.text[:0], v.segments[:0], -1
 	i := plainRun(raw)
 	if i == len(raw) {
 		return false
@@ -48,10 +49,10 @@ func (v *view) build(raw []byte, final bool) bool {
 			continue
 		}
 		u := decodeUnit(raw[i:])
+		if u.kind == unitCut && v.cut < 0 {
+			v.cut, v.cutText = i, len(v.text)
+		}
 		switch {
-		case u.kind == unitCut && !final:
-			v.cut = i
-			return true
 		case u.kind == unitSkip && skipped < maxSkipped:
 			skipped++
 			i += u.width
@@ -138,4 +139,24 @@ func (v *view) raw(t int) (at, width int) {
 		return s.raw + t - s.text, 1
 	}
 	return s.raw, s.width
+}
+
+// boundary returns the last place up to at where a unit of the data begins, or
+// the overlooked bytes before one.
+func (v *view) boundary(at int) int {
+	i := sort.Search(len(v.segments), func(i int) bool { return v.segments[i].raw > at }) - 1
+	if i < 0 {
+		return 0
+	}
+	s, end := v.segments[i], len(v.text)
+	if i+1 < len(v.segments) {
+		end = v.segments[i+1].text
+	}
+	switch over := s.raw + (end-s.text)*s.width; {
+	case at >= over:
+		return over
+	case s.width == 1:
+		return at
+	}
+	return s.raw
 }

@@ -1,0 +1,117 @@
+package mask
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestI17_OnlyTokenRunsAreHeld: what a live answer holds back after each piece is its last run of token
+// characters, whatever the needles are.
+func TestI17_OnlyTokenRunsAreHeld(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("QUJD", 16)
+	for _, tt := range []struct {
+		data    string
+		framing Framing
+		held    int
+	}{
+		{"", FrameNone, 0},
+		{"data: {\"x\":\"" + line + "\"}\n\n", FrameNone, 0}, // an event of an API
+		{"data: " + line + "\n\n", FrameNone, 0},
+		{"data: " + line + "\r\n\r\n", FrameNone, 0},
+		{"data: " + line + "\n", FrameNone, len(line) + 1},
+		{"data: " + line + "\n", FrameLines, 0},
+		{"hello wor", FrameNone, 0},
+		{"see abcdefg", FrameNone, 0},
+		{"see abcdefgh", FrameNone, 8},
+		{"see abcdefgh ", FrameNone, 0},
+		{"x " + line + "\r\n  " + line + "\n", FrameNone, 2*len(line) + 5}, // folded base64
+		{"x " + line + "\n" + strings.Repeat(" ", 3000), FrameNone, len(line) + 3001},
+		{"{\"token\":\"abc\\u00", FrameNone, 16},
+		{"a\x00b\x00c\x00d\x00e\x00f\x00g\x00h\x00", FrameNone, 16},
+		{"\x00\x00\x00\x00\x41" + line, FramePrefixed, len(line)},
+		{"\x00\x00\x00\x00\x40" + line, FramePrefixed, 0},
+		{"\x00\x00\x00\x00\x40" + line + "\x00\x00\x00", FramePrefixed, 0},
+		{"\x00\x00\x00\x00\x40" + line + "\x00\x00\x00\x01\x00" + line, FramePrefixed, len(line)},
+		{"\x00\x00\x00\x00\x40" + line, FrameNone, len(line) + 1},
+		{strings.Repeat("a", 10*minWindow), FrameNone, minWindow},
+	} {
+		for _, value := range []string{"a-value-of-some-kind", `{"a": "b c", "d"}`, line[:40]} {
+			set := Compile([][]byte{[]byte(value)}, Options{})
+			st := NewAnswerStream(set, ReplaceBy([][]byte{nil}), true).Framed(tt.framing)
+			out, err := st.Push(nil, []byte(tt.data), false)
+			if value != line[:40] && err == nil && len(tt.data)-len(out) != tt.held {
+				t.Errorf("%.40q: %d bytes are held back, want %d", tt.data, len(tt.data)-len(out), tt.held)
+			}
+			rest, err := st.EndMessage(nil)
+			if all := string(out) + string(rest); err != nil || value != line[:40] && all != tt.data {
+				t.Errorf("%.40q: at the message's end %.40q had come out (%v)", tt.data, all, err)
+			}
+		}
+	}
+	short := NewAnswerStream(Compile([][]byte{[]byte("15-characters-x")}, Options{}), ReplaceBy([][]byte{nil}), true)
+	if out, _ := short.Push(nil, []byte("see 1"), false); string(out) != "see " {
+		t.Errorf("with a short value %q passes, want all but the token's beginning", out)
+	}
+}
+
+// TestI17_RunsAreTheSameInAnyPieces: what feed skips for speed changes nothing.
+func TestI17_RunsAreTheSameInAnyPieces(t *testing.T) {
+	t.Parallel()
+	r := newRandom(5)
+	const alphabet = "aaaaaaaaaaaa\x00\x00 \t\n\r{]\x01\\"
+	for range 20000 {
+		data := make([]byte, r.IntN(60))
+		for i := range data {
+			data[i] = alphabet[r.IntN(len(alphabet))]
+		}
+		kind := Framing(r.IntN(3))
+		whole, single := tokenRun{frame: frame{kind: kind}}, tokenRun{frame: frame{kind: kind}}
+		whole.feed(data, 0)
+		for i := range data {
+			single.feed(data[:i+1], i)
+		}
+		if whole.count == 0 && single.count == 0 {
+			continue
+		}
+		if whole.start != single.start || whole.count != single.count || whole.fold != single.fold {
+			t.Fatalf("%q framing %d: whole %+v, byte by byte %+v", data, kind, whole, single)
+		}
+	}
+}
+
+// TestI17_BrokenAnswerGivesNothingHeld: a value might have followed.
+func TestI17_BrokenAnswerGivesNothingHeld(t *testing.T) {
+	t.Parallel()
+	const value = "ghp_R4nd0mV4lueOfTheSandbox"
+	set := Compile([][]byte{[]byte(value)}, Options{})
+	source, sink := io.Pipe()
+	r := NewReader(source, NewAnswerStream(set, ReplaceBy([][]byte{[]byte("PLACEHOLDER")}), true))
+	broken := errors.New("reset")
+	go func() {
+		_, _ = io.WriteString(sink, "see "+value[:20])
+		_ = sink.CloseWithError(broken)
+	}()
+	if all, err := io.ReadAll(r); !errors.Is(err, broken) || string(all) != "see " {
+		t.Errorf("got %q and %v of an answer that broke off", all, err)
+	}
+}
+
+// TestI17_NewValueIsMaskedInOldAnswer: an answer that began before a value was known.
+func TestI17_NewValueIsMaskedInOldAnswer(t *testing.T) {
+	t.Parallel()
+	const value = "a-token-that-was-minted-later"
+	known := [][]byte{[]byte("the-first-value-of-all")}
+	st := NewAnswerStream(Compile(known, Options{}), ReplaceBy([][]byte{[]byte("P")}), true)
+	st.Follow(func() (*Set, Replacer) {
+		return Compile(known, Options{}), ReplaceBy([][]byte{[]byte("P"), []byte("Q")})
+	})
+	out, _ := st.Push(nil, []byte("hello "), false)
+	known = append(known, []byte(value))
+	out, _ = st.Push(out, []byte(value+" "), false)
+	if string(out) != "hello Q " {
+		t.Errorf("got %q", out)
+	}
+}
