@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/image/ext4disk"
+	"github.com/msb-project/msb/owned"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 )
 
 // diskMeta is the marker that a disk is whole: it is written after the disk was
-// synced, in the same folder, before the rename.
+// synced, in the same directory, before the rename.
 type diskMeta struct {
 	Format    int       `json:"format"`
 	Digest    string    `json:"digest"`
@@ -64,22 +65,43 @@ func (st *staging) writeMeta(m diskMeta) error {
 	return writeFileSync(filepath.Join(st.dir, metaFile), b)
 }
 
-// dropDisk removes a disk's folder in a way that never shows half of it: it is
+// dropDisk removes a disk's directory in a way that never shows half of it: it is
 // moved away first. A guest that has it open keeps it until it closes it.
 func (s *Store) dropDisk(d digest) error {
+	if err := s.checkDisk(d); err != nil {
+		return unlessMissing(err)
+	}
 	st, err := s.newStaging()
 	if err != nil {
 		return err
 	}
 	defer st.discard()
-	err = os.Rename(s.diskDir(d), filepath.Join(st.dir, "dropped"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	err = os.Rename(s.diskDir(d), filepath.Join(st.dir, droppedDir))
+	if err := unlessMissing(err); err != nil {
 		return fmt.Errorf("remove a disk: %w", err)
 	}
 	return nil
+}
+
+// checkDisk looks whether a disk's directory holds what the store did not make, which goes nowhere.
+func (s *Store) checkDisk(d digest) error {
+	disks, err := os.Open(filepath.Join(s.dir, disksDir))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = disks.Close() }()
+	dir, err := owned.Open(disks, d.fileName())
+	if err != nil {
+		return err
+	}
+	return errors.Join(owned.Check(dir, diskForm), dir.Close())
+}
+
+func unlessMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func readJSON(path string, v any) error {

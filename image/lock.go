@@ -26,7 +26,7 @@ type fileLock struct {
 // tryLock takes the lock or returns nil when somebody else holds it.
 func tryLock(path string) (*fileLock, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("open the lock %s: %w", path, err)
 		}

@@ -4,22 +4,30 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/owned"
 )
 
-// Folders of a Store.
+// Directories of a Store.
 const (
-	disksDir = "disks" // one folder for each digest: the disk and its meta.json
+	disksDir = "disks" // one directory for each digest: the disk and its meta.json
 	refsDir  = "refs"  // what each reference meant when it was asked last
-	tmpDir   = "tmp"   // staging folders, each beside the lock of who fills it
+	tmpDir   = "tmp"   // staging directories, each beside the lock of who fills it
 	locksDir = "locks" // one lock for each digest that is being fetched
 )
 
-const lockSuffix = ".lock"
+const (
+	lockSuffix = ".lock"
+	droppedDir = "dropped" // in a staging directory: the directory of a disk that is removed
+)
 
-// staging is a folder that becomes a disk's folder by one rename, or nothing.
+// staging is a directory that becomes a disk's directory by one rename, or nothing.
 type staging struct {
 	dir  string
 	lock *fileLock
@@ -27,24 +35,27 @@ type staging struct {
 
 func (s *Store) newStaging() (*staging, error) {
 	dir := filepath.Join(s.dir, tmpDir, rand.Text())
-	// The lock comes first: a folder without a held lock is a leftover.
+	// The lock comes first: a directory without a held lock is a leftover.
 	l, err := tryLock(dir + lockSuffix)
 	if err != nil {
 		return nil, err
 	}
 	if l == nil {
-		return nil, fmt.Errorf("staging folder %s is taken", dir)
+		return nil, fmt.Errorf("staging directory %s is taken", dir)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		l.release()
-		return nil, fmt.Errorf("make a staging folder: %w", err)
+		return nil, fmt.Errorf("make a staging directory: %w", err)
 	}
 	return &staging{dir: dir, lock: l}, nil
 }
 
 // discard removes what was not published.
 func (st *staging) discard() {
-	_ = os.RemoveAll(st.dir)
+	if tmp, err := os.Open(filepath.Dir(st.dir)); err == nil {
+		_ = removeStaging(tmp, filepath.Base(st.dir)) // the next Open tries again
+		_ = tmp.Close()
+	}
 	st.lock.release()
 }
 
@@ -61,7 +72,7 @@ func (st *staging) spool() (*os.File, error) {
 	return f, nil
 }
 
-// publish makes the staging folder durable and moves it to its place.
+// publish makes the staging directory durable and moves it to its place.
 func (st *staging) publish(to string) error {
 	if err := syncDir(st.dir); err != nil {
 		return err
@@ -72,29 +83,51 @@ func (st *staging) publish(to string) error {
 	return syncDir(filepath.Dir(to))
 }
 
-// cleanStaging removes staging folders whose owner is gone.
+// cleanStaging removes staging directories whose owner is gone. What does not look like one is not the store's.
 func (s *Store) cleanStaging() error {
 	root := filepath.Join(s.dir, tmpDir)
-	entries, err := os.ReadDir(root)
+	tmp, err := os.OpenFile(root, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tmp.Close() }()
+	names, err := owned.Names(tmp)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", root, err)
 	}
-	for _, e := range entries {
-		dir := filepath.Join(root, strings.TrimSuffix(e.Name(), lockSuffix))
-		l, err := tryLock(dir + lockSuffix)
+	for _, name := range names {
+		name = strings.TrimSuffix(name, lockSuffix)
+		if !stagingName.MatchString(name) {
+			continue
+		}
+		l, err := tryLock(filepath.Join(root, name) + lockSuffix)
+		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		if l == nil {
 			continue
 		}
-		err = os.RemoveAll(dir)
+		err = removeStaging(tmp, name)
 		l.release()
-		if err != nil {
+		if err != nil && !errors.Is(err, owned.ErrForeign) {
 			return fmt.Errorf("remove a leftover: %w", err)
 		}
 	}
 	return nil
+}
+
+func removeStaging(tmp *os.File, name string) error {
+	dir, err := owned.Open(tmp, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(owned.Remove(tmp, dir, name, stagingForm, ""), dir.Close())
 }
 
 func syncDir(dir string) error {

@@ -1,8 +1,10 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/netip"
 	"os"
@@ -67,6 +69,9 @@ func Open(dir string, opts StoreOptions) (*Store, error) {
 	for _, sub := range []string{disksDir, refsDir, tmpDir, locksDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, spaceError(dir, fmt.Errorf("open the image cache: %w", err))
+		}
+		if info, err := os.Lstat(filepath.Join(dir, sub)); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("open the image cache: %s is no directory, and links are not followed here: %w", filepath.Join(dir, sub), errors.Join(err, fs.ErrInvalid))
 		}
 	}
 	if err := s.cleanStaging(); err != nil {

@@ -88,6 +88,7 @@ var kindBySentinel = []struct {
 	{vm.ErrGuestPanic, KindGuestPanic},
 	{syscall.ENOSPC, KindNoSpace},
 	{image.ErrNoSpace, KindNoSpace},
+	{ErrHome, KindOther},
 	{image.ErrPlatform, KindImagePlatform},
 	{image.ErrHostile, KindImageRefused},
 	{image.ErrLimit, KindImageRefused},

@@ -5,15 +5,18 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // EnvHome names the variable that moves msb's state from ~/.msb.
 const EnvHome = "MSB_HOME"
 
-// The folders and files under $MSB_HOME. Everything in runs belongs to one live supervisor, which
-// holds lockFile; a folder whose lock is free is left from a killed one and swept by the next command.
+// The directories and files under $MSB_HOME. Everything in runs belongs to one live supervisor, which
+// holds lockFile; a directory whose lock is free is left from a killed one and swept by the next command.
 const (
 	imagesDir = "images"
 	kernelDir = "kernel"
@@ -30,39 +33,71 @@ const (
 	idBytes = 6 // 48 random bits: enough for ids that live on one machine at one time
 )
 
-// Home is msb's state folder.
+// Home is msb's state directory.
 type Home struct{ dir string }
 
-// OpenHome opens the folder dir, or $MSB_HOME, or ~/.msb, creates what is missing (mode 0700) and
-// removes what killed supervisors left. A folder that others may write is ErrHome.
+// OpenHome opens the state directory dir, or $MSB_HOME, or ~/.msb, creates what is missing (mode 0700) and removes what
+// killed supervisors left. One that others may write, or that holds what msb did not make, is ErrHome.
 func OpenHome(dir string) (*Home, error) {
-	if dir == "" {
-		dir = os.Getenv(EnvHome)
-	}
-	if dir == "" {
-		user, err := os.UserHomeDir()
-		if err != nil {
-			return nil, fmt.Errorf("no home folder (%w): set %s", err, EnvHome)
-		}
-		dir = filepath.Join(user, ".msb")
-	}
-	dir, err := filepath.Abs(dir)
+	dir, err := homeDir(dir)
 	if err != nil {
 		return nil, err
 	}
+	if err := makeDir(dir, os.MkdirAll); err != nil {
+		return nil, err
+	}
+	if err := claim(dir); err != nil {
+		return nil, err
+	}
 	h := &Home{dir: dir}
-	for _, sub := range []string{"", imagesDir, kernelDir, guestDir, runsDir, keptDir, namedDir} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-			return nil, fmt.Errorf("state folder %s: %w; set %s to a folder that you may write", dir, err, EnvHome)
-		}
-		if err := checkOurs(filepath.Join(dir, sub), os.Geteuid()); err != nil {
+	for _, sub := range []string{imagesDir, kernelDir, guestDir, runsDir, keptDir, namedDir} {
+		if err := makeDir(filepath.Join(dir, sub), mkdirReal); err != nil {
 			return nil, err
 		}
 	}
 	return h, errors.Join(h.Sweep(), h.sweepNamed())
 }
 
-// Dir is the folder's absolute path.
+// homeDir is the absolute path of the state directory.
+func homeDir(dir string) (string, error) {
+	if dir == "" {
+		dir = os.Getenv(EnvHome)
+	}
+	if dir == "" {
+		user, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("no home directory (%w): set %s", err, EnvHome)
+		}
+		dir = filepath.Join(user, ".msb")
+	}
+	return filepath.Abs(dir)
+}
+
+// makeDir makes a directory of the caller's alone, or finds it there.
+func makeDir(dir string, mkdir func(string, fs.FileMode) error) error {
+	err := mkdir(dir, 0o700)
+	if info, e := os.Stat(dir); errors.Is(err, unix.ENOTDIR) || e == nil && !info.IsDir() {
+		return fmt.Errorf("%w: %s is a file, or lies below one; set %s to a directory", ErrHome, dir, EnvHome)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w; set %s to a directory that you may write", ErrHome, dir, err, EnvHome)
+	}
+	return checkOurs(dir, os.Geteuid())
+}
+
+// mkdirReal is os.MkdirAll for one directory, where a link is none: what lies behind it is not msb's to clean up.
+func mkdirReal(dir string, mode fs.FileMode) error {
+	if err := os.Mkdir(dir, mode); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err == nil && info.Mode().Type() == fs.ModeSymlink {
+		err = errors.New("it is a link, and msb follows none here")
+	}
+	return err
+}
+
+// Dir is the directory's absolute path.
 func (h *Home) Dir() string { return h.dir }
 
 // Images is where the image cache lives.
@@ -74,14 +109,14 @@ func (h *Home) Kernel() string { return filepath.Join(h.dir, kernelDir) }
 // Guest is where the agent's root disk is cached.
 func (h *Home) Guest() string { return filepath.Join(h.dir, guestDir) }
 
-// Run is one sandbox's folder, locked by whoever holds Lock open.
+// Run is one sandbox's directory, locked by whoever holds Lock open.
 type Run struct {
 	ID   string
 	Dir  string
 	Lock *os.File
 }
 
-// NewRun makes and locks a folder for a new sandbox. The lock passes to every process that inherits
+// NewRun makes and locks a directory for a new sandbox. The lock passes to every process that inherits
 // Lock and is free when the last of them is gone, however it went.
 func (h *Home) NewRun() (*Run, error) {
 	var b [idBytes]byte
@@ -89,7 +124,7 @@ func (h *Home) NewRun() (*Run, error) {
 		return nil, err
 	}
 	id := "sb-" + hex.EncodeToString(b[:])
-	// Made under a name that Sweep passes over and renamed once it is locked, so that a sweep by
+	// Made under a name that Sweep leaves alone and renamed once it is locked, so that a sweep by
 	// another process never sees it unlocked.
 	temp := filepath.Join(h.dir, runsDir, "."+id)
 	if err := os.Mkdir(temp, 0o700); err != nil {
@@ -97,21 +132,21 @@ func (h *Home) NewRun() (*Run, error) {
 	}
 	lock, err := lockDir(temp, os.O_CREATE|os.O_EXCL)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(temp))
+		return nil, errors.Join(err, removeOwn(temp, runForm))
 	}
 	dir := filepath.Join(h.dir, runsDir, id)
 	if err := os.Rename(temp, dir); err != nil {
-		return nil, errors.Join(err, lock.Close(), os.RemoveAll(temp))
+		return nil, errors.Join(err, removeOwn(temp, runForm), lock.Close())
 	}
 	return &Run{ID: id, Dir: dir, Lock: lock}, nil
 }
 
-// Remove deletes the folder; a second call does nothing.
-func (r *Run) Remove() error { return removeRun(r.Dir) }
+// Remove deletes the directory; a second call does nothing.
+func (r *Run) Remove() error { return removeOwn(r.Dir, runForm) }
 
 func (h *Home) keptDir(id string) string { return filepath.Join(h.dir, keptDir, id) }
 
-// Keep moves the folder to where Sweep leaves it alone and returns its new path.
+// Keep moves the directory to where Sweep leaves it alone and returns its new path.
 func (h *Home) Keep(id string) (string, error) {
 	to := h.keptDir(id)
 	return to, os.Rename(filepath.Join(h.dir, runsDir, id), to)

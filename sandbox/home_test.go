@@ -27,12 +27,8 @@ func left(t *testing.T, h *Home) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"a", auditLog, "zz/deep/file"} {
-		path := filepath.Join(run.Dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
+	for _, name := range []string{consoleLog, auditLog, upperDisk} {
+		if err := os.WriteFile(filepath.Join(run.Dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,8 +81,8 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh, old := filepath.Join(h.dir, runsDir, "sb-fresh"), filepath.Join(h.dir, runsDir, "sb-old")
-	freshTemp, oldTemp := filepath.Join(h.dir, runsDir, ".sb-fresh"), filepath.Join(h.dir, runsDir, ".sb-old")
+	fresh, old := filepath.Join(h.dir, runsDir, "sb-00000000000f"), filepath.Join(h.dir, runsDir, "sb-00000000000d")
+	freshTemp, oldTemp := filepath.Join(h.dir, runsDir, ".sb-00000000000f"), filepath.Join(h.dir, runsDir, ".sb-00000000000d")
 	past := time.Now().Add(-2 * newRunGrace)
 	for _, dir := range []string{fresh, old, freshTemp, oldTemp} { // all without a lock
 		if err := os.Mkdir(dir, 0o700); err != nil {

@@ -97,7 +97,7 @@ func (h *Home) create(st *stored) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(temp))
+		return errors.Join(err, removeOwn(temp, namedForm))
 	}
 	return nil
 }
@@ -219,6 +219,9 @@ func (h *Home) lockSettled(ctx context.Context, name string) (*Run, error) {
 
 // lockNamed takes a sandbox's lock, which its supervisor inherits. A lock file that somebody removed is made again.
 func (h *Home) lockNamed(name string) (*Run, error) {
+	if err := h.realDir(name); err != nil {
+		return nil, err
+	}
 	lock, err := lockDir(h.namedPath(name), os.O_CREATE)
 	if err == nil && !isAt(lock, h.namedPath(name, lockFile)) { // opened before the sandbox was removed, locked after that
 		err = errors.Join(unix.EWOULDBLOCK, lock.Close())
@@ -242,66 +245,4 @@ func isAt(f *os.File, path string) bool {
 	}
 	there, err := os.Lstat(path)
 	return err == nil && os.SameFile(open, there)
-}
-
-// vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.
-const vmmGoneWait = 10 * time.Second
-
-// clearRun removes what a run that was killed left, once its VMM is gone too: two machines must never write to one
-// disk. The caller holds the lock.
-func clearRun(dir string) error {
-	var r runRecord
-	if readJSON(dir, infoFile, &r) == nil && r.VMM.PID != 0 {
-		if err := r.VMM.gone(vmmGoneWait); err != nil {
-			return err
-		}
-	}
-	for _, file := range []string{controlSock, infoFile} {
-		if err := unlessGone(os.Remove(filepath.Join(dir, file))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Remove deletes the sandbox of that name and its disk. ErrRunning while it runs.
-func (h *Home) Remove(ctx context.Context, name string) error { return Fail(h.remove(ctx, name)) }
-
-func (h *Home) remove(ctx context.Context, name string) error {
-	if err := CheckName(name); err != nil {
-		return err
-	}
-	run, err := h.lockSettled(ctx, name)
-	if errors.Is(err, ErrRunning) {
-		return fmt.Errorf("%w; `msb stop %s` first, or remove it with --force", err, name)
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = run.Lock.Close() }()
-	if err := clearRun(run.Dir); err != nil {
-		return err
-	}
-	gone := h.hidden()
-	if err := os.Rename(run.Dir, gone); err != nil { // from here on it isn't there, however far the removal comes
-		return err
-	}
-	return os.RemoveAll(gone)
-}
-
-// sweepNamed removes what killed commands left half-made or half-removed.
-func (h *Home) sweepNamed() error {
-	entries, err := os.ReadDir(filepath.Join(h.dir, namedDir))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		dir := h.namedPath(e.Name())
-		if e.Name()[0] == '.' && e.IsDir() && abandoned(dir) {
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("left-over sandbox %s: %w", e.Name(), err)
-			}
-		}
-	}
-	return nil
 }

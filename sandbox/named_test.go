@@ -135,7 +135,7 @@ func TestI13_WhatAKilledCommandLeftIsSweptOrRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	half := h.hidden()
-	if err := os.MkdirAll(filepath.Join(half, "deep"), 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(half, 0o700), writeJSON(half, storedFile, nil)); err != nil {
 		t.Fatal(err)
 	}
 	old := time.Now().Add(-2 * newRunGrace)

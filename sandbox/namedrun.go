@@ -229,8 +229,8 @@ func (h *Home) stop(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(h.namedPath(name)); err != nil {
-		return missing(name, err)
+	if err := h.realDir(name); err != nil {
+		return err
 	}
 	conn, err := dialControl(h.namedPath(name))
 	if err == nil {

@@ -107,9 +107,24 @@ func (h *Home) namedPath(name string, file ...string) string {
 	return filepath.Join(append([]string{h.dir, namedDir, name}, file...)...)
 }
 
+// realDir refuses a link in the place of a sandbox's directory: nothing that msb writes or removes goes through one.
+func (h *Home) realDir(name string) error {
+	info, err := os.Lstat(h.namedPath(name))
+	if err != nil {
+		return missing(name, err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%w: %s is no directory, and a link is not followed; move it away", ErrState, h.namedPath(name))
+	}
+	return nil
+}
+
 // load reads a named sandbox's state.
 func (h *Home) load(name string) (*stored, error) {
 	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if err := h.realDir(name); err != nil {
 		return nil, err
 	}
 	path := h.namedPath(name, storedFile)

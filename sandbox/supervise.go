@@ -290,5 +290,5 @@ func (s *supervisor) dropFolder(end error) error {
 		_, err := (&Home{dir: s.plan.Home}).Keep(s.plan.ID)
 		return err
 	}
-	return removeRun(s.plan.Dir)
+	return removeOwn(s.plan.Dir, runForm)
 }

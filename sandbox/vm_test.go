@@ -424,6 +424,10 @@ func TestI13_VMKilledSupervisorTakesItsVMMAlongAndTheNextCommandCleansUp(t *test
 	if _, err := os.Stat(filepath.Join(dir, "run", id)); err != nil {
 		t.Fatalf("the test is moot: the folder is gone before anything cleaned up: %v", err)
 	}
+	// Without its marker it is adopted, with all that real sandboxes, images and kernels leave in it.
+	if err := os.Remove(filepath.Join(dir, "msb-home")); err != nil {
+		t.Fatal(err)
+	}
 	// A process is a zombie while its last threads still hold its descriptors, the lock among them.
 	deadline := time.Now().Add(20 * time.Second)
 	for left := []string{id}; len(left) != 0; left = runFolders(t, dir) {

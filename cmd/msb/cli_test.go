@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -64,6 +65,10 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"no such backend", []string{"run", "--vm", "bogus"}, nil, exitNoBackend, "bogus"},
 		{"no backend", []string{"run"}, []string{"MSB_LIBDIR=/nosuch", "PATH=/nosuch"}, exitNoBackend, "msb doctor"},
 		{"state folder", []string{"run"}, []string{"MSB_HOME=/proc/nosuch"}, exitOther, "MSB_HOME"},
+		{"state directory that is a file", []string{"run", "--pull", "never"}, []string{"MSB_HOME=" + good}, exitOther, "is a file"},
+		{"state directory below a file", []string{"create", "web"}, []string{"MSB_HOME=" + good + "/home"}, exitOther, "is a file"},
+		{"state directory that is a file, for images", []string{"image", "ls"}, []string{"MSB_HOME=" + good}, exitOther, "is a file"},
+		{"state directory of the user's own", []string{"ls"}, []string{"MSB_HOME=" + filepath.Dir(good)}, exitOther, "set MSB_HOME to an empty directory"},
 		{"explain without port", []string{"policy", "explain", good, "--to", "example.com"}, nil, exitOther, "HOST:PORT"},
 		{"gateway link", []string{"gateway", "-p", good, "--listen", "unix:///tmp/x", "--link", "x"}, nil, exitOther, "--link"},
 		{"gateway listen", []string{"gateway", "-p", good, "--listen", "tcp:80"}, nil, exitOther, "--listen"},

@@ -55,15 +55,15 @@ func TestI12_DoctorSaysThatTheDiskIsFull(t *testing.T) {
 		dir := t.TempDir()
 		return "mount -t tmpfs -o mode=0700,size=" + size + " msb " + dir + " && export " + sandbox.EnvHome + "=" + dir + then
 	}
-	const parts = ` && mkdir -m 700 "$MSB_HOME/guest" && : > "$MSB_HOME/guest/agent.ext4"`
+	const parts = ` && mkdir -m 700 "$MSB_HOME/guest" && : > "$MSB_HOME/guest/agentd-0123456789abcdef.ext4"`
 	for _, tt := range []struct {
 		name, size, then string
 		full             bool
 		detail           string
 	}{
 		{"first run", "40m", "", true, "and msb needs 64M"},
-		{"first run has room", "100m", "", false, "100M free"},
-		{"later run", "40m", parts, false, "40M free"},
+		{"first run has room", "101m", "", false, "100M free"},
+		{"later run", "41m", parts, false, "40M free"},
 		{"later run on a full disk", "8m", parts, true, "and msb needs 16M"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

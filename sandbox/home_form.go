@@ -1,0 +1,57 @@
+package sandbox
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/owned"
+)
+
+// What msb makes under $MSB_HOME, by name. Only what is listed here is ever swept.
+var (
+	runName    = regexp.MustCompile(`^sb-[0-9a-f]{12}$`)
+	newRunName = regexp.MustCompile(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
+	hiddenName = regexp.MustCompile(`^\.[0-9a-f]{12}$`)    // half made or half removed
+	runFile    = regexp.MustCompile(`^(lock|upper\.ext4|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?)$`)
+	// A number behind a name is that of a file that renameio or os.CreateTemp is writing.
+	namedFile  = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
+	kernelFile = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf|kernel-[0-9a-f]{16}\.index|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
+	guestFile  = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4|\.new-[0-9]+)$`)
+)
+
+// runForm is that of a sandbox's directory in run and kept.
+var runForm = owned.Files(runFile.MatchString)
+
+// namedForm is that of a named sandbox's directory.
+func namedForm(name string, mode fs.FileMode) (owned.Form, bool) {
+	if name == controlSock {
+		return nil, mode == fs.ModeSocket
+	}
+	return nil, mode == 0 && (runFile.MatchString(name) || namedFile.MatchString(name))
+}
+
+// homeForm is that of the state directory of an msb that wrote no marker yet.
+func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
+	inside, ok := map[string]owned.Form{
+		imagesDir: image.Form,
+		kernelDir: owned.Files(kernelFile.MatchString),
+		guestDir:  owned.Files(guestFile.MatchString),
+		runsDir:   owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, runForm),
+		keptDir:   owned.Dirs(runName.MatchString, runForm),
+		namedDir:  owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, namedForm),
+	}[name]
+	if name == markerFile {
+		return nil, mode == 0
+	}
+	return inside, ok && mode == fs.ModeDir
+}
+
+// openDir opens one of the directories of the home, which may be a mount of a larger disk, and no link.
+func (h *Home) openDir(sub string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(h.dir, sub), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}

@@ -1,0 +1,92 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/msb-project/msb/owned"
+)
+
+// vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.
+const vmmGoneWait = 10 * time.Second
+
+// clearRun removes what a run that was killed left, once its VMM is gone too: two machines must never write to one
+// disk. The caller holds the lock.
+func clearRun(dir string) error {
+	var r runRecord
+	if readJSON(dir, infoFile, &r) == nil && r.VMM.PID != 0 {
+		if err := r.VMM.gone(vmmGoneWait); err != nil {
+			return err
+		}
+	}
+	for _, file := range []string{controlSock, infoFile} {
+		if err := unlessGone(os.Remove(filepath.Join(dir, file))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove deletes the sandbox of that name and its disk. ErrRunning while it runs.
+func (h *Home) Remove(ctx context.Context, name string) error { return Fail(h.remove(ctx, name)) }
+
+func (h *Home) remove(ctx context.Context, name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	run, err := h.lockSettled(ctx, name)
+	if errors.Is(err, ErrRunning) {
+		return fmt.Errorf("%w; `msb stop %s` first, or remove it with --force", err, name)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = run.Lock.Close() }()
+	if err := clearRun(run.Dir); err != nil {
+		return err
+	}
+	if err := h.checkNamed(name); err != nil {
+		return fmt.Errorf("sandbox %s stays: %w; move it away first", name, err)
+	}
+	gone := h.hidden()
+	if err := os.Rename(run.Dir, gone); err != nil { // from here on it isn't there, however far the removal comes
+		return err
+	}
+	return removeOwn(gone, namedForm)
+}
+
+// checkNamed looks whether a sandbox's directory holds what msb did not make, which no removal may take along.
+func (h *Home) checkNamed(name string) error {
+	all, err := h.openDir(namedDir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = all.Close() }()
+	dir, err := owned.Open(all, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(owned.Check(dir, namedForm), dir.Close())
+}
+
+// sweepNamed removes what killed commands left half-made or half-removed.
+func (h *Home) sweepNamed() error {
+	return h.sweepDir(namedDir, func(all *os.File, name string) error {
+		if !hiddenName.MatchString(name) {
+			return nil
+		}
+		dir, err := owned.Open(all, name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = dir.Close() }()
+		if !abandoned(dir) {
+			return nil
+		}
+		return removeIn(all, dir, name, namedForm)
+	})
+}
