@@ -76,8 +76,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		// unknown length: upstream that would be one more frame and packet.
 		r.Body = http.NoBody
 	}
-	st := p.acquire()
-	defer st.leave()
+	st := p.state.Load()
 	ex := &exchange{
 		guest: guest, state: st, table: st.table.Load(), method: r.Method, http1: r.ProtoMajor == 1,
 		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead,

@@ -95,8 +95,8 @@ func (p *Proxy) informational(ex *exchange, code int, h http.Header) {
 	}
 	hints := h.Clone()
 	hopResponse(hints)
-	if ex.masked {
-		p.maskHeader(ex.state.currentMasker(), hints)
+	if p.known.masks() {
+		p.maskHeader(p.known.newest(), hints)
 	}
 	ex.out.hint(code, hints)
 }

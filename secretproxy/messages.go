@@ -19,6 +19,8 @@ import (
 const (
 	messagePrefix     = 5
 	messageCompressed = 1 // the flag
+	// messageFlags are all that exist: compressed, Connect's end of a stream, gRPC-Web's trailers.
+	messageFlags = 0x83
 	// maxMessage bounds a message that is held whole while it is decompressed: what gRPC's own clients
 	// take unless they are told otherwise.
 	maxMessage = 4 << 20
@@ -64,6 +66,7 @@ type messages struct {
 	coding string
 	ready  []byte // of a prefix, and of a message that was compressed
 	left   uint32 // bytes to come of a message that goes through
+	other  bool   // it is no sequence of messages, whatever it says: no client can read any out of it
 	err    error
 }
 
@@ -75,9 +78,12 @@ func (m *messages) Read(p []byte) (n int, err error) {
 			copied := copy(p[n:], m.ready)
 			m.ready, n = m.ready[copied:], n+copied
 		case n > 0 && (m.err != nil || m.source.Buffered() == 0 || m.left == 0 && m.source.Buffered() < messagePrefix):
-			return n, nil
+			return n, nil //nolint:nilerr // the next Read tells it
 		case m.err != nil:
 			return 0, m.err
+		case m.other:
+			got, err := m.source.Read(p[n:])
+			return n + got, err
 		case m.left > 0:
 			piece := p[n:min(int64(len(p)), int64(n)+int64(m.left))]
 			got, err := m.source.Read(piece)
@@ -91,6 +97,11 @@ func (m *messages) Read(p []byte) (n int, err error) {
 
 // next reads a prefix, and the message behind it if that is compressed.
 func (m *messages) next() error {
+	first, err := m.source.Peek(1)
+	if err == nil && first[0]&^messageFlags != 0 {
+		m.other = true
+		return nil
+	}
 	var prefix [messagePrefix]byte
 	if n, err := io.ReadFull(m.source, prefix[:]); err != nil {
 		m.ready = bytes.Clone(prefix[:n]) // a body that breaks off is the client's to judge

@@ -155,6 +155,8 @@ func TestI10_MessagesOfEveryKindAreSearched(t *testing.T) {
 		{"application/grpc", "Grpc-Encoding", "identity", framed(0, []byte(text)), opened},
 		{"application/grpc", "Grpc-Encoding", "gzip", framed(0, []byte(text)), opened},
 		{"application/grpc", "Grpc-Encoding", "gzip", append(framed(1, nil), zipped("gzip")...), opened},
+		{"application/grpc", "", "", []byte(text), opened}, // no message at all
+		{"application/grpc", "", "", append(framed(0x80, nil), text...), opened},
 		{"application/grpc", "Grpc-Encoding", "snappy", zipped("gzip"), refused},
 		{"application/connect+proto", "Connect-Content-Encoding", "x-own", zipped("gzip"), refused},
 		{"application/grpc-web-text", "Grpc-Encoding", "gzip", []byte(base64.StdEncoding.EncodeToString(zipped("gzip"))), refused},

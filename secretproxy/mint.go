@@ -2,6 +2,7 @@ package secretproxy
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -21,7 +22,7 @@ const (
 	maxTokenAnswer = 1 << 20
 	// maxMinted bounds the tokens that are known at a time (invariant 11). At
 	// the bound the oldest goes: its placeholder stops working, and the guest
-	// has to ask for a new one. It is masked for longer (see maxGone).
+	// has to ask for a new one. It stays masked (see known).
 	maxMinted = 64
 	// maxDecodings of a path: one by a proxy, one by a server, one by an
 	// application. More would take time with the square of its length.
@@ -66,13 +67,16 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 			if !ok || len(token) < secret.MinLength || len(token) > secret.MaxLength {
 				return unreadable
 			}
-			if err := p.register(ex.state, parent, name, token); err != nil {
+			if err := p.register(parent, name, token); err != nil {
+				if errors.Is(err, errKnownFull) {
+					return knownFull()
+				}
 				return unreadable
 			}
 		}
 	}
 	// Replaced here, escapes and all, so that the body stays JSON.
-	masker := ex.state.currentMasker()
+	masker := p.known.newest()
 	out, hits, err := masker.set.ReplaceBytes(data, masker.replace)
 	if err != nil || keepsToken(out, fields, parents) {
 		return unreadable
@@ -148,44 +152,62 @@ func loosePath(raw string) string {
 //nolint:gochecknoglobals // a counter for names
 var minted atomic.Uint64
 
-// register makes a token a secret, unless it is one already.
-func (p *Proxy) register(st *state, parent *entry, field, token string) error {
-	st.mu.Lock()
-	defer st.mu.Unlock()
+// register makes a token a secret of the state that is in force, which a reload may have put there while
+// the request was under way. It is masked from here on, even if its secret is gone and it works nowhere.
+func (p *Proxy) register(parent *entry, field, token string) error {
+	p.tables.Lock()
+	defer p.tables.Unlock()
+	st := p.state.Load()
 	old := st.table.Load()
-	for _, e := range old.secrets {
-		for _, known := range e.holder.Known() {
-			if string(known.Reveal()) == token {
-				return nil
-			}
-		}
+	if slices.ContainsFunc(old.secrets, func(e *entry) bool { return string(e.holder.Value().Reveal()) == token }) {
+		return nil
 	}
 	policy := *parent.holder.Policy()
+	owner := st.byName(policy.Name)
 	policy.Name += "." + field + "." + strconv.FormatUint(minted.Add(1), 10)
 	policy.Placeholder, policy.Mint, policy.From = policies.DefaultPlaceholder, nil, policies.Source{}
-	holder := secret.Fixed(policy, []byte(token))
-	names, err := secret.Placeholders([]*secret.Holder{holder}, nil, p.cfg.rand)
+	value := secret.New([]byte(token))
+	names, err := secret.Placeholders([]*secret.Holder{secret.Fixed(policy, value)}, nil, p.cfg.rand)
+	value.Close()
 	if err != nil {
 		return err
 	}
-	entries := append(slices.Clone(old.secrets), &entry{holder: holder, placeholder: names[0], parent: parent})
-	gone := without(slices.Clone(old.gone), token)
+	if value, err = p.known.keep([]byte(token), &policy, names[0]); err != nil {
+		return err
+	}
+	if owner == nil || owner.holder.Policy().Mint == nil {
+		return nil
+	}
+	policy.Hosts, policy.In = owner.holder.Policy().Hosts, owner.holder.Policy().In
+	entries := append(slices.Clone(old.secrets), &entry{holder: secret.Fixed(policy, value), placeholder: names[0], parent: owner})
 	if countMinted(entries) > maxMinted {
 		first := slices.IndexFunc(entries, func(e *entry) bool { return e.parent != nil })
-		gone = append(gone, entries[first])
 		entries = slices.Delete(entries, first, first+1)
 	}
-	st.table.Store(newTable(entries, bounded(gone)))
+	st.table.Store(newTable(entries))
 	return nil
 }
 
 func countMinted(entries []*entry) int {
-	return count(entries, func(e *entry) bool { return e.parent != nil })
+	n := 0
+	for _, e := range entries {
+		if e.parent != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// knownFull is the answer to what would bring a value that can't be kept.
+func knownFull() *refusal {
+	return &refusal{
+		status: http.StatusBadGateway, code: "secret_values_full", cause: "secret",
+		message: errKnownFull.Error(),
+	}
 }
 
 // inherited returns the tokens that go on working after a reload: those whose
-// secret is still there. Their values are copied, since the old state
-// overwrites its own.
+// secret is still there.
 func (s *state) inherited(entries []*entry) []*entry {
 	var out []*entry
 	for _, e := range s.table.Load().secrets {
@@ -201,7 +223,7 @@ func (s *state) inherited(entries []*entry) []*entry {
 		policy := *e.holder.Policy()
 		policy.Hosts, policy.In = entries[i].holder.Policy().Hosts, entries[i].holder.Policy().In
 		out = append(out, &entry{
-			holder: secret.Fixed(policy, e.holder.Known()[0].Reveal()), placeholder: e.placeholder, parent: entries[i],
+			holder: secret.Fixed(policy, e.holder.Value()), placeholder: e.placeholder, parent: entries[i],
 		})
 	}
 	return out

@@ -45,8 +45,13 @@ type Proxy struct {
 	upstreams *upstreams
 	exchanges chan struct{} // a slot for each request that was admitted
 
-	state      atomic.Pointer[state] // replaced as a whole by Reload
-	reload     sync.Mutex
+	state  atomic.Pointer[state] // replaced as a whole by Reload
+	reload sync.Mutex            // while sources are read
+	tables sync.Mutex            // while a state, or the table in it, is replaced
+	// assigned has every placeholder that a secret of a policy had, by the secret's name: one that a reload
+	// brings back gets it again. Under reload.
+	assigned   map[string]string
+	known      *known
 	terminated atomic.Bool
 	counters   counters
 
@@ -62,13 +67,16 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	st, err := newState(ctx, &cfg, cfg.Policy, cfg.Judge, nil)
+	values := newKnown()
+	st, err := newState(ctx, &cfg, values, cfg.Policy, cfg.Judge, cfg.Placeholders)
 	if err != nil {
 		cancel()
+		values.close()
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, listener: newListener(), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel}
+	p := &Proxy{cfg: cfg, known: values, listener: newListener(), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel}
 	p.state.Store(st)
+	p.assigned = st.placeholders(make(map[string]string))
 	p.upstreams = newUpstreams(p)
 	p.tlsConfig = p.guestTLS()
 	p.forward = p.newForward()
@@ -121,13 +129,7 @@ func (p *Proxy) connState(_ net.Conn, state http.ConnState) {
 
 // Placeholders returns the placeholder of each secret by its name.
 func (p *Proxy) Placeholders() map[string]string {
-	out := make(map[string]string)
-	for _, s := range p.state.Load().table.Load().secrets {
-		if s.parent == nil {
-			out[s.holder.Policy().Name] = s.placeholder
-		}
-	}
-	return out
+	return p.state.Load().placeholders(make(map[string]string))
 }
 
 // CAPEM returns the root certificate that the guest must trust.
@@ -151,24 +153,19 @@ func (p *Proxy) Warnings() []string {
 func (p *Proxy) Reload(policy *policies.Policy, judge Judge) error {
 	p.reload.Lock()
 	defer p.reload.Unlock()
-	old := p.state.Load()
-	next, err := newState(p.ctx, &p.cfg, policy, judge, old)
+	next, err := newState(p.ctx, &p.cfg, p.known, policy, judge, p.assigned)
 	if err != nil {
 		return err
 	}
+	next.placeholders(p.assigned)
+	p.tables.Lock()
+	// Only now, so that no token is lost that was minted while sources were read.
+	entries := next.table.Load().secrets
+	next.table.Store(newTable(append(entries, p.state.Load().inherited(entries)...)))
 	p.state.Store(next)
+	p.tables.Unlock()
 	p.upstreams.closeAll() // roots or via may have changed
-	old.retire()
 	return nil
-}
-
-// acquire returns the present state, which the caller must leave.
-func (p *Proxy) acquire() *state {
-	for {
-		if st := p.state.Load(); st.enter() || p.ctx.Err() != nil {
-			return st
-		}
-	}
 }
 
 // Close ends every connection and overwrites every value.
@@ -178,6 +175,6 @@ func (p *Proxy) Close() error {
 	_ = p.listener.Close()
 	p.work.Wait()
 	p.upstreams.closeAll()
-	p.state.Load().retire()
+	p.known.close()
 	return err
 }

@@ -35,9 +35,12 @@ func (s *swapper) body() {
 		for _, place := range e.holder.Policy().In {
 			if place.Kind == policies.InBody && s.ex.guest.isTLS && s.ex.mayGo(e) {
 				swaps = true
-				s.present(e) // before the answer can come, so that its masker knows it
+				s.present(e) // before anything is sent, so that a refresh that is refused refuses all
 			}
 		}
+	}
+	if s.fault != nil {
+		return
 	}
 	replace := func(h mask.Hit) ([]byte, error) {
 		return s.value(&h, policies.Place{Kind: policies.InBody}, "body", escape)

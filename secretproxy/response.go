@@ -19,13 +19,14 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	// A service that refuses a signature repeats what was signed. What it grants
 	// is not searched: downloads go on where they stopped.
 	refused := ex.signed() && resp.StatusCode >= http.StatusMultipleChoices
+	ex.masked = ex.masked || p.known.masks() // a reload brought the sandbox's first secret
 	if !ex.masked && !refused {
 		return nil
 	}
 	if fault := p.mint(ex, resp); fault != nil {
 		return fault
 	}
-	m := ex.state.currentMasker()
+	m := p.known.newest()
 	p.maskHeader(m, resp.Header)
 	if resp.Body == nil || resp.Body == http.NoBody || ex.head {
 		p.maskHeader(m, resp.Trailer)
@@ -39,8 +40,9 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	if err != nil {
 		return unmaskable()
 	}
-	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0).Framed(mask.FramingOf(resp.Header.Get("Content-Type")))
-	resp.Body = &maskedBody{proxy: p, masker: m, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
+	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0).
+		Framed(mask.FramingOf(resp.Header.Get("Content-Type"))).Follow(p.known.needles)
+	resp.Body = &maskedBody{proxy: p, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
 	if encodings(resp.Header) != "" {
 		resp.Header.Del("Content-Encoding")
 	}
@@ -116,7 +118,6 @@ func (p *Proxy) maskHeader(m *masker, h http.Header) {
 // maskedBody is an answer's body without values.
 type maskedBody struct {
 	proxy  *Proxy
-	masker *masker
 	resp   *http.Response
 	body   io.Closer
 	stream *mask.Stream
@@ -130,7 +131,7 @@ func (b *maskedBody) Read(p []byte) (int, error) {
 	n, err := b.reader.Read(p)
 	if errors.Is(err, io.EOF) && !b.ended {
 		b.ended = true
-		b.proxy.maskHeader(b.masker, b.resp.Trailer)
+		b.proxy.maskHeader(b.proxy.known.newest(), b.resp.Trailer)
 		b.proxy.counters.masked.Add(uint64(b.stream.Hits()))
 	}
 	return n, err

@@ -122,6 +122,9 @@ func (w *responseWriter) hint(status int, h http.Header) {
 	clear(header)
 }
 
+// errFirstSecret ends answers that began when the sandbox had no secret, and so go out unsearched.
+var errFirstSecret = errors.New("a reload brought the sandbox's first secret")
+
 // checkedBody notes when an upstream's body breaks off, or is broken off here.
 type checkedBody struct {
 	io.ReadCloser
@@ -132,6 +135,9 @@ type checkedBody struct {
 // Read implements io.Reader.
 func (b *checkedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if !b.ex.masked && b.proxy.known.masks() {
+		n, err = 0, errFirstSecret
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.ex.out.failed = true
 		if errors.Is(err, errMessage) {

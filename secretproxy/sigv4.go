@@ -91,6 +91,9 @@ func (s *swapper) signAs(e *entry, c sigV4Credential) *refusal {
 		return &refusal{status: http.StatusForbidden, code: code, rule: s.ex.verdict.Rule, secret: e.holder.Policy().Name, message: message}
 	}
 	keys, err := parseAWSCredentials(s.present(e).Reveal())
+	if s.fault != nil {
+		return s.fault
+	}
 	if err != nil {
 		return bad("sigv4_credentials", "the source of secret "+e.holder.Policy().Name+" holds no AWS credentials: "+err.Error())
 	}

@@ -3,6 +3,7 @@ package secretproxy
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,7 +31,7 @@ type swapper struct {
 func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 	// Whatever the host: a server that got a value may show it elsewhere, by another of its names or in
 	// plain HTTP.
-	ex.masked = ex.state.holdsValues()
+	ex.masked = p.known.masks()
 	if ex.masked {
 		readable(r.Header)
 	}
@@ -207,6 +208,9 @@ func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape 
 		return nil, &errViolation{s.fault}
 	}
 	value := s.present(e).Reveal()
+	if s.fault != nil {
+		return nil, &errViolation{s.fault}
+	}
 	if len(value) == 0 || place.Kind != policies.InBody && bytes.ContainsAny(value, "\r\n\x00") {
 		s.violation(h.Needle, label, "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
@@ -229,7 +233,10 @@ func (s *swapper) present(e *entry) secret.Secret {
 	if s.values == nil {
 		s.values = make(map[*entry]secret.Secret)
 	}
-	current, _ := e.holder.Current(s.req.Context()) // on an error the last good value stays
+	current, err := e.holder.Current(s.req.Context()) // on an error the last good value stays
+	if errors.Is(err, errKnownFull) && s.fault == nil {
+		s.fault = knownFull()
+	}
 	s.values[e] = current
 	return current
 }

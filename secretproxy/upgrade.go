@@ -30,8 +30,8 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	}
 	protocol := resp.Header.Get("Upgrade")
 	hopResponse(resp.Header)
-	if ex.masked {
-		p.maskHeader(ex.state.currentMasker(), resp.Header)
+	if p.known.masks() {
+		p.maskHeader(p.known.newest(), resp.Header)
 	}
 	header := ex.out.Header()
 	for k, v := range resp.Header {

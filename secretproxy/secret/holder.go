@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,19 +27,18 @@ type Holder struct {
 
 	mu      sync.Mutex
 	current Secret
-	old     []Secret // still masked in responses: see Known
+	keep    Keep // nil until KeepBy
 	readAt  time.Time
 	checked time.Time
 	file    os.FileInfo
-	// generation counts changes of the value, for whoever compiled a masker.
-	generation uint64
-	closed     bool
+	closed  bool
 	// refused is set when an upstream answered 401, until the next reading.
 	refused bool
 }
 
-// maxOld bounds rotated values that are still masked; the oldest goes first.
-const maxOld = 4
+// Keep takes ownership of a value before it's used, and returns it as the Secret that is used. On an error
+// the value before it stays in use.
+type Keep func(value []byte) (Secret, error)
 
 // Open reads the sources of all secrets, in order; the first that fails is the
 // error, and nothing stays open. now is the clock that lifetimes are measured
@@ -70,9 +68,22 @@ func open(ctx context.Context, secrets []policies.Secret, r reader) ([]*Holder, 
 }
 
 // Fixed returns a holder of a value that has no source: a token that an
-// upstream gave to this sandbox.
-func Fixed(policy policies.Secret, value []byte) *Holder {
-	return &Holder{policy: policy, current: New(value), generation: 1}
+// upstream gave to this sandbox. Whoever made the value closes it.
+func Fixed(policy policies.Secret, value Secret) *Holder {
+	return &Holder{policy: policy, current: value}
+}
+
+// KeepBy hands the present value and all later ones to keep, whose they are from then on.
+func (h *Holder) KeepBy(keep Keep) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept, err := keep(h.current.Reveal())
+	if err != nil {
+		return err
+	}
+	h.current.Close()
+	h.current, h.keep = kept, keep
+	return nil
 }
 
 // Policy is the secret's table in the policy.
@@ -106,50 +117,21 @@ func (h *Holder) Refused() {
 	h.refused = true
 }
 
-// Generation changes whenever the value does.
-func (h *Holder) Generation() uint64 {
+// Value returns the present value without looking at its source.
+func (h *Holder) Value() Secret {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.generation
+	return h.current
 }
 
-// Known returns the present value and the ones before it: a server may repeat
-// a value that was rotated away while its request was under way.
-func (h *Holder) Known() []Secret {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return append([]Secret{h.current}, h.old...)
-}
-
-// Remember takes values that this secret had before, of a holder that is about
-// to be closed, so that Known has them still.
-func (h *Holder) Remember(values []Secret) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, v := range values {
-		value := v.Reveal()
-		known := slices.ContainsFunc(append([]Secret{h.current}, h.old...), func(s Secret) bool {
-			return string(s.Reveal()) == string(value)
-		})
-		if len(value) == 0 || known || len(h.old) == maxOld {
-			clear(value)
-			continue
-		}
-		h.old = append(h.old, New(value))
-		h.generation++
-	}
-}
-
-// Close overwrites every value.
+// Close overwrites the value, unless it was handed to a Keep.
 func (h *Holder) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	h.current.Close()
-	for _, old := range h.old {
-		old.Close()
+	if h.keep == nil {
+		h.current.Close()
 	}
-	h.old = nil
 }
 
 func (h *Holder) read(ctx context.Context) error {
@@ -195,20 +177,19 @@ func (h *Holder) readLocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.generation > 0 && string(h.current.Reveal()) == string(value) {
+	if h.current.Len() > 0 && string(h.current.Reveal()) == string(value) {
 		clear(value)
 		return nil
 	}
-	if h.generation > 0 {
-		h.old = append([]Secret{h.current}, h.old...)
-		if len(h.old) > maxOld {
-			h.old[maxOld].Close()
-			h.old = h.old[:maxOld]
-		}
+	if h.keep == nil {
+		h.current = New(value)
+		return nil
 	}
-	h.current = New(value)
-	h.generation++
-	return nil
+	kept, err := h.keep(value)
+	if err == nil {
+		h.current = kept
+	}
+	return err
 }
 
 // LooseMode returns a warning if a "file:" source may be read by others than

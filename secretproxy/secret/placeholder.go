@@ -109,13 +109,11 @@ func distinct(p string, others []string) bool {
 
 func touchesValue(p string, holders []*Holder) bool {
 	for _, h := range holders {
-		for _, known := range h.Known() {
-			value := known.Reveal()
-			hit := bytes.Contains([]byte(p), value) || bytes.Contains(value, []byte(p))
-			clear(value)
-			if hit {
-				return true
-			}
+		value := h.Value().Reveal()
+		hit := bytes.Contains([]byte(p), value) || bytes.Contains(value, []byte(p))
+		clear(value)
+		if hit {
+			return true
 		}
 	}
 	return false

@@ -38,7 +38,7 @@ func TestPlaceholderHasItsShape(t *testing.T) {
 func TestPlaceholdersAreDistinctAndTouchNoValue(t *testing.T) {
 	t.Parallel()
 	holder := func(name, shape, v string) *Holder {
-		return Fixed(policies.Secret{Name: name, Placeholder: shape}, []byte(v))
+		return Fixed(policies.Secret{Name: name, Placeholder: shape}, New([]byte(v)))
 	}
 	got, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{16}", "value-two"), holder("C", "x{16}y", "value-three")}, nil, rand.Reader)
 	if err != nil || len(got) != 3 {
@@ -56,7 +56,7 @@ func TestPlaceholdersAreDistinctAndTouchNoValue(t *testing.T) {
 
 func TestPlaceholdersAreKeptWhileTheirShapeIs(t *testing.T) {
 	t.Parallel()
-	holders := []*Holder{Fixed(policies.Secret{Name: "A", Placeholder: "ghp_{16}"}, []byte("the-value-of-a"))}
+	holders := []*Holder{Fixed(policies.Secret{Name: "A", Placeholder: "ghp_{16}"}, New([]byte("the-value-of-a")))}
 	for kept, want := range map[string]bool{
 		"ghp_0123456789abcdef": true, "ghp_0123456789abcde": false, "ghp_0123456789abcde ": false, "": false,
 		"0123456789abcdefghp_": false, "ghp_0123456789abcdefg": false, "ghp_the-value-of-a00": false,

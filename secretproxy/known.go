@@ -1,0 +1,140 @@
+package secretproxy
+
+import (
+	"crypto/sha256"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/secret"
+)
+
+const (
+	// maxKnown bounds the values that one sandbox has in its life: a thousand tokens of the usual length.
+	// The guest causes many of them, by grants and by answers of status 401 (invariant 11).
+	maxKnown = 1 << 20
+	// knownCost is added to each value's length: its spellings take more memory than it does.
+	knownCost = 256
+)
+
+// errKnownFull refuses a value that could not be kept.
+var errKnownFull = errors.New("the sandbox has had 1 MiB of secret values, all of which are still masked; start it anew")
+
+// known is every value that the sandbox has had, with the placeholder that stands for it. None is forgotten
+// while the sandbox lives: a server may show a value long after it stopped working, and what is forgotten
+// at a bound is forgotten when the guest wants it.
+type known struct {
+	mu      sync.Mutex
+	values  []keptValue
+	at      map[[sha256.Size]byte]int
+	size    int
+	limit   int
+	version atomic.Uint64
+	swapped atomic.Bool // a value is of the kind that is put into requests
+	masker  atomic.Pointer[masker]
+}
+
+// keptValue is one value.
+type keptValue struct {
+	value       secret.Secret
+	signs       bool // AWS credentials, of which an answer may hold any part
+	placeholder string
+}
+
+// masker takes the values of all secrets out of responses. It is compiled anew when a value is added.
+type masker struct {
+	version uint64
+	set     *mask.Set
+	replace mask.Replacer
+}
+
+func newKnown() *known {
+	return &known{at: make(map[[sha256.Size]byte]int), limit: maxKnown}
+}
+
+// keep takes ownership of a value, which the answers of all exchanges are searched for from then on. A value
+// that was known before gets the new placeholder.
+func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) (secret.Secret, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sum := sha256.Sum256(value)
+	if i, ok := k.at[sum]; ok {
+		clear(value)
+		if k.values[i].placeholder != placeholder {
+			k.values[i].placeholder = placeholder
+			k.version.Add(1)
+		}
+		return k.values[i].value, nil
+	}
+	if k.size+len(value)+knownCost > k.limit {
+		clear(value)
+		return secret.Secret{}, errKnownFull
+	}
+	signs := policy.Kind == policies.SigV4
+	kept := keptValue{value: secret.New(value), signs: signs, placeholder: placeholder}
+	k.at[sum], k.size = len(k.values), k.size+len(value)+knownCost
+	k.values = append(k.values, kept)
+	k.version.Add(1)
+	if !signs {
+		k.swapped.Store(true)
+	}
+	return kept.value, nil
+}
+
+// masks reports whether some secret's value is put into requests, so that answers must be masked. A signed
+// request carries no value that an answer could repeat.
+func (k *known) masks() bool { return k.swapped.Load() }
+
+// newest returns what masks answers from now on. All values are masked, not only those of the host: a
+// server may hold another one from elsewhere.
+func (k *known) newest() *masker {
+	if m := k.masker.Load(); m != nil && m.version == k.version.Load() {
+		return m
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	version := k.version.Load()
+	if m := k.masker.Load(); m != nil && m.version == version {
+		return m // compiled by another meanwhile
+	}
+	var needles, replacements [][]byte
+	for _, v := range k.values {
+		for _, part := range v.parts() {
+			needles = append(needles, part)
+			replacements = append(replacements, []byte(v.placeholder))
+		}
+	}
+	m := &masker{version, mask.Compile(needles, mask.Options{}), mask.ReplaceBy(replacements)}
+	k.masker.Store(m)
+	return m
+}
+
+// needles is newest in the form that a stream asks for.
+func (k *known) needles() (*mask.Set, mask.Replacer) {
+	m := k.newest()
+	return m.set, m.replace
+}
+
+// parts is what of the value an answer may not hold.
+func (v *keptValue) parts() [][]byte {
+	if !v.signs {
+		return [][]byte{v.value.Reveal()}
+	}
+	keys, err := parseAWSCredentials(v.value.Reveal())
+	if err != nil {
+		return nil // nothing is signed with them either
+	}
+	return [][]byte{[]byte(keys.SecretAccessKey), []byte(keys.SessionToken), []byte(keys.AccessKeyID)}
+}
+
+// close overwrites every value. Nothing may be masked any more.
+func (k *known) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, v := range k.values {
+		v.value.Close()
+	}
+	k.masker.Store(nil)
+}
