@@ -74,12 +74,12 @@ type fileSecret struct {
 	Kind         *string   `toml:"kind" kind:"enum" of:"aws-sigv4" doc:"aws-sigv4: requests are signed again with the real credentials."`
 	Services     []string  `toml:"services" doc:"aws-sigv4: services that may be signed for."`
 	Regions      []string  `toml:"regions" doc:"aws-sigv4: regions that may be signed for."`
-	Mint         *fileMint `toml:"mint" doc:"A response whose tokens become placeholders."`
+	Mint         *fileMint `toml:"mint" doc:"JSON answers whose tokens become placeholders."`
 }
 
 type fileMint struct {
-	Path   *string  `toml:"path" doc:"Path of the request."`
-	Fields []string `toml:"fields" doc:"Fields of the JSON answer that hold tokens."`
+	Path   *string  `toml:"path" doc:"Path at which an answer that can't be read is refused."`
+	Fields []string `toml:"fields" doc:"Top-level fields that hold tokens, in any JSON answer of the hosts."`
 }
 
 type fileLimits struct {

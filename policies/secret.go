@@ -25,7 +25,7 @@ type Secret struct {
 	Kind string
 	// Services and Regions are for SigV4: what may be signed for.
 	Services, Regions []string
-	// Mint, if set, names a response whose fields become placeholders.
+	// Mint, if set, names fields of responses that become placeholders.
 	Mint *Mint
 	Pos  Position
 }
@@ -150,8 +150,9 @@ const (
 	Terminate
 )
 
-// Mint says that the JSON answer to a request for Path carries new tokens in
-// Fields; the guest gets fresh placeholders for them.
+// Mint says that JSON answers of the secret's hosts carry new tokens in Fields;
+// the guest gets fresh placeholders for them. An answer to a request for Path
+// that can't be read is refused.
 type Mint struct {
 	Path   string
 	Fields []string

@@ -1,9 +1,8 @@
 package secretproxy
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -17,9 +16,6 @@ import (
 )
 
 const (
-	// maxTokenAnswer bounds an answer that tokens are taken from; token
-	// endpoints answer with a few KiB (RFC 6749, section 5.1).
-	maxTokenAnswer = 1 << 20
 	// maxMinted bounds the tokens that are known at a time (invariant 11). At
 	// the bound the oldest goes: its placeholder stops working, and the guest
 	// has to ask for a new one. It stays masked (see known).
@@ -31,96 +27,116 @@ const (
 
 // mint turns tokens in an answer into secrets of this sandbox: the guest gets
 // placeholders for them, which work for the same hosts and places as the secret
-// whose policy asks for it. The masker does the replacing, since it knows the
-// new values from here on.
+// whose policy asks for it. Any JSON object of its hosts is looked at, whatever
+// the path: servers answer a token request under many (attack: /oauth/token.json,
+// /index.php/oauth/token). The masker does the replacing, since it knows the new
+// values from here on.
 //
-// It fails closed: an answer on that path that can't be read is not passed on.
+// It fails closed: an answer on the path of the policy that can't be read is not
+// passed on, and none from which a token that was seen can't be taken out.
 func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
-	parents := ex.minting(resp.StatusCode)
-	if len(parents) == 0 || ex.head || resp.Body == nil || resp.Body == http.NoBody {
+	parents, strict := ex.minting(resp.StatusCode)
+	if len(parents) == 0 || ex.head || resp.Body == nil || resp.Body == http.NoBody || !strict && waits(resp) {
 		return nil
 	}
-	defer resp.Body.Close()
 	unreadable := &refusal{
 		status: http.StatusBadGateway, code: "mint_unreadable", cause: "mint",
 		message: "the answer should hold tokens, but it is larger than 1 MiB or not a JSON object, or they are no texts of 8 bytes to 8 KiB, so that they can't be replaced",
 	}
-	body, err := decoded(resp)
+	answer := &tokenReader{resp: resp}
+	content, err := answer.open()
 	if err != nil {
-		return unreadable
-	}
-	data, err := io.ReadAll(io.LimitReader(body, maxTokenAnswer+1))
-	defer clear(data)
-	if err != nil {
-		return upstreamRefusal(err)
-	}
-	var fields map[string]any
-	if len(data) > maxTokenAnswer || json.Unmarshal(data, &fields) != nil {
-		return unreadable
-	}
-	for _, parent := range parents {
-		for _, name := range parent.holder.Policy().Mint.Fields {
-			token, ok := fields[name].(string)
-			if fields[name] == nil || ok && token == "" {
-				continue // there is none
-			}
-			if !ok || len(token) < secret.MinLength || len(token) > secret.MaxLength {
-				return unreadable
-			}
-			if err := p.register(parent, name, token); err != nil {
-				if errors.Is(err, errKnownFull) {
-					return knownFull()
-				}
-				return unreadable
-			}
+		if strict {
+			return unreadable
 		}
+		answer.rewind() // to be refused as one that can't be searched
+		return nil
 	}
-	// Replaced here, escapes and all, so that the body stays JSON.
-	masker := p.known.newest()
-	out, hits, err := masker.set.ReplaceBytes(data, masker.replace)
-	if err != nil || keepsToken(out, fields, parents) {
+	found := scanTokens(content, strict, func(name string) bool { return len(mintersOf(parents, name)) > 0 })
+	switch {
+	case strict && answer.err != nil:
+		return upstreamRefusal(answer.err)
+	case strict && (found.err != nil || found.odd):
 		return unreadable
 	}
-	p.counters.masked.Add(uint64(hits))
-	resp.Body, resp.ContentLength = newBytesBody(slices.Clone(out)), int64(len(out))
-	resp.Header.Set("Content-Length", strconv.Itoa(len(out)))
-	resp.Header.Del("Content-Encoding")
+	if err := p.registerAll(parents, found.texts, strict); errors.Is(err, errKnownFull) {
+		return knownFull()
+	} else if err != nil {
+		return unreadable
+	}
+	if len(found.texts) > 0 && p.keepsToken(answer, found.texts) {
+		return unreadable
+	}
+	answer.rewind()
 	return nil
 }
 
-// keepsToken reports whether a field reads in out as it did before: written in
-// a way that the masker doesn't know.
-func keepsToken(out []byte, before map[string]any, parents []*entry) bool {
-	var after map[string]any
-	if json.Unmarshal(out, &after) != nil {
-		return true
-	}
-	for _, parent := range parents {
-		for _, name := range parent.holder.Policy().Mint.Fields {
-			if token, _ := before[name].(string); token != "" && after[name] == token {
-				return true
+// registerAll makes secrets of texts. Elsewhere than where tokens are promised,
+// a short text is none that clients would take for a token.
+func (p *Proxy) registerAll(parents []*entry, texts []tokenText, strict bool) error {
+	for _, t := range texts {
+		if len(t.text) < secret.MinLength && !strict {
+			continue
+		}
+		if len(t.text) < secret.MinLength || len(t.text) > secret.MaxLength {
+			return errTokenAnswer
+		}
+		for _, parent := range mintersOf(parents, t.field) {
+			if err := p.register(parent, t.field, t.text); err != nil {
+				return err
 			}
 		}
 	}
-	return false
+	return nil
 }
 
-// minting returns the secrets whose tokens may be in this answer.
-func (ex *exchange) minting(status int) []*entry {
-	if status < 200 || status > 299 || !ex.guest.isTLS {
-		return nil
-	}
+// mintersOf returns the secrets that make secrets of a field's texts. Some
+// clients take names in any case.
+func mintersOf(parents []*entry, name string) []*entry {
 	var out []*entry
+	for _, parent := range parents {
+		if slices.ContainsFunc(parent.holder.Policy().Mint.Fields, func(f string) bool { return strings.EqualFold(f, name) }) {
+			out = append(out, parent)
+		}
+	}
+	return out
+}
+
+// keepsToken reports whether a field reads in the masked answer as it did
+// before: the token is written in a way that the masker doesn't know, such as
+// with bytes that are no UTF-8, for which JSON decoders put U+FFFD.
+func (p *Proxy) keepsToken(answer *tokenReader, before []tokenText) bool {
+	data, err := answer.again()
+	defer clear(data)
+	if err != nil {
+		return true
+	}
+	masker := p.known.newest()
+	out, _, err := masker.set.ReplaceBytes(data, masker.replace)
+	if err != nil {
+		return true
+	}
+	after := scanTokens(bytes.NewReader(out), false, func(string) bool { return true })
+	return slices.ContainsFunc(after.texts, func(t tokenText) bool {
+		return slices.ContainsFunc(before, func(b tokenText) bool { return len(b.text) >= secret.MinLength && t.text == b.text })
+	})
+}
+
+// minting returns the secrets whose tokens may be in this answer, and whether
+// its path is one under which the policy says that they are.
+func (ex *exchange) minting(status int) (parents []*entry, strict bool) {
+	if !ex.guest.isTLS {
+		return nil, false
+	}
 	for _, e := range ex.table.secrets {
 		m := e.holder.Policy().Mint
 		if e.parent != nil || m == nil || !ex.mayGo(e) {
 			continue
 		}
-		if loosePath(ex.path) == loosePath(m.Path) {
-			out = append(out, e)
-		}
+		parents = append(parents, e)
+		strict = strict || status >= 200 && status <= 299 && loosePath(ex.path) == loosePath(m.Path)
 	}
-	return out
+	return parents, strict
 }
 
 // loosePath is what the most careless server takes a path for: decoded more
