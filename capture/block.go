@@ -122,6 +122,9 @@ func preamble(o *Options) []byte {
 	b = order.AppendUint16(b, 0)
 	b = order.AppendUint64(b, ^uint64(0)) // the section's length is not known
 	b = comment(b, o.Comment)
+	if o.recording != "" {
+		b = comment(b, recordingPrefix+o.recording)
+	}
 	b = option(b, optSectionApplication, []byte("msb"))
 	b = end(endOptions(b), from)
 

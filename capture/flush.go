@@ -111,7 +111,7 @@ func (w *Writer) finish() {
 	packets, dropped := w.packets, w.dropped
 	w.mu.Unlock()
 	stats := statisticsBlock(nil, w.start, nano(w.options.now()), packets+dropped, dropped)
-	w.note(w.out.write(stats, func() []byte { return nil }, false))
+	w.note(w.out.write(stats, func() []byte { return nil }, false)) // never a part of their own
 	w.note(w.out.close())
 }
 

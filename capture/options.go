@@ -69,7 +69,8 @@ type Options struct {
 	MaxBytes int64
 	MaxAge   time.Duration
 	Keep     int
-	// Resume says that path is of an earlier part of this recording: it is rotated and not replaced.
+	// Resume says that path is of an earlier part of this recording: it is rotated and not replaced, unless it holds no
+	// packets.
 	Resume bool
 	// SnapLen is how many bytes of each frame are kept.
 	SnapLen int
@@ -78,7 +79,9 @@ type Options struct {
 	// Comment is written at the head of each file: which sandbox, which policy.
 	Comment string
 
-	now func() time.Time
+	// recording is in the head of each file of one recording.
+	recording string
+	now       func() time.Time
 }
 
 func (o Options) withDefaults() Options {

@@ -99,6 +99,7 @@ type Reader struct {
 	foreign error
 	lost    uint64
 	failed  error
+	of      string // the recording
 
 	scale int64 // of classic pcap: nanoseconds in a unit of its fraction
 }
@@ -160,6 +161,9 @@ func (r *Reader) Foreign() error { return r.foreign }
 
 // Lost is how many packets the writer said it lost.
 func (r *Reader) Lost() uint64 { return r.lost }
+
+// Recording names the recording that the file is a part of; "" if its head, which the first Next reads, names none.
+func (r *Reader) Recording() string { return r.of }
 
 // Offset is how many bytes were used.
 func (r *Reader) Offset() int64 { return r.offset }

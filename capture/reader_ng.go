@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"strings"
 )
 
 // maxSeconds is the year 2106, and small enough that nanoseconds fit into 64 bits.
@@ -83,6 +84,7 @@ func (r *Reader) take(kind uint32, body []byte) (bool, error) {
 		if len(body) < 16 || r.order.Uint16(body[4:]) != 1 {
 			return false, fmt.Errorf("%w: a section of another version of pcapng", ErrFormat)
 		}
+		r.takeSection(body[16:])
 	case blockInterface:
 		return false, r.takeInterface(body)
 	case blockPacket:
@@ -99,6 +101,15 @@ func (r *Reader) take(kind uint32, body []byte) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// takeSection reads of which recording the file is. Options that can't be read say nothing that is needed.
+func (r *Reader) takeSection(options []byte) {
+	_ = r.options(options, func(code uint16, value []byte) {
+		if name, ok := strings.CutPrefix(string(value), recordingPrefix); ok && code == optComment && r.of == "" {
+			r.of = name
+		}
+	})
 }
 
 func (r *Reader) takeInterface(body []byte) error {

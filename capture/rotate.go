@@ -1,11 +1,14 @@
 package capture
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // output is where blocks go.
@@ -33,33 +36,58 @@ type rotating struct {
 }
 
 func createRotating(path string, o *Options) (*rotating, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for its reader
-		return nil, fmt.Errorf("the capture can't be made: %s is no regular file, which rotation needs; name a file", path)
-	}
-	r := &rotating{path: path, options: o}
-	begin := r.open
-	if o.Resume {
-		begin = r.rotate
-	}
-	if err := begin(nil); err != nil {
+	f, err := openRegular(path)
+	if err != nil {
 		return nil, fmt.Errorf("the capture can't be made: %w", err)
+	}
+	r := &rotating{path: path, options: o, f: f}
+	known := false
+	for _, part := range []string{path, path + ".1"} { // a kill between rename and open leaves the second alone
+		if o.Resume && !known {
+			o.recording, known = recordingOf(part)
+		}
+	}
+	if !known {
+		o.recording = rand.Text()
+	}
+	if o.Resume {
+		err = r.rotate(nil)
+	} else {
+		err = r.begin(nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the capture can't be made: %w", errors.Join(err, r.close()))
 	}
 	return r, nil
 }
 
 func (r *rotating) open(names []byte) error {
-	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := openLocked(r.path)
 	if err != nil {
 		return err
 	}
-	r.f, r.direct, r.size, r.opened = f, openDirect(f), 0, r.options.now()
+	r.f = f
+	return r.begin(names)
+}
+
+// begin makes the open file an empty part.
+func (r *rotating) begin(names []byte) error {
+	if err := r.f.Truncate(0); err != nil && !errors.Is(err, unix.EINVAL) { // a device has no length
+		return errors.Join(err, r.drop())
+	}
+	r.direct, r.size, r.opened = openDirect(r.f), 0, r.options.now()
 	if err := r.append(append(preamble(r.options), names...)); err != nil {
 		// Without its head nobody can read what would follow, once the disk has room again.
-		err = errors.Join(err, r.close())
-		r.f, r.direct = nil, nil
-		return err
+		return errors.Join(err, r.drop())
 	}
 	return nil
+}
+
+// drop closes the file, to open it again at the next write.
+func (r *rotating) drop() error {
+	err := r.close()
+	r.f, r.direct = nil, nil
+	return err
 }
 
 // appendDirect is append past the page cache. Blocks of padding before and behind b make that possible: it
@@ -100,15 +128,23 @@ func (r *rotating) append(b []byte) error {
 // While the disk is behind it is given nothing directly: the page cache takes a burst that the disk can't.
 func (r *rotating) write(blocks []byte, names func() []byte, calm bool) error {
 	if r.f == nil { // an earlier rotation went wrong
-		if err := r.open(names()); err != nil {
+		f, err := openLocked(r.path)
+		if err != nil {
+			return err
+		}
+		r.f = f
+		if err := r.rotate(names()); err != nil {
 			return err
 		}
 	}
 	for len(blocks) > 0 {
 		n := fitting(blocks, r.options.MaxBytes-r.size)
+		if n < len(blocks) && !worthAPart(blocks[n:]) {
+			n = len(blocks)
+		}
 		direct := calm && n == len(blocks) && r.size+int64(n)+4*directUnit <= r.options.MaxBytes
 		old := r.options.MaxAge > 0 && r.options.now().Sub(r.opened) >= r.options.MaxAge
-		if n == 0 || old {
+		if n == 0 || old && worthAPart(blocks) {
 			if err := r.rotate(names()); err != nil {
 				return err
 			}
@@ -129,6 +165,18 @@ func (r *rotating) write(blocks []byte, names func() []byte, calm bool) error {
 	return nil
 }
 
+// worthAPart reports whether there are packets or keys among blocks. Names and statistics alone stay in the file that is
+// full: a part of their own would push an older one out.
+func worthAPart(b []byte) bool {
+	for len(b) > 0 {
+		if kind := order.Uint32(b); kind == blockPacket || kind == blockSecrets {
+			return true
+		}
+		b = b[order.Uint32(b[4:]):]
+	}
+	return false
+}
+
 // fitting is the length of the blocks at the start of b that fit into room.
 func fitting(b []byte, room int64) int {
 	if int64(len(b)) <= room {
@@ -145,21 +193,29 @@ func fitting(b []byte, room int64) int {
 	return n
 }
 
+// rotate begins a new part. The file that is open stays so, and locked, until it has its new name: nobody else takes it
+// for a file that is free. A part without packets is written over, since each one that is kept costs an older one.
 func (r *rotating) rotate(names []byte) error {
-	err := r.close()
-	r.f, r.direct = nil, nil
-	// What a full disk left empty is no part: each attempt after it would push one that is out of the last place.
-	if info, e := os.Stat(r.path); e != nil || info.Size() == 0 {
-		return errors.Join(err, r.open(names))
+	if !worthKeeping(r.f) {
+		if r.direct != nil {
+			_ = r.direct.Close()
+		}
+		return r.begin(names)
 	}
+	var err, stuck error
 	for i := r.options.Keep; i > 0; i-- {
 		from := r.path
 		if i > 1 {
 			from = fmt.Sprintf("%s.%d", r.path, i-1)
 		}
 		if e := os.Rename(from, fmt.Sprintf("%s.%d", r.path, i)); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
+			err, stuck = errors.Join(err, e), e
+		} else {
+			stuck = nil
 		}
+	}
+	if err = errors.Join(err, r.drop()); stuck != nil {
+		return err // the file has its name still: it is not written over
 	}
 	return errors.Join(err, r.open(names))
 }
@@ -168,7 +224,7 @@ func (r *rotating) close() error {
 	if r.f == nil {
 		return nil
 	}
-	err := r.f.Close()
+	err := unlockAndClose(r.f)
 	if r.direct != nil {
 		err = errors.Join(err, r.direct.Close())
 	}

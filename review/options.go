@@ -19,7 +19,7 @@ var ErrNothing = errors.New("no capture was given")
 
 // Options say what is reviewed, and under which policy.
 type Options struct {
-	// Captures are files, pcap or pcapng. Those whose names differ only in what rotation adds (out.pcapng,
+	// Captures are files, pcap or pcapng. With a file of --pcap go the older parts of its recording, capture.Parts. Those whose names differ only in what rotation adds (out.pcapng,
 	// out.pcapng.1) are parts of one recording and read in the order of their first packets. Each recording is
 	// judged by itself: another's names and connections mean nothing in it.
 	Captures []string
@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, parts := range recordings(oldestFirst(o.Captures)) {
+	for i, parts := range recordings(oldestFirst(withParts(o.Captures))) {
 		if i > 0 {
 			if err := r.anew(); err != nil {
 				return nil, err
@@ -60,6 +60,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 	}
 	return r.finish(), nil
+}
+
+// withParts adds the older parts of recordings, and takes each file once.
+func withParts(paths []string) []string {
+	var all []string
+	for _, path := range paths {
+		for _, part := range capture.Parts(path) {
+			if !slices.Contains(all, part) && (part == path || !slices.Contains(paths, part)) {
+				all = append(all, part)
+			}
+		}
+	}
+	return all
 }
 
 // rotation is what a name has of rotation: .1 of msb's and others', _00001_20260102030405 of dumpcap's and editcap's

@@ -79,9 +79,13 @@ func OpenRecords(files RecordFiles) (*Records, error) {
 	return r, nil
 }
 
-// openCapture starts the capture, or, where it is to begin later, sees whether it could.
+// openCapture starts the capture, or, where it is to begin later, sees whether it could. Before it begins, what is there
+// stays as it is; a file that is not there becomes an empty capture.
 func (r *Records) openCapture() error {
 	r.capture, r.resumed = gateway.NewCapture(), r.files.Resume
+	if info, err := os.Stat(r.files.Pcap); r.files.PcapOptions.Off && err == nil && info.Size() > 0 {
+		return capture.Check(r.files.Pcap)
+	}
 	if err := r.switchCapture(true); err != nil || !r.files.PcapOptions.Off {
 		return err
 	}

@@ -42,7 +42,7 @@ exit code 3 if a condition of --fail-on holds:
 		Example: `  msb run --policy policy.toml --pcap out.pcapng
   msb review --policy stricter.toml out.pcapng
   msb review --policy new.toml --against old.toml --changed out.pcapng
-  msb review --policy policy.toml --fail-on allowed-private,loosened --html report.html out.pcapng*
+  msb review --policy policy.toml --fail-on allowed-private,loosened --html report.html out.pcapng
   msb review --policy base.toml --learn learned.toml out.pcapng`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

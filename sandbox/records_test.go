@@ -1,0 +1,75 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/review"
+)
+
+// TestI13_RestartsKeepRecordings: starts and stops with the capture off pushed a recording out, and after one restart a
+// review showed nothing of it.
+func TestI13_RestartsKeepRecordings(t *testing.T) {
+	t.Parallel()
+	whole, err := os.ReadFile("../testdata/pcap/tls-5-records.pcapng")
+	must(t, err)
+	for _, resume := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "link.pcapng")
+		must(t, os.WriteFile(path, whole, 0o600))
+		for range 2 * capture.DefaultKeep {
+			r, err := OpenRecords(RecordFiles{Pcap: path, PcapOptions: PcapOptions{Off: true}, Resume: resume})
+			must(t, err)
+			must(t, r.Close(nil))
+		}
+		if b, err := os.ReadFile(path); err != nil || !slices.Equal(b, whole) {
+			t.Fatalf("resume %v: off from start to end, and the recording is %d bytes of %d, %v", resume, len(b), len(whole), err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "link.pcapng")
+	must(t, os.WriteFile(path, whole, 0o600))
+	for range 2 * capture.DefaultKeep {
+		r, err := OpenRecords(RecordFiles{Pcap: path, Resume: true})
+		must(t, err)
+		must(t, r.SwitchCapture(false))
+		must(t, r.SwitchCapture(true))
+		must(t, r.Close(nil))
+	}
+	if b, err := os.ReadFile(path + ".1"); err != nil || !slices.Equal(b, whole) || there(t, path+".2") {
+		t.Errorf("after restarts without a packet the recording is %d bytes of %d, %v", len(b), len(whole), err)
+	}
+	p, err := policies.Parse("p.toml", []byte("version = 1\n"), nil)
+	must(t, err)
+	direct := filepath.Join(t.TempDir(), "whole.pcapng")
+	must(t, os.WriteFile(direct, whole, 0o600))
+	want, err := review.Run(t.Context(), review.Options{Captures: []string{direct}, Policy: p})
+	must(t, err)
+	for _, captures := range [][]string{{path + ".1", path}, {path, path}, {path}} {
+		got, err := review.Run(t.Context(), review.Options{Captures: captures, Policy: p})
+		must(t, err)
+		if got.Packets != want.Packets || got.Packets == 0 {
+			t.Errorf("a review of %v shows %d packets, want %d", captures, got.Packets, want.Packets)
+		}
+	}
+}
+
+// TestI13_TwoSandboxesDontShareACapture: the second is an error, before anything runs, whether it begins at once or later.
+func TestI13_TwoSandboxesDontShareACapture(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "link.pcapng")
+	first, err := OpenRecords(RecordFiles{Pcap: path})
+	must(t, err)
+	for _, off := range []bool{true, false} {
+		if _, err := OpenRecords(RecordFiles{Pcap: path, PcapOptions: PcapOptions{Off: off}, Resume: true}); !errors.Is(err, capture.ErrBusy) {
+			t.Errorf("off %v: %v, want ErrBusy", off, err)
+		}
+	}
+	must(t, first.Close(nil))
+	again, err := OpenRecords(RecordFiles{Pcap: path})
+	must(t, err)
+	must(t, again.Close(nil))
+}
