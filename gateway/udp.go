@@ -47,12 +47,13 @@ func (g *Gateway) HandleUDP(ctx context.Context, u *netstack.UDPFlow) {
 
 func (g *Gateway) relayUDP(ctx context.Context, u *netstack.UDPFlow, f *flow) {
 	ctx, done := g.admit(ctx, f)
-	upstream, err := g.metered(g.dial(ctx, f))
+	conn, err := g.dial(ctx, f)
 	if err != nil {
 		u.Reject()
 		done(0, 0, err)
 		return
 	}
+	upstream := newUDPPath(conn, g.budget.wrap(conn), isIPv6(conn))
 	guest, err := u.Accept()
 	if err != nil {
 		done(0, 0, errors.Join(err, upstream.Close()))
@@ -64,7 +65,7 @@ func (g *Gateway) relayUDP(ctx context.Context, u *netstack.UDPFlow, f *flow) {
 	var wg sync.WaitGroup
 	var up int64
 	wg.Go(func() {
-		up, err = copyDatagrams(upstream, guest)
+		up, err = copyUp(upstream, guest)
 		end()
 	})
 	down, _ := copyDatagrams(guest, upstream) // ends when either side is closed: by idleness or ctx

@@ -28,14 +28,15 @@ const (
 	// LargeMTU in bytes is five to seven times as fast, because the cost of a
 	// transfer is the cost of its frames; for a guest whose NIC receives such
 	// frames (virtio with mergeable buffers, as QEMU's, or with TSO offered to
-	// the guest; libkrun with features 0 takes 1500 only). It is the largest
-	// multiple of 16 for which frame and headers stay under MaxFrame.
+	// the guest, as libkrun's; libkrun's with features 0 takes 1500 only). It is
+	// the largest multiple of 16 for which frame and headers stay under MaxFrame.
 	LargeMTU = 65520
 	// minMTU is the smallest link that IPv6 runs on (RFC 8200, section 5).
 	minMTU = 1280
 
 	// MaxFrame is the largest frame in bytes, either way, Ethernet header
-	// included. libkrun takes no frame above about 65,550 bytes.
+	// included: LargeMTU and gsoMaxSize stay under it. A frame above 65,550 bytes
+	// indexes libkrun 1.17.4 out of its buffer, which ends the VMM.
 	MaxFrame = 65536
 )
 

@@ -30,6 +30,8 @@ var (
 	adminProhibited = icmpCode{3, 13, 1, 1}
 	// protocolUnreachable is a parameter problem in IPv6.
 	protocolUnreachable = icmpCode{3, 2, 4, 1}
+	// tooBig carries the MTU that the packet is too big for.
+	tooBig = icmpCode{3, 4, 2, 0}
 )
 
 // icmpErrors answers packets with ICMP errors from the gateway.
@@ -44,18 +46,21 @@ func newICMPErrors(s *Stack) *icmpErrors {
 
 // send answers packet, which starts with its IP header, as the guard let it
 // pass: its source is the guest.
-func (e *icmpErrors) send(packet []byte, code icmpCode) {
+func (e *icmpErrors) send(packet []byte, code icmpCode) { e.sendWith(packet, code, 0) }
+
+// sendWith is send with the MTU of tooBig.
+func (e *icmpErrors) sendWith(packet []byte, code icmpCode, mtu int) {
 	if len(packet) < ipv4Header || !e.limit.Allow() {
 		return
 	}
 	if packet[0]>>4 == 4 {
-		e.stack.writeFrame(header.IPv4ProtocolNumber, e.build4(packet, code))
+		e.stack.writeFrame(header.IPv4ProtocolNumber, e.build4(packet, code, mtu))
 	} else if len(packet) >= ipv6Header {
-		e.stack.writeFrame(header.IPv6ProtocolNumber, e.build6(packet, code))
+		e.stack.writeFrame(header.IPv6ProtocolNumber, e.build6(packet, code, mtu))
 	}
 }
 
-func (e *icmpErrors) build4(packet []byte, code icmpCode) []byte {
+func (e *icmpErrors) build4(packet []byte, code icmpCode, mtu int) []byte {
 	quote := packet[:min(len(packet), icmpErrorMax4-ipv4Header-header.ICMPv4MinimumSize)]
 	frame := make([]byte, ethHeader+ipv4Header+header.ICMPv4MinimumSize+len(quote))
 	ip := header.IPv4(frame[ethHeader:])
@@ -70,19 +75,25 @@ func (e *icmpErrors) build4(packet []byte, code icmpCode) []byte {
 	icmp := header.ICMPv4(ip[ipv4Header:])
 	icmp.SetType(header.ICMPv4Type(code.type4))
 	icmp.SetCode(header.ICMPv4Code(code.code4))
+	if code == tooBig {
+		icmp.SetMTU(uint16(mtu))
+	}
 	copy(icmp[header.ICMPv4MinimumSize:], quote)
 	icmp.SetChecksum(^checksum.Checksum(icmp, 0))
 	return frame
 }
 
-func (e *icmpErrors) build6(packet []byte, code icmpCode) []byte {
+func (e *icmpErrors) build6(packet []byte, code icmpCode, mtu int) []byte {
 	quote := packet[:min(len(packet), icmpErrorMax6-ipv6Header-header.ICMPv6ErrorHeaderSize)]
 	frame := make([]byte, ethHeader+ipv6Header+header.ICMPv6ErrorHeaderSize+len(quote))
 	icmp := header.ICMPv6(frame[ethHeader+ipv6Header:])
 	icmp.SetType(header.ICMPv6Type(code.type6))
 	icmp.SetCode(header.ICMPv6Code(code.code6))
-	if code == protocolUnreachable {
+	switch code {
+	case protocolUnreachable:
 		icmp.SetTypeSpecific(6) // offset of the next header field
+	case tooBig:
+		icmp.SetTypeSpecific(uint32(mtu))
 	}
 	copy(icmp[header.ICMPv6ErrorHeaderSize:], quote)
 	encodeICMPv6(frame, e.stack.guard.gateway6, [16]byte(packet[8:24]), gatewayTTL)

@@ -46,14 +46,66 @@ func dialIn(g *netstacktest.TapGuest, network, addr string) (c net.Conn, err err
 }
 
 func TestKernelGuestExchangesBytes(t *testing.T) {
-	for _, mtu := range []int{1500, netstack.LargeMTU} {
-		_, g := startTap(t, netstack.Config{MTU: mtu, LargeFrames: true, Handler: &netstacktest.Handler{TCP: echo, UDP: echoUDP}})
-		for _, dst := range []string{server4.String(), server6.String()} {
-			if err := exchange(g, dst); err != nil {
-				t.Errorf("mtu %d: %s: %v", mtu, dst, err)
+	for name, cfg := range map[string]netstack.Config{
+		"mtu 1500, tso to the guest":    {LargeFrames: true},
+		"mtu 1500, offloads both ways":  {LargeFrames: true, TrustChecksums: true},
+		"mtu 65520":                     {MTU: netstack.LargeMTU},
+		"mtu 65520, offloads both ways": {MTU: netstack.LargeMTU, LargeFrames: true, TrustChecksums: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sizes := new(frameSizes)
+			cfg.Handler, cfg.Tap = &netstacktest.Handler{TCP: echo, UDP: echoUDP}, sizes
+			_, g := startTap(t, cfg)
+			for _, dst := range []string{server4.String(), server6.String()} {
+				if err := exchange(g, dst); err != nil {
+					t.Errorf("%s: %v", dst, err)
+				}
+				if err := exchangeDatagrams(g, dst); err != nil {
+					t.Errorf("%s: %v", dst, err)
+				}
 			}
+			// Above this libkrun 1.17.4 ends.
+			if most := sizes.most[netstack.ToGuest].Load(); most > 65550 {
+				t.Errorf("a frame of %d bytes went to the guest", most)
+			}
+			// A guest with TSO sends segments, one with a large MTU packets, of tens of KiB.
+			large := cfg.MTU == netstack.LargeMTU || cfg.TrustChecksums
+			if most := sizes.most[netstack.FromGuest].Load(); large != (most > 1514) {
+				t.Errorf("the guest's largest frame has %d bytes", most)
+			}
+		})
+	}
+}
+
+// frameSizes keeps the largest frame of either direction.
+type frameSizes struct{ most [2]atomic.Int64 }
+
+func (s *frameSizes) Frame(d netstack.Direction, frame []byte, _ netstack.DropReason) {
+	for size := int64(len(frame)); ; {
+		if was := s.most[d].Load(); size <= was || s.most[d].CompareAndSwap(was, size) {
+			return
 		}
 	}
+}
+
+// exchangeDatagrams echoes UDP of every size, the largest of which take more than one frame at any MTU.
+func exchangeDatagrams(g *netstacktest.TapGuest, dst string) error {
+	c, err := dialIn(g, "udp", dst)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	buf := make([]byte, 1<<16)
+	for _, size := range []int{1, 1472, 1473, 9000, 65_492, 65_507} {
+		if _, err := c.Write(make([]byte, size)); err != nil {
+			return fmt.Errorf("send %d bytes: %w", size, err)
+		}
+		if n, err := c.Read(buf); err != nil || n != size {
+			return fmt.Errorf("%d bytes came back as %d: %w", size, n, err)
+		}
+	}
+	return nil
 }
 
 // exchange sends 8 MiB to an echo and reads them back to the end.

@@ -61,14 +61,17 @@ func (u *udpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	if !length || !sum {
 		return true
 	}
-	data := pkt.Data().AsRange().Capped(int(hdr.Length()) - header.UDPMinimumSize).ToSlice()
+	d := datagram{data: pkt.Data().AsRange().Capped(int(hdr.Length()) - header.UDPMinimumSize).ToSlice()}
+	if len(d.data) > alwaysFits && indivisible(pkt) {
+		d.packet = quote(pkt)
+	}
 	f, isNew, v := u.lookup(id, pkt)
 	switch v {
 	case flowRefused:
 		u.stack.icmp.send(quote(pkt), adminProhibited)
 	case flowDropped:
 	case flowKnown:
-		f.enqueue(data)
+		f.enqueue(d)
 		if isNew {
 			go u.serve(f)
 		}

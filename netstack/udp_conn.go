@@ -28,6 +28,7 @@ type UDPConn struct {
 	route *stack.Route // nil once closed; it keeps gVisor's state for the address alive
 	read  deadline
 	write deadline
+	last  datagram // without its data: what TooBig answers
 }
 
 func newUDPConn(f *UDPFlow) (*UDPConn, error) {
@@ -49,8 +50,9 @@ func (c *UDPConn) Read(b []byte) (int, error) {
 		if c.read.expired() {
 			return 0, c.opError("read", os.ErrDeadlineExceeded)
 		}
-		if data, ok := c.flow.dequeue(); ok {
-			return copy(b, data), nil
+		if d, ok := c.flow.dequeue(); ok {
+			c.last.packet = d.packet
+			return copy(b, d.data), nil
 		}
 		select {
 		case <-c.flow.arrived:

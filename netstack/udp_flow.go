@@ -36,7 +36,7 @@ type UDPFlow struct {
 
 	mu      sync.Mutex
 	decided bool
-	queue   [][]byte
+	queue   []datagram
 	queued  int // bytes
 	arrived chan struct{}
 }
@@ -84,14 +84,14 @@ func (f *UDPFlow) decide() bool {
 }
 
 // enqueue hands a datagram to the reader and never blocks.
-func (f *UDPFlow) enqueue(data []byte) {
+func (f *UDPFlow) enqueue(d datagram) {
 	f.mu.Lock()
-	if len(f.queue) >= udpQueueDatagrams || f.queued+len(data) > udpQueueBytes {
+	if len(f.queue) >= udpQueueDatagrams || f.queued+len(d.data) > udpQueueBytes {
 		f.mu.Unlock()
 		return
 	}
-	f.queue = append(f.queue, data)
-	f.queued += len(data)
+	f.queue = append(f.queue, d)
+	f.queued += len(d.data)
 	f.mu.Unlock()
 	select {
 	case f.arrived <- struct{}{}:
@@ -100,18 +100,18 @@ func (f *UDPFlow) enqueue(data []byte) {
 }
 
 // dequeue takes the oldest datagram.
-func (f *UDPFlow) dequeue() ([]byte, bool) {
+func (f *UDPFlow) dequeue() (datagram, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.queue) == 0 {
-		return nil, false
+		return datagram{}, false
 	}
-	data := f.queue[0]
-	f.queue[0] = nil
+	d := f.queue[0]
+	f.queue[0] = datagram{}
 	f.queue = f.queue[1:]
 	if len(f.queue) == 0 {
 		f.queue = nil // an idle flow keeps no array
 	}
-	f.queued -= len(data)
-	return data, true
+	f.queued -= len(d.data)
+	return d, true
 }

@@ -79,10 +79,7 @@ func (s *supervisor) serveLink() error {
 	if s.plan.NoNet {
 		return nil
 	}
-	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true}
-	if s.backend.Name() == "qemu" {
-		cfg.MTU = netstack.LargeMTU // its NIC has mergeable receive buffers; libkrun's takes 1,514 bytes
-	}
+	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true, MTU: netstack.LargeMTU} // the card of every backend takes it
 	authority, placeholders, err := s.lifeBefore()
 	if err != nil {
 		return errors.Join(err, s.link.Close())

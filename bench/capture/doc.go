@@ -6,8 +6,8 @@
 //
 // The gateway is a process of its own, whose CPU time is read; server, guest and the bridge between TAP
 // and link are another. This guest does nothing but send, so that its rows are the most that a capture can
-// cost: at MTU 1500 what libkrun's guests could be slowed down by, at 65520 what QEMU's could if they were
-// not emulated. The rows after those are of a real one, a sandbox on QEMU whose capture is switched while it
+// cost: at MTU 65520 what the guests of sandboxes could be slowed down by, at 1500 what others behind
+// `msb gateway` could. The rows after those are of a real one, a sandbox on QEMU whose capture is switched while it
 // runs. The capture goes to a file in -dir with the sizes that --pcap has. With -check it fails where a
 // capture costs more than a tenth at MTU 1500 or of the real guest.
 package main

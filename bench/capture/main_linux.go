@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&o.role, "role", "", "internal: what this process is")
 	flag.StringVar(&o.msb, "msb", "bin/msb", "the msb that runs a real guest on QEMU; empty for none")
 	flag.StringVar(&o.server, "server", "", "internal: addresses of the servers")
-	flag.IntVar(&o.mtu, "mtu", 0, "only this MTU, without a real guest; 1500 (libkrun's guests) and 65520 (QEMU's) if 0")
+	flag.IntVar(&o.mtu, "mtu", 0, "only this MTU, without a real guest; 1500 (the gateway's default) and 65520 (sandboxes') if 0")
 	flag.Float64Var(&o.seconds, "seconds", 1, "length of each transfer")
 	flag.IntVar(&o.rounds, "rounds", 10, "rounds of four transfers: off, on, on, off")
 	flag.StringVar(&o.dir, "dir", "", "where the capture is written; a temporary folder if empty")

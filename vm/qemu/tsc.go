@@ -22,9 +22,6 @@ const (
 	// Frequencies outside of these are a broken measurement: the kernel would
 	// take any value for true.
 	minTSCKHz, maxTSCKHz = 100_000, 20_000_000
-	// icountTSCKHz is the TSC's frequency under -icount, where it counts the
-	// nanoseconds of the virtual clock (cpu_get_ticks in QEMU).
-	icountTSCKHz = 1_000_000
 )
 
 // tscMeter measures the frequency of the host's TSC between its making and its
@@ -95,16 +92,14 @@ func (m *tscMeter) frequency() uint64 {
 }
 
 // clockArgument returns the kernel argument that tells a guest its TSC's
-// frequency, "" where the guest finds it out by itself: on KVM.
+// frequency, "" where the guest finds it out by itself: on KVM from kvm-clock,
+// and with counted instructions, where PIT and TSC are one virtual clock that
+// waits for nobody.
 func (b *Backend) clockArgument(a accel) string {
-	khz := uint64(icountTSCKHz)
-	switch a {
-	case onKVM:
+	if a != emulated {
 		return ""
-	case emulated:
-		khz = b.tsc.frequency()
-	case emulatedInTurn:
 	}
+	khz := b.tsc.frequency()
 	if khz == 0 {
 		return ""
 	}

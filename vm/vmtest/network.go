@@ -40,14 +40,28 @@ const etherType = 0x88b5
 // minFrame is an Ethernet frame's least length without its checksum.
 const minFrame = 60
 
-// CheckFrames sends one frame each way over the link whose host end is given.
+// largeMTU is netstack.LargeMTU, which every backend's card must take.
+const largeMTU = 65520
+
+// CheckFrames sends a small and a large frame each way over the link whose host
+// end is given.
 func CheckFrames(t testing.TB, g *Guest, link io.ReadWriter, mac net.HardwareAddr) {
 	t.Helper()
 	if got := g.Ask(t, "read /sys/class/net/eth0/address"); got != mac.String() {
 		t.Errorf("eth0 has the address %s, want %s", got, mac)
 	}
+	checkFrames(t, g, link, mac, "")
+	if got := g.Ask(t, "mtu %d", largeMTU); got != "set" {
+		t.Fatalf("set the MTU: %s", got)
+	}
+	text := "; and so on"
+	checkFrames(t, g, link, mac, strings.Repeat(text, largeMTU/len(text)-2))
+}
+
+func checkFrames(t testing.TB, g *Guest, link io.ReadWriter, mac net.HardwareAddr, rest string) {
+	t.Helper()
 	host := net.HardwareAddr{0x02, 0, 0, 0, 0, 2}
-	up := frame(host, mac, "from the guest")
+	up := frame(host, mac, "from the guest"+rest)
 	if got := g.Ask(t, "frame %x", up); got != "sent" {
 		t.Fatalf("the guest's frame: %s", got)
 	}
@@ -64,12 +78,12 @@ func CheckFrames(t testing.TB, g *Guest, link io.ReadWriter, mac net.HardwareAdd
 	if got := g.Ask(t, "recv arm"); got != "armed" {
 		t.Fatalf("arm: %s", got)
 	}
-	down := frame(mac, host, "from the host")
+	down := frame(mac, host, "from the host"+rest)
 	if _, err := link.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(down))), down...)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := g.Ask(t, "recv take"), fmt.Sprintf("%x", down); got != want {
-		t.Errorf("the guest received %s, want %s", got, want)
+		t.Errorf("the guest received %.100s… (%d bytes), want %.100s… (%d)", got, len(got)/2, want, len(want)/2)
 	}
 }
 

@@ -44,6 +44,25 @@ func sendFrame(args []string) (string, error) {
 	return "sent", unix.Sendto(fd, frame, 0, address)
 }
 
+// setMTU sets eth0's MTU.
+func setMTU(args []string) (string, error) {
+	fd, _, err := link()
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	var mtu uint32
+	if _, err := fmt.Sscan(args[0], &mtu); err != nil {
+		return "", err
+	}
+	ifr, err := unix.NewIfreq("eth0")
+	if err != nil {
+		return "", err
+	}
+	ifr.SetUint32(mtu)
+	return "set", unix.IoctlIfreq(fd, unix.SIOCSIFMTU, ifr)
+}
+
 // received keeps the socket of the first "recv arm" for the "recv take" after.
 var received = -1
 

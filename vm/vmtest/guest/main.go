@@ -90,6 +90,7 @@ func answer(args []string) string {
 		"socket":   tryConnect,
 		"frame":    sendFrame,
 		"recv":     receiveFrame,
+		"mtu":      setMTU,
 		"hog":      hog,
 		"exit":     func([]string) (string, error) { os.Exit(7); return "", nil },
 		"host":     becomeHost,
