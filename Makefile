@@ -14,7 +14,7 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 run: setup build ## set up what is missing, then run the command of policy.toml in a microVM
-	@bin/msb run --policy policy.toml
+	@bin/msb run --trust --policy policy.toml
 
 test: setup-test build lint test-fast test-cross test-vm ## set up what is missing, then pass every test (fast ones first)
 

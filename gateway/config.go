@@ -66,6 +66,9 @@ type Config struct {
 	Pinger Pinger
 	// HasIPv6 says whether the host reaches IPv6; nil looks.
 	HasIPv6 func() bool
+	// Admit looks at what a later version of the policy file takes from the host, and returns it with its
+	// sources held to what was found; its error keeps the policy in force. Nil admits every one.
+	Admit func(*policies.Policy) (*policies.Policy, error)
 	// Terminate ends the sandbox after a violation of a secret that asks for it; nil does nothing.
 	Terminate func(reason string)
 }

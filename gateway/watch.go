@@ -78,6 +78,12 @@ func (w *watcher) reload(asked bool) {
 	if !asked && bytes.Equal(text, w.inForce) {
 		return
 	}
+	if w.gateway.cfg.Admit != nil {
+		if p, err = w.gateway.cfg.Admit(p); err != nil {
+			w.gateway.refused(err)
+			return
+		}
+	}
 	if w.gateway.Reload(p) == nil { // it writes its own refusal down
 		w.inForce = text
 	}

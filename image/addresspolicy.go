@@ -97,6 +97,14 @@ func (p *addressPolicy) check(t DialTarget) error {
 		ErrAddress, t.Registry, t.Host, t.Addr.Addr())
 }
 
+// publicOnly is the policy for a reference that somebody else chose.
+func publicOnly(t DialTarget) error {
+	if reachOf(t.Addr.Addr()) != reachPublic {
+		return fmt.Errorf("%w: registry %q leads to %s, which is no public address", ErrAddress, t.Registry, t.Addr.Addr())
+	}
+	return nil
+}
+
 func (p *addressPolicy) raise(to reach) {
 	for {
 		cur := p.nearest.Load()

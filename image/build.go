@@ -39,9 +39,12 @@ func (s *Store) build(ctx context.Context, r *resolved, rep *reporter) error {
 	}
 	meta := diskMeta{
 		Format: diskFormat, Digest: r.digest.String(), Config: r.config, Platform: r.platform,
-		SizeBytes: size, Created: s.now().UTC(),
+		SizeBytes: size, Created: s.now().UTC(), Anonymous: r.anonymous != nil && r.anonymous(),
 	}
 	if err := st.writeMeta(meta); err != nil {
+		return err
+	}
+	if err := s.dropDisk(r.digest); err != nil { // one that was fetched in another way
 		return err
 	}
 	return st.publish(s.diskDir(r.digest))

@@ -31,6 +31,8 @@ type diskMeta struct {
 	Platform  Platform  `json:"platform"`
 	SizeBytes int64     `json:"sizeBytes"`
 	Created   time.Time `json:"created"`
+	// Anonymous tells that all of it was fetched without credentials.
+	Anonymous bool `json:"anonymous,omitempty"`
 }
 
 func (s *Store) diskDir(d digest) string { return filepath.Join(s.dir, disksDir, d.fileName()) }
@@ -52,7 +54,7 @@ func (s *Store) loadDisk(d digest) *Image {
 	}
 	return &Image{
 		Digest: m.Digest, DiskPath: path, Config: m.Config, SizeBytes: m.SizeBytes,
-		Platform: m.Platform, Cached: true, Created: m.Created,
+		Platform: m.Platform, Cached: true, Created: m.Created, anonymous: m.Anonymous,
 	}
 }
 

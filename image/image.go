@@ -27,6 +27,8 @@ type Image struct {
 	Cached bool
 	// Created is when the disk was written on this machine.
 	Created time.Time
+
+	anonymous bool // it was fetched without credentials
 }
 
 // Config is the part of an OCI image configuration that running it needs,
@@ -87,6 +89,10 @@ type Options struct {
 	Platform Platform
 	// Pull is the pull policy; "" is PullMissing.
 	Pull Pull
+	// Anonymous asks a registry without the user's credentials and on public
+	// addresses only, and doesn't serve what came to the cache in another way: the
+	// reference was chosen by somebody else.
+	Anonymous bool
 	// Progress is told what happens; nil for silence.
 	Progress Progress
 }

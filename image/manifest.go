@@ -28,6 +28,8 @@ type resolved struct {
 	config   Config
 	platform Platform
 	layers   []layerSource
+	// anonymous tells whether a registry gave all of it to anybody; nil for other sources.
+	anonymous func() bool
 	// close frees what the layers are read from; nil when there is nothing.
 	close func()
 }

@@ -220,6 +220,11 @@ func (r *testRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		(*h)(w, req)
 		return
 	}
+	r.serve(w, req)
+}
+
+// serve answers from what was pushed.
+func (r *testRegistry) serve(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/v2/" {
 		_, _ = io.WriteString(w, "{}")
 		return

@@ -16,6 +16,8 @@ type refRecord struct {
 	Platform Platform  `json:"platform"`
 	Digest   string    `json:"digest"`
 	Time     time.Time `json:"time"`
+	// Anonymous tells that the registry gave this answer to anybody.
+	Anonymous bool `json:"anonymous,omitempty"`
 }
 
 // refPath hashes the reference: its characters never become a file name.
@@ -23,24 +25,29 @@ func (s *Store) refPath(ref string, p Platform) string {
 	return filepath.Join(s.dir, refsDir, sha256Of([]byte(ref+"\x00"+p.String())).hex+".json")
 }
 
-// loadRef returns the cached image of ref, or nil.
-func (s *Store) loadRef(ref string, p Platform) *Image {
+// loadRef returns the cached image of ref, or nil; with anonymous only one that was fetched without credentials.
+func (s *Store) loadRef(ref string, p Platform, anonymous bool) *Image {
 	var rec refRecord
-	if err := readJSON(s.refPath(ref, p), &rec); err != nil || rec.Ref != ref {
+	if err := readJSON(s.refPath(ref, p), &rec); err != nil || rec.Ref != ref || anonymous && !rec.Anonymous {
 		return nil
 	}
 	d, err := parseDigest(rec.Digest)
 	if err != nil {
 		return nil
 	}
-	return s.loadDisk(d)
-}
-
-func (s *Store) saveRef(ref string, p Platform, d digest) error {
-	if cached := s.loadRef(ref, p); cached != nil && cached.Digest == d.String() {
+	img := s.loadDisk(d)
+	if img != nil && anonymous && !img.anonymous {
 		return nil
 	}
-	b, err := json.Marshal(refRecord{Ref: ref, Platform: p, Digest: d.String(), Time: s.now().UTC()})
+	return img
+}
+
+func (s *Store) saveRef(ref string, p Platform, r *resolved) error {
+	anonymous := r.anonymous != nil && r.anonymous()
+	if cached := s.loadRef(ref, p, anonymous); cached != nil && cached.Digest == r.digest.String() {
+		return nil
+	}
+	b, err := json.Marshal(refRecord{Ref: ref, Platform: p, Digest: r.digest.String(), Time: s.now().UTC(), Anonymous: anonymous})
 	if err != nil {
 		return fmt.Errorf("encode the reference: %w", err)
 	}

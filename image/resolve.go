@@ -34,9 +34,15 @@ func (s *Store) resolve(ctx context.Context, ref string, opts Options, rep *repo
 	if want == (Platform{}) {
 		want = DefaultPlatform()
 	}
+	if r, ok := src.(registrySource); ok {
+		r.anonymous = opts.Anonymous
+		src = r
+	} else {
+		opts.Anonymous = false // what is on this machine was named, or is approved
+	}
 	key := src.canonical()
 	if key != "" {
-		if img, err := s.byPolicy(key, want, opts.Pull); img != nil || err != nil {
+		if img, err := s.byPolicy(key, want, opts); img != nil || err != nil {
 			return img, err
 		}
 	}
@@ -48,36 +54,37 @@ func (s *Store) resolve(ctx context.Context, ref string, opts Options, rep *repo
 	if r.close != nil {
 		defer r.close()
 	}
-	img, err := s.ensureDisk(ctx, r, rep)
+	img, err := s.ensureDisk(ctx, r, opts.Anonymous, rep)
 	if err != nil {
 		return nil, err
 	}
 	if key == "" {
 		key = ref
 	}
-	return img, s.saveRef(key, want, r.digest)
+	return img, s.saveRef(key, want, r)
 }
 
 // byPolicy answers from the cache where the policy lets it.
-func (s *Store) byPolicy(key string, want Platform, pull Pull) (*Image, error) {
-	switch pull {
+func (s *Store) byPolicy(key string, want Platform, opts Options) (*Image, error) {
+	switch opts.Pull {
 	case PullMissing, "":
-		return s.loadRef(key, want), nil
+		return s.loadRef(key, want, opts.Anonymous), nil
 	case PullNever:
-		if img := s.loadRef(key, want); img != nil {
+		if img := s.loadRef(key, want, opts.Anonymous); img != nil {
 			return img, nil
 		}
 		return nil, fmt.Errorf("%w for %s: pull it first, or leave out the pull policy %q", ErrNotCached, want, PullNever)
 	case PullAlways:
 		return nil, nil
 	default:
-		return nil, fmt.Errorf("%w: pull policy %q is none of %q, %q, %q", ErrReference, pull, PullMissing, PullAlways, PullNever)
+		return nil, fmt.Errorf("%w: pull policy %q is none of %q, %q, %q", ErrReference, opts.Pull, PullMissing, PullAlways, PullNever)
 	}
 }
 
-// ensureDisk returns the disk of r, made now by this or another process if need be.
-func (s *Store) ensureDisk(ctx context.Context, r *resolved, rep *reporter) (*Image, error) {
-	if img := s.loadDisk(r.digest); img != nil {
+// ensureDisk returns the disk of r, made now by this or another process if need be. An anonymous one is made of
+// what anybody can fetch: a manifest says which layers it wants, and not that whoever wrote it may have them.
+func (s *Store) ensureDisk(ctx context.Context, r *resolved, anonymous bool, rep *reporter) (*Image, error) {
+	if img := s.loadDisk(r.digest); img != nil && (img.anonymous || !anonymous) {
 		return img, nil
 	}
 	l, err := waitLock(ctx, s.lockPath(r.digest), func() { rep.phase(PhaseWaiting) })
@@ -85,17 +92,19 @@ func (s *Store) ensureDisk(ctx context.Context, r *resolved, rep *reporter) (*Im
 		return nil, err
 	}
 	defer l.release()
-	if img := s.loadDisk(r.digest); img != nil {
+	img := s.loadDisk(r.digest)
+	if img != nil && (img.anonymous || !anonymous) {
 		return img, nil
 	}
-	if err := s.dropDisk(r.digest); err != nil {
-		return nil, err
+	if img == nil {
+		if err := s.dropDisk(r.digest); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.build(ctx, r, rep); err != nil {
 		return nil, err
 	}
-	img := s.loadDisk(r.digest)
-	if img == nil {
+	if img = s.loadDisk(r.digest); img == nil {
 		return nil, errors.New("the disk that was just written can't be read back")
 	}
 	img.Cached = false

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -17,8 +18,9 @@ import (
 
 // registrySource is an image in an OCI or Docker registry.
 type registrySource struct {
-	ref  name.Reference
-	opts *StoreOptions
+	ref       name.Reference
+	opts      *StoreOptions
+	anonymous bool
 }
 
 var _ source = registrySource{}
@@ -28,7 +30,11 @@ func (r registrySource) canonical() string { return r.ref.Name() }
 func (r registrySource) resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error) {
 	repo := r.ref.Context()
 	rt := newRegistryTransport(repo.RegistryStr(), schemeOf(repo), r.opts)
-	puller, err := remote.NewPuller(remote.WithTransport(rt), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if r.anonymous && r.opts.DialPolicy == nil {
+		rt.policy = publicOnly
+	}
+	keys := &keychain{anonymous: r.anonymous}
+	puller, err := remote.NewPuller(remote.WithTransport(rt), remote.WithAuthFromKeychain(keys))
 	if err != nil {
 		return nil, fmt.Errorf("set up the registry client: %w", err)
 	}
@@ -44,8 +50,28 @@ func (r registrySource) resolve(ctx context.Context, want Platform, limits Limit
 	if err != nil {
 		return nil, err
 	}
-	res.close = rt.close
+	res.close, res.anonymous = rt.close, func() bool { return !keys.used.Load() }
 	return res, nil
+}
+
+// keychain is the user's, unless it is to give nothing away, and remembers whether it gave anything.
+type keychain struct {
+	anonymous bool
+	used      atomic.Bool
+}
+
+var _ authn.Keychain = (*keychain)(nil)
+
+// Resolve implements authn.Keychain.
+func (k *keychain) Resolve(of authn.Resource) (authn.Authenticator, error) {
+	if k.anonymous {
+		return authn.Anonymous, nil
+	}
+	auth, err := authn.DefaultKeychain.Resolve(of)
+	if auth != authn.Anonymous {
+		k.used.Store(true)
+	}
+	return auth, err
 }
 
 // schemeOf is "http" for registries on this machine only. The library would also speak it to private

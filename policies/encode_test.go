@@ -10,7 +10,7 @@ import (
 // plain returns p without what a file doesn't say: where it was read from.
 func plain(p *Policy) *Policy {
 	q := *p
-	q.File, q.Include = "", nil
+	q.File, q.Path, q.Include, q.Included, q.Outside = "", "", nil, nil, nil
 	q.Egress.Allow, q.Egress.Deny = plainRules(p.Egress.Allow), plainRules(p.Egress.Deny)
 	q.Hosts, q.Secrets, q.TLS.ExtraCA = nil, nil, nil
 	for _, h := range p.Hosts {

@@ -14,7 +14,10 @@ const CurrentVersion = 1
 // on.
 type Policy struct {
 	// File is the path the policy was read from, for messages; "" if none.
-	File    string
+	File string
+	// Path is the absolute path of the file that Load or LoadSources read; "" for a
+	// policy that was made in code or parsed from memory, which is its maker's own.
+	Path    string
 	Version int
 	Sandbox Sandbox
 	Egress  Egress
@@ -27,9 +30,10 @@ type Policy struct {
 	Limits  Limits
 	// Include lists the presets and files that were merged in, as written.
 	Include []string
-	// Outside lists the real paths of included files that lie outside of the
-	// directory of File. Only Load and LoadSources fill it.
-	Outside []string
+	// Included lists the paths of the files that were merged in, and Outside the
+	// real paths of those that lie outside of the directory of File. Only Load and
+	// LoadSources fill them.
+	Included, Outside []string
 	// Floor is an operator's policy set by Tighten: a flow, a name or a target
 	// is allowed only if this policy and Floor (and its Floor, if any) allow
 	// it. It is nil without Tighten and has no key in the file.

@@ -19,7 +19,8 @@ func LoadSources(path string) (p *Policy, sources []string, err error) {
 		return nil, sources, fmt.Errorf("reading the policy: %w", err)
 	}
 	if p, err = (&loader{open: open, abs: true}).load(path, data); err == nil {
-		p.Outside = outside(path, sources[1:])
+		p.Path = absolute(path)
+		p.Included, p.Outside = sources[1:], outside(path, sources[1:])
 	}
 	return p, sources, err
 }
@@ -39,11 +40,16 @@ func outside(path string, files []string) []string {
 	return out
 }
 
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path // without a working directory
+}
+
 // realPath resolves what it can of a path.
 func realPath(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
+	path = absolute(path)
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		return target
 	}

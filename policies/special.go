@@ -65,7 +65,7 @@ func specialWithin(p netip.Prefix) (netip.Prefix, bool) {
 			return s, true
 		}
 	}
-	if isMetadata(p) {
+	if Metadata(p) {
 		return p, true
 	}
 	if inner, ok := isatap(p); ok {
@@ -90,7 +90,7 @@ func own(p netip.Prefix) bool {
 	return slices.ContainsFunc(ownRanges, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
 }
 
-// isMetadata reports whether p is exactly one metadata address.
-func isMetadata(p netip.Prefix) bool {
+// Metadata reports whether p is exactly one metadata address.
+func Metadata(p netip.Prefix) bool {
 	return p.IsSingleIP() && slices.Contains(metadataAddresses, p.Addr())
 }

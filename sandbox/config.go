@@ -41,6 +41,10 @@ type Config struct {
 	// Floor is an operator's policy that neither Policy nor a changed PolicyFile can loosen; nil for
 	// none.
 	Floor *policies.Policy
+	// Trust approves all that a policy from a file takes from this machine (policies/grants), for this
+	// sandbox. Without it Start returns a *GrantsError for what its user did not approve. A policy that was
+	// made in code needs no approval.
+	Trust bool
 	// HTTPProxy sets HTTP_PROXY and its like for every process, to the gateway's explicit proxy. It is
 	// for clients that need one: without it everything is judged just the same.
 	HTTPProxy bool
@@ -49,6 +53,9 @@ type Config struct {
 
 	// Image is a reference as package image reads it; "" is DefaultImage.
 	Image string
+	// PolicyImage tells that Image is of the policy's choice and not of the caller's: unless that is
+	// approved, a registry is asked without the user's credentials, and on public addresses only.
+	PolicyImage bool
 	// Pull says when a registry is asked; "" is image.PullMissing.
 	Pull image.Pull
 	// Progress is told how the image comes; nil for silence.

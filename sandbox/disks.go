@@ -11,6 +11,7 @@ import (
 
 	"github.com/msb-project/msb/guest/assets"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
 )
 
 // Store opens the image cache of a home, with the image that msb carries inside itself.
@@ -18,12 +19,18 @@ func Store(home *Home) (*image.Store, error) {
 	return image.Open(home.Images(), image.StoreOptions{Builtin: builtin})
 }
 
-func resolve(ctx context.Context, home *Home, cfg *Config) (*image.Image, error) {
+func resolve(ctx context.Context, home *Home, cfg *Config, admitted *Admission) (*image.Image, error) {
 	store, err := Store(home)
 	if err != nil {
 		return nil, err
 	}
-	return store.Resolve(ctx, cfg.Image, image.Options{Pull: cfg.Pull, Progress: cfg.Progress})
+	o := image.Options{Pull: cfg.Pull, Progress: cfg.Progress, Anonymous: cfg.PolicyImage && !admitted.Credentials}
+	img, err := store.Resolve(ctx, cfg.Image, o)
+	if o.Anonymous && (errors.Is(err, image.ErrUnauthorized) || errors.Is(err, image.ErrAddress)) {
+		err = fmt.Errorf("%w; a policy's image is asked for without your credentials and on public addresses: name it on the command line, or run `msb policy trust %s`",
+			err, policies.QuoteArgs([]string{cfg.Policy.File}))
+	}
+	return img, err
 }
 
 // builtinPath is where the built-in image's programs are.

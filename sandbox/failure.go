@@ -36,7 +36,8 @@ const (
 	KindGuestMemory   Kind = "guest_out_of_memory"
 	KindAgent         Kind = "agent_dead"
 	KindSecret        Kind = "secret_violation"
-	KindSandbox       Kind = "sandbox" // no sandbox of that name, or it isn't in the state that was asked for
+	KindGrants        Kind = "policy_grants" // what the policy takes from this machine is not approved: a *GrantsError
+	KindSandbox       Kind = "sandbox"       // no sandbox of that name, or it isn't in the state that was asked for
 )
 
 // Failure is an error with its Kind. Error gives the sentence alone.

@@ -21,6 +21,7 @@ var (
 	// A number behind a name is that of a file that renameio or os.CreateTemp is writing.
 	namedFile  = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
 	kernelFile = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf|kernel-[0-9a-f]{16}\.index|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
+	trustFile  = regexp.MustCompile(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
 	guestFile  = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4|\.new-[0-9]+)$`)
 )
 
@@ -42,6 +43,7 @@ func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 		kernelDir: owned.Files(kernelFile.MatchString),
 		guestDir:  owned.Files(guestFile.MatchString),
 		runsDir:   owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, runForm),
+		trustDir:  owned.Files(trustFile.MatchString),
 		keptDir:   owned.Dirs(runName.MatchString, runForm),
 		namedDir:  owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, namedForm),
 	}[name]

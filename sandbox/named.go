@@ -25,6 +25,8 @@ type StartOptions struct {
 	Home, Program string
 	Progress      image.Progress
 	Notice        func(string)
+	// Trust is as in Config, and stays with the sandbox.
+	Trust bool
 }
 
 // Create makes the sandbox that cfg describes under cfg.Name, and does not start it. It has a disk of its own, which
@@ -51,11 +53,15 @@ func create(ctx context.Context, cfg *Config) error {
 	if _, err := os.Lstat(home.namedPath(cfg.Name)); err == nil {
 		return exists(cfg.Name)
 	}
-	img, err := resolve(ctx, home, cfg)
+	admitted, err := home.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
 	if err != nil {
 		return err
 	}
-	return home.create(newStored(cfg.Name, cfg, img))
+	img, err := resolve(ctx, home, cfg, admitted)
+	if err != nil {
+		return err
+	}
+	return home.create(newStored(cfg.Name, cfg, img, admitted))
 }
 
 func exists(name string) error {
@@ -128,36 +134,46 @@ func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	cfg, img, err := home.prepare(ctx, run, o)
+	cfg, img, admitted, err := home.prepare(ctx, run, o)
 	if err != nil {
 		return nil, errors.Join(err, run.Lock.Close())
 	}
-	return bringUp(ctx, home, run, img, cfg)
+	return bringUp(ctx, home, run, img, cfg, admitted)
 }
 
 // prepare says what to start. The caller holds the lock, so that no other sandbox comes under the name meanwhile.
-func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, *image.Image, error) {
+func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
 	st, err := h.load(run.ID)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	cfg, err := st.config()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice = run.ID, o.Program, o.Progress, o.Notice
+	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice, cfg.Trust = run.ID, o.Program, o.Progress, o.Notice, o.Trust
 	if err := cfg.fill(); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	img, err := h.imageOf(ctx, st, &cfg)
+	admitted, err := h.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust, Kept: st.Grants})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return &cfg, img, clearRun(run.Dir)
+	if len(admitted.Grants.Beyond(st.Grants)) > 0 {
+		st.Grants = keep(admitted.Grants, st.Grants)
+		if err := writeJSON(run.Dir, storedFile, st); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	img, err := h.imageOf(ctx, st, &cfg, admitted)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return &cfg, img, admitted, clearRun(run.Dir)
 }
 
 // imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.
-func (h *Home) imageOf(ctx context.Context, st *stored, cfg *Config) (*image.Image, error) {
+func (h *Home) imageOf(ctx context.Context, st *stored, cfg *Config, admitted *Admission) (*image.Image, error) {
 	store, err := Store(h)
 	if err != nil {
 		return nil, err
@@ -171,7 +187,7 @@ func (h *Home) imageOf(ctx context.Context, st *stored, cfg *Config) (*image.Ima
 			return &all[i], nil
 		}
 	}
-	img, err := resolve(ctx, h, cfg)
+	img, err := resolve(ctx, h, cfg, admitted)
 	if err != nil {
 		return nil, fmt.Errorf("the image of sandbox %s: %w", st.Name, err)
 	}

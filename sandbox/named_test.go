@@ -20,7 +20,7 @@ func aNamed(t *testing.T, h *Home, name string) error {
 	if err := cfg.fill(); err != nil {
 		t.Fatal(err)
 	}
-	return h.create(newStored(name, &cfg, &image.Image{Digest: "sha256:0"}))
+	return h.create(newStored(name, &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
 }
 
 func TestI14_NamesOfSandboxesAreOneLabel(t *testing.T) {

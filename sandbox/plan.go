@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies/grants"
 )
 
 // The descriptors that a supervisor inherits beside its standard ones.
@@ -29,7 +30,9 @@ type plan struct {
 	Policy      []byte       `json:"policy"` // TOML, includes merged
 	PolicyName  string       `json:"policy_name"`
 	PolicyFile  string       `json:"policy_file,omitempty"`
-	Floor       []byte       `json:"floor,omitempty"` // TOML
+	Floor       []byte       `json:"floor,omitempty"`  // TOML
+	Grants      grants.Set   `json:"grants,omitempty"` // what a later version of the policy may take
+	Holds       grants.Holds `json:"holds,omitzero"`
 	NoNet       bool         `json:"no_net,omitempty"`
 	HTTPProxy   bool         `json:"http_proxy,omitempty"`
 	Backend     string       `json:"backend"`

@@ -17,6 +17,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 )
 
 // ExecOptions says what to run in a sandbox, ExitStatus how it ended.
@@ -58,16 +59,20 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 		if err := create(ctx, &cfg); err != nil {
 			return nil, err
 		}
-		return StartNamed(ctx, cfg.Name, StartOptions{cfg.Home, cfg.Program, cfg.Progress, cfg.Notice})
+		return StartNamed(ctx, cfg.Name, StartOptions{Home: cfg.Home, Program: cfg.Program, Progress: cfg.Progress, Notice: cfg.Notice})
 	}
-	if err := cfg.fill(); err != nil {
+	if err := errors.Join(cfg.fill(), absolute(&cfg.PolicyFile)); err != nil {
 		return nil, err
 	}
 	home, err := OpenHome(cfg.Home)
 	if err != nil {
 		return nil, err
 	}
-	img, err := resolve(ctx, home, &cfg)
+	admitted, err := home.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
+	if err != nil {
+		return nil, err
+	}
+	img, err := resolve(ctx, home, &cfg, admitted)
 	if err != nil {
 		return nil, err
 	}
@@ -75,16 +80,16 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bringUp(ctx, home, run, img, &cfg)
+	return bringUp(ctx, home, run, img, &cfg, admitted)
 }
 
 // bringUp starts the supervisor of a run, whose lock it takes over, and waits until the sandbox is ready.
-func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *Config) (*Sandbox, error) {
+func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *Config, admitted *Admission) (*Sandbox, error) {
 	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, over: make(chan struct{})}
 	agent, err := agentDisk(home)
 	if err == nil {
 		var p *plan
-		if p, err = s.plan(cfg, agent); err == nil {
+		if p, err = s.plan(cfg, admitted, agent); err == nil {
 			err = s.launch(cfg, p)
 		}
 	}
@@ -100,10 +105,11 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 }
 
 // plan makes the writable disk, if one is wanted, and says what the supervisor needs to know.
-func (s *Sandbox) plan(cfg *Config, agent string) (*plan, error) {
+func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*plan, error) {
 	p := &plan{
 		ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir,
 		Policy: policies.Encode(cfg.Policy), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
+		Grants: admitted.Grants, Holds: grants.HoldsOf(admitted.Policy),
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory,
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
 		Name: s.name, Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 )
 
 // The files of a named sandbox. Those of a run are there while it runs, and are swept after a kill.
@@ -32,13 +33,17 @@ const storedVersion = 1
 
 // stored is what a named sandbox is, as it is kept. It holds no secret: a policy names their sources.
 type stored struct {
-	Version     int          `json:"version"`
-	Name        string       `json:"name"`
-	Created     time.Time    `json:"created"`
-	Policy      string       `json:"policy"` // TOML, includes merged
-	PolicyName  string       `json:"policy_name"`
-	PolicyFile  string       `json:"policy_file,omitempty"`
-	Floor       string       `json:"floor,omitempty"` // TOML
+	Version    int       `json:"version"`
+	Name       string    `json:"name"`
+	Created    time.Time `json:"created"`
+	Policy     string    `json:"policy"` // TOML, includes merged
+	PolicyName string    `json:"policy_name"`
+	PolicyPath string    `json:"policy_path,omitempty"` // of the file that Policy was read from
+	PolicyFile string    `json:"policy_file,omitempty"`
+	Floor      string    `json:"floor,omitempty"` // TOML
+	FloorPath  string    `json:"floor_path,omitempty"`
+	// Grants are what the policy may take from this machine, as it was approved.
+	Grants      grants.Set   `json:"grants,omitempty"`
 	NoNet       bool         `json:"no_net,omitempty"`
 	HTTPProxy   bool         `json:"http_proxy,omitempty"`
 	Backend     string       `json:"backend"`
@@ -46,6 +51,7 @@ type stored struct {
 	Memory      int64        `json:"memory"`
 	Disk        int64        `json:"disk"`
 	Image       string       `json:"image"`
+	PolicyImage bool         `json:"policy_image,omitempty"`
 	ImageDigest string       `json:"image_digest"`
 	ImageConfig image.Config `json:"image_config"`
 	Hostname    string       `json:"hostname"`
@@ -58,16 +64,17 @@ type stored struct {
 }
 
 // newStored is what cfg, which is filled, and its image become.
-func newStored(name string, cfg *Config, img *image.Image) *stored {
+func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) *stored {
 	st := &stored{
 		Version: storedVersion, Name: name, Created: time.Now().UTC().Truncate(time.Second),
-		Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
+		Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyPath: cfg.Policy.Path, PolicyFile: cfg.PolicyFile,
+		Grants: admitted.Grants, PolicyImage: cfg.PolicyImage,
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory, Disk: cfg.Disk,
 		Image: cfg.Image, ImageDigest: img.Digest, ImageConfig: img.Config, Hostname: cfg.Hostname, Env: cfg.Env,
 		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions,
 	}
 	if cfg.Floor != nil {
-		st.Floor = string(policies.Encode(cfg.Floor))
+		st.Floor, st.FloorPath = string(policies.Encode(cfg.Floor)), cfg.Floor.Path
 	}
 	if st.Hostname == "" {
 		st.Hostname = name
@@ -79,16 +86,20 @@ func newStored(name string, cfg *Config, img *image.Image) *stored {
 func (st *stored) config() (cfg Config, err error) {
 	cfg = Config{
 		PolicyFile: st.PolicyFile, NoNet: st.NoNet, HTTPProxy: st.HTTPProxy, Backend: st.Backend, CPUs: st.CPUs, Memory: st.Memory,
-		Disk: st.Disk, Image: st.Image, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
+		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 	}
 	if st.PolicyFile == "" {
-		cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil)
+		if cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil); err == nil {
+			cfg.Policy.Path = st.PolicyPath
+		}
 	} else {
 		cfg.Policy, err = LoadPolicy(st.PolicyFile)
 	}
 	if err == nil && st.Floor != "" {
-		cfg.Floor, err = policies.Parse("floor", []byte(st.Floor), nil)
+		if cfg.Floor, err = policies.Parse("floor", []byte(st.Floor), nil); err == nil {
+			cfg.Floor.Path = st.FloorPath
+		}
 	}
 	return cfg, err
 }

@@ -213,6 +213,7 @@ func (s *supervisor) readPolicy() error {
 	if err != nil {
 		return fmt.Errorf("the policy as handed over: %w", err)
 	}
+	s.plan.Holds.Apply(p)
 	s.policy = p
 	if s.plan.Floor == nil {
 		return nil

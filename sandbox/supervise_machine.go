@@ -87,6 +87,7 @@ func (s *supervisor) serveLink() error {
 	g, err := gateway.New(gateway.Config{
 		CA: authority, Placeholders: placeholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{s.records.Sink(), s}, Link: cfg, Capture: s.records.Capture(),
+		Admit:     (&Admission{Grants: s.plan.Grants, state: s.plan.Home}).Reload,
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", errTerminated, reason)) },
 	})
 	if err != nil {

@@ -173,7 +173,7 @@ func TestVMPolicyHoldsInARealGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
-	sb := start(t, func(c *sandbox.Config) { c.Policy, c.Audit = p, audit })
+	sb := start(t, func(c *sandbox.Config) { c.Policy, c.Audit, c.Trust = p, audit, true })
 	out, st, err := sh(t, sb, "/bin/msb-tour")
 	if err != nil || st.Code != 0 {
 		t.Fatalf("the tour: %+v, %v\n%s", st, err, out)

@@ -8,11 +8,19 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
+// extraPEM is what was approved of a file of roots, or what it holds now.
+func extraPEM(extra *policies.ExtraCA) ([]byte, error) {
+	if extra.PEM != nil {
+		return extra.PEM, nil
+	}
+	return os.ReadFile(extra.File)
+}
+
 // CheckFiles reads the files of [tls] extra_ca once: a missing one is an error before anything runs,
 // and not a puzzle at the first connection.
 func CheckFiles(policy *policies.Policy) error {
 	for _, extra := range policy.TLS.ExtraCA {
-		pem, err := os.ReadFile(extra.File)
+		pem, err := extraPEM(&extra)
 		if err != nil {
 			return fmt.Errorf("%w: tls.extra_ca: %w; name a file of certificates in PEM form", ErrConfig, err)
 		}

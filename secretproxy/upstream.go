@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -169,7 +168,7 @@ func (p *Proxy) rootsFor(name hostname.Name) (*x509.CertPool, error) {
 		if !slices.ContainsFunc(extra.Hosts, func(h hostname.Pattern) bool { return h.Match(name) }) {
 			continue
 		}
-		pem, err := os.ReadFile(extra.File)
+		pem, err := extraPEM(&extra)
 		if err != nil {
 			return nil, fmt.Errorf("reading the extra CA for %s: %w", name, err)
 		}

@@ -30,7 +30,7 @@ a change takes effect at once while it runs. msb start starts it.`,
 				return err
 			}
 			cfg.Env = f.environ()
-			if err := sandbox.Create(c.Context(), cfg); err != nil {
+			if err := approved(c.Context(), ui, func() error { return sandbox.Create(c.Context(), cfg) }); err != nil {
 				return err
 			}
 			return ui.print(args[0] + "\n")
@@ -55,8 +55,8 @@ func named(check cobra.PositionalArgs, remedy string) cobra.PositionalArgs {
 
 // runDetached is `msb run --name NAME --detach`.
 func runDetached(ctx context.Context, ui *ui, cfg sandbox.Config) error {
-	sb, err := sandbox.Start(ctx, cfg)
-	if err != nil {
+	var sb *sandbox.Sandbox
+	if err := approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err }); err != nil {
 		return err
 	}
 	return errors.Join(started(ui, sb), sb.Close())

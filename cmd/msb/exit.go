@@ -41,7 +41,7 @@ const (
 const exitHelp = `Exit codes:
   the command's own, 128+N when signal N ended it; 126 not executable, 127 not found
   124 --timeout ran out          125 msb itself failed
-  110 policy can't be read       111 policy is wrong
+  110 policy can't be read       111 policy is wrong, or not approved
   112 image unknown              113 image for another platform   114 image refused
   115 no usable backend          116 no permission on /dev/kvm    117 no disk space
   118 guest kernel panicked      119 guest out of memory          120 guest agent gone
@@ -60,7 +60,7 @@ func exitOf(err error) int {
 	switch sandbox.KindOf(err) {
 	case sandbox.KindPolicyMissing:
 		return exitPolicyMissing
-	case sandbox.KindPolicyInvalid:
+	case sandbox.KindPolicyInvalid, sandbox.KindGrants:
 		return exitPolicyInvalid
 	case sandbox.KindImageUnknown:
 		return exitImageUnknown

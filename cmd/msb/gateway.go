@@ -23,7 +23,7 @@ import (
 type gatewayFlags struct {
 	policy, floor, listen, link, mac, caOut, audit, learn, name string
 	mtu                                                         int
-	keep                                                        bool
+	keep, trust                                                 bool
 	pcap                                                        pcapFlags
 }
 
@@ -64,6 +64,7 @@ link has no end, so there it runs until it is told to stop.`,
 	fl := c.Flags()
 	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file`; read again when it changes, and on SIGHUP")
 	fl.StringVar(&f.floor, "floor", "", "an operator's policy `file`, which --policy can't loosen")
+	trustFlag(fl, &f.trust)
 	fl.StringVar(&f.listen, "listen", "", "`unix://PATH`, or fd:N for an inherited socket")
 	fl.StringVar(&f.link, "link", "qemu", "framing: qemu (stream, also libkrun) or vfkit (datagrams, also gvproxy's)")
 	fl.StringVar(&f.mac, "mac", "", "the guest's `address`; default: the first one seen")
@@ -106,6 +107,15 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 			return err
 		}
 	}
+	var admitted *sandbox.Admission
+	err = approved(ctx, ui, func() (err error) {
+		admitted, err = sandbox.Admit(p, sandbox.AdmitOptions{Floor: floor, Trust: f.trust})
+		return err
+	})
+	if err != nil {
+		return startError(ctx, err)
+	}
+	p = admitted.Policy
 	cfg := netstack.Config{DHCP: true, RouterAdvertisements: true, MTU: f.mtu}
 	if f.mac != "" {
 		if cfg.GuestMAC, err = net.ParseMAC(f.mac); err != nil {
@@ -118,6 +128,7 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	}
 	g, err := gateway.New(gateway.Config{ //nolint:contextcheck // it lives until Close, not until ctx ends
 		Sandbox: f.name, Policy: p, Floor: floor, Audit: audit.Tee(rec.Sink(), reloadNotes{ui}), Link: cfg, Capture: rec.Capture(),
+		Admit:     admitted.Reload,
 		Terminate: func(reason string) { ui.note("ended: %s", reason); stop() },
 	})
 	if err != nil {

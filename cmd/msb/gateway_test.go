@@ -47,7 +47,7 @@ func startGateway(t *testing.T, args ...string) (*exec.Cmd, readyLine) {
 // startGatewayIn is startGateway with extra environment.
 func startGatewayIn(t *testing.T, env []string, args ...string) (*exec.Cmd, readyLine) {
 	t.Helper()
-	cmd := command(t, append(env, "GATEWAY_TEST_TOKEN=a-real-value-0123456789"), append([]string{"gateway"}, args...)...)
+	cmd := command(t, append(env, "GATEWAY_TEST_TOKEN=a-real-value-0123456789"), append([]string{"gateway", "--trust"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

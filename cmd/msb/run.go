@@ -30,7 +30,7 @@ type runFlags struct {
 	quiet                         bool
 	pcap                          pcapFlags
 	name                          string
-	detach                        bool
+	detach, trust                 bool
 	plain                         bool // the command is all: no entrypoint of the image's
 }
 
@@ -75,6 +75,7 @@ func (f *runFlags) register(c *cobra.Command) {
 func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file`; a change while running takes effect at once")
 	fl.StringVar(&f.floor, "floor", "", "an operator's policy `file`, which --policy and --allow can't loosen")
+	trustFlag(fl, &f.trust)
 	fl.StringArrayVar(&f.allow, "allow", nil, "let out `HOST:PORT[/udp]`, beside what the policy allows (repeatable)")
 	fl.StringVar(&f.backend, "vm", "auto", "backend: auto, krun or qemu")
 	fl.StringVar(&f.hostname, "hostname", "", "host name of the guest")
@@ -112,7 +113,8 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	defer cancel(nil)
 	sig := catchInterrupts(cancel)
 	defer sig.stop()
-	sb, err := sandbox.Start(ctx, cfg)
+	var sb *sandbox.Sandbox
+	err = approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err })
 	if err != nil {
 		return startError(ctx, hintAtCommand(err, cfg.Image))
 	}

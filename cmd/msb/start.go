@@ -14,7 +14,7 @@ import (
 const nameRemedy = "name the sandbox; `msb ls` lists those there are"
 
 func newStartCommand(ui *ui) *cobra.Command {
-	var quiet bool
+	var quiet, trust bool
 	c := &cobra.Command{
 		Use:   "start [flags] NAME...",
 		Short: "Start sandboxes that msb create or msb run --name made",
@@ -25,9 +25,13 @@ func newStartCommand(ui *ui) *cobra.Command {
 			defer cancel(nil)
 			defer catchInterrupts(cancel).stop()
 			return forEach(args, func(name string) error {
-				sb, err := sandbox.StartNamed(ctx, name, sandbox.StartOptions{
-					Progress: progress.New(os.Stderr, progressMode(quiet)),
-					Notice:   func(why string) { ui.note("%s", why) },
+				var sb *sandbox.Sandbox
+				err := approved(ctx, ui, func() (err error) {
+					sb, err = sandbox.StartNamed(ctx, name, sandbox.StartOptions{
+						Progress: progress.New(os.Stderr, progressMode(quiet)), Trust: trust,
+						Notice: func(why string) { ui.note("%s", why) },
+					})
+					return err
 				})
 				if err != nil {
 					return startError(ctx, err)
@@ -36,6 +40,7 @@ func newStartCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}
+	trustFlag(c.Flags(), &trust)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing but names and errors")
 	return c
 }

@@ -37,7 +37,9 @@ func vmRun(t *testing.T, args ...string) result {
 	return vmCommand(t, command(t, nil, runArgs(args)...))
 }
 
-func runArgs(args []string) []string { return append([]string{"run", "--vm", "qemu"}, args...) }
+func runArgs(args []string) []string {
+	return append([]string{"run", "--vm", "qemu", "--trust"}, args...)
+}
 
 // vmCommand runs msb to its end and looks at what it leaves.
 func vmCommand(t *testing.T, cmd *exec.Cmd) result {

@@ -60,7 +60,7 @@ func onKrun(t *testing.T, args ...string) result {
 		t.Fatal(err)
 	}
 	for range 4 {
-		r := &running{Cmd: command(t, nil, append([]string{"run", "-q"}, args...)...), ended: make(chan struct{})}
+		r := &running{Cmd: command(t, nil, append([]string{"run", "-q", "--trust"}, args...)...), ended: make(chan struct{})}
 		r.Stdout, r.Stderr = &r.out, &r.err
 		r.start(t)
 		timer := time.AfterFunc(stalled, func() { _ = r.Process.Signal(syscall.SIGTERM) })

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 )
 
 // Bounds of a value.
@@ -66,16 +64,17 @@ func (r *reader) readSource(ctx context.Context, s *policies.Secret) ([]byte, er
 		}
 		return []byte(value), nil
 	case policies.FromFile:
-		return readFile(s.From.Value)
+		return readFile(&s.From)
 	case policies.FromCommand:
-		return r.runCommand(ctx, s.From.Argv)
+		return r.runCommand(ctx, &s.From)
 	case policies.FromNone:
 	}
 	return nil, fmt.Errorf("%w: it has no source: write from = \"env:NAME\", \"file:PATH\" or \"command:…\"", ErrValue)
 }
 
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+func readFile(from *policies.Source) ([]byte, error) {
+	path := from.Value
+	file, err := grants.Open(from)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrValue, withoutPath(err, path))
 	}
@@ -93,29 +92,6 @@ func withoutPath(err error, path string) error {
 		return fmt.Errorf("the file %s: %w", path, pathErr.Err)
 	}
 	return err
-}
-
-// runCommand never repeats what the command wrote: its error output may hold
-// what its standard output was meant to.
-func (r *reader) runCommand(ctx context.Context, argv []string) ([]byte, error) {
-	if len(argv) == 0 {
-		return nil, fmt.Errorf("%w: its command is empty", ErrValue)
-	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = slices.DeleteFunc(r.environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(r.hidden, name)
-	})
-	cmd.WaitDelay = time.Second
-	out := boundedBuffer{max: MaxLength + 2}
-	cmd.Stdout = &out
-	if err := cmd.Run(); err != nil {
-		clear(out.data)
-		return nil, fmt.Errorf("%w: the command %s: %w: run it by hand to see why", ErrValue, argv[0], err)
-	}
-	return trimLine(out.data), nil
 }
 
 // boundedBuffer keeps the first max bytes and swallows the rest.

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// trustFlag adds --trust to a command that runs policies.
+func trustFlag(fl *pflag.FlagSet, trust *bool) {
+	fl.BoolVar(trust, "trust", false, "approve what the policy takes from this machine, for this once; for files that you wrote")
+}
+
+func newPolicyTrust(ui *ui) *cobra.Command {
+	var forget bool
+	c := &cobra.Command{
+		Use:   "trust FILE...",
+		Short: "Approve what policy files take from this machine",
+		Long: `Prints what each policy takes from this machine (sources of secrets, local images,
+private ranges, targets of [hosts], resolvers, a proxy, extra roots) and approves
+it: for you, for this file, and for these things. Edited rules need no new
+approval; a policy that takes more does.`,
+		Args: named(cobra.MinimumNArgs(1), "name the policy file"),
+		RunE: func(_ *cobra.Command, files []string) error {
+			home, err := sandbox.OpenHome("")
+			if err != nil {
+				return err
+			}
+			return forEach(files, func(file string) error {
+				if forget {
+					return home.Forget(file)
+				}
+				return trustFile(ui, home, file)
+			})
+		},
+	}
+	c.Flags().BoolVar(&forget, "forget", false, "take the approval back")
+	return c
+}
+
+func trustFile(ui *ui, home *sandbox.Home, file string) error {
+	p, err := loadPolicy(file)
+	if err != nil {
+		return err
+	}
+	set, err := home.Grants(p)
+	if err != nil {
+		return err
+	}
+	if err := home.Approve(file, set); err != nil {
+		return err
+	}
+	if len(set) == 0 {
+		return ui.print(audit.Printable(file) + ": takes nothing from this machine\n")
+	}
+	return ui.print(audit.Printable(file) + ": approved\n" + listed(set))
+}
+
+// listed is a line for each grant, with nothing that a terminal would act on.
+func listed(set grants.Set) string {
+	var b strings.Builder
+	for _, line := range set.Lines() {
+		b.WriteString("  " + audit.Printable(line) + "\n")
+	}
+	return b.String()
+}
+
+// maxAsked bounds how often one start asks: what a policy takes can change under the question.
+const maxAsked = 3
+
+// approved calls start and, at a terminal, asks for what it lacks, and calls it again.
+func approved(ctx context.Context, ui *ui, start func() error) error {
+	for asked := 0; ; asked++ {
+		err := start()
+		var lacks *sandbox.GrantsError
+		if !errors.As(err, &lacks) || asked == maxAsked || !isTerminal(os.Stdin) || !isTerminal(os.Stderr) {
+			return err
+		}
+		yes, err := ask(ctx, ui, lacks)
+		if err != nil {
+			return err
+		}
+		if !yes {
+			ui.warn("not approved; nothing was started")
+			return exitCode(exitPolicyInvalid)
+		}
+		home, err := sandbox.OpenHome("")
+		if err == nil {
+			err = home.Approve(lacks.File, lacks.All)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// ask shows what is new and reads the answer. It reads no more than a line: the rest is the guest's.
+func ask(ctx context.Context, ui *ui, lacks *sandbox.GrantsError) (bool, error) {
+	_, _ = fmt.Fprintf(ui.err, "msb: %s takes from this machine what you have not approved:\n%smsb: let it? [y/N] ", audit.Printable(lacks.File), listed(lacks.New))
+	answer := make(chan string, 1)
+	go func() { answer <- readLine() }()
+	select {
+	case <-ctx.Done():
+		_, _ = fmt.Fprintln(ui.err)
+		return false, context.Cause(ctx)
+	case a := <-answer:
+		a = strings.ToLower(strings.TrimSpace(a))
+		return a == "y" || a == "yes", nil
+	}
+}
+
+func readLine() string {
+	const longest = 64
+	var line []byte
+	for one := make([]byte, 1); len(line) < longest; {
+		n, err := os.Stdin.Read(one)
+		if n == 0 || err != nil || one[0] == '\n' {
+			break
+		}
+		line = append(line, one[0])
+	}
+	return string(line)
+}

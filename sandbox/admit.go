@@ -1,0 +1,147 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
+)
+
+// GrantsError says what a policy file takes from this machine that its user has not approved.
+type GrantsError struct {
+	// File is the policy file, as it was named.
+	File string
+	// New is what is missing, All what the file takes.
+	New, All grants.Set
+}
+
+// Error names each grant and the way to approve it.
+func (e *GrantsError) Error() string {
+	return fmt.Sprintf("%s takes from this machine what you have not approved:\n  %s\nlook at it, then run `msb policy trust %s`; --trust approves it for one run",
+		e.File, strings.Join(e.New.Lines(), "\n  "), policies.QuoteArgs([]string{e.File}))
+}
+
+// Admission is a policy that may run, and what it may take.
+type Admission struct {
+	// Policy has its sources held to what was found behind them.
+	Policy *policies.Policy
+	// Grants are what Policy takes. A later version of its file may take no more.
+	Grants grants.Set
+	// Credentials tells whether an image that the policy names may be pulled with the user's credentials.
+	Credentials bool
+
+	state string // msb's state directory
+}
+
+// AdmitOptions say what approves a policy beside what its user approved before.
+type AdmitOptions struct {
+	// Floor is the operator's policy above; nil for none.
+	Floor *policies.Policy
+	// Trust approves everything.
+	Trust bool
+	// Kept is what was approved when the sandbox was made.
+	Kept grants.Set
+}
+
+// Admit looks at what a policy takes from this machine. A policy that was made in code takes what it says, and so do
+// the rules of flags; one from a file what its user approved. Anything else is a *GrantsError. Under a floor whose own
+// grants are approved, it may take what the floor names (policies.Tighten refuses the rest, approved or not).
+func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
+	set, held, err := grants.Of(p, grants.Options{State: h.dir})
+	if err != nil {
+		return nil, &Failure{Kind: KindGrants, err: fmt.Errorf("%s: %w", p.File, err)}
+	}
+	a := &Admission{Policy: held, Grants: set, Credentials: true, state: h.dir}
+	if o.Trust || p.Path == "" {
+		a.Credentials = o.Floor == nil || o.Floor.Sandbox.Image == p.Sandbox.Image
+		return a, nil
+	}
+	approved, err := h.Approved(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	approved = slices.Concat(approved, o.Kept, ofFlags(p))
+	missing := set.Beyond(approved)
+	byFloor := false
+	if o.Floor != nil {
+		if byFloor, err = h.trusted(o.Floor); err != nil {
+			return nil, err
+		}
+	}
+	if len(missing) > 0 && !byFloor {
+		return nil, &Failure{Kind: KindGrants, err: &GrantsError{File: p.File, New: missing, All: keep(set, approved)}}
+	}
+	a.Grants = keep(set, approved)
+	a.Credentials = !slices.ContainsFunc(set, func(g grants.Grant) bool { return g.Optional() && !approved.Has(g) })
+	if o.Floor != nil {
+		a.Credentials = (a.Credentials || byFloor) && o.Floor.Sandbox.Image == p.Sandbox.Image
+	}
+	return a, nil
+}
+
+// trusted tells whether all that a floor names is approved: it is if the floor was made in code.
+func (h *Home) trusted(floor *policies.Policy) (bool, error) {
+	if floor.Path == "" {
+		return true, nil
+	}
+	set, _, err := grants.Of(floor, grants.Options{State: h.dir})
+	if err != nil {
+		return false, &Failure{Kind: KindGrants, err: fmt.Errorf("%s: %w", floor.File, err)}
+	}
+	approved, err := h.Approved(floor.Path)
+	return len(set.Beyond(approved)) == 0, err
+}
+
+// ofFlags are the grants of rules that no file holds: their user wrote them.
+func ofFlags(p *policies.Policy) (set grants.Set) {
+	for _, r := range p.Egress.Allow {
+		for _, c := range r.CIDRs {
+			if r.Private && r.Pos == (policies.Position{}) {
+				set = append(set, grants.Grant{Kind: grants.Private, What: c.String()})
+			}
+		}
+	}
+	return set
+}
+
+// keep leaves out what is taken only where it is needed, unless it was approved before.
+func keep(set, approved grants.Set) grants.Set {
+	return slices.DeleteFunc(slices.Clone(set), func(g grants.Grant) bool { return g.Optional() && !approved.Has(g) })
+}
+
+// Reload admits a later version of a policy file for a sandbox that runs: it may take what the one before took,
+// whatever was approved meanwhile.
+func (a *Admission) Reload(p *policies.Policy) (*policies.Policy, error) {
+	set, held, err := grants.Of(p, grants.Options{State: a.state})
+	if err != nil {
+		return nil, err
+	}
+	if missing := set.Beyond(a.Grants); len(missing) > 0 {
+		return nil, fmt.Errorf("it takes more from this machine than was approved when the sandbox started: %s; look at it, then stop the sandbox, run `msb policy trust %s`, and start it again",
+			strings.Join(missing.Lines(), "; "), policies.QuoteArgs([]string{p.File}))
+	}
+	return held, nil
+}
+
+// Grants are what a policy takes from this machine.
+func (h *Home) Grants(p *policies.Policy) (grants.Set, error) {
+	set, _, err := grants.Of(p, grants.Options{State: h.dir})
+	if err != nil {
+		return nil, &Failure{Kind: KindGrants, err: fmt.Errorf("%s: %w", p.File, err)}
+	}
+	return set, nil
+}
+
+// Admit is Home.Admit under $MSB_HOME, which a policy that takes nothing doesn't need.
+func Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
+	if set, held, err := grants.Of(p, grants.Options{}); err == nil && len(set) == 0 {
+		return &Admission{Policy: held, Credentials: true}, nil
+	}
+	home, err := OpenHome("")
+	if err != nil {
+		return nil, err
+	}
+	return home.Admit(p, o)
+}

@@ -1,0 +1,106 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/msb-project/msb/policies/grants"
+)
+
+const (
+	// trustDir holds what the user approved: a file for each policy file, named by the digest of its real path.
+	trustDir        = "trust"
+	approvalVersion = 1
+	// maxApproval bounds one of them, in bytes: a grant takes some 200.
+	maxApproval = 1 << 20
+	// maxApprovals bounds how many there are; each takes a block of the disk.
+	maxApprovals = 4096
+)
+
+// approval is what the user lets one policy file take from this machine.
+type approval struct {
+	Version int        `json:"version"`
+	File    string     `json:"file"` // real path
+	Grants  grants.Set `json:"grants"`
+}
+
+// Approved returns what the user approved for the policy file at path; nothing if there is no approval, or none that
+// can be read.
+func (h *Home) Approved(path string) (grants.Set, error) {
+	file, at, err := h.approvalOf(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var a approval
+	text, err := io.ReadAll(io.LimitReader(f, maxApproval+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxApproval || json.Unmarshal(text, &a) != nil || a.Version != approvalVersion || a.File != file {
+		return nil, nil
+	}
+	return a.Grants, nil
+}
+
+// Approve writes down that the policy file at path may take set, and nothing that was approved for it before.
+func (h *Home) Approve(path string, set grants.Set) error {
+	file, at, err := h.approvalOf(path)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(approval{approvalVersion, file, set}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if len(text) > maxApproval {
+		return fmt.Errorf("%w: %s takes more than can be written down; split it", ErrConfig, path)
+	}
+	if err := makeDir(filepath.Dir(at), mkdirReal); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(at); err != nil {
+		if all, err := os.ReadDir(filepath.Dir(at)); err == nil && len(all) >= maxApprovals {
+			return fmt.Errorf("%w: %s holds %d approvals; `msb policy trust --forget FILE` removes one, or remove those of files that are gone", ErrConfig, filepath.Dir(at), len(all))
+		}
+	}
+	return renameio.WriteFile(at, append(text, '\n'), 0o600, renameio.WithStaticPermissions(0o600))
+}
+
+// Forget takes back what was approved for the policy file at path.
+func (h *Home) Forget(path string) error {
+	_, at, err := h.approvalOf(path)
+	if err != nil {
+		return err
+	}
+	return unlessGone(os.Remove(at))
+}
+
+// approvalOf returns the real path of a policy file, and where its approval is. A link that leads to another file
+// later is another policy.
+func (h *Home) approvalOf(path string) (file, at string, err error) {
+	if file, err = filepath.Abs(path); err != nil {
+		return "", "", err
+	}
+	if real, err := filepath.EvalSymlinks(file); err == nil { // else it is gone, and can still be forgotten
+		file = real
+	}
+	sum := sha256.Sum256([]byte(file))
+	return file, filepath.Join(h.dir, trustDir, hex.EncodeToString(sum[:])+".json"), nil
+}
