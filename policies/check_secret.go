@@ -30,6 +30,9 @@ func (f *faults) checkSecret(key string, s Secret) {
 	if _, err := ParseShape(s.Placeholder); err != nil {
 		f.addErr(key+".placeholder", err)
 	}
+	for i, u := range s.Upgrades {
+		f.checkUpgrade(fmt.Sprintf("%s.upgrades[%d]", key, i), u)
+	}
 	f.checkKind(key, s)
 	f.checkMint(key, s.Mint)
 }
@@ -75,12 +78,29 @@ func (f *faults) checkSecretHost(key string, h hostname.Pattern) {
 	}
 }
 
+// checkUpgrade refuses what is no protocol (RFC 9110, section 7.8), and those that
+// need no line or are never passed on.
+func (f *faults) checkUpgrade(key, protocol string) {
+	name, version, versioned := strings.Cut(protocol, "/")
+	bad := func(s string) bool {
+		return s == "" || strings.ContainsFunc(s, func(c rune) bool { return !isToken(c) })
+	}
+	switch {
+	case bad(name) || versioned && bad(version):
+		f.add(key, fmt.Sprintf("%q is not a protocol of an Upgrade field", protocol), "write it as clients send it, such as \"spdy/3.1\"")
+	case name == "websocket":
+		f.add(key, "WebSockets are looked into, and need no line here", "take it out; in = [\"websocket\"] lets the value into messages")
+	case strings.HasPrefix(name, "h2") || strings.HasPrefix(name, "http") || strings.HasPrefix(name, "tls"):
+		f.add(key, fmt.Sprintf("%q inside a connection would be a way around inspection and is never passed on", protocol), "take it out")
+	}
+}
+
 // checkKind checks places, services and regions.
 func (f *faults) checkKind(key string, s Secret) {
 	switch s.Kind {
 	case "":
 		if len(s.In) == 0 {
-			f.add(key, "it doesn't say where in a request the value may stand", "add in = [\"header:Authorization\"]; the places are header:NAME, basic, query:NAME and body")
+			f.add(key, "it doesn't say where in a request the value may stand", "add in = [\"header:Authorization\"]; the places are header:NAME, basic, query:NAME, body and websocket")
 		}
 		if len(s.Services)+len(s.Regions) > 0 {
 			f.add(key, "services and regions are for signed requests", "add kind = \""+SigV4+"\", or leave them out")

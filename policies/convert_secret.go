@@ -52,6 +52,9 @@ func (c *converter) secret(name string, f fileSecret) Secret {
 		}
 		s.In = append(s.In, place)
 	}
+	for _, u := range f.Upgrades {
+		s.Upgrades = append(s.Upgrades, strings.ToLower(u))
+	}
 	if f.Mint != nil {
 		s.Mint = &Mint{Fields: f.Mint.Fields}
 		if f.Mint.Path != nil {
@@ -142,7 +145,7 @@ func (c *converter) program(path string) string {
 	return path
 }
 
-// parsePlace reads "header:NAME", "basic", "query:NAME" or "body".
+// parsePlace reads "header:NAME", "basic", "query:NAME", "body" or "websocket".
 func parsePlace(s string) (Place, error) {
 	kind, name, named := strings.Cut(s, ":")
 	switch {
@@ -154,6 +157,8 @@ func parsePlace(s string) (Place, error) {
 		return Place{Kind: InBasic}, nil
 	case s == "body":
 		return Place{Kind: InBody}, nil
+	case s == "websocket":
+		return Place{Kind: InWebSocket}, nil
 	}
-	return Place{}, fmt.Errorf("%q is not a place in a request; the places are \"header:NAME\", \"basic\", \"query:NAME\" and \"body\"", s)
+	return Place{}, fmt.Errorf("%q is not a place in a request; the places are \"header:NAME\", \"basic\", \"query:NAME\", \"body\" and \"websocket\"", s)
 }

@@ -178,6 +178,7 @@ func (w *writer) secret(s Secret) {
 	optional(w, "kind", s.Kind)
 	list(w, "services", s.Services)
 	list(w, "regions", s.Regions)
+	list(w, "upgrades", s.Upgrades)
 	if s.Mint != nil {
 		w.line("mint = {path = %s, fields = %s}", tomlValue(s.Mint.Path), tomlValue(s.Mint.Fields))
 	}

@@ -66,7 +66,7 @@ type fileExtraCA struct {
 type fileSecret struct {
 	From         any       `toml:"from" kind:"argv" doc:"env:NAME, file:PATH or command:ARGV; a list where an argument holds a space."`
 	Hosts        []string  `toml:"hosts" doc:"Where the value may go: names as in rules, port 443; NAME:PORT for another port."`
-	In           []string  `toml:"in" doc:"Where in a request: header:NAME, basic, query:NAME, body."`
+	In           []string  `toml:"in" doc:"Where in a request: header:NAME, basic, query:NAME, body, websocket."`
 	Placeholder  *string   `toml:"placeholder" doc:"Shape that clients expect; {n} is n random letters and digits, at least 16."`
 	OnViolation  *string   `toml:"on_violation" kind:"enum" of:"block terminate" doc:"What happens when the placeholder turns up elsewhere."`
 	TTL          *string   `toml:"ttl" kind:"duration" doc:"How long the answer of a command is kept."`
@@ -74,6 +74,7 @@ type fileSecret struct {
 	Kind         *string   `toml:"kind" kind:"enum" of:"aws-sigv4" doc:"aws-sigv4: requests are signed again with the real credentials."`
 	Services     []string  `toml:"services" doc:"aws-sigv4: services that may be signed for."`
 	Regions      []string  `toml:"regions" doc:"aws-sigv4: regions that may be signed for."`
+	Upgrades     []string  `toml:"upgrades" doc:"Protocols other than WebSocket that a connection to the hosts may be upgraded to, where nothing is replaced or masked."`
 	Mint         *fileMint `toml:"mint" doc:"JSON answers whose tokens become placeholders."`
 }
 

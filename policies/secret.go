@@ -27,7 +27,10 @@ type Secret struct {
 	Services, Regions []string
 	// Mint, if set, names fields of responses that become placeholders.
 	Mint *Mint
-	Pos  Position
+	// Upgrades are protocols of the Upgrade field, in lower case, that a connection
+	// to the secret's hosts may go over to though nobody looks into them.
+	Upgrades []string
+	Pos      Position
 }
 
 // SigV4 is the Kind of secrets whose requests are signed again with the real
@@ -137,6 +140,8 @@ const (
 	InQuery
 	// InBody is "body".
 	InBody
+	// InWebSocket is "websocket": text and binary messages of the guest's.
+	InWebSocket
 )
 
 // OnViolation is what happens when a placeholder turns up where it may not.

@@ -70,6 +70,8 @@ func (p Place) String() string {
 		return "query:" + p.Name
 	case InBody:
 		return "body"
+	case InWebSocket:
+		return "websocket"
 	}
 	return fmt.Sprintf("invalid(%d)", p.Kind)
 }

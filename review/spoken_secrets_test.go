@@ -23,7 +23,7 @@ func placeholderScripts() map[string]script {
 		"spoken-secret-two":           twoSecretsAtOnce,
 		"spoken-secret-in-words":      placeholdersInsideOfWords,
 		"spoken-secret-in-clear":      valueNeverInClear,
-		"spoken-secret-websocket":     framesAreNoRequests,
+		"spoken-secret-websocket":     framesAreSearched,
 	}
 }
 
@@ -189,9 +189,7 @@ func frame(client bool, text string) string {
 	return string([]byte{final, byte(len(text))}) + text
 }
 
-func framesAreNoRequests(s *session) {
-	p := s.token()
-	framed := frame(true, p)
+func framesAreSearched(s *session) {
 	got := make(chan string, 1)
 	web := s.site("good.example", goodSite, func(rw http.ResponseWriter, _ *http.Request) {
 		conn, rest, err := rw.(http.Hijacker).Hijack()
@@ -200,14 +198,10 @@ func framesAreNoRequests(s *session) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
-		b := make([]byte, len(framed))
-		_, err = io.ReadFull(rest, b)
-		if err != nil {
-			s.t.Error(err)
-		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"+
+			frame(false, "you are "+pcapgen.SecretValue))
+		b, _ := io.ReadAll(rest)
 		got <- string(b)
-		_, _ = io.WriteString(conn, frame(false, p))
 	})
 	k := s.tls("good.example")
 	k.say(head("good.example", "GET /repos/socket", s.with(), "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
@@ -217,13 +211,17 @@ func framesAreNoRequests(s *session) {
 		s.t.Fatalf("the upgrade: %+v, %v", resp, err)
 	}
 	_ = resp.Body.Close()
-	k.say(framed)
-	if sent := <-got; sent != framed {
-		s.t.Errorf("the server got the frame %q, want the placeholder in it", sent)
+	want := frame(false, "you are "+s.token())
+	back := make([]byte, len(want))
+	if _, err := io.ReadFull(k.r, back); err != nil || string(back) != want {
+		s.t.Errorf("the guest got %q, %v; want %q", back, err, want)
 	}
-	back := make([]byte, len(frame(false, p)))
-	if _, err := io.ReadFull(k.r, back); err != nil || string(back) != frame(false, p) {
-		s.t.Errorf("the guest got %q, %v", back, err)
+	k.say(frame(true, "hello") + frame(true, "I am "+s.token()))
+	if sent := <-got; sent != frame(true, "hello") {
+		s.t.Errorf("the server got %q, want the first frame only", sent)
+	}
+	if rest, _ := io.ReadAll(k.r); !strings.HasSuffix(string(rest), "\x03\xf0secret_place") {
+		s.t.Errorf("the guest got %q, want a Close frame", rest)
 	}
 	if credentials := web.got("GET /repos/socket")[0].credentials(); credentials != bearer {
 		s.t.Errorf("the handshake brought %q", credentials)

@@ -53,6 +53,9 @@ func requestsBehindAnUpgrade(s *session) {
 }
 
 func webSocket(s *session) {
+	early := frame(true, "early")
+	late := frame(true, "GET /admin HTTP/1.1\r\nHost: good.example\r\n\r\n")
+	got := make(chan string, 1)
 	web := s.site("good.example", goodSite, func(rw http.ResponseWriter, r *http.Request) {
 		conn, buffered, err := http.NewResponseController(rw).Hijack()
 		if err != nil {
@@ -60,21 +63,25 @@ func webSocket(s *session) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
-		_, _ = io.Copy(conn, buffered.Reader)
+		b := make([]byte, len(early)+len(late))
+		_, _ = io.ReadFull(buffered, b)
+		got <- string(b)
+		_, _ = io.WriteString(conn, frame(false, "both"))
 	})
 	k := s.tls("good.example")
-	early := "\x82\x05early"
 	k.say(head("good.example", "GET /repos/live", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", s.with()) + early)
 	resp, err := http.ReadResponse(k.r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		s.t.Fatalf("got %+v, %v; want 101", resp, err)
 	}
-	late := "\x82" + string(rune(len(s.token()))) + s.token() + head("good.example", "GET /admin", s.with())
 	k.say(late)
-	back := make([]byte, len(early)+len(late))
-	if _, err := io.ReadFull(k.r, back); err != nil || string(back) != early+late {
-		s.t.Errorf("the server got %q, %v; want what was sent, as it was", back, err)
+	if sent := <-got; sent != early+late {
+		s.t.Errorf("the server got %q, want what was sent, as it was", sent)
+	}
+	back := make([]byte, len(frame(false, "both")))
+	if _, err := io.ReadFull(k.r, back); err != nil || string(back) != frame(false, "both") {
+		s.t.Errorf("the guest got %q, %v", back, err)
 	}
 	if r := web.got("GET /repos/live")[0]; r.credentials() != "Bearer "+pcapgen.SecretValue {
 		s.t.Errorf("the handshake had the credentials %q", r.credentials())

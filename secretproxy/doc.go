@@ -17,8 +17,8 @@
 //   - What an upstream does with a value that it may have, including giving it
 //     to others. A server that hands the value back in a spelling that package
 //     mask doesn't know defeats the mask.
-//   - After a 101 the connection is spliced: nothing is replaced and nothing
-//     masked in WebSocket frames.
+//   - Protocols other than WebSocket after a 101: a connection to a host of a
+//     secret goes over to one only where the policy names it, and is spliced.
 //   - A secret's value decides nothing here: a guest that may use a token may
 //     do with it whatever the rules' methods and paths allow.
 //   - Hosts under [tls] bypass and flows that no rule inspects never come here.

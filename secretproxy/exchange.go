@@ -88,6 +88,10 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cleanHop(r)
+	if fault := ex.judgeUpgrade(r.Header); fault != nil {
+		p.refuse(w, ex, fault)
+		return
+	}
 	if ex.http1 && r.ContentLength < 0 {
 		r.Body = &trailedBody{r.Body, r}
 	}

@@ -301,10 +301,12 @@ func upgrading(t *testing.T) http.HandlerFunc {
 	}
 }
 
-func TestUpgradeIsSplicedAndNothingReplacedAfterIt(t *testing.T) {
+func TestUpgradeThatIsNamedGoesThroughAsItIs(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []string{"websocket", "custom/1"} {
-		w := wantsSecret(t, upgrading(t))
+	for _, protocol := range []string{"Spdy/3.1", "custom/1"} {
+		s := secretIn(t, header("Authorization"))
+		s.Upgrades = []string{"spdy/3.1", "custom/1"}
+		w := newWorld(t, upgrading(t), withSecret(s))
 		c := w.tlsConn(apiHost, apiAddr, "http/1.1")
 		early := "early " + w.placeholder() + "\n"
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+apiHost+"\r\nAuthorization: "+w.placeholder()+"\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\n\r\n"+early)

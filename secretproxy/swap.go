@@ -58,15 +58,20 @@ func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 		return s.fault
 	}
 	s.body()
-	for _, e := range ex.used {
+	p.auditSwaps(ex, ex.used)
+	return s.fault
+}
+
+// auditSwaps writes an event for each secret whose value went out.
+func (p *Proxy) auditSwaps(ex *exchange, used []*entry) {
+	for _, e := range used {
 		event := p.exchangeEvent(ex)
 		event.Kind, event.Secret, event.Action, event.Rule = audit.SecretSwap, e.holder.Policy().Name, ex.verdict.Action.String(), ex.verdict.Rule
 		p.cfg.Audit.Emit(event)
 	}
-	if len(ex.used) > 0 {
+	if len(used) > 0 {
 		p.counters.swaps.Add(1)
 	}
-	return s.fault
 }
 
 // forbid makes any placeholder in text a violation.
@@ -211,7 +216,7 @@ func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape 
 	if s.fault != nil {
 		return nil, &errViolation{s.fault}
 	}
-	if len(value) == 0 || place.Kind != policies.InBody && bytes.ContainsAny(value, "\r\n\x00") {
+	if len(value) == 0 || place.Kind != policies.InBody && place.Kind != policies.InWebSocket && bytes.ContainsAny(value, "\r\n\x00") {
 		s.violation(h.Needle, label, "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
 	}

@@ -3,14 +3,55 @@ package secretproxy
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/msb-project/msb/policies"
 )
 
-// serveUpgrade forwards a request that wants another protocol, such as
-// WebSocket. After a 101 the two connections are spliced: bytes go through as
-// they are. A value in the handshake is fine; nothing is replaced after it.
+// isWebSocket reports whether a request or an answer is about WebSocket, whose
+// messages are looked into.
+func isWebSocket(h http.Header) bool { return strings.EqualFold(h.Get("Upgrade"), "websocket") }
+
+// judgeUpgrade refuses another protocol than WebSocket on a host of a secret:
+// nobody looks into it, and the server could show the value there. A secret can
+// allow one by name. The port is not asked for: a value may be shown at any.
+func (ex *exchange) judgeUpgrade(h http.Header) *refusal {
+	protocol := h.Get("Upgrade")
+	if protocol == "" || isWebSocket(h) {
+		return nil
+	}
+	for i := range ex.state.policy.Secrets {
+		s := &ex.state.policy.Secrets[i]
+		if slices.ContainsFunc(s.Hosts, func(p policies.SecretHost) bool { return p.Pattern.Match(ex.host) }) &&
+			!slices.Contains(s.Upgrades, strings.ToLower(protocol)) {
+			return &refusal{
+				status: http.StatusForbidden, code: "upgrade", rule: ex.verdict.Rule,
+				message: "an upgrade to another protocol than WebSocket on a host of secret " + s.Name + ", in which its value could not be masked: name it in the secret's upgrades if that may be",
+			}
+		}
+	}
+	return nil
+}
+
+// dropExtensions keeps WebSocket's extensions from being agreed on: compressed
+// messages could not be searched.
+func dropExtensions(h http.Header) {
+	for name := range h {
+		if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), "Sec-WebSocket-Extensions") {
+			delete(h, name)
+		}
+	}
+}
+
+// serveUpgrade forwards a request that wants another protocol. After a 101 the
+// frames of a WebSocket are carried by webSocket; bytes of other protocols go
+// through as they are.
 func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
+	if isWebSocket(r.Header) {
+		dropExtensions(r.Header)
+	}
 	resp, err := ex.up.transport.RoundTrip(r)
 	ex.out.endHints()
 	if err != nil {
@@ -30,6 +71,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	}
 	protocol := resp.Header.Get("Upgrade")
 	hopResponse(resp.Header)
+	dropExtensions(resp.Header)
 	if p.known.masks() {
 		p.maskHeader(p.known.newest(), resp.Header)
 	}
@@ -41,7 +83,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	header.Set("Upgrade", protocol)
 	p.auditAnswer(ex, resp.StatusCode)
 	ex.out.ResponseWriter.WriteHeader(http.StatusSwitchingProtocols)
-	p.splice(ex, upstream)
+	p.splice(ex, r, upstream)
 }
 
 // notUpgraded passes an ordinary answer on and ends the connection: what the
@@ -67,8 +109,8 @@ func (p *Proxy) refuseUpgrade(ex *exchange, fault *refusal) {
 	p.refuse(ex.out.ResponseWriter, ex, fault)
 }
 
-// splice copies both ways until both are done, passing a half-close on.
-func (p *Proxy) splice(ex *exchange, upstream io.ReadWriteCloser) {
+// splice carries both ways until both are done, passing a half-close on.
+func (p *Proxy) splice(ex *exchange, r *http.Request, upstream io.ReadWriteCloser) {
 	conn, buffered, err := http.NewResponseController(ex.out.ResponseWriter).Hijack()
 	if err != nil {
 		return
@@ -76,6 +118,10 @@ func (p *Proxy) splice(ex *exchange, upstream io.ReadWriteCloser) {
 	defer conn.Close()
 	if strict, ok := conn.(*strictConn); ok {
 		strict.openTunnel()
+	}
+	if isWebSocket(r.Header) {
+		(&webSocket{proxy: p, ex: ex, req: r, guest: conn, upstream: upstream}).serve(buffered.Reader)
+		return
 	}
 	var copies sync.WaitGroup
 	copies.Go(func() {
@@ -87,7 +133,7 @@ func (p *Proxy) splice(ex *exchange, upstream io.ReadWriteCloser) {
 		_ = upstream.Close()
 	})
 	copies.Go(func() {
-		_, err := io.Copy(conn, upstream)
+		_, err := io.Copy(conn, &opaque{Reader: upstream, proxy: p, ex: ex, header: r.Header})
 		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
 			_ = half.CloseWrite()
 			return
@@ -95,4 +141,26 @@ func (p *Proxy) splice(ex *exchange, upstream io.ReadWriteCloser) {
 		_ = conn.Close()
 	})
 	copies.Wait()
+}
+
+// opaque is what a server says in a protocol that nobody looks into. It ends when
+// a reload makes the server a host of a secret.
+type opaque struct {
+	io.Reader
+	proxy  *Proxy
+	ex     *exchange
+	header http.Header
+}
+
+// Read implements io.Reader.
+func (o *opaque) Read(p []byte) (int, error) {
+	n, err := o.Reader.Read(p)
+	if st := o.proxy.state.Load(); st != o.ex.state {
+		now := *o.ex
+		now.state = st
+		if now.judgeUpgrade(o.header) != nil {
+			return 0, errFirstSecret
+		}
+	}
+	return n, err
 }

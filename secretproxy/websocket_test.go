@@ -8,9 +8,9 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// TestWebSocketGoesThroughAndItsFramesStayAsTheyAre has a client and a server of another author's speak: the
-// value is put into the handshake, and from the 101 on neither way is looked at.
-func TestWebSocketGoesThroughAndItsFramesStayAsTheyAre(t *testing.T) {
+// TestWebSocketOfAnotherAuthor has a client and a server of another author's speak: the value is put into the
+// handshake and into messages, and taken out of what comes back.
+func TestWebSocketOfAnotherAuthor(t *testing.T) {
 	t.Parallel()
 	const rounds = 3
 	large := strings.Repeat("x", 100_000)
@@ -28,13 +28,13 @@ func TestWebSocketGoesThroughAndItsFramesStayAsTheyAre(t *testing.T) {
 			}
 		}
 	}}
-	w := wantsSecret(t, func(rw http.ResponseWriter, r *http.Request) {
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != realValue {
 			http.Error(rw, "no", http.StatusUnauthorized)
 			return
 		}
 		server.ServeHTTP(rw, r)
-	})
+	}, withSecret(socketSecret(t)))
 	cfg, err := websocket.NewConfig("wss://"+apiHost+"/chat", "https://"+apiHost)
 	if err != nil {
 		t.Fatal(err)
@@ -49,12 +49,12 @@ func TestWebSocketGoesThroughAndItsFramesStayAsTheyAre(t *testing.T) {
 			if err := websocket.Message.Send(ws, sent); err != nil {
 				t.Fatal(err)
 			}
-			if text := <-got; text != sent {
-				t.Errorf("the server got %.80q, want %.80q", text, sent)
+			if text, want := <-got, strings.ReplaceAll(sent, w.placeholder(), realValue); text != want {
+				t.Errorf("the server got %.80q, want %.80q", text, want)
 			}
 			var text string
-			if err := websocket.Message.Receive(ws, &text); err != nil || text != realValue+sent {
-				t.Errorf("the guest got %.80q, %v; want %.80q", text, err, realValue+sent)
+			if err := websocket.Message.Receive(ws, &text); err != nil || text != w.placeholder()+sent {
+				t.Errorf("the guest got %.80q, %v; want %.80q", text, err, w.placeholder()+sent)
 			}
 		}
 	}

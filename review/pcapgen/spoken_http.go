@@ -133,10 +133,9 @@ func spokenUpgrades() []Case {
 		},
 		{
 			Name: "spoken-http-websocket", Title: "A WebSocket with early data, and requests inside it.",
-			Story: "The server agrees to WebSocket. The guest has sent bytes before the 101 already, then sends a " +
-				"frame with its placeholder and what looks like an HTTP request. The value goes into the " +
-				"handshake only: early and late bytes reach the server in order and as they are, so that the " +
-				"placeholder stays one, and nothing inside is taken for a request.",
+			Story: "The server agrees to WebSocket. The guest has sent a frame before the 101 already, then sends " +
+				"one with what looks like an HTTP request. The value goes into the handshake only: both frames " +
+				"reach the server in order and as they are, and nothing inside is taken for a request.",
 		},
 	}
 }

@@ -129,11 +129,12 @@ func spokenPlaceholders() []Case {
 		},
 		{
 			Name: "spoken-secret-websocket", Policy: spokenRules + spokenSecret, Zone: twoSites()[:1],
-			Title: "Placeholders in a WebSocket's handshake and in its frames.",
-			Story: "A WebSocket is opened with the placeholder in the handshake's Authorization, then frames " +
-				"carry placeholders both ways. Frames are no requests: net/http did not parse them, so " +
-				"nothing is ever put into them. The handshake gets the value, because its place is listed; in " +
-				"the frames the placeholder arrives at the server as it is, and comes back as it is.",
+			Title: "A value and a placeholder in the frames of a WebSocket.",
+			Story: "A WebSocket is opened with the placeholder in the handshake's Authorization, a listed place. " +
+				"Then the server shows the value in its first frame, and the guest sends its placeholder in " +
+				"one. Whoever looks at the handshake alone passes both on. The guest gets the placeholder in " +
+				"the value's place; its own frame is a violation, since the secret doesn't list WebSocket " +
+				"messages: the server gets what came before it, and the guest a Close frame.",
 		},
 	}
 }
