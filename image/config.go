@@ -36,6 +36,9 @@ type configFile struct {
 }
 
 func parseConfigFile(raw []byte) (*configFile, error) {
+	if err := checkJSON("the configuration", raw); err != nil {
+		return nil, err
+	}
 	var f v1.ConfigFile
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return nil, fmt.Errorf("%w: it is not an OCI image configuration: %w", ErrConfig, err)

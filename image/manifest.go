@@ -18,6 +18,9 @@ const (
 	maxManifestBytes = 4 << 20
 	// maxConfigBytes bounds the image configuration; real ones have under 100 KiB.
 	maxConfigBytes = 4 << 20
+	// maxJSONObjects and maxJSONValues bound what is in them: a value of three bytes becomes a structure of hundreds.
+	maxJSONObjects = 10_000
+	maxJSONValues  = 200_000
 	// maxIndexDepth bounds indexes of indexes.
 	maxIndexDepth = 4
 )
@@ -67,6 +70,9 @@ type blobs interface {
 // to the manifest for the platform.
 func selectManifest(ctx context.Context, from blobs, raw []byte, want Platform) ([]byte, error) {
 	for range maxIndexDepth {
+		if err := checkJSON("the manifest", raw); err != nil {
+			return nil, err
+		}
 		var probe struct {
 			MediaType types.MediaType   `json:"mediaType"`
 			Manifests []json.RawMessage `json:"manifests"`
@@ -102,6 +108,14 @@ func selectManifest(ctx context.Context, from blobs, raw []byte, want Platform) 
 		}
 	}
 	return nil, fmt.Errorf("%w: indexes are nested more than %d deep", ErrConfig, maxIndexDepth)
+}
+
+// checkJSON bounds what decoding raw takes, before it is decoded.
+func checkJSON(what string, raw []byte) error {
+	if bytes.Count(raw, []byte("{")) > maxJSONObjects || bytes.Count(raw, []byte(",")) > maxJSONValues {
+		return fmt.Errorf("%w: %s holds more than %d objects or %d values", ErrLimit, what, maxJSONObjects, maxJSONValues)
+	}
+	return nil
 }
 
 // choosePlatform picks the first manifest that runs on want; one without a

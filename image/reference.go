@@ -40,7 +40,7 @@ func (s *Store) parseReference(ref string) (source, error) {
 		return parseOCI(p)
 	}
 	if p, ok := strings.CutPrefix(ref, archivePrefix); ok {
-		return archiveSource{path: p}, nonEmpty(ref, p)
+		return archiveSource{path: p, store: s}, nonEmpty(ref, p)
 	}
 	if p, ok := strings.CutPrefix(ref, dirPrefix); ok {
 		return dirSource{path: p}, nonEmpty(ref, p)

@@ -15,18 +15,28 @@ import (
 )
 
 // archiveSource is a file as "docker save" writes it, plain or compressed.
-type archiveSource struct{ path string }
+type archiveSource struct {
+	path  string
+	store *Store // beside which a compressed one is unpacked
+}
 
 var _ source = archiveSource{}
 
-// maxArchiveLinks bounds links between members; old archives have one for a layer
-// that is in two images.
-const maxArchiveLinks = 8
+const (
+	// maxArchiveLinks bounds links between members; old archives have one for a layer
+	// that is in two images.
+	maxArchiveLinks = 8
+	// maxArchiveMembers bounds the members of one archive: docker save writes four for a layer.
+	maxArchiveMembers = 16 << 10
+	// maxMemberName bounds the name of a member and the target of a link; those that tools write have a digest
+	// and under 100 bytes. Bytes.
+	maxMemberName = 4 << 10
+)
 
 func (a archiveSource) canonical() string { return "" }
 
-func (a archiveSource) resolve(_ context.Context, want Platform, limits Limits) (*resolved, error) {
-	ar, err := openArchive(a.path, limits)
+func (a archiveSource) resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error) {
+	ar, err := a.open(ctx, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -48,96 +58,159 @@ type member struct {
 type archive struct {
 	f       *os.File
 	members map[string]member
+	names   int64 // bytes of names and links
 }
 
-// openArchive indexes the members. A compressed archive is unpacked into a nameless
-// file first, since its members are not read in their order.
-func openArchive(name string, limits Limits) (*archive, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// open indexes the members. A compressed archive is unpacked into a nameless file on the way, since its members are not
+// read in their order.
+func (a archiveSource) open(ctx context.Context, limits Limits) (*archive, error) {
+	f, err := os.OpenFile(a.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, localError(name, err)
+		return nil, localError(a.path, err)
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%w: %s is no file; write oci:DIR or dir:PATH for folders", ErrReference, name)
+		err = fmt.Errorf("%w: %s is no file; write oci:DIR or dir:PATH for directories", ErrReference, a.path)
 	}
+	ar := &archive{f: f, members: make(map[string]member)}
+	compressed := false
 	if err == nil {
-		f, err = unpackArchive(f, limits)
+		compressed, err = isCompressed(f)
+	}
+	switch {
+	case err != nil:
+	case compressed:
+		ar.f, err = ar.unpack(ctx, a.store, st.Size(), limits)
+		err = errors.Join(err, f.Close())
+	default:
+		// The tar reader does not read ahead, so that an entry's contents start where the file stands.
+		err = ar.index(tar.NewReader(f), func() (int64, error) { return f.Seek(0, io.SeekCurrent) }, limits)
 	}
 	if err != nil {
-		_ = f.Close()
-		return nil, err
+		if ar.f != nil {
+			_ = ar.f.Close()
+		}
+		return nil, fmt.Errorf("archive %s: %w", a.path, err)
 	}
-	a := &archive{f: f, members: make(map[string]member)}
-	if err := a.index(limits); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("archive %s: %w", name, err)
-	}
-	return a, nil
+	return ar, nil
 }
 
-// unpackArchive returns f itself when it is not compressed.
-func unpackArchive(f *os.File, limits Limits) (*os.File, error) {
+func isCompressed(f *os.File) (bool, error) {
 	head := make([]byte, len(zstdMagic))
 	n, _ := io.ReadFull(f, head)
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return f, err
+	_, err := f.Seek(0, io.SeekStart)
+	return bytes.HasPrefix(head[:n], gzipMagic) || bytes.Equal(head[:n], zstdMagic), err
+}
+
+// unpack decompresses a.f beside the cache, and indexes it as it comes: what is over a limit ends it there. size is that
+// of the compressed file.
+func (a *archive) unpack(ctx context.Context, s *Store, size int64, limits Limits) (*os.File, error) {
+	if err := checkFree(s.dir, size); err != nil {
+		return nil, err
 	}
-	if !bytes.HasPrefix(head[:n], gzipMagic) && !bytes.Equal(head[:n], zstdMagic) {
-		return f, nil
-	}
-	plain, err := decompress(f)
+	plain, err := decompress(a.f)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
 	defer func() { _ = plain.Close() }()
-	tmp, err := os.CreateTemp("", "msb-archive")
+	st, err := s.newStaging()
 	if err != nil {
-		return f, err
+		return nil, err
 	}
-	_ = os.Remove(tmp.Name())
-	written, err := io.Copy(tmp, io.LimitReader(plain, limits.TotalBytes+1))
-	if err == nil && written > limits.TotalBytes {
-		err = fmt.Errorf("%w: it decompresses to more than %d bytes", ErrLimit, limits.TotalBytes)
-	}
-	if err == nil {
-		_, err = tmp.Seek(0, io.SeekStart)
-	}
+	defer st.discard()
+	tmp, err := st.spool()
 	if err != nil {
-		_ = tmp.Close()
-		return f, err
+		return nil, err
 	}
-	_ = f.Close()
+	w := &spaceWriter{ctx: ctx, f: tmp, dir: s.dir, limit: limits.TotalBytes}
+	err = a.index(tar.NewReader(io.TeeReader(&codecErrors{plain}, w)), func() (int64, error) { return w.n, nil }, limits)
+	if err != nil {
+		return nil, errors.Join(err, tmp.Close())
+	}
 	return tmp, nil
 }
 
-func (a *archive) index(limits Limits) error {
-	tr := tar.NewReader(a.f)
-	for {
+// spaceWriter writes a file of at most limit bytes, and ends before the disk is full.
+type spaceWriter struct {
+	ctx      context.Context //nolint:containedctx // lives for one unpack
+	f        *os.File
+	dir      string
+	n, limit int64
+	looked   int64 // up to where there was room when it was looked for
+}
+
+// spaceStep is how much is written between two looks at the free space. Bytes.
+const spaceStep = 8 << 20
+
+func (w *spaceWriter) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if w.n+int64(len(p)) > w.limit {
+		return 0, fmt.Errorf("%w: it decompresses to more than %d bytes", ErrLimit, w.limit)
+	}
+	if w.n+int64(len(p)) > w.looked {
+		if err := checkFree(w.dir, 2*spaceStep); err != nil {
+			return 0, err
+		}
+		w.looked = w.n + spaceStep
+	}
+	n, err := w.f.Write(p)
+	w.n += int64(n)
+	return n, err
+}
+
+// index takes the members of the archive that tr reads; place says where in the file the contents of the last one start.
+func (a *archive) index(tr *tar.Reader, place func() (int64, error), limits Limits) error {
+	for n := 0; ; n++ {
 		hdr, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return fmt.Errorf("%w: it is not a tar file: %w", ErrConfig, err)
+			return indexError(err)
 		}
-		if len(a.members) > limits.Entries {
-			return fmt.Errorf("%w: more than %d members", ErrLimit, limits.Entries)
+		if n >= min(limits.Entries, maxArchiveMembers) {
+			return fmt.Errorf("%w: more than %d members", ErrLimit, min(limits.Entries, maxArchiveMembers))
 		}
-		// The tar reader does not read ahead, so that this is where contents start.
-		offset, err := a.f.Seek(0, io.SeekCurrent)
+		offset, err := place()
 		if err != nil {
 			return err
 		}
-		switch hdr.Typeflag {
-		case tar.TypeReg:
-			a.members[path.Clean(hdr.Name)] = member{offset: offset, size: hdr.Size}
-		case tar.TypeSymlink:
-			a.members[path.Clean(hdr.Name)] = member{link: path.Join(path.Dir(hdr.Name), hdr.Linkname)} //nolint:gosec // a key of a map, never a path of the host
-		case tar.TypeLink:
-			a.members[path.Clean(hdr.Name)] = member{link: path.Clean(hdr.Linkname)}
+		if err := a.add(hdr, offset, limits); err != nil {
+			return err
 		}
 	}
+}
+
+// indexError tells a file that is no tar from one that can't be unpacked.
+func indexError(err error) error {
+	for _, known := range []error{ErrLimit, ErrHostile, syscall.ENOSPC, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: it is not a tar file: %w", ErrConfig, err)
+}
+
+// add takes one member. Names are copied: as parts of a header they would keep a megabyte of it.
+func (a *archive) add(hdr *tar.Header, offset int64, limits Limits) error {
+	if len(hdr.Name) > maxMemberName || len(hdr.Linkname) > maxMemberName {
+		return fmt.Errorf("%w: the name of member %.80q… or its link has more than %d bytes", ErrLimit, hdr.Name, maxMemberName)
+	}
+	if a.names += int64(len(hdr.Name) + len(hdr.Linkname)); a.names > limits.MetadataBytes {
+		return fmt.Errorf("%w: the names of its members take more than %d bytes", ErrLimit, limits.MetadataBytes)
+	}
+	name := path.Clean(strings.Clone(hdr.Name))
+	switch hdr.Typeflag {
+	case tar.TypeReg:
+		a.members[name] = member{offset: offset, size: hdr.Size}
+	case tar.TypeSymlink:
+		a.members[name] = member{link: path.Join(path.Dir(name), strings.Clone(hdr.Linkname))}
+	case tar.TypeLink:
+		a.members[name] = member{link: path.Clean(strings.Clone(hdr.Linkname))}
+	}
+	return nil
 }
 
 // find follows links between members; a name that is no member is an error, so
@@ -179,6 +252,9 @@ func (a *archive) resolve(want Platform, limits Limits) (*resolved, error) {
 	raw, err := a.read("manifest.json")
 	if err != nil {
 		return nil, fmt.Errorf("it is not what docker save writes: %w", err)
+	}
+	if err := checkJSON("manifest.json", raw); err != nil {
+		return nil, err
 	}
 	var images []archiveManifest
 	if err := json.Unmarshal(raw, &images); err != nil {

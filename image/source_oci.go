@@ -46,6 +46,9 @@ func (o ociSource) read(ctx context.Context, root *os.Root, want Platform, limit
 	if err != nil {
 		return nil, fmt.Errorf("%s is no OCI image layout: %w", o.dir, err)
 	}
+	if err := checkJSON("index.json", index); err != nil {
+		return nil, err
+	}
 	raw, err := o.choose(ctx, from, index, want)
 	if err != nil {
 		return nil, err

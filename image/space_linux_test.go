@@ -16,15 +16,22 @@ import (
 // needs root or user namespaces, which the machines that run these tests have.
 func TestI12_FullDiskIsSaidAndLeavesNothing(t *testing.T) {
 	t.Parallel()
+	archive := filepath.Join(t.TempDir(), "a.tar.gz")
+	mustWrite(t, archive, gzipped(t, layerOf(t, "layer.tar", randomText(6<<20))))
 	for name, f := range map[string]fixture{
+		"while unpacking":      {},
 		"while spooling":       {layers: [][]byte{layerOf(t, "a", randomText(6<<20))}, compress: gzipped},
 		"before it starts":     {layers: [][]byte{layerOf(t, "a", randomText(6<<20))}, compress: plain},
 		"while writing a disk": {layers: [][]byte{layerOf(t, "a", randomText(5<<19))}, compress: gzipped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			ref := archivePrefix + archive
+			if f.layers != nil {
+				ref = ociPrefix + f.layout(t)
+			}
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), "MSB_IMAGE_TEST_HELPER=full:oci:"+f.layout(t), "MSB_IMAGE_TEST_STORE="+t.TempDir())
+			cmd.Env = append(os.Environ(), "MSB_IMAGE_TEST_HELPER=full:"+ref, "MSB_IMAGE_TEST_STORE="+t.TempDir())
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 			if os.Geteuid() != 0 {
 				cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER

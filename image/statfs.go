@@ -30,7 +30,7 @@ func checkFree(dir string, need int64) error {
 	}
 	free := st.Bavail * uint64(st.Bsize) // the types differ between systems; a block size is positive
 	if free < math.MaxInt64 && int64(free) < need {
-		return spaceError(dir, fmt.Errorf("%d bytes are free, the compressed layers alone take %d: %w", free, need, syscall.ENOSPC))
+		return spaceError(dir, fmt.Errorf("%d bytes are free, at least %d are needed: %w", free, need, syscall.ENOSPC))
 	}
 	return nil
 }

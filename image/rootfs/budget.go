@@ -23,6 +23,13 @@ type Budget struct {
 // a header, a PAX header with its records, padding. Bytes.
 const perEntryStreamBytes = 4 << 10
 
+const (
+	// partBytes is what a component of a name takes beside its characters: the header of a string.
+	partBytes = 16
+	// xattrBytesEach is what an extended attribute takes beside its characters: its place in a map.
+	xattrBytesEach = 96
+)
+
 func (b *Budget) addEntry(name string, metadata int) error {
 	if n := b.entries.Add(1); n > b.Entries {
 		return fmt.Errorf("%w: more than %d entries (at %s); raise the limit on entries if the image is trusted",

@@ -84,11 +84,13 @@ func (l *Layer) add(ctx context.Context, hdr *tar.Header, content io.Reader, spo
 	if hdr.Typeflag == tar.TypeXGlobalHeader {
 		return budget.addEntry(hdr.Name, len(hdr.Name))
 	}
+	// As parts of the header they would keep all of it, a megabyte of records that are of no use.
+	hdr.Name, hdr.Linkname = strings.Clone(hdr.Name), strings.Clone(hdr.Linkname)
 	parts, err := splitName(hdr.Name)
 	if err != nil {
 		return err
 	}
-	if err := budget.addEntry(hdr.Name, len(hdr.Name)+len(hdr.Linkname)); err != nil {
+	if err := budget.addEntry(hdr.Name, len(hdr.Name)+len(hdr.Linkname)+partBytes*len(parts)); err != nil {
 		return err
 	}
 	if handled, err := l.addWhiteout(hdr.Name, parts); handled || err != nil {
@@ -98,6 +100,9 @@ func (l *Layer) add(ctx context.Context, hdr *tar.Header, content io.Reader, spo
 	if hdr.Typeflag == tar.TypeLink {
 		if e.link, err = splitName(hdr.Linkname); err != nil {
 			return hostile(hdr.Name, "its hard link target %s is no path inside the image", quoteName(hdr.Linkname))
+		}
+		if err := budget.addMetadata(hdr.Name, partBytes*len(e.link)); err != nil {
+			return err
 		}
 		e.linkName = hdr.Linkname
 		l.entries = append(l.entries, e)

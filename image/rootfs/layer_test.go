@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -314,5 +315,63 @@ func TestSparseFilesStayWhole(t *testing.T) {
 	want := []string{"a 0 " + body, "b 0 tail", "zeros 0 " + strings.Repeat("\x00", 5000)}
 	if got := listing(t, tree); !slices.Equal(got, want) {
 		t.Errorf("contents changed: %d entries", len(got))
+	}
+}
+
+// TestI11_HeadersOfEntriesAreNotKept: an entry with a short name and a megabyte of records kept the megabyte. Not parallel:
+// it looks at the heap.
+func TestI11_HeadersOfEntriesAreNotKept(t *testing.T) {
+	const n, size = 24, 900 << 10
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := range n {
+		if err := w.WriteHeader(&tar.Header{
+			Name: fmt.Sprintf("%0200d", i), Linkname: fmt.Sprintf("%0200d", i), Typeflag: tar.TypeSymlink, Format: tar.FormatPAX,
+			PAXRecords: map[string]string{"X.comment": strings.Repeat("c", size), "SCHILY.xattr.user.a": "b"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "spool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	l, err := ReadLayer(t.Context(), &b, NewSpool(f), &Budget{TotalBytes: 64 << 20, FileBytes: 1 << 20, Entries: 100, MetadataBytes: 1 << 20})
+	if err != nil || len(l.entries) != n {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(l)
+	if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > n*size/4 {
+		t.Errorf("%d entries keep %d bytes", n, kept)
+	}
+}
+
+// TestI11_ComponentsAndAttributesAreCounted: a name of 2,000 components, and an attribute of two characters, take many
+// times their characters.
+func TestI11_ComponentsAndAttributesAreCounted(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("a/", 2000)
+	attrs := map[string]string{}
+	for i := range 100 {
+		attrs[fmt.Sprintf("SCHILY.xattr.user.%d", i)] = ""
+	}
+	for what, hdr := range map[string]*tar.Header{
+		"components":           {Name: deep + "x", Typeflag: tar.TypeFifo},
+		"components of a link": {Name: "x", Linkname: deep + "x", Typeflag: tar.TypeLink},
+		"attributes":           {Name: "x", Typeflag: tar.TypeFifo, PAXRecords: attrs, Format: tar.FormatPAX},
+	} {
+		budget := &Budget{TotalBytes: 1, FileBytes: 1, Entries: 1, MetadataBytes: 8 << 10}
+		if err := (&Layer{}).add(t.Context(), hdr, nil, nil, budget); !errors.Is(err, ErrLimit) {
+			t.Errorf("%s: %v with a budget of 8 KiB, want ErrLimit", what, err)
+		}
 	}
 }

@@ -50,7 +50,7 @@ func readXattrs(name string, records map[string]string) (map[string]string, erro
 		if out == nil {
 			out = make(map[string]string)
 		}
-		out[attr] = value
+		out[strings.Clone(attr)] = strings.Clone(value)
 	}
 	if attr := overflowingXattr(out); attr != "" {
 		return nil, hostile(name, "extended attribute %s does not fit: an inode holds about 4 KiB of them", quoteName(attr))
@@ -114,7 +114,7 @@ func roundUp4(n int) int { return (n + 3) &^ 3 }
 func xattrBytes(attrs map[string]string) int {
 	n := 0
 	for k, v := range attrs {
-		n += len(k) + len(v)
+		n += len(k) + len(v) + xattrBytesEach
 	}
 	return n
 }
