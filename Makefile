@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-vm test-clock test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle
+.PHONY: help run test build setup lint test-fast test-vm test-clock test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machi
 
 test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a secret's value: none may differ
 	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_GuessesShowNothing ./secretproxy/mask
+
+test-memory: ## what one sandbox can make the proxy hold, at the size of the attacks, seen in the heap
+	MSB_TEST_MEMORY=1 $(GOTEST) -v -run 'TestI11_TheHeapIsBounded' ./secretproxy
 
 test-cross: ## build and vet what other systems compile
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...

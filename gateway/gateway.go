@@ -82,6 +82,7 @@ func (g *Gateway) build() error {
 	g.proxy, err = secretproxy.New(secretproxy.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.floods,
 		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA, Placeholders: g.cfg.Placeholders,
+		Refused:   func(bytes int64) { _ = g.budget.take(int(bytes)) }, // they came this far
 		Terminate: g.cfg.Terminate, KeyLog: g.cfg.keyLog(),
 	})
 	if err != nil {

@@ -59,8 +59,13 @@ type Config struct {
 	// values, are never logged.
 	KeyLog io.Writer
 
-	now  func() time.Time
-	rand io.Reader
+	// Refused is told how many bytes of bodies were read of requests that were then refused: they count as
+	// what the sandbox sent. nil counts none.
+	Refused func(bytes int64)
+
+	now    func() time.Time
+	rand   io.Reader
+	memory int64 // memoryLimit unless a test sets it
 }
 
 // ErrVia is wrapped by errors of DialTLS about a proxy on the way, not about
@@ -87,6 +92,12 @@ func (c *Config) fill() error {
 	}
 	if c.DialTLS == nil {
 		c.DialTLS = c.Dial
+	}
+	if c.Refused == nil {
+		c.Refused = func(int64) {}
+	}
+	if c.memory == 0 {
+		c.memory = memoryLimit
 	}
 	if c.now == nil {
 		c.now = time.Now

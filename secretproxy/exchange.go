@@ -1,8 +1,10 @@
 package secretproxy
 
 import (
+	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
@@ -33,6 +35,7 @@ type exchange struct {
 
 	verdict egress.Verdict
 	masked  bool     // values are taken out of the answer
+	held    *hold    // what it makes the proxy hold
 	used    []*entry // secrets whose value was put in
 	place   string   // where a violation was found
 	audited bool
@@ -41,7 +44,7 @@ type exchange struct {
 
 // exchangeEvent starts the one audit event of a request.
 func (p *Proxy) exchangeEvent(ex *exchange) audit.Event {
-	e := p.event(ex.guest, audit.HTTPRequest)
+	e := p.event(ex.guest)
 	e.Scheme, e.Host, e.Method, e.Path = ex.guest.scheme(), ex.host.String(), ex.method, ex.path
 	e.Overrides = ex.overrides
 	if ex.host.IsZero() && len(ex.guest.flow.Pinned) == 0 {
@@ -79,13 +82,29 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	st := p.state.Load()
 	ex := &exchange{
 		guest: guest, state: st, table: st.table.Load(), method: r.Method, http1: r.ProtoMajor == 1,
-		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead,
+		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead, held: &hold{budget: p.memory},
 	}
 	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
 	ex.path, _, _ = strings.Cut(r.RequestURI, "?")
 	if fault := admit(ex, r); fault != nil {
 		p.refuse(w, ex, fault)
 		return
+	}
+	defer ex.held.release()
+	if !ex.held.take(2*headSize(r.Header) + 4*int64(len(r.RequestURI))) {
+		p.refuse(w, ex, memoryFull())
+		return
+	}
+	if !ex.http1 && ex.hasBody {
+		if !guest.upload(p.memory) {
+			p.refuse(w, ex, memoryFull())
+			return
+		}
+		defer guest.uploaded(p.memory)
+	}
+	body := new(countedBody)
+	if ex.hasBody {
+		body.ReadCloser, r.Body = r.Body, body
 	}
 	cleanHop(r)
 	if fault := ex.judgeUpgrade(r.Header); fault != nil {
@@ -102,9 +121,23 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the guest went away
 	}
 	if fault := p.swap(ex, r); fault != nil { //nolint:contextcheck // r carries its own
+		p.cfg.Refused(body.n.Load())
 		p.violated(ex, fault)
 		p.refuse(w, ex, fault)
 		return
 	}
 	p.send(w, r, ex)
+}
+
+// countedBody counts what is read of a request's body.
+type countedBody struct {
+	io.ReadCloser
+	n atomic.Int64
+}
+
+// Read implements io.Reader.
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
 }

@@ -60,6 +60,10 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}
+	if upgrade && !ex.held.take(2*copySize) {
+		p.refuse(w, ex, memoryFull())
+		return
+	}
 	ex.up = up
 	r.URL.Scheme, r.URL.Host = "http", up.host
 	if ex.guest.isTLS {
@@ -136,6 +140,10 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 		return &refusal{status: http.StatusBadGateway, code: "upstream_protocol", cause: "protocol", message: "the server answered with a status that is none"}
 	}
 	hopResponse(resp.Header)
+	if !ex.holdAnswer(resp) {
+		_ = resp.Body.Close()
+		return memoryFull()
+	}
 	ex.out.live = resp.ContentLength < 0
 	if fault := p.maskResponse(ex, resp); fault != nil {
 		_ = resp.Body.Close()

@@ -24,6 +24,9 @@ type guestConn struct {
 	name  hostname.Name
 	isTLS bool
 
+	uploads int // requests with a body under way, over HTTP/2
+	mu      sync.Mutex
+
 	once sync.Once
 	done chan struct{}
 }
@@ -67,4 +70,24 @@ func guestOf(c net.Conn) *guestConn {
 		return guestOf(c.NetConn())
 	}
 	return nil
+}
+
+// upload takes the room for bodies that wait on an HTTP/2 connection, once for all of them.
+func (g *guestConn) upload(b *budget) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.uploads == 0 && !b.take(uploadWindow) {
+		return false
+	}
+	g.uploads++
+	return true
+}
+
+// uploaded gives the room back when the last of them has ended.
+func (g *guestConn) uploaded(b *budget) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.uploads--; g.uploads == 0 {
+		b.used.Add(-uploadWindow)
+	}
 }

@@ -2,17 +2,28 @@ package secretproxy
 
 import (
 	"bytes"
+	"net/http"
 	"strconv"
 )
 
 // headError is why a request's head was refused. The message holds no bytes of
 // the request.
-type headError struct{ code, message string }
+type headError struct {
+	code, message string
+	status        int // of the answer; 0 is 400
+}
+
+func (e *headError) answer() int {
+	if e.status == 0 {
+		return http.StatusBadRequest
+	}
+	return e.status
+}
 
 // Error implements error.
 func (e *headError) Error() string { return "the request was refused unread: " + e.message }
 
-func badHead(code, message string) *headError { return &headError{code, message} }
+func badHead(code, message string) *headError { return &headError{code: code, message: message} }
 
 // headCheck follows the framing of an HTTP/1 connection (RFC 9112) and refuses
 // whatever the specification calls an error that recipients may repair.

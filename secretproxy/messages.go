@@ -47,7 +47,7 @@ func messageCoding(h http.Header) (coding string, framed bool) {
 
 // decodedMessages returns body with its messages decompressed, and takes the fields that said how they
 // were compressed out of h.
-func decodedMessages(h http.Header, body io.Reader) (io.Reader, error) {
+func decodedMessages(h http.Header, body io.Reader, held *hold) (io.Reader, error) {
 	coding, framed := messageCoding(h)
 	switch {
 	case coding != "" && (!framed || !mask.CanDecode(coding)):
@@ -57,14 +57,17 @@ func decodedMessages(h http.Header, body io.Reader) (io.Reader, error) {
 	}
 	delete(h, "Grpc-Encoding")
 	delete(h, "Connect-Content-Encoding")
-	return &messages{source: bufio.NewReader(body), coding: coding}, nil
+	return &messages{source: bufio.NewReader(body), coding: coding, held: held}, nil
 }
 
 // messages decompresses the messages of a body one by one. Others go through as they come.
 type messages struct {
 	source *bufio.Reader
 	coding string
-	ready  []byte // of a prefix, and of a message that was compressed
+	held   *hold
+	ready  []byte // of a prefix
+	plain  []byte // of a message that was compressed
+	taken  int64  // for plain
 	left   uint32 // bytes to come of a message that goes through
 	other  bool   // it is no sequence of messages, whatever it says: no client can read any out of it
 	err    error
@@ -77,6 +80,9 @@ func (m *messages) Read(p []byte) (n int, err error) {
 		case len(m.ready) > 0:
 			copied := copy(p[n:], m.ready)
 			m.ready, n = m.ready[copied:], n+copied
+		case len(m.plain) > 0:
+			copied := copy(p[n:], m.plain)
+			m.plain, n = m.plain[copied:], n+copied
 		case n > 0 && (m.err != nil || m.source.Buffered() == 0 || m.left == 0 && m.source.Buffered() < messagePrefix):
 			return n, nil //nolint:nilerr // the next Read tells it
 		case m.err != nil:
@@ -118,32 +124,35 @@ func (m *messages) next() error {
 	if m.coding == "" || size > maxMessage {
 		return errMessage
 	}
-	packed, err := io.ReadAll(io.LimitReader(m.source, int64(size)))
+	m.held.give(m.taken)
+	packed, err := m.held.readAll(io.LimitReader(m.source, int64(size)), int64(size))
+	defer m.held.give(int64(cap(packed)))
 	if err != nil {
 		return err
 	}
-	plain, err := unpack(packed, m.coding)
+	plain, err := m.unpack(packed)
+	m.taken = int64(cap(plain))
+	if errors.Is(err, errMemory) {
+		return err
+	}
 	if err != nil || uint32(len(packed)) < size {
 		return errMessage
 	}
 	prefix[0] &^= messageCompressed
 	binary.BigEndian.PutUint32(prefix[1:], uint32(len(plain)))
-	m.ready = append(prefix[:], plain...)
+	m.plain = plain
+	m.ready = bytes.Clone(prefix[:])
 	return nil
 }
 
 // unpack decompresses one message.
-func unpack(packed []byte, coding string) ([]byte, error) {
+func (m *messages) unpack(packed []byte) ([]byte, error) {
 	if len(packed) == 0 { // some send an empty message as no bytes at all
 		return nil, nil
 	}
-	r, err := mask.Decode(bytes.NewReader(packed), coding)
+	r, err := mask.Decode(bytes.NewReader(packed), m.coding)
 	if err != nil {
 		return nil, err
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, maxMessage+1))
-	if err == nil && len(plain) > maxMessage {
-		err = errMessage
-	}
-	return plain, err
+	return m.held.readAll(r, maxMessage)
 }

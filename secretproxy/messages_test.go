@@ -222,7 +222,7 @@ func TestMessagesGoThroughByteByByte(t *testing.T) {
 			}
 			_ = pw.Close()
 		}()
-		r, err := decodedMessages(h.Clone(), pr)
+		r, err := decodedMessages(h.Clone(), pr, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestMessagesGoThroughByteByByte(t *testing.T) {
 		}
 	}
 	pr, pw := io.Pipe()
-	r, _ := decodedMessages(h, pr)
+	r, _ := decodedMessages(h, pr, nil)
 	go func() { _, _ = pw.Write(plain[:7]) }() // and then silence
 	got := make([]byte, 100)
 	n, err := io.ReadAtLeast(r, got, 7)

@@ -43,7 +43,12 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 		status: http.StatusBadGateway, code: "mint_unreadable", cause: "mint",
 		message: "the answer should hold tokens, but it is larger than 1 MiB or not a JSON object, or they are no texts of 8 bytes to 8 KiB, so that they can't be replaced",
 	}
-	answer := &tokenReader{resp: resp}
+	answer := &tokenReader{resp: resp, held: ex.held}
+	window := decoderCost(encodings(resp.Header))
+	if !ex.held.take(window) {
+		return memoryFull()
+	}
+	defer ex.held.give(window)
 	content, err := answer.open()
 	if err != nil {
 		if strict {
@@ -54,6 +59,8 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	}
 	found := scanTokens(content, strict, func(name string) bool { return len(mintersOf(parents, name)) > 0 })
 	switch {
+	case errors.Is(answer.err, errMemory):
+		return memoryFull() // whatever the path: the rest may hold tokens
 	case strict && answer.err != nil:
 		return upstreamRefusal(answer.err)
 	case strict && (found.err != nil || found.odd):

@@ -19,6 +19,9 @@ const (
 	// maxTokenRaw bounds it before its encodings are undone: gzip can go on for
 	// ever without a byte of content.
 	maxTokenRaw = 2 * maxTokenAnswer
+	// keptCost is how much of the budget is taken for each byte that is kept: it is read in a buffer that
+	// doubles, by a decoder with another, and masked once to see what becomes of it.
+	keptCost = 4
 	// maxTokenDepth bounds the nesting of such an answer, each level of which
 	// takes memory of the decoder.
 	maxTokenDepth = 1000
@@ -134,13 +137,18 @@ func (s *tokenScanner) skip() error {
 // that the answer can be read again from its beginning.
 type tokenReader struct {
 	resp *http.Response
+	held *hold
 	kept bytes.Buffer
-	err  error // of the server, but for the end
+	err  error // of the server, but for the end, and of the budget
 }
 
 // Read implements io.Reader.
 func (r *tokenReader) Read(p []byte) (int, error) {
 	n, err := r.resp.Body.Read(p)
+	if !r.held.take(keptCost * int64(n)) {
+		r.err = errMemory
+		return 0, errMemory
+	}
 	r.kept.Write(p[:n])
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.err = err

@@ -29,6 +29,9 @@ const (
 	// maxHeadBytes bounds a request's head: the largest that common servers
 	// take is 64 KiB (Apache and nginx take 8 KiB a line).
 	maxHeadBytes = 64 << 10
+	// uploadWindow is how much of the bodies on one HTTP/2 connection may wait for a server that does not
+	// read: room for a bulk upload over a link with a round trip of a millisecond.
+	uploadWindow = 1 << 20
 	// maxStreams bounds requests at once on one HTTP/2 connection; the
 	// connections are bounded by [limits] tcp_connections.
 	maxStreams = 100
@@ -52,6 +55,7 @@ type Proxy struct {
 	// brings back gets it again. Under reload.
 	assigned   map[string]string
 	known      *known
+	memory     *budget
 	terminated atomic.Bool
 	counters   counters
 
@@ -74,7 +78,9 @@ func New(cfg Config) (*Proxy, error) {
 		values.close()
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, known: values, listener: newListener(), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel}
+	p := &Proxy{
+		cfg: cfg, known: values, memory: &budget{limit: cfg.memory}, listener: newListener(), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel,
+	}
 	p.state.Store(st)
 	p.assigned = st.placeholders(make(map[string]string))
 	p.upstreams = newUpstreams(p)
@@ -98,10 +104,9 @@ func (p *Proxy) newServer() *http.Server {
 		// "OPTIONS *" is for the server, and judged like any other request.
 		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams,
-			// Room for a bulk upload on one stream over a loopback-like link.
-			MaxReceiveBufferPerConnection: 4 << 20,
-			MaxReceiveBufferPerStream:     1 << 20,
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerConnection: uploadWindow,
+			MaxReceiveBufferPerStream:     uploadWindow / 2,
 			MaxReadFrameSize:              16 << 10,
 		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {

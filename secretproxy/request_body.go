@@ -45,6 +45,10 @@ func (s *swapper) body() {
 	replace := func(h mask.Hit) ([]byte, error) {
 		return s.value(&h, policies.Place{Kind: policies.InBody}, "body", escape)
 	}
+	if !s.ex.held.take(maskCost) {
+		s.fault = memoryFull()
+		return
+	}
 	live := r.ContentLength < 0
 	reader := &searchedBody{
 		body: r.Body, swapper: s,
@@ -58,12 +62,14 @@ func (s *swapper) body() {
 		r.ContentLength = -1
 		return
 	}
-	whole, err := io.ReadAll(io.LimitReader(reader, maxSwapped+1))
+	whole, err := s.ex.held.readAll(reader, maxSwapped)
 	switch {
 	case s.fault != nil:
-	case err != nil:
+	case errors.Is(err, errMemory):
+		s.fault = memoryFull()
+	case err != nil && !errors.Is(err, errTooLong):
 		s.fault = &refusal{status: http.StatusBadRequest, code: "body", message: "the request's body ended early"}
-	case len(whole) > maxSwapped:
+	case err != nil:
 		s.fault = &refusal{status: http.StatusRequestEntityTooLarge, code: "body", message: "with the values in their places the request's body is larger than 2 MiB: send it chunked"}
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(whole)), int64(len(whole))

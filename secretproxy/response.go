@@ -34,14 +34,20 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	}
 	resp.Header.Del("Accept-Ranges")
 	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && (resp.ContentLength == 0 || plain(resp)) {
-		return p.maskWhole(m, resp)
+		return p.maskWhole(ex, m, resp)
 	}
 	body, err := decoded(resp)
+	if err == nil {
+		body, err = decodedMessages(resp.Header, body, ex.held)
+	}
 	if err != nil {
 		return unmaskable()
 	}
 	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0).
 		Framed(mask.FramingOf(resp.Header.Get("Content-Type"))).Follow(p.known.needles)
+	if !ex.held.take(maskCost + int64(stream.Bound()) + decoderCost(encodings(resp.Header))) {
+		return memoryFull()
+	}
 	resp.Body = &maskedBody{proxy: p, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
 	if encodings(resp.Header) != "" {
 		resp.Header.Del("Content-Encoding")
@@ -59,8 +65,11 @@ func unmaskable() *refusal {
 }
 
 // maskWhole masks a small answer of known length in one piece.
-func (p *Proxy) maskWhole(m *masker, resp *http.Response) *refusal {
+func (p *Proxy) maskWhole(ex *exchange, m *masker, resp *http.Response) *refusal {
 	defer resp.Body.Close()
+	if !ex.held.take(2 * resp.ContentLength) {
+		return memoryFull()
+	}
 	// One byte more than its length, so that the end is seen and the connection
 	// can be used again.
 	whole := make([]byte, resp.ContentLength+1)
@@ -82,13 +91,9 @@ func (p *Proxy) maskWhole(m *masker, resp *http.Response) *refusal {
 	return nil
 }
 
-// decoded returns the body with its content encodings and those of its messages undone.
+// decoded returns the body with its content encodings undone.
 func decoded(resp *http.Response) (io.Reader, error) {
-	body, err := mask.Decode(resp.Body, encodings(resp.Header))
-	if err != nil {
-		return nil, err
-	}
-	return decodedMessages(resp.Header, body)
+	return mask.Decode(resp.Body, encodings(resp.Header))
 }
 
 // plain reports whether there is no encoding to undo.

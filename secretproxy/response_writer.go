@@ -140,8 +140,11 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.ex.out.failed = true
-		if errors.Is(err, errMessage) {
+		switch {
+		case errors.Is(err, errMessage):
 			b.proxy.auditRefusal(b.ex, unmaskable())
+		case errors.Is(err, errMemory):
+			b.proxy.auditRefusal(b.ex, memoryFull())
 		}
 	}
 	return n, err

@@ -48,6 +48,13 @@ func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
 	var served net.Conn = tlsConn
 	if tlsConn.ConnectionState().NegotiatedProtocol != "h2" {
 		served = newStrictConn(p, guest, tlsConn)
+	} else {
+		held := &hold{budget: p.memory}
+		defer held.release()
+		if !held.take(connCost) {
+			p.connectionRefused(guest)
+			return
+		}
 	}
 	p.serve(guest, served)
 }
@@ -132,7 +139,7 @@ func (p *Proxy) handshakeFailed(guest *guestConn, err error) {
 	if errors.Is(err, errName) {
 		reason = egress.ReasonHostMismatch
 	}
-	e := p.event(guest, audit.HTTPRequest)
+	e := p.event(guest)
 	e.Action, e.Reason = egress.Deny.String(), reason.String()
 	e.Message = "the guest's TLS handshake did not end: " + handshakeCause(err)
 	p.cfg.Audit.Emit(e)
@@ -152,9 +159,9 @@ func handshakeCause(err error) string {
 }
 
 // event starts an audit event about a guest's connection.
-func (p *Proxy) event(guest *guestConn, kind audit.Kind) audit.Event {
+func (p *Proxy) event(guest *guestConn) audit.Event {
 	e := audit.Event{
-		Kind: kind, Sandbox: p.cfg.Sandbox, Flow: guest.flowID, Proto: egress.TCP.String(),
+		Kind: audit.HTTPRequest, Sandbox: p.cfg.Sandbox, Flow: guest.flowID, Proto: egress.TCP.String(),
 		SrcPort: guest.flow.Src.Port(), Dst: guest.flow.Dst.Addr(), Port: guest.flow.Dst.Port(),
 		SNI: guest.name.String(),
 	}
@@ -162,4 +169,13 @@ func (p *Proxy) event(guest *guestConn, kind audit.Kind) audit.Event {
 		e.Names = append(e.Names, n.String())
 	}
 	return e
+}
+
+// connectionRefused audits a connection that the budget has no room for. There is no answer to it but its end.
+func (p *Proxy) connectionRefused(guest *guestConn) {
+	p.counters.refused.Add(1)
+	fault := memoryFull()
+	e := p.event(guest)
+	e.Action, e.Reason, e.Message, e.Status = egress.Deny.String(), fault.code, fault.message, fault.status
+	p.cfg.Audit.Emit(e)
 }

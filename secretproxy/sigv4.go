@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -117,7 +116,7 @@ func (s *swapper) signAs(e *entry, c sigV4Credential) *refusal {
 	if err != nil {
 		return bad("sigv4", "the request can't be signed")
 	}
-	s.req.Body = newChunkSigner(s.req.Context(), s.req.Body, v4.NewStreamSigner(keys, c.service, c.region, seed), now)
+	s.req.Body = newChunkSigner(s.req.Context(), &hold{budget: s.proxy.memory}, s.req.Body, v4.NewStreamSigner(keys, c.service, c.region, seed), now)
 	return nil
 }
 
@@ -141,8 +140,11 @@ func (s *swapper) payloadHash() (string, *refusal) {
 		empty := sha256.Sum256(nil)
 		return hex.EncodeToString(empty[:]), nil
 	}
-	body, err := io.ReadAll(io.LimitReader(s.req.Body, signedBody+1))
-	if err != nil || len(body) > signedBody {
+	body, err := s.ex.held.readAll(s.req.Body, signedBody)
+	if errors.Is(err, errMemory) {
+		return "", memoryFull()
+	}
+	if err != nil {
 		return "", &refusal{
 			status: http.StatusRequestEntityTooLarge, code: "sigv4_payload", rule: s.ex.verdict.Rule,
 			message: "the body is larger than 8 MiB and its hash isn't in X-Amz-Content-Sha256, so that it can't be signed again",

@@ -28,59 +28,92 @@ var errSignedChunk = errors.New("the signed chunks of the body are malformed")
 // change, so neither does the body's length.
 type chunkSigner struct {
 	ctx    context.Context //nolint:containedctx // a body's reader has no other way to its request's
+	held   *hold
 	body   io.Closer
 	in     *bufio.Reader
 	signer streamSigner
 	at     time.Time
-	out    bytes.Buffer
+	data   []byte // of the chunk
+	out    io.Reader
 	err    error
 }
 
-func newChunkSigner(ctx context.Context, body io.ReadCloser, signer streamSigner, at time.Time) io.ReadCloser {
+func newChunkSigner(ctx context.Context, held *hold, body io.ReadCloser, signer streamSigner, at time.Time) io.ReadCloser {
 	if body == nil {
 		body = http.NoBody
 	}
-	return &chunkSigner{ctx: ctx, body: body, in: bufio.NewReader(body), signer: signer, at: at}
+	return &chunkSigner{ctx: ctx, held: held, body: body, in: bufio.NewReader(body), out: bytes.NewReader(nil), signer: signer, at: at}
 }
 
 // Read implements io.Reader.
 func (c *chunkSigner) Read(p []byte) (int, error) {
-	for c.out.Len() == 0 {
+	for {
+		n, err := c.out.Read(p)
+		if n > 0 || len(p) == 0 {
+			return n, nil
+		}
 		if c.err != nil {
 			return 0, c.err
 		}
-		c.err = c.chunk()
+		if !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		if c.err = c.chunk(); errors.Is(c.err, errMemory) {
+			c.err = &errViolation{memoryFull()}
+		}
 	}
-	return c.out.Read(p)
 }
 
 // Close implements io.Closer.
-func (c *chunkSigner) Close() error { return c.body.Close() }
+func (c *chunkSigner) Close() error {
+	c.held.release()
+	return c.body.Close()
+}
 
 // chunk reads one chunk and writes it with its new signature; io.EOF comes with
 // the last one.
 func (c *chunkSigner) chunk() error {
-	line, err := c.in.ReadString('\n')
+	c.held.give(int64(cap(c.data)))
+	c.data = nil
+	line, err := c.line()
 	if err != nil {
-		return fmt.Errorf("%w: %w", errSignedChunk, err)
+		return err
 	}
-	digits, _, ok := strings.Cut(strings.TrimSuffix(line, "\r\n"), chunkSignature)
+	digits, _, ok := strings.Cut(line, chunkSignature)
 	size, err := strconv.ParseUint(digits, 16, 32)
 	if !ok || err != nil || size > maxSignedChunk {
 		return errSignedChunk
 	}
-	data := make([]byte, size+2)
-	if _, err := io.ReadFull(c.in, data); err != nil || !bytes.HasSuffix(data, []byte("\r\n")) {
+	c.data, err = c.held.readAll(io.LimitReader(c.in, int64(size)+2), int64(size)+2)
+	if errors.Is(err, errMemory) {
+		return err
+	}
+	if err != nil || len(c.data) != int(size)+2 || !bytes.HasSuffix(c.data, []byte("\r\n")) {
 		return errSignedChunk
 	}
-	signature, err := c.signer.GetSignature(c.ctx, nil, data[:size], c.at)
+	signature, err := c.signer.GetSignature(c.ctx, nil, c.data[:size], c.at)
 	if err != nil {
 		return err
 	}
-	c.out.WriteString(digits + chunkSignature + hex.EncodeToString(signature) + "\r\n")
-	c.out.Write(data)
+	head := digits + chunkSignature + hex.EncodeToString(signature) + "\r\n"
+	c.out = io.MultiReader(strings.NewReader(head), bytes.NewReader(c.data))
 	if size == 0 {
 		return io.EOF
 	}
 	return nil
+}
+
+// line reads the line before a chunk, without its end.
+func (c *chunkSigner) line() (string, error) {
+	var line []byte
+	for len(line) <= maxChunkLine {
+		b, err := c.in.ReadByte()
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", errSignedChunk, err)
+		}
+		if line = append(line, b); b == '\n' {
+			return strings.TrimSuffix(string(line), "\r\n"), nil
+		}
+	}
+	return "", errSignedChunk
 }

@@ -64,7 +64,7 @@ func awsServer(t *testing.T, service string) http.HandlerFunc {
 		if hash == streamingPayload {
 			_, signature, _ := strings.Cut(got, "Signature=")
 			seed, _ := hex.DecodeString(signature)
-			want, err := io.ReadAll(newChunkSigner(context.Background(), io.NopCloser(bytes.NewReader(body)), v4.NewStreamSigner(keys, service, "eu-central-1", seed), at))
+			want, err := io.ReadAll(newChunkSigner(context.Background(), nil, io.NopCloser(bytes.NewReader(body)), v4.NewStreamSigner(keys, service, "eu-central-1", seed), at))
 			if err != nil || !bytes.Equal(want, body) {
 				http.Error(w, "chunk signature", http.StatusForbidden)
 				return
@@ -74,16 +74,16 @@ func awsServer(t *testing.T, service string) http.HandlerFunc {
 	}
 }
 
-func awsWorld(t *testing.T, service, source string) *world {
+func awsWorld(t *testing.T, service, source string, options ...option) *world {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "aws")
 	if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return newWorld(t, awsServer(t, service), withSecret(policies.Secret{
+	return newWorld(t, awsServer(t, service), append(options, withSecret(policies.Secret{
 		Name: "GITHUB_TOKEN", From: policies.Source{Kind: policies.FromFile, Value: path}, Kind: policies.SigV4, Placeholder: "AKIA{16}",
 		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(apiHost)}}, Services: []string{"s3", "dynamodb"}, Regions: []string{"eu-central-1"},
-	}))
+	}))...)
 }
 
 // guestSigns signs as an SDK in the guest does, with the placeholder for both

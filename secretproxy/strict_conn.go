@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
 )
 
@@ -25,6 +24,8 @@ type strictConn struct {
 	guest *guestConn
 	check headCheck
 	err   error
+	// held is what has come of a head that is not whole, and early.
+	held hold
 	// stand is what is left of refusedHead to hand on before err.
 	stand string
 
@@ -43,12 +44,12 @@ const maxEarly = 64 << 10
 const refusedHead = "GET "
 
 // errEarly ends a connection on which more came.
-var errEarly = errors.New("more than 64 KiB came behind a request for an upgrade, before its answer")
+var errEarly = errors.New("too much came behind a request for an upgrade, before its answer")
 
 var _ net.Conn = (*strictConn)(nil)
 
 func newStrictConn(p *Proxy, guest *guestConn, inner net.Conn) *strictConn {
-	return &strictConn{Conn: inner, proxy: p, guest: guest}
+	return &strictConn{Conn: inner, proxy: p, guest: guest, held: hold{budget: p.memory}}
 }
 
 // Read implements net.Conn.
@@ -71,6 +72,9 @@ func (c *strictConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	good, checkErr := c.check.feed(b[:n])
+	if checkErr == nil && !c.held.set(2*int64(c.check.total)) {
+		good, checkErr = 0, &headError{status: http.StatusServiceUnavailable, code: "memory", message: errMemory.Error()}
+	}
 	if checkErr != nil {
 		c.err = checkErr
 		c.refused(checkErr)
@@ -97,7 +101,7 @@ func (c *strictConn) Read(b []byte) (int, error) {
 // isn't one).
 func (c *strictConn) hold() error {
 	piece := make([]byte, 2<<10)
-	for len(c.early) < maxEarly {
+	for len(c.early) < maxEarly && c.held.set(2*int64(len(c.early)+len(piece))) {
 		n, err := c.Conn.Read(piece)
 		c.early = append(c.early, piece[:n]...)
 		if err != nil {
@@ -123,11 +127,17 @@ func (c *strictConn) Write(b []byte) (int, error) {
 	if c.err == nil || !bytes.HasPrefix(b, plain400) || !errors.As(c.err, &fault) {
 		return c.Conn.Write(b)
 	}
-	r := refusal{status: http.StatusBadRequest, code: fault.code, message: fault.message}
+	r := refusal{status: fault.answer(), code: fault.code, message: fault.message}
 	if _, err := c.Conn.Write(r.raw()); err != nil {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// Close implements net.Conn.
+func (c *strictConn) Close() error {
+	c.held.release()
+	return c.Conn.Close()
 }
 
 // CloseWrite is what net/http calls so that the guest can read an answer that
@@ -141,9 +151,13 @@ func (c *strictConn) CloseWrite() error {
 
 func (c *strictConn) refused(err error) {
 	c.proxy.counters.refused.Add(1)
-	e := c.proxy.event(c.guest, audit.HTTPRequest)
+	e := c.proxy.event(c.guest)
 	e.Action, e.Reason = egress.Deny.String(), egress.ReasonUnreadable.String()
 	e.Message = err.Error()
 	e.Status = http.StatusBadRequest
+	var fault *headError
+	if errors.As(err, &fault) && fault.status != 0 {
+		e.Status, e.Reason = fault.status, fault.code
+	}
 	c.proxy.cfg.Audit.Emit(e)
 }

@@ -22,6 +22,7 @@ type swapper struct {
 	ex    *exchange
 	req   *http.Request
 	fault *refusal
+	grown int64 // by values in the head
 	// values are those this request carries, each read once.
 	values map[*entry]secret.Secret
 }
@@ -226,7 +227,23 @@ func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape 
 	if escape != nil {
 		value = escape(value)
 	}
+	if place.Kind != policies.InBody && !s.grow(int64(len(value))) {
+		return nil, &errViolation{s.fault}
+	}
 	return value, nil
+}
+
+// grow takes the room for a value in the head.
+func (s *swapper) grow(n int64) bool {
+	if s.grown += n; s.grown > maxSwappedHead {
+		s.fault = &refusal{
+			status: http.StatusRequestHeaderFieldsTooLarge, code: "head_too_large",
+			message: "with the values in their places the request's head is larger than 1 MiB",
+		}
+	} else if !s.ex.held.take(2 * n) { // text, and the head as it's written
+		s.fault = memoryFull()
+	}
+	return s.fault == nil
 }
 
 // present returns the value that this request carries: read once, so that a
