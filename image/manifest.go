@@ -19,7 +19,7 @@ const (
 	// maxConfigBytes bounds the image configuration; real ones have under 100 KiB.
 	maxConfigBytes = 4 << 20
 	// maxJSONObjects and maxJSONValues bound what is in them: a value of three bytes becomes a structure of hundreds.
-	maxJSONObjects = 10_000
+	maxJSONObjects = 20_000
 	maxJSONValues  = 200_000
 	// maxIndexDepth bounds indexes of indexes.
 	maxIndexDepth = 4
