@@ -144,6 +144,8 @@ var embeddings = map[string]func(v4 [4]byte) [16]byte{
 	},
 	"ISATAP":          func(v [4]byte) [16]byte { return at(v, 12, 0x2a, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0x5e, 0xfe) },
 	"ISATAP unique":   func(v [4]byte) [16]byte { return at(v, 12, 0x2a, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0x5e, 0xfe) },
+	"ISATAP group":    func(v [4]byte) [16]byte { return at(v, 12, 0x2a, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0x5e, 0xfe) },
+	"ISATAP both":     func(v [4]byte) [16]byte { return at(v, 12, 0x2a, 0, 0, 1, 0, 0, 0, 1, 3, 0, 0x5e, 0xfe) },
 	"ISATAP on fe80:": func(v [4]byte) [16]byte { return at(v, 12, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe) },
 }
 

@@ -106,6 +106,16 @@ func TestMetadataNeedsARuleForItsOneAddress(t *testing.T) {
 	if v := rule("169.254.169.254/32").Decide(&f); v.Action != Allow || !v.Special {
 		t.Errorf("by its address: %v", v.Message())
 	}
+	// The same for an answer of DNS.
+	name, addr := hostname.MustParse("meta.example.com"), netip.MustParseAddr("169.254.169.254")
+	for _, cidr := range []string{"169.254.0.0/16", "169.254.169.254/31"} {
+		if v := rule(cidr).AllowsAddr(name, addr); v.Action == Allow || v.Reason != ReasonMetadata {
+			t.Errorf("an answer, by %s: %v", cidr, v.Message())
+		}
+	}
+	if v := rule("169.254.169.254/32").AllowsAddr(name, addr); v.Action != Allow || !v.Special {
+		t.Errorf("an answer, by its address: %v", v.Message())
+	}
 }
 
 func TestResolverListIsReadWhole(t *testing.T) {

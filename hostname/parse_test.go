@@ -43,6 +43,7 @@ func TestParseRefuses(t *testing.T) {
 		"a:443", "*", "*.example.com", "a.*.b", "ex*mple.com", "%61.com", "a\u202eb.com", "a\u200d.com",
 		"xn--.com", "xn--a.com", "xn--99999999.com", "xn--example-.com", "xn--bcher-kva8445foa.com\x80",
 		strings.Repeat("a", 64) + ".com", strings.Repeat("a.", 127) + "com", strings.Repeat("ü", 2000),
+		"a\u05d0.com", "\u05d0a.com", "\u05d0-1a.com", "1\u05d0.com", "\u0661\u05d01.com", "xn--a-0hc.com",
 		"a。。b", "[::1", "é\xff.com",
 	} {
 		if got, err := Parse(in); err == nil || !errors.Is(err, ErrInvalid) {

@@ -150,7 +150,8 @@ func (f *faults) checkRange(place string, private bool, p netip.Prefix) {
 // isControl reports characters that would let a name or a sentence act on the
 // terminal or forge a line of a log.
 func isControl(c rune) bool {
-	return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u2029' || c >= '\u202a' && c <= '\u202e'
+	return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u061c' || c >= '\u200b' && c <= '\u200f' ||
+		c >= '\u2028' && c <= '\u202e' || c >= '\u2060' && c <= '\u206f' || c == '\ufeff'
 }
 
 // isToken reports the characters of an HTTP token (RFC 9110, section 5.6.2).

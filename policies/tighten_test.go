@@ -183,6 +183,9 @@ func TestTightenRefusesWhatAFloorCantNarrow(t *testing.T) {
 		{"proxy", "", "[tls]\nvia = \"http://10.0.0.1:3128\"\n", "doesn't name this proxy"},
 		{"bypass of all", "[tls]\ninspect = \"all\"\n", "[tls]\nbypass = [\"a.example\"]\n", "inspects everything"},
 		{"bypass of a rule", web + "methods = [\"GET\"]\n", "[tls]\nbypass = [\"*.example\"]\n", "inspects names under"},
+		{"bypass of paths", web + "paths = [\"/x/**\"]\n", "[tls]\nbypass = [\"a.example\"]\n", "inspects names under"},
+		{"bypass of a denied path", "[egress]\ndefault = \"public\"\n[[egress.deny]]\nname = \"no\"\nhosts = [\"*.a.example\"]\npaths = [\"/admin/**\"]\n", "[tls]\nbypass = [\"*.a.example\"]\n", "inspects names under"},
+		{"bypass beside", web + "paths = [\"/x/**\"]\n", "[tls]\nbypass = [\"b.example\"]\n", ""},
 		{"same bypass", "[tls]\ninspect = \"all\"\nbypass = [\"*.a.example\"]\n", "[tls]\nbypass = [\"x.a.example\"]\n", ""},
 		{"secret", "", web + token, "doesn't allow https to a.example"},
 		{"allowed secret", web + token, web + token, ""},
@@ -199,6 +202,23 @@ func TestTightenRefusesWhatAFloorCantNarrow(t *testing.T) {
 		}
 		if err == nil || tight != nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestTightenInspectsIfEitherDoes tries every pair.
+func TestTightenInspectsIfEitherDoes(t *testing.T) {
+	t.Parallel()
+	order := []string{"none", "auto", "all"}
+	for i, floor := range order {
+		for j, own := range order {
+			tight, err := Tighten(parse(t, "[tls]\ninspect = \""+floor+"\"\n"), parse(t, "[tls]\ninspect = \""+own+"\"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tight.TLS.Inspect.String(); got != order[max(i, j)] {
+				t.Errorf("%s under %s is %s, want %s", own, floor, got, order[max(i, j)])
+			}
 		}
 	}
 }

@@ -102,6 +102,13 @@ func TestParseRefusesWhatTwoParsersCouldReadDifferently(t *testing.T) {
 	named := realHello(t, &tls.Config{ServerName: "a.example"})
 	trailing := append(slices.Clone(named), 0)
 	binary.BigEndian.PutUint16(trailing[3:], binary.BigEndian.Uint16(trailing[3:])+1)
+	// The hello says that it ends before its extensions, which are bytes behind it.
+	at := 5 + 4 + 2 + 32
+	at += 1 + int(named[at])
+	at += 2 + int(binary.BigEndian.Uint16(named[at:]))
+	at += 1 + int(named[at])
+	behind := slices.Clone(named)
+	behind[6], behind[7], behind[8] = 0, byte((at-9)>>8), byte(at-9)
 	alertInside := append(split(named, 40)[:45], 21, 3, 3, 0, 2, 1, 0)
 	tests := map[string]struct {
 		in   []byte
@@ -114,6 +121,7 @@ func TestParseRefusesWhatTwoParsersCouldReadDifferently(t *testing.T) {
 		"NUL in the server name":     {extension(noSNI, 0, sni("a.example\x00.evil.example")), clienthello.ErrMalformed},
 		"full-width server name":     {extension(noSNI, 0, sni("ｇｏｏｄ.example")), clienthello.ErrMalformed},
 		"bytes behind the hello":     {trailing, clienthello.ErrMalformed},
+		"extensions behind it":       {behind, clienthello.ErrMalformed},
 		"an alert inside the hello":  {alertInside, clienthello.ErrMalformed},
 		"an empty record":            {[]byte{22, 3, 1, 0, 0}, clienthello.ErrMalformed},
 		"SSLv2 hello":                {[]byte{0x80, 0x2e, 1, 3, 1}, clienthello.ErrNotTLS},

@@ -141,11 +141,13 @@ func TestSaveAndLoad(t *testing.T) {
 	if _, err := load(path, later); !errors.Is(err, ErrExpired) {
 		t.Errorf("got %v, want ErrExpired", err)
 	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "remove it") {
-		t.Errorf("a readable key was loaded: %v", err)
+	for _, mode := range []os.FileMode{0o640, 0o620, 0o610, 0o604, 0o602, 0o601, 0o644} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("a key of mode %v was loaded: %v", mode, err)
+		}
 	}
 }
 

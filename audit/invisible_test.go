@@ -1,0 +1,48 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestNoLineHoldsWhatHides has strings of a guest with characters that terminals
+// and editors act on, or show as nothing, in the JSON and the human form.
+func TestNoLineHoldsWhatHides(t *testing.T) {
+	for _, c := range "\u007f\u0085\u009b\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202e\u2060\u2063\u2066\u2069\u206f\ufeff\ufff9\ufffb" {
+		var buf bytes.Buffer
+		l := NewLog(&buf, Options{})
+		e := Event{Kind: HTTPRequest, Path: "/a" + string(c) + "b", Method: "GE" + string(c) + "T", Host: "x" + string(c)}
+		l.Emit(e)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsRune(buf.String(), c) || !strings.Contains(buf.String(), "/a") {
+			t.Errorf("%U: %q", c, buf.String())
+		}
+		if human := FormatHuman(e); strings.ContainsRune(human, c) {
+			t.Errorf("%U: %q", c, human)
+		}
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// TestLinesThatTheDiskRefusesAreCounted emits fewer events than the queue holds:
+// only the disk loses them.
+func TestLinesThatTheDiskRefusesAreCounted(t *testing.T) {
+	l := NewLog(full{}, Options{})
+	for range 5 {
+		l.Emit(Event{Kind: FlowOpen})
+	}
+	if err := l.Close(); err == nil {
+		t.Error("Close tells of no error")
+	}
+	if n := l.Dropped(); n < 5 {
+		t.Errorf("%d events are counted as lost, want 5", n)
+	}
+}
