@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-vm test-clock test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle test-memory
+.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ VMM := ./vm/qemu ./vm/krun
 
 test-fast: ## every test that needs no virtual machine, with the race detector
 	$(GOTEST) -race $$($(GO) list ./... | grep -v -E '/vm/(qemu|krun)$$')
+
+test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
+	MSB_DIFFERENTIAL=60s $(GOTEST) ./review -run 'TestI16_Random' -count 1
 
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
 	$(GOTEST) -p 1 -timeout 15m $(VMM)

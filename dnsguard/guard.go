@@ -125,8 +125,25 @@ func New(cfg Config) (*Guard, error) {
 // pins that it does allow, and the addresses of [hosts], stay. On an error
 // everything stays as it was.
 func (g *Guard) Reload(p *policies.Policy, judge Judge) error {
+	next, err := g.Prepare(p, judge)
+	if err != nil {
+		return err
+	}
+	next.Install()
+	return nil
+}
+
+// Prepared is a Reload of which everything that can fail is done. Install or
+// Discard must be called, and no other Prepare before.
+type Prepared struct {
+	guard     *Guard
+	next, old *epoch
+}
+
+// Prepare is the first half of Reload.
+func (g *Guard) Prepare(p *policies.Policy, judge Judge) (*Prepared, error) {
 	if p == nil || judge == nil {
-		return fmt.Errorf("%w: a reload needs a policy and a judge", ErrConfig)
+		return nil, fmt.Errorf("%w: a reload needs a policy and a judge", ErrConfig)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,12 +154,12 @@ func (g *Guard) Reload(p *policies.Policy, judge Judge) error {
 		hosts = old.hosts
 	}
 	if next.hosts, err = hosts.with(p.Hosts); err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if old != nil && slices.Equal(old.policy.DNS.Servers, p.DNS.Servers) {
 		next.upstreams = old.upstreams
 	} else if next.upstreams, err = newUpstreams(p.DNS.Servers, g.options); err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if old != nil && old.policy.Limits.DNSPerSecond == p.Limits.DNSPerSecond {
 		next.bucket = old.bucket
@@ -150,8 +167,21 @@ func (g *Guard) Reload(p *policies.Policy, judge Judge) error {
 		next.bucket = newBucket(p.Limits.DNSPerSecond)
 	}
 	next.tunnels = newTunnelMeter(p.Egress.Allow, g.clock)
-	g.install(next, old)
-	return nil
+	return &Prepared{g, next, old}, nil
+}
+
+// Install puts what was prepared in force.
+func (p *Prepared) Install() {
+	p.guard.mu.Lock()
+	defer p.guard.mu.Unlock()
+	p.guard.install(p.next, p.old)
+}
+
+// Discard leaves everything as it was.
+func (p *Prepared) Discard() {
+	if p.old == nil || p.next.upstreams != p.old.upstreams {
+		p.next.upstreams.close()
+	}
 }
 
 // SetJudge puts another judge in force and leaves the policy's settings.
@@ -197,8 +227,12 @@ func (g *Guard) Close() error {
 // Pins returns the pin table.
 func (g *Guard) Pins() *Pins { return g.pins }
 
-// Mapped returns the line of [hosts] that addr was given out for, and false if
-// addr is no such address or its name is no longer mapped.
-func (g *Guard) Mapped(addr netip.Addr) (policies.HostMapping, bool) {
-	return g.epoch.Load().hosts.mapping(addr)
+// Pinned returns the names that are pinned to addr.
+func (g *Guard) Pinned(addr netip.Addr) []hostname.Name { return g.pins.Names(addr) }
+
+// Mapped returns the name of [hosts] that addr was given out for, and false if addr is no such address or its
+// name is no longer mapped.
+func (g *Guard) Mapped(addr netip.Addr) (hostname.Name, bool) {
+	m, ok := g.epoch.Load().hosts.mapping(addr)
+	return m.Name, ok
 }

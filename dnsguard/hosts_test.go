@@ -40,9 +40,9 @@ func TestI5_HostsNamesGetStableAddressesOfTheirOwn(t *testing.T) {
 				if m, why := k.ask(t, n, qtype); !slices.Equal(texts(m), []string{addrs[i]}) || why.Outcome != OutcomeLocal {
 					t.Errorf("%s: got %v, want %s", n, texts(m), addrs[i])
 				}
-				mapping, ok := k.Mapped(addr(addrs[i]))
-				if !ok || mapping.Name != name(n) {
-					t.Errorf("%s leads to %+v", addrs[i], mapping)
+				mapped, ok := k.Mapped(addr(addrs[i]))
+				if !ok || mapped != name(n) {
+					t.Errorf("%s stands for %v", addrs[i], mapped)
 				}
 			}
 			if m, _ := k.ask(t, n, dns.TypeTXT); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 0 {

@@ -55,10 +55,13 @@ func (r *Replay) At(t time.Duration) { r.now = max(r.now, t) }
 // Pins returns the pin table.
 func (r *Replay) Pins() *Pins { return r.pins }
 
-// Mapped returns the line of [hosts] that an answer in the capture gave addr out for.
-func (r *Replay) Mapped(addr netip.Addr) (policies.HostMapping, bool) {
+// Pinned returns the names that are pinned to addr.
+func (r *Replay) Pinned(addr netip.Addr) []hostname.Name { return r.pins.Names(addr) }
+
+// Mapped returns the name of [hosts] that an answer in the capture gave addr out for.
+func (r *Replay) Mapped(addr netip.Addr) (hostname.Name, bool) {
 	m, ok := r.mapped[plain(addr)]
-	return m, ok
+	return m.Name, ok
 }
 
 // Replayed is what became of one question or answer.

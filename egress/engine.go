@@ -145,7 +145,7 @@ func (e *Engine) decide(f *Flow, t *trace) Verdict {
 func (e *Engine) judge(f *Flow, t *trace) Verdict {
 	j := judgement{e: e, f: f, trace: t}
 	v := j.run()
-	if v.Action == Deny && e.report && v.Reason.reportable() && !j.firm {
+	if v.Action == Deny && e.report && v.Reason.Reportable() && !j.firm {
 		t.add("report mode", "lets through what a rule would deny")
 		v.Action, v.WouldDeny = Allow, true
 		v.Special = j.class != ClassPublic // the special ranges had their say before
@@ -185,11 +185,11 @@ func strictness(v Verdict) int {
 	return n
 }
 
-// reportable reports whether report mode lets a denial for r through. What
+// Reportable reports whether report mode lets a denial for r through. What
 // rules and the default deny is; what leads to special-purpose ranges or the
 // host is not, and neither is what contradicts the pins on an inspected request
 // (see judgement.firm).
-func (r Reason) reportable() bool {
+func (r Reason) Reportable() bool {
 	switch r {
 	case ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonNotPinned, ReasonNoName, ReasonECH, ReasonProtocol,
 		ReasonMethod, ReasonPath, ReasonPathAmbiguous, ReasonQUIC, ReasonEncryptedDNS, ReasonInspectionOff:

@@ -14,7 +14,7 @@ import (
 // whoever serves the name's zone.
 func (e *Engine) DecideName(n hostname.Name) Verdict {
 	v := e.judgeName(n)
-	if v.Action == Deny && e.report && v.Reason.reportable() {
+	if v.Action == Deny && e.report && v.Reason.Reportable() {
 		v.Action, v.WouldDeny = Allow, true
 	}
 	if e.floor == nil || v.Action == Deny {

@@ -44,7 +44,7 @@ func TestReasonsAreComplete(t *testing.T) {
 		if len(s) < 10 || strings.HasSuffix(s, ".") || strings.Contains(s, "\n") {
 			t.Errorf("%v: sentence %q", r, s)
 		}
-		if r.Denies() && r.reportable() && r.aboutClass() {
+		if r.Denies() && r.Reportable() && r.aboutClass() {
 			t.Errorf("%v: report mode would open special ranges", r)
 		}
 	}

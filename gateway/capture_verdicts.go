@@ -6,6 +6,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/httphead"
 )
 
 // sink returns an audit.Sink that hands events on to next and takes the verdicts out of them.
@@ -88,7 +89,7 @@ func text(v capture.Verdict) string {
 // refused puts the verdict on a name that a client asked the explicit proxy for beside the client's
 // connection. The audit has it as a question of the gateway's own, which no packet belongs to. c may be
 // nil.
-func (c *Capture) refused(r *proxyRequest, verdict *egress.Verdict) {
+func (c *Capture) refused(r *httphead.ProxyRequest, client, proxy netip.AddrPort, verdict *egress.Verdict) {
 	if c == nil {
 		return
 	}
@@ -98,9 +99,9 @@ func (c *Capture) refused(r *proxyRequest, verdict *egress.Verdict) {
 	}
 	v := capture.Verdict{
 		Kind: capture.KindName, Action: verdict.Action.String(), WouldDeny: verdict.WouldDeny, Rule: verdict.Rule,
-		Reason: verdict.Reason.String(), Name: r.name.String(), To: r.target(), Message: verdict.Message(),
+		Reason: verdict.Reason.String(), Name: r.Name.String(), To: r.Target(), Message: verdict.Message(),
 	}
-	c.comment(w, flowKey{capture.TransportTCP, r.client.Port(), r.proxy}, text(v))
+	c.comment(w, flowKey{capture.TransportTCP, client.Port(), proxy}, text(v))
 }
 
 // comment puts text on the flow's first packet if that waits still, else on its next one.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
@@ -15,13 +16,17 @@ import (
 // errNoBuiltin answers what a built-in service does not speak.
 var errNoBuiltin = errors.New("the built-in echo service speaks TLS on TCP only")
 
-// dial opens the host's side of f: to the operator's target where [hosts] leads there, else to exactly
-// the address that was judged.
-func (g *Gateway) dial(ctx context.Context, f *flow) (net.Conn, error) {
-	if f.Mapped {
-		return g.dialTarget(ctx, f.Proto.String(), f.mapping.Target, f.Dst.Port())
+// dial opens the host's side of a flow: to the operator's target where [hosts] leads there, else to exactly
+// the address that was judged, or by the upstream proxy.
+func (g *Gateway) dial(ctx context.Context, j session.Judged, via bool) (net.Conn, error) {
+	network := j.Flow.Proto.String()
+	switch {
+	case j.Flow.Mapped:
+		return g.dialTarget(ctx, network, j.Target, j.Flow.Dst.Port())
+	case via:
+		return g.dialVia(ctx, g.rules.Load().Via, j.ViaName(), j.Flow.Dst)
 	}
-	return g.dialAddr(ctx, f.Proto.String(), f.Dst, f.verdict.Special)
+	return g.dialAddr(ctx, network, j.Flow.Dst, j.Verdict.Special)
 }
 
 func (g *Gateway) dialTarget(ctx context.Context, network string, t policies.Target, port uint16) (net.Conn, error) {
@@ -67,47 +72,32 @@ func (g *Gateway) dialResolver() func(ctx context.Context, network, addr string)
 	return g.cfg.Dialer.DialContext
 }
 
-// dialInspected implements secretproxy.DialFunc. The address is judged again, because a kept
-// connection may be opened anew long after its flow was admitted.
+// dialInspected implements secretproxy.DialFunc. The address is judged again, because a kept connection may be
+// opened anew long after its flow was admitted.
 func (g *Gateway) dialInspected(ctx context.Context, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
-	f, err := g.reopen(name, dst)
-	if err != nil {
-		return nil, err
-	}
-	return g.metered(g.dial(ctx, f))
+	return g.reopen(ctx, name, dst, false)
 }
 
-// metered counts what the proxy writes; a relay asks the budget by itself.
+// dialInspectedTLS is dialInspected for servers that are spoken TLS with.
+func (g *Gateway) dialInspectedTLS(ctx context.Context, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
+	return g.reopen(ctx, name, dst, true)
+}
+
+// reopen dials for the proxy. What it writes is counted here; a relay asks the budget by itself.
+func (g *Gateway) reopen(ctx context.Context, name hostname.Name, dst netip.AddrPort, tls bool) (net.Conn, error) {
+	s, step := session.Reopen(g.rules.Load(), g.guard, name, dst, tls)
+	j := s.Judged()
+	if step.Action != session.Dial {
+		return nil, fmt.Errorf("%w: %s", errDenied, j.Verdict.Message())
+	}
+	return g.metered(g.dial(ctx, j, step.Via))
+}
+
 func (g *Gateway) metered(conn net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
 	return g.budget.wrap(conn), nil
-}
-
-// dialInspectedTLS is dialInspected for servers that are spoken TLS with.
-func (g *Gateway) dialInspectedTLS(ctx context.Context, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
-	f, err := g.reopen(name, dst)
-	if err != nil {
-		return nil, err
-	}
-	return g.metered(g.dialTLS(ctx, f))
-}
-
-// reopen judges a connection of the proxy's own.
-func (g *Gateway) reopen(name hostname.Name, dst netip.AddrPort) (*flow, error) {
-	f := g.open(egress.TCP, netip.AddrPort{}, dst)
-	if f.Mapped {
-		return f, nil
-	}
-	if !name.IsZero() {
-		f.Pinned = []hostname.Name{name}
-	}
-	if v := g.judge(f); !v.Allowed() {
-		return nil, fmt.Errorf("%w: %s", errDenied, v.Message())
-	}
-	f.Name = name
-	return f, nil
 }
 
 var errDenied = errors.New("denied by policy")

@@ -7,7 +7,8 @@
 // is dialled first and then the handshake completed, so that the guest sees refused and timed-out
 // connections as they are; where the address can't decide, the handshake is completed, the ClientHello
 // or the request's head is read, and the engine asked again; what a rule or a secret needs to look into
-// is handed to secretproxy. UDP and echo requests are judged alike.
+// is handed to secretproxy. UDP and echo requests are judged alike. In which order this happens is said by
+// a session of package egress/session; the executors here (tcp.go, udp.go, ping.go) do its steps.
 //
 // Every dial ends in one place (dial.go) where the exact address is classified once more. Reload
 // replaces the policy while flows live; those that it no longer allows are reset.

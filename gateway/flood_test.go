@@ -11,6 +11,7 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 )
 
 // lines keeps what was emitted.
@@ -43,9 +44,14 @@ func recorder() (*Gateway, *lines) {
 	return g, l
 }
 
-func judged(i int, v egress.Verdict) *flow {
+// record writes a verdict down as a flow of its own does.
+func record(g *Gateway, j session.Judged) {
+	(&flow{gateway: g, session: new(session.Session)}).record(j)
+}
+
+func judged(i int, v egress.Verdict) session.Judged {
 	dst := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 9)
-	return &flow{id: uint64(i + 1), Flow: egress.Flow{Proto: egress.UDP, Dst: dst}, verdict: v}
+	return session.Judged{Flow: egress.Flow{Proto: egress.UDP, Dst: dst}, Verdict: v}
 }
 
 func TestI1_I11_AFloodOfDenialsIsMergedAndEveryVerdictAccountedFor(t *testing.T) {
@@ -55,7 +61,7 @@ func TestI1_I11_AFloodOfDenialsIsMergedAndEveryVerdictAccountedFor(t *testing.T)
 		deny := egress.Verdict{Action: egress.Deny, Reason: egress.ReasonNoRule}
 		const flood = 30_000
 		for i := range flood {
-			g.record(judged(i, deny))
+			record(g, judged(i, deny))
 		}
 		if n, _ := l.tally(); n != floodBurst {
 			t.Errorf("%d lines at once, want %d", n, floodBurst)
@@ -72,7 +78,7 @@ func TestI1_I11_AFloodOfDenialsIsMergedAndEveryVerdictAccountedFor(t *testing.T)
 			t.Errorf("merged line %+v", last)
 		}
 		for i := range flood { // some lines came back with the second, the rest waits for Close
-			g.record(judged(i, deny))
+			record(g, judged(i, deny))
 		}
 		if err := g.Close(); err != nil {
 			t.Fatal(err)
@@ -80,7 +86,7 @@ func TestI1_I11_AFloodOfDenialsIsMergedAndEveryVerdictAccountedFor(t *testing.T)
 		if n, verdicts = l.tally(); n < floodBurst+floodRate || n > floodBurst+floodRate+3 || verdicts != 2*flood {
 			t.Errorf("at the end: %d lines for %d verdicts, want about %d for %d", n, verdicts, floodBurst+floodRate+2, 2*flood)
 		}
-		g.record(judged(0, deny))
+		record(g, judged(0, deny))
 		if _, verdicts = l.tally(); verdicts != 2*flood+1 {
 			t.Error("a denial after Close left no line")
 		}
@@ -96,7 +102,7 @@ func TestI1_WhatIsLetThroughIsNeverMerged(t *testing.T) {
 	} {
 		g, l := recorder()
 		for i := range 3 * floodBurst {
-			g.record(judged(i, v))
+			record(g, judged(i, v))
 		}
 		if err := g.Close(); err != nil {
 			t.Fatal(err)
@@ -112,10 +118,10 @@ func TestI1_AFloodOfOneSortHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := recorder()
 		for i := range 5 * floodBurst {
-			g.record(judged(i, egress.Verdict{Action: egress.Deny, Reason: egress.ReasonNoRule}))
+			record(g, judged(i, egress.Verdict{Action: egress.Deny, Reason: egress.ReasonNoRule}))
 		}
-		g.record(judged(7, egress.Verdict{Action: egress.Deny, Reason: egress.ReasonMetadata}))
-		if last := l.all[len(l.all)-1]; last.Reason != egress.ReasonMetadata.String() || last.Flow != 8 {
+		record(g, judged(7, egress.Verdict{Action: egress.Deny, Reason: egress.ReasonMetadata}))
+		if last := l.all[len(l.all)-1]; last.Reason != egress.ReasonMetadata.String() || last.Dst.As4()[3] != 7 {
 			t.Errorf("last line %+v, want the denial of another sort", last)
 		}
 		if err := g.Close(); err != nil {
@@ -130,13 +136,13 @@ func TestI11_SortsOfDenialsAreBounded(t *testing.T) {
 		g, l := recorder()
 		const sorts = 10 * floodKeys
 		for i := range sorts {
-			g.record(judged(i, egress.Verdict{Action: egress.Deny, Rule: fmt.Sprint("rule ", i)}))
+			record(g, judged(i, egress.Verdict{Action: egress.Deny, Rule: fmt.Sprint("rule ", i)}))
 		}
 		if n := len(g.floods.sorts); n > floodKeys+1 {
 			t.Errorf("%d sorts are kept, want at most %d and one for the rest", n, floodKeys)
 		}
 		time.Sleep(2 * floodIdle) // the bubble's clock: all have their burst again
-		g.record(judged(0, egress.Verdict{Action: egress.Deny, Rule: "new"}))
+		record(g, judged(0, egress.Verdict{Action: egress.Deny, Rule: "new"}))
 		if n := len(g.floods.sorts); n != 1 {
 			t.Errorf("%d sorts are kept after a quiet time, want 1", n)
 		}

@@ -10,22 +10,25 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/egress/session"
+	"github.com/msb-project/msb/hostname"
 )
 
 // errRevoked ends a flow that a new policy no longer allows.
 var errRevoked = errors.New("the policy no longer allows this flow")
 
-// flow is one flow from its first packet to its end.
+// flow is one flow from its first packet to its end: its session, and what an executor of its steps needs
+// beside it.
 type flow struct {
-	egress.Flow
-	id      uint64
-	mapping policies.HostMapping // where Mapped leads
-	proxy   netip.AddrPort       // where the guest asked for it, if that was the explicit proxy
-	started time.Time
-	verdict egress.Verdict
-	engine  *egress.Engine // that gave the verdict
+	gateway *Gateway
 	cancel  context.CancelCauseFunc
+
+	mu      sync.Mutex // serialises the calls of session: a reload comes from another goroutine
+	session *session.Session
+
+	id      uint64
+	told    bool // an audit line has id
+	started time.Time
 	release []func() // pins that the flow keeps
 }
 
@@ -33,79 +36,142 @@ type flow struct {
 type flowTable struct {
 	next atomic.Uint64
 	mu   sync.Mutex
-	live map[uint64]*flow
+	live map[*flow]struct{}
 }
 
 func (t *flowTable) add(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live == nil {
-		t.live = make(map[uint64]*flow)
+		t.live = make(map[*flow]struct{})
 	}
-	t.live[f.id] = f
+	t.live[f] = struct{}{}
 }
 
 func (t *flowTable) remove(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.live, f.id)
+	delete(t.live, f)
 }
 
-// snapshot copies what judging needs, so that no lock is held while flows are ended.
-func (t *flowTable) snapshot() []*flow {
+// all copies the live flows, so that no lock is held while they are ended.
+func (t *flowTable) all() []*flow {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]*flow, 0, len(t.live))
-	for _, f := range t.live {
+	for f := range t.live {
 		all = append(all, f)
 	}
 	return all
 }
 
-// open makes the flow from src to dst with what is known of dst.
-func (g *Gateway) open(proto egress.Proto, src, dst netip.AddrPort) *flow {
-	f := &flow{id: g.flows.next.Add(1), started: time.Now()}
-	f.Flow, f.mapping = meet(g.guard, proto, src, dst)
-	return f
-}
-
-// judge asks the engine in force and keeps its answer.
-func (g *Gateway) judge(f *flow) egress.Verdict {
-	f.engine = g.engine.Load()
-	f.verdict = f.engine.Decide(&f.Flow)
-	if f.verdict.Allowed() && g.budget.spent() {
-		f.verdict.Action, f.verdict.Reason = egress.Deny, egress.ReasonLimit
+// open begins a flow. The context ends with ctx and when a reload ends the flow; forget must be called when
+// the flow is over.
+func (g *Gateway) open(ctx context.Context, proto egress.Proto, src, dst netip.AddrPort) (context.Context, *flow, session.Step) {
+	f := &flow{gateway: g, started: time.Now()}
+	rules := g.rules.Load()
+	var step session.Step
+	f.session, step = session.Open(rules, g.guard, proto, src, dst)
+	switch step.Action {
+	case session.Reject, session.Drop, session.ToDNS: // nothing lives on that a reload could end
+		f.cancel = func(error) {}
+		return ctx, f, step
+	case session.Refuse, session.NeedBytes, session.NeedNames, session.Wait, session.Dial, session.Relay,
+		session.Inspect, session.Continue, session.End:
 	}
-	return f.verdict
-}
-
-// admit enters the flow into the table, holds its pins and writes the verdict down. The context ends
-// when the flow is revoked; the returned function must be called when the flow is over.
-func (g *Gateway) admit(ctx context.Context, f *flow) (context.Context, func(up, down int64, err error)) {
 	ctx, f.cancel = context.WithCancelCause(ctx)
-	if !f.Mapped {
-		for _, name := range f.Pinned {
-			f.release = append(f.release, g.guard.Pins().Hold(name, f.Dst.Addr()))
-		}
-	}
 	g.flows.add(f)
-	g.record(f)
 	// A reload that came between the verdict and the table did not see this flow.
-	if engine := g.engine.Load(); engine != f.engine && !g.stays(engine, f) {
+	if now := g.rules.Load(); now != rules {
+		f.revise(now)
+	}
+	return ctx, f, step
+}
+
+// forget ends what is kept for the flow.
+func (f *flow) forget() {
+	f.gateway.flows.remove(f)
+	f.unpin()
+	f.cancel(nil)
+}
+
+// revise judges the flow by other rules, and reports whether that ended it.
+func (f *flow) revise(rules *session.Rules) (ended bool) {
+	f.mu.Lock()
+	step := f.session.Revise(rules)
+	f.mu.Unlock()
+	if step.Action == session.End {
 		f.cancel(errRevoked)
 	}
-	return ctx, func(up, down int64, err error) {
-		g.flows.remove(f)
-		for _, release := range f.release {
-			release()
-		}
-		cause := context.Cause(ctx)
-		f.cancel(nil)
-		g.recordClose(f, up, down, closing(err, cause))
+	return step.Action == session.End
+}
+
+func (f *flow) data(first []byte, end session.Ending) session.Step {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session.Data(first, end)
+}
+
+func (f *flow) resolved(addrs []netip.Addr, err error) session.Step {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session.Resolved(addrs, err)
+}
+
+func (f *flow) dialed(err error) session.Step {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session.Dialed(err)
+}
+
+func (f *flow) expire() session.Step {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session.Expire()
+}
+
+func (f *flow) judged() session.Judged {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session.Judged()
+}
+
+// Request implements secretproxy.Requests.
+func (f *flow) Request(r *egress.Flow) (v egress.Verdict, done func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v, end := f.session.Request(r)
+	return v, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		end()
 	}
 }
 
-// closing picks the sentence that tells why a flow ended.
+// admit holds the pins of a flow that is about to be let through and writes its verdict down. The returned
+// function must be called when it is over.
+func (f *flow) admit(ctx context.Context) (done func(up, down int64, err error)) {
+	j := f.judged()
+	if !j.Flow.Mapped {
+		for _, name := range j.Flow.Pinned {
+			f.release = append(f.release, f.gateway.guard.Pins().Hold(name, j.Flow.Dst.Addr()))
+		}
+	}
+	f.record(j)
+	return func(up, down int64, err error) {
+		f.unpin()
+		f.recordClose(j, up, down, closing(err, context.Cause(ctx)))
+	}
+}
+
+func (f *flow) unpin() {
+	for _, release := range f.release {
+		release()
+	}
+	f.release = nil
+}
+
+// closing picks the sentence that says why a flow ended.
 func closing(err, cause error) string {
 	switch {
 	case errors.Is(cause, errRevoked), errors.Is(cause, errBudget):
@@ -116,43 +182,62 @@ func closing(err, cause error) string {
 	return ""
 }
 
-// record writes the verdict of f: one line for each decision (invariant 1), or
-// a share of one in a flood of denials.
-func (g *Gateway) record(f *flow) {
-	e := g.event(f, audit.FlowOpen)
-	e.Action, e.WouldDeny = f.verdict.Action.String(), f.verdict.WouldDeny
-	e.Rule, e.Reason = f.verdict.Rule, f.verdict.Reason.String()
-	if f.verdict.Class != egress.ClassPublic && f.verdict.Class != egress.ClassInvalid {
-		e.Class = f.verdict.Class.String()
+// verdicts writes down what a step decided.
+func (f *flow) verdicts(step *session.Step) {
+	for _, j := range step.Skipped {
+		f.record(j)
 	}
-	e.Message = f.verdict.Message()
-	g.floods.Emit(e)
+	if step.Decided && (step.Action == session.Reject || step.Action == session.Refuse) {
+		f.record(f.judged())
+	}
 }
 
-func (g *Gateway) recordClose(f *flow, up, down int64, message string) {
-	e := g.event(f, audit.FlowClose)
+// record writes one verdict: one line for each decision (invariant 1), or a share of one in a flood of
+// denials. Each line of a flow has a number of its own: a name that is asked of the explicit proxy has a
+// verdict for each address.
+func (f *flow) record(j session.Judged) {
+	if f.id == 0 || f.told {
+		f.id, f.started = f.gateway.flows.next.Add(1), time.Now()
+	}
+	f.told = true
+	e := f.event(j, audit.FlowOpen)
+	v := &j.Verdict
+	e.Action, e.WouldDeny = v.Action.String(), v.WouldDeny
+	e.Rule, e.Reason = v.Rule, v.Reason.String()
+	if v.Class != egress.ClassPublic && v.Class != egress.ClassInvalid {
+		e.Class = v.Class.String()
+	}
+	e.Message = v.Message()
+	f.gateway.floods.Emit(e)
+}
+
+func (f *flow) recordClose(j session.Judged, up, down int64, message string) {
+	e := f.event(j, audit.FlowClose)
 	e.BytesUp, e.BytesDown, e.Duration = up, down, time.Since(f.started)
 	e.Message = message
-	g.emit(e)
+	f.gateway.emit(e)
 }
 
-func (g *Gateway) event(f *flow, kind audit.Kind) audit.Event {
+func (f *flow) event(j session.Judged, kind audit.Kind) audit.Event {
 	e := audit.Event{
-		Kind: kind, Flow: f.id, Proto: f.Proto.String(),
-		SrcPort: f.Src.Port(), Dst: f.Dst.Addr(), Port: f.Dst.Port(), Proxy: f.proxy,
+		Kind: kind, Flow: f.id, Proto: j.Flow.Proto.String(),
+		SrcPort: j.Flow.Src.Port(), Dst: j.Flow.Dst.Addr(), Port: j.Flow.Dst.Port(),
 	}
-	for _, n := range f.Pinned {
+	f.mu.Lock()
+	_, e.Proxy = f.session.Proxied()
+	f.mu.Unlock()
+	for _, n := range j.Flow.Pinned {
 		e.Names = append(e.Names, n.String())
 	}
-	if f.Mapped {
-		e.Target = f.mapping.Target.String()
+	if j.Flow.Mapped {
+		e.Target = j.Target.String()
 	}
-	if !f.Name.IsZero() {
-		if f.App == egress.AppTLS {
-			e.SNI = f.Name.String()
-		} else {
-			e.Host = f.Name.String()
-		}
+	switch name := j.Flow.Name; {
+	case name == hostname.Name{}:
+	case j.Flow.App == egress.AppTLS:
+		e.SNI = name.String()
+	default:
+		e.Host = name.String()
 	}
 	return e
 }

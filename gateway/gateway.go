@@ -12,6 +12,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/gateway/echo"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/netstack"
@@ -24,10 +25,11 @@ type Gateway struct {
 	cfg        Config
 	classifier *egress.Classifier
 	policy     atomic.Pointer[policies.Policy]
-	engine     atomic.Pointer[egress.Engine]
+	rules      atomic.Pointer[session.Rules]
 	guard      *dnsguard.Guard
 	proxy      *secretproxy.Proxy
 	stack      *netstack.Stack
+	link       netstack.Config // with its defaults
 	echo       *echo.Service
 	echoRoots  *x509.CertPool
 	flows      flowTable
@@ -63,16 +65,20 @@ func (g *Gateway) build() error {
 	if err := g.followHost(); err != nil {
 		return fmt.Errorf("%w: reading the host's own addresses: %w", ErrConfig, err)
 	}
-	policy, engine, err := g.compile(g.cfg.Policy)
+	if err := g.buildStack(); err != nil {
+		return err
+	}
+	policy, rules, err := g.compile(g.cfg.Policy)
 	if err != nil {
 		return err
 	}
+	g.stack.SetLimits(linkLimits(g.cfg.Link.Limits, policy))
 	g.cfg.Policy = policy
 	g.policy.Store(g.cfg.Policy)
-	g.engine.Store(engine)
+	g.rules.Store(rules)
 	g.budget.set(g.cfg.Policy.Limits.EgressBytes)
 	g.guard, err = dnsguard.New(dnsguard.Config{
-		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.floods,
+		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
 		Dialer: g.dialResolver(), HasIPv6: g.cfg.HasIPv6, Roots: g.cfg.Roots,
 	})
 	if err != nil {
@@ -80,19 +86,16 @@ func (g *Gateway) build() error {
 	}
 	g.startEcho()
 	g.proxy, err = secretproxy.New(secretproxy.Config{
-		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: engine, Audit: g.floods,
+		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
 		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA, Placeholders: g.cfg.Placeholders,
 		Refused:   func(bytes int64) { _ = g.budget.take(int(bytes)) }, // they came this far
 		Terminate: g.cfg.Terminate, KeyLog: g.cfg.keyLog(),
 	})
-	if err != nil {
-		return err
-	}
-	return g.buildStack()
+	return err
 }
 
-// compile returns p under the operator's floor, and the engine that judges by it.
-func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *egress.Engine, error) {
+// compile returns p under the operator's floor, and the rules that flows are judged by.
+func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules, error) {
 	if g.cfg.Floor != nil {
 		tight, err := policies.Tighten(g.cfg.Floor, p)
 		if err != nil {
@@ -100,11 +103,12 @@ func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *egress.Engine,
 		}
 		p = tight
 	}
-	engine, err := egress.New(p, egress.WithClassifier(g.classifier))
+	rules, err := session.NewRules(p, g.classifier, g.link.Gateway4, g.link.Gateway6)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return p, engine, nil
+	rules.Spent = g.budget.spent
+	return p, rules, nil
 }
 
 // linkLimits is l with what a policy says of flows and rate.
@@ -121,9 +125,8 @@ func (g *Gateway) buildStack() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	g.stack = stack
-	c := stack.Config()
-	g.classifier.SetGateway(c.Gateway4, c.Gateway6)
+	g.stack, g.link = stack, stack.Config()
+	g.classifier.SetGateway(g.link.Gateway4, g.link.Gateway6)
 	return nil
 }
 

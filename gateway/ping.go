@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/netstack"
 )
 
@@ -28,15 +29,25 @@ const (
 
 // HandlePing implements netstack.Handler.
 func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
-	f := g.open(egress.ICMP, netip.AddrPortFrom(p.Src(), 0), netip.AddrPortFrom(p.Dst(), 0))
-	if f.verdict = echoed(&f.Flow, g.judge(f)); !f.verdict.Allowed() {
-		g.record(f)
+	ctx, f, step := g.open(ctx, egress.ICMP, netip.AddrPortFrom(p.Src(), 0), netip.AddrPortFrom(p.Dst(), 0))
+	defer f.forget()
+	if step.Action == session.Wait { // nobody can be asked yet
+		step = f.expire()
+	}
+	f.verdicts(&step)
+	switch step.Action {
+	case session.Drop:
+		return
+	case session.Dial:
+	case session.Reject, session.Refuse, session.NeedBytes, session.NeedNames, session.Wait, session.Relay,
+		session.Inspect, session.ToDNS, session.Continue, session.End:
 		p.Reject()
 		return
 	}
-	ctx, done := g.admit(ctx, f)
+	done := f.admit(ctx)
 	up := int64(len(p.Payload()))
-	if err := g.ping(ctx, f, p); err != nil {
+	err := g.ping(ctx, f.judged().Verdict.Special, p)
+	if f.dialed(err).Action != session.Relay {
 		done(up, 0, err)
 		return
 	}
@@ -44,9 +55,9 @@ func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
 }
 
 // ping has the host ask for an answer to the guest's echo request, at exactly the address that was judged.
-func (g *Gateway) ping(ctx context.Context, f *flow, p *netstack.PingFlow) error {
-	special := func(netip.AddrPort) bool { return f.verdict.Special }
-	if err := egress.CheckDial(g.classifier, netip.AddrPortFrom(p.Dst(), 1), special); err != nil {
+func (g *Gateway) ping(ctx context.Context, special bool, p *netstack.PingFlow) error {
+	allow := func(netip.AddrPort) bool { return special }
+	if err := egress.CheckDial(g.classifier, netip.AddrPortFrom(p.Dst(), 1), allow); err != nil {
 		return err
 	}
 	if err := g.budget.take(echoHeader + len(p.Payload())); err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -28,65 +27,35 @@ func (g *Gateway) refused(err error) {
 }
 
 func (g *Gateway) install(p *policies.Policy) error {
-	p, engine, err := g.compile(p)
+	p, rules, err := g.compile(p)
 	if err != nil {
 		return err
 	}
-	old, oldEngine := g.policy.Load(), g.engine.Load()
-	// The proxy first: it reads the secrets' sources, which can fail.
-	if err := g.proxy.Reload(p, engine); err != nil {
+	guard, err := g.guard.Prepare(p, rules.Engine)
+	if err != nil {
 		return err
 	}
-	if err := g.guard.Reload(p, engine); err != nil {
-		if back := g.proxy.Reload(old, oldEngine); back != nil {
-			return fmt.Errorf("%w (and the old one could not be restored in the proxy: %w)", err, back)
-		}
+	// The last that can fail: it reads the secrets' sources.
+	if err := g.proxy.Reload(p, rules.Engine); err != nil {
+		guard.Discard()
 		return err
 	}
+	guard.Install()
 	g.policy.Store(p)
-	g.engine.Store(engine)
+	g.rules.Store(rules)
 	g.budget.set(p.Limits.EgressBytes)
 	g.stack.SetLimits(linkLimits(g.cfg.Link.Limits, p))
 	return nil
 }
 
-// revoke ends the flows that the engine in force no longer lets through as they are.
+// revoke ends the flows that the rules in force no longer let through as they are, or that carry a request
+// which they refuse.
 func (g *Gateway) revoke() int {
-	engine, ended := g.engine.Load(), 0
-	for _, f := range g.flows.snapshot() {
-		if !g.stays(engine, f) {
-			f.cancel(errRevoked)
+	rules, ended := g.rules.Load(), 0
+	for _, f := range g.flows.all() {
+		if f.revise(rules) {
 			ended++
 		}
 	}
 	return ended
-}
-
-// stays reports whether engine lets a live flow go on as it is.
-func (g *Gateway) stays(engine *egress.Engine, f *flow) bool {
-	if f.Mapped && !g.sameTarget(f) {
-		return false
-	}
-	return keeps(f.verdict.Action, engine.Decide(&f.Flow).Action)
-}
-
-// keeps reports whether a flow that runs under one action may go on when the new policy gives it
-// another. An inspected flow is judged request by request, so a mere Allow keeps it; a relayed one that
-// must be looked into from now on can't be.
-func keeps(running, now egress.Action) bool {
-	switch now {
-	case egress.Deny:
-		return false
-	case egress.Allow:
-		return true
-	case egress.Peek, egress.Inspect:
-		return running == egress.Inspect
-	}
-	return false
-}
-
-// sameTarget reports whether [hosts] still leads where f goes.
-func (g *Gateway) sameTarget(f *flow) bool {
-	m, ok := g.guard.Mapped(f.Dst.Addr())
-	return ok && m.Name == f.mapping.Name && m.Target == f.mapping.Target
 }

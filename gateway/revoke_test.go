@@ -65,3 +65,46 @@ func TestI5_ReportModeDoesNotClaimToLetRebindingThrough(t *testing.T) {
 		t.Errorf("audit line %+v, want a plain denial", e)
 	}
 }
+
+// A connection that stays allowed may carry a request that no longer is.
+func TestI16_ReloadEndsForbiddenRequests(t *testing.T) {
+	t.Parallel()
+	rule := func(methods string) string {
+		return "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\nmethods = [" + methods + "]\n"
+	}
+	w := gatewaytest.Start(t, rule(`"GET", "PUT"`))
+	w.Record("web.example.com. 60 IN A " + site)
+	answer := make(chan struct{})
+	w.ServeHTTP(site+":80", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(rw).Flush()
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	}))
+	addr := w.Lookup("web.example.com")
+	begin := func(method string) net.Conn {
+		c, err := w.Dial(addr, 80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+		_, _ = io.WriteString(c, method+" / HTTP/1.1\r\nHost: web.example.com\r\nConnection: close\r\n\r\n")
+		if _, err := c.Read(make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	put, get := begin("PUT"), begin("GET")
+	if err := w.Gateway.Reload(gatewaytest.Policy(t, rule(`"GET"`))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, put); err == nil {
+		t.Error("a PUT that the new policy forbids went on to its end")
+	}
+	close(answer)
+	if _, err := io.Copy(io.Discard, get); err != nil {
+		t.Errorf("a GET that the new policy allows ended with %v", err)
+	}
+}

@@ -3,157 +3,242 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
+	"os"
+	"time"
 
+	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/netstack"
-	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy"
 )
 
-// dnsPort is where dnsguard answers, whatever the destination (RFC 1035, section 4.2).
-const dnsPort = 53
+// ProxyPort is where the gateway's own addresses take requests as an HTTP proxy.
+const ProxyPort = session.ProxyPort
 
 // HandleTCP implements netstack.Handler.
 func (g *Gateway) HandleTCP(ctx context.Context, t *netstack.TCPFlow) {
-	if t.Dst().Port() == dnsPort {
-		g.serveDNS(ctx, t)
-		return
-	}
-	if g.isProxy(t.Dst()) {
-		g.serveExplicit(ctx, t)
-		return
-	}
-	f := g.open(egress.TCP, t.Src(), t.Dst())
-	switch g.judgeConnect(f) {
-	case egress.Allow:
-		g.relay(ctx, t, f)
-	case egress.Peek:
-		g.peek(ctx, t, f)
-	case egress.Inspect:
-		f.App = inspectedApp(f.verdict)
-		g.inspect(ctx, t, f)
-	case egress.Deny:
-		g.record(f)
-		t.Reject()
+	ctx, f, step := g.open(ctx, egress.TCP, t.Src(), t.Dst())
+	defer f.forget()
+	x := &tcpExecutor{flow: f, ctx: ctx, syn: t}
+	defer x.close()
+	for more := true; more; {
+		f.verdicts(&step)
+		step, more = x.do(&step) //nolint:contextcheck // x holds it
 	}
 }
 
-// inspectedApp is what is spoken where the address alone says that a flow must be looked into.
-func inspectedApp(v egress.Verdict) egress.App {
-	if v.Protocol == policies.HTTP {
-		return egress.AppHTTP
-	}
-	return egress.AppTLS
+// tcpExecutor does with a connection what its session says.
+type tcpExecutor struct {
+	*flow
+	ctx   context.Context //nolint:containedctx // it lives as long as its HandleTCP
+	syn   *netstack.TCPFlow
+	guest *netstack.TCPConn // nil until the handshake is complete
+	stop  func() bool
+	// asked says that the request to the explicit proxy was read, tunnel that a CONNECT waits for its answer.
+	asked, tunnel bool
+	// first is what was read and goes on to whoever serves the connection.
+	first    []byte
+	upstream net.Conn
+	done     func(up, down int64, err error)
 }
 
-func (g *Gateway) serveDNS(ctx context.Context, t *netstack.TCPFlow) {
-	conn, err := t.Accept()
-	if err != nil {
-		return
+// do does one step and returns the next; false ends the connection.
+func (x *tcpExecutor) do(step *session.Step) (session.Step, bool) {
+	switch step.Action {
+	case session.NeedBytes:
+		return x.read(), true
+	case session.NeedNames:
+		return x.resolve(step.Name), true
+	case session.Wait: // nobody can be asked yet
+		return x.expire(), true
+	case session.Dial:
+		return x.dial(step.Via), true
+	case session.Relay:
+		x.relay()
+	case session.Inspect:
+		x.inspect()
+	case session.ToDNS:
+		x.serveDNS()
+	case session.Refuse:
+		x.refuse(step)
+	case session.Reject, session.Drop, session.Continue, session.End:
+		x.reset()
 	}
-	defer func() { _ = conn.Close() }()
-	g.guard.ServeTCP(ctx, conn)
+	return session.Step{}, false
 }
 
-// relay dials first, so that the guest sees a refused or dead destination as such.
-func (g *Gateway) relay(ctx context.Context, t *netstack.TCPFlow, f *flow) {
-	ctx, done := g.admit(ctx, f)
-	upstream, err := g.dial(ctx, f)
-	if err != nil {
-		t.Reject()
-		done(0, 0, err)
-		return
-	}
-	guest, err := t.Accept()
-	if err != nil {
-		done(0, 0, errors.Join(err, upstream.Close()))
-		return
-	}
-	up, down, err := netstack.Relay(ctx, guest, upstream, netstack.RelayOptions{Admit: g.budget.take})
-	done(up, down, err)
-}
-
-// peek completes the handshake and judges again by what the client says first.
-func (g *Gateway) peek(ctx context.Context, t *netstack.TCPFlow, f *flow) {
-	guest, err := t.Accept()
-	if err != nil {
-		return
-	}
-	stop := context.AfterFunc(ctx, guest.Reset)
-	defer stop()
-	g.peekConn(ctx, guest, f)
-}
-
-// peekConn judges by what the client says first on a connection that stands.
-func (g *Gateway) peekConn(ctx context.Context, guest *netstack.TCPConn, f *flow) {
-	first, said := readFirst(guest)
-	f.verdict = judgeSaid(func(*egress.Flow) egress.Verdict { return g.judge(f) }, &f.Flow, said)
-	conn := &counted{Conn: guest, first: first}
-	switch f.verdict.Action {
-	case egress.Deny:
-		g.record(f)
-		refuse(guest, f.App)
-	case egress.Inspect:
-		g.serveInspected(ctx, conn, f)
-	case egress.Allow, egress.Peek:
-		g.relayPeeked(ctx, guest, first, f)
+// close ends what do left open.
+func (x *tcpExecutor) close() {
+	if x.stop != nil {
+		x.stop()
 	}
 }
 
-// relayPeeked sends on what was read, then relays.
-func (g *Gateway) relayPeeked(ctx context.Context, guest *netstack.TCPConn, first []byte, f *flow) {
-	ctx, done := g.admit(ctx, f)
-	dial := g.dial
-	if f.App == egress.AppTLS {
-		dial = g.dialTLS
-	}
-	upstream, err := dial(ctx, f)
-	if err == nil {
-		if err = g.budget.take(len(first)); err == nil {
-			_, err = upstream.Write(first)
-		}
+// stand completes the handshake, and answers a CONNECT that waits for it.
+func (x *tcpExecutor) stand() error {
+	if x.guest == nil {
+		guest, err := x.syn.Accept()
 		if err != nil {
-			err = errors.Join(err, upstream.Close())
+			return err
+		}
+		x.guest, x.stop = guest, context.AfterFunc(x.ctx, guest.Reset)
+	}
+	if !x.tunnel {
+		return nil
+	}
+	x.tunnel = false
+	_ = x.guest.SetWriteDeadline(time.Now().Add(peekTimeout))
+	_, err := io.WriteString(x.guest, "HTTP/1.1 200 Connection established\r\n\r\n")
+	_ = x.guest.SetWriteDeadline(time.Time{})
+	if err != nil {
+		x.guest.Reset()
+	}
+	return err
+}
+
+func (x *tcpExecutor) reset() {
+	if x.guest == nil {
+		x.syn.Reject()
+		return
+	}
+	x.guest.Reset()
+}
+
+// read reads until the session knows enough, for at most peekTimeout.
+func (x *tcpExecutor) read() session.Step {
+	x.first = nil
+	if x.stand() != nil {
+		return session.Step{Action: session.Drop} // there was no connection to say anything on
+	}
+	_ = x.guest.SetReadDeadline(time.Now().Add(peekTimeout))
+	defer func() { _ = x.guest.SetReadDeadline(time.Time{}) }()
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := x.guest.Read(buf)
+		x.first = append(x.first, buf[:n]...)
+		end := session.More
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.EOF):
+			end = session.Silent
+		case err != nil:
+			end = session.Gone
+		}
+		step := x.data(x.first, end)
+		if x.takeRequest() || step.Action != session.NeedBytes {
+			return step
+		}
+	}
+}
+
+// takeRequest reports whether the request to the explicit proxy has just been read, and puts in its place what
+// its server is to see.
+func (x *tcpExecutor) takeRequest() bool {
+	x.mu.Lock()
+	request, _ := x.session.Proxied()
+	x.mu.Unlock()
+	if request == nil || x.asked {
+		return false
+	}
+	x.asked, x.tunnel = true, request.Connect
+	if request.Connect {
+		x.first = nil
+	} else {
+		x.first = append(request.Head, x.first[request.Length:]...)
+	}
+	return true
+}
+
+// resolve asks the sandbox's own resolver, under its limits, for a client of the explicit proxy.
+func (x *tcpExecutor) resolve(name hostname.Name) session.Step {
+	ctx, cancel := context.WithTimeout(x.ctx, dialTimeout)
+	defer cancel()
+	addrs, err := x.gateway.guard.Resolve(ctx, name)
+	if !errors.Is(err, dnsguard.ErrRefused) {
+		return x.resolved(addrs, err)
+	}
+	step := x.resolved(nil, fmt.Errorf("%w: %w", session.ErrName, err))
+	x.mu.Lock()
+	request, proxy := x.session.Proxied()
+	x.mu.Unlock()
+	j := x.judged() // the audit line of the name is the resolver's; the capture has one here too
+	x.gateway.cfg.Capture.refused(request, j.Flow.Src, proxy, &j.Verdict)
+	return step
+}
+
+// dial dials before the guest's handshake is completed, so that it sees a refused or dead destination as such.
+func (x *tcpExecutor) dial(via bool) session.Step {
+	x.done = x.admit(x.ctx)
+	var err error
+	if x.upstream, err = x.gateway.dial(x.ctx, x.judged(), via); err != nil {
+		x.done(0, 0, err)
+	}
+	return x.dialed(err)
+}
+
+func (x *tcpExecutor) relay() {
+	err := x.stand()
+	if err == nil && len(x.first) > 0 {
+		if err = x.gateway.budget.take(len(x.first)); err == nil {
+			_, err = x.upstream.Write(x.first)
 		}
 	}
 	if err != nil {
-		guest.Reset()
+		x.reset()
+		x.done(0, 0, errors.Join(err, x.upstream.Close()))
+		return
+	}
+	up, down, err := netstack.Relay(x.ctx, x.guest, x.upstream, netstack.RelayOptions{Admit: x.gateway.budget.take})
+	x.done(up+int64(len(x.first)), down, err)
+}
+
+func (x *tcpExecutor) inspect() {
+	done := x.admit(x.ctx)
+	if err := x.stand(); err != nil {
 		done(0, 0, err)
 		return
 	}
-	up, down, err := netstack.Relay(ctx, guest, upstream, netstack.RelayOptions{Admit: g.budget.take})
-	done(up+int64(len(first)), down, err)
-}
-
-// inspect hands a connection over that must be looked into whatever its name.
-func (g *Gateway) inspect(ctx context.Context, t *netstack.TCPFlow, f *flow) {
-	guest, err := t.Accept()
-	if err != nil {
-		return
-	}
-	g.serveInspected(ctx, &counted{Conn: guest}, f)
-}
-
-func (g *Gateway) serveInspected(ctx context.Context, conn *counted, f *flow) {
-	f.verdict.Action = egress.Inspect
-	ctx, done := g.admit(secretproxy.WithFlowID(ctx, f.id), f)
-	stop := context.AfterFunc(ctx, func() { resetOrClose(conn.Conn) })
-	conn.revoked = func() bool { return ctx.Err() != nil }
-	if f.App == egress.AppHTTP {
-		g.proxy.ServeHTTP(ctx, conn, f.Flow)
+	conn := &inspectedConn{Conn: x.guest, first: x.first, revoked: func() bool { return x.ctx.Err() != nil }}
+	ctx := secretproxy.WithFlow(x.ctx, x.id, x.flow)
+	if f := x.judged().Flow; f.App == egress.AppHTTP {
+		x.gateway.proxy.ServeHTTP(ctx, conn, f)
 	} else {
-		g.proxy.ServeTLS(ctx, conn, f.Flow)
+		x.gateway.proxy.ServeTLS(ctx, conn, f)
 	}
-	stop()
+	x.stop()
 	_ = conn.Close()
 	done(conn.up.Load(), conn.down.Load(), nil)
 }
 
-func resetOrClose(c net.Conn) {
-	if r, ok := c.(interface{ Reset() }); ok {
-		r.Reset()
+func (x *tcpExecutor) serveDNS() {
+	if x.stand() != nil {
 		return
 	}
-	_ = c.Close()
+	defer func() { _ = x.guest.Close() }()
+	x.gateway.guard.ServeTCP(x.ctx, x.guest)
+}
+
+// refuse answers in the client's own protocol, and ends the connection.
+func (x *tcpExecutor) refuse(step *session.Step) {
+	answer := step.Refusal.Bytes()
+	if len(answer) == 0 || x.guest == nil {
+		x.reset()
+		return
+	}
+	_ = x.guest.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = x.guest.Write(answer)
+	hangUp(x.guest)
+}
+
+// hangUp ends a connection after an answer, once the client has read it.
+func hangUp(guest *netstack.TCPConn) {
+	_ = guest.CloseWrite()
+	// Closing with unread bytes would turn the answer into a reset that overtakes it.
+	_ = guest.SetReadDeadline(time.Now().Add(time.Second))
+	_, _ = io.Copy(io.Discard, guest)
+	_ = guest.Close()
 }

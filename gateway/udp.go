@@ -8,48 +8,45 @@ import (
 	"sync"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/netstack"
 )
 
 // maxDatagram is the largest UDP payload (RFC 768: 65,535 less its header).
 const maxDatagram = 65535 - 8
 
-// Name services that announce to the local network: nobody is there to answer, and an ICMP error for
-// each would only make clients log.
-const (
-	netbiosNamePort     = 137
-	netbiosDatagramPort = 138
-	mdnsPort            = 5353
-	llmnrPort           = 5355
-)
-
 // HandleUDP implements netstack.Handler.
 func (g *Gateway) HandleUDP(ctx context.Context, u *netstack.UDPFlow) {
-	switch port := u.Dst().Port(); {
-	case port == dnsPort:
+	ctx, f, step := g.open(ctx, egress.UDP, u.Src(), u.Dst())
+	defer f.forget()
+	if step.Action == session.Wait { // nobody can be asked yet
+		step = f.expire()
+	}
+	f.verdicts(&step)
+	switch step.Action {
+	case session.ToDNS:
 		if conn, err := u.Accept(); err == nil {
 			g.guard.ServeUDP(ctx, conn)
 			_ = conn.Close()
 		}
-		return
-	case quiet(port):
+	case session.Drop:
 		u.Drop()
-		return
-	}
-	f := g.open(egress.UDP, u.Src(), u.Dst())
-	if f.verdict = whole(g.judge(f)); !f.verdict.Allowed() {
-		g.record(f)
+	case session.Dial:
+		g.relayUDP(ctx, u, f)
+	case session.Reject, session.Refuse, session.NeedBytes, session.NeedNames, session.Wait, session.Relay,
+		session.Inspect, session.Continue, session.End:
 		u.Reject()
-		return
 	}
-	g.relayUDP(ctx, u, f)
 }
 
 func (g *Gateway) relayUDP(ctx context.Context, u *netstack.UDPFlow, f *flow) {
-	ctx, done := g.admit(ctx, f)
-	conn, err := g.dial(ctx, f)
-	if err != nil {
+	done := f.admit(ctx)
+	conn, err := g.dial(ctx, f.judged(), false)
+	if step := f.dialed(err); step.Action != session.Relay {
 		u.Reject()
+		if err == nil { // a reload ended it meanwhile
+			err = conn.Close()
+		}
 		done(0, 0, err)
 		return
 	}

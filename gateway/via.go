@@ -12,64 +12,17 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 
-	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/secretproxy"
 )
-
-// httpsPort is the port on which a flow that no name decides about is taken for TLS.
-const httpsPort = 443
 
 // maxViaAnswer bounds the head of the upstream proxy's answer to a CONNECT.
 const maxViaAnswer = 16 << 10
 
 // errVia is what is wrong with the upstream proxy of [tls] via.
 var errVia = secretproxy.ErrVia
-
-// viaFor returns the upstream proxy for TLS to a destination that was judged; nil means that it is dialled
-// directly. What the operator pointed at by address ([hosts], private rules) is near, and no affair of a
-// proxy that leads outside.
-func (g *Gateway) viaFor(f *flow) *url.URL {
-	if f.Mapped || f.verdict.Special {
-		return nil
-	}
-	text := g.policy.Load().TLS.Via
-	if text == "" {
-		return nil
-	}
-	via, err := url.Parse(text)
-	if err != nil { // package policies refuses such a file
-		return &url.URL{}
-	}
-	return via
-}
-
-// judgeConnect is judge for a connection of which nothing was read. What goes to the upstream proxy needs
-// its name, even where the policy doesn't.
-func (g *Gateway) judgeConnect(f *flow) egress.Action {
-	action := g.judge(f).Action
-	if action == egress.Allow && f.Dst.Port() == httpsPort && g.viaFor(f) != nil {
-		return egress.Peek
-	}
-	return action
-}
-
-// dialTLS is dial for a flow that speaks TLS.
-func (g *Gateway) dialTLS(ctx context.Context, f *flow) (net.Conn, error) {
-	via := g.viaFor(f)
-	if via == nil {
-		return g.dial(ctx, f)
-	}
-	var name hostname.Name
-	if slices.Contains(f.Pinned, f.Name) {
-		// Any other was chosen by the guest, and nothing says that it is at the address that was judged.
-		name = f.Name
-	}
-	return g.dialVia(ctx, via, name, f.Dst)
-}
 
 // dialVia has the operator's proxy connect to a destination that was judged already. It is asked for the
 // name where there is one, since such proxies judge by names: what address it then goes to is its own
@@ -78,6 +31,9 @@ func (g *Gateway) dialTLS(ctx context.Context, f *flow) (net.Conn, error) {
 // The proxy's own address is the operator's choice, as a resolver's is: it is dialled at exactly the host
 // and port of the policy, resolved by the host, with no fuse.
 func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
+	if via == nil {
+		return nil, fmt.Errorf("%w: the policy in force has none", errVia)
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var d Dialer = &net.Dialer{}

@@ -1,9 +1,9 @@
 // Package review asks of a capture what a policy would have done to it: it rebuilds the flows and gives
-// each the verdict of the gateway's own code, offline.
+// each the verdict of the sessions that the gateway uses, offline.
 //
 // Data flow:
 //
-//	capture.Reader ─ frames ─► table of flows ─ SYN, first bytes, datagram ─► gateway.Offline ─► verdicts
+//	capture.Reader ─ frames ─► table of flows ─ SYN, first bytes, datagram ─► session.Session ─► verdicts
 //	               ─ DNS questions and answers, name records ─► dnsguard.Replay ─► pins ┘
 //
 // Two policies can judge side by side. The verdicts that the capture's comments hold are kept beside, so

@@ -5,12 +5,12 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/egress/clienthello"
+	"github.com/msb-project/msb/egress/session"
 )
 
 const (
-	// maxFirst bounds the client's bytes that are kept: the gateway reads no further either.
-	maxFirst = clienthello.MaxBytes + 4096
+	// maxFirst bounds the client's bytes that are kept: those behind it decide nothing.
+	maxFirst = session.MaxFirst
 	// maxPending bounds the connections whose first bytes are awaited at a time; beyond it they are told
 	// as undecided.
 	maxPending = 16384
@@ -18,24 +18,30 @@ const (
 	maxUnused = 64
 )
 
-// pending is a connection that must say its name first.
+// pending is a connection whose client must say something first.
 type pending struct {
 	stream
-	flows   [maxJudges]egress.Flow
-	open    [maxJudges]bool
-	web     [maxJudges]bool  // what follows are requests, which are judged one by one
-	asks    bool             // it is a request to the explicit proxy, not answered yet
-	refused *capture.Verdict // of the name that was asked for, as it was recorded
-	first   []byte
-	fin     bool
-	finAt   uint32
+	sessions [maxJudges]*session.Session
+	open     [maxJudges]bool // that need bytes
+	web      [maxJudges]bool // of which what follows are requests, judged one by one
+	asks     bool            // it is a request to the explicit proxy, not answered yet
+	asked    [maxJudges]session.Step
+	refused  *capture.Verdict // of the name that was asked for, as it was recorded
+	first    []byte
+	fin      bool
+	finAt    uint32
+}
+
+// keepSession keeps a session that goes on with the client's next bytes.
+func (p *pending) keepSession(place int, s *session.Session, step *session.Step) {
+	p.sessions[place], p.open[place], p.web[place] = s, step.Action == session.NeedBytes, isWeb(s, step)
 }
 
 // said takes a segment of the client's. Segments may come late, twice or overlapping: the first copy of
 // a byte counts, as in the gateway's stack.
 func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) {
 	if h.Flags&capture.RST != 0 {
-		r.settle(id, p, true)
+		r.settle(id, p, session.Gone)
 		return
 	}
 	seq := h.Seq
@@ -47,20 +53,29 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 	}
 	if len(h.Payload) > 0 {
 		if !p.take(seq, h.Payload, maxFirst-len(p.first), p.keep) {
-			r.settle(id, p, false)
+			r.settle(id, p, session.More)
 			return
 		}
 		if cutOff {
 			r.table.row(id).flags |= cut
 		}
 	}
-	if !p.asks && r.decide(id, p, p.fin && p.next == p.finAt) {
+	end := session.More
+	if p.fin && p.next == p.finAt {
+		end = session.Silent
+	}
+	switch {
+	case p.asks:
+		r.ask(p)
+	case r.decide(id, p, end):
 		r.forget(id, p)
 		if r.table.row(id).flags&followed != 0 { // of this segment, too, there may be more
-			r.goesOn(id, h, cutOff)
+			r.followNext(id, h, cutOff)
 		}
-	} else if cutOff || len(r.pending) > maxPending {
-		r.settle(id, p, false)
+		return
+	}
+	if cutOff || len(r.pending) > maxPending {
+		r.settle(id, p, session.More)
 	}
 }
 
@@ -71,38 +86,34 @@ func (p *pending) keep(data []byte) (used int) {
 	return len(data)
 }
 
-// decide asks the judges that wait; it reports whether none is left.
-func (r *reviewer) decide(id uint32, p *pending, end bool) bool {
-	if len(p.first) == 0 && !end {
+// decide gives the client's bytes to the sessions that need them; it reports whether none is left.
+func (r *reviewer) decide(id uint32, p *pending, end session.Ending) bool {
+	if len(p.first) == 0 && end == session.More {
 		return false
 	}
-	end = end || len(p.first) >= maxFirst
 	left := false
-	for place, j := range r.judges {
+	for place, s := range p.sessions {
 		if !p.open[place] {
 			continue
 		}
-		f := p.flows[place]
-		v, more := j.First(&f, p.first, end)
-		if more {
+		step := s.Data(p.first, end)
+		p.keepSession(place, s, &step)
+		if p.open[place] {
 			left = true
 			continue
 		}
-		p.open[place] = false
-		p.flows[place] = f
-		r.decided(id, place, &f, v)
-		p.web[place] = v.Action == egress.Inspect && f.App == egress.AppHTTP
+		r.keepVerdict(id, place, s, &step)
 	}
 	return !left
 }
 
-// settle ends the wait: because the client is gone (end), or because the capture doesn't tell more.
-func (r *reviewer) settle(id uint32, p *pending, end bool) {
+// settle ends the wait: because the client says no more, or because the capture doesn't tell more.
+func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
 	if p.asks {
 		r.answered(id, p, end)
 	}
-	if end && len(p.early) == 0 {
-		r.decide(id, p, true)
+	if end != session.More && len(p.early) == 0 {
+		r.decide(id, p, end)
 	}
 	for place := range p.open {
 		if p.open[place] {
@@ -110,10 +121,11 @@ func (r *reviewer) settle(id uint32, p *pending, end bool) {
 		}
 	}
 	if p.open[byLearner] { // there is nothing to learn from it, which is said
-		r.decided(id, byLearner, &p.flows[byLearner], egress.Verdict{Action: egress.Peek})
+		f := p.sessions[byLearner].Judged().Flow
+		r.decided(id, byLearner, &f, egress.Verdict{Action: egress.Peek})
 	}
 	r.forget(id, p)
-	if end {
+	if end != session.More {
 		r.unfollow(id)
 	}
 }

@@ -6,12 +6,10 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 )
 
-const (
-	dnsPort  = 53
-	dhcpPort = 67
-)
+const dhcpPort = 67
 
 func oneAddr(a netip.Addr) []netip.Addr { return []netip.Addr{a} }
 
@@ -130,7 +128,7 @@ func fromServer(rec *capture.Record, h *capture.Headers) bool {
 // drop forgets what is kept for a flow that another one took the place of.
 func (r *reviewer) drop(id uint32) {
 	if p := r.pending[id]; p != nil {
-		r.settle(id, p, true)
+		r.settle(id, p, session.Silent)
 	}
 	if r.table.row(id).flags&followed != 0 {
 		r.unfollow(id)
@@ -138,52 +136,47 @@ func (r *reviewer) drop(id uint32) {
 	delete(r.streams, id)
 }
 
+// protos are the transports as sessions know them.
+var protos = [...]egress.Proto{
+	capture.TransportTCP: egress.TCP, capture.TransportUDP: egress.UDP, capture.TransportPing: egress.ICMP,
+}
+
 // judge asks every judge about a new flow.
 func (r *reviewer) judge(id uint32) {
 	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
-	if row.key.dstPort == dnsPort && row.key.proto != capture.TransportPing {
-		row.flags |= lookup
-		return
-	}
-	if row.key.proto == capture.TransportTCP && r.judges[byPolicy].IsProxy(dst) {
-		r.asks(id)
-		return
-	}
 	var wait *pending
 	for place, j := range r.judges {
 		if j == nil {
 			continue
 		}
-		var f egress.Flow
-		var v egress.Verdict
-		switch row.key.proto {
-		case capture.TransportTCP:
-			f, v = j.Connect(src, dst)
-			if v.Action == egress.Peek || v.Action == egress.Inspect && f.App == egress.AppHTTP {
-				if wait == nil {
-					wait = r.newPending(row.isn + 1)
-				}
-				wait.flows[place], wait.open[place], wait.web[place] = f, v.Action == egress.Peek, v.Action == egress.Inspect
-			}
-		case capture.TransportUDP:
-			var gone bool
-			if f, v, gone = j.UDP(src, dst); gone {
-				row.flags |= vanishes
-				continue
-			}
-		case capture.TransportPing:
-			if slices.Contains(r.options.Gateway, dst.Addr()) {
-				row.flags |= vanishes // the stack itself answers
-				continue
-			}
-			f, v = j.Ping(src.Addr(), dst.Addr())
-		case capture.TransportNone:
+		s, step := session.Open(j.rules, j.names, protos[row.key.proto], src, dst)
+		switch step.Action {
+		case session.ToDNS:
+			row.flags |= lookup
+			return
+		case session.Drop:
+			row.flags |= vanishes
+			continue
+		case session.NeedBytes, session.Refuse, session.Reject, session.NeedNames, session.Wait, session.Dial,
+			session.Relay, session.Inspect, session.Continue, session.End:
 		}
-		r.decided(id, place, &f, v)
+		if !s.Asks() {
+			r.keepVerdict(id, place, s, &step)
+		}
+		if step.Action != session.NeedBytes && !isWeb(s, &step) {
+			continue
+		}
+		if wait == nil {
+			wait = r.newPending(row.isn + 1)
+			wait.asks = s.Asks()
+		}
+		wait.keepSession(place, s, &step)
 	}
 	switch {
 	case wait == nil:
+	case wait.asks:
+		r.asks(id, wait)
 	case row.flags&partial != 0:
 		row.flags |= cut // the bytes that decide came before
 	case !slices.Contains(wait.open[:], true):
@@ -191,6 +184,20 @@ func (r *reviewer) judge(id uint32) {
 	default:
 		r.pending[id] = wait
 	}
+}
+
+// keepVerdict keeps what a session has decided.
+func (r *reviewer) keepVerdict(id uint32, place int, s *session.Session, step *session.Step) {
+	j := s.Judged()
+	if step.Action == session.NeedBytes {
+		j.Verdict.Action = egress.Peek // an upstream proxy may need the name where the policy doesn't
+	}
+	r.decided(id, place, &j.Flow, j.Verdict)
+}
+
+// isWeb reports whether what follows in a connection are requests that a capture shows.
+func isWeb(s *session.Session, step *session.Step) bool {
+	return step.Action == session.Inspect && s.Judged().Flow.App == egress.AppHTTP
 }
 
 // carry counts a packet and takes its payload.
@@ -211,13 +218,13 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 		if p := r.pending[id]; p != nil {
 			r.said(id, p, h, rec.Length > len(rec.Frame))
 		} else if row.flags&(followed|untracked) != 0 {
-			r.goesOn(id, h, rec.Length > len(rec.Frame))
+			r.followNext(id, h, rec.Length > len(rec.Frame))
 		}
 	case row.flags&followed != 0 && h.Flags&capture.RST != 0:
 		r.unfollow(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
 		if p := r.pending[id]; p != nil && p.asks {
-			r.answered(id, p, false)
+			r.answered(id, p, session.More)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/secretproxy"
 )
 
@@ -26,19 +27,19 @@ const (
 // follower reads the requests of a plain HTTP connection, the first and all later ones.
 type follower struct {
 	stream
-	replay secretproxy.Replay
-	flows  [maxJudges]egress.Flow
-	judged [maxJudges]bool // by whom each request is judged
-	size   int             // what is held, as it was last counted
-	fin    bool
-	finAt  uint32
+	replay   secretproxy.Replay
+	sessions [maxJudges]*session.Session
+	judged   [maxJudges]bool // by whom each request is judged
+	size     int             // what is held, as it was last counted
+	fin      bool
+	finAt    uint32
 }
 
 // follow reads what a client said first, then waits for what it says next.
 func (r *reviewer) follow(id uint32, p *pending) {
-	f := &follower{stream: p.stream, flows: p.flows, judged: p.web, fin: p.fin, finAt: p.finAt}
+	f := &follower{stream: p.stream, sessions: p.sessions, judged: p.web, fin: p.fin, finAt: p.finAt}
 	row := r.table.row(id)
-	r.hear(id, f, p.first)
+	r.feed(id, f, p.first)
 	switch {
 	case f.replay.Over():
 	case len(r.follows) >= maxFollowed:
@@ -51,8 +52,8 @@ func (r *reviewer) follow(id uint32, p *pending) {
 	}
 }
 
-// goesOn takes a later segment of a client whose requests are followed.
-func (r *reviewer) goesOn(id uint32, h *capture.Headers, cutOff bool) {
+// followNext takes a later segment of a client whose requests are followed.
+func (r *reviewer) followNext(id uint32, h *capture.Headers, cutOff bool) {
 	f := r.follows[id]
 	if f == nil {
 		if row := r.table.row(id); row.flags&untracked != 0 && len(h.Payload) > 0 {
@@ -73,7 +74,7 @@ func (r *reviewer) goesOn(id uint32, h *capture.Headers, cutOff bool) {
 		f.fin, f.finAt = true, seq+uint32(len(h.Payload))
 	}
 	ok := len(h.Payload) == 0 || f.take(seq, h.Payload, followRoom, func(b []byte) int {
-		r.hear(id, f, b)
+		r.feed(id, f, b)
 		return len(b)
 	})
 	if f.replay.Over() {
@@ -119,14 +120,14 @@ func (r *reviewer) count(f *follower) {
 	f.size = size
 }
 
-// hear takes the next bytes of a client.
-func (r *reviewer) hear(id uint32, f *follower, b []byte) {
+// feed takes the next bytes of a client.
+func (r *reviewer) feed(id uint32, f *follower, b []byte) {
 	err := f.replay.Feed(b, func(head []byte) (more bool) { return r.request(id, f, head) })
 	if err == nil {
 		return
 	}
 	q := Request{Flow: int(id) + 1, Scheme: "http"}
-	r.listed(id, f, &q, func(int, *judge) secretproxy.Replayed {
+	r.listed(id, f, &q, func(int, *egress.Flow) secretproxy.Replayed {
 		return secretproxy.Replayed{Fault: egress.ReasonUnreadable.String()}
 	})
 }
@@ -135,8 +136,8 @@ func (r *reviewer) hear(id uint32, f *follower, b []byte) {
 func (r *reviewer) request(id uint32, f *follower, head []byte) (more bool) {
 	q := Request{Flow: int(id) + 1, Scheme: "http"}
 	more = true
-	r.listed(id, f, &q, func(place int, j *judge) secretproxy.Replayed {
-		said := j.Heard(&f.flows[place], head)
+	r.listed(id, f, &q, func(place int, flow *egress.Flow) secretproxy.Replayed {
+		said := secretproxy.ReplayHead(f.sessions[place], *flow, head)
 		q.Method, q.Path, q.Overrides = brief(said.Method), strings.Clone(said.Path), brief(said.Overrides)
 		if len(q.Path) > maxPath {
 			q.Path = ""
@@ -151,14 +152,14 @@ func (r *reviewer) request(id uint32, f *follower, head []byte) (more bool) {
 }
 
 // listed adds a request that each judge is asked about.
-func (r *reviewer) listed(id uint32, f *follower, q *Request, ask func(place int, j *judge) secretproxy.Replayed) {
+func (r *reviewer) listed(id uint32, f *follower, q *Request, ask func(place int, flow *egress.Flow) secretproxy.Replayed) {
 	var learned *audit.Event
 	for place, j := range r.judges {
 		if j == nil || !f.judged[place] {
 			continue
 		}
-		said := ask(place, j)
-		flow := f.flows[place]
+		flow := f.sessions[place].Judged().Flow
+		said := ask(place, &flow)
 		flow.Name = said.Host
 		if place == byLearner {
 			learned = learnedRequest(q, &flow, &said)

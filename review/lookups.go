@@ -65,10 +65,10 @@ func (r *reviewer) message(up bool, packet []byte) {
 		}
 		var seen dnsguard.Replayed
 		if up {
-			seen = j.Names().Question(packet)
+			seen = j.names.Question(packet)
 		} else {
 			var ok bool
-			if seen, ok = j.Names().Answer(packet); !ok {
+			if seen, ok = j.names.Answer(packet); !ok {
 				continue
 			}
 		}

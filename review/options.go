@@ -49,7 +49,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	for i, parts := range recordings(oldestFirst(withParts(o.Captures))) {
 		if i > 0 {
-			if err := r.anew(); err != nil {
+			if err := r.reset(); err != nil {
 				return nil, err
 			}
 		}

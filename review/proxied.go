@@ -1,14 +1,17 @@
 package review
 
 import (
+	"net/netip"
+
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/egress/session"
+	"github.com/msb-project/msb/hostname"
 )
 
 // asks begins a flow to the gateway's own proxy. What it asks for is judged when the gateway answers: the
 // names of it are resolved by then, and their records stand before the answer.
-func (r *reviewer) asks(id uint32) {
+func (r *reviewer) asks(id uint32, p *pending) {
 	row := r.table.row(id)
 	row.flags |= proxied
 	if row.flags&partial != 0 {
@@ -16,7 +19,7 @@ func (r *reviewer) asks(id uint32) {
 		r.undecided(id)
 		return
 	}
-	r.pending[id] = &pending{stream: stream{next: row.isn + 1}, asks: true}
+	r.pending[id] = p
 }
 
 // undecided is the verdict on a request that the capture doesn't hold.
@@ -28,66 +31,88 @@ func (r *reviewer) undecided(id uint32) {
 	}
 }
 
-// answered judges what a client asked of the proxy. end says that the client left: the gateway judges
-// nothing that was not asked to its end.
-func (r *reviewer) answered(id uint32, p *pending, end bool) {
-	p.asks = false
+// ask gives what the client said so far to the sessions, as the gateway reads it: bytes that come with a
+// CONNECT are another matter than those that come behind it.
+func (r *reviewer) ask(p *pending) {
+	for place, s := range p.sessions {
+		if p.open[place] && p.asked[place].Action != session.NeedNames {
+			p.asked[place] = s.Data(p.first, session.More)
+			p.open[place] = s.Asks()
+		}
+	}
+}
+
+// answered judges what a client asked of the proxy, at the moment of the answer or at the connection's end. A
+// client that left before it asked to the end is not judged.
+func (r *reviewer) answered(id uint32, p *pending, end session.Ending) {
 	row := r.table.row(id)
-	src, dst := r.table.ends(row.key)
-	asked, whole := gateway.ReadAsked(src, dst, p.first)
-	switch {
-	case !whole:
-		if !end {
+	incomplete := p.sessions[byPolicy].Asks()
+	p.asks, p.open = false, [maxJudges]bool{}
+	if incomplete {
+		if end == session.More {
 			row.flags |= cut
 			r.undecided(id)
 		}
 		delete(r.pending, id)
 		return
-	case asked.Lookup():
+	}
+	request, _ := p.sessions[byPolicy].Proxied()
+	if p.asked[byPolicy].Action == session.ToDNS {
 		row.flags |= lookup
 		delete(r.pending, id)
 		return
 	}
-	if asked.Target != "" {
-		r.table.asked[id] = asked.Target
+	if request != nil {
+		r.table.asked[id] = request.Target()
+		p.first = p.first[request.Length:] // what follows is said in the tunnel
+		if !request.Connect {
+			p.first = request.Head
+		}
 	}
 	wait := false
-	for place, j := range r.judges {
-		if j != nil && r.ask(id, place, p, asked) {
-			wait = true
+	for place, s := range p.sessions {
+		if s == nil {
+			continue
 		}
+		r.resolved(id, place, p)
+		wait = wait || p.open[place]
 	}
 	if p.refused != nil { // its comment came before the question was known
 		r.names.recorded(*p.refused)
-	}
-	p.first = p.first[asked.Length:] // what follows is said in the tunnel
-	if asked.Head != nil {
-		p.first = asked.Head
 	}
 	if !wait {
 		r.forget(id, p)
 	}
 }
 
-// ask puts a request to the proxy before one judge. It reports whether what the client says next decides.
-func (r *reviewer) ask(id uint32, place int, p *pending, asked *gateway.Asked) (wait bool) {
-	j := r.judges[place]
-	a := j.Ask(asked)
-	if place != byLearner && !a.Name.Name.IsZero() {
-		r.names.add(place, true, dnsguard.Replayed{Name: a.Name.Name, Verdict: a.Name, Addrs: a.Addrs})
+// resolved goes on with one session of a request to the proxy, whose name is resolved by now.
+func (r *reviewer) resolved(id uint32, place int, p *pending) {
+	s, step := p.sessions[place], p.asked[place]
+	if step.Action == session.NeedNames {
+		addrs, known := r.addrs(place, step.Name)
+		if !known {
+			r.table.row(id).flags |= cut
+			if place != byLearner {
+				f := s.Judged().Flow
+				r.decided(id, place, &f, egress.Verdict{Action: egress.Peek, Name: step.Name})
+			}
+			return
+		}
+		var err error
+		if len(addrs) == 0 {
+			err = session.ErrName
+		}
+		step = s.Resolved(addrs, err)
 	}
-	if !a.Unknown || place != byLearner {
-		r.decided(id, place, &a.Flow, a.Verdict)
+	p.keepSession(place, s, &step)
+	r.keepVerdict(id, place, s, &step)
+}
+
+// addrs is where a name that was asked of the proxy is, as far as the capture tells: none if it was refused.
+func (r *reviewer) addrs(place int, name hostname.Name) (addrs []netip.Addr, known bool) {
+	addrs, verdict := r.judges[place].names.Resolve(name)
+	if place != byLearner {
+		r.names.add(place, true, dnsguard.Replayed{Name: name, Verdict: verdict, Addrs: addrs})
 	}
-	tunnel := asked.Head == nil
-	switch {
-	case a.Unknown:
-		r.table.row(id).flags |= cut
-	case a.Verdict.Action == egress.Peek:
-		p.flows[place], p.open[place] = a.Flow, true
-		return true
-	case a.Verdict.Action == egress.Inspect && (!tunnel || a.Flow.App == egress.AppHTTP):
-		p.flows[place], p.web[place] = a.Flow, true
-	}
-	return false
+	return addrs, len(addrs) > 0 || !verdict.Allowed()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/hostname"
 )
 
@@ -176,22 +176,29 @@ func (r *reviewer) judgeRequest(id uint32, place int, q *Request, recorded *capt
 	j := r.judges[place]
 	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
-	asked := gateway.Requested{TLS: q.Scheme == "https", Method: q.Method, Path: q.Path}
+	known := session.Known{TLS: q.Scheme == "https"}
 	if target, err := netip.ParseAddrPort(recorded.To); err == nil && row.flags&proxied != 0 {
-		asked.Asked, dst = true, target
+		known.Proxied, dst = true, target
 	}
-	asked.Pinned = r.hold(id, dst.Addr())[place]
-	asked.Host, _ = hostname.Parse(q.Host) // a literal address is none
-	if asked.Path == "" {
-		asked.Path = "/"
+	known.Pinned = r.hold(id, dst.Addr())[place]
+	known.Host, _ = hostname.Parse(q.Host) // a literal address is none
+	s, step := session.OpenKnown(j.rules, j.names, src, dst, known)
+	f, v := s.Judged().Flow, s.Judged().Verdict
+	if step.Action != session.Inspect {
+		return f, v
 	}
-	f, v := j.Requested(src, dst, asked)
+	f.Stage, f.Path = egress.StageRequest, q.Path
+	if f.Path == "" {
+		f.Path = "/"
+	}
+	f.Method = q.Method
+	v = s.Decide(&f)
 	for method := range strings.FieldsFuncSeq(q.Overrides, func(r rune) bool { return r == ',' }) { // every one of them must be allowed
 		if v.Action == egress.Deny {
 			break
 		}
-		asked.Method = method
-		f, v = j.Requested(src, dst, asked)
+		f.Method = method
+		v = s.Decide(&f)
 	}
 	if q.Path == "" && f.Stage == egress.StageRequest {
 		v = egress.Verdict{Action: egress.Peek}
@@ -208,7 +215,7 @@ func (r *reviewer) hold(id uint32, dst netip.Addr) *[maxJudges][]hostname.Name {
 	}
 	for place, j := range r.judges {
 		if j != nil && len(held[place]) == 0 {
-			held[place] = j.Names().Pins().Names(dst)
+			held[place] = j.names.Pinned(dst)
 		}
 	}
 	return held

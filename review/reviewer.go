@@ -9,9 +9,10 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/learn"
-	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
@@ -26,7 +27,8 @@ const (
 
 // judge is one policy with its own pins.
 type judge struct {
-	*gateway.Offline
+	rules *session.Rules
+	names *dnsguard.Replay
 	// learned takes the verdicts as events; nil but for the judge that learns.
 	learned *learn.Collector
 }
@@ -82,11 +84,11 @@ func newReviewer(o Options) (*reviewer, error) {
 	if o.Learn {
 		r.judges[byLearner] = &judge{learned: learn.New()}
 	}
-	return r, r.appoint()
+	return r, r.newJudges()
 }
 
-// appoint gives each policy a judge that knows no names yet.
-func (r *reviewer) appoint() error {
+// newJudges gives each policy a judge that knows no names yet.
+func (r *reviewer) newJudges() error {
 	policies := [maxJudges]*policies.Policy{byPolicy: r.options.Policy, byAgainst: r.options.Against}
 	if r.options.Learn {
 		policies[byLearner] = learn.Watch(r.options.Policy)
@@ -95,11 +97,13 @@ func (r *reviewer) appoint() error {
 		if p == nil {
 			continue
 		}
-		offline, err := gateway.NewOffline(p, r.options.Gateway, r.options.Host)
+		classifier := egress.NewClassifier(r.options.Gateway...)
+		classifier.SetHost(r.options.Host...)
+		rules, err := session.NewRules(p, classifier, r.options.Gateway...)
 		if err != nil {
 			return err
 		}
-		j := &judge{Offline: offline}
+		j := &judge{rules: rules, names: dnsguard.NewReplay(p, rules.Engine)}
 		if r.judges[i] != nil {
 			j.learned = r.judges[i].learned
 		}
@@ -108,8 +112,8 @@ func (r *reviewer) appoint() error {
 	return nil
 }
 
-// anew begins another recording: of the ones before only the report knows.
-func (r *reviewer) anew() error {
+// reset begins another recording: of the ones before only the report knows.
+func (r *reviewer) reset() error {
 	r.settleAll()
 	clear(r.table.live)
 	clear(r.pending)
@@ -117,13 +121,13 @@ func (r *reviewer) anew() error {
 	r.recent = [recentFlows]recentFlow{}
 	r.guard = frameGuard{offline: netstack.NewOfflineGuard(r.options.Gateway...)}
 	r.start = 0
-	return r.appoint()
+	return r.newJudges()
 }
 
 // settleAll judges what is left open.
 func (r *reviewer) settleAll() {
 	for id, p := range r.pending {
-		r.settle(id, p, false)
+		r.settle(id, p, session.More)
 	}
 	for id := range r.follows {
 		r.unfollow(id)
@@ -180,7 +184,7 @@ func (r *reviewer) given(rec *capture.Record) {
 		}
 		for _, j := range r.judges {
 			if j != nil {
-				j.Names().Given(name, oneAddr(rec.Addr))
+				j.names.Given(name, oneAddr(rec.Addr))
 			}
 		}
 	}
@@ -194,7 +198,7 @@ func (r *reviewer) packet(rec *capture.Record) {
 	r.report.begin(rec.Time)
 	for _, j := range r.judges {
 		if j != nil {
-			j.Names().At(time.Duration(rec.Time - r.start))
+			j.names.At(time.Duration(rec.Time - r.start))
 		}
 	}
 	if reason, dropped := r.guard.hears(rec.Comments); dropped {

@@ -45,7 +45,21 @@ func judgeMethod(ex *exchange, method string) egress.Verdict {
 	if ex.guest.isTLS {
 		f.App = egress.AppTLS
 	}
-	return ex.state.judge.Decide(&f)
+	v := ex.state.judge.Decide(&f)
+	if ex.guest.requests == nil || !v.Allowed() {
+		return v
+	}
+	// By the rules in force for the connection too: a reload may be between the two.
+	v, done := ex.guest.requests.Request(&f)
+	ex.ends = append(ex.ends, done)
+	return v
+}
+
+// end says that the request is over.
+func (ex *exchange) end() {
+	for _, done := range ex.ends {
+		done()
+	}
 }
 
 // checkForm refuses requests that have no place on an inspected connection.

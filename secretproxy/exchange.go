@@ -34,6 +34,7 @@ type exchange struct {
 	last bool
 
 	verdict egress.Verdict
+	ends    []func() // to be called when it is over
 	masked  bool     // values are taken out of the answer
 	held    *hold    // what it makes the proxy hold
 	used    []*entry // secrets whose value was put in
@@ -86,6 +87,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
 	ex.path, _, _ = strings.Cut(r.RequestURI, "?")
+	defer ex.end()
 	if fault := admit(ex, r); fault != nil {
 		p.refuse(w, ex, fault)
 		return

@@ -17,8 +17,8 @@ type connKey struct{}
 // guestConn is the guest's connection below TLS, with what is known of it.
 type guestConn struct {
 	net.Conn
-	flow   egress.Flow
-	flowID uint64
+	flow egress.Flow
+	flowOf
 	// name is the SNI once the handshake is over; the zero Name on plain HTTP
 	// and for a literal address.
 	name  hostname.Name
@@ -31,9 +31,9 @@ type guestConn struct {
 	done chan struct{}
 }
 
-func newGuestConn(c net.Conn, f egress.Flow, id uint64) *guestConn {
+func newGuestConn(c net.Conn, f egress.Flow, of flowOf) *guestConn {
 	f.Pinned = slices.Clone(f.Pinned)
-	return &guestConn{Conn: c, flow: f, flowID: id, done: make(chan struct{})}
+	return &guestConn{Conn: c, flow: f, flowOf: of, done: make(chan struct{})}
 }
 
 // Close implements net.Conn, and wakes the Serve call that waits for it.

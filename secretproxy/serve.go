@@ -16,24 +16,37 @@ import (
 // errName is a handshake for a name that this connection isn't about.
 var errName = errors.New("the SNI is not a name that is pinned to this address")
 
-type flowIDKey struct{}
-
-// WithFlowID returns a context that ties the audit events of a Serve call to a
-// flow.
-func WithFlowID(ctx context.Context, id uint64) context.Context {
-	return context.WithValue(ctx, flowIDKey{}, id)
+// Requests judges the requests of one connection beside the Judge of the Config, and ends the connection when
+// it no longer allows one that is under way.
+type Requests interface {
+	// Request judges a request. done must be called when it is over.
+	Request(f *egress.Flow) (v egress.Verdict, done func())
 }
 
-func flowID(ctx context.Context) uint64 {
-	id, _ := ctx.Value(flowIDKey{}).(uint64)
-	return id
+type flowKey struct{}
+
+// flowOf is what the context of a Serve call holds.
+type flowOf struct {
+	id       uint64
+	requests Requests
+}
+
+// WithFlow returns a context that ties the audit events of a Serve call to a
+// flow, and its requests to whoever judges them; nil judges none.
+func WithFlow(ctx context.Context, id uint64, requests Requests) context.Context {
+	return context.WithValue(ctx, flowKey{}, flowOf{id, requests})
+}
+
+func flowFrom(ctx context.Context) flowOf {
+	f, _ := ctx.Value(flowKey{}).(flowOf)
+	return f
 }
 
 // ServeTLS speaks TLS and HTTP with the guest on conn, which stands at its
 // ClientHello, until either side is done. f.Dst is the pinned address that
 // requests go to, f.Pinned the names they may be for. It closes conn.
 func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
-	guest := newGuestConn(conn, f, flowID(ctx))
+	guest := newGuestConn(conn, f, flowFrom(ctx))
 	guest.isTLS = true
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer guest.Close()
@@ -62,7 +75,7 @@ func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
 // ServeHTTP is ServeTLS for plain HTTP. No value is ever placed there: a
 // placeholder is a violation wherever it stands.
 func (p *Proxy) ServeHTTP(ctx context.Context, conn net.Conn, f egress.Flow) {
-	guest := newGuestConn(conn, f, flowID(ctx))
+	guest := newGuestConn(conn, f, flowFrom(ctx))
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer guest.Close()
 	p.counters.connections.Add(1)
@@ -161,7 +174,7 @@ func handshakeCause(err error) string {
 // event starts an audit event about a guest's connection.
 func (p *Proxy) event(guest *guestConn) audit.Event {
 	e := audit.Event{
-		Kind: audit.HTTPRequest, Sandbox: p.cfg.Sandbox, Flow: guest.flowID, Proto: egress.TCP.String(),
+		Kind: audit.HTTPRequest, Sandbox: p.cfg.Sandbox, Flow: guest.id, Proto: egress.TCP.String(),
 		SrcPort: guest.flow.Src.Port(), Dst: guest.flow.Dst.Addr(), Port: guest.flow.Dst.Port(),
 		SNI: guest.name.String(),
 	}

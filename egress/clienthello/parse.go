@@ -41,6 +41,8 @@ var (
 	ErrMalformed = errors.New("malformed ClientHello")
 	// ErrTooLong says that the hello is over MaxBytes or MaxRecords.
 	ErrTooLong = errors.New("ClientHello over 16 KiB")
+
+	errBehind = fmt.Errorf("%w: bytes behind the hello in its record", ErrMalformed)
 )
 
 // Hello is what a ClientHello says of its destination.
@@ -91,11 +93,15 @@ func join(b []byte) ([]byte, error) {
 		} else {
 			msg = append(msg, part...)
 		}
-		whole, err := complete(msg)
-		if err != nil || whole != nil {
-			return whole, err
-		}
-		if have < n {
+		body, err := complete(msg)
+		switch {
+		case err != nil:
+			return nil, err
+		case body != nil && have < n: // what comes of the record is behind the hello
+			return nil, errBehind
+		case body != nil:
+			return body, nil
+		case have < n:
 			return nil, ErrIncomplete
 		}
 		b = b[recordHeaderLen+n:]
@@ -120,7 +126,7 @@ func complete(msg []byte) ([]byte, error) {
 	if len(msg) > handshakeHeaderLen+n {
 		// RFC 8446, section 5.1: a ClientHello ends at a record border. Bytes behind it are how one
 		// parser is made to see another hello than the next.
-		return nil, fmt.Errorf("%w: bytes behind the hello in its record", ErrMalformed)
+		return nil, errBehind
 	}
 	return msg[handshakeHeaderLen:], nil
 }

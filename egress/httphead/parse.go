@@ -42,14 +42,17 @@ func Parse(b []byte) (Head, error) {
 		return Head{}, err
 	}
 	end := bytes.Index(b, []byte("\r\n\r\n"))
-	if end < 0 {
-		if len(b) > MaxBytes || bareLineFeed(b) {
-			return Head{}, fmt.Errorf("%w: its lines do not end in CR LF, or it is over 16 KiB", ErrMalformed)
-		}
-		return Head{}, ErrIncomplete
+	head := b
+	if end >= 0 {
+		head = b[:end]
 	}
-	if bareLineFeed(b[:end]) {
+	switch {
+	case bareLineFeed(head):
 		return Head{}, fmt.Errorf("%w: bare line feed", ErrMalformed)
+	case len(head) > MaxBytes:
+		return Head{}, fmt.Errorf("%w: it is over 16 KiB", ErrMalformed)
+	case end < 0:
+		return Head{}, ErrIncomplete
 	}
 	lines := strings.Split(string(b[:end]), "\r\n")
 	if err := checkRequestLine(lines[0]); err != nil {

@@ -1,4 +1,4 @@
-package gateway
+package httphead
 
 import (
 	"bytes"
@@ -12,47 +12,73 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// errProxyHead is wrapped by everything that is wrong with a request to the explicit proxy.
-var errProxyHead = errors.New("the request to the proxy can't be read without guessing")
+// MaxProxyBytes bounds the head of a request to the explicit proxy; it is secretproxy's bound for the same head.
+const MaxProxyBytes = 64 << 10
 
-// proxyRequest is what a client asked of the explicit proxy.
-type proxyRequest struct {
-	client, proxy netip.AddrPort
-	connect       bool
-	name          hostname.Name // zero where the client wrote an address
-	addr          netip.Addr
-	port          uint16
-	// head is the request's head as its server is to see it: origin form, one Host, the last request of
+// ErrProxy is wrapped by everything that is wrong with a request to the explicit proxy.
+var ErrProxy = errors.New("the request to the proxy can't be read without guessing")
+
+// ProxyRequest is what a client asked of the explicit proxy.
+type ProxyRequest struct {
+	Connect bool
+	Name    hostname.Name // zero where the client wrote an address
+	Addr    netip.Addr
+	Port    uint16
+	// Length is how many bytes its head has.
+	Length int
+	// Head is the request's head as its server is to see it: origin form, one Host, the last request of
 	// its connection. It is nil for CONNECT.
-	head []byte
+	Head []byte
 }
 
-// target is what was asked for, "api.example.com:443".
-func (r *proxyRequest) target() string {
-	if r.name.IsZero() {
-		return netip.AddrPortFrom(r.addr, r.port).String()
+// Target is what was asked for, "api.example.com:443".
+func (r *ProxyRequest) Target() string {
+	if r.Name.IsZero() {
+		return netip.AddrPortFrom(r.Addr, r.Port).String()
 	}
-	return r.name.String() + ":" + strconv.Itoa(int(r.port))
+	return r.Name.String() + ":" + strconv.Itoa(int(r.Port))
+}
+
+// ParseProxy reads the request to the explicit proxy at the start of b. ErrIncomplete asks for more bytes;
+// every other error wraps ErrProxy and is final. What comes out doesn't depend on how the bytes were cut into
+// pieces.
+func ParseProxy(b []byte) (ProxyRequest, error) {
+	end := bytes.Index(b, []byte("\r\n\r\n"))
+	switch {
+	case end > MaxProxyBytes || end < 0 && len(b) > MaxProxyBytes:
+		return ProxyRequest{}, badProxyHead("its head is larger than 64 KiB")
+	case len(b) > 0 && (b[0] < 'A' || b[0] > 'Z'):
+		return ProxyRequest{}, badProxyHead("it is not HTTP")
+	case end < 0:
+		return ProxyRequest{}, ErrIncomplete
+	}
+	end += len("\r\n\r\n")
+	r, err := parseProxyHead(b[:end])
+	if err == nil && r.Connect && len(b) > end {
+		err = badProxyHead("bytes follow a CONNECT before its answer")
+	}
+	r.Length = end
+	return r, err
 }
 
 // badProxyHead says what is wrong. The text holds no byte of the request.
-func badProxyHead(what string) error { return fmt.Errorf("%w: %s", errProxyHead, what) }
+func badProxyHead(what string) error { return fmt.Errorf("%w: %s", ErrProxy, what) }
 
 // parseProxyHead reads a head that ends in an empty line (RFC 9112, sections 3.2.2 and 3.2.3). What
 // recipients may repair is an error here: a proxy that repairs differently from the server behind it is
 // how one request becomes two.
-func parseProxyHead(head []byte) (proxyRequest, error) {
+func parseProxyHead(head []byte) (ProxyRequest, error) {
 	lines, err := headLines(head)
 	if err != nil {
-		return proxyRequest{}, err
+		return ProxyRequest{}, err
 	}
 	method, target, version, err := requestLine(lines[0])
 	if err != nil {
-		return proxyRequest{}, err
+		return ProxyRequest{}, err
 	}
 	fields, err := readFields(lines[1:])
 	if err != nil {
-		return proxyRequest{}, err
+		return ProxyRequest{}, err
 	}
 	if method == http.MethodConnect {
 		return parseConnect(target, fields)
@@ -122,17 +148,17 @@ func readFields(lines []string) (proxyFields, error) {
 
 // agrees reports whether Host, where there is one, names the same server as the target. Clients leave
 // the port out of it.
-func (f *proxyFields) agrees(r *proxyRequest) bool {
+func (f *proxyFields) agrees(r *ProxyRequest) bool {
 	if len(f.hosts) == 0 {
 		return true
 	}
-	var said proxyRequest
-	err := said.setAuthority(f.hosts[0], r.port)
-	return err == nil && said.name == r.name && said.addr == r.addr && said.port == r.port
+	var said ProxyRequest
+	err := said.setAuthority(f.hosts[0], r.Port)
+	return err == nil && said.Name == r.Name && said.Addr == r.Addr && said.Port == r.Port
 }
 
-func parseConnect(target string, f proxyFields) (proxyRequest, error) {
-	r := proxyRequest{connect: true}
+func parseConnect(target string, f proxyFields) (ProxyRequest, error) {
+	r := ProxyRequest{Connect: true}
 	if err := r.setAuthority(target, 0); err != nil {
 		return r, err
 	}
@@ -145,9 +171,9 @@ func parseConnect(target string, f proxyFields) (proxyRequest, error) {
 	return r, nil
 }
 
-func parseAbsolute(method, target, version string, f proxyFields) (proxyRequest, error) {
+func parseAbsolute(method, target, version string, f proxyFields) (ProxyRequest, error) {
 	const scheme = "http://"
-	r := proxyRequest{}
+	r := ProxyRequest{}
 	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
 		return r, badProxyHead("its target is neither http://HOST/PATH nor, with CONNECT, HOST:PORT; https goes by CONNECT")
 	}
@@ -175,26 +201,26 @@ func parseAbsolute(method, target, version string, f proxyFields) (proxyRequest,
 	}
 	// Another request on the connection could name another server, which this one was not judged for.
 	head.WriteString("Connection: close\r\n\r\n")
-	r.head = head.Bytes()
+	r.Head = head.Bytes()
 	return r, nil
 }
 
 // setAuthority takes "host:port", and "host" where there is a default port. An address must stand in its
 // one usual form: 127.1, 0x7f000001 and zone ids mean different things to different readers.
-func (r *proxyRequest) setAuthority(s string, defaultPort uint16) error {
+func (r *ProxyRequest) setAuthority(s string, defaultPort uint16) error {
 	host, port, ok := splitPort(s)
 	if !ok {
 		return badProxyHead("its target is not HOST:PORT")
 	}
-	r.port = defaultPort
+	r.Port = defaultPort
 	if port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || port[0] == '+' {
 			return badProxyHead("its port is not a number from 1 to 65535")
 		}
-		r.port = uint16(n)
+		r.Port = uint16(n)
 	}
-	if r.port == 0 {
+	if r.Port == 0 {
 		return badProxyHead("its target has no port")
 	}
 	inner, bracketed := strings.CutPrefix(host, "[")
@@ -203,18 +229,18 @@ func (r *proxyRequest) setAuthority(s string, defaultPort uint16) error {
 		if err != nil || !addr.Is6() || addr.Zone() != "" {
 			return badProxyHead("the address in brackets is not an IPv6 address without a zone")
 		}
-		r.addr = addr
+		r.Addr = addr
 		return nil
 	}
 	if addr, err := netip.ParseAddr(host); err == nil && addr.Is4() {
-		r.addr = addr
+		r.Addr = addr
 		return nil
 	}
 	name, err := hostname.Parse(host)
 	if err != nil {
 		return badProxyHead("its host is no host name, and no address in its usual form")
 	}
-	r.name = name
+	r.Name = name
 	return nil
 }
 

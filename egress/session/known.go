@@ -1,0 +1,56 @@
+package session
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+)
+
+// Known is what a recording says of a connection that was inspected. Of what TLS hides there is nothing else in
+// a capture.
+type Known struct {
+	TLS  bool
+	Host hostname.Name // zero for a literal address
+	// Proxied says that the explicit proxy was asked for Host.
+	Proxied bool
+	// Pinned are the names of the connection, as they were when it began: a gateway keeps them for as long as
+	// it lasts. Without any, the pins of the moment count.
+	Pinned []hostname.Name
+}
+
+// OpenKnown is Open, and Data if that is needed, for a connection whose client's first bytes are known by what
+// they said only.
+func OpenKnown(rules *Rules, names Names, src, dst netip.AddrPort, k Known) (*Session, Step) {
+	s := &Session{rules: rules, names: names}
+	s.meet(egress.TCP, src, dst)
+	if len(k.Pinned) > 0 && !s.flow.Mapped {
+		s.flow.Pinned = k.Pinned
+	}
+	if k.Proxied {
+		s.narrow(k.Host)
+	}
+	said := sniffed{app: egress.AppHTTP, name: k.Host}
+	if k.TLS {
+		said.app = egress.AppTLS
+	}
+	step := s.connect(s.decide())
+	switch step.Action {
+	case NeedBytes:
+		step = s.sniffed(said)
+	case Inspect:
+		said.apply(&s.flow)
+	case Drop, Reject, Refuse, NeedNames, Wait, Dial, Relay, ToDNS, Continue, End:
+	}
+	return s, step
+}
+
+// narrow takes the names of a flow that a client asked the explicit proxy for: it named one host, so that only
+// this one of the names pinned to the address counts. An address that the client wrote keeps them all, as when
+// it is dialled.
+func (s *Session) narrow(name hostname.Name) {
+	if !name.IsZero() && slices.Contains(s.flow.Pinned, name) {
+		s.flow.Pinned = []hostname.Name{name}
+	}
+}

@@ -1,0 +1,41 @@
+package session
+
+import (
+	"time"
+
+	"github.com/msb-project/msb/egress"
+)
+
+// ask says for how long a denial waits for somebody outside.
+func (s *Session) ask() time.Duration {
+	if s.rules.Ask == nil || !s.verdict.Reason.Reportable() || s.verdict.WouldDeny {
+		return 0
+	}
+	return s.rules.Ask(&s.flow, s.verdict)
+}
+
+// Answer ends a Wait with a verdict from outside, which stands in for the engine's: what comes after it in the
+// flow, and the dial fuse, are as for any other verdict.
+func (s *Session) Answer(allow bool) Step {
+	if s.state != stateWaiting {
+		return Step{Action: Continue}
+	}
+	if !allow || s.verdict.Class != egress.ClassPublic || s.rules.spent() {
+		return s.denied()
+	}
+	v := s.verdict
+	v.Action = egress.Allow
+	return s.resume(v)
+}
+
+// Expire ends a Wait to which nobody answered: the denial stands.
+func (s *Session) Expire() Step { return s.Answer(false) }
+
+// resume goes on where the flow began to wait.
+func (s *Session) resume(v egress.Verdict) Step {
+	if s.waits == egress.StageName {
+		s.state = stateFirst
+		return s.named(v)
+	}
+	return s.connect(v)
+}

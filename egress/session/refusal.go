@@ -1,0 +1,65 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/msb-project/msb/egress"
+)
+
+// Refusal is how a connection that stands is ended.
+type Refusal struct {
+	// Status and Body answer a request to the explicit proxy; 0 for any other connection.
+	Status int
+	Body   ProxyBody
+	// App is the protocol in which any other client is told; a client whose protocol isn't known is reset.
+	App egress.App
+}
+
+// ProxyBody is the body of an answer that the explicit proxy gives itself; secretproxy's have the same keys.
+type ProxyBody struct {
+	Error   string `json:"error"`
+	Reason  string `json:"reason"`
+	Rule    string `json:"rule,omitempty"`
+	Message string `json:"message"`
+}
+
+// accessDenied is a fatal TLS alert 49 (RFC 8446, section 6.2): what a client shows as "access denied"
+// and not as a broken network.
+const accessDenied = "\x15\x03\x03\x00\x02\x02\x31"
+
+// httpDeniedBody and httpDenied answer plain HTTP that was not understood well enough for secretproxy
+// to answer it.
+const httpDeniedBody = `{"error":"denied by the sandbox's policy","reason":"host_mismatch"}` + "\n"
+
+var httpDenied = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: " +
+	strconv.Itoa(len(httpDeniedBody)) + "\r\nConnection: close\r\n\r\n" + httpDeniedBody
+
+// Bytes is what is written to the client before the connection ends; empty means that it is reset.
+func (r Refusal) Bytes() []byte {
+	switch {
+	case r.Status != 0:
+		return r.proxyAnswer()
+	case r.App == egress.AppTLS:
+		return []byte(accessDenied)
+	case r.App == egress.AppHTTP:
+		return []byte(httpDenied)
+	}
+	return nil
+}
+
+func (r Refusal) proxyAnswer() []byte {
+	body, err := json.Marshal(r.Body)
+	if err != nil { // a struct of strings always encodes
+		body = []byte("{}")
+	}
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nCache-Control: no-store\r\nX-Msb-Reason: %s\r\nConnection: close\r\n\r\n%s\n",
+		r.Status, http.StatusText(r.Status), len(body)+1, r.Body.Reason, body)
+}
+
+// denial is a verdict as the explicit proxy tells it.
+func denial(v egress.Verdict) Refusal {
+	return Refusal{Status: http.StatusForbidden, Body: ProxyBody{"denied", v.Reason.String(), v.Rule, v.Message()}}
+}

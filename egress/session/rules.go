@@ -1,0 +1,65 @@
+package session
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+)
+
+// ProxyPort is where the gateway's own addresses take requests as an HTTP proxy, for clients that are told to
+// use one. It is no second way out: what is asked for is resolved by the sandbox's own resolver and judged
+// as the flow that the client would have opened itself.
+const ProxyPort = 3128
+
+// Rules is everything that a flow is judged by. It never changes: a new policy is a new Rules.
+type Rules struct {
+	Engine *egress.Engine
+	// Via is the upstream proxy of [tls] via; nil for none.
+	Via *url.URL
+	// Hosts are the targets of [hosts].
+	Hosts map[hostname.Name]policies.Target
+	// Gateway holds the gateway's own addresses on the link.
+	Gateway []netip.Addr
+	// Spent reports whether [limits] egress_bytes is used up; nil for never.
+	Spent func() bool
+	// Ask says for how long a denial waits until somebody outside has decided, zero for not at all. Nil asks
+	// nobody. It is asked of denials by rules and by the default only: what leads to special-purpose addresses
+	// is nobody's to allow.
+	Ask func(f *egress.Flow, v egress.Verdict) time.Duration
+}
+
+// NewRules returns the rules of p. gateway are the gateway's own addresses.
+func NewRules(p *policies.Policy, c *egress.Classifier, gateway ...netip.Addr) (*Rules, error) {
+	engine, err := egress.New(p, egress.WithClassifier(c))
+	if err != nil {
+		return nil, err
+	}
+	r := &Rules{Engine: engine, Gateway: gateway, Hosts: make(map[hostname.Name]policies.Target, len(p.Hosts))}
+	for _, m := range p.Hosts {
+		r.Hosts[m.Name] = m.Target
+	}
+	if p.TLS.Via != "" {
+		if r.Via, err = url.Parse(p.TLS.Via); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *Rules) spent() bool { return r.Spent != nil && r.Spent() }
+
+// isGateway reports whether a is the gateway itself.
+func (r *Rules) isGateway(a netip.Addr) bool { return slices.Contains(r.Gateway, a) }
+
+// Names knows what was resolved: the pins of a live resolver, or the answers in a capture.
+type Names interface {
+	// Pinned returns the names that addr was an answer for.
+	Pinned(addr netip.Addr) []hostname.Name
+	// Mapped returns the name of [hosts] that addr was given out for.
+	Mapped(addr netip.Addr) (hostname.Name, bool)
+}
