@@ -172,6 +172,9 @@ func (g *Gateway) CAPEM() []byte { return g.cfg.CA.CertPEM() }
 // Placeholders gives each secret's placeholder by the secret's name.
 func (g *Gateway) Placeholders() map[string]string { return g.proxy.Placeholders() }
 
+// Warnings are sentences for the operator about secrets' sources that others may read.
+func (g *Gateway) Warnings() []string { return g.proxy.Warnings() }
+
 // Close ends every flow and waits for what serves them.
 func (g *Gateway) Close() error {
 	g.closeOnce.Do(func() { g.closeErr = g.close() })

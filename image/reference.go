@@ -63,6 +63,10 @@ func checkReference(ref string) error {
 	if len(ref) > maxReferenceBytes {
 		return fmt.Errorf("%w: it is longer than %d bytes", ErrReference, maxReferenceBytes)
 	}
+	if ref[0] == '/' || ref[0] == '.' || ref[0] == '~' {
+		return fmt.Errorf("%w: %q is a path; write %q for a directory, docker-archive:FILE or oci:DIR for an image, and a command behind \"--\"",
+			ErrReference, ref, dirPrefix+ref)
+	}
 	if ref[0] == '-' {
 		return fmt.Errorf("%w: %q looks like a flag", ErrReference, ref)
 	}

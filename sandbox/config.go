@@ -86,7 +86,8 @@ type Config struct {
 	// Keep leaves the run folder (console and audit log, writable disk) behind when the sandbox ends.
 	Keep bool
 
-	// Notice is told, once and before the guest boots, which backend was chosen and why; may be nil.
+	// Notice is told, before the guest boots, which backend was chosen and why, and by another goroutine when a
+	// changed PolicyFile was taken or refused; may be nil.
 	Notice func(string)
 }
 

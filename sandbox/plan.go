@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies/grants"
@@ -64,9 +65,21 @@ func readPlan(f *os.File) (*plan, error) {
 	return p, nil
 }
 
+// statusLines writes status lines, from any goroutine.
+type statusLines struct {
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func (l *statusLines) write(s status) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Encode(s)
+}
+
 // status is one line from the supervisor; exactly one field is set.
 type status struct {
-	// Notice is a sentence for the user before the guest boots.
+	// Notice is a sentence for the user: before the guest boots, and when a changed policy was taken or refused.
 	Notice string `json:"notice,omitempty"`
 	// Ready says that commands may be run.
 	Ready *Info `json:"ready,omitempty"`
@@ -87,7 +100,8 @@ type Info struct {
 	Kernel string `json:"kernel"`
 	// Confinement lists what the VMM process is confined by.
 	Confinement []string `json:"confinement"`
-	// Warnings are sentences about what could not be set up in the guest.
+	// Warnings are sentences about what could not be set up in the guest, and about files of secrets that others may
+	// read.
 	Warnings []string `json:"warnings,omitempty"`
 	// Placeholders gives each secret's placeholder by name.
 	Placeholders map[string]string `json:"placeholders,omitempty"`

@@ -40,6 +40,7 @@ type Sandbox struct {
 	pipe   *os.File
 
 	pcap    bool          // there is a capture to switch
+	notice  func(string)  // of a policy that was taken or refused
 	watched bool          // over will be closed
 	over    chan struct{} // closed when the supervisor has gone
 	failure error         // why, valid after over
@@ -99,7 +100,7 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 	if err := s.await(ctx, cfg.Notice); err != nil {
 		return nil, errors.Join(err, s.abandon())
 	}
-	s.pcap, s.watched = cfg.Pcap != "", true
+	s.pcap, s.watched, s.notice = cfg.Pcap != "", true, cfg.Notice
 	go s.watch()
 	return s, nil
 }
@@ -222,9 +223,16 @@ func (s *Sandbox) lastWords() string {
 
 // watch waits for the supervisor's last word.
 func (s *Sandbox) watch() {
-	_, err := s.next()
-	s.failure = err
-	close(s.over)
+	for {
+		line, err := s.next()
+		if err == nil && line.Notice != "" {
+			s.notice(line.Notice)
+			continue
+		}
+		s.failure = err
+		close(s.over)
+		return
+	}
 }
 
 // socketPair returns the two ends of a stream socket: a connection to keep and a file to hand over.

@@ -46,7 +46,7 @@ type supervisor struct {
 	plan    *plan
 	policy  *policies.Policy
 	floor   *policies.Policy // nil for none
-	out     *json.Encoder
+	out     *statusLines
 	control net.Conn
 	records *Records
 	gateway *gateway.Gateway
@@ -79,18 +79,18 @@ var (
 // supervise is the whole life of a supervisor process. Its exit code only says whether it could tell
 // its story: the story is in the status lines.
 func supervise() int {
-	out := json.NewEncoder(os.NewFile(statusFD, "status"))
+	out := &statusLines{out: json.NewEncoder(os.NewFile(statusFD, "status"))}
 	err := superviseWith(out)
 	if err != nil {
 		f := &failed{Kind: KindOf(err), Message: err.Error()}
-		if out.Encode(status{Failed: f}) != nil {
+		if out.write(status{Failed: f}) != nil {
 			return 1
 		}
 	}
 	return 0
 }
 
-func superviseWith(out *json.Encoder) error {
+func superviseWith(out *statusLines) error {
 	p, err := readPlan(os.NewFile(planFD, "plan"))
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (s *supervisor) chooseBackend() error {
 		return err
 	}
 	s.backend = backend
-	return s.out.Encode(status{Notice: why})
+	return s.out.write(status{Notice: why})
 }
 
 func (s *supervisor) event(kind audit.Kind, message string) {

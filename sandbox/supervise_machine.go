@@ -178,11 +178,12 @@ func (s *supervisor) announce() error {
 	}
 	if s.gateway != nil {
 		info.Placeholders = s.gateway.Placeholders()
+		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
 	}
 	if err := s.outgrow(info); err != nil {
 		return err
 	}
-	return s.out.Encode(status{Ready: info})
+	return s.out.write(status{Ready: info})
 }
 
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.

@@ -40,6 +40,9 @@ type reloads struct {
 
 // Emit implements audit.Sink.
 func (r reloads) Emit(e audit.Event) {
+	if e.Kind == audit.PolicyReload && r.s.plan.Name == "" {
+		_ = r.s.out.write(status{Notice: e.Message}) // a caller that is gone ends the sandbox anyway
+	}
 	if e.Kind == audit.PolicyReload {
 		_ = r.s.recordRun(func(run *runRecord) { // the log has it too
 			run.PolicyRefused = ""

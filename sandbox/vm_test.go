@@ -340,7 +340,10 @@ func TestVMAPolicyChangesWhileItRuns(t *testing.T) {
 		return p
 	}
 	p := write("")
-	sb := start(t, func(c *sandbox.Config) { c.Policy, c.PolicyFile = p, path })
+	notices := make(chan string, 64)
+	sb := start(t, func(c *sandbox.Config) {
+		c.Policy, c.PolicyFile, c.Notice = p, path, func(s string) { notices <- s }
+	})
 	if out, st, _ := sh(t, sb, "msb-tour get https://echo.msb.internal/"); st.Code == 0 {
 		t.Fatalf("reached before it was allowed: %s", out)
 	}
@@ -348,6 +351,13 @@ func TestVMAPolicyChangesWhileItRuns(t *testing.T) {
 	out, st, err := sh(t, sb, "for i in 1 2 3 4 5 6 7 8 9 10; do msb-tour get https://echo.msb.internal/ && exit 0; sleep 1; done; exit 1")
 	if err != nil || st.Code != 0 {
 		t.Errorf("not reached after it was allowed: %+v, %v\n%s", st, err, out)
+	}
+	for told := ""; !strings.Contains(told, "new policy is in force"); {
+		select {
+		case told = <-notices:
+		case <-time.After(time.Minute):
+			t.Fatal("nothing was said of the new policy")
+		}
 	}
 }
 

@@ -30,7 +30,10 @@ a change takes effect at once while it runs. msb start starts it.`,
 				return err
 			}
 			cfg.Env = f.environ()
-			if err := approved(c.Context(), ui, func() error { return sandbox.Create(c.Context(), cfg) }); err != nil {
+			err = untilSignalled(c.Context(), func(ctx context.Context) error {
+				return approved(ctx, ui, func() error { return sandbox.Create(ctx, cfg) })
+			})
+			if err != nil {
 				return err
 			}
 			return ui.print(args[0] + "\n")

@@ -134,6 +134,9 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	if err != nil {
 		return errors.Join(err, rec.Close(p))
 	}
+	for _, w := range g.Warnings() {
+		ui.note("%s", w)
+	}
 	off := onSwitch(func(on bool) { ui.switched(rec.SwitchCapture(on), on) })
 	defer off()
 	return errors.Join(serveGateway(ctx, ui, f, p, g), g.Close(), rec.Close(p))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -60,8 +61,12 @@ func newImagePull(ui *ui) *cobra.Command {
 				return err
 			}
 			for _, ref := range refs {
-				img, err := store.Resolve(c.Context(), ref, image.Options{
-					Pull: image.PullAlways, Progress: progress.New(os.Stderr, progressMode(quiet)),
+				var img *image.Image
+				err := untilSignalled(c.Context(), func(ctx context.Context) (err error) {
+					img, err = store.Resolve(ctx, ref, image.Options{
+						Pull: image.PullAlways, Progress: progress.New(os.Stderr, progressMode(quiet)),
+					})
+					return err
 				})
 				if err != nil {
 					return err

@@ -67,6 +67,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newStopCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
+	completeWords(root)
 	return root
 }
 

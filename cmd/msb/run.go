@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -106,7 +107,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		return err
 	}
 	if f.detach {
-		return runDetached(ctx, ui, cfg)
+		return untilSignalled(ctx, func(ctx context.Context) error { return runDetached(ctx, ui, cfg) })
 	}
 	// Signals are the guest's here: one that cancelled msb itself would take the choice from the command.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -117,6 +118,9 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	err = approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err })
 	if err != nil {
 		return startError(ctx, hintAtCommand(err, cfg.Image))
+	}
+	if reports(&cfg) {
+		ui.note("report mode: what the policy would deny is let through, and logged as would_deny")
 	}
 	stop := onSwitch(func(on bool) { ui.switched(sb.SwitchCapture(on), on) })
 	defer stop()
@@ -148,10 +152,24 @@ func hintAtCommand(err error, image string) error {
 	return fmt.Errorf("%w; if it is a command for the built-in image, write msb run -- %s", err, image)
 }
 
+// reports tells whether nothing that rules deny is held back.
+func reports(cfg *sandbox.Config) bool {
+	report := func(p *policies.Policy) bool { return p == nil || p.Egress.Mode == policies.Report }
+	return report(cfg.Policy) && report(cfg.Floor)
+}
+
 // startError tells a start that the user interrupted from one that failed.
 func startError(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if err != nil && ctx.Err() != nil {
 		return exitCode(interruptedCode(ctx))
 	}
 	return err
+}
+
+// untilSignalled calls do with a context that a signal to msb ends, and returns that signal's exit code then.
+func untilSignalled(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer catchInterrupts(cancel).stop()
+	return startError(ctx, do(ctx))
 }

@@ -118,6 +118,9 @@ func (f *runFlags) check() error {
 	if f.cpus < 0 || f.cpus == 0 && f.cpusSet {
 		return fmt.Errorf("--cpus %d: give it at least 1", f.cpus)
 	}
+	if f.noNet && (len(f.allow) > 0 || f.pcap.path != "" || f.learn != "" || f.httpProxy) {
+		return errors.New("--no-net leaves nothing to allow, capture, learn from or proxy; leave it out, or --allow, --pcap, --learn and --http-proxy")
+	}
 	if f.name != "" && f.learn != "" {
 		return errors.New("--learn with --name: one that stays never ends; learn with msb review --learn from its --pcap")
 	}

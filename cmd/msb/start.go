@@ -33,6 +33,10 @@ func newStartCommand(ui *ui) *cobra.Command {
 					})
 					return err
 				})
+				if errors.Is(err, sandbox.ErrRunning) {
+					ui.note("%s runs already", name)
+					return ui.print(name + "\n")
+				}
 				if err != nil {
 					return startError(ctx, err)
 				}
@@ -65,7 +69,10 @@ func newStopCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			return forEach(args, func(name string) error {
-				if err := home.Stop(c.Context(), name); err != nil {
+				switch err := home.Stop(c.Context(), name); {
+				case errors.Is(err, sandbox.ErrNotRunning):
+					ui.note("%s is stopped already", name)
+				case err != nil:
 					return err
 				}
 				return ui.print(name + "\n")

@@ -206,6 +206,21 @@ func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
 	}
 }
 
+func TestFilesOfSecretsThatOthersMayReadAreNamed(t *testing.T) {
+	t.Parallel()
+	tr := newTrial(t)
+	token := tr.write(t, "token", "value-of-a-file")
+	tr.write(t, "policy.toml", trialHead+"[secrets.T]\nfrom = \"file:token\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n")
+	for mode, told := range map[os.FileMode]bool{0o600: false, 0o644: true, 0o640: true} {
+		if err := os.Chmod(token, mode); err != nil {
+			t.Fatal(err)
+		}
+		if got := tr.gateway(t, "--trust", "-p", tr.policy); strings.Contains(got.err, "chmod 600") != told {
+			t.Errorf("mode %v: %q", mode, got.err)
+		}
+	}
+}
+
 // A floor that only reports doesn't let through what it denies under a policy that enforces.
 func TestAReportingFloorLoosensNothing(t *testing.T) {
 	t.Parallel()

@@ -29,9 +29,9 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	msb("create", "web").says(t, exitSandbox, "exists already", "msb start web")
 	msb("create", "../web").says(t, exitSandbox, "lower-case letters")
 	msb("exec", "web", "--", "true").says(t, exitSandbox, "not running", "msb start web")
-	msb("stop", "web").says(t, exitSandbox, "not running")
+	msb("stop", "web").want(t, 0, "web\n")
 	msb("start", "-q", "web", "nosuch").says(t, exitSandbox, "no such sandbox: nosuch", "msb ls")
-	msb("start", "web").says(t, exitSandbox, "running: web")
+	msb("start", "web").want(t, 0, "web\n")
 	msb("exec", "web", "sh", "-c", "echo out; echo err >&2; echo $SET > /kept; exit 7").want(t, 7, "out\n")
 	msb("exec", "-e", "SET=at exec", "web", "--", "sh", "-c", "echo $SET; hostname").want(t, 0, "at exec\nweb\n")
 	msb("exec", "web").says(t, exitOther, "name the command")
@@ -70,7 +70,11 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	msb("rm", "-f", "web").want(t, 0, "web\n")
-	for _, part := range []string{pcap, pcap + ".1", pcap + ".2"} { // of the second start, and the two of the first
+	parts, err := filepath.Glob(pcap + "*")
+	if err != nil || len(parts) < 2 { // one of each start; a part without a frame displaces none
+		t.Errorf("the parts of two starts are %q, %v", parts, err)
+	}
+	for _, part := range parts {
 		if got := msb("review", "--policy", write(t, "none.toml", "version = 1\n"), part); got.code != 0 {
 			t.Errorf("%s: %+v", part, got)
 		}
