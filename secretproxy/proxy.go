@@ -70,6 +70,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
+	quietLibraries()
 	ctx, cancel := context.WithCancel(context.Background())
 	values := newKnown()
 	st, err := newState(ctx, &cfg, values, cfg.Policy, cfg.Judge, cfg.Placeholders)
