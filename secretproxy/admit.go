@@ -85,7 +85,7 @@ func checkForm(r *http.Request) *refusal {
 // that came.
 func checkTrailers(r *http.Request) *refusal {
 	for name := range r.Trailer {
-		if forbiddenTrailer(name) {
+		if forbiddenTrailer(name) || strings.Contains(strings.ToLower(name), "range") {
 			return &refusal{status: http.StatusBadRequest, code: "trailer", message: "a field that decides about a request can't come behind its body"}
 		}
 	}

@@ -2,6 +2,7 @@ package secretproxy
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -17,15 +18,26 @@ func offered(coding string) bool {
 
 // readable rewrites a request so that its answer can be masked: it asks for no encoding that we can't
 // undo, and for no ranges, with which a guest could have a value come in two halves (attack: Range).
-func readable(h http.Header) {
+//
+// A request that writes a range is refused: without the field it would write something else.
+func readable(h http.Header) *refusal {
 	for name := range h {
+		if dashed(name) == "content-range" {
+			return &refusal{
+				status: http.StatusForbidden, code: "range",
+				message: "Content-Range is refused where secrets exist: what is stored could be put together or read in parts; send the whole",
+			}
+		}
 		if asksUnreadable(name) {
 			delete(h, name)
 		}
 	}
+	for i, v := range h["Accept"] {
+		h["Accept"][i] = withoutCharset(v)
+	}
 	fields := h["Accept-Encoding"]
 	if len(fields) == 0 {
-		return
+		return nil
 	}
 	var kept []string
 	for _, field := range fields {
@@ -38,22 +50,67 @@ func readable(h http.Header) {
 	}
 	if len(kept) == 0 {
 		h["Accept-Encoding"] = []string{"identity"}
-		return
+		return nil
 	}
 	h["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
+	return nil
+}
+
+// dashed is a field's name as servers of the CGI kind read it, underscores as dashes.
+func dashed(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
+
+// withoutCharset takes character sets out of an Accept field, but for the usual ones: a server would write a
+// value in another as no spelling of it (attack: text/plain;charset=IBM037).
+func withoutCharset(accept string) string {
+	ranges := strings.Split(accept, ",")
+	for i, r := range ranges {
+		params := strings.Split(r, ";")
+		params = slices.DeleteFunc(params, func(p string) bool {
+			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+			return strings.EqualFold(strings.TrimSpace(name), "charset") && !readableCharset(value)
+		})
+		ranges[i] = strings.Join(params, ";")
+	}
+	return strings.Join(ranges, ",")
+}
+
+// readableCharset reports whether ASCII is ASCII in that character set, or the masker knows it: of others, such
+// as EBCDIC's and UTF-7, it can't read a value.
+func readableCharset(name string) bool {
+	name = strings.ToLower(strings.Trim(name, " \t\"'"))
+	for _, known := range []string{
+		"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-", "iso8859-", "iso_8859-", "latin", "windows-125", "cp125", "windows-874", "koi8",
+		"gb", "big5", "shift_jis", "shift-jis", "sjis", "euc-", "ks_c", "tis-620", "macintosh", "x-mac", "utf-16", "binary",
+	} {
+		if strings.HasPrefix(name, known) {
+			return true
+		}
+	}
+	return name == ""
+}
+
+// charset is what a Content-Type says of the text's character set, however it's written.
+func charset(contentType string) string {
+	for _, p := range strings.Split(contentType, ";")[1:] {
+		name, value, _ := strings.Cut(p, "=")
+		if strings.EqualFold(strings.TrimSpace(name), "charset") && !readableCharset(value) {
+			return value
+		}
+	}
+	return ""
 }
 
 // asksUnreadable names fields that ask for an answer which can't be searched: part of it, or compressed
 // in a way of which Content-Encoding says nothing (RFC 3229; gRPC over HTTP2; Connect). Servers of the
 // CGI kind read underscores as dashes.
 func asksUnreadable(name string) bool {
-	switch dashed := strings.ToLower(strings.ReplaceAll(name, "_", "-")); dashed {
-	case "range", "if-range", "a-im":
+	switch dashed := dashed(name); dashed {
+	case "a-im", "accept-charset":
 		return true
 	case "accept-encoding":
 		return name != "Accept-Encoding"
 	default:
-		return strings.Contains(dashed, "accept-encoding") || strings.Contains(dashed, "encoding-request")
+		return strings.Contains(dashed, "range") || strings.Contains(dashed, "accept-encoding") || strings.Contains(dashed, "encoding-request")
 	}
 }
 

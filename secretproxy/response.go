@@ -32,6 +32,9 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 		p.maskHeader(m, resp.Trailer)
 		return nil
 	}
+	if charset(resp.Header.Get("Content-Type")) != "" {
+		return unmaskable()
+	}
 	resp.Header.Del("Accept-Ranges")
 	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && (resp.ContentLength == 0 || plain(resp)) {
 		return p.maskWhole(ex, m, resp)
@@ -102,6 +105,19 @@ func plain(resp *http.Response) bool {
 	return !framed && coding == "" && encodings(resp.Header) == ""
 }
 
+// folded reports whether a value stands in a field that its server folded over lines: net/http puts a blank
+// where the fold was. Such a field can't be masked, but left out.
+func (m *masker) folded(field string) bool {
+	if !strings.ContainsAny(field, " \t") {
+		return false
+	}
+	if _, hit := m.set.Find(strings.NewReplacer(" ", "", "\t", "").Replace(field)); !hit {
+		return false
+	}
+	_, hit := m.set.Find(field)
+	return !hit
+}
+
 func (p *Proxy) maskHeader(m *masker, h http.Header) {
 	for name, values := range h {
 		// net/http wrote the name in another case, and the masker knows lower.
@@ -111,6 +127,11 @@ func (p *Proxy) maskHeader(m *masker, h http.Header) {
 			continue
 		}
 		for i, v := range values {
+			if m.folded(v) {
+				delete(h, name)
+				p.counters.masked.Add(1)
+				break
+			}
 			out, hit, err := m.set.Replace(v, m.replace)
 			if hit && err == nil {
 				values[i] = out

@@ -34,7 +34,9 @@ func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 	// plain HTTP.
 	ex.masked = p.known.masks()
 	if ex.masked {
-		readable(r.Header)
+		if fault := readable(r.Header); fault != nil {
+			return fault
+		}
 	}
 	if ex.table.finder.Empty() {
 		return nil
