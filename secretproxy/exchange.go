@@ -37,6 +37,7 @@ type exchange struct {
 	ends    []func() // to be called when it is over
 	masked  bool     // values are taken out of the answer
 	held    *hold    // what it makes the proxy hold
+	unsized bool     // the answer's length is not told
 	used    []*entry // secrets whose value was put in
 	place   string   // where a violation was found
 	audited bool

@@ -160,6 +160,9 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 		resp.Header.Del("Content-Length")
 	}
 	ex.out.length = resp.ContentLength
+	if ex.unsized {
+		ex.out.length, ex.out.unsized = -1, true
+	}
 	resp.Body = &checkedBody{ReadCloser: resp.Body, proxy: p, ex: ex}
 	p.auditAnswer(ex, resp.StatusCode)
 	return nil

@@ -28,6 +28,8 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	}
 	m := p.known.newest()
 	p.maskHeader(m, resp.Header)
+	ex.unsized = true
+	hideLength(resp.Header)
 	if resp.Body == nil || resp.Body == http.NoBody || ex.head {
 		p.maskHeader(m, resp.Trailer)
 		return nil
@@ -56,8 +58,19 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 		resp.Header.Del("Content-Encoding")
 	}
 	resp.ContentLength = -1
-	resp.Header.Del("Content-Length")
 	return nil
+}
+
+// hideLength takes the fields out that tell an answer's length, or its hash, before it was masked: that of a
+// compressed one depends on the value in it (attack: HEAD of a page that repeats a guess beside the value).
+func hideLength(h http.Header) {
+	for name := range h {
+		switch dashed := dashed(name); {
+		case strings.Contains(dashed, "content-length"), dashed == "content-range", dashed == "content-md5",
+			dashed == "digest", dashed == "content-digest", dashed == "repr-digest":
+			delete(h, name)
+		}
+	}
 }
 
 func unmaskable() *refusal {

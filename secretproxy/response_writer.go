@@ -15,9 +15,11 @@ import (
 type responseWriter struct {
 	http.ResponseWriter
 	length int64 // of the body; -1 if unknown
-	live   bool  // the server doesn't know its length either: pieces are news
-	failed bool  // the upstream's body broke off
-	last   bool  // the guest's connection ends with this answer
+	// unsized keeps net/http from counting a short body and telling its length.
+	unsized bool
+	live    bool // the server doesn't know its length either: pieces are news
+	failed  bool // the upstream's body broke off
+	last    bool // the guest's connection ends with this answer
 
 	mu    sync.Mutex // hints come from the transport's goroutine
 	begun bool       // the answer, after which no hint may come
@@ -40,6 +42,9 @@ func (w *responseWriter) WriteHeader(status int) {
 	if w.length >= 0 && status != http.StatusNotModified && status != http.StatusNoContent {
 		// goproxy removes the length of a body that was replaced.
 		w.Header()["Content-Length"] = []string{strconv.FormatInt(w.length, 10)}
+	}
+	if w.unsized && w.length < 0 {
+		w.Header()["Content-Length"] = nil
 	}
 	if w.last {
 		w.Header()["Connection"] = []string{"close"}
