@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle test-memory
+.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -64,6 +64,12 @@ test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a sec
 
 test-memory: ## what one sandbox can make the proxy hold, at the size of the attacks, seen in the heap
 	MSB_TEST_MEMORY=1 $(GOTEST) -v -run 'TestI11_TheHeapIsBounded' ./secretproxy
+
+probe-confinement: ## let a program in the VMM's place try its ways out, with and without namespaces and filter
+	$(GOTEST) -v ./vm/runner -run '^TestI8_'
+
+record-calls: ## print every system call of full lives of guests on QEMU
+	MSB_RECORD_CALLS=1 $(GOTEST) -v -timeout 15m ./vm/qemu -run '^TestI8_FullLifeNeedsNoOtherCall$$'
 
 test-cross: ## build and vet what other systems compile
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...

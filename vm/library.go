@@ -40,7 +40,7 @@ func LibraryDirs() []string {
 	dirs = append(dirs, linkerDirs(ldConf)...)
 	return append(dirs,
 		"/usr/local/lib64", "/usr/local/lib", "/usr/lib64", "/usr/lib",
-		"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/lib",
+		"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64", "/lib",
 		"/opt/homebrew/lib", "/home/linuxbrew/.linuxbrew/lib")
 }
 

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/vm/runner"
 )
@@ -24,6 +27,7 @@ const maxConfigBytes = 64 << 10
 // It returns only when that went wrong, with the code to exit with.
 func Main() int {
 	runtime.LockOSThread()
+	signal.Ignore(unix.SIGXFSZ) // Go's runtime took it back: a disk over its limit is an error, not the end
 	h := runner.TakeHandover()
 	if err := run(os.Args, h); err != nil {
 		h.Fail(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/vm"
+	"github.com/msb-project/msb/vm/runner"
 )
 
 // Config is what a Backend is made with.
@@ -23,6 +24,8 @@ type Config struct {
 	// fire faster than emulation serves them. Time inside is then the number
 	// of instructions, whatever the host's load.
 	NestedVirtualisation bool
+	// Record records the VMM's system calls instead of refusing any; nil refuses.
+	Record *runner.Recording
 	// Find finds QEMU and ProbeKVM tells whether KVM is usable; nil means
 	// vm.FindQEMU and vm.ProbeKVM.
 	Find     func() (string, error)

@@ -59,9 +59,11 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 		fd.net = runner.FirstFileFD + 2
 	}
 	l.Plan.Argv = args(binary, image, spec.KernelCmdline()+b.clockArgument(accel), spec, accel, fd)
-	l.Plan.Env = []string{"PATH=/usr/bin:/bin"}
+	l.Plan.Env, l.Plan.VMM, l.Recording = []string{}, runner.QEMU, b.config.Record
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, image)
-	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.SystemLibraries(filepath.Dir(filepath.Dir(binary)))...)
+	modules := modules(binary)
+	l.Plan.ReadOnly = append(l.Plan.ReadOnly, modules...)
+	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.Libraries(append(modules, binary)...)...)
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, firmware(binary)...)
 	if accel == onKVM {
 		l.Plan.Devices = append(l.Plan.Devices, vm.KVMDevice)
@@ -79,7 +81,21 @@ func (b *Backend) accel() accel {
 	return emulated
 }
 
-// firmware are the folders that QEMU loads its firmware from: by its own
+// modules are the parts of QEMU itself that distributions split off, as far as a
+// machine of ours needs them: the accelerators.
+func modules(binary string) []string {
+	prefix := filepath.Dir(filepath.Dir(binary))
+	var found []string
+	for _, dir := range []string{"lib/x86_64-linux-gnu/qemu", "lib64/qemu", "lib/qemu"} {
+		list, err := filepath.Glob(filepath.Join(prefix, dir, "accel-*x86_64.so"))
+		if err == nil {
+			found = append(found, list...)
+		}
+	}
+	return found
+}
+
+// firmware are the directories that QEMU loads its firmware from: by its own
 // prefix, and where distributions share it between packages.
 func firmware(binary string) []string {
 	prefix := filepath.Dir(filepath.Dir(binary))

@@ -2,6 +2,8 @@ package runner
 
 import (
 	"fmt"
+	"os/signal"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -9,8 +11,8 @@ import (
 // handful of channels, with room for one event descriptor per queue and CPU.
 const maxOpenFiles = 4096
 
-// confine takes rights away from the calling thread, weakest bond first. It
-// returns what is in force, for people.
+// confine takes rights away from the calling thread, weakest bond first, all
+// but system calls. It returns what is in force, for people.
 func confine(p *Plan) ([]string, error) {
 	var done []string
 	if p.Namespaces {
@@ -19,33 +21,51 @@ func confine(p *Plan) ([]string, error) {
 		}
 		done = append(done, "own user, mount, network, pid, ipc and uts namespaces", "a root of only its own files")
 	}
-	if err := limitResources(); err != nil {
+	if err := limitResources(p); err != nil {
 		return nil, err
 	}
-	done = append(done, "no core dumps")
+	done = append(done, "no core dumps, no locked memory, no file over the largest disk's size")
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("set no_new_privs: %w", err)
 	}
-	if abi := landlockABI(); abi > 0 {
+	switch abi := landlockABI(); {
+	case abi > 0:
 		if err := landlock(p, abi); err != nil {
 			return nil, err
 		}
 		done = append(done, fmt.Sprintf("Landlock (ABI %d)", abi))
+	case !p.Namespaces:
+		done = append(done, "neither namespaces nor Landlock: files are not confined")
 	}
 	if err := dropCapabilities(); err != nil {
 		return nil, err
 	}
-	if err := refuseSyscalls(); err != nil {
-		return nil, err
+	done = append(done, "no capabilities", "no_new_privs")
+	if p.Recording {
+		return append(done, "seccomp: records and refuses nothing"), nil
 	}
-	return append(done, "no capabilities", "no_new_privs", "seccomp: no new sockets, no tracing"), nil
+	return append(done, "seccomp: only the system calls that a VMM needs"), nil
 }
 
-func limitResources() error {
-	// The guest's memory is the VMM's memory: a core dump would hold all of it.
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("forbid core dumps: %w", err)
+func limitResources(p *Plan) error {
+	size := uint64(max(p.MaxFile, 0))
+	for _, limit := range []struct {
+		name     string
+		resource int
+		most     uint64
+	}{
+		// The guest's memory is the VMM's memory: a core dump would hold all of it.
+		{"forbid core dumps", unix.RLIMIT_CORE, 0},
+		// A writable disk must not fill the host's.
+		{"limit the size of files", unix.RLIMIT_FSIZE, size},
+		{"forbid locked memory", unix.RLIMIT_MEMLOCK, 0},
+	} {
+		if err := unix.Setrlimit(limit.resource, &unix.Rlimit{Cur: limit.most, Max: limit.most}); err != nil {
+			return fmt.Errorf("%s: %w", limit.name, err)
+		}
 	}
+	// Beyond the limit a write is an error and not the end.
+	signal.Ignore(unix.SIGXFSZ)
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		return err

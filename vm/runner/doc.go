@@ -13,10 +13,13 @@
 // thread carries is what the program that it executes carries in all of its
 // threads, so none of it depends on reaching the Go runtime's other threads.
 //
+// System calls are an allowlist for each VMM, calls, with the reason for each
+// entry; a [Recording] finds out what is missing in it.
+//
 // Where user namespaces are forbidden (some containers, Ubuntu's AppArmor
-// profile) the same program runs without them: Landlock keeps the filesystem
-// shut, seccomp refuses new sockets and the tracing of other processes.
-// [vm.Machine.Confinement] says which it was.
+// profile) the same program runs without them: Landlock keeps files shut,
+// seccomp refuses new sockets and processes, and every way to another process
+// or to a file's attributes. [vm.Machine.Confinement] says which it was.
 //
 // The VMM dies with its supervisor: by the parent-death signal, which is bound
 // to the thread that started it and so that thread is kept, and by the
@@ -24,8 +27,8 @@
 //
 // What this package does not protect against: a VMM that is broken out of may
 // still use its CPU and memory, write its writable disks, and talk to the
-// supervisor over the descriptors it holds. System calls that are not refused
-// by seccomp remain the host kernel's attack surface; the filter is a list of
-// what is refused, not of what is needed, because libkrun and QEMU differ from
-// version to version.
+// supervisor over the descriptors it holds. The system calls that it needs
+// remain the host kernel's attack surface, KVM's ioctls among them. Without
+// namespaces it sees which files and processes there are; without Landlock as
+// well it opens every file of the user's.
 package runner

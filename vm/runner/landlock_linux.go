@@ -88,14 +88,19 @@ func landlock(p *Plan, abi int) error {
 	return nil
 }
 
-// allow adds a rule about one path. A path that is not there needs none.
+// allow adds a rule about one path. A path that is not there needs none, nor
+// does a link: Landlock asks nothing of it, and a rule would be about what it
+// leads to (/lib leads to all of /usr/lib).
 func allow(ruleset int, path string, rights uint64) error {
-	info, err := os.Stat(path)
+	info, err := os.Lstat(path)
 	if os.IsNotExist(err) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		return nil
 	}
 	if !info.IsDir() {
 		rights &^= dirOnly

@@ -34,6 +34,8 @@ type Launch struct {
 	Console io.ReadCloser
 	// ConsoleLog is Spec.ConsoleLog.
 	ConsoleLog string
+	// Recording records system calls instead of refusing them; nil refuses.
+	Recording *Recording
 }
 
 // Start starts the machine. It returns when the VMM runs, confined, or with
@@ -103,7 +105,8 @@ func (l *Launch) attempt(ctx context.Context, log *console, namespaces bool) (*m
 		return nil, err
 	}
 	plan := l.Plan
-	plan.Namespaces = namespaces
+	plan.Namespaces, plan.Recording = namespaces, l.Recording != nil
+	plan.RecordAll = plan.Recording && l.Recording.All
 	plan.Files = len(l.Files)
 	plan.ReadOnly = append(slices.Clone(plan.ReadOnly), filepath.Clean(plan.Argv[0]))
 	errR, errW, err := os.Pipe()
@@ -120,7 +123,7 @@ func (l *Launch) attempt(ctx context.Context, log *console, namespaces bool) (*m
 		return nil, fmt.Errorf("%w: start its process: %w", vm.ErrVMM, err)
 	}
 	m := newMachine(proc, l, log, errR)
-	st, err := awaitReady(ctx, statusR)
+	st, err := awaitReady(ctx, statusR, func(listener int) error { return l.Recording.follow(m.PID(), listener) })
 	if err == nil {
 		err = st.err()
 	}

@@ -41,17 +41,27 @@ func become(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report(out, status{Confinement: done})
 	if err := keepDescriptors(plan.Handover); err != nil {
 		return err
 	}
-	// Set here once more: the kernel forgets it when credentials change.
+	// Set here once more: the kernel forgets it when credentials change. The
+	// filter keeps the program from clearing it.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("ask for the parent-death signal: %w", err)
 	}
 	if supervisorGone() {
 		return errors.New("the supervisor is gone")
 	}
+	listener, err := refuseSyscalls(plan)
+	if err != nil {
+		return err
+	}
+	if plan.Recording { // it must outlive execve, or every call that is recorded fails
+		if _, err := unix.FcntlInt(uintptr(listener), unix.F_SETFD, 0); err != nil {
+			return err
+		}
+	}
+	report(out, status{Confinement: done, Listener: listener})
 	err = unix.Exec(plan.Argv[0], plan.Argv, plan.Env)
 	return fmt.Errorf("execute %s: %w", plan.Argv[0], err)
 }

@@ -35,6 +35,15 @@ type Plan struct {
 	// must call Handover.Ready once it has nothing left to report.
 	Handover bool
 
+	// VMM chooses the list of system calls.
+	VMM VMM
+	// MaxFile is the size in bytes that no file may grow over: the largest
+	// disk's.
+	MaxFile int64
+	// Recording and RecordAll are set by Launch: seccomp refuses nothing and
+	// reports what it would have, or every call.
+	Recording, RecordAll bool
+
 	// Files is how many descriptors from FirstFileFD up are the program's own;
 	// set by Launch. Every other one is closed.
 	Files int
@@ -43,10 +52,21 @@ type Plan struct {
 	Namespaces bool
 }
 
+// VMM is a kind of VMM, by what it needs. Zero stands for both.
+type VMM uint8
+
+// The two VMMs.
+const (
+	QEMU VMM = 1 << iota
+	Libkrun
+)
+
 // status is one line that the runner reports to its supervisor.
 type status struct {
 	// Confinement lists what is in force, for people.
 	Confinement []string `json:",omitempty"`
+	// Listener is the number of the filter's listener in a recording.
+	Listener int `json:",omitempty"`
 	// Error is what went wrong; empty when the program is about to run.
 	Error string `json:",omitempty"`
 	// Code names the sentinel behind Error, see codes.

@@ -3,7 +3,6 @@ package runner
 import (
 	"errors"
 	"os"
-	"path/filepath"
 
 	"github.com/msb-project/msb/vm"
 )
@@ -21,6 +20,11 @@ func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
 			return nil, err
 		}
 		d.Path = real
+		info, err := os.Stat(real)
+		if err != nil {
+			return nil, err
+		}
+		l.Plan.MaxFile = max(l.Plan.MaxFile, info.Size())
 		if d.ReadOnly {
 			l.Plan.ReadOnly = append(l.Plan.ReadOnly, real)
 		} else {
@@ -38,20 +42,4 @@ func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
 	}
 	l.Agent, l.Console, l.Files = agent, console, []*os.File{agentFD, consoleFD}
 	return l, nil
-}
-
-// SystemLibraries are the folders that a dynamically linked program loads its
-// libraries from. A prefix other than the system's own (/opt/qemu) adds its
-// library folders; "" adds none.
-func SystemLibraries(prefix string) []string {
-	dirs := []string{ //nolint:prealloc // a list of constants, and now and then two more
-		"/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32",
-		"/usr/local/lib", "/usr/local/lib64",
-		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/nix/store",
-	}
-	switch prefix {
-	case "", "/", "/usr", "/usr/local":
-		return dirs
-	}
-	return append(dirs, filepath.Join(prefix, "lib"), filepath.Join(prefix, "lib64"))
 }

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -160,25 +159,27 @@ func (p *process) wasKilled() bool {
 // into at load is no reason to fill our memory.
 const maxStatusBytes = 64 << 10
 
-// awaitReady reads the status pipe until the VMM has closed it.
-func awaitReady(ctx context.Context, r *os.File) (status, error) {
+// awaitReady reads the status pipe until the VMM has closed it. record is given
+// the listener of a recording as soon as it is there: the VMM waits for it.
+func awaitReady(ctx context.Context, r *os.File, record func(listener int) error) (status, error) {
 	defer r.Close()
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(past) })
 	defer stop()
-	raw, err := io.ReadAll(io.LimitReader(r, maxStatusBytes))
-	if ctx.Err() != nil {
-		return status{}, ctx.Err()
-	}
-	if err != nil {
-		return status{}, err
-	}
 	var sum status
-	for dec := json.NewDecoder(bytes.NewReader(raw)); ; {
+	for dec := json.NewDecoder(io.LimitReader(r, maxStatusBytes)); ; {
 		var s status
-		if err := dec.Decode(&s); errors.Is(err, io.EOF) {
+		switch err := dec.Decode(&s); {
+		case ctx.Err() != nil:
+			return status{}, ctx.Err()
+		case errors.Is(err, io.EOF):
 			return sum, nil
-		} else if err != nil {
+		case err != nil:
 			return sum, fmt.Errorf("read the runner's status: %w", err)
+		}
+		if s.Listener != 0 && record != nil {
+			if err := record(s.Listener); err != nil {
+				return sum, err
+			}
 		}
 		sum.Confinement = append(sum.Confinement, s.Confinement...)
 		if s.Error != "" {

@@ -3,14 +3,13 @@
 package runner
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,10 +20,6 @@ import (
 	"github.com/msb-project/msb/vm"
 )
 
-// probeArg makes the test's program stand in for a VMM: it tries what a
-// broken-out one would and reports on the agent's descriptor.
-const probeArg = "__probe-for-test"
-
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -33,170 +28,17 @@ func TestMain(m *testing.M) {
 		case probeArg:
 			probe(os.Args[2:])
 			os.Exit(0)
+		case victimArg:
+			select {} // until it is killed, which no attack may do
 		}
 	}
 	os.Exit(m.Run())
 }
 
-// strayFD is far above what the runtime opens.
-const strayFD = 77
-
-// findings is what the stand-in reports.
-type findings struct {
-	// Stray is the error of looking at a descriptor that nobody handed over.
-	Stray       string
-	Root        []string
-	Env         []string
-	Interfaces  int
-	PID         int
-	Socket      string
-	Pair        string
-	Ptrace      string
-	Unshare     string
-	ReadSecret  string
-	ReadGranted string
-	WriteRO     string
-	WriteRW     string
-	NoNewPrivs  int
-	CoreLimit   uint64
-	Effective   uint32
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-func probe(args []string) {
-	var f findings
-	entries, err := os.ReadDir("/")
-	f.Root = []string{errText(err)}
-	for _, e := range entries {
-		f.Root = append(f.Root, e.Name())
-	}
-	f.Env = os.Environ()
-	_, err = unix.FcntlInt(strayFD, unix.F_GETFD, 0)
-	f.Stray = errText(err)
-	f.PID = os.Getpid()
-	if list, err := net.Interfaces(); err == nil {
-		f.Interfaces = len(list)
-	}
-	_, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	f.Socket = errText(err)
-	_, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	f.Pair = errText(err)
-	f.Ptrace = errText(unix.PtraceAttach(1))
-	f.Unshare = errText(unix.Unshare(unix.CLONE_NEWUSER))
-	_, err = os.ReadFile(args[0])
-	f.ReadSecret = errText(err)
-	granted, err := os.ReadFile(args[1])
-	f.ReadGranted = string(granted) + errText(err)
-	f.WriteRO = errText(os.WriteFile(args[1], []byte("changed"), 0o600))
-	f.WriteRW = errText(os.WriteFile(args[2], []byte("changed"), 0o600))
-	f.NoNewPrivs, _ = unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_CORE, &limit) == nil {
-		f.CoreLimit = limit.Max
-	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var caps [2]unix.CapUserData
-	if unix.Capget(&header, &caps[0]) == nil {
-		f.Effective = caps[0].Effective | caps[1].Effective | caps[0].Permitted
-	}
-	_ = json.NewEncoder(os.NewFile(FirstFileFD, "agent")).Encode(f)
-}
-
-// files are a secret next to what the VMM is granted.
-func files(t *testing.T) (secret, readOnly, readWrite string) {
-	t.Helper()
-	dir := t.TempDir()
-	for i, p := range []*string{&secret, &readOnly, &readWrite} {
-		*p = filepath.Join(dir, fmt.Sprint("file", i))
-		if err := os.WriteFile(*p, []byte("content"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return secret, readOnly, readWrite
-}
-
-func launch(t *testing.T, argv []string, readOnly, readWrite string) *Launch {
-	t.Helper()
-	agent, agentFD, err := StreamPair("agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	console, consoleFD, err := StreamPair("console")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Launch{
-		Agent: agent, Console: console, Files: []*os.File{agentFD, consoleFD},
-		Plan: Plan{
-			Argv: argv, Env: []string{"ONLY=this"},
-			ReadOnly:  append([]string{readOnly}, SystemLibraries("")...),
-			ReadWrite: []string{readWrite}, Devices: []string{"/dev/null"},
-		},
-	}
-}
-
-func exe(t *testing.T) string {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func observe(t *testing.T, namespaces bool) (findings, []string) {
-	t.Helper()
-	t.Setenv("SECRET_OF_THE_SUPERVISOR", "value")
-	secret, ro, rw := files(t)
-	// What a shell or a CI runner leaves open: no close-on-exec.
-	open, err := os.Open(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = open.Close(); _ = unix.Close(strayFD) })
-	if err := unix.Dup2(int(open.Fd()), strayFD); err != nil {
-		t.Fatal(err)
-	}
-	l := launch(t, []string{exe(t), probeArg, secret, ro, rw}, ro, rw)
-	log, err := newConsole("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := l.attempt(t.Context(), log, namespaces)
-	closeAll(l.Files)
-	if err != nil {
-		t.Fatalf("start: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := m.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
-	var f findings
-	line, err := bufio.NewReader(m.Agent()).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("read findings: %v; %v", err, m.Wait(t.Context()))
-	}
-	if err := json.Unmarshal(line, &f); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(rw)
-	if err != nil || string(got) != "changed" {
-		t.Errorf("the writable file holds %q (%v), want it changed", got, err)
-	}
-	return f, m.Confinement()
-}
-
 func TestI8_ConfinedProcessReachesNothingButItsFiles(t *testing.T) {
 	for _, namespaces := range []bool{true, false} {
 		t.Run(fmt.Sprintf("namespaces=%v", namespaces), func(t *testing.T) {
-			f, confinement := observe(t, namespaces)
+			f, confinement := observe(t, namespaces, nil)
 			if f.ReadGranted != "content" {
 				t.Errorf("reading the granted file: %s", f.ReadGranted)
 			}
@@ -209,11 +51,21 @@ func TestI8_ConfinedProcessReachesNothingButItsFiles(t *testing.T) {
 					t.Errorf("the confined process could %s", what)
 				}
 			}
-			if f.Pair != "" || f.WriteRW != "" {
-				t.Errorf("what a VMM needs was refused: socketpair %q, write %q", f.Pair, f.WriteRW)
+			if f.WriteRW != "" {
+				t.Errorf("what a VMM needs was refused: write %q", f.WriteRW)
 			}
 			if !slices.Equal(f.Env, []string{"ONLY=this"}) {
 				t.Errorf("its environment is %q", f.Env)
+			}
+			for _, a := range attacks {
+				result, tried := f.Attacks[a.name]
+				if !tried || result == "" {
+					t.Errorf("the confined process could: %s", a.name)
+				}
+				t.Logf("%s: %s", a.name, result)
+			}
+			if f.FileLimit != diskSize || f.LockLimit != 0 {
+				t.Errorf("files of %d bytes and %d bytes of locked memory are allowed; want %d and 0", f.FileLimit, f.LockLimit, diskSize)
 			}
 			if f.NoNewPrivs != 1 || f.CoreLimit != 0 || f.Effective != 0 {
 				t.Errorf("no_new_privs %d, core limit %d, capabilities %#x; want 1, 0, 0", f.NoNewPrivs, f.CoreLimit, f.Effective)
@@ -225,6 +77,88 @@ func TestI8_ConfinedProcessReachesNothingButItsFiles(t *testing.T) {
 				t.Errorf("confinement %q, namespaces %v", confinement, namespaces)
 			}
 		})
+	}
+}
+
+// TestI8_AttacksWorkWithoutTheFilter shows that the attacks above are real: with a filter that refuses
+// nothing, and no namespaces, those that nothing else stands against work.
+func TestI8_AttacksWorkWithoutTheFilter(t *testing.T) {
+	f, confinement := observe(t, false, new(Recording))
+	for _, a := range attacks {
+		if result := f.Attacks[a.name]; a.filterOnly && result != "" {
+			t.Errorf("%s: %s, want it to work", a.name, result)
+		}
+	}
+	if landlockABI() >= 3 {
+		for _, name := range []string{"read", "unlink", "rename", "link", "symlink", "mkdir", "mknod", "truncate", "execute another program"} {
+			if f.Attacks[name] == "" {
+				t.Errorf("Landlock lets it %s", name)
+			}
+		}
+	}
+	if landlockABI() >= 6 && f.Attacks["kill"] == "" {
+		t.Error("Landlock lets it kill")
+	}
+	if !strings.Contains(strings.Join(confinement, " "), "refuses nothing") {
+		t.Errorf("confinement %q doesn't say that nothing is refused", confinement)
+	}
+}
+
+// TestI8_NamespacesHoldWithoutTheFilter looks at what the namespaces alone keep away.
+func TestI8_NamespacesHoldWithoutTheFilter(t *testing.T) {
+	f, _ := observe(t, true, new(Recording))
+	if f.Socket != "" || f.Interfaces != 1 {
+		t.Errorf("%d interfaces (socket: %q), want the loopback alone", f.Interfaces, f.Socket)
+	}
+	for _, name := range []string{"kill", "tkill", "prlimit", "ptrace", "pidfd_open", "shmget", "chmod", "utimensat", "read"} {
+		if f.Attacks[name] == "" {
+			t.Errorf("in its namespaces it could: %s", name)
+		}
+	}
+	for path, readOnly := range f.ReadOnly {
+		if want := path != f.Writable; readOnly != want {
+			t.Errorf("%s is mounted read-only: %v, want %v", path, readOnly, want)
+		}
+	}
+}
+
+// TestDiskOverItsLimitIsAnErrorNotTheEnd writes beyond the largest disk with a program that has no handler
+// for the signal which that sends.
+func TestDiskOverItsLimitIsAnErrorNotTheEnd(t *testing.T) {
+	t.Parallel()
+	dd, err := exec.LookPath("dd")
+	if err == nil {
+		dd, err = filepath.EvalSymlinks(dd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ro, rw := files(t)
+	l := launch(t, []string{dd, "if=" + ro, "of=" + rw, "bs=1", "count=1", "seek=1M", "conv=notrunc"}, ro, rw)
+	l.Plan.MaxFile = diskSize
+	m, err := l.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "File too large") {
+		t.Errorf("it ended with %v, want an error of its own: File too large", err)
+	}
+	if info, err := os.Stat(rw); err != nil || info.Size() > diskSize {
+		t.Errorf("the disk has %d bytes (%v)", info.Size(), err)
+	}
+}
+
+func TestI8_EachVMMHasItsOwnList(t *testing.T) {
+	for _, vmm := range []VMM{QEMU, Libkrun} {
+		f, _ := observeWith(t, func(l *Launch, _ []string) { l.Plan.VMM = vmm })
+		if (f.Dup == "") != (vmm == Libkrun) || (f.Times == "") != (vmm == QEMU) {
+			t.Errorf("VMM %d: dup %q, times %q", vmm, f.Dup, f.Times)
+		}
+		for _, a := range attacks {
+			if f.Attacks[a.name] == "" {
+				t.Errorf("VMM %d: the confined process could: %s", vmm, a.name)
+			}
+		}
 	}
 }
 

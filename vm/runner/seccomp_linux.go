@@ -2,89 +2,136 @@ package runner
 
 import (
 	"fmt"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// refused are the system calls that no VMM has a reason for and that a
-// broken-out one would reach for first: new sockets, other processes, the
-// kernel's own doors. socketpair is not here, for it leads nowhere.
-var refused = append([]uint32{
-	unix.SYS_SOCKET, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
-	// io_uring opens sockets and files past any seccomp filter.
-	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP,
-	unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PROCESS_MADVISE,
-	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_UNSHARE, unix.SYS_SETNS,
-	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
-	unix.SYS_MOUNT_SETATTR, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT,
-	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_FANOTIFY_INIT,
-	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
-	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
-	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_SYSLOG,
-	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
-	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
-}, refusedOnThisArch...)
-
-// namespaceBits are the clone flags that make new namespaces, through which a
-// process gets capabilities back.
-const namespaceBits = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID |
-	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+// A refused call answers with an error and does not end the process. Libraries
+// probe for calls and go on without; a path that runs once in a year would end
+// a guest that did nothing; and the error gains an attacker nothing, who can
+// only try the next one.
 
 // Offsets in struct seccomp_data (linux/seccomp.h).
 const (
 	seccompNr   = 0
 	seccompArch = 4
-	seccompArg0 = 16 // its lower half: both architectures are little-endian
+	seccompArgs = 16 // 8 bytes each; the lower half first: both architectures are little-endian
 )
 
-// filter builds the BPF program: another architecture's calls end the process,
-// refused calls answer EPERM, clone3 answers ENOSYS so that the C library
-// falls back to clone, whose flags a filter can see.
-func filter() []unix.SockFilter {
-	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
-	jump := func(code uint16, k uint32, yes, no uint8) unix.SockFilter {
-		return unix.SockFilter{Code: code, K: k, Jt: yes, Jf: no}
+// unknownFrom is the first system call of Linux 5.1. Those from there up that
+// are in no list are answered like by a kernel that lacks them, so that C
+// libraries take an older way: clone for clone3, openat for openat2. They are
+// the same on all architectures. io_uring, pidfd and the new mounts are there
+// too, and x32, whose numbers have bit 30 set.
+const unknownFrom = 424
+
+// BPF instructions.
+const (
+	bpfLoad    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	bpfEqual   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	bpfAtLeast = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+	bpfAnd     = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
+	bpfReturn  = unix.BPF_RET | unix.BPF_K
+)
+
+func stmt(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
+
+// skipUnless is a comparison that goes on if it holds and else skips n
+// instructions.
+func skipUnless(code uint16, k uint32, n int) unix.SockFilter {
+	return unix.SockFilter{Code: code, K: k, Jf: uint8(n)}
+}
+
+func errnoAction(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+
+// filter builds the BPF program for a VMM as the process self: another architecture's
+// calls end the process, those in the lists pass, the rest gets refused, which
+// is an error, or whatever a recording wants.
+func filter(p *Plan, self int) []unix.SockFilter {
+	v := verdicts{refuse: errnoAction, allow: unix.SECCOMP_RET_ALLOW}
+	if p.Recording {
+		v.refuse = func(unix.Errno) uint32 { return unix.SECCOMP_RET_USER_NOTIF }
 	}
-	const (
-		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		bits  = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
-		ret   = unix.BPF_RET | unix.BPF_K
-	)
-	eperm := stmt(ret, unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM))
+	if p.RecordAll {
+		v.allow = unix.SECCOMP_RET_USER_NOTIF
+	}
 	prog := []unix.SockFilter{
-		stmt(load, seccompArch),
-		jump(equal, auditArch, 1, 0),
-		stmt(ret, unix.SECCOMP_RET_KILL_PROCESS),
-		stmt(load, seccompNr),
-		// x32 calls carry this bit and would pass every comparison below.
-		jump(bits, 0x40000000, 0, 1),
-		eperm,
-		jump(equal, unix.SYS_CLONE3, 0, 1),
-		stmt(ret, unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)),
+		stmt(bpfLoad, seccompArch),
+		{Code: bpfEqual, K: auditArch, Jt: 1},
+		stmt(bpfReturn, unix.SECCOMP_RET_KILL_PROCESS),
+		stmt(bpfLoad, seccompNr),
 	}
-	for _, nr := range refused {
-		prog = append(prog, jump(equal, nr, 0, 1), eperm)
+	if p.RecordAll { // what the runner still does before somebody listens
+		for _, nr := range []uint32{unix.SYS_WRITE, unix.SYS_FCNTL, unix.SYS_EXECVE, unix.SYS_FUTEX, unix.SYS_RT_SIGRETURN, unix.SYS_TGKILL} {
+			prog = append(prog, skipUnless(bpfEqual, nr, 1), stmt(bpfReturn, unix.SECCOMP_RET_ALLOW))
+		}
 	}
+	for _, c := range calls(self) {
+		if c.by == 0 || p.VMM == 0 || c.by == p.VMM {
+			prog = append(prog, c.block(v)...)
+		}
+	}
+	prog = append(prog, ioctlBlock(v)...)
 	return append(prog,
-		jump(equal, unix.SYS_CLONE, 0, 3),
-		stmt(load, seccompArg0),
-		jump(bits, namespaceBits, 0, 1),
-		eperm,
-		stmt(ret, unix.SECCOMP_RET_ALLOW),
+		// Even in a recording: whoever gets clone3 takes no clone.
+		skipUnless(bpfEqual, unix.SYS_CLONE3, 1), stmt(bpfReturn, errnoAction(unix.ENOSYS)),
+		skipUnless(bpfAtLeast, unknownFrom, 1), stmt(bpfReturn, v.refuse(unix.ENOSYS)),
+		stmt(bpfReturn, v.refuse(unix.EPERM)),
 	)
 }
 
+// verdicts are what the filter returns.
+type verdicts struct {
+	refuse func(unix.Errno) uint32
+	allow  uint32
+}
+
+// block returns the verdict on one call, and passes over others.
+func (c call) block(v verdicts) []unix.SockFilter {
+	allow := stmt(bpfReturn, v.allow)
+	if c.only == nil {
+		return []unix.SockFilter{skipUnless(bpfEqual, c.nr, 1), allow}
+	}
+	body := []unix.SockFilter{stmt(bpfLoad, seccompArgs+8*uint32(c.only.index))}
+	for _, value := range c.only.oneOf {
+		body = append(body, skipUnless(bpfEqual, value, 1), allow)
+	}
+	if bits := c.only.set | c.only.unset; bits != 0 {
+		body = append(body, stmt(bpfAnd, bits), skipUnless(bpfEqual, c.only.set, 1), allow)
+	}
+	body = append(body, stmt(bpfReturn, v.refuse(unix.EPERM)))
+	return append([]unix.SockFilter{skipUnless(bpfEqual, c.nr, len(body))}, body...)
+}
+
+// ioctlBlock lets those of ioctls and KVM's through. Others get what a file
+// says that doesn't know them.
+func ioctlBlock(v verdicts) []unix.SockFilter {
+	allow := stmt(bpfReturn, v.allow)
+	body := make([]unix.SockFilter, 0, 2*len(ioctls)+5)
+	body = append(body, stmt(bpfLoad, seccompArgs+8))
+	for _, value := range ioctls {
+		body = append(body, skipUnless(bpfEqual, value, 1), allow)
+	}
+	body = append(body, stmt(bpfAnd, 0xff00), skipUnless(bpfEqual, kvmIoctls<<8, 1), allow,
+		stmt(bpfReturn, v.refuse(unix.ENOTTY)))
+	return append([]unix.SockFilter{skipUnless(bpfEqual, unix.SYS_IOCTL, len(body))}, body...)
+}
+
 // refuseSyscalls puts the filter on the calling thread. It needs no_new_privs.
-func refuseSyscalls() error {
-	prog := filter()
+// In a recording it returns the descriptor of the filter's listener.
+func refuseSyscalls(p *Plan) (listener int, err error) {
+	prog := filter(p, os.Getpid())
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
+	var flags uintptr
+	if p.Recording {
+		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
 		uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
-		return fmt.Errorf("install the seccomp filter: %w", errno)
+		return 0, fmt.Errorf("install the seccomp filter: %w", errno)
 	}
-	return nil
+	return int(fd), nil
 }

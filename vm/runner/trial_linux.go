@@ -58,7 +58,7 @@ func try(ctx context.Context, namespaces bool) ([]string, error) {
 		}
 		return nil, fmt.Errorf("%w: start its process: %w", vm.ErrVMM, err)
 	}
-	st, err := awaitReady(ctx, statusR)
+	st, err := awaitReady(ctx, statusR, nil)
 	err = errors.Join(err, proc.kill())
 	switch {
 	case err != nil:
