@@ -59,8 +59,9 @@ test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machi
 	$(GOTEST) -timeout 30m ./vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
 	$(GOTEST) -timeout 30m ./vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25 -clock-load
 
-test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a secret's value: none may differ
+test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a secret's value: none may differ; 100,000 spellings of values: none may show
 	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_GuessesShowNothing ./secretproxy/mask
+	MSB_SPELLINGS=100000 $(GOTEST) -v -timeout 60m -run TestI10_I17_NoSpelling ./secretproxy/mask
 
 test-memory: ## what one sandbox can make the proxy hold, at the size of the attacks, seen in the heap
 	MSB_TEST_MEMORY=1 $(GOTEST) -v -run 'TestI11_TheHeapIsBounded' ./secretproxy

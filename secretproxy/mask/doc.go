@@ -4,20 +4,21 @@
 //
 // Data flow: Compile turns needles into patterns, one for each spelling that
 // depends on the whole needle (as it is, upper and lower case, hexadecimal,
-// base64 at each of its three alignments). Spellings that change single
-// characters (percent, JSON, HTML escapes, line breaks inside base64, UTF-16)
-// are undone in a second view of the data, in which the same patterns are
-// sought. A Stream cuts its input nowhere: a needle is found wherever the pieces
-// end. What is held back of an answer depends on public state alone (see
-// tokenRun): a guest that watches which bytes come late learns nothing of a
-// value. Decode undoes content encodings, so that compressed bodies are searched
-// too.
+// base64 and base32 at each alignment, base64 twice, numbers). Spellings that
+// change single characters (percent, backslash and HTML escapes, folded lines,
+// UTF-16, quoted-printable) are undone in views of the data, in which the same
+// patterns are sought; a needle's own escapes are undone the same way. A view is
+// made of another one only near what that one changed. A Stream cuts its input
+// nowhere: a needle is found wherever the pieces end. What is held back of an
+// answer depends on public state alone (see tokenRun): a guest that watches which
+// bytes come late learns nothing of a value. Decode undoes content encodings, so
+// that compressed bodies are searched too.
 //
 // What this package does not protect against:
 //   - Spellings that it doesn't know: a value that a server reverses, encrypts,
 //     compresses within the body, or spells in Morse goes through.
-//   - Two single-character spellings on top of each other, such as a percent
-//     escape of a JSON escape.
+//   - Three single-character spellings on top of each other, or a spelling of
+//     more than maxWidth bytes for each of the value's.
 //   - A server that gives a value away in pieces. Of a live stream, fewer than
 //     eight characters pass at once; a value with blanks or brackets of its own
 //     is masked only where it comes in one piece.

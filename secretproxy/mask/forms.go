@@ -2,24 +2,25 @@ package mask
 
 import (
 	"bytes"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
-	"strings"
+	"strconv"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// form is a spelling that depends on more than one character of the needle.
+// form is how a replacement is written in the place of a pattern.
 type form uint8
 
 const (
 	formRaw       form = iota
-	formCase           // the needle in another case
+	formCase           // plainly: the needle in another case, or base32 and the like
 	formHex            // lower or upper case
 	formBase64         // alphabet with + and /
 	formBase64URL      // alphabet with - and _
+	formDecimal        // numbers of bytes
 )
 
 // minPattern is the shortest pattern in bytes. Base64 of a very short needle at
@@ -27,64 +28,189 @@ const (
 // found by chance.
 const minPattern = 6
 
+// speller is a spelling that depends on more than one character of the needle.
+// What it makes of a needle's beginning is the beginning of what it makes of the
+// needle.
+type speller struct {
+	form  form
+	phase int
+	text  func(needle []byte) []byte
+}
+
+// spellers has one for each form and alignment. Base32 and what is encoded twice
+// get their replacement as plain text: nobody decodes them unseen.
+//
+//nolint:gochecknoglobals // an immutable table
+var spellers = func() (all []*speller) {
+	add := func(f form, phase int, text func([]byte) []byte) {
+		all = append(all, &speller{f, phase, text})
+	}
+	toHex := func(b []byte) []byte { return []byte(hex.EncodeToString(b)) }
+	add(formHex, 0, toHex)
+	add(formHex, 0, func(b []byte) []byte { return bytes.ToUpper(toHex(b)) })
+	for phase := range 3 {
+		for enc, f := range map[*base64.Encoding]form{base64.StdEncoding: formBase64, base64.URLEncoding: formBase64URL} {
+			encode := func(b []byte) []byte { return base64Core(enc, b, phase) }
+			add(f, phase, encode)
+			for second := range 3 {
+				add(formCase, 0, func(b []byte) []byte { return base64Core(enc, encode(b), second) })
+			}
+		}
+		for _, big := range []bool{false, true} {
+			add(formCase, 0, func(b []byte) []byte { return base64Core(base64.StdEncoding, toUTF16(b, big), phase) })
+		}
+	}
+	for phase := range 5 {
+		encode := func(b []byte) []byte { return base32Core(b, phase) }
+		add(formCase, 0, encode)
+		add(formCase, 0, func(b []byte) []byte { return bytes.ToLower(encode(b)) })
+	}
+	for i, separator := range separators {
+		add(formDecimal, i, func(b []byte) []byte { return decimals(b, separator) })
+	}
+	return all
+}()
+
 // spellings returns the patterns of one needle.
 func spellings(n int, needle []byte) []pattern {
-	out := []pattern{{text: needle, needle: n, form: formRaw}}
-	add := func(text []byte, f form, phase int) {
+	var out []pattern
+	plain := func(text []byte, f form) {
 		if len(text) >= minPattern {
-			out = append(out, pattern{text: text, needle: n, form: f, phase: phase})
+			out = append(out, pattern{head: text[:min(len(text), headSize)], size: len(text), source: text, spell: itself, needle: n, form: f})
 		}
 	}
-	for _, variant := range [][]byte{bytes.ToLower(needle), bytes.ToUpper(needle)} {
-		if !bytes.Equal(variant, needle) {
-			add(variant, formCase, 0)
+	for i, text := range variants(needle) {
+		f := formCase
+		if i == 0 {
+			f = formRaw
+		}
+		plain(text, f)
+		if short := collapsed(text); len(short) < len(text) {
+			plain(short, formCase)
 		}
 	}
-	if bytes.IndexByte(needle, ' ') >= 0 { // application/x-www-form-urlencoded
-		add(bytes.ReplaceAll(needle, []byte(" "), []byte("+")), formCase, 0)
-	}
-	for _, text := range escapes(string(needle)) {
-		add(text, formCase, 0)
-	}
-	lower := []byte(hex.EncodeToString(needle))
-	add(lower, formHex, 0)
-	add(bytes.ToUpper(lower), formHex, 0)
-	for phase := range 3 {
-		std := base64Core(base64.StdEncoding, needle, phase)
-		add(std, formBase64, phase)
-		if url := base64Core(base64.URLEncoding, needle, phase); !bytes.Equal(url, std) {
-			add(url, formBase64URL, phase)
+	for _, s := range spellers {
+		// Of a needle beyond ASCII, what a beginning's last character turns to
+		// depends on the rest of it.
+		begin := needle
+		if len(begin) > headSize && !beyondASCII(begin) {
+			begin = begin[:headSize]
+		}
+		head := s.text(begin)
+		size := len(head)
+		if len(begin) < len(needle) {
+			size = len(s.text(needle))
+		}
+		if size >= minPattern {
+			head = head[:min(len(head), headSize)]
+			out = append(out, pattern{head: head, size: size, source: needle, spell: s, needle: n, form: s.form, phase: s.phase})
 		}
 	}
 	return out
 }
 
-// escapes returns the needle as it stands in a view (see decodeUnit) whose data
-// spells characters beyond ASCII by their numbers, as JSON encoders do unless
-// told otherwise: those below 256 are one byte there, the others are left as
-// they were written. A needle of ASCII alone has none.
-func escapes(needle string) [][]byte {
-	if !utf8.ValidString(needle) || strings.IndexFunc(needle, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+// itself spells patterns that are kept as they are.
+//
+//nolint:gochecknoglobals // an immutable value
+var itself = &speller{text: func(b []byte) []byte { return b }}
+
+// variants returns the needle and what else it may be in a view: in another
+// case, as a form writes blanks, in UTF-16 without its zeros; each of them with
+// its own escapes and line breaks undone as often as a text's are; and without
+// the first characters, which an escape in front can swallow.
+func variants(needle []byte) [][]byte {
+	all := [][]byte{needle, bytes.ToLower(needle), bytes.ToUpper(needle), bytes.ReplaceAll(needle, []byte(" "), []byte("+"))}
+	if beyondASCII(needle) {
+		for _, big := range []bool{false, true} {
+			all = append(all, bytes.ReplaceAll(toUTF16(needle, big), []byte{0}, nil))
+		}
+	}
+	for _, text := range all {
+		for range maxDepth {
+			var v view
+			if !v.build(text, len(text)) {
+				break
+			}
+			text = v.text
+			all = append(all, text)
+		}
+	}
+	for _, text := range all {
+		if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) < len(text) {
+			all = append(all, trimmed) // behind a line break they are an indent
+		}
+	}
+	if len(needle) >= shortNeedle {
+		for _, text := range all {
+			for _, swallowed := range []int{1, 2, 3} {
+				if c := text[:min(swallowed, len(text))]; len(text) > minPattern+swallowed && isAlnum(c) {
+					all = append(all, text[swallowed:])
+				}
+			}
+		}
+	}
+	return all
+}
+
+func isAlnum(b []byte) bool {
+	return bytes.IndexFunc(b, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) }) < 0
+}
+
+func beyondASCII(b []byte) bool {
+	return bytes.IndexFunc(b, func(r rune) bool { return r > unicode.MaxASCII }) >= 0
+}
+
+// minPart is the length from which a run of base64 within a needle is a needle
+// by itself.
+const minPart = 32
+
+// parts returns the runs of base64 of a needle that holds blanks or brackets,
+// such as a key in PEM: a live stream shows it piece by piece, and services show
+// its lines.
+func parts(needle []byte) [][]byte {
+	if bytes.IndexFunc(needle, func(r rune) bool { return r < 0x80 && classes[byte(r)] != classToken }) < 0 {
 		return nil
 	}
 	var out [][]byte
-	for _, format := range []string{`\u%04x`, `\u%04X`, "&#%d;", "&#x%x;", "&#x%X;"} {
-		units := []rune(needle)
-		if format[0] == '\\' { // JSON counts in UTF-16
-			units = units[:0]
-			for _, u := range utf16.Encode([]rune(needle)) {
-				units = append(units, rune(u))
+	// In JSON, as service accounts have it, the lines end with \n.
+	texts := [][]byte{needle, bytes.ReplaceAll(needle, []byte(`\n`), []byte("\n"))}
+	for text := needle; len(texts) < 2+maxDepth; {
+		var v view
+		if !v.build(text, len(text)) {
+			break
+		}
+		text = v.text
+		texts = append(texts, text)
+	}
+	for _, text := range texts {
+		for _, alphabet := range []string{alphabetStd, alphabetURL} {
+			for _, run := range bytes.FieldsFunc(text, func(r rune) bool { return r >= 0x80 || bytes.IndexByte([]byte(alphabet), byte(r)) < 0 }) {
+				if len(run) >= minPart {
+					out = append(out, run)
+				}
 			}
 		}
-		var text []byte
-		for _, u := range units {
-			if u <= unicode.MaxLatin1 {
-				text = append(text, byte(u))
-				continue
-			}
-			text = fmt.Appendf(text, format, u)
+	}
+	return out
+}
+
+// toUTF16 returns UTF-8 text in UTF-16; other bytes as if each were a character.
+func toUTF16(text []byte, big bool) []byte {
+	var units []uint16
+	if utf8.Valid(text) {
+		units = utf16.Encode([]rune(string(text)))
+	} else {
+		for _, c := range text {
+			units = append(units, uint16(c))
 		}
-		out = append(out, text)
+	}
+	out := make([]byte, 0, 2*len(units))
+	for _, u := range units {
+		if big {
+			out = append(out, byte(u>>8), byte(u))
+		} else {
+			out = append(out, byte(u), byte(u>>8))
+		}
 	}
 	return out
 }
@@ -96,80 +222,31 @@ func base64Core(enc *base64.Encoding, needle []byte, phase int) []byte {
 	padded := append(make([]byte, phase, phase+len(needle)), needle...)
 	all := make([]byte, enc.EncodedLen(len(padded)))
 	enc.Encode(all, padded)
-	return all[(phase*8+5)/6 : len(padded)*8/6]
+	return all[min(len(all), (phase*8+5)/6) : len(padded)*8/6]
 }
 
-// recode returns replacement in the form of the hit, for the characters from
-// the hit's first to its last, shared base64 characters included.
-func recode(h *Hit, replacement []byte) []byte {
-	switch h.pattern.form {
-	case formRaw, formCase:
-		return bytes.Clone(replacement)
-	case formHex:
-		return []byte(hex.EncodeToString(replacement))
-	case formBase64, formBase64URL:
-	}
-	return recodeBase64(h, replacement)
+// base32Core is the same for groups of five bytes.
+func base32Core(needle []byte, phase int) []byte {
+	padded := append(make([]byte, phase, phase+len(needle)), needle...)
+	all := make([]byte, base32.StdEncoding.EncodedLen(len(padded)))
+	base32.StdEncoding.Encode(all, padded)
+	return all[(phase*8+4)/5 : len(padded)*8/5]
 }
 
-const (
-	alphabetStd = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-	alphabetURL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	// filler lengthens a replacement so that what follows keeps its alignment.
-	filler = '.'
-)
+// separators of arrays of bytes: JSON, its pretty form, Go's %v, and those with
+// blanks as forms have them.
+//
+//nolint:gochecknoglobals // an immutable table
+var separators = [...]string{",", ", ", " ", ",+", "+"}
 
-// recodeBase64 writes replacement so that the text around it decodes as before.
-// Unless the base64 text ends here, filler makes its length equal to the
-// needle's modulo three.
-func recodeBase64(h *Hit, replacement []byte) []byte {
-	alphabet := alphabetStd
-	if h.pattern.form == formBase64URL {
-		alphabet = alphabetURL
-	}
-	content := bytes.Clone(replacement)
-	for !h.ends && len(content)%3 != h.length%3 {
-		content = append(content, filler)
-	}
-	acc, bits := uint32(0), h.leadBits()
-	if value, ok := sextet(h.before); ok && bits > 0 {
-		acc = uint32(value) >> (6 - bits)
-	}
+// decimals writes the numbers of bytes.
+func decimals(b []byte, separator string) []byte {
 	var out []byte
-	for _, c := range content {
-		acc, bits = acc<<8|uint32(c), bits+8
-		for bits >= 6 {
-			bits -= 6
-			out = append(out, alphabet[acc>>bits&63])
+	for i, c := range b {
+		if i > 0 {
+			out = append(out, separator...)
 		}
-		acc &= 1<<bits - 1
-	}
-	if bits > 0 {
-		low := uint32(0)
-		if value, ok := sextet(h.after); ok && !h.ends {
-			low = uint32(value) & (1<<(6-bits) - 1)
-		}
-		out = append(out, alphabet[(acc<<(6-bits)|low)&63])
-	}
-	if h.leadBits() > 0 && h.before == 0 {
-		out = out[1:] // the shared character isn't part of the hit
+		out = strconv.AppendUint(out, uint64(c), 10)
 	}
 	return out
-}
-
-// sextet is the value of a base64 character of either alphabet.
-func sextet(c byte) (byte, bool) {
-	switch {
-	case c >= 'A' && c <= 'Z':
-		return c - 'A', true
-	case c >= 'a' && c <= 'z':
-		return c - 'a' + 26, true
-	case c >= '0' && c <= '9':
-		return c - '0' + 52, true
-	case c == '+' || c == '-':
-		return 62, true
-	case c == '/' || c == '_':
-		return 63, true
-	}
-	return 0, false
 }

@@ -3,27 +3,33 @@ package mask
 import (
 	"bytes"
 	"cmp"
+	"math/bits"
 	"slices"
 )
 
 // matcher finds many patterns in one pass that looks at a part of the bytes
 // only: S. Wu and U. Manber, "A fast algorithm for multi-pattern searching",
-// University of Arizona TR-94-17, with blocks of two bytes.
+// University of Arizona TR-94-17, with blocks of three bytes.
 type matcher struct {
-	patterns []pattern // sorted by text, for prefix lookups
-	minLen   int
+	patterns []pattern // sorted by head, for prefix lookups
+	minLen   int       // of the heads
 	maxLen   int
-	first    [256]bool // bytes that a pattern starts with
-	shift    [tableSize]uint8
-	bucket   [tableSize][]int32
+	pairs    [1 << 10]uint64 // pairs of bytes that a pattern starts with
+	mask     uint32
+	shift    []uint8
+	bucket   [][]int32
 }
 
-// tableSize keeps the shift table within a processor's first-level cache.
-const tableSize = 4096
+// headSize is how much of a pattern is kept. The rest of a long one is spelled
+// when its head was found: there are some fifty spellings of each needle.
+const headSize = 64
 
 // pattern is one spelling of a needle.
 type pattern struct {
-	text   []byte
+	head   []byte
+	size   int
+	source []byte // what spell makes the whole pattern of
+	spell  *speller
 	needle int
 	form   form
 	phase  int // for base64: bytes of the group before the needle, 0 to 2
@@ -35,40 +41,53 @@ type found struct {
 	pattern *pattern
 }
 
-func blockHash(a, b byte) int { return (int(a)<<5 ^ int(b)) & (tableSize - 1) }
+// blockSize is how many bytes are looked at together.
+const blockSize = 3
+
+func (m *matcher) hash(b []byte) uint32 {
+	return (uint32(b[0])<<10 ^ uint32(b[1])<<5 ^ uint32(b[2])) & m.mask
+}
 
 func newMatcher(patterns []pattern) *matcher {
-	slices.SortFunc(patterns, func(a, b pattern) int {
-		return cmp.Or(bytes.Compare(a.text, b.text), cmp.Compare(a.form, b.form))
+	slices.SortStableFunc(patterns, func(a, b pattern) int {
+		return cmp.Or(bytes.Compare(a.head, b.head), cmp.Compare(a.size, b.size), cmp.Compare(a.form, b.form))
 	})
-	patterns = slices.CompactFunc(patterns, func(a, b pattern) bool { return bytes.Equal(a.text, b.text) })
-	m := &matcher{patterns: patterns}
-	for i := range patterns {
-		n := len(patterns[i].text)
-		m.maxLen = max(m.maxLen, n)
-		if m.minLen == 0 || n < m.minLen {
-			m.minLen = n
-		}
-		m.first[patterns[i].text[0]] = true
-	}
+	patterns = slices.CompactFunc(patterns, func(a, b pattern) bool {
+		return a.size == b.size && bytes.Equal(a.head, b.head) && (a.size <= headSize || a.spell == b.spell && bytes.Equal(a.source, b.source))
+	})
+	m := &matcher{patterns: patterns, minLen: headSize}
 	if len(patterns) == 0 {
 		return m
 	}
-	// A shift skips to where the first minLen bytes of some pattern could end.
-	m.minLen = min(m.minLen, 255)
-	for i := range m.shift {
-		m.shift[i] = uint8(m.minLen - 1)
-	}
 	for i := range patterns {
-		text := patterns[i].text
-		for j := 1; j < m.minLen; j++ {
-			h := blockHash(text[j-1], text[j])
-			m.shift[h] = min(m.shift[h], uint8(m.minLen-1-j))
+		head := patterns[i].head
+		m.maxLen, m.minLen = max(m.maxLen, patterns[i].size), min(m.minLen, len(head))
+		pair := int(head[0])<<8 | int(head[1])
+		m.pairs[pair>>6] |= 1 << (pair & 63)
+	}
+	m.index()
+	return m
+}
+
+// index fills the tables. A shift skips to where the first minLen bytes of some
+// pattern could end.
+func (m *matcher) index() {
+	// Sixteen entries for each block of a pattern leave most of them unused.
+	width := min(16, max(12, bits.Len(uint(16*len(m.patterns)*m.minLen))))
+	m.mask, m.shift = 1<<width-1, make([]uint8, 1<<width)
+	m.bucket = make([][]int32, 1<<max(6, bits.Len(uint(len(m.patterns)))))
+	for i := range m.shift {
+		m.shift[i] = uint8(m.minLen - blockSize + 1)
+	}
+	for i := range m.patterns {
+		head := m.patterns[i].head[:m.minLen]
+		for j := blockSize; j <= m.minLen; j++ {
+			h := m.hash(head[j-blockSize:])
+			m.shift[h] = min(m.shift[h], uint8(m.minLen-j))
 		}
-		h := blockHash(text[m.minLen-2], text[m.minLen-1])
+		h := m.hash(head[m.minLen-blockSize:]) & uint32(len(m.bucket)-1)
 		m.bucket[h] = append(m.bucket[h], int32(i))
 	}
-	return m
 }
 
 // search appends every place where a whole pattern stands.
@@ -76,16 +95,16 @@ func (m *matcher) search(text []byte, out []found) []found {
 	if len(m.patterns) == 0 {
 		return out
 	}
-	for i := m.minLen - 1; i < len(text); {
-		h := blockHash(text[i-1], text[i])
+	for i := m.minLen; i <= len(text); {
+		h := m.hash(text[i-blockSize : i])
 		if skip := int(m.shift[h]); skip > 0 {
 			i += skip
 			continue
 		}
-		start := i - m.minLen + 1
-		for _, p := range m.bucket[h] {
-			if bytes.HasPrefix(text[start:], m.patterns[p].text) {
-				out = append(out, found{start, &m.patterns[p]})
+		rest := text[i-m.minLen:]
+		for _, p := range m.bucket[h&uint32(len(m.bucket)-1)] {
+			if m.patterns[p].begins(rest) {
+				out = append(out, found{i - m.minLen, &m.patterns[p]})
 			}
 		}
 		i++
@@ -93,11 +112,24 @@ func (m *matcher) search(text []byte, out []found) []found {
 	return out
 }
 
+// begins reports whether text begins with the pattern.
+func (p *pattern) begins(text []byte) bool {
+	if len(text) < p.size || !bytes.HasPrefix(text, p.head) {
+		return false
+	}
+	return p.size == len(p.head) || bytes.HasPrefix(text, p.spell.text(p.source))
+}
+
 // tail appends the places from which the rest of the text is the beginning of
-// a pattern that needs more bytes.
+// a pattern that needs more bytes, as far as its head tells.
 func (m *matcher) tail(text []byte, out []int) []int {
 	for i := max(0, len(text)-m.maxLen+1); i < len(text); i++ {
-		if m.first[text[i]] && m.isPrefix(text[i:]) {
+		if i+1 < len(text) {
+			if pair := int(text[i])<<8 | int(text[i+1]); m.pairs[pair>>6]>>(pair&63)&1 == 0 {
+				continue
+			}
+		}
+		if m.isPrefix(text[i:]) {
 			out = append(out, i)
 		}
 	}
@@ -106,9 +138,12 @@ func (m *matcher) tail(text []byte, out []int) []int {
 
 // isPrefix reports whether some pattern begins with s and is longer.
 func (m *matcher) isPrefix(s []byte) bool {
-	at, exact := slices.BinarySearchFunc(m.patterns, s, func(p pattern, s []byte) int { return bytes.Compare(p.text, s) })
-	if exact {
-		at++
+	head := s[:min(len(s), headSize)]
+	at, _ := slices.BinarySearchFunc(m.patterns, head, func(p pattern, s []byte) int { return bytes.Compare(p.head, s) })
+	for ; at < len(m.patterns) && bytes.HasPrefix(m.patterns[at].head, head); at++ {
+		if m.patterns[at].size > len(s) {
+			return true
+		}
 	}
-	return at < len(m.patterns) && bytes.HasPrefix(m.patterns[at].text, s)
+	return false
 }

@@ -23,7 +23,7 @@ func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(17, seed)) 
 // 200,000 of them.
 func TestI17_GuessesShowNothing(t *testing.T) {
 	t.Parallel()
-	pairs, failures, skipped := 1000, 0, 0
+	pairs, failures, skipped := 400, 0, 0
 	if n, err := strconv.Atoi(os.Getenv("MSB_ORACLE_PAIRS")); err == nil {
 		pairs = n
 	}

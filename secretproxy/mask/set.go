@@ -2,7 +2,6 @@ package mask
 
 import (
 	"bytes"
-	"slices"
 )
 
 // Set is a number of needles, compiled. It is immutable and safe for
@@ -24,17 +23,22 @@ type Set struct {
 
 const (
 	// maxWidth is how many bytes a spelling takes for each byte of a needle.
-	maxWidth = 9
+	// &amp;#x0041; takes 12, \\\\u0041 8; the widest that is written is an escape of
+	// every character of \u0041.
+	maxWidth = 64
 	// minWindow is for sets of short needles or none.
-	minWindow = 4096
+	minWindow = 1024
 )
 
 // Window is how many bytes of the data are searched together at least.
 func (s *Set) Window() int { return s.window }
 
-// keeps is how much a stream keeps between two pieces: two windows that are held
-// back, and before them what may be the beginning of a needle.
-func (s *Set) keeps() int { return 4 * s.window }
+// step is what slides through a window at once.
+func (s *Set) step() int { return s.window / 4 }
+
+// keeps is how much a stream keeps between two pieces: a window that is held
+// back, and before it what may be the beginning of a needle.
+func (s *Set) keeps() int { return 2*s.window + s.step() }
 
 // Options of Compile.
 type Options struct {
@@ -57,11 +61,15 @@ func Compile(needles [][]byte, o Options) *Set {
 		}
 		s.window = max(s.window, maxWidth*len(needle))
 		plain = append(plain, spellings(i, needle)...)
+		for _, part := range parts(needle) {
+			plain = append(plain, pattern{head: part[:min(len(part), headSize)], size: len(part), source: part, spell: itself, needle: i, form: formCase})
+		}
 		for _, c := range needle {
 			s.literal = s.literal || special[c]
 		}
 		if o.Fold {
-			folded = append(folded, pattern{text: bytes.ToLower(needle), needle: i, form: formCase})
+			lower := bytes.ToLower(needle)
+			folded = append(folded, pattern{head: lower[:min(len(lower), headSize)], size: len(lower), source: lower, spell: itself, needle: i, form: formCase})
 		}
 	}
 	s.plain = newMatcher(plain)
@@ -129,101 +137,10 @@ func (h *Hit) groupChars() int {
 	return n
 }
 
-// scan is the working memory of one search.
-type scan struct {
-	view    view
-	lower   []byte
-	found   []found
-	tails   []int
-	hits    []Hit
-	partial []partial
-	decoded bool // the view differs from the data
-	before  byte
-}
-
-// partial is a place from which the data may be the beginning of a needle.
-type partial struct {
-	raw   int
-	depth int // characters of the needle that are there
-}
-
-// wipe overwrites what is left of the data.
-func (c *scan) wipe() {
-	clear(c.view.text[:cap(c.view.text)])
-	clear(c.lower[:cap(c.lower)])
-}
-
-// align returns the last place up to keep from which the data of the last run
-// can be searched by itself: it lies in no escape.
-func (c *scan) align(keep int) int {
-	if !c.decoded {
-		return keep
-	}
-	return c.view.boundary(keep)
-}
-
-// run fills c.hits, in order and without overlap, and c.partial. before is the
-// byte that stood before data, 0 if none did.
-func (s *Set) run(c *scan, data []byte, before byte) {
-	c.before = before
-	c.hits, c.partial = c.hits[:0], c.partial[:0]
-	decoded := c.view.build(data)
-	c.decoded = decoded
-	if !decoded || s.literal {
-		s.collect(c, s.plain, data, data, nil)
-	}
-	if decoded {
-		s.collect(c, s.plain, c.view.text, data, &c.view)
-		if c.view.cut >= 0 {
-			c.partial = append(c.partial, partial{c.view.cut, 0})
-		}
-	}
-	if s.folded != nil {
-		text, v := data, (*view)(nil)
-		if decoded {
-			text, v = c.view.text, &c.view
-		}
-		c.lower = append(c.lower[:0], text...)
-		for i, b := range c.lower {
-			if 'A' <= b && b <= 'Z' {
-				c.lower[i] = b + 'a' - 'A'
-			}
-		}
-		s.collect(c, s.folded, c.lower, data, v)
-	}
-	c.settle()
-}
-
-// collect searches one view.
-func (s *Set) collect(c *scan, m *matcher, text, data []byte, v *view) {
-	c.found = m.search(text, c.found[:0])
-	for _, f := range c.found {
-		h := s.hit(f, text, c.before)
-		at, end := h.start, h.end
-		if v != nil {
-			h.start, h.end = v.span(at, end)
-			h.percent = bytes.IndexByte(data[h.start:h.end], '%') >= 0
-		}
-		h.Exact = f.pattern.form == formRaw && h.end-h.start == len(f.pattern.text)
-		c.hits = append(c.hits, h)
-	}
-	if v != nil && v.cut >= 0 {
-		text = text[:v.cutText]
-	}
-	c.tails = m.tail(text, c.tails[:0])
-	for _, t := range c.tails {
-		raw := t
-		if v != nil {
-			raw, _ = v.raw(t)
-		}
-		c.partial = append(c.partial, partial{raw, len(text) - t})
-	}
-}
-
 // hit describes a pattern that was found in text.
 func (s *Set) hit(f found, text []byte, before byte) Hit {
 	p := f.pattern
-	h := Hit{Needle: p.needle, pattern: p, start: f.at, end: f.at + len(p.text), length: s.lengths[p.needle]}
+	h := Hit{Needle: p.needle, pattern: p, start: f.at, end: f.at + p.size, length: s.lengths[p.needle]}
 	if p.form != formBase64 && p.form != formBase64URL {
 		return h
 	}
@@ -268,31 +185,4 @@ func (h *Hit) ending(text []byte) bool {
 		h.padded = true
 	}
 	return h.end < len(text)
-}
-
-// settle sorts hits and drops those that lie within an earlier or longer one.
-func (c *scan) settle() {
-	if len(c.hits) > 1 {
-		slices.SortStableFunc(c.hits, func(a, b Hit) int {
-			if a.start != b.start {
-				return a.start - b.start
-			}
-			return b.end - a.end
-		})
-		kept, end := c.hits[:0], -1
-		for _, h := range c.hits {
-			if h.start >= end {
-				kept, end = append(kept, h), h.end
-			}
-		}
-		c.hits = kept
-	}
-	if len(c.partial) > 1 {
-		slices.SortFunc(c.partial, func(a, b partial) int {
-			if a.raw != b.raw {
-				return a.raw - b.raw
-			}
-			return b.depth - a.depth
-		})
-	}
 }

@@ -1,6 +1,7 @@
 package mask
 
 import (
+	"bytes"
 	"slices"
 	"sync"
 )
@@ -31,7 +32,8 @@ type Stream struct {
 
 	*workspace
 	done   int
-	before byte // stood before the buffer: base64 shares bits with it
+	fills  []fill // what is left out of the buffer
+	before byte   // stood before the buffer: base64 shares bits with it
 	hits   int
 }
 
@@ -81,7 +83,7 @@ func (st *Stream) Hits() int { return st.hits }
 // Bound is the largest number of bytes that the stream keeps between two pieces,
 // for its set of now. It depends on lengths only, so that what is charged for a
 // stream tells nothing of a value.
-func (st *Stream) Bound() int { return st.set.keeps() }
+func (st *Stream) Bound() int { return st.set.keeps() + 2*maxStretch }
 
 // Push takes the next piece and appends to dst what can be given out.
 func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
@@ -92,7 +94,7 @@ func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
 // what follows stands by itself.
 func (st *Stream) EndMessage(dst []byte) ([]byte, error) {
 	dst, err := st.advance(dst, 0, true)
-	st.buf, st.done, st.before = st.buf[:0], 0, 0
+	st.buf, st.done, st.before, st.fills = st.buf[:0], 0, 0, nil
 	st.run = tokenRun{frame: st.run.frame}
 	return dst, err
 }
@@ -124,17 +126,24 @@ func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
 	}
 	from := len(st.buf)
 	st.buf = st.buf[:from+n]
+	if st.answer && st.live {
+		st.run.feed(st.buf, from)
+	}
+	st.absorb(from)
 	if !st.answer {
 		st.set.run(&st.scan, st.buf, st.before)
 		return st.giveOut(dst, st.partialHold(final), final)
 	}
-	if st.live {
-		st.run.feed(st.buf, from)
-	}
 	hold := len(st.buf)
 	if !final {
 		if hold = st.publicHold(); hold <= st.done {
-			return dst, nil // nothing to give out, so nothing to look for
+			if hold == st.done {
+				dst = st.pass(dst, hold)
+			}
+			if len(st.buf) > st.set.keeps() {
+				st.collapse()
+			}
+			return dst, nil // nothing new to give out, so nothing to look for
 		}
 	}
 	st.set.run(&st.scan, st.buf, st.before)
@@ -157,8 +166,8 @@ func (st *Stream) publicHold() int {
 	}
 	// What is longer than any spelling slides through, in steps of a window:
 	// every step looks at all that is kept.
-	if start = max(st.done, start); end-start > 2*st.set.window {
-		start = end - st.set.window
+	if start = max(st.done, start); start < back(st.buf, st.set.window+st.set.step()) {
+		start = back(st.buf, st.set.window)
 	}
 	return start
 }
@@ -191,7 +200,7 @@ func (st *Stream) partialHold(final bool) int {
 			hold = min(hold, h.start)
 		}
 	}
-	return max(st.done, hold, len(st.buf)-2*st.set.window)
+	return max(st.done, hold, back(st.buf, st.set.window))
 }
 
 // giveOut appends the buffer up to hold to dst, its needles replaced, and keeps
@@ -204,7 +213,7 @@ func (st *Stream) giveOut(dst []byte, hold int, final bool) ([]byte, error) {
 			continue
 		}
 		if h.start > st.done {
-			dst = append(dst, st.buf[st.done:h.start]...)
+			dst = st.pass(dst, h.start)
 		}
 		text, err := st.replace(*h)
 		if err != nil {
@@ -216,10 +225,14 @@ func (st *Stream) giveOut(dst []byte, hold int, final bool) ([]byte, error) {
 		}
 		dst = append(dst, text...)
 		st.done = h.end
+		for i, f := range st.fills {
+			if f.at > h.start && f.at <= h.end {
+				st.fills[i].extra = 0
+			}
+		}
 	}
-	if hold > st.done {
-		dst = append(dst, st.buf[st.done:hold]...)
-		st.done = hold
+	if hold >= st.done {
+		dst = st.pass(dst, hold)
 	}
 	if final {
 		return dst, nil
@@ -233,8 +246,23 @@ func (st *Stream) giveOut(dst []byte, hold int, final bool) ([]byte, error) {
 			keep = min(keep, h.start)
 		}
 	}
-	st.forget(st.scan.align(max(keep, len(st.buf)-st.set.keeps())))
+	st.forget(st.scan.align(max(keep, back(st.buf, st.set.keeps()))))
+	st.collapse()
 	return dst, nil
+}
+
+// pass appends the buffer up to to, with what is left out of it.
+func (st *Stream) pass(dst []byte, to int) []byte {
+	for i, f := range st.fills {
+		if f.extra > 0 && f.at >= st.done && f.at <= to {
+			dst = append(dst, st.buf[st.done:f.at]...)
+			dst = append(dst, bytes.Repeat([]byte{f.c}, f.extra)...)
+			st.done, st.fills[i].extra = f.at, 0
+		}
+	}
+	dst = append(dst, st.buf[st.done:to]...)
+	st.done = to
+	return dst
 }
 
 // forget drops the first n bytes of the buffer.
@@ -245,4 +273,11 @@ func (st *Stream) forget(n int) {
 	rest := copy(st.buf, st.buf[n:])
 	st.buf, st.done = st.buf[:rest], st.done-n
 	st.run.start -= n
+	kept := st.fills[:0]
+	for _, f := range st.fills {
+		if f.at -= n; f.at >= 0 {
+			kept = append(kept, f)
+		}
+	}
+	st.fills = kept
 }

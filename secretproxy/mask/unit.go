@@ -1,32 +1,58 @@
 package mask
 
-import "bytes"
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+)
 
 // unit is what a special byte begins.
 type unit struct {
+	width int // of the data
 	kind  unitKind
-	value byte
-	width int
+	// open says that more data may make another unit of it.
+	open bool
+	size uint8 // of text
+	text [utf8.UTFMax]byte
 }
 
 type unitKind uint8
 
 const (
 	unitLiteral unitKind = iota // stands for itself
-	unitByte                    // stands for value
+	unitText                    // stands for text
 	unitSkip                    // overlooked
-	unitCut                     // can't be told before more bytes came
 )
 
-// longest escapes: \u0041 and &#x0041; with a little room.
-const maxEntity = 9
+// cut is a byte that may begin an escape, if there were more data.
+func cut() unit { return unit{open: true} }
+
+// char is an escape that stands for one byte.
+func char(c byte, width int) unit {
+	return unit{kind: unitText, width: width, size: 1, text: [utf8.UTFMax]byte{c}}
+}
+
+// letter is an escape that stands for a character.
+func letter(r rune, width int) unit {
+	u := unit{kind: unitText, width: width}
+	u.size = uint8(utf8.EncodeRune(u.text[:], r))
+	return u
+}
 
 // decodeUnit reads the unit at the start of b, whose first byte is special.
 func decodeUnit(b []byte) unit {
 	switch b[0] {
-	case '\r', '\n', 0: // 0: the other half of a UTF-16 character
-		return unit{unitSkip, 0, 1}
+	case '\r', '\n':
+		return lineBreak(b, 1)
+	case 0: // the other half of a UTF-16 character
+		n := 1
+		for n < len(b) && b[n] == 0 {
+			n++
+		}
+		return unit{kind: unitSkip, width: n}
 	case '%':
+		if len(b) > 1 && b[1] == 'u' {
+			return unit16(b, 'u')
+		}
 		return hexUnit(b, 1, 2)
 	case '\\':
 		return backslash(b)
@@ -36,23 +62,47 @@ func decodeUnit(b []byte) unit {
 	return unit{}
 }
 
-// hexUnit reads digits hexadecimal digits behind a prefix of skip bytes.
-func hexUnit(b []byte, skip, digits int) unit {
-	value := 0
-	for i := skip; i < skip+digits; i++ {
-		if i == len(b) {
-			return unit{kind: unitCut}
+// lineBreak overlooks a line break of width bytes, and the indent of the next
+// line: base64 is folded so.
+func lineBreak(b []byte, width int) unit {
+	for ; width < len(b); width++ {
+		switch b[width] {
+		case ' ', '\t', '\n', '\r', 0:
+			continue
+		case '\\': // in a string, a tab is \t
+			if width+1 < len(b) && (b[width+1] == 't' || b[width+1] == 'n' || b[width+1] == 'r') {
+				width++
+				continue
+			}
 		}
-		d, ok := hexDigit(b[i])
+		return unit{kind: unitSkip, width: width}
+	}
+	return unit{kind: unitSkip, width: width}
+}
+
+// hexNumber reads up to most hexadecimal digits.
+func hexNumber(b []byte, most int) (value rune, digits int) {
+	for digits < len(b) && digits < most && value < 1<<24 {
+		d, ok := hexDigit(b[digits])
 		if !ok {
-			return unit{}
+			break
 		}
-		value = value<<4 | d
+		value = value<<4 | rune(d)
+		digits++
 	}
-	if value > 0xff {
-		return unit{}
+	return value, digits
+}
+
+// hexUnit reads a byte of that many hexadecimal digits behind a prefix.
+func hexUnit(b []byte, prefix, digits int) unit {
+	value, n := hexNumber(b[min(prefix, len(b)):], digits)
+	switch {
+	case n == digits:
+		return char(byte(value), prefix+digits)
+	case prefix+n == len(b):
+		return cut()
 	}
-	return unit{unitByte, byte(value), skip + digits}
+	return unit{}
 }
 
 func hexDigit(c byte) (int, bool) {
@@ -67,77 +117,101 @@ func hexDigit(c byte) (int, bool) {
 	return 0, false
 }
 
-// backslash reads the escapes of JSON, and \x41 of other languages.
+// unit16Width is that of \u0041 and %u0041.
+const unit16Width = 6
+
+// unit16 reads a character as UTF-16 counts them: one escape, or two for those
+// beyond its first plane.
+func unit16(b []byte, mark byte) unit {
+	high, n := hexNumber(b[2:], 4)
+	if n < 4 {
+		if 2+n == len(b) {
+			return cut()
+		}
+		return unit{}
+	}
+	if !utf16.IsSurrogate(high) {
+		return letter(high, unit16Width)
+	}
+	next := b[unit16Width:]
+	if len(next) >= 2 && next[0] == b[0] && next[1] == mark {
+		if low, n := hexNumber(next[2:], 4); n == 4 {
+			if r := utf16.DecodeRune(high, low); r != utf8.RuneError {
+				return letter(r, 2*unit16Width)
+			}
+		}
+	}
+	return unit{open: len(next) < unit16Width} // half a character is none
+}
+
+// backslash reads the escapes of JSON and of programming languages.
 func backslash(b []byte) unit {
 	if len(b) == 1 {
-		return unit{kind: unitCut}
+		return cut()
 	}
-	switch b[1] {
-	case 'u':
-		return hexUnit(b, 2, 4)
-	case 'x':
+	c := b[1]
+	if to := escaped[c]; to != 0 {
+		return char(to, 2)
+	}
+	switch {
+	case (c == 'u' || c == 'x') && len(b) > 2 && b[2] == '{':
+		return braced(b)
+	case c == 'u':
+		return unit16(b, 'u')
+	case c == 'x':
 		return hexUnit(b, 2, 2)
-	case 'n', 'r': // a wrapped base64 text inside a JSON string
-		return unit{unitSkip, 0, 2}
-	case 't':
-		return unit{unitByte, '\t', 2}
-	case '"', '\\', '/', '\'':
-		return unit{unitByte, b[1], 2}
+	case c == 'U':
+		if r, n := hexNumber(b[2:], 8); n == 8 {
+			return letter(r, 10)
+		} else if 2+n == len(b) {
+			return cut()
+		}
+		return unit{}
+	case c == 'n' || c == 'r': // folded text inside a string
+		return lineBreak(b, 2)
+	case c >= '0' && c <= '7':
+		return octal(b)
+	case (c == '%' || c == '&') && decodeUnit(b[1:]).kind != unitLiteral:
+		return unit{} // one escape of its own: a value may hold it behind a backslash
+	case c == '%' || c == '&':
+		return char(c, 2)
 	}
 	return unit{}
 }
 
-// entity reads HTML character references that stand for one ASCII character.
-func entity(b []byte) unit {
-	end := bytes.IndexByte(b[:min(len(b), maxEntity)], ';')
-	if end < 0 {
-		if len(b) < maxEntity && plausibleEntity(b[1:]) {
-			return unit{kind: unitCut}
-		}
+// escaped is what a backslash makes of a byte by itself: of punctuation, as in
+// JSON and Markdown, nothing else.
+//
+//nolint:gochecknoglobals // an immutable table
+var escaped = func() (to [256]byte) {
+	for _, c := range "!\"#$'()*+,-./:;<=>?@[\\]^_`{|}~" {
+		to[c] = byte(c)
+	}
+	to['a'], to['b'], to['t'], to['v'], to['f'] = '\a', '\b', '\t', '\v', '\f'
+	return to
+}()
+
+// braced reads \u{41} and \x{41}. Zeros in front may be many.
+func braced(b []byte) unit {
+	value, n := number(b[3:], 16)
+	switch end := 3 + n; {
+	case end == len(b):
+		return cut()
+	case n == 0 || b[end] != '}':
 		return unit{}
+	default:
+		return letter(value, end+1)
 	}
-	switch string(b[1:end]) {
-	case "amp":
-		return unit{unitByte, '&', end + 1}
-	case "lt":
-		return unit{unitByte, '<', end + 1}
-	case "gt":
-		return unit{unitByte, '>', end + 1}
-	case "quot":
-		return unit{unitByte, '"', end + 1}
-	case "apos":
-		return unit{unitByte, '\'', end + 1}
-	}
-	return numericEntity(b[1:end], end+1)
 }
 
-func plausibleEntity(b []byte) bool {
-	for _, c := range b {
-		if _, ok := sextet(c); !ok && c != '#' {
-			return false
-		}
+// octal reads \101.
+func octal(b []byte) unit {
+	value, width := 0, 1
+	for width < len(b) && width < 4 && b[width] >= '0' && b[width] <= '7' && value<<3 < 256 {
+		value = value<<3 | int(b[width]-'0')
+		width++
 	}
-	return true
-}
-
-func numericEntity(name []byte, width int) unit {
-	if len(name) < 2 || name[0] != '#' {
-		return unit{}
-	}
-	digits, base := name[1:], 10
-	if digits[0] == 'x' || digits[0] == 'X' {
-		digits, base = digits[1:], 16
-	}
-	value := 0
-	for _, c := range digits {
-		d, ok := hexDigit(c)
-		if !ok || d >= base {
-			return unit{}
-		}
-		value = value*base + d
-	}
-	if len(digits) == 0 || value > 0xff {
-		return unit{}
-	}
-	return unit{unitByte, byte(value), width}
+	u := char(byte(value), width)
+	u.open = width == len(b) && width < 4
+	return u
 }

@@ -1,0 +1,214 @@
+package mask
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
+// scan is the working memory of one search.
+type scan struct {
+	views   []*view // of the data, the first used of them; parents come first
+	used    int
+	lower   []byte
+	found   []found
+	tails   []int
+	hits    []Hit
+	partial []partial
+	data    []byte
+	before  byte
+}
+
+// partial is a place from which the data may be the beginning of a needle.
+type partial struct {
+	raw   int
+	depth int // characters of the needle that are there
+}
+
+// maxStretch is longer than an escape of an escape.
+const maxStretch = 512
+
+// maxUnit is longer than every escape whose zeros are collapsed.
+const maxUnit = 64
+
+// maxDepth is how many escapes are undone one after another: a value's own, and
+// two that others put around it.
+const maxDepth = 3
+
+// wipe overwrites what is left of the data.
+func (c *scan) wipe() {
+	for _, v := range c.views {
+		clear(v.text[:cap(v.text)])
+	}
+	clear(c.lower[:cap(c.lower)])
+}
+
+// align returns the last place up to keep from which the data of the last run
+// can be searched by itself: it lies in no escape. Within a long stretch of what
+// is overlooked, any place will do.
+func (c *scan) align(keep int) int {
+	for last := keep; ; {
+		at := last
+		for _, v := range c.views[:c.used] {
+			at = v.align(at)
+		}
+		if at == last || at < keep-maxStretch {
+			return max(at, keep-maxStretch)
+		}
+		last = at
+	}
+}
+
+// run fills c.hits, in order and without overlap, and c.partial. before is the
+// byte that stood before data, 0 if none did.
+func (s *Set) run(c *scan, data []byte, before byte) {
+	c.hits, c.partial, c.used, c.before = c.hits[:0], c.partial[:0], 0, before
+	c.data = data
+	decoded := s.undo(c, nil, data, len(data), 0)
+	if !decoded || s.literal {
+		s.collect(c, data, nil, len(data))
+	}
+	c.settle()
+}
+
+// undo searches the views of a text, and theirs: the escapes undone, and those of
+// quoted-printable. Each is made only where the one before changed something.
+// Behind limit, text may go on differently when more data comes.
+func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decoded bool) {
+	if depth == maxDepth {
+		return false
+	}
+	for i, build := range [...]func(*view, []byte, int) bool{(*view).build, (*view).quoted} {
+		if i == 1 && (depth > 1 || depth == 1 && parent.wasQuoted) || i == 0 && parent != nil && !parent.wasQuoted && !parent.special {
+			continue
+		}
+		v := c.view()
+		v.parent, v.margin = parent, 0
+		if depth > 0 || i == 1 {
+			v.margin = s.plain.maxLen + maxUnit
+		}
+		changed := build(v, text, limit)
+		if v.cut >= 0 {
+			at := v.cut
+			if parent != nil {
+				at = parent.dataAt(at)
+			}
+			c.partial = append(c.partial, partial{at, 0})
+			if !changed || !v.toEnd { // it will, once the escape is whole
+				s.tails(c, text[:min(limit, v.cut)], 0, parent)
+			}
+		}
+		if !changed {
+			c.used--
+			continue
+		}
+		decoded = decoded || i == 0
+		inner := len(v.text)
+		if v.cut >= 0 {
+			inner = v.cutText
+		}
+		if limit < len(text) {
+			_, at := v.boundary(limit)
+			inner = min(inner, at)
+		}
+		s.collect(c, v.text, v, inner)
+		s.undo(c, v, v.text, inner, depth+1)
+	}
+	return decoded
+}
+
+// view returns the next view to be filled.
+func (c *scan) view() *view {
+	if c.used == len(c.views) {
+		c.views = append(c.views, new(view))
+	}
+	c.used++
+	return c.views[c.used-1]
+}
+
+// collect searches the data, or one view of it.
+func (s *Set) collect(c *scan, text []byte, v *view, limit int) {
+	last := 0
+	if v != nil {
+		for _, next := range v.regions {
+			s.match(c, text, last, next, v)
+			last = next
+		}
+	}
+	s.match(c, text, last, len(text), v)
+	if v == nil || v.toEnd {
+		s.tails(c, text[:limit], min(last, limit), v)
+	}
+}
+
+// match searches one region of it.
+func (s *Set) match(c *scan, text []byte, from, to int, v *view) {
+	text = text[:to]
+	c.found = s.plain.search(text[from:], c.found[:0])
+	if s.folded != nil {
+		c.found = s.folded.search(toLower(c, text[from:]), c.found)
+	}
+	for _, f := range c.found {
+		f.at += from
+		h := s.hit(f, text, c.before)
+		at, end := h.start, h.end
+		h.start, h.end = v.span(at, end)
+		h.percent = v != nil && bytes.IndexByte(c.data[h.start:h.end], '%') >= 0
+		h.Exact = f.pattern.form == formRaw && h.end-h.start == f.pattern.size
+		c.hits = append(c.hits, h)
+	}
+}
+
+// tails notes where the end of a text may be the beginning of a needle.
+func (s *Set) tails(c *scan, text []byte, from int, v *view) {
+	s.tail(c, text, from, v)
+	for n := 1; n <= 2 && n <= len(text)-from; n++ {
+		if text[len(text)-n] == '=' { // which quoted-printable text overlooks
+			s.tail(c, text[:len(text)-n], from, v)
+		}
+	}
+}
+
+func (s *Set) tail(c *scan, text []byte, from int, v *view) {
+	c.tails = s.plain.tail(text[from:], c.tails[:0])
+	if s.folded != nil {
+		c.tails = s.folded.tail(toLower(c, text[from:]), c.tails)
+	}
+	for _, t := range c.tails {
+		raw, _ := v.span(from+t, from+t+1)
+		c.partial = append(c.partial, partial{raw, len(text) - from - t})
+	}
+}
+
+// toLower returns ASCII text in lower case. The next call overwrites it.
+func toLower(c *scan, text []byte) []byte {
+	c.lower = append(c.lower[:0], text...)
+	for i, b := range c.lower {
+		if 'A' <= b && b <= 'Z' {
+			c.lower[i] = b + 'a' - 'A'
+		}
+	}
+	return c.lower
+}
+
+// settle sorts hits. Those that overlap become one, so that no part of a needle
+// is left between two replacements.
+func (c *scan) settle() {
+	if len(c.hits) > 1 {
+		slices.SortStableFunc(c.hits, func(a, b Hit) int {
+			return cmp.Or(a.start-b.start, b.end-a.end)
+		})
+		kept := c.hits[:1]
+		for _, h := range c.hits[1:] {
+			last := &kept[len(kept)-1]
+			switch {
+			case h.start >= last.end:
+				kept = append(kept, h)
+			case h.end > last.end:
+				last.end, last.Exact, last.open = h.end, false, h.open
+			}
+		}
+		c.hits = kept
+	}
+	slices.SortFunc(c.partial, func(a, b partial) int { return cmp.Or(a.raw-b.raw, b.depth-a.depth) })
+}
