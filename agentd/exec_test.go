@@ -96,6 +96,8 @@ func TestExecRefusesWhatCannotBe(t *testing.T) {
 	for name, change := range map[string]func(*agentclient.ExecOptions){
 		"no program":            func(o *agentclient.ExecOptions) { o.Argv = nil },
 		"NUL in an argument":    func(o *agentclient.ExecOptions) { o.Argv = []string{"/bin/true", "a\x00b"} },
+		"NUL in the folder":     func(o *agentclient.ExecOptions) { o.Dir = "/tmp\x00x" },
+		"NUL in the user":       func(o *agentclient.ExecOptions) { o.User = "root\x00x" },
 		"NUL in a variable":     func(o *agentclient.ExecOptions) { o.Env = []string{"A=b\x00c"} },
 		"variable without key":  func(o *agentclient.ExecOptions) { o.Env = []string{"=x"} },
 		"unknown user":          func(o *agentclient.ExecOptions) { o.User = "no-such-user" },
@@ -319,6 +321,30 @@ func TestI11_ExecsAreBounded(t *testing.T) {
 	if ran != most || busy != asked-most {
 		t.Errorf("%d ran, %d were told to wait, %d otherwise; want %d and %d", ran, busy, other, most, asked-most)
 	}
+	// Those that were refused hold no place: as many run at once again.
+	hold, release = io.Pipe()
+	started := make(chan struct{}, most)
+	for range most {
+		wg.Go(func() {
+			o := agentclient.ExecOptions{Argv: []string{"sh", "-c", "echo up; cat"}, Stdin: hold, Stdout: notice{started}}
+			if st, err := s.Exec(t.Context(), o); err != nil || st.Code != 0 {
+				t.Errorf("after the refusals: %+v, %v", st, err)
+			}
+		})
+	}
+	for range most {
+		<-started
+	}
+	release.Close()
+	wg.Wait()
+}
+
+// notice tells that something was written.
+type notice struct{ to chan<- struct{} }
+
+func (n notice) Write(b []byte) (int, error) {
+	n.to <- struct{}{}
+	return len(b), nil
 }
 
 func TestExecAsAnotherUser(t *testing.T) {

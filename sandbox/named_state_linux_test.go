@@ -5,16 +5,25 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
 // listenForeign makes a socket of this process, which is no supervisor.
 func listenForeign(t *testing.T, path string) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	// By the directory's descriptor: the path of a test's directory may be longer than an address of a socket.
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = dir.Close() }()
+	short := filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), filepath.Base(path))
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // the descriptor is another's by then
 	t.Cleanup(func() { _ = l.Close() })
 }
 

@@ -133,7 +133,13 @@ func TestVMAnInterruptedStartSaysSoByItsCode(t *testing.T) {
 		if err := start.Start(); err != nil {
 			t.Fatal(err)
 		}
+		begun := time.Now()
 		for !strings.Contains(msb("ls").out, "starting") {
+			if time.Since(begun) > 2*time.Minute {
+				_ = start.Process.Kill()
+				_ = start.Wait()
+				t.Fatalf("%s: the sandbox doesn't start: %s", sig, msb("ls").out)
+			}
 		}
 		if err := start.Process.Signal(sig); err != nil {
 			t.Fatal(err)
