@@ -106,6 +106,7 @@ var kindBySentinel = []struct {
 	{agentclient.ErrAgentDead, KindAgent},
 	{agentclient.ErrProtocol, KindAgent},
 	{agentclient.ErrVersion, KindAgent},
+	{agentclient.ErrTimeout, KindAgent},
 	{vm.ErrKilled, KindAgent},
 	{vm.ErrVMM, KindAgent},
 	{ErrSupervisor, KindAgent},

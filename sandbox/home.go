@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +35,10 @@ const (
 )
 
 // Home is msb's state directory.
-type Home struct{ dir string }
+type Home struct {
+	dir    string
+	answer time.Duration // what a sandbox that is starting may take to answer; 0 is connectWait
+}
 
 // OpenHome opens the state directory dir, or $MSB_HOME, or ~/.msb, creates what is missing (mode 0700) and removes what
 // killed supervisors left. One that others may write, or that holds what msb did not make, is ErrHome.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,10 +141,16 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	// A sandbox that is starting answers when it is ready.
-	if _, err := s.client.Stats(ctx); err != nil {
+	wait := cmp.Or(h.answer, connectWait)
+	asked, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if _, err := s.client.Stats(asked); err != nil {
 		err = errors.Join(err, s.client.Close())
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if asked.Err() != nil {
+			return nil, fmt.Errorf("%w: the supervisor of %s did not answer within %s; a process that was stopped goes on after kill -CONT, and `msb stop %s` ends it", agentclient.ErrTimeout, name, wait, name)
 		}
 		return nil, fmt.Errorf("%w: it ended before it answered: %w", notRunning(name), err)
 	}
@@ -154,6 +161,9 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 	go s.watchSession()
 	return s, nil
 }
+
+// connectWait is more than a sandbox takes from its socket to its first answer.
+const connectWait = bootTimeout + 30*time.Second
 
 func notRunning(name string) error {
 	return fmt.Errorf("%w: %s; `msb start %s` starts it", ErrNotRunning, name, name)
@@ -232,11 +242,12 @@ func (h *Home) stop(ctx context.Context, name string) error {
 	if err := h.realDir(name); err != nil {
 		return err
 	}
+	var r runRecord
 	conn, err := dialControl(h.namedPath(name))
 	if err == nil {
-		return endPeer(ctx, conn, stopWait)
+		ready := readJSON(h.namedPath(name), infoFile, &r) == nil && r.Info != nil
+		return errors.Join(endPeer(ctx, conn, stopWait), h.checkEnd(name, ready))
 	}
-	var r runRecord
 	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || readJSON(h.namedPath(name), infoFile, &r) != nil {
 		if run != nil {
 			_ = run.Lock.Close()
@@ -244,6 +255,15 @@ func (h *Home) stop(ctx context.Context, name string) error {
 		return notRunning(name)
 	}
 	return r.Supervisor.end(ctx, stopWait) // somebody removed the socket under it
+}
+
+// checkEnd looks whether a run that was ready wrote down how it ended, which the next start and msb ls tell of.
+func (h *Home) checkEnd(name string, ready bool) error {
+	var end End
+	if err := readJSON(h.namedPath(name), endFile, &end); ready && err != nil {
+		return fmt.Errorf("sandbox %s ended, but how could not be written down (%w); is its disk full?", name, err)
+	}
+	return nil
 }
 
 // missing says that there is no sandbox of that name; err is why its folder can't be looked at.

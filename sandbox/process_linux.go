@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,4 +23,23 @@ func limitCore() error {
 // that is not dumpable can't write the user namespace of its child.
 func hideMemory() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// closeStrays closes the descriptors above last that the caller's caller left open: a lock among them would be held for
+// as long as the supervisor lives. This process opens its own with close-on-exec, and what it inherits comes without.
+func closeStrays(last int) error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= last {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	return nil
 }

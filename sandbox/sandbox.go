@@ -33,13 +33,23 @@ func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error
 	if err == nil || ctx.Err() != nil {
 		return st, err
 	}
+	if s.client.Err() == nil { // the session goes on: this command was refused, or its output has no reader
+		return st, Fail(err)
+	}
 	// The session ended under the exec. The supervisor knows why: a panic, no memory, a violation.
 	select {
 	case <-s.over:
 		return st, Fail(s.failure)
-	case <-time.After(lastWordWait):
+	case <-s.afterWait(lastWordWait):
 		return st, Fail(err)
 	}
+}
+
+func (s *Sandbox) afterWait(d time.Duration) <-chan time.Time {
+	if s.after != nil {
+		return s.after(d)
+	}
+	return time.After(d)
 }
 
 // Done is closed when the sandbox is over, by Close or by itself; Err then says why.

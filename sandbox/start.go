@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/vm"
 )
 
 // ExecOptions says what to run in a sandbox, ExitStatus how it ended.
@@ -45,6 +47,7 @@ type Sandbox struct {
 	over    chan struct{} // closed when the supervisor has gone
 	failure error         // why, valid after over
 	once    sync.Once
+	after   func(time.Duration) <-chan time.Time // time.After, but in tests
 }
 
 // Start brings up the sandbox that cfg describes and returns once commands can be run in it. Its
@@ -162,6 +165,9 @@ func (s *Sandbox) launch(cfg *Config, p *plan) error {
 	s.cmd.ExtraFiles = []*os.File{planR, statusW, theirs, s.run.Lock}
 	// A group of its own: Ctrl-C in the terminal is for the guest, not for the supervisor.
 	s.cmd.SysProcAttr = ownGroup(s.name != "")
+	if s.name != "" {
+		leaveDirectory(s.cmd)
+	}
 	err = s.cmd.Start()
 	_ = closeAll(planR, statusW, theirs, log, s.run.Lock)
 	if err != nil {
@@ -177,6 +183,20 @@ func (s *Sandbox) launch(cfg *Config, p *plan) error {
 		return errors.Join(err, ours.Close(), s.cmd.Wait())
 	}
 	return nil
+}
+
+// leaveDirectory starts a supervisor that outlives its caller in /, so that it keeps no file system busy. What it finds
+// by a relative path it finds by an absolute one.
+func leaveDirectory(cmd *exec.Cmd) {
+	if abs, err := filepath.Abs(cmd.Path); err == nil && filepath.Base(cmd.Path) != cmd.Path {
+		cmd.Path = abs
+	}
+	cmd.Dir = "/"
+	if lib := os.Getenv(vm.LibDirEnv); lib != "" && !filepath.IsAbs(lib) {
+		if abs, err := filepath.Abs(lib); err == nil {
+			cmd.Env = append(os.Environ(), vm.LibDirEnv+"="+abs)
+		}
+	}
 }
 
 // await reads status lines until the sandbox is ready or has failed.

@@ -91,6 +91,9 @@ func supervise() int {
 }
 
 func superviseWith(out *statusLines) error {
+	if err := closeStrays(lockFD); err != nil {
+		return err
+	}
 	p, err := readPlan(os.NewFile(planFD, "plan"))
 	if err != nil {
 		return err

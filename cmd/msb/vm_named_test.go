@@ -62,6 +62,7 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	}
 	msb("capture", "web", "off").want(t, 0, "")
 	msb("capture", "web", "on").want(t, 0, "")
+	msb("exec", "web", "sh", "-c", "nslookup a.example >&2; true").want(t, 0, "") // a part without packets would not be kept
 	msb("stop", "web").want(t, 0, "web\n")
 	msb("start", "-q", "web").want(t, 0, "web\n")
 	msb("exec", "web", "cat", "/kept").want(t, 0, "at creation\n")

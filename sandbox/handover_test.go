@@ -1,0 +1,89 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+// TestExecErrorsOfALivingSessionComeAtOnce: after each one there was a wait of 5 s for the supervisor's account of an end
+// that had not come.
+func TestExecErrorsOfALivingSessionComeAtOnce(t *testing.T) {
+	t.Parallel()
+	ours, theirs, err := socketPair()
+	must(t, err)
+	defer func() { _ = theirs.Close() }()
+	waited := false
+	s := &Sandbox{over: make(chan struct{}), after: func(time.Duration) <-chan time.Time {
+		waited = true
+		now := make(chan time.Time, 1)
+		now <- time.Time{}
+		return now
+	}}
+	s.client, err = agentclient.Attach(ours)
+	must(t, err)
+	if _, err := s.Exec(t.Context(), ExecOptions{}); !errors.Is(err, agentclient.ErrRefused) || waited {
+		t.Errorf("%v, waited %v; want ErrRefused at once", err, waited)
+	}
+	must(t, s.client.Close())
+	if _, err := s.Exec(t.Context(), ExecOptions{Argv: []string{"true"}}); err == nil || !waited {
+		t.Errorf("%v, waited %v; of a session that ended the supervisor's account is awaited", err, waited)
+	}
+}
+
+// TestI12_ASupervisorThatDoesNotAnswerIsNamed: a stopped one held msb exec for ever.
+func TestI12_ASupervisorThatDoesNotAnswerIsNamed(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	l, err := listenControl(h.namedPath("web"))
+	must(t, err)
+	defer func() { _ = l.Close() }()
+	h.answer = 20 * time.Millisecond
+	if _, err := h.Connect(t.Context(), "web"); !errors.Is(err, agentclient.ErrTimeout) || KindOf(err) != KindAgent || !strings.Contains(err.Error(), "msb stop web") {
+		t.Errorf("%v; want ErrTimeout and the remedy", err)
+	}
+}
+
+// TestI12_AnEndThatIsNotWrittenDownIsTold by stop, if the run was ready.
+func TestI12_AnEndThatIsNotWrittenDownIsTold(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	if err := h.checkEnd("web", true); err == nil || !strings.Contains(err.Error(), endFile) {
+		t.Errorf("%v; want the file named", err)
+	}
+	must(t, h.checkEnd("web", false))
+	must(t, writeJSON(h.namedPath("web"), endFile, End{Time: time.Now()}))
+	must(t, h.checkEnd("web", true))
+}
+
+// TestANamedSupervisorLeavesItsCallersDirectory. Not parallel: it forks.
+func TestANamedSupervisorLeavesItsCallersDirectory(t *testing.T) {
+	for name, want := range map[string]string{"web": "/", "": ""} {
+		out := filepath.Join(t.TempDir(), "out")
+		program := filepath.Join(t.TempDir(), "program")
+		must(t, os.WriteFile(program, []byte("#!/bin/sh\npwd > "+out+"\n"), 0o700))
+		h := newHome(t)
+		run, err := h.NewRun()
+		must(t, err)
+		s := &Sandbox{name: name, home: h, run: run}
+		must(t, s.launch(&Config{Program: program}, &plan{}))
+		_ = s.cmd.Wait()
+		must(t, s.client.Close())
+		b, err := os.ReadFile(out)
+		must(t, err)
+		if want == "" {
+			want, err = os.Getwd()
+			must(t, err)
+		}
+		if got := strings.TrimSpace(string(b)); got != want {
+			t.Errorf("name %q: it works in %s, want %s", name, got, want)
+		}
+	}
+}
