@@ -33,32 +33,22 @@ func answerable(qtype uint16) bool {
 // local answers what needs no upstream; a nil reply means that subj is to be
 // looked up.
 func (g *Guard) local(e *epoch, q *question) (r *reply, subj subject) {
-	if !answerable(q.qtype) {
-		return g.refuseQuery(q, dns.ExtendedErrorCodeNotSupported, "questions of this type are not answered here"), subj
+	d := decide(e.judge, e, q)
+	switch {
+	case d.unfit != "":
+		return g.refuseQuery(q, d.ede, d.unfit), subject{}
+	case d.fate == refuse:
+		return g.refuseName(q, d.subject), subject{}
+	case d.fate == local && len(d.owners) > 0:
+		return g.answerReverse(q, d.name, d.owners), subject{}
+	case d.fate == local:
+		return g.answerMapped(e, q, d.subject), subject{}
+	case !admit(e.tunnels, d.subject):
+		return g.refuseTunnel(q, d.subject), d.subject
+	case q.qtype == dns.TypeAAAA && !g.hasIPv6():
+		return g.answerEmpty(q, d.subject), d.subject
 	}
-	name, ok := questionName(q)
-	if !ok {
-		return g.refuseQuery(q, dns.ExtendedErrorCodeProhibited, "that is no host name"), subj
-	}
-	if v4, v6, ok := e.hosts.addrs(name); ok {
-		return g.answerMapped(e, q, name, v4, v6), subj
-	}
-	if isReverse(name) {
-		if r := g.answerReverse(e, q, name); r != nil {
-			return r, subj
-		}
-	}
-	subj = judgeName(e.judge, name, q.qtype)
-	if !subj.verdict.Allowed() {
-		return g.refuseName(q, subj), subj
-	}
-	if !admit(e.tunnels, subj) {
-		return g.refuseTunnel(q, subj), subj
-	}
-	if q.qtype == dns.TypeAAAA && !g.hasIPv6() {
-		return g.answerEmpty(q, subj), subj
-	}
-	return nil, subj
+	return nil, d.subject
 }
 
 // questionName returns the name asked for, and false if it is no host name. A
@@ -76,10 +66,10 @@ func questionName(q *question) (hostname.Name, bool) {
 // judgeName asks the judge about name, and about the host of a service name if
 // name itself isn't allowed.
 func judgeName(judge Judge, name hostname.Name, qtype uint16) subject {
-	verdict := decideName(judge, name)
+	verdict := judgeHost(judge, name)
 	if !verdict.Allowed() {
 		if host := serviceHost(name, qtype); !host.IsZero() {
-			if v := decideName(judge, host); v.Allowed() {
+			if v := judgeHost(judge, host); v.Allowed() {
 				return subject{name, host, v}
 			}
 		}
@@ -87,9 +77,9 @@ func judgeName(judge Judge, name hostname.Name, qtype uint16) subject {
 	return subject{name, name, verdict}
 }
 
-// decideName is the judge's word, except that a special name is refused
+// judgeHost is the judge's word, except that a special name is refused
 // whatever it says: that floor has no rule.
-func decideName(judge Judge, name hostname.Name) egress.Verdict {
+func judgeHost(judge Judge, name hostname.Name) egress.Verdict {
 	if reason, special := egress.SpecialName(name); special {
 		return egress.Verdict{Action: egress.Deny, Reason: reason, Name: name}
 	}

@@ -183,6 +183,12 @@ func (f *filter) address(raw []byte) bool {
 	return true
 }
 
+// rebinds reports whether an answer, with the error of its run, is one that leads a name to where it may not go.
+func (f *filter) rebinds(err error) bool {
+	var target localTargetError
+	return errors.As(err, &target) || err == nil && f.addressesGone()
+}
+
 // addressesGone reports whether the answer held addresses and none is left.
 func (f *filter) addressesGone() bool {
 	return (f.qtype == dns.TypeA || f.qtype == dns.TypeAAAA) && len(f.removed) > 0 && len(f.addrs) == 0

@@ -71,7 +71,23 @@ type epoch struct {
 	bucket    *bucket
 	upstreams *upstreams
 	cache     *cache
+	pins      *Pins
 }
+
+// maps implements nameTable.
+func (e *epoch) maps(name hostname.Name) bool {
+	_, ok := e.hosts.current[name]
+	return ok
+}
+
+// Mapped implements nameTable.
+func (e *epoch) Mapped(addr netip.Addr) (hostname.Name, bool) {
+	m, ok := e.hosts.mapping(addr)
+	return m.Name, ok
+}
+
+// Pinned implements nameTable.
+func (e *epoch) Pinned(addr netip.Addr) []hostname.Name { return e.pins.Names(addr) }
 
 // ErrConfig is wrapped by errors of New and Reload about what they were given.
 var ErrConfig = errors.New("dnsguard can't start")
@@ -147,7 +163,7 @@ func (g *Guard) Prepare(p *policies.Policy, judge Judge) (*Prepared, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next, old := &epoch{policy: p, judge: judge, cache: newCache()}, g.epoch.Load()
+	next, old := &epoch{policy: p, judge: judge, cache: newCache(), pins: g.pins}, g.epoch.Load()
 	var err error
 	var hosts *hostTable
 	if old != nil {
@@ -233,6 +249,5 @@ func (g *Guard) Pinned(addr netip.Addr) []hostname.Name { return g.pins.Names(ad
 // Mapped returns the name of [hosts] that addr was given out for, and false if addr is no such address or its
 // name is no longer mapped.
 func (g *Guard) Mapped(addr netip.Addr) (hostname.Name, bool) {
-	m, ok := g.epoch.Load().hosts.mapping(addr)
-	return m.Name, ok
+	return g.epoch.Load().Mapped(addr)
 }

@@ -88,12 +88,9 @@ func (g *Guard) answerEmpty(q *question, s subject) *reply {
 
 // answerMapped answers for a name of [hosts]. Its addresses need no pin: what
 // they lead to is the operator's word, see Mapped.
-func (g *Guard) answerMapped(e *epoch, q *question, name hostname.Name, v4, v6 netip.Addr) *reply {
-	s := subject{name, name, e.judge.DecideName(name)}
-	if !s.verdict.Allowed() {
-		return g.refuseName(q, s)
-	}
-	hdr := dns.RR_Header{Name: name.String() + ".", Rrtype: q.qtype, Class: dns.ClassINET}
+func (g *Guard) answerMapped(e *epoch, q *question, s subject) *reply {
+	v4, v6, _ := e.hosts.addrs(s.name)
+	hdr := dns.RR_Header{Name: s.name.String() + ".", Rrtype: q.qtype, Class: dns.ClassINET}
 	var rrs []dns.RR
 	var addrs []netip.Addr
 	switch q.qtype {
@@ -109,36 +106,19 @@ func (g *Guard) answerMapped(e *epoch, q *question, name hostname.Name, v4, v6 n
 	return r
 }
 
-// answerReverse answers a reverse name of an address that is pinned, mapped or
-// not public: what a private address is called is not the guest's business. A
-// nil reply means that the name is to be judged like any other.
-func (g *Guard) answerReverse(e *epoch, q *question, name hostname.Name) *reply {
-	addr, ok := reverseAddr(name)
-	if !ok {
-		return nil
-	}
-	names := g.pins.Names(addr)
-	if mapping, ok := e.hosts.mapping(addr); ok {
-		names = []hostname.Name{mapping.Name}
-	}
+// answerReverse answers a reverse name of an address that is pinned or mapped.
+func (g *Guard) answerReverse(q *question, name hostname.Name, owners []hostname.Name) *reply {
 	s := subject{name: name, host: name}
-	switch {
-	case len(names) > 0 && q.qtype != dns.TypePTR:
+	if q.qtype != dns.TypePTR {
 		return g.answerEmpty(q, s)
-	case len(names) > 0:
-		names = names[:min(len(names), maxRecords)]
-		rrs := make([]dns.RR, 0, len(names))
-		hdr := dns.RR_Header{Name: name.String() + ".", Rrtype: dns.TypePTR, Class: dns.ClassINET}
-		for _, n := range names {
-			rrs = append(rrs, &dns.PTR{Hdr: hdr, Ptr: n.String() + "."})
-		}
-		return g.localReply(q, s, rrs)
 	}
-	if class := egress.Classify(addr); !class.Public() {
-		s.verdict = egress.Verdict{Action: egress.Deny, Reason: egress.ReasonSpecialAddress, Class: class, Name: name}
-		return g.refuseName(q, s)
+	owners = owners[:min(len(owners), maxRecords)]
+	rrs := make([]dns.RR, 0, len(owners))
+	hdr := dns.RR_Header{Name: name.String() + ".", Rrtype: dns.TypePTR, Class: dns.ClassINET}
+	for _, n := range owners {
+		rrs = append(rrs, &dns.PTR{Hdr: hdr, Ptr: n.String() + "."})
 	}
-	return nil
+	return g.localReply(q, s, rrs)
 }
 
 // localReply answers with records of our own.

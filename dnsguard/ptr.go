@@ -56,8 +56,3 @@ func reverseAddr6(digits string) (netip.Addr, bool) {
 	}
 	return netip.AddrFrom16(b), true
 }
-
-// isReverse reports whether name lies in a reverse zone.
-func isReverse(name hostname.Name) bool {
-	return strings.HasSuffix(name.String(), reverseV4) || strings.HasSuffix(name.String(), reverseV6)
-}

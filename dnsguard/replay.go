@@ -1,7 +1,6 @@
 package dnsguard
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -81,33 +80,14 @@ func (r *Replay) Question(packet []byte) Replayed {
 	if len(packet) > maxQuery || q.read(packet) != nil {
 		return Replayed{Verdict: egress.Verdict{Reason: egress.ReasonInvalid}}
 	}
-	seen := Replayed{Type: dns.Type(q.qtype).String()}
-	name, ok := questionName(q)
-	if !ok || !answerable(q.qtype) {
-		seen.Name = name
-		seen.Verdict = egress.Verdict{Reason: egress.ReasonInvalid, Name: name}
-		return seen
-	}
-	seen.Name = name
-	seen.Verdict = r.judgeQuestion(name, q.qtype).verdict
-	return seen
+	d := decide(r.judge, r, q)
+	return Replayed{Type: dns.Type(q.qtype).String(), Name: d.name, Verdict: d.verdict}
 }
 
-func (r *Replay) judgeQuestion(name hostname.Name, qtype uint16) subject {
-	if _, ok := r.hosts[name]; ok {
-		return subject{name, name, r.judge.DecideName(name)}
-	}
-	if addr, ok := reverseAddr(name); ok && isReverse(name) {
-		_, known := r.Mapped(addr)
-		class := egress.Classify(addr)
-		switch {
-		case known || len(r.pins.Names(addr)) > 0:
-			return subject{name, name, egress.Verdict{Action: egress.Allow, Reason: egress.ReasonRule, Name: name}}
-		case !class.Public():
-			return subject{name, name, egress.Verdict{Reason: egress.ReasonSpecialAddress, Class: class, Name: name}}
-		}
-	}
-	return judgeName(r.judge, name, qtype)
+// maps implements nameTable.
+func (r *Replay) maps(name hostname.Name) bool {
+	_, ok := r.hosts[name]
+	return ok
 }
 
 // Answer takes an answer that the guest got, and pins what the policy lets its name have. It reports
@@ -122,7 +102,7 @@ func (r *Replay) Answer(packet []byte) (Replayed, bool) {
 	if err != nil {
 		return Replayed{}, false
 	}
-	s := r.judgeQuestion(name, q.Qtype)
+	s := decideName(r.judge, r, name, q.Qtype)
 	seen := Replayed{Name: name, Type: dns.Type(q.Qtype).String(), Verdict: s.verdict}
 	if !s.verdict.Allowed() || !answerable(q.Qtype) {
 		return seen, true
@@ -132,11 +112,10 @@ func (r *Replay) Answer(packet []byte) (Replayed, bool) {
 		return seen, true
 	}
 	f := filter{judge: r.judge, pins: r.pins, ipv6: true, host: s.host, owner: s.name.String() + ".", qtype: q.Qtype}
-	var local localTargetError
 	err = f.run(msg)
 	seen.Removed = f.removed
 	switch {
-	case errors.As(err, &local), err == nil && f.addressesGone():
+	case f.rebinds(err):
 		seen.Verdict.Action, seen.Verdict.Reason = egress.Deny, egress.ReasonRebinding
 	case err == nil:
 		seen.Addrs = f.addrs
@@ -152,7 +131,7 @@ func (r *Replay) Given(name hostname.Name, addrs []netip.Addr) {
 		r.remember(m, addrs)
 		return
 	}
-	if !decideName(r.judge, name).Allowed() {
+	if !judgeHost(r.judge, name).Allowed() {
 		return
 	}
 	f := filter{judge: r.judge, pins: r.pins, host: name}
@@ -168,7 +147,7 @@ func (r *Replay) Given(name hostname.Name, addrs []netip.Addr) {
 // Resolve is Guard.Resolve by what the capture told so far: the verdict on name, and its addresses, none
 // if the capture has none.
 func (r *Replay) Resolve(name hostname.Name) ([]netip.Addr, egress.Verdict) {
-	verdict := r.judgeQuestion(name, dns.TypeA).verdict
+	verdict := decideName(r.judge, r, name, dns.TypeA).verdict
 	if !verdict.Allowed() {
 		return nil, verdict
 	}

@@ -274,7 +274,15 @@ func TestSameQuestionIsAskedOnceForAll(t *testing.T) {
 			}
 		})
 	}
-	for k.Stats().Queries < 50 || k.auth.asked.Load() < 1 {
+	waiting := func() (n int) {
+		k.flights.mu.Lock()
+		defer k.flights.mu.Unlock()
+		for _, f := range k.flights.open {
+			n += len(f.waiting)
+		}
+		return n
+	}
+	for waiting() < 50 || k.auth.asked.Load() < 1 {
 		time.Sleep(time.Millisecond)
 	}
 	close(hold)

@@ -1,0 +1,67 @@
+package dnsguard
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/policies"
+)
+
+// TestI16_GuardAndReplayDecideAlike asks a resolver and a review the same questions, before and after an answer.
+func TestI16_GuardAndReplayDecideAlike(t *testing.T) {
+	t.Parallel()
+	p, err := policies.Parse("test.toml", []byte("version = 1\n[[egress.allow]]\nhosts = [\"*.example\"]\n[[egress.deny]]\nhosts = [\"bad.example\"]\n"+
+		"[[egress.deny]]\nhosts = [\"denied.internal\"]\n[hosts]\n\"mapped.internal\" = \"127.0.0.1:1\"\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := egress.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := New(Config{Policy: p, Judge: engine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guard.Close()
+	replay := NewReplay(p, engine)
+	names := []string{
+		"good.example", "bad.example", "other.test", "mapped.internal", "denied.internal", "localhost", "metadata.google.internal", "one",
+		"1.0.0.10.in-addr.arpa", "14.215.184.93.in-addr.arpa", "0.1.18.198.in-addr.arpa", "168.192.in-addr.arpa", "_443._tcp.good.example",
+		"_sip._tcp.bad.example", "xn--bcher-kva.example", "under_score.example", "-.example",
+	}
+	for _, pinned := range []bool{false, true} {
+		if pinned {
+			guard.pins.put(name("good.example"), []netip.Addr{addr("93.184.215.14")}, time.Hour)
+			replay.Given(name("good.example"), []netip.Addr{addr("93.184.215.14")})
+			replay.Given(name("mapped.internal"), []netip.Addr{addr("198.18.1.0")})
+		}
+		for _, text := range names {
+			for _, qtype := range []uint16{dns.TypeA, dns.TypePTR, dns.TypeSRV, dns.TypeHTTPS, dns.TypeANY, dns.TypeNULL} {
+				packet, err := new(dns.Msg).SetQuestion(text+".", qtype).Pack()
+				if err != nil {
+					t.Fatal(err)
+				}
+				q := new(question)
+				if err := q.read(packet); err != nil {
+					t.Fatal(err)
+				}
+				live, seen := decide(engine, guard.epoch.Load(), q), replay.Question(packet)
+				if text == "0.1.18.198.in-addr.arpa" && !pinned {
+					continue // a capture knows what it was told
+				}
+				if live.verdict != seen.Verdict {
+					t.Errorf("%s %s (pinned %v): the guard says %v, the review %v", text, dns.Type(qtype), pinned, live.verdict, seen.Verdict)
+				}
+				r, _ := guard.local(guard.epoch.Load(), q)
+				if asked := r == nil; asked != (live.fate == ask) && qtype != dns.TypeAAAA {
+					t.Errorf("%s %s: asked upstream %v, decided %d", text, dns.Type(qtype), asked, live.fate)
+				}
+			}
+		}
+	}
+}
