@@ -117,7 +117,7 @@ var itself = &speller{text: func(b []byte) []byte { return b }}
 // variants returns the needle and what else it may be in a view: in another
 // case, as a form writes blanks, in UTF-16 without its zeros; each of them with
 // its own escapes and line breaks undone as often as a text's are; and without
-// the first characters, which an escape in front can swallow.
+// blanks in front, which a line break can make an indent.
 func variants(needle []byte) [][]byte {
 	all := [][]byte{needle, bytes.ToLower(needle), bytes.ToUpper(needle), bytes.ReplaceAll(needle, []byte(" "), []byte("+"))}
 	if beyondASCII(needle) {
@@ -140,20 +140,7 @@ func variants(needle []byte) [][]byte {
 			all = append(all, trimmed) // behind a line break they are an indent
 		}
 	}
-	if len(needle) >= shortNeedle {
-		for _, text := range all {
-			for _, swallowed := range []int{1, 2, 3} {
-				if c := text[:min(swallowed, len(text))]; len(text) > minPattern+swallowed && isAlnum(c) {
-					all = append(all, text[swallowed:])
-				}
-			}
-		}
-	}
 	return all
-}
-
-func isAlnum(b []byte) bool {
-	return bytes.IndexFunc(b, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) }) < 0
 }
 
 func beyondASCII(b []byte) bool {

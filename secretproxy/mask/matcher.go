@@ -147,3 +147,22 @@ func (m *matcher) isPrefix(s []byte) bool {
 	}
 	return false
 }
+
+// standing returns the longest pattern that text begins with, nil if there is
+// none.
+func (m *matcher) standing(text []byte) (longest *pattern) {
+	if len(text) < 2 {
+		return nil
+	}
+	pair := int(text[0])<<8 | int(text[1])
+	if m.pairs[pair>>6]>>(pair&63)&1 == 0 {
+		return nil
+	}
+	at, _ := slices.BinarySearchFunc(m.patterns, text[:2], func(p pattern, s []byte) int { return bytes.Compare(p.head, s) })
+	for ; at < len(m.patterns) && bytes.HasPrefix(m.patterns[at].head, text[:2]); at++ {
+		if p := &m.patterns[at]; p.begins(text) && (longest == nil || p.size > longest.size) {
+			longest = p
+		}
+	}
+	return longest
+}

@@ -67,8 +67,35 @@ func (s *Set) run(c *scan, data []byte, before byte) {
 	decoded := s.undo(c, nil, data, len(data), 0)
 	if !decoded || s.literal {
 		s.collect(c, data, nil, len(data))
+	} else {
+		s.swallowed(c, data, c.views[0])
 	}
 	c.settle()
+}
+
+// swallowed looks for needles that begin within what the first view takes for an
+// escape: text before a value can end in % or a backslash (attack: a guest has a
+// server repeat %PLACEHOLDER).
+func (s *Set) swallowed(c *scan, data []byte, v *view) {
+	look := func(from, to int) {
+		for at := from; at < min(to, len(data)); at++ {
+			if p := s.plain.standing(data[at:]); p != nil {
+				h := s.hit(found{at, p}, data, c.before)
+				h.Exact = p.form == formRaw
+				c.hits = append(c.hits, h)
+			} else if len(data)-at < s.plain.maxLen && s.plain.isPrefix(data[at:]) {
+				c.partial = append(c.partial, partial{at, len(data) - at})
+			}
+		}
+	}
+	for _, unit := range v.segments {
+		if unit.width > 1 {
+			look(unit.raw+1, unit.raw+unit.width)
+		}
+	}
+	for _, at := range v.breaks {
+		look(at+1, at+2)
+	}
 }
 
 // undo searches the views of a text, and theirs: the escapes undone, and those of
@@ -79,7 +106,7 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 		return false
 	}
 	for i, build := range [...]func(*view, []byte, int) bool{(*view).build, (*view).quoted} {
-		if i == 1 && (depth > 1 || depth == 1 && parent.wasQuoted) || i == 0 && parent != nil && !parent.wasQuoted && !parent.special {
+		if i == 1 && (depth > 1 || depth == 1 && (parent == nil || parent.wasQuoted)) || i == 0 && parent != nil && !parent.wasQuoted && !parent.special {
 			continue
 		}
 		v := c.view()
@@ -95,7 +122,11 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 			}
 			c.partial = append(c.partial, partial{at, 0})
 			if !changed || !v.toEnd { // it will, once the escape is whole
-				s.tails(c, text[:min(limit, v.cut)], 0, parent)
+				begin := text[:min(limit, v.cut)]
+				s.tails(c, begin, 0, parent)
+				if !changed { // and then there may be another one to undo, cut off too
+					s.undo(c, parent, begin, len(begin), depth+1)
+				}
 			}
 		}
 		if !changed {

@@ -24,7 +24,8 @@ type view struct {
 	margin  int
 	regions []int
 	toEnd   bool
-	special bool // the text holds special bytes: there may be more to undo
+	breaks  []int // where the source has a line break as a string does, \n
+	special bool  // the text holds special bytes: there may be more to undo
 }
 
 // segment maps a run of the view to its source: one unit of width bytes, or
@@ -72,7 +73,7 @@ func (v *view) decode(b []byte) unit {
 
 // undo copies raw with its units replaced, once there is one to replace.
 func (v *view) undo(raw []byte, limit int) bool {
-	v.text, v.segments, v.regions, v.cut, v.cutText, v.toEnd, v.special = v.text[:0], v.segments[:0], v.regions[:0], -1, -1, true, false
+	v.text, v.segments, v.regions, v.breaks, v.cut, v.cutText, v.toEnd, v.special = v.text[:0], v.segments[:0], v.regions[:0], v.breaks[:0], -1, -1, true, false
 	from, changed := 0, false // what stands for itself begins at from
 	for i := v.plain(raw); i < len(raw); {
 		if i+1 < limit {
@@ -108,6 +109,9 @@ func (v *view) undo(raw []byte, limit int) bool {
 			v.segments = append(v.segments, segment{len(v.text), i, u.width})
 			v.text = append(v.text, u.text[:u.size]...)
 			v.special = v.special || special[u.text[0]]
+		}
+		if u.kind == unitSkip && raw[i] == '\\' {
+			v.breaks = append(v.breaks, i)
 		}
 		i += u.width
 		from, changed = i, true

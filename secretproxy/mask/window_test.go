@@ -179,3 +179,28 @@ func TestWholeMessagesPassInTheSameCall(t *testing.T) {
 		}
 	}
 }
+
+// TestI10_EscapesInFrontSwallowNoValue: text before a value that makes an escape with its beginning. A value
+// with a wrong first character is none.
+func TestI10_EscapesInFrontSwallowNoValue(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"deadbeefcafe0123456789", "n0t-a-newline-0123456789", "101-octal-0123456789", "x41-0123456789abcdef", "u0041-0123456789abcdef", "a5-bell-0123456789abc"} {
+		set, replace := Compile([][]byte{[]byte(value)}, Options{}), ReplaceBy([][]byte{[]byte("<>")})
+		for _, before := range []string{"%", `\`, "100%", `C:\`, "&#x", "&#", `\x`, `\u`, "%u"} {
+			for _, live := range []bool{false, true} {
+				for size := range 30 {
+					out := inPieces(t, NewAnswerStream(set, replace, live), before+value+" ", func() int { return size + 1 })
+					if strings.Contains(out, value[8:]) {
+						t.Errorf("%q in front, live %v, pieces of %d: %q", before, live, size+1, out)
+					}
+				}
+			}
+		}
+		for wrong := range value {
+			guess := value[:wrong] + "~" + value[wrong+1:]
+			if out, hit, _ := set.Replace("see "+guess+" ", replace); hit {
+				t.Errorf("%q became %q", guess, out)
+			}
+		}
+	}
+}
