@@ -61,6 +61,11 @@ func (x *nameIndex[T]) each(n hostname.Name, yield func(v T, exact bool) bool) {
 			return
 		}
 	}
+	x.eachNamed(n, yield)
+}
+
+// eachNamed is each without what is filed under "*".
+func (x *nameIndex[T]) eachNamed(n hostname.Name, yield func(v T, exact bool) bool) {
 	s := n.String()
 	for i := len(s); i > 0 && len(x.nodes) > 0; {
 		i = strings.LastIndexByte(s[:i], '.')

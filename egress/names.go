@@ -42,10 +42,23 @@ func (e *Engine) judgeName(n hostname.Name) Verdict {
 		return v
 	}
 	resolver := e.resolvers.hasName(n)
-	r := e.firstByName(e.allow, n, func(_ *rule, exact bool) bool { return exact || !resolver })
+	internal := internalName(n)
+	each := e.allow.names.each
+	if internal { // "*" opens what is public
+		each = e.allow.names.eachNamed
+	}
+	var r *rule
+	each(n, func(match *rule, exact bool) bool {
+		if exact || !resolver {
+			keep(&r, match)
+		}
+		return true
+	})
 	switch {
 	case r != nil:
 		return v.by(Allow, ReasonRule, r)
+	case internal && (e.public || e.report):
+		v.Reason = ReasonLocalName
 	case resolver:
 		v.Reason = ReasonEncryptedDNS
 	case e.public:
@@ -121,14 +134,14 @@ func (e *Engine) judgeAddr(n hostname.Name, a netip.Addr) Verdict {
 
 // SpecialName reports whether n means the host, nothing public, or a cloud's
 // metadata service, and why. Such names are never resolved, unless [hosts] maps
-// them. Names of one label count: resolvers complete them with a search domain,
+// them. Reverse names of addresses that aren't public are among them. Names of one label count: resolvers complete them with a search domain,
 // and a top-level domain is nobody's host.
 func SpecialName(n hostname.Name) (Reason, bool) {
 	s := n.String()
 	if metadataName(s) {
 		return ReasonMetadataName, true
 	}
-	if strings.IndexByte(s, '.') < 0 {
+	if strings.IndexByte(s, '.') < 0 || localZone(n) {
 		return ReasonLocalName, true
 	}
 	switch s[strings.LastIndexByte(s, '.')+1:] {

@@ -86,7 +86,7 @@ func (r Reason) denial() reasonText {
 	case ReasonHostAddress:
 		return reasonText{"host_address", "the address is the host's own; only a line in [hosts] leads to the host"}
 	case ReasonLocalName:
-		return reasonText{"local_name", "the name means the host itself or nothing public"}
+		return reasonText{"local_name", "the name means the host itself or nothing public; a name inside of a network needs a rule or a line in [hosts] that names it"}
 	case ReasonMetadataName:
 		return reasonText{"metadata_name", "the name leads to a cloud's instance metadata"}
 	case ReasonNotPinned:

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"os"
 	"slices"
 	"time"
@@ -10,8 +11,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// policyPoll is how often the policy file is looked at. A stat is cheap, works on every file system,
-// and sees the rename by which editors save, which a watch on the file itself loses.
+// policyPoll is how often the policy file is read. That is cheap for a file of this size, works on every
+// file system, and sees the rename by which editors save, which a watch on the file itself loses. Its size
+// and time alone don't tell: an edit may keep both.
 const policyPoll = 300 * time.Millisecond
 
 // WatchPolicy puts the policy file at path in force whenever it or a file that it includes changes, or
@@ -89,13 +91,20 @@ func (w *watcher) reload(asked bool) {
 	}
 }
 
-// seen is what changes when a file is written or exchanged; nil info for one that is gone.
-type seen struct{ info os.FileInfo }
+// seen is what changes when a file is written or exchanged; the zero value for one that can't be read.
+type seen struct {
+	info    os.FileInfo
+	content [sha256.Size]byte
+}
 
 func look(paths []string) []seen {
 	all := make([]seen, len(paths))
 	for i, p := range paths {
-		if info, err := os.Stat(p); err == nil {
+		info, err := os.Stat(p)
+		if err != nil {
+			continue
+		}
+		if all[i].content, err = policies.Fingerprint(p); err == nil {
 			all[i].info = info
 		}
 	}
@@ -107,6 +116,7 @@ func same(a, b []seen) bool {
 		if x.info == nil || y.info == nil {
 			return x.info == y.info
 		}
-		return os.SameFile(x.info, y.info) && x.info.Size() == y.info.Size() && x.info.ModTime().Equal(y.info.ModTime())
+		return os.SameFile(x.info, y.info) && x.info.Size() == y.info.Size() &&
+			x.info.ModTime().Equal(y.info.ModTime()) && x.content == y.content
 	})
 }

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,13 @@ func LoadSources(path string) (p *Policy, sources []string, err error) {
 		p.Included, p.Outside = sources[1:], outside(path, sources[1:])
 	}
 	return p, sources, err
+}
+
+// Fingerprint is a hash of the policy file at path, read as LoadSources does: no
+// longer than a policy may be, and without waiting for what is no regular file.
+func Fingerprint(path string) ([sha256.Size]byte, error) {
+	data, err := readFile(path)
+	return sha256.Sum256(data), err
 }
 
 // outside returns the real paths of those files that aren't below the directory
