@@ -43,8 +43,6 @@ func (g *Guard) local(e *epoch, q *question) (r *reply, subj subject) {
 		return g.answerReverse(q, d.name, d.owners), subject{}
 	case d.fate == local:
 		return g.answerMapped(e, q, d.subject), subject{}
-	case !admit(e.tunnels, d.subject):
-		return g.refuseTunnel(q, d.subject), d.subject
 	case q.qtype == dns.TypeAAAA && !g.hasIPv6():
 		return g.answerEmpty(q, d.subject), d.subject
 	}
@@ -105,12 +103,4 @@ func serviceHost(name hostname.Name, qtype uint16) hostname.Name {
 		return hostname.Name{}
 	}
 	return host
-}
-
-// admit counts the name against the bounds on tunnels.
-func admit(m *tunnelMeter, s subject) bool {
-	if s.name != s.host {
-		return m.admitService(s.name, s.host)
-	}
-	return m.admit(s.name)
 }

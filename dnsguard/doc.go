@@ -19,8 +19,8 @@
 // never a second resolution.
 //
 // What this package does not protect against:
-//   - Data carried out slowly. Names below a wildcard are bounded in number and
-//     bytes for a window, not to zero.
+//   - Data carried out slowly. Questions below a wildcard are bounded in number
+//     and bytes for a window, not to zero.
 //   - A lying upstream. Answers aren't validated by DNSSEC; a server, or someone
 //     on the path to a plain one, can send a guest to another public address.
 //     TLS to the upstream protects the path, TLS to the destination the rest.

@@ -21,7 +21,7 @@ type Config struct {
 	// Sandbox is the sandbox's name or id, for the audit log.
 	Sandbox string
 	// Policy gives DNS, Hosts, Limits.DNSPerSecond and the wildcards of the
-	// allow rules.
+	// allow rules, its floors' too.
 	Policy *policies.Policy
 	Judge  Judge
 	// Audit takes one event for each question; nil keeps none.
@@ -49,6 +49,7 @@ type Guard struct {
 
 	pins    *Pins
 	flights *flights
+	tunnels *tunnelZones
 	epoch   atomic.Pointer[epoch]
 	stats   counters
 	waiting chan struct{} // a slot for each question that waits for an upstream
@@ -127,7 +128,7 @@ func New(cfg Config) (*Guard, error) {
 	if g.options.resolvConf == "" {
 		g.options.resolvConf = resolvConfPath
 	}
-	g.pins = newPins(g.clock)
+	g.pins, g.tunnels = newPins(g.clock), newTunnelZones(g.clock)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.Reload(cfg.Policy, cfg.Judge); err != nil {
 		g.cancel()
@@ -182,7 +183,7 @@ func (g *Guard) Prepare(p *policies.Policy, judge Judge) (*Prepared, error) {
 	} else {
 		next.bucket = newBucket(p.Limits.DNSPerSecond)
 	}
-	next.tunnels = newTunnelMeter(p.Egress.Allow, g.clock)
+	next.tunnels = g.tunnels.meter(p)
 	return &Prepared{g, next, old}, nil
 }
 

@@ -67,15 +67,15 @@ const (
 	localTTL = time.Minute
 )
 
-// Bounds on names below one wildcard, against data carried out in labels: in a
-// window, so many distinct names, and so many bytes in front of the wildcard's
-// base. A name above either is REFUSED.
+// Bounds on questions below one wildcard that go upstream, against data carried
+// out in them: in a window, so many questions, and so many bytes in front of the
+// wildcard's base. A question above either is REFUSED.
 const (
 	tunnelWindow = 10 * time.Minute
-	// tunnelNames is several times what a browser or a package manager looks up
-	// below one CDN wildcard.
-	tunnelNames = 512
-	// tunnelBytes lets tunnelNames labels of 32 bytes pass, and long ones
+	// tunnelQuestions is both address types of 512 names, several times what a
+	// browser or a package manager looks up below one CDN wildcard.
+	tunnelQuestions = 1024
+	// tunnelBytes lets tunnelQuestions labels of 16 bytes pass, and long ones
 	// sooner exhaust it: 16 KiB in ten minutes is 27 bytes a second.
 	tunnelBytes = 16 << 10
 )

@@ -71,11 +71,8 @@ func TestI11_NamesBelowAWildcardAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	if n := refused("n%d.example", tunnelNames+20); n != 20 {
+	if n := refused("n%d.example", tunnelQuestions+20); n != 20 {
 		t.Errorf("%d names were refused, want 20", n)
-	}
-	if n := refused("n%d.example", tunnelNames); n != 0 {
-		t.Errorf("%d names that were asked before are refused", n)
 	}
 	if m, _ := k.ask(t, "exact.example", dns.TypeA); len(m.Answer) != 1 {
 		t.Errorf("a name of its own rule: %v", m)
@@ -116,7 +113,7 @@ func TestI11_ServiceLabelsAreBounded(t *testing.T) {
 		}
 	}
 	refused := 0
-	for i := range tunnelNames + 10 {
+	for i := range tunnelQuestions + 10 {
 		if m, _ := k.ask(t, fmt.Sprintf("_s%d._tcp.api.example", i), dns.TypeSRV); m.Rcode == dns.RcodeRefused {
 			refused++
 		}

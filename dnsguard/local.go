@@ -48,14 +48,14 @@ func (g *Guard) refuseName(q *question, s subject) *reply {
 	})
 }
 
-// refuseTunnel refuses one more name below a wildcard.
+// refuseTunnel refuses one more question below a wildcard.
 func (g *Guard) refuseTunnel(q *question, s subject) *reply {
 	return g.newReply(q, told{
 		outcome: OutcomeLimited,
 		rcode:   dns.RcodeRefused,
 		subject: s,
 		ede:     dns.ExtendedErrorCodeProhibited,
-		text:    "too many different names below one wildcard in ten minutes; name the hosts in rules of their own",
+		text:    "too many questions below one wildcard in ten minutes; name the hosts in rules of their own",
 		reason:  egress.ReasonLimit,
 	})
 }

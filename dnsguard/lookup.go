@@ -66,6 +66,9 @@ func (g *Guard) board(e *epoch, q *question, subj subject, tell func(*reply)) *r
 // exchange asks the upstreams, filters the answer, pins what is left and packs
 // it. This is the only place that pins (invariant 6).
 func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
+	if !e.tunnels.admit(subj) {
+		return g.refuseTunnel(q, subj)
+	}
 	msg, from, err := e.upstreams.ask(g.ctx, outgoing{wire: slices.Clone(q.wireName()), qtype: q.qtype})
 	if err != nil {
 		return g.failed(q, subj, err)
@@ -97,7 +100,7 @@ func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
 	if err := r.pack(owner, q.qtype, f.rrs, f.ns); err != nil {
 		return g.failed(q, subj, err)
 	}
-	g.keep(e, r, &f)
+	g.keep(e, r, &f, e.tunnels.metered(subj))
 	r.describe(f.rrs)
 	g.reportRemoved(r, subj, &f)
 	return r
@@ -105,8 +108,9 @@ func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
 
 // keep sets how long r is good for and pins its addresses. The guest is told
 // what the pin was given, so that it never holds an address longer than we do
-// but for the grace; upstream is asked again when its own TTL ends.
-func (g *Guard) keep(e *epoch, r *reply, f *filter) {
+// but for the grace; upstream is asked again when its own TTL ends, where
+// questions are metered not before the guest's does.
+func (g *Guard) keep(e *epoch, r *reply, f *filter, metered bool) {
 	now := g.clock()
 	lowest, highest := ttlBounds(e.policy.DNS)
 	life := min(f.ttl, highest)
@@ -117,6 +121,9 @@ func (g *Guard) keep(e *epoch, r *reply, f *filter) {
 	if len(f.addrs) > 0 {
 		life = max(life, lowest)
 		r.ttlUntil = now + life
+		if metered {
+			r.cacheUntil = r.ttlUntil
+		}
 		r.addrs = f.addrs
 		r.pinned = g.pins.put(f.host, f.addrs, life)
 	}

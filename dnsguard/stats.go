@@ -13,7 +13,7 @@ type Stats struct {
 	// had an answer.
 	Refused, Rebinding, Failed uint64
 	// Limited were above the rate, the bound on questions in flight, or the
-	// bound on names below a wildcard.
+	// bound on questions below a wildcard.
 	Limited uint64
 	// Malformed could not be read; Dropped are those of them that got no
 	// answer, because they had no header or were answers themselves.
