@@ -169,7 +169,7 @@ func headSize(h http.Header) int64 {
 // holdAnswer takes the room for an answer's head, and for what waits of its body while the guest doesn't read.
 func (ex *exchange) holdAnswer(resp *http.Response) bool {
 	n := 2 * headSize(resp.Header)
-	if resp.Body != nil && resp.Body != http.NoBody && !ex.head {
+	if resp.Body != nil && resp.Body != http.NoBody {
 		n += copySize
 		if resp.ProtoMajor == 2 {
 			n += waiting(resp.ContentLength)

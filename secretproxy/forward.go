@@ -140,6 +140,11 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 		return &refusal{status: http.StatusBadGateway, code: "upstream_protocol", cause: "protocol", message: "the server answered with a status that is none"}
 	}
 	hopResponse(resp.Header)
+	if ex.head || bodyless(resp.StatusCode) {
+		// Over HTTP/2, net/http takes a length without a body for one that broke off, also here.
+		_ = resp.Body.Close()
+		resp.Body = http.NoBody
+	}
 	if !ex.holdAnswer(resp) {
 		_ = resp.Body.Close()
 		return memoryFull()
@@ -167,6 +172,9 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 	p.auditAnswer(ex, resp.StatusCode)
 	return nil
 }
+
+// bodyless reports whether answers of that status have no body, whatever length they tell (RFC 9110, section 6.4.1).
+func bodyless(status int) bool { return status == http.StatusNoContent || status == http.StatusNotModified }
 
 // refused has the sources of the secrets that were sent read again, where the
 // policy asks for it: the server may have refused a value that was rotated away.

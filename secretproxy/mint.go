@@ -36,7 +36,7 @@ const (
 // passed on, and none from which a token that was seen can't be taken out.
 func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	parents, strict := ex.minting(resp.StatusCode)
-	if len(parents) == 0 || ex.head || resp.Body == nil || resp.Body == http.NoBody || !strict && waits(resp) {
+	if len(parents) == 0 || resp.Body == nil || resp.Body == http.NoBody || !strict && waits(resp) {
 		return nil
 	}
 	unreadable := &refusal{

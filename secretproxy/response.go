@@ -30,7 +30,7 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	p.maskHeader(m, resp.Header)
 	ex.unsized = true
 	hideLength(resp.Header)
-	if resp.Body == nil || resp.Body == http.NoBody || ex.head {
+	if resp.Body == nil || resp.Body == http.NoBody {
 		p.maskHeader(m, resp.Trailer)
 		return nil
 	}

@@ -39,7 +39,7 @@ func (w *responseWriter) Flush() { _ = http.NewResponseController(w.ResponseWrit
 // WriteHeader implements http.ResponseWriter.
 func (w *responseWriter) WriteHeader(status int) {
 	w.endHints()
-	if w.length >= 0 && status != http.StatusNotModified && status != http.StatusNoContent {
+	if w.length >= 0 && !bodyless(status) {
 		// goproxy removes the length of a body that was replaced.
 		w.Header()["Content-Length"] = []string{strconv.FormatInt(w.length, 10)}
 	}
