@@ -73,6 +73,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	if guest == nil {
 		panic(http.ErrAbortHandler)
 	}
+	guest.handled.Store(true)
 	p.work.Add(1)
 	defer p.work.Done()
 	p.counters.requests.Add(1)

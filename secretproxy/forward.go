@@ -174,7 +174,9 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 }
 
 // bodyless reports whether answers of that status have no body, whatever length they tell (RFC 9110, section 6.4.1).
-func bodyless(status int) bool { return status == http.StatusNoContent || status == http.StatusNotModified }
+func bodyless(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotModified
+}
 
 // refused has the sources of the secrets that were sent read again, where the
 // policy asks for it: the server may have refused a value that was rotated away.
