@@ -2,14 +2,11 @@ package secretproxy
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 
-	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
 )
 
@@ -22,9 +19,6 @@ const (
 	// maxFrameGrowth bounds what values may add to what is held of a message at a
 	// time: each placeholder may stand for 8 KiB.
 	maxFrameGrowth = 1 << 20
-	// Reasons for a Close frame (RFC 6455, section 7.4.1).
-	closeProtocol = 1002
-	closePolicy   = 1008
 )
 
 // errGrowth ends a connection.
@@ -87,34 +81,6 @@ func (ws *webSocket) carry(w *frameWay) {
 	_ = ws.guest.Close()
 }
 
-// fault is the refusal for what ended a way; nil if the network did.
-func (w *frameWay) fault(err error) *refusal {
-	var violation *errViolation
-	switch {
-	case errors.As(err, &violation):
-		return violation.refusal
-	case !errors.Is(err, errFrame) && !errors.Is(err, errGrowth):
-		return nil
-	case w.fromClient:
-		return &refusal{status: http.StatusBadRequest, code: "websocket", message: err.Error()}
-	}
-	return &refusal{status: http.StatusBadGateway, code: "upstream_protocol", cause: "protocol", message: err.Error()}
-}
-
-// refuse tells the guest and the audit log why the connection ends.
-func (ws *webSocket) refuse(w *frameWay, fault *refusal) {
-	ex := *ws.ex
-	ex.place = w.place
-	ws.proxy.auditRefusal(&ex, fault)
-	ws.proxy.violated(&ex, fault)
-	code := uint16(closeProtocol)
-	if fault.secret != "" {
-		code = closePolicy
-	}
-	payload := append([]byte{byte(code >> 8), byte(code)}, fault.code...)
-	_, _ = guestWriter{ws}.Write(appendFrame(nil, &frameHead{final: true, opcode: opClose}, payload))
-}
-
 // frameWay is one direction.
 type frameWay struct {
 	ws         *webSocket
@@ -128,6 +94,8 @@ type frameWay struct {
 	begun  bool // a frame of it went out
 	swap   *messageSwap
 	place  string // where a violation was found
+	taken  int64  // of the budget, for what is written next
+	window int64  // of the budget, for stream
 }
 
 // run carries frames until the source ends. What follows a Close frame is nothing
@@ -158,11 +126,13 @@ func (w *frameWay) run() error {
 
 // read appends the next n bytes of a payload, of which at were read before. It
 // takes memory as they come: the length is only what the other side says.
-func (w *frameWay) read(dst []byte, h *frameHead, n, at int64) ([]byte, error) {
+func (w *frameWay) read(dst []byte, h *frameHead, n, at int64) (_ []byte, err error) {
 	from := len(dst)
 	for n > 0 {
 		step := int(min(n, framePiece))
-		dst = slices.Grow(dst, step)
+		if dst, err = w.room(dst, step); err != nil {
+			return nil, err
+		}
 		piece := dst[len(dst) : len(dst)+step]
 		if _, err := io.ReadFull(w.source, piece); err != nil {
 			return nil, noEOF(err)
@@ -179,7 +149,7 @@ func (w *frameWay) read(dst []byte, h *frameHead, n, at int64) ([]byte, error) {
 // (attack: a value in the reason for a Close): a placeholder there is a
 // violation, and what holds a value is sent without its payload.
 func (w *frameWay) control(h *frameHead) error {
-	payload, err := w.read(nil, h, h.length, 0)
+	payload, err := w.read(make([]byte, 0, maxControl), h, h.length, 0)
 	if err != nil {
 		return err
 	}
@@ -214,7 +184,9 @@ func (w *frameWay) data(h *frameHead) (err error) {
 		return w.whole(h)
 	}
 	if w.stream == nil {
-		w.open()
+		if err := w.open(); err != nil {
+			return err
+		}
 		if err := w.push(h, w.held, false); err != nil {
 			return err
 		}
@@ -238,8 +210,15 @@ func (w *frameWay) whole(h *frameHead) error {
 		w.swap = newMessageSwap(w, w.opcode == opText && looksLikeJSON(w.held))
 		set, replace = w.swap.finder(), w.swap.replace
 	}
+	defer w.settle()
+	if err := w.take(2 * len(w.held)); err != nil { // for out, and the frame that is made of it
+		return err
+	}
 	out, hits, err := set.ReplaceBytes(w.held, replace)
 	if err != nil {
+		return err
+	}
+	if err := w.take(2 * max(0, len(out)-len(w.held))); err != nil {
 		return err
 	}
 	err = w.write(&frameHead{final: true, opcode: w.opcode, masked: h.masked, key: h.key}, out)
@@ -248,14 +227,15 @@ func (w *frameWay) whole(h *frameHead) error {
 }
 
 // open starts the stream of a message that is too long to be held.
-func (w *frameWay) open() {
+func (w *frameWay) open() error {
 	if w.fromClient {
 		w.swap = newMessageSwap(w, w.opcode == opText && looksLikeJSON(w.held))
 		w.stream = mask.NewStream(w.swap.finder(), w.swap.replace, false)
-		return
+	} else {
+		set, replace := w.ws.proxy.known.needles()
+		w.stream = mask.NewAnswerStream(set, replace, true).Follow(w.ws.proxy.known.needles)
 	}
-	set, replace := w.ws.proxy.known.needles()
-	w.stream = mask.NewAnswerStream(set, replace, true).Follow(w.ws.proxy.known.needles)
+	return w.takeWindow()
 }
 
 // push sends the next piece of such a message, as far as nothing of it has to be
@@ -264,8 +244,15 @@ func (w *frameWay) push(h *frameHead, piece []byte, last bool) error {
 	if w.swap != nil {
 		w.swap.grown = 0
 	}
+	defer w.settle()
+	if err := w.take(2 * len(piece)); err != nil {
+		return err
+	}
 	out, err := w.stream.Push(nil, piece, last)
 	if err != nil || len(out) == 0 && !last {
+		return err
+	}
+	if err := w.take(2 * max(0, len(out)-len(piece))); err != nil {
 		return err
 	}
 	head := frameHead{final: last, masked: h.masked, key: h.key}
@@ -291,70 +278,6 @@ func (w *frameWay) end(hits int) {
 	} else {
 		w.ws.proxy.counters.masked.Add(uint64(hits))
 	}
-	if cap(w.held) > framePiece {
-		w.held = nil // a connection that waits keeps little
-	}
+	w.shrink()
 	w.opcode, w.held, w.stream, w.begun, w.swap = 0, w.held[:0], nil, false, nil
-}
-
-// looksLikeJSON reports whether a text begins as an object or array of JSON does,
-// within which a value is escaped.
-func looksLikeJSON(text []byte) bool {
-	text = bytes.TrimLeft(text, " \t\r\n")
-	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
-}
-
-// messageSwap puts values into one message of the guest's.
-type messageSwap struct {
-	way     *frameWay
-	swapper *swapper
-	escape  func([]byte) []byte
-	grown   int
-}
-
-// newMessageSwap looks at the secrets as they are when a message begins: a
-// connection outlives rotations and reloads.
-func newMessageSwap(w *frameWay, json bool) *messageSwap {
-	ws := w.ws
-	ex := *ws.ex
-	ex.state = ws.proxy.state.Load()
-	ex.table, ex.used = ex.state.table.Load(), nil
-	s := &messageSwap{way: w, swapper: &swapper{proxy: ws.proxy, ex: &ex, req: ws.req}}
-	if json {
-		s.escape = jsonEscape
-	}
-	return s
-}
-
-func (s *messageSwap) finder() *mask.Set { return s.swapper.ex.table.finder }
-
-// replace is a mask.Replacer for the payload of a message.
-func (s *messageSwap) replace(h mask.Hit) ([]byte, error) {
-	value, err := s.swapper.value(&h, policies.Place{Kind: policies.InWebSocket}, "websocket", s.escape)
-	s.way.place = s.swapper.ex.place
-	if s.grown += len(value); err == nil && s.grown > maxFrameGrowth {
-		return nil, errGrowth
-	}
-	return value, err
-}
-
-// forbid is a mask.Replacer for control frames.
-func (s *messageSwap) forbid(h mask.Hit) ([]byte, error) {
-	s.swapper.violation(h.Needle, "websocket control frame", "")
-	s.way.place = s.swapper.ex.place
-	return nil, &errViolation{s.swapper.fault}
-}
-
-// done tells the audit log of values that went out, each once for a connection.
-func (s *messageSwap) done() {
-	ws, ex := s.way.ws, s.swapper.ex
-	fresh := slices.DeleteFunc(ex.used, func(e *entry) bool {
-		name := e.holder.Policy().Name
-		if slices.Contains(ws.told, name) {
-			return true
-		}
-		ws.told = append(ws.told, name)
-		return false
-	})
-	ws.proxy.auditSwaps(ex, fresh)
 }

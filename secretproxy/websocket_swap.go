@@ -1,0 +1,74 @@
+package secretproxy
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/mask"
+)
+
+// looksLikeJSON reports whether a text begins as an object or array of JSON does,
+// within which a value is escaped.
+func looksLikeJSON(text []byte) bool {
+	text = bytes.TrimLeft(text, " \t\r\n")
+	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
+}
+
+// messageSwap puts values into one message of the guest's.
+type messageSwap struct {
+	way     *frameWay
+	swapper *swapper
+	escape  func([]byte) []byte
+	grown   int
+}
+
+// newMessageSwap looks at the secrets as they are when a message begins: a
+// connection outlives rotations and reloads.
+func newMessageSwap(w *frameWay, json bool) *messageSwap {
+	ws := w.ws
+	ex := *ws.ex
+	ex.state = ws.proxy.state.Load()
+	ex.table, ex.used = ex.state.table.Load(), nil
+	s := &messageSwap{way: w, swapper: &swapper{proxy: ws.proxy, ex: &ex, req: ws.req}}
+	if json {
+		s.escape = jsonEscape
+	}
+	return s
+}
+
+func (s *messageSwap) finder() *mask.Set { return s.swapper.ex.table.finder }
+
+// replace is a mask.Replacer for the payload of a message.
+func (s *messageSwap) replace(h mask.Hit) ([]byte, error) {
+	value, err := s.swapper.value(&h, policies.Place{Kind: policies.InWebSocket}, "websocket", s.escape)
+	s.way.place = s.swapper.ex.place
+	if s.grown += len(value); err == nil && s.grown > maxFrameGrowth {
+		return nil, errGrowth
+	}
+	if err == nil {
+		err = s.way.take(2 * len(value))
+	}
+	return value, err
+}
+
+// forbid is a mask.Replacer for control frames.
+func (s *messageSwap) forbid(h mask.Hit) ([]byte, error) {
+	s.swapper.violation(h.Needle, "websocket control frame", "")
+	s.way.place = s.swapper.ex.place
+	return nil, &errViolation{s.swapper.fault}
+}
+
+// done tells the audit log of values that went out, each once for a connection.
+func (s *messageSwap) done() {
+	ws, ex := s.way.ws, s.swapper.ex
+	fresh := slices.DeleteFunc(ex.used, func(e *entry) bool {
+		name := e.holder.Policy().Name
+		if slices.Contains(ws.told, name) {
+			return true
+		}
+		ws.told = append(ws.told, name)
+		return false
+	})
+	ws.proxy.auditSwaps(ex, fresh)
+}
