@@ -12,6 +12,8 @@ import (
 type Classifier struct {
 	mu   sync.Mutex // serialises writers
 	snap atomic.Pointer[snapshot]
+	// kernel is KernelOwns, or what stands in for it.
+	kernel func(Proto, netip.AddrPort) bool
 }
 
 // snapshot is immutable.
@@ -44,6 +46,16 @@ func NewClassifier(gateway ...netip.Addr) *Classifier {
 // Class returns the class of a. A zone is ignored. It doesn't allocate.
 func (c *Classifier) Class(a netip.Addr) Class {
 	return classify(a, c.snap.Load())
+}
+
+// AskKernel has Owns ask. It must be called before the classifier is used.
+func (c *Classifier) AskKernel(owns func(Proto, netip.AddrPort) bool) { c.kernel = owns }
+
+// Owns reports whether the host's kernel keeps what is sent to dst to itself;
+// without AskKernel it says no. Other than Class it asks each time: routes and
+// addresses may change between any two calls.
+func (c *Classifier) Owns(proto Proto, dst netip.AddrPort) bool {
+	return c.kernel != nil && c.kernel(proto, dst)
 }
 
 // SetHost replaces the host's own addresses.

@@ -6,8 +6,8 @@
 // Data flow: New compiles a policies.Policy into indexes (a prefix trie, a tree
 // of reversed labels). The gateway, dnsguard and secretproxy ask Decide,
 // DecideName and AllowsAddr. A Classifier knows what kind of address an address
-// is, the host's own included, and Fuse asks it once more about the exact
-// address at the moment it is dialled.
+// is, the host's own included, and Fuse asks it, and the host's kernel, once more
+// about the exact address at the moment it is dialled.
 //
 // # Order of judgement
 //
@@ -69,10 +69,12 @@
 //     is not seen to say the name. Use default = "deny" to hold anybody.
 //   - The list of foreign resolvers can't be complete.
 //   - A tcp or any rule says nothing of what is spoken inside.
-//   - The host's addresses are read from its interfaces. Prefixes that a host
-//     routes to itself without an interface address (ip route add local …), and
-//     addresses that a router in front of it translates to the host, look like
-//     any other address.
+//   - Decide knows the addresses of the host's interfaces only, and what its
+//     caller says in Flow.Local. The gateway asks the kernel for that (KernelOwns)
+//     whenever it judges, and the fuse asks again; between a change of the host's
+//     routes and its announcement, datagrams of a flow that is open already may
+//     reach the host. Addresses that packet filters (NAT) of the host, or a router
+//     in front of it, translate to the host look like any other address.
 //   - What two machines that can see each other's public addresses do with an
 //     allowed flow.
 package egress

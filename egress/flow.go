@@ -99,6 +99,10 @@ type Flow struct {
 	// line of [hosts]: the operator chose where it leads. Only the gateway's
 	// own table may set it, never the fact that Dst lies in 198.18.0.0/15.
 	Mapped bool
+	// Local says that the host's kernel keeps what is sent to Dst to itself
+	// (KernelOwns): Dst is judged as one of the host's own addresses. Whoever
+	// has no kernel to ask leaves it out.
+	Local bool
 	// Name is what the client said: the SNI on TLS, the Host on plain HTTP.
 	// The zero Name means that it said none, or none yet. At StageRequest on
 	// TLS, Host and SNI are equal, which the caller has checked.

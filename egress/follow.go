@@ -43,16 +43,23 @@ func (c *Classifier) refresh(read func() ([]netip.Addr, error)) error {
 
 // Follow keeps the host's own addresses current until ctx ends: at once where
 // the system announces changes (netlink on Linux), and every ten seconds
-// anyway. It blocks; the caller owns the goroutine. trouble, which may be nil,
-// hears of errors; the last known addresses stay in force then.
-func (c *Classifier) Follow(ctx context.Context, trouble func(error)) {
-	c.follow(ctx, realHostAddrs(), trouble)
+// anyway. changed is called after each time, when addresses, routes or routing
+// rules may have changed. It blocks; the caller owns the goroutine. trouble hears
+// of errors; the last known addresses stay in force then. Both may be nil.
+func (c *Classifier) Follow(ctx context.Context, changed func(), trouble func(error)) {
+	c.follow(ctx, realHostAddrs(), changed, trouble)
 }
 
-func (c *Classifier) follow(ctx context.Context, h hostAddrs, trouble func(error)) {
+func (c *Classifier) follow(ctx context.Context, h hostAddrs, changed func(), trouble func(error)) {
 	report := func(err error) {
 		if err != nil && trouble != nil {
 			trouble(err)
+		}
+	}
+	read := func() {
+		report(c.refresh(h.read))
+		if changed != nil {
+			changed()
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -70,7 +77,7 @@ func (c *Classifier) follow(ctx context.Context, h hostAddrs, trouble func(error
 			}
 		}
 		// Subscribed first, read second: no change falls between the two.
-		report(c.refresh(h.read))
+		read()
 		select {
 		case <-ctx.Done():
 			return
@@ -78,6 +85,7 @@ func (c *Classifier) follow(ctx context.Context, h hostAddrs, trouble func(error
 		case _, ok := <-changes:
 			if !ok {
 				changes = nil
+				read()   // the last change may be why it broke
 				select { // not at once: a broken announcer must not make this loop spin
 				case <-ctx.Done():
 					return

@@ -64,7 +64,7 @@ func TestI5_FollowLearnsAddressesAddedWhileRunning(t *testing.T) {
 	c := NewClassifier()
 	ctx, cancel := context.WithCancel(context.Background())
 	done, trouble := make(chan struct{}), make(chan error, 4)
-	go func() { defer close(done); c.follow(ctx, h.source(ctx), func(err error) { trouble <- err }) }()
+	go func() { defer close(done); c.follow(ctx, h.source(ctx), nil, func(err error) { trouble <- err }) }()
 
 	first, second := netip.MustParseAddr("203.0.114.7"), netip.MustParseAddr("2a01:4f8::7")
 	h.addrs <- []netip.Addr{first}
@@ -94,7 +94,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	c := NewClassifier()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); c.Follow(ctx, nil) }()
+	go func() { defer close(done); c.Follow(ctx, nil, nil) }()
 	cancel()
 	<-done // goleak sees what is left
 }

@@ -31,34 +31,64 @@ func (e *FuseError) Error() string {
 // Unwrap makes errors.Is(err, ErrFused) true.
 func (e *FuseError) Unwrap() error { return ErrFused }
 
+// Reach is how far a dial may go.
+type Reach uint8
+
+const (
+	// ReachPublic is public addresses.
+	ReachPublic Reach = iota
+	// ReachPrivate is what private rules open, too: never the host or the
+	// gateway.
+	ReachPrivate
+	// ReachTarget is a target of [hosts]: the operator may lead to the host.
+	ReachTarget
+)
+
 // Fuse returns a function for net.Dialer.ControlContext (and
 // net.ListenConfig.Control with a wrapper) that classifies the exact address
 // which the kernel is about to be given, after every other check (invariant 5).
-// A public address passes. Any other passes only if allow says so for exactly
-// that address; a nil allow says so for none. Whatever can't be read is
+// A public address passes. Any other passes only if reach says so for exactly
+// that address; a nil reach says so for none. Whatever can't be read is
 // refused: unix sockets, names, a nil classifier.
-func Fuse(c *Classifier, allow func(netip.AddrPort) bool) func(ctx context.Context, network, address string, _ syscall.RawConn) error {
+func Fuse(c *Classifier, reach func(netip.AddrPort) Reach) func(ctx context.Context, network, address string, _ syscall.RawConn) error {
 	return func(_ context.Context, network, address string, _ syscall.RawConn) error {
-		if !strings.HasPrefix(network, "tcp") && !strings.HasPrefix(network, "udp") {
+		proto := TCP
+		switch {
+		case strings.HasPrefix(network, "tcp"):
+		case strings.HasPrefix(network, "udp"):
+			proto = UDP
+		default:
 			return &FuseError{}
 		}
 		dst, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return &FuseError{}
 		}
-		return CheckDial(c, dst, allow)
+		return CheckDial(c, proto, dst, reach)
 	}
 }
 
 // CheckDial is the fuse for sockets that no net.Dialer opens (ping sockets,
-// unconnected UDP): call it right before the address goes to the kernel.
-func CheckDial(c *Classifier, dst netip.AddrPort, allow func(netip.AddrPort) bool) error {
+// unconnected UDP): call it right before the address goes to the kernel. Called
+// once more when a socket is connected, it tells whether the address became the
+// host's meanwhile.
+func CheckDial(c *Classifier, proto Proto, dst netip.AddrPort, reach func(netip.AddrPort) Reach) error {
 	if c == nil || !dst.IsValid() {
 		return &FuseError{}
 	}
 	dst = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
-	class := c.Class(dst.Addr())
-	if class == ClassPublic || class != ClassInvalid && allow != nil && allow(dst) {
+	class, far := c.Class(dst.Addr()), ReachPublic
+	if reach != nil {
+		far = reach(dst)
+	}
+	switch {
+	case class == ClassInvalid:
+	case far == ReachTarget:
+		return nil
+	case class.firm(), class != ClassPublic && far != ReachPrivate:
+	case c.Owns(proto, dst):
+		class = ClassHost
+	default:
 		return nil
 	}
 	return &FuseError{Addr: dst, Class: class}

@@ -8,11 +8,21 @@ import (
 	"testing"
 )
 
+// only lets private addresses through at one address and port.
+func only(open netip.AddrPort) func(netip.AddrPort) Reach {
+	return func(a netip.AddrPort) Reach {
+		if a == open {
+			return ReachPrivate
+		}
+		return ReachPublic
+	}
+}
+
 func TestI5_FuseJudgesTheExactAddress(t *testing.T) {
 	t.Parallel()
 	c := worldClassifier()
 	lab := netip.MustParseAddrPort("10.20.1.1:5432")
-	fuse := Fuse(c, func(a netip.AddrPort) bool { return a == lab })
+	fuse := Fuse(c, only(lab))
 	for _, tt := range []struct {
 		network, address string
 		class            Class // ClassPublic passes
@@ -52,7 +62,7 @@ func TestI5_FuseJudgesTheExactAddress(t *testing.T) {
 			t.Errorf("%s %s: %v, want fused as %v", tt.network, tt.address, err, tt.class)
 		}
 	}
-	if err := Fuse(nil, func(netip.AddrPort) bool { return true })(context.Background(), "tcp4", "93.184.215.14:443", nil); !errors.Is(err, ErrFused) {
+	if err := Fuse(nil, func(netip.AddrPort) Reach { return ReachTarget })(context.Background(), "tcp4", "93.184.215.14:443", nil); !errors.Is(err, ErrFused) {
 		t.Errorf("a fuse without a classifier passed an address: %v", err)
 	}
 	if err := Fuse(c, nil)(context.Background(), "tcp4", "10.20.1.1:5432", nil); !errors.Is(err, ErrFused) {
@@ -88,7 +98,12 @@ func TestI5_FuseHoldsInARealDialer(t *testing.T) {
 	default:
 	}
 	exact := netip.MustParseAddrPort(l.Addr().String())
-	d.ControlContext = Fuse(NewClassifier(), func(a netip.AddrPort) bool { return a == exact })
+	d.ControlContext = Fuse(NewClassifier(), func(a netip.AddrPort) Reach {
+		if a == exact {
+			return ReachTarget
+		}
+		return ReachPublic
+	})
 	conn, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatalf("an address that [hosts] names is fused: %v", err)

@@ -107,6 +107,9 @@ func (j *judgement) floorOfRanges() (Verdict, bool) {
 		return j.deny(ReasonHostAddress, nil), true
 	}
 	j.class = j.e.classifier.Class(j.dst)
+	if j.f.Local && !j.class.firm() {
+		j.class = ClassHost
+	}
 	switch {
 	case j.class == ClassPublic:
 		j.trace.add("special ranges", "the address is public")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/ca"
@@ -64,6 +65,8 @@ type Config struct {
 	// Pinger sends the host's echo requests. Nil is an unprivileged ping socket; the address is checked by
 	// the fuse before it is handed over.
 	Pinger Pinger
+	// Owns reports whether the host's kernel keeps what is sent to dst to itself. Nil asks the kernel.
+	Owns func(proto egress.Proto, dst netip.AddrPort) bool
 	// HasIPv6 says whether the host reaches IPv6; nil looks.
 	HasIPv6 func() bool
 	// Admit looks at what a later version of the policy file takes from the host, and returns it with its

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/session"
@@ -26,7 +27,11 @@ func (g *Gateway) dial(ctx context.Context, j session.Judged, via bool) (net.Con
 	case via:
 		return g.dialVia(ctx, g.rules.Load().Via, j.ViaName(), j.Flow.Dst)
 	}
-	return g.dialAddr(ctx, network, j.Flow.Dst, j.Verdict.Special)
+	far := egress.ReachPublic
+	if j.Verdict.Special {
+		far = egress.ReachPrivate
+	}
+	return g.dialAddr(ctx, network, j.Flow.Dst, far)
 }
 
 func (g *Gateway) dialTarget(ctx context.Context, network string, t policies.Target, port uint16) (net.Conn, error) {
@@ -40,27 +45,42 @@ func (g *Gateway) dialTarget(ctx context.Context, network string, t policies.Tar
 	if dst.Port() == 0 {
 		dst = netip.AddrPortFrom(dst.Addr(), port)
 	}
-	return g.dialAddr(ctx, network, dst, true)
+	return g.dialAddr(ctx, network, dst, egress.ReachTarget)
 }
 
-// dialAddr is the one place where the gateway opens sockets for a guest. special lets dst, and only
-// dst, be an address that isn't public. The fuse looks at dst here, and once more in net.Dialer at the
-// address that goes to the kernel (invariant 5).
-func (g *Gateway) dialAddr(ctx context.Context, network string, dst netip.AddrPort, special bool) (net.Conn, error) {
-	allow := func(a netip.AddrPort) bool { return special && a == dst }
-	if err := egress.CheckDial(g.classifier, dst, allow); err != nil {
-		return nil, err
+// dialAddr is the one place where the gateway opens sockets for a guest. far is how far from public
+// addresses dst, and only dst, may be. The fuse looks at the address that goes to the kernel (invariant 5),
+// and again when the socket is connected: dst may have become the host's meanwhile. No byte was sent then.
+func (g *Gateway) dialAddr(ctx context.Context, network string, dst netip.AddrPort, far egress.Reach) (net.Conn, error) {
+	reach := func(a netip.AddrPort) egress.Reach {
+		if a == dst {
+			return far
+		}
+		return egress.ReachPublic
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return g.hostDialer(allow).DialContext(ctx, network, dst.String())
+	fuse := egress.Fuse(g.classifier, reach)
+	conn, err := g.dialFused(ctx, network, dst.String(), fuse)
+	if err != nil {
+		return nil, err
+	}
+	if err := fuse(ctx, network, dst.String(), nil); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
-func (g *Gateway) hostDialer(allow func(netip.AddrPort) bool) Dialer {
-	if g.cfg.Dialer != nil {
-		return g.cfg.Dialer
+type fuseFunc = func(ctx context.Context, network, address string, _ syscall.RawConn) error
+
+func (g *Gateway) dialFused(ctx context.Context, network, addr string, fuse fuseFunc) (net.Conn, error) {
+	if g.cfg.Dialer == nil {
+		return (&net.Dialer{ControlContext: fuse}).DialContext(ctx, network, addr)
 	}
-	return &net.Dialer{ControlContext: egress.Fuse(g.classifier, allow)}
+	if err := fuse(ctx, network, addr, nil); err != nil {
+		return nil, err
+	}
+	return g.cfg.Dialer.DialContext(ctx, network, addr)
 }
 
 // dialResolver is dnsguard's way to its servers, which the operator chose: no fuse, but the tests'

@@ -17,6 +17,9 @@ import (
 // errRevoked ends a flow that a new policy no longer allows.
 var errRevoked = errors.New("the policy no longer allows this flow")
 
+// errHost ends a flow whose destination became the host's.
+var errHost = errors.New("its destination became one of the host's own addresses")
+
 // flow is one flow from its first packet to its end: its session, and what an executor of its steps needs
 // beside it.
 type flow struct {
@@ -106,6 +109,16 @@ func (f *flow) revise(rules *session.Rules) (ended bool) {
 	return step.Action == session.End
 }
 
+// rejudge judges the flow again when the host's addresses or routes changed.
+func (f *flow) rejudge() {
+	f.mu.Lock()
+	step := f.session.Rejudge()
+	f.mu.Unlock()
+	if step.Action == session.End {
+		f.cancel(errHost)
+	}
+}
+
 func (f *flow) data(first []byte, end session.Ending) session.Step {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,7 +187,7 @@ func (f *flow) unpin() {
 // closing picks the sentence that says why a flow ended.
 func closing(err, cause error) string {
 	switch {
-	case errors.Is(cause, errRevoked), errors.Is(cause, errBudget):
+	case errors.Is(cause, errRevoked), errors.Is(cause, errHost), errors.Is(cause, errBudget):
 		return cause.Error()
 	case err != nil && !errors.Is(err, context.Canceled):
 		return err.Error()

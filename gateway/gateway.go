@@ -36,6 +36,7 @@ type Gateway struct {
 	budget     budget
 	floods     *flood
 
+	unasked   atomic.Bool // it was reported that the kernel can't be asked
 	reload    sync.Mutex
 	ctx       context.Context //nolint:containedctx // ends what outlives a single flow: the address watch
 	cancel    context.CancelFunc
@@ -62,6 +63,7 @@ func New(cfg Config) (*Gateway, error) {
 }
 
 func (g *Gateway) build() error {
+	g.classifier.AskKernel(g.owns)
 	if err := g.followHost(); err != nil {
 		return fmt.Errorf("%w: reading the host's own addresses: %w", ErrConfig, err)
 	}

@@ -56,8 +56,16 @@ func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
 
 // ping has the host ask for an answer to the guest's echo request, at exactly the address that was judged.
 func (g *Gateway) ping(ctx context.Context, special bool, p *netstack.PingFlow) error {
-	allow := func(netip.AddrPort) bool { return special }
-	if err := egress.CheckDial(g.classifier, netip.AddrPortFrom(p.Dst(), 1), allow); err != nil {
+	reach := func(netip.AddrPort) egress.Reach {
+		if special {
+			return egress.ReachPrivate
+		}
+		return egress.ReachPublic
+	}
+	fuse := func() error {
+		return egress.CheckDial(g.classifier, egress.ICMP, netip.AddrPortFrom(p.Dst(), 1), reach)
+	}
+	if err := fuse(); err != nil {
 		return err
 	}
 	if err := g.budget.take(echoHeader + len(p.Payload())); err != nil {
@@ -65,7 +73,10 @@ func (g *Gateway) ping(ctx context.Context, special bool, p *netstack.PingFlow) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	return g.cfg.Pinger.Ping(ctx, p.Dst(), p.Seq(), p.Payload())
+	if err := g.cfg.Pinger.Ping(ctx, p.Dst(), p.Seq(), p.Payload()); err != nil {
+		return err
+	}
+	return fuse() // it may be the host that answered
 }
 
 // pingSocket is the host's unprivileged ping socket (net.ipv4.ping_group_range).

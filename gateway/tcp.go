@@ -177,7 +177,11 @@ func (x *tcpExecutor) dial(via bool) session.Step {
 	if x.upstream, err = x.gateway.dial(x.ctx, x.judged(), via); err != nil {
 		x.done(0, 0, err)
 	}
-	return x.dialed(err)
+	step := x.dialed(err)
+	if err == nil && step.Action != session.Relay { // it was ended meanwhile
+		x.done(0, 0, x.upstream.Close())
+	}
+	return step
 }
 
 func (x *tcpExecutor) relay() {

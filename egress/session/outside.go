@@ -20,6 +20,9 @@ func (s *Session) Answer(allow bool) Step {
 	if s.state != stateWaiting {
 		return Step{Action: Continue}
 	}
+	if s.rules.owns(&s.flow) { // since when it was asked
+		allow = false
+	}
 	if !allow || s.verdict.Class != egress.ClassPublic || s.rules.spent() {
 		return s.denied()
 	}

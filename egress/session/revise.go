@@ -24,6 +24,9 @@ func (s *Session) Revise(rules *Rules) Step {
 	return Step{Action: Continue}
 }
 
+// Rejudge is Revise by the rules that the flow has: the host's addresses or routes changed.
+func (s *Session) Rejudge() Step { return s.Revise(s.rules) }
+
 // stays reports whether a flow may go on under the rules in force, and every request that is under way on it.
 func (s *Session) stays(old *Rules) bool {
 	if s.flow.Mapped {
@@ -33,6 +36,7 @@ func (s *Session) stays(old *Rules) bool {
 			return false
 		}
 	}
+	s.flow.Local = s.rules.owns(&s.flow)
 	if !keeps(s.verdict.Action, s.rules.Engine.Decide(&s.flow).Action) {
 		return false
 	}

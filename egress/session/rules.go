@@ -27,6 +27,9 @@ type Rules struct {
 	Gateway []netip.Addr
 	// Spent reports whether [limits] egress_bytes is used up; nil for never.
 	Spent func() bool
+	// Owns reports whether the host's kernel keeps what is sent to dst to itself. It is asked anew whenever
+	// a flow is judged; nil, as without a kernel to ask, is never.
+	Owns func(proto egress.Proto, dst netip.AddrPort) bool
 	// Ask says for how long a denial waits until somebody outside has decided, zero for not at all. Nil asks
 	// nobody. It is asked of denials by rules and by the default only: what leads to special-purpose addresses
 	// is nobody's to allow.
@@ -39,7 +42,7 @@ func NewRules(p *policies.Policy, c *egress.Classifier, gateway ...netip.Addr) (
 	if err != nil {
 		return nil, err
 	}
-	r := &Rules{Engine: engine, Gateway: gateway, Hosts: make(map[hostname.Name]policies.Target, len(p.Hosts))}
+	r := &Rules{Engine: engine, Owns: c.Owns, Gateway: gateway, Hosts: make(map[hostname.Name]policies.Target, len(p.Hosts))}
 	for _, m := range p.Hosts {
 		r.Hosts[m.Name] = m.Target
 	}
@@ -49,6 +52,10 @@ func NewRules(p *policies.Policy, c *egress.Classifier, gateway ...netip.Addr) (
 		}
 	}
 	return r, nil
+}
+
+func (r *Rules) owns(f *egress.Flow) bool {
+	return r.Owns != nil && !f.Mapped && r.Owns(f.Proto, f.Dst)
 }
 
 func (r *Rules) spent() bool { return r.Spent != nil && r.Spent() }

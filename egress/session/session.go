@@ -91,9 +91,22 @@ func announces(port uint16) bool {
 
 // decide asks the engine about the flow as it is known now.
 func (s *Session) decide() egress.Verdict {
+	s.flow.Local = false
 	v := s.rules.Engine.Decide(&s.flow)
+	// Nobody is let out, or asked about, before the kernel has said that it isn't the host.
+	if v.Allowed() || s.rules.Ask != nil {
+		v = s.decideLocal(v)
+	}
 	if v.Allowed() && s.rules.spent() {
 		v.Action, v.Reason = egress.Deny, egress.ReasonLimit
+	}
+	return v
+}
+
+// decideLocal judges again, with what the kernel says now of the destination; v is without it.
+func (s *Session) decideLocal(v egress.Verdict) egress.Verdict {
+	if s.flow.Local = s.rules.owns(&s.flow); s.flow.Local {
+		return s.rules.Engine.Decide(&s.flow)
 	}
 	return v
 }
