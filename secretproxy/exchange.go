@@ -73,7 +73,6 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	if guest == nil {
 		panic(http.ErrAbortHandler)
 	}
-	guest.handled.Store(true)
 	p.work.Add(1)
 	defer p.work.Done()
 	p.counters.requests.Add(1)

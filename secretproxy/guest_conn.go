@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
@@ -24,8 +23,6 @@ type guestConn struct {
 	// and for a literal address.
 	name  hostname.Name
 	isTLS bool
-	// handled is set while net/http has a handler answer a request of HTTP/1.
-	handled atomic.Bool
 
 	uploads int // requests with a body under way, over HTTP/2
 	mu      sync.Mutex

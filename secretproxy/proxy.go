@@ -122,18 +122,14 @@ func (p *Proxy) newServer() *http.Server {
 
 // connState counts the server's goroutines, so that Close can wait for them:
 // http.Server.Close doesn't. The server's own loop is counted as well, which
-// makes adding safe while someone waits. An idle connection has written its answer.
-func (p *Proxy) connState(c net.Conn, state http.ConnState) {
+// makes adding safe while someone waits.
+func (p *Proxy) connState(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		p.work.Add(1)
 	case http.StateClosed, http.StateHijacked:
 		p.work.Done()
-	case http.StateIdle:
-		if guest := guestOf(c); guest != nil {
-			guest.handled.Store(false)
-		}
-	case http.StateActive:
+	case http.StateActive, http.StateIdle:
 	}
 }
 

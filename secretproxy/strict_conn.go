@@ -1,6 +1,7 @@
 package secretproxy
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/http"
@@ -114,16 +115,17 @@ func (c *strictConn) hold() error {
 // got its 101: no Read is under way then.
 func (c *strictConn) openTunnel() { c.tunnel = true }
 
-// Write implements net.Conn. What net/http writes while no handler runs is its own answer to a head that it can't
-// read, or for which Read gave it an error: the guest gets one that says why.
+// plain400 is the beginning of what net/http answers to a head that it can't
+// read; here, because Read gave it an error.
+//
+//nolint:gochecknoglobals // a constant
+var plain400 = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain")
+
+// Write implements net.Conn.
 func (c *strictConn) Write(b []byte) (int, error) {
-	if c.guest.handled.Load() {
-		return c.Conn.Write(b)
-	}
 	var fault *headError
-	if !errors.As(c.err, &fault) {
-		fault = badHead("malformed", "its target, its Host or another field is malformed")
-		c.refused(fault)
+	if c.err == nil || !bytes.HasPrefix(b, plain400) || !errors.As(c.err, &fault) {
+		return c.Conn.Write(b)
 	}
 	r := refusal{status: fault.answer(), code: fault.code, message: fault.message}
 	if _, err := c.Conn.Write(r.raw()); err != nil {
