@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-capture generate clean test-oracle test-memory
+.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-latency bench-capture generate clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -45,16 +45,22 @@ lint: bin/golangci-lint ## golangci-lint with the house rules and the import flo
 # The tests of these packages boot machines; elsewhere such tests have the build tag vmtest.
 VMM := ./vm/qemu ./vm/krun
 
+# Begun first, so that no processor is idle at the end.
+SLOW := ./secretproxy ./review ./image ./netstack ./cmd/msb ./gateway
+
 test-fast: ## every test that needs no virtual machine, with the race detector
-	$(GOTEST) -race $$($(GO) list ./... | grep -v -E '/vm/(qemu|krun)$$')
+	$(GOTEST) -race $(SLOW) $$($(GO) list ./... | grep -v -E '/vm/(qemu|krun)$$')
 	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack # built without the detector, which takes memory too
 
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
 	MSB_DIFFERENTIAL=60s $(GOTEST) ./review -run 'TestI16_Random' -count 1
 
+# An emulated guest takes one processor, so two run beside each other; an emulated host has the machine to itself.
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
 	$(GOTEST) -p 1 -timeout 15m $(VMM)
-	$(GOTEST) -tags vmtest -p 1 -timeout 30m -run 'VM' ./agentd ./sandbox ./cmd/msb
+	$(GOTEST) -tags vmtest -timeout 30m -run 'VM' ./cmd/msb & beside=$$!; \
+	$(GOTEST) -tags vmtest -p 1 -timeout 30m -run 'VM' ./agentd ./sandbox; rest=$$?; \
+	wait $$beside && exit $$rest
 
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
@@ -95,6 +101,9 @@ bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare serve
 
 bench-proxy: setup-bench ## the inspecting proxy, beside a bare reverse proxy and mitmproxy
 	@$(GO) run ./bench/proxy
+
+bench-latency: ## what masking adds to the way of each message of live streams, p50 and p99
+	MSB_LATENCY=3000 $(GOTEST) -v -run TestMaskingDelaysNoMessage ./secretproxy
 
 bench-capture: setup-bench build ## what a capture costs bulk transfers through the gateway (root)
 	@$(GO) run ./bench/capture

@@ -68,34 +68,3 @@ func (*hostConn) RemoteAddr() net.Addr { return hostAddr{} }
 func (*hostConn) SetDeadline(time.Time) error      { return nil }
 func (*hostConn) SetReadDeadline(time.Time) error  { return nil }
 func (*hostConn) SetWriteDeadline(time.Time) error { return nil }
-
-// oneConn is a listener that has one connection to give.
-type oneConn struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-var _ net.Listener = (*oneConn)(nil)
-
-func newOneConn(c net.Conn) *oneConn {
-	l := &oneConn{conns: make(chan net.Conn, 1), done: make(chan struct{})}
-	l.conns <- c
-	return l
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *oneConn) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (*oneConn) Addr() net.Addr { return hostAddr{} }

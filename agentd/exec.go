@@ -24,7 +24,7 @@ const (
 
 	// drainGrace is how long output is awaited after the process has ended,
 	// when another process holds the other end: a daemon left behind holds it
-	// for ever.
+	// for ever. What it writes from then on is thrown away.
 	drainGrace = 300 * time.Millisecond
 )
 
@@ -71,7 +71,7 @@ func (s *server) Exec(stream agentpb.Agent_ExecServer) error {
 
 func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) workload.Command {
 	c := workload.Command{
-		Argv: start.GetArgv(), Env: workload.MergeEnv(s.env, start.GetEnv()), Dir: start.GetCwd(),
+		Argv: start.GetArgv(), Env: workload.MergeEnv(s.env, start.GetEnv()), Dir: start.GetCwd(), MakeDir: start.GetMakeCwd(),
 		User: start.GetUser(), TTY: start.GetTty(), Size: windowSize(start.GetSize()),
 		Stdin: start.GetStdin(), Cgroup: group,
 	}
@@ -119,6 +119,7 @@ func (s *server) run(e *execution, timeout time.Duration, group *workload.Cgroup
 	s.supervise(ctx, e, timeout, group)
 	e.stdin.close()
 	held := pumps.drain(s.drainGrace)
+	e.leave(held, &s.left)
 	e.closeStreams()
 	<-e.fed // nothing may follow the exit
 	if e.overCredit.Load() {
@@ -128,7 +129,7 @@ func (s *server) run(e *execution, timeout time.Duration, group *workload.Cgroup
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	exit := exitMessage(e.proc.Status())
-	exit.TimedOut, exit.OutputHeld = e.timedOut, held
+	exit.TimedOut, exit.OutputHeld = e.timedOut, len(held) > 0
 	exit.OomKilled = group != nil && group.OOMKilled()
 	return e.send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: exit}})
 }
@@ -189,6 +190,22 @@ func (e *execution) send(resp *agentpb.ExecResponse) error {
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
 	return e.stream.Send(resp)
+}
+
+// leave hands streams that other processes hold to who reads them on. A terminal ends with its session, as when a
+// window is closed.
+func (e *execution) leave(held []*os.File, to *leftBehind) {
+	if e.tty {
+		return
+	}
+	for _, f := range held {
+		for _, ours := range []**os.File{&e.proc.Stdout, &e.proc.Stderr} {
+			if *ours == f {
+				*ours = nil
+			}
+		}
+		to.take(f)
+	}
 }
 
 func (e *execution) closeStreams() {

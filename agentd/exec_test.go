@@ -81,13 +81,27 @@ func TestExecReportsHowAProcessEnded(t *testing.T) {
 	}
 }
 
-func TestExecMakesTheWorkingFolder(t *testing.T) {
+func TestExecMakesTheWorkingDirectoryOnDemand(t *testing.T) {
 	s := dial(t, agentclient.Options{})
-	dir := filepath.Join(t.TempDir(), "a", "b")
+	top := filepath.Join(t.TempDir(), "a")
 	o := script("pwd")
-	o.Dir = dir
-	if got := s.run(t, o); got.out != dir+"\n" {
-		t.Errorf("got %+v", got)
+	o.Dir = filepath.Join(top, "b")
+	if got := s.run(t, o); got.Code != 127 || got.StartError != agentclient.NotFound || !strings.Contains(got.Message, o.Dir) {
+		t.Errorf("one that is missing: got %+v", got)
+	}
+	if _, err := os.Lstat(top); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was made: %v", err)
+	}
+	o.MakeDir = true
+	if got := s.run(t, o); got.out != o.Dir+"\n" {
+		t.Errorf("one that is to be made: got %+v", got)
+	}
+	for _, o.MakeDir = range []bool{false, true} {
+		for _, o.Dir = range []string{"/etc/passwd", "/etc/passwd/x"} {
+			if got := s.run(t, o); got.Code != 126 || got.StartError != agentclient.NotExecutable {
+				t.Errorf("%s: got %+v", o.Dir, got)
+			}
+		}
 	}
 }
 
@@ -103,7 +117,6 @@ func TestExecRefusesWhatCannotBe(t *testing.T) {
 		"unknown user":          func(o *agentclient.ExecOptions) { o.User = "no-such-user" },
 		"unknown group":         func(o *agentclient.ExecOptions) { o.User = "root:no-such-group" },
 		"relative folder":       func(o *agentclient.ExecOptions) { o.Dir = "../../etc" },
-		"folder that is a file": func(o *agentclient.ExecOptions) { o.Dir = "/etc/passwd" },
 		"unknown limit":         func(o *agentclient.ExecOptions) { o.Rlimits = []agentclient.Rlimit{{Name: "wishes"}} },
 		"soft limit above hard": func(o *agentclient.ExecOptions) { o.Rlimits = []agentclient.Rlimit{{Name: "core", Soft: 2, Hard: 1}} },
 		"limit above the system": func(o *agentclient.ExecOptions) {
@@ -155,6 +168,16 @@ func TestExecSignalReachesAProcessThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// TestExecTimeoutWakesAStoppedProcess: a stopped process takes SIGTERM only once it is continued.
+func TestExecTimeoutWakesAStoppedProcess(t *testing.T) {
+	s := dial(t, agentclient.Options{}, func(s *server) { s.killGrace = time.Minute })
+	o := script("trap 'echo woken; exit 7' TERM; kill -STOP $$; while :; do sleep 0.05; done")
+	o.Timeout = 500 * time.Millisecond
+	if got := s.run(t, o); !got.TimedOut || got.Code != 7 || got.out != "woken\n" {
+		t.Errorf("got %+v, want its own end within the grace", got)
+	}
+}
+
 // endless is a stdin that never ends.
 type endless struct{}
 
@@ -195,6 +218,61 @@ func TestExecIsNotHeldByABackgroundProcess(t *testing.T) {
 		t.Errorf("got %+v", pid)
 	}
 	s.run(t, script("kill -9 "+strings.TrimSpace(pid.out)))
+}
+
+// writer is a script whose child writes more than a pipe holds once dir/N is there, and leaves its exit code in dir/N.code.
+func writer(dir string, n int, stream string) agentclient.ExecOptions {
+	return script(fmt.Sprintf(`cd %s; (while [ ! -e %d ]; do sleep 0.02; done; head -c 2000000 /dev/zero %s; echo $? > t%d; mv t%d %d.code) & echo started`, dir, n, stream, n, n, n))
+}
+
+// letWrite lets a writer's child write and returns its exit code.
+func letWrite(t *testing.T, dir string, n int) string {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%d.code", n)))
+		if err == nil {
+			return strings.TrimSpace(string(b))
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("the child did not end")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestExecChildrenWriteOnAfterItsEnd(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	dir := t.TempDir()
+	for n, stream := range []string{"", ">&2"} {
+		if got := s.run(t, writer(dir, n, stream)); got.out != "started\n" || !got.OutputHeld {
+			t.Fatalf("got %+v", got)
+		}
+		if code := letWrite(t, dir, n); code != "0" {
+			t.Errorf("stream %d: the child's write ended with %s, want 0 (141 is SIGPIPE)", n+1, code)
+		}
+	}
+}
+
+func TestI11_StreamsLeftBehindAreBounded(t *testing.T) {
+	const most = 2 // the streams of one child
+	s := dial(t, agentclient.Options{}, func(s *server) { s.left.max = most })
+	dir := t.TempDir()
+	for n := range 3 {
+		s.run(t, writer(dir, n, ""))
+	}
+	for n, want := range []string{"141", "141", "0"} {
+		if code := letWrite(t, dir, n); code != want {
+			t.Errorf("child %d: its write ended with %s, want %s", n, code, want)
+		}
+	}
+	s.server.left.mu.Lock()
+	defer s.server.left.mu.Unlock()
+	if n := len(s.server.left.files); n > most {
+		t.Errorf("%d streams are read", n)
+	}
 }
 
 func TestExecLosesNothingToASlowReader(t *testing.T) {

@@ -19,7 +19,7 @@ type outputPumps struct {
 	files []*os.File
 	wg    sync.WaitGroup
 	mu    sync.Mutex
-	held  bool
+	held  []*os.File
 }
 
 func (e *execution) pumpOutput() *outputPumps {
@@ -48,7 +48,7 @@ func (p *outputPumps) start(e *execution, f *os.File, wrap func([]byte) *agentpb
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				if p.flush(e, f, buf, wrap) {
-					p.setHeld()
+					p.hold(f)
 				}
 				return
 			}
@@ -88,15 +88,15 @@ func (p *outputPumps) flush(e *execution, f *os.File, buf []byte, wrap func([]by
 // maxPipeBytes is the most a pipe holds unless root raised fs.pipe-max-size.
 const maxPipeBytes = 1 << 20
 
-func (p *outputPumps) setHeld() {
+func (p *outputPumps) hold(f *os.File) {
 	p.mu.Lock()
-	p.held = true
+	p.held = append(p.held, f)
 	p.mu.Unlock()
 }
 
 // drain waits for the output's end, or for grace when another process holds
-// it; it tells whether one did.
-func (p *outputPumps) drain(grace time.Duration) bool {
+// it; it returns the files that one does.
+func (p *outputPumps) drain(grace time.Duration) []*os.File {
 	for _, f := range p.files {
 		_ = f.SetReadDeadline(time.Now().Add(grace)) // a closed file has ended already
 	}

@@ -92,6 +92,7 @@ func (*guest) Stats() *agentpb.StatsResponse {
 		MemoryTotalBytes: s.MemoryTotal, MemoryAvailableBytes: s.MemoryAvailable,
 		UptimeNs: int64(s.Uptime), CpuBusyNs: int64(s.CPUBusy),
 		Processes: uint32(max(s.Processes, 0)), OomKills: s.OOMKills,
+		RootTotalBytes: s.RootTotal, RootAvailableBytes: s.RootAvailable,
 	}
 }
 

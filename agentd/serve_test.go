@@ -139,7 +139,7 @@ func TestI11_StdinAboveTheCreditEndsTheExec(t *testing.T) {
 	}
 	go func() {
 		chunk := &agentpb.ExecRequest{Request: &agentpb.ExecRequest_Stdin{Stdin: make([]byte, agentpb.ChunkBytes)}}
-		for stream.Send(chunk) == nil { //nolint:revive // until it is refused
+		for stream.Send(chunk) == nil { // until it is refused
 		}
 	}()
 	for err == nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/agentd/internal/workload"
+	"github.com/msb-project/msb/internal/handoff"
 )
 
 // Version is this agent's version, set by the build.
@@ -59,6 +60,7 @@ type server struct {
 	agentpb.UnimplementedAgentServer
 	ops     machineOps
 	spawner *workload.Spawner
+	files   *fileServer
 
 	ready    atomic.Bool   // the handshake is done
 	shaking  atomic.Bool   // a handshake was begun
@@ -68,6 +70,7 @@ type server struct {
 	execs    atomic.Int32
 	maxExecs int32
 	env      []string // written before ready
+	left     leftBehind
 
 	// Waits that tests shorten.
 	killGrace, drainGrace time.Duration
@@ -77,14 +80,15 @@ var _ agentpb.AgentServer = (*server)(nil)
 
 func newServer(ops machineOps, spawner *workload.Spawner) *server {
 	return &server{
-		ops: ops, spawner: spawner, shutdown: make(chan struct{}),
-		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace,
+		ops: ops, spawner: spawner, files: newFileServer(spawner.Root()), shutdown: make(chan struct{}),
+		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace, left: leftBehind{max: maxLeftBehind},
 	}
 }
 
 // serve answers the host on rwc until the stream ends or the host asks for the
 // shutdown, which gives nil. Every exec has ended or is killed by then.
 func (s *server) serve(rwc io.ReadWriteCloser) error {
+	defer s.left.close()
 	conn := newHostConn(rwc)
 	srv := grpc.NewServer(
 		grpc.UnaryInterceptor(s.gateUnary), grpc.StreamInterceptor(s.gateStream),
@@ -94,8 +98,9 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 		grpc.ConnectionTimeout(time.Hour), grpc.WaitForHandlers(true),
 	)
 	agentpb.RegisterAgentServer(srv, s)
+	agentpb.RegisterFilesServer(srv, s.files)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(newOneConn(conn)) }()
+	go func() { served <- srv.Serve(handoff.Of(conn)) }()
 	select {
 	case <-conn.closed:
 	case <-s.shutdown:

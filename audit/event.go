@@ -10,8 +10,8 @@ import (
 type Kind string
 
 // The kinds of events. A decision about a flow, a name or a request is exactly
-// one event (invariant 1): flow.open, dns.query and http.request. Only denials
-// in a flood share an event, which has their number as its Count.
+// one event (invariant 1): flow.open, dns.query and http.request, or limit. Only
+// denials in a flood share an event, which has their number as its Count.
 const (
 	// FlowOpen is the verdict on a TCP connection, a UDP flow or an ICMP echo.
 	FlowOpen Kind = "flow.open"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestNoLineHoldsWhatHides has strings of a guest with characters that terminals
@@ -44,5 +45,17 @@ func TestLinesThatTheDiskRefusesAreCounted(t *testing.T) {
 	}
 	if n := l.Dropped(); n < 5 {
 		t.Errorf("%d events are counted as lost, want 5", n)
+	}
+}
+
+// TestLinesThatCantBeEncodedAreCounted: JSON has no year 10000.
+func TestLinesThatCantBeEncodedAreCounted(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := NewLog(&out, Options{})
+	l.Emit(Event{Kind: FlowOpen, Time: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)})
+	l.Emit(Event{Kind: FlowOpen})
+	if err := l.Close(); err == nil || l.Dropped() != 1 || bytes.Count(out.Bytes(), []byte("\n")) != 1 {
+		t.Errorf("%v, %d lost, written:\n%s", err, l.Dropped(), out.Bytes())
 	}
 }

@@ -228,3 +228,25 @@ func FuzzCapture(f *testing.F) {
 		}
 	})
 }
+
+// TestI11_InterfacesOfACaptureAreBounded: each takes memory for as long as its section lasts.
+func TestI11_InterfacesOfACaptureAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, more := range []bool{false, true} {
+		o := Options{}.withDefaults()
+		b := preamble(&o) // with one interface
+		packet := packetBlock(nil, 1, FromGuest, [][]byte{frame(1, 60)}, 60, "", 0)
+		add := maxInterfaces - 1
+		if more {
+			add++
+		}
+		for range add {
+			at := len(b)
+			b = end(endOptions(append(begin(b, blockInterface), 1, 0, 0, 0, 0, 0, 0, 0)), at)
+		}
+		all, err := readAll(t, append(b, packet...))
+		if more != errors.Is(err, ErrFormat) || !more && (err != nil || len(all) != 1) {
+			t.Errorf("more than the bound: %v: %d packets, %v", more, len(all), err)
+		}
+	}
+}

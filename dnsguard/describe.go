@@ -128,6 +128,23 @@ func (g *Guard) emit(r *reply, ends flowEnds, cached bool, latency time.Duration
 	g.stats.count(why.Outcome)
 }
 
+// limited counts one thing above a bound, and writes its audit event.
+func (g *Guard) limited(why string, ends flowEnds) {
+	g.stats.limited.Add(1)
+	g.sink.Emit(audit.Event{
+		Time:    time.Now(),
+		Sandbox: g.sandbox,
+		Kind:    audit.Limit,
+		Proto:   ends.proto,
+		SrcPort: ends.srcPort,
+		Dst:     ends.dst.Addr(),
+		Port:    ends.dst.Port(),
+		Action:  egress.Deny.String(),
+		Reason:  egress.ReasonLimit.String(),
+		Message: why,
+	})
+}
+
 // actionOf is the verdict that an outcome stands for.
 func actionOf(o Outcome) egress.Action {
 	switch o {

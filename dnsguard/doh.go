@@ -62,7 +62,10 @@ func (s *httpsServer) closeIdle() { s.client.CloseIdleConnections() }
 func (s *httpsServer) exchange(ctx context.Context, q outgoing) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	query := q.packet(true)
+	query, err := q.sent(true)
+	if err != nil {
+		return nil, err
+	}
 	query[0], query[1] = 0, 0 // RFC 8484, section 4.1
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(query))
 	if err != nil {

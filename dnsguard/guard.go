@@ -32,6 +32,9 @@ type Config struct {
 	// HasIPv6 says whether the host reaches IPv6; where it doesn't, AAAA is
 	// answered empty. nil looks for a global address on the host's interfaces.
 	HasIPv6 func() bool
+	// Spend is asked before each question of so many bytes leaves, to whichever
+	// server and for whichever time; its error keeps it back. nil lets all go.
+	Spend func(bytes int) error
 	// Roots verify upstream servers over TLS; nil is the host's.
 	Roots *x509.CertPool
 
@@ -46,6 +49,7 @@ type Guard struct {
 	clock   clock
 	hasIPv6 func() bool
 	options upstreamOptions
+	spend   func(bytes int) error
 
 	pins    *Pins
 	flights *flights
@@ -54,7 +58,6 @@ type Guard struct {
 	stats   counters
 	waiting chan struct{} // a slot for each question that waits for an upstream
 	tcp     chan struct{} // a slot for each connection over TCP
-	limited limitReport
 
 	mu     sync.Mutex // serialises Reload, SetJudge and Close
 	ctx    context.Context
@@ -103,6 +106,7 @@ func New(cfg Config) (*Guard, error) {
 		sink:    cfg.Audit,
 		clock:   cfg.clock,
 		hasIPv6: cfg.HasIPv6,
+		spend:   cfg.Spend,
 		flights: newFlights(maxInFlight),
 		waiting: make(chan struct{}, maxInFlight),
 		tcp:     make(chan struct{}, maxTCPConns),

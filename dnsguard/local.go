@@ -60,6 +60,18 @@ func (g *Guard) refuseTunnel(q *question, s subject) *reply {
 	})
 }
 
+// refuseSpent refuses a question because the sandbox may send nothing more.
+func (g *Guard) refuseSpent(q *question, s subject, err error) *reply {
+	return g.newReply(q, told{
+		outcome: OutcomeLimited,
+		rcode:   dns.RcodeRefused,
+		subject: s,
+		ede:     dns.ExtendedErrorCodeProhibited,
+		text:    err.Error(),
+		reason:  egress.ReasonLimit,
+	})
+}
+
 // What guests are told at the two bounds that pass by themselves.
 const (
 	tooManyWaiting = "too many questions wait for an answer; ask again"

@@ -69,7 +69,10 @@ func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
 	if !e.tunnels.admit(subj) {
 		return g.refuseTunnel(q, subj)
 	}
-	msg, from, err := e.upstreams.ask(g.ctx, outgoing{wire: slices.Clone(q.wireName()), qtype: q.qtype})
+	msg, from, err := e.upstreams.ask(g.ctx, outgoing{wire: slices.Clone(q.wireName()), qtype: q.qtype, spend: g.spend})
+	if spent := (spentError{}); errors.As(err, &spent) {
+		return g.refuseSpent(q, subj, spent)
+	}
 	if err != nil {
 		return g.failed(q, subj, err)
 	}

@@ -2,6 +2,7 @@ package dnsguard
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"time"
 
 	"github.com/miekg/dns"
@@ -17,6 +18,7 @@ func (g *Guard) refuseShape(packet []byte, ends flowEnds) []byte {
 	g.stats.malformed.Add(1)
 	if len(packet) < headerLen || packet[2]&flagQR != 0 {
 		g.stats.dropped.Add(1)
+		g.emitShape(nil, noAnswer, "it is no question", ends)
 		return nil
 	}
 	msg := new(dns.Msg)
@@ -68,6 +70,15 @@ func bareReply(packet []byte, rcode int) []byte {
 	out[3] = flagRA | byte(rcode&maskRcode)
 	binary.BigEndian.PutUint64(out[4:], 0)
 	return out
+}
+
+// noAnswer is no response code: the guest got none.
+const noAnswer = -1
+
+// Unread writes down a datagram or a connection of the guest to a resolver that ended before a question was
+// read, or in the middle of one.
+func (g *Guard) Unread(proto string, src, dst netip.AddrPort) {
+	g.emitShape(nil, noAnswer, "it ended without a question that can be read", flowEnds{proto: proto, srcPort: src.Port(), dst: dst})
 }
 
 func (g *Guard) emitShape(msg *dns.Msg, rcode int, why string, ends flowEnds) {

@@ -20,6 +20,22 @@ var (
 type outgoing struct {
 	wire  []byte // the name in lower case, as on the wire
 	qtype uint16
+	spend func(bytes int) error // nil: nothing is counted
+}
+
+// spentError says that the sandbox may send nothing more.
+type spentError struct{ error }
+
+// sent returns the packet of one more sending of the question, which must follow; an error keeps it back.
+func (o outgoing) sent(edns bool) ([]byte, error) {
+	query := o.packet(edns)
+	if o.spend == nil {
+		return query, nil
+	}
+	if err := o.spend(len(query)); err != nil {
+		return nil, spentError{err}
+	}
+	return query, nil
 }
 
 // packet builds a query with a random id and, against spoofed answers, random

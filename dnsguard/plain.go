@@ -60,11 +60,14 @@ func (s *plainServer) overUDP(ctx context.Context, q outgoing, edns bool) (*dns.
 	}
 	defer func() { _ = conn.Close() }()
 	defer boundExchange(ctx, conn)()
-	query := q.packet(edns)
+	query, err := q.sent(edns)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := conn.Write(query); err != nil {
 		return nil, err
 	}
-	pooled := udpBuffers.Get().(*[maxUDPRead]byte) //nolint:forcetypeassert // it holds nothing else
+	pooled := udpBuffers.Get().(*[maxUDPRead]byte) // it holds nothing else
 	defer udpBuffers.Put(pooled)
 	buf := pooled[:]
 	for range maxStrays {
@@ -76,11 +79,11 @@ func (s *plainServer) overUDP(ctx context.Context, q outgoing, edns bool) (*dns.
 		case matchExact:
 			return unpack(buf[:n])
 		case matchFolded:
-			return nil, nil //nolint:nilnil // TCP decides whether the server folds case
+			return nil, nil // TCP decides whether the server folds case
 		case matchNone:
 		}
 	}
-	return nil, nil //nolint:nilnil // strays: TCP
+	return nil, nil // strays: TCP
 }
 
 func (s *plainServer) overTCP(ctx context.Context, q outgoing) (*dns.Msg, error) {
@@ -97,7 +100,10 @@ func (s *plainServer) overTCP(ctx context.Context, q outgoing) (*dns.Msg, error)
 
 // overStream asks over a connection on which nothing else is under way.
 func overStream(conn net.Conn, q outgoing) (*dns.Msg, error) {
-	query := q.packet(true)
+	query, err := q.sent(true)
+	if err != nil {
+		return nil, err
+	}
 	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(query)), uint16(len(query)))
 	if _, err := conn.Write(append(framed, query...)); err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ func (c *systemConf) replace(addrs []netip.Addr) {
 
 func (c *systemConf) keepOrMake(addr netip.AddrPort) *resting {
 	for _, old := range c.list {
-		if old.server.(*plainServer).addr == addr { //nolint:forcetypeassert // the list holds nothing else
+		if old.server.(*plainServer).addr == addr { // the list holds nothing else
 			return old
 		}
 	}

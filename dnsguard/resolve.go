@@ -91,9 +91,10 @@ func (g *Guard) resolveType(ctx context.Context, name hostname.Name, qtype uint1
 	if r = e.cache.get(q.cacheKey(), start); r != nil {
 		cached = true
 	} else if !e.bucket.take(start) {
-		g.overRate(start)
+		g.limited(tooManyASecond, flowEnds{})
 		return g.tooMany(q, subject{}, tooManyASecond)
-	} else if r, _ = g.answer(ctx, e, q); r == nil {
+	} else if r, _ = g.answer(ctx, e, q); r == nil { // the client left: the question was asked all the same
+		g.emit(g.failed(q, subject{}, context.Canceled), flowEnds{}, false, g.clock()-start)
 		return nil
 	}
 	g.emit(r, flowEnds{}, cached, g.clock()-start)

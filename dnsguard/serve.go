@@ -43,13 +43,13 @@ func (s *session) quick(packet, out []byte, q *question, later func([]byte)) (an
 	inRate := e.bucket.take(start)
 	if len(packet) > maxQuery || q.read(packet) != nil {
 		if !inRate {
-			g.overRate(start)
+			g.limited(tooManyASecond, s.ends)
 			return nil, false
 		}
 		return g.refuseShape(packet, s.ends), false
 	}
 	if !inRate {
-		g.overRate(start)
+		g.limited(tooManyASecond, s.ends)
 		r := g.tooMany(q, subject{}, tooManyASecond)
 		return r.render(out, q, start, limit(q, s.udp)), false
 	}

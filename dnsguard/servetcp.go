@@ -13,13 +13,15 @@ import (
 // address it was: each after its length, several at once, answered in the order
 // in which answers come (RFC 7766). It returns when nothing came for 30 s, when
 // the guest doesn't read its answers for 10 s, when conn fails, when ctx ends or
-// the guard is closed, and closes conn.
+// the guard is closed, and closes conn. A connection that ends before a question
+// was read, or in the middle of one, has an audit event like a question.
 func (g *Guard) ServeTCP(ctx context.Context, conn net.Conn) {
 	select {
 	case g.tcp <- struct{}{}:
 		defer func() { <-g.tcp }()
 	default:
 		g.stats.tcpRefused.Add(1)
+		g.limited("more connections to the resolver than it serves at once", endsOf("tcp", conn))
 		_ = conn.Close()
 		return
 	}
@@ -33,7 +35,9 @@ func (g *Guard) ServeTCP(ctx context.Context, conn net.Conn) {
 		pipeline: make(chan struct{}, maxPipelined),
 		cancel:   cancel,
 	}
-	t.serve()
+	if unread := t.serve(); unread {
+		g.Unread("tcp", addrPortOf(conn.RemoteAddr()), addrPortOf(conn.LocalAddr()))
+	}
 	_ = t.finish()
 }
 
@@ -41,7 +45,7 @@ func (g *Guard) ServeTCP(ctx context.Context, conn net.Conn) {
 // framed message in one Write.
 type tcpSession struct {
 	session
-	ctx      context.Context //nolint:containedctx // ends with the connection
+	ctx      context.Context // ends with the connection
 	conn     net.Conn
 	pipeline chan struct{} // a slot for each question that has no answer yet
 	cancel   context.CancelFunc
@@ -49,36 +53,38 @@ type tcpSession struct {
 	writing sync.Mutex
 }
 
-func (t *tcpSession) serve() {
+// serve reads queries until the connection ends. It reports whether there were bytes that no event of a query
+// accounts for, or none at all.
+func (t *tcpSession) serve() (unread bool) {
 	var length [2]byte
 	buf := make([]byte, maxQuery)
 	var out []byte
 	q := new(question)
-	for t.ctx.Err() == nil {
-		if t.conn.SetReadDeadline(time.Now().Add(idleTimeout)) != nil {
-			return
+	for first := true; ; first = false {
+		if t.ctx.Err() != nil || t.conn.SetReadDeadline(time.Now().Add(idleTimeout)) != nil {
+			return first
 		}
 		// Looked at again: the deadline just set may have undone a cut.
 		if t.ctx.Err() != nil {
-			return
+			return first
 		}
-		if _, err := io.ReadFull(t.conn, length[:]); err != nil {
-			return
+		if n, err := io.ReadFull(t.conn, length[:]); err != nil {
+			return first || n > 0
 		}
 		n := int(binary.BigEndian.Uint16(length[:]))
 		if n > len(buf) {
-			return // no query is that long; what follows can't be trusted
+			return true // no query is that long; what follows can't be trusted
 		}
 		if _, err := io.ReadFull(t.conn, buf[:n]); err != nil {
-			return
+			return true
 		}
 		select {
 		case t.pipeline <- struct{}{}:
 		case <-t.ctx.Done():
-			return
+			return true
 		}
 		if !t.one(buf[:n], &out, q) {
-			return
+			return false
 		}
 	}
 }

@@ -123,6 +123,9 @@ func (u *upstreams) ask(ctx context.Context, q outgoing) (*dns.Msg, string, erro
 		if err == nil {
 			return msg, s.String(), nil
 		}
+		if spent := (spentError{}); errors.As(err, &spent) {
+			return nil, "", spent
+		}
 		fault := fmt.Errorf("%s: %w", s, err)
 		if !slices.ContainsFunc(faults, func(f error) bool { return f.Error() == fault.Error() }) {
 			faults = append(faults, fault)

@@ -12,18 +12,22 @@ func (j *judgement) judgeAllow() {
 	j.dns = j.port == dotPort ||
 		j.port == httpsPort && !j.f.Mapped && j.e.resolvers.hasAddr(j.dst) ||
 		j.f.Stage != StageConnect && j.e.resolvers.hasName(j.f.Name)
-	if !j.f.Mapped {
-		j.e.allow.eachByAddr(j.dst, func(r *rule, single bool) {
-			if j.class == ClassPublic || r.private && (single || j.class != ClassMetadata) {
-				j.consider(r, hostname.Name{}, single)
+	if !j.f.Mapped && j.claimed == nil {
+		j.e.allow.eachByAddr(j.dst, func(r *rule, by netip.Prefix) {
+			if j.class == ClassPublic || r.private && opensMetadata(j.class, by.IsSingleIP()) {
+				j.consider(r, hostname.Name{}, by.IsSingleIP())
 			}
 		})
 	}
 	for _, n := range j.f.Pinned {
 		dns := j.e.resolvers.hasName(n)
 		j.e.allow.eachByName(n, func(r *rule, exact bool) {
+			_, leads := r.leads(j.dst, j.class)
 			switch {
-			case !j.reaches(r):
+			case !leads && !j.f.Mapped:
+				if len(r.within) > 0 {
+					j.miss(ReasonWithin, r)
+				}
 			case dns && !exact:
 				j.miss(ReasonEncryptedDNS, r)
 			default:
@@ -31,12 +35,6 @@ func (j *judgement) judgeAllow() {
 			}
 		})
 	}
-}
-
-// reaches reports whether a rule by name may speak for this address: a special
-// one is left to private rules, its own or one by address that opened it.
-func (j *judgement) reaches(r *rule) bool {
-	return j.class == ClassPublic || j.f.Mapped || j.opened || r.private && j.class != ClassMetadata
 }
 
 // consider weighs an allow rule whose destination matches: by the name n, or by
@@ -120,8 +118,12 @@ func (j *judgement) considerTLS(r *rule, n hostname.Name) {
 	switch {
 	case j.barred(subject) && r.request:
 		j.miss(ReasonInspectionOff, r)
-	case j.barred(subject), !r.request && !secret && !j.e.inspectAll:
+	case j.f.Stage == StageName && j.unpinnedBypass(subject):
+		j.missName(r)
+	case j.barred(subject), !r.request && !secret && !j.e.inspectAll && !j.watches(subject):
 		keep(closed, r)
+	case subject.IsZero() && j.f.Stage == StageConnect && j.e.leavesSome():
+		keep(closed, r) // the name says whether it stays closed
 	case j.f.Stage == StageName && !j.pinned:
 		j.missName(r)
 	default:
@@ -162,7 +164,7 @@ func (j *judgement) inspectable() bool {
 		return j.pinned && !j.barred(j.f.Name)
 	case AppHTTP:
 		return j.pinned || j.f.Name.IsZero()
-	case AppUnknown, AppOpaque:
+	case AppUnknown, AppOpaque, AppSilent:
 	}
 	return false
 }
@@ -188,7 +190,7 @@ func (j *judgement) missName(r *rule) {
 // closeness orders the reasons of miss by how much of the flow had fit.
 func closeness(r Reason) int {
 	order := [...]Reason{
-		ReasonPort, ReasonEncryptedDNS, ReasonQUIC, ReasonProtocol, ReasonNoName, ReasonNotPinned,
+		ReasonWithin, ReasonPort, ReasonEncryptedDNS, ReasonQUIC, ReasonProtocol, ReasonNoName, ReasonNotPinned,
 		ReasonECH, ReasonInspectionOff, ReasonMethod, ReasonPath, ReasonPathAmbiguous,
 	}
 	for i, o := range order {
@@ -211,6 +213,6 @@ func (j *judgement) denyInner(b [16]byte) {
 	var e embedded
 	e.find(b)
 	for _, inner := range e.addrs[:e.n] {
-		j.e.deny.eachByAddr(netip.AddrFrom4(inner), func(r *rule, _ bool) { j.denyBy(r) })
+		j.e.deny.eachByAddr(netip.AddrFrom4(inner), func(r *rule, _ netip.Prefix) { j.denyBy(r) })
 	}
 }

@@ -70,8 +70,8 @@ func hotFlows() map[string]struct {
 	}
 	gh := netip.MustParseAddrPort("140.82.112.5:443")
 	return map[string]c{
-		"connect by name":    {Flow{Proto: TCP, Dst: gh, Pinned: names("files.pypi.org")}, Peek},
-		"name":               {Flow{Proto: TCP, Dst: gh, Pinned: names("github.com", "files.pypi.org"), Name: hostname.MustParse("files.pypi.org"), Stage: StageName, App: AppTLS}, Allow},
+		"connect by name":    {Flow{Proto: TCP, Dst: gh, Pinned: names("files.pypi.org")}, Inspect},
+		"name":               {Flow{Proto: TCP, Dst: gh, Pinned: names("github.com", "files.pypi.org"), Name: hostname.MustParse("files.pypi.org"), Stage: StageName, App: AppTLS}, Inspect},
 		"connect by address": {Flow{Proto: TCP, Dst: netip.MustParseAddrPort("20.20.20.77:22")}, Allow},
 		"request":            {Flow{Proto: TCP, Dst: gh, Pinned: names("api.github.com"), Name: hostname.MustParse("api.github.com"), Stage: StageRequest, App: AppTLS, Method: "GET", Path: "/repos/acme/msb/issues"}, Allow},
 		"denied by default":  {Flow{Proto: TCP, Dst: netip.MustParseAddrPort("93.184.215.14:80"), Pinned: names("www.example.com")}, Deny},

@@ -51,7 +51,7 @@ func (j *judgement) concludeDatagram() Verdict {
 // looksInside reports whether the policy wants to see names or requests on this
 // port even where the default lets the flow out.
 func (j *judgement) looksInside() bool {
-	return j.namesMatter() || j.e.inspectAll && j.port == httpsPort
+	return j.namesMatter() || j.e.inspectAll && j.port == httpsPort || j.f.Proto == TCP && j.e.watch != nil
 }
 
 // concludeConnect ends the judgement of a connection of which nothing was read.
@@ -102,11 +102,17 @@ func (j *judgement) concludeName() Verdict {
 // next request, isn't let out.
 func (j *judgement) concludeNameByDefault(reason Reason) Verdict {
 	f := j.f
-	watched := j.namesMatter()
+	watched := j.namesMatter() || j.e.watch != nil
 	switch {
 	case f.App == AppTLS && f.ECH && watched:
 		return j.deny(ReasonECH, nil)
-	case f.App == AppTLS && j.e.inspectAll && !j.barred(f.Name), f.App == AppHTTP && watched:
+	case f.App == AppSilent && j.e.watch != nil: // it may say any name once it is relayed
+		return j.deny(ReasonNoName, nil)
+	case f.Unclear && (watched || j.e.inspectAll):
+		return j.deny(ReasonNoName, nil)
+	case f.App == AppTLS && j.unpinnedBypass(f.Name):
+		return j.deny(ReasonNotPinned, nil)
+	case f.App == AppTLS && j.inspects(f.Name), f.App == AppHTTP && watched:
 		if j.inspectable() {
 			return j.granted(Inspect, ReasonNeedsRequest)
 		}

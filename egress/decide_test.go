@@ -156,8 +156,8 @@ func TestDecideUnderDefaultDeny(t *testing.T) {
 		{"SNI not allowed", flow(addr, gh, said(AppTLS, "evil.example")), Deny, ReasonNoRule, ""},
 		{"ECH with an allowed outer name", flow(addr, gh, said(AppTLS, "api.github.com"), ech), Deny, ReasonECH, "github"},
 		{"request for a name that isn't pinned", flow(addr, gh, request(AppTLS, "pypi.org", "GET", "/")), Deny, ReasonNotPinned, ""},
-		{"plain https rule peeks", flow(addr, pinned("pypi.org")), Peek, ReasonNeedsName, "pypi"},
-		{"and relays", flow(addr, pinned("pypi.org"), said(AppTLS, "pypi.org")), Allow, ReasonRule, "pypi"},
+		{"plain https rule, beside deny rules by name", flow(addr, pinned("pypi.org")), Inspect, ReasonNeedsRequest, "pypi"},
+		{"and with the name known", flow(addr, pinned("pypi.org"), said(AppTLS, "pypi.org")), Inspect, ReasonNeedsRequest, "pypi"},
 		{"QUIC to an https name", flow("udp 140.82.112.5:443", pinned("pypi.org")), Deny, ReasonQUIC, "pypi"},
 		{"tcp rule needs no name", flow("tcp 140.82.112.9:22", pinned("git.example")), Allow, ReasonRule, "ssh"},
 		{"tcp rule and another name", flow("tcp 140.82.112.9:22", pinned("evil.example")), Deny, ReasonNoRule, ""},
@@ -181,7 +181,7 @@ func TestDecideUnderDefaultDeny(t *testing.T) {
 		{"metadata", flow("tcp 169.254.169.254:80", pinned("pypi.org")), Deny, ReasonMetadata, ""},
 		{"loopback", flow("tcp 127.0.0.1:22", pinned("git.example")), Deny, ReasonHostAddress, ""},
 		{"host's own public address", flow("tcp 93.184.215.77:22", pinned("git.example")), Deny, ReasonHostAddress, ""},
-		{"[hosts] without a rule", flow("tcp 198.18.0.2:5000", mapped("registry.internal")), Allow, ReasonHosts, "hosts.registry.internal"},
+		{"[hosts] without a rule", flow("tcp 198.18.0.2:5000", mapped("registry.internal")), Peek, ReasonNeedsName, "hosts.registry.internal"},
 		{"[hosts] address without its mapping", flow("tcp 198.18.0.2:5000", pinned("registry.internal")), Deny, ReasonSpecialAddress, ""},
 		{"[hosts] of no mapped name", flow("tcp 198.18.0.9:5000", mapped("evil.internal")), Deny, ReasonHostAddress, ""},
 		{"[hosts] with a rule", flow("tcp 198.18.0.3:443", mapped("api.internal")), Inspect, ReasonNeedsRequest, "internal api"},
@@ -307,7 +307,7 @@ paths = ["/admin/**"]
 	const addr = "tcp 93.184.215.14:443"
 	api := pinned("api.example")
 	checkDecide(t, e, []decideCase{
-		{"connect", flow(addr, api), Peek, ReasonNeedsName, "api"},
+		{"connect", flow(addr, api), Inspect, ReasonNeedsRequest, "api"},
 		{"opened to see requests", flow(addr, api, said(AppTLS, "api.example")), Inspect, ReasonNeedsRequest, "no admin"},
 		{"other path", flow(addr, api, request(AppTLS, "api.example", "GET", "/users")), Allow, ReasonRule, "api"},
 		{"denied path", flow(addr, api, request(AppTLS, "api.example", "GET", "/admin/x")), Deny, ReasonDenyRule, "no admin"},
@@ -331,7 +331,7 @@ func TestReportModeLetsThroughWhatRulesDenyAndNothingElse(t *testing.T) {
 		{flow("tcp 10.0.0.1:443"), Deny, false, ReasonSpecialAddress},
 		{flow("tcp 169.254.169.254:80"), Deny, false, ReasonMetadata},
 		{flow("tcp 93.184.215.77:80"), Deny, false, ReasonHostAddress},
-		{flow("tcp 140.82.112.5:443", pinned("pypi.org")), Peek, false, ReasonNeedsName},
+		{flow("tcp 140.82.112.5:443", pinned("pypi.org")), Inspect, false, ReasonNeedsRequest},
 		{flow("tcp 140.82.112.5:443", pinned("api.github.com"), request(AppTLS, "api.github.com", "DELETE", "/")), Allow, true, ReasonMethod},
 		{flow("tcp 140.82.112.5:443", pinned("api.github.com"), request(AppTLS, "evil.example", "GET", "/")), Deny, false, ReasonNotPinned},
 	} {
@@ -380,9 +380,9 @@ func TestMessageTellsWhatWasDecidedAndWhy(t *testing.T) {
 	t.Parallel()
 	e := mustEngine(t, load(t, example))
 	for want, f := range map[string]Flow{
-		"denied: 169.254.169.254: the address serves a cloud's instance metadata; only a private rule for exactly this address opens it (a cloud's metadata service)": flow("tcp 169.254.169.254:80"),
-		"denied: api.github.com at 140.82.112.5: no rule for this host allows the request's method [rule github]":                                                     flow("tcp 140.82.112.5:443", pinned("api.github.com"), request(AppTLS, "api.github.com", "PUT", "/")),
-		"git.example at 140.82.112.9: an allow rule covers it [rule ssh]":                                                                                             flow("tcp 140.82.112.9:22", pinned("git.example")),
+		"denied: 169.254.169.254: the address serves a cloud's instance metadata; only a rule for exactly this address opens it, as /32 or /128 (a cloud's metadata service)": flow("tcp 169.254.169.254:80"),
+		"denied: api.github.com at 140.82.112.5: no rule for this host allows the request's method [rule github]":                                                             flow("tcp 140.82.112.5:443", pinned("api.github.com"), request(AppTLS, "api.github.com", "PUT", "/")),
+		"git.example at 140.82.112.9: an allow rule covers it [rule ssh]":                                                                                                     flow("tcp 140.82.112.9:22", pinned("git.example")),
 	} {
 		if got := e.Decide(&f).Message(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

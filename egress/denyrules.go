@@ -1,6 +1,10 @@
 package egress
 
-import "github.com/msb-project/msb/hostname"
+import (
+	"net/netip"
+
+	"github.com/msb-project/msb/hostname"
+)
 
 // judgeDeny is the second step. It finds a deny rule that settles the flow, or
 // what must be known before anything is let through: the name, because another
@@ -22,7 +26,7 @@ func (j *judgement) judgeDeny() {
 // denyByAddress looks at the address and at every IPv4 address inside it, so
 // that a denied network can't be reached through its NAT64 form.
 func (j *judgement) denyByAddress() {
-	j.e.deny.eachByAddr(j.dst, func(r *rule, _ bool) { j.denyBy(r) })
+	j.e.deny.eachByAddr(j.dst, func(r *rule, _ netip.Prefix) { j.denyBy(r) })
 	if j.dst.Is6() {
 		j.denyInner(j.dst.As16())
 	}
@@ -86,7 +90,7 @@ func (j *judgement) denyBy(r *rule) {
 		j.denyFirst(r, ReasonDenyRule)
 		return
 	}
-	if j.f.Proto != TCP || j.f.Stage != StageConnect && !r.speaks(j.f.App) {
+	if j.f.Proto != TCP || j.f.Stage != StageConnect && !r.speaks(j.f.App) && !j.mayYetSpeak(r) {
 		return
 	}
 	if j.f.Stage == StageConnect && !r.webPort(j.port) {
@@ -112,6 +116,12 @@ func (j *judgement) denyBy(r *rule) {
 		}
 	}
 	j.denyFirst(r, ReasonDenyRule)
+}
+
+// mayYetSpeak reports whether the client may speak r's protocol without being read:
+// in a form that only servers take for it, or once it is relayed.
+func (j *judgement) mayYetSpeak(r *rule) bool {
+	return (j.f.Unclear || j.f.App == AppSilent) && r.webPort(j.port)
 }
 
 // denyFirst keeps the rule that stands first in the policy.

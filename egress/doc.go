@@ -11,9 +11,10 @@
 //
 // # Order of judgement
 //
-//  1. Special ranges. What isn't public is denied unless a private rule covers
-//     address (or pinned name), port and transport, or [hosts] leads there. A
-//     metadata address needs a private rule for that one address. The host, the
+//  1. Special ranges. What isn't public is denied unless a rule opens it, for port
+//     and transport: a private rule by the address, whatever it is called, or a
+//     rule for a pinned name that has the address in its ranges (within). Or [hosts]
+//     leads there. A metadata address needs a range of that one address. The host, the
 //     gateway, loopback and the unspecified address are opened by no rule.
 //     Report mode changes nothing here.
 //  2. Deny rules. Those by address also look at IPv4 addresses inside IPv6 ones.
@@ -22,6 +23,10 @@
 //     nothing, or lies, is taken for the worst name there. Where some of the
 //     names at a shared address are denied, the connection is peeked at.
 //  3. Allow rules, which add up: what one of them allows is allowed.
+//     A rule by name is about the addresses in its ranges; without any, about every
+//     public one. At a special address, rules for its names have their ports to
+//     themselves: private rules say nothing there, and UDP on a port of TLS or HTTP
+//     is denied as QUIC.
 //  4. The default. "public" lets out what no rule is about to every public
 //     address. Where deny rules go by name, it peeks on their ports (80 and 443
 //     for rules without ports), and there a name that can't be seen is denied.
@@ -39,9 +44,12 @@
 //     opened. By address: any ClientHello.
 //   - https: as tls, and opened where the rule has methods or paths, a secret
 //     may go to the name, a deny rule is about requests to it, or tls.inspect is
-//     "all"; never for a name under tls.bypass, so that methods and paths can't
-//     be had for it. An opened connection needs an SNI that is pinned, also
-//     under rules by address.
+//     "all"; under default = "deny" also where any deny rule goes by name, or any
+//     rule is about requests, in the policy or in one that it is judged together
+//     with, since a request for another name on this connection would go around
+//     that rule (watch.go). Never for a name under tls.bypass, so that methods and
+//     paths can't be had for it. An opened connection needs an SNI that is pinned,
+//     also under rules by address.
 //   - http: always handed to secretproxy, since each request on a connection
 //     may name another host; only rules by address without methods and paths
 //     relay it after a peek.
@@ -55,7 +63,10 @@
 // as /32 or /128, or port 853 as a port of its own.
 //
 // A name of [hosts] needs no allow rule. If allow rules name it, they alone say
-// with which ports, protocols and requests it may be reached.
+// with which ports, protocols and requests it may be reached. Without, and where
+// https is opened for the sake of other rules, TLS and HTTP to it are opened on
+// every port, and a client that says nothing is denied. The same holds for what
+// default = "public" lets out under tls.inspect = "all".
 //
 // Path rules are compared with the decoded path; a path on whose meaning servers
 // disagree is denied (CleanPath). Allow rules compare case, deny rules don't.
@@ -66,7 +77,9 @@
 //     bytes are come from dnsguard, the gateway and secretproxy.
 //   - Under default = "public", deny rules by name are a fence for the honest:
 //     whoever knows an address and speaks on another port, or another protocol,
-//     is not seen to say the name. Use default = "deny" to hold anybody.
+//     is not seen to say the name, and so is whoever asks another name's server
+//     for it (domain fronting). Use default = "deny" to hold anybody, or
+//     tls.inspect = "all", which leaves other protocols than HTTP and TLS.
 //   - The list of foreign resolvers can't be complete.
 //   - A tcp or any rule says nothing of what is spoken inside.
 //   - Decide knows the addresses of the host's interfaces only, and what its

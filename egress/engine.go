@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
@@ -27,6 +28,7 @@ type Engine struct {
 	mapped      map[hostname.Name]mapping
 	denyNames   bool // some deny rule goes by name
 	denyTCP     []*rule
+	watch       *watch // nil where nothing asks for it
 }
 
 // mapping is what the engine knows of a line of [hosts].
@@ -54,7 +56,10 @@ func WithClassifier(c *Classifier) Option {
 
 // New compiles p and its floors. It fails for rules that package policies would
 // have refused too.
-func New(p *policies.Policy, opts ...Option) (*Engine, error) {
+func New(p *policies.Policy, opts ...Option) (*Engine, error) { return compile(p, nil, opts...) }
+
+// compile is New for a policy that stands under others, the uppermost first.
+func compile(p *policies.Policy, above []*policies.Policy, opts ...Option) (*Engine, error) {
 	e := &Engine{
 		classifier:  &Classifier{},
 		public:      p.Egress.Default == policies.DefaultPublic,
@@ -74,8 +79,9 @@ func New(p *policies.Policy, opts ...Option) (*Engine, error) {
 		return nil, fmt.Errorf("egress: %w", err)
 	}
 	e.compileNames(p)
+	e.watch = newWatch(p, above)
 	if p.Floor != nil {
-		if e.floor, err = New(p.Floor, WithClassifier(e.classifier)); err != nil {
+		if e.floor, err = compile(p.Floor, append(slices.Clip(above), p), WithClassifier(e.classifier)); err != nil {
 			return nil, err
 		}
 		e.floor.keepMappings(e.mapped)
@@ -192,7 +198,7 @@ func strictness(v Verdict) int {
 func (r Reason) Reportable() bool {
 	switch r {
 	case ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonNotPinned, ReasonNoName, ReasonECH, ReasonProtocol,
-		ReasonMethod, ReasonPath, ReasonPathAmbiguous, ReasonQUIC, ReasonEncryptedDNS, ReasonInspectionOff:
+		ReasonMethod, ReasonPath, ReasonPathAmbiguous, ReasonQUIC, ReasonEncryptedDNS, ReasonInspectionOff, ReasonWithin:
 		return true
 	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest,
 		ReasonSpecialAddress, ReasonMetadata, ReasonHostAddress, ReasonLocalName, ReasonMetadataName,

@@ -39,11 +39,13 @@ const (
 	AppTLS
 	// AppHTTP is a request line.
 	AppHTTP
-	// AppOpaque is neither, or nothing within the time that a peek may take.
+	// AppOpaque is neither.
 	AppOpaque
+	// AppSilent is nothing within the time that a peek may take.
+	AppSilent
 )
 
-// String returns "unknown", "tls", "http" or "opaque".
+// String returns "unknown", "tls", "http", "opaque" or "silent".
 func (a App) String() string {
 	switch a {
 	case AppUnknown:
@@ -54,6 +56,8 @@ func (a App) String() string {
 		return "http"
 	case AppOpaque:
 		return "opaque"
+	case AppSilent:
+		return "silent"
 	}
 	return "invalid"
 }
@@ -112,6 +116,9 @@ type Flow struct {
 	// ECH says that the ClientHello carries an encrypted one, so that Name is
 	// an outer name which proves nothing.
 	ECH bool
+	// Unclear says that App is AppOpaque only by the letter: a server may find
+	// TLS or HTTP in the client's first bytes.
+	Unclear bool
 	// Method and Path are of StageRequest. Path is as it stood in the request
 	// line, before any decoding; a query behind it is ignored.
 	Method, Path string

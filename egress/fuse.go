@@ -25,7 +25,7 @@ func (e *FuseError) Error() string {
 	if !e.Addr.IsValid() {
 		return ErrFused.Error() + ": the address is not a literal IP address and port"
 	}
-	return fmt.Sprintf("%v: %v is %s; only a private rule or a line in [hosts] leads there", ErrFused, e.Addr, e.Class.Sentence())
+	return fmt.Sprintf("%v: %v is %s; only a private rule, within of a rule for its name, or a line in [hosts] leads there", ErrFused, e.Addr, e.Class.Sentence())
 }
 
 // Unwrap makes errors.Is(err, ErrFused) true.
@@ -37,12 +37,21 @@ type Reach uint8
 const (
 	// ReachPublic is public addresses.
 	ReachPublic Reach = iota
-	// ReachPrivate is what private rules open, too: never the host or the
-	// gateway.
+	// ReachPrivate is what rules open, too: never the host or the gateway.
 	ReachPrivate
 	// ReachTarget is a target of [hosts]: the operator may lead to the host.
 	ReachTarget
 )
+
+// Reach is how far a dial to dst may go by this verdict: beyond public addresses
+// only to one that is in the range which the rule opened.
+func (v *Verdict) Reach(dst netip.AddrPort) Reach {
+	a := plainAddr(dst.Addr())
+	if v.Action == Deny || !v.Special || !v.Range.Contains(a) || !opensMetadata(Classify(a), v.Range.IsSingleIP()) {
+		return ReachPublic
+	}
+	return ReachPrivate
+}
 
 // Fuse returns a function for net.Dialer.ControlContext (and
 // net.ListenConfig.Control with a wrapper) that classifies the exact address

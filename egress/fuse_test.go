@@ -8,6 +8,35 @@ import (
 	"testing"
 )
 
+// The fuse opens what the rule's range holds, and nothing else that is special.
+func TestI5_VerdictReachesItsRangeOnly(t *testing.T) {
+	t.Parallel()
+	e := mustEngine(t, load(t, "[[egress.allow]]\nhosts = [\"wiki.corp.example\"]\nwithin = [\"10.20.0.0/16\", \"169.254.0.0/16\"]\n"))
+	f := flow("tcp 10.20.1.1:443", pinned("wiki.corp.example"))
+	v := e.Decide(&f)
+	denied := v
+	denied.Action = Deny
+	for _, tt := range []struct {
+		v    Verdict
+		addr string
+		want Reach
+	}{
+		{v, "10.20.1.1", ReachPrivate},
+		{v, "::ffff:10.20.1.1", ReachPrivate},
+		{v, "10.21.1.1", ReachPublic},
+		{v, "169.254.169.254", ReachPublic},
+		{v, "127.0.0.1", ReachPublic},
+		{denied, "10.20.1.1", ReachPublic},
+		{Verdict{Action: Allow, Special: true}, "10.20.1.1", ReachPublic},
+		{Verdict{Action: Allow, Special: true, Range: netip.MustParsePrefix("169.254.0.0/16")}, "169.254.169.254", ReachPublic},
+		{Verdict{Action: Allow, Special: true, Range: netip.MustParsePrefix("169.254.169.254/32")}, "169.254.169.254", ReachPrivate},
+	} {
+		if got := tt.v.Reach(netip.AddrPortFrom(netip.MustParseAddr(tt.addr), 443)); got != tt.want {
+			t.Errorf("%s by %v: %v, want %v", tt.addr, tt.v.Range, got, tt.want)
+		}
+	}
+}
+
 // only lets private addresses through at one address and port.
 func only(open netip.AddrPort) func(netip.AddrPort) Reach {
 	return func(a netip.AddrPort) Reach {

@@ -19,7 +19,7 @@ func TestI6_ReverseZonesInsideAreLocal(t *testing.T) {
 	local := []string{
 		"1.168.192.in-addr.arpa", "168.192.in-addr.arpa", "10.in-addr.arpa", "16.172.in-addr.arpa", "31.172.in-addr.arpa",
 		"0-63.1.168.192.in-addr.arpa", "5.0-63.1.168.192.in-addr.arpa", "16-31.172.in-addr.arpa", "1-31.172.in-addr.arpa",
-		"010.in-addr.arpa", "001.168.192.in-addr.arpa", "1.01.168.192.in-addr.arpa", "1.168.0192.in-addr.arpa", "0x0a.in-addr.arpa",
+		"010.in-addr.arpa", "08.8.in-addr.arpa", "8.08.in-addr.arpa", "008.in-addr.arpa", "001.168.192.in-addr.arpa", "1.01.168.192.in-addr.arpa", "1.168.0192.in-addr.arpa", "0x0a.in-addr.arpa",
 		"x.1.2.3.10.in-addr.arpa", "256.168.192.in-addr.arpa", "b._dns-sd._udp.0.1.168.192.in-addr.arpa", "lb._dns-sd._udp.in-addr.arpa",
 		"254.169.in-addr.arpa", "64.100.in-addr.arpa", "127.in-addr.arpa", "0.in-addr.arpa", "224.in-addr.arpa", "2.0.192.in-addr.arpa",
 		"d.f.ip6.arpa", "c.f.ip6.arpa", "8.e.f.ip6.arpa", "b.e.f.ip6.arpa", "0.8.e.f.ip6.arpa", "f.f.ip6.arpa", "f.ip6.arpa",

@@ -15,10 +15,11 @@ type judgement struct {
 	dst     netip.Addr
 	port    uint16
 	class   Class
-	opened  bool    // a private rule by address covers this special address
-	mapping mapping // of a mapped flow
-	pinned  bool    // f.Name is among f.Pinned
-	dns     bool    // a resolver of others: only a rule that names it counts
+	by      netip.Prefix // the range that opened an address which isn't public
+	claimed *rule        // a rule for a name of this special address is about the flow
+	mapping mapping      // of a mapped flow
+	pinned  bool         // f.Name is among f.Pinned
+	dns     bool         // a resolver of others: only a rule that names it counts
 
 	clean     string // f.Path, clean
 	cleanOK   bool
@@ -77,7 +78,7 @@ func (j *judgement) prepare() bool {
 	if f.Proto != TCP && f.Stage != StageConnect {
 		return false
 	}
-	if f.Stage != StageConnect && f.App == AppUnknown || f.Stage == StageRequest && f.App == AppOpaque {
+	if f.Stage != StageConnect && f.App == AppUnknown || f.Stage == StageRequest && f.App != AppTLS && f.App != AppHTTP {
 		return false
 	}
 	for _, n := range f.Pinned {
@@ -92,7 +93,7 @@ func (j *judgement) prepare() bool {
 }
 
 // floorOfRanges is the first step: an address that isn't public goes on only if
-// [hosts] leads there or a private rule covers it. Report mode has no say here.
+// [hosts] leads there or a rule opens it. Report mode has no say here.
 func (j *judgement) floorOfRanges() (Verdict, bool) {
 	if j.f.Mapped {
 		j.class = ClassBenchmark
@@ -118,41 +119,48 @@ func (j *judgement) floorOfRanges() (Verdict, bool) {
 		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ": no rule opens it")
 		return j.deny(j.class.reason(), nil), true
 	}
-	opener := j.privateRule()
+	return j.openSpecial()
+}
+
+// openSpecial looks for what opens an address that isn't public. A rule for a name
+// that is pinned to it does if it lists the address in within, and has the flow for
+// itself then: a private rule for the range must not let out, by its address, what
+// the rule for the name refuses. Else private rules do, by the address alone.
+func (j *judgement) openSpecial() (Verdict, bool) {
+	var opener *rule
+	for _, n := range j.f.Pinned {
+		j.e.allow.eachByName(n, func(r *rule, _ bool) {
+			by, leads := r.leads(j.dst, j.class)
+			switch {
+			case !leads:
+			case r.covers(j.f.Proto, j.port):
+				opener, j.by = r, by
+				keep(&j.claimed, r)
+			case j.f.Proto == UDP && r.layer7() && r.listsPort(j.port):
+				keep(&j.claimed, r)
+			}
+		})
+	}
+	switch {
+	case opener != nil:
+		j.trace.add("special ranges", "the address is ", j.class.Sentence(), "; rule ", opener.name, " has it within the ranges of its names")
+		return Verdict{}, false
+	case j.claimed != nil: // with TLS or HTTP on this port, and this is UDP
+		j.firm = true
+		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ", and rule ", j.claimed.name, " is about TLS or HTTP on this port")
+		return j.deny(ReasonQUIC, j.claimed), true
+	}
+	j.e.allow.eachByAddr(j.dst, func(r *rule, by netip.Prefix) {
+		if r.private && r.covers(j.f.Proto, j.port) && opensMetadata(j.class, by.IsSingleIP()) {
+			opener, j.by = r, by
+		}
+	})
 	if opener == nil {
-		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ", and no private rule covers it")
+		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ", and no rule opens it here")
 		return j.deny(j.class.reason(), nil), true
 	}
 	j.trace.add("special ranges", "the address is ", j.class.Sentence(), "; private rule ", opener.name, " covers it")
 	return Verdict{}, false
-}
-
-// privateRule returns a private rule that covers the flow's address, port and
-// transport: by address, or by a name pinned to it. A metadata address is
-// covered only by a rule for this one address.
-func (j *judgement) privateRule() *rule {
-	var by *rule
-	j.e.allow.eachByAddr(j.dst, func(r *rule, single bool) {
-		if j.opens(r) && (single || j.class != ClassMetadata) {
-			by = r
-		}
-	})
-	j.opened = by != nil
-	for _, n := range j.f.Pinned {
-		if by != nil || j.class == ClassMetadata {
-			break
-		}
-		j.e.allow.eachByName(n, func(r *rule, _ bool) {
-			if j.opens(r) {
-				by = r
-			}
-		})
-	}
-	return by
-}
-
-func (j *judgement) opens(r *rule) bool {
-	return r.private && r.carries(j.f.Proto) && r.matchesPort(j.f.Proto, j.port)
 }
 
 // deny returns a denial for reason by r, which may be nil.
@@ -163,11 +171,12 @@ func (j *judgement) deny(reason Reason, r *rule) Verdict {
 func (j *judgement) verdict(a Action, reason Reason, r *rule) Verdict {
 	v := Verdict{
 		Action: a, Reason: reason, Class: j.class, Addr: j.dst, Name: j.name(),
-		Special: a != Deny && j.class != ClassPublic,
+		Special: a != Deny && j.class != ClassPublic, Range: j.by,
 	}
 	if r != nil {
 		v.Rule, v.Why, v.Protocol = r.name, r.why, r.proto
 	}
+	j.traceWatch(v)
 	j.trace.verdict(v)
 	return v
 }

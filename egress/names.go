@@ -93,10 +93,11 @@ func (v Verdict) by(a Action, reason Reason, r *rule) Verdict {
 	return v
 }
 
-// AllowsAddr says whether a may be an answer for n and be pinned to it: a
-// public address may; any other only if a private rule covers the address, or
-// the name. It doesn't say that n may be resolved: ask DecideName first. Report
-// mode changes nothing here.
+// AllowsAddr says whether a may be an answer for n and be pinned to it: a public
+// address may, unless every rule for the name has ranges of its own (within) and
+// none holds a; any other only if such a range does. Private rules are about
+// addresses, and open none for a name. It doesn't say that n may be resolved: ask
+// DecideName first. Report mode opens nothing here that isn't public.
 func (e *Engine) AllowsAddr(n hostname.Name, a netip.Addr) Verdict {
 	v := e.judgeAddr(n, plainAddr(a))
 	if e.floor == nil || v.Action == Deny {
@@ -107,29 +108,31 @@ func (e *Engine) AllowsAddr(n hostname.Name, a netip.Addr) Verdict {
 
 func (e *Engine) judgeAddr(n hostname.Name, a netip.Addr) Verdict {
 	v := Verdict{Name: n, Addr: a, Class: e.classifier.Class(a)}
-	switch {
-	case v.Class == ClassPublic:
-		v.Action, v.Reason = Allow, ReasonRule
-		return v
-	case v.Class.firm():
+	if v.Class.firm() {
 		v.Reason = v.Class.reason()
 		return v
 	}
-	var by *rule
-	e.allow.eachByAddr(a, func(r *rule, single bool) {
-		if r.private && (single || v.Class != ClassMetadata) {
+	var by, narrow *rule
+	e.allow.eachByName(n, func(r *rule, _ bool) {
+		if opened, leads := r.leads(a, v.Class); leads {
 			keep(&by, r)
+			v.Range = opened
+		} else {
+			keep(&narrow, r)
 		}
 	})
-	if by == nil && v.Class != ClassMetadata {
-		by = e.firstByName(e.allow, n, func(r *rule, _ bool) bool { return r.private })
-	}
-	if by == nil {
+	switch {
+	case by != nil:
+		v.Special = v.Class != ClassPublic
+		return v.by(Allow, ReasonRule, by)
+	case v.Class != ClassPublic:
 		v.Reason = v.Class.reason()
 		return v
+	case narrow != nil && !e.public && !e.report:
+		return v.by(Deny, ReasonWithin, narrow)
 	}
-	v.Special = true
-	return v.by(Allow, ReasonRule, by)
+	v.Action, v.Reason = Allow, ReasonRule
+	return v
 }
 
 // SpecialName reports whether n means the host, nothing public, or a cloud's

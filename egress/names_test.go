@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
 )
 
 func TestSpecialNames(t *testing.T) {
@@ -67,7 +68,7 @@ func TestI5_AllowsAddr(t *testing.T) {
 	for s, want := range map[string]Reason{
 		"93.184.215.14":        ReasonRule,
 		"64:ff9b::5db8:d70e":   ReasonRule,
-		"10.20.3.4":            ReasonRule, // the lab rule is private
+		"10.20.3.4":            ReasonSpecialAddress, // the lab rule is about addresses, not about names
 		"10.21.0.1":            ReasonSpecialAddress,
 		"192.168.1.1":          ReasonSpecialAddress,
 		"127.0.0.1":            ReasonHostAddress,
@@ -108,12 +109,24 @@ func TestMetadataNeedsARuleForItsOneAddress(t *testing.T) {
 	}
 	// The same for an answer of DNS.
 	name, addr := hostname.MustParse("meta.example.com"), netip.MustParseAddr("169.254.169.254")
-	for _, cidr := range []string{"169.254.0.0/16", "169.254.169.254/31"} {
+	for _, cidr := range []string{"169.254.0.0/16", "169.254.169.254/31", "169.254.169.254/32"} {
 		if v := rule(cidr).AllowsAddr(name, addr); v.Action == Allow || v.Reason != ReasonMetadata {
 			t.Errorf("an answer, by %s: %v", cidr, v.Message())
 		}
 	}
-	if v := rule("169.254.169.254/32").AllowsAddr(name, addr); v.Action != Allow || !v.Special {
+	within := func(cidr string) *Engine {
+		return mustEngine(t, load(t, "[[egress.allow]]\nname = \"m\"\nhosts = [\"meta.example.com\"]\nwithin = [\""+cidr+"\"]\n"))
+	}
+	for _, cidr := range []string{"169.254.0.0/16", "169.254.169.254/31"} {
+		if v := within(cidr).AllowsAddr(name, addr); v.Action == Allow || v.Reason != ReasonMetadata {
+			t.Errorf("an answer, within %s: %v", cidr, v.Message())
+		}
+		f := flow("tcp 169.254.169.254:443", pinned("meta.example.com"))
+		if v := within(cidr).Decide(&f); v.Action != Deny || v.Reason != ReasonMetadata {
+			t.Errorf("a flow, within %s: %v", cidr, v.Message())
+		}
+	}
+	if v := within("169.254.169.254/32").AllowsAddr(name, addr); v.Action != Allow || !v.Special {
 		t.Errorf("an answer, by its address: %v", v.Message())
 	}
 }
@@ -144,5 +157,30 @@ func TestResolverListIsReadWhole(t *testing.T) {
 	}
 	if lines < 100 {
 		t.Errorf("only %d resolvers", lines)
+	}
+}
+
+// TestI5_NoNameReachesMetadataAddresses: the zone of a name that may have private addresses chooses which.
+func TestI5_NoNameReachesMetadataAddresses(t *testing.T) {
+	t.Parallel()
+	n := hostname.MustParse("lab.example")
+	e := mustEngine(t, &policies.Policy{Version: 1, DNS: policies.Default().DNS, Egress: policies.Egress{Allow: []policies.Rule{{
+		Name: "lab", Hosts: []hostname.Pattern{hostname.MustParsePattern("lab.example")}, Ports: []policies.PortRange{{First: 80, Last: 80}}, Protocol: policies.TCP,
+		Within: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("128.0.0.0/1"), netip.MustParsePrefix("::/1"), netip.MustParsePrefix("8000::/1"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("169.254.169.254/31")},
+	}}}})
+	for _, a := range []string{"10.20.0.1", "169.254.1.1", "fd00::1"} { // the ranges do open other addresses
+		if v := e.AllowsAddr(n, netip.MustParseAddr(a)); !v.Allowed() {
+			t.Fatalf("%s may be no answer: %s", a, v.Message())
+		}
+	}
+	for _, a := range []string{"169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "64:ff9b::a9fe:a9fe", "::ffff:169.254.169.254", "2002:a9fe:a9fe::1"} {
+		addr := netip.MustParseAddr(a)
+		if v := e.AllowsAddr(n, addr); v.Allowed() {
+			t.Errorf("%s may be an answer: %s", a, v.Message())
+		}
+		f := Flow{Proto: TCP, Dst: netip.AddrPortFrom(addr, 80), Pinned: []hostname.Name{n}}
+		if v := e.Decide(&f); v.Allowed() {
+			t.Errorf("%s may be connected to: %s", a, v.Message())
+		}
 	}
 }

@@ -22,6 +22,8 @@ func TestI5_PoliciesRefuseRangesThatTheClassifierKeepsShut(t *testing.T) {
 	for _, s := range []string{
 		"8.8.8.8", "192.80.8.124", "168.63.129.16", "169.254.42.42", "100.96.0.96", "127.1.2.3", "0.0.0.1",
 		"2606:4700::1", "200::1", "4000::1", "5f00::1", "8000::1", "e000::1", "fe00::1", "fec0::1", "ff02::1", "fd00:42::42", "::8.8.8.8",
+		// ISATAP with the universal and group bits in any state (RFC 5214, 6.1)
+		"2a00::5efe:a00:1", "2a00::100:5efe:a00:1", "2a00::200:5efe:a00:1", "2a00::300:5efe:a00:1", "2a00::300:5efe:808:808",
 	} {
 		addrs = append(addrs, netip.MustParseAddr(s))
 	}

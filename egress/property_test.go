@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/msb-project/msb/hostname"
@@ -23,17 +24,23 @@ var (
 func pick[T any](r *rand.Rand, s []T) T { return s[r.IntN(len(s))] }
 
 func randomRule(r *rand.Rand, deny bool) policies.Rule {
-	c := policies.Rule{Name: fmt.Sprintf("r%d", r.IntN(1000)), Protocol: policies.Protocol(r.IntN(7)), Private: !deny && r.IntN(3) == 0}
+	c := policies.Rule{Name: fmt.Sprintf("r%d", r.IntN(1000)), Protocol: policies.Protocol(r.IntN(7))}
 	switch {
 	case deny && r.IntN(8) == 0:
 	case r.IntN(2) == 0:
 		for range 1 + r.IntN(2) {
 			c.Hosts = append(c.Hosts, pick(r, worldHosts))
 		}
+		for range r.IntN(3) * r.IntN(2) {
+			if !deny {
+				c.Within = append(c.Within, pick(r, worldCIDRs))
+			}
+		}
 	default:
 		for range 1 + r.IntN(2) {
 			c.CIDRs = append(c.CIDRs, pick(r, worldCIDRs))
 		}
+		c.Private = !deny && r.IntN(2) == 0
 	}
 	if c.Protocol != policies.ICMP {
 		for range r.IntN(3) {
@@ -100,8 +107,9 @@ func randomFlow(r *rand.Rand) Flow {
 	if f.Stage == StageConnect {
 		return f
 	}
-	f.App = App(1 + r.IntN(3))
-	if f.App != AppOpaque && r.IntN(4) > 0 {
+	f.App = App(1 + r.IntN(4))
+	f.Unclear = f.App == AppOpaque && r.IntN(2) == 0
+	if f.App < AppOpaque && r.IntN(4) > 0 {
 		f.Name = pick(r, worldNames)
 		if len(f.Pinned) > 0 && r.IntN(3) > 0 {
 			f.Name = pick(r, f.Pinned)
@@ -109,7 +117,7 @@ func randomFlow(r *rand.Rand) Flow {
 	}
 	f.ECH = f.App == AppTLS && r.IntN(6) == 0
 	if f.Stage == StageRequest {
-		f.App = App(1 + r.IntN(2))
+		f.App, f.Unclear = App(1+r.IntN(2)), false
 		f.Method, f.Path = pick(r, []string{"GET", "POST"}), pick(r, worldPaths)
 	}
 	return f
@@ -131,13 +139,25 @@ func everyFlow(t *testing.T, seed uint64, check func(r *rand.Rand, p *policies.P
 	for i := range uint64(propertyRounds) {
 		r := rand.New(rand.NewPCG(seed, i))
 		p := randomPolicy(r)
+		if r.IntN(8) == 0 {
+			p.TLS.Inspect = policies.InspectNone
+		}
 		if r.IntN(4) == 0 {
 			p.Floor = randomPolicy(r)
+			if r.IntN(8) == 0 {
+				p.Floor.TLS.Inspect = policies.InspectNone
+			}
+			if r.IntN(8) == 0 {
+				p.Floor.Floor = randomPolicy(r)
+			}
 			if r.IntN(2) == 0 {
 				p.Floor.Hosts = p.Hosts
 			}
 			if len(p.Hosts)+len(p.Floor.Hosts) != 0 && (len(p.Hosts) == 0 || len(p.Floor.Hosts) == 0 || p.Hosts[0].Target != p.Floor.Hosts[0].Target) {
 				p.Floor.Hosts = nil // the reference knows no differing targets; a test of its own does
+			}
+			if p.Floor.Floor != nil {
+				p.Floor.Floor.Hosts = p.Floor.Hosts
 			}
 		}
 		e := mustEngine(t, p, WithClassifier(c))
@@ -163,24 +183,72 @@ func TestEngineAgreesWithTheReference(t *testing.T) {
 	})
 }
 
+// opensIt reports whether r opens the special address of f: by a range of its own, for
+// a name that is pinned to it or, in a private rule, for everybody.
+func opensIt(r *policies.Rule, f *Flow) bool {
+	a := f.Dst.Addr().Unmap()
+	in := func(p netip.Prefix) bool { return p.Bits() > 0 && p.Contains(a) }
+	named := slices.ContainsFunc(f.Pinned, func(n hostname.Name) bool {
+		return slices.ContainsFunc(r.Hosts, func(p hostname.Pattern) bool { return p.Match(n) })
+	})
+	return r.Private && slices.ContainsFunc(r.CIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) || named && slices.ContainsFunc(r.Within, in)
+}
+
 func TestI5_SpecialAddressesNeedAPrivateRuleOrHosts(t *testing.T) {
 	t.Parallel()
+	out := 0
 	everyFlow(t, 2, func(_ *rand.Rand, p *policies.Policy, c *Classifier, e *Engine, f Flow) string {
 		v := e.Decide(&f)
 		class := c.Class(f.Dst.Addr())
 		if v.Action == Deny || f.Mapped || class == ClassPublic {
 			return ""
 		}
+		out++
 		if class.firm() {
 			return "a flow to " + class.String() + " was let out"
 		}
-		for _, rule := range p.Egress.Allow {
-			if rule.Private {
-				return map[bool]string{true: "", false: "verdict lacks Special"}[v.Special]
+		for q := p; q != nil; q = q.Floor {
+			if !slices.ContainsFunc(q.Egress.Allow, func(r policies.Rule) bool { return opensIt(&r, &f) }) {
+				return "a flow to " + class.String() + " was let out without a rule that opens it"
 			}
 		}
-		return "a flow to " + class.String() + " was let out without any private rule"
+		if !v.Special || v.Reach(f.Dst) != ReachPrivate {
+			return "the dial would be refused by the fuse"
+		}
+		return ""
 	})
+	if out < 500 {
+		t.Errorf("only %d flows went out: the property says little", out)
+	}
+}
+
+// What a rule for a name refuses at a special address, no private rule lets out there.
+func TestI5_PrivateRulesWidenNoName(t *testing.T) {
+	t.Parallel()
+	met := 0
+	everyFlow(t, 9, func(r *rand.Rand, p *policies.Policy, c *Classifier, e *Engine, f Flow) string {
+		claimed := slices.ContainsFunc(p.Egress.Allow, func(r policies.Rule) bool {
+			ref := reference{p, c, f, nil}
+			return len(r.Hosts) > 0 && ref.covers(r) && opensIt(&r, &f) && c.Class(f.Dst.Addr()) != ClassMetadata
+		})
+		if p.Floor != nil || f.Mapped || c.Class(f.Dst.Addr()) == ClassPublic || !claimed {
+			return ""
+		}
+		met++
+		wider := *p
+		private := randomRule(r, false)
+		private.Name, private.Hosts, private.Within, private.Methods, private.Paths = "wider", nil, nil, nil, nil
+		private.CIDRs, private.Private = []netip.Prefix{netip.PrefixFrom(f.Dst.Addr().Unmap(), f.Dst.Addr().Unmap().BitLen())}, true
+		wider.Egress.Allow = append(slices.Clone(p.Egress.Allow), private)
+		got, want := mustEngine(t, &wider, WithClassifier(c)).Decide(&f), e.Decide(&f)
+		if got.Action != want.Action || got.WouldDeny != want.WouldDeny {
+			return fmt.Sprintf("a private rule for the address makes it %v", got.Message())
+		}
+		return ""
+	})
+	if met < 100 {
+		t.Errorf("only %d flows met a rule with within: the property says little", met)
+	}
 }
 
 func TestI1_NothingIsAllowedUnderAnEmptyPolicy(t *testing.T) {

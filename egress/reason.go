@@ -40,6 +40,7 @@ const (
 	ReasonUnreadable
 	ReasonRebinding
 	ReasonLimit
+	ReasonWithin
 )
 
 // unknownReason is the code of what is no reason.
@@ -80,9 +81,9 @@ func (r Reason) denial() reasonText {
 	case ReasonPort:
 		return reasonText{"port_not_allowed", "a rule names this destination, but not with this port and protocol"}
 	case ReasonSpecialAddress:
-		return reasonText{"special_address", "the address is not public, and no rule with private = true covers it"}
+		return reasonText{"special_address", "the address is not public, and no rule opens it: private = true with cidrs, or within with hosts"}
 	case ReasonMetadata:
-		return reasonText{"metadata_address", "the address serves a cloud's instance metadata; only a private rule for exactly this address opens it"}
+		return reasonText{"metadata_address", "the address serves a cloud's instance metadata; only a rule for exactly this address opens it, as /32 or /128"}
 	case ReasonHostAddress:
 		return reasonText{"host_address", "the address is the host's own; only a line in [hosts] leads to the host"}
 	case ReasonLocalName:
@@ -92,7 +93,7 @@ func (r Reason) denial() reasonText {
 	case ReasonNotPinned:
 		return reasonText{"not_pinned", "the address was not given out for this name by the sandbox's resolver; resolve the name through it first"}
 	case ReasonNoName:
-		return reasonText{"no_name", "the client said no host name, and the rules that cover this address go by name"}
+		return reasonText{"no_name", "the client said no host name that can be read, and the rules that cover this address go by name"}
 	case ReasonECH:
 		return reasonText{"ech", "the TLS hello is encrypted (ECH), so the name in it proves nothing"}
 	case ReasonProtocol:
@@ -117,6 +118,8 @@ func (r Reason) denial() reasonText {
 		return reasonText{"unreadable", "the TLS hello or the request's head can't be read without guessing"}
 	case ReasonRebinding:
 		return reasonText{"rebinding", "the DNS answer held addresses that the name may not have"}
+	case ReasonWithin:
+		return reasonText{"outside_within", "the rules for this name give it other ranges (within) than the one that the address is in"}
 	case ReasonLimit:
 		return reasonText{"limit", "a bound of [limits] or of the gateway is reached"}
 	}
@@ -139,7 +142,7 @@ func (r Reason) aboutClass() bool {
 
 // ReasonOf returns the reason with that code. It reports false for codes that aren't this package's.
 func ReasonOf(code string) (Reason, bool) {
-	for r := ReasonNone; r <= ReasonLimit; r++ {
+	for r := ReasonNone; r <= ReasonWithin; r++ {
 		if text := r.text(); text.code == code && code != unknownReason {
 			return r, true
 		}

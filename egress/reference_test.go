@@ -15,12 +15,18 @@ type reference struct {
 	p *policies.Policy
 	c *Classifier
 	f Flow
+	// above are the policies over p, the uppermost first.
+	above []*policies.Policy
 }
 
 func refDecide(p *policies.Policy, c *Classifier, f Flow) (Action, bool) {
-	a, would := refOne(p, c, f)
+	return refUnder(nil, p, c, f)
+}
+
+func refUnder(above []*policies.Policy, p *policies.Policy, c *Classifier, f Flow) (Action, bool) {
+	a, would := refOne(above, p, c, f)
 	if p.Floor != nil && a != Deny {
-		b, w := refDecide(p.Floor, c, f)
+		b, w := refUnder(append(slices.Clone(above), p), p.Floor, c, f)
 		if b == Deny {
 			return Deny, false
 		}
@@ -34,8 +40,8 @@ func refMax(a, b Action) Action {
 	return order[max(slices.Index(order, a), slices.Index(order, b))]
 }
 
-func refOne(p *policies.Policy, c *Classifier, f Flow) (Action, bool) {
-	r := reference{p, c, f}
+func refOne(above []*policies.Policy, p *policies.Policy, c *Classifier, f Flow) (Action, bool) {
+	r := reference{p, c, f, above}
 	if !r.rangesAllow() {
 		return Deny, false
 	}
@@ -79,21 +85,45 @@ func (r reference) mapping() (policies.HostMapping, bool) {
 
 func (r reference) public() bool { return r.c.Class(r.dst()) == ClassPublic }
 
-// privately: a private rule by address, or by name.
-func (r reference) privately() (byAddr, byName bool) {
+// leads: a rule for the name n is one at this address too. Without within that is
+// every public address.
+func (r reference) leads(c policies.Rule, n hostname.Name) bool {
 	class := r.c.Class(r.dst())
+	if !r.named(c, n) || len(c.Within) == 0 {
+		return r.named(c, n) && class == ClassPublic
+	}
+	return slices.ContainsFunc(c.Within, func(p netip.Prefix) bool {
+		return p.Contains(r.dst()) && (class == ClassPublic || p.Bits() > 0 && (class != ClassMetadata || p.IsSingleIP()))
+	})
+}
+
+// claims: a rule for a pinned name leads to this special address, for this port; the
+// second is of UDP where the rule is about TLS or HTTP.
+func (r reference) claims() (mine, quic bool) {
 	for _, c := range r.p.Egress.Allow {
-		if !c.Private || !r.covers(c) {
-			continue
-		}
-		for _, p := range c.CIDRs {
-			byAddr = byAddr || p.Contains(r.dst()) && (class != ClassMetadata || p.IsSingleIP())
-		}
+		l7 := c.Protocol == policies.HTTPS || c.Protocol == policies.HTTP || c.Protocol == policies.ProtocolTLS
 		for _, n := range r.f.Pinned {
-			byName = byName || class != ClassMetadata && r.named(c, n)
+			if !r.leads(c, n) {
+				continue
+			}
+			mine = mine || r.covers(c)
+			quic = quic || l7 && r.f.Proto == UDP && slices.ContainsFunc(c.Ports, func(p policies.PortRange) bool { return p.Contains(r.f.Dst.Port()) })
 		}
 	}
-	return byAddr, byName
+	return mine, quic
+}
+
+// privately: a private rule covers the address.
+func (r reference) privately() bool {
+	class := r.c.Class(r.dst())
+	for _, c := range r.p.Egress.Allow {
+		for _, p := range c.CIDRs {
+			if c.Private && r.covers(c) && p.Contains(r.dst()) && (class != ClassMetadata || p.IsSingleIP()) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (r reference) rangesAllow() bool {
@@ -107,8 +137,8 @@ func (r reference) rangesAllow() bool {
 	case ClassHost, ClassGateway, ClassLoopback, ClassUnspecified, ClassInvalid:
 		return false
 	default:
-		a, b := r.privately()
-		return a || b
+		mine, quic := r.claims()
+		return mine || !quic && r.privately()
 	}
 }
 
@@ -119,6 +149,65 @@ func (r reference) said() bool {
 
 func (r reference) barred(n hostname.Name) bool {
 	return r.p.TLS.Inspect == policies.InspectNone || slices.ContainsFunc(r.p.TLS.Bypass, func(p hostname.Pattern) bool { return p.Match(n) })
+}
+
+// strayBypass: where connections are inspected, the client says a name under bypass that isn't pinned here.
+func (r reference) strayBypass(n hostname.Name) bool {
+	return r.barred(n) && !r.said() && (r.watched() || r.p.TLS.Inspect == policies.InspectAll)
+}
+
+// watched: some rule needs to see the Host of requests to every host.
+func (r reference) watched() bool {
+	if r.p.TLS.Inspect == policies.InspectNone || r.p.Egress.Default == policies.DefaultPublic && r.p.TLS.Inspect == policies.InspectAuto {
+		return false
+	}
+	return len(r.watchers()) > 0
+}
+
+// watchers are the policies whose bypass counts for watched: from the nearest policy above that has such a
+// rule, if none from p on has one, down to the last floor.
+func (r reference) watchers() []*policies.Policy {
+	needs := func(p *policies.Policy) bool {
+		for _, c := range p.Egress.Deny {
+			if len(c.Hosts) > 0 || isRequest(c) {
+				return true
+			}
+		}
+		return slices.ContainsFunc(p.Egress.Allow, isRequest)
+	}
+	var from []*policies.Policy
+	for p := r.p; p != nil; p = p.Floor {
+		from = append(from, p)
+	}
+	if slices.ContainsFunc(from, needs) {
+		return from
+	}
+	for i := len(r.above) - 1; i >= 0; i-- {
+		from = append(from, r.above[i])
+		if needs(r.above[i]) {
+			return from
+		}
+	}
+	return nil
+}
+
+// watches: a connection to n is inspected because of watched.
+func (r reference) watches(n hostname.Name) bool {
+	closed := slices.ContainsFunc(r.watchers(), func(p *policies.Policy) bool {
+		return !n.IsZero() && reference{p: p}.barred(n)
+	})
+	return r.watched() && !closed
+}
+
+// leaves: some names are closed whatever the rules.
+func (r reference) leaves() bool {
+	all := []*policies.Policy{r.p}
+	if r.watched() {
+		all = append(all, r.watchers()...)
+	}
+	return slices.ContainsFunc(all, func(p *policies.Policy) bool {
+		return len(p.TLS.Bypass) > 0 || p != r.p && p.TLS.Inspect == policies.InspectNone
+	})
 }
 
 func (r reference) mayInspect() bool {
@@ -185,7 +274,7 @@ func (r reference) denials() (denied, mustName, mustInspect bool) {
 			case r.f.Proto != TCP:
 			case r.f.Stage == StageConnect:
 				mustInspect = mustInspect || r.webPort(c)
-			case !speaks(c.Protocol, r.f.App):
+			case !speaks(c.Protocol, r.f.App) && (!r.webPort(c) || !r.f.Unclear && r.f.App != AppSilent):
 			case r.f.Stage == StageName:
 				mustInspect = true
 			case len(c.Methods) > 0 && !slices.Contains(c.Methods, r.f.Method):
@@ -229,7 +318,10 @@ const (
 
 // grants lists what every rule gives, by address and by each pinned name.
 func (r reference) grants() []grant {
-	opened, _ := r.privately()
+	mine := false
+	if !r.public() {
+		mine, _ = r.claims()
+	}
 	class := r.c.Class(r.dst())
 	var out []grant
 	for _, c := range r.p.Egress.Allow {
@@ -238,7 +330,7 @@ func (r reference) grants() []grant {
 		}
 		says853 := slices.Contains(c.Ports, policies.PortRange{First: 853, Last: 853})
 		for _, p := range c.CIDRs {
-			if r.f.Mapped || !p.Contains(r.dst()) || !r.public() && (!c.Private || class == ClassMetadata && !p.IsSingleIP()) {
+			if mine || r.f.Mapped || !p.Contains(r.dst()) || !r.public() && (!c.Private || class == ClassMetadata && !p.IsSingleIP()) {
 				continue
 			}
 			if r.foreignDNS() && !p.IsSingleIP() && !says853 {
@@ -248,7 +340,7 @@ func (r reference) grants() []grant {
 		}
 		for _, h := range c.Hosts {
 			for _, n := range r.f.Pinned {
-				if !h.Match(n) || !r.public() && !r.f.Mapped && !opened && (!c.Private || class == ClassMetadata) {
+				if !h.Match(n) || !r.f.Mapped && !r.leads(c, n) {
 					continue
 				}
 				if knownResolvers().hasName(n) && h.Wildcard() || r.foreignDNS() && h.Wildcard() && !says853 {
@@ -309,11 +401,11 @@ func (r reference) grant(c policies.Rule, n hostname.Name) grant {
 	secret := byName && slices.ContainsFunc(r.p.Secrets, func(s policies.Secret) bool {
 		return slices.ContainsFunc(s.Hosts, func(h policies.SecretHost) bool { return h.Pattern.Match(n) })
 	})
-	look := isRequest(c) || secret || r.p.TLS.Inspect == policies.InspectAll
+	look := isRequest(c) || secret || r.p.TLS.Inspect == policies.InspectAll || r.watches(subject)
 	switch {
-	case r.barred(subject) && isRequest(c):
+	case r.barred(subject) && isRequest(c), !connect && r.strayBypass(subject):
 		return gNone
-	case r.barred(subject) || !look:
+	case r.barred(subject) || !look || subject.IsZero() && connect && r.leaves():
 		return closed
 	case !connect && !r.said():
 		return gNone
@@ -338,6 +430,7 @@ func (r reference) enforced() Action {
 		return (len(c.Hosts) > 0 || isRequest(c)) && c.Protocol.Transport() != policies.UDP && c.Protocol != policies.ICMP && r.webPort(c)
 	})
 	all := r.p.TLS.Inspect == policies.InspectAll
+	fronted := r.watched()
 	inspect := has(gInspect) || has(gSecret)
 	switch {
 	case r.f.Proto != TCP:
@@ -358,7 +451,7 @@ func (r reference) enforced() Action {
 			return Deny
 		case inspect && !has(gRelay) && !has(gPeek) && !open:
 			return Inspect
-		case has(gRelay) || has(gPeek) || inspect || mustName || mustInspect || watched || all && r.f.Dst.Port() == 443:
+		case has(gRelay) || has(gPeek) || inspect || mustName || mustInspect || watched || fronted || all && r.f.Dst.Port() == 443:
 			return Peek
 		}
 		return Allow
@@ -381,9 +474,11 @@ func (r reference) enforced() Action {
 		return Allow
 	case has(gInspect):
 		return Inspect
-	case r.f.App == AppTLS && r.f.ECH && watched:
+	case r.f.App == AppTLS && r.f.ECH && (watched || fronted), r.f.App == AppSilent && fronted, r.f.Unclear && (watched || fronted || all):
 		return Deny
-	case r.f.App == AppTLS && all && !r.barred(r.f.Name), r.f.App == AppHTTP && watched:
+	case r.f.App == AppTLS && r.strayBypass(r.f.Name):
+		return Deny
+	case r.f.App == AppTLS && (all || r.watches(r.f.Name)) && !r.barred(r.f.Name), r.f.App == AppHTTP && (watched || fronted):
 		if r.mayInspect() {
 			return Inspect
 		}
@@ -400,7 +495,7 @@ func (r reference) quicRule() bool {
 		here := !r.f.Mapped && r.has(c, r.dst()) && (r.public() || c.Private)
 		for _, n := range r.f.Pinned {
 			for _, h := range c.Hosts {
-				here = here || h.Match(n) && (!h.Wildcard() || !knownResolvers().hasName(n))
+				here = here || h.Match(n) && (r.f.Mapped || r.leads(c, n)) && (!h.Wildcard() || !knownResolvers().hasName(n))
 			}
 		}
 		if l7 && here && slices.ContainsFunc(c.Ports, func(p policies.PortRange) bool { return p.Contains(r.f.Dst.Port()) }) {

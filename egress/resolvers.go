@@ -20,8 +20,6 @@ type resolverList struct {
 
 // knownResolvers reads the list once. A line that is neither an address nor a
 // pattern would be a bug of this package; a test reads them all.
-//
-//nolint:gochecknoglobals // computed once, immutable
 var knownResolvers = sync.OnceValue(func() *resolverList {
 	l := &resolverList{addrs: make(map[netip.Addr]struct{})}
 	for line := range strings.Lines(resolversText) {

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,7 @@ type rule struct {
 	proto     policies.Protocol
 	ports     []policies.PortRange // empty: every port
 	private   bool
+	within    []span // the addresses that its names may have; empty: every public one
 	methods   []string
 	paths     []string // without those that match everything
 	request   bool     // methods or paths were given: judged request by request
@@ -45,16 +47,48 @@ func compileRule(r *policies.Rule, index int, list string) (*rule, error) {
 	switch {
 	case len(r.Hosts) > 0 && len(r.CIDRs) > 0:
 		return nil, fmt.Errorf("rule %q has both hosts and cidrs: write two rules", c.name)
+	case len(r.Within) > 0 && (list != "allow" || len(r.Hosts) == 0):
+		return nil, fmt.Errorf("rule %q has within, which goes with hosts of an allow rule", c.name)
 	case list == "allow" && len(r.Hosts)+len(r.CIDRs) == 0:
 		return nil, fmt.Errorf("rule %q allows no destination: name hosts or cidrs", c.name)
 	case c.request && r.Protocol != policies.HTTPS && r.Protocol != policies.HTTP && (list == "allow" || r.Protocol != policies.Any):
 		return nil, fmt.Errorf("rule %q has methods or paths, which need protocol https or http, not %v", c.name, r.Protocol)
+	}
+	for _, p := range r.Within {
+		c.within = append(c.within, span{plainPrefix(p), policies.OpensSpecial(p)})
 	}
 	c.paths = usefulPaths(r.Paths)
 	for _, p := range r.Ports {
 		c.says853 = c.says853 || p.First == dotPort && p.Last == dotPort
 	}
 	return c, nil
+}
+
+// span is a range of within; special says that it opens what isn't public in it.
+type span struct {
+	netip.Prefix
+	special bool
+}
+
+// opens reports whether the span opens a, which is of the given class.
+func (s span) opens(a netip.Addr, class Class) bool {
+	return s.Contains(a) && (class == ClassPublic || s.special && opensMetadata(class, s.IsSingleIP()))
+}
+
+// opensMetadata reports whether a range opens addresses of a class at all: a
+// metadata address is opened by itself alone.
+func opensMetadata(class Class, single bool) bool { return single || class != ClassMetadata }
+
+// leads returns the range by which a name of the rule may have the address a, and
+// whether it may. Where the rule names no ranges, that is every public address, and
+// the range is none.
+func (r *rule) leads(a netip.Addr, class Class) (netip.Prefix, bool) {
+	for _, s := range r.within {
+		if s.opens(a, class) {
+			return s.Prefix, true
+		}
+	}
+	return netip.Prefix{}, len(r.within) == 0 && class == ClassPublic
 }
 
 // usefulPaths returns nil if one of the globs matches every path, so that such
@@ -91,6 +125,9 @@ func (r *rule) matchesPort(p Proto, port uint16) bool {
 	}
 	return p != ICMP && r.listsPort(port)
 }
+
+// covers reports whether a flow of transport p to port is one of the rule's.
+func (r *rule) covers(p Proto, port uint16) bool { return r.carries(p) && r.matchesPort(p, port) }
 
 func (r *rule) listsPort(port uint16) bool {
 	for _, pr := range r.ports {
@@ -187,5 +224,5 @@ func (r *rule) key() string {
 	if r.request {
 		return strconv.Itoa(r.index)
 	}
-	return fmt.Sprint("=", r.proto, r.private, r.ports)
+	return fmt.Sprint("=", r.proto, r.private, r.within, r.ports)
 }

@@ -22,7 +22,7 @@ type ruleIndex struct {
 type prefixNode struct {
 	rules  []*rule
 	wider  *prefixNode
-	single bool // the prefix is one address
+	prefix netip.Prefix
 }
 
 // compileIndex compiles rules, which are of list ("allow" or "deny").
@@ -47,7 +47,7 @@ func compileIndex(rules []policies.Rule, list string) (*ruleIndex, error) {
 				continue
 			}
 			if prefixes[p] == nil {
-				prefixes[p] = &prefixNode{single: p.IsSingleIP()}
+				prefixes[p] = &prefixNode{prefix: p}
 				x.prefixes.Insert(p, prefixes[p])
 			}
 			prefixes[p].rules = append(prefixes[p].rules, r)
@@ -82,13 +82,13 @@ func plainPrefix(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// eachByAddr calls yield with the rules whose prefixes hold a, narrowest first;
-// single says that the prefix is a alone. a is unmapped and has no zone.
-func (x *ruleIndex) eachByAddr(a netip.Addr, yield func(r *rule, single bool)) {
+// eachByAddr calls yield with the rules whose prefixes hold a, narrowest first,
+// and the prefix. a is unmapped and has no zone.
+func (x *ruleIndex) eachByAddr(a netip.Addr, yield func(r *rule, by netip.Prefix)) {
 	node, _ := x.prefixes.Lookup(a)
 	for ; node != nil; node = node.wider {
 		for _, r := range node.rules {
-			yield(r, node.single)
+			yield(r, node.prefix)
 		}
 	}
 }

@@ -55,10 +55,12 @@ type Verdict struct {
 	WouldDeny bool
 	// Protocol is the protocol of the rule that decided.
 	Protocol policies.Protocol
-	// Special says that an address which isn't public may be dialled: a private
-	// rule names it, or [hosts] leads there. It is what a caller gives to the
-	// fuse, for this one address.
+	// Special says that an address which isn't public may be dialled: a rule opens
+	// it, or [hosts] leads there.
 	Special bool
+	// Range is the range of the rule that opens such an address; Reach gives it to
+	// the fuse.
+	Range netip.Prefix
 	// Floor says that the operator's floor decided, not the sandbox's policy.
 	Floor bool
 	// Why is the sentence that the rule's author gave.

@@ -9,6 +9,10 @@ import (
 // errBudget ends flows once [limits] egress_bytes are used up.
 var errBudget = errors.New("[limits] egress_bytes is used up")
 
+// packetCost is what each DNS question, datagram, echo request and attempt to connect takes from the budget
+// beside its payload: where and when it goes tells something, be it empty. It is the smallest frame of Ethernet.
+const packetCost = 64
+
 // budget counts what a sandbox sends, all flows together, against [limits] egress_bytes.
 type budget struct {
 	limit, used atomic.Int64
@@ -23,6 +27,9 @@ func (b *budget) spent() bool {
 	return limit > 0 && b.used.Load() >= limit
 }
 
+// takePacket asks for one packet with n bytes in it.
+func (b *budget) takePacket(n int) error { return b.take(packetCost + n) }
+
 // take asks for n bytes.
 func (b *budget) take(n int) error {
 	used := b.used.Add(int64(n))
@@ -33,17 +40,20 @@ func (b *budget) take(n int) error {
 }
 
 // wrap meters a connection, limit or not: one may come with a reload.
-func (b *budget) wrap(c net.Conn) net.Conn { return &meteredConn{Conn: c, budget: b} }
+func (b *budget) wrap(c net.Conn) net.Conn { return &meteredConn{Conn: c, take: b.take} }
+
+// wrapPackets is wrap for a connection of which each write is a packet.
+func (b *budget) wrapPackets(c net.Conn) net.Conn { return &meteredConn{Conn: c, take: b.takePacket} }
 
 // meteredConn takes what is written from the budget before it is sent.
 type meteredConn struct {
 	net.Conn
-	budget *budget
+	take func(n int) error
 }
 
 // Write implements net.Conn.
 func (c *meteredConn) Write(p []byte) (int, error) {
-	if err := c.budget.take(len(p)); err != nil {
+	if err := c.take(len(p)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)

@@ -27,11 +27,7 @@ func (g *Gateway) dial(ctx context.Context, j session.Judged, via bool) (net.Con
 	case via:
 		return g.dialVia(ctx, g.rules.Load().Via, j.ViaName(), j.Flow.Dst)
 	}
-	far := egress.ReachPublic
-	if j.Verdict.Special {
-		far = egress.ReachPrivate
-	}
-	return g.dialAddr(ctx, network, j.Flow.Dst, far)
+	return g.dialAddr(ctx, network, j.Flow.Dst, j.Verdict.Reach(j.Flow.Dst))
 }
 
 func (g *Gateway) dialTarget(ctx context.Context, network string, t policies.Target, port uint16) (net.Conn, error) {
@@ -57,6 +53,11 @@ func (g *Gateway) dialAddr(ctx context.Context, network string, dst netip.AddrPo
 			return far
 		}
 		return egress.ReachPublic
+	}
+	if network == "tcp" { // of UDP, each datagram is counted
+		if err := g.budget.takePacket(0); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

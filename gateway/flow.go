@@ -200,7 +200,7 @@ func (f *flow) verdicts(step *session.Step) {
 	for _, j := range step.Skipped {
 		f.record(j)
 	}
-	if step.Decided && (step.Action == session.Reject || step.Action == session.Refuse) {
+	if step.Decided && (step.Action == session.Reject || step.Action == session.Refuse || step.Action == session.Drop) {
 		f.record(f.judged())
 	}
 }

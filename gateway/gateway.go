@@ -34,11 +34,13 @@ type Gateway struct {
 	echoRoots  *x509.CertPool
 	flows      flowTable
 	budget     budget
-	floods     *flood
+	floods     *audit.Flood
+
+	partialSums, wrongSums atomic.Int64 // frames
 
 	unasked   atomic.Bool // it was reported that the kernel can't be asked
 	reload    sync.Mutex
-	ctx       context.Context //nolint:containedctx // ends what outlives a single flow: the address watch
+	ctx       context.Context // ends what outlives a single flow: the address watch
 	cancel    context.CancelFunc
 	watch     sync.WaitGroup
 	closeOnce sync.Once
@@ -54,8 +56,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: cfg, classifier: egress.NewClassifier()}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.floods = newFlood(g.emit)
-	g.floods.merged = cfg.Capture.saw
+	g.floods = audit.NewFlood(g.emit, g.cfg.Capture.saw)
 	if err := g.build(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -82,6 +83,7 @@ func (g *Gateway) build() error {
 	g.guard, err = dnsguard.New(dnsguard.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
 		Dialer: g.dialResolver(), HasIPv6: g.cfg.HasIPv6, Roots: g.cfg.Roots,
+		Spend: g.budget.takePacket,
 	})
 	if err != nil {
 		return err
@@ -188,7 +190,7 @@ func (g *Gateway) close() error {
 	var errs []error
 	if g.stack != nil {
 		errs = append(errs, g.stack.Close())
-		g.recordDrops()
+		g.recordMulticast()
 	}
 	if g.proxy != nil {
 		errs = append(errs, g.proxy.Close())
@@ -200,7 +202,7 @@ func (g *Gateway) close() error {
 		errs = append(errs, g.echo.Close())
 	}
 	g.watch.Wait()
-	g.floods.close()
+	g.floods.Close()
 	return errors.Join(errs...)
 }
 

@@ -49,6 +49,8 @@ type lonelyHost struct {
 	left     []netip.Addr     // destinations of the packets on the wire
 	reached  []netip.AddrPort // addresses of the host's at which a guest was taken in
 	sentinel int
+	// answers are what the wire sends back for a packet; nil for nothing. Set before the first one is sent.
+	answers func(packet []byte) [][]byte
 }
 
 const (
@@ -181,6 +183,17 @@ func (h *lonelyHost) watchWire(wire *os.File) {
 			dst = netip.AddrFrom16([16]byte(buf[24:40]))
 		}
 		h.note(func() { h.left = append(h.left, dst) })
+		h.mu.Lock()
+		answers := h.answers
+		h.mu.Unlock()
+		if answers == nil {
+			continue
+		}
+		for _, b := range answers(buf[:n]) {
+			if _, err := wire.Write(b); err != nil {
+				h.t.Error(err)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"sync/atomic"
+
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/netstack"
@@ -8,11 +10,51 @@ import (
 
 // Limited implements netstack.Handler: a bound that was hit is a verdict too.
 func (g *Gateway) Limited(l netstack.LimitEvent) {
-	g.emit(audit.Event{
+	g.floods.Emit(audit.Event{
 		Kind: audit.Limit, Time: l.Time, Proto: l.Protocol,
 		SrcPort: l.Src.Port(), Dst: l.Dst.Addr(), Port: l.Dst.Port(),
 		Action: egress.Deny.String(), Reason: egress.ReasonLimit.String(),
-		Count:   uint64(l.Count),
 		Message: "the bound " + string(l.Kind) + " is reached",
 	})
+}
+
+// manySums is how many frames with wrong checksums are no longer a damaged one or two: they come from the guest's
+// settings, or its network does not work at all.
+const manySums = 16
+
+// Dropped implements netstack.Handler.
+func (g *Gateway) Dropped(reason netstack.DropReason, n int64) {
+	g.floods.Emit(audit.Event{
+		Kind: audit.LinkDrop, Action: egress.Deny.String(), Message: droppedBy + string(reason), Count: uint64(n),
+	})
+	switch reason { //nolint:exhaustive // the others are the guest's doing
+	case netstack.DropPartial:
+		if many(&g.partialSums, n) {
+			g.emit(audit.Event{Kind: audit.LinkDrop, Message: "the guest leaves checksums to its network card, so that nothing it sends arrives: " +
+				"start `msb gateway` with --offload, or turn checksum offload off in the guest or its VMM"})
+		}
+	case netstack.DropChecksum:
+		if many(&g.wrongSums, n) {
+			g.emit(audit.Event{Kind: audit.LinkDrop, Message: "many frames of the guest have wrong checksums and were thrown away: " +
+				"look at its network card's offloads; --pcap FILE records the frames"})
+		}
+	}
+}
+
+// many adds n, and reports whether that made it manySums.
+func many(sums *atomic.Int64, n int64) bool {
+	now := sums.Add(n)
+	return now >= manySums && now-n < manySums
+}
+
+const droppedBy = "frames dropped by the guard: "
+
+// recordMulticast writes down how many ordinary frames to groups were thrown away, once at the end: every guest
+// sends some, and no line at their time is news.
+func (g *Gateway) recordMulticast() {
+	if n := g.stack.Stats().Drops[netstack.DropMulticast]; n > 0 {
+		g.emit(audit.Event{
+			Kind: audit.LinkDrop, Action: egress.Deny.String(), Message: droppedBy + string(netstack.DropMulticast), Count: uint64(n),
+		})
+	}
 }

@@ -147,3 +147,47 @@ ports = [81]
 	w.Record("web.example.com. 60 IN A " + site)
 	return w
 }
+
+// flipping is a host to which every address belongs once a flow was let through.
+type flipping struct {
+	audit.Sink
+	owns atomic.Bool
+}
+
+func (f *flipping) Emit(e audit.Event) {
+	if e.Kind == audit.FlowOpen && e.Action == "allow" {
+		f.owns.Store(true)
+	}
+	f.Sink.Emit(e)
+}
+
+// TestI5_PingsAreJudgedBeforeTheyLeave: the engine has allowed the address when it becomes the host's. asked = false is
+// the twin.
+func TestI5_PingsAreJudgedBeforeTheyLeave(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []bool{false, true} {
+		p := gatewaytest.Policy(t, "[[egress.allow]]\ncidrs = [\""+site+"/32\"]\nprotocol = \"icmp\"\n")
+		w := gatewaytest.StartWith(t, p, func(c *gateway.Config) {
+			f := &flipping{Sink: c.Audit}
+			c.Audit = f
+			c.Owns = func(egress.Proto, netip.AddrPort) bool { return asked && f.owns.Load() }
+		})
+		w.AnswerPings(netip.MustParseAddr(site))
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		over := make(chan error, 1)
+		go func() { over <- w.Guest.Ping(ctx, netip.MustParseAddr(site), []byte("hello")) }()
+		w.Audit.Wait(t, audit.FlowClose, 1)
+		if !asked {
+			if err := <-over; err != nil {
+				t.Error(err)
+			}
+		}
+		cancel()
+		if left := len(w.Dialled()) > 0; left == asked {
+			t.Errorf("kernel asked: %v, a ping left: %v", asked, left)
+		}
+		if asked {
+			<-over
+		}
+	}
+}

@@ -18,9 +18,6 @@ import (
 // pingTimeout is how long an answer is waited for: ping's own default wait is shorter.
 const pingTimeout = 5 * time.Second
 
-// echoHeader is what an echo request sends before its payload.
-const echoHeader = 8
-
 // IANA protocol numbers, as icmp.ParseMessage wants them.
 const (
 	protoICMP   = 1
@@ -46,7 +43,7 @@ func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
 	}
 	done := f.admit(ctx)
 	up := int64(len(p.Payload()))
-	err := g.ping(ctx, f.judged().Verdict.Special, p)
+	err := g.ping(ctx, f.judged().Verdict, p)
 	if f.dialed(err).Action != session.Relay {
 		done(up, 0, err)
 		return
@@ -55,20 +52,14 @@ func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
 }
 
 // ping has the host ask for an answer to the guest's echo request, at exactly the address that was judged.
-func (g *Gateway) ping(ctx context.Context, special bool, p *netstack.PingFlow) error {
-	reach := func(netip.AddrPort) egress.Reach {
-		if special {
-			return egress.ReachPrivate
-		}
-		return egress.ReachPublic
-	}
+func (g *Gateway) ping(ctx context.Context, v egress.Verdict, p *netstack.PingFlow) error {
 	fuse := func() error {
-		return egress.CheckDial(g.classifier, egress.ICMP, netip.AddrPortFrom(p.Dst(), 1), reach)
+		return egress.CheckDial(g.classifier, egress.ICMP, netip.AddrPortFrom(p.Dst(), 1), v.Reach)
 	}
 	if err := fuse(); err != nil {
 		return err
 	}
-	if err := g.budget.take(echoHeader + len(p.Payload())); err != nil {
+	if err := g.budget.takePacket(len(p.Payload())); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)

@@ -35,7 +35,7 @@ func (g *Gateway) HandleTCP(ctx context.Context, t *netstack.TCPFlow) {
 // tcpExecutor does with a connection what its session says.
 type tcpExecutor struct {
 	*flow
-	ctx   context.Context //nolint:containedctx // it lives as long as its HandleTCP
+	ctx   context.Context // it lives as long as its HandleTCP
 	syn   *netstack.TCPFlow
 	guest *netstack.TCPConn // nil until the handshake is complete
 	stop  func() bool
@@ -113,7 +113,7 @@ func (x *tcpExecutor) reset() {
 func (x *tcpExecutor) read() session.Step {
 	x.first = nil
 	if x.stand() != nil {
-		return session.Step{Action: session.Drop} // there was no connection to say anything on
+		return x.data(nil, session.Gone) // there is no connection to say anything on
 	}
 	_ = x.guest.SetReadDeadline(time.Now().Add(peekTimeout))
 	defer func() { _ = x.guest.SetReadDeadline(time.Time{}) }()
@@ -220,6 +220,7 @@ func (x *tcpExecutor) inspect() {
 
 func (x *tcpExecutor) serveDNS() {
 	if x.stand() != nil {
+		x.gateway.guard.Unread("tcp", x.syn.Src(), x.syn.Dst())
 		return
 	}
 	defer func() { _ = x.guest.Close() }()

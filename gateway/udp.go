@@ -29,6 +29,9 @@ func (g *Gateway) HandleUDP(ctx context.Context, u *netstack.UDPFlow) {
 			g.guard.ServeUDP(ctx, conn)
 			_ = conn.Close()
 		}
+		for range u.Drain() {
+			g.guard.Unread("udp", u.Src(), u.Dst())
+		}
 	case session.Drop:
 		u.Drop()
 	case session.Dial:
@@ -50,7 +53,7 @@ func (g *Gateway) relayUDP(ctx context.Context, u *netstack.UDPFlow, f *flow) {
 		done(0, 0, err)
 		return
 	}
-	upstream := newUDPPath(conn, g.budget.wrap(conn), isIPv6(conn))
+	upstream := newUDPPath(conn, g.budget.wrapPackets(conn), isIPv6(conn))
 	guest, err := u.Accept()
 	if err != nil {
 		done(0, 0, errors.Join(err, upstream.Close()))

@@ -34,6 +34,10 @@ func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name,
 	if via == nil {
 		return nil, fmt.Errorf("%w: the policy in force has none", errVia)
 	}
+	request := connectRequest(name, dst)
+	if err := g.budget.takePacket(len(request)); err != nil { // it leaves whatever the proxy answers
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	var d Dialer = &net.Dialer{}
@@ -45,7 +49,7 @@ func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name,
 		return nil, fmt.Errorf("%w: it could not be connected to: %w", errVia, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	tunnel, err := connectVia(ctx, conn, via, g.tlsToVia(via), name, dst)
+	tunnel, err := connectVia(ctx, conn, via, g.tlsToVia(via), request)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -60,7 +64,16 @@ func (g *Gateway) tlsToVia(via *url.URL) *tls.Config {
 	return &tls.Config{ServerName: via.Hostname(), RootCAs: g.cfg.Roots, MinVersion: tls.VersionTLS12}
 }
 
-func connectVia(ctx context.Context, conn net.Conn, via *url.URL, cfg *tls.Config, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
+// connectRequest asks for the name where there is one, else for the address.
+func connectRequest(name hostname.Name, dst netip.AddrPort) string {
+	target := dst.String()
+	if !name.IsZero() {
+		target = net.JoinHostPort(name.String(), fmt.Sprint(dst.Port()))
+	}
+	return "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n"
+}
+
+func connectVia(ctx context.Context, conn net.Conn, via *url.URL, cfg *tls.Config, request string) (net.Conn, error) {
 	if via.Scheme == "https" {
 		secure := tls.Client(conn, cfg)
 		if err := secure.HandshakeContext(ctx); err != nil {
@@ -68,11 +81,7 @@ func connectVia(ctx context.Context, conn net.Conn, via *url.URL, cfg *tls.Confi
 		}
 		conn = secure
 	}
-	target := dst.String()
-	if !name.IsZero() {
-		target = net.JoinHostPort(name.String(), fmt.Sprint(dst.Port()))
-	}
-	if _, err := io.WriteString(conn, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, request); err != nil {
 		return nil, err
 	}
 	status, err := readViaAnswer(conn)

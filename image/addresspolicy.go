@@ -30,6 +30,7 @@ var specialRanges = []struct {
 	{netip.MustParsePrefix("169.254.0.0/16"), reachNever},
 	{netip.MustParsePrefix("168.63.129.16/32"), reachNever}, // Azure's wire server
 	{netip.MustParsePrefix("100.100.100.200/32"), reachNever},
+	{netip.MustParsePrefix("192.80.8.124/32"), reachNever},
 	{netip.MustParsePrefix("192.0.0.0/24"), reachNever},
 	{netip.MustParsePrefix("fd00:ec2::/32"), reachNever},
 	{netip.MustParsePrefix("fd20:ce::254/128"), reachNever},

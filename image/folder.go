@@ -22,7 +22,7 @@ import (
 // os.Root without following links, so that nothing outside the folder is read
 // even when names are swapped while it runs.
 type folderWriter struct {
-	ctx  context.Context //nolint:containedctx // lives for one writeFolder
+	ctx  context.Context // lives for one writeFolder
 	root *os.Root
 	tw   *tar.Writer
 	dev  uint64

@@ -132,7 +132,7 @@ func (a *archive) unpack(ctx context.Context, s *Store, size int64, limits Limit
 
 // spaceWriter writes a file of at most limit bytes, and ends before the disk is full.
 type spaceWriter struct {
-	ctx      context.Context //nolint:containedctx // lives for one unpack
+	ctx      context.Context // lives for one unpack
 	f        *os.File
 	dir      string
 	n, limit int64

@@ -122,7 +122,7 @@ func (b *registryBlobs) blob(ctx context.Context, d digest) (io.ReadCloser, erro
 
 // registryBody gives errors in the middle of a transfer their sentinel.
 type registryBody struct {
-	ctx context.Context //nolint:containedctx // the request's own
+	ctx context.Context // the request's own
 	io.ReadCloser
 }
 

@@ -121,6 +121,9 @@ func (t *registryTransport) RoundTrip(req *http.Request) (*http.Response, error)
 			return nil, err
 		}
 	}
+	if oldAddress(req.URL.Hostname()) {
+		return nil, fmt.Errorf("%w: the registry leads to %s, which is an address in a form that no registry has", ErrAddress, req.URL.Host)
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
@@ -134,6 +137,17 @@ func (t *registryTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	}
 	resp.Body = newStallBody(ctx, resp.Body, cancel, t.stall, bodyLimit(req.URL.Path))
 	return resp, nil
+}
+
+// oldAddress reports whether host is what inet_aton(3) takes for an address and netip doesn't (2852039166, 127.1,
+// 0xa9fe.43518, 10.0.0.1.): its last label begins with a digit, as no top-level domain's does.
+func oldAddress(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return false
+	}
+	host = strings.TrimSuffix(host, ".")
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	return last != "" && last[0] >= '0' && last[0] <= '9'
 }
 
 // redirects counts the answers that led to req.
@@ -173,7 +187,7 @@ func hostOf(hostport string) string {
 // stallBody cancels its request when less than stallBytes arrive within the timeout.
 type stallBody struct {
 	body    io.ReadCloser
-	ctx     context.Context //nolint:containedctx // the request's own
+	ctx     context.Context // the request's own
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer
 	timeout time.Duration

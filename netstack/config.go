@@ -74,10 +74,10 @@ type Config struct {
 	// whatever MTU is. Only for a guest whose NIC takes them (mergeable receive
 	// buffers, or TSO offered to the guest).
 	LargeFrames bool
-	// TrustChecksums accepts TCP and UDP checksums of the guest unseen. Only
-	// for a link on which the guest leaves them partial (offload features
-	// given to it); the link itself loses nothing.
-	TrustChecksums bool
+	// PartialChecksums accepts TCP and UDP checksums over the pseudo header
+	// alone, beside right ones. For a link on which the guest leaves the rest to
+	// its card (offload features given to it); the link itself loses nothing.
+	PartialChecksums bool
 
 	Limits  Limits
 	Handler Handler

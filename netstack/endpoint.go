@@ -23,11 +23,12 @@ const gsoMaxSize = 65000
 type endpoint struct {
 	mtu  uint32
 	mac  tcpip.LinkAddress
-	caps stack.LinkEndpointCapabilities
 	gso  uint32 // largest segment handed over whole; 0: none
 	tap  FrameTap
 	taps BatchTap // tap, if it is one
 	cnt  *counters
+	// summed says that the checksums of the frame that is delivered are right.
+	summed atomic.Bool // of who reads the link; others read
 	// guest is the guard's lease: every frame goes there.
 	guest *atomic.Uint64
 
@@ -46,9 +47,6 @@ func newEndpoint(cfg *Config, cnt *counters, guest *atomic.Uint64) *endpoint {
 	e.taps, _ = cfg.Tap.(BatchTap)
 	// No CapabilityResolutionRequired: there is one neighbour, and its address
 	// is leased, not asked for.
-	if cfg.TrustChecksums {
-		e.caps |= stack.CapabilityRXChecksumOffload
-	}
 	if cfg.LargeFrames {
 		e.gso = gsoMaxSize
 	}
@@ -77,8 +75,14 @@ func (e *endpoint) LinkAddress() tcpip.LinkAddress { return e.mac }
 // SetLinkAddress implements stack.LinkEndpoint; the MAC is fixed by Config.
 func (e *endpoint) SetLinkAddress(tcpip.LinkAddress) {}
 
-// Capabilities implements stack.LinkEndpoint.
-func (e *endpoint) Capabilities() stack.LinkEndpointCapabilities { return e.caps }
+// Capabilities implements stack.LinkEndpoint. gVisor asks for each packet: it checks the sums of those that are
+// put together of fragments.
+func (e *endpoint) Capabilities() stack.LinkEndpointCapabilities {
+	if e.summed.Load() {
+		return stack.CapabilityRXChecksumOffload
+	}
+	return 0
+}
 
 // GSOMaxSize implements stack.GSOEndpoint.
 func (e *endpoint) GSOMaxSize() uint32 { return e.gso }
@@ -146,6 +150,9 @@ func (e *endpoint) deliver(frame []byte) {
 	defer pkt.DecRef()
 	if !e.ParseHeader(pkt) {
 		return
+	}
+	if summed := !isFragment(frame); summed != e.summed.Load() {
+		e.summed.Store(summed)
 	}
 	proto := header.Ethernet(frame).Type()
 	pkt.NetworkProtocolNumber = proto

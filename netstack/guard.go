@@ -15,6 +15,7 @@ const (
 	etherTypeIPv6 = 0x86dd
 
 	protoICMP   = 1
+	protoIGMP   = 2
 	protoTCP    = 6
 	protoUDP    = 17
 	protoICMPv6 = 58
@@ -52,6 +53,7 @@ func (m mac) addr() net.HardwareAddr {
 const (
 	broadcastMAC mac = 0xffff_ffff_ffff
 	groupBit     mac = 1 << 40
+	bridgeGroups mac = 0x0180_c200_0000 // to 0f, which no bridge passes on (IEEE 802.1Q, table 8-1)
 )
 
 func newGuard(cfg *Config) *guard {
@@ -102,6 +104,9 @@ func (g *guard) check(frame []byte) verdict {
 		return g.checkIPv4(dst, body)
 	case etherTypeIPv6:
 		return g.checkIPv6(dst, body)
+	}
+	if dst&^0xf == bridgeGroups {
+		return dropMulticast // LLDP, spanning tree, 802.1X: for a switch, which is not there
 	}
 	return dropEtherType // VLAN tags, LLC lengths and whatever else
 }

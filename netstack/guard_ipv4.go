@@ -24,11 +24,14 @@ func (g *guard) checkIPv4(dstMAC mac, p []byte) verdict {
 	if total < ipv4Header || total > len(p) || p[0]&15 < 5 {
 		return dropHeader
 	}
+	src, dst := [4]byte(p[12:16]), [4]byte(p[16:20])
+	if dst[0]>>4 == 14 && (src == [4]byte{} || src == g.guest4) && (p[9] == protoIGMP || src == [4]byte{}) {
+		return dropMulticast // IGMP has an option, and no source before there is a lease
+	}
 	if p[0]&15 != 5 {
 		return dropOptions // source routes among them
 	}
 	p = p[:total]
-	src, dst := [4]byte(p[12:16]), [4]byte(p[16:20])
 	payload := p[ipv4Header:]
 	fragment := binary.BigEndian.Uint16(p[6:])&0x3fff != 0 // more fragments, or an offset
 	if p[9] == protoUDP && !fragment && len(payload) >= 8 {

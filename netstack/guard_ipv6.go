@@ -45,6 +45,9 @@ func (g *guard) checkIPv6(dstMAC mac, p []byte) verdict {
 	if next == protoICMPv6 && len(payload) >= 8 && payload[0] >= icmp6RS && payload[0] <= icmp6Redir {
 		return g.checkNDP(src, dst, hops, payload)
 	}
+	if next == extHopByHop && dst[0] == 0xff && src == [16]byte{} {
+		return dropMulticast // MLD, before there is an address
+	}
 	if !g.source6(src) {
 		return dropSourceIP
 	}

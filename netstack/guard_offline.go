@@ -58,16 +58,21 @@ func (o *OfflineGuard) Sent(frame []byte) {
 	}
 }
 
-// Check says why the guard would drop a frame of the guest's; "" says that it would pass.
-func (o *OfflineGuard) Check(frame []byte) DropReason {
+// Check says why the guard would drop a frame of the guest's; "" says that it would pass. Checksums are looked
+// at if the frame is whole. Those that a guest leaves to its card are taken, as a gateway takes them on request.
+func (o *OfflineGuard) Check(frame []byte, whole bool) DropReason {
+	g := o.link
 	if len(frame) >= ethHeader && !o.fromLink(frame) {
 		o.claim(frame)
-		return o.claimed.check(frame).reason()
+		g = o.claimed
+	} else if !o.leased {
+		g.guest.Store(0) // the source of this frame is leased, if one can be
 	}
-	if !o.leased {
-		o.link.guest.Store(0) // the source of this frame is leased, if one can be
+	v := g.check(frame)
+	if whole && v.reason() == "" {
+		v = checkSums(frame, takeNone)
 	}
-	return o.link.check(frame).reason()
+	return v.reason()
 }
 
 // NamesGateway reports whether a frame goes to the gateway's MAC, and whether it comes from there.

@@ -54,7 +54,7 @@ func TestI4_AReviewKnowsNoLeaseAndDropsWhatNoLeaseChanges(t *testing.T) {
 		"an extension header":                {away6(v6(m6, routable6, extHopByHop, 64, tcp20)), DropExtension},
 		"13 bytes":                           {make([]byte, 13), DropShort},
 	} {
-		if got := NewOfflineGuard(gw4, gw6).Check(tc.frame); got != tc.want {
+		if got := NewOfflineGuard(gw4, gw6).Check(tc.frame, false); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
@@ -68,16 +68,16 @@ func TestI4_WhomTheGatewayAnswersIsTheGuest(t *testing.T) {
 	o.Sent(frame(strangerMAC, guestMAC, etherTypeIPv4, packet)) // of somebody else
 	o.Sent(frame(allNodes, gwMAC, etherTypeIPv4, packet))       // to everybody
 	for _, src := range []net.HardwareAddr{strangerMAC, guestMAC} {
-		if got := o.Check(frame(gwMAC, src, etherTypeIPv4, packet)); got != "" {
+		if got := o.Check(frame(gwMAC, src, etherTypeIPv4, packet), false); got != "" {
 			t.Errorf("before any answer a frame of %s: %q", src, got)
 		}
 	}
 	o.Sent(frame(guestMAC, gwMAC, etherTypeIPv4, packet))
 	o.Sent(frame(strangerMAC, gwMAC, etherTypeIPv4, packet))
-	if got := o.Check(frame(gwMAC, guestMAC, etherTypeIPv4, packet)); got != "" {
+	if got := o.Check(frame(gwMAC, guestMAC, etherTypeIPv4, packet), false); got != "" {
 		t.Errorf("a frame of the guest: %q", got)
 	}
-	if got := o.Check(frame(gwMAC, strangerMAC, etherTypeIPv4, packet)); got != DropSourceMAC {
+	if got := o.Check(frame(gwMAC, strangerMAC, etherTypeIPv4, packet), false); got != DropSourceMAC {
 		t.Errorf("a frame of another: %q, want %q", got, DropSourceMAC)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 )
 
 // nobody is a Handler that rejects everything.
@@ -15,6 +17,7 @@ func (nobody) HandleTCP(context.Context, *TCPFlow)   {}
 func (nobody) HandleUDP(context.Context, *UDPFlow)   {}
 func (nobody) HandlePing(context.Context, *PingFlow) {}
 func (nobody) Limited(LimitEvent)                    {}
+func (nobody) Dropped(DropReason, int64)             {}
 
 var (
 	guestMAC    = net.HardwareAddr{2, 0, 0, 0, 0, 2}
@@ -45,13 +48,14 @@ func frame(dst, src net.HardwareAddr, kind uint16, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(f, kind), body...)
 }
 
-// v4 is an IPv4 packet; the guard does not look at checksums.
+// v4 is an IPv4 packet. Its header has its checksum, what it carries has none.
 func v4(src, dst netip.Addr, proto byte, payload []byte) []byte {
 	p := make([]byte, ipv4Header, ipv4Header+len(payload))
 	p[0], p[8], p[9] = 0x45, 64, proto
 	binary.BigEndian.PutUint16(p[2:], uint16(ipv4Header+len(payload)))
 	copy(p[12:], src.AsSlice())
 	copy(p[16:], dst.AsSlice())
+	binary.BigEndian.PutUint16(p[10:], ^checksum.Checksum(p, 0))
 	return append(p, payload...)
 }
 
@@ -120,7 +124,14 @@ func TestI3I4_GuardJudgesFrames(t *testing.T) {
 		"vlan":                           {frame(gwMAC, guestMAC, 0x8100, v4(g4, routable4, protoTCP, tcp20)), dropEtherType},
 		"double vlan":                    {frame(gwMAC, guestMAC, 0x88a8, nil), dropEtherType},
 		"llc":                            {frame(gwMAC, guestMAC, 60, make([]byte, 60)), dropEtherType},
-		"lldp":                           {frame(gwMAC, guestMAC, 0x88cc, nil), dropEtherType},
+		"lldp":                           {frame(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0xe}, guestMAC, 0x88cc, nil), dropMulticast},
+		"spanning tree":                  {frame(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0}, guestMAC, 38, make([]byte, 46)), dropMulticast},
+		"lldp to the gateway":            {frame(gwMAC, guestMAC, 0x88cc, nil), dropEtherType},
+		"igmp report":                    {frame(net.HardwareAddr{1, 0, 0x5e, 0, 0, 0x16}, guestMAC, etherTypeIPv4, with(v4(g4, netip.MustParseAddr("224.0.0.22"), 2, make([]byte, 20)), 0, 0x46)), dropMulticast},
+		"igmp report without a lease":    {frame(net.HardwareAddr{1, 0, 0x5e, 0, 0, 0x16}, guestMAC, etherTypeIPv4, with(v4(none4, netip.MustParseAddr("224.0.0.22"), 2, make([]byte, 20)), 0, 0x46)), dropMulticast},
+		"igmp report as another":         {frame(net.HardwareAddr{1, 0, 0x5e, 0, 0, 0x16}, guestMAC, etherTypeIPv4, v4(other4, netip.MustParseAddr("224.0.0.22"), 2, make([]byte, 20))), dropSourceIP},
+		"source route to a group":        {frame(net.HardwareAddr{1, 0, 0x5e, 0, 0, 0x16}, guestMAC, etherTypeIPv4, with(v4(g4, netip.MustParseAddr("224.0.0.22"), protoUDP, make([]byte, 40)), 0, 0x47)), dropOptions},
+		"mld report without an address":  {mc6(v6(none6, netip.MustParseAddr("ff02::16"), extHopByHop, 1, tcp20)), dropMulticast},
 		"jumbo":                          {ip4(make([]byte, MaxFrame)), dropLong},
 		"stranger's mac":                 {frame(gwMAC, strangerMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), dropSourceMAC},
 		"gateway's mac":                  {frame(gwMAC, gwMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), dropSourceMAC},
@@ -283,7 +294,7 @@ func FuzzFrame(f *testing.F) {
 	g, offline := testGuard(f, nil), NewOfflineGuard(gw4, gw6)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v := g.check(b)
-		if said := offline.Check(b); said != "" && said != DropQuiet && v.reason() == "" {
+		if said := offline.Check(b, false); said != "" && said != DropQuiet && v.reason() == "" {
 			t.Fatalf("a review would throw away what passes, for %s: %x", said, b)
 		}
 		if v != pass && v != takeDHCP && v != takeRS {

@@ -20,10 +20,11 @@ type Handler interface {
 	// HandlePing is called for each echo request that is not for the gateway
 	// (the stack answers those). Not replying is silence.
 	HandlePing(ctx context.Context, p *PingFlow)
-	// Limited is told when a bound was hit. It is called on the frame path:
-	// it must not block. Repeats of one kind within a second are merged into
-	// Count.
+	// Limited is called each time that a bound was hit, Dropped for frames that
+	// were thrown away, but for DropQuiet and DropMulticast. Both are called on
+	// the frame path: they must not block.
 	Limited(LimitEvent)
+	Dropped(reason DropReason, n int64)
 }
 
 // LimitKind names a bound of Limits.
@@ -35,6 +36,8 @@ const (
 	LimitTCPInFlight    LimitKind = "tcp_in_flight"
 	LimitUDPFlows       LimitKind = "udp_flows"
 	LimitPings          LimitKind = "pings"
+	// LimitUDPQueue is a datagram for which its flow's queue had no room.
+	LimitUDPQueue LimitKind = "udp_queue"
 )
 
 // LimitEvent says which bound was hit by which flow.
@@ -42,9 +45,7 @@ type LimitEvent struct {
 	Kind     LimitKind
 	Protocol string // "tcp", "udp" or "icmp"
 	Src, Dst netip.AddrPort
-	// Count is how many times this bound was hit since the event before.
-	Count int64
-	Time  time.Time
+	Time     time.Time
 }
 
 // Direction of a frame.

@@ -116,7 +116,7 @@ func (p *pings) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bo
 	}
 	src, _ := netip.AddrFromSlice(id.RemoteAddress.AsSlice())
 	if err := p.start(); err != nil {
-		p.stack.lim.hit(LimitPings, "icmp", netip.AddrPortFrom(src, 0), netip.AddrPortFrom(dst, 0))
+		p.stack.limited(LimitPings, "icmp", netip.AddrPortFrom(src, 0), netip.AddrPortFrom(dst, 0))
 		return true
 	}
 	go p.serve(&PingFlow{stack: p.stack, id: id, src: src, dst: dst, echo: echo, first: quote(pkt)})

@@ -81,7 +81,7 @@ func (r *relay) copyUp() {
 			r.reset(err)
 			return
 		}
-		buf := upBuffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+		buf := upBuffers.Get().(*[]byte) // the pool holds nothing else
 		n, err := r.guest.Read(*buf)
 		if n > 0 && r.opts.Admit != nil {
 			err = errors.Join(err, r.opts.Admit(n))

@@ -33,7 +33,7 @@ func newLazyReader(c net.Conn, pool *sync.Pool) *lazyReader {
 
 // try is one attempt without blocking; false waits until there is more.
 func (l *lazyReader) try(fd uintptr) bool {
-	l.buf = l.pool.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+	l.buf = l.pool.Get().(*[]byte) // the pool holds nothing else
 	for {
 		l.n, l.err = syscall.Read(int(fd), *l.buf)
 		if !errors.Is(l.err, syscall.EINTR) {
@@ -51,7 +51,7 @@ func (l *lazyReader) try(fd uintptr) bool {
 // read returns a buffer with n bytes; give it back with done.
 func (l *lazyReader) read() (*[]byte, int, error) {
 	if l.raw == nil {
-		buf := l.pool.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+		buf := l.pool.Get().(*[]byte) // the pool holds nothing else
 		n, err := l.conn.Read(*buf)
 		return buf, n, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -42,7 +43,6 @@ var ErrClosed = errors.New("netstack: closed")
 type Stack struct {
 	cfg   Config
 	cnt   counters
-	lim   limitReporter
 	guard *guard
 	ep    *endpoint
 	net   *stack.Stack
@@ -57,13 +57,14 @@ type Stack struct {
 	limits atomic.Pointer[Limits]
 	rate   atomic.Pointer[rate.Limiter] // nil: none
 
-	ctx    context.Context //nolint:containedctx // ends every flow at Close
+	ctx    context.Context // ends every flow at Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // handlers
 
 	serveMu sync.Mutex // one link at a time
 	// passed are frames that the guard let pass and that the tap has not seen yet; of who reads the link.
 	passed Batch
+	sums   sums // that are taken
 
 	closeOnce sync.Once
 	closeErr  error
@@ -78,8 +79,10 @@ func New(cfg Config) (*Stack, error) {
 	silence()
 	s := &Stack{cfg: cfg, now: time.Now}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.lim = limitReporter{counters: &s.cnt, report: cfg.Handler.Limited, now: time.Now}
 	s.guard = newGuard(&s.cfg)
+	if cfg.PartialChecksums {
+		s.sums = takePartial
+	}
 	s.ep = newEndpoint(&s.cfg, &s.cnt, &s.guard.guest)
 	s.net = stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{
@@ -242,6 +245,11 @@ func (s *Stack) frame(frame []byte) {
 	s.cnt.frames[FromGuest].Add(1)
 	s.cnt.bytes[FromGuest].Add(int64(len(frame)))
 	v := s.guard.check(frame)
+	if v == pass || v == takeDHCP || v == takeRS {
+		if bad := checkSums(frame, s.sums); bad != pass {
+			v = bad
+		}
+	}
 	if v == pass && s.ep.taps != nil {
 		s.passed.Part(frame)
 		s.passed.End()
@@ -266,8 +274,22 @@ func (s *Stack) frame(frame []byte) {
 		s.cfg.Tap.Frame(FromGuest, frame, v.reason())
 	}
 	if v != pass {
-		s.cnt.drops[v].Add(1)
+		s.drop(v, 1)
 	}
+}
+
+// drop counts frames that are thrown away.
+func (s *Stack) drop(v verdict, n int64) {
+	s.cnt.drops[v].Add(n)
+	if v != dropQuiet && v != dropMulticast && n > 0 { // what every guest sends
+		s.cfg.Handler.Dropped(v.reason(), n)
+	}
+}
+
+// limited counts a bound that was hit.
+func (s *Stack) limited(kind LimitKind, protocol string, src, dst netip.AddrPort) {
+	s.cnt.limits[slices.Index(limitKinds[:], kind)].Add(1)
+	s.cfg.Handler.Limited(LimitEvent{Kind: kind, Protocol: protocol, Src: src, Dst: dst, Time: s.now()})
 }
 
 // GuestMAC is the leased address, nil while none was seen.
@@ -328,6 +350,8 @@ func (s *Stack) close() error {
 	s.abort()
 	s.tcp.closeAll()
 	err := s.waitHandlers()
+	// Segments of connections that came in fragments: gVisor checked them.
+	s.drop(dropChecksum, int64(s.net.Stats().TCP.ChecksumErrors.Value()))
 	s.net.RemoveNIC(nicID)
 	s.net.Close()
 	for _, ep := range s.net.CleanupEndpoints() {

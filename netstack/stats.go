@@ -18,6 +18,8 @@ type counters struct {
 	limits [len(limitKinds)]atomic.Int64
 }
 
+var limitKinds = [...]LimitKind{LimitTCPConnections, LimitTCPInFlight, LimitUDPFlows, LimitPings, LimitUDPQueue}
+
 // Stats is a snapshot of what the stack counted since New.
 type Stats struct {
 	FramesFromGuest, FramesToGuest int64

@@ -48,9 +48,9 @@ func dialIn(g *netstacktest.TapGuest, network, addr string) (c net.Conn, err err
 func TestKernelGuestExchangesBytes(t *testing.T) {
 	for name, cfg := range map[string]netstack.Config{
 		"mtu 1500, tso to the guest":    {LargeFrames: true},
-		"mtu 1500, offloads both ways":  {LargeFrames: true, TrustChecksums: true},
+		"mtu 1500, offloads both ways":  {LargeFrames: true, PartialChecksums: true},
 		"mtu 65520":                     {MTU: netstack.LargeMTU},
-		"mtu 65520, offloads both ways": {MTU: netstack.LargeMTU, LargeFrames: true, TrustChecksums: true},
+		"mtu 65520, offloads both ways": {MTU: netstack.LargeMTU, LargeFrames: true, PartialChecksums: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sizes := new(frameSizes)
@@ -69,7 +69,7 @@ func TestKernelGuestExchangesBytes(t *testing.T) {
 				t.Errorf("a frame of %d bytes went to the guest", most)
 			}
 			// A guest with TSO sends segments, one with a large MTU packets, of tens of KiB.
-			large := cfg.MTU == netstack.LargeMTU || cfg.TrustChecksums
+			large := cfg.MTU == netstack.LargeMTU || cfg.PartialChecksums
 			if most := sizes.most[netstack.FromGuest].Load(); large != (most > 1514) {
 				t.Errorf("the guest's largest frame has %d bytes", most)
 			}

@@ -49,6 +49,12 @@ func newTCPFlows(s *Stack) *tcpFlows {
 func (t *tcpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	hdr := header.TCP(pkt.TransportHeader().Slice())
 	if len(hdr) < header.TCPMinimumSize {
+		t.stack.drop(dropHeader, 1)
+		return true
+	}
+	ip := pkt.Network()
+	if !pkt.RXChecksumValidated && !hdr.IsChecksumValid(ip.SourceAddress(), ip.DestinationAddress(), pkt.Data().Checksum(), uint16(pkt.Data().Size())) {
+		t.stack.drop(dropChecksum, 1)
 		return true
 	}
 	flags := hdr.Flags()
@@ -112,7 +118,7 @@ func (t *tcpFlows) reserve(id stack.TransportEndpointID) (*TCPFlow, reservation)
 	}
 	t.mu.Unlock()
 	if limit != "" {
-		t.stack.lim.hit(limit, "tcp", f.src, f.dst)
+		t.stack.limited(limit, "tcp", f.src, f.dst)
 		return nil, reserveFull
 	}
 	return f, reserved

@@ -21,7 +21,7 @@ type TCPFlow struct {
 	stack    *Stack
 	id       stack.TransportEndpointID
 	src, dst netip.AddrPort
-	ctx      context.Context //nolint:containedctx // the flow is the carrier of its own life
+	ctx      context.Context // the flow is the carrier of its own life
 	cancel   context.CancelFunc
 
 	mu   sync.Mutex

@@ -57,8 +57,13 @@ func (u *udpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	hdr := header.UDP(pkt.TransportHeader().Slice())
 	ip := pkt.Network()
 	length, sum := header.UDPValid(hdr, pkt.Data().Checksum, uint16(pkt.Data().Size()),
-		pkt.NetworkProtocolNumber, ip.SourceAddress(), ip.DestinationAddress(), u.stack.cfg.TrustChecksums || pkt.RXChecksumValidated)
-	if !length || !sum {
+		pkt.NetworkProtocolNumber, ip.SourceAddress(), ip.DestinationAddress(), pkt.RXChecksumValidated)
+	switch { // of what came in fragments
+	case !length:
+		u.stack.drop(dropHeader, 1)
+		return true
+	case !sum:
+		u.stack.drop(dropChecksum, 1)
 		return true
 	}
 	d := datagram{data: pkt.Data().AsRange().Capped(int(hdr.Length()) - header.UDPMinimumSize).ToSlice()}
@@ -114,7 +119,7 @@ func (u *udpFlows) lookup(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	}
 	if len(u.flows) >= u.stack.limits.Load().UDPFlows && !u.evictLocked(now) {
 		u.mu.Unlock()
-		u.stack.lim.hit(LimitUDPFlows, "udp", addrPort(id.RemoteAddress, id.RemotePort), addrPort(id.LocalAddress, id.LocalPort))
+		u.stack.limited(LimitUDPFlows, "udp", addrPort(id.RemoteAddress, id.RemotePort), addrPort(id.LocalAddress, id.LocalPort))
 		return nil, false, flowRefused
 	}
 	f = newUDPFlow(u, id, quote(pkt), now)
@@ -130,7 +135,7 @@ func (u *udpFlows) lookup(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 func (u *udpFlows) evictLocked(now time.Time) bool {
 	e := u.recent.Back()
 	for i := 0; i < evictTries && e != nil; i++ {
-		f := e.Value.(*UDPFlow) //nolint:forcetypeassert // nothing else is put in
+		f := e.Value.(*UDPFlow) // nothing else is put in
 		answered := f.dst.Port() == dnsPort && f.unanswered <= 0
 		if answered || now.Sub(f.lastUsed) >= evictIdle {
 			u.removeLocked(f)

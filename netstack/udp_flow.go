@@ -23,7 +23,7 @@ type UDPFlow struct {
 	table    *udpFlows
 	id       stack.TransportEndpointID
 	src, dst netip.AddrPort
-	ctx      context.Context //nolint:containedctx // the flow is the carrier of its own life
+	ctx      context.Context // the flow is the carrier of its own life
 	cancel   context.CancelFunc
 	first    []byte // quoted by Reject
 	idleFor  time.Duration
@@ -38,6 +38,7 @@ type UDPFlow struct {
 	decided bool
 	queue   []datagram
 	queued  int // bytes
+	drained bool
 	arrived chan struct{}
 }
 
@@ -86,8 +87,9 @@ func (f *UDPFlow) decide() bool {
 // enqueue hands a datagram to the reader and never blocks.
 func (f *UDPFlow) enqueue(d datagram) {
 	f.mu.Lock()
-	if len(f.queue) >= udpQueueDatagrams || f.queued+len(d.data) > udpQueueBytes {
+	if f.drained || len(f.queue) >= udpQueueDatagrams || f.queued+len(d.data) > udpQueueBytes {
 		f.mu.Unlock()
+		f.table.stack.limited(LimitUDPQueue, "udp", f.src, f.dst)
 		return
 	}
 	f.queue = append(f.queue, d)
@@ -97,6 +99,15 @@ func (f *UDPFlow) enqueue(d datagram) {
 	case f.arrived <- struct{}{}:
 	default:
 	}
+}
+
+// Drain returns how many datagrams nobody has read. Later ones find no room.
+func (f *UDPFlow) Drain() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.queue)
+	f.queue, f.queued, f.drained = nil, 0, true
+	return n
 }
 
 // dequeue takes the oldest datagram.

@@ -25,6 +25,8 @@ const (
 	dropRouterAdvert
 	dropDHCPServer
 	dropDHCP
+	dropChecksum
+	dropPartial
 	// quiet frames are ordinary and need no answer: duplicate address
 	// detection of the guest's own address, gratuitous ARP for it.
 	dropQuiet
@@ -57,7 +59,10 @@ const (
 	DropRouterAdvert  DropReason = "router_advertisement"
 	DropDHCPServer    DropReason = "dhcp_server"
 	DropDHCP          DropReason = "dhcp"
-	DropQuiet         DropReason = "needs_no_answer"
+	DropChecksum      DropReason = "bad_checksum"
+	// DropPartial is the sum over the pseudo header alone: the guest leaves the rest to a card that doesn't do it.
+	DropPartial DropReason = "partial_checksum"
+	DropQuiet   DropReason = "needs_no_answer"
 )
 
 var dropReasons = [verdicts]DropReason{
@@ -67,7 +72,7 @@ var dropReasons = [verdicts]DropReason{
 	dropExtension: DropExtension, dropRoutingHeader: DropRoutingHeader, dropFragment: DropFragment,
 	dropProtocol: DropProtocol, dropICMPType: DropICMPType, dropNDP: DropNDP,
 	dropRouterAdvert: DropRouterAdvert, dropDHCPServer: DropDHCPServer, dropDHCP: DropDHCP,
-	dropQuiet: DropQuiet,
+	dropChecksum: DropChecksum, dropPartial: DropPartial, dropQuiet: DropQuiet,
 }
 
 // reason is empty for frames that pass.

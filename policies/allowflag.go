@@ -9,8 +9,12 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// privateSuffix after the protocol of a flag stands for private = true.
-const privateSuffix = "+private"
+// privateSuffix after the protocol of a flag stands for private = true, and
+// withinSuffix, with ranges between commas behind it, for within.
+const (
+	privateSuffix = "+private"
+	withinSuffix  = "+within="
+)
 
 // ParseAllowFlag reads the argument of --allow into the rule that the file would
 // hold:
@@ -25,15 +29,24 @@ const privateSuffix = "+private"
 //	[2001:db8::1]:443/https
 //	192.0.2.7/icmp                no port
 //	10.20.0.5:5432/tcp+private    into a special-purpose range, which "+private" must say
+//	wiki.corp.example:443/https+within=10.8.0.0/16
+//	                              a name with addresses in that range
 //
 // The first --allow makes egress.default "deny".
 func ParseAllowFlag(s string) (Rule, error) {
-	dest, protocol, private := cutProtocol(s)
+	rest, ranges, inside := strings.Cut(s, withinSuffix)
+	dest, protocol, private := cutProtocol(rest)
 	host, port, err := cutFlagPort(dest)
+	if strings.Contains(s, "://") {
+		err = errors.New("it is a URL; write HOST:PORT")
+	}
 	if err != nil {
 		return Rule{}, flagError(s, err.Error(), "")
 	}
 	f := fileRule{Private: private}
+	if inside {
+		f.Within = strings.Split(ranges, ",")
+	}
 	name := "--allow " + s
 	f.Name = &name
 	if protocol != "" {
@@ -46,6 +59,9 @@ func ParseAllowFlag(s string) (Rule, error) {
 		f.CIDRs = []string{prefix}
 	} else {
 		f.Hosts = []string{host}
+	}
+	if private && len(f.Hosts) > 0 {
+		return Rule{}, flagError(s, "it is a name, whose addresses whoever runs its DNS chooses", fmt.Sprintf("write \"%s%s10.20.0.0/16\" with the ranges that it may have", strings.TrimSuffix(rest, privateSuffix), withinSuffix))
 	}
 	c := &converter{faults: &faults{}, set: map[string]Position{}}
 	rules := c.rule("allow", 0, f)

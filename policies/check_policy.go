@@ -45,6 +45,7 @@ func Validate(p *Policy) error {
 // other; checkNames needs no sound parts.
 func (f *faults) checkTogether(p *Policy) {
 	f.checkCovered(p)
+	f.checkPairs(p)
 	f.checkInspection(p)
 	for i, s := range p.Secrets {
 		f.checkSecretReach(p, s)

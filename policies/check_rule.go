@@ -38,6 +38,7 @@ func (f *faults) checkRule(key string, allow bool, r Rule) {
 		f.checkHosts(key, r)
 	}
 	f.checkPrivate(key, allow, r)
+	f.checkWithin(key, allow, r)
 }
 
 // checkHTTP checks methods and paths.
@@ -114,7 +115,7 @@ func (f *faults) checkPrivate(key string, allow bool, r Rule) {
 		f.add(key+".private", "a deny rule reaches nothing", "leave private out: a deny rule covers private ranges as it is")
 		return
 	case len(r.CIDRs) == 0:
-		f.add(key+".private", "private needs cidrs: with a name alone, whoever runs its DNS would choose what opens", "write a rule with the cidrs and private = true beside the one for the name")
+		f.add(key+".private", "private goes with cidrs: for a name, whoever runs its DNS would choose what opens", "write within with the ranges that the name may have, such as within = [\"10.20.0.0/16\"]")
 		return
 	}
 	for i, p := range r.CIDRs {
@@ -132,7 +133,7 @@ func (f *faults) checkPrivate(key string, allow bool, r Rule) {
 func (f *faults) checkRange(place string, private bool, p netip.Prefix) {
 	special, touches := specialWithin(p)
 	switch {
-	case private && everything(p):
+	case private && tooWide(p):
 		f.add(place, fmt.Sprintf("private over %s opens every range there is", p), "name the ranges that are meant")
 	case own(p):
 		f.add(place, fmt.Sprintf("%s is the host itself, so the rule can never match", p), "map a name to it in [hosts]")

@@ -20,6 +20,7 @@ func (c *converter) rule(list string, i int, f fileRule) []Rule {
 		Name:    fmt.Sprintf("%s[%d]", list, i),
 		Hosts:   c.patterns(key+".hosts", f.Hosts),
 		CIDRs:   c.cidrs(key+".cidrs", f.CIDRs),
+		Within:  c.cidrs(key+".within", f.Within),
 		Ports:   c.ports(key+".ports", f.Ports),
 		Methods: f.Methods,
 		Paths:   f.Paths,
@@ -64,6 +65,7 @@ func (c *converter) checkLists(key string, f fileRule) {
 	}{
 		{"hosts", f.Hosts != nil, len(f.Hosts)},
 		{"cidrs", f.CIDRs != nil, len(f.CIDRs)},
+		{"within", f.Within != nil, len(f.Within)},
 		{"ports", f.Ports != nil, len(f.Ports)},
 		{"methods", f.Methods != nil, len(f.Methods)},
 		{"paths", f.Paths != nil, len(f.Paths)},

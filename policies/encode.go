@@ -132,6 +132,7 @@ func (w *writer) rule(kind string, r Rule, c Comments) {
 	w.key("name", r.Name)
 	list(w, "hosts", r.Hosts)
 	list(w, "cidrs", r.CIDRs)
+	list(w, "within", r.Within)
 	list(w, "ports", r.Ports)
 	w.key("protocol", r.Protocol.String())
 	list(w, "methods", r.Methods)

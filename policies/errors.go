@@ -45,7 +45,7 @@ type ErrorList []Error
 
 var _ error = ErrorList{}
 
-// Error returns one line for each fault.
+// Error returns one line for each fault; a remedy may go on in indented lines.
 func (l ErrorList) Error() string {
 	lines := make([]string, len(l))
 	for i, e := range l {

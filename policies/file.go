@@ -37,6 +37,7 @@ type fileRule struct {
 	Name     *string  `toml:"name" doc:"Named in every verdict; unique."`
 	Hosts    []string `toml:"hosts" doc:"Names: example.com, *.example.com (any depth below, not the apex) or *."`
 	CIDRs    []string `toml:"cidrs" doc:"Address ranges, 192.0.2.0/24."`
+	Within   []string `toml:"within" doc:"Ranges that the addresses of hosts must be in, the only way of a name to special-purpose ones; 0.0.0.0/0 and ::/0 are every public address."`
 	Ports    []any    `toml:"ports" kind:"ports" doc:"Port numbers, or ranges as text, 8000-8099."`
 	Protocol *string  `toml:"protocol" kind:"enum" of:"any https http tls tcp udp icmp" doc:"Left out in an allow rule: with hosts, https on 443, http on 80, tcp elsewhere; with cidrs, tcp. Left out in a deny rule: any."`
 	Methods  []string `toml:"methods" doc:"HTTP methods; makes the rule inspected."`
@@ -87,6 +88,6 @@ type fileLimits struct {
 	TCPConnections *int64 `toml:"tcp_connections" doc:"TCP connections open at once."`
 	UDPFlows       *int64 `toml:"udp_flows" doc:"UDP flows open at once."`
 	DNSPerSecond   *int64 `toml:"dns_per_second" doc:"DNS queries per second."`
-	EgressBytes    any    `toml:"egress_bytes" kind:"size" doc:"Bytes that the sandbox may send in its life."`
+	EgressBytes    any    `toml:"egress_bytes" kind:"size" doc:"Bytes that the sandbox may send in its life, with 64 more for each DNS question, datagram, ping and attempt to connect."`
 	EgressRate     any    `toml:"egress_rate" kind:"rate" doc:"Bytes per second, such as 100M/s."`
 }

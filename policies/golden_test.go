@@ -48,7 +48,7 @@ func TestI12_BadPoliciesSayWhereAndWhat(t *testing.T) {
 				t.Error("a policy came back beside the error")
 			}
 			for line := range strings.Lines(err.Error()) {
-				if !strings.HasPrefix(line, "testdata/") && !strings.HasPrefix(line, "preset:") {
+				if !strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "testdata/") && !strings.HasPrefix(line, "preset:") {
 					t.Errorf("no place in %q", line)
 				}
 			}

@@ -9,7 +9,7 @@ type Limits struct {
 	// DNSPerSecond is a token bucket's rate, its burst the same number.
 	DNSPerSecond int
 	// EgressBytes is the sum of bytes that the sandbox may send in its life,
-	// all flows together; 0 is unlimited.
+	// all flows and DNS questions together; 0 is unlimited.
 	EgressBytes int64
 	// EgressRate is in bytes per second; 0 is unlimited.
 	EgressRate int64

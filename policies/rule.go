@@ -20,9 +20,11 @@ type Egress struct {
 // Destination: Hosts or CIDRs, never both in one rule; a rule with neither
 // (only possible in deny) is about every destination. Hosts match the name that
 // dnsguard pinned to the destination address and, on https and tls, the SNI, and
-// on http, the Host. CIDRs match the destination address. A name whose addresses
-// are special-purpose needs two rules: one for the name, and a private one for
-// the range, so that the zone of a name never chooses what it opens.
+// on http, the Host. CIDRs match the destination address. Within are the only
+// addresses that the names of Hosts may have; without it, every public one. The
+// names of a rule reach special-purpose addresses through Within alone, so that the
+// zone of a name never chooses what it opens, and a private rule is about addresses
+// whatever they are called.
 //
 // Ports: the destination port is in one of the ranges. In an allow rule from
 // Load, Ports is empty only for ICMP, and for Any, where it means every port.
@@ -45,7 +47,11 @@ type Rule struct {
 	Name  string
 	Hosts []hostname.Pattern
 	CIDRs []netip.Prefix
-	Ports []PortRange
+	// Within goes with Hosts only, in an allow rule. 0.0.0.0/0 and ::/0 in it stand
+	// for every public address, another range for all that it holds (OpensSpecial); a
+	// metadata address is reached only by a /32 or /128 that names it.
+	Within []netip.Prefix
+	Ports  []PortRange
 	// Protocol: see above.
 	Protocol Protocol
 	// Methods are upper case.
@@ -132,7 +138,8 @@ type Inspect uint8
 // The values of tls.inspect. The zero value is auto.
 const (
 	// InspectAuto ("auto") opens a connection where a rule has methods or
-	// paths, or a secret may go.
+	// paths, or a secret may go, and every https connection where
+	// InspectionCause names a rule and the default is to deny.
 	InspectAuto Inspect = iota
 	// InspectAll ("all") opens every https connection.
 	InspectAll

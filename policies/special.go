@@ -57,6 +57,22 @@ func mustAddrs(list ...string) []netip.Addr {
 // everything reports whether p is all of IPv4 or IPv6.
 func everything(p netip.Prefix) bool { return p.Bits() == 0 }
 
+// tooWide reports whether p, opened, would open nearly everything special there is:
+// no network inside is as large.
+func tooWide(p netip.Prefix) bool {
+	if p.Addr().Is4() {
+		return p.Bits() < 4
+	}
+	return p.Bits() < 7
+}
+
+// OpensSpecial reports whether p, among the ranges that the names of a rule may have,
+// opens special-purpose addresses.
+func OpensSpecial(p netip.Prefix) bool {
+	_, touches := specialWithin(p)
+	return touches && !everything(p)
+}
+
 // specialWithin returns a special-purpose range that p touches, if there is
 // one, and a metadata address counts as a range of its own.
 func specialWithin(p netip.Prefix) (netip.Prefix, bool) {
@@ -79,7 +95,7 @@ func specialWithin(p netip.Prefix) (netip.Prefix, bool) {
 func isatap(p netip.Prefix) (netip.Prefix, bool) {
 	const carried = 96 // bits before the IPv4 address
 	b := p.Addr().As16()
-	if !p.Addr().Is6() || p.Bits() < carried || b[8]&^2 != 0 || b[9] != 0 || b[10] != 0x5e || b[11] != 0xfe {
+	if !p.Addr().Is6() || p.Bits() < carried || b[8]&^3 != 0 || b[9] != 0 || b[10] != 0x5e || b[11] != 0xfe {
 		return netip.Prefix{}, false
 	}
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte(b[12:])), p.Bits()-carried), true

@@ -39,6 +39,7 @@ func Tighten(floor, p *Policy) (*Policy, error) {
 		f.tightenSecret(floor, s)
 		f.nameSecret(floor, s)
 	}
+	f.nameRanges(floor, p)
 	f.nameImage(floor, p)
 	f.nameFiles(floor, p)
 	tightenLimits(&floor.Limits, &out.Limits)
@@ -128,7 +129,11 @@ func (f *faults) tightenTLS(floor, out *Policy) {
 		for _, r := range slices.Concat(floor.Egress.Allow, floor.Egress.Deny) {
 			if len(r.Methods)+len(r.Paths) > 0 && slices.ContainsFunc(r.Hosts, b.Overlaps) {
 				f.add("tls.bypass", fmt.Sprintf("the operator's rule %q inspects names under %s", r.Name, b.Display()), "take the name out")
+				covered = true
 			}
+		}
+		if r, ok := watches(floor); ok && !covered && mayReach(floor, b) {
+			f.add("tls.bypass", fmt.Sprintf("for the operator's rule %q all https is inspected, %s too", r.Name, b.Display()), "take the name out, or have it added to the floor's bypass")
 		}
 	}
 }

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -53,6 +54,7 @@ func looser(o, s Secret) (keys []string) {
 		{"kind", s.Kind == o.Kind},
 		{"services", subset(s.Services, o.Services)},
 		{"regions", subset(s.Regions, o.Regions)},
+		{"upgrades", subset(s.Upgrades, o.Upgrades)},
 		{"mint", reflect.DeepEqual(s.Mint, o.Mint)},
 		{"ttl", s.From.TTL == o.From.TTL},
 		{"refresh_on_401", s.From.RefreshOn401 == o.From.RefreshOn401},
@@ -66,6 +68,29 @@ func looser(o, s Secret) (keys []string) {
 
 func subset[T comparable](a, b []T) bool {
 	return !slices.ContainsFunc(a, func(v T) bool { return !slices.Contains(b, v) })
+}
+
+// nameRanges refuses ranges inside that the floor doesn't name for the same names.
+func (f *faults) nameRanges(floor, p *Policy) {
+	for _, r := range p.Egress.Allow {
+		for _, h := range r.Hosts {
+			for _, w := range r.Within {
+				named := slices.ContainsFunc(floor.Egress.Allow, func(o Rule) bool {
+					return slices.ContainsFunc(o.Hosts, func(q hostname.Pattern) bool { return q.Covers(h) }) &&
+						slices.ContainsFunc(o.Within, func(q netip.Prefix) bool { return InRange(q, w) })
+				})
+				if OpensSpecial(w) && !named {
+					f.addAt(r.Pos, "", fmt.Sprintf("the operator's floor has no rule by which %s may have addresses in %s", h.Display(), w), fmt.Sprintf("take the range out, or have a rule with hosts = [%q] and within = [\"%s\"] added to the floor", h, w))
+				}
+			}
+		}
+	}
+}
+
+// InRange reports whether whoever opens outer for an address opens inner: it lies
+// within outer, and is no metadata address, which has to be named itself.
+func InRange(outer, inner netip.Prefix) bool {
+	return outer == inner || !everything(outer) && !Metadata(inner) && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
 // nameImage refuses an image from this machine's files that isn't the floor's.

@@ -16,6 +16,11 @@ func oneSecret(lines ...string) string {
 	return openAll + "[secrets.T]\n" + strings.Join(lines, "\n") + "\n"
 }
 
+// inRange is a rule for a name that leads inside.
+func inRange(host, within string) string {
+	return "[[egress.allow]]\nname = \"inside\"\nhosts = [\"" + host + "\"]\nwithin = [\"" + within + "\"]\n"
+}
+
 func TestI15_FloorNamesWhatAPolicyTakes(t *testing.T) {
 	t.Parallel()
 	const (
@@ -47,6 +52,8 @@ func TestI15_FloorNamesWhatAPolicyTakes(t *testing.T) {
 		{"mint of another path", oneSecret(env, host, in, mint), oneSecret(env, host, in, strings.Replace(mint, "/t", "/u", 1)), "another mint"},
 		{"mint of fewer fields", oneSecret(env, host, in, strings.Replace(mint, "\"token\"", "\"token\", \"refresh\"", 1)), oneSecret(env, host, in, mint), "another mint"},
 		{"the same mint", oneSecret(env, host, in, mint), oneSecret(env, host, in, mint), ""},
+		{"upgrades added", oneSecret(env, host, in), oneSecret(env, host, in, "upgrades = [\"spdy/3.1\"]"), "another upgrades"},
+		{"fewer upgrades", oneSecret(env, host, in, "upgrades = [\"spdy/3.1\", \"tcp\"]"), oneSecret(env, host, in, "upgrades = [\"spdy/3.1\"]"), ""},
 		{"ttl dropped", oneSecret(cmd, host, in, "ttl = \"5m\""), oneSecret(cmd, host, in), "another ttl"},
 		{"ttl shortened", oneSecret(cmd, host, in, "ttl = \"5m\""), oneSecret(cmd, host, in, "ttl = \"1s\""), "another ttl"},
 		{"refresh added", oneSecret(cmd, host, in), oneSecret(cmd, host, in, "refresh_on_401 = true"), "another refresh_on_401"},
@@ -55,6 +62,14 @@ func TestI15_FloorNamesWhatAPolicyTakes(t *testing.T) {
 		{"fewer services", signed("\"s3\", \"sqs\"", "\"eu\""), signed("\"s3\"", "\"eu\""), ""},
 		{"one service more", signed("\"s3\"", "\"eu\""), signed("\"s3\", \"sqs\"", "\"eu\""), "another services"},
 		{"another region", signed("\"s3\"", "\"eu\""), signed("\"s3\"", "\"us\""), "another regions"},
+		{"a range of a name", inRange("*.example", "10.0.0.0/8"), inRange("wiki.corp.example", "10.8.0.0/16"), ""},
+		{"no range in the floor", openAll, inRange("a.example", "10.8.0.0/16"), "a.example may have addresses in 10.8.0.0/16"},
+		{"a wider range", inRange("a.example", "10.8.0.0/16"), inRange("a.example", "10.0.0.0/8"), "a.example may have addresses in 10.0.0.0/8"},
+		{"a range of another name", inRange("b.example", "10.8.0.0/16"), inRange("a.example", "10.8.0.0/16"), "a.example may have"},
+		{"a range of addresses", "[[egress.allow]]\ncidrs = [\"10.0.0.0/8\"]\nports = [443]\nprivate = true\n", inRange("a.example", "10.8.0.0/16"), "a.example may have"},
+		{"metadata within", inRange("a.example", "169.254.0.0/16"), inRange("a.example", "169.254.169.254/32"), "a.example may have"},
+		{"public ranges", openAll, inRange("a.example", "0.0.0.0/0"), ""},
+		{"a range under public ones", inRange("a.example", "0.0.0.0/0"), inRange("a.example", "10.8.0.0/16"), "a.example may have"},
 		{"local image", "", "[sandbox]\nimage = \"dir:/etc\"\n", "doesn't name this image"},
 		{"another layout", "[sandbox]\nimage = \"oci:/a\"\n", "[sandbox]\nimage = \"oci:/b\"\n", "doesn't name this image"},
 		{"the floor's archive", "[sandbox]\nimage = \"docker-archive:/a\"\n", "[sandbox]\nimage = \"docker-archive:/a\"\n", ""},

@@ -186,6 +186,8 @@ func TestTightenRefusesWhatAFloorCantNarrow(t *testing.T) {
 		{"bypass of paths", web + "paths = [\"/x/**\"]\n", "[tls]\nbypass = [\"a.example\"]\n", "inspects names under"},
 		{"bypass of a denied path", "[egress]\ndefault = \"public\"\n[[egress.deny]]\nname = \"no\"\nhosts = [\"*.a.example\"]\npaths = [\"/admin/**\"]\n", "[tls]\nbypass = [\"*.a.example\"]\n", "inspects names under"},
 		{"bypass beside", web + "paths = [\"/x/**\"]\n", "[tls]\nbypass = [\"b.example\"]\n", ""},
+		{"bypass of what a rule has inspected", web + "[[egress.deny]]\nhosts = [\"b.example\"]\n", "[tls]\nbypass = [\"a.example\"]\n", "all https is inspected"},
+		{"bypass of what nothing has inspected", web, "[tls]\nbypass = [\"a.example\"]\n", ""},
 		{"same bypass", "[tls]\ninspect = \"all\"\nbypass = [\"*.a.example\"]\n", "[tls]\nbypass = [\"x.a.example\"]\n", ""},
 		{"secret", "", web + token, "doesn't allow https to a.example"},
 		{"allowed secret", web + token, web + token, ""},

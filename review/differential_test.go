@@ -274,6 +274,18 @@ func anyPolicy(r *rand.Rand) string {
 	return b.String()
 }
 
+// malformed are requests that the strict check refuses, that net/http does, and that come through.
+var malformed = []string{
+	"GET /open/1 HTTP/1.1\r\nHost: web example\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost: web.example.com\"\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost:\r\n\r\n",
+	"GET /open/1 HTTP/1.1\r\nHost: web.example.com:http\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost: [::1\r\n\r\n", "GET /%zz HTTP/1.1\r\nHost: web.example.com\r\n\r\n",
+	"GET /open/1 HTTP/1.1\r\nHost: web.example.com\r\nX: a\r\n b\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost: web.example.com\r\nHost: web.example.com\r\n\r\n",
+	"POST /open/1 HTTP/1.1\r\nHost: web.example.com\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n0\r\n\r\n",
+	"POST /open/1 HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", "GET /open/1 HTTP/1.0\r\n\r\n", "get /open/1 HTTP/1.1\r\nHost: web.example.com\r\n\r\n",
+	"GET /open/1 HTTP/1.1\r\nHost: web.example.com\r\nExpect: 200-ok\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: web.example.com\r\n\r\n", "TRACE / HTTP/1.1\r\nHost: web.example.com\r\n\r\n",
+	"CONNECT web.example.com:80 HTTP/1.1\r\nHost: web.example.com\r\n\r\n", "CONNECT [::1 HTTP/1.1\r\nHost: web.example.com\r\n\r\n", "GET http://web.example.com/ HTTP/1.1\r\nHost: web.example.com\r\n\r\n",
+	"GET /a#b HTTP/1.1\r\nHost: web.example.com\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost: web.example.com\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost: 93.184.215.14\r\n\r\n",
+}
+
 func randomTalk(r *rand.Rand) clientTalk {
 	addr := pick(r, diffSite, diffSite, diffOther, "10.0.0.1", "198.18.1.0", "93.184.215.99")
 	port := pick(r, 443, 443, 80, 22)
@@ -290,7 +302,8 @@ func randomTalk(r *rand.Rand) clientTalk {
 	}
 	said := pick(r, "", "SSH-2.0-client\r\n", truncatedHello, clientHello(pick(r, "web.example.com", "api.example.com", "evil.example", "")),
 		"GET /open/1 HTTP/1.1\r\nHost: "+host+"\r\n\r\nPOST /closed HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: 2\r\n\r\nhi",
-		"GET / HTTP/1.1\nHost: web.example.com\n\n", "GET / HTTP/1.1\r\nHost: "+host)
+		"GET / HTTP/1.1\nHost: web.example.com\n\n", "GET / HTTP/1.1\r\nHost: "+host,
+		pick(r, "", "GET /open/1 HTTP/1.1\r\nHost: "+host+"\r\n\r\n")+pick(r, malformed...)+pick(r, "", "GET /open/2 HTTP/1.1\r\nHost: web.example.com\r\n\r\n"))
 	for len(said) > 0 {
 		n := 1 + r.IntN(len(said))
 		k.pieces, said = append(k.pieces, said[:n]), said[n:]

@@ -60,6 +60,9 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 			r.table.row(id).flags |= cut
 		}
 	}
+	if h.Flags&capture.SYN != 0 {
+		return // its bytes are read once the handshake is complete
+	}
 	end := session.More
 	if p.fin && p.next == p.finAt {
 		end = session.Silent

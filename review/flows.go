@@ -156,7 +156,9 @@ func (r *reviewer) judge(id uint32) {
 			row.flags |= lookup
 			return
 		case session.Drop:
-			row.flags |= vanishes
+			if row.flags |= vanishes; step.Decided {
+				r.keepVerdict(id, place, s, &step)
+			}
 			continue
 		case session.NeedBytes, session.Refuse, session.Reject, session.NeedNames, session.Wait, session.Dial,
 			session.Relay, session.Inspect, session.Continue, session.End:

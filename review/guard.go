@@ -12,6 +12,8 @@ import (
 const (
 	// dropPrefix begins the gateway's comment on a frame that its guard threw away.
 	dropPrefix = "msb: dropped by the frame guard: "
+	// ordinary is the reason of what every guest sends to groups: it is counted, and no news.
+	ordinary = string(netstack.DropMulticast)
 	// maxReasons bounds the reasons that comments give: they are the text of whoever made the capture.
 	maxReasons = 64
 	// leastHead is how much of a cut frame the guard must see to judge it.
@@ -63,7 +65,7 @@ func (g *frameGuard) drops(rec *capture.Record, h *capture.Headers, decoded bool
 		g.whole = append(g.whole[:0], frame...)
 		frame = slices.Grow(g.whole, rec.Length-len(frame))[:rec.Length]
 	}
-	return g.offline.Check(frame)
+	return g.offline.Check(frame, rec.Length <= len(rec.Frame))
 }
 
 // fromGuest guesses who sent a frame of a capture without directions: on msb's link it is the one who isn't
@@ -121,6 +123,9 @@ func (r *Report) guardedText() string {
 	reasons := make([]string, 0, len(r.Guarded))
 	total := int64(0)
 	for reason, n := range r.Guarded {
+		if reason == ordinary {
+			continue
+		}
 		reasons = append(reasons, reason)
 		total += n
 	}
@@ -132,6 +137,9 @@ func (r *Report) guardedText() string {
 	})
 	for i, reason := range reasons {
 		reasons[i] = reason + " " + strconv.FormatInt(r.Guarded[reason], 10)
+	}
+	if total == 0 {
+		return ""
 	}
 	return strconv.FormatInt(total, 10) + " frames would be thrown away by the frame guard: " + strings.Join(reasons, ", ")
 }

@@ -43,7 +43,7 @@ func (r *reviewer) ask(p *pending) {
 }
 
 // answered judges what a client asked of the proxy, at the moment of the answer or at the connection's end. A
-// client that left before it asked to the end is not judged.
+// client that left before it asked to the end is denied.
 func (r *reviewer) answered(id uint32, p *pending, end session.Ending) {
 	row := r.table.row(id)
 	incomplete := p.sessions[byPolicy].Asks()
@@ -52,6 +52,12 @@ func (r *reviewer) answered(id uint32, p *pending, end session.Ending) {
 		if end == session.More {
 			row.flags |= cut
 			r.undecided(id)
+		}
+		for place, s := range p.sessions {
+			if s != nil && end != session.More {
+				step := s.Data(p.first, end)
+				r.keepVerdict(id, place, s, &step)
+			}
 		}
 		delete(r.pending, id)
 		return

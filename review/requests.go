@@ -176,7 +176,10 @@ func (r *reviewer) judgeRequest(id uint32, place int, q *Request, recorded *capt
 	j := r.judges[place]
 	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
-	known := session.Known{TLS: q.Scheme == "https"}
+	known := session.Known{App: egress.AppHTTP}
+	if q.Scheme == "https" {
+		known.App = egress.AppTLS
+	}
 	if target, err := netip.ParseAddrPort(recorded.To); err == nil && row.flags&proxied != 0 {
 		known.Proxied, dst = true, target
 	}

@@ -249,8 +249,8 @@ func (r *Report) Summary() []string {
 	if n := r.guardDrops(); n > 0 {
 		lines = append(lines, fmt.Sprintf("%d frames were thrown away by the frame guard when this was recorded", n))
 	}
-	if len(r.Guarded) > 0 {
-		lines = append(lines, r.guardedText())
+	if text := r.guardedText(); text != "" {
+		lines = append(lines, text)
 	}
 	if r.Lost > 0 {
 		lines = append(lines, fmt.Sprintf("%d packets are missing: the disk was too slow for the capture", r.Lost))
@@ -262,8 +262,10 @@ func (r *Report) Summary() []string {
 }
 
 func (r *Report) guardDrops() (n int64) {
-	for _, c := range r.Dropped {
-		n += c
+	for reason, c := range r.Dropped {
+		if reason != ordinary {
+			n += c
+		}
 	}
 	return n
 }

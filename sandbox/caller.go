@@ -2,10 +2,8 @@ package sandbox
 
 import (
 	"errors"
-	"net"
 	"os"
 	"runtime"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,38 +27,3 @@ func (s *supervisor) watchCaller(control *os.File) {
 		}
 	}
 }
-
-// callerListener is a net.Listener with one connection, the caller's.
-type callerListener struct {
-	conn   chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-	addr   net.Addr
-}
-
-var _ net.Listener = (*callerListener)(nil)
-
-func newCallerListener(c net.Conn) *callerListener {
-	l := &callerListener{conn: make(chan net.Conn, 1), closed: make(chan struct{}), addr: c.LocalAddr()}
-	l.conn <- c
-	return l
-}
-
-// Accept implements net.Listener.
-func (l *callerListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conn:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (l *callerListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (l *callerListener) Addr() net.Addr { return l.addr }

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 
+	"github.com/msb-project/msb/cachefile"
 	"github.com/msb-project/msb/guest/assets"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
@@ -49,7 +48,7 @@ func builtin() (image.Builtin, error) {
 	}, nil
 }
 
-// agentDisk returns the agent's root disk, written out once for each version of it.
+// agentDisk returns the agent's root disk, written out once for each version of it and when it was damaged.
 func agentDisk(home *Home) (string, error) {
 	part := guest.AgentRoot()
 	digest, err := part.Digest()
@@ -57,34 +56,16 @@ func agentDisk(home *Home) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(home.Guest(), "agentd-"+digest[:16]+".ext4")
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return path, err
-	}
-	r, err := part.Open()
+	err = cachefile.Ensure(path, func(w io.Writer) error {
+		r, err := part.Open()
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, r)
+		return errors.Join(err, r.Close())
+	})
 	if err != nil {
-		return "", err
-	}
-	defer func() { _ = r.Close() }()
-	if err := writeAtomic(path, r); err != nil {
 		return "", fmt.Errorf("the agent's disk: %w", err)
 	}
 	return path, nil
-}
-
-// writeAtomic writes r to a file beside path and renames it: a killed process leaves no half a disk
-// under a name that is used.
-func writeAtomic(path string, r io.Reader) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	err = errors.Join(err, f.Chmod(0o400), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

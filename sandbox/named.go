@@ -65,7 +65,7 @@ func create(ctx context.Context, cfg *Config) error {
 }
 
 func exists(name string) error {
-	return fmt.Errorf("%w: %s; `msb start %s` starts it, `msb rm %s` removes it", ErrExists, name, name, name)
+	return fmt.Errorf("%w: %s; `msb start %s` starts it, `msb exec %s -- COMMAND` uses it while it runs, `msb rm %s` removes it", ErrExists, name, name, name, name)
 }
 
 // absolute makes paths independent of the folder that a later command is called in.

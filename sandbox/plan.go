@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies/grants"
 )
@@ -83,6 +84,8 @@ type status struct {
 	Notice string `json:"notice,omitempty"`
 	// Ready says that commands may be run.
 	Ready *Info `json:"ready,omitempty"`
+	// Denied is what was denied in the sandbox's life, at its end.
+	Denied *audit.DenialSummary `json:"denied,omitempty"`
 	// Failed says why the sandbox did not start, or why it ended by itself.
 	Failed *failed `json:"failed,omitempty"`
 }

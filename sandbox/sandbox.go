@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 )
 
@@ -45,6 +47,12 @@ func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error
 	}
 }
 
+// Stats asks the guest what it uses. It is the guest's word only.
+func (s *Sandbox) Stats(ctx context.Context) (agentclient.Stats, error) {
+	st, err := s.client.Stats(ctx)
+	return st, Fail(err)
+}
+
 func (s *Sandbox) afterWait(d time.Duration) <-chan time.Time {
 	if s.after != nil {
 		return s.after(d)
@@ -57,6 +65,17 @@ func (s *Sandbox) Done() <-chan struct{} { return s.over }
 
 // Err is why the sandbox ended by itself. Valid after Done.
 func (s *Sandbox) Err() error { return Fail(s.failure) }
+
+// Denied is what was denied in the life of a sandbox that was started here. It waits for the sandbox's end, which Close
+// or Stop brings; one with a name that runs on, and one of Connect, tell nothing.
+func (s *Sandbox) Denied() audit.DenialSummary {
+	select {
+	case <-s.over:
+		return s.denied
+	case <-s.afterWait(lastWordWait):
+		return audit.DenialSummary{}
+	}
+}
 
 // Close ends the sandbox and waits until nothing is left of it: no process, no file but those that
 // Config.Keep asked for. A sandbox with a name runs on: Close ends this session with it, Stop the sandbox. Further

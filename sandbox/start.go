@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
@@ -46,6 +47,7 @@ type Sandbox struct {
 	watched bool          // over will be closed
 	over    chan struct{} // closed when the supervisor has gone
 	failure error         // why, valid after over
+	denied  audit.DenialSummary
 	once    sync.Once
 	after   func(time.Duration) <-chan time.Time // time.After, but in tests
 }
@@ -247,6 +249,10 @@ func (s *Sandbox) watch() {
 		line, err := s.next()
 		if err == nil && line.Notice != "" {
 			s.notice(line.Notice)
+			continue
+		}
+		if err == nil && line.Denied != nil {
+			s.denied = *line.Denied
 			continue
 		}
 		s.failure = err

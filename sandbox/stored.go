@@ -104,6 +104,20 @@ func (st *stored) config() (cfg Config, err error) {
 	return cfg, err
 }
 
+// Policy is what the sandbox of that name starts with: its policy file as it is now, under its floor.
+func (h *Home) Policy(name string) (*policies.Policy, error) {
+	st, err := h.load(name)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	cfg, err := st.config()
+	if err != nil || cfg.Floor == nil {
+		return cfg.Policy, Fail(err)
+	}
+	p, err := policies.Tighten(cfg.Floor, cfg.Policy)
+	return p, Fail(err)
+}
+
 // LoadPolicy reads a policy file and tells one that can't be read (ErrPolicyMissing) from one that is wrong.
 func LoadPolicy(path string) (*policies.Policy, error) {
 	p, err := policies.Load(path)

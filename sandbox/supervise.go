@@ -49,6 +49,7 @@ type supervisor struct {
 	out     *statusLines
 	control net.Conn
 	records *Records
+	denials audit.Denials
 	gateway *gateway.Gateway
 	machine vm.Machine
 	backend vm.Backend
@@ -65,7 +66,7 @@ type supervisor struct {
 	listener *net.UnixListener
 	grown    atomic.Bool
 
-	ctx    context.Context //nolint:containedctx // the sandbox's life
+	ctx    context.Context // the sandbox's life
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup
 }
@@ -262,6 +263,9 @@ func (s *supervisor) cleanUp() error {
 	}
 	if s.gateway != nil {
 		errs = append(errs, s.gateway.Close())
+		if denied := s.denials.Summary(); !denied.Empty() {
+			_ = s.out.write(status{Denied: &denied}) // the caller of one with a name may have gone
+		}
 	}
 	s.work.Wait()
 	if s.records != nil {

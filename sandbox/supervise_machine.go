@@ -12,7 +12,9 @@ import (
 	"slices"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/internal/handoff"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/vm"
 )
@@ -86,7 +88,7 @@ func (s *supervisor) serveLink() error {
 	}
 	g, err := gateway.New(gateway.Config{
 		CA: authority, Placeholders: placeholders,
-		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{s.records.Sink(), s}, Link: cfg, Capture: s.records.Capture(),
+		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
 		Admit:     (&Admission{Grants: s.plan.Grants, state: s.plan.Home}).Reload,
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", errTerminated, reason)) },
 	})
@@ -188,7 +190,7 @@ func (s *supervisor) announce() error {
 
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
 func (s *supervisor) serve() error {
-	caller := newCallerListener(s.control)
+	caller := handoff.Of(s.control)
 	s.work.Go(s.watchGuest)
 	s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent) })
 	if s.listener != nil {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/cachefile"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -283,7 +284,7 @@ func TestVMAGuestThatLeavesOrCrashesIsNamed(t *testing.T) {
 
 func TestVMAKernelPanicIsNamedWithTheConsole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
-	// A first start writes the agent's disk; the second finds it damaged.
+	// A first start writes the agent's disk; the second finds another one, with its sum, or it would be replaced.
 	warm, err := sandbox.Start(t.Context(), sandbox.Config{Home: dir, Backend: "qemu"})
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +296,9 @@ func TestVMAKernelPanicIsNamedWithTheConsole(t *testing.T) {
 	if err != nil || len(disks) != 1 {
 		t.Fatalf("%v, %v", disks, err)
 	}
-	if err := errors.Join(os.Chmod(disks[0], 0o600), os.WriteFile(disks[0], make([]byte, 1<<20), 0o600)); err != nil {
+	bad := make([]byte, 1<<20)
+	if err := errors.Join(os.Chmod(disks[0], 0o600), os.WriteFile(disks[0], bad, 0o600), os.Chmod(disks[0], 0o400),
+		os.WriteFile(disks[0]+cachefile.SumSuffix, fmt.Appendf(nil, "%x \n", sha256.Sum256(bad)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = sandbox.Start(t.Context(), sandbox.Config{Home: dir, Backend: "qemu"})

@@ -26,7 +26,7 @@ const (
 	// what its escapes are undone into.
 	maskCost = 192 << 10
 	// brotliCost and zstdCost are the decoders' windows with their slack: 16 MiB (RFC 7932, section 9.1), and
-	// 8 MiB (RFC 8878, section 3.1.1.1.2) with a copy. These encodings are not offered.
+	// 8 MiB (RFC 8878, section 3.1.1.1.2) with a copy.
 	brotliCost = 18 << 20
 	zstdCost   = 20 << 20
 	// flateCost is the window of gzip and deflate (RFC 1951) and the decoder's tables.

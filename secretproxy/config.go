@@ -66,6 +66,8 @@ type Config struct {
 	now    func() time.Time
 	rand   io.Reader
 	memory int64 // memoryLimit unless a test sets it
+	// halfClose is halfCloseTimeout unless a test sets it.
+	halfClose time.Duration
 }
 
 // ErrVia is wrapped by errors of DialTLS about a proxy on the way, not about
@@ -98,6 +100,9 @@ func (c *Config) fill() error {
 	}
 	if c.memory == 0 {
 		c.memory = memoryLimit
+	}
+	if c.halfClose == 0 {
+		c.halfClose = halfCloseTimeout
 	}
 	if c.now == nil {
 		c.now = time.Now

@@ -73,6 +73,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	if guest == nil {
 		panic(http.ErrAbortHandler)
 	}
+	guest.handled.Store(true)
 	p.work.Add(1)
 	defer p.work.Done()
 	p.counters.requests.Add(1)
@@ -128,6 +129,9 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		p.violated(ex, fault)
 		p.refuse(w, ex, fault)
 		return
+	}
+	if !ex.hasBody { // an idle answer would keep a finder that has been replaced
+		ex.table = &table{secrets: ex.table.secrets}
 	}
 	p.send(w, r, ex)
 }

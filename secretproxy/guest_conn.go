@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
@@ -23,17 +24,21 @@ type guestConn struct {
 	// and for a literal address.
 	name  hostname.Name
 	isTLS bool
+	// handled is set while net/http has a handler answer a request of HTTP/1.
+	handled atomic.Bool
 
 	uploads int // requests with a body under way, over HTTP/2
 	mu      sync.Mutex
 
-	once sync.Once
-	done chan struct{}
+	once    sync.Once
+	done    chan struct{}
+	revoked <-chan struct{} // closed when its flow ends
 }
 
-func newGuestConn(c net.Conn, f egress.Flow, of flowOf) *guestConn {
+// newGuestConn makes the connection of a flow that ends with revoked.
+func newGuestConn(c net.Conn, f egress.Flow, of flowOf, revoked <-chan struct{}) *guestConn {
 	f.Pinned = slices.Clone(f.Pinned)
-	return &guestConn{Conn: c, flow: f, flowOf: of, done: make(chan struct{})}
+	return &guestConn{Conn: c, flow: f, flowOf: of, done: make(chan struct{}), revoked: revoked}
 }
 
 // Close implements net.Conn, and wakes the Serve call that waits for it.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // headError is why a request's head was refused. The message holds no bytes of
@@ -63,6 +65,9 @@ const maxChunkLine = 256
 
 // inHead reports whether a request's head is being read.
 func (h *headCheck) inHead() bool { return h.phase == phaseRequestLine || h.phase == phaseFields }
+
+// betweenRequests reports whether the last request has ended and no byte of another came.
+func (h *headCheck) betweenRequests() bool { return h.phase == phaseRequestLine && h.total == 0 }
 
 // feed takes bytes in the order they came. On an error good says how many
 // bytes at the start of b belong to requests that were whole before it; once
@@ -207,6 +212,9 @@ func (h *headCheck) field(line []byte) *headError {
 	switch string(bytes.ToLower(name)) {
 	case "host":
 		h.head.hosts++
+		if !httpguts.ValidHostHeader(string(value)) { // as net/http has it, after this check
+			return badHead("host", "its Host holds what no host name does")
+		}
 	case "content-length":
 		h.head.lengths++
 		if len(value) == 0 || len(value) > 18 || !allDigits(value) {

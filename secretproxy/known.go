@@ -15,12 +15,15 @@ const (
 	// maxKnown bounds the values that one sandbox has in its life: a thousand tokens of the usual length.
 	// The guest causes many of them, by grants and by answers of status 401 (invariant 11).
 	maxKnown = 1 << 20
-	// knownCost is added to each value's length: its spellings take more memory than it does.
-	knownCost = 256
+	// knownCost is added to each value's length.
+	knownCost = 512
+	// needleCost is what the spellings of a value take in a compiled set, measured, and in the next one while that
+	// replaces it.
+	needleCost = 20 << 10
 )
 
 // errKnownFull refuses a value that could not be kept.
-var errKnownFull = errors.New("the sandbox has had 1 MiB of secret values, all of which are still masked; start it anew")
+var errKnownFull = errors.New("the sandbox has had as many secret values as are kept, all of which are still masked; start it again")
 
 // known is every value that the sandbox has had, with the placeholder that stands for it. None is forgotten
 // while the sandbox lives: a server may show a value long after it stopped working, and what is forgotten
@@ -31,6 +34,7 @@ type known struct {
 	at      map[[sha256.Size]byte]int
 	size    int
 	limit   int
+	held    *hold // the memory that compiled sets take: a budget of their own, so that values never crowd out requests
 	version atomic.Uint64
 	swapped atomic.Bool // a value is of the kind that is put into requests
 	masker  atomic.Pointer[masker]
@@ -50,8 +54,8 @@ type masker struct {
 	replace mask.Replacer
 }
 
-func newKnown() *known {
-	return &known{at: make(map[[sha256.Size]byte]int), limit: maxKnown}
+func newKnown(memory int64) *known {
+	return &known{at: make(map[[sha256.Size]byte]int), limit: maxKnown, held: &hold{budget: &budget{limit: memory}}}
 }
 
 // keep takes ownership of a value, which the answers of all exchanges are searched for from then on. A value
@@ -68,11 +72,15 @@ func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) 
 		}
 		return k.values[i].value, nil
 	}
-	if k.size+len(value)+knownCost > k.limit {
+	signs := policy.Kind == policies.SigV4
+	cost := int64(needleCost + 4*len(value))
+	if signs {
+		cost *= 3 // its parts
+	}
+	if k.size+len(value)+knownCost > k.limit || !k.held.take(cost) {
 		clear(value)
 		return secret.Secret{}, errKnownFull
 	}
-	signs := policy.Kind == policies.SigV4
 	kept := keptValue{value: secret.New(value), signs: signs, placeholder: placeholder}
 	k.at[sum], k.size = len(k.values), k.size+len(value)+knownCost
 	k.values = append(k.values, kept)
@@ -137,4 +145,5 @@ func (k *known) close() {
 		v.value.Close()
 	}
 	k.masker.Store(nil)
+	k.held.release()
 }

@@ -190,6 +190,40 @@ func TestI10_RefreshesForgetNothing(t *testing.T) {
 	}
 }
 
+// TestI11_SpellingsOfValuesAreCounted: what a set of values takes when it is compiled is counted, with a bound; answers are masked and pass there as before.
+func TestI11_SpellingsOfValuesAreCounted(t *testing.T) {
+	t.Parallel()
+	s := secretIn(t, header("Authorization"))
+	s.Mint = &policies.Mint{Path: "/token", Fields: []string{"access_token"}}
+	const memory = 2 << 20
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(rw, `{"access_token":"a-minted-token-%s"}`, r.URL.Query().Get("n"))
+		_ = http.NewResponseController(rw).Flush()
+	}, withSecret(s), withMemory(memory))
+	c := w.client(apiHost, apiAddr, true)
+	ask := func(path string, n int) (int, string) {
+		resp, body := do(t, c, request(t, "GET", fmt.Sprintf("https://%s%s?n=%03d", apiHost, path, n), nil))
+		return resp.StatusCode, body
+	}
+	minted := 0
+	for ; minted < memory/needleCost; minted++ {
+		if status, body := ask("/token", minted); status == http.StatusBadGateway {
+			if !strings.Contains(body, "secret_values_full") {
+				t.Errorf("refused with %s", body)
+			}
+			break
+		}
+	}
+	if want := memory / 2 / needleCost; minted < want-4 || minted > want {
+		t.Errorf("%d tokens were minted before the bound, want about %d", minted, want)
+	}
+	for _, n := range []int{0, minted - 1} {
+		if status, body := ask("/elsewhere", n); status != http.StatusOK || strings.Contains(body, "minted") {
+			t.Errorf("token %d at the bound: status %d, %s", n, status, body)
+		}
+	}
+}
+
 // A token that comes again after its time gets a placeholder that works.
 func TestATokenThatComesAgainWorksAgain(t *testing.T) {
 	t.Parallel()

@@ -6,18 +6,9 @@ import (
 	"strings"
 )
 
-// offered reports whether servers may answer in that coding: those whose decoders hold kilobytes. A server that
-// sends another one unasked has it undone all the same.
-func offered(coding string) bool {
-	switch coding {
-	case "identity", "gzip", "x-gzip", "deflate":
-		return true
-	}
-	return false
-}
-
-// readable rewrites a request so that its answer can be masked: it asks for no encoding that we can't
-// undo, and for no ranges, with which a guest could have a value come in two halves (attack: Range).
+// readable rewrites a request so that its answer can be masked: it asks for no encoding, and for no ranges, with
+// which a guest could have a value come in two halves (attack: Range). The pieces in which a compressed answer
+// comes, and when, follow its length before it was masked (attack: a page that repeats a guess beside the value).
 //
 // A request that writes a range is refused: without the field it would write something else.
 func readable(h http.Header) *refusal {
@@ -35,24 +26,7 @@ func readable(h http.Header) *refusal {
 	for i, v := range h["Accept"] {
 		h["Accept"][i] = withoutCharset(v)
 	}
-	fields := h["Accept-Encoding"]
-	if len(fields) == 0 {
-		return nil
-	}
-	var kept []string
-	for _, field := range fields {
-		for _, item := range strings.Split(field, ",") {
-			name, _, _ := strings.Cut(item, ";")
-			if offered(strings.ToLower(strings.TrimSpace(name))) {
-				kept = append(kept, strings.TrimSpace(item))
-			}
-		}
-	}
-	if len(kept) == 0 {
-		h["Accept-Encoding"] = []string{"identity"}
-		return nil
-	}
-	h["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
+	h["Accept-Encoding"] = []string{"identity"}
 	return nil
 }
 
@@ -89,12 +63,19 @@ func readableCharset(name string) bool {
 	return name == ""
 }
 
-// charset is what a Content-Type says of the text's character set, however it's written.
-func charset(contentType string) string {
-	for _, p := range strings.Split(contentType, ";")[1:] {
-		name, value, _ := strings.Cut(p, "=")
-		if strings.EqualFold(strings.TrimSpace(name), "charset") && !readableCharset(value) {
-			return value
+// charset is a character set that a Content-Type names and that can't be searched, however it's written: in any of
+// several fields, or as RFC 2231 does (charset*=us-ascii'en'IBM037).
+func charset(h http.Header) string {
+	for _, contentType := range h["Content-Type"] {
+		for _, p := range strings.Split(contentType, ";")[1:] {
+			name, value, _ := strings.Cut(p, "=")
+			name, _, extended := strings.Cut(strings.TrimSpace(name), "*")
+			if extended {
+				value = value[strings.LastIndexByte(value, '\'')+1:]
+			}
+			if strings.EqualFold(strings.TrimSpace(name), "charset") && !readableCharset(value) {
+				return value
+			}
 		}
 	}
 	return ""
@@ -107,8 +88,6 @@ func asksUnreadable(name string) bool {
 	switch dashed := dashed(name); dashed {
 	case "a-im", "accept-charset":
 		return true
-	case "accept-encoding":
-		return name != "Accept-Encoding"
 	default:
 		return strings.Contains(dashed, "range") || strings.Contains(dashed, "accept-encoding") || strings.Contains(dashed, "encoding-request")
 	}

@@ -84,7 +84,7 @@ func ReplayHead(judge Judge, f egress.Flow, head []byte) Replayed {
 	if err != nil {
 		return Replayed{Fault: egress.ReasonUnreadable.String(), Last: true}
 	}
-	ex := &exchange{guest: newGuestConn(nil, f, flowOf{}), state: &state{judge: judge}, method: req.Method}
+	ex := &exchange{guest: newGuestConn(nil, f, flowOf{}, nil), state: &state{judge: judge}, method: req.Method}
 	ex.path, _, _ = strings.Cut(req.RequestURI, "?")
 	fault := admit(ex, req)
 	out := Replayed{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/elazarl/goproxy"
 
+	"github.com/msb-project/msb/internal/handoff"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -26,6 +27,9 @@ const (
 	headTimeout = 30 * time.Second
 	// idleTimeout is how long a kept connection may wait for the next request.
 	idleTimeout = 2 * time.Minute
+	// halfCloseTimeout is how long a request whose guest has ended its side may go without a byte of an
+	// answer: the guest may have closed both.
+	halfCloseTimeout = idleTimeout
 	// maxHeadBytes bounds a request's head: the largest that common servers
 	// take is 64 KiB (Apache and nginx take 8 KiB a line).
 	maxHeadBytes = 64 << 10
@@ -43,7 +47,7 @@ type Proxy struct {
 	cfg       Config
 	tlsConfig *tls.Config
 	server    *http.Server
-	listener  *listener
+	listener  *handoff.Listener
 	forward   *goproxy.ProxyHttpServer
 	upstreams *upstreams
 	exchanges chan struct{} // a slot for each request that was admitted
@@ -72,7 +76,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	quietLibraries()
 	ctx, cancel := context.WithCancel(context.Background())
-	values := newKnown()
+	values := newKnown(cfg.memory / 2)
 	st, err := newState(ctx, &cfg, values, cfg.Policy, cfg.Judge, cfg.Placeholders)
 	if err != nil {
 		cancel()
@@ -80,7 +84,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, known: values, memory: &budget{limit: cfg.memory}, listener: newListener(), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel,
+		cfg: cfg, known: values, memory: &budget{limit: cfg.memory}, listener: handoff.New(&net.TCPAddr{}), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel,
 	}
 	p.state.Store(st)
 	p.assigned = st.placeholders(make(map[string]string))
@@ -120,16 +124,23 @@ func (p *Proxy) newServer() *http.Server {
 	}
 }
 
-// connState counts the server's goroutines, so that Close can wait for them:
+// connState has half-closed connections wait for answers only, and counts the server's goroutines, so that Close can wait for them:
 // http.Server.Close doesn't. The server's own loop is counted as well, which
-// makes adding safe while someone waits.
-func (p *Proxy) connState(_ net.Conn, state http.ConnState) {
+// makes adding safe while someone waits. An idle connection has written its answer.
+func (p *Proxy) connState(c net.Conn, state http.ConnState) {
+	if strict, ok := c.(*strictConn); ok {
+		strict.half.setAnswering(state == http.StateActive)
+	}
 	switch state {
 	case http.StateNew:
 		p.work.Add(1)
 	case http.StateClosed, http.StateHijacked:
 		p.work.Done()
-	case http.StateActive, http.StateIdle:
+	case http.StateIdle:
+		if guest := guestOf(c); guest != nil {
+			guest.handled.Store(false)
+		}
+	case http.StateActive:
 	}
 }
 

@@ -2,6 +2,7 @@ package secretproxy
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -53,8 +54,8 @@ func TestI10_RangesByAnotherNameAreNotAsked(t *testing.T) {
 func TestI10_CharsetsThatCantBeReadAreNotAsked(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, func(rw http.ResponseWriter, r *http.Request) {
-		if said := r.URL.Query().Get("say"); said != "" {
-			rw.Header().Set("Content-Type", "text/plain; charset="+said)
+		for said := range strings.Lines(r.URL.Query().Get("say")) { // each in a field
+			rw.Header().Add("Content-Type", "text/plain; charset="+strings.TrimSpace(said))
 		}
 		_, _ = io.WriteString(rw, r.Header.Get("Accept")+"|"+r.Header.Get("Accept-Charset"))
 	})
@@ -71,11 +72,37 @@ func TestI10_CharsetsThatCantBeReadAreNotAsked(t *testing.T) {
 	}
 	for said, want := range map[string]int{
 		"utf-8": 200, "windows-1252": 200, "GB2312": 200, "Shift_JIS": 200, "utf-16le": 200,
-		"IBM037": 502, "cp1047": 502, "UTF-7": 502, "utf-32": 502, "x-own": 502,
+		"IBM037": 502, "cp1047": 502, "UTF-7": 502, "utf-32": 502, "x-own": 502, "iso-2022-jp": 502,
+		"utf-8%3B+charset%3Dutf-7": 502, "%22utf-7%22": 502, "utf-8%3B+charset*%3Dus-ascii'en'IBM037": 502,
+		"utf-8%3B+charset*%3Dus-ascii'en'utf-8": 200, "utf-8%0AIBM037": 502,
 	} {
 		resp, body := do(t, c, request(t, "GET", "https://"+apiHost+"/?say="+said, nil))
 		if resp.StatusCode != want || want != 200 && !strings.Contains(body, "unmaskable_encoding") {
 			t.Errorf("an answer in %s: status %d, %.100s", said, resp.StatusCode, body)
+		}
+	}
+}
+
+// TestI17_OnlyIdentityIsAskedFor: the pieces of a compressed answer, and when they come, follow its length before it
+// was masked. Without a secret the field goes through.
+func TestI17_OnlyIdentityIsAskedFor(t *testing.T) {
+	t.Parallel()
+	asked := func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(rw, "%q", r.Header["Accept-Encoding"])
+	}
+	with, without := wantsSecret(t, asked), newWorld(t, asked)
+	for _, http2 := range []bool{false, true} {
+		for _, fields := range [][]string{nil, {"gzip"}, {"br, zstd, *"}, {"identity;q=0, gzip"}, {"deflate", "x-gzip"}, {""}} {
+			r := request(t, "GET", "https://"+apiHost+"/", nil)
+			if r.Header["Accept-Encoding"] = fields; fields == nil {
+				delete(r.Header, "Accept-Encoding")
+			}
+			if _, body := do(t, with.client(apiHost, apiAddr, http2), r.Clone(t.Context())); body != `["identity"]` {
+				t.Errorf("http2 %v: of %q the server got %s", http2, fields, body)
+			}
+			if _, body := do(t, without.client(apiHost, apiAddr, http2), r); body != fmt.Sprintf("%q", fields) {
+				t.Errorf("http2 %v: without a secret, of %q the server got %s", http2, fields, body)
+			}
 		}
 	}
 }
@@ -89,12 +116,12 @@ func TestI10_AFoldedFieldIsLeftOut(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Long: it is "+realValue[:12]+"\r\n\t"+realValue[12:]+"\r\nX-Plain: a b c\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Long: it is "+realValue[:12]+"\r\n\t"+realValue[12:]+"\r\nX-Two: "+realValue+" and "+realValue[:12]+"\r\n "+realValue[12:]+"\r\nX-Plain: a b c\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	})
 	w.api.EnableHTTP2 = false
 	w.api.TLS.NextProtos = []string{"http/1.1"}
 	resp, _ := do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil))
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Long") != "" || resp.Header.Get("X-Plain") != "a b c" {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Long")+resp.Header.Get("X-Two") != "" || resp.Header.Get("X-Plain") != "a b c" {
 		t.Errorf("status %d, %v", resp.StatusCode, resp.Header)
 	}
 }

@@ -92,8 +92,9 @@ func (p *Proxy) refuse(w http.ResponseWriter, ex *exchange, r *refusal) {
 
 // redact puts the secret's name in the place of each placeholder.
 func (ex *exchange) redact(text string) string {
-	out, hit, err := ex.table.finder.Replace(text, func(h mask.Hit) ([]byte, error) {
-		return []byte("[" + ex.table.secrets[h.Needle].holder.Policy().Name + "]"), nil
+	t := ex.state.table.Load()
+	out, hit, err := t.finder.Replace(text, func(h mask.Hit) ([]byte, error) {
+		return []byte("[" + t.secrets[h.Needle].holder.Policy().Name + "]"), nil
 	})
 	if !hit || err != nil {
 		return text

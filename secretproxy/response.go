@@ -34,7 +34,7 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 		p.maskHeader(m, resp.Trailer)
 		return nil
 	}
-	if charset(resp.Header.Get("Content-Type")) != "" {
+	if charset(resp.Header) != "" {
 		return unmaskable()
 	}
 	resp.Header.Del("Accept-Ranges")
@@ -119,16 +119,13 @@ func plain(resp *http.Response) bool {
 }
 
 // folded reports whether a value stands in a field that its server folded over lines: net/http puts a blank
-// where the fold was. Such a field can't be masked, but left out.
+// where the fold was. Such a field can't be masked, but left out. The field has its values replaced already.
 func (m *masker) folded(field string) bool {
 	if !strings.ContainsAny(field, " \t") {
 		return false
 	}
-	if _, hit := m.set.Find(strings.NewReplacer(" ", "", "\t", "").Replace(field)); !hit {
-		return false
-	}
-	_, hit := m.set.Find(field)
-	return !hit
+	_, hit := m.set.Find(strings.NewReplacer(" ", "", "\t", "").Replace(field))
+	return hit
 }
 
 func (p *Proxy) maskHeader(m *masker, h http.Header) {
@@ -140,13 +137,13 @@ func (p *Proxy) maskHeader(m *masker, h http.Header) {
 			continue
 		}
 		for i, v := range values {
-			if m.folded(v) {
+			out, hit, err := m.set.Replace(v, m.replace)
+			if err != nil || m.folded(out) {
 				delete(h, name)
 				p.counters.masked.Add(1)
 				break
 			}
-			out, hit, err := m.set.Replace(v, m.replace)
-			if hit && err == nil {
+			if hit {
 				values[i] = out
 				p.counters.masked.Add(1)
 			}

@@ -46,7 +46,7 @@ func flowFrom(ctx context.Context) flowOf {
 // ClientHello, until either side is done. f.Dst is the pinned address that
 // requests go to, f.Pinned the names they may be for. It closes conn.
 func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
-	guest := newGuestConn(conn, f, flowFrom(ctx))
+	guest := newGuestConn(conn, f, flowFrom(ctx), ctx.Done())
 	guest.isTLS = true
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer guest.Close()
@@ -75,7 +75,7 @@ func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
 // ServeHTTP is ServeTLS for plain HTTP. No value is ever placed there: a
 // placeholder is a violation wherever it stands.
 func (p *Proxy) ServeHTTP(ctx context.Context, conn net.Conn, f egress.Flow) {
-	guest := newGuestConn(conn, f, flowFrom(ctx))
+	guest := newGuestConn(conn, f, flowFrom(ctx), ctx.Done())
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer guest.Close()
 	p.counters.connections.Add(1)
@@ -83,7 +83,7 @@ func (p *Proxy) ServeHTTP(ctx context.Context, conn net.Conn, f egress.Flow) {
 }
 
 func (p *Proxy) serve(guest *guestConn, served net.Conn) {
-	if !p.listener.give(served) {
+	if p.listener.Give(p.ctx, served) != nil {
 		return
 	}
 	<-guest.done

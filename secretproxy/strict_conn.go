@@ -1,10 +1,10 @@
 package secretproxy
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/msb-project/msb/egress"
 )
@@ -33,6 +33,8 @@ type strictConn struct {
 	// connection; early is what came behind the upgrade's request before.
 	tunnel bool
 	early  []byte
+
+	half halfClose
 }
 
 // maxEarly bounds what is kept of the other protocol before the answer to an
@@ -49,7 +51,9 @@ var errEarly = errors.New("too much came behind a request for an upgrade, before
 var _ net.Conn = (*strictConn)(nil)
 
 func newStrictConn(p *Proxy, guest *guestConn, inner net.Conn) *strictConn {
-	return &strictConn{Conn: inner, proxy: p, guest: guest, held: hold{budget: p.memory}}
+	return &strictConn{
+		Conn: inner, proxy: p, guest: guest, held: hold{budget: p.memory}, half: halfClose{expired: make(chan struct{})},
+	}
 }
 
 // Read implements net.Conn.
@@ -71,6 +75,9 @@ func (c *strictConn) Read(b []byte) (int, error) {
 		return 0, c.hold()
 	}
 	n, err := c.Conn.Read(b)
+	if n == 0 && err != nil && c.check.betweenRequests() {
+		return 0, c.awaitAnswer(err)
+	}
 	good, checkErr := c.check.feed(b[:n])
 	if checkErr == nil && !c.held.set(2*int64(c.check.total)) {
 		good, checkErr = 0, &headError{status: http.StatusServiceUnavailable, code: "memory", message: errMemory.Error()}
@@ -115,23 +122,32 @@ func (c *strictConn) hold() error {
 // got its 101: no Read is under way then.
 func (c *strictConn) openTunnel() { c.tunnel = true }
 
-// plain400 is the beginning of what net/http answers to a head that it can't
-// read; here, because Read gave it an error.
-//
-//nolint:gochecknoglobals // a constant
-var plain400 = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain")
-
-// Write implements net.Conn.
+// Write implements net.Conn. What net/http writes while no handler runs is its own answer to a head that it can't
+// read, or for which Read gave it an error: the guest gets one that says why.
 func (c *strictConn) Write(b []byte) (int, error) {
+	if c.guest.handled.Load() {
+		n, err := c.Conn.Write(b)
+		if n > 0 {
+			c.half.wrote()
+		}
+		return n, err
+	}
 	var fault *headError
-	if c.err == nil || !bytes.HasPrefix(b, plain400) || !errors.As(c.err, &fault) {
-		return c.Conn.Write(b)
+	if !errors.As(c.err, &fault) {
+		fault = badHead("malformed", "its target, its Host or another field is malformed")
+		c.refused(fault)
 	}
 	r := refusal{status: fault.answer(), code: fault.code, message: fault.message}
 	if _, err := c.Conn.Write(r.raw()); err != nil {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *strictConn) SetReadDeadline(t time.Time) error {
+	c.half.deadline(t)
+	return c.Conn.SetReadDeadline(t)
 }
 
 // Close implements net.Conn.

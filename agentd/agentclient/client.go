@@ -19,9 +19,10 @@ import (
 // Client is a session with one guest agent. Its methods may be called from
 // several goroutines.
 type Client struct {
-	conn *grpc.ClientConn
-	api  agentpb.AgentClient
-	info Info
+	conn  *grpc.ClientConn
+	api   agentpb.AgentClient
+	files agentpb.FilesClient
+	info  Info
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.
@@ -92,7 +93,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		rwc.Close()
 		return nil, fmt.Errorf("agent session: %w", err)
 	}
-	c.conn, c.api = conn, agentpb.NewAgentClient(conn)
+	c.conn, c.api, c.files = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn)
 	return c, nil
 }
 

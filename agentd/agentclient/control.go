@@ -33,6 +33,8 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 		MaxExecs:             int(r.GetMaxExecs()),
 		OOMKills:             int64(r.GetOomKills()),
 		Clock:                time.Unix(0, r.GetClockUnixNs()),
+		RootTotalBytes:       r.GetRootTotalBytes(),
+		RootAvailableBytes:   r.GetRootAvailableBytes(),
 	}, nil
 }
 

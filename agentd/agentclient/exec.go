@@ -38,8 +38,10 @@ type ExecOptions struct {
 	Argv []string
 	// Env is added to the sandbox's defaults: KEY=value.
 	Env []string
-	// Dir is the working folder, created when missing; empty means "/".
-	Dir string
+	// Dir is the working directory; empty means "/". One that is missing is made
+	// with MakeDir, else it is a NotFound.
+	Dir     string
+	MakeDir bool
 	// User is "", name, uid, name:group or uid:gid; empty means root.
 	User string
 	// Timeout is kept by the guest: SIGTERM, then SIGKILL. 0 means none.
@@ -67,9 +69,9 @@ type StartError int
 // The reasons a program was not started.
 const (
 	Started StartError = iota
-	// NotFound means that there is no such program: code 127.
+	// NotFound means that there is no such program or working directory: code 127.
 	NotFound
-	// NotExecutable means that there is one and it can't be run: code 126.
+	// NotExecutable means that there is one and it can't be run, or entered: code 126.
 	NotExecutable
 )
 
@@ -84,7 +86,7 @@ type ExitStatus struct {
 	// Message is the guest's sentence on StartError.
 	Message string
 	// OutputHeld says that another process of the guest still held the output
-	// open; what it writes later is lost.
+	// open; what it writes later is read and thrown away.
 	OutputHeld bool
 }
 
@@ -178,7 +180,7 @@ func exitStatus(e *agentpb.Exit) ExitStatus {
 func (o ExecOptions) start() *agentpb.ExecRequest {
 	m := &agentpb.ExecStart{
 		Argv: o.Argv, Env: o.Env, Cwd: o.Dir, User: o.User, Tty: o.TTY,
-		TimeoutNs: int64(o.Timeout), Stdin: o.Stdin != nil,
+		TimeoutNs: int64(o.Timeout), Stdin: o.Stdin != nil, MakeCwd: o.MakeDir,
 	}
 	if o.TTY {
 		m.Size = o.Size.message()

@@ -91,6 +91,7 @@ var (
 	started = &agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: &agentpb.Started{StdinWindow: 1 << 31}}}
 	output  = &agentpb.ExecResponse{Response: &agentpb.ExecResponse_Stdout{Stdout: []byte("x")}}
 	ack     = &agentpb.ExecResponse{Response: &agentpb.ExecResponse_StdinAck{StdinAck: 1}}
+	ackZero = &agentpb.ExecResponse{Response: &agentpb.ExecResponse_StdinAck{}}
 	unknown = &agentpb.ExecResponse{}
 	huge    = &agentpb.ExecResponse{Response: &agentpb.ExecResponse_Stdout{Stdout: make([]byte, 2*agentpb.MaxMessageBytes)}}
 )
@@ -113,6 +114,7 @@ func TestI12_ExecMessagesOutOfOrderEndTheSession(t *testing.T) {
 		"output first":              {send: []*agentpb.ExecResponse{output}, want: ErrProtocol},
 		"unknown kind":              {send: []*agentpb.ExecResponse{started, unknown}, want: ErrProtocol},
 		"stdin never sent":          {send: []*agentpb.ExecResponse{started, ack}, want: ErrProtocol},
+		"an ack of nothing":         {send: []*agentpb.ExecResponse{started, ackZero, exit(&agentpb.Exit{})}, want: ErrProtocol},
 		"exit before start":         {send: []*agentpb.ExecResponse{exit(&agentpb.Exit{})}, want: ErrProtocol},
 		"start error after start":   {send: []*agentpb.ExecResponse{started, exit(&agentpb.Exit{Code: 127, StartError: notFound})}, want: ErrProtocol},
 		"start error with code 0":   {send: []*agentpb.ExecResponse{exit(&agentpb.Exit{StartError: notFound})}, want: ErrProtocol},

@@ -92,4 +92,6 @@ type Stats struct {
 	OOMKills int64
 	// Clock is the guest's wall clock.
 	Clock time.Time
+	// RootTotalBytes and RootAvailableBytes are of the root that processes see.
+	RootTotalBytes, RootAvailableBytes int64
 }

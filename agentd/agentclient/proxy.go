@@ -48,6 +48,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client) error {
 		grpc.ConnectionTimeout(proxyGreeting),
 	)
 	agentpb.RegisterAgentServer(srv, Proxy(c))
+	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
 	defer srv.Stop()

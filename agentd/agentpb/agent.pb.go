@@ -833,7 +833,7 @@ type ExecStart struct {
 	Argv []string `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
 	// KEY=value; replaces a default of the same key.
 	Env []string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty"`
-	// Absolute; created when missing. Empty means "/".
+	// Absolute. Empty means "/".
 	Cwd string `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	// "", name, uid, name:group, uid:gid. Empty means root.
 	User string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
@@ -844,7 +844,10 @@ type ExecStart struct {
 	TimeoutNs int64     `protobuf:"varint,7,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
 	Rlimits   []*Rlimit `protobuf:"bytes,8,rep,name=rlimits,proto3" json:"rlimits,omitempty"`
 	// With no stdin the process reads end of file at once.
-	Stdin         bool `protobuf:"varint,9,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	Stdin bool `protobuf:"varint,9,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// Makes cwd where it is missing; without it a cwd that is missing is a
+	// START_ERROR_NOT_FOUND.
+	MakeCwd       bool `protobuf:"varint,10,opt,name=make_cwd,json=makeCwd,proto3" json:"make_cwd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -938,6 +941,13 @@ func (x *ExecStart) GetRlimits() []*Rlimit {
 func (x *ExecStart) GetStdin() bool {
 	if x != nil {
 		return x.Stdin
+	}
+	return false
+}
+
+func (x *ExecStart) GetMakeCwd() bool {
+	if x != nil {
+		return x.MakeCwd
 	}
 	return false
 }
@@ -1423,9 +1433,12 @@ type StatsResponse struct {
 	// Processes that the kernel killed for lack of memory since boot.
 	OomKills uint64 `protobuf:"varint,8,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
 	// The guest's wall clock in nanoseconds since 1970.
-	ClockUnixNs   int64 `protobuf:"varint,9,opt,name=clock_unix_ns,json=clockUnixNs,proto3" json:"clock_unix_ns,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ClockUnixNs int64 `protobuf:"varint,9,opt,name=clock_unix_ns,json=clockUnixNs,proto3" json:"clock_unix_ns,omitempty"`
+	// Of the workload's root.
+	RootTotalBytes     int64 `protobuf:"varint,10,opt,name=root_total_bytes,json=rootTotalBytes,proto3" json:"root_total_bytes,omitempty"`
+	RootAvailableBytes int64 `protobuf:"varint,11,opt,name=root_available_bytes,json=rootAvailableBytes,proto3" json:"root_available_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *StatsResponse) Reset() {
@@ -1517,6 +1530,20 @@ func (x *StatsResponse) GetOomKills() uint64 {
 func (x *StatsResponse) GetClockUnixNs() int64 {
 	if x != nil {
 		return x.ClockUnixNs
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetRootTotalBytes() int64 {
+	if x != nil {
+		return x.RootTotalBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetRootAvailableBytes() int64 {
+	if x != nil {
+		return x.RootAvailableBytes
 	}
 	return 0
 }
@@ -1650,7 +1677,7 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
-	"\x04cols\x18\x02 \x01(\rR\x04cols\"\xfc\x01\n" +
+	"\x04cols\x18\x02 \x01(\rR\x04cols\"\x97\x02\n" +
 	"\tExecStart\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x10\n" +
 	"\x03env\x18\x02 \x03(\tR\x03env\x12\x10\n" +
@@ -1661,7 +1688,9 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ns\x18\a \x01(\x03R\ttimeoutNs\x12.\n" +
 	"\arlimits\x18\b \x03(\v2\x14.msb.agent.v1.RlimitR\arlimits\x12\x14\n" +
-	"\x05stdin\x18\t \x01(\bR\x05stdin\"D\n" +
+	"\x05stdin\x18\t \x01(\bR\x05stdin\x12\x19\n" +
+	"\bmake_cwd\x18\n" +
+	" \x01(\bR\amakeCwd\"D\n" +
 	"\x06Rlimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
@@ -1692,7 +1721,7 @@ const file_agent_proto_rawDesc = "" +
 	"\rclock_unix_ns\x18\x01 \x01(\x03R\vclockUnixNs\"/\n" +
 	"\x10SetClockResponse\x12\x1b\n" +
 	"\toffset_ns\x18\x01 \x01(\x03R\boffsetNs\"\x0e\n" +
-	"\fStatsRequest\"\xc2\x02\n" +
+	"\fStatsRequest\"\x9e\x03\n" +
 	"\rStatsResponse\x12,\n" +
 	"\x12memory_total_bytes\x18\x01 \x01(\x03R\x10memoryTotalBytes\x124\n" +
 	"\x16memory_available_bytes\x18\x02 \x01(\x03R\x14memoryAvailableBytes\x12\x1b\n" +
@@ -1702,7 +1731,10 @@ const file_agent_proto_rawDesc = "" +
 	"\x05execs\x18\x06 \x01(\rR\x05execs\x12\x1b\n" +
 	"\tmax_execs\x18\a \x01(\rR\bmaxExecs\x12\x1b\n" +
 	"\toom_kills\x18\b \x01(\x04R\boomKills\x12\"\n" +
-	"\rclock_unix_ns\x18\t \x01(\x03R\vclockUnixNs\"\x11\n" +
+	"\rclock_unix_ns\x18\t \x01(\x03R\vclockUnixNs\x12(\n" +
+	"\x10root_total_bytes\x18\n" +
+	" \x01(\x03R\x0erootTotalBytes\x120\n" +
+	"\x14root_available_bytes\x18\v \x01(\x03R\x12rootAvailableBytes\"\x11\n" +
 	"\x0fShutdownRequest\"\x12\n" +
 	"\x10ShutdownResponse*d\n" +
 	"\n" +

@@ -25,6 +25,11 @@ const (
 	// carries: half a pipe buffer, so that a chunk never waits for another.
 	ChunkBytes = 32 << 10
 
+	// FileChunkBytes is the most payload that one message of a file's content or
+	// of an archive carries: a quarter of StreamWindowBytes, so that the next
+	// ones are on the way while one is stored.
+	FileChunkBytes = 64 << 10
+
 	// StreamWindowBytes is HTTP/2's flow control window of one call: what a
 	// reader that stopped reading makes its own side hold.
 	StreamWindowBytes = 256 << 10

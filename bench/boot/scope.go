@@ -15,7 +15,7 @@ import (
 // cleaning up, and a way out. Any other method of testing.TB panics.
 type scope struct {
 	testing.TB
-	ctx      context.Context //nolint:containedctx // testing.TB hands it out
+	ctx      context.Context // testing.TB hands it out
 	cancel   context.CancelFunc
 	dir      string
 	cleanups []func()

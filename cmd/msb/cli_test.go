@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -44,10 +46,29 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"detach with a command for the built-in image", []string{"run", "--detach", "--name=web", "-q", "--", "it's"}, nil, exitOther, `leave it out of this line, then run ` + "`msb exec web -- 'it'\\''s'`"},
 		{"detach with a command beside the policy's", []string{"run", "-d", "--name", "web", "-p", command, "--", "true"}, nil, exitOther, "`msb exec web -- true`"},
 		{"detach with the policy's command", []string{"run", "-d", "--name", "web", "-p", command}, nil, exitOther, "`msb exec web -- sleep 5`"},
+		{"docker's -v", []string{"run", "-v", ".:/src", "alpine"}, nil, exitOther, "msb cp"},
+		{"docker's -v in one word", []string{"run", "-itv.:/src", "alpine"}, nil, exitOther, "msb cp"},
+		{"docker's --volume", []string{"create", "--volume=.:/src", "web"}, nil, exitOther, "dir:PATH"},
+		{"docker's -p", []string{"run", "-p", "8080:80", "nginx"}, nil, exitOther, "publishes no ports"},
+		{"docker's -p with an address", []string{"run", "-p127.0.0.1:8080:80/tcp", "nginx"}, nil, exitOther, "publishes no ports"},
+		{"docker's --publish", []string{"run", "--publish", "8080:80", "nginx"}, nil, exitOther, "publishes no ports"},
+		{"docker's --network none", []string{"run", "--network", "none", "alpine"}, nil, exitOther, "--no-net is none at all"},
+		{"docker's --privileged", []string{"exec", "--privileged", "web", "sh"}, nil, exitOther, "leave it out"},
+		{"docker's -m 512 (bytes)", []string{"run", "-m", "512"}, nil, exitOther, "that is 512 bytes; write 512M"},
+		{"docker's -m 512b", []string{"run", "-m", "512b"}, nil, exitOther, "write 512M"},
+		{"a disk without a unit", []string{"run", "--disk", "10"}, nil, exitOther, "write 10M"},
+		{"--rm with --name", []string{"run", "--rm", "--name", "web"}, nil, exitOther, "msb rm web"},
+		{"-e of nothing", []string{"run", "-e", "=x"}, nil, exitOther, "write NAME=VALUE"},
+		{"--detach with --entrypoint", []string{"run", "-d", "--name", "web", "--entrypoint", "/bin/x"}, nil, exitOther, "--entrypoint"},
 		{"no such flag", []string{"run", "--bogus"}, nil, exitOther, "msb run --help"},
 		{"no such command", []string{"bogus"}, nil, exitOther, "unknown command"},
 		{"no such command, but one nearly", []string{"inspec"}, nil, exitOther, "did you mean inspect?"},
-		{"another tool's command", []string{"cp", "a", "b"}, nil, exitOther, "tar"},
+		{"another tool's command", []string{"logs", "a"}, nil, exitOther, "msb events"},
+		{"a copy without a path", []string{"cp", "web:", "."}, nil, exitOther, "web:/PATH"},
+		{"a copy within this machine", []string{"cp", "a", "b"}, nil, exitOther, "NAME:PATH"},
+		{"a URL to allow", []string{"run", "--allow", "https://api.example.com/x", "--", "true"}, nil, exitOther, "write HOST:PORT"},
+		{"no policy to check", []string{"policy", "check"}, nil, exitOther, "name the policy file"},
+		{"one policy to compare", []string{"policy", "diff", "a"}, nil, exitOther, "name two policy files"},
 		{"-it without a terminal", []string{"exec", "nosuch", "-it", "sh"}, nil, exitOther, "flags go before"},
 		{"a command for an image", []string{"run", "--pull", "never", "uname"}, nil, exitImageUnknown, "msb run -- uname"},
 		{"capture the wrong way round", []string{"capture", "on", "web"}, nil, exitOther, "msb capture web on"},
@@ -128,6 +149,130 @@ func TestPolicyShowIsItselfAPolicy(t *testing.T) {
 	}
 }
 
+func TestPolicyDiffSaysWhatDiffers(t *testing.T) {
+	const token = "version = 1\n[[egress.allow]]\nname = \"api\"\nhosts = [\"api.example.com\"]\n[secrets.TOKEN]\nfrom = \"command:touch MARK\"\nhosts = [\"api.example.com\"]\nin = [\"basic\"]\n"
+	ran := filepath.Join(t.TempDir(), "ran")
+	text := strings.Replace(token, "MARK", ran, 1)
+	a := write(t, "a.toml", text)
+	floor := write(t, "floor.toml", text+"[limits]\ndns_per_second = 50\n")
+	for _, tt := range []struct {
+		name, b string
+		args    []string
+		code    int
+		say     []string
+	}{
+		{"itself", text, nil, 0, []string{"the same"}},
+		{"other spelling", "# spelled otherwise\n" + text, nil, 0, []string{"the same"}},
+		{"hosts", text + "[hosts]\n\"x.internal\" = \"127.0.0.1:80\"\n", nil, exitDiffers, []string{"opens", "x.internal:1-65535", "127.0.0.1:80"}},
+		{"via", text + "[tls]\nvia = \"http://192.0.2.1:3128\"\n", nil, exitDiffers, []string{"tls.via", "none → http://192.0.2.1:3128"}},
+		{"limit", text + "[limits]\ndns_per_second = 100\n", nil, exitDiffers, []string{"limits.dns_per_second", "200 → 100"}},
+		{"limit above the floor's", text + "[limits]\ndns_per_second = 100\n", []string{"--floor", floor}, 0, []string{"the same"}},
+		{"limit below the floor's", text + "[limits]\ndns_per_second = 10\n", []string{"--floor", floor}, exitDiffers, []string{"50 → 10"}},
+		{"violation", text + "on_violation = \"terminate\"\n", nil, exitDiffers, []string{"secrets.TOKEN.on_violation", "block → terminate"}},
+		{"source", strings.Replace(text, "command:touch "+ran, "env:TOKEN", 1), nil, exitDiffers, []string{"secrets.TOKEN.from", "→ env:TOKEN"}},
+	} {
+		b := write(t, "b.toml", tt.b)
+		for _, form := range []string{"", "--json"} {
+			args := append([]string{"policy", "diff", a, b}, tt.args...)
+			if form != "" {
+				args = append(args, form)
+			}
+			got := msb(t, nil, args...)
+			if got.code != tt.code {
+				t.Errorf("%s: exit %d, %s%s; want %d", tt.name, got.code, got.out, got.err, tt.code)
+			}
+			for _, say := range tt.say {
+				if form == "" && !strings.Contains(got.out, say) {
+					t.Errorf("%s: printed\n%s without %q", tt.name, got.out, say)
+				}
+			}
+			var found struct{ Flows, Keys []json.RawMessage }
+			if form != "" && (json.Unmarshal([]byte(got.out), &found) != nil || (got.code == 0) != (len(found.Flows)+len(found.Keys) == 0)) {
+				t.Errorf("%s: exit %d and %s", tt.name, got.code, got.out)
+			}
+		}
+	}
+	for _, verb := range [][]string{{"check", a}, {"explain", a, "--to", "api.example.com:443"}, {"show", a}} {
+		if got := msb(t, nil, append([]string{"policy"}, verb...)...); got.code != 0 {
+			t.Errorf("%v: %+v", verb, got)
+		}
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("a secret's command was run")
+	}
+}
+
+// TestI6_PolicyVerbsAgreeOnInsideNames asks check, explain, dns and diff about names that stay inside.
+func TestI6_PolicyVerbsAgreeOnInsideNames(t *testing.T) {
+	const public = "version = 1\n[egress]\ndefault = \"public\"\n"
+	rule := func(host string) string { return "[[egress.allow]]\nhosts = [\"" + host + "\"]\n" }
+	for _, tt := range []struct {
+		host, name    string
+		never, public bool // never resolved; let out by "public" alone
+	}{
+		{"1.168.192.in-addr.arpa", "1.168.192.in-addr.arpa", true, false},
+		{"*.168.192.in-addr.arpa", "7.168.192.in-addr.arpa", true, false},
+		{"0-63.1.168.192.in-addr.arpa", "0-63.1.168.192.in-addr.arpa", true, false},
+		{"08.8.in-addr.arpa", "08.8.in-addr.arpa", true, false},
+		{"*.d.f.ip6.arpa", "1.d.f.ip6.arpa", true, false},
+		{"*.local", "printer.local", true, false},
+		{"8.8.8.8.in-addr.arpa", "8.8.8.8.in-addr.arpa", false, true},
+		{"*.8.in-addr.arpa", "8.8.8.8.in-addr.arpa", false, true},
+		{"*.ip6.arpa", "2.ip6.arpa", false, true},
+		{"printer.corp", "printer.corp", false, false},
+		{"*.internal", "db.internal", false, false},
+		{"*.home.arpa", "nas.home.arpa", false, false},
+		{"*", "printer.corp", false, false},
+		{"api.example.com", "api.example.com", false, true},
+	} {
+		open := write(t, "public.toml", public)
+		ruled := write(t, "rule.toml", public+rule(tt.host))
+		check := msb(t, nil, "policy", "check", ruled)
+		if want := map[bool]int{true: exitPolicyInvalid}[tt.never]; check.code != want || tt.never && !strings.Contains(check.err, "rule.toml:4:") {
+			t.Errorf("check of a rule for %s: %+v, want exit code %d and its place", tt.host, check, want)
+		}
+		named := !tt.never && tt.host != "*"
+		for _, file := range []struct {
+			path string
+			want bool
+		}{{open, tt.public}, {ruled, named || tt.public}} {
+			want := map[bool]int{false: exitDenied}[file.want]
+			if got := msb(t, nil, "policy", "explain", file.path, "--to", tt.name+":443"); got.code != want {
+				t.Errorf("explain %s, %s: %+v, want exit code %d", filepath.Base(file.path), tt.name, got, want)
+			}
+			if !file.want { // else the question would leave
+				if got := msb(t, nil, "dns", tt.name, "-p", file.path); got.code != exitDenied {
+					t.Errorf("dns %s, %s: %+v", filepath.Base(file.path), tt.name, got)
+				}
+			}
+		}
+		diff := msb(t, nil, "policy", "diff", open, ruled)
+		opens := regexp.MustCompile(`(?m)^opens +` + regexp.QuoteMeta(tt.host)).MatchString(diff.out)
+		if diff.code != exitDiffers || opens != (named && !tt.public) {
+			t.Errorf("diff of a rule for %s: exit code %d\n%s", tt.host, diff.code, diff.out)
+		}
+	}
+}
+
+func TestPolicyShowTakesNamesToo(t *testing.T) {
+	env := []string{"MSB_HOME=" + filepath.Join(t.TempDir(), "home")}
+	path := write(t, "p.toml", policyText)
+	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"api.example.com\"]\nprotocol = \"https\"\npaths = [\"/floor/**\"]\n")
+	for name, args := range map[string][]string{"web": {"-p", path}, "under": {"-p", path, "--floor", floor}, "flags": {"--allow", "other.example:8443"}} {
+		if got := msb(t, env, append(append([]string{"create", "-q", "--disk", "64M"}, args...), name)...); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	for name, want := range map[string]string{"web": `name = "api"`, "under": "/floor/", "flags": "other.example", "pypi": "files.pythonhosted.org"} {
+		if got := msb(t, env, "policy", "show", name); got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("%s: %+v, want %s", name, got, want)
+		}
+	}
+	if got := msb(t, env, "policy", "show", "nosuch"); got.code != exitPolicyMissing || !strings.Contains(got.err, "nosuch") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestDoctorSaysWhatIsMissing(t *testing.T) {
 	got := msb(t, []string{"MSB_LIBDIR=/nosuch", "PATH=/nosuch"}, "doctor", "--json")
 	var d diagnosis
@@ -149,10 +294,10 @@ func TestDoctorSaysWhatIsMissing(t *testing.T) {
 
 func TestDNSShowsWhatAGuestIsTold(t *testing.T) {
 	path := write(t, "p.toml", "version = 1\n[hosts]\n\"a.internal.example\" = \"127.0.0.1:1\"\n")
-	if got := msb(t, nil, "dns", "a.internal.example", "-p", path); got.code != 0 || !strings.Contains(got.out, "198.18.") || !strings.Contains(got.out, "hosts.a.internal.example") || !strings.Contains(got.out, "for 60 s") {
+	if got := msb(t, nil, "dns", "a.internal.example", "--trust", "-p", path); got.code != 0 || !strings.Contains(got.out, "198.18.") || !strings.Contains(got.out, "hosts.a.internal.example") || !strings.Contains(got.out, "for 60 s") {
 		t.Errorf("mapped name: %+v, want its address, for how long, and why", got)
 	}
-	if got := msb(t, nil, "dns", "example.com", "-p", path); got.code != exitDenied || !strings.Contains(got.out, "no allow rule") || !strings.Contains(got.out, "Prohibited") {
+	if got := msb(t, nil, "dns", "example.com", "--trust", "-p", path); got.code != exitDenied || !strings.Contains(got.out, "no allow rule") || !strings.Contains(got.out, "Prohibited") {
 		t.Errorf("a name that no rule allows: %+v", got)
 	}
 }

@@ -13,7 +13,7 @@ func completeWords(root *cobra.Command) {
 	const files, none = cobra.ShellCompDirectiveDefault, cobra.ShellCompDirectiveNoFileComp
 	fixed := func(words ...string) cobra.CompletionFunc { return cobra.FixedCompletions(words, none) }
 	for path, words := range map[string]cobra.CompletionFunc{
-		"start": names(-1), "stop": names(-1), "rm": names(-1), "inspect": names(1), "exec": names(1), "capture": names(1),
+		"start": names(-1), "stop": names(-1), "rm": names(-1), "inspect": names(1), "events": names(1), "exec": names(1), "capture": names(1),
 		"policy presets": fixed(policies.Presets()...),
 	} {
 		if c := find(root, path); c != nil {

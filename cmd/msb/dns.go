@@ -14,41 +14,72 @@ import (
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
 )
 
 func newDNSCommand(ui *ui) *cobra.Command {
 	var policy, qtype, floor string
+	var trust bool
 	c := &cobra.Command{
 		Use:     "dns NAME --policy FILE",
 		Short:   "Show what a guest would be told about a name, and why",
 		Long:    "Asks the resolver that a sandbox under this policy would have, upstream servers included. Exit code 3 when the name is refused, 125 when no server answered.",
 		Example: "  msb dns api.github.com --policy policy.toml\n  msb dns example.com --type HTTPS --policy policy.toml",
-		Args:    cobra.ExactArgs(1),
+		Args:    named(cobra.ExactArgs(1), "name the one host name to resolve"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return runDNS(c.Context(), ui, args[0], qtype, policy, floor)
+			if strings.ContainsAny(args[0], ":/ ") {
+				return &usageError{err: fmt.Errorf("%q is no host name; write the name alone, as api.github.com", args[0]), help: "msb dns --help"}
+			}
+			code, ok := dns.StringToType[strings.ToUpper(qtype)]
+			if !ok {
+				return &usageError{err: fmt.Errorf("--type %q: there is no such record type", qtype), help: "msb dns --help"}
+			}
+			p, err := admittedUnder(c.Context(), ui, floor, policy, trust)
+			if err != nil {
+				return err
+			}
+			return runDNS(c.Context(), ui, args[0], code, p)
 		},
 	}
 	c.Flags().StringVarP(&policy, "policy", "p", "", "policy `file`")
 	c.Flags().StringVar(&qtype, "type", "A", "record `type`")
 	floorFlag(c, &floor)
+	trustFlag(c.Flags(), &trust)
 	_ = c.MarkFlagRequired("policy") // its only error is a flag that doesn't exist
 	return c
 }
 
-func runDNS(ctx context.Context, ui *ui, name, qtype, policy, floor string) error {
-	if strings.ContainsAny(name, ":/ ") {
-		return &usageError{err: fmt.Errorf("%q is no host name; write the name alone, as api.github.com", name), help: "msb dns --help"}
+// admittedUnder reads a policy file under an operator's floor, for a command that does what the policy says: what
+// it takes from this machine is approved, as for msb run.
+func admittedUnder(ctx context.Context, ui *ui, floorPath, path string, trust bool) (*policies.Policy, error) {
+	p, err := loadPolicy(path)
+	if err != nil {
+		return nil, err
 	}
+	var floor *policies.Policy
+	if floorPath != "" {
+		if floor, err = loadPolicy(floorPath); err != nil {
+			return nil, err
+		}
+	}
+	err = approved(ctx, ui, func() error {
+		admitted, err := sandbox.Admit(p, sandbox.AdmitOptions{Floor: floor, Trust: trust})
+		if err == nil {
+			p = admitted.Policy
+		}
+		return err
+	})
+	if err != nil || floor == nil {
+		return p, startError(ctx, err)
+	}
+	tight, err := policies.Tighten(floor, p)
+	return tight, sandbox.Fail(err)
+}
+
+func runDNS(ctx context.Context, ui *ui, name string, code uint16, p *policies.Policy) error {
 	if n, err := hostname.Parse(name); err == nil {
 		name = n.String() // Unicode and case as everywhere
-	}
-	p, err := loadUnder(floor, policy)
-	if err != nil {
-		return err
-	}
-	code, ok := dns.StringToType[strings.ToUpper(qtype)]
-	if !ok {
-		return &usageError{err: fmt.Errorf("--type %q: there is no such record type", qtype), help: "msb dns --help"}
 	}
 	classifier := egress.NewClassifier()
 	if err := classifier.Refresh(); err != nil {

@@ -81,9 +81,9 @@ func diagnose(ctx context.Context) diagnosis {
 		d.add(diskSpace(home))
 	}
 	d.add(guestParts())
-	held, landlocked := confinement(ctx)
-	d.add(landlocked)
-	d.add(held)
+	for _, f := range confinement(ctx) {
+		d.add(f)
+	}
 	lacks := d.required() // before the backends': one of them is enough
 	all := backends.All(cache)
 	seen := map[string]bool{}

@@ -30,24 +30,33 @@ func landlock(trial runner.Trial) finding {
 	return finding{Name: "landlock", OK: true, Detail: fmt.Sprintf("ABI %d", trial.Landlock)}
 }
 
+// cgroup reports whether the VMM's memory and threads are bounded.
+func cgroup(trial runner.Trial) finding {
+	if !trial.Cgroup {
+		return finding{Name: "cgroup", Detail: "no control group of version 2 with memory and pids is delegated to this user: " +
+			"the memory and the threads of a VMM that was broken out of are not bounded", Remedy: cgroupRemedy}
+	}
+	return finding{Name: "cgroup", OK: true, Detail: "bounds the VMM's memory and threads"}
+}
+
 const (
+	cgroupRemedy     = "start msb in a service or scope of your user's systemd (systemd-run --user --scope); msb runs without"
 	landlockRemedy   = "a kernel from 5.13 with lsm=landlock confines the VMM's files as well; msb runs without"
 	namespacesRemedy = "allow unprivileged user namespaces (user.max_user_namespaces, kernel.unprivileged_userns_clone, " +
 		"kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile); msb runs without"
 )
 
 // confinement tries what a VMM would be confined by, and how far that goes.
-func confinement(ctx context.Context) (held, landlocked finding) {
+func confinement(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, trialTime)
 	defer cancel()
 	trial, err := runner.Try(ctx)
-	landlocked = landlock(trial)
-	held = finding{Name: "confinement"}
+	held := finding{Name: "confinement"}
 	if err != nil {
 		held.Required = true
 		held.Detail = "the VMM's process can't be confined: " + err.Error()
 		held.Remedy = "msb needs seccomp filters and no_new_privs: allow them in the container's profile"
-		return held, landlocked
+		return []finding{landlock(trial), cgroup(trial), held}
 	}
 	var has, remedies []string
 	if trial.Namespaces == nil {
@@ -65,5 +74,5 @@ func confinement(ctx context.Context) (held, landlocked finding) {
 	held.OK = len(remedies) == 0
 	held.Detail = strings.Join(append(has, "seccomp"), ", ")
 	held.Remedy = strings.Join(remedies, "; ")
-	return held, landlocked
+	return []finding{landlock(trial), cgroup(trial), held}
 }

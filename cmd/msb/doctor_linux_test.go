@@ -114,6 +114,9 @@ func TestDoctorTriesTheConfinement(t *testing.T) {
 		if landlocked.OK && !strings.Contains(f.Detail, "Landlock ("+landlocked.Detail+")") {
 			t.Errorf("%s: %q does not name Landlock's version %s", tt.name, f.Detail, landlocked.Detail)
 		}
+		if g := d.find(t, "cgroup"); g.Required || g.OK == (g.Remedy != "") || g.OK != strings.HasPrefix(g.Detail, "bounds") {
+			t.Errorf("%s: %+v; want it not required, with a remedy where there is none", tt.name, g)
+		}
 		if !tt.whole && !strings.Contains(f.Remedy, "user.max_user_namespaces") {
 			t.Errorf("%s: the remedy is %q", tt.name, f.Remedy)
 		}

@@ -16,7 +16,10 @@ func freeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
-func confinement(context.Context) (held, landlocked finding) {
+func confinement(context.Context) []finding {
 	const why, remedy = "Linux only", "run msb on Linux"
-	return finding{Name: "confinement", Detail: why, Remedy: remedy}, finding{Name: "landlock", Detail: why, Remedy: remedy}
+	return []finding{
+		{Name: "landlock", Detail: why, Remedy: remedy}, {Name: "cgroup", Detail: why, Remedy: remedy},
+		{Name: "confinement", Detail: why, Remedy: remedy},
+	}
 }

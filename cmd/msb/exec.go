@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -77,16 +78,17 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 	opts := execOptions(sb.Image().Config, f, argv)
 	opts.Signals = sig.guest
 	sig.running.Store(true)
+	restore := func() {}
 	if f.tty {
-		restore, err := makeTerminal(ctx, &opts, f.stdin)
-		if err != nil {
+		var err error
+		if restore, err = makeTerminal(ctx, &opts, f.stdin); err != nil {
 			return 0, err
 		}
-		defer restore()
 	}
 	execCtx, cancel := withTimeout(ctx, f.timeout)
 	defer cancel()
 	st, err := sb.Exec(execCtx, opts)
+	restore() // before anything is said: a line's end doesn't begin a line in raw mode
 	switch {
 	case ctx.Err() == nil && execCtx.Err() != nil:
 		ui.warn("the command was ended after %s (--timeout); the guest did not end it by itself", f.timeout)
@@ -100,13 +102,43 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 	case st.TimedOut:
 		ui.warn("the command was ended after %s (--timeout)", f.timeout)
 		return exitTimeout, nil
+	case st.OOMKilled && st.Code == 0:
+		ui.note("a process of the command was killed because the guest ran out of memory; the command itself succeeded")
 	case st.OOMKilled:
 		ui.warn("the command was killed because the guest ran out of memory; give it more with --memory")
 		return exitGuestMemory, nil
 	case st.StartError != agentclient.Started:
 		ui.warn("%s", st.Message)
+	case st.Code != 0:
+		hintAtRoom(ctx, ui, sb, f)
 	}
 	return st.Code, nil
+}
+
+const (
+	// fullRoot is how little room, in bytes, makes a root full.
+	fullRoot = 1 << 20
+	// statsWait bounds the question after a command that failed: a guest may not answer.
+	statsWait = 2 * time.Second
+)
+
+// hintAtRoom says what helps if the command failed in a guest whose root is full.
+func hintAtRoom(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags) {
+	ctx, cancel := context.WithTimeout(ctx, statsWait)
+	defer cancel()
+	st, err := sb.Stats(ctx)
+	if err != nil || st.RootTotalBytes <= 0 || st.RootAvailableBytes >= fullRoot {
+		return
+	}
+	ui.note("%s", roomRemedy(st.RootTotalBytes, sb.Name() != "" || f.disk != ""))
+}
+
+// roomRemedy is the sentence on a root of so many bytes that is full.
+func roomRemedy(total int64, onDisk bool) string {
+	if onDisk {
+		return fmt.Sprintf("the guest's disk is full (%d MiB); make the sandbox with a larger one, such as --disk 20G", total>>20)
+	}
+	return fmt.Sprintf("the guest's root is full (%d MiB, half of its memory); --disk 10G puts what it writes on a disk, -m gives it more memory", total>>20)
 }
 
 // timeoutGrace is what the guest gets to keep --timeout by itself: it sends SIGTERM, then SIGKILL.
@@ -124,12 +156,12 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 func execOptions(c image.Config, f *runFlags, argv []string) sandbox.ExecOptions {
 	opts := sandbox.ExecOptions{
 		Argv: argv, Env: f.environ(),
-		Dir: first(f.workdir, c.WorkingDir), User: first(f.user, c.User),
+		Dir: first(f.workdir, c.WorkingDir), MakeDir: !f.plain || f.workdir == "", User: first(f.user, c.User),
 		Timeout: f.timeout, TTY: f.tty,
 		Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	if !f.plain {
-		opts.Argv = commandOf(c, argv)
+		opts.Argv = commandOf(c, f.entrypoint, argv)
 	}
 	if f.stdin {
 		opts.Stdin = os.Stdin
@@ -137,8 +169,12 @@ func execOptions(c image.Config, f *runFlags, argv []string) sandbox.ExecOptions
 	return opts
 }
 
-// commandOf is entrypoint and arguments, as in every container tool: what the user gives replaces Cmd.
-func commandOf(c image.Config, argv []string) []string {
+// commandOf is entrypoint and arguments, as in every container tool: what the user gives replaces Cmd, and an
+// entrypoint of theirs the image's and its Cmd.
+func commandOf(c image.Config, entrypoint string, argv []string) []string {
+	if entrypoint != "" {
+		return append([]string{entrypoint}, argv...)
+	}
 	if argv == nil {
 		argv = c.Cmd
 	}

@@ -20,6 +20,7 @@ func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 const (
 	exitDoctor        = 1
 	exitDenied        = 3
+	exitDiffers       = 3
 	exitPolicyMissing = 110
 	exitPolicyInvalid = 111
 	exitImageUnknown  = 112

@@ -23,7 +23,7 @@ import (
 type gatewayFlags struct {
 	policy, floor, listen, link, mac, caOut, audit, learn, name string
 	mtu                                                         int
-	keep, trust                                                 bool
+	keep, trust, offload                                        bool
 	pcap                                                        pcapFlags
 }
 
@@ -69,6 +69,7 @@ link has no end, so there it runs until it is told to stop.`,
 	fl.StringVar(&f.link, "link", "qemu", "framing: qemu (stream, also libkrun) or vfkit (datagrams, also gvproxy's)")
 	fl.StringVar(&f.mac, "mac", "", "the guest's `address`; default: the first one seen")
 	fl.IntVar(&f.mtu, "mtu", 1500, "MTU of the link in bytes")
+	fl.BoolVar(&f.offload, "offload", false, "take frames whose checksums the guest leaves to its network card")
 	fl.StringVar(&f.caOut, "ca-out", "", "write the certificate that the guest must trust to this `file`")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
 	f.pcap.register(fl)
@@ -116,7 +117,7 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 		return startError(ctx, err)
 	}
 	p = admitted.Policy
-	cfg := netstack.Config{DHCP: true, RouterAdvertisements: true, MTU: f.mtu}
+	cfg := netstack.Config{DHCP: true, RouterAdvertisements: true, MTU: f.mtu, PartialChecksums: f.offload}
 	if f.mac != "" {
 		if cfg.GuestMAC, err = net.ParseMAC(f.mac); err != nil {
 			return &usageError{err: fmt.Errorf("--mac: %w", err), help: "msb gateway --help"}
@@ -127,7 +128,7 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 		return err
 	}
 	g, err := gateway.New(gateway.Config{ //nolint:contextcheck // it lives until Close, not until ctx ends
-		Sandbox: f.name, Policy: p, Floor: floor, Audit: audit.Tee(rec.Sink(), reloadNotes{ui}), Link: cfg, Capture: rec.Capture(),
+		Sandbox: f.name, Policy: p, Floor: floor, Audit: audit.Tee(rec.Sink(), gatewayNotes{ui}), Link: cfg, Capture: rec.Capture(),
 		Admit:     admitted.Reload,
 		Terminate: func(reason string) { ui.note("ended: %s", reason); stop() },
 	})
@@ -142,14 +143,15 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	return errors.Join(serveGateway(ctx, ui, f, p, g), g.Close(), rec.Close(p))
 }
 
-// reloadNotes says on the terminal what became of a changed policy, with or without --audit.
-type reloadNotes struct{ ui *ui }
+// gatewayNotes says on the terminal what became of a changed policy, and what is wrong with a link, with or without
+// --audit.
+type gatewayNotes struct{ ui *ui }
 
-var _ audit.Sink = reloadNotes{}
+var _ audit.Sink = gatewayNotes{}
 
 // Emit implements audit.Sink.
-func (n reloadNotes) Emit(e audit.Event) {
-	if e.Kind == audit.PolicyReload {
+func (n gatewayNotes) Emit(e audit.Event) {
+	if e.Kind == audit.PolicyReload || e.Kind == audit.LinkDrop && e.Action == "" {
 		n.ui.note("%s", e.Message)
 	}
 }

@@ -54,7 +54,7 @@ func newImagePull(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Fetch images, so that --pull never finds them",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  named(cobra.MinimumNArgs(1), "name the image"),
 		RunE: func(c *cobra.Command, refs []string) error {
 			store, err := openStore()
 			if err != nil {
@@ -134,7 +134,7 @@ func newImageRemove(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
 		Short: "Forget images, and delete their disks unless another name or a sandbox needs them",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  named(cobra.MinimumNArgs(1), "name the image"),
 		RunE: func(_ *cobra.Command, refs []string) error {
 			store, needed, err := openNeeded()
 			if err != nil {

@@ -63,22 +63,28 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	}
 	root.SetVersionTemplate("msb {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &usageError{err: err, help: c.CommandPath() + " --help"}
+		return &usageError{err: hintAtFlag(c, err), help: c.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newStopCommand(ui),
-		newListCommand(ui), newInspectCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
+	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newCopyCommand(ui), newStopCommand(ui),
+		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
 	completeWords(root)
 	return root
 }
 
 // otherWords are what other tools call what msb does in another way.
 var otherWords = map[string]string{
-	"cp":      "copy with tar c . | msb exec -i NAME -- tar x -C /root",
-	"logs":    "msb inspect NAME names the log files",
+	"logs":    "msb events NAME shows what was decided, and msb inspect NAME names the log files",
 	"restart": "use msb stop NAME && msb start NAME",
 	"shell":   "use msb exec -it NAME sh",
 	"attach":  "use msb exec -it NAME sh",
 	"kill":    "use msb stop NAME",
+	"version": "use msb --version",
+	"info":    "use msb doctor",
+	"top":     "use msb exec NAME -- ps",
+	"prune":   "msb rm NAME removes a sandbox, msb image rm an image",
+	"diff":    "use msb policy diff A B",
+	"build":   "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
+	"rename":  "a sandbox keeps its name; make another with msb create",
 	"pull":    "use msb image pull",
 	"images":  "use msb image ls",
 	"delete":  "use msb rm NAME",

@@ -3,12 +3,17 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
 	"github.com/msb-project/msb/secretproxy"
 )
 
@@ -31,20 +36,30 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say what is wrong with policy files: place, fault and remedy",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  named(cobra.MinimumNArgs(1), "name the policy file"),
 		RunE: func(_ *cobra.Command, files []string) error {
 			var errs []error
 			for _, f := range files {
 				p, err := loadUnder(floor, f)
 				if err == nil {
-					err = secretproxy.CheckFiles(p)
+					err = errors.Join(egress.CheckNames(p), secretproxy.CheckFiles(p))
 				}
 				if err != nil {
 					errs = append(errs, err)
 					continue
 				}
+				for _, e := range policies.Evasions(p) {
+					if err := ui.print("warning: " + e.Error() + "\n"); err != nil {
+						return err
+					}
+				}
 				if err := ui.print(fmt.Sprintf("%s: ok, %d allow rules, %d deny rules, secrets: %d\n", f, len(p.Egress.Allow), len(p.Egress.Deny), len(p.Secrets))); err != nil {
 					return err
+				}
+				for _, r := range policies.Fronting(p) {
+					if err := ui.print(r.Error() + "\n"); err != nil {
+						return err
+					}
 				}
 			}
 			return errors.Join(errs...)
@@ -61,9 +76,10 @@ func newPolicyExplain(ui *ui) *cobra.Command {
 		Use:   "explain FILE --to HOST:PORT[/udp]",
 		Short: "Show the steps by which a destination is judged",
 		Long: `Shows the steps by which the policy judges a destination. Nothing is resolved
-or sent: a name is taken to have a public address, or the one given with --at.
+or sent: a name is taken to have an address that its rules allow it, or the one
+given with --at.
 Exit code 0 for allow and inspect, 3 for deny.`,
-		Args: cobra.ExactArgs(1),
+		Args: named(cobra.ExactArgs(1), "name the one policy file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := loadUnder(floor, args[0])
 			if err != nil {
@@ -113,17 +129,50 @@ func printAnswer(ui *ui, a *probe.Answer, asJSON bool) error {
 
 func newPolicyShow(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show FILE",
-		Short: "Print a policy after its includes and defaults",
-		Args:  cobra.ExactArgs(1),
+		Use:   "show FILE|NAME",
+		Short: "Print a policy after its includes and defaults, or that of a sandbox or a preset",
+		Args:  named(cobra.ExactArgs(1), "name a policy file, a sandbox or a preset"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := loadPolicy(args[0])
+			p, err := policyNamed(args[0])
 			if err != nil {
 				return err
 			}
-			return ui.print(string(policies.Encode(p)))
+			return ui.print(notInForce(args[0]) + string(policies.Encode(p)))
 		},
 	}
+}
+
+// notInForce is a comment for the policy of a sandbox that runs and refused it.
+func notInForce(arg string) string {
+	if _, err := os.Stat(arg); err == nil {
+		return ""
+	}
+	home, err := sandbox.OpenHome("")
+	if err != nil || sandbox.CheckName(arg) != nil {
+		return ""
+	}
+	st, err := home.Inspect(arg)
+	if err != nil || !st.Running || st.PolicyRefused == "" {
+		return ""
+	}
+	return "# not in force, the one before is: " + audit.Printable(st.PolicyRefused) + "\n"
+}
+
+// policyNamed is the policy of a file; where there is none, of the sandbox or the preset of that name.
+func policyNamed(arg string) (*policies.Policy, error) {
+	p, err := loadPolicy(arg)
+	if sandbox.KindOf(err) != sandbox.KindPolicyMissing {
+		return p, err
+	}
+	if home, homeErr := sandbox.OpenHome(""); homeErr == nil && sandbox.CheckName(arg) == nil {
+		if p, err := home.Policy(arg); !errors.Is(err, sandbox.ErrNoSandbox) {
+			return p, err
+		}
+	}
+	if slices.Contains(policies.Presets(), arg) {
+		return policies.Preset(arg)
+	}
+	return nil, err
 }
 
 func newPolicyDiff(ui *ui) *cobra.Command {
@@ -131,8 +180,11 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 	var floor string
 	c := &cobra.Command{
 		Use:   "diff A B",
-		Short: "Say what becomes reachable and what stops when B replaces A",
-		Args:  cobra.ExactArgs(2),
+		Short: "Say what becomes reachable, what stops and which keys differ when B replaces A",
+		Long: `Says which destinations open, close or are judged in another way when B replaces
+A, and lists every key whose value differs. Nothing is resolved or sent, and no
+secret is read. Exit code 0 if the policies are the same, 3 if they differ.`,
+		Args: named(cobra.ExactArgs(2), "name two policy files: the one before, the one after"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			a, err := loadUnder(floor, args[0])
 			if err != nil {
@@ -142,11 +194,14 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			changes, err := probe.Diff(a, b)
+			found, err := probe.Diff(a, b)
 			if err != nil {
 				return err
 			}
-			return printChanges(ui, changes, asJSON)
+			if err := printComparison(ui, found, asJSON); err != nil || found.Same() {
+				return err
+			}
+			return exitCode(exitDiffers)
 		},
 	}
 	floorFlag(c, &floor)
@@ -154,20 +209,28 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 	return c
 }
 
-func printChanges(ui *ui, changes []probe.Change, asJSON bool) error {
-	if asJSON {
-		return ui.json(changes)
+func printComparison(ui *ui, found *probe.Comparison, asJSON bool) error {
+	switch {
+	case asJSON:
+		return ui.json(found)
+	case found.Same():
+		return ui.print("the policies are the same: both let out the same\n")
 	}
-	if len(changes) == 0 {
-		return ui.print("both let out the same\n")
-	}
-	rows := make([][]string, 0, len(changes))
-	for _, c := range changes {
-		what := c.Target
-		if c.Method != "" {
-			what += " " + c.Method + " " + c.Path
+	var rows [][]string
+	for _, c := range found.Flows {
+		what := strings.Join(slices.DeleteFunc([]string{c.Target, c.Method, c.Path}, func(s string) bool { return s == "" }), " ")
+		if c.Said != "" {
+			what += " (" + c.Said + ")"
 		}
 		rows = append(rows, []string{c.Kind, what, c.Before + " → " + c.After, c.Rule})
+	}
+	for _, k := range found.Keys {
+		rows = append(rows, []string{"key", k.Key, k.Before + " → " + k.After})
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = audit.Printable(cell)
+		}
 	}
 	return ui.table(rows)
 }

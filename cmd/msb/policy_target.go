@@ -23,6 +23,7 @@ func target(to, at, method, path string) (probe.Target, error) {
 	if t.Addr, err = netip.ParseAddr(at); err != nil {
 		return t, &usageError{err: fmt.Errorf("--at: %w", err), help: "msb policy explain --help"}
 	}
+	t.Given = true
 	return t, nil
 }
 

@@ -44,7 +44,7 @@ exit code 3 if a condition of --fail-on holds:
   msb review --policy new.toml --against old.toml --changed out.pcapng
   msb review --policy policy.toml --fail-on allowed-private,loosened --html report.html out.pcapng
   msb review --policy base.toml --learn learned.toml out.pcapng`,
-		Args: cobra.MinimumNArgs(1),
+		Args: named(cobra.MinimumNArgs(1), "name the capture"),
 		RunE: func(c *cobra.Command, args []string) error {
 			f.failOnSet = c.Flags().Changed("fail-on")
 			return runReview(c.Context(), ui, &f, args)

@@ -32,6 +32,8 @@ type runFlags struct {
 	pcap                          pcapFlags
 	name                          string
 	detach, trust                 bool
+	entrypoint                    string
+	removeSet                     bool // --rm was given
 	plain                         bool // the command is all: no entrypoint of the image's
 }
 
@@ -53,7 +55,7 @@ msb start, exec, stop, ls and rm are for those.
   msb run --allow pypi.org:443 --allow files.pythonhosted.org:443 python:3.12 pip download requests
   echo 'print(6*7)' | msb run -i --no-net python:3.12 python -`,
 		RunE: func(c *cobra.Command, args []string) error {
-			ui.quiet, f.cpusSet = f.quiet, c.Flags().Changed("cpus")
+			ui.quiet, f.cpusSet, f.removeSet = f.quiet, c.Flags().Changed("cpus"), c.Flags().Changed("rm")
 			return runSandbox(c.Context(), ui, &f, args, c.ArgsLenAtDash())
 		},
 	}
@@ -68,6 +70,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	f.registerExec(fl)
 	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox's files when it ends; --rm=false keeps its logs and disk")
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
+	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")
 	fl.StringVar(&f.name, "name", "", "make a sandbox of this `name`, which stays")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "with --name: run no command and leave the sandbox running")
 }
@@ -93,7 +96,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 // registerExec adds what is of one command.
 func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
-	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `folder` in the guest")
+	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `directory` in the guest; msb run makes it, for msb exec it must be there")
 	fl.StringVarP(&f.user, "user", "u", "", "user in the guest: name, uid, name:group or uid:gid")
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
 	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
@@ -129,6 +132,10 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	}
 	code, err := execIn(ctx, ui, sb, f, argv, sig)
 	err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
+	if !ui.quiet {
+		denied := sb.Denied()
+		noteDenials(ui, &denied, &cfg)
+	}
 	if f.name != "" {
 		ui.note("%s stays; `msb start %s` starts it again, `msb rm %s` removes it", f.name, f.name, f.name)
 	}

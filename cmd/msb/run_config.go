@@ -76,9 +76,15 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 		if *size.to, err = policies.ParseSize(size.text); err != nil {
 			return cfg, nil, &usageError{err: fmt.Errorf("%s %q: %w", flag, size.text, err), help: "msb run --help"}
 		}
+		if *size.to < smallestSize {
+			return cfg, nil, &usageError{err: fmt.Errorf("%s %s: that is %d bytes; write %sM for so many MiB, or G", flag, size.text, *size.to, strings.TrimRight(size.text, "KMGTkmgtiIbB")), help: "msb run --help"}
+		}
 	}
 	return cfg, argv, nil
 }
+
+// smallestSize is below any memory or disk in bytes that makes sense: a smaller one lacks its unit.
+const smallestSize = 64 << 10
 
 func progressMode(quiet bool) progress.Style {
 	switch {
@@ -121,8 +127,14 @@ func (f *runFlags) check() error {
 	if f.noNet && (len(f.allow) > 0 || f.pcap.path != "" || f.learn != "" || f.httpProxy) {
 		return errors.New("--no-net leaves nothing to allow, capture, learn from or proxy; leave it out, or --allow, --pcap, --learn and --http-proxy")
 	}
+	if err := f.checkOtherwise(); err != nil {
+		return err
+	}
 	if f.name != "" && f.learn != "" {
 		return errors.New("--learn with --name: one that stays never ends; learn with msb review --learn from its --pcap")
+	}
+	if f.detach && f.entrypoint != "" {
+		return errors.New("--detach runs no command, and so no --entrypoint; leave one of the two out")
 	}
 	if f.detach && f.name == "" {
 		return errors.New("--detach without --name: nothing could reach the sandbox again; give it a name")

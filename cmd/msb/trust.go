@@ -105,7 +105,7 @@ func approved(ctx context.Context, ui *ui, start func() error) error {
 
 // ask shows what is new and reads the answer. It reads no more than a line: the rest is the guest's.
 func ask(ctx context.Context, ui *ui, lacks *sandbox.GrantsError) (bool, error) {
-	_, _ = fmt.Fprintf(ui.err, "msb: %s takes from this machine what you have not approved:\n%smsb: let it? [y/N] ", audit.Printable(lacks.File), listed(lacks.New))
+	_, _ = fmt.Fprintf(ui.err, "msb: %s takes from this machine what you have not approved:\n%smsb: approve it for this file, from now on? [y/N] ", audit.Printable(lacks.File), listed(lacks.New))
 	answer := make(chan string, 1)
 	go func() { answer <- readLine() }()
 	select {

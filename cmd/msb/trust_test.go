@@ -3,14 +3,18 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/sandbox"
 )
@@ -326,4 +330,77 @@ func atTerminal(t *testing.T, cmd *exec.Cmd, question, answer string) string {
 	}
 	_ = cmd.Wait()
 	return screen.String()
+}
+
+// countingResolver is a DNS server on loopback that counts what it is asked.
+func countingResolver(t *testing.T) (addr string, asked *atomic.Int64) {
+	t.Helper()
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked = new(atomic.Int64)
+	started := make(chan struct{})
+	srv := &dns.Server{PacketConn: pc, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, m *dns.Msg) {
+		asked.Add(1)
+		_ = w.WriteMsg(new(dns.Msg).SetReply(m))
+	})}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = srv.ActivateAndServe() })
+	<-started
+	t.Cleanup(func() { _ = srv.Shutdown(); wg.Wait() })
+	return pc.LocalAddr().String(), asked
+}
+
+func TestI15_DNSAsksNoUnapprovedResolver(t *testing.T) {
+	t.Parallel()
+	tr := newTrial(t)
+	addr, asked := countingResolver(t)
+	tr.write(t, "policy.toml", "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[dns]\nservers = [\"udp://"+addr+"\"]\n")
+	query := []string{"dns", "a.example", "-p", tr.policy}
+	tr.refused(t, msb(t, tr.env, query...), "resolver", addr)
+	// Under a floor that names it, approval of the floor does.
+	floor := filepath.Join(tr.dir, "floor.toml")
+	if err := os.WriteFile(floor, []byte("version = 1\n[[egress.allow]]\nhosts = [\"*.example\"]\n[dns]\nservers = [\"udp://"+addr+"\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	under := append(query, "--floor", floor)
+	tr.refused(t, msb(t, tr.env, under...), "resolver", addr)
+	if n := asked.Load(); n != 0 {
+		t.Errorf("a resolver that nobody approved was asked %d times", n)
+	}
+	if got := msb(t, tr.env, "policy", "trust", floor); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	for _, args := range [][]string{under, append(query, "--trust")} { // the twin: approved, it is asked
+		before := asked.Load()
+		if got := msb(t, tr.env, args...); got.code != 0 || asked.Load() == before {
+			t.Errorf("%v: %+v, asked %d times", args, got, asked.Load()-before)
+		}
+	}
+}
+
+// TestI15_GatewaysManualNeedsNoMore runs what docs/gateway.md does with the policy that it writes.
+func TestI15_GatewaysManualNeedsNoMore(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(manual), "<<'POLICY'\n")
+	text, rest, ended := strings.Cut(text, "POLICY\n")
+	before, _, runs := strings.Cut(rest, "\nmsb gateway --policy policy.toml ")
+	if !found || !ended || !runs {
+		t.Fatal("docs/gateway.md has no such example any more")
+	}
+	tr := newTrial(t)
+	tr.env = append(tr.env, "TOKEN=the-real-value-0123456789")
+	tr.write(t, "policy.toml", text)
+	tr.refused(t, tr.gateway(t, "-p", tr.policy), "variable TOKEN")
+	if strings.Contains(before, "\nmsb policy trust policy.toml ") {
+		if got := msb(t, tr.env, "policy", "trust", tr.policy); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	cameUp(t, tr.gateway(t, "-p", tr.policy))
 }

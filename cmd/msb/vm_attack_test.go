@@ -62,7 +62,8 @@ udp_flows = 16
 `
 
 const (
-	public = "45.33.32.156"
+	public    = "45.33.32.156"
+	publicHex = "0x2d21209c" // the same
 	// connect tries the addresses in $1 … at port 80.
 	connect = `connect() { for a; do nc -w 3 $a 80 </dev/null && echo "REACHED $a"; done; }
 `
@@ -128,8 +129,16 @@ func addressAttacks(i *island) []attack {
 			ip route del 127.0.0.0/8; ip addr add 127.0.0.1/8 dev lo`},
 		{name: "I5_OtherPortsOfTheHost", script: `for a in 10.77.0.2 93.184.214.7 169.254.169.254; do for p in 22 53 443 3128; do
 			nc -w 5 $a $p </dev/null | grep . && echo "REACHED $a:$p"; done; done; true`},
-		{name: "I5_LiteralsOfOtherForms", script: `for u in 0x7f000001 2130706433 0177.0.0.1 127.1 0xa9fea9fe 2852039166 [::ffff:7f00:1] [::ffff:169.254.169.254] localhost. metadata.google.internal; do
-			wget -q -T 5 -O - http://$u/ 2>/dev/null && echo "REACHED $u"; done; true`},
+		// busybox' client reads such forms as addresses, Go's as names. The first two requests show that both get out.
+		{name: "I5_LiteralsOfOtherForms", may: []string{public + ":80"}, script: `fetch() { wget -q -T 5 -O - http://$1/ 2>/dev/null || timeout 5 busybox wftp -q -O - http://$1/ 2>/dev/null; }
+			wget -q -T 5 -O - http://` + public + `/; busybox wftp -q -O - http://` + publicHex + `/
+			for u in 0x7f000001 2130706433 0177.0.0.1 127.1 0xa9fea9fe 2852039166 [::ffff:7f00:1] [::ffff:169.254.169.254] localhost. metadata.google.internal; do
+			fetch $u && echo "REACHED $u"; done; true`,
+			outside: func(t *testing.T, s *sight, out string) {
+				if len(s.requests) != 2 {
+					t.Errorf("%d requests arrived, want the two for %s: %s", len(s.requests), public, out)
+				}
+			}},
 		{name: "I5_NamesThatLeadInward", script: `for n in inward.example host.example metadata.google.internal; do
 			msb-tour get http://$n/ && echo "REACHED $n"; done; true`},
 		{name: "I5_ANameThatTurnsInward", may: []string{public + ":80"},

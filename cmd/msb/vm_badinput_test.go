@@ -3,7 +3,9 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -11,6 +13,8 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/msb-project/msb/cachefile"
 )
 
 func TestI12_VMImagesThatCantBeUsed(t *testing.T) {
@@ -64,7 +68,11 @@ func TestI12_VMAgentThatNeverSaysReady(t *testing.T) {
 	if err != nil || len(disks) != 1 {
 		t.Fatalf("the agent's disk: %v, %v", disks, err)
 	}
-	if err := errors.Join(os.Chmod(disks[0], 0o600), os.WriteFile(disks[0], make([]byte, 1<<20), 0o600)); err != nil {
+	// With its sum, or it would be replaced.
+	bad := make([]byte, 1<<20)
+	err = errors.Join(os.Chmod(disks[0], 0o600), os.WriteFile(disks[0], bad, 0o600), os.Chmod(disks[0], 0o400),
+		os.WriteFile(disks[0]+cachefile.SumSuffix, fmt.Appendf(nil, "%x \n", sha256.Sum256(bad)), 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	got := vmCommand(t, command(t, env, runArgs([]string{"--", "true"})...))
@@ -106,7 +114,7 @@ func TestI12_VMAFullHostDiskIsAnErrorInTheGuest(t *testing.T) {
 	}
 	_, env := otherHome(t)
 	got := vmCommand(t, inNamespace(t, env, `mkdir -p "$MSB_HOME" && mount -t tmpfs -o mode=0700,size=90m none "$MSB_HOME" || exit 1; exec "$@"`,
-		append([]string{self}, runArgs([]string{"-q", "--disk", "256M", "--", "sh", "-c", "dd if=/dev/zero of=/f bs=1M count=100 conv=fsync; echo ended with $?"})...)...))
+		append([]string{self}, runArgs([]string{"-q", "--disk", "256M", "--", "sh", "-c", "dd if=/dev/urandom of=/f bs=1M count=100 conv=fsync; echo ended with $?"})...)...))
 	if got.code != 0 || !strings.Contains(got.out, "ended with 1") || !strings.Contains(got.err, "Input/output error") {
 		t.Errorf("%+v, want dd to fail", got)
 	}

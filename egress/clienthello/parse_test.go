@@ -121,6 +121,7 @@ func TestParseRefusesWhatTwoParsersCouldReadDifferently(t *testing.T) {
 		"NUL in the server name":     {extension(noSNI, 0, sni("a.example\x00.evil.example")), clienthello.ErrMalformed},
 		"full-width server name":     {extension(noSNI, 0, sni("ｇｏｏｄ.example")), clienthello.ErrMalformed},
 		"bytes behind the hello":     {trailing, clienthello.ErrMalformed},
+		"bytes behind it to come":    {trailing[:len(trailing)-1], clienthello.ErrMalformed},
 		"extensions behind it":       {behind, clienthello.ErrMalformed},
 		"an alert inside the hello":  {alertInside, clienthello.ErrMalformed},
 		"an empty record":            {[]byte{22, 3, 1, 0, 0}, clienthello.ErrMalformed},

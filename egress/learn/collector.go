@@ -20,6 +20,8 @@ const (
 	// method is allowed, and paths under their common folder.
 	maxMethods = 16
 	maxPaths   = 24
+	// maxInside is how many special addresses are kept of one name.
+	maxInside = 64
 	// maxNotes is how many different remarks on what stays shut are kept.
 	maxNotes = 256
 )
@@ -58,8 +60,10 @@ type private struct {
 type use struct {
 	flows, denied uint64
 	requests      uint64
-	inspected     uint64 // flows that were looked into
-	unseen        uint64 // flows that were let through, and nobody looked into
+	inspected     uint64                  // flows that were looked into
+	unseen        uint64                  // flows that were let through, and nobody looked into
+	inside        map[netip.Addr]struct{} // special addresses that the name led to
+	public        bool                    // it led to public ones too
 	methods       map[string]struct{}
 	paths         map[string]struct{}
 	anyMethod     bool
@@ -112,12 +116,13 @@ func (c *Collector) flow(ev audit.Event) {
 	case !special(ev):
 	case ev.Action == "deny" || ev.WouldDeny:
 		// A guest that tries its neighbours must not write their addresses into a policy.
-		c.note("an address that isn't public; only a rule with private = true opens it", ev)
+		c.note("an address that isn't public; only a rule with private = true, or within for its name, opens it", ev)
 		return
-	default:
+	case len(names) == 0:
 		c.needPrivate(ev)
+		return
 	}
-	if len(names) == 0 && !special(ev) {
+	if len(names) == 0 {
 		c.count(destination{addr: ev.Dst, port: ev.Port, protocol: protocolOf(ev)}, ev)
 	}
 	for _, n := range names {
@@ -129,6 +134,15 @@ func (c *Collector) count(d destination, ev audit.Event) {
 	u := c.use(d)
 	if u == nil {
 		return
+	}
+	switch {
+	case !special(ev):
+		u.public = true
+	case len(u.inside) >= maxInside && !has(u.inside, ev.Dst):
+		c.over++
+		return
+	default:
+		u.inside[ev.Dst] = struct{}{}
 	}
 	u.flows++
 	shut := ev.Action == "deny" || ev.WouldDeny
@@ -151,7 +165,7 @@ func (c *Collector) use(d destination) *use {
 			c.over++
 			return nil
 		}
-		u = &use{methods: make(map[string]struct{}), paths: make(map[string]struct{})}
+		u = &use{inside: make(map[netip.Addr]struct{}), methods: make(map[string]struct{}), paths: make(map[string]struct{})}
 		c.seen[d] = u
 		c.order = append(c.order, d)
 	}
@@ -255,7 +269,7 @@ func (c *Collector) note(why string, ev audit.Event) {
 	c.notes[key]++
 }
 
-func has(set map[string]struct{}, s string) bool { _, ok := set[s]; return ok }
+func has[T comparable](set map[T]struct{}, s T) bool { _, ok := set[s]; return ok }
 
 // plainMethod reports whether m may stand in a rule.
 func plainMethod(m string) bool {

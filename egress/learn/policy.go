@@ -53,6 +53,7 @@ func (c *Collector) addRule(p *policies.Policy, d destination, comments map[stri
 	} else {
 		r.Hosts = []hostname.Pattern{hostname.Exactly(d.name)}
 		subject = d.name.String()
+		r.Within = u.within()
 	}
 	r.Name = subject + " " + d.protocol.String()
 	if d.protocol != policies.ICMP {
@@ -111,6 +112,17 @@ func (c *Collector) addPrivate(p *policies.Policy, comments map[string]string) {
 		comments[r.Name] = plural(c.private[d], "flow") + " to an address that isn't public: is it meant to be reached?"
 		p.Egress.Allow = append(p.Egress.Allow, r)
 	}
+}
+
+// within is where the name led: nil for public addresses alone.
+func (u *use) within() (list []netip.Prefix) {
+	for _, a := range slices.SortedFunc(maps.Keys(u.inside), netip.Addr.Compare) {
+		list = append(list, netip.PrefixFrom(a, a.BitLen()))
+	}
+	if len(list) > 0 && u.public {
+		list = append(list, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
+	}
+	return list
 }
 
 func (u *use) methodList() []string {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
@@ -35,8 +36,30 @@ type Step struct {
 // Denied reports whether the target can't be reached.
 func (a *Answer) Denied() bool { return a.Action == egress.Deny.String() }
 
-// Ask judges t by p, whose engine is e.
+// Ask judges t by p, whose engine is e. A name without an address is taken to have
+// the one that says most: public, or in a range that a rule gives to the name.
 func Ask(e *egress.Engine, p *policies.Policy, t Target) Answer {
+	a := askAt(e, p, t)
+	if !t.open() {
+		return a
+	}
+	found := e.AllowsAddr(t.Name, standIn).Allowed()
+	for _, r := range slices.Concat(rangesOf(rulesOf(p), t.Name)...) {
+		if found && !a.Denied() {
+			break
+		}
+		if t.Addr = r.Addr(); e.AllowsAddr(t.Name, t.Addr).Allowed() {
+			if b := askAt(e, p, t); !found || !b.Denied() {
+				a = b
+			}
+			found = true
+		}
+	}
+	return a
+}
+
+// askAt judges t at its address.
+func askAt(e *egress.Engine, p *policies.Policy, t Target) Answer {
 	a := Answer{Target: t.String()}
 	q := question{engine: e, answer: &a, flow: egress.Flow{Proto: t.Proto, Dst: addrPort(t)}}
 	if !t.Name.IsZero() {
@@ -48,16 +71,24 @@ func Ask(e *egress.Engine, p *policies.Policy, t Target) Answer {
 		a.step("resolve", "name", "may be resolved")
 		q.flow.Pinned = []hostname.Name{t.Name}
 		q.flow.Mapped = mapped(p, t.Name)
+		if v := e.AllowsAddr(t.Name, t.Addr); !q.flow.Mapped && !t.open() {
+			if !v.Allowed() {
+				a.step("resolve", "address", t.Addr.String()+" is taken out of answers: "+v.Reason.Sentence())
+				a.conclude(v, false)
+				return a
+			}
+			a.step("resolve", "address", t.Addr.String()+" is one that the name may have")
+		}
 	}
 	if t.Port == dnsPort && t.Proto != egress.ICMP {
 		a.step("connect", "port 53", "msb's own resolver answers here, whatever the address: what follows holds for no packet")
 	}
 	v, inspected := q.walk(t)
-	if !t.Name.IsZero() && t.Addr == standIn {
+	if t.open() {
 		v.Addr, v.Name = netip.Addr{}, t.Name // the stand-in is nobody's address
 	}
 	a.conclude(v, inspected)
-	if !t.Name.IsZero() && t.Addr == standIn {
+	if t.open() {
 		a.Class = "" // of the stand-in
 	}
 	return a

@@ -1,6 +1,7 @@
 package probe_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -59,7 +60,8 @@ func TestAskWalksTheStagesOfAFlow(t *testing.T) {
 		{"mirror.example:443", "", "", "deny", ""},
 		{"9.9.9.9:123/udp", "", "", "allow", "ntp"},
 		{"9.9.9.9:123", "", "", "deny", ""},
-		{"echo.internal.example:443", "", "", "allow", ""},
+		{"echo.internal.example:443", "", "", "inspect", ""},
+		{"echo.internal.example:22", "", "", "inspect", ""}, // the session of another protocol is told from its bytes
 		{"10.0.0.1:443", "", "", "deny", ""},
 		{"[::1]:443", "", "", "deny", ""},
 		{"169.254.169.254:80", "", "", "deny", ""},
@@ -114,24 +116,25 @@ func TestDiffSaysWhatOpensAndWhatCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds := map[string]string{}
-	for _, c := range changes {
-		kinds[c.Target+" "+c.Method] = c.Kind
+	for _, c := range changes.Flows {
+		kinds[strings.TrimSpace(c.Target+" "+c.Said+c.Method)] = c.Kind
 	}
 	want := map[string]string{
-		"api.example.com:443 ":  "closes",
-		"93.184.215.14:81-852 ": "opens",
-		"*:81-852 ":             "opens",
+		"api.example.com:443": "closes",
+		"public IPv4:444-852": "opens",
+		"*:444-852":           "opens",
+		"*:444-852/udp":       "opens",
 	}
 	for target, kind := range want {
 		if kinds[target] != kind {
 			t.Errorf("%q: got %q, want %q in %v", target, kinds[target], kind, kinds)
 		}
 	}
-	if k, ok := kinds["10.0.0.1:443 "]; ok {
+	if k, ok := kinds["10.0.0.1:443"]; ok {
 		t.Errorf("a private address was said to change: %s", k)
 	}
 	same, err := probe.Diff(a, a)
-	if err != nil || len(same) != 0 {
+	if err != nil || !same.Same() {
 		t.Errorf("a policy differs from itself: %v, %v", same, err)
 	}
 }
@@ -142,13 +145,14 @@ func TestDiffMissesNoBorder(t *testing.T) {
 	const (
 		below = "[[egress.allow]]\nhosts = [\"*.example.com\"]\n"
 		lab   = "[[egress.allow]]\ncidrs = [\"10.0.0.0/8\"]\nprivate = true\n"
+		wiki  = "[[egress.allow]]\nhosts = [\"wiki.corp.example\"]\n"
 		api   = "[[egress.allow]]\nhosts = [\"api.example.com\"]\nprotocol = \"https\"\n"
 	)
 	tests := []struct {
 		name, a, b string
 		want       []string
 	}{
-		{"a deny rule takes one name out", below, below + "[[egress.deny]]\nhosts = [\"x.example.com\"]\n", []string{"closes x.example.com:443"}},
+		{"a deny rule takes one name out", below, below + "[[egress.deny]]\nhosts = [\"x.example.com\"]\n", []string{"changes *.example.com:443", "closes x.example.com:443", "opens *.example.com:443 anything but tls"}},
 		{"every name", "", "[[egress.allow]]\nhosts = [\"*\"]\n", []string{"opens *:443"}},
 		{"a range loses its second half", lab + "ports = [80]\n", "[[egress.allow]]\ncidrs = [\"10.0.0.0/9\"]\nports = [80]\nprivate = true\n", []string{"closes 10.0.0.0/8 from 10.128.0.0:80"}},
 		{"a range loses its middle", lab + "ports = [80]\n", lab + "ports = [80]\n[[egress.deny]]\ncidrs = [\"10.5.0.0/16\"]\n", []string{"closes 10.5.0.0/16 from 10.5.0.0:80"}},
@@ -156,8 +160,16 @@ func TestDiffMissesNoBorder(t *testing.T) {
 		{"methods go", api + "paths = [\"/**\"]\n", api + "methods = [\"GET\"]\npaths = [\"/**\"]\n", []string{"closes api.example.com:443 POST /", "closes api.example.com:443 POST /**"}},
 		{"a path is narrowed", api + "paths = [\"/a/**\"]\n", api + "paths = [\"/a/*\"]\n", []string{"closes api.example.com:443 GET /a/**", "closes api.example.com:443 POST /a/**"}},
 		{"a mapped name leads elsewhere", "[hosts]\n\"x.internal\" = \"127.0.0.1:80\"\n", "[hosts]\n\"x.internal\" = \"127.0.0.1:90\"\n", []string{"changes x.internal"}},
+		{"a name gets a range", wiki, wiki + "within = [\"10.8.0.0/16\", \"0.0.0.0/0\"]\n", []string{"opens wiki.corp.example at 10.8.0.0/16 from 10.8.0.0:443"}},
+		{"a name keeps its range only", wiki, wiki + "within = [\"10.8.0.7/32\"]\n", []string{"closes wiki.corp.example:443", "opens wiki.corp.example at 10.8.0.7:443"}},
+		{"a range of a name loses its half", wiki + "within = [\"10.8.0.0/16\"]\n", wiki + "within = [\"10.8.0.0/17\"]\n", []string{"closes wiki.corp.example at 10.8.0.0/16 from 10.8.128.0:443"}},
+		{"a name gets a range under a public default", "[egress]\ndefault = \"public\"\n" + wiki, "[egress]\ndefault = \"public\"\n" + wiki + "within = [\"10.8.0.7/32\"]\n", []string{
+			"opens wiki.corp.example at 10.8.0.7:443", "opens wiki.corp.example:443/udp", // QUIC was refused where the rule wants TLS
+			"changes wiki.corp.example:443 http, http with another name",
+		}},
+		{"paths at a range", wiki + "within = [\"10.8.0.7/32\"]\npaths = [\"/**\"]\n", wiki + "within = [\"10.8.0.7/32\"]\nmethods = [\"GET\"]\n", []string{"closes wiki.corp.example at 10.8.0.7:443 POST /", "closes wiki.corp.example at 10.8.0.7:443 POST /**"}},
 		{"a port of every public address closes", "[egress]\ndefault = \"public\"\n" + below, "[egress]\ndefault = \"public\"\n" + below + "[[egress.deny]]\nports = [25]\n", []string{
-			"closes 93.184.215.14:25", "closes 93.184.215.14:25/udp", "closes [2606:2800:21f::1]:25", "closes [2606:2800:21f::1]:25/udp", "closes *:25", "closes *:25/udp",
+			"closes public IPv4:25", "closes public IPv4:25/udp", "closes public IPv6:25", "closes public IPv6:25/udp", "closes *:25", "closes *:25/udp",
 		}},
 	}
 	for _, tt := range tests {
@@ -171,8 +183,8 @@ func TestDiffMissesNoBorder(t *testing.T) {
 					t.Fatal(err)
 				}
 				var got []string
-				for _, c := range changes {
-					got = append(got, strings.TrimSpace(c.Kind+" "+c.Target+" "+strings.TrimSpace(c.Method+" "+c.Path)))
+				for _, c := range changes.Flows {
+					got = append(got, strings.Join(strings.Fields(strings.Join([]string{c.Kind, c.Target, c.Said, c.Method, c.Path}, " ")), " "))
 				}
 				want := slices.Clone(tt.want)
 				for j := range want {
@@ -187,5 +199,50 @@ func TestDiffMissesNoBorder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A name is asked about where its rules lead, and told to lead nowhere else.
+func TestAskTakesNamesWithinTheirRanges(t *testing.T) {
+	t.Parallel()
+	p, e := load(t, "version = 1\n"+`
+[[egress.allow]]
+name = "wiki"
+hosts = ["wiki.corp.example"]
+within = ["fd00:8::/32", "10.8.0.0/16"]
+paths = ["/wiki/**"]
+[[egress.allow]]
+name = "wiki, git"
+hosts = ["wiki.corp.example"]
+within = ["10.8.7.0/24"]
+ports = [22]
+[[egress.allow]]
+name = "lab"
+cidrs = ["10.0.0.0/8"]
+ports = ["1-65535"]
+private = true
+`)
+	tests := []struct{ to, at, path, action, reason string }{
+		{"wiki.corp.example:443", "", "", "inspect", "needs_request"},
+		{"wiki.corp.example:443", "", "/wiki/x", "inspect", "rule"},
+		{"wiki.corp.example:443", "", "/admin", "deny", "path_not_allowed"},
+		{"wiki.corp.example:22", "", "", "allow", "rule"},
+		{"wiki.corp.example:443", "10.8.1.1", "/wiki/x", "inspect", "rule"},
+		{"wiki.corp.example:443", "10.9.1.1", "/wiki/x", "deny", "special_address"},
+		{"wiki.corp.example:443", "93.184.215.20", "/wiki/x", "deny", "outside_within"},
+		{"10.8.1.1:443", "", "", "allow", "rule"},
+	}
+	for _, tt := range tests {
+		target, err := probe.Parse(tt.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.Path = tt.path
+		if tt.at != "" {
+			target.Addr = netip.MustParseAddr(tt.at)
+		}
+		if got := probe.Ask(e, p, target); got.Action != tt.action || got.Reason != tt.reason {
+			t.Errorf("%s at %q %s: %s (%s), want %s (%s)\n%+v", tt.to, tt.at, tt.path, got.Action, got.Reason, tt.action, tt.reason, got.Steps)
+		}
 	}
 }

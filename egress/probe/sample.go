@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
@@ -17,6 +18,8 @@ type destination struct {
 	shown string
 	// whole marks the ones that stand for every name or public address.
 	whole bool
+	// unresolved marks a name that neither policy lets a guest resolve: it can only be said, at any address.
+	unresolved bool
 }
 
 // family are destinations that "default" treats alike.
@@ -30,7 +33,7 @@ const (
 
 func (d destination) family() family {
 	switch {
-	case !d.name.IsZero():
+	case !d.name.IsZero() && !d.unresolved:
 		return names
 	case d.addr.Is4():
 		return ipv4
@@ -38,46 +41,110 @@ func (d destination) family() family {
 	return ipv6
 }
 
-// Addresses that stand for what "default" opens or leaves shut: public ones first.
-var (
-	public = []netip.Addr{standIn, netip.MustParseAddr("2606:2800:21f::1")}
-	inside = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("127.0.0.1")}
-)
+// Addresses that are judged by more than the rules: special ones, and a resolver of others.
+var inside = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("9.9.9.9")}
+
+// resolverName is the name of a resolver of others.
+const resolverName = "dns.quad9.net"
+
+// publicAddrs returns addresses that stand for what "default" opens or leaves shut: those that the fewest ranges hold.
+func publicAddrs(ranges []netip.Prefix) (v4, v6 netip.Addr) {
+	holding := func(a netip.Addr) (n int) {
+		for _, r := range ranges {
+			if r.Contains(a) {
+				n++
+			}
+		}
+		return n
+	}
+	v4, v6 = standIn, netip.MustParseAddr("2606:2800:21f::1")
+	for i := range 200 {
+		a, b := v4.As4(), v6.As16()
+		a[0], a[1] = byte(20+i), byte(250-i)
+		b[1] = byte(i) // within 2600::/12
+		for _, other := range []netip.Addr{netip.AddrFrom4(a), netip.AddrFrom16(b)} {
+			best := &v4
+			if other.Is6() {
+				best = &v6
+			}
+			if egress.Classify(other).Public() && holding(other) < holding(*best) {
+				*best = other
+			}
+		}
+	}
+	return v4, v6
+}
 
 // destinations are one for each name that a rule or [hosts] names, and one for each stretch of addresses
 // between two borders of ranges. Those that stand for all the others are first.
 func destinations(rules []policies.Rule, both ...*policies.Policy) []destination {
-	var whole, list []destination
-	for _, a := range public {
-		d := ofAddr(a)
-		d.whole = true
-		whole = append(whole, d)
-	}
-	if d, ok := ofPattern(hostname.MustParsePattern("*")); ok {
-		d.whole = true
-		whole = append(whole, d)
-	}
-	for _, a := range inside {
-		list = append(list, ofAddr(a))
-	}
-	var ranges []netip.Prefix
+	var ranges, away []netip.Prefix
+	patterns := []hostname.Pattern{hostname.MustParsePattern(resolverName)}
 	for _, r := range rules {
-		for _, h := range r.Hosts {
-			if d, ok := ofPattern(h); ok && !h.Any() {
-				list = append(list, d)
-			}
-		}
-		ranges = append(ranges, r.CIDRs...)
+		patterns, ranges = append(patterns, r.Hosts...), append(ranges, r.CIDRs...)
+		away = append(away, r.Within...)
 	}
 	for _, p := range both {
 		for _, m := range p.Hosts {
-			list = append(list, destination{name: m.Name, addr: standIn, shown: m.Name.String()})
+			patterns = append(patterns, hostname.MustParsePattern(m.Name.String()))
+		}
+		patterns = append(patterns, inspectionNames(p)...)
+	}
+	v4, v6 := publicAddrs(append(away, ranges...))
+	every, _ := ofPattern(hostname.MustParsePattern("*"), v4)
+	list := ofRanges(ranges)
+	for _, a := range inside {
+		list = append(list, ofAddr(a))
+	}
+	var named []destination
+	for _, p := range patterns {
+		if d, ok := ofPattern(p, v4); ok && !p.Any() {
+			named = append(named, d)
 		}
 	}
-	list = append(list, ofRanges(ranges)...)
+	list = append(append(list, named...), ofNames(named, rules)...)
 	slices.SortFunc(list, func(a, b destination) int { return cmp.Compare(a.shown, b.shown) })
 	list = slices.CompactFunc(list, func(a, b destination) bool { return a.shown == b.shown })
-	return append(whole, list...)
+	return slices.Concat([]destination{
+		{addr: v4, shown: "public IPv4", whole: true},
+		{addr: v6, shown: "public IPv6", whole: true},
+		{name: every.name, addr: v4, shown: every.shown, whole: true},
+	}, list)
+}
+
+// ofNames are names at each stretch of addresses that rules give to them (within).
+func ofNames(names []destination, rules []policies.Rule) (list []destination) {
+	for _, d := range names {
+		ranges := slices.Concat(rangesOf(rules, d.name)...)
+		for _, at := range ofRanges(ranges) {
+			list = append(list, destination{name: d.name, addr: at.addr, shown: d.shown + " at " + at.shown})
+		}
+	}
+	return list
+}
+
+// rangesOf are the ranges that each of the rules for a name gives to it.
+func rangesOf(rules []policies.Rule, name hostname.Name) (list [][]netip.Prefix) {
+	for _, r := range rules {
+		if slices.ContainsFunc(r.Hosts, func(h hostname.Pattern) bool { return h.Match(name) }) {
+			list = append(list, r.Within)
+		}
+	}
+	return list
+}
+
+// inspectionNames are those that a policy names to have connections opened, or kept closed.
+func inspectionNames(p *policies.Policy) []hostname.Pattern {
+	list := slices.Clone(p.TLS.Bypass)
+	for _, s := range p.Secrets {
+		for _, h := range s.Hosts {
+			list = append(list, h.Pattern)
+		}
+	}
+	if p.Floor != nil {
+		list = append(list, inspectionNames(p.Floor)...)
+	}
+	return list
 }
 
 func ofAddr(addr netip.Addr) destination {
@@ -89,13 +156,13 @@ func ofAddr(addr netip.Addr) destination {
 }
 
 // ofPattern takes a name below a wildcard that no rule is likely to name.
-func ofPattern(p hostname.Pattern) (destination, bool) {
+func ofPattern(p hostname.Pattern, addr netip.Addr) (destination, bool) {
 	text := strings.Replace(p.String(), "*", "msb-any-name", 1)
 	if p.Any() {
 		text += ".example"
 	}
 	name, err := hostname.Parse(text)
-	return destination{name: name, addr: standIn, shown: p.String()}, err == nil
+	return destination{name: name, addr: addr, shown: p.String()}, err == nil
 }
 
 // ofRanges gives the first address of each range and the first behind it, so that what a range loses
@@ -146,7 +213,7 @@ var knownPorts = []uint16{80, 443, 853, 8080}
 func portCells(rules []policies.Rule) []portCell {
 	starts := []int{1}
 	cut := func(first, last uint16) { starts = append(starts, int(first), int(last)+1) }
-	for _, p := range knownPorts {
+	for _, p := range slices.Concat(knownPorts, reservedPorts) {
 		cut(p, p)
 	}
 	for _, r := range rules {

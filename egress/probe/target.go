@@ -17,17 +17,25 @@ var standIn = netip.AddrFrom4([4]byte{93, 184, 215, 14})
 // Target is a question: may a guest reach this?
 type Target struct {
 	// Name is zero when an address was asked for.
-	Name  hostname.Name
-	Addr  netip.Addr
+	Name hostname.Name
+	Addr netip.Addr
+	// Given says that Addr is an address of Name's, and doesn't stand for any.
+	Given bool
 	Port  uint16
 	Proto egress.Proto
 	// Method and Path are of one request; both empty when none was asked about.
 	Method, Path string
 }
 
+// open reports whether nothing is known of the address that the name has.
+func (t Target) open() bool { return !t.Name.IsZero() && !t.Given && t.Addr == standIn }
+
 // Parse reads HOST:PORT, ADDR:PORT or [ADDR]:PORT, each with an optional /tcp or /udp, or HOST/icmp.
 func Parse(s string) (Target, error) {
 	t := Target{Proto: egress.TCP, Addr: standIn}
+	if strings.Contains(s, "://") {
+		return t, fmt.Errorf("%q: it is a URL; write HOST:PORT, and its path with --path", s)
+	}
 	rest, proto, found := strings.Cut(s, "/")
 	if found {
 		switch proto {

@@ -8,11 +8,14 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// Known is what a recording says of a connection that was inspected. Of what TLS hides there is nothing else in
-// a capture.
+// Known is what a client is known to say first, without its bytes: a recording tells it of a connection that was
+// inspected, since what TLS hides isn't in a capture.
 type Known struct {
-	TLS  bool
+	App  egress.App
 	Host hostname.Name // zero for a literal address
+	ECH  bool
+	// Unclear is Flow.Unclear.
+	Unclear bool
 	// Proxied says that the explicit proxy was asked for Host.
 	Proxied bool
 	// Pinned are the names of the connection, as they were when it began: a gateway keeps them for as long as
@@ -31,10 +34,7 @@ func OpenKnown(rules *Rules, names Names, src, dst netip.AddrPort, k Known) (*Se
 	if k.Proxied {
 		s.narrow(k.Host)
 	}
-	said := sniffed{app: egress.AppHTTP, name: k.Host}
-	if k.TLS {
-		said.app = egress.AppTLS
-	}
+	said := sniffed{app: k.App, name: k.Host, ech: k.ECH, unclear: k.Unclear}
 	step := s.connect(s.decide())
 	switch step.Action {
 	case NeedBytes:

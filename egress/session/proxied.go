@@ -55,9 +55,10 @@ func (s *Session) asked(b []byte, end Ending) Step {
 	switch {
 	case errors.Is(err, httphead.ErrIncomplete) && end == More:
 		return Step{Action: NeedBytes}
-	case errors.Is(err, httphead.ErrIncomplete):
+	case errors.Is(err, httphead.ErrIncomplete): // it said nothing, or went away
 		s.state = stateOver
-		return Step{Action: Refuse} // it said nothing, or went away
+		s.verdict = egress.Verdict{Reason: egress.ReasonUnreadable, Addr: s.flow.Dst.Addr()}
+		return Step{Action: Refuse, Decided: true}
 	case err != nil:
 		s.state = stateOver
 		s.verdict = egress.Verdict{Reason: egress.ReasonUnreadable, Addr: s.flow.Dst.Addr()}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ type refRule struct {
 	protocol string
 	port     uint16 // 0 for all
 	get      bool   // methods = ["GET"]
+	private  bool
+	within   string // one address, "" for every public one
 }
 
 // refPolicy is a policy as far as the reference knows them.
@@ -58,6 +61,12 @@ func (p *refPolicy) text() string {
 		if r.port != 0 {
 			fmt.Fprintf(&b, "ports = [%d]\n", r.port)
 		}
+		if r.private {
+			b.WriteString("private = true\n")
+		}
+		if r.within != "" {
+			fmt.Fprintf(&b, "within = [\"%s/32\"]\n", r.within)
+		}
 		if r.get {
 			b.WriteString("methods = [\"GET\"]\n")
 		}
@@ -78,7 +87,7 @@ type refTalk struct {
 	addr   string
 	port   uint16
 	pinned string // the one name that is pinned to addr
-	kind   string // tls, http, other, silent, broken-tls, broken-http, gone
+	kind   string // tls, http, other, unclear, silent, broken-tls, broken-http, gone
 	name   string // in the ClientHello or the Host field
 	bytes  string
 }
@@ -96,6 +105,49 @@ func (r *refRule) matches(k *refTalk, name string) bool {
 	return true
 }
 
+func (k *refTalk) special() bool { return strings.HasPrefix(k.addr, "10.") }
+
+// carries reports whether a rule is about the transport of a flow.
+func (r *refRule) carries(proto egress.Proto) bool {
+	switch r.protocol {
+	case "udp":
+		return proto == egress.UDP
+	case "icmp":
+		return proto == egress.ICMP
+	}
+	return proto == egress.TCP
+}
+
+// leads reports whether a rule for the pinned name has the special address in its ranges.
+func (r *refRule) leads(k *refTalk) bool {
+	return !r.deny && r.host != "" && r.within == k.addr && r.matches(k, k.pinned)
+}
+
+// about reports whether an allow rule may speak for the destination: a name within its ranges; an address if
+// it is public, or the rule private and no rule for the name there is about the flow.
+func (p *refPolicy) about(r *refRule, k *refTalk) bool {
+	switch {
+	case !r.matches(k, k.pinned):
+		return false
+	case r.host != "" && r.within == "":
+		return !k.special()
+	case r.host != "":
+		return r.leads(k)
+	}
+	claimed := slices.ContainsFunc(p.rules, func(o refRule) bool { return o.leads(k) && o.claims(k.proto) })
+	return !k.special() || r.private && !claimed
+}
+
+// claims reports whether a rule for a name has its port for itself: UDP too where it is about TLS or HTTP.
+func (r *refRule) claims(proto egress.Proto) bool {
+	return r.carries(proto) || proto == egress.UDP && r.protocol != "tcp" && r.protocol != "icmp"
+}
+
+// opened reports whether some rule opens a special address for the flow.
+func (p *refPolicy) opened(k *refTalk) bool {
+	return slices.ContainsFunc(p.rules, func(r refRule) bool { return !r.deny && r.carries(k.proto) && p.about(&r, k) })
+}
+
 // before is what becomes of a flow of which nothing was read: "deny", "relay", "read", "inspect" or "drop".
 func (p *refPolicy) before(k *refTalk) string {
 	switch {
@@ -103,9 +155,10 @@ func (p *refPolicy) before(k *refTalk) string {
 		return "dns"
 	case k.proto == egress.UDP && k.port == 5353:
 		return "drop"
-	case strings.HasPrefix(k.addr, "10."):
+	case k.special() && !p.opened(k):
 		return "deny" // 1. special-purpose ranges
 	}
+	public, via := p.public && !k.special(), p.via && !k.special()
 	for _, r := range p.rules { // 2. deny rules
 		if r.deny && r.matches(k, k.pinned) {
 			return "deny"
@@ -113,10 +166,10 @@ func (p *refPolicy) before(k *refTalk) string {
 	}
 	relay, named, web := false, false, false // 3. allow rules
 	for _, r := range p.rules {
-		if r.deny || !r.matches(k, k.pinned) {
+		if r.deny || !p.about(&r, k) {
 			continue
 		}
-		if r.protocol == "https" && (r.get || p.inspect) { // inspected, whatever the name
+		if r.protocol == "https" && (r.get || p.inspect || p.fronted()) { // inspected, whatever the name
 			web = web || k.proto == egress.TCP
 			continue
 		}
@@ -134,23 +187,23 @@ func (p *refPolicy) before(k *refTalk) string {
 		}
 	}
 	if k.proto != egress.TCP {
-		if relay || p.public && (k.proto != egress.UDP || !p.watches(k)) {
+		if relay || public && (k.proto != egress.UDP || !p.watches(k)) {
 			return "relay"
 		}
 		return "deny"
 	}
 	switch {
-	case relay && (!p.via || k.port != 443):
+	case relay && (!via || k.port != 443):
 		return "relay"
 	case relay, named:
 		return "read"
-	case web && !p.public:
+	case web && !public:
 		return "inspect"
 	case web:
 		return "read"
-	case p.public && (p.watches(k) || p.via && k.port == 443):
+	case public && (p.watches(k) || p.fronted() || via && k.port == 443):
 		return "read"
-	case p.public:
+	case public:
 		return "relay"
 	}
 	return "deny"
@@ -160,11 +213,22 @@ func (p *refPolicy) before(k *refTalk) string {
 // rule by name, an https rule that QUIC would go around, or inspect = "all".
 func (p *refPolicy) watches(k *refTalk) bool {
 	for _, r := range p.rules {
-		if k.proto == egress.UDP && !r.deny && strings.Contains("https tls http", r.protocol) && r.protocol != "" && r.matches(k, k.pinned) {
+		if k.proto == egress.UDP && !r.deny && strings.Contains("https tls http", r.protocol) && r.protocol != "" && p.about(&r, k) {
 			return true
 		}
 	}
 	return (k.proto == egress.TCP || k.port == 443) && p.deniesNames(k) || p.inspect && k.port == 443
+}
+
+// fronted reports whether the Host of every request matters: to a deny rule by name, or one about requests, and
+// under "public" only if all is inspected.
+func (p *refPolicy) fronted() bool {
+	for _, r := range p.rules {
+		if (r.deny && r.host != "" || r.get) && (!p.public || p.inspect) {
+			return true
+		}
+	}
+	return false
 }
 
 // deniesNames reports whether a deny rule by name may be about a web connection to the port.
@@ -199,7 +263,7 @@ func (p *refPolicy) read(k *refTalk) string {
 	}
 	relay, opened := false, false
 	for _, r := range p.rules {
-		if r.deny || !r.matches(k, k.pinned) {
+		if r.deny || !p.about(&r, k) {
 			continue
 		}
 		same := r.host == "" || r.host == k.name && k.name == k.pinned
@@ -209,7 +273,7 @@ func (p *refPolicy) read(k *refTalk) string {
 		case r.protocol == "tls" && k.kind == "tls" && same:
 			relay = true
 		case r.protocol == "https" && k.kind == "tls" && same:
-			if r.get || p.inspect {
+			if r.get || p.inspect || p.fronted() {
 				opened = true
 			} else {
 				relay = true
@@ -223,9 +287,11 @@ func (p *refPolicy) read(k *refTalk) string {
 		return "inspect"
 	case relay:
 		return "dial"
-	case !p.public:
+	case !p.public || k.special():
 		return "refuse"
-	case k.kind == "tls" && p.inspect, k.kind == "http" && p.deniesNames(k): // 4. the default
+	case k.kind == "silent" && p.fronted(), k.kind == "unclear" && (p.deniesNames(k) || p.fronted() || p.inspect):
+		return "refuse"
+	case k.kind == "tls" && p.inspect, k.kind == "http" && (p.deniesNames(k) || p.fronted()): // 4. the default
 		if k.name == k.pinned && k.name != "" || k.kind == "http" && k.name == "" {
 			return "inspect"
 		}
@@ -252,7 +318,7 @@ func refRandomPolicy(r *rand.Rand) refPolicy {
 
 func refAnyPolicy(r *rand.Rand) refPolicy {
 	p := refPolicy{public: r.IntN(3) == 0, via: r.IntN(3) == 0, inspect: r.IntN(4) == 0}
-	for range r.IntN(5) {
+	for range r.IntN(6) {
 		p.rules = append(p.rules, pick(r,
 			refRule{host: "web.example.com", protocol: "https", port: 443},
 			refRule{host: "web.example.com", protocol: "https", port: 443, get: true},
@@ -263,6 +329,15 @@ func refAnyPolicy(r *rand.Rand) refPolicy {
 			refRule{addr: "93.184.215.14", protocol: "tcp", port: 443},
 			refRule{addr: "93.184.215.14", protocol: "udp", port: 443},
 			refRule{addr: "93.184.215.15", protocol: "icmp"},
+			refRule{host: "web.example.com", protocol: "https", port: 443, get: true, within: "10.0.0.1"},
+			refRule{host: "web.example.com", protocol: "tls", port: 443, within: "10.0.0.1"},
+			refRule{host: "web.example.com", protocol: "tcp", port: 22, within: "10.0.0.1"},
+			refRule{host: "api.example.com", protocol: "udp", port: 443, within: "10.0.0.1"},
+			refRule{host: "web.example.com", protocol: "http", port: 80, within: "10.0.0.1"},
+			refRule{addr: "10.0.0.1", protocol: "tcp", port: 443, private: true},
+			refRule{addr: "10.0.0.1", protocol: "tcp", port: 80, private: true},
+			refRule{addr: "10.0.0.1", protocol: "udp", port: 443, private: true},
+			refRule{addr: "10.0.0.1", protocol: "icmp", private: true},
 			refRule{deny: true, host: "web.example.com"},
 			refRule{deny: true, host: "evil.example.com"},
 			refRule{deny: true, addr: "93.184.215.15"},
@@ -275,14 +350,14 @@ func refAnyPolicy(r *rand.Rand) refPolicy {
 func refRandomTalk(r *rand.Rand) refTalk {
 	k := refTalk{
 		proto: pick(r, egress.TCP, egress.TCP, egress.TCP, egress.UDP, egress.ICMP),
-		addr:  pick(r, "93.184.215.14", "93.184.215.15", "93.184.215.16", "10.0.0.1"), port: pick[uint16](r, 443, 443, 80, 22, 53, 5353),
-		kind: pick(r, "tls", "tls", "http", "http", "other", "silent", "broken-tls", "broken-http", "gone"),
+		addr:  pick(r, "93.184.215.14", "93.184.215.15", "93.184.215.16", "10.0.0.1", "10.0.0.1", "10.0.0.2"), port: pick[uint16](r, 443, 443, 80, 22, 53, 5353),
+		kind: pick(r, "tls", "tls", "http", "http", "other", "unclear", "silent", "broken-tls", "broken-http", "gone"),
 		name: pick(r, "web.example.com", "api.example.com", "evil.example.com"),
 	}
 	if k.proto == egress.ICMP {
 		k.port = 0
 	}
-	k.pinned = map[string]string{"93.184.215.14": "web.example.com", "93.184.215.15": "api.example.com"}[k.addr]
+	k.pinned = map[string]string{"93.184.215.14": "web.example.com", "93.184.215.15": "api.example.com", "10.0.0.1": "web.example.com"}[k.addr]
 	switch k.kind {
 	case "tls":
 		k.bytes = refHellos[k.name]
@@ -290,6 +365,8 @@ func refRandomTalk(r *rand.Rand) refTalk {
 		k.bytes = "GET / HTTP/1.1\r\nHost: " + k.name + "\r\n\r\n"
 	case "other":
 		k.bytes, k.name = "SSH-2.0-client\r\n", ""
+	case "unclear":
+		k.bytes, k.name = pick(r, "\r\nGET / HTTP/1.1\r\n\r\n", "get / HTTP/1.1\r\n\r\n", "\x80\x2e\x01\x03\x01", "\x15\x03\x01\x00\x02\x01\x00"), ""
 	case "broken-tls":
 		k.bytes = refHellos[k.name][:5+r.IntN(200)]
 	case "broken-http":
@@ -310,6 +387,7 @@ func TestI16_SessionsAgreeWithTheReference(t *testing.T) {
 	names := pins{
 		netip.MustParseAddr("93.184.215.14"): {hostname.MustParse("web.example.com")},
 		netip.MustParseAddr("93.184.215.15"): {hostname.MustParse("api.example.com")},
+		netip.MustParseAddr("10.0.0.1"):      {hostname.MustParse("web.example.com")},
 	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))

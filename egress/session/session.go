@@ -70,8 +70,14 @@ func (s *Session) open() Step {
 	switch {
 	case s.flow.Proto != egress.ICMP && dst.Port() == dnsPort:
 		return Step{Action: ToDNS}
-	case s.flow.Proto == egress.UDP && announces(dst.Port()), s.flow.Proto == egress.ICMP && s.rules.isGateway(dst.Addr()):
-		return Step{Action: Drop} // nobody is there, or the stack itself answers
+	case s.flow.Proto == egress.ICMP && s.rules.isGateway(dst.Addr()):
+		return Step{Action: Drop} // the stack itself answers
+	case s.flow.Proto == egress.UDP && announces(dst.Port()):
+		if s.verdict = s.decide(); s.verdict.Allowed() {
+			s.verdict.Reason = egress.ReasonProtocol // no rule opens a network that the guest isn't on
+		}
+		s.verdict.Action = egress.Deny
+		return Step{Action: Drop, Decided: true}
 	case s.flow.Proto == egress.TCP && dst.Port() == ProxyPort && s.rules.isGateway(dst.Addr()):
 		s.state, s.proxied = stateAsking, &proxied{client: s.flow.Src, proxy: dst}
 		return Step{Action: NeedBytes}

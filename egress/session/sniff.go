@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/msb-project/msb/egress"
@@ -17,12 +18,14 @@ type sniffed struct {
 	app  egress.App
 	name hostname.Name // SNI or Host
 	ech  bool
-	err  error // TLS or HTTP that can't be read without guessing
+	// unclear is Flow.Unclear.
+	unclear bool
+	err     error // TLS or HTTP that can't be read without guessing
 }
 
 // apply writes what was read into the flow, at StageName.
 func (s sniffed) apply(f *egress.Flow) {
-	f.Stage, f.App, f.Name, f.ECH = egress.StageName, s.app, s.name, s.ech
+	f.Stage, f.App, f.Name, f.ECH, f.Unclear = egress.StageName, s.app, s.name, s.ech, s.unclear
 }
 
 // sniff reads the beginning of what a client said; more asks for a longer one. What comes out doesn't depend
@@ -55,9 +58,24 @@ func sniffPrefix(b []byte) (said sniffed, more bool) {
 	case errors.Is(err, httphead.ErrIncomplete):
 		return sniffed{app: egress.AppHTTP}, true
 	case errors.Is(err, httphead.ErrNotHTTP):
-		return sniffed{app: egress.AppOpaque}, false
+		return sniffed{app: egress.AppOpaque, unclear: unclear(b)}, false
 	}
 	return sniffed{app: egress.AppHTTP, err: err}, false
+}
+
+// unclear reports whether some server may find TLS or HTTP in bytes that are neither by the letter: servers skip
+// line ends and alerts in front, take methods of any letters and length, other blanks, and SSLv2's hello, whose
+// first bit is set. All text but the greeting of SSH counts.
+func unclear(b []byte) bool {
+	const changeCipherSpec, heartbeat = 20, 24 // RFC 8446, section 5.1; RFC 6520, section 3
+	switch c := b[0]; {
+	case bytes.HasPrefix(b, []byte("SSH-")): // RFC 4253, section 4.2
+		return false
+	case c >= ' ', c >= '\t' && c <= '\r':
+		return true
+	default:
+		return c >= changeCipherSpec && c <= heartbeat
+	}
 }
 
 // errTruncated is a client that stopped in the middle of its first words.
@@ -67,7 +85,7 @@ var errTruncated = errors.New("the client stopped before its name was known")
 func truncated(n int, app egress.App, end Ending) sniffed {
 	switch {
 	case n == 0 && end == Silent: // a server speaks first
-		return sniffed{app: egress.AppOpaque}
+		return sniffed{app: egress.AppSilent}
 	case app == egress.AppUnknown:
 		app = egress.AppOpaque
 	}

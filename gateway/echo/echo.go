@@ -7,12 +7,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash"
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"time"
+
+	"github.com/msb-project/msb/internal/handoff"
 )
 
 const (
@@ -70,7 +72,7 @@ func reply(r *http.Request, body hash.Hash, n int64) Reply {
 // Service serves connections that are made with Dial. It has no listening socket.
 type Service struct {
 	server *http.Server
-	conns  *queue
+	conns  *handoff.Listener
 	done   chan struct{}
 }
 
@@ -87,75 +89,35 @@ func Start(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *Service {
 				GetCertificate: get,
 			},
 		},
-		conns: newQueue(),
+		conns: handoff.New(pipeAddr{}),
 		done:  make(chan struct{}),
 	}
 
 	go func() {
 		defer close(s.done)
-		_ = s.server.ServeTLS(s.conns, "", "") // always http.ErrServerClosed or the queue's end
+		_ = s.server.ServeTLS(s.conns, "", "") // always http.ErrServerClosed or the listener's end
 	}()
 	return s
 }
 
 // Dial returns the client's end of a new connection to the service.
-func (s *Service) Dial(ctx context.Context) (net.Conn, error) { return s.conns.dial(ctx) }
+func (s *Service) Dial(ctx context.Context) (net.Conn, error) {
+	client, server := net.Pipe()
+	if err := s.conns.Give(ctx, server); err != nil {
+		return nil, errors.Join(fmt.Errorf("echo service: %w", err), client.Close(), server.Close())
+	}
+	return client, nil
+}
 
 // Close ends the service and its connections.
 func (s *Service) Close() error {
-	// The queue as well: a server that has not begun to serve yet does not know its listener.
+	// The listener as well: a server that has not begun to serve yet does not know its listener.
 	err := errors.Join(s.conns.Close(), s.server.Close())
 	<-s.done
 	return err
 }
 
-// queue is a net.Listener whose connections are in-memory pipes.
-type queue struct {
-	accept chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-var _ net.Listener = (*queue)(nil)
-
-func newQueue() *queue {
-	return &queue{accept: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-var errClosed = errors.New("the echo service is closed")
-
-func (q *queue) dial(ctx context.Context) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case q.accept <- server:
-		return client, nil
-	case <-q.closed:
-		return nil, errors.Join(errClosed, client.Close(), server.Close())
-	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), client.Close(), server.Close())
-	}
-}
-
-// Accept implements net.Listener.
-func (q *queue) Accept() (net.Conn, error) {
-	select {
-	case c := <-q.accept:
-		return c, nil
-	case <-q.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (q *queue) Close() error {
-	q.once.Do(func() { close(q.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (q *queue) Addr() net.Addr { return pipeAddr{} }
-
-// pipeAddr is the address of both ends.
+// pipeAddr is the address of the service.
 type pipeAddr struct{}
 
 func (pipeAddr) Network() string { return "builtin" }

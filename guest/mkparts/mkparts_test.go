@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/Microsoft/hcsshim/ext4/tar2ext4"
@@ -52,6 +54,33 @@ func TestAnAgentAboveItsBudgetIsRefused(t *testing.T) {
 	}
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestShellOfBusyboxRunsWgetFromPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	from, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Skip("no busybox on this machine")
+	}
+	renamed, err := renameWget(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := renameWget(renamed); err == nil {
+		t.Error("a busybox without wget was taken")
+	}
+	for name, text := range map[string][]byte{"busybox": renamed, "wget": []byte("#!/bin/sh\necho ours\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "busybox"), "sh", "-c", "wget; env wget; echo x | xargs wget; which sh >/dev/null && busybox wftp 2>&1 | head -1; echo a | wc -l")
+	cmd.Env = []string{"PATH=" + dir + ":/bin"}
+	out, err := cmd.CombinedOutput()
+	if want := "ours\nours\nours\n"; err != nil || !strings.HasPrefix(string(out), want) || !strings.HasSuffix(string(out), "\n1\n") {
+		t.Errorf("the shell printed %q, %v; want %q and a line of each other applet", out, err, want)
 	}
 }
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"fmt"
+	"os"
 	"os/exec"
 	"path"
 	"sort"
@@ -42,9 +44,14 @@ func builtin(busybox, tour string) (*tree, error) {
 	if err := static(busybox); err != nil {
 		return nil, err
 	}
-	if err := t.program("bin/busybox", busybox); err != nil {
+	program, err := os.ReadFile(busybox)
+	if err != nil {
 		return nil, err
 	}
+	if program, err = renameWget(program); err != nil {
+		return nil, fmt.Errorf("%s: %w", busybox, err)
+	}
+	t.file("bin/busybox", 0o755, string(program))
 	if err := t.program("bin/msb-tour", tour); err != nil {
 		return nil, err
 	}
@@ -80,6 +87,17 @@ func static(path string) error {
 	return nil
 }
 
+// renameWget gives busybox's applet wget the name wftp: Debian's shell runs an applet before it looks at PATH, and
+// this one speaks a TLS that servers refuse. In its place is msb-tour (guest/tour), which runs wftp for FTP. The
+// names in busybox's table are sorted, with wc before and which behind.
+func renameWget(busybox []byte) ([]byte, error) {
+	from, to := []byte("\x00wc\x00wget\x00which\x00"), []byte("\x00wc\x00wftp\x00which\x00")
+	if n := bytes.Count(busybox, from); n != 1 {
+		return nil, fmt.Errorf("found %d tables of applets with wc, wget and which; install Debian's busybox-static", n)
+	}
+	return bytes.Replace(busybox, from, to, 1), nil
+}
+
 // applets links every name that busybox answers to.
 func applets(t *tree, busybox string) error {
 	out, err := exec.CommandContext(context.Background(), busybox, "--list-full").Output()
@@ -92,7 +110,11 @@ func applets(t *tree, busybox string) error {
 		dir := path.Dir(n)
 		switch dir {
 		case "bin", "sbin", "usr/bin", "usr/sbin":
-			if n != "bin/busybox" {
+			switch path.Base(n) {
+			case "busybox":
+			case "wget":
+				t.link(n, "/bin/msb-tour")
+			default:
 				t.link(n, "/bin/busybox")
 			}
 		}

@@ -72,7 +72,7 @@ func dnsServer(t *testing.T, rcode dnsmessage.RCode, ede string) netip.AddrPort 
 			}
 		}
 	}()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort() //nolint:forcetypeassert // a UDP socket
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort() // a UDP socket
 }
 
 func closedPort(t *testing.T) string {

@@ -53,7 +53,7 @@ func (t *Tree) WriteTar(ctx context.Context, w io.Writer, written func(int64)) e
 }
 
 type emitter struct {
-	ctx     context.Context //nolint:containedctx // lives for one WriteTar
+	ctx     context.Context // lives for one WriteTar
 	tw      *tar.Writer
 	written func(int64)
 	buf     []byte

@@ -50,6 +50,7 @@ func (l *loopback) HandleUDP(ctx context.Context, f *netstack.UDPFlow) {
 
 func (l *loopback) HandlePing(context.Context, *netstack.PingFlow) {}
 func (l *loopback) Limited(netstack.LimitEvent)                    {}
+func (l *loopback) Dropped(netstack.DropReason, int64)             {}
 
 func copyDatagrams(dst io.Writer, src io.Reader) {
 	buf := make([]byte, netstack.MaxFrame)
@@ -65,7 +66,7 @@ func copyDatagrams(dst io.Writer, src io.Reader) {
 }
 
 func (o options) stackConfig(h netstack.Handler) netstack.Config {
-	return netstack.Config{GuestMAC: netstacktest.MAC, MTU: o.mtu, LargeFrames: o.large, TrustChecksums: o.trust, Handler: h,
+	return netstack.Config{GuestMAC: netstacktest.MAC, MTU: o.mtu, LargeFrames: o.large, PartialChecksums: o.trust, Handler: h,
 		Limits: netstack.Limits{TCPConnections: 2 * idleFlows}}
 }
 

@@ -54,6 +54,9 @@ func (h *Handler) Limited(e netstack.LimitEvent) {
 	h.events = append(h.events, e)
 }
 
+// Dropped implements netstack.Handler; Stats counts them.
+func (h *Handler) Dropped(netstack.DropReason, int64) {}
+
 // Events returns the limit events so far.
 func (h *Handler) Events() []netstack.LimitEvent {
 	h.mu.Lock()

@@ -27,7 +27,7 @@ const tapBuffer = netstack.MaxFrame + 64
 // TapGuest is a guest made of Linux's own network code: a network namespace
 // whose only device is a TAP. Its frames go over the stream framing as the
 // sandboxes' cards send them: checksummed and segmented by the guest. With
-// Config.TrustChecksums the TAP offers CSUM, TSO4 and TSO6, and they come as
+// Config.PartialChecksums the TAP offers CSUM, TSO4 and TSO6, and they come as
 // libkrun's do with these features: segments of up to 64 KiB, with the sum of
 // the pseudo header for a checksum, and nothing that says so.
 type TapGuest struct {
@@ -103,7 +103,7 @@ func (g *TapGuest) setUp(cfg netstack.Config) error {
 		_ = unix.Close(fd)
 		return fmt.Errorf("TUNSETIFF: %w", err)
 	}
-	if cfg.TrustChecksums {
+	if cfg.PartialChecksums {
 		if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6); err != nil {
 			_ = unix.Close(fd)
 			return fmt.Errorf("TUNSETOFFLOAD: %w", err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -21,7 +22,8 @@ const (
 	Image Kind = "image"
 	// Include is a policy file outside of the policy's directory.
 	Include Kind = "include"
-	// Private is a range of addresses that only a private rule opens.
+	// Private is a range of special-purpose addresses that a rule opens: to
+	// everybody, or to the names of a rule.
 	Private Kind = "private range"
 	// Target is a line of [hosts].
 	Target Kind = "host"
@@ -74,8 +76,8 @@ func compare(a, b Grant) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.What, b.What), cmp.Compare(a.To, b.To))
 }
 
-// Has reports whether s covers g: it holds g itself, or a private range around
-// it.
+// Has reports whether s covers g: it holds g itself, or a private range around it
+// that is open to all whom g lets in.
 func (s Set) Has(g Grant) bool {
 	if slices.Contains(s, g) {
 		return true
@@ -84,10 +86,20 @@ func (s Set) Has(g Grant) bool {
 		return false
 	}
 	inner, err := netip.ParsePrefix(g.What)
-	return err == nil && !policies.Metadata(inner) && slices.ContainsFunc(s, func(o Grant) bool {
+	return err == nil && slices.ContainsFunc(s, func(o Grant) bool {
 		outer, err := netip.ParsePrefix(o.What)
-		return err == nil && o.Kind == Private && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+		return err == nil && o.Kind == Private && policies.InRange(outer, inner) && o.reaches(g)
 	})
+}
+
+// reaches reports whether a range for g.To is one for all whom o names.
+func (o Grant) reaches(g Grant) bool {
+	if o.To == "" || o.To == g.To {
+		return true
+	}
+	outer, err := hostname.ParsePattern(o.To)
+	inner, err2 := hostname.ParsePattern(g.To)
+	return err == nil && err2 == nil && outer.Covers(inner)
 }
 
 // Beyond returns what s asks for that approved doesn't cover. Optional grants are
@@ -109,7 +121,7 @@ func (s Set) Lines() []string {
 	for i := 0; i < len(s); {
 		line := s[i].String()
 		first := s[i]
-		for i++; i < len(s) && s[i].Kind == first.Kind && s[i].What == first.What; i++ {
+		for i++; i < len(s) && first.To != "" && s[i].Kind == first.Kind && s[i].What == first.What; i++ {
 			line += ", " + s[i].To
 		}
 		lines = append(lines, line)

@@ -59,6 +59,11 @@ func secretFrom(from string, lines ...string) string {
 	return head + web + "[secrets.T]\nfrom = " + from + "\nhosts = [\"a.example\"]\nin = [\"basic\"]\n" + strings.Join(lines, "\n") + "\n"
 }
 
+// inside is a policy with a rule for a name that leads inside.
+func inside(host, within string) string {
+	return head + "[[egress.allow]]\nhosts = [\"" + host + "\"]\nwithin = [\"" + within + "\"]\n"
+}
+
 func TestI15_WhatAPolicyTakes(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
@@ -83,6 +88,8 @@ func TestI15_WhatAPolicyTakes(t *testing.T) {
 		{"archive", head + "[sandbox]\nimage = \"docker-archive:/x\"\n", grants.Image},
 		{"directory", head + "[sandbox]\nimage = \"dir:.\"\n", grants.Image},
 		{"private range", head + "[[egress.allow]]\ncidrs = [\"10.0.0.0/8\"]\nports = [22]\nprivate = true\n", grants.Private},
+		{"range of a name", inside("wiki.corp.example", "10.0.0.0/8"), grants.Private},
+		{"public ranges of a name", inside("wiki.corp.example", "0.0.0.0/0\", \"8.8.8.0/24"), ""},
 		{"an address of the host that looks public", head + "[[egress.allow]]\ncidrs = [\"8.8.8.8/32\"]\nports = [22]\nprivate = true\n", grants.Private},
 		{"target", head + "[hosts]\n\"x.internal\" = \"127.0.0.1:80\"\n", grants.Target},
 		{"resolver", head + "[dns]\nservers = [\"system\", \"udp://10.0.0.1\"]\n", grants.Resolver},
@@ -121,6 +128,7 @@ func TestI15_MoreIsAskedFor(t *testing.T) {
 		{"one place less", strings.Replace(secretFrom(env), "\"basic\"", "\"body\", \"basic\"", 1), secretFrom(env), false},
 		{"mint", secretFrom(env), secretFrom(env, "mint = {path = \"/t\", fields = [\"token\"]}"), true},
 		{"mint dropped", secretFrom(env, "mint = {path = \"/t\", fields = [\"token\"]}"), secretFrom(env), true},
+		{"upgrades", secretFrom(env), secretFrom(env, "upgrades = [\"spdy/3.1\"]"), true},
 		{"violation", secretFrom(env, "on_violation = \"terminate\""), secretFrom(env), true},
 		{"ttl", secretFrom("\"command:true\""), secretFrom("\"command:true\"", "ttl = \"1s\""), true},
 		{"refresh", secretFrom("\"command:true\""), secretFrom("\"command:true\"", "refresh_on_401 = true"), true},
@@ -128,6 +136,14 @@ func TestI15_MoreIsAskedFor(t *testing.T) {
 		{"arguments joined", secretFrom("[\"command:printf\", \"x\", \"y\"]"), secretFrom("[\"command:printf\", \"x y\"]"), true},
 		{"range within", private("10.0.0.0/8"), private("10.20.0.0/16"), false},
 		{"range around", private("10.20.0.0/16"), private("10.0.0.0/8"), true},
+		{"name within", private("10.0.0.0/8"), inside("wiki.corp.example", "10.20.0.0/16"), false},
+		{"name within its range", inside("wiki.corp.example", "10.0.0.0/8"), inside("wiki.corp.example", "10.20.0.0/16"), false},
+		{"name below", inside("*.corp.example", "10.0.0.0/8"), inside("wiki.corp.example", "10.0.0.0/8"), false},
+		{"name around", inside("wiki.corp.example", "10.0.0.0/8"), inside("*.corp.example", "10.0.0.0/8"), true},
+		{"another name", inside("wiki.corp.example", "10.0.0.0/8"), inside("evil.example", "10.0.0.0/8"), true},
+		{"name's range around", inside("wiki.corp.example", "10.20.0.0/16"), inside("wiki.corp.example", "10.0.0.0/8"), true},
+		{"range for everybody", inside("wiki.corp.example", "10.0.0.0/8"), private("10.20.0.0/16"), true},
+		{"metadata of a name", inside("wiki.corp.example", "169.254.0.0/16"), inside("wiki.corp.example", "169.254.169.254/32"), true},
 		{"metadata within", private("169.254.0.0/16"), private("169.254.169.254/32"), true},
 		{"target of another port", head + "[hosts]\n\"x.internal\" = \"127.0.0.1:80\"\n", head + "[hosts]\n\"x.internal\" = \"127.0.0.1:81\"\n", true},
 	} {
@@ -174,6 +190,12 @@ var commandForms = []string{
 	`"command:perl -edo+v47.104"`,
 	`"command:%u/outside-tool"`,
 	`"command:%u/bin/indirect x"`,
+	`"command:printf /proc/self/cwd%t/tool"`,
+	`"command:printf /proc/thread-self/cwd/%r/tool"`,
+	`"command:printf --in=/dev/fd/3/tool"`,
+	`"command:taskset 1 tool"`,
+	`"command:%u/perl5.36-x86_64-linux-gnu q-home-"`,
+	`"command:%u/bash-static x"`,
 }
 
 func TestI15_CommandsThatReachTheTree(t *testing.T) {
@@ -186,7 +208,7 @@ func TestI15_CommandsThatReachTheTree(t *testing.T) {
 		put(t, top, "other/.keep", "", 0o600)
 		put(t, top, "bin/.keep", "", 0o600)
 		for link, to := range map[string]string{
-			"tree/link": tree, "outside-link": tree, "outside-tool": tool, "bin/indirect": "../tree/tool",
+			"tree/link": tree, "outside-link": tree, "outside-tool": tool, "perl5.36-x86_64-linux-gnu": "/bin/true", "bash-static": "/bin/true", "bin/indirect": "../tree/tool",
 		} {
 			if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
 				t.Fatal(err)

@@ -68,6 +68,13 @@ func (w *worker) network(p *policies.Policy) {
 				w.add(Private, c.String(), "")
 			}
 		}
+		for _, c := range r.Within {
+			for _, h := range r.Hosts {
+				if policies.OpensSpecial(c) {
+					w.add(Private, c.String(), h.String())
+				}
+			}
+		}
 	}
 	for _, h := range p.Hosts {
 		if h.Target.Builtin == "" {
@@ -139,6 +146,9 @@ func use(s *policies.Secret) string {
 	}
 	if s.Kind != "" {
 		fmt.Fprintf(&b, ", %s for %q in %q", s.Kind, s.Services, s.Regions)
+	}
+	if len(s.Upgrades) > 0 {
+		fmt.Fprintf(&b, ", unmasked after an upgrade to %q", s.Upgrades)
 	}
 	if s.Mint != nil {
 		fmt.Fprintf(&b, ", mints %q of %q", s.Mint.Fields, s.Mint.Path)

@@ -12,7 +12,8 @@ import (
 const maxWord = 256
 
 // runners are programs whose arguments, or whose working directory, make them run
-// other files. Names are compared without a version behind them (python3.12).
+// other files. Names are compared without a version and what stands behind it
+// (python3.12, perl5.36-x86_64-linux-gnu).
 var runners = []string{
 	"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh", "busybox", "toybox", "rbash",
 	"env", "xargs", "find", "fd", "parallel", "watch", "flock", "timeout", "nohup", "nice", "ionice", "setsid", "stdbuf", "time", "strace",
@@ -23,13 +24,21 @@ var runners = []string{
 	"perl", "ruby", "bundle", "gem", "irb", "lua", "luajit", "php", "composer", "tclsh", "wish", "guile", "racket", "sbcl", "emacs", "vim", "vi", "nvim", "ed", "ex",
 	"awk", "gawk", "mawk", "sed", "gsed", "tar", "rsync", "ssh", "scp", "git", "hg", "svn", "docker", "podman", "kubectl", "nix", "nix-shell", "direnv", "mise", "asdf",
 	"java", "kotlin", "scala", "groovy", "go", "cargo", "dotnet", "mono", "swift", "julia", "rscript", "r", "ghc", "runghc", "stack", "cabal", "elixir", "erl", "escript", "mix", "osascript",
+	"taskset", "chrt", "choom", "prlimit", "setarch", "linux32", "linux64", "i386", "numactl", "bwrap", "firejail", "proxychains", "torsocks", "valgrind", "perf",
+	"fakeroot", "eatmydata", "tini", "dumb-init", "gosu", "su-exec", "start-stop-daemon", "dbus-run-session", "entr", "unbuffer", "rlwrap", "screen", "tmux", "socat", "m4",
 	"ld.so", "ld-linux-x86-64.so", "ld-linux-aarch64.so", "ld-musl-x86_64.so", "rundll",
 }
 
 // runner reports whether a program of that path runs other files.
 func runner(path string) bool {
 	name := strings.ToLower(filepath.Base(path))
-	return slices.Contains(runners, name) || slices.Contains(runners, strings.TrimRight(name, "0123456789.-"))
+	if slices.Contains(runners, name) || slices.Contains(runners, strings.TrimRight(name, "0123456789.-")) {
+		return true
+	}
+	if i := strings.IndexAny(name, "0123456789"); i > 0 { // perl5.36-x86_64-linux-gnu
+		name = name[:i]
+	}
+	return slices.Contains(runners, strings.TrimRight(strings.TrimSuffix(name, "-static"), ".-"))
 }
 
 // plain reports whether an argument is words and no code: it holds nothing that a
@@ -70,9 +79,16 @@ func (t trees) reachPath(path, dir string) bool {
 		if err != nil {
 			return false
 		}
-		if t.hold(real) || end == len(path) && t.below(real) {
+		// Links of /proc lead elsewhere in another process: to its working directory and its files.
+		if t.hold(real) || ofProcess(real) || end == len(path) && t.below(real) {
 			return true
 		}
 	}
 	return false
+}
+
+// ofProcess reports whether a path is of one process, in /proc.
+func ofProcess(real string) bool {
+	pid, ok := strings.CutPrefix(real, "/proc/")
+	return ok && pid != "" && pid[0] >= '0' && pid[0] <= '9'
 }

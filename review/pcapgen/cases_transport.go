@@ -92,9 +92,9 @@ func transportCases() []Case {
 				"any other byte.",
 			Story: "The guest puts a whole ClientHello into its SYN and never completes the handshake. " +
 				"If such data were acted on, a guest could have the gateway dial without keeping a " +
-				"connection, or from a forged source. The review reads the allowed name and would allow " +
-				"the flow; in the gateway the bytes wait for a handshake that does not come, and nothing " +
-				"is dialled.",
+				"connection, or from a forged source. The bytes wait for a handshake that does not come: " +
+				"nothing is dialled, and the review, which sees no more than the SYN, leaves the flow " +
+				"undecided.",
 			build: func(t *Tape) {
 				t.Lookup("good.example", good)
 				c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}

@@ -7,7 +7,8 @@
 // base64 and base32 at each alignment, base64 twice, numbers). Spellings that
 // change single characters (percent, backslash and HTML escapes, folded lines,
 // UTF-16, quoted-printable) are undone in views of the data, in which the same
-// patterns are sought; a needle's own escapes are undone the same way. A view is
+// patterns are sought; a needle's own escapes are undone the same way, and of
+// needles that have any, there are views for each kind of escape too. A view is
 // made of another one only near what that one changed. A Stream cuts its input
 // nowhere: a needle is found wherever the pieces end. What is held back of an
 // answer depends on public state alone (see tokenRun): a guest that watches which

@@ -116,19 +116,28 @@ var itself = &speller{text: func(b []byte) []byte { return b }}
 
 // variants returns the needle and what else it may be in a view: in another
 // case, as a form writes blanks, in UTF-16 without its zeros; each of them with
-// its own escapes and line breaks undone as often as a text's are; and without
+// its own line breaks undone, and its own escapes as often as a text's are; and without
 // blanks in front, which a line break can make an indent.
 func variants(needle []byte) [][]byte {
-	all := [][]byte{needle, bytes.ToLower(needle), bytes.ToUpper(needle), bytes.ReplaceAll(needle, []byte(" "), []byte("+"))}
+	all := [][]byte{needle, bytes.ToLower(needle), bytes.ToUpper(needle)}
+	if bytes.IndexByte(needle, ' ') >= 0 {
+		for _, text := range all[:3] {
+			all = append(all, bytes.ReplaceAll(text, []byte(" "), []byte("+")))
+		}
+	}
 	if beyondASCII(needle) {
 		for _, big := range []bool{false, true} {
 			all = append(all, bytes.ReplaceAll(toUTF16(needle, big), []byte{0}, nil))
 		}
 	}
 	for _, text := range all {
+		var breaks view
+		if breaks.build(lensBreaks, text, len(text)) {
+			all = append(all, breaks.text)
+		}
 		for range maxDepth {
 			var v view
-			if !v.build(text, len(text)) {
+			if !v.build(lensAll, text, len(text)) {
 				break
 			}
 			text = v.text
@@ -163,7 +172,7 @@ func parts(needle []byte) [][]byte {
 	texts := [][]byte{needle, bytes.ReplaceAll(needle, []byte(`\n`), []byte("\n"))}
 	for text := needle; len(texts) < 2+maxDepth; {
 		var v view
-		if !v.build(text, len(text)) {
+		if !v.build(lensAll, text, len(text)) {
 			break
 		}
 		text = v.text

@@ -124,16 +124,20 @@ func (p *pattern) begins(text []byte) bool {
 // a pattern that needs more bytes, as far as its head tells.
 func (m *matcher) tail(text []byte, out []int) []int {
 	for i := max(0, len(text)-m.maxLen+1); i < len(text); i++ {
-		if i+1 < len(text) {
-			if pair := int(text[i])<<8 | int(text[i+1]); m.pairs[pair>>6]>>(pair&63)&1 == 0 {
-				continue
-			}
-		}
-		if m.isPrefix(text[i:]) {
+		if m.mayBegin(text[i:]) && m.isPrefix(text[i:]) {
 			out = append(out, i)
 		}
 	}
 	return out
+}
+
+// mayBegin is false if no pattern begins with the first two bytes of text.
+func (m *matcher) mayBegin(text []byte) bool {
+	if len(text) < 2 {
+		return true
+	}
+	pair := int(text[0])<<8 | int(text[1])
+	return m.pairs[pair>>6]>>(pair&63)&1 != 0
 }
 
 // isPrefix reports whether some pattern begins with s and is longer.
@@ -151,16 +155,15 @@ func (m *matcher) isPrefix(s []byte) bool {
 // standing returns the longest pattern that text begins with, nil if there is
 // none.
 func (m *matcher) standing(text []byte) (longest *pattern) {
-	if len(text) < 2 {
+	if len(m.patterns) == 0 || len(text) < m.minLen {
 		return nil
 	}
-	pair := int(text[0])<<8 | int(text[1])
-	if m.pairs[pair>>6]>>(pair&63)&1 == 0 {
+	h := m.hash(text[m.minLen-blockSize:])
+	if m.shift[h] > 0 {
 		return nil
 	}
-	at, _ := slices.BinarySearchFunc(m.patterns, text[:2], func(p pattern, s []byte) int { return bytes.Compare(p.head, s) })
-	for ; at < len(m.patterns) && bytes.HasPrefix(m.patterns[at].head, text[:2]); at++ {
-		if p := &m.patterns[at]; p.begins(text) && (longest == nil || p.size > longest.size) {
+	for _, i := range m.bucket[h&uint32(len(m.bucket)-1)] {
+		if p := &m.patterns[i]; (longest == nil || p.size > longest.size) && p.begins(text) {
 			longest = p
 		}
 	}

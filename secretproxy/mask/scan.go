@@ -77,24 +77,27 @@ func (s *Set) run(c *scan, data []byte, before byte) {
 // escape: text before a value can end in % or a backslash (attack: a guest has a
 // server repeat %PLACEHOLDER).
 func (s *Set) swallowed(c *scan, data []byte, v *view) {
-	look := func(from, to int) {
-		for at := from; at < min(to, len(data)); at++ {
-			if p := s.plain.standing(data[at:]); p != nil {
-				h := s.hit(found{at, p}, data, c.before)
-				h.Exact = p.form == formRaw
-				c.hits = append(c.hits, h)
-			} else if len(data)-at < s.plain.maxLen && s.plain.isPrefix(data[at:]) {
-				c.partial = append(c.partial, partial{at, len(data) - at})
-			}
-		}
-	}
 	for _, unit := range v.segments {
-		if unit.width > 1 {
-			look(unit.raw+1, unit.raw+unit.width)
+		for at := unit.raw + 1; at < unit.raw+unit.width; at++ {
+			s.standing(c, data, at)
 		}
 	}
 	for _, at := range v.breaks {
-		look(at+1, at+2)
+		s.standing(c, data, at+1)
+	}
+}
+
+// standing notes a needle that begins at at, or may.
+func (s *Set) standing(c *scan, data []byte, at int) {
+	if !s.plain.mayBegin(data[at:]) {
+		return
+	}
+	if p := s.plain.standing(data[at:]); p != nil {
+		h := s.hit(found{at, p}, data, c.before)
+		h.Exact = p.form == formRaw
+		c.hits = append(c.hits, h)
+	} else if len(data)-at < s.plain.maxLen && s.plain.isPrefix(data[at:]) {
+		c.partial = append(c.partial, partial{at, len(data) - at})
 	}
 }
 
@@ -105,16 +108,16 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 	if depth == maxDepth {
 		return false
 	}
-	for i, build := range [...]func(*view, []byte, int) bool{(*view).build, (*view).quoted} {
-		if i == 1 && (depth > 1 || depth == 1 && (parent == nil || parent.wasQuoted)) || i == 0 && parent != nil && !parent.wasQuoted && !parent.special {
+	for _, l := range s.lenses {
+		if !l.follows(parent, depth) {
 			continue
 		}
 		v := c.view()
 		v.parent, v.margin = parent, 0
-		if depth > 0 || i == 1 {
+		if depth > 0 || l != lensAll {
 			v.margin = s.plain.maxLen + maxUnit
 		}
-		changed := build(v, text, limit)
+		changed := v.build(l, text, limit)
 		if v.cut >= 0 {
 			at := v.cut
 			if parent != nil {
@@ -133,7 +136,7 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 			c.used--
 			continue
 		}
-		decoded = decoded || i == 0
+		decoded = decoded || l == lensAll
 		inner := len(v.text)
 		if v.cut >= 0 {
 			inner = v.cutText
@@ -146,6 +149,18 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 		s.undo(c, v, v.text, inner, depth+1)
 	}
 	return decoded
+}
+
+// follows reports whether a view of that lens is made of a view at a depth.
+func (l lens) follows(parent *view, depth int) bool {
+	if l == lensQuoted {
+		return depth == 0 || depth == 1 && parent != nil
+	}
+	if l == lensAll {
+		return parent == nil || parent.lens == lensQuoted || parent.lens == lensAll && parent.special
+	}
+	return depth == 0 || depth == 1 && (parent == nil || parent.lens != lensAll) ||
+		l == lensBreaks && parent != nil && parent.lens == lensQuoted
 }
 
 // view returns the next view to be filled.

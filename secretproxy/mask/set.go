@@ -14,6 +14,7 @@ type Set struct {
 	// literal says that a needle holds bytes which the view decodes, so that
 	// the data itself must be searched beside it.
 	literal bool
+	lenses  []lens // of the views in which needles are sought
 	// shortest is the length of the shortest needle.
 	shortest int
 	// window is as much of the data as the longest needle takes up in its widest
@@ -49,7 +50,8 @@ type Options struct {
 // Compile makes a Set. Needles shorter than six bytes are left out: whoever
 // makes them refuses such ones earlier.
 func Compile(needles [][]byte, o Options) *Set {
-	s := &Set{window: minWindow}
+	s := &Set{window: minWindow, lenses: []lens{lensAll, lensQuoted}}
+	escapes := false
 	var plain, folded []pattern
 	for i, needle := range needles {
 		s.lengths = append(s.lengths, len(needle))
@@ -66,11 +68,15 @@ func Compile(needles [][]byte, o Options) *Set {
 		}
 		for _, c := range needle {
 			s.literal = s.literal || special[c]
+			escapes = escapes || lensBreaks.leaves(c)
 		}
 		if o.Fold {
 			lower := bytes.ToLower(needle)
 			folded = append(folded, pattern{head: lower[:min(len(lower), headSize)], size: len(lower), source: lower, spell: itself, needle: i, form: formCase})
 		}
+	}
+	if escapes {
+		s.lenses = append(s.lenses, ownLenses[:]...)
 	}
 	s.plain = newMatcher(plain)
 	if o.Fold {

@@ -83,7 +83,13 @@ func (st *Stream) Hits() int { return st.hits }
 // Bound is the largest number of bytes that the stream keeps between two pieces,
 // for its set of now. It depends on lengths only, so that what is charged for a
 // stream tells nothing of a value.
-func (st *Stream) Bound() int { return st.set.keeps() + 2*maxStretch }
+func (st *Stream) Bound() int {
+	set := st.set
+	if st.latest != nil {
+		set, _ = st.latest()
+	}
+	return set.keeps() + 2*maxStretch
+}
 
 // Push takes the next piece and appends to dst what can be given out.
 func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
@@ -123,6 +129,7 @@ func (st *Stream) release() {
 func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
 	if st.latest != nil {
 		st.set, st.replace = st.latest()
+		defer st.unfollow()
 	}
 	from := len(st.buf)
 	st.buf = st.buf[:from+n]
@@ -148,6 +155,16 @@ func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
 	}
 	st.set.run(&st.scan, st.buf, st.before)
 	return st.giveOut(dst, hold, final)
+}
+
+// unfollow lets go of the set until the next piece: an idle answer would keep one
+// that has been replaced (attack: a mint, an idle answer, a mint, ...).
+func (st *Stream) unfollow() {
+	st.set, st.replace = nil, nil
+	if st.workspace != nil {
+		clear(st.scan.hits[:cap(st.scan.hits)])
+		clear(st.scan.found[:cap(st.scan.found)])
+	}
 }
 
 // publicHold returns up to where an answer may be given out, by public state

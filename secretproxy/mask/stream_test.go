@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf16"
+	"weak"
 )
 
 const (
@@ -218,6 +220,27 @@ func inPieces(t *testing.T, st *Stream, text string, size func() int) string {
 	}
 }
 
+// TestI11_IdleStreamsKeepNoOldSet: a stream that follows another set lets go of the one before with its last piece.
+func TestI11_IdleStreamsKeepNoOldSet(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	old := weak.Make(set)
+	st := NewAnswerStream(set, replace, true).Follow(func() (*Set, Replacer) { return set, replace })
+	if out, err := st.Push(nil, []byte("see "+testValue+" and "+testValue[:20]), false); err != nil || string(out) != "see "+testPlaceholder+" and " {
+		t.Fatalf("%q, %v", out, err)
+	}
+	set, replace = compile()
+	for range 3 {
+		runtime.GC()
+	}
+	if old.Value() != nil {
+		t.Error("the set is kept, though there is another one")
+	}
+	if out, _ := st.Push(nil, []byte(testValue[20:]+" "), false); string(out) != testPlaceholder+" " {
+		t.Errorf("the next piece with its beginning gives %q", out)
+	}
+}
+
 func BenchmarkStream(b *testing.B) {
 	set, replace := compile()
 	for name, text := range map[string][]byte{
@@ -237,44 +260,27 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-func TestPlainRunEndsAtTheFirstSpecialByte(t *testing.T) {
+// TestFinderStopsAtEachSpecialByte and at no other, from wherever it goes on.
+func TestFinderStopsAtEachSpecialByte(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 20000 {
-		b := make([]byte, random.IntN(40))
+		b := make([]byte, random.IntN(80))
 		for i := range b {
 			b[i] = byte(random.IntN(256))
 			if special[b[i]] && random.IntN(8) > 0 {
 				b[i] = 'a'
 			}
 		}
-		want := 0
-		for want < len(b) && !special[b[want]] {
-			want++
-		}
-		if got := plainRun(b); got != want {
-			t.Fatalf("%q: %d, want %d", b, got, want)
-		}
-	}
-}
-
-// TestPlainRunFindsTheFirstSpecialByte: behind each number of bytes of each value.
-func TestPlainRunFindsTheFirstSpecialByte(t *testing.T) {
-	t.Parallel()
-	for before := range 256 {
-		for n := range 40 {
-			run := bytes.Repeat([]byte{byte(before)}, n)
-			for c := range 256 {
-				want := n + 1
-				switch {
-				case special[before] && n > 0:
-					want = 0
-				case special[c]:
-					want = n
-				}
-				if got := plainRun(append(run[:n:n], byte(c), '%', 'x')); got != want {
-					t.Fatalf("%d bytes %#x, then %#x: %d, want %d", n, before, c, got, want)
-				}
+		var f finder
+		f.reset()
+		for from := 0; from <= len(b); from += 1 + random.IntN(20) {
+			want := from
+			for want < len(b) && !special[b[want]] {
+				want++
+			}
+			if got := f.next(b, from); got != want {
+				t.Fatalf("%q from %d: %d, want %d", b, from, got, want)
 			}
 		}
 	}

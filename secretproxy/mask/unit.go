@@ -42,7 +42,7 @@ func letter(r rune, width int) unit {
 func decodeUnit(b []byte) unit {
 	switch b[0] {
 	case '\r', '\n':
-		return lineBreak(b, 1)
+		return lineBreak(b, 1, true)
 	case 0: // the other half of a UTF-16 character
 		n := 1
 		for n < len(b) && b[n] == 0 {
@@ -63,14 +63,14 @@ func decodeUnit(b []byte) unit {
 }
 
 // lineBreak overlooks a line break of width bytes, and the indent of the next
-// line: base64 is folded so.
-func lineBreak(b []byte, width int) unit {
+// line: base64 is folded so. In a string, a tab is \t.
+func lineBreak(b []byte, width int, inString bool) unit {
 	for ; width < len(b); width++ {
 		switch b[width] {
 		case ' ', '\t', '\n', '\r', 0:
 			continue
-		case '\\': // in a string, a tab is \t
-			if width+1 < len(b) && (b[width+1] == 't' || b[width+1] == 'n' || b[width+1] == 'r') {
+		case '\\':
+			if inString && width+1 < len(b) && (b[width+1] == 't' || b[width+1] == 'n' || b[width+1] == 'r') {
 				width++
 				continue
 			}
@@ -168,7 +168,7 @@ func backslash(b []byte) unit {
 		}
 		return unit{}
 	case c == 'n' || c == 'r': // folded text inside a string
-		return lineBreak(b, 2)
+		return lineBreak(b, 2, true)
 	case c >= '0' && c <= '7':
 		return octal(b)
 	case (c == '%' || c == '&') && decodeUnit(b[1:]).kind != unitLiteral:

@@ -2,8 +2,6 @@ package mask
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
 	"sort"
 )
 
@@ -17,7 +15,7 @@ type view struct {
 	// there. -1 if there is none.
 	cut, cutText int
 	parent       *view // whose text this one was made of; nil: of the data
-	wasQuoted    bool  // made by quoted
+	lens         lens  // which escapes are undone
 	// margin is how much is copied around a unit, 0 for everything: what is
 	// farther away was searched in the source. Each of regions is where the copy
 	// goes on somewhere else; toEnd says that it goes to the source's end.
@@ -26,47 +24,140 @@ type view struct {
 	toEnd   bool
 	breaks  []int // where the source has a line break as a string does, \n
 	special bool  // the text holds special bytes: there may be more to undo
+	// marks are the places of special bytes in the text of a view without margin:
+	// a view of it looks at them alone.
+	marks, ahead []int
+	finder       finder
 }
 
 // segment maps a run of the view to its source: one unit of width bytes, or
 // bytes that stand for themselves (width 1).
 type segment struct{ text, raw, width int }
 
-// special marks bytes that may begin a spelling of another byte, or are
+// specials are the bytes that may begin a spelling of another byte, or are
 // overlooked.
+const specials = "%\\&\r\n\x00"
+
+//nolint:gochecknoglobals // an immutable table
+var special = func() (of [256]bool) {
+	for i := range len(specials) {
+		of[specials[i]] = true
+	}
+	return of
+}()
+
+// finder goes from one special byte of a text to the next. It remembers where the
+// next one of each kind is, so that every byte is looked at a few times, many at
+// once: this is what a long body spends most of its time in.
+type finder struct {
+	at    [len(specials)]int
+	first int // the kind of the first one
+	other int // where the first one of another kind is
+}
+
+// reset begins at the start of a text.
+func (f *finder) reset() { *f = finder{at: [len(specials)]int{-1, -1, -1, -1, -1, -1}} }
+
+// next returns the place of the first special byte of b from i on, len(b) if
+// there is none. i never gets smaller.
+func (f *finder) next(b []byte, i int) int {
+	if at := f.at[f.first]; at >= i {
+		return at
+	}
+	// Most follow one of their kind.
+	if at := f.seek(b, i, f.first); i < f.other && at <= f.other {
+		return at
+	}
+	first := len(b)
+	f.other = len(b)
+	for k, at := range f.at {
+		if at < i {
+			at = f.seek(b, i, k)
+		}
+		if at < first {
+			first, f.first, f.other = at, k, first
+		} else {
+			f.other = min(f.other, at)
+		}
+	}
+	return first
+}
+
+// seek looks for the next one of a kind.
+func (f *finder) seek(b []byte, i, kind int) int {
+	at := len(b)
+	if n := bytes.IndexByte(b[i:], specials[kind]); n >= 0 {
+		at = i + n
+	}
+	f.at[kind] = at
+	return at
+}
+
+// lens says which escapes a view undoes: those that begin with it. Line breaks and
+// NUL are overlooked by all but lensQuoted.
+type lens byte
+
+const (
+	lensAll lens = 0
+	// lensQuoted is of quoted-printable text. It is one of its own: in other text
+	// what stands behind = are values.
+	lensQuoted lens = '='
+	// lensBreaks undoes nothing.
+	lensBreaks lens = '\n'
+)
+
+// ownLenses are for needles that hold escapes themselves, or a beginning of one at
+// their end: a server that escapes by one rule leaves those of another as they
+// are, and undoing all of them can make a third text of it (%5C\n, in JSON
+// %5C\\n, becomes \\n), or take in what follows the needle.
 //
 //nolint:gochecknoglobals // an immutable table
-var special = [256]bool{'%': true, '\\': true, '&': true, '\r': true, '\n': true, 0: true}
+var ownLenses = [...]lens{lensBreaks, '%', '\\', '&'}
 
-// build undoes the escapes of raw and reports whether there are any. Behind
-// limit, raw may go on differently when more data comes.
-func (v *view) build(raw []byte, limit int) bool {
-	v.wasQuoted = false
+// own reports whether the lens undoes a part of what lensAll does.
+func (l lens) own() bool { return l != lensAll && l != lensQuoted }
+
+// leaves reports whether c, which is special, stands for itself.
+func (l lens) leaves(c byte) bool {
+	return l.own() && c != byte(l) && (c == '%' || c == '\\' || c == '&')
+}
+
+// build undoes the escapes of raw that the lens is for, and reports whether there
+// are any. Behind limit, raw may go on differently when more data comes.
+func (v *view) build(l lens, raw []byte, limit int) bool {
+	v.lens = l
 	return v.undo(raw, limit)
 }
 
-// quoted makes a view of quoted-printable text. It is one of its own: in other
-// text what stands behind = are values.
-func (v *view) quoted(raw []byte, limit int) bool {
-	v.wasQuoted = true
-	return v.undo(raw, limit)
-}
-
-// plain returns how many bytes at the start of b stand for themselves.
-func (v *view) plain(b []byte) int {
-	if !v.wasQuoted {
-		return plainRun(b)
+// next returns the place from i on of the first byte of raw that may stand for
+// another one.
+func (v *view) next(raw []byte, i int) int {
+	switch {
+	case v.lens == lensQuoted:
+		if n := bytes.IndexByte(raw[i:], '='); n >= 0 {
+			return i + n
+		}
+		return len(raw)
+	case v.parent == nil || v.parent.margin > 0:
+		return v.finder.next(raw, i)
 	}
-	if i := bytes.IndexByte(b, '='); i >= 0 {
-		return i
+	for ; len(v.ahead) > 0; v.ahead = v.ahead[1:] {
+		if at := v.ahead[0]; at >= i {
+			return min(at, len(raw))
+		}
 	}
-	return len(b)
+	return len(raw)
 }
 
 // decode reads the unit at the start of b.
 func (v *view) decode(b []byte) unit {
-	if v.wasQuoted {
+	switch {
+	case v.lens == lensQuoted:
 		return quotedUnit(b)
+	case v.lens.leaves(b[0]):
+		return unit{}
+	case v.lens.leaves('\\') && (b[0] == '\r' || b[0] == '\n'):
+		return lineBreak(b, 1, false)
 	}
 	return decodeUnit(b)
 }
@@ -74,23 +165,34 @@ func (v *view) decode(b []byte) unit {
 // undo copies raw with its units replaced, once there is one to replace.
 func (v *view) undo(raw []byte, limit int) bool {
 	v.text, v.segments, v.regions, v.breaks, v.cut, v.cutText, v.toEnd, v.special = v.text[:0], v.segments[:0], v.regions[:0], v.breaks[:0], -1, -1, true, false
+	v.finder.reset()
+	if v.marks = v.marks[:0]; v.parent != nil {
+		v.ahead = v.parent.marks
+	}
 	from, changed := 0, false // what stands for itself begins at from
-	for i := v.plain(raw); i < len(raw); {
-		if i+1 < limit {
-			if kind, width, to := glance(raw[i], raw[i+1]); width > 0 {
+	for i := v.next(raw, 0); i < len(raw); {
+		if i+1 < limit && !v.lens.leaves(raw[i]) {
+			third := byte(' ') // an indent may follow
+			if i+2 < limit {
+				third = raw[i+2]
+			}
+			if kind, width, to := glance(raw[i], raw[i+1], third); width > 0 {
 				if kind == unitLiteral {
-					v.special = true
+					v.mark(len(v.text) + i - from)
 				} else {
 					v.between(raw, from, i, changed)
 					from, changed = i+width, true
 				}
 				if kind == unitText {
+					if to == '\\' {
+						v.mark(len(v.text))
+					}
 					v.segments = append(v.segments, segment{len(v.text), i, width})
 					v.text = append(v.text, to)
-					v.special = v.special || to == '\\'
+				} else if kind == unitSkip && width == 2 {
+					v.breaks = append(v.breaks, i)
 				}
-				i += width
-				i += v.plain(raw[i:])
+				i = v.next(raw, i+width)
 				continue
 			}
 		}
@@ -99,23 +201,24 @@ func (v *view) undo(raw []byte, limit int) bool {
 			v.cut, v.cutText = i, len(v.text)+i-from
 		}
 		if u.kind == unitLiteral {
-			v.special = true
-			i++
-			i += v.plain(raw[i:])
+			v.mark(len(v.text) + i - from)
+			i = v.next(raw, i+1)
 			continue
 		}
 		v.between(raw, from, i, changed)
 		if u.kind == unitText {
+			if special[u.text[0]] {
+				v.mark(len(v.text))
+			}
 			v.segments = append(v.segments, segment{len(v.text), i, u.width})
 			v.text = append(v.text, u.text[:u.size]...)
-			v.special = v.special || special[u.text[0]]
 		}
 		if u.kind == unitSkip && raw[i] == '\\' {
 			v.breaks = append(v.breaks, i)
 		}
 		i += u.width
 		from, changed = i, true
-		i += v.plain(raw[i:])
+		i = v.next(raw, i)
 	}
 	if !changed {
 		return false
@@ -129,6 +232,14 @@ func (v *view) undo(raw []byte, limit int) bool {
 	}
 	v.cutText = min(v.cutText, len(v.text))
 	return true
+}
+
+// mark notes that the text holds a special byte at at.
+func (v *view) mark(at int) {
+	v.special = true
+	if v.margin == 0 {
+		v.marks = append(v.marks, at)
+	}
 }
 
 // always is the class of bytes that are overlooked whatever stands behind them.
@@ -165,10 +276,10 @@ var (
 	}()
 )
 
-// glance reads what most special bytes begin, with the byte behind them: nothing,
-// \" and the like, or a single line break. Its width is 0 if it takes a closer
-// look.
-func glance(c, next byte) (kind unitKind, width int, to byte) {
+// glance reads what most special bytes begin, with the bytes behind them: nothing,
+// \" and the like, or a single line break, also as \n. Its width is 0 if it takes
+// a closer look.
+func glance(c, next, third byte) (kind unitKind, width int, to byte) {
 	switch want := wants[c]; {
 	case want&behind[next] == 0:
 		return unitLiteral, 1, 0
@@ -176,6 +287,8 @@ func glance(c, next byte) (kind unitKind, width int, to byte) {
 		return unitText, 2, escaped[next]
 	case want == always && !indents[next]:
 		return unitSkip, 1, 0
+	case c == '\\' && (next == 'n' || next == 'r') && !indents[third]:
+		return unitSkip, 2, 0
 	}
 	return unitLiteral, 0, 0
 }
@@ -203,49 +316,6 @@ func (v *view) around(raw []byte, from, to int, behind bool) {
 // omit notes that the source from at on isn't in the view: a segment without
 // text.
 func (v *view) omit(at int) { v.segments = append(v.segments, segment{len(v.text), at, 1}) }
-
-// plainRun returns how many bytes at the start of b aren't special. It looks at
-// sixteen bytes at once, closer only where one may be, and is what a long body
-// spends most of its time in.
-func plainRun(b []byte) int {
-	i := 0
-	for ; len(b)-i >= 16; i += 16 {
-		low, high := binary.LittleEndian.Uint64(b[i:]), binary.LittleEndian.Uint64(b[i+8:])
-		if suspicious(low)|suspicious(high) == 0 {
-			continue
-		}
-		if hit := exact(low); hit != 0 {
-			return i + bits.TrailingZeros64(hit)/8
-		}
-		if hit := exact(high); hit != 0 {
-			return i + 8 + bits.TrailingZeros64(hit)/8
-		}
-	}
-	for ; i < len(b) && !special[b[i]]; i++ {
-	}
-	return i
-}
-
-// In each of the terms below a byte that is looked for is zero, and taking one
-// off sets its high bit. Borrows can set bits above the first one that is right,
-// never below or instead of it: the lowest is exact.
-const ones, highs = 0x0101010101010101, 0x8080808080808080
-
-// suspicious is not zero if one of eight bytes is special; it may be for others.
-func suspicious(w uint64) uint64 {
-	control := w & (0xf0 * ones)           // 0, \n, \r and their neighbours
-	sign := (w ^ '$'*ones) & (0xfc * ones) // $ % & '
-	slash := w ^ '\\'*ones
-	return ((control-ones)&^control | (sign-ones)&^sign | (slash-ones)&^slash) & highs
-}
-
-// exact has the high bit of the first of eight bytes that is special as its
-// lowest bit.
-func exact(w uint64) uint64 {
-	cr, lf, slash, percent, and := w^'\r'*ones, w^'\n'*ones, w^'\\'*ones, w^'%'*ones, w^'&'*ones
-	hit := (w-ones)&^w | (cr-ones)&^cr | (lf-ones)&^lf | (slash-ones)&^slash | (percent-ones)&^percent | (and-ones)&^and
-	return hit & highs
-}
 
 func (v *view) literal(raw []byte, from, to int) {
 	if from == to {

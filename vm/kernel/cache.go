@@ -8,18 +8,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 
-	"github.com/google/renameio/v2"
+	"github.com/msb-project/msb/cachefile"
 )
 
 // Ensure returns the path of the ELF kernel made from the libkrunfw at
-// library, making it under dir when it is not there yet.
+// library, making it under dir when it is not there or was damaged.
 //
 // The file is named for the SHA-256 of libkrunfw. Reading 21 MB to learn that
 // hash costs a tenth of a cold start, so a small index file, named for what
-// stat says about the library, remembers it. Both are put in place by rename:
-// two processes that do this at once do it twice, and neither sees a half.
+// stat says about the library, remembers it.
 func Ensure(dir, library string) (string, error) {
 	real, err := filepath.EvalSymlinks(library)
 	if err != nil {
@@ -29,14 +28,33 @@ func Ensure(dir, library string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	index := filepath.Join(dir, "kernel-"+statKey(real, info)+".index")
-	if path, ok := lookup(dir, index); ok {
-		return path, nil
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	return build(dir, index, real)
+	index := filepath.Join(dir, "kernel-"+statKey(real, info)+".index")
+	name, known := lookup(index)
+	if !known {
+		sum, err := hashFile(real)
+		if err != nil {
+			return "", err
+		}
+		name = "kernel-" + sum + ".elf"
+	}
+	path := filepath.Join(dir, name)
+	err = cachefile.Ensure(path, func(w io.Writer) error {
+		img, err := Open(real)
+		if err != nil {
+			return err
+		}
+		return img.WriteELF(w)
+	})
+	if err == nil && !known {
+		err = cachefile.Write(index, 0o600, []byte(name+"\n"))
+	}
+	if err != nil {
+		return "", fmt.Errorf("the guest kernel: %w", err)
+	}
+	return path, nil
 }
 
 // statKey changes whenever the library is replaced or rewritten.
@@ -45,46 +63,19 @@ func statKey(path string, info fs.FileInfo) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// lookup follows an index to a kernel that is there and complete.
-func lookup(dir, index string) (string, bool) {
+// indexLine is what an index holds; earlier ones have the file's size as well.
+var indexLine = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf)( [0-9]+)?\n$`)
+
+// lookup reads the name of a kernel from an index.
+func lookup(index string) (string, bool) {
 	raw, err := os.ReadFile(index)
 	if err != nil {
 		return "", false
 	}
-	var name string
-	var size int64
-	if _, err := fmt.Sscanf(string(raw), "%s %d\n", &name, &size); err != nil || strings.ContainsRune(name, filepath.Separator) {
-		return "", false
+	if m := indexLine.FindSubmatch(raw); m != nil {
+		return string(m[1]), true
 	}
-	path := filepath.Join(dir, name)
-	info, err := os.Stat(path)
-	return path, err == nil && info.Mode().IsRegular() && info.Size() == size
-}
-
-func build(dir, index, library string) (string, error) {
-	sum, err := hashFile(library)
-	if err != nil {
-		return "", err
-	}
-	img, err := Open(library)
-	if err != nil {
-		return "", err
-	}
-	name := "kernel-" + sum + ".elf"
-	path := filepath.Join(dir, name)
-	out, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o400))
-	if err != nil {
-		return "", err
-	}
-	defer out.Cleanup() //nolint:errcheck // nothing is left to clean after the rename
-	if err := img.WriteELF(out); err != nil {
-		return "", fmt.Errorf("write the guest kernel: %w", err)
-	}
-	if err := out.CloseAtomicallyReplace(); err != nil {
-		return "", err
-	}
-	line := fmt.Appendf(nil, "%s %d\n", name, segmentOffset+len(img.Bytes))
-	return path, renameio.WriteFile(index, line, 0o600)
+	return "", false
 }
 
 func hashFile(path string) (string, error) {

@@ -25,7 +25,7 @@ func TestLibkrun(t *testing.T) {
 	}
 	// What only libkrun can get wrong; the rest of the suite runs on QEMU and
 	// wherever KVM does.
-	const inside = "^TestLibkrun$/^(I2_NoNetworkDeviceWithoutNet|FramesFlowBothWays|DisksComeInOrder|GuestHasAConsoleAndAClock)$"
+	const inside = "^TestLibkrun$/^(I2_NoNetworkDeviceWithoutNet|FramesFlowBothWays|DisksComeInOrder|DiscardFreesHostSpace|GuestHasAConsoleAndAClock)$"
 	out, exit := emuhost.RunFresh(t, map[string]string{"/krun.test": exe, "/root.ext4": vmtest.Root(t, scratch)},
 		100*time.Second, vmtest.RootEnv+"=/root.ext4", "/krun.test", "-test.v", "-test.timeout=5m", "-test.run="+inside)
 	t.Log(out)
@@ -43,6 +43,7 @@ func testMachines(t *testing.T) {
 	}{
 		{"AgentPortCarriesBytesBothWays", s.AgentPortCarriesBytesBothWays},
 		{"DisksComeInOrder", s.DisksComeInOrder},
+		{"DiscardFreesHostSpace", s.DiscardFreesHostSpace},
 		{"ReadOnlyDiskIsOpenedForReadingOnly", s.ReadOnlyDiskIsOpenedForReadingOnly},
 		{"I2_NoNetworkDeviceWithoutNet", s.NoNetworkDeviceWithoutNet},
 		{"FramesFlowBothWays", s.FramesFlowBothWays},

@@ -68,12 +68,13 @@ func (a accel) options() []string {
 func disks(list []vm.Disk) []string {
 	argv := make([]string, 0, 4*len(list))
 	for i, d := range list {
-		readOnly := "off"
+		// What the guest frees or fills with zeroes becomes a hole in the host's file.
+		options := "readonly=off,discard=unmap,detect-zeroes=unmap"
 		if d.ReadOnly {
-			readOnly = "on"
+			options = "readonly=on"
 		}
 		argv = append(argv,
-			"-drive", fmt.Sprintf("id=d%d,if=none,format=raw,readonly=%s,file=%s", i, readOnly, escape(d.Path)),
+			"-drive", fmt.Sprintf("id=d%d,if=none,format=raw,%s,file=%s", i, options, escape(d.Path)),
 			// By default QEMU stops the machine when the host's disk is full, and waits for somebody to go on.
 			"-device", fmt.Sprintf("virtio-blk-device,drive=d%d,serial=%s,werror=report,rerror=report", i, d.ID))
 	}

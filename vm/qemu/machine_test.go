@@ -31,6 +31,8 @@ func TestReadOnlyDiskIsOpenedForReadingOnly(t *testing.T) {
 	suite(t).ReadOnlyDiskIsOpenedForReadingOnly(t)
 }
 
+func TestDiscardFreesHostSpace(t *testing.T) { suite(t).DiscardFreesHostSpace(t) }
+
 func TestI2_NoNetworkDeviceWithoutNet(t *testing.T) { suite(t).NoNetworkDeviceWithoutNet(t) }
 
 func TestFramesFlowBothWays(t *testing.T) { suite(t).FramesFlowBothWays(t) }

@@ -154,7 +154,11 @@ var attacks = []attack{
 	{"connect", func(*victims) error { return refusedAs(unix.Connect(FirstFileFD, &unix.SockaddrUnix{Name: "/x"})) }, false},
 	{"bind", func(*victims) error { return unix.Bind(FirstFileFD, &unix.SockaddrUnix{Name: "@msb-probe"}) }, false},
 	{"listen", func(*victims) error { return unix.Listen(FirstFileFD, 1) }, false},
+	// Landlock has a word on these too.
+	{"connect by TCP", func(*victims) error { return byTCP(unix.Connect) }, false},
+	{"bind by TCP", func(*victims) error { return byTCP(unix.Bind) }, false},
 	// The kernel's other doors.
+	{"x32", func(*victims) error { return wants(unix.ENOSYS, raw(x32Bit|unix.SYS_GETPID)) }, false},
 	{"io_uring", func(*victims) error {
 		p := [128]byte{}
 		return raw(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&p)))
@@ -199,6 +203,19 @@ func growing(v *victims, grow func(fd int) error) error {
 	}
 	defer unix.Close(fd)
 	return grow(fd)
+}
+
+// x32Bit marks the calls of x32, a second table of the same architecture.
+const x32Bit = 1 << 30
+
+// byTCP does something with a socket of TCP and a port of this machine's, where nobody listens.
+func byTCP(do func(fd int, at unix.Sockaddr) error) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return wants(unix.EACCES, do(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 }
 
 // refusedAs tells a refusal of connect by the filter from the socket's own, which is connected already.

@@ -34,6 +34,8 @@ type Launch struct {
 	Console io.ReadCloser
 	// ConsoleLog is Spec.ConsoleLog.
 	ConsoleLog string
+	// limits are of the VMM's control group, where there can be one.
+	limits limits
 	// Recording records system calls instead of refusing them; nil refuses.
 	Recording *Recording
 }
@@ -113,7 +115,7 @@ func (l *Launch) attempt(ctx context.Context, log *console, namespaces bool) (*m
 	if err != nil {
 		return nil, err
 	}
-	proc, statusR, err := spawn(&plan, self, l.Files, errW)
+	proc, statusR, err := spawnBounded(&plan, self, l.Files, errW, l.limits)
 	_ = errW.Close()
 	if err != nil {
 		_ = errR.Close()
@@ -135,6 +137,9 @@ func (l *Launch) attempt(ctx context.Context, log *console, namespaces bool) (*m
 		return nil, err
 	}
 	m.confinement = st.Confinement
+	if proc.cgroup != nil {
+		m.confinement = append(m.confinement, l.limits.String())
+	}
 	m.run()
 	return m, nil
 }

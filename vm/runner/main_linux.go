@@ -81,7 +81,7 @@ func readPlan() (*Plan, error) {
 
 func report(out io.Writer, s status) {
 	// The other end may be gone; then there is nobody to tell.
-	_ = json.NewEncoder(out).Encode(s) //nolint:errchkjson // see above
+	_ = json.NewEncoder(out).Encode(s) // see above
 }
 
 // keepDescriptors closes on execve what the program has no use for.

@@ -11,7 +11,10 @@ import (
 // channels, as FirstFileFD (agent) and FirstFileFD+1 (console), and the grants
 // for the disks. The disks' paths in the Spec become real paths.
 func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
-	l := &Launch{Self: self, ConsoleLog: spec.ConsoleLog}
+	l := &Launch{
+		Self: self, ConsoleLog: spec.ConsoleLog,
+		limits: limits{memory: int64(spec.MemoryMiB)<<20 + vmmMemory, threads: spec.CPUs + vmmThreads},
+	}
 	spec.Disks = append([]vm.Disk(nil), spec.Disks...)
 	for i := range spec.Disks {
 		d := &spec.Disks[i]

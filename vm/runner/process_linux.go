@@ -19,6 +19,7 @@ import (
 type process struct {
 	cmd      *exec.Cmd
 	liveness *os.File // closing it, or dying, is what the VMM notices
+	cgroup   *cgroup  // its own, or nil
 
 	// mu keeps a kill from hitting a process group whose leader was reaped and
 	// whose number belongs to someone else by now.
@@ -29,8 +30,9 @@ type process struct {
 	done chan struct{} // closed after reaping
 }
 
-// spawn starts the runner and returns once it was forked.
-func spawn(p *Plan, self []string, files []*os.File, stderr *os.File) (*process, *os.File, error) {
+// spawn starts the runner, in the group unless that is nil, and returns once it was forked. The process takes the group
+// over.
+func spawn(p *Plan, self []string, files []*os.File, stderr *os.File, group *cgroup) (*process, *os.File, error) {
 	planR, err := writePlan(p)
 	if err != nil {
 		return nil, nil, err
@@ -53,8 +55,11 @@ func spawn(p *Plan, self []string, files []*os.File, stderr *os.File) (*process,
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	cmd.ExtraFiles = append([]*os.File{planR, statusW, liveR}, files...)
 	cmd.SysProcAttr = attributes(p.Namespaces)
+	if group != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.dir.Fd())
+	}
 
-	proc := &process{cmd: cmd, liveness: liveW, done: make(chan struct{})}
+	proc := &process{cmd: cmd, liveness: liveW, cgroup: group, done: make(chan struct{})}
 	if err := proc.start(); err != nil {
 		return nil, nil, errors.Join(err, statusR.Close(), liveW.Close())
 	}
@@ -128,6 +133,7 @@ func (p *process) reap() {
 	_ = p.cmd.Wait()
 	p.reaped = true
 	_ = p.liveness.Close()
+	p.cgroup.close()
 }
 
 // kill ends the whole group and waits until it is reaped.

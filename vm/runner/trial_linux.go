@@ -17,6 +17,8 @@ type Trial struct {
 	Namespaces error
 	// Landlock is the kernel's version of it, 0 for none.
 	Landlock int
+	// Cgroup tells whether the VMM would have a control group that bounds its memory and threads.
+	Cgroup bool
 }
 
 // trialProgram is executed by a trial, and is on no host: what is tried is how
@@ -29,46 +31,50 @@ const trialProgram = "/nosuch-msb-trial"
 func Try(ctx context.Context) (Trial, error) {
 	t := Trial{Landlock: landlockABI()}
 	var err error
-	if t.InForce, err = try(ctx, true); err == nil {
+	if t.InForce, t.Cgroup, err = try(ctx, true); err == nil {
 		return t, nil
 	}
 	if !isNamespaceError(err) {
 		return t, err
 	}
 	t.Namespaces = err
-	t.InForce, err = try(ctx, false)
+	t.InForce, t.Cgroup, err = try(ctx, false)
 	return t, err
 }
 
 // try is one attempt, as Launch.attempt makes it.
-func try(ctx context.Context, namespaces bool) ([]string, error) {
+func try(ctx context.Context, namespaces bool) (inForce []string, bounded bool, err error) {
 	self, err := (&Launch{}).self()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer null.Close()
-	proc, statusR, err := spawn(&Plan{Argv: []string{trialProgram}, Namespaces: namespaces}, self, nil, null)
+	l := limits{vmmMemory, vmmThreads}
+	proc, statusR, err := spawnBounded(&Plan{Argv: []string{trialProgram}, Namespaces: namespaces}, self, nil, null, l)
 	if err != nil {
 		if namespaces && forbidden(err) {
-			return nil, &namespaceError{err}
+			return nil, false, &namespaceError{err}
 		}
-		return nil, fmt.Errorf("%w: start its process: %w", vm.ErrVMM, err)
+		return nil, false, fmt.Errorf("%w: start its process: %w", vm.ErrVMM, err)
 	}
 	st, err := awaitReady(ctx, statusR, nil)
 	err = errors.Join(err, proc.kill())
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case len(st.Confinement) > 0: // the error is that there is no such program
-		return st.Confinement, nil
+		if proc.cgroup != nil {
+			st.Confinement = append(st.Confinement, l.String())
+		}
+		return st.Confinement, proc.cgroup != nil, nil
 	case st.Namespaces && namespaces:
-		return nil, &namespaceError{st.err()}
+		return nil, false, &namespaceError{st.err()}
 	case st.err() != nil:
-		return nil, st.err()
+		return nil, false, st.err()
 	}
-	return nil, fmt.Errorf("%w: its process said nothing", vm.ErrVMM)
+	return nil, false, fmt.Errorf("%w: its process said nothing", vm.ErrVMM)
 }

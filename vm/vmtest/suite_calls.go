@@ -60,7 +60,7 @@ func (s *Suite) live(t *testing.T, end string) {
 	g := Boot(t, s.Backend, spec)
 	checkClockSource(t, g)
 	for _, step := range []struct{ say, want string }{
-		{"writedev /dev/vdb after", "written"}, {"readdev /dev/vdc", "before"}, {"discard /dev/vdb", "discarded"}, {"console 1000", "printed"},
+		{"writedev /dev/vdb after", "written"}, {"readdev /dev/vdc", "before"}, {"discard /dev/vdb 4096", "discarded"}, {"console 1000", "printed"},
 	} {
 		if got := g.Ask(t, "%s", step.say); got != step.want && !strings.Contains(got, "operation not supported") {
 			t.Errorf("%s: %s, want %s", step.say, got, step.want)

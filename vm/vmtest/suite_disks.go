@@ -85,6 +85,40 @@ func (s *Suite) ReadOnlyDiskIsOpenedForReadingOnly(t *testing.T) {
 	}
 }
 
+// DiscardFreesHostSpace fills a part of a disk and gives it back: it is a hole in
+// the host's file then.
+func (s *Suite) DiscardFreesHostSpace(t *testing.T) {
+	t.Helper()
+	const filled = 4 << 20
+	disk := RawDisk(t, "", 8<<20)
+	spec := s.spec(t)
+	spec.Disks = append(spec.Disks, vm.Disk{Path: disk, ID: "rw"})
+	g := Boot(t, s.Backend, spec)
+	if got := g.Ask(t, "fill /dev/vdb %d", filled); got != "filled" {
+		t.Fatal(got)
+	}
+	if got := allocated(t, disk); got < filled {
+		t.Fatalf("%d bytes are allocated after %d were written", got, filled)
+	}
+	if got := g.Ask(t, "discard /dev/vdb %d", filled); got != "discarded" {
+		t.Fatalf("discard: %s", got)
+	}
+	// Room for the block that was zeroed, and the host's own.
+	if got := allocated(t, disk); got > filled/16 {
+		t.Errorf("%d bytes are allocated on the host after all were discarded", got)
+	}
+}
+
+// allocated is how much of a file the host's disk holds, in bytes.
+func allocated(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
 func head(t *testing.T, path string, n int) string {
 	t.Helper()
 	f, err := os.Open(path)

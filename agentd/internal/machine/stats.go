@@ -17,12 +17,14 @@ type Stats struct {
 	Uptime, CPUBusy              time.Duration
 	Processes                    int
 	OOMKills                     uint64
+	// RootTotal and RootAvailable are of the workload's root, in bytes.
+	RootTotal, RootAvailable int64
 }
 
 // userHZ is the unit of /proc/stat on every Linux architecture we run on.
 const userHZ = 100
 
-// ReadStats reads /proc; what can't be read is 0.
+// ReadStats reads /proc and looks at the root; what can't be read is 0.
 func ReadStats() Stats {
 	var s Stats
 	mem := fields("/proc/meminfo")
@@ -40,6 +42,10 @@ func ReadStats() Stats {
 	if unix.Sysinfo(&info) == nil {
 		s.Uptime = time.Duration(info.Uptime) * time.Second
 		s.Processes = int(info.Procs)
+	}
+	var root unix.Statfs_t
+	if unix.Statfs(rootDir, &root) == nil {
+		s.RootTotal, s.RootAvailable = int64(root.Blocks)*root.Bsize, int64(root.Bavail)*root.Bsize
 	}
 	return s
 }

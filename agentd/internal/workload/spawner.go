@@ -17,6 +17,7 @@ type Command struct {
 	Argv    []string
 	Env     []string
 	Dir     string
+	MakeDir bool // where it is missing
 	User    string
 	TTY     bool
 	Size    Size
@@ -27,7 +28,7 @@ type Command struct {
 }
 
 // ErrRequest is a command that can't be started as it stands: no such user, a
-// working folder that is a file, an impossible limit.
+// working directory that is relative, an impossible limit.
 var ErrRequest = errors.New("bad request")
 
 // Spawner starts processes from one thread.
@@ -67,9 +68,9 @@ func (s *Spawner) start(c Command) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	dir, err := workingDir(c.Dir)
+	dir, err := workingDir(c.Dir, c.MakeDir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+		return nil, err
 	}
 	env := completeEnv(c.Env, id, c.TTY)
 	program, err := lookPath(c.Argv[0], envValue(env, "PATH"), dir)
@@ -93,7 +94,7 @@ func (s *Spawner) fork(program string, c Command, dir string, env []string, id i
 	// Entered with root's rights, on this thread alone: the process inherits it, as under sudo, though its
 	// user might not enter it. An image's own folder (/root) must not keep other users from running.
 	if err := syscall.Chdir(dir); err != nil {
-		return nil, fmt.Errorf("%w: working folder %s: %w", ErrRequest, dir, err)
+		return nil, dirError(dir, err)
 	}
 	defer func() { _ = syscall.Chdir("/") }() // keeps no file system busy
 	attr := &syscall.ProcAttr{
@@ -146,17 +147,38 @@ func checkStrings(c Command) error {
 	return nil
 }
 
-// workingDir makes the folder where it is missing, as container tools do.
-func workingDir(dir string) (string, error) {
+// workingDir looks for the directory and makes it where that is wanted. What is missing is an error of the codes that
+// container tools give it: 127 for none of that name, 126 for what is no directory.
+func workingDir(dir string, makeIt bool) (string, error) {
 	if dir == "" {
 		return "/", nil
 	}
 	if !path.IsAbs(dir) {
-		return "", fmt.Errorf("working folder %q is not absolute", dir)
+		return "", fmt.Errorf("%w: working directory %q is not absolute", ErrRequest, dir)
 	}
 	dir = path.Clean(dir)
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // what mkdir in the guest would give
-		return "", fmt.Errorf("working folder: %w", err)
+	if makeIt {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // what mkdir in the guest would give
+			return "", dirError(dir, err)
+		}
 	}
-	return dir, nil
+	st, err := os.Stat(dir)
+	if err == nil && !st.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	return dir, dirError(dir, err)
+}
+
+// dirError tells a working directory that can't be used from a machine at its end; nil stays nil.
+func dirError(dir string, err error) error {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOENT):
+		return &StartError{NotFound: true, Message: "working directory " + dir + ": no such directory; make it first"}
+	case errors.As(err, &errno) && errno != syscall.ENOSPC && errno != syscall.EIO:
+		return &StartError{Message: "working directory " + dir + ": " + errno.Error()}
+	}
+	return fmt.Errorf("working directory: %w", err)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -88,6 +89,7 @@ func answer(args []string) string {
 		"writedev": writeDevice,
 		"readdev":  readDevice,
 		"discard":  discard,
+		"fill":     fillDevice,
 		"console":  printConsole,
 		"socket":   tryConnect,
 		"frame":    sendFrame,
@@ -156,17 +158,44 @@ func readDevice(args []string) (string, error) {
 	return strings.TrimRight(string(block[:n]), "\x00"), err
 }
 
-// discard gives the first block of a disk back, and zeroes the second.
+// fillDevice writes so many bytes from the start of a disk, none of them zero.
+func fillDevice(args []string) (string, error) {
+	f, n, err := openRange(args)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	block := bytes.Repeat([]byte{0xa5}, 64<<10)
+	for ; n > 0; n -= len(block) {
+		if _, err := f.Write(block[:min(n, len(block))]); err != nil {
+			return "", err
+		}
+	}
+	return "filled", f.Sync()
+}
+
+// openRange opens the disk that args name first, and reads a number of bytes after it.
+func openRange(args []string) (f *os.File, n int, err error) {
+	if _, err := fmt.Sscan(args[1], &n); err != nil {
+		return nil, 0, err
+	}
+	f, err = os.OpenFile(args[0], os.O_WRONLY, 0)
+	return f, n, err
+}
+
+// discard gives so many bytes of a disk back, and zeroes the 4096 behind them.
 func discard(args []string) (string, error) {
-	f, err := os.OpenFile(args[0], os.O_WRONLY, 0)
+	f, n, err := openRange(args)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	const blkDiscard, blkZeroout = 0x1277, 0x127f // linux/fs.h
-	for request, at := range map[uintptr]uint64{blkDiscard: 0, blkZeroout: 4096} {
-		block := [2]uint64{at, 4096}
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(&block))); errno != 0 {
+	for _, c := range []struct {
+		request uintptr
+		extent  [2]uint64
+	}{{blkDiscard, [2]uint64{0, uint64(n)}}, {blkZeroout, [2]uint64{uint64(n), 4096}}} {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), c.request, uintptr(unsafe.Pointer(&c.extent))); errno != 0 {
 			return "", errno
 		}
 	}

@@ -1,0 +1,235 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/files"
+	"github.com/msb-project/msb/agentd/internal/workload"
+	"github.com/msb-project/msb/internal/tartree"
+)
+
+// maxFileCalls bounds the file operations that run at once: each takes a thread
+// and up to StreamWindowBytes of what it sends.
+const maxFileCalls = 64
+
+// fileServer answers for the files of the workload's root.
+type fileServer struct {
+	agentpb.UnimplementedFilesServer
+	root  *workload.Root
+	slots chan struct{}
+}
+
+var _ agentpb.FilesServer = (*fileServer)(nil)
+
+func newFileServer(root *workload.Root) *fileServer {
+	return &fileServer{root: root, slots: make(chan struct{}, maxFileCalls)}
+}
+
+// run runs f in the workload's root and gives its error a status.
+func (s *fileServer) run(f func() error) error {
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		return status.Errorf(codes.ResourceExhausted, "%d file operations run already; wait for one to end", maxFileCalls)
+	}
+	defer func() { <-s.slots }()
+	return fileStatus(s.root.Run(f))
+}
+
+// fileStatus passes the kernel's number on, so that the host's errors.Is finds
+// fs.ErrNotExist and its like.
+func fileStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err // the stream's own
+	}
+	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, ended) {
+			return status.FromContextError(ended).Err()
+		}
+	}
+	st := status.New(codes.InvalidArgument, err.Error())
+	var number syscall.Errno
+	if !errors.As(err, &number) {
+		return st.Err()
+	}
+	detail := &agentpb.FileError{Errno: uint32(number)}
+	var p *fs.PathError
+	var l *os.LinkError
+	if errors.As(err, &p) {
+		detail.Op, detail.Path = p.Op, p.Path
+	} else if errors.As(err, &l) {
+		detail.Op, detail.Path = l.Op, l.New
+	}
+	with, err := st.WithDetails(detail)
+	if err != nil {
+		return st.Err()
+	}
+	return with.Err()
+}
+
+// Stat implements agentpb.FilesServer.
+func (s *fileServer) Stat(_ context.Context, req *agentpb.StatRequest) (info *agentpb.FileInfo, err error) {
+	return info, s.run(func() error {
+		info, err = files.Stat(req.GetPath(), req.GetFollow())
+		return err
+	})
+}
+
+// List implements agentpb.FilesServer.
+func (s *fileServer) List(req *agentpb.ListRequest, stream grpc.ServerStreamingServer[agentpb.ListResponse]) error {
+	return s.run(func() error {
+		return files.List(req.GetPath(), func(entries []*agentpb.FileInfo) error {
+			return stream.Send(&agentpb.ListResponse{Entries: entries})
+		})
+	})
+}
+
+// Read implements agentpb.FilesServer.
+func (s *fileServer) Read(req *agentpb.ReadRequest, stream grpc.ServerStreamingServer[agentpb.ReadResponse]) error {
+	return s.run(func() error {
+		return files.Read(req.GetPath(), req.GetOffset(), req.GetLength(), func(b []byte) error {
+			return stream.Send(&agentpb.ReadResponse{Data: b})
+		})
+	})
+}
+
+// Write implements agentpb.FilesServer.
+func (s *fileServer) Write(stream grpc.ClientStreamingServer[agentpb.WriteRequest, agentpb.FileInfo]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if first.GetStart() == nil {
+		return status.Error(codes.InvalidArgument, "the first message of a write must be start")
+	}
+	return s.run(func() error {
+		info, err := files.Write(first.GetStart(), func() ([]byte, error) {
+			req, err := stream.Recv()
+			return req.GetData(), err
+		})
+		if err != nil {
+			return err
+		}
+		return stream.SendAndClose(info)
+	})
+}
+
+// Change implements agentpb.FilesServer.
+func (s *fileServer) Change(_ context.Context, req *agentpb.ChangeRequest) (*agentpb.ChangeResponse, error) {
+	return &agentpb.ChangeResponse{}, s.run(func() error { return files.Change(req) })
+}
+
+// Watch implements agentpb.FilesServer.
+func (s *fileServer) Watch(req *agentpb.WatchRequest, stream grpc.ServerStreamingServer[agentpb.WatchResponse]) error {
+	return s.run(func() error {
+		return files.Watch(stream.Context(), req.GetPath(), req.GetRecursive(), stream.Send)
+	})
+}
+
+// Pack implements agentpb.FilesServer.
+func (s *fileServer) Pack(req *agentpb.PackRequest, stream grpc.ServerStreamingServer[agentpb.PackResponse]) error {
+	return s.run(func() error {
+		out := &chunkWriter{send: func(b []byte) error { return stream.Send(&agentpb.PackResponse{Data: b}) }}
+		report, err := files.Pack(stream.Context(), out, req.GetPath(), req.GetName(), req.GetFollow())
+		if err != nil {
+			return err
+		}
+		if err := out.flush(); err != nil {
+			return err
+		}
+		return stream.Send(&agentpb.PackResponse{Report: reportMessage(report)})
+	})
+}
+
+// Unpack implements agentpb.FilesServer.
+func (s *fileServer) Unpack(stream grpc.ClientStreamingServer[agentpb.UnpackRequest, agentpb.TreeReport]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if first.GetStart() == nil {
+		return status.Error(codes.InvalidArgument, "the first message of an extraction must be start")
+	}
+	return s.run(func() error {
+		in := &chunkReader{next: func() ([]byte, error) {
+			req, err := stream.Recv()
+			return req.GetData(), err
+		}}
+		report, err := files.Unpack(stream.Context(), first.GetStart(), in)
+		if err != nil {
+			return err
+		}
+		// What is behind the archive's end is read too: the sender waits for it.
+		if _, err := io.Copy(io.Discard, in); err != nil {
+			return err
+		}
+		return stream.SendAndClose(reportMessage(report))
+	})
+}
+
+func reportMessage(r tartree.Report) *agentpb.TreeReport {
+	return &agentpb.TreeReport{Entries: r.Entries, Bytes: r.Bytes, Skipped: r.Skipped, SkippedMore: r.SkippedMore}
+}
+
+// chunkWriter gathers an archive's small writes into messages.
+type chunkWriter struct {
+	send func([]byte) error
+	buf  []byte
+}
+
+func (w *chunkWriter) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		part := min(len(b), agentpb.FileChunkBytes-len(w.buf))
+		w.buf, b = append(w.buf, b[:part]...), b[part:]
+		if len(w.buf) == agentpb.FileChunkBytes {
+			if err := w.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (w *chunkWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	err := w.send(w.buf)
+	w.buf = w.buf[:0]
+	return err
+}
+
+// chunkReader reads messages as one stream.
+type chunkReader struct {
+	next func() ([]byte, error)
+	rest []byte
+}
+
+func (r *chunkReader) Read(b []byte) (int, error) {
+	for len(r.rest) == 0 {
+		next, err := r.next()
+		if err != nil {
+			return 0, err
+		}
+		r.rest = next
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}

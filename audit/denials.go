@@ -1,0 +1,134 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const (
+	// maxDenials is how many destinations a summary keeps apart; what is denied beyond them is counted only.
+	maxDenials = 64
+	// maxListed is how many of them it lists.
+	maxListed = 8
+	// maxDenied is how many bytes of a name it keeps: the longest name of DNS has 253.
+	maxDenied = 253
+)
+
+// Denied reports whether ev is about something that was kept from the guest, or that report mode let through in spite of
+// the rules. What the frame guard threw away is no verdict.
+func (ev *Event) Denied() bool {
+	switch ev.Kind { //nolint:exhaustive // the others are no verdicts
+	case FlowOpen, DNSQuery, HTTPRequest, SecretViolation, Limit:
+		return ev.Action == "deny" || ev.WouldDeny
+	case DNSRebinding:
+		return true
+	}
+	return false
+}
+
+// Denial is one destination that was denied.
+type Denial struct {
+	// Host is the name that the guest asked for, else the address; as the guest wrote it, and hostile.
+	Host string `json:"host"`
+	// Port is 0 for a question, Proto is "tcp", "udp" or "icmp".
+	Port   uint16 `json:"port,omitempty"`
+	Proto  string `json:"proto,omitempty"`
+	Reason string `json:"reason"`
+	Rule   string `json:"rule,omitempty"`
+	// DNS marks a question.
+	DNS   bool   `json:"dns,omitempty"`
+	Count uint64 `json:"count"`
+}
+
+// DenialSummary is what was denied in a sandbox's life, bounded.
+type DenialSummary struct {
+	// Denied counts verdicts; WouldDeny those that report mode let through.
+	Denied    uint64 `json:"denied,omitempty"`
+	WouldDeny uint64 `json:"would_deny,omitempty"`
+	// List has the destinations in the order in which they came first, Others counts the verdicts on all others.
+	List   []Denial `json:"list,omitempty"`
+	Others uint64   `json:"others,omitempty"`
+}
+
+// Denials is a Sink that sums up what is denied, in bounded memory.
+type Denials struct {
+	mu      sync.Mutex
+	summary DenialSummary
+	all     []Denial
+}
+
+var _ Sink = (*Denials)(nil)
+
+// Emit implements Sink.
+func (d *Denials) Emit(ev Event) {
+	if !ev.Denied() || ev.Kind == SecretViolation { // which comes beside the event of its request
+		return
+	}
+	n := max(ev.Count, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ev.WouldDeny {
+		d.summary.WouldDeny += n
+	} else {
+		d.summary.Denied += n
+	}
+	to, ok := denialOf(&ev)
+	if !ok {
+		d.summary.Others += n
+		return
+	}
+	i := slices.IndexFunc(d.all, func(have Denial) bool { have.Count = 0; return have == to })
+	switch {
+	case i >= 0:
+		d.all[i].Count += n
+	case len(d.all) == maxDenials:
+		d.summary.Others += n
+	default:
+		to.Count = n
+		d.all = append(d.all, to)
+	}
+}
+
+// denialOf is where ev's guest wanted to go; events of a flood that were merged don't tell.
+func denialOf(ev *Event) (Denial, bool) {
+	d := Denial{Port: ev.Port, Proto: ev.Proto, Reason: ev.Reason, Rule: ev.Rule}
+	switch {
+	case ev.DNS != nil:
+		d.Host, d.Port, d.Proto, d.DNS = ev.DNS.Name, 0, "", true
+	case ev.Host != "":
+		d.Host = ev.Host
+	case ev.SNI != "":
+		d.Host = ev.SNI
+	case len(ev.Names) > 0:
+		d.Host = ev.Names[0]
+	case ev.Dst.IsValid():
+		d.Host = ev.Dst.String()
+	}
+	d.Host = strings.Clone(cut(d.Host, maxDenied)) // the event's buffer isn't held
+	return d, d.Host != ""
+}
+
+// Summary is what was denied until now. A question whose name was denied at a port too is left out of its list: it is
+// the same attempt.
+func (d *Denials) Summary() DenialSummary {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.summary
+	for _, one := range d.all {
+		again := one.DNS && slices.ContainsFunc(d.all, func(o Denial) bool { return !o.DNS && o.Host == one.Host })
+		if again {
+			continue
+		}
+		if len(s.List) == maxListed {
+			s.Others += one.Count
+			continue
+		}
+		s.List = append(s.List, one)
+	}
+	return s
+}
+
+// Empty reports whether nothing was denied.
+func (s *DenialSummary) Empty() bool { return cmp.Or(s.Denied, s.WouldDeny) == 0 }

@@ -1,0 +1,62 @@
+package audit
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestDenialsAreSummedUp(t *testing.T) {
+	var d Denials
+	dst := netip.MustParseAddr("10.0.0.1")
+	for range 3 {
+		d.Emit(Event{Kind: FlowOpen, Action: "deny", Proto: "tcp", Dst: dst, Port: 80, Reason: "special_address"})
+	}
+	d.Emit(Event{Kind: DNSQuery, Action: "deny", Proto: "udp", Dst: dst, Port: 53, Reason: "no_rule", DNS: &DNSDetail{Name: "evil.example", Type: "A"}})
+	d.Emit(Event{Kind: DNSQuery, Action: "deny", Proto: "udp", Dst: dst, Port: 53, Reason: "no_rule", DNS: &DNSDetail{Name: "evil.example", Type: "AAAA"}})
+	d.Emit(Event{Kind: HTTPRequest, Action: "allow", WouldDeny: true, Proto: "tcp", Dst: dst, Port: 443, Host: "a.example", Reason: "no_rule"})
+	d.Emit(Event{Kind: DNSQuery, Action: "allow", WouldDeny: true, Reason: "no_rule", DNS: &DNSDetail{Name: "a.example"}})
+	d.Emit(Event{Kind: FlowOpen, Action: "deny", Reason: "no_rule", Proto: "tcp", Count: 200}) // of a flood
+	for _, kind := range []Kind{FlowOpen, DNSQuery, HTTPRequest, FlowClose} {
+		d.Emit(Event{Kind: kind, Action: "allow", Host: "fine.example"})
+	}
+	d.Emit(Event{Kind: LinkDrop, Action: "deny", Count: 5})
+	d.Emit(Event{Kind: PolicyReload, Action: "deny"})
+
+	s := d.Summary()
+	if s.Denied != 205 || s.WouldDeny != 2 || s.Others != 200 || s.Empty() {
+		t.Errorf("%+v", s)
+	}
+	want := "10.0.0.1:80/tcp special_address 3; evil.example:0/ no_rule 2; a.example:443/tcp no_rule 1; "
+	got := ""
+	for _, one := range s.List {
+		got += fmt.Sprintf("%s:%d/%s %s %d; ", one.Host, one.Port, one.Proto, one.Reason, one.Count)
+	}
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var none Denials
+	if s := none.Summary(); !s.Empty() || len(s.List) > 0 {
+		t.Errorf("of nothing: %+v", s)
+	}
+}
+
+func TestI11_DenialsAreBounded(t *testing.T) {
+	var d Denials
+	const many = 10000
+	for i := range many {
+		d.Emit(Event{Kind: DNSQuery, Action: "deny", Reason: "no_rule", DNS: &DNSDetail{Name: fmt.Sprint(i) + strings.Repeat("x", 1<<12)}})
+	}
+	s := d.Summary()
+	counted := s.Others
+	for _, one := range s.List {
+		counted += one.Count
+		if len(one.Host) > maxDenied+len(cutMark) {
+			t.Errorf("a host of %d bytes", len(one.Host))
+		}
+	}
+	if len(d.all) > maxDenials || len(s.List) > maxListed || s.Denied != many || counted != many {
+		t.Errorf("%d kept, %d listed, %d denied of which %d are accounted for; want %d", len(d.all), len(s.List), s.Denied, counted, many)
+	}
+}

@@ -1,0 +1,74 @@
+package capture
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// roomFor bounds the files of this process, as a full disk does: a write that crosses the bound comes as far as it, and
+// fails. The returned function takes the bound away. Not for parallel tests.
+func roomFor(t *testing.T, size uint64) (more func()) {
+	t.Helper()
+	signal.Ignore(unix.SIGXFSZ)
+	t.Cleanup(func() { signal.Reset(unix.SIGXFSZ) })
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	more = func() {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(more)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return more
+}
+
+// TestI12_NoHalfBlockStaysAfterAFullDisk writes a packet that has room for a part of itself, in the middle and at the end
+// of a capture: both are readable to their end.
+func TestI12_NoHalfBlockStaysAfterAFullDisk(t *testing.T) { //nolint:paralleltest // the bound is the process's
+	for _, after := range []int{0, 60} { // nothing, or a packet that is shorter than what the half takes
+		path := filepath.Join(t.TempDir(), "a.pcapng")
+		o := Options{}.withDefaults()
+		r, err := createRotating(path, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		none := func() []byte { return nil }
+		block := func(n, size int) []byte { return packetBlock(nil, 1, FromGuest, [][]byte{frame(n, size)}, size, "", 0) }
+		if err := r.write(block(1, 60), none, false); err != nil {
+			t.Fatal(err)
+		}
+		more := roomFor(t, uint64(r.size)+1000)
+		err = r.write(block(2, 1500), none, false)
+		more()
+		if !errors.Is(err, unix.EFBIG) {
+			t.Fatalf("a full disk: %v, want EFBIG", err)
+		}
+		want := 1
+		if after > 0 {
+			want = 2
+			if err := r.write(block(3, after), none, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.close(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := readAll(t, b); err != nil || len(all) != want {
+			t.Errorf("a packet of %d bytes behind it: %d packets are read, %v; want %d and the end", after, len(all), err, want)
+		}
+	}
+}

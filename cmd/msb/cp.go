@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox"
+)
+
+const copyLong = `Copies files between this machine and a sandbox that runs. NAME:PATH is a file
+or directory in the sandbox; a PATH that does not begin with "/" is below "/".
+
+Into DEST if it is a directory, else as DEST, which replaces a file. A source
+that ends in "/." is what is in the directory. "-" reads a tar archive from
+standard input and extracts it into DEST, or writes one of SRC to standard
+output. Symbolic links are copied as links; look before you follow one that
+came from a sandbox. Devices, FIFOs and sockets are left out and named.
+
+Files in the sandbox belong to root, or with --archive to the owners' numbers
+of the source. Files on this machine belong to you.`
+
+func newCopyCommand(ui *ui) *cobra.Command {
+	var o sandbox.CopyOptions
+	c := &cobra.Command{
+		Use:   "cp [flags] SRC DEST",
+		Short: "Copy files between this machine and a sandbox that runs",
+		Long:  copyLong,
+		Example: `  msb cp ./src agent:/root/               # becomes /root/src
+  msb cp agent:/root/report.txt .
+  msb cp agent:/var/log/. logs            # what is in /var/log
+  tar c . | msb cp - agent:/root
+  msb cp agent:/root - | tar t`,
+		Args: named(cobra.ExactArgs(2), "msb cp takes a source and a destination, one of them NAME:PATH"),
+		RunE: func(c *cobra.Command, args []string) error {
+			err := copyFiles(c.Context(), ui, args[0], args[1], o)
+			var wrong *copyUsage
+			if errors.As(err, &wrong) {
+				return &usageError{err: err, help: "msb cp --help"}
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVarP(&o.Follow, "follow-link", "L", false, "copy what SRC leads to if it is a symbolic link")
+	c.Flags().BoolVarP(&o.KeepOwner, "archive", "a", false, "keep the owners' numbers in the sandbox")
+	c.Flags().BoolVarP(&ui.quiet, "quiet", "q", false, "do not name what was left out")
+	return c
+}
+
+// copyUsage is a pair of arguments that msb cp can't copy between.
+type copyUsage struct{ text string }
+
+func (e *copyUsage) Error() string { return e.text }
+
+// place is one end of a copy. name is empty for this machine.
+type place struct{ name, path string }
+
+// parsePlace reads NAME:PATH. As in docker cp, what begins with "/" or "." is a
+// path of this machine, so that one with a colon can be named.
+func parsePlace(arg string) (place, error) {
+	name, file, ok := strings.Cut(arg, ":")
+	if !ok || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
+		if arg == "" {
+			return place{}, &copyUsage{"an empty path"}
+		}
+		return place{path: arg}, nil
+	}
+	if file == "" {
+		return place{}, &copyUsage{fmt.Sprintf("%q lacks a path; write %s:/PATH", arg, name)}
+	}
+	if name == "" {
+		return place{}, &copyUsage{fmt.Sprintf("%q is neither NAME:PATH nor a path; write ./%s for a file of this machine", arg, arg)}
+	}
+	clean := path.Join("/", file)
+	if clean != "/" && (strings.HasSuffix(file, "/.") || file == ".") { // Join takes off what changes the meaning
+		clean += "/."
+	} else if clean != "/" && strings.HasSuffix(file, "/") {
+		clean += "/"
+	}
+	return place{name: name, path: clean}, nil
+}
+
+func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptions) error {
+	from, err := parsePlace(src)
+	if err != nil {
+		return err
+	}
+	to, err := parsePlace(dst)
+	if err != nil {
+		return err
+	}
+	switch {
+	case from.name != "" && to.name != "":
+		return &copyUsage{"both are in a sandbox; copy to this machine first, or pipe: msb cp A:/x - | msb cp - B:/"}
+	case from.name == "" && to.name == "":
+		return &copyUsage{"neither is in a sandbox; name one as NAME:PATH"}
+	}
+	home, err := sandbox.OpenHome("")
+	if err != nil {
+		return err
+	}
+	sb, err := home.Connect(ctx, from.name+to.name)
+	if err != nil {
+		return startError(ctx, err)
+	}
+	defer func() { _ = sb.Close() }() // ends this session, whose work is done
+	report, err := transfer(ctx, sb, from, to, o)
+	if len(report.Skipped) > 0 {
+		more := ""
+		if report.SkippedMore > 0 {
+			more = fmt.Sprintf(" and %d more", report.SkippedMore)
+		}
+		ui.note("left out, since devices, FIFOs and sockets can't be copied: %s%s", strings.Join(report.Skipped, ", "), more)
+	}
+	return plainError(err)
+}
+
+func transfer(ctx context.Context, sb *sandbox.Sandbox, from, to place, o sandbox.CopyOptions) (sandbox.CopyReport, error) {
+	switch {
+	case from.name == "" && from.path == "-":
+		owner := &agentclient.Owner{}
+		if o.KeepOwner {
+			owner = nil
+		}
+		r, err := sb.Files().Unpack(ctx, to.path, os.Stdin, owner)
+		return sandbox.CopyReport(r), err
+	case from.name == "":
+		return sb.CopyTo(ctx, from.path, to.path, o)
+	case to.path == "-":
+		if isTerminal(os.Stdout) {
+			return sandbox.CopyReport{}, &copyUsage{"standard output is a terminal; send the archive to a file or a pipe"}
+		}
+		a, err := sb.Files().Pack(ctx, strings.TrimSuffix(from.path, "/."), "", o.Follow)
+		if err != nil {
+			return sandbox.CopyReport{}, err
+		}
+		defer func() { _ = a.Close() }()
+		_, err = io.Copy(os.Stdout, a)
+		return sandbox.CopyReport(a.Report()), err
+	}
+	return sb.CopyFrom(ctx, from.path, to.path, o)
+}
+
+// plainError keeps a file's error from being taken for one of the image or the
+// policy, which have exit codes of their own.
+func plainError(err error) error {
+	var p *fs.PathError
+	var l *os.LinkError
+	if (errors.As(err, &p) || errors.As(err, &l)) && !errors.Is(err, syscall.ENOSPC) {
+		return errors.New(err.Error())
+	}
+	return err
+}

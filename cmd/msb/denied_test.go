@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/probe"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// told is what the end of a run says of these denials.
+func told(cfg *sandbox.Config, quiet bool, evs ...audit.Event) string {
+	var d audit.Denials
+	for _, ev := range evs {
+		d.Emit(ev)
+	}
+	var err bytes.Buffer
+	s := d.Summary()
+	noteDenials(&ui{err: &err, quiet: quiet}, &s, cfg)
+	return err.String()
+}
+
+func deniedFlow(host, addr, proto, reason string, port uint16) audit.Event {
+	ev := audit.Event{Kind: audit.FlowOpen, Action: "deny", Proto: proto, Dst: netip.MustParseAddr(addr), Port: port, Reason: reason}
+	if host != "" {
+		ev.Names = []string{host}
+	}
+	return ev
+}
+
+func asked(name, reason string) audit.Event {
+	return audit.Event{Kind: audit.DNSQuery, Action: "deny", Reason: reason, DNS: &audit.DNSDetail{Name: name}}
+}
+
+func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
+	would := deniedFlow("a.example", "93.184.215.14", "tcp", "no_rule", 443)
+	would.Action, would.WouldDeny = "allow", true
+	denyRule := deniedFlow("gist.example", "93.184.215.14", "tcp", "deny_rule", 443)
+	denyRule.Rule = "no gists"
+	for _, tt := range []struct {
+		name string
+		cfg  sandbox.Config
+		evs  []audit.Event
+		want string
+	}{
+		{"nothing", sandbox.Config{}, nil, ""},
+		{"a name", sandbox.Config{}, []audit.Event{asked("evil.example", "no_rule")},
+			"msb: 1 denied: evil.example (no rule)\nmsb: allow with --allow evil.example:443 (443 or the port that it needs); all of them: --audit FILE\n"},
+		{"ports", sandbox.Config{Audit: "a.jsonl"}, []audit.Event{deniedFlow("evil.example", "93.184.215.14", "tcp", "no_rule", 22), deniedFlow("", "192.0.43.8", "udp", "port_not_allowed", 123), deniedFlow("", "2606:2800::1", "icmp", "no_rule", 0)},
+			"msb: 3 denied: evil.example:22 (no rule), 192.0.43.8:123/udp (port not allowed), 2606:2800::1/icmp (no rule)\nmsb: allow with --allow evil.example:22 --allow 192.0.43.8:123/udp --allow 2606:2800::1/icmp; all of them: a.jsonl\n"},
+		{"a private address", sandbox.Config{Name: "web"}, []audit.Event{deniedFlow("", "10.0.0.1", "tcp", "special_address", 80)},
+			"msb: 1 denied: 10.0.0.1:80 (special address)\nmsb: allow with --allow 10.0.0.1:80/tcp+private; all of them: msb events web --denied\n"},
+		{"metadata", sandbox.Config{}, []audit.Event{deniedFlow("", "169.254.169.254", "tcp", "metadata_address", 80)},
+			"msb: 1 denied: 169.254.169.254:80 (metadata address)\nmsb: that address hands out this machine's own credentials: only a private rule for exactly this address opens it; all of them: --audit FILE\n"},
+		{"a deny rule", sandbox.Config{}, []audit.Event{denyRule},
+			"msb: 1 denied: gist.example:443 (deny rule \"no gists\")\nmsb: a deny rule is the policy's to take back; all of them: --audit FILE\n"},
+		{"report mode", sandbox.Config{}, []audit.Event{would, would},
+			"msb: 2 let through that rules would deny: a.example:443 (no rule)\nmsb: allow with --allow a.example:443; all of them: --audit FILE\n"},
+		{"under a floor", sandbox.Config{Floor: &policies.Policy{}}, []audit.Event{asked("evil.example", "no_rule")},
+			"msb: 1 denied: evil.example (no rule)\nmsb: the floor and the policy both have to allow it; all of them: --audit FILE\n"},
+		{"many", sandbox.Config{}, []audit.Event{asked("a.example", "no_rule"), asked("b.example", "no_rule"), asked("c.example", "no_rule"), asked("d.example", "no_rule")},
+			"msb: 4 denied: a.example (no rule), b.example (no rule), c.example (no rule), others\nmsb: allow with --allow a.example:443 --allow b.example:443 --allow c.example:443 (443 or the port that it needs); all of them: --audit FILE\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := told(&tt.cfg, false, tt.evs...); got != tt.want {
+				t.Errorf("got\n%swant\n%s", got, tt.want)
+			}
+			if got := told(&tt.cfg, true, tt.evs...); got != "" {
+				t.Errorf("with -q: %q", got)
+			}
+		})
+	}
+}
+
+// TestDenialRemediesOpenWhatWasDenied judges each destination again by the policy that the suggested flag makes.
+func TestDenialRemediesOpenWhatWasDenied(t *testing.T) {
+	for _, ev := range []audit.Event{
+		asked("evil.example", "no_rule"), deniedFlow("evil.example", "93.184.215.14", "tcp", "no_rule", 443), deniedFlow("a_b.example", "93.184.215.14", "tcp", "no_rule", 80),
+		deniedFlow("evil.example", "93.184.215.14", "udp", "no_rule", 5000), deniedFlow("", "93.184.215.14", "tcp", "port_not_allowed", 443), deniedFlow("", "2606:2800::1", "tcp", "no_rule", 8443),
+		deniedFlow("", "10.1.2.3", "tcp", "special_address", 443), deniedFlow("", "10.1.2.3", "udp", "special_address", 53000), deniedFlow("", "fd00:1::1", "tcp", "special_address", 80),
+		deniedFlow("", "10.1.2.3", "icmp", "special_address", 0), deniedFlow("", "93.184.215.14", "icmp", "no_rule", 0),
+	} {
+		var d audit.Denials
+		d.Emit(ev)
+		one := d.Summary().List[0]
+		flag := allowFlag(&one)
+		rule, err := policies.ParseAllowFlag(flag)
+		if err != nil {
+			t.Errorf("%+v: --allow %q: %v", one, flag, err)
+			continue
+		}
+		to := destination(&one)
+		if one.DNS {
+			to += ":443"
+		}
+		target, err := probe.Parse(to)
+		if err != nil {
+			t.Fatalf("%q: %v", to, err)
+		}
+		p := policies.Default()
+		for open, rules := range map[bool][]policies.Rule{false: nil, true: {rule}} {
+			p.Egress.Allow = rules
+			e, err := egress.New(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := probe.Ask(e, p, target); a.Denied() == open {
+				t.Errorf("%s with --allow %q (%v): %s", to, flag, open, a.Message)
+			}
+		}
+	}
+}
+
+// TestI12_GuestsNamesAreShownNotObeyed has names by which a guest wants a terminal, a reader or a shell to do something.
+func TestI12_GuestsNamesAreShownNotObeyed(t *testing.T) {
+	for _, host := range []string{
+		"\x1b]0;title\x07.example", "a\nmsb: all is well", "$(reboot).example", "`reboot`", "a;reboot", "a b", "-rf", "a'b", "a\"b", "\u202eexample",
+		"x (no rule); allow with --allow *:443", "*", "*.example", "", strings.Repeat("a", 5000) + ".example", "fe80::1%$(reboot)", "\xff\xfe", "a\u200b.example",
+	} {
+		for _, ev := range []audit.Event{
+			asked(host, "no_rule"),
+			{Kind: audit.HTTPRequest, Action: "deny", Proto: "tcp", Port: 443, Host: host, Reason: "no_rule"},
+			{Kind: audit.FlowOpen, Action: "deny", Proto: "tcp", Port: 80, SNI: host, Reason: "special_address"},
+			{Kind: audit.FlowOpen, Action: "deny", Proto: "tcp", Port: 80, SNI: "a.example", Reason: "deny_rule", Rule: host},
+		} {
+			got := told(&sandbox.Config{}, false, ev)
+			if strings.Contains(got, "--allow") && !strings.Contains(host, "--allow") || strings.Count(got, "--allow") > 1 {
+				t.Errorf("%q is suggested: %s", host, got)
+			}
+			if n := strings.Count(got, "\n"); n != 2 || len(got) > 1000 {
+				t.Errorf("%q: %d lines, %d bytes", host, n, len(got))
+			}
+			if clean := audit.Printable(strings.ReplaceAll(got, "\n", "")); clean != strings.ReplaceAll(got, "\n", "") {
+				t.Errorf("%q reaches the terminal: %q", host, got)
+			}
+		}
+	}
+}

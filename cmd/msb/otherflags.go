@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const (
+	noVolumes = "msb shares no directories with a guest; copy with msb cp DIR NAME:/root, or make an image of a directory: dir:PATH"
+	noPorts   = "msb publishes no ports: nothing reaches a guest from outside; look from inside with msb exec NAME -- wget -qO- http://127.0.0.1:PORT"
+	noCaps    = "the guest's root has every right in its own machine, and none outside of it; leave it out"
+	noDevices = "a guest gets no device of this machine; leave it out"
+)
+
+// otherFlags are flags of container tools that msb's have no counterpart for, or one of another name.
+var otherFlags = map[string]string{
+	"v": noVolumes, "volume": noVolumes, "volumes-from": noVolumes, "mount": noVolumes, "tmpfs": noVolumes,
+	"publish": noPorts, "P": noPorts, "publish-all": noPorts, "expose": noPorts,
+	"network":      "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
+	"net":          "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
+	"add-host":     "a policy's [hosts] table maps names: see docs/policy.md",
+	"dns":          "a policy's [dns] servers are asked: see docs/policy.md",
+	"env-file":     "give -e NAME=VALUE for each variable; secrets are in the policy's [secrets], where the guest doesn't see them",
+	"privileged":   noCaps,
+	"cap-add":      noCaps,
+	"cap-drop":     "a guest is confined by its machine, not by capabilities; --user NAME runs as somebody else than root",
+	"security-opt": "a guest is confined by its machine, and the machine by msb: `msb doctor` says how; leave it out",
+	"device":       noDevices,
+	"gpus":         noDevices,
+	"platform":     "guests have this machine's architecture; leave it out",
+	"read-only":    "the image is never written to: what a guest writes goes with it; leave it out",
+	"restart":      "msb start NAME starts one that stopped; leave it out",
+	"init":         "each guest has an init of msb's own; leave it out",
+	"label":        "give the sandbox a name: --name NAME",
+	"l":            "give the sandbox a name: --name NAME",
+	"cidfile":      "give the sandbox a name: --name NAME",
+	"shm-size":     "/dev/shm takes up to half of the guest's memory: give it more with --memory",
+	"memory-swap":  "a guest has no swap; give it more with --memory",
+	"c":            "--cpus N gives the guest N processors",
+	"cpu-shares":   "--cpus N gives the guest N processors",
+	"cpuset-cpus":  "--cpus N gives the guest N processors",
+	"storage-opt":  "--disk 10G puts what the guest writes on a disk of this size",
+	"ulimit":       "set it inside: sh -c 'ulimit -n 4096; exec COMMAND'",
+	"attach":       "output is attached always; -i passes standard input on",
+	"a":            "output is attached always; -i passes standard input on",
+	"link":         "guests don't reach each other; a policy's [hosts] leads to a service on this machine",
+}
+
+// hintAtFlag says what to do instead of a flag that other tools have.
+func hintAtFlag(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if n := c.Name(); !errors.As(err, &unknown) || n != "run" && n != "create" && n != "exec" {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	hint := otherFlags[name]
+	if hint == "" {
+		return err
+	}
+	return fmt.Errorf("%s%s is no flag of msb %s: %s", map[bool]string{true: "-", false: "--"}[len(name) == 1], name, c.Name(), hint)
+}
+
+// portMapping is what other tools' -p takes: "8080:80", "127.0.0.1:8080:80/tcp", "80".
+var portMapping = regexp.MustCompile(`^((\[[0-9a-fA-F:]+\]|[0-9.]+):)?([0-9]+(-[0-9]+)?:)?[0-9]+(-[0-9]+)?(/(tcp|udp|sctp))?$`)
+
+// checkOtherwise refuses values that other tools take for something else than msb does.
+func (f *runFlags) checkOtherwise() error {
+	if portMapping.MatchString(f.policy) {
+		if _, err := os.Stat(f.policy); err != nil {
+			return fmt.Errorf("-p %s: -p names a policy file, and %s", f.policy, noPorts)
+		}
+	}
+	if f.name != "" && f.removeSet && f.remove {
+		return fmt.Errorf("--rm with --name: a sandbox with a name stays until msb rm %s; leave out one of the two", f.name)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+//go:build vmtest
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// TestVMCopiesGoBothWays tries msb cp with the rules that docker cp documents.
+func TestVMCopiesGoBothWays(t *testing.T) {
+	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	dir := t.TempDir()
+	msb := func(args ...string) result {
+		t.Helper()
+		c := command(t, home, args...)
+		c.Dir = dir
+		return finish(t, c)
+	}
+	inside := func(script, want string) { t.Helper(); msb("exec", "c", "--", "sh", "-c", script).want(t, 0, want) }
+	msb("run", "--vm", "qemu", "-q", "--disk", "1G", "--name", "c", "-d").want(t, 0, "c\n")
+	defer func() { _ = command(t, home, "rm", "--force", "c").Run() }()
+
+	for _, err := range []error{
+		os.MkdirAll(dir+"/src/deep", 0o755), os.WriteFile(dir+"/src/a", []byte("alpha"), 0o640),
+		os.WriteFile(dir+"/src/deep/run", []byte("#!/bin/sh\necho ran\n"), 0o755), os.Symlink("a", dir+"/src/link"),
+		os.WriteFile(dir+"/one:two", []byte("colon"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	msb("cp", "src", "c:/root").want(t, 0, "")
+	inside("cd /root/src && cat a && ./deep/run && readlink link && stat -c %u:%g:%a a", "alpharan\na\n0:0:640\n")
+	msb("cp", "src", "c:/root/new").want(t, 0, "")
+	msb("cp", "src/.", "c:/root/new").want(t, 0, "")
+	inside("ls /root/new", "a\ndeep\nlink\n")
+	msb("cp", "src/a", "c:/root/b").want(t, 0, "")
+	msb("cp", "./one:two", "c:root/").want(t, 0, "")
+	inside("cat /root/b '/root/one:two'", "alphacolon")
+	msb("cp", "src/a", "c:/none/").says(t, exitOther, "/none/ does not exist")
+	msb("cp", "src/a", "c:/none/x").says(t, exitOther, "no such file or directory")
+	msb("cp", "src", "c:/root/b").says(t, exitOther, "/root/b is a file")
+	msb("cp", "nosuch", "c:/root").says(t, exitOther, "nosuch")
+	msb("cp", "c:/nosuch", ".").says(t, exitOther, "/nosuch")
+	msb("cp", "src", "other").says(t, exitOther, "NAME:PATH")
+	msb("cp", "src", "nobody:/").says(t, exitSandbox, "no such sandbox: nobody")
+
+	inside("mkfifo /root/new/pipe; ln -s /etc/passwd /root/new/out; mkdir /root/new/shut; chmod 500 /root/new/shut; echo x > /root/new/shut/x", "")
+	got := msb("cp", "c:/root/new", "back")
+	if got.code != 0 || !strings.Contains(got.err, "left out") || !strings.Contains(got.err, "pipe") {
+		t.Errorf("%+v", got)
+	}
+	if b, err := os.ReadFile(dir + "/back/deep/run"); err != nil || !strings.Contains(string(b), "echo ran") {
+		t.Errorf("%q, %v", b, err)
+	}
+	if to, err := os.Readlink(dir + "/back/out"); err != nil || to != "/etc/passwd" {
+		t.Errorf("%q, %v", to, err)
+	}
+	msb("cp", "c:/root/src/a", ".").want(t, 0, "")
+	msb("cp", "c:/etc/hostname", "a").want(t, 0, "")
+	if b, err := os.ReadFile(dir + "/a"); err != nil || string(b) != "c\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+	inside("ln -s src /root/l", "")
+	msb("cp", "-L", "c:/root/l", "followed").want(t, 0, "")
+	if b, err := os.ReadFile(dir + "/followed/a"); err != nil || string(b) != "alpha" {
+		t.Errorf("%q, %v", b, err)
+	}
+
+	tar := exec.CommandContext(t.Context(), "tar", "c", "-C", dir, "src")
+	archive, err := tar.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := command(t, home, "cp", "-", "c:/tmp")
+	in.Stdin = bytes.NewReader(archive)
+	finish(t, in).want(t, 0, "")
+	inside("cat /tmp/src/a", "alpha")
+	out := msb("cp", "c:/tmp/src", "-")
+	list := exec.CommandContext(t.Context(), "tar", "t")
+	list.Stdin = strings.NewReader(out.out)
+	if names, err := list.Output(); err != nil || !strings.Contains(string(names), "src/deep/run\n") {
+		t.Errorf("%q, %v", names, err)
+	}
+	msb("stop", "c").want(t, 0, "c\n")
+	msb("cp", "src", "c:/root").says(t, exitSandbox, "not running", "msb start c")
+}

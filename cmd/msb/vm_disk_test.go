@@ -1,0 +1,96 @@
+//go:build vmtest
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestVMFreedDiskSpaceComesBack deletes files in a sandbox while it runs, and right before it stops.
+func TestVMFreedDiskSpaceComesBack(t *testing.T) {
+	dir, env := otherHome(t)
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, env, args...)) }
+	defer func() { _ = command(t, env, "rm", "--force", "web").Run() }() // after a failure
+	disk := filepath.Join(dir, "sandboxes", "web", "upper.ext4")
+
+	msb("create", "--vm", "qemu", "--no-net", "--disk", "10G", "web").want(t, 0, "web\n")
+	fill := func(bytes int64) {
+		t.Helper()
+		line := fmt.Sprintf("yes | head -c %d > /f && sync && echo kept > /kept", bytes)
+		msb("exec", "web", "--", "sh", "-c", line).want(t, 0, "")
+	}
+	const first, second = 64 << 20, 16 << 20
+	msb("start", "-q", "web").want(t, 0, "web\n")
+	fill(first)
+	full := allocated(t, disk)
+	if full < first {
+		t.Fatalf("%d bytes are allocated after %d were written", full, first)
+	}
+	msb("exec", "web", "--", "sh", "-c", "rm /f; sync").want(t, 0, "")
+	eventually(t, "the space of a file that was deleted", func() bool { return allocated(t, disk) < full-first*9/10 })
+
+	fill(second)
+	full = allocated(t, disk)
+	msb("exec", "web", "--", "rm", "/f").want(t, 0, "")
+	msb("stop", "web").want(t, 0, "web\n")
+	if got := allocated(t, disk); full < second || got > full-second*9/10 {
+		t.Errorf("%d bytes are allocated after the stop, %d before %d were deleted", got, full, second)
+	}
+	msb("start", "-q", "web").want(t, 0, "web\n")
+	msb("exec", "web", "--", "cat", "/kept").want(t, 0, "kept\n")
+	msb("rm", "-f", "web").want(t, 0, "web\n")
+	nothingLeft(t, dir)
+}
+
+// allocated is how much of a file the host's disk holds, in bytes.
+func allocated(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+// TestVMDamagedCachesAreHealed damages the kernel and the agent's disk between runs.
+func TestVMDamagedCachesAreHealed(t *testing.T) {
+	dir, env := otherHome(t)
+	run := func() {
+		t.Helper()
+		vmCommand(t, command(t, env, runArgs([]string{"-q", "--no-net", "--", "echo", "alive"})...)).want(t, 0, "alive\n")
+	}
+	run()
+	for _, pattern := range []string{"kernel/*.elf", "guest/*.ext4"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		path := found[0]
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, damage := range map[string]func() error{
+			"zeroes": func() error {
+				return errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, len(whole)), 0), os.Chmod(path, 0o400))
+			},
+			"half":        func() error { return os.Truncate(path, int64(len(whole)/2)) },
+			"a directory": func() error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+			"unreadable":  func() error { return os.Chmod(path, 0) },
+		} {
+			if err := damage(); err != nil {
+				t.Fatal(name, err)
+			}
+			run()
+			if got, err := os.ReadFile(path); err != nil || string(got) != string(whole) {
+				t.Errorf("%s, %s: %d bytes (%v) after a run, want the %d of before", pattern, name, len(got), err, len(whole))
+			}
+		}
+	}
+}

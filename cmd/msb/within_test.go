@@ -1,0 +1,53 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a name's ranges mean is the same in every command that speaks of a policy.
+func TestI5_CommandsKnowTheRangesOfNames(t *testing.T) {
+	t.Parallel()
+	const (
+		wiki = "version = 1\n[[egress.allow]]\nname = \"wiki\"\nhosts = [\"wiki.corp.example\"]\nwithin = [\"10.8.0.0/16\"]\npaths = [\"/pages/**\"]\n"
+		lab  = "[[egress.allow]]\nname = \"lab\"\ncidrs = [\"10.0.0.0/8\"]\nports = [\"1-65535\"]\nprivate = true\n"
+		pair = "version = 1\n[[egress.allow]]\nname = \"wiki\"\nhosts = [\"wiki.corp.example\"]\n[[egress.allow]]\nname = \"where\"\ncidrs = [\"10.8.0.0/16\"]\nports = [443]\nprivate = true\n"
+	)
+	good, beside, old := write(t, "good.toml", wiki), write(t, "beside.toml", wiki+lab), write(t, "old.toml", pair)
+	wider := write(t, "wider.toml", strings.Replace(wiki, "10.8.0.0/16", "10.0.0.0/8", 1))
+	floor := write(t, "floor.toml", strings.Replace(wiki, "10.8.0.0/16", "10.8.8.0/24", 1))
+	to := func(file string, more ...string) []string {
+		return append([]string{"policy", "explain", file, "--to", "wiki.corp.example:443"}, more...)
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		say  string
+	}{
+		{[]string{"policy", "check", good}, 0, "ok, 1 allow rules"},
+		{[]string{"policy", "check", beside}, 0, "warning: " + beside + ":2:1: methods and paths of the rule \"wiki\""},
+		{[]string{"policy", "check", old}, exitPolicyInvalid, " within = [\"10.8.0.0/16\"]\n"},
+		{[]string{"run", "-p", old}, exitPolicyInvalid, " within = [\"10.8.0.0/16\"]\n"},
+		{[]string{"policy", "check", "--floor", floor, good}, exitPolicyInvalid, "may have addresses in 10.8.0.0/16"},
+		{[]string{"policy", "check", "--floor", wider, good}, 0, "ok"},
+		{[]string{"policy", "show", good}, 0, "within = [\"10.8.0.0/16\"]"},
+		{[]string{"policy", "schema"}, 0, `"within"`},
+		{to(good), 0, "inspect wiki.corp.example:443"},
+		{to(good, "--method", "PUT", "--path", "/admin"), exitDenied, "path"},
+		{to(beside, "--method", "PUT", "--path", "/admin"), exitDenied, "path"},
+		{to(good, "--at", "10.9.0.1"), exitDenied, "taken out of answers"},
+		{to(beside, "--at", "10.9.0.1"), exitDenied, "taken out of answers"},
+		{to(good, "--at", "93.184.215.14"), exitDenied, "other ranges (within)"},
+		{[]string{"policy", "diff", good, wider}, exitDiffers, "wiki.corp.example at 10.0.0.0/8"},
+		{[]string{"policy", "diff", good, good}, 0, "the same"},
+		{[]string{"policy", "trust", "--help"}, 0, "private ranges"},
+	} {
+		got := msb(t, nil, tt.args...)
+		if got.code != tt.code || !strings.Contains(got.out+got.err, tt.say) {
+			t.Errorf("%q: exit %d, want %d with %q\n%s%s", tt.args, got.code, tt.code, tt.say, got.out, got.err)
+		}
+	}
+	if got := msb(t, nil, "policy", "check", good); strings.Contains(got.out+got.err, "warning") {
+		t.Errorf("a warning without a reason: %s%s", got.out, got.err)
+	}
+}

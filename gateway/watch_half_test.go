@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// TestI12_AHalfWrittenPolicyIsNotTaken writes a file in place whose first half is a policy too, one without its deny rule.
+// The looks at the file are the test's: with the watcher's own clock a slow machine would make another case of it.
+func TestI12_AHalfWrittenPolicyIsNotTaken(t *testing.T) {
+	t.Parallel()
+	const (
+		before = "version = 1\n"
+		half   = "version = 1\n[egress]\ndefault = \"public\"\n"
+		after  = half + "[[egress.deny]]\nhosts = [\"evil.example\"]\n"
+	)
+	path := filepath.Join(t.TempDir(), "policy.toml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(before)
+	p, err := policies.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := New(Config{Sandbox: "test", Policy: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := watcher{gateway: g, path: path, sources: []string{path}, inForce: policies.Encode(p)}
+	w.reload(false)
+	inForce := func() string { return string(policies.Encode(g.policy.Load())) }
+	old := inForce()
+	for range 3 { // each look finds another text
+		write(half)
+		w.poll()
+		write(after)
+		w.poll()
+		if inForce() != old {
+			t.Fatalf("in force while the file is written:\n%s", inForce())
+		}
+	}
+	w.poll()
+	if !strings.Contains(inForce(), "evil.example") {
+		t.Errorf("in force once it stands still:\n%s", inForce())
+	}
+}

@@ -1,0 +1,224 @@
+package tartree
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+const (
+	// maxLinks is how many files with several names a Pack remembers, so that
+	// the second name becomes a hard link. Beyond it each name is a copy.
+	maxLinks = 1 << 16
+
+	// maxSkipped bounds the names in a Report.
+	maxSkipped = 64
+)
+
+// Report says what an archive holds of what was asked for.
+type Report struct {
+	Entries, Bytes int64
+	// Skipped names devices, FIFOs and sockets that were left out, at most 64.
+	// Further ones are counted in SkippedMore.
+	Skipped     []string
+	SkippedMore int64
+}
+
+func (r *Report) skip(name string) {
+	if len(r.Skipped) < maxSkipped {
+		r.Skipped = append(r.Skipped, name)
+		return
+	}
+	r.SkippedMore++
+}
+
+// PackOptions says how Pack names and chooses entries.
+type PackOptions struct {
+	// As is the first entry's name; those below begin with it. Empty means the
+	// base of the packed path.
+	As string
+	// Leave says which directories are kept without their content: those of
+	// another kind of file system, say. nil keeps everything.
+	Leave func(name string) bool
+}
+
+type linkID struct{ dev, ino uint64 }
+
+type packer struct {
+	ctx    context.Context
+	root   *os.Root
+	out    *tar.Writer
+	opts   PackOptions
+	top    string
+	links  map[linkID]string
+	report Report
+}
+
+// Pack writes the file or directory name of root to w as a PAX archive. A file
+// that shrinks meanwhile is filled up with zeros, one that grows is cut off.
+func Pack(ctx context.Context, w io.Writer, root *os.Root, name string, o PackOptions) (Report, error) {
+	if o.As == "" {
+		o.As = path.Base(name)
+	}
+	p := &packer{ctx: ctx, root: root, out: tar.NewWriter(w), opts: o, top: path.Clean(name), links: map[linkID]string{}}
+	err := fs.WalkDir(root.FS(), p.top, p.visit)
+	if err == nil {
+		err = p.out.Close()
+	}
+	return p.report, err
+}
+
+func (p *packer) visit(name string, _ fs.DirEntry, err error) error {
+	if err == nil {
+		err = p.ctx.Err()
+	}
+	if errors.Is(err, fs.ErrNotExist) && name != p.top {
+		return nil // removed since its directory was read
+	}
+	if err != nil {
+		return err
+	}
+	st, err := p.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) && name != p.top {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case st.Mode().IsRegular():
+		return p.file(name, st)
+	case st.IsDir():
+		if err := p.add(name, st, ""); err != nil {
+			return err
+		}
+		if p.opts.Leave != nil && name != p.top && p.opts.Leave(name) {
+			return fs.SkipDir
+		}
+		return nil
+	case st.Mode().Type() == fs.ModeSymlink:
+		target, err := p.root.Readlink(name)
+		if err != nil {
+			return err
+		}
+		return p.add(name, st, target)
+	}
+	p.report.skip(name)
+	return nil
+}
+
+// entryName is name with the packed path replaced by As.
+func (p *packer) entryName(name string) string {
+	if p.top == "." {
+		return path.Join(p.opts.As, name)
+	}
+	return p.opts.As + strings.TrimPrefix(name, p.top)
+}
+
+func (p *packer) add(name string, st fs.FileInfo, target string) error {
+	h, err := p.header(name, st, target)
+	if err != nil {
+		return err
+	}
+	return p.write(h, name)
+}
+
+func (p *packer) write(h *tar.Header, name string) error {
+	if err := p.out.WriteHeader(h); err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	p.report.Entries++
+	return nil
+}
+
+func (p *packer) header(name string, st fs.FileInfo, target string) (*tar.Header, error) {
+	h, err := tar.FileInfoHeader(st, target)
+	if err != nil {
+		return nil, fmt.Errorf("pack %s: %w", name, err)
+	}
+	h.Name, h.Format = p.entryName(name), tar.FormatPAX
+	if st.IsDir() {
+		h.Name += "/"
+	}
+	h.Uname, h.Gname = "", "" // names of this machine mean nothing on the other
+	return h, nil
+}
+
+func (p *packer) file(name string, st fs.FileInfo) error {
+	// NONBLOCK: a FIFO that took the file's place must not stop us.
+	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	now, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !now.Mode().IsRegular() || !os.SameFile(st, now) {
+		return &fs.PathError{Op: "pack", Path: name, Err: errors.New("the file was replaced meanwhile")}
+	}
+	h, err := p.header(name, now, "")
+	if err != nil {
+		return err
+	}
+	if first, ok := p.linked(now, h.Name); ok {
+		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
+		return p.write(h, name)
+	}
+	if err := p.write(h, name); err != nil {
+		return err
+	}
+	n, err := io.Copy(p.out, io.LimitReader(contextReader{p.ctx, f}, h.Size))
+	if err == nil && n < h.Size {
+		_, err = io.CopyN(p.out, zeros{}, h.Size-n)
+	}
+	p.report.Bytes += h.Size
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	return nil
+}
+
+// linked returns the entry that has the file's content already.
+func (p *packer) linked(st fs.FileInfo, entry string) (string, bool) {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || sys.Nlink < 2 {
+		return "", false
+	}
+	id := linkID{uint64(sys.Dev), uint64(sys.Ino)} //nolint:unconvert // other systems have narrower fields
+	if first, ok := p.links[id]; ok {
+		return first, true
+	}
+	if len(p.links) < maxLinks {
+		p.links[id] = entry
+	}
+	return "", false
+}
+
+// contextReader ends with its context.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(b)
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}

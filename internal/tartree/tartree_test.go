@@ -1,0 +1,230 @@
+package tartree
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func openRoot(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+func write(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantText(t *testing.T, name, want string) {
+	t.Helper()
+	if got, err := os.ReadFile(name); err != nil || string(got) != want {
+		t.Errorf("%s holds %q (%v), want %q", name, got, err, want)
+	}
+}
+
+// archive makes a tar of headers; a regular file's content is its Size in "x".
+func archive(t *testing.T, list ...tar.Header) *bytes.Buffer {
+	t.Helper()
+	out := &bytes.Buffer{}
+	w := tar.NewWriter(out)
+	for _, h := range list {
+		if h.Mode == 0 {
+			h.Mode = 0o755
+		}
+		h.ModTime = time.Unix(1, 0)
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(bytes.Repeat([]byte("x"), int(h.Size))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestTreesComeBackAsTheyWere(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	write(t, from+"/src/a.txt", "alpha", 0o640)
+	write(t, from+"/src/deep/er/b", "beta", 0o755)
+	write(t, from+"/src/suid", "s", 0o755|os.ModeSetuid)
+	old := time.Unix(1e9, 0)
+	for _, err := range []error{
+		os.Symlink("../a.txt", from+"/src/deep/link"), os.Symlink("/etc/passwd", from+"/src/abs"),
+		os.Link(from+"/src/a.txt", from+"/src/same"), os.Mkdir(from+"/src/empty", 0o555),
+		syscall.Mkfifo(from+"/src/pipe", 0o600), os.Chtimes(from+"/src/a.txt", old, old), os.Chmod(from+"/src/deep", 0o511),
+		os.Chtimes(from+"/src/deep", old, old),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var buf bytes.Buffer
+	packed, err := Pack(t.Context(), &buf, openRoot(t, from), "src", PackOptions{As: "new"})
+	if err != nil || len(packed.Skipped) != 1 || packed.Skipped[0] != "src/pipe" || packed.Bytes != 10 {
+		t.Fatalf("packed %+v, %v", packed, err)
+	}
+	got, err := Extract(t.Context(), &buf, openRoot(t, to), "copy", UnpackOptions{})
+	if err != nil || got.Entries != packed.Entries {
+		t.Fatalf("extracted %+v of %+v: %v", got, packed, err)
+	}
+	wantText(t, to+"/copy/a.txt", "alpha")
+	wantText(t, to+"/copy/deep/er/b", "beta")
+	for name, mode := range map[string]fs.FileMode{
+		"a.txt": 0o640, "deep": 0o511 | fs.ModeDir, "empty": 0o555 | fs.ModeDir, "suid": 0o755 | fs.ModeSetuid, "deep/link": 0o777 | fs.ModeSymlink,
+	} {
+		if st, err := os.Lstat(to + "/copy/" + name); err != nil || st.Mode() != mode {
+			t.Errorf("%s: %v, %v; want %v", name, st, err, mode)
+		}
+	}
+	for _, name := range []string{"a.txt", "deep"} {
+		if st, err := os.Stat(to + "/copy/" + name); err != nil || !st.ModTime().Equal(old) {
+			t.Errorf("%s has another time: %v", name, err)
+		}
+	}
+	a, err1 := os.Stat(to + "/copy/a.txt")
+	b, err2 := os.Stat(to + "/copy/same")
+	if err1 != nil || err2 != nil || !os.SameFile(a, b) {
+		t.Errorf("the hard link is a copy: %v %v", err1, err2)
+	}
+	if target, err := os.Readlink(to + "/copy/abs"); err != nil || target != "/etc/passwd" {
+		t.Errorf("the link leads to %q, %v", target, err)
+	}
+}
+
+// hostile lists archives of a guest that wants to write beside "copy" in the
+// user's directory.
+func hostile(t *testing.T, outside string) map[string]*bytes.Buffer {
+	reg := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 4} }
+	dir := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeDir} }
+	link := func(name, to string) tar.Header {
+		return tar.Header{Name: name, Linkname: to, Typeflag: tar.TypeSymlink}
+	}
+	hard := func(name, to string) tar.Header {
+		return tar.Header{Name: name, Linkname: to, Typeflag: tar.TypeLink}
+	}
+	return map[string]*bytes.Buffer{
+		"dots":                  archive(t, dir("d"), reg("d/../victim")),
+		"dots above":            archive(t, dir("d"), reg("../victim")),
+		"absolute":              archive(t, dir("d"), reg(outside+"/victim")),
+		"sibling":               archive(t, dir("d"), reg("victim")),
+		"sibling by prefix":     archive(t, dir("d"), reg("dd/victim")),
+		"second file":           archive(t, reg("f"), reg("victim")),
+		"through a link":        archive(t, dir("d"), link("d/l", outside), reg("d/l/victim")),
+		"through a linked dir":  archive(t, dir("d"), link("d/l", ".."), reg("d/l/victim")),
+		"directory over a link": archive(t, dir("d"), link("d/l", outside), dir("d/l"), reg("d/l/x"), link("d/m", "../.."), reg("d/m/victim")),
+		"link, then below":      archive(t, link("d", "."), reg("d/victim")),
+		"hard link out":         archive(t, dir("d"), hard("d/h", "../victim"), reg("d/h")),
+		"hard link by a link":   archive(t, dir("d"), link("d/l", outside), hard("d/h", "d/l/victim"), reg("d/h")),
+		"hard link first":       archive(t, hard("d", "victim")),
+	}
+}
+
+func TestI14_ArchivesStayWithinTheirName(t *testing.T) {
+	for name := range hostile(t, "/nowhere") {
+		t.Run(name, func(t *testing.T) {
+			outside, cwd := t.TempDir(), t.TempDir()
+			write(t, outside+"/victim", "precious", 0o600)
+			write(t, cwd+"/victim", "precious", 0o600)
+			_, err := Extract(t.Context(), hostile(t, outside)[name], openRoot(t, cwd), "copy", UnpackOptions{})
+			if err == nil {
+				t.Error("no error")
+			}
+			wantText(t, outside+"/victim", "precious")
+			wantText(t, cwd+"/victim", "precious")
+			if list, _ := os.ReadDir(cwd); len(list) > 2 {
+				t.Errorf("besides copy and victim there is more: %v", list)
+			}
+			if list, _ := os.ReadDir(outside); len(list) != 1 {
+				t.Errorf("outside: %v", list)
+			}
+		})
+	}
+}
+
+func TestI14_LinksThatAreThereLeadNowhere(t *testing.T) {
+	outside, cwd := t.TempDir(), t.TempDir()
+	write(t, outside+"/victim", "precious", 0o600)
+	for _, err := range []error{
+		os.Mkdir(cwd+"/copy", 0o755), os.Symlink(outside, cwd+"/copy/out"), os.Symlink(outside+"/victim", cwd+"/copy/file"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, tar.Header{Name: "d/file", Typeflag: tar.TypeReg, Size: 2})
+	if _, err := Extract(t.Context(), in, openRoot(t, cwd), "copy", UnpackOptions{}); err != nil {
+		t.Errorf("a link in a file's place is replaced: %v", err)
+	}
+	wantText(t, cwd+"/copy/file", "xx")
+	in = archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, tar.Header{Name: "d/out/victim", Typeflag: tar.TypeReg, Size: 2})
+	if _, err := Extract(t.Context(), in, openRoot(t, cwd), "copy", UnpackOptions{}); !errors.Is(err, ErrOutside) {
+		t.Errorf("got %v, want ErrOutside", err)
+	}
+	wantText(t, outside+"/victim", "precious")
+}
+
+func TestBrokenArchivesLeaveTheOldFile(t *testing.T) {
+	cwd := t.TempDir()
+	write(t, cwd+"/copy", "old", 0o600)
+	in := archive(t, tar.Header{Name: "f", Typeflag: tar.TypeReg, Size: 100_000})
+	in.Truncate(50_000)
+	if _, err := Extract(t.Context(), in, openRoot(t, cwd), "copy", UnpackOptions{}); err == nil {
+		t.Error("no error")
+	}
+	wantText(t, cwd+"/copy", "old")
+	if list, _ := os.ReadDir(cwd); len(list) != 1 {
+		t.Errorf("left behind: %v", list)
+	}
+}
+
+func TestI11_ArchivesKeepWithinTheirLimits(t *testing.T) {
+	for name, o := range map[string]UnpackOptions{"bytes": {MaxBytes: 99}, "entries": {MaxEntries: 1}} {
+		cwd := t.TempDir()
+		in := archive(t, tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 50}, tar.Header{Name: "b", Typeflag: tar.TypeReg, Size: 50})
+		if _, err := Unpack(t.Context(), in, openRoot(t, cwd), o); !errors.Is(err, ErrLimit) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if list, _ := os.ReadDir(cwd); len(list) != 1 {
+			t.Errorf("%s: %v", name, list)
+		}
+	}
+}
+
+func TestSetIDBitsAndDevicesAreDropped(t *testing.T) {
+	cwd := t.TempDir()
+	in := archive(t, tar.Header{Name: "s", Typeflag: tar.TypeReg, Mode: 0o6755}, tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3},
+		tar.Header{Name: "pipe", Typeflag: tar.TypeFifo})
+	r, err := Unpack(t.Context(), in, openRoot(t, cwd), UnpackOptions{DropSetID: true})
+	if err != nil || len(r.Skipped) != 2 || r.Skipped[0] != "null" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if st, err := os.Stat(cwd + "/s"); err != nil || st.Mode() != 0o755 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if list, _ := os.ReadDir(cwd); len(list) != 1 {
+		t.Errorf("%v", list)
+	}
+}

@@ -1,0 +1,146 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
+)
+
+// aMade makes a sandbox from the image of a directory with one file, which it returns.
+func aMade(t *testing.T) (h *Home, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("as it was"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h = newHome(t)
+	cfg := Config{Home: h.Dir(), Name: "web", Disk: 64 << 20, Policy: policies.Default(), Image: "dir:" + filepath.Dir(file)}
+	if err := Create(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	return h, file
+}
+
+// startWith starts a sandbox with a program in the place of its supervisor, which ends at once.
+func startWith(t *testing.T, h *Home, program string) error {
+	t.Helper()
+	_, err := StartNamed(t.Context(), "web", StartOptions{Home: h.Dir(), Program: program})
+	if err == nil {
+		t.Fatal("it started without a supervisor")
+	}
+	return err
+}
+
+// TestI13_ADiskStaysOnItsImage: the directory that a sandbox was made from has changed since, and its image is no longer
+// in the cache. A disk on top of another one would be damaged.
+func TestI13_ADiskStaysOnItsImage(t *testing.T) {
+	t.Parallel()
+	for _, changed := range []bool{true, false} {
+		h, file := aMade(t)
+		store, err := Store(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := store.List()
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed {
+			if err := os.WriteFile(file, []byte("as it is!"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Chtimes(file, info.ModTime(), info.ModTime()), os.RemoveAll(h.Images())); err != nil {
+			t.Fatal(err)
+		}
+		if err := startWith(t, h, "/bin/false"); errors.Is(err, image.ErrNotCached) != changed {
+			t.Errorf("the directory has changed: %v: %v", changed, err)
+		}
+	}
+}
+
+// TestI13_NoMachineBesideTheOldOne: the supervisor was killed and its VMM still lives, here a process that never ends by
+// itself. Neither a second machine nor a removal may come to the disk before it has gone.
+func TestI13_NoMachineBesideTheOldOne(t *testing.T) { //nolint:paralleltest // from its fork to its exec a child holds others' locks
+	mark, program := filepath.Join(t.TempDir(), "mark"), filepath.Join(t.TempDir(), "supervisor")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch "+mark+"\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]func(h *Home) error{
+		"start":  func(h *Home) error { return startWith(t, h, program) },
+		"remove": func(h *Home) error { return h.Remove(t.Context(), "web") },
+	} {
+		if err := unlessGone(os.Remove(mark)); err != nil {
+			t.Fatal(err)
+		}
+		h, _ := aMade(t)
+		vmm := exec.Command("sleep", "600")
+		if err := vmm.Start(); err != nil {
+			t.Fatal(err)
+		}
+		end := func() { _ = vmm.Process.Kill(); _ = vmm.Wait() }
+		if err := writeJSON(h.namedPath("web"), infoFile, runRecord{VMM: identify(vmm.Process.Pid)}); err != nil {
+			end()
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- try(h) }()
+		select {
+		case err := <-done:
+			t.Errorf("%s: it did not wait for the old VMM: %v", name, err)
+			end()
+		case <-time.After(time.Second): // what does not wait is over by then
+			if _, err := os.Stat(mark); err == nil {
+				t.Errorf("%s: the next supervisor was started beside the old VMM", name)
+			}
+			end()
+			if err := <-done; errors.Is(err, ErrRunning) {
+				t.Errorf("%s: %v though the old VMM has gone", name, err)
+			}
+		}
+	}
+}
+
+// TestI12_StateIsReplacedInOneRename: whoever has the file open reads all of the old state, as after a crash in the middle.
+func TestI12_StateIsReplacedInOneRename(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	if err := aNamed(t, h, "web"); err != nil {
+		t.Fatal(err)
+	}
+	path := h.namedPath("web", storedFile)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	st, err := h.load("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.CPUs++
+	if err := writeJSON(h.namedPath("web"), storedFile, st); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(f); err != nil || string(got) != string(before) {
+		t.Errorf("the old state reads %q, %v", got, err)
+	}
+	if now, err := h.load("web"); err != nil || now.CPUs != st.CPUs {
+		t.Errorf("the new state: %+v, %v", now, err)
+	}
+}
