@@ -61,6 +61,11 @@ func TestI16_ReviewJudgesAsTheGatewayDid(t *testing.T) {
 		"bytes right behind a CONNECT": {
 			byAddress, clientTalk{dst: proxy, asks: "CONNECT " + diffSite + ":443 HTTP/1.1\r\n\r\n" + truncatedHello}, "deny unreadable",
 		},
+		"a head that is refused before it ends": {
+			"[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\n",
+			clientTalk{dst: netip.MustParseAddrPort(diffSite + ":80"), pieces: []string{"GET /open/1 HTTP/1.1\r\nHost: web.example.com\r\n\r\n", "GET /%zz HTTP/1.1\r\nHo"}},
+			"inspect needs_request",
+		},
 		"nothing to an upstream proxy": {byAddress + diffVia, clientTalk{dst: site}, "allow rule"},
 	} {
 		t.Run(name, func(t *testing.T) {

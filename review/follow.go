@@ -93,6 +93,7 @@ func (r *reviewer) followNext(id uint32, h *capture.Headers, cutOff bool) {
 // ends stops following a client that has left.
 func (r *reviewer) ends(id uint32, f *follower) {
 	if f.fin && f.next == f.finAt {
+		r.lastHead(id, f)
 		r.leave(id, f)
 	}
 }
@@ -103,7 +104,15 @@ func (r *reviewer) unfollow(id uint32) {
 		if len(f.early) > 0 { // what is before them never came
 			r.lostTrack(id)
 		}
+		r.lastHead(id, f)
 		r.leave(id, f)
+	}
+}
+
+// lastHead lists a request whose head never ended and that the gateway refused all the same.
+func (r *reviewer) lastHead(id uint32, f *follower) {
+	if f.replay.Refused() {
+		r.refused(id, f)
 	}
 }
 
@@ -122,10 +131,13 @@ func (r *reviewer) count(f *follower) {
 
 // feed takes the next bytes of a client.
 func (r *reviewer) feed(id uint32, f *follower, b []byte) {
-	err := f.replay.Feed(b, func(head []byte) (more bool) { return r.request(id, f, head) })
-	if err == nil {
-		return
+	if f.replay.Feed(b, func(head []byte) (more bool) { return r.request(id, f, head) }) != nil {
+		r.refused(id, f)
 	}
+}
+
+// refused lists a request that a gateway refuses unread.
+func (r *reviewer) refused(id uint32, f *follower) {
 	q := Request{Flow: int(id) + 1, Scheme: "http"}
 	r.listed(id, f, &q, func(int, *egress.Flow) secretproxy.Replayed {
 		return secretproxy.Replayed{Fault: egress.ReasonUnreadable.String()}

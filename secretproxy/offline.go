@@ -3,6 +3,8 @@ package secretproxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -51,6 +53,16 @@ func (r *Replay) Feed(b []byte, found func(head []byte) (more bool)) error {
 		}
 	}
 	return nil
+}
+
+// Refused reports whether a Proxy has refused the beginning of a head that is held: net/http answers a request
+// line that it can't read without waiting for the fields.
+func (r *Replay) Refused() bool {
+	if len(r.head) == 0 || r.check.held {
+		return false
+	}
+	_, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(r.head)))
+	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Over reports whether nothing that follows is read as a request: another protocol may begin, the
