@@ -147,10 +147,15 @@ func msb(ctx context.Context, l net.Listener, upstream, dir string) error {
 	if err != nil {
 		return err
 	}
+	// The port that the load asks for is ours, as the pinned address's would be.
+	dst, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		return err
+	}
 	policy := policies.Default()
 	policy.Secrets = []policies.Secret{{
 		Name: "TOKEN", From: policies.Source{Kind: policies.FromEnv, Value: "BENCH_TOKEN"},
-		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(host)}},
+		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(host), Port: dst.Port()}},
 		In:    []policies.Place{{Kind: policies.InHeader, Name: "Authorization"}},
 	}}
 	authority, err := ca.New("bench")
@@ -171,11 +176,6 @@ func msb(ctx context.Context, l net.Listener, upstream, dir string) error {
 		return err
 	}
 	announce(l, p.Placeholders()["TOKEN"])
-	// The port that the load asks for is ours, as the pinned address's would be.
-	dst, err := netip.ParseAddrPort(l.Addr().String())
-	if err != nil {
-		return err
-	}
 	f := egress.Flow{Proto: egress.TCP, Dst: dst, Pinned: []hostname.Name{hostname.MustParse(host)}, App: egress.AppTLS}
 	go func() {
 		for {
