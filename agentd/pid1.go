@@ -31,6 +31,7 @@ func Main() error {
 	if os.Getpid() != 1 {
 		return ErrNotPID1
 	}
+	agentpb.QuietLog()
 	err := machine.Boot()
 	log := slog.New(slog.NewTextHandler(console(), nil))
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/netstack"
@@ -37,6 +38,7 @@ const (
 func MaybeRun() {
 	backends.MaybeRun()
 	if len(os.Args) > 1 && os.Args[1] == Verb {
+		agentpb.QuietLog()
 		os.Exit(supervise())
 	}
 }

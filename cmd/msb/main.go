@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -23,6 +24,7 @@ func main() {
 
 // run executes one command line and returns msb's exit code.
 func run(args []string) int {
+	agentpb.QuietLog()
 	ui := newUI(os.Stdout, os.Stderr)
 	root := newRoot(ui)
 	root.SetArgs(args)

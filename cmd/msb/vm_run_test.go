@@ -140,6 +140,23 @@ func TestVMRunKeepsItsFilesWhenAsked(t *testing.T) {
 	nothingLeft(t, stateFolder())
 }
 
+// TestI8_VMLibrariesLogNothing: the environment turns on the log of gRPC, which quotes what goes by.
+func TestI8_VMLibrariesLogNothing(t *testing.T) {
+	env := []string{"GRPC_GO_LOG_SEVERITY_LEVEL=info", "GRPC_GO_LOG_VERBOSITY_LEVEL=99"}
+	got := finish(t, command(t, env, runArgs([]string{"--rm=false", "--", "true"})...))
+	kept, err := filepath.Glob(filepath.Join(stateFolder(), "kept", "*"))
+	if err != nil || len(kept) != 1 || got.code != 0 || !strings.Contains(got.err, kept[0]) || strings.Contains(got.err, " INFO: ") {
+		t.Fatalf("exit %d, kept %v, said %q", got.code, kept, got.err)
+	}
+	if log, err := os.ReadFile(filepath.Join(kept[0], "supervisor.log")); err != nil || len(log) > 0 {
+		t.Errorf("supervisor.log: %q, %v", log, err)
+	}
+	if err := os.RemoveAll(kept[0]); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeft(t, stateFolder())
+}
+
 func TestVMRunPolicysCommandAndTheFlagsThatOverrideIt(t *testing.T) {
 	got := vmRun(t, "-q", "-p", "../../policy.toml")
 	if got.code != 0 || strings.Contains(got.out, "unexpected") || strings.Count(got.out, "\n") < 6 {
