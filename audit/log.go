@@ -66,8 +66,8 @@ var _ Sink = (*Log)(nil)
 
 // output is where lines go.
 type output interface {
-	// write takes whole lines.
-	write(lines []byte) error
+	// write takes whole lines, and returns how many bytes of them it wrote.
+	write(lines []byte) (int, error)
 	close() error
 }
 
@@ -267,9 +267,9 @@ func (l *Log) tellLost(batch []byte) []byte {
 
 func (l *Log) flush(batch []byte) []byte {
 	if len(batch) > 0 {
-		if err := l.out.write(batch); err != nil {
+		if n, err := l.out.write(batch); err != nil {
 			l.note(fmt.Errorf("audit log can't be written: %w", err))
-			l.dropped.Add(countLines(batch))
+			l.dropped.Add(countLines(batch[n:]))
 		}
 	}
 	return batch[:0]
@@ -296,7 +296,7 @@ func (l *Log) note(err error) {
 // stream is an output that is never rotated.
 type stream struct{ w io.Writer }
 
-func (s stream) write(b []byte) error { _, err := s.w.Write(b); return err }
+func (s stream) write(b []byte) (int, error) { return s.w.Write(b) }
 
 func (s stream) close() error {
 	if c, ok := s.w.(io.Closer); ok {

@@ -62,7 +62,7 @@ func TestI11_TheCountIsThatOfTheDeletedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 30 { // 10 bytes each: two to the first files, one more than a T to those after
-		if err := r.write([]byte("123456789\n")); err != nil {
+		if _, err := r.write([]byte("123456789\n")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/rotate"
 )
 
 // maxLine bounds a line that is read, in bytes: an event within its bounds takes less than a third.
@@ -79,7 +81,7 @@ func (t *Tail) newer() ([]*os.File, error) {
 	var found []*os.File
 	missing := 0 // while files are renamed there is one gap
 	for i := 0; missing < 2; i++ {
-		f, err := openLog((&rotating{path: t.path}).name(i))
+		f, err := openLog(rotate.Name(t.path, i))
 		if errors.Is(err, fs.ErrNotExist) {
 			missing++
 			continue

@@ -3,34 +3,13 @@ package capture
 import (
 	"errors"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// roomFor bounds the files of this process, as a full disk does: a write that crosses the bound comes as far as it, and
-// fails. The returned function takes the bound away. Not for parallel tests.
-func roomFor(t *testing.T, size uint64) (more func()) {
-	t.Helper()
-	signal.Ignore(unix.SIGXFSZ)
-	t.Cleanup(func() { signal.Reset(unix.SIGXFSZ) })
-	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
-	more = func() {
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(more)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	return more
-}
+	"github.com/msb-project/msb/internal/rotate/rotatetest"
+)
 
 // TestI12_NoHalfBlockStaysAfterAFullDisk writes a packet that has room for a part of itself, in the middle and at the end
 // of a capture: both are readable to their end.
@@ -47,7 +26,7 @@ func TestI12_NoHalfBlockStaysAfterAFullDisk(t *testing.T) { //nolint:paralleltes
 		if err := r.write(block(1, 60), none, false); err != nil {
 			t.Fatal(err)
 		}
-		more := roomFor(t, uint64(r.size)+1000)
+		more := rotatetest.FullAt(t, uint64(r.Size)+1000)
 		err = r.write(block(2, 1500), none, false)
 		more()
 		if !errors.Is(err, unix.EFBIG) {

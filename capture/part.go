@@ -23,7 +23,7 @@ const recordingPrefix = "recording "
 // openLocked opens the file at path, or makes it, and locks it for as long as it is open. What is in it stays.
 func openLocked(path string) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/rotate"
 )
 
 // output is where blocks go.
@@ -25,13 +27,11 @@ type stream struct {
 	head []byte
 }
 
-// rotating is a file that is renamed away when it is too large or too old.
+// rotating is a file that is set aside when it is too large or too old.
 type rotating struct {
-	path    string
+	rotate.File
 	options *Options
-	f       *os.File
 	direct  *os.File // the same file past the page cache; nil for none
-	size    int64
 	opened  time.Time
 }
 
@@ -40,9 +40,10 @@ func createRotating(path string, o *Options) (*rotating, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the capture can't be made: %w", err)
 	}
-	r := &rotating{path: path, options: o, f: f}
+	r := newRotating(path, o)
+	r.File.File = f
 	known := false
-	for _, part := range []string{path, path + ".1"} { // a kill between rename and open leaves the second alone
+	for _, part := range []string{path, rotate.Name(path, 1)} { // a kill between rename and open leaves the second alone
 		if o.Resume && !known {
 			o.recording, known = recordingOf(part)
 		}
@@ -61,33 +62,21 @@ func createRotating(path string, o *Options) (*rotating, error) {
 	return r, nil
 }
 
-func (r *rotating) open(names []byte) error {
-	f, err := openLocked(r.path)
-	if err != nil {
-		return err
-	}
-	r.f = f
-	return r.begin(names)
+func newRotating(path string, o *Options) *rotating {
+	return &rotating{File: rotate.File{Path: path, Max: o.MaxBytes, Keep: o.Keep, Opener: openLocked, Closer: unlockAndClose}, options: o}
 }
 
 // begin makes the open file an empty part.
 func (r *rotating) begin(names []byte) error {
-	if err := r.f.Truncate(0); err != nil && !errors.Is(err, unix.EINVAL) { // a device has no length
-		return errors.Join(err, r.drop())
+	if err := r.Truncate(0); err != nil && !errors.Is(err, unix.EINVAL) { // a device has no length
+		return errors.Join(err, r.close())
 	}
-	r.direct, r.size, r.opened = openDirect(r.f), 0, r.options.now()
-	if err := r.append(append(preamble(r.options), names...)); err != nil {
+	r.direct, r.Size, r.opened = openDirect(r.File.File), 0, r.options.now()
+	if err := r.Append(append(preamble(r.options), names...)); err != nil {
 		// Without its head nobody can read what would follow, once the disk has room again.
-		return errors.Join(err, r.drop())
+		return errors.Join(err, r.close())
 	}
 	return nil
-}
-
-// drop closes the file, to open it again at the next write.
-func (r *rotating) drop() error {
-	err := r.close()
-	r.f, r.direct = nil, nil
-	return err
 }
 
 // appendDirect is append past the page cache. Blocks of padding before and behind b make that possible: it
@@ -97,72 +86,59 @@ func (r *rotating) appendDirect(b []byte) (ok bool, err error) {
 	if r.direct == nil || len(b) < directMin || !aligned(b) || cap(b)-len(b) < behind {
 		return false, nil
 	}
-	if before := padding(r.size); before > 0 {
-		if err := r.append(padded(nil, before)); err != nil {
+	if before := padding(r.Size); before > 0 {
+		if err := r.Append(padded(nil, before)); err != nil {
 			return false, err
 		}
 	}
 	b = padded(b, behind)
-	if _, err := r.direct.WriteAt(b, r.size); err != nil {
+	if _, err := r.direct.WriteAt(b, r.Size); err != nil {
 		// Some file systems refuse here and not before. A full disk says so again.
-		err = errors.Join(r.f.Truncate(r.size), r.direct.Close())
+		err = errors.Join(r.Truncate(r.Size), r.direct.Close())
 		r.direct = nil
 		return false, err
 	}
-	r.size += int64(len(b))
+	r.Size += int64(len(b))
 	return true, nil
-}
-
-// append leaves the file as it was if not all of b could be written: half a block would make what is
-// written later, when the disk has room again, unreadable.
-func (r *rotating) append(b []byte) error {
-	if _, err := r.f.WriteAt(b, r.size); err != nil {
-		return errors.Join(err, r.f.Truncate(r.size))
-	}
-	r.size += int64(len(b))
-	return nil
 }
 
 // write cuts blocks where the file is full.
 //
 // While the disk is behind it is given nothing directly: the page cache takes a burst that the disk can't.
 func (r *rotating) write(blocks []byte, names func() []byte, calm bool) error {
-	if r.f == nil { // an earlier rotation went wrong
-		f, err := openLocked(r.path)
-		if err != nil {
+	rotate := func() error { return r.rotate(names()) }
+	if r.File.File == nil { // an earlier rotation went wrong
+		if err := r.Open(); err != nil {
 			return err
 		}
-		r.f = f
-		if err := r.rotate(names()); err != nil {
+		if err := rotate(); err != nil {
 			return err
 		}
 	}
-	for len(blocks) > 0 {
-		n := fitting(blocks, r.options.MaxBytes-r.size)
-		if n < len(blocks) && !worthAPart(blocks[n:]) {
-			n = len(blocks)
-		}
-		direct := calm && n == len(blocks) && r.size+int64(n)+4*directUnit <= r.options.MaxBytes
-		old := r.options.MaxAge > 0 && r.options.now().Sub(r.opened) >= r.options.MaxAge
-		if n == 0 || old && worthAPart(blocks) {
-			if err := r.rotate(names()); err != nil {
-				return err
-			}
-			// A file takes one block at least, however small MaxBytes is.
-			n = max(fitting(blocks, r.options.MaxBytes-r.size), int(order.Uint32(blocks[4:])))
-			direct = false
-		}
-		if direct {
-			if done, err := r.appendDirect(blocks); done || err != nil {
-				return err
-			}
-		}
-		if err := r.append(blocks[:n]); err != nil {
+	if !worthAPart(blocks) {
+		return r.Append(blocks)
+	}
+	if r.options.MaxAge > 0 && r.options.now().Sub(r.opened) >= r.options.MaxAge {
+		if err := rotate(); err != nil {
 			return err
 		}
-		blocks = blocks[n:]
 	}
-	return nil
+	if calm && r.Size+int64(len(blocks))+4*directUnit <= r.Max {
+		if done, err := r.appendDirect(blocks); done || err != nil {
+			return err
+		}
+	}
+	_, err := r.Write(blocks, nextBlocks, rotate)
+	return err
+}
+
+// nextBlocks is the length of the first block and of those behind it that are worth no part.
+func nextBlocks(b []byte) int {
+	n := int(order.Uint32(b[4:]))
+	for n < len(b) && !worthAPart(b[n:n+int(order.Uint32(b[n+4:]))]) {
+		n += int(order.Uint32(b[n+4:]))
+	}
+	return n
 }
 
 // worthAPart reports whether there are packets or keys among blocks. Names and statistics alone stay in the file that is
@@ -177,59 +153,31 @@ func worthAPart(b []byte) bool {
 	return false
 }
 
-// fitting is the length of the blocks at the start of b that fit into room.
-func fitting(b []byte, room int64) int {
-	if int64(len(b)) <= room {
-		return len(b)
-	}
-	n := 0
-	for n < len(b) {
-		next := n + int(order.Uint32(b[n+4:]))
-		if int64(next) > room {
-			break
-		}
-		n = next
-	}
-	return n
-}
-
 // rotate begins a new part. The file that is open stays so, and locked, until it has its new name: nobody else takes it
 // for a file that is free. A part without packets is written over, since each one that is kept costs an older one.
 func (r *rotating) rotate(names []byte) error {
-	if !worthKeeping(r.f) {
-		if r.direct != nil {
-			_ = r.direct.Close()
-		}
-		return r.begin(names)
+	if !worthKeeping(r.File.File) {
+		return errors.Join(r.closeDirect(), r.begin(names))
 	}
-	var err, stuck error
-	for i := r.options.Keep; i > 0; i-- {
-		from := r.path
-		if i > 1 {
-			from = fmt.Sprintf("%s.%d", r.path, i-1)
-		}
-		if e := os.Rename(from, fmt.Sprintf("%s.%d", r.path, i)); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err, stuck = errors.Join(err, e), e
-		} else {
-			stuck = nil
-		}
+	if err := errors.Join(r.closeDirect(), r.SetAside()); err != nil {
+		return err
 	}
-	if err = errors.Join(err, r.drop()); stuck != nil {
-		return err // the file has its name still: it is not written over
+	if err := r.Open(); err != nil {
+		return err
 	}
-	return errors.Join(err, r.open(names))
+	return r.begin(names)
 }
 
-func (r *rotating) close() error {
-	if r.f == nil {
+func (r *rotating) closeDirect() error {
+	if r.direct == nil {
 		return nil
 	}
-	err := unlockAndClose(r.f)
-	if r.direct != nil {
-		err = errors.Join(err, r.direct.Close())
-	}
+	err := r.direct.Close()
+	r.direct = nil
 	return err
 }
+
+func (r *rotating) close() error { return errors.Join(r.closeDirect(), r.Close()) }
 
 func (s *stream) write(b []byte, _ func() []byte, _ bool) error {
 	if s.head != nil {

@@ -19,7 +19,7 @@ func TestAFileThatTheFullDiskLeftWithoutItsHeadGetsOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{}.withDefaults()
-	r := &rotating{path: path, options: &o}
+	r := newRotating(path, &o)
 	block := packetBlock(nil, 1, FromGuest, [][]byte{frame(1, 60)}, 60, "", 0)
 	none := func() []byte { return nil }
 	if err := r.write(block, none, true); err == nil {

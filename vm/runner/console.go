@@ -1,9 +1,12 @@
 package runner
 
 import (
+	"errors"
 	"io"
 	"os"
 	"sync"
+
+	"github.com/msb-project/msb/internal/rotate"
 )
 
 const (
@@ -19,11 +22,8 @@ const (
 // console is where a guest's console output ends: in a log of bounded size and
 // a tail in memory.
 type console struct {
-	path string
-
 	mu   sync.Mutex
-	file *os.File
-	size int64
+	log  rotate.File
 	tail tail
 	// failed is the first error of the log file. The console is then kept in
 	// memory only: a full disk must not stop the guest's console, for a
@@ -32,21 +32,19 @@ type console struct {
 }
 
 func newConsole(path string) (*console, error) {
-	c := &console{path: path, tail: tail{max: consoleTail}}
+	c := &console{
+		log:  rotate.File{Path: path, Max: ConsoleLogMax, Keep: 1, Opener: openConsole},
+		tail: tail{max: consoleTail},
+	}
 	if path == "" {
 		return c, nil
 	}
-	return c, c.open()
+	return c, c.log.Open()
 }
 
-func (c *console) open() error {
+func openConsole(path string) (*os.File, error) {
 	// Guest output, possibly with what a program printed there: not for others.
-	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	c.file, c.size = f, 0
-	return nil
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 }
 
 // Write implements io.Writer. It never fails: see console.failed.
@@ -54,53 +52,28 @@ func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tail.write(p)
-	if c.file == nil {
+	if c.log.File == nil {
 		return len(p), nil
 	}
-	if c.size+int64(len(p)) > ConsoleLogMax {
-		c.rotate()
-	}
-	if c.file != nil {
-		n, err := c.file.Write(p)
-		c.size += int64(n)
-		c.give(err)
+	all := func(p []byte) int { return len(p) }
+	if _, err := c.log.Write(p, all, c.rotate); err != nil { // the file is given up at its first error
+		c.failed = errors.Join(err, c.log.Close())
 	}
 	return len(p), nil
 }
 
-func (c *console) rotate() {
-	if err := c.file.Close(); err != nil {
-		c.give(err)
-		return
+func (c *console) rotate() error {
+	if err := c.log.SetAside(); err != nil {
+		return err
 	}
-	c.file = nil
-	if err := os.Rename(c.path, c.path+".1"); err != nil {
-		c.give(err)
-		return
-	}
-	c.give(c.open())
-}
-
-// give gives the file up at its first error.
-func (c *console) give(err error) {
-	if err == nil || c.failed != nil {
-		return
-	}
-	c.failed = err
-	if c.file != nil {
-		_ = c.file.Close()
-		c.file = nil
-	}
+	return c.log.Open()
 }
 
 // Close ends the log; the tail stays.
 func (c *console) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.file != nil {
-		c.give(c.file.Close())
-		c.file = nil
-	}
+	c.failed = errors.Join(c.failed, c.log.Close())
 	return c.failed
 }
 
