@@ -195,7 +195,7 @@ func (c *converter) enum(key string, s *string, e enum) uint8 {
 	v, ok := e.value(*s)
 	if !ok {
 		remedy := "write one of " + e.list()
-		if guess := closest(*s, e); guess != "" {
+		if guess := Closest(*s, e); guess != "" {
 			remedy = fmt.Sprintf("did you mean %q? It is one of %s", guess, e.list())
 		}
 		c.add(key, fmt.Sprintf("unknown value %q", *s), remedy)

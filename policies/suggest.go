@@ -10,8 +10,8 @@ const maxSuggestDistance = 2
 // reason, and comparing costs time.
 const maxSuggestWord = 64
 
-// closest returns the known word that word is most likely a slip of, or "".
-func closest(word string, known []string) string {
+// Closest returns the known word that word is most likely a slip of, or "".
+func Closest(word string, known []string) string {
 	if len(word) > maxSuggestWord {
 		return ""
 	}

@@ -161,7 +161,7 @@ func (t tree) unknownKey(table, name string, known []string) {
 		where = "[" + table + "]"
 	}
 	remedy := "its keys are " + strings.Join(known, ", ")
-	if guess := closest(name, known); guess != "" {
+	if guess := Closest(name, known); guess != "" {
 		remedy = fmt.Sprintf("did you mean %q?", guess)
 	}
 	t.faults.add(key, "unknown key in "+where, remedy)

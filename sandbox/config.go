@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/vm"
+	"github.com/msb-project/msb/vm/backends"
 )
 
 // Defaults of a sandbox that says nothing else.
@@ -127,5 +129,14 @@ func (c *Config) check() error {
 	if mib := c.Memory >> 20; mib < vm.MinMemoryMiB || mib > vm.MaxMemoryMiB {
 		return fmt.Errorf("%w: %d MiB of memory; give it %d to %d", ErrConfig, mib, vm.MinMemoryMiB, vm.MaxMemoryMiB)
 	}
-	return nil
+	if c.Hostname != "" && (len(c.Hostname) > maxHostname || !hostnameForm.MatchString(c.Hostname)) {
+		return fmt.Errorf("%w: host name %.80q; use letters, digits, hyphens and dots, at most %d, such as web-1", ErrConfig, c.Hostname, maxHostname)
+	}
+	return vm.CheckChoice(c.Backend, backends.All("")...)
 }
+
+// maxHostname is how many bytes Linux takes (__NEW_UTS_LEN).
+const maxHostname = 64
+
+// hostnameForm is that of RFC 1123, section 2.1.
+var hostnameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)

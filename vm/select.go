@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +17,9 @@ const Auto = "auto"
 // The error wraps ErrNoBackend and the first sentinel of every backend that
 // was asked, so that errors.Is finds, for instance, ErrKVMPermission.
 func Select(ctx context.Context, choice string, backends ...Backend) (Backend, string, error) {
+	if err := CheckChoice(choice, backends...); err != nil {
+		return nil, "", err
+	}
 	var refused []string
 	var causes []error
 	for _, b := range backends {
@@ -29,10 +33,15 @@ func Select(ctx context.Context, choice string, backends ...Backend) (Backend, s
 		refused = append(refused, fmt.Sprintf("%s: %s", b.Name(), report.Note))
 		causes = append(causes, report.errors()...)
 	}
-	if len(refused) == 0 {
-		return nil, "", fmt.Errorf("%w: %q is not one of %s", ErrNoBackend, choice, names(backends))
-	}
 	return nil, "", &selectError{reasons: refused, causes: causes}
+}
+
+// CheckChoice tells whether Select would know the choice, without a look at the machine.
+func CheckChoice(choice string, backends ...Backend) error {
+	if choice != Auto && choice != "" && !slices.ContainsFunc(backends, func(b Backend) bool { return b.Name() == choice }) {
+		return fmt.Errorf("%w: %q is not one of %s", ErrNoBackend, choice, names(backends))
+	}
+	return nil
 }
 
 func explain(choice string, b Backend, r Report, refused []string) string {

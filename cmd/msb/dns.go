@@ -46,7 +46,7 @@ func newDNSCommand(ui *ui) *cobra.Command {
 	c.Flags().StringVar(&qtype, "type", "A", "record `type`")
 	floorFlag(c, &floor)
 	trustFlag(c.Flags(), &trust)
-	_ = c.MarkFlagRequired("policy") // its only error is a flag that doesn't exist
+	required(c, "policy")
 	return c
 }
 

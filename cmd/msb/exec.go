@@ -186,6 +186,7 @@ func commandOf(c image.Config, entrypoint string, argv []string) []string {
 }
 
 // errNoTerminal stands against a shell that waits for ever: the end of what is no terminal means nothing to it.
+// checkExec returns it.
 var errNoTerminal = errors.New("-it needs a terminal on standard input, and there is none; leave out -t to pass standard input on")
 
 // makeTerminal follows the size of the user's terminal and, where the guest gets its keys, puts it into
@@ -193,9 +194,6 @@ var errNoTerminal = errors.New("-it needs a terminal on standard input, and ther
 // mode nobody would read it.
 func makeTerminal(ctx context.Context, opts *sandbox.ExecOptions, keys bool) (restore func(), err error) {
 	fd := int(os.Stdin.Fd())
-	if !term.IsTerminal(fd) && keys {
-		return nil, errNoTerminal
-	}
 	if !term.IsTerminal(fd) {
 		opts.Size = agentclient.Size{Rows: 24, Cols: 80}
 		return func() {}, nil

@@ -29,7 +29,7 @@ func newExecCommand(ui *ui) *cobra.Command {
 			if len(argv) > 0 && argv[0] == "--" { // flags end at NAME, so that one behind it comes as an argument
 				argv = argv[1:]
 			}
-			if err := f.checkEnv(); err != nil || len(argv) == 0 {
+			if err := f.checkExec(); err != nil || len(argv) == 0 {
 				if err == nil {
 					err = errNoCommand
 				}

@@ -76,8 +76,7 @@ link has no end, so there it runs until it is told to stop.`,
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`, at the end")
 	fl.StringVar(&f.name, "name", "gateway", "the sandbox's `name` in the audit")
 	fl.BoolVar(&f.keep, "keep", false, "when the link ends, wait for the next one")
-	_ = c.MarkFlagRequired("policy") // their only error is a flag that doesn't exist
-	_ = c.MarkFlagRequired("listen")
+	required(c, "policy", "listen")
 	return c
 }
 

@@ -65,7 +65,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	}
 	root.SetVersionTemplate("msb {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &usageError{err: hintAtFlag(c, err), help: c.CommandPath() + " --help"}
+		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newCopyCommand(ui), newStopCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 const (
@@ -51,18 +49,23 @@ var otherFlags = map[string]string{
 	"link":         "guests don't reach each other; a policy's [hosts] leads to a service on this machine",
 }
 
-// hintAtFlag says what to do instead of a flag that other tools have.
-func hintAtFlag(c *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if n := c.Name(); !errors.As(err, &unknown) || n != "run" && n != "create" && n != "exec" {
-		return err
+// copyFlags are those of cp.
+var copyFlags = map[string]string{
+	"r": wholeDirs, "R": wholeDirs, "recursive": wholeDirs,
+	"p": "modes and times are kept always, and owners with --archive",
+}
+
+const wholeDirs = "directories are always copied with what they hold; leave it out"
+
+// otherFlag says what to do instead of a flag that other tools have.
+func otherFlag(c *cobra.Command, name string) string {
+	switch c.Name() {
+	case "run", "create", "exec":
+		return otherFlags[name]
+	case "cp":
+		return copyFlags[name]
 	}
-	name := unknown.GetSpecifiedName()
-	hint := otherFlags[name]
-	if hint == "" {
-		return err
-	}
-	return fmt.Errorf("%s%s is no flag of msb %s: %s", map[bool]string{true: "-", false: "--"}[len(name) == 1], name, c.Name(), hint)
+	return ""
 }
 
 // portMapping is what other tools' -p takes: "8080:80", "127.0.0.1:8080:80/tcp", "80".

@@ -109,7 +109,7 @@ Exit code 0 for allow and inspect, 3 for deny.`,
 	c.Flags().StringVar(&method, "method", "", "an HTTP `method`")
 	c.Flags().StringVar(&path, "path", "", "an HTTP `path`")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	_ = c.MarkFlagRequired("to") // its only error is a flag that doesn't exist
+	required(c, "to")
 	return c
 }
 

@@ -60,7 +60,7 @@ exit code 3 if a condition of --fail-on holds:
 	fl.StringVar(&f.html, "html", "", "write the report as a page to this `file`")
 	fl.StringArrayVar(&f.host, "host-addr", nil, "an `address` of the host that the sandbox ran on (repeatable)")
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
-	_ = c.MarkFlagRequired("policy") // its only error is a flag that doesn't exist
+	required(c, "policy")
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -139,7 +140,23 @@ func (f *runFlags) check() error {
 	if f.detach && f.name == "" {
 		return errors.New("--detach without --name: nothing could reach the sandbox again; give it a name")
 	}
-	return f.checkEnv()
+	return f.checkExec()
+}
+
+// checkExec refuses what no command can be run with, before a machine is started for it.
+func (f *runFlags) checkExec() error {
+	if err := f.checkEnv(); err != nil {
+		return err
+	}
+	switch {
+	case f.workdir != "" && !path.IsAbs(f.workdir):
+		return fmt.Errorf("--workdir %s: write a path that begins with \"/\", such as /%s", f.workdir, strings.TrimPrefix(path.Clean(f.workdir), "../"))
+	case f.timeout < 0:
+		return fmt.Errorf("--timeout %s: give it more than 0, such as 30s", f.timeout)
+	case f.tty && f.stdin && !isTerminal(os.Stdin):
+		return errNoTerminal
+	}
+	return nil
 }
 
 // checkDetached refuses a command that --detach would not run: a success would say that it does. The remedy comes

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// plainFlagError puts what pflag says of a flag, strconv's and time's own words among it, into a sentence with its remedy.
+func plainFlagError(c *cobra.Command, err error) error {
+	var wrong *pflag.InvalidValueError
+	var bare *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &wrong):
+		return fmt.Errorf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), wanted(wrong.GetFlag(), err))
+	case errors.As(err, &bare):
+		return fmt.Errorf("--%s lacks its value: %s", bare.GetFlag().Name, usageOf(bare.GetFlag()))
+	case errors.As(err, &unknown):
+		return unknownFlag(c, unknown)
+	}
+	return err
+}
+
+// wanted says what a flag takes, with an example.
+func wanted(f *pflag.Flag, err error) string {
+	switch f.Value.Type() {
+	case "int":
+		return fmt.Sprintf("write a whole number, such as --%s 2", f.Name)
+	case "duration":
+		return fmt.Sprintf("write a number with its unit, such as --%s 30s, or 5m, or 1h30m", f.Name)
+	case "bool":
+		return fmt.Sprintf("it takes no value; write --%s, or --%s=false", f.Name, f.Name)
+	}
+	return err.Error()
+}
+
+// usageOf is a flag's line of --help.
+func usageOf(f *pflag.Flag) string {
+	_, text := pflag.UnquoteUsage(f)
+	return text
+}
+
+// unknownFlag says of a flag that a command doesn't have what does it in msb, or which flag may have been meant.
+func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) error {
+	name := unknown.GetSpecifiedName()
+	if unknown.GetSpecifiedShortnames() != "" {
+		name = "-" + name
+	} else {
+		name = "--" + name
+	}
+	if hint := otherFlag(c, unknown.GetSpecifiedName()); hint != "" {
+		return fmt.Errorf("%s is no flag of %s: %s", name, c.CommandPath(), hint)
+	}
+	var known []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if like := policies.Closest(unknown.GetSpecifiedName(), known); like != "" && like != unknown.GetSpecifiedName() {
+		return fmt.Errorf("unknown flag %s: did you mean --%s?", name, like)
+	}
+	return fmt.Errorf("unknown flag %s", name)
+}
+
+// required makes a command ask for a flag before it does anything.
+func required(c *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		_ = c.MarkFlagRequired(name) // for completion; its only error is a flag that doesn't exist
+	}
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		for _, name := range flags {
+			if f := c.Flags().Lookup(name); !f.Changed {
+				what, _ := pflag.UnquoteUsage(f)
+				return &usageError{err: fmt.Errorf("--%s is missing; write --%s %s", name, name, strings.Replace(what, "file", "FILE", 1)), help: c.CommandPath() + " --help"}
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// What is wrong in a line is found before anything is made, pulled or booted, and said with what to write.
+func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args string
+		code int
+		say  string
+	}{
+		{"run --cpus 1.5 x", exitOther, `--cpus "1.5": write a whole number, such as --cpus 2`},
+		{"run --pcap-keep many", exitOther, "such as --pcap-keep 2"},
+		{"create --cpus two web", exitOther, "such as --cpus 2"},
+		{"run --timeout 5 x", exitOther, `--timeout "5": write a number with its unit, such as --timeout 30s`},
+		{"exec --timeout 5 web true", exitOther, "such as --timeout 30s"},
+		{"run --pcap-age 1 x", exitOther, "such as --pcap-age 30s"},
+		{"run --timeout -3s", exitOther, "more than 0"},
+		{"gateway --mtu x", exitOther, "such as --mtu 2"},
+		{"run --rm=maybe x", exitOther, "--rm=false"},
+		{"run --memory", exitOther, "--memory lacks its value"},
+		{"run --allw a.example", exitOther, "did you mean --allow?"},
+		{"exec --tmeout 5s", exitOther, "did you mean --timeout?"},
+		{"ls --jsn", exitOther, "did you mean --json?"},
+		{"review --polcy p.toml", exitOther, "did you mean --policy?"},
+		{"run --xyzzy a", exitOther, "unknown flag --xyzzy;"},
+		{"run -Z", exitOther, "unknown flag -Z;"},
+		{"cp -r a web:/", exitOther, "directories are always copied with what they hold"},
+		{"cp --recursive a web:/", exitOther, "directories are always copied with what they hold"},
+		{"dns a.example", exitOther, "--policy is missing; write --policy FILE"},
+		{"gateway", exitOther, "--policy is missing"},
+		{"gateway -p p.toml", exitOther, "--listen is missing; write --listen unix://PATH"},
+		{"review x.pcapng", exitOther, "--policy is missing"},
+		{"policy explain p.toml", exitOther, "--to is missing; write --to HOST:PORT"},
+		{"run -it -- sh", exitOther, "-it needs a terminal"},
+		{"exec -it web sh", exitOther, "-it needs a terminal"},
+		{"run -w src -- true", exitOther, `begins with "/", such as /src`},
+		{"exec -w ../src web true", exitOther, `begins with "/", such as /src`},
+		{"run --hostname a_b -- true", exitOther, "letters, digits, hyphens and dots"},
+		{"run --hostname -a -- true", exitOther, "letters, digits, hyphens and dots"},
+		{"run --hostname " + strings.Repeat("a", 65) + " -- true", exitOther, "at most 64"},
+		{"create --hostname a..b web", exitOther, "letters, digits, hyphens and dots"},
+		{"run --vm nosuch -- true", exitNoBackend, "not one of auto, krun, qemu"},
+		{"create --vm nosuch web", exitNoBackend, "not one of auto, krun, qemu"},
+	} {
+		home := filepath.Join(t.TempDir(), "home")
+		got := msb(t, []string{sandbox.EnvHome + "=" + home}, strings.Fields(tt.args)...)
+		if got.code != tt.code || !strings.Contains(got.err, tt.say) || got.out != "" {
+			t.Errorf("%s: %+v, want exit %d and %q", tt.args, got, tt.code, tt.say)
+		}
+		for _, raw := range []string{"strconv", "time:", "pflag", "required flag", "invalid argument"} {
+			if strings.Contains(got.err, raw) {
+				t.Errorf("%s: a library's words: %s", tt.args, got.err)
+			}
+		}
+		if _, err := os.Lstat(home); err == nil {
+			t.Errorf("%s: it made %s", tt.args, home)
+		}
+	}
+}
