@@ -29,7 +29,6 @@ a change takes effect at once while it runs. msb start starts it.`,
 			if err != nil {
 				return err
 			}
-			cfg.Env = f.environ()
 			err = untilSignalled(c.Context(), func(ctx context.Context) error {
 				return approved(ctx, ui, func() error { return sandbox.Create(ctx, cfg) })
 			})

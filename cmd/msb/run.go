@@ -45,8 +45,9 @@ func newRunCommand(ui *ui) *cobra.Command {
 		Long: `Boots a microVM, runs the command in it, and removes everything when it ends.
 Without a policy nothing can be reached from inside. IMAGE is an OCI reference,
 oci:DIR, docker-archive:FILE, dir:PATH or builtin; a command needs no "--" after
-an IMAGE. With --name the sandbox stays when the command ends, with its disk:
-msb start, exec, stop, ls and rm are for those.
+an IMAGE. With --name the sandbox stays when the command ends, with its disk and
+the variables of -e: msb start, exec, stop, ls and rm are for those. The command,
+-w and -u are for this once.
 
 ` + exitHelp,
 		Example: `  msb run -- uname -a

@@ -57,6 +57,9 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 			return cfg, nil, sandbox.Fail(err)
 		}
 	}
+	if f.name != "" {
+		cfg.Env = f.environ() // for every command, at each start
+	}
 	if len(f.allow) == 0 {
 		cfg.PolicyFile = f.policy // flags can't be merged into a later version of the file
 	}
