@@ -50,8 +50,8 @@ type Log struct {
 	now     func() time.Time
 	encoder *encoder // of the writer
 
-	lost    atomic.Uint64 // events dropped and not yet told of
-	dropped atomic.Uint64 // events dropped in all
+	lost    atomic.Uint64 // what dropped events stand for, and no line says yet
+	dropped atomic.Uint64 // the same in all
 
 	mu     sync.RWMutex // Emit reads, Close and Subscribe write
 	closed bool
@@ -131,7 +131,7 @@ func (l *Log) Emit(ev Event) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
-		l.dropped.Add(1)
+		l.dropped.Add(standsFor(&ev))
 		return
 	}
 	for s := range l.subs {
@@ -140,12 +140,11 @@ func (l *Log) Emit(ev Event) {
 	select {
 	case l.queue <- ev:
 	default:
-		l.lost.Add(1)
-		l.dropped.Add(1)
+		l.lose(standsFor(&ev))
 	}
 }
 
-// Dropped returns how many events were lost since the log was opened.
+// Dropped returns how many events were lost since the log was opened. One with a Count is as many.
 func (l *Log) Dropped() uint64 { return l.dropped.Load() }
 
 // Err returns the first error of writing. The log goes on after one: a disk
@@ -212,14 +211,14 @@ func (s *subscriber) offer(ev Event) {
 	select {
 	case s.ch <- ev:
 	default:
-		s.lost.Add(1)
+		s.lost.Add(standsFor(&ev))
 	}
 }
 
 func droppedEvent(t time.Time, sandbox string, n uint64) Event {
 	return Event{
 		Time: t, Sandbox: sandbox, Kind: AuditDropped, Count: n,
-		Message: fmt.Sprintf("%d events were lost: they came faster than they could be written", n),
+		Message: fmt.Sprintf("%d events were lost: they came faster than they could be written, or could not be written", n),
 	}
 }
 
@@ -231,48 +230,67 @@ func rotatedEvent(t time.Time, sandbox string, n uint64) Event {
 	}
 }
 
+// batch is lines that are written at once, and what each stands for.
+type batch struct {
+	lines []byte
+	stand []uint64
+	told  bool // the last line is about losses, which are counted already
+}
+
 // run is the writer: it gathers what is queued into few writes.
 func (l *Log) run() {
 	defer close(l.done)
-	var batch []byte
+	var b batch
 	for ev := range l.queue {
-		batch = l.line(batch, ev)
-		if len(l.queue) > 0 && len(batch) < batchBytes {
-			continue
+		l.line(&b, ev)
+		if len(l.queue) == 0 || len(b.lines) >= batchBytes {
+			l.flush(&b)
 		}
-		batch = l.flush(l.tellLost(batch))
 	}
-	l.flush(l.tellLost(batch))
+	l.flush(&b)
 	l.note(l.out.close())
 }
 
 // line appends ev as a line.
-func (l *Log) line(batch []byte, ev Event) []byte {
-	out, err := l.encoder.appendLine(batch, ev)
+func (l *Log) line(b *batch, ev Event) {
+	lines, err := l.encoder.appendLine(b.lines, ev)
 	if err != nil {
 		l.note(err)
-		l.dropped.Add(1)
+		l.lose(standsFor(&ev))
+		return
 	}
-	return out
+	b.lines, b.stand = lines, append(b.stand, standsFor(&ev))
 }
 
-// tellLost appends a line about the events that found the queue full.
-func (l *Log) tellLost(batch []byte) []byte {
-	n := l.lost.Swap(0)
-	if n == 0 {
-		return batch
-	}
-	return l.line(batch, droppedEvent(l.now(), l.options.Sandbox, n))
+// standsFor is how many verdicts, frames or lines an event is about: a lost line of a flood is as many lost ones.
+func standsFor(ev *Event) uint64 { return max(1, ev.Count) }
+
+// lose counts what gets no line.
+func (l *Log) lose(n uint64) {
+	l.lost.Add(n)
+	l.dropped.Add(n)
 }
 
-func (l *Log) flush(batch []byte) []byte {
-	if len(batch) > 0 {
-		if n, err := l.out.write(batch); err != nil {
+// flush writes b, with a line about what was lost if anything was.
+func (l *Log) flush(b *batch) {
+	if n := l.lost.Swap(0); n > 0 {
+		l.line(b, droppedEvent(l.now(), l.options.Sandbox, n))
+		b.told = true
+	}
+	if len(b.lines) > 0 {
+		if n, err := l.out.write(b.lines); err != nil {
 			l.note(fmt.Errorf("audit log can't be written: %w", err))
-			l.dropped.Add(countLines(batch[n:]))
+			missing := b.stand[countLines(b.lines[:n]):]
+			if last := len(missing) - 1; b.told && last >= 0 {
+				l.lost.Add(missing[last])
+				missing = missing[:last]
+			}
+			for _, n := range missing {
+				l.lose(n)
+			}
 		}
 	}
-	return batch[:0]
+	b.lines, b.stand, b.told = b.lines[:0], b.stand[:0], false
 }
 
 func countLines(b []byte) uint64 {

@@ -19,7 +19,7 @@ import (
 )
 
 func newDNSCommand(ui *ui) *cobra.Command {
-	var policy, qtype, floor string
+	var policy, qtype, floor, audited string
 	var trust bool
 	c := &cobra.Command{
 		Use:     "dns NAME --policy FILE",
@@ -39,11 +39,12 @@ func newDNSCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runDNS(c.Context(), ui, args[0], code, p)
+			return runDNS(c.Context(), ui, args[0], code, p, audited)
 		},
 	}
 	c.Flags().StringVarP(&policy, "policy", "p", "", "policy `file`")
 	c.Flags().StringVar(&qtype, "type", "A", "record `type`")
+	c.Flags().StringVar(&audited, "audit", "", "append the verdict to this `file`, as a JSON object in a line")
 	floorFlag(c, &floor)
 	trustFlag(c.Flags(), &trust)
 	required(c, "policy")
@@ -77,7 +78,7 @@ func admittedUnder(ctx context.Context, ui *ui, floorPath, path string, trust bo
 	return tight, sandbox.Fail(err)
 }
 
-func runDNS(ctx context.Context, ui *ui, name string, code uint16, p *policies.Policy) error {
+func runDNS(ctx context.Context, ui *ui, name string, code uint16, p *policies.Policy, audited string) error {
 	if n, err := hostname.Parse(name); err == nil {
 		name = n.String() // Unicode and case as everywhere
 	}
@@ -89,11 +90,19 @@ func runDNS(ctx context.Context, ui *ui, name string, code uint16, p *policies.P
 	if err != nil {
 		return err
 	}
-	g, err := dnsguard.New(dnsguard.Config{Sandbox: "dns", Policy: p, Judge: engine})
+	rec, err := sandbox.OpenRecords(sandbox.RecordFiles{Audit: audited})
 	if err != nil {
 		return err
 	}
-	return errors.Join(askDNS(ctx, ui, g, name, code), g.Close())
+	g, err := dnsguard.New(dnsguard.Config{Sandbox: "dns", Policy: p, Judge: engine, Audit: rec.Sink()})
+	if err != nil {
+		return errors.Join(err, rec.Close(nil))
+	}
+	err = errors.Join(askDNS(ctx, ui, g, name, code), g.Close())
+	if unwritten := rec.Close(nil); unwritten != nil {
+		return unwritten // an exit code alone would hide it
+	}
+	return err
 }
 
 func askDNS(ctx context.Context, ui *ui, g *dnsguard.Guard, name string, code uint16) error {
