@@ -118,13 +118,15 @@ func plain(resp *http.Response) bool {
 	return !framed && coding == "" && encodings(resp.Header) == ""
 }
 
+var unfold = strings.NewReplacer(" ", "", "\t", "")
+
 // folded reports whether a value stands in a field that its server folded over lines: net/http puts a blank
 // where the fold was. Such a field can't be masked, but left out. The field has its values replaced already.
 func (m *masker) folded(field string) bool {
 	if !strings.ContainsAny(field, " \t") {
 		return false
 	}
-	_, hit := m.set.Find(strings.NewReplacer(" ", "", "\t", "").Replace(field))
+	_, hit := m.set.Find(unfold.Replace(field))
 	return hit
 }
 

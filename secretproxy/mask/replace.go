@@ -3,11 +3,16 @@ package mask
 import "sync"
 
 //nolint:gochecknoglobals // working memory, reused across headers
-var scans = sync.Pool{New: func() any { return new(scan) }}
+var scans = sync.Pool{New: func() any { return &scan{whole: true} }}
+
+// tooShort reports that no needle has room in a text: undoing escapes makes none longer.
+func (s *Set) tooShort(n int) bool {
+	return s.Empty() || n < s.plain.minLen && (s.folded == nil || n < s.folded.minLen)
+}
 
 // Find returns the first needle in text, in any spelling.
 func (s *Set) Find(text string) (Hit, bool) {
-	if s.Empty() || len(text) < minPattern {
+	if s.tooShort(len(text)) {
 		return Hit{}, false
 	}
 	c, _ := scans.Get().(*scan)
@@ -21,7 +26,7 @@ func (s *Set) Find(text string) (Hit, bool) {
 
 // Replace returns text with every needle replaced, and whether there was one.
 func (s *Set) Replace(text string, r Replacer) (string, bool, error) {
-	if s.Empty() || len(text) < minPattern {
+	if s.tooShort(len(text)) {
 		return text, false, nil
 	}
 	out, hits, err := s.ReplaceBytes([]byte(text), r)
@@ -34,7 +39,7 @@ func (s *Set) Replace(text string, r Replacer) (string, bool, error) {
 // ReplaceBytes returns data with every needle replaced, and how many there
 // were; data itself if there was none.
 func (s *Set) ReplaceBytes(data []byte, r Replacer) ([]byte, int, error) {
-	if s.Empty() {
+	if s.tooShort(len(data)) {
 		return data, 0, nil
 	}
 	c, _ := scans.Get().(*scan)

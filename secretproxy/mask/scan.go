@@ -17,6 +17,7 @@ type scan struct {
 	partial []partial
 	data    []byte
 	before  byte
+	whole   bool // no data follows, so that nobody asks for partial
 }
 
 // partial is a place from which the data may be the beginning of a needle.
@@ -96,7 +97,7 @@ func (s *Set) standing(c *scan, data []byte, at int) {
 		h := s.hit(found{at, p}, data, c.before)
 		h.Exact = p.form == formRaw
 		c.hits = append(c.hits, h)
-	} else if len(data)-at < s.plain.maxLen && s.plain.isPrefix(data[at:]) {
+	} else if !c.whole && len(data)-at < s.plain.maxLen && s.plain.isPrefix(data[at:]) {
 		c.partial = append(c.partial, partial{at, len(data) - at})
 	}
 }
@@ -207,6 +208,9 @@ func (s *Set) match(c *scan, text []byte, from, to int, v *view) {
 
 // tails notes where the end of a text may be the beginning of a needle.
 func (s *Set) tails(c *scan, text []byte, from int, v *view) {
+	if c.whole {
+		return
+	}
 	s.tail(c, text, from, v)
 	for n := 1; n <= 2 && n <= len(text)-from; n++ {
 		if text[len(text)-n] == '=' { // which quoted-printable text overlooks
