@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -40,23 +42,63 @@ func (h *Home) Approved(path string) (grants.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	a, err := readApproval(at)
+	if err != nil || a.File != file {
+		return nil, err
+	}
+	return a.Grants, nil
+}
+
+// readApproval reads one approval; the zero value if there is none, or none that can be read.
+func readApproval(at string) (approval, error) {
 	f, err := os.Open(at)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return approval{}, nil
 	}
 	if err != nil {
-		return nil, err
+		return approval{}, err
 	}
 	defer func() { _ = f.Close() }()
 	var a approval
 	text, err := io.ReadAll(io.LimitReader(f, maxApproval+1))
 	if err != nil {
-		return nil, err
+		return approval{}, err
 	}
-	if len(text) > maxApproval || json.Unmarshal(text, &a) != nil || a.Version != approvalVersion || a.File != file {
-		return nil, nil
+	if len(text) > maxApproval || json.Unmarshal(text, &a) != nil || a.Version != approvalVersion {
+		return approval{}, nil
 	}
-	return a.Grants, nil
+	return a, nil
+}
+
+// Approval is what the user lets a policy file take from this machine.
+type Approval struct {
+	// File is its real path. The file may be gone.
+	File   string
+	Grants grants.Set
+}
+
+// Approvals returns what the user approved, in the order of the files' paths.
+func (h *Home) Approvals() ([]Approval, error) {
+	names, err := os.ReadDir(filepath.Join(h.dir, trustDir))
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	var all []Approval
+	for _, n := range names {
+		if !trustFile.MatchString(n.Name()) || !n.Type().IsRegular() {
+			continue
+		}
+		a, err := readApproval(filepath.Join(h.dir, trustDir, n.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if _, at, err := h.approvalOf(a.File); err != nil || filepath.Base(at) != n.Name() {
+			continue // being written, or damaged: it approves nothing
+		}
+		all = append(all, Approval{a.File, a.Grants})
+	}
+	slices.SortFunc(all, func(a, b Approval) int { return strings.Compare(a.File, b.File) })
+	return all, nil
 }
 
 // Approve writes down that the policy file at path may take set, and nothing that was approved for it before.
@@ -83,13 +125,17 @@ func (h *Home) Approve(path string, set grants.Set) error {
 	return renameio.WriteFile(at, append(text, '\n'), 0o600, renameio.WithStaticPermissions(0o600))
 }
 
-// Forget takes back what was approved for the policy file at path.
-func (h *Home) Forget(path string) error {
+// Forget takes back what was approved for the policy file at path, and returns it; nothing if nothing was.
+func (h *Home) Forget(path string) (grants.Set, error) {
+	set, err := h.Approved(path)
+	if err != nil {
+		return nil, err
+	}
 	_, at, err := h.approvalOf(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return unlessGone(os.Remove(at))
+	return set, unlessGone(os.Remove(at))
 }
 
 // approvalOf returns the real path of a policy file, and where its approval is. A link that leads to another file

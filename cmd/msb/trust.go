@@ -21,30 +21,132 @@ func trustFlag(fl *pflag.FlagSet, trust *bool) {
 }
 
 func newPolicyTrust(ui *ui) *cobra.Command {
-	var forget bool
+	var forget, show, list bool
 	c := &cobra.Command{
-		Use:   "trust FILE...",
+		Use:   "trust [--show|--forget] FILE... | trust --list",
 		Short: "Approve what policy files take from this machine",
 		Long: `Prints what each policy takes from this machine (sources of secrets, local images,
 private ranges, targets of [hosts], resolvers, a proxy, extra roots) and approves
 it: for you, for this file, and for these things. Edited rules need no new
-approval; a policy that takes more does.`,
-		Args: named(cobra.MinimumNArgs(1), "name the policy file"),
+approval; a policy that takes more does. --show approves nothing; its exit code
+is 3 if something is not approved.`,
+		Example: `  msb policy trust --show policy.toml
+  msb policy trust policy.toml
+  msb policy trust --list
+  msb policy trust --forget policy.toml`,
+		Args: func(_ *cobra.Command, files []string) error {
+			var err error
+			switch {
+			case list && show || list && forget || show && forget:
+				err = errors.New("--show, --list and --forget are three different things; write one of them")
+			case list != (len(files) == 0):
+				err = errors.New("name the policy file, or write --list and no file")
+			}
+			if err != nil {
+				return &usageError{err: err, help: "msb policy trust --help"}
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, files []string) error {
 			home, err := sandbox.OpenHome("")
 			if err != nil {
 				return err
 			}
-			return forEach(files, func(file string) error {
-				if forget {
-					return home.Forget(file)
+			switch {
+			case list:
+				return listTrusted(ui, home)
+			case show:
+				lacks := false
+				err := forEach(files, func(file string) error {
+					missing, err := showGrants(ui, home, file)
+					lacks = lacks || missing
+					return err
+				})
+				if err == nil && lacks {
+					return exitCode(exitDenied)
 				}
-				return trustFile(ui, home, file)
-			})
+				return err
+			case forget:
+				return forEach(files, func(file string) error { return forgetFile(ui, home, file) })
+			}
+			return forEach(files, func(file string) error { return trustFile(ui, home, file) })
 		},
 	}
+	c.Flags().BoolVar(&show, "show", false, "print what the policies take and whether it is approved; approve nothing")
+	c.Flags().BoolVar(&list, "list", false, "print what was approved, for all files")
 	c.Flags().BoolVar(&forget, "forget", false, "take the approval back")
 	return c
+}
+
+// showGrants prints what a policy takes, and of each thing whether it is approved. It tells whether something is missing.
+func showGrants(ui *ui, home *sandbox.Home, file string) (bool, error) {
+	p, err := loadPolicy(file)
+	if err != nil {
+		return false, err
+	}
+	set, err := home.Grants(p)
+	if err != nil {
+		return false, err
+	}
+	approved, err := home.Approved(file)
+	if err != nil {
+		return false, err
+	}
+	missing := set.Beyond(approved)
+	var have, optional grants.Set
+	for _, g := range set {
+		switch {
+		case approved.Has(g):
+			have = append(have, g)
+		case g.Optional():
+			optional = append(optional, g)
+		}
+	}
+	text := audit.Printable(file) + ":"
+	if len(set) == 0 {
+		text += " takes nothing from this machine"
+	}
+	text += "\n"
+	for _, part := range []struct {
+		head string
+		set  grants.Set
+	}{{"approved", have}, {"not approved", missing}, {"not approved, and done without", optional}} {
+		if len(part.set) > 0 {
+			text += part.head + ":\n" + listed(part.set)
+		}
+	}
+	return len(missing) > 0, ui.print(text)
+}
+
+func listTrusted(ui *ui, home *sandbox.Home) error {
+	all, err := home.Approvals()
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		ui.note("nothing was approved")
+	}
+	for _, a := range all {
+		gone := ""
+		if _, err := os.Lstat(a.File); err != nil {
+			gone = " (the file is gone; --forget takes the approval back)"
+		}
+		if err := ui.print(audit.Printable(a.File) + gone + "\n" + listed(a.Grants)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func forgetFile(ui *ui, home *sandbox.Home, file string) error {
+	set, err := home.Forget(file)
+	if err != nil {
+		return err
+	}
+	if len(set) == 0 {
+		return ui.print(audit.Printable(file) + ": nothing was approved\n")
+	}
+	return ui.print(audit.Printable(file) + ": no longer approved\n" + listed(set))
 }
 
 func trustFile(ui *ui, home *sandbox.Home, file string) error {

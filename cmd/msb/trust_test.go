@@ -159,8 +159,8 @@ func TestI15_FlagsNeedNoApproval(t *testing.T) {
 	t.Parallel()
 	tr := newTrial(t)
 	plain := tr.write(t, "plain.toml", "version = 1\n")
-	got := msb(t, tr.env, "run", "--vm", "bogus", "-p", plain, "--allow", "10.20.0.5:5432/tcp+private", "dir:/nosuch", "--", "true")
-	if got.code == exitPolicyInvalid {
+	got := msb(t, tr.env, "run", "-p", plain, "--allow", "10.20.0.5:5432/tcp+private", "dir:/nosuch", "--", "true")
+	if got.code != exitImageUnknown {
 		t.Errorf("flags are asked about: %+v", got)
 	}
 	// Those of a file beside them are.
@@ -403,4 +403,57 @@ func TestI15_GatewaysManualNeedsNoMore(t *testing.T) {
 		}
 	}
 	cameUp(t, tr.gateway(t, "-p", tr.policy))
+}
+
+// What is approved can be looked at without approving it, file by file and all of it, and what is taken back is said.
+func TestI15_ApprovalsCanBeLookedAt(t *testing.T) {
+	t.Parallel()
+	tr := newTrial(t)
+	trust := func(args ...string) result {
+		t.Helper()
+		return msb(t, tr.env, append([]string{"policy", "trust"}, args...)...)
+	}
+	says := func(got result, code int, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if got.code != code || !strings.Contains(got.out+got.err, w) {
+				t.Errorf("%+v, want exit %d and %q", got, code, w)
+			}
+		}
+	}
+	plain := tr.write(t, "plain.toml", "version = 1\n")
+	says(trust("--list"), 0, "nothing was approved")
+	says(trust("--forget", tr.policy), 0, "nothing was approved")
+	says(trust("--show", tr.policy), exitDenied, ":\nnot approved:\n", "value-of-a-command")
+	says(trust("--show", plain), 0, "takes nothing")
+	tr.refused(t, tr.gateway(t, "-p", tr.policy)) // --show approved nothing
+	says(trust("--show", plain, filepath.Join(tr.dir, "nosuch.toml"), tr.policy), exitPolicyMissing, "takes nothing", "nosuch.toml", "not approved:\n")
+
+	says(trust(tr.policy), 0, "approved")
+	says(trust("--show", tr.policy), 0, ":\napproved:\n", "value-of-a-command")
+	says(trust("--list"), 0, tr.policy+"\n", "value-of-a-command")
+	one := trialHead + "[secrets.T]\nfrom = \"env:GIVEN\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\nplaceholder = \"t_{20}\"\n"
+	tr.write(t, "policy.toml", one)
+	says(trust(tr.policy), 0, "GIVEN")
+	more := one + "[secrets.U]\nfrom = \"env:TAKEN\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\nplaceholder = \"u_{20}\"\n"
+	tr.write(t, "policy.toml", more)
+	got := trust("--show", tr.policy)
+	if have, lacks, ok := strings.Cut(got.out, "not approved:"); got.code != exitDenied || !ok || !strings.Contains(have, "GIVEN") || !strings.Contains(lacks, "TAKEN") {
+		t.Errorf("what is new is not told from what is approved: %s", got.out)
+	}
+	if got := trust("--list"); strings.Contains(got.out, "TAKEN") {
+		t.Errorf("--list shows what nobody approved: %+v", got)
+	}
+	if err := os.Remove(tr.policy); err != nil {
+		t.Fatal(err)
+	}
+	says(trust("--list"), 0, "the file is gone")
+	says(trust("--forget", tr.policy), 0, "no longer approved", "GIVEN")
+	says(trust("--list"), 0, "nothing was approved")
+	if n := tr.runs(t); n != 0 {
+		t.Errorf("the command ran %d times", n)
+	}
+	for _, args := range [][]string{nil, {"--list", tr.policy}, {"--show", "--forget", tr.policy}, {"--show"}} {
+		says(trust(args...), exitOther, "msb policy trust --help")
+	}
 }
