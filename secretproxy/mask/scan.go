@@ -80,19 +80,20 @@ func (s *Set) run(c *scan, data []byte, before byte) {
 func (s *Set) swallowed(c *scan, data []byte, v *view) {
 	for _, unit := range v.segments {
 		for at := unit.raw + 1; at < unit.raw+unit.width; at++ {
-			s.standing(c, data, at)
+			if s.plain.mayBegin(data[at:]) {
+				s.standing(c, data, at)
+			}
 		}
 	}
 	for _, at := range v.breaks {
-		s.standing(c, data, at+1)
+		if s.plain.mayBegin(data[at+1:]) {
+			s.standing(c, data, at+1)
+		}
 	}
 }
 
 // standing notes a needle that begins at at, or may.
 func (s *Set) standing(c *scan, data []byte, at int) {
-	if !s.plain.mayBegin(data[at:]) {
-		return
-	}
 	if p := s.plain.standing(data[at:]); p != nil {
 		h := s.hit(found{at, p}, data, c.before)
 		h.Exact = p.form == formRaw

@@ -50,47 +50,36 @@ var special = func() (of [256]bool) {
 // next one of each kind is, so that every byte is looked at a few times, many at
 // once: this is what a long body spends most of its time in.
 type finder struct {
-	at    [len(specials)]int
-	first int // the kind of the first one
-	other int // where the first one of another kind is
+	// ahead has the place of the next one of each kind, and the kind in the lowest
+	// bits: the smallest of them is the first one.
+	ahead [len(specials)]int
 }
 
+// kindBits has room for the index of each of specials.
+const kindBits = 3
+
 // reset begins at the start of a text.
-func (f *finder) reset() { *f = finder{at: [len(specials)]int{-1, -1, -1, -1, -1, -1}} }
+func (f *finder) reset() {
+	for kind := range f.ahead {
+		f.ahead[kind] = kind - 1<<kindBits
+	}
+}
 
 // next returns the place of the first special byte of b from i on, len(b) if
 // there is none. i never gets smaller.
 func (f *finder) next(b []byte, i int) int {
-	if at := f.at[f.first]; at >= i {
-		return at
-	}
-	// Most follow one of their kind.
-	if at := f.seek(b, i, f.first); i < f.other && at <= f.other {
-		return at
-	}
-	first := len(b)
-	f.other = len(b)
-	for k, at := range f.at {
-		if at < i {
-			at = f.seek(b, i, k)
+	for {
+		first := min(f.ahead[0], f.ahead[1], f.ahead[2], f.ahead[3], f.ahead[4], f.ahead[5])
+		if at := first >> kindBits; at >= i {
+			return at
 		}
-		if at < first {
-			first, f.first, f.other = at, k, first
-		} else {
-			f.other = min(f.other, at)
+		kind := first & (1<<kindBits - 1)
+		at := len(b)
+		if n := bytes.IndexByte(b[i:], specials[kind]); n >= 0 {
+			at = i + n
 		}
+		f.ahead[kind] = at<<kindBits | kind
 	}
-	return first
-}
-
-// seek looks for the next one of a kind.
-func (f *finder) seek(b []byte, i, kind int) int {
-	at := len(b)
-	if n := bytes.IndexByte(b[i:], specials[kind]); n >= 0 {
-		at = i + n
-	}
-	f.at[kind] = at
-	return at
 }
 
 // lens says which escapes a view undoes: those that begin with it. Line breaks and
@@ -178,7 +167,9 @@ func (v *view) undo(raw []byte, limit int) bool {
 			}
 			if kind, width, to := glance(raw[i], raw[i+1], third); width > 0 {
 				if kind == unitLiteral {
-					v.mark(len(v.text) + i - from)
+					if special[raw[i+1]] { // else it begins nothing in the text either
+						v.mark(len(v.text) + i - from)
+					}
 				} else {
 					v.between(raw, from, i, changed)
 					from, changed = i+width, true
