@@ -201,31 +201,100 @@ func TestI5_DatagramsAndPingsKeepToTheirRanges(t *testing.T) {
 	}
 }
 
-// A name that loses its range loses its flows and its address.
+// A name that loses its range loses its flows and its address, whatever kind of flow. The twin is a policy that spells the
+// range in another way: everything goes on.
 func TestI5_ReloadEndsWhatLeavesItsRange(t *testing.T) {
 	t.Parallel()
-	w := gatewaytest.Start(t, wikiOf+"protocol = \"tcp\"\nports = [1000]\n")
-	w.Record("wiki.corp.example. 60 IN A " + inside)
-	w.Serve(inside+":1000", func(c net.Conn) { _, _ = io.Copy(c, c) })
-	c, err := w.Dial(w.Lookup("wiki.corp.example"), 1000)
-	if err != nil {
-		t.Fatal(err)
+	rules := func(within string) string {
+		of := strings.ReplaceAll(wikiOf, `["10.20.0.0/16"]`, within)
+		return of + "paths = [\"/pages/**\"]\n" + strings.ReplaceAll(of, `"wiki"`, `"tcp"`) + "protocol = \"tcp\"\nports = [1000]\n" +
+			strings.ReplaceAll(of, `"wiki"`, `"udp"`) + "protocol = \"udp\"\nports = [123]\n"
 	}
-	defer c.Close()
-	narrower := strings.ReplaceAll(wikiOf, "10.20.0.0/16", "10.20.1.0/24")
-	if err := w.Gateway.Reload(gatewaytest.Policy(t, narrower+"protocol = \"tcp\"\nports = [1000]\n")); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	if _, err := c.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
-		t.Errorf("the flow outside of the range: %v, want a reset", err)
-	}
-	if m := w.Resolve("wiki.corp.example", dns.TypeA); m.Rcode != dns.RcodeRefused {
-		t.Errorf("got %v, want REFUSED", m)
-	}
-	if c, err := w.Dial(netip.MustParseAddr(inside), 1000); err == nil {
-		_ = c.Close()
-		t.Error("the address could still be connected to")
+	for within, stay := range map[string]bool{`["10.20.1.0/24"]`: false, `["10.20.0.0/17", "10.20.128.0/17"]`: true} {
+		w := gatewaytest.Start(t, rules(`["10.20.0.0/16"]`))
+		w.Record("wiki.corp.example. 60 IN A " + inside)
+		echo := func(b []byte) []byte { return b }
+		w.ServeUDP(inside+":123", echo)
+		w.Serve(inside+":1000", func(c net.Conn) { _, _ = io.Copy(c, c) })
+		next := make(chan struct{})
+		w.ServeHTTPS(inside+":443", w.CA.Certificate("wiki.corp.example"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(rw, "a")
+			_ = http.NewResponseController(rw).Flush()
+			select {
+			case <-next:
+				_, _ = io.WriteString(rw, "b")
+			case <-r.Context().Done():
+			}
+		}))
+		relayed, err := w.Dial(w.Lookup("wiki.corp.example"), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		datagrams, err := w.Guest.DialUDP(netip.MustParseAddrPort(inside + ":123"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		once := func(c io.ReadWriter) error {
+			if _, err := io.WriteString(c, "x"); err != nil {
+				return err
+			}
+			_, err := c.Read(make([]byte, 9))
+			return err
+		}
+		for _, c := range []net.Conn{relayed, datagrams} {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			if err := once(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bodies := map[string]io.Reader{}
+		for way, c := range map[string]*http.Client{"an inspected flow": w.Client(), "the explicit proxy": proxied(w, w.Gateway.Link().Gateway4)} {
+			resp, err := c.Get("https://wiki.corp.example/pages/x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			bodies[way] = resp.Body
+			if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
+				t.Fatal(way, err)
+			}
+		}
+		dialled := len(w.Dialled())
+		if err := w.Gateway.Reload(gatewaytest.Policy(t, rules(within))); err != nil {
+			t.Fatal(err)
+		}
+		if !stay {
+			w.Audit.Wait(t, audit.FlowClose, 4)
+		}
+		close(next)
+		for way, body := range bodies {
+			if rest, err := io.ReadAll(body); (err == nil && string(rest) == "b") != stay {
+				t.Errorf("%s, within %s: %q, %v", way, within, rest, err)
+			}
+		}
+		if err := once(relayed); (err == nil) != stay || err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("a relayed flow, within %s: %v", within, err)
+		}
+		if _, err := io.WriteString(datagrams, "y"); stay {
+			if err == nil {
+				_, err = datagrams.Read(make([]byte, 9))
+			}
+			if err != nil {
+				t.Errorf("a UDP flow, within %s: %v", within, err)
+			}
+		}
+		if m := w.Resolve("wiki.corp.example", dns.TypeA); (m.Rcode == dns.RcodeSuccess) != stay {
+			t.Errorf("within %s: got %v", within, m)
+		}
+		if c, err := w.Dial(netip.MustParseAddr(inside), 1000); (err == nil) != stay {
+			t.Errorf("a new flow, within %s: %v", within, err)
+		} else if err == nil {
+			_ = c.Close()
+		}
+		if after := w.Dialled()[dialled:]; len(after) > 0 && !stay {
+			t.Errorf("dialled %v after the reload", after)
+		}
 	}
 }
 
