@@ -10,7 +10,9 @@ import (
 const (
 	maxPath   = 2048 // bytes of Path
 	maxString = 512  // bytes of every other string
-	maxList   = 64   // entries of Names, Answers, Removed
+	// maxMessage bounds Message: a refused policy's holds the faults of a file, each with its remedy.
+	maxMessage = 4096
+	maxList    = 64 // entries of Names, Answers, Removed
 )
 
 // cutMark ends what was cut.
@@ -22,9 +24,10 @@ func bounded(ev Event) Event {
 		ev.Path = ev.Path[:i]
 	}
 	ev.Path = cut(ev.Path, maxPath)
-	for _, s := range [...]*string{&ev.Sandbox, &ev.Proto, &ev.SNI, &ev.Host, &ev.Method, &ev.Action, &ev.Rule, &ev.Reason, &ev.Class, &ev.Message, &ev.Secret, &ev.Place} {
+	for _, s := range [...]*string{&ev.Sandbox, &ev.Proto, &ev.SNI, &ev.Host, &ev.Method, &ev.Action, &ev.Rule, &ev.Reason, &ev.Class, &ev.Secret, &ev.Place} {
 		*s = cut(*s, maxString)
 	}
+	ev.Message = cut(ev.Message, maxMessage)
 	ev.Kind = Kind(cut(string(ev.Kind), maxString))
 	ev.Names = cutList(ev.Names)
 	if ev.DNS != nil && !ev.DNS.within() {

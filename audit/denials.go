@@ -12,8 +12,10 @@ const (
 	maxDenials = 64
 	// maxListed is how many of them it lists.
 	maxListed = 8
-	// maxDenied is how many bytes of a name it keeps: the longest name of DNS has 253.
+	// maxDenied is how many bytes of a name or path it keeps: the longest name of DNS has 253.
 	maxDenied = 253
+	// maxMethod is how many bytes of a method, and maxWhy of a resolver's error.
+	maxMethod, maxWhy = 32, 200
 )
 
 // Denied reports whether ev is about something that was kept from the guest, or that report mode let through in spite of
@@ -37,6 +39,9 @@ type Denial struct {
 	Proto  string `json:"proto,omitempty"`
 	Reason string `json:"reason"`
 	Rule   string `json:"rule,omitempty"`
+	// Method and Path are of a request that its rule's methods or paths refuse.
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path,omitempty"`
 	// DNS marks a question.
 	DNS   bool   `json:"dns,omitempty"`
 	Count uint64 `json:"count"`
@@ -50,6 +55,19 @@ type DenialSummary struct {
 	// List has the destinations in the order in which they came first, Others counts the verdicts on all others.
 	List   []Denial `json:"list,omitempty"`
 	Others uint64   `json:"others,omitempty"`
+	// Apart is how many destinations were kept apart, those of List among them; there may be more of which Others counts
+	// the verdicts.
+	Apart int `json:"apart,omitempty"`
+	// Unresolved are allowed names that have no address, in the order in which they were asked for, bounded as List is.
+	Unresolved []Unresolved `json:"unresolved,omitempty"`
+}
+
+// Unresolved is a name that the policy allows and that did not resolve.
+type Unresolved struct {
+	// Host is as the guest wrote it, and hostile.
+	Host string `json:"host"`
+	// Why is the resolver's error; "" if there is no such name (NXDOMAIN).
+	Why string `json:"why,omitempty"`
 }
 
 // Denials is a Sink that sums up what is denied, in bounded memory.
@@ -57,12 +75,16 @@ type Denials struct {
 	mu      sync.Mutex
 	summary DenialSummary
 	all     []Denial
+	lost    []Unresolved
 }
 
 var _ Sink = (*Denials)(nil)
 
 // Emit implements Sink.
 func (d *Denials) Emit(ev Event) {
+	if ev.Kind == DNSQuery && ev.DNS != nil && ev.Action == "allow" {
+		d.resolved(ev.DNS, ev.Message)
+	}
 	if !ev.Denied() || ev.Kind == SecretViolation { // which comes beside the event of its request
 		return
 	}
@@ -106,8 +128,32 @@ func denialOf(ev *Event) (Denial, bool) {
 	case ev.Dst.IsValid():
 		d.Host = ev.Dst.String()
 	}
+	if ev.Reason == "method_not_allowed" || ev.Reason == "path_not_allowed" {
+		d.Method, d.Path = strings.Clone(cut(ev.Method, maxMethod)), strings.Clone(cut(ev.Path, maxDenied))
+	}
 	d.Host = strings.Clone(cut(d.Host, maxDenied)) // the event's buffer isn't held
 	return d, d.Host != ""
+}
+
+// resolved notes what became of a question for an address that the policy allows. What msb answers by itself, and the
+// names of addresses, are no news.
+func (d *Denials) resolved(q *DNSDetail, message string) {
+	if q.Type != "A" && q.Type != "AAAA" || strings.HasSuffix(strings.ToLower(strings.TrimSuffix(q.Name, ".")), ".arpa") {
+		return
+	}
+	host := cut(q.Name, maxDenied)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := slices.IndexFunc(d.lost, func(u Unresolved) bool { return u.Host == host })
+	switch {
+	case q.Outcome == "NOERROR" && len(q.Answers) > 0 && at >= 0: // a server that was away is back
+		d.lost = slices.Delete(d.lost, at, at+1)
+	case at >= 0 || len(d.lost) == maxListed:
+	case q.Outcome == "SERVFAIL":
+		d.lost = append(d.lost, Unresolved{strings.Clone(host), strings.Clone(cut(message, maxWhy))})
+	case q.Outcome == "NXDOMAIN" && q.Upstream != "":
+		d.lost = append(d.lost, Unresolved{Host: strings.Clone(host)})
+	}
 }
 
 // Summary is what was denied until now. A question whose name was denied at a port too is left out of its list: it is
@@ -116,11 +162,13 @@ func (d *Denials) Summary() DenialSummary {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.summary
+	s.Unresolved = slices.Clone(d.lost)
 	for _, one := range d.all {
 		again := one.DNS && slices.ContainsFunc(d.all, func(o Denial) bool { return !o.DNS && o.Host == one.Host })
 		if again {
 			continue
 		}
+		s.Apart++
 		if len(s.List) == maxListed {
 			s.Others += one.Count
 			continue
@@ -130,5 +178,7 @@ func (d *Denials) Summary() DenialSummary {
 	return s
 }
 
-// Empty reports whether nothing was denied.
-func (s *DenialSummary) Empty() bool { return cmp.Or(s.Denied, s.WouldDeny) == 0 }
+// Empty reports whether nothing was denied, and every allowed name resolved.
+func (s *DenialSummary) Empty() bool {
+	return cmp.Or(s.Denied, s.WouldDeny) == 0 && len(s.Unresolved) == 0
+}

@@ -60,3 +60,34 @@ func TestI11_DenialsAreBounded(t *testing.T) {
 		t.Errorf("%d kept, %d listed, %d denied of which %d are accounted for; want %d", len(d.all), len(s.List), s.Denied, counted, many)
 	}
 }
+
+// A name that the policy allows and that doesn't resolve is no denial; one that resolves later is no news.
+func TestI11_UnresolvedNamesAreToldAndBounded(t *testing.T) {
+	var d Denials
+	ask := func(name, typ, outcome string, answers ...string) {
+		d.Emit(Event{Kind: DNSQuery, Action: "allow", DNS: &DNSDetail{Name: name, Type: typ, Outcome: outcome, Upstream: "system", Answers: answers}})
+	}
+	ask("back.example", "A", "SERVFAIL")
+	ask("typo.example", "AAAA", "NXDOMAIN")
+	ask("_http._tcp.deb.example", "SRV", "NXDOMAIN")
+	ask("back.example", "AAAA", "NOERROR")
+	if s := d.Summary(); len(s.Unresolved) != 2 || s.Empty() || s.Denied != 0 {
+		t.Errorf("%+v", s)
+	}
+	ask("back.example", "A", "NOERROR", "192.0.2.1")
+	if s := d.Summary(); len(s.Unresolved) != 1 || s.Unresolved[0].Host != "typo.example" {
+		t.Errorf("%+v", s)
+	}
+	for i := range 10000 {
+		ask(fmt.Sprint(i)+strings.Repeat("x", 1<<12), "A", "NXDOMAIN")
+	}
+	s := d.Summary()
+	for _, u := range s.Unresolved {
+		if len(u.Host) > maxDenied+len(cutMark) {
+			t.Errorf("a host of %d bytes", len(u.Host))
+		}
+	}
+	if len(s.Unresolved) != maxListed {
+		t.Errorf("%d names", len(s.Unresolved))
+	}
+}

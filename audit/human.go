@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxHuman is how many bytes of one field the human form shows.
+// maxHuman is how many bytes of one field the human form shows. Messages end with their remedy, and are shown whole.
 const maxHuman = 200
 
 // FormatHuman returns ev as one line for people, without its end:
@@ -43,7 +43,7 @@ func FormatHuman(ev Event) string {
 		put(&b, "["+ev.Rule+"]")
 	}
 	if ev.Message != "" {
-		put(&b, ev.Message)
+		b.WriteString(Printable(strings.ReplaceAll(cut(ev.Message, maxMessage), "\n", "; ")))
 	}
 	return strings.TrimRight(b.String(), " ")
 }

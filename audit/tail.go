@@ -35,6 +35,19 @@ type Tail struct {
 // NewTail reads the log at path, which needn't be there yet.
 func NewTail(path string) *Tail { return &Tail{path: path} }
 
+// SkipToEnd leaves out what the log holds by now.
+func (t *Tail) SkipToEnd() error {
+	f, err := openLog(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		t.open = append(t.open, f)
+		_, err = f.Seek(0, io.SeekEnd)
+	}
+	return err
+}
+
 // Close closes the files.
 func (t *Tail) Close() error {
 	err := closeFiles(t.open)

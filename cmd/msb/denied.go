@@ -19,9 +19,11 @@ const (
 	shownHost    = 64
 )
 
-// noteDenials says at the end of a run what was denied, and how to let it out and see all of it.
+// noteDenials says at the end of a run what was denied, and how to let it out and see all of it; and which allowed
+// names did not resolve, which no policy mends.
 func noteDenials(ui *ui, s *audit.DenialSummary, cfg *sandbox.Config) {
-	if s.Empty() {
+	noteUnresolved(ui, s)
+	if s.Denied == 0 && s.WouldDeny == 0 {
 		return
 	}
 	ui.note("%s", deniedLine(s))
@@ -29,17 +31,66 @@ func noteDenials(ui *ui, s *audit.DenialSummary, cfg *sandbox.Config) {
 	if cfg.Floor != nil {
 		words = append(words, "the floor and the policy both have to allow it")
 	} else {
-		words = append(words, remedies(s)...)
+		words = append(words, remedies(s, cfg)...)
 	}
 	switch {
-	case cfg.Audit != "":
-		words = append(words, "all of them: "+cfg.Audit)
 	case cfg.Name != "":
 		words = append(words, "all of them: msb events "+cfg.Name+" --denied")
+	case cfg.Audit != "":
+		words = append(words, "all of them: "+cfg.Audit)
 	default:
 		words = append(words, "all of them: --audit FILE")
 	}
 	ui.note("%s", strings.Join(words, "; "))
+}
+
+// noteUnresolved is "1 allowed name did not resolve: api.exmaple.com (there is no such name); …".
+func noteUnresolved(ui *ui, s *audit.DenialSummary) {
+	n := len(s.Unresolved)
+	if n == 0 {
+		return
+	}
+	parts := make([]string, 0, shownDenials+1)
+	for _, u := range s.Unresolved[:min(n, shownDenials)] {
+		why := "there is no such name"
+		if u.Why != "" {
+			why = u.Why
+		}
+		parts = append(parts, quoted(shorten(u.Host), plainHost(u.Host))+" ("+why+")")
+	}
+	if n > shownDenials {
+		parts = append(parts, "others")
+	}
+	names := "names"
+	if n == 1 {
+		names = "name"
+	}
+	ui.note("%d allowed %s did not resolve: %s; the policy is not the reason", n, names, strings.Join(parts, ", "))
+}
+
+// watchDenials calls do and says what was denied meanwhile to the sandbox of that name, by its audit log. One whose log
+// can't be read has none to say.
+func watchDenials(ui *ui, home *sandbox.Home, name string, do func() (int, error)) (int, error) {
+	st, err := home.Inspect(name)
+	if err != nil || ui.quiet {
+		return do()
+	}
+	tail := audit.NewTail(st.Audit)
+	defer func() { _ = tail.Close() }() // it was only read
+	if tail.SkipToEnd() != nil {
+		return do()
+	}
+	code, err := do()
+	var denials audit.Denials
+	if tail.Next(func(_ []byte, ev *audit.Event) error { denials.Emit(*ev); return nil }) == nil {
+		s := denials.Summary()
+		cfg := sandbox.Config{Name: name, PolicyFile: st.PolicyFile}
+		if p, err := home.Policy(name); err == nil {
+			cfg.Floor = p.Floor
+		}
+		noteDenials(ui, &s, &cfg)
+	}
+	return code, err
 }
 
 // deniedLine is "3 denied: evil.example:443 (no rule), …".
@@ -54,29 +105,61 @@ func deniedLine(s *audit.DenialSummary) string {
 	shown := s.List[:min(len(s.List), shownDenials)]
 	parts := make([]string, 0, len(shown)+1)
 	for i := range shown {
-		parts = append(parts, destination(&shown[i])+" ("+because(&shown[i])+")")
+		what := destination(&shown[i])
+		if shown[i].Method != "" {
+			what = quoted(shown[i].Method, plainHost(shown[i].Method)) + " " + what + quoted(shorten(shown[i].Path), plainPath(shown[i].Path))
+		}
+		parts = append(parts, what+" ("+because(&shown[i])+times(&shown[i])+")")
 	}
-	if s.Others > 0 || len(s.List) > len(shown) {
+	switch more := s.Apart - len(shown); {
+	case more == 1 && s.Others == 0:
+		parts = append(parts, "and 1 more destination")
+	case more > 0:
+		parts = append(parts, fmt.Sprintf("and %d more destinations", more))
+	case s.Others > 0:
 		parts = append(parts, "others")
 	}
 	return strings.Join(head, ", ") + ": " + strings.Join(parts, ", ")
 }
 
-// because is a reason in words, with the rule that denies.
+// because is a reason in words, with the rule that denies or that comes closest.
 func because(d *audit.Denial) string {
 	text := strings.ReplaceAll(d.Reason, "_", " ")
-	if d.Reason == egress.ReasonDenyRule.String() && d.Rule != "" {
+	switch {
+	case d.Rule == "":
+	case d.Reason == egress.ReasonDenyRule.String():
 		text += " " + strconv.Quote(shorten(d.Rule))
+	case d.Method != "":
+		text += " by the rule " + strconv.Quote(shorten(d.Rule))
 	}
 	return text
 }
 
+// times is how often, where that is more than once. A name is asked for twice by most clients, for its IPv4 and its IPv6
+// addresses.
+func times(d *audit.Denial) string {
+	if d.Count < 2 || d.DNS {
+		return ""
+	}
+	return fmt.Sprintf(", %d times", d.Count)
+}
+
+// quoted shows what a guest chose: in quotes unless it is plain.
+func quoted(s string, plain bool) string {
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// plainPath reports whether a path holds nothing that could pass for words of msb's.
+func plainPath(s string) bool {
+	return s != "" && s[0] == '/' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~%/") == ""
+}
+
 // destination is where the guest wanted to go. A name that could pass for something else is quoted.
 func destination(d *audit.Denial) string {
-	host := shorten(d.Host)
-	if !plainHost(d.Host) {
-		host = strconv.Quote(host)
-	}
+	host := quoted(shorten(d.Host), plainHost(d.Host))
 	switch {
 	case d.Port == 0 && d.Proto == egress.ICMP.String():
 		return host + "/icmp"
@@ -109,7 +192,7 @@ func plainHost(s string) bool {
 }
 
 // remedies say what opens the destinations that are named: flags where flags do, else what does.
-func remedies(s *audit.DenialSummary) []string {
+func remedies(s *audit.DenialSummary, cfg *sandbox.Config) []string {
 	var flags, words []string
 	guessed := false
 	for i := range s.List[:min(len(s.List), shownDenials)] {
@@ -121,18 +204,37 @@ func remedies(s *audit.DenialSummary) []string {
 			guessed = guessed || d.DNS
 			continue
 		}
-		if w := otherRemedy[d.Reason]; w != "" && !slices.Contains(words, w) {
+		if w := first(ruleRemedy(d), otherRemedy[d.Reason]); w != "" && !slices.Contains(words, w) {
 			words = append(words, w)
 		}
 	}
 	if len(flags) > 0 {
-		text := "allow with " + strings.Join(flags, " ")
+		text := "allow with "
+		switch { // the flags of one that stays were read when it was made
+		case cfg.Name != "" && cfg.PolicyFile != "":
+			text = "allow with a rule in " + shellQuoted([]string{cfg.PolicyFile}) + " that does what this does: "
+		case cfg.Name != "":
+			text = "allow by making it anew with "
+		}
+		text += strings.Join(flags, " ")
 		if guessed {
 			text += " (443 or the port that it needs)"
 		}
 		words = append([]string{text}, words...)
 	}
 	return words
+}
+
+// ruleRemedy names the rule whose methods or paths refuse a request, and what to add to it.
+func ruleRemedy(d *audit.Denial) string {
+	switch {
+	case d.Rule == "" || !plainHost(d.Method) || !plainPath(d.Path): // a guest asks for "/**" too
+	case d.Reason == egress.ReasonMethod.String():
+		return fmt.Sprintf("add %s to the methods of the rule %s", strconv.Quote(d.Method), strconv.Quote(shorten(d.Rule)))
+	case d.Reason == egress.ReasonPath.String():
+		return fmt.Sprintf("add %s to the paths of the rule %s", strconv.Quote(shorten(d.Path)), strconv.Quote(shorten(d.Rule)))
+	}
+	return ""
 }
 
 // otherRemedy is what opens a destination that --allow alone doesn't, by reason. A reason that isn't here has none but
@@ -142,7 +244,7 @@ var otherRemedy = map[string]string{
 	egress.ReasonMetadataName.String(): "that name leads to this machine's own credentials, and stays closed",
 	egress.ReasonHostAddress.String():  "this machine's own services are reached by a name in the policy's [hosts]",
 	egress.ReasonLocalName.String():    "a name inside of a network needs a line in the policy's [hosts]",
-	egress.ReasonRebinding.String():    "the name has private addresses, which docs/policy.md says how to allow",
+	egress.ReasonRebinding.String():    "the name has private addresses: within in its rule names the ranges that it may have",
 	egress.ReasonNotPinned.String():    "the guest has to resolve the name itself",
 	egress.ReasonMethod.String():       "the rule's methods are in the policy",
 	egress.ReasonPath.String():         "the rule's paths are in the policy",

@@ -52,6 +52,14 @@ func TestEventsShowsTheLog(t *testing.T) {
 	if strings.ContainsAny(all.out, "\x1b\u202e") {
 		t.Errorf("a guest's name reaches the terminal: %q", all.out)
 	}
+	const remedy = "; write `msb policy trust p.toml`"
+	logged(t, path, audit.Event{Kind: audit.PolicyReload, Action: "deny", Message: strings.Repeat("a fault and its remedy\n", 100) + remedy})
+	if got := msb("events", "web"); !strings.Contains(got.out, remedy+"\n") || strings.Count(got.out, "a fault and its remedy; ") != 100 {
+		t.Errorf("a remedy is cut off: %s", got.out)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
 	logged(t, path, audit.Event{Kind: audit.FlowOpen, Action: "allow", Proto: "tcp", Host: "fine.example"})
 	if got := msb("events", "--denied", "web"); got.code != 0 || strings.Count(got.out, "\n") != 3 || strings.Contains(got.out, "fine.example") {
 		t.Errorf("--denied: %+v", got)

@@ -57,7 +57,7 @@ func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []str
 		return startError(ctx, err)
 	}
 	defer func() { _ = sb.Close() }() // ends this session, whose work is done
-	code, err := execIn(ctx, ui, sb, f, argv, sig)
+	code, err := watchDenials(ui, home, name, func() (int, error) { return execIn(ctx, ui, sb, f, argv, sig) })
 	if err != nil {
 		return err
 	}
