@@ -38,8 +38,8 @@ type exchange struct {
 	masked  bool     // values are taken out of the answer
 	held    *hold    // what it makes the proxy hold
 	unsized bool     // the answer's length is not told
-	used    []*entry // secrets whose value was put in
-	place   string   // where a violation was found
+	used    *usedSecrets
+	place   string // where a violation was found
 	audited bool
 	up      *upstream
 }
@@ -85,7 +85,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	st := p.state.Load()
 	ex := &exchange{
 		guest: guest, state: st, table: st.table.Load(), method: r.Method, http1: r.ProtoMajor == 1,
-		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead, held: &hold{budget: p.memory},
+		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead, used: new(usedSecrets), held: &hold{budget: p.memory},
 	}
 	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
 	ex.path, _, _ = strings.Cut(r.RequestURI, "?")

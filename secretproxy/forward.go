@@ -184,7 +184,7 @@ func (ex *exchange) refused(status int) {
 	if status != http.StatusUnauthorized {
 		return
 	}
-	for _, e := range ex.used {
+	for _, e := range ex.used.list() {
 		e.holder.Refused()
 	}
 }

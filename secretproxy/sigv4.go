@@ -81,7 +81,7 @@ func (s *swapper) sign() bool {
 		s.fault = fault
 		return true
 	}
-	s.ex.used = append(s.ex.used, e)
+	s.ex.used.add(e)
 	return true
 }
 

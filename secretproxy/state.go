@@ -95,5 +95,5 @@ func (s *state) byName(name string) *entry {
 // signed reports whether a signature was made for the request, with which the
 // real access key's name and session token went to the server.
 func (ex *exchange) signed() bool {
-	return slices.ContainsFunc(ex.used, func(e *entry) bool { return e.holder.Policy().Kind == policies.SigV4 })
+	return slices.ContainsFunc(ex.used.list(), func(e *entry) bool { return e.holder.Policy().Kind == policies.SigV4 })
 }

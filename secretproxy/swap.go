@@ -23,6 +23,8 @@ type swapper struct {
 	req   *http.Request
 	fault *refusal
 	grown int64 // by values in the head
+	// streams is set when the request goes out: what is put into it from then on is audited at once.
+	streams bool
 	// values are those this request carries, each read once.
 	values map[*entry]secret.Secret
 }
@@ -61,7 +63,8 @@ func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 		return s.fault
 	}
 	s.body()
-	p.auditSwaps(ex, ex.used)
+	p.auditSwaps(ex, ex.used.list())
+	s.streams = true
 	return s.fault
 }
 
@@ -223,8 +226,8 @@ func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape 
 		s.violation(h.Needle, label, "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
 	}
-	if !slices.Contains(s.ex.used, e) {
-		s.ex.used = append(s.ex.used, e)
+	if s.ex.used.add(e) && s.streams {
+		s.proxy.auditSwaps(s.ex, []*entry{e})
 	}
 	if escape != nil {
 		value = escape(value)

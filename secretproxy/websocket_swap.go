@@ -29,7 +29,7 @@ func newMessageSwap(w *frameWay, json bool) *messageSwap {
 	ws := w.ws
 	ex := *ws.ex
 	ex.state = ws.proxy.state.Load()
-	ex.table, ex.used = ex.state.table.Load(), nil
+	ex.table, ex.used = ex.state.table.Load(), new(usedSecrets)
 	s := &messageSwap{way: w, swapper: &swapper{proxy: ws.proxy, ex: &ex, req: ws.req}}
 	if json {
 		s.escape = jsonEscape
@@ -62,7 +62,7 @@ func (s *messageSwap) forbid(h mask.Hit) ([]byte, error) {
 // done tells the audit log of values that went out, each once for a connection.
 func (s *messageSwap) done() {
 	ws, ex := s.way.ws, s.swapper.ex
-	fresh := slices.DeleteFunc(ex.used, func(e *entry) bool {
+	fresh := slices.DeleteFunc(ex.used.list(), func(e *entry) bool {
 		name := e.holder.Policy().Name
 		if slices.Contains(ws.told, name) {
 			return true
