@@ -75,6 +75,9 @@ func checkForm(r *http.Request) *refusal {
 		return bad(http.StatusMethodNotAllowed, "trace", "TRACE is refused: its answer would repeat the request's headers")
 	case r.URL.IsAbs() || r.URL.Host != "" || (r.RequestURI != "*" && !strings.HasPrefix(r.RequestURI, "/")):
 		return bad(http.StatusBadRequest, "absolute_form", "the request's target does not begin with a slash")
+	case r.RequestURI != "*" && !plainTarget([]byte(r.RequestURI)):
+		// Over HTTP/2 it may hold a blank, behind which an HTTP/1 server would read the version.
+		return bad(http.StatusBadRequest, "request_target", targetMessage)
 	case len(r.Header["Host"]) > 0 && (len(r.Header["Host"]) > 1 || r.Header["Host"][0] != r.Host):
 		return bad(http.StatusBadRequest, "host", "the request has two different hosts")
 	}
@@ -85,7 +88,7 @@ func checkForm(r *http.Request) *refusal {
 // that came.
 func checkTrailers(r *http.Request) *refusal {
 	for name := range r.Trailer {
-		if forbiddenTrailer(name) || strings.Contains(strings.ToLower(name), "range") {
+		if forbiddenTrailer(dashed(name)) || strings.Contains(strings.ToLower(name), "range") {
 			return &refusal{status: http.StatusBadRequest, code: "trailer", message: "a field that decides about a request can't come behind its body"}
 		}
 	}
@@ -110,7 +113,7 @@ func forbiddenTrailer(name string) bool {
 // underscores. nginx and Apache drop them too.
 func dropAliases(h http.Header) {
 	for name := range h {
-		if strings.IndexByte(name, '_') >= 0 && forbiddenTrailer(strings.ReplaceAll(name, "_", "-")) {
+		if strings.IndexByte(name, '_') >= 0 && forbiddenTrailer(dashed(name)) {
 			delete(h, name)
 		}
 	}

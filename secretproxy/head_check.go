@@ -184,10 +184,8 @@ func (h *headCheck) requestLine(line []byte) *headError {
 	default:
 		return badHead("request_line", "its first line does not end in HTTP/1.1 or HTTP/1.0")
 	}
-	for _, c := range target {
-		if c <= ' ' || c == 0x7f || c == '#' {
-			return badHead("request_target", "its target holds a control character, white space or a fragment")
-		}
+	if !plainTarget(target) {
+		return badHead("request_target", targetMessage)
 	}
 	switch {
 	case string(method) == "CONNECT" || string(method) == "TRACE":
@@ -198,6 +196,18 @@ func (h *headCheck) requestLine(line []byte) *headError {
 	}
 	h.phase = phaseFields
 	return nil
+}
+
+const targetMessage = "its target holds a control character, white space or a fragment"
+
+// plainTarget reports whether a request's target ends where every parser takes it to end.
+func plainTarget(target []byte) bool {
+	for _, c := range target {
+		if c <= ' ' || c == 0x7f || c == '#' {
+			return false
+		}
+	}
+	return true
 }
 
 // field takes one line of the head.

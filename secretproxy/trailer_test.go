@@ -13,7 +13,7 @@ import (
 func TestI9_TrailersThatDecideAreRefusedEvenUnannounced(t *testing.T) {
 	t.Parallel()
 	for _, withSecrets := range []bool{false, true} {
-		for _, name := range []string{"Authorization", "Host", "X-Http-Method-Override", "X-Original-Url"} {
+		for _, name := range []string{"Authorization", "Host", "X-Http-Method-Override", "X-Original-Url", "X_http_method_override", "Content_length", "X_range"} {
 			arrived := make(chan http.Header, 1)
 			var options []option
 			if withSecrets {
