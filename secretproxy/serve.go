@@ -5,7 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/msb-project/msb/audit"
@@ -158,17 +161,24 @@ func (p *Proxy) handshakeFailed(guest *guestConn, err error) {
 	p.cfg.Audit.Emit(e)
 }
 
-// handshakeCause keeps to sentences of our own and of crypto/tls; neither holds
-// bytes that the guest chose.
+// handshakeCause has sentences of our own: those of crypto/tls can hold what the guest chose, such as its list of
+// protocols.
 func handshakeCause(err error) string {
 	var record tls.RecordHeaderError
+	var alert *net.OpError
 	switch {
+	case errors.Is(err, errName):
+		return errName.Error()
 	case errors.As(err, &record):
 		return "its bytes are not TLS"
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return "it took too long"
+	case errors.As(err, &alert) && alert.Op == tlsAlertOp:
+		return alert.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET):
+		return "the guest ended it"
 	}
-	return err.Error()
+	return "the two sides have no version, cipher or protocol in common, or a message of the guest's is malformed"
 }
 
 // event starts an audit event about a guest's connection.
