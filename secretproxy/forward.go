@@ -99,7 +99,7 @@ func (p *Proxy) informational(ex *exchange, code int, h http.Header) {
 	}
 	hints := h.Clone()
 	hopResponse(hints)
-	if p.known.masks() {
+	if p.known.masks() || ex.signed() { // whether the signature is refused isn't known yet
 		p.maskHeader(p.known.newest(), hints)
 	}
 	ex.out.hint(code, hints)

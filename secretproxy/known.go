@@ -1,6 +1,7 @@
 package secretproxy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"sync"
@@ -52,6 +53,8 @@ type masker struct {
 	version uint64
 	set     *mask.Set
 	replace mask.Replacer
+	// solid finds values that have blanks of their own in text without any; nil if there are none.
+	solid *mask.Set
 }
 
 func newKnown(memory int64) *known {
@@ -76,6 +79,9 @@ func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) 
 	cost := int64(needleCost + 4*len(value))
 	if signs {
 		cost *= 3 // its parts
+	}
+	if bytes.ContainsAny(value, blanks) {
+		cost *= 2
 	}
 	if k.size+len(value)+knownCost > k.limit || !k.held.take(cost) {
 		clear(value)
@@ -107,14 +113,20 @@ func (k *known) newest() *masker {
 	if m := k.masker.Load(); m != nil && m.version == version {
 		return m // compiled by another meanwhile
 	}
-	var needles, replacements [][]byte
+	var needles, replacements, solid [][]byte
 	for _, v := range k.values {
 		for _, part := range v.parts() {
 			needles = append(needles, part)
 			replacements = append(replacements, []byte(v.placeholder))
+			if bytes.ContainsAny(part, blanks) {
+				solid = append(solid, []byte(unfold.Replace(string(part))))
+			}
 		}
 	}
-	m := &masker{version, mask.Compile(needles, mask.Options{}), mask.ReplaceBy(replacements)}
+	m := &masker{version: version, set: mask.Compile(needles, mask.Options{}), replace: mask.ReplaceBy(replacements)}
+	if solid != nil {
+		m.solid = mask.Compile(solid, mask.Options{})
+	}
 	k.masker.Store(m)
 	return m
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -107,21 +108,29 @@ func TestI17_OnlyIdentityIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestI10_AFoldedFieldIsLeftOut: a server folds a long field over lines, in the middle of a value.
+// TestI10_AFoldedFieldIsLeftOut: a server folds a long field over lines, in the middle of a value or of a word of it.
 func TestI10_AFoldedFieldIsLeftOut(t *testing.T) {
 	t.Parallel()
-	w := wantsSecret(t, func(rw http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(rw).Hijack()
-		if err != nil {
-			return
+	for _, value := range []string{realValue, "correct horse battery staple"} {
+		s := secretIn(t, header("Authorization"))
+		if err := os.WriteFile(s.From.Value, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Long: it is "+realValue[:12]+"\r\n\t"+realValue[12:]+"\r\nX-Two: "+realValue+" and "+realValue[:12]+"\r\n "+realValue[12:]+"\r\nX-Plain: a b c\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-	})
-	w.api.EnableHTTP2 = false
-	w.api.TLS.NextProtos = []string{"http/1.1"}
-	resp, _ := do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil))
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Long")+resp.Header.Get("X-Two") != "" || resp.Header.Get("X-Plain") != "a b c" {
-		t.Errorf("status %d, %v", resp.StatusCode, resp.Header)
+		w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			begin, end := value[:12], value[12:]
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-Long: it is "+begin+"\r\n\t"+end+"\r\nX-Two: "+value+" and "+begin+"\r\n "+end+
+				"\r\nX-Plain: a b c\r\nX-Begin: "+begin+"\r\n d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		}, withSecret(s))
+		w.api.EnableHTTP2 = false
+		w.api.TLS.NextProtos = []string{"http/1.1"}
+		resp, _ := do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil))
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Long")+resp.Header.Get("X-Two") != "" || resp.Header.Get("X-Plain") != "a b c" || resp.Header.Get("X-Begin") != value[:12]+" d" {
+			t.Errorf("status %d, %v", resp.StatusCode, resp.Header)
+		}
 	}
 }

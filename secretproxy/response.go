@@ -28,10 +28,9 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	}
 	m := p.known.newest()
 	p.maskHeader(m, resp.Header)
+	p.maskHeader(m, resp.Trailer) // the names, which go out with the head
 	ex.unsized = true
-	hideLength(resp.Header)
 	if resp.Body == nil || resp.Body == http.NoBody {
-		p.maskHeader(m, resp.Trailer)
 		return nil
 	}
 	if charset(resp.Header) != "" {
@@ -61,15 +60,16 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	return nil
 }
 
-// hideLength takes the fields out that tell an answer's length, or its hash, before it was masked: that of a
-// compressed one depends on the value in it (attack: HEAD of a page that repeats a guess beside the value).
-func hideLength(h http.Header) {
-	for name := range h {
-		switch dashed := dashed(name); {
-		case strings.Contains(dashed, "content-length"), dashed == "content-range", dashed == "content-md5",
-			dashed == "digest", dashed == "content-digest", dashed == "repr-digest":
-			delete(h, name)
-		}
+// tellsLength names fields that tell an answer's length, or its hash, before it was masked: that of a compressed one
+// depends on the value in it (attack: HEAD of a page that repeats a guess beside the value), and a checksum such as
+// CRC-32 is as good as some bytes of it (attack: three checksums of one page give 16 bytes away).
+func tellsLength(name string) bool {
+	switch dashed := dashed(name); dashed {
+	case "content-range", "digest", "content-digest", "repr-digest", "x-goog-hash":
+		return true
+	default:
+		return strings.Contains(dashed, "content-length") || strings.Contains(dashed, "content-md5") ||
+			strings.Contains(dashed, "checksum") || strings.Contains(dashed, "crc32") || strings.Contains(dashed, "crc64")
 	}
 }
 
@@ -120,18 +120,31 @@ func plain(resp *http.Response) bool {
 
 var unfold = strings.NewReplacer(" ", "", "\t", "")
 
+// blanks are what a field may hold of white space.
+const blanks = " \t"
+
 // folded reports whether a value stands in a field that its server folded over lines: net/http puts a blank
 // where the fold was. Such a field can't be masked, but left out. The field has its values replaced already.
 func (m *masker) folded(field string) bool {
-	if !strings.ContainsAny(field, " \t") {
+	if !strings.ContainsAny(field, blanks) {
 		return false
 	}
-	_, hit := m.set.Find(unfold.Replace(field))
+	solid := unfold.Replace(field)
+	_, hit := m.set.Find(solid)
+	if !hit && m.solid != nil {
+		_, hit = m.solid.Find(solid)
+	}
 	return hit
 }
 
+// maskHeader takes values out of the fields of an answer, of early hints or of trailers, and the fields that tell
+// what was there before.
 func (p *Proxy) maskHeader(m *masker, h http.Header) {
 	for name, values := range h {
+		if tellsLength(name) {
+			delete(h, name)
+			continue
+		}
 		// net/http wrote the name in another case, and the masker knows lower.
 		if _, hit := m.set.Find(strings.ToLower(name)); hit {
 			delete(h, name)

@@ -72,7 +72,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	protocol := resp.Header.Get("Upgrade")
 	hopResponse(resp.Header)
 	dropExtensions(resp.Header)
-	if p.known.masks() {
+	if p.known.masks() || ex.signed() {
 		p.maskHeader(p.known.newest(), resp.Header)
 	}
 	header := ex.out.Header()
