@@ -140,7 +140,7 @@ func (g *Guard) rebinding(q *question, s subject, from string, f *filter) *reply
 		rcode:   dns.RcodeRefused,
 		subject: s,
 		ede:     dns.ExtendedErrorCodeBlocked,
-		text:    "dns.rebinding: every address of the answer is one that " + s.host.Display() + " may not have",
+		text:    "dns.rebinding: every address of the answer is one that " + s.host.Display() + " may not have; within in its rule says which private ranges it may",
 		reason:  egress.ReasonRebinding,
 	})
 	r.setUpstream(from)

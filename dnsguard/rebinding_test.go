@@ -48,7 +48,7 @@ func TestI5_InternalAddressAloneIsRefusedAndNotPinned(t *testing.T) {
 			qtype := dns.StringToType[strings.Fields(c.rr)[0]]
 			m, why := k.ask(t, "evil.example", qtype)
 			code, text, ok := ede(m)
-			if m.Rcode != dns.RcodeRefused || len(m.Answer) != 0 || !ok || code != dns.ExtendedErrorCodeBlocked || !strings.Contains(text, "rebinding") {
+			if m.Rcode != dns.RcodeRefused || len(m.Answer) != 0 || !ok || code != dns.ExtendedErrorCodeBlocked || !strings.Contains(text, "rebinding") || !strings.Contains(text, "within") {
 				t.Errorf("got %v", m)
 			}
 			if why.Outcome != OutcomeRebinding || !slices.Equal(why.Removed, []netip.Addr{addr(c.addr)}) {

@@ -117,7 +117,7 @@ func (r Reason) denial() reasonText {
 	case ReasonUnreadable:
 		return reasonText{"unreadable", "the TLS hello or the request's head can't be read without guessing"}
 	case ReasonRebinding:
-		return reasonText{"rebinding", "the DNS answer held addresses that the name may not have"}
+		return reasonText{"rebinding", "the DNS answer held addresses that the name may not have; within in the name's rule says which private ranges it may"}
 	case ReasonWithin:
 		return reasonText{"outside_within", "the rules for this name give it other ranges (within) than the one that the address is in"}
 	case ReasonLimit:

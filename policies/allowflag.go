@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/msb-project/msb/hostname"
@@ -47,7 +48,7 @@ func ParseAllowFlag(s string) (Rule, error) {
 	if inside {
 		f.Within = strings.Split(ranges, ",")
 	}
-	name := "--allow " + s
+	name := flagName + s
 	f.Name = &name
 	if protocol != "" {
 		f.Protocol = &protocol
@@ -76,6 +77,51 @@ func ParseAllowFlag(s string) (Rule, error) {
 		return Rule{}, flagError(s, "the ports call for different protocols", "add /tcp or /https")
 	}
 	return rules[0], nil
+}
+
+// flagName begins the name of a rule that a flag made.
+const flagName = "--allow "
+
+// AddAllowFlags adds the rules of --allow flags to p. What is an error between rules of a file is one between these too,
+// and between these and the file's. The error is an Error or an ErrorList.
+func AddAllowFlags(p *Policy, flags []string) error {
+	var added []Rule
+	for _, flag := range flags {
+		r, err := ParseAllowFlag(flag)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(added, func(have Rule) bool { return have.Name == r.Name }) { // given twice
+			added = append(added, r)
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	// For the checks they are rules of p's own file; in p they have no place, by which what their user wrote is known.
+	own := *p
+	own.Egress.Allow = slices.Concat(p.Egress.Allow, added)
+	for i := len(p.Egress.Allow); i < len(own.Egress.Allow); i++ {
+		own.Egress.Allow[i].Pos = Position{File: p.File}
+	}
+	f := &faults{file: p.File}
+	f.checkNames(&own)
+	f.checkTogether(&own)
+	p.Egress.Allow = slices.Concat(p.Egress.Allow, added)
+	return f.err()
+}
+
+// withinFlag is the flag of r with the ranges that its names may have.
+func withinFlag(r Rule, ranges []netip.Prefix) string {
+	list := make([]string, 0, len(ranges))
+	for _, p := range ranges {
+		list = append(list, p.String())
+	}
+	dest := strings.TrimPrefix(r.Name, flagName)
+	if _, protocol, _ := cutProtocol(dest); protocol == "" {
+		dest += "/" + r.Protocol.String()
+	}
+	return flagName + dest + withinSuffix + strings.Join(list, ",")
 }
 
 // flagError puts a fault into words for a command line.

@@ -92,9 +92,14 @@ func (f *faults) checkPairs(p *Policy) {
 // addPair says what to write in place of a private rule and of rules for names.
 func (f *faults) addPair(r Rule, halves []Rule) {
 	names := make([]string, 0, len(halves))
+	var flags []string
 	w := &writer{}
 	for _, h := range halves {
 		names = append(names, fmt.Sprintf("%q", h.Name))
+		if strings.HasPrefix(h.Name, flagName) {
+			flags = append(flags, withinFlag(h, r.CIDRs))
+			continue
+		}
 		h.Within = r.CIDRs
 		w.rule("allow", h, Comments{})
 	}
@@ -102,6 +107,9 @@ func (f *faults) addPair(r Rule, halves []Rule) {
 	place := "in place of " + list
 	if nothingElse(r, halves) {
 		place += fmt.Sprintf(" and %q", r.Name)
+	}
+	if len(flags) > 0 {
+		place += ":\n    " + strings.Join(flags, "\n    ")
 	}
 	f.addAt(r.Pos, "", fmt.Sprintf("the private rule %q opens addresses, whatever they are called, and the names of %s reach private addresses through ranges of their own only", r.Name, list),
 		fmt.Sprintf("write %s%s\n  or, in a rule whose names are public and have nothing to do with the range, within = [\"0.0.0.0/0\", \"::/0\"]",

@@ -108,14 +108,12 @@ func (f *runFlags) loadPolicy() (*policies.Policy, error) {
 			return nil, err
 		}
 	}
-	for _, a := range f.allow {
-		rule, err := policies.ParseAllowFlag(a)
-		if err != nil {
-			return nil, &usageError{err: err, help: "msb run --help"}
-		}
-		p.Egress.Allow = append(p.Egress.Allow, rule)
+	var together policies.ErrorList
+	err := policies.AddAllowFlags(p, f.allow)
+	if err != nil && !errors.As(err, &together) {
+		return nil, &usageError{err: err, help: "msb run --help"}
 	}
-	return p, nil
+	return p, err
 }
 
 // check refuses values that the flag package takes.

@@ -51,3 +51,30 @@ func TestI5_CommandsKnowTheRangesOfNames(t *testing.T) {
 		t.Errorf("a warning without a reason: %s%s", got.out, got.err)
 	}
 }
+
+// Rules of flags are held to each other and to the file's as rules of a file are.
+func TestI5_FlagsAreCheckedTogether(t *testing.T) {
+	t.Parallel()
+	gists := write(t, "gists.toml", "version = 1\n[[egress.deny]]\nname = \"no gists\"\nhosts = [\"gist.github.com\"]\n")
+	name := write(t, "name.toml", "version = 1\n[[egress.allow]]\nname = \"wiki\"\nhosts = [\"wiki.corp.example\"]\n")
+	lab := write(t, "lab.toml", "version = 1\n[[egress.allow]]\nname = \"lab\"\ncidrs = [\"10.8.0.0/16\"]\nports = [443]\nprivate = true\n")
+	const wiki, where, within = "wiki.corp.example:443", "10.8.0.0/16:443/tcp+private", "--allow wiki.corp.example:443/https+within=10.8.0.0/16"
+	for _, tt := range []struct {
+		args []string
+		code int
+		say  string
+	}{
+		{[]string{"--allow", wiki, "--allow", where}, exitPolicyInvalid, within},
+		{[]string{"--allow", where, "--allow", wiki}, exitPolicyInvalid, within},
+		{[]string{"-p", lab, "--trust", "--allow", wiki}, exitPolicyInvalid, within},
+		{[]string{"-p", name, "--allow", where}, exitPolicyInvalid, "within = [\"10.8.0.0/16\"]"},
+		{[]string{"-p", gists, "--allow", "gist.github.com"}, exitPolicyInvalid, "the deny rule \"no gists\" covers all of it"},
+		{[]string{"--allow", wiki + "/https+within=10.8.0.0/16"}, exitImageUnknown, ""},
+		{[]string{"--allow", wiki, "--allow", wiki}, exitImageUnknown, ""}, // given twice
+	} {
+		got := msb(t, nil, append(append([]string{"run"}, tt.args...), "dir:/nosuch", "--", "true")...)
+		if got.code != tt.code || !strings.Contains(got.err, tt.say) {
+			t.Errorf("%q: %+v, want exit %d and %q", tt.args, got, tt.code, tt.say)
+		}
+	}
+}

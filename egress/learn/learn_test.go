@@ -292,3 +292,50 @@ func TestI12_PortZeroMakesNoRule(t *testing.T) {
 		t.Errorf("learned:\n%s", got)
 	}
 }
+
+// Where a name led inside, the learned rule has exactly those addresses as its ranges; where it led outside too, every
+// public one. What was refused, or would have been, gives it none.
+func TestI5_NamesThatLedInsideGetRangesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	c := New()
+	flow := func(name, addr, class, action string, would bool) {
+		c.Emit(audit.Event{
+			Kind: audit.FlowOpen, Proto: "tcp", Dst: netip.MustParseAddr(addr), Port: 443, Class: class,
+			Action: action, WouldDeny: would, Reason: map[bool]string{true: "special_address", false: "rule"}[would || action == "deny"],
+			Names: []string{name}, SNI: name,
+		})
+	}
+	flow("wiki.corp.example", "10.8.0.7", "private", "allow", false)
+	flow("wiki.corp.example", "10.8.0.9", "private", "allow", false)
+	flow("both.example", "10.8.0.8", "private", "allow", false)
+	flow("both.example", "93.184.215.14", "", "allow", false)
+	flow("outside.example", "93.184.215.15", "", "allow", false)
+	flow("tried.example", "10.8.0.10", "private", "deny", false)
+	flow("tried.example", "10.8.0.11", "private", "allow", true)
+	text := c.Policy(nil)
+	e := engine(t, text)
+	for _, tt := range []struct {
+		name, addr string
+		open       bool
+	}{
+		{"wiki.corp.example", "10.8.0.7", true}, {"wiki.corp.example", "10.8.0.9", true}, {"wiki.corp.example", "10.8.0.8", false}, {"wiki.corp.example", "93.184.215.14", false},
+		{"both.example", "10.8.0.8", true}, {"both.example", "93.184.215.99", true}, {"both.example", "10.8.0.7", false},
+		{"outside.example", "93.184.215.15", true}, {"outside.example", "10.8.0.7", false},
+		{"tried.example", "10.8.0.10", false}, {"tried.example", "10.8.0.11", false},
+	} {
+		n, err := hostname.Parse(tt.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := e.Decide(&egress.Flow{
+			Proto: egress.TCP, Dst: netip.AddrPortFrom(netip.MustParseAddr(tt.addr), 443), Pinned: []hostname.Name{n},
+			Stage: egress.StageName, App: egress.AppTLS, Name: n,
+		})
+		if open := v.Action != egress.Deny; open != tt.open {
+			t.Errorf("%s at %s: %s, want open: %v\n%s", tt.name, tt.addr, v.Message(), tt.open, text)
+		}
+	}
+	if strings.Contains(string(text), "\nprivate = true") {
+		t.Errorf("a private rule lets in who never asked for the name:\n%s", text)
+	}
+}
