@@ -308,9 +308,22 @@ func TestDiffNeverSaysSameOfJudgedDifferently(t *testing.T) {
 	const pairs, flows = 2000, 20
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
-	var differ, moved, uncovered, same int
+	var differ, moved, uncovered, same, floored int
 	for range pairs {
 		a, b, texts := drafts(r)
+		if r.IntN(4) == 0 { // under the same floor, or floors that differ
+			floorA, floorB, both := drafts(r)
+			if r.IntN(2) == 0 {
+				floorB, both[1] = floorA, both[0]
+			}
+			x, errX := policies.Tighten(floorA, a)
+			y, errY := policies.Tighten(floorB, b)
+			if errX == nil && errY == nil {
+				a, b = x, y
+				texts[0], texts[1] = texts[0]+"\n# under\n"+both[0], texts[1]+"\n# under\n"+both[1]
+				floored++
+			}
+		}
 		found, err := probe.Diff(a, b)
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s\n%s", seed, err, texts[0], texts[1])
@@ -343,7 +356,7 @@ func TestDiffNeverSaysSameOfJudgedDifferently(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d pairs, %d of them the same; %d flows judged differently, %d with another end, %d of them uncovered", pairs, same, differ, moved, uncovered)
+	t.Logf("%d pairs, %d of them the same, %d under floors; %d flows judged differently, %d with another end, %d of them uncovered", pairs, same, floored, differ, moved, uncovered)
 	// Diff samples: the rare combination that it doesn't look for is among its keys.
 	if uncovered > moved/1000 {
 		t.Errorf("%d of %d flows are covered by no change", uncovered, moved)
