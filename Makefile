@@ -68,6 +68,7 @@ test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machi
 
 test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a secret's value: none may differ; 100,000 spellings of values: none may show
 	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_GuessesShowNothing ./secretproxy/mask
+	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_AnswersToGuessesAreAlike ./secretproxy
 	MSB_SPELLINGS=100000 $(GOTEST) -v -timeout 60m -run TestI10_I17_NoSpelling ./secretproxy/mask
 
 test-memory: ## what one sandbox can make the proxy hold, at the size of the attacks, seen in the heap
