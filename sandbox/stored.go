@@ -94,7 +94,7 @@ func (st *stored) config() (cfg Config, err error) {
 			cfg.Policy.Path = st.PolicyPath
 		}
 	} else {
-		cfg.Policy, err = LoadPolicy(st.PolicyFile)
+		cfg.Policy, err = loadPolicy(st.PolicyFile, fmt.Sprintf("sandbox %s starts with this file: put it back, or `msb rm %s` and make the sandbox anew", st.Name, st.Name))
 	}
 	if err == nil && st.Floor != "" {
 		if cfg.Floor, err = policies.Parse("floor", []byte(st.Floor), nil); err == nil {
@@ -120,10 +120,14 @@ func (h *Home) Policy(name string) (*policies.Policy, error) {
 
 // LoadPolicy reads a policy file and tells one that can't be read (ErrPolicyMissing) from one that is wrong.
 func LoadPolicy(path string) (*policies.Policy, error) {
+	return loadPolicy(path, "write one, or start from a preset: `msb policy presets`")
+}
+
+func loadPolicy(path, remedy string) (*policies.Policy, error) {
 	p, err := policies.Load(path)
 	var wrong policies.ErrorList
 	if err != nil && !errors.As(err, &wrong) {
-		return nil, Fail(fmt.Errorf("%w: %w; write one, or start from a preset: `msb policy presets`", ErrPolicyMissing, err))
+		return nil, Fail(fmt.Errorf("%w: %w; %s", ErrPolicyMissing, err, remedy))
 	}
 	return p, Fail(err)
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/image"
@@ -8,27 +11,84 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// completeWords tells the shell what may stand where: names of sandboxes and presets, backends, pull policies.
+// completeWords tells the shell what may stand where: names of sandboxes, presets and images, backends, pull policies.
 func completeWords(root *cobra.Command) {
 	const files, none = cobra.ShellCompDirectiveDefault, cobra.ShellCompDirectiveNoFileComp
 	fixed := func(words ...string) cobra.CompletionFunc { return cobra.FixedCompletions(words, none) }
 	for path, words := range map[string]cobra.CompletionFunc{
-		"start": names(-1), "stop": names(-1), "rm": names(-1), "inspect": names(1), "events": names(1), "exec": names(1), "capture": names(1),
-		"policy presets": fixed(policies.Presets()...),
+		"start": names(-1), "stop": names(-1), "rm": names(-1), "inspect": names(1), "events": names(1), "exec": names(1),
+		"capture": inTurn(names(1), fixed("on", "off")), "cp": inTurn(orFiles(places), orFiles(places)),
+		"policy presets": fixed(policies.Presets()...), "policy show": inTurn(orFiles(policyWords)), "policy explain": inTurn(orFiles(policyWords)),
+		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images,
 	} {
 		if c := find(root, path); c != nil {
 			c.ValidArgsFunction = words
 		}
 	}
+	policyFile := cobra.FixedCompletions([]string{"toml"}, cobra.ShellCompDirectiveFilterFileExt)
 	for _, path := range []string{"run", "create"} {
 		c := find(root, path)
 		for flag, words := range map[string]cobra.CompletionFunc{
 			"vm": fixed("auto", "krun", "qemu"), "pull": fixed(string(image.PullMissing), string(image.PullAlways), string(image.PullNever)),
-			"policy": cobra.FixedCompletions([]string{"toml"}, cobra.ShellCompDirectiveFilterFileExt), "audit": cobra.FixedCompletions(nil, files),
+			"policy": policyFile, "floor": policyFile, "audit": cobra.FixedCompletions(nil, files),
 		} {
 			_ = c.RegisterFlagCompletionFunc(flag, words) // its only error is a flag that doesn't exist
 		}
 	}
+}
+
+// inTurn completes each argument by its own function, and none behind them.
+func inTurn(each ...cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) >= len(each) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return each[len(args)](c, nil, word)
+	}
+}
+
+// orFiles completes files where no word begins as what was typed does.
+func orFiles(words cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		all, how := words(c, args, word)
+		all = slices.DeleteFunc(all, func(s cobra.Completion) bool { return !strings.HasPrefix(s, word) })
+		if len(all) == 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return all, how
+	}
+}
+
+// places completes the NAME: of msb cp, behind which a path goes on.
+func places(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, _ := names(1)(c, nil, word)
+	for i := range all {
+		all[i] += ":"
+	}
+	return all, cobra.ShellCompDirectiveNoSpace
+}
+
+// policyWords completes what names a policy beside a file: sandboxes and presets.
+func policyWords(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, _ := names(1)(c, nil, word)
+	return append(all, policies.Presets()...), cobra.ShellCompDirectiveNoFileComp
+}
+
+// images completes the names of images in the cache.
+func images(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	store, err := openStore()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	list, err := store.List()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	words := make([]cobra.Completion, 0, len(list))
+	for i := range list {
+		words = append(words, list[i].Ref)
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
 // find is the command at a path of names, nil if there is none.

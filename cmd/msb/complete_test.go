@@ -18,3 +18,23 @@ func TestShellsCompleteNamesPresetsAndBackends(t *testing.T) {
 		}
 	}
 }
+
+func TestShellsCompleteSandboxesAndImages(t *testing.T) {
+	t.Parallel()
+	env, _ := loggedSandbox(t, "web") // from the built-in image
+	for args, want := range map[string]string{
+		"cp|": "web:\n:2\n", "cp w|": "web:\n:2\n", "cp ./x |": "web:\n:2\n", "cp web:/etc|": ":0\n", "cp ./x|": ":0\n", "cp a b |": ":4\n",
+		"capture |": "web\n", "capture web |": "on\noff\n:4\n", "image rm |": "builtin\n:4\n",
+		"policy show |": "web\n", "policy show w|": "web\n:4\n", "policy show py|": "pypi\n", "policy show ./x|": ":0\n", "policy explain w|": "web\n:4\n",
+		"policy diff web |": "web\n", "run --floor |": "toml\n:8\n",
+	} {
+		line := strings.TrimSuffix(args, "|")
+		words := append([]string{"__complete"}, strings.Fields(line)...)
+		if strings.HasSuffix(line, " ") || !strings.Contains(line, " ") {
+			words = append(words, "")
+		}
+		if got := msb(t, env, words...); got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("%q: %+v, want %q", words, got, want)
+		}
+	}
+}

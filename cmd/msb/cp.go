@@ -1,6 +1,9 @@
 package main
 
 import (
+	"archive/tar"
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -104,6 +107,12 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 	case from.name == "" && to.name == "":
 		return &copyUsage{"neither is in a sandbox; name one as NAME:PATH"}
 	}
+	var archive io.Reader
+	if from.name == "" && from.path == "-" {
+		if archive, err = tarInput(os.Stdin, isTerminal(os.Stdin)); err != nil {
+			return err
+		}
+	}
 	home, err := sandbox.OpenHome("")
 	if err != nil {
 		return err
@@ -113,7 +122,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 		return startError(ctx, err)
 	}
 	defer func() { _ = sb.Close() }() // ends this session, whose work is done
-	report, err := transfer(ctx, sb, from, to, o)
+	report, err := transfer(ctx, sb, archive, from, to, o)
 	if len(report.Skipped) > 0 {
 		more := ""
 		if report.SkippedMore > 0 {
@@ -124,14 +133,38 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 	return plainError(err)
 }
 
-func transfer(ctx context.Context, sb *sandbox.Sandbox, from, to place, o sandbox.CopyOptions) (sandbox.CopyReport, error) {
+// tarInput looks at the first header of a tar archive before anything is sent: the guest would only say that the input
+// ended early.
+func tarInput(in io.Reader, terminal bool) (io.Reader, error) {
+	if terminal {
+		return nil, &copyUsage{"standard input is a terminal; pipe an archive into it, as in tar c . | msb cp - NAME:/root"}
+	}
+	const block = 512
+	r := bufio.NewReaderSize(in, block)
+	head, err := r.Peek(block)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("standard input can't be read: %w", err)
+	}
+	for magic, tool := range map[string]string{"\x1f\x8b": "gunzip", "BZh": "bunzip2", "\xfd7zXZ\x00": "unxz", "\x28\xb5\x2f\xfd": "unzstd"} {
+		if bytes.HasPrefix(head, []byte(magic)) {
+			return nil, &copyUsage{fmt.Sprintf("standard input is compressed; write %s -c FILE | msb cp - NAME:DIR", tool)}
+		}
+	}
+	_, err = tar.NewReader(bytes.NewReader(head)).Next()
+	if len(head) < block || errors.Is(err, tar.ErrHeader) {
+		return nil, &copyUsage{"standard input is no tar archive, which \"-\" reads; as a file it is copied with msb cp FILE NAME:PATH"}
+	}
+	return r, nil
+}
+
+func transfer(ctx context.Context, sb *sandbox.Sandbox, archive io.Reader, from, to place, o sandbox.CopyOptions) (sandbox.CopyReport, error) {
 	switch {
-	case from.name == "" && from.path == "-":
+	case archive != nil:
 		owner := &agentclient.Owner{}
 		if o.KeepOwner {
 			owner = nil
 		}
-		r, err := sb.Files().Unpack(ctx, to.path, os.Stdin, owner)
+		r, err := sb.Files().Unpack(ctx, to.path, archive, owner)
 		return sandbox.CopyReport(r), err
 	case from.name == "":
 		return sb.CopyTo(ctx, from.path, to.path, o)

@@ -22,10 +22,10 @@ func newDNSCommand(ui *ui) *cobra.Command {
 	var policy, qtype, floor, audited string
 	var trust bool
 	c := &cobra.Command{
-		Use:     "dns NAME --policy FILE",
+		Use:     "dns NAME --policy FILE|SANDBOX|PRESET",
 		Short:   "Show what a guest would be told about a name, and why",
 		Long:    "Asks the resolver that a sandbox under this policy would have, upstream servers included. Exit code 3 when the name is refused, 125 when no server answered.",
-		Example: "  msb dns api.github.com --policy policy.toml\n  msb dns example.com --type HTTPS --policy policy.toml",
+		Example: "  msb dns api.github.com --policy policy.toml\n  msb dns example.com --type HTTPS --policy web",
 		Args:    named(cobra.ExactArgs(1), "name the one host name to resolve"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if strings.ContainsAny(args[0], ":/ ") {
@@ -42,7 +42,7 @@ func newDNSCommand(ui *ui) *cobra.Command {
 			return runDNS(c.Context(), ui, args[0], code, p, audited)
 		},
 	}
-	c.Flags().StringVarP(&policy, "policy", "p", "", "policy `file`")
+	c.Flags().StringVarP(&policy, "policy", "p", "", "policy `file`, or the name of a sandbox or preset")
 	c.Flags().StringVar(&qtype, "type", "A", "record `type`")
 	c.Flags().StringVar(&audited, "audit", "", "append the verdict to this `file`, as a JSON object in a line")
 	floorFlag(c, &floor)
@@ -51,10 +51,10 @@ func newDNSCommand(ui *ui) *cobra.Command {
 	return c
 }
 
-// admittedUnder reads a policy file under an operator's floor, for a command that does what the policy says: what
+// admittedUnder reads a policy, by its file or name, under an operator's floor, for a command that does what the policy says: what
 // it takes from this machine is approved, as for msb run.
 func admittedUnder(ctx context.Context, ui *ui, floorPath, path string, trust bool) (*policies.Policy, error) {
-	p, err := loadPolicy(path)
+	p, err := policyNamed(path)
 	if err != nil {
 		return nil, err
 	}

@@ -73,13 +73,13 @@ func newPolicyExplain(ui *ui) *cobra.Command {
 	var to, at, method, path, floor string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "explain FILE --to HOST:PORT[/udp]",
+		Use:   "explain FILE|SANDBOX|PRESET --to HOST:PORT[/udp]",
 		Short: "Show the steps by which a destination is judged",
 		Long: `Shows the steps by which the policy judges a destination. Nothing is resolved
 or sent: a name is taken to have an address that its rules allow it, or the one
 given with --at.
 Exit code 0 for allow and inspect, 3 for deny.`,
-		Args: named(cobra.ExactArgs(1), "name the one policy file"),
+		Args: named(cobra.ExactArgs(1), "name the one policy: a file, a sandbox or a preset"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := loadUnder(floor, args[0])
 			if err != nil {
@@ -129,7 +129,7 @@ func printAnswer(ui *ui, a *probe.Answer, asJSON bool) error {
 
 func newPolicyShow(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show FILE|NAME",
+		Use:   "show FILE|SANDBOX|PRESET",
 		Short: "Print a policy after its includes and defaults, or that of a sandbox or a preset",
 		Args:  named(cobra.ExactArgs(1), "name a policy file, a sandbox or a preset"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -184,7 +184,7 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 		Long: `Says which destinations open, close or are judged in another way when B replaces
 A, and lists every key whose value differs. Nothing is resolved or sent, and no
 secret is read. Exit code 0 if the policies are the same, 3 if they differ.`,
-		Args: named(cobra.ExactArgs(2), "name two policy files: the one before, the one after"),
+		Args: named(cobra.ExactArgs(2), "name two policies, the one before and the one after: files, sandboxes or presets"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			a, err := loadUnder(floor, args[0])
 			if err != nil {

@@ -197,9 +197,9 @@ func (f *runFlags) checkEnv() error {
 // loadPolicy reads a policy file and tells a file that can't be read from one that is wrong.
 func loadPolicy(path string) (*policies.Policy, error) { return sandbox.LoadPolicy(path) }
 
-// loadUnder reads a policy file and holds it under an operator's floor; "" is none.
+// loadUnder reads a policy by its file or name (policyNamed) and holds it under an operator's floor; "" is none.
 func loadUnder(floor, path string) (*policies.Policy, error) {
-	p, err := loadPolicy(path)
+	p, err := policyNamed(path)
 	if err != nil || floor == "" {
 		return p, err
 	}
