@@ -13,7 +13,7 @@ import (
 // chooses is taken from one budget before it is held; what doesn't fit is refused with 503.
 const (
 	// memoryLimit is the budget: room for the largest requests and answers that are taken, a few at a time,
-	// or for 512 small exchanges at once.
+	// or for 512 small exchanges at once. The spellings of values are part of it.
 	memoryLimit = 64 << 20
 	// headCost is added for each field of a head: strings, slices and the map's own room.
 	headCost = 64
@@ -92,14 +92,19 @@ func (h *hold) give(n int64) {
 	h.budget.used.Add(-n)
 }
 
+// size is how many bytes are taken.
+func (h *hold) size() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n
+}
+
 // set makes it n bytes altogether.
 func (h *hold) set(n int64) bool {
 	if h == nil {
 		return true
 	}
-	h.mu.Lock()
-	have := h.n
-	h.mu.Unlock()
+	have := h.size()
 	if n > have {
 		return h.take(n - have)
 	}

@@ -18,7 +18,7 @@ type exchangeKey struct{}
 type exchange struct {
 	guest *guestConn
 	state *state
-	table *table
+	table *table // without its finder once the head was searched
 	out   *responseWriter
 
 	method  string
@@ -84,7 +84,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	st := p.state.Load()
 	ex := &exchange{
-		guest: guest, state: st, table: st.table.Load(), method: r.Method, http1: r.ProtoMajor == 1,
+		guest: guest, state: st, method: r.Method, http1: r.ProtoMajor == 1,
 		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead, used: new(usedSecrets), held: &hold{budget: p.memory},
 	}
 	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
@@ -124,14 +124,12 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}
+	ex.table = st.table.Load()                // only now: what waits would keep one that has been replaced
 	if fault := p.swap(ex, r); fault != nil { //nolint:contextcheck // r carries its own
 		p.cfg.Refused(body.n.Load())
 		p.violated(ex, fault)
 		p.refuse(w, ex, fault)
 		return
-	}
-	if !ex.hasBody { // an idle answer would keep a finder that has been replaced
-		ex.table = &table{secrets: ex.table.secrets}
 	}
 	p.send(w, r, ex)
 }

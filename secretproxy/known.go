@@ -35,7 +35,8 @@ type known struct {
 	at      map[[sha256.Size]byte]int
 	size    int
 	limit   int
-	held    *hold // the memory that compiled sets take: a budget of their own, so that values never crowd out requests
+	held    *hold // the memory that compiled sets take
+	room    int64 // of the sandbox's budget, so that values never crowd out requests
 	version atomic.Uint64
 	swapped atomic.Bool // a value is of the kind that is put into requests
 	masker  atomic.Pointer[masker]
@@ -48,17 +49,29 @@ type keptValue struct {
 	placeholder string
 }
 
-// masker takes the values of all secrets out of responses. It is compiled anew when a value is added.
+// masker takes the values of all secrets out of responses. A new one shares what the last had compiled.
 type masker struct {
 	version uint64
+	values  int // how many of them
 	set     *mask.Set
 	replace mask.Replacer
-	// solid finds values that have blanks of their own in text without any; nil if there are none.
+	// solid finds values that have blanks of their own in text without any.
 	solid *mask.Set
 }
 
-func newKnown(memory int64) *known {
-	return &known{at: make(map[[sha256.Size]byte]int), limit: maxKnown, held: &hold{budget: &budget{limit: memory}}}
+func newKnown(memory *budget) *known {
+	return &known{at: make(map[[sha256.Size]byte]int), limit: maxKnown, held: &hold{budget: memory}, room: memory.limit / 2}
+}
+
+// notKept is the answer to what would bring a value that keep refuses.
+func notKept(err error) *refusal {
+	switch {
+	case errors.Is(err, errKnownFull):
+		return knownFull()
+	case errors.Is(err, errMemory):
+		return memoryFull()
+	}
+	return nil
 }
 
 // keep takes ownership of a value, which the answers of all exchanges are searched for from then on. A value
@@ -83,9 +96,13 @@ func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) 
 	if bytes.ContainsAny(value, blanks) {
 		cost *= 2
 	}
-	if k.size+len(value)+knownCost > k.limit || !k.held.take(cost) {
+	if k.size+len(value)+knownCost > k.limit || k.held.size()+cost > k.room {
 		clear(value)
 		return secret.Secret{}, errKnownFull
+	}
+	if !k.held.take(cost) { // for now
+		clear(value)
+		return secret.Secret{}, errMemory
 	}
 	kept := keptValue{value: secret.New(value), signs: signs, placeholder: placeholder}
 	k.at[sum], k.size = len(k.values), k.size+len(value)+knownCost
@@ -114,19 +131,25 @@ func (k *known) newest() *masker {
 		return m // compiled by another meanwhile
 	}
 	var needles, replacements, solid [][]byte
-	for _, v := range k.values {
+	m := &masker{version: version, values: len(k.values), set: mask.Compile(nil, mask.Options{})}
+	m.solid = m.set
+	compiled := 0
+	if old := k.masker.Load(); old != nil {
+		m.set, m.solid, compiled = old.set, old.solid, old.values // none is ever taken out
+	}
+	for i, v := range k.values {
 		for _, part := range v.parts() {
-			needles = append(needles, part)
 			replacements = append(replacements, []byte(v.placeholder))
+			if i < compiled {
+				continue
+			}
+			needles = append(needles, part)
 			if bytes.ContainsAny(part, blanks) {
 				solid = append(solid, []byte(unfold.Replace(string(part))))
 			}
 		}
 	}
-	m := &masker{version: version, set: mask.Compile(needles, mask.Options{}), replace: mask.ReplaceBy(replacements)}
-	if solid != nil {
-		m.solid = mask.Compile(solid, mask.Options{})
-	}
+	m.set, m.solid, m.replace = m.set.Add(needles), m.solid.Add(solid), mask.ReplaceBy(replacements)
 	k.masker.Store(m)
 	return m
 }

@@ -2,6 +2,7 @@ package secretproxy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -66,10 +67,8 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	case strict && (found.err != nil || found.odd):
 		return unreadable
 	}
-	if err := p.registerAll(parents, found.texts, strict); errors.Is(err, errKnownFull) {
-		return knownFull()
-	} else if err != nil {
-		return unreadable
+	if err := p.registerAll(parents, found.texts, strict); err != nil {
+		return cmp.Or(notKept(err), unreadable)
 	}
 	if len(found.texts) > 0 && p.keepsToken(answer, found.texts) {
 		return unreadable
@@ -202,12 +201,12 @@ func (p *Proxy) register(parent *entry, field, token string) error {
 		return nil
 	}
 	policy.Hosts, policy.In = owner.holder.Policy().Hosts, owner.holder.Policy().In
-	entries := append(slices.Clone(old.secrets), &entry{holder: secret.Fixed(policy, value), placeholder: names[0], parent: owner})
-	if countMinted(entries) > maxMinted {
-		first := slices.IndexFunc(entries, func(e *entry) bool { return e.parent != nil })
-		entries = slices.Delete(entries, first, first+1)
+	next := old.with(&entry{holder: secret.Fixed(policy, value), placeholder: names[0], parent: owner})
+	if countMinted(next.secrets) > maxMinted {
+		first := slices.IndexFunc(next.secrets, func(e *entry) bool { return e.parent != nil })
+		next = newTable(slices.Delete(next.secrets, first, first+1))
 	}
-	st.table.Store(newTable(entries))
+	st.table.Store(next)
 	return nil
 }
 

@@ -76,7 +76,8 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	quietLibraries()
 	ctx, cancel := context.WithCancel(context.Background())
-	values := newKnown(cfg.memory / 2)
+	memory := &budget{limit: cfg.memory}
+	values := newKnown(memory)
 	st, err := newState(ctx, &cfg, values, cfg.Policy, cfg.Judge, cfg.Placeholders)
 	if err != nil {
 		cancel()
@@ -84,7 +85,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, known: values, memory: &budget{limit: cfg.memory}, listener: handoff.New(&net.TCPAddr{}), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel,
+		cfg: cfg, known: values, memory: memory, listener: handoff.New(&net.TCPAddr{}), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel,
 	}
 	p.state.Store(st)
 	p.assigned = st.placeholders(make(map[string]string))

@@ -42,8 +42,11 @@ func (s *swapper) body() {
 	if s.fault != nil {
 		return
 	}
-	replace := func(h mask.Hit) ([]byte, error) {
-		return s.value(&h, policies.Place{Kind: policies.InBody}, "body", escape)
+	latest := func() (*mask.Set, mask.Replacer) {
+		t := s.ex.state.table.Load()
+		return t.finder, func(h mask.Hit) ([]byte, error) {
+			return s.value(t, &h, policies.Place{Kind: policies.InBody}, "body", escape)
+		}
 	}
 	if !s.ex.held.take(maskCost) {
 		s.fault = memoryFull()
@@ -52,7 +55,7 @@ func (s *swapper) body() {
 	live := r.ContentLength < 0
 	reader := &searchedBody{
 		body: r.Body, swapper: s,
-		reader: mask.NewReader(r.Body, mask.NewStream(s.ex.table.finder, replace, live && !swaps)),
+		reader: mask.NewReader(r.Body, mask.NewStream(nil, nil, live && !swaps).Follow(latest)),
 	}
 	r.Body = reader
 	if !swaps || live {
@@ -111,10 +114,11 @@ func (b *searchedBody) Read(p []byte) (int, error) {
 	n, err := b.reader.Read(p)
 	if errors.Is(err, io.EOF) {
 		// Trailers are known now, and go out after this.
+		t := b.swapper.ex.state.table.Load()
 		for name, values := range b.swapper.req.Trailer {
-			b.swapper.forbid(name, "trailer")
+			b.swapper.forbidIn(t, name, "trailer")
 			for _, v := range values {
-				b.swapper.forbid(v, "trailer:"+name)
+				b.swapper.forbidIn(t, v, "trailer:"+name)
 			}
 		}
 		if b.swapper.fault != nil {

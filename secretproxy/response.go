@@ -131,7 +131,7 @@ func (m *masker) folded(field string) bool {
 	}
 	solid := unfold.Replace(field)
 	_, hit := m.set.Find(solid)
-	if !hit && m.solid != nil {
+	if !hit {
 		_, hit = m.solid.Find(solid)
 	}
 	return hit

@@ -63,18 +63,17 @@ func (s *swapper) sign() bool {
 	if len(values) != 1 || !strings.HasPrefix(values[0], sigV4Scheme) {
 		return false
 	}
-	hit, ok := s.ex.table.finder.Find(values[0])
-	if !ok {
+	e := s.ex.table.find(values[0])
+	if e == nil {
 		return false
 	}
-	e := s.ex.table.secrets[hit.Needle]
 	policy := e.holder.Policy()
 	credential, ok := parseSigV4(values[0])
 	if policy.Kind != policies.SigV4 || !ok || credential.key != e.placeholder || !s.ex.guest.isTLS || !s.ex.mayGo(e) {
 		return false // the search of the headers makes a violation of it
 	}
 	if !slices.Contains(policy.Services, credential.service) || !slices.Contains(policy.Regions, credential.region) {
-		s.violation(hit.Needle, "sigv4", "secret "+policy.Name+" may not sign for this service or region")
+		s.violation(e, "sigv4", "secret "+policy.Name+" may not sign for this service or region")
 		return true
 	}
 	if fault := s.signAs(e, credential); fault != nil {

@@ -66,11 +66,25 @@ func newState(ctx context.Context, cfg *Config, values *known, policy *policies.
 }
 
 func newTable(entries []*entry) *table {
+	none := &table{finder: mask.Compile(nil, mask.Options{Fold: true})}
+	return none.with(entries...)
+}
+
+// with returns a table of more secrets. What t has compiled is shared.
+func (t *table) with(entries ...*entry) *table {
 	needles := make([][]byte, 0, len(entries))
 	for _, e := range entries {
 		needles = append(needles, []byte(e.placeholder))
 	}
-	return &table{secrets: entries, finder: mask.Compile(needles, mask.Options{Fold: true})}
+	return &table{secrets: slices.Concat(t.secrets, entries), finder: t.finder.Add(needles)}
+}
+
+// find returns the secret whose placeholder is in text, nil for none.
+func (t *table) find(text string) *entry {
+	if h, ok := t.finder.Find(text); ok {
+		return t.secrets[h.Needle]
+	}
+	return nil
 }
 
 // placeholders adds those of the policy's own secrets to out, by name.

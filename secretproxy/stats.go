@@ -13,9 +13,10 @@ type Stats struct {
 	// Swaps is requests with a value put in; Masked is values taken out of
 	// responses.
 	Swaps, Masked uint64
-	// Held is the bytes that the proxy holds for the sandbox now; Full is how often there was no room for more.
-	Held int64
-	Full uint64
+	// Held is the bytes that the proxy holds for the sandbox now, Values those of them that the spellings of its
+	// values take; Full is how often there was no room for more.
+	Held, Values int64
+	Full         uint64
 	// UpstreamErrors is requests answered with 502.
 	UpstreamErrors uint64
 }
@@ -31,6 +32,6 @@ func (p *Proxy) Stats() Stats {
 		Connections: c.connections.Load(), Refused: c.refused.Load(),
 		Requests: c.requests.Load(), Denied: c.denied.Load(), Violations: c.violations.Load(),
 		Swaps: c.swaps.Load(), Masked: c.masked.Load(), UpstreamErrors: c.upstreamErrors.Load(),
-		Held: p.memory.used.Load(), Full: p.memory.refused.Load(),
+		Held: p.memory.used.Load(), Values: p.known.held.size(), Full: p.memory.refused.Load(),
 	}
 }

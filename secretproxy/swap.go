@@ -2,8 +2,8 @@ package secretproxy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -62,6 +62,7 @@ func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 	if s.fault != nil {
 		return s.fault
 	}
+	s.ex.table = &table{secrets: s.ex.table.secrets} // an open upload or answer would keep a finder that has been replaced
 	s.body()
 	p.auditSwaps(ex, ex.used.list())
 	s.streams = true
@@ -82,17 +83,21 @@ func (p *Proxy) auditSwaps(ex *exchange, used []*entry) {
 
 // forbid makes any placeholder in text a violation.
 func (s *swapper) forbid(text, place string) {
-	if h, ok := s.ex.table.finder.Find(text); ok {
-		s.violation(h.Needle, place, "")
+	s.forbidIn(s.ex.table, text, place)
+}
+
+func (s *swapper) forbidIn(t *table, text, place string) {
+	if e := t.find(text); e != nil {
+		s.violation(e, place, "")
 	}
 }
 
 // violation notes the first one; a request has one answer.
-func (s *swapper) violation(needle int, place, message string) {
+func (s *swapper) violation(e *entry, place, message string) {
 	if s.fault != nil {
 		return
 	}
-	s.fault = s.ex.violation(s.ex.table.secrets[needle], place, message)
+	s.fault = s.ex.violation(e, place, message)
 }
 
 // violation makes the refusal for a placeholder where its value may not go.
@@ -196,7 +201,7 @@ func (s *swapper) parameter(pair string) string {
 // ways: for the policy and for people.
 func (s *swapper) replace(text string, place policies.Place, label string, escape func([]byte) []byte) string {
 	out, hit, err := s.ex.table.finder.Replace(text, func(h mask.Hit) ([]byte, error) {
-		return s.value(&h, place, label, escape)
+		return s.value(s.ex.table, &h, place, label, escape)
 	})
 	if err != nil || !hit {
 		return text
@@ -210,12 +215,13 @@ type errViolation struct{ refusal *refusal }
 // Error implements error.
 func (e *errViolation) Error() string { return e.refusal.message }
 
-func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape func([]byte) []byte) ([]byte, error) {
-	e := s.ex.table.secrets[h.Needle]
+// value is what stands in the place of a placeholder that t has found.
+func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, label string, escape func([]byte) []byte) ([]byte, error) {
+	e := t.secrets[h.Needle]
 	allowed := h.Exact && s.ex.guest.isTLS && s.ex.mayGo(e) && slices.Contains(e.holder.Policy().In, place) &&
 		e.holder.Policy().Kind == ""
 	if !allowed {
-		s.violation(h.Needle, label, "")
+		s.violation(e, label, "")
 		return nil, &errViolation{s.fault}
 	}
 	value := s.present(e).Reveal()
@@ -223,7 +229,7 @@ func (s *swapper) value(h *mask.Hit, place policies.Place, label string, escape 
 		return nil, &errViolation{s.fault}
 	}
 	if len(value) == 0 || place.Kind != policies.InBody && place.Kind != policies.InWebSocket && bytes.ContainsAny(value, "\r\n\x00") {
-		s.violation(h.Needle, label, "secret "+e.holder.Policy().Name+" has no value that could be sent there")
+		s.violation(e, label, "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
 	}
 	if s.ex.used.add(e) && s.streams {
@@ -261,9 +267,7 @@ func (s *swapper) present(e *entry) secret.Secret {
 		s.values = make(map[*entry]secret.Secret)
 	}
 	current, err := e.holder.Current(s.req.Context()) // on an error the last good value stays
-	if errors.Is(err, errKnownFull) && s.fault == nil {
-		s.fault = knownFull()
-	}
+	s.fault = cmp.Or(s.fault, notKept(err))
 	s.values[e] = current
 	return current
 }

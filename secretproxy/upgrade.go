@@ -83,7 +83,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	header.Set("Upgrade", protocol)
 	p.auditAnswer(ex, resp.StatusCode)
 	ex.out.ResponseWriter.WriteHeader(http.StatusSwitchingProtocols)
-	p.splice(ex, r, upstream)
+	p.splice(ex, r, upstream) //nolint:contextcheck // r carries its own
 }
 
 // notUpgraded passes an ordinary answer on and ends the connection: what the

@@ -155,7 +155,7 @@ func (w *frameWay) control(h *frameHead) error {
 	}
 	if w.fromClient {
 		s := newMessageSwap(w, false) // not that of a message which it may interrupt
-		if _, _, err := s.finder().ReplaceBytes(payload, s.forbid); err != nil {
+		if err := s.forbid(payload); err != nil {
 			return err
 		}
 		return w.write(h, payload)
@@ -208,7 +208,7 @@ func (w *frameWay) whole(h *frameHead) error {
 	set, replace := w.ws.proxy.known.needles()
 	if w.fromClient {
 		w.swap = newMessageSwap(w, w.opcode == opText && looksLikeJSON(w.held))
-		set, replace = w.swap.finder(), w.swap.replace
+		set, replace = w.swap.latest()
 	}
 	defer w.settle()
 	if err := w.take(2 * len(w.held)); err != nil { // for out, and the frame that is made of it
@@ -230,7 +230,7 @@ func (w *frameWay) whole(h *frameHead) error {
 func (w *frameWay) open() error {
 	if w.fromClient {
 		w.swap = newMessageSwap(w, w.opcode == opText && looksLikeJSON(w.held))
-		w.stream = mask.NewStream(w.swap.finder(), w.swap.replace, false)
+		w.stream = mask.NewStream(nil, nil, false).Follow(w.swap.latest)
 	} else {
 		set, replace := w.ws.proxy.known.needles()
 		w.stream = mask.NewAnswerStream(set, replace, true).Follow(w.ws.proxy.known.needles)

@@ -29,7 +29,7 @@ func newMessageSwap(w *frameWay, json bool) *messageSwap {
 	ws := w.ws
 	ex := *ws.ex
 	ex.state = ws.proxy.state.Load()
-	ex.table, ex.used = ex.state.table.Load(), new(usedSecrets)
+	ex.table, ex.used = nil, new(usedSecrets)
 	s := &messageSwap{way: w, swapper: &swapper{proxy: ws.proxy, ex: &ex, req: ws.req}}
 	if json {
 		s.escape = jsonEscape
@@ -37,11 +37,14 @@ func newMessageSwap(w *frameWay, json bool) *messageSwap {
 	return s
 }
 
-func (s *messageSwap) finder() *mask.Set { return s.swapper.ex.table.finder }
+// latest finds and replaces placeholders in the payload of a message.
+func (s *messageSwap) latest() (*mask.Set, mask.Replacer) {
+	t := s.swapper.ex.state.table.Load()
+	return t.finder, func(h mask.Hit) ([]byte, error) { return s.replace(t, &h) }
+}
 
-// replace is a mask.Replacer for the payload of a message.
-func (s *messageSwap) replace(h mask.Hit) ([]byte, error) {
-	value, err := s.swapper.value(&h, policies.Place{Kind: policies.InWebSocket}, "websocket", s.escape)
+func (s *messageSwap) replace(t *table, h *mask.Hit) ([]byte, error) {
+	value, err := s.swapper.value(t, h, policies.Place{Kind: policies.InWebSocket}, "websocket", s.escape)
 	s.way.place = s.swapper.ex.place
 	if s.grown += len(value); err == nil && s.grown > maxFrameGrowth {
 		return nil, errGrowth
@@ -52,11 +55,15 @@ func (s *messageSwap) replace(h mask.Hit) ([]byte, error) {
 	return value, err
 }
 
-// forbid is a mask.Replacer for control frames.
-func (s *messageSwap) forbid(h mask.Hit) ([]byte, error) {
-	s.swapper.violation(h.Needle, "websocket control frame", "")
+// forbid refuses a control frame with a placeholder.
+func (s *messageSwap) forbid(payload []byte) error {
+	e := s.swapper.ex.state.table.Load().find(string(payload))
+	if e == nil {
+		return nil
+	}
+	s.swapper.violation(e, "websocket control frame", "")
 	s.way.place = s.swapper.ex.place
-	return nil, &errViolation{s.swapper.fault}
+	return &errViolation{s.swapper.fault}
 }
 
 // done tells the audit log of values that went out, each once for a connection.

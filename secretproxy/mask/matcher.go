@@ -14,7 +14,6 @@ type matcher struct {
 	patterns []pattern // sorted by head, for prefix lookups
 	minLen   int       // of the heads
 	maxLen   int
-	pairs    [1 << 10]uint64 // pairs of bytes that a pattern starts with
 	mask     uint32
 	shift    []uint8
 	bucket   [][]int32
@@ -62,8 +61,6 @@ func newMatcher(patterns []pattern) *matcher {
 	for i := range patterns {
 		head := patterns[i].head
 		m.maxLen, m.minLen = max(m.maxLen, patterns[i].size), min(m.minLen, len(head))
-		pair := int(head[0])<<8 | int(head[1])
-		m.pairs[pair>>6] |= 1 << (pair & 63)
 	}
 	m.index()
 	return m
@@ -118,26 +115,6 @@ func (p *pattern) begins(text []byte) bool {
 		return false
 	}
 	return p.size == len(p.head) || bytes.HasPrefix(text, p.spell.text(p.source))
-}
-
-// tail appends the places from which the rest of the text is the beginning of
-// a pattern that needs more bytes, as far as its head tells.
-func (m *matcher) tail(text []byte, out []int) []int {
-	for i := max(0, len(text)-m.maxLen+1); i < len(text); i++ {
-		if m.mayBegin(text[i:]) && m.isPrefix(text[i:]) {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-// mayBegin is false if no pattern begins with the first two bytes of text.
-func (m *matcher) mayBegin(text []byte) bool {
-	if len(text) < 2 {
-		return true
-	}
-	pair := int(text[0])<<8 | int(text[1])
-	return m.pairs[pair>>6]>>(pair&63)&1 != 0
 }
 
 // isPrefix reports whether some pattern begins with s and is longer.

@@ -2,15 +2,16 @@ package mask
 
 import (
 	"bytes"
+	"slices"
 )
 
 // Set is a number of needles, compiled. It is immutable and safe for
 // concurrent use.
 type Set struct {
 	lengths []int
-	plain   *matcher
+	plain   *group
 	// folded finds the needles in text made lower case, nil unless asked for.
-	folded *matcher
+	folded *group
 	// literal says that a needle holds bytes which the view decodes, so that
 	// the data itself must be searched beside it.
 	literal bool
@@ -50,43 +51,53 @@ type Options struct {
 // Compile makes a Set. Needles shorter than six bytes are left out: whoever
 // makes them refuses such ones earlier.
 func Compile(needles [][]byte, o Options) *Set {
-	s := &Set{window: minWindow, lenses: []lens{lensAll, lensQuoted}}
-	escapes := false
+	s := &Set{window: minWindow, lenses: []lens{lensAll, lensQuoted}, plain: &group{minLen: headSize}}
+	if o.Fold {
+		s.folded = &group{minLen: headSize}
+	}
+	return s.Add(needles)
+}
+
+// Add returns a Set that finds more needles, whose indices follow those of s. What
+// s has compiled is shared.
+func (s *Set) Add(needles [][]byte) *Set {
+	next := *s
+	next.lengths = slices.Clone(s.lengths)
 	var plain, folded []pattern
-	for i, needle := range needles {
-		s.lengths = append(s.lengths, len(needle))
+	for _, needle := range needles {
+		i := len(next.lengths)
+		next.lengths = append(next.lengths, len(needle))
 		if len(needle) < minPattern {
 			continue
 		}
-		if s.shortest == 0 || len(needle) < s.shortest {
-			s.shortest = len(needle)
+		if next.shortest == 0 || len(needle) < next.shortest {
+			next.shortest = len(needle)
 		}
-		s.window = max(s.window, maxWidth*len(needle))
+		next.window = max(next.window, maxWidth*len(needle))
 		plain = append(plain, spellings(i, needle)...)
 		for _, part := range parts(needle) {
 			plain = append(plain, pattern{head: part[:min(len(part), headSize)], size: len(part), source: part, spell: itself, needle: i, form: formCase})
 		}
 		for _, c := range needle {
-			s.literal = s.literal || special[c]
-			escapes = escapes || lensBreaks.leaves(c)
+			next.literal = next.literal || special[c]
+			if lensBreaks.leaves(c) && len(next.lenses) == 2 {
+				next.lenses = slices.Concat(s.lenses[:2], ownLenses[:])
+			}
 		}
-		if o.Fold {
+		if s.folded != nil {
 			lower := bytes.ToLower(needle)
 			folded = append(folded, pattern{head: lower[:min(len(lower), headSize)], size: len(lower), source: lower, spell: itself, needle: i, form: formCase})
 		}
 	}
-	if escapes {
-		s.lenses = append(s.lenses, ownLenses[:]...)
+	next.plain = s.plain.with(plain)
+	if s.folded != nil {
+		next.folded = s.folded.with(folded)
 	}
-	s.plain = newMatcher(plain)
-	if o.Fold {
-		s.folded = newMatcher(folded)
-	}
-	return s
+	return &next
 }
 
 // Empty reports whether there is nothing to find.
-func (s *Set) Empty() bool { return s == nil || len(s.plain.patterns) == 0 }
+func (s *Set) Empty() bool { return s == nil || len(s.plain.matchers) == 0 }
 
 // Hit is a needle found.
 type Hit struct {
