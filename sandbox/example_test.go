@@ -2,7 +2,9 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -50,4 +52,40 @@ protocol = "https"
 		return
 	}
 	fmt.Println("exit code", status.Code, "under", sb.Info().Backend)
+}
+
+// A job runs on when the session ends, and its output is kept.
+func ExampleSandbox_StartJob() {
+	ctx := context.Background()
+	home, err := sandbox.OpenHome("")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	sb, err := home.Connect(ctx, "agent")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	defer func() { _ = sb.Close() }()
+	job, err := sb.StartJob(ctx, "build", sandbox.ExecOptions{Argv: []string{"make", "-C", "/src"}})
+	if errors.Is(err, sandbox.ErrJobExists) {
+		job, err = sb.Job("build")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	log, err := job.Logs(ctx, sandbox.LogOptions{Follow: true})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	defer func() { _ = log.Close() }()
+	if _, err := io.Copy(os.Stdout, log); err != nil { // until the job has ended
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	status, err := job.Wait(ctx) // ErrJobLost if the sandbox ended under it
+	fmt.Println(status.State, status.Code, err)
 }

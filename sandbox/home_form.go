@@ -26,14 +26,17 @@ var (
 )
 
 // runForm is that of a sandbox's directory in run and kept.
-var runForm = owned.Files(runFile.MatchString)
+var runForm = withJobs(owned.Files(runFile.MatchString))
 
 // namedForm is that of a named sandbox's directory.
 func namedForm(name string, mode fs.FileMode) (owned.Form, bool) {
 	if name == controlSock {
 		return nil, mode == fs.ModeSocket
 	}
-	return nil, mode == 0 && (runFile.MatchString(name) || namedFile.MatchString(name))
+	if mode == 0 && namedFile.MatchString(name) {
+		return nil, true
+	}
+	return runForm(name, mode)
 }
 
 // homeForm is that of the state directory of an msb that wrote no marker yet.

@@ -58,6 +58,12 @@ func processStart(pid int) (start string, over bool) {
 	return fields[started], fields[state] == "Z" && (fields[threads] == "0" || fields[threads] == "1")
 }
 
+// over reports whether the process has ended.
+func (p processID) over() bool {
+	start, over := processStart(p.PID)
+	return over || start != p.Start
+}
+
 // gone waits until the process has ended.
 func (p processID) gone(limit time.Duration) error {
 	deadline := time.NewTimer(limit)
@@ -65,7 +71,7 @@ func (p processID) gone(limit time.Duration) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if start, over := processStart(p.PID); over || start != p.Start {
+		if p.over() {
 			return nil
 		}
 		select {

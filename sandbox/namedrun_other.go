@@ -23,6 +23,8 @@ type processID struct {
 
 func identify(pid int) processID { return processID{PID: pid} }
 
+func (processID) over() bool { return false }
+
 func (processID) gone(time.Duration) error { return nil }
 
 func (processID) end(context.Context, time.Duration) error { return errors.ErrUnsupported }

@@ -58,6 +58,7 @@ type supervisor struct {
 	link    netstack.Link
 	mac     net.HardwareAddr
 	agent   *agentclient.Client
+	jobs    *jobKeeper
 
 	started time.Time
 
@@ -170,6 +171,9 @@ func (s *supervisor) run() error {
 	}
 	if err := s.greetAgent(); err != nil {
 		return s.because(err)
+	}
+	if err := s.openJobs(); err != nil {
+		return err
 	}
 	s.event(audit.SandboxStart, "")
 	if err := s.announce(); err != nil {

@@ -22,6 +22,7 @@ type Client struct {
 	conn  *grpc.ClientConn
 	api   agentpb.AgentClient
 	files agentpb.FilesClient
+	jobs  agentpb.JobsClient
 	info  Info
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
@@ -93,7 +94,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		rwc.Close()
 		return nil, fmt.Errorf("agent session: %w", err)
 	}
-	c.conn, c.api, c.files = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn)
+	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	return c, nil
 }
 

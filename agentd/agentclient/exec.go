@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentpb"
@@ -57,6 +58,9 @@ type ExecOptions struct {
 	Stdin io.Reader
 	// Stdout and Stderr may be nil: what is written there is dropped.
 	Stdout, Stderr io.Writer
+
+	// OnStart is called once the program runs, before any output; nil for none.
+	OnStart func()
 
 	// Resize and Signals may be nil or closed at any time.
 	Resize  <-chan Size
@@ -129,6 +133,9 @@ func (c *Client) receiveExec(ctx, callCtx context.Context, s *execSender, opts E
 		case *agentpb.ExecResponse_Started:
 			s.stdin.open(int(min(r.Started.GetStdinWindow(), agentpb.StdinWindowBytes)))
 			go s.forwardControls(callCtx, opts.Resize, opts.Signals)
+			if opts.OnStart != nil {
+				opts.OnStart()
+			}
 			if opts.Stdin != nil {
 				go s.forwardStdin(callCtx, opts.Stdin)
 			}
@@ -189,6 +196,21 @@ func (o ExecOptions) start() *agentpb.ExecRequest {
 		m.Rlimits = append(m.Rlimits, &agentpb.Rlimit{Name: r.Name, Soft: r.Soft, Hard: r.Hard})
 	}
 	return &agentpb.ExecRequest{Request: &agentpb.ExecRequest_Start{Start: m}}
+}
+
+// execOptions is what start was made from, but for the streams and channels.
+func execOptions(m *agentpb.ExecStart) ExecOptions {
+	o := ExecOptions{
+		Argv: m.GetArgv(), Env: m.GetEnv(), Dir: m.GetCwd(), MakeDir: m.GetMakeCwd(), User: m.GetUser(),
+		Timeout: time.Duration(m.GetTimeoutNs()), TTY: m.GetTty(),
+	}
+	if size := m.GetSize(); size != nil {
+		o.Size = Size{Rows: uint16(min(size.GetRows(), math.MaxUint16)), Cols: uint16(min(size.GetCols(), math.MaxUint16))}
+	}
+	for _, r := range m.GetRlimits() {
+		o.Rlimits = append(o.Rlimits, Rlimit{Name: r.GetName(), Soft: r.GetSoft(), Hard: r.GetHard()})
+	}
+	return o
 }
 
 func (s Size) message() *agentpb.WindowSize {

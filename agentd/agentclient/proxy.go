@@ -36,9 +36,10 @@ const maxProxyCalls = 1024
 // proxyGreeting is how long a proxy client may take for its first bytes.
 const proxyGreeting = 5 * time.Second
 
-// Serve answers clients on lis with c's guest until ctx ends or lis fails. It
-// closes lis and returns when every connection is closed.
-func Serve(ctx context.Context, lis net.Listener, c *Client) error {
+// Serve answers clients on lis with c's guest, and with jobs where that is not
+// nil, until ctx ends or lis fails. It closes lis and returns when every
+// connection is closed.
+func Serve(ctx context.Context, lis net.Listener, c *Client, jobs JobServer) error {
 	srv := grpc.NewServer(
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
@@ -49,6 +50,9 @@ func Serve(ctx context.Context, lis net.Listener, c *Client) error {
 	)
 	agentpb.RegisterAgentServer(srv, Proxy(c))
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
+	if jobs != nil {
+		agentpb.RegisterJobsServer(srv, &jobsAdapter{jobs: jobs})
+	}
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
 	defer srv.Stop()
@@ -124,7 +128,11 @@ func (p *proxy) status(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = p.c.callError(ctx, err)
+	return statusOf(p.c.callError(ctx, err))
+}
+
+// statusOf is an error of this package as a status.
+func statusOf(err error) error {
 	for _, s := range []struct {
 		sentinel error
 		code     codes.Code

@@ -20,6 +20,7 @@ func completeWords(root *cobra.Command) {
 		"capture": inTurn(names(1), fixed("on", "off")), "cp": inTurn(orFiles(places), orFiles(places)),
 		"policy presets": fixed(policies.Presets()...), "policy show": inTurn(orFiles(policyWords)), "policy explain": inTurn(orFiles(policyWords)),
 		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images,
+		"job ls": names(1), "job logs": jobNames(1), "job wait": jobNames(-1), "job kill": jobNames(-1), "job rm": jobNames(-1),
 	} {
 		if c := find(root, path); c != nil {
 			c.ValidArgsFunction = words
@@ -121,6 +122,31 @@ func names(most int) cobra.CompletionFunc {
 		words := make([]cobra.Completion, 0, len(all))
 		for _, s := range all {
 			words = append(words, s.Name)
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// jobNames completes a sandbox's name, then names of its jobs, in the first most places behind it; -1 is all of them.
+func jobNames(most int) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return names(1)(c, args, begun)
+		}
+		if most >= 0 && len(args) > most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		home, err := sandbox.OpenHome("")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		all, err := home.Jobs(args[0])
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		words := make([]cobra.Completion, 0, len(all))
+		for i := range all {
+			words = append(words, all[i].Name)
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}

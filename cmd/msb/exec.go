@@ -195,7 +195,7 @@ var errNoTerminal = errors.New("-it needs a terminal on standard input, and ther
 func makeTerminal(ctx context.Context, opts *sandbox.ExecOptions, keys bool) (restore func(), err error) {
 	fd := int(os.Stdin.Fd())
 	if !term.IsTerminal(fd) {
-		opts.Size = agentclient.Size{Rows: 24, Cols: 80}
+		opts.Size = unknownSize
 		return func() {}, nil
 	}
 	opts.Size = sizeOf(fd)
@@ -238,10 +238,13 @@ func followSize(ctx context.Context, winch <-chan os.Signal, resize chan<- agent
 	}
 }
 
+// unknownSize is of a terminal that nobody looks at.
+var unknownSize = agentclient.Size{Rows: 24, Cols: 80}
+
 func sizeOf(fd int) agentclient.Size {
 	cols, rows, err := term.GetSize(fd)
 	if err != nil {
-		return agentclient.Size{Rows: 24, Cols: 80}
+		return unknownSize
 	}
 	return agentclient.Size{Rows: uint16(rows), Cols: uint16(cols)}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,10 +16,16 @@ func newExecCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command in a sandbox that runs",
-		Long:  "Runs a command in a sandbox that msb start started. Its exit code is the command's.\n\n" + exitHelp,
+		Long: `Runs a command in a sandbox that msb start started. Its exit code is the command's.
+With -d the command runs on as a job when msb ends: msb prints the job's name and
+ends once the program runs. The job's output is kept: msb job logs NAME JOB.
+
+` + exitHelp,
 		Example: `  msb exec agent -- uname -a
   msb exec -it agent sh
-  tar c . | msb exec -i agent -- tar x -C /root`,
+  tar c . | msb exec -i agent -- tar x -C /root
+  msb exec -d --job beat agent -- sh -c 'while sleep 1; do date; done'
+  msb job logs -f agent beat`,
 		Args: named(cobra.MinimumNArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			ui.quiet, f.plain = f.quiet, true
@@ -35,12 +42,52 @@ func newExecCommand(ui *ui) *cobra.Command {
 				}
 				return &usageError{err: err, help: "msb exec --help"}
 			}
+			if err := f.checkJob(c.Flags().Changed("job")); err != nil {
+				return err
+			}
 			return execNamed(c.Context(), ui, &f, args[0], argv)
 		},
 	}
 	c.Flags().SetInterspersed(false) // what follows NAME is the command's own
 	f.registerExec(c.Flags())
+	c.Flags().BoolVarP(&f.detach, "detach", "d", false, "run the command as a job, and print the job's name")
+	c.Flags().StringVar(&f.job, "job", "", "with -d: give the job this `name` (default: job-1, job-2 …)")
 	return c
+}
+
+// checkJob refuses flags that mean nothing for a job, or for what is none.
+func (f *runFlags) checkJob(named bool) error {
+	var err error
+	switch {
+	case named && !f.detach:
+		err = errors.New("--job names what runs detached: give -d too, or leave it out")
+	case f.detach && f.stdin:
+		err = errors.New("-d with -i: a job has no standard input; leave out one of the two, or copy the input with msb cp")
+	case named:
+		return sandbox.Fail(sandbox.CheckJobName(f.job))
+	}
+	if err != nil {
+		return &usageError{err: err, help: "msb exec --help"}
+	}
+	return nil
+}
+
+// startJob is `msb exec -d`.
+func startJob(ctx context.Context, ui *ui, sb *sandbox.Sandbox, name string, o sandbox.ExecOptions) error {
+	o.Stdout, o.Stderr = nil, nil
+	if o.TTY {
+		o.Size = unknownSize
+	}
+	j, err := sb.StartJob(ctx, name, o)
+	var not *sandbox.NotStartedError
+	if errors.As(err, &not) {
+		ui.warn("%s", not.Status.Message)
+		return exitCode(not.Status.Code)
+	}
+	if err != nil {
+		return startError(ctx, err)
+	}
+	return ui.print(j.Name() + "\n")
 }
 
 func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []string) error {
@@ -57,6 +104,9 @@ func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []str
 		return startError(ctx, err)
 	}
 	defer func() { _ = sb.Close() }() // ends this session, whose work is done
+	if f.detach {
+		return startJob(ctx, ui, sb, f.job, execOptions(sb.Image().Config, f, argv))
+	}
 	code, err := watchDenials(ui, home, name, func() (int, error) { return execIn(ctx, ui, sb, f, argv, sig) })
 	if err != nil {
 		return err

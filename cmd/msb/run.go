@@ -34,6 +34,7 @@ type runFlags struct {
 	detach, trust                 bool
 	entrypoint                    string
 	removeSet                     bool // --rm was given
+	job                           string
 	plain                         bool // the command is all: no entrypoint of the image's
 }
 

@@ -1,0 +1,151 @@
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+// Errors about jobs. The session goes on after each.
+var (
+	ErrJobName    = errors.New("unusable job name")
+	ErrJobExists  = errors.New("the job exists already")
+	ErrNoJob      = errors.New("there is no such job")
+	ErrJobRunning = errors.New("the job is running")
+	ErrJobEnded   = errors.New("the job has ended")
+	ErrJobLimit   = errors.New("too many jobs")
+	ErrJobFiles   = errors.New("the job's files can't be written")
+)
+
+// NotStartedError says that a job's program could not be started.
+type NotStartedError struct {
+	// Status has the code, 126 or 127, and the guest's sentence.
+	Status ExitStatus
+}
+
+// Error implements error.
+func (e *NotStartedError) Error() string { return e.Status.Message }
+
+// JobServer keeps jobs for clients of Serve. Its errors wrap those above,
+// ErrRefused, ErrBusy or *NotStartedError.
+type JobServer interface {
+	// StartJob returns the job's name when its program runs.
+	StartJob(ctx context.Context, name string, o ExecOptions) (string, error)
+	SignalJob(ctx context.Context, name string, s Signal) error
+	RemoveJob(ctx context.Context, name string) error
+}
+
+// jobErrors are the sentinels that travel.
+var jobErrors = []struct {
+	sentinel error
+	code     agentpb.JobError
+}{
+	{ErrJobName, agentpb.JobError_JOB_ERROR_NAME},
+	{ErrJobExists, agentpb.JobError_JOB_ERROR_EXISTS},
+	{ErrNoJob, agentpb.JobError_JOB_ERROR_UNKNOWN},
+	{ErrJobRunning, agentpb.JobError_JOB_ERROR_RUNNING},
+	{ErrJobEnded, agentpb.JobError_JOB_ERROR_ENDED},
+	{ErrJobLimit, agentpb.JobError_JOB_ERROR_LIMIT},
+	{ErrJobFiles, agentpb.JobError_JOB_ERROR_FILES},
+	{ErrRefused, agentpb.JobError_JOB_ERROR_REFUSED},
+	{ErrBusy, agentpb.JobError_JOB_ERROR_BUSY},
+}
+
+// jobText is an error of jobErrors with its words as they are.
+type jobText struct {
+	text     string
+	sentinel error
+}
+
+func (e *jobText) Error() string { return e.text }
+func (e *jobText) Unwrap() error { return e.sentinel }
+
+// StartJob starts a detached process whose output the supervisor keeps, and
+// returns its name when the program runs. An empty name is chosen. Of o it takes
+// no streams and no channels.
+func (c *Client) StartJob(ctx context.Context, name string, o ExecOptions) (string, error) {
+	if len(o.Argv) == 0 || o.Argv[0] == "" {
+		return "", fmt.Errorf("%w: no program named", ErrRefused)
+	}
+	o.Stdin = nil
+	r, err := c.jobs.StartJob(ctx, &agentpb.StartJobRequest{Name: name, Exec: o.start().GetStart()})
+	return r.GetName(), c.jobError(ctx, r, err)
+}
+
+// SignalJob sends a signal to the process group of a job.
+func (c *Client) SignalJob(ctx context.Context, name string, s Signal) error {
+	r, err := c.jobs.SignalJob(ctx, &agentpb.SignalJobRequest{Name: name, Signal: uint32(s)})
+	return c.jobError(ctx, r, err)
+}
+
+// RemoveJob deletes a job that has ended, and its output.
+func (c *Client) RemoveJob(ctx context.Context, name string) error {
+	r, err := c.jobs.RemoveJob(ctx, &agentpb.RemoveJobRequest{Name: name})
+	return c.jobError(ctx, r, err)
+}
+
+func (c *Client) jobError(ctx context.Context, r *agentpb.JobResponse, err error) error {
+	if err != nil {
+		return c.callError(ctx, err)
+	}
+	if r.GetError() == agentpb.JobError_JOB_ERROR_UNSPECIFIED {
+		return nil
+	}
+	if r.GetError() == agentpb.JobError_JOB_ERROR_NOT_STARTED {
+		return &NotStartedError{Status: exitStatus(r.GetExit())}
+	}
+	for _, e := range jobErrors {
+		if e.code == r.GetError() {
+			return &jobText{guestText(r.GetMessage()), e.sentinel}
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrVersion, guestText(r.GetMessage()))
+}
+
+// jobsAdapter serves a JobServer.
+type jobsAdapter struct {
+	agentpb.UnimplementedJobsServer
+	jobs JobServer
+}
+
+var _ agentpb.JobsServer = (*jobsAdapter)(nil)
+
+// StartJob implements agentpb.JobsServer.
+func (a *jobsAdapter) StartJob(ctx context.Context, r *agentpb.StartJobRequest) (*agentpb.JobResponse, error) {
+	name, err := a.jobs.StartJob(ctx, r.GetName(), execOptions(r.GetExec()))
+	return jobResponse(name, err)
+}
+
+// SignalJob implements agentpb.JobsServer.
+func (a *jobsAdapter) SignalJob(ctx context.Context, r *agentpb.SignalJobRequest) (*agentpb.JobResponse, error) {
+	return jobResponse(r.GetName(), a.jobs.SignalJob(ctx, r.GetName(), Signal(r.GetSignal())))
+}
+
+// RemoveJob implements agentpb.JobsServer.
+func (a *jobsAdapter) RemoveJob(ctx context.Context, r *agentpb.RemoveJobRequest) (*agentpb.JobResponse, error) {
+	return jobResponse(r.GetName(), a.jobs.RemoveJob(ctx, r.GetName()))
+}
+
+// jobResponse makes an error part of the answer. One that is none of jobErrors
+// is the call's.
+func jobResponse(name string, err error) (*agentpb.JobResponse, error) {
+	if err == nil {
+		return &agentpb.JobResponse{Name: name}, nil
+	}
+	var not *NotStartedError
+	if errors.As(err, &not) {
+		e := &agentpb.Exit{Code: int32(not.Status.Code), Message: not.Status.Message, StartError: agentpb.StartError_START_ERROR_NOT_EXECUTABLE}
+		if not.Status.StartError == NotFound {
+			e.StartError = agentpb.StartError_START_ERROR_NOT_FOUND
+		}
+		return &agentpb.JobResponse{Error: agentpb.JobError_JOB_ERROR_NOT_STARTED, Exit: e}, nil
+	}
+	for _, e := range jobErrors {
+		if errors.Is(err, e.sentinel) {
+			return &agentpb.JobResponse{Error: e.code, Message: err.Error()}, nil
+		}
+	}
+	return nil, statusOf(err)
+}

@@ -1,0 +1,67 @@
+//go:build vmtest
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// TestVMJobsFromTheCommandLine starts, follows, waits for, kills and removes jobs, in one guest, whose supervisor is
+// killed in the end.
+func TestVMJobsFromTheCommandLine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "home")
+	home := []string{sandbox.EnvHome + "=" + dir}
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
+	msb("run", "--vm", "qemu", "-q", "--disk", "1G", "--name", "j", "-d").want(t, 0, "j\n")
+	defer func() { _ = command(t, home, "rm", "--force", "j").Run() }()
+
+	msb("exec", "-d", "--job", "build", "j", "sh", "-c", "echo one; echo two >&2; echo three; exit 4").want(t, 0, "build\n")
+	msb("job", "wait", "j", "build").want(t, 0, "4\n")
+	if got := msb("job", "logs", "j", "build"); got.code != 0 || got.out != "one\nthree\n" || got.err != "two\n" {
+		t.Errorf("logs: %+v", got)
+	}
+	msb("job", "logs", "--since", "1h", "-f", "j", "build").want(t, 0, "one\nthree\n")
+	msb("exec", "-d", "--job", "lines", "j", "sh", "-c", "echo one; echo three").want(t, 0, "lines\n")
+	msb("job", "wait", "j", "lines").want(t, 0, "0\n")
+	msb("job", "logs", "-n", "1", "j", "lines").want(t, 0, "three\n")
+	if got := msb("job", "logs", "-t", "-n", "1", "j", "lines"); !strings.HasSuffix(got.out, "Z three\n") {
+		t.Errorf("logs -t: %+v", got)
+	}
+	var line logLine
+	if got := msb("job", "logs", "--json", "-n", "1", "j", "lines"); json.Unmarshal([]byte(got.out), &line) != nil || *line.Text != "three\n" || line.Stream != "stdout" || line.Time.IsZero() {
+		t.Errorf("logs --json: %+v", got)
+	}
+	msb("exec", "-d", "--job", "none", "j", "--", "nosuch").says(t, 127, "nosuch")
+	msb("exec", "-d", "--job", "build", "j", "true").says(t, exitSandbox, "exists already")
+
+	msb("exec", "-d", "-e", "A=b", "j", "sh", "-c", "echo $A; exec sleep 1000").want(t, 0, "job-1\n")
+	msb("exec", "-d", "--job", "server", "j", "sh", "-c", "echo listening; exec sleep 1000").want(t, 0, "server\n")
+	msb("job", "rm", "j", "job-1").says(t, exitSandbox, "is running", "--force")
+	msb("job", "kill", "-s", "TERM", "j", "job-1").want(t, 0, "job-1\n")
+	msb("job", "wait", "j", "job-1").want(t, 0, "143\n")
+	if got := msb("job", "ls", "j").out; !strings.Contains(got, "killed SIGTERM") || !strings.Contains(got, "exited 4") || !strings.Contains(got, "running") {
+		t.Errorf("ls: %s", got)
+	}
+	msb("job", "rm", "j", "job-1").want(t, 0, "job-1\n")
+	eventually(t, "the server's output", func() bool { return msb("job", "logs", "j", "server").out == "listening\n" })
+
+	var run struct{ Supervisor struct{ PID int } }
+	b, err := os.ReadFile(filepath.Join(dir, "sandboxes", "j", "run.json"))
+	if err != nil || json.Unmarshal(b, &run) != nil {
+		t.Fatalf("%s, %v", b, err)
+	}
+	if err := syscall.Kill(run.Supervisor.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	msb("job", "wait", "j", "server").says(t, exitSandbox, "is lost", "supervisor was killed")
+	msb("job", "logs", "-f", "j", "server").want(t, 0, "listening\n")
+	msb("job", "ls", "-q", "j").want(t, 0, "build\nlines\nserver\n")
+	msb("job", "rm", "--force", "j", "server", "build").want(t, 0, "server\nbuild\n")
+}

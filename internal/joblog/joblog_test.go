@@ -1,0 +1,271 @@
+package joblog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onDisk is what the log takes, in bytes.
+func onDisk(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		must(t, err)
+		n += info.Size()
+	}
+	return n
+}
+
+// drain reads pieces until there are no more yet.
+func drain(t *testing.T, r *Reader) (out []byte, missing int64) {
+	t.Helper()
+	for {
+		p, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out, missing
+		}
+		must(t, err)
+		out, missing = append(out, p.Data...), missing+p.Missing
+	}
+}
+
+func TestOutputIsReadWhileItIsWritten(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	r := NewReader(w.dir, "a")
+	defer func() { _ = r.Close() }()
+	if out, _ := drain(t, r); len(out) > 0 {
+		t.Errorf("%q before anything was written", out)
+	}
+	var want []byte
+	for i := range 3 * SegmentBytes / 4096 {
+		p := bytes.Repeat([]byte{byte(i)}, 4096)
+		_, err := w.Stream(Stdout).Write(p)
+		must(t, err)
+		if want = append(want, p...); i%100 == 0 {
+			got, missing := drain(t, r)
+			if !bytes.Equal(got, want) || missing != 0 {
+				t.Fatalf("after %d: %d bytes and %d missing, want %d", i, len(got), missing, len(want))
+			}
+			want = nil
+		}
+	}
+	must(t, w.Close())
+	if got, _ := drain(t, r); !bytes.Equal(got, want) || r.Pos() != w.Total() {
+		t.Errorf("%d bytes at the end, want %d; %d of %d", len(got), len(want), r.Pos(), w.Total())
+	}
+}
+
+// TestI11_ARingKeepsItsBound: whatever a guest writes, in lines or without an end. Its twin is the size of what was
+// written.
+func TestI11_ARingKeepsItsBound(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	slow := NewReader(w.dir, "a")
+	defer func() { _ = slow.Close() }()
+	chunk := bytes.Repeat([]byte("x"), 100_000) // above MaxPayload, without a newline
+	var most int64
+	for i := range 400 {
+		_, err := w.Stream(Stream(i%2 + 1)).Write(chunk)
+		must(t, err)
+		most = max(most, onDisk(t, w.dir))
+		if i == 0 {
+			_, err := slow.Next() // and then it stops reading
+			must(t, err)
+		}
+	}
+	must(t, w.Close())
+	if most > MaxBytes || w.Total() <= 4*MaxBytes {
+		t.Errorf("%d bytes on the disk of %d written, want at most %d", most, w.Total(), MaxBytes)
+	}
+	r := NewReader(w.dir, "a")
+	defer func() { _ = r.Close() }()
+	out, missing := drain(t, r)
+	if int64(len(out))+missing != w.Total() || len(out) < (Segments-1)*SegmentBytes {
+		t.Errorf("%d bytes and %d missing, of %d", len(out), missing, w.Total())
+	}
+	before := slow.Pos()
+	out, missing = drain(t, slow)
+	if before+int64(len(out))+missing != w.Total() || missing == 0 {
+		t.Errorf("a slow reader got %d, then %d and %d missing, of %d", before, len(out), missing, w.Total())
+	}
+}
+
+func TestLinesAreWholeAndBounded(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	for _, p := range []struct {
+		s    Stream
+		text string
+	}{{Stdout, "one\ntw"}, {Stderr, "err"}, {Stdout, "o\n\n"}, {Stderr, "or\n"}, {Stdout, strings.Repeat("l", MaxLine+3) + "\n"}, {Stderr, "open"}} {
+		_, err := w.Stream(p.s).Write([]byte(p.text))
+		must(t, err)
+	}
+	must(t, w.Close())
+	l := NewLines(w.dir, "a")
+	defer func() { _ = l.Close() }()
+	var got []string
+	add := func(line Line) {
+		text := string(line.Data)
+		if len(text) > 10 {
+			text = fmt.Sprintf("%d bytes", len(text))
+		}
+		got = append(got, line.Stream.String()+" "+text)
+	}
+	for {
+		line, err := l.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		add(line)
+	}
+	for _, line := range l.Rest() {
+		add(line)
+	}
+	want := []string{"stdout one\n", "stdout two\n", "stdout \n", "stderr error\n", "stdout 16384 bytes", "stdout lll\n", "stderr open"}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestI12_AFullDiskLosesOutputAndSaysHowMuch: the writer goes on, and what comes when there is room again is kept.
+func TestI12_AFullDiskLosesOutputAndSaysHowMuch(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	room, broken := int64(SegmentBytes), false
+	w := NewWriter(t.TempDir(), "a")
+	w.now = func() time.Time { return now }
+	w.Room = func() (int64, error) { return room, nil }
+	w.opener = func(path string) (*os.File, error) {
+		if broken {
+			return os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		}
+		return openNew(path)
+	}
+	put := func(text string) {
+		n, err := w.Stream(Stdout).Write([]byte(text))
+		if n != len(text) || err != nil {
+			t.Errorf("%q: %d, %v; want the job to go on", text, n, err)
+		}
+	}
+	put("first\n")
+	w.open.File, _ = os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	put("lost 1\n")
+	room = SegmentBytes - 1
+	now = now.Add(retryAfter)
+	put("lost 2\n")
+	room, broken = SegmentBytes, true
+	now = now.Add(retryAfter)
+	put("lost 3\n")
+	broken = false
+	put("lost 4\n") // too soon
+	now = now.Add(retryAfter)
+	put("last\n")
+	must(t, w.Close())
+	const lost = 4 * 7
+	if w.Lost() != lost {
+		t.Errorf("%d lost, want %d", w.Lost(), lost)
+	}
+	r := NewReader(w.dir, "a")
+	defer func() { _ = r.Close() }()
+	if out, missing := drain(t, r); string(out) != "first\nlast\n" || missing != lost {
+		t.Errorf("%q and %d missing", out, missing)
+	}
+	if n, err := segments(w.dir, "a"); err != nil || len(n) != 2 {
+		t.Errorf("segments %v, %v; a full disk leaves no empty ones", n, err)
+	}
+}
+
+// TestI13_HalfARecordIsNoOutput: it is what a kill leaves.
+func TestI13_HalfARecordIsNoOutput(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	for range 2 {
+		_, err := w.Stream(Stdout).Write([]byte("all of it\n"))
+		must(t, err)
+	}
+	must(t, w.Close())
+	file := w.path(0)
+	whole, err := os.Stat(file)
+	must(t, err)
+	for cut := whole.Size() - 1; cut > whole.Size()-recordHead-10; cut-- {
+		must(t, os.Truncate(file, cut))
+		r := NewReader(w.dir, "a")
+		if out, _ := drain(t, r); string(out) != "all of it\n" {
+			t.Errorf("cut at %d: %q", cut, out)
+		}
+		must(t, r.Close())
+	}
+}
+
+func TestI12_DamagedLogsAreNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, b := range [][]byte{bytes.Repeat([]byte{0}, 20), bytes.Repeat([]byte{1}, 20), appendRecord(nil, position, time.Now(), []byte("short")), bytes.Repeat([]byte{255}, 64)} {
+		must(t, os.WriteFile(filepath.Join(dir, segmentName("a", 0)), b, 0o600))
+		r := NewReader(dir, "a")
+		if _, err := r.Next(); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%x: %v", b, err)
+		}
+		must(t, r.Close())
+	}
+}
+
+func TestI14_OnlyALogsOwnSegmentsAreRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	keep := []string{"ab.0.log", "a.log", "a.00.log", "a.-1.log", "a.1.log.x", "a.json", ".a.0.log", "a.0.logx"}
+	for _, name := range append([]string{"a.0.log", "a.18446744073709551615.log"}, keep...) {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	must(t, Remove(dir, "a"))
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	if len(entries) != len(keep) {
+		t.Errorf("left: %v, want %v", entries, keep)
+	}
+	if !errors.Is(os.Remove(filepath.Join(dir, "a.0.log")), syscall.ENOENT) {
+		t.Error("its own is there still")
+	}
+}
+
+func FuzzReadRecord(f *testing.F) {
+	f.Add(appendRecord(nil, Stdout, time.Unix(1, 2), []byte("text\n")))
+	f.Add(appendRecord(nil, position, time.Unix(1, 2), make([]byte, positionLen)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var buf [recordHead + MaxPayload]byte
+		rec, n, err := readRecord(bytes.NewReader(b), &buf)
+		if err == nil && !bytes.Equal(appendRecord(nil, rec.stream, rec.at, rec.data), b[:n]) {
+			t.Errorf("%x is read as %+v", b[:n], rec)
+		}
+	})
+}
+
+func BenchmarkWriter(b *testing.B) {
+	w := NewWriter(b.TempDir(), "a")
+	p := make([]byte, 32<<10)
+	b.SetBytes(int64(len(p)))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = w.Stream(Stdout).Write(p)
+	}
+	_ = w.Close()
+}

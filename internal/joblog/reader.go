@@ -1,0 +1,158 @@
+package joblog
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Piece is a part of a log, in the order in which it was written.
+type Piece struct {
+	Time   time.Time
+	Stream Stream
+	// Data is valid until the next call.
+	Data []byte
+	// Missing is how many bytes of output are missing here: Data is empty then. They are older than what the ring keeps, or
+	// the disk had no room for them.
+	Missing int64
+}
+
+// Reader reads a log. It is for one goroutine.
+type Reader struct {
+	dir, name string
+	file      *os.File
+	number    uint64 // of file
+	offset    int64  // of the next record in file
+	pos       int64  // bytes of output that were read, or are missing
+	buf       [recordHead + MaxPayload]byte
+}
+
+// NewReader reads from the oldest byte that is kept. One that isn't there is empty.
+func NewReader(dir, name string) *Reader { return &Reader{dir: dir, name: name} }
+
+// Pos is how many bytes of output were read so far, or are missing.
+func (r *Reader) Pos() int64 { return r.pos }
+
+// Next is the next piece. io.EOF tells that there is no more yet; a later call looks again.
+func (r *Reader) Next() (Piece, error) {
+	for {
+		if r.file == nil {
+			if err := r.advance(); err != nil {
+				return Piece{}, err
+			}
+		}
+		p, err := r.read()
+		switch {
+		case err == nil && (len(p.Data) > 0 || p.Missing > 0):
+			return p, nil
+		case err == nil: // a segment's beginning
+		case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+			return Piece{}, err
+		default:
+			// A writer goes on to the next segment for good: this one is read to its end if there is one.
+			next, found, nextErr := r.following()
+			if nextErr != nil {
+				return Piece{}, nextErr
+			}
+			if !found {
+				return Piece{}, io.EOF
+			}
+			if p, err := r.read(); err == nil { // written between the two looks
+				if len(p.Data) > 0 || p.Missing > 0 {
+					return p, nil
+				}
+				continue
+			}
+			if err := r.open(next); err != nil {
+				return Piece{}, err
+			}
+		}
+	}
+}
+
+// read reads a record at the offset; half a one is left for later.
+func (r *Reader) read() (Piece, error) {
+	if _, err := r.file.Seek(r.offset, io.SeekStart); err != nil {
+		return Piece{}, err
+	}
+	rec, n, err := readRecord(r.file, &r.buf)
+	if err != nil {
+		return Piece{}, err
+	}
+	r.offset += n
+	if rec.stream != position {
+		r.pos += int64(len(rec.data))
+		return Piece{Time: rec.at, Stream: rec.stream, Data: rec.data}, nil
+	}
+	before := int64(binary.BigEndian.Uint64(rec.data))
+	missing := before - r.pos
+	if missing < 0 {
+		return Piece{}, ErrDamaged
+	}
+	r.pos = before
+	return Piece{Time: rec.at, Missing: missing}, nil
+}
+
+// advance opens the first segment there is, io.EOF if there is none.
+func (r *Reader) advance() error {
+	next, found, err := r.following()
+	if err != nil {
+		return err
+	}
+	if !found {
+		return io.EOF
+	}
+	return r.open(next)
+}
+
+// following is the number of the oldest segment behind the open one.
+func (r *Reader) following() (uint64, bool, error) {
+	all, err := segments(r.dir, r.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	for _, n := range all {
+		if r.file == nil || n > r.number {
+			return n, true, nil
+		}
+	}
+	return 0, false, nil
+}
+
+// open goes on to a segment. One that the writer deleted meanwhile is passed over.
+func (r *Reader) open(n uint64) error {
+	f, err := os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+	for errors.Is(err, fs.ErrNotExist) {
+		var found bool
+		if n, found, err = r.following(); err != nil {
+			return err
+		}
+		if !found {
+			return io.EOF
+		}
+		f, err = os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+	}
+	if err != nil {
+		return err
+	}
+	_ = r.Close() // it was only read
+	r.file, r.number, r.offset = f, n, 0
+	return nil
+}
+
+// Close closes the open segment.
+func (r *Reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	f := r.file
+	r.file = nil
+	return f.Close()
+}

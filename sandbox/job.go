@@ -1,0 +1,168 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+// ErrJobLost means that a job that was waited for has no exit status: its sandbox ended under it.
+var ErrJobLost = errors.New("the job is lost")
+
+// Job is a detached process of a sandbox and its output, which the sandbox's supervisor keeps. It is there until it, or
+// the sandbox, is removed. Its methods may be called from several goroutines.
+type Job struct {
+	name    string
+	sandbox string // "" for one without a name
+	home    *Home
+	dir     string
+	client  *agentclient.Client // nil: a session is opened where one is needed
+}
+
+// StartJob starts a process that runs on when this session ends, and returns when its program runs. The name is for the
+// caller to choose; "" is a number's. Of opts it takes no streams, no Resize and no Signals: the output is kept.
+// ErrJobName, ErrJobExists, ErrJobLimit, and a *NotStartedError if the program can't be run.
+func (s *Sandbox) StartJob(ctx context.Context, name string, opts ExecOptions) (*Job, error) {
+	name, err := s.client.StartJob(ctx, name, opts)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	return s.job(name), nil
+}
+
+// Jobs are the sandbox's jobs in the order in which they started, with those that have ended.
+func (s *Sandbox) Jobs() ([]JobStatus, error) {
+	all, err := jobsIn(filepath.Join(s.run.Dir, jobsDir))
+	return all, Fail(err)
+}
+
+// Job is the job of that name. ErrNoJob.
+func (s *Sandbox) Job(name string) (*Job, error) {
+	j := s.job(name)
+	_, err := j.Status()
+	return j, err
+}
+
+func (s *Sandbox) job(name string) *Job {
+	return &Job{name: name, sandbox: s.name, home: s.home, dir: filepath.Join(s.run.Dir, jobsDir), client: s.client}
+}
+
+// Jobs are those of the sandbox of that name, whether it runs or not.
+func (h *Home) Jobs(sandbox string) ([]JobStatus, error) {
+	if _, err := h.load(sandbox); err != nil {
+		return nil, Fail(err)
+	}
+	all, err := jobsIn(h.namedPath(sandbox, jobsDir))
+	return all, Fail(err)
+}
+
+// Job is a job of the sandbox of that name, whether that runs or not. ErrNoSandbox, ErrNoJob.
+func (h *Home) Job(sandbox, name string) (*Job, error) {
+	if _, err := h.load(sandbox); err != nil {
+		return nil, Fail(err)
+	}
+	j := &Job{name: name, sandbox: sandbox, home: h, dir: h.namedPath(sandbox, jobsDir)}
+	_, err := j.Status()
+	return j, err
+}
+
+func jobsIn(dir string) ([]JobStatus, error) {
+	names, err := listJobs(dir)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]JobStatus, 0, len(names))
+	for _, name := range names {
+		j, err := readJob(dir, name)
+		if errors.Is(err, ErrNoJob) {
+			continue // removed just now
+		}
+		if err != nil {
+			j = &storedJob{JobStatus: JobStatus{Name: name, State: JobDamaged, Reason: err.Error()}}
+		}
+		all = append(all, j.status())
+	}
+	sortJobs(all)
+	return all, nil
+}
+
+// Name is the job's name.
+func (j *Job) Name() string { return j.name }
+
+// Status is the job as it is now. ErrNoJob once it is removed.
+func (j *Job) Status() (JobStatus, error) {
+	if err := CheckJobName(j.name); err != nil {
+		return JobStatus{}, Fail(err)
+	}
+	stored, err := readJob(j.dir, j.name)
+	if err != nil {
+		return JobStatus{}, Fail(err)
+	}
+	return stored.status(), nil
+}
+
+// jobPause is the time between two looks at a job that is followed or waited for: what is looked at are files, so that
+// nobody has to answer.
+const jobPause = 50 * time.Millisecond
+
+// Wait returns when the job has ended, however it did. ErrJobLost with the status of one that is lost.
+func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
+	tick := time.NewTicker(jobPause)
+	defer tick.Stop()
+	for {
+		st, err := j.Status()
+		switch {
+		case err != nil:
+			return st, err
+		case st.State == JobLost:
+			return st, Fail(fmt.Errorf("%w: %s: %s; its output to that point is kept", ErrJobLost, j.name, st.Reason))
+		case st.State != JobRunning:
+			return st, nil
+		}
+		select {
+		case <-ctx.Done():
+			return st, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Kill sends a signal to the job's process group. ErrJobEnded.
+func (j *Job) Kill(ctx context.Context, sig agentclient.Signal) error {
+	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.SignalJob(ctx, j.name, sig) }, func() error {
+		return fmt.Errorf("%w: %s", ErrJobEnded, j.name)
+	}))
+}
+
+// Remove deletes a job that has ended, and its output. ErrJobRunning.
+func (j *Job) Remove(ctx context.Context) error {
+	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.RemoveJob(ctx, j.name) }, func() error {
+		run, err := j.home.lockSettled(ctx, j.sandbox) // against a start, whose supervisor looks through the jobs
+		if err != nil {
+			return err
+		}
+		return errors.Join(removeJob(j.dir, j.name), run.Lock.Close())
+	}))
+}
+
+// call asks the supervisor, or does stopped if there is none.
+func (j *Job) call(ctx context.Context, running func(*agentclient.Client) error, stopped func() error) error {
+	if j.client != nil {
+		return running(j.client)
+	}
+	if _, err := j.Status(); err != nil && !errors.Is(err, ErrState) { // one that is damaged can be removed
+		return err
+	}
+	s, err := j.home.connect(ctx, j.sandbox)
+	if errors.Is(err, ErrNotRunning) {
+		return stopped()
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(running(s.client), s.Close())
+}

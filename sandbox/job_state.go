@@ -1,0 +1,208 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/msb-project/msb/internal/joblog"
+	"github.com/msb-project/msb/owned"
+)
+
+// JobState is what has become of a job.
+type JobState string
+
+// The states of a job. All but JobRunning are final.
+const (
+	JobRunning JobState = "running"
+	// JobExited means that the process ended by itself: JobStatus.Code.
+	JobExited JobState = "exited"
+	// JobKilled means that a signal ended it: JobStatus.Signal.
+	JobKilled JobState = "killed"
+	// JobLost means that the sandbox ended under the process. Its output to that point is there.
+	JobLost JobState = "lost"
+	// JobDamaged means that the job's file can't be read: JobStatus.Reason. Only lists have it.
+	JobDamaged JobState = "damaged"
+)
+
+// JobStatus is a job as `msb job ls` shows it.
+type JobStatus struct {
+	Name string `json:"name"`
+	// Command is what was asked to run. A long one is cut off.
+	Command []string   `json:"command"`
+	State   JobState   `json:"state"`
+	Started time.Time  `json:"started"`
+	Ended   *time.Time `json:"ended,omitempty"` // nil also of a job whose supervisor was killed
+	// Code is the exit code: 128 + Signal when a signal ended the process.
+	Code      int  `json:"exit_code"`
+	Signal    int  `json:"signal,omitempty"`
+	TimedOut  bool `json:"timed_out,omitempty"`
+	OOMKilled bool `json:"oom_killed,omitempty"`
+	// OutputBytes is how much it wrote, LostBytes how much of that the host's disk had no room for. Known at the end.
+	OutputBytes int64 `json:"output_bytes,omitempty"`
+	LostBytes   int64 `json:"lost_bytes,omitempty"`
+	// Reason says why a job is lost or damaged.
+	Reason string `json:"reason,omitempty"`
+}
+
+// storedJob is a job's file.
+type storedJob struct {
+	JobStatus
+	// Supervisor is the process whose end ends the job.
+	Supervisor processID `json:"supervisor"`
+}
+
+const (
+	// jobsDir is in the directory of a sandbox.
+	jobsDir = "jobs"
+	jobFile = ".json"
+
+	// jobFileBytes is the size of a job's file. It is written in full at the start, so that the end can be written over it on
+	// a disk that has become full.
+	jobFileBytes = 4 << 10
+	// maxShownCommand bounds what is kept of a command, in bytes of JSON: the rest of the file needs less than 1 KiB.
+	maxShownCommand = 3 << 10
+)
+
+// jobFileName is what keepJob and renameio make in jobsDir, beside the logs.
+var jobFileName = regexp.MustCompile(`^([a-z0-9-]+\.json|\.[a-z0-9-]+\.json[0-9]+)$`)
+
+// jobsForm is the form of jobsDir.
+var jobsForm = owned.Files(func(name string) bool { return jobFileName.MatchString(name) || joblog.IsSegment(name) })
+
+// withJobs is the form of a sandbox's directory, whose files have the form inner.
+func withJobs(inner owned.Form) owned.Form {
+	return func(name string, mode fs.FileMode) (owned.Form, bool) {
+		if name == jobsDir {
+			return jobsForm, mode == fs.ModeDir
+		}
+		return inner(name, mode)
+	}
+}
+
+// shownCommand is as much of a command as a job's file holds.
+func shownCommand(argv []string) []string {
+	const cut = "…"
+	var shown []string
+	for _, arg := range argv {
+		for arg != "" && encodedLen(append(shown, arg)) > maxShownCommand {
+			arg = strings.ToValidUTF8(arg[:len(arg)/2], "")
+		}
+		if encodedLen(append(shown, arg, cut)) > maxShownCommand {
+			return append(shown, cut)
+		}
+		shown = append(shown, arg)
+	}
+	return shown
+}
+
+func encodedLen(v any) int {
+	b, _ := json.Marshal(v) // strings can be encoded
+	return len(b)
+}
+
+// encode fills the file with spaces to its fixed size.
+func (j *storedJob) encode() ([]byte, error) {
+	b, err := json.Marshal(j)
+	if err == nil && len(b) >= jobFileBytes {
+		err = fmt.Errorf("%w: %d bytes about job %s", ErrJobFiles, len(b), j.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(append(b, bytes.Repeat([]byte{' '}, jobFileBytes-1-len(b))...), '\n'), nil
+}
+
+func jobPath(dir, name string) string { return filepath.Join(dir, name+jobFile) }
+
+// create writes the file of a job that starts.
+func (j *storedJob) create(dir string) error {
+	b, err := j.encode()
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(jobPath(dir, j.Name), b, 0o600, renameio.WithStaticPermissions(0o600))
+}
+
+// update writes over the file, which needs no further room on the disk.
+func (j *storedJob) update(dir string) error {
+	b, err := j.encode()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(jobPath(dir, j.Name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	return errors.Join(err, f.Close())
+}
+
+// readJob reads a job's file, whoever wrote it.
+func readJob(dir, name string) (*storedJob, error) {
+	const tries = 3 // a reader may see half of an update
+	var bad error
+	for range tries {
+		b, err := os.ReadFile(jobPath(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, noJob(name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrState, err)
+		}
+		j := new(storedJob)
+		if bad = json.Unmarshal(b, j); bad == nil && j.Name == name {
+			return j, nil
+		}
+		bad = errors.Join(bad, fmt.Errorf("it is of a job named %.80q", j.Name))
+	}
+	return nil, fmt.Errorf("%w: %s: %w; remove the job", ErrState, jobPath(dir, name), bad)
+}
+
+func noJob(name string) error {
+	return fmt.Errorf("%w: %s; `msb job ls NAME` lists those there are", ErrNoJob, name)
+}
+
+// supervisorKilled is why a job is lost whose supervisor wrote no end.
+const supervisorKilled = "the sandbox's supervisor was killed"
+
+// status is the job as it is now: one that nobody supervises any longer is lost.
+func (j *storedJob) status() JobStatus {
+	st := j.JobStatus
+	if st.State == JobRunning && j.Supervisor.over() {
+		st.State, st.Reason = JobLost, supervisorKilled
+	}
+	return st
+}
+
+// listJobs are the names of the jobs in a directory, in order. One without jobs may not be there.
+func listJobs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), jobFile); ok && CheckName(name) == nil {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// removeJob deletes a job's output, then its file: what a kill leaves between the two can be removed again.
+func removeJob(dir, name string) error {
+	return errors.Join(joblog.Remove(dir, name), unlessGone(os.Remove(jobPath(dir, name))))
+}
