@@ -30,7 +30,6 @@ func newEndless(n int64) *endless {
 	return e
 }
 
-//nolint:gochecknoglobals // a constant
 var fillerA = strings.Repeat("A", 32<<10)
 
 // Read implements io.Reader.

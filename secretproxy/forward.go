@@ -36,8 +36,6 @@ func (p *Proxy) newForward() *goproxy.ProxyHttpServer {
 
 // roundTrip sends a request over its exchange's own transport. A request
 // without one is a mistake of this package and goes nowhere.
-//
-//nolint:gochecknoglobals // a function value, so that no closure is made for each request
 var roundTrip = goproxy.RoundTripperFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) {
 	ex, ok := r.Context().Value(exchangeKey{}).(*exchange)
 	if !ok || ex.up == nil {

@@ -23,8 +23,6 @@ import (
 )
 
 // codings are the content encodings that a body may come in, alone or one in the other.
-//
-//nolint:gochecknoglobals // a table of the tests
 var codings = []string{"", "gzip", "br", "zstd", "deflate", "identity", "gzip, br", "deflate, zstd", "zstd, gzip"}
 
 // flusher is what all encoders are.

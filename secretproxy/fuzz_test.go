@@ -9,8 +9,9 @@ import (
 )
 
 // FuzzRequest sends the fuzzer's bytes as the guest's plaintext, @ standing
-// for the placeholder (no letter: one of HTTP's would spoil every request). The oracle: the real value reaches no server but the
-// right one, in no place but the Authorization field, and never the guest.
+// for the placeholder (no letter: one of HTTP's would spoil every request). The
+// oracle: the real value reaches no server but the right one, in no place but the
+// Authorization field, and never the guest.
 func FuzzRequest(f *testing.F) {
 	for _, raw := range rawRequests() {
 		f.Add([]byte(raw), false)

@@ -175,8 +175,6 @@ func newWorld(t *testing.T, handler http.HandlerFunc, options ...option) *world 
 }
 
 // Addresses that the fake resolver pinned.
-//
-//nolint:gochecknoglobals // constants of the tests
 var (
 	apiAddr  = netip.MustParseAddrPort("93.184.215.14:443")
 	evilAddr = netip.MustParseAddrPort("93.184.215.15:443")

@@ -17,7 +17,7 @@ import (
 
 // stalling gives its head and then n bytes, and nothing more until ctx ends.
 type stalling struct {
-	ctx     context.Context //nolint:containedctx // a reader has no other way to it
+	ctx     context.Context // a reader has no other way to it
 	head    io.Reader
 	bytes   *endless
 	settled func()

@@ -190,7 +190,8 @@ func TestI10_RefreshesForgetNothing(t *testing.T) {
 	}
 }
 
-// TestI11_SpellingsOfValuesAreCounted: what a set of values takes when it is compiled is counted, with a bound; answers are masked and pass there as before.
+// TestI11_SpellingsOfValuesAreCounted: what a set of values takes when it is compiled is counted, with a bound; answers
+// are masked and pass there as before.
 func TestI11_SpellingsOfValuesAreCounted(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))

@@ -170,8 +170,6 @@ func loosePath(raw string) string {
 }
 
 // minted numbers the tokens of a process, so that their names are distinct.
-//
-//nolint:gochecknoglobals // a counter for names
 var minted atomic.Uint64
 
 // register makes a token a secret of the state that is in force, which a reload may have put there while

@@ -125,9 +125,9 @@ func (p *Proxy) newServer() *http.Server {
 	}
 }
 
-// connState has half-closed connections wait for answers only, and counts the server's goroutines, so that Close can wait for them:
-// http.Server.Close doesn't. The server's own loop is counted as well, which
-// makes adding safe while someone waits. An idle connection has written its answer.
+// connState has half-closed connections wait for answers only, and counts the server's goroutines, so that Close can
+// wait for them: http.Server.Close doesn't. The server's own loop is counted as well, which makes adding safe while
+// someone waits. An idle connection has written its answer.
 func (p *Proxy) connState(c net.Conn, state http.ConnState) {
 	if strict, ok := c.(*strictConn); ok {
 		strict.half.setAnswering(state == http.StateActive)

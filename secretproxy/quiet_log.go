@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-//nolint:gochecknoglobals // guards the process' standard logger, which is one
+// quietMu guards the process' standard logger, which is one.
 var quietMu sync.Mutex
 
 // quietLibraries keeps what net/http and its relatives say out of the process' standard logger: they offer no other

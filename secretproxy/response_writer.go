@@ -76,7 +76,7 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 // memory for each download under way.
 const copySize = 64 << 10
 
-//nolint:gochecknoglobals // buffers, reused across responses
+// copyBuffers are reused across responses.
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 // ReadFrom implements io.ReaderFrom.

@@ -27,7 +27,7 @@ var errSignedChunk = errors.New("the signed chunks of the body are malformed")
 // chunkSigner signs the chunks of an aws-chunked body again. Sizes don't
 // change, so neither does the body's length.
 type chunkSigner struct {
-	ctx    context.Context //nolint:containedctx // a body's reader has no other way to its request's
+	ctx    context.Context // a body's reader has no other way to its request's
 	held   *hold
 	body   io.Closer
 	in     *bufio.Reader

@@ -39,8 +39,6 @@ type speller struct {
 
 // spellers has one for each form and alignment. Base32 and what is encoded twice
 // get their replacement as plain text: nobody decodes them unseen.
-//
-//nolint:gochecknoglobals // an immutable table
 var spellers = func() (all []*speller) {
 	add := func(f form, phase int, text func([]byte) []byte) {
 		all = append(all, &speller{f, phase, text})
@@ -110,8 +108,6 @@ func spellings(n int, needle []byte) []pattern {
 }
 
 // itself spells patterns that are kept as they are.
-//
-//nolint:gochecknoglobals // an immutable value
 var itself = &speller{text: func(b []byte) []byte { return b }}
 
 // variants returns the needle and what else it may be in a view: in another
@@ -231,8 +227,6 @@ func base32Core(needle []byte, phase int) []byte {
 
 // separators of arrays of bytes: JSON, its pretty form, Go's %v, and those with
 // blanks as forms have them.
-//
-//nolint:gochecknoglobals // an immutable table
 var separators = [...]string{",", ", ", " ", ",+", "+"}
 
 // decimals writes the numbers of bytes.

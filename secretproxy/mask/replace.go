@@ -2,7 +2,7 @@ package mask
 
 import "sync"
 
-//nolint:gochecknoglobals // working memory, reused across headers
+// scans is working memory, reused across headers.
 var scans = sync.Pool{New: func() any { return &scan{whole: true} }}
 
 // tooShort reports that no needle has room in a text: undoing escapes makes none longer.

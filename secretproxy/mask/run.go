@@ -30,8 +30,6 @@ const (
 // classes has all visible characters but brackets as parts of tokens, and the
 // bytes beyond ASCII. Quotes and commas are among them: values hold them, and
 // what follows them in JSON, a bracket, ends the run.
-//
-//nolint:gochecknoglobals // an immutable table
 var classes = func() (class [256]byteClass) {
 	for c := '!'; c <= 0xff; c++ {
 		class[c] = classToken

@@ -43,7 +43,7 @@ type workspace struct {
 	scan scan
 }
 
-//nolint:gochecknoglobals // working memory, reused across bodies
+// workspaces is working memory, reused across bodies.
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
 // NewStream starts a stream for whoever knows the needles: it holds back what

@@ -181,8 +181,6 @@ func backslash(b []byte) unit {
 
 // escaped is what a backslash makes of a byte by itself: of punctuation, as in
 // JSON and Markdown, nothing else.
-//
-//nolint:gochecknoglobals // an immutable table
 var escaped = func() (to [256]byte) {
 	for _, c := range "!\"#$'()*+,-./:;<=>?@[\\]^_`{|}~" {
 		to[c] = byte(c)

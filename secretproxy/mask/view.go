@@ -38,7 +38,6 @@ type segment struct{ text, raw, width int }
 // overlooked.
 const specials = "%\\&\r\n\x00"
 
-//nolint:gochecknoglobals // an immutable table
 var special = func() (of [256]bool) {
 	for i := range len(specials) {
 		of[specials[i]] = true
@@ -99,8 +98,6 @@ const (
 // their end: a server that escapes by one rule leaves those of another as they
 // are, and undoing all of them can make a third text of it (%5C\n, in JSON
 // %5C\\n, becomes \\n), or take in what follows the needle.
-//
-//nolint:gochecknoglobals // an immutable table
 var ownLenses = [...]lens{lensBreaks, '%', '\\', '&'}
 
 // own reports whether the lens undoes a part of what lensAll does.
@@ -238,8 +235,6 @@ const always = 16
 
 // behind and wants sort out at a glance most special bytes that begin nothing:
 // a byte wants one of those behind it.
-//
-//nolint:gochecknoglobals // immutable tables
 var (
 	wants   = [256]uint8{'%': 1, '&': 2, '\\': 4, '=': 8, '\r': always, '\n': always, 0: always}
 	indents = [256]bool{' ': true, '\t': true, '\r': true, '\n': true, 0: true, '\\': true}
