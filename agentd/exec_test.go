@@ -373,10 +373,11 @@ func TestI11_ExecsAreBounded(t *testing.T) {
 	var ran, busy, other int
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	all := make(chan struct{})
+	up, refused := make(chan struct{}, asked), make(chan struct{}, asked)
 	for range asked {
 		wg.Go(func() {
-			st, err := s.Exec(t.Context(), agentclient.ExecOptions{Argv: []string{"cat"}, Stdin: hold})
+			o := agentclient.ExecOptions{Argv: []string{"sh", "-c", "echo up; cat"}, Stdin: hold, Stdout: notice{up}}
+			st, err := s.Exec(t.Context(), o)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -384,16 +385,22 @@ func TestI11_ExecsAreBounded(t *testing.T) {
 				ran++
 			case errors.Is(err, agentclient.ErrBusy):
 				busy++
-				if busy == asked-most {
-					close(all)
-				}
+				refused <- struct{}{}
 			default:
 				other++
+				refused <- struct{}{}
 				t.Errorf("got %+v, %v", st, err)
 			}
 		})
 	}
-	<-all
+	for running, left := 0, asked-most; left > 0 && running <= most; {
+		select {
+		case <-up:
+			running++
+		case <-refused:
+			left--
+		}
+	}
 	release.Close()
 	wg.Wait()
 	if ran != most || busy != asked-most {
@@ -401,12 +408,13 @@ func TestI11_ExecsAreBounded(t *testing.T) {
 	}
 	// Those that were refused hold no place: as many run at once again.
 	hold, release = io.Pipe()
-	started := make(chan struct{}, most)
+	started := make(chan struct{}, 2*most)
 	for range most {
 		wg.Go(func() {
 			o := agentclient.ExecOptions{Argv: []string{"sh", "-c", "echo up; cat"}, Stdin: hold, Stdout: notice{started}}
 			if st, err := s.Exec(t.Context(), o); err != nil || st.Code != 0 {
 				t.Errorf("after the refusals: %+v, %v", st, err)
+				started <- struct{}{} // nothing else may come
 			}
 		})
 	}

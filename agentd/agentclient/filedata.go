@@ -102,7 +102,7 @@ func (f *Files) WriteFile(ctx context.Context, name string, r io.Reader, o Write
 	if err != nil {
 		return FileInfo{}, f.fileError(ctx, err)
 	}
-	start := &agentpb.WriteStart{Path: name, Mode: linuxMode(o.Mode), Owner: o.Owner.message(), Append: o.Append, Exclusive: o.Exclusive}
+	start := &agentpb.WriteStart{Path: name, Mode: agentpb.LinuxPermissions(o.Mode), Owner: o.Owner.message(), Append: o.Append, Exclusive: o.Exclusive}
 	err = stream.Send(&agentpb.WriteRequest{Request: &agentpb.WriteRequest_Start{Start: start}})
 	if err == nil {
 		err = sendAll(r, func(b []byte) error {

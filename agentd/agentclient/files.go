@@ -96,12 +96,7 @@ func fileInfo(m *agentpb.FileInfo) (FileInfo, error) {
 
 // fileMode makes Go's mode of Linux's st_mode (inode(7)).
 func fileMode(mode uint32) fs.FileMode {
-	m := fs.FileMode(mode & 0o777)
-	for bit, set := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if mode&bit != 0 {
-			m |= set
-		}
-	}
+	m := agentpb.Permissions(mode)
 	switch mode & 0o170000 {
 	case 0o100000:
 	case 0o040000:
@@ -120,17 +115,6 @@ func fileMode(mode uint32) fs.FileMode {
 		m |= fs.ModeIrregular
 	}
 	return m
-}
-
-// linuxMode is the inverse of fileMode for permissions.
-func linuxMode(m fs.FileMode) uint32 {
-	mode := uint32(m.Perm())
-	for bit, set := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if m&set != 0 {
-			mode |= bit
-		}
-	}
-	return mode
 }
 
 // maxErrno is the highest number of errno(3).
@@ -237,7 +221,7 @@ type MkdirOptions struct {
 
 // Mkdir makes a directory.
 func (f *Files) Mkdir(ctx context.Context, dir string, o MkdirOptions) error {
-	m := &agentpb.Mkdir{Path: dir, Mode: linuxMode(o.Mode), Parents: o.Parents, Owner: o.Owner.message()}
+	m := &agentpb.Mkdir{Path: dir, Mode: agentpb.LinuxPermissions(o.Mode), Parents: o.Parents, Owner: o.Owner.message()}
 	return f.change(ctx, &agentpb.ChangeRequest{Change: &agentpb.ChangeRequest_Mkdir{Mkdir: m}})
 }
 
@@ -256,7 +240,7 @@ func (f *Files) Rename(ctx context.Context, from, to string) error {
 
 // Chmod sets permissions, setuid, setgid and sticky bit.
 func (f *Files) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
-	m := &agentpb.Chmod{Path: name, Mode: linuxMode(mode)}
+	m := &agentpb.Chmod{Path: name, Mode: agentpb.LinuxPermissions(mode)}
 	return f.change(ctx, &agentpb.ChangeRequest{Change: &agentpb.ChangeRequest_Chmod{Chmod: m}})
 }
 

@@ -87,20 +87,7 @@ func TestVMDebiansClientsTrustTheSandboxAndNeverSeeTheSecret(t *testing.T) {
 			"usr/local/bin/msb-tour": contentOf(t, vmtest.Build(t, "github.com/msb-project/msb/guest/tour", false)),
 			"get.xml":                antGet,
 		}))
-	const value = "the-real-value-of-the-token-5150"
-	t.Setenv("VM_TEST_TOKEN", value)
-	policy := write(t, "policy.toml", `version = 1
-[[egress.allow]]
-hosts = ["echo.msb.internal"]
-protocol = "https"
-methods = ["GET"]
-[hosts]
-"echo.msb.internal" = "builtin:echo"
-[secrets.TOKEN]
-from = "env:VM_TEST_TOKEN"
-hosts = ["echo.msb.internal"]
-in = ["header:Authorization"]
-`)
+	policy, value := tokenForEcho(t)
 	var script strings.Builder
 	for name, line := range clients {
 		fmt.Fprintf(&script, "echo '<%s>'; { %s; } 2>&1; echo \"status $? </%s>\"\n", name, line, name)
@@ -120,6 +107,26 @@ in = ["header:Authorization"]
 	if strings.Contains(got.out, value) || !strings.Contains(got.out, "token=msb_") {
 		t.Errorf("the guest saw\n%s", section(got.out, "seen"))
 	}
+}
+
+// tokenForEcho writes a policy that lets a secret into requests to the built-in echo service, and sets the secret.
+func tokenForEcho(t *testing.T) (policy, value string) {
+	t.Helper()
+	value = "the-real-value-of-the-token-5150"
+	t.Setenv("VM_TEST_TOKEN", value)
+	policy = write(t, "policy.toml", `version = 1
+[[egress.allow]]
+hosts = ["echo.msb.internal"]
+protocol = "https"
+methods = ["GET"]
+[hosts]
+"echo.msb.internal" = "builtin:echo"
+[secrets.TOKEN]
+from = "env:VM_TEST_TOKEN"
+hosts = ["echo.msb.internal"]
+in = ["header:Authorization"]
+`)
+	return policy, value
 }
 
 // section is what stands between <name> and </name>.

@@ -10,20 +10,7 @@ import (
 )
 
 func TestVMBuiltinImagesWgetWorksUnderInspection(t *testing.T) {
-	const value = "the-real-value-of-the-token-5150"
-	t.Setenv("VM_TEST_TOKEN", value)
-	policy := write(t, "policy.toml", `version = 1
-[[egress.allow]]
-hosts = ["echo.msb.internal"]
-protocol = "https"
-methods = ["GET"]
-[hosts]
-"echo.msb.internal" = "builtin:echo"
-[secrets.TOKEN]
-from = "env:VM_TEST_TOKEN"
-hosts = ["echo.msb.internal"]
-in = ["header:Authorization"]
-`)
+	policy, value := tokenForEcho(t)
 	const script = `u=https://echo.msb.internal/; cd /tmp
 		echo "<file>"; wget -T 20 --header "Authorization: Bearer $TOKEN" $u 2>&1; echo "status $? $(cat index.html)</file>"
 		echo "<pipe>"; echo $u | xargs env wget -qO- --header="Authorization: Bearer $TOKEN"; echo "status $?</pipe>"

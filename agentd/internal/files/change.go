@@ -27,7 +27,7 @@ func Change(req *agentpb.ChangeRequest) error {
 		if err := check("chmod", c.Chmod.GetPath()); err != nil {
 			return err
 		}
-		return os.Chmod(c.Chmod.GetPath(), fileMode(c.Chmod.GetMode()))
+		return os.Chmod(c.Chmod.GetPath(), agentpb.Permissions(c.Chmod.GetMode()))
 	case *agentpb.ChangeRequest_Chown:
 		if err := check("chown", c.Chown.GetPath()); err != nil {
 			return err
@@ -42,19 +42,8 @@ func Change(req *agentpb.ChangeRequest) error {
 	return &os.PathError{Op: "change", Path: "", Err: syscall.EINVAL}
 }
 
-// fileMode makes Go's mode of Linux's permission bits.
-func fileMode(mode uint32) os.FileMode {
-	m := os.FileMode(mode & 0o777)
-	for bit, set := range map[uint32]os.FileMode{0o4000: os.ModeSetuid, 0o2000: os.ModeSetgid, 0o1000: os.ModeSticky} {
-		if mode&bit != 0 {
-			m |= set
-		}
-	}
-	return m
-}
-
 func mkdir(m *agentpb.Mkdir) error {
-	p, mode := m.GetPath(), fileMode(m.GetMode())
+	p, mode := m.GetPath(), agentpb.Permissions(m.GetMode())
 	if err := check("mkdir", p); err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func temporary(p string) (*os.File, error) {
 
 // dress gives the new file owner and permissions before anyone sees it.
 func dress(f *os.File, w *agentpb.WriteStart, before os.FileInfo) error {
-	mode, uid, gid := fileMode(w.GetMode()), os.Geteuid(), os.Getegid()
+	mode, uid, gid := agentpb.Permissions(w.GetMode()), os.Geteuid(), os.Getegid()
 	if w.GetMode() == 0 {
 		mode = 0o644
 	}
