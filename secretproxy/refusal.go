@@ -102,13 +102,19 @@ func (ex *exchange) redact(text string) string {
 	return out
 }
 
-func (p *Proxy) auditRefusal(ex *exchange, r *refusal) {
+// refusalEvent is the line of the log about a refused request.
+func (p *Proxy) refusalEvent(ex *exchange, r *refusal) audit.Event {
 	e := p.exchangeEvent(ex)
 	e.Action, e.Rule, e.Reason, e.Message, e.Status = egress.Deny.String(), r.rule, r.code, r.message, r.status
 	// What the guest chose may hold a placeholder, which no line of the log does.
 	for _, text := range []*string{&e.Method, &e.Path, &e.Overrides, &e.Message} {
 		*text = ex.redact(*text)
 	}
+	return e
+}
+
+func (p *Proxy) auditRefusal(ex *exchange, r *refusal) {
+	e := p.refusalEvent(ex, r)
 	if r.status == http.StatusBadGateway {
 		e.Action = ex.verdict.Action.String()
 		e.Rule = ex.verdict.Rule
@@ -116,12 +122,18 @@ func (p *Proxy) auditRefusal(ex *exchange, r *refusal) {
 	} else {
 		p.counters.denied.Add(1)
 	}
-	if r.secret != "" {
-		p.counters.violations.Add(1)
-		v := e
-		v.Kind, v.Secret, v.Place = audit.SecretViolation, r.secret, ex.place
-		p.cfg.Audit.Emit(v)
-	}
+	p.auditViolation(ex, r)
 	p.cfg.Audit.Emit(e)
 	ex.audited = true
+}
+
+// auditViolation writes the line about a request's violation, if it is one, the first time that it is called.
+func (p *Proxy) auditViolation(ex *exchange, r *refusal) {
+	if r.secret == "" || !ex.used.firstViolation() {
+		return
+	}
+	p.counters.violations.Add(1)
+	v := p.refusalEvent(ex, r)
+	v.Kind, v.Secret, v.Place = audit.SecretViolation, r.secret, ex.place
+	p.cfg.Audit.Emit(v)
 }

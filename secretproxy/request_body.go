@@ -109,8 +109,19 @@ type searchedBody struct {
 	swapper *swapper
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. A violation is told here: if the answer has begun, the transport tells it to nobody
+// (attack: a server that answers at once, and a guest whose body goes on with placeholders).
 func (b *searchedBody) Read(p []byte) (int, error) {
+	n, err := b.search(p)
+	var violation *errViolation
+	if errors.As(err, &violation) {
+		b.swapper.proxy.auditViolation(b.swapper.ex, violation.refusal)
+		b.swapper.proxy.violated(b.swapper.ex, violation.refusal)
+	}
+	return n, err
+}
+
+func (b *searchedBody) search(p []byte) (int, error) {
 	n, err := b.reader.Read(p)
 	if errors.Is(err, io.EOF) {
 		// Trailers are known now, and go out after this.

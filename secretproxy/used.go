@@ -8,8 +8,18 @@ import (
 // usedSecrets is the secrets whose values were put into a request. Its body is still searched while the answer
 // begins.
 type usedSecrets struct {
-	mu      sync.Mutex
-	entries []*entry
+	mu       sync.Mutex
+	entries  []*entry
+	violated bool
+}
+
+// firstViolation reports whether no violation was audited yet.
+func (u *usedSecrets) firstViolation() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	first := !u.violated
+	u.violated = true
+	return first
 }
 
 // add reports whether e is new.
