@@ -37,9 +37,18 @@ const (
 // passed on, and none from which a token that was seen can't be taken out.
 func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 	parents, strict := ex.minting(resp.StatusCode)
-	if len(parents) == 0 || resp.Body == nil || resp.Body == http.NoBody || !strict && waits(resp) {
+	switch {
+	case len(parents) == 0 || resp.Body == nil || resp.Body == http.NoBody:
+		return nil
+	case !strict && waits(resp):
+		resp.Body = p.mintLate(ex, resp, parents)
 		return nil
 	}
+	return p.mintFrom(ex, resp, parents, strict)
+}
+
+// mintFrom reads the object of an answer.
+func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, strict bool) *refusal {
 	unreadable := &refusal{
 		status: http.StatusBadGateway, code: "mint_unreadable", cause: "mint",
 		message: "the answer should hold tokens, but it is larger than 1 MiB or not a JSON object, or they are no texts of 8 bytes to 8 KiB, so that they can't be replaced",
@@ -64,7 +73,7 @@ func (p *Proxy) mint(ex *exchange, resp *http.Response) *refusal {
 		return memoryFull() // whatever the path: the rest may hold tokens
 	case strict && answer.err != nil:
 		return upstreamRefusal(answer.err)
-	case strict && (found.err != nil || found.odd):
+	case strict && (found.err != nil || found.odd), errors.Is(found.err, errTokenDepth):
 		return unreadable
 	}
 	if err := p.registerAll(parents, found.texts, strict); err != nil {

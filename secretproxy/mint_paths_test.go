@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -149,6 +151,60 @@ func TestI8_TokensAreMintedAtEveryPath(t *testing.T) {
 	}
 }
 
+// TestI8_TokensOfLiveAnswersAreMinted: the head of an answer without a length goes out before its body comes, if its
+// type is none of JSON. An object in it is read whole before any of it is passed on; from a host of no secret it
+// passes as it came.
+func TestI8_TokensOfLiveAnswersAreMinted(t *testing.T) {
+	t.Parallel()
+	headArrived := make(chan struct{}, 1)
+	w := everyPathWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", r.URL.Query().Get("type"))
+		_ = http.NewResponseController(rw).Flush()
+		<-headArrived
+		sendsAs(0, "", ownTokens(len(r.URL.Path), r.URL.Query().Get("body")), "flushed")(bodyOnly{rw}, r)
+	})
+	n := 0
+	for _, kind := range []string{"application/octet-stream", "application/x-www-form-urlencoded", "image/png", "text/event-stream", "application/grpc", "application/x-protobuf"} {
+		for _, http2 := range []bool{false, true} {
+			for _, body := range []string{`{"access_token":"` + tokenA + `"}`, "\r\n {\"a\":[{}],\"access_token\":\"" + tokenA + "\"}\n{}"} {
+				n++
+				query := "/" + strings.Repeat("x", n) + "?" + url.Values{"type": {kind}, "body": {body}}.Encode()
+				ask := func(name string, dst netip.AddrPort) string {
+					resp, err := w.client(name, dst, http2).Do(request(t, "GET", "https://"+name+query, nil))
+					if err != nil {
+						t.Fatal(err)
+					}
+					headArrived <- struct{}{}
+					defer resp.Body.Close()
+					got, err := io.ReadAll(resp.Body)
+					if err != nil {
+						t.Errorf("%s (http2 %v): %v", kind, http2, err)
+					}
+					return string(got)
+				}
+				if got := ask(evilHost, evilAddr); !strings.Contains(got, "q8Zk") {
+					t.Errorf("%s (http2 %v): a host of no secret: %q", kind, http2, got)
+				}
+				if got := ask(apiHost, apiAddr); strings.Contains(got, "q8Zk") || strings.Count(got, "msb_") != 1 {
+					t.Errorf("%s (http2 %v): the guest got %q", kind, http2, got)
+				}
+			}
+		}
+	}
+}
+
+// bodyOnly takes a body for an answer whose head has gone out.
+type bodyOnly struct{ http.ResponseWriter }
+
+// Header implements http.ResponseWriter.
+func (bodyOnly) Header() http.Header { return make(http.Header) }
+
+// WriteHeader implements http.ResponseWriter.
+func (bodyOnly) WriteHeader(int) {}
+
+// Unwrap is for http.ResponseController.
+func (b bodyOnly) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
 // TestI8_UnreadableTokensAreRefused is the twin: what can't be read is refused at
 // the path of the policy, and passes elsewhere as it came, even live.
 func TestI8_UnreadableTokensAreRefused(t *testing.T) {
@@ -159,7 +215,7 @@ func TestI8_UnreadableTokensAreRefused(t *testing.T) {
 		"form": "access_token=" + tokenA, "array": "[" + object + "]", "lines": object + "\n" + object, "mark": "\xef\xbb\xbf" + object,
 		"utf-16": "\xff\xfe" + strings.Join(strings.Split(object, ""), "\x00") + "\x00", "guard": ")]}'\n" + object,
 		"broken off": object[:len(object)-1], "number": `{"access_token":12345678901234567890,"x":"` + tokenA + `"}`,
-		"object": `{"access_token":{"v":"` + tokenA + `"}}`, "text": `"` + tokenA + `"`, "deep": `{"a":` + strings.Repeat("[", maxTokenDepth+1) + strings.Repeat("]", maxTokenDepth+1) + "," + object[1:],
+		"object": `{"access_token":{"v":"` + tokenA + `"}}`, "text": `"` + tokenA + `"`,
 		"large": `{"a":"` + strings.Repeat("x", maxTokenAnswer) + `",` + object[1:],
 	} {
 		cases = append(cases, tokenCase{name: name, kind: "application/json", body: body, status: http.StatusOK}, tokenCase{name: name, kind: "text/plain", body: body, how: "gzip", status: http.StatusOK})
@@ -182,8 +238,9 @@ func TestI8_UnreadableTokensAreRefused(t *testing.T) {
 // stand for: at every path none of them passes.
 func TestI8_TokenThatCannotBeMintedIsRefused(t *testing.T) {
 	t.Parallel()
+	deep := strings.Repeat("[", maxTokenDepth+1) + strings.Repeat("]", maxTokenDepth+1)
 	for name, token := range map[string]string{
-		"long": strings.Repeat("q8Zk3vW0", 1025), "no UTF-8": "q8Zk3vW0\xff-token", "half a character": `q8Zk3vW0\ud800-token`,
+		"deep": `","nest":` + deep + `,"access_token":"q8Zk3vW0-token`, "long": strings.Repeat("q8Zk3vW0", 1025), "no UTF-8": "q8Zk3vW0\xff-token", "half a character": `q8Zk3vW0\ud800-token`,
 	} {
 		w := everyPathWorld(t, sendsAs(200, "application/json", `{"access_token":"`+token+`"}`, ""))
 		for _, path := range []string{"/oauth/token", "/other"} {

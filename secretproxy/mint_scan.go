@@ -29,7 +29,9 @@ const (
 
 var (
 	errTokenAnswer = errors.New("not one JSON object of at most 1 MiB")
-	byteOrderMark  = []byte("\xef\xbb\xbf")
+	// errTokenDepth is refused at every path: a guest can have a server repeat what it nested before the tokens.
+	errTokenDepth = errors.New("an object that is nested too deeply")
+	byteOrderMark = []byte("\xef\xbb\xbf")
 )
 
 // tokenScan is what was found in an answer.
@@ -58,6 +60,10 @@ func scanTokens(r io.Reader, whole bool, wanted func(name string) bool) (out tok
 			out.err = errTokenAnswer
 		}
 	}
+	if !beginsObject(source) {
+		out.err = errTokenAnswer
+		return out
+	}
 	s := &tokenScanner{dec: json.NewDecoder(source), wanted: wanted, out: &out}
 	s.dec.UseNumber()
 	err := s.object()
@@ -72,6 +78,18 @@ func scanTokens(r io.Reader, whole bool, wanted func(name string) bool) (out tok
 		out.err = err
 	}
 	return out
+}
+
+// beginsObject skips white space. It waits for no more than the first byte behind it: what is no object may be a
+// stream that somebody reads as it comes.
+func beginsObject(source *bufio.Reader) bool {
+	for {
+		next, err := source.Peek(1)
+		if err != nil || strings.IndexByte(" \t\r\n", next[0]) < 0 {
+			return err == nil && next[0] == '{'
+		}
+		_, _ = source.Discard(1)
+	}
 }
 
 type tokenScanner struct {
@@ -124,7 +142,7 @@ func (s *tokenScanner) skip() error {
 		switch t {
 		case json.Delim('{'), json.Delim('['):
 			if depth++; depth > maxTokenDepth {
-				return errTokenAnswer
+				return errTokenDepth
 			}
 		case json.Delim('}'), json.Delim(']'):
 			depth--
@@ -179,6 +197,36 @@ func (r *tokenReader) rewind() {
 type rewound struct {
 	io.Reader
 	io.Closer
+}
+
+// mintLate returns a body from which tokens are made secrets when it is read, after the head of its answer.
+func (p *Proxy) mintLate(ex *exchange, resp *http.Response, parents []*entry) io.ReadCloser {
+	answer := &http.Response{Body: resp.Body, Header: http.Header{"Content-Encoding": resp.Header["Content-Encoding"]}}
+	return &lateTokens{Closer: resp.Body, look: func() (io.Reader, error) {
+		if fault := p.mintFrom(ex, answer, parents, false); fault != nil {
+			return nil, &errViolation{fault}
+		}
+		return answer.Body, nil
+	}}
+}
+
+// lateTokens is a body that is looked at when its first bytes have come.
+type lateTokens struct {
+	io.Closer
+	look func() (io.Reader, error)
+	body io.Reader // nil until then
+	err  error
+}
+
+// Read implements io.Reader.
+func (l *lateTokens) Read(p []byte) (int, error) {
+	if l.body == nil && l.err == nil {
+		l.body, l.err = l.look()
+	}
+	if l.err != nil {
+		return 0, l.err
+	}
+	return l.body.Read(p)
 }
 
 // waits reports whether the head of an answer must not wait for its first bytes:

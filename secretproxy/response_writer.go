@@ -145,7 +145,10 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.ex.out.failed = true
+		var violation *errViolation
 		switch {
+		case errors.As(err, &violation) && violation.refusal.secret == "": // others are told where they are found
+			b.proxy.auditRefusal(b.ex, violation.refusal)
 		case errors.Is(err, errMessage):
 			b.proxy.auditRefusal(b.ex, unmaskable())
 		case errors.Is(err, errMemory):
