@@ -1,6 +1,7 @@
 package probe_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -94,6 +95,42 @@ func TestI6_AskSaysWhoAnswersAtPort53(t *testing.T) {
 		said := slices.ContainsFunc(probe.Ask(e, p, target).Steps, func(s probe.Step) bool { return strings.Contains(s.Result, "own resolver answers") })
 		if said != want {
 			t.Errorf("%s: says so: %v, want %v", to, said, want)
+		}
+	}
+}
+
+// TestI6_InternalNamesNeedARule: explain and diff say of names inside of a network what the resolver does with them.
+func TestI6_InternalNamesNeedARule(t *testing.T) {
+	t.Parallel()
+	const public = "version = 1\n[egress]\ndefault = \"public\"\n"
+	without, e := load(t, public)
+	for name, may := range map[string]bool{
+		"db.internal": true, "wiki.corp": true, "printer.lan": true, "x.home.arpa": true,
+		"1.168.192.in-addr.arpa": false, "0-63.1.168.192.in-addr.arpa": false, "localhost": false,
+	} {
+		target, err := probe.Parse(name + ":443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, a := e.DecideName(target.Name), probe.Ask(e, without, target); v.Allowed() || !a.Denied() {
+			t.Errorf("%s without a rule: the resolver's verdict is %v, explain says %+v", name, v, a)
+		}
+		rule, err := policies.Parse("test.toml", []byte(public+"[[egress.allow]]\nhosts = [\""+name+"\"]\nprotocol = \"https\"\n"), nil)
+		if err != nil {
+			if may {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue // check says that it can never match
+		}
+		with, err := egress.New(rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, a := with.DecideName(target.Name), probe.Ask(with, rule, target); v.Allowed() != may || a.Denied() == may {
+			t.Errorf("%s with a rule: the resolver's verdict is %v, explain says %+v", name, v, a)
+		}
+		if c, err := probe.Diff(without, rule); err != nil || may && !strings.Contains(fmt.Sprint(c.Flows), name) {
+			t.Errorf("%s: diff says %+v, %v", name, c, err)
 		}
 	}
 }
