@@ -133,3 +133,27 @@ func TestNoCaptureTakesTheSquareOfItsLength(t *testing.T) {
 		}
 	}
 }
+
+// TestCommentsMakeRequestsOfTCPAlone: a comment about a request on a datagram, as a capture from elsewhere may hold it, is
+// no request.
+func TestCommentsMakeRequestsOfTCPAlone(t *testing.T) {
+	t.Parallel()
+	const text = "msb http=1 action=allow method=GET path=/open/1 name=good.example scheme=http"
+	for proto, want := range map[string]int{"tcp": 1, "udp": 0} {
+		l := newLink()
+		if proto == "tcp" {
+			l.says(40_001, 1400, "GET /open/1"+goodHost+"\r\n")
+			l.w.Packet(capture.FromGuest, segment(40_001, capture.ACK, 90_000, ""), text)
+		} else {
+			f := append(packet(17, 8), 0x90, 0, 0x01, 0xbb, 0, 8, 0, 0)
+			l.w.Packet(capture.FromGuest, f, text)
+		}
+		r, flows := l.review(t), 0
+		for range r.Flows() {
+			flows++
+		}
+		if len(r.Requests) != want || flows != 1 {
+			t.Errorf("%s: %d requests on %d flows, want %d on one: %+v", proto, len(r.Requests), flows, want, r.Requests)
+		}
+	}
+}

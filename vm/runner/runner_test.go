@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case Verb:
+			if env := os.Environ(); len(env) > 0 { // see TestI8_RunnerInheritsNoEnvironment
+				fmt.Fprintf(os.Stderr, "the runner inherited %q\n", env)
+				os.Exit(1)
+			}
 			os.Exit(Main())
 		case probeArg:
 			probe(os.Args[2:])
@@ -43,6 +47,16 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(m.Run())
+}
+
+// TestI8_RunnerInheritsNoEnvironment: what becomes the VMM holds nothing of the supervisor's environment before it is
+// confined either. TestMain looks, as the runner.
+func TestI8_RunnerInheritsNoEnvironment(t *testing.T) {
+	t.Setenv("MSB_TEST_TOKEN", "the supervisor's")
+	f, _ := observe(t, false, nil)
+	if !slices.Equal(f.Env, []string{"ONLY=this"}) {
+		t.Errorf("the program's environment is %q", f.Env)
+	}
 }
 
 func TestI8_ConfinedProcessReachesNothingButItsFiles(t *testing.T) {
