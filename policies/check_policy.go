@@ -44,11 +44,18 @@ func Validate(p *Policy) error {
 // checkTogether checks what the sound parts of a whole policy mean for each
 // other; checkNames needs no sound parts.
 func (f *faults) checkTogether(p *Policy) {
-	f.checkCovered(p)
+	f.checkPairwise(p)
 	f.checkPairs(p)
 	f.checkInspection(p)
-	for i, s := range p.Secrets {
+	for _, s := range p.Secrets {
 		f.checkSecretReach(p, s)
+	}
+}
+
+// checkPairwise is the part of checkTogether that is about two things each, whatever others there are.
+func (f *faults) checkPairwise(p *Policy) {
+	f.checkCovered(p)
+	for i, s := range p.Secrets {
 		for _, t := range p.Secrets[:i] {
 			f.checkShapes(s, t)
 		}

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,8 +108,28 @@ func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil
 	}
+	f.sort()
+	return f.list
+}
+
+// sort puts the faults into the order of their places.
+func (f *faults) sort() {
 	slices.SortStableFunc(f.list, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})
-	return f.list
+}
+
+// JoinErrors is errors.Join, with the faults of all ErrorLists among errs in one, in the order of their places.
+func JoinErrors(errs ...error) error {
+	var f faults
+	var others []error
+	for _, err := range errs {
+		var list ErrorList
+		if errors.As(err, &list) {
+			f.list = append(f.list, list...)
+		} else {
+			others = append(others, err)
+		}
+	}
+	return errors.Join(append([]error{f.err()}, others...)...)
 }

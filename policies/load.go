@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -40,27 +42,71 @@ func Load(path string) (*Policy, error) {
 // for relative paths; open reads included files, and may be nil, in which case
 // a policy can include presets only.
 func Parse(filename string, data []byte, open Opener) (*Policy, error) {
-	return (&loader{open: open}).load(filename, data)
+	p, err := (&loader{open: open}).load(filename, data)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
-// load reads the file and what it includes.
+// LoadSound is Load for whoever looks for more faults than those of the text: beside an ErrorList it returns the rules
+// and secrets that have none, if the file could be read as TOML. Nothing may run by that policy.
+func LoadSound(path string) (*Policy, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the policy: %w", err)
+	}
+	return (&loader{open: readFile, abs: true}).load(path, data)
+}
+
+// load reads the file and what it includes. Beside faults it returns what is sound.
 func (l *loader) load(filename string, data []byte) (*Policy, error) {
 	l.done, l.faults = map[string]bool{}, &faults{file: filename}
 	unit := l.file(filename, data, nil)
 	if unit == nil {
 		return nil, l.err()
 	}
-	sound := len(l.faults.list) == 0
 	p := l.merge(unit)
 	l.faults.places = unit.places
 	l.faults.checkNames(p)
-	if sound { // of what is faulty, parts are missing: the rest could be said wrongly
+	l.dropUnsound(p)
+	if !l.partial {
 		l.faults.checkTogether(p)
+	} else { // of what is faulty, parts are missing: only what is said of a pair holds
+		l.faults.checkPairwise(p)
 	}
-	if err := l.err(); err != nil {
-		return nil, err
+	return p, l.err()
+}
+
+// unsoundOf notes what the faults of one file leave unsound: a rule or a secret, or what others are judged by.
+func (l *loader) unsoundOf(f *faults) {
+	for _, e := range f.list {
+		table, _, _ := strings.Cut(e.Key, ".")
+		switch item := faultyItem.FindString(e.Key); {
+		case item != "":
+			if l.unsound == nil {
+				l.unsound = map[Position]bool{}
+			}
+			l.unsound[f.places.of(item)] = true
+			l.partial = l.partial || table == "egress"
+		case table == "sandbox", table == "limits", table == "dns", table == "version":
+		default:
+			l.partial = true
+		}
 	}
-	return p, nil
+}
+
+// faultyItem is the rule or secret that a key is of.
+var faultyItem = regexp.MustCompile(`^(egress\.(allow|deny)\[\d+\]|secrets\.("(\\.|[^"\\])*"|[^."]+))`)
+
+// dropUnsound takes rules and secrets with faults out of p.
+func (l *loader) dropUnsound(p *Policy) {
+	if len(l.unsound) == 0 {
+		return
+	}
+	bad := func(r Rule) bool { return l.unsound[r.Pos] }
+	p.Egress.Allow, p.Egress.Deny = slices.DeleteFunc(p.Egress.Allow, bad), slices.DeleteFunc(p.Egress.Deny, bad)
+	p.Secrets = slices.DeleteFunc(p.Secrets, func(s Secret) bool { return l.unsound[s.Pos] })
 }
 
 // loader reads one policy and its includes.
@@ -69,6 +115,10 @@ type loader struct {
 	abs    bool            // relative paths in the files become absolute
 	done   map[string]bool // files and presets that are in already
 	faults *faults
+	// unsound are the places of rules and secrets with faults; partial tells that something has faults by which others
+	// are judged: rules, hosts, tls, include.
+	unsound map[Position]bool
+	partial bool
 }
 
 // unit is one file, read but not merged.
@@ -81,6 +131,7 @@ type unit struct {
 
 func (l *loader) err() error {
 	if n := len(l.faults.list); n > maxFaults {
+		l.faults.sort() // the first of the file, and not of the checks
 		l.faults.list = l.faults.list[:maxFaults]
 		l.faults.addAt(Position{}, "", fmt.Sprintf("%d more faults", n-maxFaults), "mend these first")
 	}
@@ -91,9 +142,13 @@ func (l *loader) err() error {
 // of includes that led here.
 func (l *loader) file(name string, data []byte, above []string) *unit {
 	f := &faults{file: name}
-	defer func() { l.faults.list = append(l.faults.list, f.list...) }()
+	defer func() {
+		l.faults.list = append(l.faults.list, f.list...)
+		l.unsoundOf(f)
+	}()
 	doc, ok := decode(f, name, data)
 	if !ok {
+		l.partial = true
 		return nil
 	}
 	dir := filepath.Dir(name)

@@ -19,11 +19,12 @@ func LoadSources(path string) (p *Policy, sources []string, err error) {
 	if err != nil {
 		return nil, sources, fmt.Errorf("reading the policy: %w", err)
 	}
-	if p, err = (&loader{open: open, abs: true}).load(path, data); err == nil {
-		p.Path = absolute(path)
-		p.Included, p.Outside = sources[1:], outside(path, sources[1:])
+	if p, err = (&loader{open: open, abs: true}).load(path, data); err != nil {
+		return nil, sources, err
 	}
-	return p, sources, err
+	p.Path = absolute(path)
+	p.Included, p.Outside = sources[1:], outside(path, sources[1:])
+	return p, sources, nil
 }
 
 // Fingerprint is a hash of the policy file at path, read as LoadSources does: no

@@ -40,10 +40,7 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 		RunE: func(_ *cobra.Command, files []string) error {
 			var errs []error
 			for _, f := range files {
-				p, err := loadUnder(floor, f)
-				if err == nil {
-					err = errors.Join(egress.CheckNames(p), secretproxy.CheckFiles(p))
-				}
+				p, err := checked(floor, f)
 				if err != nil {
 					errs = append(errs, err)
 					continue
@@ -67,6 +64,30 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 	}
 	floorFlag(c, &floor)
 	return c
+}
+
+// checked reads a policy and looks for everything that is wrong with it, of parts that are sound beside faults of others
+// too.
+func checked(floorFile, arg string) (*policies.Policy, error) {
+	p, err := policyNamed(arg)
+	var wrong policies.ErrorList
+	if errors.As(err, &wrong) {
+		p, _ = policies.LoadSound(arg) // its error is the same; of a sandbox's file there is none
+	}
+	if p == nil {
+		return nil, err
+	}
+	if floorFile != "" {
+		floor, floorErr := loadPolicy(floorFile)
+		if floorErr != nil {
+			return nil, policies.JoinErrors(err, floorErr)
+		}
+		tight, tightErr := policies.Tighten(floor, p)
+		if err = policies.JoinErrors(err, tightErr); err == nil {
+			p = tight
+		}
+	}
+	return p, policies.JoinErrors(err, egress.CheckNames(p), secretproxy.CheckFiles(p))
 }
 
 func newPolicyExplain(ui *ui) *cobra.Command {
@@ -184,7 +205,7 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 		Long: `Says which destinations open, close or are judged in another way when B replaces
 A, and lists every key whose value differs. Nothing is resolved or sent, and no
 secret is read. Exit code 0 if the policies are the same, 3 if they differ.`,
-		Args: named(cobra.ExactArgs(2), "name two policies, the one before and the one after: files, sandboxes or presets"),
+		Args: named(cobra.ExactArgs(2), "name two policy files, or sandboxes or presets: the one before, the one after"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			a, err := loadUnder(floor, args[0])
 			if err != nil {
