@@ -1,0 +1,68 @@
+package mask
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestI10_TheLongestOfSwallowedNeedlesIsMasked: one value is the beginning of another, and text in front of them looks
+// like an escape. Whichever was added first, and however many lie between them, no end of the longer one stays.
+func TestI10_TheLongestOfSwallowedNeedlesIsMasked(t *testing.T) {
+	t.Parallel()
+	const short, long = "abcdef-token-5150", "abcdef-token-5150-and-the-rest-of-it"
+	var others [][]byte
+	for i := range 100 {
+		others = append(others, fmt.Appendf(nil, "another-value-%04d", i))
+	}
+	none := Compile(nil, Options{})
+	for name, set := range map[string]*Set{
+		"short first":          none.Add([][]byte{[]byte(short), []byte(long)}),
+		"long first":           none.Add([][]byte{[]byte(long), []byte(short)}),
+		"short far from long":  none.Add([][]byte{[]byte(short)}).Add(others).Add([][]byte{[]byte(long)}),
+		"long far from short":  none.Add([][]byte{[]byte(long)}).Add(others).Add([][]byte{[]byte(short)}),
+		"long in an older set": none.Add(append(others, []byte(long))).Add([][]byte{[]byte(short)}),
+	} {
+		for text, want := range map[string]string{"see %" + long + " there": "see %* there", "see %" + short + " there": "see %* there"} {
+			out, _, err := set.Replace(text, func(Hit) ([]byte, error) { return []byte("*"), nil })
+			if err != nil || out != want {
+				t.Errorf("%s: %q became %q, %v", name, text, out, err)
+			}
+		}
+	}
+}
+
+// TestI10_AnEscapeAtTheEndOfAnOlderNeedle: what follows a value makes an escape of its last character.
+func TestI10_AnEscapeAtTheEndOfAnOlderNeedle(t *testing.T) {
+	t.Parallel()
+	needles := [][]byte{[]byte("key-and-rest-of-it%"), []byte("another-plain-value")}
+	for name, set := range map[string]*Set{
+		"at once": Compile(needles, Options{}), "one by one": Compile(needles[:1], Options{}).Add(needles[1:]),
+	} {
+		if out, hits, err := set.ReplaceBytes([]byte("see key-and-rest-of-it%41 "), func(Hit) ([]byte, error) { return []byte("*"), nil }); err != nil || hits != 1 || string(out) != "see *41 " {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+}
+
+// TestI17_AMessageBeginsWithoutARun: the token that ended the message before is no part of one in the next.
+func TestI17_AMessageBeginsWithoutARun(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	st := NewAnswerStream(set, replace, true)
+	for range 3 {
+		out, err := st.Push(nil, []byte("see "+strings.Repeat("x", 2*minRun)), false)
+		if err != nil || string(out) != "see " {
+			t.Errorf("a token that goes on: %q, %v", out, err)
+		}
+		if out, err = st.EndMessage(nil); err != nil || len(out) != 2*minRun {
+			t.Errorf("its end: %q, %v", out, err)
+		}
+		if out, err = st.Push(nil, []byte("abc"), false); err != nil || string(out) != "abc" {
+			t.Errorf("the beginning of the next message: %q, %v", out, err)
+		}
+		if out, err = st.EndMessage(nil); err != nil || len(out) > 0 {
+			t.Errorf("its end: %q, %v", out, err)
+		}
+	}
+}
