@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -154,4 +155,37 @@ func (h *Home) keptDir(id string) string { return filepath.Join(h.dir, keptDir, 
 func (h *Home) Keep(id string) (string, error) {
 	to := h.keptDir(id)
 	return to, os.Rename(filepath.Join(h.dir, runsDir, id), to)
+}
+
+// Kept is what Config.Keep left of a sandbox: its logs and its disk, if it had one.
+type Kept struct {
+	ID     string
+	Folder string
+	Ended  time.Time
+}
+
+// KeptRuns returns what Config.Keep left, in the order in which the sandboxes ended.
+func (h *Home) KeptRuns() ([]Kept, error) {
+	entries, err := os.ReadDir(filepath.Join(h.dir, keptDir))
+	if err != nil {
+		return nil, err
+	}
+	var all []Kept
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !e.IsDir() || !runName.MatchString(e.Name()) {
+			continue // removed just now, or not msb's
+		}
+		all = append(all, Kept{e.Name(), h.keptDir(e.Name()), info.ModTime()})
+	}
+	slices.SortFunc(all, func(a, b Kept) int { return a.Ended.Compare(b.Ended) })
+	return all, nil
+}
+
+// RemoveKept removes what Config.Keep left of the sandbox of that id; ErrNoSandbox if there is nothing.
+func (h *Home) RemoveKept(id string) error {
+	if _, err := os.Lstat(h.keptDir(id)); !runName.MatchString(id) || err != nil {
+		return Fail(missing(id, fs.ErrNotExist))
+	}
+	return Fail(removeOwn(h.keptDir(id), runForm))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func newListCommand(ui *ui) *cobra.Command {
-	var asJSON, quiet bool
+	var asJSON, quiet, kept bool
 	c := &cobra.Command{
 		Use:     "ls [flags]",
 		Aliases: []string{"list", "ps"},
@@ -23,6 +23,9 @@ func newListCommand(ui *ui) *cobra.Command {
 			home, err := sandbox.OpenHome("")
 			if err != nil {
 				return err
+			}
+			if kept {
+				return listKept(ui, home, asJSON, quiet)
 			}
 			all, err := home.List()
 			if err != nil {
@@ -47,7 +50,38 @@ func newListCommand(ui *ui) *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	c.Flags().BoolVar(&kept, "kept", false, "list what msb run --rm=false left instead; msb rm ID removes it")
 	return c
+}
+
+// listKept lists what msb run --rm=false left: logs and disks of sandboxes without a name.
+func listKept(ui *ui, home *sandbox.Home, asJSON, quiet bool) error {
+	all, err := home.KeptRuns()
+	if err != nil {
+		return err
+	}
+	type row struct {
+		ID     string    `json:"id"`
+		Folder string    `json:"folder"`
+		Ended  time.Time `json:"ended"`
+	}
+	out, rows := make([]row, 0, len(all)), [][]string{{"ID", "ENDED", "FOLDER"}}
+	for _, k := range all {
+		out = append(out, row(k))
+		rows = append(rows, []string{k.ID, age(time.Since(k.Ended)) + " ago", audit.Printable(k.Folder)})
+	}
+	switch {
+	case asJSON:
+		return ui.json(out)
+	case quiet:
+		for _, k := range all {
+			if err := ui.print(k.ID + "\n"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return ui.table(rows)
 }
 
 func statusRows(all []sandbox.Status, now time.Time) [][]string {

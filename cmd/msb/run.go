@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -70,7 +71,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	fl.SetInterspersed(false) // what follows IMAGE is the command's own
 	f.registerMachine(fl)
 	f.registerExec(fl)
-	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox's files when it ends; --rm=false keeps its logs and disk")
+	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox's files when it ends; --rm=false keeps its logs and disk (msb ls --kept)")
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
 	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")
 	fl.StringVar(&f.name, "name", "", "make a sandbox of this `name`, which stays")
@@ -142,7 +143,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		ui.note("%s stays; `msb start %s` starts it again, `msb rm %s` removes it", f.name, f.name, f.name)
 	}
 	if cfg.Keep {
-		ui.note("kept in %s", sb.KeptDir())
+		ui.note("kept in %s; `msb rm %s` removes it", sb.KeptDir(), filepath.Base(sb.KeptDir()))
 	}
 	if err != nil {
 		return err

@@ -98,7 +98,11 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 				if force {
 					remove = func(ctx context.Context, name string) error { return stopAndRemove(ctx, home, name) }
 				}
-				if err := remove(c.Context(), name); err != nil {
+				err := remove(c.Context(), name)
+				if errors.Is(err, sandbox.ErrNoSandbox) && home.RemoveKept(name) == nil { // of msb run --rm=false
+					err = nil
+				}
+				if err != nil {
 					return err
 				}
 				return ui.print(name + "\n")
