@@ -62,3 +62,39 @@ func TestI1_AFullDiskLosesNothingUncounted(t *testing.T) { // not parallel: the 
 		t.Errorf("of %d the log has %d and tells of %d lost; Dropped says %d", emitted, there, told, l.Dropped())
 	}
 }
+
+// TestI11_DeletedLinesAreToldAfterAFullDisk: the line about a deleted file that the disk refused is made up for by the next.
+func TestI11_DeletedLinesAreToldAfterAFullDisk(t *testing.T) { // not parallel: the bound is the process's
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	var last uint64
+	r, err := openRotating(path, 20, 1, func(n uint64) []byte { last = n; return []byte("T\n") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func() error {
+		_, err := r.write([]byte("123456789\n"))
+		return err
+	}
+	for range 4 { // two files are full
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	more := rotatetest.FullAt(t, 1)
+	err = write()
+	more()
+	if err == nil || last != 2 {
+		t.Fatalf("%d lines were deleted: %v; want 2, and an error", last, err)
+	}
+	for range 3 {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	if last != 4 {
+		t.Errorf("the last line tells of %d deleted ones, want 4: those whose own line is missing too", last)
+	}
+}

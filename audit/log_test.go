@@ -194,7 +194,7 @@ func TestSubscribersSeeEventsAndAreToldOfLoss(t *testing.T) {
 	defer cancel()
 	ch := l.Subscribe(ctx)
 	for i := range subscriberQueue + 5 {
-		l.Emit(Event{Time: noon, Kind: FlowOpen, Flow: uint64(i + 1)})
+		l.Emit(Event{Time: noon, Kind: FlowOpen, Flow: uint64(i + 1), Count: 2})
 	}
 	for i := range subscriberQueue {
 		if ev := <-ch; ev.Flow != uint64(i+1) {
@@ -202,8 +202,8 @@ func TestSubscribersSeeEventsAndAreToldOfLoss(t *testing.T) {
 		}
 	}
 	l.Emit(Event{Time: noon, Kind: FlowClose})
-	if ev := <-ch; ev.Kind != AuditDropped || ev.Count != 5 {
-		t.Errorf("got %+v, want word of 5 lost", ev)
+	if ev := <-ch; ev.Kind != AuditDropped || ev.Count != 10 {
+		t.Errorf("got %+v, want word of 10 lost, two for each event", ev)
 	}
 	if ev := <-ch; ev.Kind != FlowClose {
 		t.Errorf("got %+v, want flow.close", ev)

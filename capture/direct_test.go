@@ -108,10 +108,7 @@ func TestADirectWriteThatFailsIsMadeAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			blocks := alignedBuffer(batchBytes)
-			for len(blocks) < directMin {
-				blocks = packetBlock(blocks, 1, FromGuest, [][]byte{frame(1, 1000)}, 1000, "", 0)
-			}
+			blocks := directBatch()
 			had := bytes.Clone(blocks)
 			for range 2 {
 				if err := r.write(blocks, func() []byte { return nil }, tt.calm); err != nil {
@@ -136,4 +133,35 @@ func TestADirectWriteThatFailsIsMadeAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDirectWritesKeepToTheBound: a file that is written past the page cache is rotated where any other is.
+func TestDirectWritesKeepToTheBound(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.pcapng")
+	o := Options{MaxBytes: 3 * directMin}.withDefaults()
+	r, err := createRotating(path, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		if err := r.write(directBatch(), func() []byte { return nil }, true); err != nil {
+			t.Fatal(err)
+		}
+		if r.Size > o.MaxBytes {
+			t.Fatalf("a file of %d bytes, want at most %d", r.Size, o.MaxBytes)
+		}
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// directBatch is blocks that are written past the page cache where the file system can do that.
+func directBatch() []byte {
+	blocks := alignedBuffer(batchBytes)
+	for len(blocks) < directMin {
+		blocks = packetBlock(blocks, 1, FromGuest, [][]byte{frame(1, 1000)}, 1000, "", 0)
+	}
+	return blocks
 }

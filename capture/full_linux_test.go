@@ -51,3 +51,33 @@ func TestI12_NoHalfBlockStaysAfterAFullDisk(t *testing.T) { //nolint:paralleltes
 		}
 	}
 }
+
+// TestI12_NoHalfDirectWriteStaysAfterAFullDisk is the same past the page cache: what the disk took of it is cut off.
+func TestI12_NoHalfDirectWriteStaysAfterAFullDisk(t *testing.T) { //nolint:paralleltest // the bound is the process's
+	path := filepath.Join(t.TempDir(), "a.pcapng")
+	o := Options{}.withDefaults()
+	r, err := createRotating(path, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := func() []byte { return nil }
+	more := rotatetest.FullAt(t, directMin/2)
+	err = r.write(directBatch(), none, true)
+	more()
+	if !errors.Is(err, unix.EFBIG) {
+		t.Fatalf("a full disk: %v, want EFBIG", err)
+	}
+	if err := r.write(packetBlock(nil, 1, FromGuest, [][]byte{frame(3, 60)}, 60, "", 0), none, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := readAll(t, b); err != nil || len(all) != 1 {
+		t.Errorf("%d packets are read, %v; want the one behind, and the end", len(all), err)
+	}
+}

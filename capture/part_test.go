@@ -91,7 +91,7 @@ func TestI13_StatisticsMakeNoPart(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := packets(t, path)
-		for range 4 {
+		for range 9 { // more than there is room for
 			if err := r.write(statisticsBlock(nil, 1, 2, 3, 0), none, true); err != nil {
 				t.Fatal(err)
 			}
@@ -99,6 +99,13 @@ func TestI13_StatisticsMakeNoPart(t *testing.T) {
 		if got := packets(t, path); !slices.Equal(got, before) {
 			t.Fatalf("after statistics: parts of %v packets, want %v", got, before)
 		}
+	}
+	behind := packetBlock(nil, 1, FromGuest, [][]byte{frame(99, 60)}, 60, "", 0)
+	for range 9 {
+		behind = statisticsBlock(behind, 1, 2, 3, 0)
+	}
+	if err := r.write(behind, none, true); err != nil {
+		t.Fatal(err)
 	}
 	if got := packets(t, path); len(got) != 3 || slices.Contains(got, 0) {
 		t.Errorf("parts of %v packets; want three, and none without", got)
