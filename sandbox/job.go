@@ -13,6 +13,9 @@ import (
 // ErrJobLost means that a job that was waited for has no exit status: its sandbox ended under it.
 var ErrJobLost = errors.New("the job is lost")
 
+// MainJob is the name of the job that `msb run -d` makes of the command: `msb logs` shows its output.
+const MainJob = "main"
+
 // Job is a detached process of a sandbox and its output, which the sandbox's supervisor keeps. It is there until it, or
 // the sandbox, is removed. Its methods may be called from several goroutines.
 type Job struct {

@@ -55,15 +55,6 @@ func named(check cobra.PositionalArgs, remedy string) cobra.PositionalArgs {
 	}
 }
 
-// runDetached is `msb run --name NAME --detach`.
-func runDetached(ctx context.Context, ui *ui, cfg sandbox.Config) error {
-	var sb *sandbox.Sandbox
-	if err := approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err }); err != nil {
-		return err
-	}
-	return errors.Join(started(ui, sb), sb.Close())
-}
-
 // started tells of a sandbox that runs on.
 func started(ui *ui, sb *sandbox.Sandbox) error {
 	for _, w := range sb.Info().Warnings {

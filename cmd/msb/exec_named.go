@@ -62,7 +62,7 @@ func (f *runFlags) checkJob(named bool) error {
 	case named && !f.detach:
 		err = errors.New("--job names what runs detached: give -d too, or leave it out")
 	case f.detach && f.stdin:
-		err = errors.New("-d with -i: a job has no standard input; leave out one of the two, or copy the input with msb cp")
+		err = errDetachedInput
 	case named:
 		return sandbox.Fail(sandbox.CheckJobName(f.job))
 	}
@@ -72,8 +72,11 @@ func (f *runFlags) checkJob(named bool) error {
 	return nil
 }
 
-// startJob is `msb exec -d`.
-func startJob(ctx context.Context, ui *ui, sb *sandbox.Sandbox, name string, o sandbox.ExecOptions) error {
+// errDetachedInput is a command line that gives a job standard input.
+var errDetachedInput = errors.New("-d with -i: what runs detached has no standard input; leave out one of the two, or copy the input with msb cp")
+
+// startJob starts what runs detached, and returns its name.
+func startJob(ctx context.Context, ui *ui, sb *sandbox.Sandbox, name string, o sandbox.ExecOptions) (string, error) {
 	o.Stdout, o.Stderr = nil, nil
 	if o.TTY {
 		o.Size = unknownSize
@@ -82,12 +85,12 @@ func startJob(ctx context.Context, ui *ui, sb *sandbox.Sandbox, name string, o s
 	var not *sandbox.NotStartedError
 	if errors.As(err, &not) {
 		ui.warn("%s", not.Status.Message)
-		return exitCode(not.Status.Code)
+		return "", exitCode(not.Status.Code)
 	}
 	if err != nil {
-		return startError(ctx, err)
+		return "", startError(ctx, err)
 	}
-	return ui.print(j.Name() + "\n")
+	return j.Name(), nil
 }
 
 func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []string) error {
@@ -105,7 +108,11 @@ func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []str
 	}
 	defer func() { _ = sb.Close() }() // ends this session, whose work is done
 	if f.detach {
-		return startJob(ctx, ui, sb, f.job, execOptions(sb.Image().Config, f, argv))
+		job, err := startJob(ctx, ui, sb, f.job, execOptions(sb.Image().Config, f, argv))
+		if err != nil {
+			return err
+		}
+		return ui.print(job + "\n")
 	}
 	code, err := watchDenials(ui, home, name, func() (int, error) { return execIn(ctx, ui, sb, f, argv, sig) })
 	if err != nil {

@@ -86,22 +86,25 @@ job wrote them, terminal escapes included; --json escapes them.`,
 			if err != nil {
 				return err
 			}
-			return untilSignalled(c.Context(), func(ctx context.Context) error { return showLog(ctx, ui, &f, home, args[0], args[1]) })
+			o, err := f.options(time.Now())
+			if err != nil {
+				return &usageError{err: err, help: "msb job logs --help"}
+			}
+			return untilSignalled(c.Context(), func(ctx context.Context) error {
+				j, err := home.Job(args[0], args[1])
+				if err != nil {
+					return err
+				}
+				return f.show(ctx, ui, j, o)
+			})
 		},
 	}
 	f.register(c.Flags())
 	return c
 }
 
-func showLog(ctx context.Context, ui *ui, f *logFlags, home *sandbox.Home, name, job string) error {
-	o, err := f.options(time.Now())
-	if err != nil {
-		return &usageError{err: err, help: "msb job logs --help"}
-	}
-	j, err := home.Job(name, job)
-	if err != nil {
-		return err
-	}
+// show prints a job's output.
+func (f *logFlags) show(ctx context.Context, ui *ui, j *sandbox.Job, o sandbox.LogOptions) error {
 	log, err := j.Logs(ctx, o)
 	if err != nil {
 		return err

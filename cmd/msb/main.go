@@ -67,7 +67,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newCopyCommand(ui), newStopCommand(ui),
+	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui))
 	completeWords(root)
 	return root
@@ -75,7 +75,6 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 
 // otherWords are what other tools call what msb does in another way.
 var otherWords = map[string]string{
-	"logs":    "msb job logs NAME JOB shows the output of a job, msb events NAME what the gateway decided, and msb inspect NAME names the log files",
 	"restart": "use msb stop NAME && msb start NAME",
 	"shell":   "use msb exec -it NAME sh",
 	"attach":  "use msb exec -it NAME sh",

@@ -36,6 +36,7 @@ type runFlags struct {
 	entrypoint                    string
 	removeSet                     bool // --rm was given
 	job                           string
+	nameless                      bool // the name is of msb's choice
 	plain                         bool // the command is all: no entrypoint of the image's
 }
 
@@ -49,13 +50,16 @@ Without a policy nothing can be reached from inside. IMAGE is an OCI reference,
 oci:DIR, docker-archive:FILE, dir:PATH or builtin; a command needs no "--" after
 an IMAGE. With --name the sandbox stays when the command ends, with its disk and
 the variables of -e: msb start, exec, stop, ls and rm are for those. The command,
--w and -u are for this once.
+-w and -u are for this once. With -d msb ends once the command runs: the sandbox
+runs on, also when the command has ended, until msb stop or msb rm --force, under a
+name of msb's choice if it has none. msb logs NAME shows the command's output.
 
 ` + exitHelp,
 		Example: `  msb run -- uname -a
   msb run -it alpine:3.20 sh
   msb run --policy policy.toml
   msb run --allow pypi.org:443 --allow files.pythonhosted.org:443 python:3.12 pip download requests
+  msb run -d --name web python:3.12 python -m http.server
   echo 'print(6*7)' | msb run -i --no-net python:3.12 python -`,
 		RunE: func(c *cobra.Command, args []string) error {
 			ui.quiet, f.cpusSet, f.removeSet = f.quiet, c.Flags().Changed("cpus"), c.Flags().Changed("rm")
@@ -75,7 +79,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
 	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")
 	fl.StringVar(&f.name, "name", "", "make a sandbox of this `name`, which stays")
-	fl.BoolVarP(&f.detach, "detach", "d", false, "with --name: run no command and leave the sandbox running")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "leave the sandbox and its command running, and print the name; msb logs NAME shows the output")
 }
 
 // registerMachine adds what a sandbox is made of.
@@ -108,12 +112,15 @@ func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 }
 
 func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash int) error {
+	if f.nameless = f.detach && f.name == ""; f.nameless {
+		f.name = anyName()
+	}
 	cfg, argv, err := f.config(ui, args, dash)
 	if err != nil {
 		return err
 	}
 	if f.detach {
-		return untilSignalled(ctx, func(ctx context.Context) error { return runDetached(ctx, ui, cfg) })
+		return untilSignalled(ctx, func(ctx context.Context) error { return runDetached(ctx, ui, f, cfg, argv) })
 	}
 	// Signals are the guest's here: one that cancelled msb itself would take the choice from the command.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

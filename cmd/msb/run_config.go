@@ -36,9 +36,6 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 		return cfg, nil, err
 	}
 	ref, argv := splitArgs(args, dash)
-	if err := f.checkDetached(argv, "leave it out of this line"); err != nil {
-		return cfg, nil, err
-	}
 	p, err := f.loadPolicy()
 	if err != nil {
 		return cfg, nil, err
@@ -66,9 +63,6 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	cfg.Progress = progress.New(os.Stderr, progressMode(f.quiet))
 	if argv == nil && ref == "" {
 		argv = p.Sandbox.Command
-	}
-	if err := f.checkDetached(argv, "the policy names one; use `msb create` and `msb start` with this policy"); err != nil {
-		return cfg, nil, err
 	}
 	for flag, size := range map[string]struct {
 		text string
@@ -129,17 +123,17 @@ func (f *runFlags) check() error {
 	if f.noNet && (len(f.allow) > 0 || f.pcap.path != "" || f.learn != "" || f.httpProxy) {
 		return errors.New("--no-net leaves nothing to allow, capture, learn from or proxy; leave it out, or --allow, --pcap, --learn and --http-proxy")
 	}
+	if f.detach && f.stdin {
+		return errDetachedInput
+	}
+	if f.detach && f.removeSet && f.remove {
+		return errors.New("--rm with -d: a sandbox that runs on stays until msb rm --force NAME; leave out one of the two")
+	}
 	if err := f.checkOtherwise(); err != nil {
 		return err
 	}
 	if f.name != "" && f.learn != "" {
 		return errors.New("--learn with --name: one that stays never ends; learn with msb review --learn from its --pcap")
-	}
-	if f.detach && f.entrypoint != "" {
-		return errors.New("--detach runs no command, and so no --entrypoint; leave one of the two out")
-	}
-	if f.detach && f.name == "" {
-		return errors.New("--detach without --name: nothing could reach the sandbox again; give it a name")
 	}
 	return f.checkExec()
 }
@@ -158,18 +152,6 @@ func (f *runFlags) checkExec() error {
 		return errNoTerminal
 	}
 	return nil
-}
-
-// checkDetached refuses a command that --detach would not run: a success would say that it does. The remedy comes
-// before the words that run the command.
-func (f *runFlags) checkDetached(argv []string, remedy string) error {
-	if !f.detach || argv == nil {
-		return nil
-	}
-	return &usageError{
-		err:  fmt.Errorf("--detach runs no command: %s, then run `msb exec %s -- %s`", remedy, f.name, shellQuoted(argv)),
-		help: "msb run --help",
-	}
 }
 
 // shellQuoted is a command line that a shell takes apart into argv.

@@ -22,6 +22,7 @@ func TestVMJobsFromTheCommandLine(t *testing.T) {
 	msb("run", "--vm", "qemu", "-q", "--disk", "1G", "--name", "j", "-d").want(t, 0, "j\n")
 	defer func() { _ = command(t, home, "rm", "--force", "j").Run() }()
 
+	// "main" is the image's own command, a shell that ended.
 	msb("exec", "-d", "--job", "build", "j", "sh", "-c", "echo one; echo two >&2; echo three; exit 4").want(t, 0, "build\n")
 	msb("job", "wait", "j", "build").want(t, 0, "4\n")
 	if got := msb("job", "logs", "j", "build"); got.code != 0 || got.out != "one\nthree\n" || got.err != "two\n" {
@@ -62,6 +63,31 @@ func TestVMJobsFromTheCommandLine(t *testing.T) {
 	}
 	msb("job", "wait", "j", "server").says(t, exitSandbox, "is lost", "supervisor was killed")
 	msb("job", "logs", "-f", "j", "server").want(t, 0, "listening\n")
-	msb("job", "ls", "-q", "j").want(t, 0, "build\nlines\nserver\n")
+	msb("job", "ls", "-q", "j").want(t, 0, "main\nbuild\nlines\nserver\n")
 	msb("job", "rm", "--force", "j", "server", "build").want(t, 0, "server\nbuild\n")
+}
+
+// TestVMLogsOfADetachedRun keeps the output of the command, under a name of msb's choice.
+func TestVMLogsOfADetachedRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "home")
+	home := []string{sandbox.EnvHome + "=" + dir}
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
+	got := msb("run", "--vm", "qemu", "-q", "--disk", "1G", "-d", "-e", "A=b", "--", "sh", "-c", "echo $A; echo err >&2; exit 3")
+	name := strings.TrimSpace(got.out)
+	if got.code != 0 || sandbox.CheckName(name) != nil {
+		t.Fatalf("%+v, want a name", got)
+	}
+	defer func() { _ = command(t, home, "rm", "--force", name).Run() }()
+	if got := msb("logs", "-f", name); got.code != 0 || got.out != "b\n" || got.err != "err\n" {
+		t.Errorf("logs: %+v", got)
+	}
+	msb("job", "wait", name, sandbox.MainJob).want(t, 0, "3\n")
+	msb("exec", name, "true").want(t, 0, "")
+	msb("stop", name).want(t, 0, name+"\n")
+	if got := msb("logs", "--console", "-n", "1", name); got.code != 0 || got.err != "" {
+		t.Errorf("logs --console: %+v", got)
+	}
+	msb("rm", name).want(t, 0, name+"\n")
+	msb("run", "--vm", "qemu", "-q", "--disk", "1G", "-d", "--", "nosuch").says(t, 127, "nosuch")
+	msb("ls", "-q").want(t, 0, "")
 }

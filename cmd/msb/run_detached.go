@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// runDetached is `msb run --detach`. A sandbox whose command can't be started does not stay.
+func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, argv []string) error {
+	var sb *sandbox.Sandbox
+	if err := approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err }); err != nil {
+		if f.nameless { // nobody knows what to remove
+			err = errors.Join(err, discard(context.WithoutCancel(ctx), cfg.Name))
+		}
+		return hintAtCommand(err, cfg.Image)
+	}
+	if saysCommand(sb.Image().Config, f, argv) {
+		if _, err := startJob(ctx, ui, sb, sandbox.MainJob, execOptions(sb.Image().Config, f, argv)); err != nil {
+			return errors.Join(err, sb.Close(), discard(context.WithoutCancel(ctx), cfg.Name))
+		}
+	}
+	return errors.Join(started(ui, sb), sb.Close())
+}
+
+// saysCommand reports whether the user, the policy or the image names a command: a shell that nobody asked for, and that
+// nobody can type into, is none.
+func saysCommand(c image.Config, f *runFlags, argv []string) bool {
+	return f.entrypoint != "" || len(argv)+len(c.Entrypoint)+len(c.Cmd) > 0
+}
+
+// discard removes a sandbox that was made just now, if it was.
+func discard(ctx context.Context, name string) error {
+	home, err := sandbox.OpenHome("")
+	if err != nil {
+		return err
+	}
+	if err := stopAndRemove(ctx, home, name); !errors.Is(err, sandbox.ErrNoSandbox) {
+		return err
+	}
+	return nil
+}
+
+// anyName is a name that no other sandbox has.
+func anyName() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
+	return "sb-" + hex.EncodeToString(b[:])
+}
