@@ -22,7 +22,7 @@ type eventsFlags struct{ follow, denied, json bool }
 func newEventsCommand(ui *ui) *cobra.Command {
 	var f eventsFlags
 	c := &cobra.Command{
-		Use:   "events [-f] [--denied] [--json] NAME",
+		Use:   "events [flags] NAME",
 		Short: "Show what the gateway decided for a sandbox with a name",
 		Long: `Prints the audit log of a sandbox that has a name, from its oldest line on, whether
 it runs or not. With -f it goes on, over stops and starts, until the sandbox is

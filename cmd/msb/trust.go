@@ -23,7 +23,7 @@ func trustFlag(fl *pflag.FlagSet, trust *bool) {
 func newPolicyTrust(ui *ui) *cobra.Command {
 	var forget, show, list bool
 	c := &cobra.Command{
-		Use:   "trust [--show|--forget] FILE... | trust --list",
+		Use:   "trust [flags] FILE...",
 		Short: "Approve what policy files take from this machine",
 		Long: `Prints what each policy takes from this machine (sources of secrets, local images,
 private ranges, targets of [hosts], resolvers, a proxy, extra roots) and approves
