@@ -363,11 +363,14 @@ func TestI9_FramesAreReadStrictly(t *testing.T) {
 			"opcode 3": testFrame(client, 0x83, "text"), "opcode 7": testFrame(client, 0x87, "text"), "opcode 11": testFrame(client, 0x8b, "text"), "opcode 15": testFrame(client, 0x8f, ""),
 			"ping in parts": testFrame(client, 0x09, "text"), "large ping": testFrame(client, 0x89, strings.Repeat("x", 126)), "large Close": testFrame(client, 0x88, strings.Repeat("x", 1000)),
 			"continues nothing": testFrame(client, 0x80, "text"), "interrupts": testFrame(client, 0x01, "") + testFrame(client, 0x81, "text"),
-			"continues what ended": testFrame(client, 0x81, "") + testFrame(client, 0x80, "text"),
-			"two bytes for 4":      "\x81" + string([]byte{bit | 126, 0, 4}) + key + "text",
-			"eight bytes for 200":  "\x81" + string([]byte{bit | 127, 0, 0, 0, 0, 0, 0, 0, 200}) + key + long[len(long)-200:],
-			"negative":             "\x81" + string([]byte{bit | 127, 0x80, 0, 0, 0, 0, 0, 0, 4}) + key + "text",
-			"broken off":           text[:len(text)-1],
+			"continues what ended":  testFrame(client, 0x81, "") + testFrame(client, 0x80, "text"),
+			"two bytes for 4":       "\x81" + string([]byte{bit | 126, 0, 4}) + key + "text",
+			"two bytes for 125":     "\x81" + string([]byte{bit | 126, 0, 125}) + key + strings.Repeat("x", 125),
+			"eight bytes for 65535": "\x81" + string([]byte{bit | 127, 0, 0, 0, 0, 0, 0, 255, 255}) + key + strings.Repeat("x", 65535),
+			"eight bytes for 200":   "\x81" + string([]byte{bit | 127, 0, 0, 0, 0, 0, 0, 0, 200}) + key + long[len(long)-200:],
+			"negative":              "\x81" + string([]byte{bit | 127, 0x80, 0, 0, 0, 0, 0, 0, 4}) + key + "text",
+			"negative, large":       "\x81" + string([]byte{bit | 127, 0x80, 0, 0, 0, 0, 1, 0, 0}) + key + strings.Repeat("x", 1<<16),
+			"broken off":            text[:len(text)-1],
 		}
 	}
 	for _, fromGuest := range []bool{true, false} {
@@ -408,6 +411,53 @@ func TestI9_FramesAreReadStrictly(t *testing.T) {
 				t.Errorf("%s (from the guest %v): %d lines of audit, want one for the request and one for the frame", name, fromGuest, n)
 			}
 		}
+	}
+}
+
+// TestFramesPassByteByByte: frames without a value or placeholder, at each border of the lengths, arrive as they
+// were sent, either way.
+func TestFramesPassByteByByte(t *testing.T) {
+	t.Parallel()
+	var frames [2][]string // of a server, of a client
+	for client := range frames {
+		add := func(first byte, n int) {
+			frames[client] = append(frames[client], testFrame(client == 1, first, strings.Repeat("lorem ipsum ", n/12+1)[:n]))
+		}
+		for _, n := range []int{0, 1, 125, 126, 127, 1<<16 - 1, 1 << 16, 1<<16 + 1, wholeMessage} {
+			add(0x81, n)
+			add(0x82, n)
+		}
+		for _, control := range []byte{0x89, 0x8a} {
+			add(control, 0)
+			add(control, 4)
+			add(control, maxControl)
+		}
+		frames[client] = append(frames[client], testFrame(client == 1, 0x88, "\x03\xe8the end"))
+	}
+	pass := func(to io.Writer, from io.Reader, send, want []string) error {
+		for i := range want {
+			if _, err := io.WriteString(to, send[i]); err != nil {
+				return err
+			}
+			got := make([]byte, len(want[i]))
+			n, err := io.ReadFull(from, got)
+			if err != nil || string(got) != want[i] {
+				return fmt.Errorf("frame %d of %d bytes: %.40q, %w; want %.40q", i, len(want[i]), got[:n], err, want[i])
+			}
+		}
+		return nil
+	}
+	served := make(chan error, 1)
+	_, open := socketWorld(t, func(conn net.Conn, r *bufio.Reader) {
+		served <- pass(conn, r, frames[0], frames[1])
+	}, withSecret(socketSecret(t)))
+	conn, r, _ := open(apiHost, apiAddr, "")
+	if err := pass(conn, r, frames[1], frames[0]); err != nil {
+		t.Errorf("the guest got %v", err)
+	}
+	_ = conn.Close()
+	if err := <-served; err != nil {
+		t.Errorf("the server got %v", err)
 	}
 }
 
