@@ -205,7 +205,7 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 		Long: `Says which destinations open, close or are judged in another way when B replaces
 A, and lists every key whose value differs. Nothing is resolved or sent, and no
 secret is read. Exit code 0 if the policies are the same, 3 if they differ.`,
-		Args: named(cobra.ExactArgs(2), "name two policy files, or sandboxes or presets: the one before, the one after"),
+		Args: named(cobra.ExactArgs(2), "name two policies, the one before and the one after: files, sandboxes or presets"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			a, err := loadUnder(floor, args[0])
 			if err != nil {
