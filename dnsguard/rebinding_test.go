@@ -250,3 +250,26 @@ func TestTXTAnswerIsBounded(t *testing.T) {
 		t.Errorf("%d records, %d bytes", len(m.Answer), total)
 	}
 }
+
+// TestI6_ForeignAuthorityStaysBehind: the SOA of a zone that the name isn't in, and a TTL that is none (RFC 2181,
+// section 8), say nothing about the name.
+func TestI6_ForeignAuthorityStaysBehind(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, judgeOf("*.example"), func(w dns.ResponseWriter, m *dns.Msg) {
+		reply := new(dns.Msg).SetReply(m)
+		if m.Question[0].Qtype == dns.TypeA {
+			hdr := dns.RR_Header{Name: m.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1<<31 | 3600}
+			reply.Answer = []dns.RR{&dns.A{Hdr: hdr, A: []byte{93, 184, 216, 34}}}
+		} else {
+			soa, _ := dns.NewRR("other.test. 300 IN SOA ns.other.test. h.other.test. 1 2 3 4 60")
+			reply.Ns = []dns.RR{soa}
+		}
+		_ = w.WriteMsg(reply)
+	})
+	if m, _ := k.ask(t, "a.example", dns.TypeTXT); len(m.Ns) != 0 {
+		t.Errorf("the guest got %v", m.Ns)
+	}
+	if _, why := k.ask(t, "a.example", dns.TypeA); why.TTL != time.Minute {
+		t.Errorf("the answer is good for %v, want the shortest time, a minute", why.TTL)
+	}
+}
