@@ -142,6 +142,10 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 	}
 	// A sandbox that is starting answers when it is ready.
 	wait := cmp.Or(h.answer, connectWait)
+	var r runRecord
+	if readJSON(dir, infoFile, &r) == nil && r.Info != nil {
+		wait = min(wait, answerWait)
+	}
 	asked, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if _, err := s.client.Stats(asked); err != nil {
@@ -154,8 +158,7 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 		}
 		return nil, fmt.Errorf("%w: it ended before it answered: %w", notRunning(name), err)
 	}
-	var r runRecord
-	if err := readJSON(dir, infoFile, &r); err == nil && r.Info != nil {
+	if readJSON(dir, infoFile, &r) == nil && r.Info != nil {
 		s.info = *r.Info
 	}
 	go s.watchSession()
@@ -164,6 +167,9 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 
 // connectWait is more than a sandbox takes from its socket to its first answer.
 const connectWait = bootTimeout + 30*time.Second
+
+// answerWait is for one that was ready: what it takes on a machine under heavy load, and no boot.
+const answerWait = 30 * time.Second
 
 func notRunning(name string) error {
 	return fmt.Errorf("%w: %s; `msb start %s` starts it", ErrNotRunning, name, name)
@@ -246,7 +252,10 @@ func (h *Home) stop(ctx context.Context, name string) error {
 	conn, err := dialControl(h.namedPath(name))
 	if err == nil {
 		ready := readJSON(h.namedPath(name), infoFile, &r) == nil && r.Info != nil
-		return errors.Join(endPeer(ctx, conn, stopWait), h.checkEnd(name, ready))
+		if err := endPeer(ctx, conn, stopWait); err != nil {
+			return err // one that was killed wrote nothing down
+		}
+		return h.checkEnd(name, ready)
 	}
 	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || readJSON(h.namedPath(name), infoFile, &r) != nil {
 		if run != nil {
