@@ -256,6 +256,12 @@ func TestI13_AJobWhoseSupervisorWasKilledIsLost(t *testing.T) {
 	if st, err := j.Status(); err != nil || st.State != JobRunning {
 		t.Fatalf("%+v, %v", st, err)
 	}
+	l, err := j.Logs(t.Context(), LogOptions{Follow: true})
+	must(t, err)
+	if e, err := l.Next(); err != nil || string(e.Data) != "listening\n" { // it was written before the kill
+		t.Fatalf("%q, %v", e.Data, err)
+	}
+	must(t, l.Close())
 	file, err := readJob(k.dir, "server")
 	must(t, err)
 	file.Supervisor = processID{PID: 1 << 30, Start: "1"} // who is no more
