@@ -23,7 +23,7 @@ build: guest ## build bin/msb with the guest parts inside
 
 .PHONY: guest setup-test setup-bench
 guest:
-	@guest/build.sh
+	@internal/guest/build.sh
 
 setup: ## install missing system packages, libkrun and the guest kernel
 	@scripts/setup
@@ -43,13 +43,13 @@ lint: bin/golangci-lint ## golangci-lint with the house rules and the import flo
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
 # The tests of these packages boot machines; elsewhere such tests have the build tag vmtest.
-VMM := ./vm/qemu ./vm/krun
+VMM := ./internal/vm/qemu ./internal/vm/krun
 
 # Begun first, so that no processor is idle at the end.
 SLOW := ./secretproxy ./review ./image ./netstack ./cmd/msb ./gateway
 
 test-fast: ## every test that needs no virtual machine, with the race detector
-	$(GOTEST) -race $(SLOW) $$($(GO) list ./... | grep -v -E '/vm/(qemu|krun)$$')
+	$(GOTEST) -race $(SLOW) $$($(GO) list ./... | grep -v -E '/internal/vm/(qemu|krun)$$')
 	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack # built without the detector, which takes memory too
 
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
@@ -63,8 +63,8 @@ test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an e
 	wait $$beside && exit $$rest
 
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
-	$(GOTEST) -timeout 30m ./vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
-	$(GOTEST) -timeout 30m ./vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25 -clock-load
+	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
+	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25 -clock-load
 
 test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a secret's value: none may differ; 100,000 spellings of values: none may show
 	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_GuessesShowNothing ./secretproxy/mask
@@ -75,10 +75,10 @@ test-memory: ## what one sandbox can make the proxy hold, at the size of the att
 	MSB_TEST_MEMORY=1 $(GOTEST) -v -run 'TestI11_TheHeapIsBounded' ./secretproxy
 
 probe-confinement: ## let a program in the VMM's place try its ways out, with and without namespaces and filter
-	$(GOTEST) -v ./vm/runner -run '^TestI8_'
+	$(GOTEST) -v ./internal/vm/runner -run '^TestI8_'
 
 record-calls: ## print every system call of full lives of guests on QEMU
-	MSB_RECORD_CALLS=1 $(GOTEST) -v -timeout 15m ./vm/qemu -run '^TestI8_FullLifeNeedsNoOtherCall$$'
+	MSB_RECORD_CALLS=1 $(GOTEST) -v -timeout 15m ./internal/vm/qemu -run '^TestI8_FullLifeNeedsNoOtherCall$$'
 
 test-cross: ## build and vet what other systems compile
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
@@ -95,7 +95,7 @@ bench-boot: setup-bench build ## cold start and exec round trip, beside microsan
 	@scripts/bench-boot
 
 bench-net: setup-bench bin/gvproxy ## throughput and latency of the link, beside gvproxy, slirp4netns and a kernel relay (root)
-	@$(GO) run ./netstack/benchnet -gvproxy bin/gvproxy
+	@$(GO) run ./bench/net -gvproxy bin/gvproxy
 
 bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare server and gvproxy (root)
 	@$(GO) run ./bench/dns -gvproxy bin/gvproxy
@@ -115,4 +115,4 @@ generate: ## regenerate committed generated files
 	$(GO) generate ./...
 
 clean: ## remove what the build made (downloads under lib/ too)
-	rm -rf bin lib guest/assets/bin/*
+	rm -rf bin lib internal/guest/assets/bin/*

@@ -16,11 +16,11 @@ import (
 	"github.com/Microsoft/hcsshim/ext4/tar2ext4"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	guest "github.com/msb-project/msb/guest/assets"
-	"github.com/msb-project/msb/vm"
-	"github.com/msb-project/msb/vm/qemu"
-	"github.com/msb-project/msb/vm/runner"
-	"github.com/msb-project/msb/vm/vmtest"
+	guest "github.com/msb-project/msb/internal/guest/assets"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/qemu"
+	"github.com/msb-project/msb/internal/vm/runner"
+	"github.com/msb-project/msb/internal/vm/vmtest"
 )
 
 // scratch is a folder for what the VM tests share; TestMain removes it.

@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/vm"
-	"github.com/msb-project/msb/vm/qemu"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/qemu"
 )
 
 func asUser(user string) func(*agentclient.ExecOptions) {

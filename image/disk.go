@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/image/ext4disk"
-	"github.com/msb-project/msb/owned"
+	"github.com/msb-project/msb/internal/owned"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/msb-project/msb/owned"
+	"github.com/msb-project/msb/internal/owned"
 )
 
 var (

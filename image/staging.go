@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/msb-project/msb/owned"
+	"github.com/msb-project/msb/internal/owned"
 )
 
 // Directories of a Store.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 // repeated is a capture that goes on: the same frames again and again, each time from other ports of the

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 const (

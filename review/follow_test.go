@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 const followPolicy = `

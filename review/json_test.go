@@ -8,9 +8,9 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 // everyCase calls test with the review of every capture of the suite, alone and against another policy.

@@ -12,8 +12,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/netstack"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 // minHops is the hop limit below which a packet is a probe, as traceroute makes them: sockets don't.

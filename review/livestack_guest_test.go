@@ -13,7 +13,7 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/gateway/gatewaytest"
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // liveGuest does what the guest of a capture did, with a TCP/IP stack of its own: it connects, sends,

@@ -15,8 +15,8 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 // shares are how many frames of a capture the stack was asked for, and how many no stack makes.

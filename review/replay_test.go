@@ -14,7 +14,7 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/gateway/gatewaytest"
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // guest replays recorded frames on the guest's end of a link.

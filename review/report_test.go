@@ -16,9 +16,9 @@ import (
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 // caseOf is a capture of the suite.

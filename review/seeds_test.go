@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/capture"
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // maxSeed bounds a seed's file in bytes: fuzzing begins with all of them, and small ones are quick.

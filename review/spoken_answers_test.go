@@ -16,7 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/gateway/gatewaytest"
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // answerScripts are about how a value comes back.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // h2Scripts are attacks inside HTTP/2.

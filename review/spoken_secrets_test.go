@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/gateway/gatewaytest"
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // placeholderScripts are about where a placeholder may stand. Answers are in spoken_answers_test.go.

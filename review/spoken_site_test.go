@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // The servers' addresses.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 func placeholdersInPieces(s *session) {

@@ -35,8 +35,8 @@ import (
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 	"github.com/msb-project/msb/secretproxy/ca"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/capture"
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // tlsScripts are about which name a connection is for.

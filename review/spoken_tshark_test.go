@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // TestI8_SpokenCapturesShowRequestsInClearAndHoldNoSecret has tshark decrypt the stored captures with the

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // upgradeScripts are attacks by a change of protocol.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/msb-project/msb/review/pcapgen"
+	"github.com/msb-project/msb/internal/pcapgen"
 )
 
 // tshark runs it, which `scripts/setup --test` installs.

@@ -12,9 +12,9 @@ import (
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 // settings are those of a case's gateway: its policy, the world's resolver, the card that its guest has.

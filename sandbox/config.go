@@ -7,9 +7,9 @@ import (
 	"regexp"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/backends"
 	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/vm"
-	"github.com/msb-project/msb/vm/backends"
 )
 
 // Defaults of a sandbox that says nothing else.

@@ -7,9 +7,9 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/msb-project/msb/cachefile"
-	"github.com/msb-project/msb/guest/assets"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/cachefile"
+	"github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/policies"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/vm"
 )
 
 // ErrSupervisor means that the supervisor process ended without saying why.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/image"
-	"github.com/msb-project/msb/owned"
+	"github.com/msb-project/msb/internal/owned"
 )
 
 // What msb makes under $MSB_HOME, by name. Only what is listed here is ever swept.

@@ -15,7 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/msb-project/msb/internal/joblog"
-	"github.com/msb-project/msb/owned"
+	"github.com/msb-project/msb/internal/owned"
 )
 
 // JobState is what has become of a job.

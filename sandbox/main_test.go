@@ -7,8 +7,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/msb-project/msb/internal/vm/vmtest"
 	"github.com/msb-project/msb/sandbox"
-	"github.com/msb-project/msb/vm/vmtest"
 )
 
 // scratch is where the tests keep their state folders; it goes with the run.

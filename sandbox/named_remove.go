@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/msb-project/msb/owned"
+	"github.com/msb-project/msb/internal/owned"
 )
 
 // vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.

@@ -18,9 +18,9 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
-	"github.com/msb-project/msb/vm"
 )
 
 // ExecOptions says what to run in a sandbox, ExitStatus how it ended.

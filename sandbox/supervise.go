@@ -19,10 +19,10 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/backends"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/vm"
-	"github.com/msb-project/msb/vm/backends"
 )
 
 const (

@@ -15,8 +15,8 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/internal/handoff"
+	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/netstack"
-	"github.com/msb-project/msb/vm"
 )
 
 // The serials by which the agent finds its disks.

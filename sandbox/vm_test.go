@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/cachefile"
+	"github.com/msb-project/msb/internal/cachefile"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/msb-project/msb/vm/vmtest/emuhost"
+	"github.com/msb-project/msb/internal/vm/vmtest/emuhost"
 )
 
 // Where things are in the emulated host, and how long one job may take there.

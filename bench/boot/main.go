@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/msb-project/msb/internal/vm/vmtest"
 	"github.com/msb-project/msb/sandbox"
-	"github.com/msb-project/msb/vm/vmtest"
 )
 
 // options is the command line.

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/msb-project/msb/guest/assets"
+	"github.com/msb-project/msb/internal/guest/assets"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/backends"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
-	"github.com/msb-project/msb/vm"
-	"github.com/msb-project/msb/vm/backends"
 )
 
 // Free space on the disk of the state folder.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/msb-project/msb/vm/runner"
+	"github.com/msb-project/msb/internal/vm/runner"
 )
 
 // trialTime bounds the trial of the confinement, which takes some milliseconds.

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/msb-project/msb/internal/vm/vmtest"
 	"github.com/msb-project/msb/sandbox"
-	"github.com/msb-project/msb/vm/vmtest"
 )
 
 // asMSB makes the test's program be msb: the tests look at it from the outside.

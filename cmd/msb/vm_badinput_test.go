@@ -14,7 +14,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/msb-project/msb/cachefile"
+	"github.com/msb-project/msb/internal/cachefile"
 )
 
 func TestI12_VMImagesThatCantBeUsed(t *testing.T) {

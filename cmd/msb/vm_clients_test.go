@@ -16,7 +16,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/msb-project/msb/vm/vmtest"
+	"github.com/msb-project/msb/internal/vm/vmtest"
 )
 
 // clientPackages are the HTTPS clients of Debian that the sandbox's CA is tried with. ant is Java's: its
@@ -84,7 +84,7 @@ func TestVMDebiansClientsTrustTheSandboxAndNeverSeeTheSecret(t *testing.T) {
 		v1.Config{Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}, Cmd: []string{"/bin/sh"}},
 		func() (io.ReadCloser, error) { return os.Open(path) },
 		tarOf(t, map[string]string{
-			"usr/local/bin/msb-tour": contentOf(t, vmtest.Build(t, "github.com/msb-project/msb/guest/tour", false)),
+			"usr/local/bin/msb-tour": contentOf(t, vmtest.Build(t, "github.com/msb-project/msb/agentd/guest/tour", false)),
 			"get.xml":                antGet,
 		}))
 	policy, value := tokenForEcho(t)

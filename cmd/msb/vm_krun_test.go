@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/msb-project/msb/vm"
-	"github.com/msb-project/msb/vm/vmtest/emuhost"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/vmtest/emuhost"
 )
 
 // TestI2_VMKrun runs msb on libkrun for real: here where KVM runs ordinary kernels, else with itself

@@ -13,9 +13,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
-	"github.com/msb-project/msb/review/pcapgen"
 )
 
 var record = flag.Bool("record", false, "rewrite the recorded captures of testdata/pcap")

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/sandbox"
-	"github.com/msb-project/msb/vm"
 )
 
 // nobody is a user without rights or groups, which every Linux has by number.

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Builds the parts of the guest that msb carries inside itself, into
+# internal/guest/assets/bin: the agent's root disk and the image "builtin". Needs Go and
+# busybox (Debian: busybox-static). Does nothing when nothing has changed.
+set -eu
+cd "$(dirname "$0")/../.."
+arch=$(go env GOARCH)
+out=internal/guest/assets/bin
+version=${VERSION:-$(git describe --tags --always 2>/dev/null || echo dev)}
+busybox=
+for b in /bin/busybox /usr/bin/busybox; do
+	if [ -x "$b" ]; then busybox=$b; break; fi
+done
+if [ -z "$busybox" ]; then
+	echo "internal/guest/build.sh: no static busybox; install it: apt-get install busybox-static" >&2
+	exit 1
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# grpcnotrace leaves gRPC's tracing pages out: 3 MB of the agent.
+export CGO_ENABLED=0 GOOS=linux GOARCH="$arch"
+go build -trimpath -buildvcs=false -tags grpcnotrace \
+	-ldflags "-s -w -X github.com/msb-project/msb/agentd.Version=$version" -o "$work/agentd" ./agentd/guest/agentd
+go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-s -w' -o "$work/msb-tour" ./agentd/guest/tour
+unset GOOS GOARCH
+go build -trimpath -buildvcs=false -o "$work/mkparts" ./internal/guest/mkparts
+
+stamp=$(cat "$work/agentd" "$work/msb-tour" "$work/mkparts" "$busybox" | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$out/.stamp-$arch" 2>/dev/null)" = "$stamp" ] &&
+	[ -s "$out/agentd-$arch.ext4.gz.sha256" ] && [ -s "$out/builtin-$arch.tar.gz.sha256" ]; then
+	exit 0
+fi
+"$work/mkparts" -agentd "$work/agentd" -tour "$work/msb-tour" -busybox "$busybox" -arch "$arch" -out "$out"
+echo "$stamp" >"$out/.stamp-$arch"

@@ -1,0 +1,54 @@
+package krun
+
+import (
+	"context"
+
+	"github.com/msb-project/msb/internal/vm"
+)
+
+// Verb is the hidden first argument under which a confined msb loads libkrun.
+const Verb = "__vmm-krun"
+
+// Config is what a Backend is made with.
+type Config struct {
+	// CacheDir is where the guest's kernel is kept, made when missing.
+	CacheDir string
+	// Self is the command that runs runner.Main; nil means this program under
+	// runner.Verb.
+	Self []string
+	// ProbeKVM tells whether KVM is usable; nil means vm.ProbeKVM.
+	ProbeKVM func() error
+}
+
+// Backend starts machines in libkrun.
+type Backend struct{ config Config }
+
+var _ vm.Backend = (*Backend)(nil)
+
+// New returns the backend. Nothing is looked at before Probe or Start.
+func New(c Config) *Backend {
+	if c.ProbeKVM == nil {
+		c.ProbeKVM = vm.ProbeKVM
+	}
+	return &Backend{config: c}
+}
+
+// Name implements vm.Backend.
+func (b *Backend) Name() string { return "krun" }
+
+// Probe implements vm.Backend.
+func (b *Backend) Probe(context.Context) vm.Report {
+	if err := supported(); err != nil {
+		return vm.Report{Note: err.Error(), Checks: []vm.Check{vm.Missing("libkrun", true, err)}}
+	}
+	version, library := checkLibrary()
+	r := vm.Report{Checks: []vm.Check{library, vm.CheckLibkrunfw(), vm.CheckKVM(b.config.ProbeKVM(), true)}}
+	for _, c := range r.Checks {
+		if !c.OK {
+			r.Note = c.Detail
+			return r
+		}
+	}
+	r.Usable, r.Note = true, version+" on KVM"
+	return r
+}

@@ -1,0 +1,105 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/runner"
+)
+
+// Config is what a Backend is made with.
+type Config struct {
+	// CacheDir is where the guest's kernel is kept, made when missing.
+	CacheDir string
+	// Self is the command that runs runner.Main; nil means this program under
+	// runner.Verb.
+	Self []string
+	// NestedVirtualisation emulates a CPU whose guest can run guests of its
+	// own, whether or not there is KVM. All CPUs share one host thread and a
+	// clock that counts instructions: with a thread for each CPU, QEMU 7.2's
+	// nested guests hang on a busy host, and on the real clock their timers
+	// fire faster than emulation serves them. Time inside is then the number
+	// of instructions, whatever the host's load.
+	NestedVirtualisation bool
+	// Record records the VMM's system calls instead of refusing any; nil refuses.
+	Record *runner.Recording
+	// Find finds QEMU and ProbeKVM tells whether KVM is usable; nil means
+	// vm.FindQEMU and vm.ProbeKVM.
+	Find     func() (string, error)
+	ProbeKVM func() error
+}
+
+// Backend starts machines in QEMU.
+type Backend struct {
+	config Config
+	tsc    *tscMeter
+}
+
+var _ vm.Backend = (*Backend)(nil)
+
+// New returns the backend. Nothing but the time is looked at before Probe or Start.
+func New(c Config) *Backend {
+	if c.Find == nil {
+		c.Find = vm.FindQEMU
+	}
+	if c.ProbeKVM == nil {
+		c.ProbeKVM = vm.ProbeKVM
+	}
+	return &Backend{config: c, tsc: newTSCMeter()}
+}
+
+// Name implements vm.Backend.
+func (b *Backend) Name() string { return "qemu" }
+
+var errNotAMD64 = fmt.Errorf("%w: the QEMU backend boots x86-64 guests on x86-64 Linux only", vm.ErrUnsupported)
+
+// Probe implements vm.Backend.
+func (b *Backend) Probe(ctx context.Context) vm.Report {
+	if err := supported(); err != nil {
+		return vm.Report{Note: err.Error(), Checks: []vm.Check{vm.Missing("qemu", true, err)}}
+	}
+	version, qemuCheck := b.checkQEMU(ctx)
+	kvm := b.config.ProbeKVM()
+	r := vm.Report{Checks: []vm.Check{qemuCheck, vm.CheckLibkrunfw(), vm.CheckKVM(kvm, false)}}
+	for _, c := range r.Checks {
+		if c.Required && !c.OK {
+			r.Note = c.Detail
+			return r
+		}
+	}
+	r.Usable, r.Note = true, version+" by emulation"
+	if kvm == nil {
+		r.Note = version + " on KVM"
+	}
+	return r
+}
+
+func (b *Backend) checkQEMU(ctx context.Context) (string, vm.Check) {
+	path, err := b.config.Find()
+	if err != nil {
+		return "", vm.Missing("qemu", true, err)
+	}
+	version, err := versionOf(ctx, path)
+	if err != nil {
+		return "", vm.Missing("qemu", true, fmt.Errorf("%w: %s: %w", vm.ErrQEMUMissing, path, err))
+	}
+	return version, vm.Check{Name: "qemu", OK: true, Required: true, Detail: version + " at " + path}
+}
+
+// versionOf asks QEMU for the first line of its version.
+func versionOf(ctx context.Context, path string) (string, error) {
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	_, version, ok := strings.Cut(line, "version ")
+	if !ok {
+		return "", fmt.Errorf("it answers %q", line)
+	}
+	version, _, _ = strings.Cut(version, " ")
+	return "QEMU " + version, nil
+}

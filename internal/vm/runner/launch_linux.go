@@ -1,0 +1,167 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/vm"
+)
+
+// past is a deadline that has passed: it makes a blocked read return.
+var past = time.Unix(1, 0)
+
+// Launch is everything that it takes to start a machine.
+type Launch struct {
+	// Self is the command that runs Main; nil means this program under Verb.
+	Self []string
+	// Plan is what the process becomes.
+	Plan Plan
+	// Files are inherited by the VMM as FirstFileFD and up. Start closes them
+	// in this process.
+	Files []*os.File
+	// Agent and Console are this side's ends of the channels; the machine
+	// takes them over.
+	Agent   net.Conn
+	Console io.ReadCloser
+	// ConsoleLog is Spec.ConsoleLog.
+	ConsoleLog string
+	// limits are of the VMM's control group, where there can be one.
+	limits limits
+	// Recording records system calls instead of refusing them; nil refuses.
+	Recording *Recording
+}
+
+// Start starts the machine. It returns when the VMM runs, confined, or with
+// the reason why it does not.
+func (l *Launch) Start(ctx context.Context) (vm.Machine, error) {
+	defer closeAll(l.Files)
+	m, err := l.start(ctx)
+	if err != nil {
+		return nil, errors.Join(err, l.Agent.Close(), l.Console.Close())
+	}
+	return m, nil
+}
+
+func (l *Launch) start(ctx context.Context) (*machine, error) {
+	if err := l.resolve(); err != nil {
+		return nil, err
+	}
+	log, err := newConsole(l.ConsoleLog)
+	if err != nil {
+		return nil, fmt.Errorf("console log: %w", err)
+	}
+	m, err := l.attempt(ctx, log, true)
+	var ns *namespaceError
+	if errors.As(err, &ns) {
+		// Once more without: Landlock and seccomp still hold.
+		m, err = l.attempt(ctx, log, false)
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return m, nil
+}
+
+// resolve turns the plan's paths into real ones; links of the host are not
+// there in the VMM's root. What is missing is found out about here, where the
+// error still names what the caller gave. Folders that differ between
+// distributions are the runner's to leave out.
+func (l *Launch) resolve() error {
+	for _, paths := range [][]string{l.Plan.ReadWrite, l.Plan.Devices} {
+		for i, path := range paths {
+			real, err := clean(path)
+			if err != nil {
+				return err
+			}
+			paths[i] = real
+		}
+	}
+	return nil
+}
+
+func (l *Launch) self() ([]string, error) {
+	if l.Self != nil {
+		return l.Self, nil
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return []string{exe, Verb}, nil
+}
+
+// attempt starts the process once. An error that wraps namespaceError means
+// that it may go without namespaces.
+func (l *Launch) attempt(ctx context.Context, log *console, namespaces bool) (*machine, error) {
+	self, err := l.self()
+	if err != nil {
+		return nil, err
+	}
+	plan := l.Plan
+	plan.Namespaces, plan.Recording = namespaces, l.Recording != nil
+	plan.RecordAll = plan.Recording && l.Recording.All
+	plan.Files = len(l.Files)
+	plan.ReadOnly = append(slices.Clone(plan.ReadOnly), filepath.Clean(plan.Argv[0]))
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	proc, statusR, err := spawnBounded(&plan, self, l.Files, errW, l.limits)
+	_ = errW.Close()
+	if err != nil {
+		_ = errR.Close()
+		if namespaces && forbidden(err) {
+			return nil, &namespaceError{err}
+		}
+		return nil, fmt.Errorf("%w: start its process: %w", vm.ErrVMM, err)
+	}
+	m := newMachine(proc, l, log, errR)
+	st, err := awaitReady(ctx, statusR, func(listener int) error { return l.Recording.follow(m.PID(), listener) })
+	if err == nil {
+		err = st.err()
+	}
+	if err != nil {
+		m.abandon()
+		if st.Namespaces && namespaces {
+			return nil, &namespaceError{err}
+		}
+		return nil, err
+	}
+	m.confinement = st.Confinement
+	if proc.cgroup != nil {
+		m.confinement = append(m.confinement, l.limits.String())
+	}
+	m.run()
+	return m, nil
+}
+
+// forbidden tells whether clone refused to make namespaces.
+func forbidden(err error) bool {
+	for _, e := range []error{unix.EPERM, unix.EACCES, unix.EINVAL, unix.ENOSPC, unix.EUSERS, unix.ENOSYS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// Discard lets go of a launch that will not be started.
+func (l *Launch) Discard() error {
+	closeAll(l.Files)
+	return errors.Join(l.Agent.Close(), l.Console.Close())
+}

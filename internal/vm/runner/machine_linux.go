@@ -1,0 +1,143 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/msb-project/msb/internal/vm"
+)
+
+// errTail is how much of the console goes into an error's text.
+const errTail = 2 << 10
+
+// machine is a VMM process with its channels.
+type machine struct {
+	proc        *process
+	agent       net.Conn
+	consoleFile io.ReadCloser
+	log         *console
+	confinement []string
+
+	stderrFile *os.File
+	stderr     *console // the VMM's own words, in memory only
+
+	copying sync.WaitGroup
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+var _ vm.Machine = (*machine)(nil)
+
+func newMachine(proc *process, l *Launch, log *console, stderr *os.File) *machine {
+	m := &machine{
+		proc: proc, agent: l.Agent, consoleFile: l.Console, log: log,
+		stderrFile: stderr, stderr: &console{tail: tail{max: consoleTail}},
+		done: make(chan struct{}),
+	}
+	m.copying.Go(func() { m.stderr.copyFrom(m.stderrFile) })
+	return m
+}
+
+// abandon ends a process that never became a machine. The channels stay: they
+// are needed for the next attempt.
+func (m *machine) abandon() {
+	_ = m.proc.kill()
+	m.copying.Wait()
+	_ = m.stderrFile.Close()
+}
+
+// run takes the channels over and watches until the end.
+func (m *machine) run() {
+	m.copying.Go(func() { m.log.copyFrom(m.consoleFile) })
+	go m.watch()
+}
+
+// watch waits for the process's end and releases everything.
+func (m *machine) watch() {
+	<-m.proc.done
+	// Both readers end by themselves: the VMM held the only other ends.
+	m.copying.Wait()
+	m.err = m.verdict()
+	for _, c := range []interface{ Close() error }{m.consoleFile, m.stderrFile, m.log} {
+		_ = c.Close()
+	}
+	close(m.done)
+}
+
+// verdict says how the machine ended.
+func (m *machine) verdict() error {
+	state := m.proc.cmd.ProcessState
+	text := m.log.Tail(consoleTail)
+	switch ws, ok := state.Sys().(syscall.WaitStatus); {
+	case m.proc.wasKilled():
+		return vm.ErrKilled
+	case ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL:
+		return fmt.Errorf("%w by someone else, perhaps because the host ran out of memory", vm.ErrKilled)
+	case panicked(text):
+		cause := vm.ErrGuestPanic
+		if outOfMemory(text) {
+			cause = vm.ErrGuestOutOfMemory
+		}
+		return fmt.Errorf("%w; the end of its console:\n%s", cause, m.log.Tail(errTail))
+	case !state.Success():
+		return fmt.Errorf("%w (%v): %s\n%s", vm.ErrVMM, state, strings.TrimSpace(m.stderr.Tail(errTail)), m.log.Tail(errTail))
+	}
+	return nil
+}
+
+// The kernel's words (kernel/panic.c, mm/oom_kill.c). A guest's root can print
+// them too: they decide about the text of an error, nothing else.
+func panicked(console string) bool { return strings.Contains(console, "Kernel panic - not syncing") }
+
+func outOfMemory(console string) bool {
+	for _, words := range []string{"Out of memory", "System is deadlocked on memory", "invoked oom-killer"} {
+		if strings.Contains(console, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// Agent implements vm.Machine.
+func (m *machine) Agent() vm.Conn { return m.agent }
+
+// PID implements vm.Machine.
+func (m *machine) PID() int { return m.proc.cmd.Process.Pid }
+
+// Confinement implements vm.Machine.
+func (m *machine) Confinement() []string { return m.confinement }
+
+// ConsoleTail implements vm.Machine.
+func (m *machine) ConsoleTail(n int) string { return m.log.Tail(n) }
+
+// Done implements vm.Machine.
+func (m *machine) Done() <-chan struct{} { return m.done }
+
+// Wait implements vm.Machine.
+func (m *machine) Wait(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return m.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Kill implements vm.Machine. The agent's end is closed too: nobody answers.
+func (m *machine) Kill() error {
+	err := m.proc.kill()
+	if err == nil {
+		<-m.done
+	}
+	if cerr := m.agent.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+		err = errors.Join(err, cerr)
+	}
+	return err
+}

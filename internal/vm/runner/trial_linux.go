@@ -1,0 +1,80 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/msb-project/msb/internal/vm"
+)
+
+// Trial is what a VMM that starts now would be confined by.
+type Trial struct {
+	// InForce is what vm.Machine.Confinement would say.
+	InForce []string
+	// Namespaces is why the VMM would have none of its own; nil if it would.
+	Namespaces error
+	// Landlock is the kernel's version of it, 0 for none.
+	Landlock int
+	// Cgroup tells whether the VMM would have a control group that bounds its memory and threads.
+	Cgroup bool
+}
+
+// trialProgram is executed by a trial, and is on no host: what is tried is how
+// far the way to it leads.
+const trialProgram = "/nosuch-msb-trial"
+
+// Try takes the way of a VMM up to its first instruction, in a process that
+// ends there. An error says that no VMM can be confined here, so that none
+// would start: seccomp is refused, say.
+func Try(ctx context.Context) (Trial, error) {
+	t := Trial{Landlock: landlockABI()}
+	var err error
+	if t.InForce, t.Cgroup, err = try(ctx, true); err == nil {
+		return t, nil
+	}
+	if !isNamespaceError(err) {
+		return t, err
+	}
+	t.Namespaces = err
+	t.InForce, t.Cgroup, err = try(ctx, false)
+	return t, err
+}
+
+// try is one attempt, as Launch.attempt makes it.
+func try(ctx context.Context, namespaces bool) (inForce []string, bounded bool, err error) {
+	self, err := (&Launch{}).self()
+	if err != nil {
+		return nil, false, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	defer null.Close()
+	l := limits{vmmMemory, vmmThreads}
+	proc, statusR, err := spawnBounded(&Plan{Argv: []string{trialProgram}, Namespaces: namespaces}, self, nil, null, l)
+	if err != nil {
+		if namespaces && forbidden(err) {
+			return nil, false, &namespaceError{err}
+		}
+		return nil, false, fmt.Errorf("%w: start its process: %w", vm.ErrVMM, err)
+	}
+	st, err := awaitReady(ctx, statusR, nil)
+	err = errors.Join(err, proc.kill())
+	switch {
+	case err != nil:
+		return nil, false, err
+	case len(st.Confinement) > 0: // the error is that there is no such program
+		if proc.cgroup != nil {
+			st.Confinement = append(st.Confinement, l.String())
+		}
+		return st.Confinement, proc.cgroup != nil, nil
+	case st.Namespaces && namespaces:
+		return nil, false, &namespaceError{st.err()}
+	case st.err() != nil:
+		return nil, false, st.err()
+	}
+	return nil, false, fmt.Errorf("%w: its process said nothing", vm.ErrVMM)
+}

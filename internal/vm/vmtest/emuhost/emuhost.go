@@ -1,0 +1,206 @@
+//go:build linux
+
+package emuhost
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/qemu"
+	"github.com/msb-project/msb/internal/vm/vmtest"
+)
+
+// The machine: with one CPU the inner guest hangs, and with less memory
+// libkrun's inner guest of 512 MiB does not fit beside the tmpfs.
+const (
+	cpus      = 2
+	memoryMiB = 2048
+)
+
+// LibDir is where the host has libkrun and libkrunfw; vm.LibDirEnv points there.
+const LibDir = "/usr/lib/msb"
+
+// Host is a booted emulated host.
+type Host struct {
+	machine vm.Machine
+	lines   *bufio.Reader
+	end     func() error // kills the machine, once
+}
+
+// Start boots a host that holds the given files, path in the host to path here,
+// together with the libraries that they need, libkrun, libkrunfw and busybox as
+// /bin/sh and /bin/busybox. The test's program must answer runner.Verb, as
+// backends.MaybeRun does in TestMain. The host ends with the test.
+func Start(t testing.TB, files map[string]string) *Host {
+	t.Helper()
+	dir := t.TempDir()
+	root := filepath.Join(dir, "host.ext4")
+	tree := vmtest.Tree(t, contents(t, files))
+	vmtest.Ext4(t, tree, root, treeMiB(t, tree)+16)
+	if err := os.RemoveAll(tree); err != nil {
+		t.Fatal(err)
+	}
+	backend := qemu.New(qemu.Config{CacheDir: filepath.Join(dir, "cache"), NestedVirtualisation: true})
+	m, err := backend.Start(t.Context(), vm.Spec{
+		CPUs: cpus, MemoryMiB: memoryMiB,
+		Disks:      []vm.Disk{{Path: root, ReadOnly: true, ID: "root"}},
+		ConsoleLog: filepath.Join(dir, "console.log"),
+	})
+	if err != nil {
+		t.Fatalf("start the emulated host: %v", err)
+	}
+	h := &Host{machine: m, lines: bufio.NewReader(m.Agent()), end: sync.OnceValue(m.Kill)}
+	t.Cleanup(func() {
+		if err := h.end(); err != nil {
+			t.Errorf("end the emulated host: %v", err)
+		}
+	})
+	for _, step := range []struct{ say, want string }{{"", "ready"}, {"host", "host"}} {
+		if got, err := h.ask(step.say); err != nil || got != step.want {
+			t.Fatalf("the emulated host said %q (%v), want %q; console:\n%s", got, err, step.want, m.ConsoleTail(4096))
+		}
+	}
+	return h
+}
+
+// contents adds to the files what every host has.
+func contents(t testing.TB, files map[string]string) map[string]string {
+	t.Helper()
+	all := map[string]string{"/init": vmtest.Build(t, "github.com/msb-project/msb/internal/vm/vmtest/guest", false)}
+	for _, lib := range []struct {
+		soname  string
+		missing error
+	}{{vm.Libkrun, vm.ErrLibkrunMissing}, {vm.Libkrunfw, vm.ErrLibkrunfwMissing}} {
+		path, err := vm.FindLibrary(lib.soname, lib.missing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Join(LibDir, lib.soname)] = path
+	}
+	for _, name := range []string{"/bin/busybox", "/bin/sh"} {
+		all[name] = "/bin/busybox" // package busybox-static
+	}
+	for to, from := range files {
+		all[to] = from
+	}
+	for _, from := range all {
+		for _, lib := range vmtest.Libraries(t, from) {
+			all[lib] = lib
+		}
+	}
+	return all
+}
+
+func treeMiB(t testing.TB, tree string) int {
+	t.Helper()
+	var bytes int64
+	err := filepath.Walk(tree, func(_ string, info os.FileInfo, err error) error {
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(bytes>>20) + 1
+}
+
+// ask sends one line, if there is one, and returns the answer.
+func (h *Host) ask(line string) (string, error) {
+	if line != "" {
+		if _, err := fmt.Fprintln(h.machine.Agent(), line); err != nil {
+			return "", err
+		}
+	}
+	answer, err := h.lines.ReadString('\n')
+	return strings.TrimSuffix(answer, "\n"), err
+}
+
+// past is a deadline that has passed: it makes a blocked read return.
+var past = time.Unix(1, 0)
+
+// Run runs a program in the host and returns what it wrote, stdout and stderr
+// together, and its exit code. Environment assignments (NAME=value) may stand
+// before the program, as in a shell. One program runs at a time. The test fails
+// when the program can't be run or the context ends first.
+func (h *Host) Run(ctx context.Context, t testing.TB, command ...string) (output string, exit int) {
+	t.Helper()
+	output, exit, err := h.run(ctx, command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output, exit
+}
+
+// Try is Run for callers that boot another host when this one gives no answer: it returns an error instead
+// of failing the test. After one, the host can only be ended.
+func (h *Host) Try(ctx context.Context, command ...string) (output string, exit int, err error) {
+	return h.run(ctx, command)
+}
+
+// End ends the host before the test does.
+func (h *Host) End() error { return h.end() }
+
+// attempts is how often RunFresh boots a host.
+const attempts = 6
+
+// RunFresh boots a host and runs one program in it, as Start and Run do. QEMU
+// 7.2 delivers an interrupt to a nested guest twice now and then, and whoever
+// waits for that guest waits for ever. A host that gives no answer within limit
+// is ended, and another one booted; what the program answers counts, whatever
+// it is.
+func RunFresh(t testing.TB, files map[string]string, limit time.Duration, command ...string) (output string, exit int) {
+	t.Helper()
+	for i := range attempts {
+		h := Start(t, files)
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		output, exit, err := h.run(ctx, command)
+		frozen := ctx.Err() != nil
+		cancel()
+		if err == nil {
+			return output, exit
+		}
+		if !frozen {
+			t.Fatal(err)
+		}
+		t.Logf("emulated host %d of %d gave no answer in %s: %v", i+1, attempts, limit, err)
+		_ = h.end() // Start's cleanup reports its error
+	}
+	t.Fatalf("%d emulated hosts gave no answer", attempts)
+	return "", 0
+}
+
+func (h *Host) run(ctx context.Context, command []string) (output string, exit int, err error) {
+	env := []string{"PATH=/bin:/usr/bin", "HOME=/tmp", vm.LibDirEnv + "=" + LibDir}
+	for len(command) > 0 && strings.Contains(command[0], "=") {
+		env, command = append(env, command[0]), command[1:]
+	}
+	raw, err := json.Marshal(map[string]any{"Argv": command, "Env": env})
+	if err != nil {
+		return "", 0, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = h.machine.Agent().SetDeadline(past) })
+	defer stop()
+	text, err := h.ask("run " + string(raw))
+	if err != nil {
+		return "", 0, fmt.Errorf("run %q in the emulated host: %w (%w); console:\n%s", command, err, context.Cause(ctx), h.machine.ConsoleTail(4096))
+	}
+	var answer struct {
+		Output, Error string
+		Exit          int
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Error != "" {
+		return "", 0, fmt.Errorf("run %q in the emulated host: %s (%w), answer %q", command, answer.Error, err, text)
+	}
+	return answer.Output, answer.Exit, nil
+}
