@@ -22,6 +22,7 @@ func TestI6_ReverseZonesInsideAreLocal(t *testing.T) {
 		"010.in-addr.arpa", "08.8.in-addr.arpa", "8.08.in-addr.arpa", "008.in-addr.arpa", "001.168.192.in-addr.arpa", "1.01.168.192.in-addr.arpa", "1.168.0192.in-addr.arpa", "0x0a.in-addr.arpa",
 		"x.1.2.3.10.in-addr.arpa", "256.168.192.in-addr.arpa", "b._dns-sd._udp.0.1.168.192.in-addr.arpa", "lb._dns-sd._udp.in-addr.arpa",
 		"254.169.in-addr.arpa", "64.100.in-addr.arpa", "127.in-addr.arpa", "0.in-addr.arpa", "224.in-addr.arpa", "2.0.192.in-addr.arpa",
+		"x.88.192.in-addr.arpa", "x.51.198.in-addr.arpa", "0-255.0.203.in-addr.arpa", // the ends are public, and a /24 between them isn't
 		"d.f.ip6.arpa", "c.f.ip6.arpa", "8.e.f.ip6.arpa", "b.e.f.ip6.arpa", "0.8.e.f.ip6.arpa", "f.f.ip6.arpa", "f.ip6.arpa",
 		"8-b.e.f.ip6.arpa", "fd00.ip6.arpa", "0d.f.ip6.arpa", "x.d.f.ip6.arpa", "8.b.d.0.1.0.0.2.ip6.arpa",
 		"resolver.arpa", "_dns.resolver.arpa",

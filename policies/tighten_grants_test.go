@@ -76,6 +76,7 @@ func TestI15_FloorNamesWhatAPolicyTakes(t *testing.T) {
 		{"public and built-in images", "", "[sandbox]\nimage = \"example.com/x:1\"\n", ""},
 		{"roots", "", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\"]\n", "doesn't name the roots"},
 		{"roots for one host more", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\"]\n", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\", \"b.example\"]\n", "for b.example"},
+		{"roots of another file", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\"]\n", "[[tls.extra_ca]]\nfile = \"/own.pem\"\nhosts = [\"a.example\"]\n", "doesn't name the roots of \"/own.pem\""},
 		{"the floor's roots", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"*.example\"]\n", "[[tls.extra_ca]]\nfile = \"/ca.pem\"\nhosts = [\"a.example\"]\n", ""},
 	} {
 		tight, err := Tighten(parse(t, c.floor), parse(t, c.policy))
@@ -85,6 +86,19 @@ func TestI15_FloorNamesWhatAPolicyTakes(t *testing.T) {
 		if c.want != "" && (err == nil || tight != nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
+	}
+}
+
+// Under "public" a rule on names has nothing inspected, so that it is no reason against a bypass.
+func TestI7_BypassUnderAPublicFloor(t *testing.T) {
+	t.Parallel()
+	const rules = "[[egress.allow]]\nname = \"web\"\nhosts = [\"a.example\"]\n[[egress.deny]]\nname = \"no\"\nhosts = [\"evil.example\"]\n"
+	own := parse(t, "[tls]\nbypass = [\"a.example\"]\n[[egress.allow]]\nhosts = [\"a.example\"]\n")
+	if _, err := Tighten(parse(t, "[egress]\ndefault = \"public\"\n"+rules), own); err != nil {
+		t.Errorf("under public: %v", err)
+	}
+	if _, err := Tighten(parse(t, rules), own); err == nil || !strings.Contains(err.Error(), "all https is inspected") {
+		t.Errorf("under deny: %v, want a refusal", err)
 	}
 }
 

@@ -158,6 +158,17 @@ func TestI16_SomebodyOutsideDecides(t *testing.T) {
 			t.Errorf("%s: %s, want no question", addr, step.Action)
 		}
 	}
+	// What was asked before [limits] egress_bytes was used up opens nothing afterwards.
+	limited, spent := wait(""), false
+	limited.Spent = func() bool { return spent }
+	late, step := open(limited, webAddr.String(), 443)
+	if step.Action != Wait {
+		t.Fatal(step.Action)
+	}
+	spent = true
+	if step = late.Answer(true); step.Action != Reject {
+		t.Errorf("an answer when nothing more may leave: %s, want %s", step.Action, Reject)
+	}
 	// After the first bytes, a refusal is one in the client's own protocol.
 	s, step := open(wait(webTLS), webAddr.String(), 443)
 	if step.Action != NeedBytes {

@@ -229,6 +229,20 @@ func TestI15_CommandsThatReachTheTree(t *testing.T) {
 	}
 }
 
+// A program in the tree is run by the path that was approved: a link of the writer's may lead elsewhere afterwards.
+func TestI15_ALinkedProgramIsHeldByItsRealPath(t *testing.T) {
+	t.Parallel()
+	tree := realDir(t)
+	script := put(t, tree, "script", "#!/bin/sh\necho one\n", 0o700)
+	if err := os.Symlink("script", filepath.Join(tree, "link")); err != nil {
+		t.Fatal(err)
+	}
+	_, held := of(t, put(t, tree, "p.toml", secretFrom("\"command:"+filepath.Join(tree, "link")+"\""), 0o600))
+	if hold := held.Secrets[0].From.Hold; hold == nil || hold.Path != script {
+		t.Errorf("held by %+v, want the path %s", hold, script)
+	}
+}
+
 // A program elsewhere with plain arguments has nothing to do with the files beside the policy.
 func TestPlainCommandsAreAskedForOnce(t *testing.T) {
 	t.Parallel()
