@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,6 +92,30 @@ func TestI11_RefusedViaDialsTakeFromEgressBytes(t *testing.T) {
 		}
 		if n := len(p.targets()); limit != "" && n >= most || limit == "" && n != attempts {
 			t.Errorf("%q: the proxy was asked %d times in %d attempts", limit, n, attempts)
+		}
+	}
+}
+
+// TestI11_AttemptsToConnectTakeFromEgressBytes has each connection refused: that it was tried tells something.
+func TestI11_AttemptsToConnectTakeFromEgressBytes(t *testing.T) {
+	t.Parallel()
+	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [9]\n"
+	const most, attempts = 1 << 10 / least, 1<<10/least + 5
+	for _, limit := range []string{"[limits]\negress_bytes = \"1K\"\n", ""} {
+		w := gatewaytest.Start(t, rule+limit)
+		for range attempts {
+			if c, err := w.Guest.DialTCP(t.Context(), netip.MustParseAddrPort(site+":9")); err == nil {
+				_ = c.Close()
+			}
+		}
+		n := 0
+		for _, addr := range w.Dialled() {
+			if strings.Contains(addr, site+":9") {
+				n++
+			}
+		}
+		if limit != "" && n != most || limit == "" && n != attempts {
+			t.Errorf("%q: %d of %d attempts left, %d fit", limit, n, attempts, most)
 		}
 	}
 }

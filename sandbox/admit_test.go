@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +125,17 @@ func TestI15_ApprovalsAreOfTheUserAlone(t *testing.T) {
 	}
 	if err := h.Approve(path, make(grants.Set, maxApproval/10)); err == nil {
 		t.Error("an approval without bounds was written")
+	}
+	for i := range maxApprovals - 2 { // besides this one, and the one that is the last
+		if err := os.WriteFile(filepath.Join(filepath.Dir(at), strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(h.Approve(path+".last", set), h.Approve(path, set)); err != nil {
+		t.Errorf("below the bound, or again: %v", err)
+	}
+	if err := h.Approve(path+".over", set); !errors.Is(err, ErrConfig) {
+		t.Errorf("one more than %d approvals: %v", maxApprovals, err)
 	}
 	if err := os.Chmod(filepath.Dir(at), 0o777); err != nil {
 		t.Fatal(err)

@@ -59,6 +59,14 @@ func TestI17_OnlyTokenRunsAreHeld(t *testing.T) {
 	if out, _ := short.Push(nil, []byte("see 1"), false); string(out) != "see " {
 		t.Errorf("with a short value %q passes, want all but the token's beginning", out)
 	}
+	enough := NewAnswerStream(Compile([][]byte{[]byte("16-characters-xy")}, Options{}), ReplaceBy([][]byte{nil}), true)
+	if out, _ := enough.Push(nil, []byte("see 1"), false); string(out) != "see 1" {
+		t.Errorf("with a value of 16 characters %q passes, want all of a run of fewer than 8", out)
+	}
+	// A line that is too short to hold a value ends at its break, and isn't added to the next.
+	if out, _ := enough.Push(nil, []byte("23456\n1234567"), false); string(out) != "23456\n1234567" {
+		t.Errorf("of two short lines %q passes, want both", out)
+	}
 }
 
 // TestI17_RunsAreTheSameInAnyPieces: what feed skips for speed changes nothing.
