@@ -244,7 +244,11 @@ func (r *Report) Summary() []string {
 		lines = append(lines, fmt.Sprintf("%d verdicts are missing: the capture could not hold them all when it was made", r.LostVerdicts))
 	}
 	if changes > 0 {
-		lines = append(lines, fmt.Sprintf("%d verdicts differ from %s", changes, map[bool]string{true: "the other policy's", false: "what was recorded"}[r.compared]))
+		verb := "verdicts differ"
+		if changes == 1 {
+			verb = "verdict differs"
+		}
+		lines = append(lines, fmt.Sprintf("%d %s from %s", changes, verb, map[bool]string{true: "the other policy's", false: "what was recorded"}[r.compared]))
 	}
 	if n := r.guardDrops(); n > 0 {
 		lines = append(lines, fmt.Sprintf("%d frames were thrown away by the frame guard when this was recorded", n))

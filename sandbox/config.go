@@ -127,7 +127,7 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: %d CPUs; give it 1 to %d", ErrConfig, c.CPUs, vm.MaxCPUs)
 	}
 	if mib := c.Memory >> 20; mib < vm.MinMemoryMiB || mib > vm.MaxMemoryMiB {
-		return fmt.Errorf("%w: %d MiB of memory; give it %d to %d", ErrConfig, mib, vm.MinMemoryMiB, vm.MaxMemoryMiB)
+		return fmt.Errorf("%w: %d MiB of memory; give it %d to %d MiB", ErrConfig, mib, vm.MinMemoryMiB, vm.MaxMemoryMiB)
 	}
 	if c.Hostname != "" && (len(c.Hostname) > maxHostname || !hostnameForm.MatchString(c.Hostname)) {
 		return fmt.Errorf("%w: host name %.80q; use letters, digits, hyphens and dots, at most %d, such as web-1", ErrConfig, c.Hostname, maxHostname)

@@ -241,7 +241,7 @@ func (k *jobKeeper) RemoveJob(_ context.Context, name string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.live[name] != nil {
-		return fmt.Errorf("%w: %s; `msb job kill NAME %s` first, or remove it with --force", ErrJobRunning, name, name)
+		return fmt.Errorf("%w: %s; `msb job kill %s %s` first, or remove it with --force", ErrJobRunning, name, filepath.Base(filepath.Dir(k.dir)), name)
 	}
 	if err := k.check(name); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (k *jobKeeper) check(name string) error {
 		return err
 	}
 	if _, err := os.Lstat(jobPath(k.dir, name)); err != nil {
-		return noJob(name)
+		return noJob(k.dir, name)
 	}
 	return nil
 }

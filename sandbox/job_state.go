@@ -154,7 +154,7 @@ func readJob(dir, name string) (*storedJob, error) {
 	for range tries {
 		b, err := os.ReadFile(jobPath(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, noJob(name)
+			return nil, noJob(dir, name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrState, err)
@@ -168,8 +168,9 @@ func readJob(dir, name string) (*storedJob, error) {
 	return nil, fmt.Errorf("%w: %s: %w; remove the job", ErrState, jobPath(dir, name), bad)
 }
 
-func noJob(name string) error {
-	return fmt.Errorf("%w: %s; `msb job ls NAME` lists those there are", ErrNoJob, name)
+// noJob names the sandbox too, whose directory holds that of its jobs.
+func noJob(dir, name string) error {
+	return fmt.Errorf("%w: %s; `msb job ls %s` lists those there are", ErrNoJob, name, filepath.Base(filepath.Dir(dir)))
 }
 
 // supervisorKilled is why a job is lost whose supervisor wrote no end.

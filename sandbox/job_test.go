@@ -163,7 +163,7 @@ func TestJobsAreStartedReadWaitedForKilledAndRemoved(t *testing.T) {
 	if err != nil || waits.Name() != "job-1" {
 		t.Fatalf("%v, %v", waits, err)
 	}
-	if err := waits.Remove(t.Context()); !errors.Is(err, ErrJobRunning) || KindOf(err) != KindSandbox {
+	if err := waits.Remove(t.Context()); !errors.Is(err, ErrJobRunning) || KindOf(err) != KindSandbox || !strings.Contains(err.Error(), "msb job kill "+filepath.Base(filepath.Dir(k.dir))+" job-1`") {
 		t.Errorf("removing one that runs: %v", err)
 	}
 	must(t, waits.Kill(t.Context(), agentclient.SIGTERM))
@@ -218,6 +218,9 @@ func TestI12_JobErrorsAreTypedOnTheOtherSideOfTheSocket(t *testing.T) {
 	for _, err := range []error{s.job("no").Kill(t.Context(), 1), s.job("no").Remove(t.Context())} {
 		if !errors.Is(err, ErrNoJob) || KindOf(err) != KindSandbox {
 			t.Errorf("%v, want ErrNoJob", err)
+		}
+		if want := "msb job ls " + filepath.Base(filepath.Dir(k.dir)) + "`"; !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	if err := start("again", "write", "x"); err != nil { // the session goes on after all of these

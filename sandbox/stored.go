@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -120,6 +121,9 @@ func (h *Home) Policy(name string) (*policies.Policy, error) {
 
 // LoadPolicy reads a policy file and tells one that can't be read (ErrPolicyMissing) from one that is wrong.
 func LoadPolicy(path string) (*policies.Policy, error) {
+	if slices.Contains(policies.Presets(), path) {
+		return loadPolicy(path, fmt.Sprintf("%s is a preset: write a file with version = 1 and include = [%q]", path, path))
+	}
 	return loadPolicy(path, "write one, or start from a preset: `msb policy presets`")
 }
 

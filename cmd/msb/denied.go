@@ -212,7 +212,7 @@ func remedies(s *audit.DenialSummary, cfg *sandbox.Config) []string {
 		text := "allow with "
 		switch { // the flags of one that stays were read when it was made
 		case cfg.Name != "" && cfg.PolicyFile != "":
-			text = "allow with a rule in " + shellQuoted([]string{cfg.PolicyFile}) + " that does what this does: "
+			text = "allow with a rule in " + shellQuoted([]string{cfg.PolicyFile}) + " that means the same as "
 		case cfg.Name != "":
 			text = "allow by making it anew with "
 		}

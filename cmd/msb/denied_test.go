@@ -74,7 +74,7 @@ func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
 		{"many", sandbox.Config{}, []audit.Event{asked("a.example", "no_rule"), asked("b.example", "no_rule"), asked("c.example", "no_rule"), asked("d.example", "no_rule")},
 			"msb: 4 denied: a.example (no rule), b.example (no rule), c.example (no rule), and 1 more destination\nmsb: allow with --allow a.example:443 --allow b.example:443 --allow c.example:443 (443 or the port that it needs); all of them: --audit FILE\n"},
 		{"of one that stays", sandbox.Config{Name: "web", PolicyFile: "/p.toml", Audit: "a.jsonl"}, []audit.Event{asked("evil.example", "no_rule")},
-			"msb: 1 denied: evil.example (no rule)\nmsb: allow with a rule in /p.toml that does what this does: --allow evil.example:443 (443 or the port that it needs); all of them: msb events web --denied\n"},
+			"msb: 1 denied: evil.example (no rule)\nmsb: allow with a rule in /p.toml that means the same as --allow evil.example:443 (443 or the port that it needs); all of them: msb events web --denied\n"},
 		{"a method", sandbox.Config{}, []audit.Event{request("PUT", "/a/b", "method_not_allowed", "issues"), request("PUT", "/a/b", "method_not_allowed", "issues")},
 			"msb: 2 denied: PUT a.example:443/a/b (method not allowed by the rule \"issues\", 2 times)\nmsb: add \"PUT\" to the methods of the rule \"issues\"; all of them: --audit FILE\n"},
 		{"a path", sandbox.Config{}, []audit.Event{request("GET", "/c", "path_not_allowed", "issues")},

@@ -165,7 +165,7 @@ func newImagePrune(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.print(fmt.Sprintf("%s freed\n", policies.FormatSize(freed>>20<<20)))
+			return ui.print(fmt.Sprintf("%s freed\n", progress.Bytes(freed)))
 		},
 	}
 }
