@@ -198,8 +198,7 @@ func (k *jobKeeper) finish(j *storedJob, out *joblog.Writer, st ExitStatus, err 
 	case err != nil && k.ctx.Err() != nil:
 		j.State, j.Reason = JobLost, "the sandbox ended"
 	case err != nil:
-		const most = 256
-		j.State, j.Reason = JobLost, strings.ToValidUTF8(fmt.Sprintf("%.*s", most, err), "")
+		j.State, j.Reason = JobLost, shownReason(err)
 	case st.Signal != 0:
 		j.State = JobKilled
 	default:

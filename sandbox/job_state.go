@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/renameio/v2"
 
@@ -69,8 +70,10 @@ const (
 	// jobFileBytes is the size of a job's file. It is written in full at the start, so that the end can be written over it on
 	// a disk that has become full.
 	jobFileBytes = 4 << 10
-	// maxShownCommand bounds what is kept of a command, in bytes of JSON: the rest of the file needs less than 1 KiB.
+	// maxShownCommand and maxShownReason bound what is kept of a command and of the guest's words about its end, in bytes of
+	// JSON: the rest of the file needs less than 512 bytes.
 	maxShownCommand = 3 << 10
+	maxShownReason  = 512
 )
 
 // jobFileName is what keepJob and renameio make in jobsDir, beside the logs.
@@ -103,6 +106,17 @@ func shownCommand(argv []string) []string {
 		shown = append(shown, arg)
 	}
 	return shown
+}
+
+// shownReason is as much of an error as a job's file holds. It counts encoded bytes: JSON has six for a "<" of the guest's,
+// and a file that is too long is not written, so that the job would seem to run for ever.
+func shownReason(err error) string {
+	text := strings.ToValidUTF8(fmt.Sprintf("%.*s", maxShownReason, err), "")
+	for encodedLen(text) > maxShownReason {
+		_, last := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-last]
+	}
+	return text
 }
 
 func encodedLen(v any) int {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,18 +46,22 @@ func (u *ui) note(format string, args ...any) {
 }
 
 // json prints v, indented.
-func (u *ui) json(v any) error {
-	enc := json.NewEncoder(u.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
+func (u *ui) json(v any) error { return u.encode(v, "  ") }
 
 // jsonLine prints v on one line, for programs that read line by line.
-func (u *ui) jsonLine(v any) error {
-	enc := json.NewEncoder(u.out)
+func (u *ui) jsonLine(v any) error { return u.encode(v, "") }
+
+// encode escapes what a terminal obeys and JSON leaves as it is (C1 controls, text direction): names of images and a
+// guest's words are in it.
+func (u *ui) encode(v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", indent)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	return u.print(string(audit.AppendPrintable(nil, b.Bytes())))
 }
 
 // table prints rows in aligned columns.

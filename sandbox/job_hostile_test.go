@@ -1,0 +1,33 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+// TestI11_AGuestsWordsLeaveNoJobRunning: whatever its agent says at the end, and however long the command is, the end
+// fits into the job's file. The twin is a short sentence.
+func TestI11_AGuestsWordsLeaveNoJobRunning(t *testing.T) {
+	t.Parallel()
+	for i, words := range []string{"no", strings.Repeat("<", 512), strings.Repeat("\x01", 512), strings.Repeat("\u2028", 300), strings.Repeat("é\xff\"", 200)} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			k := newKeeper(t)
+			k.agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
+				o.OnStart()
+				return ExitStatus{}, fmt.Errorf("%w: %s", agentclient.ErrRefused, words)
+			})
+			j := k.run(t, strings.Repeat("n", maxNameLen), "sh", strings.Repeat("x", maxShownCommand-20))
+			k.work.Wait()
+			st, err := j.Status()
+			if err != nil || st.State != JobLost || !strings.HasPrefix(st.Reason, agentclient.ErrRefused.Error()) {
+				t.Errorf("%+v, %v", st, err)
+			}
+			must(t, k.RemoveJob(t.Context(), j.Name()))
+		})
+	}
+}
