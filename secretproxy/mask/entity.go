@@ -2,6 +2,7 @@ package mask
 
 import (
 	"html"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -73,7 +74,7 @@ func number(b []byte, base rune) (value rune, digits int) {
 }
 
 // quotedUnit reads what = begins in quoted-printable text (RFC 2045, section
-// 6.7): a byte, or a line break that isn't one.
+// 6.7): a byte, or a line break that isn't one. In a string, the break is \r\n or \n.
 func quotedUnit(b []byte) unit {
 	switch {
 	case len(b) == 1:
@@ -84,6 +85,14 @@ func quotedUnit(b []byte) unit {
 		return cut()
 	case b[1] == '\r' && b[2] == '\n':
 		return unit{kind: unitSkip, width: 3}
+	case b[1] == '\\':
+		for _, lineBreak := range []string{`\r\n`, `\n`} {
+			if after := b[1:min(len(b), 1+len(lineBreak))]; string(after) == lineBreak {
+				return unit{kind: unitSkip, width: 1 + len(lineBreak)}
+			} else if 1+len(after) == len(b) && strings.HasPrefix(lineBreak, string(after)) {
+				return cut()
+			}
+		}
 	}
 	return hexUnit(b, 1, 2)
 }

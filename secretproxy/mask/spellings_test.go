@@ -188,6 +188,35 @@ func TestI10_OwnEscapesHideNoValue(t *testing.T) {
 	}
 }
 
+// TestI10_LongValuesInStringsOfQuotedPrintable: behind 76 characters quoted-printable text has a line break, which a
+// string spells \r\n or \n.
+func TestI10_LongValuesInStringsOfQuotedPrintable(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(76, 1))
+	for n := 60; n < 400; n += 7 {
+		value := make([]byte, n)
+		for i := range value {
+			value[i] = "abcXYZ0189_-./+"[r.IntN(15)]
+		}
+		var b strings.Builder
+		w := quotedprintable.NewWriter(&b)
+		_, _ = w.Write(value)
+		_ = w.Close()
+		for _, text := range []string{b.String(), strings.ReplaceAll(b.String(), "\r\n", "\n")} {
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := string(quoted[1 : len(quoted)-1])
+			for how, out := range inEveryWay(t, r, string(value), text) {
+				if part := showsPart(out, text, n); part != "" && how != "to servers" {
+					t.Errorf("%d characters, %s: %q is shown", n, how, part)
+				}
+			}
+		}
+	}
+}
+
 // TestI10_I17_NoSpellingShowsEightCharacters: a value in a spelling of the table, alone or with an escape
 // around it, in a whole body that is cut anywhere, in one piece of a live stream, or in pieces of one if it is
 // a token, never shows eight of its characters in a row. MSB_SPELLINGS is the number of tries.

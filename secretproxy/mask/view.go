@@ -256,8 +256,9 @@ var (
 		}
 		of['u'] |= 1
 		of['#'] |= 2
-		of['\r'] |= 8
-		of['\n'] |= 8
+		for _, c := range "\r\n\\" {
+			of[c] |= 8
+		}
 		return of
 	}()
 )
