@@ -77,14 +77,33 @@ func TestMintedTokensAreNeverSeenByTheGuestAndWork(t *testing.T) {
 	if err := w.proxy.Reload(next, w.judge); err != nil {
 		t.Fatal(err)
 	}
-	if resp, body := do(t, c, form(refresh)); resp.StatusCode != http.StatusOK || strings.Contains(body, "real") {
+	resp, body := do(t, c, form(refresh))
+	if resp.StatusCode != http.StatusOK || strings.Contains(body, "real") {
 		t.Errorf("after a reload: status %d: %s", resp.StatusCode, body)
 	}
+	_, access, _ := strings.Cut(body, `"access_token":"`)
+	access, _, _ = strings.Cut(access, `"`)
 	if n := len(w.proxy.Placeholders()); n != 1 {
 		t.Errorf("%d placeholders are listed, want the policy's one", n)
 	}
 	if resp, _ := do(t, w.client(evilHost, evilAddr, true), request(t, "GET", "https://"+evilHost+"/", nil, "Authorization", "Bearer "+refresh)); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a minted placeholder at another host: status %d", resp.StatusCode)
+	}
+	// One whose secret mints no longer takes its tokens along.
+	next.Secrets = []policies.Secret{s}
+	next.Secrets[0].Mint = nil
+	api := func() int {
+		resp, _ := do(t, c, request(t, "GET", "https://"+apiHost+"/api", nil, "Authorization", "Bearer "+access))
+		return resp.StatusCode
+	}
+	if status := api(); status != http.StatusOK {
+		t.Fatalf("the newest token: status %d", status)
+	}
+	if err := w.proxy.Reload(next, w.judge); err != nil {
+		t.Fatal(err)
+	}
+	if status := api(); status == http.StatusOK {
+		t.Error("a token works on after a reload that takes mint from its secret")
 	}
 }
 
