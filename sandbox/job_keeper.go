@@ -227,20 +227,30 @@ func (k *jobKeeper) SignalJob(ctx context.Context, name string, s agentclient.Si
 		}
 		return fmt.Errorf("%w: %s", ErrJobEnded, name)
 	}
+	late := time.NewTimer(signalWait)
+	defer late.Stop()
 	select {
 	case signals <- s:
 		return nil
+	case <-late.C:
+		return fmt.Errorf("%w: the guest took no signal for job %s within %s; `msb stop %s` ends the sandbox with all its jobs",
+			agentclient.ErrBusy, name, signalWait, k.sandboxName())
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
+
+// signalWait is how long a guest may take to accept a signal. One that reads none would hold up msb job kill for ever.
+const signalWait = 10 * time.Second
+
+func (k *jobKeeper) sandboxName() string { return filepath.Base(filepath.Dir(k.dir)) }
 
 // RemoveJob implements agentclient.JobServer.
 func (k *jobKeeper) RemoveJob(_ context.Context, name string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.live[name] != nil {
-		return fmt.Errorf("%w: %s; `msb job kill %s %s` first, or remove it with --force", ErrJobRunning, name, filepath.Base(filepath.Dir(k.dir)), name)
+		return fmt.Errorf("%w: %s; `msb job kill %s %s` first, or remove it with --force", ErrJobRunning, name, k.sandboxName(), name)
 	}
 	if err := k.check(name); err != nil {
 		return err

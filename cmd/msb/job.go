@@ -198,11 +198,20 @@ func newJobRemoveCommand(ui *ui) *cobra.Command {
 	return c
 }
 
+// killedWait is how long a guest may take to report the end of a job that it was told to kill.
+const killedWait = 30 * time.Second
+
 func killAndRemove(ctx context.Context, j *sandbox.Job) error {
 	if err := j.Kill(ctx, agentclient.SIGKILL); err != nil && !errors.Is(err, sandbox.ErrJobEnded) {
 		return err
 	}
-	if _, err := j.Wait(ctx); err != nil && !errors.Is(err, sandbox.ErrJobLost) {
+	waited, cancel := context.WithTimeout(ctx, killedWait)
+	defer cancel()
+	_, err := j.Wait(waited)
+	switch {
+	case err != nil && waited.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("%w: job %s was killed and its end was not reported within %s; msb stop ends the sandbox with all its jobs", sandbox.ErrJobRunning, j.Name(), killedWait)
+	case err != nil && !errors.Is(err, sandbox.ErrJobLost):
 		return err
 	}
 	return j.Remove(ctx)
