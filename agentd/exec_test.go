@@ -43,7 +43,7 @@ func TestExecReportsHowAProcessEnded(t *testing.T) {
 		{name: "not found in PATH", opts: agentclient.ExecOptions{Argv: []string{"no-such-program"}}, code: 127, start: agentclient.NotFound},
 		{name: "no such file", opts: agentclient.ExecOptions{Argv: []string{"/no/such/file"}}, code: 127, start: agentclient.NotFound},
 		{name: "not executable", opts: agentclient.ExecOptions{Argv: []string{plain}}, code: 126, start: agentclient.NotExecutable},
-		{name: "a folder", opts: agentclient.ExecOptions{Argv: []string{"/tmp"}}, code: 126, start: agentclient.NotExecutable},
+		{name: "a directory", opts: agentclient.ExecOptions{Argv: []string{"/tmp"}}, code: 126, start: agentclient.NotExecutable},
 		{name: "exec format error", opts: agentclient.ExecOptions{Argv: []string{garbage}}, code: 126, start: agentclient.NotExecutable},
 		{name: "no stdin is end of file", opts: script("cat; echo done"), out: "done\n"},
 		{name: "looked up in the PATH given", opts: agentclient.ExecOptions{Argv: []string{"plain"}, Env: []string{"PATH=/nowhere:" + filepath.Dir(plain)}}, code: 126, start: agentclient.NotExecutable},
@@ -56,7 +56,7 @@ func TestExecReportsHowAProcessEnded(t *testing.T) {
 			}(),
 		},
 		{
-			name: "working folder", out: "/usr\n",
+			name: "working directory", out: "/usr\n",
 			opts: func() agentclient.ExecOptions { o := script("pwd"); o.Dir = "/usr/../usr/"; return o }(),
 		},
 		{
@@ -110,13 +110,13 @@ func TestExecRefusesWhatCannotBe(t *testing.T) {
 	for name, change := range map[string]func(*agentclient.ExecOptions){
 		"no program":            func(o *agentclient.ExecOptions) { o.Argv = nil },
 		"NUL in an argument":    func(o *agentclient.ExecOptions) { o.Argv = []string{"/bin/true", "a\x00b"} },
-		"NUL in the folder":     func(o *agentclient.ExecOptions) { o.Dir = "/tmp\x00x" },
+		"NUL in the directory":  func(o *agentclient.ExecOptions) { o.Dir = "/tmp\x00x" },
 		"NUL in the user":       func(o *agentclient.ExecOptions) { o.User = "root\x00x" },
 		"NUL in a variable":     func(o *agentclient.ExecOptions) { o.Env = []string{"A=b\x00c"} },
 		"variable without key":  func(o *agentclient.ExecOptions) { o.Env = []string{"=x"} },
 		"unknown user":          func(o *agentclient.ExecOptions) { o.User = "no-such-user" },
 		"unknown group":         func(o *agentclient.ExecOptions) { o.User = "root:no-such-group" },
-		"relative folder":       func(o *agentclient.ExecOptions) { o.Dir = "../../etc" },
+		"relative directory":    func(o *agentclient.ExecOptions) { o.Dir = "../../etc" },
 		"unknown limit":         func(o *agentclient.ExecOptions) { o.Rlimits = []agentclient.Rlimit{{Name: "wishes"}} },
 		"soft limit above hard": func(o *agentclient.ExecOptions) { o.Rlimits = []agentclient.Rlimit{{Name: "core", Soft: 2, Hard: 1}} },
 		"limit above the system": func(o *agentclient.ExecOptions) {

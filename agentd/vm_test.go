@@ -23,7 +23,7 @@ import (
 	"github.com/msb-project/msb/internal/vm/vmtest"
 )
 
-// scratch is a folder for what the VM tests share; TestMain removes it.
+// scratch is a directory for what the VM tests share; TestMain removes it.
 var scratch string
 
 // TestMain lets the test's own program be the VMM's runner, as msb is.

@@ -87,6 +87,6 @@ func TestI11_TheCountIsThatOfTheDeletedFile(t *testing.T) {
 		t.Errorf("a file that isn't there: %d, %v", n, err)
 	}
 	if _, err := linesIn(filepath.Dir(path)); err == nil || errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a folder: %v, want an error", err)
+		t.Errorf("a directory: %v, want an error", err)
 	}
 }

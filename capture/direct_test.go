@@ -66,7 +66,7 @@ func TestBusyCaptureIsWholeAroundDirectWrites(t *testing.T) {
 	}
 }
 
-// openDirectIn reports whether this test's folder takes direct writes.
+// openDirectIn reports whether this test's directory takes direct writes.
 func openDirectIn(t *testing.T) bool {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "probe"))

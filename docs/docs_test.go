@@ -47,8 +47,8 @@ func testFiles(t *testing.T) map[string]string {
 			return nil
 		}
 		b, err := os.ReadFile(path)
-		folder, _ := filepath.Rel(root, filepath.Dir(path))
-		all[filepath.ToSlash(folder)] += string(b)
+		directory, _ := filepath.Rel(root, filepath.Dir(path))
+		all[filepath.ToSlash(directory)] += string(b)
 		return err
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 
 var fuzzFunc = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
 
-// fuzzTargets are all of the module, as "folder name".
+// fuzzTargets are all of the module, as "directory name".
 func fuzzTargets(t *testing.T) (all []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -36,9 +36,9 @@ func fuzzTargets(t *testing.T) (all []string) {
 		if err != nil {
 			return err
 		}
-		folder, err := filepath.Rel(root, filepath.Dir(path))
+		directory, err := filepath.Rel(root, filepath.Dir(path))
 		for _, m := range fuzzFunc.FindAllSubmatch(text, -1) {
-			all = append(all, filepath.ToSlash(folder)+" "+string(m[1]))
+			all = append(all, filepath.ToSlash(directory)+" "+string(m[1]))
 		}
 		return err
 	})
@@ -53,8 +53,8 @@ func fuzzTargets(t *testing.T) (all []string) {
 func TestEveryFuzzTargetHasSeeds(t *testing.T) {
 	t.Parallel()
 	for _, target := range fuzzTargets(t) {
-		folder, name, _ := strings.Cut(target, " ")
-		seeds, err := os.ReadDir(filepath.Join(root, folder, "testdata", "fuzz", name))
+		directory, name, _ := strings.Cut(target, " ")
+		seeds, err := os.ReadDir(filepath.Join(root, directory, "testdata", "fuzz", name))
 		if err != nil || len(seeds) < minSeeds {
 			t.Errorf("%s has %d seeds, want %d at least: %v", target, len(seeds), minSeeds, err)
 		}

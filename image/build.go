@@ -18,7 +18,7 @@ import (
 // core for decompression.
 const parallelLayers = 4
 
-// build makes the disk of r in a staging folder and publishes it. The caller
+// build makes the disk of r in a staging directory and publishes it. The caller
 // holds the lock of r.digest.
 func (s *Store) build(ctx context.Context, r *resolved, rep *reporter) error {
 	if len(r.layers) > s.opts.Limits.Layers {

@@ -6,15 +6,15 @@
 //	          ─► manifest and configuration, checked against their digests
 //	          ─► layers, each counted, decompressed and checked against its diffID
 //	          ─► one tree in memory (whiteouts, links and duplicates resolved there)
-//	          ─► ext4 disk in a staging folder ─► fsync, rename ─► cache
+//	          ─► ext4 disk in a staging directory ─► fsync, rename ─► cache
 //
 // A name from an image is a key in a map of that tree, never a host path: there
-// is no folder for a hostile layer to leave (invariant 14). File contents lie in
+// is no directory for a hostile layer to leave (invariant 14). File contents lie in
 // one nameless spool file until they are written to the disk.
 //
 // The cache is content-addressed and shared by every process of one user. A
 // disk is published by one rename while a lock is held, so that two pulls of
-// one image do the work once and a killed pull leaves only a staging folder,
+// one image do the work once and a killed pull leaves only a staging directory,
 // which the next Open removes.
 //
 // What this package does not protect against: it does not verify signatures,

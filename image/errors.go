@@ -7,11 +7,11 @@ import (
 )
 
 // Sentinels for callers; the wrapping error says which entry, reference or
-// folder it was and what to do about it.
+// directory it was and what to do about it.
 var (
 	// ErrReference means the reference can't be read.
 	ErrReference = errors.New("invalid image reference")
-	// ErrNotFound means that the registry, folder or archive has no such image.
+	// ErrNotFound means that the registry, directory or archive has no such image.
 	ErrNotFound = errors.New("image not found")
 	// ErrNotCached means PullNever was asked for and the cache has no such image.
 	ErrNotCached = errors.New("image is not in the cache")

@@ -58,7 +58,7 @@ func zstded(t testing.TB, b []byte) []byte {
 
 func plain(_ testing.TB, b []byte) []byte { return b }
 
-// layerOf makes a tar of files by name; a name that ends in "/" is a folder.
+// layerOf makes a tar of files by name; a name that ends in "/" is a directory.
 func layerOf(t testing.TB, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -136,7 +136,7 @@ func (f fixture) write(t testing.TB, dir string) map[string]any {
 	return d
 }
 
-// layout writes an OCI layout of one image and returns its folder.
+// layout writes an OCI layout of one image and returns its directory.
 func (f fixture) layout(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folderWriter writes a host folder as a tar stream. It opens everything through
-// os.Root without following links, so that nothing outside the folder is read
+// folderWriter writes a host directory as a tar stream. It opens everything through
+// os.Root without following links, so that nothing outside the directory is read
 // even when names are swapped while it runs.
 type folderWriter struct {
 	ctx  context.Context // lives for one writeFolder
@@ -29,7 +29,7 @@ type folderWriter struct {
 	// devices says whether device nodes are taken: only root could have made them.
 	devices bool
 	// owners says whether owners are kept; without root, everything belongs to
-	// the guest's root, as the folder's own user is nobody there.
+	// the guest's root, as the directory's own user is nobody there.
 	owners bool
 	// inodes are files with several names, by device and inode.
 	inodes  map[[2]uint64]string
@@ -38,7 +38,7 @@ type folderWriter struct {
 }
 
 // writeFolder writes names in order of bytes. Sockets are left out, so is what is
-// mounted inside the folder.
+// mounted inside the directory.
 func writeFolder(ctx context.Context, root *os.Root, w io.Writer, limits Limits) error {
 	st, err := root.Lstat(".")
 	if err != nil {
@@ -102,7 +102,7 @@ func (f *folderWriter) entry(name string, st fs.FileInfo) error {
 		if sys.dev != f.dev {
 			return nil
 		}
-		return f.folder(name, hdr)
+		return f.directory(name, hdr)
 	case mode&fs.ModeSymlink != 0:
 		target, err := f.root.Readlink(name)
 		if err != nil {
@@ -128,7 +128,7 @@ func (f *folderWriter) entry(name string, st fs.FileInfo) error {
 	return f.tw.WriteHeader(hdr)
 }
 
-func (f *folderWriter) folder(name string, hdr *tar.Header) error {
+func (f *folderWriter) directory(name string, hdr *tar.Header) error {
 	d, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err

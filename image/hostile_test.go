@@ -50,7 +50,7 @@ func TestI12_HostileImagesAreRefusedAndLeaveNothing(t *testing.T) {
 		"NUL in the environment":  {f: fixture{layers: [][]byte{good}, config: map[string]any{"Env": []string{"A=b\x00c"}}}, is: ErrConfig, says: "Env"},
 		"name with a newline":     {f: fixture{layers: [][]byte{good}, config: map[string]any{"Env": []string{"A\nB=c"}}}, is: ErrConfig, says: "Env"},
 		"variable without a name": {f: fixture{layers: [][]byte{good}, config: map[string]any{"Env": []string{"=c"}}}, is: ErrConfig, says: "Env"},
-		"working folder above":    {f: fixture{layers: [][]byte{good}, config: map[string]any{"WorkingDir": "../../etc"}}, is: ErrConfig, says: "WorkingDir"},
+		"working directory above": {f: fixture{layers: [][]byte{good}, config: map[string]any{"WorkingDir": "../../etc"}}, is: ErrConfig, says: "WorkingDir"},
 		"user is a path":          {f: fixture{layers: [][]byte{good}, config: map[string]any{"User": "../root"}}, is: ErrConfig, says: "User"},
 		"user with a newline":     {f: fixture{layers: [][]byte{good}, config: map[string]any{"User": "a\nroot:x:0"}}, is: ErrConfig, says: "User"},
 		"stop signal":             {f: fixture{layers: [][]byte{good}, config: map[string]any{"StopSignal": "65"}}, is: ErrConfig, says: "StopSignal"},

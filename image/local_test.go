@@ -48,12 +48,12 @@ func TestFolderAsAnImage(t *testing.T) {
 		t.Errorf("a link that points outside was followed: %s", got)
 	}
 	if again := mustResolve(t, s, "dir:"+dir, Options{}); !again.Cached {
-		t.Error("an unchanged folder was written again")
+		t.Error("an unchanged directory was written again")
 	}
 	mustWrite(t, filepath.Join(dir, "bin", "sh"), []byte("!#"))
 	changed := mustResolve(t, s, "dir:"+dir, Options{})
 	if changed.Cached || changed.Digest == img.Digest || debugfs(t, changed.DiskPath, "cat bin/sh") != "!#" {
-		t.Errorf("a changed folder: %+v", changed)
+		t.Errorf("a changed directory: %+v", changed)
 	}
 	for _, bad := range []string{filepath.Join(dir, "missing"), filepath.Join(dir, "bin", "sh")} {
 		if _, err := s.Resolve(t.Context(), "dir:"+bad, Options{}); err == nil {

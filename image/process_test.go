@@ -121,7 +121,7 @@ func TestI13_KilledPullLeavesNothingThatIsUsed(t *testing.T) {
 	fsck(t, img.DiskPath)
 }
 
-// Open must not remove the staging folder of a pull that is alive.
+// Open must not remove the staging directory of a pull that is alive.
 func TestI13_OpenSparesLivingPulls(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, StoreOptions{})
@@ -133,7 +133,7 @@ func TestI13_OpenSparesLivingPulls(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(st.dir); err != nil {
-		t.Errorf("the staging folder is gone: %v", err)
+		t.Errorf("the staging directory is gone: %v", err)
 	}
 	st.discard()
 	assertEmpty(t, s)

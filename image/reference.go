@@ -83,7 +83,7 @@ func nonEmpty(ref, path string) error {
 	return nil
 }
 
-// parseOCI reads DIR, DIR:TAG or DIR@DIGEST. A folder whose name has a colon is
+// parseOCI reads DIR, DIR:TAG or DIR@DIGEST. A directory whose name has a colon is
 // taken whole when it is there.
 func parseOCI(p string) (source, error) {
 	if p == "" {

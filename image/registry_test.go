@@ -313,7 +313,7 @@ func TestDialPolicySeesTheExactAddress(t *testing.T) {
 
 func TestLayoutsFromTheReferenceTools(t *testing.T) {
 	t.Parallel()
-	// A store never writes outside its own folder.
+	// A store never writes outside its own directory.
 	parent := t.TempDir()
 	s, err := Open(filepath.Join(parent, "images"), StoreOptions{})
 	if err != nil {

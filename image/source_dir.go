@@ -8,14 +8,14 @@ import (
 	"os"
 )
 
-// dirSource is a host folder whose contents become the root. It is read as a tar
-// stream that depends on the folder's names, metadata and contents alone: once for
+// dirSource is a host directory whose contents become the root. It is read as a tar
+// stream that depends on the directory's names, metadata and contents alone: once for
 // its digest, which keys the cache, and again when the cache has no such disk.
 type dirSource struct{ path string }
 
 var _ source = dirSource{}
 
-// dirPath is the search path of a folder that says nothing about itself.
+// dirPath is the search path of a directory that says nothing about itself.
 const dirPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func (d dirSource) canonical() string { return "" }
@@ -29,7 +29,7 @@ func (d dirSource) resolve(ctx context.Context, want Platform, limits Limits) (*
 	size := &countingWriter{w: sum.h}
 	if err := writeFolder(ctx, root, size, limits); err != nil {
 		_ = root.Close()
-		return nil, fmt.Errorf("read the folder %s: %w", d.path, err)
+		return nil, fmt.Errorf("read the directory %s: %w", d.path, err)
 	}
 	id := digest{"sha256", hex.EncodeToString(sum.h.Sum(nil))}
 	open := func(ctx context.Context) (io.ReadCloser, error) {
@@ -39,7 +39,7 @@ func (d dirSource) resolve(ctx context.Context, want Platform, limits Limits) (*
 	}
 	return &resolved{
 		digest: id, config: Config{Env: []string{dirPath}, WorkingDir: "/"}, platform: want,
-		// A folder that changes between the two readings fails this diffID.
+		// A directory that changes between the two readings fails this diffID.
 		layers: []layerSource{{size: size.n, diffID: &id, open: open}},
 		close:  func() { _ = root.Close() },
 	}, nil

@@ -17,7 +17,7 @@ import (
 // refNameAnnotation is how an image layout names a tag (OCI image specification, annotations).
 const refNameAnnotation = "org.opencontainers.image.ref.name"
 
-// ociSource is an OCI image layout in a folder.
+// ociSource is an OCI image layout in a directory.
 type ociSource struct {
 	dir, tag, digest string
 }
@@ -112,7 +112,7 @@ func readManifest(ctx context.Context, from blobs, d digest) ([]byte, error) {
 	return raw, d.verifyBytes("the manifest", raw)
 }
 
-// layoutBlobs reads a layout through os.Root: a link in the folder can't lead out.
+// layoutBlobs reads a layout through os.Root: a link in the directory can't lead out.
 type layoutBlobs struct {
 	dir  string
 	root *os.Root

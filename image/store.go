@@ -50,7 +50,7 @@ type DialTarget struct {
 	Addr netip.AddrPort
 }
 
-// Store is a cache of root disks under one folder. It is safe for concurrent use
+// Store is a cache of root disks under one directory. It is safe for concurrent use
 // by several goroutines and processes.
 type Store struct {
 	dir  string

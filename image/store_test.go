@@ -219,7 +219,7 @@ func TestI13_DamagedDisksAreMadeAnew(t *testing.T) {
 		"marker cut": func(t *testing.T, img *Image) {
 			mustTruncate(t, filepath.Join(filepath.Dir(img.DiskPath), metaFile), 10)
 		},
-		"folder empty": func(t *testing.T, img *Image) {
+		"directory empty": func(t *testing.T, img *Image) {
 			mustRemove(t, img.DiskPath)
 			mustRemove(t, filepath.Join(filepath.Dir(img.DiskPath), metaFile))
 		},

@@ -37,7 +37,7 @@ func plainRules(rules []Rule) []Rule {
 	return out
 }
 
-// again parses the encoded form of p. The name has no folder, so that relative
+// again parses the encoded form of p. The name has no directory, so that relative
 // paths, resolved once already, stay as they are.
 func again(t *testing.T, p *Policy) *Policy {
 	t.Helper()

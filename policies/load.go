@@ -237,14 +237,14 @@ func (l *loader) include(f *faults, key, name, dir string, above []string) *unit
 }
 
 // read opens an included file. A preset can't name files: its text is ours, and
-// it has no folder.
+// it has no directory.
 func (l *loader) read(path string, above []string) ([]byte, error) {
 	if l.open == nil || strings.HasPrefix(above[len(above)-1], presetID("")) {
 		return nil, errors.New("files can't be included here; name a preset: " + strings.Join(Presets(), ", "))
 	}
 	data, err := l.open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no file %s; paths start from the folder of this file, and the presets are %s", path, strings.Join(Presets(), ", "))
+		return nil, fmt.Errorf("there is no file %s; paths start from the directory of this file, and the presets are %s", path, strings.Join(Presets(), ", "))
 	}
 	return data, err
 }
@@ -268,7 +268,7 @@ func readRegular(f *os.File) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
-		return nil, fmt.Errorf("%s is a folder; name the file in it", f.Name())
+		return nil, fmt.Errorf("%s is a directory; name the file in it", f.Name())
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no regular file but a pipe, socket or device; write the policy to a file and name that", f.Name())
 	}

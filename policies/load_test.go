@@ -208,8 +208,8 @@ func TestLoadErrors(t *testing.T) {
 	if _, err := Load("testdata/nowhere.toml"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := Load("testdata"); err == nil || !strings.Contains(err.Error(), "folder") {
-		t.Errorf("a folder: %v", err)
+	if _, err := Load("testdata"); err == nil || !strings.Contains(err.Error(), "directory") {
+		t.Errorf("a directory: %v", err)
 	}
 	_, err := Load("testdata/errors/version.toml")
 	var list ErrorList

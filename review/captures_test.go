@@ -61,16 +61,16 @@ func TestCapturesAreWhatTheGeneratorMakes(t *testing.T) {
 		for _, end := range []string{".pcapng", ".toml", ".golden"} {
 			known[c.Name+end] = true
 		}
-		golden(t, filepath.Join(folder, c.Name+".pcapng"), file)
-		golden(t, filepath.Join(folder, c.Name+".toml"), []byte(c.File()))
+		golden(t, filepath.Join(directory, c.Name+".pcapng"), file)
+		golden(t, filepath.Join(directory, c.Name+".toml"), []byte(c.File()))
 	}
 	for _, c := range slices.Concat(pcapgen.Recorded(), pcapgen.Spoken()) {
 		for _, end := range []string{".pcapng", ".toml", ".golden"} {
 			known[c.Name+end] = true
 		}
-		golden(t, filepath.Join(folder, c.Name+".toml"), []byte(c.File()))
+		golden(t, filepath.Join(directory, c.Name+".toml"), []byte(c.File()))
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(directory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func frames(t *testing.T, c *pcapgen.Case) (file []byte, zone []string) {
 	if !c.Stored() {
 		return c.Capture()
 	}
-	file, err := os.ReadFile(filepath.Join(folder, c.Name+".pcapng"))
+	file, err := os.ReadFile(filepath.Join(directory, c.Name+".pcapng"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestEachCaptureHasItsStory(t *testing.T) {
 		t.Errorf("%d captures, want %d at least", len(all), least)
 	}
 	for _, c := range all {
-		file, err := os.ReadFile(filepath.Join(folder, c.Name+".toml"))
+		file, err := os.ReadFile(filepath.Join(directory, c.Name+".toml"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func verdicts(t *testing.T, c *pcapgen.Case, file []byte) string {
 // golden file allows. After each the gateway must still serve.
 func TestI5_TheAttackSuite(t *testing.T) {
 	ofEachCase(t, func(t *testing.T, c *pcapgen.Case, file []byte, zone []string) (compared int64) {
-		path := filepath.Join(folder, c.Name+".golden")
+		path := filepath.Join(directory, c.Name+".golden")
 		judged := verdicts(t, c, file)
 		want := ""
 		if !*update {

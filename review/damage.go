@@ -17,7 +17,7 @@ type Damage struct {
 
 // Reasons why a file is no capture that can be read; see also those of package capture.
 var (
-	ErrFolder = errors.New("it is a folder")
+	ErrFolder = errors.New("it is a directory")
 	ErrEmpty  = errors.New("it is empty")
 	ErrPacked = errors.New("it is compressed")
 )

@@ -22,7 +22,7 @@ const (
 // FuzzReview gives a review any bytes: it must end, and what it says must be printable.
 func FuzzReview(f *testing.F) {
 	for _, name := range []string{"apt", "dns-tcp", "tls-out-of-order", "ip-fragments", "dns-shapes", "http-second-request"} {
-		b, err := os.ReadFile(filepath.Join(folder, name+".pcapng"))
+		b, err := os.ReadFile(filepath.Join(directory, name+".pcapng"))
 		if err != nil {
 			f.Fatal(err)
 		}

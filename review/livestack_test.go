@@ -92,7 +92,7 @@ func TestI5_TheAttackSuiteFromALiveStack(t *testing.T) {
 // seenByReplay is what the golden file of a case says that the world sees.
 func seenByReplay(t *testing.T, c *pcapgen.Case) string {
 	t.Helper()
-	golden, err := os.ReadFile(filepath.Join(folder, c.Name+".golden"))
+	golden, err := os.ReadFile(filepath.Join(directory, c.Name+".golden"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ var (
 	record = flag.Bool("record", false, "rewrite the spoken captures of testdata/pcap that -run picks")
 )
 
-// folder is where the captures are.
-var folder = filepath.Join("..", "testdata", "pcap")
+// directory is where the captures are.
+var directory = filepath.Join("..", "testdata", "pcap")
 
 func TestMain(m *testing.M) { netstacktest.Main(m) }
 

@@ -16,7 +16,7 @@ import (
 // may have the same ports. Parts that rotation made are one recording.
 func TestRecordingsAreJudgedByThemselves(t *testing.T) {
 	t.Parallel()
-	file, err := os.ReadFile(filepath.Join(folder, "tls-5-records.pcapng"))
+	file, err := os.ReadFile(filepath.Join(directory, "tls-5-records.pcapng"))
 	if err != nil {
 		t.Fatal(err)
 	}

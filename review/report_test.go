@@ -156,7 +156,7 @@ func TestFilesAreReadInTurn(t *testing.T) {
 	t.Parallel()
 	r, err := review.Run(t.Context(), review.Options{
 		Policy:   policy(t, "include = [\"pypi\", \"npm\"]\n"),
-		Captures: []string{filepath.Join(folder, "pip.pcapng"), filepath.Join(folder, "npm.pcapng")},
+		Captures: []string{filepath.Join(directory, "pip.pcapng"), filepath.Join(directory, "npm.pcapng")},
 	})
 	if err != nil {
 		t.Fatal(err)

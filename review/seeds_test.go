@@ -17,7 +17,7 @@ const maxSeed = 8000
 
 // seedKind says what the seeds of fuzz targets are taken from the attack suite.
 type seedKind struct {
-	// targets are folders of seeds; what stands behind the space are the target's other arguments.
+	// targets are directories of seeds; what stands behind the space are the target's other arguments.
 	targets []string
 	// cases begin the names of the cases that seeds come from.
 	cases []string
@@ -86,7 +86,7 @@ func TestFuzzSeedsAreOfTheCaptures(t *testing.T) {
 	t.Parallel()
 	for _, kind := range seedKinds {
 		for _, target := range kind.targets {
-			folder, more, _ := strings.Cut(target, " ")
+			directory, more, _ := strings.Cut(target, " ")
 			written := 0
 			for _, c := range pcapgen.Cases() {
 				file, _ := c.Capture()
@@ -104,7 +104,7 @@ func TestFuzzSeedsAreOfTheCaptures(t *testing.T) {
 					continue
 				}
 				written++
-				path := filepath.Join("..", filepath.FromSlash(folder), name)
+				path := filepath.Join("..", filepath.FromSlash(directory), name)
 				if *update {
 					if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 						t.Fatal(err)

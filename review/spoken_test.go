@@ -99,7 +99,7 @@ func TestI7_I9_SpokenAttacksAreStoodAndRecorded(t *testing.T) {
 				t.Fatal("it has no script")
 			}
 			file := speak(t, &c, play)
-			path := filepath.Join(folder, c.Name+".pcapng")
+			path := filepath.Join(directory, c.Name+".pcapng")
 			if *record && !t.Failed() {
 				if err := os.WriteFile(path, file, 0o644); err != nil {
 					t.Fatal(err)

@@ -18,7 +18,7 @@ func TestI8_SpokenCapturesShowRequestsInClearAndHoldNoSecret(t *testing.T) {
 	var all bytes.Buffer
 	var owner []string // of each frame, in order
 	for _, c := range pcapgen.Spoken() {
-		file, err := os.ReadFile(filepath.Join(folder, c.Name+".pcapng"))
+		file, err := os.ReadFile(filepath.Join(directory, c.Name+".pcapng"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestI8_SpokenCapturesShowRequestsInClearAndHoldNoSecret(t *testing.T) {
 		shown[owner[i]] += line + "\n"
 	}
 	for _, c := range pcapgen.Spoken() {
-		file, err := os.ReadFile(filepath.Join(folder, c.Name+".pcapng"))
+		file, err := os.ReadFile(filepath.Join(directory, c.Name+".pcapng"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func TestTsharkReadsEveryCapture(t *testing.T) {
 			if c.Odd != odd {
 				continue
 			}
-			file, err := os.ReadFile(filepath.Join(folder, c.Name+".pcapng"))
+			file, err := os.ReadFile(filepath.Join(directory, c.Name+".pcapng"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,7 +30,7 @@ type Config struct {
 	// Name makes a sandbox that stays (Create): its disk, placeholders and authority are there at the next
 	// start. "" is one that leaves nothing.
 	Name string
-	// Home is the state folder; "" is $MSB_HOME, else ~/.msb.
+	// Home is the state directory; "" is $MSB_HOME, else ~/.msb.
 	Home string
 	// Program is the msb to re-execute as supervisor and VMM; "" is this very executable, which must
 	// then call MaybeRun first thing in main.
@@ -76,7 +76,7 @@ type Config struct {
 	// Env has KEY=value defaults for every process, above the image's own.
 	Env []string
 
-	// Audit is the file that gets every verdict; "" keeps it in the run folder, which goes with the
+	// Audit is the file that gets every verdict; "" keeps it in the run directory, which goes with the
 	// sandbox.
 	Audit string
 	// Pcap is the file that gets every frame of the link; "" captures none.
@@ -85,7 +85,7 @@ type Config struct {
 	// Learn is the file that gets, when the sandbox ends, the smallest policy that would have allowed
 	// what was seen; "" learns nothing.
 	Learn string
-	// Keep leaves the run folder (console and audit log, writable disk) behind when the sandbox ends.
+	// Keep leaves the run directory (console and audit log, writable disk) behind when the sandbox ends.
 	Keep bool
 
 	// Notice is told, before the guest boots, which backend was chosen and why, and by another goroutine when a

@@ -2,13 +2,13 @@
 // out, a supervisor process that owns both, and the files under $MSB_HOME that belong to them.
 //
 // Data flow. Start resolves the image in the caller's process (so that progress and errors are the
-// caller's), takes a run folder under $MSB_HOME and starts the supervisor, which is msb itself,
+// caller's), takes a run directory under $MSB_HOME and starts the supervisor, which is msb itself,
 // re-executed. The supervisor reads its configuration from an inherited descriptor, reads the
 // secrets, starts the gateway and the VMM, shakes hands with the agent and then serves the agent's
 // Exec to the caller over an inherited socket. When that socket closes, whoever closed it and why,
-// the supervisor ends the machine and removes the run folder.
+// the supervisor ends the machine and removes the run directory.
 //
 // What it does not protect against: a caller that is itself hostile. Whoever may start a sandbox
-// chooses its policy and may read its secrets' sources. It also gives no promise about a run folder
+// chooses its policy and may read its secrets' sources. It also gives no promise about a run directory
 // on a network file system, where file locks may not hold.
 package sandbox

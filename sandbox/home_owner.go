@@ -7,21 +7,21 @@ import (
 	"syscall"
 )
 
-// ErrHome tells that the state folder isn't the caller's alone.
-var ErrHome = errors.New("state folder isn't safe to use")
+// ErrHome tells that the state directory isn't the caller's alone.
+var ErrHome = errors.New("state directory isn't safe to use")
 
 // othersWrite are the permission bits that let group or others write.
 const othersWrite = 0o022
 
-// checkOurs refuses a folder in which anybody but uid (and root) could plant what is trusted later: a
-// kernel, an image, a link in the place of a lock. A link to a folder is fine: it stands in one of ours.
+// checkOurs refuses a directory in which anybody but uid (and root) could plant what is trusted later: a
+// kernel, an image, a link in the place of a lock. A link to a directory is fine: it stands in one of ours.
 func checkOurs(dir string, uid int) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != uid {
-		return fmt.Errorf("%w: %s belongs to another user; set %s to a folder of your own, or chown it", ErrHome, dir, EnvHome)
+		return fmt.Errorf("%w: %s belongs to another user; set %s to a directory of your own, or chown it", ErrHome, dir, EnvHome)
 	}
 	if perm := info.Mode().Perm(); perm&othersWrite != 0 {
 		return fmt.Errorf("%w: others may write to %s (mode %04o); run chmod go-w on it once nobody has changed what is in it", ErrHome, dir, perm)

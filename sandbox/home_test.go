@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// newHome opens a state folder that isn't there yet, so that its mode is ours and not the umask's.
+// newHome opens a state directory that isn't there yet, so that its mode is ours and not the umask's.
 func newHome(t *testing.T) *Home {
 	t.Helper()
 	h, err := OpenHome(filepath.Join(t.TempDir(), "state"))
@@ -20,7 +20,7 @@ func newHome(t *testing.T) *Home {
 	return h
 }
 
-// left makes the folder of a sandbox whose supervisor was killed.
+// left makes the directory of a sandbox whose supervisor was killed.
 func left(t *testing.T, h *Home) string {
 	t.Helper()
 	run, err := h.NewRun()
@@ -48,7 +48,7 @@ func there(t *testing.T, path string) bool {
 }
 
 // Two sweeps at once failed with "directory not empty": one removed the lock first, and the other made
-// a new one in the folder that was going.
+// a new one in the directory that was going.
 func TestI13_SweepsAtOnceDoNotHinderEachOther(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -103,13 +103,13 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 		}
 	}
 	if there(t, filepath.Join(fresh, lockFile)) {
-		t.Error("the sweep made a lock in a folder that had none")
+		t.Error("the sweep made a lock in a directory that had none")
 	}
 	if err := errors.Join(run.Lock.Close(), run.Remove(), run.Remove()); err != nil {
 		t.Errorf("removing twice: %v", err)
 	}
 	if there(t, run.Dir) {
-		t.Error("the folder is still there after Remove")
+		t.Error("the directory is still there after Remove")
 	}
 }
 
@@ -146,7 +146,7 @@ func TestI12_AStateFolderThatOthersMayWriteIsRefused(t *testing.T) {
 			}
 			_, err := OpenHome(h.dir)
 			if !errors.Is(err, ErrHome) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "chmod go-w") {
-				t.Errorf("%q with mode %o: %v, want ErrHome, the folder and the remedy", sub, mode, err)
+				t.Errorf("%q with mode %o: %v, want ErrHome, the directory and the remedy", sub, mode, err)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func TestI12_AStateFolderThatOthersMayWriteIsRefused(t *testing.T) {
 		t.Errorf("others may read: %v", err)
 	}
 	if err := checkOurs(h.dir, os.Geteuid()+1); !errors.Is(err, ErrHome) || !strings.Contains(err.Error(), EnvHome) {
-		t.Errorf("another user's folder: %v, want ErrHome and the remedy", err)
+		t.Errorf("another user's directory: %v, want ErrHome and the remedy", err)
 	}
 }
 

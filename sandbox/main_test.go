@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// scratch is where the tests keep their state folders; it goes with the run.
+// scratch is where the tests keep their state directories; it goes with the run.
 var scratch string
 
 // TestMain lets the test's own program be supervisor and VMM, and, with callerEnv set, a caller that a

@@ -18,7 +18,7 @@ var (
 // maxNameLen is a DNS label's (RFC 1035): the name is the guest's host name too.
 const maxNameLen = 63
 
-// CheckName says whether a sandbox may have this name. It becomes a folder's name and the guest's host name, so it is
+// CheckName says whether a sandbox may have this name. It becomes a directory's name and the guest's host name, so it is
 // one DNS label: what looks like a path, an option or a terminal's command is refused (invariant 14).
 func CheckName(name string) error {
 	ok := len(name) > 0 && len(name) <= maxNameLen && name[0] != '-' && name[len(name)-1] != '-'

@@ -68,7 +68,7 @@ func exists(name string) error {
 	return fmt.Errorf("%w: %s; `msb start %s` starts it, `msb exec %s -- COMMAND` uses it while it runs, `msb rm %s` removes it", ErrExists, name, name, name, name)
 }
 
-// absolute makes paths independent of the folder that a later command is called in.
+// absolute makes paths independent of the directory that a later command is called in.
 func absolute(paths ...*string) error {
 	for _, p := range paths {
 		if *p == "" {
@@ -83,7 +83,7 @@ func absolute(paths ...*string) error {
 	return nil
 }
 
-// create makes the folder under a name that nobody looks at, and renames it: one that is there is whole.
+// create makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
 func (h *Home) create(st *stored) error {
 	temp := h.hidden()
 	if err := os.Mkdir(temp, 0o700); err != nil {
@@ -98,7 +98,7 @@ func (h *Home) create(st *stored) error {
 	}
 	if err == nil {
 		err = os.Rename(temp, h.namedPath(st.Name))
-		if errors.Is(err, fs.ErrExist) { // a folder that holds something is never replaced
+		if errors.Is(err, fs.ErrExist) { // a directory that holds something is never replaced
 			err = exists(st.Name)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// namedHome is a state folder of this test's own, beside the shared caches.
+// namedHome is a state directory of this test's own, beside the shared caches.
 func namedHome(t *testing.T) *sandbox.Home {
 	t.Helper()
 	h, err := sandbox.OpenHome(home(t))

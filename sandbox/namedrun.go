@@ -275,7 +275,7 @@ func (h *Home) checkEnd(name string, ready bool) error {
 	return nil
 }
 
-// missing says that there is no sandbox of that name; err is why its folder can't be looked at.
+// missing says that there is no sandbox of that name; err is why its directory can't be looked at.
 func missing(name string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -17,7 +17,7 @@ const (
 	planFD    = 3 // the plan in JSON, to its end
 	statusFD  = 4 // status lines in JSON, from the supervisor
 	controlFD = 5 // the agent's Exec; its end is the sandbox's end
-	lockFD    = 6 // the run folder's lock
+	lockFD    = 6 // the run directory's lock
 )
 
 // maxPlan bounds what a supervisor reads of its plan: a policy of a hundred thousand rules is 20 MiB.

@@ -124,7 +124,7 @@ func (s *Sandbox) dropRun() error {
 	}
 	run, err := s.home.lockNamed(s.name)
 	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
-		return nil // the folder is another command's now, which has cleared it
+		return nil // the directory is another command's now, which has cleared it
 	}
 	if err != nil {
 		return err
@@ -194,5 +194,5 @@ func (s *Sandbox) SwitchCapture(on bool) error {
 	return signalPeer(conn, n)
 }
 
-// KeptDir is where Config.Keep leaves the run folder after Close.
+// KeptDir is where Config.Keep leaves the run directory after Close.
 func (s *Sandbox) KeptDir() string { return s.home.keptDir(s.run.ID) }

@@ -43,7 +43,7 @@ func MaybeRun() {
 	}
 }
 
-// supervisor is the process that owns one sandbox: gateway, secrets, machine and run folder.
+// supervisor is the process that owns one sandbox: gateway, secrets, machine and run directory.
 type supervisor struct {
 	plan    *plan
 	policy  *policies.Policy

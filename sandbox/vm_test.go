@@ -25,7 +25,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// home is a state folder that shares its caches with every other test: only run folders are compared.
+// home is a state directory that shares its caches with every other test: only run directories are compared.
 func home(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(scratch, "home")
@@ -135,7 +135,7 @@ func TestVMRunsACommandAndLeavesNothing(t *testing.T) {
 		gone(t, pid)
 	}
 	if left := runFolders(t, home(t)); len(left) != 0 {
-		t.Errorf("left in the run folder: %v", left)
+		t.Errorf("left in the run directory: %v", left)
 	}
 }
 
@@ -236,10 +236,10 @@ in = ["header:Authorization"]
 	isInNoFile(t, filepath.Join(home(t), "run"), value)
 }
 
-// isInNoFile looks for a secret's value below a folder, but in the guest's disks, where only a guest could have put it.
-func isInNoFile(t *testing.T, folder, value string) {
+// isInNoFile looks for a secret's value below a directory, but in the guest's disks, where only a guest could have put it.
+func isInNoFile(t *testing.T, directory, value string) {
 	t.Helper()
-	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(directory, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() || filepath.Ext(path) == ".ext4" {
 			return err
 		}
@@ -306,7 +306,7 @@ func TestVMAKernelPanicIsNamedWithTheConsole(t *testing.T) {
 		t.Errorf("got kind %s, %v; want %s with the console's end", sandbox.KindOf(err), err, sandbox.KindGuestPanic)
 	}
 	if left := runFolders(t, dir); len(left) != 0 {
-		t.Errorf("left in the run folder: %v", left)
+		t.Errorf("left in the run directory: %v", left)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestVMAPolicyChangesWhileItRuns(t *testing.T) {
 	}
 }
 
-// callerEnv makes the test's program start a sandbox under this state folder and wait to be killed.
+// callerEnv makes the test's program start a sandbox under this state directory and wait to be killed.
 const callerEnv = "MSB_TEST_CALLER"
 
 func waitingCaller(home string) error {
@@ -417,7 +417,7 @@ func TestI13_VMKilledCallerLeavesNothing(t *testing.T) {
 		gone(t, pid)
 	}
 	if left := runFolders(t, dir); len(left) != 0 {
-		t.Errorf("left in the run folder: %v", left)
+		t.Errorf("left in the run directory: %v", left)
 	}
 }
 
@@ -435,7 +435,7 @@ func TestI13_VMKilledSupervisorTakesItsVMMAlongAndTheNextCommandCleansUp(t *test
 		gone(t, pid)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "run", id)); err != nil {
-		t.Fatalf("the test is moot: the folder is gone before anything cleaned up: %v", err)
+		t.Fatalf("the test is moot: the directory is gone before anything cleaned up: %v", err)
 	}
 	// Without its marker it is adopted, with all that real sandboxes, images and kernels leave in it.
 	if err := os.Remove(filepath.Join(dir, "msb-home")); err != nil {
@@ -448,7 +448,7 @@ func TestI13_VMKilledSupervisorTakesItsVMMAlongAndTheNextCommandCleansUp(t *test
 			t.Fatal(err)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("left in the run folder: %v", left)
+			t.Fatalf("left in the run directory: %v", left)
 		}
 	}
 }

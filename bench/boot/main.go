@@ -30,7 +30,7 @@ func main() {
 	sandbox.MaybeRun()
 	var o options
 	flag.StringVar(&o.msb, "msb", "bin/msb", "the msb to measure")
-	flag.StringVar(&o.peer, "microsandbox", "", "folder with microsandbox's bin/msb and lib/libkrunfw.so.*; empty for none")
+	flag.StringVar(&o.peer, "microsandbox", "", "directory with microsandbox's bin/msb and lib/libkrunfw.so.*; empty for none")
 	flag.IntVar(&o.runs, "n", 10, "cold starts on this machine")
 	flag.IntVar(&o.innerRuns, "inner-n", 5, "cold starts of each side in the emulated host")
 	flag.IntVar(&o.execs, "execs", 30, "round trips in a running sandbox on this machine; a third of it in the emulated host")

@@ -19,7 +19,7 @@ const peerVersion = "0.7.2"
 
 var _ side = (*peer)(nil)
 
-// peer is microsandbox. Its image is a folder that holds busybox: no registry
+// peer is microsandbox. Its image is a directory that holds busybox: no registry
 // is asked, no layer unpacked.
 type peer struct{ program, home, root string }
 
@@ -103,7 +103,7 @@ func (p *peer) execute(ctx context.Context, n int, f figures) (err error) {
 		if err != nil {
 			return err
 		}
-		if i > 0 { // the first reads the program from the folder
+		if i > 0 { // the first reads the program from the directory
 			f.took(peerPrefix+seriesExec, t.exit)
 		}
 	}

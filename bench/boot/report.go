@@ -120,7 +120,7 @@ shows in them; the row on this machine's clock has what emulating them cost, and
 Not the same on both sides: microsandbox's exec starts a process of its command
 line tool each time, ours is a call of the Go SDK in a program that runs (the
 last target adds the start of msb's own process to it); microsandbox's root is a
-folder shared by virtiofs, ours a disk with an overlay; microsandbox's VMM and
+directory shared by virtiofs, ours a disk with an overlay; microsandbox's VMM and
 network stack are one process, ours are two.`
 
 func writeRow(w io.Writer, f figures, series, name, format string, withPeer bool) {

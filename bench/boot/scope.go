@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// scope is what package emuhost needs of a test: temporary folders, a context,
+// scope is what package emuhost needs of a test: temporary directories, a context,
 // cleaning up, and a way out. Any other method of testing.TB panics.
 type scope struct {
 	testing.TB

@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&o.mtu, "mtu", 0, "only this MTU, without a real guest; 1500 (the gateway's default) and 65520 (sandboxes') if 0")
 	flag.Float64Var(&o.seconds, "seconds", 1, "length of each transfer")
 	flag.IntVar(&o.rounds, "rounds", 10, "rounds of four transfers: off, on, on, off")
-	flag.StringVar(&o.dir, "dir", "", "where the capture is written; a temporary folder if empty")
+	flag.StringVar(&o.dir, "dir", "", "where the capture is written; a temporary directory if empty")
 	flag.StringVar(&o.profile, "profile", "", "write the gateway's CPU profiles to this prefix")
 	flag.BoolVar(&o.check, "check", false, "fail if a capture costs more than a tenth")
 	flag.Parse()

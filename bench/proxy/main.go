@@ -29,11 +29,11 @@ const (
 func main() {
 	role := flag.String("role", "", "internal: upstream, bare or msb")
 	upstream := flag.String("upstream", "", "internal: the upstream's address")
-	certs := flag.String("certs", "", "internal: folder of the upstream's certificate and key")
+	certs := flag.String("certs", "", "internal: directory of the upstream's certificate and key")
 	profile := flag.String("cpuprofile", "", "write msb's CPU profile there")
 	seconds := flag.Int("seconds", 3, "length of each measurement")
 	quick := flag.Bool("quick", false, "msb and the bare proxy only, 10 connections")
-	show := flag.String("serve", "", "measure nothing: serve msb's guest-facing side, with what verifies it in this `folder`, until interrupted")
+	show := flag.String("serve", "", "measure nothing: serve msb's guest-facing side, with what verifies it in this `directory`, until interrupted")
 	flag.Parse()
 	var err error
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// Free space on the disk of the state folder.
+// Free space on the disk of the state directory.
 const (
 	// lowDisk is where doctor warns: room for the kernel (21 MB), the built-in image and one ordinary image.
 	lowDisk = 2 << 30
@@ -74,7 +74,7 @@ func diagnose(ctx context.Context) diagnosis {
 	home, err := sandbox.OpenHome("")
 	cache := ""
 	if err != nil {
-		d.add(finding{Name: "home", Detail: err.Error(), Remedy: "set MSB_HOME to a folder that you may write", Required: true})
+		d.add(finding{Name: "home", Detail: err.Error(), Remedy: "set MSB_HOME to a directory that you may write", Required: true})
 	} else {
 		cache = home.Kernel()
 		d.add(finding{Name: "home", OK: true, Detail: home.Dir()})

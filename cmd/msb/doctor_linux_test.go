@@ -48,7 +48,7 @@ func (d diagnosis) find(t *testing.T, name string) finding {
 	return d.Findings[i]
 }
 
-// TestI12_DoctorSaysThatTheDiskIsFull puts the state folder on small disks.
+// TestI12_DoctorSaysThatTheDiskIsFull puts the state directory on small disks.
 func TestI12_DoctorSaysThatTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	mount := func(size, then string) string {

@@ -29,10 +29,10 @@ func apart(files []namedFile, help string) error {
 			continue
 		}
 		if dir := filepath.Dir(f.path); !isFolder(dir) {
-			return &usageError{err: fmt.Errorf("%s %s: there is no folder %s; make it first", f.option, f.path, dir), help: help}
+			return &usageError{err: fmt.Errorf("%s %s: there is no directory %s; make it first", f.option, f.path, dir), help: help}
 		}
 		if isFolder(f.path) {
-			return &usageError{err: fmt.Errorf("%s %s: it is a folder; name a file in it", f.option, f.path), help: help}
+			return &usageError{err: fmt.Errorf("%s %s: it is a directory; name a file in it", f.option, f.path), help: help}
 		}
 	}
 	for i, a := range files {

@@ -306,7 +306,7 @@ func TestI12_AListenPathThatCantBeSaysWhatToDo(t *testing.T) {
 		for path, want := range map[string]string{
 			filepath.Join(dir, "no", "such", "net.sock"): "mkdir -p " + filepath.Join(dir, "no", "such"),
 			file:                            "file left from one? Remove it",
-			filepath.Join(file, "net.sock"): file + " is no folder",
+			filepath.Join(file, "net.sock"): file + " is no directory",
 			filepath.Join(dir, strings.Repeat("x", 120)): "at most 107 bytes",
 		} {
 			got := msb(t, nil, "gateway", "-p", policy, "--link", link, "--listen", "unix://"+path)

@@ -116,11 +116,11 @@ func listenError(path string, err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		remedy = "is another gateway running, or a file left from one? Remove it, or choose another path"
 	case errors.Is(err, os.ErrNotExist):
-		remedy = "its folder does not exist; make it first: mkdir -p " + filepath.Dir(path)
+		remedy = "its directory does not exist; make it first: mkdir -p " + filepath.Dir(path)
 	case errors.Is(err, syscall.ENOTDIR):
-		remedy = filepath.Dir(path) + " is no folder"
+		remedy = filepath.Dir(path) + " is no directory"
 	case errors.Is(err, os.ErrPermission):
-		remedy = "choose a folder that you may write"
+		remedy = "choose a directory that you may write"
 	case errors.Is(err, syscall.EINVAL):
 		remedy = "the path of a socket has at most 107 bytes; choose a shorter one"
 	}

@@ -31,7 +31,7 @@ type result struct {
 	code     int
 }
 
-// msb runs one command line under a state folder of the test's own, with extra environment.
+// msb runs one command line under a state directory of the test's own, with extra environment.
 func msb(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	return finish(t, command(t, env, args...))
@@ -61,7 +61,7 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// write puts a file into a folder of the test's own and returns its path.
+// write puts a file into a directory of the test's own and returns its path.
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -80,7 +80,7 @@ func TestI12_VMAgentThatNeverSaysReady(t *testing.T) {
 	nothingLeft(t, dir)
 }
 
-// TestI12_VMNoSpace has a state folder that is full, in a mount namespace of its own, which needs root.
+// TestI12_VMNoSpace has a state directory that is full, in a mount namespace of its own, which needs root.
 func TestI12_VMNoSpace(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

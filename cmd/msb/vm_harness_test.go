@@ -73,18 +73,18 @@ func (r result) says(t *testing.T, code int, words ...string) {
 	}
 }
 
-// nothingLeft looks for run folders, half-made files and processes.
+// nothingLeft looks for run directories, half-made files and processes.
 func nothingLeft(t *testing.T, home string) {
 	t.Helper()
 	if left := leftovers(t, home); len(left) > 0 {
-		t.Errorf("left in the state folder: %v", left)
+		t.Errorf("left in the state directory: %v", left)
 	}
 	if left := processesBelow(os.Getpid()); len(left) > 0 {
 		t.Errorf("processes left: %v", left)
 	}
 }
 
-// leftovers are the files in a state folder that no cache owns.
+// leftovers are the files in a state directory that no cache owns.
 func leftovers(t *testing.T, home string) []string {
 	t.Helper()
 	var left []string
@@ -217,7 +217,7 @@ func (r *running) wait(t *testing.T) result {
 	return result{r.out.String(), r.err.String(), r.ProcessState.ExitCode()}
 }
 
-// otherHome is a state folder for tests that damage theirs; caches are made anew in it.
+// otherHome is a state directory for tests that damage theirs; caches are made anew in it.
 func otherHome(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "home")

@@ -66,8 +66,8 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	msb("stop", "web").want(t, 0, "web\n")
 	msb("start", "-q", "web").want(t, 0, "web\n")
 	msb("exec", "web", "cat", "/kept").want(t, 0, "at creation\n")
-	folder := strings.TrimPrefix(home[0], sandbox.EnvHome+"=") + "/sandboxes/web"
-	if err := os.Remove(folder + "/control.sock"); err != nil {
+	directory := strings.TrimPrefix(home[0], sandbox.EnvHome+"=") + "/sandboxes/web"
+	if err := os.Remove(directory + "/control.sock"); err != nil {
 		t.Fatal(err)
 	}
 	msb("rm", "-f", "web").want(t, 0, "web\n")

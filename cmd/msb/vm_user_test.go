@@ -76,7 +76,7 @@ func copyReadable(t *testing.T, from, to string) {
 	}
 }
 
-// command is msb as that user, in that user's home, under no state folder but the default one.
+// command is msb as that user, in that user's home, under no state directory but the default one.
 func (u user) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := command(t, u.env, args...)

@@ -17,7 +17,7 @@ const (
 	// protocol are kept; the rest is counted.
 	MaxDestinations = 4096
 	// maxMethods and maxPaths are kept for one destination; above them, every
-	// method is allowed, and paths under their common folder.
+	// method is allowed, and paths under their common directory.
 	maxMethods = 16
 	maxPaths   = 24
 	// maxInside is how many special addresses are kept of one name.
@@ -221,7 +221,7 @@ func (u *use) addMethod(m string) {
 	}
 }
 
-// addPath keeps a path, or its folder once there are many. Too many folders, or
+// addPath keeps a path, or its directory once there are many. Too many directories, or
 // a path that no rule can vouch for, and every path is allowed.
 func (u *use) addPath(raw string) {
 	clean, ok := egress.CleanPath(raw)
@@ -232,7 +232,7 @@ func (u *use) addPath(raw string) {
 	case len(u.paths) < 4*maxPaths || has(u.paths, glob(clean)):
 		u.paths[glob(clean)] = struct{}{}
 	default:
-		u.paths[folder(glob(clean))+"/**"] = struct{}{}
+		u.paths[directory(glob(clean))+"/**"] = struct{}{}
 	}
 }
 

@@ -10,7 +10,7 @@
 //   - It learns what the guest did, not what it should have done. A guest that
 //     misbehaves while it is watched teaches that.
 //   - Nothing is generalised beyond ports of one host and, above a bound, paths
-//     under a common folder. The next version of a program will need more.
+//     under a common directory. The next version of a program will need more.
 //   - What no rule can open (the host's own addresses, names of metadata
 //     services), what a deny rule shut, and QUIC, for which clients have TCP, is
 //     counted in a comment and left shut.

@@ -132,7 +132,7 @@ func (u *use) methodList() []string {
 	return slices.Sorted(maps.Keys(u.methods))
 }
 
-// pathList is the paths that were seen, or their folders if there are many.
+// pathList is the paths that were seen, or their directories if there are many.
 func (u *use) pathList() []string {
 	if u.anyPath {
 		return nil
@@ -141,7 +141,7 @@ func (u *use) pathList() []string {
 	for len(list) > maxPaths {
 		wider := map[string]struct{}{}
 		for p := range list {
-			wider[folder(strings.TrimSuffix(p, "/**"))+"/**"] = struct{}{}
+			wider[directory(strings.TrimSuffix(p, "/**"))+"/**"] = struct{}{}
 		}
 		if len(wider) == len(list) {
 			return nil

@@ -117,8 +117,8 @@ func glob(clean string) string {
 	return strings.Join(segments, "/")
 }
 
-// folder is the path without its last segment, "" for one in the root.
-func folder(clean string) string {
+// directory is the path without its last segment, "" for one in the root.
+func directory(clean string) string {
 	if d := path.Dir(clean); d != "/" {
 		return d
 	}

@@ -80,7 +80,7 @@ type emptyDisk struct {
 }
 
 // CreateEmpty makes a sparse file with an empty ext4 file system of size bytes:
-// one root folder, owned by root, without lost+found; with a journal, so that a
+// one root directory, owned by root, without lost+found; with a journal, so that a
 // killed machine loses nothing that was synced. Inode tables and bitmaps that are
 // not used yet stay holes. The path must not exist; after an error it does not.
 func CreateEmpty(path string, size int64) (err error) {

@@ -22,7 +22,7 @@ func (d *emptyDisk) group(g uint32, desc []byte) error {
 	if g == 0 {
 		free -= firstInode - 1
 		unused = free
-		le.PutUint16(desc[0x10:], 1) // folders: the root
+		le.PutUint16(desc[0x10:], 1) // directories: the root
 		if err := d.put(d.inodeBitmaps, bitmap(firstInode-1, inodesPerGroup)); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (d *emptyDisk) superblock() []byte {
 		0xe0:  journalInode,
 		0x100: mountOptions,
 		0x108: d.now, // made
-		0x160: 2,     // folder hashes of unsigned characters
+		0x160: 2,     // directory hashes of unsigned characters
 	} {
 		binary.LittleEndian.PutUint32(b[at:], v)
 	}
@@ -127,7 +127,7 @@ func (d *emptyDisk) superblock() []byte {
 	} {
 		binary.LittleEndian.PutUint16(b[at:], v)
 	}
-	b[0xfc] = 1  // half-MD4 folder hashes
+	b[0xfc] = 1  // half-MD4 directory hashes
 	b[0x174] = 4 // 16 groups to a flexible one
 	copy(b[0x68:], d.uuid[:])
 	copy(b[0x78:], "msb-upper")

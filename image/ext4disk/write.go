@@ -15,7 +15,7 @@ const (
 	// minReserve is the disk size that group descriptors are reserved for at least;
 	// 16 GiB take one block. Bytes.
 	minReserve = 16 << 30
-	// nodeOverhead is an upper bound of what one name costs: an inode, a folder
+	// nodeOverhead is an upper bound of what one name costs: an inode, a directory
 	// block, an attribute block, and the padding of its last block. Bytes.
 	nodeOverhead = 256 + 3*BlockSize
 	// BlockSize is the size of a block of every disk here. Bytes.

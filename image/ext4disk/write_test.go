@@ -134,7 +134,7 @@ func TestWriteSortsAttributeBlocks(t *testing.T) {
 
 func TestWriteLargeFilesAndFolders(t *testing.T) {
 	t.Parallel()
-	const large, names = 700 << 20, 20000 // more than 4 extents; a folder of about 100 blocks
+	const large, names = 700 << 20, 20000 // more than 4 extents; a directory of about 100 blocks
 	disk := diskOf(t, Size{Bytes: large, Names: names}, func(tw *tar.Writer) {
 		put(t, tw, tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755}, "")
 		if err := tw.WriteHeader(&tar.Header{Name: "large", Mode: 0o644, Size: large}); err != nil {

@@ -6,7 +6,7 @@
 //	Tree ─► Tree.WriteTar: parents first, every name once, hard links last
 //
 // Names are resolved in the tree as a container runtime resolves them in a root
-// folder: links in the parents of an entry are followed inside the root, at most
+// directory: links in the parents of an entry are followed inside the root, at most
 // maxLinks of them, and nothing can name a place outside, since there is none.
 // No name of a layer ever reaches the host's file system (invariant 14).
 //

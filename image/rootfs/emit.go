@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// maxHardLinks is EXT4_LINK_MAX: one inode has at most that many names, one folder
+// maxHardLinks is EXT4_LINK_MAX: one inode has at most that many names, one directory
 // at most that many subfolders.
 const maxHardLinks = 65000
 
@@ -69,7 +69,7 @@ func (e *emitter) dir(path string, dir *Node) error {
 		full := path + name
 		if n.Kind == Dir {
 			if subfolders++; subfolders > maxHardLinks-2 {
-				return hostile(path, "the folder has more than %d subfolders", maxHardLinks-2)
+				return hostile(path, "the directory has more than %d subfolders", maxHardLinks-2)
 			}
 			if err := e.header(full+"/", n, tar.TypeDir); err != nil {
 				return err

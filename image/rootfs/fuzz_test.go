@@ -25,11 +25,11 @@ func FuzzLayer(f *testing.F) {
 		f.Add(tarOf(f, items...), tarOf(f, items...))
 	}
 	f.Fuzz(func(t *testing.T, lower, upper []byte) {
-		folder := t.TempDir()
+		directory := t.TempDir()
 		budget := &Budget{TotalBytes: 1 << 20, FileBytes: 1 << 18, Entries: 200, MetadataBytes: 1 << 18}
 		tree := NewTree(budget)
 		for i, stream := range [][]byte{lower, upper} {
-			spool, err := os.Create(filepath.Join(folder, fmt.Sprint("spool", i)))
+			spool, err := os.Create(filepath.Join(directory, fmt.Sprint("spool", i)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +51,7 @@ func FuzzLayer(f *testing.F) {
 			t.Fatalf("a tree that was accepted can't be written: %v", err)
 		}
 		checkStream(t, &out)
-		left, err := os.ReadDir(folder)
+		left, err := os.ReadDir(directory)
 		if err != nil || len(left) > 2 {
 			t.Fatalf("something was written beside the spools: %v %v", left, err)
 		}
@@ -77,7 +77,7 @@ func checkStream(t *testing.T, r io.Reader) {
 			t.Fatalf("%q comes twice", name)
 		}
 		if i := strings.LastIndexByte(name, '/'); i >= 0 && seen[name[:i]] != tar.TypeDir {
-			t.Fatalf("%q comes before its folder", name)
+			t.Fatalf("%q comes before its directory", name)
 		}
 		if hdr.Typeflag == tar.TypeLink {
 			if _, ok := seen[hdr.Linkname]; !ok {

@@ -29,7 +29,7 @@ type entry struct {
 const (
 	// whiteoutPrefix marks a name as removed (OCI image layer specification, Whiteouts).
 	whiteoutPrefix = ".wh."
-	// opaqueMarker removes everything that lower layers have in its folder.
+	// opaqueMarker removes everything that lower layers have in its directory.
 	opaqueMarker = ".wh..wh..opq"
 	// metaPrefix marks bookkeeping of AUFS that old images carry; it is no content.
 	metaPrefix = ".wh..wh."

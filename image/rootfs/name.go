@@ -23,7 +23,7 @@ func splitName(name string) ([]string, error) {
 		switch {
 		case part == "" || part == ".":
 		case part == "..":
-			return nil, hostile(name, "the name leaves its folder with \"..\"")
+			return nil, hostile(name, "the name leaves its directory with \"..\"")
 		case len(part) > maxNameBytes:
 			return nil, hostile(name, "a component is longer than %d bytes", maxNameBytes)
 		default:

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Tree is a root folder in memory.
+// Tree is a root directory in memory.
 type Tree struct {
 	root   *Node
 	budget *Budget
@@ -51,7 +51,7 @@ func (t *Tree) Mask() {
 func (t *Tree) applyEntry(e *entry) error {
 	if len(e.parts) == 0 {
 		if e.node == nil || e.node.Kind != Dir {
-			return hostile(e.name, "the root of the image can only be a folder")
+			return hostile(e.name, "the root of the image can only be a directory")
 		}
 		t.root.setMetadata(e.node)
 		return nil
@@ -74,7 +74,7 @@ func (t *Tree) applyEntry(e *entry) error {
 
 func (t *Tree) applyHardLink(e *entry, dir *Node, base string) error {
 	if len(e.link) == 0 {
-		return hostile(e.name, "it is a hard link to the root folder")
+		return hostile(e.name, "it is a hard link to the root directory")
 	}
 	from, err := t.resolve(e.name, e.link[:len(e.link)-1], false)
 	if err != nil {
@@ -88,7 +88,7 @@ func (t *Tree) applyHardLink(e *entry, dir *Node, base string) error {
 	case target == nil:
 		return hostile(e.name, "its hard link target %s does not exist in the image", quoteName(e.linkName))
 	case target.Kind == Dir:
-		return hostile(e.name, "its hard link target %s is a folder", quoteName(e.linkName))
+		return hostile(e.name, "its hard link target %s is a directory", quoteName(e.linkName))
 	}
 	dir.children[base] = target
 	return nil
@@ -98,9 +98,9 @@ func (n *Node) setMetadata(from *Node) {
 	n.Mode, n.UID, n.GID, n.ModTime, n.Xattrs = from.Mode, from.UID, from.GID, from.ModTime, from.Xattrs
 }
 
-// resolve finds the folder that parts mean inside the root. Links are followed,
+// resolve finds the directory that parts mean inside the root. Links are followed,
 // absolute ones from the root, and ".." stops at the root, as a process whose
-// root this is would see it. Missing folders are made, or answered with nil.
+// root this is would see it. Missing directories are made, or answered with nil.
 func (t *Tree) resolve(name string, parts []string, create bool) (*Node, error) {
 	stack := []*Node{t.root}
 	// todo is a stack of components, the next one last.
@@ -149,7 +149,7 @@ func (t *Tree) resolve(name string, parts []string, create bool) (*Node, error) 
 			}
 			todo = pushTarget(todo, next.Target)
 		case File, CharDevice, BlockDevice, FIFO:
-			return nil, hostile(name, "its parent %q is not a folder", part)
+			return nil, hostile(name, "its parent %q is not a directory", part)
 		}
 	}
 	return stack[len(stack)-1], nil

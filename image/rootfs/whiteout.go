@@ -2,7 +2,7 @@ package rootfs
 
 import "strings"
 
-// whiteout removes a name, or with opaque everything in a folder, of the layers below.
+// whiteout removes a name, or with opaque everything in a directory, of the layers below.
 type whiteout struct {
 	name   string
 	parent []string
@@ -22,7 +22,7 @@ func (l *Layer) addWhiteout(name string, parts []string) (handled bool, err erro
 			return true, nil
 		}
 		if strings.HasPrefix(p, whiteoutPrefix) {
-			return true, hostile(name, "a whiteout marker can't be a folder")
+			return true, hostile(name, "a whiteout marker can't be a directory")
 		}
 	}
 	base := parts[last]
@@ -34,7 +34,7 @@ func (l *Layer) addWhiteout(name string, parts []string) (handled bool, err erro
 		l.whiteouts = append(l.whiteouts, whiteout{name: name, parent: parts[:last], opaque: true})
 	case strings.HasPrefix(base, metaPrefix):
 	case removed == "" || removed == "." || removed == "..":
-		return true, hostile(name, "the whiteout names no file of its folder")
+		return true, hostile(name, "the whiteout names no file of its directory")
 	default:
 		l.whiteouts = append(l.whiteouts, whiteout{name: name, parent: parts[:last], base: removed})
 	}
@@ -61,9 +61,9 @@ func (t *Tree) applyWhiteouts(l *Layer) error {
 	return nil
 }
 
-// walkPlain finds the folder of a whiteout without following links: a marker that
+// walkPlain finds the directory of a whiteout without following links: a marker that
 // reaches through a link deletes in a place that its name does not say, and no
-// builder writes one. Nil when the folder is not there.
+// builder writes one. Nil when the directory is not there.
 func (t *Tree) walkPlain(w whiteout) (*Node, error) {
 	dir := t.root
 	for _, p := range w.parent {

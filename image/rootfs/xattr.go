@@ -19,7 +19,7 @@ const (
 )
 
 // overlayXattrs steer overlayfs: a layer that brings them could point the guest's
-// overlay at other folders (redirect, metacopy) or hide files (opaque).
+// overlay at other directories (redirect, metacopy) or hide files (opaque).
 var overlayXattrs = []string{"trusted.overlay.", "user.overlay."}
 
 const (

@@ -16,14 +16,14 @@ const (
 	Libkrunfw = "libkrunfw.so.5"
 )
 
-// LibDirEnv names a folder to look for the libraries in before any other.
+// LibDirEnv names a directory to look for the libraries in before any other.
 const LibDirEnv = "MSB_LIBDIR"
 
-// ldConf lists the folders that the host's dynamic linker looks into.
+// ldConf lists the directories that the host's dynamic linker looks into.
 const ldConf = "/etc/ld.so.conf"
 
-// LibraryDirs returns the folders that FindLibrary looks into, in order: the
-// operator's own choice, the folders that belong to msb's binary, then the
+// LibraryDirs returns the directories that FindLibrary looks into, in order: the
+// operator's own choice, the directories that belong to msb's binary, then the
 // system's.
 func LibraryDirs() []string {
 	var dirs []string
@@ -56,12 +56,12 @@ func FindLibrary(soname string, missing error) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w: there is no %s in $%s, beside msb or in the system's library folders; run scripts/setup or install your system's package",
+	return "", fmt.Errorf("%w: there is no %s in $%s, beside msb or in the system's library directories; run scripts/setup or install your system's package",
 		missing, soname, LibDirEnv)
 }
 
-// linkerDirs reads the folders out of the dynamic linker's configuration. Its
-// include lines are patterns relative to its own folder.
+// linkerDirs reads the directories out of the dynamic linker's configuration. Its
+// include lines are patterns relative to its own directory.
 func linkerDirs(conf string) []string {
 	var dirs []string
 	for _, line := range confLines(conf) {

@@ -36,7 +36,7 @@ func TestValidate(t *testing.T) {
 		{"too much memory", func(s *Spec) { s.MemoryMiB = MaxMemoryMiB + 1 }, false},
 		{"no disk", func(s *Spec) { s.Disks = nil }, false},
 		{"disk that is missing", func(s *Spec) { s.Disks[0].Path = dir + "/none" }, false},
-		{"disk that is a folder", func(s *Spec) { s.Disks[0].Path = dir }, false},
+		{"disk that is a directory", func(s *Spec) { s.Disks[0].Path = dir }, false},
 		{"disk of broken sectors", func(s *Spec) { s.Disks[0].Path = odd }, false},
 		{"empty disk", func(s *Spec) { s.Disks[0].Path = empty }, false},
 		{"disk id with an option in it", func(s *Spec) { s.Disks[0].ID = "a,file=x" }, false},

@@ -47,7 +47,7 @@ func (r Root) Assemble(ctx context.Context) error {
 	}
 	data, work := filepath.Join(upperDir, "data"), filepath.Join(upperDir, "work")
 	for _, d := range []string{data, work} {
-		if err := os.MkdirAll(d, 0o755); err != nil { //nolint:gosec // what a root folder has
+		if err := os.MkdirAll(d, 0o755); err != nil { //nolint:gosec // what a root directory has
 			return fmt.Errorf("make the upper layer: %w", err)
 		}
 	}
@@ -155,7 +155,7 @@ func mountInside(root string) error {
 	return populateDev(filepath.Join(root, "dev"))
 }
 
-// ownFolder makes sure that path is a folder and no link: we stand outside the
+// ownFolder makes sure that path is a directory and no link: we stand outside the
 // image's root still, and a link would lead into agentd's.
 func ownFolder(path string, mode os.FileMode) error {
 	st, err := os.Lstat(path)

@@ -32,7 +32,7 @@ var bundles = []string{
 // fallback is made when an image has no bundle at all.
 const fallback = "etc/ssl/certs/ca-certificates.crt"
 
-// anchors are the folders that distributions build their bundles from: with a
+// anchors are the directories that distributions build their bundles from: with a
 // copy there, update-ca-certificates keeps the certificate.
 var anchors = []string{
 	"usr/local/share/ca-certificates",

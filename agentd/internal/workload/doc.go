@@ -5,7 +5,7 @@
 //	Command ─► Spawner ─(one locked OS thread, in the workload's root)─► fork, exec
 //	                                                              Reaper ◄─ wait4
 //
-// Names in a Command (user, working folder, program) are looked up on that
+// Names in a Command (user, working directory, program) are looked up on that
 // thread, so they mean what they mean to the workload, and a link in an image
 // can't lead into agentd's own root.
 //

@@ -92,7 +92,7 @@ func (s *Spawner) start(c Command) (*Process, error) {
 
 func (s *Spawner) fork(program string, c Command, dir string, env []string, id identity, io *stdio) (*Child, error) {
 	// Entered with root's rights, on this thread alone: the process inherits it, as under sudo, though its
-	// user might not enter it. An image's own folder (/root) must not keep other users from running.
+	// user might not enter it. An image's own directory (/root) must not keep other users from running.
 	if err := syscall.Chdir(dir); err != nil {
 		return nil, dirError(dir, err)
 	}
@@ -136,7 +136,7 @@ func checkStrings(c Command) error {
 	}
 	for i, s := range append([]string{c.Dir, c.User}, c.Argv...) {
 		if strings.IndexByte(s, 0) >= 0 {
-			return fmt.Errorf("%w: a NUL byte in %s", ErrRequest, []string{"the working folder", "the user", "an argument"}[min(i, 2)])
+			return fmt.Errorf("%w: a NUL byte in %s", ErrRequest, []string{"the working directory", "the user", "an argument"}[min(i, 2)])
 		}
 	}
 	for i, e := range c.Env { // never quoted: a value may be private

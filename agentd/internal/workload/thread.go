@@ -11,7 +11,7 @@ import (
 // Thread runs functions one after another on one OS thread, which may stand in
 // a mount namespace and a root of its own. Go starts new threads from a
 // pristine one, so what is done to this thread stays with it; its root and
-// working folder are its own from the start.
+// working directory are its own from the start.
 type Thread struct{ work chan func() }
 
 // NewThread starts the thread. It ends with Close, never to be reused.

@@ -23,7 +23,7 @@ func main() {
 	tour := flag.String("tour", "", "the static binary of msb-tour")
 	busybox := flag.String("busybox", "", "a static busybox")
 	arch := flag.String("arch", "", "the architecture in the parts' names, as in GOARCH")
-	out := flag.String("out", "", "the folder to write to")
+	out := flag.String("out", "", "the directory to write to")
 	flag.Parse()
 	if err := run(*agentd, *tour, *busybox, *arch, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "mkparts:", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/internal/vm/vmtest"
 )
 
-// scratch is a folder for what all tests share; vmtest.Run removes it.
+// scratch is a directory for what all tests share; vmtest.Run removes it.
 var scratch string
 
 // TestMain lets the test's own program be the runner and the VMM, as msb is.

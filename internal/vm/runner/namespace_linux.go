@@ -19,10 +19,10 @@ const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET
 	unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
 // stagingDir is where the new root is mounted for the moment before it becomes
-// the root. Any folder that every Linux has will do.
+// the root. Any directory that every Linux has will do.
 const stagingDir = "/proc"
 
-// grant is one file or folder of the plan, held open as a detached mount.
+// grant is one file or directory of the plan, held open as a detached mount.
 type grant struct {
 	path     string
 	fd       int
@@ -74,7 +74,7 @@ func openGrants(p *Plan) ([]grant, error) {
 			grants = append(grants, g)
 		}
 	}
-	// A folder before what lies in it, or it would cover it.
+	// A directory before what lies in it, or it would cover it.
 	slices.SortFunc(grants, func(a, b grant) int { return strings.Compare(a.path, b.path) })
 	return grants, nil
 }
@@ -91,7 +91,7 @@ func openGrant(path string, readOnly bool) (grant, error) {
 	}
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if g.dir {
-		// A folder with locked mounts below it can be copied only with them.
+		// A directory with locked mounts below it can be copied only with them.
 		flags |= unix.AT_RECURSIVE
 	}
 	g.fd, err = unix.OpenTree(unix.AT_FDCWD, path, flags)

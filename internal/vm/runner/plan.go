@@ -24,7 +24,7 @@ type Plan struct {
 	Argv []string
 	// Env is the program's whole environment.
 	Env []string
-	// ReadOnly are files and folders that may be read and executed from.
+	// ReadOnly are files and directories that may be read and executed from.
 	// Missing ones are left out: they differ from one distribution to another.
 	ReadOnly []string
 	// ReadWrite are files that may be written too.

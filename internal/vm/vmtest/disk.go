@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Ext4 makes an ext4 image of sizeMiB at path out of the folder tree, without
+// Ext4 makes an ext4 image of sizeMiB at path out of the directory tree, without
 // mounting it.
 func Ext4(t testing.TB, tree, path string, sizeMiB int) {
 	t.Helper()
@@ -36,8 +36,8 @@ func RawDisk(t testing.TB, text string, size int64) string {
 	return path
 }
 
-// Tree makes a folder with the given files, path to host file, all executable,
-// and the empty folders that a first process mounts on.
+// Tree makes a directory with the given files, path to host file, all executable,
+// and the empty directories that a first process mounts on.
 func Tree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -9,7 +9,7 @@ import (
 
 // FindLibraries lets tests use what scripts/setup put under lib/msb at the
 // root of the module, unless the caller's environment says otherwise. Tests
-// run in their package's folder, and their program is in none.
+// run in their package's directory, and their program is in none.
 func FindLibraries() error {
 	if os.Getenv(vm.LibDirEnv) != "" {
 		return nil

@@ -45,7 +45,7 @@ var shared struct {
 const RootEnv = "MSB_TEST_ROOT"
 
 // Root returns the root disk of test guests. It is made once for each test
-// process and removed with the folder dir, which TestMain makes.
+// process and removed with the directory dir, which TestMain makes.
 func Root(t testing.TB, dir string) string {
 	t.Helper()
 	shared.once.Do(func() {

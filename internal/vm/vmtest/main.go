@@ -9,7 +9,7 @@ import (
 )
 
 // Run is what a TestMain does around its tests: it finds the libraries, makes
-// a scratch folder for what the tests share, and looks for goroutines that
+// a scratch directory for what the tests share, and looks for goroutines that
 // were left behind. It returns the exit code.
 func Run(m *testing.M, scratch *string) int {
 	if err := FindLibraries(); err != nil {

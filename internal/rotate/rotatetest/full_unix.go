@@ -1,4 +1,3 @@
-// Package rotatetest gives tests a full disk.
 package rotatetest
 
 import (
