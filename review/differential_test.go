@@ -128,11 +128,14 @@ type difference struct {
 	policy string
 	path   string
 	tap    *gateway.Capture
+	// port is the last one that the guest dialled TCP from: flows are told apart by it, and a port that the guest's
+	// stack chose twice made two of one.
+	port uint16
 }
 
 func newDifference(t *testing.T, policy string) *difference {
 	t.Helper()
-	d := &difference{t: t, policy: policy, path: filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCapture()}
+	d := &difference{t: t, policy: policy, path: filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCapture(), port: 20000}
 	w, err := capture.Create(d.path, capture.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +190,8 @@ func (d *difference) talk(k clientTalk) {
 
 func (d *difference) connect(ctx context.Context, k clientTalk) {
 	d.t.Helper()
-	c, err := d.Guest.DialTCP(ctx, k.dst)
+	d.port++
+	c, err := d.Guest.DialTCPFrom(ctx, d.port, k.dst)
 	if err != nil {
 		return // refused
 	}
