@@ -122,6 +122,16 @@ func (h *lonelyHost) add(a string) {
 		addr.Flags = unix.IFA_F_NODAD
 	}
 	h.must(netlink.AddrAdd(h.tun, addr))
+	if addr.IP.To4() != nil {
+		return
+	}
+	// The kernel makes the route of an IPv6 address a moment later, in a work queue.
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if routes, err := netlink.RouteGet(addr.IP); err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return
+		}
+	}
+	h.t.Errorf("%s has no route of its own", a)
 }
 
 // keep gives the host a local route, as cloud agents do.
