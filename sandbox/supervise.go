@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,6 +180,7 @@ func (s *supervisor) run() error {
 	if err := s.announce(); err != nil {
 		return err
 	}
+	debug.FreeOSMemory() // of the start: a sandbox waits most of its life
 	return s.serve()
 }
 

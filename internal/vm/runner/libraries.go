@@ -22,7 +22,7 @@ var dlopened = []string{"libgcc_s.so.1"}
 // by their real paths, and the links on the way there. A static program needs
 // none. One that is not found is left out; the dynamic linker will name it.
 func Libraries(files ...string) []string {
-	f := finder{granted: map[string]bool{}, seen: map[string]bool{}}
+	f := finder{dirs: vm.LibraryDirs(), granted: map[string]bool{}, seen: map[string]bool{}}
 	for _, file := range files {
 		f.collect(file)
 	}
@@ -42,6 +42,7 @@ func Libraries(files ...string) []string {
 
 // finder follows what ELF files need.
 type finder struct {
+	dirs    []string        // of the system
 	granted map[string]bool // files and links
 	seen    map[string]bool // libraries, by the path that they were found by
 }
@@ -53,18 +54,16 @@ func (f *finder) collect(file string) {
 		return // a script or a data file
 	}
 	defer lib.Close()
-	if linker := interpreter(lib); linker != "" {
-		f.found(linker)
-		for _, name := range dlopened {
-			f.find(lib, file, name)
-		}
-	}
 	needed, err := lib.ImportedLibraries()
 	if err != nil {
 		return
 	}
+	if linker := interpreter(lib); linker != "" {
+		needed = slices.Concat([]string{linker}, dlopened, needed)
+	}
+	dirs := slices.Concat(runPaths(lib, file), f.dirs)
 	for _, name := range needed {
-		f.find(lib, file, name)
+		f.find(lib, dirs, name)
 	}
 }
 
@@ -85,14 +84,14 @@ func interpreter(lib *elf.File) string {
 
 // find looks for a library as the dynamic linker does for the file that needs
 // it, in every directory: which of several it will take is its own affair.
-func (f *finder) find(by *elf.File, file, name string) {
+func (f *finder) find(by *elf.File, dirs []string, name string) {
 	if strings.Contains(name, "/") {
 		f.found(name)
 		return
 	}
-	for _, dir := range slices.Concat(runPaths(by, file), vm.LibraryDirs()) {
+	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
-		if sameKind(by, path) {
+		if !f.seen[path] && sameKind(by, path) {
 			f.found(path)
 		}
 	}
