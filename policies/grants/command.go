@@ -29,6 +29,11 @@ const runDir = "/"
 // maxScript bounds a script that is run from a copy, in bytes.
 const maxScript = 1 << 20
 
+// maxInterpreter is how much of a script's first line Linux reads, in bytes
+// (BINPRM_BUF_SIZE less one): it cuts a longer one, and what is left of a path
+// may lead elsewhere.
+const maxInterpreter = 255
+
 // ErrTooMuch means that a command can reach more files than can be looked at.
 var ErrTooMuch = errors.New("its command can reach too many files")
 
@@ -75,7 +80,8 @@ func (w *worker) script(path string) (string, bool) {
 		return "", false
 	}
 	interpreter, _, _ := bytes.Cut(text, []byte("\n"))
-	if len(interpreter) > maxWord || w.trees.reach(string(interpreter), runDir) {
+	// The kernel takes a NUL for the end of a path.
+	if len(interpreter) > maxInterpreter || bytes.IndexByte(interpreter, 0) >= 0 || w.trees.reach(string(interpreter), runDir) {
 		return "", false
 	}
 	return digest(text), true
@@ -159,7 +165,9 @@ func Environ(variables, outside []string) []string {
 
 // names reports whether text names something inside of a tree.
 func (t trees) names(text string) bool {
-	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" :;,=", c) }) {
+	words := append(strings.Split(text, ":"), text)
+	words = append(words, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" :;,=", c) })...)
+	for _, word := range words {
 		if filepath.IsAbs(word) && t.hold(realOf(word)) {
 			return true
 		}

@@ -190,6 +190,7 @@ var commandForms = []string{
 	`"command:perl -edo+v47.104"`,
 	`"command:%u/outside-tool"`,
 	`"command:%u/bin/indirect x"`,
+	`["command:printf", "%u/a=tool x"]`,
 	`"command:printf /proc/self/cwd%t/tool"`,
 	`"command:printf /proc/thread-self/cwd/%r/tool"`,
 	`"command:printf --in=/dev/fd/3/tool"`,
@@ -208,7 +209,7 @@ func TestI15_CommandsThatReachTheTree(t *testing.T) {
 		put(t, top, "other/.keep", "", 0o600)
 		put(t, top, "bin/.keep", "", 0o600)
 		for link, to := range map[string]string{
-			"tree/link": tree, "outside-link": tree, "outside-tool": tool, "perl5.36-x86_64-linux-gnu": "/bin/true", "bash-static": "/bin/true", "bin/indirect": "../tree/tool",
+			"tree/link": tree, "outside-link": tree, "outside-tool": tool, "a=tool": tool, "perl5.36-x86_64-linux-gnu": "/bin/true", "bash-static": "/bin/true", "bin/indirect": "../tree/tool",
 		} {
 			if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
 				t.Fatal(err)
@@ -225,6 +226,63 @@ func TestI15_CommandsThatReachTheTree(t *testing.T) {
 		put(t, tree, "tool", "#!/bin/sh\necho two\n", 0o700)
 		if is, _ := of(t, path); len(is.Beyond(was)) == 0 {
 			t.Errorf("%s: the program changed and nothing is asked: %q", form, is)
+		}
+	}
+}
+
+// A script's interpreter is what Linux makes of the first line: 255 bytes of it, each word up to a NUL.
+func TestI15_InterpretersThatReachTheTree(t *testing.T) {
+	t.Parallel()
+	top := realDir(t)
+	tree := filepath.Join(top, "tree")
+	tool := filepath.Join(top, "outside-tool")
+	put(t, tree, "tool", "#!/bin/sh\necho one\n", 0o700)
+	if err := os.Symlink("tree/tool", tool); err != nil {
+		t.Fatal(err)
+	}
+	long := func(interpreter string, size int) string {
+		return interpreter + strings.Repeat(" ", size-len(interpreter)-len("/bin/true")) + "/bin/true"
+	}
+	for _, c := range []struct {
+		name, line string
+		asks       bool
+	}{
+		{"an interpreter elsewhere", "#!/bin/sh", false},
+		{"in a line as long as it may be", long("#!/bin/sh", 255), false},
+		{"a line that is cut", long("#!/bin/sh", 256), true},
+		{"a link into the tree", "#!" + tool, true},
+		{"one whose name goes on behind a NUL", "#!" + tool + "\x00x", true},
+		{"the script of a shell", "#!/bin/sh " + tool, true},
+	} {
+		put(t, tree, "tool", "#!/bin/sh\necho one\n", 0o700)
+		put(t, tree, "login", c.line+"\necho two\n", 0o700)
+		path := put(t, tree, "p.toml", secretFrom(`"command:./login"`), 0o600)
+		was, _ := of(t, path)
+		put(t, tree, "tool", "#!/bin/sh\necho other\n", 0o700)
+		if is, _ := of(t, path); len(is.Beyond(was)) > 0 != c.asks {
+			t.Errorf("%s: another file of the tree changed, and asked for is %q of %q", c.name, is.Beyond(was), is)
+		}
+	}
+}
+
+// The directory of a tree may have a name that would end a word.
+func TestI15_TreesOfAnyName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a=b", "a:b", "a,b", "a b", "a (b)", "a#b"} {
+		tree := filepath.Join(realDir(t), name, "tree")
+		tool := put(t, tree, "tool", "one\n", 0o700)
+		path := put(t, tree, "p.toml", secretFrom(`["command:cat", "`+tool+`"]`), 0o600)
+		was, _ := of(t, path)
+		put(t, tree, "tool", "two\n", 0o700)
+		if is, _ := of(t, path); len(is.Beyond(was)) == 0 {
+			t.Errorf("%s: what the command reads changed, and nothing is asked", name)
+		}
+		variables := []string{"A=b", "BASH_ENV=" + tool}
+		if !strings.Contains(name, ":") { // no list can hold it
+			variables = append(variables, "PYTHONPATH=/usr/lib:"+tool)
+		}
+		if got := grants.Environ(variables, []string{tree}); len(got) != 1 || got[0] != "A=b" {
+			t.Errorf("%s: the command gets the variables %q", name, got)
 		}
 	}
 }

@@ -52,7 +52,9 @@ func plain(arg string) bool {
 // reach reports whether text names something in a tree, or a directory around
 // one, for a program that runs in dir.
 func (t trees) reach(text, dir string) bool {
-	words := strings.FieldsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("\"'`;&|<>(){}$*?[]!\\=:,#", c) })
+	// Directories have names with any of these in them too.
+	words := append(strings.Fields(text), text)
+	words = append(words, strings.FieldsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("\"'`;&|<>(){}$*?[]!\\=:,#", c) })...)
 	for _, word := range words {
 		for at := range word {
 			// A path may stand behind anything: -C/dir, --dir=/dir, @/dir. What is
