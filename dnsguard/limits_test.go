@@ -87,6 +87,35 @@ func TestI11_NamesBelowAWildcardAreBounded(t *testing.T) {
 	}
 }
 
+// Names fill a zone to its last byte and not one further.
+func TestI11_BytesBelowAWildcardAreBounded(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, judgeOf("*.example"), nil, wildcardPolicy("*.example"))
+	const size = 128 // of each name, without its zone
+	i := 0
+	asked := func(extra int) bool {
+		i++
+		name := fmt.Sprintf("%04d%s.%s.%s.example", i, strings.Repeat("x", 56), strings.Repeat("y", 60), strings.Repeat("z", extra-4-56-1-60-1))
+		before := k.auth.asked.Load()
+		k.ask(t, name, dns.TypeTXT)
+		return k.auth.asked.Load() > before
+	}
+	for range tunnelBytes/size - 1 {
+		if !asked(size) {
+			t.Fatalf("name %d was refused", i)
+		}
+	}
+	if asked(size + 1) {
+		t.Error("a name of one byte more than there is room for was asked")
+	}
+	if !asked(size) {
+		t.Error("a name that fits was refused")
+	}
+	if m, _ := k.ask(t, "a.example", dns.TypeTXT); m.Rcode != dns.RcodeRefused {
+		t.Errorf("with the bytes used up: %v", m)
+	}
+}
+
 func TestI11_ServiceLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("api.example"), nil, wildcardPolicy("api.example"))
