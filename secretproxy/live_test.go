@@ -18,6 +18,8 @@ import (
 func liveWorld(t *testing.T, options ...option) *world {
 	t.Helper()
 	said := make(chan string, 16)
+	// The stream is open when the test ends: its server need not wait for a guest that may only have ended its side.
+	options = append(options, func(_ *policies.Policy, c *Config) { c.halfClose = time.Millisecond })
 	return newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/token":

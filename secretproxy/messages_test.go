@@ -166,6 +166,7 @@ func TestI10_MessagesOfEveryKindAreSearched(t *testing.T) {
 		{"application/connect+json", "", "", append(framed(0, []byte("first")), zipped("gzip")...), cut},
 		{"application/grpc", "Grpc-Encoding", "gzip", framed(1, []byte("not gzip at all")), cut},
 		{"application/grpc", "Grpc-Encoding", "gzip", framed(1, compress(t, "gzip", strings.Repeat("x", maxMessage+1))), cut},
+		{"application/grpc", "Grpc-Encoding", "gzip", []byte{1, 0, 0, 0, 9}, cut}, // no bytes at all is an empty message only if it says so
 		{"application/grpc", "Grpc-Encoding", "gzip", []byte{1, 0xff, 0xff, 0xff, 0xff, 'x'}, cut},
 	} {
 		for _, known := range []bool{true, false} {
