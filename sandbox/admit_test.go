@@ -181,9 +181,9 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.create(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, admitted)); err != nil {
-		t.Fatal(err)
-	}
+	lock, err := h.create(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, admitted))
+	must(t, err)
+	must(t, lock.Close())
 	start := func() error {
 		run, err := h.lockNamed("web")
 		if err != nil {

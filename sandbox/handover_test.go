@@ -63,6 +63,36 @@ func TestI12_AnEndThatIsNotWrittenDownIsTold(t *testing.T) {
 	must(t, h.checkEnd("web", true))
 }
 
+// TestI13_ASandboxThatDoesNotStartDoesNotStay: it was made for the start. The twins are one that was there before, and
+// one that another command removed and made again meanwhile. Not parallel: it forks.
+func TestI13_ASandboxThatDoesNotStartDoesNotStay(t *testing.T) {
+	h, root := newHome(t), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
+	cfg := Config{Name: "web", Home: h.Dir(), Program: "/bin/false", Image: "dir:" + root, Disk: 64 << 20}
+	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrSupervisor) {
+		t.Fatalf("%v, want ErrSupervisor", err)
+	}
+	if all, err := os.ReadDir(h.namedPath("")); err != nil || len(all) > 0 {
+		t.Errorf("%v stay, %v", all, err)
+	}
+	must(t, Create(t.Context(), cfg))
+	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrExists) {
+		t.Errorf("%v, want ErrExists", err)
+	}
+	if _, err := StartNamed(t.Context(), "web", StartOptions{Home: h.Dir(), Program: "/bin/false"}); !errors.Is(err, ErrSupervisor) {
+		t.Errorf("%v, want ErrSupervisor", err)
+	}
+	old, err := os.Open(h.namedPath("web", lockFile))
+	must(t, err)
+	defer func() { _ = old.Close() }()
+	must(t, h.Remove(t.Context(), "web"))
+	must(t, aNamed(t, h, "web"))
+	must(t, h.removeMade(t.Context(), "web", old))
+	if _, err := h.Inspect("web"); err != nil {
+		t.Errorf("another one was removed: %v", err)
+	}
+}
+
 // TestANamedSupervisorLeavesItsCallersDirectory. Not parallel: it forks.
 func TestANamedSupervisorLeavesItsCallersDirectory(t *testing.T) {
 	for name, want := range map[string]string{"web": "/", "": ""} {

@@ -31,37 +31,58 @@ type StartOptions struct {
 
 // Create makes the sandbox that cfg describes under cfg.Name, and does not start it. It has a disk of its own, which
 // stays until Remove. ErrExists when there is one of that name.
-func Create(ctx context.Context, cfg Config) error { return Fail(create(ctx, &cfg)) }
+func Create(ctx context.Context, cfg Config) error {
+	_, lock, err := create(ctx, &cfg)
+	if err != nil {
+		return Fail(err)
+	}
+	return Fail(lock.Close())
+}
 
-func create(ctx context.Context, cfg *Config) error {
+// startNew makes a sandbox and starts it.
+func startNew(ctx context.Context, cfg *Config) (*Sandbox, error) {
+	home, lock, err := create(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Close() }()
+	s, err := startNamed(ctx, home, cfg.Name, StartOptions{Program: cfg.Program, Progress: cfg.Progress, Notice: cfg.Notice})
+	if err != nil {
+		return nil, errors.Join(err, home.removeMade(context.WithoutCancel(ctx), cfg.Name, lock))
+	}
+	return s, nil
+}
+
+// create also returns the lock file of what it made, which is not locked.
+func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err error) {
 	if err := CheckName(cfg.Name); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if cfg.Learn != "" || cfg.Keep {
-		return fmt.Errorf("%w: a sandbox with a name keeps its files and learns nothing; leave Keep and Learn out", ErrConfig)
+		return nil, nil, fmt.Errorf("%w: a sandbox with a name keeps its files and learns nothing; leave Keep and Learn out", ErrConfig)
 	}
 	if cfg.Disk == 0 {
 		cfg.Disk = DefaultDisk
 	}
 	if err := errors.Join(cfg.fill(), absolute(&cfg.PolicyFile, &cfg.Audit, &cfg.Pcap)); err != nil {
-		return err
+		return nil, nil, err
 	}
-	home, err := OpenHome(cfg.Home)
-	if err != nil {
-		return err
+	if home, err = OpenHome(cfg.Home); err != nil {
+		return nil, nil, err
 	}
 	if _, err := os.Lstat(home.namedPath(cfg.Name)); err == nil {
-		return exists(cfg.Name)
+		return nil, nil, exists(cfg.Name)
 	}
 	admitted, err := home.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	img, err := resolve(ctx, home, cfg, admitted)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	return home.create(newStored(cfg.Name, cfg, img, admitted))
+	lock, err = home.create(newStored(cfg.Name, cfg, img, admitted))
+	return home, lock, err
 }
 
 func exists(name string) error {
@@ -84,17 +105,17 @@ func absolute(paths ...*string) error {
 }
 
 // create makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
-func (h *Home) create(st *stored) error {
+func (h *Home) create(st *stored) (lock *os.File, err error) {
 	temp := h.hidden()
 	if err := os.Mkdir(temp, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	err := writeJSON(temp, storedFile, st)
+	err = writeJSON(temp, storedFile, st)
 	if err == nil {
 		err = image.CreateUpper(filepath.Join(temp, upperDisk), st.Disk)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(temp, lockFile), nil, 0o600)
+		lock, err = os.OpenFile(filepath.Join(temp, lockFile), os.O_CREATE|os.O_RDONLY, 0o600)
 	}
 	if err == nil {
 		err = os.Rename(temp, h.namedPath(st.Name))
@@ -103,9 +124,12 @@ func (h *Home) create(st *stored) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(err, removeOwn(temp, namedForm))
+		if lock != nil {
+			_ = lock.Close() // nothing was written to it
+		}
+		return nil, errors.Join(err, removeOwn(temp, namedForm))
 	}
-	return nil
+	return lock, nil
 }
 
 // hidden is a new path among the named sandboxes that no name can be.

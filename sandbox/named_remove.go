@@ -45,7 +45,29 @@ func (h *Home) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	return h.removeLocked(run)
+}
+
+// removeMade removes a sandbox whose first start failed, unless another command has started or removed it: lock is the
+// file that it was made with.
+func (h *Home) removeMade(ctx context.Context, name string, lock *os.File) error {
+	run, err := h.lockSettled(ctx, name)
+	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !isAt(lock, filepath.Join(run.Dir, lockFile)) {
+		return run.Lock.Close()
+	}
+	return h.removeLocked(run)
+}
+
+// removeLocked removes a sandbox whose lock the caller took, and lets go of the lock.
+func (h *Home) removeLocked(run *Run) error {
 	defer func() { _ = run.Lock.Close() }()
+	name := run.ID
 	if err := clearRun(run.Dir); err != nil {
 		return err
 	}

@@ -20,7 +20,11 @@ func aNamed(t *testing.T, h *Home, name string) error {
 	if err := cfg.fill(); err != nil {
 		t.Fatal(err)
 	}
-	return h.create(newStored(name, &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	lock, err := h.create(newStored(name, &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	if err != nil {
+		return err
+	}
+	return lock.Close()
 }
 
 func TestI14_NamesOfSandboxesAreOneLabel(t *testing.T) {

@@ -54,7 +54,7 @@ type Sandbox struct {
 
 // Start brings up the sandbox that cfg describes and returns once commands can be run in it. Its
 // errors have a Kind. The context bounds the start alone; Close ends the sandbox. With Config.Name it is Create and
-// StartNamed.
+// StartNamed, and a sandbox that does not start does not stay.
 func Start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	s, err := start(ctx, cfg)
 	return s, Fail(err)
@@ -62,10 +62,7 @@ func Start(ctx context.Context, cfg Config) (*Sandbox, error) {
 
 func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if cfg.Name != "" {
-		if err := create(ctx, &cfg); err != nil {
-			return nil, err
-		}
-		return StartNamed(ctx, cfg.Name, StartOptions{Home: cfg.Home, Program: cfg.Program, Progress: cfg.Progress, Notice: cfg.Notice})
+		return startNew(ctx, &cfg)
 	}
 	if err := errors.Join(cfg.fill(), absolute(&cfg.PolicyFile)); err != nil {
 		return nil, err

@@ -36,7 +36,6 @@ type runFlags struct {
 	entrypoint                    string
 	removeSet                     bool // --rm was given
 	job                           string
-	nameless                      bool // the name is of msb's choice
 	plain                         bool // the command is all: no entrypoint of the image's
 }
 
@@ -112,7 +111,7 @@ func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 }
 
 func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash int) error {
-	if f.nameless = f.detach && f.name == ""; f.nameless {
+	if f.detach && f.name == "" {
 		f.name = anyName()
 	}
 	cfg, argv, err := f.config(ui, args, dash)

@@ -10,13 +10,10 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// runDetached is `msb run --detach`. A sandbox whose command can't be started does not stay.
+// runDetached is `msb run --detach`. A sandbox that does not start, or whose command doesn't, does not stay.
 func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, argv []string) error {
 	var sb *sandbox.Sandbox
 	if err := approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err }); err != nil {
-		if f.nameless { // nobody knows what to remove
-			err = errors.Join(err, discard(context.WithoutCancel(ctx), cfg.Name))
-		}
 		return hintAtCommand(err, cfg.Image)
 	}
 	if saysCommand(sb.Image().Config, f, argv) {
