@@ -23,6 +23,7 @@ type Job struct {
 	sandbox string // "" for one without a name
 	home    *Home
 	dir     string
+	started time.Time           // tells it from a later job of the same name
 	client  *agentclient.Client // nil: a session is opened where one is needed
 }
 
@@ -34,7 +35,11 @@ func (s *Sandbox) StartJob(ctx context.Context, name string, opts ExecOptions) (
 	if err != nil {
 		return nil, Fail(err)
 	}
-	return s.job(name), nil
+	j, err := s.Job(name)
+	if errors.Is(err, ErrNoJob) { // removed already
+		err = nil
+	}
+	return j, err
 }
 
 // Jobs are the sandbox's jobs in the order in which they started, with those that have ended.
@@ -45,13 +50,8 @@ func (s *Sandbox) Jobs() ([]JobStatus, error) {
 
 // Job is the job of that name. ErrNoJob.
 func (s *Sandbox) Job(name string) (*Job, error) {
-	j := s.job(name)
-	_, err := j.Status()
-	return j, err
-}
-
-func (s *Sandbox) job(name string) *Job {
-	return &Job{name: name, sandbox: s.name, home: s.home, dir: filepath.Join(s.run.Dir, jobsDir), client: s.client}
+	j := &Job{name: name, sandbox: s.name, home: s.home, dir: filepath.Join(s.run.Dir, jobsDir), client: s.client}
+	return j, j.find()
 }
 
 // Jobs are those of the sandbox of that name, whether it runs or not.
@@ -69,8 +69,24 @@ func (h *Home) Job(sandbox, name string) (*Job, error) {
 		return nil, Fail(err)
 	}
 	j := &Job{name: name, sandbox: sandbox, home: h, dir: h.namedPath(sandbox, jobsDir)}
-	_, err := j.Status()
-	return j, err
+	return j, j.find()
+}
+
+// find learns which of the jobs that may have the name one after another this is.
+func (j *Job) find() error {
+	stored, err := j.read()
+	if err == nil {
+		j.started = stored.Started
+	}
+	return err
+}
+
+func (j *Job) read() (*storedJob, error) {
+	if err := CheckJobName(j.name); err != nil {
+		return nil, Fail(err)
+	}
+	stored, err := readJob(j.dir, j.name)
+	return stored, Fail(err)
 }
 
 func jobsIn(dir string) ([]JobStatus, error) {
@@ -96,14 +112,14 @@ func jobsIn(dir string) ([]JobStatus, error) {
 // Name is the job's name.
 func (j *Job) Name() string { return j.name }
 
-// Status is the job as it is now. ErrNoJob once it is removed.
+// Status is the job as it is now. ErrNoJob once it is removed, also when another job has its name since.
 func (j *Job) Status() (JobStatus, error) {
-	if err := CheckJobName(j.name); err != nil {
-		return JobStatus{}, Fail(err)
-	}
-	stored, err := readJob(j.dir, j.name)
+	stored, err := j.read()
 	if err != nil {
-		return JobStatus{}, Fail(err)
+		return JobStatus{}, err
+	}
+	if !stored.Started.Equal(j.started) {
+		return JobStatus{}, Fail(fmt.Errorf("%w: %s: it was removed, and another job has its name", ErrNoJob, j.name))
 	}
 	return stored.status(), nil
 }
@@ -148,17 +164,20 @@ func (j *Job) Remove(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(removeJob(j.dir, j.name), run.Lock.Close())
+		if _, err = j.Status(); err == nil || errors.Is(err, ErrState) { // nobody else has removed it
+			err = removeJob(j.dir, j.name)
+		}
+		return errors.Join(err, run.Lock.Close())
 	}))
 }
 
 // call asks the supervisor, or does stopped if there is none.
 func (j *Job) call(ctx context.Context, running func(*agentclient.Client) error, stopped func() error) error {
-	if j.client != nil {
-		return running(j.client)
-	}
 	if _, err := j.Status(); err != nil && !errors.Is(err, ErrState) { // one that is damaged can be removed
 		return err
+	}
+	if j.client != nil {
+		return running(j.client)
 	}
 	s, err := j.home.connect(ctx, j.sandbox)
 	if errors.Is(err, ErrNotRunning) {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,9 +56,11 @@ type jobKeeper struct {
 	room func() (int64, error) // what their output may still take, in bytes
 	// failed is told what could not be written down.
 	failed func(error)
+	again  time.Duration // between tries to write down an end; 0 is endAgain
 
 	mu     sync.Mutex
 	live   map[string]chan agentclient.Signal // nil once the job's end is being written
+	ended  map[string]*storedJob              // whose end is not written down yet
 	number int                                // of the last name that was chosen
 }
 
@@ -205,11 +208,49 @@ func (k *jobKeeper) finish(j *storedJob, out *joblog.Writer, st ExitStatus, err 
 		j.State = JobExited
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	delete(k.live, j.Name)
-	if err := errors.Join(err2, j.update(k.dir)); err != nil {
-		k.failed(fmt.Errorf("job %s: %w", j.Name, err))
+	if k.ended == nil {
+		k.ended = map[string]*storedJob{}
 	}
+	k.ended[j.Name] = j
+	k.mu.Unlock()
+	k.writeEnd(j, err2)
+}
+
+// endAgain is the time between tries to write down a job's end. Until one succeeds the job seems to run.
+const endAgain = time.Second
+
+// writeEnd writes down a job's end, until that is done, the job is removed or the sandbox ends.
+func (k *jobKeeper) writeEnd(j *storedJob, told error) {
+	tick := time.NewTicker(cmp.Or(k.again, endAgain))
+	defer tick.Stop()
+	err := k.tryEnd(j)
+	if told = errors.Join(told, err); told != nil { // said once
+		k.failed(fmt.Errorf("job %s: %w", j.Name, told))
+	}
+	for last := false; err != nil && !last; err = k.tryEnd(j) {
+		select {
+		case <-k.ctx.Done():
+			last = true
+		case <-tick.C:
+		}
+	}
+}
+
+func (k *jobKeeper) tryEnd(j *storedJob) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended[j.Name] != j { // removed
+		return nil
+	}
+	err := j.update(k.dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the file may be the fault, and not the disk
+		if e := j.create(k.dir); e != nil {
+			return errors.Join(err, e)
+		}
+	}
+	delete(k.ended, j.Name)
+	return nil
 }
 
 // SignalJob implements agentclient.JobServer.
@@ -258,6 +299,7 @@ func (k *jobKeeper) RemoveJob(_ context.Context, name string) error {
 	if err := removeJob(k.dir, name); err != nil {
 		return fmt.Errorf("%w: %w", ErrJobFiles, err)
 	}
+	delete(k.ended, name)
 	return nil
 }
 

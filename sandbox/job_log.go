@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -74,26 +75,38 @@ func (j *Job) Logs(ctx context.Context, o LogOptions) (*JobLog, error) {
 // errNothingYet means that a line may come.
 var errNothingYet = errors.New("no line yet")
 
-// skip reads what is there and queues the end of it.
+// skip goes on to the last Tail lines of what is there. It counts the lines and reads them again: 8 MiB of empty ones
+// would take a hundred times that in memory.
 func (l *JobLog) skip() error {
-	var last []LogEntry
-	for {
+	if err := l.lines.Hold(); err != nil {
+		return err
+	}
+	n, err := l.pass(math.MaxInt)
+	if err != nil {
+		return err
+	}
+	l.lines.Rewind()
+	l.queue, l.ended = nil, false
+	_, err = l.pass(n - max(l.opts.Tail, 0))
+	return err
+}
+
+// pass reads over so many lines, if there are as many, and returns how many it were.
+func (l *JobLog) pass(most int) (n int, err error) {
+	for n < most {
 		e, err := l.next()
 		if errors.Is(err, io.EOF) || errors.Is(err, errNothingYet) {
-			break
+			return n, nil
 		}
 		if err != nil {
-			return err
-		}
-		if last = append(last, e); l.opts.Tail < 0 || len(last) > l.opts.Tail {
-			last = last[1:]
+			return n, err
 		}
 		if e.Time.After(l.opened) { // a job may write faster than this reads
-			break
+			return n, nil
 		}
+		n++
 	}
-	l.queue = append(last, l.queue...)
-	return nil
+	return n, nil
 }
 
 // Next is the next line. io.EOF is the end: of what is there, or with Follow that of the job.
@@ -150,7 +163,7 @@ func (l *JobLog) next() (LogEntry, error) {
 func (l *JobLog) look() error {
 	st, err := l.job.Status()
 	switch {
-	case errors.Is(err, ErrNoJob) || err == nil && !st.Started.Equal(l.status.Started): // removed
+	case errors.Is(err, ErrNoJob):
 		l.final = true
 	case err != nil:
 		return err

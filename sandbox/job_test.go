@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,10 +214,13 @@ func TestI12_JobErrorsAreTypedOnTheOtherSideOfTheSocket(t *testing.T) {
 	if err := start("b", "missing"); !errors.As(err, &not) || not.Status.Code != 127 || not.Status.StartError != agentclient.NotFound || err.Error() != "missing: not found" {
 		t.Errorf("%v", err)
 	}
-	if err := errors.Join(s.job("taken").Kill(t.Context(), 65)); !errors.Is(err, agentclient.ErrRefused) {
+	taken, err := s.Job("taken")
+	must(t, err)
+	if err := taken.Kill(t.Context(), 65); !errors.Is(err, agentclient.ErrRefused) {
 		t.Errorf("signal 65: %v", err)
 	}
-	for _, err := range []error{s.job("no").Kill(t.Context(), 1), s.job("no").Remove(t.Context())} {
+	no, err := s.Job("no")
+	for _, err := range []error{err, no.Kill(t.Context(), 1), no.Remove(t.Context()), s.client.SignalJob(t.Context(), "no", 1), s.client.RemoveJob(t.Context(), "no")} {
 		if !errors.Is(err, ErrNoJob) || KindOf(err) != KindSandbox {
 			t.Errorf("%v, want ErrNoJob", err)
 		}
@@ -340,6 +345,107 @@ func TestAFollowerGetsLinesAsTheyCome(t *testing.T) {
 	}
 	if all := text(t, j, LogOptions{}); !strings.HasPrefix(all, "[") || int64(len(all)) > joblog.MaxBytes {
 		t.Errorf("%d bytes of %d, and nothing said of the rest", len(all), st.OutputBytes)
+	}
+}
+
+// TestI12_AJobIsNotTakenForALaterOneOfItsName: who waits for a job that is removed gets an error, and neither the exit
+// code of the next one nor a wait for it. The twin is a wait for the next one.
+func TestI12_AJobIsNotTakenForALaterOneOfItsName(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	s := k.session(t)
+	k.run(t, "build", "write", "old\n")
+	ofSession, err := s.Job("build")
+	must(t, err)
+	ofHome, err := k.home.Job("web", "build")
+	must(t, err)
+	_, err = ofHome.Wait(t.Context())
+	must(t, err)
+	must(t, ofHome.Remove(t.Context()))
+	next, err := s.StartJob(t.Context(), "build", ExecOptions{Argv: []string{"wait", "new\n"}})
+	must(t, err)
+	for _, old := range []*Job{ofSession, ofHome} {
+		_, waited := old.Wait(t.Context())
+		_, read := old.Logs(t.Context(), LogOptions{})
+		for what, err := range map[string]error{"wait": waited, "logs": read, "kill": old.Kill(t.Context(), 9), "rm": old.Remove(t.Context())} {
+			if !errors.Is(err, ErrNoJob) || KindOf(err) != KindSandbox {
+				t.Errorf("%s: %v, want ErrNoJob", what, err)
+			}
+		}
+	}
+	must(t, next.Kill(t.Context(), 15))
+	if st, err := next.Wait(t.Context()); err != nil || st.Signal != 15 {
+		t.Errorf("the next one: %+v, %v", st, err)
+	}
+}
+
+// TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain: until it is, the job seems to run. The first fault is a file that
+// can't be opened, the second one a directory that can't be written to either.
+func TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	k.again = time.Millisecond
+	failed := make(chan error, 1)
+	k.failed = func(err error) { failed <- err }
+	end := make(chan struct{})
+	k.agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
+		o.OnStart()
+		<-end
+		return ExitStatus{Code: 3}, nil
+	})
+	ended := func(j *Job) {
+		t.Helper()
+		if st, err := j.Wait(t.Context()); err != nil || st.State != JobExited || st.Code != 3 {
+			t.Errorf("%+v, %v; want exit code 3", st, err)
+		}
+	}
+	j := k.run(t, "a", "x")
+	must(t, os.Remove(jobPath(k.dir, "a")))
+	must(t, os.Symlink("loop", filepath.Join(k.dir, "loop")))
+	must(t, os.Symlink("loop", jobPath(k.dir, "a")))
+	end <- struct{}{}
+	for { // a link that leads nowhere is replaced
+		if st, err := j.Status(); err == nil && st.State == JobExited {
+			break
+		}
+		select {
+		case err := <-failed:
+			t.Fatal(err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	ended(j)
+	j = k.run(t, "b", "x")
+	moved := k.dir + ".moved"
+	must(t, os.Rename(k.dir, moved))
+	must(t, os.WriteFile(k.dir, nil, 0o600))
+	end <- struct{}{}
+	if err := <-failed; !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("%v, want ENOTDIR", err)
+	}
+	must(t, os.Remove(k.dir))
+	must(t, os.Rename(moved, k.dir))
+	ended(j)
+}
+
+// TestI11_TheEndOfALogTakesNoMemoryForItsLines: 8 MiB of empty ones took 700 MB, as often as a program asked.
+func TestI11_TheEndOfALogTakesNoMemoryForItsLines(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	const lines = 1 << 20
+	j := k.run(t, "a", "write", strings.Repeat("\n", lines)+"last\n")
+	_, err := j.Wait(t.Context())
+	must(t, err)
+	for tail, first := range map[int]string{lines + 1: "\n", math.MaxInt: "\n", 1: "last\n"} {
+		l, err := j.Logs(t.Context(), LogOptions{Tail: tail})
+		must(t, err)
+		if len(l.queue) > 0 {
+			t.Errorf("-n %d: %d lines are in memory", tail, len(l.queue))
+		}
+		if e, err := l.Next(); err != nil || string(e.Data) != first {
+			t.Errorf("-n %d: %q, %v; want %q", tail, e.Data, err, first)
+		}
+		must(t, l.Close())
 	}
 }
 

@@ -185,7 +185,7 @@ func newJobRemoveCommand(ui *ui) *cobra.Command {
 			return forJobs(c.Context(), args, func(ctx context.Context, j *sandbox.Job) error {
 				err := j.Remove(ctx)
 				if force && errors.Is(err, sandbox.ErrJobRunning) {
-					err = killAndRemove(ctx, j)
+					err = killAndRemove(ctx, j, killedWait)
 				}
 				if err != nil {
 					return startError(ctx, err)
@@ -201,16 +201,26 @@ func newJobRemoveCommand(ui *ui) *cobra.Command {
 // killedWait is how long a guest may take to report the end of a job that it was told to kill.
 const killedWait = 30 * time.Second
 
-func killAndRemove(ctx context.Context, j *sandbox.Job) error {
+// killable is a job, but in tests.
+type killable interface {
+	Name() string
+	Kill(ctx context.Context, sig agentclient.Signal) error
+	Wait(ctx context.Context) (sandbox.JobStatus, error)
+	Remove(ctx context.Context) error
+}
+
+var _ killable = (*sandbox.Job)(nil)
+
+func killAndRemove(ctx context.Context, j killable, limit time.Duration) error {
 	if err := j.Kill(ctx, agentclient.SIGKILL); err != nil && !errors.Is(err, sandbox.ErrJobEnded) {
 		return err
 	}
-	waited, cancel := context.WithTimeout(ctx, killedWait)
+	waited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, err := j.Wait(waited)
 	switch {
 	case err != nil && waited.Err() != nil && ctx.Err() == nil:
-		return fmt.Errorf("%w: job %s was killed and its end was not reported within %s; msb stop ends the sandbox with all its jobs", sandbox.ErrJobRunning, j.Name(), killedWait)
+		return fmt.Errorf("%w: job %s was killed and its end was not reported within %s; msb stop ends the sandbox with all its jobs", sandbox.ErrJobRunning, j.Name(), limit)
 	case err != nil && !errors.Is(err, sandbox.ErrJobLost):
 		return err
 	}

@@ -44,6 +44,13 @@ func (l *Lines) Next() (Line, error) {
 	return first, nil
 }
 
+// Rewind reads from the oldest byte again.
+func (l *Lines) Rewind() {
+	l.Reader.Rewind()
+	clear(l.begun)
+	l.ready = nil
+}
+
 // Rest is what stands behind the last newlines, for when no more will be written.
 func (l *Lines) Rest() []Line {
 	var rest []Line

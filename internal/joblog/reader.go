@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -28,6 +29,7 @@ type Reader struct {
 	number    uint64 // of file
 	offset    int64  // of the next record in file
 	pos       int64  // bytes of output that were read, or are missing
+	held      map[uint64]*os.File
 	buf       [recordHead + MaxPayload]byte
 }
 
@@ -118,6 +120,10 @@ func (r *Reader) following() (uint64, bool, error) {
 	if err != nil {
 		return 0, false, err
 	}
+	for n := range r.held {
+		all = append(all, n)
+	}
+	slices.Sort(all)
 	for _, n := range all {
 		if r.file == nil || n > r.number {
 			return n, true, nil
@@ -128,7 +134,7 @@ func (r *Reader) following() (uint64, bool, error) {
 
 // open goes on to a segment. One that the writer deleted meanwhile is passed over.
 func (r *Reader) open(n uint64) error {
-	f, err := os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+	f, err := r.segment(n)
 	for errors.Is(err, fs.ErrNotExist) {
 		var found bool
 		if n, found, err = r.following(); err != nil {
@@ -137,22 +143,64 @@ func (r *Reader) open(n uint64) error {
 		if !found {
 			return io.EOF
 		}
-		f, err = os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+		f, err = r.segment(n)
 	}
 	if err != nil {
 		return err
 	}
-	_ = r.Close() // it was only read
+	r.leave()
 	r.file, r.number, r.offset = f, n, 0
 	return nil
 }
 
-// Close closes the open segment.
-func (r *Reader) Close() error {
-	if r.file == nil {
-		return nil
+func (r *Reader) segment(n uint64) (*os.File, error) {
+	if f := r.held[n]; f != nil {
+		return f, nil
 	}
-	f := r.file
+	return os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+}
+
+// Hold keeps the segments that are there until Close, so that a Rewind leads to the same beginning.
+func (r *Reader) Hold() error {
+	all, err := segments(r.dir, r.name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r.held = make(map[uint64]*os.File, len(all))
+	for _, n := range all {
+		f, err := os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.held[n] = f
+	}
+	return nil
+}
+
+// Rewind reads from the oldest byte again.
+func (r *Reader) Rewind() {
+	r.leave()
+	r.pos = 0
+}
+
+// leave closes the open segment, if it isn't held.
+func (r *Reader) leave() {
+	if r.file != nil && r.held[r.number] != r.file {
+		_ = r.file.Close() // it was only read
+	}
 	r.file = nil
-	return f.Close()
+}
+
+// Close closes the segments.
+func (r *Reader) Close() error {
+	r.leave()
+	errs := make([]error, 0, len(r.held))
+	for _, f := range r.held {
+		errs = append(errs, f.Close())
+	}
+	r.held = nil
+	return errors.Join(errs...)
 }

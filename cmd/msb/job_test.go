@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// stubbornJob is one whose end the guest reports, or never.
+type stubbornJob struct {
+	reported bool
+	calls    []string
+}
+
+func (j *stubbornJob) Name() string { return "build" }
+
+func (j *stubbornJob) Kill(context.Context, agentclient.Signal) error {
+	j.calls = append(j.calls, "kill")
+	return nil
+}
+
+func (j *stubbornJob) Wait(ctx context.Context) (sandbox.JobStatus, error) {
+	j.calls = append(j.calls, "wait")
+	if j.reported {
+		return sandbox.JobStatus{}, nil
+	}
+	<-ctx.Done()
+	return sandbox.JobStatus{}, ctx.Err()
+}
+
+func (j *stubbornJob) Remove(context.Context) error {
+	j.calls = append(j.calls, "remove")
+	return nil
+}
+
+// TestI11_RemovingAJobByForceHasABound: a guest that never reports the end of a job that was killed does not hold msb,
+// and the job stays. The twins are a job that ends, and a user who doesn't wait.
+func TestI11_RemovingAJobByForceHasABound(t *testing.T) {
+	t.Parallel()
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, c := range map[string]struct {
+		ctx   context.Context
+		job   stubbornJob
+		limit time.Duration
+		want  error
+	}{
+		"never reported": {t.Context(), stubbornJob{}, time.Nanosecond, sandbox.ErrJobRunning},
+		"reported":       {t.Context(), stubbornJob{reported: true}, time.Hour, nil},
+		"interrupted":    {interrupted, stubbornJob{}, time.Hour, context.Canceled},
+	} {
+		if err := killAndRemove(c.ctx, &c.job, c.limit); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+		if removed := slices.Contains(c.job.calls, "remove"); removed != (c.want == nil) {
+			t.Errorf("%s: %v", what, c.job.calls)
+		}
+	}
+}
