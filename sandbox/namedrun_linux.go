@@ -43,13 +43,18 @@ func identify(pid int) processID {
 	return processID{pid, start}
 }
 
-// processStart is when a process started, and whether it is over: a zombie whose other threads have let go of its
-// files too (proc(5): fields 3, 20 and 22). The name before the fields may hold anything.
+// processStart is when a process started, and whether it is over.
 func processStart(pid int) (start string, over bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", true
 	}
+	return parseStat(b)
+}
+
+// parseStat reads a process's stat file (proc(5): fields 3, 20 and 22). One is over that is a zombie whose other threads
+// have let go of its files too. The name before the fields may hold anything.
+func parseStat(b []byte) (start string, over bool) {
 	const state, threads, started = 0, 17, 19 // counted from the state
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) <= started {

@@ -37,3 +37,22 @@ func TestI14_ASignalGoesToTheProcessOfTheRecordOnly(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAProcessIsOverWithItsLastThread: the first one of a VMM may end before those that write to its disk.
+func TestAProcessIsOverWithItsLastThread(t *testing.T) {
+	t.Parallel()
+	for stat, want := range map[string]bool{
+		"7 (vmm) R 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0":       false,
+		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 4242 0":       false,
+		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0":       true,
+		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 0 0 4242 0":       true,
+		"7 (a) Z 1 \n) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0": false,
+	} {
+		if start, over := parseStat([]byte(stat)); start != "4242" || over != want {
+			t.Errorf("%q: started at %q, over %t; want 4242, %t", stat, start, over, want)
+		}
+	}
+	if start, over := parseStat([]byte("7 (vmm) R 1")); start != "" || !over {
+		t.Errorf("half of one: %q, %t", start, over)
+	}
+}

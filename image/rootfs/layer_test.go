@@ -375,3 +375,26 @@ func TestI11_ComponentsAndAttributesAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestI11_ImpliedDirectoriesCostTheirNames: each file under the link implies a directory of its own, as often as the
+// target names one.
+func TestI11_ImpliedDirectoriesCostTheirNames(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 200)
+	budget := testBudget()
+	l, err := readTest(t, budget, tarOf(t, symlink("link", long+"/"+long), file("link/a", ""), file("link/b", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := budget.metadata.Load()
+	if err := NewTree(budget).Apply(l); err != nil {
+		t.Fatal(err)
+	}
+	if got := budget.metadata.Load() - read; got != 2*200 {
+		t.Errorf("%d bytes for two directories that are implied, want 400", got)
+	}
+	budget.MetadataBytes = budget.metadata.Load() + 2*200 - 1
+	if err := NewTree(budget).Apply(l); !errors.Is(err, ErrLimit) {
+		t.Errorf("%v beyond the budget, want ErrLimit", err)
+	}
+}

@@ -108,6 +108,63 @@ func TestI11_ARingKeepsItsBound(t *testing.T) {
 	}
 }
 
+// TestWhatIsWrittenBetweenTwoLooksIsRead: a record at the end of a segment, and the next segment, while the reader finds
+// nothing more in the one and looks for the other.
+func TestWhatIsWrittenBetweenTwoLooksIsRead(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	put := func(text string) {
+		_, err := w.Stream(Stdout).Write([]byte(text))
+		must(t, err)
+	}
+	put("first\n")
+	r := NewReader(w.dir, "a")
+	defer func() { _ = r.Close() }()
+	_, err := r.Next()
+	must(t, err)
+	r.list = func(dir, name string) ([]uint64, error) {
+		r.list = segments
+		put("second\n")
+		w.open.Size = SegmentBytes
+		put("third\n")
+		return segments(dir, name)
+	}
+	if out, missing := drain(t, r); string(out) != "second\nthird\n" || missing != 0 {
+		t.Errorf("%q and %d missing", out, missing)
+	}
+	must(t, w.Close())
+}
+
+// TestAHeldLogIsReadTwice also when its writer has deleted all of it meanwhile. The twin is a reader that held nothing.
+func TestAHeldLogIsReadTwice(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []bool{true, false} {
+		w := NewWriter(t.TempDir(), "a")
+		put := func(text string) {
+			_, err := w.Stream(Stdout).Write([]byte(text))
+			must(t, err)
+			w.open.Size = SegmentBytes // the next one begins a segment
+		}
+		put("1")
+		put("2")
+		l := NewLines(w.dir, "a")
+		if hold {
+			must(t, l.Hold())
+		}
+		first, _ := drain(t, l.Reader)
+		for i := range Segments {
+			put(string(rune('a' + i)))
+		}
+		l.Rewind()
+		again, missing := drain(t, l.Reader)
+		if string(first) != "12" || hold && (string(again) != "12abcdefgh" || missing != 0) || !hold && (string(again) != "abcdefgh" || missing != 2) {
+			t.Errorf("held %t: %q, then %q and %d missing", hold, first, again, missing)
+		}
+		must(t, l.Close())
+		must(t, w.Close())
+	}
+}
+
 func TestLinesAreWholeAndBounded(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(t.TempDir(), "a")

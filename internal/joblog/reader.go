@@ -30,11 +30,12 @@ type Reader struct {
 	offset    int64  // of the next record in file
 	pos       int64  // bytes of output that were read, or are missing
 	held      map[uint64]*os.File
+	list      func(dir, name string) ([]uint64, error)
 	buf       [recordHead + MaxPayload]byte
 }
 
 // NewReader reads from the oldest byte that is kept. One that isn't there is empty.
-func NewReader(dir, name string) *Reader { return &Reader{dir: dir, name: name} }
+func NewReader(dir, name string) *Reader { return &Reader{dir: dir, name: name, list: segments} }
 
 // Pos is how many bytes of output were read so far, or are missing.
 func (r *Reader) Pos() int64 { return r.pos }
@@ -113,7 +114,7 @@ func (r *Reader) advance() error {
 
 // following is the number of the oldest segment behind the open one.
 func (r *Reader) following() (uint64, bool, error) {
-	all, err := segments(r.dir, r.name)
+	all, err := r.list(r.dir, r.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
@@ -162,7 +163,7 @@ func (r *Reader) segment(n uint64) (*os.File, error) {
 
 // Hold keeps the segments that are there until Close, so that a Rewind leads to the same beginning.
 func (r *Reader) Hold() error {
-	all, err := segments(r.dir, r.name)
+	all, err := r.list(r.dir, r.name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

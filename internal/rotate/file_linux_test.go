@@ -101,3 +101,29 @@ func TestI12_AFullDiskLeavesNoHalfPiece(t *testing.T) { //nolint:paralleltest //
 		t.Errorf("%q of %d bytes, want the first and the third", got, f.Size)
 	}
 }
+
+// TestI12_AFullDiskCutsOffNothingOfAnother: what another process wrote behind half a piece stays. The file is written
+// without O_APPEND here, so that something is behind.
+func TestI12_AFullDiskCutsOffNothingOfAnother(t *testing.T) { //nolint:paralleltest // the bound is the process's
+	f := newFile(t, 1000, 1)
+	const before = "first\n............\nlast\n"
+	if err := os.WriteFile(f.Path, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.Opener = func(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDWR, 0) }
+	if err := errors.Join(f.Close(), f.Open()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Append([]byte("FIRST\n")); err != nil {
+		t.Fatal(err)
+	}
+	more := rotatetest.FullAt(t, 9)
+	err := f.Append([]byte("second\n"))
+	more()
+	if !errors.Is(err, unix.EFBIG) {
+		t.Fatalf("a full disk: %v, want EFBIG", err)
+	}
+	if got := read(t, f); len(got) != 1 || got[0] != "FIRST\nsec"+before[9:] {
+		t.Errorf("%q; what is behind was cut off", got)
+	}
+}
