@@ -10,7 +10,7 @@ import (
 // matches. Rules add up: what any of them allows is allowed.
 func (j *judgement) judgeAllow() {
 	j.dns = j.port == dotPort ||
-		j.port == httpsPort && !j.f.Mapped && j.e.resolvers.hasAddr(j.dst) ||
+		j.port == httpsPort && j.e.resolvers.hasAddr(j.dst) ||
 		j.f.Stage != StageConnect && j.e.resolvers.hasName(j.f.Name)
 	if !j.f.Mapped && j.claimed == nil {
 		j.e.allow.eachByAddr(j.dst, func(r *rule, by netip.Prefix) {

@@ -317,6 +317,21 @@ paths = ["/admin/**"]
 	})
 }
 
+// Of several deny rules, verdicts name the one that stands first, whether it goes by name or by address.
+func TestVerdictsNameTheFirstDenyRule(t *testing.T) {
+	t.Parallel()
+	const byName, byRange, byAddr = "[[egress.deny]]\nname = \"name\"\nhosts = [\"api.example\"]\n", "[[egress.deny]]\nname = \"range\"\ncidrs = [\"93.184.215.0/24\"]\n",
+		"[[egress.deny]]\nname = \"address\"\ncidrs = [\"93.184.215.14/32\"]\n"
+	f := flow("tcp 93.184.215.14:443", pinned("api.example"))
+	for rules, want := range map[string]string{
+		byName + byRange + byAddr: "name", byRange + byName + byAddr: "range", byAddr + byName + byRange: "address", byAddr + byRange + byName: "address",
+	} {
+		if v := mustEngine(t, load(t, rules)).Decide(&f); v.Action != Deny || v.Rule != want {
+			t.Errorf("%v %q, want a denial by %q", v.Action, v.Rule, want)
+		}
+	}
+}
+
 func TestReportModeLetsThroughWhatRulesDenyAndNothingElse(t *testing.T) {
 	t.Parallel()
 	e := mustEngine(t, load(t, strings.Replace(example, `default = "deny"`, "default = \"deny\"\nmode = \"report\"", 1)), WithClassifier(worldClassifier()))

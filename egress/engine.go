@@ -127,9 +127,6 @@ func (e *Engine) keepMappings(above map[hostname.Name]mapping) {
 			delete(e.mapped, name)
 		}
 	}
-	if e.floor != nil {
-		e.floor.keepMappings(above)
-	}
 }
 
 // Classifier returns the classifier that the engine judges with.

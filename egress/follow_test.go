@@ -90,6 +90,30 @@ func TestI5_FollowLearnsAddressesAddedWhileRunning(t *testing.T) {
 	<-done
 }
 
+// A change may be what broke the announcer: it isn't left for the next tick.
+func TestI5_FollowReadsAgainWhenAnnouncementsBreak(t *testing.T) {
+	h := newFakeHost()
+	c := NewClassifier()
+	ctx, cancel := context.WithCancel(context.Background())
+	broken, done := make(chan struct{}), make(chan struct{})
+	source := h.source(ctx)
+	source.changes = func(context.Context) (<-chan struct{}, error) { return broken, nil }
+	go func() { defer close(done); c.follow(ctx, source, nil, nil) }()
+	defer func() { cancel(); <-done }()
+	added := netip.MustParseAddr("203.0.114.7")
+	h.addrs <- []netip.Addr{}
+	close(broken)
+	select {
+	case h.addrs <- []netip.Addr{added}:
+	case h.ticks <- time.Time{}:
+		t.Fatal("the addresses were not read")
+	}
+	h.ticks <- time.Time{} // taken once they are in force
+	if got := c.Class(added); got != ClassHost {
+		t.Errorf("%v is %v, want host", added, got)
+	}
+}
+
 func TestFollowEndsWithItsContext(t *testing.T) {
 	c := NewClassifier()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -51,8 +51,8 @@ func CleanPath(raw string) (clean string, ok bool) {
 	return clean, true
 }
 
-// decodeOnce decodes percent-encoding. An encoded slash or percent sign is a
-// failure; other characters are for the caller to judge in their decoded form.
+// decodeOnce decodes percent-encoding. An encoded slash is a failure; other
+// characters are for the caller to judge in their decoded form.
 func decodeOnce(s string) (string, bool) {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -69,7 +69,7 @@ func decodeOnce(s string) (string, bool) {
 			return "", false
 		}
 		c := hi<<4 | lo
-		if c == '/' || c == '%' {
+		if c == '/' {
 			return "", false
 		}
 		b.WriteByte(c)

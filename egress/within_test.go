@@ -75,7 +75,7 @@ func TestI5_NamesReachOnlyTheirRanges(t *testing.T) {
 
 func TestI5_AnswersKeepOnlyTheNamesRanges(t *testing.T) {
 	t.Parallel()
-	everything := "[egress]\ndefault = \"public\"\n"
+	everything, reported := "[egress]\ndefault = \"public\"\n", "[egress]\nmode = \"report\"\n"
 	mixed := "[[egress.allow]]\nhosts = [\"wiki.corp.example\"]\nwithin = [\"10.20.0.0/16\", \"0.0.0.0/0\"]\n"
 	for _, tt := range []struct {
 		policy, name, addr string
@@ -87,6 +87,8 @@ func TestI5_AnswersKeepOnlyTheNamesRanges(t *testing.T) {
 		{wiki, "wiki.corp.example", "127.0.0.1", ReasonHostAddress},
 		{wiki, "wiki.corp.example", "93.184.215.14", ReasonWithin},
 		{everything + wiki, "wiki.corp.example", "93.184.215.14", ReasonRule},
+		{reported + wiki, "wiki.corp.example", "93.184.215.14", ReasonRule},
+		{reported + wiki, "wiki.corp.example", "10.21.0.5", ReasonSpecialAddress},
 		{wiki, "other.corp.example", "10.20.0.5", ReasonSpecialAddress},
 		{everything + wiki + lab, "evil.example.com", "10.20.0.5", ReasonSpecialAddress}, // no rule names it
 		{lab, "evil.example.com", "10.20.0.5", ReasonSpecialAddress},

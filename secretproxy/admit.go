@@ -160,7 +160,7 @@ func checkHost(ex *exchange, r *http.Request) *refusal {
 		return wrong
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
-		if len(ex.guest.flow.Pinned) > 0 || addr.Unmap() != dst.Addr().Unmap() || !ex.guest.name.IsZero() {
+		if len(ex.guest.flow.Pinned) > 0 || addr.Unmap() != dst.Addr().Unmap() {
 			return wrong
 		}
 		r.Host = authority(addr.Unmap().String(), dst.Port(), defaultPort)

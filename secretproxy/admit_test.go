@@ -23,6 +23,7 @@ func TestI7_HostMustBeTheSNI(t *testing.T) {
 		{"API.Example.COM", http.StatusOK},
 		{apiHost + ".", http.StatusOK},
 		{apiHost + ":443", http.StatusOK},
+		{apiHost + ":0", http.StatusMisdirectedRequest},
 		{apiHost + ":444", http.StatusMisdirectedRequest},
 		{evilHost, http.StatusMisdirectedRequest},
 		{"x." + apiHost, http.StatusMisdirectedRequest},
@@ -44,6 +45,37 @@ func TestI7_HostMustBeTheSNI(t *testing.T) {
 			if c.status != http.StatusOK && w.api.bytes()+w.evil.bytes() != "" {
 				t.Errorf("Host %q (http2 %v): a server got %q", c.host, http2, w.api.bytes()+w.evil.bytes())
 			}
+		}
+	}
+}
+
+// Without a name, Host is the address that was dialled; with one, no address stands for it.
+func TestI7_HostMustBeTheAddress(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		flow, host string
+		status     int
+	}{
+		{"", plainAddr.Addr().String(), http.StatusOK},
+		{"", plainAddr.String(), http.StatusOK},
+		{"", "[::ffff:" + plainAddr.Addr().String() + "]", http.StatusOK},
+		{"", evilAddr.Addr().String(), http.StatusMisdirectedRequest},
+		{"", "[::1]", http.StatusMisdirectedRequest},
+		{"", apiHost, http.StatusMisdirectedRequest},
+		{apiHost, plainAddr.Addr().String(), http.StatusMisdirectedRequest},
+		{apiHost, apiHost, http.StatusOK},
+	} {
+		w := newWorld(t, echo)
+		w.plain = newRecordingServer(t, apiHost, nil, echo)
+		conn := w.pipe(flow(c.flow, plainAddr), true)
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+c.host+"\r\nConnection: close\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != c.status || c.status != http.StatusOK && w.plain.bytes() != "" {
+			t.Errorf("to %q, Host %s: status %d, want %d; the server got %q", c.flow, c.host, resp.StatusCode, c.status, w.plain.bytes())
 		}
 	}
 }
