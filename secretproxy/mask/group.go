@@ -79,14 +79,3 @@ func (g *group) mayBegin(text []byte) bool {
 func (g *group) isPrefix(s []byte) bool {
 	return slices.ContainsFunc(g.matchers, func(m *matcher) bool { return m.isPrefix(s) })
 }
-
-// standing returns the longest pattern that text begins with, nil if there is
-// none.
-func (g *group) standing(text []byte) (longest *pattern) {
-	for _, m := range g.matchers {
-		if p := m.standing(text); p != nil && (longest == nil || p.size > longest.size) {
-			longest = p
-		}
-	}
-	return longest
-}

@@ -3,20 +3,20 @@ package mask
 import (
 	"bytes"
 	"cmp"
-	"math/bits"
+	"crypto/subtle"
 	"slices"
 )
 
-// matcher finds many patterns in one pass that looks at a part of the bytes
-// only: S. Wu and U. Manber, "A fast algorithm for multi-pattern searching",
-// University of Arizona TR-94-17, with blocks of three bytes.
+// matcher finds many patterns in one pass that looks at some places of the text
+// only. How long that takes tells nothing about a value of which eight
+// characters in a row are unknown (attack: a server sends guesses, and the guest
+// takes the time): a place counts when a whole sample of a pattern stands there,
+// and not the first bytes of one.
 type matcher struct {
 	patterns []pattern // sorted by head, for prefix lookups
-	minLen   int       // of the heads
 	maxLen   int
-	mask     uint32
-	shift    []uint8
-	bucket   [][]int32
+	minLen   int // of the heads
+	lanes    []lane
 }
 
 // headSize is how much of a pattern is kept. The rest of a long one is spelled
@@ -40,13 +40,6 @@ type found struct {
 	pattern *pattern
 }
 
-// blockSize is how many bytes are looked at together.
-const blockSize = 3
-
-func (m *matcher) hash(b []byte) uint32 {
-	return (uint32(b[0])<<10 ^ uint32(b[1])<<5 ^ uint32(b[2])) & m.mask
-}
-
 func newMatcher(patterns []pattern) *matcher {
 	slices.SortStableFunc(patterns, func(a, b pattern) int {
 		return cmp.Or(bytes.Compare(a.head, b.head), cmp.Compare(a.size, b.size), cmp.Compare(a.form, b.form))
@@ -55,67 +48,36 @@ func newMatcher(patterns []pattern) *matcher {
 		return a.size == b.size && bytes.Equal(a.head, b.head) && (a.size <= headSize || a.spell == b.spell && bytes.Equal(a.source, b.source))
 	})
 	m := &matcher{patterns: patterns, minLen: headSize}
-	if len(patterns) == 0 {
-		return m
-	}
+	var members [len(grids)][]int32
 	for i := range patterns {
-		head := patterns[i].head
-		m.maxLen, m.minLen = max(m.maxLen, patterns[i].size), min(m.minLen, len(head))
+		p := &patterns[i]
+		m.maxLen, m.minLen = max(m.maxLen, p.size), min(m.minLen, len(p.head))
+		g := p.grid()
+		members[g] = append(members[g], int32(i))
 	}
-	m.index()
-	return m
-}
-
-// index fills the tables. A shift skips to where the first minLen bytes of some
-// pattern could end.
-func (m *matcher) index() {
-	// Sixteen entries for each block of a pattern leave most of them unused.
-	width := min(16, max(12, bits.Len(uint(16*len(m.patterns)*m.minLen))))
-	m.mask, m.shift = 1<<width-1, make([]uint8, 1<<width)
-	m.bucket = make([][]int32, 1<<max(6, bits.Len(uint(len(m.patterns)))))
-	for i := range m.shift {
-		m.shift[i] = uint8(m.minLen - blockSize + 1)
-	}
-	for i := range m.patterns {
-		head := m.patterns[i].head[:m.minLen]
-		for j := blockSize; j <= m.minLen; j++ {
-			h := m.hash(head[j-blockSize:])
-			m.shift[h] = min(m.shift[h], uint8(m.minLen-j))
+	for g, of := range members {
+		if len(of) > 0 {
+			m.lanes = append(m.lanes, newLane(grids[g], patterns, of))
 		}
-		h := m.hash(head[m.minLen-blockSize:]) & uint32(len(m.bucket)-1)
-		m.bucket[h] = append(m.bucket[h], int32(i))
 	}
+	return m
 }
 
 // search appends every place where a whole pattern stands.
 func (m *matcher) search(text []byte, out []found) []found {
-	if len(m.patterns) == 0 {
-		return out
-	}
-	for i := m.minLen; i <= len(text); {
-		h := m.hash(text[i-blockSize : i])
-		if skip := int(m.shift[h]); skip > 0 {
-			i += skip
-			continue
-		}
-		rest := text[i-m.minLen:]
-		for _, p := range m.bucket[h&uint32(len(m.bucket)-1)] {
-			if m.patterns[p].begins(rest) {
-				out = append(out, found{i - m.minLen, &m.patterns[p]})
-			}
-		}
-		i++
+	for i := range m.lanes {
+		out = m.lanes[i].search(m.patterns, text, out)
 	}
 	return out
 }
 
-// begins reports whether text begins with the pattern.
+// begins reports whether text begins with the pattern. It takes the same time
+// wherever a head differs, and wherever the rest does.
 func (p *pattern) begins(text []byte) bool {
-	if len(text) < p.size || !bytes.HasPrefix(text, p.head) {
-		return false
-	}
-	return p.size == len(p.head) || bytes.HasPrefix(text, p.spell.text(p.source))
+	return len(text) >= p.size && same(text, p.head) && (p.size == len(p.head) || same(text, p.spell.text(p.source)))
 }
+
+func same(text, begin []byte) bool { return subtle.ConstantTimeCompare(text[:len(begin)], begin) == 1 }
 
 // isPrefix reports whether some pattern begins with s and is longer.
 func (m *matcher) isPrefix(s []byte) bool {
@@ -127,22 +89,4 @@ func (m *matcher) isPrefix(s []byte) bool {
 		}
 	}
 	return false
-}
-
-// standing returns the longest pattern that text begins with, nil if there is
-// none.
-func (m *matcher) standing(text []byte) (longest *pattern) {
-	if len(m.patterns) == 0 || len(text) < m.minLen {
-		return nil
-	}
-	h := m.hash(text[m.minLen-blockSize:])
-	if m.shift[h] > 0 {
-		return nil
-	}
-	for _, i := range m.bucket[h&uint32(len(m.bucket)-1)] {
-		if p := &m.patterns[i]; (longest == nil || p.size > longest.size) && p.begins(text) {
-			longest = p
-		}
-	}
-	return longest
 }

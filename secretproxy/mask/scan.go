@@ -78,28 +78,32 @@ func (s *Set) run(c *scan, data []byte, before byte) {
 // escape: text before a value can end in % or a backslash (attack: a guest has a
 // server repeat %PLACEHOLDER).
 func (s *Set) swallowed(c *scan, data []byte, v *view) {
+	from, to := 0, 0 // where one may be
+	look := func(at int) {
+		if !s.plain.mayBegin(data[at:]) {
+			return
+		}
+		if at > to {
+			s.match(c, data, from, to, nil)
+			from = at
+		}
+		to = min(at+s.plain.maxLen, len(data))
+	}
+	breaks := v.breaks
 	for _, unit := range v.segments {
+		for ; len(breaks) > 0 && breaks[0] < unit.raw; breaks = breaks[1:] {
+			look(breaks[0] + 1)
+		}
 		for at := unit.raw + 1; at < unit.raw+unit.width; at++ {
-			if s.plain.mayBegin(data[at:]) {
-				s.standing(c, data, at)
-			}
+			look(at)
 		}
 	}
-	for _, at := range v.breaks {
-		if s.plain.mayBegin(data[at+1:]) {
-			s.standing(c, data, at+1)
-		}
+	for _, at := range breaks {
+		look(at + 1)
 	}
-}
-
-// standing notes a needle that begins at at, or may.
-func (s *Set) standing(c *scan, data []byte, at int) {
-	if p := s.plain.standing(data[at:]); p != nil {
-		h := s.hit(found{at, p}, data, c.before)
-		h.Exact = p.form == formRaw
-		c.hits = append(c.hits, h)
-	} else if !c.whole && len(data)-at < s.plain.maxLen && s.plain.isPrefix(data[at:]) {
-		c.partial = append(c.partial, partial{at, len(data) - at})
+	s.match(c, data, from, to, nil)
+	if to == len(data) {
+		s.tails(c, data, from, nil)
 	}
 }
 
