@@ -305,3 +305,25 @@ func showsPart(out, text string, n int) string {
 	}
 	return ""
 }
+
+// TestI10_IndentsOfWideTextInStrings: an indent behind a line break of a value, each character of it with a zero, as
+// JSON and programming languages write it.
+func TestI10_IndentsOfWideTextInStrings(t *testing.T) {
+	t.Parallel()
+	const value = "t4b=3Dqc%tk74\tG0%5c\nYr%LYe&bsol;a9zlqS8z\n H%0ATN k1l"
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, zero := range []string{`\u0000`, `\x00`} {
+		for _, pattern := range []string{"%c" + zero, zero + "%c"} {
+			var text string
+			for _, c := range value {
+				text += fmt.Sprintf(pattern, c)
+			}
+			text = strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(text)
+			for how, out := range inEveryWay(t, r, value, text) {
+				if part := showsPart(out, text, len(value)); part != "" {
+					t.Errorf("%s, %s: %q is shown", pattern, how, part)
+				}
+			}
+		}
+	}
+}

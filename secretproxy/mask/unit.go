@@ -1,6 +1,7 @@
 package mask
 
 import (
+	"bytes"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -70,14 +71,25 @@ func lineBreak(b []byte, width int, inString bool) unit {
 		case ' ', '\t', '\n', '\r', 0:
 			continue
 		case '\\':
-			if inString && width+1 < len(b) && (b[width+1] == 't' || b[width+1] == 'n' || b[width+1] == 'r') {
-				width++
+			if n := blankInString(b[width:]); inString && n > 0 {
+				width += n - 1
 				continue
 			}
 		}
 		return unit{kind: unitSkip, width: width}
 	}
 	return unit{kind: unitSkip, width: width}
+}
+
+// blankInString returns the width of what stands for a blank or half a character
+// of UTF-16 in a string.
+func blankInString(b []byte) int {
+	for _, escape := range []string{`\t`, `\n`, `\r`, `\u0000`, `\x00`} {
+		if bytes.HasPrefix(b, []byte(escape)) {
+			return len(escape)
+		}
+	}
+	return 0
 }
 
 // hexNumber reads up to most hexadecimal digits.
