@@ -217,10 +217,16 @@ func (e *errViolation) Error() string { return e.refusal.message }
 
 // value is what stands in the place of a placeholder that t has found.
 func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, label string, escape func([]byte) []byte) ([]byte, error) {
+	mayStand := func(e *entry) bool {
+		secret := e.holder.Policy()
+		return s.ex.mayGo(e) && slices.Contains(secret.In, place) && secret.Kind == ""
+	}
 	e := t.secrets[h.Needle]
-	allowed := h.Exact && s.ex.guest.isTLS && s.ex.mayGo(e) && slices.Contains(e.holder.Policy().In, place) &&
-		e.holder.Policy().Kind == ""
-	if !allowed {
+	allowed := h.Exact && s.ex.guest.isTLS
+	if allowed && !mayStand(e) {
+		e = s.twin(t, e, mayStand)
+	}
+	if !allowed || !mayStand(e) {
 		s.violation(e, label, "")
 		return nil, &errViolation{s.fault}
 	}
@@ -242,6 +248,18 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, label strin
 		return nil, &errViolation{s.fault}
 	}
 	return value, nil
+}
+
+// twin returns a secret with the value of e that may stand there, or e. Answers
+// hold one placeholder for a value, whichever of its secrets the guest sent, and
+// the guest sends it back.
+func (s *swapper) twin(t *table, e *entry, mayStand func(*entry) bool) *entry {
+	for _, other := range t.secrets {
+		if other != e && mayStand(other) && bytes.Equal(s.present(other).Reveal(), s.present(e).Reveal()) {
+			return other
+		}
+	}
+	return e
 }
 
 // grow takes the room for a value in the head.

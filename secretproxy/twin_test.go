@@ -1,0 +1,51 @@
+package secretproxy
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/policies"
+)
+
+// TestI9_SecretsOfOneValue: two secrets have one value and a host each. Answers hold the first one's placeholder, which
+// stands for the value at the second one's host too, in its places only. Its twin is a secret of another value.
+func TestI9_SecretsOfOneValue(t *testing.T) {
+	t.Parallel()
+	for _, same := range []bool{true, false} {
+		first, second := secretIn(t, header("Authorization")), secretIn(t, header("X-Token"))
+		second.Name, second.Hosts = "OTHER", []policies.SecretHost{{Pattern: hostname.MustParsePattern(evilHost)}}
+		if !same {
+			second.From.Value = filepath.Join(t.TempDir(), "other")
+			if err := os.WriteFile(second.From.Value, []byte("another-value-of-its-own-0123"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(rw, r.Header.Get("X-Token"))
+		}, withSecret(first), withSecret(second))
+		c := w.client(evilHost, evilAddr, false)
+		resp, echo := do(t, c, request(t, "GET", "https://"+evilHost+"/", nil, "X-Token", w.proxy.Placeholders()["OTHER"]))
+		if want := w.proxy.Placeholders()["GITHUB_TOKEN"]; resp.StatusCode != 200 || same != (echo == want) {
+			t.Fatalf("same value %v: %s, %q", same, resp.Status, echo)
+		}
+		resp, _ = do(t, c, request(t, "GET", "https://"+evilHost+"/", nil, "X-Token", w.placeholder()))
+		if got := resp.StatusCode == 200; got != same || same != strings.Contains(w.evil.bytes(), realValue) {
+			t.Errorf("same value %v, the first placeholder in the second's place: %s; the server saw %q", same, resp.Status, w.evil.bytes())
+		}
+		resp, _ = do(t, c, request(t, "GET", "https://"+evilHost+"/", nil, "Authorization", w.placeholder()))
+		if resp.StatusCode != 403 {
+			t.Errorf("same value %v, the first placeholder in its own place at the second's host: %s", same, resp.Status)
+		}
+		for _, e := range w.events.of(audit.SecretSwap) {
+			if e.Secret != "OTHER" {
+				t.Errorf("same value %v: swapped as %s", same, e.Secret)
+			}
+		}
+	}
+}
