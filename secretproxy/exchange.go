@@ -76,6 +76,9 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	guest.handled.Store(true)
 	p.work.Add(1)
 	defer p.work.Done()
+	// By its own body net/http knows that an answer came before the request's end, and lets the guest read it: else the
+	// guest's next bytes would reset the connection.
+	defer func(b io.ReadCloser) { r.Body = b }(r.Body)
 	p.counters.requests.Add(1)
 	if r.ContentLength == 0 {
 		// An HTTP/2 request that ended with its head comes with an empty body of
