@@ -362,8 +362,7 @@ func TestRefusedUploadsAreCounted(t *testing.T) {
 	}
 	counted.Store(0)
 	s := secretIn(t, policies.Place{Kind: policies.InBody})
-	other := secretIn(t, header("Authorization"))
-	other.Name = "OTHER"
+	other := secretOf(t, "OTHER", "another-value-of-its-own-0123", header("Authorization"))
 	w = newWorld(t, echo, withSecret(s), withSecret(other), count)
 	text := strings.Repeat("x", size/2) + w.proxy.Placeholders()["OTHER"]
 	resp, _ = do(t, w.client(apiHost, apiAddr, false), request(t, "POST", "https://"+apiHost+"/", strings.NewReader(text)))

@@ -118,12 +118,17 @@ type option func(*policies.Policy, *Config)
 // secretIn is the usual secret: GITHUB_TOKEN for apiHost in those places.
 func secretIn(t *testing.T, places ...policies.Place) policies.Secret {
 	t.Helper()
+	return secretOf(t, "GITHUB_TOKEN", realValue, places...)
+}
+
+func secretOf(t *testing.T, name, value string, places ...policies.Place) policies.Secret {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(realValue+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(value+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return policies.Secret{
-		Name: "GITHUB_TOKEN", From: policies.Source{Kind: policies.FromFile, Value: path},
+		Name: name, From: policies.Source{Kind: policies.FromFile, Value: path},
 		Hosts: []policies.SecretHost{{Pattern: hostname.MustParsePattern(apiHost)}}, In: places, Placeholder: "ghp_{36}",
 	}
 }

@@ -3,8 +3,6 @@ package secretproxy
 import (
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,28 +16,26 @@ import (
 func TestI9_SecretsOfOneValue(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{true, false} {
-		first, second := secretIn(t, header("Authorization")), secretIn(t, header("X-Token"))
-		second.Name, second.Hosts = "OTHER", []policies.SecretHost{{Pattern: hostname.MustParsePattern(evilHost)}}
+		value := realValue
 		if !same {
-			second.From.Value = filepath.Join(t.TempDir(), "other")
-			if err := os.WriteFile(second.From.Value, []byte("another-value-of-its-own-0123"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			value = "another-value-of-its-own-0123"
 		}
+		second := secretOf(t, "OTHER", value, header("X-Token"))
+		second.Hosts = []policies.SecretHost{{Pattern: hostname.MustParsePattern(evilHost)}}
 		w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(rw, r.Header.Get("X-Token"))
-		}, withSecret(first), withSecret(second))
+		}, withSecret(secretIn(t, header("Authorization"))), withSecret(second))
 		c := w.client(evilHost, evilAddr, false)
 		resp, echo := do(t, c, request(t, "GET", "https://"+evilHost+"/", nil, "X-Token", w.proxy.Placeholders()["OTHER"]))
-		if want := w.proxy.Placeholders()["GITHUB_TOKEN"]; resp.StatusCode != 200 || same != (echo == want) {
+		if want := w.proxy.Placeholders()["GITHUB_TOKEN"]; resp.StatusCode != http.StatusOK || same != (echo == want) {
 			t.Fatalf("same value %v: %s, %q", same, resp.Status, echo)
 		}
 		resp, _ = do(t, c, request(t, "GET", "https://"+evilHost+"/", nil, "X-Token", w.placeholder()))
-		if got := resp.StatusCode == 200; got != same || same != strings.Contains(w.evil.bytes(), realValue) {
+		if got := resp.StatusCode == http.StatusOK; got != same || same != strings.Contains(w.evil.bytes(), realValue) {
 			t.Errorf("same value %v, the first placeholder in the second's place: %s; the server saw %q", same, resp.Status, w.evil.bytes())
 		}
 		resp, _ = do(t, c, request(t, "GET", "https://"+evilHost+"/", nil, "Authorization", w.placeholder()))
-		if resp.StatusCode != 403 {
+		if resp.StatusCode != http.StatusForbidden {
 			t.Errorf("same value %v, the first placeholder in its own place at the second's host: %s", same, resp.Status)
 		}
 		for _, e := range w.events.of(audit.SecretSwap) {

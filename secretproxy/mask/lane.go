@@ -116,6 +116,14 @@ func (l *lane) search(patterns []pattern, text []byte, out []found) []found {
 	return out
 }
 
+// numeric has the bytes of arrays of numbers: the largest samples are of those.
+var numeric = func() (is [256]bool) {
+	for _, c := range "0123456789 +," {
+		is[c] = true
+	}
+	return is
+}()
+
 // next returns the first place from i on that may have a sample, and the hash of
 // what stands there. Each size has its own loop, for speed.
 func (l *lane) next(text []byte, i int) (int, uint32) {
@@ -124,13 +132,26 @@ func (l *lane) next(text []byte, i int) (int, uint32) {
 	switch l.size {
 	case 32:
 		for c, d := l.seed[2], l.seed[3]; len(t) >= 32; t = t[16:] {
+			if !numeric[t[0]] || !numeric[t[31]] {
+				continue
+			}
 			h := hash16(t, a, b) ^ hash16(t[16:], c, d)
 			if bit := h >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
 				return len(text) - len(t), h
 			}
 		}
 	case 16:
-		for ; len(t) >= 16; t = t[8:] {
+		for ; len(t) >= 24; t = t[16:] { // two at once
+			first, second := hash16(t, a, b), hash16(t[8:], a, b)
+			if one, two := first>>shift, second>>shift; (filter[one>>6]>>(one&63)|filter[two>>6]>>(two&63))&1 == 0 {
+				continue
+			}
+			if bit := first >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
+				return len(text) - len(t), first
+			}
+			return len(text) - len(t) + 8, second
+		}
+		if len(t) >= 16 {
 			h := hash16(t, a, b)
 			if bit := h >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
 				return len(text) - len(t), h
