@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -115,6 +116,7 @@ func TestI12_BadArchives(t *testing.T) {
 	t.Parallel()
 	good := layerOf(t, "n", "one")
 	cut := archiveOf(t, fixture{layers: [][]byte{good}}, false)
+	gz := gzipped(t, cut)
 	for name, tc := range map[string]struct {
 		content []byte
 		is      error
@@ -123,6 +125,7 @@ func TestI12_BadArchives(t *testing.T) {
 		"empty":          {nil, ErrConfig},
 		"another tar":    {good, ErrConfig},
 		"cut":            {cut[:len(cut)/3], ErrConfig},
+		"cut gzip":       {gz[:len(gz)/3], ErrConfig},
 		"diffID lies":    {archiveOf(t, fixture{layers: [][]byte{good}, diffIDs: []string{sha256Of(nil).String()}}, false), ErrDigest},
 		"other platform": {archiveOf(t, fixture{layers: [][]byte{good}, arch: "mips"}, false), ErrPlatform},
 		"hostile layer":  {archiveOf(t, fixture{layers: [][]byte{layerOf(t, "../x", "")}}, false), ErrHostile},
@@ -132,8 +135,12 @@ func TestI12_BadArchives(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "archive")
 			mustWrite(t, path, tc.content)
 			s := openStore(t, StoreOptions{})
-			if _, err := s.Resolve(t.Context(), "docker-archive:"+path, Options{}); !errors.Is(err, tc.is) {
+			_, err := s.Resolve(t.Context(), "docker-archive:"+path, Options{})
+			if !errors.Is(err, tc.is) {
 				t.Errorf("got %v, want %v", err, tc.is)
+			}
+			if damaged := strings.Contains(fmt.Sprint(err), archiveFault{}.Error()); damaged != errors.Is(tc.is, ErrConfig) || strings.Contains(fmt.Sprint(err), ErrConfig.Error()) {
+				t.Errorf("%v; an archive that is damaged is called so, and no other", err)
 			}
 			assertEmpty(t, s)
 		})

@@ -72,7 +72,7 @@ func (s *Store) Remove(ref string, needed ...string) error {
 		}
 	}
 	if len(digests) == 0 {
-		return fmt.Errorf("%w: %q; `msb image ls` lists those there are", ErrNotCached, ref)
+		return fmt.Errorf("%w: %q", ErrNotCached, ref)
 	}
 	for _, rec := range records {
 		delete(digests, rec.Digest)

@@ -49,6 +49,14 @@ func (a archiveSource) resolve(ctx context.Context, want Platform, limits Limits
 	return res, nil
 }
 
+// errArchive is an ErrConfig whose sentence is about the file and not about its configuration.
+var errArchive error = archiveFault{}
+
+type archiveFault struct{}
+
+func (archiveFault) Error() string { return "no archive of an image, or a damaged one" }
+func (archiveFault) Unwrap() error { return ErrConfig }
+
 // member is a file, or a link to one, inside an archive.
 type member struct {
 	offset, size int64
@@ -123,7 +131,7 @@ func (a *archive) unpack(ctx context.Context, s *Store, size int64, limits Limit
 		return nil, err
 	}
 	w := &spaceWriter{ctx: ctx, f: tmp, dir: s.dir, limit: limits.TotalBytes}
-	err = a.index(tar.NewReader(io.TeeReader(&codecErrors{plain}, w)), func() (int64, error) { return w.n, nil }, limits)
+	err = a.index(tar.NewReader(io.TeeReader(plain, w)), func() (int64, error) { return w.n, nil }, limits)
 	if err != nil {
 		return nil, errors.Join(err, tmp.Close())
 	}
@@ -190,7 +198,7 @@ func indexError(err error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: it is not a tar file: %w", ErrConfig, err)
+	return fmt.Errorf("%w: %w; docker save writes a sound one", errArchive, err)
 }
 
 // add takes one member. Names are copied: as parts of a header they would keep a megabyte of it.
@@ -220,14 +228,14 @@ func (a *archive) find(name string) (*io.SectionReader, error) {
 	for range maxArchiveLinks {
 		m, ok := a.members[at]
 		if !ok {
-			return nil, fmt.Errorf("%w: it has no member %q", ErrConfig, name)
+			return nil, fmt.Errorf("%w: it has no member %q; docker save writes a sound one", errArchive, name)
 		}
 		if m.link == "" {
 			return io.NewSectionReader(a.f, m.offset, m.size), nil
 		}
 		at = m.link
 	}
-	return nil, fmt.Errorf("%w: member %q is a link that leads nowhere", ErrConfig, name)
+	return nil, fmt.Errorf("%w: member %q is a link that leads nowhere", errArchive, name)
 }
 
 func (a *archive) read(name string) ([]byte, error) {
@@ -251,14 +259,14 @@ type archiveManifest struct {
 func (a *archive) resolve(want Platform, limits Limits) (*resolved, error) {
 	raw, err := a.read("manifest.json")
 	if err != nil {
-		return nil, fmt.Errorf("it is not what docker save writes: %w", err)
+		return nil, err
 	}
 	if err := checkJSON("manifest.json", raw); err != nil {
 		return nil, err
 	}
 	var images []archiveManifest
 	if err := json.Unmarshal(raw, &images); err != nil {
-		return nil, fmt.Errorf("%w: manifest.json is malformed: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: manifest.json is malformed: %w", errArchive, err)
 	}
 	if len(images) != 1 {
 		var tags []string

@@ -54,7 +54,7 @@ func Parse(filename string, data []byte, open Opener) (*Policy, error) {
 func LoadSound(path string) (*Policy, error) {
 	data, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the policy: %w", err)
+		return nil, err
 	}
 	return (&loader{open: readFile, abs: true}).load(path, data)
 }

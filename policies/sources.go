@@ -2,7 +2,6 @@ package policies
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"path/filepath"
 	"strings"
 )
@@ -17,7 +16,7 @@ func LoadSources(path string) (p *Policy, sources []string, err error) {
 	}
 	data, err := open(path)
 	if err != nil {
-		return nil, sources, fmt.Errorf("reading the policy: %w", err)
+		return nil, sources, err
 	}
 	if p, err = (&loader{open: open, abs: true}).load(path, data); err != nil {
 		return nil, sources, err

@@ -1,6 +1,9 @@
 package policies
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // maxSuggestDistance is how many letters may be wrong for a suggestion to help
 // rather than puzzle.
@@ -23,12 +26,21 @@ func Closest(word string, known []string) string {
 		if len(word) >= 3 && (strings.HasPrefix(plain, word) || strings.HasPrefix(word, plain)) {
 			d = min(d, 1) // "proto" for "protocol", "host" for "hosts"
 		}
+		if sortedBytes(word) == sortedBytes(plain) {
+			d = min(d, 1) // "qmeu" for "qemu"
+		}
 		// In short words two wrong letters make any word of any other.
 		if d < bestDistance && d < max(2, len(plain)/2) {
 			best, bestDistance = k, d
 		}
 	}
 	return best
+}
+
+func sortedBytes(s string) string {
+	b := []byte(s)
+	slices.Sort(b)
+	return string(b)
 }
 
 // editDistance is the Levenshtein distance in bytes.

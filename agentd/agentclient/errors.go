@@ -90,7 +90,7 @@ func (c *Client) callError(ctx context.Context, err error) error {
 		}
 		return fmt.Errorf("%w: %s", ErrBusy, text)
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound, codes.PermissionDenied, codes.Aborted:
-		return fmt.Errorf("%w: %s", ErrRefused, text)
+		return fmt.Errorf("%s%s%w%s", text, refusedBefore, ErrRefused, refusedAfter)
 	case codes.Unimplemented:
 		return fmt.Errorf("%w: %s", ErrVersion, text)
 	case codes.DeadlineExceeded, codes.Canceled:
@@ -100,3 +100,6 @@ func (c *Client) callError(ctx context.Context, err error) error {
 	}
 	return c.fail(fmt.Errorf("%w: %s", ErrProtocol, text))
 }
+
+// refusedBefore and refusedAfter enclose ErrRefused behind the cause, which comes first.
+const refusedBefore, refusedAfter = " (", ")"

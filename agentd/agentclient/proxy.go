@@ -145,8 +145,9 @@ func statusOf(err error) error {
 		{context.Canceled, codes.Canceled},
 	} {
 		if errors.Is(err, s.sentinel) {
-			// The other side puts the sentinel's words in front by itself.
-			return status.Error(s.code, strings.TrimPrefix(err.Error(), s.sentinel.Error()+": "))
+			// The other side adds the sentinel's words by itself.
+			text := strings.TrimSuffix(err.Error(), refusedBefore+ErrRefused.Error()+refusedAfter)
+			return status.Error(s.code, strings.TrimPrefix(text, s.sentinel.Error()+": "))
 		}
 	}
 	return status.Error(codes.Internal, err.Error()) // ErrProtocol, ErrTooLarge

@@ -113,8 +113,12 @@ func TestProxyNamesErrorsAlike(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := attach(t, dialFake(t, &fakeAgent{exec: tt.exec}))
-			if _, err := a.Exec(t.Context(), ExecOptions{Argv: []string{"x"}}); !errors.Is(err, tt.want) {
+			_, err := a.Exec(t.Context(), ExecOptions{Argv: []string{"x"}})
+			if !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			if name == "refused" && err.Error() != "no such user (guest agent refused the request)" {
+				t.Errorf("got %v, want the cause first, and the refusal once", err)
 			}
 		})
 	}

@@ -98,7 +98,14 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"--no-net with --allow", []string{"run", "--no-net", "--allow", "a.example:443"}, nil, exitOther, "--no-net"},
 		{"--no-net with --pcap", []string{"create", "--no-net", "--pcap", "x.pcapng", "web"}, nil, exitOther, "--no-net"},
 		{"MSB_HOME at a file", []string{"run"}, []string{"MSB_HOME=" + good}, exitOther, "is a file"},
-		{"no such backend", []string{"run", "--vm", "bogus"}, nil, exitNoBackend, "bogus"},
+		{"no such backend", []string{"run", "--vm", "bogus"}, nil, exitOther, "bogus"},
+		{"no such policy", []string{"policy", "show", "nosuch"}, nil, exitPolicyMissing, "msb: policy file can't be read: there is no file, sandbox or preset \"nosuch\"; `msb ls`"},
+		{"a slip in a preset", []string{"policy", "show", "pipy"}, nil, exitPolicyMissing, "did you mean pypi?"},
+		{"a slip in a preset to print", []string{"policy", "presets", "pipy"}, nil, exitOther, "did you mean \"pypi\"?"},
+		{"a slip in an image", []string{"run", "--pull", "never", "biultin"}, nil, exitImageUnknown, "did you mean builtin?"},
+		{"a slip in an image to remove", []string{"image", "rm", "bultin"}, nil, exitImageUnknown, "did you mean builtin?"},
+		{"no such floor", []string{"run", "--floor", "nosuch"}, nil, exitPolicyMissing, "msb: policy file can't be read: open nosuch: "},
+		{"a variable that isn't set", []string{"create", "-e", "MSB_NO_SUCH", "--vm", "qemu", "-p", "nosuch.toml", "web"}, nil, exitPolicyMissing, "-e MSB_NO_SUCH: there is no such variable"},
 		{"no backend", []string{"run"}, []string{"MSB_LIBDIR=/nosuch", "PATH=/nosuch"}, exitNoBackend, "msb doctor"},
 		{"state directory", []string{"run"}, []string{"MSB_HOME=/proc/nosuch"}, exitOther, "MSB_HOME"},
 		{"state directory that is a file", []string{"run", "--pull", "never"}, []string{"MSB_HOME=" + good}, exitOther, "is a file"},
@@ -119,6 +126,19 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 				t.Errorf("a stack trace: %s", got.err)
 			}
 		})
+	}
+}
+
+// TestVariablesThatAreNotSetAreToldOnce on standard error, but with -q.
+func TestVariablesThatAreNotSetAreToldOnce(t *testing.T) {
+	for quiet, want := range map[bool]int{false: 1, true: 0} {
+		var err strings.Builder
+		ui := newUI(os.Stdout, &err)
+		ui.quiet = quiet
+		(&runFlags{env: []string{"MSB_NO_SUCH", "A=b", "PATH", "B="}}).noteUnset(ui)
+		if n := strings.Count(err.String(), "no such variable"); n != want {
+			t.Errorf("quiet %t: %q", quiet, err.String())
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/backends"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -30,12 +32,23 @@ func completeWords(root *cobra.Command) {
 	for _, path := range []string{"run", "create"} {
 		c := find(root, path)
 		for flag, words := range map[string]cobra.CompletionFunc{
-			"vm": fixed("auto", "krun", "qemu"), "pull": fixed(string(image.PullMissing), string(image.PullAlways), string(image.PullNever)),
+			"vm": fixed(backendNames()...), "pull": fixed(string(image.PullMissing), string(image.PullAlways), string(image.PullNever)),
 			"policy": policyFile, "floor": policyFile, "audit": cobra.FixedCompletions(nil, files),
 		} {
 			_ = c.RegisterFlagCompletionFunc(flag, words) // its only error is a flag that doesn't exist
 		}
 	}
+}
+
+// backendNames are what --vm takes.
+func backendNames() []string {
+	all := backends.All("")
+	names := make([]string, 1, 1+len(all))
+	names[0] = vm.Auto
+	for _, b := range all {
+		names = append(names, b.Name())
+	}
+	return names
 }
 
 // inTurn completes each argument by its own function, and none behind them.
@@ -73,6 +86,17 @@ func places(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobr
 func policyWords(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	all, _ := names(1)(c, nil, word)
 	return append(all, policies.Presets()...), cobra.ShellCompDirectiveNoFileComp
+}
+
+// sandboxNames and knownImages are what a slip in a name is compared with.
+func sandboxNames() []string {
+	all, _ := names(-1)(nil, nil, "")
+	return all
+}
+
+func knownImages() []string {
+	all, _ := images(nil, nil, "")
+	return append(all, sandbox.DefaultImage)
 }
 
 // images completes the names of images in the cache.

@@ -107,6 +107,7 @@ func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []str
 		return startError(ctx, err)
 	}
 	defer func() { _ = sb.Close() }() // ends this session, whose work is done
+	f.noteUnset(ui)
 	if f.detach {
 		job, err := startJob(ctx, ui, sb, f.job, execOptions(sb.Image().Config, f, argv))
 		if err != nil {

@@ -65,6 +65,14 @@ func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) error {
 	return fmt.Errorf("unknown flag %s", name)
 }
 
+// didYouMean is the word that another is most likely a slip of, as the beginning of a sentence; "" if there is none.
+func didYouMean(word string, known []string) string {
+	if like := policies.Closest(word, known); like != "" && like != word {
+		return fmt.Sprintf("did you mean %s? ", like)
+	}
+	return ""
+}
+
 // required makes a command ask for a flag before it does anything.
 func required(c *cobra.Command, flags ...string) {
 	for _, name := range flags {

@@ -48,8 +48,11 @@ func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
 		{"run --hostname -a -- true", exitOther, "letters, digits, hyphens and dots"},
 		{"run --hostname " + strings.Repeat("a", 65) + " -- true", exitOther, "at most 64"},
 		{"create --hostname a..b web", exitOther, "letters, digits, hyphens and dots"},
-		{"run --vm nosuch -- true", exitNoBackend, "not one of auto, krun, qemu"},
-		{"create --vm nosuch web", exitNoBackend, "not one of auto, krun, qemu"},
+		{"run --vm nosuch -- true", exitOther, `--vm "nosuch": it must be one of auto, krun, qemu; see msb run --help`},
+		{"create --vm qmeu web", exitOther, "did you mean qemu?"},
+		{"policy learn --help", exitOther, `no command "learn" under msb policy`},
+		{"policy chek -h", exitOther, "did you mean check?"},
+		{"inspec --help", exitOther, "did you mean inspect?"},
 	} {
 		home := filepath.Join(t.TempDir(), "home")
 		got := msb(t, []string{sandbox.EnvHome + "=" + home}, strings.Fields(tt.args)...)

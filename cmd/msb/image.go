@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/image/progress"
-	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -121,7 +121,7 @@ func printImages(ui *ui, list []image.Image, asJSON bool) error {
 	for _, img := range list {
 		out = append(out, imageRow{img.Ref, img.Digest, img.Platform.String(), img.SizeBytes, img.Created})
 		rows = append(rows, []string{
-			img.Ref, img.Digest[:min(digestShown, len(img.Digest))], img.Platform.String(), policies.FormatSize(img.SizeBytes >> 20 << 20),
+			img.Ref, img.Digest[:min(digestShown, len(img.Digest))], img.Platform.String(), progress.Bytes(img.SizeBytes),
 		})
 	}
 	if asJSON {
@@ -141,7 +141,9 @@ func newImageRemove(ui *ui) *cobra.Command {
 				return err
 			}
 			for _, ref := range refs {
-				if err := store.Remove(ref, needed...); err != nil {
+				if err := store.Remove(ref, needed...); errors.Is(err, image.ErrNotCached) {
+					return fmt.Errorf("%w; %s`msb image ls` lists those there are", err, didYouMean(ref, knownImages()))
+				} else if err != nil {
 					return err
 				}
 				ui.note("%s removed", ref)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -27,7 +29,7 @@ func run(args []string) int {
 	agentpb.QuietLog()
 	ui := newUI(os.Stdout, os.Stderr)
 	root := newRoot(ui)
-	root.SetArgs(args)
+	root.SetArgs(helpless(root, args))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err := root.ExecuteContext(ctx)
@@ -40,6 +42,16 @@ func run(args []string) int {
 	}
 	ui.fail(err)
 	return exitOf(err)
+}
+
+// helpless leaves --help out behind a word that is no command: cobra shows the help of the group then, and calls it a
+// success.
+func helpless(root *cobra.Command, args []string) []string {
+	c, rest, err := root.Find(args)
+	if err != nil || !c.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return args
+	}
+	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--help" || a == "-h" })
 }
 
 func newRoot(ui *ui) *cobra.Command {

@@ -193,7 +193,11 @@ func policyNamed(arg string) (*policies.Policy, error) {
 	if slices.Contains(policies.Presets(), arg) {
 		return policies.Preset(arg)
 	}
-	return nil, err
+	if strings.ContainsAny(arg, "/.") {
+		return nil, err
+	}
+	return nil, sandbox.Fail(fmt.Errorf("%w: there is no file, sandbox or preset %q; %s`msb ls` and `msb policy presets` list those there are",
+		sandbox.ErrPolicyMissing, arg, didYouMean(arg, append(sandboxNames(), policies.Presets()...))))
 }
 
 func newPolicyDiff(ui *ui) *cobra.Command {

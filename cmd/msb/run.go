@@ -165,6 +165,9 @@ func hintAtCommand(err error, image string) error {
 	if sandbox.KindOf(err) != sandbox.KindImageUnknown || strings.ContainsAny(image, "/:.") {
 		return err
 	}
+	if like := didYouMean(image, knownImages()); like != "" {
+		return fmt.Errorf("%w; %s", err, strings.TrimSpace(like))
+	}
 	return fmt.Errorf("%w; if it is a command for the built-in image, write msb run -- %s", err, image)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if err != nil {
 		return cfg, nil, err
 	}
+	f.noteUnset(ui)
 	ref, argv := splitArgs(args, dash)
 	p, err := f.loadPolicy()
 	if err != nil {
@@ -116,6 +118,9 @@ func (f *runFlags) check() error {
 	case image.PullMissing, image.PullAlways, image.PullNever:
 	default:
 		return fmt.Errorf("--pull %q: it must be missing, always or never", f.pull)
+	}
+	if all := backendNames(); f.backend != "" && !slices.Contains(all, f.backend) {
+		return fmt.Errorf("--vm %q: %sit must be one of %s", f.backend, didYouMean(f.backend, all), strings.Join(all, ", "))
 	}
 	if f.cpus < 0 || f.cpus == 0 && f.cpusSet {
 		return fmt.Errorf("--cpus %d: give it at least 1", f.cpus)
@@ -234,6 +239,16 @@ func firstInt(values ...int) int {
 		}
 	}
 	return 0
+}
+
+// noteUnset tells of each -e NAME that msb's own environment does not have, which other container tools pass over
+// without a word.
+func (f *runFlags) noteUnset(ui *ui) {
+	for _, e := range f.env {
+		if _, ok := os.LookupEnv(e); !ok && !strings.Contains(e, "=") {
+			ui.note("-e %s: there is no such variable here, and none is set in the guest; -e %s= sets an empty one", e, e)
+		}
+	}
 }
 
 // environ turns -e into KEY=value; a bare NAME is passed on from msb's own environment.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/image"
 )
 
 // TestJSONHoldsNothingThatATerminalObeys: a C1 control (CSI in one character) and text direction are valid in JSON. The
@@ -35,5 +36,13 @@ func TestJSONHoldsNothingThatATerminalObeys(t *testing.T) {
 		if err := json.Unmarshal(b.Bytes(), &back); err != nil || len(back) != 1 || back[0] != hostile {
 			t.Errorf("%s: %q, %v", name, back, err)
 		}
+	}
+}
+
+func TestSizesOfImagesAreNotRoundedToNothing(t *testing.T) {
+	var out strings.Builder
+	err := printImages(newUI(&out, io.Discard), []image.Image{{Ref: "a", SizeBytes: 900_000}, {Ref: "b", SizeBytes: 1_999_999_999}}, false)
+	if err != nil || !strings.Contains(out.String(), "900.0 kB") || !strings.Contains(out.String(), "2.0 GB") {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }
