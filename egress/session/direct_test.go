@@ -3,6 +3,7 @@ package session
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
@@ -46,5 +47,65 @@ func TestI5_MappedAddressesAnswerNoPing(t *testing.T) {
 	}
 	if _, step := Open(rules, names, egress.UDP, guestAddr, netip.AddrPortFrom(names.addr, 5432)); step.Action != Dial {
 		t.Errorf("a datagram: %s, want dial", step.Action)
+	}
+}
+
+// TestI16_MappedAddressesKeepTheirName: an address of [hosts] is for the name that it was given out for, whatever a
+// recording or a reload says.
+func TestI16_MappedAddressesKeepTheirName(t *testing.T) {
+	t.Parallel()
+	const hosts = "[hosts]\n\"db.internal\" = \"127.0.0.1:5432\"\n\"web.internal\" = \"127.0.0.1:5432\"\n"
+	rules := rulesOf(t, hosts)
+	names := &mappedNames{netip.MustParseAddr("198.18.0.7"), hostname.MustParse("db.internal")}
+	dst := netip.AddrPortFrom(names.addr, 5432)
+	other := hostname.MustParse("web.example.com")
+	s, step := OpenKnown(rules, names, guestAddr, dst, Known{App: egress.AppOpaque, Pinned: []hostname.Name{other}})
+	if step.Action != Dial || s.Judged().Target.String() != "127.0.0.1:5432" {
+		t.Errorf("recorded under another name: %s, %+v, want a dial", step.Action, s.Judged())
+	}
+	for name, want := range map[string]Action{"db.internal": Continue, "web.internal": End} {
+		s, _ := Open(rules, names, egress.TCP, guestAddr, dst)
+		s.Dialed(nil)
+		later := mappedNames{names.addr, hostname.MustParse(name)}
+		s.names = later
+		if step := s.Revise(rulesOf(t, hosts)); step.Action != want {
+			t.Errorf("the address stands for %s: %s, want %s", name, step.Action, want)
+		}
+	}
+}
+
+// TestI5_NobodyOpensAMappedAddress: an answer from outside opens public addresses only, and a ping to an address of
+// [hosts] asks nobody.
+func TestI5_NobodyOpensAMappedAddress(t *testing.T) {
+	t.Parallel()
+	const hosts = "[hosts]\n\"db.internal\" = \"127.0.0.1:5432\"\n"
+	names := mappedNames{netip.MustParseAddr("198.18.0.7"), hostname.MustParse("db.internal")}
+	asked := func(policy string) *Rules {
+		rules := rulesOf(t, policy)
+		rules.Ask = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
+		return rules
+	}
+	ruled := "[[egress.allow]]\nhosts = [\"db.internal\"]\nprotocol = \"tcp\"\nports = [5432]\n"
+	s, step := Open(asked(ruled+hosts), names, egress.TCP, guestAddr, netip.AddrPortFrom(names.addr, 22))
+	if step.Action == Wait {
+		step = s.Answer(true)
+	}
+	if step.Action != Reject {
+		t.Errorf("another port than the rule's: %s, want %s", step.Action, Reject)
+	}
+	reported := asked("[egress]\nmode = \"report\"\n" + ruled + hosts)
+	if _, step := Open(reported, names, egress.ICMP, netip.AddrPortFrom(guestAddr.Addr(), 0), netip.AddrPortFrom(names.addr, 0)); step.Action != Reject {
+		t.Errorf("a ping in report mode: %s, want %s", step.Action, Reject)
+	}
+}
+
+// TestI5_OnlyTLSGoesByTheProxy: the upstream proxy is asked for connections that carry TLS.
+func TestI5_OnlyTLSGoesByTheProxy(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf(t, "[egress]\ndefault = \"public\"\n[tls]\nvia = \"http://192.0.2.1:3128\"\n")
+	for _, tls := range []bool{true, false} {
+		if _, step := Reopen(rules, known, known[webAddr][0], netip.AddrPortFrom(webAddr, 80), tls); step.Action != Dial || step.Via != tls {
+			t.Errorf("TLS %v: %s, by the proxy: %v", tls, step.Action, step.Via)
+		}
 	}
 }

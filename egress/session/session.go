@@ -97,7 +97,6 @@ func announces(port uint16) bool {
 
 // decide asks the engine about the flow as it is known now.
 func (s *Session) decide() egress.Verdict {
-	s.flow.Local = false
 	v := s.rules.Engine.Decide(&s.flow)
 	// Nobody is let out, or asked about, before the kernel has said that it isn't the host.
 	if v.Allowed() || s.rules.Ask != nil {

@@ -169,6 +169,17 @@ func TestI16_SomebodyOutsideDecides(t *testing.T) {
 	if step = late.Answer(true); step.Action != Reject {
 		t.Errorf("an answer when nothing more may leave: %s, want %s", step.Action, Reject)
 	}
+	// What became the host's while somebody is asked is no question any more.
+	owning, owned := wait(""), false
+	owning.Owns = func(egress.Proto, netip.AddrPort) bool { return owned }
+	open443, step := open(owning, webAddr.String(), 443)
+	if step.Action != Wait {
+		t.Fatal(step.Action)
+	}
+	owned = true
+	if step = open443.Rejudge(); step.Action != Reject {
+		t.Errorf("an address that became the host's: %s, want %s", step.Action, Reject)
+	}
 	// After the first bytes, a refusal is one in the client's own protocol.
 	s, step := open(wait(webTLS), webAddr.String(), 443)
 	if step.Action != NeedBytes {
@@ -225,6 +236,11 @@ func TestI16_ReviseEndsWhatMayNotGoOn(t *testing.T) {
 	if step := relayed.Dialed(nil); step.Action != Relay {
 		t.Fatal(step.Action)
 	}
+	f := relayed.Judged().Flow
+	f.Stage, f.App, f.Name, f.Method, f.Path = egress.StageRequest, egress.AppTLS, hostname.MustParse("web.example.com"), "GET", "/"
+	if v, _ := relayed.Request(&f); v.Allowed() {
+		t.Errorf("a request of a flow that nobody inspects: %s", v.Message())
+	}
 	if step := relayed.Revise(rulesOf(t, "[egress]\ndefault = \"public\"\n[tls]\ninspect = \"all\"\n")); step.Action != End {
 		t.Errorf("a relayed flow that must be inspected: %s, want an end", step.Action)
 	}
@@ -249,7 +265,60 @@ func TestI16_ProxiedAddressesAreTriedInTurn(t *testing.T) {
 	if step = s.Dialed(errors.New("refused")); step.Action != Refuse || step.Refusal.Status != 502 || step.Decided {
 		t.Fatalf("%+v", step)
 	}
+	if len(step.Skipped) != 0 {
+		t.Errorf("denials that were reported with the first address come again: %+v", step.Skipped)
+	}
 	if text := string(step.Refusal.Bytes()); !strings.Contains(text, `"reason":"upstream_refused"`) {
 		t.Error(text)
+	}
+}
+
+// TestI16_ProxyRequestsAreJudgedAsDialled has the explicit proxy asked for what a client might dial itself.
+func TestI16_ProxyRequestsAreJudgedAsDialled(t *testing.T) {
+	t.Parallel()
+	other := hostname.MustParse("other.example.com")
+	shared := pins{webAddr: {known[webAddr][0], other}}
+	const tcp = "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"tcp\"\nports = [22, 53]\n[[egress.deny]]\nhosts = [\"other.example.com\"]\n"
+	for request, want := range map[string]Action{
+		"CONNECT web.example.com:22":         Dial, // whatever else has its address
+		"CONNECT other.example.com:22":       Refuse,
+		"CONNECT web.example.com:53":         ToDNS,
+		"CONNECT 93.184.215.14:53":           ToDNS,
+		"GET http://web.example.com:53/":     Inspect, // no tunnel
+		"GET http://other.example.com:8080/": Refuse,
+	} {
+		s, _ := Open(rulesOf(t, tcp), shared, egress.TCP, guestAddr, netip.AddrPortFrom(gatewayAddr, ProxyPort))
+		_, host, _ := strings.Cut(strings.Replace(request, "http://", "", 1), " ")
+		step := s.Data([]byte(request+" HTTP/1.1\r\nHost: "+strings.TrimSuffix(host, "/")+"\r\n\r\n"), More)
+		if step.Action == NeedNames {
+			step = s.Resolved([]netip.Addr{webAddr}, nil)
+		}
+		if step.Action != want {
+			t.Errorf("%s: %s, want %s", request, step.Action, want)
+		}
+	}
+	s, step := Open(rulesOf(t, tcp), known, egress.TCP, guestAddr, netip.AddrPortFrom(webAddr, ProxyPort))
+	if s.Asks() || step.Action != Reject {
+		t.Errorf("the proxy's port elsewhere: %s, want %s", step.Action, Reject)
+	}
+}
+
+// TestI7_WhatLooksLikeAProtocolIsNoOther: where a name is denied, bytes in which some server may find TLS or HTTP
+// don't pass for another protocol.
+func TestI7_WhatLooksLikeAProtocolIsNoOther(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf(t, "[egress]\ndefault = \"public\"\n[[egress.deny]]\nhosts = [\"evil.example\"]\n")
+	for said, want := range map[string]Action{
+		"\tGET / HTTP/1.1\r\n": Refuse, "\rGET": Refuse, "\nGET": Refuse, " GET": Refuse, "~~~~": Refuse, "\x80\x2e\x01": Refuse,
+		"\x14\x03\x03": Refuse, "\x18\x03\x03": Refuse, // a change of ciphers and a heartbeat
+		"\x08GET": Dial, "\x0eGET": Dial, "\x13\x03\x03": Dial, "\x19\x03\x03": Dial, "SSH-2.0-x\r\n": Dial,
+	} {
+		s, step := Open(rules, known, egress.TCP, guestAddr, netip.AddrPortFrom(webAddr, 443))
+		if step.Action != NeedBytes {
+			t.Fatal(step.Action)
+		}
+		if step = s.Data([]byte(said), Silent); step.Action != want {
+			t.Errorf("%q: %s, want %s", said, step.Action, want)
+		}
 	}
 }
