@@ -85,7 +85,7 @@ func (d *Denials) Emit(ev Event) {
 	if ev.Kind == DNSQuery && ev.DNS != nil && ev.Action == "allow" {
 		d.resolved(ev.DNS, ev.Message)
 	}
-	if !ev.Denied() || ev.Kind == SecretViolation { // which comes beside the event of its request
+	if !ev.Denied() || besides(&ev) {
 		return
 	}
 	n := max(ev.Count, 1)
@@ -111,6 +111,12 @@ func (d *Denials) Emit(ev Event) {
 		to.Count = n
 		d.all = append(d.all, to)
 	}
+}
+
+// besides reports whether a denial comes beside the event that it is counted by: a violation beside its request's, the
+// rebinding of an answer that was refused as a whole beside its question's.
+func besides(ev *Event) bool {
+	return ev.Kind == SecretViolation || ev.Kind == DNSRebinding && ev.DNS != nil && ev.DNS.Outcome == "REFUSED"
 }
 
 // denialOf is where ev's guest wanted to go; events of a flood that were merged don't tell.

@@ -42,6 +42,22 @@ func TestDenialsAreSummedUp(t *testing.T) {
 	}
 }
 
+// TestDenialsCountARebindingOnce: an answer that is refused as a whole has an event of its question beside its own, one
+// of which an address was taken out has only its own.
+func TestDenialsCountARebindingOnce(t *testing.T) {
+	var d Denials
+	for _, outcome := range []string{"REFUSED", "NOERROR"} {
+		action := map[string]string{"REFUSED": "deny", "NOERROR": "allow"}[outcome]
+		detail := &DNSDetail{Name: outcome + ".example", Type: "A", Outcome: outcome, Removed: []string{"10.0.0.1"}}
+		d.Emit(Event{Kind: DNSRebinding, Action: "deny", Reason: "rebinding", DNS: detail})
+		d.Emit(Event{Kind: DNSQuery, Action: action, Reason: "rebinding", DNS: detail})
+	}
+	s := d.Summary()
+	if s.Denied != 2 || len(s.List) != 2 || s.List[0].Count != 1 || s.List[1].Count != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestI11_DenialsAreBounded(t *testing.T) {
 	var d Denials
 	const many = 10000

@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/policies"
 )
@@ -63,5 +64,65 @@ func TestI16_GuardAndReplayDecideAlike(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestI16_GuardAndReplayRefuseTheSameAnswers gives a resolver and a review the same upstream answers: both refuse those
+// that lead a name inside, for the same reason, and both let the others pass.
+func TestI16_GuardAndReplayRefuseTheSameAnswers(t *testing.T) {
+	t.Parallel()
+	p, err := policies.Parse("test.toml", []byte("version = 1\n[[egress.allow]]\nhosts = [\"*.example\"]\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := egress.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		qtype   uint16
+		records []string
+		reason  egress.Reason
+	}{
+		{"every address inside", dns.TypeA, []string{"www.example. 300 IN A 10.0.0.1", "www.example. 300 IN A 127.0.0.1"}, egress.ReasonRebinding},
+		{"every address inside, in IPv6", dns.TypeAAAA, []string{"www.example. 300 IN AAAA 64:ff9b::7f00:1"}, egress.ReasonRebinding},
+		{"a mapped address", dns.TypeAAAA, []string{"www.example. 300 IN AAAA ::ffff:93.184.216.34"}, egress.ReasonRebinding},
+		{"inside after an alias", dns.TypeA, []string{"www.example. 300 IN CNAME a.test.", "a.test. 300 IN A 10.0.0.1"}, egress.ReasonRebinding},
+		{"an alias of a local name", dns.TypeA, []string{"www.example. 300 IN CNAME localhost."}, egress.ReasonRebinding},
+		{"an alias of a local name, text asked", dns.TypeTXT, []string{"www.example. 300 IN CNAME intranet."}, egress.ReasonRebinding},
+		{"one address inside", dns.TypeA, []string{"www.example. 300 IN A 10.0.0.1", "www.example. 300 IN A 93.184.216.34"}, egress.ReasonRule},
+		{"a hint inside", dns.TypeHTTPS, []string{"www.example. 300 IN HTTPS 1 . ipv4hint=10.0.0.1"}, egress.ReasonRule},
+		{"no address", dns.TypeA, nil, egress.ReasonRule},
+		{"an alias without end", dns.TypeA, []string{"www.example. 300 IN CNAME www.example."}, egress.ReasonRule},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			k := newKit(t, judgeOf("*.example"), records(c.records...))
+			k.ask(t, "www.example", c.qtype)
+			queries := k.audit.kind(audit.DNSQuery)
+			if len(queries) != 1 || queries[0].Reason != c.reason.String() {
+				t.Errorf("the guard audits %+v, want %v", queries, c.reason)
+			}
+
+			reply := new(dns.Msg).SetQuestion("www.example.", c.qtype)
+			reply.Response = true
+			for _, text := range c.records {
+				rr, err := dns.NewRR(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reply.Answer = append(reply.Answer, rr)
+			}
+			packet, err := reply.Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen, ok := NewReplay(p, engine).Answer(packet)
+			refused := c.reason == egress.ReasonRebinding
+			if !ok || seen.Verdict.Reason != c.reason || seen.Verdict.Allowed() == refused {
+				t.Errorf("the review says %+v, want %v", seen, c.reason)
+			}
+		})
 	}
 }
