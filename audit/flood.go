@@ -72,7 +72,7 @@ func (f *Flood) Emit(e Event) {
 // mergeable reports whether a line is one of those that a guest makes as fast as it sends, and its sort. A
 // rebinding or a secret's violation is never merged: it is the rare one that is looked for.
 func mergeable(e *Event) (k floodKey, ok bool) {
-	if e.Action != deny || e.WouldDeny {
+	if e.Action != deny {
 		return k, false
 	}
 	k = floodKey{kind: e.Kind, proto: e.Proto, action: e.Action, reason: e.Reason, rule: e.Rule}

@@ -97,7 +97,6 @@ func (f *faults) tightenDNS(floor, out *Policy) {
 	}
 	out.DNS.MinTTL = min(out.DNS.MinTTL, floor.DNS.MinTTL)
 	out.DNS.MaxTTL = min(out.DNS.MaxTTL, floor.DNS.MaxTTL)
-	out.DNS.MinTTL = min(out.DNS.MinTTL, out.DNS.MaxTTL)
 }
 
 // tightenTLS keeps what the floor wants inspected, and its upstream proxy. The

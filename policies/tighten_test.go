@@ -177,6 +177,7 @@ func TestTightenRefusesWhatAFloorCantNarrow(t *testing.T) {
 	for _, c := range []struct{ name, floor, policy, want string }{
 		{"target", "", "[hosts]\n\"x.internal\" = \"127.0.0.1:1\"\n", "doesn't map"},
 		{"another target", "[hosts]\n\"x.internal\" = \"127.0.0.1:2\"\n", "[hosts]\n\"x.internal\" = \"127.0.0.1:1\"\n", "doesn't map"},
+		{"the same target under another name", "[hosts]\n\"y.internal\" = \"127.0.0.1:1\"\n", "[hosts]\n\"x.internal\" = \"127.0.0.1:1\"\n", "doesn't map"},
 		{"same target", "[hosts]\n\"x.internal\" = \"127.0.0.1:1\"\n", "[hosts]\n\"x.internal\" = \"127.0.0.1:1\"\n", ""},
 		{"resolver", "", "[dns]\nservers = [\"udp://10.0.0.1\"]\n", "doesn't ask udp://10.0.0.1:53"},
 		{"same resolver", "[dns]\nservers = [\"udp://10.0.0.1\", \"system\"]\n", "[dns]\nservers = [\"udp://10.0.0.1\"]\n", ""},
@@ -204,6 +205,36 @@ func TestTightenRefusesWhatAFloorCantNarrow(t *testing.T) {
 		}
 		if err == nil || tight != nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// A floor that only reports loosens neither a policy that enforces nor one that stands over another that does.
+func TestTightenEnforcesIfAnyDoes(t *testing.T) {
+	t.Parallel()
+	const report, enforce = "[egress]\nmode = \"report\"\n", ""
+	for _, c := range []struct {
+		below, floor, policy string // below is under the policy already; "none" for nothing
+		want                 Mode
+	}{
+		{"none", report, report, Report},
+		{"none", enforce, report, Enforce},
+		{"none", report, enforce, Enforce},
+		{report, report, report, Report},
+		{enforce, report, report, Enforce},
+	} {
+		p := parse(t, c.policy)
+		if c.below != "none" {
+			p.Floor = parse(t, c.below)
+		}
+		out, err := Tighten(parse(t, c.floor), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := out; at != nil; at = at.Floor {
+			if at.Egress.Mode != c.want {
+				t.Errorf("%+v: a level has mode %v, want %v", c, at.Egress.Mode, c.want)
+			}
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package grants_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/msb-project/msb/policies"
@@ -191,6 +193,7 @@ var commandForms = []string{
 	`"command:%u/outside-tool"`,
 	`"command:%u/bin/indirect x"`,
 	`["command:printf", "%u/a=tool x"]`,
+	`"command:%u/frob tool"`,
 	`"command:printf /proc/self/cwd%t/tool"`,
 	`"command:printf /proc/thread-self/cwd/%r/tool"`,
 	`"command:printf --in=/dev/fd/3/tool"`,
@@ -209,7 +212,7 @@ func TestI15_CommandsThatReachTheTree(t *testing.T) {
 		put(t, top, "other/.keep", "", 0o600)
 		put(t, top, "bin/.keep", "", 0o600)
 		for link, to := range map[string]string{
-			"tree/link": tree, "outside-link": tree, "outside-tool": tool, "a=tool": tool, "perl5.36-x86_64-linux-gnu": "/bin/true", "bash-static": "/bin/true", "bin/indirect": "../tree/tool",
+			"tree/link": tree, "outside-link": tree, "outside-tool": tool, "a=tool": tool, "frob": "/bin/sh", "perl5.36-x86_64-linux-gnu": "/bin/true", "bash-static": "/bin/true", "bin/indirect": "../tree/tool",
 		} {
 			if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
 				t.Fatal(err)
@@ -263,6 +266,90 @@ func TestI15_InterpretersThatReachTheTree(t *testing.T) {
 			t.Errorf("%s: another file of the tree changed, and asked for is %q of %q", c.name, is.Beyond(was), is)
 		}
 	}
+}
+
+// Whatever the command may run counts: modes too, what is beside the file that a linked policy is, and what is around it
+// in the repository. msb's own state doesn't, wherever it lies.
+func TestI15_WhatCountsAsContent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(t *testing.T, top string)
+		asks   bool
+	}{
+		"a file":                 {func(t *testing.T, top string) { put(t, top, "repo/sub/tool", "two", 0o600) }, true},
+		"its mode":               {func(t *testing.T, top string) { put(t, top, "repo/sub/tool", "one", 0o700) }, true},
+		"beside the link":        {func(t *testing.T, top string) { put(t, top, "linked/tool", "two", 0o600) }, true},
+		"around in a repository": {func(t *testing.T, top string) { put(t, top, "repo/tool", "two", 0o600) }, true},
+		"where a link leads": {func(t *testing.T, top string) {
+			link := filepath.Join(top, "repo/sub/link")
+			if err := errors.Join(os.Remove(link), os.Symlink("../tool", link)); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		"elsewhere":   {func(t *testing.T, top string) { put(t, top, "tool", "two", 0o600) }, false},
+		"msb's state": {func(t *testing.T, top string) { put(t, top, "repo/sub/state/log", "two", 0o600) }, false},
+	} {
+		top := realDir(t)
+		for _, file := range []string{"repo/sub/tool", "repo/tool", "linked/tool", "tool", "repo/sub/state/log"} {
+			put(t, top, file, "one", 0o600)
+		}
+		put(t, top, "repo/sub/p.toml", secretFrom(`["command:sh", "-c", "./tool"]`), 0o600)
+		for link, to := range map[string]string{"repo/.git": "nowhere", "repo/sub/link": "tool", "linked/p.toml": "../repo/sub/p.toml"} {
+			if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		load := func() grants.Set {
+			p, err := policies.Load(filepath.Join(top, "linked/p.toml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, _, err := grants.Of(p, grants.Options{State: filepath.Join(top, "repo/sub/state")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return set
+		}
+		was := load()
+		c.change(t, top)
+		if more := load().Beyond(was); len(more) > 0 != c.asks {
+			t.Errorf("%s changed, and asked for is %q", name, more)
+		}
+	}
+}
+
+// A file in a tree is held to its real path, whichever side of a link the tree is on; one elsewhere is not.
+func TestI15_LinkedFilesAreHeld(t *testing.T) {
+	t.Parallel()
+	top := realDir(t)
+	inside, outside := put(t, top, "tree/token", "x", 0o600), put(t, top, "token", "x", 0o600)
+	for link, to := range map[string]string{"tree/out": outside, "in": inside, "rotated": outside} {
+		if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]string{"tree/token": inside, "tree/out": outside, "in": inside, "token": "", "rotated": ""} {
+		_, p := of(t, put(t, top, "tree/p.toml", secretFrom(`"file:`+filepath.Join(top, file)+`"`), 0o600))
+		got := ""
+		if hold := p.Secrets[0].From.Hold; hold != nil {
+			got = hold.Path
+		}
+		if got != want {
+			t.Errorf("%s is held to %q, want %q", file, got, want)
+		}
+	}
+}
+
+// Nobody waits for the writer of a pipe.
+func TestI11_PipesAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := realDir(t)
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Skip(err)
+	}
+	of(t, put(t, dir, "p.toml", head+"[[tls.extra_ca]]\nfile = \"pipe\"\nhosts = [\"a.example\"]\n", 0o600))
+	of(t, put(t, dir, "p.toml", secretFrom(`"command:sh ./pipe"`), 0o600))
+	of(t, put(t, dir, "p.toml", secretFrom(`"command:./pipe"`), 0o600))
 }
 
 // The directory of a tree may have a name that would end a word.
