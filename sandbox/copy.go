@@ -54,6 +54,8 @@ type target struct{ dir, name string }
 // is nothing; base is the source's own name.
 func targetOf(src, base string, srcDir bool, dst string, st fs.FileInfo) (target, error) {
 	switch {
+	case st != nil && !st.IsDir() && !st.Mode().IsRegular(): // the rename at the end would put a file in place of /dev/null
+		return target{}, fmt.Errorf("%w: %s is a device, FIFO or socket, which no copy replaces", ErrCopy, dst)
 	case st != nil && st.IsDir() && srcDir && contents(src):
 		return target{dst, "."}, nil
 	case st != nil && st.IsDir():

@@ -45,7 +45,7 @@ func newCopyCommand(ui *ui) *cobra.Command {
   msb cp agent:/root - | tar t`,
 		Args: named(cobra.ExactArgs(2), "msb cp takes a source and a destination, one of them NAME:PATH"),
 		RunE: func(c *cobra.Command, args []string) error {
-			err := copyFiles(c.Context(), ui, args[0], args[1], o)
+			err := untilSignalled(c.Context(), func(ctx context.Context) error { return copyFiles(ctx, ui, args[0], args[1], o) })
 			var wrong *copyUsage
 			if errors.As(err, &wrong) {
 				return &usageError{err: err, help: "msb cp --help"}
@@ -109,7 +109,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 	}
 	var archive io.Reader
 	if from.name == "" && from.path == "-" {
-		if archive, err = tarInput(os.Stdin, isTerminal(os.Stdin)); err != nil {
+		if archive, err = tarInput(untilDone(ctx, os.Stdin), isTerminal(os.Stdin)); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 	}
 	sb, err := home.Connect(ctx, from.name+to.name)
 	if err != nil {
-		return startError(ctx, err)
+		return err
 	}
 	defer func() { _ = sb.Close() }() // ends this session, whose work is done
 	report, err := transfer(ctx, sb, archive, from, to, o)
@@ -157,6 +157,17 @@ func tarInput(in io.Reader, terminal bool) (io.Reader, error) {
 	return r, nil
 }
 
+// untilDone reads from r until ctx ends, also while a read waits.
+func untilDone(ctx context.Context, r io.Reader) io.Reader {
+	in, out := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(out, r)
+		_ = out.CloseWithError(err)
+	}()
+	return in
+}
+
 func transfer(ctx context.Context, sb *sandbox.Sandbox, archive io.Reader, from, to place, o sandbox.CopyOptions) (sandbox.CopyReport, error) {
 	switch {
 	case archive != nil:
@@ -177,7 +188,19 @@ func transfer(ctx context.Context, sb *sandbox.Sandbox, archive io.Reader, from,
 			return sandbox.CopyReport{}, err
 		}
 		defer func() { _ = a.Close() }()
-		_, err = io.Copy(os.Stdout, a)
+		copied := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(os.Stdout, a)
+			copied <- err
+		}()
+		select {
+		case err = <-copied:
+		case <-ctx.Done(): // who reads standard output may have stopped
+			return sandbox.CopyReport{}, ctx.Err()
+		}
+		if errors.Is(err, syscall.EPIPE) {
+			err = exitCode(exitSignalled(syscall.SIGPIPE)) // whoever read the archive has what they wanted
+		}
 		return sandbox.CopyReport(a.Report()), err
 	}
 	return sb.CopyFrom(ctx, from.path, to.path, o)

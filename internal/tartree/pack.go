@@ -18,8 +18,9 @@ const (
 	// the second name becomes a hard link. Beyond it each name is a copy.
 	maxLinks = 1 << 16
 
-	// maxSkipped bounds the names in a Report.
-	maxSkipped = 64
+	// maxSkipped bounds the names in a Report, maxSkippedName the bytes of each: an archive may name a megabyte.
+	maxSkipped     = 64
+	maxSkippedName = 4 << 10
 )
 
 // Report says what an archive holds of what was asked for.
@@ -32,6 +33,7 @@ type Report struct {
 }
 
 func (r *Report) skip(name string) {
+	name = name[:min(len(name), maxSkippedName)]
 	if len(r.Skipped) < maxSkipped {
 		r.Skipped = append(r.Skipped, name)
 		return

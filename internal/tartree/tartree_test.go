@@ -4,9 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -226,5 +228,32 @@ func TestSetIDBitsAndDevicesAreDropped(t *testing.T) {
 	}
 	if list, _ := os.ReadDir(cwd); len(list) != 1 {
 		t.Errorf("%v", list)
+	}
+}
+
+// TestI11_NamesInMessagesAreBounded: an archive may hold names of a megabyte, which errors and reports showed whole.
+func TestI11_NamesInMessagesAreBounded(t *testing.T) {
+	long := strings.Repeat("n/", 1<<18)
+	for what, h := range map[string]tar.Header{
+		"file": {Name: long + "x", Typeflag: tar.TypeReg}, "link": {Name: "l", Linkname: long + "x", Typeflag: tar.TypeSymlink},
+		"outside": {Name: "../" + long + "x", Typeflag: tar.TypeReg}, "hard link": {Name: "h", Linkname: long + "x", Typeflag: tar.TypeLink},
+		"sound": {Name: "d/x", Typeflag: tar.TypeReg},
+	} {
+		for _, whole := range []bool{true, false} {
+			in := archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, h)
+			var err error
+			if whole {
+				_, err = Unpack(t.Context(), in, openRoot(t, t.TempDir()), UnpackOptions{})
+			} else {
+				_, err = Extract(t.Context(), in, openRoot(t, t.TempDir()), "copy", UnpackOptions{})
+			}
+			if want := what != "sound"; (err != nil) != want || err != nil && len(err.Error()) > 1<<10 {
+				t.Errorf("%s: an error %t, want %t; of %d bytes", what, err != nil, want, len(fmt.Sprint(err)))
+			}
+		}
+	}
+	r, err := Unpack(t.Context(), archive(t, tar.Header{Name: long + "x", Typeflag: tar.TypeFifo}), openRoot(t, t.TempDir()), UnpackOptions{})
+	if !errors.Is(err, ErrLimit) || len(r.Skipped) > 0 {
+		t.Errorf("a FIFO: %d skipped, %v", len(r.Skipped), err)
 	}
 }

@@ -86,7 +86,7 @@ func Extract(ctx context.Context, r io.Reader, parent *os.Root, as string, o Unp
 			return u.report, err
 		}
 		if next, err := in.Next(); err == nil {
-			return u.report, fmt.Errorf("%w: %q", ErrNotAsked, next.Name)
+			return u.report, fmt.Errorf("%w: %.200q", ErrNotAsked, next.Name)
 		} else if !errors.Is(err, io.EOF) {
 			return u.report, fmt.Errorf("read the archive: %w", err)
 		}
@@ -154,14 +154,14 @@ func (u *unpacker) entries(in *tar.Reader, top string) error {
 func inside(entry, top string) (string, error) {
 	for part := range strings.SplitSeq(entry, "/") {
 		if part == ".." {
-			return "", fmt.Errorf("%w: %q", ErrOutside, entry)
+			return "", fmt.Errorf("%w: %.200q", ErrOutside, entry)
 		}
 	}
 	name := path.Clean("/" + entry)[1:]
 	if top != "" && top != "." && top != "/" {
 		rest, ok := strings.CutPrefix(name+"/", strings.TrimPrefix(top, "/")+"/")
 		if !ok {
-			return "", fmt.Errorf("%w: %q", ErrNotAsked, entry)
+			return "", fmt.Errorf("%w: %.200q", ErrNotAsked, entry)
 		}
 		name = strings.TrimSuffix(rest, "/")
 	}
@@ -171,16 +171,22 @@ func inside(entry, top string) (string, error) {
 	return name, nil
 }
 
+// maxName bounds names and links of entries, in bytes: trees may be deeper than PATH_MAX, and errors name them.
+const maxName = 64 << 10
+
 func (u *unpacker) entry(in io.Reader, h *tar.Header, name string) error {
+	if len(h.Name) > maxName || len(h.Linkname) > maxName {
+		return fmt.Errorf("%w: the name of %.200q, or its link, has more than %d bytes", ErrLimit, h.Name, maxName)
+	}
 	// The size is the archive's claim; of a sparse file it costs the sender nothing.
 	if o := u.opts; (o.MaxBytes > 0 && h.Size > o.MaxBytes-u.report.Bytes) || (o.MaxEntries > 0 && u.report.Entries >= o.MaxEntries) {
-		return fmt.Errorf("%w: at %q, after %d files and %d bytes", ErrLimit, h.Name, u.report.Entries, u.report.Bytes)
+		return fmt.Errorf("%w: at %.200q, after %d files and %d bytes", ErrLimit, h.Name, u.report.Entries, u.report.Bytes)
 	}
 	if err := u.store(in, h, name); err != nil {
 		if escapes(err) {
-			return fmt.Errorf("%w: %q", ErrOutside, h.Name)
+			return fmt.Errorf("%w: %.200q", ErrOutside, h.Name)
 		}
-		return fmt.Errorf("extract %q: %w", h.Name, err)
+		return fmt.Errorf("extract %.200q: %w", h.Name, err)
 	}
 	return nil
 }
