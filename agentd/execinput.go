@@ -11,9 +11,6 @@ import (
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
-// maxSignal is Linux's highest signal number, SIGRTMAX.
-const maxSignal = 64
-
 // receive takes the host's messages and never waits for the process, so that a
 // signal is not stuck behind stdin. It ends with the stream.
 func (e *execution) receive() {
@@ -38,9 +35,7 @@ func (e *execution) receive() {
 				_ = workload.Resize(e.proc.Stdout, windowSize(r.Resize)) // the terminal may be gone
 			}
 		case *agentpb.ExecRequest_Signal:
-			if r.Signal > 0 && r.Signal <= maxSignal {
-				e.proc.SignalGroup(syscall.Signal(r.Signal))
-			}
+			e.proc.SignalGroup(syscall.Signal(r.Signal)) // the kernel knows which there are
 		}
 	}
 }

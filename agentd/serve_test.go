@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -97,7 +98,11 @@ func TestHandshakeAgreesOnAVersionOnce(t *testing.T) {
 		_, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: tt.min, MaxVersion: tt.max})
 		wantCode(t, name, err, tt.want)
 	}
-	resp, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: 0, MaxVersion: 99})
+	for _, entry := range []string{"", "A", "=x", "A=b\x00c", "A\x00=b"} {
+		_, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MaxVersion: 1, Env: []string{"B=", entry}})
+		wantCode(t, strconv.Quote(entry), err, codes.InvalidArgument)
+	}
+	resp, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: 0, MaxVersion: 99, Env: []string{"B="}})
 	wantCode(t, "fits", err, codes.OK)
 	if resp.GetVersion() != agentpb.MaxVersion {
 		t.Errorf("version %d", resp.GetVersion())
@@ -122,6 +127,26 @@ func TestExecStreamMustBeginWithStart(t *testing.T) {
 			}
 		}
 		wantCode(t, name, err, codes.InvalidArgument)
+	}
+}
+
+func TestI11_StdinIsHeldUpToItsWindow(t *testing.T) {
+	q := newStdinQueue()
+	if !q.put(make([]byte, agentpb.StdinWindowBytes)) || q.put([]byte("x")) {
+		t.Error("the window is not what may be sent ahead")
+	}
+	chunk, _ := q.take()
+	if q.put([]byte("x")) {
+		t.Error("a chunk that is being written gave its room back")
+	}
+	if q.written(len(chunk)); !q.put([]byte("x")) {
+		t.Error("what was written gave no room back")
+	}
+}
+
+func TestWindowSizesAreNotCut(t *testing.T) {
+	if got := windowSize(&agentpb.WindowSize{Rows: 1<<16 + 24, Cols: 1<<32 - 1}); got.Rows != 1<<16-1 || got.Cols != 1<<16-1 {
+		t.Errorf("got %+v", got)
 	}
 }
 

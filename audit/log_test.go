@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +85,28 @@ func TestI11_SlowDiskNeverBlocksAndLossIsCounted(t *testing.T) {
 	}
 	if flows != 11 || told != 290 {
 		t.Errorf("file has %d flows and tells of %d lost, want 11 and 290", flows, told)
+	}
+	l.Emit(Event{Kind: FlowOpen, Count: 5})
+	if got := l.Dropped(); got != 295 {
+		t.Errorf("%d dropped with a flood of 5 that came after the end, want 295", got)
+	}
+}
+
+func TestI11_ListsOfAnEventAreBounded(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := NewLog(&out, Options{})
+	many := slices.Repeat([]string{"192.0.2.1"}, maxList+1)
+	l.Emit(Event{Kind: DNSQuery, Names: many, DNS: &DNSDetail{Answers: many}})
+	l.Emit(Event{Kind: DNSQuery, DNS: &DNSDetail{Removed: many[:maxList]}})
+	l.Emit(Event{Kind: DNSQuery, DNS: &DNSDetail{Removed: many}})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, ev := range decode(t, out.Bytes()) {
+		if n := max(len(ev.DNS.Answers), len(ev.DNS.Removed)); n != maxList || len(ev.Names) > maxList {
+			t.Errorf("event %d: %d addresses, %d names, want %d at most", i, n, len(ev.Names), maxList)
+		}
 	}
 }
 

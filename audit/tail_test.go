@@ -102,3 +102,25 @@ func TestI12_TailPassesOverDamage(t *testing.T) {
 		t.Errorf("a directory: %v", err)
 	}
 }
+
+func TestI12_TailCountsWhatCantBeRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	line := func(port, size int) string {
+		text := fmt.Sprintf("{\"time\":\"2026-01-02T03:04:05Z\",\"kind\":\"flow.open\",\"port\":%d}", port)
+		return text + strings.Repeat(" ", max(0, size-len(text))) + "\n"
+	}
+	for name, text := range map[string]string{
+		".1": line(1, 0) + "{\"kind\":", // its writer was killed
+		"":   line(2, maxLine) + line(3, maxLine+1) + line(4, 0),
+	} {
+		if err := os.WriteFile(path+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tail := NewTail(path)
+	defer tail.Close()
+	if got := fmt.Sprint(ports(t, tail)); got != "[1 2 4]" || tail.Bad != 2 {
+		t.Errorf("got %s and %d bad lines, want [1 2 4] and 2", got, tail.Bad)
+	}
+}

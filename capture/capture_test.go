@@ -81,6 +81,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	w := NewWriter(&out, Options{Comment: "sandbox a", now: func() time.Time { return at }})
 	w.Names("api.example.com", []netip.Addr{netip.MustParseAddr("93.184.215.14"), netip.MustParseAddr("2606:2800::1")})
 	w.Names("api.example.com", []netip.Addr{netip.MustParseAddr("93.184.215.14")})
+	w.Names("two\x00names.example.com", []netip.Addr{netip.MustParseAddr("93.184.215.15")})
 	w.TLSKeys([]byte("CLIENT_RANDOM 00 11\n"))
 	ticket := w.Packet(FromGuest, frame(1, 61), "")
 	w.Packet(ToGuest, frame(2, 1500), "now")

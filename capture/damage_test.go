@@ -50,14 +50,18 @@ func TestDamageIsToldWithItsOffsetAndTheRestIsRead(t *testing.T) {
 		"cut in a block's head":             {func(b []byte) []byte { return b[:packets[2]+5] }, 2, packets[2], ErrTruncated},
 		"a block of 4 GiB":                  {put32(packets[1]+4, 0xfffffffc), 1, packets[1], ErrFormat},
 		"a block of 16 MiB in a small file": {put32(packets[1]+4, maxBlock), 1, packets[1], ErrTruncated},
-		"a block of length 0, for ever":     {put32(packets[1]+4, 0), 1, packets[1], ErrFormat},
-		"a block that leads into itself":    {put32(packets[1]+4, 8), 1, packets[1], ErrFormat},
-		"an odd length":                     {put32(packets[1]+4, 99), 1, packets[1], ErrFormat},
-		"lengths that differ":               {put32(packets[2]-4, 44), 0, packets[1] - 0, ErrFormat},
-		"a packet longer than its block":    {put32(packets[1]+20, 5000), 1, packets[1], ErrFormat},
-		"an interface that does not exist":  {put32(packets[1]+8, 9), 1, packets[1], ErrFormat},
-		"an option longer than its block":   {put32(packets[1]+28+64, 0xffff0001), 1, packets[1], ErrFormat},
-		"no interface at all":               {put32(blocks(whole, blockInterface)[0], 99), 0, packets[0], ErrFormat},
+		"a block of over 16 MiB":            {put32(packets[1]+4, maxBlock+4), 1, packets[1], ErrFormat},
+		"a block that is odd at both ends": {func(b []byte) []byte {
+			return append(b, 0x77, 0, 0, 0, 13, 0, 0, 0, 'x', 13, 0, 0, 0)
+		}, len(packets), len(whole), ErrFormat},
+		"a block of length 0, for ever":    {put32(packets[1]+4, 0), 1, packets[1], ErrFormat},
+		"a block that leads into itself":   {put32(packets[1]+4, 8), 1, packets[1], ErrFormat},
+		"an odd length":                    {put32(packets[1]+4, 99), 1, packets[1], ErrFormat},
+		"lengths that differ":              {put32(packets[2]-4, 44), 0, packets[1] - 0, ErrFormat},
+		"a packet longer than its block":   {put32(packets[1]+20, 5000), 1, packets[1], ErrFormat},
+		"an interface that does not exist": {put32(packets[1]+8, 9), 1, packets[1], ErrFormat},
+		"an option longer than its block":  {put32(packets[1]+28+64, 0xffff0001), 1, packets[1], ErrFormat},
+		"no interface at all":              {put32(blocks(whole, blockInterface)[0], 99), 0, packets[0], ErrFormat},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -193,6 +197,11 @@ func TestTimesOfEveryResolution(t *testing.T) {
 	for _, i := range []iface{{units: 1}, {shift: 127}, {units: 1e6, offset: -1 << 63}} {
 		if got := i.nanoseconds(1<<64 - 1); got != 0 {
 			t.Errorf("%+v: a time of no use became %d", i, got)
+		}
+	}
+	for _, offset := range []int64{1 << 62, -1 << 62, maxSeconds + 1, -maxSeconds - 1} {
+		if got := (&iface{units: 1, offset: offset}).nanoseconds(5); got != 0 {
+			t.Errorf("offset %d: a time of no use became %d", offset, got)
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package capture
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -201,5 +203,22 @@ func TestI13_AFailedRotationWritesNothingOver(t *testing.T) {
 	}
 	if got := packets(t, path); !slices.Equal(got, []int{2}) {
 		t.Errorf("parts of %v packets, want the one of 2", got)
+	}
+}
+
+// What is appended to a recording makes it no part of another.
+func TestTheFirstSectionNamesTheRecording(t *testing.T) {
+	t.Parallel()
+	var file []byte
+	for _, name := range []string{"one", "two"} {
+		o := Options{recording: name}.withDefaults()
+		file = append(file, preamble(&o)...)
+	}
+	r, err := NewReader(bytes.NewReader(file))
+	for err == nil {
+		_, err = r.Next()
+	}
+	if !errors.Is(err, io.EOF) || r.Recording() != "one" {
+		t.Errorf("recording %q, %v, want %q", r.Recording(), err, "one")
 	}
 }

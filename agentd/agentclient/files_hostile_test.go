@@ -113,14 +113,14 @@ func TestI12_ArchivesNeedTheirEnd(t *testing.T) {
 func TestI12_FileErrorsAreMadeSafe(t *testing.T) {
 	t.Parallel()
 	refusal := func(errno uint32) error {
-		st, err := status.New(codes.InvalidArgument, "\x1b[2J").WithDetails(&agentpb.FileError{Errno: errno, Op: "o\x1b", Path: "/p\u202e" + strings.Repeat("p", 5000)})
+		st, err := status.New(codes.InvalidArgument, "\x1b[2J").WithDetails(&agentpb.FileError{Errno: errno, Op: "o\x1b", Path: "/p\u202e\u2067" + strings.Repeat("p", 5000)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return st.Err()
 	}
 	_, err := dialFiles(t, &fakeFiles{fail: refusal(uint32(syscall.ENOENT))}).Files().ReadDir(t.Context(), "/")
-	if !errors.Is(err, fs.ErrNotExist) || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\x1b\u202e") {
+	if !errors.Is(err, fs.ErrNotExist) || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\x1b\u202e\u2067") {
 		t.Errorf("got %q", err)
 	}
 	for _, errno := range []uint32{0, 134, 1 << 31} {
