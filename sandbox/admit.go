@@ -47,7 +47,8 @@ type AdmitOptions struct {
 
 // Admit looks at what a policy takes from this machine. A policy that was made in code takes what it says, and so do
 // the rules of flags; one from a file what its user approved. Anything else is a *GrantsError. Under a floor whose own
-// grants are approved, it may take what the floor names (policies.Tighten refuses the rest, approved or not).
+// grants are approved, it may take what the floor names (policies.Tighten refuses the rest, approved or not), unless a
+// command would run the files of another tree than the floor's.
 func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	set, held, err := grants.Of(p, grants.Options{State: h.dir})
 	if err != nil {
@@ -66,7 +67,7 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	missing := set.Beyond(approved)
 	byFloor := false
 	if o.Floor != nil {
-		if byFloor, err = h.trusted(o.Floor); err != nil {
+		if byFloor, err = h.trusted(o.Floor, held); err != nil {
 			return nil, err
 		}
 	}
@@ -81,17 +82,33 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	return a, nil
 }
 
-// trusted tells whether all that a floor names is approved: it is if the floor was made in code.
-func (h *Home) trusted(floor *policies.Policy) (bool, error) {
-	if floor.Path == "" {
-		return true, nil
-	}
-	set, _, err := grants.Of(floor, grants.Options{State: h.dir})
+// trusted tells whether what a floor names is approved for a policy under it: all of the floor's grants are, or it was
+// made in code, and the policy's commands run the floor's files. One that names "sh ./get-token" names the script beside
+// it, and none that whoever wrote the policy put beside theirs.
+func (h *Home) trusted(floor, p *policies.Policy) (bool, error) {
+	set, held, err := grants.Of(floor, grants.Options{State: h.dir})
 	if err != nil {
 		return false, &Failure{Kind: KindGrants, err: fmt.Errorf("%s: %w", floor.File, err)}
 	}
+	for _, s := range p.Secrets {
+		same := func(o policies.Secret) bool { return sameFiles(o.From.Hold, s.From.Hold) }
+		if s.From.Kind == policies.FromCommand && runsFiles(s.From.Hold) && !slices.ContainsFunc(held.Secrets, same) {
+			return false, nil
+		}
+	}
+	if floor.Path == "" {
+		return true, nil
+	}
 	approved, err := h.Approved(floor.Path)
 	return len(set.Beyond(approved)) == 0, err
+}
+
+// runsFiles reports whether a command held so may run files of the tree of its policy.
+func runsFiles(h *policies.Hold) bool { return h != nil && (h.Program != "" || h.Content != "") }
+
+// sameFiles reports whether two commands may run the same files of the same trees.
+func sameFiles(a, b *policies.Hold) bool {
+	return runsFiles(a) && a.Path == b.Path && a.Dir == b.Dir && a.Program == b.Program && slices.Equal(a.Trees, b.Trees)
 }
 
 // ofFlags are the grants of rules that no file holds: their user wrote them.

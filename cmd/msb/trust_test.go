@@ -170,7 +170,7 @@ func TestI15_FlagsNeedNoApproval(t *testing.T) {
 func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
 	t.Parallel()
 	tr := newTrial(t)
-	floor := filepath.Join(tr.dir, "floor.toml")
+	floor := filepath.Join(filepath.Dir(tr.policy), "floor.toml")
 	writeFloor := func(text string) {
 		t.Helper()
 		if err := os.WriteFile(floor, []byte(text), 0o600); err != nil {
@@ -207,6 +207,46 @@ func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
 		if tr.runs(t) != before+1 {
 			t.Errorf("%s approved: the command didn't run", file)
 		}
+	}
+}
+
+// TestI15_AFloorsCommandRunsNoFileOfAnotherTree: a policy that repeats what an approved floor says would run its own
+// writer's files by it.
+func TestI15_AFloorsCommandRunsNoFileOfAnotherTree(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{
+		`["command:sh", "./get-token"]`, `["command:sh", "-c", ". ./get-token"]`, `"command:make -s token"`, `"command:env -S ./get-token"`, `"command:./get-token"`,
+	} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			tr := newTrial(t)
+			ours := filepath.Join(tr.dir, "ours")
+			if err := os.Mkdir(ours, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			text := trialHead + "[secrets.T]\nfrom = " + from + "\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"
+			for dir, mark := range map[string]string{ours: "their-token", filepath.Dir(tr.policy): "planted; echo ran >> " + tr.ran} {
+				for name, b := range map[string]string{
+					"policy.toml": text, "get-token": "#!/bin/sh\necho a-value-of-" + mark + "\n", "Makefile": "token:\n\t@sh ./get-token\n",
+				} {
+					if err := os.WriteFile(filepath.Join(dir, name), []byte(b), 0o700); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			floor := filepath.Join(ours, "policy.toml")
+			if got := msb(t, tr.env, "policy", "trust", floor); got.code != 0 {
+				t.Fatal(got)
+			}
+			got := tr.gateway(t, "-p", tr.policy, "--floor", floor)
+			if got.code != exitPolicyInvalid || tr.runs(t) != 0 {
+				t.Errorf("%+v, the other tree's file ran %d times", got, tr.runs(t))
+			}
+			// The twin: the floor over itself runs its own.
+			if got := tr.gateway(t, "-p", floor, "--floor", floor); got.code != exitOther || tr.runs(t) != 0 {
+				t.Errorf("in the floor's tree: %+v", got)
+			}
+		})
 	}
 }
 
