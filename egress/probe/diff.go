@@ -9,6 +9,7 @@ import (
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 )
 
 // Comparison is what differs between two policies.
@@ -74,7 +75,29 @@ func Diff(a, b *policies.Policy) (*Comparison, error) {
 		}
 	}
 	d.targets()
-	return &Comparison{Flows: d.changes, Keys: policies.Compare(a, b)}, nil
+	return &Comparison{Flows: d.changes, Keys: append(policies.Compare(a, b), moved(a, b)...)}, nil
+}
+
+// moved are the commands of secrets that are the same but for the directory, whose files they may run.
+func moved(a, b *policies.Policy) (found []policies.Difference) {
+	for _, x := range a.Secrets {
+		i := slices.IndexFunc(b.Secrets, func(y policies.Secret) bool { return x.Name == y.Name && x.From.String() == y.From.String() })
+		if i < 0 {
+			continue
+		}
+		before, after := grants.DirOf(a, x.From), grants.DirOf(b, b.Secrets[i].From)
+		if before != after {
+			found = append(found, policies.Difference{Key: "secrets." + x.Name + ".from", Before: x.From.String() + ranIn(before), After: x.From.String() + ranIn(after)})
+		}
+	}
+	return found
+}
+
+func ranIn(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	return " in " + policies.QuoteArgs([]string{dir})
 }
 
 // rulesOf are the rules of p and of its floors.

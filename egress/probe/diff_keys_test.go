@@ -210,3 +210,49 @@ func TestDiffNamesEveryKeyOfAFile(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffNamesDirectoriesThatCommandsRunIn: code for a shell beside one policy runs other files than beside another.
+func TestDiffNamesDirectoriesThatCommandsRunIn(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(in, from string) *policies.Policy {
+		t.Helper()
+		path := filepath.Join(dir, in, "policy.toml")
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		text := "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[secrets.T]\nfrom = " + from + "\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, err := policies.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for from, differs := range map[string]bool{
+		`["command:sh", "-c", ". ./token"]`: true,
+		`["command:sh", "./token"]`:         true,
+		`"command:make token"`:              true,
+		`"command:nowhere-to-be-found sh"`:  false, // msb says so when it reads it
+		`"command:/bin/echo a/token"`:       false, // it runs in /
+		`"env:TOKEN"`:                       false,
+	} {
+		for other, want := range map[string]bool{"one": false, "two": differs, "one/below": differs} {
+			found, err := probe.Diff(load("one", from), load(other, from))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found.Same() == want {
+				t.Errorf("%s in %s: %+v", from, other, found)
+			}
+			if want && (found.Keys[0].Key != "secrets.T.from" || !strings.HasSuffix(found.Keys[0].After, " in "+filepath.Join(dir, other))) {
+				t.Errorf("%s in %s: %+v", from, other, found.Keys)
+			}
+		}
+	}
+}

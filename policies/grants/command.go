@@ -58,8 +58,7 @@ func (w *worker) command(s *policies.Source) (string, error) {
 	if len(w.trees) == 0 {
 		return what, nil
 	}
-	code := runner(lexical) || runner(real) || runner(s.Argv[0]) ||
-		slices.ContainsFunc(s.Argv[1:], func(a string) bool { return !plain(a) || w.trees.reach(a, runDir) })
+	code := w.trees.code(s.Argv, lexical, real)
 	switch {
 	case !code && !inside:
 		return what, nil
@@ -70,6 +69,28 @@ func (w *worker) command(s *policies.Source) (string, error) {
 		}
 	}
 	return w.wide(what, h)
+}
+
+// code reports whether a command may run files of the trees by its arguments: its program, looked up and with its links
+// resolved, runs what they say, or they name something inside.
+func (t trees) code(argv []string, lexical, real string) bool {
+	return runner(lexical) || runner(real) || runner(argv[0]) ||
+		slices.ContainsFunc(argv[1:], func(a string) bool { return !plain(a) || t.reach(a, runDir) })
+}
+
+// DirOf is the directory of the policy p if a command of its secrets may run files from there, else "". No file's
+// content is read.
+func DirOf(p *policies.Policy, s policies.Source) string {
+	t := treesOf(p)
+	if len(t) == 0 || len(s.Argv) == 0 {
+		return ""
+	}
+	lexical, _ := LookPath(s.Argv[0], t) // one that isn't there may come
+	real := realOf(lexical)
+	if !t.code(s.Argv, lexical, real) && (lexical == "" || !t.hold(lexical) && !t.hold(real)) {
+		return ""
+	}
+	return realOf(filepath.Dir(p.Path))
 }
 
 // script returns the digest of a script that can be run from a copy: its
