@@ -1,0 +1,60 @@
+//go:build linux
+
+package hostdir
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// CheckHide says what is wrong with a pattern of Options.Hide.
+func CheckHide(pattern string) error {
+	if _, err := path.Match(pattern, ""); err != nil || pattern == "" || pattern != path.Clean(pattern) || path.IsAbs(pattern) || strings.HasPrefix(pattern, "..") {
+		return fmt.Errorf("%q is no pattern of names: write one such as .env, *.pem or .git/config", pattern)
+	}
+	return nil
+}
+
+// hidden reports whether the guest may not know of name in parent.
+func (s *Server) hidden(parent *node, name string) bool {
+	if len(s.hide) == 0 {
+		return false
+	}
+	whole := s.wholePath(parent, name)
+	for _, p := range s.hide {
+		if match(p, name) || strings.Contains(p, "/") && match(p, whole) {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsToHidden reports whether a pattern with a slash names something below
+// the directory: under another name it would be shown.
+func (s *Server) leadsToHidden(parent *node, name string) bool {
+	whole := s.wholePath(parent, name)
+	depth := strings.Count(whole, "/") + 1
+	for _, p := range s.hide {
+		elements := strings.Split(p, "/")
+		if len(elements) > depth && match(strings.Join(elements[:depth], "/"), whole) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) wholePath(parent *node, name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	up, err := parent.path()
+	if err != nil || up == "" {
+		return name
+	}
+	return up + "/" + name
+}
+
+func match(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return err == nil && ok
+}

@@ -1,0 +1,304 @@
+//go:build linux
+
+package hostdir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// MaxIO is the most that one request reads or writes, in bytes.
+	MaxIO = 128 << 10
+
+	// MaxMessage bounds a message in bytes: a write with its head, rounded up.
+	MaxMessage = MaxIO + 4<<10
+
+	// maxInflight is how many requests are worked on at once. Each takes up to
+	// MaxMessage bytes twice, and a thread while it waits for the disk.
+	maxInflight = 16
+
+	// maxNodes is how many files the guest's kernel may hold in mind: some 300
+	// bytes each. A guest that asks for more gets ENFILE.
+	maxNodes = 1 << 19
+
+	// maxHandles is how many files the guest may have open: a descriptor each.
+	maxHandles = 4096
+)
+
+// Conn carries whole messages of the FUSE protocol, requests in, replies out.
+// Recv and Send may run at the same time.
+type Conn interface {
+	Recv() ([]byte, error)
+	Send(reply []byte) error
+}
+
+// ErrProtocol means that the guest sent what its kernel never sends.
+var ErrProtocol = errors.New("the guest sent no request of the FUSE protocol")
+
+// Options say how a directory is served.
+type Options struct {
+	// Writable lets the guest change it.
+	Writable bool
+	// UID and GID are whom the guest sees as the owner of everything.
+	UID, GID uint32
+	// Hide has patterns of names (path.Match) that the guest doesn't see and can't
+	// make. One with a slash is of paths from the top.
+	Hide []string
+	// Share is how many directories are served beside each other, which the limits
+	// are divided by; 0 is 1.
+	Share int
+}
+
+// Server serves one directory.
+type Server struct {
+	root     *os.Root
+	top      *unix.Statx_t
+	first    *node // the top's
+	readOnly bool
+	owner    owner
+	hide     []string
+	ready    bool // INIT was answered; used by Serve's own goroutine
+
+	maxNodes, maxHandles int
+
+	// What tests replace.
+	open     func(path string) (*os.File, error) // a directory below the top; "" is the top
+	identify bool                                // a directory must be the one that was looked up
+	now      func() time.Time
+
+	mu         sync.Mutex
+	closed     bool
+	nodes      map[uint64]*node
+	known      map[identity]*node
+	dirs       map[*node]*dir
+	handles    map[uint64]*handle
+	owners     map[identity]owner
+	count      int
+	lastID     uint64
+	lastHandle uint64
+	uses       uint64
+	locks      locks
+
+	send sync.Mutex
+	conn Conn
+}
+
+type owner struct{ uid, gid uint32 }
+
+// New opens the directory at path, a link of which is followed.
+func New(path string, o Options) (*Server, error) {
+	for _, p := range o.Hide {
+		if err := CheckHide(p); err != nil {
+			return nil, err
+		}
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	share := max(o.Share, 1)
+	s := &Server{
+		root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide,
+		maxNodes: maxNodes / share, maxHandles: maxHandles / share, identify: true, now: time.Now,
+		nodes: map[uint64]*node{}, known: map[identity]*node{}, dirs: map[*node]*dir{},
+		handles: map[uint64]*handle{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
+	}
+	s.open = func(path string) (*os.File, error) {
+		return s.root.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	}
+	if err := s.openTop(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), root.Close())
+	}
+	return s, nil
+}
+
+// openTop makes the first node, whose directory stays open.
+func (s *Server) openTop() error {
+	f, err := s.root.Open(".")
+	if err != nil {
+		return err
+	}
+	d := &dir{file: f}
+	d.users.Store(1)
+	if s.top, err = s.stat(d.fd(), ""); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	n := &node{id: rootID, is: identityOf(s.top)}
+	s.first = n
+	s.nodes[rootID], s.known[n.is], s.dirs[n] = n, n, d
+	return nil
+}
+
+// SetOwner sets whom the guest sees as the owner of everything, before Serve.
+func (s *Server) SetOwner(uid, gid uint32) { s.owner = owner{uid, gid} }
+
+// Close lets go of everything. It comes after Serve.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	handles := s.handles
+	s.handles = map[uint64]*handle{}
+	for n := range s.dirs {
+		s.retire(n)
+	}
+	s.mu.Unlock()
+	for _, h := range handles {
+		_ = h.close() // the guest that could be told is gone
+	}
+	s.locks.close()
+	return s.root.Close()
+}
+
+// Serve answers requests until conn ends, whose error it returns, or breaks the
+// protocol. A server serves one connection.
+func (s *Server) Serve(ctx context.Context, conn Conn) error {
+	s.conn = conn
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	slots := make(chan struct{}, maxInflight)
+	for {
+		b, err := conn.Recv()
+		if err != nil {
+			return err
+		}
+		r, ok := parseRequest(b)
+		if !ok || len(b) > MaxMessage || !s.ready && r.op != opInit {
+			return fmt.Errorf("%w: %d bytes", ErrProtocol, len(b))
+		}
+		switch r.op {
+		case opForget, opBatchForget, opInterrupt, opDestroy:
+			s.tell(r)
+			continue
+		case opInit:
+			if s.ready {
+				return fmt.Errorf("%w: a second greeting", ErrProtocol)
+			}
+			s.ready = true
+		case opSetlkw:
+			if s.locks.wait(ctx, s, r, &work) {
+				continue
+			}
+		default:
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		work.Go(func() {
+			defer func() { <-slots }()
+			s.reply(s.answer(r))
+		})
+	}
+}
+
+// reply sends one reply. That the connection has ended is Recv's to say.
+func (s *Server) reply(b []byte) {
+	s.send.Lock()
+	defer s.send.Unlock()
+	_ = s.conn.Send(b)
+}
+
+// notify makes the guest's kernel ask for the attributes of n again, and read
+// again what it has cached if they changed. Pages are not named: the kernel
+// would wait for reads that are answered after this.
+func (s *Server) notify(n *node) {
+	b := put64(make([]byte, replyBytes, replyBytes+24), n.id, ^uint64(0), 0)
+	order.PutUint32(b, uint32(len(b)))
+	order.PutUint32(b[4:], notifyInvalNode) // with unique 0 this is no error
+	s.reply(b)
+}
+
+// tell takes a message that has no reply.
+func (s *Server) tell(r request) {
+	a := args{rest: r.body}
+	switch r.op {
+	case opForget:
+		s.forget(r.node, a.u64())
+	case opBatchForget:
+		count := a.u32()
+		a.skip(4)
+		for ; count > 0 && !a.bad; count-- {
+			id, lookups := a.u64(), a.u64()
+			s.forget(id, lookups)
+		}
+	case opInterrupt:
+		s.locks.interrupt(a.u64())
+	default: // DESTROY: the connection ends
+	}
+}
+
+// answer works on one request and returns the reply.
+func (s *Server) answer(r request) []byte {
+	out, err := s.do(r, make([]byte, replyBytes, 256))
+	if err != nil {
+		return finish(make([]byte, replyBytes), r.unique, number(err))
+	}
+	return finish(out, r.unique, 0)
+}
+
+func (s *Server) do(r request, out []byte) ([]byte, error) {
+	switch r.op {
+	case opInit:
+		return s.greet(r, out)
+	case opLookup:
+		return s.lookup(r, out)
+	case opGetattr:
+		return s.getattr(r, out)
+	case opReadlink:
+		return s.readlink(r, out)
+	case opOpen:
+		return s.openFile(r, out)
+	case opRead:
+		return s.read(r, out)
+	case opLseek:
+		return s.lseek(r, out)
+	case opFlush:
+		return s.flush(r, out)
+	case opRelease, opReleasedir:
+		return s.release(r, out)
+	case opOpendir:
+		return s.opendir(r, out)
+	case opReaddir, opReaddirplus:
+		return s.readdir(r, out, r.op == opReaddirplus)
+	case opStatfs:
+		return s.statfs(out)
+	case opFsync, opFsyncdir:
+		return s.fsync(r, out)
+	default:
+		if s.readOnly {
+			return nil, readOnlyError(r.op)
+		}
+		return s.change(r, out)
+	}
+}
+
+// greet answers INIT.
+func (s *Server) greet(r request, out []byte) ([]byte, error) {
+	a := args{rest: r.body}
+	major, minor, readahead, flags := a.u32(), a.u32(), a.u32(), a.u32()
+	if err := a.err(); err != nil {
+		return nil, err
+	}
+	if major != abiMajor || minor < abiMinMinor {
+		return nil, unix.EPROTO
+	}
+	want := uint32(initAsyncRead | initBigWrites | initAutoInvalData | initReaddirplus | initReaddirplusAuto | initParallelDirops | initMaxPages)
+	if !s.readOnly {
+		want |= initPosixLocks | initFlockLocks
+	}
+	out = put32(out, abiMajor, min(minor, abiMinor), min(readahead, MaxIO), flags&want)
+	out = order.AppendUint16(order.AppendUint16(out, maxInflight), maxInflight*3/4)
+	out = put32(out, MaxIO, 1) // the largest write, times in nanoseconds
+	out = order.AppendUint16(out, MaxIO>>12)
+	return append(out, make([]byte, 64-(len(out)-replyBytes))...), nil
+}

@@ -1,0 +1,303 @@
+//go:build linux
+
+package hostdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestReadsAndLists(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := map[string]string{}
+	for i := range 300 {
+		files[fmt.Sprintf("many/%03d-%s", i, strings.Repeat("n", i%200))] = ""
+	}
+	files["big"] = strings.Repeat("0123456789", 50_000)
+	files["d/e/f"] = "deep"
+	put(t, dir, files)
+	g := newGuest(t, dir, Options{})
+	if text, err := g.cat("d", "e", "f"); err != nil || text != "deep" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if text, err := g.cat("big"); err != nil || text != files["big"][:MaxIO] {
+		t.Errorf("%d bytes, %v; want %d", len(text), err, MaxIO)
+	}
+	id := g.must(g.walk("many"))
+	for _, op := range []opcode{opReaddir, opReaddirplus} {
+		for _, size := range []uint32{600, 4096, MaxIO} {
+			got := g.list(id, op, size)
+			if len(got) != 302 {
+				t.Errorf("%d names with %d bytes, want 302", len(got), size)
+			}
+			for n, node := range got {
+				if (node != 0) != (op == opReaddirplus && n != "." && n != "..") {
+					t.Fatalf("%s is node %d", n, node)
+				}
+			}
+		}
+	}
+	_, err := g.walk("none")
+	want(t, "lookup", err, unix.ENOENT)
+	_, err = g.ask(opGetattr, 4711, make([]byte, 16))
+	want(t, "an unknown node", err, unix.ESTALE)
+}
+
+// TestReadOnlyChangesNothing sends every request that changes something, and its twin shows that they work.
+func TestReadOnlyChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, writable := range []bool{false, true} {
+		dir := t.TempDir()
+		put(t, dir, map[string]string{"file": "text", "other": "", "dir/x": ""})
+		if err := os.Mkdir(filepath.Join(dir, "empty"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		g := newGuest(t, dir, Options{Writable: writable})
+		id := g.must(g.walk("file"))
+		check := func(what string, err error) {
+			t.Helper()
+			if writable && err != nil || !writable && !errors.Is(err, unix.EROFS) {
+				t.Errorf("writable %t: %s: %v", writable, what, err)
+			}
+		}
+		ask := func(what string, op opcode, node uint64, body []byte) {
+			t.Helper()
+			_, err := g.ask(op, node, body)
+			check(what, err)
+		}
+		fh, err := g.open(id, unix.O_RDWR)
+		check("open to write", err)
+		check("write", g.write(id, fh, 0, "new"))
+		_, _, err = g.create(rootID, "made", unix.O_RDWR|unix.O_EXCL)
+		check("create", err)
+		_, err = g.mkdir(rootID, "newdir")
+		check("mkdir", err)
+		ask("mknod", opMknod, rootID, append(put32(nil, unix.S_IFREG|0o600, 0, 0, 0), name("node")...))
+		ask("symlink", opSymlink, rootID, name("sym", "/etc/passwd"))
+		ask("link", opLink, rootID, append(put64(nil, id), name("hard")...))
+		ask("chmod", opSetattr, id, append(put32(nil, setMode, 0), make([]byte, 80)...))
+		ask("truncate", opSetattr, id, append(put32(nil, setSize, 0), make([]byte, 80)...))
+		ask("times", opSetattr, id, append(put32(nil, setMtimeNow|setAtimeNow, 0), make([]byte, 80)...))
+		ask("chown", opSetattr, id, append(put32(nil, setUID, 0), make([]byte, 80)...))
+		ask("fallocate", opFallocate, id, append(put64(nil, fh, 0, 10), make([]byte, 8)...))
+		check("rename", g.rename(rootID, "other", rootID, "renamed", 0))
+		ask("old rename", opRename, rootID, append(put64(nil, rootID), name("renamed", "again")...))
+		ask("unlink", opUnlink, rootID, name("again"))
+		ask("rmdir", opRmdir, rootID, name("empty"))
+		if writable {
+			continue
+		}
+		var left []string
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		if b, err2 := os.ReadFile(filepath.Join(dir, "file")); err != nil || err2 != nil || string(b) != "text" || fmt.Sprint(left) != "[dir empty file other]" {
+			t.Errorf("the directory holds %v, the file %q; %v, %v", left, b, err, err2)
+		}
+	}
+}
+
+func TestWritesAreTheHostsAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := newGuest(t, dir, Options{Writable: true})
+	id, fh, err := g.create(rootID, "f", unix.O_RDWR|unix.O_EXCL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = g.create(rootID, "f", unix.O_RDWR|unix.O_EXCL)
+	want(t, "exclusive", err, unix.EEXIST)
+	if err := g.write(id, fh, 3, "text"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(b) != "\x00\x00\x00text" {
+		t.Errorf("%q, %v", b, err)
+	}
+	// Its name goes, the open file stays.
+	if _, err := g.ask(opUnlink, rootID, name("f")); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := g.read(id, fh, 100); err != nil || text != "\x00\x00\x00text" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if b, err := g.ask(opGetattr, id, make([]byte, 16)); err != nil || order.Uint64(b[24:]) != 7 {
+		t.Errorf("getattr of a file without a name: %x, %v", b, err)
+	}
+	// A new file of that name, perhaps of that inode, is another node.
+	again, fh2, err := g.create(rootID, "f", unix.O_RDWR)
+	if err != nil || again == id {
+		t.Errorf("node %d again, %v", again, err)
+	}
+	for _, err := range []error{g.close(id, fh), g.close(again, fh2)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	want(t, "closed", g.close(id, fh), unix.EBADF)
+}
+
+func TestModesOfTheGuestGiveNoRightsOfTheHost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"f": ""})
+	g := newGuest(t, dir, Options{Writable: true, UID: 5, GID: 6})
+	id := g.must(g.walk("f"))
+	body := append(put32(nil, setMode, 0), make([]byte, 80)...)
+	order.PutUint32(body[68:], 0o6751)
+	if _, err := g.ask(opSetattr, id, body); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "f")); err != nil || info.Mode() != 0o751 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	owner := func() [2]uint32 {
+		b, err := g.ask(opGetattr, id, make([]byte, 16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [2]uint32{order.Uint32(b[16+68:]), order.Uint32(b[16+72:])}
+	}
+	if got := owner(); got != [2]uint32{5, 6} {
+		t.Errorf("owner %v", got)
+	}
+	body = append(put32(nil, setUID, 0), make([]byte, 80)...)
+	order.PutUint32(body[76:], 1000)
+	if _, err := g.ask(opSetattr, id, body); err != nil {
+		t.Fatal(err)
+	}
+	if got := owner(); got != [2]uint32{1000, 6} {
+		t.Errorf("owner %v after chown", got)
+	}
+}
+
+func TestRenamesFollowTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"a/f": "f", "b/g": "g"})
+	g := newGuest(t, dir, Options{Writable: true})
+	a, b, f := g.must(g.walk("a")), g.must(g.walk("b")), g.must(g.walk("a", "f"))
+	want(t, "no replacing", g.rename(a, "f", b, "g", unix.RENAME_NOREPLACE), unix.EEXIST)
+	if err := g.rename(a, "f", b, "g", unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.rename(rootID, "b", a, "b", 0); err != nil {
+		t.Fatal(err)
+	}
+	fh, err := g.open(f, unix.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := g.read(f, fh, 9); text != "f" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	if text, err := g.cat("a", "f"); text != "g" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	want(t, "into itself", g.rename(rootID, "a", b, "x", 0), unix.EINVAL)
+	// The host turns the tree inside out: b holds a now.
+	for _, mv := range [][2]string{{"a/b", "b"}, {"a", "b/a"}} {
+		if err := os.Rename(filepath.Join(dir, mv[0]), filepath.Join(dir, mv[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := g.cat("b", "a", "f"); text != "g" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestI11_GuestHoldsNoMoreThanItMay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 50 {
+		put(t, dir, map[string]string{fmt.Sprint(i): ""})
+	}
+	g := newGuest(t, dir, Options{Writable: true})
+	g.s.maxNodes, g.s.maxHandles = 11, 5
+	var nodes []uint64
+	for i := range 50 {
+		id, err := g.walk(fmt.Sprint(i))
+		if i >= 10 {
+			want(t, "lookup", err, unix.ENFILE)
+			continue
+		}
+		nodes = append(nodes, g.must(id, err))
+	}
+	_ = g.list(rootID, opReaddirplus, MaxIO) // more than it may hold: names only
+	var handles []uint64
+	for i := range 10 {
+		fh, err := g.open(nodes[0], unix.O_RDONLY)
+		if i >= 5 {
+			want(t, "open", err, unix.EMFILE)
+			continue
+		}
+		handles = append(handles, g.must(fh, err))
+	}
+	for _, fh := range handles {
+		if err := g.close(nodes[0], fh); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, id := range nodes {
+		g.s.tell(request{op: opForget, node: id, body: put64(nil, 1<<60)})
+	}
+	if g.s.count != 1 || len(g.s.nodes) != 1 || len(g.s.known) != 1 || len(g.s.handles) != 0 {
+		t.Errorf("%d nodes, %d, %d, %d handles left", g.s.count, len(g.s.nodes), len(g.s.known), len(g.s.handles))
+	}
+	g.must(g.walk("40"))
+}
+
+func TestI11_DirectoriesKeptOpenAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range maxDirs + 50 {
+		put(t, dir, map[string]string{fmt.Sprintf("%d/f", i): ""})
+	}
+	g := newGuest(t, dir, Options{})
+	for i := range maxDirs + 50 {
+		g.must(g.walk(fmt.Sprint(i), "f"))
+		if len(g.s.dirs) > maxDirs {
+			t.Fatalf("%d directories are open", len(g.s.dirs))
+		}
+	}
+	deep := strings.Repeat("d/", 30)
+	put(t, dir, map[string]string{deep + "f": "f"})
+	if text, err := g.cat(strings.Split(deep+"f", "/")...); err != nil || text != "f" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestHiddenNamesAreNotThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{".env": "x", "sub/.env": "x", ".git/config": "x", ".git/HEAD": "x", "sub/config": "x"})
+	g := newGuest(t, dir, Options{Writable: true, Hide: []string{".env", ".git/config"}})
+	for _, path := range [][]string{{".env"}, {"sub", ".env"}, {".git", "config"}} {
+		_, err := g.walk(path...)
+		want(t, strings.Join(path, "/"), err, unix.ENOENT)
+	}
+	git, sub := g.must(g.walk(".git")), g.must(g.walk("sub"))
+	if got := g.list(git, opReaddirplus, 4096); len(got) != 3 {
+		t.Errorf("listed %v", got)
+	}
+	g.must(g.walk("sub", "config"))
+	_, _, err := g.create(sub, ".env", unix.O_RDWR)
+	want(t, "create", err, unix.EACCES)
+	want(t, "rename away", g.rename(git, "config", sub, "shown", 0), unix.EACCES)
+	want(t, "rename the directory above", g.rename(rootID, ".git", rootID, "shown", 0), unix.EACCES)
+	want(t, "exchange the directory above", g.rename(rootID, "sub", rootID, ".git", unix.RENAME_EXCHANGE), unix.EACCES)
+	_, err = g.ask(opUnlink, git, name("config"))
+	want(t, "unlink", err, unix.EACCES)
+	for _, p := range []string{"", "/x", "../x", "a//b", "[", "a/../b"} {
+		if CheckHide(p) == nil {
+			t.Errorf("%q is taken as a pattern", p)
+		}
+	}
+}
