@@ -23,6 +23,7 @@ type Client struct {
 	api   agentpb.AgentClient
 	files agentpb.FilesClient
 	jobs  agentpb.JobsClient
+	dirs  agentpb.DirectoriesClient
 	info  Info
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
@@ -95,6 +96,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		return nil, fmt.Errorf("agent session: %w", err)
 	}
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
+	c.dirs = agentpb.NewDirectoriesClient(conn)
 	return c, nil
 }
 

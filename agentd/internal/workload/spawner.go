@@ -64,7 +64,7 @@ func (s *Spawner) start(c Command) (*Process, error) {
 	if err := checkRlimits(c.Rlimits); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	id, err := accounts{passwd: "/etc/passwd", group: "/etc/group"}.lookup(c.User)
+	id, err := ownAccounts.lookup(c.User)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}

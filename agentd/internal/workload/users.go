@@ -30,6 +30,16 @@ const maxGroups = 65536
 // accounts reads the image's account files.
 type accounts struct{ passwd, group string }
 
+// ownAccounts are those of the root in which the caller's thread stands.
+var ownAccounts = accounts{passwd: "/etc/passwd", group: "/etc/group"}
+
+// LookupUser returns the numbers of "", name, uid, name:group or uid:gid, where
+// it is called from (Root.Run).
+func LookupUser(spec string) (uid, gid uint32, err error) {
+	id, err := ownAccounts.lookup(spec)
+	return id.uid, id.gid, err
+}
+
 // lookup resolves "", name, uid, name:group, uid:gid. A uid that the image
 // does not know is taken as it stands; a name must exist.
 func (a accounts) lookup(spec string) (identity, error) {
