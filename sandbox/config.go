@@ -76,6 +76,13 @@ type Config struct {
 	// Env has KEY=value defaults for every process, above the image's own.
 	Env []string
 
+	// Directories are those of this machine that the guest sees, and Hide patterns of names in them that it doesn't
+	// (path.Match; one with a slash is of a path from a directory's top).
+	Directories []Directory
+	Hide        []string
+	// DirectoryUser owns what is in Directories, as a user of ExecOptions; "" is the image's.
+	DirectoryUser string
+
 	// Audit is the file that gets every verdict; "" keeps it in the run directory, which goes with the
 	// sandbox.
 	Audit string

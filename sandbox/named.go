@@ -73,6 +73,9 @@ func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err er
 	if _, err := os.Lstat(home.namedPath(cfg.Name)); err == nil {
 		return nil, nil, exists(cfg.Name)
 	}
+	if cfg.Directories, err = cfg.realDirectories(home); err != nil {
+		return nil, nil, err
+	}
 	admitted, err := home.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
 	if err != nil {
 		return nil, nil, err
@@ -177,6 +180,9 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	}
 	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice, cfg.Trust = run.ID, o.Program, o.Progress, o.Notice, o.Trust
 	if err := cfg.fill(); err != nil {
+		return nil, nil, nil, err
+	}
+	if cfg.Directories, err = cfg.realDirectories(h); err != nil {
 		return nil, nil, nil, err
 	}
 	admitted, err := h.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust, Kept: st.Grants})

@@ -47,7 +47,9 @@ type Status struct {
 	// Used is what the disk takes on the host.
 	Used       int64  `json:"disk_used_bytes"`
 	PolicyFile string `json:"policy_file,omitempty"`
-	Folder     string `json:"folder"`
+	// Directories are those of this machine that the guest sees.
+	Directories []Directory `json:"directories,omitempty"`
+	Folder      string      `json:"folder"`
 	// Audit and Pcap are the files of its records, Console is the log of its kernel.
 	Audit   string `json:"audit"`
 	Pcap    string `json:"pcap,omitempty"`
@@ -95,7 +97,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	dir := h.namedPath(name)
 	s := &Status{
 		Name: name, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
-		Disk: st.Disk, PolicyFile: st.PolicyFile, Folder: dir, Used: allocated(filepath.Join(dir, upperDisk)),
+		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Folder: dir, Used: allocated(filepath.Join(dir, upperDisk)),
 		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, consoleLog),
 	}
 	if s.Audit == "" {

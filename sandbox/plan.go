@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/msb-project/msb/audit"
@@ -25,32 +26,41 @@ const maxPlan = 64 << 20
 
 // plan is what a supervisor is told. It holds no secret: a policy names their sources.
 type plan struct {
-	ID          string       `json:"id"`
-	Name        string       `json:"name,omitempty"` // "" for a sandbox that leaves nothing
-	Home        string       `json:"home"`
-	Dir         string       `json:"dir"`
-	Policy      []byte       `json:"policy"` // TOML, includes merged
-	PolicyName  string       `json:"policy_name"`
-	PolicyFile  string       `json:"policy_file,omitempty"`
-	Floor       []byte       `json:"floor,omitempty"`  // TOML
-	Grants      grants.Set   `json:"grants,omitempty"` // what a later version of the policy may take
-	Holds       grants.Holds `json:"holds,omitzero"`
-	NoNet       bool         `json:"no_net,omitempty"`
-	HTTPProxy   bool         `json:"http_proxy,omitempty"`
-	Backend     string       `json:"backend"`
-	CPUs        int          `json:"cpus"`
-	Memory      int64        `json:"memory"`
-	AgentDisk   string       `json:"agent_disk"`
-	ImageDisk   string       `json:"image_disk"`
-	UpperDisk   string       `json:"upper_disk,omitempty"`
-	Image       image.Config `json:"image"`
-	Hostname    string       `json:"hostname"`
-	Env         []string     `json:"env,omitempty"`
-	Audit       string       `json:"audit"`
-	Pcap        string       `json:"pcap,omitempty"`
-	PcapOptions PcapOptions  `json:"pcap_options,omitzero"`
-	Learn       string       `json:"learn,omitempty"`
-	Keep        bool         `json:"keep,omitempty"`
+	ID         string       `json:"id"`
+	Name       string       `json:"name,omitempty"` // "" for a sandbox that leaves nothing
+	Home       string       `json:"home"`
+	Dir        string       `json:"dir"`
+	Policy     []byte       `json:"policy"` // TOML, includes merged
+	PolicyName string       `json:"policy_name"`
+	PolicyFile string       `json:"policy_file,omitempty"`
+	Floor      []byte       `json:"floor,omitempty"`  // TOML
+	Grants     grants.Set   `json:"grants,omitempty"` // what a later version of the policy may take
+	Holds      grants.Holds `json:"holds,omitzero"`
+	NoNet      bool         `json:"no_net,omitempty"`
+	HTTPProxy  bool         `json:"http_proxy,omitempty"`
+	Backend    string       `json:"backend"`
+	CPUs       int          `json:"cpus"`
+	Memory     int64        `json:"memory"`
+	AgentDisk  string       `json:"agent_disk"`
+	ImageDisk  string       `json:"image_disk"`
+	UpperDisk  string       `json:"upper_disk,omitempty"`
+	Image      image.Config `json:"image"`
+	Hostname   string       `json:"hostname"`
+	Env        []string     `json:"env,omitempty"`
+	// Directories have real paths, in the order in which they are mounted.
+	Directories   []Directory `json:"directories,omitempty"`
+	Hide          []string    `json:"hide,omitempty"`
+	DirectoryUser string      `json:"directory_user,omitempty"`
+	Audit         string      `json:"audit"`
+	Pcap          string      `json:"pcap,omitempty"`
+	PcapOptions   PcapOptions `json:"pcap_options,omitzero"`
+	Learn         string      `json:"learn,omitempty"`
+	Keep          bool        `json:"keep,omitempty"`
+}
+
+// shares reports whether the guest may write to a directory of this machine.
+func (p *plan) shares() bool {
+	return slices.ContainsFunc(p.Directories, func(d Directory) bool { return d.Writable })
 }
 
 func readPlan(f *os.File) (*plan, error) {

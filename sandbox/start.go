@@ -71,6 +71,9 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Directories, err = cfg.realDirectories(home); err != nil {
+		return nil, err
+	}
 	admitted, err := home.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
 	if err != nil {
 		return nil, err
@@ -117,6 +120,7 @@ func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*plan, e
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
 		Name: s.name, Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep,
 	}
+	p.Directories, p.Hide, p.DirectoryUser = cfg.Directories, cfg.Hide, cfg.DirectoryUser
 	if cfg.Floor != nil {
 		p.Floor = policies.Encode(cfg.Floor)
 	}

@@ -173,6 +173,11 @@ func (s *supervisor) run() error {
 	if err := s.greetAgent(); err != nil {
 		return s.because(err)
 	}
+	if err := s.shareDirectories(); errors.Is(err, agentclient.ErrAgentDead) {
+		return s.because(err)
+	} else if err != nil {
+		return err
+	}
 	if err := s.openJobs(); err != nil {
 		return err
 	}
@@ -283,10 +288,11 @@ func (s *supervisor) cleanUp() error {
 	return errors.Join(errs...)
 }
 
-// stopAgent lets a guest with a disk that will be kept write back what it holds.
+// stopAgent lets a guest with a disk that will be kept, or a directory of the host's, write back what it holds.
 func (s *supervisor) stopAgent() error {
 	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // it would be waited for while callers wait for why
-	if (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != "" && !dead {
+	keeps := (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != ""
+	if (keeps || s.plan.shares()) && !dead {
 		ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
 		defer cancel()
 		if err := s.agent.Shutdown(ctx); err == nil {

@@ -19,6 +19,7 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	sandbox.MaybeRun()
+	maybeUseFile()
 	if os.Getenv(asMSB) != "" {
 		os.Exit(run(os.Args[1:]))
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	noVolumes = "msb shares no directories with a guest; copy with msb cp DIR NAME:/root, or make an image of a directory: dir:PATH"
+	noVolumes = "-v HOST:GUEST shares a directory of this machine, and --disk 10G keeps what a guest writes on a disk of its own"
+	noMemory  = "what a guest writes is kept in its memory unless --disk says otherwise; leave it out"
 	noPorts   = "msb publishes no ports: nothing reaches a guest from outside; look from inside with msb exec NAME -- wget -qO- http://127.0.0.1:PORT"
 	noCaps    = "the guest's root has every right in its own machine, and none outside of it; leave it out"
 	noDevices = "a guest gets no device of this machine; leave it out"
@@ -17,7 +18,7 @@ const (
 
 // otherFlags are flags of container tools that msb's have no counterpart for, or one of another name.
 var otherFlags = map[string]string{
-	"v": noVolumes, "volume": noVolumes, "volumes-from": noVolumes, "mount": noVolumes, "tmpfs": noVolumes,
+	"volumes-from": noVolumes, "mount": noVolumes, "tmpfs": noMemory,
 	"publish": noPorts, "P": noPorts, "publish-all": noPorts, "expose": noPorts,
 	"network":      "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
 	"net":          "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",

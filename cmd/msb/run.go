@@ -35,6 +35,7 @@ type runFlags struct {
 	detach, trust                 bool
 	entrypoint                    string
 	removeSet                     bool // --rm was given
+	volumes, hide                 []string
 	job                           string
 	plain                         bool // the command is all: no entrypoint of the image's
 }
@@ -58,6 +59,7 @@ name of msb's choice if it has none. msb logs NAME shows the command's output.
   msb run -it alpine:3.20 sh
   msb run --policy policy.toml
   msb run --allow pypi.org:443 --allow files.pythonhosted.org:443 python:3.12 pip download requests
+  msb run -v .:/work:rw -w /work python:3.12 python app.py
   msb run -d --name web python:3.12 python -m http.server
   echo 'print(6*7)' | msb run -i --no-net python:3.12 python -`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -92,6 +94,8 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.IntVar(&f.cpus, "cpus", 0, "`number` of virtual CPUs (default 1)")
 	fl.StringVarP(&f.memory, "memory", "m", "", "`size` of the memory, such as 512M or 2G (default 512M)")
 	fl.StringVar(&f.disk, "disk", "", "writable layer on a sparse disk of this `size`, such as 10G (default: in the guest's memory; 10G for one with a name)")
+	fl.StringArrayVarP(&f.volumes, "volume", "v", nil, "let the guest see a directory of this machine: `HOST:GUEST[:ro|rw]`, read-only unless rw (repeatable)")
+	fl.StringArrayVar(&f.hide, "hide", nil, "hide files from the guest whose name, or path in a -v directory, matches this `pattern`, such as .env or .git/config (repeatable)")
 	fl.BoolVar(&f.noNet, "no-net", false, "no network device at all")
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "`when` to ask the registry: missing, always or never")

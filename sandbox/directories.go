@@ -1,0 +1,150 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// Directory is a directory of this machine that a guest sees.
+type Directory struct {
+	// Host is its path here, Guest the one in the guest, which is absolute.
+	Host  string `json:"host"`
+	Guest string `json:"guest"`
+	// Writable lets the guest change it.
+	Writable bool `json:"writable,omitempty"`
+}
+
+// maxDirectories bounds how many directories one sandbox sees.
+const maxDirectories = 16
+
+// noMounts are the guest's own, which a directory would cover.
+var noMounts = []string{"/", "/proc", "/sys", "/dev"}
+
+// ErrDirectory is wrapped by errors about a directory that can't be shared.
+var ErrDirectory = errors.New("directory can't be shared")
+
+// realDirectories checks the directories of a sandbox that is made or started, and returns them with their real paths,
+// those that others lie in first.
+func (c *Config) realDirectories(home *Home) ([]Directory, error) {
+	if len(c.Directories) > 0 && c.Floor != nil {
+		return nil, fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name directories; leave -v out, or copy with msb cp", ErrDirectory)
+	}
+	if len(c.Directories) > maxDirectories {
+		return nil, fmt.Errorf("%w: %d of them, at most %d may be", ErrDirectory, len(c.Directories), maxDirectories)
+	}
+	if _, err := hidePatterns(c.Hide); err != nil {
+		return nil, err
+	}
+	all := slices.Clone(c.Directories)
+	for i := range all {
+		d := &all[i]
+		if err := d.check(); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all[:i], func(o Directory) bool { return o.Guest == d.Guest }) {
+			return nil, fmt.Errorf("%w: two of them at %s in the guest", ErrDirectory, d.Guest)
+		}
+		if err := c.admitDirectory(home, d); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Directory) int { return strings.Compare(a.Guest, b.Guest) })
+	return all, nil
+}
+
+// check looks at the guest's path, and makes the host's its real one.
+func (d *Directory) check() error {
+	if !path.IsAbs(d.Guest) || path.Clean(d.Guest) != d.Guest {
+		return fmt.Errorf("%w: %q in the guest; write an absolute path, such as /work", ErrDirectory, d.Guest)
+	}
+	for _, own := range noMounts {
+		if d.Guest == own || own != "/" && strings.HasPrefix(d.Guest, own+"/") {
+			return fmt.Errorf("%w at %s, which is the guest's own; choose another place, such as /work", ErrDirectory, d.Guest)
+		}
+	}
+	real, err := filepath.EvalSymlinks(d.Host)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return fmt.Errorf("%w: %s is no directory; share the one that holds it, or copy it with msb cp", ErrDirectory, d.Host)
+	}
+	d.Host = real
+	return nil
+}
+
+// admitDirectory refuses a directory by which a guest would get at what confines it.
+func (c *Config) admitDirectory(home *Home, d *Directory) error {
+	state := realPath(home.Dir())
+	if holds(d.Host, state) || holds(state, d.Host) {
+		return fmt.Errorf("%w: %s and msb's own state (%s) lie in one another; share another directory", ErrDirectory, d.Host, state)
+	}
+	for _, s := range c.Policy.Secrets {
+		if s.From.Kind == policies.FromFile && holds(d.Host, realPath(s.From.Value)) {
+			return fmt.Errorf("%w: %s holds the value of the secret %s (%s), which the guest must not see; move the file elsewhere", ErrDirectory, d.Host, s.Name, s.From.Value)
+		}
+	}
+	if !d.Writable {
+		return nil
+	}
+	for _, f := range c.confining() {
+		if f.path != "" && holds(d.Host, realPath(f.path)) {
+			return fmt.Errorf("%w writable: %s holds %s (%s), which the guest could change; share it read-only, or move the file elsewhere", ErrDirectory, d.Host, f.what, f.path)
+		}
+	}
+	return nil
+}
+
+type confiningFile struct{ what, path string }
+
+// confining are the files that say what the sandbox may do, or record what it did.
+func (c *Config) confining() []confiningFile {
+	all := []confiningFile{
+		{"the policy", c.PolicyFile}, {"the policy", c.Policy.Path}, {"the audit log", c.Audit}, {"the capture", c.Pcap}, {"the learned policy", c.Learn},
+	}
+	for _, f := range slices.Concat(c.Policy.Included, c.Policy.Outside) {
+		all = append(all, confiningFile{"a file that the policy includes", f})
+	}
+	for _, ca := range c.Policy.TLS.ExtraCA {
+		all = append(all, confiningFile{"roots that the policy trusts", ca.File})
+	}
+	for _, s := range c.Policy.Secrets {
+		for _, word := range s.From.Argv { // programs, and scripts that are given to one
+			if _, err := os.Stat(word); err == nil {
+				all = append(all, confiningFile{"what is run for the secret " + s.Name, word})
+			}
+		}
+	}
+	return all
+}
+
+// holds reports whether inner is dir or lies in it. Both are real paths.
+func holds(dir, inner string) bool {
+	rel, err := filepath.Rel(dir, inner)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// realPath resolves what is there of a path: a log may be made later.
+func realPath(p string) string {
+	abs, err := filepath.Abs(p)
+	if err != nil {
+		return p
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		return real
+	}
+	if up := filepath.Dir(abs); up != abs {
+		return filepath.Join(realPath(up), filepath.Base(abs))
+	}
+	return abs
+}

@@ -1,0 +1,98 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// TestI14_DirectoriesThatConfineAreNotShared tries directories by which a guest would get at msb's state, at what
+// confines it, or at a secret. Its twin is a directory beside each that may be shared.
+func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	at := func(p string) string { return filepath.Join(top, p) }
+	for _, d := range []string{"state/home/run", "policy/sub", "inc", "logs/deep", "token", "script", "free/inner"} {
+		if err := os.MkdirAll(at(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"policy/p.toml", "inc/i.toml", "token/t", "script/s.sh", "free/file", "policy/ca.pem"} {
+		if err := os.WriteFile(at(f), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(at("state"), at("link")); err != nil {
+		t.Fatal(err)
+	}
+	p := policies.Default()
+	p.Path, p.Included = at("policy/p.toml"), []string{at("inc/i.toml")}
+	p.Secrets = []policies.Secret{
+		{Name: "A", From: policies.Source{Kind: policies.FromFile, Value: at("token/t")}},
+		{Name: "B", From: policies.Source{Kind: policies.FromCommand, Argv: []string{"/bin/sh", at("script/s.sh")}}},
+	}
+	home := &Home{dir: at("state/home")}
+	for _, tt := range []struct {
+		host   string
+		ro, rw string // words of the refusal; "" is none
+		floor  bool
+		guest  string
+	}{
+		{host: "free"},
+		{host: "free/inner"},
+		{host: "state", ro: "msb's own state", rw: "msb's own state"},
+		{host: "state/home", ro: "msb's own state", rw: "msb's own state"},
+		{host: "state/home/run", ro: "msb's own state", rw: "msb's own state"},
+		{host: "link", ro: "msb's own state", rw: "msb's own state"},
+		{host: "link/home/run", ro: "msb's own state", rw: "msb's own state"},
+		{host: ".", ro: "msb's own state", rw: "msb's own state"},
+		{host: "token", ro: "the secret A", rw: "the secret A"},
+		{host: "policy", rw: "holds the policy"},
+		{host: "policy/sub"},
+		{host: "inc", rw: "that the policy includes"},
+		{host: "logs", rw: "the audit log"},
+		{host: "logs/deep", rw: "the audit log"},
+		{host: "script", rw: "run for the secret B"},
+		{host: "nosuch", ro: "no such file", rw: "no such file"},
+		{host: "free/file", ro: "is no directory", rw: "is no directory"},
+		{host: "free", guest: "/", ro: "the guest's own", rw: "the guest's own"},
+		{host: "free", guest: "/dev/shm", ro: "the guest's own", rw: "the guest's own"},
+		{host: "free", guest: "work", ro: "absolute path", rw: "absolute path"},
+		{host: "free", guest: "/a/../b", ro: "absolute path", rw: "absolute path"},
+		{host: "free", floor: true, ro: "floor", rw: "floor"},
+	} {
+		if tt.guest == "" {
+			tt.guest = "/work"
+		}
+		for _, writable := range []bool{false, true} {
+			c := &Config{Policy: p, Audit: at("logs/deep/audit.jsonl"), Directories: []Directory{{Host: at(tt.host), Guest: tt.guest, Writable: writable}}}
+			if tt.floor {
+				c.Floor = policies.Default()
+			}
+			words := tt.ro
+			if writable {
+				words = tt.rw
+			}
+			got, err := c.realDirectories(home)
+			if words == "" && (err != nil || len(got) != 1) || words != "" && (!errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), words)) {
+				t.Errorf("%s at %s, writable %t: %v, want %q", tt.host, tt.guest, writable, err, words)
+			}
+		}
+	}
+	c := &Config{Policy: p, Directories: []Directory{{Host: at("free"), Guest: "/a/b"}, {Host: at("inc"), Guest: "/a"}}}
+	if got, err := c.realDirectories(home); err != nil || got[0].Guest != "/a" {
+		t.Errorf("mounted in the order of %v, %v", got, err)
+	}
+	c.Directories[1].Guest = "/a/b"
+	if _, err := c.realDirectories(home); !errors.Is(err, ErrDirectory) {
+		t.Errorf("two at one place: %v", err)
+	}
+	c.Directories = make([]Directory, maxDirectories+1)
+	if _, err := c.realDirectories(home); !errors.Is(err, ErrDirectory) {
+		t.Errorf("too many: %v", err)
+	}
+}
