@@ -91,7 +91,7 @@ func (p *addressPolicy) check(t DialTarget) error {
 		}
 		return nil
 	}
-	if got == reachPublic || (got != reachNever && got <= reach(p.nearest.Load())) {
+	if got <= reach(p.nearest.Load()) {
 		return nil
 	}
 	return fmt.Errorf("%w: registry %q leads to %q at %s; if that is meant, name that registry itself",

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -204,6 +205,46 @@ func TestI14_FileThatWasSwappedIsRefused(t *testing.T) {
 		f := &folderWriter{ctx: t.Context(), root: root, tw: tar.NewWriter(&out), inodes: map[[2]uint64]string{}, limits: Limits{Entries: 10, FileBytes: 1 << 20}}
 		if err := f.entry("a", st); (err != nil) != swapped || strings.Contains(out.String(), "swap") {
 			t.Errorf("swapped %v: %v", swapped, err)
+		}
+	}
+}
+
+func TestI11_LocalImagesAreBounded(t *testing.T) {
+	t.Parallel()
+	two := fixture{layers: [][]byte{layerOf(t, "a", "one"), layerOf(t, "b", "two")}}
+	path := filepath.Join(t.TempDir(), "archive")
+	mustWrite(t, path, archiveOf(t, two, false))
+	for layers, want := range map[int]error{2: nil, 1: ErrConfig} {
+		s := openStore(t, StoreOptions{Limits: Limits{Layers: layers}})
+		if _, err := s.Resolve(t.Context(), "docker-archive:"+path, Options{}); !errors.Is(err, want) {
+			t.Errorf("2 layers where %d are allowed: %v", layers, err)
+		}
+	}
+	dir := two.layout(t)
+	index, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]error{maxManifestBytes: nil, maxManifestBytes + 1: ErrLimit} {
+		mustWrite(t, filepath.Join(dir, "index.json"), append(index, bytes.Repeat([]byte(" "), size-len(index))...))
+		if _, err := openStore(t, StoreOptions{}).Resolve(t.Context(), "oci:"+dir, Options{}); !errors.Is(err, want) {
+			t.Errorf("an index of %d bytes: %v, want %v", size, err, want)
+		}
+	}
+}
+
+// A zstd frame says how much of what it holds must be kept in memory.
+func TestI11_WindowsOfZstdAreBounded(t *testing.T) {
+	t.Parallel()
+	for log, ok := range map[byte]bool{20: true, 27: true, 28: false, 31: false} {
+		empty := append(bytes.Clone(zstdMagic), 0, (log-10)<<3, 1, 0, 0) // no block but a last, empty one
+		r, err := decompress(bytes.NewReader(empty))
+		if err == nil {
+			_, err = io.ReadAll(r)
+			_ = r.Close()
+		}
+		if (err == nil) != ok {
+			t.Errorf("a window of %d MiB: %v", 1<<(log-20), err)
 		}
 	}
 }
