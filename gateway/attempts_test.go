@@ -20,6 +20,7 @@ import (
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // attemptsPolicy has a destination for each way in which a flow is judged.
@@ -68,7 +69,7 @@ type repeatedSYNs struct {
 var _ netstack.FrameTap = (*repeatedSYNs)(nil)
 
 // Frame implements netstack.FrameTap.
-func (r *repeatedSYNs) Frame(dir netstack.Direction, frame []byte, _ netstack.DropReason) {
+func (r *repeatedSYNs) Frame(dir netstack.Direction, frame []byte, _ frameguard.Reason) {
 	h, ok := capture.Decode(frame)
 	const ephemeral = 16000
 	if dir != netstack.FromGuest || !ok || h.Flags&(capture.SYN|capture.ACK) != capture.SYN || h.Src.Port() < ephemeral {

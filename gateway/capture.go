@@ -9,6 +9,7 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 const (
@@ -109,14 +110,14 @@ func (k keyLog) Write(p []byte) (int, error) {
 }
 
 // Frame implements netstack.FrameTap.
-func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped netstack.DropReason) {
+func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped frameguard.Reason) {
 	w := c.writer.Load()
 	if w == nil {
 		return
 	}
 	if dropped != "" {
 		text := ""
-		if dropped != netstack.DropQuiet {
+		if dropped != frameguard.DropQuiet.Reason() {
 			text = "msb: dropped by the frame guard: " + string(dropped)
 		}
 		w.Packet(direction(dir), frame, text)

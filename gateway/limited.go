@@ -6,6 +6,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // Limited implements netstack.Handler: a bound that was hit is a verdict too.
@@ -23,17 +24,17 @@ func (g *Gateway) Limited(l netstack.LimitEvent) {
 const manySums = 16
 
 // Dropped implements netstack.Handler.
-func (g *Gateway) Dropped(reason netstack.DropReason, n int64) {
+func (g *Gateway) Dropped(reason frameguard.Reason, n int64) {
 	g.floods.Emit(audit.Event{
 		Kind: audit.LinkDrop, Action: egress.Deny.String(), Message: droppedBy + string(reason), Count: uint64(n),
 	})
-	switch reason { //nolint:exhaustive // the others are the guest's doing
-	case netstack.DropPartial:
+	switch reason {
+	case frameguard.DropPartial.Reason():
 		if many(&g.partialSums, n) {
 			g.emit(audit.Event{Kind: audit.LinkDrop, Message: "the guest leaves checksums to its network card, so that nothing it sends arrives: " +
 				"start `msb gateway` with --offload, or turn checksum offload off in the guest or its VMM"})
 		}
-	case netstack.DropChecksum:
+	case frameguard.DropChecksum.Reason():
 		if many(&g.wrongSums, n) {
 			g.emit(audit.Event{Kind: audit.LinkDrop, Message: "many frames of the guest have wrong checksums and were thrown away: " +
 				"look at its network card's offloads; --pcap FILE records the frames"})
@@ -52,9 +53,9 @@ const droppedBy = "frames dropped by the guard: "
 // recordMulticast writes down how many ordinary frames to groups were thrown away, once at the end: every guest
 // sends some, and no line at their time is news.
 func (g *Gateway) recordMulticast() {
-	if n := g.stack.Stats().Drops[netstack.DropMulticast]; n > 0 {
+	if n := g.stack.Stats().Drops[frameguard.DropMulticast.Reason()]; n > 0 {
 		g.emit(audit.Event{
-			Kind: audit.LinkDrop, Action: egress.Deny.String(), Message: droppedBy + string(netstack.DropMulticast), Count: uint64(n),
+			Kind: audit.LinkDrop, Action: egress.Deny.String(), Message: droppedBy + string(frameguard.DropMulticast.Reason()), Count: uint64(n),
 		})
 	}
 }

@@ -14,9 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/msb-project/msb/netstack"
-	"github.com/msb-project/msb/netstack/netstacktest"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
+	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
 func TestI3_FramesOfAnyBytesLeaveTheStackServing(t *testing.T) {
@@ -37,7 +39,7 @@ func TestI3_FramesOfAnyBytesLeaveTheStackServing(t *testing.T) {
 	g.Inject(make([]byte, netstack.MaxFrame+1))
 	g.Inject(make([]byte, 1<<20))
 	stillServes(t, g, server4)
-	if st := s.Stats(); st.Drops[netstack.DropShort] != 14 || st.Drops[netstack.DropLong] != 2 {
+	if st := s.Stats(); st.Drops[frameguard.DropShort.Reason()] != 14 || st.Drops[frameguard.DropLong.Reason()] != 2 {
 		t.Errorf("drops %v, want 14 short and 2 long", st.Drops)
 	}
 }
@@ -194,7 +196,7 @@ func TestDHCPServesTheLeasedMACOnly(t *testing.T) {
 	for i := range 1000 {
 		g.Inject(discover(net.HardwareAddr{2, 9, 9, 9, byte(i >> 8), byte(i)}, 1))
 	}
-	eventually(t, "the flood dropped", func() bool { return s.Stats().Drops[netstack.DropDHCP] == 1000 })
+	eventually(t, "the flood dropped", func() bool { return s.Stats().Drops[frameguard.DropDHCP.Reason()] == 1000 })
 	var offer []byte
 	eventually(t, "an offer", func() bool { // the flood has spent the rate
 		g.Inject(discover(g.MAC(), 1))
@@ -254,7 +256,7 @@ func TestUnknownProtocolIsAnsweredUnreachable(t *testing.T) {
 	if _, err := g.WaitFrame(testContext(t), func(f []byte) bool { return len(f) > 36 && f[23] == 1 && f[34] == 3 && f[35] == 2 }); err != nil {
 		t.Errorf("no protocol unreachable: %v", err)
 	}
-	if s.Stats().Drops[netstack.DropProtocol] != 1 {
+	if s.Stats().Drops[frameguard.DropProtocol.Reason()] != 1 {
 		t.Errorf("drops %v", s.Stats().Drops)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
@@ -81,7 +82,7 @@ func TestI4_WrongChecksumsAreCounted(t *testing.T) {
 	eventually(t, "all frames read", func() bool {
 		return s.Stats().FramesFromGuest >= right+wrong && flows.Load() >= right-s.Stats().Limited[netstack.LimitPings]
 	})
-	if st := s.Stats(); st.Drops[netstack.DropChecksum]+st.Drops[netstack.DropPartial] != wrong {
+	if st := s.Stats(); st.Drops[frameguard.DropChecksum.Reason()]+st.Drops[frameguard.DropPartial.Reason()] != wrong {
 		t.Errorf("%v dropped, want %d for their checksums", st.Drops, wrong)
 	}
 	if n := flows.Load() + s.Stats().Limited[netstack.LimitPings]; n != right {
@@ -127,7 +128,7 @@ func TestPartialChecksumsAreTakenOnRequest(t *testing.T) {
 		}
 		eventually(t, "all frames judged", func() bool { return s.Stats().FramesFromGuest >= sent && flows.Load() >= wantFlows })
 		st := s.Stats()
-		if flows.Load() != wantFlows || st.Drops[netstack.DropPartial] != wantPartial || st.Drops[netstack.DropChecksum] != sent/3 {
+		if flows.Load() != wantFlows || st.Drops[frameguard.DropPartial.Reason()] != wantPartial || st.Drops[frameguard.DropChecksum.Reason()] != sent/3 {
 			t.Errorf("partial sums taken %v: %d flows, dropped %v; want %d flows, %d partial, %d wrong", take, flows.Load(), st.Drops, wantFlows, wantPartial, sent/3)
 		}
 	}
@@ -158,7 +159,7 @@ func TestI4_WrongChecksumsInFragmentsAreCounted(t *testing.T) {
 	send(4002, 1)
 	send(4003, 0)
 	eventually(t, "both right ones", func() bool { return flows.Load() == 2 })
-	if st := s.Stats(); st.Drops[netstack.DropChecksum] != 1 {
+	if st := s.Stats(); st.Drops[frameguard.DropChecksum.Reason()] != 1 {
 		t.Errorf("dropped %v, want one for its checksum", st.Drops)
 	}
 }

@@ -6,23 +6,11 @@ import (
 	"net"
 	"net/netip"
 	"time"
-)
 
-// Defaults of the addresses on the link. They are never routed outside: each
-// sandbox has its own link, so all sandboxes may use the same ones.
-var (
-	defaultGuest4   = netip.AddrFrom4([4]byte{192, 168, 127, 2})
-	defaultGateway4 = netip.AddrFrom4([4]byte{192, 168, 127, 1})
-	defaultGuest6   = netip.MustParseAddr("fd6d:7362::2")
-	defaultGateway6 = netip.MustParseAddr("fd6d:7362::1")
-	// 02: locally administered, unicast (IEEE 802).
-	defaultGatewayMAC = net.HardwareAddr{0x02, 0x6d, 0x73, 0x62, 0x00, 0x01}
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 const (
-	defaultPrefix4 = 24
-	defaultPrefix6 = 64
-
 	// DefaultMTU in bytes is what every NIC takes.
 	DefaultMTU = 1500
 	// LargeMTU in bytes is five to seven times as fast, because the cost of a
@@ -35,9 +23,8 @@ const (
 	minMTU = 1280
 
 	// MaxFrame is the largest frame in bytes, either way, Ethernet header
-	// included: LargeMTU and gsoMaxSize stay under it. A frame above 65,550 bytes
-	// indexes libkrun 1.17.4 out of its buffer, which ends the VMM.
-	MaxFrame = 65536
+	// included: LargeMTU and gsoMaxSize stay under it.
+	MaxFrame = frameguard.MaxFrame
 )
 
 // Defaults of Limits.
@@ -140,20 +127,21 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Handler == nil {
 		return c, fmt.Errorf("%w: no Handler: say what to do with flows", ErrConfig)
 	}
+	def := frameguard.Default()
 	if c.GatewayMAC == nil {
-		c.GatewayMAC = defaultGatewayMAC
+		c.GatewayMAC = def.GatewayMAC
 	}
 	if !c.Guest4.IsValid() && !c.Gateway4.IsValid() {
-		c.Guest4, c.Gateway4 = defaultGuest4, defaultGateway4
+		c.Guest4, c.Gateway4 = def.Guest4, def.Gateway4
 	}
 	if !c.Guest6.IsValid() && !c.Gateway6.IsValid() {
-		c.Guest6, c.Gateway6 = defaultGuest6, defaultGateway6
+		c.Guest6, c.Gateway6 = def.Guest6, def.Gateway6
 	}
 	if c.Prefix4 == 0 {
-		c.Prefix4 = defaultPrefix4
+		c.Prefix4 = def.Prefix4
 	}
 	if c.Prefix6 == 0 {
-		c.Prefix6 = defaultPrefix6
+		c.Prefix6 = def.Prefix6
 	}
 	if c.MTU == 0 {
 		c.MTU = DefaultMTU
@@ -163,6 +151,16 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Limits = c.Limits.withDefaults()
 	return c, c.check()
+}
+
+// guard is the part of it that the frame guard goes by.
+func (c *Config) guard() *frameguard.Config {
+	return &frameguard.Config{
+		GatewayMAC: c.GatewayMAC, GuestMAC: c.GuestMAC,
+		Guest4: c.Guest4, Gateway4: c.Gateway4, Prefix4: c.Prefix4,
+		Guest6: c.Guest6, Gateway6: c.Gateway6, Prefix6: c.Prefix6,
+		DHCP: c.DHCP, RouterAdvertisements: c.RouterAdvertisements, PartialChecksums: c.PartialChecksums,
+	}
 }
 
 func (c *Config) check() error {

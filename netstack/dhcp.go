@@ -1,6 +1,7 @@
 package netstack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -8,9 +9,10 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/time/rate"
-	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 const (
@@ -34,24 +36,24 @@ func newDHCPServer(s *Stack) *dhcpServer {
 }
 
 // answer replies to a frame that the guard took for a client's, or says why not.
-func (d *dhcpServer) answer(frame []byte) verdict {
-	packet := frame[ethHeader:]
+func (d *dhcpServer) answer(frame []byte) frameguard.Verdict {
+	packet := frame[header.EthernetMinimumSize:]
 	packet = packet[:binary.BigEndian.Uint16(packet[2:])]
-	udp := header.UDP(packet[ipv4Header:])
+	udp := header.UDP(packet[header.IPv4MinimumSize:])
 	if int(udp.Length()) > len(udp) || udp.Length() < header.UDPMinimumSize || !d.limit.Allow() {
-		return dropDHCP
+		return frameguard.DropDHCP
 	}
 	m, err := dhcpv4.FromBytes(udp[header.UDPMinimumSize:udp.Length()])
 	if err != nil || m.OpCode != dhcpv4.OpcodeBootRequest || len(m.ClientHWAddr) != 6 ||
-		uint64(macOf(m.ClientHWAddr)) != d.stack.guard.guest.Load() {
-		return dropDHCP
+		!bytes.Equal(m.ClientHWAddr, d.stack.guard.GuestMAC()) {
+		return frameguard.DropDHCP
 	}
 	reply := d.reply(m)
 	if reply == nil {
-		return dropDHCP
+		return frameguard.DropDHCP
 	}
 	d.send(reply)
-	return pass
+	return frameguard.Pass
 }
 
 // reply is nil for what needs none (release, decline, a request to another
@@ -117,16 +119,16 @@ func (d *dhcpServer) build(m *dhcpv4.DHCPv4, kind dhcpv4.MessageType) *dhcpv4.DH
 // guest's MAC.
 func (d *dhcpServer) send(m *dhcpv4.DHCPv4) {
 	body := m.ToBytes()
-	frame := make([]byte, ethHeader+ipv4Header+header.UDPMinimumSize+len(body))
-	ip := header.IPv4(frame[ethHeader:])
-	src, dst := tcpip.AddrFrom4(d.stack.guard.gateway4), header.IPv4Broadcast
+	frame := make([]byte, header.EthernetMinimumSize+header.IPv4MinimumSize+header.UDPMinimumSize+len(body))
+	ip := header.IPv4(frame[header.EthernetMinimumSize:])
+	src, dst := addressOf(d.stack.cfg.Gateway4), header.IPv4Broadcast
 	ip.Encode(&header.IPv4Fields{
 		TotalLength: uint16(len(ip)),
-		TTL:         gatewayTTL, Protocol: protoUDP, SrcAddr: src, DstAddr: dst,
+		TTL:         gatewayTTL, Protocol: uint8(header.UDPProtocolNumber), SrcAddr: src, DstAddr: dst,
 	})
 	ip.SetChecksum(^ip.CalculateChecksum())
-	udp := header.UDP(ip[ipv4Header:])
-	udp.Encode(&header.UDPFields{SrcPort: dhcpServerPort, DstPort: dhcpClientPort, Length: uint16(len(udp))})
+	udp := header.UDP(ip[header.IPv4MinimumSize:])
+	udp.Encode(&header.UDPFields{SrcPort: dhcpv4.ServerPort, DstPort: dhcpv4.ClientPort, Length: uint16(len(udp))})
 	copy(udp[header.UDPMinimumSize:], body)
 	sum := header.PseudoHeaderChecksum(header.UDPProtocolNumber, src, dst, udp.Length())
 	udp.SetChecksum(^checksum.Checksum(udp, sum))

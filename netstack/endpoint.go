@@ -8,6 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 var (
@@ -29,8 +31,8 @@ type endpoint struct {
 	cnt  *counters
 	// summed says that the checksums of the frame that is delivered are right.
 	summed atomic.Bool // of who reads the link; others read
-	// guest is the guard's lease: every frame goes there.
-	guest *atomic.Uint64
+	// guard knows the guest's MAC: every frame goes there.
+	guard *frameguard.Guard
 
 	mu         sync.RWMutex
 	dispatcher stack.NetworkDispatcher
@@ -42,8 +44,8 @@ type endpoint struct {
 	flat      []byte // a frame in one piece for the tap
 }
 
-func newEndpoint(cfg *Config, cnt *counters, guest *atomic.Uint64) *endpoint {
-	e := &endpoint{mtu: uint32(cfg.MTU), mac: tcpip.LinkAddress(cfg.GatewayMAC), tap: cfg.Tap, cnt: cnt, guest: guest}
+func newEndpoint(cfg *Config, cnt *counters, guard *frameguard.Guard) *endpoint {
+	e := &endpoint{mtu: uint32(cfg.MTU), mac: tcpip.LinkAddress(cfg.GatewayMAC), tap: cfg.Tap, cnt: cnt, guard: guard}
 	e.taps, _ = cfg.Tap.(BatchTap)
 	// No CapabilityResolutionRequired: there is one neighbour, and its address
 	// is leased, not asked for.
@@ -125,7 +127,7 @@ func (e *endpoint) ARPHardwareType() header.ARPHardwareType { return header.ARPH
 func (e *endpoint) AddHeader(pkt *stack.PacketBuffer) {
 	header.Ethernet(pkt.LinkHeader().Push(header.EthernetMinimumSize)).Encode(&header.EthernetFields{
 		SrcAddr: e.mac,
-		DstAddr: tcpip.LinkAddress(mac(e.guest.Load()).addr()),
+		DstAddr: tcpip.LinkAddress(e.guard.GuestMAC()),
 		Type:    pkt.NetworkProtocolNumber,
 	})
 }
@@ -151,7 +153,7 @@ func (e *endpoint) deliver(frame []byte) {
 	if !e.ParseHeader(pkt) {
 		return
 	}
-	if summed := !isFragment(frame); summed != e.summed.Load() {
+	if summed := !frameguard.IsFragment(frame); summed != e.summed.Load() {
 		e.summed.Store(summed)
 	}
 	proto := header.Ethernet(frame).Type()

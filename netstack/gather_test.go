@@ -1,28 +1,34 @@
-package netstack
+package netstack_test
 
 import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"net"
+	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
+	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
 // ordered is a BatchTap that writes down which of the guest's frames it saw, by their last byte.
 type ordered struct{ seen, batches []int }
 
-var _ BatchTap = (*ordered)(nil)
+var _ netstack.BatchTap = (*ordered)(nil)
 
 // Frame implements FrameTap.
-func (o *ordered) Frame(dir Direction, frame []byte, _ DropReason) {
-	if dir == FromGuest {
+func (o *ordered) Frame(dir netstack.Direction, frame []byte, _ frameguard.Reason) {
+	if dir == netstack.FromGuest {
 		o.seen = append(o.seen, int(frame[len(frame)-1]))
 	}
 }
 
 // Frames implements BatchTap.
-func (o *ordered) Frames(dir Direction, frames *Batch) {
-	if dir != FromGuest {
+func (o *ordered) Frames(dir netstack.Direction, frames *netstack.Batch) {
+	if dir != netstack.FromGuest {
 		return
 	}
 	o.batches = append(o.batches, frames.Len())
@@ -41,6 +47,9 @@ func (stream) Close() error                { return nil }
 func TestFramesThatCameTogetherReachTheTapTogetherAndInOrder(t *testing.T) {
 	t.Parallel()
 	const frames, dropped = 100, 40
+	link := frameguard.Default()
+	guestMAC, strangerMAC := net.HardwareAddr{2, 0, 0, 0, 0, 2}, net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	from, to := netip.AddrPortFrom(link.Guest4, 7), netip.AddrPortFrom(link.Gateway4, 9)
 	var in []byte
 	var want []int
 	for i := range frames {
@@ -48,17 +57,16 @@ func TestFramesThatCameTogetherReachTheTapTogetherAndInOrder(t *testing.T) {
 		if i == dropped {
 			src = strangerMAC
 		}
-		f := frame(gwMAC, src, 0x0800, v4(g4, gw4, 17, append(ports(7, 9), byte(i))))
-		binary.BigEndian.PutUint16(f[14+2:], uint16(len(f)-14))
+		f := ethBetween(src, link.GatewayMAC, ipv4(link.Guest4, link.Gateway4, 17, udp(from, to, []byte{byte(i)})))
 		in = append(binary.BigEndian.AppendUint32(in, uint32(len(f))), f...)
 		want = append(want, i)
 	}
 	tap := &ordered{}
-	s, err := New(Config{GuestMAC: guestMAC, Handler: nobody{}, Tap: tap})
+	s, err := netstack.New(netstack.Config{GuestMAC: guestMAC, Handler: &netstacktest.Handler{}, Tap: tap})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Serve(t.Context(), NewStreamLink(stream{bytes.NewReader(in)})); err != nil {
+	if err := s.Serve(t.Context(), netstack.NewStreamLink(stream{bytes.NewReader(in)})); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

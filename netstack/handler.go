@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"time"
+
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // Handler is told of every flow that a guest starts. Its methods run on
@@ -24,7 +26,7 @@ type Handler interface {
 	// were thrown away, but for DropQuiet and DropMulticast. Both are called on
 	// the frame path: they must not block.
 	Limited(LimitEvent)
-	Dropped(reason DropReason, n int64)
+	Dropped(reason frameguard.Reason, n int64)
 }
 
 // LimitKind names a bound of Limits.
@@ -62,7 +64,7 @@ const (
 // must not keep the slice. dropped is empty, or the reason for which the guard
 // refused the frame.
 type FrameTap interface {
-	Frame(dir Direction, frame []byte, dropped DropReason)
+	Frame(dir Direction, frame []byte, dropped frameguard.Reason)
 }
 
 // BatchTap is a FrameTap that takes frames as they are read and written: several

@@ -50,29 +50,29 @@ func (e *icmpErrors) send(packet []byte, code icmpCode) { e.sendWith(packet, cod
 
 // sendWith is send with the MTU of tooBig.
 func (e *icmpErrors) sendWith(packet []byte, code icmpCode, mtu int) {
-	if len(packet) < ipv4Header || !e.limit.Allow() {
+	if len(packet) < header.IPv4MinimumSize || !e.limit.Allow() {
 		return
 	}
 	if packet[0]>>4 == 4 {
 		e.stack.writeFrame(header.IPv4ProtocolNumber, e.build4(packet, code, mtu))
-	} else if len(packet) >= ipv6Header {
+	} else if len(packet) >= header.IPv6MinimumSize {
 		e.stack.writeFrame(header.IPv6ProtocolNumber, e.build6(packet, code, mtu))
 	}
 }
 
 func (e *icmpErrors) build4(packet []byte, code icmpCode, mtu int) []byte {
-	quote := packet[:min(len(packet), icmpErrorMax4-ipv4Header-header.ICMPv4MinimumSize)]
-	frame := make([]byte, ethHeader+ipv4Header+header.ICMPv4MinimumSize+len(quote))
-	ip := header.IPv4(frame[ethHeader:])
+	quote := packet[:min(len(packet), icmpErrorMax4-header.IPv4MinimumSize-header.ICMPv4MinimumSize)]
+	frame := make([]byte, header.EthernetMinimumSize+header.IPv4MinimumSize+header.ICMPv4MinimumSize+len(quote))
+	ip := header.IPv4(frame[header.EthernetMinimumSize:])
 	ip.Encode(&header.IPv4Fields{
 		TotalLength: uint16(len(ip)),
 		TTL:         gatewayTTL,
-		Protocol:    protoICMP,
-		SrcAddr:     tcpip.AddrFrom4(e.stack.guard.gateway4),
+		Protocol:    uint8(header.ICMPv4ProtocolNumber),
+		SrcAddr:     addressOf(e.stack.cfg.Gateway4),
 		DstAddr:     tcpip.AddrFrom4Slice(packet[12:16]),
 	})
 	ip.SetChecksum(^ip.CalculateChecksum())
-	icmp := header.ICMPv4(ip[ipv4Header:])
+	icmp := header.ICMPv4(ip[header.IPv4MinimumSize:])
 	icmp.SetType(header.ICMPv4Type(code.type4))
 	icmp.SetCode(header.ICMPv4Code(code.code4))
 	if code == tooBig {
@@ -84,9 +84,9 @@ func (e *icmpErrors) build4(packet []byte, code icmpCode, mtu int) []byte {
 }
 
 func (e *icmpErrors) build6(packet []byte, code icmpCode, mtu int) []byte {
-	quote := packet[:min(len(packet), icmpErrorMax6-ipv6Header-header.ICMPv6ErrorHeaderSize)]
-	frame := make([]byte, ethHeader+ipv6Header+header.ICMPv6ErrorHeaderSize+len(quote))
-	icmp := header.ICMPv6(frame[ethHeader+ipv6Header:])
+	quote := packet[:min(len(packet), icmpErrorMax6-header.IPv6MinimumSize-header.ICMPv6ErrorHeaderSize)]
+	frame := make([]byte, header.EthernetMinimumSize+header.IPv6MinimumSize+header.ICMPv6ErrorHeaderSize+len(quote))
+	icmp := header.ICMPv6(frame[header.EthernetMinimumSize+header.IPv6MinimumSize:])
 	icmp.SetType(header.ICMPv6Type(code.type6))
 	icmp.SetCode(header.ICMPv6Code(code.code6))
 	switch code {
@@ -96,19 +96,19 @@ func (e *icmpErrors) build6(packet []byte, code icmpCode, mtu int) []byte {
 		icmp.SetTypeSpecific(uint32(mtu))
 	}
 	copy(icmp[header.ICMPv6ErrorHeaderSize:], quote)
-	encodeICMPv6(frame, e.stack.guard.gateway6, [16]byte(packet[8:24]), gatewayTTL)
+	encodeICMPv6(frame, e.stack.cfg.Gateway6.As16(), [16]byte(packet[8:24]), gatewayTTL)
 	return frame
 }
 
 // encodeICMPv6 fills the IPv6 header of frame and the checksum of the ICMPv6
 // message that follows.
 func encodeICMPv6(frame []byte, src, dst [16]byte, hops uint8) {
-	ip := header.IPv6(frame[ethHeader:])
-	icmp := header.ICMPv6(ip[ipv6Header:])
+	ip := header.IPv6(frame[header.EthernetMinimumSize:])
+	icmp := header.ICMPv6(ip[header.IPv6MinimumSize:])
 	from, to := tcpip.AddrFrom16(src), tcpip.AddrFrom16(dst)
 	ip.Encode(&header.IPv6Fields{
 		PayloadLength:     uint16(len(icmp)),
-		TransportProtocol: protoICMPv6,
+		TransportProtocol: header.ICMPv6ProtocolNumber,
 		HopLimit:          hops,
 		SrcAddr:           from,
 		DstAddr:           to,
@@ -119,11 +119,11 @@ func encodeICMPv6(frame []byte, src, dst [16]byte, hops uint8) {
 // writeFrame queues a frame for the guest whose bytes after the Ethernet header
 // are ready.
 func (s *Stack) writeFrame(proto tcpip.NetworkProtocolNumber, frame []byte) {
-	dst := s.guard.guest.Load()
-	if dst == 0 {
+	dst := s.guard.GuestMAC()
+	if dst == nil {
 		return
 	}
-	s.writeFrameTo(mac(dst).addr(), proto, frame)
+	s.writeFrameTo(dst, proto, frame)
 }
 
 func (s *Stack) writeFrameTo(dst net.HardwareAddr, proto tcpip.NetworkProtocolNumber, frame []byte) {

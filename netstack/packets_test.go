@@ -5,10 +5,11 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/msb-project/msb/netstack/netstacktest"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
 const (

@@ -11,6 +11,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // echoHeader is type, code, checksum, identifier and sequence number, the same
@@ -111,7 +113,7 @@ func (p *pings) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bo
 	}
 	echo := append([]byte(nil), pkt.TransportHeader().Slice()...)
 	echo = append(echo, pkt.Data().AsRange().ToSlice()...)
-	if len(echo) < echoHeader || echo[0] != icmpEcho && echo[0] != icmp6Echo {
+	if len(echo) < echoHeader || echo[0] != byte(header.ICMPv4Echo) && echo[0] != byte(header.ICMPv6EchoRequest) {
 		return true
 	}
 	src, _ := netip.AddrFromSlice(id.RemoteAddress.AsSlice())
@@ -124,7 +126,7 @@ func (p *pings) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bo
 }
 
 func (p *pings) forGateway(dst netip.Addr) bool {
-	return dst == p.stack.cfg.Gateway4 || dst == p.stack.cfg.Gateway6 || dst == linkLocal(p.stack.cfg.GatewayMAC)
+	return dst == p.stack.cfg.Gateway4 || dst == p.stack.cfg.Gateway6 || dst == frameguard.LinkLocal(p.stack.cfg.GatewayMAC)
 }
 
 func (p *pings) start() error {

@@ -23,6 +23,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 const (
@@ -43,7 +45,7 @@ var ErrClosed = errors.New("netstack: closed")
 type Stack struct {
 	cfg   Config
 	cnt   counters
-	guard *guard
+	guard *frameguard.Guard
 	ep    *endpoint
 	net   *stack.Stack
 	tcp   *tcpFlows
@@ -64,7 +66,6 @@ type Stack struct {
 	serveMu sync.Mutex // one link at a time
 	// passed are frames that the guard let pass and that the tap has not seen yet; of who reads the link.
 	passed Batch
-	sums   sums // that are taken
 
 	closeOnce sync.Once
 	closeErr  error
@@ -79,11 +80,8 @@ func New(cfg Config) (*Stack, error) {
 	silence()
 	s := &Stack{cfg: cfg, now: time.Now}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.guard = newGuard(&s.cfg)
-	if cfg.PartialChecksums {
-		s.sums = takePartial
-	}
-	s.ep = newEndpoint(&s.cfg, &s.cnt, &s.guard.guest)
+	s.guard = frameguard.New(s.cfg.guard())
+	s.ep = newEndpoint(&s.cfg, &s.cnt, s.guard)
 	s.net = stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{
 			// Loopback destinations reach the Handler, so that they are refused
@@ -137,7 +135,7 @@ func (s *Stack) configure() error {
 		func() tcpip.Error { return s.addAddress(ipv4.ProtocolNumber, s.cfg.Gateway4, s.cfg.Prefix4) },
 		func() tcpip.Error { return s.addAddress(ipv6.ProtocolNumber, s.cfg.Gateway6, s.cfg.Prefix6) },
 		func() tcpip.Error {
-			return s.addAddress(ipv6.ProtocolNumber, linkLocal(s.cfg.GatewayMAC), 64)
+			return s.addAddress(ipv6.ProtocolNumber, frameguard.LinkLocal(s.cfg.GatewayMAC), 64)
 		},
 	}
 	for _, step := range steps {
@@ -164,13 +162,6 @@ func (s *Stack) addAddress(proto tcpip.NetworkProtocolNumber, a netip.Addr, bits
 		Protocol:          proto,
 		AddressWithPrefix: tcpip.AddressWithPrefix{Address: addressOf(a), PrefixLen: bits},
 	}, stack.AddressProperties{})
-}
-
-// linkLocal is the fe80::/64 address that RFC 4291 (appendix A) derives from a
-// MAC.
-func linkLocal(mac net.HardwareAddr) netip.Addr {
-	a := header.LinkLocalAddr(tcpip.LinkAddress(mac))
-	return netip.AddrFrom16(a.As16())
 }
 
 // Serve takes link over and carries frames until it ends, ctx ends or the stack
@@ -244,26 +235,21 @@ func (s *Stack) deliverPassed() {
 func (s *Stack) frame(frame []byte) {
 	s.cnt.frames[FromGuest].Add(1)
 	s.cnt.bytes[FromGuest].Add(int64(len(frame)))
-	v := s.guard.check(frame)
-	if v == pass || v == takeDHCP || v == takeRS {
-		if bad := checkSums(frame, s.sums); bad != pass {
-			v = bad
-		}
-	}
-	if v == pass && s.ep.taps != nil {
+	v := s.guard.Check(frame)
+	if v == frameguard.Pass && s.ep.taps != nil {
 		s.passed.Part(frame)
 		s.passed.End()
 		return
 	}
 	s.deliverPassed() // frames keep their order
 	switch v {        //nolint:exhaustive // the others are final
-	case takeDHCP:
+	case frameguard.TakeDHCP:
 		v = s.dhcp.answer(frame)
-	case takeRS:
+	case frameguard.TakeRS:
 		v = s.ra.answer()
-	case dropProtocol:
-		s.icmp.send(frame[ethHeader:], protocolUnreachable)
-	case pass:
+	case frameguard.DropProtocol:
+		s.icmp.send(frame[header.EthernetMinimumSize:], protocolUnreachable)
+	case frameguard.Pass:
 		if s.cfg.Tap != nil {
 			s.cfg.Tap.Frame(FromGuest, frame, "")
 		}
@@ -271,18 +257,18 @@ func (s *Stack) frame(frame []byte) {
 		return
 	}
 	if s.cfg.Tap != nil {
-		s.cfg.Tap.Frame(FromGuest, frame, v.reason())
+		s.cfg.Tap.Frame(FromGuest, frame, v.Reason())
 	}
-	if v != pass {
+	if v != frameguard.Pass {
 		s.drop(v, 1)
 	}
 }
 
 // drop counts frames that are thrown away.
-func (s *Stack) drop(v verdict, n int64) {
+func (s *Stack) drop(v frameguard.Verdict, n int64) {
 	s.cnt.drops[v].Add(n)
-	if v != dropQuiet && v != dropMulticast && n > 0 { // what every guest sends
-		s.cfg.Handler.Dropped(v.reason(), n)
+	if v != frameguard.DropQuiet && v != frameguard.DropMulticast && n > 0 { // what every guest sends
+		s.cfg.Handler.Dropped(v.Reason(), n)
 	}
 }
 
@@ -293,7 +279,7 @@ func (s *Stack) limited(kind LimitKind, protocol string, src, dst netip.AddrPort
 }
 
 // GuestMAC is the leased address, nil while none was seen.
-func (s *Stack) GuestMAC() net.HardwareAddr { return s.guard.guestMAC() }
+func (s *Stack) GuestMAC() net.HardwareAddr { return s.guard.GuestMAC() }
 
 // Config returns the configuration with its defaults filled in.
 func (s *Stack) Config() Config { return s.cfg }
@@ -351,7 +337,7 @@ func (s *Stack) close() error {
 	s.tcp.closeAll()
 	err := s.waitHandlers()
 	// Segments of connections that came in fragments: gVisor checked them.
-	s.drop(dropChecksum, int64(s.net.Stats().TCP.ChecksumErrors.Value()))
+	s.drop(frameguard.DropChecksum, int64(s.net.Stats().TCP.ChecksumErrors.Value()))
 	s.net.RemoveNIC(nicID)
 	s.net.Close()
 	for _, ep := range s.net.CleanupEndpoints() {

@@ -2,11 +2,9 @@ package netstack
 
 import (
 	"sync/atomic"
-)
 
-// DropReason says why the frame guard refused a frame. The empty reason means
-// that it passed.
-type DropReason string
+	"github.com/msb-project/msb/netstack/frameguard"
+)
 
 // counters holds one number for each reason; the set of reasons is closed, so
 // that it is an array and not a map that frames can grow.
@@ -14,7 +12,7 @@ type counters struct {
 	frames [2]atomic.Int64
 	bytes  [2]atomic.Int64
 	unsent atomic.Int64
-	drops  [len(dropReasons)]atomic.Int64
+	drops  [frameguard.Verdicts]atomic.Int64
 	limits [len(limitKinds)]atomic.Int64
 }
 
@@ -27,7 +25,7 @@ type Stats struct {
 	// Unsent are frames that the guest did not read in time.
 	Unsent int64
 	// Drops has an entry for each reason that occurred.
-	Drops map[DropReason]int64
+	Drops map[frameguard.Reason]int64
 	// Limited has an entry for each bound that was hit.
 	Limited map[LimitKind]int64
 	// TCPConnections and UDPFlows are those alive now.
@@ -39,11 +37,11 @@ func (c *counters) snapshot() Stats {
 		FramesFromGuest: c.frames[FromGuest].Load(), FramesToGuest: c.frames[ToGuest].Load(),
 		BytesFromGuest: c.bytes[FromGuest].Load(), BytesToGuest: c.bytes[ToGuest].Load(),
 		Unsent: c.unsent.Load(),
-		Drops:  map[DropReason]int64{}, Limited: map[LimitKind]int64{},
+		Drops:  map[frameguard.Reason]int64{}, Limited: map[LimitKind]int64{},
 	}
 	for i := range c.drops {
 		if n := c.drops[i].Load(); n != 0 {
-			s.Drops[dropReasons[i]] = n
+			s.Drops[frameguard.Verdict(i).Reason()] = n
 		}
 	}
 	for i := range c.limits {

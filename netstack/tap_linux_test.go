@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
@@ -80,7 +81,7 @@ func TestKernelGuestExchangesBytes(t *testing.T) {
 // frameSizes keeps the largest frame of either direction.
 type frameSizes struct{ most [2]atomic.Int64 }
 
-func (s *frameSizes) Frame(d netstack.Direction, frame []byte, _ netstack.DropReason) {
+func (s *frameSizes) Frame(d netstack.Direction, frame []byte, _ frameguard.Reason) {
 	for size := int64(len(frame)); ; {
 		if was := s.most[d].Load(); size <= was || s.most[d].CompareAndSwap(was, size) {
 			return

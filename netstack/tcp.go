@@ -10,6 +10,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // forwarderInFlight is gVisor's own cap, above which it swallows SYNs without a
@@ -49,12 +51,12 @@ func newTCPFlows(s *Stack) *tcpFlows {
 func (t *tcpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	hdr := header.TCP(pkt.TransportHeader().Slice())
 	if len(hdr) < header.TCPMinimumSize {
-		t.stack.drop(dropHeader, 1)
+		t.stack.drop(frameguard.DropHeader, 1)
 		return true
 	}
 	ip := pkt.Network()
 	if !pkt.RXChecksumValidated && !hdr.IsChecksumValid(ip.SourceAddress(), ip.DestinationAddress(), pkt.Data().Checksum(), uint16(pkt.Data().Size())) {
-		t.stack.drop(dropChecksum, 1)
+		t.stack.drop(frameguard.DropChecksum, 1)
 		return true
 	}
 	flags := hdr.Flags()

@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/msb-project/msb/netstack"
-	"github.com/msb-project/msb/netstack/netstacktest"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
 // rawTCP is a guest's side of one connection, written segment by segment.

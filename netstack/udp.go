@@ -8,6 +8,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 const (
@@ -60,10 +62,10 @@ func (u *udpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 		pkt.NetworkProtocolNumber, ip.SourceAddress(), ip.DestinationAddress(), pkt.RXChecksumValidated)
 	switch { // of what came in fragments
 	case !length:
-		u.stack.drop(dropHeader, 1)
+		u.stack.drop(frameguard.DropHeader, 1)
 		return true
 	case !sum:
-		u.stack.drop(dropChecksum, 1)
+		u.stack.drop(frameguard.DropChecksum, 1)
 		return true
 	}
 	d := datagram{data: pkt.Data().AsRange().Capped(int(hdr.Length()) - header.UDPMinimumSize).ToSlice()}

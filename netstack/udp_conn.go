@@ -16,7 +16,7 @@ import (
 )
 
 // maxDatagram is the largest UDP payload in an IPv4 packet.
-const maxDatagram = 65535 - ipv4Header - header.UDPMinimumSize
+const maxDatagram = 65535 - header.IPv4MinimumSize - header.UDPMinimumSize
 
 var _ net.Conn = (*UDPConn)(nil)
 

@@ -13,7 +13,7 @@ import (
 
 // alwaysFits is the payload of a datagram that is never too big: every IPv6
 // link takes it.
-const alwaysFits = minMTU - ipv6Header - header.UDPMinimumSize
+const alwaysFits = minMTU - header.IPv6MinimumSize - header.UDPMinimumSize
 
 // datagram is what the guest sent to a flow.
 type datagram struct {

@@ -7,23 +7,25 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 const (
 	// dropPrefix begins the gateway's comment on a frame that its guard threw away.
 	dropPrefix = "msb: dropped by the frame guard: "
-	// ordinary is the reason of what every guest sends to groups: it is counted, and no news.
-	ordinary = string(netstack.DropMulticast)
 	// maxReasons bounds the reasons that comments give: they are the text of whoever made the capture.
 	maxReasons = 64
 	// leastHead is how much of a cut frame the guard must see to judge it.
 	leastHead = 128
 )
 
+// ordinary is the reason of what every guest sends to groups: it is counted, and no news.
+var ordinary = string(frameguard.DropMulticast.Reason())
+
 // frameGuard finds the frames that the gateway's frame guard throws away: in a gateway's own capture by its
 // comments, in others by asking the guard.
 type frameGuard struct {
-	offline *netstack.OfflineGuard
+	offline *frameguard.Offline
 	// told says that the file at hand has a gateway's comments: it says what was dropped.
 	told bool
 	// opener is the MAC of whoever opens the first connection, if the capture knows no directions; zero
@@ -49,7 +51,7 @@ func (g *frameGuard) hears(comments []string) (reason string, dropped bool) {
 }
 
 // drops says why the guard would throw a frame away, "" for one that passes or that is not the guest's.
-func (g *frameGuard) drops(rec *capture.Record, h *capture.Headers, decoded bool) netstack.DropReason {
+func (g *frameGuard) drops(rec *capture.Record, h *capture.Headers, decoded bool) frameguard.Reason {
 	if rec.Direction == capture.ToGuest {
 		g.offline.Sent(rec.Frame)
 		return ""
@@ -99,8 +101,8 @@ func begins(h *capture.Headers) bool {
 }
 
 // throwAway counts a frame that the guard would throw away.
-func (r *Report) throwAway(reason netstack.DropReason) {
-	if reason == netstack.DropQuiet { // ordinary, and nobody misses it
+func (r *Report) throwAway(reason frameguard.Reason) {
+	if reason == frameguard.DropQuiet.Reason() { // ordinary, and nobody misses it
 		r.Other++
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/capture"
-	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 	"github.com/msb-project/msb/review"
 )
 
@@ -66,7 +66,7 @@ func TestI4_WhatTheGuardDropsIsNoFlow(t *testing.T) {
 				t.Errorf("%s as %s: %d flows, thrown away %v; want %d flows, %s %d", name, kind, r.Len(), r.Guarded, tt.flows, tt.reason, tt.frames)
 			}
 			// What every guest sends to groups is counted, and no news.
-			news := tt.reason != string(netstack.DropMulticast)
+			news := tt.reason != string(frameguard.DropMulticast.Reason())
 			if s := strings.Join(r.Summary(), "\n"); strings.Contains(s, "frames would be thrown away by the frame guard: "+tt.reason) != news {
 				t.Errorf("%s as %s: the summary says %s", name, kind, s)
 			}

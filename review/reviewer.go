@@ -14,7 +14,7 @@ import (
 	"github.com/msb-project/msb/egress/learn"
 	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/hostname"
-	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -75,7 +75,7 @@ func newReviewer(o Options) (*reviewer, error) {
 		pending: make(map[uint32]*pending),
 		streams: make(map[uint32]*dnsStreams),
 		follows: make(map[uint32]*follower),
-		guard:   frameGuard{offline: netstack.NewOfflineGuard(o.Gateway...)},
+		guard:   frameGuard{offline: frameguard.NewOffline(o.Gateway...)},
 
 		requests: requestRows{unclaimed: make(map[uint32][]claim), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
@@ -119,7 +119,7 @@ func (r *reviewer) reset() error {
 	clear(r.pending)
 	clear(r.streams)
 	r.recent = [recentFlows]recentFlow{}
-	r.guard = frameGuard{offline: netstack.NewOfflineGuard(r.options.Gateway...)}
+	r.guard = frameGuard{offline: frameguard.NewOffline(r.options.Gateway...)}
 	r.start = 0
 	return r.newJudges()
 }

@@ -26,7 +26,7 @@ type seedKind struct {
 }
 
 var seedKinds = []seedKind{
-	{[]string{"netstack/testdata/fuzz/FuzzFrame", "capture/testdata/fuzz/FuzzDecode"},
+	{[]string{"netstack/frameguard/testdata/fuzz/FuzzFrame", "capture/testdata/fuzz/FuzzDecode"},
 		[]string{"link-", "ip", "icmp-", "ping", "tcp-odd", "udp-allowed", "dual-stack"}, lastFrame},
 	{[]string{"egress/clienthello/testdata/fuzz/FuzzClientHello"}, []string{"tls-", "curl-h", "quic"}, clientSays(443)},
 	{[]string{"egress/httphead/testdata/fuzz/FuzzParse", "secretproxy/testdata/fuzz/FuzzHead byte('\\x07')", "secretproxy/testdata/fuzz/FuzzReplay byte('\\x07')"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // replayWait bounds each wait for the gateway.
@@ -65,7 +66,7 @@ func newWire(t *testing.T) *wire {
 }
 
 // Frame implements netstack.FrameTap.
-func (w *wire) Frame(dir netstack.Direction, frame []byte, dropped netstack.DropReason) {
+func (w *wire) Frame(dir netstack.Direction, frame []byte, dropped frameguard.Reason) {
 	h, ok := capture.Decode(frame)
 	if dir == netstack.FromGuest && dropped != "" {
 		w.note(func() { w.guarded[string(dropped)]++ })

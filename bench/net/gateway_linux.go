@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
@@ -50,7 +51,7 @@ func (l *loopback) HandleUDP(ctx context.Context, f *netstack.UDPFlow) {
 
 func (l *loopback) HandlePing(context.Context, *netstack.PingFlow) {}
 func (l *loopback) Limited(netstack.LimitEvent)                    {}
-func (l *loopback) Dropped(netstack.DropReason, int64)             {}
+func (l *loopback) Dropped(frameguard.Reason, int64)               {}
 
 func copyDatagrams(dst io.Writer, src io.Reader) {
 	buf := make([]byte, netstack.MaxFrame)

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/msb-project/msb/netstack"
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -22,6 +21,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/msb-project/msb/netstack"
 )
 
 // nicID is the guest's one NIC.

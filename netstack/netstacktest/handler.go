@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // aLongTimeAgo is a deadline that has passed.
@@ -55,7 +56,7 @@ func (h *Handler) Limited(e netstack.LimitEvent) {
 }
 
 // Dropped implements netstack.Handler; Stats counts them.
-func (h *Handler) Dropped(netstack.DropReason, int64) {}
+func (h *Handler) Dropped(frameguard.Reason, int64) {}
 
 // Events returns the limit events so far.
 func (h *Handler) Events() []netstack.LimitEvent {

@@ -15,10 +15,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/msb-project/msb/netstack"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/netstack"
 )
 
 // tapBuffer takes one frame and its prefix.

@@ -1,4 +1,4 @@
-package netstack
+package frameguard
 
 import (
 	"net"
@@ -21,22 +21,22 @@ func TestI4_AReviewKnowsNoLeaseAndDropsWhatNoLeaseChanges(t *testing.T) {
 	)
 	for name, tc := range map[string]struct {
 		frame []byte
-		want  DropReason
+		want  Verdict
 	}{
-		"msb's link":                         {frame(gwMAC, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), ""},
-		"msb's link, another guest's MAC":    {frame(gwMAC, strangerMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), ""},
+		"msb's link":                         {frame(gwMAC, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), Pass},
+		"msb's link, another guest's MAC":    {frame(gwMAC, strangerMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), Pass},
 		"msb's link, the gateway's MAC":      {frame(gwMAC, gwMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropSourceMAC},
 		"msb's link, a neighbour's address":  {frame(gwMAC, guestMAC, etherTypeIPv4, v4(netip.MustParseAddr("192.168.127.3"), routable4, protoTCP, tcp20)), DropSourceIP},
 		"msb's link, an address from afar":   {frame(gwMAC, guestMAC, etherTypeIPv4, v4(r4, routable4, protoTCP, tcp20)), DropSourceIP},
 		"msb's link, an address from afar 6": {frame(gwMAC, guestMAC, etherTypeIPv6, v6(m6, routable6, protoTCP, 64, tcp20)), DropSourceIP},
 		"msb's link, ARP for a neighbour":    {frame(allNodes, guestMAC, etherTypeARP, arpPacket(1, guestMAC, g4, netip.MustParseAddr("192.168.127.9"))), DropARP},
-		"msb's link, ARP for the gateway":    {frame(allNodes, guestMAC, etherTypeARP, arpPacket(1, guestMAC, g4, gw4)), ""},
-		"another link":                       {away(v4(m4, routable4, protoTCP, tcp20)), ""},
-		"another link 6":                     {away6(v6(m6, routable6, protoTCP, 64, tcp20)), ""},
-		"another link's neighbours":          {frame(allNodes, machine, etherTypeARP, arpPacket(1, machine, m4, r4)), ""},
-		"another link's neighbours 6":        {frame(solicited, machine, etherTypeIPv6, v6(mLL, netip.MustParseAddr("ff02::1:ff00:1"), protoICMPv6, 255, solicit(icmp6NS, routable6, nil))), ""},
-		"another link's announcement":        {frame(allNodes, machine, etherTypeARP, arpPacket(1, machine, m4, m4)), ""},
-		"another link's DHCP":                {frame(allNodes, machine, etherTypeIPv4, v4(none4, bcast, protoUDP, ports(68, 67))), ""},
+		"msb's link, ARP for the gateway":    {frame(allNodes, guestMAC, etherTypeARP, arpPacket(1, guestMAC, g4, gw4)), Pass},
+		"another link":                       {away(v4(m4, routable4, protoTCP, tcp20)), Pass},
+		"another link 6":                     {away6(v6(m6, routable6, protoTCP, 64, tcp20)), Pass},
+		"another link's neighbours":          {frame(allNodes, machine, etherTypeARP, arpPacket(1, machine, m4, r4)), Pass},
+		"another link's neighbours 6":        {frame(solicited, machine, etherTypeIPv6, v6(mLL, netip.MustParseAddr("ff02::1:ff00:1"), protoICMPv6, 255, solicit(icmp6NS, routable6, nil))), Pass},
+		"another link's announcement":        {frame(allNodes, machine, etherTypeARP, arpPacket(1, machine, m4, m4)), Pass},
+		"another link's DHCP":                {frame(allNodes, machine, etherTypeIPv4, v4(none4, bcast, protoUDP, ports(68, 67))), Pass},
 		"another MAC inside":                 {frame(allNodes, machine, etherTypeARP, arpPacket(1, strangerMAC, m4, r4)), DropARP},
 		"a group's MAC":                      {frame(router, net.HardwareAddr{1, 0, 0x5e, 0, 0, 1}, etherTypeIPv4, v4(m4, routable4, protoTCP, tcp20)), DropSourceMAC},
 		"loopback":                           {away(v4(netip.MustParseAddr("127.0.0.1"), routable4, protoTCP, tcp20)), DropSourceIP},
@@ -54,8 +54,8 @@ func TestI4_AReviewKnowsNoLeaseAndDropsWhatNoLeaseChanges(t *testing.T) {
 		"an extension header":                {away6(v6(m6, routable6, extHopByHop, 64, tcp20)), DropExtension},
 		"13 bytes":                           {make([]byte, 13), DropShort},
 	} {
-		if got := NewOfflineGuard(gw4, gw6).Check(tc.frame, false); got != tc.want {
-			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		if got := NewOffline(gw4, gw6).Check(tc.frame, false); got != tc.want.Reason() {
+			t.Errorf("%s: %q, want %q", name, got, tc.want.Reason())
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestI4_AReviewKnowsNoLeaseAndDropsWhatNoLeaseChanges(t *testing.T) {
 // TestI4_WhomTheGatewayAnswersIsTheGuest: from then on the MAC of msb's link is known, and no other passes.
 func TestI4_WhomTheGatewayAnswersIsTheGuest(t *testing.T) {
 	t.Parallel()
-	o := NewOfflineGuard(gw4, gw6)
+	o := NewOffline(gw4, gw6)
 	packet := v4(g4, routable4, protoTCP, tcp20)
 	o.Sent(frame(strangerMAC, guestMAC, etherTypeIPv4, packet)) // of somebody else
 	o.Sent(frame(allNodes, gwMAC, etherTypeIPv4, packet))       // to everybody
@@ -77,7 +77,7 @@ func TestI4_WhomTheGatewayAnswersIsTheGuest(t *testing.T) {
 	if got := o.Check(frame(gwMAC, guestMAC, etherTypeIPv4, packet), false); got != "" {
 		t.Errorf("a frame of the guest: %q", got)
 	}
-	if got := o.Check(frame(gwMAC, strangerMAC, etherTypeIPv4, packet), false); got != DropSourceMAC {
-		t.Errorf("a frame of another: %q, want %q", got, DropSourceMAC)
+	if got := o.Check(frame(gwMAC, strangerMAC, etherTypeIPv4, packet), false); got != DropSourceMAC.Reason() {
+		t.Errorf("a frame of another: %q, want %q", got, DropSourceMAC.Reason())
 	}
 }

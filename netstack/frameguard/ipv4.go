@@ -1,4 +1,4 @@
-package netstack
+package frameguard
 
 import (
 	"encoding/binary"
@@ -16,74 +16,74 @@ const (
 
 // checkIPv4 judges an IPv4 packet. Ports of fragments are not looked at here:
 // gVisor reassembles before any flow is made of them.
-func (g *guard) checkIPv4(dstMAC mac, p []byte) verdict {
+func (g *Guard) checkIPv4(dstMAC mac, p []byte) Verdict {
 	if len(p) < ipv4Header || p[0]>>4 != 4 {
-		return dropHeader
+		return DropHeader
 	}
 	total := int(binary.BigEndian.Uint16(p[2:]))
 	if total < ipv4Header || total > len(p) || p[0]&15 < 5 {
-		return dropHeader
+		return DropHeader
 	}
 	src, dst := [4]byte(p[12:16]), [4]byte(p[16:20])
 	if dst[0]>>4 == 14 && (src == [4]byte{} || src == g.guest4) && (p[9] == protoIGMP || src == [4]byte{}) {
-		return dropMulticast // IGMP has an option, and no source before there is a lease
+		return DropMulticast // IGMP has an option, and no source before there is a lease
 	}
 	if p[0]&15 != 5 {
-		return dropOptions // source routes among them
+		return DropOptions // source routes among them
 	}
 	p = p[:total]
 	payload := p[ipv4Header:]
 	fragment := binary.BigEndian.Uint16(p[6:])&0x3fff != 0 // more fragments, or an offset
 	if p[9] == protoUDP && !fragment && len(payload) >= 8 {
-		if v := g.checkDHCP(src, dst, payload); v != pass {
+		if v := g.checkDHCP(src, dst, payload); v != Pass {
 			return v
 		}
 	}
 	switch {
 	case src != g.guest4:
-		return dropSourceIP
+		return DropSourceIP
 	case dst[0]>>4 == 14 || dst == [4]byte{255, 255, 255, 255} || dst == g.bcast4:
-		return dropMulticast // 224/4 and every broadcast; 240/4 is nobody's, and refused as any special range
+		return DropMulticast // 224/4 and every broadcast; 240/4 is nobody's, and refused as any special range
 	case dst == g.guest4 || dst == [4]byte{}:
-		return dropDestIP
+		return DropDestIP
 	case dstMAC != g.gatewayMAC:
-		return dropDestMAC // unicast IP to a group MAC
+		return DropDestMAC // unicast IP to a group MAC
 	}
 	return checkProtocol4(p[9], fragment, payload)
 }
 
 // checkProtocol4 lets TCP, UDP and the few kinds of ICMP through that a guest
 // needs. Fragmented ICMP serves attacks only.
-func checkProtocol4(proto byte, fragment bool, payload []byte) verdict {
+func checkProtocol4(proto byte, fragment bool, payload []byte) Verdict {
 	switch proto {
 	case protoTCP, protoUDP:
-		return pass
+		return Pass
 	case protoICMP:
 		switch {
 		case fragment:
-			return dropFragment
+			return DropFragment
 		case len(payload) < 8:
-			return dropHeader
+			return DropHeader
 		case payload[0] != icmpEcho && payload[0] != icmpUnreachable:
-			return dropICMPType // redirects, timestamps, replies nobody asked for
+			return DropICMPType // redirects, timestamps, replies nobody asked for
 		}
-		return pass
+		return Pass
 	}
-	return dropProtocol
+	return DropProtocol
 }
 
 // checkDHCP takes DHCP traffic out; pass means that it is none.
-func (g *guard) checkDHCP(src, dst [4]byte, udp []byte) verdict {
+func (g *Guard) checkDHCP(src, dst [4]byte, udp []byte) Verdict {
 	from, to := binary.BigEndian.Uint16(udp), binary.BigEndian.Uint16(udp[2:])
 	switch {
 	case from == dhcpServerPort || to == dhcpClientPort:
-		return dropDHCPServer
+		return DropDHCPServer
 	case to != dhcpServerPort:
-		return pass
+		return Pass
 	case from != dhcpClientPort || !g.dhcp,
 		src != [4]byte{} && src != g.guest4,
 		dst != [4]byte{255, 255, 255, 255} && dst != g.gateway4:
-		return dropDHCP
+		return DropDHCP
 	}
-	return takeDHCP
+	return TakeDHCP
 }

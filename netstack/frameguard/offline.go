@@ -1,4 +1,4 @@
-package netstack
+package frameguard
 
 import (
 	"encoding/binary"
@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// OfflineGuard is the frame guard for frames out of a capture, which doesn't say what was leased to the
+// Offline is the frame guard for frames out of a capture, which doesn't say what was leased to the
 // guest. It judges by the guard's own code, with the lease that speaks most for a frame:
 //   - A frame to the gateway's MAC, or to a group from an address of msb's link, is from that link. The
 //     guest's IP addresses are known there; its MAC is any that a guest can have, until Sent tells it.
@@ -15,8 +15,8 @@ import (
 //
 // So whatever it drops, the guard would drop; the guard drops some that it lets through. It is not safe for
 // several goroutines.
-type OfflineGuard struct {
-	link, claimed *guard
+type Offline struct {
+	link, claimed *Guard
 	// ours says that the gateway is at the addresses that it has by default: of others the guest's are
 	// not known.
 	ours   bool
@@ -31,15 +31,12 @@ type guardAddrs struct {
 	guest6, gateway6 [16]byte
 }
 
-// NewOfflineGuard returns an OfflineGuard of a link whose gateway has the given addresses.
-func NewOfflineGuard(gateway ...netip.Addr) *OfflineGuard {
-	cfg := Config{
-		GatewayMAC: defaultGatewayMAC, Guest4: defaultGuest4, Gateway4: defaultGateway4, Prefix4: defaultPrefix4,
-		Guest6: defaultGuest6, Gateway6: defaultGateway6, Prefix6: defaultPrefix6,
-		DHCP: true, RouterAdvertisements: true,
-	}
-	o := &OfflineGuard{link: newGuard(&cfg), claimed: newGuard(&cfg), ours: true}
-	for _, a := range []netip.Addr{defaultGateway4, defaultGateway6} {
+// NewOffline returns an Offline of a link whose gateway has the given addresses.
+func NewOffline(gateway ...netip.Addr) *Offline {
+	cfg := Default()
+	cfg.DHCP, cfg.RouterAdvertisements = true, true
+	o := &Offline{link: New(&cfg), claimed: New(&cfg), ours: true}
+	for _, a := range []netip.Addr{cfg.Gateway4, cfg.Gateway6} {
 		o.ours = o.ours && slices.Contains(gateway, a)
 	}
 	o.reset = guardAddrs{o.link.guest4, o.link.gateway4, o.link.guest6, o.link.gateway6}
@@ -48,7 +45,7 @@ func NewOfflineGuard(gateway ...netip.Addr) *OfflineGuard {
 }
 
 // Sent takes a frame that went to the guest: the gateway answers none but the leased MAC.
-func (o *OfflineGuard) Sent(frame []byte) {
+func (o *Offline) Sent(frame []byte) {
 	if o.leased || len(frame) < ethHeader || macOf(frame[6:]) != o.link.gatewayMAC {
 		return
 	}
@@ -60,7 +57,7 @@ func (o *OfflineGuard) Sent(frame []byte) {
 
 // Check says why the guard would drop a frame of the guest's; "" says that it would pass. Checksums are looked
 // at if the frame is whole. Those that a guest leaves to its card are taken, as a gateway takes them on request.
-func (o *OfflineGuard) Check(frame []byte, whole bool) DropReason {
+func (o *Offline) Check(frame []byte, whole bool) Reason {
 	g := o.link
 	if len(frame) >= ethHeader && !o.fromLink(frame) {
 		o.claim(frame)
@@ -69,14 +66,14 @@ func (o *OfflineGuard) Check(frame []byte, whole bool) DropReason {
 		g.guest.Store(0) // the source of this frame is leased, if one can be
 	}
 	v := g.check(frame)
-	if whole && v.reason() == "" {
+	if whole && v.Reason() == "" {
 		v = checkSums(frame, takeNone)
 	}
-	return v.reason()
+	return v.Reason()
 }
 
 // NamesGateway reports whether a frame goes to the gateway's MAC, and whether it comes from there.
-func (o *OfflineGuard) NamesGateway(frame []byte) (to, from bool) {
+func (o *Offline) NamesGateway(frame []byte) (to, from bool) {
 	if len(frame) < ethHeader {
 		return false, false
 	}
@@ -84,7 +81,7 @@ func (o *OfflineGuard) NamesGateway(frame []byte) (to, from bool) {
 }
 
 // fromLink reports whether a frame is surely of msb's link.
-func (o *OfflineGuard) fromLink(frame []byte) bool {
+func (o *Offline) fromLink(frame []byte) bool {
 	to := macOf(frame)
 	if to == o.link.gatewayMAC {
 		return o.ours
@@ -105,12 +102,12 @@ func (o *OfflineGuard) fromLink(frame []byte) bool {
 }
 
 // on4 reports whether a is of the subnet of msb's link.
-func (o *OfflineGuard) on4(a [4]byte) bool {
+func (o *Offline) on4(a [4]byte) bool {
 	return [defaultPrefix4 / 8]byte(a[:]) == [defaultPrefix4 / 8]byte(o.link.gateway4[:])
 }
 
 // claim makes the frame's own addresses the leased ones, where one like them could be leased.
-func (o *OfflineGuard) claim(frame []byte) {
+func (o *Offline) claim(frame []byte) {
 	g := o.claimed
 	g.guest.Store(0)
 	g.gatewayMAC = o.link.gatewayMAC
@@ -130,7 +127,7 @@ func (o *OfflineGuard) claim(frame []byte) {
 }
 
 // claim4 takes the addresses of an IPv4 or ARP packet.
-func (g *guard) claim4(src, dst [4]byte) {
+func (g *Guard) claim4(src, dst [4]byte) {
 	switch {
 	case src == [4]byte{}: // a probe for an address that is to be leased, or DHCP
 		g.guest4 = dst
@@ -142,7 +139,7 @@ func (g *guard) claim4(src, dst [4]byte) {
 
 // claim6 takes the addresses of an IPv6 packet. A solicitation asks for the gateway, an advertisement
 // answers it.
-func (g *guard) claim6(p []byte) {
+func (g *Guard) claim6(p []byte) {
 	src, dst := [16]byte(p[8:24]), [16]byte(p[24:40])
 	unspecified := src == [16]byte{}
 	if !unspecified && src[0] != 0xff && src != netip.IPv6Loopback().As16() {

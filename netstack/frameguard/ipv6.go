@@ -1,4 +1,4 @@
-package netstack
+package frameguard
 
 import (
 	"encoding/binary"
@@ -31,13 +31,13 @@ const (
 )
 
 // checkIPv6 judges an IPv6 packet.
-func (g *guard) checkIPv6(dstMAC mac, p []byte) verdict {
+func (g *Guard) checkIPv6(dstMAC mac, p []byte) Verdict {
 	if len(p) < ipv6Header || p[0]>>4 != 6 {
-		return dropHeader
+		return DropHeader
 	}
 	length := int(binary.BigEndian.Uint16(p[4:]))
 	if length == 0 || length > len(p)-ipv6Header {
-		return dropHeader // 0 is a jumbogram, or nothing at all
+		return DropHeader // 0 is a jumbogram, or nothing at all
 	}
 	payload := p[ipv6Header : ipv6Header+length]
 	next, hops := p[6], p[7]
@@ -46,65 +46,65 @@ func (g *guard) checkIPv6(dstMAC mac, p []byte) verdict {
 		return g.checkNDP(src, dst, hops, payload)
 	}
 	if next == extHopByHop && dst[0] == 0xff && src == [16]byte{} {
-		return dropMulticast // MLD, before there is an address
+		return DropMulticast // MLD, before there is an address
 	}
 	if !g.source6(src) {
-		return dropSourceIP
+		return DropSourceIP
 	}
-	if v := checkExtension(next, dst, payload); v != pass {
+	if v := checkExtension(next, dst, payload); v != Pass {
 		return v
 	}
 	switch {
 	case dst[0] == 0xff:
-		return dropMulticast
+		return DropMulticast
 	case dst == src || dst == [16]byte{}:
-		return dropDestIP
+		return DropDestIP
 	case dstMAC != g.gatewayMAC:
-		return dropDestMAC
+		return DropDestMAC
 	}
 	if next != protoICMPv6 {
-		return pass
+		return Pass
 	}
 	switch {
 	case len(payload) < 8:
-		return dropHeader
+		return DropHeader
 	case payload[0] != icmp6Echo && payload[0] != icmp6Unreach && payload[0] != icmp6TooBig:
-		return dropICMPType
+		return DropICMPType
 	}
-	return pass
+	return Pass
 }
 
 // checkExtension lets one fragment header through and no other extension: no
 // client needs them, and chains of them hide what follows (RFC 9098).
-func checkExtension(next byte, dst [16]byte, payload []byte) verdict {
+func checkExtension(next byte, dst [16]byte, payload []byte) Verdict {
 	switch next {
 	case protoTCP, protoUDP, protoICMPv6:
-		return pass
+		return Pass
 	case extRouting:
-		return dropRoutingHeader
+		return DropRoutingHeader
 	case extFragment:
 		if len(payload) < fragHeader {
-			return dropHeader
+			return DropHeader
 		}
 		if payload[0] != protoTCP && payload[0] != protoUDP {
-			return dropFragment // RFC 6980 for NDP; the rest hides a chain
+			return DropFragment // RFC 6980 for NDP; the rest hides a chain
 		}
-		return pass
+		return Pass
 	case extHopByHop:
 		if dst[0] == 0xff {
-			return dropMulticast // MLD reports, which every Linux sends
+			return DropMulticast // MLD reports, which every Linux sends
 		}
-		return dropExtension
+		return DropExtension
 	case extDestOpts, extESP, extAH, extMobility, extHIP, extShim6, extNone:
-		return dropExtension
+		return DropExtension
 	}
-	return dropProtocol
+	return DropProtocol
 }
 
 // source6 says whether a is one of the guest's own addresses: the leased one,
 // the link-local one of its MAC and, with router advertisements, the one that
 // SLAAC makes of prefix and MAC (RFC 4291, appendix A).
-func (g *guard) source6(a [16]byte) bool {
+func (g *Guard) source6(a [16]byte) bool {
 	if a == g.guest6 {
 		return true
 	}

@@ -1,4 +1,4 @@
-package netstack
+package frameguard
 
 import (
 	"encoding/binary"
@@ -21,11 +21,11 @@ const (
 	protoICMPv6 = 58
 )
 
-// guard judges frames before any other code reads them (invariants 3 and 4). It
+// Guard judges frames before any other code reads them (invariants 3 and 4). It
 // keeps no state but the leased MAC, allocates nothing, and reads only bytes
 // that it has seen to exist. Everything it lets through names the leased MAC and
 // a leased address as its source.
-type guard struct {
+type Guard struct {
 	gatewayMAC mac
 	guest      atomic.Uint64 // leased MAC; 0: none yet
 	guest4     [4]byte
@@ -37,6 +37,7 @@ type guard struct {
 	prefix6    netip.Prefix
 	slaac      bool
 	dhcp       bool
+	partial    sums // checksums that are taken
 }
 
 // mac is a MAC in the low 48 bits, so that it compares and stores atomically.
@@ -56,45 +57,60 @@ const (
 	bridgeGroups mac = 0x0180_c200_0000 // to 0f, which no bridge passes on (IEEE 802.1Q, table 8-1)
 )
 
-func newGuard(cfg *Config) *guard {
-	g := &guard{
+// New builds the guard of a link.
+func New(cfg *Config) *Guard {
+	g := &Guard{
 		gatewayMAC: macOf(cfg.GatewayMAC),
 		guest4:     cfg.Guest4.As4(), gateway4: cfg.Gateway4.As4(),
 		guest6: cfg.Guest6.As16(), gateway6: cfg.Gateway6.As16(),
-		gatewayLL: linkLocal(cfg.GatewayMAC).As16(),
+		gatewayLL: LinkLocal(cfg.GatewayMAC).As16(),
 		slaac:     cfg.RouterAdvertisements, dhcp: cfg.DHCP,
 	}
 	g.prefix6, _ = cfg.Gateway6.Prefix(cfg.Prefix6)
 	host := ^uint32(0) >> cfg.Prefix4
 	binary.BigEndian.PutUint32(g.bcast4[:], binary.BigEndian.Uint32(g.gateway4[:])|host)
+	if cfg.PartialChecksums {
+		g.partial = takePartial
+	}
 	if cfg.GuestMAC != nil {
 		g.guest.Store(uint64(macOf(cfg.GuestMAC)))
 	}
 	return g
 }
 
-// guestMAC is the leased address, nil before there is one.
-func (g *guard) guestMAC() net.HardwareAddr {
+// GuestMAC is the leased address, nil before there is one.
+func (g *Guard) GuestMAC() net.HardwareAddr {
 	if m := g.guest.Load(); m != 0 {
 		return mac(m).addr()
 	}
 	return nil
 }
 
-// check judges one frame.
-func (g *guard) check(frame []byte) verdict {
+// Check judges one frame, its checksums too.
+func (g *Guard) Check(frame []byte) Verdict {
+	v := g.check(frame)
+	if v == Pass || v == TakeDHCP || v == TakeRS {
+		if bad := checkSums(frame, g.partial); bad != Pass {
+			return bad
+		}
+	}
+	return v
+}
+
+// check judges one frame by all but its checksums.
+func (g *Guard) check(frame []byte) Verdict {
 	switch {
 	case len(frame) < ethHeader:
-		return dropShort
+		return DropShort
 	case len(frame) > MaxFrame:
-		return dropLong
+		return DropLong
 	}
 	if !g.leased(macOf(frame[6:])) {
-		return dropSourceMAC
+		return DropSourceMAC
 	}
 	dst := macOf(frame)
 	if dst != g.gatewayMAC && dst&groupBit == 0 {
-		return dropDestMAC
+		return DropDestMAC
 	}
 	body := frame[ethHeader:]
 	switch binary.BigEndian.Uint16(frame[12:]) {
@@ -106,13 +122,13 @@ func (g *guard) check(frame []byte) verdict {
 		return g.checkIPv6(dst, body)
 	}
 	if dst&^0xf == bridgeGroups {
-		return dropMulticast // LLDP, spanning tree, 802.1X: for a switch, which is not there
+		return DropMulticast // LLDP, spanning tree, 802.1X: for a switch, which is not there
 	}
-	return dropEtherType // VLAN tags, LLC lengths and whatever else
+	return DropEtherType // VLAN tags, LLC lengths and whatever else
 }
 
 // leased says whether m is the guest's MAC, and leases it if none is yet.
-func (g *guard) leased(m mac) bool {
+func (g *Guard) leased(m mac) bool {
 	if have := mac(g.guest.Load()); have != 0 {
 		return m == have
 	}
