@@ -22,7 +22,7 @@ func BenchmarkCachedQuery(b *testing.B) {
 	q := new(question)
 	b.ReportAllocs()
 	for b.Loop() {
-		if answer, _ := s.quick(packet, out, q, nil); len(answer) < 40 {
+		if answer, _ := s.answerNow(packet, out, q, nil); len(answer) < 40 {
 			b.Fatal("no answer")
 		}
 	}
@@ -37,7 +37,7 @@ func BenchmarkRefusedQuery(b *testing.B) {
 	q := new(question)
 	b.ReportAllocs()
 	for b.Loop() {
-		if answer, _ := s.quick(packet, out, q, nil); len(answer) < 20 {
+		if answer, _ := s.answerNow(packet, out, q, nil); len(answer) < 20 {
 			b.Fatal("no answer")
 		}
 	}
@@ -59,7 +59,7 @@ func BenchmarkUncachedQuery(b *testing.B) {
 		later := func(answer []byte) { answers <- answer }
 		for pb.Next() {
 			packet := mustPack(b, new(dns.Msg).SetQuestion(fmt.Sprintf("n%d.example.", serial.Add(1)), dns.TypeA))
-			answer, pending := s.quick(packet, nil, q, later)
+			answer, pending := s.answerNow(packet, nil, q, later)
 			if pending {
 				answer = <-answers
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // newReply returns a reply without records that says t.
-func (g *Guard) newReply(q *question, t told) *reply {
+func (g *Guard) newReply(q *question, t replySpec) *reply {
 	r := &reply{rcode: t.rcode}
 	if t.text != "" {
 		r.ede = packEDE(t.ede, t.text)

@@ -10,9 +10,9 @@
 // type asked are taken; addresses are judged one by one, what is left is pinned,
 // packed and returned. Every question is one audit event.
 //
-//	guest ── question ── judge ── [hosts] / PTR / cache ── flights ── upstreams
-//	                                                                     │
-//	guest ◄── reply (id, case, TTL patched) ◄── pins ◄── filter ◄────────┘
+//	guest ── question ── judge ── [hosts] / PTR / cache ── inflight ── upstreams
+//	                                                                      │
+//	guest ◄── reply (id, case, TTL patched) ◄── pins ◄── filter ◄─────────┘
 //
 // Pins are what the rest of the gateway goes by: a flow to an address is a flow
 // to the names that are pinned to it, and the address dialled is the pinned one,

@@ -51,13 +51,13 @@ type Guard struct {
 	options upstreamOptions
 	spend   func(bytes int) error
 
-	pins    *Pins
-	flights *flights
-	tunnels *tunnelZones
-	epoch   atomic.Pointer[epoch]
-	stats   counters
-	waiting chan struct{} // a slot for each question that waits for an upstream
-	tcp     chan struct{} // a slot for each connection over TCP
+	pins     *Pins
+	inflight *inflight
+	tunnels  *tunnelZones
+	epoch    atomic.Pointer[epoch]
+	stats    counters
+	waiting  chan struct{} // a slot for each question that waits for an upstream
+	tcp      chan struct{} // a slot for each connection over TCP
 
 	mu     sync.Mutex // serialises Reload, SetJudge and Close
 	ctx    context.Context
@@ -102,14 +102,14 @@ func New(cfg Config) (*Guard, error) {
 		return nil, fmt.Errorf("%w: Config needs a Policy and a Judge", ErrConfig)
 	}
 	g := &Guard{
-		sandbox: cfg.Sandbox,
-		sink:    cfg.Audit,
-		clock:   cfg.clock,
-		hasIPv6: cfg.HasIPv6,
-		spend:   cfg.Spend,
-		flights: newFlights(maxInFlight),
-		waiting: make(chan struct{}, maxInFlight),
-		tcp:     make(chan struct{}, maxTCPConns),
+		sandbox:  cfg.Sandbox,
+		sink:     cfg.Audit,
+		clock:    cfg.clock,
+		hasIPv6:  cfg.HasIPv6,
+		spend:    cfg.Spend,
+		inflight: newInflight(maxInFlight),
+		waiting:  make(chan struct{}, maxInFlight),
+		tcp:      make(chan struct{}, maxTCPConns),
 	}
 	if g.sink == nil {
 		g.sink = audit.Discard{}
@@ -238,7 +238,7 @@ func (g *Guard) install(next, old *epoch) {
 // upstreams. Answers after it are SERVFAIL.
 func (g *Guard) Close() error {
 	g.cancel()
-	g.flights.close()
+	g.inflight.close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.epoch.Load().upstreams.close()

@@ -9,8 +9,8 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// told is what a reply says beside its records.
-type told struct {
+// replySpec is what a reply says beside its records.
+type replySpec struct {
 	outcome Outcome
 	rcode   int
 	subject subject
@@ -23,7 +23,7 @@ type told struct {
 
 // refuseQuery refuses a question whatever its name is allowed.
 func (g *Guard) refuseQuery(q *question, ede uint16, text string) *reply {
-	return g.newReply(q, told{
+	return g.newReply(q, replySpec{
 		outcome: OutcomeRefusedQuery,
 		rcode:   dns.RcodeRefused,
 		ede:     ede,
@@ -39,7 +39,7 @@ func (g *Guard) refuseName(q *question, s subject) *reply {
 	if s.verdict.Reason == egress.ReasonNoRule {
 		ede = dns.ExtendedErrorCodeProhibited
 	}
-	return g.newReply(q, told{
+	return g.newReply(q, replySpec{
 		outcome: OutcomeRefusedName,
 		rcode:   dns.RcodeRefused,
 		subject: s,
@@ -50,7 +50,7 @@ func (g *Guard) refuseName(q *question, s subject) *reply {
 
 // refuseTunnel refuses one more question below a wildcard.
 func (g *Guard) refuseTunnel(q *question, s subject) *reply {
-	return g.newReply(q, told{
+	return g.newReply(q, replySpec{
 		outcome: OutcomeLimited,
 		rcode:   dns.RcodeRefused,
 		subject: s,
@@ -62,7 +62,7 @@ func (g *Guard) refuseTunnel(q *question, s subject) *reply {
 
 // refuseSpent refuses a question because the sandbox may send nothing more.
 func (g *Guard) refuseSpent(q *question, s subject, err error) *reply {
-	return g.newReply(q, told{
+	return g.newReply(q, replySpec{
 		outcome: OutcomeLimited,
 		rcode:   dns.RcodeRefused,
 		subject: s,
@@ -81,7 +81,7 @@ const (
 // tooMany answers a question above the rate or the bound on those in flight:
 // SERVFAIL, since asking again a moment later may work.
 func (g *Guard) tooMany(q *question, s subject, text string) *reply {
-	return g.newReply(q, told{
+	return g.newReply(q, replySpec{
 		outcome: OutcomeLimited,
 		rcode:   dns.RcodeServerFailure,
 		subject: s,
@@ -95,7 +95,7 @@ func (g *Guard) tooMany(q *question, s subject, text string) *reply {
 // question to anyone: IPv6 addresses where the host has no IPv6 would only make
 // clients wait for connections that can't be made.
 func (g *Guard) answerEmpty(q *question, s subject) *reply {
-	return g.newReply(q, told{outcome: OutcomeEmpty, subject: s})
+	return g.newReply(q, replySpec{outcome: OutcomeEmpty, subject: s})
 }
 
 // answerMapped answers for a name of [hosts]. Its addresses need no pin: what
@@ -135,7 +135,7 @@ func (g *Guard) answerReverse(q *question, name hostname.Name, owners []hostname
 
 // localReply answers with records of our own.
 func (g *Guard) localReply(q *question, s subject, rrs []dns.RR) *reply {
-	r := g.newReply(q, told{outcome: OutcomeLocal, subject: s})
+	r := g.newReply(q, replySpec{outcome: OutcomeLocal, subject: s})
 	if err := r.pack(s.name.String()+".", q.qtype, rrs, nil); err != nil {
 		return g.failed(q, s, err)
 	}
@@ -146,7 +146,7 @@ func (g *Guard) localReply(q *question, s subject, rrs []dns.RR) *reply {
 
 // failed answers a question that no upstream has an answer to.
 func (g *Guard) failed(q *question, s subject, err error) *reply {
-	r := g.newReply(q, told{
+	r := g.newReply(q, replySpec{
 		outcome: OutcomeFailed,
 		rcode:   dns.RcodeServerFailure,
 		subject: s,

@@ -29,23 +29,23 @@ func (g *Guard) answer(ctx context.Context, e *epoch, q *question) (r *reply, ca
 
 // lookup asks the upstreams and waits until ctx ends, when it returns nil.
 func (g *Guard) lookup(ctx context.Context, e *epoch, q *question, subj subject) *reply {
-	landed := make(chan *reply, 1)
-	if r := g.board(e, q, subj, func(r *reply) { landed <- r }); r != nil {
+	done := make(chan *reply, 1)
+	if r := g.join(e, q, subj, func(r *reply) { done <- r }); r != nil {
 		return r
 	}
 	select {
-	case r := <-landed:
+	case r := <-done:
 		return r
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// board has the upstreams asked, once for all who ask at the same time, and tell
-// called with the reply; or it returns a reply at once and calls nothing.
+// join asks the upstreams, once for all who ask at the same time, and calls done
+// with the reply; or it returns a reply at once and calls nothing.
 // Questions of different epochs don't share: what the old judge let pass is not
 // an answer under the new one. q must not change any more.
-func (g *Guard) board(e *epoch, q *question, subj subject, tell func(*reply)) *reply {
+func (g *Guard) join(e *epoch, q *question, subj subject, done func(*reply)) *reply {
 	if g.ctx.Err() != nil {
 		return g.failed(q, subj, context.Canceled)
 	}
@@ -57,7 +57,7 @@ func (g *Guard) board(e *epoch, q *question, subj subject, tell func(*reply)) *r
 		}
 		return r
 	}
-	if g.flights.board(string(binary.AppendUvarint([]byte(key), e.id)), work, tell) {
+	if g.inflight.join(string(binary.AppendUvarint([]byte(key), e.id)), work, done) {
 		return nil
 	}
 	return g.tooMany(q, subj, tooManyWaiting)
@@ -91,7 +91,7 @@ func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
 	if f.addressesGone() {
 		return g.rebinding(q, subj, from, &f)
 	}
-	t := told{outcome: OutcomeAnswered, rcode: f.rcode, subject: subj}
+	t := replySpec{outcome: OutcomeAnswered, rcode: f.rcode, subject: subj}
 	switch {
 	case f.rcode == dns.RcodeNameError:
 		t.outcome = OutcomeNoName
@@ -135,7 +135,7 @@ func (g *Guard) keep(e *epoch, r *reply, f *filter, metered bool) {
 
 // rebinding refuses an answer of which no address is left.
 func (g *Guard) rebinding(q *question, s subject, from string, f *filter) *reply {
-	r := g.newReply(q, told{
+	r := g.newReply(q, replySpec{
 		outcome: OutcomeRebinding,
 		rcode:   dns.RcodeRefused,
 		subject: s,
@@ -150,7 +150,7 @@ func (g *Guard) rebinding(q *question, s subject, from string, f *filter) *reply
 
 // unfit answers for an upstream's message that can't be used as a whole.
 func (g *Guard) unfit(q *question, s subject, from string, err error) *reply {
-	t := told{
+	t := replySpec{
 		outcome: OutcomeFailed,
 		rcode:   dns.RcodeServerFailure,
 		subject: s,

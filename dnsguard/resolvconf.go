@@ -28,7 +28,7 @@ type systemConf struct {
 	looked  time.Duration // -1 before the first look
 	modTime time.Time
 	size    int64
-	list    []*resting
+	list    []*backingOff
 }
 
 func newSystemConf(opts upstreamOptions) *systemConf {
@@ -36,7 +36,7 @@ func newSystemConf(opts upstreamOptions) *systemConf {
 }
 
 // servers returns the resolvers in force. Those that stay keep their state.
-func (c *systemConf) servers() []*resting {
+func (c *systemConf) servers() []*backingOff {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.clock()
@@ -66,20 +66,20 @@ func (c *systemConf) replace(addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		addrs = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})} // resolv.conf(5)
 	}
-	list := make([]*resting, 0, len(addrs))
+	list := make([]*backingOff, 0, len(addrs))
 	for _, addr := range addrs {
 		list = append(list, c.keepOrMake(netip.AddrPortFrom(addr, 53)))
 	}
 	c.list = list
 }
 
-func (c *systemConf) keepOrMake(addr netip.AddrPort) *resting {
+func (c *systemConf) keepOrMake(addr netip.AddrPort) *backingOff {
 	for _, old := range c.list {
 		if old.server.(*plainServer).addr == addr { // the list holds nothing else
 			return old
 		}
 	}
-	return &resting{server: &plainServer{addr: addr, dial: c.dial, name: "system (" + addr.Addr().String() + ")"}}
+	return &backingOff{server: &plainServer{addr: addr, dial: c.dial, name: "system (" + addr.Addr().String() + ")"}}
 }
 
 // parseResolvConf returns the addresses of the nameserver lines, at most

@@ -18,7 +18,7 @@ type session struct {
 
 	mu      sync.Mutex
 	over    bool
-	telling sync.WaitGroup
+	pending sync.WaitGroup
 }
 
 // underGuard returns a context that ends with ctx and with the guard.
@@ -31,10 +31,10 @@ func (g *Guard) underGuard(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// quick answers packet into out if that needs no wait. Otherwise it starts a
-// goroutine that calls later with the answer, and says that one is pending. An
+// answerNow answers packet into out if that needs no wait. Otherwise it starts a
+// goroutine that calls onReply with the answer, and says that one is pending. An
 // answer of nil, here or there, is none. q is scratch space.
-func (s *session) quick(packet, out []byte, q *question, later func([]byte)) (answer []byte, pending bool) {
+func (s *session) answerNow(packet, out []byte, q *question, onReply func([]byte)) (answer []byte, pending bool) {
 	g := s.g
 	g.stats.queries.Add(1)
 	start := g.clock()
@@ -60,7 +60,7 @@ func (s *session) quick(packet, out []byte, q *question, later func([]byte)) (an
 	}
 	r, subj := g.local(e, q)
 	if r == nil {
-		if r = s.wait(e, q, subj, start, later); r == nil {
+		if r = s.wait(e, q, subj, start, onReply); r == nil {
 			return nil, true
 		}
 	}
@@ -68,9 +68,9 @@ func (s *session) quick(packet, out []byte, q *question, later func([]byte)) (an
 	return r.render(out, q, start, limit(q, s.udp)), false
 }
 
-// wait has q looked up and later called once, in another goroutine; or it
+// wait looks q up and calls onReply once, in another goroutine; or it
 // returns a reply at once if there are too many of those.
-func (s *session) wait(e *epoch, q *question, subj subject, start time.Duration, later func([]byte)) *reply {
+func (s *session) wait(e *epoch, q *question, subj subject, start time.Duration, onReply func([]byte)) *reply {
 	g := s.g
 	select {
 	case g.waiting <- struct{}{}:
@@ -80,15 +80,15 @@ func (s *session) wait(e *epoch, q *question, subj subject, start time.Duration,
 	own := *q
 	own.packet = slices.Clone(q.packet)
 	ends, udp := s.ends, s.udp // a shared socket's ends change with the next packet
-	r := g.board(e, &own, subj, func(r *reply) {
+	r := g.join(e, &own, subj, func(r *reply) {
 		defer func() { <-g.waiting }()
 		now := g.clock()
 		g.emit(r, ends, false, now-start)
 		if !s.enter() {
 			return
 		}
-		defer s.telling.Done()
-		later(r.render(nil, &own, now, limit(&own, udp)))
+		defer s.pending.Done()
+		onReply(r.render(nil, &own, now, limit(&own, udp)))
 	})
 	if r != nil {
 		<-g.waiting
@@ -104,7 +104,7 @@ func (s *session) enter() bool {
 	if s.over {
 		return false
 	}
-	s.telling.Add(1)
+	s.pending.Add(1)
 	return true
 }
 
@@ -113,7 +113,7 @@ func (s *session) leave() {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
-	s.telling.Wait()
+	s.pending.Wait()
 }
 
 // limit is how long an answer to q may be.

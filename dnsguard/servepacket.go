@@ -69,7 +69,7 @@ func (r *packetReader) answer(in []ipv4.Message) (ready int) {
 	for i := range in {
 		from := in[i].Addr
 		r.ends.srcPort = addrPortOf(from).Port()
-		answer, _ := r.quick(in[i].Buffers[0][:in[i].N], r.answers[ready], &r.q, func(answer []byte) {
+		answer, _ := r.answerNow(in[i].Buffers[0][:in[i].N], r.answers[ready], &r.q, func(answer []byte) {
 			_, _ = r.conn.WriteTo(answer, from)
 		})
 		if answer == nil {

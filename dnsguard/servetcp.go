@@ -92,7 +92,7 @@ func (t *tcpSession) serve() (unread bool) {
 // one answers one query, now or later, and reports whether the connection is
 // still good.
 func (t *tcpSession) one(packet []byte, out *[]byte, q *question) bool {
-	answer, pending := t.quick(packet, *out, q, func(answer []byte) {
+	answer, pending := t.answerNow(packet, *out, q, func(answer []byte) {
 		t.write(answer)
 		<-t.pipeline
 	})

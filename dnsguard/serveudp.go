@@ -23,7 +23,7 @@ func (g *Guard) ServeUDP(ctx context.Context, conn net.Conn) {
 	}()
 	buf, out := make([]byte, maxQuery+1), make([]byte, 0, maxUDPAnswer)
 	q := new(question)
-	later := func(answer []byte) { _, _ = conn.Write(answer) } // one that is lost is asked for again
+	onReply := func(answer []byte) { _, _ = conn.Write(answer) } // one that is lost is asked for again
 	var deadline time.Duration
 	for {
 		// Renewing the deadline costs more than a cached answer does.
@@ -40,7 +40,7 @@ func (g *Guard) ServeUDP(ctx context.Context, conn net.Conn) {
 		if err != nil {
 			return
 		}
-		if answer, _ := s.quick(buf[:n], out, q, later); answer != nil {
+		if answer, _ := s.answerNow(buf[:n], out, q, onReply); answer != nil {
 			if _, err := conn.Write(answer); errors.Is(err, net.ErrClosed) {
 				return
 			}

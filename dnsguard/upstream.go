@@ -39,15 +39,15 @@ func (e rcodeError) Error() string {
 // One that failed is asked last for restTime.
 type upstreams struct {
 	clock  clock
-	fixed  []*resting  // in the policy's order; nil stands for system
-	system *systemConf // nil if the policy doesn't name it
+	fixed  []*backingOff // in the policy's order; nil stands for system
+	system *systemConf   // nil if the policy doesn't name it
 }
 
 // errNotAsked says that the guard was closed before a server was asked.
 var errNotAsked = errors.New("no server was asked; the resolver is closed")
 
-// resting is a server with the time until which it is asked last.
-type resting struct {
+// backingOff is a server with the time until which it is asked last.
+type backingOff struct {
 	server
 	until atomic.Int64
 }
@@ -73,11 +73,11 @@ func newUpstreams(servers []policies.Server, opts upstreamOptions) (*upstreams, 
 				u.fixed = append(u.fixed, nil)
 			}
 		case policies.ServerUDP:
-			u.fixed = append(u.fixed, &resting{server: &plainServer{addr: s.Addr, dial: opts.dial, name: "udp://" + s.Addr.String()}})
+			u.fixed = append(u.fixed, &backingOff{server: &plainServer{addr: s.Addr, dial: opts.dial, name: "udp://" + s.Addr.String()}})
 		case policies.ServerTLS:
-			u.fixed = append(u.fixed, &resting{server: newTLSServer(s, opts)})
+			u.fixed = append(u.fixed, &backingOff{server: newTLSServer(s, opts)})
 		case policies.ServerHTTPS:
-			u.fixed = append(u.fixed, &resting{server: newHTTPSServer(s, opts)})
+			u.fixed = append(u.fixed, &backingOff{server: newHTTPSServer(s, opts)})
 		default:
 			return nil, fmt.Errorf("dns.servers holds a server of unknown kind %d; use system, udp://, tls:// or https://", s.Kind)
 		}
@@ -86,12 +86,12 @@ func newUpstreams(servers []policies.Server, opts upstreamOptions) (*upstreams, 
 }
 
 // order lists the servers to ask, those that failed of late at the end.
-func (u *upstreams) order() []*resting {
+func (u *upstreams) order() []*backingOff {
 	now := int64(u.clock())
-	var ready, tired []*resting
-	add := func(s *resting) {
+	var ready, deprioritized []*backingOff
+	add := func(s *backingOff) {
 		if now < s.until.Load() {
-			tired = append(tired, s)
+			deprioritized = append(deprioritized, s)
 		} else {
 			ready = append(ready, s)
 		}
@@ -105,7 +105,7 @@ func (u *upstreams) order() []*resting {
 			add(s)
 		}
 	}
-	return append(ready, tired...)
+	return append(ready, deprioritized...)
 }
 
 // ask returns the first answer of a server, NOERROR or NXDOMAIN, and which

@@ -275,9 +275,9 @@ func TestSameQuestionIsAskedOnceForAll(t *testing.T) {
 		})
 	}
 	waiting := func() (n int) {
-		k.flights.mu.Lock()
-		defer k.flights.mu.Unlock()
-		for _, f := range k.flights.open {
+		k.inflight.mu.Lock()
+		defer k.inflight.mu.Unlock()
+		for _, f := range k.inflight.open {
 			n += len(f.waiting)
 		}
 		return n

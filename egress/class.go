@@ -95,9 +95,9 @@ func (c Class) Sentence() string { _, words := c.text(); return words }
 // Public reports whether an address of this class needs no private rule.
 func (c Class) Public() bool { return c == ClassPublic }
 
-// firm reports whether no rule opens the class: what means the host, or the
+// final reports whether no rule opens the class: what means the host, or the
 // gateway itself, is reached by [hosts] only, or not at all.
-func (c Class) firm() bool {
+func (c Class) final() bool {
 	switch c {
 	case ClassInvalid, ClassUnspecified, ClassLoopback, ClassGateway, ClassHost:
 		return true

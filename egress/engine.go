@@ -148,7 +148,7 @@ func (e *Engine) decide(f *Flow, t *trace) Verdict {
 func (e *Engine) judge(f *Flow, t *trace) Verdict {
 	j := judgement{e: e, f: f, trace: t}
 	v := j.run()
-	if v.Action == Deny && e.report && v.Reason.Reportable() && !j.firm {
+	if v.Action == Deny && e.report && v.Reason.Reportable() && !j.final {
 		t.add("report mode", "lets through what a rule would deny")
 		v.Action, v.WouldDeny = Allow, true
 		v.Special = j.class != ClassPublic // the special ranges had their say before

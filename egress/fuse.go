@@ -94,7 +94,7 @@ func CheckDial(c *Classifier, proto Proto, dst netip.AddrPort, reach func(netip.
 	case class == ClassInvalid:
 	case far == ReachTarget:
 		return nil
-	case class.firm(), class != ClassPublic && far != ReachPrivate:
+	case class.final(), class != ClassPublic && far != ReachPrivate:
 	case c.Owns(proto, dst):
 		class = ClassHost
 	default:

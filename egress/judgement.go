@@ -24,7 +24,7 @@ type judgement struct {
 	clean     string // f.Path, clean
 	cleanOK   bool
 	cleanDone bool
-	firm      bool // a denial holds in report mode too
+	final     bool // a denial holds in report mode too
 
 	// What deny rules found.
 	denied      *rule
@@ -88,7 +88,7 @@ func (j *judgement) prepare() bool {
 	}
 	// What contradicts the pins is refused in report mode too: secretproxy
 	// might put a secret into it.
-	j.firm = f.Stage == StageRequest && !j.inspectable()
+	j.final = f.Stage == StageRequest && !j.inspectable()
 	return true
 }
 
@@ -108,14 +108,14 @@ func (j *judgement) floorOfRanges() (Verdict, bool) {
 		return j.deny(ReasonHostAddress, nil), true
 	}
 	j.class = j.e.classifier.Class(j.dst)
-	if j.f.Local && !j.class.firm() {
+	if j.f.Local && !j.class.final() {
 		j.class = ClassHost
 	}
 	switch {
 	case j.class == ClassPublic:
 		j.trace.add("special ranges", "the address is public")
 		return Verdict{}, false
-	case j.class.firm():
+	case j.class.final():
 		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ": no rule opens it")
 		return j.deny(j.class.reason(), nil), true
 	}
@@ -146,7 +146,7 @@ func (j *judgement) openSpecial() (Verdict, bool) {
 		j.trace.add("special ranges", "the address is ", j.class.Sentence(), "; rule ", opener.name, " has it within the ranges of its names")
 		return Verdict{}, false
 	case j.claimed != nil: // with TLS or HTTP on this port, and this is UDP
-		j.firm = true
+		j.final = true
 		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ", and rule ", j.claimed.name, " is about TLS or HTTP on this port")
 		return j.deny(ReasonQUIC, j.claimed), true
 	}

@@ -108,7 +108,7 @@ func (e *Engine) AllowsAddr(n hostname.Name, a netip.Addr) Verdict {
 
 func (e *Engine) judgeAddr(n hostname.Name, a netip.Addr) Verdict {
 	v := Verdict{Name: n, Addr: a, Class: e.classifier.Class(a)}
-	if v.Class.firm() {
+	if v.Class.final() {
 		v.Reason = v.Class.reason()
 		return v
 	}

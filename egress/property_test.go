@@ -204,7 +204,7 @@ func TestI5_SpecialAddressesNeedAPrivateRuleOrHosts(t *testing.T) {
 			return ""
 		}
 		out++
-		if class.firm() {
+		if class.final() {
 			return "a flow to " + class.String() + " was let out"
 		}
 		for q := p; q != nil; q = q.Floor {

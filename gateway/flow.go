@@ -29,10 +29,10 @@ type flow struct {
 	mu      sync.Mutex // serialises the calls of session: a reload comes from another goroutine
 	session *session.Session
 
-	id      uint64
-	told    bool // an audit line has id
-	started time.Time
-	release []func() // pins that the flow keeps
+	id       uint64
+	reported bool // an audit line has id
+	started  time.Time
+	release  []func() // pins that the flow keeps
 }
 
 // flowTable holds the live flows, so that a reload can judge them again.
@@ -209,10 +209,10 @@ func (f *flow) verdicts(step *session.Step) {
 // denials. Each line of a flow has a number of its own: a name that is asked of the explicit proxy has a
 // verdict for each address.
 func (f *flow) record(j session.Judged) {
-	if f.id == 0 || f.told {
+	if f.id == 0 || f.reported {
 		f.id, f.started = f.gateway.flows.next.Add(1), time.Now()
 	}
-	f.told = true
+	f.reported = true
 	e := f.event(j, audit.FlowOpen)
 	v := &j.Verdict
 	e.Action, e.WouldDeny = v.Action.String(), v.WouldDeny

@@ -73,7 +73,7 @@ func (f *faults) checkPairs(p *Policy) {
 		var inside []Rule
 		for _, h := range p.Egress.Allow {
 			switch {
-			case !meet(r, h) || namesLead(p, h) || knownPublic(h):
+			case !overlap(r, h) || namesLead(p, h) || knownPublic(h):
 				continue
 			case slices.ContainsFunc(h.Hosts, insideName):
 				inside = append(inside, h)
@@ -171,8 +171,8 @@ func nothingElse(r Rule, names []Rule) bool {
 	return true
 }
 
-// meet reports whether some flow to a name of h, at an address of r, would be of both.
-func meet(r, h Rule) bool {
+// overlap reports whether some flow to a name of h, at an address of r, would be of both.
+func overlap(r, h Rule) bool {
 	if len(h.Hosts) == 0 || h.Protocol != Any && r.Protocol != Any && h.Protocol.Transport() != r.Protocol.Transport() {
 		return false
 	}
@@ -190,7 +190,7 @@ func Evasions(p *Policy) []Error {
 			continue
 		}
 		for _, r := range p.Egress.Allow {
-			if r.Private && meet(r, h) && slices.ContainsFunc(h.Within, func(a netip.Prefix) bool { return slices.ContainsFunc(r.CIDRs, a.Overlaps) }) {
+			if r.Private && overlap(r, h) && slices.ContainsFunc(h.Within, func(a netip.Prefix) bool { return slices.ContainsFunc(r.CIDRs, a.Overlaps) }) {
 				f.addAt(h.Pos, "", fmt.Sprintf("methods and paths of the rule %q hold for connections to its names; the private rule %q lets out to their addresses what never asked for a name", h.Name, r.Name),
 					fmt.Sprintf("take the ports of %q or its addresses out of %q", h.Name, r.Name))
 			}

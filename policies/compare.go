@@ -109,7 +109,7 @@ func (c *comparer) lists(key string, a, b reflect.Value) {
 			c.add(elementKey(key, label), none, textOf(b.Index(j)))
 		}
 	}
-	if x, y := without(before, without(before, after)), without(after, without(after, before)); !slices.Equal(x, y) {
+	if x, y := remove(before, remove(before, after)), remove(after, remove(after, before)); !slices.Equal(x, y) {
 		c.add(key, "in the order "+joined(x), "in the order "+joined(y))
 	}
 }
@@ -143,10 +143,10 @@ func labels(list reflect.Value) []string {
 // elements compares two slices of plain values.
 func (c *comparer) elements(key string, a, b reflect.Value) {
 	x, y := texts(a), texts(b)
-	gone, come := without(x, y), without(y, x)
+	removed, added := remove(x, y), remove(y, x)
 	switch {
-	case len(gone)+len(come) > 0:
-		c.add(key, joined(gone), joined(come))
+	case len(removed)+len(added) > 0:
+		c.add(key, joined(removed), joined(added))
 	case !slices.Equal(x, y):
 		c.add(key, "in the order "+joined(x), "in the order "+joined(y))
 	case a.Len() > 0: // else one is nil and the other is empty
@@ -154,8 +154,8 @@ func (c *comparer) elements(key string, a, b reflect.Value) {
 	}
 }
 
-// without returns what is left of a when each element of b is taken away once.
-func without(a, b []string) (left []string) {
+// remove returns what is left of a when each element of b is taken away once.
+func remove(a, b []string) (left []string) {
 	count := map[string]int{}
 	for _, s := range b {
 		count[s]++

@@ -27,7 +27,7 @@ type Known struct {
 // they said only.
 func OpenKnown(rules *Rules, names Names, src, dst netip.AddrPort, k Known) (*Session, Step) {
 	s := &Session{rules: rules, names: names}
-	s.meet(egress.TCP, src, dst)
+	s.newFlow(egress.TCP, src, dst)
 	if len(k.Pinned) > 0 && !s.flow.Mapped {
 		s.flow.Pinned = k.Pinned
 	}

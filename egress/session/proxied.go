@@ -122,7 +122,7 @@ func (s *Session) nextAddr() Step {
 		}
 		return Step{Action: Refuse, Skipped: s.skipped(), Refusal: refusal}
 	}
-	s.meet(egress.TCP, p.client, netip.AddrPortFrom(p.addrs[0], p.request.Port))
+	s.newFlow(egress.TCP, p.client, netip.AddrPortFrom(p.addrs[0], p.request.Port))
 	p.addrs = p.addrs[1:]
 	s.narrow(p.request.Name)
 	step := s.connect(s.decide())

@@ -12,7 +12,7 @@ import (
 // long after its flow was. name is the host of the requests, zero for a literal address.
 func Reopen(rules *Rules, names Names, name hostname.Name, dst netip.AddrPort, tls bool) (*Session, Step) {
 	s := &Session{rules: rules, names: names}
-	s.meet(egress.TCP, netip.AddrPort{}, dst)
+	s.newFlow(egress.TCP, netip.AddrPort{}, dst)
 	if !s.flow.Mapped {
 		if !name.IsZero() {
 			s.flow.Pinned = []hostname.Name{name}

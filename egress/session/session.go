@@ -50,12 +50,12 @@ type Session struct {
 // Open begins a flow with its first packet. For ICMP the ports are 0.
 func Open(rules *Rules, names Names, proto egress.Proto, src, dst netip.AddrPort) (*Session, Step) {
 	s := &Session{rules: rules, names: names}
-	s.meet(proto, src, dst)
+	s.newFlow(proto, src, dst)
 	return s, s.open()
 }
 
-// meet sets the flow, with what is known of its destination.
-func (s *Session) meet(proto egress.Proto, src, dst netip.AddrPort) {
+// newFlow sets the flow, with what is known of its destination.
+func (s *Session) newFlow(proto egress.Proto, src, dst netip.AddrPort) {
 	s.flow, s.host = egress.Flow{Proto: proto, Src: src, Dst: dst}, hostname.Name{}
 	if name, ok := s.names.Mapped(dst.Addr()); ok {
 		s.flow.Mapped, s.host = true, name
