@@ -2,15 +2,19 @@ package secretproxy
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
 )
 
 func TestI7_HostMustBeTheSNI(t *testing.T) {
@@ -93,6 +97,42 @@ func TestI7_HandshakeForAnotherNameIsRefused(t *testing.T) {
 		if e.Action != "deny" {
 			t.Errorf("event %+v, want a denial", e)
 		}
+	}
+}
+
+// open counts requests that were judged and are not over.
+type open struct{ atomic.Int64 }
+
+func (o *open) Request(*egress.Flow) (egress.Verdict, func()) {
+	o.Add(1)
+	return egress.Verdict{Action: egress.Allow}, func() { o.Add(-1) }
+}
+
+// TestI16_RequestsEnd: whoever judges requests is told that they are over, by each method that they were judged for.
+func TestI16_RequestsEnd(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		var requests open
+		during := make(chan int64, 1)
+		w := newWorld(t, func(http.ResponseWriter, *http.Request) { during <- requests.Load() })
+		f := flow(apiHost, apiAddr)
+		c := w.client(apiHost, apiAddr, http2)
+		tr := c.Transport.(*http.Transport)
+		tr.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			guest, gateway := tcpPair(t)
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				w.proxy.ServeTLS(WithFlow(context.Background(), 1, &requests), gateway, f)
+			}()
+			t.Cleanup(func() { _ = guest.Close(); <-served })
+			return guest, nil
+		}
+		do(t, c, request(t, "POST", "https://"+apiHost+"/", nil, "X-HTTP-Method", "PUT"))
+		if n := <-during; n != 2 {
+			t.Errorf("http2 %v: %d judged while the request is under way, want 2", http2, n)
+		}
+		eventually(t, "no request is open", func() bool { return requests.Load() == 0 })
 	}
 }
 

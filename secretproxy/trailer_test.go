@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -47,6 +48,25 @@ func TestI9_TrailersThatDecideAreRefusedEvenUnannounced(t *testing.T) {
 			default:
 			}
 		}
+	}
+}
+
+// TestI9_NoFieldThatDecidesIsATrailer: those that RFC 9110, section 6.5.1, keeps out, and those that a head is judged by.
+func TestI9_NoFieldThatDecidesIsATrailer(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"Host", "Authorization", "Proxy-Authorization", "Cookie", "Content-Length", "Transfer-Encoding", "Content-Encoding", "Content-Type",
+		"Content-Range", "Range", "If-Range", "X-Ms-Range", "Expect", "Te", "Trailer", "Upgrade", "Connection", "Forwarded", "X-Forwarded-Host",
+		"X-Forwarded-Server", "X-Host", "X-Original-Url", "X-Rewrite-Url", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override",
+	} {
+		for _, spelt := range []string{name, strings.ReplaceAll(name, "-", "_"), strings.ToLower(name)} {
+			if checkTrailers(&http.Request{Trailer: http.Header{spelt: nil}}) == nil {
+				t.Errorf("%s passes as a trailer", spelt)
+			}
+		}
+	}
+	if fault := checkTrailers(&http.Request{Trailer: http.Header{"Grpc-Status": nil, "X-Checksum": nil}}); fault != nil {
+		t.Errorf("trailers that decide nothing: %+v", fault)
 	}
 }
 

@@ -109,3 +109,16 @@ func TestI5_OnlyTLSGoesByTheProxy(t *testing.T) {
 		}
 	}
 }
+
+// TestI5_ConnectionsForARequestAreItsNames: at an address of several names, only the host of the requests counts.
+func TestI5_ConnectionsForARequestAreItsNames(t *testing.T) {
+	t.Parallel()
+	web, other := known[webAddr][0], hostname.MustParse("other.example.com")
+	shared := pins{webAddr: {web, other}}
+	rules := rulesOf(t, "[[egress.allow]]\nhosts = [\"web.example.com\", \"other.example.com\"]\n[[egress.deny]]\nhosts = [\"other.example.com\"]\n")
+	for name, want := range map[hostname.Name]Action{web: Dial, other: Reject} {
+		if _, step := Reopen(rules, shared, name, netip.AddrPortFrom(webAddr, 443), true); step.Action != want {
+			t.Errorf("%s: %s, want %s", name, step.Action, want)
+		}
+	}
+}

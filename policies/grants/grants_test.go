@@ -318,6 +318,22 @@ func TestI15_WhatCountsAsContent(t *testing.T) {
 	}
 }
 
+// What was approved is what runs: a command is refused once its files are others, and only then.
+func TestI15_ACommandRunsWhatWasApproved(t *testing.T) {
+	t.Parallel()
+	dir := realDir(t)
+	put(t, dir, "tool", "one", 0o600)
+	_, p := of(t, put(t, dir, "p.toml", secretFrom(`["command:sh", "-c", "./tool"]`), 0o600))
+	hold := p.Secrets[0].From.Hold
+	if err := grants.Check(hold); err != nil || hold.Content == "" {
+		t.Errorf("nothing changed: %v, %+v", err, hold)
+	}
+	put(t, dir, "tool", "two", 0o600)
+	if err := grants.Check(hold); err == nil {
+		t.Error("its file changed, and it runs")
+	}
+}
+
 // A file in a tree is held to its real path, whichever side of a link the tree is on; one elsewhere is not.
 func TestI15_LinkedFilesAreHeld(t *testing.T) {
 	t.Parallel()
