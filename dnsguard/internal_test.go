@@ -2,6 +2,7 @@ package dnsguard
 
 import (
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -45,6 +46,21 @@ func TestI6_InternalNamesReachNoUpstream(t *testing.T) {
 		k.ask(t, "8.8.in-addr.arpa", dns.TypeSOA) // the twin: a public zone is asked for
 		if asked := k.auth.asked.Load(); asked != 1 {
 			t.Errorf("%q: a public reverse zone was asked for %d times", text, asked)
+		}
+	}
+}
+
+func TestIPv6IsLookedForAgain(t *testing.T) {
+	t.Parallel()
+	has, now := hasGlobalIPv6(), time.Duration(0)
+	p := &ipv6Probe{clock: func() time.Duration { return now }, known: true, has: !has}
+	for _, c := range []struct {
+		at   time.Duration
+		want bool
+	}{{0, !has}, {ipv6Age, !has}, {ipv6Age + 1, has}, {ipv6Age + 1, has}} {
+		now = c.at
+		if got := p.probe(); got != c.want {
+			t.Errorf("after %v: %v, want %v", c.at, got, c.want)
 		}
 	}
 }
