@@ -80,6 +80,8 @@ type Config struct {
 	// (path.Match; one with a slash is of a path from a directory's top).
 	Directories []Directory
 	Hide        []string
+	// HideCredentials hides what looks like credentials (Credentials), too.
+	HideCredentials bool
 	// DirectoryUser owns what is in Directories, as a user of ExecOptions; "" is the image's.
 	DirectoryUser string
 

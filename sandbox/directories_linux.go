@@ -53,3 +53,6 @@ func (s *supervisor) shareDirectory(d Directory) error {
 	})
 	return nil
 }
+
+// hides reports whether patterns hide the file at a path from a directory's top.
+func hides(patterns []string, file string) bool { return hostdir.Hides(patterns, file) }

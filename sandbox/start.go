@@ -120,7 +120,7 @@ func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*plan, e
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
 		Name: s.name, Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep,
 	}
-	p.Directories, p.Hide, p.DirectoryUser = cfg.Directories, cfg.Hide, cfg.DirectoryUser
+	p.Directories, p.Hide, p.DirectoryUser = cfg.Directories, cfg.hidden(), cfg.DirectoryUser
 	if cfg.Floor != nil {
 		p.Floor = policies.Encode(cfg.Floor)
 	}

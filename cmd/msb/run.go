@@ -36,6 +36,7 @@ type runFlags struct {
 	entrypoint                    string
 	removeSet                     bool // --rm was given
 	volumes, hide                 []string
+	hideCredentials               bool
 	job                           string
 	plain                         bool // the command is all: no entrypoint of the image's
 }
@@ -96,6 +97,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.StringVar(&f.disk, "disk", "", "writable layer on a sparse disk of this `size`, such as 10G (default: in the guest's memory; 10G for one with a name)")
 	fl.StringArrayVarP(&f.volumes, "volume", "v", nil, "let the guest see a directory of this machine: `HOST:GUEST[:ro|rw]`, read-only unless rw (repeatable)")
 	fl.StringArrayVar(&f.hide, "hide", nil, "hide files from the guest whose name, or path in a -v directory, matches this `pattern`, such as .env or .git/config (repeatable)")
+	fl.BoolVar(&f.hideCredentials, "hide-credentials", false, "hide what looks like credentials in the -v directories: .env, private keys, those of clouds and registries")
 	fl.BoolVar(&f.noNet, "no-net", false, "no network device at all")
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "`when` to ask the registry: missing, always or never")

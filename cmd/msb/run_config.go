@@ -59,7 +59,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Directories, err = parseVolumes(f.volumes); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
-	cfg.Hide, cfg.DirectoryUser = f.hide, f.user
+	cfg.Hide, cfg.HideCredentials, cfg.DirectoryUser = f.hide, f.hideCredentials, f.user
 	if f.name != "" {
 		cfg.Env = f.environ() // for every command, at each start
 	}

@@ -16,18 +16,29 @@ func CheckHide(pattern string) error {
 	return nil
 }
 
-// hidden reports whether the guest may not know of name in parent.
-func (s *Server) hidden(parent *node, name string) bool {
-	if len(s.hide) == 0 {
-		return false
+// Hides reports whether one of patterns hides the file at a path from the top,
+// or a directory above it.
+func Hides(patterns []string, file string) bool {
+	for ; file != "."; file = path.Dir(file) {
+		if hides(patterns, file, path.Base(file)) {
+			return true
+		}
 	}
-	whole := s.wholePath(parent, name)
-	for _, p := range s.hide {
+	return false
+}
+
+func hides(patterns []string, whole, name string) bool {
+	for _, p := range patterns {
 		if match(p, name) || strings.Contains(p, "/") && match(p, whole) {
 			return true
 		}
 	}
 	return false
+}
+
+// hidden reports whether the guest may not know of name in parent.
+func (s *Server) hidden(parent *node, name string) bool {
+	return len(s.hide) > 0 && hides(s.hide, s.wholePath(parent, name), name)
 }
 
 // leadsToHidden reports whether a pattern with a slash names something below
