@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard/wire"
 )
 
 // BenchmarkCachedQuery is one query of a guest from packet to packet.
@@ -18,8 +19,8 @@ func BenchmarkCachedQuery(b *testing.B) {
 	m.SetEdns0(1232, false)
 	packet := mustPack(b, m)
 	s := &session{g: k.Guard, udp: true}
-	out := make([]byte, 0, maxUDPAnswer)
-	q := new(question)
+	out := make([]byte, 0, wire.MaxUDP)
+	q := new(wire.Question)
 	b.ReportAllocs()
 	for b.Loop() {
 		if answer, _ := s.answerNow(packet, out, q, nil); len(answer) < 40 {
@@ -33,8 +34,8 @@ func BenchmarkRefusedQuery(b *testing.B) {
 	k := newKit(b, judgeOf("*.example"), nil, func(c *Config) { c.Audit = audit.Discard{} })
 	packet := mustPack(b, new(dns.Msg).SetQuestion("evil.test.", dns.TypeA))
 	s := &session{g: k.Guard, udp: true}
-	out := make([]byte, 0, maxUDPAnswer)
-	q := new(question)
+	out := make([]byte, 0, wire.MaxUDP)
+	q := new(wire.Question)
 	b.ReportAllocs()
 	for b.Loop() {
 		if answer, _ := s.answerNow(packet, out, q, nil); len(answer) < 20 {
@@ -55,7 +56,7 @@ func BenchmarkUncachedQuery(b *testing.B) {
 	s := &session{g: k.Guard, udp: true}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		q, answers := new(question), make(chan []byte)
+		q, answers := new(wire.Question), make(chan []byte)
 		later := func(answer []byte) { answers <- answer }
 		for pb.Next() {
 			packet := mustPack(b, new(dns.Msg).SetQuestion(fmt.Sprintf("n%d.example.", serial.Add(1)), dns.TypeA))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
 )
@@ -32,7 +33,7 @@ func answerable(qtype uint16) bool {
 
 // local answers what needs no upstream; a nil reply means that subj is to be
 // looked up.
-func (g *Guard) local(e *epoch, q *question) (r *reply, subj subject) {
+func (g *Guard) local(e *epoch, q *wire.Question) (r *reply, subj subject) {
 	d := decide(e.judge, e, q)
 	switch {
 	case d.unfit != "":
@@ -43,7 +44,7 @@ func (g *Guard) local(e *epoch, q *question) (r *reply, subj subject) {
 		return g.answerReverse(q, d.name, d.owners), subject{}
 	case d.fate == local:
 		return g.answerMapped(e, q, d.subject), subject{}
-	case q.qtype == dns.TypeAAAA && !g.hasIPv6():
+	case q.Type == dns.TypeAAAA && !g.hasIPv6():
 		return g.answerEmpty(q, d.subject), d.subject
 	}
 	return nil, d.subject
@@ -52,8 +53,8 @@ func (g *Guard) local(e *epoch, q *question) (r *reply, subj subject) {
 // questionName returns the name asked for, and false if it is no host name. A
 // name that normalises to another one is none: the name judged must be the name
 // asked upstream.
-func questionName(q *question) (hostname.Name, bool) {
-	text, ok := q.text()
+func questionName(q *wire.Question) (hostname.Name, bool) {
+	text, ok := q.Text()
 	if !ok {
 		return hostname.Name{}, false
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
 )
@@ -45,19 +46,19 @@ var (
 )
 
 // decide judges a question. It knows no rates, no bound on tunnels and not whether the host has IPv6.
-func decide(judge Judge, known nameTable, q *question) decision {
+func decide(judge Judge, known nameTable, q *wire.Question) decision {
 	name, ok := questionName(q)
 	d := decision{subject: subject{name: name, host: name}}
 	d.verdict = egress.Verdict{Reason: egress.ReasonInvalid, Name: name}
 	switch {
-	case !answerable(q.qtype):
+	case !answerable(q.Type):
 		d.ede, d.unfit = dns.ExtendedErrorCodeNotSupported, "questions of this type are not answered here"
 		return d
 	case !ok:
 		d.ede, d.unfit = dns.ExtendedErrorCodeProhibited, "that is no host name"
 		return d
 	}
-	return decideName(judge, known, name, q.qtype)
+	return decideName(judge, known, name, q.Type)
 }
 
 // decideName is decide for a name whose question is as it should be.

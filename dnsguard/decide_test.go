@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/policies"
 )
@@ -47,8 +48,8 @@ func TestI16_GuardAndReplayDecideAlike(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				q := new(question)
-				if err := q.read(packet); err != nil {
+				q := new(wire.Question)
+				if err := q.Read(packet); err != nil {
 					t.Fatal(err)
 				}
 				live, seen := decide(engine, guard.epoch.Load(), q), replay.Question(packet)

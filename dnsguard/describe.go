@@ -7,19 +7,20 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 )
 
 // newReply returns a reply without records that says t.
-func (g *Guard) newReply(q *question, t replySpec) *reply {
+func (g *Guard) newReply(q *wire.Question, t replySpec) *reply {
 	r := &reply{rcode: t.rcode}
 	if t.text != "" {
-		r.ede = packEDE(t.ede, t.text)
+		r.ede = wire.PackEDE(t.ede, t.text)
 	}
 	s, v := t.subject, t.subject.verdict
 	r.explanation = Explanation{
 		Name:    s.host,
-		Type:    dns.Type(q.qtype).String(),
+		Type:    dns.Type(q.Type).String(),
 		Outcome: t.outcome,
 		Rcode:   dns.RcodeToString[t.rcode],
 		EDE:     t.ede,
@@ -40,8 +41,8 @@ func (g *Guard) newReply(q *question, t replySpec) *reply {
 }
 
 // presentation is the name of q with odd bytes escaped, for the audit log.
-func presentation(q *question) string {
-	name, _, err := dns.UnpackDomainName(q.wireName(), 0)
+func presentation(q *wire.Question) string {
+	name, _, err := dns.UnpackDomainName(q.WireName(), 0)
 	if err != nil {
 		return ""
 	}

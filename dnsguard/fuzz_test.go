@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/policies"
 )
@@ -80,7 +81,7 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		s := &session{g: g, udp: true}
 		answers := make(chan []byte, 1)
-		q := new(question)
+		q := new(wire.Question)
 		answer, pending := s.answerNow(packet, nil, q, func(a []byte) { answers <- a })
 		if pending {
 			answer = <-answers
@@ -92,7 +93,7 @@ func FuzzQuery(f *testing.F) {
 		if err := m.Unpack(answer); err != nil {
 			t.Fatalf("unreadable answer % x: %v", answer, err)
 		}
-		if !m.Response || answer[0] != packet[0] || answer[1] != packet[1] || len(answer) > maxUDPAnswer {
+		if !m.Response || answer[0] != packet[0] || answer[1] != packet[1] || len(answer) > wire.MaxUDP {
 			t.Fatalf("answer % x", answer)
 		}
 		asked := new(dns.Msg)
@@ -125,16 +126,16 @@ func FuzzAnswer(f *testing.F) {
 			m.Answer = append(m.Answer, rr)
 		}
 		packed := mustPack(f, m)
-		f.Add(packed[2:headerLen], packed[questionEnd(packed):], m.Answer[0].Header().Rrtype)
+		f.Add(packed[2:wire.HeaderLen], packed[wire.QuestionEnd(packed):], m.Answer[0].Header().Rrtype)
 	}
 	f.Fuzz(func(t *testing.T, header, body []byte, qtype uint16) {
-		if len(header) != headerLen-2 || !answerable(qtype) {
+		if len(header) != wire.HeaderLen-2 || !answerable(qtype) {
 			return
 		}
-		header = append([]byte{header[0] | flagQR, header[1], 0, 1}, header[4:]...)
+		header = append([]byte{header[0] | wire.FlagQR, header[1], 0, 1}, header[4:]...)
 		g := fuzzGuard(t, judgeOf("*.example"), func(query []byte) []byte {
 			answer := append([]byte{query[0], query[1]}, header...)
-			answer = append(answer, query[headerLen:questionEnd(query)]...)
+			answer = append(answer, query[wire.HeaderLen:wire.QuestionEnd(query)]...)
 			return append(answer, body...)
 		})
 		m, _ := g.Answer(t.Context(), new(dns.Msg).SetQuestion("www.api.example.", qtype))

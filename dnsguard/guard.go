@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard/upstream"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
@@ -48,7 +49,7 @@ type Guard struct {
 	sink    audit.Sink
 	clock   clock
 	hasIPv6 func() bool
-	options upstreamOptions
+	options upstream.Options
 	spend   func(bytes int) error
 
 	pins     *Pins
@@ -73,7 +74,7 @@ type epoch struct {
 	hosts     *hostTable
 	tunnels   *tunnelMeter
 	bucket    *bucket
-	upstreams *upstreams
+	upstreams *upstream.Set
 	cache     *cache
 	pins      *Pins
 }
@@ -120,18 +121,7 @@ func New(cfg Config) (*Guard, error) {
 	if g.hasIPv6 == nil {
 		g.hasIPv6 = (&ipv6Probe{clock: g.clock}).probe
 	}
-	g.options = upstreamOptions{
-		clock:      g.clock,
-		dial:       cfg.Dialer,
-		tls:        &tlsSettings{roots: cfg.Roots},
-		resolvConf: cfg.resolvConf,
-	}
-	if g.options.dial == nil {
-		g.options.dial = (&net.Dialer{}).DialContext
-	}
-	if g.options.resolvConf == "" {
-		g.options.resolvConf = resolvConfPath
-	}
+	g.options = upstream.Options{Clock: g.clock, Dial: cfg.Dialer, Roots: cfg.Roots, ResolvConf: cfg.resolvConf}
 	g.pins, g.tunnels = newPins(g.clock), newTunnelZones(g.clock)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.Reload(cfg.Policy, cfg.Judge); err != nil {
@@ -179,7 +169,7 @@ func (g *Guard) Prepare(p *policies.Policy, judge Judge) (*Prepared, error) {
 	}
 	if old != nil && slices.Equal(old.policy.DNS.Servers, p.DNS.Servers) {
 		next.upstreams = old.upstreams
-	} else if next.upstreams, err = newUpstreams(p.DNS.Servers, g.options); err != nil {
+	} else if next.upstreams, err = upstream.New(p.DNS.Servers, g.options); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if old != nil && old.policy.Limits.DNSPerSecond == p.Limits.DNSPerSecond {
@@ -201,7 +191,7 @@ func (p *Prepared) Install() {
 // Discard leaves everything as it was.
 func (p *Prepared) Discard() {
 	if p.old == nil || p.next.upstreams != p.old.upstreams {
-		p.next.upstreams.close()
+		p.next.upstreams.Close()
 	}
 }
 
@@ -230,7 +220,7 @@ func (g *Guard) install(next, old *epoch) {
 		return next.judge.DecideName(name).Allowed() && next.judge.AllowsAddr(name, addr).Allowed()
 	})
 	if old.upstreams != next.upstreams {
-		old.upstreams.close()
+		old.upstreams.Close()
 	}
 }
 
@@ -241,7 +231,7 @@ func (g *Guard) Close() error {
 	g.inflight.close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.epoch.Load().upstreams.close()
+	g.epoch.Load().upstreams.Close()
 	return nil
 }
 

@@ -9,14 +9,6 @@ const (
 	// question needs at most 271, EDNS padding (RFC 8467) brings it to a
 	// multiple of 128; a longer one is answered FORMERR.
 	maxQuery = 4096
-	// maxAnswer is the longest message of DNS over TCP (RFC 1035, section
-	// 4.2.2).
-	maxAnswer = 65535
-	// maxUDPAnswer is the longest answer over UDP whatever the guest says it
-	// can take: the DNS flag day's 1232 bytes never fragment on an IPv6 path.
-	maxUDPAnswer = 1232
-	// minUDPAnswer is what a guest without EDNS takes (RFC 1035, section 2.3.4).
-	minUDPAnswer = 512
 
 	// maxInFlight bounds questions of one sandbox that wait for an upstream,
 	// and with it sockets of the host. Above it: SERVFAIL with an explanation.
@@ -78,31 +70,4 @@ const (
 	// tunnelBytes lets tunnelQuestions labels of 16 bytes pass, and long ones
 	// sooner exhaust it: 16 KiB in ten minutes is 27 bytes a second.
 	tunnelBytes = 16 << 10
-)
-
-// Upstream bounds.
-const (
-	// attemptTimeout is for one exchange with one server.
-	attemptTimeout = 1200 * time.Millisecond
-	// lookupTimeout is when the last attempt starts: all are over before the 5 s
-	// after which glibc asks again.
-	lookupTimeout = 3500 * time.Millisecond
-	// maxAttempts bounds the exchanges for one question; where the policy names
-	// more servers, each is asked once.
-	maxAttempts = 4
-	// maxStrays is how many datagrams that are no answer to our question are
-	// read before the socket is given up for TCP: a flood of spoofed answers
-	// gets so many guesses at id, port and case, and no more.
-	maxStrays = 64
-	// restTime is how long a server that failed is asked last.
-	restTime = 30 * time.Second
-	// maxIdleConns and idleConnAge bound the connections that DNS over TLS
-	// keeps; servers close idle ones after 10 to 30 s.
-	maxIdleConns = 8
-	idleConnAge  = 9 * time.Second
-	// maxSystemServers bounds the nameserver lines of resolv.conf; resolv.conf(5)
-	// has three.
-	maxSystemServers = 3
-	// resolvConfAge is how long resolv.conf is believed without a look.
-	resolvConfAge = time.Second
 )

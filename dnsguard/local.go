@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
 )
@@ -22,7 +23,7 @@ type replySpec struct {
 }
 
 // refuseQuery refuses a question whatever its name is allowed.
-func (g *Guard) refuseQuery(q *question, ede uint16, text string) *reply {
+func (g *Guard) refuseQuery(q *wire.Question, ede uint16, text string) *reply {
 	return g.newReply(q, replySpec{
 		outcome: OutcomeRefusedQuery,
 		rcode:   dns.RcodeRefused,
@@ -34,7 +35,7 @@ func (g *Guard) refuseQuery(q *question, ede uint16, text string) *reply {
 
 // refuseName refuses a name with the rule that denies it (Blocked), or with the
 // lack of one that allows it (Prohibited).
-func (g *Guard) refuseName(q *question, s subject) *reply {
+func (g *Guard) refuseName(q *wire.Question, s subject) *reply {
 	ede := dns.ExtendedErrorCodeBlocked
 	if s.verdict.Reason == egress.ReasonNoRule {
 		ede = dns.ExtendedErrorCodeProhibited
@@ -49,7 +50,7 @@ func (g *Guard) refuseName(q *question, s subject) *reply {
 }
 
 // refuseTunnel refuses one more question below a wildcard.
-func (g *Guard) refuseTunnel(q *question, s subject) *reply {
+func (g *Guard) refuseTunnel(q *wire.Question, s subject) *reply {
 	return g.newReply(q, replySpec{
 		outcome: OutcomeLimited,
 		rcode:   dns.RcodeRefused,
@@ -61,7 +62,7 @@ func (g *Guard) refuseTunnel(q *question, s subject) *reply {
 }
 
 // refuseSpent refuses a question because the sandbox may send nothing more.
-func (g *Guard) refuseSpent(q *question, s subject, err error) *reply {
+func (g *Guard) refuseSpent(q *wire.Question, s subject, err error) *reply {
 	return g.newReply(q, replySpec{
 		outcome: OutcomeLimited,
 		rcode:   dns.RcodeRefused,
@@ -80,7 +81,7 @@ const (
 
 // tooMany answers a question above the rate or the bound on those in flight:
 // SERVFAIL, since asking again a moment later may work.
-func (g *Guard) tooMany(q *question, s subject, text string) *reply {
+func (g *Guard) tooMany(q *wire.Question, s subject, text string) *reply {
 	return g.newReply(q, replySpec{
 		outcome: OutcomeLimited,
 		rcode:   dns.RcodeServerFailure,
@@ -94,18 +95,18 @@ func (g *Guard) tooMany(q *question, s subject, text string) *reply {
 // answerEmpty says that an allowed name has no record of the type, without a
 // question to anyone: IPv6 addresses where the host has no IPv6 would only make
 // clients wait for connections that can't be made.
-func (g *Guard) answerEmpty(q *question, s subject) *reply {
+func (g *Guard) answerEmpty(q *wire.Question, s subject) *reply {
 	return g.newReply(q, replySpec{outcome: OutcomeEmpty, subject: s})
 }
 
 // answerMapped answers for a name of [hosts]. Its addresses need no pin: what
 // they lead to is the operator's word, see Mapped.
-func (g *Guard) answerMapped(e *epoch, q *question, s subject) *reply {
+func (g *Guard) answerMapped(e *epoch, q *wire.Question, s subject) *reply {
 	v4, v6, _ := e.hosts.addrs(s.name)
-	hdr := dns.RR_Header{Name: s.name.String() + ".", Rrtype: q.qtype, Class: dns.ClassINET}
+	hdr := dns.RR_Header{Name: s.name.String() + ".", Rrtype: q.Type, Class: dns.ClassINET}
 	var rrs []dns.RR
 	var addrs []netip.Addr
-	switch q.qtype {
+	switch q.Type {
 	case dns.TypeA:
 		rrs, addrs = []dns.RR{&dns.A{Hdr: hdr, A: v4.AsSlice()}}, []netip.Addr{v4}
 	case dns.TypeAAAA:
@@ -119,9 +120,9 @@ func (g *Guard) answerMapped(e *epoch, q *question, s subject) *reply {
 }
 
 // answerReverse answers a reverse name of an address that is pinned or mapped.
-func (g *Guard) answerReverse(q *question, name hostname.Name, owners []hostname.Name) *reply {
+func (g *Guard) answerReverse(q *wire.Question, name hostname.Name, owners []hostname.Name) *reply {
 	s := subject{name: name, host: name}
-	if q.qtype != dns.TypePTR {
+	if q.Type != dns.TypePTR {
 		return g.answerEmpty(q, s)
 	}
 	owners = owners[:min(len(owners), maxRecords)]
@@ -134,9 +135,9 @@ func (g *Guard) answerReverse(q *question, name hostname.Name, owners []hostname
 }
 
 // localReply answers with records of our own.
-func (g *Guard) localReply(q *question, s subject, rrs []dns.RR) *reply {
+func (g *Guard) localReply(q *wire.Question, s subject, rrs []dns.RR) *reply {
 	r := g.newReply(q, replySpec{outcome: OutcomeLocal, subject: s})
-	if err := r.pack(s.name.String()+".", q.qtype, rrs, nil); err != nil {
+	if err := r.pack(s.name.String()+".", q.Type, rrs, nil); err != nil {
 		return g.failed(q, s, err)
 	}
 	r.ttlUntil = g.clock() + localTTL
@@ -145,7 +146,7 @@ func (g *Guard) localReply(q *question, s subject, rrs []dns.RR) *reply {
 }
 
 // failed answers a question that no upstream has an answer to.
-func (g *Guard) failed(q *question, s subject, err error) *reply {
+func (g *Guard) failed(q *wire.Question, s subject, err error) *reply {
 	r := g.newReply(q, replySpec{
 		outcome: OutcomeFailed,
 		rcode:   dns.RcodeServerFailure,

@@ -11,13 +11,15 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard/upstream"
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 )
 
 // answer answers q, from wherever; it waits for upstreams until ctx ends, when
 // it returns nil.
-func (g *Guard) answer(ctx context.Context, e *epoch, q *question) (r *reply, cached bool) {
-	if r := e.cache.get(q.cacheKey(), g.clock()); r != nil {
+func (g *Guard) answer(ctx context.Context, e *epoch, q *wire.Question) (r *reply, cached bool) {
+	if r := e.cache.get(q.CacheKey(), g.clock()); r != nil {
 		return r, true
 	}
 	r, subj := g.local(e, q)
@@ -28,7 +30,7 @@ func (g *Guard) answer(ctx context.Context, e *epoch, q *question) (r *reply, ca
 }
 
 // lookup asks the upstreams and waits until ctx ends, when it returns nil.
-func (g *Guard) lookup(ctx context.Context, e *epoch, q *question, subj subject) *reply {
+func (g *Guard) lookup(ctx context.Context, e *epoch, q *wire.Question, subj subject) *reply {
 	done := make(chan *reply, 1)
 	if r := g.join(e, q, subj, func(r *reply) { done <- r }); r != nil {
 		return r
@@ -45,11 +47,11 @@ func (g *Guard) lookup(ctx context.Context, e *epoch, q *question, subj subject)
 // with the reply; or it returns a reply at once and calls nothing.
 // Questions of different epochs don't share: what the old judge let pass is not
 // an answer under the new one. q must not change any more.
-func (g *Guard) join(e *epoch, q *question, subj subject, done func(*reply)) *reply {
+func (g *Guard) join(e *epoch, q *wire.Question, subj subject, done func(*reply)) *reply {
 	if g.ctx.Err() != nil {
 		return g.failed(q, subj, context.Canceled)
 	}
-	key := string(q.cacheKey())
+	key := string(q.CacheKey())
 	work := func() *reply {
 		r := g.exchange(e, q, subj)
 		if r.cacheUntil > 0 {
@@ -65,12 +67,12 @@ func (g *Guard) join(e *epoch, q *question, subj subject, done func(*reply)) *re
 
 // exchange asks the upstreams, filters the answer, pins what is left and packs
 // it. This is the only place that pins (invariant 6).
-func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
+func (g *Guard) exchange(e *epoch, q *wire.Question, subj subject) *reply {
 	if !e.tunnels.admit(subj) {
 		return g.refuseTunnel(q, subj)
 	}
-	msg, from, err := e.upstreams.ask(g.ctx, outgoing{wire: slices.Clone(q.wireName()), qtype: q.qtype, spend: g.spend})
-	if spent := (spentError{}); errors.As(err, &spent) {
+	msg, from, err := e.upstreams.Ask(g.ctx, upstream.Query{Name: slices.Clone(q.WireName()), Type: q.Type, Spend: g.spend})
+	if spent := (upstream.SpentError{}); errors.As(err, &spent) {
 		return g.refuseSpent(q, subj, spent)
 	}
 	if err != nil {
@@ -83,7 +85,7 @@ func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
 		ipv6:  g.hasIPv6(),
 		host:  subj.host,
 		owner: owner,
-		qtype: q.qtype,
+		qtype: q.Type,
 	}
 	if err := f.run(msg); err != nil {
 		return g.unfit(q, subj, from, err)
@@ -100,7 +102,7 @@ func (g *Guard) exchange(e *epoch, q *question, subj subject) *reply {
 	}
 	r := g.newReply(q, t)
 	r.setUpstream(from)
-	if err := r.pack(owner, q.qtype, f.rrs, f.ns); err != nil {
+	if err := r.pack(owner, q.Type, f.rrs, f.ns); err != nil {
 		return g.failed(q, subj, err)
 	}
 	g.keep(e, r, &f, e.tunnels.metered(subj))
@@ -134,7 +136,7 @@ func (g *Guard) keep(e *epoch, r *reply, f *filter, metered bool) {
 }
 
 // rebinding refuses an answer of which no address is left.
-func (g *Guard) rebinding(q *question, s subject, from string, f *filter) *reply {
+func (g *Guard) rebinding(q *wire.Question, s subject, from string, f *filter) *reply {
 	r := g.newReply(q, replySpec{
 		outcome: OutcomeRebinding,
 		rcode:   dns.RcodeRefused,
@@ -149,7 +151,7 @@ func (g *Guard) rebinding(q *question, s subject, from string, f *filter) *reply
 }
 
 // unfit answers for an upstream's message that can't be used as a whole.
-func (g *Guard) unfit(q *question, s subject, from string, err error) *reply {
+func (g *Guard) unfit(q *wire.Question, s subject, from string, err error) *reply {
 	t := replySpec{
 		outcome: OutcomeFailed,
 		rcode:   dns.RcodeServerFailure,
@@ -204,7 +206,7 @@ func (g *Guard) emitRebinding(r *reply, s subject) {
 
 // edeOf is the Extended DNS Error for a failure to get an answer.
 func edeOf(err error) uint16 {
-	var rcode rcodeError
+	var rcode upstream.RcodeError
 	if errors.As(err, &rcode) {
 		return dns.ExtendedErrorCodeNoReachableAuthority
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 )
 
@@ -16,14 +17,14 @@ import (
 // answers, since answering those can go on for ever between two servers.
 func (g *Guard) refuseShape(packet []byte, ends flowEnds) []byte {
 	g.stats.malformed.Add(1)
-	if len(packet) < headerLen || packet[2]&flagQR != 0 {
+	if len(packet) < wire.HeaderLen || packet[2]&wire.FlagQR != 0 {
 		g.stats.dropped.Add(1)
 		g.emitShape(nil, noAnswer, "it is no question", ends)
 		return nil
 	}
 	msg := new(dns.Msg)
 	rcode, why := dns.RcodeFormatError, "the query can't be read"
-	if packet[2]&maskOpcode != 0 {
+	if packet[2]&wire.MaskOpcode != 0 {
 		rcode, why = dns.RcodeNotImplemented, "only plain queries are answered here"
 		msg = nil
 	} else if len(packet) > maxQuery || msg.Unpack(packet) != nil {
@@ -35,15 +36,15 @@ func (g *Guard) refuseShape(packet []byte, ends flowEnds) []byte {
 	if msg == nil || len(msg.Question) != 1 {
 		return bareReply(packet, rcode)
 	}
-	answer := new(dns.Msg).SetRcode(msg, rcode&maskRcode)
+	answer := new(dns.Msg).SetRcode(msg, rcode&wire.MaskRcode)
 	answer.RecursionAvailable = true
 	answer.Rcode = rcode
 	if opt := msg.IsEdns0(); opt != nil {
-		answer.SetEdns0(maxUDPAnswer, false)
+		answer.SetEdns0(wire.MaxUDP, false)
 		answer.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeProhibited, ExtraText: why}}
 	}
 	packed, err := answer.Pack()
-	if err != nil || len(packed) > minUDPAnswer {
+	if err != nil || len(packed) > wire.MinUDP {
 		return bareReply(packet, rcode)
 	}
 	return packed
@@ -64,10 +65,10 @@ func faultOf(msg *dns.Msg) (rcode int, why string) {
 
 // bareReply is a header with rcode and nothing else.
 func bareReply(packet []byte, rcode int) []byte {
-	out := make([]byte, headerLen)
+	out := make([]byte, wire.HeaderLen)
 	copy(out, packet[:2])
-	out[2] = flagQR | packet[2]&(maskOpcode|flagRD)
-	out[3] = flagRA | byte(rcode&maskRcode)
+	out[2] = wire.FlagQR | packet[2]&(wire.MaskOpcode|wire.FlagRD)
+	out[3] = wire.FlagRA | byte(rcode&wire.MaskRcode)
 	binary.BigEndian.PutUint64(out[4:], 0)
 	return out
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
@@ -76,12 +77,12 @@ type Replayed struct {
 
 // Question judges a query, without the two bytes of length that TCP has before it.
 func (r *Replay) Question(packet []byte) Replayed {
-	q := new(question)
-	if len(packet) > maxQuery || q.read(packet) != nil {
+	q := new(wire.Question)
+	if len(packet) > maxQuery || q.Read(packet) != nil {
 		return Replayed{Verdict: egress.Verdict{Reason: egress.ReasonInvalid}}
 	}
 	d := decide(r.judge, r, q)
-	return Replayed{Type: dns.Type(q.qtype).String(), Name: d.name, Verdict: d.verdict}
+	return Replayed{Type: dns.Type(q.Type).String(), Name: d.name, Verdict: d.verdict}
 }
 
 // maps implements nameTable.

@@ -3,12 +3,10 @@ package dnsguard
 import (
 	"encoding/binary"
 	"net/netip"
-	"strings"
 	"time"
 
-	"github.com/miekg/dns"
-
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 )
 
@@ -54,20 +52,20 @@ func (r *reply) ttl(now time.Duration) uint32 {
 
 // render appends the whole message that answers q to out[:0]. limit bounds it;
 // above it the message is empty with TC set, and the guest comes back by TCP.
-func (r *reply) render(out []byte, q *question, now time.Duration, limit int) []byte {
-	out = append(out[:0], q.packet[:q.nameEnd+4]...)
-	out[2] = flagQR | q.packet[2]&flagRD
-	out[3] = flagRA | q.packet[3]&flagCD | byte(r.rcode&maskRcode)
+func (r *reply) render(out []byte, q *wire.Question, now time.Duration, limit int) []byte {
+	out = append(out[:0], q.Packet[:q.NameEnd+4]...)
+	out[2] = wire.FlagQR | q.Packet[2]&wire.FlagRD
+	out[3] = wire.FlagRA | q.Packet[3]&wire.FlagCD | byte(r.rcode&wire.MaskRcode)
 	opt := r.ede
 	size := len(out) + len(r.body)
-	if q.edns {
-		size += optLen + len(opt)
+	if q.EDNS {
+		size += wire.OPTLen + len(opt)
 	}
 	answers, ns := r.answers, r.ns
 	if size > limit {
-		out[2] |= flagTC
+		out[2] |= wire.FlagTC
 		answers, ns = 0, 0
-		if len(out)+optLen+len(opt) > limit {
+		if len(out)+wire.OPTLen+len(opt) > limit {
 			opt = nil
 		}
 	} else {
@@ -81,32 +79,9 @@ func (r *reply) render(out []byte, q *question, now time.Duration, limit int) []
 	binary.BigEndian.PutUint16(out[6:], answers)
 	binary.BigEndian.PutUint16(out[8:], ns)
 	binary.BigEndian.PutUint16(out[10:], 0)
-	if q.edns {
+	if q.EDNS {
 		out[11] = 1
-		out = appendOPT(out, r.rcode, opt)
+		out = wire.AppendOPT(out, r.rcode, opt)
 	}
 	return out
-}
-
-// appendOPT appends an OPT record that offers maxUDPAnswer and holds options.
-func appendOPT(out []byte, rcode int, options []byte) []byte {
-	out = append(out, 0)
-	out = binary.BigEndian.AppendUint16(out, dns.TypeOPT)
-	out = binary.BigEndian.AppendUint16(out, maxUDPAnswer)
-	out = append(out, byte(rcode>>4), 0, 0, 0)
-	out = binary.BigEndian.AppendUint16(out, uint16(len(options)))
-	return append(out, options...)
-}
-
-// packEDE returns an Extended DNS Error option (RFC 8914, section 2). The text
-// is cut: it must fit into the smallest answer beside the longest name.
-func packEDE(code uint16, text string) []byte {
-	const maxText = 200
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "")
-	}
-	opt := binary.BigEndian.AppendUint16(nil, dns.EDNS0EDE)
-	opt = binary.BigEndian.AppendUint16(opt, uint16(2+len(text)))
-	opt = binary.BigEndian.AppendUint16(opt, code)
-	return append(opt, text...)
 }

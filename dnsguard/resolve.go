@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/hostname"
 )
 
@@ -34,8 +35,8 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 	}
 	g.stats.queries.Add(1)
 	start := g.clock()
-	q := new(question)
-	if len(packet) > maxQuery || q.read(packet) != nil {
+	q := new(wire.Question)
+	if len(packet) > maxQuery || q.Read(packet) != nil {
 		answer := new(dns.Msg)
 		raw := g.refuseShape(packet, flowEnds{})
 		if raw == nil || answer.Unpack(raw) != nil {
@@ -50,7 +51,7 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 	now := g.clock()
 	g.emit(r, flowEnds{}, cached, now-start)
 	answer := new(dns.Msg)
-	if err := answer.Unpack(r.render(nil, q, now, maxAnswer)); err != nil {
+	if err := answer.Unpack(r.render(nil, q, now, wire.MaxMessage)); err != nil {
 		return nil, Explanation{Outcome: OutcomeFailed, Text: err.Error()}
 	}
 	explained := r.explanation
@@ -88,7 +89,7 @@ func (g *Guard) resolveType(ctx context.Context, name hostname.Name, qtype uint1
 	e := g.epoch.Load()
 	var r *reply
 	cached := false
-	if r = e.cache.get(q.cacheKey(), start); r != nil {
+	if r = e.cache.get(q.CacheKey(), start); r != nil {
 		cached = true
 	} else if !e.bucket.take(start) {
 		g.limited(tooManyASecond, flowEnds{})
@@ -102,14 +103,14 @@ func (g *Guard) resolveType(ctx context.Context, name hostname.Name, qtype uint1
 }
 
 // newQuestion is the question that a guest would ask.
-func newQuestion(name hostname.Name, qtype uint16) *question {
-	packet := []byte{0, 0, flagRD, 0, 0, 1, 0, 0, 0, 0, 0, 0}
+func newQuestion(name hostname.Name, qtype uint16) *wire.Question {
+	packet := []byte{0, 0, wire.FlagRD, 0, 0, 1, 0, 0, 0, 0, 0, 0}
 	for _, label := range name.Labels() {
 		packet = append(append(packet, byte(len(label))), label...)
 	}
 	packet = append(packet, 0, byte(qtype>>8), byte(qtype), 0, byte(dns.ClassINET))
-	q := new(question)
-	_ = q.read(packet) // a Name always fits
+	q := new(wire.Question)
+	_ = q.Read(packet) // a Name always fits
 	return q
 }
 

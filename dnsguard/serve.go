@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/msb-project/msb/dnsguard/wire"
 )
 
 // session is one flow or listener whose queries are being answered.
@@ -34,14 +36,14 @@ func (g *Guard) underGuard(ctx context.Context) (context.Context, context.Cancel
 // answerNow answers packet into out if that needs no wait. Otherwise it starts a
 // goroutine that calls onReply with the answer, and says that one is pending. An
 // answer of nil, here or there, is none. q is scratch space.
-func (s *session) answerNow(packet, out []byte, q *question, onReply func([]byte)) (answer []byte, pending bool) {
+func (s *session) answerNow(packet, out []byte, q *wire.Question, onReply func([]byte)) (answer []byte, pending bool) {
 	g := s.g
 	g.stats.queries.Add(1)
 	start := g.clock()
 	e := g.epoch.Load()
 	// Checked before anything else, so that a flood costs next to nothing.
 	inRate := e.bucket.take(start)
-	if len(packet) > maxQuery || q.read(packet) != nil {
+	if len(packet) > maxQuery || q.Read(packet) != nil {
 		if !inRate {
 			g.limited(tooManyASecond, s.ends)
 			return nil, false
@@ -53,7 +55,7 @@ func (s *session) answerNow(packet, out []byte, q *question, onReply func([]byte
 		r := g.tooMany(q, subject{}, tooManyASecond)
 		return r.render(out, q, start, limit(q, s.udp)), false
 	}
-	if r := e.cache.get(q.cacheKey(), start); r != nil {
+	if r := e.cache.get(q.CacheKey(), start); r != nil {
 		out = r.render(out, q, start, limit(q, s.udp))
 		g.emit(r, s.ends, true, g.clock()-start)
 		return out, false
@@ -70,7 +72,7 @@ func (s *session) answerNow(packet, out []byte, q *question, onReply func([]byte
 
 // wait looks q up and calls onReply once, in another goroutine; or it
 // returns a reply at once if there are too many of those.
-func (s *session) wait(e *epoch, q *question, subj subject, start time.Duration, onReply func([]byte)) *reply {
+func (s *session) wait(e *epoch, q *wire.Question, subj subject, start time.Duration, onReply func([]byte)) *reply {
 	g := s.g
 	select {
 	case g.waiting <- struct{}{}:
@@ -78,7 +80,7 @@ func (s *session) wait(e *epoch, q *question, subj subject, start time.Duration,
 		return g.tooMany(q, subj, tooManyWaiting)
 	}
 	own := *q
-	own.packet = slices.Clone(q.packet)
+	own.Packet = slices.Clone(q.Packet)
 	ends, udp := s.ends, s.udp // a shared socket's ends change with the next packet
 	r := g.join(e, &own, subj, func(r *reply) {
 		defer func() { <-g.waiting }()
@@ -117,11 +119,11 @@ func (s *session) leave() {
 }
 
 // limit is how long an answer to q may be.
-func limit(q *question, udp bool) int {
+func limit(q *wire.Question, udp bool) int {
 	if udp {
-		return q.size
+		return q.Size
 	}
-	return maxAnswer
+	return wire.MaxMessage
 }
 
 // endsOf reads the ends of a flow as the gateway's connections have them: the
@@ -141,4 +143,9 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 		return a.AddrPort()
 	}
 	return netip.AddrPort{}
+}
+
+// cutOnDone makes reads and writes on conn end when ctx does.
+func cutOnDone(ctx context.Context, conn net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/net/ipv4"
+
+	"github.com/msb-project/msb/dnsguard/wire"
 )
 
 // ServePacket answers queries from a socket that many clients share, with
@@ -35,7 +37,7 @@ type packetReader struct {
 	batches *ipv4.PacketConn // works on sockets of both families
 	in, out [batch]ipv4.Message
 	answers [batch][]byte
-	q       question
+	q       wire.Question
 }
 
 func newPacketReader(g *Guard, conn *net.UDPConn) *packetReader {
@@ -46,7 +48,7 @@ func newPacketReader(g *Guard, conn *net.UDPConn) *packetReader {
 	}
 	for i := range batch {
 		r.in[i].Buffers = [][]byte{make([]byte, maxQuery+1)}
-		r.answers[i] = make([]byte, 0, maxUDPAnswer)
+		r.answers[i] = make([]byte, 0, wire.MaxUDP)
 		r.out[i].Buffers = make([][]byte, 1)
 	}
 	return r

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/msb-project/msb/dnsguard/wire"
 )
 
 // ServeTCP answers the queries of one TCP connection of the guest, to whatever
@@ -59,7 +61,7 @@ func (t *tcpSession) serve() (unread bool) {
 	var length [2]byte
 	buf := make([]byte, maxQuery)
 	var out []byte
-	q := new(question)
+	q := new(wire.Question)
 	for first := true; ; first = false {
 		if t.ctx.Err() != nil || t.conn.SetReadDeadline(time.Now().Add(idleTimeout)) != nil {
 			return first
@@ -91,7 +93,7 @@ func (t *tcpSession) serve() (unread bool) {
 
 // one answers one query, now or later, and reports whether the connection is
 // still good.
-func (t *tcpSession) one(packet []byte, out *[]byte, q *question) bool {
+func (t *tcpSession) one(packet []byte, out *[]byte, q *wire.Question) bool {
 	answer, pending := t.answerNow(packet, *out, q, func(answer []byte) {
 		t.write(answer)
 		<-t.pipeline

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/msb-project/msb/dnsguard/wire"
 )
 
 // ServeUDP answers the queries of one UDP flow of the guest, to whatever address
@@ -21,8 +23,8 @@ func (g *Guard) ServeUDP(ctx context.Context, conn net.Conn) {
 		_ = conn.Close()
 		s.leave()
 	}()
-	buf, out := make([]byte, maxQuery+1), make([]byte, 0, maxUDPAnswer)
-	q := new(question)
+	buf, out := make([]byte, maxQuery+1), make([]byte, 0, wire.MaxUDP)
+	q := new(wire.Question)
 	onReply := func(answer []byte) { _, _ = conn.Write(answer) } // one that is lost is asked for again
 	var deadline time.Duration
 	for {

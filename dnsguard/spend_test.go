@@ -14,6 +14,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -39,7 +40,7 @@ func TestI11_EverySendOfAQuestionIsSpent(t *testing.T) {
 		left.Store(7)
 		k := newKit(t, judgeOf("*.example"), handle, func(c *Config) {
 			c.Spend = func(bytes int) error {
-				if bytes <= headerLen {
+				if bytes <= wire.HeaderLen {
 					t.Errorf("a question of %d bytes", bytes)
 				}
 				if left.Add(-1) < 0 {
@@ -89,7 +90,7 @@ func TestI11_EncryptedQuestionsAreSpent(t *testing.T) {
 			const budget, questions = 5, 9
 			k := newKit(t, judgeOf("*.example"), nil, encrypted(t, kind, &reached), func(c *Config) {
 				c.Spend = func(bytes int) error {
-					if want := headerLen + len("\x02n0\x07example\x00") + 4 + optLen; bytes != want {
+					if want := wire.HeaderLen + len("\x02n0\x07example\x00") + 4 + wire.OPTLen; bytes != want {
 						t.Errorf("%v: a question of %d bytes is counted as %d", kind, want, bytes)
 					}
 					if spent.Add(1) > budget && limited {
@@ -140,7 +141,7 @@ func encrypted(t *testing.T, kind policies.ServerKind, reached *atomic.Int64) fu
 				}
 				answer(rec, m)
 				packed, _ := rec.msg.Pack()
-				w.Header().Set("Content-Type", dohType)
+				w.Header().Set("Content-Type", "application/dns-message")
 				_, _ = w.Write(packed)
 			}))
 		}

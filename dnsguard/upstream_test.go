@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/binary"
 	"io"
 	"math/big"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +25,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -123,7 +122,7 @@ func TestI6_WrongCaseOrFloodGoesToTCP(t *testing.T) {
 			return [][]byte{forge(t, query, evil, func(m *dns.Msg) { m.Question[0].Name = strings.ToUpper(m.Question[0].Name) })}
 		},
 		"flood": func(t *testing.T, query []byte) (out [][]byte) {
-			for i := range 2 * maxStrays {
+			for i := range 128 {
 				out = append(out, forge(t, query, evil, func(m *dns.Msg) { m.Id += uint16(1 + i) }))
 			}
 			return out
@@ -153,23 +152,6 @@ func TestI6_WrongCaseOrFloodGoesToTCP(t *testing.T) {
 	}
 }
 
-func TestI6_QueriesAreHardToGuess(t *testing.T) {
-	t.Parallel()
-	q := outgoing{wire: []byte("\x0clonger-names\x07example\x00"), qtype: dns.TypeA}
-	ids, cases := make(map[uint16]bool), make(map[string]bool)
-	for range 200 {
-		p := q.packet(true)
-		ids[binary.BigEndian.Uint16(p)] = true
-		cases[string(p[headerLen:headerLen+len(q.wire)])] = true
-		if !bytes.Equal(lowered(p[headerLen:headerLen+len(q.wire)]), q.wire) {
-			t.Fatalf("asks for another name: % x", p)
-		}
-	}
-	if len(ids) < 190 || len(cases) < 190 {
-		t.Errorf("%d ids and %d spellings in 200 queries", len(ids), len(cases))
-	}
-}
-
 func TestFailoverAsksTheNextServerAndLetsTheFirstRest(t *testing.T) {
 	t.Parallel()
 	servers := []policies.Server{
@@ -179,7 +161,7 @@ func TestFailoverAsksTheNextServerAndLetsTheFirstRest(t *testing.T) {
 	for what, rcode := range map[string]int{"refuses the dial": -1, "SERVFAIL": dns.RcodeServerFailure, "REFUSED": dns.RcodeRefused} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			bad := newAuthority(t, func(w dns.ResponseWriter, m *dns.Msg) { _ = w.WriteMsg(new(dns.Msg).SetRcode(m, rcode&maskRcode)) })
+			bad := newAuthority(t, func(w dns.ResponseWriter, m *dns.Msg) { _ = w.WriteMsg(new(dns.Msg).SetRcode(m, rcode&wire.MaskRcode)) })
 			var k *kit
 			k = newKit(t, judgeOf("*.example"), records("a.example. 1 IN A 93.184.216.34", "b.example. 1 IN A 93.184.216.35"), func(c *Config) {
 				c.Policy.DNS.Servers = servers
@@ -203,7 +185,7 @@ func TestFailoverAsksTheNextServerAndLetsTheFirstRest(t *testing.T) {
 			if rested := bad.asked.Load() == before; rested != (rcode < 0) {
 				t.Errorf("the failed server rested: %v", rested)
 			}
-			k.clock.advance(restTime + time.Hour)
+			k.clock.advance(time.Hour)
 			before = bad.asked.Load()
 			k.ask(t, "a.example", dns.TypeA)
 			if bad.asked.Load() == before {
@@ -289,49 +271,6 @@ func TestSameQuestionIsAskedOnceForAll(t *testing.T) {
 	wg.Wait()
 	if n := k.auth.asked.Load(); n != 1 {
 		t.Errorf("%d questions upstream, want 1", n)
-	}
-}
-
-func TestResolvConfIsFollowed(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "resolv.conf")
-	write := func(content string, age time.Duration) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, time.Time{}, time.Unix(1e9, 0).Add(age)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("search corp.test\n# nameserver 192.0.2.9\nnameserver 192.0.2.1\n nameserver 192.0.2.2 \nnameserver nonsense\noptions ndots:5\n", 0)
-	clock := &testClock{}
-	c := newSystemConf(upstreamOptions{clock: clock.read, resolvConf: path})
-	addrs := func() (list []string) {
-		for _, s := range c.servers() {
-			list = append(list, s.server.(*plainServer).addr.String())
-		}
-		return list
-	}
-	if got := addrs(); !slices.Equal(got, []string{"192.0.2.1:53", "192.0.2.2:53"}) {
-		t.Errorf("first: %v", got)
-	}
-	kept := c.servers()[1]
-	write("nameserver 192.0.2.2\nnameserver 2001:db8::1\nnameserver fe80::1%eth0\nnameserver 192.0.2.4\n", time.Second)
-	if got := addrs(); len(got) != 2 {
-		t.Errorf("read again within resolvConfAge: %v", got)
-	}
-	clock.advance(resolvConfAge)
-	if got := addrs(); !slices.Equal(got, []string{"192.0.2.2:53", "[2001:db8::1]:53", "[fe80::1%eth0]:53"}) {
-		t.Errorf("after the change: %v", got)
-	}
-	if c.servers()[0] != kept {
-		t.Error("a server that stayed lost its state")
-	}
-	_ = os.Remove(path)
-	clock.advance(resolvConfAge)
-	if got := addrs(); len(got) != 3 {
-		t.Errorf("while the file is away: %v", got)
 	}
 }
 
@@ -431,7 +370,7 @@ func TestDNSOverHTTPSVerifiesAndRefusesRedirects(t *testing.T) {
 		rec := &msgWriter{}
 		handler(rec, m)
 		packed, _ := rec.msg.Pack()
-		w.Header().Set("Content-Type", dohType)
+		w.Header().Set("Content-Type", "application/dns-message")
 		_, _ = w.Write(packed)
 	})
 	mux.Handle("/moved", http.RedirectHandler("/dns-query", http.StatusTemporaryRedirect))

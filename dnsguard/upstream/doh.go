@@ -1,4 +1,4 @@
-package dnsguard
+package upstream
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -27,12 +28,12 @@ type httpsServer struct {
 
 var _ server = (*httpsServer)(nil)
 
-func newHTTPSServer(s policies.Server, opts upstreamOptions) *httpsServer {
-	dial := opts.dial
+func newHTTPSServer(s policies.Server, opts Options) *httpsServer {
+	dial := opts.Dial
 	transport := &http.Transport{
 		Proxy:                  nil, // the host's proxy environment is not the policy
 		DialContext:            dial,
-		TLSClientConfig:        opts.tls.config(s.ServerName.String()),
+		TLSClientConfig:        opts.tlsConfig(s.ServerName.String()),
 		ForceAttemptHTTP2:      true,
 		MaxConnsPerHost:        maxIdleConns,
 		MaxIdleConnsPerHost:    maxIdleConns,
@@ -59,7 +60,7 @@ func (s *httpsServer) String() string { return s.url }
 
 func (s *httpsServer) closeIdle() { s.client.CloseIdleConnections() }
 
-func (s *httpsServer) exchange(ctx context.Context, q outgoing) (*dns.Msg, error) {
+func (s *httpsServer) exchange(ctx context.Context, q Query) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	query, err := q.sent(true)
@@ -85,11 +86,11 @@ func (s *httpsServer) exchange(ctx context.Context, q outgoing) (*dns.Msg, error
 	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || media != dohType {
 		return nil, errors.New("the server answers with something else than a DNS message")
 	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, wire.MaxMessage+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(answer) > maxAnswer || matches(query, answer) == matchNone {
+	if len(answer) > wire.MaxMessage || matches(query, answer) == matchNone {
 		return nil, errNotOurs
 	}
 	return unpack(answer)

@@ -1,4 +1,4 @@
-package dnsguard
+package upstream
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"errors"
 
 	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/dnsguard/wire"
 )
 
 // Faults of one exchange with one upstream. Each makes the next server be asked.
@@ -16,24 +18,25 @@ var (
 	errTruncated = errors.New("the server's answer is cut short over TCP too")
 )
 
-// outgoing is one question to an upstream.
-type outgoing struct {
-	wire  []byte // the name in lower case, as on the wire
-	qtype uint16
-	spend func(bytes int) error // nil: nothing is counted
+// Query is one question to an upstream.
+type Query struct {
+	Name []byte // the name in lower case, as on the wire
+	Type uint16
+	// Spend is asked before each sending of so many bytes; nil counts nothing.
+	Spend func(bytes int) error
 }
 
-// spentError says that the sandbox may send nothing more.
-type spentError struct{ error }
+// SpentError says that the sandbox may send nothing more.
+type SpentError struct{ error }
 
 // sent returns the packet of one more sending of the question, which must follow; an error keeps it back.
-func (o outgoing) sent(edns bool) ([]byte, error) {
+func (o Query) sent(edns bool) ([]byte, error) {
 	query := o.packet(edns)
-	if o.spend == nil {
+	if o.Spend == nil {
 		return query, nil
 	}
-	if err := o.spend(len(query)); err != nil {
-		return nil, spentError{err}
+	if err := o.Spend(len(query)); err != nil {
+		return nil, SpentError{err}
 	}
 	return query, nil
 }
@@ -42,23 +45,23 @@ func (o outgoing) sent(edns bool) ([]byte, error) {
 // case in the name: about one more bit to guess for each letter
 // (draft-vixie-dnsext-dns0x20). Without edns it has no OPT record, for servers
 // that don't know it.
-func (o outgoing) packet(edns bool) []byte {
-	var random [2 + maxWire/8 + 1]byte
+func (o Query) packet(edns bool) []byte {
+	var random [2 + wire.MaxName/8 + 1]byte
 	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
-	p := make([]byte, 0, 2+headerLen+len(o.wire)+4+optLen)
-	p = append(p, random[0], random[1], flagRD, 0, 0, 1, 0, 0, 0, 0, 0, 0)
-	p = append(p, o.wire...)
-	for i, c := range p[headerLen:] {
+	p := make([]byte, 0, 2+wire.HeaderLen+len(o.Name)+4+wire.OPTLen)
+	p = append(p, random[0], random[1], wire.FlagRD, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+	p = append(p, o.Name...)
+	for i, c := range p[wire.HeaderLen:] {
 		// A length octet is at most 63, below every letter.
 		if 'a' <= c && c <= 'z' && random[2+i/8]>>(i%8)&1 == 1 {
-			p[headerLen+i] = c - 'a' + 'A'
+			p[wire.HeaderLen+i] = c - 'a' + 'A'
 		}
 	}
-	p = binary.BigEndian.AppendUint16(p, o.qtype)
+	p = binary.BigEndian.AppendUint16(p, o.Type)
 	p = binary.BigEndian.AppendUint16(p, dns.ClassINET)
 	if edns {
 		p[11] = 1
-		p = appendOPT(p, 0, nil)
+		p = wire.AppendOPT(p, 0, nil)
 	}
 	return p
 }
@@ -77,42 +80,21 @@ const (
 // matches compares id, kind and question of answer with those of query. An
 // answer without its question, as some servers send with an error, is none.
 func matches(query, answer []byte) match {
-	end := questionEnd(query)
+	end := wire.QuestionEnd(query)
 	if len(answer) < end || answer[0] != query[0] || answer[1] != query[1] {
 		return matchNone
 	}
-	if answer[2]&(flagQR|maskOpcode) != flagQR || binary.BigEndian.Uint16(answer[4:]) != 1 {
+	if answer[2]&(wire.FlagQR|wire.MaskOpcode) != wire.FlagQR || binary.BigEndian.Uint16(answer[4:]) != 1 {
 		return matchNone
 	}
-	sent, got := query[headerLen:end], answer[headerLen:end]
+	sent, got := query[wire.HeaderLen:end], answer[wire.HeaderLen:end]
 	switch {
 	case bytes.Equal(sent, got):
 		return matchExact
-	case bytes.Equal(lowered(sent), lowered(got)):
+	case bytes.Equal(wire.Lowered(sent), wire.Lowered(got)):
 		return matchFolded
 	}
 	return matchNone
-}
-
-// questionEnd is where the question of a query of ours ends.
-func questionEnd(query []byte) int {
-	off := headerLen
-	for query[off] != 0 {
-		off += 1 + int(query[off])
-	}
-	return off + 5
-}
-
-// lowered returns a copy of b with ASCII letters in lower case. Unlike
-// bytes.ToLower it takes no part of a length for UTF-8.
-func lowered(b []byte) []byte {
-	out := bytes.Clone(b)
-	for i, c := range out {
-		if 'A' <= c && c <= 'Z' {
-			out[i] = c + 'a' - 'A'
-		}
-	}
-	return out
 }
 
 // unpack reads an answer that matches its query.

@@ -1,4 +1,4 @@
-package dnsguard
+package upstream
 
 import (
 	"bufio"
@@ -20,9 +20,9 @@ const maxResolvConf = 64 << 10
 // resolvers. It looks at the file when it is asked, at most once in
 // resolvConfAge, and reads it when it changed.
 type systemConf struct {
-	clock clock
+	clock func() time.Duration
 	path  string
-	dial  dialFunc
+	dial  DialFunc
 
 	mu      sync.Mutex
 	looked  time.Duration // -1 before the first look
@@ -31,8 +31,8 @@ type systemConf struct {
 	list    []*backingOff
 }
 
-func newSystemConf(opts upstreamOptions) *systemConf {
-	return &systemConf{clock: opts.clock, path: opts.resolvConf, dial: opts.dial, looked: -1}
+func newSystemConf(opts Options) *systemConf {
+	return &systemConf{clock: opts.Clock, path: opts.ResolvConf, dial: opts.Dial, looked: -1}
 }
 
 // servers returns the resolvers in force. Those that stay keep their state.

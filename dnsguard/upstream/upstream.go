@@ -1,7 +1,8 @@
-package dnsguard
+package upstream
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -14,31 +15,31 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// dialFunc opens a connection to an upstream, as net.Dialer.DialContext.
-type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+// DialFunc opens a connection to an upstream, as net.Dialer.DialContext.
+type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // server is one upstream resolver. exchange asks it once, for at most
 // attemptTimeout.
 type server interface {
-	exchange(ctx context.Context, q outgoing) (*dns.Msg, error)
+	exchange(ctx context.Context, q Query) (*dns.Msg, error)
 	fmt.Stringer
 	closeIdle()
 }
 
-// rcodeError is an answer that is none: SERVFAIL, REFUSED and the like.
-type rcodeError int
+// RcodeError is a failure response: SERVFAIL, REFUSED and the like.
+type RcodeError int
 
-func (e rcodeError) Error() string {
+func (e RcodeError) Error() string {
 	if text, ok := dns.RcodeToString[int(e)]; ok {
 		return "the server says " + text
 	}
 	return fmt.Sprintf("the server says rcode %d", int(e))
 }
 
-// upstreams are the resolvers of one policy, asked in order until one answers.
-// One that failed is asked last for restTime.
-type upstreams struct {
-	clock  clock
+// Set is the resolvers of one policy, asked in order until one answers.
+// One that failed is asked last for backOffTime.
+type Set struct {
+	clock  func() time.Duration
 	fixed  []*backingOff // in the policy's order; nil stands for system
 	system *systemConf   // nil if the policy doesn't name it
 }
@@ -52,16 +53,25 @@ type backingOff struct {
 	until atomic.Int64
 }
 
-// upstreamOptions is what connections to upstreams are made with.
-type upstreamOptions struct {
-	clock      clock
-	dial       dialFunc
-	tls        *tlsSettings
-	resolvConf string
+// Options is what connections to upstreams are made with.
+type Options struct {
+	// Clock tells the time since some start, unmoved by changes of the wall clock.
+	Clock func() time.Duration
+	Dial  DialFunc       // nil: the host's
+	Roots *x509.CertPool // verify servers over TLS; nil: the host's
+	// ResolvConf is the file that names the system's resolvers; "" is /etc/resolv.conf.
+	ResolvConf string
 }
 
-func newUpstreams(servers []policies.Server, opts upstreamOptions) (*upstreams, error) {
-	u := &upstreams{clock: opts.clock}
+// New returns the resolvers that a policy names; none of them is asked yet.
+func New(servers []policies.Server, opts Options) (*Set, error) {
+	if opts.Dial == nil {
+		opts.Dial = (&net.Dialer{}).DialContext
+	}
+	if opts.ResolvConf == "" {
+		opts.ResolvConf = resolvConfPath
+	}
+	u := &Set{clock: opts.Clock}
 	if len(servers) == 0 {
 		servers = []policies.Server{{Kind: policies.ServerSystem}}
 	}
@@ -73,7 +83,7 @@ func newUpstreams(servers []policies.Server, opts upstreamOptions) (*upstreams, 
 				u.fixed = append(u.fixed, nil)
 			}
 		case policies.ServerUDP:
-			u.fixed = append(u.fixed, &backingOff{server: &plainServer{addr: s.Addr, dial: opts.dial, name: "udp://" + s.Addr.String()}})
+			u.fixed = append(u.fixed, &backingOff{server: &plainServer{addr: s.Addr, dial: opts.Dial, name: "udp://" + s.Addr.String()}})
 		case policies.ServerTLS:
 			u.fixed = append(u.fixed, &backingOff{server: newTLSServer(s, opts)})
 		case policies.ServerHTTPS:
@@ -86,7 +96,7 @@ func newUpstreams(servers []policies.Server, opts upstreamOptions) (*upstreams, 
 }
 
 // order lists the servers to ask, those that failed of late at the end.
-func (u *upstreams) order() []*backingOff {
+func (u *Set) order() []*backingOff {
 	now := int64(u.clock())
 	var ready, deprioritized []*backingOff
 	add := func(s *backingOff) {
@@ -108,9 +118,9 @@ func (u *upstreams) order() []*backingOff {
 	return append(ready, deprioritized...)
 }
 
-// ask returns the first answer of a server, NOERROR or NXDOMAIN, and which
+// Ask returns the first answer of a server, NOERROR or NXDOMAIN, and which
 // server gave it; or what went wrong with each.
-func (u *upstreams) ask(ctx context.Context, q outgoing) (*dns.Msg, string, error) {
+func (u *Set) Ask(ctx context.Context, q Query) (*dns.Msg, string, error) {
 	deadline := time.Now().Add(lookupTimeout)
 	servers := u.order()
 	var faults []error
@@ -123,16 +133,16 @@ func (u *upstreams) ask(ctx context.Context, q outgoing) (*dns.Msg, string, erro
 		if err == nil {
 			return msg, s.String(), nil
 		}
-		if spent := (spentError{}); errors.As(err, &spent) {
+		if spent := (SpentError{}); errors.As(err, &spent) {
 			return nil, "", spent
 		}
 		fault := fmt.Errorf("%s: %w", s, err)
 		if !slices.ContainsFunc(faults, func(f error) bool { return f.Error() == fault.Error() }) {
 			faults = append(faults, fault)
 		}
-		var rcode rcodeError
+		var rcode RcodeError
 		if !errors.As(err, &rcode) {
-			s.until.Store(int64(u.clock() + restTime))
+			s.until.Store(int64(u.clock() + backOffTime))
 		} else if len(servers) == 1 {
 			break // a server that works and says no says it again
 		}
@@ -143,19 +153,19 @@ func (u *upstreams) ask(ctx context.Context, q outgoing) (*dns.Msg, string, erro
 	return nil, "", errors.Join(faults...)
 }
 
-func attempt(ctx context.Context, s server, q outgoing) (*dns.Msg, error) {
+func attempt(ctx context.Context, s server, q Query) (*dns.Msg, error) {
 	msg, err := s.exchange(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	if msg.Rcode != dns.RcodeSuccess && msg.Rcode != dns.RcodeNameError {
-		return nil, rcodeError(msg.Rcode)
+		return nil, RcodeError(msg.Rcode)
 	}
 	return msg, nil
 }
 
-// close closes connections that are kept for later.
-func (u *upstreams) close() {
+// Close closes connections that are kept for later.
+func (u *Set) Close() {
 	for _, s := range u.fixed {
 		if s != nil {
 			s.closeIdle()
@@ -168,10 +178,5 @@ func (u *upstreams) close() {
 // was still going.
 func boundExchange(ctx context.Context, conn net.Conn) (stop func() bool) {
 	_ = conn.SetDeadline(time.Now().Add(attemptTimeout))
-	return cutOnDone(ctx, conn)
-}
-
-// cutOnDone makes reads and writes on conn end when ctx does.
-func cutOnDone(ctx context.Context, conn net.Conn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 }

@@ -1,9 +1,8 @@
-package dnsguard
+package upstream
 
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/netip"
 	"sync"
@@ -14,17 +13,12 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// tlsSettings is what upstream certificates are verified with.
-type tlsSettings struct {
-	roots *x509.CertPool // nil: the host's
-}
-
-// config returns the settings for one server name.
-func (s *tlsSettings) config(name string) *tls.Config {
+// tlsConfig returns the settings for one server name.
+func (o *Options) tlsConfig(name string) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         name,
-		RootCAs:            s.roots,
+		RootCAs:            o.Roots,
 		ClientSessionCache: tls.NewLRUClientSessionCache(4),
 	}
 }
@@ -35,8 +29,8 @@ func (s *tlsSettings) config(name string) *tls.Config {
 type tlsServer struct {
 	addr   netip.AddrPort
 	name   string
-	dial   dialFunc
-	clock  clock
+	dial   DialFunc
+	clock  func() time.Duration
 	config *tls.Config
 
 	mu   sync.Mutex
@@ -50,18 +44,18 @@ type idleConn struct {
 
 var _ server = (*tlsServer)(nil)
 
-func newTLSServer(s policies.Server, opts upstreamOptions) *tlsServer {
+func newTLSServer(s policies.Server, opts Options) *tlsServer {
 	name := s.ServerName.String()
 	if name == "" {
 		name = s.Addr.Addr().String()
 	}
-	config := opts.tls.config(name)
+	config := opts.tlsConfig(name)
 	config.NextProtos = []string{"dot"}
 	return &tlsServer{
 		addr:   s.Addr,
 		name:   "tls://" + s.Addr.String() + "#" + name,
-		dial:   opts.dial,
-		clock:  opts.clock,
+		dial:   opts.Dial,
+		clock:  opts.Clock,
 		config: config,
 	}
 }
@@ -71,7 +65,7 @@ func (s *tlsServer) String() string { return s.name }
 
 // exchange uses a kept connection if there is one. Servers close those when
 // they like, so a failure on one is no failure yet.
-func (s *tlsServer) exchange(ctx context.Context, q outgoing) (*dns.Msg, error) {
+func (s *tlsServer) exchange(ctx context.Context, q Query) (*dns.Msg, error) {
 	if conn := s.take(); conn != nil {
 		if msg, err := s.on(ctx, conn, q); err == nil {
 			return msg, nil
@@ -92,7 +86,7 @@ func (s *tlsServer) exchange(ctx context.Context, q outgoing) (*dns.Msg, error) 
 }
 
 // on asks over conn, and keeps it if all went well.
-func (s *tlsServer) on(ctx context.Context, conn net.Conn, q outgoing) (*dns.Msg, error) {
+func (s *tlsServer) on(ctx context.Context, conn net.Conn, q Query) (*dns.Msg, error) {
 	stop := boundExchange(ctx, conn)
 	msg, err := overStream(conn, q)
 	if !stop() || err != nil {

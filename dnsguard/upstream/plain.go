@@ -1,4 +1,4 @@
-package dnsguard
+package upstream
 
 import (
 	"context"
@@ -23,7 +23,7 @@ var udpBuffers = sync.Pool{New: func() any { return new([maxUDPRead]byte) }}
 // plainServer is DNS over UDP, and over TCP where UDP won't do.
 type plainServer struct {
 	addr netip.AddrPort
-	dial dialFunc
+	dial DialFunc
 	name string
 }
 
@@ -38,7 +38,7 @@ func (s *plainServer) closeIdle() {}
 // question its own random port, and goes to TCP, which nobody off the path can
 // answer on, when the answer is cut short, when its case is not ours, or when
 // strays pour in.
-func (s *plainServer) exchange(ctx context.Context, q outgoing) (*dns.Msg, error) {
+func (s *plainServer) exchange(ctx context.Context, q Query) (*dns.Msg, error) {
 	msg, err := s.overUDP(ctx, q, true)
 	if err == nil && msg != nil && msg.Rcode == dns.RcodeFormatError {
 		msg, err = s.overUDP(ctx, q, false) // knows no EDNS
@@ -53,7 +53,7 @@ func (s *plainServer) exchange(ctx context.Context, q outgoing) (*dns.Msg, error
 }
 
 // overUDP returns a nil message when TCP should be tried.
-func (s *plainServer) overUDP(ctx context.Context, q outgoing, edns bool) (*dns.Msg, error) {
+func (s *plainServer) overUDP(ctx context.Context, q Query, edns bool) (*dns.Msg, error) {
 	conn, err := s.dial(ctx, "udp", s.addr.String())
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *plainServer) overUDP(ctx context.Context, q outgoing, edns bool) (*dns.
 	return nil, nil // strays: TCP
 }
 
-func (s *plainServer) overTCP(ctx context.Context, q outgoing) (*dns.Msg, error) {
+func (s *plainServer) overTCP(ctx context.Context, q Query) (*dns.Msg, error) {
 	dialing, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	conn, err := s.dial(dialing, "tcp", s.addr.String())
@@ -99,7 +99,7 @@ func (s *plainServer) overTCP(ctx context.Context, q outgoing) (*dns.Msg, error)
 }
 
 // overStream asks over a connection on which nothing else is under way.
-func overStream(conn net.Conn, q outgoing) (*dns.Msg, error) {
+func overStream(conn net.Conn, q Query) (*dns.Msg, error) {
 	query, err := q.sent(true)
 	if err != nil {
 		return nil, err
