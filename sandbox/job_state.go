@@ -166,7 +166,7 @@ func readJob(dir, name string) (*storedJob, error) {
 	const tries = 3 // a reader may see half of an update
 	var bad error
 	for range tries {
-		b, err := os.ReadFile(jobPath(dir, name))
+		b, err := readOwn(jobPath(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, noJob(dir, name)
 		}

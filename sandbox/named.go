@@ -199,7 +199,10 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return &cfg, img, admitted, clearRun(run.Dir)
+	if err := clearRun(run.Dir); err != nil {
+		return nil, nil, nil, err
+	}
+	return &cfg, img, admitted, checkWritten(run.Dir)
 }
 
 // imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.

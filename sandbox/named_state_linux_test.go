@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // listenForeign makes a socket of this process, which is no supervisor.
@@ -25,6 +27,54 @@ func listenForeign(t *testing.T, path string) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // the descriptor is another's by then
 	t.Cleanup(func() { _ = l.Close() })
+}
+
+// TestI14_NoFileOfAnotherIsReadOrWritten: a link in the place of a log was followed, and what it led to cut off; a pipe
+// in the place of the state held msb ls for ever. The twin is the same sandbox without it. Not parallel: it forks.
+func TestI14_NoFileOfAnotherIsReadOrWritten(t *testing.T) {
+	h, root := newHome(t), t.TempDir()
+	other := filepath.Join(root, "other")
+	must(t, os.WriteFile(other, []byte("{}"), 0o600))
+	start := func() error {
+		_, err := StartNamed(t.Context(), "web", StartOptions{Home: h.Dir(), Program: "/bin/false"})
+		return err
+	}
+	must(t, Create(t.Context(), Config{Name: "web", Home: h.Dir(), Image: "dir:" + root, Disk: 64 << 20}))
+	if err := start(); !errors.Is(err, ErrSupervisor) {
+		t.Fatalf("%v, want ErrSupervisor", err)
+	}
+	state, err := os.ReadFile(h.namedPath("web", storedFile))
+	must(t, err)
+	for _, file := range []string{storedFile, consoleLog, supervisorLog, auditLog, auditLog + ".1", caFile} {
+		for what, put := range map[string]func(string) error{
+			"link": func(path string) error { return os.Symlink(other, path) },
+			"pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
+		} {
+			path := h.namedPath("web", file)
+			must(t, unlessGone(os.Remove(path)))
+			must(t, put(path))
+			if err := start(); !errors.Is(err, ErrState) {
+				t.Errorf("a %s at %s: %v, want ErrState", what, file, err)
+			}
+			if all, err := h.List(); err != nil || len(all) != 1 || (all[0].Problem != "") != (file == storedFile) {
+				t.Errorf("a %s at %s: listed as %+v, %v", what, file, all, err)
+			}
+			must(t, os.Remove(path))
+			if file == storedFile {
+				must(t, os.WriteFile(path, state, 0o600))
+			}
+		}
+	}
+	for _, put := range []string{endFile, infoFile} {
+		must(t, unix.Mkfifo(h.namedPath("web", put), 0o600))
+		if all, err := h.List(); err != nil || len(all) != 1 || all[0].Problem != "" {
+			t.Errorf("a pipe at %s: %+v, %v", put, all, err)
+		}
+		must(t, os.Remove(h.namedPath("web", put)))
+	}
+	if b, err := os.ReadFile(other); err != nil || string(b) != "{}" {
+		t.Errorf("the other file holds %q, %v", b, err)
+	}
 }
 
 // TestI14_NoSignalGoesToAProcessThatIsNoSupervisor: this process listens in the place of a control socket, or behind a

@@ -236,7 +236,7 @@ func (s *Sandbox) next() (status, error) {
 
 // lastWords is the end of the supervisor's own log, where a crash leaves its trace.
 func (s *Sandbox) lastWords() string {
-	b, err := os.ReadFile(filepath.Join(s.run.Dir, supervisorLog))
+	b, err := readOwn(filepath.Join(s.run.Dir, supervisorLog))
 	if err != nil || len(bytes.TrimSpace(b)) == 0 {
 		return ""
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
@@ -169,7 +171,7 @@ func (h *Home) load(name string) (*stored, error) {
 		return nil, err
 	}
 	path := h.namedPath(name, storedFile)
-	b, err := os.ReadFile(path)
+	b, err := readOwn(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s; `msb ls` lists those there are", ErrNoSandbox, name)
 	}
@@ -189,6 +191,40 @@ func (h *Home) load(name string) (*stored, error) {
 	return st, nil
 }
 
+// maxOwnFile bounds a file that msb wrote about a sandbox, in bytes: more than a policy with all its includes.
+const maxOwnFile = 128 << 20
+
+// readOwn reads a file that msb wrote. It follows no link and waits for nobody who writes: behind either is a file of
+// somebody else.
+func readOwn(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", path)
+	}
+	return io.ReadAll(io.LimitReader(f, maxOwnFile))
+}
+
+// checkWritten refuses what a run would write to and msb did not make: through a link it would write over a file of
+// somebody else, and at a pipe it would wait for ever.
+func checkWritten(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() && !e.Type().IsRegular() {
+			return fmt.Errorf("%w: %s is no file; move it away", ErrState, filepath.Join(dir, e.Name()))
+		}
+	}
+	return nil
+}
+
 // writeJSON replaces a file of dir's in one rename.
 func writeJSON(dir, file string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
@@ -199,7 +235,7 @@ func writeJSON(dir, file string, v any) error {
 }
 
 func readJSON(dir, file string, v any) error {
-	b, err := os.ReadFile(filepath.Join(dir, file))
+	b, err := readOwn(filepath.Join(dir, file))
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ link has no end, so there it runs until it is told to stop.`,
 }
 
 func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := sandbox.GuardMemory(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,6 +26,34 @@ func silent(t *testing.T) (ref string, asked <-chan struct{}) {
 		registry.Close()
 	})
 	return strings.TrimPrefix(registry.URL, "http://") + "/x:1", ch
+}
+
+// TestI12_SignalsEndWhateverWaits: a SIGTERM was caught for all commands, and did nothing for those that don't look for
+// it. A resolver that never answers.
+func TestI12_SignalsEndWhateverWaits(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy := write(t, "policy.toml", "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[dns]\nservers = [\"udp://"+server.LocalAddr().String()+"\"]\n")
+		cmd := command(t, nil, "dns", "--trust", "-p", policy, "a.example")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := server.ReadFromUDP(make([]byte, 512)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		_ = server.Close()
+		if st := cmd.ProcessState.Sys().(syscall.WaitStatus); !st.Signaled() || st.Signal() != sig {
+			t.Errorf("%v: %v", sig, cmd.ProcessState)
+		}
+	}
 }
 
 // A registry that never answers: the signal that ends the wait is the exit code.

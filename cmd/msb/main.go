@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -30,9 +28,8 @@ func run(args []string) int {
 	ui := newUI(os.Stdout, os.Stderr)
 	root := newRoot(ui)
 	root.SetArgs(helpless(root, args))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	err := root.ExecuteContext(ctx)
+	// No signal is caught here: a command that did not look at the context would not end by one.
+	err := root.ExecuteContext(context.Background())
 	var code exitCode
 	switch {
 	case err == nil:
