@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,7 +83,11 @@ func testKrun(t *testing.T) {
 		t.Fatalf("msb doctor: %v, exit %d, %s%s; want krun", err, got.code, got.out, got.err)
 	}
 	t.Run("output and exit code", func(t *testing.T) {
-		onKrun(t, "--", "sh", "-c", "echo hi; echo $MSB_BACKEND; exit 7").want(t, 7, "hi\nkrun\n")
+		shared := filepath.Dir(write(t, "in", "of the host\n"))
+		onKrun(t, "-v", shared+":/work:rw", "--", "sh", "-c", "echo hi; echo $MSB_BACKEND; cat /work/in; echo of the guest > /work/out; exit 7").want(t, 7, "hi\nkrun\nof the host\n")
+		if b, err := os.ReadFile(filepath.Join(shared, "out")); err != nil || string(b) != "of the guest\n" {
+			t.Errorf("%q, %v", b, err)
+		}
 	})
 	t.Run("the tour", func(t *testing.T) {
 		got := onKrun(t, "-p", "../../policy.toml")
