@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/msb-project/msb/capture"
-	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -18,7 +19,9 @@ func TestEnvironmentStaysWithASandboxThatHasAName(t *testing.T) {
 	t.Parallel()
 	home := filepath.Join(t.TempDir(), "home")
 	env := []string{sandbox.EnvHome + "=" + home, "PASSED=on"}
-	msb(t, env, "create", "-q", "-e", "KEPT=a b", "-e", "PASSED", "-e", "UNSET_HERE", "--disk", "64M", "web").want(t, 0, "web\n")
+	if got := msb(t, env, "create", "-q", "-e", "KEPT=a b", "-e", "PASSED", "-e", "UNSET_HERE", "--disk", "64M", "web"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
 	path := filepath.Join(home, "sandboxes", "web", "sandbox.json")
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -32,7 +35,9 @@ func TestEnvironmentStaysWithASandboxThatHasAName(t *testing.T) {
 		t.Errorf("kept %q, want %q", state.Env, want)
 	}
 	for name, want := range map[string][]string{"web": {"KEPT=a b"}, "": nil} { // msb run: of a name for every command, else for the one
-		f := &runFlags{name: name, env: []string{"KEPT=a b", "UNSET_HERE"}, pull: string(image.PullMissing)}
+		var f runFlags
+		f.register(&cobra.Command{})
+		f.name, f.env = name, []string{"KEPT=a b", "UNSET_HERE"}
 		if cfg, _, err := f.config(newUI(io.Discard, io.Discard), nil, -1); err != nil || !slices.Equal(cfg.Env, want) {
 			t.Errorf("run --name %q: %q, %v; want %q", name, cfg.Env, err, want)
 		}
@@ -50,7 +55,9 @@ func TestI13_ARunThatDoesNotStartLeavesNoSandbox(t *testing.T) {
 	}
 	defer func() { _ = busy.Close() }()
 	env := []string{sandbox.EnvHome + "=" + home}
-	msb(t, env, "create", "-q", "--disk", "64M", "--pcap", pcap, "made").want(t, 0, "made\n")
+	if got := msb(t, env, "create", "-q", "--disk", "64M", "--pcap", pcap, "made"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
 	for _, args := range [][]string{{"run", "--name", "web"}, {"run", "-d", "--name", "web"}, {"run", "-d"}, {"start", "made"}} {
 		if args[0] == "run" {
 			args = append(args, "-q", "--disk", "64M", "--pcap", pcap)
