@@ -1,10 +1,9 @@
 // Package audit owns the record of what was decided: one Event for each
-// verdict, written as one line of JSON to a file or a stream, and handed to
-// whoever subscribed.
+// verdict, written as one line of JSON to a file or a stream.
 //
 // Data flow: the gateway, dnsguard and secretproxy call Emit on the path of a
 // packet; Log puts the event on a bounded queue and returns; one goroutine of
-// its own encodes, writes, rotates and fans out to subscribers.
+// its own encodes, writes and rotates.
 //
 // What this package does not protect against:
 //   - It can lose events. A disk slower than the guest fills the queue; the

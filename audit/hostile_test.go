@@ -99,19 +99,16 @@ func TestJSONLineIsOneHarmlessLine(t *testing.T) {
 func TestI8_QueryStringsNeverReachTheLog(t *testing.T) {
 	var buf bytes.Buffer
 	l := NewLog(&buf, Options{})
-	ch := l.Subscribe(t.Context())
 	l.Emit(Event{Kind: HTTPRequest, Path: "/login?token=hunter2"})
 	l.Emit(Event{Kind: HTTPRequest, Path: "/login#token=hunter2"})
-	for range 2 {
-		if ev := <-ch; ev.Path != "/login" {
-			t.Errorf("subscriber got path %q", ev.Path)
-		}
-	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(buf.String(), "hunter2") {
 		t.Errorf("the query is in the log: %s", buf.String())
+	}
+	if n := strings.Count(buf.String(), `"/login"`); n != 2 {
+		t.Errorf("%d paths in the log, want 2: %s", n, buf.String())
 	}
 }
 

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,9 +19,6 @@ const (
 	DefaultKeep = 4
 	// batchBytes is how much is gathered for one write while more is waiting.
 	batchBytes = 64 << 10
-	// subscriberQueue is how far a subscriber may fall behind before it loses
-	// events.
-	subscriberQueue = 1024
 )
 
 // ErrClosed is returned by operations on a closed Log.
@@ -53,9 +49,8 @@ type Log struct {
 	lost    atomic.Uint64 // what dropped events stand for, and no line says yet
 	dropped atomic.Uint64 // the same in all
 
-	mu     sync.RWMutex // Emit reads, Close and Subscribe write
+	mu     sync.RWMutex // Emit reads, Close writes
 	closed bool
-	subs   map[*subscriber]struct{}
 
 	done  chan struct{} // closed when the writer has ended
 	errMu sync.Mutex
@@ -69,11 +64,6 @@ type output interface {
 	// write takes whole lines, and returns how many bytes of them it wrote.
 	write(lines []byte) (int, error)
 	close() error
-}
-
-type subscriber struct {
-	ch   chan Event
-	lost atomic.Uint64
 }
 
 // NewLog returns a Log that writes to w, which it closes on Close if it is an
@@ -111,7 +101,6 @@ func newLog(out output, o Options) *Log {
 	l := &Log{
 		options: o, out: out, now: time.Now, encoder: newEncoder(),
 		queue: make(chan Event, o.Queue),
-		subs:  make(map[*subscriber]struct{}),
 		done:  make(chan struct{}),
 	}
 	go l.run()
@@ -134,9 +123,6 @@ func (l *Log) Emit(ev Event) {
 		l.dropped.Add(standsFor(&ev))
 		return
 	}
-	for s := range l.subs {
-		s.offer(ev)
-	}
 	select {
 	case l.queue <- ev:
 	default:
@@ -155,8 +141,7 @@ func (l *Log) Err() error {
 	return l.err
 }
 
-// Close writes what is queued, ends all subscriptions and closes the file. It
-// returns the first error of writing. A second Close returns ErrClosed.
+// Close writes what is queued and closes the file. It returns the first error of writing. A second Close returns ErrClosed.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -164,55 +149,10 @@ func (l *Log) Close() error {
 		return ErrClosed
 	}
 	l.closed = true
-	for s := range l.subs {
-		close(s.ch)
-		delete(l.subs, s)
-	}
 	close(l.queue) // nobody sends any more: Emit looks at closed under the lock
 	l.mu.Unlock()
 	<-l.done
 	return l.Err()
-}
-
-// Subscribe returns a channel of the events from now on, closed when ctx ends
-// or the log is closed. A reader that falls behind loses events and is told by
-// one of kind AuditDropped with their Count.
-func (l *Log) Subscribe(ctx context.Context) <-chan Event {
-	s := &subscriber{ch: make(chan Event, subscriberQueue)}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		close(s.ch)
-		return s.ch
-	}
-	l.subs[s] = struct{}{}
-	l.mu.Unlock()
-	context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if _, ok := l.subs[s]; ok {
-			delete(l.subs, s)
-			close(s.ch)
-		}
-	})
-	return s.ch
-}
-
-// offer hands ev over if there is room for it, and before it the count of what
-// was lost.
-func (s *subscriber) offer(ev Event) {
-	if n := s.lost.Swap(0); n > 0 {
-		select {
-		case s.ch <- droppedEvent(ev.Time, ev.Sandbox, n):
-		default:
-			s.lost.Add(n)
-		}
-	}
-	select {
-	case s.ch <- ev:
-	default:
-		s.lost.Add(standsFor(&ev))
-	}
 }
 
 func droppedEvent(t time.Time, sandbox string, n uint64) Event {

@@ -69,9 +69,6 @@ func (r *Replay) Refused() bool {
 // connection's last request was there, or it was refused.
 func (r *Replay) Over() bool { return r.check.held }
 
-// Idle reports whether the last request is whole and no other has begun.
-func (r *Replay) Idle() bool { return r.check.phase == phaseRequestLine && len(r.check.line) == 0 }
-
 // Size is how many bytes are held of a request that has not ended.
 func (r *Replay) Size() int { return cap(r.head) + cap(r.check.line) }
 
