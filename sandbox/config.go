@@ -30,6 +30,8 @@ type Config struct {
 	// Name makes a sandbox that stays (Create): its disk, placeholders and authority are there at the next
 	// start. "" is one that leaves nothing.
 	Name string
+	// Label is a word of the caller's own that stays with a named sandbox (Status.Label); msb makes nothing of it.
+	Label string
 	// Home is the state directory; "" is $MSB_HOME, else ~/.msb.
 	Home string
 	// Program is the msb to re-execute as supervisor and VMM; "" is this very executable, which must

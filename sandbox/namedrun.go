@@ -37,6 +37,7 @@ type End struct {
 // Status is a named sandbox as `msb ls` shows it.
 type Status struct {
 	Name    string    `json:"name"`
+	Label   string    `json:"label,omitempty"`
 	Running bool      `json:"running"`
 	Created time.Time `json:"created"`
 	Image   string    `json:"image"`
@@ -96,7 +97,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	}
 	dir := h.namedPath(name)
 	s := &Status{
-		Name: name, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
+		Name: name, Label: st.Label, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Folder: dir, Used: allocated(filepath.Join(dir, upperDisk)),
 		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, consoleLog),
 	}

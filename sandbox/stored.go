@@ -38,6 +38,7 @@ const storedVersion = 1
 type stored struct {
 	Version    int       `json:"version"`
 	Name       string    `json:"name"`
+	Label      string    `json:"label,omitempty"`
 	Created    time.Time `json:"created"`
 	Policy     string    `json:"policy"` // TOML, includes merged
 	PolicyName string    `json:"policy_name"`
@@ -75,7 +76,7 @@ type stored struct {
 // newStored is what cfg, which is filled, and its image become.
 func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) *stored {
 	st := &stored{
-		Version: storedVersion, Name: name, Created: time.Now().UTC().Truncate(time.Second),
+		Version: storedVersion, Name: name, Label: cfg.Label, Created: time.Now().UTC().Truncate(time.Second),
 		Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyPath: cfg.Policy.Path, PolicyFile: cfg.PolicyFile,
 		Grants: admitted.Grants, PolicyImage: cfg.PolicyImage,
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory, Disk: cfg.Disk,

@@ -29,7 +29,7 @@ func completeWords(root *cobra.Command) {
 		}
 	}
 	policyFile := cobra.FixedCompletions([]string{"toml"}, cobra.ShellCompDirectiveFilterFileExt)
-	for _, path := range []string{"run", "create"} {
+	for _, path := range []string{"run", "create", "mcp"} {
 		c := find(root, path)
 		for flag, words := range map[string]cobra.CompletionFunc{
 			"vm": fixed(backendNames()...), "pull": fixed(string(image.PullMissing), string(image.PullAlways), string(image.PullNever)),

@@ -1,0 +1,78 @@
+//go:build vmtest
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// TestI9_VMAnAgentsDay drives a real sandbox through msb mcp as a client starts it: write, test, be denied, ask why,
+// leave a job, cancel, read hostile output, stop and remove.
+func TestI9_VMAnAgentsDay(t *testing.T) {
+	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n")
+	defer func() { _ = command(t, home, "rm", "--force", "default").Run() }()
+	cmd := command(t, home, "mcp", "--vm", "qemu", "--policy", floor, "--max-disk", "1G")
+	client, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	type m = map[string]any
+	says := func(failed bool, tool string, args m, words ...string) {
+		t.Helper()
+		r, err := client.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: args})
+		if err != nil {
+			t.Fatalf("%s: %v", tool, err)
+		}
+		text := r.Content[0].(*sdk.TextContent).Text
+		if r.IsError != failed {
+			t.Errorf("%s %v: error %v: %s", tool, args, r.IsError, text)
+		}
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s %v: %q is not in %s", tool, args, w, text)
+			}
+		}
+	}
+	says(false, "fs_write", m{"files": []m{{"path": "/work/test.sh", "content": "test \"$1\" = right || { echo wrong >&2; exit 3; }; echo passed", "executable": true}}}, "sandbox default")
+	says(true, "sandbox_exec", m{"command": "sh test.sh left", "cwd": "/work"}, "exit code 3", "stderr", "wrong")
+	says(false, "sandbox_exec", m{"argv": []string{"sh", "/work/test.sh", "right"}, "env": m{"A": "b"}}, "exit code 0", "passed")
+	says(false, "sandbox_run_code", m{"steps": []m{{"language": "sh", "code": "echo kept > /note"}, {"language": "sh", "code": "cat /note"}}}, "step 2 of 2", "kept")
+	says(true, "sandbox_run_code", m{"steps": []m{{"language": "python", "code": "print(1)"}}}, "not started", "check_installed")
+	says(false, "check_installed", m{"programs": []string{"sh", "python3"}}, "sh: sh", "python3: not installed")
+	says(false, "fs_list", m{"path": "/work"}, "1 entries", "test.sh")
+	says(false, "fs_read", m{"path": "/note"}, "kept")
+	says(true, "fs_read", m{"path": "/none"}, "/none")
+
+	// The floor holds in the guest, and the refusal is explained.
+	says(false, "sandbox_exec", m{"command": "nslookup evil.example; nc -w 5 10.0.0.1 80; true"}, "network policy:", "evil.example")
+	says(false, "network", m{"action": "denied"}, "evil.example", "10.0.0.1")
+	says(false, "network", m{"action": "explain", "to": "evil.example:443"}, `"action":"deny"`)
+	says(false, "network", m{"action": "explain", "to": "echo.msb.internal:443"}, `"action":"allow"`)
+	says(false, "sandbox_exec", m{"command": "nslookup echo.msb.internal"}, "exit code 0")
+
+	says(false, "sandbox_exec", m{"command": `printf 'a\033[31mb\n'; head -c 3000000 /dev/zero | tr '\0' x`}, `a\x1b[31mb`, "bytes left out")
+	says(true, "sandbox_exec", m{"command": "sleep 1000", "timeout": 1}, "timeout")
+	says(false, "job", m{"action": "start", "job": "beat", "command": "echo one; echo two; exec sleep 1000"}, "job beat started")
+	says(false, "sandbox_exec", m{"command": "until ps | grep -q '[s]leep 1000'; do :; done"})
+	says(false, "job", m{"action": "logs", "job": "beat"}, "running", "one\ntwo", "next cursor 8")
+	says(false, "job", m{"action": "logs", "job": "beat", "cursor": 4}, "two", "next cursor 8")
+	says(false, "job", m{"action": "kill", "job": "beat", "force": true}, "signal 9")
+
+	says(false, "sandbox_stop", m{}, "default stopped")
+	says(false, "sandbox_exec", m{"command": "cat /note"}, "kept") // started again, with its files
+	says(false, "sandbox_stop", m{"remove": true}, "removed")
+	says(false, "sandbox_list", m{}, `"sandboxes":[]`)
+	says(false, "sandbox_run", m{"command": "nslookup evil.example; uname"}, "Linux", "evil.example")
+	if err := client.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	nothingLeft(t, strings.TrimPrefix(home[0], sandbox.EnvHome+"="))
+}

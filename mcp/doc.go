@@ -1,0 +1,14 @@
+// Package mcp is msb's MCP server: an agent makes sandboxes, runs programs in them and asks the network policy, under
+// an operator's floor.
+//
+// Data flow: a tool's call is decoded strictly (args.go), held to the floor and the bounds (floor.go), and done with
+// the SDK of package sandbox (boxes.go). Every result is one text, without structured content: clients that get both
+// drop one of them. What a guest printed is escaped, bounded and marked (output.go).
+//
+// The server uses only sandboxes that were made under its own floor, which it knows by their label: one that the
+// operator made with msb create is not listed and can't be used.
+//
+// What it does not protect against: an agent that believes what untrusted output says. The marks tell where such
+// output begins and ends, and what is done with it is the client's matter. The bound on sandboxes counts those of
+// msb mcp alone.
+package mcp

@@ -1,0 +1,196 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// fakeRunner takes the place of machines: state, policies and bounds are the real ones. TestVMAnAgentsDay has the whole.
+type fakeRunner struct {
+	mu       sync.Mutex
+	running  map[string]*fakeMachine
+	runs     []sandbox.Config
+	exec     func(ctx context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error)
+	denied   audit.DenialSummary
+	startErr error
+}
+
+func (r *fakeRunner) connect(_ context.Context, name string) (machine, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m, ok := r.running[name]; ok {
+		return m, nil
+	}
+	return nil, sandbox.ErrNotRunning
+}
+
+func (r *fakeRunner) start(_ context.Context, name string) (machine, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.startErr != nil {
+		return nil, r.startErr
+	}
+	if _, ok := r.running[name]; ok {
+		return nil, sandbox.ErrRunning
+	}
+	r.running[name] = &fakeMachine{runner: r, files: fakeFiles{}}
+	return r.running[name], nil
+}
+
+func (r *fakeRunner) run(_ context.Context, cfg sandbox.Config) (machine, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs = append(r.runs, cfg)
+	return &fakeMachine{runner: r, files: fakeFiles{}}, nil
+}
+
+type fakeMachine struct {
+	runner *fakeRunner
+	files  fakeFiles
+	jobs   []sandbox.ExecOptions
+}
+
+func (m *fakeMachine) Exec(ctx context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+	if m.runner.exec != nil {
+		return m.runner.exec(ctx, o)
+	}
+	_, err := io.WriteString(o.Stdout, strings.Join(o.Argv, "|"))
+	return sandbox.ExitStatus{}, err
+}
+func (m *fakeMachine) Files() files                { return m.files }
+func (m *fakeMachine) Denied() audit.DenialSummary { return m.runner.denied }
+func (m *fakeMachine) Close() error                { return nil }
+func (m *fakeMachine) StartJob(_ context.Context, name string, o sandbox.ExecOptions) (string, error) {
+	m.jobs = append(m.jobs, o)
+	if name == "" {
+		name = "1"
+	}
+	return name, nil
+}
+
+// fakeFiles are files by their paths.
+type fakeFiles map[string]string
+
+func (f fakeFiles) Open(_ context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	text := f[name]
+	text = text[min(offset, int64(len(text))):]
+	return io.NopCloser(strings.NewReader(text[:min(length, int64(len(text)))])), nil
+}
+
+func (f fakeFiles) Stat(_ context.Context, name string, _ bool) (agentclient.FileInfo, error) {
+	if _, ok := f[name]; !ok {
+		return agentclient.FileInfo{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+	}
+	return agentclient.FileInfo{}, nil
+}
+
+func (f fakeFiles) ReadDir(context.Context, string) ([]agentclient.FileInfo, error) {
+	return make([]agentclient.FileInfo, maxEntries+1), nil
+}
+
+func (f fakeFiles) Mkdir(context.Context, string, agentclient.MkdirOptions) error { return nil }
+
+func (f fakeFiles) WriteFile(_ context.Context, name string, r io.Reader, _ agentclient.WriteOptions) (agentclient.FileInfo, error) {
+	b, err := io.ReadAll(r)
+	f[name] = string(b)
+	return agentclient.FileInfo{}, err
+}
+
+func (f fakeFiles) Remove(_ context.Context, name string, _ bool) error {
+	delete(f, name)
+	return nil
+}
+
+// playground is a server with a client of its own.
+type playground struct {
+	*server
+	fake   *fakeRunner
+	client *sdk.ClientSession
+}
+
+func serve(t *testing.T, change func(*Options)) *playground {
+	t.Helper()
+	home, err := sandbox.OpenHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Home: home}
+	if change != nil {
+		change(&o)
+	}
+	s, err := newServer(o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &playground{server: s, fake: &fakeRunner{running: map[string]*fakeMachine{}}}
+	s.runner = p.fake
+	p.client = connect(t, s)
+	return p
+}
+
+func connect(t *testing.T, s *server) *sdk.ClientSession {
+	t.Helper()
+	a, b := sdk.NewInMemoryTransports()
+	session, err := s.protocol("test").Connect(t.Context(), a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(); _ = session.Wait() })
+	return c
+}
+
+// call calls a tool and returns its text. Every result is one text and nothing else.
+func (p *playground) call(t *testing.T, tool string, args any) (string, bool) {
+	t.Helper()
+	r, err := p.client.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	if r.StructuredContent != nil || len(r.Content) != 1 {
+		t.Fatalf("%s: structured %v, %d contents; want one text alone", tool, r.StructuredContent, len(r.Content))
+	}
+	return r.Content[0].(*sdk.TextContent).Text, r.IsError
+}
+
+// says calls a tool and wants these words, and an error or none.
+func (p *playground) says(t *testing.T, failed bool, tool string, args any, words ...string) string {
+	t.Helper()
+	text, isError := p.call(t, tool, args)
+	missing := slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
+	if isError != failed || missing {
+		t.Errorf("%s %v: error %v, %.600q; want error %v with %q", tool, args, isError, text, failed, words)
+	}
+	return text
+}
+
+type m = map[string]any
+
+// policy parses one as the operator's, made in code.
+func policy(t *testing.T, text string) *policies.Policy {
+	t.Helper()
+	p, err := policies.Parse("floor.toml", []byte("version = 1\n"+text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var errBoom = errors.New("boom")

@@ -1,0 +1,146 @@
+package mcp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// The bounds that flags change. Together they bound what an agent takes of the host: 4 sandboxes, 8 GiB of memory.
+const (
+	DefaultSandboxes = 4
+	DefaultCPUs      = 2
+	DefaultMemory    = 2 << 30  // bytes, of one sandbox
+	DefaultDisk      = 10 << 30 // bytes, of one sandbox; the file is sparse
+)
+
+// maxPolicy bounds the text of a client's policy, in bytes.
+const maxPolicy = 64 << 10
+
+// Options say what a server lets its client do. The zero value is no network, the built-in image and those of the cache.
+type Options struct {
+	// Home is the state directory.
+	Home *sandbox.Home
+	// Program and Backend are as in sandbox.Config.
+	Program, Backend string
+	// Floor is the operator's policy: nothing that a client asks for goes beyond it. nil is no network.
+	Floor *policies.Policy
+	// Images are those that may be pulled, beside the floor's own; others have to be in the cache.
+	Images []string
+	// Sandboxes bounds how many there are at once, CPUs, Memory and Disk one of them; 0 is the default.
+	Sandboxes, CPUs int
+	Memory, Disk    int64
+}
+
+func (o *Options) fill() error {
+	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 {
+		return errors.New("a bound below 0: give it at least 1, or leave it out")
+	}
+	if o.Floor == nil {
+		o.Floor = policies.Default()
+	}
+	if o.Sandboxes == 0 {
+		o.Sandboxes = DefaultSandboxes
+	}
+	if o.CPUs == 0 {
+		o.CPUs = DefaultCPUs
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Disk == 0 {
+		o.Disk = DefaultDisk
+	}
+	_, err := o.Home.Admit(o.Floor, sandbox.AdmitOptions{}) // a floor whose grants nobody approved holds nothing
+	return err
+}
+
+// labelPrefix begins the label of every sandbox of msb mcp.
+const labelPrefix = "mcp-"
+
+// label ties sandboxes to the floor that they were made under: one of another floor may do what this one forbids.
+func (o *Options) label() string {
+	sum := sha256.Sum256(append(policies.Encode(o.Floor), o.Floor.Path...))
+	return labelPrefix + hex.EncodeToString(sum[:16])
+}
+
+// machineArgs are what a client says about a sandbox to be made.
+type machineArgs struct {
+	Image    string   `json:"image"`
+	CPUs     int      `json:"cpus"`
+	MemoryMB int64    `json:"memory_mb"`
+	Allow    []string `json:"allow"`
+	Policy   string   `json:"policy"`
+}
+
+// config is the sandbox that a client asks for, at most the floor.
+func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
+	cfg := sandbox.Config{
+		Home: o.Home.Dir(), Program: o.Program, Backend: o.Backend, Floor: o.Floor, Image: a.Image, Pull: image.PullNever,
+		CPUs: a.CPUs, Memory: a.MemoryMB << 20,
+	}
+	if a.CPUs < 0 || a.CPUs > o.CPUs {
+		return cfg, wrong("cpus %d: give it 1 to %d", a.CPUs, o.CPUs)
+	}
+	if a.MemoryMB < 0 || a.MemoryMB > o.Memory>>20 {
+		return cfg, wrong("memory_mb %d: give it at most %d", a.MemoryMB, o.Memory>>20)
+	}
+	if cfg.Memory == 0 {
+		cfg.Memory = min(o.Memory, sandbox.DefaultMemory)
+	}
+	own := o.Floor.Sandbox.Image
+	if cfg.Image == "" {
+		cfg.Image, cfg.PolicyImage = own, own != ""
+	}
+	switch { // a local image names files of the host
+	case cfg.Image == own && own != "", slices.Contains(o.Images, cfg.Image):
+		cfg.Pull = image.PullMissing
+	case policies.LocalImage(cfg.Image):
+		return cfg, wrong("image %q names files of the host; name one of a registry, or leave image out", printed(cfg.Image))
+	}
+	var err error
+	cfg.Policy, err = o.policy(a)
+	return cfg, err
+}
+
+// policy is what a client asks for, under the floor; the floor's own where it asks for nothing.
+func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
+	if a.Policy == "" && len(a.Allow) == 0 {
+		return o.Floor, nil
+	}
+	if len(a.Policy) > maxPolicy || len(a.Allow) > 256 {
+		return nil, wrong("a policy of at most %d bytes and 256 allow rules", maxPolicy)
+	}
+	p := policies.Default()
+	if a.Policy != "" {
+		var err error
+		if p, err = policies.Parse("policy", []byte(a.Policy), nil); err != nil {
+			return nil, wrong("%w", err)
+		}
+	}
+	if err := policies.AddAllowFlags(p, a.Allow); err != nil {
+		return nil, wrong("allow: %w", err)
+	}
+	// A client takes nothing from the host. What names a file is refused before anything looks at the file: whether it
+	// is there would be told by the error.
+	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || p.Sandbox.Image != "" {
+		return nil, wrong("a client's policy has no secrets, no extra_ca and no [sandbox]; the operator's floor names secrets, and a sandbox without allow and policy gets them")
+	}
+	set, err := o.Home.Grants(p)
+	if err != nil {
+		return nil, err
+	}
+	if len(set) > 0 {
+		return nil, wrong("a client's policy takes nothing from the host, but this takes %s; only the operator's floor may", set.Lines()[0])
+	}
+	if _, err := policies.Tighten(o.Floor, p); err != nil {
+		return nil, fmt.Errorf("beyond the operator's floor: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,381 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// maxToolList is what the tools may cost a conversation, in bytes.
+const maxToolList = 12_000
+
+func TestToolsAreFewShortAndSelfExplaining(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	r, err := p.client.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text) > maxToolList || len(r.Tools) != 12 {
+		t.Errorf("%d tools in %d bytes, want 12 in at most %d", len(r.Tools), len(text), maxToolList)
+	}
+	if len(instructions) > 2000 {
+		t.Errorf("instructions of %d bytes", len(instructions))
+	}
+	for _, tool := range r.Tools {
+		a := tool.Annotations
+		if tool.Title == "" || tool.Description == "" || len(tool.Description) > 2048 || a == nil || a.DestructiveHint == nil || a.OpenWorldHint == nil || tool.OutputSchema != nil {
+			t.Errorf("%s: title, description, annotations: %+v", tool.Name, tool)
+		}
+		// Every property of a schema is understood, and nothing else is.
+		schema := tool.InputSchema.(map[string]any)
+		for name := range schema["properties"].(map[string]any) {
+			if text, _ := p.call(t, tool.Name, m{name: m{"a": []int{1}}}); strings.Contains(text, "unknown field") {
+				t.Errorf("%s: %s is in the schema, and the tool says %s", tool.Name, name, text)
+			}
+		}
+		p.says(t, true, tool.Name, m{"no_such": 1}, "no_such")
+	}
+}
+
+func TestTheFirstCallMakesTheDefaultSandbox(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "sandbox_list", nil, `"sandboxes":[]`)
+	p.says(t, false, "sandbox_exec", m{"command": "echo hi", "cwd": "/", "env": m{"A": "b"}, "stdin": "x", "timeout": 1.5}, "exit code 0", "untrusted", "/bin/sh|-c|echo hi")
+	p.says(t, false, "sandbox_list", nil, `"name":"default"`)
+	p.says(t, false, "sandbox_stop", m{"remove": true}, "removed")
+	p.says(t, true, "sandbox_stop", m{}, "no such sandbox", "sandbox_create")
+	p.says(t, true, "sandbox_exec", m{"sandbox": "other", "command": "true"}, "no such sandbox: other", "none yet")
+}
+
+func TestSandboxesAreMadeRunAndRemoved(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "sandbox_create", m{"name": "web", "memory_mb": 256, "cpus": 2}, `"name":"web"`, `"cpus":2`, `"memory_mb":256`)
+	p.says(t, true, "sandbox_create", m{"name": "web"}, "exists already", "another name")
+	p.says(t, true, "sandbox_exec", m{"sandbox": "wbe", "command": "true"}, "there are: web")
+	p.fake.denied = audit.DenialSummary{Denied: 1, List: []audit.Denial{{Host: "evil\u202e.example", Port: 443, Reason: "no_rule"}}}
+	p.says(t, false, "sandbox_run", m{"argv": []string{"ls", "-l"}}, "ls|-l", `1 denied: "evil\\u202e.example:443" (no_rule)`)
+	p.says(t, false, "sandbox_stop", m{"sandbox": "web"}, "its files stay")
+	p.fake.startErr = errBoom
+	p.says(t, true, "sandbox_create", m{"name": "broken"}, "boom")
+	p.says(t, true, "sandbox_exec", m{"sandbox": "broken", "command": "true"}, "no such sandbox") // it did not stay
+}
+
+func TestProgramsEndAsTheyEnd(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	for what, c := range map[string]struct {
+		status sandbox.ExitStatus
+		want   string
+	}{
+		"code":    {sandbox.ExitStatus{Code: 7}, "exit code 7"},
+		"signal":  {sandbox.ExitStatus{Code: 137, Signal: 9}, "signal 9"},
+		"timeout": {sandbox.ExitStatus{Code: 143, TimedOut: true}, "longer timeout"},
+		"memory":  {sandbox.ExitStatus{Code: 137, OOMKilled: true}, "memory_mb"},
+		"missing": {sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "a\x1b]0;b: not found"}, `a\x1b]0;b: not found; check_installed`},
+	} {
+		p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) { return c.status, nil }
+		t.Log(what)
+		p.says(t, true, "sandbox_exec", m{"command": "x"}, c.want)
+	}
+	p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		return sandbox.ExitStatus{}, errBoom
+	}
+	p.says(t, true, "sandbox_exec", m{"command": "x"}, "boom")
+}
+
+func TestCodeRunsStepByStepUntilOneFails(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.fake.exec = func(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		switch o.Argv[0] {
+		case "python3":
+			return sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound}, nil
+		case "ruby":
+			return sandbox.ExitStatus{Code: 1}, nil
+		}
+		fmt.Fprint(o.Stdout, o.Argv[0], " ran ", filepath.Ext(o.Argv[1]))
+		return sandbox.ExitStatus{}, nil
+	}
+	steps := []m{{"language": "python", "code": "print(1)"}, {"language": "ruby", "code": "x"}, {"language": "sh", "code": "true"}}
+	text := p.says(t, true, "sandbox_run_code", m{"steps": steps}, "step 1 of 3 (python): exit code 0", "python ran .py", "step 2 of 3 (ruby): exit code 1")
+	if strings.Contains(text, "step 3") {
+		t.Errorf("went on behind a failure: %s", text)
+	}
+	if left := p.fake.running["default"].files; len(left) > 0 {
+		t.Errorf("files left: %v", left)
+	}
+	p.says(t, true, "sandbox_run_code", m{"steps": []m{{"language": "cobol", "code": ""}}}, "cobol", "sandbox_exec")
+	p.says(t, true, "sandbox_run_code", m{"steps": []m{}}, "1 to 16")
+}
+
+func TestFilesAreWrittenReadAndListed(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a/b", "content": "text\x1b[31m"}, {"path": "/bin/c", "content": "/wAB", "base64": true, "executable": true}}}, "2 files written in sandbox default, 12 bytes")
+	p.says(t, false, "fs_read", m{"path": "/a/b"}, "untrusted", `text\x1b[31m`)
+	p.says(t, false, "fs_read", m{"path": "/bin/c"}, "base64", "/wAB")
+	p.says(t, false, "fs_read", m{"path": "/a/b", "offset": 2, "length": 1}, "bytes 2 to 3", "x")
+	p.says(t, true, "fs_read", m{"path": "/none"}, "/none", "not exist")
+	p.says(t, false, "fs_list", m{"path": "/"}, "501 entries, the first 500")
+	p.says(t, true, "fs_write", m{"files": []m{{"path": "/x", "content": "*", "base64": true}}}, "not base64")
+}
+
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "job", m{"action": "start", "job": "web", "command": "sleep 9"}, "job web started in sandbox default")
+	if got := p.fake.running["default"].jobs; len(got) != 1 || got[0].Argv[2] != "sleep 9" {
+		t.Errorf("started %+v", got)
+	}
+	p.says(t, false, "job", m{"action": "list"}, "[]")
+	for _, action := range []string{"logs", "kill", "remove"} {
+		p.says(t, true, "job", m{"action": action, "job": "web"}, "no such job") // the fake keeps none
+		p.says(t, true, "job", m{"action": action}, "name the job")
+	}
+	p.says(t, true, "job", m{"action": "logs", "job": "../web"}, "job name")
+	p.says(t, true, "job", m{"action": "dance", "job": "web"}, "no such job")
+}
+
+func TestNetworkIsExplained(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) {
+		o.Floor = policy(t, "[[egress.allow]]\nname = \"pypi\"\nhosts = [\"pypi.org\", \"files.example\"]\n")
+	})
+	p.says(t, false, "network", m{"action": "explain", "to": "pypi.org:443"}, `"action":"allow"`, "pypi")
+	p.says(t, false, "network", m{"action": "explain", "to": "evil.example:443"}, `"action":"deny"`)
+	p.says(t, false, "network", m{"action": "denied"}, "nothing was denied")
+	p.says(t, false, "sandbox_create", m{"name": "narrow", "allow": []string{"files.example"}})
+	p.says(t, false, "network", m{"action": "explain", "sandbox": "narrow", "to": "pypi.org:443"}, `"action":"deny"`)
+	p.says(t, false, "network", m{"action": "explain", "sandbox": "narrow", "to": "files.example:443"}, `"action":"allow"`)
+	p.says(t, true, "network", m{"action": "explain", "to": "::::"}, "to ")
+	p.says(t, true, "network", m{"action": "open"}, "explain")
+
+	st, err := p.opts.Home.Inspect("narrow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := audit.OpenLog(st.Audit, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Emit(audit.Event{Kind: audit.FlowOpen, Action: "deny", Reason: "no_rule", Host: "evil.example", Port: 443, Proto: "tcp"})
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, false, "network", m{"action": "denied", "sandbox": "narrow"}, "untrusted", "evil.example", "no_rule")
+}
+
+func TestProgramsAreLookedFor(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "check_installed", m{"programs": []string{"git", "python3"}}, "|git|python3")
+	for _, bad := range []string{"", "-v", "a b", "$(x)", "a/b"} {
+		p.says(t, true, "check_installed", m{"programs": []string{bad}}, "program")
+	}
+}
+
+// TestI12_HostileArgumentsAreRefusedBeforeAnythingRuns: names, paths, images, URLs and numbers that are none.
+func TestI12_HostileArgumentsAreRefusedBeforeAnythingRuns(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	names := []string{"../x", "/etc", "-rf", "A", "a/b", "a\x00", "\x1b]0;x\a", strings.Repeat("a", 1<<16)}
+	for _, name := range names {
+		p.says(t, true, "sandbox_create", m{"name": name})
+		p.says(t, true, "sandbox_exec", m{"sandbox": name, "command": "true"})
+		p.says(t, true, "sandbox_stop", m{"sandbox": name, "remove": true})
+	}
+	for _, path := range []string{"", "x", "../x", "/a\x00b", "/" + strings.Repeat("a", 5000)} {
+		p.says(t, true, "fs_read", m{"path": path}, "absolute path")
+		p.says(t, true, "fs_list", m{"path": path}, "absolute path")
+		p.says(t, true, "fs_write", m{"files": []m{{"path": "/ok", "content": ""}, {"path": path, "content": ""}}}, "absolute path")
+	}
+	for _, args := range []m{
+		{}, {"command": "x", "argv": []string{"y"}}, {"argv": []string{""}}, {"command": "a\x00"}, {"command": strings.Repeat("a", 1<<20)},
+		{"command": "x", "env": m{"A=B": ""}}, {"command": "x", "env": m{"A": "\x00"}}, {"command": "x", "timeout": -1}, {"command": "x", "timeout": 1e300},
+		{"command": "x", "cwd": "x"}, {"command": []int{1}}, {"command": "x", "extra": 1},
+	} {
+		p.says(t, true, "sandbox_exec", args, "wrong arguments")
+		p.says(t, true, "sandbox_run", args, "wrong arguments")
+	}
+	for _, args := range []m{
+		{"image": "dir:/etc"}, {"image": "oci:/"}, {"image": "docker-archive:/etc/passwd"}, {"image": "/etc"}, {"image": "http://127.0.0.1/x"}, {"image": "registry.example/x:1"},
+		{"cpus": 3}, {"cpus": -1}, {"memory_mb": 1 << 20}, {"memory_mb": -1}, {"memory_mb": int64(1) << 60},
+		{"allow": []string{"http://"}}, {"policy": "\x00"}, {"policy": strings.Repeat("#", 1<<20)}, {"policy": "version = 1\ninclude = [\"/etc/passwd\"]"},
+	} {
+		args["name"] = "x"
+		text := p.says(t, true, "sandbox_create", args)
+		if len(text) > 2*maxSentence || strings.ContainsAny(text, "\x00\x1b") {
+			t.Errorf("an error of %d bytes: %.200q", len(text), text)
+		}
+	}
+	if len(p.fake.running)+len(p.fake.runs) > 0 {
+		t.Error("something was started")
+	}
+}
+
+// TestI9_TheFloorHolds: whatever a client asks for, what runs is under the floor; the twins are what it allows.
+func TestI9_TheFloorHolds(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) {
+		o.Floor = policy(t, "[sandbox]\nimage = \"builtin\"\n[[egress.allow]]\nhosts = [\"pypi.org\"]\n")
+		o.Images = []string{"pulled.example/x"}
+	})
+	run := func(args m) sandbox.Config {
+		t.Helper()
+		args["command"] = "true"
+		p.says(t, false, "sandbox_run", args)
+		return p.fake.runs[len(p.fake.runs)-1]
+	}
+	for _, args := range []m{{}, {"allow": []string{"evil.example"}}, {"policy": "version = 1\n[egress]\ndefault = \"public\"\nmode = \"report\""}} {
+		cfg := run(args)
+		if cfg.Floor != p.opts.Floor || cfg.PolicyFile != "" || cfg.Trust || cfg.Audit != "" || cfg.Pcap != "" || cfg.Keep {
+			t.Errorf("%v: %+v", args, cfg)
+		}
+	}
+	if cfg := run(m{}); cfg.Policy != p.opts.Floor {
+		t.Error("without a policy, the floor's own is not used")
+	}
+	if cfg := run(m{"image": "pulled.example/x"}); cfg.Pull != image.PullMissing {
+		t.Errorf("pull %q for an image that may be", cfg.Pull)
+	}
+	if cfg := run(m{"image": "other.example/x"}); cfg.Pull != image.PullNever {
+		t.Errorf("pull %q for an image that may not be", cfg.Pull)
+	}
+	file := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"[secrets.X]\nfrom = \"env:HOME\"\nhosts = [\"pypi.org\"]\n[[egress.allow]]\nhosts = [\"pypi.org\"]",
+		fmt.Sprintf("[sandbox]\nimage = \"dir:%s\"", filepath.Dir(file)),
+		"[hosts]\n\"h.example\" = \"127.0.0.1:22\"\n[[egress.allow]]\nhosts = [\"h.example\"]",
+		"[[egress.allow]]\ncidrs = [\"10.0.0.0/8\"]\nprotocol = \"tcp\"\nports = [22]\nprivate = true",
+		"[dns]\nservers = [\"udp://192.0.2.1\"]",
+		"[tls]\nvia = \"http://192.0.2.1:3128\"",
+	} {
+		p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n" + text})
+	}
+	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{"10.0.0.1:22/tcp+private"}}, "takes nothing from the host")
+}
+
+// TestI9_AnUntrustedFloorRefusesToStart: it would hold nothing. The twin is approved.
+func TestI9_AnUntrustedFloorRefusesToStart(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "floor.toml")
+	text := "version = 1\n[[egress.allow]]\nhosts = [\"pypi.org\"]\n[secrets.X]\nfrom = \"env:HOME\"\nhosts = [\"pypi.org\"]\nin = [\"header:X-Key\"]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	home, err := sandbox.OpenHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	floor, err := sandbox.LoadPolicy(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newServer(Options{Home: home, Floor: floor}, nil); sandbox.KindOf(err) != sandbox.KindGrants || !strings.Contains(err.Error(), "msb policy trust") {
+		t.Fatalf("an untrusted floor: %v", err)
+	}
+	set, err := home.Grants(floor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := home.Approve(file, set); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newServer(Options{Home: home, Floor: floor}, nil); err != nil {
+		t.Fatalf("an approved floor: %v", err)
+	}
+}
+
+// TestI9_OnlySandboxesOfTheSameFloorAreUsed: the operator's own may reach more, and so may those of another floor.
+func TestI9_OnlySandboxesOfTheSameFloorAreUsed(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	own := sandbox.Config{Home: p.opts.Home.Dir(), Name: "default"}
+	if err := sandbox.Create(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, true, "sandbox_exec", m{"sandbox": "default", "command": "true"}, "no such sandbox")
+	p.says(t, true, "sandbox_stop", m{"sandbox": "default", "remove": true}, "no such sandbox")
+	p.says(t, true, "job", m{"action": "list", "sandbox": "default"}, "no such sandbox")
+	p.says(t, true, "network", m{"action": "denied", "sandbox": "default"}, "no such sandbox")
+	p.says(t, false, "sandbox_list", nil, `"sandboxes":[]`)
+	p.says(t, false, "sandbox_exec", m{"command": "true"}) // under another name
+	p.says(t, false, "sandbox_list", nil, `"name":"default-`)
+
+	p.says(t, false, "sandbox_create", m{"name": "old"})
+	p.label = labelPrefix + "another floor's label that is long"
+	p.says(t, true, "sandbox_exec", m{"sandbox": "old", "command": "true"}, "another operator's policy", "sandbox_stop")
+	p.says(t, true, "fs_read", m{"sandbox": "old", "path": "/x"}, "another operator's policy")
+	p.says(t, false, "sandbox_list", nil, "unusable")
+	p.says(t, false, "sandbox_stop", m{"sandbox": "old", "remove": true}, "removed")
+}
+
+// TestI11_SandboxesAreBounded, those of another server on the same state directory and of runs included.
+func TestI11_SandboxesAreBounded(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Sandboxes = 2 })
+	p.says(t, false, "sandbox_create", m{"name": "a"})
+	inside := make(chan struct{})
+	release := make(chan struct{})
+	p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		close(inside)
+		<-release
+		return sandbox.ExitStatus{}, nil
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); p.says(t, false, "sandbox_run", m{"command": "x"}) }()
+	<-inside
+	p.says(t, true, "sandbox_create", m{"name": "b"}, "at most 2 at once", "sandbox_stop")
+	p.says(t, true, "sandbox_run", m{"command": "x"}, "at most 2 at once")
+	close(release)
+	<-done
+	other, err := newServer(p.opts, p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.create(t.Context(), "b", &machineArgs{}); err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, true, "sandbox_create", m{"name": "c"}, "at most 2 at once")
+	p.opts.Memory = 1 << 20
+	p.says(t, true, "sandbox_exec", m{"sandbox": "a", "command": "x"}, "larger than the operator allows")
+}
+
+func TestCancellingACallEndsItsProgram(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	began, ended := make(chan struct{}), make(chan struct{})
+	p.fake.exec = func(ctx context.Context, _ sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		close(began)
+		<-ctx.Done()
+		close(ended)
+		return sandbox.ExitStatus{}, ctx.Err()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-began; cancel() }()
+	if _, err := p.client.CallTool(ctx, &sdk.CallToolParams{Name: "sandbox_exec", Arguments: m{"command": "sleep 9"}}); err == nil {
+		t.Error("no error of a cancelled call")
+	}
+	<-ended
+}

@@ -1,0 +1,186 @@
+package mcp
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// outputBudget is what one result shows of a guest's output, in bytes: 8,000 tokens of 4 bytes. Claude Code warns at
+	// 10,000 tokens.
+	outputBudget = 32_000
+	// stderrBudget is the part of it that standard error takes at most.
+	stderrBudget = 8_000
+)
+
+// capture keeps the head and the tail of a stream in bounded memory. Its zero value is ready.
+type capture struct {
+	mu         sync.Mutex
+	head, tail []byte
+	total      int64
+}
+
+// Write implements io.Writer. It never fails, so that a guest that prints without end is read to its end.
+func (c *capture) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(b)
+	c.total += int64(n)
+	take := min(outputBudget-len(c.head), len(b))
+	c.head, b = append(c.head, b[:take]...), b[take:]
+	if len(b) > outputBudget {
+		b, c.tail = b[len(b)-outputBudget:], c.tail[:0]
+	}
+	c.tail = append(c.tail, b...)
+	if len(c.tail) > 2*outputBudget {
+		c.tail = append(c.tail[:0], c.tail[len(c.tail)-outputBudget:]...)
+	}
+	return n, nil
+}
+
+// untrusted is what was captured, escaped, at most about budget bytes of it, between marks that the guest can't foresee.
+func (c *capture) untrusted(what string, budget int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.total == 0 {
+		return ""
+	}
+	if c.total == int64(len(c.head)+len(c.tail)) { // nothing is lost: one text
+		all := append(c.head[:len(c.head):len(c.head)], c.tail...)
+		return mark(what, c.total, shorten(all, nil, c.total, budget))
+	}
+	return mark(what, c.total, shorten(c.head, c.tail, c.total, budget))
+}
+
+// shorten shows head and tail of a text of total bytes. tail is nil if head is all of it.
+func shorten(head, tail []byte, total int64, budget int) string {
+	if !isText(head, tail == nil) || tail != nil && !isText(trimStart(tail), true) {
+		shown := head[:min(len(head), budget/4*3)]
+		return "base64, because it is not UTF-8" + leftOut(total-int64(len(shown))) + ":\n" + base64.StdEncoding.EncodeToString(shown)
+	}
+	if tail == nil {
+		if text, n := escape(head, budget); n == len(head) {
+			return text
+		}
+		tail = head
+	}
+	first, n := escape(head, budget/2)
+	last, m := escapeEnd(tail, budget/2)
+	return first + "\n[… " + strconv.FormatInt(total-int64(n)-int64(m), 10) + " bytes left out …]\n" + last
+}
+
+func leftOut(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d bytes left out at the end", n)
+}
+
+// isText reports whether b is UTF-8; of one that goes on elsewhere the last character may be cut.
+func isText(b []byte, whole bool) bool {
+	if !whole {
+		b = trimEnd(b)
+	}
+	return utf8.Valid(b)
+}
+
+// trimEnd leaves out the beginning of a character that was cut.
+func trimEnd(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if last := b[len(b)-i:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return b[:len(b)-i]
+			}
+			break
+		}
+	}
+	return b
+}
+
+// cut takes the beginning of a character off the end of what goes on elsewhere, and returns how many bytes that were.
+func (c *capture) cut() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.head)
+	c.head = trimEnd(c.head)
+	c.total -= int64(n - len(c.head))
+	return int64(n - len(c.head))
+}
+
+// trimStart leaves out the rest of a character that was cut.
+func trimStart(b []byte) []byte {
+	for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
+		b = b[1:]
+	}
+	return b
+}
+
+// escape shows b until budget bytes are reached, and how many bytes of b that are.
+func escape(b []byte, budget int) (string, int) {
+	var s strings.Builder
+	n := 0
+	for n < len(b) {
+		r, size := utf8.DecodeRune(b[n:])
+		shown := visible(r, b[n:n+size])
+		if s.Len()+len(shown) > budget {
+			break
+		}
+		s.WriteString(shown)
+		n += size
+	}
+	return s.String(), n
+}
+
+// escapeEnd is escape from the end.
+func escapeEnd(b []byte, budget int) (string, int) {
+	n, left := 0, budget
+	for n < len(b) {
+		r, size := utf8.DecodeLastRune(b[:len(b)-n])
+		left -= len(visible(r, b[len(b)-n-size:len(b)-n]))
+		if left < 0 {
+			break
+		}
+		n += size
+	}
+	text, _ := escape(b[len(b)-n:], budget)
+	return text, n
+}
+
+// visible is a character as a reader sees it, or as a Go escape if it would act on a terminal (control characters), turn
+// the direction of text, or not be seen at all (format characters, tags, variation selectors).
+func visible(r rune, raw []byte) string {
+	switch {
+	case r == utf8.RuneError && len(raw) < 2:
+		return fmt.Sprintf(`\x%02x`, raw)
+	case r == '\n' || r == '\t' || unicode.Is(unicode.Zs, r):
+		return string(raw)
+	case !unicode.IsPrint(r) || r >= 0xE0100 && r <= 0xE01EF:
+		quoted := strconv.QuoteRuneToASCII(r)
+		return quoted[1 : len(quoted)-1]
+	}
+	return string(raw)
+}
+
+// mark encloses what a guest wrote.
+func mark(what string, total int64, text string) string {
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails
+	id := hex.EncodeToString(b[:])
+	return fmt.Sprintf("[untrusted sandbox output %s: %s, %d bytes]\n%s\n[end %s]\n", id, what, total, text, id)
+}
+
+// printed is one line of what a guest or a client chose, for sentences.
+func printed(s string) string {
+	text, n := escape([]byte(s), 200)
+	if n < len(s) {
+		text += "…"
+	}
+	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(text)
+}

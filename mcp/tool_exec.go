@@ -1,0 +1,266 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// prepared is a program that can be run.
+type prepared struct {
+	argv, env  []string
+	cwd, stdin string
+	limit      time.Duration
+}
+
+func (p *program) prepare() (*prepared, error) {
+	argv, err := p.words()
+	if err != nil {
+		return nil, err
+	}
+	env, err := p.environ()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := p.timeout()
+	if err != nil {
+		return nil, err
+	}
+	if p.Cwd != "" {
+		if err := guestPath(p.Cwd); err != nil {
+			return nil, err
+		}
+	}
+	return &prepared{argv: argv, env: env, cwd: p.Cwd, stdin: p.Stdin, limit: limit}, nil
+}
+
+// outcome is what came of a program.
+type outcome struct {
+	status         sandbox.ExitStatus
+	stdout, stderr capture
+	limit          time.Duration
+}
+
+// timeoutGrace is how long the guest may take to end a program whose time is up, before the host ends the call: the
+// guest's own word is not enough.
+const timeoutGrace = 10 * time.Second
+
+func (p *prepared) run(ctx context.Context, m machine) (*outcome, error) {
+	o := &outcome{limit: p.limit}
+	ctx, cancel := context.WithTimeout(ctx, p.limit+timeoutGrace)
+	defer cancel()
+	opts := sandbox.ExecOptions{Argv: p.argv, Env: p.env, Dir: p.cwd, Timeout: p.limit, Stdout: &o.stdout, Stderr: &o.stderr}
+	if p.stdin != "" {
+		opts.Stdin = strings.NewReader(p.stdin)
+	}
+	var err error
+	o.status, err = m.Exec(ctx, opts)
+	return o, err
+}
+
+// text is the result of a program: a line about its end, then its output. One that failed is a toolFailure.
+func (o *outcome) text(note string) (string, error) {
+	var b strings.Builder
+	st := &o.status
+	switch {
+	case st.StartError != agentclient.Started:
+		fmt.Fprintf(&b, "not started (exit code %d): %s; check_installed says which programs there are\n", st.Code, printed(st.Message))
+	case st.TimedOut:
+		fmt.Fprintf(&b, "ended after %s, its timeout; give a longer timeout, or start it with job\n", o.limit)
+	case st.OOMKilled:
+		fmt.Fprintf(&b, "exit code %d: the sandbox ran out of memory; make one with a larger memory_mb\n", st.Code)
+	case st.Signal != 0:
+		fmt.Fprintf(&b, "exit code %d (signal %d)\n", st.Code, st.Signal)
+	default:
+		fmt.Fprintf(&b, "exit code %d\n", st.Code)
+	}
+	b.WriteString(note)
+	stderr := o.stderr.untrusted("stderr", stderrBudget)
+	b.WriteString(o.stdout.untrusted("stdout", outputBudget-min(len(stderr), stderrBudget)))
+	b.WriteString(stderr)
+	if st.Code != 0 || st.TimedOut {
+		return "", &toolFailure{b.String()}
+	}
+	return b.String(), nil
+}
+
+// execIn runs a program in a named sandbox and says what was denied meanwhile.
+func (s *server) execIn(ctx context.Context, m machine, name string, p *prepared) (string, error) {
+	watch, watchErr := s.opts.Home.WatchDenied(name) // without it, nothing is said of it
+	if watchErr == nil {
+		defer func() { _ = watch.Close() }() // it was only read
+	}
+	out, err := p.run(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	note := ""
+	if watchErr == nil {
+		if d, err := watch.Next(); err == nil {
+			note = deniedNote(&d, name)
+		}
+	}
+	return out.text(note)
+}
+
+func (s *server) sandboxExec(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox string `json:"sandbox"`
+		program
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	p, err := a.prepare()
+	if err != nil {
+		return "", err
+	}
+	m, name, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	return s.execIn(ctx, m, name, p)
+}
+
+// languages are the programs that run code, the first that the image has, and the ending of its file.
+var languages = map[string]struct {
+	ending string
+	argv   [][]string
+}{
+	"python": {".py", [][]string{{"python3"}, {"python"}}},
+	"node":   {".js", [][]string{{"node"}}},
+	"sh":     {".sh", [][]string{{"/bin/sh"}}},
+	"bash":   {".sh", [][]string{{"bash"}}},
+	"ruby":   {".rb", [][]string{{"ruby"}}},
+	"perl":   {".pl", [][]string{{"perl"}}},
+	"php":    {".php", [][]string{{"php"}}},
+	"lua":    {".lua", [][]string{{"lua"}}},
+	"go":     {".go", [][]string{{"go", "run"}}},
+}
+
+// maxSteps bounds the steps of one call.
+const maxSteps = 16
+
+type step struct {
+	Language string `json:"language"`
+	Code     string `json:"code"`
+}
+
+func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox string  `json:"sandbox"`
+		Steps   []step  `json:"steps"`
+		Cwd     string  `json:"cwd"`
+		Timeout float64 `json:"timeout"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if len(a.Steps) < 1 || len(a.Steps) > maxSteps {
+		return "", wrong("%d steps; give 1 to %d", len(a.Steps), maxSteps)
+	}
+	for i := range a.Steps {
+		if _, ok := languages[a.Steps[i].Language]; !ok {
+			return "", wrong("language %q: it is none of python, node, sh, bash, ruby, perl, php, lua, go; for another, write a file and use sandbox_exec", printed(a.Steps[i].Language))
+		}
+	}
+	if _, err := (&program{Command: "true", Cwd: a.Cwd, Timeout: a.Timeout}).prepare(); err != nil {
+		return "", err
+	}
+	m, name, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	var all strings.Builder
+	for i := range a.Steps {
+		text, err := s.runStep(ctx, m, name, &a.Steps[i], &program{Cwd: a.Cwd, Timeout: a.Timeout})
+		var failed *toolFailure
+		if errors.As(err, &failed) {
+			text = failed.text
+		}
+		fmt.Fprintf(&all, "step %d of %d (%s): %s", i+1, len(a.Steps), a.Steps[i].Language, text)
+		switch {
+		case failed != nil:
+			return "", &toolFailure{all.String()}
+		case err != nil:
+			return "", fmt.Errorf("step %d of %d: %w", i+1, len(a.Steps), err)
+		case all.Len() > outputBudget && i+1 < len(a.Steps):
+			fmt.Fprintf(&all, "stopped before step %d: the output is long enough; call again with the rest\n", i+2)
+			return all.String(), nil
+		}
+	}
+	return all.String(), nil
+}
+
+func (s *server) runStep(ctx context.Context, m machine, name string, st *step, p *program) (string, error) {
+	lang := languages[st.Language]
+	file := "/tmp/msb-" + rand.Text() + lang.ending
+	if err := m.Files().Mkdir(ctx, "/tmp", agentclient.MkdirOptions{Mode: 0o777, Parents: true}); err != nil {
+		return "", err
+	}
+	if _, err := m.Files().WriteFile(ctx, file, strings.NewReader(st.Code), agentclient.WriteOptions{Mode: 0o600}); err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Files().Remove(context.WithoutCancel(ctx), file, false) }() // the guest's own disk
+	for i, argv := range lang.argv {
+		p.Argv = append(slices.Clone(argv), file)
+		call, err := p.prepare()
+		if err != nil {
+			return "", err
+		}
+		if i+1 < len(lang.argv) {
+			out, err := call.run(ctx, m)
+			if err != nil {
+				return "", err
+			}
+			if out.status.StartError == agentclient.NotFound {
+				continue
+			}
+			return out.text("")
+		}
+		return s.execIn(ctx, m, name, call)
+	}
+	return "", nil
+}
+
+// maxPrograms bounds what one call looks for.
+const maxPrograms = 64
+
+func (s *server) checkInstalled(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox  string   `json:"sandbox"`
+		Programs []string `json:"programs"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if len(a.Programs) < 1 || len(a.Programs) > maxPrograms {
+		return "", wrong("%d programs; give 1 to %d", len(a.Programs), maxPrograms)
+	}
+	for _, p := range a.Programs {
+		if p == "" || len(p) > 255 || strings.Trim(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+") != "" || p[0] == '-' {
+			return "", wrong("program %q: give a program's name, such as python3", printed(p))
+		}
+	}
+	const look = `for p in "$@"; do w=$(command -v "$p") && echo "$p: $w" || echo "$p: not installed"; done`
+	call, err := (&program{Argv: append([]string{"/bin/sh", "-c", look, "sh"}, a.Programs...)}).prepare()
+	if err != nil {
+		return "", err
+	}
+	m, name, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	return s.execIn(ctx, m, name, call)
+}

@@ -1,0 +1,156 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+const (
+	// maxFiles bounds one call of fs_write; its bytes are bounded by maxLine.
+	maxFiles = 256
+	// maxEntries bounds what is listed of a directory.
+	maxEntries = 500
+)
+
+func (s *server) fsRead(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox string `json:"sandbox"`
+		Path    string `json:"path"`
+		Offset  int64  `json:"offset"`
+		Length  int64  `json:"length"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if err := guestPath(a.Path); err != nil {
+		return "", err
+	}
+	if a.Offset < 0 || a.Length < 0 {
+		return "", wrong("offset and length are bytes, at least 0")
+	}
+	if a.Length == 0 || a.Length > outputBudget {
+		a.Length = outputBudget
+	}
+	m, _, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	info, err := m.Files().Stat(ctx, a.Path, true)
+	if err != nil {
+		return "", err
+	}
+	r, err := m.Files().Open(ctx, a.Path, a.Offset, a.Length)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = r.Close() }() // it was only read
+	var c capture
+	n, err := io.Copy(&c, io.LimitReader(r, a.Length))
+	if err != nil {
+		return "", err
+	}
+	if a.Offset+n < info.Size() {
+		n -= c.cut()
+	}
+	head := fmt.Sprintf("%s: bytes %d to %d of %d", printed(a.Path), a.Offset, a.Offset+n, info.Size())
+	if a.Offset+n < info.Size() {
+		head += fmt.Sprintf("; go on with offset %d", a.Offset+n)
+	}
+	return head + "\n" + c.untrusted("file", outputBudget), nil
+}
+
+func (s *server) fsWrite(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox string `json:"sandbox"`
+		Files   []struct {
+			Path       string `json:"path"`
+			Content    string `json:"content"`
+			Base64     bool   `json:"base64"`
+			Executable bool   `json:"executable"`
+		} `json:"files"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if len(a.Files) < 1 || len(a.Files) > maxFiles {
+		return "", wrong("%d files; give 1 to %d", len(a.Files), maxFiles)
+	}
+	for i := range a.Files { // all of them before one is written
+		f := &a.Files[i]
+		if err := guestPath(f.Path); err != nil {
+			return "", err
+		}
+		if f.Base64 {
+			b, err := base64.StdEncoding.DecodeString(f.Content)
+			if err != nil {
+				return "", wrong("%s: content is not base64: %w", printed(f.Path), err)
+			}
+			f.Content = string(b)
+		}
+	}
+	m, name, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	total := 0
+	for i := range a.Files {
+		f := &a.Files[i]
+		if err := m.Files().Mkdir(ctx, path.Dir(f.Path), agentclient.MkdirOptions{Parents: true}); err != nil {
+			return "", fmt.Errorf("%d of %d files written: %w", i, len(a.Files), err)
+		}
+		o := agentclient.WriteOptions{Mode: 0o644}
+		if f.Executable {
+			o.Mode = 0o755
+		}
+		if _, err := m.Files().WriteFile(ctx, f.Path, strings.NewReader(f.Content), o); err != nil {
+			return "", fmt.Errorf("%d of %d files written: %w", i, len(a.Files), err)
+		}
+		total += len(f.Content)
+	}
+	return fmt.Sprintf("%d files written in sandbox %s, %d bytes", len(a.Files), name, total), nil
+}
+
+func (s *server) fsList(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox string `json:"sandbox"`
+		Path    string `json:"path"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if err := guestPath(a.Path); err != nil {
+		return "", err
+	}
+	m, _, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	entries, err := m.Files().ReadDir(ctx, a.Path)
+	if err != nil {
+		return "", err
+	}
+	var c capture
+	for i := range entries[:min(len(entries), maxEntries)] {
+		e := &entries[i]
+		line := fmt.Sprintf("%s %d %s", e.Mode(), e.Size(), printed(e.Name()))
+		if e.Target != "" {
+			line += " -> " + printed(e.Target)
+		}
+		_, _ = c.Write([]byte(line + "\n")) // it never fails
+	}
+	head := fmt.Sprintf("%s: %d entries", printed(a.Path), len(entries))
+	if len(entries) > maxEntries {
+		head += fmt.Sprintf(", the first %d", maxEntries)
+	}
+	return head + "\n" + c.untrusted("directory", outputBudget), nil
+}

@@ -1,0 +1,147 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox"
+)
+
+func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Action  string            `json:"action"`
+		Sandbox string            `json:"sandbox"`
+		Job     string            `json:"job"`
+		Cursor  int64             `json:"cursor"`
+		Force   bool              `json:"force"`
+		Command string            `json:"command"`
+		Argv    []string          `json:"argv"`
+		Cwd     string            `json:"cwd"`
+		Env     map[string]string `json:"env"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if a.Job != "" {
+		if err := sandbox.CheckJobName(a.Job); err != nil {
+			return "", err
+		}
+	}
+	if a.Action == "start" {
+		return s.startJob(ctx, a.Sandbox, a.Job, &program{Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env})
+	}
+	st, err := s.own(a.Sandbox, false)
+	if err != nil {
+		return "", err
+	}
+	if a.Action == "list" {
+		jobs, err := s.opts.Home.Jobs(st.Name)
+		if err != nil {
+			return "", err
+		}
+		return asJSON(append([]sandbox.JobStatus{}, jobs...)) // the command is the client's own
+	}
+	if a.Job == "" {
+		return "", wrong("name the job; the action list shows them")
+	}
+	j, err := s.opts.Home.Job(st.Name, a.Job)
+	if err != nil {
+		return "", err
+	}
+	switch a.Action {
+	case "logs":
+		if a.Cursor < 0 {
+			return "", wrong("cursor %d: it is what logs gave before, or 0", a.Cursor)
+		}
+		return jobLogs(ctx, j, a.Cursor)
+	case "kill":
+		sig := agentclient.SIGTERM
+		if a.Force {
+			sig = agentclient.SIGKILL
+		}
+		if err := j.Kill(ctx, sig); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("signal %d sent to job %s; list shows whether it ended", sig, a.Job), nil
+	case "remove":
+		if err := j.Remove(ctx); err != nil {
+			return "", err
+		}
+		return "job " + a.Job + " removed", nil
+	}
+	return "", wrong("action %q: it is start, list, logs, kill or remove", printed(a.Action))
+}
+
+func (s *server) startJob(ctx context.Context, in, job string, a *program) (string, error) {
+	p, err := a.prepare()
+	if err != nil {
+		return "", err
+	}
+	m, name, err := s.use(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	started, err := m.StartJob(ctx, job, sandbox.ExecOptions{Argv: p.argv, Env: p.env, Dir: p.cwd})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", started, name), nil
+}
+
+// jobLogs shows the output of a job from a cursor on, which counts its bytes.
+func jobLogs(ctx context.Context, j *sandbox.Job, cursor int64) (string, error) {
+	status, err := j.Status()
+	if err != nil {
+		return "", err
+	}
+	log, err := j.Logs(ctx, sandbox.LogOptions{})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = log.Close() }() // it was only read
+	var c capture
+	at, missing := int64(0), int64(0)
+	for {
+		e, err := log.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		end := at + int64(len(e.Data)) + e.Missing
+		if end > cursor {
+			from := max(cursor-at, 0)
+			if e.Missing > 0 {
+				missing += e.Missing - from
+			} else {
+				room := int64(outputBudget) - c.total
+				part := e.Data[from:]
+				part = part[:min(int64(len(part)), room)]
+				_, _ = io.Copy(&c, bytes.NewReader(part)) // it never fails
+				end = at + from + int64(len(part))
+			}
+			cursor = end
+		}
+		at = end
+		if c.total >= outputBudget {
+			cursor -= c.cut()
+			break
+		}
+	}
+	head := fmt.Sprintf("job %s: %s", j.Name(), status.State)
+	if status.State != sandbox.JobRunning {
+		head += fmt.Sprintf(", exit code %d", status.Code)
+	}
+	head += fmt.Sprintf("; next cursor %d", cursor)
+	if missing > 0 {
+		head += fmt.Sprintf("; %d bytes before are no longer kept", missing)
+	}
+	return head + "\n" + c.untrusted("job output", outputBudget), nil
+}

@@ -1,0 +1,224 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/sandbox"
+)
+
+func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		program
+		machineArgs
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	call, err := a.prepare()
+	if err != nil {
+		return "", err
+	}
+	cfg, err := s.opts.config(&a.machineArgs)
+	if err != nil {
+		return "", err
+	}
+	free, err := s.reserve()
+	if err != nil {
+		return "", err
+	}
+	defer free()
+	m, err := s.runner.run(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	out, err := call.run(ctx, m)
+	if closeErr := m.Close(); err == nil { // it waits until nothing is left
+		err = closeErr
+	}
+	if err != nil {
+		return "", err
+	}
+	denied := m.Denied()
+	return out.text(deniedNote(&denied, ""))
+}
+
+func (s *server) sandboxCreate(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Name string `json:"name"`
+		machineArgs
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if err := sandbox.CheckName(a.Name); err != nil {
+		return "", err
+	}
+	if err := s.create(ctx, a.Name, &a.machineArgs); err != nil {
+		return "", err
+	}
+	m, _, err := s.use(ctx, a.Name)
+	if err != nil { // one that does not start does not stay
+		return "", errors.Join(err, s.opts.Home.Remove(context.WithoutCancel(ctx), a.Name))
+	}
+	if err := m.Close(); err != nil {
+		return "", err
+	}
+	st, err := s.own(a.Name, false)
+	if err != nil {
+		return "", err
+	}
+	return asJSON(row(st, s.label))
+}
+
+// listed is a sandbox as a client sees it: nothing of the host's paths.
+type listed struct {
+	Name     string `json:"name"`
+	Running  bool   `json:"running"`
+	Image    string `json:"image"`
+	CPUs     int    `json:"cpus"`
+	MemoryMB int64  `json:"memory_mb"`
+	DiskMB   int64  `json:"disk_mb"`
+	UsedMB   int64  `json:"disk_used_mb"`
+	Ended    string `json:"ended,omitempty"`
+	Unusable string `json:"unusable,omitempty"`
+}
+
+func row(st *sandbox.Status, label string) listed {
+	l := listed{Name: st.Name, Running: st.Running, Image: st.Image, CPUs: st.CPUs, MemoryMB: st.Memory >> 20, DiskMB: st.Disk >> 20, UsedMB: st.Used >> 20}
+	if st.End != nil && st.End.Kind != "" {
+		l.Ended = string(st.End.Kind)
+	}
+	if st.Label != label {
+		l.Unusable = "made under another operator's policy; remove it with sandbox_stop"
+	}
+	return l
+}
+
+func (s *server) sandboxList(_ context.Context, raw json.RawMessage) (string, error) {
+	if err := decode(raw, &struct{}{}); err != nil {
+		return "", err
+	}
+	mine, err := s.mine()
+	if err != nil {
+		return "", err
+	}
+	all := struct {
+		Sandboxes []listed `json:"sandboxes"`
+		Most      int      `json:"max_sandboxes"`
+		CPUs      int      `json:"max_cpus"`
+		MemoryMB  int64    `json:"max_memory_mb"`
+	}{[]listed{}, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20}
+	for i := range mine {
+		all.Sandboxes = append(all.Sandboxes, row(&mine[i], s.label))
+	}
+	return asJSON(all)
+}
+
+func (s *server) sandboxStop(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox string `json:"sandbox"`
+		Remove  bool   `json:"remove"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	st, err := s.own(a.Sandbox, true)
+	if err != nil {
+		return "", err
+	}
+	done := "stopped"
+	if err := s.opts.Home.Stop(ctx, st.Name); errors.Is(err, sandbox.ErrNotRunning) {
+		done = "was not running"
+	} else if err != nil {
+		return "", err
+	}
+	if !a.Remove {
+		return fmt.Sprintf("%s %s; its files stay", st.Name, done), nil
+	}
+	if err := s.opts.Home.Remove(ctx, st.Name); err != nil {
+		return "", err
+	}
+	return st.Name + " removed with its files", nil
+}
+
+func (s *server) network(_ context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Action  string `json:"action"`
+		Sandbox string `json:"sandbox"`
+		To      string `json:"to"`
+		Method  string `json:"method"`
+		Path    string `json:"path"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	st, err := s.own(a.Sandbox, false)
+	made := err == nil
+	if err != nil && (a.Sandbox != "" || !errors.Is(err, sandbox.ErrNoSandbox)) {
+		return "", err
+	}
+	switch a.Action {
+	case "explain":
+		if a.To == "" {
+			return "", wrong(`say where to, such as "api.github.com:443"`)
+		}
+		p := s.opts.Floor // what the default sandbox will be made with
+		if made {
+			if p, err = s.opts.Home.Policy(st.Name); err != nil {
+				return "", err
+			}
+		}
+		answer, err := sandbox.Explain(p, a.To, strings.ToUpper(a.Method), a.Path)
+		if err != nil {
+			return "", err
+		}
+		return asJSON(answer)
+	case "denied":
+		var d audit.DenialSummary
+		if made {
+			if d, err = s.opts.Home.Denied(st.Name); err != nil {
+				return "", err
+			}
+		}
+		if d.Empty() {
+			return "nothing was denied", nil
+		}
+		text, err := asJSON(d)
+		var c capture
+		_, _ = c.Write([]byte(text)) // names are the guest's
+		return c.untrusted("denied", outputBudget), err
+	}
+	return "", wrong(`action %q: it is "explain" or "denied"`, printed(a.Action))
+}
+
+// shownDenials is how many destinations a note names.
+const shownDenials = 3
+
+// deniedNote says what the policy refused meanwhile; "" for nothing.
+func deniedNote(d *audit.DenialSummary, name string) string {
+	if d.Denied == 0 {
+		return ""
+	}
+	var parts []string
+	for i := range d.List[:min(len(d.List), shownDenials)] {
+		to := printed(d.List[i].Host)
+		if d.List[i].Port != 0 {
+			to = fmt.Sprintf("%s:%d", to, d.List[i].Port)
+		}
+		parts = append(parts, fmt.Sprintf("%q (%s)", to, cmp.Or(d.List[i].Reason, "denied")))
+	}
+	if len(d.List) > shownDenials || d.Others > 0 {
+		parts = append(parts, "others")
+	}
+	note := fmt.Sprintf("network policy: %d denied: %s", d.Denied, strings.Join(parts, ", "))
+	if name != "" {
+		note += "; the tool network explains it"
+	}
+	return note + "\n"
+}

@@ -1,0 +1,128 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// toolSpec is one tool. Its description and schema are what every conversation pays for: short.
+type toolSpec struct {
+	name, title, description string
+	properties               string // of the input schema
+	required                 []string
+	// readOnly, destructive, idempotent and open are the annotations. What may make or start a sandbox is not readOnly.
+	readOnly, destructive, idempotent, open bool
+	// always is for tools that are loaded with every conversation; the others are found by hint.
+	always bool
+	hint   string
+	call   func(ctx context.Context, args json.RawMessage) (string, error)
+}
+
+func (t *toolSpec) tool() *sdk.Tool {
+	schema := map[string]any{"type": "object", "additionalProperties": false, "properties": json.RawMessage("{" + t.properties + "}")}
+	if len(t.required) > 0 {
+		schema["required"] = t.required
+	}
+	meta := sdk.Meta{}
+	if t.always {
+		meta["anthropic/alwaysLoad"] = true
+	} else {
+		meta["anthropic/searchHint"] = t.hint
+	}
+	return &sdk.Tool{
+		Meta: meta, Name: t.name, Title: t.title, Description: t.description, InputSchema: schema,
+		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: t.readOnly, DestructiveHint: &t.destructive, IdempotentHint: t.idempotent, OpenWorldHint: &t.open},
+	}
+}
+
+// Properties that several tools have.
+const (
+	propSandbox = `"sandbox":{"type":"string","description":"name; default: \"default\", made by itself"}`
+	propProgram = `"command":{"type":"string","description":"shell line, run by /bin/sh -c"},` +
+		`"argv":{"type":"array","items":{"type":"string"},"description":"instead of command: program and arguments, no shell"},` +
+		`"cwd":{"type":"string","description":"absolute path"},` +
+		`"env":{"type":"object","additionalProperties":{"type":"string"}},` +
+		`"stdin":{"type":"string"},` + propTimeout
+	propTimeout = `"timeout":{"type":"number","description":"seconds, default 60, at most 600"}`
+	propMachine = `"image":{"type":"string","description":"OCI image, e.g. python:3.12; default: the operator's. Only cached or permitted images"},` +
+		`"cpus":{"type":"integer"},"memory_mb":{"type":"integer","description":"default 512"},` +
+		`"allow":{"type":"array","items":{"type":"string"},"description":"destinations, e.g. pypi.org:443; narrows the operator's policy, never widens it"},` +
+		`"policy":{"type":"string","description":"msb policy file as TOML, instead of allow; same limits"}`
+	propPath = `"path":{"type":"string","description":"absolute path in the sandbox"}`
+)
+
+// tools are the default tools, in the order of their use.
+func (s *server) tools() []toolSpec {
+	return []toolSpec{
+		{
+			name: "sandbox_run", title: "Run once in a fresh sandbox", always: true, open: true, call: s.sandboxRun,
+			description: "Run one program in a new microVM that is thrown away afterwards. Returns exit code, output and what the network policy denied.",
+			properties:  propProgram + "," + propMachine,
+		},
+		{
+			name: "sandbox_create", title: "Make a sandbox", open: true, hint: "new microVM image cpus memory network policy", call: s.sandboxCreate,
+			description: "Make and start a named sandbox that keeps its files until it is removed. Not needed for the default sandbox.",
+			properties:  `"name":{"type":"string","description":"lower-case letters, digits, hyphens"},` + propMachine, required: []string{"name"},
+		},
+		{
+			name: "sandbox_list", title: "List sandboxes", readOnly: true, idempotent: true, hint: "which sandboxes exist, running, image", call: s.sandboxList,
+			description: "List the sandboxes with state, image and resources, and the operator's bounds, as JSON.",
+		},
+		{
+			name: "sandbox_exec", title: "Run in a sandbox", always: true, destructive: true, open: true, call: s.sandboxExec,
+			description: "Run a program in a sandbox that stays; starts it if needed. Returns exit code, stdout and stderr; a long output is shortened in its middle. Use job for servers and for what takes longer than its timeout.",
+			properties:  propSandbox + "," + propProgram,
+		},
+		{
+			name: "sandbox_run_code", title: "Run code in a sandbox", destructive: true, open: true, hint: "python node bash ruby perl go snippet script", call: s.sandboxRunCode,
+			description: "Run pieces of code in a sandbox, in order, until one fails. Each is a program of its own; files stay.",
+			properties: propSandbox + `,"steps":{"type":"array","minItems":1,"maxItems":16,"items":{"type":"object","additionalProperties":false,"required":["language","code"],"properties":{` +
+				`"language":{"enum":["python","node","sh","bash","ruby","perl","php","lua","go"]},"code":{"type":"string"}}}},"cwd":{"type":"string","description":"absolute path"},` + propTimeout,
+			required: []string{"steps"},
+		},
+		{
+			name: "sandbox_stop", title: "Stop or remove a sandbox", destructive: true, idempotent: true, hint: "stop shut down delete remove sandbox", call: s.sandboxStop,
+			description: "Stop a sandbox; its files stay for the next start. With remove: true it is deleted with its files.",
+			properties:  propSandbox + `,"remove":{"type":"boolean"}`,
+		},
+		{
+			name: "fs_read", title: "Read a file", idempotent: true, always: true, call: s.fsRead,
+			description: "Read a file of a sandbox. Text is escaped where it could act on a terminal; other content comes as base64.",
+			properties:  propSandbox + "," + propPath + `,"offset":{"type":"integer","description":"first byte"},"length":{"type":"integer","description":"bytes, at most 32000"}`,
+			required:    []string{"path"},
+		},
+		{
+			name: "fs_write", title: "Write files", destructive: true, idempotent: true, always: true, call: s.fsWrite,
+			description: "Write files into a sandbox. Missing directories are made; a file that exists is replaced.",
+			properties: propSandbox + `,"files":{"type":"array","minItems":1,"maxItems":256,"items":{"type":"object","additionalProperties":false,"required":["path","content"],"properties":{` +
+				propPath + `,"content":{"type":"string"},"base64":{"type":"boolean","description":"content is base64"},"executable":{"type":"boolean"}}}}`,
+			required: []string{"files"},
+		},
+		{
+			name: "fs_list", title: "List a directory", idempotent: true, hint: "ls directory files sizes", call: s.fsList,
+			description: "List a directory of a sandbox: type, size and name of each entry.",
+			properties:  propSandbox + "," + propPath, required: []string{"path"},
+		},
+		{
+			name: "job", title: "Background jobs", destructive: true, open: true, hint: "background process server daemon logs kill", call: s.job,
+			description: "Programs that run on in a sandbox. start: run one. list. logs: output from cursor on, and the next cursor. kill: SIGTERM, or SIGKILL with force. remove: delete one that ended.",
+			properties: `"action":{"enum":["start","list","logs","kill","remove"]},"job":{"type":"string","description":"job name; start may leave it out"},"cursor":{"type":"integer"},"force":{"type":"boolean"},` +
+				propSandbox + `,"command":{"type":"string"},"argv":{"type":"array","items":{"type":"string"}},"cwd":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":"string"}}`,
+			required: []string{"action"},
+		},
+		{
+			name: "network", title: "Explain the network policy", readOnly: true, idempotent: true, hint: "connection refused denied firewall policy egress", call: s.network,
+			description: "explain: would this destination be allowed, and by which rule (nothing is sent). denied: what the policy refused, and why. JSON.",
+			properties: `"action":{"enum":["explain","denied"]},"sandbox":{"type":"string"},"to":{"type":"string","description":"for explain, e.g. api.github.com:443, 192.0.2.1:53/udp"},` +
+				`"method":{"type":"string","description":"HTTP method, e.g. POST"},"path":{"type":"string","description":"HTTP path"}`,
+			required: []string{"action"},
+		},
+		{
+			name: "check_installed", title: "Check for programs", idempotent: true, hint: "which program is available python git installed", call: s.checkInstalled,
+			description: "Which of these programs a sandbox has, and where.",
+			properties:  propSandbox + `,"programs":{"type":"array","minItems":1,"maxItems":64,"items":{"type":"string"}}`, required: []string{"programs"},
+		},
+	}
+}

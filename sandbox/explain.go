@@ -1,0 +1,71 @@
+package sandbox
+
+import (
+	"fmt"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/probe"
+	"github.com/msb-project/msb/policies"
+)
+
+// Explain judges a destination by p, without resolving or sending anything. to is HOST:PORT[/udp] or HOST/icmp; method
+// and path are of one request, "" for none.
+func Explain(p *policies.Policy, to, method, path string) (*probe.Answer, error) {
+	t, err := probe.Parse(to)
+	if err != nil {
+		return nil, fmt.Errorf("%w: to %w", ErrConfig, err)
+	}
+	if path != "" && path[0] != '/' && path != "*" {
+		return nil, fmt.Errorf("%w: path %q: write a path that begins with \"/\"", ErrConfig, path)
+	}
+	t.Method, t.Path = method, path
+	e, err := egress.New(p)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	a := probe.Ask(e, p, t)
+	return &a, nil
+}
+
+// Denied is what the audit log of the sandbox of that name holds of refusals, whether it runs or not.
+func (h *Home) Denied(name string) (audit.DenialSummary, error) {
+	w, err := h.watch(name, false)
+	if err != nil {
+		return audit.DenialSummary{}, err
+	}
+	defer func() { _ = w.Close() }() // it was only read
+	return w.Next()
+}
+
+// WatchDenied watches what is denied from now on to the sandbox of that name.
+func (h *Home) WatchDenied(name string) (*DeniedWatch, error) { return h.watch(name, true) }
+
+func (h *Home) watch(name string, fromNow bool) (*DeniedWatch, error) {
+	st, err := h.Inspect(name)
+	if err != nil {
+		return nil, err
+	}
+	w := &DeniedWatch{audit.NewTail(st.Audit)}
+	if !fromNow {
+		return w, nil
+	}
+	if err := w.tail.SkipToEnd(); err != nil {
+		_ = w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// DeniedWatch reads refusals from an audit log.
+type DeniedWatch struct{ tail *audit.Tail }
+
+// Next is what was denied since the watch began or Next was called.
+func (w *DeniedWatch) Next() (audit.DenialSummary, error) {
+	var d audit.Denials
+	err := w.tail.Next(func(_ []byte, ev *audit.Event) error { d.Emit(*ev); return nil })
+	return d.Summary(), err
+}
+
+// Close ends the watch.
+func (w *DeniedWatch) Close() error { return w.tail.Close() }
