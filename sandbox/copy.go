@@ -77,10 +77,13 @@ func (s *Sandbox) CopyTo(ctx context.Context, src, dst string, o CopyOptions) (C
 	if err == nil && (o.Follow || contents(src) || strings.HasSuffix(src, "/")) {
 		real, err = filepath.EvalSymlinks(real)
 	}
-	if err != nil {
-		return CopyReport{}, err
+	var st fs.FileInfo
+	if err == nil {
+		st, err = os.Lstat(real)
 	}
-	st, err := os.Lstat(real)
+	if errors.Is(err, fs.ErrNotExist) {
+		return CopyReport{}, fmt.Errorf("%w: there is no %s on this machine", ErrCopy, src)
+	}
 	if err != nil {
 		return CopyReport{}, err
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -72,6 +73,9 @@ func (d *Directory) check() error {
 	real, err := filepath.EvalSymlinks(d.Host)
 	if err == nil {
 		real, err = filepath.Abs(real)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no %s on this machine; make it first", ErrDirectory, d.Host)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)

@@ -218,7 +218,7 @@ func remedies(s *audit.DenialSummary, cfg *sandbox.Config) []string {
 		}
 		text += strings.Join(flags, " ")
 		if guessed {
-			text += " (443 or the port that it needs)"
+			text += " (instead of 443 the port that it needs: 80 for http)"
 		}
 		words = append([]string{text}, words...)
 	}

@@ -58,7 +58,7 @@ func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
 	}{
 		{"nothing", sandbox.Config{}, nil, ""},
 		{"a name", sandbox.Config{}, []audit.Event{asked("evil.example", "no_rule")},
-			"msb: 1 denied: evil.example (no rule)\nmsb: allow with --allow evil.example:443 (443 or the port that it needs); all of them: --audit FILE\n"},
+			"msb: 1 denied: evil.example (no rule)\nmsb: allow with --allow evil.example:443 (instead of 443 the port that it needs: 80 for http); all of them: --audit FILE\n"},
 		{"ports", sandbox.Config{Audit: "a.jsonl"}, []audit.Event{deniedFlow("evil.example", "93.184.215.14", "tcp", "no_rule", 22), deniedFlow("", "192.0.43.8", "udp", "port_not_allowed", 123), deniedFlow("", "2606:2800::1", "icmp", "no_rule", 0)},
 			"msb: 3 denied: evil.example:22 (no rule), 192.0.43.8:123/udp (port not allowed), 2606:2800::1/icmp (no rule)\nmsb: allow with --allow evil.example:22 --allow 192.0.43.8:123/udp --allow 2606:2800::1/icmp; all of them: a.jsonl\n"},
 		{"a private address", sandbox.Config{Name: "web"}, []audit.Event{deniedFlow("", "10.0.0.1", "tcp", "special_address", 80)},
@@ -72,9 +72,9 @@ func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
 		{"under a floor", sandbox.Config{Floor: &policies.Policy{}}, []audit.Event{asked("evil.example", "no_rule")},
 			"msb: 1 denied: evil.example (no rule)\nmsb: the floor and the policy both have to allow it; all of them: --audit FILE\n"},
 		{"many", sandbox.Config{}, []audit.Event{asked("a.example", "no_rule"), asked("b.example", "no_rule"), asked("c.example", "no_rule"), asked("d.example", "no_rule")},
-			"msb: 4 denied: a.example (no rule), b.example (no rule), c.example (no rule), and 1 more destination\nmsb: allow with --allow a.example:443 --allow b.example:443 --allow c.example:443 (443 or the port that it needs); all of them: --audit FILE\n"},
+			"msb: 4 denied: a.example (no rule), b.example (no rule), c.example (no rule), and 1 more destination\nmsb: allow with --allow a.example:443 --allow b.example:443 --allow c.example:443 (instead of 443 the port that it needs: 80 for http); all of them: --audit FILE\n"},
 		{"of one that stays", sandbox.Config{Name: "web", PolicyFile: "/p.toml", Audit: "a.jsonl"}, []audit.Event{asked("evil.example", "no_rule")},
-			"msb: 1 denied: evil.example (no rule)\nmsb: allow with a rule in /p.toml that means the same as --allow evil.example:443 (443 or the port that it needs); all of them: msb events web --denied\n"},
+			"msb: 1 denied: evil.example (no rule)\nmsb: allow with a rule in /p.toml that means the same as --allow evil.example:443 (instead of 443 the port that it needs: 80 for http); all of them: msb events web --denied\n"},
 		{"a method", sandbox.Config{}, []audit.Event{request("PUT", "/a/b", "method_not_allowed", "issues"), request("PUT", "/a/b", "method_not_allowed", "issues")},
 			"msb: 2 denied: PUT a.example:443/a/b (method not allowed by the rule \"issues\", 2 times)\nmsb: add \"PUT\" to the methods of the rule \"issues\"; all of them: --audit FILE\n"},
 		{"a path", sandbox.Config{}, []audit.Event{request("GET", "/c", "path_not_allowed", "issues")},
@@ -84,7 +84,7 @@ func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
 		{"a name that isn't there", sandbox.Config{}, []audit.Event{unresolved("typo.example", "NXDOMAIN", ""), unresolved("typo.example", "NXDOMAIN", "")},
 			"msb: 1 allowed name did not resolve: typo.example (there is no such name); the policy is not the reason\n"},
 		{"no resolver", sandbox.Config{}, []audit.Event{unresolved("a.example", "SERVFAIL", "no answer from upstream: timeout"), asked("evil.example", "no_rule")},
-			"msb: 1 allowed name did not resolve: a.example (no answer from upstream: timeout); the policy is not the reason\nmsb: 1 denied: evil.example (no rule)\nmsb: allow with --allow evil.example:443 (443 or the port that it needs); all of them: --audit FILE\n"},
+			"msb: 1 allowed name did not resolve: a.example (no answer from upstream: timeout); the policy is not the reason\nmsb: 1 denied: evil.example (no rule)\nmsb: allow with --allow evil.example:443 (instead of 443 the port that it needs: 80 for http); all of them: --audit FILE\n"},
 		{"names of addresses and of services", sandbox.Config{}, []audit.Event{unresolved("1.2.0.192.in-addr.arpa", "NXDOMAIN", "")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestExecSaysWhatWasDeniedMeanwhile(t *testing.T) {
 	}
 	logged(t, path, asked("before.example", "no_rule"))
 	for quiet, want := range map[bool]string{
-		false: "msb: 1 denied: meanwhile.example (no rule)\nmsb: allow by making it anew with --allow meanwhile.example:443 (443 or the port that it needs); all of them: msb events web --denied\n",
+		false: "msb: 1 denied: meanwhile.example (no rule)\nmsb: allow by making it anew with --allow meanwhile.example:443 (instead of 443 the port that it needs: 80 for http); all of them: msb events web --denied\n",
 		true:  "",
 	} {
 		var said bytes.Buffer

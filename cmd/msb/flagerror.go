@@ -27,8 +27,56 @@ func plainFlagError(c *cobra.Command, err error) error {
 	return err
 }
 
+// once is the value of a flag that is given once: of two floors or policies, the second would put the first out of force.
+type once struct {
+	pflag.Value
+	given bool
+}
+
+var errTwice = errors.New("it is given twice")
+
+// Set implements pflag.Value.
+func (o *once) Set(text string) error {
+	if o.given {
+		return errTwice
+	}
+	o.given = true
+	return o.Value.Set(text)
+}
+
+// takeOnce makes a command and those below it refuse a second one of each flag.
+func takeOnce(c *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		if f := c.Flags().Lookup(name); f != nil {
+			f.Value = &once{Value: f.Value}
+		}
+	}
+	for _, sub := range c.Commands() {
+		takeOnce(sub, flags...)
+	}
+}
+
+// variables is the value of -e.
+type variables struct{ pflag.Value }
+
+var errNoVariable = errors.New("it names no variable")
+
+// Set implements pflag.Value. A variable's name could begin with a dash, but -e -- is one that lacks its value.
+func (v variables) Set(text string) error {
+	if text == "" || text[0] == '-' || text[0] == '=' {
+		return errNoVariable
+	}
+	return v.Value.Set(text)
+}
+
 // wanted says what a flag takes, with an example.
 func wanted(f *pflag.Flag, err error) string {
+	switch {
+	case errors.Is(err, errTwice):
+		return "it is given twice; put both files together with include in one of them"
+	case errors.Is(err, errNoVariable):
+		return "it names no variable; write -e NAME=VALUE, or -e NAME to pass one on"
+	}
 	switch f.Value.Type() {
 	case "int":
 		return fmt.Sprintf("write a whole number, such as --%s 2", f.Name)

@@ -53,6 +53,13 @@ func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
 		{"policy learn --help", exitOther, `no command "learn" under msb policy`},
 		{"policy chek -h", exitOther, "did you mean check?"},
 		{"inspec --help", exitOther, "did you mean inspect?"},
+		{"rnu", exitOther, "did you mean run?"},
+		{"run --floor a.toml --floor b.toml", exitOther, `--floor "b.toml": it is given twice; put both files together with include`},
+		{"policy explain p.toml --floor a --to a.example --floor b", exitOther, "given twice"},
+		{"run -p a.toml --policy b.toml", exitOther, "given twice"},
+		{"run -e -- true", exitOther, "write -e NAME=VALUE"},
+		{"run -e =b true", exitOther, "write -e NAME=VALUE"},
+		{"run -v /nosuch-directory:/x", exitOther, "there is no /nosuch-directory on this machine; make it first"},
 	} {
 		home := filepath.Join(t.TempDir(), "home")
 		got := msb(t, []string{sandbox.EnvHome + "=" + home}, strings.Fields(tt.args)...)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -85,6 +86,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		}
 	}
 	completeWords(root)
+	takeOnce(root, "policy", "floor")
 	return root
 }
 
@@ -112,11 +114,14 @@ func hintFor(c *cobra.Command, word string) string {
 	if hint := otherWords[word]; hint != "" {
 		return ": " + hint
 	}
-	c.SuggestionsMinimumDistance = 2
-	for _, like := range c.SuggestionsFor(word) {
-		if like != "rm" {
-			return "; did you mean " + like + "?"
+	var known []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() && sub.Name() != "rm" {
+			known = append(known, sub.Name())
 		}
+	}
+	if like := policies.Closest(word, known); like != "" {
+		return "; did you mean " + like + "?"
 	}
 	return ""
 }

@@ -108,6 +108,8 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 // registerExec adds what is of one command.
 func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
+	env := fl.Lookup("env")
+	env.Value = variables{env.Value}
 	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `directory` in the guest; msb run makes it, for msb exec it must be there")
 	fl.StringVarP(&f.user, "user", "u", "", "`user` in the guest: name, uid, name:group or uid:gid")
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
