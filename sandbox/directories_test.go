@@ -57,7 +57,7 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 		{host: "logs", rw: "the audit log"},
 		{host: "logs/deep", rw: "the audit log"},
 		{host: "script", rw: "run for the secret B"},
-		{host: "nosuch", ro: "there is no", rw: "no such file"},
+		{host: "nosuch", ro: "there is no", rw: "there is no"},
 		{host: "free/file", ro: "is no directory", rw: "is no directory"},
 		{host: "free", guest: "/", ro: "the guest's own", rw: "the guest's own"},
 		{host: "free", guest: "/dev/shm", ro: "the guest's own", rw: "the guest's own"},
