@@ -3,9 +3,12 @@ package mcp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -115,6 +118,44 @@ func (f fakeFiles) Remove(_ context.Context, name string, _ bool) error {
 	return nil
 }
 
+// cache is a state directory whose cache has the built-in image's disk, which takes seconds to write under the race detector.
+var cache string
+
+func TestMain(m *testing.M) { os.Exit(withCache(m)) }
+
+func withCache(m *testing.M) int {
+	var err error
+	if cache, err = os.MkdirTemp("", "msb-mcp"); err == nil {
+		defer func() { _ = os.RemoveAll(cache) }()
+		err = sandbox.Create(context.Background(), sandbox.Config{Home: cache, Name: "x"})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// newHome is a state directory of a test's own, with a copy of the cache.
+func newHome(t *testing.T) *sandbox.Home {
+	t.Helper()
+	home, err := sandbox.OpenHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"disks", "refs"} {
+		from := filepath.Join(cache, "images", d)
+		to := filepath.Join(home.Images(), d)
+		if err := os.RemoveAll(to); err != nil { // made empty by OpenHome, if at all
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return home
+}
+
 // playground is a server with a client of its own.
 type playground struct {
 	*server
@@ -124,11 +165,7 @@ type playground struct {
 
 func serve(t *testing.T, change func(*Options)) *playground {
 	t.Helper()
-	home, err := sandbox.OpenHome(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := Options{Home: home}
+	o := Options{Home: newHome(t)}
 	if change != nil {
 		change(&o)
 	}
