@@ -190,7 +190,7 @@ func (g *Gateway) close() error {
 	var errs []error
 	if g.stack != nil {
 		errs = append(errs, g.stack.Close())
-		g.recordMulticast()
+		g.recordQuiet()
 	}
 	if g.proxy != nil {
 		errs = append(errs, g.proxy.Close())

@@ -50,12 +50,16 @@ func many(sums *atomic.Int64, n int64) bool {
 
 const droppedBy = "frames dropped by the guard: "
 
-// recordMulticast writes down how many ordinary frames to groups were thrown away, once at the end: every guest
-// sends some, and no line at their time is news.
-func (g *Gateway) recordMulticast() {
-	if n := g.stack.Stats().Drops[frameguard.DropMulticast.Reason()]; n > 0 {
-		g.emit(audit.Event{
-			Kind: audit.LinkDrop, Action: egress.Deny.String(), Message: droppedBy + string(frameguard.DropMulticast.Reason()), Count: uint64(n),
-		})
+// recordQuiet writes down how many ordinary frames were thrown away, once at the end: those to groups and, of
+// connections that were reset, what was under way. Every guest sends some, and no line at their time is news. A guest that
+// sends many was looking for something.
+func (g *Gateway) recordQuiet() {
+	drops := g.stack.Stats().Drops
+	for _, v := range []frameguard.Verdict{frameguard.DropMulticast, frameguard.DropStray} {
+		if n := drops[v.Reason()]; n > 0 {
+			g.emit(audit.Event{
+				Kind: audit.LinkDrop, Action: egress.Deny.String(), Message: droppedBy + string(v.Reason()), Count: uint64(n),
+			})
+		}
 	}
 }

@@ -267,7 +267,7 @@ func (s *Stack) frame(frame []byte) {
 // drop counts frames that are thrown away.
 func (s *Stack) drop(v frameguard.Verdict, n int64) {
 	s.cnt.drops[v].Add(n)
-	if v != frameguard.DropQuiet && v != frameguard.DropMulticast && n > 0 { // what every guest sends
+	if v != frameguard.DropQuiet && v != frameguard.DropMulticast && v != frameguard.DropStray && n > 0 { // what every guest sends
 		s.cfg.Handler.Dropped(v.Reason(), n)
 	}
 }

@@ -62,9 +62,12 @@ func (t *tcpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	flags := hdr.Flags()
 	switch {
 	case flags.Contains(header.TCPFlagRst):
-		t.giveUp(id, hdr.SequenceNumber())
+		if !t.giveUp(id) && flags.Contains(header.TCPFlagSyn) {
+			t.stack.drop(frameguard.DropStray, 1)
+		}
 		return true
 	case !flags.Contains(header.TCPFlagSyn) || flags.Contains(header.TCPFlagAck):
+		t.stack.drop(frameguard.DropStray, 1)
 		return false
 	}
 	f, verdict := t.reserve(id)
@@ -143,14 +146,16 @@ func (t *tcpFlows) serve(req *tcp.ForwarderRequest) {
 	t.stack.cfg.Handler.HandleTCP(f.ctx, f)
 }
 
-// giveUp cancels a flow whose guest sent RST before it was accepted.
-func (t *tcpFlows) giveUp(id stack.TransportEndpointID, _ uint32) {
+// giveUp cancels a flow whose guest sent RST before it was accepted, if there is one.
+func (t *tcpFlows) giveUp(id stack.TransportEndpointID) bool {
 	t.mu.Lock()
 	f := t.pending[id]
 	t.mu.Unlock()
-	if f != nil {
-		f.cancel()
+	if f == nil {
+		return false
 	}
+	f.cancel()
+	return true
 }
 
 // settled takes a flow out of those in flight.

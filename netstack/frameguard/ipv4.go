@@ -33,7 +33,8 @@ func (g *Guard) checkIPv4(dstMAC mac, p []byte) Verdict {
 	}
 	p = p[:total]
 	payload := p[ipv4Header:]
-	fragment := binary.BigEndian.Uint16(p[6:])&0x3fff != 0 // more fragments, or an offset
+	flags := binary.BigEndian.Uint16(p[6:])
+	fragment := flags&0x3fff != 0 // more fragments, or an offset
 	if p[9] == protoUDP && !fragment && len(payload) >= 8 {
 		if v := g.checkDHCP(src, dst, payload); v != Pass {
 			return v
@@ -49,7 +50,22 @@ func (g *Guard) checkIPv4(dstMAC mac, p []byte) Verdict {
 	case dstMAC != g.gatewayMAC:
 		return DropDestMAC // unicast IP to a group MAC
 	}
-	return checkProtocol4(p[9], fragment, payload)
+	if v := checkProtocol4(p[9], fragment, payload); v != Pass || !fragment {
+		return v
+	}
+	return checkFragment(int(flags&0x1fff)*8, flags&0x2000 != 0, len(payload), maxPacket-ipv4Header)
+}
+
+// maxPacket is the most that an IP packet holds, for IPv4 with its header.
+const maxPacket = 1<<16 - 1
+
+// checkFragment judges the borders of a fragment that passes otherwise: nothing is put together of one that is empty,
+// that ends between two units of eight bytes, or beyond the longest packet.
+func checkFragment(offset int, more bool, n, limit int) Verdict {
+	if n == 0 || more && n%8 != 0 || offset+n > limit {
+		return DropFragment
+	}
+	return Pass
 }
 
 // checkProtocol4 lets TCP, UDP and the few kinds of ICMP through that a guest

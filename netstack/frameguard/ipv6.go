@@ -30,6 +30,9 @@ const (
 	icmp6MLDv2   = 143
 )
 
+// mapped4 is the prefix of IPv4 addresses in IPv6 form, which are an API's and no packet's (RFC 4291, section 2.5.5.2).
+var mapped4 = [12]byte{10: 0xff, 11: 0xff}
+
 // checkIPv6 judges an IPv6 packet.
 func (g *Guard) checkIPv6(dstMAC mac, p []byte) Verdict {
 	if len(p) < ipv6Header || p[0]>>4 != 6 {
@@ -57,7 +60,7 @@ func (g *Guard) checkIPv6(dstMAC mac, p []byte) Verdict {
 	switch {
 	case dst[0] == 0xff:
 		return DropMulticast
-	case dst == src || dst == [16]byte{}:
+	case dst == src || dst == [16]byte{} || [12]byte(dst[:12]) == mapped4:
 		return DropDestIP
 	case dstMAC != g.gatewayMAC:
 		return DropDestMAC
@@ -89,7 +92,8 @@ func checkExtension(next byte, dst [16]byte, payload []byte) Verdict {
 		if payload[0] != protoTCP && payload[0] != protoUDP {
 			return DropFragment // RFC 6980 for NDP; the rest hides a chain
 		}
-		return Pass
+		at := binary.BigEndian.Uint16(payload[2:])
+		return checkFragment(int(at&^7), at&1 != 0, len(payload)-fragHeader, maxPacket)
 	case extHopByHop:
 		if dst[0] == 0xff {
 			return DropMulticast // MLD reports, which every Linux sends

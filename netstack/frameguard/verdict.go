@@ -29,6 +29,9 @@ const (
 	DropChecksum
 	// DropPartial is the sum over the pseudo header alone: the guest leaves the rest to a card that doesn't do it.
 	DropPartial
+	// DropStray is a segment of TCP that belongs to no connection and asks for none; netstack finds it. A reset is
+	// the answer.
+	DropStray
 	// DropQuiet frames are ordinary and need no answer: duplicate address
 	// detection of the guest's own address, gratuitous ARP for it.
 	DropQuiet
@@ -66,6 +69,7 @@ var reasons = [Verdicts]Reason{
 	DropDHCP:          "dhcp",
 	DropChecksum:      "bad_checksum",
 	DropPartial:       "partial_checksum",
+	DropStray:         "no_connection",
 	DropQuiet:         "needs_no_answer",
 }
 
