@@ -22,7 +22,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// fakeRunner takes the place of machines: state, policies and bounds are the real ones. TestVMAnAgentsDay has the whole.
+// fakeRunner takes the place of machines: state, policies and bounds are the real ones. TestI15_VMAnAgentsDay has the whole.
 type fakeRunner struct {
 	mu       sync.Mutex
 	running  map[string]*fakeMachine

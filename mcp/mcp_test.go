@@ -231,8 +231,8 @@ func TestI12_HostileArgumentsAreRefusedBeforeAnythingRuns(t *testing.T) {
 	}
 }
 
-// TestI9_TheFloorHolds: whatever a client asks for, what runs is under the floor; the twins are what it allows.
-func TestI9_TheFloorHolds(t *testing.T) {
+// TestI15_TheFloorHolds: whatever a client asks for, what runs is under the floor; the twins are what it allows.
+func TestI15_TheFloorHolds(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) {
 		o.Floor = policy(t, "[sandbox]\nimage = \"builtin\"\n[[egress.allow]]\nhosts = [\"pypi.org\"]\n")
@@ -276,8 +276,8 @@ func TestI9_TheFloorHolds(t *testing.T) {
 	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{"10.0.0.1:22/tcp+private"}}, "takes nothing from the host")
 }
 
-// TestI9_AnUntrustedFloorRefusesToStart: it would hold nothing. The twin is approved.
-func TestI9_AnUntrustedFloorRefusesToStart(t *testing.T) {
+// TestI15_AnUntrustedFloorRefusesToStart: it would hold nothing. The twin is approved.
+func TestI15_AnUntrustedFloorRefusesToStart(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "floor.toml")
 	text := "version = 1\n[[egress.allow]]\nhosts = [\"pypi.org\"]\n[secrets.X]\nfrom = \"env:HOME\"\nhosts = [\"pypi.org\"]\nin = [\"header:X-Key\"]\n"
@@ -307,8 +307,8 @@ func TestI9_AnUntrustedFloorRefusesToStart(t *testing.T) {
 	}
 }
 
-// TestI9_OnlySandboxesOfTheSameFloorAreUsed: the operator's own may reach more, and so may those of another floor.
-func TestI9_OnlySandboxesOfTheSameFloorAreUsed(t *testing.T) {
+// TestI15_OnlySandboxesOfTheSameFloorAreUsed: the operator's own may reach more, and so may those of another floor.
+func TestI15_OnlySandboxesOfTheSameFloorAreUsed(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	own := sandbox.Config{Home: p.opts.Home.Dir(), Name: "default"}

@@ -12,9 +12,9 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// TestI9_VMAnAgentsDay drives a real sandbox through msb mcp as a client starts it: write, test, be denied, ask why,
-// leave a job, cancel, read hostile output, stop and remove.
-func TestI9_VMAnAgentsDay(t *testing.T) {
+// TestI15_VMAnAgentsDay drives a real sandbox through msb mcp as a client starts it: write, test, be denied, ask why,
+// leave a job, read hostile output, stop and remove.
+func TestI15_VMAnAgentsDay(t *testing.T) {
 	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
 	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n")
 	defer func() { _ = command(t, home, "rm", "--force", "default").Run() }()
