@@ -165,5 +165,5 @@ func TestVMDirectoriesOfTheHost(t *testing.T) {
 	if err := os.RemoveAll(src); err != nil {
 		t.Fatal(err)
 	}
-	msb("start", "-q", "d").says(t, exitOther, "directory can't be shared", "no such file")
+	msb("start", "-q", "d").says(t, exitOther, "directory can't be shared", "there is no")
 }
