@@ -118,9 +118,9 @@ func (s *server) own(name string, remove bool) (*sandbox.Status, error) {
 	switch {
 	case remove:
 	case st.Label != s.label:
-		return nil, fmt.Errorf("sandbox %s was made under another operator's policy; remove it with sandbox_stop (remove: true) and make it anew, or use another name", name)
+		return nil, fmt.Errorf("sandbox %s was made under another operator's policy; remove it with sandbox_stop (remove: true) and create it again, or use another name", name)
 	case st.CPUs > s.opts.CPUs || st.Memory > s.opts.Memory || st.Disk > s.opts.Disk:
-		return nil, fmt.Errorf("sandbox %s is larger than the operator allows now; remove it with sandbox_stop (remove: true) and make it anew", name)
+		return nil, fmt.Errorf("sandbox %s is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	}
 	return st, nil
 }

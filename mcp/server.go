@@ -169,7 +169,7 @@ func remedy(err error) string {
 	case sandbox.KindGuestMemory:
 		return "make a sandbox with a larger memory_mb"
 	case sandbox.KindAgent, sandbox.KindGuestPanic:
-		return "call again: a sandbox that ended is started anew, with its files"
+		return "call again: a sandbox that ended starts again, with its files"
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrExists):

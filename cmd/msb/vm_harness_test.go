@@ -217,7 +217,7 @@ func (r *running) wait(t *testing.T) result {
 	return result{r.out.String(), r.err.String(), r.ProcessState.ExitCode()}
 }
 
-// otherHome is a state directory for tests that damage theirs; caches are made anew in it.
+// otherHome is a state directory for tests that damage theirs; caches are made again in it.
 func otherHome(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "home")

@@ -79,7 +79,7 @@ func newLane(g grid, patterns []pattern, of []int32) lane {
 func (l *lane) hash(b []byte) uint32 {
 	switch l.size {
 	case 32:
-		return hash32(b, l.seed[0], l.seed[1], l.seed[2], l.seed[3])
+		return hash16(b, l.seed[0], l.seed[1]) ^ hash16(b[16:], l.seed[2], l.seed[3])
 	case 16:
 		return hash16(b, l.seed[0], l.seed[1])
 	case 8:
@@ -87,8 +87,6 @@ func (l *lane) hash(b []byte) uint32 {
 	}
 	return hash6(b, l.seed[0], l.seed[1])
 }
-
-func hash32(t []byte, a, b, c, d uint64) uint32 { return hash16(t, a, b) ^ hash16(t[16:], c, d) }
 
 func hash16(t []byte, a, b uint64) uint32 { return mix(word(t)^a, word(t[8:])^b) }
 
