@@ -71,7 +71,7 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	}
 	thread := workload.NewThread()
 	ops := &guest{thread: thread, log: log}
-	if ops.cgroups, err = workload.NewCgroups(machine.CgroupMount, machine.ThreadLimit()*9/10); err != nil {
+	if ops.cgroups, err = workload.NewCgroups(machine.CgroupMount, workloadLimits()); err != nil {
 		log.Warn("no control groups", "err", err)
 	}
 	s := newServer(ops, workload.NewSpawner(thread, workload.NewReaper(true)))
@@ -79,4 +79,11 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("serve the host: %w", err)
 	}
 	return nil
+}
+
+// workloadLimits leaves the agent and the kernel half of the threads, and of the memory that is free before the first exec a
+// sixteenth, at most 64 MiB.
+func workloadLimits() workload.Limits {
+	free := machine.ReadStats().MemoryAvailable
+	return workload.Limits{PIDs: machine.ThreadLimit() / 2, MemoryBytes: free - min(free/16, 64<<20)}
 }

@@ -22,22 +22,32 @@ type Cgroups struct {
 	lingers []string // groups whose exec is over and that still hold processes
 }
 
-// NewCgroups prepares the cgroup2 file system at mount for execs. maxPIDs
-// bounds all their processes together, so that a fork bomb leaves the agent
-// threads to answer with; 0 sets no bound.
-func NewCgroups(mount string, maxPIDs int) (*Cgroups, error) {
+// Limits bound the processes of all execs together, so that a fork bomb leaves
+// the agent what it needs to answer and to end it; 0 sets no bound.
+type Limits struct {
+	PIDs        int
+	MemoryBytes int64
+}
+
+// NewCgroups prepares the cgroup2 file system at mount for execs. Processor
+// time is shared between execs, and the agent, which stays in the root group,
+// counts as much as all of them together: with a thousand runnable processes it
+// still runs at once.
+func NewCgroups(mount string, limits Limits) (*Cgroups, error) {
 	root := filepath.Join(mount, "msb")
 	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // the workload may look
 		return nil, fmt.Errorf("make control groups: %w", err)
 	}
 	for _, dir := range []string{mount, root} {
-		for _, controller := range []string{"+memory", "+pids"} {
+		for _, controller := range []string{"+memory", "+pids", "+cpu"} {
 			// A kernel without the controller still has cgroup.kill.
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(controller), 0)
 		}
 	}
-	if maxPIDs > 0 {
-		_ = os.WriteFile(filepath.Join(root, "pids.max"), []byte(strconv.Itoa(maxPIDs)), 0) // as above
+	for file, limit := range map[string]int64{"pids.max": int64(limits.PIDs), "memory.max": limits.MemoryBytes} {
+		if limit > 0 {
+			_ = os.WriteFile(filepath.Join(root, file), []byte(strconv.FormatInt(limit, 10)), 0) // as above
+		}
 	}
 	return &Cgroups{root: root}, nil
 }
