@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/httphead"
 	"github.com/msb-project/msb/hostname"
 )
 
@@ -67,6 +68,7 @@ func checkForm(r *http.Request) *refusal {
 	bad := func(status int, code, message string) *refusal {
 		return &refusal{status: status, code: code, message: message}
 	}
+	target := httphead.CheckTarget(r.RequestURI)
 	switch {
 	case r.Method == http.MethodConnect:
 		return bad(http.StatusMethodNotAllowed, "connect", "CONNECT inside an inspected connection is refused: it would hide what follows")
@@ -75,9 +77,9 @@ func checkForm(r *http.Request) *refusal {
 		return bad(http.StatusMethodNotAllowed, "trace", "TRACE is refused: its answer would repeat the request's headers")
 	case r.URL.IsAbs() || r.URL.Host != "" || (r.RequestURI != "*" && !strings.HasPrefix(r.RequestURI, "/")):
 		return bad(http.StatusBadRequest, "absolute_form", "the request's target does not begin with a slash")
-	case r.RequestURI != "*" && !plainTarget([]byte(r.RequestURI)):
+	case target != nil:
 		// Over HTTP/2 it may hold a blank, behind which an HTTP/1 server would read the version.
-		return bad(http.StatusBadRequest, "request_target", targetMessage)
+		return bad(http.StatusBadRequest, target.Code, target.Message)
 	case len(r.Header["Host"]) > 0 && (len(r.Header["Host"]) > 1 || r.Header["Host"][0] != r.Host):
 		return bad(http.StatusBadRequest, "host", "the request has two different hosts")
 	}

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/msb-project/msb/egress/httphead"
 )
 
 // headError is why a request's head was refused. The message holds no bytes of
@@ -26,6 +29,8 @@ func (e *headError) answer() int {
 func (e *headError) Error() string { return "the request was refused unread: " + e.message }
 
 func badHead(code, message string) *headError { return &headError{code: code, message: message} }
+
+func badLine(f *httphead.Fault) *headError { return badHead(f.Code, f.Message) }
 
 // headCheck follows the framing of an HTTP/1 connection (RFC 9112) and refuses
 // whatever the specification calls an error that recipients may repair.
@@ -55,9 +60,9 @@ const (
 
 // headFacts is what the fields of a head say about framing.
 type headFacts struct {
-	http10, hosts, lengths, codings int
-	length                          int64
-	chunked, upgrade                bool
+	hosts, lengths, codings  int
+	length                   int64
+	http10, chunked, upgrade bool
 }
 
 // maxLine bounds the size of chunk lines; heads are bounded by maxHeadBytes.
@@ -141,14 +146,9 @@ func (h *headCheck) addToLine(part []byte, ended bool) *headError {
 
 // endOfLine judges h.line, which a line feed ended.
 func (h *headCheck) endOfLine() *headError {
-	line, ok := bytes.CutSuffix(h.line, []byte("\r"))
-	if !ok {
-		return badHead("bare_lf", "a line ends in a line feed without a carriage return")
-	}
-	for _, c := range line {
-		if c == '\r' || c == 0 {
-			return badHead("control_character", "a line holds a carriage return or NUL")
-		}
+	line, fault := httphead.Line(h.line)
+	if fault != nil {
+		return badLine(fault)
 	}
 	switch h.phase {
 	case phaseRequestLine:
@@ -169,28 +169,18 @@ func (h *headCheck) endOfLine() *headError {
 	return nil
 }
 
-// requestLine takes "METHOD SP target SP HTTP/1.x" and nothing looser.
+// requestLine takes the forms of a target that a server takes: a path, and the star of OPTIONS.
 func (h *headCheck) requestLine(line []byte) *headError {
 	h.head, h.total = headFacts{}, len(line)
-	method, rest, ok := bytes.Cut(line, []byte(" "))
-	target, version, ok2 := bytes.Cut(rest, []byte(" "))
-	if !ok || !ok2 || !isToken(method) {
-		return badHead("request_line", "its first line is not \"METHOD target HTTP/1.1\"")
+	first, fault := httphead.ParseRequestLine(line)
+	if fault != nil {
+		return badLine(fault)
 	}
-	switch string(version) {
-	case "HTTP/1.1":
-	case "HTTP/1.0":
-		h.head.http10 = 1
-	default:
-		return badHead("request_line", "its first line does not end in HTTP/1.1 or HTTP/1.0")
-	}
-	if !plainTarget(target) {
-		return badHead("request_target", targetMessage)
-	}
+	h.head.http10 = first.HTTP10
 	switch {
-	case string(method) == "CONNECT" || string(method) == "TRACE":
+	case first.Method == http.MethodConnect || first.Method == http.MethodTrace:
 		// Let through to the handler, which refuses these by name.
-	case len(target) > 0 && target[0] == '/', string(target) == "*" && string(method) == "OPTIONS":
+	case strings.HasPrefix(first.Target, "/"), first.Target == "*" && first.Method == http.MethodOptions:
 	default:
 		return badHead("absolute_form", "its target does not begin with a slash; only requests to a proxy name the host there")
 	}
@@ -198,26 +188,14 @@ func (h *headCheck) requestLine(line []byte) *headError {
 	return nil
 }
 
-const targetMessage = "its target holds a control character, white space or a fragment"
-
-// plainTarget reports whether a request's target ends where every parser takes it to end.
-func plainTarget(target []byte) bool {
-	for _, c := range target {
-		if c <= ' ' || c == 0x7f || c == '#' {
-			return false
-		}
-	}
-	return true
-}
-
 // field takes one line of the head.
 func (h *headCheck) field(line []byte) *headError {
 	if len(line) == 0 {
 		return h.endOfHead()
 	}
-	name, value, fault := splitField(line)
+	name, value, fault := httphead.ParseField(line)
 	if fault != nil {
-		return fault
+		return badLine(fault)
 	}
 	switch string(bytes.ToLower(name)) {
 	case "host":
@@ -227,10 +205,11 @@ func (h *headCheck) field(line []byte) *headError {
 		}
 	case "content-length":
 		h.head.lengths++
-		if len(value) == 0 || len(value) > 18 || !allDigits(value) {
+		length, err := strconv.ParseUint(string(value), 10, 63) // digits and nothing else
+		if err != nil || len(value) > 18 {
 			return badHead("content_length", "its Content-Length is not a plain decimal number")
 		}
-		h.head.length, _ = strconv.ParseInt(string(value), 10, 64)
+		h.head.length = int64(length)
 	case "transfer-encoding":
 		h.head.codings++
 		if !bytes.EqualFold(value, []byte("chunked")) {
@@ -251,11 +230,11 @@ func (h *headCheck) field(line []byte) *headError {
 func (h *headCheck) endOfHead() *headError {
 	f := &h.head
 	switch {
-	case f.hosts > 1 || f.hosts == 0 && f.http10 == 0:
+	case f.hosts > 1 || f.hosts == 0 && !f.http10:
 		return badHead("host", "it has no Host, or more than one")
 	case f.lengths > 1 || f.codings > 1 || f.lengths+f.codings > 1:
 		return badHead("length", "its length is given twice")
-	case f.chunked && f.http10 == 1:
+	case f.chunked && f.http10:
 		return badHead("transfer_encoding", "HTTP/1.0 has no Transfer-Encoding")
 	}
 	h.total = 0
@@ -298,6 +277,8 @@ func (h *headCheck) trailer(line []byte) *headError {
 		h.endOfRequest()
 		return nil
 	}
-	_, _, fault := splitField(line)
-	return fault
+	if _, _, fault := httphead.ParseField(line); fault != nil {
+		return badLine(fault)
+	}
+	return nil
 }

@@ -1,7 +1,7 @@
-// Package httphead reads the Host of the first request on a plain HTTP/1 connection, so that egress
-// can judge a flow before anything is dialled.
+// Package httphead reads the heads of HTTP/1 requests, for everyone who does: Parse for a connection that is judged by
+// its Host before anything is dialled, ParseProxy for a request to the explicit proxy, and Line, ParseRequestLine and
+// ParseField for secretproxy, which follows a connection line by line before net/http parses it.
 //
-// It reads no more than that: secretproxy parses every request, this one included, with net/http and
-// judges it anew. Whatever could be read in two ways (two Host headers, a bare line feed, a folded
-// line, an absolute-form target beside the Host) is an error and so a denied flow.
+// Whatever could be read in two ways (two Host fields, a bare line feed, a folded line, an absolute-form target beside
+// the Host) is an error and so a denied flow or a refused request.
 package httphead

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 
@@ -26,103 +25,76 @@ var (
 	ErrMalformed = errors.New("malformed HTTP request head")
 )
 
-// Head is what a request says of its destination.
-type Head struct {
-	Method string
-	// Host is the name in the Host header; zero when there is none or when it is an address.
-	Host hostname.Name
-	// Addr is the Host header's literal address, if it is one.
-	Addr netip.Addr
-}
-
-// Parse reads the head at the start of b. ErrIncomplete asks for more bytes; other errors are final.
-func Parse(b []byte) (Head, error) {
-	method, err := parseMethod(b)
-	if err != nil {
-		return Head{}, err
+// Parse reads the head at the start of b and returns the name in its Host header; zero when there is none or when it
+// is an address. ErrIncomplete asks for more bytes; other errors are final.
+func Parse(b []byte) (hostname.Name, error) {
+	if err := checkMethod(b); err != nil {
+		return hostname.Name{}, err
 	}
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	head := b
 	if end >= 0 {
-		head = b[:end]
+		head = b[:end+len("\r\n")]
 	}
 	switch {
 	case bareLineFeed(head):
-		return Head{}, fmt.Errorf("%w: bare line feed", ErrMalformed)
+		return hostname.Name{}, fmt.Errorf("%w: bare line feed", ErrMalformed)
 	case len(head) > MaxBytes:
-		return Head{}, fmt.Errorf("%w: it is over 16 KiB", ErrMalformed)
+		return hostname.Name{}, fmt.Errorf("%w: it is over 16 KiB", ErrMalformed)
 	case end < 0:
-		return Head{}, ErrIncomplete
+		return hostname.Name{}, ErrIncomplete
 	}
-	lines := strings.Split(string(b[:end]), "\r\n")
-	if err := checkRequestLine(lines[0]); err != nil {
-		return Head{}, err
+	if first, _, _ := bytes.Cut(head, []byte("\r\n")); !bytes.Contains(first, []byte(" HTTP/")) {
+		return hostname.Name{}, ErrNotHTTP
 	}
-	return parseHost(method, lines[1:])
+	first, fields, fault := parseLines(head)
+	switch {
+	case fault != nil:
+		return hostname.Name{}, fmt.Errorf("%w: %w", ErrMalformed, fault)
+	case !strings.HasPrefix(first.Target, "/") && first.Target != "*":
+		return hostname.Name{}, fmt.Errorf("%w: the target must be a path", ErrMalformed)
+	}
+	return parseHost(fields)
 }
 
-func parseMethod(b []byte) (string, error) {
+// checkMethod refuses what can't begin with a method.
+func checkMethod(b []byte) error {
 	for i, c := range b {
 		switch {
 		case c == ' ' && i > 0:
-			return string(b[:i]), nil
+			return nil
 		case i >= maxMethod, (c < 'A' || c > 'Z') && c != '-' && c != '_':
-			return "", ErrNotHTTP
+			return ErrNotHTTP
 		}
 	}
-	return "", ErrIncomplete
+	return ErrIncomplete
 }
 
-func checkRequestLine(line string) error {
-	parts := strings.Split(line, " ")
-	if len(parts) != 3 || !strings.HasPrefix(parts[2], "HTTP/") {
-		return ErrNotHTTP
-	}
-	if parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0" {
-		return fmt.Errorf("%w: version %.10q", ErrMalformed, parts[2])
-	}
-	if !strings.HasPrefix(parts[1], "/") && parts[1] != "*" {
-		return fmt.Errorf("%w: the target must be a path", ErrMalformed)
-	}
-	return nil
-}
-
-func parseHost(method string, lines []string) (Head, error) {
-	head := Head{Method: method}
+func parseHost(fields []field) (hostname.Name, error) {
+	var host hostname.Name
 	seen := false
-	for _, line := range lines {
-		name, value, ok := strings.Cut(line, ":")
-		if !ok || name == "" || strings.ContainsAny(name, " \t\x00\r") {
-			return Head{}, fmt.Errorf("%w: a line that is no header", ErrMalformed)
-		}
-		if !strings.EqualFold(name, "host") {
+	for _, f := range fields {
+		if f.name != "host" {
 			continue
 		}
 		if seen {
-			return Head{}, fmt.Errorf("%w: two Host headers", ErrMalformed)
+			return hostname.Name{}, fmt.Errorf("%w: two Host headers", ErrMalformed)
 		}
 		seen = true
-		if err := head.setHost(strings.Trim(value, " \t")); err != nil {
-			return Head{}, err
+		said, _, ok := splitPort(f.value)
+		if !ok && f.value != "" {
+			return hostname.Name{}, fmt.Errorf("%w: Host is not HOST or HOST:PORT", ErrMalformed)
 		}
+		if _, err := netip.ParseAddr(strings.Trim(said, "[]")); err == nil {
+			continue
+		}
+		name, err := hostname.Parse(said)
+		if err != nil {
+			return hostname.Name{}, fmt.Errorf("%w: Host: %w", ErrMalformed, err)
+		}
+		host = name
 	}
-	return head, nil
-}
-
-func (h *Head) setHost(s string) error {
-	if host, _, err := net.SplitHostPort(s); err == nil {
-		s = host
-	}
-	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		h.Addr = addr
-		return nil
-	}
-	name, err := hostname.Parse(s)
-	if err != nil {
-		return fmt.Errorf("%w: Host: %w", ErrMalformed, err)
-	}
-	h.Host = name
-	return nil
+	return host, nil
 }
 
 // bareLineFeed reports an LF without a CR before it: some parsers end a line there.

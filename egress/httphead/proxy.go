@@ -68,50 +68,18 @@ func badProxyHead(what string) error { return fmt.Errorf("%w: %s", ErrProxy, wha
 // recipients may repair is an error here: a proxy that repairs differently from the server behind it is
 // how one request becomes two.
 func parseProxyHead(head []byte) (ProxyRequest, error) {
-	lines, err := headLines(head)
+	first, fields, fault := parseLines(bytes.TrimSuffix(head, []byte("\r\n")))
+	if fault != nil {
+		return ProxyRequest{}, badProxyHead(fault.Message)
+	}
+	f, err := sortFields(fields)
 	if err != nil {
 		return ProxyRequest{}, err
 	}
-	method, target, version, err := requestLine(lines[0])
-	if err != nil {
-		return ProxyRequest{}, err
+	if first.Method == http.MethodConnect {
+		return parseConnect(first.Target, f)
 	}
-	fields, err := readFields(lines[1:])
-	if err != nil {
-		return ProxyRequest{}, err
-	}
-	if method == http.MethodConnect {
-		return parseConnect(target, fields)
-	}
-	return parseAbsolute(method, target, version, fields)
-}
-
-// headLines splits a head and refuses every control character but the line ends.
-func headLines(head []byte) ([]string, error) {
-	text, ok := strings.CutSuffix(string(head), "\r\n\r\n")
-	if !ok {
-		return nil, badProxyHead("its head has no end")
-	}
-	lines := strings.Split(text, "\r\n")
-	for _, line := range lines {
-		for i := range len(line) {
-			if c := line[i]; c < ' ' && c != '\t' || c == 0x7f {
-				return nil, badProxyHead("it holds a control character or a bare line feed")
-			}
-		}
-	}
-	return lines, nil
-}
-
-func requestLine(line string) (method, target, version string, err error) {
-	parts := strings.Split(line, " ")
-	if len(parts) != 3 || !isToken(parts[0]) || strings.ContainsAny(parts[1], "\t#") || parts[1] == "" {
-		return "", "", "", badProxyHead(`its first line is not "METHOD target HTTP/1.1"`)
-	}
-	if parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0" {
-		return "", "", "", badProxyHead("its first line does not end in HTTP/1.1 or HTTP/1.0")
-	}
-	return parts[0], parts[1], parts[2], nil
+	return parseAbsolute(first, f)
 }
 
 // proxyFields are the header fields of a request to the proxy.
@@ -121,24 +89,19 @@ type proxyFields struct {
 	pass   []string // lines that the server gets
 }
 
-func readFields(lines []string) (proxyFields, error) {
+func sortFields(fields []field) (proxyFields, error) {
 	var f proxyFields
-	for _, line := range lines {
-		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) {
-			return f, badProxyHead(`a field is not "Name: value", or is folded over two lines`)
-		}
-		value = strings.Trim(value, " \t")
-		switch strings.ToLower(name) {
+	for _, field := range fields {
+		switch field.name {
 		case "host":
-			f.hosts = append(f.hosts, value)
+			f.hosts = append(f.hosts, field.value)
 			continue
 		case "proxy-connection", "proxy-authorization", "proxy-authenticate", "keep-alive":
 			continue // between the client and us
 		case "content-length", "transfer-encoding":
-			f.framed = f.framed || value != "0"
+			f.framed = f.framed || field.value != "0"
 		}
-		f.pass = append(f.pass, line)
+		f.pass = append(f.pass, field.line)
 	}
 	if len(f.hosts) > 1 {
 		return f, badProxyHead("it has two Host fields")
@@ -171,8 +134,9 @@ func parseConnect(target string, f proxyFields) (ProxyRequest, error) {
 	return r, nil
 }
 
-func parseAbsolute(method, target, version string, f proxyFields) (ProxyRequest, error) {
+func parseAbsolute(first RequestLine, f proxyFields) (ProxyRequest, error) {
 	const scheme = "http://"
+	target := first.Target
 	r := ProxyRequest{}
 	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
 		return r, badProxyHead("its target is neither http://HOST/PATH nor, with CONNECT, HOST:PORT; https goes by CONNECT")
@@ -189,13 +153,17 @@ func parseAbsolute(method, target, version string, f proxyFields) (ProxyRequest,
 		return r, badProxyHead("its Host is not its target's")
 	}
 	switch {
-	case path == "" && method == http.MethodOptions:
+	case path == "" && first.Method == http.MethodOptions:
 		path = "*" // RFC 9112, section 3.2.4
 	case !strings.HasPrefix(path, "/"):
 		path = "/" + path
 	}
 	var head bytes.Buffer
-	head.WriteString(method + " " + path + " " + version + "\r\nHost: " + authority + "\r\n")
+	version := "1.1"
+	if first.HTTP10 {
+		version = "1.0"
+	}
+	head.WriteString(first.Method + " " + path + " HTTP/" + version + "\r\nHost: " + authority + "\r\n")
 	for _, line := range f.pass {
 		head.WriteString(line + "\r\n")
 	}
@@ -260,18 +228,4 @@ func splitPort(s string) (host, port string, ok bool) {
 	}
 	host, port, found := strings.Cut(s, ":")
 	return host, port, host != "" && (!found || port != "")
-}
-
-// isToken reports whether s is a token of RFC 9110, section 5.6.2.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return s != ""
 }

@@ -51,10 +51,10 @@ func sniffPrefix(b []byte) (said sniffed, more bool) {
 	case !errors.Is(err, clienthello.ErrNotTLS):
 		return sniffed{app: egress.AppTLS, err: err}, false
 	}
-	head, err := httphead.Parse(b)
+	name, err := httphead.Parse(b)
 	switch {
 	case err == nil:
-		return sniffed{app: egress.AppHTTP, name: head.Host}, false
+		return sniffed{app: egress.AppHTTP, name: name}, false
 	case errors.Is(err, httphead.ErrIncomplete):
 		return sniffed{app: egress.AppHTTP}, true
 	case errors.Is(err, httphead.ErrNotHTTP):
