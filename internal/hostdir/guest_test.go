@@ -26,7 +26,8 @@ func newGuest(t *testing.T, dir string, o Options) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	served(dir, 1)
+	t.Cleanup(func() { _ = s.Close(); noneOpen(t, dir) })
 	s.conn = silent{}
 	return &guest{t, s}
 }

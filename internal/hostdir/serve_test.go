@@ -64,11 +64,12 @@ func TestGreetingComesFirstAndOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, bad := range map[string]func(*session){
-		"none":    func(p *session) { p.send(opGetattr, 2, rootID, make([]byte, 16)) },
-		"twice":   func(p *session) { p.ask(opInit, 2, 0, greeting()); p.send(opInit, 3, 0, greeting()) },
-		"short":   func(p *session) { p.requests <- []byte("short") },
-		"length":  func(p *session) { b := message(opInit, 0, greeting()); b[0]++; p.requests <- b },
-		"too big": func(p *session) { p.ask(opInit, 2, 0, greeting()); p.send(opWrite, 3, 1, make([]byte, MaxMessage)) },
+		"none":      func(p *session) { p.send(opGetattr, 2, rootID, make([]byte, 16)) },
+		"twice":     func(p *session) { p.ask(opInit, 2, 0, greeting()); p.send(opInit, 3, 0, greeting()) },
+		"short":     func(p *session) { p.requests <- []byte("short") },
+		"length":    func(p *session) { b := message(opInit, 0, greeting()); b[0]++; p.requests <- b },
+		"extension": func(p *session) { b := message(opInit, 0, greeting()); b[37] = 1; p.requests <- b },
+		"too big":   func(p *session) { p.ask(opInit, 2, 0, greeting()); p.send(opWrite, 3, 1, make([]byte, MaxMessage)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
