@@ -1,12 +1,10 @@
 package secretproxy
 
 import (
-	"errors"
-	"io"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
+
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // What one sandbox can make this process hold (invariant 11). Everything whose size a guest or a server
@@ -33,130 +31,9 @@ const (
 	flateCost = 64 << 10
 )
 
-// errMemory says that the budget is used up.
-var errMemory = errors.New("the sandbox's requests and answers hold as much of the proxy's memory as they may")
-
 // memoryFull is the answer at the bound.
 func memoryFull() *refusal {
-	return &refusal{status: http.StatusServiceUnavailable, code: "memory", message: errMemory.Error() + "; repeat the request when others have ended"}
-}
-
-// budget counts bytes against a limit.
-type budget struct {
-	limit   int64
-	used    atomic.Int64
-	refused atomic.Uint64
-}
-
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) <= b.limit {
-		return true
-	}
-	b.used.Add(-n)
-	b.refused.Add(1)
-	return false
-}
-
-// hold is what one exchange, body or connection has taken. The zero value and nil take without a bound, for
-// readers of captures. It is safe for concurrent use.
-type hold struct {
-	budget *budget
-	mu     sync.Mutex
-	n      int64
-	over   bool
-}
-
-// take asks for n more bytes.
-func (h *hold) take(n int64) bool {
-	if h == nil || h.budget == nil {
-		return true
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over || !h.budget.take(n) {
-		return false
-	}
-	h.n += n
-	return true
-}
-
-// give returns n bytes.
-func (h *hold) give(n int64) {
-	if h == nil || h.budget == nil {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n = min(n, h.n)
-	h.n -= n
-	h.budget.used.Add(-n)
-}
-
-// size is how many bytes are taken.
-func (h *hold) size() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.n
-}
-
-// set makes it n bytes altogether.
-func (h *hold) set(n int64) bool {
-	if h == nil {
-		return true
-	}
-	have := h.size()
-	if n > have {
-		return h.take(n - have)
-	}
-	h.give(have - n)
-	return true
-}
-
-// release returns all, for good: what comes too late finds nothing to take.
-func (h *hold) release() {
-	if h == nil || h.budget == nil {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.budget.used.Add(-h.n)
-	h.n, h.over = 0, true
-}
-
-// errTooLong says that there is more than readAll was to read.
-var errTooLong = errors.New("longer than it may be")
-
-// readAll reads r whole, limit bytes at most, and takes what it allocates. What it returns stays taken: its
-// capacity is what to give.
-func (h *hold) readAll(r io.Reader, limit int64) ([]byte, error) {
-	var buf []byte
-	for {
-		if len(buf) == cap(buf) {
-			if int64(len(buf)) > limit {
-				return buf, errTooLong
-			}
-			size := min(max(4<<10, 2*int64(cap(buf))), limit+1)
-			if !h.take(size) {
-				return buf, errMemory
-			}
-			grown := make([]byte, len(buf), size)
-			copy(grown, buf)
-			clear(buf)
-			h.give(int64(cap(buf)))
-			buf = grown
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		if errors.Is(err, io.EOF) {
-			if int64(len(buf)) > limit {
-				return buf, errTooLong
-			}
-			return buf, nil
-		}
-		if err != nil {
-			return buf, err
-		}
-	}
+	return &refusal{status: http.StatusServiceUnavailable, code: "memory", message: memory.ErrFull.Error() + "; repeat the request when others have ended"}
 }
 
 // headSize is about what a head takes.
@@ -180,7 +57,7 @@ func (ex *exchange) holdAnswer(resp *http.Response) bool {
 			n += waiting(resp.ContentLength)
 		}
 	}
-	return ex.held.take(n)
+	return ex.held.Take(n)
 }
 
 // waiting is how much of a body of that length may wait in the transport.

@@ -374,17 +374,3 @@ func TestRefusedUploadsAreCounted(t *testing.T) {
 		t.Errorf("%d bytes were counted of an upload that went out, and is counted there", counted.Load())
 	}
 }
-
-// TestI11_NothingIsTakenAfterARelease: an answer that comes when its exchange has ended would else be counted for ever.
-func TestI11_NothingIsTakenAfterARelease(t *testing.T) {
-	t.Parallel()
-	b := &budget{limit: 100}
-	h := &hold{budget: b}
-	if !h.take(60) || h.take(60) || b.used.Load() != 60 {
-		t.Fatalf("%d bytes are taken, want 60", b.used.Load())
-	}
-	h.release()
-	if h.take(1) || h.set(1) || b.used.Load() != 0 {
-		t.Errorf("%d bytes are taken after the release", b.used.Load())
-	}
-}

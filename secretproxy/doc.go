@@ -11,7 +11,8 @@
 // the SNI and a name pinned to the destination; the judge sees method and path;
 // placeholders are swapped (package secret) or are a violation. goproxy
 // forwards over a transport of our own, verified for the same name, to the
-// pinned address. The answer is masked on its way back (package mask).
+// pinned address. The answer is masked on its way back (package mask). What all of
+// that holds is counted (package memory).
 //
 // What this package does not protect against:
 //   - What an upstream does with a value that it may have, including giving it

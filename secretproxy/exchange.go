@@ -9,6 +9,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // exchangeKey is the context key under which goproxy's hooks find the exchange.
@@ -34,10 +35,10 @@ type exchange struct {
 	last bool
 
 	verdict egress.Verdict
-	ends    []func() // to be called when it is over
-	masked  bool     // values are taken out of the answer
-	held    *hold    // what it makes the proxy hold
-	unsized bool     // the answer's length is not told
+	ends    []func()     // to be called when it is over
+	masked  bool         // values are taken out of the answer
+	held    *memory.Hold // what it makes the proxy hold
+	unsized bool         // the answer's length is not told
 	used    *usedSecrets
 	place   string // where a violation was found
 	audited bool
@@ -88,7 +89,7 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	st := p.state.Load()
 	ex := &exchange{
 		guest: guest, state: st, method: r.Method, http1: r.ProtoMajor == 1,
-		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead, used: new(usedSecrets), held: &hold{budget: p.memory},
+		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead, used: new(usedSecrets), held: &memory.Hold{Budget: p.memory},
 	}
 	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
 	ex.path, _, _ = strings.Cut(r.RequestURI, "?")
@@ -97,8 +98,8 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, ex, fault)
 		return
 	}
-	defer ex.held.release()
-	if !ex.held.take(2*headSize(r.Header) + 4*int64(len(r.RequestURI))) {
+	defer ex.held.Release()
+	if !ex.held.Take(2*headSize(r.Header) + 4*int64(len(r.RequestURI))) {
 		p.refuse(w, ex, memoryFull())
 		return
 	}

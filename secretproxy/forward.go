@@ -58,7 +58,7 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}
-	if upgrade && !ex.held.take(2*copySize) {
+	if upgrade && !ex.held.Take(2*copySize) {
 		p.refuse(w, ex, memoryFull())
 		return
 	}

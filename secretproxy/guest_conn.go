@@ -10,6 +10,7 @@ import (
 
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // connKey is the context key under which a request finds its guestConn.
@@ -78,10 +79,10 @@ func guestOf(c net.Conn) *guestConn {
 }
 
 // upload takes the room for bodies that wait on an HTTP/2 connection, once for all of them.
-func (g *guestConn) upload(b *budget) bool {
+func (g *guestConn) upload(b *memory.Budget) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.uploads == 0 && !b.take(uploadWindow) {
+	if g.uploads == 0 && !b.Take(uploadWindow) {
 		return false
 	}
 	g.uploads++
@@ -89,10 +90,10 @@ func (g *guestConn) upload(b *budget) bool {
 }
 
 // uploaded gives the room back when the last of them has ended.
-func (g *guestConn) uploaded(b *budget) {
+func (g *guestConn) uploaded(b *memory.Budget) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.uploads--; g.uploads == 0 {
-		b.used.Add(-uploadWindow)
+		b.Give(uploadWindow)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/memory"
 	"github.com/msb-project/msb/secretproxy/secret"
 )
 
@@ -35,8 +36,8 @@ type known struct {
 	at      map[[sha256.Size]byte]int
 	size    int
 	limit   int
-	held    *hold // the memory that compiled sets take
-	room    int64 // of the sandbox's budget, so that values never crowd out requests
+	held    *memory.Hold // the memory that compiled sets take
+	room    int64        // of the sandbox's budget, so that values never crowd out requests
 	version atomic.Uint64
 	swapped atomic.Bool // a value is of the kind that is put into requests
 	masker  atomic.Pointer[masker]
@@ -59,8 +60,8 @@ type masker struct {
 	solid *mask.Set
 }
 
-func newKnown(memory *budget) *known {
-	return &known{at: make(map[[sha256.Size]byte]int), limit: maxKnown, held: &hold{budget: memory}, room: memory.limit / 2}
+func newKnown(b *memory.Budget) *known {
+	return &known{at: make(map[[sha256.Size]byte]int), limit: maxKnown, held: &memory.Hold{Budget: b}, room: b.Limit() / 2}
 }
 
 // notKept is the answer to what would bring a value that keep refuses.
@@ -68,7 +69,7 @@ func notKept(err error) *refusal {
 	switch {
 	case errors.Is(err, errKnownFull):
 		return knownFull()
-	case errors.Is(err, errMemory):
+	case errors.Is(err, memory.ErrFull):
 		return memoryFull()
 	}
 	return nil
@@ -96,13 +97,13 @@ func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) 
 	if bytes.ContainsAny(value, blanks) {
 		cost *= 2
 	}
-	if k.size+len(value)+knownCost > k.limit || k.held.size()+cost > k.room {
+	if k.size+len(value)+knownCost > k.limit || k.held.Size()+cost > k.room {
 		clear(value)
 		return secret.Secret{}, errKnownFull
 	}
-	if !k.held.take(cost) { // for now
+	if !k.held.Take(cost) { // for now
 		clear(value)
-		return secret.Secret{}, errMemory
+		return secret.Secret{}, memory.ErrFull
 	}
 	kept := keptValue{value: secret.New(value), signs: signs, placeholder: placeholder}
 	k.at[sum], k.size = len(k.values), k.size+len(value)+knownCost
@@ -180,5 +181,5 @@ func (k *known) close() {
 		v.value.Close()
 	}
 	k.masker.Store(nil)
-	k.held.release()
+	k.held.Release()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // Bodies of gRPC, gRPC-Web and Connect are sequences of messages, each behind five bytes: flags and
@@ -47,7 +48,7 @@ func messageCoding(h http.Header) (coding string, framed bool) {
 
 // decodedMessages returns body with its messages decompressed, and takes the fields that said how they
 // were compressed out of h.
-func decodedMessages(h http.Header, body io.Reader, held *hold) (io.Reader, error) {
+func decodedMessages(h http.Header, body io.Reader, held *memory.Hold) (io.Reader, error) {
 	coding, framed := messageCoding(h)
 	switch {
 	case coding != "" && (!framed || !mask.CanDecode(coding)):
@@ -64,7 +65,7 @@ func decodedMessages(h http.Header, body io.Reader, held *hold) (io.Reader, erro
 type messages struct {
 	source *bufio.Reader
 	coding string
-	held   *hold
+	held   *memory.Hold
 	ready  []byte // of a prefix
 	plain  []byte // of a message that was compressed
 	taken  int64  // for plain
@@ -124,15 +125,15 @@ func (m *messages) next() error {
 	if m.coding == "" || size > maxMessage {
 		return errMessage
 	}
-	m.held.give(m.taken)
-	packed, err := m.held.readAll(io.LimitReader(m.source, int64(size)), int64(size))
-	defer m.held.give(int64(cap(packed)))
+	m.held.Give(m.taken)
+	packed, err := m.held.ReadAll(io.LimitReader(m.source, int64(size)), int64(size))
+	defer m.held.Give(int64(cap(packed)))
 	if err != nil {
 		return err
 	}
 	plain, err := m.unpack(packed)
 	m.taken = int64(cap(plain))
-	if errors.Is(err, errMemory) {
+	if errors.Is(err, memory.ErrFull) {
 		return err
 	}
 	if err != nil || uint32(len(packed)) < size {
@@ -154,5 +155,5 @@ func (m *messages) unpack(packed []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.held.readAll(r, maxMessage)
+	return m.held.ReadAll(r, maxMessage)
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/memory"
 	"github.com/msb-project/msb/secretproxy/secret"
 )
 
@@ -55,10 +56,10 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 	}
 	answer := &tokenReader{resp: resp, held: ex.held}
 	window := decoderCost(encodings(resp.Header))
-	if !ex.held.take(window) {
+	if !ex.held.Take(window) {
 		return memoryFull()
 	}
-	defer ex.held.give(window)
+	defer ex.held.Give(window)
 	content, err := answer.open()
 	if err != nil {
 		if strict {
@@ -69,7 +70,7 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 	}
 	found := scanTokens(content, strict, func(name string) bool { return len(mintersOf(parents, name)) > 0 })
 	switch {
-	case errors.Is(answer.err, errMemory):
+	case errors.Is(answer.err, memory.ErrFull):
 		return memoryFull() // whatever the path: the rest may hold tokens
 	case strict && answer.err != nil:
 		return upstreamRefusal(answer.err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 const (
@@ -155,7 +156,7 @@ func (s *tokenScanner) skip() error {
 // that the answer can be read again from its beginning.
 type tokenReader struct {
 	resp *http.Response
-	held *hold
+	held *memory.Hold
 	kept bytes.Buffer
 	err  error // of the server, but for the end, and of the budget
 }
@@ -163,9 +164,9 @@ type tokenReader struct {
 // Read implements io.Reader.
 func (r *tokenReader) Read(p []byte) (int, error) {
 	n, err := r.resp.Body.Read(p)
-	if !r.held.take(keptCost * int64(n)) {
-		r.err = errMemory
-		return 0, errMemory
+	if !r.held.Take(keptCost * int64(n)) {
+		r.err = memory.ErrFull
+		return 0, memory.ErrFull
 	}
 	r.kept.Write(p[:n])
 	if err != nil && !errors.Is(err, io.EOF) {

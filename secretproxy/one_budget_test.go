@@ -12,18 +12,19 @@ import (
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // TestI11_ValuesAndRequestsShareOneBudget: what requests hold and what the spellings of values take is one number
 // against one bound. Values take half of it at most; with no room left, a mint is refused as a request is.
 func TestI11_ValuesAndRequestsShareOneBudget(t *testing.T) {
 	t.Parallel()
-	const memory = 1 << 20
+	const total = 1 << 20
 	s := secretIn(t, header("Authorization"))
 	s.Mint = &policies.Mint{Path: "/token", Fields: []string{"access_token"}}
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(rw, `{"access_token":"real-access-token-%s"}`, r.URL.Query().Get("n"))
-	}, withSecret(s), withMemory(memory))
+	}, withSecret(s), withMemory(total))
 	c := w.client(apiHost, apiAddr, false)
 	n := 0
 	mint := func() (status int, reason string) {
@@ -37,25 +38,25 @@ func TestI11_ValuesAndRequestsShareOneBudget(t *testing.T) {
 	if status, _ := mint(); status != http.StatusOK {
 		t.Fatalf("the first mint: %d", status)
 	}
-	others := &hold{budget: w.proxy.memory}
-	if got := w.proxy.Stats(); got.Values < 2*needleCost || !others.take(memory-got.Held) {
+	others := &memory.Hold{Budget: w.proxy.memory}
+	if got := w.proxy.Stats(); got.Values < 2*needleCost || !others.Take(total-got.Held) {
 		t.Fatalf("%+v", got)
 	}
-	if _, err := w.proxy.known.keep([]byte("another-value-while-requests-hold-all"), &s, "msb_x"); !errors.Is(err, errMemory) {
+	if _, err := w.proxy.known.keep([]byte("another-value-while-requests-hold-all"), &s, "msb_x"); !errors.Is(err, memory.ErrFull) {
 		t.Errorf("a value where there is no room: %v", err)
 	}
 	if status, reason := mint(); status != http.StatusServiceUnavailable || reason != "memory" {
 		t.Errorf("a mint where there is no room: %d %s", status, reason)
 	}
-	others.release()
+	others.Release()
 	status, reason := mint()
 	for ; status == http.StatusOK && n < 100; status, reason = mint() {
-		if got := w.proxy.Stats(); got.Held < got.Values || got.Held > memory {
+		if got := w.proxy.Stats(); got.Held < got.Values || got.Held > total {
 			t.Fatalf("%+v", got)
 		}
 	}
 	got := w.proxy.Stats()
-	if status != http.StatusBadGateway || reason != "secret_values_full" || got.Values > memory/2 || got.Values < memory/2-2*needleCost {
+	if status != http.StatusBadGateway || reason != "secret_values_full" || got.Values > total/2 || got.Values < total/2-2*needleCost {
 		t.Errorf("the last of %d mints: %d %s, %+v", n, status, reason, got)
 	}
 	givesAllBack(t, "mints", w, c)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/msb-project/msb/internal/handoff"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // Limits of the guest-facing server. What a guest sends is bounded before it's
@@ -59,7 +60,7 @@ type Proxy struct {
 	// brings back gets it again. Under reload.
 	assigned   map[string]string
 	known      *known
-	memory     *budget
+	memory     *memory.Budget
 	terminated atomic.Bool
 	counters   counters
 
@@ -76,8 +77,8 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	quietLibraries()
 	ctx, cancel := context.WithCancel(context.Background())
-	memory := &budget{limit: cfg.memory}
-	values := newKnown(memory)
+	room := memory.New(cfg.memory)
+	values := newKnown(room)
 	st, err := newState(ctx, &cfg, values, cfg.Policy, cfg.Judge, cfg.Placeholders)
 	if err != nil {
 		cancel()
@@ -85,7 +86,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, known: values, memory: memory, listener: handoff.New(&net.TCPAddr{}), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel,
+		cfg: cfg, known: values, memory: room, listener: handoff.New(&net.TCPAddr{}), exchanges: make(chan struct{}, maxExchanges), ctx: ctx, cancel: cancel,
 	}
 	p.state.Store(st)
 	p.assigned = st.placeholders(make(map[string]string))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // smallBody is up to where a body that gets a value is read whole, so that its
@@ -48,7 +49,7 @@ func (s *swapper) body() {
 			return s.value(t, &h, policies.Place{Kind: policies.InBody}, "body", escape)
 		}
 	}
-	if !s.ex.held.take(maskCost) {
+	if !s.ex.held.Take(maskCost) {
 		s.fault = memoryFull()
 		return
 	}
@@ -65,12 +66,12 @@ func (s *swapper) body() {
 		r.ContentLength = -1
 		return
 	}
-	whole, err := s.ex.held.readAll(reader, maxSwapped)
+	whole, err := s.ex.held.ReadAll(reader, maxSwapped)
 	switch {
 	case s.fault != nil:
-	case errors.Is(err, errMemory):
+	case errors.Is(err, memory.ErrFull):
 		s.fault = memoryFull()
-	case err != nil && !errors.Is(err, errTooLong):
+	case err != nil && !errors.Is(err, memory.ErrTooLong):
 		s.fault = &refusal{status: http.StatusBadRequest, code: "body", message: "the request's body ended early"}
 	case err != nil:
 		s.fault = &refusal{status: http.StatusRequestEntityTooLarge, code: "body", message: "with the values in their places the request's body is larger than 2 MiB: send it chunked"}

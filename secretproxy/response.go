@@ -49,7 +49,7 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	}
 	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0).
 		Framed(mask.FramingOf(resp.Header.Get("Content-Type"))).Follow(p.known.needles)
-	if !ex.held.take(maskCost + int64(stream.Bound()) + decoderCost(encodings(resp.Header))) {
+	if !ex.held.Take(maskCost + int64(stream.Bound()) + decoderCost(encodings(resp.Header))) {
 		return memoryFull()
 	}
 	resp.Body = &maskedBody{proxy: p, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
@@ -83,7 +83,7 @@ func unmaskable() *refusal {
 // maskWhole masks a small answer of known length in one piece.
 func (p *Proxy) maskWhole(ex *exchange, m *masker, resp *http.Response) *refusal {
 	defer resp.Body.Close()
-	if !ex.held.take(2 * resp.ContentLength) {
+	if !ex.held.Take(2 * resp.ContentLength) {
 		return memoryFull()
 	}
 	// One byte more than its length, so that the end is seen and the connection

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // responseWriter is the guest's side of an exchange: it tells the length where
@@ -151,7 +153,7 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 			b.proxy.auditRefusal(b.ex, violation.refusal)
 		case errors.Is(err, errMessage):
 			b.proxy.auditRefusal(b.ex, unmaskable())
-		case errors.Is(err, errMemory):
+		case errors.Is(err, memory.ErrFull):
 			b.proxy.auditRefusal(b.ex, memoryFull())
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // errName is a handshake for a name that this connection isn't about.
@@ -65,9 +66,9 @@ func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
 	if tlsConn.ConnectionState().NegotiatedProtocol != "h2" {
 		served = newStrictConn(p, guest, tlsConn)
 	} else {
-		held := &hold{budget: p.memory}
-		defer held.release()
-		if !held.take(connCost) {
+		held := &memory.Hold{Budget: p.memory}
+		defer held.Release()
+		if !held.Take(connCost) {
 			p.connectionRefused(guest)
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 const (
@@ -115,7 +116,7 @@ func (s *swapper) signAs(e *entry, c sigV4Credential) *refusal {
 	if err != nil {
 		return bad("sigv4", "the request can't be signed")
 	}
-	s.req.Body = newChunkSigner(s.req.Context(), &hold{budget: s.proxy.memory}, s.req.Body, v4.NewStreamSigner(keys, c.service, c.region, seed), now)
+	s.req.Body = newChunkSigner(s.req.Context(), &memory.Hold{Budget: s.proxy.memory}, s.req.Body, v4.NewStreamSigner(keys, c.service, c.region, seed), now)
 	return nil
 }
 
@@ -139,8 +140,8 @@ func (s *swapper) payloadHash() (string, *refusal) {
 		empty := sha256.Sum256(nil)
 		return hex.EncodeToString(empty[:]), nil
 	}
-	body, err := s.ex.held.readAll(s.req.Body, signedBody)
-	if errors.Is(err, errMemory) {
+	body, err := s.ex.held.ReadAll(s.req.Body, signedBody)
+	if errors.Is(err, memory.ErrFull) {
 		return "", memoryFull()
 	}
 	if err != nil {

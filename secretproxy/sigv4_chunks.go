@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 const (
@@ -28,7 +30,7 @@ var errSignedChunk = errors.New("the signed chunks of the body are malformed")
 // change, so neither does the body's length.
 type chunkSigner struct {
 	ctx    context.Context // a body's reader has no other way to its request's
-	held   *hold
+	held   *memory.Hold
 	body   io.Closer
 	in     *bufio.Reader
 	signer streamSigner
@@ -38,7 +40,7 @@ type chunkSigner struct {
 	err    error
 }
 
-func newChunkSigner(ctx context.Context, held *hold, body io.ReadCloser, signer streamSigner, at time.Time) io.ReadCloser {
+func newChunkSigner(ctx context.Context, held *memory.Hold, body io.ReadCloser, signer streamSigner, at time.Time) io.ReadCloser {
 	if body == nil {
 		body = http.NoBody
 	}
@@ -58,7 +60,7 @@ func (c *chunkSigner) Read(p []byte) (int, error) {
 		if !errors.Is(err, io.EOF) {
 			return 0, err
 		}
-		if c.err = c.chunk(); errors.Is(c.err, errMemory) {
+		if c.err = c.chunk(); errors.Is(c.err, memory.ErrFull) {
 			c.err = &errViolation{memoryFull()}
 		}
 	}
@@ -66,14 +68,14 @@ func (c *chunkSigner) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (c *chunkSigner) Close() error {
-	c.held.release()
+	c.held.Release()
 	return c.body.Close()
 }
 
 // chunk reads one chunk and writes it with its new signature; io.EOF comes with
 // the last one.
 func (c *chunkSigner) chunk() error {
-	c.held.give(int64(cap(c.data)))
+	c.held.Give(int64(cap(c.data)))
 	c.data = nil
 	line, err := c.line()
 	if err != nil {
@@ -84,8 +86,8 @@ func (c *chunkSigner) chunk() error {
 	if !ok || err != nil || size > maxSignedChunk {
 		return errSignedChunk
 	}
-	c.data, err = c.held.readAll(io.LimitReader(c.in, int64(size)+2), int64(size)+2)
-	if errors.Is(err, errMemory) {
+	c.data, err = c.held.ReadAll(io.LimitReader(c.in, int64(size)+2), int64(size)+2)
+	if errors.Is(err, memory.ErrFull) {
 		return err
 	}
 	if err != nil || len(c.data) != int(size)+2 || !bytes.HasSuffix(c.data, []byte("\r\n")) {

@@ -32,6 +32,6 @@ func (p *Proxy) Stats() Stats {
 		Connections: c.connections.Load(), Refused: c.refused.Load(),
 		Requests: c.requests.Load(), Denied: c.denied.Load(), Violations: c.violations.Load(),
 		Swaps: c.swaps.Load(), Masked: c.masked.Load(), UpstreamErrors: c.upstreamErrors.Load(),
-		Held: p.memory.used.Load(), Values: p.known.held.size(), Full: p.memory.refused.Load(),
+		Held: p.memory.Used(), Values: p.known.held.Size(), Full: p.memory.Refused(),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // strictConn lets the bytes of an HTTP/1 connection through to net/http only
@@ -25,7 +26,7 @@ type strictConn struct {
 	check headCheck
 	err   error
 	// held is what has come of a head that is not whole, and early.
-	held hold
+	held memory.Hold
 	// stand is what is left of refusedHead to hand on before err.
 	stand string
 
@@ -52,7 +53,7 @@ var _ net.Conn = (*strictConn)(nil)
 
 func newStrictConn(p *Proxy, guest *guestConn, inner net.Conn) *strictConn {
 	return &strictConn{
-		Conn: inner, proxy: p, guest: guest, held: hold{budget: p.memory}, half: halfClose{expired: make(chan struct{})},
+		Conn: inner, proxy: p, guest: guest, held: memory.Hold{Budget: p.memory}, half: halfClose{expired: make(chan struct{})},
 	}
 }
 
@@ -79,8 +80,8 @@ func (c *strictConn) Read(b []byte) (int, error) {
 		return 0, c.awaitAnswer(err)
 	}
 	good, checkErr := c.check.feed(b[:n])
-	if checkErr == nil && !c.held.set(2*int64(c.check.total)) {
-		good, checkErr = 0, &headError{status: http.StatusServiceUnavailable, code: "memory", message: errMemory.Error()}
+	if checkErr == nil && !c.held.Set(2*int64(c.check.total)) {
+		good, checkErr = 0, &headError{status: http.StatusServiceUnavailable, code: "memory", message: memory.ErrFull.Error()}
 	}
 	if checkErr != nil {
 		c.err = checkErr
@@ -108,7 +109,7 @@ func (c *strictConn) Read(b []byte) (int, error) {
 // isn't one).
 func (c *strictConn) hold() error {
 	piece := make([]byte, 2<<10)
-	for len(c.early) < maxEarly && c.held.set(2*int64(len(c.early)+len(piece))) {
+	for len(c.early) < maxEarly && c.held.Set(2*int64(len(c.early)+len(piece))) {
 		n, err := c.Conn.Read(piece)
 		c.early = append(c.early, piece[:n]...)
 		if err != nil {
@@ -152,7 +153,7 @@ func (c *strictConn) SetReadDeadline(t time.Time) error {
 
 // Close implements net.Conn.
 func (c *strictConn) Close() error {
-	c.held.release()
+	c.held.Release()
 	return c.Conn.Close()
 }
 

@@ -269,7 +269,7 @@ func (s *swapper) grow(n int64) bool {
 			status: http.StatusRequestHeaderFieldsTooLarge, code: "head_too_large",
 			message: "with the values in their places the request's head is larger than 1 MiB",
 		}
-	} else if !s.ex.held.take(2 * n) { // text, and the head as it's written
+	} else if !s.ex.held.Take(2 * n) { // text, and the head as it's written
 		s.fault = memoryFull()
 	}
 	return s.fault == nil

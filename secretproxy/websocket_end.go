@@ -3,6 +3,8 @@ package secretproxy
 import (
 	"errors"
 	"net/http"
+
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // Reasons for a Close frame (RFC 6455, section 7.4.1).
@@ -18,7 +20,7 @@ func (w *frameWay) fault(err error) *refusal {
 	switch {
 	case errors.As(err, &violation):
 		return violation.refusal
-	case errors.Is(err, errMemory):
+	case errors.Is(err, memory.ErrFull):
 		return memoryFull()
 	case !errors.Is(err, errFrame) && !errors.Is(err, errGrowth):
 		return nil

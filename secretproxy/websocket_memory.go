@@ -1,12 +1,14 @@
 package secretproxy
 
+import "github.com/msb-project/msb/secretproxy/memory"
+
 // What a WebSocket holds is taken from the sandbox's budget (invariant 11): a message until it is whole, the window in
 // which a long one is searched, and what is written until the other side has read it.
 
 // take asks the sandbox's budget for n bytes until the next settle.
 func (w *frameWay) take(n int) error {
-	if !w.ws.ex.held.take(int64(n)) {
-		return errMemory
+	if !w.ws.ex.held.Take(int64(n)) {
+		return memory.ErrFull
 	}
 	w.taken += int64(n)
 	return nil
@@ -14,7 +16,7 @@ func (w *frameWay) take(n int) error {
 
 // settle gives back what was taken.
 func (w *frameWay) settle() {
-	w.ws.ex.held.give(w.taken)
+	w.ws.ex.held.Give(w.taken)
 	w.taken = 0
 }
 
@@ -24,19 +26,19 @@ func (w *frameWay) room(b []byte, n int) ([]byte, error) {
 		return b, nil
 	}
 	size := max(len(b)+n, min(2*cap(b), wholeMessage))
-	if !w.ws.ex.held.take(int64(size)) {
-		return nil, errMemory
+	if !w.ws.ex.held.Take(int64(size)) {
+		return nil, memory.ErrFull
 	}
 	grown := append(make([]byte, 0, size), b...)
-	w.ws.ex.held.give(int64(cap(b)))
+	w.ws.ex.held.Give(int64(cap(b)))
 	return grown, nil
 }
 
 // takeWindow takes the room for the stream of a long message.
 func (w *frameWay) takeWindow() error {
 	cost := maskCost + int64(w.stream.Bound())
-	if !w.ws.ex.held.take(cost) {
-		return errMemory
+	if !w.ws.ex.held.Take(cost) {
+		return memory.ErrFull
 	}
 	w.window = cost
 	return nil
@@ -45,9 +47,9 @@ func (w *frameWay) takeWindow() error {
 // shrink gives back what a message held: a connection that waits keeps little.
 func (w *frameWay) shrink() {
 	if cap(w.held) > framePiece {
-		w.ws.ex.held.give(int64(cap(w.held)))
+		w.ws.ex.held.Give(int64(cap(w.held)))
 		w.held = nil
 	}
-	w.ws.ex.held.give(w.window)
+	w.ws.ex.held.Give(w.window)
 	w.window = 0
 }
