@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/msb-project/msb/internal/owned"
 )
 
 // A reference that somebody else chose never brings what only this user may have: not by a pull, and not from what
@@ -72,7 +74,15 @@ func TestI15_AnonymousPullsBringNothingPrivate(t *testing.T) {
 		t.Errorf("the user's own image is gone: %+v", again)
 	}
 	// What is public comes, whoever asked first; without a second fetch it comes again.
-	mustResolve(t, s, public, Options{})
+	own := mustResolve(t, s, public, Options{})
+	foreign := filepath.Join(filepath.Dir(own.DiskPath), "foreign")
+	mustWrite(t, foreign, nil)
+	if _, err := s.Resolve(t.Context(), public, Options{Anonymous: true}); !errors.Is(err, owned.ErrForeign) {
+		t.Errorf("a disk beside what msb did not make is replaced: %v", err)
+	}
+	if err := os.Remove(foreign); err != nil {
+		t.Error(err)
+	}
 	mustResolve(t, s, public, Options{Anonymous: true})
 	if len(names) == 0 {
 		t.Error("the user's own pull was anonymous")

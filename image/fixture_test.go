@@ -3,6 +3,7 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"io"
@@ -31,6 +32,7 @@ type fixture struct {
 	compress  func(testing.TB, []byte) []byte
 	config    map[string]any // the "config" object
 	diffIDs   []string       // overrides
+	rootType  string         // "layers"
 	mutate    func(manifest map[string]any)
 	afterBlob func(dir string)
 }
@@ -99,7 +101,7 @@ func (f fixture) configJSON(t testing.TB) []byte {
 	}
 	return mustJSON(t, map[string]any{
 		"os": "linux", "architecture": f.arch, "config": f.config,
-		"rootfs": map[string]any{"type": "layers", "diff_ids": ids},
+		"rootfs": map[string]any{"type": cmp.Or(f.rootType, "layers"), "diff_ids": ids},
 	})
 }
 
