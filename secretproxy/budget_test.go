@@ -17,6 +17,7 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/sigv4"
 )
 
 func withMemory(n int64) option { return func(_ *policies.Policy, c *Config) { c.memory = n } }
@@ -109,8 +110,8 @@ func TestI11_WhatARequestHoldsIsBounded(t *testing.T) {
 			return guestSigns(t, request(t, "PUT", "https://"+apiHost+"/k", strings.NewReader(strings.Repeat("x", 3<<20))), w, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "s3", "eu-central-1")
 		}},
 		"a signed chunk": {4 << 20, aws, func(t *testing.T, w *world) *http.Request {
-			r := request(t, "PUT", "https://"+apiHost+"/k", strings.NewReader(chunk(3<<20)), contentSHA256Header, streamingPayload)
-			return guestSigns(t, r, w, streamingPayload, "s3", "eu-central-1")
+			r := request(t, "PUT", "https://"+apiHost+"/k", strings.NewReader(chunk(3<<20)), sigv4.ContentSHA256Header, sigv4.StreamingPayload)
+			return guestSigns(t, r, w, sigv4.StreamingPayload, "s3", "eu-central-1")
 		}},
 		"a body that gets a value": {3 << 19, func(t *testing.T, memory int64) *world {
 			return newWorld(t, func(http.ResponseWriter, *http.Request) {}, withSecret(secretIn(t, policies.Place{Kind: policies.InBody})), withMemory(memory))
@@ -203,9 +204,9 @@ func TestI11_AChunkLineIsBounded(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		w := awsWorld(t, "s3", realKeyID+":"+realSecretKey, withMemory(4<<20))
 		body := newEndless(256 << 20)
-		r := request(t, "PUT", "https://"+apiHost+"/b/k", io.NopCloser(body), contentSHA256Header, streamingPayload)
+		r := request(t, "PUT", "https://"+apiHost+"/b/k", io.NopCloser(body), sigv4.ContentSHA256Header, sigv4.StreamingPayload)
 		client := w.client(apiHost, apiAddr, http2)
-		resp, err := client.Do(guestSigns(t, r, w, streamingPayload, "s3", "eu-central-1"))
+		resp, err := client.Do(guestSigns(t, r, w, sigv4.StreamingPayload, "s3", "eu-central-1"))
 		if err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode < http.StatusBadRequest {

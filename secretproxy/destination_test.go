@@ -12,6 +12,7 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/sigv4"
 )
 
 // withHosts is the usual secret for these hosts, in every place that there is.
@@ -89,7 +90,7 @@ func TestI9_SignatureGoesToItsPortOnly(t *testing.T) {
 		to   netip.AddrPort
 		code string
 	}{{apiHost, otherAddr, "secret_port"}, {evilHost, evilAddr, "secret_host"}} {
-		r := guestSigns(t, request(t, "GET", fmt.Sprintf("https://%s:%d/key", c.host, c.to.Port()), nil, contentSHA256Header, unsignedPayload), w, unsignedPayload, "s3", "eu-central-1")
+		r := guestSigns(t, request(t, "GET", fmt.Sprintf("https://%s:%d/key", c.host, c.to.Port()), nil, sigv4.ContentSHA256Header, sigv4.UnsignedPayload), w, sigv4.UnsignedPayload, "s3", "eu-central-1")
 		resp, body := do(t, w.client(c.host, c.to, true), r)
 		if resp.StatusCode != http.StatusForbidden || !strings.Contains(body, c.code) || w.api.bytes()+w.evil.bytes() != "" {
 			t.Errorf("%s: status %d: %s; the servers got %q", c.to, resp.StatusCode, body, w.api.bytes()+w.evil.bytes())

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/andybalholm/brotli"
+
+	"github.com/msb-project/msb/secretproxy/sigv4"
 )
 
 // stalling gives its head and then n bytes, and nothing more until ctx ends.
@@ -67,7 +69,7 @@ func TestI11_TheHeapIsBounded(t *testing.T) {
 			if said == "" {
 				hash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 			} else {
-				r.Header.Set(contentSHA256Header, said)
+				r.Header.Set(sigv4.ContentSHA256Header, said)
 			}
 			return guestSigns(t, r, w, hash, "s3", "eu-central-1")
 		}
@@ -78,8 +80,8 @@ func TestI11_TheHeapIsBounded(t *testing.T) {
 		read  int64 // of the answer
 	}{
 		"bodies to be hashed":        {aws, signed("", "", 8<<20-1), 0},
-		"signed chunks":              {aws, signed("1000000;chunk-signature="+strings.Repeat("0", 64)+"\r\n", streamingPayload, 16<<20-10), 0},
-		"chunk lines without an end": {aws, signed("", streamingPayload, 32<<20), 0},
+		"signed chunks":              {aws, signed("1000000;chunk-signature="+strings.Repeat("0", 64)+"\r\n", sigv4.StreamingPayload, 16<<20-10), 0},
+		"chunk lines without an end": {aws, signed("", sigv4.StreamingPayload, 32<<20), 0},
 		"answers in brotli": {func(t *testing.T) *world {
 			return newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
 				rw.Header().Set("Content-Encoding", "br")

@@ -11,6 +11,7 @@ import (
 	"github.com/msb-project/msb/secretproxy/mask"
 	"github.com/msb-project/msb/secretproxy/memory"
 	"github.com/msb-project/msb/secretproxy/secret"
+	"github.com/msb-project/msb/secretproxy/sigv4"
 )
 
 const (
@@ -166,7 +167,7 @@ func (v *keptValue) parts() [][]byte {
 	if !v.signs {
 		return [][]byte{v.value.Reveal()}
 	}
-	keys, err := parseAWSCredentials(v.value.Reveal())
+	keys, err := sigv4.ParseKeys(v.value.Reveal())
 	if err != nil {
 		return nil // nothing is signed with them either
 	}

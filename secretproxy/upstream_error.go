@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"syscall"
+
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 // upstreamRefusal turns a failed round trip into an answer that names the class
@@ -19,6 +21,9 @@ func upstreamRefusal(err error) *refusal {
 	var violation *errViolation
 	if errors.As(err, &violation) {
 		return violation.refusal
+	}
+	if errors.Is(err, memory.ErrFull) {
+		return memoryFull()
 	}
 	cause, message := upstreamCause(err)
 	if errors.Is(err, ErrVia) && cause != "canceled" {

@@ -1,4 +1,4 @@
-package secretproxy
+package sigv4
 
 import (
 	"bufio"
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
 	"github.com/msb-project/msb/secretproxy/memory"
 )
 
@@ -22,6 +24,8 @@ const (
 	maxSignedChunk = 16 << 20
 	// chunkSignature is the extension that carries a chunk's signature.
 	chunkSignature = ";chunk-signature="
+	// maxLine bounds the line before a chunk.
+	maxLine = 256
 )
 
 var errSignedChunk = errors.New("the signed chunks of the body are malformed")
@@ -33,14 +37,14 @@ type chunkSigner struct {
 	held   *memory.Hold
 	body   io.Closer
 	in     *bufio.Reader
-	signer streamSigner
+	signer *v4.StreamSigner
 	at     time.Time
 	data   []byte // of the chunk
 	out    io.Reader
 	err    error
 }
 
-func newChunkSigner(ctx context.Context, held *memory.Hold, body io.ReadCloser, signer streamSigner, at time.Time) io.ReadCloser {
+func newChunkSigner(ctx context.Context, held *memory.Hold, body io.ReadCloser, signer *v4.StreamSigner, at time.Time) io.ReadCloser {
 	if body == nil {
 		body = http.NoBody
 	}
@@ -60,9 +64,7 @@ func (c *chunkSigner) Read(p []byte) (int, error) {
 		if !errors.Is(err, io.EOF) {
 			return 0, err
 		}
-		if c.err = c.chunk(); errors.Is(c.err, memory.ErrFull) {
-			c.err = &errViolation{memoryFull()}
-		}
+		c.err = c.chunk()
 	}
 }
 
@@ -108,7 +110,7 @@ func (c *chunkSigner) chunk() error {
 // line reads the line before a chunk, without its end.
 func (c *chunkSigner) line() (string, error) {
 	var line []byte
-	for len(line) <= maxChunkLine {
+	for len(line) <= maxLine {
 		b, err := c.in.ReadByte()
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", errSignedChunk, err)
