@@ -76,7 +76,7 @@ func (j *judgement) considerConnect(r *rule, n hostname.Name) {
 		if n.IsZero() && !r.request && !j.e.denyNames {
 			keep(&j.peek, r)
 		} else {
-			keep(&j.inspect, r)
+			j.keepInspect(r)
 		}
 		return
 	}
@@ -93,7 +93,7 @@ func (j *judgement) considerName(r *rule, n hostname.Name) {
 	case n.IsZero() && !r.request && !j.e.denyNames:
 		keep(&j.relay, r)
 	case j.inspectable():
-		keep(&j.inspect, r)
+		j.keepInspect(r)
 	default:
 		j.missName(r)
 	}
@@ -127,7 +127,7 @@ func (j *judgement) considerTLS(r *rule, n hostname.Name) {
 	case j.f.Stage == StageName && !j.pinned:
 		j.missName(r)
 	default:
-		keep(&j.inspect, r)
+		j.keepInspect(r)
 		if secret {
 			keep(&j.secret, r)
 		}
@@ -199,6 +199,12 @@ func closeness(r Reason) int {
 		}
 	}
 	return 0
+}
+
+// keepInspect keeps a rule that wants the connection inspected.
+func (j *judgement) keepInspect(r *rule) {
+	j.mixed = j.mixed || j.inspect != nil && j.inspect.proto != r.proto
+	keep(&j.inspect, r)
 }
 
 // keep keeps the rule that stands first in the policy.

@@ -62,7 +62,7 @@ func (j *judgement) concludeConnect() Verdict {
 		return j.verdict(Allow, ReasonRule, j.relay)
 	case j.relay == nil && j.peek == nil && j.inspect == nil && !open:
 		return j.denyNear()
-	case j.inspect != nil && j.relay == nil && j.peek == nil && !open:
+	case j.inspect != nil && !j.mixed && j.relay == nil && j.peek == nil && !open:
 		return j.verdict(Inspect, ReasonNeedsRequest, j.inspect)
 	}
 	for _, r := range [...]*rule{j.secret, j.inspect, j.peek, j.relay} {

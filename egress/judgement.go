@@ -35,6 +35,8 @@ type judgement struct {
 	// What allow rules found: the first that relays, that needs the name, that
 	// needs requests, and that has a secret to give.
 	relay, peek, inspect, secret *rule
+	// mixed says that both TLS and HTTP are inspected here: the client's first bytes tell which it is.
+	mixed bool
 	// near is how close a rule came, for the sentence of a denial.
 	near     Reason
 	nearRule *rule

@@ -312,8 +312,9 @@ const (
 	gNone grant = iota
 	gRelay
 	gPeek
-	gInspect
-	gSecret // inspect, and a secret may go there
+	gInspect // https
+	gHTTP    // inspect http
+	gSecret  // inspect https, and a secret may go there
 )
 
 // grants lists what every rule gives, by address and by each pinned name.
@@ -389,7 +390,7 @@ func (r reference) grant(c policies.Rule, n hostname.Name) grant {
 		case !byName && !isRequest(c) && !anyDenyName:
 			return closed
 		case connect || r.mayInspect():
-			return gInspect
+			return gHTTP
 		}
 		return gNone
 	default: // https
@@ -431,7 +432,8 @@ func (r reference) enforced() Action {
 	})
 	all := r.p.TLS.Inspect == policies.InspectAll
 	fronted := r.watched()
-	inspect := has(gInspect) || has(gSecret)
+	inspect := has(gInspect) || has(gSecret) || has(gHTTP)
+	mixed := has(gHTTP) && (has(gInspect) || has(gSecret))
 	switch {
 	case r.f.Proto != TCP:
 		switch {
@@ -449,7 +451,7 @@ func (r reference) enforced() Action {
 			return Allow
 		case !has(gRelay) && !has(gPeek) && !inspect && !open:
 			return Deny
-		case inspect && !has(gRelay) && !has(gPeek) && !open:
+		case inspect && !mixed && !has(gRelay) && !has(gPeek) && !open:
 			return Inspect
 		case has(gRelay) || has(gPeek) || inspect || mustName || mustInspect || watched || fronted || all && r.f.Dst.Port() == 443:
 			return Peek
@@ -472,7 +474,7 @@ func (r reference) enforced() Action {
 		return Inspect
 	case has(gRelay):
 		return Allow
-	case has(gInspect):
+	case has(gInspect), has(gHTTP):
 		return Inspect
 	case r.f.App == AppTLS && r.f.ECH && (watched || fronted), r.f.App == AppSilent && fronted, r.f.Unclear && (watched || fronted || all):
 		return Deny
