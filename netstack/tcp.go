@@ -8,6 +8,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/seqnum"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
@@ -62,7 +63,7 @@ func (t *tcpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	flags := hdr.Flags()
 	switch {
 	case flags.Contains(header.TCPFlagRst):
-		if !t.giveUp(id) && flags.Contains(header.TCPFlagSyn) {
+		if !t.giveUp(id, seqnum.Value(hdr.SequenceNumber())) && flags.Contains(header.TCPFlagSyn) {
 			t.stack.drop(frameguard.DropStray, 1)
 		}
 		return true
@@ -70,7 +71,7 @@ func (t *tcpFlows) handle(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 		t.stack.drop(frameguard.DropStray, 1)
 		return false
 	}
-	f, verdict := t.reserve(id)
+	f, verdict := t.reserve(id, seqnum.Value(hdr.SequenceNumber()))
 	switch verdict {
 	case reserveKnown:
 		return true // the guest repeats its SYN while the handler thinks
@@ -96,8 +97,8 @@ const (
 )
 
 // reserve takes a slot for a new connection.
-func (t *tcpFlows) reserve(id stack.TransportEndpointID) (*TCPFlow, reservation) {
-	f := &TCPFlow{stack: t.stack, id: id, src: addrPort(id.RemoteAddress, id.RemotePort), dst: addrPort(id.LocalAddress, id.LocalPort)}
+func (t *tcpFlows) reserve(id stack.TransportEndpointID, syn seqnum.Value) (*TCPFlow, reservation) {
+	f := &TCPFlow{stack: t.stack, id: id, syn: syn, src: addrPort(id.RemoteAddress, id.RemotePort), dst: addrPort(id.LocalAddress, id.LocalPort)}
 	limit := LimitKind("")
 	t.mu.Lock()
 	if _, ok := t.pending[id]; ok {
@@ -146,16 +147,16 @@ func (t *tcpFlows) serve(req *tcp.ForwarderRequest) {
 	t.stack.cfg.Handler.HandleTCP(f.ctx, f)
 }
 
-// giveUp cancels a flow whose guest sent RST before it was accepted, if there is one.
-func (t *tcpFlows) giveUp(id stack.TransportEndpointID) bool {
+// giveUp cancels a flow whose guest sent RST before it was accepted, and reports whether there is one. A late RST of
+// an earlier connection from the same port has another sequence number (RFC 9293, section 3.10.7.4) and cancels nothing.
+func (t *tcpFlows) giveUp(id stack.TransportEndpointID, seq seqnum.Value) bool {
 	t.mu.Lock()
 	f := t.pending[id]
 	t.mu.Unlock()
-	if f == nil {
-		return false
+	if f != nil && seq == f.syn+1 {
+		f.cancel()
 	}
-	f.cancel()
-	return true
+	return f != nil
 }
 
 // settled takes a flow out of those in flight.

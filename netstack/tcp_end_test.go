@@ -101,10 +101,18 @@ func TestReadDeadlineIsTheOneOfPackageNet(t *testing.T) {
 
 func TestContextEndsWhenTheGuestGivesUp(t *testing.T) {
 	t.Parallel()
-	started, ended := make(chan struct{}), make(chan struct{})
+	started, late, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{
 		TCP: func(ctx context.Context, f *netstack.TCPFlow) {
+			if f.Dst() == server4 {
+				echo(ctx, f)
+				return
+			}
 			close(started)
+			<-late
+			if ctx.Err() != nil {
+				t.Error("a RST of another connection ended the flow")
+			}
 			<-ctx.Done()
 			if _, err := f.Accept(); !errors.Is(err, netstack.ErrFlowDone) {
 				t.Errorf("Accept after the guest gave up: %v", err)
@@ -112,9 +120,16 @@ func TestContextEndsWhenTheGuestGivesUp(t *testing.T) {
 			close(ended)
 		},
 	}})
-	p := synPacket{src: g.Addr4(), dst: server4.Addr(), sport: 4000, dport: 80, seq: 100}
+	p := synPacket{src: g.Addr4(), dst: server4.Addr(), sport: 4000, dport: 81, seq: 100}
 	g.Inject(p.frame(g, flagSYN))
 	<-started
+	for _, other := range []uint32{0, 99, 100, 102, 1 << 31} {
+		stale := p
+		stale.seq = other
+		g.Inject(stale.frame(g, flagRST))
+	}
+	stillServes(t, g, server4) // behind every frame on the link
+	close(late)
 	p.seq++
 	g.Inject(p.frame(g, flagRST))
 	<-ended

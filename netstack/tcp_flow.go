@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"gvisor.dev/gvisor/pkg/tcpip/seqnum"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
@@ -20,6 +21,7 @@ var ErrFlowDone = errors.New("netstack: flow was already accepted, rejected or g
 type TCPFlow struct {
 	stack    *Stack
 	id       stack.TransportEndpointID
+	syn      seqnum.Value // its SYN's sequence number
 	src, dst netip.AddrPort
 	ctx      context.Context // the flow is the carrier of its own life
 	cancel   context.CancelFunc
