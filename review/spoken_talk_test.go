@@ -2,6 +2,7 @@ package review_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -36,6 +38,19 @@ func (s *session) talk(conn net.Conn) *talk {
 	k.r = bufio.NewReader(k)
 	s.open = append(s.open, k)
 	return k
+}
+
+// Dial connects from a port of its own: a guest's stack that chooses one at random may take that of a connection
+// which was just reset, and its SYN then meets what is left of it.
+func (s *session) Dial(addr netip.Addr, port uint16) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), spokenWait)
+	defer cancel()
+	s.port++
+	conn, err := s.Guest.DialTCPFrom(ctx, s.port-1, netip.AddrPortFrom(addr, port))
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
 }
 
 // dial connects to where name is, as TCP.

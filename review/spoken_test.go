@@ -74,6 +74,7 @@ type session struct {
 	file      bytes.Buffer
 
 	addrs map[string]netip.Addr
+	port  uint16 // of the guest's next connection
 	open  []*talk
 
 	mu    sync.Mutex
@@ -128,7 +129,7 @@ func speak(t *testing.T, c *pcapgen.Case, play script) []byte {
 	}
 	life := &lifetime{TB: t}
 	defer life.end()
-	s := &session{t: t, life: life, authority: authority, tap: gateway.NewCapture(), addrs: map[string]netip.Addr{}}
+	s := &session{t: t, life: life, authority: authority, tap: gateway.NewCapture(), addrs: map[string]netip.Addr{}, port: c.GuestPort}
 	w := capture.NewWriter(&s.file, capture.Options{Comment: cmp.Or(c.Title, c.Story)})
 	s.tap.Start(w)
 	s.World = gatewaytest.StartWith(life, gatewaytest.Policy(t, c.Policy), func(cfg *gateway.Config) {
