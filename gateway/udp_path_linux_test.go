@@ -134,9 +134,9 @@ func dialFar(t *testing.T, g *netstacktest.TapGuest, addr string, mode int) *net
 	return u
 }
 
-// probe sends size bytes; false means that they were too many, by any of the ways that the kernel says so. A
+// sendProbe sends size bytes; false means that they were too many, by any of the ways that the kernel says so. A
 // datagram may be lost, on a busy machine above all: what isn't answered is sent again.
-func probe(t *testing.T, c *net.UDPConn, size int) bool {
+func sendProbe(t *testing.T, c *net.UDPConn, size int) bool {
 	t.Helper()
 	tooLarge := 0 // an error may be about the probe before
 	for range 30 {
@@ -186,7 +186,7 @@ func TestPathMTUIsTheHosts(t *testing.T) {
 		c := dialFar(t, g, addr, unix.IP_PMTUDISC_PROBE)
 		good, bad := 1200, 9000
 		for good+1 < bad {
-			if middle := (good + bad) / 2; probe(t, c, middle) {
+			if middle := (good + bad) / 2; sendProbe(t, c, middle) {
 				good = middle
 			} else {
 				bad = middle
@@ -206,7 +206,7 @@ func TestLargeDatagramsArrive(t *testing.T) {
 		for mode, name := range map[int]string{unix.IP_PMTUDISC_WANT: "left to the kernel", unix.IP_PMTUDISC_DONT: "never in one piece"} {
 			c := dialFar(t, g, addr, mode)
 			for _, size := range []int{1, 1200, 1473, 9000, 60_000, 1473, 1} {
-				if !probe(t, c, size) {
+				if !sendProbe(t, c, size) {
 					t.Errorf("%s, %s: %d bytes never arrive", addr, name, size)
 				}
 			}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
 )
@@ -20,11 +19,10 @@ func Explain(p *policies.Policy, to, method, path string) (*probe.Answer, error)
 		return nil, fmt.Errorf("%w: path %q: write a path that begins with \"/\"", ErrConfig, path)
 	}
 	t.Method, t.Path = method, path
-	e, err := egress.New(p)
+	a, err := probe.Ask(p, t)
 	if err != nil {
 		return nil, Fail(err)
 	}
-	a := probe.Ask(e, p, t)
 	return &a, nil
 }
 

@@ -98,7 +98,8 @@ func newPolicyExplain(ui *ui) *cobra.Command {
 		Short: "Show the steps by which a destination is judged",
 		Long: `Shows the steps by which the policy judges a destination. Nothing is resolved
 or sent: a name is taken to have an address that its rules allow it, or the one
-given with --at.
+given with --at, and the client to speak TLS or HTTP, what the policy lets out on
+the port.
 Exit code 0 for allow and inspect, 3 for deny.`,
 		Args: named(cobra.ExactArgs(1), "name the one policy: a file, a sandbox or a preset"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -110,11 +111,10 @@ Exit code 0 for allow and inspect, 3 for deny.`,
 			if err != nil {
 				return err
 			}
-			e, err := egress.New(p)
+			a, err := probe.Ask(p, t)
 			if err != nil {
 				return err
 			}
-			a := probe.Ask(e, p, t)
 			if err := printAnswer(ui, &a, asJSON); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
@@ -36,108 +37,123 @@ type Step struct {
 // Denied reports whether the target can't be reached.
 func (a *Answer) Denied() bool { return a.Action == egress.Deny.String() }
 
-// Ask judges t by p, whose engine is e. A name without an address is taken to have
-// the one that says most: public, or in a range that a rule gives to the name.
-func Ask(e *egress.Engine, p *policies.Policy, t Target) Answer {
-	a := askAt(e, p, t)
-	if !t.open() {
-		return a
+// Ask judges t by p. A name without an address is taken to have the one that says most: public, or in a range that
+// a rule gives to the name. The client is taken to speak TLS or HTTP: what is usual on the port, or, where that is
+// denied, the other one.
+func Ask(p *policies.Policy, t Target) (Answer, error) {
+	rules, err := session.NewRules(p, &egress.Classifier{})
+	if err != nil {
+		return Answer{}, err
 	}
-	found := e.AllowsAddr(t.Name, standIn).Allowed()
+	q := question{rules: rules}
+	a := q.ask(t)
+	if !t.open() {
+		return a, nil
+	}
+	found := q.mayHave(t)
 	for _, r := range slices.Concat(rangesOf(rulesOf(p), t.Name)...) {
 		if found && !a.Denied() {
 			break
 		}
-		if t.Addr = r.Addr(); e.AllowsAddr(t.Name, t.Addr).Allowed() {
-			if b := askAt(e, p, t); !found || !b.Denied() {
+		if t.Addr = r.Addr(); q.mayHave(t) {
+			if b := q.ask(t); !found || !b.Denied() {
 				a = b
 			}
 			found = true
 		}
 	}
-	return a
+	return a, nil
 }
 
-// askAt judges t at its address.
-func askAt(e *egress.Engine, p *policies.Policy, t Target) Answer {
+// question asks sessions under one policy.
+type question struct{ rules *session.Rules }
+
+func (q question) mayHave(t Target) bool { return q.rules.Engine.AllowsAddr(t.Name, t.Addr).Allowed() }
+
+// ask judges t at its address.
+func (q question) ask(t Target) Answer {
+	first := q.askSaying(t, saidAt(t.Port))
+	if !first.Denied() || t.Proto != egress.TCP {
+		return first
+	}
+	other := egress.AppTLS
+	if saidAt(t.Port) == other {
+		other = egress.AppHTTP
+	}
+	if second := q.askSaying(t, other); !second.Denied() {
+		return second
+	}
+	return first
+}
+
+// askSaying judges t for a client that speaks app, if it is asked to say something.
+func (q question) askSaying(t Target, app egress.App) Answer {
 	a := Answer{Target: t.String()}
-	q := question{engine: e, answer: &a, flow: egress.Flow{Proto: t.Proto, Dst: addrPort(t)}}
+	names := resolved{addr: t.Addr}
 	if !t.Name.IsZero() {
-		if v := e.DecideName(t.Name); !v.Allowed() {
-			a.step("resolve", "name", "refused: "+v.Reason.Sentence())
-			a.conclude(v, false)
+		names.names = []hostname.Name{t.Name}
+		_, names.mapped = q.rules.Hosts[t.Name]
+		if v := q.resolve(&a, t, names.mapped); !v.Allowed() {
+			a.conclude(v)
 			return a
 		}
-		a.step("resolve", "name", "may be resolved")
-		q.flow.Pinned = []hostname.Name{t.Name}
-		q.flow.Mapped = mapped(p, t.Name)
-		if v := e.AllowsAddr(t.Name, t.Addr); !q.flow.Mapped && !t.open() {
-			if !v.Allowed() {
-				a.step("resolve", "address", t.Addr.String()+" is taken out of answers: "+v.Reason.Sentence())
-				a.conclude(v, false)
-				return a
-			}
-			a.step("resolve", "address", t.Addr.String()+" is one that the name may have")
-		}
 	}
-	if t.Port == dnsPort && t.Proto != egress.ICMP {
-		a.step("connect", "port 53", "msb's own resolver answers here, whatever the address: what follows holds for no packet")
-	}
-	v, inspected := q.walk(t)
+	v := q.walk(&a, t, names, app)
 	if t.open() {
 		v.Addr, v.Name = netip.Addr{}, t.Name // the stand-in is nobody's address
 	}
-	a.conclude(v, inspected)
+	a.conclude(v)
 	if t.open() {
 		a.Class = "" // of the stand-in
 	}
 	return a
 }
 
-// dnsPort is the gateway's own at every address (invariant 6).
-const dnsPort = 53
+// resolve says whether the name may be resolved, and may have the address.
+func (q question) resolve(a *Answer, t Target, mapped bool) egress.Verdict {
+	v := q.rules.Engine.DecideName(t.Name)
+	if !v.Allowed() {
+		a.step("resolve", "name", "refused: "+v.Reason.Sentence())
+		return v
+	}
+	a.step("resolve", "name", "may be resolved")
+	if mapped || t.open() {
+		return v
+	}
+	if v = q.rules.Engine.AllowsAddr(t.Name, t.Addr); !v.Allowed() {
+		a.step("resolve", "address", t.Addr.String()+" is taken out of answers: "+v.Reason.Sentence())
+		return v
+	}
+	a.step("resolve", "address", t.Addr.String()+" is one that the name may have")
+	return v
+}
 
-func mapped(p *policies.Policy, name hostname.Name) bool {
-	for _, m := range p.Hosts {
-		if m.Name == name {
-			return true
+// walk opens the flow, and asks about the request if one was given and requests are seen.
+func (q question) walk(a *Answer, t Target, names resolved, app egress.App) egress.Verdict {
+	rules := *q.rules
+	rules.Trace = func(stage egress.Stage, steps []egress.Step) {
+		for _, s := range steps {
+			a.step(stage.String(), s.What, s.Result)
 		}
 	}
-	return false
-}
-
-// question walks one flow through its stages.
-type question struct {
-	engine *egress.Engine
-	answer *Answer
-	flow   egress.Flow
-}
-
-func (q *question) walk(t Target) (v egress.Verdict, inspected bool) {
-	v = q.ask(egress.StageConnect)
-	if v.Action == egress.Peek {
-		q.flow.App, q.flow.Name = saidAt(t.Port), t.Name
-		v = q.ask(egress.StageName)
-		if v.Action == egress.Peek { // nothing more will be known: the gateway denies it
-			v.Action = egress.Deny
-		}
+	s, step := open(&rules, names, t.Proto, netip.AddrPortFrom(t.Addr, t.Port), session.Known{App: app, Host: t.Name})
+	judged := s.Judged()
+	v := judged.Verdict
+	switch step.Action {
+	case session.Dial, session.Relay, session.Inspect:
+	case session.ToDNS:
+		a.step("connect", "port 53", "msb's own resolver answers here, whatever the address: what follows holds for no packet")
+		v, steps := rules.Engine.Explain(&judged.Flow)
+		rules.Trace(egress.StageConnect, steps)
+		return v
+	case session.Drop, session.Reject, session.Refuse, session.NeedBytes, session.NeedNames, session.Wait, session.Continue, session.End:
+		v.Action = egress.Deny
 	}
-	if v.Action != egress.Inspect {
-		return v, false
+	if step.Action != session.Inspect || t.Method == "" && t.Path == "" {
+		return v
 	}
-	if t.Method == "" && t.Path == "" {
-		return v, true
-	}
-	q.flow.App, q.flow.Name = saidAt(t.Port), t.Name
-	q.flow.Method, q.flow.Path = orElse(t.Method, "GET"), orElse(t.Path, "/")
-	return q.ask(egress.StageRequest), true
-}
-
-func (q *question) ask(stage egress.Stage) egress.Verdict {
-	q.flow.Stage = stage
-	v, steps := q.engine.Explain(&q.flow)
-	for _, s := range steps {
-		q.answer.step(stage.String(), s.What, s.Result)
+	if v = requestOn(s, app, request{method: orElse(t.Method, "GET"), path: orElse(t.Path, "/")}); v.Action == egress.Allow {
+		v.Action = egress.Inspect
 	}
 	return v
 }
@@ -146,16 +162,16 @@ func (a *Answer) step(stage, what, result string) {
 	a.Steps = append(a.Steps, Step{Stage: stage, What: what, Result: result})
 }
 
-func (a *Answer) conclude(v egress.Verdict, inspected bool) {
+func (a *Answer) conclude(v egress.Verdict) {
 	a.Action, a.Rule, a.Reason = v.Action.String(), v.Rule, v.Reason.String()
-	if v.Action == egress.Allow && inspected {
-		a.Action = egress.Inspect.String()
-	}
 	if v.Class != egress.ClassInvalid {
 		a.Class = v.Class.String()
 	}
 	a.WouldDeny, a.Message = v.WouldDeny, v.Message()
 }
+
+// dnsPort is the gateway's own at every address (invariant 6).
+const dnsPort = 53
 
 // saidAt is what a well-behaved client says first on a port.
 func saidAt(port uint16) egress.App {

@@ -25,10 +25,15 @@ hosts = ["*.mirror.example"]
 protocol = "tls"
 ports = [443]
 [[egress.allow]]
+name = "odd port"
+hosts = ["web.example.com"]
+protocol = "http"
+ports = [9000]
+[[egress.allow]]
 name = "ntp"
 cidrs = ["9.9.9.9/32"]
 protocol = "udp"
-ports = [123]
+ports = [123, 5353]
 [hosts]
 "echo.internal.example" = "builtin:echo"
 `
@@ -46,9 +51,18 @@ func load(t *testing.T, text string) (*policies.Policy, *egress.Engine) {
 	return p, e
 }
 
+func ask(t *testing.T, p *policies.Policy, target probe.Target) probe.Answer {
+	t.Helper()
+	a, err := probe.Ask(p, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 func TestAskWalksTheStagesOfAFlow(t *testing.T) {
 	t.Parallel()
-	p, e := load(t, file)
+	p, _ := load(t, file)
 	tests := []struct {
 		to, method, path string
 		action, rule     string
@@ -67,6 +81,9 @@ func TestAskWalksTheStagesOfAFlow(t *testing.T) {
 		{"[::1]:443", "", "", "deny", ""},
 		{"169.254.169.254:80", "", "", "deny", ""},
 		{"api.example.com/icmp", "", "", "deny", ""},
+		{"echo.internal.example/icmp", "", "", "deny", ""},
+		{"9.9.9.9:5353/udp", "", "", "deny", ""},
+		{"web.example.com:9000", "GET", "/", "inspect", "odd port"},
 	}
 	for _, tt := range tests {
 		target, err := probe.Parse(tt.to)
@@ -74,7 +91,7 @@ func TestAskWalksTheStagesOfAFlow(t *testing.T) {
 			t.Fatalf("%s: %v", tt.to, err)
 		}
 		target.Method, target.Path = tt.method, tt.path
-		got := probe.Ask(e, p, target)
+		got := ask(t, p, target)
 		if got.Action != tt.action || tt.rule != "" && got.Rule != tt.rule {
 			t.Errorf("%s %s %s: got %s by %q (%s), want %s by %q", tt.to, tt.method, tt.path, got.Action, got.Rule, got.Reason, tt.action, tt.rule)
 		}
@@ -86,13 +103,13 @@ func TestAskWalksTheStagesOfAFlow(t *testing.T) {
 
 func TestI6_AskSaysWhoAnswersAtPort53(t *testing.T) {
 	t.Parallel()
-	p, e := load(t, file)
+	p, _ := load(t, file)
 	for to, want := range map[string]bool{"9.9.9.9:53/udp": true, "api.example.com:53": true, "9.9.9.9:123/udp": false} {
 		target, err := probe.Parse(to)
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := slices.ContainsFunc(probe.Ask(e, p, target).Steps, func(s probe.Step) bool { return strings.Contains(s.Result, "own resolver answers") })
+		said := slices.ContainsFunc(ask(t, p, target).Steps, func(s probe.Step) bool { return strings.Contains(s.Result, "own resolver answers") })
 		if said != want {
 			t.Errorf("%s: says so: %v, want %v", to, said, want)
 		}
@@ -112,7 +129,7 @@ func TestI6_InternalNamesNeedARule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, a := e.DecideName(target.Name), probe.Ask(e, without, target); v.Allowed() || !a.Denied() {
+		if v, a := e.DecideName(target.Name), ask(t, without, target); v.Allowed() || !a.Denied() {
 			t.Errorf("%s without a rule: the resolver's verdict is %v, explain says %+v", name, v, a)
 		}
 		rule, err := policies.Parse("test.toml", []byte(public+"[[egress.allow]]\nhosts = [\""+name+"\"]\nprotocol = \"https\"\n"), nil)
@@ -126,7 +143,7 @@ func TestI6_InternalNamesNeedARule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, a := with.DecideName(target.Name), probe.Ask(with, rule, target); v.Allowed() != may || a.Denied() == may {
+		if v, a := with.DecideName(target.Name), ask(t, rule, target); v.Allowed() != may || a.Denied() == may {
 			t.Errorf("%s with a rule: the resolver's verdict is %v, explain says %+v", name, v, a)
 		}
 		if c, err := probe.Diff(without, rule); err != nil || may && !strings.Contains(fmt.Sprint(c.Flows), name) {
@@ -242,7 +259,7 @@ func TestDiffMissesNoBorder(t *testing.T) {
 // A name is asked about where its rules lead, and told to lead nowhere else.
 func TestAskTakesNamesWithinTheirRanges(t *testing.T) {
 	t.Parallel()
-	p, e := load(t, "version = 1\n"+`
+	p, _ := load(t, "version = 1\n"+`
 [[egress.allow]]
 name = "wiki"
 hosts = ["wiki.corp.example"]
@@ -278,7 +295,7 @@ private = true
 		if tt.at != "" {
 			target.Addr = netip.MustParseAddr(tt.at)
 		}
-		if got := probe.Ask(e, p, target); got.Action != tt.action || got.Reason != tt.reason {
+		if got := ask(t, p, target); got.Action != tt.action || got.Reason != tt.reason {
 			t.Errorf("%s at %q %s: %s (%s), want %s (%s)\n%+v", tt.to, tt.at, tt.path, got.Action, got.Reason, tt.action, tt.reason, got.Steps)
 		}
 	}

@@ -59,9 +59,19 @@ func (o *outcome) request(t talk, r request) outcome {
 	if o.action != inspected {
 		return outcome{action: o.action, rule: o.rule}
 	}
-	f := o.flow.Judged().Flow
-	f.Stage, f.App, f.Name, f.Method, f.Path = egress.StageRequest, t.first.App, t.first.Host, r.method, r.path
-	return ofVerdict(o.flow.Decide(&f))
+	return ofVerdict(requestOn(o.flow, t.first.App, r))
+}
+
+// requestOn judges a request on an inspected connection of a client that speaks app.
+func requestOn(s *session.Session, app egress.App, r request) egress.Verdict {
+	judged := s.Judged()
+	f, v := judged.Flow, judged.Verdict
+	if f.App != app { // the rule alone said as what it is inspected
+		v.Action, v.Reason = egress.Deny, egress.ReasonUnreadable
+		return v
+	}
+	f.Stage, f.Method, f.Path = egress.StageRequest, r.method, r.path
+	return s.Decide(&f)
 }
 
 func ofVerdict(v egress.Verdict) outcome {
@@ -94,14 +104,7 @@ func (j judge) ask(dest destination, proto egress.Proto, port uint16, t talk) ou
 		}
 		names.names = []hostname.Name{dest.name}
 	}
-	dst := netip.AddrPortFrom(dest.addr, port)
-	var s *session.Session
-	var step session.Step
-	if proto == egress.TCP {
-		s, step = session.OpenKnown(j.rules, names, netip.AddrPort{}, dst, t.first)
-	} else {
-		s, step = session.Open(j.rules, names, proto, netip.AddrPort{}, dst)
-	}
+	s, step := open(j.rules, names, proto, netip.AddrPortFrom(dest.addr, port), t.first)
 	judged := s.Judged()
 	o := outcome{action: denied, rule: judged.Verdict.Rule, flow: s, final: judged.Flow.Stage == egress.StageConnect && step.Action != session.Inspect}
 	switch step.Action {
@@ -112,6 +115,14 @@ func (j judge) ask(dest destination, proto egress.Proto, port uint16, t talk) ou
 	case session.Drop, session.Reject, session.Refuse, session.NeedBytes, session.NeedNames, session.Wait, session.ToDNS, session.Continue, session.End:
 	}
 	return o
+}
+
+// open opens a flow whose client says what is known of it.
+func open(rules *session.Rules, names resolved, proto egress.Proto, dst netip.AddrPort, first session.Known) (*session.Session, session.Step) {
+	if proto == egress.TCP {
+		return session.OpenKnown(rules, names, netip.AddrPort{}, dst, first)
+	}
+	return session.Open(rules, names, proto, netip.AddrPort{}, dst)
 }
 
 // resolved are the names of the one address in hand.

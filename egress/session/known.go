@@ -31,8 +31,11 @@ func OpenKnown(rules *Rules, names Names, src, dst netip.AddrPort, k Known) (*Se
 	if len(k.Pinned) > 0 && !s.flow.Mapped {
 		s.flow.Pinned = k.Pinned
 	}
-	if k.Proxied {
+	switch {
+	case k.Proxied:
 		s.narrow(k.Host)
+	case dst.Port() == dnsPort:
+		return s, Step{Action: ToDNS}
 	}
 	said := sniffed{app: k.App, name: k.Host, ech: k.ECH, unclear: k.Unclear}
 	step := s.connect(s.decide())
@@ -40,7 +43,9 @@ func OpenKnown(rules *Rules, names Names, src, dst netip.AddrPort, k Known) (*Se
 	case NeedBytes:
 		step = s.sniffed(said)
 	case Inspect:
+		app := s.flow.App // as which it is inspected, whatever the client speaks
 		said.apply(&s.flow)
+		s.flow.App = app
 	case Drop, Reject, Refuse, NeedNames, Wait, Dial, Relay, ToDNS, Continue, End:
 	}
 	return s, step

@@ -37,11 +37,11 @@ func (s *Session) stays(old *Rules) bool {
 		}
 	}
 	s.flow.Local = s.rules.owns(&s.flow)
-	if !keeps(s.verdict.Action, s.rules.Engine.Decide(&s.flow).Action) {
+	if !keeps(s.verdict.Action, s.rules.decide(&s.flow).Action) {
 		return false
 	}
 	for _, f := range s.requests {
-		if !s.rules.Engine.Decide(&f).Allowed() {
+		if !s.rules.decide(&f).Allowed() {
 			return false
 		}
 	}
@@ -69,7 +69,7 @@ func (s *Session) Request(f *egress.Flow) (v egress.Verdict, done func()) {
 	if s.state != stateRunning || s.verdict.Action != egress.Inspect {
 		return egress.Verdict{Reason: egress.ReasonInvalid, Addr: f.Dst.Addr()}, func() {}
 	}
-	v = s.rules.Engine.Decide(f)
+	v = s.rules.decide(f)
 	if !v.Allowed() {
 		return v, func() {}
 	}

@@ -34,6 +34,18 @@ type Rules struct {
 	// nobody. It is asked of denials by rules and by the default only: what leads to special-purpose addresses
 	// is nobody's to allow.
 	Ask func(f *egress.Flow, v egress.Verdict) time.Duration
+	// Trace is told the steps of each judgement; nil tells nobody.
+	Trace func(stage egress.Stage, steps []egress.Step)
+}
+
+// decide asks the engine.
+func (r *Rules) decide(f *egress.Flow) egress.Verdict {
+	if r.Trace == nil {
+		return r.Engine.Decide(f)
+	}
+	v, steps := r.Engine.Explain(f)
+	r.Trace(f.Stage, steps)
+	return v
 }
 
 // NewRules returns the rules of p. gateway are the gateway's own addresses.

@@ -97,7 +97,7 @@ func announces(port uint16) bool {
 
 // decide asks the engine about the flow as it is known now.
 func (s *Session) decide() egress.Verdict {
-	v := s.rules.Engine.Decide(&s.flow)
+	v := s.rules.decide(&s.flow)
 	// Nobody is let out, or asked about, before the kernel has said that it isn't the host.
 	if v.Allowed() || s.rules.Ask != nil {
 		v = s.decideLocal(v)
@@ -111,7 +111,7 @@ func (s *Session) decide() egress.Verdict {
 // decideLocal judges again, with what the kernel says now of the destination; v is without it.
 func (s *Session) decideLocal(v egress.Verdict) egress.Verdict {
 	if s.flow.Local = s.rules.owns(&s.flow); s.flow.Local {
-		return s.rules.Engine.Decide(&s.flow)
+		return s.rules.decide(&s.flow)
 	}
 	return v
 }
