@@ -16,19 +16,55 @@ type grid struct{ size, step int }
 // span is how much of a pattern its samples take up.
 func (g grid) span() int { return g.size + g.step - 1 }
 
-// grids has the largest first. Of eight characters of a value, hexadecimal digits
-// are 16 bytes and decimal numbers some 32.
-var grids = [...]grid{{32, 16}, {16, 8}, {8, 4}, {minPattern, 1}}
+// grids has the fastest first.
+var grids = [...]grid{{32, 16}, {16, 16}, {16, 8}, {12, 8}, {8, 4}, {minPattern, 1}}
 
-// grid returns the index of the pattern's grid. Of what people know of values,
-// such as sk-, most are beginnings: samples stay out of two fifths of it.
-func (p *pattern) grid() int {
-	for i, g := range grids {
-		if 3*p.size >= 5*g.span() && (i > 0 || p.form == formDecimal) {
-			return i
-		}
+// fits reports whether samples of the grid may be taken of the pattern. Each holds
+// eight characters of the value: hexadecimal digits of those are 16 bytes, decimal
+// numbers some 32. Of a short pattern it holds fewer, and so it does where a
+// character takes more than two bytes in base64.
+func (p *pattern) fits(g grid) bool {
+	least := (8*p.size + len(p.source) - 1) / len(p.source)
+	switch {
+	case p.form == formDecimal && p.holds(grids[0]):
+		least = 32
+	case p.holds(grid{16, 8}):
+		least = min(least, 16)
+	case p.holds(grid{8, 4}):
+		least = min(least, 8)
+	default:
+		least = minPattern
 	}
-	return len(grids) - 1
+	return g.size >= least && p.holds(g) && (g.size < 32 || p.form == formDecimal)
+}
+
+// holds reports whether the grid's samples leave out two fifths of the pattern: of
+// what people know of values, such as sk-, most are beginnings.
+func (p *pattern) holds(g grid) bool { return 3*p.size >= 5*g.span() || g.step == 1 }
+
+// newLanes takes samples of every pattern, in as few lanes as it can: each lane
+// goes through the whole text.
+func newLanes(patterns []pattern) (lanes []lane) {
+	left := make([]int32, len(patterns))
+	for i := range left {
+		left[i] = int32(i)
+	}
+	for n, g := range slices.Backward(grids[:]) {
+		slower := func(i int32) bool { return !slices.ContainsFunc(grids[:n], patterns[i].fits) }
+		if !slices.ContainsFunc(left, slower) {
+			continue
+		}
+		var of, rest []int32
+		for _, i := range left {
+			if patterns[i].fits(g) {
+				of = append(of, i)
+			} else {
+				rest = append(rest, i)
+			}
+		}
+		lanes, left = append(lanes, newLane(g, patterns, of)), rest
+	}
+	return lanes
 }
 
 // lane finds the patterns of one grid.
@@ -38,7 +74,6 @@ type lane struct {
 	// tells nothing of the sample.
 	seed    [4]uint64
 	filter  []uint64 // bits of the hashes that samples have
-	shift   uint     // of a hash, to an index of bits
 	samples []sample // sorted by hash
 }
 
@@ -55,9 +90,9 @@ func newLane(g grid, patterns []pattern, of []int32) lane {
 	for i := range l.seed {
 		l.seed[i] = maphash.Bytes(maphash.MakeSeed(), nil)
 	}
-	// Of 32 bits for each sample most stay unset.
-	width := min(32, max(6, bits.Len(uint(32*cap(l.samples)))))
-	l.filter, l.shift = make([]uint64, 1<<(width-6)), uint(32-width)
+	// Of 64 bits for each sample most stay unset. A text that repeats itself can
+	// meet those of a small filter again and again.
+	l.filter = make([]uint64, 1<<min(26, max(11, bits.Len(uint(cap(l.samples))))))
 	for _, n := range of {
 		p := &patterns[n]
 		text := p.head
@@ -66,7 +101,7 @@ func newLane(g grid, patterns []pattern, of []int32) lane {
 		}
 		for at := p.size - l.span(); at+l.size <= p.size; at++ {
 			h := l.hash(text[at:])
-			l.filter[h>>l.shift>>6] |= 1 << (h >> l.shift & 63)
+			l.filter[h&uint32(len(l.filter)-1)] |= 1 << (h >> 26)
 			l.samples = append(l.samples, sample{h, n, int32(at)})
 		}
 	}
@@ -82,6 +117,8 @@ func (l *lane) hash(b []byte) uint32 {
 		return hash16(b, l.seed[0], l.seed[1]) ^ hash16(b[16:], l.seed[2], l.seed[3])
 	case 16:
 		return hash16(b, l.seed[0], l.seed[1])
+	case 12:
+		return hash12(b, l.seed[0], l.seed[1])
 	case 8:
 		return hash8(b, l.seed[0], l.seed[1])
 	}
@@ -89,6 +126,10 @@ func (l *lane) hash(b []byte) uint32 {
 }
 
 func hash16(t []byte, a, b uint64) uint32 { return mix(word(t)^a, word(t[8:])^b) }
+
+func hash12(t []byte, a, b uint64) uint32 {
+	return mix(word(t)^a, uint64(binary.LittleEndian.Uint32(t[8:]))^b)
+}
 
 func hash8(t []byte, a, b uint64) uint32 { return mix(word(t)^a, b) }
 
@@ -100,7 +141,7 @@ func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
 func mix(a, b uint64) uint32 {
 	high, low := bits.Mul64(a, b)
-	return uint32((high ^ low) >> 32)
+	return uint32(high ^ low)
 }
 
 // search appends every place where a whole pattern stands.
@@ -123,54 +164,57 @@ var numeric = func() (is [256]bool) {
 }()
 
 // next returns the first place from i on that may have a sample, and the hash of
-// what stands there. Each size has its own loop, for speed.
+// what stands there. Each grid has its own loop, for speed.
 func (l *lane) next(text []byte, i int) (int, uint32) {
-	a, b, filter, shift := l.seed[0], l.seed[1], l.filter, l.shift&31
+	a, b, filter := l.seed[0], l.seed[1], l.filter
 	t := text[i:]
-	switch l.size {
-	case 32:
-		for c, d := l.seed[2], l.seed[3]; len(t) >= 32; t = t[16:] {
+	switch l.grid {
+	case grid{32, 16}:
+		for ; len(t) >= 32; t = t[16:] {
 			if !numeric[t[0]] || !numeric[t[31]] {
 				continue
 			}
-			h := hash16(t, a, b) ^ hash16(t[16:], c, d)
-			if bit := h >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
+			if h := l.hash(t); has(filter, h) {
 				return len(text) - len(t), h
 			}
 		}
-	case 16:
-		for ; len(t) >= 24; t = t[16:] { // two at once
-			first, second := hash16(t, a, b), hash16(t[8:], a, b)
-			if one, two := first>>shift, second>>shift; (filter[one>>6]>>(one&63)|filter[two>>6]>>(two&63))&1 == 0 {
-				continue
-			}
-			if bit := first >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
-				return len(text) - len(t), first
-			}
-			return len(text) - len(t) + 8, second
-		}
-		if len(t) >= 16 {
-			h := hash16(t, a, b)
-			if bit := h >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
+	case grid{16, 16}:
+		for ; len(t) >= 16; t = t[16:] {
+			if h := hash16(t, a, b); has(filter, h) {
 				return len(text) - len(t), h
 			}
 		}
-	case 8:
+	case grid{16, 8}:
+		for ; len(t) >= 16; t = t[8:] {
+			if h := hash16(t, a, b); has(filter, h) {
+				return len(text) - len(t), h
+			}
+		}
+	case grid{12, 8}:
+		for ; len(t) >= 12; t = t[8:] {
+			if h := hash12(t, a, b); has(filter, h) {
+				return len(text) - len(t), h
+			}
+		}
+	case grid{8, 4}:
 		for ; len(t) >= 8; t = t[4:] {
-			h := hash8(t, a, b)
-			if bit := h >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
+			if h := hash8(t, a, b); has(filter, h) {
 				return len(text) - len(t), h
 			}
 		}
 	default:
 		for ; len(t) >= minPattern; t = t[1:] {
-			h := hash6(t, a, b)
-			if bit := h >> shift; filter[bit>>6]>>(bit&63)&1 != 0 {
+			if h := hash6(t, a, b); has(filter, h) {
 				return len(text) - len(t), h
 			}
 		}
 	}
 	return len(text), 0
+}
+
+// has reports whether the filter, whose length is a power of two, has a hash.
+func has(filter []uint64, h uint32) bool {
+	return filter[h&uint32(len(filter)-1)]>>(h>>26)&1 != 0
 }
 
 // at appends the patterns whose sample of that hash stands at i.

@@ -48,18 +48,11 @@ func newMatcher(patterns []pattern) *matcher {
 		return a.size == b.size && bytes.Equal(a.head, b.head) && (a.size <= headSize || a.spell == b.spell && bytes.Equal(a.source, b.source))
 	})
 	m := &matcher{patterns: patterns, minLen: headSize}
-	var members [len(grids)][]int32
 	for i := range patterns {
 		p := &patterns[i]
 		m.maxLen, m.minLen = max(m.maxLen, p.size), min(m.minLen, len(p.head))
-		g := p.grid()
-		members[g] = append(members[g], int32(i))
 	}
-	for g, of := range members {
-		if len(of) > 0 {
-			m.lanes = append(m.lanes, newLane(grids[g], patterns, of))
-		}
-	}
+	m.lanes = newLanes(patterns)
 	return m
 }
 
