@@ -77,6 +77,96 @@ func TestI11_DenialsAreBounded(t *testing.T) {
 	}
 }
 
+// TestDenialsNameWhereTheGuestWantedToGo: the best name of each event, its request where that was refused, and each
+// destination once.
+func TestDenialsNameWhereTheGuestWantedToGo(t *testing.T) {
+	t.Parallel()
+	dst := netip.MustParseAddr("192.0.2.1")
+	for name, c := range map[string]struct {
+		events []Event
+		want   string
+	}{
+		"host before SNI":     {[]Event{{Kind: HTTPRequest, Host: "h.example", SNI: "s.example", Names: []string{"n.example"}, Dst: dst}}, "h.example:0    x1"},
+		"SNI before names":    {[]Event{{Kind: FlowOpen, SNI: "s.example", Names: []string{"n.example"}, Dst: dst, Port: 443}}, "s.example:443    x1"},
+		"the first name":      {[]Event{{Kind: FlowOpen, Names: []string{"n.example", "o.example"}, Dst: dst}}, "n.example:0    x1"},
+		"the address":         {[]Event{{Kind: Limit, Dst: dst, Port: 1, Proto: "udp", Rule: "r"}}, "192.0.2.1:1 r   x1"},
+		"a refused method":    {[]Event{{Kind: HTTPRequest, Host: "h.example", Reason: "method_not_allowed", Method: "PUT", Path: "/p"}}, "h.example:0  PUT /p x1"},
+		"a refused path":      {[]Event{{Kind: HTTPRequest, Host: "h.example", Reason: "path_not_allowed", Method: "GET", Path: "/p"}}, "h.example:0  GET /p x1"},
+		"no rule for it":      {[]Event{{Kind: HTTPRequest, Host: "h.example", Reason: "no_rule", Method: "GET", Path: "/p"}}, "h.example:0    x1"},
+		"floods have a count": {[]Event{{Kind: FlowOpen, Dst: dst}, {Kind: FlowOpen, Dst: dst, Count: 3}, {Kind: FlowOpen, Dst: dst, Count: 1}}, "192.0.2.1:0    x5"},
+		"another port":        {[]Event{{Kind: FlowOpen, Dst: dst, Port: 1}, {Kind: FlowOpen, Dst: dst, Port: 2}}, "192.0.2.1:1    x1; 192.0.2.1:2    x1"},
+		"a question, then its flow": {[]Event{
+			{Kind: DNSQuery, DNS: &DNSDetail{Name: "a.example"}}, {Kind: DNSQuery, DNS: &DNSDetail{Name: "b.example"}}, {Kind: FlowOpen, SNI: "a.example", Port: 443},
+		}, "b.example:0    x1; a.example:443    x1"},
+		"a question of its port":   {[]Event{{Kind: DNSQuery, DNS: &DNSDetail{Name: "a.example"}, Port: 53, Proto: "udp"}}, "a.example:0    x1"},
+		"a violation":              {[]Event{{Kind: SecretViolation, Host: "a.example"}}, ""},
+		"an event without a place": {[]Event{{Kind: FlowOpen}}, ""},
+	} {
+		var d Denials
+		for _, ev := range c.events {
+			ev.Action = "deny"
+			d.Emit(ev)
+		}
+		var got []string
+		s := d.Summary()
+		for _, one := range s.List {
+			got = append(got, fmt.Sprintf("%s:%d %s %s %s x%d", one.Host, one.Port, one.Rule, one.Method, one.Path, one.Count))
+		}
+		if got := strings.Join(got, "; "); got != c.want || s.Apart != len(s.List) {
+			t.Errorf("%s: got %q of %d, want %q", name, got, s.Apart, c.want)
+		}
+	}
+}
+
+// TestI11_DenialsAtTheirBounds fills the summary to its bounds: 64 destinations are kept apart, 8 are listed.
+func TestI11_DenialsAtTheirBounds(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{maxListed, maxListed + 1, maxDenials, maxDenials + 1} {
+		var d Denials
+		for range 2 {
+			for i := range n {
+				d.Emit(Event{Kind: FlowOpen, Action: "deny", Host: "a.example", Port: uint16(i + 1)})
+			}
+		}
+		s := d.Summary()
+		if s.Apart != min(n, maxDenials) || len(s.List) != min(n, maxListed) || s.Others != 2*uint64(n-len(s.List)) || s.Denied != 2*uint64(n) {
+			t.Errorf("%d destinations: %d apart, %d listed, %d others of %d", n, s.Apart, len(s.List), s.Others, s.Denied)
+		}
+	}
+}
+
+// TestUnresolvedNamesAreThoseThatTheServerDoesNotKnow: what msb answers itself, other types and reverse names are no news.
+func TestUnresolvedNamesAreThoseThatTheServerDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		q    DNSDetail
+		want string
+	}{
+		{DNSDetail{Name: "a.example", Type: "A", Outcome: "NXDOMAIN", Upstream: "system"}, "[{a.example }]"},
+		{DNSDetail{Name: "a.example", Type: "AAAA", Outcome: "SERVFAIL"}, "[{a.example why}]"},
+		{DNSDetail{Name: "a.example", Type: "A", Outcome: "NXDOMAIN"}, "[]"},
+		{DNSDetail{Name: "a.example", Type: "MX", Outcome: "NXDOMAIN", Upstream: "system"}, "[]"},
+		{DNSDetail{Name: "1.2.0.192.in-addr.ARPA.", Type: "A", Outcome: "NXDOMAIN", Upstream: "system"}, "[]"},
+		{DNSDetail{Name: "a.example", Type: "A", Outcome: "NOERROR", Upstream: "system"}, "[]"},
+		{DNSDetail{Name: "a.example", Type: "A", Outcome: "REFUSED", Upstream: "system"}, "[]"},
+	} {
+		var d Denials
+		for range 2 {
+			d.Emit(Event{Kind: DNSQuery, Action: "allow", DNS: &c.q, Message: "why"})
+		}
+		if s := d.Summary(); fmt.Sprint(s.Unresolved) != c.want || s.Empty() != (c.want == "[]") {
+			t.Errorf("%+v: %v, want %s", c.q, s.Unresolved, c.want)
+		}
+	}
+	for _, ev := range []Event{{WouldDeny: true, Kind: FlowOpen}, {Action: "deny", Kind: Limit}} {
+		var d Denials
+		d.Emit(ev)
+		if s := d.Summary(); s.Empty() || s.Denied+s.WouldDeny != 1 || s.Others != 1 || ev.WouldDeny != (s.WouldDeny == 1) {
+			t.Errorf("%+v: %+v", ev, s)
+		}
+	}
+}
+
 // A name that the policy allows and that doesn't resolve is no denial; one that resolves later is no news.
 func TestI11_UnresolvedNamesAreToldAndBounded(t *testing.T) {
 	var d Denials

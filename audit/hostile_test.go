@@ -133,6 +133,27 @@ func TestFormatHumanReadsWell(t *testing.T) {
 		"12:00:00 deny    dns A evil.example REFUSED  no_rule no allow rule covers it": func(e *Event) {
 			*e = Event{Time: noon, Kind: DNSQuery, Action: "deny", Reason: "no_rule", Message: "no allow rule covers it", DNS: &DNSDetail{Name: "evil.example", Type: "A", Outcome: "REFUSED"}}
 		},
+		"12:00:00 allow   dns A a.example NOERROR 192.0.2.1,192.0.2.2 removed 10.0.0.1": func(e *Event) {
+			*e = Event{Time: noon, Kind: DNSQuery, Action: "allow", DNS: &DNSDetail{Name: "a.example", Type: "A", Outcome: "NOERROR", Answers: []string{"192.0.2.1", "192.0.2.2"}, Removed: []string{"10.0.0.1"}}}
+		},
+		"12:00:00 deny    dns  rebinding": func(e *Event) { *e = Event{Time: noon, Kind: DNSRebinding, Action: "deny", Reason: "rebinding"} },
+		"12:00:00 deny    icmp 192.0.2.1 a.example,b.example  no_rule [x] first; second": func(e *Event) {
+			*e = Event{Time: noon, Kind: FlowOpen, Action: "deny", Proto: "icmp", Dst: netip.MustParseAddr("192.0.2.1"), Names: []string{"a.example", "b.example"}, Reason: "no_rule", Rule: "x", Message: "first\nsecond"}
+		},
+		"12:00:00 close   tcp up 0 down 0 in 0s": func(e *Event) {
+			*e = Event{Time: noon, Kind: FlowClose, Action: "allow", Proto: "tcp", Reason: "rule", Rule: "x"}
+		},
+		"12:00:00 deny    limit tcp 7  limit tcp_connections": func(e *Event) {
+			*e = Event{Time: noon, Kind: Limit, Action: "deny", Proto: "tcp", Count: 7, Reason: "limit", Message: "tcp_connections"}
+		},
+		"12:00:00 -       policy.reload": func(e *Event) { *e = Event{Time: noon, Kind: PolicyReload} },
+		"12:00:00 -       new.kind":      func(e *Event) { *e = Event{Time: noon, Kind: "new.kind", Count: 3, Host: "a.example"} },
+		"12:00:00 deny    secret.violation TOKEN a.example body": func(e *Event) {
+			*e = Event{Time: noon, Kind: SecretViolation, Action: "deny", Secret: "TOKEN", Host: "a.example", Place: "body"}
+		},
+		"12:00:00 would   secret.swap TOKEN": func(e *Event) {
+			*e = Event{Time: noon, Kind: SecretSwap, Action: "allow", WouldDeny: true, Secret: "TOKEN"}
+		},
 	} {
 		got := ev
 		change(&got)

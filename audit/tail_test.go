@@ -73,6 +73,43 @@ func TestTailFollowsOverRotation(t *testing.T) {
 	}
 }
 
+// TestTailFromTheEndOn leaves out what is there, and passes on the error of who reads.
+func TestTailFromTheEndOn(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	none, tail := NewTail(path), NewTail(path)
+	defer tail.Close()
+	if err := none.SkipToEnd(); err != nil {
+		t.Errorf("of no file: %v", err)
+	}
+	for port, skip := range []bool{false, true, false} {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(f, "{\"kind\":\"flow.open\",\"port\":%d}\n", port); err != nil || f.Close() != nil {
+			t.Fatal(err)
+		}
+		if skip {
+			if err := tail.SkipToEnd(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := fmt.Sprint(ports(t, tail)); got != "[2]" {
+		t.Errorf("got %s, want [2]", got)
+	}
+	stop := errors.New("stop")
+	again := NewTail(path)
+	defer again.Close()
+	if err := again.Next(func([]byte, *Event) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v, want the reader's error", err)
+	}
+	if err := NewTail(filepath.Dir(path)).SkipToEnd(); !errors.Is(err, ErrNoFile) {
+		t.Errorf("a directory: %v", err)
+	}
+}
+
 func TestI12_TailPassesOverDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	line := func(port int) string {

@@ -33,6 +33,32 @@ func TestParse(t *testing.T) {
 		"SSH":                    {"SSH-2.0-OpenSSH_9.2\r\n", "", httphead.ErrNotHTTP},
 		"binary":                 {"\x00\x01\x02", "", httphead.ErrNotHTTP},
 		"SMTP":                   {"EHLO a.example\r\n\r\n", "", httphead.ErrNotHTTP},
+		"a method of 20 letters": {strings.Repeat("M", 20) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n", "a.example", nil},
+		"a method of 21 letters": {strings.Repeat("M", 21) + " / HTTP/1.1\r\nHost: a.example\r\n\r\n", "", httphead.ErrNotHTTP},
+		"other characters":       {"A-Z_ / HTTP/1.1\r\nHost: a.example\r\n\r\n", "a.example", nil},
+		"no method":              {" / HTTP/1.1\r\nHost: a.example\r\n\r\n", "", httphead.ErrNotHTTP},
+		"a head of 16 KiB":       {headOf(httphead.MaxBytes), "a.example", nil},
+		"a head of 1 byte more":  {headOf(httphead.MaxBytes + 1), "", httphead.ErrMalformed},
+		"the whole server":       {"OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n", "a.example", nil},
+		"a target without slash": {"GET x HTTP/1.1\r\nHost: a.example\r\n\r\n", "", httphead.ErrMalformed},
+		"a fragment":             {"GET /#x HTTP/1.1\r\nHost: a.example\r\n\r\n", "", httphead.ErrMalformed},
+		"a tab in the target":    {"GET /\tx HTTP/1.1\r\nHost: a.example\r\n\r\n", "", httphead.ErrMalformed},
+		"DEL in the target":      {"GET /\x7f HTTP/1.1\r\nHost: a.example\r\n\r\n", "", httphead.ErrMalformed},
+		"HTTP/1.2":               {"GET / HTTP/1.2\r\nHost: a.example\r\n\r\n", "", httphead.ErrMalformed},
+		"an empty Host":          {"GET / HTTP/1.1\r\nHost: \r\n\r\n", "", httphead.ErrMalformed},
+		"Host is an IPv4":        {"GET / HTTP/1.1\r\nHost: 192.0.2.1:80\r\n\r\n", "", nil},
+		"Host with a bad port":   {"GET / HTTP/1.1\r\nHost: a.example:\r\n\r\n", "", httphead.ErrMalformed},
+		"Host is no name":        {"GET / HTTP/1.1\r\nHost: a..example\r\n\r\n", "", httphead.ErrMalformed},
+		"Host behind others":     {"GET / HTTP/1.1\r\nX: y\r\nHost: a.example\r\nY: z\r\n\r\n", "a.example", nil},
+		"an address, then Host":  {"GET / HTTP/1.1\r\nHost: [::1]\r\nHost: a.example\r\n\r\n", "", httphead.ErrMalformed},
+		"a line of no name":      {"GET / HTTP/1.1\r\n: y\r\n\r\n", "", httphead.ErrMalformed},
+		"a line without colon":   {"GET / HTTP/1.1\r\nX\r\n\r\n", "", httphead.ErrMalformed},
+		"a fold by a tab":        {"GET / HTTP/1.1\r\nX: y\r\n\tz: b\r\n\r\n", "", httphead.ErrMalformed},
+		"a tab in a value":       {"GET / HTTP/1.1\r\nX: y\tz\r\nHost:\ta.example\t\r\n\r\n", "a.example", nil},
+		"a control in a value":   {"GET / HTTP/1.1\r\nX: y\x1fz\r\n\r\n", "", httphead.ErrMalformed},
+		"DEL in a value":         {"GET / HTTP/1.1\r\nX: y\x7fz\r\n\r\n", "", httphead.ErrMalformed},
+		"NUL in a value":         {"GET / HTTP/1.1\r\nX: y\x00z\r\n\r\n", "", httphead.ErrMalformed},
+		"a bare return":          {"GET / HTTP/1.1\r\nX: y\rz\r\n\r\n", "", httphead.ErrMalformed},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -50,6 +76,12 @@ func TestParse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// headOf is a head of n bytes, up to its empty line.
+func headOf(n int) string {
+	head := "GET / HTTP/1.1\r\nHost: a.example\r\nX: "
+	return head + strings.Repeat("y", n-len(head)-2) + "\r\n\r\n"
 }
 
 func FuzzParse(f *testing.F) {
