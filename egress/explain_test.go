@@ -165,7 +165,7 @@ func TestCheckNamesFindsRulesThatNeverMatch(t *testing.T) {
 		"web.example.com": false, "*.example.com": false, "*": false, "*.in-addr.arpa": false, "8.8.8.8.in-addr.arpa": false,
 	} {
 		p := &policies.Policy{
-			Hosts: []policies.HostMapping{{Name: names("mapped.localhost")[0]}, {Name: names("a.mapped.localhost")[0]}},
+			Hosts:  []policies.HostMapping{{Name: names("mapped.localhost")[0]}, {Name: names("a.mapped.localhost")[0]}},
 			Egress: policies.Egress{Allow: []policies.Rule{{Name: "r", Hosts: patterns("fine.example.com", host), Pos: policies.Position{File: "f", Line: 7, Col: 3}}}},
 		}
 		err := CheckNames(p)
