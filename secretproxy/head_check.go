@@ -232,7 +232,7 @@ func (h *headCheck) endOfHead() *headError {
 	switch {
 	case f.hosts > 1 || f.hosts == 0 && !f.http10:
 		return badHead("host", "it has no Host, or more than one")
-	case f.lengths > 1 || f.codings > 1 || f.lengths+f.codings > 1:
+	case f.lengths+f.codings > 1:
 		return badHead("length", "its length is given twice")
 	case f.chunked && f.http10:
 		return badHead("transfer_encoding", "HTTP/1.0 has no Transfer-Encoding")
@@ -255,8 +255,8 @@ func (h *headCheck) chunkSize(line []byte) *headError {
 	if len(digits) == 0 || len(digits) > 15 {
 		return badHead("chunk", "a chunk's size is not a hexadecimal number")
 	}
-	size, err := strconv.ParseUint(string(digits), 16, 63)
-	if err != nil || digits[0] == '+' {
+	size, err := strconv.ParseUint(string(digits), 16, 63) // digits and nothing else
+	if err != nil {
 		return badHead("chunk", "a chunk's size is not a hexadecimal number")
 	}
 	for _, c := range extension {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -27,9 +28,30 @@ func newGuest(t *testing.T, dir string, o Options) *guest {
 		t.Fatal(err)
 	}
 	served(dir, 1)
-	t.Cleanup(func() { _ = s.Close(); noneOpen(t, dir) })
 	s.conn = silent{}
-	return &guest{t, s}
+	g := &guest{t, s}
+	t.Cleanup(func() {
+		g.forgetAll()
+		_ = s.Close()
+		noneOpen(t, dir)
+	})
+	return g
+}
+
+// forgetAll closes and forgets all that the guest knows; nothing but the top is left then (I11).
+func (g *guest) forgetAll() {
+	g.t.Helper()
+	for fh, h := range maps.Clone(g.s.handles) {
+		if err := g.close(h.node.id, fh); err != nil {
+			g.t.Error(err)
+		}
+	}
+	for id := range maps.Clone(g.s.nodes) {
+		g.s.tell(request{op: opForget, node: id, body: put64(nil, 1<<60)})
+	}
+	if g.s.count != 1 || len(g.s.nodes) != 1 || len(g.s.known) != 1 || len(g.s.dirs) != 1 {
+		g.t.Errorf("%d nodes, %d, %d known, %d directories are left", g.s.count, len(g.s.nodes), len(g.s.known), len(g.s.dirs))
+	}
 }
 
 // silent is a connection nobody listens to.

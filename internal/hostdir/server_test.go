@@ -292,6 +292,10 @@ func TestHiddenNamesAreNotThere(t *testing.T) {
 	want(t, "create", err, unix.EACCES)
 	want(t, "rename away", g.rename(git, "config", sub, "shown", 0), unix.EACCES)
 	want(t, "rename the directory above", g.rename(rootID, ".git", rootID, "shown", 0), unix.EACCES)
+	put(t, dir, map[string]string{"other/deep/er/file": ""})
+	if err := errors.Join(g.rename(rootID, "other", rootID, "moved", 0), g.rename(g.must(g.walk("moved", "deep", "er")), "file", sub, "file", 0)); err != nil {
+		t.Errorf("rename of what leads to nothing hidden: %v", err)
+	}
 	want(t, "exchange the directory above", g.rename(rootID, "sub", rootID, ".git", unix.RENAME_EXCHANGE), unix.EACCES)
 	_, err = g.ask(opUnlink, git, name("config"))
 	want(t, "unlink", err, unix.EACCES)
