@@ -118,7 +118,12 @@ func superviseWith(out *statusLines) error {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	go s.watchCaller(file)
 	s.obeySignals()
-	err = s.run()
+	return s.live(s.chooseBackend, hideMemory)
+}
+
+// live is the sandbox's life and its clean-up. choose finds the backend, hide keeps this process's memory from others.
+func (s *supervisor) live(choose, hide func() error) error {
+	err := s.run(choose, hide)
 	if errors.Is(err, errCallerGone) {
 		err = nil // which is how a sandbox ends; what could not be written down is still an error
 		if s.plan.Name != "" && !s.grown.Load() {
@@ -159,8 +164,8 @@ func (s *supervisor) obeySwitch() {
 }
 
 // run brings the sandbox up, serves it and returns why it ended.
-func (s *supervisor) run() error {
-	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, s.chooseBackend, s.startMachine, hideMemory, s.serveLink}
+func (s *supervisor) run(choose, hide func() error) error {
+	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
