@@ -38,6 +38,9 @@ type Options struct {
 	Memory, Disk    int64
 }
 
+// Check says why a server with these options would not start.
+func (o Options) Check() error { return o.fill() }
+
 func (o *Options) fill() error {
 	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 {
 		return errors.New("a bound below 0: give it at least 1, or leave it out")

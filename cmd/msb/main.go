@@ -78,7 +78,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui),
-		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui), newMCPCommand())
+		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui), newMCPCommand(ui))
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
@@ -134,11 +134,16 @@ func onlyGroups(c *cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return c.Help()
 		}
-		hint := ""
-		if like := c.SuggestionsFor(args[0]); len(like) > 0 {
-			hint = "; did you mean " + like[0] + "?"
-		}
-		return &usageError{err: fmt.Errorf("there is no command %q under %s%s", args[0], c.CommandPath(), hint), help: c.CommandPath() + " --help"}
+		return noCommand(c, args[0])
 	}
 	return c
+}
+
+// noCommand is the error for a word that is no command under c.
+func noCommand(c *cobra.Command, word string) error {
+	hint := ""
+	if like := c.SuggestionsFor(word); len(like) > 0 {
+		hint = "; did you mean " + like[0] + "?"
+	}
+	return &usageError{err: fmt.Errorf("there is no command %q under %s%s", word, c.CommandPath(), hint), help: c.CommandPath() + " --help"}
 }

@@ -60,8 +60,8 @@ func debianLayer(t *testing.T) string {
 	return path
 }
 
-// clients fetch $URL with the header "Authorization: Bearer $TOKEN" and print the body.
-var clients = map[string]string{
+// guestClients fetch $URL with the header "Authorization: Bearer $TOKEN" and print the body.
+var guestClients = map[string]string{
 	"curl":    `curl -sS -H "Authorization: Bearer $TOKEN" "$URL"`,
 	"wget":    `wget -q -O - --header="Authorization: Bearer $TOKEN" "$URL"`,
 	"Python":  `python3 -c 'import os, urllib.request as u; e = os.environ; print(u.urlopen(u.Request(e["URL"], headers={"Authorization": "Bearer " + e["TOKEN"]})).read().decode())'`,
@@ -89,7 +89,7 @@ func TestVMDebiansClientsTrustTheSandboxAndNeverSeeTheSecret(t *testing.T) {
 		}))
 	policy, value := tokenForEcho(t)
 	var script strings.Builder
-	for name, line := range clients {
+	for name, line := range guestClients {
 		fmt.Fprintf(&script, "echo '<%s>'; { %s; } 2>&1; echo \"status $? </%s>\"\n", name, line, name)
 	}
 	script.WriteString("echo '<seen>'; env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; echo \"token=$TOKEN\"; echo '</seen>'\n")
@@ -99,7 +99,7 @@ func TestVMDebiansClientsTrustTheSandboxAndNeverSeeTheSecret(t *testing.T) {
 	if got.code != 0 || got.err != "" {
 		t.Errorf("exit %d, said %q", got.code, got.err)
 	}
-	for name := range clients {
+	for name := range guestClients {
 		if text := section(got.out, name); !strings.Contains(text, want) || !strings.Contains(text, "status 0") {
 			t.Errorf("%s: want the digest of the value at the service and status 0, got\n%s", name, text)
 		}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/msb-project/msb/mcp/clients"
+)
+
+func newMCPInstall(ui *ui) *cobra.Command {
+	var f mcpFlags
+	var scope string
+	var dry bool
+	c := &cobra.Command{
+		Use:   "install CLIENT [flags]",
+		Short: "Write msb into the configuration of an MCP client",
+		Long: "Makes msb mcp, with the flags given here, a server of CLIENT: " + strings.Join(clients.Names(), ", ") + `.
+What else stands in its configuration stays as it is, comments too; FILE` + clients.BackupEnding + ` holds what it was
+before. A second time it changes only what is different. msb mcp uninstall CLIENT takes it out again.`,
+		Example: `  msb mcp install claude-code
+  msb mcp install vscode --scope project --policy floor.toml
+  msb mcp install zed --print`,
+		Args: named(cobra.ExactArgs(1), "name the client: "+strings.Join(clients.Names(), ", ")),
+		RunE: func(c *cobra.Command, args []string) error {
+			o, err := f.options()
+			if err == nil {
+				err = o.Check() // a server that won't start is better known now
+			}
+			if err != nil {
+				return err
+			}
+			command, words, err := serverCommand(c.Flags(), clients.Scope(scope))
+			if err != nil {
+				return err
+			}
+			change, err := clients.Install(args[0], clients.Scope(scope), command, words)
+			return applyChange(ui, change, err, dry, "msb is a server of %s now: %s\n")
+		},
+		ValidArgs: clients.Names(),
+	}
+	f.add(c)
+	scopeFlags(c, &scope, &dry)
+	return c
+}
+
+func newMCPUninstall(ui *ui) *cobra.Command {
+	var scope string
+	var dry bool
+	c := &cobra.Command{
+		Use:     "uninstall CLIENT [flags]",
+		Short:   "Take msb out of the configuration of an MCP client",
+		Long:    "Takes the server msb out of the configuration of CLIENT: " + strings.Join(clients.Names(), ", ") + ".",
+		Example: `  msb mcp uninstall claude-code`,
+		Args:    named(cobra.ExactArgs(1), "name the client: "+strings.Join(clients.Names(), ", ")),
+		RunE: func(_ *cobra.Command, args []string) error {
+			change, err := clients.Uninstall(args[0], clients.Scope(scope))
+			return applyChange(ui, change, err, dry, "msb is no server of %s any more: %s\n")
+		},
+		ValidArgs: clients.Names(),
+	}
+	scopeFlags(c, &scope, &dry)
+	return c
+}
+
+func scopeFlags(c *cobra.Command, scope *string, dry *bool) {
+	c.Flags().StringVar(scope, "scope", string(clients.User), "`whose` configuration: user, or project for that of the working directory")
+	c.Flags().BoolVar(dry, "print", false, "print the file as it would be, and change nothing")
+}
+
+// serverCommand is how a client starts the server. A project's configuration is for other machines too: there msb is
+// sought by its name.
+func serverCommand(flags *pflag.FlagSet, scope clients.Scope) (command string, args []string, err error) {
+	args = []string{"mcp"}
+	flags.Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		switch list, ok := f.Value.(pflag.SliceValue); {
+		case f.Name == "scope" || f.Name == "print":
+			return
+		case ok:
+			values = list.GetSlice()
+		case f.Name == "policy":
+			abs, pathErr := filepath.Abs(values[0])
+			err = errors.Join(err, pathErr)
+			values[0] = abs
+		}
+		for _, v := range values {
+			args = append(args, "--"+f.Name+"="+v)
+		}
+	})
+	if err != nil || scope == clients.Project {
+		return "msb", args, err
+	}
+	command, err = os.Executable()
+	return command, args, err
+}
+
+func applyChange(ui *ui, change *clients.Change, err error, dry bool, done string) error {
+	if errors.Is(err, clients.ErrUnknown) || errors.Is(err, clients.ErrScope) {
+		return &usageError{err: err, help: "msb mcp install --help"}
+	}
+	if err != nil {
+		return err
+	}
+	if dry {
+		return ui.print(fmt.Sprintf("# %s\n%s", change.Path, change.After))
+	}
+	if !change.Changes() {
+		return ui.print(fmt.Sprintf("%s: nothing to change in %s\n", change.Title, change.Path))
+	}
+	if err := change.Write(); err != nil {
+		return err
+	}
+	return ui.print(fmt.Sprintf(done, change.Title, change.Path) + "To take effect: " + change.Restart + ".\n")
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAClientIsGivenTheServerWithItsFlags(t *testing.T) {
+	home := t.TempDir()
+	env := []string{"HOME=" + home, "XDG_CONFIG_HOME="}
+	floor := write(t, "floor.toml", policyText)
+	file := filepath.Join(home, ".cursor", "mcp.json")
+
+	if r := msb(t, env, "mcp", "install", "cursor", "--print"); r.code != 0 || !strings.Contains(r.out, file) {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("--print wrote the file")
+	}
+	r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3")
+	if r.code != 0 || !strings.Contains(r.out, "Cursor") {
+		t.Fatalf("%+v", r)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		MCPServers map[string]struct {
+			Command string
+			Args    []string
+		}
+	}
+	want := []string{"mcp", "--image=a:1", "--image=b:2", "--max-cpus=3", "--policy=" + floor}
+	if err := json.Unmarshal(text, &got); err != nil || !slices.Equal(got.MCPServers["msb"].Args, want) || !filepath.IsAbs(got.MCPServers["msb"].Command) {
+		t.Errorf("%s, %v; want args %q", text, err, want)
+	}
+	if r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3"); !strings.Contains(r.out, "nothing to change") {
+		t.Errorf("a second time: %+v", r)
+	}
+	if r := msb(t, env, "mcp", "uninstall", "cursor"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "msb") {
+		t.Errorf("left: %s, %v", text, err)
+	}
+}
+
+func TestI12_AServerThatWouldNotStartIsNotInstalled(t *testing.T) {
+	home := t.TempDir()
+	asks := write(t, "asks.toml", "version = 1\n[hosts]\n\"internal.example\" = \"127.0.0.1:80\"\n")
+	for _, c := range []struct {
+		args []string
+		code int
+		say  string
+	}{
+		{[]string{"install", "nope"}, exitOther, "claude-code, claude-desktop"},
+		{[]string{"install"}, exitOther, "name the client"},
+		{[]string{"instal", "cursor"}, exitOther, "did you mean install?"},
+		{[]string{"install", "windsurf", "--scope", "project"}, exitOther, "use the scope user"},
+		{[]string{"install", "cursor", "--scope", "all"}, exitOther, "write user or project"},
+		{[]string{"install", "cursor", "--policy", "nosuch.toml"}, exitPolicyMissing, "nosuch.toml"},
+		{[]string{"install", "cursor", "--policy", asks}, exitPolicyInvalid, "msb policy trust"},
+		{[]string{"install", "cursor", "--max-memory", "x"}, exitOther, "such as 2G"},
+	} {
+		r := msb(t, []string{"HOME=" + home, "XDG_CONFIG_HOME="}, append([]string{"mcp"}, c.args...)...)
+		if r.code != c.code || !strings.Contains(r.err, c.say) {
+			t.Errorf("%q: %+v; want %d and %q", c.args, r, c.code, c.say)
+		}
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
+		t.Errorf("written: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,198 @@
+package clients
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// serverName is msb's name among a client's servers.
+const serverName = "msb"
+
+// Scope says whose configuration is meant.
+type Scope string
+
+// The scopes.
+const (
+	User    Scope = "user"    // of the user, for all projects
+	Project Scope = "project" // of the working directory, shared with whoever works there
+)
+
+// Errors that callers tell apart. They are wrapped.
+var (
+	ErrUnknown = errors.New("no such client")
+	ErrScope   = errors.New("no such scope")
+)
+
+// client is how one program keeps its servers.
+type client struct {
+	name, title string
+	servers     string // the table of servers
+	entry       func(command string, args []string) any
+	user        func(home, config string) string // config is where the system keeps configuration
+	project     string                           // "" for none
+	restart     string                           // what to do for it to be seen
+	edit        func(doc []byte, table string, entry any) ([]byte, error)
+}
+
+// stdio is the entry of most clients.
+func stdio(command string, args []string) any {
+	return struct {
+		Command string   `json:"command" toml:"command"`
+		Args    []string `json:"args" toml:"args"`
+	}{command, args}
+}
+
+func typed(command string, args []string) any {
+	return struct {
+		Type    string   `json:"type"`
+		Command string   `json:"command"`
+		Args    []string `json:"args"`
+	}{"stdio", command, args}
+}
+
+// all clients, with the places that their documentation names (looked up in November 2026).
+var all = []client{
+	{name: "claude-code", title: "Claude Code", servers: "mcpServers", entry: typed, project: ".mcp.json", restart: "start a new session",
+		user: func(home, _ string) string { return filepath.Join(home, ".claude.json") }},
+	{name: "claude-desktop", title: "Claude Desktop", servers: "mcpServers", entry: stdio, restart: "restart it",
+		user: func(_, config string) string { return filepath.Join(config, "Claude", "claude_desktop_config.json") }},
+	{name: "codex", title: "Codex", servers: "mcp_servers", entry: stdio, project: ".codex/config.toml", edit: editTOML, restart: "start a new session",
+		user: func(home, _ string) string { return filepath.Join(home, ".codex", "config.toml") }},
+	{name: "cursor", title: "Cursor", servers: "mcpServers", entry: stdio, project: ".cursor/mcp.json", restart: "turn msb on in its settings",
+		user: func(home, _ string) string { return filepath.Join(home, ".cursor", "mcp.json") }},
+	{name: "gemini", title: "Gemini CLI", servers: "mcpServers", entry: stdio, project: ".gemini/settings.json", restart: "start a new session",
+		user: func(home, _ string) string { return filepath.Join(home, ".gemini", "settings.json") }},
+	{name: "opencode", title: "opencode", servers: "mcp", project: "opencode.json", restart: "start a new session",
+		entry: func(command string, args []string) any {
+			return struct {
+				Type    string   `json:"type"`
+				Command []string `json:"command"`
+				Enabled bool     `json:"enabled"`
+			}{"local", append([]string{command}, args...), true}
+		},
+		user: func(home, _ string) string { return filepath.Join(home, ".config", "opencode", "opencode.json") }},
+	{name: "vscode", title: "VS Code", servers: "servers", entry: typed, project: ".vscode/mcp.json", restart: "start msb in its list of MCP servers",
+		user: func(_, config string) string { return filepath.Join(config, "Code", "User", "mcp.json") }},
+	{name: "windsurf", title: "Windsurf", servers: "mcpServers", entry: stdio, restart: "refresh its list of MCP servers",
+		user: func(home, _ string) string { return filepath.Join(home, ".codeium", "windsurf", "mcp_config.json") }},
+	{name: "zed", title: "Zed", servers: "context_servers", project: ".zed/settings.json", restart: "open its agent panel",
+		entry: func(command string, args []string) any {
+			return struct {
+				Source  string            `json:"source"`
+				Command string            `json:"command"`
+				Args    []string          `json:"args"`
+				Env     map[string]string `json:"env"`
+			}{"custom", command, args, map[string]string{}}
+		},
+		user: func(home, config string) string {
+			if runtime.GOOS == "darwin" {
+				config = filepath.Join(home, ".config")
+			}
+			return filepath.Join(config, "zed", "settings.json")
+		}},
+}
+
+// Names are the clients, sorted.
+func Names() []string {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].name
+	}
+	return names
+}
+
+// Change is what is to be written for one client.
+type Change struct {
+	// Title is the client's name, Restart what a person does for the change to be seen.
+	Title, Restart string
+	// Path is the file. Before is nil where there is none, After equal to Before where nothing changes.
+	Path          string
+	Before, After []byte
+}
+
+// Install is the change that makes command, with args, the server msb of a client.
+func Install(name string, scope Scope, command string, args []string) (*Change, error) {
+	return plan(name, scope, func(c *client) any { return c.entry(command, slices.Clone(append([]string{}, args...))) })
+}
+
+// Uninstall is the change that takes the server msb out.
+func Uninstall(name string, scope Scope) (*Change, error) {
+	return plan(name, scope, func(*client) any { return nil })
+}
+
+func plan(name string, scope Scope, entry func(*client) any) (*Change, error) {
+	i := slices.IndexFunc(all, func(c client) bool { return c.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("%w: %s; there are: %s", ErrUnknown, name, strings.Join(Names(), ", "))
+	}
+	c := &all[i]
+	path, err := c.path(scope)
+	if err != nil {
+		return nil, err
+	}
+	before, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	edit := c.edit
+	if edit == nil {
+		edit = editJSON
+	}
+	after, err := edit(before, c.servers, entry(c))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &Change{Title: c.title, Restart: c.restart, Path: path, Before: before, After: after}, nil
+}
+
+// path is the file of a scope. Links in a user's own configuration are followed, as dotfiles are often kept elsewhere;
+// those of a project are not, since whoever wrote the project would choose what is written to.
+func (c *client) path(scope Scope) (string, error) {
+	switch {
+	case scope == Project && c.project == "":
+		return "", fmt.Errorf("%w: %s has no configuration of a project; use the scope user", ErrScope, c.title)
+	case scope == Project:
+		dir, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		return filepath.Join(dir, filepath.FromSlash(c.project)), noLink(dir, c.project)
+	case scope != User:
+		return "", fmt.Errorf("%w: %q; write user or project", ErrScope, string(scope))
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	config, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	path := c.user(home, config)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return path, nil
+}
+
+func noLink(dir, file string) error {
+	for at, parts := dir, strings.Split(file, "/"); len(parts) > 0; parts = parts[1:] {
+		at = filepath.Join(at, parts[0])
+		info, err := os.Lstat(at)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if info.Mode()&os.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a link: msb writes to no file that a project's link names", at)
+		}
+	}
+	return nil
+}

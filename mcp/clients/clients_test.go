@@ -1,0 +1,266 @@
+package clients
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/BurntSushi/toml"
+)
+
+// atHome is a user's directory with a project in it, which is the working directory.
+func atHome(t *testing.T) (home, project string) {
+	t.Helper()
+	home = t.TempDir()
+	project = filepath.Join(home, "project")
+	if err := os.Mkdir(project, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	t.Chdir(project)
+	return home, project
+}
+
+func install(t *testing.T, name string, scope Scope, args ...string) *Change {
+	t.Helper()
+	c, err := Install(name, scope, "/opt/msb", args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func remove(t *testing.T, name string, scope Scope) *Change {
+	t.Helper()
+	c, err := Uninstall(name, scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestEachClientGetsItsEntryAndLosesItAgain(t *testing.T) {
+	home, project := atHome(t)
+	config, err := os.UserConfigDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	zed := filepath.Join(config, "zed/settings.json")
+	if runtime.GOOS == "darwin" {
+		zed = filepath.Join(home, ".config/zed/settings.json")
+	}
+	const plain = `{"command":"/opt/msb","args":["mcp","--policy=/f"]}`
+	const typed = `{"type":"stdio","command":"/opt/msb","args":["mcp","--policy=/f"]}`
+	for name, want := range map[string]struct{ user, project, table, entry string }{
+		"claude-code":    {filepath.Join(home, ".claude.json"), ".mcp.json", "mcpServers", typed},
+		"claude-desktop": {filepath.Join(config, "Claude/claude_desktop_config.json"), "", "mcpServers", plain},
+		"codex":          {filepath.Join(home, ".codex/config.toml"), ".codex/config.toml", "mcp_servers", plain},
+		"cursor":         {filepath.Join(home, ".cursor/mcp.json"), ".cursor/mcp.json", "mcpServers", plain},
+		"gemini":         {filepath.Join(home, ".gemini/settings.json"), ".gemini/settings.json", "mcpServers", plain},
+		"opencode":       {filepath.Join(home, ".config/opencode/opencode.json"), "opencode.json", "mcp", `{"type":"local","command":["/opt/msb","mcp","--policy=/f"],"enabled":true}`},
+		"vscode":         {filepath.Join(config, "Code/User/mcp.json"), ".vscode/mcp.json", "servers", typed},
+		"windsurf":       {filepath.Join(home, ".codeium/windsurf/mcp_config.json"), "", "mcpServers", plain},
+		"zed":            {zed, ".zed/settings.json", "context_servers", `{"source":"custom","command":"/opt/msb","args":["mcp","--policy=/f"],"env":{}}`},
+	} {
+		for scope, file := range map[Scope]string{User: want.user, Project: want.project} {
+			if file == "" {
+				if _, err := Install(name, scope, "msb", nil); !errors.Is(err, ErrScope) {
+					t.Errorf("%s has no project's configuration: %v", name, err)
+				}
+				continue
+			}
+			if scope == Project {
+				file = filepath.Join(project, file)
+			}
+			c := install(t, name, scope, "mcp", "--policy=/f")
+			if c.Path != file {
+				t.Errorf("%s: wrote %s, want %s", name, c.Path, file)
+			}
+			var got map[string]map[string]any
+			if b := []byte(content(t, file)); strings.HasSuffix(file, ".toml") {
+				err = toml.Unmarshal(b, &got)
+			} else {
+				err = json.Unmarshal(b, &got)
+			}
+			entry, _ := json.Marshal(got[want.table]["msb"])
+			var x, y any
+			_, _ = json.Unmarshal(entry, &x), json.Unmarshal([]byte(want.entry), &y)
+			if a, _ := json.Marshal(x); err != nil || string(a) != func() string { b, _ := json.Marshal(y); return string(b) }() {
+				t.Errorf("%s: %s, %v; want %s", name, entry, err, want.entry)
+			}
+			if again := install(t, name, scope, "mcp", "--policy=/f"); again.Changes() {
+				t.Errorf("%s: a second time it changes\n%s", name, again.After)
+			}
+			if gone := remove(t, name, scope); !gone.Changes() || strings.Contains(content(t, file), "msb") {
+				t.Errorf("%s: left %s", name, content(t, file))
+			}
+			if remove(t, name, scope).Changes() {
+				t.Errorf("%s: what is gone is removed again", name)
+			}
+		}
+	}
+	if _, err := Install("emacs", User, "msb", nil); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "claude-code, claude-desktop") {
+		t.Error(err)
+	}
+	if _, err := Install("zed", "local", "msb", nil); !errors.Is(err, ErrScope) {
+		t.Error(err)
+	}
+}
+
+// TestNothingElseChanges: what is in a file besides msb's entry is the same afterwards, byte by byte.
+func TestNothingElseChanges(t *testing.T) {
+	home, _ := atHome(t)
+	for what, c := range map[string]struct{ client, file, before, after string }{
+		"comments and a trailing comma": {
+			"zed", ".config/zed/settings.json",
+			"// mine\n{\n\t\"theme\": \"One\", // dark\n\t\"tabs\": /* wide */ 4,\n}\n",
+			"// mine\n{\n\t\"theme\": \"One\", // dark\n\t\"tabs\": /* wide */ 4,\n\t\"context_servers\": {\n\t\t\"msb\": {\n\t\t\t\"source\": \"custom\",\n\t\t\t\"command\": \"/opt/msb\",\n\t\t\t\"args\": [\n\t\t\t\t\"mcp\"\n\t\t\t],\n\t\t\t\"env\": {}\n\t\t}\n\t}\n}\n",
+		},
+		"another server": {
+			"cursor", ".cursor/mcp.json",
+			"{\n  \"mcpServers\": {\n    \"db\": {\"command\": \"x\"}\n  },\n  \"z\": 1\n}\n",
+			"{\n  \"mcpServers\": {\n    \"db\": {\"command\": \"x\"},\n    \"msb\": {\n      \"command\": \"/opt/msb\",\n      \"args\": [\n        \"mcp\"\n      ]\n    }\n  },\n  \"z\": 1\n}\n",
+		},
+		"an empty table": {
+			"windsurf", ".codeium/windsurf/mcp_config.json", "{\n  \"mcpServers\": {}\n}\n",
+			"{\n  \"mcpServers\": {\n    \"msb\": {\n      \"command\": \"/opt/msb\",\n      \"args\": [\n        \"mcp\"\n      ]\n    }\n  }\n}\n",
+		},
+		"an older entry": {
+			"gemini", ".gemini/settings.json", "{\"mcpServers\": {\"msb\": {\"command\": \"old\"}}, \"a\": [1,2]}",
+			"",
+		},
+		"tables of TOML": {
+			"codex", ".codex/config.toml",
+			"model = \"x\" # mine\n\n[mcp_servers.db]\ncommand = \"y\"\n\n[profiles.a]\nb = 1\n",
+			"model = \"x\" # mine\n\n[mcp_servers.db]\ncommand = \"y\"\n\n[profiles.a]\nb = 1\n\n[mcp_servers.msb]\ncommand = \"/opt/msb\"\nargs = [\"mcp\"]\n",
+		},
+	} {
+		path := filepath.Join(home, c.file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(c.before), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		install(t, c.client, User, "mcp")
+		if got := content(t, path); c.after != "" && got != c.after {
+			t.Errorf("%s: got\n%s\nwant\n%s", what, got, c.after)
+		}
+		if got := content(t, path+BackupEnding); got != c.before {
+			t.Errorf("%s: the copy holds\n%s", what, got)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+			t.Errorf("%s: mode %v, %v", what, info.Mode(), err)
+		}
+		remove(t, c.client, User)
+		if got := content(t, path); strings.Contains(got, "/opt/msb") || strings.Contains(c.before, "mine") != strings.Contains(got, "mine") {
+			t.Errorf("%s: without msb\n%s", what, got)
+		}
+	}
+}
+
+// TestTOMLTableIsReplacedWhereItStands, with the tables below it.
+func TestTOMLTableIsReplacedWhereItStands(t *testing.T) {
+	home, _ := atHome(t)
+	path := filepath.Join(home, ".codex/config.toml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	before := "a = 1\n\n[mcp_servers.msb] # old\ncommand = \"old\"\n[mcp_servers.msb.env]\nX = \"1\"\n\n[z]\nb = 2\n"
+	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	install(t, "codex", User, "mcp")
+	if got, want := content(t, path), "a = 1\n\n[mcp_servers.msb]\ncommand = \"/opt/msb\"\nargs = [\"mcp\"]\n\n[z]\nb = 2\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestWhatIsNotUnderstoodStaysAsItIs, and the error names the file.
+func TestWhatIsNotUnderstoodStaysAsItIs(t *testing.T) {
+	home, _ := atHome(t)
+	for _, c := range []struct{ client, file, doc string }{
+		{"cursor", ".cursor/mcp.json", "{ not JSON"},
+		{"cursor", ".cursor/mcp.json", "[]"},
+		{"cursor", ".cursor/mcp.json", `{"mcpServers": []}`},
+		{"cursor", ".cursor/mcp.json", `{"mcpServers": {}, "mcpServers": {}}`},
+		{"codex", ".codex/config.toml", "a = = 1"},
+		{"codex", ".codex/config.toml", "mcp_servers.msb.command = \"old\"\n"},
+		{"codex", ".codex/config.toml", "[mcp_servers]\nmsb = {command = \"old\"}\n"},
+		{"codex", ".codex/config.toml", "mcp_servers = 1\n"},
+		{"codex", ".codex/config.toml", "x = \"\"\"\n[mcp_servers.msb]\n\"\"\"\n[mcp_servers.msb]\ncommand = \"old\"\n"},
+	} {
+		path := filepath.Join(home, c.file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(c.doc), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		change, err := Install(c.client, User, "/opt/msb", []string{"mcp"})
+		if err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %+v, %v", c.doc, change, err)
+		}
+	}
+}
+
+// TestAProjectsLinksAreNotFollowed: else a repository would choose which of its user's files is written.
+func TestAProjectsLinksAreNotFollowed(t *testing.T) {
+	home, project := atHome(t)
+	target := filepath.Join(home, "precious.json")
+	if err := os.WriteFile(target, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, filepath.Join(project, ".mcp.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(home, filepath.Join(project, ".cursor")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"claude-code", "cursor"} {
+		if _, err := Install(name, Project, "msb", nil); err == nil || !strings.Contains(err.Error(), "is a link") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := os.Symlink(target, filepath.Join(home, ".claude.json")); err != nil { // a user's own is
+		t.Fatal(err)
+	}
+	if c := install(t, "claude-code", User, "mcp"); filepath.Base(c.Path) != "precious.json" {
+		t.Errorf("wrote %s", c.Path)
+	}
+}
+
+func TestAFileThatChangedMeanwhileStays(t *testing.T) {
+	home, _ := atHome(t)
+	c, err := Install("claude-code", User, "msb", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(home, ".claude.json")
+	if err := os.WriteFile(path, []byte(`{"a":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(); err == nil || content(t, path) != `{"a":1}` {
+		t.Errorf("%v; it holds %s", err, content(t, path))
+	}
+}

@@ -1,0 +1,135 @@
+package clients
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/tailscale/hujson"
+)
+
+// editJSON sets or, for nil, removes the server msb in a JSON document, which may have comments and trailing commas.
+func editJSON(doc []byte, table string, entry any) ([]byte, error) {
+	if len(bytes.TrimSpace(doc)) == 0 {
+		if entry == nil {
+			return doc, nil
+		}
+		b, err := json.MarshalIndent(map[string]any{table: map[string]any{serverName: entry}}, "", "  ")
+		return append(b, '\n'), err
+	}
+	root, err := hujson.Parse(doc)
+	if err != nil {
+		return nil, fmt.Errorf("it can't be read as JSON, and is left as it is: %w", err)
+	}
+	servers, err := member(&root, table)
+	if err != nil {
+		return nil, err
+	}
+	var old *hujson.Value
+	if servers != nil {
+		if old, err = member(servers, serverName); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case entry == nil && old == nil, entry != nil && old != nil && same(old, entry):
+		return doc, nil
+	case entry == nil:
+		err = patch(&root, "remove", pointer(table, serverName), nil)
+	case servers == nil:
+		err = patch(&root, "add", pointer(table), map[string]any{serverName: entry})
+	default:
+		err = patch(&root, "add", pointer(table, serverName), entry) // or replace
+	}
+	if err != nil {
+		return nil, err
+	}
+	return root.Pack(), nil
+}
+
+// member finds one of an object. It is nil where there is none.
+func member(v *hujson.Value, name string) (*hujson.Value, error) {
+	obj, ok := v.Value.(*hujson.Object)
+	if !ok {
+		return nil, fmt.Errorf("%q is sought in what is no object of JSON; it is left as it is", name)
+	}
+	var found *hujson.Value
+	for i := range obj.Members {
+		m := &obj.Members[i]
+		if l, ok := m.Name.Value.(hujson.Literal); !ok || l.String() != name {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Errorf("%q stands twice in one object, so that readers differ; it is left as it is", name)
+		}
+		found = &m.Value
+	}
+	return found, nil
+}
+
+func pointer(names ...string) string { return "/" + strings.Join(names, "/") }
+
+func patch(root *hujson.Value, op, path string, value any) error {
+	b, err := json.Marshal([]map[string]any{{"op": op, "path": path, "value": value}})
+	if err != nil {
+		return err
+	}
+	if err := root.Patch(b); err != nil {
+		return err
+	}
+	if op == "add" {
+		return lines(root, path, value)
+	}
+	return nil
+}
+
+// lines puts what was added on lines of its own, indented as the first member of the document is.
+func lines(root *hujson.Value, path string, value any) error {
+	unit := "  "
+	if first, _, ok := strings.Cut(string(root.Value.(*hujson.Object).Members[0].Name.BeforeExtra), "\n"); ok && first == "" {
+		unit = cmp.Or(strings.TrimLeft(string(root.Value.(*hujson.Object).Members[0].Name.BeforeExtra), "\n"), unit)
+	}
+	if strings.Trim(unit, " \t") != "" { // a comment
+		unit = "  "
+	}
+	depth := strings.Count(path, "/")
+	at, name := path[:strings.LastIndex(path, "/")], path[strings.LastIndex(path, "/")+1:]
+	obj := root.Find(at).Value.(*hujson.Object)
+	b, err := json.MarshalIndent(value, strings.Repeat(unit, depth), unit)
+	if err != nil {
+		return err
+	}
+	pretty, err := hujson.Parse(b)
+	if err != nil {
+		return err
+	}
+	for i := range obj.Members {
+		m := &obj.Members[i]
+		if m.Name.Value.(hujson.Literal).String() != name {
+			continue
+		}
+		m.Value.Value, m.Value.BeforeExtra = pretty.Value, hujson.Extra(" ")
+		if !bytes.Contains(m.Name.BeforeExtra, []byte("\n")) {
+			m.Name.BeforeExtra = hujson.Extra("\n" + strings.Repeat(unit, depth))
+		}
+		if !bytes.Contains(obj.AfterExtra, []byte("\n")) && m.Value.AfterExtra == nil {
+			obj.AfterExtra = append(obj.AfterExtra, "\n"+strings.Repeat(unit, depth-1)...)
+		}
+	}
+	return nil
+}
+
+// same reports whether a value says what entry does.
+func same(v *hujson.Value, entry any) bool {
+	plain := v.Clone()
+	plain.Standardize()
+	want, err := json.Marshal(entry)
+	if err != nil {
+		return false
+	}
+	var a, b any
+	return json.Unmarshal(plain.Pack(), &a) == nil && json.Unmarshal(want, &b) == nil && reflect.DeepEqual(a, b)
+}
