@@ -95,6 +95,12 @@ func mustUnpack(t testing.TB, packet []byte) *dns.Msg {
 	return m
 }
 
+// oddNames are what the audit log calls what some odd queries asked for.
+var oddNames = map[string]string{
+	"root": ".", "single label": "localhost", "dot inside a label": `api\.example.`, "space": `a\ b.example.`, "NUL": `api\000.example.`, "UTF-8": `b\195\188cher.example.`,
+	"class CH": "api.example.", "EDNS 1": "api.example.", "ANY": "api.example.", "two questions": "api.example.",
+}
+
 // TestI6_OddQueriesAreRefusedLegibly sends what no client of good will sends,
 // and one good query behind each: the flow must still be served.
 func TestI6_OddQueriesAreRefusedLegibly(t *testing.T) {
@@ -168,6 +174,9 @@ func TestI6_OddQueriesAreRefusedLegibly(t *testing.T) {
 			}
 			if k.Stats().Queries == 0 || c.rcode >= 0 && len(k.audit.kind(audit.DNSQuery)) != 2 {
 				t.Errorf("audited: %+v", k.audit.kind(audit.DNSQuery))
+			}
+			if want, ok := oddNames[c.what]; ok && k.audit.kind(audit.DNSQuery)[0].DNS.Name != want {
+				t.Errorf("audited %q, want %q", k.audit.kind(audit.DNSQuery)[0].DNS.Name, want)
 			}
 		})
 	}
