@@ -254,3 +254,47 @@ func mustRemove(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// TestI13_LeftoversAmongOthersAreSwept has directories of pulls that were killed among those of pulls that run, and of
+// what is not the store's.
+func TestI13_LeftoversAmongOthersAreSwept(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, StoreOptions{})
+	tmp := filepath.Join(s.dir, tmpDir)
+	foreign := []string{filepath.Join(tmp, "notes"), filepath.Join(tmp, strings.Repeat("B", 26)+lockSuffix), filepath.Join(tmp, strings.Repeat("C", 26)+lockSuffix)}
+	mustWrite(t, foreign[0], nil)
+	if err := errors.Join(os.Symlink("notes", foreign[1]), os.Mkdir(foreign[2], 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	var live, left []string
+	for range 6 {
+		st, err := s.newStaging()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.discard()
+		live = append(live, st.dir)
+		dead, err := s.newStaging()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustWrite(t, filepath.Join(dead.dir, diskFile), nil)
+		if err := dead.lock.f.Close(); err != nil { // as a kill does
+			t.Fatal(err)
+		}
+		left = append(left, dead.dir)
+	}
+	if _, err := Open(s.dir, StoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(foreign, live...) {
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("swept: %v", err)
+		}
+	}
+	for _, path := range append(left, left[0]+lockSuffix) {
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+}
