@@ -85,7 +85,7 @@ func (m *fakeMachine) StartJob(_ context.Context, name string, o sandbox.ExecOpt
 	return name, nil
 }
 
-// fakeFiles are files by their paths.
+// fakeFiles are files by their paths, and their modes by "mode of " and the path.
 type fakeFiles map[string]string
 
 func (f fakeFiles) Open(_ context.Context, name string, offset, length int64) (io.ReadCloser, error) {
@@ -107,14 +107,15 @@ func (f fakeFiles) ReadDir(context.Context, string) ([]agentclient.FileInfo, err
 
 func (f fakeFiles) Mkdir(context.Context, string, agentclient.MkdirOptions) error { return nil }
 
-func (f fakeFiles) WriteFile(_ context.Context, name string, r io.Reader, _ agentclient.WriteOptions) (agentclient.FileInfo, error) {
+func (f fakeFiles) WriteFile(_ context.Context, name string, r io.Reader, o agentclient.WriteOptions) (agentclient.FileInfo, error) {
 	b, err := io.ReadAll(r)
-	f[name] = string(b)
+	f[name], f["mode of "+name] = string(b), o.Mode.String()
 	return agentclient.FileInfo{}, err
 }
 
 func (f fakeFiles) Remove(_ context.Context, name string, _ bool) error {
 	delete(f, name)
+	delete(f, "mode of "+name)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,12 +131,32 @@ func TestFilesAreWrittenReadAndListed(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a/b", "content": "text\x1b[31m"}, {"path": "/bin/c", "content": "/wAB", "base64": true, "executable": true}}}, "2 files written in sandbox default, 12 bytes")
+	for path, mode := range map[string]string{"/a/b": "-rw-r--r--", "/bin/c": "-rwxr-xr-x"} {
+		if got := p.fake.running["default"].files["mode of "+path]; got != mode {
+			t.Errorf("%s has mode %s, want %s", path, got, mode)
+		}
+	}
 	p.says(t, false, "fs_read", m{"path": "/a/b"}, "untrusted", `text\x1b[31m`)
 	p.says(t, false, "fs_read", m{"path": "/bin/c"}, "base64", "/wAB")
 	p.says(t, false, "fs_read", m{"path": "/a/b", "offset": 2, "length": 1}, "bytes 2 to 3", "x")
 	p.says(t, true, "fs_read", m{"path": "/none"}, "/none", "not exist")
 	p.says(t, false, "fs_list", m{"path": "/"}, "501 entries, the first 500")
 	p.says(t, true, "fs_write", m{"files": []m{{"path": "/x", "content": "*", "base64": true}}}, "not base64")
+}
+
+// TestI11_CallsAreBounded has lists as long as they may be and one longer.
+func TestI11_CallsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	for over := range 2 {
+		p.says(t, over > 0, "fs_write", m{"files": slices.Repeat([]m{{"path": "/f", "content": ""}}, maxFiles+over)}, []string{"256 files written", "give 1 to 256"}[over])
+		p.says(t, over > 0, "check_installed", m{"programs": slices.Repeat([]string{"git"}, maxPrograms+over)}, []string{"git", "give 1 to 64"}[over])
+		p.says(t, over > 0, "check_installed", m{"programs": []string{strings.Repeat("g", 255+over)}}, "g")
+		p.says(t, over > 0, "fs_read", m{"path": "/f", "offset": -over}, []string{"bytes 0 to 0", "at least 0"}[over])
+		p.says(t, over > 0, "fs_read", m{"path": "/f", "length": -over}, []string{"bytes 0 to 0", "at least 0"}[over])
+	}
+	p.says(t, true, "fs_write", m{"files": []m{}}, "give 1 to 256")
+	p.says(t, true, "check_installed", m{"programs": []string{}}, "give 1 to 64")
 }
 
 func TestJobs(t *testing.T) {

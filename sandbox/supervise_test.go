@@ -21,6 +21,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/handoff"
 	"github.com/msb-project/msb/internal/vm"
@@ -310,6 +311,35 @@ func TestSupervisorsConfigureTheGuest(t *testing.T) {
 	}
 	if b, err := os.ReadFile(named.Audit); err != nil || strings.Count(string(b), `"sandbox.start"`) != 2 || strings.Count(string(b), `"sandbox.stop"`) != 2 {
 		t.Errorf("%s, %v", b, err)
+	}
+}
+
+// heardEvents is a sink that keeps the kinds.
+type heardEvents []audit.Kind
+
+func (h *heardEvents) Emit(e audit.Event) { *h = append(*h, e.Kind) }
+
+// TestI1_ReloadsAreToldAndEveryEventGoesOn: a foreground caller gets a line, who asks of a named sandbox its last refusal.
+func TestI1_ReloadsAreToldAndEveryEventGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "web"} {
+		var told strings.Builder
+		var heard heardEvents
+		s := &supervisor{plan: newPlan(t, newHome(t), name), out: &statusLines{out: json.NewEncoder(&told)}}
+		sink := reloads{&heard, s}
+		sent := []audit.Event{{Kind: audit.SandboxStart, Message: "start"}, {Kind: audit.PolicyReload, Action: "deny", Message: "refused"}, {Kind: audit.PolicyReload, Action: "allow", Message: "taken"}}
+		for i, e := range sent {
+			sink.Emit(e)
+			if refused := s.record.PolicyRefused; (refused == "refused") != (i == 1 && name != "") || refused != "" && i != 1 {
+				t.Errorf("%q: after %s the last refusal is %q", name, e.Message, refused)
+			}
+		}
+		if len(heard) != len(sent) {
+			t.Errorf("%q: %v of %d events went on", name, heard, len(sent))
+		}
+		if want := map[bool]string{true: "{\"notice\":\"refused\"}\n{\"notice\":\"taken\"}\n"}[name == ""]; told.String() != want {
+			t.Errorf("%q: the caller got %q, want %q", name, told.String(), want)
+		}
 	}
 }
 
