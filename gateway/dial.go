@@ -22,6 +22,8 @@ var errNoBuiltin = errors.New("the built-in echo service speaks TLS on TCP only"
 func (g *Gateway) dial(ctx context.Context, j session.Judged, via bool) (net.Conn, error) {
 	network := j.Flow.Proto.String()
 	switch {
+	case ctx.Err() != nil: // a reload may have ended it since the verdict
+		return nil, context.Cause(ctx)
 	case j.Flow.Mapped:
 		return g.dialTarget(ctx, network, j.Target, j.Flow.Dst.Port())
 	case via:

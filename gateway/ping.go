@@ -56,6 +56,9 @@ func (g *Gateway) ping(ctx context.Context, v egress.Verdict, p *netstack.PingFl
 	fuse := func() error {
 		return egress.CheckDial(g.classifier, egress.ICMP, netip.AddrPortFrom(p.Dst(), 1), v.Reach)
 	}
+	if ctx.Err() != nil { // a reload may have ended it since the verdict
+		return context.Cause(ctx)
+	}
 	if err := fuse(); err != nil {
 		return err
 	}
