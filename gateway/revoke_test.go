@@ -108,3 +108,40 @@ func TestI16_ReloadEndsForbiddenRequests(t *testing.T) {
 		t.Errorf("a GET that the new policy allows ended with %v", err)
 	}
 }
+
+// A flow to an address that was resolved ends when [hosts] gives its name a target: nothing else may be behind it.
+func TestI16_ReloadEndsFlowsOfNamesThatLeadElsewhere(t *testing.T) {
+	t.Parallel()
+	const tcp = "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"tcp\"\nports = [80]\n"
+	const web = "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\n"
+	for name, rule := range map[string]string{"relayed": tcp, "inspected": web, "by default": "[egress]\ndefault = \"public\"\n"} {
+		for host, ends := range map[string]bool{"web.example.com": true, "other.example.com": false} {
+			t.Run(name+"/"+host, func(t *testing.T) {
+				t.Parallel()
+				w := gatewaytest.Start(t, rule)
+				w.Record("web.example.com. 60 IN A " + site)
+				w.ServeHTTP(site+":80", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "hello") }))
+				c, err := w.Dial(w.Lookup("web.example.com"), 80)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+				ask := func() error {
+					_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: web.example.com\r\n\r\n")
+					_, err := c.Read(make([]byte, 4096))
+					return err
+				}
+				if err := ask(); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.Gateway.Reload(gatewaytest.Policy(t, rule+"[hosts]\n\""+host+"\" = \"127.0.0.1:7\"\n")); err != nil {
+					t.Fatal(err)
+				}
+				if err := ask(); (err != nil) != ends {
+					t.Errorf("after %s has a target: %v; want the flow ended: %v", host, err, ends)
+				}
+			})
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/msb-project/msb/egress"
 )
 
@@ -35,6 +37,8 @@ func (s *Session) stays(old *Rules) bool {
 		if !ok || !mapped || name != s.host || target != old.Hosts[name] {
 			return false
 		}
+	} else if slices.ContainsFunc(s.flow.Pinned, s.rules.leadsElsewhere) {
+		return false
 	}
 	s.flow.Local = s.rules.owns(&s.flow)
 	if !keeps(s.verdict.Action, s.rules.decide(&s.flow).Action) {

@@ -70,6 +70,12 @@ func (r *Rules) owns(f *egress.Flow) bool {
 	return r.Owns != nil && !f.Mapped && r.Owns(f.Proto, f.Dst)
 }
 
+// leadsElsewhere reports whether [hosts] gives n a target, and so no address that was resolved.
+func (r *Rules) leadsElsewhere(n hostname.Name) bool {
+	_, ok := r.Hosts[n]
+	return ok
+}
+
 func (r *Rules) spent() bool { return r.Spent != nil && r.Spent() }
 
 // isGateway reports whether a is the gateway itself.
