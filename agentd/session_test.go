@@ -114,9 +114,19 @@ func (s *session) run(t *testing.T, opts agentclient.ExecOptions) result {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	starts, told := 0, opts.OnStart
+	opts.OnStart = func() {
+		starts++
+		if told != nil {
+			told()
+		}
+	}
 	st, err := s.Exec(ctx, opts)
 	if err != nil {
 		t.Fatalf("exec %q: %v", opts.Argv, err)
+	}
+	if (starts == 1) != (st.StartError == agentclient.Started) || starts > 1 {
+		t.Errorf("exec %q: %+v, and its start was told %d times", opts.Argv, st, starts)
 	}
 	return result{st, stdout.String(), stderr.String()}
 }

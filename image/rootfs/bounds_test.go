@@ -46,3 +46,15 @@ func TestI11_NamesReachTheirBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestSizeCountsWhatADiskHolds counts a file once, whatever it is called, and every name.
+func TestSizeCountsWhatADiskHolds(t *testing.T) {
+	t.Parallel()
+	tree, err := flatten(t, []item{file("a", "12345"), hardlink("b", "a"), dir("d"), file("d/c", "1234567"), symlink("l", "a"), file("gone", "x")}, []item{file(".wh.gone", "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes, names := tree.Size(); bytes != 12 || names != 5 {
+		t.Errorf("%d bytes in %d names, want 12 in 5", bytes, names)
+	}
+}

@@ -1,0 +1,94 @@
+package owned_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/internal/owned"
+)
+
+// form is files "f…", and directories "d…" of the same.
+func form(name string, mode os.FileMode) (owned.Form, bool) {
+	if mode == os.ModeDir {
+		return form, strings.HasPrefix(name, "d")
+	}
+	return nil, mode == 0 && strings.HasPrefix(name, "f")
+}
+
+// TestI13_OnlyWhatWasMadeIsRemoved has directories in the form and others, down to one entry.
+func TestI13_OnlyWhatWasMadeIsRemoved(t *testing.T) {
+	t.Parallel()
+	for what, tc := range map[string]struct {
+		entries []string // "x/" is a directory, "x ->" a link to a file of the test's
+		name    string
+		foreign bool
+	}{
+		"nothing in it":         {nil, "top", false},
+		"its own":               {[]string{"f", "f2", "d/", "d/f", "d/d2/", "d/d2/f"}, "top", false},
+		"another file":          {[]string{"f", "x"}, "top", true},
+		"another file below":    {[]string{"f", "d/", "d/d/", "d/d/x"}, "top", true},
+		"another directory":     {[]string{"f", "x/"}, "top", true},
+		"a file as a directory": {[]string{"f/"}, "top", true},
+		"a directory as a file": {[]string{"d"}, "top", true},
+		"a link":                {[]string{"f ->"}, "top", true},
+		"itself a link":         {[]string{"f"}, "link", true},
+		"itself a file":         {[]string{"f"}, "top/f", true},
+	} {
+		base := t.TempDir()
+		kept := filepath.Join(base, "kept")
+		err := errors.Join(os.WriteFile(kept, nil, 0o600), os.Mkdir(filepath.Join(base, "top"), 0o700), os.Symlink("top", filepath.Join(base, "link")))
+		for _, e := range tc.entries {
+			path := filepath.Join(base, "top", strings.TrimSuffix(e, " ->"))
+			switch {
+			case strings.HasSuffix(e, "/"):
+				err = errors.Join(err, os.Mkdir(path, 0o700))
+			case strings.HasSuffix(e, " ->"):
+				err = errors.Join(err, os.Symlink(kept, path))
+			default:
+				err = errors.Join(err, os.WriteFile(path, nil, 0o600))
+			}
+		}
+		parent, openErr := os.Open(base)
+		if err := errors.Join(err, openErr); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := owned.Open(parent, tc.name)
+		if err == nil {
+			if checked := owned.Check(dir, form); errors.Is(checked, owned.ErrForeign) != tc.foreign || (checked != nil) != tc.foreign {
+				t.Errorf("%s: checked: %v", what, checked)
+			}
+			err = owned.Remove(parent, dir, tc.name, form, "f")
+			_ = dir.Close()
+			if owned.Check(dir, form) == nil || owned.Remove(parent, dir, "kept", form, "") == nil {
+				t.Errorf("%s: a closed directory was looked at", what)
+			}
+		}
+		if errors.Is(err, owned.ErrForeign) != tc.foreign || (err != nil) != tc.foreign {
+			t.Errorf("%s: %v", what, err)
+		}
+		_ = parent.Close()
+		_, topErr := os.Stat(filepath.Join(base, "top"))
+		if os.IsNotExist(topErr) == tc.foreign {
+			t.Errorf("%s: the directory: %v", what, topErr)
+		}
+		for _, e := range tc.entries { // all of it or nothing
+			if _, err := os.Lstat(filepath.Join(base, "top", strings.TrimSuffix(e, " ->"))); (err == nil) != tc.foreign {
+				t.Errorf("%s: %s: %v", what, e, err)
+			}
+		}
+		if _, err := os.Stat(kept); err != nil {
+			t.Errorf("%s: a file beside it: %v", what, err)
+		}
+	}
+	parent, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = parent.Close() }()
+	if _, err := owned.Open(parent, "none"); !os.IsNotExist(err) {
+		t.Errorf("what is not there: %v", err)
+	}
+}
