@@ -472,3 +472,24 @@ func TestI11_AnsweredQuestionsGiveWay(t *testing.T) {
 		}
 	}
 }
+
+// TestI11_ARateThatIsTakenBackHoldsNobody lifts the rate before its bucket is empty: more than the bucket passes at once.
+func TestI11_ARateThatIsTakenBackHoldsNobody(t *testing.T) {
+	t.Parallel()
+	s, g := netstacktest.Start(t, netstack.Config{Limits: netstack.Limits{EgressRate: 1}, Handler: &netstacktest.Handler{TCP: echo}})
+	s.SetLimits(netstack.Limits{})
+	c, err := g.DialTCP(testContext(t), server4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	const size = 4 * netstack.MaxFrame
+	go func() {
+		_, _ = c.Write(make([]byte, size))
+		_ = c.CloseWrite()
+	}()
+	if n, err := io.Copy(io.Discard, c); n != size {
+		t.Errorf("%d bytes of %d came back: %v", n, size, err)
+	}
+}
