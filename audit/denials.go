@@ -49,7 +49,8 @@ type Denial struct {
 
 // DenialSummary is what was denied in a sandbox's life, bounded.
 type DenialSummary struct {
-	// Denied counts verdicts; WouldDeny those that report mode let through.
+	// Denied counts verdicts; WouldDeny those that report mode let through. A name counts once, however often it is asked
+	// for: clients ask for its IPv4 and its IPv6 addresses, and again.
 	Denied    uint64 `json:"denied,omitempty"`
 	WouldDeny uint64 `json:"would_deny,omitempty"`
 	// List has the destinations in the order in which they came first, Others counts the verdicts on all others.
@@ -91,18 +92,21 @@ func (d *Denials) Emit(ev Event) {
 	n := max(ev.Count, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if ev.WouldDeny {
+	to, ok := denialOf(&ev)
+	i := -1
+	if ok {
+		i = slices.IndexFunc(d.all, func(have Denial) bool { have.Count = 0; return have == to })
+	}
+	switch {
+	case i >= 0 && to.DNS:
+	case ev.WouldDeny:
 		d.summary.WouldDeny += n
-	} else {
+	default:
 		d.summary.Denied += n
 	}
-	to, ok := denialOf(&ev)
-	if !ok {
-		d.summary.Others += n
-		return
-	}
-	i := slices.IndexFunc(d.all, func(have Denial) bool { have.Count = 0; return have == to })
 	switch {
+	case !ok:
+		d.summary.Others += n
 	case i >= 0:
 		d.all[i].Count += n
 	case len(d.all) == maxDenials:

@@ -25,7 +25,7 @@ func TestDenialsAreSummedUp(t *testing.T) {
 	d.Emit(Event{Kind: PolicyReload, Action: "deny"})
 
 	s := d.Summary()
-	if s.Denied != 205 || s.WouldDeny != 2 || s.Others != 200 || s.Empty() {
+	if s.Denied != 204 || s.WouldDeny != 2 || s.Others != 200 || s.Empty() {
 		t.Errorf("%+v", s)
 	}
 	want := "10.0.0.1:80/tcp special_address 3; evil.example:0/ no_rule 2; a.example:443/tcp no_rule 1; "

@@ -28,9 +28,9 @@ func (f *faults) checkRule(key string, allow bool, r Rule) {
 	case len(r.Hosts) > 0 && len(r.CIDRs) > 0:
 		f.add(key, "it has both hosts and cidrs", "write two rules, one for the names and one for the addresses")
 	case allow && len(r.Hosts)+len(r.CIDRs) == 0:
-		f.add(key, "it has neither hosts nor cidrs, so it can never match", "say which destinations it allows")
+		f.lacks(key, "hosts cidrs", "it has neither hosts nor cidrs, so it can never match", "say which destinations it allows")
 	case !allow && len(r.Hosts)+len(r.CIDRs)+len(r.Ports) == 0 && r.Protocol == Any:
-		f.add(key, "it denies everything", "leave it out and write default = \"deny\", or say what it is about")
+		f.lacks(key, "hosts cidrs ports protocol", "it denies everything", "leave it out and write default = \"deny\", or say what it is about")
 	}
 	f.checkHTTP(key, allow, r)
 	f.checkPorts(key, allow, r)
@@ -74,7 +74,7 @@ func (f *faults) checkPorts(key string, allow bool, r Rule) {
 	case allow && len(r.Ports) == 0 && (r.Protocol == TCP || r.Protocol == UDP):
 		f.add(key, fmt.Sprintf("protocol %s needs ports", r.Protocol), "add ports = [443], or ports = [\"1-65535\"] for all of them")
 	case allow && len(r.Ports) == 0 && r.Protocol != ICMP && r.Protocol != Any:
-		f.add(key, "it has no ports", "add ports = [443]")
+		f.lacks(key, "ports", "it has no ports", "add ports = [443]")
 	case allow && len(r.Ports) > 0 && !slices.ContainsFunc(r.Ports, func(p PortRange) bool { return p != PortRange{portDNS, portDNS} }):
 		f.add(key+".ports", "it can never match: every packet to port 53 is answered by msb's own resolver", "leave the rule out; a name that any rule allows is resolved, and [dns] servers says by whom")
 	}

@@ -22,7 +22,7 @@ func (f *faults) checkSecret(key string, s Secret) {
 	}
 	f.checkSource(key, s.From)
 	if len(s.Hosts) == 0 {
-		f.add(key, "it has no hosts", "name the hosts that the value may go to")
+		f.lacks(key, "hosts", "it has no hosts", "name the hosts that the value may go to")
 	}
 	for i, h := range s.Hosts {
 		f.checkSecretHost(fmt.Sprintf("%s.hosts[%d]", key, i), h.Pattern)
@@ -41,7 +41,7 @@ func (f *faults) checkSource(key string, s Source) {
 	const remedy = "write \"env:NAME\", \"file:PATH\" or \"command:PROGRAM ARG\""
 	switch s.Kind {
 	case FromNone:
-		f.add(key, "it doesn't say where the value comes from", "add from = \"env:NAME\", \"file:PATH\" or \"command:PROGRAM ARG\"")
+		f.lacks(key, "from", "it doesn't say where the value comes from", "add from = \"env:NAME\", \"file:PATH\" or \"command:PROGRAM ARG\"")
 	case FromEnv:
 		if !isVariable(s.Value) {
 			f.add(key+".from", "env: is not followed by the name of a variable", remedy)
@@ -100,7 +100,7 @@ func (f *faults) checkKind(key string, s Secret) {
 	switch s.Kind {
 	case "":
 		if len(s.In) == 0 {
-			f.add(key, "it doesn't say where in a request the value may stand", "add in = [\"header:Authorization\"]; the places are header:NAME, basic, query:NAME, body and websocket")
+			f.lacks(key, "in", "it doesn't say where in a request the value may stand", "add in = [\"header:Authorization\"]; the places are header:NAME, basic, query:NAME, body and websocket")
 		}
 		if len(s.Services)+len(s.Regions) > 0 {
 			f.add(key, "services and regions are for signed requests", "add kind = \""+SigV4+"\", or leave them out")
@@ -110,7 +110,7 @@ func (f *faults) checkKind(key string, s Secret) {
 			f.add(key+".in", "a signed request never carries the value", "leave in out")
 		}
 		if len(s.Services) == 0 || len(s.Regions) == 0 {
-			f.add(key, "it doesn't say what may be signed for", "add services = [\"s3\"] and regions = [\"eu-central-1\"]")
+			f.lacks(key, "services regions", "it doesn't say what may be signed for", "add services = [\"s3\"] and regions = [\"eu-central-1\"]")
 		}
 		if s.Mint != nil {
 			f.add(key+".mint", "a signed request mints no token", "leave mint out")

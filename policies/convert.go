@@ -68,7 +68,7 @@ func (c *converter) sandbox(s *Sandbox, f *fileSandbox) {
 	}
 	if f.Memory != nil {
 		s.Memory = c.size("sandbox.memory", f.Memory, ParseSize)
-		if s.Memory < minMemory {
+		if s.Memory > 0 && s.Memory < minMemory {
 			c.add("sandbox.memory", "less than the guest's kernel boots with", "write at least \"96M\"")
 		}
 	}
@@ -115,12 +115,12 @@ func (c *converter) tls(t *TLS, f *fileTLS) {
 		key := fmt.Sprintf("tls.extra_ca[%d]", i)
 		e := ExtraCA{Hosts: c.patterns(key+".hosts", ca.Hosts), Pos: c.places.of(key)}
 		if ca.File == nil || *ca.File == "" {
-			c.add(key, "it has no file", "add file = \"ca.pem\"")
+			c.lacks(key, "file", "it has no file", "add file = \"ca.pem\"")
 		} else {
 			e.File = c.relative(*ca.File)
 		}
 		if len(ca.Hosts) == 0 {
-			c.add(key, "it has no hosts", "name the hosts that these roots are for; hosts = [\"*\"] trusts them for every name")
+			c.lacks(key, "hosts", "it has no hosts", "name the hosts that these roots are for; hosts = [\"*\"] trusts them for every name")
 		}
 		t.ExtraCA = append(t.ExtraCA, e)
 	}

@@ -17,6 +17,10 @@ type Error struct {
 	Message string
 	// Remedy says what to write instead; "" where the message says it.
 	Remedy string
+
+	// missing are the keys, with blanks between, that the table Key lacks; meant is the key that an unknown one was
+	// taken for.
+	missing, meant string
 }
 
 var _ error = Error{}
@@ -93,6 +97,27 @@ func (f *faults) add(key, message, remedy string) {
 // addErr is add for an error whose text may carry its remedy after a semicolon.
 func (f *faults) addErr(key string, err error) {
 	f.add(key, err.Error(), "")
+}
+
+// lacks is add for a table that has nothing at any of these keys.
+func (f *faults) lacks(key, missing, message, remedy string) {
+	n := len(f.list)
+	if f.add(key, message, remedy); len(f.list) > n {
+		f.list[n].missing = missing
+	}
+}
+
+// dropFollowing takes out what is said of missing keys where the key is there, with a fault of its own or a letter
+// wrong.
+func (f *faults) dropFollowing() {
+	f.list = slices.DeleteFunc(f.list, func(e Error) bool {
+		return slices.ContainsFunc(strings.Fields(e.missing), func(name string) bool {
+			key := joinKey(e.Key, name)
+			return slices.ContainsFunc(f.list, func(cause Error) bool {
+				return cause.meant == key || strings.HasPrefix(cause.Key, key) && (len(cause.Key) == len(key) || cause.Key[len(key)] == '[')
+			})
+		})
+	})
 }
 
 // addAt is add for a fault whose place is known.

@@ -143,6 +143,7 @@ func (l *loader) err() error {
 func (l *loader) file(name string, data []byte, above []string) *unit {
 	f := &faults{file: name}
 	defer func() {
+		f.dropFollowing()
 		l.faults.list = append(l.faults.list, f.list...)
 		l.unsoundOf(f)
 	}()

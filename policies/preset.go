@@ -37,7 +37,7 @@ func presetSource(name string) ([]byte, error) {
 	data, err := presetFiles.ReadFile("presets/" + name + ".toml")
 	if err != nil {
 		hint := ""
-		if guess := Closest(name, Presets()); guess != "" {
+		if guess := Closest(strings.TrimPrefix(name, presetID("")), Presets()); guess != "" {
 			hint = fmt.Sprintf("did you mean %q? ", guess)
 		}
 		return nil, fmt.Errorf("there is no preset %q; %sthe presets are %s, and a path to a file ends in .toml", name, hint, strings.Join(Presets(), ", "))

@@ -160,11 +160,14 @@ func (t tree) unknownKey(table, name string, known []string) {
 	if table != "" {
 		where = "[" + table + "]"
 	}
-	remedy := "its keys are " + strings.Join(known, ", ")
-	if guess := Closest(name, known); guess != "" {
+	remedy, n := "its keys are "+strings.Join(known, ", "), len(t.faults.list)
+	guess := Closest(name, known)
+	if guess != "" {
 		remedy = fmt.Sprintf("did you mean %q?", guess)
 	}
-	t.faults.add(key, "unknown key in "+where, remedy)
+	if t.faults.add(key, "unknown key in "+where, remedy); guess != "" && len(t.faults.list) > n {
+		t.faults.list[n].meant = joinKey(table, guess)
+	}
 }
 
 func typeName(v any) string {

@@ -105,7 +105,7 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"no such backend", []string{"run", "--vm", "bogus"}, nil, exitOther, "bogus"},
 		{"no such policy", []string{"policy", "show", "nosuch"}, nil, exitPolicyMissing, "msb: policy file can't be read: there is no file, sandbox or preset \"nosuch\"; `msb ls`"},
 		{"a slip in a preset", []string{"policy", "show", "pipy"}, nil, exitPolicyMissing, "did you mean pypi?"},
-		{"a slip in a preset to print", []string{"policy", "presets", "pipy"}, nil, exitOther, "did you mean \"pypi\"?"},
+		{"a slip in a preset to print", []string{"policy", "presets", "pipy"}, nil, exitPolicyMissing, "did you mean \"pypi\"?"},
 		{"a slip in an image", []string{"run", "--pull", "never", "biultin"}, nil, exitImageUnknown, "did you mean builtin?"},
 		{"a slip in an image to remove", []string{"image", "rm", "bultin"}, nil, exitImageUnknown, "did you mean builtin?"},
 		{"no such floor", []string{"run", "--floor", "nosuch"}, nil, exitPolicyMissing, "msb: policy file can't be read: open nosuch: "},

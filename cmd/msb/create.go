@@ -29,7 +29,7 @@ a change takes effect at once while it runs. msb start starts it.`,
 			if err != nil {
 				return err
 			}
-			err = untilSignalled(c.Context(), func(ctx context.Context) error {
+			err = untilStarted(c.Context(), ui, func(ctx context.Context) error {
 				return approved(ctx, ui, func() error { return sandbox.Create(ctx, cfg) })
 			})
 			if err != nil {

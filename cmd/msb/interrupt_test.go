@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -63,6 +64,8 @@ func TestI12_SignalsDuringAPull(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 			ref, asked := silent(t)
 			cmd := command(t, nil, append(args[:len(args):len(args)], ref)...)
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -77,6 +80,9 @@ func TestI12_SignalsDuringAPull(t *testing.T) {
 			_ = cmd.Wait()
 			if got := cmd.ProcessState.ExitCode(); got != exitSignalled(sig) {
 				t.Errorf("%v, %v: exit %d", args, sig, got)
+			}
+			if said := strings.Contains(errs.String(), "nothing of it stays"); said != (args[0] != "image") {
+				t.Errorf("%v, %v: %s", args, sig, &errs)
 			}
 		}
 	}

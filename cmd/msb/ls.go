@@ -17,7 +17,7 @@ func newListCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "ls [flags]",
 		Aliases: []string{"list", "ps"},
-		Short:   "List the sandboxes that have a name",
+		Short:   "List the sandboxes that have a name (also: ps)",
 		Args:    named(cobra.NoArgs, "msb ls takes no arguments; msb inspect NAME tells about one"),
 		RunE: func(*cobra.Command, []string) error {
 			home, err := sandbox.OpenHome("")

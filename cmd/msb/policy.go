@@ -54,7 +54,7 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 					return err
 				}
 				for _, r := range policies.Fronting(p) {
-					if err := ui.print(r.Error() + "\n"); err != nil {
+					if err := ui.print("note: " + r.Error() + "\n"); err != nil {
 						return err
 					}
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
 )
 
 // target puts the flags of `msb policy explain` together.
@@ -43,7 +44,7 @@ func newPolicyPresets(ui *ui) *cobra.Command {
 			if len(args) == 1 {
 				p, err := policies.Preset(args[0])
 				if err != nil {
-					return err
+					return sandbox.Fail(fmt.Errorf("%w: %w", sandbox.ErrPolicyMissing, err))
 				}
 				return ui.print(string(policies.Encode(p)))
 			}

@@ -127,7 +127,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		return err
 	}
 	if f.detach {
-		return untilSignalled(ctx, func(ctx context.Context) error { return runDetached(ctx, ui, f, cfg, argv) })
+		return untilStarted(ctx, ui, func(ctx context.Context) error { return runDetached(ctx, ui, f, cfg, argv) })
 	}
 	// Signals are the guest's here: one that cancelled msb itself would take the choice from the command.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -137,7 +137,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	var sb *sandbox.Sandbox
 	err = approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err })
 	if err != nil {
-		return startError(ctx, hintAtCommand(err, cfg.Image))
+		return makeError(ctx, ui, hintAtCommand(err, cfg.Image))
 	}
 	if reports(&cfg) {
 		ui.note("report mode: what the policy would deny is let through, and logged as would_deny")
@@ -191,6 +191,19 @@ func startError(ctx context.Context, err error) error {
 		return exitCode(interruptedCode(ctx))
 	}
 	return err
+}
+
+// makeError is startError for a sandbox that is made, with a sentence for who interrupted it.
+func makeError(ctx context.Context, ui *ui, err error) error {
+	if err != nil && ctx.Err() != nil {
+		ui.note("interrupted before the sandbox was ready; nothing of it stays")
+	}
+	return startError(ctx, err)
+}
+
+// untilStarted is untilSignalled for a sandbox that is made.
+func untilStarted(ctx context.Context, ui *ui, do func(context.Context) error) error {
+	return untilSignalled(ctx, func(ctx context.Context) error { return makeError(ctx, ui, do(ctx)) })
 }
 
 // untilSignalled calls do with a context that a signal to msb ends, and returns that signal's exit code then.

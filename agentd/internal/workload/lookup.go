@@ -71,7 +71,7 @@ func executable(name string) error {
 	case st.IsDir():
 		return &StartError{Message: name + ": is a directory"}
 	case !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0:
-		return &StartError{Message: name + ": not an executable file"}
+		return &StartError{Message: name + ": not an executable file: give it the x bit (chmod +x), or run what reads it, such as sh " + name}
 	}
 	return nil
 }
