@@ -257,3 +257,29 @@ func TestI11_NamesInMessagesAreBounded(t *testing.T) {
 		t.Errorf("a FIFO: %d skipped, %v", len(r.Skipped), err)
 	}
 }
+
+// TestLinksTakeThePlaceOfWhatIsThere copies a tree onto an older copy whose links were files and led elsewhere.
+func TestLinksTakeThePlaceOfWhatIsThere(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	write(t, from+"/src/a", "alpha", 0o600)
+	write(t, to+"/src/link", "old", 0o600)
+	write(t, to+"/src/same", "old", 0o600)
+	if err := errors.Join(os.Symlink("a", from+"/src/link"), os.Link(from+"/src/a", from+"/src/same")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		var buf bytes.Buffer
+		if _, err := Pack(t.Context(), &buf, openRoot(t, from), "src", PackOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Extract(t.Context(), &buf, openRoot(t, to), "src", UnpackOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		target, err := os.Readlink(to + "/src/link")
+		a, err1 := os.Stat(to + "/src/a")
+		b, err2 := os.Stat(to + "/src/same")
+		if err := errors.Join(err, err1, err2); err != nil || target != "a" || !os.SameFile(a, b) {
+			t.Errorf("the link leads to %q, one file: %t; %v", target, os.SameFile(a, b), err)
+		}
+	}
+}
