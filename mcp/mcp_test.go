@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -399,4 +401,61 @@ func TestCancellingACallEndsItsProgram(t *testing.T) {
 		t.Error("no error of a cancelled call")
 	}
 	<-ended
+}
+
+// TestLongOutputsAreFilesInTheSandbox: what a result leaves out can be read on, from where it stands.
+func TestLongOutputsAreFilesInTheSandbox(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	long := strings.Repeat("0123456789abcde\n", 5000)
+	for what, c := range map[string]struct {
+		out, err string
+		say      string
+		kept     []string
+	}{
+		"short":        {"hi", "there", "", nil},
+		"stdout":       {long, "", "all of stdout is in /tmp/msb-stdout-", []string{long}},
+		"stderr":       {"hi", long[:20_000], "all of stderr is in /tmp/msb-stderr-", []string{long[:20_000]}},
+		"binary":       {strings.Repeat("\xff", 40_000), "", "all of stdout is in /tmp/msb-stdout-", []string{strings.Repeat("\xff", 40_000)}},
+		"over 16 MiB":  {strings.Repeat(long, 250), "", "the first 16809216 bytes of stdout are in", []string{strings.Repeat(long, 250)[:maxSpool+outputBudget]}},
+		"both at once": {long, long, "all of stderr is in", []string{long, long}},
+	} {
+		p.fake.exec = func(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+			for _, s := range []struct {
+				w    io.Writer
+				text string
+			}{{o.Stdout, c.out}, {o.Stderr, c.err}} {
+				for piece := range slices.Chunk([]byte(s.text), 10_007) {
+					_, _ = s.w.Write(piece)
+				}
+			}
+			return sandbox.ExitStatus{}, nil
+		}
+		if m := p.fake.running["default"]; m != nil {
+			clear(m.files)
+		}
+		text := p.says(t, false, "sandbox_exec", m{"command": "x"}, c.say)
+		files := p.fake.running["default"].files
+		var kept []string
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			if !strings.HasPrefix(name, "/") {
+				continue // a note of the fake's
+			}
+			kept = append(kept, files[name])
+			if !strings.Contains(text, name) {
+				t.Errorf("%s: %s is not named", what, name)
+			}
+		}
+		if !slices.Equal(kept, c.kept) {
+			t.Errorf("%s: %d files are kept, want %d, or they differ", what, len(kept), len(c.kept))
+		}
+		if len(text) > outputBudget+2000 {
+			t.Errorf("%s: a result of %d bytes", what, len(text))
+		}
+	}
+	p.fake.exec = func(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		_, err := io.WriteString(o.Stdout, long)
+		return sandbox.ExitStatus{}, err
+	}
+	p.says(t, false, "sandbox_run", m{"command": "x"}, "gone with the sandbox")
 }

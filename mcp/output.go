@@ -25,6 +25,7 @@ type capture struct {
 	mu         sync.Mutex
 	head, tail []byte
 	total      int64
+	rest       *spool // of all behind head; nil keeps no more than head and tail
 }
 
 // Write implements io.Writer. It never fails, so that a guest that prints without end is read to its end.
@@ -35,6 +36,7 @@ func (c *capture) Write(b []byte) (int, error) {
 	c.total += int64(n)
 	take := min(outputBudget-len(c.head), len(b))
 	c.head, b = append(c.head, b[:take]...), b[take:]
+	c.rest.write(b)
 	if len(b) > outputBudget {
 		b, c.tail = b[len(b)-outputBudget:], c.tail[:0]
 	}
@@ -45,35 +47,44 @@ func (c *capture) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// untrusted is what was captured, escaped, at most about budget bytes of it, between marks that the guest can't foresee.
-func (c *capture) untrusted(what string, budget int) string {
+// untrusted is what was captured, as much of it as one result shows.
+func (c *capture) untrusted(what string) string {
+	text, _ := c.shown(what, outputBudget)
+	return text
+}
+
+// shown is what was captured, escaped, at most about budget bytes of it, between marks that the guest can't foresee. It
+// reports whether nothing was left out.
+func (c *capture) shown(what string, budget int) (text string, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.total == 0 {
-		return ""
+		return "", true
 	}
+	head, tail := c.head, c.tail
 	if c.total == int64(len(c.head)+len(c.tail)) { // nothing is lost: one text
-		all := append(c.head[:len(c.head):len(c.head)], c.tail...)
-		return mark(what, c.total, shorten(all, nil, c.total, budget))
+		head, tail = append(c.head[:len(c.head):len(c.head)], c.tail...), nil
 	}
-	return mark(what, c.total, shorten(c.head, c.tail, c.total, budget))
+	text, all = shorten(head, tail, c.total, budget)
+	return mark(what, c.total, text), all
 }
 
 // shorten shows head and tail of a text of total bytes. tail is nil if head is all of it.
-func shorten(head, tail []byte, total int64, budget int) string {
+func shorten(head, tail []byte, total int64, budget int) (text string, all bool) {
 	if !isText(head, tail == nil) || tail != nil && !isText(trimStart(tail), true) {
 		shown := head[:min(len(head), budget/4*3)]
-		return "base64, because it is not UTF-8" + leftOut(total-int64(len(shown))) + ":\n" + base64.StdEncoding.EncodeToString(shown)
+		text := "base64, because it is not UTF-8" + leftOut(total-int64(len(shown))) + ":\n" + base64.StdEncoding.EncodeToString(shown)
+		return text, int64(len(shown)) == total
 	}
 	if tail == nil {
 		if text, n := escape(head, budget); n == len(head) {
-			return text
+			return text, true
 		}
 		tail = head
 	}
 	first, n := escape(head, budget/2)
 	last, m := escapeEnd(tail, budget/2)
-	return first + "\n[… " + strconv.FormatInt(total-int64(n)-int64(m), 10) + " bytes left out …]\n" + last
+	return first + "\n[… " + strconv.FormatInt(total-int64(n)-int64(m), 10) + " bytes left out …]\n" + last, false
 }
 
 func leftOut(n int64) string {

@@ -53,8 +53,12 @@ type outcome struct {
 // guest's own word is not enough.
 const timeoutGrace = 10 * time.Second
 
-func (p *prepared) run(ctx context.Context, m machine) (*outcome, error) {
+// run runs a program. keep is for sandboxes that stay: all of the output is kept until the outcome is closed.
+func (p *prepared) run(ctx context.Context, m machine, keep bool) (*outcome, error) {
 	o := &outcome{limit: p.limit}
+	if keep {
+		o.stdout.rest, o.stderr.rest = new(spool), new(spool)
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.limit+timeoutGrace)
 	defer cancel()
 	opts := sandbox.ExecOptions{Argv: p.argv, Env: p.env, Dir: p.cwd, Timeout: p.limit, Stdout: &o.stdout, Stderr: &o.stderr}
@@ -66,8 +70,14 @@ func (p *prepared) run(ctx context.Context, m machine) (*outcome, error) {
 	return o, err
 }
 
-// text is the result of a program: a line about its end, then its output. One that failed is a toolFailure.
-func (o *outcome) text(note string) (string, error) {
+func (o *outcome) close() {
+	o.stdout.rest.close()
+	o.stderr.rest.close()
+}
+
+// text is the result of a program: a line about its end, then its output. What it doesn't show becomes a file in the
+// sandbox to, if that stays. One that failed is a toolFailure.
+func (o *outcome) text(ctx context.Context, note string, to files) (string, error) {
 	var b strings.Builder
 	st := &o.status
 	switch {
@@ -83,8 +93,21 @@ func (o *outcome) text(note string) (string, error) {
 		fmt.Fprintf(&b, "exit code %d\n", st.Code)
 	}
 	b.WriteString(note)
-	stderr := o.stderr.untrusted("stderr", stderrBudget)
-	b.WriteString(o.stdout.untrusted("stdout", outputBudget-min(len(stderr), stderrBudget)))
+	stderr, allErr := o.stderr.shown("stderr", stderrBudget)
+	stdout, allOut := o.stdout.shown("stdout", outputBudget-min(len(stderr), stderrBudget))
+	switch {
+	case allErr && allOut:
+	case to == nil:
+		b.WriteString("the rest of the output is gone with the sandbox; sandbox_exec keeps it as a file\n")
+	default:
+		if !allOut {
+			b.WriteString(o.stdout.keep(ctx, to, "stdout"))
+		}
+		if !allErr {
+			b.WriteString(o.stderr.keep(ctx, to, "stderr"))
+		}
+	}
+	b.WriteString(stdout)
 	b.WriteString(stderr)
 	if st.Code != 0 || st.TimedOut {
 		return "", &toolFailure{b.String()}
@@ -98,7 +121,8 @@ func (s *server) execIn(ctx context.Context, m machine, name string, p *prepared
 	if watchErr == nil {
 		defer func() { _ = watch.Close() }() // it was only read
 	}
-	out, err := p.run(ctx, m)
+	out, err := p.run(ctx, m, true)
+	defer out.close()
 	if err != nil {
 		return "", err
 	}
@@ -108,7 +132,7 @@ func (s *server) execIn(ctx context.Context, m machine, name string, p *prepared
 			note = deniedNote(&d, name)
 		}
 	}
-	return out.text(note)
+	return out.text(ctx, note, m.Files())
 }
 
 func (s *server) sandboxExec(ctx context.Context, raw json.RawMessage) (string, error) {
@@ -219,14 +243,15 @@ func (s *server) runStep(ctx context.Context, m machine, name string, st *step, 
 			return "", err
 		}
 		if i+1 < len(lang.argv) {
-			out, err := call.run(ctx, m)
+			out, err := call.run(ctx, m, true)
+			defer out.close()
 			if err != nil {
 				return "", err
 			}
 			if out.status.StartError == agentclient.NotFound {
 				continue
 			}
-			return out.text("")
+			return out.text(ctx, "", m.Files())
 		}
 		return s.execIn(ctx, m, name, call)
 	}

@@ -64,7 +64,7 @@ func (s *server) fsRead(ctx context.Context, raw json.RawMessage) (string, error
 	if a.Offset+n < info.Size() {
 		head += fmt.Sprintf("; go on with offset %d", a.Offset+n)
 	}
-	return head + "\n" + c.untrusted("file", outputBudget), nil
+	return head + "\n" + c.untrusted("file"), nil
 }
 
 func (s *server) fsWrite(ctx context.Context, raw json.RawMessage) (string, error) {
@@ -152,5 +152,5 @@ func (s *server) fsList(ctx context.Context, raw json.RawMessage) (string, error
 	if len(entries) > maxEntries {
 		head += fmt.Sprintf(", the first %d", maxEntries)
 	}
-	return head + "\n" + c.untrusted("directory", outputBudget), nil
+	return head + "\n" + c.untrusted("directory"), nil
 }

@@ -143,5 +143,5 @@ func jobLogs(ctx context.Context, j *sandbox.Job, cursor int64) (string, error) 
 	if missing > 0 {
 		head += fmt.Sprintf("; %d bytes before are no longer kept", missing)
 	}
-	return head + "\n" + c.untrusted("job output", outputBudget), nil
+	return head + "\n" + c.untrusted("job output"), nil
 }

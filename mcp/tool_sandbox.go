@@ -37,7 +37,7 @@ func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
-	out, err := call.run(ctx, m)
+	out, err := call.run(ctx, m, false)
 	if closeErr := m.Close(); err == nil { // it waits until nothing is left
 		err = closeErr
 	}
@@ -45,7 +45,7 @@ func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, e
 		return "", err
 	}
 	denied := m.Denied()
-	return out.text(deniedNote(&denied, ""))
+	return out.text(ctx, deniedNote(&denied, ""), nil)
 }
 
 func (s *server) sandboxCreate(ctx context.Context, raw json.RawMessage) (string, error) {
@@ -192,7 +192,7 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		text, err := asJSON(d)
 		var c capture
 		_, _ = c.Write([]byte(text)) // names are the guest's
-		return c.untrusted("denied", outputBudget), err
+		return c.untrusted("denied"), err
 	}
 	return "", wrong(`action %q: it is "explain" or "denied"`, printed(a.Action))
 }

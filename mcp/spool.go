@@ -1,0 +1,70 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+// maxSpool bounds what is kept of one output, behind its head, for the guest to have as a file, in bytes.
+const maxSpool = 16 << 20
+
+// spool keeps an output on this machine until it is known whether a result shows all of it. Its zero value is ready, and
+// makes a file without a name once there is something to keep. If that fails the result itself is not lost for it.
+type spool struct {
+	f   *os.File
+	n   int64
+	err error
+}
+
+func (s *spool) write(b []byte) {
+	if s == nil || len(b) == 0 || s.err != nil || s.n == maxSpool {
+		return
+	}
+	if s.f == nil {
+		if s.f, s.err = os.CreateTemp("", "msb-mcp-"); s.err == nil {
+			s.err = os.Remove(s.f.Name())
+		}
+	}
+	if s.err == nil {
+		var n int
+		n, s.err = s.f.Write(b[:min(int64(len(b)), maxSpool-s.n)])
+		s.n += int64(n)
+	}
+}
+
+func (s *spool) close() {
+	if s != nil && s.f != nil {
+		_ = s.f.Close() // nobody reads it any more
+	}
+}
+
+// keep writes what a result doesn't show into a file of the guest, and says how to read it.
+func (c *capture) keep(ctx context.Context, to files, what string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rest == nil || c.rest.err != nil {
+		return ""
+	}
+	all := io.Reader(bytes.NewReader(c.head))
+	if c.rest.f != nil {
+		all = io.MultiReader(all, io.NewSectionReader(c.rest.f, 0, c.rest.n))
+	}
+	name := "/tmp/msb-" + what + "-" + rand.Text()[:8] + ".txt"
+	if err := to.Mkdir(ctx, "/tmp", agentclient.MkdirOptions{Mode: 0o777, Parents: true}); err != nil {
+		return "" // the guest has no room, or no /tmp: it is the guest's own
+	}
+	if _, err := to.WriteFile(ctx, name, all, agentclient.WriteOptions{Mode: 0o600}); err != nil {
+		_ = to.Remove(ctx, name, false) // what came of it
+		return ""
+	}
+	if n := int64(len(c.head)) + c.rest.n; n < c.total {
+		return fmt.Sprintf("the first %d bytes of %s are in %s; read on with fs_read and its offset\n", n, what, name)
+	}
+	return fmt.Sprintf("all of %s is in %s; read on with fs_read and its offset\n", what, name)
+}
