@@ -45,6 +45,8 @@ type Denial struct {
 	// DNS marks a question.
 	DNS   bool   `json:"dns,omitempty"`
 	Count uint64 `json:"count"`
+
+	would bool // let through by report mode, and counted apart
 }
 
 // DenialSummary is what was denied in a sandbox's life, bounded.
@@ -93,6 +95,7 @@ func (d *Denials) Emit(ev Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	to, ok := denialOf(&ev)
+	to.would = ev.WouldDeny
 	i := -1
 	if ok {
 		i = slices.IndexFunc(d.all, func(have Denial) bool { have.Count = 0; return have == to })

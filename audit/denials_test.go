@@ -21,11 +21,12 @@ func TestDenialsAreSummedUp(t *testing.T) {
 	for _, kind := range []Kind{FlowOpen, DNSQuery, HTTPRequest, FlowClose} {
 		d.Emit(Event{Kind: kind, Action: "allow", Host: "fine.example"})
 	}
+	d.Emit(Event{Kind: DNSQuery, Action: "deny", Reason: "no_rule", DNS: &DNSDetail{Name: "a.example"}}) // report mode has ended
 	d.Emit(Event{Kind: LinkDrop, Action: "deny", Count: 5})
 	d.Emit(Event{Kind: PolicyReload, Action: "deny"})
 
 	s := d.Summary()
-	if s.Denied != 204 || s.WouldDeny != 2 || s.Others != 200 || s.Empty() {
+	if s.Denied != 205 || s.WouldDeny != 2 || s.Others != 200 || s.Empty() {
 		t.Errorf("%+v", s)
 	}
 	want := "10.0.0.1:80/tcp special_address 3; evil.example:0/ no_rule 2; a.example:443/tcp no_rule 1; "

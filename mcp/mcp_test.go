@@ -459,3 +459,37 @@ func TestLongOutputsAreFilesInTheSandbox(t *testing.T) {
 	}
 	p.says(t, false, "sandbox_run", m{"command": "x"}, "gone with the sandbox")
 }
+
+func TestPromptsAreFilledIn(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	list, err := p.client.ListPrompts(t.Context(), nil)
+	if err != nil || len(list.Prompts) != 3 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, c := range []struct {
+		name  string
+		given map[string]string
+		words []string
+	}{
+		{"try_untrusted_code", map[string]string{"what": "npm left-pad"}, []string{"nowhere else: npm left-pad\n", "Remove the sandbox"}},
+		{"review_sandbox", nil, []string{"the sandbox default:"}},
+		{"write_policy", map[string]string{"sandbox": "web", "task": "tests {sandbox}"}, []string{"the sandbox web.", "It is for: tests {sandbox}\n"}},
+		{"write_policy", nil, []string{"ask me"}},
+	} {
+		r, err := p.client.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: c.name, Arguments: c.given})
+		if err != nil || len(r.Messages) != 1 {
+			t.Errorf("%s: %+v, %v", c.name, r, err)
+			continue
+		}
+		text := r.Messages[0].Content.(*sdk.TextContent).Text
+		for _, w := range c.words {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s %v: no %q in\n%s", c.name, c.given, w, text)
+			}
+		}
+	}
+	if r, err := p.client.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "try_untrusted_code"}); err == nil || !strings.Contains(err.Error(), "wants what") {
+		t.Errorf("without what it is about: %+v, %v", r, err)
+	}
+}

@@ -54,11 +54,12 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 // protocol is the server with its tools.
 func (s *server) protocol(version string) *sdk.Server {
 	impl := &sdk.Implementation{Name: "msb", Title: "msb sandboxes", Version: version}
-	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}
+	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}}
 	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: s.log})
 	for _, t := range s.tools() {
 		p.AddTool(t.tool(), s.handler(t))
 	}
+	s.addPrompts(p)
 	p.AddReceivingMiddleware(initializeAgain(impl, caps))
 	return p
 }
