@@ -1,0 +1,39 @@
+package sandbox
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/internal/vm"
+)
+
+// TestI12_BoundsOfAMachineAreExact: the largest and the smallest are taken, the next is an error that names the bound.
+func TestI12_BoundsOfAMachineAreExact(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, c := range []struct {
+		cfg Config
+		say string // "" for a good one
+	}{
+		{Config{}, ""},
+		{Config{CPUs: vm.MaxCPUs}, ""},
+		{Config{CPUs: vm.MaxCPUs + 1}, "give it 1 to"},
+		{Config{CPUs: -1}, "give it 1 to"},
+		{Config{Memory: vm.MinMemoryMiB * mib}, ""},
+		{Config{Memory: vm.MinMemoryMiB*mib - 1}, "of memory"},
+		{Config{Memory: vm.MaxMemoryMiB * mib}, ""},
+		{Config{Memory: (vm.MaxMemoryMiB + 1) * mib}, "of memory"},
+		{Config{Hostname: strings.Repeat("a", maxHostname)}, ""},
+		{Config{Hostname: strings.Repeat("a", maxHostname+1)}, "host name"},
+		{Config{Hostname: "web-1.local"}, ""},
+		{Config{Hostname: "web_1"}, "host name"},
+		{Config{Hostname: "-web"}, "host name"},
+	} {
+		cfg := c.cfg
+		err := cfg.fill()
+		if (err == nil) != (c.say == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.say)) {
+			t.Errorf("%d CPUs, %d bytes, %q: %v; want %q", c.cfg.CPUs, c.cfg.Memory, c.cfg.Hostname, err, c.say)
+		}
+	}
+}
