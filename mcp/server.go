@@ -25,6 +25,7 @@ type server struct {
 	opts   Options
 	label  string
 	runner runner
+	calls  *calls
 	log    *slog.Logger
 
 	mu       sync.Mutex
@@ -37,6 +38,7 @@ func Serve(ctx context.Context, o Options, version string, r io.ReadCloser, w io
 	if err != nil {
 		return err
 	}
+	defer s.calls.close()
 	err = s.protocol(version).Run(ctx, &sdk.IOTransport{Reader: r, Writer: w, MaxLineLength: maxLine})
 	if errors.Is(err, ctx.Err()) { // it was asked to end
 		err = nil
@@ -48,7 +50,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &server{opts: o, label: o.label(), runner: realRunner{o.Home, o.Program}, log: log}, nil
+	return &server{opts: o, label: o.label(), runner: realRunner{o.Home, o.Program}, calls: newCalls(), log: log}, nil
 }
 
 // protocol is the server with its tools.
@@ -103,7 +105,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer reporter.Wait()
 			defer close(done)
 		}
-		text, err := t.call(ctx, req.Params.Arguments)
+		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) { return t.call(ctx, req.Params.Arguments) })
 		s.log.Info("tool", "name", t.name, "took", time.Since(began).Round(time.Millisecond), "err", err)
 		var failed *toolFailure
 		switch {

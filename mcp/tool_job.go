@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox"
@@ -31,6 +32,9 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		if err := sandbox.CheckJobName(a.Job); err != nil {
 			return "", err
 		}
+	}
+	if strings.HasPrefix(a.Job, callPrefix) {
+		return s.callAction(ctx, a.Action, a.Job)
 	}
 	if a.Action == "start" {
 		return s.startJob(ctx, a.Sandbox, a.Job, &program{Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env})
@@ -59,6 +63,8 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 			return "", wrong("cursor %d: it is what logs gave before, or 0", a.Cursor)
 		}
 		return jobLogs(ctx, j, a.Cursor)
+	case "wait":
+		return s.waitForJob(ctx, j)
 	case "kill":
 		sig := agentclient.SIGTERM
 		if a.Force {
@@ -74,7 +80,38 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		}
 		return "job " + a.Job + " removed", nil
 	}
-	return "", wrong("action %q: it is start, list, logs, kill or remove", printed(a.Action))
+	return "", wrong("action %q: it is start, list, logs, wait, kill or remove", printed(a.Action))
+}
+
+// callAction is for a call that went on when its client's wait was over.
+func (s *server) callAction(ctx context.Context, action, name string) (string, error) {
+	switch action {
+	case "wait":
+		return s.calls.wait(ctx, name)
+	case "kill":
+		return name + " ended", s.calls.kill(name)
+	}
+	return "", wrong("job %q: names that begin with %q are those of calls that go on, for the actions wait and kill", name, callPrefix)
+}
+
+// waitForJob waits for a job's end as long as a client waits.
+func (s *server) waitForJob(ctx context.Context, j *sandbox.Job) (string, error) {
+	inner, cancel := context.WithTimeout(ctx, s.calls.waiting)
+	defer cancel()
+	st, err := j.Wait(inner)
+	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
+		return "", err
+	}
+	return jobLine(&st) + "; the action logs shows its output", nil
+}
+
+// jobLine says how a job is.
+func jobLine(st *sandbox.JobStatus) string {
+	line := fmt.Sprintf("job %s: %s", st.Name, st.State)
+	if st.State != sandbox.JobRunning {
+		line += fmt.Sprintf(", exit code %d", st.Code)
+	}
+	return line
 }
 
 func (s *server) startJob(ctx context.Context, in, job string, a *program) (string, error) {
@@ -135,11 +172,7 @@ func jobLogs(ctx context.Context, j *sandbox.Job, cursor int64) (string, error) 
 			break
 		}
 	}
-	head := fmt.Sprintf("job %s: %s", j.Name(), status.State)
-	if status.State != sandbox.JobRunning {
-		head += fmt.Sprintf(", exit code %d", status.Code)
-	}
-	head += fmt.Sprintf("; next cursor %d", cursor)
+	head := jobLine(&status) + fmt.Sprintf("; next cursor %d", cursor)
 	if missing > 0 {
 		head += fmt.Sprintf("; %d bytes before are no longer kept", missing)
 	}

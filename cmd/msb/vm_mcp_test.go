@@ -65,6 +65,7 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "job", m{"action": "logs", "job": "beat"}, "running", "one\ntwo", "next cursor 8")
 	says(false, "job", m{"action": "logs", "job": "beat", "cursor": 4}, "two", "next cursor 8")
 	says(false, "job", m{"action": "kill", "job": "beat", "force": true}, "signal 9")
+	says(false, "job", m{"action": "wait", "job": "beat"}, "job beat: ", "exit code 137")
 
 	says(false, "sandbox_stop", m{}, "default stopped")
 	says(false, "sandbox_exec", m{"command": "cat /note"}, "kept") // started again, with its files
