@@ -178,7 +178,7 @@ func (s *server) create(ctx context.Context, name string, a *machineArgs) error 
 	if err != nil {
 		return err
 	}
-	cfg.Name, cfg.Label, cfg.Disk = name, s.label, s.opts.Disk
+	cfg.Name, cfg.Label, cfg.Disk, cfg.IdleStop = name, s.label, s.opts.Disk, s.opts.IdleStop
 	free, err := s.reserve()
 	if err != nil {
 		return err

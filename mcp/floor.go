@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
@@ -18,6 +19,7 @@ const (
 	DefaultCPUs      = 2
 	DefaultMemory    = 2 << 30  // bytes, of one sandbox
 	DefaultDisk      = 10 << 30 // bytes, of one sandbox; the file is sparse
+	DefaultIdleStop  = 30 * time.Minute
 )
 
 // maxPolicy bounds the text of a client's policy, in bytes.
@@ -36,13 +38,15 @@ type Options struct {
 	// Sandboxes bounds how many there are at once, CPUs, Memory and Disk one of them; 0 is the default.
 	Sandboxes, CPUs int
 	Memory, Disk    int64
+	// IdleStop is when a sandbox that nobody uses is stopped; 0 is never.
+	IdleStop time.Duration
 }
 
 // Check says why a server with these options would not start.
 func (o Options) Check() error { return o.fill() }
 
 func (o *Options) fill() error {
-	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 {
+	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 || o.IdleStop < 0 {
 		return errors.New("a bound below 0: give it at least 1, or leave it out")
 	}
 	if o.Floor == nil {

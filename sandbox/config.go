@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"time"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
@@ -99,6 +100,10 @@ type Config struct {
 	// Keep leaves the run directory (console and audit log, writable disk) behind when the sandbox ends.
 	Keep bool
 
+	// IdleStop ends the sandbox when for this long no client was connected and no job ran; 0 lets it run. A named one can
+	// be started again.
+	IdleStop time.Duration
+
 	// Notice is told, before the guest boots, which backend was chosen and why, and by another goroutine when a
 	// changed PolicyFile was taken or refused; may be nil.
 	Notice func(string)
@@ -142,6 +147,9 @@ func (c *Config) check() error {
 	}
 	if c.Hostname != "" && (len(c.Hostname) > maxHostname || !hostnameForm.MatchString(c.Hostname)) {
 		return fmt.Errorf("%w: host name %.80q; use letters, digits, hyphens and dots, at most %d, such as web-1", ErrConfig, c.Hostname, maxHostname)
+	}
+	if c.IdleStop < 0 {
+		return fmt.Errorf("%w: IdleStop %s; give it a time such as 30m, or 0 for none", ErrConfig, c.IdleStop)
 	}
 	return vm.CheckChoice(c.Backend, backends.All("")...)
 }

@@ -37,6 +37,7 @@ const (
 	KindAgent         Kind = "agent_dead"
 	KindSecret        Kind = "secret_violation"
 	KindGrants        Kind = "policy_grants" // what the policy takes from this machine is not approved: a *GrantsError
+	KindIdle          Kind = "idle"          // nobody used it: Config.IdleStop
 	KindSandbox       Kind = "sandbox"       // no sandbox of that name, or it isn't in the state that was asked for
 )
 
@@ -76,6 +77,7 @@ var kindBySentinel = []struct {
 	kind     Kind
 }{
 	{errTerminated, KindSecret},
+	{errIdle, KindIdle},
 	{ErrName, KindSandbox},
 	{ErrNoSandbox, KindSandbox},
 	{ErrExists, KindSandbox},

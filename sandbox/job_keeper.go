@@ -253,6 +253,16 @@ func (k *jobKeeper) tryEnd(j *storedJob) error {
 	return nil
 }
 
+// running is how many jobs run; of one that ended the end may still be being written down.
+func (k *jobKeeper) running() int {
+	if k == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.live)
+}
+
 // SignalJob implements agentclient.JobServer.
 func (k *jobKeeper) SignalJob(ctx context.Context, name string, s agentclient.Signal) error {
 	const highest = 64 // SIGRTMAX

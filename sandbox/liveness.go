@@ -38,6 +38,10 @@ func (s *supervisor) watchGuest() {
 			return
 		case <-tick.C:
 		}
+		if err := s.idle.look(time.Now(), s.jobs.running(), s.plan.IdleStop); err != nil {
+			s.cancel(err)
+			return
+		}
 		if halted(s.machine.ConsoleTail(512)) {
 			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
 			return

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
@@ -56,6 +57,8 @@ type plan struct {
 	PcapOptions   PcapOptions `json:"pcap_options,omitzero"`
 	Learn         string      `json:"learn,omitempty"`
 	Keep          bool        `json:"keep,omitempty"`
+	// IdleStop is as in Config, in nanoseconds.
+	IdleStop time.Duration `json:"idle_stop,omitempty"`
 }
 
 // shares reports whether the guest may write to a directory of this machine.

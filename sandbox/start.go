@@ -118,7 +118,7 @@ func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*plan, e
 		Grants: admitted.Grants, Holds: grants.HoldsOf(admitted.Policy),
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory,
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
-		Name: s.name, Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep,
+		Name: s.name, Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep, IdleStop: cfg.IdleStop,
 	}
 	p.Directories, p.Hide, p.DirectoryUser = cfg.Directories, cfg.hidden(), cfg.DirectoryUser
 	if cfg.Floor != nil {

@@ -69,6 +69,8 @@ type stored struct {
 	HideCredentials bool `json:"hide_credentials,omitempty"`
 	// DirectoryUser owns what is in Directories.
 	DirectoryUser string `json:"directory_user,omitempty"`
+	// IdleStop is in nanoseconds.
+	IdleStop time.Duration `json:"idle_stop,omitempty"`
 	// Placeholders are by the secret's name: files of the guest may hold them.
 	Placeholders map[string]string `json:"placeholders,omitempty"`
 }
@@ -82,7 +84,7 @@ func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) 
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory, Disk: cfg.Disk,
 		Image: cfg.Image, ImageDigest: img.Digest, ImageConfig: img.Config, Hostname: cfg.Hostname, Env: cfg.Env,
 		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions,
-		Directories: cfg.Directories, Hide: cfg.Hide, HideCredentials: cfg.HideCredentials, DirectoryUser: cfg.DirectoryUser,
+		Directories: cfg.Directories, Hide: cfg.Hide, HideCredentials: cfg.HideCredentials, DirectoryUser: cfg.DirectoryUser, IdleStop: cfg.IdleStop,
 	}
 	if cfg.Floor != nil {
 		st.Floor, st.FloorPath = string(policies.Encode(cfg.Floor)), cfg.Floor.Path
@@ -99,7 +101,7 @@ func (st *stored) config() (cfg Config, err error) {
 		PolicyFile: st.PolicyFile, NoNet: st.NoNet, HTTPProxy: st.HTTPProxy, Backend: st.Backend, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
-		Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser,
+		Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop,
 	}
 	if st.PolicyFile == "" {
 		if cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil); err == nil {

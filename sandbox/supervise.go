@@ -60,6 +60,7 @@ type supervisor struct {
 	mac     net.HardwareAddr
 	agent   *agentclient.Client
 	jobs    *jobKeeper
+	idle    idleWatch
 
 	started time.Time
 

@@ -86,6 +86,7 @@ func (g *guestVM) Shutdown(context.Context, *agentpb.ShutdownRequest) (*agentpb.
 type supervised struct {
 	*supervisor
 	guest  *guestVM
+	caller net.Conn
 	status chan status
 	ended  chan error
 }
@@ -100,7 +101,7 @@ func superviseFake(t *testing.T, g *guestVM, p *plan) (*supervised, *Info) {
 	go func() { _ = srv.Serve(handoff.Of(g.far)) }()
 	control, caller := net.Pipe()
 	r, w := io.Pipe()
-	s := &supervised{&supervisor{plan: p, out: &statusLines{out: json.NewEncoder(w)}, control: control}, g, make(chan status, 100), make(chan error, 1)}
+	s := &supervised{&supervisor{plan: p, out: &statusLines{out: json.NewEncoder(w)}, control: control}, g, caller, make(chan status, 100), make(chan error, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	t.Cleanup(func() { g.gone(); srv.Stop(); _ = caller.Close() })
 	go func() {

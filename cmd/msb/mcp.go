@@ -20,7 +20,8 @@ func newMCPCommand(ui *ui) *cobra.Command {
 		Long: `Serves the Model Context Protocol on standard input and output, for a client such as Claude Code.
 Its tools make sandboxes, run programs in them and read and write their files. Whatever the client asks
 for, a sandbox may do at most what --policy allows; without it there is no network at all. Images come
-from the cache unless --image or the policy names them. Sandboxes stay until they are removed.`,
+from the cache unless --image or the policy names them. Sandboxes stay until they are removed; one that
+is not used is stopped meanwhile.`,
 		Example: `  msb mcp install claude-code
   msb mcp install cursor --policy floor.toml --image python:3.12
   claude mcp add --transport stdio msb -- msb mcp --policy floor.toml`,
@@ -58,6 +59,7 @@ func (f *mcpFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.o.CPUs, "max-cpus", mcp.DefaultCPUs, "the most CPUs of one sandbox")
 	flags.StringVar(&f.memory, "max-memory", policies.FormatSize(mcp.DefaultMemory), "the most memory of one sandbox (`SIZE`)")
 	flags.StringVar(&f.disk, "max-disk", policies.FormatSize(mcp.DefaultDisk), "the disk of a sandbox that stays (`SIZE`, sparse)")
+	flags.DurationVar(&f.o.IdleStop, "idle-stop", mcp.DefaultIdleStop, "stop a sandbox that had no call and no job for this `duration`; 0 for never")
 	flags.StringVar(&f.o.Backend, "vm", "auto", "`backend`: auto, krun or qemu")
 }
 
@@ -74,6 +76,9 @@ func (f *mcpFlags) options() (mcp.Options, error) {
 	}
 	if o.Sandboxes < 1 || o.CPUs < 1 {
 		return o, &usageError{err: fmt.Errorf("--max-sandboxes %d, --max-cpus %d: give each at least 1", o.Sandboxes, o.CPUs), help: "msb mcp --help"}
+	}
+	if o.IdleStop < 0 {
+		return o, &usageError{err: fmt.Errorf("--idle-stop %s: write a time such as 30m, or 0 for never", o.IdleStop), help: "msb mcp --help"}
 	}
 	if f.policy != "" {
 		if o.Floor, err = loadPolicy(f.policy); err != nil {
