@@ -32,7 +32,10 @@ func main() {
 	certs := flag.String("certs", "", "internal: directory of the upstream's certificate and key")
 	profile := flag.String("cpuprofile", "", "write msb's CPU profile there")
 	seconds := flag.Int("seconds", 3, "length of each measurement")
-	quick := flag.Bool("quick", false, "msb and the bare proxy only, 10 connections")
+	quick := flag.Bool("quick", false, "msb and the bare proxy only, without single connections")
+	rounds := flag.Int("rounds", 1, "how often each row is measured: the table has medians and ranges")
+	rows := flag.String("rows", "", "only rows whose name matches this `regexp`")
+	before := flag.String("before", "", "measure msb of another build of this program too, for example of an older commit")
 	show := flag.String("serve", "", "measure nothing: serve msb's guest-facing side, with what verifies it in this `directory`, until interrupted")
 	flag.Parse()
 	var err error
@@ -42,7 +45,7 @@ func main() {
 	case *show != "":
 		err = expose(*show, *profile)
 	default:
-		err = run(*seconds, *quick, *profile)
+		err = run(options{time.Duration(*seconds) * time.Second, *rounds, *rows, *quick, *before, *profile})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-proxy:", err)
@@ -50,7 +53,17 @@ func main() {
 	}
 }
 
-func run(seconds int, quick bool, profile string) error {
+// options are the flags of a measurement.
+type options struct {
+	length  time.Duration // of each load
+	rounds  int
+	rows    string
+	quick   bool
+	before  string
+	profile string
+}
+
+func run(o options) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for _, tool := range []string{"h2load", "wrk"} {
@@ -66,7 +79,7 @@ func run(seconds int, quick bool, profile string) error {
 	if err := writeCertificate(dir); err != nil {
 		return err
 	}
-	contestants, err := start(ctx, dir, quick, profile)
+	contestants, err := start(ctx, dir, o)
 	defer func() {
 		for _, c := range contestants {
 			c.stop()
@@ -75,7 +88,7 @@ func run(seconds int, quick bool, profile string) error {
 	if err != nil {
 		return err
 	}
-	return report(ctx, os.Stdout, contestants, time.Duration(seconds)*time.Second, quick)
+	return report(ctx, os.Stdout, contestants, o)
 }
 
 // expose serves what a guest would see for tools that look at it from outside, such as testssl.sh. The
@@ -118,7 +131,7 @@ func (c *contestant) stop() {
 	_ = c.cmd.Wait()
 }
 
-func start(ctx context.Context, dir string, quick bool, profile string) ([]*contestant, error) {
+func start(ctx context.Context, dir string, o options) ([]*contestant, error) {
 	direct, err := self(ctx, "direct", "upstream", "", dir, "")
 	if err != nil {
 		return nil, err
@@ -126,13 +139,20 @@ func start(ctx context.Context, dir string, quick bool, profile string) ([]*cont
 	all := []*contestant{direct}
 	direct.token = value
 	for _, role := range []string{"bare", "msb"} {
-		c, err := self(ctx, role, role, direct.addr, dir, profile)
+		c, err := self(ctx, role, role, direct.addr, dir, o.profile)
 		if err != nil {
 			return all, err
 		}
 		all = append(all, c)
 	}
-	if quick {
+	if o.before != "" {
+		c, err := launch(ctx, o.before, "before", "msb", direct.addr, dir)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, c)
+	}
+	if o.quick {
 		return all, nil
 	}
 	for _, peer := range []func(context.Context, string, string) (*contestant, error){startMitmproxy, startSquid} {
@@ -149,21 +169,26 @@ func start(ctx context.Context, dir string, quick bool, profile string) ([]*cont
 	return all, nil
 }
 
-// self starts this program in another role; its first line is "addr token".
+// self starts this program in another role.
 func self(ctx context.Context, name, role, upstream, dir, profile string) (*contestant, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-role", role, "-upstream", upstream, "-certs", dir}
+	var args []string
 	if role == "msb" && profile != "" {
 		abs, err := filepath.Abs(profile)
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, "-cpuprofile", abs)
+		args = []string{"-cpuprofile", abs}
 	}
-	cmd := exec.CommandContext(ctx, exe, args...)
+	return launch(ctx, exe, name, role, upstream, dir, args...)
+}
+
+// launch starts a build of this program in a role; its first line is "addr token".
+func launch(ctx context.Context, exe, name, role, upstream, dir string, args ...string) (*contestant, error) {
+	cmd := exec.CommandContext(ctx, exe, append(args, "-role", role, "-upstream", upstream, "-certs", dir)...)
 	cmd.Env = append(os.Environ(), "BENCH_TOKEN="+value)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,68 +19,162 @@ import (
 	"time"
 )
 
-func report(ctx context.Context, out io.Writer, all []*contestant, length time.Duration, quick bool) error {
+// row is a measurement with its figures; a load has two.
+type row struct {
+	figures []figure
+	once    bool // a second time would not show the same
+	measure func(*contestant) ([]float64, error)
+}
+
+// figure is how one of them is printed.
+type figure struct{ name, format string }
+
+func report(ctx context.Context, out io.Writer, all []*contestant, o options) error {
 	for _, c := range all {
 		if err := check(ctx, c); err != nil {
 			return err
 		}
 	}
-	counts := []int{1, 10, 100}
-	if quick {
-		counts = []int{10, 100}
+	wanted, err := regexp.Compile(o.rows)
+	if err != nil {
+		return err
 	}
 	table := tabwriter.NewWriter(out, 11, 8, 1, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "%36s\t", "")
+	fmt.Fprint(table, "\t")
 	for _, c := range all {
 		fmt.Fprintf(table, "%s\t", c.name)
 	}
-	fmt.Fprintln(table, "msb/bare\t")
-	// First: after load, a process has room of its own for more connections.
-	fmt.Fprintf(table, "%36s\t", "KiB for each of 1000 idle conns")
-	if err := row(table, all, "%.1f", func(c *contestant) (float64, error) { return idle(ctx, c) }); err != nil {
-		return err
+	fmt.Fprint(table, "msb/bare\t")
+	if o.before != "" {
+		fmt.Fprint(table, "before/bare\tmsb/before\t")
 	}
-	type tool struct {
-		name string
-		run  func(context.Context, *contestant, int, time.Duration) (float64, error)
-	}
-	for _, t := range []tool{{"req/s HTTP/1.1 wrk", wrk}, {"req/s HTTP/1.1 h2load", h2loadHTTP1}, {"req/s HTTP/2 h2load", h2load}} {
-		for _, n := range counts {
-			fmt.Fprintf(table, "%36s\t", fmt.Sprintf("%s, %d conns", t.name, n))
-			if err := row(table, all, "%.0f", func(c *contestant) (float64, error) {
-				if !c.http2 && strings.Contains(t.name, "HTTP/2") {
-					return math.NaN(), nil
-				}
-				return t.run(ctx, c, n, length)
-			}); err != nil {
-				return err
-			}
+	fmt.Fprintln(table)
+	for _, r := range rows(ctx, o) {
+		if !wanted.MatchString(r.figures[0].name) {
+			continue
 		}
-	}
-	fmt.Fprintf(table, "%36s\t", "p50 of one connection, ms")
-	if err := row(table, all, "%.3f", func(c *contestant) (float64, error) { return median(ctx, c) }); err != nil {
-		return err
-	}
-	fmt.Fprintf(table, "%36s\t", "100 MB body, MB/s")
-	if err := row(table, all, "%.0f", func(c *contestant) (float64, error) { return bulk(ctx, c) }); err != nil {
-		return err
+		if err := r.print(table, all, o); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// row measures every contestant and adds the ratio of msb to the bare proxy.
-func row(table *tabwriter.Writer, all []*contestant, format string, measure func(*contestant) (float64, error)) error {
-	by := make(map[string]float64)
-	for _, c := range all {
-		v, err := measure(c)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+// rows are all measurements in their order.
+func rows(ctx context.Context, o options) []row {
+	one := func(measure func(context.Context, *contestant) (float64, error)) func(*contestant) ([]float64, error) {
+		return func(c *contestant) ([]float64, error) {
+			v, err := measure(ctx, c)
+			return []float64{v}, err
 		}
-		by[c.name] = v
-		fmt.Fprintf(table, format+"\t", v)
 	}
-	fmt.Fprintf(table, "%.2f\t\n", by["msb"]/by["bare"])
+	// First: after load, a process has room of its own for more connections.
+	out := []row{{figures: []figure{{"KiB for each of 1000 idle conns", "%.1f"}}, once: true, measure: one(idle)}}
+	counts := []int{1, 10, 100}
+	if o.quick {
+		counts = counts[1:]
+	}
+	for _, t := range []struct {
+		name string
+		run  func(context.Context, *contestant, int, time.Duration) (float64, error)
+	}{{"HTTP/1.1 wrk", wrk}, {"HTTP/1.1 h2load", h2loadHTTP1}, {"HTTP/2 h2load", h2load}} {
+		for _, n := range counts {
+			name := fmt.Sprintf("%s, %d conns", t.name, n)
+			out = append(out, row{figures: []figure{{"req/s " + name, "%.0f"}, {"CPU us/req " + name, "%.1f"}}, measure: func(c *contestant) ([]float64, error) {
+				if !c.http2 && strings.Contains(t.name, "HTTP/2") {
+					return []float64{math.NaN(), math.NaN()}, nil
+				}
+				return withCPU(c, o.length, func() (float64, error) { return t.run(ctx, c, n, o.length) })
+			}})
+		}
+	}
+	return append(out, row{figures: []figure{{"p50 of one connection, ms", "%.3f"}}, measure: one(median)},
+		row{figures: []figure{{"100 MB body, MB/s", "%.0f"}}, measure: one(bulk)})
+}
+
+// print measures all contestants in turn, so that what else the machine does meets them alike, and compares them
+// round by round.
+func (r *row) print(table *tabwriter.Writer, all []*contestant, o options) error {
+	rounds := o.rounds
+	if r.once {
+		rounds = 1
+	}
+	by := make([]map[string][]float64, len(r.figures))
+	for i := range by {
+		by[i] = make(map[string][]float64)
+	}
+	order := slices.Clone(all)
+	for range rounds {
+		for _, c := range order {
+			values, err := r.measure(c)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			for i, v := range values {
+				by[i][c.name] = append(by[i][c.name], v)
+			}
+		}
+		slices.Reverse(order) // who comes last meets a busier machine
+	}
+	for i, f := range r.figures {
+		fmt.Fprintf(table, "%s\t", f.name)
+		for _, c := range all {
+			fmt.Fprint(table, spread(f.format, by[i][c.name]), "\t")
+		}
+		fmt.Fprint(table, ratio(by[i]["msb"], by[i]["bare"]), "\t")
+		if o.before != "" {
+			fmt.Fprint(table, ratio(by[i]["before"], by[i]["bare"]), "\t", ratio(by[i]["msb"], by[i]["before"]), "\t")
+		}
+		fmt.Fprintln(table)
+	}
 	return table.Flush() // a run takes minutes: each row when it's there
+}
+
+func ratio(a, b []float64) string {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = a[i] / b[i]
+	}
+	return spread("%.2f", out)
+}
+
+// spread is the median, and the range where there are several.
+func spread(format string, values []float64) string {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	out := fmt.Sprintf(format, (sorted[(n-1)/2]+sorted[n/2])/2)
+	if n > 1 {
+		out += fmt.Sprintf(" ("+format+"-"+format+")", sorted[0], sorted[n-1])
+	}
+	return out
+}
+
+// withCPU adds the processor time, in microseconds, that the contestant took for each request of a load. It
+// scatters less than the rate does on a machine that others use too.
+func withCPU(c *contestant, length time.Duration, load func() (rate float64, err error)) ([]float64, error) {
+	before, err := processorTime(c)
+	if err != nil {
+		return nil, err
+	}
+	rate, err := load()
+	if err != nil {
+		return nil, err
+	}
+	after, err := processorTime(c)
+	return []float64{rate, float64((after - before).Microseconds()) / (rate * length.Seconds())}, err
+}
+
+// processorTime is what the contestant's process took so far, user and system.
+func processorTime(c *contestant) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// utime and stime are the 12th and 13th behind the name, in hundredths of a second (proc_pid_stat(5)).
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	user, errUser := strconv.ParseInt(fields[11], 10, 64)
+	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(errUser, errSystem)
 }
 
 // client has connections of its own and doesn't verify: what is measured isn't
