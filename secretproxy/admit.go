@@ -89,8 +89,9 @@ func checkForm(r *http.Request) *refusal {
 // checkTrailers looks at those that were announced, and behind a body at those
 // that came.
 func checkTrailers(r *http.Request) *refusal {
+	var buf [64]byte
 	for name := range r.Trailer {
-		if forbiddenTrailer(dashed(name)) || strings.Contains(strings.ToLower(name), "range") {
+		if forbiddenTrailer(string(dashed(&buf, name))) || strings.Contains(strings.ToLower(name), "range") {
 			return &refusal{status: http.StatusBadRequest, code: "trailer", message: "a field that decides about a request can't come behind its body"}
 		}
 	}
@@ -114,8 +115,9 @@ func forbiddenTrailer(name string) bool {
 // are judged or removed: HTTP_X_HTTP_METHOD_OVERRIDE comes from dashes and from
 // underscores. nginx and Apache drop them too.
 func dropAliases(h http.Header) {
+	var buf [64]byte
 	for name := range h {
-		if strings.IndexByte(name, '_') >= 0 && forbiddenTrailer(dashed(name)) {
+		if strings.IndexByte(name, '_') >= 0 && forbiddenTrailer(string(dashed(&buf, name))) {
 			delete(h, name)
 		}
 	}
@@ -161,15 +163,22 @@ func checkHost(ex *exchange, r *http.Request) *refusal {
 	if port != dst.Port() && port != defaultPort {
 		return wrong
 	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		if len(ex.guest.flow.Pinned) > 0 || addr.Unmap() != dst.Addr().Unmap() {
+	name := ex.guest.name
+	if name.IsZero() || host != name.String() { // the usual one is not parsed again
+		if addr, err := netip.ParseAddr(host); err == nil {
+			if len(ex.guest.flow.Pinned) > 0 || addr.Unmap() != dst.Addr().Unmap() {
+				return wrong
+			}
+			r.Host = authority(addr.Unmap().String(), dst.Port(), defaultPort)
+			return nil
+		}
+		parsed, err := hostname.Parse(host)
+		if err != nil || ex.guest.isTLS && parsed != name {
 			return wrong
 		}
-		r.Host = authority(addr.Unmap().String(), dst.Port(), defaultPort)
-		return nil
+		name = parsed
 	}
-	name, err := hostname.Parse(host)
-	if err != nil || !ex.guest.pinned(name) || ex.guest.isTLS && name != ex.guest.name {
+	if !ex.guest.pinned(name) {
 		return wrong
 	}
 	ex.host = name

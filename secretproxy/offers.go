@@ -1,6 +1,7 @@
 package secretproxy
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,8 +13,9 @@ import (
 //
 // A request that writes a range is refused: without the field it would write something else.
 func readable(h http.Header) *refusal {
+	var buf [64]byte
 	for name := range h {
-		if dashed(name) == "content-range" {
+		if string(dashed(&buf, name)) == "content-range" {
 			return &refusal{
 				status: http.StatusForbidden, code: "range",
 				message: "Content-Range is refused where secrets exist: what is stored could be put together or read in parts; send the whole",
@@ -30,12 +32,26 @@ func readable(h http.Header) *refusal {
 	return nil
 }
 
-// dashed is a field's name as servers of the CGI kind read it, underscores as dashes.
-func dashed(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
+// dashed is a field's name as servers of the CGI kind read it, underscores as dashes, in lower case. Every field of
+// every head is looked at: what is no longer than buf is written there.
+func dashed(buf *[64]byte, name string) []byte {
+	out := append(buf[:0], name...)
+	for i, c := range out {
+		if c == '_' {
+			out[i] = '-'
+		} else if 'A' <= c && c <= 'Z' {
+			out[i] += 'a' - 'A'
+		}
+	}
+	return out
+}
 
 // withoutCharset takes character sets out of an Accept field, but for the usual ones: a server would write a
 // value in another as no spelling of it (attack: text/plain;charset=IBM037).
 func withoutCharset(accept string) string {
+	if !strings.Contains(accept, ";") {
+		return accept
+	}
 	ranges := strings.Split(accept, ",")
 	for i, r := range ranges {
 		params := strings.Split(r, ";")
@@ -85,12 +101,13 @@ func charset(h http.Header) string {
 // in a way of which Content-Encoding says nothing (RFC 3229; gRPC over HTTP2; Connect). Servers of the
 // CGI kind read underscores as dashes.
 func asksUnreadable(name string) bool {
-	switch dashed := dashed(name); dashed {
-	case "a-im", "accept-charset":
-		return true
-	default:
-		return strings.Contains(dashed, "range") || strings.Contains(dashed, "accept-encoding") || strings.Contains(dashed, "encoding-request")
-	}
+	var buf [64]byte
+	dashed := dashed(&buf, name)
+	return string(dashed) == "a-im" || string(dashed) == "accept-charset" || containsAny(dashed, "range", "accept-encoding", "encoding-request")
+}
+
+func containsAny(b []byte, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return bytes.Contains(b, []byte(part)) })
 }
 
 // harmless are content codings by which nothing is encoded, though servers send them: names of character
@@ -106,6 +123,9 @@ func harmless(coding string) bool {
 // encodings are those of an answer that have to be undone, of all its Content-Encoding fields: a first one
 // that is empty hides no other.
 func encodings(h http.Header) string {
+	if len(h["Content-Encoding"]) == 0 {
+		return ""
+	}
 	var out []string
 	for _, item := range strings.Split(strings.Join(h["Content-Encoding"], ","), ",") {
 		name, _, _ := strings.Cut(item, ";")

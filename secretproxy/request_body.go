@@ -46,7 +46,7 @@ func (s *swapper) body() {
 	latest := func() (*mask.Set, mask.Replacer) {
 		t := s.ex.state.table.Load()
 		return t.finder, func(h mask.Hit) ([]byte, error) {
-			return s.value(t, &h, policies.Place{Kind: policies.InBody}, "body", escape)
+			return s.value(t, &h, policies.Place{Kind: policies.InBody}, escape)
 		}
 	}
 	if !s.ex.held.Take(maskCost) {

@@ -18,7 +18,7 @@ const wholeResponse = 64 << 10
 func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	// A service that refuses a signature repeats what was signed. What it grants
 	// is not searched: downloads go on where they stopped.
-	refused := ex.signed() && resp.StatusCode >= http.StatusMultipleChoices
+	refused := resp.StatusCode >= http.StatusMultipleChoices && ex.signed()
 	ex.masked = ex.masked || p.known.masks() // a reload brought the sandbox's first secret
 	if !ex.masked && !refused {
 		return nil
@@ -64,13 +64,13 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 // depends on the value in it (attack: HEAD of a page that repeats a guess beside the value), and a checksum such as
 // CRC-32 is as good as some bytes of it (attack: three checksums of one page give 16 bytes away).
 func tellsLength(name string) bool {
-	switch dashed := dashed(name); dashed {
+	var buf [64]byte
+	dashed := dashed(&buf, name)
+	switch string(dashed) {
 	case "content-range", "digest", "content-digest", "repr-digest", "x-goog-hash":
 		return true
-	default:
-		return strings.Contains(dashed, "content-length") || strings.Contains(dashed, "content-md5") ||
-			strings.Contains(dashed, "checksum") || strings.Contains(dashed, "crc32") || strings.Contains(dashed, "crc64")
 	}
+	return containsAny(dashed, "content-length", "content-md5", "checksum", "crc32", "crc64")
 }
 
 func unmaskable() *refusal {
@@ -80,9 +80,9 @@ func unmaskable() *refusal {
 	}
 }
 
-// maskWhole masks a small answer of known length in one piece.
+// maskWhole masks a small answer of known length in one piece. goproxy closes its body when the exchange is over: to
+// close it here would wait for the transport, although all of it was read.
 func (p *Proxy) maskWhole(ex *exchange, m *masker, resp *http.Response) *refusal {
-	defer resp.Body.Close()
 	if !ex.held.Take(2 * resp.ContentLength) {
 		return memoryFull()
 	}
@@ -126,7 +126,7 @@ const blanks = " \t"
 // folded reports whether a value stands in a field that its server folded over lines: net/http puts a blank
 // where the fold was. Such a field can't be masked, but left out. The field has its values replaced already.
 func (m *masker) folded(field string) bool {
-	if !strings.ContainsAny(field, blanks) {
+	if m.set.TooShort(len(field)) && m.solid.TooShort(len(field)) || !strings.ContainsAny(field, blanks) {
 		return false
 	}
 	solid := unfold.Replace(field)

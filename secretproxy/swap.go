@@ -133,13 +133,13 @@ func (p *Proxy) violated(ex *exchange, r *refusal) {
 
 // header returns a header's value with placeholders replaced where they may be.
 func (s *swapper) header(name, value string) string {
-	if s.fault != nil || len(value) < 8 {
+	if s.fault != nil || s.ex.table.finder.TooShort(len(value)) {
 		return value
 	}
 	if credentials, ok := basic(name, value); ok {
 		return s.basic(value, credentials)
 	}
-	return s.replace(value, policies.Place{Kind: policies.InHeader, Name: name}, "header:"+name, nil)
+	return s.replace(value, policies.Place{Kind: policies.InHeader, Name: name}, nil)
 }
 
 // basic returns the decoded credentials of an Authorization header.
@@ -154,7 +154,7 @@ func basic(name, value string) (string, bool) {
 }
 
 func (s *swapper) basic(value, credentials string) string {
-	out := s.replace(credentials, policies.Place{Kind: policies.InBasic}, "basic", nil)
+	out := s.replace(credentials, policies.Place{Kind: policies.InBasic}, nil)
 	if out == credentials {
 		return value
 	}
@@ -191,17 +191,16 @@ func (s *swapper) parameter(pair string) string {
 		return pair
 	}
 	// The value goes in escaped; text around it stays as the guest wrote it.
-	out := s.replace(rawValue, policies.Place{Kind: policies.InQuery, Name: name}, "query:"+name, func(value []byte) []byte {
+	out := s.replace(rawValue, policies.Place{Kind: policies.InQuery, Name: name}, func(value []byte) []byte {
 		return []byte(url.QueryEscape(string(value)))
 	})
 	return rawName + "=" + out
 }
 
-// replace puts values into text, which stands in a place that is named in two
-// ways: for the policy and for people.
-func (s *swapper) replace(text string, place policies.Place, label string, escape func([]byte) []byte) string {
+// replace puts values into text, which stands in that place.
+func (s *swapper) replace(text string, place policies.Place, escape func([]byte) []byte) string {
 	out, hit, err := s.ex.table.finder.Replace(text, func(h mask.Hit) ([]byte, error) {
-		return s.value(s.ex.table, &h, place, label, escape)
+		return s.value(s.ex.table, &h, place, escape)
 	})
 	if err != nil || !hit {
 		return text
@@ -216,7 +215,7 @@ type errViolation struct{ refusal *refusal }
 func (e *errViolation) Error() string { return e.refusal.message }
 
 // value is what stands in the place of a placeholder that t has found.
-func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, label string, escape func([]byte) []byte) ([]byte, error) {
+func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func([]byte) []byte) ([]byte, error) {
 	mayStand := func(e *entry) bool {
 		secret := e.holder.Policy()
 		return s.ex.mayGo(e) && slices.Contains(secret.In, place) && secret.Kind == ""
@@ -227,7 +226,7 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, label strin
 		e = s.twin(t, e, mayStand)
 	}
 	if !allowed || !mayStand(e) {
-		s.violation(e, label, "")
+		s.violation(e, place.String(), "")
 		return nil, &errViolation{s.fault}
 	}
 	value := s.present(e).Reveal()
@@ -235,7 +234,7 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, label strin
 		return nil, &errViolation{s.fault}
 	}
 	if len(value) == 0 || place.Kind != policies.InBody && place.Kind != policies.InWebSocket && bytes.ContainsAny(value, "\r\n\x00") {
-		s.violation(e, label, "secret "+e.holder.Policy().Name+" has no value that could be sent there")
+		s.violation(e, place.String(), "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
 	}
 	if s.ex.used.add(e) && s.streams {

@@ -44,7 +44,7 @@ func (s *messageSwap) latest() (*mask.Set, mask.Replacer) {
 }
 
 func (s *messageSwap) replace(t *table, h *mask.Hit) ([]byte, error) {
-	value, err := s.swapper.value(t, h, policies.Place{Kind: policies.InWebSocket}, "websocket", s.escape)
+	value, err := s.swapper.value(t, h, policies.Place{Kind: policies.InWebSocket}, s.escape)
 	s.way.place = s.swapper.ex.place
 	if s.grown += len(value); err == nil && s.grown > maxFrameGrowth {
 		return nil, errGrowth

@@ -5,14 +5,14 @@ import "sync"
 // scans is working memory, reused across headers.
 var scans = sync.Pool{New: func() any { return &scan{whole: true} }}
 
-// tooShort reports that no needle has room in a text: undoing escapes makes none longer.
-func (s *Set) tooShort(n int) bool {
+// TooShort reports that no needle has room in a text of that length: undoing escapes makes none longer.
+func (s *Set) TooShort(n int) bool {
 	return s.Empty() || n < s.plain.minLen && (s.folded == nil || n < s.folded.minLen)
 }
 
 // Find returns the first needle in text, in any spelling.
 func (s *Set) Find(text string) (Hit, bool) {
-	if s.tooShort(len(text)) {
+	if s.TooShort(len(text)) {
 		return Hit{}, false
 	}
 	c, _ := scans.Get().(*scan)
@@ -26,7 +26,7 @@ func (s *Set) Find(text string) (Hit, bool) {
 
 // Replace returns text with every needle replaced, and whether there was one.
 func (s *Set) Replace(text string, r Replacer) (string, bool, error) {
-	if s.tooShort(len(text)) {
+	if s.TooShort(len(text)) {
 		return text, false, nil
 	}
 	out, hits, err := s.ReplaceBytes([]byte(text), r)
@@ -39,7 +39,7 @@ func (s *Set) Replace(text string, r Replacer) (string, bool, error) {
 // ReplaceBytes returns data with every needle replaced, and how many there
 // were; data itself if there was none.
 func (s *Set) ReplaceBytes(data []byte, r Replacer) ([]byte, int, error) {
-	if s.tooShort(len(data)) {
+	if s.TooShort(len(data)) {
 		return data, 0, nil
 	}
 	c, _ := scans.Get().(*scan)
