@@ -140,3 +140,35 @@ func TestJumpsOfTheHostsClockAreNoticed(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyASilentAgentIsDead has an agent that answers, one that answers with an error, and one that doesn't answer until
+// the wait for it is over, in a sandbox that goes on and in one that ends.
+func TestOnlyASilentAgentIsDead(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		refuse      error
+		ends        bool
+		late, alive bool
+	}{
+		"it answers":            {nil, false, false, true},
+		"it answers an error":   {errors.New("no such call"), false, false, true},
+		"it is silent":          {context.DeadlineExceeded, false, true, false},
+		"the sandbox ends":      {context.Canceled, true, true, true},
+		"it answers at the end": {nil, true, true, true},
+	} {
+		s := &supervisor{}
+		s.ctx, s.cancel = context.WithCancelCause(t.Context())
+		ctx, cancel := context.WithCancel(s.ctx)
+		if tt.ends {
+			s.cancel(errCallerGone)
+		}
+		if tt.late {
+			cancel()
+		}
+		w := &fakeWorld{wall: time.Unix(1, 0), refuse: tt.refuse}
+		if got := s.alive(ctx, w.clock()); got != tt.alive {
+			t.Errorf("%s: alive %v", name, got)
+		}
+		cancel()
+	}
+}

@@ -63,6 +63,11 @@ func halted(console string) bool {
 func (s *supervisor) answers(clock *guestClock) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, livenessWait)
 	defer cancel()
+	return s.alive(ctx, clock)
+}
+
+// alive is answers within ctx.
+func (s *supervisor) alive(ctx context.Context, clock *guestClock) bool {
 	// Whatever else is wrong with the session, its own end tells.
 	return clock.look(ctx) || ctx.Err() == nil || s.ctx.Err() != nil
 }

@@ -151,6 +151,9 @@ func (e *emitter) header(path string, n *Node, flag byte) error {
 		hdr.PAXRecords[xattrPAXPrefix+name] = value
 	}
 	if err := e.tw.WriteHeader(hdr); err != nil {
+		if broken := e.tw.Flush(); broken != nil { // the stream is, and not the entry
+			return broken
+		}
 		return hostile(path, "it can't be written as a tar entry: %v", err)
 	}
 	return nil

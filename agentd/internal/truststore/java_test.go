@@ -65,8 +65,13 @@ func TestJavaKeystoresThatCantBeAddedToAreNamedAndLeftAlone(t *testing.T) {
 	}
 	damaged := bytes.Clone(own)
 	damaged[len(damaged)-1]++
+	sound, err := os.ReadFile("testdata/cacerts.p12")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string][]byte{
-		"empty": {}, "cut": own[:20], "another password, or damaged": damaged, "text": []byte("no keystore"),
+		"PKCS #12 with more behind it": append(bytes.Clone(sound), 0),
+		"empty":                        {}, "cut": own[:20], "another password, or damaged": damaged, "text": []byte("no keystore"),
 		"PKCS #12 of nothing": {0x30, 0x03, 0x02, 0x01, 0x03},
 	} {
 		root := t.TempDir()
