@@ -19,6 +19,8 @@ const (
 	DefaultKeep = 4
 	// batchBytes is how much is gathered for one write while more is waiting.
 	batchBytes = 64 << 10
+	// closeWait bounds how long a log that is closed waits for the reader of a pipe.
+	closeWait = 5 * time.Second
 )
 
 // ErrClosed is returned by operations on a closed Log.
@@ -46,6 +48,8 @@ type Log struct {
 	now     func() time.Time
 	encoder *encoder // of the writer
 
+	patience time.Duration // closeWait, but in tests
+
 	lost    atomic.Uint64 // what dropped events stand for, and no line says yet
 	dropped atomic.Uint64 // the same in all
 
@@ -63,6 +67,8 @@ var _ Sink = (*Log)(nil)
 type output interface {
 	// write takes whole lines, and returns how many bytes of them it wrote.
 	write(lines []byte) (int, error)
+	// hurry ends writes that are not done by then. It is called by another goroutine than the others.
+	hurry(by time.Time)
 	close() error
 }
 
@@ -99,7 +105,7 @@ func newLog(out output, o Options) *Log {
 		o.Queue = DefaultQueue
 	}
 	l := &Log{
-		options: o, out: out, now: time.Now, encoder: newEncoder(),
+		options: o, out: out, now: time.Now, encoder: newEncoder(), patience: closeWait,
 		queue: make(chan Event, o.Queue),
 		done:  make(chan struct{}),
 	}
@@ -141,7 +147,8 @@ func (l *Log) Err() error {
 	return l.err
 }
 
-// Close writes what is queued and closes the file. It returns the first error of writing. A second Close returns ErrClosed.
+// Close writes what is queued and closes the file. It returns the first error of writing, such as that the reader of a
+// pipe takes nothing. A second Close returns ErrClosed.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -151,6 +158,7 @@ func (l *Log) Close() error {
 	l.closed = true
 	close(l.queue) // nobody sends any more: Emit looks at closed under the lock
 	l.mu.Unlock()
+	l.out.hurry(time.Now().Add(l.patience))
 	<-l.done
 	return l.Err()
 }
@@ -255,6 +263,8 @@ func (l *Log) note(err error) {
 type stream struct{ w io.Writer }
 
 func (s stream) write(b []byte) (int, error) { return s.w.Write(b) }
+
+func (stream) hurry(time.Time) {}
 
 func (s stream) close() error {
 	if c, ok := s.w.(io.Closer); ok {

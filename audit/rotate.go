@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/msb-project/msb/internal/rotate"
 )
@@ -18,15 +19,19 @@ type rotating struct {
 	told func(lines uint64) []byte
 	// untold is how many lines were deleted and not yet told of.
 	untold uint64
+	// first is the file that was opened at first: a pipe is never rotated.
+	first *os.File
 }
 
 func openRotating(path string, maxBytes int64, keep int, told func(uint64) []byte) (*rotating, error) {
 	r := &rotating{File: rotate.File{Path: path, Max: maxBytes, Keep: keep, Opener: openAppend}, told: told}
-	return r, r.open()
+	err := r.open()
+	r.first = r.File.File
+	return r, err
 }
 
 func openAppend(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	return rotate.OpenNow(path, os.O_RDWR|os.O_APPEND)
 }
 
 // open opens the file for appending. A last line that a killed process left unfinished is ended, so that it spoils no
@@ -99,6 +104,9 @@ func linesIn(path string) (uint64, error) {
 		}
 	}
 }
+
+// hurry implements output. A file that no deadline can be set for, as every regular one, keeps nobody waiting.
+func (r *rotating) hurry(by time.Time) { _ = r.first.SetWriteDeadline(by) }
 
 // close implements output.
 func (r *rotating) close() error { return r.Close() }

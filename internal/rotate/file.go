@@ -2,10 +2,14 @@ package rotate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // File is the file that is being written. It is for one goroutine.
@@ -41,7 +45,23 @@ func (f *File) Open() error {
 		return errors.Join(err, file.Close())
 	}
 	f.File, f.Size = file, info.Size()
+	if !info.Mode().IsRegular() {
+		f.Max = math.MaxInt64 // a rename would take /dev/null from everybody, and a pipe from its reader
+	}
 	return nil
+}
+
+// OpenNow opens the file at path for writing with flags, or makes it with mode 0600. It never waits: a pipe that nobody
+// reads from is an error.
+func OpenNow(path string, flags int) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
+		flags = flags&^os.O_RDWR | os.O_WRONLY // opened for reading too, a pipe swallows what nobody reads
+	}
+	f, err := os.OpenFile(path, flags|os.O_CREATE|unix.O_NONBLOCK, 0o600)
+	if errors.Is(err, unix.ENXIO) {
+		return nil, fmt.Errorf("%s is a pipe that nobody reads from, or a socket; start the pipe's reader first: %w", path, err)
+	}
+	return f, err
 }
 
 // Append writes all of b, or leaves the file as it was: half a piece would spoil what is written behind it once the disk
