@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/msb-project/msb/image"
@@ -151,6 +153,11 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 {
 		return fmt.Errorf("%w: IdleStop %s; give it a time such as 30m, or 0 for none", ErrConfig, c.IdleStop)
 	}
+	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {
+		if ofProcess(f.path) {
+			return fmt.Errorf("%w: %s %s: it is an open file of this process, which the sandbox's supervisor does not have; name a file, or for a log a pipe that mkfifo made", ErrConfig, f.what, f.path)
+		}
+	}
 	return vm.CheckChoice(c.Backend, backends.All("")...)
 }
 
@@ -159,3 +166,27 @@ const maxHostname = 64
 
 // hostnameForm is that of RFC 1123, section 2.1.
 var hostnameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
+
+// ofProcess reports whether a path leads to an open file of the process that looks, as /dev/stdout and /dev/fd/3 do: for
+// another process it is another file.
+func ofProcess(path string) bool {
+	const maxLinks = 40 // as in the kernel
+	for range maxLinks {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if path == "" || err != nil {
+			return false
+		}
+		if strings.HasPrefix(dir, "/proc/") || dir == "/dev/fd" {
+			return true
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		link, err := os.Readlink(path)
+		if err != nil {
+			return false
+		}
+		if path = link; !filepath.IsAbs(link) {
+			path = filepath.Join(dir, link)
+		}
+	}
+	return false
+}

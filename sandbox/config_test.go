@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,6 +36,28 @@ func TestI12_BoundsOfAMachineAreExact(t *testing.T) {
 		err := cfg.fill()
 		if (err == nil) != (c.say == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.say)) {
 			t.Errorf("%d CPUs, %d bytes, %q: %v; want %q", c.cfg.CPUs, c.cfg.Memory, c.cfg.Hostname, err, c.say)
+		}
+	}
+}
+
+// TestI12_RecordsAreFilesOfTheSupervisorToo: /dev/stdout is the supervisor's own log there, and what was written to it was
+// lost without a word.
+func TestI12_RecordsAreFilesOfTheSupervisorToo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	must(t, os.Symlink("/dev/stdout", link))
+	must(t, os.Symlink("link", filepath.Join(dir, "further")))
+	must(t, os.Symlink(dir, filepath.Join(dir, "dir")))
+	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	for path, bad := range map[string]bool{
+		"/dev/stdout": true, "/dev/stdin": true, "/dev/fd/63": true, "/proc/self/fd/1": true, link: true, filepath.Join(dir, "dir", "further"): true,
+		"": false, "/dev/null": false, "file": false, filepath.Join(dir, "file"): false, filepath.Join(dir, "none", "file"): false, filepath.Join(dir, "loop"): false,
+	} {
+		for _, cfg := range []Config{{PolicyFile: path}, {Audit: path}, {Pcap: path}, {Learn: path}} {
+			if err := cfg.fill(); errors.Is(err, ErrConfig) != bad || (err != nil) != bad {
+				t.Errorf("%q in %+v: %v, want an error: %t", path, cfg, err, bad)
+			}
 		}
 	}
 }

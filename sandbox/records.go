@@ -4,13 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/google/renameio/v2"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress/learn"
 	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/internal/rotate"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -40,8 +44,10 @@ type Records struct {
 	files   RecordFiles
 	log     *audit.Log
 	learned *learn.Collector
-	capture *gateway.Capture
-	sink    audit.Sink
+	// learnInto is the file of learned.
+	learnInto *os.File
+	capture   *gateway.Capture
+	sink      audit.Sink
 
 	mu      sync.Mutex
 	on      bool // frames are being written
@@ -62,12 +68,11 @@ func OpenRecords(files RecordFiles) (*Records, error) {
 		sinks = append(sinks, log)
 	}
 	if files.Learn != "" {
-		f, err := os.OpenFile(files.Learn, os.O_CREATE|os.O_WRONLY, 0o600)
+		f, err := rotate.OpenNow(files.Learn, os.O_WRONLY)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("file to learn into: %w", err), r.Close(nil))
 		}
-		_ = f.Close() // it was only asked whether it can be written
-		r.learned = learn.New()
+		r.learnInto, r.learned = f, learn.New()
 		sinks = append(sinks, r.learned)
 	}
 	if files.Pcap != "" {
@@ -143,10 +148,31 @@ func (r *Records) Close(p *policies.Policy) error {
 		errs = append(errs, r.err)
 	}
 	if r.learned != nil && p != nil {
-		errs = append(errs, os.WriteFile(r.files.Learn, r.learned.Policy(p), 0o600))
+		errs = append(errs, r.writeLearned(r.learned.Policy(p)))
+	}
+	if r.learnInto != nil {
+		_ = r.learnInto.Close() // what was written is there, or told
 	}
 	if r.log != nil {
 		errs = append(errs, r.log.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// learnWait bounds how long the end of a sandbox waits for the reader of a pipe that it learned into.
+const learnWait = 5 * time.Second
+
+// writeLearned puts a learned policy in place of the file that was there, which stays if it can't be written. What is no
+// regular file is written to as it is.
+func (r *Records) writeLearned(b []byte) error {
+	if info, err := r.learnInto.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = r.learnInto.SetWriteDeadline(time.Now().Add(learnWait)) // a device has none
+		_, err := r.learnInto.Write(b)
+		return err
+	}
+	path, err := filepath.EvalSymlinks(r.files.Learn)
+	if err != nil { // it was removed meanwhile
+		path = r.files.Learn
+	}
+	return renameio.WriteFile(path, b, 0o600)
 }

@@ -5,7 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/policies"
@@ -72,4 +75,47 @@ func TestI13_TwoSandboxesDontShareACapture(t *testing.T) {
 	again, err := OpenRecords(RecordFiles{Pcap: path})
 	must(t, err)
 	must(t, again.Close(nil))
+}
+
+// TestI13_LearningWaitsForNobody: at a pipe that nobody reads from, a supervisor waited for ever, also when its caller
+// had gone.
+func TestI13_LearningWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "pipe")
+	must(t, unix.Mkfifo(path, 0o600))
+	if _, err := OpenRecords(RecordFiles{Learn: path}); !errors.Is(err, unix.ENXIO) || !strings.Contains(err.Error(), "start the pipe's reader first") {
+		t.Fatalf("%v, want an error that says that nobody reads", err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	must(t, err)
+	r, err := OpenRecords(RecordFiles{Learn: path})
+	must(t, err)
+	must(t, r.Close(policies.Default()))
+	b := make([]byte, 1<<10)
+	if n, err := reader.Read(b); err != nil || !strings.Contains(string(b[:n]), "version = 1") {
+		t.Errorf("the pipe's reader got %q, %v", b[:n], err)
+	}
+}
+
+// TestI12_ALearnedPolicyIsThereWhole: what stood in the file stays until there is more to put in its place, also behind a
+// link.
+func TestI12_ALearnedPolicyIsThereWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "learned.toml"), filepath.Join(dir, "link")
+	must(t, os.WriteFile(path, []byte("before"), 0o600))
+	must(t, os.Symlink("learned.toml", link))
+	before, err := os.Stat(path)
+	must(t, err)
+	r, err := OpenRecords(RecordFiles{Learn: link})
+	must(t, err)
+	if b, err := os.ReadFile(path); err != nil || string(b) != "before" {
+		t.Errorf("it was opened, and holds %q, %v", b, err)
+	}
+	must(t, r.Close(policies.Default()))
+	after, err := os.Stat(path)
+	must(t, err)
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink || os.SameFile(before, after) {
+		t.Errorf("the link is %v, %v; written over in place: %t, so that a full disk leaves half", info.Mode(), err, os.SameFile(before, after))
+	}
 }
