@@ -42,6 +42,10 @@ func (s *supervisor) watchGuest() {
 			s.cancel(err)
 			return
 		}
+		if s.removed() {
+			s.cancel(errRemoved)
+			return
+		}
 		if halted(s.machine.ConsoleTail(512)) {
 			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
 			return

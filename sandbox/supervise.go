@@ -32,6 +32,9 @@ const (
 	bootTimeout = 60 * time.Second
 	// syncTimeout bounds the guest's orderly shutdown when it has a disk to write back to.
 	syncTimeout = 5 * time.Second
+	// endWait bounds the time from the sandbox's end to that of its supervisor. It is more than who asked for the end
+	// waits for.
+	endWait = 2 * stopWait
 )
 
 // MaybeRun must be the first thing that main (or TestMain) of a program that starts sandboxes does: a
@@ -70,6 +73,7 @@ type supervisor struct {
 	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
 	listener *net.UnixListener
 	grown    atomic.Bool
+	dir      *os.File // plan.Dir, whatever its path leads to by now
 
 	ctx    context.Context // the sandbox's life
 	cancel context.CancelCauseFunc
@@ -117,6 +121,7 @@ func superviseWith(out *statusLines) error {
 	}
 	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Truncate(time.Second)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.boundEnd(endWait, func() { os.Exit(1) })
 	go s.watchCaller(file)
 	s.obeySignals()
 	return s.live(s.chooseBackend, hideMemory)
@@ -133,6 +138,12 @@ func (s *supervisor) live(choose, hide func() error) error {
 	}
 	err = errors.Join(err, s.cleanUp())
 	return errors.Join(err, s.dropFolder(err))
+}
+
+// boundEnd calls exit if the clean-up takes longer than limit: a supervisor that hangs at a file of its user's would
+// stay for ever, with the machine, when nobody knows of it any longer.
+func (s *supervisor) boundEnd(limit time.Duration, exit func()) {
+	context.AfterFunc(s.ctx, func() { time.AfterFunc(limit, exit) })
 }
 
 // obeySignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.

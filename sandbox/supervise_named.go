@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/msb-project/msb/audit"
@@ -17,8 +18,27 @@ func (s *supervisor) openControl() (err error) {
 	if s.plan.Name == "" {
 		return nil
 	}
-	s.listener, err = listenControl(s.plan.Dir)
+	if s.dir, err = os.Open(s.plan.Dir); err == nil {
+		s.listener, err = listenControl(s.plan.Dir)
+	}
 	return err
+}
+
+// errRemoved is the end of a sandbox whose directory somebody removed: no command finds it any longer.
+var errRemoved = errors.New("the sandbox's directory was removed while it ran")
+
+// removed reports whether the directory of a sandbox with a name was removed. What is there by its name then is another
+// sandbox's.
+func (s *supervisor) removed() bool {
+	if s.dir == nil {
+		return false
+	}
+	info, err := s.dir.Stat()
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink == 0
 }
 
 // recordRun writes down what the next start has to know if this process is killed, and what there is to tell.
@@ -117,6 +137,9 @@ func (s *supervisor) keepPlaceholders() error {
 
 // endNamed writes down how a run ended, then takes its socket away.
 func (s *supervisor) endNamed(end error) error {
+	if s.removed() {
+		return nil
+	}
 	var errs []error
 	if s.grown.Load() {
 		e := End{Time: time.Now().UTC().Truncate(time.Second)}
