@@ -123,6 +123,8 @@ func TestI3I4_GuardJudgesFrames(t *testing.T) {
 		"stranger's mac":                 {frame(gwMAC, strangerMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropSourceMAC},
 		"gateway's mac":                  {frame(gwMAC, gwMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropSourceMAC},
 		"to another mac":                 {frame(strangerMAC, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropDestMAC},
+		"arp to another mac":             {frame(strangerMAC, guestMAC, etherTypeARP, arpPacket(1, guestMAC, g4, gw4)), DropDestMAC},
+		"no protocol to another mac":     {frame(strangerMAC, guestMAC, 0x88b5, nil), DropDestMAC},
 		"unicast ip to broadcast mac":    {frame(allNodes, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropDestMAC},
 		"unicast ip6 to group mac":       {mc6(v6(g6, routable6, protoTCP, 64, tcp20)), DropDestMAC},
 		"another ip":                     {ip4(v4(other4, routable4, protoTCP, tcp20)), DropSourceIP},
