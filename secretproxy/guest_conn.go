@@ -19,7 +19,8 @@ type connKey struct{}
 // guestConn is the guest's connection below TLS, with what is known of it.
 type guestConn struct {
 	net.Conn
-	flow egress.Flow
+	flow  egress.Flow
+	names []string // of flow.Pinned, as audit events have them
 	flowOf
 	// name is the SNI once the handshake is over; the zero Name on plain HTTP
 	// and for a literal address.
@@ -39,7 +40,11 @@ type guestConn struct {
 // newGuestConn makes the connection of a flow that ends with revoked.
 func newGuestConn(c net.Conn, f egress.Flow, of flowOf, revoked <-chan struct{}) *guestConn {
 	f.Pinned = slices.Clone(f.Pinned)
-	return &guestConn{Conn: c, flow: f, flowOf: of, done: make(chan struct{}), revoked: revoked}
+	names := make([]string, 0, len(f.Pinned))
+	for _, n := range f.Pinned {
+		names = append(names, n.String())
+	}
+	return &guestConn{Conn: c, flow: f, names: names, flowOf: of, done: make(chan struct{}), revoked: revoked}
 }
 
 // Close implements net.Conn, and wakes the Serve call that waits for it.

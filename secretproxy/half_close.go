@@ -14,7 +14,8 @@ import (
 type halfClose struct {
 	mu        sync.Mutex
 	answering bool          // net/http is at a request
-	expired   chan struct{} // closed while the read deadline is in the past
+	past      bool          // the read deadline is
+	expired   chan struct{} // closed once it is; nil while no read waits
 	progress  time.Time     // of the last write
 }
 
@@ -36,13 +37,15 @@ func (h *halfClose) wrote() {
 func (h *halfClose) deadline(t time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	select {
-	case <-h.expired:
-		h.expired = make(chan struct{})
-	default:
-	}
-	if !t.IsZero() && !t.After(time.Now()) {
+	h.past = !t.IsZero() && !t.After(time.Now())
+	h.expire()
+}
+
+// expire wakes the reads that wait, if the deadline is past.
+func (h *halfClose) expire() {
+	if h.past && h.expired != nil {
 		close(h.expired)
+		h.expired = nil
 	}
 }
 
@@ -53,7 +56,12 @@ func (h *halfClose) look(limit time.Duration) (expired <-chan struct{}, left tim
 	if !h.answering {
 		return nil, 0
 	}
-	return h.expired, limit - time.Since(h.progress)
+	if h.expired == nil {
+		h.expired = make(chan struct{})
+	}
+	expired = h.expired
+	h.expire()
+	return expired, limit - time.Since(h.progress)
 }
 
 // awaitAnswer holds the end of the guest's bytes back until the answer is written, the connection or its flow

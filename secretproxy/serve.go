@@ -184,15 +184,11 @@ func handshakeCause(err error) string {
 
 // event starts an audit event about a guest's connection.
 func (p *Proxy) event(guest *guestConn) audit.Event {
-	e := audit.Event{
+	return audit.Event{
 		Kind: audit.HTTPRequest, Sandbox: p.cfg.Sandbox, Flow: guest.id, Proto: egress.TCP.String(),
 		SrcPort: guest.flow.Src.Port(), Dst: guest.flow.Dst.Addr(), Port: guest.flow.Dst.Port(),
-		SNI: guest.name.String(),
+		Names: guest.names, SNI: guest.name.String(),
 	}
-	for _, n := range guest.flow.Pinned {
-		e.Names = append(e.Names, n.String())
-	}
-	return e
 }
 
 // connectionRefused audits a connection that the budget has no room for. There is no answer to it but its end.

@@ -52,9 +52,7 @@ var errEarly = errors.New("too much came behind a request for an upgrade, before
 var _ net.Conn = (*strictConn)(nil)
 
 func newStrictConn(p *Proxy, guest *guestConn, inner net.Conn) *strictConn {
-	return &strictConn{
-		Conn: inner, proxy: p, guest: guest, held: memory.Hold{Budget: p.memory}, half: halfClose{expired: make(chan struct{})},
-	}
+	return &strictConn{Conn: inner, proxy: p, guest: guest, held: memory.Hold{Budget: p.memory}}
 }
 
 // Read implements net.Conn.
