@@ -101,8 +101,14 @@ bench-net: setup-bench bin/gvproxy ## throughput and latency of the link, beside
 bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare server and gvproxy (root)
 	@$(GO) run ./bench/dns -gvproxy bin/gvproxy
 
-bench-proxy: setup-bench ## the inspecting proxy, beside a bare reverse proxy and mitmproxy
+bench-proxy: setup-bench ## the inspecting proxy, beside a bare reverse proxy and mitmproxy; BEFORE=COMMIT: eight rounds beside that commit's
+ifdef BEFORE
+	@rm -rf bin/before && mkdir -p bin/before && git archive $(BEFORE) | tar -x -C bin/before
+	@$(GO) build -C bin/before -o bench-proxy ./bench/proxy
+	@$(GO) run ./bench/proxy -quick -rounds 8 -before bin/before/bench-proxy
+else
 	@$(GO) run ./bench/proxy
+endif
 
 bench-latency: ## what masking adds to the way of each message of live streams, p50 and p99
 	MSB_LATENCY=3000 $(GOTEST) -v -run TestMaskingDelaysNoMessage ./secretproxy
