@@ -23,7 +23,7 @@ func (quiet) Printf(string, ...any) {}
 func (p *Proxy) newForward() *goproxy.ProxyHttpServer {
 	f := goproxy.NewProxyHttpServer()
 	f.Logger = quiet{}
-	f.KeepAcceptEncoding = true
+	f.KeepHeader = true // cleanHop has removed what may not go on
 	f.ConnectDial, f.ConnectDialWithReq = nil, nil
 	f.Tr = &http.Transport{Proxy: nil, DialContext: nil, DisableKeepAlives: true}
 	f.OnRequest().DoFunc(func(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {

@@ -1,6 +1,7 @@
 package secretproxy
 
 import (
+	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -22,13 +23,15 @@ func cleanHop(r *http.Request) {
 		}
 	}
 	trailers := httpguts.HeaderValuesContainsToken(h["Te"], "trailers")
-	for _, name := range []string{
-		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate",
-		"Te", "Upgrade", "Http2-Settings", "Host",
-		"X-Original-Url", "X-Rewrite-Url", "X-Forwarded-Host", "X-Forwarded-Server", "X-Host", "Forwarded",
-	} {
-		delete(h, name)
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		switch name {
+		case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate",
+			"Te", "Upgrade", "Http2-Settings", "Host",
+			"X-Original-Url", "X-Rewrite-Url", "X-Forwarded-Host", "X-Forwarded-Server", "X-Host", "Forwarded":
+			return true
+		}
+		return false
+	})
 	if trailers {
 		h["Te"] = []string{"trailers"} // gRPC servers insist on it
 	}
@@ -64,9 +67,13 @@ func hopResponse(h http.Header) {
 			h.Del(textproto.TrimString(name))
 		}
 	}
-	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Transfer-Encoding", "Upgrade", "Alt-Svc"} {
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		switch name {
 		// Alt-Svc would send the guest to QUIC or to another host, both of
 		// which it would be refused.
-		delete(h, name)
-	}
+		case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Transfer-Encoding", "Upgrade", "Alt-Svc":
+			return true
+		}
+		return false
+	})
 }
