@@ -131,7 +131,7 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 			return nil, wrong("%w", err)
 		}
 	}
-	if err := policies.AddAllowFlags(p, a.Allow); err != nil {
+	if err := policies.AddFlags(p, policies.Flags{Allow: a.Allow}); err != nil {
 		return nil, wrong("allow: %w", err)
 	}
 	// A client takes nothing from the host. What names a file is refused before anything looks at the file: whether it

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/msb-project/msb/hostname"
@@ -34,7 +33,14 @@ const (
 //	                              a name with addresses in that range
 //
 // The first --allow makes egress.default "deny".
-func ParseAllowFlag(s string) (Rule, error) {
+func ParseAllowFlag(s string) (Rule, error) { return parseRuleFlag("allow", s) }
+
+// ParseDenyFlag reads the argument of --deny, which has the form of --allow's: the names that nothing may reach. Without a
+// port it is of every port, without a protocol of every one.
+func ParseDenyFlag(s string) (Rule, error) { return parseRuleFlag("deny", s) }
+
+// parseRuleFlag reads a rule of a list, "allow" or "deny".
+func parseRuleFlag(list, s string) (Rule, error) {
 	rest, ranges, inside := strings.Cut(s, withinSuffix)
 	dest, protocol, private := cutProtocol(rest)
 	host, port, err := cutFlagPort(dest)
@@ -42,13 +48,13 @@ func ParseAllowFlag(s string) (Rule, error) {
 		err = errors.New("it is a URL; write HOST:PORT")
 	}
 	if err != nil {
-		return Rule{}, flagError(s, err.Error(), "")
+		return Rule{}, flagError(list, s, err.Error(), "")
 	}
 	f := fileRule{Private: private}
 	if inside {
 		f.Within = strings.Split(ranges, ",")
 	}
-	name := flagName + s
+	name := "--" + list + " " + s
 	f.Name = &name
 	if protocol != "" {
 		f.Protocol = &protocol
@@ -62,54 +68,25 @@ func ParseAllowFlag(s string) (Rule, error) {
 		f.Hosts = []string{host}
 	}
 	if private && len(f.Hosts) > 0 {
-		return Rule{}, flagError(s, "it is a name, whose addresses whoever runs its DNS chooses", fmt.Sprintf("write \"%s%s10.20.0.0/16\" with the ranges that it may have", strings.TrimSuffix(rest, privateSuffix), withinSuffix))
+		return Rule{}, flagError(list, s, "it is a name, whose addresses whoever runs its DNS chooses", fmt.Sprintf("write \"%s%s10.20.0.0/16\" with the ranges that it may have", strings.TrimSuffix(rest, privateSuffix), withinSuffix))
 	}
 	c := &converter{faults: &faults{}, set: map[string]Position{}}
-	rules := c.rule("allow", 0, f)
+	rules := c.rule(list, 0, f)
 	if len(c.list) > 0 {
 		remedy := c.list[0].Remedy
 		if strings.Contains(remedy, "private = true") {
 			remedy = fmt.Sprintf("write %q if it shall be reached", suggestPrivate(dest, protocol))
 		}
-		return Rule{}, flagError(s, c.list[0].Message, remedy)
+		return Rule{}, flagError(list, s, c.list[0].Message, remedy)
 	}
 	if len(rules) != 1 {
-		return Rule{}, flagError(s, "the ports call for different protocols", "add /tcp or /https")
+		return Rule{}, flagError(list, s, "the ports call for different protocols", "add /tcp or /https")
 	}
 	return rules[0], nil
 }
 
-// flagName begins the name of a rule that a flag made.
+// flagName begins the name of a rule that --allow made.
 const flagName = "--allow "
-
-// AddAllowFlags adds the rules of --allow flags to p. What is an error between rules of a file is one between these too,
-// and between these and the file's. The error is an Error or an ErrorList.
-func AddAllowFlags(p *Policy, flags []string) error {
-	var added []Rule
-	for _, flag := range flags {
-		r, err := ParseAllowFlag(flag)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(added, func(have Rule) bool { return have.Name == r.Name }) { // given twice
-			added = append(added, r)
-		}
-	}
-	if len(added) == 0 {
-		return nil
-	}
-	// For the checks they are rules of p's own file; in p they have no place, by which what their user wrote is known.
-	own := *p
-	own.Egress.Allow = slices.Concat(p.Egress.Allow, added)
-	for i := len(p.Egress.Allow); i < len(own.Egress.Allow); i++ {
-		own.Egress.Allow[i].Pos = Position{File: p.File}
-	}
-	f := &faults{file: p.File}
-	f.checkNames(&own)
-	f.checkTogether(&own)
-	p.Egress.Allow = slices.Concat(p.Egress.Allow, added)
-	return f.err()
-}
 
 // withinFlag is the flag of r with the ranges that its names may have.
 func withinFlag(r Rule, ranges []netip.Prefix) string {
@@ -125,8 +102,8 @@ func withinFlag(r Rule, ranges []netip.Prefix) string {
 }
 
 // flagError puts a fault into words for a command line.
-func flagError(s, message, remedy string) error {
-	return Error{Key: fmt.Sprintf("--allow %q", s), Message: message, Remedy: remedy}
+func flagError(list, s, message, remedy string) error {
+	return Error{Key: fmt.Sprintf("--%s %q", list, s), Message: message, Remedy: remedy}
 }
 
 func suggestPrivate(dest, protocol string) string {

@@ -63,7 +63,11 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	if err != nil {
 		return nil, err
 	}
-	approved = slices.Concat(approved, o.Kept, ofFlags(p))
+	flags, err := h.ofFlags(p)
+	if err != nil {
+		return nil, err
+	}
+	approved = slices.Concat(approved, o.Kept, flags)
 	missing := set.Beyond(approved)
 	byFloor := false
 	if o.Floor != nil {
@@ -111,16 +115,14 @@ func sameFiles(a, b *policies.Hold) bool {
 	return runsFiles(a) && a.Path == b.Path && a.Dir == b.Dir && a.Program == b.Program && slices.Equal(a.Trees, b.Trees)
 }
 
-// ofFlags are the grants of rules that no file holds: their user wrote them.
-func ofFlags(p *policies.Policy) (set grants.Set) {
-	for _, r := range p.Egress.Allow {
-		for _, c := range r.CIDRs {
-			if r.Private && r.Pos == (policies.Position{}) {
-				set = append(set, grants.Grant{Kind: grants.Private, What: c.String()})
-			}
-		}
-	}
-	return set
+// ofFlags are the grants of what no file holds: its user wrote it on the command line.
+func (h *Home) ofFlags(p *policies.Policy) (grants.Set, error) {
+	own := *p
+	own.Egress.Allow = slices.DeleteFunc(slices.Clone(p.Egress.Allow), func(r policies.Rule) bool { return r.Pos != policies.Position{} })
+	own.Hosts = slices.DeleteFunc(slices.Clone(p.Hosts), func(m policies.HostMapping) bool { return m.Pos != policies.Position{} })
+	own.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s policies.Secret) bool { return s.Pos != policies.Position{} })
+	own.Sandbox, own.DNS, own.TLS, own.Outside = policies.Sandbox{}, policies.DNS{}, policies.TLS{}, nil
+	return h.Grants(&own)
 }
 
 // keep leaves out what is taken only where it is needed, unless it was approved before.

@@ -30,8 +30,8 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		code int
 		say  string
 	}{
-		{"policy missing", []string{"run", "-p", "nosuch.toml"}, nil, exitPolicyMissing, "nosuch.toml"},
-		{"policy wrong", []string{"run", "-p", bad}, nil, exitPolicyInvalid, "bad.toml:3:"},
+		{"policy missing", []string{"run", "--policy", "nosuch.toml"}, nil, exitPolicyMissing, "nosuch.toml"},
+		{"policy wrong", []string{"run", "--policy", bad}, nil, exitPolicyInvalid, "bad.toml:3:"},
 		{"policy check", []string{"policy", "check", good, bad}, nil, exitPolicyInvalid, "bad.toml:3:"},
 		{"policy check of a file of roots that is missing", []string{"policy", "check", roots}, nil, exitOther, "nosuch.pem"},
 		{"policy check under a floor that forbids", []string{"policy", "check", "--floor", floor, asks}, nil, exitPolicyInvalid, "internal.example"},
@@ -50,6 +50,13 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"docker's --mount", []string{"create", "--mount", "type=bind", "web"}, nil, exitOther, "-v HOST:GUEST"},
 		{"docker's -p", []string{"run", "-p", "8080:80", "nginx"}, nil, exitOther, "publishes no ports"},
 		{"docker's -p with an address", []string{"run", "-p127.0.0.1:8080:80/tcp", "nginx"}, nil, exitOther, "publishes no ports"},
+		{"-p of a file", []string{"create", "-p", good, "web"}, nil, exitOther, "use --policy FILE"},
+		{"-p of a file elsewhere", []string{"gateway", "-p", good}, nil, exitOther, "use --policy FILE"},
+		{"a secret without a host", []string{"run", "--secret", "T=env:T"}, nil, exitOther, "names no host"},
+		{"no such preset", []string{"policy", "from-flags", "--preset", "pipy"}, nil, exitOther, "did you mean \"pypi\"?"},
+		{"docker's --add-host", []string{"run", "--add-host", "db:10.0.0.5"}, nil, exitOther, "write NAME=TARGET"},
+		{"a secret beyond the floor", []string{"run", "--floor", floor, "--secret", "T=env:T@other.example.com"}, nil, exitPolicyInvalid, "floor names no secret"},
+		{"--no-net with --preset", []string{"run", "--no-net", "--preset", "pypi"}, nil, exitOther, "--no-net"},
 		{"docker's --publish", []string{"run", "--publish", "8080:80", "nginx"}, nil, exitOther, "publishes no ports"},
 		{"docker's --network none", []string{"run", "--network", "none", "alpine"}, nil, exitOther, "--no-net is none at all"},
 		{"docker's --privileged", []string{"exec", "--privileged", "web", "sh"}, nil, exitOther, "leave it out"},
@@ -88,7 +95,7 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"a preset for a policy file", []string{"run", "--policy", "pypi"}, nil, exitPolicyMissing, `include = ["pypi"]`},
 		{"a method in lower case", []string{"policy", "explain", good, "--to", "a.example:443", "--method", "post"}, nil, exitOther, "write POST"},
 		{"a path without its slash", []string{"policy", "explain", good, "--to", "a.example:443", "--path", "x/y"}, nil, exitOther, "such as /x/y"},
-		{"dns of an address in a browser's form", []string{"dns", "https://a.example/", "-p", good}, nil, exitOther, "the name alone"},
+		{"dns of an address in a browser's form", []string{"dns", "https://a.example/", "--policy", good}, nil, exitOther, "the name alone"},
 		{"bad --allow", []string{"run", "--allow", "https://x"}, nil, exitOther, "--allow"},
 		{"bad --memory", []string{"run", "-m", "many"}, nil, exitOther, "--memory"},
 		{"too many CPUs", []string{"run", "--cpus", "10000"}, nil, exitOther, "CPUs"},
@@ -109,7 +116,7 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"a slip in an image", []string{"run", "--pull", "never", "biultin"}, nil, exitImageUnknown, "did you mean builtin?"},
 		{"a slip in an image to remove", []string{"image", "rm", "bultin"}, nil, exitImageUnknown, "did you mean builtin?"},
 		{"no such floor", []string{"run", "--floor", "nosuch"}, nil, exitPolicyMissing, "msb: policy file can't be read: open nosuch: "},
-		{"a variable that isn't set", []string{"create", "-e", "MSB_NO_SUCH", "--vm", "qemu", "-p", "nosuch.toml", "web"}, nil, exitPolicyMissing, "-e MSB_NO_SUCH: there is no such variable"},
+		{"a variable that isn't set", []string{"create", "-e", "MSB_NO_SUCH", "--vm", "qemu", "--policy", "nosuch.toml", "web"}, nil, exitPolicyMissing, "-e MSB_NO_SUCH: there is no such variable"},
 		{"no backend", []string{"run"}, []string{"MSB_LIBDIR=/nosuch", "PATH=/nosuch"}, exitNoBackend, "msb doctor"},
 		{"state directory", []string{"run"}, []string{"MSB_HOME=/proc/nosuch"}, exitOther, "MSB_HOME"},
 		{"state directory that is a file", []string{"run", "--pull", "never"}, []string{"MSB_HOME=" + good}, exitOther, "is a file"},
@@ -117,8 +124,8 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 		{"state directory that is a file, for images", []string{"image", "ls"}, []string{"MSB_HOME=" + good}, exitOther, "is a file"},
 		{"state directory of the user's own", []string{"ls"}, []string{"MSB_HOME=" + filepath.Dir(good)}, exitOther, "set MSB_HOME to an empty directory"},
 		{"explain without port", []string{"policy", "explain", good, "--to", "example.com"}, nil, exitOther, "HOST:PORT"},
-		{"gateway link", []string{"gateway", "-p", good, "--listen", "unix:///tmp/x", "--link", "x"}, nil, exitOther, "--link"},
-		{"gateway listen", []string{"gateway", "-p", good, "--listen", "tcp:80"}, nil, exitOther, "--listen"},
+		{"gateway link", []string{"gateway", "--policy", good, "--listen", "unix:///tmp/x", "--link", "x"}, nil, exitOther, "--link"},
+		{"gateway listen", []string{"gateway", "--policy", good, "--listen", "tcp:80"}, nil, exitOther, "--listen"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -275,7 +282,7 @@ func TestI6_PolicyVerbsAgreeOnInsideNames(t *testing.T) {
 				t.Errorf("explain %s, %s: %+v, want exit code %d", filepath.Base(file.path), tt.name, got, want)
 			}
 			if !file.want { // else the question would leave
-				if got := msb(t, nil, "dns", tt.name, "-p", file.path); got.code != exitDenied {
+				if got := msb(t, nil, "dns", tt.name, "--policy", file.path); got.code != exitDenied {
 					t.Errorf("dns %s, %s: %+v", filepath.Base(file.path), tt.name, got)
 				}
 			}
@@ -292,7 +299,7 @@ func TestPolicyShowTakesNamesToo(t *testing.T) {
 	env := []string{"MSB_HOME=" + filepath.Join(t.TempDir(), "home")}
 	path := write(t, "p.toml", policyText)
 	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"api.example.com\"]\nprotocol = \"https\"\npaths = [\"/floor/**\"]\n")
-	for name, args := range map[string][]string{"web": {"-p", path}, "under": {"-p", path, "--floor", floor}, "flags": {"--allow", "other.example:8443"}} {
+	for name, args := range map[string][]string{"web": {"--policy", path}, "under": {"--policy", path, "--floor", floor}, "flags": {"--allow", "other.example:8443"}} {
 		if got := msb(t, env, append(append([]string{"create", "-q", "--disk", "64M"}, args...), name)...); got.code != 0 {
 			t.Fatalf("%+v", got)
 		}
@@ -328,10 +335,10 @@ func TestDoctorSaysWhatIsMissing(t *testing.T) {
 
 func TestDNSShowsWhatAGuestIsTold(t *testing.T) {
 	path := write(t, "p.toml", "version = 1\n[hosts]\n\"a.internal.example\" = \"127.0.0.1:1\"\n")
-	if got := msb(t, nil, "dns", "a.internal.example", "--trust", "-p", path); got.code != 0 || !strings.Contains(got.out, "198.18.") || !strings.Contains(got.out, "hosts.a.internal.example") || !strings.Contains(got.out, "for 60 s") {
+	if got := msb(t, nil, "dns", "a.internal.example", "--trust", "--policy", path); got.code != 0 || !strings.Contains(got.out, "198.18.") || !strings.Contains(got.out, "hosts.a.internal.example") || !strings.Contains(got.out, "for 60 s") {
 		t.Errorf("mapped name: %+v, want its address, for how long, and why", got)
 	}
-	if got := msb(t, nil, "dns", "example.com", "--trust", "-p", path); got.code != exitDenied || !strings.Contains(got.out, "no allow rule") || !strings.Contains(got.out, "Prohibited") {
+	if got := msb(t, nil, "dns", "example.com", "--trust", "--policy", path); got.code != exitDenied || !strings.Contains(got.out, "no allow rule") || !strings.Contains(got.out, "Prohibited") {
 		t.Errorf("a name that no rule allows: %+v", got)
 	}
 }

@@ -29,11 +29,11 @@ func completeWords(root *cobra.Command) {
 		}
 	}
 	policyFile := cobra.FixedCompletions([]string{"toml"}, cobra.ShellCompDirectiveFilterFileExt)
-	for _, path := range []string{"run", "create", "mcp"} {
+	for _, path := range []string{"run", "create", "mcp", "policy from-flags"} {
 		c := find(root, path)
 		for flag, words := range map[string]cobra.CompletionFunc{
 			"vm": fixed(backendNames()...), "pull": fixed(string(image.PullMissing), string(image.PullAlways), string(image.PullNever)),
-			"policy": policyFile, "floor": policyFile, "audit": cobra.FixedCompletions(nil, files),
+			"preset": fixed(policies.Presets()...), "policy": policyFile, "floor": policyFile, "audit": cobra.FixedCompletions(nil, files),
 		} {
 			_ = c.RegisterFlagCompletionFunc(flag, words) // its only error is a flag that doesn't exist
 		}

@@ -42,7 +42,7 @@ func newDNSCommand(ui *ui) *cobra.Command {
 			return runDNS(c.Context(), ui, args[0], code, p, audited)
 		},
 	}
-	c.Flags().StringVarP(&policy, "policy", "p", "", "policy `file`, or the name of a sandbox or preset")
+	c.Flags().StringVar(&policy, "policy", "", "policy `file`, or the name of a sandbox or preset")
 	c.Flags().StringVar(&qtype, "type", "A", "record `type`")
 	c.Flags().StringVar(&audited, "audit", "", "append the verdict to this `file`, as a JSON object in a line")
 	floorFlag(c, &floor)

@@ -18,7 +18,7 @@ func TestI1_DNSCommandIsAudited(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second is appended
-		if got := msb(t, nil, "dns", "evil.example", "-p", policy, "--audit", log); got.code != exitDenied {
+		if got := msb(t, nil, "dns", "evil.example", "--policy", policy, "--audit", log); got.code != exitDenied {
 			t.Fatalf("exit %d, want %d: %s", got.code, exitDenied, got.err)
 		}
 	}
@@ -39,10 +39,10 @@ func TestI1_DNSCommandIsAudited(t *testing.T) {
 			t.Errorf("%+v", ev)
 		}
 	}
-	if got := msb(t, nil, "dns", "evil.example", "-p", policy, "--audit", dir); got.code != exitOther || got.out != "" {
+	if got := msb(t, nil, "dns", "evil.example", "--policy", policy, "--audit", dir); got.code != exitOther || got.out != "" {
 		t.Errorf("a log that can't be opened: exit %d, printed %q", got.code, got.out)
 	}
-	if got := msb(t, nil, "dns", "evil.example", "-p", policy, "--audit", "/dev/full"); got.code != exitNoSpace || got.err == "" {
+	if got := msb(t, nil, "dns", "evil.example", "--policy", policy, "--audit", "/dev/full"); got.code != exitNoSpace || got.err == "" {
 		t.Errorf("a log that can't be written: exit %d, said %q", got.code, got.err)
 	}
 }

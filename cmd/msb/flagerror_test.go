@@ -37,7 +37,7 @@ func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
 		{"cp --recursive a web:/", exitOther, "directories are always copied with what they hold"},
 		{"dns a.example", exitOther, "--policy is missing; write --policy FILE"},
 		{"gateway", exitOther, "--policy is missing"},
-		{"gateway -p p.toml", exitOther, "--listen is missing; write --listen unix://PATH"},
+		{"gateway --policy p.toml", exitOther, "--listen is missing; write --listen unix://PATH"},
 		{"review x.pcapng", exitOther, "--policy is missing"},
 		{"policy explain p.toml", exitOther, "--to is missing; write --to HOST:PORT"},
 		{"run -it -- sh", exitOther, "-it needs a terminal"},
@@ -56,7 +56,7 @@ func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
 		{"rnu", exitOther, "did you mean run?"},
 		{"run --floor a.toml --floor b.toml", exitOther, `--floor "b.toml": it is given twice; put both files together with include`},
 		{"policy explain p.toml --floor a --to a.example --floor b", exitOther, "given twice"},
-		{"run -p a.toml --policy b.toml", exitOther, "given twice"},
+		{"run --policy a.toml --policy b.toml", exitOther, "given twice"},
 		{"run -e -- true", exitOther, "write -e NAME=VALUE"},
 		{"run -e =b true", exitOther, "write -e NAME=VALUE"},
 	} {

@@ -62,7 +62,7 @@ link has no end, so there it runs until it is told to stop.`,
 		RunE: func(c *cobra.Command, _ []string) error { return runGateway(c.Context(), ui, &f) },
 	}
 	fl := c.Flags()
-	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file`; read again when it changes, and on SIGHUP")
+	fl.StringVar(&f.policy, "policy", "", "policy `file`; read again when it changes, and on SIGHUP")
 	fl.StringVar(&f.floor, "floor", "", "an operator's policy `file`, which --policy can't loosen")
 	trustFlag(fl, &f.trust)
 	fl.StringVar(&f.listen, "listen", "", "`unix://PATH`, or fd:N for an inherited socket")

@@ -309,7 +309,7 @@ func TestI12_AListenPathThatCantBeSaysWhatToDo(t *testing.T) {
 			filepath.Join(file, "net.sock"): file + " is no directory",
 			filepath.Join(dir, strings.Repeat("x", 120)): "at most 107 bytes",
 		} {
-			got := msb(t, nil, "gateway", "-p", policy, "--link", link, "--listen", "unix://"+path)
+			got := msb(t, nil, "gateway", "--policy", policy, "--link", link, "--listen", "unix://"+path)
 			if got.code != exitOther || !strings.Contains(got.err, want) || got.out != "" {
 				t.Errorf("%s, %s: exit %d, said %q, printed %q; want %q", link, path, got.code, got.err, got.out, want)
 			}

@@ -39,7 +39,7 @@ func TestI12_SignalsEndWhateverWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		policy := write(t, "policy.toml", "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[dns]\nservers = [\"udp://"+server.LocalAddr().String()+"\"]\n")
-		cmd := command(t, nil, "dns", "--trust", "-p", policy, "a.example")
+		cmd := command(t, nil, "dns", "--trust", "--policy", policy, "a.example")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ type mcpFlags struct {
 
 func (f *mcpFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVarP(&f.policy, "policy", "p", "", "the operator's policy `file`, which no call loosens; approve what it takes with msb policy trust")
+	flags.StringVar(&f.policy, "policy", "", "the operator's policy `file`, which no call loosens; approve what it takes with msb policy trust")
 	flags.StringArrayVar(&f.o.Images, "image", nil, "let this image be pulled, beside the policy's own (`REF`, repeatable)")
 	flags.IntVar(&f.o.Sandboxes, "max-sandboxes", mcp.DefaultSandboxes, "how many sandboxes there may be at once")
 	flags.IntVar(&f.o.CPUs, "max-cpus", mcp.DefaultCPUs, "the most CPUs of one sandbox")

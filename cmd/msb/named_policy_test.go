@@ -12,7 +12,7 @@ func TestPoliciesAreNamedByFileSandboxOrPreset(t *testing.T) {
 	t.Parallel()
 	env, _ := loggedSandbox(t, "web")
 	file := write(t, "p.toml", "version = 1\n[hosts]\n\"a.internal.example\" = \"builtin:echo\"\n")
-	if got := msb(t, env, "create", "-q", "--disk", "64M", "-p", file, "mapped"); got.code != 0 {
+	if got := msb(t, env, "create", "-q", "--disk", "64M", "--policy", file, "mapped"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	for _, tt := range []struct {
@@ -25,9 +25,9 @@ func TestPoliciesAreNamedByFileSandboxOrPreset(t *testing.T) {
 		{"policy explain nosuch --to pypi.org:443", exitPolicyMissing, "nosuch"},
 		{"policy diff web pypi", exitDiffers, "pypi.org"},
 		{"policy check pypi web", 0, "ok"},
-		{"dns a.internal.example -p mapped", 0, "198.18."},
-		{"dns a.internal.example -p web", exitDenied, "REFUSED"},
-		{"dns evil.example -p pypi", exitDenied, "REFUSED"},
+		{"dns a.internal.example --policy mapped", 0, "198.18."},
+		{"dns a.internal.example --policy web", exitDenied, "REFUSED"},
+		{"dns evil.example --policy pypi", exitDenied, "REFUSED"},
 	} {
 		if got := msb(t, env, strings.Fields(tt.args)...); got.code != tt.code || !strings.Contains(got.out+got.err, tt.say) {
 			t.Errorf("%s: %+v, want exit %d and %q", tt.args, got, tt.code, tt.say)

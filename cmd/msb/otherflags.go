@@ -1,10 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"regexp"
-
 	"github.com/spf13/cobra"
 )
 
@@ -22,7 +18,6 @@ var otherFlags = map[string]string{
 	"publish": noPorts, "P": noPorts, "publish-all": noPorts, "expose": noPorts,
 	"network":      "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
 	"net":          "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
-	"add-host":     "a policy's [hosts] table maps names: see docs/policy.md",
 	"dns":          "a policy's [dns] servers are asked: see docs/policy.md",
 	"env-file":     "give -e NAME=VALUE for each variable; secrets are in the policy's [secrets], where the guest doesn't see them",
 	"privileged":   noCaps,
@@ -62,25 +57,14 @@ const wholeDirs = "directories are always copied with what they hold; leave it o
 func otherFlag(c *cobra.Command, name string) string {
 	switch c.Name() {
 	case "run", "create", "exec":
-		return otherFlags[name]
+		if text := otherFlags[name]; text != "" {
+			return text
+		}
 	case "cp":
 		return copyFlags[name]
 	}
+	if name == "p" && c.Flags().Lookup("policy") != nil {
+		return "for a policy file use --policy FILE; -p is what publishes ports elsewhere, and " + noPorts
+	}
 	return ""
-}
-
-// portMapping is what other tools' -p takes: "8080:80", "127.0.0.1:8080:80/tcp", "80".
-var portMapping = regexp.MustCompile(`^((\[[0-9a-fA-F:]+\]|[0-9.]+):)?([0-9]+(-[0-9]+)?:)?[0-9]+(-[0-9]+)?(/(tcp|udp|sctp))?$`)
-
-// checkOtherwise refuses values that other tools take for something else than msb does.
-func (f *runFlags) checkOtherwise() error {
-	if portMapping.MatchString(f.policy) {
-		if _, err := os.Stat(f.policy); err != nil {
-			return fmt.Errorf("-p %s: -p names a policy file, and %s", f.policy, noPorts)
-		}
-	}
-	if f.name != "" && f.removeSet && f.remove {
-		return fmt.Errorf("--rm with --name: a sandbox with a name stays until msb rm %s; leave out one of the two", f.name)
-	}
-	return nil
 }

@@ -24,10 +24,11 @@ func newPolicyCommand(ui *ui) *cobra.Command {
 		Long:  "A policy file says what a sandbox may reach and where its secrets may go; docs/policy.md has every key.",
 		Example: `  msb policy check policy.toml
   msb policy explain policy.toml --to api.github.com:443 --method POST --path /repos/acme/x
+  msb policy from-flags --preset pypi --secret TOKEN=env:TOKEN@api.example.com
   msb policy diff old.toml new.toml
   msb policy trust policy.toml`,
 	}
-	c.AddCommand(newPolicyCheck(ui), newPolicyExplain(ui), newPolicyShow(ui), newPolicyDiff(ui), newPolicyTrust(ui), newPolicySchema(ui), newPolicyPresets(ui))
+	c.AddCommand(newPolicyCheck(ui), newPolicyExplain(ui), newPolicyShow(ui), newPolicyFromFlags(ui), newPolicyDiff(ui), newPolicyTrust(ui), newPolicySchema(ui), newPolicyPresets(ui))
 	return onlyGroups(c)
 }
 

@@ -51,7 +51,7 @@ exit code 3 if a condition of --fail-on holds:
 		},
 	}
 	fl := c.Flags()
-	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file` to judge by, or the name of a sandbox or preset")
+	fl.StringVar(&f.policy, "policy", "", "policy `file` to judge by, or the name of a sandbox or preset")
 	floorFlag(c, &f.floor)
 	fl.StringVar(&f.against, "against", "", "another policy `file`, to compare with")
 	fl.BoolVar(&f.changed, "changed", false, "show only what differs from --against, or from what was recorded")

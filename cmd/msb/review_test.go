@@ -46,8 +46,8 @@ func TestI12_AFileThatIsNoCaptureIsSaidSo(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			alone := msb(t, nil, "review", "-p", policy, tt.path)
-			beside := msb(t, nil, "review", "-p", policy, good, tt.path)
+			alone := msb(t, nil, "review", "--policy", policy, tt.path)
+			beside := msb(t, nil, "review", "--policy", policy, good, tt.path)
 			for what, got := range map[string]result{"alone": alone, "beside a good one": beside} {
 				if got.code != exitOther {
 					t.Errorf("%s: exit %d, want %d", what, got.code, exitOther)
@@ -84,7 +84,7 @@ func TestAReviewEndsWithTheCodeOfItsCondition(t *testing.T) {
 		{[]string{"--fail-on", "unreadable", good, bad}, exitDenied},
 		{[]string{"--fail-on", "allowed-private", good, bad}, exitOther},
 	} {
-		if got := msb(t, nil, append([]string{"review", "-p", policy}, tt.args...)...); got.code != tt.code {
+		if got := msb(t, nil, append([]string{"review", "--policy", policy}, tt.args...)...); got.code != tt.code {
 			t.Errorf("%q: exit %d, want %d: %s", tt.args, got.code, tt.code, got.err)
 		}
 	}
@@ -105,15 +105,15 @@ func TestI12_NoOptionWritesOverAnInput(t *testing.T) {
 	}
 	fresh := filepath.Join(t.TempDir(), "fresh")
 	for _, args := range [][]string{
-		{"review", "-p", policy, "--html", capture, capture},
-		{"review", "-p", policy, "--learn", policy, capture},
-		{"review", "-p", policy, "--learn", link, capture},
-		{"review", "-p", policy, "--learn", fresh, "--html", fresh, capture},
-		{"review", "-p", policy, "--against", link, "--html", link, capture},
-		{"run", "-p", policy, "--audit", policy, "--", "true"},
-		{"run", "-p", policy, "--pcap", fresh, "--learn", fresh, "--", "true"},
-		{"gateway", "-p", policy, "--ca-out", policy, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
-		{"gateway", "-p", policy, "--floor", link, "--learn", link, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
+		{"review", "--policy", policy, "--html", capture, capture},
+		{"review", "--policy", policy, "--learn", policy, capture},
+		{"review", "--policy", policy, "--learn", link, capture},
+		{"review", "--policy", policy, "--learn", fresh, "--html", fresh, capture},
+		{"review", "--policy", policy, "--against", link, "--html", link, capture},
+		{"run", "--policy", policy, "--audit", policy, "--", "true"},
+		{"run", "--policy", policy, "--pcap", fresh, "--learn", fresh, "--", "true"},
+		{"gateway", "--policy", policy, "--ca-out", policy, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
+		{"gateway", "--policy", policy, "--floor", link, "--learn", link, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
 	} {
 		got := msb(t, nil, args...)
 		if got.code != exitOther || !strings.Contains(got.err, "would write over the file of") {
@@ -130,7 +130,7 @@ func TestI12_NoOptionWritesOverAnInput(t *testing.T) {
 	}
 	// The same output twice is fine where nothing can be lost, and so is one output for the next review.
 	for range 2 {
-		if got := msb(t, nil, "review", "-p", policy, "--learn", fresh, capture); got.code != 0 {
+		if got := msb(t, nil, "review", "--policy", policy, "--learn", fresh, capture); got.code != 0 {
 			t.Errorf("exit %d: %s", got.code, got.err)
 		}
 	}
@@ -144,16 +144,16 @@ func TestI12_NothingToCompareWithIsNoPass(t *testing.T) {
 	capture := filepath.Join(capturesDir, "addr-private.pcapng")
 	public := write(t, "public.toml", "version = 1\n[egress]\ndefault = \"public\"\n")
 	for _, args := range [][]string{{"--changed"}, {"--fail-on", "loosened"}, {"--fail-on", "denied,changed"}} {
-		got := msb(t, nil, append(append([]string{"review", "-p", public}, args...), capture)...)
+		got := msb(t, nil, append(append([]string{"review", "--policy", public}, args...), capture)...)
 		if got.code != exitOther || !strings.Contains(got.err, "--against") {
 			t.Errorf("%v: exit %d, said %q", args, got.code, got.err)
 		}
 	}
-	if got := msb(t, nil, "review", "-p", public, "--against", public, "--fail-on", "changed", capture); got.code != 0 {
+	if got := msb(t, nil, "review", "--policy", public, "--against", public, "--fail-on", "changed", capture); got.code != 0 {
 		t.Errorf("with another policy: %+v", got)
 	}
 	floor := write(t, "floor.toml", "version = 1\n")
-	if got := msb(t, nil, "review", "-p", public, "--floor", floor, "--against", public, "--fail-on", "denied", capture); got.code != exitDenied {
+	if got := msb(t, nil, "review", "--policy", public, "--floor", floor, "--against", public, "--fail-on", "denied", capture); got.code != exitDenied {
 		t.Errorf("under a floor: %+v", got)
 	}
 }

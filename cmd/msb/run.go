@@ -19,7 +19,7 @@ import (
 // runFlags is the command line of `msb run`.
 type runFlags struct {
 	policy, audit, learn          string
-	allow                         []string
+	rules                         policies.Flags
 	backend, memory, disk         string
 	cpus                          int
 	cpusSet                       bool
@@ -86,10 +86,10 @@ func (f *runFlags) register(c *cobra.Command) {
 
 // registerMachine adds what a sandbox is made of.
 func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
-	fl.StringVarP(&f.policy, "policy", "p", "", "policy `file`; a change while running takes effect at once")
-	fl.StringVar(&f.floor, "floor", "", "an operator's policy `file`, which --policy and --allow can't loosen")
+	fl.StringVar(&f.policy, "policy", "", "policy `file`; a change while running takes effect at once")
+	fl.StringVar(&f.floor, "floor", "", "an operator's policy `file`, which --policy and the flags for rules can't loosen")
 	trustFlag(fl, &f.trust)
-	fl.StringArrayVar(&f.allow, "allow", nil, "let out `HOST:PORT[/udp]`, beside what the policy allows (repeatable)")
+	ruleFlags(fl, &f.rules)
 	fl.StringVar(&f.backend, "vm", "auto", "`backend`: auto, krun or qemu")
 	fl.StringVar(&f.hostname, "hostname", "", "host `name` of the guest")
 	fl.IntVar(&f.cpus, "cpus", 0, "`number` of virtual CPUs (default 1)")

@@ -63,7 +63,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if f.name != "" {
 		cfg.Env = f.environ() // for every command, at each start
 	}
-	if len(f.allow) == 0 {
+	if !f.rules.Given() {
 		cfg.PolicyFile = f.policy // flags can't be merged into a later version of the file
 	}
 	cfg.Progress = progress.New(os.Stderr, progressMode(f.quiet))
@@ -108,12 +108,7 @@ func (f *runFlags) loadPolicy() (*policies.Policy, error) {
 			return nil, err
 		}
 	}
-	var together policies.ErrorList
-	err := policies.AddAllowFlags(p, f.allow)
-	if err != nil && !errors.As(err, &together) {
-		return nil, &usageError{err: err, help: "msb run --help"}
-	}
-	return p, err
+	return p, addRules(p, f.rules, "msb run --help")
 }
 
 // check refuses values that the flag package takes.
@@ -129,8 +124,8 @@ func (f *runFlags) check() error {
 	if f.cpus < 0 || f.cpus == 0 && f.cpusSet {
 		return fmt.Errorf("--cpus %d: give it at least 1", f.cpus)
 	}
-	if f.noNet && (len(f.allow) > 0 || f.pcap.path != "" || f.learn != "" || f.httpProxy) {
-		return errors.New("--no-net leaves nothing to allow, capture, learn from or proxy; leave it out, or --allow, --pcap, --learn and --http-proxy")
+	if f.noNet && (f.rules.Given() || f.pcap.path != "" || f.learn != "" || f.httpProxy) {
+		return errors.New("--no-net leaves nothing to allow, capture, learn from or proxy; leave it out, or --allow and its like, --pcap, --learn and --http-proxy")
 	}
 	if f.detach && f.stdin {
 		return errDetachedInput
@@ -138,8 +133,8 @@ func (f *runFlags) check() error {
 	if f.detach && f.removeSet && f.remove {
 		return errors.New("--rm with -d: a sandbox that runs on stays until msb rm --force NAME; leave out one of the two")
 	}
-	if err := f.checkOtherwise(); err != nil {
-		return err
+	if f.name != "" && f.removeSet && f.remove {
+		return fmt.Errorf("--rm with --name: a sandbox with a name stays until msb rm %s; leave out one of the two", f.name)
 	}
 	if f.name != "" && f.learn != "" {
 		return errors.New("--learn with --name: one that stays never ends; learn with msb review --learn from its --pcap")

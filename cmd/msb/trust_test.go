@@ -90,9 +90,9 @@ func cameUp(t *testing.T, got result) {
 func TestI15_AnUnapprovedPolicyTakesNothing(t *testing.T) {
 	t.Parallel()
 	tr := newTrial(t)
-	tr.refused(t, tr.gateway(t, "-p", tr.policy), tr.policy, "value-of-a-command", "a.example")
-	tr.refused(t, msb(t, tr.env, "run", "-p", tr.policy, "--", "true"))
-	tr.refused(t, msb(t, tr.env, "create", "-p", tr.policy, "web"))
+	tr.refused(t, tr.gateway(t, "--policy", tr.policy), tr.policy, "value-of-a-command", "a.example")
+	tr.refused(t, msb(t, tr.env, "run", "--policy", tr.policy, "--", "true"))
+	tr.refused(t, msb(t, tr.env, "create", "--policy", tr.policy, "web"))
 	for _, args := range [][]string{
 		{"policy", "check", tr.policy}, {"policy", "show", tr.policy}, {"policy", "diff", tr.policy, tr.policy},
 		{"policy", "explain", tr.policy, "--to", "a.example:443"},
@@ -105,11 +105,11 @@ func TestI15_AnUnapprovedPolicyTakesNothing(t *testing.T) {
 		t.Errorf("the command ran %d times", n)
 	}
 	// The twin: approved, it runs.
-	cameUp(t, tr.gateway(t, "--trust", "-p", tr.policy))
+	cameUp(t, tr.gateway(t, "--trust", "--policy", tr.policy))
 	if n := tr.runs(t); n != 1 {
 		t.Errorf("under --trust the command ran %d times", n)
 	}
-	tr.refused(t, tr.gateway(t, "-p", tr.policy)) // --trust was for once
+	tr.refused(t, tr.gateway(t, "--policy", tr.policy)) // --trust was for once
 }
 
 func TestI15_ApprovalIsOfTheGrants(t *testing.T) {
@@ -119,7 +119,7 @@ func TestI15_ApprovalIsOfTheGrants(t *testing.T) {
 	if got.code != 0 || !strings.Contains(got.out, "value-of-a-command") || tr.runs(t) != 0 {
 		t.Fatalf("%+v, the command ran %d times", got, tr.runs(t))
 	}
-	cameUp(t, tr.gateway(t, "-p", tr.policy))
+	cameUp(t, tr.gateway(t, "--policy", tr.policy))
 	link := filepath.Join(tr.dir, "link.toml")
 	if err := os.Symlink(tr.policy, link); err != nil {
 		t.Fatal(err)
@@ -127,19 +127,19 @@ func TestI15_ApprovalIsOfTheGrants(t *testing.T) {
 
 	// Rules are edited freely.
 	tr.write(t, "policy.toml", strings.Replace(tr.text("a.example"), "name = \"web\"", "name = \"the web\"\nports = [443, 8443]", 1))
-	cameUp(t, tr.gateway(t, "-p", tr.policy))
+	cameUp(t, tr.gateway(t, "--policy", tr.policy))
 
 	// One grant more, and only that one is shown.
 	tr.write(t, "policy.toml", tr.text("a.example")+"[secrets.U]\nfrom = \"env:TAKEN\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\nplaceholder = \"u_{20}\"\n")
 	runs := tr.runs(t)
-	got = tr.gateway(t, "-p", tr.policy)
+	got = tr.gateway(t, "--policy", tr.policy)
 	tr.refused(t, got, "variable TAKEN")
 	if strings.Contains(got.err, "value-of-a-command") && !strings.Contains(got.err, "secret U") || tr.runs(t) != runs {
 		t.Errorf("said %q, the command ran %d times", got.err, tr.runs(t)-runs)
 	}
 
 	// Another file with the same text is another policy; approval can be taken back.
-	tr.refused(t, tr.gateway(t, "-p", tr.write(t, "copy.toml", tr.text("a.example"))))
+	tr.refused(t, tr.gateway(t, "--policy", tr.write(t, "copy.toml", tr.text("a.example"))))
 	tr.write(t, "policy.toml", tr.text("a.example"))
 	if err := os.Remove(filepath.Join(filepath.Dir(tr.policy), "copy.toml")); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestI15_ApprovalIsOfTheGrants(t *testing.T) {
 	if got := msb(t, tr.env, "policy", "trust", "--forget", tr.policy); got.code != 0 {
 		t.Error(got)
 	}
-	tr.refused(t, tr.gateway(t, "-p", tr.policy))
+	tr.refused(t, tr.gateway(t, "--policy", tr.policy))
 
 	files, err := filepath.Glob(filepath.Join(tr.dir, "home/trust/*"))
 	if err != nil || len(files) != 0 {
@@ -159,12 +159,16 @@ func TestI15_FlagsNeedNoApproval(t *testing.T) {
 	t.Parallel()
 	tr := newTrial(t)
 	plain := tr.write(t, "plain.toml", "version = 1\n")
-	got := msb(t, tr.env, "run", "-p", plain, "--allow", "10.20.0.5:5432/tcp+private", "dir:/nosuch", "--", "true")
+	got := msb(t, tr.env, "run", "--policy", plain, "--allow", "10.20.0.5:5432/tcp+private", "dir:/nosuch", "--", "true")
 	if got.code != exitImageUnknown {
 		t.Errorf("flags are asked about: %+v", got)
 	}
+	got = msb(t, tr.env, "run", "--policy", plain, "--add-host", "db.internal=127.0.0.1:5432", "--secret", "T=file:"+plain+"@b.example", "dir:/nosuch", "--", "true")
+	if got.code != exitImageUnknown {
+		t.Errorf("a secret and a host of flags are asked about: %+v", got)
+	}
 	// Those of a file beside them are.
-	tr.refused(t, msb(t, tr.env, "run", "-p", tr.policy, "--allow", "10.20.0.5:5432/tcp+private", "--", "true"))
+	tr.refused(t, msb(t, tr.env, "run", "--policy", tr.policy, "--allow", "10.20.0.5:5432/tcp+private", "--", "true"))
 }
 
 func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
@@ -184,7 +188,7 @@ func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
-		got := tr.gateway(t, append(approve, "-p", tr.policy, "--floor", floor)...)
+		got := tr.gateway(t, append(approve, "--policy", tr.policy, "--floor", floor)...)
 		if got.code != exitPolicyInvalid || !strings.Contains(got.err, "floor names no secret") || tr.runs(t) != 0 {
 			t.Errorf("approved by %q: %+v, the command ran %d times", approve, got, tr.runs(t))
 		}
@@ -196,14 +200,14 @@ func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
 			t.Fatal(got)
 		}
 		before := tr.runs(t)
-		tr.refused(t, tr.gateway(t, "-p", tr.policy, "--floor", floor))
+		tr.refused(t, tr.gateway(t, "--policy", tr.policy, "--floor", floor))
 		if tr.runs(t) != before {
 			t.Error("it ran unapproved")
 		}
 		if got := msb(t, tr.env, "policy", "trust", file); got.code != 0 {
 			t.Fatal(got)
 		}
-		cameUp(t, tr.gateway(t, "-p", tr.policy, "--floor", floor))
+		cameUp(t, tr.gateway(t, "--policy", tr.policy, "--floor", floor))
 		if tr.runs(t) != before+1 {
 			t.Errorf("%s approved: the command didn't run", file)
 		}
@@ -238,12 +242,12 @@ func TestI15_AFloorsCommandRunsNoFileOfAnotherTree(t *testing.T) {
 			if got := msb(t, tr.env, "policy", "trust", floor); got.code != 0 {
 				t.Fatal(got)
 			}
-			got := tr.gateway(t, "-p", tr.policy, "--floor", floor)
+			got := tr.gateway(t, "--policy", tr.policy, "--floor", floor)
 			if got.code != exitPolicyInvalid || tr.runs(t) != 0 {
 				t.Errorf("%+v, the other tree's file ran %d times", got, tr.runs(t))
 			}
 			// The twin: the floor over itself runs its own.
-			if got := tr.gateway(t, "-p", floor, "--floor", floor); got.code != exitOther || tr.runs(t) != 0 {
+			if got := tr.gateway(t, "--policy", floor, "--floor", floor); got.code != exitOther || tr.runs(t) != 0 {
 				t.Errorf("in the floor's tree: %+v", got)
 			}
 		})
@@ -259,7 +263,7 @@ func TestFilesOfSecretsThatOthersMayReadAreNamed(t *testing.T) {
 		if err := os.Chmod(token, mode); err != nil {
 			t.Fatal(err)
 		}
-		if got := tr.gateway(t, "--trust", "-p", tr.policy); strings.Contains(got.err, "chmod 600") != told {
+		if got := tr.gateway(t, "--trust", "--policy", tr.policy); strings.Contains(got.err, "chmod 600") != told {
 			t.Errorf("mode %v: %q", mode, got.err)
 		}
 	}
@@ -329,7 +333,7 @@ func TestI15_ATerminalIsAsked(t *testing.T) {
 	}{{"n\n", 0}, {"\n", 0}, {"y\n", 1}, {"yes please\n", 0}} {
 		tr := newTrial(t)
 		tr.write(t, "policy.toml", strings.Replace(tr.text("a.example"), "value-of-a-command", "value-of-a-command # \\u001b[2J", 1))
-		cmd := command(t, tr.env, "gateway", "--listen", "fd:99", "-p", tr.policy)
+		cmd := command(t, tr.env, "gateway", "--listen", "fd:99", "--policy", tr.policy)
 		screen := atTerminal(t, cmd, "[y/N] ", c.answer)
 		if got := tr.runs(t); got != c.runs || !strings.Contains(screen, "value-of-a-command") || strings.Contains(screen, "\x1b") {
 			t.Errorf("%q: the command ran %d times\n%s", c.answer, got, screen)
@@ -338,7 +342,7 @@ func TestI15_ATerminalIsAsked(t *testing.T) {
 			t.Errorf("%q: exit %d", c.answer, code)
 		}
 		if c.runs == 1 { // once is enough
-			cameUp(t, tr.gateway(t, "-p", tr.policy))
+			cameUp(t, tr.gateway(t, "--policy", tr.policy))
 		}
 	}
 }
@@ -397,7 +401,7 @@ func TestI15_DNSAsksNoUnapprovedResolver(t *testing.T) {
 	tr := newTrial(t)
 	addr, asked := countingResolver(t)
 	tr.write(t, "policy.toml", "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[dns]\nservers = [\"udp://"+addr+"\"]\n")
-	query := []string{"dns", "a.example", "-p", tr.policy}
+	query := []string{"dns", "a.example", "--policy", tr.policy}
 	tr.refused(t, msb(t, tr.env, query...), "resolver", addr)
 	// Under a floor that names it, approval of the floor does.
 	floor := filepath.Join(tr.dir, "floor.toml")
@@ -436,13 +440,13 @@ func TestI15_GatewaysManualNeedsNoMore(t *testing.T) {
 	tr := newTrial(t)
 	tr.env = append(tr.env, "TOKEN=the-real-value-0123456789")
 	tr.write(t, "policy.toml", text)
-	tr.refused(t, tr.gateway(t, "-p", tr.policy), "variable TOKEN")
+	tr.refused(t, tr.gateway(t, "--policy", tr.policy), "variable TOKEN")
 	if strings.Contains(before, "\nmsb policy trust policy.toml ") {
 		if got := msb(t, tr.env, "policy", "trust", tr.policy); got.code != 0 {
 			t.Fatalf("%+v", got)
 		}
 	}
-	cameUp(t, tr.gateway(t, "-p", tr.policy))
+	cameUp(t, tr.gateway(t, "--policy", tr.policy))
 }
 
 // What is approved can be looked at without approving it, file by file and all of it, and what is taken back is said.
@@ -466,7 +470,7 @@ func TestI15_ApprovalsCanBeLookedAt(t *testing.T) {
 	says(trust("--forget", tr.policy), 0, "nothing was approved")
 	says(trust("--show", tr.policy), exitDenied, ":\nnot approved:\n", "value-of-a-command")
 	says(trust("--show", plain), 0, "takes nothing")
-	tr.refused(t, tr.gateway(t, "-p", tr.policy)) // --show approved nothing
+	tr.refused(t, tr.gateway(t, "--policy", tr.policy)) // --show approved nothing
 	says(trust("--show", plain, filepath.Join(tr.dir, "nosuch.toml"), tr.policy), exitPolicyMissing, "takes nothing", "nosuch.toml", "not approved:\n")
 
 	says(trust(tr.policy), 0, "approved")

@@ -44,7 +44,7 @@ func TestVMTheCaptureIsSwitchedWhileRunning(t *testing.T) {
 	r.signal(t, syscall.SIGINT)
 	r.wait(t)
 	policy := write(t, "policy.toml", "version = 1\n")
-	got := msb(t, nil, "review", "-p", policy, path, path+".1")
+	got := msb(t, nil, "review", "--policy", policy, path, path+".1")
 	if got.code != 0 || !strings.Contains(got.out, ".example") {
 		t.Errorf("exit %d; the two parts: %s%s", got.code, got.out, got.err)
 	}

@@ -95,7 +95,7 @@ func TestVMDebiansClientsTrustTheSandboxAndNeverSeeTheSecret(t *testing.T) {
 	script.WriteString("echo '<seen>'; env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; echo \"token=$TOKEN\"; echo '</seen>'\n")
 	sum := sha256.Sum256([]byte("Bearer " + value))
 	want := hex.EncodeToString(sum[:])
-	got := vmRun(t, "-q", "-p", policy, "--memory", "1G", "-e", "URL=https://echo.msb.internal/", "-e", "WANT="+want, ref, "sh", "-c", script.String())
+	got := vmRun(t, "-q", "--policy", policy, "--memory", "1G", "-e", "URL=https://echo.msb.internal/", "-e", "WANT="+want, ref, "sh", "-c", script.String())
 	if got.code != 0 || got.err != "" {
 		t.Errorf("exit %d, said %q", got.code, got.err)
 	}

@@ -281,7 +281,7 @@ func (i *island) guest(policy string, args ...string) *attacker {
 		i.t.Fatal(err)
 	}
 	file := write(i.t, "policy.toml", "version = 1\n"+strings.ReplaceAll(policy, "CA", ca))
-	args = append([]string{"-q", "-i", "-p", file}, args...)
+	args = append([]string{"-q", "-i", "--policy", file}, args...)
 	a := &attacker{t: i.t, running: &running{Cmd: command(i.t, nil, runArgs(append(args, "--", "sh"))...), ended: make(chan struct{})}}
 	a.Stdout, a.Stderr = &a.out, &a.err
 	var err error

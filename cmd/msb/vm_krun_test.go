@@ -90,7 +90,7 @@ func testKrun(t *testing.T) {
 		}
 	})
 	t.Run("the tour", func(t *testing.T) {
-		got := onKrun(t, "-p", "../../policy.toml")
+		got := onKrun(t, "--policy", "../../policy.toml")
 		t.Log("\n" + got.out)
 		if got.code != 0 {
 			t.Errorf("exit %d: %s", got.code, got.err)
@@ -163,7 +163,7 @@ methods = ["POST"]
 "relayed.internal" = "builtin:echo"
 "inspected.internal" = "builtin:echo"
 `, srv.Listener.Addr()))
-	got := run(t, "-p", policy, "--", "sh", "-c", `cd /tmp && wget -q -O file http://files.internal/down && sha256sum < file
+	got := run(t, "--policy", policy, "--", "sh", "-c", `cd /tmp && wget -q -O file http://files.internal/down && sha256sum < file
 		msb-tour get -X POST -T file http://files.internal/up
 		for h in relayed inspected; do msb-tour get -X POST -T file https://$h.internal/ | grep body_sha256; done; true`)
 	if got.code != 0 || strings.Count(got.out, want) != 4 {

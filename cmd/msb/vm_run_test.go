@@ -118,7 +118,7 @@ func TestVMRunEndsWhenNobodyReadsItsOutput(t *testing.T) {
 }
 
 func TestI2_VMRunNoNetHasNoDevice(t *testing.T) {
-	got := vmRun(t, "--no-net", "-p", "../../policy.toml", "--", "sh", "-c",
+	got := vmRun(t, "--no-net", "--policy", "../../policy.toml", "--", "sh", "-c",
 		"ls /sys/class/net | grep -v -e lo -e dummy; nc -w 3 192.168.127.1 53 </dev/null && echo reached; nslookup echo.msb.internal 2>&1 | grep 198.18; true")
 	got.want(t, 0, "")
 }
@@ -158,10 +158,10 @@ func TestI8_VMLibrariesLogNothing(t *testing.T) {
 }
 
 func TestVMRunPolicysCommandAndTheFlagsThatOverrideIt(t *testing.T) {
-	got := vmRun(t, "-q", "-p", "../../policy.toml")
+	got := vmRun(t, "-q", "--policy", "../../policy.toml")
 	if got.code != 0 || strings.Contains(got.out, "unexpected") || strings.Count(got.out, "\n") < 6 {
 		t.Errorf("the tour: exit %d\n%s%s", got.code, got.out, got.err)
 	}
 	t.Log("\n" + got.out)
-	vmRun(t, "-q", "-p", "../../policy.toml", "--", "echo", "mine").want(t, 0, "mine\n")
+	vmRun(t, "-q", "--policy", "../../policy.toml", "--", "echo", "mine").want(t, 0, "mine\n")
 }

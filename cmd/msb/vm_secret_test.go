@@ -33,12 +33,12 @@ on_violation = "`+onViolation+`"
 
 func TestI9_VMAViolationStopsTheSandboxWhenThePolicySaysSo(t *testing.T) {
 	const script = `msb-tour get "https://echo.msb.internal/?elsewhere=$TOKEN" 2>&1 | grep -o secret_place; sleep 1; echo still here`
-	got := vmRun(t, "--timeout", "1m", "-p", violating(t, "terminate"), "--", "sh", "-c", strings.Replace(script, "sleep 1", "sleep 1000", 1))
+	got := vmRun(t, "--timeout", "1m", "--policy", violating(t, "terminate"), "--", "sh", "-c", strings.Replace(script, "sleep 1", "sleep 1000", 1))
 	got.says(t, exitSecret, "the policy ends the sandbox", "TOKEN")
 	if strings.Contains(got.out, "still here") || strings.Contains(got.err, "the-real-value") {
 		t.Errorf("terminate: printed %q and said %q", got.out, got.err)
 	}
-	vmRun(t, "-p", violating(t, "block"), "--", "sh", "-c", script).want(t, 0, "secret_place\nstill here\n")
+	vmRun(t, "--policy", violating(t, "block"), "--", "sh", "-c", script).want(t, 0, "secret_place\nstill here\n")
 }
 
 func TestVMProxyVariablesAreSetOnlyWhenAsked(t *testing.T) {
@@ -68,7 +68,7 @@ func coresOn(t *testing.T) {
 // TestI8_VMNoProcessWritesACoreFile looks at the supervisor and all that it started, from outside.
 func TestI8_VMNoProcessWritesACoreFile(t *testing.T) {
 	coresOn(t)
-	r := background(t, "-p", violating(t, "block"), "--", "sh", "-c", "echo up; sleep 1000")
+	r := background(t, "--policy", violating(t, "block"), "--", "sh", "-c", "echo up; sleep 1000")
 	r.out.await(t, "up")
 	below := processesBelow(r.Process.Pid)
 	if !slices.ContainsFunc(below, func(p process) bool { return strings.HasPrefix(p.name, "qemu") }) || len(below) < 2 {

@@ -107,7 +107,7 @@ func TestVMRunAsAnOrdinaryUser(t *testing.T) {
 	if err := os.WriteFile(file, policy, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got := vmCommand(t, u.command(t, "run", "--vm", "qemu", "--trust", "-p", file))
+	got := vmCommand(t, u.command(t, "run", "--vm", "qemu", "--trust", "--policy", file))
 	if got.code != 0 || strings.Contains(got.out, "unexpected") {
 		t.Errorf("the tour: exit %d\n%s%s", got.code, got.out, got.err)
 	}

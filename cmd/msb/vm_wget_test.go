@@ -18,7 +18,7 @@ func TestVMBuiltinImagesWgetWorksUnderInspection(t *testing.T) {
 		echo "<refused>"; wget -qO- http://10.9.8.7/ 2>&1; echo "status $?</refused>"
 		echo "<unknown>"; SSL_CERT_FILE=/dev/null SSL_CERT_DIR=/none wget -qO- $u 2>&1; echo "status $?</unknown>"
 		echo "<ftp>"; wget -q ftp://127.0.0.1:1/x 2>&1; echo "status $?</ftp>"`
-	got := vmRun(t, "-q", "-p", policy, "--", "sh", "-c", script)
+	got := vmRun(t, "-q", "--policy", policy, "--", "sh", "-c", script)
 	if got.code != 0 || got.err != "" {
 		t.Errorf("exit %d, said %q", got.code, got.err)
 	}

@@ -27,7 +27,7 @@ func TestI5_CommandsKnowTheRangesOfNames(t *testing.T) {
 		{[]string{"policy", "check", good}, 0, "ok, 1 allow rules"},
 		{[]string{"policy", "check", beside}, 0, "warning: " + beside + ":2:1: methods and paths of the rule \"wiki\""},
 		{[]string{"policy", "check", old}, exitPolicyInvalid, " within = [\"10.8.0.0/16\"]\n"},
-		{[]string{"run", "-p", old}, exitPolicyInvalid, " within = [\"10.8.0.0/16\"]\n"},
+		{[]string{"run", "--policy", old}, exitPolicyInvalid, " within = [\"10.8.0.0/16\"]\n"},
 		{[]string{"policy", "check", "--floor", floor, good}, exitPolicyInvalid, "may have addresses in 10.8.0.0/16"},
 		{[]string{"policy", "check", "--floor", wider, good}, 0, "ok"},
 		{[]string{"policy", "show", good}, 0, "within = [\"10.8.0.0/16\"]"},
@@ -66,9 +66,9 @@ func TestI5_FlagsAreCheckedTogether(t *testing.T) {
 	}{
 		{[]string{"--allow", wiki, "--allow", where}, exitPolicyInvalid, within},
 		{[]string{"--allow", where, "--allow", wiki}, exitPolicyInvalid, within},
-		{[]string{"-p", lab, "--trust", "--allow", wiki}, exitPolicyInvalid, within},
-		{[]string{"-p", name, "--allow", where}, exitPolicyInvalid, "within = [\"10.8.0.0/16\"]"},
-		{[]string{"-p", gists, "--allow", "gist.github.com"}, exitPolicyInvalid, "the deny rule \"no gists\" covers all of it"},
+		{[]string{"--policy", lab, "--trust", "--allow", wiki}, exitPolicyInvalid, within},
+		{[]string{"--policy", name, "--allow", where}, exitPolicyInvalid, "within = [\"10.8.0.0/16\"]"},
+		{[]string{"--policy", gists, "--allow", "gist.github.com"}, exitPolicyInvalid, "the deny rule \"no gists\" covers all of it"},
 		{[]string{"--allow", wiki + "/https+within=10.8.0.0/16"}, exitImageUnknown, ""},
 		{[]string{"--allow", wiki, "--allow", wiki}, exitImageUnknown, ""}, // given twice
 	} {
