@@ -23,7 +23,7 @@ type Job struct {
 	sandbox string // "" for one without a name
 	home    *Home
 	dir     string
-	started time.Time           // tells it from a later job of the same name
+	started time.Time           // tells it from a later job of the same name; zero if the job's file is damaged
 	client  *agentclient.Client // nil: a session is opened where one is needed
 }
 
@@ -109,6 +109,8 @@ func jobsIn(dir string) ([]JobStatus, error) {
 	return all, nil
 }
 
+func (j *Job) id() agentclient.JobID { return agentclient.JobID{Name: j.name, Started: j.started} }
+
 // Name is the job's name.
 func (j *Job) Name() string { return j.name }
 
@@ -119,7 +121,7 @@ func (j *Job) Status() (JobStatus, error) {
 		return JobStatus{}, err
 	}
 	if !stored.Started.Equal(j.started) {
-		return JobStatus{}, Fail(fmt.Errorf("%w: %s: it was removed, and another job has its name", ErrNoJob, j.name))
+		return JobStatus{}, Fail(anotherJob(j.name))
 	}
 	return stored.status(), nil
 }
@@ -152,14 +154,14 @@ func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 
 // Kill sends a signal to the job's process group. ErrJobEnded.
 func (j *Job) Kill(ctx context.Context, sig agentclient.Signal) error {
-	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.SignalJob(ctx, j.name, sig) }, func() error {
+	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.SignalJob(ctx, j.id(), sig) }, func() error {
 		return fmt.Errorf("%w: %s", ErrJobEnded, j.name)
 	}))
 }
 
 // Remove deletes a job that has ended, and its output. ErrJobRunning.
 func (j *Job) Remove(ctx context.Context) error {
-	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.RemoveJob(ctx, j.name) }, func() error {
+	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.RemoveJob(ctx, j.id()) }, func() error {
 		run, err := j.home.lockSettled(ctx, j.sandbox) // against a start, whose supervisor looks through the jobs
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ func TestI11_AGuestsWordsLeaveNoJobRunning(t *testing.T) {
 			if err != nil || st.State != JobLost || !strings.HasPrefix(st.Reason, agentclient.ErrRefused.Error()) {
 				t.Errorf("%+v, %v", st, err)
 			}
-			must(t, k.RemoveJob(t.Context(), j.Name()))
+			must(t, k.RemoveJob(t.Context(), agentclient.JobID{Name: j.Name()}))
 		})
 	}
 }

@@ -59,9 +59,15 @@ type jobKeeper struct {
 	again  time.Duration // between tries to write down an end; 0 is endAgain
 
 	mu     sync.Mutex
-	live   map[string]chan agentclient.Signal // nil once the job's end is being written
-	ended  map[string]*storedJob              // whose end is not written down yet
-	number int                                // of the last name that was chosen
+	live   map[string]liveJob    // without those whose end is being written
+	ended  map[string]*storedJob // whose end is not written down yet
+	number int                   // of the last name that was chosen
+}
+
+// liveJob is a job that runs.
+type liveJob struct {
+	started time.Time
+	signals chan<- agentclient.Signal
 }
 
 var _ agentclient.JobServer = (*jobKeeper)(nil)
@@ -155,9 +161,9 @@ func (k *jobKeeper) admit(name string, j *storedJob, signals chan agentclient.Si
 		return fmt.Errorf("%w: %w", ErrJobFiles, err)
 	}
 	if k.live == nil {
-		k.live = map[string]chan agentclient.Signal{}
+		k.live = map[string]liveJob{}
 	}
-	k.live[j.Name] = signals
+	k.live[j.Name] = liveJob{j.Started, signals}
 	return nil
 }
 
@@ -264,24 +270,25 @@ func (k *jobKeeper) running() int {
 }
 
 // SignalJob implements agentclient.JobServer.
-func (k *jobKeeper) SignalJob(ctx context.Context, name string, s agentclient.Signal) error {
+func (k *jobKeeper) SignalJob(ctx context.Context, id agentclient.JobID, s agentclient.Signal) error {
 	const highest = 64 // SIGRTMAX
 	if s < 1 || s > highest {
 		return fmt.Errorf("%w: signal %d: it must be 1 to %d", agentclient.ErrRefused, s, highest)
 	}
+	name := id.Name
 	k.mu.Lock()
-	signals := k.live[name]
+	live, err := k.check(id)
 	k.mu.Unlock()
-	if signals == nil {
-		if err := k.check(name); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
+	}
+	if live.signals == nil {
 		return fmt.Errorf("%w: %s", ErrJobEnded, name)
 	}
 	late := time.NewTimer(signalWait)
 	defer late.Stop()
 	select {
-	case signals <- s:
+	case live.signals <- s:
 		return nil
 	case <-late.C:
 		return fmt.Errorf("%w: the guest took no signal for job %s within %s; `msb stop %s` ends the sandbox with all its jobs",
@@ -297,14 +304,16 @@ const signalWait = 10 * time.Second
 func (k *jobKeeper) sandboxName() string { return filepath.Base(filepath.Dir(k.dir)) }
 
 // RemoveJob implements agentclient.JobServer.
-func (k *jobKeeper) RemoveJob(_ context.Context, name string) error {
+func (k *jobKeeper) RemoveJob(_ context.Context, id agentclient.JobID) error {
+	name := id.Name
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.live[name] != nil {
-		return fmt.Errorf("%w: %s; `msb job kill %s %s` first, or remove it with --force", ErrJobRunning, name, k.sandboxName(), name)
-	}
-	if err := k.check(name); err != nil {
+	live, err := k.check(id)
+	if err != nil {
 		return err
+	}
+	if live.signals != nil {
+		return fmt.Errorf("%w: %s; `msb job kill %s %s` first, or remove it with --force", ErrJobRunning, name, k.sandboxName(), name)
 	}
 	if err := removeJob(k.dir, name); err != nil {
 		return fmt.Errorf("%w: %w", ErrJobFiles, err)
@@ -313,13 +322,31 @@ func (k *jobKeeper) RemoveJob(_ context.Context, name string) error {
 	return nil
 }
 
-// check reports whether there is a job of that name, in whatever state.
-func (k *jobKeeper) check(name string) error {
-	if err := CheckJobName(name); err != nil {
-		return err
+// check reports whether that job is there, in whatever state, and gives it if it runs. The caller holds mu, so that it
+// stays.
+func (k *jobKeeper) check(id agentclient.JobID) (liveJob, error) {
+	if err := CheckJobName(id.Name); err != nil {
+		return liveJob{}, err
 	}
-	if _, err := os.Lstat(jobPath(k.dir, name)); err != nil {
-		return noJob(k.dir, name)
+	live, runs := k.live[id.Name]
+	started := live.started
+	if !runs {
+		j, err := readJob(k.dir, id.Name)
+		if errors.Is(err, ErrState) { // one that is damaged can be removed
+			return live, nil
+		}
+		if err != nil {
+			return live, err
+		}
+		started = j.Started
 	}
-	return nil
+	if !id.Started.IsZero() && !started.Equal(id.Started) {
+		return live, anotherJob(id.Name)
+	}
+	return live, nil
+}
+
+// anotherJob says that a job was removed and made again under its name.
+func anotherJob(name string) error {
+	return fmt.Errorf("%w: %s: it was removed, and another job has its name", ErrNoJob, name)
 }

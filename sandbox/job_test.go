@@ -220,7 +220,7 @@ func TestI12_JobErrorsAreTypedOnTheOtherSideOfTheSocket(t *testing.T) {
 		t.Errorf("signal 65: %v", err)
 	}
 	no, err := s.Job("no")
-	for _, err := range []error{err, no.Kill(t.Context(), 1), no.Remove(t.Context()), s.client.SignalJob(t.Context(), "no", 1), s.client.RemoveJob(t.Context(), "no")} {
+	for _, err := range []error{err, no.Kill(t.Context(), 1), no.Remove(t.Context()), s.client.SignalJob(t.Context(), agentclient.JobID{Name: "no"}, 1), s.client.RemoveJob(t.Context(), agentclient.JobID{Name: "no"})} {
 		if !errors.Is(err, ErrNoJob) || KindOf(err) != KindSandbox {
 			t.Errorf("%v, want ErrNoJob", err)
 		}
@@ -250,7 +250,7 @@ func TestI11_TheNumberOfJobsIsBounded(t *testing.T) {
 	must(t, err)
 	_, err = j.Wait(t.Context())
 	must(t, err)
-	must(t, k.RemoveJob(t.Context(), "job-1"))
+	must(t, k.RemoveJob(t.Context(), agentclient.JobID{Name: "job-1"}))
 	if name := k.run(t, "", "write").Name(); name != fmt.Sprint("job-", MaxJobs+1) {
 		t.Errorf("%s; a name is not chosen again", name)
 	}
@@ -502,7 +502,7 @@ func TestI12_DamagedJobsAreNamedAndCanBeRemoved(t *testing.T) {
 	if all, err := k.home.Jobs("web"); err != nil || len(all) != 1 || all[0].State != JobDamaged || all[0].Reason == "" {
 		t.Errorf("listed as %+v, %v", all, err)
 	}
-	must(t, k.RemoveJob(t.Context(), "a"))
+	must(t, k.RemoveJob(t.Context(), agentclient.JobID{Name: "a"}))
 }
 
 type execFunc func(context.Context, ExecOptions) (ExitStatus, error)

@@ -45,11 +45,11 @@ func startNew(ctx context.Context, cfg *Config) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = lock.Close() }()
 	s, err := startNamed(ctx, home, cfg.Name, StartOptions{Program: cfg.Program, Progress: cfg.Progress, Notice: cfg.Notice})
 	if err != nil {
-		return nil, errors.Join(err, home.removeMade(context.WithoutCancel(ctx), cfg.Name, lock))
+		return nil, errors.Join(err, home.removeMade(context.WithoutCancel(ctx), cfg.Name, lock), lock.Close())
 	}
+	s.made = lock
 	return s, nil
 }
 

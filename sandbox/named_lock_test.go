@@ -93,3 +93,34 @@ func TestI13_ALockThatWasRemovedIsMadeAgain(t *testing.T) {
 		t.Errorf("removing it again: %v", err)
 	}
 }
+
+// TestI13_DiscardMeansTheSandboxThatWasMade: a failed run -d removed by the name, and what somebody else had made under it
+// by then was ended and removed. The twin is the sandbox itself.
+func TestI13_DiscardMeansTheSandboxThatWasMade(t *testing.T) {
+	t.Parallel()
+	for _, another := range []bool{false, true} {
+		h := newHome(t)
+		must(t, aNamed(t, h, "web"))
+		made, err := os.Open(h.namedPath("web", lockFile))
+		must(t, err)
+		s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: h.namedPath("web")}, over: make(chan struct{}), made: made}
+		ours, theirs, err := socketPair()
+		must(t, err)
+		must(t, theirs.Close())
+		s.client, err = agentclient.Attach(ours)
+		must(t, err)
+		if another {
+			must(t, h.Remove(t.Context(), "web"))
+			must(t, aNamed(t, h, "web"))
+			l, err := listenControl(s.run.Dir) // this process: a signal to it would be refused with an error
+			must(t, err)
+			defer func() { _ = l.Close() }()
+		}
+		if err := s.Discard(t.Context()); err != nil {
+			t.Errorf("another has the name %t: %v", another, err)
+		}
+		if is := there(t, h.namedPath("web")); is != another {
+			t.Errorf("another has the name %t, and one is there: %t", another, is)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -100,9 +101,30 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	return errors.Join(s.home.Stop(ctx, s.name), s.Close())
 }
 
+// Discard is Stop for a sandbox that was to be of use for something that failed: one with a name that Start made is
+// removed too, with its disk. Another that has the name since is left alone.
+func (s *Sandbox) Discard(ctx context.Context) error {
+	if s.made == nil {
+		return s.Stop(ctx)
+	}
+	var stopped error
+	if conn, err := dialControl(s.run.Dir); err == nil {
+		// While the file is there, who answers is the supervisor of no other sandbox.
+		if isAt(s.made, filepath.Join(s.run.Dir, lockFile)) {
+			stopped = endPeer(ctx, conn, stopWait)
+		} else {
+			_ = conn.Close()
+		}
+	}
+	return Fail(errors.Join(stopped, s.home.removeMade(ctx, s.name, s.made), s.Close()))
+}
+
 // leave ends the session with a sandbox that has a name.
 func (s *Sandbox) leave() {
 	_ = s.client.Close() // its only error is that the stream is closed already
+	if s.made != nil {
+		_ = s.made.Close() // nothing was written to it
+	}
 	if s.cmd != nil {
 		go func() { _ = s.cmd.Wait() }() // only so that it leaves no zombie while this process lives
 	}

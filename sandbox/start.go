@@ -37,6 +37,7 @@ type Sandbox struct {
 	home   *Home
 	run    *Run
 	keep   bool
+	made   *os.File // the lock file of one with a name that Start made: no other has it while it is open
 	cmd    *exec.Cmd
 	client *agentclient.Client
 	lines  *json.Decoder

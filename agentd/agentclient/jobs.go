@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 )
@@ -28,13 +29,36 @@ type NotStartedError struct {
 // Error implements error.
 func (e *NotStartedError) Error() string { return e.Status.Message }
 
+// JobID says which job is meant of those that had the name one after another.
+type JobID struct {
+	Name string
+	// Started is when it started; the zero time is any of them.
+	Started time.Time
+}
+
+func jobID(name string, started int64) JobID {
+	id := JobID{Name: name}
+	if started != 0 {
+		id.Started = time.Unix(0, started)
+	}
+	return id
+}
+
+// started is what travels of a JobID's time.
+func (id JobID) started() int64 {
+	if id.Started.IsZero() {
+		return 0
+	}
+	return id.Started.UnixNano()
+}
+
 // JobServer keeps jobs for clients of Serve. Its errors wrap those above,
 // ErrRefused, ErrBusy or *NotStartedError.
 type JobServer interface {
 	// StartJob returns the job's name when its program runs.
 	StartJob(ctx context.Context, name string, o ExecOptions) (string, error)
-	SignalJob(ctx context.Context, name string, s Signal) error
-	RemoveJob(ctx context.Context, name string) error
+	SignalJob(ctx context.Context, id JobID, s Signal) error
+	RemoveJob(ctx context.Context, id JobID) error
 }
 
 // jobErrors are the sentinels that travel.
@@ -75,14 +99,14 @@ func (c *Client) StartJob(ctx context.Context, name string, o ExecOptions) (stri
 }
 
 // SignalJob sends a signal to the process group of a job.
-func (c *Client) SignalJob(ctx context.Context, name string, s Signal) error {
-	r, err := c.jobs.SignalJob(ctx, &agentpb.SignalJobRequest{Name: name, Signal: uint32(s)})
+func (c *Client) SignalJob(ctx context.Context, id JobID, s Signal) error {
+	r, err := c.jobs.SignalJob(ctx, &agentpb.SignalJobRequest{Name: id.Name, Started: id.started(), Signal: uint32(s)})
 	return c.jobError(ctx, r, err)
 }
 
 // RemoveJob deletes a job that has ended, and its output.
-func (c *Client) RemoveJob(ctx context.Context, name string) error {
-	r, err := c.jobs.RemoveJob(ctx, &agentpb.RemoveJobRequest{Name: name})
+func (c *Client) RemoveJob(ctx context.Context, id JobID) error {
+	r, err := c.jobs.RemoveJob(ctx, &agentpb.RemoveJobRequest{Name: id.Name, Started: id.started()})
 	return c.jobError(ctx, r, err)
 }
 
@@ -120,12 +144,12 @@ func (a *jobsAdapter) StartJob(ctx context.Context, r *agentpb.StartJobRequest) 
 
 // SignalJob implements agentpb.JobsServer.
 func (a *jobsAdapter) SignalJob(ctx context.Context, r *agentpb.SignalJobRequest) (*agentpb.JobResponse, error) {
-	return jobResponse(r.GetName(), a.jobs.SignalJob(ctx, r.GetName(), Signal(r.GetSignal())))
+	return jobResponse(r.GetName(), a.jobs.SignalJob(ctx, jobID(r.GetName(), r.GetStarted()), Signal(r.GetSignal())))
 }
 
 // RemoveJob implements agentpb.JobsServer.
 func (a *jobsAdapter) RemoveJob(ctx context.Context, r *agentpb.RemoveJobRequest) (*agentpb.JobResponse, error) {
-	return jobResponse(r.GetName(), a.jobs.RemoveJob(ctx, r.GetName()))
+	return jobResponse(r.GetName(), a.jobs.RemoveJob(ctx, jobID(r.GetName(), r.GetStarted())))
 }
 
 // jobResponse makes an error part of the answer. One that is none of jobErrors

@@ -165,7 +165,9 @@ type SignalJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// A Linux signal number.
-	Signal        uint32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
+	Signal uint32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
+	// When the job started, in nanoseconds since 1970; 0 is any job of that name.
+	Started       int64 `protobuf:"varint,3,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -214,9 +216,18 @@ func (x *SignalJobRequest) GetSignal() uint32 {
 	return 0
 }
 
+func (x *SignalJobRequest) GetStarted() int64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
 type RemoveJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As in SignalJobRequest.
+	Started       int64 `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -256,6 +267,13 @@ func (x *RemoveJobRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *RemoveJobRequest) GetStarted() int64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
 }
 
 type JobResponse struct {
@@ -337,12 +355,14 @@ const file_jobs_proto_rawDesc = "" +
 	"jobs.proto\x12\fmsb.agent.v1\x1a\vagent.proto\"R\n" +
 	"\x0fStartJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
-	"\x04exec\x18\x02 \x01(\v2\x17.msb.agent.v1.ExecStartR\x04exec\">\n" +
+	"\x04exec\x18\x02 \x01(\v2\x17.msb.agent.v1.ExecStartR\x04exec\"X\n" +
 	"\x10SignalJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06signal\x18\x02 \x01(\rR\x06signal\"&\n" +
+	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x18\n" +
+	"\astarted\x18\x03 \x01(\x03R\astarted\"@\n" +
 	"\x10RemoveJobRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x91\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\astarted\x18\x02 \x01(\x03R\astarted\"\x91\x01\n" +
 	"\vJobResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x05error\x18\x02 \x01(\x0e2\x16.msb.agent.v1.JobErrorR\x05error\x12\x18\n" +

@@ -18,7 +18,7 @@ func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, a
 	}
 	if saysCommand(sb.Image().Config, f, argv) {
 		if _, err := startJob(ctx, ui, sb, sandbox.MainJob, execOptions(sb.Image().Config, f, argv)); err != nil {
-			return errors.Join(err, sb.Close(), discard(context.WithoutCancel(ctx), cfg.Name))
+			return errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))
 		}
 	}
 	return errors.Join(started(ui, sb), sb.Close())
@@ -28,18 +28,6 @@ func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, a
 // nobody can type into, is none.
 func saysCommand(c image.Config, f *runFlags, argv []string) bool {
 	return f.entrypoint != "" || len(argv)+len(c.Entrypoint)+len(c.Cmd) > 0
-}
-
-// discard removes a sandbox that was made just now, if it was.
-func discard(ctx context.Context, name string) error {
-	home, err := sandbox.OpenHome("")
-	if err != nil {
-		return err
-	}
-	if err := stopAndRemove(ctx, home, name); !errors.Is(err, sandbox.ErrNoSandbox) {
-		return err
-	}
-	return nil
 }
 
 // anyName is a name that no other sandbox has.
