@@ -56,6 +56,7 @@ func newImagePull(ui *ui) *cobra.Command {
 		Short: "Fetch images, so that --pull never finds them",
 		Args:  named(cobra.MinimumNArgs(1), "name the image"),
 		RunE: func(c *cobra.Command, refs []string) error {
+			ui.quiet = quiet
 			store, err := openStore()
 			if err != nil {
 				return err
@@ -63,6 +64,11 @@ func newImagePull(ui *ui) *cobra.Command {
 			for _, ref := range refs {
 				var img *image.Image
 				err := untilSignalled(c.Context(), func(ctx context.Context) (err error) {
+					defer func() {
+						if err != nil && ctx.Err() != nil {
+							ui.note("interrupted before image %s was there; nothing of it stays", ref)
+						}
+					}()
 					img, err = store.Resolve(ctx, ref, image.Options{
 						Pull: image.PullAlways, Progress: progress.New(os.Stderr, progressMode(quiet)),
 					})
