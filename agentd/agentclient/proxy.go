@@ -150,5 +150,5 @@ func statusOf(err error) error {
 			return status.Error(s.code, strings.TrimPrefix(text, s.sentinel.Error()+": "))
 		}
 	}
-	return status.Error(codes.Internal, err.Error()) // ErrProtocol, ErrTooLarge
+	return status.Error(codes.Internal, strings.TrimPrefix(err.Error(), ErrProtocol.Error()+": ")) // ErrProtocol, ErrTooLarge
 }
