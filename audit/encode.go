@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/msb-project/msb/internal/printable"
 )
 
 // encoder writes events as lines. It keeps its buffers: at tens of thousands of
@@ -48,7 +50,7 @@ func AppendPrintable(b, data []byte) []byte {
 			break
 		}
 		r, n := utf8.DecodeRune(data)
-		if obeyed(r) { // only inside strings: the rest of JSON is printable ASCII
+		if printable.Obeyed(r) { // only inside strings: the rest of JSON is printable ASCII
 			b = fmt.Appendf(b, `\u%04x`, r)
 		} else {
 			b = append(b, data[:n]...)
@@ -56,19 +58,4 @@ func AppendPrintable(b, data []byte) []byte {
 		data = data[n:]
 	}
 	return b
-}
-
-// obeyed reports whether terminals or editors act on r instead of showing it:
-// controls, line and paragraph separators, bidirectional controls (Trojan
-// Source, CVE-2021-42574), invisible joiners and marks.
-func obeyed(r rune) bool {
-	switch {
-	case r < 0x20, r >= 0x7f && r <= 0x9f:
-		return true
-	case r >= 0x200b && r <= 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2060 && r <= 0x206f:
-		return true
-	case r == 0x061c, r == 0xfeff, r >= 0xfff9 && r <= 0xfffb:
-		return true
-	}
-	return false
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/msb-project/msb/internal/printable"
 )
 
 // hostile is what a guest may put into names, paths and methods.
@@ -33,7 +35,7 @@ func harmless(s string) bool {
 		return false
 	}
 	for _, r := range s {
-		if unicode.IsControl(r) || obeyed(r) {
+		if unicode.IsControl(r) || printable.Obeyed(r) {
 			return false
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/msb-project/msb/internal/printable"
 )
 
 // maxHuman is how many bytes of one field the human form shows. Messages end with their remedy, and are shown whole.
@@ -117,7 +119,7 @@ func put(b *strings.Builder, fields ...string) {
 func Printable(s string) string {
 	clean := true
 	for _, r := range s {
-		if obeyed(r) || r == utf8.RuneError {
+		if printable.Obeyed(r) || r == utf8.RuneError {
 			clean = false
 			break
 		}
@@ -131,7 +133,7 @@ func Printable(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case !obeyed(r):
+		case !printable.Obeyed(r):
 			b.WriteString(s[i : i+n])
 		case r < utf8.RuneSelf:
 			fmt.Fprintf(&b, `\x%02x`, r)

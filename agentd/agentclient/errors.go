@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/internal/printable"
 )
 
 var (
@@ -45,17 +47,13 @@ var (
 const maxGuestTextBytes = 512
 
 // guestText makes words from the guest fit for an error: bounded, and without
-// control characters, which would steer the terminal that shows it.
+// what would steer the terminal that shows it.
 func guestText(s string) string {
 	if len(s) > maxGuestTextBytes {
 		s = s[:maxGuestTextBytes] + "…"
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == '\u007f' || (r >= '\u0080' && r < '\u00a0') || r == '\ufffd' {
-			return '?'
-		}
-		// Bidirectional controls reorder what a reader sees.
-		if (r >= '\u202a' && r <= '\u202e') || (r >= '\u2066' && r <= '\u2069') {
+		if printable.Obeyed(r) || r == '\ufffd' {
 			return '?'
 		}
 		return r
