@@ -111,8 +111,8 @@ func readJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	if st.Size() > maxMetaBytes {
-		return fmt.Errorf("%s has %d bytes", path, st.Size())
+	if !st.Mode().IsRegular() || st.Size() > maxMetaBytes {
+		return fmt.Errorf("%s is no file, or has %d bytes", path, st.Size())
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {

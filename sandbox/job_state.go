@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/internal/joblog"
 	"github.com/msb-project/msb/internal/owned"
@@ -153,7 +154,7 @@ func (j *storedJob) update(dir string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(jobPath(dir, j.Name), os.O_WRONLY, 0)
+	f, err := os.OpenFile(jobPath(dir, j.Name), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/rotate"
 )
 
 // runRecord is what a running sandbox leaves beside its state. A kill leaves it there, so that it is believed only
@@ -118,6 +119,22 @@ func (h *Home) Inspect(name string) (*Status, error) {
 		s.End = &end
 	}
 	return s, nil
+}
+
+// Console is the log of the guest's console, of its last run.
+func (h *Home) Console(name string) ([]byte, error) {
+	if _, err := h.load(name); err != nil {
+		return nil, Fail(err)
+	}
+	var all []byte // two files of bounded size
+	for i := 1; i >= 0; i-- {
+		b, err := readOwn(rotate.Name(h.namedPath(name, consoleLog), i))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, Fail(fmt.Errorf("%w: the console's log: %w", ErrState, err))
+		}
+		all = append(all, b...)
+	}
+	return all, nil
 }
 
 // Connect opens a session with the running sandbox of that name. Its Close ends the session and not the sandbox.

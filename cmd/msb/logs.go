@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/msb-project/msb/internal/rotate"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -68,17 +65,9 @@ var errConsole = errors.New("--console prints a file without times, and takes no
 
 // showConsole prints the last lines of the console's log; tail is as in sandbox.LogOptions.
 func showConsole(ui *ui, home *sandbox.Home, name string, tail int) error {
-	st, err := home.Inspect(name)
+	all, err := home.Console(name)
 	if err != nil {
 		return err
-	}
-	var all []byte // two files of bounded size
-	for i := 1; i >= 0; i-- {
-		b, err := os.ReadFile(rotate.Name(st.Console, i))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("console's log can't be read: %w", err)
-		}
-		all = append(all, b...)
 	}
 	return ui.print(string(lastLines(all, tail)))
 }

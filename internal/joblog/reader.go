@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Piece is a part of a log, in the order in which it was written.
@@ -158,7 +160,12 @@ func (r *Reader) segment(n uint64) (*os.File, error) {
 	if f := r.held[n]; f != nil {
 		return f, nil
 	}
-	return os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+	return r.openSegment(n)
+}
+
+// openSegment follows no link and waits for nobody who writes: behind either is a file of somebody else.
+func (r *Reader) openSegment(n uint64) (*os.File, error) {
+	return os.OpenFile(filepath.Join(r.dir, segmentName(r.name, n)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
 // Hold keeps the segments that are there until Close, so that a Rewind leads to the same beginning.
@@ -169,7 +176,7 @@ func (r *Reader) Hold() error {
 	}
 	r.held = make(map[uint64]*os.File, len(all))
 	for _, n := range all {
-		f, err := os.Open(filepath.Join(r.dir, segmentName(r.name, n)))
+		f, err := r.openSegment(n)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
