@@ -159,9 +159,9 @@ func (h *Home) Keep(id string) (string, error) {
 
 // Kept is what Config.Keep left of a sandbox: its logs and its disk, if it had one.
 type Kept struct {
-	ID     string
-	Folder string
-	Ended  time.Time
+	ID    string
+	Dir   string
+	Ended time.Time
 }
 
 // KeptRuns returns what Config.Keep left, in the order in which the sandboxes ended.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -202,5 +203,21 @@ func TestI13_ALockedSandboxIsNotTouched(t *testing.T) {
 	}
 	if _, err := h.Inspect("web"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAStatusNamesItsDirectory as programs read it.
+func TestAStatusNamesItsDirectory(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	st, err := h.Inspect("web")
+	must(t, err)
+	b, err := json.Marshal(st)
+	must(t, err)
+	var fields map[string]any
+	must(t, json.Unmarshal(b, &fields))
+	if fields["directory"] != h.namedPath("web") || fields["folder"] != nil {
+		t.Errorf("%s", b)
 	}
 }

@@ -51,7 +51,8 @@ type Status struct {
 	PolicyFile string `json:"policy_file,omitempty"`
 	// Directories are those of this machine that the guest sees.
 	Directories []Directory `json:"directories,omitempty"`
-	Folder      string      `json:"folder"`
+	// Dir is the sandbox's own directory under $MSB_HOME.
+	Dir string `json:"directory"`
 	// Audit and Pcap are the files of its records, Console is the log of its kernel.
 	Audit   string `json:"audit"`
 	Pcap    string `json:"pcap,omitempty"`
@@ -83,7 +84,7 @@ func (h *Home) List() ([]Status, error) {
 			continue // removed just now
 		}
 		if err != nil {
-			st = &Status{Name: e.Name(), Folder: h.namedPath(e.Name()), Problem: err.Error()}
+			st = &Status{Name: e.Name(), Dir: h.namedPath(e.Name()), Problem: err.Error()}
 		}
 		all = append(all, *st)
 	}
@@ -99,7 +100,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	dir := h.namedPath(name)
 	s := &Status{
 		Name: name, Label: st.Label, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
-		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Folder: dir, Used: allocated(filepath.Join(dir, upperDisk)),
+		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Dir: dir, Used: allocated(filepath.Join(dir, upperDisk)),
 		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, consoleLog),
 	}
 	if s.Audit == "" {

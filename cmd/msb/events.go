@@ -53,7 +53,7 @@ func showEvents(ctx context.Context, ui *ui, f *eventsFlags, name string) error 
 	if err != nil {
 		return err
 	}
-	made, err := os.Stat(st.Folder)
+	made, err := os.Stat(st.Dir)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func showEvents(ctx context.Context, ui *ui, f *eventsFlags, name string) error 
 	tick := time.NewTicker(eventsPause)
 	defer tick.Stop()
 	for {
-		there, err := os.Stat(st.Folder)
+		there, err := os.Stat(st.Dir)
 		removed := err != nil || !os.SameFile(made, there) // looked at before the last lines are read
 		if err := tail.Next(show); err != nil {
 			if errors.Is(err, syscall.EPIPE) {

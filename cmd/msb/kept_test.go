@@ -29,7 +29,7 @@ func TestWhatWasKeptCanBeSeenAndRemoved(t *testing.T) {
 	if got := msb(t, env, "ls", "--kept"); got.code != 0 || !strings.Contains(got.out, id) || !strings.Contains(got.out, filepath.Join(home, "kept", id)) {
 		t.Errorf("%+v", got)
 	}
-	if got := msb(t, env, "ls", "--kept", "--json"); got.code != 0 || !strings.Contains(got.out, `"id": "`+id+`"`) {
+	if got := msb(t, env, "ls", "--kept", "--json"); got.code != 0 || !strings.Contains(got.out, `"id": "`+id+`"`) || !strings.Contains(got.out, `"directory": "`+filepath.Join(home, "kept", id)+`"`) {
 		t.Errorf("%+v", got)
 	}
 	if got := msb(t, env, "rm", id); got.code != 0 || got.out != id+"\n" {

@@ -61,14 +61,14 @@ func listKept(ui *ui, home *sandbox.Home, asJSON, quiet bool) error {
 		return err
 	}
 	type row struct {
-		ID     string    `json:"id"`
-		Folder string    `json:"folder"`
-		Ended  time.Time `json:"ended"`
+		ID    string    `json:"id"`
+		Dir   string    `json:"directory"`
+		Ended time.Time `json:"ended"`
 	}
-	out, rows := make([]row, 0, len(all)), [][]string{{"ID", "ENDED", "FOLDER"}}
+	out, rows := make([]row, 0, len(all)), [][]string{{"ID", "ENDED", "DIRECTORY"}}
 	for _, k := range all {
 		out = append(out, row(k))
-		rows = append(rows, []string{k.ID, age(time.Since(k.Ended)) + " ago", audit.Printable(k.Folder)})
+		rows = append(rows, []string{k.ID, age(time.Since(k.Ended)) + " ago", audit.Printable(k.Dir)})
 	}
 	switch {
 	case asJSON:
