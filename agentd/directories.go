@@ -63,6 +63,7 @@ func (s *directoryServer) Attach(stream attachStream) error {
 	var reader sync.WaitGroup
 	reader.Go(func() { ended <- requests(device, stream) })
 	go func() { ended <- replies(device, stream) }() // which the end of the call ends
+	go func() { _ = s.root.Run(func() error { return poll(start.GetPath()) }) }()
 	select {
 	case err = <-ended:
 	case <-s.shutdown:
@@ -105,6 +106,18 @@ func (s *directoryServer) mount(start *agentpb.AttachStart) (device *os.File, at
 	}
 	// Not earlier: a device without a mount never wakes who waits for it.
 	return os.NewFile(uintptr(fd), fuseDevice), attached, nil
+}
+
+// poll lets the kernel learn that files of the host can't be polled. Without
+// it each would be asked for as Go opens it, in a call that holds up the very
+// messages by which it is answered.
+func poll(dir string) error {
+	fd, err := unix.Open(path.Join(dir, agentpb.PollName), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return errors.Join(err, unix.Close(fd))
 }
 
 // requests carries the kernel's messages to the host until the directory is

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/internal/hostdir"
 )
 
@@ -31,7 +32,7 @@ func (s *supervisor) shareDirectories() error {
 }
 
 func (s *supervisor) shareDirectory(d Directory) error {
-	server, err := hostdir.New(d.Host, hostdir.Options{Writable: d.Writable, Hide: s.plan.Hide, Share: len(s.plan.Directories)})
+	server, err := hostdir.New(d.Host, hostdir.Options{Writable: d.Writable, Hide: s.plan.Hide, Share: len(s.plan.Directories), PollName: agentpb.PollName})
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,12 @@ func (s *supervisor) shareDirectory(d Directory) error {
 		mount.Close()
 		_ = server.Close() // nothing is written behind
 	})
-	return nil
+	select {
+	case <-server.Polled(): // not earlier: the agent that opened a file would stand still
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: the guest did not use the directory", agentclient.ErrTimeout)
+	}
 }
 
 // hides reports whether patterns hide the file at a path from a directory's top.

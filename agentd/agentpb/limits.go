@@ -49,3 +49,7 @@ const (
 // HandshakeTimeout is how long a host waits for the answer to Handshake unless
 // it says otherwise: emulated machines with cold disks included.
 const HandshakeTimeout = 30 * time.Second
+
+// PollName is a file at the top of each directory of the host that the agent
+// polls once, before anybody uses the directory.
+const PollName = ".msb-poll"

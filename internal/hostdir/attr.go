@@ -164,6 +164,9 @@ func (s *Server) lookup(r request, out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.pollable(r.node, name) {
+		return s.poll(r, out)
+	}
 	d, err := s.room(parent, name)
 	if err != nil {
 		return nil, err

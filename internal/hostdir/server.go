@@ -44,6 +44,8 @@ var ErrProtocol = errors.New("the guest sent no request of the FUSE protocol")
 
 // Options say how a directory is served.
 type Options struct {
+	// PollName is a file at the top that is there until it was polled once; "" for none.
+	PollName string
 	// Writable lets the guest change it.
 	Writable bool
 	// UID and GID are whom the guest sees as the owner of everything.
@@ -86,6 +88,10 @@ type Server struct {
 	uses       uint64
 	locks      locks
 
+	pollName string
+	polled   chan struct{}
+	pollOnce sync.Once
+
 	send sync.Mutex
 	conn Conn
 }
@@ -108,7 +114,7 @@ func New(path string, o Options) (*Server, error) {
 		root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide,
 		maxNodes: maxNodes / share, maxHandles: maxHandles / share, identify: true, now: time.Now,
 		nodes: map[uint64]*node{}, known: map[identity]*node{}, dirs: map[*node]*dir{},
-		handles: map[uint64]*handle{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
+		handles: map[uint64]*handle{}, owners: map[identity]owner{}, count: 1, lastID: rootID, pollName: o.PollName, polled: make(chan struct{}),
 	}
 	s.open = func(path string) (*os.File, error) {
 		return s.root.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -247,6 +253,9 @@ func (s *Server) answer(r request) []byte {
 }
 
 func (s *Server) do(r request, out []byte) ([]byte, error) {
+	if r.node == pollID {
+		return s.poll(r, out)
+	}
 	switch r.op {
 	case opInit:
 		return s.greet(r, out)
