@@ -8,6 +8,8 @@
 // The server uses only sandboxes that were made under its own floor, which it knows by their label: one that the
 // operator made with msb create is not listed and can't be used.
 //
+// Directories of this machine are the operator's choice, by flags; a client can't ask for one.
+//
 // What it does not protect against: an agent that believes what untrusted output says. The marks tell where such
 // output begins and ends, and what is done with it is the client's matter. The bound on sandboxes counts those of
 // msb mcp alone.

@@ -38,6 +38,11 @@ type Options struct {
 	// Sandboxes bounds how many there are at once, CPUs, Memory and Disk one of them; 0 is the default.
 	Sandboxes, CPUs int
 	Memory, Disk    int64
+	// Directories are those of this machine that every sandbox sees, Hide and HideCredentials what it doesn't see of them,
+	// as in sandbox.Config.
+	Directories     []sandbox.Directory
+	Hide            []string
+	HideCredentials bool
 	// IdleStop is when a sandbox that nobody uses is stopped; 0 is never.
 	IdleStop time.Duration
 }
@@ -64,16 +69,25 @@ func (o *Options) fill() error {
 	if o.Disk == 0 {
 		o.Disk = DefaultDisk
 	}
-	_, err := o.Home.Admit(o.Floor, sandbox.AdmitOptions{}) // a floor whose grants nobody approved holds nothing
-	return err
+	if _, err := o.Home.Admit(o.Floor, sandbox.AdmitOptions{}); err != nil { // a floor whose grants nobody approved holds nothing
+		return err
+	}
+	cfg := o.base(&machineArgs{})
+	cfg.Policy = o.Floor
+	return cfg.CheckDirectories(o.Home)
 }
 
 // labelPrefix begins the label of every sandbox of msb mcp.
 const labelPrefix = "mcp-"
 
-// label ties sandboxes to the floor that they were made under: one of another floor may do what this one forbids.
+// label ties sandboxes to the floor and the directories that they were made with: one of another floor may do what this
+// one forbids.
 func (o *Options) label() string {
-	sum := sha256.Sum256(append(policies.Encode(o.Floor), o.Floor.Path...))
+	of := append(policies.Encode(o.Floor), o.Floor.Path...)
+	if len(o.Directories) > 0 {
+		of = fmt.Appendf(of, "%+v%q%v", o.Directories, o.Hide, o.HideCredentials)
+	}
+	sum := sha256.Sum256(of)
 	return labelPrefix + hex.EncodeToString(sum[:16])
 }
 
@@ -86,12 +100,17 @@ type machineArgs struct {
 	Policy   string   `json:"policy"`
 }
 
-// config is the sandbox that a client asks for, at most the floor.
-func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
-	cfg := sandbox.Config{
+func (o *Options) base(a *machineArgs) sandbox.Config {
+	return sandbox.Config{
 		Home: o.Home.Dir(), Program: o.Program, Backend: o.Backend, Floor: o.Floor, Image: a.Image, Pull: image.PullNever,
 		CPUs: a.CPUs, Memory: a.MemoryMB << 20,
+		Directories: o.Directories, Hide: o.Hide, HideCredentials: o.HideCredentials, OperatorDirectories: true,
 	}
+}
+
+// config is the sandbox that a client asks for, at most the floor.
+func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
+	cfg := o.base(a)
 	if a.CPUs < 0 || a.CPUs > o.CPUs {
 		return cfg, wrong("cpus %d: give it 1 to %d", a.CPUs, o.CPUs)
 	}

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -37,8 +38,8 @@ func TestToolsAreFewShortAndSelfExplaining(t *testing.T) {
 	if len(text) > maxToolList || len(r.Tools) != 12 {
 		t.Errorf("%d tools in %d bytes, want 12 in at most %d", len(r.Tools), len(text), maxToolList)
 	}
-	if len(instructions) > 2000 {
-		t.Errorf("instructions of %d bytes", len(instructions))
+	if len(p.instructions()) > 2000 {
+		t.Errorf("instructions of %d bytes", len(p.instructions()))
 	}
 	for _, tool := range r.Tools {
 		a := tool.Annotations
@@ -352,6 +353,43 @@ func TestI15_OnlySandboxesOfTheSameFloorAreUsed(t *testing.T) {
 	p.says(t, true, "fs_read", m{"sandbox": "old", "path": "/x"}, "another operator's policy")
 	p.says(t, false, "sandbox_list", nil, "unusable")
 	p.says(t, false, "sandbox_stop", m{"sandbox": "old", "remove": true}, "removed")
+}
+
+// TestI15_DirectoriesAreTheOperatorsChoice: every sandbox sees them and nothing else of this machine, and one that was made
+// with others can't be used.
+func TestI15_DirectoriesAreTheOperatorsChoice(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	p := serve(t, func(o *Options) {
+		o.Directories = []sandbox.Directory{{Host: work, Guest: "/work", Writable: true}}
+		o.HideCredentials = true
+	})
+	if !strings.Contains(p.instructions(), "/work (writable") {
+		t.Errorf("instructions: %s", p.instructions())
+	}
+	p.says(t, false, "sandbox_run", m{"command": "true"})
+	if cfg := p.fake.runs[0]; len(cfg.Directories) != 1 || !cfg.OperatorDirectories || !cfg.HideCredentials || cfg.Floor == nil {
+		t.Errorf("a run with %+v", cfg)
+	}
+	p.says(t, false, "sandbox_create", m{"name": "a"})
+	p.says(t, false, "sandbox_list", nil, "/work (writable")
+	if st, err := p.opts.Home.Inspect("a"); err != nil || len(st.Directories) != 1 || st.Directories[0].Guest != "/work" {
+		t.Errorf("made with %+v, %v", st, err)
+	}
+	other := p.opts
+	other.Directories = nil
+	if other.label() == p.label {
+		t.Error("a server without the directory uses the same sandboxes")
+	}
+	for _, tool := range []string{"sandbox_run", "sandbox_create"} {
+		p.says(t, true, tool, m{"directories": []string{"/etc:/x"}}, "unknown field")
+	}
+	for _, host := range []string{p.opts.Home.Dir(), filepath.Join(work, "nosuch")} {
+		o := Options{Home: p.opts.Home, Directories: []sandbox.Directory{{Host: host, Guest: "/x"}}}
+		if err := o.Check(); !errors.Is(err, sandbox.ErrDirectory) {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
 }
 
 // TestI11_SandboxesAreBounded, those of another server on the same state directory and of runs included.

@@ -113,7 +113,8 @@ func (s *server) sandboxList(_ context.Context, raw json.RawMessage) (string, er
 		Most      int      `json:"max_sandboxes"`
 		CPUs      int      `json:"max_cpus"`
 		MemoryMB  int64    `json:"max_memory_mb"`
-	}{[]listed{}, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20}
+		Shared    []string `json:"directories,omitempty"`
+	}{[]listed{}, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20, s.opts.shown()}
 	for i := range mine {
 		all.Sandboxes = append(all.Sandboxes, row(&mine[i], s.label))
 	}

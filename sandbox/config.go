@@ -87,6 +87,8 @@ type Config struct {
 	Hide        []string
 	// HideCredentials hides what looks like credentials (Credentials), too.
 	HideCredentials bool
+	// OperatorDirectories tells that whoever wrote Floor chose Directories; under a Floor there are none else.
+	OperatorDirectories bool
 	// DirectoryUser owns what is in Directories, as a user of ExecOptions; "" is the image's.
 	DirectoryUser string
 

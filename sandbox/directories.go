@@ -31,10 +31,16 @@ var noMounts = []string{"/", "/proc", "/sys", "/dev"}
 // ErrDirectory is wrapped by errors about a directory that can't be shared.
 var ErrDirectory = errors.New("directory can't be shared")
 
+// CheckDirectories says why the directories can't be shared.
+func (c *Config) CheckDirectories(home *Home) error {
+	_, err := c.realDirectories(home)
+	return err
+}
+
 // realDirectories checks the directories of a sandbox that is made or started, and returns them with their real paths,
 // those that others lie in first.
 func (c *Config) realDirectories(home *Home) ([]Directory, error) {
-	if len(c.Directories) > 0 && c.Floor != nil {
+	if len(c.Directories) > 0 && c.Floor != nil && !c.OperatorDirectories {
 		return nil, fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name directories; leave -v out, or copy with msb cp", ErrDirectory)
 	}
 	if len(c.Directories) > maxDirectories {
@@ -93,7 +99,7 @@ func (c *Config) admitDirectory(home *Home, d *Directory) error {
 	if holds(d.Host, state) || holds(state, d.Host) {
 		return fmt.Errorf("%w: %s and msb's own state (%s) lie in one another; share another directory", ErrDirectory, d.Host, state)
 	}
-	for _, s := range c.Policy.Secrets {
+	for _, s := range c.secrets() {
 		if s.From.Kind == policies.FromFile && holds(d.Host, realPath(s.From.Value)) {
 			return fmt.Errorf("%w: %s holds the value of the secret %s (%s), which the guest must not see; move the file elsewhere", ErrDirectory, d.Host, s.Name, s.From.Value)
 		}
@@ -109,20 +115,38 @@ func (c *Config) admitDirectory(home *Home, d *Directory) error {
 	return nil
 }
 
+// policies are the policy and its floor.
+func (c *Config) policies() []*policies.Policy {
+	if c.Floor == nil {
+		return []*policies.Policy{c.Policy}
+	}
+	return []*policies.Policy{c.Policy, c.Floor}
+}
+
+func (c *Config) secrets() (all []policies.Secret) {
+	for _, p := range c.policies() {
+		all = append(all, p.Secrets...)
+	}
+	return all
+}
+
 type confiningFile struct{ what, path string }
 
 // confining are the files that say what the sandbox may do, or record what it did.
 func (c *Config) confining() []confiningFile {
 	all := []confiningFile{
-		{"the policy", c.PolicyFile}, {"the policy", c.Policy.Path}, {"the audit log", c.Audit}, {"the capture", c.Pcap}, {"the learned policy", c.Learn},
+		{"the policy", c.PolicyFile}, {"the audit log", c.Audit}, {"the capture", c.Pcap}, {"the learned policy", c.Learn},
 	}
-	for _, f := range slices.Concat(c.Policy.Included, c.Policy.Outside) {
-		all = append(all, confiningFile{"a file that the policy includes", f})
+	for _, p := range c.policies() {
+		all = append(all, confiningFile{"the policy", p.Path})
+		for _, f := range slices.Concat(p.Included, p.Outside) {
+			all = append(all, confiningFile{"a file that the policy includes", f})
+		}
+		for _, ca := range p.TLS.ExtraCA {
+			all = append(all, confiningFile{"roots that the policy trusts", ca.File})
+		}
 	}
-	for _, ca := range c.Policy.TLS.ExtraCA {
-		all = append(all, confiningFile{"roots that the policy trusts", ca.File})
-	}
-	for _, s := range c.Policy.Secrets {
+	for _, s := range c.secrets() {
 		for _, word := range s.From.Argv { // programs, and scripts that are given to one
 			if _, err := os.Stat(word); err == nil {
 				all = append(all, confiningFile{"what is run for the secret " + s.Name, word})

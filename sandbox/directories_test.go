@@ -16,12 +16,12 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	at := func(p string) string { return filepath.Join(top, p) }
-	for _, d := range []string{"state/home/run", "policy/sub", "inc", "logs/deep", "token", "script", "free/inner"} {
+	for _, d := range []string{"state/home/run", "policy/sub", "inc", "logs/deep", "token", "script", "free/inner", "floor/token", "floor/beside", "roots"} {
 		if err := os.MkdirAll(at(d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range []string{"policy/p.toml", "inc/i.toml", "token/t", "script/s.sh", "free/file", "policy/ca.pem"} {
+	for _, f := range []string{"policy/p.toml", "inc/i.toml", "token/t", "script/s.sh", "free/file", "policy/ca.pem", "floor/f.toml", "floor/token/t", "roots/ca.pem"} {
 		if err := os.WriteFile(at(f), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -35,12 +35,18 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 		{Name: "A", From: policies.Source{Kind: policies.FromFile, Value: at("token/t")}},
 		{Name: "B", From: policies.Source{Kind: policies.FromCommand, Argv: []string{"/bin/sh", at("script/s.sh")}}},
 	}
+	floor := policies.Default()
+	floor.Path = at("floor/f.toml")
+	floor.TLS.ExtraCA = []policies.ExtraCA{{File: at("roots/ca.pem")}}
+	floor.Secrets = []policies.Secret{{Name: "F", From: policies.Source{Kind: policies.FromFile, Value: at("floor/token/t")}}}
 	home := &Home{dir: at("state/home")}
 	for _, tt := range []struct {
 		host   string
 		ro, rw string // words of the refusal; "" is none
 		floor  bool
-		guest  string
+		// operator tells that the floor's author chose the directory.
+		operator bool
+		guest    string
 	}{
 		{host: "free"},
 		{host: "free/inner"},
@@ -64,6 +70,13 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 		{host: "free", guest: "work", ro: "absolute path", rw: "absolute path"},
 		{host: "free", guest: "/a/../b", ro: "absolute path", rw: "absolute path"},
 		{host: "free", floor: true, ro: "floor", rw: "floor"},
+		{host: "free", floor: true, operator: true},
+		{host: "floor", floor: true, operator: true, ro: "the secret F", rw: "the secret F"},
+		{host: "floor/beside", floor: true, operator: true},
+		{host: "roots", floor: true, operator: true, rw: "roots that the policy trusts"},
+		{host: "roots"},
+		{host: "floor/token", floor: true, operator: true, ro: "the secret F", rw: "the secret F"},
+		{host: "floor"}, // it is no floor of this one
 	} {
 		if tt.guest == "" {
 			tt.guest = "/work"
@@ -71,7 +84,7 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 		for _, writable := range []bool{false, true} {
 			c := &Config{Policy: p, Audit: at("logs/deep/audit.jsonl"), Directories: []Directory{{Host: at(tt.host), Guest: tt.guest, Writable: writable}}}
 			if tt.floor {
-				c.Floor = policies.Default()
+				c.Floor, c.OperatorDirectories = floor, tt.operator
 			}
 			words := tt.ro
 			if writable {

@@ -66,7 +66,8 @@ type stored struct {
 	Directories []Directory  `json:"directories,omitempty"`
 	Hide        []string     `json:"hide,omitempty"`
 	// HideCredentials is looked for at each start.
-	HideCredentials bool `json:"hide_credentials,omitempty"`
+	HideCredentials     bool `json:"hide_credentials,omitempty"`
+	OperatorDirectories bool `json:"operator_directories,omitempty"`
 	// DirectoryUser owns what is in Directories.
 	DirectoryUser string `json:"directory_user,omitempty"`
 	// IdleStop is in nanoseconds.
@@ -85,6 +86,7 @@ func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) 
 		Image: cfg.Image, ImageDigest: img.Digest, ImageConfig: img.Config, Hostname: cfg.Hostname, Env: cfg.Env,
 		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions,
 		Directories: cfg.Directories, Hide: cfg.Hide, HideCredentials: cfg.HideCredentials, DirectoryUser: cfg.DirectoryUser, IdleStop: cfg.IdleStop,
+		OperatorDirectories: cfg.OperatorDirectories,
 	}
 	if cfg.Floor != nil {
 		st.Floor, st.FloorPath = string(policies.Encode(cfg.Floor)), cfg.Floor.Path
@@ -102,6 +104,7 @@ func (st *stored) config() (cfg Config, err error) {
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 		Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop,
+		OperatorDirectories: st.OperatorDirectories,
 	}
 	if st.PolicyFile == "" {
 		if cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil); err == nil {

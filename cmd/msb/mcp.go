@@ -24,6 +24,7 @@ from the cache unless --image or the policy names them. Sandboxes stay until the
 is not used is stopped meanwhile.`,
 		Example: `  msb mcp install claude-code
   msb mcp install cursor --policy floor.toml --image python:3.12
+  msb mcp install claude-code -v ~/project:/work:rw
   claude mcp add --transport stdio msb -- msb mcp --policy floor.toml`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -49,6 +50,7 @@ is not used is stopped meanwhile.`,
 type mcpFlags struct {
 	o                    mcp.Options
 	policy, memory, disk string
+	volumes              []string
 }
 
 func (f *mcpFlags) add(c *cobra.Command) {
@@ -59,6 +61,9 @@ func (f *mcpFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.o.CPUs, "max-cpus", mcp.DefaultCPUs, "the most CPUs of one sandbox")
 	flags.StringVar(&f.memory, "max-memory", policies.FormatSize(mcp.DefaultMemory), "the most memory of one sandbox (`SIZE`)")
 	flags.StringVar(&f.disk, "max-disk", policies.FormatSize(mcp.DefaultDisk), "the disk of a sandbox that stays (`SIZE`, sparse)")
+	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "let every sandbox see a directory of this machine: `HOST:GUEST[:ro|rw]`, read-only unless rw (repeatable)")
+	flags.StringArrayVar(&f.o.Hide, "hide", nil, "hide files from the guest whose name, or path in a -v directory, matches this `pattern` (repeatable)")
+	flags.BoolVar(&f.o.HideCredentials, "hide-credentials", true, "hide what looks like credentials in the -v directories")
 	flags.DurationVar(&f.o.IdleStop, "idle-stop", mcp.DefaultIdleStop, "stop a sandbox that had no call and no job for this `duration`; 0 for never")
 	flags.StringVar(&f.o.Backend, "vm", "auto", "`backend`: auto, krun or qemu")
 }
@@ -84,6 +89,9 @@ func (f *mcpFlags) options() (mcp.Options, error) {
 		if o.Floor, err = loadPolicy(f.policy); err != nil {
 			return o, err
 		}
+	}
+	if o.Directories, err = parseVolumes(f.volumes); err != nil {
+		return o, &usageError{err: err, help: "msb mcp --help"}
 	}
 	o.Home, err = sandbox.OpenHome("")
 	return o, err

@@ -82,6 +82,14 @@ func serverCommand(flags *pflag.FlagSet, scope clients.Scope) (command string, a
 		switch list, ok := f.Value.(pflag.SliceValue); {
 		case f.Name == "scope" || f.Name == "print":
 			return
+		case f.Name == "volume":
+			values = list.GetSlice()
+			for i, v := range values { // the client's working directory is not this one
+				d, wrong := parseVolume(v)
+				abs, pathErr := filepath.Abs(d.Host)
+				err = errors.Join(err, wrong, pathErr)
+				values[i] = abs + strings.TrimPrefix(v, d.Host)
+			}
 		case ok:
 			values = list.GetSlice()
 		case f.Name == "policy":

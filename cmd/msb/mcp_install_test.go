@@ -14,6 +14,11 @@ func TestAClientIsGivenTheServerWithItsFlags(t *testing.T) {
 	env := []string{"HOME=" + home, "XDG_CONFIG_HOME="}
 	floor := write(t, "floor.toml", policyText)
 	file := filepath.Join(home, ".cursor", "mcp.json")
+	share := t.TempDir()
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	if r := msb(t, env, "mcp", "install", "cursor", "--print"); r.code != 0 || !strings.Contains(r.out, file) {
 		t.Errorf("%+v", r)
@@ -21,7 +26,7 @@ func TestAClientIsGivenTheServerWithItsFlags(t *testing.T) {
 	if _, err := os.Stat(file); err == nil {
 		t.Error("--print wrote the file")
 	}
-	r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3")
+	r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3", "-v", ".:/work:rw", "-v", share+":/data")
 	if r.code != 0 || !strings.Contains(r.out, "Cursor") {
 		t.Fatalf("%+v", r)
 	}
@@ -35,11 +40,11 @@ func TestAClientIsGivenTheServerWithItsFlags(t *testing.T) {
 			Args    []string
 		}
 	}
-	want := []string{"mcp", "--image=a:1", "--image=b:2", "--max-cpus=3", "--policy=" + floor}
+	want := []string{"mcp", "--image=a:1", "--image=b:2", "--max-cpus=3", "--policy=" + floor, "--volume=" + here + ":/work:rw", "--volume=" + share + ":/data"}
 	if err := json.Unmarshal(text, &got); err != nil || !slices.Equal(got.MCPServers["msb"].Args, want) || !filepath.IsAbs(got.MCPServers["msb"].Command) {
 		t.Errorf("%s, %v; want args %q", text, err, want)
 	}
-	if r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3"); !strings.Contains(r.out, "nothing to change") {
+	if r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3", "-v", ".:/work:rw", "-v", share+":/data"); !strings.Contains(r.out, "nothing to change") {
 		t.Errorf("a second time: %+v", r)
 	}
 	if r := msb(t, env, "mcp", "uninstall", "cursor"); r.code != 0 {
@@ -65,6 +70,8 @@ func TestI12_AServerThatWouldNotStartIsNotInstalled(t *testing.T) {
 		{[]string{"install", "cursor", "--scope", "all"}, exitOther, "write user or project"},
 		{[]string{"install", "cursor", "--policy", "nosuch.toml"}, exitPolicyMissing, "nosuch.toml"},
 		{[]string{"install", "cursor", "--policy", asks}, exitPolicyInvalid, "msb policy trust"},
+		{[]string{"install", "cursor", "-v", "nosuch-directory/x:/work"}, exitOther, "make it first"},
+		{[]string{"install", "cursor", "-v", "web:/work"}, exitOther, "./web"},
 		{[]string{"install", "cursor", "--max-memory", "x"}, exitOther, "such as 2G"},
 	} {
 		r := msb(t, []string{"HOME=" + home, "XDG_CONFIG_HOME="}, append([]string{"mcp"}, c.args...)...)

@@ -115,6 +115,16 @@ func TestVMDirectoriesOfTheHost(t *testing.T) {
 		t.Errorf("the read-only file changed: %v", err)
 	}
 
+	// The agent opens files of the host itself, which it serves to the guest.
+	msb("cp", src+"/big", "d:/work/rw/copied").want(t, 0, "")
+	msb("cp", "d:/ro/big", top+"/back").want(t, 0, "")
+	for _, file := range []string{rw + "/copied", top + "/back"} {
+		if b, err := os.ReadFile(file); err != nil || !bytes.Equal(b, big) {
+			t.Errorf("%s: %d bytes, %v", file, len(b), err)
+		}
+	}
+	msb("exec", "d", "--", "rm", "/work/rw/copied").want(t, 0, "")
+
 	inside("cd /work/rw && echo one > f && mkdir d && mv f d/g && ln -s g d/s && ln d/g d/h && echo two >> d/h && chown user d/g && stat -c %u d/g && cat d/s", "1000\none\ntwo\n")
 	if b, err := os.ReadFile(rw + "/d/g"); err != nil || string(b) != "one\ntwo\n" {
 		t.Errorf("on the host: %q, %v", b, err)

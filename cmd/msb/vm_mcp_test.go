@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,8 +18,9 @@ import (
 func TestI15_VMAnAgentsDay(t *testing.T) {
 	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
 	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n")
+	shared := t.TempDir()
 	defer func() { _ = command(t, home, "rm", "--force", "default").Run() }()
-	cmd := command(t, home, "mcp", "--vm", "qemu", "--policy", floor, "--max-disk", "1G")
+	cmd := command(t, home, "mcp", "--vm", "qemu", "--policy", floor, "--max-disk", "1G", "-v", shared+":/shared:rw")
 	client, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +52,10 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "fs_list", m{"path": "/work"}, "1 entries", "test.sh")
 	says(false, "fs_read", m{"path": "/note"}, "kept")
 	says(true, "fs_read", m{"path": "/none"}, "/none")
+	says(false, "fs_write", m{"files": []m{{"path": "/shared/x", "content": "made inside"}}})
+	if b, err := os.ReadFile(filepath.Join(shared, "x")); err != nil || string(b) != "made inside" {
+		t.Errorf("in the directory of the host: %q, %v", b, err)
+	}
 
 	// The floor holds in the guest, and the refusal is explained.
 	says(false, "sandbox_exec", m{"command": "nslookup evil.example; nc -w 5 10.0.0.1 80; true"}, "network policy:", "evil.example")
@@ -68,7 +74,7 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "job", m{"action": "wait", "job": "beat"}, "job beat: ", "exit code 137")
 
 	says(false, "sandbox_stop", m{}, "default stopped")
-	says(false, "sandbox_exec", m{"command": "cat /note"}, "kept") // started again, with its files
+	says(false, "sandbox_exec", m{"command": "cat /note /shared/x"}, "kept", "made inside") // started again, with its files
 	says(false, "sandbox_stop", m{"remove": true}, "removed")
 	says(false, "sandbox_list", m{}, `"sandboxes":[]`)
 	says(false, "sandbox_run", m{"command": "nslookup evil.example; uname"}, "Linux", "evil.example")
