@@ -148,6 +148,7 @@ func (s *Server) drop(n *node) {
 func (s *Server) removed(is identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.owners, is)
 	if n := s.known[is]; n != nil {
 		delete(s.known, is)
 		s.retire(n)
