@@ -120,9 +120,6 @@ func checkTarget(target string) error {
 // absence keeps the SOA that says how long to believe that nothing is there, if
 // it is of a zone above the last name.
 func (f *filter) absence(ns []dns.RR, last string) {
-	if len(f.rrs) > maxRecords {
-		f.rrs = f.rrs[:maxRecords]
-	}
 	for _, rr := range ns {
 		soa, ok := rr.(*dns.SOA)
 		if !ok || soa.Hdr.Class != dns.ClassINET || !dns.IsSubDomain(soa.Hdr.Name, last) {

@@ -251,7 +251,8 @@ func TestTXTAnswerIsBounded(t *testing.T) {
 	}
 }
 
-// TestI6_ForeignAuthorityStaysBehind: the SOA of a zone that the name isn't in, and a TTL that is none (RFC 2181,
+// TestI6_ForeignAuthorityStaysBehind: the SOA of a zone that the name isn't in, one of another
+// class, and a TTL that is none (RFC 2181,
 // section 8), say nothing about the name.
 func TestI6_ForeignAuthorityStaysBehind(t *testing.T) {
 	t.Parallel()
@@ -262,7 +263,8 @@ func TestI6_ForeignAuthorityStaysBehind(t *testing.T) {
 			reply.Answer = []dns.RR{&dns.A{Hdr: hdr, A: []byte{93, 184, 216, 34}}}
 		} else {
 			soa, _ := dns.NewRR("other.test. 300 IN SOA ns.other.test. h.other.test. 1 2 3 4 60")
-			reply.Ns = []dns.RR{soa}
+			chaos, _ := dns.NewRR("a.example. 300 CH SOA ns.a.example. h.a.example. 1 2 3 4 60")
+			reply.Ns = []dns.RR{soa, chaos}
 		}
 		_ = w.WriteMsg(reply)
 	})
