@@ -185,6 +185,7 @@ var commandForms = []string{
 	`"command:printf %u/other/../tree/tool"`,
 	`"command:printf %u/outside-link/tool"`,
 	`"command:printf %r/tool"`,
+	`"command:printf -f%r/tool"`,
 	`"command:printf %u"`,
 	`"command:make -C %t"`,
 	`"command:npm --prefix %t run tool"`,
@@ -363,7 +364,10 @@ func TestI11_PipesAreNotWaitedFor(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Skip(err)
 	}
-	of(t, put(t, dir, "p.toml", head+"[[tls.extra_ca]]\nfile = \"pipe\"\nhosts = [\"a.example\"]\n", 0o600))
+	set, p := of(t, put(t, dir, "p.toml", head+"[[tls.extra_ca]]\nfile = \"pipe\"\nhosts = [\"a.example\"]\n", 0o600))
+	if p.TLS.ExtraCA[0].PEM != nil || !strings.Contains(set.String(), "can't be read") {
+		t.Errorf("a pipe is held as roots: %s", set)
+	}
 	of(t, put(t, dir, "p.toml", secretFrom(`"command:sh ./pipe"`), 0o600))
 	of(t, put(t, dir, "p.toml", secretFrom(`"command:./pipe"`), 0o600))
 }
