@@ -105,3 +105,53 @@ func TestI11_UnfinishedMessagesAreCounted(t *testing.T) {
 	}
 	givesAllBack(t, "messages", w)
 }
+
+// TestI11_NoPieceOfAMessageIsLostAtTheBound: with any room for a message that is passed on in pieces, the server gets it
+// whole or the guest is told, and never a message without some of its pieces.
+func TestI11_NoPieceOfAMessageIsLostAtTheBound(t *testing.T) {
+	t.Parallel()
+	for name, many := range map[string]int{"plain": 0, "values are put in": 12} {
+		piecesAtTheBound(t, name, many)
+	}
+}
+
+// piecesAtTheBound sends a message with so many placeholders of a long value.
+func piecesAtTheBound(t *testing.T, name string, many int) {
+	t.Helper()
+	filler, value := strings.Repeat("0123456789abcdef ", 9<<10), strings.Repeat("vX", 2<<10)
+	whole, refused := 0, 0
+	for room := 0; room < 64 && (room < 8 || whole == 0); room++ {
+		arrived := make(chan int, 1)
+		secret := socketSecret(t)
+		writeValue(t, &secret, value)
+		w, open := socketWorld(t, func(conn net.Conn, r *bufio.Reader) {
+			_, payload, err := readTestMessage(r)
+			if err != nil {
+				payload = ""
+			}
+			arrived <- len(payload)
+			_, _ = io.WriteString(conn, testFrame(false, 0x81, "done"))
+			_, _ = io.Copy(io.Discard, r)
+		}, withSecret(secret), withMemory(int64(room)*32<<10+200<<10))
+		conn, r, resp := open(apiHost, apiAddr, "")
+		if resp.StatusCode != http.StatusSwitchingProtocols {
+			continue // no room for the connection
+		}
+		go func() { _, _ = io.WriteString(conn, testFrame(true, 0x82, filler+strings.Repeat(w.placeholder()+" ", many)+filler)) }()
+		size := 2*len(filler) + many*(len(value)+1)
+		opcode, payload, err := readTestMessage(r)
+		_ = conn.Close()
+		switch got := <-arrived; {
+		case err == nil && opcode == opText && payload == "done" && got == size:
+			whole++
+		case err == nil && opcode == opClose && payload == "\x03\xf5memory" && got == 0:
+			refused++
+		default:
+			t.Errorf("%s, room %d: the server got %d bytes of %d, the guest %d %.100q, %v", name, room, got, size, opcode, payload, err)
+		}
+		givesAllBack(t, name, w)
+	}
+	if whole == 0 || refused == 0 {
+		t.Errorf("%s: %d messages arrived and %d were refused: the bound was not tried from both sides", name, whole, refused)
+	}
+}
