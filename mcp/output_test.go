@@ -68,3 +68,16 @@ func TestI11_OutputIsBounded(t *testing.T) {
 		t.Errorf("%d bytes of base64: %.200q", len(got), got)
 	}
 }
+
+// TestTextThatIsHeldIsShownUpToTheBudget: a text that is a little longer than the budget is held in two parts, and half
+// of what is shown is its end, not only what the second part has.
+func TestTextThatIsHeldIsShownUpToTheBudget(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int{1, 100, outputBudget / 2, 2 * outputBudget} {
+		got := show(t, "<"+strings.Repeat("a", outputBudget+more-2)+">")
+		_, shown, _ := strings.Cut(got, "]\n<")
+		if shown, _, _ = strings.Cut(shown, ">\n[end"); strings.Count(shown, "a") != outputBudget-2 {
+			t.Errorf("%d bytes more: %d are shown, want %d", more, strings.Count(shown, "a"), outputBudget-2)
+		}
+	}
+}

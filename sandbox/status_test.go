@@ -1,0 +1,55 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+)
+
+// watched is a sandbox whose supervisor said these lines.
+func watched(t *testing.T, said ...string) (s *Sandbox, notices []string) {
+	t.Helper()
+	s = &Sandbox{run: &Run{Dir: t.TempDir()}, lines: json.NewDecoder(strings.NewReader(strings.Join(said, "\n"))), over: make(chan struct{})}
+	s.notice = func(n string) { notices = append(notices, n) }
+	s.watch()
+	return s, notices
+}
+
+// TestTheSupervisorsLinesAreTakenUntilItsLast: notices are passed on, denials kept, and the line that ends the sandbox
+// counts for nothing else, whatever stands beside it.
+func TestTheSupervisorsLinesAreTakenUntilItsLast(t *testing.T) {
+	t.Parallel()
+	const denied, failed = `{"denied":{"denied":3,"others":1}}`, `"failed":{"kind":"policy","message":"it broke"}`
+	kept := audit.DenialSummary{Denied: 3, Others: 1}
+	for name, tt := range map[string]struct {
+		said    []string
+		notices []string
+		denied  audit.DenialSummary
+		failure string
+	}{
+		"all of them":             {[]string{`{"notice":"a"}`, denied, `{"notice":"b"}`, "{" + failed + "}"}, []string{"a", "b"}, kept, "it broke"},
+		"a line of nothing":       {[]string{denied, `{}`, `{"notice":"late"}`}, nil, kept, ""},
+		"denials beside its end":  {[]string{`{"denied":{"denied":9},` + failed + "}", denied}, nil, audit.DenialSummary{}, "it broke"},
+		"a notice beside its end": {[]string{`{"notice":"late",` + failed + "}", denied}, nil, audit.DenialSummary{}, "it broke"},
+		"it died":                 {[]string{denied}, nil, kept, ErrSupervisor.Error()},
+		"it died within a line":   {[]string{`{"denied":{"denied":9}`}, nil, audit.DenialSummary{}, ErrSupervisor.Error()},
+	} {
+		s, notices := watched(t, tt.said...)
+		<-s.Done()
+		err := s.Err()
+		if got := s.Denied(); !reflect.DeepEqual(got, tt.denied) || !reflect.DeepEqual(notices, tt.notices) {
+			t.Errorf("%s: %+v, notices %q; want %+v, %q", name, got, notices, tt.denied, tt.notices)
+		}
+		if (err == nil) != (tt.failure == "") || err != nil && !strings.Contains(err.Error(), tt.failure) {
+			t.Errorf("%s: %v, want %q", name, err, tt.failure)
+		}
+		var f *Failure
+		if tt.failure == "it broke" && (!errors.As(err, &f) || f.Kind != "policy") {
+			t.Errorf("%s: %#v has not the kind that the supervisor named", name, err)
+		}
+	}
+}
