@@ -146,7 +146,7 @@ func (ex *exchange) minting(status int) (parents []*entry, strict bool) {
 	}
 	for _, e := range ex.table.secrets {
 		m := e.holder.Policy().Mint
-		if e.parent != nil || m == nil || !ex.mayGo(e) {
+		if m == nil || !ex.mayGo(e) { // tokens mint nothing
 			continue
 		}
 		parents = append(parents, e)

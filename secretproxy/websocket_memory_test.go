@@ -137,7 +137,9 @@ func piecesAtTheBound(t *testing.T, name string, many int) {
 		if resp.StatusCode != http.StatusSwitchingProtocols {
 			continue // no room for the connection
 		}
-		go func() { _, _ = io.WriteString(conn, testFrame(true, 0x82, filler+strings.Repeat(w.placeholder()+" ", many)+filler)) }()
+		go func() {
+			_, _ = io.WriteString(conn, testFrame(true, 0x82, filler+strings.Repeat(w.placeholder()+" ", many)+filler))
+		}()
 		size := 2*len(filler) + many*(len(value)+1)
 		opcode, payload, err := readTestMessage(r)
 		_ = conn.Close()

@@ -19,3 +19,23 @@ func TestI11_NothingIsTakenAfterARelease(t *testing.T) {
 		t.Errorf("%d bytes are taken after the release", b.Used())
 	}
 }
+
+// TestI11_AHoldGivesBackWhatItTook and no more: what one exchange gives twice would else be room above the bound for others.
+func TestI11_AHoldGivesBackWhatItTook(t *testing.T) {
+	t.Parallel()
+	b := memory.New(100)
+	other, h := &memory.Hold{Budget: b}, &memory.Hold{Budget: b}
+	if !other.Take(50) || !h.Take(30) {
+		t.Fatal("there is room for both")
+	}
+	h.Give(20)
+	h.Give(20)
+	if h.Size() != 0 || b.Used() != 50 {
+		t.Errorf("one holds %d bytes and both %d, want 0 and 50", h.Size(), b.Used())
+	}
+	h.Release()
+	h.Give(1)
+	if other.Take(51) || b.Used() != 50 || b.Refused() != 1 || !other.Set(100) || !other.Set(10) || b.Used() != 10 {
+		t.Errorf("%d bytes are taken, %d times there was no room", b.Used(), b.Refused())
+	}
+}
