@@ -109,8 +109,11 @@ func TestI11_LeavesAreBoundedAndRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := a.leaves.len(); n != 8 {
-		t.Errorf("%d leaves are kept, want 8", n)
+	if n := a.leaves.len(); n != 8 || len(a.leaves.at) != n {
+		t.Errorf("%d leaves are kept and %d found, want 8", n, len(a.leaves.at))
+	}
+	if again, _ := a.ForName(hostname.MustParse("first.example")); again == first {
+		t.Error("the leaf unused for longest is still handed out")
 	}
 	kept, _ := a.ForName(hostname.MustParse("n19.example"))
 	now = now.Add(LeafLifetime - time.Hour)
