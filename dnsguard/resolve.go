@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/dnsguard/wire"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
 )
 
@@ -24,6 +25,21 @@ var (
 	// ErrUpstream says that no upstream had an answer.
 	ErrUpstream = errors.New("no answer from upstream")
 )
+
+// RefusedError is ErrRefused with what it is about.
+type RefusedError struct {
+	Name   hostname.Name
+	Reason egress.Reason
+	Text   string
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return ErrRefused.Error() + ": " + e.Name.Display() + ": " + e.Text
+}
+
+// Unwrap returns ErrRefused.
+func (e *RefusedError) Unwrap() error { return ErrRefused }
 
 // Answer answers one message as a guest's would be, without the rate limit, and
 // explains it. The answer holds an Extended DNS Error if msg has EDNS. It is nil
@@ -65,7 +81,7 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 // sandbox's rate: it is the guest who makes the proxy ask.
 func (g *Guard) Resolve(ctx context.Context, name hostname.Name) ([]netip.Addr, error) {
 	if name.IsZero() {
-		return nil, fmt.Errorf("%w: there is no name", ErrRefused)
+		return nil, &RefusedError{Reason: egress.ReasonInvalid, Text: "there is no name"}
 	}
 	six := make(chan *reply, 1)
 	go func() { six <- g.resolveType(ctx, name, dns.TypeAAAA) }()
@@ -118,16 +134,15 @@ func newQuestion(name hostname.Name, qtype uint16) *wire.Question {
 // plainly absent decides.
 func resolveError(name hostname.Name, replies ...*reply) error {
 	for _, r := range replies {
-		kind := ErrRefused
+		text := strings.TrimPrefix(r.explanation.Text, "denied: ")
 		switch r.explanation.Outcome {
 		case OutcomeAnswered, OutcomeEmpty, OutcomeNoName, OutcomeLocal:
 			continue
 		case OutcomeFailed:
-			kind = ErrUpstream
+			return fmt.Errorf("%w: %s: %s", ErrUpstream, name.Display(), text)
 		case OutcomeRefusedName, OutcomeRefusedQuery, OutcomeRebinding, OutcomeLimited:
 		}
-		text := strings.TrimPrefix(r.explanation.Text, "denied: ")
-		return fmt.Errorf("%w: %s: %s", kind, name.Display(), text)
+		return &RefusedError{Name: name, Reason: r.reason, Text: text}
 	}
 	return fmt.Errorf("%w: %s", ErrNoAddress, name.Display())
 }

@@ -263,6 +263,32 @@ func TestI7_ATunnelIsForTheNameItWasAskedFor(t *testing.T) {
 	}
 }
 
+// A name that the policy allows is refused with the resolver's own reason.
+func TestI11_TheExplicitProxySaysWhichBoundRefusedAName(t *testing.T) {
+	t.Parallel()
+	const rule = "[[egress.allow]]\nhosts = [\"*.example.com\"]\nprotocol = \"https\"\n"
+	for name, tt := range map[string]struct{ limits, host, want string }{
+		"the budget":        {"[limits]\negress_bytes = \"100\"\n", "www.example.com", "limit"},
+		"a rate":            {"[limits]\ndns_per_second = 1\n", "www.example.com", "limit"},
+		"addresses (twin)":  {"", "inside.example.com", "rebinding"},
+		"the policy (twin)": {"[limits]\negress_bytes = \"100\"\n", "www.example.net", "no_rule"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := gatewaytest.Start(t, rule+tt.limits)
+			w.Record("www.example.com. 60 IN A "+site, "inside.example.com. 60 IN A 10.0.0.5")
+			if name == "a rate" {
+				for i := 0; w.Resolve(fmt.Sprintf("n%d.example.com", i), dns.TypeA).Rcode != dns.RcodeServerFailure; i++ {
+				}
+			}
+			resp, body := ask(t, w, "CONNECT "+tt.host+":443 HTTP/1.1\r\n\r\n")
+			if resp.StatusCode != http.StatusForbidden || resp.Header.Get("X-Msb-Reason") != tt.want || !strings.Contains(body, tt.want) {
+				t.Errorf("%d %q %s, want 403 and %s", resp.StatusCode, resp.Header.Get("X-Msb-Reason"), body, tt.want)
+			}
+		})
+	}
+}
+
 func TestI6_ATunnelToPort53EndsInTheResolver(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[egress]\ndefault = \"public\"\n")

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -158,10 +157,11 @@ func (x *tcpExecutor) resolve(name hostname.Name) session.Step {
 	ctx, cancel := context.WithTimeout(x.ctx, dialTimeout)
 	defer cancel()
 	addrs, err := x.gateway.guard.Resolve(ctx, name)
-	if !errors.Is(err, dnsguard.ErrRefused) {
+	var refused *dnsguard.RefusedError
+	if !errors.As(err, &refused) {
 		return x.resolved(addrs, err)
 	}
-	step := x.resolved(nil, fmt.Errorf("%w: %w", session.ErrName, err))
+	step := x.resolved(nil, &session.NameError{Reason: refused.Reason, Err: err})
 	x.mu.Lock()
 	request, proxy := x.session.Proxied()
 	x.mu.Unlock()

@@ -106,7 +106,7 @@ func (r *reviewer) resolved(id uint32, place int, p *pending) {
 		}
 		var err error
 		if len(addrs) == 0 {
-			err = session.ErrName
+			err = &session.NameError{Reason: egress.ReasonRebinding, Err: dnsguard.ErrRefused}
 		}
 		step = s.Resolved(addrs, err)
 	}

@@ -12,9 +12,19 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// ErrName is wrapped by the error that Resolved is called with where the resolver refused the name. Any other
+// NameError is wrapped by the error that Resolved is called with where the resolver refused the name. Any other
 // error says that it could not be resolved.
-var ErrName = errors.New("the name is refused")
+type NameError struct {
+	// Reason is the resolver's, for a name that the policy allows.
+	Reason egress.Reason
+	Err    error
+}
+
+// Error implements error.
+func (e *NameError) Error() string { return "the name is refused: " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *NameError) Unwrap() error { return e.Err }
 
 // proxied is a request to the explicit proxy.
 type proxied struct {
@@ -90,8 +100,8 @@ func (s *Session) Resolved(addrs []netip.Addr, err error) Step {
 		return s.nextAddr()
 	}
 	s.state = stateOver
-	if errors.Is(err, ErrName) {
-		s.verdict = s.refusedName(p.request.Name)
+	if refused := (*NameError)(nil); errors.As(err, &refused) {
+		s.verdict = s.refusedName(p.request.Name, refused.Reason)
 		return Step{Action: Refuse, Refusal: denial(s.verdict)}
 	}
 	text := "no address"
@@ -101,12 +111,12 @@ func (s *Session) Resolved(addrs []netip.Addr, err error) Step {
 	return Step{Action: Refuse, Refusal: Refusal{Status: http.StatusBadGateway, Body: ProxyBody{"upstream", "upstream_name", "", text}}}
 }
 
-// refusedName is the verdict on a name that was not resolved: where the policy allows the name, its addresses
-// were not those that it may have.
-func (s *Session) refusedName(name hostname.Name) egress.Verdict {
+// refusedName is the verdict on a name that was not resolved: where the policy allows the name, for the
+// resolver's own reason, such as a bound or addresses that the name may not have.
+func (s *Session) refusedName(name hostname.Name, reason egress.Reason) egress.Verdict {
 	v := s.rules.Engine.DecideName(name)
 	if v.Action != egress.Deny {
-		v = egress.Verdict{Reason: egress.ReasonRebinding, Name: name}
+		v = egress.Verdict{Reason: reason, Name: name}
 	}
 	return v
 }
