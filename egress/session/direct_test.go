@@ -9,6 +9,22 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
+// TestI1_PingsToMappedNamesSayWhy: a line of [hosts] stands for ports, and a denial has no reason of a permission.
+func TestI1_PingsToMappedNamesSayWhy(t *testing.T) {
+	t.Parallel()
+	names := mappedNames{netip.MustParseAddr("198.18.0.2"), hostname.MustParse("in.corp.example")}
+	for _, report := range []string{"", "[egress]\nmode = \"report\"\n"} {
+		rules := rulesOf(t, report+"[hosts]\n\"in.corp.example\" = \"10.0.0.5\"\n")
+		s, step := Open(rules, names, egress.ICMP, netip.AddrPortFrom(guestAddr.Addr(), 0), netip.MustParseAddrPort("198.18.0.2:0"))
+		if v := s.Judged().Verdict; step.Action != Reject || v.Reason != egress.ReasonPort || v.WouldDeny {
+			t.Errorf("%q: %v, %s", report, step.Action, v.Message())
+		}
+		if s, step := Open(rules, names, egress.TCP, guestAddr, netip.MustParseAddrPort("198.18.0.2:80")); step.Action == Reject {
+			t.Errorf("%q: a connection (twin): %s", report, s.Judged().Verdict.Message())
+		}
+	}
+}
+
 // TestI5_PrivateTargetsNeverGoByTheProxy: the upstream proxy leads outside, and is not told of what is inside.
 func TestI5_PrivateTargetsNeverGoByTheProxy(t *testing.T) {
 	t.Parallel()

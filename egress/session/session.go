@@ -148,8 +148,11 @@ func (s *Session) connect(v egress.Verdict) Step {
 // datagram follows a verdict on what can't be peeked at or inspected.
 func (s *Session) datagram() Step {
 	v := &s.verdict
-	// An address of [hosts] stands for a port and answers no ping.
-	if v.Action != egress.Allow || s.flow.Proto == egress.ICMP && s.flow.Mapped {
+	if v.Allowed() && s.flow.Proto == egress.ICMP && s.flow.Mapped {
+		v.Action, v.WouldDeny, v.Reason = egress.Deny, false, egress.ReasonPort // a line of [hosts] stands for ports
+		return s.denied()
+	}
+	if v.Action != egress.Allow {
 		v.Action = egress.Deny
 		return s.deny()
 	}
