@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 
 	"golang.org/x/net/icmp"
@@ -46,6 +48,9 @@ func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
 	err := g.ping(ctx, f.judged().Verdict, p)
 	if f.dialed(err).Action != session.Relay {
 		done(up, 0, err)
+		if !errors.Is(err, os.ErrDeadlineExceeded) { // silence is what the guest sees of silence
+			p.Reject()
+		}
 		return
 	}
 	done(up, up, p.Reply())
