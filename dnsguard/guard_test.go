@@ -52,7 +52,7 @@ func TestI6_NameThatNoRuleAllowsIsRefusedAndNothingIsAsked(t *testing.T) {
 	} {
 		m, _ := k.ask(t, c.name, dns.TypeA)
 		code, text, ok := ede(m)
-		if m.Rcode != dns.RcodeRefused || !ok || code != c.code || !strings.Contains(text, c.text) {
+		if m.Rcode != dns.RcodeNameError || len(m.Ns) != 0 || !ok || code != c.code || !strings.Contains(text, c.text) {
 			t.Errorf("%s: got %s, EDE %d %q", c.name, dns.RcodeToString[m.Rcode], code, text)
 		}
 	}

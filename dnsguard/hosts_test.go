@@ -105,10 +105,10 @@ func TestReverseNames(t *testing.T) {
 		{"2606:2800::1", dns.RcodeSuccess, []string{"api.example."}},
 		{"198.18.1.0", dns.RcodeSuccess, []string{"db.internal."}},
 		{"fd6d:7362:686f:7374::100", dns.RcodeSuccess, []string{"db.internal."}},
-		{"10.0.0.1", dns.RcodeRefused, nil},
-		{"127.0.0.1", dns.RcodeRefused, nil},
-		{"169.254.169.254", dns.RcodeRefused, nil},
-		{"fe80::1", dns.RcodeRefused, nil},
+		{"10.0.0.1", dns.RcodeNameError, nil},
+		{"127.0.0.1", dns.RcodeNameError, nil},
+		{"169.254.169.254", dns.RcodeNameError, nil},
+		{"fe80::1", dns.RcodeNameError, nil},
 	} {
 		reverse, _ := dns.ReverseAddr(c.addr)
 		if m, _ := k.ask(t, reverse, dns.TypePTR); m.Rcode != c.rcode || !slices.Equal(texts(m), c.want) {
@@ -165,7 +165,7 @@ func TestI6_ReloadDropsPinsAndAnswersThatAreNoLongerAllowed(t *testing.T) {
 	k.ask(t, "a.example", dns.TypeA)
 	k.ask(t, "b.example", dns.TypeA)
 	k.SetJudge(judgeOf("b.example"))
-	if m, _ := k.ask(t, "a.example", dns.TypeA); m.Rcode != dns.RcodeRefused {
+	if m, _ := k.ask(t, "a.example", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("answered after the reload: %v", m)
 	}
 	if k.Pins().Addrs(name("a.example")) != nil || !k.Pins().Pinned(name("b.example"), addr("93.184.216.35")) {

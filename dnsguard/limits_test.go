@@ -132,8 +132,8 @@ func TestI11_ServiceLabelsAreBounded(t *testing.T) {
 		{"x.api.example", dns.TypeSRV, false},
 		{"_sip._tcp.other.example", dns.TypeSRV, false},
 	} {
-		if m, _ := k.ask(t, c.name, c.qtype); (m.Rcode != dns.RcodeRefused) != c.ok {
-			t.Errorf("%s: %v", c.name, dns.RcodeToString[m.Rcode])
+		if _, why := k.ask(t, c.name, c.qtype); (why.Outcome != OutcomeRefusedName) != c.ok {
+			t.Errorf("%s: %v", c.name, why.Outcome)
 		}
 	}
 	refused := 0

@@ -34,7 +34,9 @@ func (g *Guard) refuseQuery(q *wire.Question, ede uint16, text string) *reply {
 }
 
 // refuseName refuses a name with the rule that denies it (Blocked), or with the
-// lack of one that allows it (Prohibited).
+// lack of one that allows it (Prohibited). The response code is NXDOMAIN, which ends a lookup in every client:
+// musl ignores REFUSED and waits until it times out, glibc asks again and reports a temporary failure, and Go
+// reports a misbehaving server. There is no SOA record, so that nobody caches it past a reload (RFC 2308, section 5).
 func (g *Guard) refuseName(q *wire.Question, s subject) *reply {
 	ede := dns.ExtendedErrorCodeBlocked
 	if s.verdict.Reason == egress.ReasonNoRule {
@@ -42,7 +44,7 @@ func (g *Guard) refuseName(q *wire.Question, s subject) *reply {
 	}
 	return g.newReply(q, replySpec{
 		outcome: OutcomeRefusedName,
-		rcode:   dns.RcodeRefused,
+		rcode:   dns.RcodeNameError,
 		subject: s,
 		ede:     ede,
 		text:    s.verdict.Message(),

@@ -136,7 +136,7 @@ func TestI6_OddQueriesAreRefusedLegibly(t *testing.T) {
 		{"private type", ofType(65280), dns.RcodeRefused},
 		{"EDNS 1", query(func(m *dns.Msg) { m.IsEdns0().SetVersion(1) }), dns.RcodeBadVers},
 		{"root", query(func(m *dns.Msg) { m.Question[0].Name = "." }), dns.RcodeRefused},
-		{"single label", query(func(m *dns.Msg) { m.Question[0].Name = "localhost." }), dns.RcodeRefused},
+		{"single label", query(func(m *dns.Msg) { m.Question[0].Name = "localhost." }), dns.RcodeNameError},
 		{"dot inside a label", query(func(m *dns.Msg) { m.Question[0].Name = `api\.example.` }), dns.RcodeRefused},
 		{"space", query(func(m *dns.Msg) { m.Question[0].Name = `a\032b.example.` }), dns.RcodeRefused},
 		{"NUL", query(func(m *dns.Msg) { m.Question[0].Name = `api\000.example.` }), dns.RcodeRefused},

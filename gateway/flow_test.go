@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -50,11 +51,49 @@ func TestUDPIsJudgedAndRelayed(t *testing.T) {
 	_, _ = d.Write([]byte("quic"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	prohibited := func(f []byte) bool { // Ethernet, IPv4 without options, ICMP type 3, code 13
-		return len(f) > 36 && f[12] == 8 && f[13] == 0 && f[23] == 1 && f[34] == 3 && f[35] == 13
-	}
 	if _, err := w.Guest.WaitFrame(ctx, prohibited); err != nil {
 		t.Errorf("denied datagram: no ICMP administratively prohibited: %v", err)
+	}
+}
+
+// prohibited finds Ethernet, IPv4 without options, ICMP type 3, code 13.
+func prohibited(f []byte) bool {
+	return len(f) > 36 && f[12] == 8 && f[13] == 0 && f[23] == 1 && f[34] == 3 && f[35] == 13
+}
+
+// A ping that a rule refuses, or that an allowed one can't be sent for, is answered at once.
+func TestPingsThatDontLeaveAreAnswered(t *testing.T) {
+	t.Parallel()
+	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"icmp\"\n"
+	for name, tt := range map[string]struct {
+		policy string
+		left   int
+	}{
+		"no rule":       {"", 0},
+		"no budget":     {rule + "[limits]\negress_bytes = \"64\"\n", 0},
+		"a rule (twin)": {rule, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := gatewaytest.Start(t, tt.policy)
+			w.AnswerPings(siteAddr)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			over := make(chan error, 1)
+			go func() { over <- w.Guest.Ping(ctx, siteAddr, []byte("hello")) }()
+			if tt.left == 0 {
+				if _, err := w.Guest.WaitFrame(ctx, prohibited); err != nil {
+					t.Errorf("no ICMP administratively prohibited: %v", err)
+				}
+				cancel()
+			}
+			if err := <-over; (err == nil) != (tt.left > 0) {
+				t.Errorf("a ping: %v", err)
+			}
+			cancel()
+			if n := len(w.Dialled()); n != tt.left {
+				t.Errorf("%d pings left, want %d", n, tt.left)
+			}
+		})
 	}
 }
 
@@ -80,13 +119,34 @@ func TestI5_ARebindingNameGetsNowhere(t *testing.T) {
 	}
 }
 
+// Go's resolver reports a refused name as one that isn't there, as musl's and glibc's do for this response code.
+func TestRefusedNamesAreNoSuchHostToClients(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"*.example.com\"]\n[limits]\negress_bytes = \"50\"\n")
+	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return w.Dial(w.Gateway.Link().Gateway4, 53)
+	}}
+	for name, none := range map[string]bool{
+		"evil.example.":             true,
+		"localhost.localdomain.":    true,
+		"metadata.google.internal.": true,
+		"www.example.com.":          false, // the budget is too small for the question (twin)
+	} {
+		_, err := resolver.LookupHost(t.Context(), name)
+		var why *net.DNSError
+		if !errors.As(err, &why) || why.IsNotFound != none {
+			t.Errorf("%s: %v; want no such host: %v", name, err, none)
+		}
+	}
+}
+
 func TestI6_ANameThatNoRuleAllowsIsNeverAskedOutside(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, apiTLS)
 	w.Record("evil.example. 60 IN A " + site)
 	for _, name := range []string{"evil.example", "data.api.example.com", "localhost", "metadata.google.internal", "printer"} {
-		if m := w.Resolve(name, dns.TypeA); m.Rcode != dns.RcodeRefused {
-			t.Errorf("%s: %s, want REFUSED", name, dns.RcodeToString[m.Rcode])
+		if m := w.Resolve(name, dns.TypeA); m.Rcode != dns.RcodeNameError {
+			t.Errorf("%s: %s, want NXDOMAIN", name, dns.RcodeToString[m.Rcode])
 		}
 	}
 	if a := w.Asked(); len(a) != 0 {
@@ -280,7 +340,7 @@ func TestAPolicyFileThatChangedBeforeItWasWatchedIsTaken(t *testing.T) {
 	if got := w.Audit.Wait(t, audit.PolicyReload, 1)[0]; got.Action != "allow" {
 		t.Fatalf("audit line %+v, want the stricter file in force", got)
 	}
-	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode != dns.RcodeRefused {
+	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("the name that only the old policy allows: %v", m)
 	}
 }

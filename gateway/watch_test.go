@@ -48,7 +48,7 @@ func TestI12_AnEditOfSameSizeAndTimeIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Audit.Wait(t, audit.PolicyReload, 2)
-	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode != dns.RcodeRefused {
+	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("the name that only the old text allows: %v", m)
 	}
 }

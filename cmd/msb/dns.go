@@ -130,10 +130,10 @@ func askDNS(ctx context.Context, ui *ui, g *dnsguard.Guard, name string, code ui
 	if err := ui.table(rows); err != nil {
 		return err
 	}
-	switch answer.Rcode {
-	case dns.RcodeRefused:
+	switch { // why is in the table
+	case why.Outcome == dnsguard.OutcomeRefusedName, answer.Rcode == dns.RcodeRefused:
 		return exitCode(exitDenied)
-	case dns.RcodeServerFailure: // why is in the table
+	case answer.Rcode == dns.RcodeServerFailure:
 		return exitCode(exitOther)
 	}
 	return nil

@@ -26,8 +26,8 @@ func TestPoliciesAreNamedByFileSandboxOrPreset(t *testing.T) {
 		{"policy diff web pypi", exitDiffers, "pypi.org"},
 		{"policy check pypi web", 0, "ok"},
 		{"dns a.internal.example --policy mapped", 0, "198.18."},
-		{"dns a.internal.example --policy web", exitDenied, "REFUSED"},
-		{"dns evil.example --policy pypi", exitDenied, "REFUSED"},
+		{"dns a.internal.example --policy web", exitDenied, "name refused"},
+		{"dns evil.example --policy pypi", exitDenied, "name refused"},
 	} {
 		if got := msb(t, env, strings.Fields(tt.args)...); got.code != tt.code || !strings.Contains(got.out+got.err, tt.say) {
 			t.Errorf("%s: %+v, want exit %d and %q", tt.args, got, tt.code, tt.say)

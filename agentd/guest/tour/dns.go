@@ -45,6 +45,9 @@ type dnsAnswer struct {
 
 func (a dnsAnswer) String() string {
 	name := strings.ToUpper(strings.TrimPrefix(a.rcode.String(), "RCode"))
+	if a.rcode == dnsmessage.RCodeNameError {
+		name = "NXDOMAIN"
+	}
 	if a.text == "" {
 		return "DNS " + name
 	}

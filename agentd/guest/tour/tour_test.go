@@ -95,7 +95,7 @@ func newTour(t *testing.T, s *httptest.Server, resolver netip.AddrPort) *tour {
 
 func TestTourSaysWhatASandboxDoes(t *testing.T) {
 	t.Parallel()
-	tr := newTour(t, echoServer(t, "the real value"), dnsServer(t, dnsmessage.RCodeRefused, "rule default: not allowed"))
+	tr := newTour(t, echoServer(t, "the real value"), dnsServer(t, dnsmessage.RCodeNameError, "rule default: not allowed"))
 	for _, tt := range []struct {
 		row  row
 		says []string
@@ -103,7 +103,7 @@ func TestTourSaysWhatASandboxDoes(t *testing.T) {
 		{tr.machine(), []string{"Linux", "qemu"}},
 		{tr.allowed(t.Context()), []string{"answered in"}},
 		{tr.refused(t.Context(), "private", closedPort(t)), []string{"refused in", "connection refused"}},
-		{tr.name(t.Context()), []string{"DNS REFUSED: rule default: not allowed"}},
+		{tr.name(t.Context()), []string{"DNS NXDOMAIN: rule default: not allowed"}},
 		{tr.secret(t.Context()), []string{"received the real value", "msb_placeholder"}},
 	} {
 		if !tt.row.ok {
