@@ -56,6 +56,32 @@ func takeOnce(c *cobra.Command, flags ...string) {
 	}
 }
 
+// filled is the value of a flag that names something: with "" for a variable that isn't set, msb would run without the
+// floor, the record or the name that was asked for.
+type filled struct{ pflag.Value }
+
+var errEmpty = errors.New("it is empty")
+
+// Set implements pflag.Value.
+func (f filled) Set(text string) error {
+	if text == "" {
+		return errEmpty
+	}
+	return f.Value.Set(text)
+}
+
+// takeFilled makes a command and those below it refuse an empty value of each flag.
+func takeFilled(c *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		if f := c.Flags().Lookup(name); f != nil && f.Value.Type() == "string" {
+			f.Value = filled{f.Value}
+		}
+	}
+	for _, sub := range c.Commands() {
+		takeFilled(sub, flags...)
+	}
+}
+
 // variables is the value of -e.
 type variables struct{ pflag.Value }
 
@@ -74,6 +100,8 @@ func wanted(f *pflag.Flag, err error) string {
 	switch {
 	case errors.Is(err, errTwice):
 		return "it is given twice; put both files together with include in one of them"
+	case errors.Is(err, errEmpty):
+		return "it is empty; give it a value, or leave the flag out"
 	case errors.Is(err, errNoVariable):
 		return "it names no variable; write -e NAME=VALUE, or -e NAME to pass one on"
 	}

@@ -75,3 +75,16 @@ func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
 		}
 	}
 }
+
+// TestI15_AFloorOfAnUnsetVariableIsAnError: --floor "$FLOOR" ran without a floor. The twin names a file that isn't there.
+func TestI15_AFloorOfAnUnsetVariableIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--policy", "--floor", "--audit", "--pcap", "--learn", "--name"} {
+		if got := msb(t, nil, "run", flag, "", "--", "true"); got.code != exitOther || !strings.Contains(got.err, "it is empty") {
+			t.Errorf("%s \"\": %+v", flag, got)
+		}
+	}
+	if got := msb(t, nil, "run", "--floor", "none/floor.toml", "--", "true"); got.code != exitPolicyMissing {
+		t.Errorf("%+v", got)
+	}
+}

@@ -86,6 +86,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		}
 	}
 	completeWords(root)
+	takeFilled(root, "policy", "floor", "audit", "pcap", "learn", "name")
 	takeOnce(root, "policy", "floor")
 	return root
 }
