@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/netstack/netstacktest"
@@ -53,6 +54,9 @@ func relayTo(t *testing.T, opts netstack.RelayOptions, serve func(*net.TCPConn))
 			}
 			var r relayed
 			r.up, r.down, r.err = netstack.Relay(ctx, c, up, opts)
+			if err := up.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the relay is over and upstream's socket is open: %v", err)
+			}
 			results <- r
 		},
 	}})
