@@ -35,6 +35,8 @@ type Config struct {
 	Name string
 	// Label is a word of the caller's own that stays with a named sandbox (Status.Label); msb makes nothing of it.
 	Label string
+	// Labels are the user's own, which stay with a named sandbox (Status.Labels); msb makes nothing of them.
+	Labels map[string]string
 	// Home is the state directory; "" is $MSB_HOME, else ~/.msb.
 	Home string
 	// Program is the msb to re-execute as supervisor and VMM; "" is this very executable, which must

@@ -37,15 +37,16 @@ type End struct {
 
 // Status is a named sandbox as `msb ls` shows it.
 type Status struct {
-	Name    string    `json:"name"`
-	Label   string    `json:"label,omitempty"`
-	Running bool      `json:"running"`
-	Created time.Time `json:"created"`
-	Image   string    `json:"image"`
-	Digest  string    `json:"digest"`
-	CPUs    int       `json:"cpus"`
-	Memory  int64     `json:"memory_bytes"`
-	Disk    int64     `json:"disk_bytes"`
+	Name    string            `json:"name"`
+	Label   string            `json:"label,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Running bool              `json:"running"`
+	Created time.Time         `json:"created"`
+	Image   string            `json:"image"`
+	Digest  string            `json:"digest"`
+	CPUs    int               `json:"cpus"`
+	Memory  int64             `json:"memory_bytes"`
+	Disk    int64             `json:"disk_bytes"`
 	// Used is what the disk takes on the host.
 	Used       int64  `json:"disk_used_bytes"`
 	PolicyFile string `json:"policy_file,omitempty"`
@@ -99,7 +100,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	}
 	dir := h.namedPath(name)
 	s := &Status{
-		Name: name, Label: st.Label, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
+		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Dir: dir, Used: allocated(filepath.Join(dir, upperDisk)),
 		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, consoleLog),
 	}

@@ -36,16 +36,18 @@ const storedVersion = 1
 
 // stored is what a named sandbox is, as it is kept. It holds no secret: a policy names their sources.
 type stored struct {
-	Version    int       `json:"version"`
-	Name       string    `json:"name"`
-	Label      string    `json:"label,omitempty"`
-	Created    time.Time `json:"created"`
-	Policy     string    `json:"policy"` // TOML, includes merged
-	PolicyName string    `json:"policy_name"`
-	PolicyPath string    `json:"policy_path,omitempty"` // of the file that Policy was read from
-	PolicyFile string    `json:"policy_file,omitempty"`
-	Floor      string    `json:"floor,omitempty"` // TOML
-	FloorPath  string    `json:"floor_path,omitempty"`
+	Version int    `json:"version"`
+	Name    string `json:"name"`
+	Label   string `json:"label,omitempty"`
+	// Labels are the user's, Label a program's.
+	Labels     map[string]string `json:"labels,omitempty"`
+	Created    time.Time         `json:"created"`
+	Policy     string            `json:"policy"` // TOML, includes merged
+	PolicyName string            `json:"policy_name"`
+	PolicyPath string            `json:"policy_path,omitempty"` // of the file that Policy was read from
+	PolicyFile string            `json:"policy_file,omitempty"`
+	Floor      string            `json:"floor,omitempty"` // TOML
+	FloorPath  string            `json:"floor_path,omitempty"`
 	// Grants are what the policy may take from this machine, as it was approved.
 	Grants      grants.Set   `json:"grants,omitempty"`
 	NoNet       bool         `json:"no_net,omitempty"`
@@ -79,7 +81,7 @@ type stored struct {
 // newStored is what cfg, which is filled, and its image become.
 func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) *stored {
 	st := &stored{
-		Version: storedVersion, Name: name, Label: cfg.Label, Created: time.Now().UTC().Truncate(time.Second),
+		Version: storedVersion, Name: name, Label: cfg.Label, Labels: cfg.Labels, Created: time.Now().UTC().Truncate(time.Second),
 		Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyPath: cfg.Policy.Path, PolicyFile: cfg.PolicyFile,
 		Grants: admitted.Grants, PolicyImage: cfg.PolicyImage,
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory, Disk: cfg.Disk,

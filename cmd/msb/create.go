@@ -40,6 +40,7 @@ a change takes effect at once while it runs. msb start starts it.`,
 	}
 	f.registerMachine(c.Flags())
 	c.Flags().StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` for every command, or pass NAME on (repeatable)")
+	c.Flags().Var(envFiles{&f.envOfFiles}, "env-file", "set the variables of a `file` for every command, NAME=VALUE on each line; -e wins over it (repeatable)")
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the name and errors")
 	f.pull = string(image.PullMissing)
 	return c

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,15 +16,22 @@ import (
 
 func newListCommand(ui *ui) *cobra.Command {
 	var asJSON, quiet, kept bool
+	var filters []string
 	c := &cobra.Command{
 		Use:     "ls [flags]",
 		Aliases: []string{"list", "ps"},
 		Short:   "List the sandboxes that have a name (also: ps)",
 		Args:    named(cobra.NoArgs, "msb ls takes no arguments; msb inspect NAME tells about one"),
 		RunE: func(*cobra.Command, []string) error {
+			if err := checkFilters(filters); err != nil {
+				return err
+			}
 			home, err := sandbox.OpenHome("")
 			if err != nil {
 				return err
+			}
+			if kept && len(filters) > 0 {
+				return &usageError{err: errors.New("--kept with --filter: what is kept has no labels; leave out one of the two"), help: "msb ls --help"}
 			}
 			if kept {
 				return listKept(ui, home, asJSON, quiet)
@@ -31,6 +40,7 @@ func newListCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			all = slices.DeleteFunc(all, func(s sandbox.Status) bool { return !matchFilters(&s, filters) })
 			switch {
 			case asJSON:
 				if all == nil {
@@ -50,6 +60,7 @@ func newListCommand(ui *ui) *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	c.Flags().StringArrayVarP(&filters, "filter", "f", nil, "list only those with `label=KEY[=VALUE]` (repeatable: all must match)")
 	c.Flags().BoolVar(&kept, "kept", false, "list what msb run --rm=false left instead; msb rm ID removes it")
 	return c
 }

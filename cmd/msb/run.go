@@ -23,7 +23,7 @@ type runFlags struct {
 	backend, memory, disk         string
 	cpus                          int
 	cpusSet                       bool
-	env                           []string
+	env, envOfFiles, labels       []string
 	workdir, user, hostname, pull string
 	timeout                       time.Duration
 	floor                         string
@@ -102,6 +102,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "`when` to ask the registry: missing, always or never")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
+	fl.StringArrayVarP(&f.labels, "label", "l", nil, "keep a label `KEY=VALUE` with a sandbox that has a name, for msb ls --filter (repeatable)")
 	f.pcap.register(fl)
 }
 
@@ -110,6 +111,7 @@ func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
 	env := fl.Lookup("env")
 	env.Value = variables{env.Value}
+	fl.Var(envFiles{&f.envOfFiles}, "env-file", "set the variables of a `file`, NAME=VALUE on each line; -e wins over it (repeatable)")
 	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `directory` in the guest; msb run makes it, for msb exec it must be there")
 	fl.StringVarP(&f.user, "user", "u", "", "`user` in the guest: name, uid, name:group or uid:gid")
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")

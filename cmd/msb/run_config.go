@@ -59,6 +59,9 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Directories, err = parseVolumes(f.volumes); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
+	if cfg.Labels, err = parseLabels(f.labels); err != nil {
+		return cfg, nil, &usageError{err: err, help: "msb run --help"}
+	}
 	cfg.Hide, cfg.HideCredentials, cfg.DirectoryUser = f.hide, f.hideCredentials, f.user
 	if f.name != "" {
 		cfg.Env = f.environ() // for every command, at each start
@@ -135,6 +138,9 @@ func (f *runFlags) check() error {
 	}
 	if f.name != "" && f.removeSet && f.remove {
 		return fmt.Errorf("--rm with --name: a sandbox with a name stays until msb rm %s; leave out one of the two", f.name)
+	}
+	if f.name == "" && len(f.labels) > 0 {
+		return errors.New("--label is kept with a sandbox that has a name; give --name too, or leave it out")
 	}
 	if f.name != "" && f.learn != "" {
 		return errors.New("--learn with --name: one that stays never ends; learn with msb review --learn from its --pcap")
@@ -253,7 +259,7 @@ func (f *runFlags) noteUnset(ui *ui) {
 // environ turns -e into KEY=value; a bare NAME is passed on from msb's own environment.
 func (f *runFlags) environ() []string {
 	var env []string
-	for _, e := range f.env {
+	for _, e := range slices.Concat(f.envOfFiles, f.env) {
 		if strings.Contains(e, "=") {
 			env = append(env, e)
 			continue

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+func TestListFiltersByLabel(t *testing.T) {
+	t.Parallel()
+	env := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	for name, labels := range map[string][]string{"a": {"--label", "team=web", "-l", "keep"}, "b": {"--label", "team=db"}, "c": nil} {
+		if got := msb(t, env, append(append([]string{"create", "-q", "--disk", "64M"}, labels...), name)...); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	for filters, want := range map[string]string{
+		"": "a\nb\nc\n", "--filter label=team": "a\nb\n", "--filter label=team=web": "a\n", "--filter label=team --filter label=keep": "a\n", "--filter label=team=x": "",
+	} {
+		if got := msb(t, env, append([]string{"ls", "-q"}, strings.Fields(filters)...)...); got.code != 0 || got.out != want {
+			t.Errorf("ls %s: %+v, want %q", filters, got, want)
+		}
+	}
+	if got := msb(t, env, "inspect", "a"); !strings.Contains(got.out, `"team": "web"`) {
+		t.Errorf("inspect shows no label: %+v", got)
+	}
+}
+
+func TestEnvFileIsReadAsDockerReadsIt(t *testing.T) {
+	t.Setenv("MSB_PASSED", "on")
+	file := write(t, "env", "\ufeff# a comment\r\n\n  A=1 2 \"x\"\r\nEMPTY=\nMSB_PASSED\nMSB_NO_SUCH\nB=file\n")
+	var f runFlags
+	f.env = []string{"B=flag"}
+	if err := (envFiles{&f.envOfFiles}).Set(file); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.environ(), []string{"A=1 2 \"x\"", "EMPTY=", "MSB_PASSED=on", "B=file", "B=flag"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q: what -e says comes last and counts", got, want)
+	}
+	for text, say := range map[string]string{"A=1\n=hunter2\n": "line 2 names no variable", "A B=hunter2": "line 1"} {
+		if err := (envFiles{&f.envOfFiles}).Set(write(t, "bad", text)); err == nil || !strings.Contains(err.Error(), say) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v, want %q and no value", text, err, say)
+		}
+	}
+}
