@@ -24,6 +24,7 @@ type files interface {
 	Mkdir(ctx context.Context, dir string, o agentclient.MkdirOptions) error
 	WriteFile(ctx context.Context, name string, r io.Reader, o agentclient.WriteOptions) (agentclient.FileInfo, error)
 	Remove(ctx context.Context, name string, recursive bool) error
+	Rename(ctx context.Context, from, to string) error
 }
 
 var _ files = (*sandbox.Files)(nil)
@@ -34,6 +35,7 @@ type machine interface {
 	Files() files
 	StartJob(ctx context.Context, name string, o sandbox.ExecOptions) (string, error)
 	Denied() audit.DenialSummary
+	Stats(ctx context.Context) (agentclient.Stats, error)
 	Close() error
 }
 

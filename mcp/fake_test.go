@@ -76,7 +76,10 @@ func (m *fakeMachine) Exec(ctx context.Context, o sandbox.ExecOptions) (sandbox.
 }
 func (m *fakeMachine) Files() files                { return m.files }
 func (m *fakeMachine) Denied() audit.DenialSummary { return m.runner.denied }
-func (m *fakeMachine) Close() error                { return nil }
+func (m *fakeMachine) Stats(context.Context) (agentclient.Stats, error) {
+	return agentclient.Stats{MemoryTotalBytes: 512 << 20, Processes: 7}, nil
+}
+func (m *fakeMachine) Close() error { return nil }
 func (m *fakeMachine) StartJob(_ context.Context, name string, o sandbox.ExecOptions) (string, error) {
 	m.jobs = append(m.jobs, o)
 	if name == "" {
@@ -116,6 +119,12 @@ func (f fakeFiles) WriteFile(_ context.Context, name string, r io.Reader, o agen
 func (f fakeFiles) Remove(_ context.Context, name string, _ bool) error {
 	delete(f, name)
 	delete(f, "mode of "+name)
+	return nil
+}
+
+func (f fakeFiles) Rename(_ context.Context, from, to string) error {
+	f[to] = f[from]
+	delete(f, from)
 	return nil
 }
 

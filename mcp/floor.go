@@ -38,6 +38,8 @@ type Options struct {
 	// Sandboxes bounds how many there are at once, CPUs, Memory and Disk one of them; 0 is the default.
 	Sandboxes, CPUs int
 	Memory, Disk    int64
+	// Tools are toolsets (Toolsets, AllTools) beside the default tools.
+	Tools []string
 	// Directories are those of this machine that every sandbox sees, Hide and HideCredentials what it doesn't see of them,
 	// as in sandbox.Config.
 	Directories     []sandbox.Directory
@@ -53,6 +55,9 @@ func (o Options) Check() error { return o.fill() }
 func (o *Options) fill() error {
 	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 || o.IdleStop < 0 {
 		return errors.New("a bound below 0: give it at least 1, or leave it out")
+	}
+	if err := checkToolsets(o.Tools); err != nil {
+		return err
 	}
 	if o.Floor == nil {
 		o.Floor = policies.Default()

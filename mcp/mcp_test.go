@@ -57,6 +57,44 @@ func TestToolsAreFewShortAndSelfExplaining(t *testing.T) {
 	}
 }
 
+// TestToolsetsAreThereOnRequest, each tool by what it does.
+func TestToolsetsAreThereOnRequest(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Tools, o.Images = []string{AllTools}, []string{"python:3.12"} })
+	r, err := p.client.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, tool := range r.Tools {
+		names[tool.Name] = true
+		p.says(t, true, tool.Name, m{"no_such": 1}, "no_such")
+	}
+	if len(names) != 18 || len(r.Tools) != 18 {
+		t.Errorf("%d tools of all, %d names", len(r.Tools), len(names))
+	}
+	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a/b", "content": "text"}}})
+	p.says(t, false, "fs_stat", m{"path": "/a/b"}, "bytes, owner 0:0")
+	p.says(t, true, "fs_stat", m{"path": "/a/none"}, "/a/none")
+	p.says(t, false, "fs_mkdir", m{"path": "/d"}, "/d is there")
+	p.says(t, false, "fs_rename", m{"path": "/a/b", "to": "/a/c"}, "/a/c now")
+	p.says(t, true, "fs_rename", m{"path": "/a/c", "to": "relative"}, "absolute path")
+	p.says(t, false, "fs_remove", m{"path": "/a/c"}, "removed")
+	p.says(t, true, "fs_remove", m{"path": "a"}, "absolute path")
+	if files := p.fake.running["default"].files; files["/a/b"] != "" || files["/a/c"] != "" {
+		t.Errorf("left: %v", files)
+	}
+	p.says(t, false, "image_list", nil, `"cached":["builtin"`, `"may_be_pulled":["python:3.12"]`)
+	p.says(t, false, "sandbox_metrics", nil, `"memory_mb":512`, `"processes":7`)
+	if err := (Options{Home: p.opts.Home, Tools: []string{"files", "nosuch"}}).Check(); err == nil || !strings.Contains(err.Error(), "images") {
+		t.Errorf("a toolset that there is not: %v", err)
+	}
+	one := serve(t, func(o *Options) { o.Tools = []string{"metrics"} })
+	if r, err := one.client.ListTools(t.Context(), nil); err != nil || len(r.Tools) != 13 {
+		t.Errorf("one toolset: %d tools, %v", len(r.Tools), err)
+	}
+}
+
 func TestTheFirstCallMakesTheDefaultSandbox(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)

@@ -61,7 +61,7 @@ func (s *server) protocol(version string) *sdk.Server {
 	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}}
 	instructions := s.instructions()
 	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: s.log})
-	for _, t := range s.tools() {
+	for _, t := range append(s.tools(), s.moreTools()...) {
 		p.AddTool(t.tool(), s.handler(t))
 	}
 	s.addPrompts(p)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -65,6 +66,7 @@ func (f *mcpFlags) add(c *cobra.Command) {
 	flags.StringArrayVar(&f.o.Hide, "hide", nil, "hide files from the guest whose name, or path in a -v directory, matches this `pattern` (repeatable)")
 	flags.BoolVar(&f.o.HideCredentials, "hide-credentials", true, "hide what looks like credentials in the -v directories")
 	flags.DurationVar(&f.o.IdleStop, "idle-stop", mcp.DefaultIdleStop, "stop a sandbox that had no call and no job for this `duration`; 0 for never")
+	flags.StringSliceVar(&f.o.Tools, "tools", nil, "more tools, by toolsets: "+strings.Join(mcp.Toolsets(), ", ")+" or "+mcp.AllTools+" (`SETS`, with commas)")
 	flags.StringVar(&f.o.Backend, "vm", "auto", "`backend`: auto, krun or qemu")
 }
 

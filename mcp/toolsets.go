@@ -1,0 +1,182 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
+)
+
+// AllTools names every toolset.
+const AllTools = "all"
+
+// Toolsets are the names of tools that a server has on request: each tool costs every conversation its description.
+func Toolsets() []string { return []string{"files", "images", "metrics"} }
+
+func checkToolsets(names []string) error {
+	for _, n := range names {
+		if n != AllTools && !slices.Contains(Toolsets(), n) {
+			return fmt.Errorf("toolset %q: it is none of %s, %s", n, strings.Join(Toolsets(), ", "), AllTools)
+		}
+	}
+	return nil
+}
+
+// moreTools are the tools of the toolsets that the operator asked for.
+func (s *server) moreTools() []toolSpec {
+	sets := map[string][]toolSpec{
+		"files": {
+			{
+				name: "fs_stat", title: "Look at a file", idempotent: true, hint: "file size mode owner modified exists", call: s.fsStat,
+				description: "Type, mode, size, owner and time of a file of a sandbox.", properties: propSandbox + "," + propPath, required: []string{"path"},
+			},
+			{
+				name: "fs_mkdir", title: "Make a directory", idempotent: true, hint: "mkdir new directory", call: s.fsMkdir,
+				description: "Make a directory in a sandbox, and those above it.", properties: propSandbox + "," + propPath, required: []string{"path"},
+			},
+			{
+				name: "fs_rename", title: "Rename a file", destructive: true, hint: "mv move rename file directory", call: s.fsRename,
+				description: "Rename a file or directory in a sandbox; a file of the new name is replaced.",
+				properties:  propSandbox + "," + propPath + `,"to":{"type":"string","description":"new absolute path"}`, required: []string{"path", "to"},
+			},
+			{
+				name: "fs_remove", title: "Remove a file", destructive: true, hint: "rm delete file directory", call: s.fsRemove,
+				description: "Remove a file, or an empty directory; with recursive: true a directory with all that it holds.",
+				properties:  propSandbox + "," + propPath + `,"recursive":{"type":"boolean"}`, required: []string{"path"},
+			},
+		},
+		"images": {{
+			name: "image_list", title: "List images", readOnly: true, idempotent: true, hint: "which images are there, python node", call: s.imageList,
+			description: "List the images that a sandbox can be made of, as JSON: those in the cache, and those that may be pulled.",
+		}},
+		"metrics": {{
+			name: "sandbox_metrics", title: "What a sandbox uses", idempotent: true, hint: "cpu memory disk usage load processes", call: s.sandboxMetrics,
+			description: "Memory, disk, processor time and processes of a sandbox, as it says itself, as JSON.", properties: propSandbox,
+		}},
+	}
+	var all []toolSpec
+	for _, name := range Toolsets() {
+		if slices.Contains(s.opts.Tools, name) || slices.Contains(s.opts.Tools, AllTools) {
+			all = append(all, sets[name]...)
+		}
+	}
+	return all
+}
+
+// onPath decodes the arguments of a tool about files, whose paths are at paths and whose sandbox is at name, and calls do
+// with the files of that sandbox.
+func (s *server) onPath(ctx context.Context, raw json.RawMessage, a any, name *string, do func(files) (string, error), paths ...*string) (string, error) {
+	if err := decode(raw, a); err != nil {
+		return "", err
+	}
+	for _, p := range paths {
+		if err := guestPath(*p); err != nil {
+			return "", err
+		}
+	}
+	m, _, err := s.use(ctx, *name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	return do(m.Files())
+}
+
+type pathArgs struct {
+	Sandbox string `json:"sandbox"`
+	Path    string `json:"path"`
+}
+
+func (s *server) fsStat(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a pathArgs
+	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+		info, err := f.Stat(ctx, a.Path, false)
+		if err != nil {
+			return "", err
+		}
+		line := fmt.Sprintf("%s %d bytes, owner %d:%d, modified %s", info.Mode(), info.Size(), info.UID, info.GID, info.ModTime().UTC().Format(time.RFC3339))
+		if info.Target != "" {
+			line += ", leads to " + printed(info.Target)
+		}
+		return line, nil
+	}, &a.Path)
+}
+
+func (s *server) fsMkdir(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a pathArgs
+	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+		return printed(a.Path) + " is there", f.Mkdir(ctx, a.Path, agentclient.MkdirOptions{Parents: true})
+	}, &a.Path)
+}
+
+func (s *server) fsRename(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		pathArgs
+		To string `json:"to"`
+	}
+	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+		return printed(a.Path) + " is " + printed(a.To) + " now", f.Rename(ctx, a.Path, a.To)
+	}, &a.Path, &a.To)
+}
+
+func (s *server) fsRemove(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		pathArgs
+		Recursive bool `json:"recursive"`
+	}
+	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+		return printed(a.Path) + " removed", f.Remove(ctx, a.Path, a.Recursive)
+	}, &a.Path)
+}
+
+func (s *server) imageList(_ context.Context, raw json.RawMessage) (string, error) {
+	if err := decode(raw, &struct{}{}); err != nil {
+		return "", err
+	}
+	store, err := image.Open(s.opts.Home.Images(), image.StoreOptions{})
+	if err != nil {
+		return "", err
+	}
+	cached, err := store.List()
+	if err != nil {
+		return "", err
+	}
+	all := struct {
+		Cached   []string `json:"cached"`
+		Pullable []string `json:"may_be_pulled"`
+	}{[]string{}, append([]string{}, s.opts.Images...)}
+	for i := range cached {
+		if !policies.LocalImage(cached[i].Ref) { // which names files of the host, and can't be used
+			all.Cached = append(all.Cached, cached[i].Ref)
+		}
+	}
+	return asJSON(all)
+}
+
+func (s *server) sandboxMetrics(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		Sandbox string `json:"sandbox"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	m, _, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	st, err := m.Stats(ctx)
+	if err != nil {
+		return "", err
+	}
+	return asJSON(map[string]any{
+		"memory_mb": st.MemoryTotalBytes >> 20, "memory_free_mb": st.MemoryAvailableBytes >> 20, "disk_mb": st.RootTotalBytes >> 20, "disk_free_mb": st.RootAvailableBytes >> 20,
+		"uptime_s": int(st.Uptime.Seconds()), "cpu_busy_s": int(st.CPUBusy.Seconds()), "processes": st.Processes, "oom_kills": st.OOMKills,
+	})
+}
