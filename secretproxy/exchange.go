@@ -80,7 +80,9 @@ func growStack() {
 
 // serveRequest is the handler of the guest-facing server.
 func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
-	growStack()
+	if r.ProtoMajor == 2 { // a connection of HTTP/1 has one goroutine, which would keep what it doesn't need while it waits
+		growStack()
+	}
 	guest, _ := r.Context().Value(connKey{}).(*guestConn)
 	if guest == nil {
 		panic(http.ErrAbortHandler)
