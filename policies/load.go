@@ -75,7 +75,24 @@ func (l *loader) load(filename string, data []byte) (*Policy, error) {
 	} else { // of what is faulty, parts are missing: only what is said of a pair holds
 		l.faults.checkPairwise(p)
 	}
-	return p, l.err()
+	if err := l.err(); err != nil {
+		return p, err
+	}
+	dropDenied(p)
+	return p, nil
+}
+
+// dropDenied takes out what can never be used: allow rules and hosts of secrets that a deny rule of another file covers.
+// In one file, as which the policy may be written (Encode), they are errors.
+func dropDenied(p *Policy) {
+	p.Egress.Allow = slices.DeleteFunc(p.Egress.Allow, func(a Rule) bool {
+		return slices.ContainsFunc(p.Egress.Deny, func(d Rule) bool { return covers(d, a) })
+	})
+	for i := range p.Secrets {
+		s := &p.Secrets[i]
+		s.Hosts = slices.DeleteFunc(s.Hosts, func(h SecretHost) bool { _, shut := shutBy(p, h); return shut })
+	}
+	p.Secrets = slices.DeleteFunc(p.Secrets, func(s Secret) bool { return len(s.Hosts) == 0 })
 }
 
 // unsoundOf notes what the faults of one file leave unsound: a rule or a secret, or what others are judged by.
