@@ -44,6 +44,9 @@ func TestI12_FullDiskIsSaidAndLeavesNothing(t *testing.T) {
 			if !strings.Contains(string(out), "no space left") || !strings.Contains(string(out), "MSB_HOME") {
 				t.Errorf("no remedy in %s", out)
 			}
+			if name == "while unpacking" && !strings.Contains(string(out), "bytes are free, at least 16777216 are needed") {
+				t.Errorf("it was written until the disk was full: %s", out)
+			}
 		})
 	}
 }

@@ -273,6 +273,24 @@ func TestI16_ProxiedAddressesAreTriedInTurn(t *testing.T) {
 	}
 }
 
+// TestI16_NamesNobodyAskedForOpenNothing gives addresses to a session that asked for no name, and to one that has ended.
+func TestI16_NamesNobodyAskedForOpenNothing(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf(t, "[egress]\ndefault = \"public\"\n")
+	for request, refused := range map[string]bool{"": false, "CONNECT web.example.com:22 HTTP/1.1\r\n\r\n": true} {
+		s, _ := Open(rules, known, egress.TCP, guestAddr, netip.AddrPortFrom(gatewayAddr, ProxyPort))
+		if refused {
+			s.Data([]byte(request), More)
+			if step := s.Resolved(nil, errors.New("no such name")); step.Action != Refuse {
+				t.Fatalf("%+v", step)
+			}
+		}
+		if step := s.Resolved([]netip.Addr{webAddr}, nil); step.Action != Continue {
+			t.Errorf("%q: %s, want %s", request, step.Action, Continue)
+		}
+	}
+}
+
 // TestI16_ProxyRequestsAreJudgedAsDialled has the explicit proxy asked for what a client might dial itself.
 func TestI16_ProxyRequestsAreJudgedAsDialled(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@
 package hostdir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,7 +165,40 @@ func TestI14_SwappedFileIsNotOpened(t *testing.T) {
 			want(t, "getattr", err, unix.ESTALE)
 			_, err = g.ask(opSetattr, id, append(put32(nil, setMode|setMtimeNow, 0), make([]byte, 80)...))
 			want(t, "setattr", err, unix.ESTALE)
+			if st, err := os.Lstat(path); name == "other" && (err != nil || st.Mode() != 0o600) {
+				t.Errorf("the other file has mode %v, %v, want it as it was", st.Mode(), err)
+			}
+			_, err = g.ask(opLink, rootID, append(put64(nil, id), append([]byte("new"), 0)...))
+			want(t, "link", err, unix.ESTALE)
+			if _, err := os.Lstat(filepath.Join(served, "new")); err == nil {
+				t.Error("the other file has a second name")
+			}
 		})
+	}
+}
+
+// TestI14_SwappedLinkIsNotRead puts another link in the place of one after its lookup. In the twin it stays.
+func TestI14_SwappedLinkIsNotRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, link := range []string{"stays", "swapped"} {
+		if err := os.Symlink("first", filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := newGuest(t, dir, Options{})
+	stays, swapped := g.must(g.walk("stays")), g.must(g.walk("swapped"))
+	path := filepath.Join(dir, "swapped")
+	if err := errors.Join(os.Rename(path, path+".old"), os.Symlink("other", path)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := g.ask(opReadlink, swapped, nil)
+	want(t, "readlink", err, unix.ESTALE)
+	if len(b) > 0 {
+		t.Errorf("the guest read %q", b)
+	}
+	if b, err = g.ask(opReadlink, stays, nil); err != nil || string(b) != "first" {
+		t.Errorf("a link that stays: %q, %v", b, err)
 	}
 }
 
