@@ -65,8 +65,7 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 		if strict {
 			return unreadable
 		}
-		answer.rewind() // to be refused as one that can't be searched
-		return nil
+		return nil // nothing was read; it is refused as one that can't be searched
 	}
 	found := scanTokens(content, strict, func(name string) bool { return len(mintersOf(parents, name)) > 0 })
 	switch {
