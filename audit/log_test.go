@@ -157,6 +157,32 @@ func TestWriteErrorIsReportedAndTheLogGoesOn(t *testing.T) {
 	}
 }
 
+// A line that a killed process left unfinished spoils no other.
+func TestI12_AnUnfinishedLineIsEnded(t *testing.T) {
+	for _, before := range []string{"{\"torn\":", "{\"torn\":\n", ""} {
+		path := filepath.Join(t.TempDir(), "audit.jsonl")
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := OpenLog(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Emit(Event{Time: noon, Kind: FlowOpen, Flow: 7})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, found := bytes.CutPrefix(data, []byte(strings.TrimSuffix(before, "\n")+strings.Repeat("\n", min(len(before), 1))))
+		if !found || !bytes.HasPrefix(rest, []byte("{")) || bytes.Count(rest, []byte("\n")) != 1 {
+			t.Errorf("after %q the file is %q", before, data)
+		}
+	}
+}
+
 func TestRotationKeepsWholeLinesAndOldFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
