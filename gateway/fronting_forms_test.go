@@ -137,7 +137,7 @@ func h2Form(t *testing.T, c net.Conn, requests string) []byte {
 			name, value, _ := strings.Cut(field, " ")
 			_ = enc.WriteField(hpack.HeaderField{Name: name, Value: value})
 		}
-		id := uint32(2*i + 1) //nolint:gosec // one or two
+		id := uint32(2*i + 1)
 		half := block.Len() / 2
 		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes()[:half], EndStream: true})
 		_ = w.WriteContinuation(id, true, block.Bytes()[half:])
