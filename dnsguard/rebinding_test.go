@@ -252,8 +252,7 @@ func TestTXTAnswerIsBounded(t *testing.T) {
 }
 
 // TestI6_ForeignAuthorityStaysBehind: the SOA of a zone that the name isn't in, one of another
-// class, and a TTL that is none (RFC 2181,
-// section 8), say nothing about the name.
+// class, and an invalid TTL (RFC 2181, section 8), say nothing about the name.
 func TestI6_ForeignAuthorityStaysBehind(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), func(w dns.ResponseWriter, m *dns.Msg) {

@@ -19,7 +19,7 @@ func (d *countingDialer) DialContext(_ context.Context, _, addr string) (net.Con
 	return nil, errors.New("opens nothing")
 }
 
-// TestI16_ConnectionsAreReopenedByTheRulesInForce: the proxy opens a connection of its own anew after a reload that
+// TestI16_ConnectionsAreReopenedByTheRulesInForce: the proxy reopens a connection of its own after a reload that
 // denies the name it is for. In the twin the reload allows it.
 func TestI16_ConnectionsAreReopenedByTheRulesInForce(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,3 @@
-// Package printable says which characters terminals and editors act on instead of showing them. What a guest, a registry
-// or a file says is cleaned of them wherever it is printed.
-//
-// It doesn't tell apart letters that look alike.
 package printable
 
 // Obeyed reports whether terminals or editors act on r instead of showing it:
