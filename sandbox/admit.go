@@ -7,6 +7,7 @@ import (
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // GrantsError says what a policy file takes from this machine that its user has not approved.
@@ -52,7 +53,7 @@ type AdmitOptions struct {
 func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	set, held, err := grants.Of(p, grants.Options{State: h.dir})
 	if err != nil {
-		return nil, &Failure{Kind: KindGrants, err: fmt.Errorf("%s: %w", p.File, err)}
+		return nil, state.FailAs(KindGrants, fmt.Errorf("%s: %w", p.File, err))
 	}
 	a := &Admission{Policy: held, Grants: set, Credentials: true, state: h.dir}
 	if o.Trust || p.Path == "" {
@@ -76,7 +77,7 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 		}
 	}
 	if len(missing) > 0 && !byFloor {
-		return nil, &Failure{Kind: KindGrants, err: &GrantsError{File: p.File, New: missing, All: keep(set, approved)}}
+		return nil, state.FailAs(KindGrants, &GrantsError{File: p.File, New: missing, All: keep(set, approved)})
 	}
 	a.Grants = keep(set, approved)
 	a.Credentials = !slices.ContainsFunc(set, func(g grants.Grant) bool { return g.Optional() && !approved.Has(g) })
@@ -92,7 +93,7 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 func (h *Home) trusted(floor, p *policies.Policy) (bool, error) {
 	set, held, err := grants.Of(floor, grants.Options{State: h.dir})
 	if err != nil {
-		return false, &Failure{Kind: KindGrants, err: fmt.Errorf("%s: %w", floor.File, err)}
+		return false, state.FailAs(KindGrants, fmt.Errorf("%s: %w", floor.File, err))
 	}
 	for _, s := range p.Secrets {
 		same := func(o policies.Secret) bool { return sameFiles(o.From.Hold, s.From.Hold) }
@@ -133,22 +134,14 @@ func keep(set, approved grants.Set) grants.Set {
 // Reload admits a later version of a policy file for a sandbox that runs: it may take what the one before took,
 // whatever was approved meanwhile.
 func (a *Admission) Reload(p *policies.Policy) (*policies.Policy, error) {
-	set, held, err := grants.Of(p, grants.Options{State: a.state})
-	if err != nil {
-		return nil, err
-	}
-	if missing := set.Beyond(a.Grants); len(missing) > 0 {
-		return nil, fmt.Errorf("it takes more from this machine than was approved when the sandbox started: %s; look at it, then stop the sandbox, run `msb policy trust %s`, and start it again",
-			strings.Join(missing.Lines(), "; "), policies.QuoteArgs([]string{p.File}))
-	}
-	return held, nil
+	return grants.Reload(p, a.Grants, grants.Options{State: a.state})
 }
 
 // Grants are what a policy takes from this machine.
 func (h *Home) Grants(p *policies.Policy) (grants.Set, error) {
 	set, _, err := grants.Of(p, grants.Options{State: h.dir})
 	if err != nil {
-		return nil, &Failure{Kind: KindGrants, err: fmt.Errorf("%s: %w", p.File, err)}
+		return nil, state.FailAs(KindGrants, fmt.Errorf("%s: %w", p.File, err))
 	}
 	return set, nil
 }

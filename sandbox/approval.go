@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 const (
@@ -81,7 +82,7 @@ type Approval struct {
 func (h *Home) Approvals() ([]Approval, error) {
 	names, err := os.ReadDir(filepath.Join(h.dir, trustDir))
 	if err != nil {
-		return nil, unlessGone(err)
+		return nil, state.UnlessGone(err)
 	}
 	var all []Approval
 	for _, n := range names {
@@ -135,7 +136,7 @@ func (h *Home) Forget(path string) (grants.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return set, unlessGone(os.Remove(at))
+	return set, state.UnlessGone(os.Remove(at))
 }
 
 // approvalOf returns the real path of a policy file, and where its approval is. A link that leads to another file

@@ -22,9 +22,6 @@ const (
 	DefaultMemory = 512 << 20 // bytes
 )
 
-// Verb is the hidden first argument that makes msb a supervisor; see MaybeRun.
-const Verb = "__supervise"
-
 // ErrConfig is wrapped by errors of Start about its Config.
 var ErrConfig = errors.New("sandbox can't start")
 

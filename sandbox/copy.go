@@ -13,6 +13,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/tartree"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // Files is what can be done with a sandbox's files.
@@ -154,7 +155,7 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 		return CopyReport{}, err
 	}
 	defer func() { _ = root.Close() }()
-	limit, err := spare(to.dir)
+	limit, err := state.Spare(to.dir)
 	if err != nil {
 		return CopyReport{}, err
 	}

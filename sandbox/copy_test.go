@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,6 +23,46 @@ func TestI14_NoCopyReplacesADevice(t *testing.T) {
 		must(t, err)
 		if _, err := targetOf("/x", "x", false, dst, st); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", dst, err, want)
+		}
+	}
+}
+
+// TestCopiesGoWhereCpPutsThem compares with cp(1): a directory that is there is copied into, contents are copied over.
+func TestCopiesGoWhereCpPutsThem(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f")
+	must(t, os.WriteFile(file, nil, 0o600))
+	stat := func(path string) fs.FileInfo {
+		st, err := os.Stat(path)
+		must(t, err)
+		return st
+	}
+	for _, tc := range []struct {
+		src    string
+		srcDir bool
+		dst    string
+		there  fs.FileInfo
+		want   target
+		bad    bool
+	}{
+		{"/src/x", false, "/d", stat(dir), target{"/d", "x"}, false},
+		{"/src/x", true, "/d", stat(dir), target{"/d", "x"}, false},
+		{"/src/x/.", true, "/d", stat(dir), target{"/d", "."}, false},
+		{".", true, "/d", stat(dir), target{"/d", "."}, false},
+		{"/", true, "/d", stat(dir), target{"/d", "."}, false},
+		{"/src/x/.", false, "/d", stat(dir), target{"/d", "x"}, false},
+		{"/src/x", false, "/d/f", stat(file), target{"/d", "f"}, false},
+		{"/src/x", true, "/d/f", stat(file), target{}, true},
+		{"/src/x", false, "/d/f/", stat(file), target{}, true},
+		{"/src/x", false, "/d/new", nil, target{"/d", "new"}, false},
+		{"/src/x", false, "/d/new/", nil, target{}, true},
+		{"/src/x", true, "/d/new/", nil, target{"/d", "new"}, false},
+		{"/src/x", true, "/d/new", nil, target{"/d", "new"}, false},
+	} {
+		got, err := targetOf(tc.src, "x", tc.srcDir, tc.dst, tc.there)
+		if got != tc.want || errors.Is(err, ErrCopy) != tc.bad || (err != nil) != tc.bad {
+			t.Errorf("%+v: %+v, %v", tc, got, err)
 		}
 	}
 }

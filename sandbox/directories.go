@@ -13,23 +13,11 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// Directory is a directory of this machine that a guest sees.
-type Directory struct {
-	// Host is its path here, Guest the one in the guest, which is absolute.
-	Host  string `json:"host"`
-	Guest string `json:"guest"`
-	// Writable lets the guest change it.
-	Writable bool `json:"writable,omitempty"`
-}
-
 // maxDirectories bounds how many directories one sandbox sees.
 const maxDirectories = 16
 
 // noMounts are the guest's own, which a directory would cover.
 var noMounts = []string{"/", "/proc", "/sys", "/dev"}
-
-// ErrDirectory is wrapped by errors about a directory that can't be shared.
-var ErrDirectory = errors.New("directory can't be shared")
 
 // CheckDirectories says why the directories can't be shared.
 func (c *Config) CheckDirectories(home *Home) error {
@@ -52,7 +40,7 @@ func (c *Config) realDirectories(home *Home) ([]Directory, error) {
 	all := slices.Clone(c.Directories)
 	for i := range all {
 		d := &all[i]
-		if err := d.check(); err != nil {
+		if err := checkDirectory(d); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(all[:i], func(o Directory) bool { return o.Guest == d.Guest }) {
@@ -66,8 +54,8 @@ func (c *Config) realDirectories(home *Home) ([]Directory, error) {
 	return all, nil
 }
 
-// check looks at the guest's path, and makes the host's its real one.
-func (d *Directory) check() error {
+// checkDirectory looks at the guest's path, and makes the host's its real one.
+func checkDirectory(d *Directory) error {
 	if !path.IsAbs(d.Guest) || path.Clean(d.Guest) != d.Guest {
 		return fmt.Errorf("%w: %q in the guest; write an absolute path, such as /work", ErrDirectory, d.Guest)
 	}

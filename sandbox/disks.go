@@ -9,7 +9,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/cachefile"
-	"github.com/msb-project/msb/internal/guest/assets"
+	guest "github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/policies"
 )
 

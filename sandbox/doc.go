@@ -2,11 +2,10 @@
 // out, a supervisor process that owns both, and the files under $MSB_HOME that belong to them.
 //
 // Data flow. Start resolves the image in the caller's process (so that progress and errors are the
-// caller's), takes a run directory under $MSB_HOME and starts the supervisor, which is msb itself,
-// re-executed. The supervisor reads its configuration from an inherited descriptor, reads the
-// secrets, starts the gateway and the VMM, shakes hands with the agent and then serves the agent's
-// Exec to the caller over an inherited socket. When that socket closes, whoever closed it and why,
-// the supervisor ends the machine and removes the run directory.
+// caller's), takes a run directory under $MSB_HOME and starts the supervisor (internal/supervisor), which is msb itself,
+// re-executed. It hands it a plan (internal/state), reads its status lines, and speaks the agent's protocol with it over
+// an inherited socket. When that socket closes, whoever closed it and why, the supervisor ends the machine and removes
+// the run directory. Later commands reach a sandbox with a name over the socket in its directory.
 //
 // What it does not protect against: a caller that is itself hostile. Whoever may start a sandbox
 // chooses its policy and may read its secrets' sources. It also gives no promise about a run directory

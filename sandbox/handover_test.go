@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // TestExecErrorsOfALivingSessionComeAtOnce: after each one there was a wait of 5 s for the supervisor's account of an end
 // that had not come.
 func TestExecErrorsOfALivingSessionComeAtOnce(t *testing.T) {
 	t.Parallel()
-	ours, theirs, err := socketPair()
+	ours, theirs, err := state.SocketPair()
 	must(t, err)
 	defer func() { _ = theirs.Close() }()
 	waited := false
@@ -41,7 +42,7 @@ func TestI12_ASupervisorThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	l, err := listenControl(h.namedPath("web"))
+	l, err := state.ListenControl(h.namedPath("web"))
 	must(t, err)
 	defer func() { _ = l.Close() }()
 	h.answer = 20 * time.Millisecond
@@ -55,11 +56,11 @@ func TestI12_AnEndThatIsNotWrittenDownIsTold(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	if err := h.checkEnd("web", true); err == nil || !strings.Contains(err.Error(), endFile) {
+	if err := h.checkEnd("web", true); err == nil || !strings.Contains(err.Error(), state.EndFile) {
 		t.Errorf("%v; want the file named", err)
 	}
 	must(t, h.checkEnd("web", false))
-	must(t, writeJSON(h.namedPath("web"), endFile, End{Time: time.Now()}))
+	must(t, state.WriteJSON(h.namedPath("web"), state.EndFile, End{Time: time.Now()}))
 	must(t, h.checkEnd("web", true))
 }
 
@@ -82,7 +83,7 @@ func TestI13_ASandboxThatDoesNotStartDoesNotStay(t *testing.T) {
 	if _, err := StartNamed(t.Context(), "web", StartOptions{Home: h.Dir(), Program: "/bin/false"}); !errors.Is(err, ErrSupervisor) {
 		t.Errorf("%v, want ErrSupervisor", err)
 	}
-	old, err := os.Open(h.namedPath("web", lockFile))
+	old, err := os.Open(h.namedPath("web", state.LockFile))
 	must(t, err)
 	defer func() { _ = old.Close() }()
 	must(t, h.Remove(t.Context(), "web"))
@@ -103,7 +104,7 @@ func TestANamedSupervisorLeavesItsCallersDirectory(t *testing.T) {
 		run, err := h.NewRun()
 		must(t, err)
 		s := &Sandbox{name: name, home: h, run: run}
-		must(t, s.launch(&Config{Program: program}, &plan{}))
+		must(t, s.launch(&Config{Program: program}, &state.Plan{}))
 		_ = s.cmd.Wait()
 		must(t, s.client.Close())
 		b, err := os.ReadFile(out)

@@ -12,25 +12,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // EnvHome names the variable that moves msb's state from ~/.msb.
 const EnvHome = "MSB_HOME"
 
-// The directories and files under $MSB_HOME. Everything in runs belongs to one live supervisor, which
-// holds lockFile; a directory whose lock is free is left from a killed one and swept by the next command.
 const (
 	imagesDir = "images"
-	kernelDir = "kernel"
 	guestDir  = "guest"
-	runsDir   = "run"
-	keptDir   = "kept"
-	lockFile  = "lock"
-	upperDisk = "upper.ext4"
-
-	consoleLog    = "console.log"
-	supervisorLog = "supervisor.log"
-	auditLog      = "audit.jsonl"
 
 	idBytes = 6 // 48 random bits: enough for ids that live on one machine at one time
 )
@@ -55,7 +46,7 @@ func OpenHome(dir string) (*Home, error) {
 		return nil, err
 	}
 	h := &Home{dir: dir}
-	for _, sub := range []string{imagesDir, kernelDir, guestDir, runsDir, keptDir, namedDir} {
+	for _, sub := range []string{imagesDir, state.KernelDir, guestDir, state.RunsDir, state.KeptDir, state.NamedDir} {
 		if err := makeDir(filepath.Join(dir, sub), mkdirReal); err != nil {
 			return nil, err
 		}
@@ -109,7 +100,7 @@ func (h *Home) Dir() string { return h.dir }
 func (h *Home) Images() string { return filepath.Join(h.dir, imagesDir) }
 
 // Kernel is where the guest kernel taken from libkrunfw is cached.
-func (h *Home) Kernel() string { return filepath.Join(h.dir, kernelDir) }
+func (h *Home) Kernel() string { return filepath.Join(h.dir, state.KernelDir) }
 
 // Guest is where the agent's root disk is cached.
 func (h *Home) Guest() string { return filepath.Join(h.dir, guestDir) }
@@ -131,31 +122,25 @@ func (h *Home) NewRun() (*Run, error) {
 	id := "sb-" + hex.EncodeToString(b[:])
 	// Made under a name that Sweep leaves alone and renamed once it is locked, so that a sweep by
 	// another process never sees it unlocked.
-	temp := filepath.Join(h.dir, runsDir, "."+id)
+	temp := filepath.Join(h.dir, state.RunsDir, "."+id)
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(temp, os.O_CREATE|os.O_EXCL)
+	lock, err := state.LockDir(temp, os.O_CREATE|os.O_EXCL)
 	if err != nil {
-		return nil, errors.Join(err, removeOwn(temp, runForm))
+		return nil, errors.Join(err, state.RemoveOwn(temp, state.RunForm))
 	}
-	dir := filepath.Join(h.dir, runsDir, id)
+	dir := filepath.Join(h.dir, state.RunsDir, id)
 	if err := os.Rename(temp, dir); err != nil {
-		return nil, errors.Join(err, removeOwn(temp, runForm), lock.Close())
+		return nil, errors.Join(err, state.RemoveOwn(temp, state.RunForm), lock.Close())
 	}
 	return &Run{ID: id, Dir: dir, Lock: lock}, nil
 }
 
 // Remove deletes the directory; a second call does nothing.
-func (r *Run) Remove() error { return removeOwn(r.Dir, runForm) }
+func (r *Run) Remove() error { return state.RemoveOwn(r.Dir, state.RunForm) }
 
-func (h *Home) keptDir(id string) string { return filepath.Join(h.dir, keptDir, id) }
-
-// Keep moves the directory to where Sweep leaves it alone and returns its new path.
-func (h *Home) Keep(id string) (string, error) {
-	to := h.keptDir(id)
-	return to, os.Rename(filepath.Join(h.dir, runsDir, id), to)
-}
+func (h *Home) keptDir(id string) string { return filepath.Join(h.dir, state.KeptDir, id) }
 
 // Kept is what Config.Keep left of a sandbox: its logs and its disk, if it had one.
 type Kept struct {
@@ -166,7 +151,7 @@ type Kept struct {
 
 // KeptRuns returns what Config.Keep left, in the order in which the sandboxes ended.
 func (h *Home) KeptRuns() ([]Kept, error) {
-	entries, err := os.ReadDir(filepath.Join(h.dir, keptDir))
+	entries, err := os.ReadDir(filepath.Join(h.dir, state.KeptDir))
 	if err != nil {
 		return nil, err
 	}
@@ -187,5 +172,5 @@ func (h *Home) RemoveKept(id string) error {
 	if _, err := os.Lstat(h.keptDir(id)); !runName.MatchString(id) || err != nil {
 		return Fail(missing(id, fs.ErrNotExist))
 	}
-	return Fail(removeOwn(h.keptDir(id), runForm))
+	return Fail(state.RemoveOwn(h.keptDir(id), state.RunForm))
 }

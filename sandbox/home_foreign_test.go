@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // maker puts something at a path.
@@ -147,7 +149,7 @@ func TestI13_SweepsOfRandomDirectories(t *testing.T) {
 	gone := map[string]bool{}
 	for n := range 400 {
 		pick := r.IntN(len(names))
-		path := filepath.Join(h.dir, runsDir, fmt.Sprintf(names[pick], n))
+		path := filepath.Join(h.dir, state.RunsDir, fmt.Sprintf(names[pick], n))
 		own := pick < namesOwn
 		content := map[string]maker{"lock": file("")}
 		for range r.IntN(4) {
@@ -258,7 +260,7 @@ func TestI13_WhatIsInASandboxStaysAtItsRemoval(t *testing.T) {
 	must(t, aNamed(t, h, "web"))
 	notes := h.namedPath("web", "notes.txt")
 	file("x")(t, notes)
-	if err := h.Remove(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), "notes.txt") || !there(t, notes) || !there(t, h.namedPath("web", upperDisk)) {
+	if err := h.Remove(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), "notes.txt") || !there(t, notes) || !there(t, h.namedPath("web", state.UpperDisk)) {
 		t.Errorf("%v; want the file named, and all of it there", err)
 	}
 	must(t, os.Remove(notes))
@@ -268,7 +270,7 @@ func TestI13_WhatIsInASandboxStaysAtItsRemoval(t *testing.T) {
 	moved := filepath.Join(t.TempDir(), "moved")
 	must(t, os.Rename(h.namedPath("web"), moved))
 	must(t, os.Symlink(moved, h.namedPath("web")))
-	file("x")(t, filepath.Join(moved, infoFile))
+	file("x")(t, filepath.Join(moved, state.InfoFile))
 	before := listing(t, moved)
 	_, start := StartNamed(t.Context(), "web", StartOptions{Home: h.dir})
 	_, inspect := h.Inspect("web")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/owned"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // What msb makes under $MSB_HOME, by name. Only what is listed here is ever swept.
@@ -17,7 +18,6 @@ var (
 	runName    = regexp.MustCompile(`^sb-[0-9a-f]{12}$`)
 	newRunName = regexp.MustCompile(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
 	hiddenName = regexp.MustCompile(`^\.[0-9a-f]{12}$`)    // half made or half removed
-	runFile    = regexp.MustCompile(`^(lock|upper\.ext4|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?)$`)
 	// A number behind a name is that of a file that renameio or os.CreateTemp is writing.
 	namedFile  = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
 	kernelFile = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
@@ -25,30 +25,27 @@ var (
 	guestFile  = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
 )
 
-// runForm is that of a sandbox's directory in run and kept.
-var runForm = withJobs(owned.Files(runFile.MatchString))
-
 // namedForm is that of a named sandbox's directory.
 func namedForm(name string, mode fs.FileMode) (owned.Form, bool) {
-	if name == controlSock {
+	if name == state.ControlSock {
 		return nil, mode == fs.ModeSocket
 	}
 	if mode == 0 && namedFile.MatchString(name) {
 		return nil, true
 	}
-	return runForm(name, mode)
+	return state.RunForm(name, mode)
 }
 
 // homeForm is that of the state directory of an msb that wrote no marker yet.
 func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 	inside, ok := map[string]owned.Form{
-		imagesDir: image.Form,
-		kernelDir: owned.Files(kernelFile.MatchString),
-		guestDir:  owned.Files(guestFile.MatchString),
-		runsDir:   owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, runForm),
-		trustDir:  owned.Files(trustFile.MatchString),
-		keptDir:   owned.Dirs(runName.MatchString, runForm),
-		namedDir:  owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, namedForm),
+		imagesDir:       image.Form,
+		state.KernelDir: owned.Files(kernelFile.MatchString),
+		guestDir:        owned.Files(guestFile.MatchString),
+		state.RunsDir:   owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, state.RunForm),
+		trustDir:        owned.Files(trustFile.MatchString),
+		state.KeptDir:   owned.Dirs(runName.MatchString, state.RunForm),
+		state.NamedDir:  owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, namedForm),
 	}[name]
 	if name == markerFile {
 		return nil, mode == 0

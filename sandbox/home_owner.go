@@ -1,14 +1,10 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
 )
-
-// ErrHome tells that the state directory isn't the caller's alone.
-var ErrHome = errors.New("state directory isn't safe to use")
 
 // othersWrite are the permission bits that let group or others write.
 const othersWrite = 0o022

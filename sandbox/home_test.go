@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // newHome opens a state directory that isn't there yet, so that its mode is ours and not the umask's.
@@ -27,7 +29,7 @@ func left(t *testing.T, h *Home) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{consoleLog, auditLog, upperDisk} {
+	for _, name := range []string{state.ConsoleLog, state.AuditLog, state.UpperDisk} {
 		if err := os.WriteFile(filepath.Join(run.Dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -81,8 +83,8 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh, old := filepath.Join(h.dir, runsDir, "sb-00000000000f"), filepath.Join(h.dir, runsDir, "sb-00000000000d")
-	freshTemp, oldTemp := filepath.Join(h.dir, runsDir, ".sb-00000000000f"), filepath.Join(h.dir, runsDir, ".sb-00000000000d")
+	fresh, old := filepath.Join(h.dir, state.RunsDir, "sb-00000000000f"), filepath.Join(h.dir, state.RunsDir, "sb-00000000000d")
+	freshTemp, oldTemp := filepath.Join(h.dir, state.RunsDir, ".sb-00000000000f"), filepath.Join(h.dir, state.RunsDir, ".sb-00000000000d")
 	past := time.Now().Add(-2 * newRunGrace)
 	for _, dir := range []string{fresh, old, freshTemp, oldTemp} { // all without a lock
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -102,7 +104,7 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 			t.Errorf("%s there: %v, want %v", filepath.Base(dir), got, want)
 		}
 	}
-	if there(t, filepath.Join(fresh, lockFile)) {
+	if there(t, filepath.Join(fresh, state.LockFile)) {
 		t.Error("the sweep made a lock in a directory that had none")
 	}
 	if err := errors.Join(run.Lock.Close(), run.Remove(), run.Remove()); err != nil {
@@ -117,7 +119,7 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 func TestI13_AStrayFileAmongRunsStopsNothing(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	runs := filepath.Join(h.dir, runsDir)
+	runs := filepath.Join(h.dir, state.RunsDir)
 	outside := t.TempDir()
 	if err := os.WriteFile(filepath.Join(runs, ".DS_Store"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -138,7 +140,7 @@ func TestI13_AStrayFileAmongRunsStopsNothing(t *testing.T) {
 func TestI12_AStateFolderThatOthersMayWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []os.FileMode{0o770, 0o707, 0o777} {
-		for _, sub := range []string{"", imagesDir, kernelDir, guestDir, runsDir, keptDir} {
+		for _, sub := range []string{"", imagesDir, state.KernelDir, guestDir, state.RunsDir, state.KeptDir} {
 			h := newHome(t)
 			dir := filepath.Join(h.dir, sub)
 			if err := os.Chmod(dir, mode); err != nil {
@@ -165,10 +167,10 @@ func TestI12_AStateFolderThatOthersMayWriteIsRefused(t *testing.T) {
 func TestI14_ALockThatIsALinkIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
-	if err := os.Symlink(target, filepath.Join(dir, lockFile)); err != nil {
+	if err := os.Symlink(target, filepath.Join(dir, state.LockFile)); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := lockDir(dir, os.O_CREATE); err == nil {
+	if f, err := state.LockDir(dir, os.O_CREATE); err == nil {
 		_ = f.Close()
 		t.Error("the link was opened")
 	}

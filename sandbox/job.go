@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
-
-// ErrJobLost means that a job that was waited for has no exit status: its sandbox ended under it.
-var ErrJobLost = errors.New("the job is lost")
 
 // MainJob is the name of the job that `msb run -d` makes of the command: `msb logs` shows its output.
 const MainJob = "main"
@@ -44,13 +42,13 @@ func (s *Sandbox) StartJob(ctx context.Context, name string, opts ExecOptions) (
 
 // Jobs are the sandbox's jobs in the order in which they started, with those that have ended.
 func (s *Sandbox) Jobs() ([]JobStatus, error) {
-	all, err := jobsIn(filepath.Join(s.run.Dir, jobsDir))
+	all, err := jobsIn(filepath.Join(s.run.Dir, state.JobsDir))
 	return all, Fail(err)
 }
 
 // Job is the job of that name. ErrNoJob.
 func (s *Sandbox) Job(name string) (*Job, error) {
-	j := &Job{name: name, sandbox: s.name, home: s.home, dir: filepath.Join(s.run.Dir, jobsDir), client: s.client}
+	j := &Job{name: name, sandbox: s.name, home: s.home, dir: filepath.Join(s.run.Dir, state.JobsDir), client: s.client}
 	return j, j.find()
 }
 
@@ -59,7 +57,7 @@ func (h *Home) Jobs(sandbox string) ([]JobStatus, error) {
 	if _, err := h.load(sandbox); err != nil {
 		return nil, Fail(err)
 	}
-	all, err := jobsIn(h.namedPath(sandbox, jobsDir))
+	all, err := jobsIn(h.namedPath(sandbox, state.JobsDir))
 	return all, Fail(err)
 }
 
@@ -68,7 +66,7 @@ func (h *Home) Job(sandbox, name string) (*Job, error) {
 	if _, err := h.load(sandbox); err != nil {
 		return nil, Fail(err)
 	}
-	j := &Job{name: name, sandbox: sandbox, home: h, dir: h.namedPath(sandbox, jobsDir)}
+	j := &Job{name: name, sandbox: sandbox, home: h, dir: h.namedPath(sandbox, state.JobsDir)}
 	return j, j.find()
 }
 
@@ -81,29 +79,29 @@ func (j *Job) find() error {
 	return err
 }
 
-func (j *Job) read() (*storedJob, error) {
+func (j *Job) read() (*state.StoredJob, error) {
 	if err := CheckJobName(j.name); err != nil {
 		return nil, Fail(err)
 	}
-	stored, err := readJob(j.dir, j.name)
+	stored, err := state.ReadJob(j.dir, j.name)
 	return stored, Fail(err)
 }
 
 func jobsIn(dir string) ([]JobStatus, error) {
-	names, err := listJobs(dir)
+	names, err := state.ListJobs(dir)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]JobStatus, 0, len(names))
 	for _, name := range names {
-		j, err := readJob(dir, name)
+		j, err := state.ReadJob(dir, name)
 		if errors.Is(err, ErrNoJob) {
 			continue // removed just now
 		}
 		if err != nil {
-			j = &storedJob{JobStatus: JobStatus{Name: name, State: JobDamaged, Reason: err.Error()}}
+			j = &state.StoredJob{JobStatus: JobStatus{Name: name, State: JobDamaged, Reason: err.Error()}}
 		}
-		all = append(all, j.status())
+		all = append(all, j.Current())
 	}
 	sortJobs(all)
 	return all, nil
@@ -121,9 +119,9 @@ func (j *Job) Status() (JobStatus, error) {
 		return JobStatus{}, err
 	}
 	if !stored.Started.Equal(j.started) {
-		return JobStatus{}, Fail(anotherJob(j.name))
+		return JobStatus{}, Fail(state.AnotherJob(j.name))
 	}
-	return stored.status(), nil
+	return stored.Current(), nil
 }
 
 // jobPause is the time between two looks at a job that is followed or waited for: what is looked at are files, so that
@@ -167,7 +165,7 @@ func (j *Job) Remove(ctx context.Context) error {
 			return err
 		}
 		if _, err = j.Status(); err == nil || errors.Is(err, ErrState) { // nobody else has removed it
-			err = removeJob(j.dir, j.name)
+			err = state.RemoveJob(j.dir, j.name)
 		}
 		return errors.Join(err, run.Lock.Close())
 	}))

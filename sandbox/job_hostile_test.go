@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // TestI11_AGuestsWordsLeaveNoJobRunning: whatever its agent says at the end, and however long the command is, the end
@@ -17,11 +18,11 @@ func TestI11_AGuestsWordsLeaveNoJobRunning(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			k := newKeeper(t)
-			k.agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
+			k.Agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
 				o.OnStart()
 				return ExitStatus{}, fmt.Errorf("%w: %s", agentclient.ErrRefused, words)
 			})
-			j := k.run(t, strings.Repeat("n", maxNameLen), "sh", strings.Repeat("x", maxShownCommand-20))
+			j := k.run(t, strings.Repeat("n", state.MaxNameLen), "sh", strings.Repeat("x", state.MaxShownCommand-20))
 			k.work.Wait()
 			st, err := j.Status()
 			if err != nil || st.State != JobLost || !strings.HasPrefix(st.Reason, agentclient.ErrRefused.Error()) {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/joblog"
+	"github.com/msb-project/msb/sandbox/internal/jobs"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // fakeGuest runs what Argv says: "write TEXT...", "wait" for a signal, "missing" for a program that isn't there.
@@ -51,7 +53,7 @@ func (g *fakeGuest) Exec(ctx context.Context, o ExecOptions) (ExitStatus, error)
 
 // keeps is a running sandbox of the name web, as far as jobs go: its supervisor is in this process.
 type keeps struct {
-	*jobKeeper
+	*jobs.Keeper
 	home *Home
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -70,11 +72,11 @@ func (k *keeps) start(t *testing.T) {
 	t.Helper()
 	var ctx context.Context
 	ctx, k.stop = context.WithCancel(t.Context())
-	k.jobKeeper = &jobKeeper{
-		dir: k.home.namedPath("web", jobsDir), agent: &fakeGuest{}, ctx: ctx, work: &k.work, self: identify(os.Getpid()),
-		room: func() (int64, error) { return 1 << 40, nil }, failed: func(err error) { t.Error(err) },
+	k.Keeper = &jobs.Keeper{
+		Dir: k.home.namedPath("web", state.JobsDir), Agent: &fakeGuest{}, Ctx: ctx, Work: &k.work, Self: state.Identify(os.Getpid()),
+		Room: func() (int64, error) { return 1 << 40, nil }, Failed: func(err error) { t.Error(err) },
 	}
-	must(t, k.settle())
+	must(t, k.Settle())
 	t.Cleanup(func() {
 		k.stop()
 		k.work.Wait()
@@ -84,17 +86,17 @@ func (k *keeps) start(t *testing.T) {
 // session is one with this supervisor, over the protocol.
 func (k *keeps) session(t *testing.T) *Sandbox {
 	t.Helper()
-	agent, far, err := socketPair()
+	agent, far, err := state.SocketPair()
 	must(t, err)
 	must(t, far.Close())
 	client, err := agentclient.Attach(agent) // the guest's; jobs don't use it here
 	must(t, err)
-	l, err := listenControl(k.home.namedPath("web"))
+	l, err := state.ListenControl(k.home.namedPath("web"))
 	must(t, err)
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { served <- agentclient.Serve(ctx, l, client, k.jobKeeper) }()
-	conn, err := dialControl(k.home.namedPath("web"))
+	go func() { served <- agentclient.Serve(ctx, l, client, k.Keeper) }()
+	conn, err := state.DialControl(k.home.namedPath("web"))
 	must(t, err)
 	s := &Sandbox{name: "web", home: k.home, run: &Run{ID: "web", Dir: k.home.namedPath("web")}, over: make(chan struct{})}
 	s.client, err = agentclient.Attach(conn)
@@ -165,7 +167,7 @@ func TestJobsAreStartedReadWaitedForKilledAndRemoved(t *testing.T) {
 	if err != nil || waits.Name() != "job-1" {
 		t.Fatalf("%v, %v", waits, err)
 	}
-	if err := waits.Remove(t.Context()); !errors.Is(err, ErrJobRunning) || KindOf(err) != KindSandbox || !strings.Contains(err.Error(), "msb job kill "+filepath.Base(filepath.Dir(k.dir))+" job-1`") {
+	if err := waits.Remove(t.Context()); !errors.Is(err, ErrJobRunning) || KindOf(err) != KindSandbox || !strings.Contains(err.Error(), "msb job kill "+filepath.Base(filepath.Dir(k.Dir))+" job-1`") {
 		t.Errorf("removing one that runs: %v", err)
 	}
 	must(t, waits.Kill(t.Context(), agentclient.SIGTERM))
@@ -183,7 +185,7 @@ func TestJobsAreStartedReadWaitedForKilledAndRemoved(t *testing.T) {
 	if _, err := s.Job("build"); !errors.Is(err, ErrNoJob) {
 		t.Errorf("after it was removed: %v", err)
 	}
-	if left, err := os.ReadDir(k.dir); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(k.Dir); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -194,7 +196,7 @@ func TestI12_JobErrorsAreTypedOnTheOtherSideOfTheSocket(t *testing.T) {
 	s := k.session(t)
 	k.run(t, "taken", "wait")
 	guest := &fakeGuest{}
-	k.agent = guest
+	k.Agent = guest
 	start := func(name string, argv ...string) error {
 		_, err := s.StartJob(t.Context(), name, ExecOptions{Argv: argv})
 		return err
@@ -224,14 +226,14 @@ func TestI12_JobErrorsAreTypedOnTheOtherSideOfTheSocket(t *testing.T) {
 		if !errors.Is(err, ErrNoJob) || KindOf(err) != KindSandbox {
 			t.Errorf("%v, want ErrNoJob", err)
 		}
-		if want := "msb job ls " + filepath.Base(filepath.Dir(k.dir)) + "`"; !strings.Contains(err.Error(), want) {
+		if want := "msb job ls " + filepath.Base(filepath.Dir(k.Dir)) + "`"; !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	if err := start("again", "write", "x"); err != nil { // the session goes on after all of these
 		t.Error(err)
 	}
-	if names, err := listJobs(k.dir); err != nil || strings.Join(names, " ") != "again taken" {
+	if names, err := state.ListJobs(k.Dir); err != nil || strings.Join(names, " ") != "again taken" {
 		t.Errorf("%v, %v; a job that did not start leaves nothing", names, err)
 	}
 }
@@ -270,10 +272,10 @@ func TestI13_AJobWhoseSupervisorWasKilledIsLost(t *testing.T) {
 		t.Fatalf("%q, %v", e.Data, err)
 	}
 	must(t, l.Close())
-	file, err := readJob(k.dir, "server")
+	file, err := state.ReadJob(k.Dir, "server")
 	must(t, err)
-	file.Supervisor = processID{PID: 1 << 30, Start: "1"} // who is no more
-	must(t, file.update(k.dir))
+	file.Supervisor = state.ProcessID{PID: 1 << 30, Start: "1"} // who is no more
+	must(t, file.Update(k.Dir))
 	st, err := j.Wait(t.Context())
 	if !errors.Is(err, ErrJobLost) || st.State != JobLost || KindOf(err) != KindSandbox {
 		t.Errorf("%+v, %v", st, err)
@@ -284,12 +286,12 @@ func TestI13_AJobWhoseSupervisorWasKilledIsLost(t *testing.T) {
 	if err := j.Kill(t.Context(), 9); !errors.Is(err, ErrJobEnded) {
 		t.Errorf("kill: %v", err)
 	}
-	must(t, (&jobKeeper{dir: k.dir}).settle()) // the next start
-	if file, err := readJob(k.dir, "server"); err != nil || file.State != JobLost || file.Reason == "" {
+	must(t, (&jobs.Keeper{Dir: k.Dir}).Settle()) // the next start
+	if file, err := state.ReadJob(k.Dir, "server"); err != nil || file.State != JobLost || file.Reason == "" {
 		t.Errorf("%+v, %v", file, err)
 	}
 	must(t, j.Remove(t.Context()))
-	k.failed = func(error) {} // the first supervisor, which is not killed here, finds its job gone
+	k.Failed = func(error) {} // the first supervisor, which is not killed here, finds its job gone
 	must(t, k.home.Remove(t.Context(), "web"))
 }
 
@@ -315,7 +317,7 @@ func TestAFollowerGetsLinesAsTheyCome(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	more := make(chan string)
-	k.agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
+	k.Agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
 		o.OnStart()
 		for line := range more {
 			_, _ = io.WriteString(o.Stdout, line)
@@ -384,11 +386,11 @@ func TestI12_AJobIsNotTakenForALaterOneOfItsName(t *testing.T) {
 func TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
-	k.again = time.Millisecond
+	k.Again = time.Millisecond
 	failed := make(chan error, 1)
-	k.failed = func(err error) { failed <- err }
+	k.Failed = func(err error) { failed <- err }
 	end := make(chan struct{})
-	k.agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
+	k.Agent = execFunc(func(_ context.Context, o ExecOptions) (ExitStatus, error) {
 		o.OnStart()
 		<-end
 		return ExitStatus{Code: 3}, nil
@@ -400,9 +402,9 @@ func TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain(t *testing.T) {
 		}
 	}
 	j := k.run(t, "a", "x")
-	must(t, os.Remove(jobPath(k.dir, "a")))
-	must(t, os.Symlink("loop", filepath.Join(k.dir, "loop")))
-	must(t, os.Symlink("loop", jobPath(k.dir, "a")))
+	must(t, os.Remove(state.JobPath(k.Dir, "a")))
+	must(t, os.Symlink("loop", filepath.Join(k.Dir, "loop")))
+	must(t, os.Symlink("loop", state.JobPath(k.Dir, "a")))
 	end <- struct{}{}
 	for { // a link that leads nowhere is replaced
 		if st, err := j.Status(); err == nil && st.State == JobExited {
@@ -416,15 +418,15 @@ func TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain(t *testing.T) {
 	}
 	ended(j)
 	j = k.run(t, "b", "x")
-	moved := k.dir + ".moved"
-	must(t, os.Rename(k.dir, moved))
-	must(t, os.WriteFile(k.dir, nil, 0o600))
+	moved := k.Dir + ".moved"
+	must(t, os.Rename(k.Dir, moved))
+	must(t, os.WriteFile(k.Dir, nil, 0o600))
 	end <- struct{}{}
 	if err := <-failed; !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("%v, want ENOTDIR", err)
 	}
-	must(t, os.Remove(k.dir))
-	must(t, os.Rename(moved, k.dir))
+	must(t, os.Remove(k.Dir))
+	must(t, os.Rename(moved, k.Dir))
 	ended(j)
 }
 
@@ -453,7 +455,7 @@ func TestI11_TheEndOfALogTakesNoMemoryForItsLines(t *testing.T) {
 func TestI12_AFullDiskStopsNoJob(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
-	k.room = func() (int64, error) { return 0, nil }
+	k.Room = func() (int64, error) { return 0, nil }
 	j := k.run(t, "a", "write", "lost\n")
 	st, err := j.Wait(t.Context())
 	if err != nil || st.State != JobExited || st.LostBytes != 5 {
@@ -471,12 +473,12 @@ func TestI11_AJobsFileHasOneSize(t *testing.T) {
 	long := strings.Repeat("\x00é\"", 1<<16)
 	for i, argv := range [][]string{{"write"}, {"write", long}, append([]string{"write"}, strings.Split(long, "\"")...)} {
 		j := k.run(t, fmt.Sprint("j", i), argv...)
-		info, err := os.Stat(jobPath(k.dir, j.Name()))
+		info, err := os.Stat(state.JobPath(k.Dir, j.Name()))
 		must(t, err)
 		st, err := j.Wait(t.Context())
 		must(t, err)
-		after, err := os.Stat(jobPath(k.dir, j.Name()))
-		if err != nil || info.Size() != jobFileBytes || after.Size() != jobFileBytes || st.Command[0] != "write" {
+		after, err := os.Stat(state.JobPath(k.Dir, j.Name()))
+		if err != nil || info.Size() != state.JobFileBytes || after.Size() != state.JobFileBytes || st.Command[0] != "write" {
 			t.Errorf("%d: %v and %v, %v", i, info.Size(), after, err)
 		}
 	}
@@ -488,14 +490,14 @@ func TestI12_DamagedJobsAreNamedAndCanBeRemoved(t *testing.T) {
 	j := k.run(t, "a", "write", "x\n")
 	_, err := j.Wait(t.Context())
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(k.dir, "a.0.log"), []byte(strings.Repeat("\xff", 100)), 0o600))
+	must(t, os.WriteFile(filepath.Join(k.Dir, "a.0.log"), []byte(strings.Repeat("\xff", 100)), 0o600))
 	l, err := j.Logs(t.Context(), LogOptions{})
 	must(t, err)
 	if _, err := l.Next(); !errors.Is(err, ErrState) || !errors.Is(err, joblog.ErrDamaged) {
 		t.Errorf("its log: %v", err)
 	}
 	must(t, l.Close())
-	must(t, os.WriteFile(jobPath(k.dir, "a"), []byte("{"), 0o600))
+	must(t, os.WriteFile(state.JobPath(k.Dir, "a"), []byte("{"), 0o600))
 	if _, err := j.Status(); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "a.json") {
 		t.Errorf("its state: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // DefaultDisk is the size of a named sandbox's writable disk, in bytes. The file is sparse.
@@ -108,17 +109,17 @@ func absolute(paths ...*string) error {
 }
 
 // create makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
-func (h *Home) create(st *stored) (lock *os.File, err error) {
+func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
 	temp := h.hidden()
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return nil, err
 	}
-	err = writeJSON(temp, storedFile, st)
+	err = state.WriteJSON(temp, state.StoredFile, st)
 	if err == nil {
-		err = image.CreateUpper(filepath.Join(temp, upperDisk), st.Disk)
+		err = image.CreateUpper(filepath.Join(temp, state.UpperDisk), st.Disk)
 	}
 	if err == nil {
-		lock, err = os.OpenFile(filepath.Join(temp, lockFile), os.O_CREATE|os.O_RDONLY, 0o600)
+		lock, err = os.OpenFile(filepath.Join(temp, state.LockFile), os.O_CREATE|os.O_RDONLY, 0o600)
 	}
 	if err == nil {
 		err = os.Rename(temp, h.namedPath(st.Name))
@@ -130,7 +131,7 @@ func (h *Home) create(st *stored) (lock *os.File, err error) {
 		if lock != nil {
 			_ = lock.Close() // nothing was written to it
 		}
-		return nil, errors.Join(err, removeOwn(temp, namedForm))
+		return nil, errors.Join(err, state.RemoveOwn(temp, namedForm))
 	}
 	return lock, nil
 }
@@ -174,7 +175,7 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	cfg, err := st.config()
+	cfg, err := configOf(st)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -191,7 +192,7 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	}
 	if len(admitted.Grants.Beyond(st.Grants)) > 0 {
 		st.Grants = keep(admitted.Grants, st.Grants)
-		if err := writeJSON(run.Dir, storedFile, st); err != nil {
+		if err := state.WriteJSON(run.Dir, state.StoredFile, st); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -202,11 +203,11 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	if err := clearRun(run.Dir); err != nil {
 		return nil, nil, nil, err
 	}
-	return &cfg, img, admitted, checkWritten(run.Dir)
+	return &cfg, img, admitted, state.CheckWritten(run.Dir)
 }
 
 // imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.
-func (h *Home) imageOf(ctx context.Context, st *stored, cfg *Config, admitted *Admission) (*image.Image, error) {
+func (h *Home) imageOf(ctx context.Context, st *state.Stored, cfg *Config, admitted *Admission) (*image.Image, error) {
 	store, err := Store(h)
 	if err != nil {
 		return nil, err
@@ -255,7 +256,7 @@ func (h *Home) lockSettled(ctx context.Context, name string) (*Run, error) {
 		if !errors.Is(err, ErrRunning) || n == tries {
 			return run, err
 		}
-		if conn, e := dialControl(h.namedPath(name)); e == nil {
+		if conn, e := state.DialControl(h.namedPath(name)); e == nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 		select {
@@ -271,8 +272,8 @@ func (h *Home) lockNamed(name string) (*Run, error) {
 	if err := h.realDir(name); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(h.namedPath(name), os.O_CREATE)
-	if err == nil && !isAt(lock, h.namedPath(name, lockFile)) { // opened before the sandbox was removed, locked after that
+	lock, err := state.LockDir(h.namedPath(name), os.O_CREATE)
+	if err == nil && !isAt(lock, h.namedPath(name, state.LockFile)) { // opened before the sandbox was removed, locked after that
 		err = errors.Join(unix.EWOULDBLOCK, lock.Close())
 	}
 	switch {

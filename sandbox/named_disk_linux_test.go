@@ -11,6 +11,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // aMade makes a sandbox from the image of a directory with one file, which it returns.
@@ -81,7 +82,7 @@ func TestI13_NoMachineBesideTheOldOne(t *testing.T) { //nolint:paralleltest // f
 		"start":  func(h *Home) error { return startWith(t, h, program) },
 		"remove": func(h *Home) error { return h.Remove(t.Context(), "web") },
 	} {
-		if err := unlessGone(os.Remove(mark)); err != nil {
+		if err := state.UnlessGone(os.Remove(mark)); err != nil {
 			t.Fatal(err)
 		}
 		h, _ := aMade(t)
@@ -90,7 +91,7 @@ func TestI13_NoMachineBesideTheOldOne(t *testing.T) { //nolint:paralleltest // f
 			t.Fatal(err)
 		}
 		end := func() { _ = vmm.Process.Kill(); _ = vmm.Wait() }
-		if err := writeJSON(h.namedPath("web"), infoFile, runRecord{VMM: identify(vmm.Process.Pid)}); err != nil {
+		if err := state.WriteJSON(h.namedPath("web"), state.InfoFile, state.RunRecord{VMM: state.Identify(vmm.Process.Pid)}); err != nil {
 			end()
 			t.Fatal(err)
 		}
@@ -119,7 +120,7 @@ func TestI12_StateIsReplacedInOneRename(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	path := h.namedPath("web", storedFile)
+	path := h.namedPath("web", state.StoredFile)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestI12_StateIsReplacedInOneRename(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.CPUs++
-	if err := writeJSON(h.namedPath("web"), storedFile, st); err != nil {
+	if err := state.WriteJSON(h.namedPath("web"), state.StoredFile, st); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(f); err != nil || string(got) != string(before) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // TestI13_WhoseStartFailedLeavesTheNextOneAlone: by the time its supervisor has gone, another command may have started
@@ -24,12 +25,12 @@ func TestI13_WhoseStartFailedLeavesTheNextOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = next.Lock.Close() }()
-	l, err := listenControl(next.Dir)
+	l, err := state.ListenControl(next.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if err := writeJSON(next.Dir, infoFile, runRecord{Started: time.Now()}); err != nil {
+	if err := state.WriteJSON(next.Dir, state.InfoFile, state.RunRecord{Started: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	failed := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: next.Dir}}
@@ -48,7 +49,7 @@ func TestI13_AnInterruptedStartEndsOneThatJustBecameReady(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	ours, theirs, err := socketPair()
+	ours, theirs, err := state.SocketPair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,15 +76,15 @@ func TestI13_ALockThatWasRemovedIsMadeAgain(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := os.Open(h.namedPath("web", lockFile))
+	lock, err := os.Open(h.namedPath("web", state.LockFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Close() }()
-	if err := os.Remove(filepath.Join(h.namedPath("web"), lockFile)); err != nil {
+	if err := os.Remove(filepath.Join(h.namedPath("web"), state.LockFile)); err != nil {
 		t.Fatal(err)
 	}
-	if isAt(lock, h.namedPath("web", lockFile)) {
+	if isAt(lock, h.namedPath("web", state.LockFile)) {
 		t.Error("a lock file that is gone is taken for the sandbox's")
 	}
 	if err := h.Remove(t.Context(), "web"); err != nil {
@@ -101,10 +102,10 @@ func TestI13_DiscardMeansTheSandboxThatWasMade(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		h := newHome(t)
 		must(t, aNamed(t, h, "web"))
-		made, err := os.Open(h.namedPath("web", lockFile))
+		made, err := os.Open(h.namedPath("web", state.LockFile))
 		must(t, err)
 		s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: h.namedPath("web")}, over: make(chan struct{}), made: made}
-		ours, theirs, err := socketPair()
+		ours, theirs, err := state.SocketPair()
 		must(t, err)
 		must(t, theirs.Close())
 		s.client, err = agentclient.Attach(ours)
@@ -112,7 +113,7 @@ func TestI13_DiscardMeansTheSandboxThatWasMade(t *testing.T) {
 		if another {
 			must(t, h.Remove(t.Context(), "web"))
 			must(t, aNamed(t, h, "web"))
-			l, err := listenControl(s.run.Dir) // this process: a signal to it would be refused with an error
+			l, err := state.ListenControl(s.run.Dir) // this process: a signal to it would be refused with an error
 			must(t, err)
 			defer func() { _ = l.Close() }()
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/internal/owned"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.
@@ -17,14 +18,14 @@ const vmmGoneWait = 10 * time.Second
 // clearRun removes what a run that was killed left, once its VMM is gone too: two machines must never write to one
 // disk. The caller holds the lock.
 func clearRun(dir string) error {
-	var r runRecord
-	if readJSON(dir, infoFile, &r) == nil && r.VMM.PID != 0 {
-		if err := r.VMM.gone(vmmGoneWait); err != nil {
+	var r state.RunRecord
+	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.VMM.PID != 0 {
+		if err := r.VMM.Gone(vmmGoneWait); err != nil {
 			return err
 		}
 	}
-	for _, file := range []string{controlSock, infoFile} {
-		if err := unlessGone(os.Remove(filepath.Join(dir, file))); err != nil {
+	for _, file := range []string{state.ControlSock, state.InfoFile} {
+		if err := state.UnlessGone(os.Remove(filepath.Join(dir, file))); err != nil {
 			return err
 		}
 	}
@@ -58,7 +59,7 @@ func (h *Home) removeMade(ctx context.Context, name string, lock *os.File) error
 	if err != nil {
 		return err
 	}
-	if !isAt(lock, filepath.Join(run.Dir, lockFile)) {
+	if !isAt(lock, filepath.Join(run.Dir, state.LockFile)) {
 		return run.Lock.Close()
 	}
 	return h.removeLocked(run)
@@ -78,12 +79,12 @@ func (h *Home) removeLocked(run *Run) error {
 	if err := os.Rename(run.Dir, gone); err != nil { // from here on it isn't there, however far the removal comes
 		return err
 	}
-	return removeOwn(gone, namedForm)
+	return state.RemoveOwn(gone, namedForm)
 }
 
 // checkNamed looks whether a sandbox's directory holds what msb did not make, which no removal may take along.
 func (h *Home) checkNamed(name string) error {
-	all, err := h.openDir(namedDir)
+	all, err := h.openDir(state.NamedDir)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (h *Home) checkNamed(name string) error {
 
 // sweepNamed removes what killed commands left half-made or half-removed.
 func (h *Home) sweepNamed() error {
-	return h.sweepDir(namedDir, func(all *os.File, name string) error {
+	return h.sweepDir(state.NamedDir, func(all *os.File, name string) error {
 		if !hiddenName.MatchString(name) {
 			return nil
 		}
@@ -109,6 +110,6 @@ func (h *Home) sweepNamed() error {
 		if !abandoned(dir) {
 			return nil
 		}
-		return removeIn(all, dir, name, namedForm)
+		return state.RemoveIn(all, dir, name, namedForm)
 	})
 }

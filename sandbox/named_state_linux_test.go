@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // listenForeign makes a socket of this process, which is no supervisor.
@@ -43,29 +45,29 @@ func TestI14_NoFileOfAnotherIsReadOrWritten(t *testing.T) {
 	if err := start(); !errors.Is(err, ErrSupervisor) {
 		t.Fatalf("%v, want ErrSupervisor", err)
 	}
-	state, err := os.ReadFile(h.namedPath("web", storedFile))
+	kept, err := os.ReadFile(h.namedPath("web", state.StoredFile))
 	must(t, err)
-	for _, file := range []string{storedFile, consoleLog, supervisorLog, auditLog, auditLog + ".1", caFile} {
+	for _, file := range []string{state.StoredFile, state.ConsoleLog, state.SupervisorLog, state.AuditLog, state.AuditLog + ".1", state.CaFile} {
 		for what, put := range map[string]func(string) error{
 			"link": func(path string) error { return os.Symlink(other, path) },
 			"pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
 		} {
 			path := h.namedPath("web", file)
-			must(t, unlessGone(os.Remove(path)))
+			must(t, state.UnlessGone(os.Remove(path)))
 			must(t, put(path))
 			if err := start(); !errors.Is(err, ErrState) {
 				t.Errorf("a %s at %s: %v, want ErrState", what, file, err)
 			}
-			if all, err := h.List(); err != nil || len(all) != 1 || (all[0].Problem != "") != (file == storedFile) {
+			if all, err := h.List(); err != nil || len(all) != 1 || (all[0].Problem != "") != (file == state.StoredFile) {
 				t.Errorf("a %s at %s: listed as %+v, %v", what, file, all, err)
 			}
 			must(t, os.Remove(path))
-			if file == storedFile {
-				must(t, os.WriteFile(path, state, 0o600))
+			if file == state.StoredFile {
+				must(t, os.WriteFile(path, kept, 0o600))
 			}
 		}
 	}
-	for _, put := range []string{endFile, infoFile} {
+	for _, put := range []string{state.EndFile, state.InfoFile} {
 		must(t, unix.Mkfifo(h.namedPath("web", put), 0o600))
 		if all, err := h.List(); err != nil || len(all) != 1 || all[0].Problem != "" {
 			t.Errorf("a pipe at %s: %+v, %v", put, all, err)
@@ -86,8 +88,8 @@ func TestI14_NoSignalGoesToAProcessThatIsNoSupervisor(t *testing.T) {
 		if err := aNamed(t, h, "web"); err != nil {
 			t.Fatal(err)
 		}
-		path := h.namedPath("web", controlSock)
-		want := errForeign
+		path := h.namedPath("web", state.ControlSock)
+		want := state.ErrForeign
 		if linked {
 			other := filepath.Join(t.TempDir(), "s")
 			listenForeign(t, other)

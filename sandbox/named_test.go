@@ -12,6 +12,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // aNamed makes a sandbox that never starts.
@@ -30,13 +31,13 @@ func aNamed(t *testing.T, h *Home, name string) error {
 
 func TestI14_NamesOfSandboxesAreOneLabel(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a", "web-1", "0", strings.Repeat("a", maxNameLen)} {
+	for _, name := range []string{"a", "web-1", "0", strings.Repeat("a", state.MaxNameLen)} {
 		if err := CheckName(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	for _, name := range []string{
-		"", ".", "..", "a/b", "../x", "/etc", "-rf", "a-", "A", "a.b", "a b", "a\nb", "a\x00", "é", "\x1b[2J", strings.Repeat("a", maxNameLen+1),
+		"", ".", "..", "a/b", "../x", "/etc", "-rf", "a-", "A", "a.b", "a b", "a\nb", "a\x00", "é", "\x1b[2J", strings.Repeat("a", state.MaxNameLen+1),
 	} {
 		if err := CheckName(name); !errors.Is(err, ErrName) || KindOf(err) != KindSandbox || strings.ContainsAny(err.Error(), "\n\x00\x1b") {
 			t.Errorf("%q: %v", name, err)
@@ -67,7 +68,7 @@ func TestANamedSandboxIsThereOnce(t *testing.T) {
 	if made != 1 || err != nil || len(all) != 1 || all[0].Name != "web" || all[0].Running {
 		t.Errorf("%d made; %+v, %v", made, all, err)
 	}
-	if entries, err := os.ReadDir(filepath.Join(h.Dir(), namedDir)); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(filepath.Join(h.Dir(), state.NamedDir)); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v; want nothing of those that came second", entries, err)
 	}
 	if err := h.Remove(t.Context(), "web"); err != nil {
@@ -109,7 +110,7 @@ func TestI12_DamagedStateIsNamedAndCanBeRemoved(t *testing.T) {
 		if err := aNamed(t, h, "web"); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(h.namedPath("web", storedFile), []byte(damage), 0o600); err != nil {
+		if err := os.WriteFile(h.namedPath("web", state.StoredFile), []byte(damage), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := h.Inspect("web")
@@ -132,15 +133,15 @@ func TestI13_WhatAKilledCommandLeftIsSweptOrRemoved(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	l, err := listenControl(h.namedPath("web"))
+	l, err := state.ListenControl(h.namedPath("web"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.Close(), writeJSON(h.namedPath("web"), infoFile, runRecord{VMM: processID{PID: 1 << 30, Start: "1"}})); err != nil {
+	if err := errors.Join(l.Close(), state.WriteJSON(h.namedPath("web"), state.InfoFile, state.RunRecord{VMM: state.ProcessID{PID: 1 << 30, Start: "1"}})); err != nil {
 		t.Fatal(err)
 	}
 	half := h.hidden()
-	if err := errors.Join(os.Mkdir(half, 0o700), writeJSON(half, storedFile, nil)); err != nil {
+	if err := errors.Join(os.Mkdir(half, 0o700), state.WriteJSON(half, state.StoredFile, nil)); err != nil {
 		t.Fatal(err)
 	}
 	old := time.Now().Add(-2 * newRunGrace)
@@ -171,12 +172,12 @@ func TestControlSocketsLieInFoldersOfAnyDepth(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := listenControl(dir)
+	l, err := state.ListenControl(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	conn, err := dialControl(dir)
+	conn, err := state.DialControl(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,26 +13,8 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/rotate"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
-
-// runRecord is what a running sandbox leaves beside its state. A kill leaves it there, so that it is believed only
-// as far as the control socket answers.
-type runRecord struct {
-	Started    time.Time `json:"started"`
-	Supervisor processID `json:"supervisor"`
-	VMM        processID `json:"vmm"`
-	Info       *Info     `json:"info,omitempty"` // once it is ready
-	// PolicyRefused is of the last change of the policy file.
-	PolicyRefused string `json:"policy_refused,omitempty"`
-}
-
-// End is how a run of a named sandbox ended.
-type End struct {
-	Time time.Time `json:"time"`
-	// Kind and Message say why it ended by itself; empty after a stop.
-	Kind    Kind   `json:"kind,omitempty"`
-	Message string `json:"message,omitempty"`
-}
 
 // Status is a named sandbox as `msb ls` shows it.
 type Status struct {
@@ -71,7 +52,7 @@ type Status struct {
 
 // List returns the named sandboxes in the order of their names. One whose state is damaged is among them.
 func (h *Home) List() ([]Status, error) {
-	entries, err := os.ReadDir(filepath.Join(h.dir, namedDir)) // sorted
+	entries, err := os.ReadDir(filepath.Join(h.dir, state.NamedDir)) // sorted
 	if err != nil {
 		return nil, err
 	}
@@ -101,23 +82,23 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	dir := h.namedPath(name)
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
-		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Dir: dir, Used: allocated(filepath.Join(dir, upperDisk)),
-		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, consoleLog),
+		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
+		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}
 	if s.Audit == "" {
-		s.Audit = filepath.Join(dir, auditLog)
+		s.Audit = filepath.Join(dir, state.AuditLog)
 	}
-	if conn, err := dialControl(dir); err == nil {
+	if conn, err := state.DialControl(dir); err == nil {
 		_ = conn.Close()
-		var r runRecord
+		var r state.RunRecord
 		s.Running = true
-		if readJSON(dir, infoFile, &r) == nil {
+		if state.ReadJSON(dir, state.InfoFile, &r) == nil {
 			s.Started, s.Info, s.PolicyRefused = &r.Started, r.Info, r.PolicyRefused
 		}
 		return s, nil
 	}
 	var end End
-	if readJSON(dir, endFile, &end) == nil {
+	if state.ReadJSON(dir, state.EndFile, &end) == nil {
 		s.End = &end
 	}
 	return s, nil
@@ -130,7 +111,7 @@ func (h *Home) Console(name string) ([]byte, error) {
 	}
 	var all []byte // two files of bounded size
 	for i := 1; i >= 0; i-- {
-		b, err := readOwn(rotate.Name(h.namedPath(name, consoleLog), i))
+		b, err := state.ReadOwn(rotate.Name(h.namedPath(name, state.ConsoleLog), i))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, Fail(fmt.Errorf("%w: the console's log: %w", ErrState, err))
 		}
@@ -151,7 +132,7 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 		return nil, err
 	}
 	dir := h.namedPath(name)
-	conn, err := dialControl(dir)
+	conn, err := state.DialControl(dir)
 	if err != nil {
 		return nil, notRunning(name)
 	}
@@ -164,8 +145,8 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 	}
 	// A sandbox that is starting answers when it is ready.
 	wait := cmp.Or(h.answer, connectWait)
-	var r runRecord
-	if readJSON(dir, infoFile, &r) == nil && r.Info != nil {
+	var r state.RunRecord
+	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.Info != nil {
 		wait = min(wait, answerWait)
 	}
 	asked, cancel := context.WithTimeout(ctx, wait)
@@ -180,7 +161,7 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 		}
 		return nil, fmt.Errorf("%w: it ended before it answered: %w", notRunning(name), err)
 	}
-	if readJSON(dir, infoFile, &r) == nil && r.Info != nil {
+	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.Info != nil {
 		s.info = *r.Info
 	}
 	go s.watchSession()
@@ -188,7 +169,7 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 }
 
 // connectWait is more than a sandbox takes from its socket to its first answer.
-const connectWait = bootTimeout + 30*time.Second
+const connectWait = state.BootTimeout + 30*time.Second
 
 // answerWait is for one that was ready: what it takes on a machine under heavy load, and no boot.
 const answerWait = 30 * time.Second
@@ -204,60 +185,22 @@ func (s *Sandbox) watchSession() {
 	// The supervisor writes down why before its process ends, and the socket is gone then.
 	for deadline := time.Now().Add(lastWordWait); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // waits for another process's file
 		var end End
-		if conn, err := dialControl(s.run.Dir); err == nil {
+		if conn, err := state.DialControl(s.run.Dir); err == nil {
 			_ = conn.Close()
 			if errors.Is(s.failure, agentclient.ErrClosed) {
 				break // by us: the sandbox lives on
 			}
 			continue
 		}
-		if readJSON(s.run.Dir, endFile, &end) == nil {
+		if state.ReadJSON(s.run.Dir, state.EndFile, &end) == nil {
 			if end.Message != "" {
-				s.failure = &Failure{Kind: end.Kind, err: errors.New(end.Message)}
+				s.failure = state.FailAs(end.Kind, errors.New(end.Message))
 			}
 			break
 		}
 	}
 	close(s.over)
 }
-
-// errNoControl says that what is in the place of a control socket is none.
-var errNoControl = errors.New("it is no socket")
-
-// dialControl connects to the control socket in dir, a path of any length. It follows no link: behind one is a socket
-// of somebody else, whose process would be taken for the supervisor.
-func dialControl(dir string) (net.Conn, error) {
-	info, err := os.Lstat(filepath.Join(dir, controlSock))
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, controlSock), errNoControl)
-	}
-	path, done, err := shortPath(dir, controlSock)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return net.DialTimeout("unix", path, time.Second) //nolint:noctx,forbidigo // a file of ours, no network
-}
-
-func listenControl(dir string) (*net.UnixListener, error) {
-	path, done, err := shortPath(dir, controlSock)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("the sandbox's control socket: %w", err)
-	}
-	l.SetUnlinkOnClose(false) // by another path than it has then; cleanUp removes it
-	return l, nil
-}
-
-// stopWait is how long a supervisor may take to end its machine, a guest's write-back included.
-const stopWait = stopTimeout + syncTimeout
 
 // Stop ends the run of the named sandbox: its guest writes back what it holds, and leaves. ErrNotRunning if there is
 // no run. What the run could not write down of its records is told by Inspect.
@@ -270,28 +213,28 @@ func (h *Home) stop(ctx context.Context, name string) error {
 	if err := h.realDir(name); err != nil {
 		return err
 	}
-	var r runRecord
-	conn, err := dialControl(h.namedPath(name))
+	var r state.RunRecord
+	conn, err := state.DialControl(h.namedPath(name))
 	if err == nil {
-		ready := readJSON(h.namedPath(name), infoFile, &r) == nil && r.Info != nil
-		if err := endPeer(ctx, conn, stopWait); err != nil {
+		ready := state.ReadJSON(h.namedPath(name), state.InfoFile, &r) == nil && r.Info != nil
+		if err := state.EndPeer(ctx, conn, state.StopWait); err != nil {
 			return err // one that was killed wrote nothing down
 		}
 		return h.checkEnd(name, ready)
 	}
-	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || readJSON(h.namedPath(name), infoFile, &r) != nil {
+	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || state.ReadJSON(h.namedPath(name), state.InfoFile, &r) != nil {
 		if run != nil {
 			_ = run.Lock.Close()
 		}
 		return notRunning(name)
 	}
-	return r.Supervisor.end(ctx, stopWait) // somebody removed the socket under it
+	return r.Supervisor.End(ctx, state.StopWait) // somebody removed the socket under it
 }
 
 // checkEnd looks whether a run that was ready wrote down how it ended, which the next start and msb ls tell of.
 func (h *Home) checkEnd(name string, ready bool) error {
 	var end End
-	if err := readJSON(h.namedPath(name), endFile, &end); ready && err != nil {
+	if err := state.ReadJSON(h.namedPath(name), state.EndFile, &end); ready && err != nil {
 		return fmt.Errorf("sandbox %s ended, but how could not be written down (%w); is its disk full?", name, err)
 	}
 	return nil

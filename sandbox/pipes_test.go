@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/internal/joblog"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // TestI13_NobodyWaitsAtAPipeInTheState: where a file of a sandbox's is a pipe, what read or wrote it waited for ever. The
@@ -19,7 +20,7 @@ func TestI13_NobodyWaitsAtAPipeInTheState(t *testing.T) {
 	j := k.run(t, "main", "write", "hello\n")
 	_, err := j.Wait(t.Context())
 	must(t, err)
-	console := k.home.namedPath("web", consoleLog)
+	console := k.home.namedPath("web", state.ConsoleLog)
 	must(t, os.WriteFile(console, []byte("boot\n"), 0o600))
 	if b, err := k.home.Console("web"); err != nil || string(b) != "boot\n" {
 		t.Errorf("%q, %v", b, err)
@@ -27,14 +28,14 @@ func TestI13_NobodyWaitsAtAPipeInTheState(t *testing.T) {
 	if got := text(t, j, LogOptions{}); got != "hello\n" {
 		t.Errorf("%q", got)
 	}
-	stored, err := readJob(k.dir, "main")
+	stored, err := state.ReadJob(k.Dir, "main")
 	must(t, err)
-	entries, err := os.ReadDir(k.dir)
+	entries, err := os.ReadDir(k.Dir)
 	must(t, err)
-	pipes := []string{console, jobPath(k.dir, "main")}
+	pipes := []string{console, state.JobPath(k.Dir, "main")}
 	for _, e := range entries {
 		if joblog.IsSegment(e.Name()) {
-			pipes = append(pipes, filepath.Join(k.dir, e.Name()))
+			pipes = append(pipes, filepath.Join(k.Dir, e.Name()))
 		}
 	}
 	if len(pipes) < 3 {
@@ -53,7 +54,7 @@ func TestI13_NobodyWaitsAtAPipeInTheState(t *testing.T) {
 		t.Errorf("a pipe as a job's output: %q", e.Data)
 	}
 	must(t, log.Close())
-	if err := stored.update(k.dir); err == nil {
+	if err := stored.Update(k.Dir); err == nil {
 		t.Error("an end was written into a pipe")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // lastWordWait bounds the wait for the supervisor's account of an end that the agent's session noticed
@@ -108,10 +109,10 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 		return s.Stop(ctx)
 	}
 	var stopped error
-	if conn, err := dialControl(s.run.Dir); err == nil {
+	if conn, err := state.DialControl(s.run.Dir); err == nil {
 		// While the file is there, who answers is the supervisor of no other sandbox.
-		if isAt(s.made, filepath.Join(s.run.Dir, lockFile)) {
-			stopped = endPeer(ctx, conn, stopWait)
+		if isAt(s.made, filepath.Join(s.run.Dir, state.LockFile)) {
+			stopped = state.EndPeer(ctx, conn, state.StopWait)
 		} else {
 			_ = conn.Close()
 		}
@@ -154,10 +155,6 @@ func (s *Sandbox) dropRun() error {
 	return errors.Join(clearRun(run.Dir), run.Lock.Close())
 }
 
-// stopTimeout is how long a supervisor may take to end its machine before it is killed, which ends the
-// machine too.
-const stopTimeout = 15 * time.Second
-
 func (s *Sandbox) close() error {
 	ended := false
 	select {
@@ -174,8 +171,8 @@ func (s *Sandbox) close() error {
 	var err error
 	select {
 	case <-gone:
-	case <-time.After(stopTimeout):
-		err = fmt.Errorf("%w: it did not stop within %s and was killed", ErrSupervisor, stopTimeout)
+	case <-time.After(state.StopTimeout):
+		err = fmt.Errorf("%w: it did not stop within %s and was killed", ErrSupervisor, state.StopTimeout)
 		_ = s.cmd.Process.Kill()
 		<-gone
 	}
@@ -208,12 +205,12 @@ func (s *Sandbox) SwitchCapture(on bool) error {
 	if s.name == "" {
 		return s.cmd.Process.Signal(n)
 	}
-	conn, err := dialControl(s.run.Dir)
+	conn, err := state.DialControl(s.run.Dir)
 	if err != nil {
 		return notRunning(s.name)
 	}
 	defer func() { _ = conn.Close() }()
-	return signalPeer(conn, n)
+	return state.SignalPeer(conn, n)
 }
 
 // KeptDir is where Config.Keep leaves the run directory after Close.

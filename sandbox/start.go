@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
@@ -21,6 +19,7 @@ import (
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // ExecOptions says what to run in a sandbox, ExitStatus how it ended.
@@ -95,7 +94,7 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, over: make(chan struct{})}
 	agent, err := agentDisk(home)
 	if err == nil {
-		var p *plan
+		var p *state.Plan
 		if p, err = s.plan(cfg, admitted, agent); err == nil {
 			err = s.launch(cfg, p)
 		}
@@ -112,8 +111,8 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 }
 
 // plan makes the writable disk, if one is wanted, and says what the supervisor needs to know.
-func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*plan, error) {
-	p := &plan{
+func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
+	p := &state.Plan{
 		ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir,
 		Policy: policies.Encode(cfg.Policy), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
 		Grants: admitted.Grants, Holds: grants.HoldsOf(admitted.Policy),
@@ -129,10 +128,10 @@ func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*plan, e
 		p.Hostname = s.run.ID
 	}
 	if p.Audit == "" {
-		p.Audit = filepath.Join(s.run.Dir, auditLog)
+		p.Audit = filepath.Join(s.run.Dir, state.AuditLog)
 	}
 	if cfg.Disk > 0 {
-		p.UpperDisk = filepath.Join(s.run.Dir, upperDisk)
+		p.UpperDisk = filepath.Join(s.run.Dir, state.UpperDisk)
 	}
 	if cfg.Disk > 0 && s.name == "" {
 		if err := image.CreateUpper(p.UpperDisk, cfg.Disk); err != nil {
@@ -143,7 +142,7 @@ func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*plan, e
 }
 
 // launch starts the supervisor and hands it its descriptors.
-func (s *Sandbox) launch(cfg *Config, p *plan) error {
+func (s *Sandbox) launch(cfg *Config, p *state.Plan) error {
 	data, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -156,11 +155,11 @@ func (s *Sandbox) launch(cfg *Config, p *plan) error {
 	if err != nil {
 		return errors.Join(err, closeAll(planR, planW))
 	}
-	ours, theirs, err := socketPair()
+	ours, theirs, err := state.SocketPair()
 	if err != nil {
 		return errors.Join(err, closeAll(planR, planW, statusR, statusW))
 	}
-	log, err := os.OpenFile(filepath.Join(s.run.Dir, supervisorLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(filepath.Join(s.run.Dir, state.SupervisorLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return errors.Join(err, closeAll(planR, planW, statusR, statusW, theirs), ours.Close())
 	}
@@ -187,6 +186,11 @@ func (s *Sandbox) launch(cfg *Config, p *plan) error {
 		return errors.Join(err, ours.Close(), s.cmd.Wait())
 	}
 	return nil
+}
+
+// ownGroup keeps the terminal's signals from the supervisor; with stays, its hang-up too.
+func ownGroup(stays bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: !stays, Setsid: stays}
 }
 
 // leaveDirectory starts a supervisor that outlives its caller in /, so that it keeps no file system busy. What it finds
@@ -224,20 +228,20 @@ func (s *Sandbox) await(ctx context.Context, notice func(string)) error {
 }
 
 // next reads one status line; a failure that the supervisor names is the error.
-func (s *Sandbox) next() (status, error) {
-	var line status
+func (s *Sandbox) next() (state.StatusLine, error) {
+	var line state.StatusLine
 	if err := s.lines.Decode(&line); err != nil {
 		return line, fmt.Errorf("%w%s", ErrSupervisor, s.lastWords())
 	}
 	if f := line.Failed; f != nil {
-		return line, &Failure{Kind: f.Kind, err: errors.New(f.Message)}
+		return line, state.FailAs(f.Kind, errors.New(f.Message))
 	}
 	return line, nil
 }
 
 // lastWords is the end of the supervisor's own log, where a crash leaves its trace.
 func (s *Sandbox) lastWords() string {
-	b, err := readOwn(filepath.Join(s.run.Dir, supervisorLog))
+	b, err := state.ReadOwn(filepath.Join(s.run.Dir, state.SupervisorLog))
 	if err != nil || len(bytes.TrimSpace(b)) == 0 {
 		return ""
 	}
@@ -261,23 +265,6 @@ func (s *Sandbox) watch() {
 		close(s.over)
 		return
 	}
-}
-
-// socketPair returns the two ends of a stream socket: a connection to keep and a file to hand over.
-func socketPair() (net.Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	unix.CloseOnExec(fds[0])
-	unix.CloseOnExec(fds[1])
-	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
-	defer func() { _ = ours.Close() }() // FileConn works on a duplicate
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		return nil, nil, errors.Join(err, theirs.Close())
-	}
-	return conn, theirs, nil
 }
 
 func closeAll(files ...*os.File) error {

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package sandbox
+
+func hidePatterns(patterns []string) ([]string, error) { return patterns, nil }
+
+func hides([]string, string) bool { return false }

@@ -1,0 +1,107 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/owned"
+)
+
+// The directories and files under $MSB_HOME. Everything in runs belongs to one live supervisor, which
+// holds lockFile; a directory whose lock is free is left from a killed one and swept by the next command.
+const (
+	KernelDir = "kernel"
+	RunsDir   = "run"
+	KeptDir   = "kept"
+	NamedDir  = "sandboxes"
+
+	LockFile  = "lock"
+	UpperDisk = "upper.ext4"
+
+	ConsoleLog    = "console.log"
+	SupervisorLog = "supervisor.log"
+	AuditLog      = "audit.jsonl"
+)
+
+// The files of a named sandbox. Those of a run are there while it runs, and are swept after a kill.
+const (
+	StoredFile  = "sandbox.json"
+	CaFile      = "ca.pem"
+	EndFile     = "end.json"     // how its last run ended
+	InfoFile    = "run.json"     // what the run says of itself
+	ControlSock = "control.sock" // of the run
+)
+
+var runFile = regexp.MustCompile(`^(lock|upper\.ext4|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?)$`)
+
+// RunForm is that of a sandbox's directory in run and kept.
+var RunForm = withJobs(owned.Files(runFile.MatchString))
+
+// RemoveIn deletes a sandbox's directory, its lock last: as long as anything is left, a sweep either finds the lock taken
+// or takes it.
+func RemoveIn(parent, dir *os.File, name string, form owned.Form) error {
+	err := owned.Remove(parent, dir, name, form, LockFile)
+	if errors.Is(err, unix.ENOTEMPTY) {
+		return nil // somebody writes into it still: a later sweep has it
+	}
+	return err
+}
+
+// RemoveOwn is removeIn for who has the lock. What is not there is no error.
+func RemoveOwn(path string, form owned.Form) error {
+	parent, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return UnlessGone(err)
+	}
+	defer func() { _ = parent.Close() }()
+	dir, err := owned.Open(parent, filepath.Base(path))
+	if err != nil {
+		return UnlessGone(err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := RemoveIn(parent, dir, filepath.Base(path), form); err != nil {
+		return fmt.Errorf("%s stays: %w", path, err)
+	}
+	return nil
+}
+
+func UnlessGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// LockDir is lockAt for a path.
+func LockDir(path string, flags int) (*os.File, error) {
+	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	return LockAt(dir, flags)
+}
+
+// LockAt takes dir's lock without waiting; unix.EWOULDBLOCK tells that someone holds it. Without os.O_CREATE among flags,
+// a directory that has no lock file is fs.ErrNotExist.
+func LockAt(dir *os.File, flags int) (*os.File, error) {
+	path := filepath.Join(dir.Name(), LockFile)
+	fd, err := unix.Openat(int(dir.Fd()), LockFile, flags|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
+		return nil, fmt.Errorf("%w: %s is no file", owned.ErrForeign, path)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

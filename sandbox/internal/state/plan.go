@@ -1,0 +1,175 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies/grants"
+)
+
+// Verb is the hidden first argument that makes msb a supervisor; see MaybeRun.
+const Verb = "__supervise"
+
+// SignalCaptureOn and SignalCaptureOff switch the capture of a supervisor, and of `msb run` and `msb gateway`.
+const (
+	SignalCaptureOn  = syscall.SIGUSR1
+	SignalCaptureOff = syscall.SIGUSR2
+)
+
+// How long the parts of a sandbox's life may take.
+const (
+	// BootTimeout bounds the time from the VMM's start to the agent's answer: emulation on a busy
+	// machine has been seen to take ten seconds.
+	BootTimeout = 60 * time.Second
+	// SyncTimeout bounds the guest's orderly shutdown when it has a disk to write back to.
+	SyncTimeout = 5 * time.Second
+	// StopTimeout is how long a supervisor may take to end its machine before it is killed, which ends the
+	// machine too.
+	StopTimeout = 15 * time.Second
+	// StopWait is how long a supervisor may take to end its machine, a guest's write-back included.
+	StopWait = StopTimeout + SyncTimeout
+)
+
+// The descriptors that a supervisor inherits beside its standard ones.
+const (
+	PlanFD    = 3 // the plan in JSON, to its end
+	StatusFD  = 4 // status lines in JSON, from the supervisor
+	ControlFD = 5 // the agent's Exec; its end is the sandbox's end
+	LockFD    = 6 // the run directory's lock
+)
+
+// maxPlan bounds what a supervisor reads of its plan: a policy of a hundred thousand rules is 20 MiB.
+const maxPlan = 64 << 20
+
+// Plan is what a supervisor is told. It holds no secret: a policy names their sources.
+type Plan struct {
+	ID         string       `json:"id"`
+	Name       string       `json:"name,omitempty"` // "" for a sandbox that leaves nothing
+	Home       string       `json:"home"`
+	Dir        string       `json:"dir"`
+	Policy     []byte       `json:"policy"` // TOML, includes merged
+	PolicyName string       `json:"policy_name"`
+	PolicyFile string       `json:"policy_file,omitempty"`
+	Floor      []byte       `json:"floor,omitempty"`  // TOML
+	Grants     grants.Set   `json:"grants,omitempty"` // what a later version of the policy may take
+	Holds      grants.Holds `json:"holds,omitzero"`
+	NoNet      bool         `json:"no_net,omitempty"`
+	HTTPProxy  bool         `json:"http_proxy,omitempty"`
+	Backend    string       `json:"backend"`
+	CPUs       int          `json:"cpus"`
+	Memory     int64        `json:"memory"`
+	AgentDisk  string       `json:"agent_disk"`
+	ImageDisk  string       `json:"image_disk"`
+	UpperDisk  string       `json:"upper_disk,omitempty"`
+	Image      image.Config `json:"image"`
+	Hostname   string       `json:"hostname"`
+	Env        []string     `json:"env,omitempty"`
+	// Directories have real paths, in the order in which they are mounted.
+	Directories   []Directory `json:"directories,omitempty"`
+	Hide          []string    `json:"hide,omitempty"`
+	DirectoryUser string      `json:"directory_user,omitempty"`
+	Audit         string      `json:"audit"`
+	Pcap          string      `json:"pcap,omitempty"`
+	PcapOptions   PcapOptions `json:"pcap_options,omitzero"`
+	Learn         string      `json:"learn,omitempty"`
+	Keep          bool        `json:"keep,omitempty"`
+	// IdleStop is as in Config, in nanoseconds.
+	IdleStop time.Duration `json:"idle_stop,omitempty"`
+}
+
+// Directory is a directory of this machine that a guest sees.
+type Directory struct {
+	// Host is its path here, Guest the one in the guest, which is absolute.
+	Host  string `json:"host"`
+	Guest string `json:"guest"`
+	// Writable lets the guest change it.
+	Writable bool `json:"writable,omitempty"`
+}
+
+// ErrDirectory is wrapped by errors about a directory that can't be shared.
+var ErrDirectory = errors.New("directory can't be shared")
+
+// PcapOptions say how a capture is written; the zero value is from the start, with the capture package's
+// bounds.
+type PcapOptions struct {
+	// Off leaves the file empty until SwitchCapture.
+	Off bool `json:"off,omitempty"`
+	// A file of MaxBytes, or one that is MaxAge old, is rotated away; Keep of them stay.
+	MaxBytes int64         `json:"max_bytes,omitempty"`
+	MaxAge   time.Duration `json:"max_age,omitempty"`
+	Keep     int           `json:"keep,omitempty"`
+}
+
+// Shares reports whether the guest may write to a directory of this machine.
+func (p *Plan) Shares() bool {
+	return slices.ContainsFunc(p.Directories, func(d Directory) bool { return d.Writable })
+}
+
+func ReadPlan(f *os.File) (*Plan, error) {
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxPlan))
+	if err != nil {
+		return nil, fmt.Errorf("reading the plan: %w", err)
+	}
+	p := new(Plan)
+	if err := json.Unmarshal(b, p); err != nil {
+		return nil, fmt.Errorf("reading the plan: %w", err)
+	}
+	return p, nil
+}
+
+// StatusLines writes status lines, from any goroutine.
+type StatusLines struct {
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// NewStatusLines writes them to w.
+func NewStatusLines(w io.Writer) *StatusLines { return &StatusLines{out: json.NewEncoder(w)} }
+
+func (l *StatusLines) Write(s StatusLine) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Encode(s)
+}
+
+// StatusLine is one line from the supervisor; exactly one field is set.
+type StatusLine struct {
+	// Notice is a sentence for the user: before the guest boots, and when a changed policy was taken or refused.
+	Notice string `json:"notice,omitempty"`
+	// Ready says that commands may be run.
+	Ready *Info `json:"ready,omitempty"`
+	// Denied is what was denied in the sandbox's life, at its end.
+	Denied *audit.DenialSummary `json:"denied,omitempty"`
+	// Failed says why the sandbox did not start, or why it ended by itself.
+	Failed *Failed `json:"failed,omitempty"`
+}
+
+type Failed struct {
+	Kind    Kind   `json:"kind"`
+	Message string `json:"message"`
+}
+
+// Info is what a started sandbox says of itself.
+type Info struct {
+	ID      string `json:"id"`
+	Backend string `json:"backend"`
+	// Kernel is the guest's release, in the guest's own words.
+	Kernel string `json:"kernel"`
+	// Confinement lists what the VMM process is confined by.
+	Confinement []string `json:"confinement"`
+	// Warnings are sentences about what could not be set up in the guest, and about files of secrets that others may
+	// read.
+	Warnings []string `json:"warnings,omitempty"`
+	// Placeholders gives each secret's placeholder by name.
+	Placeholders map[string]string `json:"placeholders,omitempty"`
+}

@@ -1,0 +1,65 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestI14_ASignalGoesToTheProcessOfTheRecordOnly: a process that has the pid of a record by now, and is the supervisor
+// of another sandbox, gets none. The twin is the process of the record.
+func TestI14_ASignalGoesToTheProcessOfTheRecordOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, unix.Mkfifo(filepath.Join(dir, Verb), 0o600))
+	cmd := exec.Command("cat", Verb) // waits for who writes; its command line is a supervisor's
+	cmd.Dir = dir
+	must(t, cmd.Start())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill(); <-ended }()
+	start, over := processStart(cmd.Process.Pid)
+	if over || start == "" {
+		t.Fatalf("%q, over %t", start, over)
+	}
+	if err := (ProcessID{PID: cmd.Process.Pid, Start: start + "1"}).End(t.Context(), time.Minute); !errors.Is(err, ErrForeign) {
+		t.Errorf("%v, want errForeign", err)
+	}
+	if err := cmd.Process.Signal(unix.Signal(0)); errors.Is(err, os.ErrProcessDone) {
+		t.Error("it was ended")
+	}
+	if err := (ProcessID{PID: cmd.Process.Pid, Start: start}).End(t.Context(), time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAProcessIsOverWithItsLastThread: the first one of a VMM may end before those that write to its disk.
+func TestAProcessIsOverWithItsLastThread(t *testing.T) {
+	t.Parallel()
+	for stat, want := range map[string]bool{
+		"7 (vmm) R 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0":       false,
+		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 4242 0":       false,
+		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0":       true,
+		"7 (vmm) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 0 0 4242 0":       true,
+		"7 (a) Z 1 \n) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0": false,
+	} {
+		if start, over := parseStat([]byte(stat)); start != "4242" || over != want {
+			t.Errorf("%q: started at %q, over %t; want 4242, %t", stat, start, over, want)
+		}
+	}
+	if start, over := parseStat([]byte("7 (vmm) R 1")); start != "" || !over {
+		t.Errorf("half of one: %q, %t", start, over)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

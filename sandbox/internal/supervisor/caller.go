@@ -1,0 +1,29 @@
+package supervisor
+
+import (
+	"errors"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// watchCaller ends the sandbox when the caller's end of the control socket is closed, which the kernel
+// does however the caller went, at any moment of the start too. One with a name lives on once it was ready. It lasts
+// as long as the process.
+func (s *supervisor) watchCaller(control *os.File) {
+	defer runtime.KeepAlive(control) // its finalizer would close the descriptor under the poll
+	for {
+		fds := []unix.PollFd{{Fd: int32(control.Fd())}} // no events asked for: only the hang-up is reported
+		_, err := unix.Poll(fds, -1)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || fds[0].Revents != 0 {
+			if !s.grown.Load() {
+				s.cancel(errCallerGone)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package supervisor
+
+import (
+	"fmt"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+func (s *supervisor) shareDirectories() error {
+	if len(s.plan.Directories) > 0 {
+		return fmt.Errorf("%w: this system can't", state.ErrDirectory)
+	}
+	return nil
+}

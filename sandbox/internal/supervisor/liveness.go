@@ -1,0 +1,77 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+const (
+	// livenessEvery is how often the guest is looked at.
+	livenessEvery = time.Second
+	// livenessAsk is after how many looks the agent is asked for a sign of life and its clock, and
+	// livenessWait how long it may take: a guest that starves its own PID 1 under emulation has been seen to need
+	// seconds.
+	livenessAsk  = 10
+	livenessWait = 60 * time.Second
+)
+
+// errHalted is a guest whose machine stands still: without ACPI, `poweroff` and `halt` stop the kernel
+// and leave the VMM running, for ever.
+var errHalted = errors.New("the guest halted its machine")
+
+// watchGuest keeps the guest's clock, and ends the sandbox when the guest can't answer any more, which
+// nothing else would notice: the VMM lives and the agent's stream stays open.
+func (s *supervisor) watchGuest() {
+	tick := time.NewTicker(livenessEvery)
+	defer tick.Stop()
+	clock := newGuestClock(s.agent)
+	for n := 1; ; n++ {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.machine.Done():
+			return
+		case <-tick.C:
+		}
+		if err := s.idle.look(time.Now(), s.jobs.Running(), s.plan.IdleStop); err != nil {
+			s.cancel(err)
+			return
+		}
+		if s.removed() {
+			s.cancel(errRemoved)
+			return
+		}
+		if halted(s.machine.ConsoleTail(512)) {
+			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
+			return
+		}
+		if (clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) {
+			s.cancel(fmt.Errorf("%w: it gave no sign of life for %s", agentclient.ErrAgentDead, livenessWait))
+			return
+		}
+	}
+}
+
+// halted knows the kernel's last words (kernel/reboot.c). A guest's root can print them too, and ends
+// its own sandbox by it.
+func halted(console string) bool {
+	return strings.Contains(console, "reboot: System halted") || strings.Contains(console, "System halted instead")
+}
+
+// answers asks the agent for a sign of life, and keeps its clock.
+func (s *supervisor) answers(clock *guestClock) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, livenessWait)
+	defer cancel()
+	return s.alive(ctx, clock)
+}
+
+// alive is answers within ctx.
+func (s *supervisor) alive(ctx context.Context, clock *guestClock) bool {
+	// Whatever else is wrong with the session, its own end tells.
+	return clock.look(ctx) || ctx.Err() == nil || s.ctx.Err() != nil
+}

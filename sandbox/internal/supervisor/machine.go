@@ -1,0 +1,212 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/internal/handoff"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// The serials by which the agent finds its disks.
+const (
+	serialAgent = "agentd"
+	serialImage = "image"
+	serialUpper = "upper"
+)
+
+func (s *supervisor) startMachine() error {
+	spec := vm.Spec{
+		CPUs: s.plan.CPUs, MemoryMiB: int(s.plan.Memory >> 20),
+		Disks: []vm.Disk{
+			{Path: s.plan.AgentDisk, ReadOnly: true, ID: serialAgent},
+			{Path: s.plan.ImageDisk, ReadOnly: true, ID: serialImage},
+		},
+		ConsoleLog: filepath.Join(s.plan.Dir, state.ConsoleLog),
+	}
+	if s.plan.UpperDisk != "" {
+		spec.Disks = append(spec.Disks, vm.Disk{Path: s.plan.UpperDisk, ID: serialUpper})
+	}
+	var link netstack.Link
+	if !s.plan.NoNet {
+		conn, file, err := state.SocketPair()
+		if err != nil {
+			return err
+		}
+		link = netstack.NewStreamLink(conn)
+		spec.Net = &vm.Net{FD: file, MAC: guestMAC()}
+	}
+	machine, err := s.backend.Start(s.ctx, spec)
+	if err != nil {
+		if link != nil {
+			err = errors.Join(err, link.Close())
+		}
+		return err
+	}
+	s.machine, s.link = machine, link
+	err = s.recordRun(func(r *state.RunRecord) {
+		*r = state.RunRecord{Started: s.started, Supervisor: state.Identify(os.Getpid()), VMM: state.Identify(machine.PID())}
+	})
+	if err != nil {
+		return err
+	}
+	if spec.Net != nil {
+		s.mac = spec.Net.MAC
+	}
+	return nil
+}
+
+// guestMAC is random and locally administered (IEEE 802), so that it tells nothing of the host.
+func guestMAC() net.HardwareAddr {
+	mac := make(net.HardwareAddr, 6)
+	_, _ = rand.Read(mac) // crypto/rand never fails
+	mac[0] = mac[0]&^1 | 2
+	return mac
+}
+
+// serveLink builds the gateway, which reads the secrets, and puts it on the guest's link. The guest
+// boots meanwhile; its first frames wait in the socket.
+func (s *supervisor) serveLink() error {
+	if s.plan.NoNet {
+		return nil
+	}
+	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true, MTU: netstack.LargeMTU} // the card of every backend takes it
+	authority, placeholders, err := s.lifeBefore()
+	if err != nil {
+		return errors.Join(err, s.link.Close())
+	}
+	g, err := gateway.New(gateway.Config{
+		CA: authority, Placeholders: placeholders,
+		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
+		Admit: func(p *policies.Policy) (*policies.Policy, error) {
+			return grants.Reload(p, s.plan.Grants, grants.Options{State: s.plan.Home})
+		},
+		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
+	})
+	if err != nil {
+		return errors.Join(err, s.link.Close())
+	}
+	s.gateway = g
+	s.work.Go(func() { _ = g.Serve(s.ctx, s.link) }) // it ends with the machine, whose end is what counts
+	if s.plan.PolicyFile != "" {
+		s.work.Go(func() { g.WatchPolicy(s.ctx, s.plan.PolicyFile, s.policy, nil) })
+	}
+	return nil
+}
+
+// greetAgent waits for the guest to be ready and configures it.
+func (s *supervisor) greetAgent() error {
+	ctx, cancel := context.WithTimeout(s.ctx, state.BootTimeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.machine.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	opts := agentclient.Options{
+		HandshakeTimeout: state.BootTimeout,
+		Hostname:         s.plan.Hostname,
+		Root:             &agentclient.Root{Image: agentclient.Disk{Serial: serialImage, Device: "vdb"}},
+		Env:              s.environment(),
+	}
+	if s.plan.UpperDisk != "" {
+		opts.Root.UpperDisk = agentclient.Disk{Serial: serialUpper, Device: "vdc"}
+	}
+	if s.gateway != nil {
+		opts.Network, opts.CAPEM, opts.TrustEnv = s.network(), s.gateway.CAPEM(), true
+	}
+	agent, err := agentclient.Dial(ctx, s.machine.Agent(), opts)
+	if err != nil {
+		return fmt.Errorf("the guest did not become ready: %w", err)
+	}
+	s.agent = agent
+	return nil
+}
+
+func (s *supervisor) network() *agentclient.Network {
+	l := s.gateway.Link()
+	return &agentclient.Network{
+		MAC:        s.mac,
+		Addresses:  []netip.Prefix{netip.PrefixFrom(l.Guest4, l.Prefix4), netip.PrefixFrom(l.Guest6, l.Prefix6)},
+		Gateways:   []netip.Addr{l.Gateway4, l.Gateway6},
+		DNSServers: []netip.Addr{l.Gateway4},
+		MTU:        l.MTU,
+	}
+}
+
+// environment is the image's, then msb's own, then the caller's.
+func (s *supervisor) environment() []string {
+	env := slices.Clone(s.plan.Image.Env)
+	env = append(env, "MSB_SANDBOX="+s.plan.ID, "MSB_BACKEND="+s.backend.Name())
+	if s.gateway != nil {
+		for name, placeholder := range s.gateway.Placeholders() {
+			env = append(env, name+"="+placeholder)
+		}
+	}
+	if s.gateway != nil && s.plan.HTTPProxy {
+		env = append(env, s.proxyEnvironment()...)
+	}
+	return append(env, s.plan.Env...)
+}
+
+// proxyEnvironment names the gateway's explicit proxy in the variables that clients read, in both
+// spellings that they read them in.
+func (s *supervisor) proxyEnvironment() []string {
+	l := s.gateway.Link()
+	url := "http://" + netip.AddrPortFrom(l.Gateway4, gateway.ProxyPort).String()
+	none := "localhost,127.0.0.1,::1"
+	return []string{
+		"HTTP_PROXY=" + url, "HTTPS_PROXY=" + url, "NO_PROXY=" + none,
+		"http_proxy=" + url, "https_proxy=" + url, "no_proxy=" + none,
+	}
+}
+
+func (s *supervisor) announce() error {
+	info := &state.Info{
+		ID: s.plan.ID, Backend: s.backend.Name(),
+		Kernel: s.agent.Info().Kernel, Warnings: s.agent.Info().Warnings,
+		Confinement: s.machine.Confinement(),
+	}
+	if s.gateway != nil {
+		info.Placeholders = s.gateway.Placeholders()
+		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
+	}
+	if err := s.outgrow(info); err != nil {
+		return err
+	}
+	return s.out.Write(state.StatusLine{Ready: info})
+}
+
+// serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
+func (s *supervisor) serve() error {
+	caller := handoff.Of(s.control)
+	s.work.Go(s.watchGuest)
+	s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(caller), s.agent, s.jobs) })
+	if s.listener != nil {
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(s.listener), s.agent, s.jobs) })
+	}
+	select {
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	case <-s.machine.Done():
+		return s.because(agentclient.ErrAgentDead)
+	case <-s.agent.Done():
+		return s.because(s.agent.Err())
+	}
+}

@@ -1,0 +1,154 @@
+package supervisor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/sandbox/internal/state"
+	"github.com/msb-project/msb/secretproxy/ca"
+)
+
+// openControl makes the socket over which commands reach a sandbox with a name. Who comes before the guest is ready
+// waits.
+func (s *supervisor) openControl() (err error) {
+	if s.plan.Name == "" {
+		return nil
+	}
+	if s.dir, err = os.Open(s.plan.Dir); err == nil {
+		s.listener, err = state.ListenControl(s.plan.Dir)
+	}
+	return err
+}
+
+// errRemoved is the end of a sandbox whose directory somebody removed: no command finds it any longer.
+var errRemoved = errors.New("the sandbox's directory was removed while it ran")
+
+// removed reports whether the directory of a sandbox with a name was removed. What is there by its name then is another
+// sandbox's.
+func (s *supervisor) removed() bool {
+	if s.dir == nil {
+		return false
+	}
+	info, err := s.dir.Stat()
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink == 0
+}
+
+// recordRun writes down what the next start has to know if this process is killed, and what there is to tell.
+func (s *supervisor) recordRun(change func(*state.RunRecord)) error {
+	if s.plan.Name == "" {
+		return nil
+	}
+	s.recordMu.Lock()
+	defer s.recordMu.Unlock()
+	change(&s.record)
+	return state.WriteJSON(s.plan.Dir, state.InfoFile, s.record)
+}
+
+// reloads is an audit.Sink that also notes whether a change of the policy file was refused, for who asks.
+type reloads struct {
+	audit.Sink
+	s *supervisor
+}
+
+// Emit implements audit.Sink.
+func (r reloads) Emit(e audit.Event) {
+	if e.Kind == audit.PolicyReload && r.s.plan.Name == "" {
+		_ = r.s.out.Write(state.StatusLine{Notice: e.Message}) // a caller that is gone ends the sandbox anyway
+	}
+	if e.Kind == audit.PolicyReload {
+		_ = r.s.recordRun(func(run *state.RunRecord) { // the log has it too
+			run.PolicyRefused = ""
+			if e.Action == "deny" {
+				run.PolicyRefused = e.Message
+			}
+		})
+	}
+	r.Sink.Emit(e)
+}
+
+// lifeBefore is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
+// placeholders, which its files may hold.
+func (s *supervisor) lifeBefore() (*ca.Authority, map[string]string, error) {
+	if s.plan.Name == "" {
+		return nil, nil, nil
+	}
+	path := filepath.Join(s.plan.Dir, state.CaFile)
+	authority, err := ca.Load(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ca.ErrExpired) {
+		if authority, err = ca.New(s.plan.Name); err == nil {
+			err = authority.Save(path)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return authority, st.Placeholders, nil
+}
+
+// outgrow makes a sandbox with a name independent of who started it.
+func (s *supervisor) outgrow(info *state.Info) error {
+	if s.plan.Name == "" {
+		return nil
+	}
+	if err := errors.Join(s.keepPlaceholders(), s.recordRun(func(r *state.RunRecord) { r.Info = info }), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile)))); err != nil {
+		return err
+	}
+	s.grown.Store(true)
+	return nil
+}
+
+// keepPlaceholders adds those of this run to the sandbox's state. Those of secrets that a policy has no longer stay:
+// it may have them again.
+func (s *supervisor) keepPlaceholders() error {
+	if s.gateway == nil {
+		return nil
+	}
+	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	if err != nil {
+		return err
+	}
+	changed := false
+	for name, placeholder := range s.gateway.Placeholders() {
+		if st.Placeholders == nil {
+			st.Placeholders = map[string]string{}
+		}
+		changed = changed || st.Placeholders[name] != placeholder
+		st.Placeholders[name] = placeholder
+	}
+	if !changed {
+		return nil
+	}
+	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+}
+
+// endNamed writes down how a run ended, then takes its socket away.
+func (s *supervisor) endNamed(end error) error {
+	if s.removed() {
+		return nil
+	}
+	var errs []error
+	if s.grown.Load() {
+		e := state.End{Time: time.Now().UTC().Truncate(time.Second)}
+		if end != nil {
+			e.Kind, e.Message = state.KindOf(end), end.Error()
+		}
+		errs = append(errs, s.keepPlaceholders(), state.WriteJSON(s.plan.Dir, state.EndFile, e))
+	}
+	for _, file := range []string{state.InfoFile, state.ControlSock} {
+		errs = append(errs, state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, file))))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,39 @@
+package supervisor
+
+import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// limitCore keeps secrets out of core files (invariant 8), for this process and its children.
+func limitCore() error {
+	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+}
+
+// hideMemory makes the supervisor's memory unreadable to the user's other processes, and keeps it from
+// core_pattern programs, which the core limit does not bind. Only after the VMM was started: a process
+// that is not dumpable can't write the user namespace of its child.
+func hideMemory() error {
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// closeStrays closes the descriptors above last that the caller's caller left open: a lock among them would be held for
+// as long as the supervisor lives. This process opens its own with close-on-exec, and what it inherits comes without.
+func closeStrays(last int) error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= last {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	return nil
+}

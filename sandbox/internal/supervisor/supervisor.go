@@ -1,0 +1,319 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/jobs"
+	"github.com/msb-project/msb/sandbox/internal/records"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// endWait bounds the time from the sandbox's end to that of its supervisor. It is more than who asked for the end
+// waits for.
+const endWait = 2 * state.StopWait
+
+// supervisor is the process that owns one sandbox: gateway, secrets, machine and run directory.
+type supervisor struct {
+	plan    *state.Plan
+	policy  *policies.Policy
+	floor   *policies.Policy // nil for none
+	out     *state.StatusLines
+	control net.Conn
+	records *records.Records
+	denials audit.Denials
+	gateway *gateway.Gateway
+	machine vm.Machine
+	backend vm.Backend
+	link    netstack.Link
+	mac     net.HardwareAddr
+	agent   *agentclient.Client
+	jobs    *jobs.Keeper
+	idle    idleWatch
+
+	started time.Time
+
+	recordMu sync.Mutex
+	record   state.RunRecord
+
+	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
+	listener *net.UnixListener
+	grown    atomic.Bool
+	dir      *os.File // plan.Dir, whatever its path leads to by now
+
+	ctx    context.Context // the sandbox's life
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup
+}
+
+var (
+	errCallerGone = errors.New("the caller has gone")
+	errStopped    = fmt.Errorf("%w: it was stopped before it was ready", state.ErrNotRunning)
+)
+
+// Run is the whole life of a supervisor process. Its exit code only says whether it could tell
+// its story: the story is in the status lines.
+func Run() int {
+	out := state.NewStatusLines(os.NewFile(state.StatusFD, "status"))
+	err := superviseWith(out)
+	if err != nil {
+		f := &state.Failed{Kind: state.KindOf(err), Message: err.Error()}
+		if out.Write(state.StatusLine{Failed: f}) != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
+func superviseWith(out *state.StatusLines) error {
+	if err := closeStrays(state.LockFD); err != nil {
+		return err
+	}
+	p, err := state.ReadPlan(os.NewFile(state.PlanFD, "plan"))
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(state.ControlFD, "control")
+	control, err := net.FileConn(file) // on a duplicate; file stays open for watchCaller
+	if err != nil {
+		return err
+	}
+	for _, fd := range []int{state.StatusFD, state.ControlFD, state.LockFD} {
+		syscall.CloseOnExec(fd) // the VMM inherits what it was given and nothing else
+	}
+	if err := limitCore(); err != nil {
+		return err
+	}
+	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Truncate(time.Second)}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.boundEnd(endWait, func() { os.Exit(1) })
+	go s.watchCaller(file)
+	s.obeySignals()
+	return s.live(s.chooseBackend, hideMemory)
+}
+
+// live is the sandbox's life and its clean-up. choose finds the backend, hide keeps this process's memory from others.
+func (s *supervisor) live(choose, hide func() error) error {
+	err := s.run(choose, hide)
+	if errors.Is(err, errCallerGone) {
+		err = nil // which is how a sandbox ends; what could not be written down is still an error
+		if s.plan.Name != "" && !s.grown.Load() {
+			err = errStopped // if the caller is there still, somebody else ended it
+		}
+	}
+	err = errors.Join(err, s.cleanUp())
+	return errors.Join(err, s.dropFolder(err))
+}
+
+// boundEnd calls exit if the clean-up takes longer than limit: a supervisor that hangs at a file of its user's would
+// stay for ever, with the machine, when nobody knows of it any longer.
+func (s *supervisor) boundEnd(limit time.Duration, exit func()) {
+	context.AfterFunc(s.ctx, func() { time.AfterFunc(limit, exit) })
+}
+
+// obeySignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
+func (s *supervisor) obeySignals() {
+	signal.Ignore(syscall.SIGINT, syscall.SIGPIPE)
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-ch
+		s.cancel(errCallerGone)
+	}()
+}
+
+// obeySwitch lets signals switch the capture. What goes wrong is told when the sandbox ends: its work is not
+// lost for it, and a capture that is missing does not go unnoticed.
+func (s *supervisor) obeySwitch() {
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, state.SignalCaptureOn, state.SignalCaptureOff)
+	go func() {
+		for n := range ch {
+			_ = s.records.SwitchCapture(n == state.SignalCaptureOn) // Records.Close tells of it
+		}
+	}()
+}
+
+// run brings the sandbox up, serves it and returns why it ended.
+func (s *supervisor) run(choose, hide func() error) error {
+	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, choose, s.startMachine, hide, s.serveLink}
+	for _, step := range steps {
+		err := step()
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		}
+		if err != nil {
+			return err // of the host's side: the guest's console has nothing to say about it
+		}
+	}
+	if err := s.greetAgent(); err != nil {
+		return s.because(err)
+	}
+	if err := s.shareDirectories(); errors.Is(err, agentclient.ErrAgentDead) {
+		return s.because(err)
+	} else if err != nil {
+		return err
+	}
+	if err := s.openJobs(); err != nil {
+		return err
+	}
+	s.event(audit.SandboxStart, "")
+	if err := s.announce(); err != nil {
+		return err
+	}
+	debug.FreeOSMemory() // of the start: a sandbox waits most of its life
+	return s.serve()
+}
+
+// because prefers the machine's own account to an error that followed from its end.
+func (s *supervisor) because(err error) error {
+	if s.ctx.Err() != nil { // whatever failed, failed for that
+		return context.Cause(s.ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	ended := s.machine.Wait(ctx)
+	switch {
+	case ctx.Err() != nil: // it lives, so the error is its own story
+		return fmt.Errorf("%w%s", err, s.console())
+	case ended != nil:
+		return ended
+	}
+	return fmt.Errorf("%w: the guest left its machine (%w)%s", agentclient.ErrAgentDead, err, s.console())
+}
+
+// console is what the guest last wrote, for an error that it may explain. A crash of the agent begins
+// with its reason and goes on for pages: the beginning is what tells.
+func (s *supervisor) console() string {
+	const (
+		whole = 64 << 10
+		shown = 1 << 10
+	)
+	text := strings.ReplaceAll(s.machine.ConsoleTail(whole), "\r", "")
+	if text == "" {
+		return ""
+	}
+	for _, begin := range []string{"fatal error: ", "panic: ", "SIGSEGV", "SIGABRT"} {
+		if i := strings.Index(text, begin); i >= 0 {
+			return "; the guest's agent crashed:\n" + text[i:min(len(text), i+shown)]
+		}
+	}
+	return "; the guest's console ends:\n" + text[max(0, len(text)-shown):]
+}
+
+func (s *supervisor) readPolicy() error {
+	p, err := policies.Parse(s.plan.PolicyName, s.plan.Policy, nil)
+	if err != nil {
+		return fmt.Errorf("the policy as handed over: %w", err)
+	}
+	s.plan.Holds.Apply(p)
+	s.policy = p
+	if s.plan.Floor == nil {
+		return nil
+	}
+	if s.floor, err = policies.Parse("floor", s.plan.Floor, nil); err != nil {
+		return fmt.Errorf("the operator's floor as handed over: %w", err)
+	}
+	return nil
+}
+
+func (s *supervisor) openRecords() (err error) {
+	s.records, err = records.OpenRecords(records.RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
+	if err == nil {
+		s.obeySwitch()
+	}
+	return err
+}
+
+func (s *supervisor) openJobs() error {
+	dir := filepath.Join(s.plan.Dir, state.JobsDir)
+	s.jobs = &jobs.Keeper{
+		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()),
+		Room:   func() (int64, error) { return state.Spare(dir) },
+		Failed: func(err error) { fmt.Fprintln(os.Stderr, err) }, // the supervisor's log
+	}
+	return s.jobs.Settle()
+}
+
+func (s *supervisor) chooseBackend() error {
+	all := backends.All(filepath.Join(s.plan.Home, state.KernelDir))
+	backend, why, err := vm.Select(s.ctx, s.plan.Backend, all...)
+	if err != nil {
+		return err
+	}
+	s.backend = backend
+	return s.out.Write(state.StatusLine{Notice: why})
+}
+
+func (s *supervisor) event(kind audit.Kind, message string) {
+	s.records.Sink().Emit(audit.Event{Kind: kind, Sandbox: s.plan.ID, Message: message})
+}
+
+// cleanUp ends everything that run started, in the order that loses nothing: the guest first, so that
+// its last bytes are judged and written down.
+func (s *supervisor) cleanUp() error {
+	s.cancel(errCallerGone)
+	var errs []error
+	if s.agent != nil {
+		errs = append(errs, s.stopAgent())
+	}
+	if s.machine != nil {
+		_ = s.machine.Kill() // its only error is that it is gone already
+	}
+	if s.gateway != nil {
+		errs = append(errs, s.gateway.Close())
+		if denied := s.denials.Summary(); !denied.Empty() {
+			_ = s.out.Write(state.StatusLine{Denied: &denied}) // the caller of one with a name may have gone
+		}
+	}
+	s.work.Wait()
+	if s.records != nil {
+		s.event(audit.SandboxStop, "")
+		errs = append(errs, s.records.Close(s.policy))
+	}
+	return errors.Join(errs...)
+}
+
+// stopAgent lets a guest with a disk that will be kept, or a directory of the host's, write back what it holds.
+func (s *supervisor) stopAgent() error {
+	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // it would be waited for while callers wait for why
+	keeps := (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != ""
+	if (keeps || s.plan.Shares()) && !dead {
+		ctx, cancel := context.WithTimeout(context.Background(), state.SyncTimeout)
+		defer cancel()
+		if err := s.agent.Shutdown(ctx); err == nil {
+			_ = s.machine.Wait(ctx)
+		}
+	}
+	_ = s.agent.Close() // its only error is that the stream is closed already
+	return nil
+}
+
+// dropFolder removes what stays of no run. end is why it is over.
+func (s *supervisor) dropFolder(end error) error {
+	switch {
+	case s.plan.Name != "":
+		return s.endNamed(end)
+	case s.plan.Keep:
+		return os.Rename(s.plan.Dir, filepath.Join(s.plan.Home, state.KeptDir, s.plan.ID)) // where no sweep looks
+	}
+	return state.RemoveOwn(s.plan.Dir, state.RunForm)
+}
