@@ -46,8 +46,14 @@ func TestI7_HostMustBeTheSNI(t *testing.T) {
 			if resp.StatusCode != c.status {
 				t.Errorf("Host %q (http2 %v): status %d, want %d: %s", c.host, http2, resp.StatusCode, c.status, body)
 			}
-			if c.status != http.StatusOK && w.api.bytes()+w.evil.bytes() != "" {
+			if c.status == http.StatusOK {
+				continue
+			}
+			if w.api.bytes()+w.evil.bytes() != "" {
 				t.Errorf("Host %q (http2 %v): a server got %q", c.host, http2, w.api.bytes()+w.evil.bytes())
+			}
+			if e := w.events.of(audit.HTTPRequest)[0]; e.Host != "" {
+				t.Errorf("Host %q (http2 %v): %q is logged as the host", c.host, http2, e.Host)
 			}
 		}
 	}
@@ -80,6 +86,13 @@ func TestI7_HostMustBeTheAddress(t *testing.T) {
 		_ = resp.Body.Close()
 		if resp.StatusCode != c.status || c.status != http.StatusOK && w.plain.bytes() != "" {
 			t.Errorf("to %q, Host %s: status %d, want %d; the server got %q", c.flow, c.host, resp.StatusCode, c.status, w.plain.bytes())
+		}
+		logged := map[string]string{"": plainAddr.Addr().String(), apiHost: ""}[c.flow]
+		if c.flow != "" && c.status == http.StatusOK {
+			logged = apiHost
+		}
+		if e := w.events.of(audit.HTTPRequest)[0]; e.Host != logged {
+			t.Errorf("to %q, Host %s: %q is logged as the host, want %q", c.flow, c.host, e.Host, logged)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -347,6 +348,26 @@ func TestI11_AMessageIsDecompressedWithinTheBudget(t *testing.T) {
 	}
 	auditedFull(t, "a message", w)
 	givesAllBack(t, "a message", w, client)
+}
+
+// TestMessagesThatWereReadAreNotHeld: compressed messages of any number go through a budget that has room for a few.
+func TestMessagesThatWereReadAreNotHeld(t *testing.T) {
+	t.Parallel()
+	const memory, size = 2 << 20, 64 << 10
+	noise := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "application/grpc")
+		rw.Header().Set("Grpc-Encoding", "gzip")
+		message := framed(1, compress(t, "gzip", string(noise)))
+		for range 2 * memory / size {
+			_, _ = rw.Write(message)
+		}
+	}, withSecret(secretIn(t, header("Authorization"))), withMemory(memory))
+	_, body := do(t, w.client(apiHost, apiAddr, true), request(t, "GET", "https://"+apiHost+"/", nil))
+	if want := strings.Repeat(string(framed(0, noise)), 2*memory/size); body != want {
+		t.Errorf("%d bytes came, want %d", len(body), len(want))
+	}
 }
 
 // TestRefusedUploadsAreCounted: what a guest sent in a request that was then refused came as far as the proxy.

@@ -159,7 +159,6 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 	if len(resp.Trailer) > 0 {
 		// HTTP/1 has room for trailers behind chunks only.
 		resp.ContentLength = -1
-		ex.out.live = true
 		resp.Header.Del("Content-Length")
 	}
 	ex.out.length = resp.ContentLength

@@ -7,10 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -158,6 +162,56 @@ func TestI11_HalfClosedConnectionsEnd(t *testing.T) {
 			<-cancelled
 		})
 	}
+}
+
+// halfClosedConn is the guest's connection, of which a request and the end were read.
+type halfClosedConn struct {
+	net.Conn
+	request io.Reader
+}
+
+// Read implements net.Conn.
+func (c *halfClosedConn) Read(b []byte) (int, error) { return c.request.Read(b) }
+
+// TestAHalfClosedConnectionGetsALongAnswer: only an answer that stops counts against the limit.
+func TestAHalfClosedConnectionGetsALongAnswer(t *testing.T) {
+	t.Parallel()
+	const pieces = 5
+	synctest.Test(t, func(t *testing.T) {
+		server, upstream := net.Pipe()
+		p, err := New(Config{
+			Sandbox: "test", Policy: policies.Default(), Judge: fakeJudge{},
+			Dial: func(context.Context, hostname.Name, netip.AddrPort) (net.Conn, error) { return upstream, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			defer server.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(server)); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+			for range pieces {
+				time.Sleep(halfCloseTimeout * 3 / 4)
+				_, _ = io.WriteString(server, "piece ")
+			}
+		}()
+		guest, gateway := net.Pipe()
+		request := strings.NewReader("GET / HTTP/1.1\r\nHost: " + apiHost + "\r\n\r\n")
+		go p.ServeHTTP(context.Background(), &halfClosedConn{gateway, request}, flow(apiHost, plainAddr))
+		resp, err := http.ReadResponse(bufio.NewReader(guest), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || string(body) != strings.Repeat("piece ", pieces) {
+			t.Errorf("the answer is %q, %v", body, err)
+		}
+		_ = resp.Body.Close()
+		_ = guest.Close()
+		mustDo(t, p.Close)
+	})
 }
 
 // TestAHalfClosedIncompleteRequestEnds: what is cut off is not waited for.

@@ -225,6 +225,28 @@ func TestI11_SpellingsOfValuesAreCounted(t *testing.T) {
 	}
 }
 
+// TestI11_EachPartOfAValueIsCounted: AWS credentials are three values, and one with blanks is sought without them too.
+func TestI11_EachPartOfAValueIsCounted(t *testing.T) {
+	t.Parallel()
+	const length = 60
+	value := strings.Repeat("v", 20) + ":" + strings.Repeat("s", length-21)
+	cost := func(value string, change func(*policies.Secret)) int64 {
+		s := secretOf(t, "GITHUB_TOKEN", value, header("Authorization"))
+		change(&s)
+		return newWorld(t, echo, withSecret(s)).proxy.Stats().Values
+	}
+	one := cost(value, func(*policies.Secret) {})
+	if one < length {
+		t.Errorf("a value of %d bytes counts as %d", length, one)
+	}
+	if got := cost(value, func(s *policies.Secret) { s.Kind, s.In, s.Placeholder = policies.SigV4, nil, "AKIA{16}" }); got != 3*one {
+		t.Errorf("AWS credentials count as %d, another value of their length as %d", got, one)
+	}
+	if got := cost(strings.Replace(value, ":", " ", 1), func(*policies.Secret) {}); got != 2*one {
+		t.Errorf("a value with a blank counts as %d, another of its length as %d", got, one)
+	}
+}
+
 // A token that comes again after its time gets a placeholder that works.
 func TestATokenThatComesAgainWorksAgain(t *testing.T) {
 	t.Parallel()

@@ -143,6 +143,11 @@ func TestUpstreamFailuresAreNamed(t *testing.T) {
 	} {
 		w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))), func(_ *policies.Policy, c *Config) { c.Dial = dial })
 		expectCause(t, w, cause)
+		// The rest of a body may not have been read.
+		resp, _ := do(t, w.client(apiHost, apiAddr, false), request(t, "POST", "https://"+apiHost+"/", strings.NewReader("body")))
+		if resp.StatusCode != http.StatusBadGateway || !resp.Close {
+			t.Errorf("%s behind a body: status %d, and the connection ends: %v", cause, resp.StatusCode, resp.Close)
+		}
 	}
 }
 
