@@ -90,9 +90,9 @@ func Decode(frame []byte) (Headers, bool) {
 	return Headers{}, false
 }
 
-// GoesOn reports whether a frame is plainly a later segment of a TCP connection over IPv4. It is for the
+// ContinuesTCP reports whether a frame is plainly a later segment of a TCP connection over IPv4. It is for the
 // path that bulk data takes, and false where it would take more than a look.
-func GoesOn(frame []byte) bool {
+func ContinuesTCP(frame []byte) bool {
 	const flagsAt = etherHead + 20 + 13 // of a header without options
 	return len(frame) > flagsAt && frame[12] == typeIPv4>>8 && frame[13] == typeIPv4&0xff &&
 		frame[etherHead] == 0x45 && frame[etherHead+9] == protoTCP && frame[flagsAt]&(SYN|ACK) == ACK

@@ -68,7 +68,7 @@ func TestDecode(t *testing.T) {
 		if ok != tt.ok || h.Transport != tt.want || h.Src.Port() != tt.ports[0] || h.Dst.Port() != tt.ports[1] || string(h.Payload) != tt.payload {
 			t.Errorf("%s: got %+v, %v", name, h, ok)
 		}
-		if GoesOn(tt.frame) {
+		if ContinuesTCP(tt.frame) {
 			t.Errorf("%s: is taken for a later segment of a connection", name)
 		}
 		if tt.check != nil && !tt.check(h) {
@@ -81,10 +81,10 @@ func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4}
 	ip := &layers.IPv4{Version: 4, SrcIP: net.IP{10, 0, 0, 2}, DstIP: net.IP{10, 0, 0, 1}, Protocol: 6}
-	if f := serialize(t, eth, ip, &layers.TCP{ACK: true}, gopacket.Payload("data")); !GoesOn(f) || GoesOn(f[:40]) {
+	if f := serialize(t, eth, ip, &layers.TCP{ACK: true}, gopacket.Payload("data")); !ContinuesTCP(f) || ContinuesTCP(f[:40]) {
 		t.Error("a data segment is not taken for one, or a cut one is")
 	}
-	if GoesOn(serialize(t, eth, ip, &layers.TCP{SYN: true, ACK: true})) {
+	if ContinuesTCP(serialize(t, eth, ip, &layers.TCP{SYN: true, ACK: true})) {
 		t.Error("a SYN-ACK is taken for a later segment")
 	}
 }
@@ -93,7 +93,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(serialize(f, &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4},
 		&layers.IPv4{Version: 4, SrcIP: net.IP{10, 0, 0, 2}, DstIP: net.IP{10, 0, 0, 1}, Protocol: 6}, &layers.TCP{SrcPort: 1, DstPort: 2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if GoesOn(b) {
+		if ContinuesTCP(b) {
 			if h, ok := Decode(b); ok && !h.Fragment && (h.Transport != TransportTCP || h.Flags&(SYN|ACK) != ACK) {
 				t.Fatalf("%x: %+v", b, h)
 			}

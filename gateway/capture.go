@@ -124,7 +124,7 @@ func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped frameguard
 		return
 	}
 	t := w.Packet(direction(dir), frame, "")
-	if c.some.Load() == 0 && (dir == netstack.ToGuest || capture.GoesOn(frame)) {
+	if c.some.Load() == 0 && (dir == netstack.ToGuest || capture.ContinuesTCP(frame)) {
 		return
 	}
 	c.match(w, dir, frame, t)
@@ -139,7 +139,7 @@ func (c *Capture) Frames(dir netstack.Direction, frames *netstack.Batch) {
 	some := c.some.Load() > 0 // one of them may be waited for
 	from := 0
 	for i := range frames.Len() {
-		if !some && (dir == netstack.ToGuest || capture.GoesOn(frames.Frame(i)[0])) {
+		if !some && (dir == netstack.ToGuest || capture.ContinuesTCP(frames.Frame(i)[0])) {
 			continue
 		}
 		w.Packets(direction(dir), run{frames, from, i})

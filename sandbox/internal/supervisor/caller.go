@@ -20,7 +20,7 @@ func (s *supervisor) watchCaller(control *os.File) {
 			continue
 		}
 		if err != nil || fds[0].Revents != 0 {
-			if !s.grown.Load() {
+			if !s.detached.Load() {
 				s.cancel(errCallerGone)
 			}
 			return

@@ -85,7 +85,7 @@ func (s *supervisor) serveLink() error {
 		return nil
 	}
 	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true, MTU: netstack.LargeMTU} // the card of every backend takes it
-	authority, placeholders, err := s.lifeBefore()
+	authority, placeholders, err := s.loadIdentity()
 	if err != nil {
 		return errors.Join(err, s.link.Close())
 	}
@@ -187,7 +187,7 @@ func (s *supervisor) announce() error {
 		info.Placeholders = s.gateway.Placeholders()
 		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
 	}
-	if err := s.outgrow(info); err != nil {
+	if err := s.detach(info); err != nil {
 		return err
 	}
 	return s.out.Write(state.StatusLine{Ready: info})
@@ -205,8 +205,8 @@ func (s *supervisor) serve() error {
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	case <-s.machine.Done():
-		return s.because(agentclient.ErrAgentDead)
+		return s.endCause(agentclient.ErrAgentDead)
 	case <-s.agent.Done():
-		return s.because(s.agent.Err())
+		return s.endCause(s.agent.Err())
 	}
 }

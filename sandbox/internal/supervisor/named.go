@@ -75,9 +75,9 @@ func (r reloads) Emit(e audit.Event) {
 	r.Sink.Emit(e)
 }
 
-// lifeBefore is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
+// loadIdentity is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
 // placeholders, which its files may hold.
-func (s *supervisor) lifeBefore() (*ca.Authority, map[string]string, error) {
+func (s *supervisor) loadIdentity() (*ca.Authority, map[string]string, error) {
 	if s.plan.Name == "" {
 		return nil, nil, nil
 	}
@@ -98,15 +98,15 @@ func (s *supervisor) lifeBefore() (*ca.Authority, map[string]string, error) {
 	return authority, st.Placeholders, nil
 }
 
-// outgrow makes a sandbox with a name independent of who started it.
-func (s *supervisor) outgrow(info *state.Info) error {
+// detach makes a sandbox with a name independent of who started it.
+func (s *supervisor) detach(info *state.Info) error {
 	if s.plan.Name == "" {
 		return nil
 	}
 	if err := errors.Join(s.keepPlaceholders(), s.recordRun(func(r *state.RunRecord) { r.Info = info }), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile)))); err != nil {
 		return err
 	}
-	s.grown.Store(true)
+	s.detached.Store(true)
 	return nil
 }
 
@@ -140,7 +140,7 @@ func (s *supervisor) endNamed(end error) error {
 		return nil
 	}
 	var errs []error
-	if s.grown.Load() {
+	if s.detached.Load() {
 		e := state.End{Time: time.Now().UTC().Truncate(time.Second)}
 		if end != nil {
 			e.Kind, e.Message = state.KindOf(end), end.Error()

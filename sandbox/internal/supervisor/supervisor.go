@@ -56,7 +56,7 @@ type supervisor struct {
 
 	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
 	listener *net.UnixListener
-	grown    atomic.Bool
+	detached    atomic.Bool
 	dir      *os.File // plan.Dir, whatever its path leads to by now
 
 	ctx    context.Context // the sandbox's life
@@ -106,7 +106,7 @@ func superviseWith(out *state.StatusLines) error {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.boundEnd(endWait, func() { os.Exit(1) })
 	go s.watchCaller(file)
-	s.obeySignals()
+	s.handleSignals()
 	return s.live(s.chooseBackend, hideMemory)
 }
 
@@ -115,12 +115,12 @@ func (s *supervisor) live(choose, hide func() error) error {
 	err := s.run(choose, hide)
 	if errors.Is(err, errCallerGone) {
 		err = nil // which is how a sandbox ends; what could not be written down is still an error
-		if s.plan.Name != "" && !s.grown.Load() {
+		if s.plan.Name != "" && !s.detached.Load() {
 			err = errStopped // if the caller is there still, somebody else ended it
 		}
 	}
 	err = errors.Join(err, s.cleanUp())
-	return errors.Join(err, s.dropFolder(err))
+	return errors.Join(err, s.removeDirectory(err))
 }
 
 // boundEnd calls exit if the clean-up takes longer than limit: a supervisor that hangs at a file of its user's would
@@ -129,8 +129,8 @@ func (s *supervisor) boundEnd(limit time.Duration, exit func()) {
 	context.AfterFunc(s.ctx, func() { time.AfterFunc(limit, exit) })
 }
 
-// obeySignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
-func (s *supervisor) obeySignals() {
+// handleSignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
+func (s *supervisor) handleSignals() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGPIPE)
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, syscall.SIGTERM, syscall.SIGHUP)
@@ -140,9 +140,9 @@ func (s *supervisor) obeySignals() {
 	}()
 }
 
-// obeySwitch lets signals switch the capture. What goes wrong is told when the sandbox ends: its work is not
+// handleCaptureSignals lets signals switch the capture. What goes wrong is told when the sandbox ends: its work is not
 // lost for it, and a capture that is missing does not go unnoticed.
-func (s *supervisor) obeySwitch() {
+func (s *supervisor) handleCaptureSignals() {
 	ch := make(chan os.Signal, 4)
 	signal.Notify(ch, state.SignalCaptureOn, state.SignalCaptureOff)
 	go func() {
@@ -165,10 +165,10 @@ func (s *supervisor) run(choose, hide func() error) error {
 		}
 	}
 	if err := s.greetAgent(); err != nil {
-		return s.because(err)
+		return s.endCause(err)
 	}
 	if err := s.shareDirectories(); errors.Is(err, agentclient.ErrAgentDead) {
-		return s.because(err)
+		return s.endCause(err)
 	} else if err != nil {
 		return err
 	}
@@ -183,8 +183,8 @@ func (s *supervisor) run(choose, hide func() error) error {
 	return s.serve()
 }
 
-// because prefers the machine's own account to an error that followed from its end.
-func (s *supervisor) because(err error) error {
+// endCause prefers the machine's own account to an error that followed from its end.
+func (s *supervisor) endCause(err error) error {
 	if s.ctx.Err() != nil { // whatever failed, failed for that
 		return context.Cause(s.ctx)
 	}
@@ -238,7 +238,7 @@ func (s *supervisor) readPolicy() error {
 func (s *supervisor) openRecords() (err error) {
 	s.records, err = records.OpenRecords(records.RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
 	if err == nil {
-		s.obeySwitch()
+		s.handleCaptureSignals()
 	}
 	return err
 }
@@ -307,8 +307,8 @@ func (s *supervisor) stopAgent() error {
 	return nil
 }
 
-// dropFolder removes what stays of no run. end is why it is over.
-func (s *supervisor) dropFolder(end error) error {
+// removeDirectory removes what stays of no run. end is why it is over.
+func (s *supervisor) removeDirectory(end error) error {
 	switch {
 	case s.plan.Name != "":
 		return s.endNamed(end)
