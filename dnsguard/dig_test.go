@@ -64,7 +64,21 @@ func TestDigReadsWhatWeForwardAsWeDo(t *testing.T) {
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
 	t.Cleanup(func() { _ = conn.Close() })
-	wg.Go(func() { k.ServePacket(t.Context(), conn, 2) })
+	wg.Go(func() {
+		buf := make([]byte, 64<<10)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			guest, ours := net.Pipe() // a flow for each question: whoever reads gets one datagram
+			wg.Go(func() { k.ServeUDP(t.Context(), ours) })
+			_, _ = guest.Write(buf[:n])
+			n, _ = guest.Read(buf)
+			_ = guest.Close()
+			_, _ = conn.WriteTo(buf[:n], from)
+		}
+	})
 	authority := net.UDPAddrFromAddrPort(k.auth.addr)
 	for _, q := range []string{
 		"a.example A", "A.eXample A", "six.example AAAA", "www.example A", "www.example CNAME", "mx.example MX",

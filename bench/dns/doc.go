@@ -1,12 +1,12 @@
-// Command dns measures dnsguard on a socket beside dnsmasq and a bare miekg/dns
-// server, in one run: cached and uncached names, and the latency at half the
-// peak. dnsperf makes the load; every server is a process of its own.
+// Command dns measures msb's resolver as a guest has it, beside its peers, in one run: cached and uncached names, and the
+// latency at half the peak. The guest is a network namespace with a TAP, in which dnsperf makes the load; every gateway is
+// a process of its own. Behind netstack stand in turn dnsguard, a bare miekg/dns server, the shortest forwarder that
+// miekg/dns allows, and a relay to dnsmasq, so that a row shows what the resolver costs and not the link; gvproxy is there
+// as it is.
 //
 //	go run ./bench/dns [-seconds 5] [-rounds 3] [-names 60000] [-gvproxy PATH] [-check]
 //
-// With -gvproxy, and as root on Linux, it also measures through the link: a
-// network namespace with a TAP as the guest, dnsguard behind netstack and
-// gvproxy in turn. bench/peers pins gvproxy:
+// It needs Linux, and root to make the namespace. bench/peers pins gvproxy:
 //
 //	go build -C bench/peers -o /tmp/gvproxy github.com/containers/gvisor-tap-vsock/cmd/gvproxy
 //
