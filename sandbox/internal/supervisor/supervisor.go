@@ -56,7 +56,7 @@ type supervisor struct {
 
 	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
 	listener *net.UnixListener
-	detached    atomic.Bool
+	detached atomic.Bool
 	dir      *os.File // plan.Dir, whatever its path leads to by now
 
 	ctx    context.Context // the sandbox's life
