@@ -17,7 +17,6 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
-	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -113,17 +112,10 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 // plan makes the writable disk, if one is wanted, and says what the supervisor needs to know.
 func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
 	p := &state.Plan{
-		ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir,
-		Policy: policies.Encode(cfg.Policy), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile,
-		Grants: admitted.Grants, Holds: grants.HoldsOf(admitted.Policy),
-		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory,
-		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config,
-		Name: s.name, Hostname: cfg.Hostname, Env: cfg.Env, Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Learn: cfg.Learn, Keep: cfg.Keep, IdleStop: cfg.IdleStop,
+		Spec: specOf(cfg, admitted), ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir, Holds: grants.HoldsOf(admitted.Policy),
+		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep,
 	}
-	p.Directories, p.Hide, p.DirectoryUser = cfg.Directories, cfg.hidden(), cfg.DirectoryUser
-	if cfg.Floor != nil {
-		p.Floor = policies.Encode(cfg.Floor)
-	}
+	p.Name, p.Hide = s.name, cfg.hidden()
 	if p.Hostname == "" {
 		p.Hostname = s.run.ID
 	}

@@ -13,20 +13,30 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
+// specOf is what cfg, which is filled, says to supervisors and to later starts.
+func specOf(cfg *Config, admitted *Admission) state.Spec {
+	spec := state.Spec{
+		Name: cfg.Name, Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile, Grants: admitted.Grants,
+		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory, Hostname: cfg.Hostname, Env: cfg.Env,
+		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Directories: cfg.Directories, Hide: cfg.Hide, DirectoryUser: cfg.DirectoryUser,
+		IdleStop: cfg.IdleStop,
+	}
+	if cfg.Floor != nil {
+		spec.Floor = string(policies.Encode(cfg.Floor))
+	}
+	return spec
+}
+
 // newStored is what cfg, which is filled, and its image become.
 func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) *state.Stored {
 	st := &state.Stored{
-		Version: state.StoredVersion, Name: name, Label: cfg.Label, Labels: cfg.Labels, Created: time.Now().UTC().Truncate(time.Second),
-		Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyPath: cfg.Policy.Path, PolicyFile: cfg.PolicyFile,
-		Grants: admitted.Grants, PolicyImage: cfg.PolicyImage,
-		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, CPUs: cfg.CPUs, Memory: cfg.Memory, Disk: cfg.Disk,
-		Image: cfg.Image, ImageDigest: img.Digest, ImageConfig: img.Config, Hostname: cfg.Hostname, Env: cfg.Env,
-		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions,
-		Directories: cfg.Directories, Hide: cfg.Hide, HideCredentials: cfg.HideCredentials, DirectoryUser: cfg.DirectoryUser, IdleStop: cfg.IdleStop,
-		OperatorDirectories: cfg.OperatorDirectories,
+		Version: state.StoredVersion, Spec: specOf(cfg, admitted), Label: cfg.Label, Labels: cfg.Labels, Created: time.Now().UTC().Truncate(time.Second),
+		PolicyPath: cfg.Policy.Path, Disk: cfg.Disk, Image: cfg.Image, PolicyImage: cfg.PolicyImage, ImageDigest: img.Digest, ImageConfig: img.Config,
+		HideCredentials: cfg.HideCredentials, OperatorDirectories: cfg.OperatorDirectories,
 	}
+	st.Name = name
 	if cfg.Floor != nil {
-		st.Floor, st.FloorPath = string(policies.Encode(cfg.Floor)), cfg.Floor.Path
+		st.FloorPath = cfg.Floor.Path
 	}
 	if st.Hostname == "" {
 		st.Hostname = name
@@ -34,7 +44,7 @@ func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) 
 	return st
 }
 
-// configOf is what a run of it starts from. A policy file is read anew: it is what counts, as for `msb run`.
+// configOf is what a run of it starts from. A policy file is read again: it is what counts, as for `msb run`.
 func configOf(st *state.Stored) (cfg Config, err error) {
 	cfg = Config{
 		PolicyFile: st.PolicyFile, NoNet: st.NoNet, HTTPProxy: st.HTTPProxy, Backend: st.Backend, CPUs: st.CPUs, Memory: st.Memory,

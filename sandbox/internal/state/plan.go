@@ -2,7 +2,6 @@ package state
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,63 +49,19 @@ const (
 // maxPlan bounds what a supervisor reads of its plan: a policy of a hundred thousand rules is 20 MiB.
 const maxPlan = 64 << 20
 
-// Plan is what a supervisor is told. It holds no secret: a policy names their sources.
+// Plan is what a supervisor is told.
 type Plan struct {
-	ID         string       `json:"id"`
-	Name       string       `json:"name,omitempty"` // "" for a sandbox that leaves nothing
-	Home       string       `json:"home"`
-	Dir        string       `json:"dir"`
-	Policy     []byte       `json:"policy"` // TOML, includes merged
-	PolicyName string       `json:"policy_name"`
-	PolicyFile string       `json:"policy_file,omitempty"`
-	Floor      []byte       `json:"floor,omitempty"`  // TOML
-	Grants     grants.Set   `json:"grants,omitempty"` // what a later version of the policy may take
-	Holds      grants.Holds `json:"holds,omitzero"`
-	NoNet      bool         `json:"no_net,omitempty"`
-	HTTPProxy  bool         `json:"http_proxy,omitempty"`
-	Backend    string       `json:"backend"`
-	CPUs       int          `json:"cpus"`
-	Memory     int64        `json:"memory"`
-	AgentDisk  string       `json:"agent_disk"`
-	ImageDisk  string       `json:"image_disk"`
-	UpperDisk  string       `json:"upper_disk,omitempty"`
-	Image      image.Config `json:"image"`
-	Hostname   string       `json:"hostname"`
-	Env        []string     `json:"env,omitempty"`
-	// Directories have real paths, in the order in which they are mounted.
-	Directories   []Directory `json:"directories,omitempty"`
-	Hide          []string    `json:"hide,omitempty"`
-	DirectoryUser string      `json:"directory_user,omitempty"`
-	Audit         string      `json:"audit"`
-	Pcap          string      `json:"pcap,omitempty"`
-	PcapOptions   PcapOptions `json:"pcap_options,omitzero"`
-	Learn         string      `json:"learn,omitempty"`
-	Keep          bool        `json:"keep,omitempty"`
-	// IdleStop is as in Config, in nanoseconds.
-	IdleStop time.Duration `json:"idle_stop,omitempty"`
-}
-
-// Directory is a directory of this machine that a guest sees.
-type Directory struct {
-	// Host is its path here, Guest the one in the guest, which is absolute.
-	Host  string `json:"host"`
-	Guest string `json:"guest"`
-	// Writable lets the guest change it.
-	Writable bool `json:"writable,omitempty"`
-}
-
-// ErrDirectory is wrapped by errors about a directory that can't be shared.
-var ErrDirectory = errors.New("directory can't be shared")
-
-// PcapOptions say how a capture is written; the zero value is from the start, with the capture package's
-// bounds.
-type PcapOptions struct {
-	// Off leaves the file empty until SwitchCapture.
-	Off bool `json:"off,omitempty"`
-	// A file of MaxBytes, or one that is MaxAge old, is rotated away; Keep of them stay.
-	MaxBytes int64         `json:"max_bytes,omitempty"`
-	MaxAge   time.Duration `json:"max_age,omitempty"`
-	Keep     int           `json:"keep,omitempty"`
+	Spec
+	ID        string       `json:"id"`
+	Home      string       `json:"home"`
+	Dir       string       `json:"dir"`
+	Holds     grants.Holds `json:"holds,omitzero"`
+	AgentDisk string       `json:"agent_disk"`
+	ImageDisk string       `json:"image_disk"`
+	UpperDisk string       `json:"upper_disk,omitempty"`
+	Image     image.Config `json:"image"`
+	Learn     string       `json:"learn,omitempty"`
+	Keep      bool         `json:"keep,omitempty"`
 }
 
 // Shares reports whether the guest may write to a directory of this machine.

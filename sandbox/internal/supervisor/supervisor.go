@@ -220,16 +220,16 @@ func (s *supervisor) console() string {
 }
 
 func (s *supervisor) readPolicy() error {
-	p, err := policies.Parse(s.plan.PolicyName, s.plan.Policy, nil)
+	p, err := policies.Parse(s.plan.PolicyName, []byte(s.plan.Policy), nil)
 	if err != nil {
 		return fmt.Errorf("the policy as handed over: %w", err)
 	}
 	s.plan.Holds.Apply(p)
 	s.policy = p
-	if s.plan.Floor == nil {
+	if s.plan.Floor == "" {
 		return nil
 	}
-	if s.floor, err = policies.Parse("floor", s.plan.Floor, nil); err != nil {
+	if s.floor, err = policies.Parse("floor", []byte(s.plan.Floor), nil); err != nil {
 		return fmt.Errorf("the operator's floor as handed over: %w", err)
 	}
 	return nil

@@ -141,8 +141,8 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan) (*supervised, *state
 func newPlan(t *testing.T, home, name string) *state.Plan {
 	t.Helper()
 	p := &state.Plan{
-		ID: name, Name: name, Home: home, Policy: []byte("version = 1\n"), PolicyName: "p.toml", CPUs: 2, Memory: 512 << 20, NoNet: true,
-		AgentDisk: "/agent", ImageDisk: "/image", Hostname: "box", Env: []string{"LAST=caller"}, Image: image.Config{Env: []string{"FIRST=image"}},
+		Spec: state.Spec{Name: name, Policy: "version = 1\n", PolicyName: "p.toml", CPUs: 2, Memory: 512 << 20, NoNet: true, Hostname: "box", Env: []string{"LAST=caller"}},
+		ID:   name, Home: home, AgentDisk: "/agent", ImageDisk: "/image", Image: image.Config{Env: []string{"FIRST=image"}},
 	}
 	if name != "" {
 		p.Dir = newNamed(t, home, name)
@@ -161,7 +161,7 @@ func newNamed(t *testing.T, home, name string) string {
 	t.Helper()
 	dir := filepath.Join(home, state.NamedDir, name)
 	must(t, os.MkdirAll(dir, 0o700))
-	must(t, state.WriteJSON(dir, state.StoredFile, state.Stored{Version: state.StoredVersion, Name: name}))
+	must(t, state.WriteJSON(dir, state.StoredFile, state.Stored{Version: state.StoredVersion, Spec: state.Spec{Name: name}}))
 	return dir
 }
 
@@ -201,8 +201,8 @@ func TestSupervisorsEndAsTheirSandboxesDo(t *testing.T) {
 		"the agent crashes":  {&guestVM{last: crash}, nil, func(s *supervised) { _ = s.guest.far.Close() }, agentclient.ErrAgentDead, "crashed:\npanic: agentd\n" + strings.Repeat("y", 1024-14), state.KindAgent},
 		"it never answers":   {&guestVM{dead: true, end: vm.ErrGuestOutOfMemory}, nil, nil, vm.ErrGuestOutOfMemory, "", state.KindGuestMemory},
 		"it refuses":         {&guestVM{refuse: grpcstatus.Error(codes.Internal, "no such disk"), last: strings.Repeat("z", 5000)}, nil, nil, agentclient.ErrProtocol, "no such disk", ""},
-		"the policy is none": {&guestVM{}, func(p *state.Plan) { p.Policy = []byte("x") }, nil, nil, "the policy as handed over", ""},
-		"the floor is none":  {&guestVM{}, func(p *state.Plan) { p.Floor = []byte("x") }, nil, nil, "floor as handed over", ""},
+		"the policy is none": {&guestVM{}, func(p *state.Plan) { p.Policy = "x" }, nil, nil, "the policy as handed over", ""},
+		"the floor is none":  {&guestVM{}, func(p *state.Plan) { p.Floor = "x" }, nil, nil, "floor as handed over", ""},
 	} {
 		for _, kept := range []string{"", "web"} {
 			t.Run(name+" "+kept, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestSupervisorsConfigureTheGuest(t *testing.T) {
 		if !tc.named {
 			p = newPlan(t, h, "")
 		}
-		p.Policy, p.NoNet, p.HTTPProxy = fmt.Appendf(nil, policy, value), !tc.net, tc.proxy
+		p.Policy, p.NoNet, p.HTTPProxy = fmt.Sprintf(policy, value), !tc.net, tc.proxy
 		if tc.disk {
 			p.UpperDisk = "/upper"
 		}

@@ -1,0 +1,60 @@
+package state
+
+import (
+	"errors"
+	"time"
+
+	"github.com/msb-project/msb/policies/grants"
+)
+
+// Spec is what a sandbox is, for its supervisor (Plan) and for its next start (Stored). It holds no secret: a policy names
+// their sources.
+type Spec struct {
+	Name       string `json:"name,omitempty"` // "" for a sandbox that leaves nothing
+	Policy     string `json:"policy"`         // TOML, includes merged
+	PolicyName string `json:"policy_name"`
+	PolicyFile string `json:"policy_file,omitempty"`
+	Floor      string `json:"floor,omitempty"` // TOML
+	// Grants are what the policy, and a later version of it, may take from this machine.
+	Grants      grants.Set  `json:"grants,omitempty"`
+	NoNet       bool        `json:"no_net,omitempty"`
+	HTTPProxy   bool        `json:"http_proxy,omitempty"`
+	Backend     string      `json:"backend"`
+	CPUs        int         `json:"cpus"`
+	Memory      int64       `json:"memory"`
+	Hostname    string      `json:"hostname"`
+	Env         []string    `json:"env,omitempty"`
+	Audit       string      `json:"audit,omitempty"`
+	Pcap        string      `json:"pcap,omitempty"`
+	PcapOptions PcapOptions `json:"pcap_options,omitzero"`
+	// Directories have real paths in a plan, in the order in which they are mounted.
+	Directories []Directory `json:"directories,omitempty"`
+	Hide        []string    `json:"hide,omitempty"`
+	// DirectoryUser owns what is in Directories.
+	DirectoryUser string `json:"directory_user,omitempty"`
+	// IdleStop is in nanoseconds.
+	IdleStop time.Duration `json:"idle_stop,omitempty"`
+}
+
+// Directory is a directory of this machine that a guest sees.
+type Directory struct {
+	// Host is its path here, Guest the one in the guest, which is absolute.
+	Host  string `json:"host"`
+	Guest string `json:"guest"`
+	// Writable lets the guest change it.
+	Writable bool `json:"writable,omitempty"`
+}
+
+// ErrDirectory is wrapped by errors about a directory that can't be shared.
+var ErrDirectory = errors.New("directory can't be shared")
+
+// PcapOptions say how a capture is written; the zero value is from the start, with the capture package's
+// bounds.
+type PcapOptions struct {
+	// Off leaves the file empty until SwitchCapture.
+	Off bool `json:"off,omitempty"`
+	// A file of MaxBytes, or one that is MaxAge old, is rotated away; Keep of them stay.
+	MaxBytes int64         `json:"max_bytes,omitempty"`
+	MaxAge   time.Duration `json:"max_age,omitempty"`
+	Keep     int           `json:"keep,omitempty"`
+}
