@@ -180,9 +180,9 @@ func rotatedEvent(t time.Time, sandbox string, n uint64) Event {
 
 // batch is lines that are written at once, and what each stands for.
 type batch struct {
-	lines []byte
-	stand []uint64
-	told  bool // the last line is about losses, which are counted already
+	lines       []byte
+	stand       []uint64
+	hasLostLine bool // the last line is about losses, which are counted already
 }
 
 // run is the writer: it gathers what is queued into few writes.
@@ -223,13 +223,13 @@ func (l *Log) lose(n uint64) {
 func (l *Log) flush(b *batch) {
 	if n := l.lost.Swap(0); n > 0 {
 		l.line(b, droppedEvent(l.now(), l.options.Sandbox, n))
-		b.told = true
+		b.hasLostLine = true
 	}
 	if len(b.lines) > 0 {
 		if n, err := l.out.write(b.lines); err != nil {
 			l.note(fmt.Errorf("audit log can't be written: %w", err))
 			missing := b.stand[countLines(b.lines[:n]):]
-			if last := len(missing) - 1; b.told && last >= 0 {
+			if last := len(missing) - 1; b.hasLostLine && last >= 0 {
 				l.lost.Add(missing[last])
 				missing = missing[:last]
 			}
@@ -238,7 +238,7 @@ func (l *Log) flush(b *batch) {
 			}
 		}
 	}
-	b.lines, b.stand, b.told = b.lines[:0], b.stand[:0], false
+	b.lines, b.stand, b.hasLostLine = b.lines[:0], b.stand[:0], false
 }
 
 func countLines(b []byte) uint64 {

@@ -15,16 +15,16 @@ import (
 // rotating is an output to a file that is set aside when it grows too long.
 type rotating struct {
 	rotate.File
-	// told makes the line that says how many lines were deleted with a file.
-	told func(lines uint64) []byte
-	// untold is how many lines were deleted and not yet told of.
-	untold uint64
+	// deletedLine makes the line that says how many lines were deleted with a file.
+	deletedLine func(lines uint64) []byte
+	// unreported is how many lines were deleted and not yet told of.
+	unreported uint64
 	// first is the file that was opened at first: a pipe is never rotated.
 	first *os.File
 }
 
-func openRotating(path string, maxBytes int64, keep int, told func(uint64) []byte) (*rotating, error) {
-	r := &rotating{File: rotate.File{Path: path, Max: maxBytes, Keep: keep, Opener: openAppend}, told: told}
+func openRotating(path string, maxBytes int64, keep int, deletedLine func(uint64) []byte) (*rotating, error) {
+	r := &rotating{File: rotate.File{Path: path, Max: maxBytes, Keep: keep, Opener: openAppend}, deletedLine: deletedLine}
 	err := r.open()
 	r.first = r.File.File
 	return r, err
@@ -70,14 +70,14 @@ func (r *rotating) rotate() error {
 	if err != nil {
 		return fmt.Errorf("audit log can't be rotated: %w", errors.Join(err, r.Close()))
 	}
-	r.untold += lines
-	if err := r.open(); err != nil || r.untold == 0 {
+	r.unreported += lines
+	if err := r.open(); err != nil || r.unreported == 0 {
 		return err
 	}
-	if err := r.Append(r.told(r.untold)); err != nil {
+	if err := r.Append(r.deletedLine(r.unreported)); err != nil {
 		return err
 	}
-	r.untold = 0
+	r.unreported = 0
 	return nil
 }
 

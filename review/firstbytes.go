@@ -113,7 +113,7 @@ func (r *reviewer) decide(id uint32, p *pending, end session.Ending) bool {
 // settle ends the wait: because the client says no more, or because the capture doesn't tell more.
 func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
 	if p.asks {
-		r.answered(id, p, end)
+		r.proxyResult(id, p, end)
 	}
 	if end != session.More && len(p.early) == 0 {
 		r.decide(id, p, end)

@@ -226,7 +226,7 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 		r.unfollow(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
 		if p := r.pending[id]; p != nil && p.asks {
-			r.answered(id, p, session.More)
+			r.proxyResult(id, p, session.More)
 		}
 	}
 }

@@ -26,37 +26,37 @@ var ordinary = string(frameguard.DropMulticast.Reason())
 // comments, in others by asking the guard.
 type frameGuard struct {
 	offline *frameguard.Offline
-	// told says that the file at hand has a gateway's comments: it says what was dropped.
-	told bool
+	// annotated says that the file at hand has a gateway's comments: it says what was dropped.
+	annotated bool
 	// opener is the MAC of whoever opens the first connection, if the capture knows no directions; zero
 	// until then.
 	opener [6]byte
-	// whole is a cut frame with zeros where its payload was.
-	whole []byte
+	// padded is a cut frame with zeros where its payload was.
+	padded []byte
 }
 
-// hears notes a gateway's comments. reason is what one of them says about the frame's end.
-func (g *frameGuard) hears(comments []string) (reason string, dropped bool) {
+// readComments notes a gateway's comments. reason is what one of them says about the frame's end.
+func (g *frameGuard) readComments(comments []string) (reason string, dropped bool) {
 	for _, c := range comments {
 		if reason, dropped = strings.CutPrefix(c, dropPrefix); dropped {
-			g.told = true
+			g.annotated = true
 			return reason, true
 		}
-		if !g.told {
+		if !g.annotated {
 			_, verdict := capture.ParseVerdict(c)
-			g.told = verdict || capture.ParseLostVerdicts(c) > 0
+			g.annotated = verdict || capture.ParseLostVerdicts(c) > 0
 		}
 	}
 	return "", false
 }
 
-// drops says why the guard would throw a frame away, "" for one that passes or that is not the guest's.
-func (g *frameGuard) drops(rec *capture.Record, h *capture.Headers, decoded bool) frameguard.Reason {
+// dropReason says why the guard would throw a frame away, "" for one that passes or that is not the guest's.
+func (g *frameGuard) dropReason(rec *capture.Record, h *capture.Headers, decoded bool) frameguard.Reason {
 	if rec.Direction == capture.ToGuest {
 		g.offline.Sent(rec.Frame)
 		return ""
 	}
-	if g.told || rec.Direction == capture.UnknownDirection && !g.fromGuest(rec, h, decoded) {
+	if g.annotated || rec.Direction == capture.UnknownDirection && !g.fromGuest(rec, h, decoded) {
 		return ""
 	}
 	frame := rec.Frame
@@ -64,8 +64,8 @@ func (g *frameGuard) drops(rec *capture.Record, h *capture.Headers, decoded bool
 		if len(frame) < leastHead || rec.Length > netstack.MaxFrame {
 			return ""
 		}
-		g.whole = append(g.whole[:0], frame...)
-		frame = slices.Grow(g.whole, rec.Length-len(frame))[:rec.Length]
+		g.padded = append(g.padded[:0], frame...)
+		frame = slices.Grow(g.padded, rec.Length-len(frame))[:rec.Length]
 	}
 	return g.offline.Check(frame, rec.Length <= len(rec.Frame))
 }

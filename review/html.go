@@ -91,7 +91,7 @@ func (r *Report) WriteHTML(w io.Writer, title string) error {
 	for i := range listed {
 		q := &listed[i]
 		p.Requests = append(p.Requests, pageRequest{
-			Request: *q, Target: q.whole(), Other: action(r.other(q.Against, q.Recorded)), Action: action(&q.Verdict), Change: q.Changed(),
+			Request: *q, Target: q.fullPath(), Other: action(r.other(q.Against, q.Recorded)), Action: action(&q.Verdict), Change: q.Changed(),
 		})
 	}
 	p.gather(r)

@@ -42,9 +42,9 @@ func (r *reviewer) ask(p *pending) {
 	}
 }
 
-// answered judges what a client asked of the proxy, at the moment of the answer or at the connection's end. A
+// proxyResult judges what a client asked of the proxy, at the moment of the answer or at the connection's end. A
 // client that left before it asked to the end is denied.
-func (r *reviewer) answered(id uint32, p *pending, end session.Ending) {
+func (r *reviewer) proxyResult(id uint32, p *pending, end session.Ending) {
 	row := r.table.row(id)
 	incomplete := p.sessions[byPolicy].Asks()
 	p.asks, p.open = false, [maxJudges]bool{}

@@ -144,7 +144,7 @@ func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 		r.unreadable(name, err)
 		return nil
 	}
-	r.guard.told = false
+	r.guard.annotated = false
 	for n := 0; ; n++ {
 		if n%checkContext == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -201,12 +201,12 @@ func (r *reviewer) packet(rec *capture.Record) {
 			j.names.At(time.Duration(rec.Time - r.start))
 		}
 	}
-	if reason, dropped := r.guard.hears(rec.Comments); dropped {
+	if reason, dropped := r.guard.readComments(rec.Comments); dropped {
 		r.report.dropped(reason)
 		return // it went nowhere
 	}
 	h, ok := capture.Decode(rec.Frame)
-	if reason := r.guard.drops(rec, &h, ok); reason != "" {
+	if reason := r.guard.dropReason(rec, &h, ok); reason != "" {
 		r.report.throwAway(reason)
 		return
 	}

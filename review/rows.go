@@ -107,8 +107,8 @@ func (r *Report) rows(onlyChanged bool) iter.Seq[*[columns]string] {
 	}
 }
 
-// whole is the request's path, or what stands for it.
-func (q *Request) whole() string {
+// fullPath is the request's path, or what stands for it.
+func (q *Request) fullPath() string {
 	switch {
 	case q.Unfollowed:
 		return "(not followed further)"
@@ -122,7 +122,7 @@ func (q *Request) whole() string {
 
 // target is the request's path as the table shows it.
 func (q *Request) target() string {
-	path := []rune(audit.Printable(q.whole()))
+	path := []rune(audit.Printable(q.fullPath()))
 	if len(path) <= maxPathCell {
 		return string(path)
 	}
