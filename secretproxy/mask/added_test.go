@@ -1,6 +1,7 @@
 package mask
 
 import (
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,7 +11,8 @@ import (
 // like an escape. Whichever was added first, and however many lie between them, no end of the longer one stays.
 func TestI10_TheLongestOfSwallowedNeedlesIsMasked(t *testing.T) {
 	t.Parallel()
-	const short, long = "abcdef-token-5150", "abcdef-token-5150-and-the-rest-of-it"
+	const short, end = "abcdef-token-5150", "-and-the-rest-of-it"
+	long := short + strings.Repeat(end, 20) // no spelling of the short one is as long
 	var others [][]byte
 	for i := range 100 {
 		others = append(others, fmt.Appendf(nil, "another-value-%04d", i))
@@ -27,6 +29,21 @@ func TestI10_TheLongestOfSwallowedNeedlesIsMasked(t *testing.T) {
 			out, _, err := set.Replace(text, func(Hit) ([]byte, error) { return []byte("*"), nil })
 			if err != nil || out != want {
 				t.Errorf("%s: %q became %q, %v", name, text, out, err)
+			}
+		}
+	}
+}
+
+// TestI10_LongNeedlesOfOneBeginningAreAllMasked: tokens of one issuer begin alike, for longer than what is kept of each.
+func TestI10_LongNeedlesOfOneBeginningAreAllMasked(t *testing.T) {
+	t.Parallel()
+	begin := strings.Repeat("eyJhbGci", 2*headSize/8)
+	needles := [][]byte{[]byte(begin + "first-end"), []byte(begin + "other-end"), []byte(begin + "third-and-longer-end"), []byte(begin[:headSize])}
+	set, replace := Compile(needles, Options{}), ReplaceBy([][]byte{[]byte("<0>"), []byte("<1>"), []byte("<2>"), []byte("<3>")})
+	for i, needle := range needles {
+		for name, spell := range map[string]func(string) string{"plain": strings.Clone, "hex": func(s string) string { return hex.EncodeToString([]byte(s)) }} {
+			if got, _, err := set.Replace("see "+spell(string(needle)), replace); err != nil || got != "see "+spell(fmt.Sprintf("<%d>", i)) {
+				t.Errorf("needle %d, %s: %q, %v", i, name, got, err)
 			}
 		}
 	}

@@ -61,7 +61,6 @@ type lazyDecoder struct {
 	name    string
 	source  io.Reader
 	decoder io.Reader
-	close   func()
 	err     error
 }
 
@@ -76,9 +75,6 @@ func (d *lazyDecoder) Read(p []byte) (int, error) {
 	n, err := d.decoder.Read(p)
 	if err != nil {
 		d.err = err
-		if d.close != nil {
-			d.close()
-		}
 	}
 	return n, err
 }
@@ -102,7 +98,7 @@ func (d *lazyDecoder) start() error {
 		if err != nil {
 			return err
 		}
-		d.decoder, d.close = r, r.Close
+		d.decoder = r // one without goroutines: there is nothing to close
 	case "deflate":
 		return d.startDeflate()
 	}

@@ -22,7 +22,6 @@ func entity(b []byte) unit {
 		n++
 	}
 	switch {
-	case n == maxEntity:
 	case n == len(b):
 		return cut()
 	case b[n] == ';' && n > 2:

@@ -25,8 +25,7 @@ func FramingOf(contentType string) Framing {
 	media, _, err := mime.ParseMediaType(contentType)
 	switch {
 	case err != nil:
-	case strings.HasPrefix(media, "application/grpc") && !strings.HasPrefix(media, "application/grpc-web-text"),
-		strings.HasPrefix(media, "application/connect+"):
+	case strings.HasPrefix(media, "application/grpc"), strings.HasPrefix(media, "application/connect+"):
 		return FramePrefixed
 	case strings.Contains(media, "json"):
 		return FrameLines

@@ -41,7 +41,11 @@ func TestI17_GuessesTakeNoOtherTime(t *testing.T) {
 					texts = spelled(guess)
 				}
 				for name, text := range texts {
-					if n := met(set, before+text); n > 0 {
+					n := met(set, before+text)
+					if n > 0 { // another text has a sample's hash by chance, once in some hundred million
+						n = met(Compile([][]byte{[]byte(value)}, Options{}), before+text)
+					}
+					if n > 0 {
 						t.Errorf("%s: %d places of a guess with %d right characters are looked at again", name, n, known)
 					}
 				}

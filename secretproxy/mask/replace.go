@@ -17,7 +17,7 @@ func (s *Set) Find(text string) (Hit, bool) {
 	}
 	c, _ := scans.Get().(*scan)
 	defer scans.Put(c)
-	s.run(c, []byte(text), 0)
+	s.run(c, []byte(text))
 	if len(c.hits) == 0 {
 		return Hit{}, false
 	}
@@ -44,7 +44,7 @@ func (s *Set) ReplaceBytes(data []byte, r Replacer) ([]byte, int, error) {
 	}
 	c, _ := scans.Get().(*scan)
 	defer scans.Put(c)
-	s.run(c, data, 0)
+	s.run(c, data)
 	if len(c.hits) == 0 {
 		return data, 0, nil
 	}

@@ -1,10 +1,12 @@
 package mask
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // TestI17_OnlyTokenRunsAreHeld: what a live answer holds back after each piece is its last run of token
@@ -108,6 +110,45 @@ func TestI17_BrokenAnswerGivesNothingHeld(t *testing.T) {
 	}()
 	if all, err := io.ReadAll(r); !errors.Is(err, broken) || string(all) != "see " {
 		t.Errorf("got %q and %v of an answer that broke off", all, err)
+	}
+}
+
+// TestAPlaceholderIsWholeBehindABeginning: the few characters of a value that passed before are no part of it.
+func TestAPlaceholderIsWholeBehindABeginning(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	st := NewAnswerStream(set, replace, true)
+	out, err := st.Push(nil, []byte(testValue[:minRun-1]), false)
+	if err != nil || string(out) != testValue[:minRun-1] {
+		t.Errorf("a beginning: %q, %v", out, err)
+	}
+	if out, err = st.Push(nil, []byte(testValue[minRun-1:]+" "), false); err != nil || string(out) != testPlaceholder+" " {
+		t.Errorf("the rest: %q, %v", out, err)
+	}
+}
+
+// TestI8_TheMemoryOfAnAnswerIsOverwritten: the next one gets it. It doesn't run beside tests that would take it.
+func TestI8_TheMemoryOfAnAnswerIsOverwritten(t *testing.T) {
+	set, replace := compile()
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF} {
+		stream := NewAnswerStream(set, replace, false)
+		used := stream.workspace
+		answer := io.MultiReader(strings.NewReader("see %41 "+testValue+" there"), iotest.ErrReader(end))
+		if _, err := io.ReadAll(NewReader(answer, stream)); err != nil && !errors.Is(err, end) {
+			t.Fatal(err)
+		}
+		texts := [][]byte{used.buf}
+		for _, v := range used.scan.views {
+			texts = append(texts, v.text)
+		}
+		if stream.workspace != nil || len(texts) < 2 {
+			t.Errorf("behind %v: the memory is kept, or there were %d texts", end, len(texts))
+		}
+		for _, text := range texts {
+			if text = text[:cap(text)]; len(bytes.Trim(text, "\x00")) > 0 {
+				t.Errorf("behind %v: %q is left", end, text)
+			}
+		}
 	}
 }
 

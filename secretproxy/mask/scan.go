@@ -16,7 +16,6 @@ type scan struct {
 	hits    []Hit
 	partial []partial
 	data    []byte
-	before  byte
 	whole   bool // no data follows, so that nobody asks for partial
 }
 
@@ -60,10 +59,9 @@ func (c *scan) align(keep int) int {
 	}
 }
 
-// run fills c.hits, in order and without overlap, and c.partial. before is the
-// byte that stood before data, 0 if none did.
-func (s *Set) run(c *scan, data []byte, before byte) {
-	c.hits, c.partial, c.used, c.before = c.hits[:0], c.partial[:0], 0, before
+// run fills c.hits, in order and without overlap, and c.partial.
+func (s *Set) run(c *scan, data []byte) {
+	c.hits, c.partial, c.used = c.hits[:0], c.partial[:0], 0
 	c.data = data
 	decoded := s.undo(c, nil, data, len(data), 0)
 	if !decoded || s.literal {
@@ -202,7 +200,7 @@ func (s *Set) match(c *scan, text []byte, from, to int, v *view) {
 	}
 	for _, f := range c.found {
 		f.at += from
-		h := s.hit(f, text, c.before)
+		h := s.hit(f, text)
 		at, end := h.start, h.end
 		h.start, h.end = v.span(at, end)
 		h.percent = v != nil && bytes.IndexByte(c.data[h.start:h.end], '%') >= 0
@@ -216,15 +214,6 @@ func (s *Set) tails(c *scan, text []byte, from int, v *view) {
 	if c.whole {
 		return
 	}
-	s.tail(c, text, from, v)
-	for n := 1; n <= 2 && n <= len(text)-from; n++ {
-		if text[len(text)-n] == '=' { // which quoted-printable text overlooks
-			s.tail(c, text[:len(text)-n], from, v)
-		}
-	}
-}
-
-func (s *Set) tail(c *scan, text []byte, from int, v *view) {
 	c.tails = s.plain.tail(text[from:], c.tails[:0])
 	if s.folded != nil {
 		c.tails = s.folded.tail(toLower(c, text[from:]), c.tails)

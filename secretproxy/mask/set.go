@@ -112,7 +112,6 @@ type Hit struct {
 	before     byte
 	after      byte
 	ends       bool
-	outside    bool // before stood before the data
 	open       bool // the bytes behind it are not there yet
 	padded     bool
 	percent    bool
@@ -155,21 +154,16 @@ func (h *Hit) groupChars() int {
 }
 
 // hit describes a pattern that was found in text.
-func (s *Set) hit(f found, text []byte, before byte) Hit {
+func (s *Set) hit(f found, text []byte) Hit {
 	p := f.pattern
 	h := Hit{Needle: p.needle, pattern: p, start: f.at, end: f.at + p.size, length: s.lengths[p.needle]}
 	if p.form != formBase64 && p.form != formBase64URL {
 		return h
 	}
-	if p.phase > 0 {
-		if h.outside = h.start == 0; !h.outside {
-			before = text[h.start-1]
-		}
-		if _, ok := sextet(before); ok {
-			h.before = before
-			if !h.outside {
-				h.start--
-			}
+	if p.phase > 0 && h.start > 0 {
+		if _, ok := sextet(text[h.start-1]); ok {
+			h.start--
+			h.before = text[h.start]
 		}
 	}
 	shared := (p.phase+h.length)*8%6 != 0

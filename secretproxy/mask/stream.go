@@ -31,10 +31,9 @@ type Stream struct {
 	run    tokenRun
 
 	*workspace
-	done   int
-	fills  []fill // what is left out of the buffer
-	before byte   // stood before the buffer: base64 shares bits with it
-	hits   int
+	done  int
+	fills []fill // what is left out of the buffer
+	hits  int
 }
 
 // workspace is the memory of a stream, reused once it ended.
@@ -100,7 +99,7 @@ func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
 // what follows stands by itself.
 func (st *Stream) EndMessage(dst []byte) ([]byte, error) {
 	dst, err := st.advance(dst, 0, true)
-	st.buf, st.done, st.before, st.fills = st.buf[:0], 0, 0, nil
+	st.buf, st.done, st.fills = st.buf[:0], 0, nil
 	st.run = tokenRun{frame: st.run.frame}
 	return dst, err
 }
@@ -138,7 +137,7 @@ func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
 	}
 	st.absorb(from)
 	if !st.answer {
-		st.set.run(&st.scan, st.buf, st.before)
+		st.set.run(&st.scan, st.buf)
 		return st.giveOut(dst, st.partialHold(final), final)
 	}
 	hold := len(st.buf)
@@ -153,7 +152,7 @@ func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
 			return dst, nil // nothing new to give out, so nothing to look for
 		}
 	}
-	st.set.run(&st.scan, st.buf, st.before)
+	st.set.run(&st.scan, st.buf)
 	return st.giveOut(dst, hold, final)
 }
 
@@ -237,7 +236,7 @@ func (st *Stream) giveOut(dst []byte, hold int, final bool) ([]byte, error) {
 			return dst, err
 		}
 		st.hits++
-		if h.before != 0 && (h.outside || h.start < st.done) && len(text) > 0 {
+		if h.before != 0 && h.start < st.done && len(text) > 0 {
 			text = text[1:] // the shared character was given out before
 		}
 		dst = append(dst, text...)
@@ -284,9 +283,6 @@ func (st *Stream) pass(dst []byte, to int) []byte {
 
 // forget drops the first n bytes of the buffer.
 func (st *Stream) forget(n int) {
-	if n > 0 {
-		st.before = st.buf[n-1]
-	}
 	rest := copy(st.buf, st.buf[n:])
 	st.buf, st.done = st.buf[:rest], st.done-n
 	st.run.start -= n

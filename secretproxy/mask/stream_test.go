@@ -41,6 +41,8 @@ func spelled(v string) map[string]string {
 		"entities":     "<b>" + entities + "</b>",
 		"hex":          hex.EncodeToString([]byte(v)),
 		"upper":        strings.ToUpper(v),
+		"soft break":   "t=3D" + v[:9] + "=\r\n" + v[9:] + "=\r\n",
+		"soft \\n":     "t=3D" + v[:9] + fmt.Sprintf("=%02X=\n", v[9]) + v[10:],
 		"utf16":        strings.Join(strings.Split(v, ""), "\x00"),
 	}
 	for _, before := range []string{"", "u", "us", "user:", "user1:", "user12:"} {

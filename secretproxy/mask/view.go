@@ -396,19 +396,17 @@ func (v *view) sourceAt(t int) int {
 	i := sort.Search(len(v.segments), func(i int) bool { return v.segments[i].text > t }) - 1
 	s := v.segments[i]
 	switch {
-	case s.text == t && t < len(v.text) && i == 0:
+	case s.text == t && i == 0:
 		return 0
-	case s.text == t && t < len(v.text):
+	case s.text == t:
 		if last := v.segments[i-1]; last.text == t {
 			return s.raw // behind what is omitted
 		} else if last.width != 1 {
 			return last.raw + last.width
 		}
 		return v.segments[i-1].raw + t - v.segments[i-1].text
-	case s.width != 1 && t < len(v.text):
-		return s.raw
 	case s.width != 1:
-		return s.raw + s.width
+		return s.raw
 	}
 	return s.raw + t - s.text
 }

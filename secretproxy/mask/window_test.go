@@ -15,6 +15,13 @@ func TestI11_StreamsKeepWithinTheirBound(t *testing.T) {
 	t.Parallel()
 	set, replace := compile()
 	const long = 60_000
+	runs := func(c string) string {
+		of := ""
+		for n := range 60 {
+			of += "x" + strings.Repeat(c, n)
+		}
+		return strings.Repeat(of, long/len(of))
+	}
 	for name, data := range map[string]string{
 		"one token":            strings.Repeat("q", long),
 		"zeros of an entity":   "x &#" + strings.Repeat("0", long) + "103;",
@@ -25,6 +32,8 @@ func TestI11_StreamsKeepWithinTheirBound(t *testing.T) {
 		"lines in a beginning": testValue[:9] + strings.Repeat("\n", long) + "x",
 		"the beginning":        strings.Repeat(testValue[:21], long/21),
 		"digits":               strings.Repeat("0", 40) + "1" + strings.Repeat("0", long),
+		"runs of blanks":       runs(" "),
+		"runs of zeros":        runs("0"),
 		"escapes":              strings.Repeat(`\\`, long/2),
 		"ampersands":           strings.Repeat("&", long),
 	} {
@@ -146,6 +155,20 @@ func TestI10_KeysInPEMAreMasked(t *testing.T) {
 	}
 }
 
+// TestI10_AKeysLineIsMaskedHoweverOftenItIsEscaped: a secret store writes a key as a string of a string, with \/ for /.
+func TestI10_AKeysLineIsMaskedHoweverOftenItIsEscaped(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("a3xY/0+q", 8)
+	value := "-----BEGIN PRIVATE KEY----- " + line + " -----END PRIVATE KEY-----"
+	for times := range maxDepth + 1 {
+		set := Compile([][]byte{[]byte(value)}, Options{})
+		if _, hit := set.Find("see " + line); !hit {
+			t.Errorf("the line of a key that is escaped %d times passes", times)
+		}
+		value = strings.ReplaceAll(strings.ReplaceAll(value, `\`, `\\`), "/", `\/`)
+	}
+}
+
 func urlEscaped(s string) string { return escapeSpellings[0].of(s) }
 
 // TestWholeMessagesPassInTheSameCall: events, lines of JSON and messages of gRPC that end with tokens.
@@ -159,6 +182,7 @@ func TestWholeMessagesPassInTheSameCall(t *testing.T) {
 		"application/x-ndjson":     {"{\"a\":\"b\"}\n", "\"a-string-of-some-length\"\n", "123456789012\r\n"},
 		"application/json":         {"1234567890123\n"},
 		"application/grpc+proto":   {string(grpc), string(grpc) + string(grpc)},
+		"application/grpc":         {"\x00\x00\x00\x000abc", strings.Repeat("y", '0'-len("abc")) + "\x00\x00\x00\x000abcdef", strings.Repeat("y", '0'-len("abcdef"))},
 		"application/connect+json": {string(grpc)},
 	} {
 		st := NewAnswerStream(set, replace, true).Framed(FramingOf(contentType))
