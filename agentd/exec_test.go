@@ -81,7 +81,7 @@ func TestExecReportsHowAProcessEnded(t *testing.T) {
 	}
 }
 
-func TestExecMakesTheWorkingDirectoryOnDemand(t *testing.T) {
+func TestExecMakesWorkingDirectories(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	top := filepath.Join(t.TempDir(), "a")
 	o := script("pwd")
@@ -147,7 +147,7 @@ func TestExecPassesStdinWhole(t *testing.T) {
 	}
 }
 
-func TestExecEndsWhenTheProcessDoesNotReadStdin(t *testing.T) {
+func TestExecEndsWithUnreadStdin(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	o := script("exec 0<&-; echo done")
 	o.Stdin = bytes.NewReader(make([]byte, 4<<20))
@@ -156,7 +156,7 @@ func TestExecEndsWhenTheProcessDoesNotReadStdin(t *testing.T) {
 	}
 }
 
-func TestExecSignalReachesAProcessThatDoesNotRead(t *testing.T) {
+func TestExecSignalsReachIdleProcesses(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	signals := make(chan agentclient.Signal, 1)
 	o := script("trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
@@ -211,7 +211,7 @@ func TestExecTimeoutKillsTheGroup(t *testing.T) {
 	}
 }
 
-func TestExecIsNotHeldByABackgroundProcess(t *testing.T) {
+func TestBackgroundProcessesDontHoldExec(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	pid := s.run(t, script("sleep 1000 & echo $!"))
 	if !pid.OutputHeld || pid.Code != 0 || pid.out == "" {
@@ -243,7 +243,7 @@ func letWrite(t *testing.T, dir string, n int) string {
 	}
 }
 
-func TestExecChildrenWriteOnAfterItsEnd(t *testing.T) {
+func TestChildrenWriteAfterExecEnds(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	dir := t.TempDir()
 	for n, stream := range []string{"", ">&2"} {
@@ -275,7 +275,7 @@ func TestI11_StreamsLeftBehindAreBounded(t *testing.T) {
 	}
 }
 
-func TestExecLosesNothingToASlowReader(t *testing.T) {
+func TestSlowReadersLoseNothing(t *testing.T) {
 	s := dial(t, agentclient.Options{}, func(s *server) { s.drainGrace = time.Nanosecond })
 	n := 0
 	o := script("head -c 1000000 /dev/zero")

@@ -130,7 +130,7 @@ func TestExecStreamMustBeginWithStart(t *testing.T) {
 	}
 }
 
-func TestI11_StdinIsHeldUpToItsWindow(t *testing.T) {
+func TestI11_StdinKeepsWithinItsWindow(t *testing.T) {
 	q := newStdinQueue()
 	if !q.put(make([]byte, agentpb.StdinWindowBytes)) || q.put([]byte("x")) {
 		t.Error("the window is not what may be sent ahead")
@@ -150,7 +150,7 @@ func TestWindowSizesAreNotCut(t *testing.T) {
 	}
 }
 
-func TestI11_StdinAboveTheCreditEndsTheExec(t *testing.T) {
+func TestI11_StdinAboveCreditEndsExec(t *testing.T) {
 	c := rawClient(t, newSession(t))
 	_, err := c.Handshake(t.Context(), &agentpb.HandshakeRequest{MinVersion: 1, MaxVersion: 1})
 	wantCode(t, "handshake", err, codes.OK)
@@ -173,7 +173,7 @@ func TestI11_StdinAboveTheCreditEndsTheExec(t *testing.T) {
 	wantCode(t, "flood", err, codes.ResourceExhausted)
 }
 
-func TestI12_GarbageFromTheHostEndsTheSession(t *testing.T) {
+func TestI12_HostGarbageEndsTheSession(t *testing.T) {
 	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
 	for name, data := range map[string][]byte{

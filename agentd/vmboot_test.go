@@ -196,7 +196,7 @@ func TestVMHostThatLeavesEndsTheMachine(t *testing.T) {
 	}
 }
 
-func TestVMGarbageFromTheHostEndsTheMachine(t *testing.T) {
+func TestVMHostGarbageEndsTheMachine(t *testing.T) {
 	m := startVM(t, 256)
 	if _, err := m.Agent().Write(bytes.Repeat([]byte("garbage\n"), 100)); err != nil {
 		t.Fatal(err)

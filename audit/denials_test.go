@@ -78,9 +78,9 @@ func TestI11_DenialsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDenialsNameWhereTheGuestWantedToGo: the best name of each event, its request where that was refused, and each
+// TestDenialsNameTheDestination: the best name of each event, its request where that was refused, and each
 // destination once.
-func TestDenialsNameWhereTheGuestWantedToGo(t *testing.T) {
+func TestDenialsNameTheDestination(t *testing.T) {
 	t.Parallel()
 	dst := netip.MustParseAddr("192.0.2.1")
 	for name, c := range map[string]struct {
@@ -136,8 +136,8 @@ func TestI11_DenialsAtTheirBounds(t *testing.T) {
 	}
 }
 
-// TestUnresolvedNamesAreThoseThatTheServerDoesNotKnow: what msb answers itself, other types and reverse names are no news.
-func TestUnresolvedNamesAreThoseThatTheServerDoesNotKnow(t *testing.T) {
+// TestUnresolvedNamesAreUpstreamFailures: what msb answers itself, other types and reverse names are no news.
+func TestUnresolvedNamesAreUpstreamFailures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		q    DNSDetail

@@ -134,7 +134,7 @@ func TestI1_FloodsLoseNoCount(t *testing.T) {
 	}
 }
 
-func TestI1_WhatIsLetThroughIsNeverMerged(t *testing.T) {
+func TestI1_AllowedFlowsAreNeverMerged(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]Event{
 		"allow":      {Kind: FlowOpen, Action: "allow"},
@@ -155,7 +155,7 @@ func TestI1_WhatIsLetThroughIsNeverMerged(t *testing.T) {
 	}
 }
 
-func TestI1_AFloodOfOneSortHidesNoOther(t *testing.T) {
+func TestI1_FloodsHideNoOtherDenial(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var k kept

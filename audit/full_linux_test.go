@@ -63,8 +63,8 @@ func TestI1_AFullDiskLosesNothingUncounted(t *testing.T) { // not parallel: the 
 	}
 }
 
-// TestI11_DeletedLinesAreToldAfterAFullDisk: the line about a deleted file that the disk refused is made up for by the next.
-func TestI11_DeletedLinesAreToldAfterAFullDisk(t *testing.T) { // not parallel: the bound is the process's
+// TestI11_DeletedLinesAreReported: the line about a deleted file that the disk refused is made up for by the next.
+func TestI11_DeletedLinesAreReported(t *testing.T) { // not parallel: the bound is the process's
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	var last uint64
 	r, err := openRotating(path, 20, 1, func(n uint64) []byte { last = n; return []byte("T\n") })

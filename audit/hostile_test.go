@@ -55,7 +55,7 @@ func everywhere(s string) []Event {
 	return out
 }
 
-func TestHumanFormIsHarmlessOnATerminal(t *testing.T) {
+func TestHumanFormIsTerminalSafe(t *testing.T) {
 	for _, s := range hostile {
 		for _, ev := range everywhere(s) {
 			line := FormatHuman(ev)

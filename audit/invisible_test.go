@@ -33,9 +33,9 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-// TestLinesThatTheDiskRefusesAreCounted emits fewer events than the queue holds:
+// TestUnwrittenLinesAreCounted emits fewer events than the queue holds:
 // only the disk loses them.
-func TestLinesThatTheDiskRefusesAreCounted(t *testing.T) {
+func TestUnwrittenLinesAreCounted(t *testing.T) {
 	l := NewLog(full{}, Options{})
 	for range 5 {
 		l.Emit(Event{Kind: FlowOpen})
@@ -48,8 +48,8 @@ func TestLinesThatTheDiskRefusesAreCounted(t *testing.T) {
 	}
 }
 
-// TestLinesThatCantBeEncodedAreCounted: JSON has no year 10000.
-func TestLinesThatCantBeEncodedAreCounted(t *testing.T) {
+// TestUnencodableLinesAreCounted: JSON has no year 10000.
+func TestUnencodableLinesAreCounted(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	l := NewLog(&out, Options{})

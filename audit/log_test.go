@@ -53,7 +53,7 @@ func decode(t *testing.T, lines []byte) []Event {
 	return out
 }
 
-func TestI11_SlowDiskNeverBlocksAndLossIsCounted(t *testing.T) {
+func TestI11_SlowDisksNeverBlock(t *testing.T) {
 	disk := newGate()
 	l := NewLog(disk, Options{Queue: 10})
 	l.Emit(Event{Kind: FlowOpen, Flow: 1})
@@ -141,7 +141,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestWriteErrorIsReportedAndTheLogGoesOn(t *testing.T) {
+func TestWriteErrorsDontEndTheLog(t *testing.T) {
 	w := &failing{}
 	l := NewLog(w, Options{})
 	l.Emit(Event{Kind: FlowOpen})
@@ -183,7 +183,7 @@ func TestI12_AnUnfinishedLineIsEnded(t *testing.T) {
 	}
 }
 
-func TestRotationKeepsWholeLinesAndOldFiles(t *testing.T) {
+func TestRotationKeepsLinesAndFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestRotationKeepsWholeLinesAndOldFiles(t *testing.T) {
 	}
 }
 
-func TestI12_OpenLogNamesTheFileItCannotOpen(t *testing.T) {
+func TestI12_OpenLogNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing", "audit.jsonl")
 	if _, err := OpenLog(path, Options{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("error %v, want not-exist and the path", err)

@@ -23,8 +23,8 @@ func pipeIn(t *testing.T) string {
 	return path
 }
 
-// TestI1_AnAuditLogIsAPipeThatIsRead: a pipe that nobody reads from took every line and lost it, without a word.
-func TestI1_AnAuditLogIsAPipeThatIsRead(t *testing.T) {
+// TestI1_AuditPipesNeedAReader: a pipe that nobody reads from took every line and lost it, without a word.
+func TestI1_AuditPipesNeedAReader(t *testing.T) {
 	t.Parallel()
 	path := pipeIn(t)
 	swallow, err := os.OpenFile(path, os.O_RDWR, 0) // as it was opened before: nobody else is there, and it takes all

@@ -51,7 +51,7 @@ func TestI11_LinesRotatedAwayAreCounted(t *testing.T) {
 	}
 }
 
-func TestI11_TheCountIsThatOfTheDeletedFile(t *testing.T) {
+func TestI11_RotationCountsDeletedLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	var told []uint64
 	r, err := openRotating(path, 20, 2, func(n uint64) []byte { told = append(told, n); return []byte("T\n") })

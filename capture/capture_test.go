@@ -164,7 +164,7 @@ type slow struct {
 
 func (s *slow) Write(p []byte) (int, error) { <-s.go_; return s.Buffer.Write(p) }
 
-func TestASlowDiskLosesPacketsAndSaysSo(t *testing.T) {
+func TestSlowDisksReportLostPackets(t *testing.T) {
 	t.Parallel()
 	out := &slow{go_: make(chan struct{})}
 	w := NewWriter(out, Options{Queue: 100 << 10})
@@ -204,7 +204,7 @@ func TestASlowDiskLosesPacketsAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestCommentReachesAPacketThatIsNotWrittenYet(t *testing.T) {
+func TestCommentsReachUnwrittenPackets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out buffer
@@ -258,7 +258,7 @@ func TestI11_CommentsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
-func TestFilesAreRotatedAndEachStandsForItself(t *testing.T) {
+func TestRotatedCapturesStandAlone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.pcapng")
 	w, err := Create(path, Options{MaxBytes: 20 << 10, Keep: 2})
@@ -360,7 +360,7 @@ func (f *full) write(b []byte, _ func() []byte, _ bool) error {
 
 func (f *full) close() error { return nil }
 
-func TestAFullDiskIsToldAndSurvived(t *testing.T) {
+func TestFullDisksAreReportedAndSurvived(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &full{until: 1}

@@ -36,7 +36,7 @@ func blocks(b []byte, kind uint32) []int {
 	return at
 }
 
-func TestDamageIsToldWithItsOffsetAndTheRestIsRead(t *testing.T) {
+func TestDamageIsReportedWithItsOffset(t *testing.T) {
 	t.Parallel()
 	whole := sample(t)
 	packets := blocks(whole, blockPacket)
@@ -85,7 +85,7 @@ func put32(at int, v uint32) func([]byte) []byte {
 	return func(b []byte) []byte { order.PutUint32(b[at:], v); return b }
 }
 
-func TestForeignFilesAreRefusedWithAReason(t *testing.T) {
+func TestForeignFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	sll := classic(binary.LittleEndian, magicMicro, 113, frame(1, 60))
 	for name, tt := range map[string]struct {
@@ -108,7 +108,7 @@ func TestForeignFilesAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
-func TestPacketsOfAForeignLinkAreLeftOut(t *testing.T) {
+func TestForeignLinksPacketsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	o := Options{}.withDefaults()
 	b := preamble(&o)

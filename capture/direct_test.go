@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// TestBusyCaptureIsWholeAroundDirectWrites: a busy capture goes past the page cache in pieces that are
+// TestDirectWritesKeepBusyCapturesComplete: a busy capture goes past the page cache in pieces that are
 // padded to the disk's blocks. What was taken is read back in its order, by others too, and a quiet capture
 // has no padding at all.
-func TestBusyCaptureIsWholeAroundDirectWrites(t *testing.T) {
+func TestDirectWritesKeepBusyCapturesComplete(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "busy.pcapng")
 	w, err := Create(path, Options{MaxBytes: 64 << 20})
@@ -83,9 +83,9 @@ func openDirectIn(t *testing.T) bool {
 	return err == nil
 }
 
-// TestADirectWriteThatFailsIsMadeAgain: a file system that refuses only when it is written to costs nothing
+// TestFailedDirectWritesAreRepeated: a file system that refuses only when it is written to costs nothing
 // but the attempt, and a disk that is behind is not written to directly.
-func TestADirectWriteThatFailsIsMadeAgain(t *testing.T) {
+func TestFailedDirectWritesAreRepeated(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

@@ -92,8 +92,8 @@ func records(b []byte) string {
 	return strings.Join(out, "; ")
 }
 
-// TestForeignCapturesAreReadByTheLetter has each field of each block in both byte orders, at its bounds and one beyond.
-func TestForeignCapturesAreReadByTheLetter(t *testing.T) {
+// TestForeignCapturesAreReadStrictly has each field of each block in both byte orders, at its bounds and one beyond.
+func TestForeignCapturesAreReadStrictly(t *testing.T) {
 	t.Parallel()
 	const p0, at = `0 unknown "frame" of 5 [] lost 0`, "at offset "
 	for name, c := range map[string]struct {
@@ -212,8 +212,8 @@ func TestForeignCapturesAreReadByTheLetter(t *testing.T) {
 	}
 }
 
-// TestVerdictsAreReadAsTheyWereWritten has every field, values that need quotes, and comments that are none.
-func TestVerdictsAreReadAsTheyWereWritten(t *testing.T) {
+// TestVerdictsRoundTrip has every field, values that need quotes, and comments that are none.
+func TestVerdictsRoundTrip(t *testing.T) {
 	t.Parallel()
 	full := Verdict{
 		Kind: KindRequest, Flow: 7, Action: "deny", WouldDeny: true, Rule: "a rule", Reason: "no_rule", Name: "a.example", To: "192.0.2.1:443",

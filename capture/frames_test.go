@@ -16,7 +16,7 @@ type inParts [][][]byte
 func (f inParts) Len() int             { return len(f) }
 func (f inParts) Frame(i int) [][]byte { return f[i] }
 
-func TestFramesInPartsAreTheSameCapture(t *testing.T) {
+func TestSplitFramesMakeTheSameCapture(t *testing.T) {
 	t.Parallel()
 	o := Options{SnapLen: 100, now: func() time.Time { return time.Unix(7, 9) }}
 	var whole, parts buffer
@@ -61,8 +61,8 @@ func TestAPacketsSizeIsKnownBeforehand(t *testing.T) {
 	}
 }
 
-// TestDirectionsThatAreCopiedAtOnceDontMix: places are reserved under a lock and filled without one.
-func TestDirectionsThatAreCopiedAtOnceDontMix(t *testing.T) {
+// TestCopiedDirectionsDontMix: places are reserved under a lock and filled without one.
+func TestCopiedDirectionsDontMix(t *testing.T) {
 	t.Parallel()
 	const packets, size = 4000, 900
 	var out buffer
@@ -92,7 +92,7 @@ func TestDirectionsThatAreCopiedAtOnceDontMix(t *testing.T) {
 	}
 }
 
-func TestABusyCaptureIsWholeOnDisk(t *testing.T) {
+func TestBusyCapturesAreComplete(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "busy.pcapng")
 	w, err := Create(path, Options{Queue: 1 << 30})

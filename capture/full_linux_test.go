@@ -11,9 +11,9 @@ import (
 	"github.com/msb-project/msb/internal/rotate/rotatetest"
 )
 
-// TestI12_NoHalfBlockStaysAfterAFullDisk writes a packet that has room for a part of itself, in the middle and at the end
+// TestI12_FullDisksLeaveNoHalfBlock writes a packet that has room for a part of itself, in the middle and at the end
 // of a capture: both are readable to their end.
-func TestI12_NoHalfBlockStaysAfterAFullDisk(t *testing.T) { //nolint:paralleltest // the bound is the process's
+func TestI12_FullDisksLeaveNoHalfBlock(t *testing.T) { //nolint:paralleltest // the bound is the process's
 	for _, after := range []int{0, 60} { // nothing, or a packet that is shorter than what the half takes
 		path := filepath.Join(t.TempDir(), "a.pcapng")
 		o := Options{}.withDefaults()
@@ -52,8 +52,8 @@ func TestI12_NoHalfBlockStaysAfterAFullDisk(t *testing.T) { //nolint:paralleltes
 	}
 }
 
-// TestI12_NoHalfDirectWriteStaysAfterAFullDisk is the same past the page cache: what the disk took of it is cut off.
-func TestI12_NoHalfDirectWriteStaysAfterAFullDisk(t *testing.T) { //nolint:paralleltest // the bound is the process's
+// TestI12_FullDisksLeaveNoHalfWrite is the same past the page cache: what the disk took of it is cut off.
+func TestI12_FullDisksLeaveNoHalfWrite(t *testing.T) { //nolint:paralleltest // the bound is the process's
 	path := filepath.Join(t.TempDir(), "a.pcapng")
 	o := Options{}.withDefaults()
 	r, err := createRotating(path, &o)

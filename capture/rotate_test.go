@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestAFileThatTheFullDiskLeftWithoutItsHeadGetsOne: a rotation onto a full disk can't write the head of the new
+// TestHeadlessCapturesGetTheirHead: a rotation onto a full disk can't write the head of the new
 // file. What is written once there is room again must not stand in a file that nobody can read.
-func TestAFileThatTheFullDiskLeftWithoutItsHeadGetsOne(t *testing.T) {
+func TestHeadlessCapturesGetTheirHead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.pcapng")
 	if err := os.Symlink("/dev/full", path); err != nil {
@@ -44,9 +44,9 @@ func TestAFileThatTheFullDiskLeftWithoutItsHeadGetsOne(t *testing.T) {
 	}
 }
 
-// TestPartsThatHoldNothingPushNoneOut: turning a capture on again and again while the disk is full must not cost
+// TestEmptyPartsPushNoneOut: turning a capture on again and again while the disk is full must not cost
 // the parts from before.
-func TestPartsThatHoldNothingPushNoneOut(t *testing.T) {
+func TestEmptyPartsPushNoneOut(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.pcapng")
 	if err := os.WriteFile(path+".1", []byte("kept"), 0o600); err != nil {
@@ -69,8 +69,8 @@ func TestPartsThatHoldNothingPushNoneOut(t *testing.T) {
 	}
 }
 
-// TestAPipeIsNoPlaceForACapture: it would wait for a reader, and can't be rotated.
-func TestAPipeIsNoPlaceForACapture(t *testing.T) {
+// TestCapturesRefusePipes: it would wait for a reader, and can't be rotated.
+func TestCapturesRefusePipes(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

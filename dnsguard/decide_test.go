@@ -68,9 +68,9 @@ func TestI16_GuardAndReplayDecideAlike(t *testing.T) {
 	}
 }
 
-// TestI16_GuardAndReplayRefuseTheSameAnswers gives a resolver and a review the same upstream answers: both refuse those
+// TestI16_GuardAndReplayRefuseAlike gives a resolver and a review the same upstream answers: both refuse those
 // that lead a name inside, for the same reason, and both let the others pass.
-func TestI16_GuardAndReplayRefuseTheSameAnswers(t *testing.T) {
+func TestI16_GuardAndReplayRefuseAlike(t *testing.T) {
 	t.Parallel()
 	p, err := policies.Parse("test.toml", []byte("version = 1\n[[egress.allow]]\nhosts = [\"*.example\"]\n"), nil)
 	if err != nil {

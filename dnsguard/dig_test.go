@@ -38,10 +38,10 @@ func dig(t *testing.T, addr net.Addr, args ...string) []string {
 	return lines
 }
 
-// TestDigReadsWhatWeForwardAsWeDo compares three readings of the same zone: dig
+// TestDigAgreesWithOurReading compares three readings of the same zone: dig
 // at the authority, dig at dnsguard, and what dnsguard's Answer says. The zone
 // holds nothing that is filtered.
-func TestDigReadsWhatWeForwardAsWeDo(t *testing.T) {
+func TestDigAgreesWithOurReading(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), records(
 		"a.example. 300 IN A 93.184.216.34", "a.example. 300 IN A 93.184.216.35",

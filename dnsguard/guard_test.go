@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/audit"
 )
 
-func TestAllowedNameIsAnsweredPinnedAndAudited(t *testing.T) {
+func TestAllowedNamesArePinnedAndAudited(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("api.example"), records("api.example. 300 IN A 93.184.216.34"))
 	m, why := k.ask(t, "api.example", dns.TypeA)
@@ -37,7 +37,7 @@ func TestAllowedNameIsAnsweredPinnedAndAudited(t *testing.T) {
 	}
 }
 
-func TestI6_NameThatNoRuleAllowsIsRefusedAndNothingIsAsked(t *testing.T) {
+func TestI6_UnallowedNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	judge := judgeOf("*.example")
 	judge.deny = judgeOf("bad.example").allow

@@ -86,7 +86,7 @@ func TestI6_AnyPort53IsOurs(t *testing.T) {
 	}
 }
 
-func TestGuestStackOverTCPAndInParallel(t *testing.T) {
+func TestGuestStackServesInParallel(t *testing.T) {
 	t.Parallel()
 	var lines []string
 	for i := range 60 {

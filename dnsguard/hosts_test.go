@@ -24,7 +24,7 @@ func mappings(names ...string) (list []policies.HostMapping) {
 	return list
 }
 
-func TestI5_HostsNamesGetStableAddressesOfTheirOwn(t *testing.T) {
+func TestI5_HostsNamesGetStableAddresses(t *testing.T) {
 	t.Parallel()
 	judge := judgeOf("*.internal", "host")
 	k := newKit(t, judge, nil, func(c *Config) { c.Policy.Hosts = mappings("registry.internal", "db.internal", "host") })
@@ -128,7 +128,7 @@ func TestReverseNames(t *testing.T) {
 	}
 }
 
-func TestResolveJudgesAndPinsLikeAQuestion(t *testing.T) {
+func TestResolveJudgesLikeQuestions(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example", "db.internal"), records(
 		"api.example. 300 IN A 93.184.216.34",
@@ -159,7 +159,7 @@ func TestResolveJudgesAndPinsLikeAQuestion(t *testing.T) {
 	}
 }
 
-func TestI6_ReloadDropsPinsAndAnswersThatAreNoLongerAllowed(t *testing.T) {
+func TestI6_ReloadsDropPinsAndAnswers(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), records("a.example. 300 IN A 93.184.216.34", "b.example. 300 IN A 93.184.216.35"))
 	k.ask(t, "a.example", dns.TypeA)

@@ -40,7 +40,7 @@ func TestPinLivesForTTLAndGrace(t *testing.T) {
 	}
 }
 
-func TestUnionOfAnswersWhileOneIsFresh(t *testing.T) {
+func TestFreshAnswersKeepTheUnion(t *testing.T) {
 	t.Parallel()
 	p, clock := testPins()
 	n, first, second := name("cdn.example"), addr("93.184.216.1"), addr("93.184.216.2")
@@ -91,7 +91,7 @@ func TestLiveFlowKeepsItsPin(t *testing.T) {
 	}
 }
 
-func TestI11_PinsAreBoundedAndHeldOnesStay(t *testing.T) {
+func TestI11_PinsAreBounded(t *testing.T) {
 	t.Parallel()
 	p, _ := testPins()
 	heldName, heldAddr := name("held.example"), addr("93.184.216.34")
@@ -194,9 +194,9 @@ func numbered(i int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// TestI6_KeptAnswerWhosePinIsGoneIsAskedAgain: the guest must never be handed
+// TestI6_UnpinnedAnswersAreAskedAgain: the guest must never be handed
 // an address that isn't pinned, also when the pin table was flooded since.
-func TestI6_KeptAnswerWhosePinIsGoneIsAskedAgain(t *testing.T) {
+func TestI6_UnpinnedAnswersAreAskedAgain(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), records("api.example. 3000 IN A 93.184.216.34"))
 	k.ask(t, "api.example", dns.TypeA)

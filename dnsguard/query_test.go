@@ -182,7 +182,7 @@ func TestI6_OddQueriesAreRefusedLegibly(t *testing.T) {
 	}
 }
 
-func TestCaseIsKeptAndTheAnswerIsOneForAll(t *testing.T) {
+func TestAnswersKeepTheQuestionsCase(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), records("www.example. 300 IN CNAME cdn.example.", "cdn.example. 300 IN A 93.184.216.34"))
 	g := k.udpGuest(t)
@@ -201,7 +201,7 @@ func TestCaseIsKeptAndTheAnswerIsOneForAll(t *testing.T) {
 	}
 }
 
-func TestEDNSSizeIsRespectedAndTCPHasTheRest(t *testing.T) {
+func TestEDNSSizeBoundsUDPAnswers(t *testing.T) {
 	t.Parallel()
 	var lines []string
 	for i := range 60 {
@@ -263,7 +263,7 @@ func (k *kit) tcpGuest(t testing.TB) *dns.Conn {
 	return &dns.Conn{Conn: client}
 }
 
-func TestPipelinedQueriesOverTCPAreAllAnswered(t *testing.T) {
+func TestPipelinedQueriesAreAllAnswered(t *testing.T) {
 	t.Parallel()
 	var lines []string
 	for i := range 200 {

@@ -39,7 +39,7 @@ var internal = []struct{ rr, addr string }{
 	{"AAAA fd6d:7362:686f:7374::100", "fd6d:7362:686f:7374::100"},
 }
 
-func TestI5_InternalAddressAloneIsRefusedAndNotPinned(t *testing.T) {
+func TestI5_InternalAddressesAreNotPinned(t *testing.T) {
 	t.Parallel()
 	for _, c := range internal {
 		t.Run(c.rr, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestI5_InternalAddressAloneIsRefusedAndNotPinned(t *testing.T) {
 	}
 }
 
-func TestI5_SecondAnswerThatTurnsInwardGetsNowhere(t *testing.T) {
+func TestI5_RebindingAnswersAreRefused(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	k := newKit(t, judgeOf("*.example"), func(w dns.ResponseWriter, m *dns.Msg) {
@@ -141,7 +141,7 @@ func TestI5_CNAMEToInternalNameIsRefused(t *testing.T) {
 	}
 }
 
-func TestCNAMEChainIsFollowedAndPinnedToTheNameAsked(t *testing.T) {
+func TestCNAMEChainsPinTheNameAsked(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("www.example"), records(
 		"www.example. 300 IN CNAME edge.cdn.test.",

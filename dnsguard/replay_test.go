@@ -11,8 +11,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI16_AReviewTakesAnswersAsTheGuardWould feeds answers of a capture, good and odd, and asks for what they left.
-func TestI16_AReviewTakesAnswersAsTheGuardWould(t *testing.T) {
+// TestI16_ReviewsFilterAnswersLikeGuards feeds answers of a capture, good and odd, and asks for what they left.
+func TestI16_ReviewsFilterAnswersLikeGuards(t *testing.T) {
 	t.Parallel()
 	mapped := policies.HostMapping{Name: name("in.example")}
 	packet := func(change func(*dns.Msg), question string, qtype uint16, lines ...string) []byte {

@@ -18,8 +18,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI11_EverySendOfAQuestionIsSpent counts what reaches a server that makes us ask again: without EDNS, over TCP.
-func TestI11_EverySendOfAQuestionIsSpent(t *testing.T) {
+// TestI11_EveryQuestionSentIsCharged counts what reaches a server that makes us ask again: without EDNS, over TCP.
+func TestI11_EveryQuestionSentIsCharged(t *testing.T) {
 	t.Parallel()
 	for text, handle := range map[string]dns.HandlerFunc{
 		"answers": func(w dns.ResponseWriter, m *dns.Msg) { _ = w.WriteMsg(new(dns.Msg).SetReply(m)) },

@@ -63,7 +63,7 @@ func TestHintsArePinned(t *testing.T) {
 	}
 }
 
-func TestIPv6HintGoesWhereTheHostHasNone(t *testing.T) {
+func TestHintsGoWithoutIPv6(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("svc.example"), records(`svc.example. 300 IN HTTPS 1 . ipv6hint="2606:2800::1"`),
 		func(c *Config) { c.HasIPv6 = func() bool { return false } })

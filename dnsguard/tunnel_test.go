@@ -41,8 +41,8 @@ func (k *kit) drain(t *testing.T, from, count int) int64 {
 	return k.auth.asked.Load() - before
 }
 
-// TestI11_RepeatedQuestionsBelowAWildcardAreMetered asks for few names by every type, where no answer can be kept.
-func TestI11_RepeatedQuestionsBelowAWildcardAreMetered(t *testing.T) {
+// TestI11_RepeatedWildcardQuestionsAreMetered asks for few names by every type, where no answer can be kept.
+func TestI11_RepeatedWildcardQuestionsAreMetered(t *testing.T) {
 	t.Parallel()
 	// Without a SOA, nobody may keep that there is nothing.
 	k := newKit(t, judgeOf("*.example"), func(w dns.ResponseWriter, m *dns.Msg) { _ = w.WriteMsg(new(dns.Msg).SetReply(m)) }, wildcardPolicy("*.example"))

@@ -15,7 +15,7 @@ import (
 )
 
 // The last of as many servers as a policy may name is asked when all before it are dead, at once.
-func TestEveryServerOfThePolicyIsAsked(t *testing.T) {
+func TestEveryDNSServerIsAsked(t *testing.T) {
 	t.Parallel()
 	var servers []policies.Server
 	for i := range 8 {
@@ -37,7 +37,7 @@ func TestEveryServerOfThePolicyIsAsked(t *testing.T) {
 	}
 }
 
-func TestAAAAIsEmptyWhereTheHostHasNoIPv6(t *testing.T) {
+func TestNoIPv6MeansEmptyAAAA(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), records("a.example. 60 IN AAAA 2606:2800:21f::1", "a.example. 60 IN A 93.184.216.34"),
 		func(c *Config) { c.HasIPv6 = func() bool { return false } })

@@ -112,9 +112,9 @@ func TestI6_SpoofedAnswersAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestI6_WrongCaseOrFloodGoesToTCP: what off-path spoofers can send over UDP
+// TestI6_SpoofedAnswersForceTCP: what off-path spoofers can send over UDP
 // ends the use of UDP for that question, not the question.
-func TestI6_WrongCaseOrFloodGoesToTCP(t *testing.T) {
+func TestI6_SpoofedAnswersForceTCP(t *testing.T) {
 	t.Parallel()
 	const evil = "longer-name-with-letters.example. 300 IN A 93.184.216.66"
 	for what, answer := range map[string]func(t *testing.T, query []byte) [][]byte{
@@ -152,7 +152,7 @@ func TestI6_WrongCaseOrFloodGoesToTCP(t *testing.T) {
 	}
 }
 
-func TestFailoverAsksTheNextServerAndLetsTheFirstRest(t *testing.T) {
+func TestFailoverBacksOffFailedServers(t *testing.T) {
 	t.Parallel()
 	servers := []policies.Server{
 		{Kind: policies.ServerUDP, Addr: netip.MustParseAddrPort("192.0.2.1:53")},
@@ -195,7 +195,7 @@ func TestFailoverAsksTheNextServerAndLetsTheFirstRest(t *testing.T) {
 	}
 }
 
-func TestUpstreamFailureIsSERVFAILAndRememberedBriefly(t *testing.T) {
+func TestUpstreamFailuresAreBrieflyCached(t *testing.T) {
 	t.Parallel()
 	var dials atomic.Int64
 	k := newKit(t, judgeOf("*.example"), nil, func(c *Config) {
@@ -219,7 +219,7 @@ func TestUpstreamFailureIsSERVFAILAndRememberedBriefly(t *testing.T) {
 	}
 }
 
-func TestNegativeAnswersAreKeptByTheSOA(t *testing.T) {
+func TestSOABoundsNegativeAnswers(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), records("a.example. 300 IN TXT x"))
 	for _, c := range []struct {
@@ -241,7 +241,7 @@ func TestNegativeAnswersAreKeptByTheSOA(t *testing.T) {
 	}
 }
 
-func TestSameQuestionIsAskedOnceForAll(t *testing.T) {
+func TestSameQuestionsShareOneLookup(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
 	k := newKit(t, judgeOf("*.example"), func(w dns.ResponseWriter, m *dns.Msg) {
@@ -305,7 +305,7 @@ func testCA(t *testing.T) (roots *x509.CertPool, leaf tls.Certificate) {
 	return roots, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-func TestDNSOverTLSReusesConnectionsAndVerifiesTheName(t *testing.T) {
+func TestDoTReusesConnectionsAndVerifies(t *testing.T) {
 	t.Parallel()
 	roots, leaf := testCA(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{leaf}, NextProtos: []string{"dot"}})
@@ -356,7 +356,7 @@ func TestDNSOverTLSReusesConnectionsAndVerifiesTheName(t *testing.T) {
 	}
 }
 
-func TestDNSOverHTTPSVerifiesAndRefusesRedirects(t *testing.T) {
+func TestDoHVerifiesAndRefusesRedirects(t *testing.T) {
 	t.Parallel()
 	roots, leaf := testCA(t)
 	handler := records("a.example. 300 IN A 93.184.216.34")

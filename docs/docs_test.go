@@ -92,8 +92,8 @@ func TestTestsNamedInThePagesExist(t *testing.T) {
 	}
 }
 
-// TestAttacksNamesThePackagesOfItsTests: in a table's third column the package stands behind its tests.
-func TestAttacksNamesThePackagesOfItsTests(t *testing.T) {
+// TestAttacksDocNamesTestPackages: in a table's third column the package stands behind its tests.
+func TestAttacksDocNamesTestPackages(t *testing.T) {
 	t.Parallel()
 	sources := testFiles(t)
 	for _, columns := range rows(t) {

@@ -157,7 +157,7 @@ func at(v [4]byte, i int, prefix ...byte) [16]byte {
 	return b
 }
 
-func TestI5_EveryEmbeddedFormIsClassifiedByTheInnerAddress(t *testing.T) {
+func TestI5_EmbeddedAddressesDecideTheClass(t *testing.T) {
 	host := netip.MustParseAddr("93.184.215.77") // a public address that is the host's
 	c := NewClassifier(netip.MustParseAddr("192.168.127.1"))
 	c.SetHost(host)

@@ -225,7 +225,7 @@ cidrs = ["203.0.114.0/24"]
 	})
 }
 
-func TestEncryptedDNSIsOpenedOnlyByName(t *testing.T) {
+func TestEncryptedDNSNeedsItsName(t *testing.T) {
 	t.Parallel()
 	e := mustEngine(t, load(t, `
 [[egress.allow]]
@@ -278,7 +278,7 @@ in = ["header:Authorization"]
 placeholder = "tok_{36}"
 `
 
-func TestI9_WhereASecretMayGoTheConnectionIsOpened(t *testing.T) {
+func TestI9_SecretHostsAreInspected(t *testing.T) {
 	t.Parallel()
 	const addr = "tcp 93.184.215.14:443"
 	checkDecide(t, mustEngine(t, load(t, secretPolicy)), []decideCase{
@@ -332,7 +332,7 @@ func TestVerdictsNameTheFirstDenyRule(t *testing.T) {
 	}
 }
 
-func TestReportModeLetsThroughWhatRulesDenyAndNothingElse(t *testing.T) {
+func TestReportModeKeepsReservedShut(t *testing.T) {
 	t.Parallel()
 	e := mustEngine(t, load(t, strings.Replace(example, `default = "deny"`, "default = \"deny\"\nmode = \"report\"", 1)), WithClassifier(worldClassifier()))
 	for _, tt := range []struct {
@@ -366,7 +366,7 @@ func TestReportModeLetsThroughWhatRulesDenyAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestFloorVouchesOnlyForItsOwnTargets(t *testing.T) {
+func TestFloorsVouchForOwnTargets(t *testing.T) {
 	t.Parallel()
 	p := load(t, "[hosts]\n\"a.internal\" = \"127.0.0.1:5000\"\n\"b.internal\" = \"127.0.0.1:22\"\n")
 	p.Floor = load(t, "[hosts]\n\"a.internal\" = \"127.0.0.1:5000\"\n\"b.internal\" = \"127.0.0.1:80\"\n")
@@ -391,7 +391,7 @@ func TestNewRefusesRulesThatMeanNothing(t *testing.T) {
 	}
 }
 
-func TestMessageTellsWhatWasDecidedAndWhy(t *testing.T) {
+func TestMessagesNameDecisionAndReason(t *testing.T) {
 	t.Parallel()
 	e := mustEngine(t, load(t, example))
 	for want, f := range map[string]Flow{

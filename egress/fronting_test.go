@@ -118,7 +118,7 @@ func TestI7_InspectAllHoldsNamesUnderPublic(t *testing.T) {
 }
 
 // A floor's rules and those of the policy over it are judged together.
-func TestI7_FloorsRulesOnNamesHaveHTTPSInspected(t *testing.T) {
+func TestI7_FloorNameRulesCauseInspection(t *testing.T) {
 	t.Parallel()
 	const plain, denies = "[[egress.allow]]\nname = \"cdn\"\nhosts = [\"*.cdn.example\"]\n", "[[egress.deny]]\nhosts = [\"evil.example\"]\n"
 	at := flow("tcp 93.184.215.14:443", pinned("pinned.cdn.example"), said(AppTLS, "pinned.cdn.example"))
@@ -174,7 +174,7 @@ func TestExplainNamesTheRuleBehindInspection(t *testing.T) {
 }
 
 // Who says a name under bypass elsewhere than at that name's address would keep any connection closed.
-func TestI7_BypassHoldsAtTheNamesAddressOnly(t *testing.T) {
+func TestI7_BypassNeedsThePinnedAddress(t *testing.T) {
 	t.Parallel()
 	const at = "tcp 93.184.215.14:443"
 	const public = "[egress]\ndefault = \"public\"\n"

@@ -75,8 +75,8 @@ func both(yes, no []string) map[string]bool {
 	return m
 }
 
-// TestI6_InternalNamesNeedARuleOfTheirOwn tries them under what opens everything, and under rules that name them.
-func TestI6_InternalNamesNeedARuleOfTheirOwn(t *testing.T) {
+// TestI6_InternalNamesNeedOwnRules tries them under what opens everything, and under rules that name them.
+func TestI6_InternalNamesNeedOwnRules(t *testing.T) {
 	t.Parallel()
 	const star = "[[egress.allow]]\nhosts = [\"*\"]\nprotocol = \"https\"\n"
 	for _, open := range []string{"[egress]\ndefault = \"public\"\n", star, "[egress]\nmode = \"report\"\n", "[egress]\ndefault = \"public\"\n" + star} {

@@ -95,7 +95,7 @@ func TestI5_AllowsAddr(t *testing.T) {
 	}
 }
 
-func TestMetadataNeedsARuleForItsOneAddress(t *testing.T) {
+func TestMetadataNeedsAnExactRule(t *testing.T) {
 	t.Parallel()
 	rule := func(cidr string) *Engine {
 		return mustEngine(t, load(t, "[[egress.allow]]\nname = \"m\"\ncidrs = [\""+cidr+"\"]\nports = [80]\nprotocol = \"tcp\"\nprivate = true\n"))

@@ -27,7 +27,7 @@ func TestCleanPathDecodesWhatIsClear(t *testing.T) {
 	}
 }
 
-func TestCleanPathRefusesWhatServersReadDifferently(t *testing.T) {
+func TestCleanPathRefusesAmbiguousPaths(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
 		"", "*", "repos", "http://evil.example/repos", "//repos", "/repos//acme", "/repos/acme//",

@@ -11,7 +11,7 @@ import (
 
 // A file's rule over addresses is taken without private = true only where the classifier lets it match,
 // and with it only where some rule may.
-func TestI5_PoliciesRefuseRangesThatTheClassifierKeepsShut(t *testing.T) {
+func TestI5_PoliciesRefuseReservedRanges(t *testing.T) {
 	t.Parallel()
 	var addrs []netip.Addr
 	for _, file := range []string{"iana-ipv4-special-registry.csv", "iana-ipv6-special-registry.csv"} {

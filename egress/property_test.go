@@ -194,7 +194,7 @@ func opensIt(r *policies.Rule, f *Flow) bool {
 	return r.Private && slices.ContainsFunc(r.CIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) || named && slices.ContainsFunc(r.Within, in)
 }
 
-func TestI5_SpecialAddressesNeedAPrivateRuleOrHosts(t *testing.T) {
+func TestI5_SpecialAddressesNeedRules(t *testing.T) {
 	t.Parallel()
 	out := 0
 	everyFlow(t, 2, func(_ *rand.Rand, p *policies.Policy, c *Classifier, e *Engine, f Flow) string {
@@ -251,7 +251,7 @@ func TestI5_PrivateRulesWidenNoName(t *testing.T) {
 	}
 }
 
-func TestI1_NothingIsAllowedUnderAnEmptyPolicy(t *testing.T) {
+func TestI1_EmptyPoliciesAllowNothing(t *testing.T) {
 	t.Parallel()
 	c := worldClassifier()
 	e := mustEngine(t, policies.Default(), WithClassifier(c))
@@ -362,7 +362,7 @@ func TestTightenedAllowsOnlyWhatBothAllow(t *testing.T) {
 }
 
 // What a flow needs its name for must resolve, or the rule is dead.
-func TestNamesThatAFlowNeedsAreResolved(t *testing.T) {
+func TestNeededNamesAreResolved(t *testing.T) {
 	t.Parallel()
 	everyFlow(t, 8, func(_ *rand.Rand, _ *policies.Policy, _ *Classifier, e *Engine, f Flow) string {
 		if len(f.Pinned) != 1 || f.Stage != StageConnect || e.floor != nil { // a floor by address resolves no names

@@ -171,8 +171,8 @@ func (o *outward) askTCP(name string) {
 	}
 }
 
-// TestI11_NoChannelSendsMoreThanEgressBytes sends by one channel until nothing leaves any more, or too much did.
-func TestI11_NoChannelSendsMoreThanEgressBytes(t *testing.T) {
+// TestI11_EgressBytesBoundEveryChannel sends by one channel until nothing leaves any more, or too much did.
+func TestI11_EgressBytesBoundEveryChannel(t *testing.T) {
 	t.Parallel()
 	const budget = 4 << 10
 	start := func(t *testing.T, limit bool) *outward {

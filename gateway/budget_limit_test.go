@@ -2,8 +2,8 @@ package gateway
 
 import "testing"
 
-// TestI11_ABudgetIsUsedToItsLastByte and no further.
-func TestI11_ABudgetIsUsedToItsLastByte(t *testing.T) {
+// TestI11_BudgetsAreExact and no further.
+func TestI11_BudgetsAreExact(t *testing.T) {
 	t.Parallel()
 	var b budget
 	b.limit.Store(100)

@@ -73,8 +73,8 @@ func TestI11_EmptyDatagramsTakeFromEgressBytes(t *testing.T) {
 	}
 }
 
-// TestI11_RefusedViaDialsTakeFromEgressBytes has the operator's proxy refuse each: it was told a target all the same.
-func TestI11_RefusedViaDialsTakeFromEgressBytes(t *testing.T) {
+// TestI11_RefusedViaDialsCountAsEgress has the operator's proxy refuse each: it was told a target all the same.
+func TestI11_RefusedViaDialsCountAsEgress(t *testing.T) {
 	t.Parallel()
 	const most, attempts = 2 << 10 / least, 2<<10/least + 10
 	for _, limit := range []string{"[limits]\negress_bytes = \"2K\"\n", ""} {
@@ -96,8 +96,8 @@ func TestI11_RefusedViaDialsTakeFromEgressBytes(t *testing.T) {
 	}
 }
 
-// TestI11_AttemptsToConnectTakeFromEgressBytes has each connection refused: that it was tried tells something.
-func TestI11_AttemptsToConnectTakeFromEgressBytes(t *testing.T) {
+// TestI11_ConnectAttemptsCountAsEgress has each connection refused: that it was tried tells something.
+func TestI11_ConnectAttemptsCountAsEgress(t *testing.T) {
 	t.Parallel()
 	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [9]\n"
 	const most, attempts = 1 << 10 / least, 1<<10/least + 5

@@ -72,9 +72,9 @@ func (c *tapped) comments(t *testing.T) (all []string) {
 	return all
 }
 
-// TestAPacketOfTheCaptureBeforeGetsNoComment: the capture is switched between a packet and the verdict on it. Its
+// TestEarlierCapturesGetNoComments: the capture is switched between a packet and the verdict on it. Its
 // ticket points to some other place of the new capture, where a comment would tear a block.
-func TestAPacketOfTheCaptureBeforeGetsNoComment(t *testing.T) {
+func TestEarlierCapturesGetNoComments(t *testing.T) {
 	t.Parallel()
 	c := newTapped()
 	before := c.w
@@ -96,8 +96,8 @@ func TestAPacketOfTheCaptureBeforeGetsNoComment(t *testing.T) {
 	}
 }
 
-// TestACommentWhosePacketIsLostWaitsOn: a slow disk may cost packets, and then the next one has the verdict.
-func TestACommentWhosePacketIsLostWaitsOn(t *testing.T) {
+// TestCommentsOutliveLostPackets: a slow disk may cost packets, and then the next one has the verdict.
+func TestCommentsOutliveLostPackets(t *testing.T) {
 	t.Parallel()
 	c := newTapped()
 	c.saw(asked(1000, http.MethodGet, "/secret"))
@@ -123,9 +123,9 @@ func TestI11_CommentsThatAreForgottenAreCounted(t *testing.T) {
 	}
 }
 
-// TestI11_WhatIsTooLongForACommentIsLeftOutOrCounted: a guest chooses method and path. A comment that is cut in the
+// TestI11_OverlongCommentsAreCounted: a guest chooses method and path. A comment that is cut in the
 // middle of them is none to a review, and the request would be in no report.
-func TestI11_WhatIsTooLongForACommentIsLeftOutOrCounted(t *testing.T) {
+func TestI11_OverlongCommentsAreCounted(t *testing.T) {
 	t.Parallel()
 	c := newTapped()
 	c.saw(asked(1000, http.MethodGet, "/"+strings.Repeat("\xff", maxPath-1)))

@@ -11,7 +11,7 @@ import (
 )
 
 // A client that stops in the middle of what began like TLS or HTTP is told so in that protocol.
-func TestAClientThatStopsInTheMiddleIsRefusedInItsOwnProtocol(t *testing.T) {
+func TestStalledClientsGetProtocolRefusals(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, apiTLS)
 	w.Record("api.example.com. 60 IN A " + site)

@@ -109,7 +109,7 @@ in = ["header:Authorization"]
 placeholder = "tok_{24}"
 `
 
-func TestI6_TheExplicitProxyResolvesPinsAndInspects(t *testing.T) {
+func TestI6_ProxyResolvesPinsAndInspects(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, proxyPolicy)
 	w.Record("api.example.com. 60 IN A "+site, "plain.example.com. 60 IN A "+site, "opaque.example.com. 60 IN A "+site)
@@ -153,7 +153,7 @@ func TestI6_TheExplicitProxyResolvesPinsAndInspects(t *testing.T) {
 	}
 }
 
-func TestI5_TheExplicitProxyOpensNoAddressThatAConnectionWouldNot(t *testing.T) {
+func TestI5_ProxyOpensNoOtherAddress(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[egress]\ndefault = \"public\"\n")
 	w.Record("rebind.example. 0 IN A 127.0.0.1", "rebind.example. 0 IN A 10.0.0.1")
@@ -190,7 +190,7 @@ func TestI5_TheExplicitProxyOpensNoAddressThatAConnectionWouldNot(t *testing.T) 
 	}
 }
 
-func TestI9_TheExplicitProxyRefusesWhatCanBeReadInTwoWays(t *testing.T) {
+func TestI9_ProxyRefusesAmbiguousRequests(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, proxyPolicy)
 	w.Record("api.example.com. 60 IN A "+site, "plain.example.com. 60 IN A "+site)
@@ -238,7 +238,7 @@ func TestI9_TheExplicitProxyRefusesWhatCanBeReadInTwoWays(t *testing.T) {
 	}
 }
 
-func TestI7_ATunnelIsForTheNameItWasAskedFor(t *testing.T) {
+func TestI7_TunnelsKeepTheirName(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"api.example.com\", \"b.example.com\"]\nprotocol = \"tls\"\nports = [443]\n")
 	w.Record("api.example.com. 60 IN A "+site, "b.example.com. 60 IN A "+site)
@@ -264,7 +264,7 @@ func TestI7_ATunnelIsForTheNameItWasAskedFor(t *testing.T) {
 }
 
 // A name that the policy allows is refused with the resolver's own reason.
-func TestI11_TheExplicitProxySaysWhichBoundRefusedAName(t *testing.T) {
+func TestI11_ProxyNamesTheRefusingBound(t *testing.T) {
 	t.Parallel()
 	const rule = "[[egress.allow]]\nhosts = [\"*.example.com\"]\nprotocol = \"https\"\n"
 	for name, tt := range map[string]struct{ limits, host, want string }{
@@ -289,7 +289,7 @@ func TestI11_TheExplicitProxySaysWhichBoundRefusedAName(t *testing.T) {
 	}
 }
 
-func TestI6_ATunnelToPort53EndsInTheResolver(t *testing.T) {
+func TestI6_Port53TunnelsEndInTheResolver(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[egress]\ndefault = \"public\"\n")
 	c := toProxy(t, w)

@@ -44,9 +44,9 @@ func mostLines(flood time.Duration) int {
 	return burst + (rate+merged)*(int(flood.Seconds())+2)
 }
 
-// TestI1_I11_AFloodOfDeniedNamesIsMerged asks over one connection for names that no rule allows, then for
+// TestI1_I11_DeniedNameFloodsAreMerged asks over one connection for names that no rule allows, then for
 // one of another sort. The capture has a comment on each packet that carried a question all the same.
-func TestI1_I11_AFloodOfDeniedNamesIsMerged(t *testing.T) {
+func TestI1_I11_DeniedNameFloodsAreMerged(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer
 	pcap := capture.NewWriter(&file, capture.Options{})
@@ -102,8 +102,8 @@ func comments(t *testing.T, file []byte, prefix string) (n int) {
 	return n
 }
 
-// TestI1_I11_AFloodOfDeniedRequestsIsMerged asks for paths that the rule does not name.
-func TestI1_I11_AFloodOfDeniedRequestsIsMerged(t *testing.T) {
+// TestI1_I11_DeniedRequestFloodsAreMerged asks for paths that the rule does not name.
+func TestI1_I11_DeniedRequestFloodsAreMerged(t *testing.T) {
 	t.Parallel()
 	// Each connection that the client opens anew asks for the name again.
 	w := gatewaytest.Start(t, "[limits]\ndns_per_second = 100000\n[[egress.allow]]\nname = \"plain\"\nhosts = [\"plain.example.com\"]\nprotocol = \"http\"\npaths = [\"/open/**\"]\n")

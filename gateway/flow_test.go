@@ -120,7 +120,7 @@ func TestI5_ARebindingNameGetsNowhere(t *testing.T) {
 }
 
 // Go's resolver reports a refused name as one that isn't there, as musl's and glibc's do for this response code.
-func TestRefusedNamesAreNoSuchHostToClients(t *testing.T) {
+func TestRefusedNamesDontExist(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"*.example.com\"]\n[limits]\negress_bytes = \"50\"\n")
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -140,7 +140,7 @@ func TestRefusedNamesAreNoSuchHostToClients(t *testing.T) {
 	}
 }
 
-func TestI6_ANameThatNoRuleAllowsIsNeverAskedOutside(t *testing.T) {
+func TestI6_UnallowedNamesAreNotAskedUpstream(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, apiTLS)
 	w.Record("evil.example. 60 IN A " + site)
@@ -172,7 +172,7 @@ in = ["header:Authorization"]
 placeholder = "tok_{24}"
 `
 
-func TestI9_ASecretReachesItsHostAndNoOther(t *testing.T) {
+func TestI9_SecretsReachTheirHostOnly(t *testing.T) {
 	t.Parallel()
 	const value = "real-value-of-the-token-0123456789"
 	w := gatewaytest.Start(t, withSecret)
@@ -222,7 +222,7 @@ func TestI9_ASecretReachesItsHostAndNoOther(t *testing.T) {
 	}
 }
 
-func TestHostsLeadToTheOperatorsTargetOnly(t *testing.T) {
+func TestHostsLeadToTheirTarget(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -262,7 +262,7 @@ func TestHostsLeadToTheOperatorsTargetOnly(t *testing.T) {
 	}
 }
 
-func TestReloadEndsWhatIsNoLongerAllowedAndKeepsTheRest(t *testing.T) {
+func TestReloadsEndOnlyDeniedFlows(t *testing.T) {
 	t.Parallel()
 	rule := func(port string) string {
 		return "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [" + port + "]\n"
@@ -320,7 +320,7 @@ func watched(t *testing.T, inForce, onDisk string) (*gatewaytest.World, func(tex
 	return w, exchange
 }
 
-func TestI12_ABrokenPolicyFileLeavesTheOldOneInForce(t *testing.T) {
+func TestI12_BrokenPoliciesLeaveTheOldOne(t *testing.T) {
 	t.Parallel()
 	w, exchange := watched(t, apiTLS, apiTLS)
 	exchange("[egress]\ndefault = \"sure\"\n")
@@ -334,7 +334,7 @@ func TestI12_ABrokenPolicyFileLeavesTheOldOneInForce(t *testing.T) {
 	}
 }
 
-func TestAPolicyFileThatChangedBeforeItWasWatchedIsTaken(t *testing.T) {
+func TestChangesBeforeTheWatchAreTaken(t *testing.T) {
 	t.Parallel()
 	w, _ := watched(t, apiTLS, "")
 	if got := w.Audit.Wait(t, audit.PolicyReload, 1)[0]; got.Action != "allow" {
@@ -345,7 +345,7 @@ func TestAPolicyFileThatChangedBeforeItWasWatchedIsTaken(t *testing.T) {
 	}
 }
 
-func TestAFileThatAPolicyIncludesIsFollowedToo(t *testing.T) {
+func TestIncludedFilesAreWatched(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	main, part := filepath.Join(dir, "policy.toml"), filepath.Join(dir, "part.toml")
@@ -374,7 +374,7 @@ func TestAFileThatAPolicyIncludesIsFollowedToo(t *testing.T) {
 	}
 }
 
-func TestI11_EgressBytesThatComeWithAReloadBindOpenFlows(t *testing.T) {
+func TestI11_ReloadedEgressBytesBindOpenFlows(t *testing.T) {
 	t.Parallel()
 	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [9]\n"
 	w := gatewaytest.Start(t, rule)
@@ -402,7 +402,7 @@ func TestI11_EgressBytesThatComeWithAReloadBindOpenFlows(t *testing.T) {
 	}
 }
 
-func TestI11_LimitsOfAReloadHoldForTheNextFlows(t *testing.T) {
+func TestI11_ReloadedLimitsBindNextFlows(t *testing.T) {
 	t.Parallel()
 	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [9]\n"
 	limits := func(n int) string { return fmt.Sprintf("%s[limits]\ntcp_connections = %d\n", rule, n) }
@@ -465,7 +465,7 @@ func TestI11_LimitsOfAReloadHoldForTheNextFlows(t *testing.T) {
 	}
 }
 
-func TestI11_EgressBytesEndWhatGoesOverThem(t *testing.T) {
+func TestI11_EgressBytesEndFlows(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\ncidrs = [\""+site+"/32\"]\nprotocol = \"tcp\"\nports = [9]\n[limits]\negress_bytes = \"64K\"\n")
 	got := make(chan int64, 4)
@@ -493,7 +493,7 @@ func TestI11_EgressBytesEndWhatGoesOverThem(t *testing.T) {
 	}
 }
 
-func TestReportModeLetsThroughAndSaysSo(t *testing.T) {
+func TestReportModeLetsThroughAndAudits(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[egress]\nmode = \"report\"\n")
 	w.Serve(site+":9", func(c net.Conn) { _, _ = io.WriteString(c, "hi") })
@@ -511,7 +511,7 @@ func TestReportModeLetsThroughAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestLearningProposesNothingForWhatHostsMapsOrStayedShut(t *testing.T) {
+func TestLearningSkipsMappedAndReserved(t *testing.T) {
 	t.Parallel()
 	c := learn.New()
 	p := gatewaytest.Policy(t, "[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n")
@@ -530,7 +530,7 @@ func TestLearningProposesNothingForWhatHostsMapsOrStayedShut(t *testing.T) {
 	}
 }
 
-func TestAFloorHoldsForEveryPolicyThatComesLater(t *testing.T) {
+func TestFloorsBindLaterPolicies(t *testing.T) {
 	t.Parallel()
 	rule := func(port string) string {
 		return "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [" + port + "]\n"

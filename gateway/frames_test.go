@@ -116,9 +116,9 @@ func (a *attempts) fragment(dst string, offset uint16, more bool, n int) []byte 
 	return a.ethernet(eth, ip, gopacket.Payload(payload))
 }
 
-// TestI1_EachFrameThatEndsHereIsCounted sends frames that no flow comes of, or a denied one: the counts of the lines
+// TestI1_EveryDroppedFrameIsCounted sends frames that no flow comes of, or a denied one: the counts of the lines
 // are the frames.
-func TestI1_EachFrameThatEndsHereIsCounted(t *testing.T) {
+func TestI1_EveryDroppedFrameIsCounted(t *testing.T) {
 	t.Parallel()
 	const sent = 5
 	for name := range (&attempts{}).frames() {

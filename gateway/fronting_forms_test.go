@@ -23,7 +23,7 @@ import (
 
 // Each text asks for a denied host in a form that some server accepts, on a connection to an allowed one. The server
 // here takes any bytes: what doesn't reach it was refused by the gateway. Uninspected, every text reaches it (twin).
-func TestI7_NoFormOfARequestFrontsADeniedHost(t *testing.T) {
+func TestI7_NoRequestFrontsADeniedHost(t *testing.T) {
 	t.Parallel()
 	const end, good = "\r\n\r\n", "GET / HTTP/1.1\r\nHost: www.example.com\r\n"
 	evil := "GET /evil HTTP/1.1\r\nHost: evil.example.com" + end
@@ -73,7 +73,7 @@ func TestI7_NoFormOfARequestFrontsADeniedHost(t *testing.T) {
 }
 
 // The same for HTTP/2. Each list is the fields of one request; "|" begins another request on the connection.
-func TestI7_NoFormOfAnHTTP2RequestFrontsADeniedHost(t *testing.T) {
+func TestI7_NoHTTP2RequestFronts(t *testing.T) {
 	t.Parallel()
 	const get, www, evil = ":method GET,:scheme https,:path /evil,", ":authority www.example.com", ":authority evil.example.com"
 	for name, fields := range map[string]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/msb-project/msb/gateway/gatewaytest"
 )
 
-func TestI4_SpoofedFramesAreCountedInTheAudit(t *testing.T) {
+func TestI4_SpoofedFramesAreAudited(t *testing.T) {
 	w := gatewaytest.Start(t, "")
 	link := w.Gateway.Link()
 	frame := slices.Concat(link.GatewayMAC, []byte{2, 9, 9, 9, 9, 9}, []byte{8, 0}, make([]byte, 46))

@@ -16,9 +16,9 @@ import (
 	"github.com/msb-project/msb/gateway/gatewaytest"
 )
 
-// TestI1_EachKindOfFlowHasItsLines has flows of every kind, let through and denied, and all that the audit log holds of
+// TestI1_EveryFlowKindIsAudited has flows of every kind, let through and denied, and all that the audit log holds of
 // them in the end: a line at the beginning and, of those let through, one at the end.
-func TestI1_EachKindOfFlowHasItsLines(t *testing.T) {
+func TestI1_EveryFlowKindIsAudited(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, `
 [[egress.allow]]

@@ -10,7 +10,7 @@ import (
 	"github.com/msb-project/msb/gateway/gatewaytest"
 )
 
-func TestI10_AValueIsMaskedWhereverAServerShowsIt(t *testing.T) {
+func TestI10_ValuesAreMaskedEverywhere(t *testing.T) {
 	t.Parallel()
 	const value = "real-value-of-the-token-0123456789"
 	w := gatewaytest.Start(t, withSecret+"\n[[egress.allow]]\nname = \"plain\"\nhosts = [\"api.example.com\"]\nprotocol = \"http\"\nports = [80]\n")

@@ -13,9 +13,9 @@ import (
 	"github.com/msb-project/msb/gateway/gatewaytest"
 )
 
-// TestI16_ReloadDuringAVerdictIsHeldTo puts rules in force while a flow is judged by the old ones: nothing of it
+// TestI16_ReloadsDuringVerdictsCount puts rules in force while a flow is judged by the old ones: nothing of it
 // leaves. In the twin they allow it.
-func TestI16_ReloadDuringAVerdictIsHeldTo(t *testing.T) {
+func TestI16_ReloadsDuringVerdictsCount(t *testing.T) {
 	t.Parallel()
 	const open = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nports = [7]\n[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"icmp\"\n" +
 		"[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nports = [7]\nprotocol = \"udp\"\n"

@@ -19,9 +19,9 @@ func (d *countingDialer) DialContext(_ context.Context, _, addr string) (net.Con
 	return nil, errors.New("opens nothing")
 }
 
-// TestI16_ConnectionsAreReopenedByTheRulesInForce: the proxy reopens a connection of its own after a reload that
+// TestI16_RedialsFollowTheRulesInForce: the proxy reopens a connection of its own after a reload that
 // denies the name it is for. In the twin the reload allows it.
-func TestI16_ConnectionsAreReopenedByTheRulesInForce(t *testing.T) {
+func TestI16_RedialsFollowTheRulesInForce(t *testing.T) {
 	t.Parallel()
 	name, dst := hostname.MustParse("web.example.com"), netip.MustParseAddrPort("93.184.215.14:443")
 	parse := func(allowed string) *policies.Policy {

@@ -17,7 +17,7 @@ import (
 )
 
 // The end of a connection that is looked into must not pass for the end of an answer.
-func TestReloadResetsInspectedConnectionsInTheMiddleOfAnAnswer(t *testing.T) {
+func TestReloadsResetInspectedConnections(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\n")
 	w.Record("web.example.com. 60 IN A " + site)
@@ -54,7 +54,7 @@ func TestReloadResetsInspectedConnectionsInTheMiddleOfAnAnswer(t *testing.T) {
 	}
 }
 
-func TestI5_ReportModeDoesNotClaimToLetRebindingThrough(t *testing.T) {
+func TestI5_ReportModeStillRefusesRebinding(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[egress]\nmode = \"report\"\n")
 	w.Record("inside.example.com. 60 IN A 10.0.0.1")
@@ -110,7 +110,7 @@ func TestI16_ReloadEndsForbiddenRequests(t *testing.T) {
 }
 
 // A flow to an address that was resolved ends when [hosts] gives its name a target: nothing else may be behind it.
-func TestI16_ReloadEndsFlowsOfNamesThatLeadElsewhere(t *testing.T) {
+func TestI16_ReloadsEndRemappedFlows(t *testing.T) {
 	t.Parallel()
 	const tcp = "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"tcp\"\nports = [80]\n"
 	const web = "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\n"

@@ -37,11 +37,11 @@ func spellings(value string) []string {
 	}
 }
 
-// TestI8_AFullRunLeavesNoTraceOfTheValue uses a secret in every place and on every path of failure, with a
+// TestI8_RunsLeaveNoTraceOfValues uses a secret in every place and on every path of failure, with a
 // capture, an audit log and the process' log on, and then looks for the value in all that was written, in
 // what the guest got, in the goroutines and in a child's environment. It isn't parallel: it takes the
 // process' log.
-func TestI8_AFullRunLeavesNoTraceOfTheValue(t *testing.T) {
+func TestI8_RunsLeaveNoTraceOfValues(t *testing.T) {
 	var logged, audited, captured bytes.Buffer
 	log.SetOutput(&logged)
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })

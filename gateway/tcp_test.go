@@ -38,7 +38,7 @@ func serveTLS(w *gatewaytest.World, addr, body string, names ...string) {
 	}))
 }
 
-func TestI1_WhatNoRuleAllowsIsResetBeforeAHandshakeAndWrittenDownOnce(t *testing.T) {
+func TestI1_UnallowedFlowsAreResetAndAudited(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, apiTLS)
 	for i, dst := range []string{
@@ -66,7 +66,7 @@ func TestI1_WhatNoRuleAllowsIsResetBeforeAHandshakeAndWrittenDownOnce(t *testing
 	}
 }
 
-func TestI6_ANameIsDialledAtItsPinnedAddressOnly(t *testing.T) {
+func TestI6_NamesAreDialledAsPinned(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, apiTLS)
 	w.Record("api.example.com. 60 IN A " + site)
@@ -103,7 +103,7 @@ func hello(t *testing.T, w *gatewaytest.World, name string) error {
 	return tls.Client(c, &tls.Config{ServerName: name, RootCAs: w.CA.Pool(), InsecureSkipVerify: name == ""}).Handshake()
 }
 
-func TestI7_TheNameInTheHelloMustBeTheOneThatIsPinned(t *testing.T) {
+func TestI7_SNIMustBePinned(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, apiTLS+"\n[[egress.allow]]\nname = \"b\"\nhosts = [\"b.example.com\"]\nprotocol = \"tls\"\nports = [443]\n")
 	w.Record("api.example.com. 60 IN A "+site, "b.example.com. 60 IN A "+other)
@@ -127,7 +127,7 @@ func TestI7_TheNameInTheHelloMustBeTheOneThatIsPinned(t *testing.T) {
 	}
 }
 
-func TestGuestSeesARefusedConnectionAsRefused(t *testing.T) {
+func TestRefusedConnectionsLookRefused(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\ncidrs = [\""+site+"/32\"]\nprotocol = \"tcp\"\nports = [\"1-65535\"]\n")
 	_, err := w.Dial(siteAddr, 2222)
@@ -139,7 +139,7 @@ func TestGuestSeesARefusedConnectionAsRefused(t *testing.T) {
 	}
 }
 
-func TestServerFirstProtocolsDontWaitForTheClient(t *testing.T) {
+func TestServerFirstProtocolsConnectAtOnce(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"ssh.example.com\"]\nprotocol = \"tcp\"\nports = [22]\n")
 	w.Record("ssh.example.com. 60 IN A " + site)
@@ -192,7 +192,7 @@ func TestUpstreamResetReachesTheGuest(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPIsJudgedByEachRequestsHost(t *testing.T) {
+func TestPlainHTTPIsJudgedByHost(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\nports = [80]\n")
 	w.Record("web.example.com. 60 IN A " + site)

@@ -49,9 +49,9 @@ func fragmentMode(c *net.UDPConn) (mode int) {
 	return mode
 }
 
-// TestOneDatagramIsFragmentedAndNotTheNext: what an earlier report of the path's MTU kept back is sent in fragments, once,
+// TestFragmentingIsPerDatagram: what an earlier report of the path's MTU kept back is sent in fragments, once,
 // and then the socket fragments no more, also where that fails.
-func TestOneDatagramIsFragmentedAndNotTheNext(t *testing.T) {
+func TestFragmentingIsPerDatagram(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, fail := range map[string]error{"sent": nil, "not sent": broken} {

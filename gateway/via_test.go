@@ -88,7 +88,7 @@ protocol = "http"
 via = "http://10.9.9.9:3128"
 `
 
-func TestTLSGoesThroughTheProxyThatViaNames(t *testing.T) {
+func TestViaCarriesTLS(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, viaPolicy)
 	w.Record("api.example.com. 60 IN A "+site, "relayed.example.com. 60 IN A "+site, "plain.example.com. 60 IN A "+site)
@@ -121,7 +121,7 @@ func TestTLSGoesThroughTheProxyThatViaNames(t *testing.T) {
 	}
 }
 
-func TestI5_TheProxyOfViaIsNoWayIntoItsNetwork(t *testing.T) {
+func TestI5_ViaKeepsItsNetworkShut(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, viaPolicy)
 	p := &corporate{}
@@ -141,7 +141,7 @@ func TestI5_TheProxyOfViaIsNoWayIntoItsNetwork(t *testing.T) {
 	}
 }
 
-func TestARefusalByTheProxyOfViaIsSaidSo(t *testing.T) {
+func TestRefusalsByViaAreNamed(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, viaPolicy)
 	w.Record("api.example.com. 60 IN A " + site)

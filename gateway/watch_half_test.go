@@ -9,9 +9,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI12_AHalfWrittenPolicyIsNotTaken writes a file in place whose first half is a policy too, one without its deny rule.
+// TestI12_HalfWrittenPoliciesAreIgnored writes a file in place whose first half is a policy too, one without its deny rule.
 // The looks at the file are the test's: with the watcher's own clock a slow machine would make another case of it.
-func TestI12_AHalfWrittenPolicyIsNotTaken(t *testing.T) {
+func TestI12_HalfWrittenPoliciesAreIgnored(t *testing.T) {
 	t.Parallel()
 	const (
 		before = "version = 1\n"

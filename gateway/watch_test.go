@@ -16,8 +16,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI12_AnEditOfSameSizeAndTimeIsTaken: one rule becomes another of as many bytes, and the file gets its old time back.
-func TestI12_AnEditOfSameSizeAndTimeIsTaken(t *testing.T) {
+// TestI12_SameSizeEditsAreTaken: one rule becomes another of as many bytes, and the file gets its old time back.
+func TestI12_SameSizeEditsAreTaken(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.toml")
 	text := []byte("version = 1\n" + apiTLS)

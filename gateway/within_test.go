@@ -134,7 +134,7 @@ func TestPrivateRulesGoByAddressAlone(t *testing.T) {
 	}
 }
 
-func TestI5_NamesTurnNowhereButToTheirRanges(t *testing.T) {
+func TestI5_NamesKeepToTheirRanges(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, pagesOf+labOf+"[[egress.allow]]\nname = \"other\"\nhosts = [\"other.attacker.example\"]\nprotocol = \"tcp\"\nports = [80]\n")
 	for name, addrs := range map[string][]string{
@@ -165,7 +165,7 @@ func TestI5_NamesTurnNowhereButToTheirRanges(t *testing.T) {
 }
 
 // Datagrams and pings by name are judged as connections are.
-func TestI5_DatagramsAndPingsKeepToTheirRanges(t *testing.T) {
+func TestI5_DatagramsAndPingsKeepTheirRanges(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nname = \"time\"\nhosts = [\"time.corp.example\"]\nwithin = [\""+inside+"/32\"]\nports = [123]\nprotocol = \"udp\"\n"+
 		"[[egress.allow]]\nname = \"ping\"\nhosts = [\"time.corp.example\"]\nwithin = [\""+inside+"/32\"]\nprotocol = \"icmp\"\n")
@@ -299,7 +299,7 @@ func TestI5_ReloadEndsWhatLeavesItsRange(t *testing.T) {
 }
 
 // What leads inside is reached directly, and not by the proxy that leads outside.
-func TestI5_ViaIsNoWayToNamesInside(t *testing.T) {
+func TestI5_ViaReachesNoInternalNames(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, pagesOf+labOf+"[tls]\nvia = \"http://10.9.9.9:3128\"\n")
 	w.Record("wiki.corp.example. 60 IN A " + inside)

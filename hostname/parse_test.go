@@ -130,7 +130,7 @@ func TestMustParsePanics(t *testing.T) {
 	}
 }
 
-func TestParseOfPlainNamesDoesNotAllocate(t *testing.T) {
+func TestParsingPlainNamesAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { MustParse("api.github.com") }); n != 0 {
 		t.Errorf("%v allocations, want 0: every DNS question and SNI goes through here", n)
 	}

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// TestI14_LinkedBlobsOfALayoutAreRefused has a whole layout of which one part is
+// TestI14_LinkedLayoutBlobsAreRefused has a whole layout of which one part is
 // a link to the very same bytes outside. The twin without a link is taken.
-func TestI14_LinkedBlobsOfALayoutAreRefused(t *testing.T) {
+func TestI14_LinkedLayoutBlobsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, StoreOptions{})
 	for _, part := range []string{"", "index.json", "blobs", "blobs/sha256", "manifest", "config", "layer"} {
@@ -67,9 +67,9 @@ func blobOf(t *testing.T, dir, kind string) string {
 	return ""
 }
 
-// TestI5_DialPolicyJudgesWhatANameTurnsTo has a registry by name: no literal
+// TestI5_DialPolicyJudgesResolvedAddresses has a registry by name: no literal
 // address is judged before the dial.
-func TestI5_DialPolicyJudgesWhatANameTurnsTo(t *testing.T) {
+func TestI5_DialPolicyJudgesResolvedAddresses(t *testing.T) {
 	t.Parallel()
 	reg := newTestRegistry(t)
 	ref := reg.push(t, fixture{layers: [][]byte{layerOf(t, "a", "1")}}, "app:v1")
@@ -143,9 +143,9 @@ func retar(t *testing.T, b []byte, change func(string) string) []byte {
 	return out.Bytes()
 }
 
-// TestI13_LockExcludesWhileItsFileIsRemoved takes and releases one lock from many
+// TestI13_RemovedLockFilesStillExclude takes and releases one lock from many
 // sides: each release removes the file that others have just opened.
-func TestI13_LockExcludesWhileItsFileIsRemoved(t *testing.T) {
+func TestI13_RemovedLockFilesStillExclude(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
 	var inside, taken atomic.Int32

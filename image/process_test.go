@@ -79,7 +79,7 @@ func TestTwoGoroutinesDoTheWorkOnce(t *testing.T) {
 
 // A process is killed in the middle of a layer: what it left is not used, the next
 // Open removes it, and the next pull works.
-func TestI13_KilledPullLeavesNothingThatIsUsed(t *testing.T) {
+func TestI13_KilledPullsAreNotUsed(t *testing.T) {
 	t.Parallel()
 	reg := newTestRegistry(t)
 	ref := reg.push(t, fixture{layers: [][]byte{layerOf(t, "a", strings.Repeat("x", 1<<20))}, compress: plain}, "big:v1")

@@ -248,7 +248,7 @@ func TestI12_LyingRegistriesFailTheDigest(t *testing.T) {
 
 // A registry of the public internet redirects to special addresses; the forbidden
 // listener must see nothing.
-func TestI5_RedirectsToSpecialAddressesAreNotDialled(t *testing.T) {
+func TestI5_SpecialRedirectsAreNotDialled(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		registry, host, addr string

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-func TestPlainHTTPIsSpokenToThisMachineOnly(t *testing.T) {
+func TestPlainHTTPIsForLocalRegistries(t *testing.T) {
 	t.Parallel()
 	for ref, want := range map[string]string{
 		"localhost:5000/a":    "http",

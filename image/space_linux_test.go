@@ -14,7 +14,7 @@ import (
 
 // The store lies on a file system of 4 MiB, mounted in a namespace of its own; that
 // needs root or user namespaces, which the machines that run these tests have.
-func TestI12_FullDiskIsSaidAndLeavesNothing(t *testing.T) {
+func TestI12_FullDisksLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	archive := filepath.Join(t.TempDir(), "a.tar.gz")
 	mustWrite(t, archive, gzipped(t, layerOf(t, "layer.tar", randomText(6<<20))))

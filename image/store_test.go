@@ -188,7 +188,7 @@ func mustDigest(t *testing.T, s *Store) string {
 	return all[0].Digest
 }
 
-func TestADiskThatIsNeededOutlivesItsName(t *testing.T) {
+func TestNeededDisksOutliveTheirNames(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, StoreOptions{})
 	ref := "oci:" + fixture{layers: [][]byte{layerOf(t, "a", "1")}}.layout(t)

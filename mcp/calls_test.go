@@ -29,7 +29,7 @@ func (p *playground) slow() (gate chan struct{}) {
 	return gate
 }
 
-func TestLongCallsGoOnUnderAName(t *testing.T) {
+func TestLongCallsGetAName(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	gate := p.slow()
@@ -45,7 +45,7 @@ func TestLongCallsGoOnUnderAName(t *testing.T) {
 	p.says(t, true, "job", m{"action": "wait", "job": "call-1"}, "none is under way") // a result is given once
 }
 
-func TestKillEndsACallThatGoesOn(t *testing.T) {
+func TestKillEndsLongCalls(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.slow()
@@ -87,7 +87,7 @@ func TestI11_CallsThatGoOnAreBounded(t *testing.T) {
 	}
 }
 
-func TestAFullListIsNotLeftBehind(t *testing.T) {
+func TestFullListsAreDropped(t *testing.T) {
 	t.Parallel()
 	c := newCalls()
 	c.patience = 0
@@ -113,7 +113,7 @@ func TestAFullListIsNotLeftBehind(t *testing.T) {
 	}
 }
 
-func TestWaitNamesAJobThatThereIs(t *testing.T) {
+func TestWaitNamesExistingJobs(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.says(t, false, "sandbox_exec", m{"command": "x"}, "exit code 0")

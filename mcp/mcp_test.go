@@ -24,7 +24,7 @@ import (
 // maxToolList is what the tools may cost a conversation, in bytes.
 const maxToolList = 12_000
 
-func TestToolsAreFewShortAndSelfExplaining(t *testing.T) {
+func TestToolsAreFewAndShort(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	r, err := p.client.ListTools(t.Context(), nil)
@@ -95,7 +95,7 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 	}
 }
 
-func TestTheFirstCallMakesTheDefaultSandbox(t *testing.T) {
+func TestFirstCallMakesTheDefault(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.says(t, false, "sandbox_list", nil, `"sandboxes":[]`)
@@ -143,7 +143,7 @@ func TestProgramsEndAsTheyEnd(t *testing.T) {
 	p.says(t, true, "sandbox_exec", m{"command": "x"}, "boom")
 }
 
-func TestCodeRunsStepByStepUntilOneFails(t *testing.T) {
+func TestCodeStopsAtTheFirstFailure(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.fake.exec = func(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
@@ -254,8 +254,8 @@ func TestProgramsAreLookedFor(t *testing.T) {
 	}
 }
 
-// TestI12_HostileArgumentsAreRefusedBeforeAnythingRuns: names, paths, images, URLs and numbers that are none.
-func TestI12_HostileArgumentsAreRefusedBeforeAnythingRuns(t *testing.T) {
+// TestI12_HostileArgumentsAreRefused: names, paths, images, URLs and numbers that are none.
+func TestI12_HostileArgumentsAreRefused(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	names := []string{"../x", "/etc", "-rf", "A", "a/b", "a\x00", "\x1b]0;x\a", strings.Repeat("a", 1<<16)}
@@ -369,8 +369,8 @@ func TestI15_AnUntrustedFloorRefusesToStart(t *testing.T) {
 	}
 }
 
-// TestI15_OnlySandboxesOfTheSameFloorAreUsed: the operator's own may reach more, and so may those of another floor.
-func TestI15_OnlySandboxesOfTheSameFloorAreUsed(t *testing.T) {
+// TestI15_FloorsKeepSandboxesApart: the operator's own may reach more, and so may those of another floor.
+func TestI15_FloorsKeepSandboxesApart(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	own := sandbox.Config{Home: p.opts.Home.Dir(), Name: "default"}
@@ -479,8 +479,8 @@ func TestCancellingACallEndsItsProgram(t *testing.T) {
 	<-ended
 }
 
-// TestLongOutputsAreFilesInTheSandbox: what a result leaves out can be read on, from where it stands.
-func TestLongOutputsAreFilesInTheSandbox(t *testing.T) {
+// TestLongOutputsBecomeFiles: what a result leaves out can be read on, from where it stands.
+func TestLongOutputsBecomeFiles(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	long := strings.Repeat("0123456789abcde\n", 5000)

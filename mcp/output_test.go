@@ -69,9 +69,9 @@ func TestI11_OutputIsBounded(t *testing.T) {
 	}
 }
 
-// TestTextThatIsHeldIsShownUpToTheBudget: a text that is a little longer than the budget is held in two parts, and half
+// TestHeldTextFitsTheBudget: a text that is a little longer than the budget is held in two parts, and half
 // of what is shown is its end, not only what the second part has.
-func TestTextThatIsHeldIsShownUpToTheBudget(t *testing.T) {
+func TestHeldTextFitsTheBudget(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{1, 100, outputBudget / 2, 2 * outputBudget} {
 		got := show(t, "<"+strings.Repeat("a", outputBudget+more-2)+">")

@@ -114,8 +114,8 @@ func TestEachRevisionIsSpoken(t *testing.T) {
 	}
 }
 
-// TestTheServerEndsWithItsInputAndWithItsContext.
-func TestTheServerEndsWithItsInputAndWithItsContext(t *testing.T) {
+// TestServersEndWithInputOrContext.
+func TestServersEndWithInputOrContext(t *testing.T) {
 	t.Parallel()
 	home, err := sandbox.OpenHome(t.TempDir())
 	if err != nil {

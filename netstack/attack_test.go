@@ -21,7 +21,7 @@ import (
 	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
-func TestI3_FramesOfAnyBytesLeaveTheStackServing(t *testing.T) {
+func TestI3_AnyFrameLeavesTheStackServing(t *testing.T) {
 	t.Parallel()
 	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{TCP: echo}})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -44,7 +44,7 @@ func TestI3_FramesOfAnyBytesLeaveTheStackServing(t *testing.T) {
 	}
 }
 
-func TestI3_LyingLengthPrefixEndsTheLinkOnly(t *testing.T) {
+func TestI3_BadLengthPrefixesEndLinks(t *testing.T) {
 	t.Parallel()
 	s, err := netstack.New(netstack.Config{GuestMAC: netstacktest.MAC, Handler: &netstacktest.Handler{TCP: echo}})
 	if err != nil {
@@ -106,7 +106,7 @@ func TestI11_SYNFloodIsAnsweredWithResets(t *testing.T) {
 	}
 }
 
-func TestI11_HalfOpenFloodGivesItsSlotsBack(t *testing.T) {
+func TestI11_HalfOpenFloodsFreeTheirSlots(t *testing.T) {
 	t.Parallel()
 	var ended atomic.Int32
 	s, g := netstacktest.Start(t, netstack.Config{Limits: netstack.Limits{TCPConnections: 8}, Handler: &netstacktest.Handler{
@@ -124,7 +124,7 @@ func TestI11_HalfOpenFloodGivesItsSlotsBack(t *testing.T) {
 	stillServes(t, g, server4)
 }
 
-func TestGuestThatNeverReadsHoldsUpNobody(t *testing.T) {
+func TestSilentReadersHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s, err := netstack.New(netstack.Config{GuestMAC: netstacktest.MAC, Handler: &netstacktest.Handler{}})
 	if err != nil {

@@ -67,8 +67,8 @@ func TestI12_ConfigNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestI11_AClosedConnectionGivesItsSlotBack: TIME-WAIT, in which the guest owes nothing more, holds none.
-func TestI11_AClosedConnectionGivesItsSlotBack(t *testing.T) {
+// TestI11_ClosedConnectionsFreeTheirSlot: TIME-WAIT, in which the guest owes nothing more, holds none.
+func TestI11_ClosedConnectionsFreeTheirSlot(t *testing.T) {
 	t.Parallel()
 	h, conns := accepted()
 	s, g := netstacktest.Start(t, netstack.Config{Limits: netstack.Limits{TCPConnections: 1}, Handler: h})
@@ -201,8 +201,8 @@ func TestI11_DatagramsThatNobodyReadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUDPConnIsOneOfPackageNet has the errors of a socket, and takes its deadlines back.
-func TestUDPConnIsOneOfPackageNet(t *testing.T) {
+// TestUDPConnActsLikePackageNet has the errors of a socket, and takes its deadlines back.
+func TestUDPConnActsLikePackageNet(t *testing.T) {
 	t.Parallel()
 	conns := make(chan *netstack.UDPConn, 1)
 	_, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{UDP: func(ctx context.Context, f *netstack.UDPFlow) {
@@ -268,8 +268,8 @@ func TestUDPConnIsOneOfPackageNet(t *testing.T) {
 	}
 }
 
-// TestTooBigAnswersWhatMayNotBeFragmented has datagrams with and without DF, small and large, of both families.
-func TestTooBigAnswersWhatMayNotBeFragmented(t *testing.T) {
+// TestDontFragmentGetsTooBig has datagrams with and without DF, small and large, of both families.
+func TestDontFragmentGetsTooBig(t *testing.T) {
 	t.Parallel()
 	answers := make(chan bool, 1)
 	var mtu atomic.Int64
@@ -324,8 +324,8 @@ func TestTooBigAnswersWhatMayNotBeFragmented(t *testing.T) {
 	}
 }
 
-// TestUnknownIPv6ProtocolsAreAParameterProblem points at the header that names the protocol (RFC 4443, section 3.4).
-func TestUnknownIPv6ProtocolsAreAParameterProblem(t *testing.T) {
+// TestUnknownIPv6GetsParameterProblem points at the header that names the protocol (RFC 4443, section 3.4).
+func TestUnknownIPv6GetsParameterProblem(t *testing.T) {
 	t.Parallel()
 	_, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{}})
 	g.Inject(eth(g, ipv6(g.Addr6(), server6.Addr(), 47, 64, make([]byte, 20))))
@@ -334,8 +334,8 @@ func TestUnknownIPv6ProtocolsAreAParameterProblem(t *testing.T) {
 	}
 }
 
-// TestPingsTellTheirHandlerWhatTheyAre has pings handled one at a time, and answered once.
-func TestPingsTellTheirHandlerWhatTheyAre(t *testing.T) {
+// TestPingHandlersGetTheEnds has pings handled one at a time, and answered once.
+func TestPingHandlersGetTheEnds(t *testing.T) {
 	t.Parallel()
 	pings, answered := make(chan *netstack.PingFlow), make(chan struct{})
 	h := &netstacktest.Handler{Echo: func(ctx context.Context, p *netstack.PingFlow) {
@@ -381,8 +381,8 @@ func TestPingsTellTheirHandlerWhatTheyAre(t *testing.T) {
 	})
 }
 
-// TestDeniedDatagramsAreNotAskedAboutAgain repeats a denial as it was: answered, or silent.
-func TestDeniedDatagramsAreNotAskedAboutAgain(t *testing.T) {
+// TestDeniedDatagramsAreJudgedOnce repeats a denial as it was: answered, or silent.
+func TestDeniedDatagramsAreJudgedOnce(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
 	const denied, dropped = 6001, 6002
@@ -473,8 +473,8 @@ func TestI11_AnsweredQuestionsGiveWay(t *testing.T) {
 	}
 }
 
-// TestI11_ARateThatIsTakenBackHoldsNobody lifts the rate before its bucket is empty: more than the bucket passes at once.
-func TestI11_ARateThatIsTakenBackHoldsNobody(t *testing.T) {
+// TestI11_LiftedRatesReleaseWaiters lifts the rate before its bucket is empty: more than the bucket passes at once.
+func TestI11_LiftedRatesReleaseWaiters(t *testing.T) {
 	t.Parallel()
 	s, g := netstacktest.Start(t, netstack.Config{Limits: netstack.Limits{EgressRate: 1}, Handler: &netstacktest.Handler{TCP: echo}})
 	s.SetLimits(netstack.Limits{})

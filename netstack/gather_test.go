@@ -43,8 +43,8 @@ type stream struct{ io.Reader }
 func (stream) Write(p []byte) (int, error) { return len(p), nil }
 func (stream) Close() error                { return nil }
 
-// TestFramesThatCameTogetherReachTheTapTogetherAndInOrder: also around those that the guard drops.
-func TestFramesThatCameTogetherReachTheTapTogetherAndInOrder(t *testing.T) {
+// TestBatchedFramesKeepTheirOrder: also around those that the guard drops.
+func TestBatchedFramesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	const frames, dropped = 100, 40
 	link := frameguard.Default()

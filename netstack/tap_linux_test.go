@@ -129,7 +129,7 @@ func exchange(g *netstacktest.TapGuest, dst string) error {
 	return err
 }
 
-func TestKernelGuestDials500TimesInARow(t *testing.T) {
+func TestKernelGuestsDial500Times(t *testing.T) {
 	var asked atomic.Int32
 	_, g := startTap(t, netstack.Config{Handler: &netstacktest.Handler{TCP: func(ctx context.Context, f *netstack.TCPFlow) {
 		asked.Add(1)

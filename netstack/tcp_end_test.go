@@ -80,7 +80,7 @@ func TestTCPResetPassesBothWays(t *testing.T) {
 	eventually(t, "no connection left", func() bool { return s.Stats().TCPConnections == 0 })
 }
 
-func TestReadDeadlineIsTheOneOfPackageNet(t *testing.T) {
+func TestReadDeadlinesMatchPackageNet(t *testing.T) {
 	t.Parallel()
 	h, conns := accepted()
 	_, g := netstacktest.Start(t, netstack.Config{Handler: h})
@@ -99,7 +99,7 @@ func TestReadDeadlineIsTheOneOfPackageNet(t *testing.T) {
 	}
 }
 
-func TestContextEndsWhenTheGuestGivesUp(t *testing.T) {
+func TestContextsEndWithTheGuest(t *testing.T) {
 	t.Parallel()
 	started, late, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{

@@ -97,7 +97,7 @@ func TestTCPCarriesBytesBothWays(t *testing.T) {
 	}
 }
 
-func TestLargeFramesReachAGuestWithSmallMTU(t *testing.T) {
+func TestLargeFramesFitSmallMTUs(t *testing.T) {
 	t.Parallel()
 	_, g := netstacktest.Start(t, netstack.Config{LargeFrames: true, Handler: &netstacktest.Handler{TCP: echo}})
 	c, err := g.DialTCP(testContext(t), server4)
@@ -167,7 +167,7 @@ func TestAcceptAfterRejectFails(t *testing.T) {
 	}
 }
 
-func TestManyConnectionsToOneServerInARow(t *testing.T) {
+func TestServersTakeManyConnections(t *testing.T) {
 	t.Parallel()
 	s, g := netstacktest.Start(t, netstack.Config{Limits: netstack.Limits{TCPConnections: 64}, Handler: &netstacktest.Handler{TCP: echo}})
 	for i := range 500 {
@@ -213,7 +213,7 @@ func TestDialGuestReachesAListener(t *testing.T) {
 	}
 }
 
-func TestTransfersLoseNothingInOurOwnQueue(t *testing.T) {
+func TestTransfersLoseNothingWhenQueued(t *testing.T) {
 	t.Parallel()
 	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{TCP: func(_ context.Context, f *netstack.TCPFlow) {
 		c, err := f.Accept()

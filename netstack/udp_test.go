@@ -82,7 +82,7 @@ func TestDeniedUDPIsFeltAtOnce(t *testing.T) {
 	}
 }
 
-func TestDroppedUDPIsSilentAndAskedOnce(t *testing.T) {
+func TestDroppedUDPIsJudgedOnce(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	_, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{

@@ -127,7 +127,7 @@ func TestCompareNamesEveryField(t *testing.T) {
 	}
 }
 
-func TestCompareShowsValuesAsAFileHasThem(t *testing.T) {
+func TestCompareShowsValuesAsWritten(t *testing.T) {
 	t.Parallel()
 	const rules = "[[egress.allow]]\nname = \"a\"\nhosts = [\"a.example\"]\n[[egress.allow]]\nname = \"b\"\nhosts = [\"b.example\"]\n"
 	const token = "[[egress.allow]]\nhosts = [\"a.example\"]\n[secrets.T]\nfrom = \"env:T\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"

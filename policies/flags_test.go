@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAddFlagsMeansWhatAFileMeans(t *testing.T) {
+func TestFlagsMeanWhatFilesMean(t *testing.T) {
 	t.Parallel()
 	const token = "[secrets.TOKEN]\nfrom = \"env:TOKEN\"\n"
 	for _, tt := range []struct {
@@ -53,7 +53,7 @@ func TestAddFlagsMeansWhatAFileMeans(t *testing.T) {
 	}
 }
 
-func TestI8_AddFlagsSaysWhatIsWrongAndShowsNoValue(t *testing.T) {
+func TestI8_FlagErrorsShowNoValue(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		flags Flags

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestWhatADenyRuleCoversIsTakenOut: a deny rule takes rules and hosts of secrets out of what the file includes, and what is
+// TestDeniedNamesLeaveIncludes: a deny rule takes rules and hosts of secrets out of what the file includes, and what is
 // left can be written as one file. In one file the pair is an error.
-func TestWhatADenyRuleCoversIsTakenOut(t *testing.T) {
+func TestDeniedNamesLeaveIncludes(t *testing.T) {
 	t.Parallel()
 	const included = `version = 1
 [[egress.allow]]

@@ -154,7 +154,7 @@ func TestEmptyPolicyDenies(t *testing.T) {
 	}
 }
 
-func TestIncludesAreMergedOnceAndInOrder(t *testing.T) {
+func TestIncludesAreMergedInOrder(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{
 		"dir/a.toml": "version = 1\ninclude = [\"sub/c.toml\", \"pypi\"]\n[egress]\ndefault = \"public\"\n[limits]\nudp_flows = 7\n[[egress.allow]]\nname = \"a\"\nhosts = [\"a.example\"]\n[tls]\nbypass = [\"x.example\"]\n",
@@ -196,7 +196,7 @@ func TestIncludesAreMergedOnceAndInOrder(t *testing.T) {
 
 // A deny may take something out of a preset, which in one file would be a rule
 // that can never match.
-func TestDenyOfAPresetIsNoFault(t *testing.T) {
+func TestDenyingAPresetsNameIsAccepted(t *testing.T) {
 	t.Parallel()
 	if p := parse(t, "include = [\"github\"]\n[[egress.deny]]\nhosts = [\"github.com\"]\n"); len(p.Egress.Deny) != 1 {
 		t.Errorf("%+v", p.Egress)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestEveryScalarOfAnIncludeIsTakenOver has each key of which a policy has one in a file of its own: the including file's
+// TestIncludedScalarsAreTakenOver has each key of which a policy has one in a file of its own: the including file's
 // stands, included ones that agree are one, and those that disagree are an error that names both.
-func TestEveryScalarOfAnIncludeIsTakenOver(t *testing.T) {
+func TestIncludedScalarsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for key, v := range map[string][2]string{
 		"sandbox.image": {`"oci:a"`, `"oci:b"`}, "sandbox.command": {`["a", "b"]`, `["a"]`}, "sandbox.cpus": {"2", "3"}, "sandbox.memory": {`"512M"`, `"1G"`},
@@ -68,8 +68,8 @@ func TestEveryScalarOfAnIncludeIsTakenOver(t *testing.T) {
 // derefAny is what a pointer of scalarKeys points at.
 func derefAny(p any) any { return reflect.ValueOf(p).Elem().Interface() }
 
-// TestI12_NestingIsBoundedWhereItIsSaid has files at each bound, and one step beyond it.
-func TestI12_NestingIsBoundedWhereItIsSaid(t *testing.T) {
+// TestI12_NestingIsBounded has files at each bound, and one step beyond it.
+func TestI12_NestingIsBounded(t *testing.T) {
 	t.Parallel()
 	deep := func(n int) string { return "x = " + strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for name, c := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // A FIFO made the load, and with it a reload, wait for a writer that never came.
-func TestI12_APolicyThatIsNoRegularFileIsRefusedAtOnce(t *testing.T) {
+func TestI12_IrregularPolicyFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo.toml")
@@ -37,7 +37,7 @@ func TestI12_APolicyThatIsNoRegularFileIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestALongFileIsReadNoFurtherThanAPolicyMayReach(t *testing.T) {
+func TestPolicyFileReadsAreBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "long.toml")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

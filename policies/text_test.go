@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestValuesPrintAsTheFileWritesThem(t *testing.T) {
+func TestValuesPrintAsWritten(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		v    fmt.Stringer

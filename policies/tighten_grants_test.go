@@ -168,7 +168,7 @@ func TestI15_IncludesOutsideAreNamed(t *testing.T) {
 }
 
 // One of the two reports, or both: report mode holds only if both ask for it.
-func TestReportModeHoldsOnlyIfBothAsk(t *testing.T) {
+func TestReportModeNeedsBoth(t *testing.T) {
 	t.Parallel()
 	modes := []Mode{Enforce, Report}
 	for _, a := range modes {

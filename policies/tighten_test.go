@@ -170,7 +170,7 @@ func TestTightenChangesNeitherArgument(t *testing.T) {
 	}
 }
 
-func TestTightenRefusesWhatAFloorCantNarrow(t *testing.T) {
+func TestTightenRefusesUnnarrowableRules(t *testing.T) {
 	t.Parallel()
 	const web = "[[egress.allow]]\nname = \"web\"\nhosts = [\"a.example\"]\n"
 	const token = "[secrets.T]\nfrom = \"env:T\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"
@@ -256,7 +256,7 @@ func TestTightenInspectsIfEitherDoes(t *testing.T) {
 	}
 }
 
-func TestTightenTakesTheFloorsResolversAndProxy(t *testing.T) {
+func TestTightenTakesFloorResolversAndProxy(t *testing.T) {
 	t.Parallel()
 	floor := parse(t, "[dns]\nservers = [\"tls://192.0.2.1#dns.example\"]\nmin_ttl = \"10s\"\nmax_ttl = \"5m\"\n[tls]\nvia = \"http://proxy.example:3128\"\ninspect = \"all\"\n")
 	tight, err := Tighten(floor, parse(t, "[tls]\ninspect = \"none\"\n"))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestI5_WithinOfPoliciesInCodeIsPlain: a policy that is made in code has not been through the file's parser.
-func TestI5_WithinOfPoliciesInCodeIsPlain(t *testing.T) {
+// TestI5_WithinInCodeIsPlain: a policy that is made in code has not been through the file's parser.
+func TestI5_WithinInCodeIsPlain(t *testing.T) {
 	t.Parallel()
 	for text, sound := range map[string]bool{
 		"10.20.0.0/16":        true,

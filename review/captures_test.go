@@ -143,9 +143,9 @@ func reviewed(t *testing.T, c *pcapgen.Case, file []byte) *review.Report {
 	return r
 }
 
-// TestAGuestsFlowsAreListedFromItsSide: what the guest sends is the guest's, whatever the flags of its packets
+// TestFlowsAreListedFromTheGuest: what the guest sends is the guest's, whatever the flags of its packets
 // claim. A flow that is turned round is judged as one to the guest, which no rule is about.
-func TestAGuestsFlowsAreListedFromItsSide(t *testing.T) {
+func TestFlowsAreListedFromTheGuest(t *testing.T) {
 	t.Parallel()
 	for _, c := range pcapgen.All() {
 		file, _ := frames(t, &c)

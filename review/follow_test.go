@@ -108,8 +108,8 @@ func verdictsOn(r *review.Report) []string {
 
 const goodHost = " HTTP/1.1\r\nHost: good.example\r\n"
 
-// TestI7_EachRequestOfAKeptConnectionIsJudged without a comment that tells of it, wherever the body before it ends.
-func TestI7_EachRequestOfAKeptConnectionIsJudged(t *testing.T) {
+// TestI7_KeptConnectionsRequestsAreJudged without a comment that tells of it, wherever the body before it ends.
+func TestI7_KeptConnectionsRequestsAreJudged(t *testing.T) {
 	t.Parallel()
 	const (
 		first, denied = "GET /open/1" + goodHost + "\r\n", "GET /shut" + goodHost + "\r\n"

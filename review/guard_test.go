@@ -41,9 +41,9 @@ func classic(t *testing.T, file []byte, snap int) []byte {
 	return out
 }
 
-// TestI4_WhatTheGuardDropsIsNoFlow: a frame that the frame guard throws away makes no flow of another tool's capture
+// TestI4_DroppedFramesMakeNoFlow: a frame that the frame guard throws away makes no flow of another tool's capture
 // either, with directions and without.
-func TestI4_WhatTheGuardDropsIsNoFlow(t *testing.T) {
+func TestI4_DroppedFramesMakeNoFlow(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		reason string
@@ -74,8 +74,8 @@ func TestI4_WhatTheGuardDropsIsNoFlow(t *testing.T) {
 	}
 }
 
-// TestI4_AGatewaysCaptureSaysItselfWhatWasDropped: there the guard knew the lease, and the review doesn't.
-func TestI4_AGatewaysCaptureSaysItselfWhatWasDropped(t *testing.T) {
+// TestI4_CapturesSayWhatWasDropped: there the guard knew the lease, and the review doesn't.
+func TestI4_CapturesSayWhatWasDropped(t *testing.T) {
 	t.Parallel()
 	c, file := caseOf(t, "link-source-ip")
 	reader, err := capture.NewReader(bytes.NewReader(file))
@@ -104,8 +104,8 @@ func TestI4_AGatewaysCaptureSaysItselfWhatWasDropped(t *testing.T) {
 	}
 }
 
-// TestFramesThatTheToolCutAreNoLies: `tcpdump -s` keeps the head of a frame, whose lengths are those of the whole.
-func TestFramesThatTheToolCutAreNoLies(t *testing.T) {
+// TestTruncatedRecordsAreNotMalformed: `tcpdump -s` keeps the head of a frame, whose lengths are those of the whole.
+func TestTruncatedRecordsAreNotMalformed(t *testing.T) {
 	t.Parallel()
 	c, file := caseOf(t, "apt")
 	want := read(t, file, review.Options{Policy: policyOf(t, &c)})

@@ -40,8 +40,8 @@ func hostileCapture(t *testing.T) []byte {
 	return l.out.Bytes()
 }
 
-// TestACaptureCantActOnItsReader: whoever hands a capture over chose all text in it.
-func TestACaptureCantActOnItsReader(t *testing.T) {
+// TestCapturesCantActOnReaders: whoever hands a capture over chose all text in it.
+func TestCapturesCantActOnReaders(t *testing.T) {
 	t.Parallel()
 	r := read(t, hostileCapture(t), review.Options{Policy: policy(t, followPolicy), Against: policy(t, ""), Learn: true})
 	if len(r.Requests) < 4 {
@@ -87,9 +87,9 @@ func TestACaptureCantActOnItsReader(t *testing.T) {
 	}
 }
 
-// TestNoCaptureTakesTheSquareOfItsLength: comments that belong to nothing, and ones that belong to many rows, cost what
+// TestReviewTimeIsLinear: comments that belong to nothing, and ones that belong to many rows, cost what
 // others do.
-func TestNoCaptureTakesTheSquareOfItsLength(t *testing.T) {
+func TestReviewTimeIsLinear(t *testing.T) {
 	t.Parallel()
 	const (
 		n          = 20_000

@@ -65,10 +65,10 @@ var injected = map[string]shares{
 	"tls-overlap":           {1, 7}, // after a lookup
 }
 
-// TestI5_TheAttackSuiteFromALiveStack has a TCP/IP stack do what the guest of each capture did. What the
+// TestI5_AttackSuiteOnALiveStack has a TCP/IP stack do what the guest of each capture did. What the
 // world sees must be what it sees of the replayed frames, and each flow of the stack must have the verdict
 // that the review gives.
-func TestI5_TheAttackSuiteFromALiveStack(t *testing.T) {
+func TestI5_AttackSuiteOnALiveStack(t *testing.T) {
 	ofEachCase(t, func(t *testing.T, c *pcapgen.Case, file []byte, zone []string) (compared int64) {
 		want := seenByReplay(t, c)
 		guest := startLiveGuest(t, c, file, zone)

@@ -109,7 +109,7 @@ func commentsTo(t *testing.T, file []byte) map[uint16]string {
 	return all
 }
 
-func TestI1_WhatTheProxyIsAskedForStandsOnTheClientsPackets(t *testing.T) {
+func TestI1_ProxyVerdictsAnnotateClientPackets(t *testing.T) {
 	t.Parallel()
 	file, ports := recordAsked(t)
 	comments := commentsTo(t, file)
@@ -122,7 +122,7 @@ func TestI1_WhatTheProxyIsAskedForStandsOnTheClientsPackets(t *testing.T) {
 	}
 }
 
-func TestWhatTheProxyWasAskedForIsReviewedAsItWasJudged(t *testing.T) {
+func TestProxyRequestsAreReviewedAsJudged(t *testing.T) {
 	t.Parallel()
 	file, ports := recordAsked(t)
 	same := read(t, file, review.Options{Policy: gatewaytest.Policy(t, askedPolicy)})
@@ -157,8 +157,8 @@ func TestWhatTheProxyWasAskedForIsReviewedAsItWasJudged(t *testing.T) {
 	}
 }
 
-// TestWhatTheProxyWasAskedForIsLearned: only the target belongs into a policy, not the gateway's address.
-func TestWhatTheProxyWasAskedForIsLearned(t *testing.T) {
+// TestProxyRequestsAreLearned: only the target belongs into a policy, not the gateway's address.
+func TestProxyRequestsAreLearned(t *testing.T) {
 	t.Parallel()
 	file, _ := recordAsked(t)
 	learned := string(read(t, file, review.Options{Policy: gatewaytest.Policy(t, ""), Learn: true}).Learned())

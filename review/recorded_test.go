@@ -90,9 +90,9 @@ func recordSession(t *testing.T) (path string, token string) {
 	return path, <-sent
 }
 
-// TestI8_CapturesHoldKeysAndPlaceholdersButNoSecret records a session, has tshark decrypt it with the
+// TestI8_CapturesHoldNoSecret records a session, has tshark decrypt it with the
 // keys in the capture, and looks for the secret's value in all that tshark and the file have.
-func TestI8_CapturesHoldKeysAndPlaceholdersButNoSecret(t *testing.T) {
+func TestI8_CapturesHoldNoSecret(t *testing.T) {
 	path, sent := recordSession(t)
 	if sent != "Bearer "+secretValue {
 		t.Fatalf("the server got %q: the secret was not put in, so its absence would show nothing", sent)
@@ -161,7 +161,7 @@ func TestVerdictsStandBesideTheirPackets(t *testing.T) {
 	}
 }
 
-func TestARecordedSessionIsReviewedAsItWasJudged(t *testing.T) {
+func TestReviewsAgreeWithLiveVerdicts(t *testing.T) {
 	path, _ := recordSession(t)
 	same, err := review.Run(t.Context(), review.Options{Captures: []string{path}, Policy: gatewaytest.Policy(t, recordPolicy)})
 	if err != nil {

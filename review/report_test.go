@@ -77,9 +77,9 @@ func TestAllowedPrivateIsFound(t *testing.T) {
 	}
 }
 
-// TestWhatCountsAsPrivateIsNoQuestionOfNames: a target of [hosts] is the operator's choice, also where a rule
+// TestPrivateRulesJudgeByAddress: a target of [hosts] is the operator's choice, also where a rule
 // narrows it. A rule that is called like one is not.
-func TestWhatCountsAsPrivateIsNoQuestionOfNames(t *testing.T) {
+func TestPrivateRulesJudgeByAddress(t *testing.T) {
 	t.Parallel()
 	_, mapped := caseOf(t, "hosts-mapped")
 	narrowed := policy(t, "[[egress.allow]]\nname = \"reads\"\nhosts = [\"registry.internal\"]\nprotocol = \"http\"\nports = [80]\nmethods = [\"GET\"]\n[hosts]\n\"registry.internal\" = \"127.0.0.1:5000\"\n")
@@ -123,7 +123,7 @@ func TestLearnedPolicyLetsTheCaptureThrough(t *testing.T) {
 	}
 }
 
-func TestDamageIsReportedAndTheRestJudged(t *testing.T) {
+func TestDamageDoesNotStopAReview(t *testing.T) {
 	t.Parallel()
 	c, file := caseOf(t, "pip")
 	whole := read(t, file, review.Options{Policy: policyOf(t, &c)})
@@ -282,9 +282,9 @@ func TestHostAddressesAreTheReviewersWord(t *testing.T) {
 	}
 }
 
-// TestNothingIsLearnedOfTheBenchmarkRange: addresses of it stand for lines of [hosts], and only those. A guest that
+// TestBenchmarkRangeIsNotLearned: addresses of it stand for lines of [hosts], and only those. A guest that
 // tries one must not put a rule into the policy that can never match, with which it can't be loaded.
-func TestNothingIsLearnedOfTheBenchmarkRange(t *testing.T) {
+func TestBenchmarkRangeIsNotLearned(t *testing.T) {
 	t.Parallel()
 	c, file := caseOf(t, "addr-special4")
 	learned := read(t, file, review.Options{Policy: policyOf(t, &c), Learn: true}).Learned()

@@ -306,9 +306,9 @@ func TestMissingVerdictsAreNoPass(t *testing.T) {
 	}
 }
 
-// TestRequestsOfALongConnectionAreJudgedByItsNames: a connection is its name's as long as it lasts, however long ago
+// TestLongConnectionsKeepTheirNames: a connection is its name's as long as it lasts, however long ago
 // the name was resolved. A guest could wait for the pin's end with what a review shouldn't see.
-func TestRequestsOfALongConnectionAreJudgedByItsNames(t *testing.T) {
+func TestLongConnectionsKeepTheirNames(t *testing.T) {
 	path := recordRequests(t)
 	file, err := os.ReadFile(path)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/msb-project/msb/internal/pcapgen"
 )
 
-// TestI8_SpokenCapturesShowRequestsInClearAndHoldNoSecret has tshark decrypt the stored captures with the
+// TestI8_DecryptableCapturesHoldNoSecret has tshark decrypt the stored captures with the
 // keys in them. Each request that a comment tells of must be readable, unless the case is odd on purpose; no
 // secret's value may be in anything that tshark or the file have.
-func TestI8_SpokenCapturesShowRequestsInClearAndHoldNoSecret(t *testing.T) {
+func TestI8_DecryptableCapturesHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	var all bytes.Buffer
 	var owner []string // of each frame, in order

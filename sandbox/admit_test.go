@@ -49,7 +49,7 @@ func lacks(t *testing.T, err error) *GrantsError {
 	return e
 }
 
-func TestI15_FilesAreAskedForAndValuesAreNot(t *testing.T) {
+func TestI15_OnlyFilesNeedApproval(t *testing.T) {
 	t.Parallel()
 	h, path := aPolicy(t, taking)
 	_, err := h.Admit(loaded(t, path), AdmitOptions{})

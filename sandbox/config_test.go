@@ -40,9 +40,9 @@ func TestI12_BoundsOfAMachineAreExact(t *testing.T) {
 	}
 }
 
-// TestI12_RecordsAreFilesOfTheSupervisorToo: /dev/stdout is the supervisor's own log there, and what was written to it was
+// TestI12_RecordsRefuseProcessFiles: /dev/stdout is the supervisor's own log there, and what was written to it was
 // lost without a word.
-func TestI12_RecordsAreFilesOfTheSupervisorToo(t *testing.T) {
+func TestI12_RecordsRefuseProcessFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")

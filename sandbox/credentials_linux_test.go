@@ -72,7 +72,7 @@ func TestCredentialsAreFoundAndHidden(t *testing.T) {
 	}
 }
 
-func TestI11_FewFilesAreLookedAtForCredentials(t *testing.T) {
+func TestI11_CredentialSearchIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	deep := filepath.Join(dir, strings.Repeat("d/", maxDepth+1))

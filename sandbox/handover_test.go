@@ -12,9 +12,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestExecErrorsOfALivingSessionComeAtOnce: after each one there was a wait of 5 s for the supervisor's account of an end
+// TestExecErrorsComeAtOnce: after each one there was a wait of 5 s for the supervisor's account of an end
 // that had not come.
-func TestExecErrorsOfALivingSessionComeAtOnce(t *testing.T) {
+func TestExecErrorsComeAtOnce(t *testing.T) {
 	t.Parallel()
 	ours, theirs, err := state.SocketPair()
 	must(t, err)
@@ -37,8 +37,8 @@ func TestExecErrorsOfALivingSessionComeAtOnce(t *testing.T) {
 	}
 }
 
-// TestI12_ASupervisorThatDoesNotAnswerIsNamed: a stopped one held msb exec for ever.
-func TestI12_ASupervisorThatDoesNotAnswerIsNamed(t *testing.T) {
+// TestI12_SilentSupervisorsAreNamed: a stopped one held msb exec for ever.
+func TestI12_SilentSupervisorsAreNamed(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
@@ -51,8 +51,8 @@ func TestI12_ASupervisorThatDoesNotAnswerIsNamed(t *testing.T) {
 	}
 }
 
-// TestI12_AnEndThatIsNotWrittenDownIsTold by stop, if the run was ready.
-func TestI12_AnEndThatIsNotWrittenDownIsTold(t *testing.T) {
+// TestI12_MissingEndsAreReported by stop, if the run was ready.
+func TestI12_MissingEndsAreReported(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
@@ -64,9 +64,9 @@ func TestI12_AnEndThatIsNotWrittenDownIsTold(t *testing.T) {
 	must(t, h.checkEnd("web", true))
 }
 
-// TestI13_ASandboxThatDoesNotStartDoesNotStay: it was made for the start. The twins are one that was there before, and
+// TestI13_FailedStartsLeaveNoSandbox: it was made for the start. The twins are one that was there before, and
 // one that another command removed and made again meanwhile. Not parallel: it forks.
-func TestI13_ASandboxThatDoesNotStartDoesNotStay(t *testing.T) {
+func TestI13_FailedStartsLeaveNoSandbox(t *testing.T) {
 	h, root := newHome(t), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
 	cfg := Config{Name: "web", Home: h.Dir(), Program: "/bin/false", Image: "dir:" + root, Disk: 64 << 20}
@@ -94,8 +94,8 @@ func TestI13_ASandboxThatDoesNotStartDoesNotStay(t *testing.T) {
 	}
 }
 
-// TestANamedSupervisorLeavesItsCallersDirectory. Not parallel: it forks.
-func TestANamedSupervisorLeavesItsCallersDirectory(t *testing.T) {
+// TestNamedSupervisorsLeaveTheCallersDirectory. Not parallel: it forks.
+func TestNamedSupervisorsLeaveTheCallersDirectory(t *testing.T) {
 	for name, want := range map[string]string{"web": "/", "": ""} {
 		out := filepath.Join(t.TempDir(), "out")
 		program := filepath.Join(t.TempDir(), "program")

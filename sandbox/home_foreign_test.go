@@ -177,9 +177,9 @@ func TestI13_SweepsOfRandomDirectories(t *testing.T) {
 	}
 }
 
-// TestI13_AHomeIsAdoptedOnlyIfItIsMsbs: one from before there was a marker, or whose marker a kill cut short, is. A directory
+// TestI13_OnlyOwnHomesAreAdopted: one from before there was a marker, or whose marker a kill cut short, is. A directory
 // of the user's is refused, with the remedy and untouched.
-func TestI13_AHomeIsAdoptedOnlyIfItIsMsbs(t *testing.T) {
+func TestI13_OnlyOwnHomesAreAdopted(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("0123456789abcdef", 4)
 	old := func() map[string]maker {
@@ -252,9 +252,9 @@ func listing(t *testing.T, root string) []string {
 	return slices.Sorted(maps.Keys(tree(t, root)))
 }
 
-// TestI13_WhatIsInASandboxStaysAtItsRemoval: a file that the user put beside a sandbox's disk, and a link in the place of
+// TestI13_RemovalKeepsForeignFiles: a file that the user put beside a sandbox's disk, and a link in the place of
 // a sandbox's directory.
-func TestI13_WhatIsInASandboxStaysAtItsRemoval(t *testing.T) {
+func TestI13_RemovalKeepsForeignFiles(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))

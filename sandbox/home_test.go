@@ -51,7 +51,7 @@ func there(t *testing.T, path string) bool {
 
 // Two sweeps at once failed with "directory not empty": one removed the lock first, and the other made
 // a new one in the directory that was going.
-func TestI13_SweepsAtOnceDoNotHinderEachOther(t *testing.T) {
+func TestI13_ConcurrentSweepsSucceed(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	for range 30 {
@@ -116,7 +116,7 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 }
 
 // A .DS_Store or an editor's file among the runs made every command fail.
-func TestI13_AStrayFileAmongRunsStopsNothing(t *testing.T) {
+func TestI13_StrayFilesStopNoSweep(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	runs := filepath.Join(h.dir, state.RunsDir)
@@ -137,7 +137,7 @@ func TestI13_AStrayFileAmongRunsStopsNothing(t *testing.T) {
 	}
 }
 
-func TestI12_AStateFolderThatOthersMayWriteIsRefused(t *testing.T) {
+func TestI12_WritableHomesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []os.FileMode{0o770, 0o707, 0o777} {
 		for _, sub := range []string{"", imagesDir, state.KernelDir, guestDir, state.RunsDir, state.KeptDir} {
@@ -164,7 +164,7 @@ func TestI12_AStateFolderThatOthersMayWriteIsRefused(t *testing.T) {
 	}
 }
 
-func TestI14_ALockThatIsALinkIsNotFollowed(t *testing.T) {
+func TestI14_LinkedLocksAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	dir, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
 	if err := os.Symlink(target, filepath.Join(dir, state.LockFile)); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestI11_AGuestsWordsLeaveNoJobRunning: whatever its agent says at the end, and however long the command is, the end
+// TestI11_GuestErrorsFitJobFiles: whatever its agent says at the end, and however long the command is, the end
 // fits into the job's file. The twin is a short sentence.
-func TestI11_AGuestsWordsLeaveNoJobRunning(t *testing.T) {
+func TestI11_GuestErrorsFitJobFiles(t *testing.T) {
 	t.Parallel()
 	for i, words := range []string{"no", strings.Repeat("<", 512), strings.Repeat("\x01", 512), strings.Repeat("\u2028", 300), strings.Repeat("é\xff\"", 200)} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

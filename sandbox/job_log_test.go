@@ -8,8 +8,8 @@ import (
 	"github.com/msb-project/msb/internal/joblog"
 )
 
-// TestI11_TailIsOfWhatWasThereAtFirst: a job may write faster than its log is read, and its lines are not counted then.
-func TestI11_TailIsOfWhatWasThereAtFirst(t *testing.T) {
+// TestI11_TailsEndWhereTheyBegan: a job may write faster than its log is read, and its lines are not counted then.
+func TestI11_TailsEndWhereTheyBegan(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := joblog.NewWriter(dir, "job")

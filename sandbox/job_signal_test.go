@@ -8,9 +8,9 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 )
 
-// TestI13_AJobIsMeantByItsStart: a job that was removed and made again under its name, between the look at it and the
+// TestI13_JobsAreIdentifiedByStart: a job that was removed and made again under its name, between the look at it and the
 // call, was killed and removed in its place. The twin means any job of the name.
-func TestI13_AJobIsMeantByItsStart(t *testing.T) {
+func TestI13_JobsAreIdentifiedByStart(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	s := k.session(t)

@@ -138,7 +138,7 @@ func text(t *testing.T, j *Job, o LogOptions) string {
 	}
 }
 
-func TestJobsAreStartedReadWaitedForKilledAndRemoved(t *testing.T) {
+func TestJobsLiveThroughEveryVerb(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	s := k.session(t)
@@ -190,7 +190,7 @@ func TestJobsAreStartedReadWaitedForKilledAndRemoved(t *testing.T) {
 	}
 }
 
-func TestI12_JobErrorsAreTypedOnTheOtherSideOfTheSocket(t *testing.T) {
+func TestI12_JobErrorsCrossTheSocket(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	s := k.session(t)
@@ -258,8 +258,8 @@ func TestI11_TheNumberOfJobsIsBounded(t *testing.T) {
 	}
 }
 
-// TestI13_AJobWhoseSupervisorWasKilledIsLost, and its output is there. The twin is the same job with its supervisor.
-func TestI13_AJobWhoseSupervisorWasKilledIsLost(t *testing.T) {
+// TestI13_JobsAreLostWithSupervisors, and its output is there. The twin is the same job with its supervisor.
+func TestI13_JobsAreLostWithSupervisors(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	j := k.run(t, "server", "wait", "listening\n")
@@ -295,7 +295,7 @@ func TestI13_AJobWhoseSupervisorWasKilledIsLost(t *testing.T) {
 	must(t, k.home.Remove(t.Context(), "web"))
 }
 
-func TestAStopEndsJobsAndKeepsThem(t *testing.T) {
+func TestStoppedSandboxesKeepTheirJobs(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	j := k.run(t, "server", "wait", "listening\n")
@@ -312,8 +312,8 @@ func TestAStopEndsJobsAndKeepsThem(t *testing.T) {
 	must(t, k.home.Remove(t.Context(), "web")) // the jobs go with the sandbox
 }
 
-// TestAFollowerGetsLinesAsTheyCome and one that stops reading holds nobody up.
-func TestAFollowerGetsLinesAsTheyCome(t *testing.T) {
+// TestFollowersGetLinesAsTheyCome and one that stops reading holds nobody up.
+func TestFollowersGetLinesAsTheyCome(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	more := make(chan string)
@@ -350,9 +350,9 @@ func TestAFollowerGetsLinesAsTheyCome(t *testing.T) {
 	}
 }
 
-// TestI12_AJobIsNotTakenForALaterOneOfItsName: who waits for a job that is removed gets an error, and neither the exit
+// TestI12_JobNamesAreNotConfused: who waits for a job that is removed gets an error, and neither the exit
 // code of the next one nor a wait for it. The twin is a wait for the next one.
-func TestI12_AJobIsNotTakenForALaterOneOfItsName(t *testing.T) {
+func TestI12_JobNamesAreNotConfused(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	s := k.session(t)
@@ -381,9 +381,9 @@ func TestI12_AJobIsNotTakenForALaterOneOfItsName(t *testing.T) {
 	}
 }
 
-// TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain: until it is, the job seems to run. The first fault is a file that
+// TestI12_JobEndsAreWrittenAgain: until it is, the job seems to run. The first fault is a file that
 // can't be opened, the second one a directory that can't be written to either.
-func TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain(t *testing.T) {
+func TestI12_JobEndsAreWrittenAgain(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	k.Again = time.Millisecond
@@ -430,8 +430,8 @@ func TestI12_AnEndThatCanNotBeWrittenDownIsTriedAgain(t *testing.T) {
 	ended(j)
 }
 
-// TestI11_TheEndOfALogTakesNoMemoryForItsLines: 8 MiB of empty ones took 700 MB, as often as a program asked.
-func TestI11_TheEndOfALogTakesNoMemoryForItsLines(t *testing.T) {
+// TestI11_TailsTakeBoundedMemory: 8 MiB of empty ones took 700 MB, as often as a program asked.
+func TestI11_TailsTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	const lines = 1 << 20
@@ -484,7 +484,7 @@ func TestI11_AJobsFileHasOneSize(t *testing.T) {
 	}
 }
 
-func TestI12_DamagedJobsAreNamedAndCanBeRemoved(t *testing.T) {
+func TestI12_DamagedJobsCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	j := k.run(t, "a", "write", "x\n")

@@ -12,9 +12,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestI13_WhoseStartFailedLeavesTheNextOneAlone: by the time its supervisor has gone, another command may have started
+// TestI13_FailedStartsSpareTheNext: by the time its supervisor has gone, another command may have started
 // the sandbox. Without its socket that run could be neither used nor stopped.
-func TestI13_WhoseStartFailedLeavesTheNextOneAlone(t *testing.T) {
+func TestI13_FailedStartsSpareTheNext(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	if err := aNamed(t, h, "web"); err != nil {
@@ -42,9 +42,9 @@ func TestI13_WhoseStartFailedLeavesTheNextOneAlone(t *testing.T) {
 	}
 }
 
-// TestI13_AnInterruptedStartEndsOneThatJustBecameReady: it no longer ends with its caller then. Not parallel: from its
+// TestI13_InterruptedStartsEndReadySandboxes: it no longer ends with its caller then. Not parallel: from its
 // fork to its exec the child holds other tests' locks.
-func TestI13_AnInterruptedStartEndsOneThatJustBecameReady(t *testing.T) {
+func TestI13_InterruptedStartsEndReadySandboxes(t *testing.T) {
 	h := newHome(t)
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
@@ -69,8 +69,8 @@ func TestI13_AnInterruptedStartEndsOneThatJustBecameReady(t *testing.T) {
 	}
 }
 
-// TestI13_ALockThatWasRemovedIsMadeAgain, and one of a sandbox that was removed meanwhile is none.
-func TestI13_ALockThatWasRemovedIsMadeAgain(t *testing.T) {
+// TestI13_RemovedLocksAreMadeAgain, and one of a sandbox that was removed meanwhile is none.
+func TestI13_RemovedLocksAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	if err := aNamed(t, h, "web"); err != nil {
@@ -95,9 +95,9 @@ func TestI13_ALockThatWasRemovedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestI13_DiscardMeansTheSandboxThatWasMade: a failed run -d removed by the name, and what somebody else had made under it
+// TestI13_DiscardMeansItsOwnSandbox: a failed run -d removed by the name, and what somebody else had made under it
 // by then was ended and removed. The twin is the sandbox itself.
-func TestI13_DiscardMeansTheSandboxThatWasMade(t *testing.T) {
+func TestI13_DiscardMeansItsOwnSandbox(t *testing.T) {
 	t.Parallel()
 	for _, another := range []bool{false, true} {
 		h := newHome(t)

@@ -31,9 +31,9 @@ func listenForeign(t *testing.T, path string) {
 	t.Cleanup(func() { _ = l.Close() })
 }
 
-// TestI14_NoFileOfAnotherIsReadOrWritten: a link in the place of a log was followed, and what it led to cut off; a pipe
+// TestI14_ForeignFilesStayUntouched: a link in the place of a log was followed, and what it led to cut off; a pipe
 // in the place of the state held msb ls for ever. The twin is the same sandbox without it. Not parallel: it forks.
-func TestI14_NoFileOfAnotherIsReadOrWritten(t *testing.T) {
+func TestI14_ForeignFilesStayUntouched(t *testing.T) {
 	h, root := newHome(t), t.TempDir()
 	other := filepath.Join(root, "other")
 	must(t, os.WriteFile(other, []byte("{}"), 0o600))
@@ -79,9 +79,9 @@ func TestI14_NoFileOfAnotherIsReadOrWritten(t *testing.T) {
 	}
 }
 
-// TestI14_NoSignalGoesToAProcessThatIsNoSupervisor: this process listens in the place of a control socket, or behind a
+// TestI14_OnlySupervisorsAreSignalled: this process listens in the place of a control socket, or behind a
 // link there. A signal would end the test.
-func TestI14_NoSignalGoesToAProcessThatIsNoSupervisor(t *testing.T) {
+func TestI14_OnlySupervisorsAreSignalled(t *testing.T) {
 	t.Parallel()
 	for _, linked := range []bool{true, false} {
 		h := newHome(t)

@@ -79,7 +79,7 @@ func TestANamedSandboxIsThereOnce(t *testing.T) {
 	}
 }
 
-func TestI12_WhatIsNotThereOrNotRunningIsSaid(t *testing.T) {
+func TestI12_MissingSandboxesAreNamed(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	if err := aNamed(t, h, "web"); err != nil {
@@ -103,7 +103,7 @@ func TestI12_WhatIsNotThereOrNotRunningIsSaid(t *testing.T) {
 	}
 }
 
-func TestI12_DamagedStateIsNamedAndCanBeRemoved(t *testing.T) {
+func TestI12_DamagedStateCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	for _, damage := range []string{"", "{", `{"version":1,"name":"other"}`, `{"version":99,"name":"web"}`, `{"version":1,"name":"web","no_such_key":1}`, "\x00\x01"} {
@@ -126,8 +126,8 @@ func TestI12_DamagedStateIsNamedAndCanBeRemoved(t *testing.T) {
 	}
 }
 
-// TestI13_WhatAKilledCommandLeftIsSweptOrRemoved: a socket nobody listens on, a sandbox half made, half removed.
-func TestI13_WhatAKilledCommandLeftIsSweptOrRemoved(t *testing.T) {
+// TestI13_LeftoversOfKilledCommandsAreSwept: a socket nobody listens on, a sandbox half made, half removed.
+func TestI13_LeftoversOfKilledCommandsAreSwept(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	if err := aNamed(t, h, "web"); err != nil {
@@ -162,8 +162,8 @@ func TestI13_WhatAKilledCommandLeftIsSweptOrRemoved(t *testing.T) {
 	}
 }
 
-// TestControlSocketsLieInFoldersOfAnyDepth: a socket's address takes 107 bytes.
-func TestControlSocketsLieInFoldersOfAnyDepth(t *testing.T) {
+// TestControlSocketsWorkAtAnyDepth: a socket's address takes 107 bytes.
+func TestControlSocketsWorkAtAnyDepth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for range 4 {

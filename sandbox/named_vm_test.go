@@ -83,9 +83,9 @@ hosts = ["echo.msb.internal"]
 in = ["header:Authorization"]
 `
 
-// TestVMANamedSandboxIsTheSameAtItsNextStart: its disk, its placeholders, and its authority, with which a session
+// TestVMNamedSandboxesSurviveRestarts: its disk, its placeholders, and its authority, with which a session
 // through the proxy works; and it outlives the sessions with it.
-func TestVMANamedSandboxIsTheSameAtItsNextStart(t *testing.T) {
+func TestVMNamedSandboxesSurviveRestarts(t *testing.T) {
 	const name = "keeps"
 	const value = "a-value-of-a-named-sandbox"
 	file := filepath.Join(t.TempDir(), "value")
@@ -124,8 +124,8 @@ func TestVMANamedSandboxIsTheSameAtItsNextStart(t *testing.T) {
 	isInNoFile(t, filepath.Join(h.Dir(), "sandboxes", name), value)
 }
 
-// TestVMTheEndOfANamedSandboxIsTold: one that ended by itself says why to who was there and to who comes later.
-func TestVMTheEndOfANamedSandboxIsTold(t *testing.T) {
+// TestVMNamedSandboxesEndsAreReported: one that ended by itself says why to who was there and to who comes later.
+func TestVMNamedSandboxesEndsAreReported(t *testing.T) {
 	h := create(t, "ends", "")
 	theEndIsTold(t, h, "ends", "reboot -f", "left its machine")
 	theEndIsTold(t, h, "ends", "poweroff -f", "halted")
@@ -157,8 +157,8 @@ func theEndIsTold(t *testing.T, h *sandbox.Home, name, end, why string) {
 	}
 }
 
-// TestVMAStartThatIsStoppedSaysSo, and that the guest it had begun is not to blame.
-func TestVMAStartThatIsStoppedSaysSo(t *testing.T) {
+// TestVMStoppedStartsSaySo, and that the guest it had begun is not to blame.
+func TestVMStoppedStartsSaySo(t *testing.T) {
 	const name = "hurried"
 	h := create(t, name, "")
 	started := make(chan error, 1)

@@ -12,9 +12,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestI13_NobodyWaitsAtAPipeInTheState: where a file of a sandbox's is a pipe, what read or wrote it waited for ever. The
+// TestI13_PipesInStateBlockNobody: where a file of a sandbox's is a pipe, what read or wrote it waited for ever. The
 // twins are the files themselves.
-func TestI13_NobodyWaitsAtAPipeInTheState(t *testing.T) {
+func TestI13_PipesInStateBlockNobody(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	j := k.run(t, "main", "write", "hello\n")

@@ -19,9 +19,9 @@ func watched(t *testing.T, said ...string) (s *Sandbox, notices []string) {
 	return s, notices
 }
 
-// TestTheSupervisorsLinesAreTakenUntilItsLast: notices are passed on, denials kept, and the line that ends the sandbox
+// TestEveryStatusLineIsRead: notices are passed on, denials kept, and the line that ends the sandbox
 // counts for nothing else, whatever stands beside it.
-func TestTheSupervisorsLinesAreTakenUntilItsLast(t *testing.T) {
+func TestEveryStatusLineIsRead(t *testing.T) {
 	t.Parallel()
 	const denied, failed = `{"denied":{"denied":3,"others":1}}`, `"failed":{"kind":"policy","message":"it broke"}`
 	kept := audit.DenialSummary{Denied: 3, Others: 1}

@@ -198,7 +198,7 @@ func TestVMPolicyHoldsInARealGuest(t *testing.T) {
 	}
 }
 
-func TestI8_VMASecretsValueIsInNoFileAndNoChild(t *testing.T) {
+func TestI8_VMValuesStayOutOfFiles(t *testing.T) {
 	const value = "value-that-must-stay-in-the-supervisor-77"
 	t.Setenv("VM_TEST_TOKEN", value)
 	p, err := policies.Parse("t.toml", []byte(`version = 1
@@ -265,7 +265,7 @@ func TestI2_VMNoNetHasNoDevice(t *testing.T) {
 	}
 }
 
-func TestVMAGuestThatLeavesOrCrashesIsNamed(t *testing.T) {
+func TestVMGuestCrashesAreNamed(t *testing.T) {
 	for name, tt := range map[string]struct{ line, say string }{
 		"the guest leaves":  {"reboot -f; sleep 60", "left its machine"},
 		"the guest halts":   {"halt -f; sleep 60", "halted its machine"},
@@ -282,7 +282,7 @@ func TestVMAGuestThatLeavesOrCrashesIsNamed(t *testing.T) {
 	}
 }
 
-func TestVMAKernelPanicIsNamedWithTheConsole(t *testing.T) {
+func TestVMKernelPanicsShowTheConsole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	// A first start writes the agent's disk; the second finds another one, with its sum, or it would be replaced.
 	warm, err := sandbox.Start(t.Context(), sandbox.Config{Home: dir, Backend: "qemu"})
@@ -421,7 +421,7 @@ func TestI13_VMKilledCallerLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestI13_VMKilledSupervisorTakesItsVMMAlongAndTheNextCommandCleansUp(t *testing.T) {
+func TestI13_VMKilledSupervisorsAreCleanedUp(t *testing.T) {
 	dir := home(t)
 	cmd, id := caller(t, dir)
 	pids := descendants(t, cmd.Process.Pid)

@@ -149,7 +149,7 @@ func TestI16_RequestsEnd(t *testing.T) {
 	}
 }
 
-func TestLiteralAddressGetsALeafForTheAddress(t *testing.T) {
+func TestLiteralAddressesGetTheirLeaf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo)
 	c := tls.Client(w.pipe(flow("", apiAddr), false), &tls.Config{RootCAs: w.root, ServerName: apiAddr.Addr().String()})
@@ -158,7 +158,7 @@ func TestLiteralAddressGetsALeafForTheAddress(t *testing.T) {
 	}
 }
 
-func TestJudgeSeesEveryRequestOfAConnection(t *testing.T) {
+func TestEveryRequestIsJudged(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		w := newWorld(t, echo)
@@ -189,7 +189,7 @@ func TestMethodOverrideIsJudgedToo(t *testing.T) {
 	}
 }
 
-func TestRewritingHeadersDoNotReachTheServer(t *testing.T) {
+func TestRewriteHeadersAreDropped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
 	do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil,
@@ -252,7 +252,7 @@ func rawRequests() map[string]string {
 	}
 }
 
-func TestI9_WhatParsersReadDifferentlyGetsNoValue(t *testing.T) {
+func TestI9_AmbiguousRequestsGetNoValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
 	for name, raw := range rawRequests() {
@@ -278,7 +278,7 @@ func TestI9_WhatParsersReadDifferentlyGetsNoValue(t *testing.T) {
 	}
 }
 
-func TestI9_ChunkTricksNeverMakeASecondRequest(t *testing.T) {
+func TestI9_ChunkTricksSmuggleNothing(t *testing.T) {
 	t.Parallel()
 	head := "POST / HTTP/1.1\r\nHost: " + apiHost + "\r\nAuthorization: @\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for name, body := range map[string]string{

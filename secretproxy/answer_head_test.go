@@ -21,9 +21,9 @@ func traced(r *http.Request, hints *string) *http.Request {
 	}}))
 }
 
-// TestI10_AValueAsATrailersNameIsRemoved: names of trailers go out with the head, before the body is read. Without
+// TestI10_ValuesInTrailerNamesAreRemoved: names of trailers go out with the head, before the body is read. Without
 // a secret they arrive.
-func TestI10_AValueAsATrailersNameIsRemoved(t *testing.T) {
+func TestI10_ValuesInTrailerNamesAreRemoved(t *testing.T) {
 	t.Parallel()
 	const value = "aBcDeFgH-iJkLm-0123"
 	handler := func(rw http.ResponseWriter, r *http.Request) {
@@ -112,9 +112,9 @@ func TestI17_NoHashAnywhere(t *testing.T) {
 	}
 }
 
-// TestI10_HintsOfASignedRequestAreMasked: they come before it is known whether the server refuses the signature and
+// TestI10_SignedRequestsHintsAreMasked: they come before it is known whether the server refuses the signature and
 // repeats what was signed. An answer that it grants is not searched.
-func TestI10_HintsOfASignedRequestAreMasked(t *testing.T) {
+func TestI10_SignedRequestsHintsAreMasked(t *testing.T) {
 	t.Parallel()
 	const token = "REALSESSIONTOKENREALSESSION"
 	s := secretIn(t)

@@ -172,9 +172,9 @@ func TestI11_WhatARequestHoldsIsBounded(t *testing.T) {
 	}
 }
 
-// TestI11_AHeadDoesNotGrowWithoutBound: 64 KiB of placeholders would become 30 MiB of values, as fields or as
+// TestI11_SwappedHeadsAreBounded: 64 KiB of placeholders would become 30 MiB of values, as fields or as
 // a query.
-func TestI11_AHeadDoesNotGrowWithoutBound(t *testing.T) {
+func TestI11_SwappedHeadsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(longValue(t, 8000, header("Authorization"), query("key"))))
 	p := w.placeholder()
@@ -329,8 +329,8 @@ func TestI11_UploadsThatWaitAreBounded(t *testing.T) {
 	givesAllBack(t, "uploads", w, clients...)
 }
 
-// TestI11_AMessageIsDecompressedWithinTheBudget: a few bytes that become megabytes end the answer.
-func TestI11_AMessageIsDecompressedWithinTheBudget(t *testing.T) {
+// TestI11_DecompressionStaysWithinBudget: a few bytes that become megabytes end the answer.
+func TestI11_DecompressionStaysWithinBudget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/grpc")
@@ -350,8 +350,8 @@ func TestI11_AMessageIsDecompressedWithinTheBudget(t *testing.T) {
 	givesAllBack(t, "a message", w, client)
 }
 
-// TestMessagesThatWereReadAreNotHeld: compressed messages of any number go through a budget that has room for a few.
-func TestMessagesThatWereReadAreNotHeld(t *testing.T) {
+// TestReadMessagesAreReleased: compressed messages of any number go through a budget that has room for a few.
+func TestReadMessagesAreReleased(t *testing.T) {
 	t.Parallel()
 	const memory, size = 2 << 20, 64 << 10
 	noise := make([]byte, size)

@@ -12,8 +12,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestTLSHasADialerOfItsOwn: what goes by [tls] via is TLS, and nothing else.
-func TestTLSHasADialerOfItsOwn(t *testing.T) {
+// TestTLSHasItsOwnDialer: what goes by [tls] via is TLS, and nothing else.
+func TestTLSHasItsOwnDialer(t *testing.T) {
 	t.Parallel()
 	var plain, tls atomic.Int32
 	refuse := func(count *atomic.Int32) func(context.Context, hostname.Name, netip.AddrPort) (net.Conn, error) {

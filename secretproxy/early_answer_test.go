@@ -36,9 +36,9 @@ func (c *closing) Close() error {
 	return c.Conn.Close()
 }
 
-// TestAGuestThatStillSendsReadsTheRefusal: a connection with bytes of an upload that nobody read is reset when it is
+// TestSendingGuestsReadTheRefusal: a connection with bytes of an upload that nobody read is reset when it is
 // closed, and clients then tell of the reset. So it stays open for a moment behind an answer that came early.
-func TestAGuestThatStillSendsReadsTheRefusal(t *testing.T) {
+func TestSendingGuestsReadTheRefusal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
 	guest, gateway := tcpPair(t)

@@ -11,10 +11,10 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI9_AViolationBehindAnEarlyAnswerIsTold: a server that the guest agrees with answers before it has read the body,
+// TestI9_LateViolationsAreReported: a server that the guest agrees with answers before it has read the body,
 // so that no refusal can be the answer to what comes in it. Each violation has one line, and ends the sandbox where
 // the policy says so; a body without one has none.
-func TestI9_AViolationBehindAnEarlyAnswerIsTold(t *testing.T) {
+func TestI9_LateViolationsAreReported(t *testing.T) {
 	t.Parallel()
 	for _, upstream2 := range []bool{true, false} {
 		s := secretIn(t, header("Authorization"))

@@ -10,7 +10,7 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-func TestI12_AnExtraCAThatCantBeReadIsAnErrorAtTheStart(t *testing.T) {
+func TestI12_UnreadableExtraCAsFail(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, []byte("not a certificate"), 0o600); err != nil {

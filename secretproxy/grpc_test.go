@@ -133,7 +133,7 @@ func repeated(t *testing.T, w *world, where string, md metadata.MD) {
 	}
 }
 
-func TestGRPCCallsGoThroughWithTheirTrailers(t *testing.T) {
+func TestGRPCCallsKeepTheirTrailers(t *testing.T) {
 	t.Parallel()
 	w, client := grpcThrough(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -159,7 +159,7 @@ func TestGRPCCallsGoThroughWithTheirTrailers(t *testing.T) {
 	}
 }
 
-func TestGRPCStreamsGoBothWaysAtOnce(t *testing.T) {
+func TestGRPCStreamsAreFullDuplex(t *testing.T) {
 	t.Parallel()
 	w, client := grpcThrough(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -20,9 +20,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestHTTP2AsH2specReadsIt runs h2spec's server suites against the side that
+// TestHTTP2PassesH2spec runs h2spec's server suites against the side that
 // the guest talks to.
-func TestHTTP2AsH2specReadsIt(t *testing.T) {
+func TestHTTP2PassesH2spec(t *testing.T) {
 	t.Parallel()
 	handler := func(rw http.ResponseWriter, r *http.Request) {
 		// An answer before the body's end would hide what is wrong with it.

@@ -64,7 +64,7 @@ func slowWorld(t *testing.T) (w *world, began, answer, cancelled chan struct{}) 
 	return w, began, answer, cancelled
 }
 
-func TestAHalfClosedConnectionGetsItsAnswer(t *testing.T) {
+func TestHalfClosedConnectionsGetTheirAnswer(t *testing.T) {
 	t.Parallel()
 	requests := map[string]string{
 		"GET":     "GET / HTTP/1.1\r\nHost: " + apiHost + "\r\n\r\n",
@@ -173,8 +173,8 @@ type halfClosedConn struct {
 // Read implements net.Conn.
 func (c *halfClosedConn) Read(b []byte) (int, error) { return c.request.Read(b) }
 
-// TestAHalfClosedConnectionGetsALongAnswer: only an answer that stops counts against the limit.
-func TestAHalfClosedConnectionGetsALongAnswer(t *testing.T) {
+// TestHalfClosedConnectionsGetLongAnswers: only an answer that stops counts against the limit.
+func TestHalfClosedConnectionsGetLongAnswers(t *testing.T) {
 	t.Parallel()
 	const pieces = 5
 	synctest.Test(t, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/msb-project/msb/audit"
 )
 
-// TestI8_NoAuditLineOfAHandshakeHoldsAPlaceholder: the guest chooses the protocols and the name of a TLS hello, which
+// TestI8_HandshakeLinesHoldNoPlaceholder: the guest chooses the protocols and the name of a TLS hello, which
 // crypto/tls repeats.
-func TestI8_NoAuditLineOfAHandshakeHoldsAPlaceholder(t *testing.T) {
+func TestI8_HandshakeLinesHoldNoPlaceholder(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, echo)
 	p := w.placeholder()

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestI3_HintsWithoutEndWhileTheRequestFails: hints come from the transport's goroutine, which goes on
+// TestI3_EndlessHintsWhileRequestsFail: hints come from the transport's goroutine, which goes on
 // when a request was given up. For the race detector.
-func TestI3_HintsWithoutEndWhileTheRequestFails(t *testing.T) {
+func TestI3_EndlessHintsWhileRequestsFail(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, func(rw http.ResponseWriter, r *http.Request) {
 		for i := 0; r.Context().Err() == nil && i < 2000; i++ {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestAFaultOnAKeptConnectionIsAnsweredToo: net/http ends a kept connection without a word when its next
+// TestFaultsOnKeptConnectionsAreAnswered: net/http ends a kept connection without a word when its next
 // read fails, and gives up the request before if it is under way still.
-func TestAFaultOnAKeptConnectionIsAnsweredToo(t *testing.T) {
+func TestFaultsOnKeptConnectionsAreAnswered(t *testing.T) {
 	t.Parallel()
 	const whole, faulty = "GET /a HTTP/1.1\r\nHost: " + apiHost + "\r\n\r\n", "GET /b HTTP/1.1\nHost: " + apiHost + "\n\n"
 	for _, pieces := range [][]string{{whole + faulty}, {whole, faulty}, {whole, "G", faulty[1:]}, {whole, faulty[:20], faulty[20:]}} {

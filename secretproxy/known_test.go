@@ -87,8 +87,8 @@ func TestI10_NoGrantForgetsAnOlderToken(t *testing.T) {
 	}
 }
 
-// TestI10_AtTheBoundAMintIsRefused: and what was known before is masked still.
-func TestI10_AtTheBoundAMintIsRefused(t *testing.T) {
+// TestI10_MintsBeyondTheBoundAreRefused: and what was known before is masked still.
+func TestI10_MintsBeyondTheBoundAreRefused(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))
 	s.Mint = &policies.Mint{Path: "/token", Fields: []string{"access_token"}}
@@ -225,8 +225,8 @@ func TestI11_SpellingsOfValuesAreCounted(t *testing.T) {
 	}
 }
 
-// TestI11_EachPartOfAValueIsCounted: AWS credentials are three values, and one with blanks is sought without them too.
-func TestI11_EachPartOfAValueIsCounted(t *testing.T) {
+// TestI11_ValuePartsAreCounted: AWS credentials are three values, and one with blanks is sought without them too.
+func TestI11_ValuePartsAreCounted(t *testing.T) {
 	t.Parallel()
 	const length = 60
 	value := strings.Repeat("v", 20) + ":" + strings.Repeat("s", length-21)
@@ -248,7 +248,7 @@ func TestI11_EachPartOfAValueIsCounted(t *testing.T) {
 }
 
 // A token that comes again after its time gets a placeholder that works.
-func TestATokenThatComesAgainWorksAgain(t *testing.T) {
+func TestRepeatedTokensWorkAgain(t *testing.T) {
 	t.Parallel()
 	w, ask := mintWorld(t)
 	before := ask("/token", 0)
@@ -266,9 +266,9 @@ func TestATokenThatComesAgainWorksAgain(t *testing.T) {
 	}
 }
 
-// TestI10_ASecretThatAReloadRemovedIsStillMasked asks on a connection from before, which goes on, and on a new
+// TestI10_RemovedSecretsStayMasked asks on a connection from before, which goes on, and on a new
 // one. The secret's tokens go with it, and are masked too.
-func TestI10_ASecretThatAReloadRemovedIsStillMasked(t *testing.T) {
+func TestI10_RemovedSecretsStayMasked(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))
 	s.Mint = &policies.Mint{Path: "/token", Fields: []string{"access_token"}}

@@ -123,8 +123,8 @@ func TestI10_StreamsTakeTheNewestValues(t *testing.T) {
 	}
 }
 
-// TestI10_ATokenOfARequestThatSpansAReload is known to the state that is in force when it comes.
-func TestI10_ATokenOfARequestThatSpansAReload(t *testing.T) {
+// TestI10_TokensMintedAcrossAReload is known to the state that is in force when it comes.
+func TestI10_TokensMintedAcrossAReload(t *testing.T) {
 	t.Parallel()
 	for _, stays := range []bool{true, false} {
 		asked, hold := make(chan struct{}), make(chan struct{})

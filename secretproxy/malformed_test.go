@@ -64,9 +64,9 @@ func TestI1_MalformedRequestsAreAudited(t *testing.T) {
 	}
 }
 
-// TestAnAnswerLikeNetHTTPsOwnPasses: a server's 400 looks as net/http's to a head that it can't read, and such a head
+// TestNetHTTPLikeAnswersPass: a server's 400 looks as net/http's to a head that it can't read, and such a head
 // stands behind the request.
-func TestAnAnswerLikeNetHTTPsOwnPasses(t *testing.T) {
+func TestNetHTTPLikeAnswersPass(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header()["Date"] = nil

@@ -248,9 +248,9 @@ func TestMessagesGoThroughByteByByte(t *testing.T) {
 	_ = pw.Close()
 }
 
-// TestI10_CompressionByOtherNamesIsNotOffered: whatever a server is offered beside Accept-Encoding, we could
+// TestI10_OtherCompressionIsNotOffered: whatever a server is offered beside Accept-Encoding, we could
 // not tell what it did.
-func TestI10_CompressionByOtherNamesIsNotOffered(t *testing.T) {
+func TestI10_OtherCompressionIsNotOffered(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, echo)
 	open := newWorld(t, echo)
@@ -270,8 +270,8 @@ func TestI10_CompressionByOtherNamesIsNotOffered(t *testing.T) {
 	}
 }
 
-// TestCodingsThatEncodeNothingAreNoFault: and empty bodies are fine in any.
-func TestCodingsThatEncodeNothingAreNoFault(t *testing.T) {
+// TestIdentityCodingsAreAccepted: and empty bodies are fine in any.
+func TestIdentityCodingsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"utf-8", "UTF-8", "none", "aws-chunked", "binary", "identity, none", "gzip;q=1", "aws-chunked,gzip", "gzip, identity", "br, utf-8"} {
 		for _, text := range []string{realValue, ""} {

@@ -234,9 +234,9 @@ func TestI8_UnreadableTokensAreRefused(t *testing.T) {
 	}
 }
 
-// TestI8_TokenThatCannotBeMintedIsRefused has texts that no placeholder could
+// TestI8_UnmintableTokensAreRefused has texts that no placeholder could
 // stand for: at every path none of them passes.
-func TestI8_TokenThatCannotBeMintedIsRefused(t *testing.T) {
+func TestI8_UnmintableTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", maxTokenDepth+1) + strings.Repeat("]", maxTokenDepth+1)
 	for name, token := range map[string]string{

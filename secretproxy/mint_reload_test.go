@@ -11,9 +11,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI9_TokensWorkAsThePolicyInForceSays: a reload takes mint from a secret while the server makes a token. The guest
+// TestI9_TokensFollowThePolicyInForce: a reload takes mint from a secret while the server makes a token. The guest
 // does not get the token, and its placeholder works nowhere. In the twin the reload changes nothing.
-func TestI9_TokensWorkAsThePolicyInForceSays(t *testing.T) {
+func TestI9_TokensFollowThePolicyInForce(t *testing.T) {
 	t.Parallel()
 	for name, mints := range map[string]bool{"mint goes": false, "mint stays (twin)": true} {
 		t.Run(name, func(t *testing.T) {

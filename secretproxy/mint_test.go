@@ -39,7 +39,7 @@ func tokenServer(t *testing.T) (http.HandlerFunc, *[]string) {
 	}, issued
 }
 
-func TestMintedTokensAreNeverSeenByTheGuestAndWork(t *testing.T) {
+func TestMintedTokensStayHidden(t *testing.T) {
 	t.Parallel()
 	handler, issued := tokenServer(t)
 	s := secretIn(t, header("Authorization"), policies.Place{Kind: policies.InBody})

@@ -40,8 +40,8 @@ func TestI10_AnEmptyEncodingHidesNoOther(t *testing.T) {
 	}
 }
 
-// TestI10_TrailersOfAnEmptyAnswerAreMasked: a length of zero is not the end of an answer over HTTP/2.
-func TestI10_TrailersOfAnEmptyAnswerAreMasked(t *testing.T) {
+// TestI10_EmptyAnswersTrailersAreMasked: a length of zero is not the end of an answer over HTTP/2.
+func TestI10_EmptyAnswersTrailersAreMasked(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		w := wantsSecret(t, func(rw http.ResponseWriter, _ *http.Request) {
@@ -65,8 +65,8 @@ func TestI10_TrailersOfAnEmptyAnswerAreMasked(t *testing.T) {
 	}
 }
 
-// TestI10_AValueAsAFieldsNameIsRemoved: net/http writes names in a case of its own.
-func TestI10_AValueAsAFieldsNameIsRemoved(t *testing.T) {
+// TestI10_ValuesInFieldNamesAreRemoved: net/http writes names in a case of its own.
+func TestI10_ValuesInFieldNamesAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))
 	if err := os.WriteFile(s.From.Value, []byte("aBcDeFgH-iJkLm"), 0o600); err != nil {
@@ -83,8 +83,8 @@ func TestI10_AValueAsAFieldsNameIsRemoved(t *testing.T) {
 	}
 }
 
-// TestAStatusThatIsNoneIsNamed: net/http's client takes any three digits, its server panics below 100.
-func TestAStatusThatIsNoneIsNamed(t *testing.T) {
+// TestInvalidStatusCodesAreNamed: net/http's client takes any three digits, its server panics below 100.
+func TestInvalidStatusCodesAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"000", "042", "099"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

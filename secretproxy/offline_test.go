@@ -18,8 +18,8 @@ func (allowAll) Decide(*egress.Flow) egress.Verdict {
 	return egress.Verdict{Action: egress.Allow, Reason: egress.ReasonRule}
 }
 
-// TestTheSizeOfAHeadIsThatOfItsBytes however few come at once: a slow client's large cookie is no attack.
-func TestTheSizeOfAHeadIsThatOfItsBytes(t *testing.T) {
+// TestHeadSizesAreExact however few come at once: a slow client's large cookie is no attack.
+func TestHeadSizesAreExact(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]bool{50_000: true, maxHeadBytes - 100: true, maxHeadBytes + 1: false} {
 		head := []byte("GET / HTTP/1.1\r\nHost: a.example\r\nCookie: " + strings.Repeat("a", size) + "\r\n\r\n")

@@ -10,8 +10,8 @@ import (
 	"github.com/msb-project/msb/audit"
 )
 
-// TestI1_OptionsOfTheServerIsJudgedToo: net/http's server answers "OPTIONS *" by itself, whatever the host.
-func TestI1_OptionsOfTheServerIsJudgedToo(t *testing.T) {
+// TestI1_OptionsAsteriskIsJudged: net/http's server answers "OPTIONS *" by itself, whatever the host.
+func TestI1_OptionsAsteriskIsJudged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo)
 	w.api.Config.DisableGeneralOptionsHandler = true // it would not note it

@@ -13,9 +13,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI8_AServerAndAGuestCantGuessAValueByItsBeginning: an allowed server that the guest agrees with sends
+// TestI8_ValuesCantBeGuessedByPrefix: an allowed server that the guest agrees with sends
 // right and wrong beginnings of a value and waits. The guest sees as much of the one as of the other.
-func TestI8_AServerAndAGuestCantGuessAValueByItsBeginning(t *testing.T) {
+func TestI8_ValuesCantBeGuessedByPrefix(t *testing.T) {
 	t.Parallel()
 	saw := func(guess string) string {
 		w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {

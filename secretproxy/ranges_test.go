@@ -13,9 +13,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI10_RangesByAnotherNameAreNotAsked: services know ranges by names of their own. The server here serves what
+// TestI10_RangeLikeFieldsAreDropped: services know ranges by names of their own. The server here serves what
 // it stored by any of them; without a secret the guest gets the part.
-func TestI10_RangesByAnotherNameAreNotAsked(t *testing.T) {
+func TestI10_RangeLikeFieldsAreDropped(t *testing.T) {
 	t.Parallel()
 	names := []string{"Range", "If-Range", "x-ms-range", "X-Amz-Range", "Request-Range", "X_Ms_Range", "x-goog-byte-range", "X-RANGES", "Unless-Range", "x-amz-copy-source-range"}
 	handler := func(rw http.ResponseWriter, r *http.Request) {
@@ -51,8 +51,8 @@ func TestI10_RangesByAnotherNameAreNotAsked(t *testing.T) {
 	}
 }
 
-// TestI10_CharsetsThatCantBeReadAreNotAsked: in EBCDIC a value is no spelling that anything here knows.
-func TestI10_CharsetsThatCantBeReadAreNotAsked(t *testing.T) {
+// TestI10_UnreadableCharsetsAreNotOffered: in EBCDIC a value is no spelling that anything here knows.
+func TestI10_UnreadableCharsetsAreNotOffered(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, func(rw http.ResponseWriter, r *http.Request) {
 		for said := range strings.Lines(r.URL.Query().Get("say")) { // each in a field

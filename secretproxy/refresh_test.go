@@ -12,7 +12,7 @@ import (
 )
 
 // A command is run again after a 401 if the policy asks for it, and the very next request has what it says.
-func TestACommandIsRunAgainAfterA401WhenAsked(t *testing.T) {
+func TestCommandsAreRunAgainAfter401(t *testing.T) {
 	t.Parallel()
 	const first, second = "command-value-1", "command-value-2"
 	for _, asked := range []bool{true, false} {

@@ -9,9 +9,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI9_ARequestKeepsItsValueOverAReload: its head has gone out with the value when the policy is exchanged, and its
+// TestI9_RequestsKeepTheirValueOverReloads: its head has gone out with the value when the policy is exchanged, and its
 // body is still to come.
-func TestI9_ARequestKeepsItsValueOverAReload(t *testing.T) {
+func TestI9_RequestsKeepTheirValueOverReloads(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"), policies.Place{Kind: policies.InBody})
 	begun := make(chan struct{})

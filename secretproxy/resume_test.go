@@ -11,9 +11,9 @@ import (
 	"github.com/msb-project/msb/egress"
 )
 
-// TestResumedSessionsServeAndAreHeldToTheirName: a server isn't asked for a certificate when TLS 1.3
+// TestResumedSessionsKeepTheirName: a server isn't asked for a certificate when TLS 1.3
 // resumes a session, so the name must be known without it.
-func TestResumedSessionsServeAndAreHeldToTheirName(t *testing.T) {
+func TestResumedSessionsKeepTheirName(t *testing.T) {
 	t.Parallel()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		w := wantsSecret(t, echo)

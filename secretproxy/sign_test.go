@@ -116,7 +116,7 @@ func guestSigns(t *testing.T, r *http.Request, w *world, hash, service, region s
 	return r
 }
 
-func TestSigV4RequestsAreSignedAgain(t *testing.T) {
+func TestSigV4IsSignedAgain(t *testing.T) {
 	t.Parallel()
 	sum := sha256.Sum256([]byte("hello"))
 	hash := hex.EncodeToString(sum[:])
@@ -154,7 +154,7 @@ func TestSigV4RequestsAreSignedAgain(t *testing.T) {
 	}
 }
 
-func TestI9_SigV4ElsewhereIsAViolation(t *testing.T) {
+func TestI9_MisplacedSigV4IsRefused(t *testing.T) {
 	t.Parallel()
 	pair := realKeyID + ":" + realSecretKey
 	for name, change := range map[string]func(*world) *http.Request{

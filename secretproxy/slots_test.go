@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestI11_RequestsToOneServerWaitForASlot(t *testing.T) {
+func TestI11_UpstreamRequestsWaitForSlots(t *testing.T) {
 	t.Parallel()
 	const over = 60
 	var now, most, served atomic.Int64

@@ -76,7 +76,7 @@ func TestI10_BodiesInEveryEncodingAreMasked(t *testing.T) {
 	}
 }
 
-func TestI10_EncodingsThatCantBeReadAreNotOffered(t *testing.T) {
+func TestI10_UnreadableEncodingsAreNotOffered(t *testing.T) {
 	t.Parallel()
 	var offered string
 	w := wantsSecret(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -94,7 +94,7 @@ func TestI10_EncodingsThatCantBeReadAreNotOffered(t *testing.T) {
 	}
 }
 
-func TestI10_HeadersCookiesRedirectsTrailersAndHintsAreMasked(t *testing.T) {
+func TestI10_EveryHeaderKindIsMasked(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Link", "</"+realValue+">; rel=preload")
@@ -199,7 +199,7 @@ func TestI17_NoLengthOnMaskedAnswers(t *testing.T) {
 	}
 }
 
-func TestServerSentEventsArriveOneByOne(t *testing.T) {
+func TestServerSentEventsArriveSingly(t *testing.T) {
 	t.Parallel()
 	for _, encoding := range []string{"", "gzip"} {
 		next := make(chan struct{})
@@ -339,7 +339,7 @@ func upgrading(t *testing.T) http.HandlerFunc {
 	}
 }
 
-func TestUpgradeThatIsNamedGoesThroughAsItIs(t *testing.T) {
+func TestNamedUpgradesPassUntouched(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"Spdy/3.1", "custom/1"} {
 		s := secretIn(t, header("Authorization"))
@@ -366,7 +366,7 @@ func TestUpgradeThatIsNamedGoesThroughAsItIs(t *testing.T) {
 	}
 }
 
-func TestUpgradeThatIsRefusedEndsTheConnection(t *testing.T) {
+func TestRefusedUpgradesEndConnections(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, upgrading(t))
 	c := w.tlsConn(apiHost, apiAddr, "http/1.1")
@@ -381,7 +381,7 @@ func TestUpgradeThatIsRefusedEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestUpgradesToHTTPAndTLSAreNotOffered(t *testing.T) {
+func TestHTTPAndTLSUpgradesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"h2c", "websocket, H2C", "TLS/1.2", "HTTP/2.0", "websocket, http/1.1"} {
 		w := newWorld(t, echo)

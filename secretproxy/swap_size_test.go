@@ -11,8 +11,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestABodyThatGrowsTooMuchIsRefusedAndNotCut: placeholders of 16 bytes that stand for 8 KiB each.
-func TestABodyThatGrowsTooMuchIsRefusedAndNotCut(t *testing.T) {
+// TestOvergrownBodiesAreRefused: placeholders of 16 bytes that stand for 8 KiB each.
+func TestOvergrownBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, policies.Place{Kind: policies.InBody})
 	s.Placeholder = "{16}"

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestI9_ValueGoesToTheRightServerAndComesBackMasked(t *testing.T) {
+func TestI9_ValuesComeBackMasked(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))

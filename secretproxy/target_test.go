@@ -44,9 +44,9 @@ func (w *world) rawTarget(target string) (status, reason string) {
 	}
 }
 
-// TestI9_TargetsOverHTTP2EndWhereHTTP1ReadsTheirEnd: HTTP/2 frames a target by its length, the server's HTTP/1 by a
+// TestI9_TargetsEndAlikeOverHTTP2: HTTP/2 frames a target by its length, the server's HTTP/1 by a
 // blank. What HTTP/1 guests are refused for, the others are too, and no value goes out.
-func TestI9_TargetsOverHTTP2EndWhereHTTP1ReadsTheirEnd(t *testing.T) {
+func TestI9_TargetsEndAlikeOverHTTP2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(secretIn(t, query("k"))))
 	w.api.TLS.NextProtos = []string{"http/1.1"}
@@ -67,8 +67,8 @@ func TestI9_TargetsOverHTTP2EndWhereHTTP1ReadsTheirEnd(t *testing.T) {
 	}
 }
 
-// TestTargetOfHTTP1WithABlank is what the other version is held to.
-func TestTargetOfHTTP1WithABlank(t *testing.T) {
+// TestHTTP1TargetsWithBlanks is what the other version is held to.
+func TestHTTP1TargetsWithBlanks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo)
 	c := w.tlsConn(apiHost, apiAddr, "http/1.1")

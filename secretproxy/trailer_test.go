@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestI9_TrailersThatDecideAreRefusedEvenUnannounced: behind one trailer that the head announced, net/http
+// TestI9_UnannouncedDecidingTrailersAreRefused: behind one trailer that the head announced, net/http
 // passes others on that it didn't.
-func TestI9_TrailersThatDecideAreRefusedEvenUnannounced(t *testing.T) {
+func TestI9_UnannouncedDecidingTrailersAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, withSecrets := range []bool{false, true} {
 		for _, name := range []string{"Authorization", "Host", "X-Http-Method-Override", "X-Original-Url", "X_http_method_override", "Content_length", "X_range"} {
@@ -51,8 +51,8 @@ func TestI9_TrailersThatDecideAreRefusedEvenUnannounced(t *testing.T) {
 	}
 }
 
-// TestI9_NoFieldThatDecidesIsATrailer: those that RFC 9110, section 6.5.1, keeps out, and those that a head is judged by.
-func TestI9_NoFieldThatDecidesIsATrailer(t *testing.T) {
+// TestI9_DecidingFieldsAreNoTrailers: those that RFC 9110, section 6.5.1, keeps out, and those that a head is judged by.
+func TestI9_DecidingFieldsAreNoTrailers(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"Host", "Authorization", "Proxy-Authorization", "Cookie", "Content-Length", "Transfer-Encoding", "Content-Encoding", "Content-Type",
@@ -70,7 +70,7 @@ func TestI9_NoFieldThatDecidesIsATrailer(t *testing.T) {
 	}
 }
 
-func TestAPlaceholderAsATrailersNameIsSentNowhere(t *testing.T) {
+func TestPlaceholdersInTrailerNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, echo)
 	c := w.tlsConn(apiHost, apiAddr, "http/1.1")

@@ -19,7 +19,7 @@ func looseRequest(placeholder string) string {
 
 // An Upgrade field must not end the strict check, whether the server is asked
 // to upgrade or not, and whether the next request waits for the answer or not.
-func TestI9_NoRequestIsReadBehindAnUpgrade(t *testing.T) {
+func TestI9_UpgradesEndTheRequests(t *testing.T) {
 	t.Parallel()
 	for _, fields := range []string{
 		"Upgrade: x\r\n",
@@ -91,7 +91,7 @@ func behindUpgrade(t *testing.T, w *world, fields string, pipelined, plain bool)
 	}
 }
 
-func TestI11_EarlyBytesOfAnUpgradeAreBounded(t *testing.T) {
+func TestI11_EarlyUpgradeBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c := w.tlsConn(apiHost, apiAddr, "http/1.1")

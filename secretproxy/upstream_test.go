@@ -60,7 +60,7 @@ func expectCause(t *testing.T, w *world, cause string) {
 	}
 }
 
-func TestI9_CertificateProblemsAreNamedAndNothingIsSent(t *testing.T) {
+func TestI9_BadCertificatesGetNothing(t *testing.T) {
 	t.Parallel()
 	soon := time.Now().Add(time.Hour)
 	cases := map[string]func(*world) tls.Certificate{
@@ -95,7 +95,7 @@ func TestI9_ExpiredCertificateIsNamed(t *testing.T) {
 	expectCause(t, w, "certificate_expired")
 }
 
-func TestI9_TheGuestsAuthorityIsNotTrustedUpstream(t *testing.T) {
+func TestI9_GuestCAIsNotTrustedUpstream(t *testing.T) {
 	t.Parallel()
 	w := wantsSecret(t, echo)
 	leaf, err := w.proxy.cfg.CA.ForName(hostname.MustParse(apiHost))
@@ -106,7 +106,7 @@ func TestI9_TheGuestsAuthorityIsNotTrustedUpstream(t *testing.T) {
 	expectCause(t, w, "certificate_unknown_authority")
 }
 
-func TestAServerThatWantsAClientCertificateIsNamed(t *testing.T) {
+func TestDemandsForClientCertificatesAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		w := wantsSecret(t, echo)
@@ -151,7 +151,7 @@ func TestUpstreamFailuresAreNamed(t *testing.T) {
 	}
 }
 
-func TestExtraCAIsTrustedForItsHostsOnly(t *testing.T) {
+func TestExtraCAsBindTheirHosts(t *testing.T) {
 	t.Parallel()
 	own, other := selfSigned(t, apiHost, time.Now().Add(time.Hour)), selfSigned(t, evilHost, time.Now().Add(time.Hour))
 	file := filepath.Join(t.TempDir(), "extra.pem")
@@ -174,7 +174,7 @@ func TestExtraCAIsTrustedForItsHostsOnly(t *testing.T) {
 	}
 }
 
-func TestExtraRootsReplaceTheUsualOnesForOneName(t *testing.T) {
+func TestExtraRootsReplaceDefaultsPerName(t *testing.T) {
 	t.Parallel()
 	own := selfSigned(t, apiHost, time.Now().Add(time.Hour))
 	w := newWorld(t, echo, func(_ *policies.Policy, c *Config) {
@@ -280,7 +280,7 @@ func TestPOSTIsNotSentTwice(t *testing.T) {
 	}
 }
 
-func TestAnswerThatBreaksOffIsNotTakenForWhole(t *testing.T) {
+func TestTruncatedAnswersStayTruncated(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		w := wantsSecret(t, func(rw http.ResponseWriter, _ *http.Request) {
@@ -299,7 +299,7 @@ func TestAnswerThatBreaksOffIsNotTakenForWhole(t *testing.T) {
 	}
 }
 
-func TestReloadKeepsPlaceholdersAndTakesTheNewRules(t *testing.T) {
+func TestReloadsKeepPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))
 	w := newWorld(t, echo, withSecret(s))
@@ -330,9 +330,9 @@ func TestReloadKeepsPlaceholdersAndTakesTheNewRules(t *testing.T) {
 	}
 }
 
-// TestI10_AValueFromBeforeAReloadIsStillMasked: a reload reads the sources again, so that it is a rotation
+// TestI10_ReplacedValuesStayMasked: a reload reads the sources again, so that it is a rotation
 // too.
-func TestI10_AValueFromBeforeAReloadIsStillMasked(t *testing.T) {
+func TestI10_ReplacedValuesStayMasked(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))
 	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, realValue) }, withSecret(s))
@@ -352,7 +352,7 @@ func TestI10_AValueFromBeforeAReloadIsStillMasked(t *testing.T) {
 	}
 }
 
-func TestRotationInTheMiddleOfARequest(t *testing.T) {
+func TestRotationDuringARequest(t *testing.T) {
 	t.Parallel()
 	s := secretIn(t, header("Authorization"))
 	rotated := "another-Value-" + realValue[:10] + "-rotated"
@@ -378,7 +378,7 @@ func TestRotationInTheMiddleOfARequest(t *testing.T) {
 	}
 }
 
-func TestI8_ValueIsNowhereInAuditErrorsOrAnswers(t *testing.T) {
+func TestI8_ValuesAppearNowhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/abort" {

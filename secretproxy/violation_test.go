@@ -35,7 +35,7 @@ func jsonAll(s string) string {
 	return b.String()
 }
 
-func TestI9_PlacesThatAreListedGetTheValue(t *testing.T) {
+func TestI9_ListedPlacesGetTheValue(t *testing.T) {
 	t.Parallel()
 	basic := policies.Place{Kind: policies.InBasic}
 	body := policies.Place{Kind: policies.InBody}
@@ -192,7 +192,7 @@ func TestViolationTerminatesOnceWhenAsked(t *testing.T) {
 	}
 }
 
-func TestManyPlaceholdersInOneHeaderAreBounded(t *testing.T) {
+func TestPlaceholdersPerHeaderAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
 	for _, http2 := range []bool{false, true} {

@@ -167,9 +167,9 @@ func spelledMessages(s string) map[string]string {
 	}
 }
 
-// TestI10_ValueInAWebSocketIsMasked has a server show the value in messages that
+// TestI10_WebSocketValuesAreMasked has a server show the value in messages that
 // are cut at every length, and in control frames.
-func TestI10_ValueInAWebSocketIsMasked(t *testing.T) {
+func TestI10_WebSocketValuesAreMasked(t *testing.T) {
 	t.Parallel()
 	next := make(chan string, 1)
 	w, open := socketWorld(t, func(conn net.Conn, r *bufio.Reader) {

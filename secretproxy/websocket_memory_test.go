@@ -106,9 +106,9 @@ func TestI11_UnfinishedMessagesAreCounted(t *testing.T) {
 	givesAllBack(t, "messages", w)
 }
 
-// TestI11_NoPieceOfAMessageIsLostAtTheBound: with any room for a message that is passed on in pieces, the server gets it
+// TestI11_BoundsCutNoMessage: with any room for a message that is passed on in pieces, the server gets it
 // whole or the guest is told, and never a message without some of its pieces.
-func TestI11_NoPieceOfAMessageIsLostAtTheBound(t *testing.T) {
+func TestI11_BoundsCutNoMessage(t *testing.T) {
 	t.Parallel()
 	for name, many := range map[string]int{"plain": 0, "values are put in": 12} {
 		piecesAtTheBound(t, name, many)

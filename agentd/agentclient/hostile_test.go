@@ -100,7 +100,7 @@ func exit(e *agentpb.Exit) *agentpb.ExecResponse {
 	return &agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: e}}
 }
 
-func TestI12_ExecMessagesOutOfOrderEndTheSession(t *testing.T) {
+func TestI12_MisorderedExecMessagesEndSessions(t *testing.T) {
 	t.Parallel()
 	notFound := agentpb.StartError_START_ERROR_NOT_FOUND
 	for name, tt := range map[string]struct {
@@ -216,7 +216,7 @@ func frames(write func(*http2.Framer)) []byte {
 	return b.Bytes()
 }
 
-func TestI12_BrokenStreamsEndWithANamedError(t *testing.T) {
+func TestI12_BrokenStreamsAreNamed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		data  []byte // sent at once
@@ -300,7 +300,7 @@ func awaitCall(guest io.Reader) <-chan struct{} {
 	return asked
 }
 
-func TestI11_GuestFloodIsNotHeldInMemory(t *testing.T) {
+func TestI11_GuestFloodsTakeNoMemory(t *testing.T) {
 	// Not parallel: it measures this process's memory.
 	c := dialFake(t, &fakeAgent{exec: func(s agentpb.Agent_ExecServer) error {
 		if err := s.Send(started); err != nil {
@@ -340,7 +340,7 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-func TestWriterThatFailsEndsTheExecOnly(t *testing.T) {
+func TestFailedWritersEndTheirExec(t *testing.T) {
 	t.Parallel()
 	c := dialFake(t, &fakeAgent{
 		exec: func(s agentpb.Agent_ExecServer) error {

@@ -132,8 +132,8 @@ func TestProxyNamesErrorsAlike(t *testing.T) {
 	})
 }
 
-// TestTheProxySaysOnceWhatWasBroken: its sentence came with the sentinel's words, and got them again on the other side.
-func TestTheProxySaysOnceWhatWasBroken(t *testing.T) {
+// TestProxyReportsViolationsOnce: its sentence came with the sentinel's words, and got them again on the other side.
+func TestProxyReportsViolationsOnce(t *testing.T) {
 	t.Parallel()
 	a := attach(t, dialFake(t, &fakeAgent{stats: func() (*agentpb.StatsResponse, error) {
 		return nil, status.Error(codes.Internal, "a stranger\u200b\u2028\u2029\u202e\ufeff")

@@ -12,8 +12,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestI11_StdinWindowOfTheGuestIsCapped: whatever window an agent claims, no more than the protocol's is on its way.
-func TestI11_StdinWindowOfTheGuestIsCapped(t *testing.T) {
+// TestI11_StdinWindowsAreCapped: whatever window an agent claims, no more than the protocol's is on its way.
+func TestI11_StdinWindowsAreCapped(t *testing.T) {
 	t.Parallel()
 	c := dialFake(t, &fakeAgent{exec: func(s agentpb.Agent_ExecServer) error {
 		if err := s.Send(started); err != nil { // it claims 2 GiB

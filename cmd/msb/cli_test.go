@@ -17,7 +17,7 @@ protocol = "https"
 methods = ["GET"]
 `
 
-func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
+func TestI12_BadInputHasItsExitCode(t *testing.T) {
 	good := write(t, "good.toml", policyText)
 	bad := write(t, "bad.toml", "version = 1\n[egress]\ndefault = \"sure\"\n")
 	roots := write(t, "roots.toml", policyText+"[[tls.extra_ca]]\nhosts = [\"api.example.com\"]\nfile = \"/nosuch.pem\"\n")
@@ -144,8 +144,8 @@ func TestI12_BadInputIsNamedWithItsOwnExitCode(t *testing.T) {
 	}
 }
 
-// TestVariablesThatAreNotSetAreToldOnce on standard error, but with -q.
-func TestVariablesThatAreNotSetAreToldOnce(t *testing.T) {
+// TestUnsetVariablesAreReportedOnce on standard error, but with -q.
+func TestUnsetVariablesAreReportedOnce(t *testing.T) {
 	for quiet, want := range map[bool]int{false: 1, true: 0} {
 		var err strings.Builder
 		ui := newUI(os.Stdout, &err)
@@ -157,7 +157,7 @@ func TestVariablesThatAreNotSetAreToldOnce(t *testing.T) {
 	}
 }
 
-func TestPolicyExplainSaysAllowInspectAndDeny(t *testing.T) {
+func TestExplainNamesEachVerdict(t *testing.T) {
 	path := write(t, "p.toml", policyText)
 	tests := []struct {
 		args   []string
@@ -337,7 +337,7 @@ func TestDoctorSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestDNSShowsWhatAGuestIsTold(t *testing.T) {
+func TestDNSShowsTheGuestsAnswer(t *testing.T) {
 	path := write(t, "p.toml", "version = 1\n[hosts]\n\"a.internal.example\" = \"127.0.0.1:1\"\n")
 	if got := msb(t, nil, "dns", "a.internal.example", "--trust", "--policy", path); got.code != 0 || !strings.Contains(got.out, "198.18.") || !strings.Contains(got.out, "hosts.a.internal.example") || !strings.Contains(got.out, "for 60 s") {
 		t.Errorf("mapped name: %+v, want its address, for how long, and why", got)
@@ -347,7 +347,7 @@ func TestDNSShowsWhatAGuestIsTold(t *testing.T) {
 	}
 }
 
-func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+func TestEveryCommandHasAnExample(t *testing.T) {
 	for _, c := range []string{"run", "doctor", "policy", "gateway", "dns"} {
 		got := msb(t, nil, c, "--help")
 		if got.code != 0 || !strings.Contains(got.out, "Usage:") {

@@ -48,8 +48,8 @@ func (d diagnosis) find(t *testing.T, name string) finding {
 	return d.Findings[i]
 }
 
-// TestI12_DoctorSaysThatTheDiskIsFull puts the state directory on small disks.
-func TestI12_DoctorSaysThatTheDiskIsFull(t *testing.T) {
+// TestI12_DoctorReportsFullDisks puts the state directory on small disks.
+func TestI12_DoctorReportsFullDisks(t *testing.T) {
 	t.Parallel()
 	mount := func(size, then string) string {
 		dir := t.TempDir()

@@ -78,7 +78,7 @@ func TestEventsShowsTheLog(t *testing.T) {
 	}
 }
 
-func TestEventsFollowsUntilTheSandboxIsRemoved(t *testing.T) {
+func TestEventsFollowUntilRemoval(t *testing.T) {
 	env, path := loggedSandbox(t, "web")
 	cmd := command(t, env, "events", "-f", "--json", "web")
 	out, err := cmd.StdoutPipe()

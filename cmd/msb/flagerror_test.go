@@ -10,7 +10,7 @@ import (
 )
 
 // What is wrong in a line is found before anything is made, pulled or booted, and said with what to write.
-func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
+func TestI12_WrongFlagsStartNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		args string
@@ -76,8 +76,8 @@ func TestI12_WrongFlagsAreNamedBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
-// TestI15_AFloorOfAnUnsetVariableIsAnError: --floor "$FLOOR" ran without a floor. The twin names a file that isn't there.
-func TestI15_AFloorOfAnUnsetVariableIsAnError(t *testing.T) {
+// TestI15_EmptyFloorFlagsAreErrors: --floor "$FLOOR" ran without a floor. The twin names a file that isn't there.
+func TestI15_EmptyFloorFlagsAreErrors(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--policy", "--floor", "--audit", "--pcap", "--learn", "--name"} {
 		if got := msb(t, nil, "run", flag, "", "--", "true"); got.code != exitOther || !strings.Contains(got.err, "it is empty") {

@@ -17,7 +17,7 @@ import (
 
 // An upstream is verified against the roots that SSL_CERT_FILE names in msb's environment. The roots of a
 // process are read once, so each case has a process of its own.
-func TestI9_UpstreamsAreVerifiedAgainstSSLCertFile(t *testing.T) {
+func TestI9_SSLCertFileVerifiesUpstreams(t *testing.T) {
 	t.Parallel()
 	const name = "private.internal"
 	private, other := authority(t), authority(t)

@@ -198,7 +198,7 @@ func TestGatewayServesAForeignVMM(t *testing.T) {
 }
 
 // What became of a changed policy is said without an audit log too.
-func TestI12_GatewaySaysOnTheTerminalThatAPolicyIsBroken(t *testing.T) {
+func TestI12_GatewayReportsBrokenPolicies(t *testing.T) {
 	policy := write(t, "p.toml", "version = 1\n")
 	cmd := command(t, nil, "gateway", "--policy", policy, "--listen", "unix://"+filepath.Join(t.TempDir(), "n.sock"))
 	said, err := cmd.StderrPipe()
@@ -241,7 +241,7 @@ func TestGatewayEndsWithItsLink(t *testing.T) {
 }
 
 // A datagram socket is there when the ready line is, and an address in use is said without one.
-func TestGatewayDatagramSocketIsThereWhenItIsReady(t *testing.T) {
+func TestReadyGatewaysHaveTheirSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n.sock")
 	policy := write(t, "p.toml", "version = 1\n")
 	cmd, _ := startGateway(t, "--policy", policy, "--listen", "unix://"+path, "--link", "vfkit")
@@ -295,9 +295,9 @@ func TestGatewayOnAnInheritedSocket(t *testing.T) {
 	}
 }
 
-// TestI12_AListenPathThatCantBeSaysWhatToDo: the remedy is of what is wrong, and nothing says that a VMM may
+// TestI12_BadListenPathsHaveRemedies: the remedy is of what is wrong, and nothing says that a VMM may
 // connect.
-func TestI12_AListenPathThatCantBeSaysWhatToDo(t *testing.T) {
+func TestI12_BadListenPathsHaveRemedies(t *testing.T) {
 	t.Parallel()
 	policy := write(t, "p.toml", "version = 1\n")
 	dir := t.TempDir()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestI12_SignalsEndACopyThatWaitsForItsInput: a SIGTERM did nothing, and the copy waited on.
-func TestI12_SignalsEndACopyThatWaitsForItsInput(t *testing.T) {
+// TestI12_SignalsEndWaitingCopies: a SIGTERM did nothing, and the copy waited on.
+func TestI12_SignalsEndWaitingCopies(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		cmd := command(t, nil, "cp", "-", "web:/")

@@ -38,9 +38,9 @@ func (j *stubbornJob) Remove(context.Context) error {
 	return nil
 }
 
-// TestI11_RemovingAJobByForceHasABound: a guest that never reports the end of a job that was killed does not hold msb,
+// TestI11_ForcedJobRemovalIsBounded: a guest that never reports the end of a job that was killed does not hold msb,
 // and the job stays. The twins are a job that ends, and a user who doesn't wait.
-func TestI11_RemovingAJobByForceHasABound(t *testing.T) {
+func TestI11_ForcedJobRemovalIsBounded(t *testing.T) {
 	t.Parallel()
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()

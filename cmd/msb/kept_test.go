@@ -10,7 +10,7 @@ import (
 )
 
 // What --rm=false left can be seen and removed; what msb did not make stays.
-func TestWhatWasKeptCanBeSeenAndRemoved(t *testing.T) {
+func TestKeptRunsCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	home := filepath.Join(t.TempDir(), "home")
 	env := []string{sandbox.EnvHome + "=" + home}

@@ -29,7 +29,7 @@ func TestListFiltersByLabel(t *testing.T) {
 	}
 }
 
-func TestEnvFileIsReadAsDockerReadsIt(t *testing.T) {
+func TestEnvFilesReadAsInDocker(t *testing.T) {
 	t.Setenv("MSB_PASSED", "on")
 	file := write(t, "env", "\ufeff# a comment\r\n\n  A=1 2 \"x\"\r\nEMPTY=\nMSB_PASSED\nMSB_NO_SUCH\nB=file\n")
 	var f runFlags

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestLogFlagsMeanWhatTheyDoInOtherTools(t *testing.T) {
+func TestLogFlagsMatchOtherTools(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	for since, want := range map[string]time.Time{

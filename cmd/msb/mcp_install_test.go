@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestAClientIsGivenTheServerWithItsFlags(t *testing.T) {
+func TestInstalledEntriesHoldTheFlags(t *testing.T) {
 	home := t.TempDir()
 	env := []string{"HOME=" + home, "XDG_CONFIG_HOME="}
 	floor := write(t, "floor.toml", policyText)
@@ -55,7 +55,7 @@ func TestAClientIsGivenTheServerWithItsFlags(t *testing.T) {
 	}
 }
 
-func TestI12_AServerThatWouldNotStartIsNotInstalled(t *testing.T) {
+func TestI12_BrokenServersAreNotInstalled(t *testing.T) {
 	home := t.TempDir()
 	asks := write(t, "asks.toml", "version = 1\n[hosts]\n\"internal.example\" = \"127.0.0.1:80\"\n")
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-func TestEnvironmentStaysWithASandboxThatHasAName(t *testing.T) {
+func TestNamedSandboxesKeepTheirEnvironment(t *testing.T) {
 	t.Parallel()
 	home := filepath.Join(t.TempDir(), "home")
 	env := []string{sandbox.EnvHome + "=" + home, "PASSED=on"}
@@ -44,8 +44,8 @@ func TestEnvironmentStaysWithASandboxThatHasAName(t *testing.T) {
 	}
 }
 
-// TestI13_ARunThatDoesNotStartLeavesNoSandbox: another one writes to its capture. The twin is one that was made before.
-func TestI13_ARunThatDoesNotStartLeavesNoSandbox(t *testing.T) {
+// TestI13_FailedRunsLeaveNoSandbox: another one writes to its capture. The twin is one that was made before.
+func TestI13_FailedRunsLeaveNoSandbox(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	home, pcap := filepath.Join(dir, "home"), filepath.Join(dir, "link.pcapng")

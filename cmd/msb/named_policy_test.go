@@ -8,7 +8,7 @@ import (
 )
 
 // Verbs that ask something of a policy take a sandbox or a preset by its name, as well as a file.
-func TestPoliciesAreNamedByFileSandboxOrPreset(t *testing.T) {
+func TestPolicyArgumentsNameAnything(t *testing.T) {
 	t.Parallel()
 	env, _ := loggedSandbox(t, "web")
 	file := write(t, "p.toml", "version = 1\n[hosts]\n\"a.internal.example\" = \"builtin:echo\"\n")
@@ -49,7 +49,7 @@ func TestPoliciesAreNamedByFileSandboxOrPreset(t *testing.T) {
 }
 
 // What is no tar archive is named before anything is sent.
-func TestI12_CopyFromStandardInputWantsATarArchive(t *testing.T) {
+func TestI12_StdinCopiesNeedTar(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ in, say string }{
 		"empty": {"", "no tar archive"}, "text": {"hello", "no tar archive"}, "long": {strings.Repeat("hello ", 1000), "no tar archive"},

@@ -12,9 +12,9 @@ import (
 // capturesDir holds captures that others commit; ping.pcapng has one flow that is denied.
 var capturesDir = filepath.Join("..", "..", "testdata", "pcap")
 
-// TestI12_AFileThatIsNoCaptureIsSaidSo: alone it is an error with nothing on the standard output; beside a
+// TestI12_OtherFilesAreNoCapture: alone it is an error with nothing on the standard output; beside a
 // good capture, that is reviewed and the error stays.
-func TestI12_AFileThatIsNoCaptureIsSaidSo(t *testing.T) {
+func TestI12_OtherFilesAreNoCapture(t *testing.T) {
 	t.Parallel()
 	policy := write(t, "policy.toml", "version = 1\n")
 	good := filepath.Join(capturesDir, "ping.pcapng")
@@ -68,8 +68,8 @@ func TestI12_AFileThatIsNoCaptureIsSaidSo(t *testing.T) {
 	}
 }
 
-// TestAReviewEndsWithTheCodeOfItsCondition: a condition that holds is told first, a good capture is no error.
-func TestAReviewEndsWithTheCodeOfItsCondition(t *testing.T) {
+// TestReviewsExitByTheirCondition: a condition that holds is told first, a good capture is no error.
+func TestReviewsExitByTheirCondition(t *testing.T) {
 	t.Parallel()
 	policy := write(t, "policy.toml", "version = 1\n")
 	good := filepath.Join(capturesDir, "ping.pcapng")
@@ -139,8 +139,8 @@ func TestI12_NoOptionWritesOverAnInput(t *testing.T) {
 	}
 }
 
-// TestI12_NothingToCompareWithIsNoPass: other tools' captures hold no verdicts, so that none could differ.
-func TestI12_NothingToCompareWithIsNoPass(t *testing.T) {
+// TestI12_EmptyComparisonsFail: other tools' captures hold no verdicts, so that none could differ.
+func TestI12_EmptyComparisonsFail(t *testing.T) {
 	capture := filepath.Join(capturesDir, "addr-private.pcapng")
 	public := write(t, "public.toml", "version = 1\n[egress]\ndefault = \"public\"\n")
 	for _, args := range [][]string{{"--changed"}, {"--fail-on", "loosened"}, {"--fail-on", "denied,changed"}} {

@@ -171,7 +171,7 @@ func TestI15_FlagsNeedNoApproval(t *testing.T) {
 	tr.refused(t, msb(t, tr.env, "run", "--policy", tr.policy, "--allow", "10.20.0.5:5432/tcp+private", "--", "true"))
 }
 
-func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
+func TestI15_FloorsAllowWhatTheyName(t *testing.T) {
 	t.Parallel()
 	tr := newTrial(t)
 	floor := filepath.Join(filepath.Dir(tr.policy), "floor.toml")
@@ -214,9 +214,9 @@ func TestI15_UnderAFloorOnlyWhatItNames(t *testing.T) {
 	}
 }
 
-// TestI15_AFloorsCommandRunsNoFileOfAnotherTree: a policy that repeats what an approved floor says would run its own
+// TestI15_FloorCommandsStayInTheirTree: a policy that repeats what an approved floor says would run its own
 // writer's files by it.
-func TestI15_AFloorsCommandRunsNoFileOfAnotherTree(t *testing.T) {
+func TestI15_FloorCommandsStayInTheirTree(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{
 		`["command:sh", "./get-token"]`, `["command:sh", "-c", ". ./get-token"]`, `"command:make -s token"`, `"command:env -S ./get-token"`, `"command:./get-token"`,
@@ -254,7 +254,7 @@ func TestI15_AFloorsCommandRunsNoFileOfAnotherTree(t *testing.T) {
 	}
 }
 
-func TestFilesOfSecretsThatOthersMayReadAreNamed(t *testing.T) {
+func TestReadableSecretFilesAreNamed(t *testing.T) {
 	t.Parallel()
 	tr := newTrial(t)
 	token := tr.write(t, "token", "value-of-a-file")

@@ -11,9 +11,9 @@ import (
 	"github.com/msb-project/msb/image"
 )
 
-// TestJSONHoldsNothingThatATerminalObeys: a C1 control (CSI in one character) and text direction are valid in JSON. The
+// TestJSONIsTerminalSafe: a C1 control (CSI in one character) and text direction are valid in JSON. The
 // twin is encoding/json alone, which writes them as they are. Programs read the same text.
-func TestJSONHoldsNothingThatATerminalObeys(t *testing.T) {
+func TestJSONIsTerminalSafe(t *testing.T) {
 	t.Parallel()
 	const hostile = "\u009b2J\u202e\u007f\u061c\x1b[2J"
 	obeyed := func(b []byte) bool {
@@ -39,7 +39,7 @@ func TestJSONHoldsNothingThatATerminalObeys(t *testing.T) {
 	}
 }
 
-func TestSizesOfImagesAreNotRoundedToNothing(t *testing.T) {
+func TestSmallImageSizesAreShown(t *testing.T) {
 	var out strings.Builder
 	err := printImages(newUI(&out, io.Discard), []image.Image{{Ref: "a", SizeBytes: 900_000}, {Ref: "b", SizeBytes: 1_999_999_999}}, false)
 	if err != nil || !strings.Contains(out.String(), "900.0 kB") || !strings.Contains(out.String(), "2.0 GB") {

@@ -106,8 +106,8 @@ func TestI12_VMNoSpace(t *testing.T) {
 	}
 }
 
-// TestI12_VMAFullHostDiskIsAnErrorInTheGuest, and not a machine that stands still.
-func TestI12_VMAFullHostDiskIsAnErrorInTheGuest(t *testing.T) {
+// TestI12_VMFullHostDisksReachTheGuest, and not a machine that stands still.
+func TestI12_VMFullHostDisksReachTheGuest(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -61,8 +61,8 @@ func complete(t *testing.T, path string) bool {
 	return len(b) > 200 && strings.Contains(string(b[len(b)-200:]), string([]byte{statistics, 0, 0, 0}))
 }
 
-// TestI12_VMACaptureThatCantBeWrittenIsToldAtTheEnd: the command's work is done all the same.
-func TestI12_VMACaptureThatCantBeWrittenIsToldAtTheEnd(t *testing.T) {
+// TestI12_VMUnwritableCapturesAreReported: the command's work is done all the same.
+func TestI12_VMUnwritableCapturesAreReported(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
 		t.Fatalf("a small disk (needs root): %v", err)

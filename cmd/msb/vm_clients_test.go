@@ -77,7 +77,7 @@ const antGet = `<project default="get"><property environment="env"/><target name
 </target></project>
 `
 
-func TestVMDebiansClientsTrustTheSandboxAndNeverSeeTheSecret(t *testing.T) {
+func TestVMDebianClientsNeverSeeSecrets(t *testing.T) {
 	host := serveRegistry(t)
 	path := debianLayer(t)
 	ref := push(t, host, "clients", runtime.GOARCH,

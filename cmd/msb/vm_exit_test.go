@@ -49,7 +49,7 @@ func TestI12_VMSamplesOfTheExitCodesDocs(t *testing.T) {
 	}
 }
 
-func TestVMAFullRootHintsAtWhatHelps(t *testing.T) {
+func TestVMFullRootsHaveRemedies(t *testing.T) {
 	const fill = "dd if=/dev/zero of=/f bs=64k"
 	got := vmRun(t, "--memory", "160M", "--", "sh", "-c", fill)
 	got.says(t, 1, "No space left on device", "--disk 10G", "-m gives")
@@ -65,14 +65,14 @@ func TestVMAFullRootHintsAtWhatHelps(t *testing.T) {
 	}
 }
 
-func TestVMACommandThatSucceedsThoughAChildWasKilled(t *testing.T) {
+func TestVMKilledChildrenDontFailCommands(t *testing.T) {
 	got := vmRun(t, "--memory", "192M", "--", "sh", "-c", "tail /dev/zero; echo child ended with $?")
 	got.want(t, 0, "child ended with 137\n")
 	got.says(t, 0, "ran out of memory")
 	vmRun(t, "-q", "--memory", "192M", "--", "sh", "-c", "tail /dev/zero; exit 3").says(t, exitGuestMemory, "--memory")
 }
 
-func TestVMExecInADirectoryThatIsMissing(t *testing.T) {
+func TestVMExecInMissingDirectories(t *testing.T) {
 	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
 	defer func() { _ = command(t, home, "rm", "--force", "web").Run() }()

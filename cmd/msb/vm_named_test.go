@@ -93,9 +93,9 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestI8_VMACrashOfTheSupervisorLeavesNoCore crashes a supervisor whose caller had core files on. Its parent is this test
+// TestI8_VMSupervisorCrashesLeaveNoCore crashes a supervisor whose caller had core files on. Its parent is this test
 // by then, which the kernel tells whether a core was dumped.
-func TestI8_VMACrashOfTheSupervisorLeavesNoCore(t *testing.T) {
+func TestI8_VMSupervisorCrashesLeaveNoCore(t *testing.T) {
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +123,8 @@ func TestI8_VMACrashOfTheSupervisorLeavesNoCore(t *testing.T) {
 	}
 }
 
-// TestVMAnInterruptedStartSaysSoByItsCode, and leaves a sandbox that is stopped.
-func TestVMAnInterruptedStartSaysSoByItsCode(t *testing.T) {
+// TestVMInterruptedStartsHaveTheirCode, and leaves a sandbox that is stopped.
+func TestVMInterruptedStartsHaveTheirCode(t *testing.T) {
 	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
 	defer func() { _ = command(t, home, "rm", "--force", "web").Run() }()

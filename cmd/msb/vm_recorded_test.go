@@ -20,9 +20,9 @@ import (
 
 var record = flag.Bool("record", false, "rewrite the recorded captures of testdata/pcap")
 
-// TestVMRecordedCapturesAreWhatARealGuestDoes has a real guest do again what the captures show, and
+// TestVMRecordedCapturesMatchRealGuests has a real guest do again what the captures show, and
 // compares what a review makes of either. With -record it stores the new ones.
-func TestVMRecordedCapturesAreWhatARealGuestDoes(t *testing.T) {
+func TestVMRecordedCapturesMatchRealGuests(t *testing.T) {
 	for _, c := range pcapgen.Recorded() {
 		t.Run(c.Name, func(t *testing.T) {
 			i := newIsland(t)

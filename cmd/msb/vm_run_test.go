@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestVMRunTakesOverTheCommandsExitCode(t *testing.T) {
+func TestVMRunExitsAsItsCommand(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -55,7 +55,7 @@ func TestVMRunUserByNumbers(t *testing.T) {
 	vmRun(t, "-u", "1234:5678", "--", "sh", "-c", "id -u; id -g; touch /root/x 2>/dev/null || echo refused").want(t, 0, "1234\n5678\nrefused\n")
 }
 
-func TestVMRunQuietSaysNothingOfItsOwn(t *testing.T) {
+func TestVMRunQuietIsQuiet(t *testing.T) {
 	if got := vmRun(t, "-q", "--", "true"); got.out != "" || got.err != "" {
 		t.Errorf("printed %q and said %q", got.out, got.err)
 	}
@@ -80,13 +80,13 @@ func TestVMRunStdinIsBinaryAndEnds(t *testing.T) {
 	}
 }
 
-func TestVMRunStdinIsLeftAloneWithoutI(t *testing.T) {
+func TestVMRunLeavesStdinWithoutI(t *testing.T) {
 	cmd := command(t, nil, runArgs([]string{"--", "cat"})...)
 	cmd.Stdin = strings.NewReader("not asked for")
 	vmCommand(t, cmd).want(t, 0, "")
 }
 
-func TestVMRunEndsThoughItsStdinStaysOpen(t *testing.T) {
+func TestVMRunEndsWithOpenStdin(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestVMRunEndsThoughItsStdinStaysOpen(t *testing.T) {
 	vmCommand(t, cmd).want(t, 3, "")
 }
 
-func TestVMRunEndsWhenNobodyReadsItsOutput(t *testing.T) {
+func TestVMRunEndsWithUnreadOutput(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestI8_VMLibrariesLogNothing(t *testing.T) {
 	nothingLeft(t, stateFolder())
 }
 
-func TestVMRunPolicysCommandAndTheFlagsThatOverrideIt(t *testing.T) {
+func TestVMRunFlagsOverrideThePolicy(t *testing.T) {
 	got := vmRun(t, "-q", "--policy", "../../policy.toml")
 	if got.code != 0 || strings.Contains(got.out, "unexpected") || strings.Count(got.out, "\n") < 6 {
 		t.Errorf("the tour: exit %d\n%s%s", got.code, got.out, got.err)

@@ -31,7 +31,7 @@ on_violation = "`+onViolation+`"
 `)
 }
 
-func TestI9_VMAViolationStopsTheSandboxWhenThePolicySaysSo(t *testing.T) {
+func TestI9_VMViolationsCanStopSandboxes(t *testing.T) {
 	const script = `msb-tour get "https://echo.msb.internal/?elsewhere=$TOKEN" 2>&1 | grep -o secret_place; sleep 1; echo still here`
 	got := vmRun(t, "--timeout", "1m", "--policy", violating(t, "terminate"), "--", "sh", "-c", strings.Replace(script, "sleep 1", "sleep 1000", 1))
 	got.says(t, exitSecret, "the policy ends the sandbox", "TOKEN")
@@ -41,7 +41,7 @@ func TestI9_VMAViolationStopsTheSandboxWhenThePolicySaysSo(t *testing.T) {
 	vmRun(t, "--policy", violating(t, "block"), "--", "sh", "-c", script).want(t, 0, "secret_place\nstill here\n")
 }
 
-func TestVMProxyVariablesAreSetOnlyWhenAsked(t *testing.T) {
+func TestVMProxyVariablesAreOptional(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://127.0.0.1:9") // of the host's own, which is none of the guest's business
 	}

@@ -79,7 +79,7 @@ func (tt *terminal) end(t *testing.T, code int) {
 	nothingLeft(t, stateFolder())
 }
 
-func TestVMTerminalHasSizeKeysAndCtrlC(t *testing.T) {
+func TestVMTerminalsHaveSizeAndKeys(t *testing.T) {
 	tt := onTerminal(t, "-it", "--", "sh", "-c", `tty; stty size; echo steady; read line; echo "got $line"; stty size
 		trap 'echo interrupted; exit 9' INT; echo again; while :; do sleep 1; done`)
 	tt.out.await(t, "steady")
@@ -98,14 +98,14 @@ func TestVMTerminalHasSizeKeysAndCtrlC(t *testing.T) {
 	tt.end(t, 9)
 }
 
-func TestVMTerminalWithoutStdinStillObeysCtrlC(t *testing.T) {
+func TestVMTerminalsWithoutStdinObeyCtrlC(t *testing.T) {
 	tt := onTerminal(t, "-t", "--", "sh", "-c", `trap 'echo interrupted; exit 8' INT; echo steady; while :; do sleep 1; done`)
 	tt.out.await(t, "steady")
 	tt.key(t, "\x03")
 	tt.end(t, 8)
 }
 
-func TestVMTerminalIsRestoredWhenTheGuestGoes(t *testing.T) {
+func TestVMTerminalsAreRestored(t *testing.T) {
 	tt := onTerminal(t, "-it", "--", "sh", "-c", "echo steady; read x; kill -SEGV 1; sleep 1000")
 	tt.out.await(t, "steady")
 	tt.key(t, "\r")

@@ -94,8 +94,8 @@ func TestI3_QuestionsAreReadByTheLetter(t *testing.T) {
 	}
 }
 
-// TestPiecesOfAnswersAreReadByAnotherLibrary puts a message together of this package's pieces.
-func TestPiecesOfAnswersAreReadByAnotherLibrary(t *testing.T) {
+// TestPackedAnswersUnpackElsewhere puts a message together of this package's pieces.
+func TestPackedAnswersUnpackElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "why", strings.Repeat("x", 200), strings.Repeat("x", 201), strings.Repeat("x", 199) + "é"} {
 		m := new(dns.Msg).SetQuestion("a.example.", dns.TypeA)

@@ -86,7 +86,7 @@ func TestParseReadsARealHello(t *testing.T) {
 	}
 }
 
-func TestParseAsksForMoreAtEveryCut(t *testing.T) {
+func TestCutHellosNeedMoreBytes(t *testing.T) {
 	t.Parallel()
 	record := split(realHello(t, &tls.Config{ServerName: "a.example"}), 100)
 	for n := range record {
@@ -96,7 +96,7 @@ func TestParseAsksForMoreAtEveryCut(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatTwoParsersCouldReadDifferently(t *testing.T) {
+func TestParseRefusesAmbiguousHellos(t *testing.T) {
 	t.Parallel()
 	noSNI := realHello(t, &tls.Config{InsecureSkipVerify: true})
 	named := realHello(t, &tls.Config{ServerName: "a.example"})

@@ -8,9 +8,9 @@ import (
 	"github.com/msb-project/msb/egress/httphead"
 )
 
-// TestI9_ProxyRequestsAreReadInOneWay has requests to the explicit proxy that servers read differently, each beside one
+// TestI9_ProxyRequestsAreUnambiguous has requests to the explicit proxy that servers read differently, each beside one
 // that all read alike: what is asked for, and the head that the server gets.
-func TestI9_ProxyRequestsAreReadInOneWay(t *testing.T) {
+func TestI9_ProxyRequestsAreUnambiguous(t *testing.T) {
 	t.Parallel()
 	const line, end = " HTTP/1.1\r\n", "\r\n\r\n"
 	for in, want := range map[string]string{

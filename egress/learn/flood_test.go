@@ -6,7 +6,7 @@ import (
 	"github.com/msb-project/msb/audit"
 )
 
-func TestI11_MergedDenialsAreCountedAndMakeNoRule(t *testing.T) {
+func TestI11_MergedDenialsMakeNoRule(t *testing.T) {
 	t.Parallel()
 	c := New()
 	c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: "udp", Action: "deny", Reason: "no_rule", Count: 20_000})

@@ -132,7 +132,7 @@ func randomFlow(r *rand.Rand) egress.Flow {
 	return f
 }
 
-func TestLearnedPolicyAllowsWhatWasSeenAndLittleElse(t *testing.T) {
+func TestLearnedPoliciesAreNarrow(t *testing.T) {
 	t.Parallel()
 	watch := policies.Default()
 	watch.Egress.Mode = policies.Report
@@ -204,9 +204,9 @@ func TestInspectedRequestsBecomeMethodsAndPaths(t *testing.T) {
 	}
 }
 
-// TestPathsOfAGuestsChoiceStayNarrowAndLoadable: a star in a path must not open every other path, and a path that
+// TestLearnedPathsStayNarrow: a star in a path must not open every other path, and a path that
 // no glob can hold must not make a policy that can't be loaded.
-func TestPathsOfAGuestsChoiceStayNarrowAndLoadable(t *testing.T) {
+func TestLearnedPathsStayNarrow(t *testing.T) {
 	t.Parallel()
 	dst := netip.MustParseAddrPort("93.184.215.14:443")
 	name := hostname.MustParse("api.example")
@@ -295,7 +295,7 @@ func TestI12_PortZeroMakesNoRule(t *testing.T) {
 
 // Where a name led inside, the learned rule has exactly those addresses as its ranges; where it led outside too, every
 // public one. What was refused, or would have been, gives it none.
-func TestI5_NamesThatLedInsideGetRangesOfTheirOwn(t *testing.T) {
+func TestI5_LearnedInternalNamesGetRanges(t *testing.T) {
 	t.Parallel()
 	c := New()
 	flow := func(name, addr, class, action string, would bool) {

@@ -125,9 +125,9 @@ func schemaKeys(t *testing.T) (keys []string) {
 	return keys
 }
 
-// TestDiffNamesEveryKeyOfAFile compares random policies that differ in one key: as they are, as the files that two others
+// TestDiffNamesEveryKey compares random policies that differ in one key: as they are, as the files that two others
 // include, and as floors. None is the same as the other.
-func TestDiffNamesEveryKeyOfAFile(t *testing.T) {
+func TestDiffNamesEveryKey(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
 	for _, k := range fileKeys {
@@ -211,8 +211,8 @@ func TestDiffNamesEveryKeyOfAFile(t *testing.T) {
 	}
 }
 
-// TestDiffNamesDirectoriesThatCommandsRunIn: code for a shell beside one policy runs other files than beside another.
-func TestDiffNamesDirectoriesThatCommandsRunIn(t *testing.T) {
+// TestDiffNamesWorkingDirectories: code for a shell beside one policy runs other files than beside another.
+func TestDiffNamesWorkingDirectories(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

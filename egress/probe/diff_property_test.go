@@ -297,10 +297,10 @@ func covers(c *probe.Change, f *diffFlow) bool {
 	return err == nil && (a == f.dst.Addr() || !egress.Classify(a).Public() && a.Is4() == f.dst.Addr().Is4() || a == resolver)
 }
 
-// TestDiffNeverSaysSameOfJudgedDifferently runs random flows under random pairs of policies, most of which differ in
+// TestDiffNeverMissesADifference runs random flows under random pairs of policies, most of which differ in
 // little: whenever the two judge a flow differently, Diff must say so; and if one lets out what the other doesn't, a
 // change must cover it.
-func TestDiffNeverSaysSameOfJudgedDifferently(t *testing.T) {
+func TestDiffNeverMissesADifference(t *testing.T) {
 	t.Parallel()
 	for _, n := range append(diffNames, "", "evil.example") {
 		diffHellos[n] = clientHello(n)

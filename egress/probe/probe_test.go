@@ -60,7 +60,7 @@ func ask(t *testing.T, p *policies.Policy, target probe.Target) probe.Answer {
 	return a
 }
 
-func TestAskWalksTheStagesOfAFlow(t *testing.T) {
+func TestAskWalksAFlowsStages(t *testing.T) {
 	t.Parallel()
 	p, _ := load(t, file)
 	tests := []struct {
@@ -161,7 +161,7 @@ func TestParseRefusesWhatIsNoDestination(t *testing.T) {
 	}
 }
 
-func TestDiffSaysWhatOpensAndWhatCloses(t *testing.T) {
+func TestDiffNamesOpenedAndClosed(t *testing.T) {
 	t.Parallel()
 	a, _ := load(t, file)
 	b, _ := load(t, "version = 1\n[egress]\ndefault = \"public\"\n[[egress.deny]]\nhosts = [\"api.example.com\"]\n")

@@ -25,8 +25,8 @@ func TestI1_PingsToMappedNamesSayWhy(t *testing.T) {
 	}
 }
 
-// TestI5_PrivateTargetsNeverGoByTheProxy: the upstream proxy leads outside, and is not told of what is inside.
-func TestI5_PrivateTargetsNeverGoByTheProxy(t *testing.T) {
+// TestI5_PrivateTargetsBypassVia: the upstream proxy leads outside, and is not told of what is inside.
+func TestI5_PrivateTargetsBypassVia(t *testing.T) {
 	t.Parallel()
 	const via = "[tls]\nvia = \"http://192.0.2.1:3128\"\n"
 	for _, protocol := range []string{"tls", "https", "tcp"} {
@@ -126,8 +126,8 @@ func TestI5_OnlyTLSGoesByTheProxy(t *testing.T) {
 	}
 }
 
-// TestI5_ConnectionsForARequestAreItsNames: at an address of several names, only the host of the requests counts.
-func TestI5_ConnectionsForARequestAreItsNames(t *testing.T) {
+// TestI5_RequestConnectionsCarryTheirNames: at an address of several names, only the host of the requests counts.
+func TestI5_RequestConnectionsCarryTheirNames(t *testing.T) {
 	t.Parallel()
 	web, other := known[webAddr][0], hostname.MustParse("other.example.com")
 	shared := pins{webAddr: {web, other}}

@@ -193,8 +193,8 @@ func TestI16_SomebodyOutsideDecides(t *testing.T) {
 	}
 }
 
-// TestI16_ReviseEndsWhatMayNotGoOn judges running flows, and requests under way, by new rules.
-func TestI16_ReviseEndsWhatMayNotGoOn(t *testing.T) {
+// TestI16_ReviseEndsDeniedSessions judges running flows, and requests under way, by new rules.
+func TestI16_ReviseEndsDeniedSessions(t *testing.T) {
 	t.Parallel()
 	const get = "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\nmethods = [\"GET\"]\n"
 	both := strings.Replace(get, "\"GET\"", "\"GET\", \"PUT\"", 1)
@@ -321,9 +321,9 @@ func TestI16_ProxyRequestsAreJudgedAsDialled(t *testing.T) {
 	}
 }
 
-// TestI7_WhatLooksLikeAProtocolIsNoOther: where a name is denied, bytes in which some server may find TLS or HTTP
+// TestI7_LookalikesAreNoProtocol: where a name is denied, bytes in which some server may find TLS or HTTP
 // don't pass for another protocol.
-func TestI7_WhatLooksLikeAProtocolIsNoOther(t *testing.T) {
+func TestI7_LookalikesAreNoProtocol(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(t, "[egress]\ndefault = \"public\"\n[[egress.deny]]\nhosts = [\"evil.example\"]\n")
 	for said, want := range map[string]Action{

@@ -23,8 +23,8 @@ func (r *room) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestI12_AFullDiskIsToldWhereverItHappens cuts the stream of a tree with every kind of entry at each block.
-func TestI12_AFullDiskIsToldWhereverItHappens(t *testing.T) {
+// TestI12_FullDisksAreAlwaysReported cuts the stream of a tree with every kind of entry at each block.
+func TestI12_FullDisksAreAlwaysReported(t *testing.T) {
 	t.Parallel()
 	items := []item{
 		dir("a"), file("a/f", string(make([]byte, 3000))), hardlink("a/g", "a/f"), symlink("a/h", "f"), file("a/empty", ""), dir("a/sub"), file("a/sub/x", "x"),

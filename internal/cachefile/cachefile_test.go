@@ -121,8 +121,8 @@ func TestDamagedFilesAreReplaced(t *testing.T) {
 	}
 }
 
-// TestWhatWasInTheWayIsKept: nothing is deleted that msb did not make.
-func TestWhatWasInTheWayIsKept(t *testing.T) {
+// TestReplacedFilesAreKept: nothing is deleted that msb did not make.
+func TestReplacedFilesAreKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kernel")

@@ -23,7 +23,7 @@ func TestGivenConnectionsAreAccepted(t *testing.T) {
 	}
 }
 
-func TestGiveEndsWithTheListenerOrTheContext(t *testing.T) {
+func TestGiveEndsWithItsListener(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()

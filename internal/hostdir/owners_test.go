@@ -18,9 +18,9 @@ func (g *guest) chown(id uint64, uid uint32) uint32 {
 	return g.attrs(g.ask(opSetattr, id, body)).uid
 }
 
-// TestProgramsOfTheHostGiveNoRightsInTheGuest: a setuid program of the host is an ordinary one for the guest, however it
+// TestHostProgramsGiveNoGuestRights: a setuid program of the host is an ordinary one for the guest, however it
 // is asked for, and the sticky bit of a directory stays.
-func TestProgramsOfTheHostGiveNoRightsInTheGuest(t *testing.T) {
+func TestHostProgramsGiveNoGuestRights(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"su": "x", "tmp/f": ""})
@@ -90,8 +90,8 @@ func TestI11_OwnersAreForgottenAndBounded(t *testing.T) {
 	clear(g.s.owners)
 }
 
-// TestI11_AFileThatCantBeOpenedIsNotHeld: the guest gets no number for it, so that it could never give it back.
-func TestI11_AFileThatCantBeOpenedIsNotHeld(t *testing.T) {
+// TestI11_UnopenableFilesAreNotHeld: the guest gets no number for it, so that it could never give it back.
+func TestI11_UnopenableFilesAreNotHeld(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t, t.TempDir(), Options{Writable: true})
 	g.s.maxHandles = 0

@@ -175,9 +175,9 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestI12_RequestsThatAreCutShortDoNothing sends every request without its last bytes, then about files that are not
+// TestI12_TruncatedRequestsDoNothing sends every request without its last bytes, then about files that are not
 // known or not open, and then as it should be.
-func TestI12_RequestsThatAreCutShortDoNothing(t *testing.T) {
+func TestI12_TruncatedRequestsDoNothing(t *testing.T) {
 	t.Parallel()
 	const known, fh = 1001, 1002 // stand for numbers that the server gives
 	n64, n32 := func(v ...uint64) []byte { return put64(nil, v...) }, func(v ...uint32) []byte { return put32(nil, v...) }

@@ -144,7 +144,7 @@ func TestWritesAreTheHostsAtOnce(t *testing.T) {
 	want(t, "closed", g.close(id, fh), unix.EBADF)
 }
 
-func TestModesOfTheGuestGiveNoRightsOfTheHost(t *testing.T) {
+func TestGuestModesGiveNoHostRights(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"f": ""})
@@ -213,7 +213,7 @@ func TestRenamesFollowTheFile(t *testing.T) {
 	}
 }
 
-func TestI11_GuestHoldsNoMoreThanItMay(t *testing.T) {
+func TestI11_GuestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i := range 50 {

@@ -46,7 +46,7 @@ func drain(t *testing.T, r *Reader) (out []byte, missing int64) {
 	}
 }
 
-func TestOutputIsReadWhileItIsWritten(t *testing.T) {
+func TestOutputIsReadLive(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(t.TempDir(), "a")
 	r := NewReader(w.dir, "a")
@@ -108,9 +108,9 @@ func TestI11_ARingKeepsItsBound(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenBetweenTwoLooksIsRead: a record at the end of a segment, and the next segment, while the reader finds
+// TestLinesBetweenPollsAreRead: a record at the end of a segment, and the next segment, while the reader finds
 // nothing more in the one and looks for the other.
-func TestWhatIsWrittenBetweenTwoLooksIsRead(t *testing.T) {
+func TestLinesBetweenPollsAreRead(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(t.TempDir(), "a")
 	put := func(text string) {
@@ -203,8 +203,8 @@ func TestLinesAreWholeAndBounded(t *testing.T) {
 	}
 }
 
-// TestI12_AFullDiskLosesOutputAndSaysHowMuch: the writer goes on, and what comes when there is room again is kept.
-func TestI12_AFullDiskLosesOutputAndSaysHowMuch(t *testing.T) {
+// TestI12_FullDisksCountLostOutput: the writer goes on, and what comes when there is room again is kept.
+func TestI12_FullDisksCountLostOutput(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	room, broken := int64(SegmentBytes), false
@@ -286,7 +286,7 @@ func TestI12_DamagedLogsAreNamed(t *testing.T) {
 	}
 }
 
-func TestI14_OnlyALogsOwnSegmentsAreRemoved(t *testing.T) {
+func TestI14_OnlyOwnSegmentsAreRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	keep := []string{"ab.0.log", "a.log", "a.00.log", "a.-1.log", "a.1.log.x", "a.json", ".a.0.log", "a.0.logx"}

@@ -63,8 +63,8 @@ func TestFilesEndAtPieces(t *testing.T) { //nolint:paralleltest // a bound of th
 	}
 }
 
-// TestNothingIsWrittenOverByAFailedRotation: all files keep their names if the oldest can't be renamed.
-func TestNothingIsWrittenOverByAFailedRotation(t *testing.T) { //nolint:paralleltest // a bound of the process is set below
+// TestFailedRotationsOverwriteNothing: all files keep their names if the oldest can't be renamed.
+func TestFailedRotationsOverwriteNothing(t *testing.T) { //nolint:paralleltest // a bound of the process is set below
 	f := newFile(t, 2, 3)
 	for _, b := range []string{"1\n", "2\n", "3\n"} {
 		if _, err := f.Write([]byte(b), line, setAside(f)); err != nil {
@@ -82,8 +82,8 @@ func TestNothingIsWrittenOverByAFailedRotation(t *testing.T) { //nolint:parallel
 	}
 }
 
-// TestI12_AFullDiskLeavesNoHalfPiece: what didn't fit is cut off, and what comes later follows the last whole one.
-func TestI12_AFullDiskLeavesNoHalfPiece(t *testing.T) { //nolint:paralleltest // the bound is the process's
+// TestI12_FullDisksLeaveNoHalfPiece: what didn't fit is cut off, and what comes later follows the last whole one.
+func TestI12_FullDisksLeaveNoHalfPiece(t *testing.T) { //nolint:paralleltest // the bound is the process's
 	f := newFile(t, 1000, 1)
 	if err := f.Append([]byte("first\n")); err != nil {
 		t.Fatal(err)
@@ -102,9 +102,9 @@ func TestI12_AFullDiskLeavesNoHalfPiece(t *testing.T) { //nolint:paralleltest //
 	}
 }
 
-// TestI12_AFullDiskCutsOffNothingOfAnother: what another process wrote behind half a piece stays. The file is written
+// TestI12_FullDisksCutNoOtherFile: what another process wrote behind half a piece stays. The file is written
 // without O_APPEND here, so that something is behind.
-func TestI12_AFullDiskCutsOffNothingOfAnother(t *testing.T) { //nolint:paralleltest // the bound is the process's
+func TestI12_FullDisksCutNoOtherFile(t *testing.T) { //nolint:paralleltest // the bound is the process's
 	f := newFile(t, 1000, 1)
 	const before = "first\n............\nlast\n"
 	if err := os.WriteFile(f.Path, []byte(before), 0o600); err != nil {

@@ -215,7 +215,7 @@ func TestI11_ArchivesKeepWithinTheirLimits(t *testing.T) {
 	}
 }
 
-func TestSetIDBitsAndDevicesAreDropped(t *testing.T) {
+func TestSetIDAndDevicesAreDropped(t *testing.T) {
 	cwd := t.TempDir()
 	in := archive(t, tar.Header{Name: "s", Typeflag: tar.TypeReg, Mode: 0o6755}, tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3},
 		tar.Header{Name: "pipe", Typeflag: tar.TypeFifo})
@@ -258,8 +258,8 @@ func TestI11_NamesInMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLinksTakeThePlaceOfWhatIsThere copies a tree onto an older copy whose links were files and led elsewhere.
-func TestLinksTakeThePlaceOfWhatIsThere(t *testing.T) {
+// TestLinksReplaceWhatIsThere copies a tree onto an older copy whose links were files and led elsewhere.
+func TestLinksReplaceWhatIsThere(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	write(t, from+"/src/a", "alpha", 0o600)
 	write(t, to+"/src/link", "old", 0o600)

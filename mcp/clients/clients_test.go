@@ -59,7 +59,7 @@ func content(t *testing.T, path string) string {
 	return string(b)
 }
 
-func TestEachClientGetsItsEntryAndLosesItAgain(t *testing.T) {
+func TestInstallAndUninstallPerClient(t *testing.T) {
 	home, project := atHome(t)
 	config, err := os.UserConfigDir()
 	if err != nil {
@@ -179,8 +179,8 @@ func TestNothingElseChanges(t *testing.T) {
 	}
 }
 
-// TestTOMLTableIsReplacedWhereItStands, with the tables below it.
-func TestTOMLTableIsReplacedWhereItStands(t *testing.T) {
+// TestTOMLTablesAreReplacedInPlace, with the tables below it.
+func TestTOMLTablesAreReplacedInPlace(t *testing.T) {
 	home, _ := atHome(t)
 	path := filepath.Join(home, ".codex/config.toml")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -196,8 +196,8 @@ func TestTOMLTableIsReplacedWhereItStands(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotUnderstoodStaysAsItIs, and the error names the file.
-func TestWhatIsNotUnderstoodStaysAsItIs(t *testing.T) {
+// TestUnknownConfigurationStaysUntouched, and the error names the file.
+func TestUnknownConfigurationStaysUntouched(t *testing.T) {
 	home, _ := atHome(t)
 	for _, c := range []struct{ client, file, doc string }{
 		{"cursor", ".cursor/mcp.json", "{ not JSON"},

@@ -20,9 +20,9 @@ func summed(src, dst netip.Addr, proto byte, p []byte, at int, partial bool) []b
 	return p
 }
 
-// TestI3_SegmentsAreNoLongerThanTheirPacket: lengths that a segment states of itself are held to the bytes that it has, and
+// TestI3_SegmentsFitTheirPacket: lengths that a segment states of itself are held to the bytes that it has, and
 // what leaves its checksum to the card is let in only on request.
-func TestI3_SegmentsAreNoLongerThanTheirPacket(t *testing.T) {
+func TestI3_SegmentsFitTheirPacket(t *testing.T) {
 	t.Parallel()
 	strict, offload := testGuard(t, nil), testGuard(t, func(c *Config) { c.PartialChecksums = true })
 	tcp := func(offset byte, n int, partial bool) []byte {

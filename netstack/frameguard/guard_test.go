@@ -91,7 +91,7 @@ var (
 	badLL   = append([]byte{1, 1}, strangerMAC...)
 )
 
-func TestI3I4_GuardJudgesFrames(t *testing.T) {
+func TestI3_I4_GuardJudgesFrames(t *testing.T) {
 	t.Parallel()
 	ip4 := func(p []byte) []byte { return frame(gwMAC, guestMAC, etherTypeIPv4, p) }
 	ip6 := func(p []byte) []byte { return frame(gwMAC, guestMAC, etherTypeIPv6, p) }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestI4_AReviewKnowsNoLeaseAndDropsWhatNoLeaseChanges: the guard for frames out of captures drops what the guard
+// TestI4_ReviewsDropWithoutALease: the guard for frames out of captures drops what the guard
 // drops under every lease, and on msb's own link what comes from other addresses than the guest's.
-func TestI4_AReviewKnowsNoLeaseAndDropsWhatNoLeaseChanges(t *testing.T) {
+func TestI4_ReviewsDropWithoutALease(t *testing.T) {
 	t.Parallel()
 	var (
 		router  = net.HardwareAddr{0x52, 0x54, 0, 1, 2, 3}
@@ -60,8 +60,8 @@ func TestI4_AReviewKnowsNoLeaseAndDropsWhatNoLeaseChanges(t *testing.T) {
 	}
 }
 
-// TestI4_WhomTheGatewayAnswersIsTheGuest: from then on the MAC of msb's link is known, and no other passes.
-func TestI4_WhomTheGatewayAnswersIsTheGuest(t *testing.T) {
+// TestI4_AnsweredHostsAreTheGuest: from then on the MAC of msb's link is known, and no other passes.
+func TestI4_AnsweredHostsAreTheGuest(t *testing.T) {
 	t.Parallel()
 	o := NewOffline(gw4, gw6)
 	packet := v4(g4, routable4, protoTCP, tcp20)

@@ -395,7 +395,7 @@ func TestI15_TreesOfAnyName(t *testing.T) {
 }
 
 // A program in the tree is run by the path that was approved: a link of the writer's may lead elsewhere afterwards.
-func TestI15_ALinkedProgramIsHeldByItsRealPath(t *testing.T) {
+func TestI15_LinkedProgramsAreHeldByPath(t *testing.T) {
 	t.Parallel()
 	tree := realDir(t)
 	script := put(t, tree, "script", "#!/bin/sh\necho one\n", 0o700)

@@ -70,7 +70,7 @@ func TestTwoSandboxesShareNoAuthority(t *testing.T) {
 	}
 }
 
-func TestRootIsShortLivedBackdatedAndEndsItsPath(t *testing.T) {
+func TestRootCertificatesAreShortLived(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	a, err := newAuthority(strings.Repeat("x", 200), func() time.Time { return now }, rand.Reader)
@@ -154,7 +154,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-func TestI12_DamagedFileIsAnErrorWithARemedy(t *testing.T) {
+func TestI12_DamagedFilesHaveRemedies(t *testing.T) {
 	t.Parallel()
 	a, err := New("box")
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestI10_TheLongestOfSwallowedNeedlesIsMasked: one value is the beginning of another, and text in front of them looks
+// TestI10_LongestNeedleWins: one value is the beginning of another, and text in front of them looks
 // like an escape. Whichever was added first, and however many lie between them, no end of the longer one stays.
-func TestI10_TheLongestOfSwallowedNeedlesIsMasked(t *testing.T) {
+func TestI10_LongestNeedleWins(t *testing.T) {
 	t.Parallel()
 	const short, end = "abcdef-token-5150", "-and-the-rest-of-it"
 	long := short + strings.Repeat(end, 20) // no spelling of the short one is as long
@@ -49,8 +49,8 @@ func TestI10_LongNeedlesOfOneBeginningAreAllMasked(t *testing.T) {
 	}
 }
 
-// TestI10_AnEscapeAtTheEndOfAnOlderNeedle: what follows a value makes an escape of its last character.
-func TestI10_AnEscapeAtTheEndOfAnOlderNeedle(t *testing.T) {
+// TestI10_EscapesAtNeedleEnds: what follows a value makes an escape of its last character.
+func TestI10_EscapesAtNeedleEnds(t *testing.T) {
 	t.Parallel()
 	needles := [][]byte{[]byte("key-and-rest-of-it%"), []byte("another-plain-value")}
 	for name, set := range map[string]*Set{

@@ -114,8 +114,8 @@ func TestI17_SamplesHoldEightCharacters(t *testing.T) {
 	}
 }
 
-// TestI10_ValuesOfEveryLengthAtEveryPlace: a pattern has a sample wherever it stands, at the end of a text too.
-func TestI10_ValuesOfEveryLengthAtEveryPlace(t *testing.T) {
+// TestI10_AnyLengthAtAnyPlace: a pattern has a sample wherever it stands, at the end of a text too.
+func TestI10_AnyLengthAtAnyPlace(t *testing.T) {
 	t.Parallel()
 	const letters = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0eF_hJ-lMnoPqRstUvwXyz"
 	for n := minPattern; n <= 2*headSize; n++ {
@@ -135,9 +135,9 @@ func TestI10_ValuesOfEveryLengthAtEveryPlace(t *testing.T) {
 	}
 }
 
-// TestI10_AnEscapeInFrontSwallowsNoSpelling: what stands before a value makes an escape of its first characters, in its
+// TestI10_LeadingEscapesHideNoSpelling: what stands before a value makes an escape of its first characters, in its
 // longest spelling too, and in pieces.
-func TestI10_AnEscapeInFrontSwallowsNoSpelling(t *testing.T) {
+func TestI10_LeadingEscapesHideNoSpelling(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, text := range []string{"%" + string(decimals([]byte("ghijk-token-5150-yz"), ", ")), `\` + "nabcdefghijk-token"} {
@@ -156,8 +156,8 @@ func TestI10_AnEscapeInFrontSwallowsNoSpelling(t *testing.T) {
 	}
 }
 
-// TestALongValueIsMaskedWholeOrNotAtAll: one that differs somewhere is another text.
-func TestALongValueIsMaskedWholeOrNotAtAll(t *testing.T) {
+// TestLongValuesAreNeverCut: one that differs somewhere is another text.
+func TestLongValuesAreNeverCut(t *testing.T) {
 	t.Parallel()
 	value := strings.Repeat("aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0eF", 6)
 	set := Compile([][]byte{[]byte(value)}, Options{})

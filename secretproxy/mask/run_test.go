@@ -71,8 +71,8 @@ func TestI17_OnlyTokenRunsAreHeld(t *testing.T) {
 	}
 }
 
-// TestI17_RunsAreTheSameInAnyPieces: what feed skips for speed changes nothing.
-func TestI17_RunsAreTheSameInAnyPieces(t *testing.T) {
+// TestI17_PiecesDontChangeRuns: what feed skips for speed changes nothing.
+func TestI17_PiecesDontChangeRuns(t *testing.T) {
 	t.Parallel()
 	r := newRandom(5)
 	const alphabet = "aaaaaaaaaaaa\x00\x00 \t\n\r{]\x01\\"
@@ -152,8 +152,8 @@ func TestI8_TheMemoryOfAnAnswerIsOverwritten(t *testing.T) {
 	}
 }
 
-// TestI17_NewValueIsMaskedInOldAnswer: an answer that began before a value was known.
-func TestI17_NewValueIsMaskedInOldAnswer(t *testing.T) {
+// TestI17_OldAnswersMaskNewValues: an answer that began before a value was known.
+func TestI17_OldAnswersMaskNewValues(t *testing.T) {
 	t.Parallel()
 	const value = "a-token-that-was-minted-later"
 	known := [][]byte{[]byte("the-first-value-of-all")}

@@ -188,9 +188,9 @@ func TestI10_OwnEscapesHideNoValue(t *testing.T) {
 	}
 }
 
-// TestI10_LongValuesInStringsOfQuotedPrintable: behind 76 characters quoted-printable text has a line break, which a
+// TestI10_LongValuesInQuotedPrintable: behind 76 characters quoted-printable text has a line break, which a
 // string spells \r\n or \n.
-func TestI10_LongValuesInStringsOfQuotedPrintable(t *testing.T) {
+func TestI10_LongValuesInQuotedPrintable(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(76, 1))
 	for n := 60; n < 400; n += 7 {

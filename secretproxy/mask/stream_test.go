@@ -72,9 +72,9 @@ func TestI10_ReplaceFindsEverySpelling(t *testing.T) {
 	}
 }
 
-// TestI10_CharactersBeyondASCIIAreFoundByTheirNumbers: json.dumps of Python and json_encode of PHP write
+// TestI10_NonASCIIIsFoundByNumber: json.dumps of Python and json_encode of PHP write
 // them so by default.
-func TestI10_CharactersBeyondASCIIAreFoundByTheirNumbers(t *testing.T) {
+func TestI10_NonASCIIIsFoundByNumber(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"p\u00e4ssw\u00f6rd", "l\u00f8sen\u20acord", "\u043f\u0430\u0440\u043e\u043b\u044c", "key\U0001f511key\u00e4"} {
 		set := Compile([][]byte{[]byte(value)}, Options{})
@@ -150,7 +150,7 @@ func TestReplaceKeepsBase64Decodable(t *testing.T) {
 	}
 }
 
-func TestStreamGivesTheSameInAnyPieces(t *testing.T) {
+func TestPiecesDontChangeStreams(t *testing.T) {
 	t.Parallel()
 	set, replace := compile()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -180,7 +180,7 @@ func TestI10_LiveStreamNeverGivesTheValue(t *testing.T) {
 	}
 }
 
-func TestLiveStreamHoldsNothingBackOfOrdinaryText(t *testing.T) {
+func TestOrdinaryStreamsAreNotHeld(t *testing.T) {
 	t.Parallel()
 	set, replace := compile()
 	st := NewStream(set, replace, true)

@@ -171,8 +171,8 @@ func TestI10_AKeysLineIsMaskedHoweverOftenItIsEscaped(t *testing.T) {
 
 func urlEscaped(s string) string { return escapeSpellings[0].of(s) }
 
-// TestWholeMessagesPassInTheSameCall: events, lines of JSON and messages of gRPC that end with tokens.
-func TestWholeMessagesPassInTheSameCall(t *testing.T) {
+// TestCompleteMessagesPassAtOnce: events, lines of JSON and messages of gRPC that end with tokens.
+func TestCompleteMessagesPassAtOnce(t *testing.T) {
 	t.Parallel()
 	set, replace := compile()
 	message := []byte("\x0a\x18an-identifier-of-a-thing")

@@ -20,8 +20,8 @@ func TestI11_NothingIsTakenAfterARelease(t *testing.T) {
 	}
 }
 
-// TestI11_AHoldGivesBackWhatItTook and no more: what one exchange gives twice would else be room above the bound for others.
-func TestI11_AHoldGivesBackWhatItTook(t *testing.T) {
+// TestI11_HoldsReturnTheirMemory and no more: what one exchange gives twice would else be room above the bound for others.
+func TestI11_HoldsReturnTheirMemory(t *testing.T) {
 	t.Parallel()
 	b := memory.New(100)
 	other, h := &memory.Hold{Budget: b}, &memory.Hold{Budget: b}

@@ -35,7 +35,7 @@ func TestPlaceholderHasItsShape(t *testing.T) {
 	}
 }
 
-func TestPlaceholdersAreDistinctAndTouchNoValue(t *testing.T) {
+func TestPlaceholdersAreDistinct(t *testing.T) {
 	t.Parallel()
 	holder := func(name, shape, v string) *Holder {
 		return Fixed(policies.Secret{Name: name, Placeholder: shape}, New([]byte(v)))
@@ -54,7 +54,7 @@ func TestPlaceholdersAreDistinctAndTouchNoValue(t *testing.T) {
 	}
 }
 
-func TestPlaceholdersAreKeptWhileTheirShapeIs(t *testing.T) {
+func TestPlaceholdersLastWithTheirShape(t *testing.T) {
 	t.Parallel()
 	holders := []*Holder{Fixed(policies.Secret{Name: "A", Placeholder: "ghp_{16}"}, New([]byte("the-value-of-a")))}
 	for kept, want := range map[string]bool{

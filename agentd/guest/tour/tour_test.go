@@ -151,7 +151,7 @@ func TestResolverIsReadFromResolvConf(t *testing.T) {
 	}
 }
 
-func TestGetSendsTheHostThatIsAskedFor(t *testing.T) {
+func TestGetSendsTheAskedHost(t *testing.T) {
 	hosts := make(chan string, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { hosts <- r.Host }))
 	defer s.Close()

@@ -176,7 +176,7 @@ func plainServer(t *testing.T) string {
 	return s.URL
 }
 
-func TestWgetUsesTheProxyOfTheEnvironment(t *testing.T) {
+func TestWgetUsesEnvironmentProxies(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			w.WriteHeader(http.StatusForbidden)
@@ -202,8 +202,8 @@ func TestWgetUsesTheProxyOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestWgetTriesAgainAfterANetworkFailure: a connection that is closed at once is tried -t times.
-func TestWgetTriesAgainAfterANetworkFailure(t *testing.T) {
+// TestWgetRetriesNetworkFailures: a connection that is closed at once is tried -t times.
+func TestWgetRetriesNetworkFailures(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

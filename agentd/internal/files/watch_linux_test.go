@@ -10,9 +10,9 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// TestEventsOfAMovedDirectoryHaveItsNewPath: what happened below it under the old name's watch, before the move was read,
+// TestMovedDirectoriesReportNewPaths: what happened below it under the old name's watch, before the move was read,
 // is not reported where it never was.
-func TestEventsOfAMovedDirectoryHaveItsNewPath(t *testing.T) {
+func TestMovedDirectoriesReportNewPaths(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, d := range []string{"/d/sub", "/dd"} {

@@ -25,7 +25,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-func TestDiskIsFoundBySerialThenByName(t *testing.T) {
+func TestDisksAreFoundBySerialFirst(t *testing.T) {
 	t.Parallel()
 	sys := tree(t, map[string]string{
 		"vda/serial": "agentd\n", "vdb/serial": "image", "vdc/size": "1", "sda/serial": "upper", "vdd/serial": "",

@@ -57,7 +57,7 @@ func TestInstallAddsToJavaKeystoresOnce(t *testing.T) {
 	}
 }
 
-func TestJavaKeystoresThatCantBeAddedToAreNamedAndLeftAlone(t *testing.T) {
+func TestUnusableJavaKeystoresAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	own, err := os.ReadFile("testdata/cacerts.jks")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestLookupFindsUsersAsContainerToolsDo(t *testing.T) {
+func TestUserLookupMatchesContainerTools(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := accounts{passwd: filepath.Join(dir, "passwd"), group: filepath.Join(dir, "group")}
@@ -79,7 +79,7 @@ func TestLookupStandsImagesThatMeanHarm(t *testing.T) {
 	}
 }
 
-func TestMergeEnvKeepsOneOfEachKey(t *testing.T) {
+func TestMergeEnvKeepsUniqueKeys(t *testing.T) {
 	t.Parallel()
 	got := MergeEnv([]string{"A=1", "B=2", "A=3"}, []string{"B=4", "C=5=6"})
 	if want := []string{"A=3", "B=4", "C=5=6"}; !slices.Equal(got, want) {

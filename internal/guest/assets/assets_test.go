@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestPartsAreWholeOrNamedAsMissing(t *testing.T) {
+func TestPartsAreCompleteOrMissing(t *testing.T) {
 	t.Parallel()
 	for _, p := range []Part{AgentRoot(), Builtin()} {
 		digest, err := p.Digest()

@@ -22,7 +22,7 @@ func program(t *testing.T) string {
 	return path
 }
 
-func TestAgentRootIsAnExt4AndTheSameEveryTime(t *testing.T) {
+func TestAgentRootsAreReproducibleExt4(t *testing.T) {
 	t.Parallel()
 	path := program(t)
 	var disks [2]bytes.Buffer
@@ -43,7 +43,7 @@ func TestAgentRootIsAnExt4AndTheSameEveryTime(t *testing.T) {
 	}
 }
 
-func TestAnAgentAboveItsBudgetIsRefused(t *testing.T) {
+func TestAgentsAboveBudgetAreRefused(t *testing.T) {
 	t.Parallel()
 	path, out := program(t), t.TempDir()
 	if err := os.Truncate(path, maxAgentBytes+1); err != nil {
@@ -57,7 +57,7 @@ func TestAnAgentAboveItsBudgetIsRefused(t *testing.T) {
 	}
 }
 
-func TestShellOfBusyboxRunsWgetFromPath(t *testing.T) {
+func TestBusyboxShellFindsWget(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from, err := os.ReadFile("/bin/busybox")

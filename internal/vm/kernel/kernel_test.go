@@ -51,7 +51,7 @@ func image() *Image {
 	return &Image{Load: 0x1000000, Entry: 0x1000123, PVHEntry: 0x1000040, Bytes: data}
 }
 
-func TestWriteELFIsWhatBothLoadersRead(t *testing.T) {
+func TestBothLoadersReadOurELF(t *testing.T) {
 	t.Parallel()
 	img := image()
 	var buf bytes.Buffer

@@ -38,7 +38,7 @@ func TestVersionOf(t *testing.T) {
 	}
 }
 
-func TestLibraryThatIsNoneOrTooOldIsRefused(t *testing.T) {
+func TestUnusableLibrariesAreRefused(t *testing.T) {
 	t.Parallel()
 	text := filepath.Join(t.TempDir(), "libkrun.so.1")
 	if err := os.WriteFile(text, []byte("not a library"), 0o600); err != nil {

@@ -27,7 +27,7 @@ func TestAgentPortCarriesBytesBothWays(t *testing.T) { suite(t).AgentPortCarries
 
 func TestDisksComeInOrder(t *testing.T) { suite(t).DisksComeInOrder(t) }
 
-func TestReadOnlyDiskIsOpenedForReadingOnly(t *testing.T) {
+func TestReadOnlyDisksAreOpenedSo(t *testing.T) {
 	suite(t).ReadOnlyDiskIsOpenedForReadingOnly(t)
 }
 
@@ -37,15 +37,15 @@ func TestI2_NoNetworkDeviceWithoutNet(t *testing.T) { suite(t).NoNetworkDeviceWi
 
 func TestFramesFlowBothWays(t *testing.T) { suite(t).FramesFlowBothWays(t) }
 
-func TestNetDescriptorIsTakenOverOnError(t *testing.T) { suite(t).NetDescriptorIsTakenOverOnError(t) }
+func TestFailedStartsTakeTheDescriptor(t *testing.T) { suite(t).NetDescriptorIsTakenOverOnError(t) }
 
 func TestHowAMachineEnds(t *testing.T) { suite(t).HowAMachineEnds(t) }
 
-func TestGuestKernelPanicComesWithTheConsolesTail(t *testing.T) {
+func TestKernelPanicsShowTheConsole(t *testing.T) {
 	suite(t).GuestKernelPanicComesWithTheConsolesTail(t)
 }
 
-func TestKillEndsTheProcessAndLeavesNoZombie(t *testing.T) {
+func TestKillLeavesNoZombie(t *testing.T) {
 	suite(t).KillEndsTheProcessAndLeavesNoZombie(t)
 }
 
@@ -53,6 +53,6 @@ func TestKilledByAnotherIsReported(t *testing.T) { suite(t).KilledByAnotherIsRep
 
 func TestConsoleLogIsBounded(t *testing.T) { suite(t).ConsoleLogIsBounded(t) }
 
-func TestI13_KillingTheSupervisorTakesTheVMMAlong(t *testing.T) {
+func TestI13_VMMsDieWithTheirSupervisor(t *testing.T) {
 	suite(t).KillingTheSupervisorTakesTheVMMAlong(t)
 }

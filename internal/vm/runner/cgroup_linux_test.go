@@ -95,8 +95,8 @@ func TestCgroupsThatAreNotDelegated(t *testing.T) {
 	}
 }
 
-// TestEmptyCgroupsOfKilledSupervisorsAreRemoved, and no young or used ones.
-func TestEmptyCgroupsOfKilledSupervisorsAreRemoved(t *testing.T) {
+// TestAbandonedCgroupsAreRemoved, and no young or used ones.
+func TestAbandonedCgroupsAreRemoved(t *testing.T) {
 	t.Parallel()
 	self, mount := groups(t, "0::/\n", map[string]string{
 		"": "memory pids", cgroupPrefix + "used": "", "another": "",

@@ -59,7 +59,7 @@ func TestI8_RunnerInheritsNoEnvironment(t *testing.T) {
 	}
 }
 
-func TestI8_ConfinedProcessReachesNothingButItsFiles(t *testing.T) {
+func TestI8_ConfinedProcessesReachOnlyTheirFiles(t *testing.T) {
 	for _, namespaces := range []bool{true, false} {
 		t.Run(fmt.Sprintf("namespaces=%v", namespaces), func(t *testing.T) {
 			f, confinement := observe(t, namespaces, nil)
@@ -158,9 +158,9 @@ func TestI8_NamespacesHoldWithoutTheFilter(t *testing.T) {
 	}
 }
 
-// TestDiskOverItsLimitIsAnErrorNotTheEnd writes beyond the largest disk with a program that has no handler
+// TestOversizedDisksAreAnError writes beyond the largest disk with a program that has no handler
 // for the signal which that sends.
-func TestDiskOverItsLimitIsAnErrorNotTheEnd(t *testing.T) {
+func TestOversizedDisksAreAnError(t *testing.T) {
 	t.Parallel()
 	dd, err := exec.LookPath("dd")
 	if err == nil {
@@ -219,7 +219,7 @@ func TestDiskThatIsMissingIsReported(t *testing.T) {
 	}
 }
 
-func TestStartIsGivenUpWithItsContext(t *testing.T) {
+func TestStartEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	_, ro, rw := files(t)
 	l := launch(t, []string{exe(t), probeArg}, ro, rw)
@@ -230,7 +230,7 @@ func TestStartIsGivenUpWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPlanOverAPipesBufferIsRefused(t *testing.T) {
+func TestOverlongPlansAreRefused(t *testing.T) {
 	t.Parallel()
 	if _, err := PipeWith(make([]byte, maxPlanBytes+1)); err == nil {
 		t.Error("a plan that would block its writer was accepted")
@@ -251,7 +251,7 @@ func TestEverySentinelCrossesTheStatusPipe(t *testing.T) {
 	}
 }
 
-func TestConsoleKeepsItsTailWhenTheDiskIsFull(t *testing.T) {
+func TestFullDisksKeepTheConsoleTail(t *testing.T) {
 	t.Parallel()
 	c, err := newConsole("/dev/full")
 	if err != nil {

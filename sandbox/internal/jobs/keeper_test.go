@@ -9,8 +9,8 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 )
 
-// TestI11_AGuestThatTakesNoSignalHoldsUpNoKill. The twin is the first signal, which the queue takes.
-func TestI11_AGuestThatTakesNoSignalHoldsUpNoKill(t *testing.T) {
+// TestI11_DeafGuestsHoldUpNoKill. The twin is the first signal, which the queue takes.
+func TestI11_DeafGuestsHoldUpNoKill(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// Nobody reads the signals.

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestI14_ASignalGoesToTheProcessOfTheRecordOnly: a process that has the pid of a record by now, and is the supervisor
+// TestI14_SignalsReachTheRecordedProcess: a process that has the pid of a record by now, and is the supervisor
 // of another sandbox, gets none. The twin is the process of the record.
-func TestI14_ASignalGoesToTheProcessOfTheRecordOnly(t *testing.T) {
+func TestI14_SignalsReachTheRecordedProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, unix.Mkfifo(filepath.Join(dir, Verb), 0o600))
@@ -38,8 +38,8 @@ func TestI14_ASignalGoesToTheProcessOfTheRecordOnly(t *testing.T) {
 	}
 }
 
-// TestAProcessIsOverWithItsLastThread: the first one of a VMM may end before those that write to its disk.
-func TestAProcessIsOverWithItsLastThread(t *testing.T) {
+// TestProcessesEndWithTheirLastThread: the first one of a VMM may end before those that write to its disk.
+func TestProcessesEndWithTheirLastThread(t *testing.T) {
 	t.Parallel()
 	for stat, want := range map[string]bool{
 		"7 (vmm) R 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0":       false,

@@ -91,8 +91,8 @@ func TestGuestsClockIsKept(t *testing.T) {
 	}
 }
 
-// TestGuestThatLiesAboutItsClockIsLeft stands against a guest that keeps the supervisor busy.
-func TestGuestThatLiesAboutItsClockIsLeft(t *testing.T) {
+// TestLyingClocksAreLeftAlone stands against a guest that keeps the supervisor busy.
+func TestLyingClocksAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := &fakeWorld{wall: time.Unix(1_700_000_000, 0)}
 	c := w.clock()
@@ -117,7 +117,7 @@ func (l liar) Stats(ctx context.Context) (agentclient.Stats, error) {
 	return s, err
 }
 
-func TestJumpsOfTheHostsClockAreNoticed(t *testing.T) {
+func TestHostClockJumpsAreNoticed(t *testing.T) {
 	t.Parallel()
 	w := &fakeWorld{wall: time.Unix(1_700_000_000, 0)}
 	c := w.clock()

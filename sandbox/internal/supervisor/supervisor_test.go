@@ -346,8 +346,8 @@ type heardEvents []audit.Kind
 
 func (h *heardEvents) Emit(e audit.Event) { *h = append(*h, e.Kind) }
 
-// TestI1_ReloadsAreToldAndEveryEventGoesOn: a foreground caller gets a line, who asks of a named sandbox its last refusal.
-func TestI1_ReloadsAreToldAndEveryEventGoesOn(t *testing.T) {
+// TestI1_ReloadsAreReportedOnce: a foreground caller gets a line, who asks of a named sandbox its last refusal.
+func TestI1_ReloadsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "web"} {
 		var told strings.Builder
