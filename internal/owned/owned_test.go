@@ -92,3 +92,57 @@ func TestI13_OnlyWhatWasMadeIsRemoved(t *testing.T) {
 		t.Errorf("what is not there: %v", err)
 	}
 }
+
+// TestI13_LastIsRemovedLast: a lock file tells of what a kill left, so that it stays while there is anything else.
+func TestI13_LastIsRemovedLast(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	top := filepath.Join(base, "top")
+	err := os.Mkdir(top, 0o700)
+	for _, name := range []string{"f1", "f2", "f3"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(top, name), nil, 0o600))
+	}
+	parent, openErr := os.Open(base)
+	if err := errors.Join(err, openErr); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = parent.Close() }()
+	dir, err := owned.Open(parent, "top")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := owned.Names(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := names[0] // the one that would go first
+	err = owned.Remove(parent, dir, "top", func(name string, mode os.FileMode) (owned.Form, bool) {
+		if _, err := os.Stat(filepath.Join(top, last)); err != nil {
+			t.Errorf("%s is there still, the last one is gone: %v", name, err)
+		}
+		return form(name, mode)
+	}, last)
+	if _, gone := os.Stat(top); err != nil || !os.IsNotExist(gone) {
+		t.Errorf("removed: %v, %v", err, gone)
+	}
+}
+
+func TestI13_OtherUsersDirectoriesAreForeign(t *testing.T) {
+	t.Parallel()
+	base := "/" // another user's, unless root runs the test
+	if os.Geteuid() == 0 {
+		base = t.TempDir()
+		if err := errors.Join(os.Mkdir(filepath.Join(base, "usr"), 0o700), os.Chown(filepath.Join(base, "usr"), 1, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parent, err := os.Open(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = parent.Close() }()
+	if _, err := owned.Open(parent, "usr"); !errors.Is(err, owned.ErrForeign) {
+		t.Errorf("opened: %v", err)
+	}
+}

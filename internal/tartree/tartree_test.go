@@ -116,6 +116,37 @@ func TestTreesComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
+// TestI14_ReplacedFilesAreNotPacked: whoever may write to the directory puts another file in the place of one that was
+// looked at, or a link to what is not packed.
+func TestI14_ReplacedFilesAreNotPacked(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/precious", "precious", 0o600)
+	for what, replace := range map[string]func(name string) error{
+		"link": func(name string) error { return os.Symlink("../precious", name) },
+		"file": func(name string) error { return os.Link(dir+"/precious", name) },
+		"fifo": func(name string) error { return syscall.Mkfifo(name, 0o600) },
+		"same": nil,
+	} {
+		write(t, dir+"/src/"+what, "own", 0o600)
+		root := openRoot(t, dir)
+		st, err := root.Lstat("src/" + what)
+		if err == nil && replace != nil {
+			err = errors.Join(os.Remove(dir+"/src/"+what), replace(dir+"/src/"+what))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		p := &packer{ctx: t.Context(), root: root, out: tar.NewWriter(&out), top: "src", links: map[linkID]string{}}
+		if err := p.file("src/"+what, st); (err == nil) != (replace == nil) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if p.report.Entries != 0 != (replace == nil) {
+			t.Errorf("%s: packed %+v", what, p.report)
+		}
+	}
+}
+
 // hostile lists archives of a guest that wants to write beside "copy" in the
 // user's directory.
 func hostile(t *testing.T, outside string) map[string]*bytes.Buffer {
@@ -186,6 +217,29 @@ func TestI14_LinksThatAreThereLeadNowhere(t *testing.T) {
 		t.Errorf("got %v, want ErrOutside", err)
 	}
 	wantText(t, outside+"/victim", "precious")
+}
+
+// TestMergedDirectoriesKeepTheirMode: a copy into a private directory doesn't open it to others. The twin is a directory
+// that the copy makes.
+func TestMergedDirectoriesKeepTheirMode(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		cwd := t.TempDir()
+		if there {
+			if err := os.MkdirAll(cwd+"/copy/sub", 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in := archive(t, tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}, tar.Header{Name: "d/sub/", Typeflag: tar.TypeDir, Mode: 0o755})
+		if _, err := Extract(t.Context(), in, openRoot(t, cwd), "copy", UnpackOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"/copy", "/copy/sub"} {
+			want := map[bool]fs.FileMode{true: 0o700, false: 0o755}[there]
+			if st, err := os.Stat(cwd + name); err != nil || st.Mode().Perm() != want {
+				t.Errorf("%s, there before %t: %v, %v; want %v", name, there, st, err, want)
+			}
+		}
+	}
 }
 
 func TestBrokenArchivesLeaveTheOldFile(t *testing.T) {
