@@ -70,6 +70,14 @@ func TestI15_AnonymousPullsBringNothingPrivate(t *testing.T) {
 		refuse(ref, PullAlways)
 		refuse(ref, PullNever)
 	}
+	// Another registry gives the manifest to anybody. The user's own pull of it needs none of its layers, and names the
+	// private disk.
+	open := newTestRegistry(t)
+	opened := open.push(t, files, "stolen/app:v1")
+	if got := mustResolve(t, s, opened, Options{}); got.DiskPath != mine.DiskPath {
+		t.Errorf("%s has a disk of its own: %s", opened, got.DiskPath)
+	}
+	refuse(opened, PullNever)
 	if again := mustResolve(t, s, private, Options{Pull: PullNever}); again.Digest != mine.Digest {
 		t.Errorf("the user's own image is gone: %+v", again)
 	}

@@ -109,6 +109,39 @@ func TestI12_FlippedBytesFailTheDigest(t *testing.T) {
 	assertEmpty(t, s)
 }
 
+// TestI12_OtherManifestsFailTheDigest has a manifest that is good, under the digest of another: the one that the layout's
+// index names, the one that the reference names, and the one that an index in the layout names.
+func TestI12_OtherManifestsFailTheDigest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m := fixture{layers: [][]byte{layerOf(t, "n", "one")}}.write(t, dir)
+	other := fixture{layers: [][]byte{layerOf(t, "n", "another")}}.write(t, dir)
+	const media = "application/vnd.oci.image.index.v1+json"
+	index := putBlob(t, dir, media, mustJSON(t, map[string]any{"schemaVersion": 2, "mediaType": media, "manifests": []any{m}}))
+	id := m["digest"].(string)
+	good, err := os.ReadFile(blobPath(dir, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad, err := os.ReadFile(blobPath(dir, other["digest"].(string)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		entry map[string]any
+		ref   string
+	}{{m, "oci:" + dir}, {m, "oci:" + dir + "@" + id}, {index, "oci:" + dir}} {
+		writeIndex(t, dir, tc.entry)
+		for want, content := range map[error][]byte{nil: good, ErrDigest: bad} {
+			mustWrite(t, blobPath(dir, id), content)
+			s := openStore(t, StoreOptions{})
+			if _, err := s.Resolve(t.Context(), tc.ref, Options{}); !errors.Is(err, want) {
+				t.Errorf("%s by %v: %v, want %v", tc.ref, tc.entry["mediaType"], err, want)
+			}
+		}
+	}
+}
+
 func TestI14_LayoutsDoNotLeadOutside(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -100,10 +100,7 @@ func selectManifest(ctx context.Context, from blobs, raw []byte, want Platform) 
 		if err != nil {
 			return nil, fmt.Errorf("%w: the index: %w", ErrConfig, err)
 		}
-		if raw, err = from.manifest(ctx, d); err != nil {
-			return nil, err
-		}
-		if err := d.verifyBytes("the manifest", raw); err != nil {
+		if raw, err = readManifest(ctx, from, d); err != nil {
 			return nil, err
 		}
 	}
