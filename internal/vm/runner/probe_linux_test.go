@@ -42,6 +42,7 @@ type findings struct {
 	CoreLimit   uint64
 	FileLimit   uint64
 	LockLimit   uint64
+	OpenLimit   uint64
 	Dup         string // libkrun's
 	Times       string // QEMU's
 	ReadOnly    map[string]bool
@@ -91,6 +92,9 @@ func probe(args []string) {
 	}
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
 		f.LockLimit = limit.Max
+	}
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		f.OpenLimit = limit.Max
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData

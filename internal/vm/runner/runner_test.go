@@ -91,6 +91,9 @@ func TestI8_ConfinedProcessesReachOnlyTheirFiles(t *testing.T) {
 			if f.FileLimit != diskSize || f.LockLimit != 0 {
 				t.Errorf("files of %d bytes and %d bytes of locked memory are allowed; want %d and 0", f.FileLimit, f.LockLimit, diskSize)
 			}
+			if f.OpenLimit == 0 || f.OpenLimit > maxOpenFiles {
+				t.Errorf("%d open files are allowed, want at most %d", f.OpenLimit, maxOpenFiles)
+			}
 			if f.NoNewPrivs != 1 || f.CoreLimit != 0 || f.Effective != 0 {
 				t.Errorf("no_new_privs %d, core limit %d, capabilities %#x; want 1, 0, 0", f.NoNewPrivs, f.CoreLimit, f.Effective)
 			}
