@@ -100,7 +100,7 @@ func newStdinQueue() *stdinQueue {
 func (q *stdinQueue) put(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.eof || q.closed || len(p) == 0 {
+	if len(p) == 0 {
 		return true
 	}
 	if q.held+len(p) > agentpb.StdinWindowBytes {
