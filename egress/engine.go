@@ -129,9 +129,6 @@ func (e *Engine) keepMappings(above map[hostname.Name]mapping) {
 	}
 }
 
-// Classifier returns the classifier that the engine judges with.
-func (e *Engine) Classifier() *Classifier { return e.classifier }
-
 // Decide judges f at its stage. It doesn't keep f.
 func (e *Engine) Decide(f *Flow) Verdict { return e.decide(f, nil) }
 

@@ -167,9 +167,6 @@ func (g *Gateway) Serve(ctx context.Context, link netstack.Link) error {
 // Link returns the addresses, MAC and MTU of the link, defaults filled in.
 func (g *Gateway) Link() netstack.Config { return g.stack.Config() }
 
-// Stack is the frame stack, for its counters and for dials into the guest.
-func (g *Gateway) Stack() *netstack.Stack { return g.stack }
-
 // CAPEM is the certificate of the sandbox's authority, which the guest must trust.
 func (g *Gateway) CAPEM() []byte { return g.cfg.CA.CertPEM() }
 

@@ -29,10 +29,10 @@ const (
 
 // Defaults of Limits.
 const (
-	DefaultTCPConnections = 512
-	DefaultTCPInFlight    = 256
-	DefaultUDPFlows       = 256
-	DefaultPings          = 32
+	defaultTCPConnections = 512
+	defaultTCPInFlight    = 256
+	defaultUDPFlows       = 256
+	defaultPings          = 32
 )
 
 // ErrConfig is wrapped by every error of New about its Config.
@@ -109,10 +109,10 @@ func (l Limits) withDefaults() Limits {
 			*v = d
 		}
 	}
-	def(&l.TCPConnections, DefaultTCPConnections)
-	def(&l.TCPInFlight, min(DefaultTCPInFlight, l.TCPConnections))
-	def(&l.UDPFlows, DefaultUDPFlows)
-	def(&l.Pings, DefaultPings)
+	def(&l.TCPConnections, defaultTCPConnections)
+	def(&l.TCPInFlight, min(defaultTCPInFlight, l.TCPConnections))
+	def(&l.UDPFlows, defaultUDPFlows)
+	def(&l.Pings, defaultPings)
 	if l.UDPIdle == 0 {
 		l.UDPIdle = defaultUDPIdle
 	}

@@ -46,7 +46,7 @@ func TestParseAllowFlag(t *testing.T) {
 		}
 		p := Default()
 		p.Egress.Allow = []Rule{r}
-		if err := Validate(p); err != nil {
+		if err := validate(p); err != nil {
 			t.Errorf("%s: the rule isn't valid: %v", in, err)
 		}
 	}

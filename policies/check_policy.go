@@ -8,10 +8,10 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// Validate checks a policy that was put together in code: every rule and secret
+// validate checks a policy that was put together in code: every rule and secret
 // on its own, and what they mean together. Policies from Load and Parse have
 // been through it. The error is an ErrorList.
-func Validate(p *Policy) error {
+func validate(p *Policy) error {
 	f := &faults{file: p.File}
 	for i, r := range p.Egress.Allow {
 		f.checkRule(fmt.Sprintf("egress.allow[%d]", i), true, r)
@@ -36,7 +36,7 @@ func Validate(p *Policy) error {
 		return err
 	}
 	if p.Floor != nil {
-		return Validate(p.Floor)
+		return validate(p.Floor)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (c *converter) policy(doc fileDoc) *Policy {
 	switch {
 	case doc.Version == nil:
 		c.addAt(Position{File: c.file, Line: 1, Col: 1}, "version", "it is missing", "write version = 1 at the top of the file")
-	case *doc.Version != CurrentVersion:
+	case *doc.Version != currentVersion:
 		c.add("version", fmt.Sprintf("version %d is not known", *doc.Version), "this msb reads version 1; a newer one may be needed")
 	}
 	if doc.Sandbox != nil {
@@ -100,7 +100,7 @@ func (c *converter) hosts(p *Policy, hosts map[string]string) {
 		if m.Name, err = hostname.Parse(name); err != nil {
 			c.addErr(key, err)
 		}
-		if m.Target, err = ParseTarget(target); err != nil {
+		if m.Target, err = parseTarget(target); err != nil {
 			c.addErr(key, err)
 		}
 		p.Hosts = append(p.Hosts, m)
@@ -146,7 +146,7 @@ func (c *converter) limits(l *Limits, f *fileLimits) {
 		l.EgressBytes = c.size("limits.egress_bytes", f.EgressBytes, ParseSize)
 	}
 	if f.EgressRate != nil {
-		l.EgressRate = c.size("limits.egress_rate", f.EgressRate, ParseRate)
+		l.EgressRate = c.size("limits.egress_rate", f.EgressRate, parseRate)
 	}
 }
 

@@ -29,7 +29,7 @@ func (c *converter) dns(d *DNS, f *fileDNS) {
 		}
 	}
 	for i, text := range f.Servers {
-		s, err := ParseServer(text)
+		s, err := parseServer(text)
 		if err != nil {
 			c.addErr(fmt.Sprintf("dns.servers[%d]", i), err)
 		}
@@ -53,8 +53,8 @@ func (c *converter) duration(key string, s *string, out *time.Duration) {
 	*out = d
 }
 
-// ParseServer reads one entry of dns.servers.
-func ParseServer(s string) (Server, error) {
+// parseServer reads one entry of dns.servers.
+func parseServer(s string) (Server, error) {
 	if s == "system" {
 		return Server{Kind: ServerSystem}, nil
 	}

@@ -28,7 +28,7 @@ func EncodeWith(p *Policy, c Comments) []byte {
 	if len(p.Include) > 0 {
 		w.comment("merged from: " + strings.Join(p.Include, ", "))
 	}
-	w.line("version = %d", CurrentVersion)
+	w.line("version = %d", currentVersion)
 	w.sandbox(p.Sandbox)
 	w.table("egress")
 	w.key("default", p.Egress.Default.String())

@@ -108,7 +108,7 @@ func FuzzPolicy(f *testing.F) {
 			}
 			return
 		}
-		if err := Validate(p); err != nil {
+		if err := validate(p); err != nil {
 			t.Fatalf("what parses isn't valid: %v\n%s", err, data)
 		}
 		again(t, p)

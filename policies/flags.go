@@ -108,7 +108,7 @@ func addPresets(p *Policy, names []string) error {
 		}
 	}
 	w := &writer{}
-	w.line("version = %d", CurrentVersion)
+	w.line("version = %d", currentVersion)
 	w.key("include", names)
 	l := &loader{done: map[string]bool{}, faults: &faults{file: "--preset"}}
 	u := l.file("--preset", []byte(w.String()), nil)
@@ -141,7 +141,7 @@ func addHosts(p *Policy, flags []string) error {
 		m := HostMapping{}
 		var err, targetErr error
 		m.Name, err = hostname.Parse(name)
-		m.Target, targetErr = ParseTarget(target)
+		m.Target, targetErr = parseTarget(target)
 		if err := errors.Join(err, targetErr); err != nil {
 			return Error{Key: fmt.Sprintf("--add-host %q", flag), Message: err.Error()}
 		}

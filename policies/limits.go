@@ -17,22 +17,22 @@ type Limits struct {
 
 // Defaults of [limits].
 const (
-	// DefaultTCPConnections is above what browsers and package managers open
+	// defaultTCPConnections is above what browsers and package managers open
 	// (a few hundred), and bounds a guest's hold on host sockets.
-	DefaultTCPConnections = 512
-	// DefaultUDPFlows bounds UDP sockets of the host; DNS isn't counted.
-	DefaultUDPFlows = 256
-	// DefaultDNSPerSecond is ten times a busy browser and too slow a channel
+	defaultTCPConnections = 512
+	// defaultUDPFlows bounds UDP sockets of the host; DNS isn't counted.
+	defaultUDPFlows = 256
+	// defaultDNSPerSecond is ten times a busy browser and too slow a channel
 	// to carry data out through names.
-	DefaultDNSPerSecond = 200
+	defaultDNSPerSecond = 200
 )
 
 // DefaultLimits are the limits of a policy that has no [limits].
 func DefaultLimits() Limits {
 	return Limits{
-		TCPConnections: DefaultTCPConnections,
-		UDPFlows:       DefaultUDPFlows,
-		DNSPerSecond:   DefaultDNSPerSecond,
+		TCPConnections: defaultTCPConnections,
+		UDPFlows:       defaultUDPFlows,
+		DNSPerSecond:   defaultDNSPerSecond,
 	}
 }
 
@@ -41,7 +41,7 @@ func DefaultLimits() Limits {
 // defaults.
 func Default() *Policy {
 	return &Policy{
-		Version: CurrentVersion,
+		Version: currentVersion,
 		DNS: DNS{
 			Servers: []Server{{Kind: ServerSystem}},
 			MinTTL:  DefaultMinTTL,

@@ -149,7 +149,7 @@ func TestEmptyPolicyDenies(t *testing.T) {
 	if p.Egress.Default != DefaultDeny || p.Egress.Mode != Enforce {
 		t.Error("it doesn't deny")
 	}
-	if err := Validate(Default()); err != nil {
+	if err := validate(Default()); err != nil {
 		t.Error(err)
 	}
 }
@@ -274,7 +274,7 @@ func TestValidateChecksPoliciesMadeInCode(t *testing.T) {
 	}
 	p := Default()
 	p.Egress.Allow = []Rule{good}
-	if err := Validate(p); err != nil {
+	if err := validate(p); err != nil {
 		t.Error(err)
 	}
 	for name, spoil := range map[string]func(*Policy){
@@ -295,7 +295,7 @@ func TestValidateChecksPoliciesMadeInCode(t *testing.T) {
 		r := good
 		p.Egress.Allow = []Rule{r}
 		spoil(p)
-		if err := Validate(p); err == nil {
+		if err := validate(p); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

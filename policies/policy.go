@@ -6,8 +6,8 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// CurrentVersion is the value of the key "version" that this package reads.
-const CurrentVersion = 1
+// currentVersion is the value of the key "version" that this package reads.
+const currentVersion = 1
 
 // Policy is one policy file after its includes. It is plain data: whoever holds
 // one may read it from many goroutines, and nobody changes one that was handed

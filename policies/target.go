@@ -18,9 +18,9 @@ type Target struct {
 	Builtin string
 }
 
-// BuiltinEcho is an HTTPS service inside the gateway that answers each request
+// builtinEcho is an HTTPS service inside the gateway that answers each request
 // with what it was sent (package gateway/echo).
-const BuiltinEcho = "echo"
+const builtinEcho = "echo"
 
 // String returns the target as the file writes it.
 func (t Target) String() string {
@@ -34,11 +34,11 @@ func (t Target) String() string {
 	}
 }
 
-// ParseTarget reads "127.0.0.1:5000", "[::1]:5000", "10.0.0.5" (the same port)
+// parseTarget reads "127.0.0.1:5000", "[::1]:5000", "10.0.0.5" (the same port)
 // or "builtin:echo".
-func ParseTarget(s string) (Target, error) {
+func parseTarget(s string) (Target, error) {
 	if name, ok := strings.CutPrefix(s, "builtin:"); ok {
-		if name != BuiltinEcho {
+		if name != builtinEcho {
 			return Target{}, fmt.Errorf("unknown builtin %q; \"builtin:echo\" is the only one", name)
 		}
 		return Target{Builtin: name}, nil

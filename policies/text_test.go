@@ -33,12 +33,12 @@ func TestServersRoundTrip(t *testing.T) {
 		"system": "system", "udp://192.0.2.1": "udp://192.0.2.1:53", "udp://[2001:db8::1]": "udp://[2001:db8::1]:53", "udp://2001:db8::1": "udp://[2001:db8::1]:53",
 		"tls://192.0.2.1#Dns.Example.": "tls://192.0.2.1:853#dns.example", "https://dns.example:8443/q": "https://dns.example:8443/q", "https://[2001:db8::1]/q": "https://[2001:db8::1]/q",
 	} {
-		s, err := ParseServer(in)
+		s, err := parseServer(in)
 		if err != nil || s.String() != want {
 			t.Errorf("ParseServer(%q) = %v, %v; want %s", in, s, err, want)
 			continue
 		}
-		if again, err := ParseServer(want); err != nil || again != s {
+		if again, err := parseServer(want); err != nil || again != s {
 			t.Errorf("%s came back as %+v, %v", want, again, err)
 		}
 	}

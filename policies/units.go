@@ -53,8 +53,8 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// ParseRate reads a size per second, "100M/s", in bytes.
-func ParseRate(s string) (int64, error) {
+// parseRate reads a size per second, "100M/s", in bytes.
+func parseRate(s string) (int64, error) {
 	size, ok := strings.CutSuffix(s, "/s")
 	if !ok {
 		return 0, fmt.Errorf("%q is not a rate; write bytes per second, such as \"100M/s\"", s)

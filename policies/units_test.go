@@ -30,11 +30,11 @@ func TestSizes(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	if got, err := ParseRate("100M/s"); err != nil || got != 100<<20 {
+	if got, err := parseRate("100M/s"); err != nil || got != 100<<20 {
 		t.Errorf("100M/s is %d, %v", got, err)
 	}
 	for _, in := range []string{"100M", "/s", "100M/m", "100M/sec", "-1/s"} {
-		if got, err := ParseRate(in); err == nil {
+		if got, err := parseRate(in); err == nil {
 			t.Errorf("ParseRate(%q) = %d", in, got)
 		}
 	}

@@ -19,7 +19,7 @@ func TestI5_WithinInCodeIsPlain(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.Egress.Allow[0].Within = []netip.Prefix{netip.MustParsePrefix(text)}
-		if err := Validate(p); (err == nil) != sound {
+		if err := validate(p); (err == nil) != sound {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

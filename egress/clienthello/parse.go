@@ -14,9 +14,9 @@ const (
 	// MaxBytes bounds what is read before a verdict: a hello with post-quantum key shares is about
 	// 2 KiB, one with large session tickets 6 KiB; 16 KiB is the largest TLS record.
 	MaxBytes = 16 << 10
-	// MaxRecords bounds how many records one hello may be spread over. Real clients use one or two; a
+	// maxRecords bounds how many records one hello may be spread over. Real clients use one or two; a
 	// record for each byte is an attack on parsers that read only the first.
-	MaxRecords = 64
+	maxRecords = 64
 
 	recordHeaderLen     = 5       // type, version, length: RFC 8446, section 5.1
 	maxRecordLen        = 1 << 14 // RFC 8446, section 5.1
@@ -39,7 +39,7 @@ var (
 	ErrNotTLS = errors.New("not a TLS ClientHello")
 	// ErrMalformed says that the record is TLS but the hello can't be read unambiguously.
 	ErrMalformed = errors.New("malformed ClientHello")
-	// ErrTooLong says that the hello is over MaxBytes or MaxRecords.
+	// ErrTooLong says that the hello is over MaxBytes or maxRecords.
 	ErrTooLong = errors.New("ClientHello over 16 KiB")
 
 	errBehind = fmt.Errorf("%w: bytes behind the hello in its record", ErrMalformed)
@@ -71,7 +71,7 @@ func Parse(b []byte) (Hello, error) {
 func join(b []byte) ([]byte, error) {
 	var msg []byte
 	for records := 0; ; records++ {
-		if records == MaxRecords || len(msg) > MaxBytes {
+		if records == maxRecords || len(msg) > MaxBytes {
 			return nil, ErrTooLong
 		}
 		if len(b) > 0 && b[0] != recordTypeHandshake {

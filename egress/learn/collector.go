@@ -13,9 +13,9 @@ import (
 
 // Bounds on what a guest can make a Collector remember (invariant 11).
 const (
-	// MaxDestinations is how many different hosts (or addresses) with port and
+	// maxDestinations is how many different hosts (or addresses) with port and
 	// protocol are kept; the rest is counted.
-	MaxDestinations = 4096
+	maxDestinations = 4096
 	// maxMethods and maxPaths are kept for one destination; above them, every
 	// method is allowed, and paths under their common directory.
 	maxMethods = 16
@@ -161,7 +161,7 @@ func (c *Collector) count(d destination, ev audit.Event) {
 func (c *Collector) use(d destination) *use {
 	u := c.seen[d]
 	if u == nil {
-		if len(c.seen) >= MaxDestinations {
+		if len(c.seen) >= maxDestinations {
 			c.over++
 			return nil
 		}
@@ -174,7 +174,7 @@ func (c *Collector) use(d destination) *use {
 
 func (c *Collector) needPrivate(ev audit.Event) {
 	p := private{addr: ev.Dst, port: ev.Port, protocol: transport(ev)}
-	if _, known := c.private[p]; !known && len(c.private) >= MaxDestinations {
+	if _, known := c.private[p]; !known && len(c.private) >= maxDestinations {
 		c.over++
 		return
 	}
@@ -246,7 +246,7 @@ func (c *Collector) lookup(ev audit.Event) {
 	if err != nil {
 		return
 	}
-	if _, known := c.lookups[n]; !known && len(c.lookups) >= MaxDestinations {
+	if _, known := c.lookups[n]; !known && len(c.lookups) >= maxDestinations {
 		c.over++
 		return
 	}

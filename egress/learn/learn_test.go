@@ -259,14 +259,14 @@ func TestARefusedConnectionWidensNothing(t *testing.T) {
 func TestI11_CollectorIsBounded(t *testing.T) {
 	t.Parallel()
 	c := New()
-	for i := range MaxDestinations + 100 {
+	for i := range maxDestinations + 100 {
 		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: "tcp", Dst: netip.AddrFrom4([4]byte{93, 1, byte(i >> 8), byte(i)}), Port: 22, Action: "allow"})
 		c.Emit(audit.Event{Kind: audit.DNSQuery, DNS: &audit.DNSDetail{Name: fmt.Sprintf("n%d.example", i)}})
 		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: "tcp", Dst: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Port: 22, Action: "deny", Reason: "special_address"})
 		c.Emit(audit.Event{Kind: audit.HTTPRequest, Proto: "tcp", Port: 443, Host: "api.example", Method: fmt.Sprintf("M%d", i), Path: fmt.Sprintf("/d%d/x", i)})
 		c.Emit(audit.Event{Kind: audit.FlowOpen, Proto: "tcp", Port: uint16(i), Dst: netip.MustParseAddr("127.0.0.1"), Action: "deny", Reason: "host_address"})
 	}
-	if len(c.seen) > MaxDestinations || len(c.lookups) > MaxDestinations || len(c.private) > MaxDestinations || len(c.notes) > maxNotes {
+	if len(c.seen) > maxDestinations || len(c.lookups) > maxDestinations || len(c.private) > maxDestinations || len(c.notes) > maxNotes {
 		t.Errorf("%d destinations, %d lookups, %d private, %d notes", len(c.seen), len(c.lookups), len(c.private), len(c.notes))
 	}
 	for d, u := range c.seen {

@@ -27,7 +27,7 @@ type mappedUse struct {
 // kept, so that it needs no rule.
 func (c *Collector) throughHosts(name string, ev audit.Event) {
 	u := mappedUse{name: name, port: ev.Port, transport: transport(ev)}
-	if _, known := c.mapped[u]; !known && len(c.mapped) >= MaxDestinations {
+	if _, known := c.mapped[u]; !known && len(c.mapped) >= maxDestinations {
 		c.over++
 		return
 	}

@@ -31,8 +31,8 @@ type Internet struct {
 	awake   map[netip.Addr]bool // what answers pings
 }
 
-// NewInternet makes one with a DNS server and nothing else.
-func NewInternet(t testing.TB) *Internet {
+// newInternet makes one with a DNS server and nothing else.
+func newInternet(t testing.TB) *Internet {
 	t.Helper()
 	i := &Internet{t: t, servers: map[string]string{}, zone: map[string][]dns.RR{}, awake: map[netip.Addr]bool{}}
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -50,7 +50,7 @@ func StartWith(t testing.TB, p *policies.Policy, change func(*gateway.Config)) *
 // Open is StartWith without a guest: the frames on link are the caller's.
 func Open(t testing.TB, p *policies.Policy, change func(*gateway.Config)) (w *World, link net.Conn) {
 	t.Helper()
-	w = &World{Internet: NewInternet(t), Audit: new(Recorder), CA: NewAuthority(t), t: t}
+	w = &World{Internet: newInternet(t), Audit: new(Recorder), CA: NewAuthority(t), t: t}
 	cfg := gateway.Config{
 		Sandbox: "test", Policy: p, Audit: w.Audit, Dialer: w.Internet, Pinger: w.Internet, Roots: w.CA.Pool(),
 		Link:    netstack.Config{GuestMAC: netstacktest.MAC, DHCP: true},

@@ -14,15 +14,15 @@ import (
 var ErrSize = errors.New("unsupported disk size")
 
 const (
-	// MinEmptyBytes leaves room for a journal and something to write.
-	MinEmptyBytes = 16 << 20
-	// MaxEmptyBytes is the bound of 32-bit block numbers, less one group.
-	MaxEmptyBytes = 15 << 40
+	// minEmptyBytes leaves room for a journal and something to write.
+	minEmptyBytes = 16 << 20
+	// maxEmptyBytes is the bound of 32-bit block numbers, less one group.
+	maxEmptyBytes = 15 << 40
 
-	blocksPerGroup = 8 * BlockSize
+	blocksPerGroup = 8 * blockSize
 	// inodesPerGroup gives one inode for 16 KiB, mke2fs's default.
 	inodesPerGroup   = 8192
-	tableBlocks      = inodesPerGroup * inodeBytes / BlockSize
+	tableBlocks      = inodesPerGroup * inodeBytes / blockSize
 	rootInode        = 2
 	journalInode     = 8
 	firstInode       = 11
@@ -41,12 +41,12 @@ type layout struct {
 }
 
 func newLayout(size int64) (layout, error) {
-	if size < MinEmptyBytes || size > MaxEmptyBytes {
-		return layout{}, fmt.Errorf("%w: %d bytes; choose from %d to %d", ErrSize, size, int64(MinEmptyBytes), int64(MaxEmptyBytes))
+	if size < minEmptyBytes || size > maxEmptyBytes {
+		return layout{}, fmt.Errorf("%w: %d bytes; choose from %d to %d", ErrSize, size, int64(minEmptyBytes), int64(maxEmptyBytes))
 	}
-	l := layout{blocks: uint32(size / BlockSize)}
+	l := layout{blocks: uint32(size / blockSize)}
 	l.groups = (l.blocks + blocksPerGroup - 1) / blocksPerGroup
-	l.descBlocks = (l.groups*descriptorSize + BlockSize - 1) / BlockSize
+	l.descBlocks = (l.groups*descriptorSize + blockSize - 1) / blockSize
 	l.blockBitmaps = 1 + l.descBlocks
 	l.inodeBitmaps = l.blockBitmaps + l.groups
 	l.tables = l.inodeBitmaps + l.groups
@@ -98,7 +98,7 @@ func CreateEmpty(path string, size int64) (err error) {
 			_ = os.Remove(path)
 		}
 	}()
-	if err := f.Truncate(int64(l.blocks) * BlockSize); err != nil {
+	if err := f.Truncate(int64(l.blocks) * blockSize); err != nil {
 		return fmt.Errorf("make a writable disk: %w", err)
 	}
 	d := &emptyDisk{layout: l, w: f, now: uint32(time.Now().Unix())}
@@ -112,7 +112,7 @@ func CreateEmpty(path string, size int64) (err error) {
 }
 
 func (d *emptyDisk) write() error {
-	descs := make([]byte, d.descBlocks*BlockSize)
+	descs := make([]byte, d.descBlocks*blockSize)
 	for g := range d.groups {
 		if err := d.group(g, descs[g*descriptorSize:(g+1)*descriptorSize]); err != nil {
 			return err
@@ -127,7 +127,7 @@ func (d *emptyDisk) write() error {
 	)
 }
 
-func (d *emptyDisk) put(block uint32, b []byte) error { return d.putAt(int64(block)*BlockSize, b) }
+func (d *emptyDisk) put(block uint32, b []byte) error { return d.putAt(int64(block)*blockSize, b) }
 
 func (d *emptyDisk) putAt(at int64, b []byte) error {
 	_, err := d.w.WriteAt(b, at)
@@ -136,24 +136,24 @@ func (d *emptyDisk) putAt(at int64, b []byte) error {
 
 // rootFolder is one block with "." and "..".
 func (d *emptyDisk) rootFolder() []byte {
-	b := make([]byte, BlockSize)
+	b := make([]byte, blockSize)
 	const fileTypeDir = 2
 	binary.LittleEndian.PutUint32(b[0:], rootInode)
 	binary.LittleEndian.PutUint16(b[4:], 12)
 	b[6], b[7], b[8] = 1, fileTypeDir, '.'
 	binary.LittleEndian.PutUint32(b[12:], rootInode)
-	binary.LittleEndian.PutUint16(b[16:], BlockSize-12)
+	binary.LittleEndian.PutUint16(b[16:], blockSize-12)
 	b[18], b[19], b[20], b[21] = 2, fileTypeDir, '.', '.'
 	return b
 }
 
 // journalSuperblock is an empty JBD2 journal, version 2, big-endian.
 func (d *emptyDisk) journalSuperblock() []byte {
-	b := make([]byte, BlockSize)
+	b := make([]byte, blockSize)
 	for at, v := range map[int]uint32{
 		0x00: 0xc03b3998,      // magic
 		0x04: 4,               // a superblock, version 2
-		0x0c: BlockSize,       // block size
+		0x0c: blockSize,       // block size
 		0x10: d.journalBlocks, // blocks
 		0x14: 1,               // first log block
 		0x18: 1,               // first commit expected; start 0 says that it is empty
@@ -166,11 +166,11 @@ func (d *emptyDisk) journalSuperblock() []byte {
 }
 
 func (d *emptyDisk) inodes() error {
-	root := d.inode(0o040755, 2, BlockSize, d.rootDir, 1)
-	journal := d.inode(0o100600, 1, int64(d.journalBlocks)*BlockSize, d.journal, d.journalBlocks)
+	root := d.inode(0o040755, 2, blockSize, d.rootDir, 1)
+	journal := d.inode(0o100600, 1, int64(d.journalBlocks)*blockSize, d.journal, d.journalBlocks)
 	return errors.Join(
-		d.putAt(int64(d.tables)*BlockSize+(rootInode-1)*inodeBytes, root),
-		d.putAt(int64(d.tables)*BlockSize+(journalInode-1)*inodeBytes, journal),
+		d.putAt(int64(d.tables)*blockSize+(rootInode-1)*inodeBytes, root),
+		d.putAt(int64(d.tables)*blockSize+(journalInode-1)*inodeBytes, journal),
 	)
 }
 
@@ -188,7 +188,7 @@ func (d *emptyDisk) inode(mode, links uint16, size int64, start, blocks uint32) 
 		le.PutUint32(b[at:], d.now)
 	}
 	le.PutUint16(b[0x1a:], links)
-	le.PutUint32(b[0x1c:], blocks*(BlockSize/512))
+	le.PutUint32(b[0x1c:], blocks*(blockSize/512))
 	le.PutUint32(b[0x20:], flagExtents)
 	le.PutUint32(b[0x6c:], uint32(size>>32))
 	le.PutUint16(b[0x80:], extraSize)

@@ -51,7 +51,7 @@ func debugfs(t *testing.T, disk string, write bool, command string) string {
 func TestCreateEmptyIsCleanAndSparse(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int64{
-		MinEmptyBytes, MinEmptyBytes + 12345, 128<<20 - BlockSize, 128 << 20, 128<<20 + BlockSize, 129 << 20,
+		minEmptyBytes, minEmptyBytes + 12345, 128<<20 - blockSize, 128 << 20, 128<<20 + blockSize, 129 << 20,
 		1 << 30, 10<<30 + 4096*3, 64 << 30,
 	} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestCreateEmptyIsCleanAndSparse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := size / BlockSize * BlockSize; st.Size() != want {
+			if want := size / blockSize * blockSize; st.Size() != want {
 				t.Errorf("size %d, want %d", st.Size(), want)
 			}
 			if got := st.Sys().(*syscall.Stat_t).Blocks * 512; got > 4<<20 {
@@ -100,7 +100,7 @@ func TestCreateEmptyCanBeWritten(t *testing.T) {
 func TestI12_CreateEmptyRefusesAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, size := range []int64{-1, 0, MinEmptyBytes - 1, MaxEmptyBytes + 1} {
+	for _, size := range []int64{-1, 0, minEmptyBytes - 1, maxEmptyBytes + 1} {
 		disk := filepath.Join(dir, "upper")
 		if err := CreateEmpty(disk, size); !errors.Is(err, ErrSize) {
 			t.Errorf("size %d: %v, want ErrSize", size, err)

@@ -46,11 +46,11 @@ func (d *emptyDisk) group(g uint32, desc []byte) error {
 
 // bitmap marks the first used bits, and those from end on, which do not exist.
 func bitmap(used, end uint32) []byte {
-	b := make([]byte, BlockSize)
+	b := make([]byte, blockSize)
 	for i := range used {
 		b[i/8] |= 1 << (i % 8)
 	}
-	for i := end; i < BlockSize*8; i++ {
+	for i := end; i < blockSize*8; i++ {
 		b[i/8] |= 1 << (i % 8)
 	}
 	return b

@@ -29,19 +29,19 @@ func repair(f *os.File) error {
 	}
 	perGroup := binary.LittleEndian.Uint32(sb[sbInodesPerGroup:])
 	inodes := binary.LittleEndian.Uint32(sb[sbInodesCount:])
-	if perGroup == 0 || perGroup%8 != 0 || perGroup > 8*BlockSize {
+	if perGroup == 0 || perGroup%8 != 0 || perGroup > 8*blockSize {
 		return errors.New("read back the superblock: it makes no sense")
 	}
 	var desc [descriptorSize]byte
 	for g := range inodes / perGroup {
-		if _, err := f.ReadAt(desc[:], BlockSize+int64(g)*descriptorSize); err != nil {
+		if _, err := f.ReadAt(desc[:], blockSize+int64(g)*descriptorSize); err != nil {
 			return fmt.Errorf("read back group %d: %w", g, err)
 		}
-		bitmap := int64(binary.LittleEndian.Uint32(desc[gdInodeBitmap:])) * BlockSize
+		bitmap := int64(binary.LittleEndian.Uint32(desc[gdInodeBitmap:])) * blockSize
 		if err := padInodeBitmap(f, bitmap, perGroup); err != nil {
 			return err
 		}
-		table := int64(binary.LittleEndian.Uint32(desc[gdInodeTable:])) * BlockSize
+		table := int64(binary.LittleEndian.Uint32(desc[gdInodeTable:])) * blockSize
 		if err := sortXattrsOfInodes(f, io.NewSectionReader(f, table, int64(perGroup)*inodeBytes)); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func repair(f *os.File) error {
 // padInodeBitmap marks the bits of inodes that do not exist: compactext4 leaves
 // them clear, and e2fsck calls that an error.
 func padInodeBitmap(f *os.File, at int64, perGroup uint32) error {
-	pad := make([]byte, BlockSize-perGroup/8)
+	pad := make([]byte, blockSize-perGroup/8)
 	for i := range pad {
 		pad[i] = 0xff
 	}

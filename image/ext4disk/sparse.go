@@ -15,7 +15,7 @@ type sparseFile struct {
 
 var _ io.ReadWriteSeeker = (*sparseFile)(nil)
 
-var zeroBlock [BlockSize]byte
+var zeroBlock [blockSize]byte
 
 // Read implements io.Reader.
 func (s *sparseFile) Read(p []byte) (int, error) {
@@ -44,12 +44,12 @@ func (s *sparseFile) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
 		skip := 0
-		for s.pos+int64(skip) >= s.high && skip < len(p) && isZero(p[skip:min(skip+BlockSize, len(p))]) {
-			skip = min(skip+BlockSize, len(p))
+		for s.pos+int64(skip) >= s.high && skip < len(p) && isZero(p[skip:min(skip+blockSize, len(p))]) {
+			skip = min(skip+blockSize, len(p))
 		}
 		run := skip
-		for run < len(p) && (s.pos+int64(run) < s.high || !isZero(p[run:min(run+BlockSize, len(p))])) {
-			run = min(run+BlockSize, len(p))
+		for run < len(p) && (s.pos+int64(run) < s.high || !isZero(p[run:min(run+blockSize, len(p))])) {
+			run = min(run+blockSize, len(p))
 		}
 		if run > skip {
 			if n, err := s.f.WriteAt(p[skip:run], s.pos+int64(skip)); err != nil {

@@ -10,16 +10,14 @@ import (
 )
 
 const (
-	// MaxFileBytes is the size of the largest file that tar2ext4 maps right.
-	MaxFileBytes = 32 << 30
 	// minReserve is the disk size that group descriptors are reserved for at least;
 	// 16 GiB take one block. Bytes.
 	minReserve = 16 << 30
 	// nodeOverhead is an upper bound of what one name costs: an inode, a directory
 	// block, an attribute block, and the padding of its last block. Bytes.
-	nodeOverhead = 256 + 3*BlockSize
-	// BlockSize is the size of a block of every disk here. Bytes.
-	BlockSize = 4096
+	nodeOverhead = 256 + 3*blockSize
+	// blockSize is the size of a block of every disk here. Bytes.
+	blockSize = 4096
 )
 
 // Size is an estimate of what a disk will hold.

@@ -101,8 +101,8 @@ func TestWriteSortsAttributeBlocks(t *testing.T) {
 	}
 	magic := binary.LittleEndian.AppendUint32(nil, xattrMagic)
 	blocks := 0
-	for at := 0; at+BlockSize <= len(b); at += BlockSize {
-		block := b[at : at+BlockSize]
+	for at := 0; at+blockSize <= len(b); at += blockSize {
+		block := b[at : at+blockSize]
 		if !bytes.HasPrefix(block, magic) {
 			continue
 		}
@@ -159,7 +159,7 @@ func TestWriteLargeFilesAndFolders(t *testing.T) {
 		t.Errorf("the last name is lost: %s", out)
 	}
 	var block int64
-	if _, err := fmt.Sscan(debugfs(t, disk, false, fmt.Sprintf("bmap large %d", large/BlockSize-1)), &block); err != nil {
+	if _, err := fmt.Sscan(debugfs(t, disk, false, fmt.Sprintf("bmap large %d", large/blockSize-1)), &block); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(disk)
@@ -168,7 +168,7 @@ func TestWriteLargeFilesAndFolders(t *testing.T) {
 	}
 	defer func() { _ = f.Close() }()
 	tail := make([]byte, 4)
-	if _, err := f.ReadAt(tail, (block+1)*BlockSize-4); err != nil || string(tail) != "tail" {
+	if _, err := f.ReadAt(tail, (block+1)*blockSize-4); err != nil || string(tail) != "tail" {
 		t.Errorf("the last block of the large file ends in %q: %v", tail, err)
 	}
 }

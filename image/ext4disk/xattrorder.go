@@ -26,12 +26,12 @@ const (
 // stops at the first entry that is past the one it looks for. It shows from 13
 // attributes on: below, the sort is an insertion sort and its input is ordered.
 func sortXattrsOfInodes(f *os.File, table io.Reader) error {
-	buf := make([]byte, 64*BlockSize)
+	buf := make([]byte, 64*blockSize)
 	for {
 		n, err := io.ReadFull(table, buf)
 		for off := 0; off+inodeBytes <= n; off += inodeBytes {
 			if block := binary.LittleEndian.Uint32(buf[off+inodeFileACL:]); block != 0 {
-				if err := sortXattrBlock(f, int64(block)*BlockSize); err != nil {
+				if err := sortXattrBlock(f, int64(block)*blockSize); err != nil {
 					return err
 				}
 			}
@@ -46,19 +46,19 @@ func sortXattrsOfInodes(f *os.File, table io.Reader) error {
 }
 
 func sortXattrBlock(f *os.File, at int64) error {
-	var b [BlockSize]byte
+	var b [blockSize]byte
 	if _, err := f.ReadAt(b[:], at); err != nil {
 		return fmt.Errorf("read back attributes: %w", err)
 	}
 	if binary.LittleEndian.Uint32(b[:]) != xattrMagic {
-		return fmt.Errorf("read back attributes: block %d holds none", at/BlockSize)
+		return fmt.Errorf("read back attributes: block %d holds none", at/blockSize)
 	}
 	var entries [][]byte
 	end := xattrHeaderBytes
 	for end+4 <= len(b) && binary.LittleEndian.Uint32(b[end:]) != 0 {
 		size := xattrEntryFixed + (int(b[end+xattrEntryNameLen])+3)&^3
 		if end+size > len(b) {
-			return fmt.Errorf("read back attributes: block %d is cut", at/BlockSize)
+			return fmt.Errorf("read back attributes: block %d is cut", at/blockSize)
 		}
 		entries = append(entries, bytes.Clone(b[end:end+size]))
 		end += size

@@ -17,10 +17,10 @@ import (
 const (
 	// SumSuffix is behind the name of a file in that of its sum.
 	SumSuffix = ".sum"
-	// NewPrefix begins the name of a file that is being written, and AsidePrefix that of a directory that was found in
+	// newPrefix begins the name of a file that is being written, and asidePrefix that of a directory that was found in
 	// a file's place. Digits follow.
-	NewPrefix   = ".new-"
-	AsidePrefix = ".aside-"
+	newPrefix   = ".new-"
+	asidePrefix = ".aside-"
 )
 
 // mode is every cached file's: nothing writes to one that is in place.
@@ -123,7 +123,7 @@ func hash(path string) (string, error) {
 
 // replace writes a file beside path and renames it: a killed process leaves no half of it under the name that is used.
 func replace(path string, perm os.FileMode, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), NewPrefix+"*")
+	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func place(from, path string) error {
 	if info, statErr := os.Lstat(path); err == nil || statErr != nil || !info.IsDir() {
 		return err
 	}
-	aside, err := os.MkdirTemp(filepath.Dir(path), AsidePrefix+"*")
+	aside, err := os.MkdirTemp(filepath.Dir(path), asidePrefix+"*")
 	if err == nil {
 		err = os.Rename(path, filepath.Join(aside, filepath.Base(path)))
 	}

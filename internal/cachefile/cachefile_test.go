@@ -34,7 +34,7 @@ func check(t *testing.T, path string) {
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("%d bytes (%v), want the %d that belong there", len(got), err, len(content))
 	}
-	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), NewPrefix+"*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), newPrefix+"*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
@@ -129,7 +129,7 @@ func TestReplacedFilesAreKept(t *testing.T) {
 	must(t, os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, "somebody's"), content, 0o600))
 	must(t, Ensure(path, writeContent))
 	check(t, path)
-	kept, err := filepath.Glob(filepath.Join(dir, AsidePrefix+"*", "kernel", "somebody's"))
+	kept, err := filepath.Glob(filepath.Join(dir, asidePrefix+"*", "kernel", "somebody's"))
 	if err != nil || len(kept) != 1 {
 		t.Errorf("the directory in the way is at %v (%v)", kept, err)
 	}

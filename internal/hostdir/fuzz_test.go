@@ -40,7 +40,7 @@ func (s *script) Recv() ([]byte, error) {
 }
 
 func (s *script) Send(b []byte) error {
-	if len(b) < replyBytes || len(b) > MaxMessage || int(order.Uint32(b)) != len(b) {
+	if len(b) < replyBytes || len(b) > maxMessage || int(order.Uint32(b)) != len(b) {
 		s.t.Errorf("reply of %d bytes: %x", len(b), b[:min(len(b), replyBytes)])
 	}
 	return nil

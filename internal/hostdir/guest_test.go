@@ -152,7 +152,7 @@ func (g *guest) cat(names ...string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = g.close(id, fh) }()
-	return g.read(id, fh, MaxIO)
+	return g.read(id, fh, maxIO)
 }
 
 func (g *guest) create(parent uint64, file string, flags uint32) (id, fh uint64, err error) {

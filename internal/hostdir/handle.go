@@ -223,7 +223,7 @@ func (s *Server) read(r request, out []byte) ([]byte, error) {
 	if h.node.is.kind != unix.S_IFREG {
 		return nil, unix.EISDIR
 	}
-	length := int(min(size, MaxIO))
+	length := int(min(size, maxIO))
 	out = append(out, make([]byte, length)...)
 	n := 0
 	for n < length {

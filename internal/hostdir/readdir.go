@@ -30,7 +30,7 @@ func (s *Server) readdir(r request, out []byte, plus bool) ([]byte, error) {
 	if _, err := unix.Seek(h.fd(), int64(offset), unix.SEEK_SET); err != nil {
 		return nil, err
 	}
-	limit := replyBytes + int(min(size, MaxIO))
+	limit := replyBytes + int(min(size, maxIO))
 	buf := make([]byte, 32<<10)
 	for {
 		var got int

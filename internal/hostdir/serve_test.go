@@ -69,7 +69,7 @@ func TestGreetingComesFirstAndOnce(t *testing.T) {
 		"short":     func(p *session) { p.requests <- []byte("short") },
 		"length":    func(p *session) { b := message(opInit, 0, greeting()); b[0]++; p.requests <- b },
 		"extension": func(p *session) { b := message(opInit, 0, greeting()); b[37] = 1; p.requests <- b },
-		"too big":   func(p *session) { p.ask(opInit, 2, 0, greeting()); p.send(opWrite, 3, 1, make([]byte, MaxMessage)) },
+		"too big":   func(p *session) { p.ask(opInit, 2, 0, greeting()); p.send(opWrite, 3, 1, make([]byte, maxMessage)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// MaxIO is the most that one request reads or writes, in bytes.
-	MaxIO = 128 << 10
+	// maxIO is the most that one request reads or writes, in bytes.
+	maxIO = 128 << 10
 
-	// MaxMessage bounds a message in bytes: a write with its head, rounded up.
-	MaxMessage = MaxIO + 4<<10
+	// maxMessage bounds a message in bytes: a write with its head, rounded up.
+	maxMessage = maxIO + 4<<10
 
 	// maxInflight is how many requests are worked on at once. Each takes up to
 	// MaxMessage bytes twice, and a thread while it waits for the disk.
@@ -177,7 +177,7 @@ func (s *Server) Serve(ctx context.Context, conn Conn) error {
 			return err
 		}
 		r, ok := parseRequest(b)
-		if !ok || len(b) > MaxMessage || !s.ready && r.op != opInit {
+		if !ok || len(b) > maxMessage || !s.ready && r.op != opInit {
 			return fmt.Errorf("%w: %d bytes", ErrProtocol, len(b))
 		}
 		switch r.op {
@@ -305,9 +305,9 @@ func (s *Server) greet(r request, out []byte) ([]byte, error) {
 	if !s.readOnly {
 		want |= initPosixLocks | initFlockLocks
 	}
-	out = put32(out, abiMajor, min(minor, abiMinor), min(readahead, MaxIO), flags&want)
+	out = put32(out, abiMajor, min(minor, abiMinor), min(readahead, maxIO), flags&want)
 	out = order.AppendUint16(order.AppendUint16(out, maxInflight), maxInflight*3/4)
-	out = put32(out, MaxIO, 1) // the largest write, times in nanoseconds
-	out = order.AppendUint16(out, MaxIO>>12)
+	out = put32(out, maxIO, 1) // the largest write, times in nanoseconds
+	out = order.AppendUint16(out, maxIO>>12)
 	return append(out, make([]byte, 64-(len(out)-replyBytes))...), nil
 }

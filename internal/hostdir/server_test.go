@@ -27,12 +27,12 @@ func TestReadsAndLists(t *testing.T) {
 	if text, err := g.cat("d", "e", "f"); err != nil || text != "deep" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if text, err := g.cat("big"); err != nil || text != files["big"][:MaxIO] {
-		t.Errorf("%d bytes, %v; want %d", len(text), err, MaxIO)
+	if text, err := g.cat("big"); err != nil || text != files["big"][:maxIO] {
+		t.Errorf("%d bytes, %v; want %d", len(text), err, maxIO)
 	}
 	id := g.must(g.walk("many"))
 	for _, op := range []opcode{opReaddir, opReaddirplus} {
-		for _, size := range []uint32{600, 4096, MaxIO} {
+		for _, size := range []uint32{600, 4096, maxIO} {
 			got := g.list(id, op, size)
 			if len(got) != 302 {
 				t.Errorf("%d names with %d bytes, want 302", len(got), size)
@@ -230,7 +230,7 @@ func TestI11_GuestMemoryIsBounded(t *testing.T) {
 		}
 		nodes = append(nodes, g.must(id, err))
 	}
-	_ = g.list(rootID, opReaddirplus, MaxIO) // more than it may hold: names only
+	_ = g.list(rootID, opReaddirplus, maxIO) // more than it may hold: names only
 	var handles []uint64
 	for i := range 10 {
 		fh, err := g.open(nodes[0], unix.O_RDONLY)

@@ -49,13 +49,13 @@ func drain(t *testing.T, r *Reader) (out []byte, missing int64) {
 func TestOutputIsReadLive(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(t.TempDir(), "a")
-	r := NewReader(w.dir, "a")
+	r := newReader(w.dir, "a")
 	defer func() { _ = r.Close() }()
 	if out, _ := drain(t, r); len(out) > 0 {
 		t.Errorf("%q before anything was written", out)
 	}
 	var want []byte
-	for i := range 3 * SegmentBytes / 4096 {
+	for i := range 3 * segmentBytes / 4096 {
 		p := bytes.Repeat([]byte{byte(i)}, 4096)
 		_, err := w.Stream(Stdout).Write(p)
 		must(t, err)
@@ -78,7 +78,7 @@ func TestOutputIsReadLive(t *testing.T) {
 func TestI11_ARingKeepsItsBound(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(t.TempDir(), "a")
-	slow := NewReader(w.dir, "a")
+	slow := newReader(w.dir, "a")
 	defer func() { _ = slow.Close() }()
 	chunk := bytes.Repeat([]byte("x"), 100_000) // above MaxPayload, without a newline
 	var most int64
@@ -95,10 +95,10 @@ func TestI11_ARingKeepsItsBound(t *testing.T) {
 	if most > MaxBytes || w.Total() <= 4*MaxBytes {
 		t.Errorf("%d bytes on the disk of %d written, want at most %d", most, w.Total(), MaxBytes)
 	}
-	r := NewReader(w.dir, "a")
+	r := newReader(w.dir, "a")
 	defer func() { _ = r.Close() }()
 	out, missing := drain(t, r)
-	if int64(len(out))+missing != w.Total() || len(out) < (Segments-1)*SegmentBytes {
+	if int64(len(out))+missing != w.Total() || len(out) < (Segments-1)*segmentBytes {
 		t.Errorf("%d bytes and %d missing, of %d", len(out), missing, w.Total())
 	}
 	before := slow.Pos()
@@ -118,14 +118,14 @@ func TestLinesBetweenPollsAreRead(t *testing.T) {
 		must(t, err)
 	}
 	put("first\n")
-	r := NewReader(w.dir, "a")
+	r := newReader(w.dir, "a")
 	defer func() { _ = r.Close() }()
 	_, err := r.Next()
 	must(t, err)
 	r.list = func(dir, name string) ([]uint64, error) {
 		r.list = segments
 		put("second\n")
-		w.open.Size = SegmentBytes
+		w.open.Size = segmentBytes
 		put("third\n")
 		return segments(dir, name)
 	}
@@ -143,7 +143,7 @@ func TestAHeldLogIsReadTwice(t *testing.T) {
 		put := func(text string) {
 			_, err := w.Stream(Stdout).Write([]byte(text))
 			must(t, err)
-			w.open.Size = SegmentBytes // the next one begins a segment
+			w.open.Size = segmentBytes // the next one begins a segment
 		}
 		put("1")
 		put("2")
@@ -171,7 +171,7 @@ func TestLinesAreWholeAndBounded(t *testing.T) {
 	for _, p := range []struct {
 		s    Stream
 		text string
-	}{{Stdout, "one\ntw"}, {Stderr, "err"}, {Stdout, "o\n\n"}, {Stderr, "or\n"}, {Stdout, strings.Repeat("l", MaxLine+3) + "\n"}, {Stderr, "open"}} {
+	}{{Stdout, "one\ntw"}, {Stderr, "err"}, {Stdout, "o\n\n"}, {Stderr, "or\n"}, {Stdout, strings.Repeat("l", maxLine+3) + "\n"}, {Stderr, "open"}} {
 		_, err := w.Stream(p.s).Write([]byte(p.text))
 		must(t, err)
 	}
@@ -207,7 +207,7 @@ func TestLinesAreWholeAndBounded(t *testing.T) {
 func TestI12_FullDisksCountLostOutput(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
-	room, broken := int64(SegmentBytes), false
+	room, broken := int64(segmentBytes), false
 	w := NewWriter(t.TempDir(), "a")
 	w.now = func() time.Time { return now }
 	w.Room = func() (int64, error) { return room, nil }
@@ -226,10 +226,10 @@ func TestI12_FullDisksCountLostOutput(t *testing.T) {
 	put("first\n")
 	w.open.File, _ = os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	put("lost 1\n")
-	room = SegmentBytes - 1
+	room = segmentBytes - 1
 	now = now.Add(retryAfter)
 	put("lost 2\n")
-	room, broken = SegmentBytes, true
+	room, broken = segmentBytes, true
 	now = now.Add(retryAfter)
 	put("lost 3\n")
 	broken = false
@@ -243,7 +243,7 @@ func TestI12_FullDisksCountLostOutput(t *testing.T) {
 	if w.Lost() != lost+7 {
 		t.Errorf("%d lost, want %d", w.Lost(), lost+7)
 	}
-	r := NewReader(w.dir, "a")
+	r := newReader(w.dir, "a")
 	defer func() { _ = r.Close() }()
 	if out, missing := drain(t, r); string(out) != "first\nlast\n" || missing != lost {
 		t.Errorf("%q and %d missing", out, missing)
@@ -267,7 +267,7 @@ func TestI13_HalfARecordIsNoOutput(t *testing.T) {
 	must(t, err)
 	for cut := whole.Size() - 1; cut > whole.Size()-recordHead-10; cut-- {
 		must(t, os.Truncate(file, cut))
-		r := NewReader(w.dir, "a")
+		r := newReader(w.dir, "a")
 		if out, _ := drain(t, r); string(out) != "all of it\n" {
 			t.Errorf("cut at %d: %q", cut, out)
 		}
@@ -283,7 +283,7 @@ func TestI12_DamagedLogsAreNamed(t *testing.T) {
 		appendRecord(nil, position, time.Now(), bytes.Repeat([]byte{255}, positionLen)), // below 0
 	} {
 		must(t, os.WriteFile(filepath.Join(dir, segmentName("a", 0)), b, 0o600))
-		r := NewReader(dir, "a")
+		r := newReader(dir, "a")
 		if _, err := r.Next(); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%x: %v", b, err)
 		}
@@ -328,7 +328,7 @@ func FuzzReadRecord(f *testing.F) {
 	f.Add(appendRecord(nil, Stdout, time.Unix(1, 2), []byte("text\n")))
 	f.Add(appendRecord(nil, position, time.Unix(1, 2), make([]byte, positionLen)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var buf [recordHead + MaxPayload]byte
+		var buf [recordHead + maxPayload]byte
 		rec, n, err := readRecord(bytes.NewReader(b), &buf)
 		if err == nil && !bytes.Equal(appendRecord(nil, rec.stream, rec.at, rec.data), b[:n]) {
 			t.Errorf("%x is read as %+v", b[:n], rec)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// MaxLine is the most bytes that a Line holds. A longer one comes in several, all but the last without the newline.
-const MaxLine = 16 << 10
+// maxLine is the most bytes that a Line holds. A longer one comes in several, all but the last without the newline.
+const maxLine = 16 << 10
 
 // Line is a line of one stream with its newline, or a part of a long one.
 type Line struct {
@@ -27,7 +27,7 @@ type Lines struct {
 
 // NewLines reads as NewReader does.
 func NewLines(dir, name string) *Lines {
-	return &Lines{Reader: NewReader(dir, name), begun: map[Stream]*Line{}}
+	return &Lines{Reader: newReader(dir, name), begun: map[Stream]*Line{}}
 }
 
 // Next is the next line. io.EOF tells that none is complete yet; a later call looks again.
@@ -75,13 +75,13 @@ func (l *Lines) take(p Piece) {
 			line = &Line{Time: p.Time, Stream: p.Stream}
 			l.begun[p.Stream] = line
 		}
-		n := min(bytes.IndexByte(data, '\n')+1, MaxLine-len(line.Data))
+		n := min(bytes.IndexByte(data, '\n')+1, maxLine-len(line.Data))
 		if n == 0 {
-			n = min(len(data), MaxLine-len(line.Data))
+			n = min(len(data), maxLine-len(line.Data))
 		}
 		line.Data = append(line.Data, data[:n]...)
 		data = data[n:]
-		if len(line.Data) == MaxLine || line.Data[len(line.Data)-1] == '\n' {
+		if len(line.Data) == maxLine || line.Data[len(line.Data)-1] == '\n' {
 			l.ready = append(l.ready, *line)
 			delete(l.begun, p.Stream)
 		}

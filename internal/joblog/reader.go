@@ -33,11 +33,11 @@ type Reader struct {
 	pos       int64  // bytes of output that were read, or are missing
 	held      map[uint64]*os.File
 	list      func(dir, name string) ([]uint64, error)
-	buf       [recordHead + MaxPayload]byte
+	buf       [recordHead + maxPayload]byte
 }
 
-// NewReader reads from the oldest byte that is kept. One that isn't there is empty.
-func NewReader(dir, name string) *Reader { return &Reader{dir: dir, name: name, list: segments} }
+// newReader reads from the oldest byte that is kept. One that isn't there is empty.
+func newReader(dir, name string) *Reader { return &Reader{dir: dir, name: name, list: segments} }
 
 // Pos is how many bytes of output were read so far, or are missing.
 func (r *Reader) Pos() int64 { return r.pos }

@@ -31,8 +31,8 @@ const (
 	// recordHead is a record's stream (1 byte), time (8, nanoseconds since 1970)
 	// and length (4), big-endian; the payload follows.
 	recordHead = 13
-	// MaxPayload bounds a record's payload, in bytes: more than one message of the agent holds.
-	MaxPayload = 64 << 10
+	// maxPayload bounds a record's payload, in bytes: more than one message of the agent holds.
+	maxPayload = 64 << 10
 	// positionLen is the length of a position's payload.
 	positionLen = 8
 )
@@ -53,13 +53,13 @@ type record struct {
 
 // readRecord reads one from r, with buf for its bytes. io.EOF and io.ErrUnexpectedEOF tell that it isn't there (whole)
 // yet.
-func readRecord(r io.Reader, buf *[recordHead + MaxPayload]byte) (record, int64, error) {
+func readRecord(r io.Reader, buf *[recordHead + maxPayload]byte) (record, int64, error) {
 	if _, err := io.ReadFull(r, buf[:recordHead]); err != nil {
 		return record{}, 0, err
 	}
 	rec := record{stream: Stream(buf[0]), at: time.Unix(0, int64(binary.BigEndian.Uint64(buf[1:9])))}
 	n := int(binary.BigEndian.Uint32(buf[9:recordHead]))
-	if n > MaxPayload || rec.stream < Stdout || rec.stream > position || rec.stream == position && n != positionLen {
+	if n > maxPayload || rec.stream < Stdout || rec.stream > position || rec.stream == position && n != positionLen {
 		return record{}, 0, fmt.Errorf("%w: a record of %d bytes for stream %d", ErrDamaged, n, rec.stream)
 	}
 	rec.data = buf[recordHead : recordHead+n]

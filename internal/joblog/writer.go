@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// SegmentBytes is when a segment is full. One record may go over it.
-	SegmentBytes = 1 << 20
+	// segmentBytes is when a segment is full. One record may go over it.
+	segmentBytes = 1 << 20
 	// Segments is how many a ring holds.
 	Segments = 8
 	// MaxBytes bounds what a log takes on the disk: the segments, and one record over the end of each.
-	MaxBytes = Segments * (SegmentBytes + recordHead + MaxPayload)
+	MaxBytes = Segments * (segmentBytes + recordHead + maxPayload)
 
 	// retryAfter is how long output is dropped before the disk is tried again.
 	retryAfter = time.Second
@@ -63,7 +63,7 @@ func (s streamWriter) Write(p []byte) (int, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	for rest := p; len(rest) > 0; {
-		piece := rest[:min(len(rest), MaxPayload)]
+		piece := rest[:min(len(rest), maxPayload)]
 		s.w.write(s.s, piece)
 		rest = rest[len(piece):]
 	}
@@ -104,7 +104,7 @@ func (w *Writer) append(s Stream, p []byte) bool {
 		return false
 	}
 	var err error
-	if w.open != nil && w.open.Size >= SegmentBytes {
+	if w.open != nil && w.open.Size >= segmentBytes {
 		err = w.closeSegment()
 	}
 	switch {
@@ -148,7 +148,7 @@ func (w *Writer) openSegment(now time.Time, s Stream, p []byte) error {
 		if err != nil {
 			return err
 		}
-		if room < SegmentBytes {
+		if room < segmentBytes {
 			return errNoRoom
 		}
 	}

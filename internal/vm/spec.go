@@ -17,11 +17,11 @@ const (
 	MinMemoryMiB = 96
 	// MaxMemoryMiB keeps a typing error from asking for all of the host.
 	MaxMemoryMiB = 512 << 10
-	// MaxDisks is what the names vda to vdz allow.
-	MaxDisks = 26
+	// maxDisks is what the names vda to vdz allow.
+	maxDisks = 26
 	// maxCmdline is COMMAND_LINE_SIZE of x86 less what the backends append for
 	// their devices (about 40 bytes for each of at most MaxDisks+2) and clock.
-	maxCmdline = 2048 - 40*(MaxDisks+2) - 32
+	maxCmdline = 2048 - 40*(maxDisks+2) - 32
 )
 
 // diskID is what both VMMs and the virtio specification (20 bytes) admit, less
@@ -56,8 +56,8 @@ func (s *Spec) Validate() error {
 		return fmt.Errorf("%w: %d CPUs, give 1 to %d", ErrSpec, s.CPUs, MaxCPUs)
 	case s.MemoryMiB < MinMemoryMiB || s.MemoryMiB > MaxMemoryMiB:
 		return fmt.Errorf("%w: %d MiB of memory, give %d to %d", ErrSpec, s.MemoryMiB, MinMemoryMiB, MaxMemoryMiB)
-	case len(s.Disks) < 1 || len(s.Disks) > MaxDisks:
-		return fmt.Errorf("%w: %d disks, give 1 to %d", ErrSpec, len(s.Disks), MaxDisks)
+	case len(s.Disks) < 1 || len(s.Disks) > maxDisks:
+		return fmt.Errorf("%w: %d disks, give 1 to %d", ErrSpec, len(s.Disks), maxDisks)
 	case s.Net != nil && s.Net.FD == nil:
 		return fmt.Errorf("%w: a network device without a descriptor", ErrSpec)
 	case s.Net != nil && !unicastMAC(s.Net.MAC):

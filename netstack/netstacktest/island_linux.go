@@ -32,9 +32,9 @@ const (
 // islandRouters are the internet's own addresses on the wire.
 var islandRouters = []string{"10.77.0.1/24", "fd77::1/64"}
 
-// HostAddrs are the host's own addresses but loopback and link-local ones: private and public, of both
+// hostAddrs are the host's own addresses but loopback and link-local ones: private and public, of both
 // families.
-var HostAddrs = []netip.Prefix{
+var hostAddrs = []netip.Prefix{
 	netip.MustParsePrefix("10.77.0.2/24"), netip.MustParsePrefix("93.184.214.7/32"),
 	netip.MustParsePrefix("fd77::2/64"), netip.MustParsePrefix("2606:2800:21e::7/128"),
 }
@@ -100,8 +100,8 @@ func up(addrs ...string) (uplink netlink.Link, err error) {
 }
 
 func (i *Island) setUpHost() error {
-	addrs := make([]string, len(HostAddrs))
-	for n, a := range HostAddrs {
+	addrs := make([]string, len(hostAddrs))
+	for n, a := range hostAddrs {
 		addrs[n] = a.String()
 	}
 	if _, err := up(addrs...); err != nil {
@@ -134,7 +134,7 @@ func setUpInternet() error {
 	if err != nil {
 		return err
 	}
-	for _, a := range HostAddrs {
+	for _, a := range hostAddrs {
 		if err := toHost(a); err != nil {
 			return err
 		}

@@ -22,15 +22,15 @@ import (
 // Validity of what is issued. Days, not years: a root that leaks from a guest's
 // disk is worth nothing soon after the sandbox is gone.
 const (
-	// RootLifetime is how long a root is valid.
-	RootLifetime = 30 * 24 * time.Hour
-	// LeafLifetime is how long a leaf is valid, cut to the root's end.
-	LeafLifetime = 7 * 24 * time.Hour
-	// Backdate is how far NotBefore lies in the past: a guest whose clock runs
+	// rootLifetime is how long a root is valid.
+	rootLifetime = 30 * 24 * time.Hour
+	// leafLifetime is how long a leaf is valid, cut to the root's end.
+	leafLifetime = 7 * 24 * time.Hour
+	// backdate is how far NotBefore lies in the past: a guest whose clock runs
 	// behind would refuse a certificate from its future.
-	Backdate = 24 * time.Hour
+	backdate = 24 * time.Hour
 	// renewBefore is the rest of a leaf's life at which it's signed anew.
-	renewBefore = LeafLifetime / 4
+	renewBefore = leafLifetime / 4
 	// serialBits is the size of serial numbers (RFC 5280 allows 20 octets; 8
 	// of randomness is what the CA/Browser Forum asks for).
 	serialBits = 120
@@ -70,8 +70,8 @@ func newAuthority(sandbox string, now func() time.Time, random io.Reader) (*Auth
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: cn[:min(len(cn), maxCommonName)], Organization: []string{"msb"}},
-		NotBefore:             now().Add(-Backdate),
-		NotAfter:              now().Add(RootLifetime),
+		NotBefore:             now().Add(-backdate),
+		NotAfter:              now().Add(rootLifetime),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -94,7 +94,7 @@ func finish(cert *x509.Certificate, key *ecdsa.PrivateKey, now func() time.Time,
 	if err != nil {
 		return nil, fmt.Errorf("making the key of the sandbox's leaves: %w", err)
 	}
-	return &Authority{cert: cert, key: key, leafKey: leafKey, leaves: newLeafCache(MaxLeaves), now: now, rand: random}, nil
+	return &Authority{cert: cert, key: key, leafKey: leafKey, leaves: newLeafCache(maxLeaves), now: now, rand: random}, nil
 }
 
 // CertPEM returns the root certificate, without its key, as PEM.
@@ -134,7 +134,7 @@ func (a *Authority) sign(subject string, fill func(*x509.Certificate)) (*tls.Cer
 	if err != nil {
 		return nil, err
 	}
-	end := a.now().Add(LeafLifetime)
+	end := a.now().Add(leafLifetime)
 	if end.After(a.cert.NotAfter) {
 		end = a.cert.NotAfter
 	}
@@ -143,7 +143,7 @@ func (a *Authority) sign(subject string, fill func(*x509.Certificate)) (*tls.Cer
 		// No common name: names longer than its 64 characters exist, and
 		// clients look at the subject alternative names only (RFC 9525).
 		Subject:     pkix.Name{Organization: []string{"msb"}},
-		NotBefore:   a.now().Add(-Backdate),
+		NotBefore:   a.now().Add(-backdate),
 		NotAfter:    end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

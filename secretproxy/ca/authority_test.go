@@ -116,7 +116,7 @@ func TestI11_LeavesAreBoundedAndRenewed(t *testing.T) {
 		t.Error("the leaf unused for longest is still handed out")
 	}
 	kept, _ := a.ForName(hostname.MustParse("n19.example"))
-	now = now.Add(LeafLifetime - time.Hour)
+	now = now.Add(leafLifetime - time.Hour)
 	if renewed, _ := a.ForName(hostname.MustParse("n19.example")); renewed == kept {
 		t.Error("a leaf with an hour left was handed out")
 	}
@@ -140,7 +140,7 @@ func TestSaveAndLoad(t *testing.T) {
 	if err != nil || b.Fingerprint() != a.Fingerprint() {
 		t.Errorf("Load: %v", err)
 	}
-	later := func() time.Time { return time.Now().Add(RootLifetime) }
+	later := func() time.Time { return time.Now().Add(rootLifetime) }
 	if _, err := load(path, later); !errors.Is(err, ErrExpired) {
 		t.Errorf("got %v, want ErrExpired", err)
 	}

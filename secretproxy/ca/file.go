@@ -54,7 +54,7 @@ func load(path string, now func() time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: remove the file, a new one is made at the next start", path, err)
 	}
-	if !now().Before(cert.NotAfter.Add(-LeafLifetime)) {
+	if !now().Before(cert.NotAfter.Add(-leafLifetime)) {
 		return nil, fmt.Errorf("%s: %w", path, ErrExpired)
 	}
 	return finish(cert, key, now, rand.Reader)

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// MaxLeaves bounds the leaves kept: the guest chooses names, within what rules
+// maxLeaves bounds the leaves kept: the guest chooses names, within what rules
 // with wildcards allow (invariant 11). At the bound the one unused for longest
 // goes and is signed again when it's asked for. A leaf takes about 2 KiB.
-const MaxLeaves = 1024
+const maxLeaves = 1024
 
 // leafCache is a least-recently-used map from a name to its leaf.
 type leafCache struct {

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Redacted is what a Secret looks like wherever it's printed, formatted,
+// redacted is what a Secret looks like wherever it's printed, formatted,
 // marshalled or logged.
-const Redacted = "[redacted]"
+const redacted = "[redacted]"
 
 // Secret is a real value. Every way in which Go turns a value into text gives
 // Redacted, also from within a struct. The zero value is an empty secret.
@@ -69,20 +69,20 @@ func (s Secret) Close() {
 }
 
 // String implements fmt.Stringer.
-func (Secret) String() string { return Redacted }
+func (Secret) String() string { return redacted }
 
 // GoString implements fmt.GoStringer.
-func (Secret) GoString() string { return Redacted }
+func (Secret) GoString() string { return redacted }
 
 // Format implements fmt.Formatter: every verb, %x and %p among them, is
 // redacted.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(Redacted)) }
+func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // MarshalJSON implements json.Marshaler.
-func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + Redacted + `"`), nil }
+func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
 // MarshalText implements encoding.TextMarshaler.
-func (Secret) MarshalText() ([]byte, error) { return []byte(Redacted), nil }
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // LogValue implements slog.LogValuer.
-func (Secret) LogValue() slog.Value { return slog.StringValue(Redacted) }
+func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }

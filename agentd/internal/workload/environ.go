@@ -7,7 +7,7 @@ import "strings"
 // completeEnv adds what every process expects, and keeps the last of several
 // entries with one key: which of them a program sees differs from libc to libc.
 func completeEnv(env []string, id identity, tty bool) []string {
-	full := []string{"PATH=" + DefaultPath, "HOME=" + id.home}
+	full := []string{"PATH=" + defaultPath, "HOME=" + id.home}
 	if tty {
 		full = append(full, "TERM=xterm")
 	}

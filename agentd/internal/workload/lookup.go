@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// DefaultPath is the PATH of a process that was given none.
-const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// defaultPath is the PATH of a process that was given none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // StartError is a program that could not be started, in a way that container
 // tools report with the exit codes 126 and 127.

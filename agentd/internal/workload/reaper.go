@@ -20,11 +20,11 @@ type Reaper struct {
 	done    chan struct{}
 
 	mu       sync.Mutex
-	children map[int]*Child
+	children map[int]*child
 }
 
-// Child is a started process that is not reaped yet, or its status.
-type Child struct {
+// child is a started process that is not reaped yet, or its status.
+type child struct {
 	PID    int
 	reaper *Reaper
 	done   chan struct{}
@@ -39,7 +39,7 @@ func NewReaper(orphans bool) *Reaper {
 		sigs:     make(chan os.Signal, 1),
 		stop:     make(chan struct{}),
 		done:     make(chan struct{}),
-		children: make(map[int]*Child),
+		children: make(map[int]*child),
 	}
 	signal.Notify(r.sigs, unix.SIGCHLD)
 	go r.run()
@@ -56,14 +56,14 @@ func (r *Reaper) Close() {
 // Start calls start, which forks, and takes charge of the process. Nothing is
 // reaped meanwhile: the process can't be gone before it is known here, and
 // ForkExec's own wait for a child whose exec failed finds it.
-func (r *Reaper) Start(start func() (int, error)) (*Child, error) {
+func (r *Reaper) Start(start func() (int, error)) (*child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err := start()
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{PID: pid, reaper: r, done: make(chan struct{})}
+	c := &child{PID: pid, reaper: r, done: make(chan struct{})}
 	r.children[pid] = c
 	return c, nil
 }
@@ -114,14 +114,14 @@ func (r *Reaper) reapOne(pid int) bool {
 }
 
 // Done is closed when the process has ended and is reaped.
-func (c *Child) Done() <-chan struct{} { return c.done }
+func (c *child) Done() <-chan struct{} { return c.done }
 
 // Status is how the process ended; valid once Done is closed.
-func (c *Child) Status() syscall.WaitStatus { return c.status }
+func (c *child) Status() syscall.WaitStatus { return c.status }
 
 // SignalGroup sends sig to the process's group. Once the process is reaped it
 // does nothing: its number may be another's by then.
-func (c *Child) SignalGroup(sig syscall.Signal) {
+func (c *child) SignalGroup(sig syscall.Signal) {
 	c.reaper.mu.Lock()
 	defer c.reaper.mu.Unlock()
 	if c.reaper.children[c.PID] == c {

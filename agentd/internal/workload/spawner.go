@@ -42,7 +42,7 @@ func NewSpawner(t *Thread, r *Reaper) *Spawner { return &Spawner{thread: t, reap
 
 // Process is a started process with our ends of its streams.
 type Process struct {
-	*Child
+	*child
 	// Stdin is nil when there is none. With a terminal, Stdin and Stdout are
 	// the same file and Stderr is nil.
 	Stdin, Stdout, Stderr *os.File
@@ -87,10 +87,10 @@ func (s *Spawner) start(c Command) (*Process, error) {
 		io.closeOurEnds()
 		return nil, execError(program, err)
 	}
-	return &Process{Child: child, Stdin: io.stdin, Stdout: io.stdout, Stderr: io.stderr}, nil
+	return &Process{child: child, Stdin: io.stdin, Stdout: io.stdout, Stderr: io.stderr}, nil
 }
 
-func (s *Spawner) fork(program string, c Command, dir string, env []string, id identity, io *stdio) (*Child, error) {
+func (s *Spawner) fork(program string, c Command, dir string, env []string, id identity, io *stdio) (*child, error) {
 	// Entered with root's rights, on this thread alone: the process inherits it, as under sudo, though its
 	// user might not enter it. An image's own directory (/root) must not keep other users from running.
 	if err := syscall.Chdir(dir); err != nil {

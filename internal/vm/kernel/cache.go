@@ -42,7 +42,7 @@ func Ensure(dir, library string) (string, error) {
 	}
 	path := filepath.Join(dir, name)
 	err = cachefile.Ensure(path, func(w io.Writer) error {
-		img, err := Open(real)
+		img, err := openImage(real)
 		if err != nil {
 			return err
 		}

@@ -13,9 +13,9 @@ import (
 // ErrFormat says that a file is not a libkrunfw that this package can read.
 var ErrFormat = errors.New("not a usable libkrunfw")
 
-// MaxImageBytes bounds what is read as a kernel: today's is 21.5 MB, and
+// maxImageBytes bounds what is read as a kernel: today's is 21.5 MB, and
 // anything several times that is not the array that we look for.
-const MaxImageBytes = 256 << 20
+const maxImageBytes = 256 << 20
 
 // The two symbols of libkrunfw (github.com/containers/libkrunfw, bin2cbundle).
 const (
@@ -35,8 +35,8 @@ type Image struct {
 	Bytes []byte
 }
 
-// Open reads the image out of the libkrunfw at path.
-func Open(path string) (*Image, error) {
+// openImage reads the image out of the libkrunfw at path.
+func openImage(path string) (*Image, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func symbols(lib *elf.File) (bundle, getter elf.Symbol, err error) {
 	}
 	const maxGetterBytes = 4096
 	switch {
-	case bundle.Size == 0 || bundle.Size > MaxImageBytes:
+	case bundle.Size == 0 || bundle.Size > maxImageBytes:
 		return bundle, getter, fmt.Errorf("%w: symbol %s has %d bytes", ErrFormat, bundleSymbol, bundle.Size)
 	case getter.Size == 0 || getter.Size > maxGetterBytes:
 		return bundle, getter, fmt.Errorf("%w: function %s has %d bytes", ErrFormat, getterSymbol, getter.Size)

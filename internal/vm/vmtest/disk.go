@@ -23,8 +23,8 @@ func Ext4(t testing.TB, tree, path string, sizeMiB int) {
 	}
 }
 
-// RawDisk makes a sparse disk of size bytes that begins with text.
-func RawDisk(t testing.TB, text string, size int64) string {
+// rawDisk makes a sparse disk of size bytes that begins with text.
+func rawDisk(t testing.TB, text string, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// CheckNoNetwork looks from inside a guest that was started without a network
+// checkNoNetwork looks from inside a guest that was started without a network
 // device for any way out: a device, IPv4, IPv6 by the same route, vsock to
 // every well-known context. It serves invariant 2.
-func CheckNoNetwork(t testing.TB, g *Guest) {
+func checkNoNetwork(t testing.TB, g *Guest) {
 	t.Helper()
 	for dev := range strings.FieldsSeq(g.Ask(t, "list /sys/class/net")) {
 		if dev != "lo" && dev != "dummy0" { // the kernel's own, they lead nowhere

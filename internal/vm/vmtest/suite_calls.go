@@ -14,8 +14,8 @@ import (
 	"github.com/msb-project/msb/internal/vm/runner"
 )
 
-// RecordAllEnv makes NeedsNoOtherCall print every call instead.
-const RecordAllEnv = "MSB_RECORD_CALLS"
+// recordAllEnv makes NeedsNoOtherCall print every call instead.
+const recordAllEnv = "MSB_RECORD_CALLS"
 
 // NeedsNoOtherCall traces a full life of a guest for each way to end it, on a
 // backend with the given recording: boot, clock, disks, link, console. It fails
@@ -23,7 +23,7 @@ const RecordAllEnv = "MSB_RECORD_CALLS"
 // that the VMM is known to try and do without.
 func (s *Suite) NeedsNoOtherCall(t *testing.T, r *runner.Recording, expected func(runner.Refused) bool, ends ...string) {
 	t.Helper()
-	r.All = os.Getenv(RecordAllEnv) != ""
+	r.All = os.Getenv(recordAllEnv) != ""
 	for _, end := range ends {
 		s.live(t, end)
 	}
@@ -55,9 +55,9 @@ func (s *Suite) live(t *testing.T, end string) {
 	}
 	defer ours.Close()
 	spec := s.spec(t)
-	spec.Disks = append(spec.Disks, vm.Disk{Path: RawDisk(t, "before", 1<<20), ID: "rw"}, vm.Disk{Path: RawDisk(t, "before", 1<<20), ID: "ro", ReadOnly: true})
+	spec.Disks = append(spec.Disks, vm.Disk{Path: rawDisk(t, "before", 1<<20), ID: "rw"}, vm.Disk{Path: rawDisk(t, "before", 1<<20), ID: "ro", ReadOnly: true})
 	spec.Net = &vm.Net{FD: theirs, MAC: net.HardwareAddr{0x02, 0, 0, 0, 0, 1}}
-	g := Boot(t, s.Backend, spec)
+	g := boot(t, s.Backend, spec)
 	checkClockSource(t, g)
 	for _, step := range []struct{ say, want string }{
 		{"writedev /dev/vdb after", "written"}, {"readdev /dev/vdc", "before"}, {"discard /dev/vdb 4096", "discarded"}, {"console 1000", "printed"},

@@ -15,8 +15,8 @@ import (
 // NoNetworkDeviceWithoutNet holds invariant 2 for a machine without Net.
 func (s *Suite) NoNetworkDeviceWithoutNet(t *testing.T) {
 	t.Helper()
-	g := Boot(t, s.Backend, s.spec(t))
-	CheckNoNetwork(t, g)
+	g := boot(t, s.Backend, s.spec(t))
+	checkNoNetwork(t, g)
 }
 
 // FramesFlowBothWays sends a frame each way.
@@ -29,7 +29,7 @@ func (s *Suite) FramesFlowBothWays(t *testing.T) {
 	defer ours.Close()
 	spec := s.spec(t)
 	spec.Net = &vm.Net{FD: theirs, MAC: net.HardwareAddr{0x02, 0, 0, 0, 0, 1}}
-	g := Boot(t, s.Backend, spec)
+	g := boot(t, s.Backend, spec)
 	CheckFrames(t, g, ours, spec.Net.MAC)
 }
 

@@ -26,8 +26,8 @@ const (
 	memoryMiB = 2048
 )
 
-// LibDir is where the host has libkrun and libkrunfw; vm.LibDirEnv points there.
-const LibDir = "/usr/lib/msb"
+// libDir is where the host has libkrun and libkrunfw; vm.LibDirEnv points there.
+const libDir = "/usr/lib/msb"
 
 // Host is a booted emulated host.
 type Host struct {
@@ -84,7 +84,7 @@ func contents(t testing.TB, files map[string]string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[filepath.Join(LibDir, lib.soname)] = path
+		all[filepath.Join(libDir, lib.soname)] = path
 	}
 	for _, name := range []string{"/bin/busybox", "/bin/sh"} {
 		all[name] = "/bin/busybox" // package busybox-static
@@ -181,7 +181,7 @@ func RunFresh(t testing.TB, files map[string]string, limit time.Duration, comman
 }
 
 func (h *Host) run(ctx context.Context, command []string) (output string, exit int, err error) {
-	env := []string{"PATH=/bin:/usr/bin", "HOME=/tmp", vm.LibDirEnv + "=" + LibDir}
+	env := []string{"PATH=/bin:/usr/bin", "HOME=/tmp", vm.LibDirEnv + "=" + libDir}
 	for len(command) > 0 && strings.Contains(command[0], "=") {
 		env, command = append(env, command[0]), command[1:]
 	}
