@@ -21,7 +21,7 @@ const (
 	// defaultTotalBytes: the largest images in use (CUDA with models) are 20 to 40 GiB.
 	defaultTotalBytes = 64 << 30
 	// maxFileBytes: above 340 extents (42.5 GiB) compactext4 writes a wrong
-	// second extent block; see ext4disk.MaxFileBytes.
+	// second extent block.
 	maxFileBytes = 32 << 30
 	// defaultEntries: large images have 300,000 to 600,000; an inode costs about 500 bytes of memory.
 	defaultEntries = 2_000_000

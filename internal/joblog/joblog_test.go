@@ -314,7 +314,7 @@ func TestI14_LinkedSegmentsAreNotRead(t *testing.T) {
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
 	must(t, os.WriteFile(other, appendRecord(nil, Stdout, time.Now(), []byte("private")), 0o600))
 	must(t, os.Symlink(other, filepath.Join(dir, segmentName("a", 0))))
-	r := NewReader(dir, "a")
+	r := newReader(dir, "a")
 	if err := r.Hold(); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("held: %v", err)
 	}
