@@ -44,18 +44,28 @@ type execution struct {
 
 // Exec implements agentpb.AgentServer.
 func (s *server) Exec(stream agentpb.Agent_ExecServer) error {
+	exit, err := s.exec(stream)
+	if err != nil {
+		return err
+	}
+	// The process holds no place any more: the host may start another as soon as it reads this.
+	return stream.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: exit}})
+}
+
+// exec runs a process, and returns how it ended once nothing else is to be sent.
+func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 	if s.execs.Add(1) > s.maxExecs {
 		s.execs.Add(-1)
-		return status.Errorf(codes.ResourceExhausted, "%d processes run for the host already; wait for one to end", s.maxExecs)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d processes run for the host already; wait for one to end", s.maxExecs)
 	}
 	defer s.execs.Add(-1)
 	first, err := stream.Recv()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	start := first.GetStart()
 	if start == nil {
-		return status.Error(codes.InvalidArgument, "the first message of an exec must be start")
+		return nil, status.Error(codes.InvalidArgument, "the first message of an exec must be start")
 	}
 	group := s.ops.Cgroup()
 	if group != nil {
@@ -63,7 +73,7 @@ func (s *server) Exec(stream agentpb.Agent_ExecServer) error {
 	}
 	proc, err := s.spawner.Start(s.command(start, group))
 	if err != nil {
-		return startFailed(stream, err)
+		return startFailed(err)
 	}
 	e := &execution{stream: stream, proc: proc, tty: start.GetTty(), stdin: newStdinQueue(), fed: make(chan struct{})}
 	return s.run(e, time.Duration(start.GetTimeoutNs()), group)
@@ -87,31 +97,30 @@ func windowSize(w *agentpb.WindowSize) workload.Size {
 
 // startFailed tells a program that can't be started from a request that can't
 // be met and from a machine that is at its end.
-func startFailed(stream agentpb.Agent_ExecServer, err error) error {
+func startFailed(err error) (*agentpb.Exit, error) {
 	var se *workload.StartError
 	if errors.As(err, &se) {
 		kind := agentpb.StartError_START_ERROR_NOT_EXECUTABLE
 		if se.NotFound {
 			kind = agentpb.StartError_START_ERROR_NOT_FOUND
 		}
-		exit := &agentpb.Exit{Code: int32(se.Code()), StartError: kind, Message: se.Message}
-		return stream.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: exit}})
+		return &agentpb.Exit{Code: int32(se.Code()), StartError: kind, Message: se.Message}, nil
 	}
 	if errors.Is(err, workload.ErrRequest) {
-		return status.Error(codes.InvalidArgument, err.Error())
+		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return status.Error(codes.ResourceExhausted, err.Error())
+	return nil, status.Error(codes.ResourceExhausted, err.Error())
 }
 
-// run drives the process to its end and reports it. The process is dead or
+// run drives the process to its end. The process is dead or
 // being killed on every way out.
-func (s *server) run(e *execution, timeout time.Duration, group *workload.Cgroup) error {
+func (s *server) run(e *execution, timeout time.Duration, group *workload.Cgroup) (*agentpb.Exit, error) {
 	ctx := e.stream.Context()
 	defer e.closeStreams()
 	started := &agentpb.Started{Pid: uint32(e.proc.PID), StdinWindow: agentpb.StdinWindowBytes}
 	if err := e.send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: started}}); err != nil {
 		kill(e.proc, group)
-		return err
+		return nil, err
 	}
 	go e.receive()
 	go e.feedStdin()
@@ -123,15 +132,15 @@ func (s *server) run(e *execution, timeout time.Duration, group *workload.Cgroup
 	e.closeStreams()
 	<-e.fed // nothing may follow the exit
 	if e.overCredit.Load() {
-		return status.Errorf(codes.ResourceExhausted, "more than %d bytes of stdin sent ahead", agentpb.StdinWindowBytes)
+		return nil, status.Errorf(codes.ResourceExhausted, "more than %d bytes of stdin sent ahead", agentpb.StdinWindowBytes)
 	}
 	if ctx.Err() != nil {
-		return status.FromContextError(ctx.Err()).Err()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	exit := exitMessage(e.proc.Status())
 	exit.TimedOut, exit.OutputHeld = e.timedOut, len(held) > 0
 	exit.OomKilled = group != nil && group.OOMKilled()
-	return e.send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: exit}})
+	return exit, nil
 }
 
 // supervise returns when the process is reaped.

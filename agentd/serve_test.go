@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"strconv"
 	"testing"
@@ -141,6 +143,50 @@ func TestI11_StdinKeepsWithinItsWindow(t *testing.T) {
 	}
 	if q.written(len(chunk)); !q.put([]byte("x")) {
 		t.Error("what was written gave no room back")
+	}
+	empty := newStdinQueue() // such chunks take no room, and would be held without a bound
+	if ok := empty.put(nil); !ok || len(empty.chunks) != 0 {
+		t.Errorf("an empty chunk is held: %t, %d", ok, len(empty.chunks))
+	}
+}
+
+// execStream is a host that asks for one process, and looks how many hold a place at each reply.
+type execStream struct {
+	agentpb.Agent_ExecServer
+	ctx    context.Context
+	server *server
+	start  chan *agentpb.ExecRequest
+	held   map[string]int32
+}
+
+func (s *execStream) Context() context.Context { return s.ctx }
+
+func (s *execStream) Recv() (*agentpb.ExecRequest, error) {
+	select {
+	case r := <-s.start:
+		return r, nil
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	}
+}
+
+func (s *execStream) Send(r *agentpb.ExecResponse) error {
+	s.held[fmt.Sprintf("%T", r.GetResponse())] = s.server.execs.Load()
+	return nil
+}
+
+// TestExitsHoldNoPlace: a host that reads of an exit may start another process at once, also at the bound.
+func TestExitsHoldNoPlace(t *testing.T) {
+	s := newSession(t)
+	for program, want := range map[string]map[string]int32{
+		"true":     {"*agentpb.ExecResponse_Started": 1, "*agentpb.ExecResponse_Exit": 0},
+		"/nowhere": {"*agentpb.ExecResponse_Exit": 0},
+	} {
+		stream := &execStream{ctx: t.Context(), server: s.server, start: make(chan *agentpb.ExecRequest, 1), held: map[string]int32{}}
+		stream.start <- &agentpb.ExecRequest{Request: &agentpb.ExecRequest_Start{Start: &agentpb.ExecStart{Argv: []string{program}}}}
+		if err := s.server.Exec(stream); err != nil || !maps.Equal(stream.held, want) {
+			t.Errorf("%s: %v, %v; want %v", program, stream.held, err, want)
+		}
 	}
 }
 
