@@ -195,8 +195,8 @@ func TestRewriteHeadersAreDropped(t *testing.T) {
 	do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil,
 		"Authorization", w.placeholder(), "X-Forwarded-Host", evilHost, "X-Original-URL", "/admin", "Forwarded", "host="+evilHost,
 		"Proxy-Authorization", "x", "Connection", "x-secret-hop", "X-Secret-Hop", "1",
-		"X_HTTP_METHOD_OVERRIDE", "DELETE", "X-Forwarded_Host", evilHost))
-	for _, name := range []string{"X_http_method_override", "X-Forwarded_host", "X-Forwarded-Host", "X-Original-Url", "Forwarded", "Proxy-Authorization", "X-Secret-Hop"} {
+		"X_HTTP_METHOD_OVERRIDE", "DELETE", "X-Forwarded_Host", evilHost, "X-Forwarded-Server", evilHost, "X-Host", evilHost, "X-Rewrite-URL", "/forbidden"))
+	for _, name := range []string{"X_http_method_override", "X-Forwarded_host", "X-Forwarded-Server", "X-Host", "X-Rewrite-Url", "X-Forwarded-Host", "X-Original-Url", "Forwarded", "Proxy-Authorization", "X-Secret-Hop"} {
 		if strings.Contains(w.api.bytes(), name+":") {
 			t.Errorf("%s reached the server: %q", name, w.api.bytes())
 		}

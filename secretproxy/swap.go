@@ -217,8 +217,7 @@ func (e *errViolation) Error() string { return e.refusal.message }
 // value is what stands in the place of a placeholder that t has found.
 func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func([]byte) []byte) ([]byte, error) {
 	mayStand := func(e *entry) bool {
-		secret := e.holder.Policy()
-		return s.ex.mayGo(e) && slices.Contains(secret.In, place) && secret.Kind == ""
+		return s.ex.mayGo(e) && slices.Contains(e.holder.Policy().In, place)
 	}
 	e := t.secrets[h.Needle]
 	allowed := h.Exact && s.ex.guest.isTLS
@@ -233,7 +232,7 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func
 	if s.fault != nil {
 		return nil, &errViolation{s.fault}
 	}
-	if len(value) == 0 || place.Kind != policies.InBody && place.Kind != policies.InWebSocket && bytes.ContainsAny(value, "\r\n\x00") {
+	if place.Kind != policies.InBody && place.Kind != policies.InWebSocket && bytes.ContainsAny(value, "\r\n\x00") {
 		s.violation(e, place.String(), "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
 	}

@@ -150,9 +150,6 @@ func (a *Authority) sign(subject string, fill func(*x509.Certificate)) (*tls.Cer
 		// Required so that path validation doesn't take the leaf for a CA.
 		BasicConstraintsValid: true,
 	}
-	if template.NotBefore.Before(a.cert.NotBefore) {
-		template.NotBefore = a.cert.NotBefore
-	}
 	fill(template)
 	der, err := x509.CreateCertificate(a.rand, template, a.cert, a.leafKey.Public(), a.key)
 	if err != nil {

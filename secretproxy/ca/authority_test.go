@@ -115,6 +115,13 @@ func TestI11_LeavesAreBoundedAndRenewed(t *testing.T) {
 	if again, _ := a.ForName(hostname.MustParse("first.example")); again == first {
 		t.Error("the leaf unused for longest is still handed out")
 	}
+	oldest, _ := a.ForName(hostname.MustParse("n14.example"))
+	for i := range 7 {
+		_, _ = a.ForName(hostname.MustParse(fmt.Sprintf("m%d.example", i)))
+	}
+	if again, _ := a.ForName(hostname.MustParse("n14.example")); again != oldest {
+		t.Error("a leaf that was used was forgotten before others")
+	}
 	kept, _ := a.ForName(hostname.MustParse("n19.example"))
 	now = now.Add(leafLifetime - time.Hour)
 	if renewed, _ := a.ForName(hostname.MustParse("n19.example")); renewed == kept {
@@ -160,7 +167,20 @@ func TestI12_DamagedFilesHaveRemedies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"empty": nil, "text": []byte("hello"), "without key": a.CertPEM()} {
+	leaf, err := a.ForName(hostname.MustParse("a.example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.cert, a.key = leaf.Leaf, a.leafKey // as Save would store it
+	noAuthority := filepath.Join(t.TempDir(), "leaf.pem")
+	if err := a.Save(noAuthority); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := os.ReadFile(noAuthority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"empty": nil, "text": []byte("hello"), "without key": a.CertPEM(), "no authority": stored} {
 		path := filepath.Join(t.TempDir(), "ca.pem")
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)

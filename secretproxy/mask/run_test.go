@@ -113,6 +113,38 @@ func TestI17_BrokenAnswerGivesNothingHeld(t *testing.T) {
 	}
 }
 
+// TestI10_RunAtValueEnd: more zeros than are kept of a run.
+func TestI10_RunAtValueEnd(t *testing.T) {
+	t.Parallel()
+	value := testValue + strings.Repeat("0", 2*maxFill)
+	set, replace := Compile([][]byte{[]byte(value)}, Options{}), ReplaceBy([][]byte{[]byte(testPlaceholder)})
+	for size := 1; size < len(value); size++ {
+		for _, live := range []bool{false, true} {
+			text := "see " + value + " there"
+			out := inPieces(t, NewAnswerStream(set, replace, live), text, func() int { return size })
+			before, found := strings.CutSuffix(out, testPlaceholder+" there") // a live one may have given a few characters
+			if !found || len(before) >= len("see ")+minRun {
+				t.Errorf("live %v, in pieces of %d: %q", live, size, out)
+			}
+		}
+	}
+}
+
+// TestIndentHoldsLastRunOnly: of an indent the most is not kept.
+func TestIndentHoldsLastRunOnly(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	st := NewAnswerStream(set, replace, true)
+	pieces := []string{"see ", "abcdefghijkl\n" + strings.Repeat(" ", 2*maxFill), "  } and so on, ", "abcdefghijkl"}
+	out, err := st.Push(nil, []byte(pieces[0]+pieces[1]), false)
+	if err != nil || string(out) != pieces[0] {
+		t.Errorf("of the first piece: %q, %v", out, err)
+	}
+	if out, err = st.Push(nil, []byte(pieces[2]+pieces[3]), false); err != nil || string(out) != pieces[1]+pieces[2] {
+		t.Errorf("of the second: %q, %v", out, err)
+	}
+}
+
 // TestAPlaceholderIsWholeBehindABeginning: the few characters of a value that passed before are no part of it.
 func TestAPlaceholderIsWholeBehindABeginning(t *testing.T) {
 	t.Parallel()

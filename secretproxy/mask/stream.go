@@ -204,8 +204,8 @@ func (st *Stream) partialHold(final bool) int {
 		for len(hits) > 0 && hits[0].end <= p.raw {
 			hits = hits[1:]
 		}
-		if len(hits) > 0 && hits[0].start < p.raw && !hits[0].open {
-			continue // within a needle that is whole
+		if len(hits) > 0 && hits[0].start < p.raw {
+			continue // within a needle that is whole, or held back below
 		}
 		if p.depth >= loose {
 			hold = min(hold, p.raw)

@@ -104,6 +104,25 @@ func TestI10_NonASCIIIsFoundByNumber(t *testing.T) {
 	}
 }
 
+// TestI10_CharacterAtHeadEnd: of a long value a beginning is kept, whose last character is not cut in two.
+func TestI10_CharacterAtHeadEnd(t *testing.T) {
+	t.Parallel()
+	for shift := range 3 {
+		value := []byte(strings.Repeat("k", shift) + strings.Repeat("\u9375", headSize))
+		set := Compile([][]byte{value}, Options{})
+		for _, big := range []bool{false, true} {
+			if text := base64.StdEncoding.EncodeToString(toUTF16(value, big)); !found64(set, text) {
+				t.Errorf("shift %d, big %v: %q passes", shift, big, text)
+			}
+		}
+	}
+}
+
+func found64(set *Set, text string) bool {
+	_, hit := set.Find("see " + text)
+	return hit
+}
+
 func percentOf(s string) string {
 	var out strings.Builder
 	for _, c := range []byte(s) {
@@ -190,6 +209,9 @@ func TestOrdinaryStreamsAreNotHeld(t *testing.T) {
 			t.Errorf("got %q, %v; want %q at once", got, err, piece)
 		}
 	}
+	if got, err := st.Push(nil, []byte(testValue), false); err != nil || string(got) != testPlaceholder {
+		t.Errorf("got %q, %v of a value that is whole", got, err)
+	}
 }
 
 func TestFoldFindsAnyCase(t *testing.T) {
@@ -202,6 +224,19 @@ func TestFoldFindsAnyCase(t *testing.T) {
 	h, ok = set.Find("token " + testPlaceholder)
 	if !ok || !h.Exact {
 		t.Errorf("got %v, exact %v; want an exact hit", ok, h.Exact)
+	}
+}
+
+// TestI10_PaddingStaysPercentEscaped: in a query, base64 that ends with the value keeps its own way of writing =.
+func TestI10_PaddingStaysPercentEscaped(t *testing.T) {
+	t.Parallel()
+	set, replace := compile()
+	for _, before := range []string{"u", "use"} {
+		encode := func(v string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(before + v))) }
+		got, _, err := set.Replace("t="+encode(testValue)+"&a=1", replace)
+		if want := "t=" + encode(testPlaceholder) + "&a=1"; err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
 	}
 }
 

@@ -147,10 +147,9 @@ func unit16(b []byte, mark byte) unit {
 	}
 	next := b[unit16Width:]
 	if len(next) >= 2 && next[0] == b[0] && next[1] == mark {
-		if low, n := hexNumber(next[2:], 4); n == 4 {
-			if r := utf16.DecodeRune(high, low); r != utf8.RuneError {
-				return letter(r, 2*unit16Width)
-			}
+		low, _ := hexNumber(next[2:], 4)
+		if r := utf16.DecodeRune(high, low); r != utf8.RuneError {
+			return letter(r, 2*unit16Width)
 		}
 	}
 	return unit{open: len(next) < unit16Width} // half a character is none

@@ -1,6 +1,8 @@
 package memory_test
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/msb-project/msb/secretproxy/memory"
@@ -37,5 +39,21 @@ func TestI11_HoldsReturnTheirMemory(t *testing.T) {
 	h.Give(1)
 	if other.Take(51) || b.Used() != 50 || b.Refused() != 1 || !other.Set(100) || !other.Set(10) || b.Used() != 10 {
 		t.Errorf("%d bytes are taken, %d times there was no room", b.Used(), b.Refused())
+	}
+}
+
+// TestI11_ReadAllKeepsItsLimit: it reads and takes one byte above it, by which it learns of more.
+func TestI11_ReadAllKeepsItsLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 10_000
+	for _, size := range []int{0, limit - 1, limit, limit + 1, 4 * limit} {
+		h, source := &memory.Hold{Budget: memory.New(1 << 20)}, bytes.NewReader(make([]byte, size))
+		got, err := h.ReadAll(source, limit)
+		if read := size - source.Len(); read > limit+1 || h.Size() > limit+1 || h.Size() != int64(cap(got)) {
+			t.Errorf("of %d bytes %d were read and %d taken, for %d", size, read, h.Size(), cap(got))
+		}
+		if size <= limit && (err != nil || len(got) != size) || size > limit && !errors.Is(err, memory.ErrTooLong) {
+			t.Errorf("of %d bytes %d came: %v", size, len(got), err)
+		}
 	}
 }

@@ -28,6 +28,11 @@ func TestPlaceholderHasItsShape(t *testing.T) {
 			seen[p] = true
 		}
 	}
+	// 256 is no multiple of 62: the rest would make some characters likelier.
+	unfair := bytes.Repeat([]byte{0xff, 248}, 32)
+	if p, err := Placeholder("t{16}", bytes.NewReader(append(unfair, bytes.Repeat([]byte{247}, 64)...))); err != nil || p != "t"+strings.Repeat("9", 16) {
+		t.Errorf("%q, %v of bytes that are thrown away and the last that isn't", p, err)
+	}
 	for _, shape := range []string{"ghp_", "ghp_{", "ghp_{x}", "ghp_{15}", "ghp_{-5}", "a b{36}", "a%{36}", "é{36}", "{99999}"} {
 		if p, err := Placeholder(shape, rand.Reader); !errors.Is(err, ErrShape) {
 			t.Errorf("%q: %q, %v; want ErrShape", shape, p, err)

@@ -75,3 +75,19 @@ func TestI11_ChunksThatCantBeSigned(t *testing.T) {
 		}
 	}
 }
+
+// TestHashOfAnotherLength: what the client says of the body is a SHA-256, or one of the words for none.
+func TestHashOfAnotherLength(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]error{
+		strings.Repeat("0a", 32): nil, sigv4.UnsignedPayload: nil, "": nil,
+		strings.Repeat("0a", 20): sigv4.ErrPayload, strings.Repeat("0a", 33): sigv4.ErrPayload, "STREAMING-ELSE": sigv4.ErrPayload,
+	} {
+		r := httptest.NewRequest(http.MethodPut, "https://bucket.example/key", strings.NewReader("body"))
+		r.Header.Set(sigv4.ContentSHA256Header, said)
+		keys := aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}
+		if err := sigv4.Sign(r, keys, sigv4.Credential{Region: "r", Service: "s3"}, nil, time.Now()); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", said, err, want)
+		}
+	}
+}
