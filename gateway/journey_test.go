@@ -86,5 +86,5 @@ hosts = ["api.example.com"]
 	default:
 		t.Fatalf("no journey %q", journey)
 	}
-	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // what ends behind the journey is counted too
+	time.Sleep(100 * time.Millisecond) // what ends behind the journey is counted too
 }
