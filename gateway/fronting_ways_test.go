@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/policies"
 )
 
 // opaqueFront lets the same bytes out and looks into nothing (twin).
@@ -218,6 +220,44 @@ func TestI7_HelloFormsDontFront(t *testing.T) {
 			}
 			if got := send(opaqueFront); name != "unknown ALPN" && !strings.HasSuffix(got, "evil.example.com") {
 				t.Errorf("where nothing is denied: %q", got)
+			}
+		})
+	}
+}
+
+// With a rule that denies a name, a preset's servers can be asked for it by exactly the rules that check names.
+func TestI7_PresetsFrontAsWarned(t *testing.T) {
+	t.Parallel()
+	for _, preset := range policies.Presets() {
+		if preset == "offline" {
+			continue // nothing leaves
+		}
+		t.Run(preset, func(t *testing.T) {
+			t.Parallel()
+			text := "include = [\"" + preset + "\"]\n" + denyEvil
+			p := gatewaytest.Policy(t, text)
+			warned := policies.Fronting(p).Error()
+			rules := map[string]string{"egress.default": "www.example.com"}
+			if preset != "public" {
+				delete(rules, "egress.default")
+			}
+			for _, r := range p.Egress.Allow {
+				if len(r.Hosts) > 0 && slices.ContainsFunc(r.Ports, func(ports policies.PortRange) bool { return ports.Contains(443) }) {
+					rules[r.Name] = strings.Replace(r.Hosts[0].Display(), "*", "x", 1)
+				}
+			}
+			for rule, host := range rules {
+				w := gatewaytest.Start(t, text)
+				w.Record(host + ". 60 IN A " + site)
+				w.ServeHTTPS(site+":443", w.CA.Certificate(host), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(rw, r.Host) }))
+				c := frontClient(t, w, false)
+				status, body := askFor(t, c, http.MethodGet, "https://"+host+"/", "evil.example.com")
+				if fronts := status == http.StatusOK; fronts != strings.Contains(warned, rule) {
+					t.Errorf("by %s, %s: %d %s; check warns of %q", rule, host, status, body, warned)
+				}
+				if status, body := askFor(t, c, http.MethodGet, "https://"+host+"/", host); status != http.StatusOK && !strings.Contains(body, "path_not_allowed") {
+					t.Errorf("by %s, %s itself: %d %s", rule, host, status, body)
+				}
 			}
 		})
 	}
