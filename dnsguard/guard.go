@@ -60,7 +60,7 @@ type Guard struct {
 	waiting  chan struct{} // a slot for each question that waits for an upstream
 	tcp      chan struct{} // a slot for each connection over TCP
 
-	mu     sync.Mutex // serialises Reload, SetJudge and Close
+	mu     sync.Mutex // serialises Reload and Close
 	ctx    context.Context
 	cancel context.CancelFunc
 }
@@ -193,16 +193,6 @@ func (p *Prepared) Discard() {
 	if p.old == nil || p.next.upstreams != p.old.upstreams {
 		p.next.upstreams.Close()
 	}
-}
-
-// SetJudge puts another judge in force and leaves the policy's settings.
-func (g *Guard) SetJudge(judge Judge) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	old := g.epoch.Load()
-	next := *old
-	next.judge, next.cache = judge, newCache()
-	g.install(&next, old)
 }
 
 // install makes next the epoch in force; the caller holds mu.

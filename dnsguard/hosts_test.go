@@ -164,7 +164,7 @@ func TestI6_ReloadsDropPinsAndAnswers(t *testing.T) {
 	k := newKit(t, judgeOf("*.example"), records("a.example. 300 IN A 93.184.216.34", "b.example. 300 IN A 93.184.216.35"))
 	k.ask(t, "a.example", dns.TypeA)
 	k.ask(t, "b.example", dns.TypeA)
-	k.SetJudge(judgeOf("b.example"))
+	k.setJudge(t, judgeOf("b.example"))
 	if m, _ := k.ask(t, "a.example", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("answered after the reload: %v", m)
 	}

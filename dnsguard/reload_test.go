@@ -31,7 +31,7 @@ func TestI6_ReloadDropsPinsOfForbiddenAddresses(t *testing.T) {
 		t.Fatalf("pinned before: %v", k.Pins().Addrs(n))
 	}
 	defer k.Pins().Hold(n, inside)() // a live flow is no reason to keep it
-	k.SetJudge(labJudge(false))
+	k.setJudge(t, labJudge(false))
 	if got := k.Pins().Addrs(n); !slices.Equal(got, []netip.Addr{outside}) {
 		t.Errorf("pinned after the rule for 10.0.0.0/8 is gone: %v, want %v alone", got, outside)
 	}
@@ -60,7 +60,7 @@ func TestI6_LookupsAreNotSharedAcrossReloads(t *testing.T) {
 	}
 	go question()
 	asked(1)
-	k.SetJudge(labJudge(false))
+	k.setJudge(t, labJudge(false))
 	go question()
 	asked(2)
 	close(release)

@@ -288,3 +288,11 @@ func texts(m *dns.Msg) (data []string) {
 func hostOrZero(s string) hostname.Name { n, _ := hostname.Parse(s); return n }
 func name(s string) hostname.Name       { return hostname.MustParse(s) }
 func addr(s string) netip.Addr          { return netip.MustParseAddr(s) }
+
+// setJudge puts another judge in force and leaves the policy as it is.
+func (k *kit) setJudge(t *testing.T, j Judge) {
+	t.Helper()
+	if err := k.Reload(k.epoch.Load().policy, j); err != nil {
+		t.Fatal(err)
+	}
+}

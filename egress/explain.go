@@ -42,7 +42,7 @@ func (t *trace) verdict(v Verdict) {
 }
 
 // traceDeny tells what the deny rules found.
-func (j *judgement) traceDeny() {
+func traceDeny(j *judgement) {
 	switch {
 	case j.trace == nil:
 	case j.denied != nil:
@@ -57,7 +57,7 @@ func (j *judgement) traceDeny() {
 }
 
 // traceAllow tells what the allow rules found.
-func (j *judgement) traceAllow() {
+func traceAllow(j *judgement) {
 	if j.trace == nil {
 		return
 	}

@@ -52,12 +52,12 @@ func (j *judgement) run() Verdict {
 		return v
 	}
 	j.judgeDeny()
-	j.traceDeny()
+	traceDeny(j)
 	if j.denied != nil {
 		return j.deny(j.denyReason, j.denied)
 	}
 	j.judgeAllow()
-	j.traceAllow()
+	traceAllow(j)
 	switch {
 	case j.f.Proto != TCP:
 		return j.concludeDatagram()
@@ -178,7 +178,7 @@ func (j *judgement) verdict(a Action, reason Reason, r *rule) Verdict {
 	if r != nil {
 		v.Rule, v.Why, v.Protocol = r.name, r.why, r.proto
 	}
-	j.traceWatch(v)
+	traceWatch(j, v)
 	j.trace.verdict(v)
 	return v
 }

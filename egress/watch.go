@@ -68,7 +68,7 @@ func (e *Engine) leavesSome() bool {
 }
 
 // traceWatch says for which rule a connection is inspected that no rule of its own asks for.
-func (j *judgement) traceWatch(v Verdict) {
+func traceWatch(j *judgement, v Verdict) {
 	if j.trace == nil || v.Action != Inspect || j.e.watch == nil || j.e.inspectAll || j.secret != nil || j.mustInspect != nil {
 		return
 	}

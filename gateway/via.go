@@ -49,7 +49,7 @@ func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name,
 		return nil, fmt.Errorf("%w: it could not be connected to: %w", errVia, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	tunnel, err := connectVia(ctx, conn, via, g.tlsToVia(via), request)
+	tunnel, err := connectVia(ctx, conn, via, tlsToVia(g, via), request)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -60,7 +60,7 @@ func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name,
 }
 
 // tlsToVia verifies a proxy that is spoken to over TLS.
-func (g *Gateway) tlsToVia(via *url.URL) *tls.Config {
+func tlsToVia(g *Gateway, via *url.URL) *tls.Config {
 	return &tls.Config{ServerName: via.Hostname(), RootCAs: g.cfg.Roots, MinVersion: tls.VersionTLS12}
 }
 

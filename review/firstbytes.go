@@ -73,7 +73,7 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 	case r.decide(id, p, end):
 		r.forget(id, p)
 		if r.table.row(id).flags&followed != 0 { // of this segment, too, there may be more
-			r.followNext(id, h, cutOff)
+			r.follows.next(id, h, cutOff)
 		}
 		return
 	}
@@ -129,7 +129,7 @@ func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
 	}
 	r.forget(id, p)
 	if end != session.More {
-		r.unfollow(id)
+		r.follows.end(id)
 	}
 }
 
@@ -150,7 +150,7 @@ func (r *reviewer) newPending(next uint32) *pending {
 func (r *reviewer) forget(id uint32, p *pending) {
 	delete(r.pending, id)
 	if slices.Contains(p.web[:], true) {
-		r.follow(id, p)
+		r.follows.begin(id, p)
 	}
 	if len(r.unused) < maxUnused && cap(p.first) <= maxFirst && cap(p.early) == 0 {
 		r.unused = append(r.unused, p)

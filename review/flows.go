@@ -131,7 +131,7 @@ func (r *reviewer) drop(id uint32) {
 		r.settle(id, p, session.Silent)
 	}
 	if r.table.row(id).flags&followed != 0 {
-		r.unfollow(id)
+		r.follows.end(id)
 	}
 	delete(r.streams, id)
 }
@@ -220,10 +220,10 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 		if p := r.pending[id]; p != nil {
 			r.said(id, p, h, rec.Length > len(rec.Frame))
 		} else if row.flags&(followed|untracked) != 0 {
-			r.followNext(id, h, rec.Length > len(rec.Frame))
+			r.follows.next(id, h, rec.Length > len(rec.Frame))
 		}
 	case row.flags&followed != 0 && h.Flags&capture.RST != 0:
-		r.unfollow(id)
+		r.follows.end(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
 		if p := r.pending[id]; p != nil && p.asks {
 			r.proxyResult(id, p, session.More)

@@ -35,26 +35,37 @@ type follower struct {
 	finAt    uint32
 }
 
-// follow reads what a client said first, then waits for what it says next.
-func (r *reviewer) follow(id uint32, p *pending) {
+// follows are the connections whose requests are read.
+type follows struct {
+	live  map[uint32]*follower
+	bytes int // that are held of them
+
+	judges   *[maxJudges]*judge
+	table    *table
+	requests *requestRows
+	compared bool
+}
+
+// begin reads what a client said first, then waits for what it says next.
+func (r *follows) begin(id uint32, p *pending) {
 	f := &follower{stream: p.stream, sessions: p.sessions, judged: p.web, fin: p.fin, finAt: p.finAt}
 	row := r.table.row(id)
 	r.feed(id, f, p.first)
 	switch {
 	case f.replay.Over():
-	case len(r.follows) >= maxFollowed:
+	case len(r.live) >= maxFollowed:
 		row.flags |= untracked
 	default:
 		row.flags |= followed
-		r.follows[id] = f
+		r.live[id] = f
 		r.count(f)
 		r.ends(id, f)
 	}
 }
 
-// followNext takes a later segment of a client whose requests are followed.
-func (r *reviewer) followNext(id uint32, h *capture.Headers, cutOff bool) {
-	f := r.follows[id]
+// next takes a later segment of a client whose requests are followed.
+func (r *follows) next(id uint32, h *capture.Headers, cutOff bool) {
+	f := r.live[id]
 	if f == nil {
 		if row := r.table.row(id); row.flags&untracked != 0 && len(h.Payload) > 0 {
 			row.flags &^= untracked
@@ -63,7 +74,7 @@ func (r *reviewer) followNext(id uint32, h *capture.Headers, cutOff bool) {
 		return
 	}
 	if h.Flags&capture.RST != 0 {
-		r.unfollow(id)
+		r.end(id)
 		return
 	}
 	seq := h.Seq
@@ -82,7 +93,7 @@ func (r *reviewer) followNext(id uint32, h *capture.Headers, cutOff bool) {
 		return
 	}
 	r.count(f)
-	if !ok || cutOff || r.followBytes > maxFollowBytes {
+	if !ok || cutOff || r.bytes > maxFollowBytes {
 		r.lostTrack(id)
 		r.leave(id, f)
 		return
@@ -91,16 +102,16 @@ func (r *reviewer) followNext(id uint32, h *capture.Headers, cutOff bool) {
 }
 
 // ends stops following a client that has left.
-func (r *reviewer) ends(id uint32, f *follower) {
+func (r *follows) ends(id uint32, f *follower) {
 	if f.fin && f.next == f.finAt {
 		r.lastHead(id, f)
 		r.leave(id, f)
 	}
 }
 
-// unfollow ends it because the connection ended, or the capture.
-func (r *reviewer) unfollow(id uint32) {
-	if f := r.follows[id]; f != nil {
+// end ends it because the connection ended, or the capture.
+func (r *follows) end(id uint32) {
+	if f := r.live[id]; f != nil {
 		if len(f.early) > 0 { // what is before them never came
 			r.lostTrack(id)
 		}
@@ -110,34 +121,34 @@ func (r *reviewer) unfollow(id uint32) {
 }
 
 // lastHead lists a request whose head never ended and that the gateway refused all the same.
-func (r *reviewer) lastHead(id uint32, f *follower) {
+func (r *follows) lastHead(id uint32, f *follower) {
 	if f.replay.Refused() {
 		r.refused(id, f)
 	}
 }
 
-func (r *reviewer) leave(id uint32, f *follower) {
+func (r *follows) leave(id uint32, f *follower) {
 	r.table.row(id).flags &^= followed
-	r.followBytes -= f.size
-	delete(r.follows, id)
+	r.bytes -= f.size
+	delete(r.live, id)
 }
 
 // count brings what is held up to date.
-func (r *reviewer) count(f *follower) {
+func (r *follows) count(f *follower) {
 	size := f.waiting + f.replay.Size()
-	r.followBytes += size - f.size
+	r.bytes += size - f.size
 	f.size = size
 }
 
 // feed takes the next bytes of a client.
-func (r *reviewer) feed(id uint32, f *follower, b []byte) {
+func (r *follows) feed(id uint32, f *follower, b []byte) {
 	if f.replay.Feed(b, func(head []byte) (more bool) { return r.request(id, f, head) }) != nil {
 		r.refused(id, f)
 	}
 }
 
 // refused lists a request that a gateway refuses unread.
-func (r *reviewer) refused(id uint32, f *follower) {
+func (r *follows) refused(id uint32, f *follower) {
 	q := Request{Flow: int(id) + 1, Scheme: "http"}
 	r.listed(id, f, &q, func(int, *egress.Flow) secretproxy.Replayed {
 		return secretproxy.Replayed{Fault: egress.ReasonUnreadable.String()}
@@ -145,7 +156,7 @@ func (r *reviewer) refused(id uint32, f *follower) {
 }
 
 // request judges a request by its head. It reports whether others may follow.
-func (r *reviewer) request(id uint32, f *follower, head []byte) (more bool) {
+func (r *follows) request(id uint32, f *follower, head []byte) (more bool) {
 	q := Request{Flow: int(id) + 1, Scheme: "http"}
 	more = true
 	r.listed(id, f, &q, func(place int, flow *egress.Flow) secretproxy.Replayed {
@@ -164,7 +175,7 @@ func (r *reviewer) request(id uint32, f *follower, head []byte) (more bool) {
 }
 
 // listed adds a request that each judge is asked about.
-func (r *reviewer) listed(id uint32, f *follower, q *Request, ask func(place int, flow *egress.Flow) secretproxy.Replayed) {
+func (r *follows) listed(id uint32, f *follower, q *Request, ask func(place int, flow *egress.Flow) secretproxy.Replayed) {
 	var learned *audit.Event
 	for place, j := range r.judges {
 		if j == nil || !f.judged[place] {
@@ -192,9 +203,9 @@ func (r *reviewer) listed(id uint32, f *follower, q *Request, ask func(place int
 	}
 	at := unlisted
 	if f.judged[byPolicy] || f.judged[byAgainst] {
-		at = r.list(q)
+		at = r.requests.add(q)
 	}
-	r.claim(id, claim{at, q, learned})
+	r.requests.claim(id, claim{at, q, learned})
 }
 
 // brief is a copy of the beginning of s.
@@ -219,10 +230,10 @@ func learnedRequest(q *Request, f *egress.Flow, said *secretproxy.Replayed) *aud
 }
 
 // lostTrack says that the rest of a connection's requests is not known.
-func (r *reviewer) lostTrack(id uint32) {
+func (r *follows) lostTrack(id uint32) {
 	q := Request{Flow: int(id) + 1, Scheme: "http", Unfollowed: true, Verdict: Verdict{Action: Undecided}}
-	if r.report.compared {
+	if r.compared {
 		q.Against = &Verdict{Action: Undecided}
 	}
-	r.list(&q)
+	r.requests.add(&q)
 }

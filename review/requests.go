@@ -30,6 +30,9 @@ type requestRows struct {
 	claims    int
 	// pinned are the names of the flows, under each policy.
 	pinned map[uint32]*[maxJudges][]hostname.Name
+
+	judges *[maxJudges]*judge
+	report *Report
 }
 
 // claim is a request that a comment may tell more of.
@@ -42,22 +45,22 @@ type claim struct {
 // unlisted is the place of a request that is not in the list.
 const unlisted = -1
 
-// list adds a request and returns its place.
-func (r *reviewer) list(q *Request) int {
-	if len(r.requests.list) >= maxRequests {
+// add adds a request and returns its place.
+func (r *requestRows) add(q *Request) int {
+	if len(r.list) >= maxRequests {
 		r.beyond(q)
 		return unlisted
 	}
-	r.requests.list = append(r.requests.list, *q)
-	return len(r.requests.list) - 1
+	r.list = append(r.list, *q)
+	return len(r.list) - 1
 }
 
 // claim keeps a request for its comment.
-func (r *reviewer) claim(id uint32, c claim) {
+func (r *requestRows) claim(id uint32, c claim) {
 	switch {
-	case r.requests.claims < maxRequests:
-		r.requests.claims++
-		r.requests.unclaimed[id] = append(r.requests.unclaimed[id], c)
+	case r.claims < maxRequests:
+		r.claims++
+		r.unclaimed[id] = append(r.unclaimed[id], c)
 	default:
 		r.teach(c)
 	}
@@ -68,8 +71,8 @@ const maxUnclaimed = 64
 
 // claimed takes the claim that a comment's request belongs to. They come in the order of the requests, so that
 // those before it have none.
-func (r *reviewer) claimed(id uint32, q *Request) (c claim, found bool) {
-	all := r.requests.unclaimed[id]
+func (r *requestRows) claimed(id uint32, q *Request) (c claim, found bool) {
+	all := r.unclaimed[id]
 	i := slices.IndexFunc(all[:min(len(all), maxUnclaimed)], func(c claim) bool { return q.same(c.request) })
 	if i < 0 {
 		return claim{}, false
@@ -78,10 +81,10 @@ func (r *reviewer) claimed(id uint32, q *Request) (c claim, found bool) {
 		r.teach(c)
 	}
 	c, all = all[i], all[i+1:]
-	r.requests.claims -= i + 1
-	r.requests.unclaimed[id] = all
+	r.claims -= i + 1
+	r.unclaimed[id] = all
 	if len(all) == 0 {
-		delete(r.requests.unclaimed, id)
+		delete(r.unclaimed, id)
 	}
 	return c, true
 }
@@ -103,7 +106,7 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 	recorded := recordedVerdict(v)
 	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Overrides: v.Overrides, Recorded: &recorded}
 	r.table.row(id).flags |= told
-	if c, ok := r.claimed(id, &q); ok && c.at != unlisted {
+	if c, ok := r.requests.claimed(id, &q); ok && c.at != unlisted {
 		old := &r.requests.list[c.at]
 		old.Recorded = &recorded
 		for place := range r.judges {
@@ -122,7 +125,7 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 	if stands(v) {
 		q.stand()
 	}
-	r.list(&q)
+	r.requests.add(&q)
 }
 
 // judgeOne asks one judge, if it is there, about a request out of a comment.
@@ -183,7 +186,7 @@ func (r *reviewer) judgeRequest(id uint32, place int, q *Request, recorded *capt
 	if target, err := netip.ParseAddrPort(recorded.To); err == nil && row.flags&proxied != 0 {
 		known.Proxied, dst = true, target
 	}
-	known.Pinned = r.hold(id, dst.Addr())[place]
+	known.Pinned = r.requests.hold(id, dst.Addr())[place]
 	known.Host, _ = hostname.Parse(q.Host) // a literal address is none
 	s, step := session.OpenKnown(j.rules, j.names, src, dst, known)
 	f, v := s.Judged().Flow, s.Judged().Verdict
@@ -210,11 +213,11 @@ func (r *reviewer) judgeRequest(id uint32, place int, q *Request, recorded *capt
 }
 
 // hold keeps the names of a flow to dst that was looked into: its requests may come long after the pins' end.
-func (r *reviewer) hold(id uint32, dst netip.Addr) *[maxJudges][]hostname.Name {
-	held := r.requests.pinned[id]
+func (r *requestRows) hold(id uint32, dst netip.Addr) *[maxJudges][]hostname.Name {
+	held := r.pinned[id]
 	if held == nil {
 		held = new([maxJudges][]hostname.Name)
-		r.requests.pinned[id] = held
+		r.pinned[id] = held
 	}
 	for place, j := range r.judges {
 		if j != nil && len(held[place]) == 0 {
@@ -233,23 +236,23 @@ func requestEvent(q *Request, f *egress.Flow, v egress.Verdict) audit.Event {
 }
 
 // teach gives the collector a request that no comment told of.
-func (r *reviewer) teach(c claim) {
+func (r *requestRows) teach(c claim) {
 	if c.learned != nil {
 		r.judges[byLearner].learned.Emit(*c.learned)
 	}
 }
 
 // teachAll is teach for all that are left.
-func (r *reviewer) teachAll() {
-	for _, id := range slices.Sorted(maps.Keys(r.requests.unclaimed)) {
-		for _, c := range r.requests.unclaimed[id] {
+func (r *requestRows) teachAll() {
+	for _, id := range slices.Sorted(maps.Keys(r.unclaimed)) {
+		for _, c := range r.unclaimed[id] {
 			r.teach(c)
 		}
 	}
 }
 
 // beyond counts a request that is not listed.
-func (r *reviewer) beyond(q *Request) {
+func (r *requestRows) beyond(q *Request) {
 	r.report.MoreRequests++
 	for _, c := range Conditions() {
 		if c != Unreadable && holds(c, &q.Verdict, q.Against, q.Recorded) {

@@ -51,12 +51,10 @@ type reviewer struct {
 	// pending are the connections whose clients' first bytes are awaited.
 	pending map[uint32]*pending
 	unused  []*pending
-	// follows are the connections whose requests are read, followBytes what is held of them.
-	follows     map[uint32]*follower
-	followBytes int
-	streams     map[uint32]*dnsStreams
-	recent      [recentFlows]recentFlow
-	guard       frameGuard
+	follows follows
+	streams map[uint32]*dnsStreams
+	recent  [recentFlows]recentFlow
+	guard   frameGuard
 	// requests are those of connections that are looked into.
 	requests requestRows
 	start    int64
@@ -74,11 +72,12 @@ func newReviewer(o Options) (*reviewer, error) {
 		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
 		pending: make(map[uint32]*pending),
 		streams: make(map[uint32]*dnsStreams),
-		follows: make(map[uint32]*follower),
 		guard:   frameGuard{offline: frameguard.NewOffline(o.Gateway...)},
 
 		requests: requestRows{unclaimed: make(map[uint32][]claim), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
+	r.requests.judges, r.requests.report = &r.judges, r.report
+	r.follows = follows{live: make(map[uint32]*follower), judges: &r.judges, table: &r.table, requests: &r.requests, compared: r.report.compared}
 	r.table.init()
 	r.names.init()
 	if o.Learn {
@@ -129,8 +128,8 @@ func (r *reviewer) settleAll() {
 	for id, p := range r.pending {
 		r.settle(id, p, session.More)
 	}
-	for id := range r.follows {
-		r.unfollow(id)
+	for id := range r.follows.live {
+		r.follows.end(id)
 	}
 }
 
@@ -261,7 +260,7 @@ func (r *reviewer) keepRecorded(id uint32, v *capture.Verdict) {
 		if to, err := netip.ParseAddrPort(v.To); err == nil && row.flags&proxied != 0 {
 			dst = to.Addr()
 		}
-		r.hold(id, dst)
+		r.requests.hold(id, dst)
 	}
 }
 
@@ -309,7 +308,7 @@ func (r *reviewer) finish() *Report {
 	r.report.lateNames = r.names.beyond
 	r.report.Requests = r.requestRows()
 	if j := r.judges[byLearner]; j != nil {
-		r.teachAll()
+		r.requests.teachAll()
 		r.report.learned = j.learned.Policy(r.options.Policy)
 	}
 	return r.report

@@ -64,7 +64,7 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags, err := h.ofFlags(p)
+	flags, err := grantsOfFlags(h, p)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	missing := set.Beyond(approved)
 	byFloor := false
 	if o.Floor != nil {
-		if byFloor, err = h.trusted(o.Floor, held); err != nil {
+		if byFloor, err = trustedFloor(h, o.Floor, held); err != nil {
 			return nil, err
 		}
 	}
@@ -87,10 +87,10 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	return a, nil
 }
 
-// trusted tells whether what a floor names is approved for a policy under it: all of the floor's grants are, or it was
+// trustedFloor tells whether what a floor names is approved for a policy under it: all of the floor's grants are, or it was
 // made in code, and the policy's commands run the floor's files. One that names "sh ./get-token" names the script beside
 // it, and none that whoever wrote the policy put beside theirs.
-func (h *Home) trusted(floor, p *policies.Policy) (bool, error) {
+func trustedFloor(h *Home, floor, p *policies.Policy) (bool, error) {
 	set, held, err := grants.Of(floor, grants.Options{State: h.dir})
 	if err != nil {
 		return false, state.FailAs(KindGrants, fmt.Errorf("%s: %w", floor.File, err))
@@ -116,8 +116,8 @@ func sameFiles(a, b *policies.Hold) bool {
 	return runsFiles(a) && a.Path == b.Path && a.Dir == b.Dir && a.Program == b.Program && slices.Equal(a.Trees, b.Trees)
 }
 
-// ofFlags are the grants of what no file holds: its user wrote it on the command line.
-func (h *Home) ofFlags(p *policies.Policy) (grants.Set, error) {
+// grantsOfFlags are the grants of what no file holds: its user wrote it on the command line.
+func grantsOfFlags(h *Home, p *policies.Policy) (grants.Set, error) {
 	own := *p
 	own.Egress.Allow = slices.DeleteFunc(slices.Clone(p.Egress.Allow), func(r policies.Rule) bool { return r.Pos != policies.Position{} })
 	own.Hosts = slices.DeleteFunc(slices.Clone(p.Hosts), func(m policies.HostMapping) bool { return m.Pos != policies.Position{} })

@@ -96,7 +96,7 @@ func TestI15_ApprovalsAreOfTheUserAlone(t *testing.T) {
 		})
 	}
 	all.Wait()
-	_, at, err := h.approvalOf(path)
+	_, at, err := approvalOf(h, path)
 	if err != nil {
 		t.Fatal(err)
 	}

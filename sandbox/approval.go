@@ -39,7 +39,7 @@ type approval struct {
 // Approved returns what the user approved for the policy file at path; nothing if there is no approval, or none that
 // can be read.
 func (h *Home) Approved(path string) (grants.Set, error) {
-	file, at, err := h.approvalOf(path)
+	file, at, err := approvalOf(h, path)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (h *Home) Approvals() ([]Approval, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, at, err := h.approvalOf(a.File); err != nil || filepath.Base(at) != n.Name() {
+		if _, at, err := approvalOf(h, a.File); err != nil || filepath.Base(at) != n.Name() {
 			continue // being written, or damaged: it approves nothing
 		}
 		all = append(all, Approval{a.File, a.Grants})
@@ -104,7 +104,7 @@ func (h *Home) Approvals() ([]Approval, error) {
 
 // Approve writes down that the policy file at path may take set, and nothing that was approved for it before.
 func (h *Home) Approve(path string, set grants.Set) error {
-	file, at, err := h.approvalOf(path)
+	file, at, err := approvalOf(h, path)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (h *Home) Forget(path string) (grants.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, at, err := h.approvalOf(path)
+	_, at, err := approvalOf(h, path)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (h *Home) Forget(path string) (grants.Set, error) {
 
 // approvalOf returns the real path of a policy file, and where its approval is. A link that leads to another file
 // later is another policy.
-func (h *Home) approvalOf(path string) (file, at string, err error) {
+func approvalOf(h *Home, path string) (file, at string, err error) {
 	if file, err = filepath.Abs(path); err != nil {
 		return "", "", err
 	}

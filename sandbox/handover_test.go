@@ -42,7 +42,7 @@ func TestI12_SilentSupervisorsAreNamed(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	l, err := state.ListenControl(h.namedPath("web"))
+	l, err := state.ListenControl(namedPath(h, "web"))
 	must(t, err)
 	defer func() { _ = l.Close() }()
 	h.answer = 20 * time.Millisecond
@@ -56,12 +56,12 @@ func TestI12_MissingEndsAreReported(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	if err := h.checkEnd("web", true); err == nil || !strings.Contains(err.Error(), state.EndFile) {
+	if err := checkEnd(h, "web", true); err == nil || !strings.Contains(err.Error(), state.EndFile) {
 		t.Errorf("%v; want the file named", err)
 	}
-	must(t, h.checkEnd("web", false))
-	must(t, state.WriteJSON(h.namedPath("web"), state.EndFile, End{Time: time.Now()}))
-	must(t, h.checkEnd("web", true))
+	must(t, checkEnd(h, "web", false))
+	must(t, state.WriteJSON(namedPath(h, "web"), state.EndFile, End{Time: time.Now()}))
+	must(t, checkEnd(h, "web", true))
 }
 
 // TestI13_FailedStartsLeaveNoSandbox: it was made for the start. The twins are one that was there before, and
@@ -73,7 +73,7 @@ func TestI13_FailedStartsLeaveNoSandbox(t *testing.T) {
 	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrSupervisor) {
 		t.Fatalf("%v, want ErrSupervisor", err)
 	}
-	if all, err := os.ReadDir(h.namedPath("")); err != nil || len(all) > 0 {
+	if all, err := os.ReadDir(namedPath(h, "")); err != nil || len(all) > 0 {
 		t.Errorf("%v stay, %v", all, err)
 	}
 	must(t, Create(t.Context(), cfg))
@@ -83,7 +83,7 @@ func TestI13_FailedStartsLeaveNoSandbox(t *testing.T) {
 	if _, err := StartNamed(t.Context(), "web", StartOptions{Home: h.Dir(), Program: "/bin/false"}); !errors.Is(err, ErrSupervisor) {
 		t.Errorf("%v, want ErrSupervisor", err)
 	}
-	old, err := os.Open(h.namedPath("web", state.LockFile))
+	old, err := os.Open(namedPath(h, "web", state.LockFile))
 	must(t, err)
 	defer func() { _ = old.Close() }()
 	must(t, h.Remove(t.Context(), "web"))

@@ -140,7 +140,7 @@ func (h *Home) NewRun() (*Run, error) {
 // Remove deletes the directory; a second call does nothing.
 func (r *Run) Remove() error { return state.RemoveOwn(r.Dir, state.RunForm) }
 
-func (h *Home) keptDir(id string) string { return filepath.Join(h.dir, state.KeptDir, id) }
+func keptDir(h *Home, id string) string { return filepath.Join(h.dir, state.KeptDir, id) }
 
 // Kept is what Config.Keep left of a sandbox: its logs and its disk, if it had one.
 type Kept struct {
@@ -161,7 +161,7 @@ func (h *Home) KeptRuns() ([]Kept, error) {
 		if err != nil || !e.IsDir() || !runName.MatchString(e.Name()) {
 			continue // removed just now, or not msb's
 		}
-		all = append(all, Kept{e.Name(), h.keptDir(e.Name()), info.ModTime()})
+		all = append(all, Kept{e.Name(), keptDir(h, e.Name()), info.ModTime()})
 	}
 	slices.SortFunc(all, func(a, b Kept) int { return a.Ended.Compare(b.Ended) })
 	return all, nil
@@ -169,8 +169,8 @@ func (h *Home) KeptRuns() ([]Kept, error) {
 
 // RemoveKept removes what Config.Keep left of the sandbox of that id; ErrNoSandbox if there is nothing.
 func (h *Home) RemoveKept(id string) error {
-	if _, err := os.Lstat(h.keptDir(id)); !runName.MatchString(id) || err != nil {
+	if _, err := os.Lstat(keptDir(h, id)); !runName.MatchString(id) || err != nil {
 		return Fail(missing(id, fs.ErrNotExist))
 	}
-	return Fail(state.RemoveOwn(h.keptDir(id), state.RunForm))
+	return Fail(state.RemoveOwn(keptDir(h, id), state.RunForm))
 }

@@ -258,9 +258,9 @@ func TestI13_RemovalKeepsForeignFiles(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	notes := h.namedPath("web", "notes.txt")
+	notes := namedPath(h, "web", "notes.txt")
 	file("x")(t, notes)
-	if err := h.Remove(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), "notes.txt") || !there(t, notes) || !there(t, h.namedPath("web", state.UpperDisk)) {
+	if err := h.Remove(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), "notes.txt") || !there(t, notes) || !there(t, namedPath(h, "web", state.UpperDisk)) {
 		t.Errorf("%v; want the file named, and all of it there", err)
 	}
 	must(t, os.Remove(notes))
@@ -268,8 +268,8 @@ func TestI13_RemovalKeepsForeignFiles(t *testing.T) {
 
 	must(t, aNamed(t, h, "web"))
 	moved := filepath.Join(t.TempDir(), "moved")
-	must(t, os.Rename(h.namedPath("web"), moved))
-	must(t, os.Symlink(moved, h.namedPath("web")))
+	must(t, os.Rename(namedPath(h, "web"), moved))
+	must(t, os.Symlink(moved, namedPath(h, "web")))
 	file("x")(t, filepath.Join(moved, state.InfoFile))
 	before := listing(t, moved)
 	_, start := StartNamed(t.Context(), "web", StartOptions{Home: h.dir})

@@ -53,7 +53,7 @@ func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 	return inside, ok && mode == fs.ModeDir
 }
 
-// openDir opens one of the directories of the home, which may be a mount of a larger disk, and no link.
-func (h *Home) openDir(sub string) (*os.File, error) {
+// openHomeDir opens one of the directories of the home, which may be a mount of a larger disk, and no link.
+func openHomeDir(h *Home, sub string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(h.dir, sub), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }

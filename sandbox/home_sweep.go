@@ -15,7 +15,7 @@ import (
 // Sweep removes the run directories that no live process holds. Several may run at once. What does not have a run's name,
 // or holds what no run makes, is not msb's and stays.
 func (h *Home) Sweep() error {
-	return h.sweepDir(state.RunsDir, func(runs *os.File, name string) error {
+	return sweepDir(h, state.RunsDir, func(runs *os.File, name string) error {
 		if runName.MatchString(name) || newRunName.MatchString(name) {
 			return sweepRun(runs, name)
 		}
@@ -24,8 +24,8 @@ func (h *Home) Sweep() error {
 }
 
 // sweepDir calls sweep for the names in a directory of the home. What turns out not to be msb's stays.
-func (h *Home) sweepDir(sub string, sweep func(dir *os.File, name string) error) error {
-	dir, err := h.openDir(sub)
+func sweepDir(h *Home, sub string, sweep func(dir *os.File, name string) error) error {
+	dir, err := openHomeDir(h, sub)
 	if err != nil {
 		return err
 	}

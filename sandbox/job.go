@@ -57,7 +57,7 @@ func (h *Home) Jobs(sandbox string) ([]JobStatus, error) {
 	if _, err := h.load(sandbox); err != nil {
 		return nil, Fail(err)
 	}
-	all, err := jobsIn(h.namedPath(sandbox, state.JobsDir))
+	all, err := jobsIn(namedPath(h, sandbox, state.JobsDir))
 	return all, Fail(err)
 }
 
@@ -66,7 +66,7 @@ func (h *Home) Job(sandbox, name string) (*Job, error) {
 	if _, err := h.load(sandbox); err != nil {
 		return nil, Fail(err)
 	}
-	j := &Job{name: name, sandbox: sandbox, home: h, dir: h.namedPath(sandbox, state.JobsDir)}
+	j := &Job{name: name, sandbox: sandbox, home: h, dir: namedPath(h, sandbox, state.JobsDir)}
 	return j, j.find()
 }
 

@@ -73,7 +73,7 @@ func (k *keeps) start(t *testing.T) {
 	var ctx context.Context
 	ctx, k.stop = context.WithCancel(t.Context())
 	k.Keeper = &jobs.Keeper{
-		Dir: k.home.namedPath("web", state.JobsDir), Agent: &fakeGuest{}, Ctx: ctx, Work: &k.work, Self: state.Identify(os.Getpid()),
+		Dir: namedPath(k.home, "web", state.JobsDir), Agent: &fakeGuest{}, Ctx: ctx, Work: &k.work, Self: state.Identify(os.Getpid()),
 		Room: func() (int64, error) { return 1 << 40, nil }, Failed: func(err error) { t.Error(err) },
 	}
 	must(t, k.Settle())
@@ -91,14 +91,14 @@ func (k *keeps) session(t *testing.T) *Sandbox {
 	must(t, far.Close())
 	client, err := agentclient.Attach(agent) // the guest's; jobs don't use it here
 	must(t, err)
-	l, err := state.ListenControl(k.home.namedPath("web"))
+	l, err := state.ListenControl(namedPath(k.home, "web"))
 	must(t, err)
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { served <- agentclient.Serve(ctx, l, client, k.Keeper) }()
-	conn, err := state.DialControl(k.home.namedPath("web"))
+	conn, err := state.DialControl(namedPath(k.home, "web"))
 	must(t, err)
-	s := &Sandbox{name: "web", home: k.home, run: &Run{ID: "web", Dir: k.home.namedPath("web")}, over: make(chan struct{})}
+	s := &Sandbox{name: "web", home: k.home, run: &Run{ID: "web", Dir: namedPath(k.home, "web")}, over: make(chan struct{})}
 	s.client, err = agentclient.Attach(conn)
 	must(t, err)
 	t.Cleanup(func() {

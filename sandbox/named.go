@@ -71,7 +71,7 @@ func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err er
 	if home, err = OpenHome(cfg.Home); err != nil {
 		return nil, nil, err
 	}
-	if _, err := os.Lstat(home.namedPath(cfg.Name)); err == nil {
+	if _, err := os.Lstat(namedPath(home, cfg.Name)); err == nil {
 		return nil, nil, exists(cfg.Name)
 	}
 	if cfg.Directories, err = cfg.realDirectories(home); err != nil {
@@ -110,7 +110,7 @@ func absolute(paths ...*string) error {
 
 // create makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
 func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
-	temp := h.hidden()
+	temp := hiddenPath(h)
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
 		lock, err = os.OpenFile(filepath.Join(temp, state.LockFile), os.O_CREATE|os.O_RDONLY, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(temp, h.namedPath(st.Name))
+		err = os.Rename(temp, namedPath(h, st.Name))
 		if errors.Is(err, fs.ErrExist) { // a directory that holds something is never replaced
 			err = exists(st.Name)
 		}
@@ -136,11 +136,11 @@ func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// hidden is a new path among the named sandboxes that no name can be.
-func (h *Home) hidden() string {
+// hiddenPath is a new path among the named sandboxes that no name can be.
+func hiddenPath(h *Home) string {
 	var b [idBytes]byte
 	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	return h.namedPath("." + hex.EncodeToString(b[:]))
+	return namedPath(h, "."+hex.EncodeToString(b[:]))
 }
 
 // StartNamed starts the sandbox of that name, which runs until Stop, whatever becomes of this process once StartNamed
@@ -256,7 +256,7 @@ func (h *Home) lockSettled(ctx context.Context, name string) (*Run, error) {
 		if !errors.Is(err, ErrRunning) || n == tries {
 			return run, err
 		}
-		if conn, e := state.DialControl(h.namedPath(name)); e == nil {
+		if conn, e := state.DialControl(namedPath(h, name)); e == nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 		select {
@@ -269,11 +269,11 @@ func (h *Home) lockSettled(ctx context.Context, name string) (*Run, error) {
 
 // lockNamed takes a sandbox's lock, which its supervisor inherits. A lock file that somebody removed is made again.
 func (h *Home) lockNamed(name string) (*Run, error) {
-	if err := h.realDir(name); err != nil {
+	if err := checkRealDir(h, name); err != nil {
 		return nil, err
 	}
-	lock, err := state.LockDir(h.namedPath(name), os.O_CREATE)
-	if err == nil && !isAt(lock, h.namedPath(name, state.LockFile)) { // opened before the sandbox was removed, locked after that
+	lock, err := state.LockDir(namedPath(h, name), os.O_CREATE)
+	if err == nil && !isAt(lock, namedPath(h, name, state.LockFile)) { // opened before the sandbox was removed, locked after that
 		err = errors.Join(unix.EWOULDBLOCK, lock.Close())
 	}
 	switch {
@@ -284,7 +284,7 @@ func (h *Home) lockNamed(name string) (*Run, error) {
 	case err != nil:
 		return nil, err
 	}
-	return &Run{ID: name, Dir: h.namedPath(name), Lock: lock}, nil
+	return &Run{ID: name, Dir: namedPath(h, name), Lock: lock}, nil
 }
 
 // isAt reports whether path still leads to the file.

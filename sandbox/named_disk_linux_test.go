@@ -91,7 +91,7 @@ func TestI13_NoMachineBesideTheOldOne(t *testing.T) { //nolint:paralleltest // f
 			t.Fatal(err)
 		}
 		end := func() { _ = vmm.Process.Kill(); _ = vmm.Wait() }
-		if err := state.WriteJSON(h.namedPath("web"), state.InfoFile, state.RunRecord{VMM: state.Identify(vmm.Process.Pid)}); err != nil {
+		if err := state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{VMM: state.Identify(vmm.Process.Pid)}); err != nil {
 			end()
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestI12_StateIsReplacedInOneRename(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	path := h.namedPath("web", state.StoredFile)
+	path := namedPath(h, "web", state.StoredFile)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestI12_StateIsReplacedInOneRename(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.CPUs++
-	if err := state.WriteJSON(h.namedPath("web"), state.StoredFile, st); err != nil {
+	if err := state.WriteJSON(namedPath(h, "web"), state.StoredFile, st); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(f); err != nil || string(got) != string(before) {

@@ -54,7 +54,7 @@ func TestI13_InterruptedStartsEndReadySandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = theirs.Close() }()
-	s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: h.namedPath("web")}, over: make(chan struct{}), cmd: exec.Command("sleep", "60")}
+	s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: namedPath(h, "web")}, over: make(chan struct{}), cmd: exec.Command("sleep", "60")}
 	if s.client, err = agentclient.Attach(ours); err != nil {
 		t.Fatal(err)
 	}
@@ -76,15 +76,15 @@ func TestI13_RemovedLocksAreMadeAgain(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := os.Open(h.namedPath("web", state.LockFile))
+	lock, err := os.Open(namedPath(h, "web", state.LockFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Close() }()
-	if err := os.Remove(filepath.Join(h.namedPath("web"), state.LockFile)); err != nil {
+	if err := os.Remove(filepath.Join(namedPath(h, "web"), state.LockFile)); err != nil {
 		t.Fatal(err)
 	}
-	if isAt(lock, h.namedPath("web", state.LockFile)) {
+	if isAt(lock, namedPath(h, "web", state.LockFile)) {
 		t.Error("a lock file that is gone is taken for the sandbox's")
 	}
 	if err := h.Remove(t.Context(), "web"); err != nil {
@@ -102,9 +102,9 @@ func TestI13_DiscardMeansItsOwnSandbox(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		h := newHome(t)
 		must(t, aNamed(t, h, "web"))
-		made, err := os.Open(h.namedPath("web", state.LockFile))
+		made, err := os.Open(namedPath(h, "web", state.LockFile))
 		must(t, err)
-		s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: h.namedPath("web")}, over: make(chan struct{}), made: made}
+		s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: namedPath(h, "web")}, over: make(chan struct{}), made: made}
 		ours, theirs, err := state.SocketPair()
 		must(t, err)
 		must(t, theirs.Close())
@@ -120,7 +120,7 @@ func TestI13_DiscardMeansItsOwnSandbox(t *testing.T) {
 		if err := s.Discard(t.Context()); err != nil {
 			t.Errorf("another has the name %t: %v", another, err)
 		}
-		if is := there(t, h.namedPath("web")); is != another {
+		if is := there(t, namedPath(h, "web")); is != another {
 			t.Errorf("another has the name %t, and one is there: %t", another, is)
 		}
 	}

@@ -72,19 +72,19 @@ func (h *Home) removeLocked(run *Run) error {
 	if err := clearRun(run.Dir); err != nil {
 		return err
 	}
-	if err := h.checkNamed(name); err != nil {
+	if err := checkOwnForm(h, name); err != nil {
 		return fmt.Errorf("sandbox %s stays: %w; move it away first", name, err)
 	}
-	gone := h.hidden()
+	gone := hiddenPath(h)
 	if err := os.Rename(run.Dir, gone); err != nil { // from here on it isn't there, however far the removal comes
 		return err
 	}
 	return state.RemoveOwn(gone, namedForm)
 }
 
-// checkNamed looks whether a sandbox's directory holds what msb did not make, which no removal may take along.
-func (h *Home) checkNamed(name string) error {
-	all, err := h.openDir(state.NamedDir)
+// checkOwnForm looks whether a sandbox's directory holds what msb did not make, which no removal may take along.
+func checkOwnForm(h *Home, name string) error {
+	all, err := openHomeDir(h, state.NamedDir)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (h *Home) checkNamed(name string) error {
 
 // sweepNamed removes what killed commands left half-made or half-removed.
 func (h *Home) sweepNamed() error {
-	return h.sweepDir(state.NamedDir, func(all *os.File, name string) error {
+	return sweepDir(h, state.NamedDir, func(all *os.File, name string) error {
 		if !hiddenName.MatchString(name) {
 			return nil
 		}

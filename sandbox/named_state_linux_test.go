@@ -45,14 +45,14 @@ func TestI14_ForeignFilesStayUntouched(t *testing.T) {
 	if err := start(); !errors.Is(err, ErrSupervisor) {
 		t.Fatalf("%v, want ErrSupervisor", err)
 	}
-	kept, err := os.ReadFile(h.namedPath("web", state.StoredFile))
+	kept, err := os.ReadFile(namedPath(h, "web", state.StoredFile))
 	must(t, err)
 	for _, file := range []string{state.StoredFile, state.ConsoleLog, state.SupervisorLog, state.AuditLog, state.AuditLog + ".1", state.CaFile} {
 		for what, put := range map[string]func(string) error{
 			"link": func(path string) error { return os.Symlink(other, path) },
 			"pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
 		} {
-			path := h.namedPath("web", file)
+			path := namedPath(h, "web", file)
 			must(t, state.UnlessGone(os.Remove(path)))
 			must(t, put(path))
 			if err := start(); !errors.Is(err, ErrState) {
@@ -68,11 +68,11 @@ func TestI14_ForeignFilesStayUntouched(t *testing.T) {
 		}
 	}
 	for _, put := range []string{state.EndFile, state.InfoFile} {
-		must(t, unix.Mkfifo(h.namedPath("web", put), 0o600))
+		must(t, unix.Mkfifo(namedPath(h, "web", put), 0o600))
 		if all, err := h.List(); err != nil || len(all) != 1 || all[0].Problem != "" {
 			t.Errorf("a pipe at %s: %+v, %v", put, all, err)
 		}
-		must(t, os.Remove(h.namedPath("web", put)))
+		must(t, os.Remove(namedPath(h, "web", put)))
 	}
 	if b, err := os.ReadFile(other); err != nil || string(b) != "{}" {
 		t.Errorf("the other file holds %q, %v", b, err)
@@ -88,7 +88,7 @@ func TestI14_OnlySupervisorsAreSignalled(t *testing.T) {
 		if err := aNamed(t, h, "web"); err != nil {
 			t.Fatal(err)
 		}
-		path := h.namedPath("web", state.ControlSock)
+		path := namedPath(h, "web", state.ControlSock)
 		want := state.ErrForeign
 		if linked {
 			other := filepath.Join(t.TempDir(), "s")

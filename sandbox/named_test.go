@@ -110,7 +110,7 @@ func TestI12_DamagedStateCanBeRemoved(t *testing.T) {
 		if err := aNamed(t, h, "web"); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(h.namedPath("web", state.StoredFile), []byte(damage), 0o600); err != nil {
+		if err := os.WriteFile(namedPath(h, "web", state.StoredFile), []byte(damage), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := h.Inspect("web")
@@ -133,14 +133,14 @@ func TestI13_LeftoversOfKilledCommandsAreSwept(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	l, err := state.ListenControl(h.namedPath("web"))
+	l, err := state.ListenControl(namedPath(h, "web"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.Close(), state.WriteJSON(h.namedPath("web"), state.InfoFile, state.RunRecord{VMM: state.ProcessID{PID: 1 << 30, Start: "1"}})); err != nil {
+	if err := errors.Join(l.Close(), state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{VMM: state.ProcessID{PID: 1 << 30, Start: "1"}})); err != nil {
 		t.Fatal(err)
 	}
-	half := h.hidden()
+	half := hiddenPath(h)
 	if err := errors.Join(os.Mkdir(half, 0o700), state.WriteJSON(half, state.StoredFile, nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestAStatusNamesItsDirectory(t *testing.T) {
 	must(t, err)
 	var fields map[string]any
 	must(t, json.Unmarshal(b, &fields))
-	if fields["directory"] != h.namedPath("web") || fields["folder"] != nil {
+	if fields["directory"] != namedPath(h, "web") || fields["folder"] != nil {
 		t.Errorf("%s", b)
 	}
 }

@@ -66,7 +66,7 @@ func (h *Home) List() ([]Status, error) {
 			continue // removed just now
 		}
 		if err != nil {
-			st = &Status{Name: e.Name(), Dir: h.namedPath(e.Name()), Problem: err.Error()}
+			st = &Status{Name: e.Name(), Dir: namedPath(h, e.Name()), Problem: err.Error()}
 		}
 		all = append(all, *st)
 	}
@@ -79,7 +79,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	if err != nil {
 		return nil, Fail(err)
 	}
-	dir := h.namedPath(name)
+	dir := namedPath(h, name)
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
@@ -111,7 +111,7 @@ func (h *Home) Console(name string) ([]byte, error) {
 	}
 	var all []byte // two files of bounded size
 	for i := 1; i >= 0; i-- {
-		b, err := state.ReadOwn(rotate.Name(h.namedPath(name, state.ConsoleLog), i))
+		b, err := state.ReadOwn(rotate.Name(namedPath(h, name, state.ConsoleLog), i))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, Fail(fmt.Errorf("%w: the console's log: %w", ErrState, err))
 		}
@@ -131,7 +131,7 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := h.namedPath(name)
+	dir := namedPath(h, name)
 	conn, err := state.DialControl(dir)
 	if err != nil {
 		return nil, notRunning(name)
@@ -210,19 +210,19 @@ func (h *Home) stop(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	if err := h.realDir(name); err != nil {
+	if err := checkRealDir(h, name); err != nil {
 		return err
 	}
 	var r state.RunRecord
-	conn, err := state.DialControl(h.namedPath(name))
+	conn, err := state.DialControl(namedPath(h, name))
 	if err == nil {
-		ready := state.ReadJSON(h.namedPath(name), state.InfoFile, &r) == nil && r.Info != nil
+		ready := state.ReadJSON(namedPath(h, name), state.InfoFile, &r) == nil && r.Info != nil
 		if err := state.EndPeer(ctx, conn, state.StopWait); err != nil {
 			return err // one that was killed wrote nothing down
 		}
-		return h.checkEnd(name, ready)
+		return checkEnd(h, name, ready)
 	}
-	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || state.ReadJSON(h.namedPath(name), state.InfoFile, &r) != nil {
+	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || state.ReadJSON(namedPath(h, name), state.InfoFile, &r) != nil {
 		if run != nil {
 			_ = run.Lock.Close()
 		}
@@ -232,9 +232,9 @@ func (h *Home) stop(ctx context.Context, name string) error {
 }
 
 // checkEnd looks whether a run that was ready wrote down how it ended, which the next start and msb ls tell of.
-func (h *Home) checkEnd(name string, ready bool) error {
+func checkEnd(h *Home, name string, ready bool) error {
 	var end End
-	if err := state.ReadJSON(h.namedPath(name), state.EndFile, &end); ready && err != nil {
+	if err := state.ReadJSON(namedPath(h, name), state.EndFile, &end); ready && err != nil {
 		return fmt.Errorf("sandbox %s ended, but how could not be written down (%w); is its disk full?", name, err)
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestI13_PipesInStateBlockNobody(t *testing.T) {
 	j := k.run(t, "main", "write", "hello\n")
 	_, err := j.Wait(t.Context())
 	must(t, err)
-	console := k.home.namedPath("web", state.ConsoleLog)
+	console := namedPath(k.home, "web", state.ConsoleLog)
 	must(t, os.WriteFile(console, []byte("boot\n"), 0o600))
 	if b, err := k.home.Console("web"); err != nil || string(b) != "boot\n" {
 		t.Errorf("%q, %v", b, err)

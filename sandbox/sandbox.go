@@ -214,4 +214,4 @@ func (s *Sandbox) SwitchCapture(on bool) error {
 }
 
 // KeptDir is where Config.Keep leaves the run directory after Close.
-func (s *Sandbox) KeptDir() string { return s.home.keptDir(s.run.ID) }
+func (s *Sandbox) KeptDir() string { return keptDir(s.home, s.run.ID) }

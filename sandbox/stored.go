@@ -99,18 +99,18 @@ func loadPolicy(path, remedy string) (*policies.Policy, error) {
 	return p, Fail(err)
 }
 
-func (h *Home) namedPath(name string, file ...string) string {
+func namedPath(h *Home, name string, file ...string) string {
 	return filepath.Join(append([]string{h.dir, state.NamedDir, name}, file...)...)
 }
 
-// realDir refuses a link in the place of a sandbox's directory: nothing that msb writes or removes goes through one.
-func (h *Home) realDir(name string) error {
-	info, err := os.Lstat(h.namedPath(name))
+// checkRealDir refuses a link in the place of a sandbox's directory: nothing that msb writes or removes goes through one.
+func checkRealDir(h *Home, name string) error {
+	info, err := os.Lstat(namedPath(h, name))
 	if err != nil {
 		return missing(name, err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%w: %s is no directory, and a link is not followed; move it away", ErrState, h.namedPath(name))
+		return fmt.Errorf("%w: %s is no directory, and a link is not followed; move it away", ErrState, namedPath(h, name))
 	}
 	return nil
 }
@@ -120,8 +120,8 @@ func (h *Home) load(name string) (*state.Stored, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	if err := h.realDir(name); err != nil {
+	if err := checkRealDir(h, name); err != nil {
 		return nil, err
 	}
-	return state.ReadStored(h.namedPath(name), name)
+	return state.ReadStored(namedPath(h, name), name)
 }

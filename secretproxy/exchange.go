@@ -47,7 +47,7 @@ type exchange struct {
 }
 
 // exchangeEvent starts the one audit event of a request.
-func (p *Proxy) exchangeEvent(ex *exchange) audit.Event {
+func exchangeEvent(p *Proxy, ex *exchange) audit.Event {
 	e := p.event(ex.guest)
 	e.Scheme, e.Host, e.Method, e.Path = ex.guest.scheme(), ex.host.String(), ex.method, ex.path
 	e.Overrides = ex.overrides
@@ -58,12 +58,12 @@ func (p *Proxy) exchangeEvent(ex *exchange) audit.Event {
 }
 
 // auditAnswer writes the event of a request that was let through.
-func (p *Proxy) auditAnswer(ex *exchange, status int) {
+func auditAnswer(p *Proxy, ex *exchange, status int) {
 	if ex.audited {
 		return
 	}
 	ex.audited = true
-	e := p.exchangeEvent(ex)
+	e := exchangeEvent(p, ex)
 	e.Action, e.Rule, e.Reason = ex.verdict.Action.String(), ex.verdict.Rule, ex.verdict.Reason.String()
 	e.WouldDeny, e.Status, e.Message = ex.verdict.WouldDeny, status, ex.verdict.Message()
 	p.cfg.Audit.Emit(e)

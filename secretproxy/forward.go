@@ -98,7 +98,7 @@ func (p *Proxy) informational(ex *exchange, code int, h http.Header) {
 	hints := h.Clone()
 	hopResponse(hints)
 	if p.known.masks() || ex.signed() { // whether the signature is refused isn't known yet
-		p.maskHeader(p.known.newest(), hints)
+		maskHeader(p, p.known.newest(), hints)
 	}
 	ex.out.hint(code, hints)
 }
@@ -166,7 +166,7 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 		ex.out.length, ex.out.unsized = -1, true
 	}
 	resp.Body = &checkedBody{ReadCloser: resp.Body, proxy: p, ex: ex}
-	p.auditAnswer(ex, resp.StatusCode)
+	auditAnswer(p, ex, resp.StatusCode)
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 	if err := p.registerAll(parents, found.texts, strict); err != nil {
 		return cmp.Or(notKept(err), unreadable)
 	}
-	if len(found.texts) > 0 && p.keepsToken(answer, found.texts) {
+	if len(found.texts) > 0 && keepsToken(p, answer, found.texts) {
 		return unreadable
 	}
 	answer.rewind()
@@ -120,7 +120,7 @@ func mintersOf(parents []*entry, name string) []*entry {
 // keepsToken reports whether a field reads in the masked answer as it did
 // before: the token is written in a way that the masker doesn't know, such as
 // with bytes that are no UTF-8, for which JSON decoders put U+FFFD.
-func (p *Proxy) keepsToken(answer *tokenReader, before []tokenText) bool {
+func keepsToken(p *Proxy, answer *tokenReader, before []tokenText) bool {
 	data, err := answer.again()
 	defer clear(data)
 	if err != nil {

@@ -103,8 +103,8 @@ func (ex *exchange) redact(text string) string {
 }
 
 // refusalEvent is the line of the log about a refused request.
-func (p *Proxy) refusalEvent(ex *exchange, r *refusal) audit.Event {
-	e := p.exchangeEvent(ex)
+func refusalEvent(p *Proxy, ex *exchange, r *refusal) audit.Event {
+	e := exchangeEvent(p, ex)
 	e.Action, e.Rule, e.Reason, e.Message, e.Status = egress.Deny.String(), r.rule, r.code, r.message, r.status
 	// What the guest chose may hold a placeholder, which no line of the log does.
 	for _, text := range []*string{&e.Method, &e.Path, &e.Overrides, &e.Message} {
@@ -114,7 +114,7 @@ func (p *Proxy) refusalEvent(ex *exchange, r *refusal) audit.Event {
 }
 
 func (p *Proxy) auditRefusal(ex *exchange, r *refusal) {
-	e := p.refusalEvent(ex, r)
+	e := refusalEvent(p, ex, r)
 	if r.status == http.StatusBadGateway {
 		e.Action = ex.verdict.Action.String()
 		e.Rule = ex.verdict.Rule
@@ -133,7 +133,7 @@ func (p *Proxy) auditViolation(ex *exchange, r *refusal) {
 		return
 	}
 	p.counters.violations.Add(1)
-	v := p.refusalEvent(ex, r)
+	v := refusalEvent(p, ex, r)
 	v.Kind, v.Secret, v.Place = audit.SecretViolation, r.secret, ex.place
 	p.cfg.Audit.Emit(v)
 }

@@ -27,8 +27,8 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 		return fault
 	}
 	m := p.known.newest()
-	p.maskHeader(m, resp.Header)
-	p.maskHeader(m, resp.Trailer) // the names, which go out with the head
+	maskHeader(p, m, resp.Header)
+	maskHeader(p, m, resp.Trailer) // the names, which go out with the head
 	ex.unsized = true
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil
@@ -102,7 +102,7 @@ func (p *Proxy) maskWhole(ex *exchange, m *masker, resp *http.Response) *refusal
 		return upstreamRefusal(err)
 	}
 	p.counters.masked.Add(uint64(hits))
-	p.maskHeader(m, resp.Trailer)
+	maskHeader(p, m, resp.Trailer)
 	resp.Body, resp.ContentLength = newBytesBody(out), int64(len(out))
 	return nil
 }
@@ -139,7 +139,7 @@ func (m *masker) folded(field string) bool {
 
 // maskHeader takes values out of the fields of an answer, of early hints or of trailers, and the fields that tell
 // what was there before.
-func (p *Proxy) maskHeader(m *masker, h http.Header) {
+func maskHeader(p *Proxy, m *masker, h http.Header) {
 	for name, values := range h {
 		if tellsLength(name) {
 			delete(h, name)
@@ -182,7 +182,7 @@ func (b *maskedBody) Read(p []byte) (int, error) {
 	n, err := b.reader.Read(p)
 	if errors.Is(err, io.EOF) && !b.ended {
 		b.ended = true
-		b.proxy.maskHeader(b.proxy.known.newest(), b.resp.Trailer)
+		maskHeader(b.proxy, b.proxy.known.newest(), b.resp.Trailer)
 		b.proxy.counters.masked.Add(uint64(b.stream.Hits()))
 	}
 	return n, err

@@ -58,7 +58,7 @@ func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
 	tlsConn := tls.Server(guest, p.tlsConfig)
 	_ = conn.SetDeadline(p.cfg.now().Add(handshakeTimeout))
 	if err := tlsConn.HandshakeContext(ctx); err != nil {
-		p.handshakeFailed(guest, err)
+		handshakeFailed(p, guest, err)
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
@@ -150,7 +150,7 @@ func (p *Proxy) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 	return p.cfg.CA.ForName(guest.name)
 }
 
-func (p *Proxy) handshakeFailed(guest *guestConn, err error) {
+func handshakeFailed(p *Proxy, guest *guestConn, err error) {
 	p.counters.refused.Add(1)
 	reason := egress.ReasonUnreadable
 	if errors.Is(err, errName) {

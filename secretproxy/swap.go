@@ -72,7 +72,7 @@ func (p *Proxy) swap(ex *exchange, r *http.Request) *refusal {
 // auditSwaps writes an event for each secret whose value went out.
 func (p *Proxy) auditSwaps(ex *exchange, used []*entry) {
 	for _, e := range used {
-		event := p.exchangeEvent(ex)
+		event := exchangeEvent(p, ex)
 		event.Kind, event.Secret, event.Action, event.Rule = audit.SecretSwap, e.holder.Policy().Name, ex.verdict.Action.String(), ex.verdict.Rule
 		p.cfg.Audit.Emit(event)
 	}

@@ -61,7 +61,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	defer resp.Body.Close()
 	ex.refused(resp.StatusCode)
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		p.notUpgraded(ex, resp)
+		notUpgraded(p, ex, resp)
 		return
 	}
 	upstream, ok := resp.Body.(io.ReadWriteCloser)
@@ -73,7 +73,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	hopResponse(resp.Header)
 	dropExtensions(resp.Header)
 	if p.known.masks() || ex.signed() {
-		p.maskHeader(p.known.newest(), resp.Header)
+		maskHeader(p, p.known.newest(), resp.Header)
 	}
 	header := ex.out.Header()
 	for k, v := range resp.Header {
@@ -81,14 +81,14 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	}
 	header.Set("Connection", "Upgrade")
 	header.Set("Upgrade", protocol)
-	p.auditAnswer(ex, resp.StatusCode)
+	auditAnswer(p, ex, resp.StatusCode)
 	ex.out.ResponseWriter.WriteHeader(http.StatusSwitchingProtocols)
 	p.splice(ex, r, upstream) //nolint:contextcheck // r carries its own
 }
 
 // notUpgraded passes an ordinary answer on and ends the connection: what the
 // guest sent behind its request was meant for another protocol.
-func (p *Proxy) notUpgraded(ex *exchange, resp *http.Response) {
+func notUpgraded(p *Proxy, ex *exchange, resp *http.Response) {
 	if fault := p.prepare(ex, resp, nil); fault != nil {
 		p.refuseUpgrade(ex, fault)
 		return
