@@ -10,6 +10,9 @@
 // is complete: defaults are filled in, rules without a protocol have got one,
 // and every rule can match something. Encode writes one back.
 //
+// It is one package of many files because reading, checking, merging, tightening and encoding are all about each key of
+// the file: a new key is a change in one place of each, and their tests hold them together.
+//
 // What this package does not protect against:
 //   - It judges nothing. Whether a flow is allowed is package egress's matter,
 //     and the ranges that validation calls special-purpose here are a check on

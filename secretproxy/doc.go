@@ -14,6 +14,10 @@
 // pinned address. The answer is masked on its way back (package mask). What all of
 // that holds is counted (package memory).
 //
+// It is larger than other packages because a request, its answer, its upgrade and its signature share one exchange: its
+// placeholders, its budget and its lines in the audit log. What knows no exchange is a package below (ca, mask, memory,
+// secret, sigv4).
+//
 // What this package does not protect against:
 //   - What an upstream does with a value that it may have, including giving it
 //     to others. A server that hands the value back in a spelling that package

@@ -10,7 +10,7 @@ const statMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
 
 // stat looks at name in an open directory, or at the open file itself for "".
 // No link is followed.
-func (s *Server) stat(fd int, name string) (*unix.Statx_t, error) {
+func (s *tree) stat(fd int, name string) (*unix.Statx_t, error) {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if name == "" {
 		flags |= unix.AT_EMPTY_PATH
@@ -41,7 +41,7 @@ func identityOf(info *unix.Statx_t) identity {
 
 // servable refuses what is no plain file, directory or link of the directory's
 // own file system.
-func (s *Server) servable(info *unix.Statx_t) error {
+func (s *tree) servable(info *unix.Statx_t) error {
 	switch info.Mode & unix.S_IFMT {
 	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
 	default:
@@ -53,7 +53,7 @@ func (s *Server) servable(info *unix.Statx_t) error {
 	return nil
 }
 
-func (s *Server) sameMount(info *unix.Statx_t) bool {
+func (s *tree) sameMount(info *unix.Statx_t) bool {
 	if info.Mask&s.top.Mask&unix.STATX_MNT_ID != 0 && info.Mnt_id != s.top.Mnt_id {
 		return false
 	}
@@ -61,7 +61,7 @@ func (s *Server) sameMount(info *unix.Statx_t) bool {
 }
 
 // room opens the directory parent for a name in it that the guest may use.
-func (s *Server) room(parent *node, name string) (*dir, error) {
+func (s *tree) room(parent *node, name string) (*dir, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (s *Server) attributes(n *node) (*unix.Statx_t, error) {
 }
 
 // putAttr appends a fuse_attr, and remembers the size that the guest was shown.
-func (s *Server) putAttr(b []byte, n *node, info *unix.Statx_t) []byte {
+func (s *tree) putAttr(b []byte, n *node, info *unix.Statx_t) []byte {
 	s.mu.Lock()
 	n.size = info.Size
 	own := s.ownerOf(n.is)
@@ -128,18 +128,18 @@ func (s *Server) putAttr(b []byte, n *node, info *unix.Statx_t) []byte {
 }
 
 // putEntry appends a fuse_entry_out.
-func (s *Server) putEntry(b []byte, n *node, info *unix.Statx_t) []byte {
+func (s *tree) putEntry(b []byte, n *node, info *unix.Statx_t) []byte {
 	b = put64(b, n.id, 0, uint64(cacheFor.Seconds()), uint64(cacheFor.Seconds()))
 	return s.putAttr(put32(b, 0, 0), n, info)
 }
 
 // putAttrOut appends a fuse_attr_out.
-func (s *Server) putAttrOut(b []byte, n *node, info *unix.Statx_t) []byte {
+func (s *tree) putAttrOut(b []byte, n *node, info *unix.Statx_t) []byte {
 	return s.putAttr(put32(put64(b, uint64(cacheFor.Seconds())), 0, 0), n, info)
 }
 
 // entry looks a name up once more and appends what the guest's kernel then holds.
-func (s *Server) entry(b []byte, parent *node, d *dir, name string) ([]byte, error) {
+func (s *tree) entry(b []byte, parent *node, d *dir, name string) ([]byte, error) {
 	info, err := s.stat(d.fd(), name)
 	if err == nil {
 		err = s.servable(info)
@@ -202,7 +202,7 @@ func (s *Server) getattr(r request, out []byte) ([]byte, error) {
 	return s.putAttrOut(out, n, info), nil
 }
 
-func (s *Server) readlink(r request, out []byte) ([]byte, error) {
+func (s *tree) readlink(r request, out []byte) ([]byte, error) {
 	n, err := s.node(r.node)
 	if err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func (s *Server) readlink(r request, out []byte) ([]byte, error) {
 	return append(out, target[:length]...), nil
 }
 
-func (s *Server) statfs(out []byte) ([]byte, error) {
+func (s *tree) statfs(out []byte) ([]byte, error) {
 	d, err := s.dir(s.first)
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func (s *Server) fallocate(r request, out []byte) ([]byte, error) {
 }
 
 // grown notes what the guest's kernel takes the size for after a write.
-func (s *Server) grown(n *node, size uint64) {
+func (s *files) grown(n *node, size uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n.size = max(n.size, size)
@@ -211,7 +211,7 @@ func (s *Server) setInode(n *node, v setting) error {
 }
 
 // pin opens n without its content: a file that may not be read, a link.
-func (s *Server) pin(n *node) (*os.File, error) {
+func (s *files) pin(n *node) (*os.File, error) {
 	if n.parent == nil {
 		d, err := s.dir(n)
 		if err != nil {
@@ -246,7 +246,7 @@ func (s *Server) pin(n *node) (*os.File, error) {
 
 // chown remembers an owner for as long as the server lives. The host's files
 // keep theirs: they are the user's.
-func (s *Server) chown(is identity, v setting) {
+func (s *tree) chown(is identity, v setting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own := s.ownerOf(is)
@@ -264,7 +264,7 @@ func (s *Server) chown(is identity, v setting) {
 }
 
 // ownerOf is whom the guest sees as a file's owner. The caller holds mu.
-func (s *Server) ownerOf(is identity) owner {
+func (s *tree) ownerOf(is identity) owner {
 	if own, have := s.owners[is]; have {
 		return own
 	}
@@ -338,7 +338,7 @@ func (s *Server) target(r request, a *args) (*node, string, *dir, error) {
 
 // spot is room for a name that the guest wants to use: a hidden one it may not
 // make either.
-func (s *Server) spot(parent *node, name string) (*dir, error) {
+func (s *tree) spot(parent *node, name string) (*dir, error) {
 	if s.hidden(parent, name) {
 		return nil, unix.EACCES
 	}
@@ -486,7 +486,7 @@ func (s *Server) rename(r request, out []byte) ([]byte, error) {
 }
 
 // movedTo notes the new name of a file that the guest may know.
-func (s *Server) movedTo(is identity, parent *node, name string) {
+func (s *tree) movedTo(is identity, parent *node, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.known[is]; n != nil {

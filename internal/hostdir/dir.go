@@ -37,7 +37,7 @@ func (d *dir) release() {
 }
 
 // dir opens the directory that n is. The caller releases it.
-func (s *Server) dir(n *node) (*dir, error) {
+func (s *tree) dir(n *node) (*dir, error) {
 	s.mu.Lock()
 	if d := s.dirs[n]; d != nil && (n.parent == nil || s.now().Before(d.expires)) {
 		d.users.Add(1)
@@ -78,7 +78,7 @@ func (s *Server) dir(n *node) (*dir, error) {
 
 // keep puts a directory among those that stay open, in the place of the one
 // that was not used for longest.
-func (s *Server) keep(n *node, d *dir) {
+func (s *tree) keep(n *node, d *dir) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.nodes[n.id] != n {
@@ -101,7 +101,7 @@ func (s *Server) keep(n *node, d *dir) {
 }
 
 // retire closes the directory that is kept for n, if there is one.
-func (s *Server) retire(n *node) {
+func (s *tree) retire(n *node) {
 	if d := s.dirs[n]; d != nil {
 		delete(s.dirs, n)
 		d.release()
@@ -109,7 +109,7 @@ func (s *Server) retire(n *node) {
 }
 
 // parentOf opens the directory in which n was last seen. The caller releases it.
-func (s *Server) parentOf(n *node) (d *dir, name string, err error) {
+func (s *tree) parentOf(n *node) (d *dir, name string, err error) {
 	s.mu.Lock()
 	parent, name := n.parent, n.name
 	s.mu.Unlock()

@@ -23,7 +23,7 @@ type handle struct {
 func (h *handle) fd() int { return int(h.file.Fd()) }
 
 // newHandle takes over f.
-func (s *Server) newHandle(n *node, f *os.File) (*handle, error) {
+func (s *files) newHandle(n *node, f *os.File) (*handle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.handles) >= s.maxHandles || s.nodes[n.id] != n {
@@ -41,7 +41,7 @@ func (s *Server) newHandle(n *node, f *os.File) (*handle, error) {
 }
 
 // handle finds an open file of n; its mu is held for reading then.
-func (s *Server) handle(id uint64, n *node) (*handle, error) {
+func (s *files) handle(id uint64, n *node) (*handle, error) {
 	s.mu.Lock()
 	h := s.handles[id]
 	s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *Server) handle(id uint64, n *node) (*handle, error) {
 }
 
 // handleOf is any open file of n, with its mu held for reading; nil for none.
-func (s *Server) handleOf(n *node) *handle {
+func (s *files) handleOf(n *node) *handle {
 	s.mu.Lock()
 	all := slices.Clone(n.handles)
 	s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Server) handleOf(n *node) *handle {
 	return nil
 }
 
-func (s *Server) release(r request, out []byte) ([]byte, error) {
+func (s *files) release(r request, out []byte) ([]byte, error) {
 	a := args{rest: r.body}
 	fh := a.u64()
 	s.mu.Lock()
@@ -119,7 +119,7 @@ func openat(d *dir, name string, flags int, mode uint32) (*os.File, error) {
 }
 
 // openNode opens the file that n is, and nothing else.
-func (s *Server) openNode(n *node, flags int) (*os.File, *unix.Statx_t, error) {
+func (s *files) openNode(n *node, flags int) (*os.File, *unix.Statx_t, error) {
 	if n.is.kind != unix.S_IFREG {
 		return nil, nil, unix.EISDIR
 	}
@@ -150,7 +150,7 @@ func (s *Server) openNode(n *node, flags int) (*os.File, *unix.Statx_t, error) {
 	return f, info, nil
 }
 
-func (s *Server) openFile(r request, out []byte) ([]byte, error) {
+func (s *files) openFile(r request, out []byte) ([]byte, error) {
 	a := args{rest: r.body}
 	flags := int(a.u32()) & openFlags
 	n, err := s.node(r.node)
@@ -184,14 +184,14 @@ func (s *Server) openFile(r request, out []byte) ([]byte, error) {
 // ESTALE, and only then: without it, sendfile(2) and mmap(2) would go by the old
 // size until cacheFor is over. A file that changes all the time is opened the
 // second time.
-func (s *Server) outdated(n *node, info *unix.Statx_t) bool {
+func (s *files) outdated(n *node, info *unix.Statx_t) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n.resent = !n.resent && n.size != info.Size
 	return n.resent
 }
 
-func (s *Server) opendir(r request, out []byte) ([]byte, error) {
+func (s *files) opendir(r request, out []byte) ([]byte, error) {
 	n, err := s.node(r.node)
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (s *Server) opendir(r request, out []byte) ([]byte, error) {
 	return put32(put64(out, h.id), 0, 0), nil
 }
 
-func (s *Server) read(r request, out []byte) ([]byte, error) {
+func (s *files) read(r request, out []byte) ([]byte, error) {
 	a := args{rest: r.body}
 	fh, offset, size := a.u64(), a.u64(), a.u32()
 	h, err := s.openOf(r, &a, fh)
@@ -243,7 +243,7 @@ func (s *Server) read(r request, out []byte) ([]byte, error) {
 }
 
 // openOf finds the open file that a request of its node is about.
-func (s *Server) openOf(r request, a *args, fh uint64) (*handle, error) {
+func (s *files) openOf(r request, a *args, fh uint64) (*handle, error) {
 	if err := a.err(); err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (s *Server) openOf(r request, a *args, fh uint64) (*handle, error) {
 	return s.handle(fh, n)
 }
 
-func (s *Server) lseek(r request, out []byte) ([]byte, error) {
+func (s *files) lseek(r request, out []byte) ([]byte, error) {
 	a := args{rest: r.body}
 	fh, offset, whence := a.u64(), a.u64(), a.u32()
 	h, err := s.openOf(r, &a, fh)
@@ -272,7 +272,7 @@ func (s *Server) lseek(r request, out []byte) ([]byte, error) {
 	return put64(out, uint64(at)), nil
 }
 
-func (s *Server) fsync(r request, out []byte) ([]byte, error) {
+func (s *files) fsync(r request, out []byte) ([]byte, error) {
 	a := args{rest: r.body}
 	fh, flags := a.u64(), a.u32()
 	h, err := s.openOf(r, &a, fh)

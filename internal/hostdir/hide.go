@@ -37,13 +37,13 @@ func hides(patterns []string, whole, name string) bool {
 }
 
 // hidden reports whether the guest may not know of name in parent.
-func (s *Server) hidden(parent *node, name string) bool {
+func (s *tree) hidden(parent *node, name string) bool {
 	return len(s.hide) > 0 && hides(s.hide, s.wholePath(parent, name), name)
 }
 
 // leadsToHidden reports whether a pattern with a slash names something below
 // the directory: under another name it would be shown.
-func (s *Server) leadsToHidden(parent *node, name string) bool {
+func (s *tree) leadsToHidden(parent *node, name string) bool {
 	whole := s.wholePath(parent, name)
 	depth := strings.Count(whole, "/") + 1
 	for _, p := range s.hide {
@@ -55,7 +55,7 @@ func (s *Server) leadsToHidden(parent *node, name string) bool {
 	return false
 }
 
-func (s *Server) wholePath(parent *node, name string) string {
+func (s *tree) wholePath(parent *node, name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	up, err := parent.path()

@@ -235,7 +235,7 @@ func (l *locks) close() {
 }
 
 // flush is what close(2) does in the guest: POSIX takes the process's locks.
-func (s *Server) flush(r request, out []byte) ([]byte, error) {
+func (s *files) flush(r request, out []byte) ([]byte, error) {
 	if s.readOnly {
 		return nil, unix.ENOSYS // no locks to give back: the kernel doesn't ask again
 	}

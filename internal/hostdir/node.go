@@ -65,7 +65,7 @@ func (n *node) below(other *node) bool {
 }
 
 // node finds what the guest's kernel names by a number.
-func (s *Server) node(id uint64) (*node, error) {
+func (s *tree) node(id uint64) (*node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.nodes[id]; n != nil {
@@ -75,7 +75,7 @@ func (s *Server) node(id uint64) (*node, error) {
 }
 
 // remember counts one more lookup of the file at name in parent.
-func (s *Server) remember(parent *node, name string, is identity) (*node, error) {
+func (s *tree) remember(parent *node, name string, is identity) (*node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.known[is]
@@ -98,7 +98,7 @@ func (s *Server) remember(parent *node, name string, is identity) (*node, error)
 
 // place says where a node was seen last. The host may have turned a tree
 // inside out meanwhile: a path never runs in a circle.
-func (s *Server) place(n, parent *node, name string) error {
+func (s *tree) place(n, parent *node, name string) error {
 	if n.parent == parent && n.name == name {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (s *Server) place(n, parent *node, name string) error {
 }
 
 // forget takes back lookups.
-func (s *Server) forget(id, lookups uint64) {
+func (s *tree) forget(id, lookups uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[id]
@@ -128,7 +128,7 @@ func (s *Server) forget(id, lookups uint64) {
 }
 
 // drop frees a node that nobody needs, and what it alone needed.
-func (s *Server) drop(n *node) {
+func (s *tree) drop(n *node) {
 	for n != nil && s.nodes[n.id] == n && n.id != rootID && n.lookups == 0 && n.children == 0 && len(n.handles) == 0 {
 		delete(s.nodes, n.id)
 		if s.known[n.is] == n {
@@ -145,7 +145,7 @@ func (s *Server) drop(n *node) {
 }
 
 // removed makes sure that a new file with the same inode is another node.
-func (s *Server) removed(is identity) {
+func (s *tree) removed(is identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.owners, is)

@@ -155,8 +155,8 @@ func TestSetattrSetsWhatItNames(t *testing.T) {
 	}
 }
 
-// tree is all that is below dir.
-func tree(t *testing.T, dir string) string {
+// listing is all that is below dir.
+func listing(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -256,7 +256,7 @@ func TestI12_TruncatedRequestsDoNothing(t *testing.T) {
 				}
 				return body
 			}
-			before, nodes, handles := tree(t, dir), len(g.s.nodes), len(g.s.handles)
+			before, nodes, handles := listing(t, dir), len(g.s.nodes), len(g.s.handles)
 			refused := func(how string, id uint64, body []byte, errs ...error) {
 				t.Helper()
 				_, err := g.ask(tt.op, id, body)
@@ -265,7 +265,7 @@ func TestI12_TruncatedRequestsDoNothing(t *testing.T) {
 				} else if err == nil {
 					t.Errorf("%s: no error", how)
 				}
-				if now := tree(t, dir); now != before || len(g.s.nodes) != nodes || len(g.s.handles) != handles {
+				if now := listing(t, dir); now != before || len(g.s.nodes) != nodes || len(g.s.handles) != handles {
 					t.Fatalf("%s: %s\nthat was\n%s; %d nodes, %d handles, before %d, %d", how, now, before, len(g.s.nodes), len(g.s.handles), nodes, handles)
 				}
 			}

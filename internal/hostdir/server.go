@@ -60,33 +60,8 @@ type Options struct {
 
 // Server serves one directory.
 type Server struct {
-	root     *os.Root
-	top      *unix.Statx_t
-	first    *node // the top's
-	readOnly bool
-	owner    owner
-	hide     []string
-	ready    bool // INIT was answered; used by Serve's own goroutine
-
-	maxNodes, maxHandles int
-
-	// What tests replace.
-	open     func(path string) (*os.File, error) // a directory below the top; "" is the top
-	identify bool                                // a directory must be the one that was looked up
-	now      func() time.Time
-
-	mu         sync.Mutex
-	closed     bool
-	nodes      map[uint64]*node
-	known      map[identity]*node
-	dirs       map[*node]*dir
-	handles    map[uint64]*handle
-	owners     map[identity]owner
-	count      int
-	lastID     uint64
-	lastHandle uint64
-	uses       uint64
-	locks      locks
+	files
+	ready bool // INIT was answered; used by Serve's own goroutine
 
 	pollName string
 	polled   chan struct{}
@@ -94,6 +69,41 @@ type Server struct {
 
 	send sync.Mutex
 	conn Conn
+}
+
+// files are what the guest has open.
+type files struct {
+	tree
+	maxHandles int
+	handles    map[uint64]*handle
+	lastHandle uint64
+	locks      locks
+}
+
+// tree is what the guest's kernel knows of the directory.
+type tree struct {
+	root     *os.Root
+	top      *unix.Statx_t
+	first    *node // the top's
+	readOnly bool
+	owner    owner
+	hide     []string
+	maxNodes int
+
+	// What tests replace.
+	open     func(path string) (*os.File, error) // a directory below the top; "" is the top
+	identify bool                                // a directory must be the one that was looked up
+	now      func() time.Time
+
+	mu     sync.Mutex // of files too
+	closed bool
+	nodes  map[uint64]*node
+	known  map[identity]*node
+	dirs   map[*node]*dir
+	owners map[identity]owner
+	count  int
+	lastID uint64
+	uses   uint64
 }
 
 type owner struct{ uid, gid uint32 }
@@ -110,12 +120,12 @@ func New(path string, o Options) (*Server, error) {
 		return nil, err
 	}
 	share := max(o.Share, 1)
-	s := &Server{
-		root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide,
-		maxNodes: maxNodes / share, maxHandles: maxHandles / share, identify: true, now: time.Now,
-		nodes: map[uint64]*node{}, known: map[identity]*node{}, dirs: map[*node]*dir{},
-		handles: map[uint64]*handle{}, owners: map[identity]owner{}, count: 1, lastID: rootID, pollName: o.PollName, polled: make(chan struct{}),
-	}
+	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
+		maxHandles: maxHandles / share, handles: map[uint64]*handle{}, tree: tree{
+			root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide, maxNodes: maxNodes / share, identify: true, now: time.Now,
+			nodes: map[uint64]*node{}, known: map[identity]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
+		},
+	}}
 	s.open = func(path string) (*os.File, error) {
 		return s.root.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	}
