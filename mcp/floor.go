@@ -47,6 +47,8 @@ type Options struct {
 	HideCredentials bool
 	// IdleStop is when a sandbox that nobody uses is stopped; 0 is never.
 	IdleStop time.Duration
+	// Lifetime is when a sandbox is stopped whatever it does; 0 is never.
+	Lifetime time.Duration
 }
 
 // Check says why a server with these options would not start.
@@ -61,6 +63,11 @@ func (o *Options) fill() error {
 	}
 	if o.Floor == nil {
 		o.Floor = policies.Default()
+	}
+	if o.Floor.Agent != nil {
+		if err := o.agent(o.Floor.Agent); err != nil {
+			return err
+		}
 	}
 	if o.Sandboxes == 0 {
 		o.Sandboxes = DefaultSandboxes
@@ -80,6 +87,68 @@ func (o *Options) fill() error {
 	cfg := o.base(&machineArgs{})
 	cfg.Policy = o.Floor
 	return cfg.CheckDirectories(o.Home)
+}
+
+// agent holds the options to the floor's [agent], which alone decides what an agent has: options that are not given are
+// the file's, and what goes beyond it is an error.
+func (o *Options) agent(a *policies.Agent) error {
+	for _, l := range []struct {
+		key        string
+		have, most *[]string
+	}{{"images", &o.Images, &a.Images}, {"tools", &o.Tools, &a.Tools}} {
+		for _, name := range *l.have {
+			if !slices.Contains(*l.most, name) {
+				return fmt.Errorf("%q is not among agent.%s of the policy file; add it there, or leave it out", name, l.key)
+			}
+		}
+		*l.have = *l.most
+	}
+	if err := checkToolsets(o.Tools); err != nil {
+		return fmt.Errorf("agent.tools: %w", err)
+	}
+	for _, d := range o.Directories {
+		if !slices.Contains(a.Directories, d) {
+			return fmt.Errorf("%s is not among agent.directories of the policy file; add it there, or leave it out", d)
+		}
+	}
+	o.Directories = a.Directories
+	for _, n := range []struct {
+		key  string
+		have *int64
+		most int64
+	}{
+		{"memory", &o.Memory, a.Memory}, {"disk", &o.Disk, a.Disk},
+		{"idle_stop", (*int64)(&o.IdleStop), int64(a.IdleStop)}, {"lifetime", (*int64)(&o.Lifetime), int64(a.Lifetime)},
+	} {
+		if n.most > 0 && *n.have > n.most {
+			return beyondAgent(n.key)
+		}
+		if n.most > 0 && *n.have == 0 {
+			*n.have = n.most
+		}
+	}
+	for _, n := range []struct {
+		key  string
+		have *int
+		most int
+	}{{"sandboxes", &o.Sandboxes, a.Sandboxes}, {"cpus", &o.CPUs, a.CPUs}} {
+		if n.most > 0 && *n.have > n.most {
+			return beyondAgent(n.key)
+		}
+		if n.most > 0 && *n.have == 0 {
+			*n.have = n.most
+		}
+	}
+	if a.Secrets != nil {
+		floor := *o.Floor
+		floor.Secrets = slices.DeleteFunc(slices.Clone(floor.Secrets), func(s policies.Secret) bool { return !slices.Contains(a.Secrets, s.Name) })
+		o.Floor = &floor
+	}
+	return nil
+}
+
+func beyondAgent(key string) error {
+	return fmt.Errorf("more than agent.%s of the policy file; change it there, or leave the flag out", key)
 }
 
 // labelPrefix begins the label of every sandbox of msb mcp.
@@ -108,7 +177,7 @@ type machineArgs struct {
 func (o *Options) base(a *machineArgs) sandbox.Config {
 	return sandbox.Config{
 		Home: o.Home.Dir(), Program: o.Program, Backend: o.Backend, Floor: o.Floor, Image: a.Image, Pull: image.PullNever,
-		CPUs: a.CPUs, Memory: a.MemoryMB << 20,
+		CPUs: a.CPUs, Memory: a.MemoryMB << 20, Lifetime: o.Lifetime,
 		Directories: o.Directories, Hide: o.Hide, HideCredentials: o.HideCredentials, OperatorDirectories: true,
 	}
 }
@@ -132,6 +201,7 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 	switch { // a local image names files of the host
 	case cfg.Image == own && own != "", slices.Contains(o.Images, cfg.Image):
 		cfg.Pull = image.PullMissing
+		cfg.PolicyImage = cfg.PolicyImage || o.Floor.Agent != nil
 	case policies.LocalImage(cfg.Image):
 		return cfg, wrong("image %q names files of the host; name one of a registry, or leave image out", printed(cfg.Image))
 	}

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -427,6 +429,65 @@ func TestI15_DirectoriesAreTheOperatorsChoice(t *testing.T) {
 		if err := o.Check(); !errors.Is(err, sandbox.ErrDirectory) {
 			t.Errorf("%s: %v", host, err)
 		}
+	}
+}
+
+// TestI15_TheFileSaysWhatAgentsHave: what [agent] names is what a server has, and no option goes beyond it. The twin is
+// the same options under a floor without [agent].
+func TestI15_TheFileSaysWhatAgentsHave(t *testing.T) {
+	t.Parallel()
+	work, token := t.TempDir(), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("a-value-that-is-long-enough"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rules := "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n"
+	for _, name := range []string{"ONE", "TWO"} {
+		rules += "[secrets." + name + "]\nfrom = \"file:" + token + "\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"
+	}
+	agent := "[agent]\nimages = [\"python:3.12\"]\ndirectories = [\"" + work + ":/work:rw\"]\nsecrets = [\"TWO\"]\ntools = [\"files\"]\n" +
+		"sandboxes = 1\ncpus = 1\nmemory = \"1G\"\ndisk = \"1G\"\nidle_stop = \"10m\"\nlifetime = \"8h\"\n"
+	floor := func(text string) *policies.Policy {
+		p, err := policies.Parse("floor.toml", []byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := serve(t, func(o *Options) { o.Floor = floor(rules + agent) })
+	o := &p.opts
+	if o.Sandboxes != 1 || o.CPUs != 1 || o.Memory != 1<<30 || o.Disk != 1<<30 || o.IdleStop != 10*time.Minute || o.Lifetime != 8*time.Hour ||
+		!slices.Equal(o.Images, []string{"python:3.12"}) || !slices.Equal(o.Tools, []string{"files"}) {
+		t.Errorf("%+v", o)
+	}
+	p.says(t, false, "sandbox_run", m{"command": "true"})
+	cfg := p.fake.runs[0]
+	if len(cfg.Directories) != 1 || cfg.Directories[0] != (sandbox.Directory{Host: work, Guest: "/work", Writable: true}) || cfg.Lifetime != 8*time.Hour {
+		t.Errorf("a run with %+v", cfg)
+	}
+	if s := cfg.Policy.Secrets; len(s) != 1 || s[0].Name != "TWO" || len(cfg.Floor.Secrets) != 1 {
+		t.Errorf("secrets: %+v", s)
+	}
+	for key, change := range map[string]func(*Options){
+		"images":      func(o *Options) { o.Images = []string{"node:22"} },
+		"tools":       func(o *Options) { o.Tools = []string{"all"} },
+		"directories": func(o *Options) { o.Directories = []sandbox.Directory{{Host: work, Guest: "/other"}} },
+		"sandboxes":   func(o *Options) { o.Sandboxes = 2 },
+		"cpus":        func(o *Options) { o.CPUs = 2 },
+		"memory":      func(o *Options) { o.Memory = 2 << 30 },
+		"disk":        func(o *Options) { o.Disk = 2 << 30 },
+		"idle_stop":   func(o *Options) { o.IdleStop = time.Hour },
+		"lifetime":    func(o *Options) { o.Lifetime = 9 * time.Hour },
+	} {
+		for _, text := range []string{rules + agent, rules} {
+			o := Options{Home: p.opts.Home, Floor: floor(text)}
+			change(&o)
+			if err := o.Check(); (err != nil && strings.Contains(err.Error(), "agent."+key)) != (text != rules) {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+	}
+	if err := (Options{Home: p.opts.Home, Floor: floor(rules + "[agent]\ntools = [\"none\"]\n")}).Check(); err == nil || !strings.Contains(err.Error(), "agent.tools") {
+		t.Errorf("an unknown toolset: %v", err)
 	}
 }
 

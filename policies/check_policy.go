@@ -30,6 +30,7 @@ func validate(p *Policy) error {
 	if len(p.DNS.Servers) == 0 {
 		f.add("dns.servers", "it is empty", "name \"system\" for the host's own")
 	}
+	f.checkAgent(p)
 	f.checkNames(p)
 	f.checkTogether(p)
 	if err := f.err(); err != nil {

@@ -44,6 +44,9 @@ func (c *converter) policy(doc fileDoc) *Policy {
 	if doc.Limits != nil {
 		c.limits(&p.Limits, doc.Limits)
 	}
+	if doc.Agent != nil {
+		p.Agent = c.agent(doc.Agent)
+	}
 	return p
 }
 

@@ -54,6 +54,7 @@ func EncodeWith(p *Policy, c Comments) []byte {
 		w.secret(s)
 	}
 	w.limits(p.Limits)
+	w.agent(p.Agent)
 	if p.Floor != nil {
 		w.line("")
 		w.comment("An operator's floor holds as well: only what both allow passes.\n\n" + string(Encode(p.Floor)))

@@ -17,6 +17,7 @@ type fileDoc struct {
 	TLS     *fileTLS              `toml:"tls" doc:"Which connections are inspected, and which roots are trusted."`
 	Secrets map[string]fileSecret `toml:"secrets" doc:"Values that stay outside the sandbox and replace placeholders in its requests."`
 	Limits  *fileLimits           `toml:"limits" doc:"Bounds on what one sandbox uses."`
+	Agent   *fileAgent            `toml:"agent" doc:"What an agent may have of this machine by way of msb mcp; no other command reads it."`
 }
 
 type fileSandbox struct {
@@ -82,6 +83,19 @@ type fileSecret struct {
 type fileMint struct {
 	Path   *string  `toml:"path" doc:"Path at which an answer that can't be read is refused."`
 	Fields []string `toml:"fields" doc:"Top-level fields that hold tokens, in any JSON answer of the hosts."`
+}
+
+type fileAgent struct {
+	Images      []string `toml:"images" doc:"Images that may be pulled for an agent, beside that of [sandbox]."`
+	Directories []string `toml:"directories" doc:"Directories that every sandbox of an agent sees: HOST:GUEST, or HOST:GUEST:rw. A relative HOST is below the file's directory."`
+	Secrets     []string `toml:"secrets" doc:"Names of this file's secrets that an agent's sandboxes get; left out, all of them."`
+	Tools       []string `toml:"tools" doc:"Toolsets beside the default tools: files, images, metrics or all."`
+	Sandboxes   *int64   `toml:"sandboxes" doc:"Sandboxes at once."`
+	CPUs        *int64   `toml:"cpus" doc:"Virtual CPUs of one sandbox."`
+	Memory      any      `toml:"memory" kind:"size" doc:"Memory of one sandbox, such as 2G."`
+	Disk        any      `toml:"disk" kind:"size" doc:"Disk of one sandbox, such as 10G; sparse."`
+	IdleStop    *string  `toml:"idle_stop" kind:"duration" doc:"When a sandbox without a call and a job is stopped."`
+	Lifetime    *string  `toml:"lifetime" kind:"duration" doc:"When a sandbox is stopped whatever it does."`
 }
 
 type fileLimits struct {

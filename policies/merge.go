@@ -33,6 +33,24 @@ var scalarKeys = []struct {
 	{"limits.dns_per_second", func(p *Policy) any { return &p.Limits.DNSPerSecond }},
 	{"limits.egress_bytes", func(p *Policy) any { return &p.Limits.EgressBytes }},
 	{"limits.egress_rate", func(p *Policy) any { return &p.Limits.EgressRate }},
+	{"agent.images", func(p *Policy) any { return &agentOf(p).Images }},
+	{"agent.directories", func(p *Policy) any { return &agentOf(p).Directories }},
+	{"agent.secrets", func(p *Policy) any { return &agentOf(p).Secrets }},
+	{"agent.tools", func(p *Policy) any { return &agentOf(p).Tools }},
+	{"agent.sandboxes", func(p *Policy) any { return &agentOf(p).Sandboxes }},
+	{"agent.cpus", func(p *Policy) any { return &agentOf(p).CPUs }},
+	{"agent.memory", func(p *Policy) any { return &agentOf(p).Memory }},
+	{"agent.disk", func(p *Policy) any { return &agentOf(p).Disk }},
+	{"agent.idle_stop", func(p *Policy) any { return &agentOf(p).IdleStop }},
+	{"agent.lifetime", func(p *Policy) any { return &agentOf(p).Lifetime }},
+}
+
+// agentOf makes [agent] where a file that sets a key of it is merged in.
+func agentOf(p *Policy) *Agent {
+	if p.Agent == nil {
+		p.Agent = new(Agent)
+	}
+	return p.Agent
 }
 
 // merge returns the policy of u with those of its includes in it.
@@ -53,6 +71,9 @@ func (l *loader) merge(u *unit) *Policy {
 			if !slices.Contains(p.TLS.Bypass, b) {
 				p.TLS.Bypass = append(p.TLS.Bypass, b)
 			}
+		}
+		if q.Agent != nil {
+			agentOf(p)
 		}
 		l.mergeScalars(u, inc, own)
 	}

@@ -28,6 +28,8 @@ type Policy struct {
 	TLS     TLS
 	Secrets []Secret
 	Limits  Limits
+	// Agent is nil for a policy without [agent].
+	Agent *Agent
 	// Include lists the presets and files that were merged in, as written.
 	Include []string
 	// Included lists the paths of the files that were merged in, and Outside the

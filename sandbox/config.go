@@ -106,6 +106,8 @@ type Config struct {
 	// IdleStop ends the sandbox when for this long no client was connected and no job ran; 0 lets it run. A named one can
 	// be started again.
 	IdleStop time.Duration
+	// Lifetime ends the sandbox this long after its start, whatever it does; 0 lets it run. A named one can be started again.
+	Lifetime time.Duration
 
 	// Notice is told, before the guest boots, which backend was chosen and why, and by another goroutine when a
 	// changed PolicyFile was taken or refused; may be nil.
@@ -151,8 +153,8 @@ func (c *Config) check() error {
 	if c.Hostname != "" && (len(c.Hostname) > maxHostname || !hostnameForm.MatchString(c.Hostname)) {
 		return fmt.Errorf("%w: host name %.80q; use letters, digits, hyphens and dots, at most %d, such as web-1", ErrConfig, c.Hostname, maxHostname)
 	}
-	if c.IdleStop < 0 {
-		return fmt.Errorf("%w: IdleStop %s; give it a time such as 30m, or 0 for none", ErrConfig, c.IdleStop)
+	if c.IdleStop < 0 || c.Lifetime < 0 {
+		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {
 		if ofProcess(f.path) {

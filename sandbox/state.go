@@ -48,8 +48,9 @@ const (
 	KindGuestMemory   = state.KindGuestMemory
 	KindAgent         = state.KindAgent
 	KindSecret        = state.KindSecret
-	KindGrants        = state.KindGrants // what the policy takes from this machine is not approved: a *GrantsError
-	KindIdle          = state.KindIdle   // nobody used it: Config.IdleStop
+	KindGrants        = state.KindGrants   // what the policy takes from this machine is not approved: a *GrantsError
+	KindIdle          = state.KindIdle     // nobody used it: Config.IdleStop
+	KindLifetime      = state.KindLifetime // Config.Lifetime is over
 	KindSandbox       = state.KindSandbox
 )
 

@@ -52,6 +52,7 @@ type mcpFlags struct {
 	o                    mcp.Options
 	policy, memory, disk string
 	volumes              []string
+	given                func(flag string) bool
 }
 
 func (f *mcpFlags) add(c *cobra.Command) {
@@ -65,9 +66,30 @@ func (f *mcpFlags) add(c *cobra.Command) {
 	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "let every sandbox see a directory of this machine: `HOST:GUEST[:ro|rw]`, read-only unless rw (repeatable)")
 	flags.StringArrayVar(&f.o.Hide, "hide", nil, "hide files from the guest whose name, or path in a -v directory, matches this `pattern` (repeatable)")
 	flags.BoolVar(&f.o.HideCredentials, "hide-credentials", true, "hide what looks like credentials in the -v directories")
+	f.given = flags.Changed
+	flags.DurationVar(&f.o.Lifetime, "lifetime", 0, "stop a sandbox this `duration` after its start, whatever it does; 0 for never")
 	flags.DurationVar(&f.o.IdleStop, "idle-stop", mcp.DefaultIdleStop, "stop a sandbox that had no call and no job for this `duration`; 0 for never")
 	flags.StringSliceVar(&f.o.Tools, "tools", nil, "more tools, by toolsets: "+strings.Join(mcp.Toolsets(), ", ")+" or "+mcp.AllTools+" (`SETS`, with commas)")
 	flags.StringVar(&f.o.Backend, "vm", "auto", "`backend`: auto, krun or qemu")
+}
+
+// ungiven leaves out the defaults of flags that were not given where the policy's [agent] says something.
+func (f *mcpFlags) ungiven(o *mcp.Options, a *policies.Agent) {
+	if a.Sandboxes > 0 && !f.given("max-sandboxes") {
+		o.Sandboxes = 0
+	}
+	if a.CPUs > 0 && !f.given("max-cpus") {
+		o.CPUs = 0
+	}
+	if a.Memory > 0 && !f.given("max-memory") {
+		o.Memory = 0
+	}
+	if a.Disk > 0 && !f.given("max-disk") {
+		o.Disk = 0
+	}
+	if a.IdleStop > 0 && !f.given("idle-stop") {
+		o.IdleStop = 0
+	}
 }
 
 func (f *mcpFlags) options() (mcp.Options, error) {
@@ -84,13 +106,16 @@ func (f *mcpFlags) options() (mcp.Options, error) {
 	if o.Sandboxes < 1 || o.CPUs < 1 {
 		return o, &usageError{err: fmt.Errorf("--max-sandboxes %d, --max-cpus %d: give each at least 1", o.Sandboxes, o.CPUs), help: "msb mcp --help"}
 	}
-	if o.IdleStop < 0 {
-		return o, &usageError{err: fmt.Errorf("--idle-stop %s: write a time such as 30m, or 0 for never", o.IdleStop), help: "msb mcp --help"}
+	if o.IdleStop < 0 || o.Lifetime < 0 {
+		return o, &usageError{err: fmt.Errorf("--idle-stop %s, --lifetime %s: write a time such as 30m, or 0 for never", o.IdleStop, o.Lifetime), help: "msb mcp --help"}
 	}
 	if f.policy != "" {
 		if o.Floor, err = loadPolicy(f.policy); err != nil {
 			return o, err
 		}
+	}
+	if o.Floor != nil && o.Floor.Agent != nil {
+		f.ungiven(&o, o.Floor.Agent)
 	}
 	if o.Directories, err = parseVolumes(f.volumes); err != nil {
 		return o, &usageError{err: err, help: "msb mcp --help"}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/msb-project/msb/mcp/clients"
+	"github.com/msb-project/msb/policies"
 )
 
 func newMCPInstall(ui *ui) *cobra.Command {
@@ -85,7 +86,7 @@ func serverCommand(flags *pflag.FlagSet, scope clients.Scope) (command string, a
 		case f.Name == "volume":
 			values = list.GetSlice()
 			for i, v := range values { // the client's working directory is not this one
-				d, wrong := parseVolume(v)
+				d, wrong := policies.ParseDirectory(v)
 				abs, pathErr := filepath.Abs(d.Host)
 				err = errors.Join(err, wrong, pathErr)
 				values[i] = abs + strings.TrimPrefix(v, d.Host)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -15,7 +16,7 @@ func TestVolumes(t *testing.T) {
 		"./a:/b/../c/:rw": {Host: "./a", Guest: "/c", Writable: true},
 		"/a:b/c:d:/e:rw":  {Host: "/a:b/c:d", Guest: "/e", Writable: true},
 	} {
-		if got, err := parseVolume(v); err != nil || got != want {
+		if got, err := policies.ParseDirectory(v); err != nil || got != want {
 			t.Errorf("%s: got %+v, %v; want %+v", v, got, err, want)
 		}
 	}
@@ -23,7 +24,7 @@ func TestVolumes(t *testing.T) {
 		"": "HOST:GUEST", "/a": "HOST:GUEST", ":/a": "HOST:GUEST", "/a:b": "HOST:GUEST", "/a:": "HOST:GUEST",
 		"/a:/b:cow": "ro or rw", "/a:/b:z": "ro or rw", "/a:/b:": "ro or rw", "data:/b": "./data",
 	} {
-		if got, err := parseVolume(v); err == nil || !strings.Contains(err.Error(), words) {
+		if got, err := policies.ParseDirectory(v); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: got %+v, %v; want %q", v, got, err, words)
 		}
 	}

@@ -20,6 +20,8 @@ const (
 	Secret Kind = "secret"
 	// Image is an image made of files of this machine.
 	Image Kind = "image"
+	// Directory is a directory that agents see.
+	Directory Kind = "directory"
 	// Include is a policy file outside of the policy's directory.
 	Include Kind = "include"
 	// Private is a range of special-purpose addresses that a rule opens: to

@@ -537,3 +537,27 @@ func TestI11_ContentIsBounded(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestI15_AgentsDirectoriesAreGrants: what [agent] takes from this machine is asked for, and writing is more than reading.
+func TestI15_AgentsDirectoriesAreGrants(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	of := func(agent string) grants.Set {
+		p, err := policies.Parse("p.toml", []byte("version = 1\n"+agent), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, _, err := grants.Of(p, grants.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	read, write := of("[agent]\ndirectories = [\""+dir+":/work\"]\n"), of("[agent]\ndirectories = [\""+dir+":/work:rw\"]\n")
+	if len(of("[agent]\nsandboxes = 1\n")) != 0 || len(read) != 1 || len(write) != 1 || len(write.Beyond(read)) != 1 || len(read.Beyond(write)) != 1 {
+		t.Errorf("read: %s; write: %s", read, write)
+	}
+	if set := of("[agent]\nimages = [\"dir:" + dir + "\", \"python:3.12\"]\n"); len(set.Beyond(nil)) != 1 || len(set) != 2 {
+		t.Errorf("images: %s", set)
+	}
+}

@@ -36,6 +36,7 @@ func Of(p *policies.Policy, o Options) (Set, *policies.Policy, error) {
 	held.Secrets, held.TLS.ExtraCA = slices.Clone(p.Secrets), slices.Clone(p.TLS.ExtraCA)
 	w.network(p)
 	w.image(p.Sandbox.Image)
+	w.agent(p.Agent)
 	for _, file := range p.Outside {
 		w.add(Include, strconv.Quote(file), "")
 	}
@@ -88,6 +89,22 @@ func (w *worker) network(p *policies.Policy) {
 	}
 	if p.TLS.Via != "" {
 		w.add(Proxy, strconv.Quote(p.TLS.Via), "")
+	}
+}
+
+func (w *worker) agent(a *policies.Agent) {
+	if a == nil {
+		return
+	}
+	for _, ref := range a.Images {
+		w.image(ref)
+	}
+	for _, d := range a.Directories {
+		to := "agents, read-only"
+		if d.Writable {
+			to = "agents, which may change it"
+		}
+		w.add(Directory, strconv.Quote(realOf(d.Host)), to)
 	}
 }
 

@@ -23,6 +23,9 @@ var ErrHome = errors.New("state directory isn't safe to use")
 // ErrIdle is the end of a sandbox that nobody used for as long as its IdleStop.
 var ErrIdle = errors.New("nobody used it")
 
+// ErrLifetime is the end of a sandbox that ran for its Lifetime.
+var ErrLifetime = errors.New("its lifetime is over")
+
 // ErrTerminated is the end of a sandbox whose guest broke a rule that ends it.
 var ErrTerminated = errors.New("the policy ends the sandbox")
 
@@ -47,6 +50,7 @@ const (
 	KindSecret        Kind = "secret_violation"
 	KindGrants        Kind = "policy_grants" // what the policy takes from this machine is not approved: a *GrantsError
 	KindIdle          Kind = "idle"          // nobody used it: Config.IdleStop
+	KindLifetime      Kind = "lifetime"      // Config.Lifetime is over
 	KindSandbox       Kind = "sandbox"       // no sandbox of that name, or it isn't in the state that was asked for
 )
 
@@ -90,6 +94,7 @@ var kindBySentinel = []struct {
 }{
 	{ErrTerminated, KindSecret},
 	{ErrIdle, KindIdle},
+	{ErrLifetime, KindLifetime},
 	{ErrName, KindSandbox},
 	{ErrNoSandbox, KindSandbox},
 	{ErrExists, KindSandbox},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 )
 
@@ -32,18 +33,13 @@ type Spec struct {
 	Hide        []string    `json:"hide,omitempty"`
 	// DirectoryUser owns what is in Directories.
 	DirectoryUser string `json:"directory_user,omitempty"`
-	// IdleStop is in nanoseconds.
+	// IdleStop and Lifetime are in nanoseconds.
 	IdleStop time.Duration `json:"idle_stop,omitempty"`
+	Lifetime time.Duration `json:"lifetime,omitempty"`
 }
 
 // Directory is a directory of this machine that a guest sees.
-type Directory struct {
-	// Host is its path here, Guest the one in the guest, which is absolute.
-	Host  string `json:"host"`
-	Guest string `json:"guest"`
-	// Writable lets the guest change it.
-	Writable bool `json:"writable,omitempty"`
-}
+type Directory = policies.Directory
 
 // ErrDirectory is wrapped by errors about a directory that can't be shared.
 var ErrDirectory = errors.New("directory can't be shared")

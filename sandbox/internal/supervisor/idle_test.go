@@ -60,3 +60,24 @@ func TestAnIdleSandboxEndsInOrder(t *testing.T) {
 		t.Errorf("its end: %+v", end)
 	}
 }
+
+// TestLifetimesEndSandboxesInOrder: a sandbox whose client is there ends with its lifetime, and is written back. The twin
+// is TestAnIdleSandboxEndsInOrder's, without a lifetime.
+func TestLifetimesEndSandboxesInOrder(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.Lifetime, p.UpperDisk = time.Nanosecond, "upper"
+	g := &guestVM{}
+	s, info := superviseFake(t, g, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	if err := <-s.ended; !errors.Is(err, state.ErrLifetime) || g.shutdowns != 1 {
+		t.Errorf("ended with %v, %d shutdowns", err, g.shutdowns)
+	}
+	var end state.End
+	must(t, state.ReadJSON(p.Dir, state.EndFile, &end))
+	if end.Kind != state.KindLifetime || end.Message == "" {
+		t.Errorf("its end: %+v", end)
+	}
+}

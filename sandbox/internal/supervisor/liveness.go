@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 const (
@@ -40,6 +41,10 @@ func (s *supervisor) watchGuest() {
 		}
 		if err := s.idle.look(time.Now(), s.jobs.Running(), s.plan.IdleStop); err != nil {
 			s.cancel(err)
+			return
+		}
+		if life := s.plan.Lifetime; life > 0 && clock.mono() >= life {
+			s.cancel(fmt.Errorf("%w: %s", state.ErrLifetime, life))
 			return
 		}
 		if s.removed() {

@@ -1,0 +1,183 @@
+package policies
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Agent says what an agent may have of this machine by way of `msb mcp --policy FILE`, and bounds what its sandboxes
+// take. Zero bounds are the server's defaults. No other command reads it.
+type Agent struct {
+	// Images may be pulled, beside that of [sandbox].
+	Images []string
+	// Directories are seen by every sandbox.
+	Directories []Directory
+	// Secrets are the names of those that sandboxes get.
+	Secrets []string
+	// Tools are toolsets beside the default tools.
+	Tools []string
+	// Sandboxes bounds how many there are at once; the others are of one sandbox, sizes in bytes.
+	Sandboxes, CPUs int
+	Memory, Disk    int64
+	// IdleStop stops a sandbox that nobody uses, Lifetime any.
+	IdleStop, Lifetime time.Duration
+}
+
+// Directory is a directory of this machine that a guest sees.
+type Directory struct {
+	// Host is its path here, Guest the one in the guest, which is absolute.
+	Host  string `json:"host"`
+	Guest string `json:"guest"`
+	// Writable lets the guest change it.
+	Writable bool `json:"writable,omitempty"`
+}
+
+// String is HOST:GUEST, with :rw if the guest may write.
+func (d Directory) String() string {
+	host := d.Host
+	if !strings.Contains(host, "/") {
+		host = "./" + host
+	}
+	if d.Writable {
+		return host + ":" + d.Guest + ":rw"
+	}
+	return host + ":" + d.Guest
+}
+
+// ParseDirectory takes HOST:GUEST[:MODE] apart from its end: a path of this machine may hold colons.
+func ParseDirectory(text string) (d Directory, err error) {
+	rest, mode := text, "ro"
+	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasPrefix(text[i+1:], "/") {
+		rest, mode = text[:i], text[i+1:]
+	}
+	i := strings.LastIndex(rest, ":/")
+	if i <= 0 {
+		return d, errors.New("write HOST:GUEST or HOST:GUEST:rw, with an absolute path in the guest, such as .:/work")
+	}
+	switch mode {
+	case "ro":
+	case "rw":
+		d.Writable = true
+	default:
+		return d, fmt.Errorf("%q: it must be ro or rw", mode)
+	}
+	d.Host, d.Guest = rest[:i], path.Clean(rest[i+1:])
+	if !strings.Contains(d.Host, "/") && d.Host != "." && d.Host != ".." {
+		return d, fmt.Errorf("msb has no volumes with names; for the directory %s write ./%s", d.Host, d.Host)
+	}
+	return d, nil
+}
+
+func (c *converter) agent(f *fileAgent) *Agent {
+	a := &Agent{Images: c.words("agent.images", f.Images), Secrets: c.words("agent.secrets", f.Secrets), Tools: c.words("agent.tools", f.Tools)}
+	if f.Directories != nil {
+		c.scalar("agent.directories")
+		a.Directories = []Directory{}
+	}
+	for i, text := range f.Directories {
+		d, err := ParseDirectory(text)
+		if err != nil {
+			c.addErr(fmt.Sprintf("agent.directories[%d]", i), err)
+			continue
+		}
+		d.Host = c.relative(d.Host)
+		a.Directories = append(a.Directories, d)
+	}
+	if f.Sandboxes != nil {
+		a.Sandboxes = c.count("agent.sandboxes", *f.Sandboxes, maxLimit)
+	}
+	if f.CPUs != nil {
+		a.CPUs = c.count("agent.cpus", *f.CPUs, maxCPUs)
+	}
+	if f.Memory != nil {
+		a.Memory = c.size("agent.memory", f.Memory, ParseSize)
+	}
+	if a.Memory > 0 && a.Memory < minMemory {
+		c.add("agent.memory", "less than the guest's kernel boots with", "write at least \"96M\"")
+	}
+	if f.Disk != nil {
+		a.Disk = c.size("agent.disk", f.Disk, ParseSize)
+	}
+	c.duration("agent.idle_stop", f.IdleStop, &a.IdleStop)
+	c.duration("agent.lifetime", f.Lifetime, &a.Lifetime)
+	return a
+}
+
+// words reads a list of names: none is empty or there twice.
+func (c *converter) words(key string, list []string) []string {
+	if list != nil {
+		c.scalar(key)
+	}
+	for i, w := range list {
+		if w == "" || slices.Contains(list[:i], w) {
+			c.add(fmt.Sprintf("%s[%d]", key, i), fmt.Sprintf("%q is empty, or there twice", w), "leave it out")
+		}
+	}
+	return list
+}
+
+// checkAgent looks at what [agent] says of the rest of the policy.
+func (f *faults) checkAgent(p *Policy) {
+	if p.Agent == nil {
+		return
+	}
+	for i, name := range p.Agent.Secrets {
+		if !slices.ContainsFunc(p.Secrets, func(s Secret) bool { return s.Name == name }) {
+			f.add(fmt.Sprintf("agent.secrets[%d]", i), fmt.Sprintf("there is no secret %q", name), "name those of this file's [secrets], or leave agent.secrets out for all of them")
+		}
+	}
+}
+
+func (w *writer) agent(a *Agent) {
+	if a == nil {
+		return
+	}
+	w.table("agent")
+	for _, l := range []struct {
+		key  string
+		list []string
+	}{{"images", a.Images}, {"directories", directoryTexts(a.Directories)}, {"secrets", a.Secrets}, {"tools", a.Tools}} {
+		if l.list != nil {
+			w.key(l.key, l.list)
+		}
+	}
+	for _, n := range []struct {
+		key string
+		n   int
+	}{{"sandboxes", a.Sandboxes}, {"cpus", a.CPUs}} {
+		if n.n != 0 {
+			w.key(n.key, n.n)
+		}
+	}
+	for _, s := range []struct {
+		key  string
+		size int64
+	}{{"memory", a.Memory}, {"disk", a.Disk}} {
+		if s.size != 0 {
+			w.key(s.key, FormatSize(s.size))
+		}
+	}
+	for _, d := range []struct {
+		key  string
+		time time.Duration
+	}{{"idle_stop", a.IdleStop}, {"lifetime", a.Lifetime}} {
+		if d.time != 0 {
+			w.key(d.key, d.time.String())
+		}
+	}
+}
+
+func directoryTexts(all []Directory) []string {
+	if all == nil {
+		return nil
+	}
+	out := make([]string, 0, len(all))
+	for _, d := range all {
+		out = append(out, d.String())
+	}
+	return out
+}
