@@ -27,6 +27,19 @@ func TestListFiltersByLabel(t *testing.T) {
 	if got := msb(t, env, "inspect", "a"); !strings.Contains(got.out, `"team": "web"`) {
 		t.Errorf("inspect shows no label: %+v", got)
 	}
+	// The same filters choose sandboxes for commands; none runs, so that stop and restart find none.
+	for _, c := range []struct {
+		args, want string
+		code       int
+	}{
+		{"stop --all", "", 0}, {"restart -a", "", 0}, {"rm --filter label=team=x", "", 0}, {"rm --filter label=team=web", "a\n", 0}, {"ls -q", "b\nc\n", 0},
+		{"rm --all b", "", exitOther}, {"rm --all --filter label=team", "", exitOther}, {"rm --filter team", "", exitOther}, {"rm", "", exitOther},
+		{"ls -q", "b\nc\n", 0}, {"rm -a", "b\nc\n", 0}, {"ls -q", "", 0},
+	} {
+		if got := msb(t, env, strings.Fields(c.args)...); got.code != c.code || got.out != c.want {
+			t.Errorf("%s: %+v, want %d and %q", c.args, got, c.code, c.want)
+		}
+	}
 }
 
 func TestEnvFilesReadAsInDocker(t *testing.T) {

@@ -77,7 +77,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui),
+	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui), newMCPCommand(ui))
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -93,11 +93,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 
 // otherWords are what other tools call what msb does in another way.
 var otherWords = map[string]string{
-	"restart": "use msb stop NAME && msb start NAME",
-	"shell":   "use msb exec -it NAME sh",
-	"attach":  "use msb exec -it NAME sh",
-	"kill":    "use msb stop NAME, or msb job kill NAME JOB",
-	"wait":    "use msb job wait NAME JOB",
+	"attach":  "use msb shell NAME, or msb logs -f NAME",
 	"version": "use msb --version",
 	"info":    "use msb doctor",
 	"top":     "use msb exec NAME -- ps",

@@ -106,14 +106,19 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	f.pcap.register(fl)
 }
 
-// registerExec adds what is of one command.
-func (f *runFlags) registerExec(fl *pflag.FlagSet) {
+// registerWho adds who runs a command, where, and with which variables.
+func (f *runFlags) registerWho(fl *pflag.FlagSet) {
 	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
 	env := fl.Lookup("env")
 	env.Value = variables{env.Value}
 	fl.Var(envFiles{&f.envOfFiles}, "env-file", "set the variables of a `file`, NAME=VALUE on each line; -e wins over it (repeatable)")
 	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `directory` in the guest; msb run makes it, for msb exec it must be there")
 	fl.StringVarP(&f.user, "user", "u", "", "`user` in the guest: name, uid, name:group or uid:gid")
+}
+
+// registerExec adds what is of one command.
+func (f *runFlags) registerExec(fl *pflag.FlagSet) {
+	f.registerWho(fl)
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
 	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")

@@ -15,38 +15,46 @@ const nameRemedy = "name the sandbox; `msb ls` lists those there are"
 
 func newStartCommand(ui *ui) *cobra.Command {
 	var quiet, trust bool
+	var many manyFlags
 	c := &cobra.Command{
 		Use:   "start [flags] NAME...",
 		Short: "Start sandboxes that msb create or msb run --name made",
-		Args:  named(cobra.MinimumNArgs(1), nameRemedy),
-		RunE: func(c *cobra.Command, args []string) error {
-			ui.quiet = quiet
-			ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.Context()))
-			defer cancel(nil)
-			defer catchInterrupts(cancel).stop()
-			return forEach(args, func(name string) error {
-				var sb *sandbox.Sandbox
-				err := approved(ctx, ui, func() (err error) {
-					sb, err = sandbox.StartNamed(ctx, name, sandbox.StartOptions{
-						Progress: progress.New(os.Stderr, progressMode(quiet)), Trust: trust,
-						Notice: func(why string) { ui.note("%s", why) },
-					})
-					return err
-				})
-				if errors.Is(err, sandbox.ErrRunning) {
-					ui.note("%s runs already", name)
-					return ui.print(name + "\n")
-				}
-				if err != nil {
-					return startError(ctx, err)
-				}
-				return errors.Join(started(ui, sb), sb.Close())
-			})
-		},
 	}
+	many.many(c, "", isStopped, func(ctx context.Context, names []string) error {
+		return startAll(ctx, ui, names, quiet, trust, func(context.Context, string) error { return nil })
+	})
 	trustFlag(c.Flags(), &trust)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing but names and errors")
 	return c
+}
+
+// startAll starts sandboxes, each after first.
+func startAll(ctx context.Context, ui *ui, names []string, quiet, trust bool, first func(context.Context, string) error) error {
+	ui.quiet = quiet
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer catchInterrupts(cancel).stop()
+	return forEach(names, func(name string) error {
+		if err := first(ctx, name); err != nil {
+			return startError(ctx, err)
+		}
+		var sb *sandbox.Sandbox
+		err := approved(ctx, ui, func() (err error) {
+			sb, err = sandbox.StartNamed(ctx, name, sandbox.StartOptions{
+				Progress: progress.New(os.Stderr, progressMode(quiet)), Trust: trust,
+				Notice: func(why string) { ui.note("%s", why) },
+			})
+			return err
+		})
+		if errors.Is(err, sandbox.ErrRunning) {
+			ui.note("%s runs already", name)
+			return ui.print(name + "\n")
+		}
+		if err != nil {
+			return startError(ctx, err)
+		}
+		return errors.Join(started(ui, sb), sb.Close())
+	})
 }
 
 // forEach goes on after an error, so that one name that is wrong doesn't keep the others.
@@ -59,56 +67,57 @@ func forEach(names []string, do func(string) error) error {
 }
 
 func newStopCommand(ui *ui) *cobra.Command {
-	return &cobra.Command{
-		Use:   "stop NAME...",
+	var many manyFlags
+	c := &cobra.Command{
+		Use:   "stop [flags] NAME...",
 		Short: "Stop sandboxes; their disks stay",
-		Args:  named(cobra.MinimumNArgs(1), nameRemedy),
-		RunE: func(c *cobra.Command, args []string) error {
-			home, err := sandbox.OpenHome("")
-			if err != nil {
+	}
+	many.many(c, "a", runs, func(ctx context.Context, names []string) error {
+		home, err := sandbox.OpenHome("")
+		if err != nil {
+			return err
+		}
+		return forEach(names, func(name string) error {
+			switch err := home.Stop(ctx, name); {
+			case errors.Is(err, sandbox.ErrNotRunning):
+				ui.note("%s is stopped already", name)
+			case err != nil:
 				return err
 			}
-			return forEach(args, func(name string) error {
-				switch err := home.Stop(c.Context(), name); {
-				case errors.Is(err, sandbox.ErrNotRunning):
-					ui.note("%s is stopped already", name)
-				case err != nil:
-					return err
-				}
-				return ui.print(name + "\n")
-			})
-		},
-	}
+			return ui.print(name + "\n")
+		})
+	})
+	return c
 }
 
 func newRemoveCommand(ui *ui) *cobra.Command {
 	var force bool
+	var many manyFlags
 	c := &cobra.Command{
-		Use:     "rm [--force] NAME...",
+		Use:     "rm [flags] NAME...",
 		Aliases: []string{"remove"},
 		Short:   "Remove sandboxes and all that their disks hold",
-		Args:    named(cobra.MinimumNArgs(1), nameRemedy),
-		RunE: func(c *cobra.Command, args []string) error {
-			home, err := sandbox.OpenHome("")
+	}
+	many.many(c, "a", anyState, func(ctx context.Context, names []string) error {
+		home, err := sandbox.OpenHome("")
+		if err != nil {
+			return err
+		}
+		return forEach(names, func(name string) error {
+			remove := home.Remove
+			if force {
+				remove = func(ctx context.Context, name string) error { return stopAndRemove(ctx, home, name) }
+			}
+			err := remove(ctx, name)
+			if errors.Is(err, sandbox.ErrNoSandbox) && home.RemoveKept(name) == nil { // of msb run --rm=false
+				err = nil
+			}
 			if err != nil {
 				return err
 			}
-			return forEach(args, func(name string) error {
-				remove := home.Remove
-				if force {
-					remove = func(ctx context.Context, name string) error { return stopAndRemove(ctx, home, name) }
-				}
-				err := remove(c.Context(), name)
-				if errors.Is(err, sandbox.ErrNoSandbox) && home.RemoveKept(name) == nil { // of msb run --rm=false
-					err = nil
-				}
-				if err != nil {
-					return err
-				}
-				return ui.print(name + "\n")
-			})
-		},
-	}
+			return ui.print(name + "\n")
+		})
+	})
 	c.Flags().BoolVarP(&force, "force", "f", false, "stop those that run first")
 	return c
 }

@@ -81,7 +81,10 @@ func TestVMLogsOfADetachedRun(t *testing.T) {
 	if got := msb("logs", "-f", name); got.code != 0 || got.out != "b\n" || got.err != "err\n" {
 		t.Errorf("logs: %+v", got)
 	}
-	msb("job", "wait", name, sandbox.MainJob).want(t, 0, "3\n")
+	msb("wait", name).want(t, 0, "3\n")
+	msb("kill", name).says(t, exitSandbox, "has ended")
+	msb("shell", "-e", "A=b", "-w", "/tmp", name).want(t, 0, "") // its standard input is empty
+	msb("restart", "-q", name).want(t, 0, name+"\n")
 	msb("exec", name, "true").want(t, 0, "")
 	msb("stop", name).want(t, 0, name+"\n")
 	if got := msb("logs", "--console", "-n", "1", name); got.code != 0 || got.err != "" {
