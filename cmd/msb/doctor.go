@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/msb-project/msb/internal/guest/assets"
+	guest "github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/backends"
 	"github.com/msb-project/msb/policies"

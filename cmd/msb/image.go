@@ -98,12 +98,12 @@ type imageRow struct {
 }
 
 func newImageList(ui *ui) *cobra.Command {
-	var asJSON bool
+	var flags listFlags
 	c := &cobra.Command{
-		Use:   "ls",
+		Use:   "ls [flags]",
 		Short: "List the images in the cache",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			store, err := openStore()
 			if err != nil {
 				return err
@@ -112,28 +112,26 @@ func newImageList(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printImages(ui, list, asJSON)
+			return printImages(ui, c, list, &flags)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	flags.register(c)
 	return c
 }
 
-func printImages(ui *ui, list []image.Image, asJSON bool) error {
+func printImages(ui *ui, c *cobra.Command, list []image.Image, flags *listFlags) error {
 	const digestShown = len("sha256:") + 12
-	out := make([]imageRow, 0, len(list))
-	rows := make([][]string, 0, 1+len(list))
-	rows = append(rows, []string{"IMAGE", "DIGEST", "PLATFORM", "SIZE"})
+	all := make([]imageRow, 0, len(list))
 	for _, img := range list {
-		out = append(out, imageRow{img.Ref, img.Digest, img.Platform.String(), img.SizeBytes, img.Created})
-		rows = append(rows, []string{
-			img.Ref, img.Digest[:min(digestShown, len(img.Digest))], img.Platform.String(), progress.Bytes(img.SizeBytes),
-		})
+		all = append(all, imageRow{img.Ref, img.Digest, img.Platform.String(), img.SizeBytes, img.Created})
 	}
-	if asJSON {
-		return ui.json(out)
-	}
-	return ui.table(rows)
+	return printList(ui, c, flags, all, func(r *imageRow) string { return r.Ref }, func(all []imageRow) [][]string {
+		rows := [][]string{{"IMAGE", "DIGEST", "PLATFORM", "SIZE"}}
+		for _, r := range all {
+			rows = append(rows, []string{r.Ref, r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progress.Bytes(r.SizeBytes)})
+		}
+		return rows
+	})
 }
 
 func newImageRemove(ui *ui) *cobra.Command {

@@ -43,13 +43,13 @@ func newJobCommand(ui *ui) *cobra.Command {
 }
 
 func newJobListCommand(ui *ui) *cobra.Command {
-	var asJSON, quiet bool
+	var flags listFlags
 	c := &cobra.Command{
 		Use:     "ls [flags] NAME",
 		Aliases: []string{"list", "ps"},
 		Short:   "List a sandbox's jobs, oldest first",
 		Args:    named(cobra.ExactArgs(1), nameRemedy),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			home, err := sandbox.OpenHome("")
 			if err != nil {
 				return err
@@ -58,22 +58,11 @@ func newJobListCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			switch {
-			case asJSON:
-				return ui.json(all)
-			case quiet:
-				for i := range all {
-					if err := ui.print(all[i].Name + "\n"); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			return ui.table(jobRows(all, time.Now()))
+			return printList(ui, c, &flags, all, func(s *sandbox.JobStatus) string { return s.Name },
+				func(all []sandbox.JobStatus) [][]string { return jobRows(all, time.Now()) })
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	flags.register(c)
 	return c
 }
 

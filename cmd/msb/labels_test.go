@@ -27,6 +27,23 @@ func TestListFiltersByLabel(t *testing.T) {
 	if got := msb(t, env, "inspect", "a"); !strings.Contains(got.out, `"team": "web"`) {
 		t.Errorf("inspect shows no label: %+v", got)
 	}
+	for _, c := range []struct {
+		args, says string // on standard output if code is 0
+		code       int
+	}{
+		{"--format {{.name}}", "a\nb\nc\n", 0}, {"--format {{.name}}={{.disk_bytes}},{{.running}} --filter label=keep", "a=67108864,false\n", 0},
+		{"--format {{nosuch}}", "function", exitOther},
+		{"--format {{.name}}{{.pcap}} --filter label=keep", "a\n", 0}, {"--format {{.nosuch}}", "--json", exitOther}, {"--format {{.name", "--format '{{.name}}'", exitOther},
+		{"--json -q", "give one of them", exitOther}, {"--json --format {{.name}}", "give one of them", exitOther},
+	} {
+		got := msb(t, env, append([]string{"ls"}, strings.Fields(c.args)...)...)
+		if got.code != c.code || c.code == 0 && got.out != c.says || c.code != 0 && !strings.Contains(got.err, c.says) {
+			t.Errorf("ls %s: %+v", c.args, got)
+		}
+	}
+	if got := msb(t, env, "ls", "--format", "{{json .labels}}", "--filter", "label=team=db"); got.out != "{\"team\":\"db\"}\n" {
+		t.Errorf("%+v", got)
+	}
 	// The same filters choose sandboxes for commands; none runs, so that stop and restart find none.
 	for _, c := range []struct {
 		args, want string

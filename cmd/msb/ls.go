@@ -15,14 +15,15 @@ import (
 )
 
 func newListCommand(ui *ui) *cobra.Command {
-	var asJSON, quiet, kept bool
+	var flags listFlags
+	var kept bool
 	var filters []string
 	c := &cobra.Command{
 		Use:     "ls [flags]",
 		Aliases: []string{"list", "ps"},
 		Short:   "List the sandboxes that have a name (also: ps)",
 		Args:    named(cobra.NoArgs, "msb ls takes no arguments; msb inspect NAME tells about one"),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkFilters(filters); err != nil {
 				return err
 			}
@@ -34,39 +35,25 @@ func newListCommand(ui *ui) *cobra.Command {
 				return &usageError{err: errors.New("--kept with --filter: what is kept has no labels; leave out one of the two"), help: "msb ls --help"}
 			}
 			if kept {
-				return listKept(ui, home, asJSON, quiet)
+				return listKept(ui, c, home, &flags)
 			}
 			all, err := home.List()
 			if err != nil {
 				return err
 			}
 			all = slices.DeleteFunc(all, func(s sandbox.Status) bool { return !matchFilters(&s, filters) })
-			switch {
-			case asJSON:
-				if all == nil {
-					all = []sandbox.Status{}
-				}
-				return ui.json(all)
-			case quiet:
-				for i := range all {
-					if err := ui.print(all[i].Name + "\n"); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			return ui.table(statusRows(all, time.Now()))
+			return printList(ui, c, &flags, all, func(s *sandbox.Status) string { return s.Name },
+				func(all []sandbox.Status) [][]string { return statusRows(all, time.Now()) })
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	flags.register(c)
 	c.Flags().StringArrayVarP(&filters, "filter", "f", nil, "list only those with `label=KEY[=VALUE]` (repeatable: all must match)")
 	c.Flags().BoolVar(&kept, "kept", false, "list what msb run --rm=false left instead; msb rm ID removes it")
 	return c
 }
 
 // listKept lists what msb run --rm=false left: logs and disks of sandboxes without a name.
-func listKept(ui *ui, home *sandbox.Home, asJSON, quiet bool) error {
+func listKept(ui *ui, c *cobra.Command, home *sandbox.Home, flags *listFlags) error {
 	all, err := home.KeptRuns()
 	if err != nil {
 		return err
@@ -76,23 +63,17 @@ func listKept(ui *ui, home *sandbox.Home, asJSON, quiet bool) error {
 		Dir   string    `json:"directory"`
 		Ended time.Time `json:"ended"`
 	}
-	out, rows := make([]row, 0, len(all)), [][]string{{"ID", "ENDED", "DIRECTORY"}}
+	kept := make([]row, 0, len(all))
 	for _, k := range all {
-		out = append(out, row(k))
-		rows = append(rows, []string{k.ID, age(time.Since(k.Ended)) + " ago", audit.Printable(k.Dir)})
+		kept = append(kept, row(k))
 	}
-	switch {
-	case asJSON:
-		return ui.json(out)
-	case quiet:
-		for _, k := range all {
-			if err := ui.print(k.ID + "\n"); err != nil {
-				return err
-			}
+	return printList(ui, c, flags, kept, func(k *row) string { return k.ID }, func(kept []row) [][]string {
+		rows := [][]string{{"ID", "ENDED", "DIRECTORY"}}
+		for _, k := range kept {
+			rows = append(rows, []string{k.ID, age(time.Since(k.Ended)) + " ago", audit.Printable(k.Dir)})
 		}
-		return nil
-	}
-	return ui.table(rows)
+		return rows
+	})
 }
 
 func statusRows(all []sandbox.Status, now time.Time) [][]string {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 )
@@ -41,7 +43,7 @@ func TestJSONIsTerminalSafe(t *testing.T) {
 
 func TestSmallImageSizesAreShown(t *testing.T) {
 	var out strings.Builder
-	err := printImages(newUI(&out, io.Discard), []image.Image{{Ref: "a", SizeBytes: 900_000}, {Ref: "b", SizeBytes: 1_999_999_999}}, false)
+	err := printImages(newUI(&out, io.Discard), &cobra.Command{}, []image.Image{{Ref: "a", SizeBytes: 900_000}, {Ref: "b", SizeBytes: 1_999_999_999}}, &listFlags{})
 	if err != nil || !strings.Contains(out.String(), "900.0 kB") || !strings.Contains(out.String(), "2.0 GB") {
 		t.Errorf("%q, %v", out.String(), err)
 	}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/audit"
+)
+
+// listFlags say how a list is printed.
+type listFlags struct {
+	json, quiet bool
+	format      string
+}
+
+func (l *listFlags) register(c *cobra.Command) {
+	c.Flags().BoolVar(&l.json, "json", false, "print a JSON array")
+	c.Flags().BoolVarP(&l.quiet, "quiet", "q", false, "print names only")
+	c.Flags().StringVar(&l.format, "format", "", "print each by a Go `template` with the keys of --json, such as '{{.name}}'")
+}
+
+// check reads the template before anything is looked up.
+func (l *listFlags) check(c *cobra.Command) (*template.Template, error) {
+	if l.json && l.quiet || l.format != "" && (l.json || l.quiet) {
+		return nil, &usageError{err: errors.New("--json, --quiet and --format: give one of them"), help: c.CommandPath() + " --help"}
+	}
+	t, err := template.New("--format").Option("missingkey=error").Funcs(template.FuncMap{
+		"json": func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
+	}).Parse(l.format)
+	if err != nil {
+		return nil, &usageError{err: fmt.Errorf("%w; write a Go template, such as --format '{{.name}}'", err), help: c.CommandPath() + " --help"}
+	}
+	return t, nil
+}
+
+// printList prints all as the flags of c say; name gives an element's name, rows the table.
+func printList[T any](ui *ui, c *cobra.Command, l *listFlags, all []T, name func(*T) string, rows func([]T) [][]string) error {
+	t, err := l.check(c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case l.json:
+		if all == nil {
+			all = []T{}
+		}
+		return ui.json(all)
+	case l.quiet:
+		for i := range all {
+			if err := ui.print(name(&all[i]) + "\n"); err != nil {
+				return err
+			}
+		}
+		return nil
+	case l.format == "":
+		return ui.table(rows(all))
+	}
+	for i := range all {
+		if err := ui.formatted(t, &all[i]); err != nil {
+			return &usageError{err: fmt.Errorf("%w; the keys are those of --json", err), help: c.CommandPath() + " --help"}
+		}
+	}
+	return nil
+}
+
+// formatted prints one line of a list by a template, which sees what --json shows.
+func (u *ui) formatted(t *template.Template, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber() // sizes stay as they are written
+	var keys map[string]any
+	if err := dec.Decode(&keys); err != nil {
+		return err
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) { // what is left out for being empty is a key all the same
+		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if _, there := keys[key]; !there {
+			keys[key] = ""
+		}
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, keys); err != nil {
+		return err
+	}
+	return u.print(string(audit.AppendPrintable(nil, append(out.Bytes(), '\n'))))
+}
