@@ -126,7 +126,7 @@ func printImages(ui *ui, c *cobra.Command, list []image.Image, flags *listFlags)
 		all = append(all, imageRow{img.Ref, img.Digest, img.Platform.String(), img.SizeBytes, img.Created})
 	}
 	return printList(ui, c, flags, all, func(r *imageRow) string { return r.Ref }, func(all []imageRow) [][]string {
-		rows := [][]string{{"IMAGE", "DIGEST", "PLATFORM", "SIZE"}}
+		rows := append(make([][]string, 0, 1+len(all)), []string{"IMAGE", "DIGEST", "PLATFORM", "SIZE"})
 		for _, r := range all {
 			rows = append(rows, []string{r.Ref, r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progress.Bytes(r.SizeBytes)})
 		}

@@ -68,7 +68,7 @@ func listKept(ui *ui, c *cobra.Command, home *sandbox.Home, flags *listFlags) er
 		kept = append(kept, row(k))
 	}
 	return printList(ui, c, flags, kept, func(k *row) string { return k.ID }, func(kept []row) [][]string {
-		rows := [][]string{{"ID", "ENDED", "DIRECTORY"}}
+		rows := append(make([][]string, 0, 1+len(kept)), []string{"ID", "ENDED", "DIRECTORY"})
 		for _, k := range kept {
 			rows = append(rows, []string{k.ID, age(time.Since(k.Ended)) + " ago", audit.Printable(k.Dir)})
 		}
