@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,13 +22,15 @@ import (
 // logFlags is what of an output is shown, and how: as in other container tools.
 type logFlags struct {
 	follow, timestamps, json bool
-	since, tail              string
+	since, tail, grep        string
+	match                    *regexp.Regexp // nil for every line
 }
 
 func (f *logFlags) register(fl *pflag.FlagSet) {
 	fl.BoolVarP(&f.follow, "follow", "f", false, "wait for more, until the command has ended")
 	fl.StringVar(&f.since, "since", "", "leave out what is older than this `time`: 10m, 2026-01-31T12:00:00Z, or seconds since 1970")
 	fl.StringVarP(&f.tail, "tail", "n", "all", "begin with the last `lines` that are there")
+	fl.StringVar(&f.grep, "grep", "", "of these lines, show those that match a regular `expression`, such as 'error|fail'")
 	fl.BoolVarP(&f.timestamps, "timestamps", "t", false, "put the time before each line")
 	fl.BoolVar(&f.json, "json", false, "print an object a line: time, stream and text, or time and missing_bytes")
 }
@@ -37,6 +40,12 @@ func (f *logFlags) options(now time.Time) (sandbox.LogOptions, error) {
 	o := sandbox.LogOptions{Follow: f.follow}
 	if f.json && f.timestamps {
 		return o, errors.New("--timestamps with --json: each object has its time; leave it out")
+	}
+	if f.grep != "" {
+		var err error
+		if f.match, err = regexp.Compile(f.grep); err != nil {
+			return o, fmt.Errorf("--grep: %w; write a regular expression such as 'error|fail'", err)
+		}
 	}
 	if f.tail != "all" {
 		n, err := strconv.Atoi(f.tail)
@@ -115,7 +124,7 @@ func (f *logFlags) show(ctx context.Context, ui *ui, j *sandbox.Job, o sandbox.L
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err == nil {
+		if err == nil && (f.match == nil || e.Missing > 0 || f.match.Match(e.Data)) {
 			err = f.print(ui, &e)
 		}
 		if errors.Is(err, syscall.EPIPE) {

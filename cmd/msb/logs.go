@@ -26,11 +26,12 @@ escapes them. --console prints the kernel's console instead.`,
 		Example: `  msb run -d --name beat -- sh -c 'while sleep 1; do date; done'
   msb logs -f -n 10 beat
   msb logs --since 5m -t beat
+  msb logs -f --grep "error|fail" beat
   msb logs --console beat`,
 		Args: named(cobra.ExactArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			o, err := f.options(time.Now())
-			if err == nil && console && (f.follow || f.since != "" || f.json || f.timestamps) {
+			if err == nil && console && (f.follow || f.since != "" || f.json || f.timestamps || f.grep != "") {
 				err = errConsole
 			}
 			if err != nil {

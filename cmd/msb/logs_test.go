@@ -23,7 +23,7 @@ func TestLogFlagsMatchOtherTools(t *testing.T) {
 			t.Errorf("--tail %q: %d, %v; want %d", tail, o.Tail, err, want)
 		}
 	}
-	for _, f := range []logFlags{{tail: "-1"}, {tail: ""}, {tail: "all", since: "yesterday"}, {tail: "all", json: true, timestamps: true}} {
+	for _, f := range []logFlags{{tail: "-1"}, {tail: ""}, {tail: "all", since: "yesterday"}, {tail: "all", json: true, timestamps: true}, {tail: "all", grep: "("}} {
 		if o, err := f.options(now); err == nil {
 			t.Errorf("%+v is taken: %+v", f, o)
 		}

@@ -32,6 +32,7 @@ func TestVMJobsFromTheCommandLine(t *testing.T) {
 	msb("exec", "-d", "--job", "lines", "j", "sh", "-c", "echo one; echo three").want(t, 0, "lines\n")
 	msb("job", "wait", "j", "lines").want(t, 0, "0\n")
 	msb("job", "logs", "-n", "1", "j", "lines").want(t, 0, "three\n")
+	msb("job", "logs", "--grep", "^o", "j", "lines").want(t, 0, "one\n")
 	if got := msb("job", "logs", "-t", "-n", "1", "j", "lines"); !strings.HasSuffix(got.out, "Z three\n") {
 		t.Errorf("logs -t: %+v", got)
 	}
