@@ -73,6 +73,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		}
 		return &usageError{err: fmt.Errorf("unknown command %q%s", args[0], hintFor(c, args[0])), help: "msb --help"}
 	}
+	treeFlag(root, ui)
 	root.SetVersionTemplate("msb {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
