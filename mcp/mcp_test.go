@@ -344,30 +344,34 @@ func TestI15_TheFloorHolds(t *testing.T) {
 func TestI15_AnUntrustedFloorRefusesToStart(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "floor.toml")
-	text := "version = 1\n[[egress.allow]]\nhosts = [\"pypi.org\"]\n[secrets.X]\nfrom = \"env:HOME\"\nhosts = [\"pypi.org\"]\nin = [\"header:X-Key\"]\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	home, err := sandbox.OpenHome(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	floor, err := sandbox.LoadPolicy(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newServer(Options{Home: home, Floor: floor}, nil); sandbox.KindOf(err) != sandbox.KindGrants || !strings.Contains(err.Error(), "msb policy trust") {
-		t.Fatalf("an untrusted floor: %v", err)
-	}
-	set, err := home.Grants(floor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := home.Approve(file, set); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newServer(Options{Home: home, Floor: floor}, nil); err != nil {
-		t.Fatalf("an approved floor: %v", err)
+	for _, text := range []string{
+		"[[egress.allow]]\nhosts = [\"pypi.org\"]\n[secrets.X]\nfrom = \"env:HOME\"\nhosts = [\"pypi.org\"]\nin = [\"header:X-Key\"]\n",
+		"[agent]\ndirectories = [\"/srv:/work\"]\n", "[agent]\nimages = [\"dir:/srv\"]\n",
+	} {
+		if err := os.WriteFile(file, []byte("version = 1\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		home, err := sandbox.OpenHome(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		floor, err := sandbox.LoadPolicy(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newServer(Options{Home: home, Floor: floor}, nil); sandbox.KindOf(err) != sandbox.KindGrants || !strings.Contains(err.Error(), "msb policy trust") {
+			t.Fatalf("an untrusted floor with %s: %v", text, err)
+		}
+		set, err := home.Grants(floor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := home.Approve(file, set); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newServer(Options{Home: home, Floor: floor}, nil); err != nil && sandbox.KindOf(err) == sandbox.KindGrants {
+			t.Fatalf("an approved floor: %v", err)
+		}
 	}
 }
 

@@ -118,12 +118,12 @@ func sameFiles(a, b *policies.Hold) bool {
 
 // grantsOfFlags are the grants of what no file holds: its user wrote it on the command line.
 func grantsOfFlags(h *Home, p *policies.Policy) (grants.Set, error) {
-	own := *p
+	own := policies.Default() // so that no key is in it but those of flags
+	own.File, own.Path, own.Include, own.Included = p.File, p.Path, p.Include, p.Included
 	own.Egress.Allow = slices.DeleteFunc(slices.Clone(p.Egress.Allow), func(r policies.Rule) bool { return r.Pos != policies.Position{} })
 	own.Hosts = slices.DeleteFunc(slices.Clone(p.Hosts), func(m policies.HostMapping) bool { return m.Pos != policies.Position{} })
 	own.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s policies.Secret) bool { return s.Pos != policies.Position{} })
-	own.Sandbox, own.DNS, own.TLS, own.Outside = policies.Sandbox{}, policies.DNS{}, policies.TLS{}, nil
-	return h.Grants(&own)
+	return h.Grants(own)
 }
 
 // keep leaves out what is taken only where it is needed, unless it was approved before.

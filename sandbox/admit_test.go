@@ -260,3 +260,31 @@ func TestI15_CredentialsForAPolicysImage(t *testing.T) {
 		t.Error("approved")
 	}
 }
+
+// TestI15_EveryGrantOfAFileIsAskedFor: each thing that a file can take needs its user's approval. The twin is the same
+// policy made in code.
+func TestI15_EveryGrantOfAFileIsAskedFor(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	dir := t.TempDir()
+	for what, text := range map[string]string{
+		"a variable": "[[egress.allow]]\nhosts = [\"a.example\"]\n[secrets.X]\nfrom = \"env:HOME\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n",
+		"an image":   "[sandbox]\nimage = \"dir:" + dir + "\"\n", "a range": "[[egress.allow]]\ncidrs = [\"10.0.0.0/8\"]\nports = [443]\nprivate = true\n",
+		"a range of a name": "[[egress.allow]]\nhosts = [\"a.example\"]\nwithin = [\"10.0.0.0/8\"]\n", "a target": "[hosts]\n\"a.example\" = \"127.0.0.1:80\"\n",
+		"a resolver": "[dns]\nservers = [\"udp://192.0.2.1\"]\n", "a proxy": "[tls]\nvia = \"http://192.0.2.1:3128\"\n",
+		"roots":                "[[tls.extra_ca]]\nfile = \"ca.pem\"\nhosts = [\"a.example\"]\n",
+		"an agent's directory": "[agent]\ndirectories = [\"" + dir + ":/work\"]\n", "an agent's image": "[agent]\nimages = [\"dir:" + dir + "\"]\n",
+	} {
+		path := filepath.Join(t.TempDir(), "p.toml")
+		must(t, os.WriteFile(path, []byte("version = 1\n"+text), 0o600))
+		p := loaded(t, path)
+		if _, err := h.Admit(p, AdmitOptions{}); KindOf(err) != KindGrants {
+			t.Errorf("%s: %v, want a *GrantsError", what, err)
+		}
+		made := *p
+		made.Path = ""
+		if _, err := h.Admit(&made, AdmitOptions{}); err != nil {
+			t.Errorf("%s, made in code: %v", what, err)
+		}
+	}
+}
