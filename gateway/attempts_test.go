@@ -367,3 +367,28 @@ func TestOffloadedChecksumsAreTakenOnRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestManyWrongChecksumsAreAdvisedOnOnce: the frames are counted singly, or many together as at the link's end.
+func TestManyWrongChecksumsAreAdvisedOnOnce(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []frameguard.Reason{frameguard.DropPartial.Reason(), frameguard.DropChecksum.Reason()} {
+		for _, tc := range []struct {
+			counts []int64
+			advice int
+		}{{[]int64{2, 2}, 0}, {[]int64{100}, 1}, {[]int64{10, 30, 100, 1}, 1}} {
+			w := gatewaytest.Start(t, attemptsPolicy)
+			for _, n := range tc.counts {
+				w.Gateway.Dropped(reason, n)
+			}
+			advice := 0
+			for _, e := range w.Audit.Events(audit.LinkDrop) {
+				if e.Action == "" {
+					advice++
+				}
+			}
+			if advice != tc.advice {
+				t.Errorf("%s, %v: %d pieces of advice, want %d", reason, tc.counts, advice, tc.advice)
+			}
+		}
+	}
+}

@@ -283,3 +283,25 @@ func TestI13_RemovalKeepsForeignFiles(t *testing.T) {
 		t.Errorf("behind the link: %q, was %q", after, before)
 	}
 }
+
+// TestI13_SweepsFollowNoLinkedDirectory: a directory of the home becomes a link once the home is open.
+func TestI13_SweepsFollowNoLinkedDirectory(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	runs, outside := filepath.Join(h.dir, state.RunsDir), filepath.Join(t.TempDir(), "runs")
+	dir(map[string]maker{"sb-0123456789ab": dir(map[string]maker{"lock": file("")})})(t, outside)
+	must(t, os.Remove(runs))
+	link(outside)(t, runs)
+	if err := h.Sweep(); err == nil {
+		t.Error("the link is swept without an error")
+	}
+	if !there(t, filepath.Join(outside, "sb-0123456789ab")) {
+		t.Error("a run behind the link is gone")
+	}
+	must(t, os.Remove(runs))
+	must(t, os.Rename(outside, runs))
+	must(t, h.Sweep())
+	if there(t, filepath.Join(runs, "sb-0123456789ab")) { // the twin: the same run, behind no link
+		t.Error("an abandoned run stays")
+	}
+}

@@ -45,7 +45,7 @@ func (w *quietWriter) Write(p []byte) (int, error) {
 
 // speaksOfTraffic reports whether a function is of a package through which requests and answers go.
 func speaksOfTraffic(function string) bool {
-	for _, prefix := range []string{"net/http", "golang.org/x/net/", "github.com/elazarl/goproxy", "google.golang.org/grpc"} {
+	for _, prefix := range []string{"net/http", "golang.org/x/net/"} { // goproxy and grpc have loggers of their own
 		if strings.HasPrefix(function, prefix) {
 			return true
 		}

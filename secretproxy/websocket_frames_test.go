@@ -180,7 +180,7 @@ func TestI10_WebSocketValuesAreMasked(t *testing.T) {
 			_, _ = io.WriteString(conn, <-next)
 		}
 	}, withSecret(secretIn(t, header("Authorization"))))
-	conn, r, resp := open(apiHost, apiAddr, "Authorization: "+w.placeholder()+"\r\nSec-WebSocket-Extensions: permessage-deflate\r\n")
+	conn, r, resp := open(apiHost, apiAddr, "Authorization: "+w.placeholder()+"\r\nSec-WebSocket-Extensions: permessage-deflate\r\nSec_WebSocket-Extensions: permessage-deflate\r\n")
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-Websocket-Extensions") != "" {
 		t.Fatalf("got %+v", resp)
 	}

@@ -72,7 +72,7 @@ func noteUnresolved(ui *ui, s *audit.DenialSummary) {
 // can't be read has none to say.
 func watchDenials(ui *ui, home *sandbox.Home, name string, do func() (int, error)) (int, error) {
 	st, err := home.Inspect(name)
-	if err != nil || ui.quiet {
+	if err != nil {
 		return do()
 	}
 	tail := audit.NewTail(st.Audit)
