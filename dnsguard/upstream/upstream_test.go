@@ -72,4 +72,19 @@ func TestResolvConfIsFollowed(t *testing.T) {
 	if got := addrs(); len(got) != 3 {
 		t.Errorf("while the file is away: %v", got)
 	}
+	if err := os.Mkdir(path, 0o700); err != nil { // even root can't read it as a file
+		t.Fatal(err)
+	}
+	now += resolvConfAge
+	if got := addrs(); len(got) != 3 {
+		t.Errorf("while the file can't be read: %v", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write("nameserver 192.0.2.7\n", 2*time.Second)
+	now += resolvConfAge
+	if got := addrs(); !slices.Equal(got, []string{"192.0.2.7:53"}) {
+		t.Errorf("after it can be read again: %v", got)
+	}
 }
