@@ -397,6 +397,7 @@ func TestI11_ReloadedEgressBytesBindOpenFlows(t *testing.T) {
 			break
 		}
 	}
+	_ = c.Close() // or the server waits for the rest
 	if n := <-got; n > 10<<10 {
 		t.Errorf("%d bytes left an open flow, the new budget is 10240", n)
 	}
