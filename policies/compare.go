@@ -149,9 +149,19 @@ func (c *comparer) elements(key string, a, b reflect.Value) {
 		c.add(key, joined(removed), joined(added))
 	case !slices.Equal(x, y):
 		c.add(key, "in the order "+joined(x), "in the order "+joined(y))
-	case a.Len() > 0: // else one is nil and the other is empty
+	case a.Len() > 0:
 		c.note(key, a, b)
+	case strings.HasSuffix(key, "agent.secrets"): // left out it is all of them; of other lists, nil and empty mean the same
+		c.add(key, emptyOr(a), emptyOr(b))
 	}
+}
+
+// emptyOr shows a list without elements.
+func emptyOr(list reflect.Value) string {
+	if list.IsNil() {
+		return none
+	}
+	return "[]"
 }
 
 // remove returns what is left of a when each element of b is taken away once.

@@ -21,7 +21,7 @@ type filed struct {
 }
 
 // fileTables are a policy file's tables in their order.
-var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]"}
+var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]", "[agent]"}
 
 var fileKeys = []filed{
 	{"", "version", []string{"1"}},
@@ -76,6 +76,16 @@ var fileKeys = []filed{
 	{"[limits]", "dns_per_second", []string{"", "7", "8"}},
 	{"[limits]", "egress_bytes", []string{"", `"1M"`, "1048577"}},
 	{"[limits]", "egress_rate", []string{"", `"1M/s"`, "1048577"}},
+	{"[agent]", "images", []string{"", `["a"]`, `["a", "b"]`, `["b", "a"]`}},
+	{"[agent]", "directories", []string{"", `["/a:/a"]`, `["/a:/a:rw"]`, `["/a:/b"]`}},
+	{"[agent]", "secrets", []string{"", "[]"}},
+	{"[agent]", "tools", []string{"", `["files"]`, `["all"]`}},
+	{"[agent]", "sandboxes", []string{"", "7", "8"}},
+	{"[agent]", "cpus", []string{"", "7", "8"}},
+	{"[agent]", "memory", []string{"", `"1G"`, "1073741825"}},
+	{"[agent]", "disk", []string{"", `"1G"`, "1073741825"}},
+	{"[agent]", "idle_stop", []string{"", `"7m"`, `"8m"`}},
+	{"[agent]", "lifetime", []string{"", `"7m"`, `"8m"`}},
 }
 
 // fileText writes a policy of the tables that use names, with the value that choice has for each key.
