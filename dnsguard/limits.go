@@ -20,7 +20,7 @@ const (
 	// is closed at once.
 	maxTCPConns = 64
 
-	// idleTimeout ends a guest's UDP flow or TCP connection (design section 7).
+	// idleTimeout ends a guest's UDP flow or TCP connection.
 	idleTimeout = 30 * time.Second
 	// writeTimeout ends a TCP connection whose guest doesn't read its answers.
 	writeTimeout = 10 * time.Second

@@ -4,7 +4,7 @@ package egress
 // without a private rule or a line in [hosts].
 type Class uint8
 
-// The classes, from design section 5. The zero value is an invalid address.
+// The classes of docs/security.md. The zero value is an invalid address.
 const (
 	ClassInvalid Class = iota
 	// ClassPublic is what remains after all others.

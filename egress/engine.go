@@ -188,7 +188,7 @@ func strictness(v Verdict) int {
 // Reportable reports whether report mode lets a denial for r through. What
 // rules and the default deny is; what leads to special-purpose ranges or the
 // host is not, and neither is what contradicts the pins on an inspected request
-// (see judgement.firm).
+// (see judgement.final).
 func (r Reason) Reportable() bool {
 	switch r {
 	case ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonNotPinned, ReasonNoName, ReasonECH, ReasonProtocol,

@@ -42,13 +42,13 @@ type judgement struct {
 	nearRule *rule
 }
 
-// run is the order of judgement of design section 4: special ranges, deny
+// run is the order of judgement: special ranges, deny
 // rules, allow rules, default.
 func (j *judgement) run() Verdict {
 	if !j.prepare() {
 		return j.deny(ReasonInvalid, nil)
 	}
-	if v, done := j.floorOfRanges(); done {
+	if v, done := j.judgeRanges(); done {
 		return v
 	}
 	j.judgeDeny()
@@ -94,9 +94,9 @@ func (j *judgement) prepare() bool {
 	return true
 }
 
-// floorOfRanges is the first step: an address that isn't public goes on only if
+// judgeRanges is the first step, and nothing of an operator's floor: an address that isn't public goes on only if
 // [hosts] leads there or a rule opens it. Report mode has no say here.
-func (j *judgement) floorOfRanges() (Verdict, bool) {
+func (j *judgement) judgeRanges() (Verdict, bool) {
 	if j.f.Mapped {
 		j.class = ClassBenchmark
 		if len(j.f.Pinned) == 1 {

@@ -5,8 +5,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// watch has https connections inspected for a rule that may be about other connections: one that denies names,
-// or is about requests. A server may serve many names, and a connection that was opened for one of them carries
+// watch has every https connection inspected for one rule that needs each request's Host, not only those to the rule's
+// own names: a rule that denies names, or is about requests. A server may serve many names, and a connection that was opened for one of them carries
 // requests for any (domain fronting), so that such a rule holds only where each request's Host is seen.
 type watch struct {
 	rule string

@@ -46,8 +46,8 @@ func (g *Gateway) dialTarget(ctx context.Context, network string, t policies.Tar
 	return g.dialAddr(ctx, network, dst, egress.ReachTarget)
 }
 
-// dialAddr is the one place where the gateway opens sockets for a guest. far is how far from public
-// addresses dst, and only dst, may be. The fuse looks at the address that goes to the kernel (invariant 5),
+// dialAddr is the one place where the gateway opens sockets for a guest. far is the class of
+// addresses beside the public ones that dst, and only dst, may be in. The fuse looks at the address that goes to the kernel (invariant 5),
 // and again when the socket is connected: dst may have become the host's meanwhile. No byte was sent then.
 func (g *Gateway) dialAddr(ctx context.Context, network string, dst netip.AddrPort, far egress.Reach) (net.Conn, error) {
 	reach := func(a netip.AddrPort) egress.Reach {

@@ -71,7 +71,7 @@ func (x *tcpExecutor) do(step *session.Step) (session.Step, bool) {
 	return session.Step{}, false
 }
 
-// close ends what do left open.
+// close takes away the hook on the context that do left behind.
 func (x *tcpExecutor) close() {
 	if x.stop != nil {
 		x.stop()

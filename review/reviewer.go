@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// datagramIdle ends a flow of datagrams, as in the gateway (design section 7).
+	// datagramIdle ends a flow of datagrams, as in the gateway.
 	datagramIdle = int64(2 * time.Minute)
 	// checkContext is how many frames are read between two looks at the context.
 	checkContext = 4096

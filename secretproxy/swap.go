@@ -248,7 +248,7 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func
 	return value, nil
 }
 
-// twin returns a secret with the value of e that may stand there, or e. Answers
+// twin returns another secret with the same value that is allowed in this place, e if there is none. Answers
 // hold one placeholder for a value, whichever of its secrets the guest sent, and
 // the guest sends it back.
 func (s *swapper) twin(t *table, e *entry, mayStand func(*entry) bool) *entry {

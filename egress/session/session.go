@@ -98,7 +98,7 @@ func announces(port uint16) bool {
 // decide asks the engine about the flow as it is known now.
 func (s *Session) decide() egress.Verdict {
 	v := s.rules.decide(&s.flow)
-	// Nobody is let out, or asked about, before the kernel has said that it isn't the host.
+	// Before it is allowed, or somebody is asked, the kernel says that it doesn't route it to this host.
 	if v.Allowed() || s.rules.Ask != nil {
 		v = s.decideLocal(v)
 	}
