@@ -48,25 +48,28 @@ func TestI7_ProxiedRequestsDontFront(t *testing.T) {
 					if strings.Contains(way, "via") {
 						more = via
 					}
-					send := func(policy string) (int, string) {
+					send := func(policy, connect, sni, host string) (int, string) {
 						w := front(t, policy)
 						(&corporate{}).serve(t, w, map[string]string{www + ":443": site + ":443", evil + ":443": site + ":443"})
 						c := frontClient(t, w, h2)
 						tr, _ := c.Transport.(*http.Transport)
 						t.Cleanup(tr.CloseIdleConnections)
-						tr.TLSClientConfig.ServerName = tt.sni
+						tr.TLSClientConfig.ServerName = sni
 						if explicit {
 							tr.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: netip.AddrPortFrom(w.Gateway.Link().Gateway4, gateway.ProxyPort).String()})
 						} else {
 							tr.DialContext = func(context.Context, string, string) (net.Conn, error) { return w.Dial(siteAddr, 443) }
 						}
-						return askFor(t, c, http.MethodPut, "https://"+tt.connect+"/", tt.host)
+						return askFor(t, c, http.MethodPut, "https://"+connect+"/", host)
 					}
-					status, body := send(allowWWW + denyEvil + more)
+					status, body := send(allowWWW+denyEvil+more, tt.connect, tt.sni, tt.host)
 					if ok := status == http.StatusOK; ok != (name == "allowed") {
 						t.Errorf("%d %s", status, body)
 					}
-					if status, body := send(opaqueFront); status != http.StatusOK || body != tt.host {
+					if status, body := send(allowWWW+denyEvil+more, www, www, www); status != http.StatusOK || body != www {
+						t.Errorf("what is allowed: %d %s", status, body)
+					}
+					if status, body := send(opaqueFront, tt.connect, tt.sni, tt.host); status != http.StatusOK || body != tt.host {
 						t.Errorf("where nothing is denied: %d %s", status, body)
 					}
 				})
@@ -199,7 +202,7 @@ func TestI7_HelloFormsDontFront(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			send := func(policy string) string {
+			send := func(policy, host string) string {
 				w := front(t, policy)
 				raw, err := w.Dial(siteAddr, 443)
 				if err != nil {
@@ -211,14 +214,18 @@ func TestI7_HelloFormsDontFront(t *testing.T) {
 					raw = &cutFirst{Conn: raw, records: tt.cut == "records"}
 				}
 				c := tls.Client(raw, &tls.Config{ServerName: tt.sni, NextProtos: tt.protos, MaxVersion: tt.version, InsecureSkipVerify: true})
-				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: evil.example.com\r\nConnection: close\r\n\r\n")
+				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
 				answer, _ := io.ReadAll(c)
 				return string(answer)
 			}
-			if got := send(allowWWW + denyEvil); strings.HasPrefix(got, "HTTP/1.1 200") {
+			const www, evil = "www.example.com", "evil.example.com"
+			if got := send(allowWWW+denyEvil, evil); strings.HasPrefix(got, "HTTP/1.1 200") {
 				t.Errorf("the denied host answered %q", got)
 			}
-			if got := send(opaqueFront); name != "unknown ALPN" && !strings.HasSuffix(got, "evil.example.com") {
+			if got := send(allowWWW+denyEvil, www); strings.HasSuffix(got, www) != (strings.EqualFold(tt.sni, www) && name != "unknown ALPN") {
+				t.Errorf("the allowed host answered %q", got)
+			}
+			if got := send(opaqueFront, evil); name != "unknown ALPN" && !strings.HasSuffix(got, "evil.example.com") {
 				t.Errorf("where nothing is denied: %q", got)
 			}
 		})

@@ -34,8 +34,7 @@ func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name,
 	if via == nil {
 		return nil, fmt.Errorf("%w: the policy in force has none", errVia)
 	}
-	request := connectRequest(name, dst)
-	if err := g.budget.takePacket(len(request)); err != nil { // it leaves whatever the proxy answers
+	if err := g.budget.takePacket(0); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
@@ -49,7 +48,10 @@ func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name,
 		return nil, fmt.Errorf("%w: it could not be connected to: %w", errVia, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	tunnel, err := connectVia(ctx, conn, via, tlsToVia(g, via), request)
+	// What is said to the proxy counts, whatever it answers; who uses the tunnel counts what goes through it.
+	metered := &meteredConn{Conn: conn, take: g.budget.take}
+	tunnel, err := connectVia(ctx, metered, via, tlsToVia(g, via), connectRequest(name, dst))
+	metered.take = func(int) error { return nil }
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -112,5 +114,7 @@ func readViaAnswer(conn net.Conn) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return resp.StatusCode, resp.Body.Close()
+	// A length, which says nothing in an answer to CONNECT, makes Close miss the body that it announces.
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
 }
