@@ -156,6 +156,32 @@ func TestI7_PathFormsDontLeaveRules(t *testing.T) {
 	}
 }
 
+// The same targets over HTTP/2.
+func TestI7_HTTP2PathsDontLeaveRules(t *testing.T) {
+	t.Parallel()
+	const only = "paths = [\"/open/**\"]\n"
+	for _, request := range []string{
+		"GET /open/", "GET /evil", "GET //evil", "GET /open/../evil", "GET /open/%2e%2e/evil", "GET /open/..%2fevil", "GET /open/..;/evil", "GET /open//../evil",
+		"GET /open\\..\\evil", "GET /open/%252e%252e/evil", "GET /open/%c0%ae%c0%ae/evil", "GET /OPEN/evil", "GET evil", "GET */evil", "GET ?/evil", "GET /evil#/open/",
+		"OPTIONS *", "OPTIONS /evil", "GET *", "TRACE /evil", "PRI *",
+	} {
+		t.Run(strings.ReplaceAll(request, "/", "|"), func(t *testing.T) {
+			t.Parallel()
+			method, path, _ := strings.Cut(request, " ")
+			send := func(c *tls.Conn) []byte {
+				return h2Form(t, c, ":method "+method+",:scheme https,:path "+path+",:authority www.example.com,x-end "+lastMark)
+			}
+			_, got := rawFront(t, allowWWW+only, send, []string{"h2"})
+			if passes := request == "GET /open/"; passes != bytes.HasPrefix(got, []byte("GET /open/ HTTP/1.1\r\n")) || !passes && len(got) > 0 {
+				t.Errorf("the server got %q", got)
+			}
+			if sent, got := rawFront(t, allowWWW+"[tls]\ninspect = \"none\"\n", send, []string{"h2"}); !bytes.Equal(sent, got) {
+				t.Errorf("uninspected, the server got %q", got)
+			}
+		})
+	}
+}
+
 // cutFirst sends a client's first record in pieces: segments, or records of their own.
 type cutFirst struct {
 	net.Conn
