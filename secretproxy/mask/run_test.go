@@ -165,7 +165,8 @@ func TestI8_TheMemoryOfAnAnswerIsOverwritten(t *testing.T) {
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF} {
 		stream := NewAnswerStream(set, replace, false)
 		used := stream.workspace
-		answer := io.MultiReader(strings.NewReader("see %41 "+testValue+" there"), iotest.ErrReader(end))
+		text := strings.Repeat("see %41 "+testValue+" there ", 1+8*set.window/len(testValue)) // looked at before its end too
+		answer := io.MultiReader(strings.NewReader(text), iotest.ErrReader(end))
 		if _, err := io.ReadAll(NewReader(answer, stream)); err != nil && !errors.Is(err, end) {
 			t.Fatal(err)
 		}
