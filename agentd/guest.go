@@ -40,7 +40,13 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		_, err := machine.SetClock(time.Unix(0, ns))
 		warn(err)
 	}
-	warn(machine.Seed(req.GetEntropy()))
+	seeded := machine.Seed(req.GetEntropy())
+	warn(seeded)
+	if req.GetRestored() {
+		if err := renew(req, seeded); err != nil {
+			return nil, nil, fmt.Errorf("this machine is a copy of a saved one: %w", err)
+		}
+	}
 	network, names, err := parseNetwork(req)
 	if err != nil {
 		return nil, nil, err
@@ -77,6 +83,21 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		g.log.Warn(w)
 	}
 	return env, warnings, nil
+}
+
+// renew makes a copy of a saved machine one of its own.
+func renew(req *agentpb.HandshakeRequest, seeded error) error {
+	if seeded == nil && len(req.GetEntropy()) == 0 {
+		seeded = errors.New("it got no randomness of its own")
+	}
+	if seeded != nil {
+		return seeded
+	}
+	mac := net.HardwareAddr(req.GetNetwork().GetMac())
+	if len(mac) != 6 {
+		mac = make(net.HardwareAddr, 6) // no card, only what the kernel made
+	}
+	return machine.RenewMACs(mac)
 }
 
 // SetClock implements machineOps.

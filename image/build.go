@@ -140,5 +140,9 @@ func writeDisk(ctx context.Context, path string, tree *rootfs.Tree, rep *reporte
 	if err != nil {
 		return 0, fmt.Errorf("look at the disk: %w", err)
 	}
+	// The guest's kernel sees few sizes, so that many images share a saved machine.
+	if err := f.Truncate(ext4disk.Padded(st.Size())); err != nil {
+		return 0, fmt.Errorf("pad the disk: %w", err)
+	}
 	return st.Size(), nil
 }

@@ -19,7 +19,7 @@ type Image struct {
 	DiskPath string
 	// Config is what the image says about running it.
 	Config Config
-	// SizeBytes is the size of the disk.
+	// SizeBytes is the size of the file system; the file is larger, by a hole.
 	SizeBytes int64
 	// Platform is what the image was built for.
 	Platform Platform

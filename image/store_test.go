@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/msb-project/msb/image/ext4disk"
 )
 
 func TestResolveLayoutInEveryCompression(t *testing.T) {
@@ -40,7 +42,7 @@ func TestResolveLayoutInEveryCompression(t *testing.T) {
 			if img.Cached || img.Ref != ref || img.Platform != DefaultPlatform() || img.SizeBytes == 0 {
 				t.Errorf("image %+v", img)
 			}
-			if st, err := os.Stat(img.DiskPath); err != nil || st.Mode().Perm() != 0o400 || st.Size() != img.SizeBytes {
+			if st, err := os.Stat(img.DiskPath); err != nil || st.Mode().Perm() != 0o400 || st.Size() != ext4disk.Padded(img.SizeBytes) {
 				t.Errorf("disk %v %v", st, err)
 			}
 			again := mustResolve(t, s, ref, Options{})

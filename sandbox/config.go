@@ -69,7 +69,9 @@ type Config struct {
 
 	// Backend is "auto", "krun" or "qemu"; "" is auto.
 	Backend string
-	CPUs    int
+	// Cold boots the guest; else it may be a copy of one that was saved once it had booted (docs/warm-starts.md).
+	Cold bool
+	CPUs int
 	// Memory is the guest's, in bytes.
 	Memory int64
 	// Disk is the size in bytes of the writable layer on a sparse disk; 0 keeps what the guest writes

@@ -20,7 +20,7 @@ var (
 	hiddenName = regexp.MustCompile(`^\.[0-9a-f]{12}$`)    // half made or half removed
 	// A number behind a name is that of a file that renameio or os.CreateTemp is writing.
 	namedFile  = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
-	kernelFile = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
+	kernelFile = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|warm-[0-9a-f]{24}(\.sum|\.failed)?|qemu-[0-9a-f]{16}\.version|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
 	trustFile  = regexp.MustCompile(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
 	guestFile  = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
 )

@@ -51,6 +51,7 @@ func (o Options) request() *agentpb.HandshakeRequest {
 		MaxVersion: agentpb.MaxVersion,
 		Hostname:   o.Hostname,
 		Env:        o.Env,
+		Restored:   o.Restored,
 		Trust:      &agentpb.Trust{CaPem: o.CAPEM, SetEnv: o.TrustEnv},
 	}
 	if o.Network != nil {

@@ -28,6 +28,10 @@ type Options struct {
 	// TrustEnv sets SSL_CERT_FILE and its like for every process.
 	TrustEnv bool
 
+	// Restored says that the machine is a copy of a saved one. Without new
+	// randomness the handshake fails then.
+	Restored bool
+
 	// Env holds defaults for the environment of every process: KEY=value.
 	Env []string
 }

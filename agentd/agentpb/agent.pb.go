@@ -95,7 +95,11 @@ type HandshakeRequest struct {
 	Root  *Root  `protobuf:"bytes,7,opt,name=root,proto3" json:"root,omitempty"`
 	Trust *Trust `protobuf:"bytes,8,opt,name=trust,proto3" json:"trust,omitempty"`
 	// Defaults for the environment of every process, as KEY=value.
-	Env           []string `protobuf:"bytes,9,rep,name=env,proto3" json:"env,omitempty"`
+	Env []string `protobuf:"bytes,9,rep,name=env,proto3" json:"env,omitempty"`
+	// This machine is a copy of one that was saved before its handshake: without
+	// new randomness the handshake fails, and its network device gets its MAC
+	// address now.
+	Restored      bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -191,6 +195,13 @@ func (x *HandshakeRequest) GetEnv() []string {
 		return x.Env
 	}
 	return nil
+}
+
+func (x *HandshakeRequest) GetRestored() bool {
+	if x != nil {
+		return x.Restored
+	}
+	return false
 }
 
 type HandshakeResponse struct {
@@ -1624,7 +1635,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\fmsb.agent.v1\"\xc4\x02\n" +
+	"\vagent.proto\x12\fmsb.agent.v1\"\xe0\x02\n" +
 	"\x10HandshakeRequest\x12\x1f\n" +
 	"\vmin_version\x18\x01 \x01(\rR\n" +
 	"minVersion\x12\x1f\n" +
@@ -1636,7 +1647,9 @@ const file_agent_proto_rawDesc = "" +
 	"\anetwork\x18\x06 \x01(\v2\x15.msb.agent.v1.NetworkR\anetwork\x12&\n" +
 	"\x04root\x18\a \x01(\v2\x12.msb.agent.v1.RootR\x04root\x12)\n" +
 	"\x05trust\x18\b \x01(\v2\x13.msb.agent.v1.TrustR\x05trust\x12\x10\n" +
-	"\x03env\x18\t \x03(\tR\x03env\"\x86\x01\n" +
+	"\x03env\x18\t \x03(\tR\x03env\x12\x1a\n" +
+	"\brestored\x18\n" +
+	" \x01(\bR\brestored\"\x86\x01\n" +
 	"\x11HandshakeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x16\n" +

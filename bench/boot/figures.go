@@ -14,6 +14,8 @@ type figures map[string][]float64
 const (
 	seriesFirst      = "run_first_output_s"
 	seriesRun        = "run_exit_s"
+	seriesWarmFirst  = "warm_run_first_output_s"
+	seriesWarmRun    = "warm_run_exit_s"
 	seriesWall       = "run_wall_outside_s"
 	seriesReady      = "start_to_ready_s"
 	seriesExec       = "exec_s"

@@ -28,15 +28,24 @@ func (m *ours) env() []string {
 	return append(os.Environ(), sandbox.EnvHome+"="+m.home)
 }
 
-// runOnce measures one `msb run`.
+// runOnce measures one `msb run` that boots its guest.
 func (m *ours) runOnce(ctx context.Context, f figures) error {
-	t, err := timeCommand(ctx, m.env(), "hi", m.program, "run", "-q", "--vm", m.backend,
+	return m.run(ctx, f, "--cold", seriesFirst, seriesRun)
+}
+
+// runWarm measures one that starts from a saved machine.
+func (m *ours) runWarm(ctx context.Context, f figures) error {
+	return m.run(ctx, f, "--cold=false", seriesWarmFirst, seriesWarmRun)
+}
+
+func (m *ours) run(ctx context.Context, f figures, cold, first, exit string) error {
+	t, err := timeCommand(ctx, m.env(), "hi", m.program, "run", "-q", cold, "--vm", m.backend,
 		"--cpus", fmt.Sprint(guestCPUs), "--memory", fmt.Sprintf("%dM", guestMemoryMiB), "--", "echo", "hi")
 	if err != nil {
 		return err
 	}
-	f.took(seriesFirst, t.first)
-	f.took(seriesRun, t.exit)
+	f.took(first, t.first)
+	f.took(exit, t.exit)
 	return nil
 }
 

@@ -44,7 +44,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	}
 	cfg = sandbox.Config{
 		Policy: p, Trust: f.trust, PolicyImage: ref == "" && p.Sandbox.Image != "", NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: first(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
-		Backend: f.backend, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
+		Backend: f.backend, Cold: f.cold, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
 		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn, Keep: !f.remove && f.name == "", Name: f.name,
 		Notice: func(why string) { ui.note("%s", why) },
 	}

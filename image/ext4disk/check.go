@@ -10,14 +10,27 @@ import (
 // ErrDamaged means that a file is not the disk that was written.
 var ErrDamaged = errors.New("disk is damaged")
 
-// Check looks at path cheaply: a regular file of size bytes that starts as an
-// ext4 file system does. It finds truncation and overwriting, not flipped bits.
+// minPadded is the least size that Padded returns.
+const minPadded = 64 << 20
+
+// Padded is the size of the file that holds a file system of size bytes: the
+// next power of two. What follows the file system is a hole.
+func Padded(size int64) int64 {
+	padded := int64(minPadded)
+	for padded < size {
+		padded *= 2
+	}
+	return padded
+}
+
+// Check looks at path cheaply: a regular file of size bytes, or of as many as
+// Padded says, that starts as an ext4 file system does. It finds truncation and overwriting, not flipped bits.
 func Check(path string, size int64) error {
 	st, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
-	if !st.Mode().IsRegular() || st.Size() != size {
+	if !st.Mode().IsRegular() || st.Size() != size && st.Size() != Padded(size) {
 		return fmt.Errorf("%w: %s has %d bytes, %d were written", ErrDamaged, path, st.Size(), size)
 	}
 	f, err := os.Open(path)

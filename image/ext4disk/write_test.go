@@ -204,6 +204,15 @@ func TestI12_CheckFindsDamage(t *testing.T) {
 	if err := Check(disk, st.Size()+1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a short disk: %v, want ErrDamaged", err)
 	}
+	for padded, want := range map[int64]error{Padded(st.Size()): nil, Padded(st.Size()) - 1: ErrDamaged, 2 * Padded(st.Size()): ErrDamaged} {
+		if err := os.Truncate(disk, padded); err != nil {
+			t.Fatal(err)
+		}
+		if err := Check(disk, st.Size()); !errors.Is(err, want) {
+			t.Errorf("padded to %d bytes: %v, want %v", padded, err, want)
+		}
+	}
+	fsck(t, disk)
 	if err := os.WriteFile(disk, make([]byte, st.Size()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -212,5 +221,14 @@ func TestI12_CheckFindsDamage(t *testing.T) {
 	}
 	if err := Check(disk+"-missing", 1); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no disk: %v, want ErrNotExist", err)
+	}
+}
+
+func TestPaddedSizesAreFew(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int64]int64{0: 64 << 20, 64 << 20: 64 << 20, 64<<20 + 1: 128 << 20, 3 << 30: 4 << 30, 4 << 30: 4 << 30} {
+		if got := Padded(size); got != want {
+			t.Errorf("%d bytes become %d, want %d", size, got, want)
+		}
 	}
 }

@@ -27,6 +27,11 @@ type Spec struct {
 	// Net is the machine's only network device. Nil means that there is none
 	// of any kind: no NIC, no vsock, no socket pass-through.
 	Net *Net
+	// Warm says that the guest's first process may be one of many copies: it
+	// writes to its port that it is ready, and until the host answers it has
+	// made no key, identity or connection and looked at no disk but the first.
+	// A backend may then start it from a saved state; see Machine.Restored.
+	Warm bool
 	// ConsoleLog is the path of the file that receives the guest's console. It
 	// is bounded: see ConsoleLogMax. Empty keeps the tail in memory only.
 	ConsoleLog string
@@ -59,7 +64,7 @@ type Net struct {
 type Backend interface {
 	// Name is what the user writes after --vm.
 	Name() string
-	// Probe looks at the host and changes nothing.
+	// Probe looks at the host and changes nothing but its cache.
 	Probe(ctx context.Context) Report
 	// Start returns once the VMM process runs under its confinement, which is
 	// well before the guest is ready. Its errors wrap the sentinels of this
@@ -87,6 +92,10 @@ type Machine interface {
 	ConsoleTail(n int) string
 	// Confinement lists what the VMM process is confined by, for people.
 	Confinement() []string
+	// Restored tells whether the guest is a copy of a saved one (Spec.Warm).
+	// Its randomness and its clock are then those of other guests, and its
+	// network device has another MAC address than the Spec says.
+	Restored() bool
 	// Done is closed when Wait would return at once.
 	Done() <-chan struct{}
 }

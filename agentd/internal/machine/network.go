@@ -4,6 +4,7 @@ package machine
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -30,6 +31,32 @@ func LoopbackUp() error {
 	}
 	if err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
+	}
+	return nil
+}
+
+// RenewMACs gives every device but lo another MAC address: the machine's own
+// card mac, those that the kernel made for itself a random one. In copies of one
+// saved machine they are all the same.
+func RenewMACs(mac net.HardwareAddr) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list network devices: %w", err)
+	}
+	for _, l := range links {
+		attrs := l.Attrs()
+		if attrs.Flags&net.FlagLoopback != 0 || len(attrs.HardwareAddr) != len(mac) {
+			continue
+		}
+		own := mac
+		if l.Type() != "device" {
+			own = make(net.HardwareAddr, len(mac))
+			_, _ = rand.Read(own) // crypto/rand never fails
+			own[0] = own[0]&^1 | 2
+		}
+		if err := netlink.LinkSetHardwareAddr(l, own); err != nil {
+			return fmt.Errorf("give %s the address %s: %w", attrs.Name, own, err)
+		}
 	}
 	return nil
 }

@@ -2,13 +2,16 @@ package qemu
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/runner"
 )
 
-// fds are the descriptors that QEMU inherits; net is 0 when there is none.
-type fds struct{ agent, console, net int }
+// fds are the descriptors that QEMU inherits; 0 is one that there is not. The
+// last three are of machines that are saved or restored.
+type fds struct{ agent, console, net, memory, monitor, state int }
 
 // args builds QEMU's command line. The Spec was validated: no value of it can
 // hold what has a meaning in an option, but paths can, see escape.
@@ -18,20 +21,49 @@ func args(binary, kernel, cmdline string, spec *vm.Spec, accel accel, fd fds) []
 		// auto-kernel-cmdline appends the virtio-mmio devices; acpi=off makes
 		// it do so. The pit, pic and rtc stay on: without them the boot hangs
 		// under emulation.
-		"-M", "microvm,acpi=off,isa-serial=off,auto-kernel-cmdline=on",
+		"-M", "microvm,acpi=off,isa-serial=off,auto-kernel-cmdline=on" + memoryBackend(fd),
 	}
 	argv = append(argv, accel.options()...)
+	argv = append(argv, savingOptions(spec, fd)...)
 	argv = append(argv,
 		"-smp", fmt.Sprint(spec.CPUs), "-m", fmt.Sprintf("%dM", spec.MemoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-kernel", kernel, "-append", cmdline,
 		"-device", "virtio-serial-device,max_ports=4",
 		"-chardev", fmt.Sprintf("socket,id=console,fd=%d", fd.console), "-device", "virtconsole,chardev=console",
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", fd.agent), "-device", "virtserialport,chardev=agent,name="+vm.AgentPort,
 	)
+	if fd.state == 0 { // a copy's kernel is in its memory
+		argv = append(argv, "-kernel", kernel, "-append", cmdline)
+	}
 	argv = append(argv, disks(spec.Disks)...)
 	return append(argv, network(spec.Net, fd.net)...)
+}
+
+// memoryBackend makes the machine take its memory from the object of savingOptions.
+func memoryBackend(fd fds) string {
+	if fd.memory == 0 {
+		return ""
+	}
+	return ",memory-backend=ram"
+}
+
+// savingOptions are those of a machine whose memory is a file of ours. Without a
+// state to load it is going to be saved, and writes to that file.
+func savingOptions(spec *vm.Spec, fd fds) []string {
+	if fd.memory == 0 {
+		return nil
+	}
+	share := "on"
+	var incoming []string
+	if fd.state != 0 {
+		share, incoming = "off", []string{"-incoming", "defer"}
+	}
+	return slices.Concat(incoming, []string{
+		"-object", fmt.Sprintf("memory-backend-file,id=ram,size=%dM,share=%s,mem-path=%s/%d",
+			spec.MemoryMiB, share, runner.Descriptors, fd.memory),
+		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fd.monitor), "-mon", "chardev=monitor,mode=control",
+	})
 }
 
 // accel is how the guest's instructions are run.

@@ -2,10 +2,16 @@ package qemu
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 
+	"github.com/msb-project/msb/internal/cachefile"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/runner"
 )
@@ -82,12 +88,32 @@ func (b *Backend) checkQEMU(ctx context.Context) (string, vm.Check) {
 	if err != nil {
 		return "", vm.Missing("qemu", true, err)
 	}
-	version, err := versionOf(ctx, path)
+	version, err := b.version(ctx, path)
 	if err != nil {
 		return "", vm.Missing("qemu", true, fmt.Errorf("%w: %s: %w", vm.ErrQEMUMissing, path, err))
 	}
 	return version, vm.Check{Name: "qemu", OK: true, Required: true, Detail: version + " at " + path}
 }
+
+// version returns QEMU's version. Asking costs a start of it, so the answer is
+// kept in the cache, if there is one, for this very file.
+func (b *Backend) version(ctx context.Context, path string) (string, error) {
+	cached := ""
+	if info, err := os.Stat(path); err == nil && b.config.CacheDir != "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", path, info.Size(), info.ModTime().UnixNano()))
+		cached = filepath.Join(b.config.CacheDir, "qemu-"+hex.EncodeToString(sum[:8])+".version")
+		if raw, err := os.ReadFile(cached); err == nil && versionLine.Match(raw) {
+			return strings.TrimSuffix(string(raw), "\n"), nil
+		}
+	}
+	version, err := versionOf(ctx, path)
+	if err == nil && cached != "" && versionLine.MatchString(version+"\n") {
+		_ = cachefile.Write(cached, 0o600, []byte(version+"\n")) // the next start asks again
+	}
+	return version, err
+}
+
+var versionLine = regexp.MustCompile(`^QEMU [0-9][0-9A-Za-z.+~-]{0,30}\n$`)
 
 // versionOf asks QEMU for the first line of its version.
 func versionOf(ctx context.Context, path string) (string, error) {

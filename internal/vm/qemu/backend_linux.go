@@ -14,11 +14,36 @@ import (
 
 // Start implements vm.Backend.
 func (b *Backend) Start(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+	if spec.Warm && b.accel() == emulated && spec.Validate() == nil {
+		if m := b.startWarm(ctx, &spec); m != nil {
+			return m, nil
+		}
+	}
+	return b.start(ctx, &spec, saving{})
+}
+
+// saving are this process's ends of what a machine that is saved or restored
+// gets; empty for one that isn't. state is nil for one that will be saved.
+type saving struct{ memory, monitor, state *os.File }
+
+func (s saving) files() []*os.File {
+	var list []*os.File
+	for _, f := range []*os.File{s.memory, s.monitor, s.state} {
+		if f != nil {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// start starts a machine. It takes the descriptors over.
+func (b *Backend) start(ctx context.Context, spec *vm.Spec, s saving) (vm.Machine, error) {
 	var handed []*os.File
 	if spec.Net != nil && spec.Net.FD != nil {
 		handed = append(handed, spec.Net.FD)
 	}
-	l, err := b.prepare(&spec)
+	handed = append(handed, s.files()...)
+	l, err := b.prepare(spec, s)
 	if err != nil {
 		for _, f := range handed {
 			err = errors.Join(err, f.Close())
@@ -29,8 +54,24 @@ func (b *Backend) Start(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	return l.Start(ctx)
 }
 
+// numbers are the descriptors of a machine's files, in the order of start.
+func numbers(spec *vm.Spec, s saving) fds {
+	fd := fds{agent: runner.FirstFileFD, console: runner.FirstFileFD + 1}
+	next := runner.FirstFileFD + 2
+	for _, n := range []struct {
+		there bool
+		to    *int
+	}{{spec.Net != nil, &fd.net}, {s.memory != nil, &fd.memory}, {s.monitor != nil, &fd.monitor}, {s.state != nil, &fd.state}} {
+		if n.there {
+			*n.to = next
+			next++
+		}
+	}
+	return fd
+}
+
 // prepare does everything that needs no process.
-func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
+func (b *Backend) prepare(spec *vm.Spec, s saving) (*runner.Launch, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
@@ -38,15 +79,8 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	library, err := vm.FindLibrary(vm.Libkrunfw, vm.ErrLibkrunfwMissing)
+	image, err := b.kernel()
 	if err != nil {
-		return nil, err
-	}
-	image, err := kernel.Ensure(b.config.CacheDir, library)
-	if err != nil {
-		return nil, err
-	}
-	if image, err = filepath.EvalSymlinks(image); err != nil {
 		return nil, err
 	}
 	l, err := runner.NewLaunch(b.config.Self, spec)
@@ -54,11 +88,8 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 		return nil, err
 	}
 	accel := b.accel()
-	fd := fds{agent: runner.FirstFileFD, console: runner.FirstFileFD + 1}
-	if spec.Net != nil {
-		fd.net = runner.FirstFileFD + 2
-	}
-	l.Plan.Argv = args(binary, image, spec.KernelCmdline()+b.clockArgument(accel), spec, accel, fd)
+	l.Plan.Argv = args(binary, image, spec.KernelCmdline()+b.clockArgument(accel), spec, accel, numbers(spec, s))
+	l.Plan.Descriptors = s.memory != nil
 	l.Plan.Env, l.Plan.VMM, l.Recording = []string{}, runner.QEMU, b.config.Record
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, image)
 	modules := modules(binary)
@@ -69,6 +100,19 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 		l.Plan.Devices = append(l.Plan.Devices, vm.KVMDevice)
 	}
 	return l, nil
+}
+
+// kernel returns the path of the guest's kernel.
+func (b *Backend) kernel() (string, error) {
+	library, err := vm.FindLibrary(vm.Libkrunfw, vm.ErrLibkrunfwMissing)
+	if err != nil {
+		return "", err
+	}
+	image, err := kernel.Ensure(b.config.CacheDir, library)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(image)
 }
 
 func (b *Backend) accel() accel {

@@ -114,6 +114,9 @@ func (m *machine) PID() int { return m.proc.cmd.Process.Pid }
 // Confinement implements vm.Machine.
 func (m *machine) Confinement() []string { return m.confinement }
 
+// Restored implements vm.Machine.
+func (m *machine) Restored() bool { return false }
+
 // ConsoleTail implements vm.Machine.
 func (m *machine) ConsoleTail(n int) string { return m.log.Tail(n) }
 

@@ -59,6 +59,13 @@ func enterRoot(p *Plan) error {
 // covered.
 func openGrants(p *Plan) ([]grant, error) {
 	var grants []grant
+	if p.Descriptors {
+		g, err := openGrant(Descriptors, true)
+		if err != nil {
+			return nil, fmt.Errorf("grant %s: %w", Descriptors, err)
+		}
+		grants = append(grants, g)
+	}
 	for _, set := range []struct {
 		paths    []string
 		readOnly bool

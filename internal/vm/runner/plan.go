@@ -13,6 +13,10 @@ const (
 	FirstFileFD = 6
 )
 
+// Descriptors is where a program finds its own open descriptors, by number, if
+// its plan says so.
+const Descriptors = "/proc/self/fd"
+
 // maxPlanBytes bounds the plan. It must fit a pipe's buffer (64 KiB on Linux),
 // for it is written before anyone reads.
 const maxPlanBytes = 48 << 10
@@ -31,6 +35,10 @@ type Plan struct {
 	ReadWrite []string
 	// Devices are device nodes that may be opened and controlled.
 	Devices []string
+	// Descriptors makes the program's own descriptors appear under the directory
+	// of that name, for what it opens by path alone. There is nothing else of
+	// /proc, and what they lead to is held to the other grants.
+	Descriptors bool
 	// Handover keeps the status and liveness pipes open in the program, which
 	// must call Handover.Ready once it has nothing left to report.
 	Handover bool

@@ -78,9 +78,9 @@ type Guest struct {
 	lines *bufio.Reader
 }
 
-// boot starts a machine, waits until its first process is ready and ends it
+// Boot starts a machine, waits until its first process is ready and ends it
 // with the test.
-func boot(t testing.TB, b vm.Backend, spec vm.Spec) *Guest {
+func Boot(t testing.TB, b vm.Backend, spec vm.Spec) *Guest {
 	t.Helper()
 	m, err := b.Start(t.Context(), spec)
 	if err != nil {

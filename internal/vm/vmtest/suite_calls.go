@@ -57,7 +57,7 @@ func (s *Suite) live(t *testing.T, end string) {
 	spec := s.spec(t)
 	spec.Disks = append(spec.Disks, vm.Disk{Path: rawDisk(t, "before", 1<<20), ID: "rw"}, vm.Disk{Path: rawDisk(t, "before", 1<<20), ID: "ro", ReadOnly: true})
 	spec.Net = &vm.Net{FD: theirs, MAC: net.HardwareAddr{0x02, 0, 0, 0, 0, 1}}
-	g := boot(t, s.Backend, spec)
+	g := Boot(t, s.Backend, spec)
 	checkClockSource(t, g)
 	for _, step := range []struct{ say, want string }{
 		{"writedev /dev/vdb after", "written"}, {"readdev /dev/vdc", "before"}, {"discard /dev/vdb 4096", "discarded"}, {"console 1000", "printed"},

@@ -21,7 +21,7 @@ const (
 // compares its rate to the host's.
 func (s *Suite) ClockKeepsTime(t *testing.T) {
 	t.Helper()
-	g := boot(t, s.Backend, s.spec(t))
+	g := Boot(t, s.Backend, s.spec(t))
 	checkClockSource(t, g)
 	first := g.clock(t)
 	<-time.After(clockSpan)

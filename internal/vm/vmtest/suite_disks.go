@@ -18,7 +18,7 @@ import (
 // AgentPortCarriesBytesBothWays echoes a short and a long line.
 func (s *Suite) AgentPortCarriesBytesBothWays(t *testing.T) {
 	t.Helper()
-	g := boot(t, s.Backend, s.spec(t))
+	g := Boot(t, s.Backend, s.spec(t))
 	if got := g.Ask(t, "echo hello there"); got != "hello there" {
 		t.Errorf("echo answered %q, want %q", got, "hello there")
 	}
@@ -38,7 +38,7 @@ func (s *Suite) DisksComeInOrder(t *testing.T) {
 	spec.Disks = append(spec.Disks,
 		vm.Disk{Path: rawDisk(t, "second", 1<<20), ID: "second"},
 		vm.Disk{Path: rawDisk(t, "third", 2<<20), ID: "third", ReadOnly: true})
-	g := boot(t, s.Backend, spec)
+	g := Boot(t, s.Backend, spec)
 	for i, want := range []struct{ id, sectors, readOnly string }{{"root", "", "1"}, {"second", "2048", "0"}, {"third", "4096", "1"}} {
 		dev := "/sys/block/vd" + string(rune('a'+i))
 		if got := g.Ask(t, "read %s/serial", dev); s.Serials && got != want.id {
@@ -63,7 +63,7 @@ func (s *Suite) ReadOnlyDiskIsOpenedForReadingOnly(t *testing.T) {
 	spec := s.spec(t)
 	writable, readOnly := rawDisk(t, "before", 1<<20), rawDisk(t, "before", 1<<20)
 	spec.Disks = append(spec.Disks, vm.Disk{Path: writable, ID: "rw"}, vm.Disk{Path: readOnly, ID: "ro", ReadOnly: true})
-	g := boot(t, s.Backend, spec)
+	g := Boot(t, s.Backend, spec)
 	if got := g.Ask(t, "writedev /dev/vdb after"); got != "written" {
 		t.Errorf("writing the writable disk answered %q", got)
 	}
@@ -93,7 +93,7 @@ func (s *Suite) DiscardFreesHostSpace(t *testing.T) {
 	disk := rawDisk(t, "", 8<<20)
 	spec := s.spec(t)
 	spec.Disks = append(spec.Disks, vm.Disk{Path: disk, ID: "rw"})
-	g := boot(t, s.Backend, spec)
+	g := Boot(t, s.Backend, spec)
 	if got := g.Ask(t, "fill /dev/vdb %d", filled); got != "filled" {
 		t.Fatal(got)
 	}

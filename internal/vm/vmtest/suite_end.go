@@ -36,7 +36,7 @@ func (s *Suite) HowAMachineEnds(t *testing.T) {
 			if tt.memoryMiB > 0 {
 				spec.MemoryMiB = tt.memoryMiB
 			}
-			g := boot(t, s.Backend, spec)
+			g := Boot(t, s.Backend, spec)
 			g.Tell(t, tt.tell)
 			err := g.Wait(t.Context())
 			if !errors.Is(err, tt.want) || (tt.want == nil && err != nil) {
@@ -88,7 +88,7 @@ func (s *Suite) GuestKernelPanicComesWithTheConsolesTail(t *testing.T) {
 // KillEndsTheProcessAndLeavesNoZombie kills a machine.
 func (s *Suite) KillEndsTheProcessAndLeavesNoZombie(t *testing.T) {
 	t.Helper()
-	g := boot(t, s.Backend, s.spec(t))
+	g := Boot(t, s.Backend, s.spec(t))
 	if err := g.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func (s *Suite) KillEndsTheProcessAndLeavesNoZombie(t *testing.T) {
 // KilledByAnotherIsReported kills a machine behind its back.
 func (s *Suite) KilledByAnotherIsReported(t *testing.T) {
 	t.Helper()
-	g := boot(t, s.Backend, s.spec(t))
+	g := Boot(t, s.Backend, s.spec(t))
 	if err := unix.Kill(g.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func (s *Suite) KilledByAnotherIsReported(t *testing.T) {
 // has none, a panic has no words. And it looks at the clock source.
 func (s *Suite) GuestHasAConsoleAndAClock(t *testing.T) {
 	t.Helper()
-	g := boot(t, s.Backend, s.spec(t))
+	g := Boot(t, s.Backend, s.spec(t))
 	checkClockSource(t, g)
 	if got := g.Ask(t, "console 1"); got != "printed" {
 		t.Fatalf("console answered %q", got)
@@ -132,7 +132,7 @@ func (s *Suite) GuestHasAConsoleAndAClock(t *testing.T) {
 func (s *Suite) ConsoleLogIsBounded(t *testing.T) {
 	t.Helper()
 	spec := s.spec(t)
-	g := boot(t, s.Backend, spec)
+	g := Boot(t, s.Backend, spec)
 	const lines = 60_000 // of 64 bytes: more than both files together
 	if got := g.Ask(t, "console %d", lines); got != "printed" {
 		t.Fatalf("console answered %q", got)

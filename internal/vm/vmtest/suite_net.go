@@ -15,7 +15,7 @@ import (
 // NoNetworkDeviceWithoutNet holds invariant 2 for a machine without Net.
 func (s *Suite) NoNetworkDeviceWithoutNet(t *testing.T) {
 	t.Helper()
-	g := boot(t, s.Backend, s.spec(t))
+	g := Boot(t, s.Backend, s.spec(t))
 	checkNoNetwork(t, g)
 }
 
@@ -29,7 +29,7 @@ func (s *Suite) FramesFlowBothWays(t *testing.T) {
 	defer ours.Close()
 	spec := s.spec(t)
 	spec.Net = &vm.Net{FD: theirs, MAC: net.HardwareAddr{0x02, 0, 0, 0, 0, 1}}
-	g := boot(t, s.Backend, spec)
+	g := Boot(t, s.Backend, spec)
 	CheckFrames(t, g, ours, spec.Net.MAC)
 }
 

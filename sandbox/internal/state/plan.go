@@ -120,6 +120,8 @@ type Info struct {
 	Backend string `json:"backend"`
 	// Kernel is the guest's release, in the guest's own words.
 	Kernel string `json:"kernel"`
+	// Restored tells that the guest is a copy of a saved machine, see Config.Cold.
+	Restored bool `json:"restored,omitempty"`
 	// Confinement lists what the VMM process is confined by.
 	Confinement []string `json:"confinement"`
 	// Warnings are sentences about what could not be set up in the guest, and about files of secrets that others may

@@ -21,6 +21,7 @@ type Spec struct {
 	NoNet       bool        `json:"no_net,omitempty"`
 	HTTPProxy   bool        `json:"http_proxy,omitempty"`
 	Backend     string      `json:"backend"`
+	Cold        bool        `json:"cold,omitempty"`
 	CPUs        int         `json:"cpus"`
 	Memory      int64       `json:"memory"`
 	Hostname    string      `json:"hostname"`

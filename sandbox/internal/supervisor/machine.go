@@ -37,6 +37,7 @@ func (s *supervisor) startMachine() error {
 			{Path: s.plan.ImageDisk, ReadOnly: true, ID: serialImage},
 		},
 		ConsoleLog: filepath.Join(s.plan.Dir, state.ConsoleLog),
+		Warm:       !s.plan.Cold,
 	}
 	if s.plan.UpperDisk != "" {
 		spec.Disks = append(spec.Disks, vm.Disk{Path: s.plan.UpperDisk, ID: serialUpper})
@@ -121,6 +122,7 @@ func (s *supervisor) greetAgent() error {
 	}()
 	opts := agentclient.Options{
 		HandshakeTimeout: state.BootTimeout,
+		Restored:         s.machine.Restored(),
 		Hostname:         s.plan.Hostname,
 		Root:             &agentclient.Root{Image: agentclient.Disk{Serial: serialImage, Device: "vdb"}},
 		Env:              s.environment(),
@@ -181,7 +183,7 @@ func (s *supervisor) announce() error {
 	info := &state.Info{
 		ID: s.plan.ID, Backend: s.backend.Name(),
 		Kernel: s.agent.Info().Kernel, Warnings: s.agent.Info().Warnings,
-		Confinement: s.machine.Confinement(),
+		Confinement: s.machine.Confinement(), Restored: s.machine.Restored(),
 	}
 	if s.gateway != nil {
 		info.Placeholders = s.gateway.Placeholders()

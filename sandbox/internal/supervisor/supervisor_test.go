@@ -49,6 +49,7 @@ func (g *guestVM) Agent() vm.Conn                { return g.host }
 func (*guestVM) PID() int                        { return os.Getpid() }
 func (g *guestVM) ConsoleTail(n int) string      { return g.last[max(0, len(g.last)-n):] }
 func (*guestVM) Confinement() []string           { return []string{"nothing"} }
+func (*guestVM) Restored() bool                  { return false }
 func (g *guestVM) Done() <-chan struct{}         { return g.done }
 func (g *guestVM) Kill() error                   { g.gone(); return nil }
 func (g *guestVM) gone()                         { g.over.Do(func() { close(g.done); _ = g.far.Close() }) }

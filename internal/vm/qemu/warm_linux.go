@@ -1,0 +1,414 @@
+package qemu
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/cachefile"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/runner"
+)
+
+const (
+	// maxStateBytes bounds the state of a machine's CPUs and devices, which has
+	// some 50 kB.
+	maxStateBytes = 1 << 20
+	// maxTemplates bounds the saved machines of a cache; one has some 50 MB.
+	maxTemplates = 8
+	// giveUp is how long machines of a kind that could not be saved or restored
+	// are started without trying again.
+	giveUp = time.Hour
+	// maxTSCOff is by how many parts in a million the clock of a saved machine
+	// may be off; twice what the measurement is exact to is usual.
+	maxTSCOff = 200
+)
+
+// blankMAC is the address of a saved machine's network device.
+var blankMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+
+// startWarm starts a copy of the saved machine of the Spec's kind, which is
+// made first where there is none. It returns nil where that is not possible,
+// and has left the Spec's descriptor open then.
+func (b *Backend) startWarm(ctx context.Context, spec *vm.Spec) vm.Machine {
+	path, err := b.templatePath(spec)
+	if err != nil {
+		return nil // the ordinary start says it better
+	}
+	if info, err := os.Stat(path + failedSuffix); err == nil && time.Since(info.ModTime()) < giveUp {
+		return nil
+	}
+	m, err := b.restore(ctx, path, spec)
+	if err == nil {
+		_ = closeNet(spec) // QEMU has its own copy
+		return m
+	}
+	if ctx.Err() == nil && !errors.Is(err, errBusy) {
+		_ = os.Remove(path) // made again when it is tried again
+		_ = cachefile.Write(path+failedSuffix, 0o600, []byte(err.Error()+"\n"))
+	}
+	return nil
+}
+
+const (
+	templatePrefix = "warm-"
+	failedSuffix   = ".failed"
+)
+
+// templatePath names the file of the Spec's kind of machine by everything that
+// its state depends on.
+func (b *Backend) templatePath(spec *vm.Spec) (string, error) {
+	binary, err := b.find()
+	if err != nil {
+		return "", err
+	}
+	image, err := b.kernel()
+	if err != nil {
+		return "", err
+	}
+	kind := blank(spec, make([]string, len(spec.Disks)-1))
+	if kind.Net != nil {
+		kind.Net = &vm.Net{MAC: blankMAC}
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "1\x00%q\x00", args(binary, image, spec.KernelCmdline(), &kind, b.accel(), fds{memory: 1, monitor: 1}))
+	for _, d := range spec.Disks[1:] {
+		info, err := os.Stat(d.Path)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%d\x00", info.Size())
+	}
+	for _, path := range append(modules(binary), binary, image, spec.Disks[0].Path) {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s\x00%d:%d:%d:%d\x00", path, st.Dev, st.Ino, st.Size, st.Mtim.Nano())
+	}
+	return filepath.Join(b.config.CacheDir, templatePrefix+hex.EncodeToString(h.Sum(nil)[:12])), nil
+}
+
+// blank is the Spec of the machine that is saved: of the sandbox's it has the
+// first disk only, and empty ones at the paths in place of the others.
+func blank(spec *vm.Spec, paths []string) vm.Spec {
+	kind := vm.Spec{
+		CPUs: spec.CPUs, MemoryMiB: spec.MemoryMiB, Cmdline: spec.Cmdline, Net: spec.Net,
+		Disks: slices.Clone(spec.Disks),
+	}
+	for i, path := range paths {
+		kind.Disks[1+i].Path, kind.Disks[1+i].ID = path, fmt.Sprintf("blank%d", 1+i)
+	}
+	return kind
+}
+
+// blankDisks makes empty disks, each as large as that of the Spec that it stands for.
+func (b *Backend) blankDisks(spec *vm.Spec) (paths []string, err error) {
+	for _, d := range spec.Disks[1:] {
+		info, err := os.Stat(d.Path)
+		if err != nil {
+			return paths, err
+		}
+		f, err := os.CreateTemp(b.config.CacheDir, ".new-*")
+		if err != nil {
+			return paths, err
+		}
+		paths = append(paths, f.Name())
+		if err := errors.Join(f.Truncate(info.Size()), f.Close()); err != nil {
+			return paths, err
+		}
+	}
+	return paths, nil
+}
+
+// errBusy means that another process saves a machine: nobody waits for it.
+var errBusy = errors.New("another process saves a machine")
+
+// save boots a machine until its first process is ready, and writes its template.
+func (b *Backend) save(ctx context.Context, spec *vm.Spec, w io.Writer) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, monitorWait)
+	defer cancel()
+	lock, err := os.Open(b.config.CacheDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errBusy
+	}
+	paths, err := b.blankDisks(spec)
+	defer func() {
+		for _, path := range paths {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	kind := blank(spec, paths)
+	if kind.Net != nil {
+		far, near, err := runner.StreamPair("link")
+		if err != nil {
+			return err
+		}
+		defer far.Close()
+		kind.Net = &vm.Net{FD: near, MAC: blankMAC}
+	}
+	size := int64(spec.MemoryMiB) << 20
+	memory, err := newMemory("memory", size)
+	if err != nil {
+		return errors.Join(err, closeNet(&kind))
+	}
+	defer memory.Close()
+	state, err := newMemory("state", 0)
+	if err != nil {
+		return errors.Join(err, closeNet(&kind))
+	}
+	defer state.Close()
+	mon, m, err := b.startMonitored(ctx, &kind, memory, nil)
+	if err != nil {
+		return err
+	}
+	defer mon.conn.Close()
+	defer func() { err = errors.Join(err, m.Kill()) }()
+	t := &template{TSC: b.tsc.frequency()}
+	if t.Greeting, err = greeting(ctx, m, func() error { return mon.save(ctx, state) }); err != nil {
+		return err
+	}
+	if err := m.Wait(ctx); err != nil {
+		return err
+	}
+	if t.State, err = io.ReadAll(io.NewSectionReader(state, 0, maxStateBytes)); err != nil {
+		return err
+	}
+	if t.Extents, err = used(memory, size); err != nil {
+		return err
+	}
+	return t.writeTo(w, memory)
+}
+
+// greeting reads what the guest writes to its port until it is ready, saves it,
+// and reads what it wrote until it was saved.
+func greeting(ctx context.Context, m vm.Machine, save func() error) ([]byte, error) {
+	stop := context.AfterFunc(ctx, func() { _ = m.Agent().SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, 4<<10)
+	n, err := m.Agent().Read(buf)
+	if err != nil {
+		return nil, fmt.Errorf("the guest that is to be saved: %w", err)
+	}
+	if err := save(); err != nil {
+		return nil, err
+	}
+	rest, err := io.ReadAll(io.LimitReader(m.Agent(), int64(len(buf))))
+	return append(buf[:n], rest...), err
+}
+
+// startMonitored starts a machine that is going to be saved, or, with a state,
+// to be restored.
+func (b *Backend) startMonitored(ctx context.Context, spec *vm.Spec, memory, state *os.File) (*monitor, vm.Machine, error) {
+	mon, theirs, err := newMonitor()
+	if err != nil {
+		return nil, nil, errors.Join(err, closeNet(spec))
+	}
+	s := saving{monitor: theirs}
+	if s.memory, err = again(memory); err == nil && state != nil {
+		s.state, err = again(state)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close(), mon.conn.Close(), closeNet(spec))
+	}
+	m, err := b.start(ctx, spec, s)
+	if err == nil {
+		var hello reply // the protocol's greeting
+		err = mon.dec.Decode(&hello)
+		if err != nil {
+			err = errors.Join(fmt.Errorf("QEMU's monitor: %w", err), m.Kill())
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, mon.conn.Close())
+	}
+	return mon, m, nil
+}
+
+// restore starts a copy of the saved machine at path.
+func (b *Backend) restore(ctx context.Context, path string, spec *vm.Spec) (vm.Machine, error) {
+	t, rest, err := b.template(ctx, path, spec)
+	if err != nil {
+		return nil, err
+	}
+	size := int64(spec.MemoryMiB) << 20
+	memory, err := newMemory("memory", size)
+	if err != nil {
+		return nil, errors.Join(err, rest.Close())
+	}
+	defer memory.Close()
+	state, err := newMemory("state", 0)
+	if err != nil {
+		return nil, errors.Join(err, rest.Close())
+	}
+	defer state.Close()
+	filled := make(chan error, 1)
+	go func() { // while QEMU starts
+		_, err := state.WriteAt(t.State, 0)
+		filled <- errors.Join(err, t.readMemory(rest, memory, size), rest.Close())
+	}()
+	mon, m, err := b.startCopy(ctx, spec, memory, state)
+	if err = errors.Join(err, <-filled); err == nil {
+		err = errors.Join(seal(memory), seal(state))
+	}
+	if err == nil {
+		err = mon.load(ctx, numbers(spec, saving{memory, memory, state}).state)
+	}
+	if mon != nil {
+		err = errors.Join(err, mon.conn.Close())
+	}
+	if err != nil {
+		if m != nil {
+			err = errors.Join(err, m.Kill())
+		}
+		return nil, err
+	}
+	return &restored{m, &greeted{Conn: m.Agent(), said: t.Greeting}}, nil
+}
+
+// startCopy starts QEMU for a copy. The Spec's descriptor stays open, for an
+// ordinary start where this fails.
+func (b *Backend) startCopy(ctx context.Context, spec *vm.Spec, memory, state *os.File) (*monitor, vm.Machine, error) {
+	copied := *spec
+	if spec.Net != nil {
+		fd, err := again(spec.Net.FD)
+		if err != nil {
+			return nil, nil, err
+		}
+		copied.Net = &vm.Net{FD: fd, MAC: spec.Net.MAC}
+	}
+	return b.startMonitored(ctx, &copied, memory, state)
+}
+
+// templateFile is what is left to read of a template: its memory.
+type templateFile struct {
+	io.Reader
+	io.Closer
+}
+
+// template opens the template at path, made when it is missing, was damaged or
+// is of another clock.
+func (b *Backend) template(ctx context.Context, path string, spec *vm.Spec) (*template, *templateFile, error) {
+	for attempt := 0; ; attempt++ {
+		made := false
+		err := cachefile.Ensure(path, func(w io.Writer) error {
+			made = true
+			return b.save(ctx, spec, w)
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("save a machine: %w", err)
+		}
+		if made {
+			b.dropOld(path)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		in := bufio.NewReaderSize(f, 1<<20)
+		t, err := readTemplate(in)
+		if err != nil {
+			return nil, nil, errors.Join(err, f.Close())
+		}
+		if attempt > 0 || near(b.tsc.frequency(), t.TSC) {
+			return t, &templateFile{in, f}, nil
+		}
+		if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// near tells whether two frequencies are the same clock's.
+func near(a, b uint64) bool {
+	return max(a, b)-min(a, b) <= max(a, b)*maxTSCOff/1_000_000
+}
+
+// dropOld removes the oldest saved machines beyond maxTemplates, but not kept.
+func (b *Backend) dropOld(kept string) {
+	list, err := filepath.Glob(filepath.Join(b.config.CacheDir, templatePrefix+"*"))
+	if err != nil {
+		return
+	}
+	age := make(map[string]time.Time)
+	for _, path := range list {
+		info, err := os.Lstat(path)
+		if err == nil && path != kept && !strings.Contains(filepath.Base(path), ".") {
+			age[path] = info.ModTime()
+		}
+	}
+	oldest := slices.SortedFunc(func(yield func(string) bool) {
+		for path := range age {
+			if !yield(path) {
+				return
+			}
+		}
+	}, func(a, b string) int { return age[a].Compare(age[b]) })
+	for i := 0; i+maxTemplates-1 < len(oldest); i++ {
+		_ = os.Remove(oldest[i])
+		_ = os.Remove(oldest[i] + cachefile.SumSuffix)
+	}
+}
+
+// again returns a descriptor of its own for an open file.
+func again(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func closeNet(spec *vm.Spec) error {
+	if spec.Net == nil || spec.Net.FD == nil {
+		return nil
+	}
+	return spec.Net.FD.Close()
+}
+
+// restored is a copy of a saved machine.
+type restored struct {
+	vm.Machine
+	agent *greeted
+}
+
+// Agent implements vm.Machine.
+func (r *restored) Agent() vm.Conn { return r.agent }
+
+// Restored implements vm.Machine.
+func (r *restored) Restored() bool { return true }
+
+// greeted is an agent's stream that begins with what it said before it was saved.
+type greeted struct {
+	vm.Conn
+	said []byte
+}
+
+// Read implements io.Reader.
+func (g *greeted) Read(p []byte) (int, error) {
+	if len(g.said) == 0 {
+		return g.Conn.Read(p)
+	}
+	n := copy(p, g.said)
+	g.said = g.said[n:]
+	return n, nil
+}

@@ -1,0 +1,222 @@
+//go:build linux && amd64
+
+package qemu
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/cachefile"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/runner"
+	"github.com/msb-project/msb/internal/vm/vmtest"
+)
+
+// warm is a backend with a cache of its own that shares the kernel of all tests.
+func warm(t *testing.T) (*Backend, string) {
+	t.Helper()
+	if _, err := backend().kernel(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	kernels, err := filepath.Glob(filepath.Join(scratch, "kernel-*"))
+	if err != nil || len(kernels) == 0 {
+		t.Fatal(kernels, err)
+	}
+	for _, k := range kernels {
+		if err := os.Link(k, filepath.Join(dir, filepath.Base(k))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New(Config{CacheDir: dir}), dir
+}
+
+// warmSpec has a network device, and a disk that begins with text.
+func warmSpec(t *testing.T, text string) vm.Spec {
+	t.Helper()
+	spec := suiteSpec(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, append([]byte(text), make([]byte, 1<<20-len(text))...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec.Disks = append(spec.Disks, vm.Disk{Path: disk, ID: "second"})
+	far, near, err := runner.StreamPair("link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = far.Close() })
+	spec.Net, spec.Warm = &vm.Net{FD: near, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}}, true
+	return spec
+}
+
+// templates are the saved machines of a cache.
+func templates(t *testing.T, dir string) (saved, failed []string) {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(dir, templatePrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range list {
+		switch filepath.Ext(path) {
+		case failedSuffix:
+			failed = append(failed, path)
+		case "":
+			saved = append(saved, path)
+		}
+	}
+	return saved, failed
+}
+
+// TestI18_CopiesAreMachinesOfTheirOwn runs two copies of one saved machine: each has its own disk and memory. What an agent
+// has to replace in them repeats.
+func TestI18_CopiesAreMachinesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	b, dir := warm(t)
+	var drawn, cards []string
+	for _, text := range []string{"one", "two"} {
+		m := vmtest.Boot(t, b, warmSpec(t, text))
+		if !m.Restored() {
+			_, failed := templates(t, dir)
+			for _, f := range failed {
+				why, _ := os.ReadFile(f)
+				t.Logf("%s", why)
+			}
+			t.Fatal("the machine was booted")
+		}
+		drawn = append(drawn, m.Ask(t, "read /proc/sys/kernel/random/uuid"))
+		cards = append(cards, m.Ask(t, "read /sys/class/net/dummy0/address"))
+		if got := m.Ask(t, "readdev /dev/vdb"); got != text {
+			t.Errorf("its disk begins with %q, want %q", got, text)
+		}
+		if got := m.Ask(t, "writedev /dev/vdb %s", "mine-"+text); got != "written" {
+			t.Errorf("it can't write: %s", got)
+		}
+		sealed(t, m.PID())
+	}
+	if cards[0] != cards[1] || cards[0] == "" {
+		t.Errorf("two copies have devices with the addresses %v: is it still needed to renew them?", cards)
+	}
+	t.Logf("two copies drew %v: the same, where nothing else drew meanwhile", drawn)
+	if saved, failed := templates(t, dir); len(saved) != 1 || len(failed) > 0 {
+		t.Errorf("saved %v, failed %v", saved, failed)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// sealed looks at what the VMM holds: nobody can write to the memory and the state that other copies may be made from.
+func sealed(t *testing.T, pid int) {
+	t.Helper()
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found int
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if to, err := os.Readlink(path); err != nil || !strings.Contains(to, "memfd:msb-") {
+			continue
+		}
+		found++
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{1}, 0); err == nil {
+			t.Errorf("descriptor %s can be written to", e.Name())
+		}
+		if _, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+			t.Errorf("descriptor %s can be mapped for writing", e.Name())
+		}
+		_ = f.Close()
+	}
+	if found == 0 {
+		t.Error("the VMM holds no memory of ours")
+	}
+}
+
+// TestDamagedTemplatesAreMadeAgain damages the saved machine in the cache in every way that reading must notice.
+func TestDamagedTemplatesAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	b, dir := warm(t)
+	boot := func() bool {
+		m := vmtest.Boot(t, b, warmSpec(t, "text"))
+		defer func() { _ = m.Kill() }()
+		if got := m.Ask(t, "readdev /dev/vdb"); got != "text" {
+			t.Errorf("its disk begins with %q", got)
+		}
+		return m.Restored()
+	}
+	if !boot() {
+		t.Fatal("the machine was booted")
+	}
+	saved, _ := templates(t, dir)
+	if len(saved) != 1 {
+		t.Fatal(saved)
+	}
+	if err := os.Chmod(saved[0], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(saved[0], 5<<20); err != nil {
+		t.Fatal(err)
+	}
+	if !boot() {
+		t.Error("a saved machine that was cut was not made again")
+	}
+	// One that can't be saved at all is booted, and not tried again at once.
+	if err := os.Remove(saved[0]); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if boot() {
+		t.Error("a machine was saved while another process saves one")
+	}
+	if _, failed := templates(t, dir); len(failed) > 0 {
+		t.Errorf("%v: another process's work is no failure", failed)
+	}
+}
+
+// TestBrokenCopiesAreBootedInstead gives QEMU a state that it can't load.
+func TestBrokenCopiesAreBootedInstead(t *testing.T) {
+	t.Parallel()
+	b, dir := warm(t)
+	spec := warmSpec(t, "text")
+	path, err := b.templatePath(&spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	broken := &template{Greeting: []byte("ready\n"), State: []byte("this is no state"), TSC: b.tsc.frequency()}
+	if err := broken.writeTo(&out, bytes.NewReader(nil)); err != nil {
+		t.Fatal(err)
+	}
+	err = cachefile.Ensure(path, func(w io.Writer) error { _, err := w.Write(out.Bytes()); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := vmtest.Boot(t, b, spec)
+	if got := m.Ask(t, "readdev /dev/vdb"); got != "text" || m.Restored() {
+		t.Errorf("its disk begins with %q, restored %v", got, m.Restored())
+	}
+	saved, failed := templates(t, dir)
+	if len(saved) != 0 || len(failed) != 1 {
+		t.Errorf("saved %v, failed %v; want the broken one gone and remembered", saved, failed)
+	}
+}

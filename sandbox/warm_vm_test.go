@@ -1,0 +1,77 @@
+//go:build vmtest
+
+package sandbox_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// identities are what no two guests may have in common, by a command that prints it. internal/vm/qemu shows what repeats in copies of
+// one saved machine before their handshake.
+var identities = map[string]string{
+	"boot id":            "cat /proc/sys/kernel/random/boot_id",
+	"random device":      "head -c 16 /dev/urandom | od -An -tx1",
+	"random UUID":        "cat /proc/sys/kernel/random/uuid",
+	"host name":          "hostname",
+	"addresses of cards": "cat /sys/class/net/[!l]*/address",
+	"link-local address": "grep -v ' lo$' /proc/net/if_inet6 | grep ^fe80",
+	"where programs lie": "head -1 /proc/self/maps; tail -2 /proc/self/maps | head -1",
+	"start of a process": "od -An -tx1 /proc/self/auxv | head -20; od -An -tx1 -v /proc/self/auxv | tail -8",
+	"authority":          "tail -30 $SSL_CERT_FILE",
+	"sandbox":            "echo $MSB_SANDBOX",
+}
+
+// TestI18_VMCopiesShareNoIdentity starts two sandboxes from one saved machine, and compares.
+func TestI18_VMCopiesShareNoIdentity(t *testing.T) {
+	seen := make(map[string]string)
+	for range 2 {
+		sb := start(t, nil)
+		if !sb.Info().Restored {
+			t.Fatal("the guest was booted")
+		}
+		for what, command := range identities {
+			got, st, err := sh(t, sb, command)
+			if err != nil || st.Code != 0 || strings.TrimSpace(got) == "" {
+				t.Fatalf("%s: %q, %+v, %v", what, got, st, err)
+			}
+			if what == "addresses of cards" { // each of them
+				for i, address := range strings.Fields(got) {
+					compare(t, seen, what+strconv.Itoa(i), address)
+				}
+				continue
+			}
+			compare(t, seen, what, got)
+		}
+		got, _, _ := sh(t, sb, "date +%s")
+		if secs, err := strconv.ParseInt(strings.TrimSpace(got), 10, 64); err != nil || time.Since(time.Unix(secs, 0)).Abs() > 10*time.Second {
+			t.Errorf("its clock says %q", got)
+		}
+		if got, _, _ := sh(t, sb, "cat /etc/machine-id 2>/dev/null"); got != "" {
+			compare(t, seen, "machine id", got)
+		}
+		if err := sb.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func compare(t *testing.T, seen map[string]string, what, got string) {
+	t.Helper()
+	if seen[what] == got {
+		t.Errorf("two guests have the same %s:\n%s", what, got)
+	}
+	seen[what] = got
+}
+
+// TestVMColdGuestsAreBooted asks for a boot, and has the guest's own words of it.
+func TestVMColdGuestsAreBooted(t *testing.T) {
+	sb := start(t, func(c *sandbox.Config) { c.Cold = true })
+	if got, _, err := sh(t, sb, "uname -s"); err != nil || strings.TrimSpace(got) != "Linux" || sb.Info().Restored {
+		t.Errorf("%q, %v, restored %v", got, err, sb.Info().Restored)
+	}
+}
