@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -26,16 +27,27 @@ func main() {
 // run executes one command line and returns msb's exit code.
 func run(args []string) int {
 	agentpb.QuietLog()
-	ui := newUI(os.Stdout, os.Stderr)
+	return execute(args, os.Stdout, os.Stderr)
+}
+
+func execute(args []string, stdout, stderr io.Writer) int {
+	out := &checkedWriter{Writer: stdout}
+	ui := newUI(out, stderr)
 	root := newRoot(ui)
+	root.SetOut(out)
+	root.SetErr(stderr)
 	root.SetArgs(helpless(root, args))
 	// No signal is caught here: a command that did not look at the context would not end by one.
 	err := root.ExecuteContext(context.Background())
 	var code exitCode
+	own := errors.As(err, &code)
+	if (err == nil || own) && out.err != nil {
+		err, own = out.err, false
+	}
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &code):
+	case own:
 		return int(code)
 	}
 	ui.fail(err)

@@ -20,6 +20,21 @@ type ui struct {
 	quiet    bool
 }
 
+// checkedWriter remembers the first error of a write: cobra prints a command's help and goes on as if it had been seen.
+type checkedWriter struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (w *checkedWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
 func newUI(out, err io.Writer) *ui { return &ui{out: out, err: err} }
 
 // fail prints an error. Text that came from a guest or a registry is in it, so control characters are
