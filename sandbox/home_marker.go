@@ -25,13 +25,16 @@ const (
 func claim(dir string) error {
 	home, err := os.Open(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrHome, err)
 	}
 	defer func() { _ = home.Close() }()
+	marker := filepath.Join(dir, markerFile)
 	fd, err := unix.Openat(int(home.Fd()), markerFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	var text []byte
-	if err == nil {
-		f := os.NewFile(uintptr(fd), filepath.Join(dir, markerFile))
+	if err != nil {
+		err = &os.PathError{Op: "open", Path: marker, Err: err}
+	} else {
+		f := os.NewFile(uintptr(fd), marker)
 		var info fs.FileInfo
 		if info, err = f.Stat(); err == nil && info.Mode().IsRegular() {
 			text, err = io.ReadAll(io.LimitReader(f, int64(len(markerText))+1))
@@ -41,13 +44,15 @@ func claim(dir string) error {
 	switch {
 	case err == nil && string(text) == markerText:
 		return nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist), !bytes.HasPrefix([]byte(markerText), text):
-		return foreignHome(dir, fmt.Sprintf("%s is no marker of msb's", filepath.Join(dir, markerFile)))
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO), !bytes.HasPrefix([]byte(markerText), text): // a link, a socket
+		return foreignHome(dir, marker+" is no marker of msb's")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", ErrHome, err)
 	}
 	if err := owned.Check(home, homeForm); errors.Is(err, owned.ErrForeign) {
 		return foreignHome(dir, err.Error())
 	} else if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrHome, err)
 	}
 	fd, err = unix.Openat(int(home.Fd()), markerFile, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -11,6 +11,39 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
+// TestUnreadableHomesNameTheError: one that its user may not search was said to have no marker. The twin is the same home
+// before its mode is changed.
+func TestUnreadableHomesNameTheError(t *testing.T) {
+	t.Parallel()
+	home := filepath.Join(t.TempDir(), "home")
+	env := []string{sandbox.EnvHome + "=" + home}
+	ls := func() result {
+		c := command(t, env, "ls", "-q")
+		c.SysProcAttr = alone(0) // a user that is not root, but owns what this one owns
+		c.SysProcAttr.UidMappings[0].ContainerID = 1000
+		return finish(t, c)
+	}
+	if got := ls(); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	marker := filepath.Join(home, "msb-home")
+	for path, mode := range map[string]os.FileMode{home: 0o600, marker: 0o200} {
+		was, err := os.Stat(path)
+		if err == nil {
+			err = os.Chmod(path, mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ls(); got.code != exitOther || !strings.Contains(got.err, marker+": permission denied") || strings.Contains(got.err, "no marker") {
+			t.Errorf("%s with mode %o: %+v", path, mode, got)
+		}
+		if err := os.Chmod(path, was.Mode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestI13_SweepsDoNotEnterMounts binds directories of the same file system into the places that every verb sweeps. What
 // is in them looks like msb's own; without the mount it goes.
 func TestI13_SweepsDoNotEnterMounts(t *testing.T) {
