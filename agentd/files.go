@@ -146,10 +146,10 @@ func (s *fileServer) Pack(req *agentpb.PackRequest, stream grpc.ServerStreamingS
 	return s.run(func() error {
 		out := &chunkWriter{send: func(b []byte) error { return stream.Send(&agentpb.PackResponse{Data: b}) }}
 		report, err := files.Pack(stream.Context(), out, req.GetPath(), req.GetName(), req.GetFollow())
-		if err != nil {
+		if err != nil && !errors.Is(err, tartree.ErrChanged) {
 			return err
 		}
-		if err := out.flush(); err != nil {
+		if err := errors.Join(out.flush(), err); err != nil {
 			return err
 		}
 		return stream.Send(&agentpb.PackResponse{Report: reportMessage(report)})

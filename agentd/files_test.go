@@ -3,6 +3,7 @@
 package agentd
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -189,7 +190,8 @@ func TestFileErrorsAreTheKernels(t *testing.T) {
 				t.Errorf("%s: got %v, want %v", what, c.err, c.want)
 			}
 		}
-		for what, err := range map[string]error{"read": read(dir + "/pipe"), "write": write(dir+"/pipe", agentclient.WriteOptions{})} {
+		_, special := f.Pack(ctx, dir+"/pipe", "", false)
+		for what, err := range map[string]error{"pack": special, "read": read(dir + "/pipe"), "write": write(dir+"/pipe", agentclient.WriteOptions{})} {
 			if !errors.Is(err, agentclient.ErrRefused) {
 				t.Errorf("%s of a FIFO: %v", what, err)
 			}
@@ -272,6 +274,37 @@ func TestArchivesGoInAndOut(t *testing.T) {
 		}
 		if b, err := os.ReadFile(dir + "/dst/named/d/big"); err != nil || string(b) != big {
 			t.Errorf("%d bytes, %v", len(b), err)
+		}
+	})
+}
+
+// TestChangedFilesComeWithAnError: the agent waits for its window when the file becomes shorter.
+func TestChangedFilesComeWithAnError(t *testing.T) {
+	eachWay(t, func(t *testing.T, f *agentclient.Files, dir string) {
+		const size = 16 * agentpb.StreamWindowBytes
+		if err := os.WriteFile(dir+"/log", make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := f.Pack(t.Context(), dir+"/log", "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		if err := os.Truncate(dir+"/log", 1); err != nil {
+			t.Fatal(err)
+		}
+		in := tar.NewReader(a)
+		if _, err := in.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, in); n != size || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		if _, err := in.Next(); !errors.Is(err, io.EOF) {
+			t.Errorf("the archive does not end: %v", err)
+		}
+		if _, err := io.Copy(io.Discard, a); !errors.Is(err, agentclient.ErrRefused) || !strings.Contains(err.Error(), "log: changed while") {
+			t.Errorf("at its end: %v", err)
 		}
 	})
 }

@@ -107,16 +107,27 @@ func (s *Sandbox) CopyTo(ctx context.Context, src, dst string, o CopyOptions) (C
 		owner = nil
 	}
 	reader, writer := io.Pipe()
-	packed := make(chan tartree.Report, 1)
+	type result struct {
+		tartree.Report
+		err error
+	}
+	packed := make(chan result, 1)
 	go func() {
 		r, err := tartree.Pack(ctx, writer, root, filepath.Base(real), tartree.PackOptions{As: to.name})
-		_ = writer.CloseWithError(err)
-		packed <- r
+		broken := err
+		if errors.Is(err, tartree.ErrChanged) {
+			broken = nil // the archive is complete
+		}
+		_ = writer.CloseWithError(broken)
+		packed <- result{r, err}
 	}()
 	_, err = guest.Unpack(ctx, to.dir, reader, owner)
 	_ = reader.Close()
 	r := <-packed
-	return CopyReport(r), err
+	if err == nil {
+		err = r.err
+	}
+	return CopyReport(r.Report), err
 }
 
 // existing makes a missing file nil.

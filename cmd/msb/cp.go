@@ -27,7 +27,8 @@ Into DEST if it is a directory, else as DEST, which replaces a file. A source
 that ends in "/." is what is in the directory. "-" reads a tar archive from
 standard input and extracts it into DEST, or writes one of SRC to standard
 output. Symbolic links are copied as links; look before you follow one that
-came from a sandbox. Devices, FIFOs and sockets are left out and named.
+came from a sandbox. Devices, FIFOs and sockets in a directory are left out and
+named. A file that changes its size meanwhile is an error at the end.
 
 Files in the sandbox belong to root, or with --archive to the owners' numbers
 of the source. Files on this machine belong to you.`

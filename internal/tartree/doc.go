@@ -7,7 +7,8 @@
 // No entry of an archive gets outside of the os.Root that it is extracted into,
 // whatever its name or the links before it. Extract holds more: an archive from
 // a hostile guest writes nothing beside the one name that the caller chose.
-// Devices, FIFOs and sockets are neither read nor made; they are reported.
+// Devices, FIFOs and sockets are neither read nor made: below a directory they are
+// reported, and Pack of one is an error.
 //
 // It does not bound the number or size of what is extracted: the disk does.
 // Extended attributes and the holes of sparse files are not kept. Who else

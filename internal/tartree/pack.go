@@ -2,6 +2,7 @@ package tartree
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,22 @@ const (
 	// maxSkipped bounds the names in a Report, maxSkippedName the bytes of each: an archive may name a megabyte.
 	maxSkipped     = 64
 	maxSkippedName = 4 << 10
+)
+
+// A small file is read whole before its header is written: the files of /proc and /sys do not have the sizes that they
+// show. smallFile is the shown size up to which it is done, maxWhole what is read then at most.
+const (
+	smallFile = 64 << 10
+	maxWhole  = 16 << 20
+)
+
+var (
+	// ErrChanged means that the archive is complete, but files changed their size while they were read: they are filled
+	// up with zeros, or cut off.
+	ErrChanged = errors.New("changed while it was copied, and the copy may be of no one moment; copy it again when nothing writes to it")
+
+	// ErrSpecial means that the one file to pack is none that an archive carries the content of.
+	ErrSpecial = errors.New("it is a device, FIFO or socket, which can't be copied; let a command read it into a file, and copy that")
 )
 
 // Report says what an archive holds of what was asked for.
@@ -60,11 +77,16 @@ type packer struct {
 	opts   PackOptions
 	top    string
 	links  map[linkID]string
+	held   bytes.Buffer
 	report Report
+	// changed is the first file that ErrChanged is about; more counts the others.
+	changed string
+	more    int
 }
 
 // Pack writes the file or directory name of root to w as a PAX archive. A file
-// that shrinks meanwhile is filled up with zeros, one that grows is cut off.
+// that shrinks meanwhile is filled up with zeros, one that grows is cut off; the
+// archive is complete then, and the error is ErrChanged.
 func Pack(ctx context.Context, w io.Writer, root *os.Root, name string, o PackOptions) (Report, error) {
 	if o.As == "" {
 		o.As = path.Base(name)
@@ -73,6 +95,12 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, name string, o PackOp
 	err := fs.WalkDir(root.FS(), p.top, p.visit)
 	if err == nil {
 		err = p.out.Close()
+	}
+	if err == nil && p.changed != "" {
+		err = &fs.PathError{Op: "pack", Path: p.changed, Err: ErrChanged}
+		if p.more > 0 {
+			err = fmt.Errorf("%w (and %d other files)", err, p.more)
+		}
 	}
 	return p.report, err
 }
@@ -111,6 +139,9 @@ func (p *packer) visit(name string, _ fs.DirEntry, err error) error {
 			return err
 		}
 		return p.add(name, st, target)
+	}
+	if name == p.top {
+		return &fs.PathError{Op: "pack", Path: name, Err: ErrSpecial}
 	}
 	p.report.skip(name)
 	return nil
@@ -175,16 +206,36 @@ func (p *packer) file(name string, st fs.FileInfo) error {
 		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
 		return p.write(h, name)
 	}
+	var content io.Reader = contextReader{p.ctx, f}
+	if h.Size <= smallFile {
+		p.held.Reset()
+		if _, err := p.held.ReadFrom(io.LimitReader(content, maxWhole)); err != nil {
+			return fmt.Errorf("pack %s: %w", name, err)
+		}
+		h.Size = int64(p.held.Len())
+		if rest := content; h.Size < maxWhole {
+			content = &p.held
+		} else {
+			content = io.MultiReader(&p.held, rest)
+		}
+	}
 	if err := p.write(h, name); err != nil {
 		return err
 	}
-	n, err := io.Copy(p.out, io.LimitReader(contextReader{p.ctx, f}, h.Size))
-	if err == nil && n < h.Size {
+	n, err := io.CopyN(p.out, content, h.Size)
+	if errors.Is(err, io.EOF) {
 		_, err = io.CopyN(p.out, zeros{}, h.Size-n)
 	}
 	p.report.Bytes += h.Size
 	if err != nil {
 		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	if more, _ := content.Read(make([]byte, 512)); n < h.Size || more > 0 {
+		if p.changed != "" {
+			p.more++
+		} else {
+			p.changed = name
+		}
 	}
 	return nil
 }

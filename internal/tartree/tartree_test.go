@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,6 +146,94 @@ func TestI14_ReplacedFilesAreNotPacked(t *testing.T) {
 		if p.report.Entries != 0 != (replace == nil) {
 			t.Errorf("%s: packed %+v", what, p.report)
 		}
+	}
+}
+
+// afterHeader calls do when the header of an entry is out.
+type afterHeader struct {
+	bytes.Buffer
+	of string
+	do func()
+}
+
+func (w *afterHeader) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, []byte(w.of+"\x00")) {
+		w.do()
+	}
+	return w.Buffer.Write(b)
+}
+
+// TestChangingFilesLeaveWholeArchives changes the first of two files once its header is out.
+func TestChangingFilesLeaveWholeArchives(t *testing.T) {
+	t.Parallel()
+	const size = smallFile + 1
+	for name, to := range map[string]int64{"a shrinks": 1, "a is emptied": 0, "a grows": size + 1, "a grows much": 3 * size, "nothing changes": size} {
+		from, into := t.TempDir(), t.TempDir()
+		write(t, from+"/src/a", strings.Repeat("a", size), 0o600)
+		write(t, from+"/src/b", "beta", 0o600)
+		out := &afterHeader{of: "src/a", do: func() {
+			if err := os.Truncate(from+"/src/a", to); err != nil {
+				t.Error(err)
+			}
+		}}
+		r, err := Pack(t.Context(), out, openRoot(t, from), "src", PackOptions{})
+		if errors.Is(err, ErrChanged) != (to != size) || err != nil && !strings.Contains(err.Error(), "src/a: changed while") || r.Bytes != size+4 {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		if _, err := Extract(t.Context(), &out.Buffer, openRoot(t, into), "src", UnpackOptions{}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		kept := int(min(to, size))
+		wantText(t, into+"/src/a", strings.Repeat("a", kept)+strings.Repeat("\x00", size-kept))
+		wantText(t, into+"/src/b", "beta")
+	}
+}
+
+// TestFilesWithoutASizeAreRead packs files of /proc, which show 0; one of them goes on and on.
+func TestFilesWithoutASizeAreRead(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]error{"version": nil, "self/pagemap": ErrChanged} {
+		if _, err := os.Stat("/proc/" + name); err != nil {
+			t.Skip("no /proc")
+		}
+		var out bytes.Buffer
+		r, err := Pack(t.Context(), &out, openRoot(t, "/proc"), name, PackOptions{})
+		if !errors.Is(err, want) || r.Bytes == 0 || want != nil && r.Bytes != maxWhole {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		into := t.TempDir()
+		if _, err := Extract(t.Context(), &out, openRoot(t, into), "copy", UnpackOptions{}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if name == "version" {
+			text, err := os.ReadFile("/proc/version")
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantText(t, into+"/copy", string(text))
+		}
+	}
+}
+
+func TestSpecialFilesAloneAreRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(dir+"/pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/socket", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	for _, file := range []string{dir + "/pipe", dir + "/socket", "/dev/null"} {
+		name := filepath.Base(file)
+		if _, err := Pack(t.Context(), io.Discard, openRoot(t, filepath.Dir(file)), name, PackOptions{}); !errors.Is(err, ErrSpecial) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if r, err := Pack(t.Context(), io.Discard, openRoot(t, dir), ".", PackOptions{As: "x"}); err != nil || len(r.Skipped) != 2 || r.Entries != 1 {
+		t.Errorf("their directory: %+v, %v", r, err)
 	}
 }
 
