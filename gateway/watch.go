@@ -21,7 +21,7 @@ const policyPoll = 300 * time.Millisecond
 // gateway was made with: it may have changed since that was read. A file that is broken or gone leaves
 // the old policy as it is and says so in the audit log.
 func (g *Gateway) WatchPolicy(ctx context.Context, path string, given *policies.Policy, now <-chan os.Signal) {
-	w := watcher{gateway: g, path: path, sources: []string{path}, inForce: policies.Encode(given)}
+	w := watcher{gateway: g, path: path, sources: []string{path}, inForce: effect(given)}
 	w.reload(false)
 	tick := time.NewTicker(policyPoll)
 	defer tick.Stop()
@@ -42,7 +42,7 @@ type watcher struct {
 	gateway *Gateway
 	path    string
 	sources []string // path and what it includes
-	inForce []byte   // the policy in force, as Encode writes it
+	inForce []byte   // the effect of the policy in force
 	read    []seen   // the sources as they were read last
 	last    []seen   // the sources as they were seen last
 }
@@ -76,7 +76,7 @@ func (w *watcher) reload(asked bool) {
 		w.gateway.refused(err)
 		return
 	}
-	text := policies.Encode(p)
+	text := effect(p)
 	if !asked && bytes.Equal(text, w.inForce) {
 		return
 	}
@@ -89,6 +89,14 @@ func (w *watcher) reload(asked bool) {
 	if w.gateway.Reload(p) == nil { // it writes its own refusal down
 		w.inForce = text
 	}
+}
+
+// effect is p as Encode writes it, without the names of what was merged into it: a policy that a supervisor was given
+// holds the text of its includes and no longer their names.
+func effect(p *policies.Policy) []byte {
+	merged := *p
+	merged.Include = nil
+	return policies.Encode(&merged)
 }
 
 // seen is what changes when a file is written or exchanged; the zero value for one that can't be read.
