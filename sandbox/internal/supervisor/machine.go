@@ -138,6 +138,7 @@ func (s *supervisor) greetAgent() error {
 		return fmt.Errorf("the guest did not become ready: %w", err)
 	}
 	s.agent = agent
+	newGuestClock(agent).look(ctx) // the time in the handshake is of before the boot, during which it waited in the port
 	return nil
 }
 
