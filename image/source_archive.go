@@ -88,7 +88,7 @@ func (a archiveSource) open(ctx context.Context, limits Limits) (*archive, error
 	switch {
 	case err != nil:
 	case compressed:
-		ar.f, err = ar.unpack(ctx, a.store, st.Size(), limits)
+		ar.f, err = ar.unpack(ctx, a.store, limits)
 		err = errors.Join(err, f.Close())
 	default:
 		// The tar reader does not read ahead, so that an entry's contents start where the file stands.
@@ -110,12 +110,8 @@ func isCompressed(f *os.File) (bool, error) {
 	return bytes.HasPrefix(head[:n], gzipMagic) || bytes.Equal(head[:n], zstdMagic), err
 }
 
-// unpack decompresses a.f beside the cache, and indexes it as it comes: what is over a limit ends it there. size is that
-// of the compressed file.
-func (a *archive) unpack(ctx context.Context, s *Store, size int64, limits Limits) (*os.File, error) {
-	if err := checkFree(s.dir, size); err != nil {
-		return nil, err
-	}
+// unpack decompresses a.f beside the cache, and indexes it as it comes: what is over a limit ends it there.
+func (a *archive) unpack(ctx context.Context, s *Store, limits Limits) (*os.File, error) {
 	plain, err := decompress(a.f)
 	if err != nil {
 		return nil, err

@@ -26,29 +26,29 @@ const strayFD = 77
 // findings is what the stand-in reports.
 type findings struct {
 	// Stray is the error of looking at a descriptor that nobody handed over.
-	Stray       string
-	Root        []string
-	Env         []string
-	Interfaces  int
-	PID         int
-	Socket      string
-	Ptrace      string
-	Unshare     string
-	ReadSecret  string
-	ReadGranted string
-	WriteRO     string
-	WriteRW     string
-	NoNewPrivs  int
-	CoreLimit   uint64
-	FileLimit   uint64
-	LockLimit   uint64
-	OpenLimit   uint64
-	Dup         string // libkrun's
-	Times       string // QEMU's
-	ReadOnly    map[string]bool
-	Writable    string
-	Attacks     map[string]string
-	Effective   uint32
+	Stray, StrayNext string
+	Root             []string
+	Env              []string
+	Interfaces       int
+	PID              int
+	Socket           string
+	Ptrace           string
+	Unshare          string
+	ReadSecret       string
+	ReadGranted      string
+	WriteRO          string
+	WriteRW          string
+	NoNewPrivs       int
+	CoreLimit        uint64
+	FileLimit        uint64
+	LockLimit        uint64
+	OpenLimit        uint64
+	Dup              string // libkrun's
+	Times            string // QEMU's
+	ReadOnly         map[string]bool
+	Writable         string
+	Attacks          map[string]string
+	Effective        uint32
 }
 
 func errText(err error) string {
@@ -59,7 +59,11 @@ func errText(err error) string {
 }
 
 func probe(args []string) {
-	var f findings
+	f := findings{StrayNext: "it is none, or not standard error"}
+	var next, stderr unix.Stat_t
+	if unix.Fstat(FirstFileFD+2, &next) == nil && unix.Fstat(2, &stderr) == nil && next.Dev == stderr.Dev && next.Ino == stderr.Ino {
+		f.StrayNext = ""
+	}
 	entries, err := os.ReadDir("/")
 	f.Root = []string{errText(err)}
 	for _, e := range entries {
