@@ -57,11 +57,16 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 			return nil, nil, err
 		}
 	}
+	root := parseRoot(req.GetRoot())
 	if req.GetRoot() != nil {
-		if err := parseRoot(req.GetRoot()).Assemble(ctx); err != nil {
+		if err := root.Assemble(ctx); err != nil {
 			return nil, nil, err
 		}
-		g.thread.Do(func() { err = machine.Enter() })
+		g.thread.Do(func() {
+			if err = machine.Enter(); err == nil {
+				err = root.MountTmpfs()
+			}
+		})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -76,6 +81,11 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		}
 	})
 	warn(err)
+	if req.GetRoot() != nil {
+		if g.thread.Do(func() { err = root.Seal() }); err != nil {
+			return nil, nil, err
+		}
+	}
 	if names.Hostname != "" {
 		env = workload.MergeEnv([]string{"HOSTNAME=" + names.Hostname}, env)
 	}
@@ -143,7 +153,10 @@ func parseRoot(r *agentpb.Root) machine.Root {
 	disk := func(d *agentpb.Disk) machine.Disk {
 		return machine.Disk{Serial: d.GetSerial(), Device: d.GetDevice()}
 	}
-	root := machine.Root{Image: disk(r.GetImage()), UpperBytes: r.GetUpperMemoryBytes()}
+	root := machine.Root{Image: disk(r.GetImage()), UpperBytes: r.GetUpperMemoryBytes(), MakeDirs: r.GetMakeDirs(), ReadOnly: r.GetReadOnly()}
+	for _, t := range r.GetTmpfs() {
+		root.Tmpfs = append(root.Tmpfs, machine.Tmpfs{Path: t.GetPath(), Size: t.GetSizeBytes(), Mode: t.Mode, Exec: t.GetExec()})
+	}
 	if u := r.GetUpperDisk(); u != nil {
 		upper := disk(u)
 		root.Upper = &upper

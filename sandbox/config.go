@@ -93,6 +93,12 @@ type Config struct {
 	// DirectoryUser owns what is in Directories, as a user of ExecOptions; "" is the image's.
 	DirectoryUser string
 
+	// ReadOnly makes the guest's root read-only: what is mounted in it (Tmpfs, Directories that are writable) stays as it
+	// is. It stands against mistakes and against users without rights; the guest's root can undo it.
+	ReadOnly bool
+	// Tmpfs are file systems in the guest's memory, new at each start.
+	Tmpfs []Tmpfs
+
 	// Audit is the file that gets every verdict; "" keeps it in the run directory, which goes with the
 	// sandbox.
 	Audit string
@@ -157,6 +163,9 @@ func (c *Config) check() error {
 	}
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
+	}
+	if err := c.checkTmpfs(); err != nil {
+		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {
 		if ofProcess(f.path) {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
 )
 
@@ -37,6 +39,18 @@ func TestI12_BoundsOfAMachineAreExact(t *testing.T) {
 		if (err == nil) != (c.say == "") || err != nil && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.say)) {
 			t.Errorf("%d CPUs, %d bytes, %q: %v; want %q", c.cfg.CPUs, c.cfg.Memory, c.cfg.Hostname, err, c.say)
 		}
+	}
+}
+
+// TestRootOptionsStay: a sandbox with a name starts with the root that it was made with, again and again.
+func TestRootOptionsStay(t *testing.T) {
+	t.Parallel()
+	mode := uint32(0o750)
+	cfg := Config{Name: "web", ReadOnly: true, Tmpfs: []Tmpfs{{Path: "/run"}, {Path: "/scratch", Size: 1 << 20, Mode: &mode, Exec: true}}}
+	must(t, cfg.fill())
+	again, err := configOf(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	if err != nil || !again.ReadOnly || !reflect.DeepEqual(again.Tmpfs, cfg.Tmpfs) {
+		t.Errorf("%+v, %v", again, err)
 	}
 }
 

@@ -54,15 +54,18 @@ func (c *Config) realDirectories(home *Home) ([]Directory, error) {
 	return all, nil
 }
 
+// guestsOwn reports whether a path is, or lies in, what is the guest's own.
+func guestsOwn(p string) bool {
+	return slices.ContainsFunc(noMounts, func(own string) bool { return p == own || own != "/" && strings.HasPrefix(p, own+"/") })
+}
+
 // checkDirectory looks at the guest's path, and makes the host's its real one.
 func checkDirectory(d *Directory) error {
 	if !path.IsAbs(d.Guest) || path.Clean(d.Guest) != d.Guest {
 		return fmt.Errorf("%w: %q in the guest; write an absolute path, such as /work", ErrDirectory, d.Guest)
 	}
-	for _, own := range noMounts {
-		if d.Guest == own || own != "/" && strings.HasPrefix(d.Guest, own+"/") {
-			return fmt.Errorf("%w at %s, which is the guest's own; choose another place, such as /work", ErrDirectory, d.Guest)
-		}
+	if guestsOwn(d.Guest) {
+		return fmt.Errorf("%w at %s, which is the guest's own; choose another place, such as /work", ErrDirectory, d.Guest)
 	}
 	real, err := filepath.EvalSymlinks(d.Host)
 	if err == nil {

@@ -11,6 +11,8 @@ import (
 type (
 	// Directory is a directory of this machine that a guest sees.
 	Directory = state.Directory
+	// Tmpfs is a file system in a guest's memory.
+	Tmpfs = state.Tmpfs
 	// PcapOptions say how a capture is written.
 	PcapOptions = state.PcapOptions
 	// RecordFiles names what is written down of a sandbox; "" leaves a record out.
@@ -87,6 +89,7 @@ var (
 	ErrSupervisor    = state.ErrSupervisor    // the supervisor process ended without saying why
 	ErrPolicyMissing = state.ErrPolicyMissing // the policy file could not be read
 	ErrDirectory     = state.ErrDirectory     // a directory can't be shared
+	ErrTmpfs         = state.ErrTmpfs         // a file system in memory can't be where it should
 	ErrNoCapture     = records.ErrNoCapture   // there is no file to capture into
 	ErrJobName       = state.ErrJobName
 	ErrJobExists     = state.ErrJobExists

@@ -83,7 +83,10 @@ func (n *Network) message() *agentpb.Network {
 func (d Disk) message() *agentpb.Disk { return &agentpb.Disk{Serial: d.Serial, Device: d.Device} }
 
 func (r *Root) message() *agentpb.Root {
-	m := &agentpb.Root{Image: r.Image.message()}
+	m := &agentpb.Root{Image: r.Image.message(), MakeDirs: r.MakeDirs, ReadOnly: r.ReadOnly}
+	for _, t := range r.Tmpfs {
+		m.Tmpfs = append(m.Tmpfs, &agentpb.Tmpfs{Path: t.Path, SizeBytes: t.Size, Mode: t.Mode, Exec: t.Exec})
+	}
 	if r.UpperDisk != (Disk{}) {
 		m.Upper = &agentpb.Root_UpperDisk{UpperDisk: r.UpperDisk.message()}
 		return m

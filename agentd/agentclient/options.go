@@ -70,6 +70,22 @@ type Root struct {
 	// UpperMemoryBytes bounds the upper layer in memory; 0 means half of the
 	// guest's memory.
 	UpperMemoryBytes int64
+	// Tmpfs are mounted in this order; MakeDirs are made where they are missing.
+	Tmpfs    []Tmpfs
+	MakeDirs []string
+	// ReadOnly makes the root read-only once all that is of msb is in it.
+	ReadOnly bool
+}
+
+// Tmpfs is a file system in the guest's memory.
+type Tmpfs struct {
+	Path string
+	// Size in bytes; 0 means half of the memory.
+	Size int64
+	// Mode is nil for that of the directory below, 01777 where there is none.
+	Mode *uint32
+	// Exec lets programs in it run.
+	Exec bool
 }
 
 // Info is what the guest said at the handshake. It is the guest's word only.

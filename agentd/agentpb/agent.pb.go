@@ -480,7 +480,13 @@ type Root struct {
 	//
 	//	*Root_UpperDisk
 	//	*Root_UpperMemoryBytes
-	Upper         isRoot_Upper `protobuf_oneof:"upper"`
+	Upper isRoot_Upper `protobuf_oneof:"upper"`
+	// Mounted in this order, before anything is written into the root.
+	Tmpfs []*Tmpfs `protobuf:"bytes,4,rep,name=tmpfs,proto3" json:"tmpfs,omitempty"`
+	// Directories that are made where they are missing.
+	MakeDirs []string `protobuf:"bytes,5,rep,name=make_dirs,json=makeDirs,proto3" json:"make_dirs,omitempty"`
+	// Nothing is written to the root any more once the handshake is done.
+	ReadOnly      bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -547,6 +553,27 @@ func (x *Root) GetUpperMemoryBytes() int64 {
 	return 0
 }
 
+func (x *Root) GetTmpfs() []*Tmpfs {
+	if x != nil {
+		return x.Tmpfs
+	}
+	return nil
+}
+
+func (x *Root) GetMakeDirs() []string {
+	if x != nil {
+		return x.MakeDirs
+	}
+	return nil
+}
+
+func (x *Root) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 type isRoot_Upper interface {
 	isRoot_Upper()
 }
@@ -564,6 +591,80 @@ func (*Root_UpperDisk) isRoot_Upper() {}
 
 func (*Root_UpperMemoryBytes) isRoot_Upper() {}
 
+// Tmpfs is a file system in the guest's memory.
+type Tmpfs struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute. What is missing of it is made.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// 0 means half of the memory.
+	SizeBytes int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Permissions; absent: those of the directory that it covers, 01777 where
+	// there is none.
+	Mode *uint32 `protobuf:"varint,3,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
+	// Programs in it may be run.
+	Exec          bool `protobuf:"varint,4,opt,name=exec,proto3" json:"exec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tmpfs) Reset() {
+	*x = Tmpfs{}
+	mi := &file_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tmpfs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tmpfs) ProtoMessage() {}
+
+func (x *Tmpfs) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tmpfs.ProtoReflect.Descriptor instead.
+func (*Tmpfs) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Tmpfs) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Tmpfs) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *Tmpfs) GetMode() uint32 {
+	if x != nil && x.Mode != nil {
+		return *x.Mode
+	}
+	return 0
+}
+
+func (x *Tmpfs) GetExec() bool {
+	if x != nil {
+		return x.Exec
+	}
+	return false
+}
+
 type Trust struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Certificates in PEM form that the guest trusts besides the image's own.
@@ -576,7 +677,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +689,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +702,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Trust) GetCaPem() []byte {
@@ -634,7 +735,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +747,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +760,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExecRequest) GetRequest() isExecRequest_Request {
@@ -758,7 +859,7 @@ type StdinEOF struct {
 
 func (x *StdinEOF) Reset() {
 	*x = StdinEOF{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +871,7 @@ func (x *StdinEOF) String() string {
 func (*StdinEOF) ProtoMessage() {}
 
 func (x *StdinEOF) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +884,7 @@ func (x *StdinEOF) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinEOF.ProtoReflect.Descriptor instead.
 func (*StdinEOF) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 type WindowSize struct {
@@ -796,7 +897,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +909,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +922,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -865,7 +966,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +978,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +991,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecStart) GetArgv() []string {
@@ -975,7 +1076,7 @@ type Rlimit struct {
 
 func (x *Rlimit) Reset() {
 	*x = Rlimit{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1088,7 @@ func (x *Rlimit) String() string {
 func (*Rlimit) ProtoMessage() {}
 
 func (x *Rlimit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1101,7 @@ func (x *Rlimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rlimit.ProtoReflect.Descriptor instead.
 func (*Rlimit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Rlimit) GetName() string {
@@ -1040,7 +1141,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1153,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1166,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecResponse) GetResponse() isExecResponse_Response {
@@ -1166,7 +1267,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1279,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1292,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Started) GetPid() uint32 {
@@ -1228,7 +1329,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1341,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1354,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1314,7 +1415,7 @@ type SetClockRequest struct {
 
 func (x *SetClockRequest) Reset() {
 	*x = SetClockRequest{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1427,7 @@ func (x *SetClockRequest) String() string {
 func (*SetClockRequest) ProtoMessage() {}
 
 func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1440,7 @@ func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockRequest.ProtoReflect.Descriptor instead.
 func (*SetClockRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetClockRequest) GetClockUnixNs() int64 {
@@ -1359,7 +1460,7 @@ type SetClockResponse struct {
 
 func (x *SetClockResponse) Reset() {
 	*x = SetClockResponse{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1472,7 @@ func (x *SetClockResponse) String() string {
 func (*SetClockResponse) ProtoMessage() {}
 
 func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1485,7 @@ func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockResponse.ProtoReflect.Descriptor instead.
 func (*SetClockResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetClockResponse) GetOffsetNs() int64 {
@@ -1402,7 +1503,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1515,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1528,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 type StatsResponse struct {
@@ -1454,7 +1555,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1567,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1580,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StatsResponse) GetMemoryTotalBytes() int64 {
@@ -1567,7 +1668,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1680,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1693,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 type ShutdownResponse struct {
@@ -1603,7 +1704,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1716,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1729,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -1668,13 +1769,23 @@ const file_agent_proto_rawDesc = "" +
 	"\x05names\x18\x02 \x03(\tR\x05names\"6\n" +
 	"\x04Disk\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x16\n" +
-	"\x06device\x18\x02 \x01(\tR\x06device\"\x9e\x01\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\"\x83\x02\n" +
 	"\x04Root\x12(\n" +
 	"\x05image\x18\x01 \x01(\v2\x12.msb.agent.v1.DiskR\x05image\x123\n" +
 	"\n" +
 	"upper_disk\x18\x02 \x01(\v2\x12.msb.agent.v1.DiskH\x00R\tupperDisk\x12.\n" +
-	"\x12upper_memory_bytes\x18\x03 \x01(\x03H\x00R\x10upperMemoryBytesB\a\n" +
-	"\x05upper\"7\n" +
+	"\x12upper_memory_bytes\x18\x03 \x01(\x03H\x00R\x10upperMemoryBytes\x12)\n" +
+	"\x05tmpfs\x18\x04 \x03(\v2\x13.msb.agent.v1.TmpfsR\x05tmpfs\x12\x1b\n" +
+	"\tmake_dirs\x18\x05 \x03(\tR\bmakeDirs\x12\x1b\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnlyB\a\n" +
+	"\x05upper\"p\n" +
+	"\x05Tmpfs\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\x12\x17\n" +
+	"\x04mode\x18\x03 \x01(\rH\x00R\x04mode\x88\x01\x01\x12\x12\n" +
+	"\x04exec\x18\x04 \x01(\bR\x04execB\a\n" +
+	"\x05_mode\"7\n" +
 	"\x05Trust\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\fR\x05caPem\x12\x17\n" +
 	"\aset_env\x18\x02 \x01(\bR\x06setEnv\"\xe6\x01\n" +
@@ -1775,7 +1886,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_agent_proto_goTypes = []any{
 	(StartError)(0),           // 0: msb.agent.v1.StartError
 	(*HandshakeRequest)(nil),  // 1: msb.agent.v1.HandshakeRequest
@@ -1784,52 +1895,54 @@ var file_agent_proto_goTypes = []any{
 	(*HostEntry)(nil),         // 4: msb.agent.v1.HostEntry
 	(*Disk)(nil),              // 5: msb.agent.v1.Disk
 	(*Root)(nil),              // 6: msb.agent.v1.Root
-	(*Trust)(nil),             // 7: msb.agent.v1.Trust
-	(*ExecRequest)(nil),       // 8: msb.agent.v1.ExecRequest
-	(*StdinEOF)(nil),          // 9: msb.agent.v1.StdinEOF
-	(*WindowSize)(nil),        // 10: msb.agent.v1.WindowSize
-	(*ExecStart)(nil),         // 11: msb.agent.v1.ExecStart
-	(*Rlimit)(nil),            // 12: msb.agent.v1.Rlimit
-	(*ExecResponse)(nil),      // 13: msb.agent.v1.ExecResponse
-	(*Started)(nil),           // 14: msb.agent.v1.Started
-	(*Exit)(nil),              // 15: msb.agent.v1.Exit
-	(*SetClockRequest)(nil),   // 16: msb.agent.v1.SetClockRequest
-	(*SetClockResponse)(nil),  // 17: msb.agent.v1.SetClockResponse
-	(*StatsRequest)(nil),      // 18: msb.agent.v1.StatsRequest
-	(*StatsResponse)(nil),     // 19: msb.agent.v1.StatsResponse
-	(*ShutdownRequest)(nil),   // 20: msb.agent.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),  // 21: msb.agent.v1.ShutdownResponse
+	(*Tmpfs)(nil),             // 7: msb.agent.v1.Tmpfs
+	(*Trust)(nil),             // 8: msb.agent.v1.Trust
+	(*ExecRequest)(nil),       // 9: msb.agent.v1.ExecRequest
+	(*StdinEOF)(nil),          // 10: msb.agent.v1.StdinEOF
+	(*WindowSize)(nil),        // 11: msb.agent.v1.WindowSize
+	(*ExecStart)(nil),         // 12: msb.agent.v1.ExecStart
+	(*Rlimit)(nil),            // 13: msb.agent.v1.Rlimit
+	(*ExecResponse)(nil),      // 14: msb.agent.v1.ExecResponse
+	(*Started)(nil),           // 15: msb.agent.v1.Started
+	(*Exit)(nil),              // 16: msb.agent.v1.Exit
+	(*SetClockRequest)(nil),   // 17: msb.agent.v1.SetClockRequest
+	(*SetClockResponse)(nil),  // 18: msb.agent.v1.SetClockResponse
+	(*StatsRequest)(nil),      // 19: msb.agent.v1.StatsRequest
+	(*StatsResponse)(nil),     // 20: msb.agent.v1.StatsResponse
+	(*ShutdownRequest)(nil),   // 21: msb.agent.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),  // 22: msb.agent.v1.ShutdownResponse
 }
 var file_agent_proto_depIdxs = []int32{
 	3,  // 0: msb.agent.v1.HandshakeRequest.network:type_name -> msb.agent.v1.Network
 	6,  // 1: msb.agent.v1.HandshakeRequest.root:type_name -> msb.agent.v1.Root
-	7,  // 2: msb.agent.v1.HandshakeRequest.trust:type_name -> msb.agent.v1.Trust
+	8,  // 2: msb.agent.v1.HandshakeRequest.trust:type_name -> msb.agent.v1.Trust
 	4,  // 3: msb.agent.v1.Network.hosts:type_name -> msb.agent.v1.HostEntry
 	5,  // 4: msb.agent.v1.Root.image:type_name -> msb.agent.v1.Disk
 	5,  // 5: msb.agent.v1.Root.upper_disk:type_name -> msb.agent.v1.Disk
-	11, // 6: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
-	9,  // 7: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
-	10, // 8: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
-	10, // 9: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
-	12, // 10: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
-	14, // 11: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
-	15, // 12: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
-	0,  // 13: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
-	1,  // 14: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
-	8,  // 15: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
-	16, // 16: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
-	18, // 17: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
-	20, // 18: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
-	2,  // 19: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
-	13, // 20: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
-	17, // 21: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
-	19, // 22: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
-	21, // 23: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	7,  // 6: msb.agent.v1.Root.tmpfs:type_name -> msb.agent.v1.Tmpfs
+	12, // 7: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
+	10, // 8: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
+	11, // 9: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
+	11, // 10: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
+	13, // 11: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
+	15, // 12: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
+	16, // 13: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
+	0,  // 14: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
+	1,  // 15: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
+	9,  // 16: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
+	17, // 17: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
+	19, // 18: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
+	21, // 19: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
+	2,  // 20: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
+	14, // 21: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
+	18, // 22: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
+	20, // 23: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
+	22, // 24: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -1841,14 +1954,15 @@ func file_agent_proto_init() {
 		(*Root_UpperDisk)(nil),
 		(*Root_UpperMemoryBytes)(nil),
 	}
-	file_agent_proto_msgTypes[7].OneofWrappers = []any{
+	file_agent_proto_msgTypes[6].OneofWrappers = []any{}
+	file_agent_proto_msgTypes[8].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Stdin)(nil),
 		(*ExecRequest_StdinEof)(nil),
 		(*ExecRequest_Resize)(nil),
 		(*ExecRequest_Signal)(nil),
 	}
-	file_agent_proto_msgTypes[12].OneofWrappers = []any{
+	file_agent_proto_msgTypes[13].OneofWrappers = []any{
 		(*ExecResponse_Started)(nil),
 		(*ExecResponse_Stdout)(nil),
 		(*ExecResponse_Stderr)(nil),
@@ -1861,7 +1975,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

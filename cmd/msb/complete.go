@@ -28,6 +28,13 @@ func completeWords(root *cobra.Command) {
 			c.ValidArgsFunction = words
 		}
 	}
+	limits := make([]string, 0, len(ulimitNames))
+	for _, name := range ulimitNames {
+		limits = append(limits, name+"=")
+	}
+	for _, path := range []string{"run", "exec"} {
+		_ = find(root, path).RegisterFlagCompletionFunc("ulimit", cobra.FixedCompletions(limits, none|cobra.ShellCompDirectiveNoSpace))
+	}
 	policyFile := cobra.FixedCompletions([]string{"toml"}, cobra.ShellCompDirectiveFilterFileExt)
 	for _, path := range []string{"run", "create", "mcp", "policy from-flags"} {
 		c := find(root, path)

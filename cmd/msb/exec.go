@@ -157,7 +157,7 @@ func execOptions(c image.Config, f *runFlags, argv []string) sandbox.ExecOptions
 	opts := sandbox.ExecOptions{
 		Argv: argv, Env: f.environ(),
 		Dir: first(f.workdir, c.WorkingDir), MakeDir: !f.plain || f.workdir == "", User: first(f.user, c.User),
-		Timeout: f.timeout, TTY: f.tty,
+		Timeout: f.timeout, TTY: f.tty, Rlimits: f.ulimits,
 		Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	if !f.plain {

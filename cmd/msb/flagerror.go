@@ -18,7 +18,7 @@ func plainFlagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	switch {
 	case errors.As(err, &wrong):
-		return fmt.Errorf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), wanted(wrong.GetFlag(), err))
+		return fmt.Errorf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), wanted(wrong.GetFlag(), wrong.Unwrap()))
 	case errors.As(err, &bare):
 		return fmt.Errorf("--%s lacks its value: %s", bare.GetFlag().Name, usageOf(bare.GetFlag()))
 	case errors.As(err, &unknown):

@@ -6,7 +6,6 @@ import (
 
 const (
 	noVolumes = "-v HOST:GUEST shares a directory of this machine, and --disk 10G keeps what a guest writes on a disk of its own"
-	noMemory  = "what a guest writes is kept in its memory unless --disk says otherwise; leave it out"
 	noPorts   = "msb publishes no ports: nothing reaches a guest from outside; look from inside with msb exec NAME -- wget -qO- http://127.0.0.1:PORT"
 	noCaps    = "the guest's root has every right in its own machine, and none outside of it; leave it out"
 	noDevices = "a guest gets no device of this machine; leave it out"
@@ -14,7 +13,7 @@ const (
 
 // otherFlags are flags of container tools that msb's have no counterpart for, or one of another name.
 var otherFlags = map[string]string{
-	"volumes-from": noVolumes, "mount": noVolumes, "tmpfs": noMemory,
+	"volumes-from": noVolumes, "mount": noVolumes + ", --tmpfs PATH mounts a file system in memory",
 	"publish": noPorts, "P": noPorts, "publish-all": noPorts, "expose": noPorts,
 	"network":      "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
 	"net":          "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
@@ -26,9 +25,7 @@ var otherFlags = map[string]string{
 	"device":       noDevices,
 	"gpus":         noDevices,
 	"platform":     "guests have this machine's architecture; leave it out",
-	"read-only":    "the image is never written to: what a guest writes goes with it; leave it out",
 	"restart":      "msb start NAME starts one that stopped; leave it out",
-	"init":         "each guest has an init of msb's own; leave it out",
 	"cidfile":      "give the sandbox a name: --name NAME",
 	"shm-size":     "/dev/shm takes up to half of the guest's memory: give it more with --memory",
 	"memory-swap":  "a guest has no swap; give it more with --memory",
@@ -36,7 +33,7 @@ var otherFlags = map[string]string{
 	"cpu-shares":   "--cpus N gives the guest N processors",
 	"cpuset-cpus":  "--cpus N gives the guest N processors",
 	"storage-opt":  "--disk 10G puts what the guest writes on a disk of this size",
-	"ulimit":       "set it inside: sh -c 'ulimit -n 4096; exec COMMAND'",
+	"rlimit":       "use --ulimit NAME=SOFT[:HARD]",
 	"attach":       "output is attached always; -i passes standard input on",
 	"a":            "output is attached always; -i passes standard input on",
 	"link":         "guests don't reach each other; a policy's [hosts] leads to a service on this machine",

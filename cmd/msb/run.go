@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
@@ -36,9 +37,11 @@ type runFlags struct {
 	detach, trust                 bool
 	entrypoint                    string
 	removeSet                     bool // --rm was given
-	volumes, hide                 []string
+	volumes, hide, tmpfs          []string
+	readOnly                      bool
 	hideCredentials               bool
 	job                           string
+	ulimits                       []agentclient.Rlimit
 	plain                         bool // the command is all: no entrypoint of the image's
 }
 
@@ -100,11 +103,14 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.StringArrayVarP(&f.volumes, "volume", "v", nil, "let the guest see a directory of this machine: `HOST:GUEST[:ro|rw]`, read-only unless rw (repeatable)")
 	fl.StringArrayVar(&f.hide, "hide", nil, "hide files from the guest whose name, or path in a -v directory, matches this `pattern`, such as .env or .git/config (repeatable)")
 	fl.BoolVar(&f.hideCredentials, "hide-credentials", false, "hide what looks like credentials in the -v directories: .env, private keys, those of clouds and registries")
+	fl.StringArrayVar(&f.tmpfs, "tmpfs", nil, "an empty file system in the guest's memory, new at each start: `PATH[:size=64M,mode=1777,exec]` (repeatable)")
+	fl.BoolVar(&f.readOnly, "read-only", false, "make the guest's root read-only; --tmpfs and -v HOST:GUEST:rw are what can be written to")
 	fl.BoolVar(&f.noNet, "no-net", false, "no network device at all")
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "`when` to ask the registry: missing, always or never")
 	fl.StringVar(&f.audit, "audit", "", "write every verdict to this `file`, a JSON object a line")
 	fl.StringArrayVarP(&f.labels, "label", "l", nil, "keep a label `KEY=VALUE` with a sandbox that has a name, for msb ls --filter (repeatable)")
+	fl.Bool("init", false, "for docker's sake: each guest has an init that passes signals on and reaps processes, with and without this")
 	f.pcap.register(fl)
 }
 
@@ -122,6 +128,7 @@ func (f *runFlags) registerWho(fl *pflag.FlagSet) {
 func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 	f.registerWho(fl)
 	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
+	fl.Var(ulimits{&f.ulimits}, "ulimit", "give the command a resource limit `NAME=SOFT[:HARD]`, such as nofile=1024:4096; -1 is none (repeatable)")
 	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the command's output and errors")

@@ -59,9 +59,13 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Directories, err = parseVolumes(f.volumes); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
+	if cfg.Tmpfs, err = parseTmpfs(f.tmpfs); err != nil {
+		return cfg, nil, &usageError{err: err, help: "msb run --help"}
+	}
 	if cfg.Labels, err = parseLabels(f.labels); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
+	cfg.ReadOnly = f.readOnly
 	cfg.Hide, cfg.HideCredentials, cfg.DirectoryUser = f.hide, f.hideCredentials, f.user
 	if f.name != "" {
 		cfg.Env = f.environ() // for every command, at each start

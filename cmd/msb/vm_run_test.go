@@ -40,12 +40,15 @@ func TestVMRunFlagsAreSeenInside(t *testing.T) {
 	t.Setenv("VM_TEST_PASSED_ON", "from outside")
 	t.Setenv("VM_TEST_NOT_PASSED", "must not be seen")
 	got := vmRun(t, "-q", "-e", "SET=a value = with signs", "-e", "VM_TEST_PASSED_ON", "-e", "VM_TEST_UNSET",
-		"-w", "/made/for/this", "-u", "user", "--cpus", "2", "--memory", "300M", "--hostname", "box", "--disk", "1G",
+		"-w", "/made/for/this", "-u", "user", "--cpus", "2", "--memory", "300M", "--hostname", "box", "--disk", "1G", "--init", "--ulimit", "nofile=100:200", "--ulimit", "core=0",
 		"--", "sh", "-c", `echo "$SET|$VM_TEST_PASSED_ON|${VM_TEST_UNSET-unset}|${VM_TEST_NOT_PASSED-unset}"
 			pwd; id -un; id -u; nproc; hostname
 			awk '/MemTotal/ { print ($2 > 250000 && $2 <= 300 * 1024) ? "memory" : $2 }' /proc/meminfo
-			df / | awk 'NR == 2 { print ($2 > 900000) ? "disk" : $2 }'`)
-	got.want(t, 0, "a value = with signs|from outside|unset|unset\n/made/for/this\nuser\n1000\n2\nbox\nmemory\ndisk\n")
+			df / | awk 'NR == 2 { print ($2 > 900000) ? "disk" : $2 }'
+			ulimit -Sn; ulimit -Hn; ulimit -c
+			sh -c 'sh -c "exit 0" & exec sh -c "exit 0"'; sh -c '(exec sleep 0.1) & exit 0'
+			n=0; while grep -qs '^State:.Z' /proc/[0-9]*/status && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.1; done; [ $n -lt 100 ] && echo reaped`)
+	got.want(t, 0, "a value = with signs|from outside|unset|unset\n/made/for/this\nuser\n1000\n2\nbox\nmemory\ndisk\n100\n200\n0\nreaped\n")
 	if got.err != "" {
 		t.Errorf("with -q it said %q", got.err)
 	}
@@ -53,6 +56,23 @@ func TestVMRunFlagsAreSeenInside(t *testing.T) {
 
 func TestVMRunUserByNumbers(t *testing.T) {
 	vmRun(t, "-u", "1234:5678", "--", "sh", "-c", "id -u; id -g; touch /root/x 2>/dev/null || echo refused").want(t, 0, "1234\n5678\nrefused\n")
+}
+
+// TestVMRunReadOnlyRootRefusesWrites, for root too; the twin without the flag is any other run. What is msb's own, and the
+// directories that later calls would make, are there all the same.
+func TestVMRunReadOnlyRootRefusesWrites(t *testing.T) {
+	shared := t.TempDir()
+	vmRun(t, "-q", "--read-only", "-v", shared+":/made/for/this:rw", "--tmpfs", "/run", "--tmpfs", "/scratch/deep:size=1m,mode=0751,exec", "--",
+		"sh", "-c", `for d in / /tmp /etc /root; do { echo x > $d/x; } 2>/dev/null && echo "$d is writable"; done
+			for d in /run /scratch/deep /dev/shm /made/for/this; do echo x > $d/x || echo "$d is not writable"; done
+			grep -c . /etc/resolv.conf > /dev/null || echo no resolver
+			stat -c %a /run /scratch/deep
+			for d in /run /scratch/deep; do printf '#!/bin/sh\nexit 7\n' > $d/b; chmod +x $d/b; $d/b 2>/dev/null; echo $?; done
+			head -c 2000000 /dev/zero > /scratch/deep/x 2>/dev/null || echo full`).
+		want(t, 0, "755\n751\n126\n7\nfull\n")
+	if b, err := os.ReadFile(filepath.Join(shared, "x")); err != nil || string(b) != "x\n" {
+		t.Errorf("%q, %v", b, err)
+	}
 }
 
 func TestVMRunQuietIsQuiet(t *testing.T) {

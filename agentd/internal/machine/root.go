@@ -19,6 +19,22 @@ type Root struct {
 	Upper *Disk
 	// UpperBytes bounds the upper layer in memory; 0 means half of it.
 	UpperBytes int64
+	// Tmpfs are mounted in this order, MakeDirs made where they are missing.
+	Tmpfs    []Tmpfs
+	MakeDirs []string
+	// ReadOnly is for Seal.
+	ReadOnly bool
+}
+
+// Tmpfs is a file system in memory, for the workload.
+type Tmpfs struct {
+	Path string
+	// Size in bytes; 0 means half of the memory.
+	Size int64
+	// Mode is nil for that of the directory below, 01777 where there is none.
+	Mode *uint32
+	// Exec lets programs in it run.
+	Exec bool
 }
 
 // The layers, below agentd's own /run, which no workload sees.
@@ -125,6 +141,51 @@ func Enter() error {
 		return fmt.Errorf("let go of the agent's root: %w", err)
 	}
 	return unix.Chdir("/")
+}
+
+// MountTmpfs mounts those of r. The calling thread has entered the root, so that
+// a link in a path leads nowhere else.
+func (r Root) MountTmpfs() error {
+	for _, t := range r.Tmpfs {
+		options := "mode=1777"
+		var st unix.Stat_t
+		if err := unix.Stat(t.Path, &st); err == nil {
+			options = fmt.Sprintf("mode=%o,uid=%d,gid=%d", st.Mode&0o7777, st.Uid, st.Gid)
+		} else if err := os.MkdirAll(t.Path, 0o755); err != nil { //nolint:gosec // as other tools make mount points
+			return fmt.Errorf("make room for a tmpfs: %w", err)
+		}
+		if t.Mode != nil {
+			options += fmt.Sprintf(",mode=%o", *t.Mode&0o7777)
+		}
+		if t.Size > 0 {
+			options += fmt.Sprintf(",size=%d", t.Size)
+		}
+		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+		if !t.Exec {
+			flags |= unix.MS_NOEXEC
+		}
+		if err := unix.Mount("tmpfs", t.Path, "tmpfs", flags, options); err != nil {
+			return fmt.Errorf("mount a tmpfs at %s: %w", t.Path, err)
+		}
+	}
+	return nil
+}
+
+// Seal makes MakeDirs, and then the root read-only if it is to be. File systems
+// that are mounted in it stay as they are.
+func (r Root) Seal() error {
+	for _, d := range r.MakeDirs {
+		if err := os.MkdirAll(d, 0o755); err != nil { //nolint:gosec // as other tools make mount points
+			return fmt.Errorf("make a directory: %w", err)
+		}
+	}
+	if !r.ReadOnly {
+		return nil
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("make the root read-only: %w", err)
+	}
+	return nil
 }
 
 // mountInside mounts what the workload sees besides its image. Whatever the

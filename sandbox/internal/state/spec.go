@@ -34,6 +34,9 @@ type Spec struct {
 	Hide        []string    `json:"hide,omitempty"`
 	// DirectoryUser owns what is in Directories.
 	DirectoryUser string `json:"directory_user,omitempty"`
+	// Tmpfs are in the order in which they are mounted.
+	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`
+	ReadOnly bool    `json:"read_only,omitempty"`
 	// IdleStop and Lifetime are in nanoseconds.
 	IdleStop time.Duration `json:"idle_stop,omitempty"`
 	Lifetime time.Duration `json:"lifetime,omitempty"`
@@ -41,6 +44,21 @@ type Spec struct {
 
 // Directory is a directory of this machine that a guest sees.
 type Directory = policies.Directory
+
+// Tmpfs is a file system in a guest's memory, which each start makes anew.
+type Tmpfs struct {
+	// Path is absolute and clean.
+	Path string `json:"path"`
+	// Size in bytes; 0 is half of the guest's memory.
+	Size int64 `json:"size,omitempty"`
+	// Mode is nil for that of the directory that it covers, 01777 where there is none.
+	Mode *uint32 `json:"mode,omitempty"`
+	// Exec lets programs in it run.
+	Exec bool `json:"exec,omitempty"`
+}
+
+// ErrTmpfs is wrapped by errors about a tmpfs that can't be.
+var ErrTmpfs = errors.New("tmpfs can't be mounted")
 
 // ErrDirectory is wrapped by errors about a directory that can't be shared.
 var ErrDirectory = errors.New("directory can't be shared")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -124,7 +125,7 @@ func (s *supervisor) greetAgent() error {
 		HandshakeTimeout: state.BootTimeout,
 		Restored:         s.machine.Restored(),
 		Hostname:         s.plan.Hostname,
-		Root:             &agentclient.Root{Image: agentclient.Disk{Serial: serialImage, Device: "vdb"}},
+		Root:             s.root(),
 		Env:              s.environment(),
 	}
 	if s.plan.UpperDisk != "" {
@@ -140,6 +141,24 @@ func (s *supervisor) greetAgent() error {
 	s.agent = agent
 	newGuestClock(agent).look(ctx) // the time in the handshake is of before the boot, during which it waited in the port
 	return nil
+}
+
+func (s *supervisor) root() *agentclient.Root {
+	r := &agentclient.Root{Image: agentclient.Disk{Serial: serialImage, Device: "vdb"}, ReadOnly: s.plan.ReadOnly}
+	for _, t := range s.plan.Tmpfs {
+		r.Tmpfs = append(r.Tmpfs, agentclient.Tmpfs(t))
+	}
+	if !s.plan.ReadOnly {
+		return r
+	}
+	// What later calls would make.
+	for _, d := range s.plan.Directories {
+		r.MakeDirs = append(r.MakeDirs, d.Guest)
+	}
+	if path.IsAbs(s.plan.Image.WorkingDir) {
+		r.MakeDirs = append(r.MakeDirs, s.plan.Image.WorkingDir)
+	}
+	return r
 }
 
 func (s *supervisor) network() *agentclient.Network {
