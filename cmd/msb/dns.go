@@ -35,6 +35,10 @@ func newDNSCommand(ui *ui) *cobra.Command {
 			if !ok {
 				return &usageError{err: fmt.Errorf("--type %q: there is no such record type", qtype), help: "msb dns --help"}
 			}
+			err := apart([]namedFile{{"--audit", audited, true}, {"--policy", policy, false}, {"--floor", floor, false}}, "msb dns --help")
+			if err != nil {
+				return err
+			}
 			p, err := admittedUnder(c.Context(), ui, floor, policy, trust)
 			if err != nil {
 				return err

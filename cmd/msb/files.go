@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -10,6 +12,31 @@ import (
 type namedFile struct {
 	option, path string
 	written      bool
+}
+
+// beginnings are what the files of an option begin with.
+var beginnings = map[string]string{
+	"--audit":  "{",
+	"--pcap":   "\n\r\r\n",
+	"--learn":  "# Learned from",
+	"--html":   "<!doctype html>",
+	"--ca-out": "-----BEGIN CERTIFICATE-----",
+}
+
+// holdsOther reports whether there is a file at path that holds something, and begins with something else.
+func holdsOther(path, beginning string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false // writing to it tells
+	}
+	defer func() { _ = f.Close() }()
+	head := make([]byte, len(beginning))
+	n, err := io.ReadFull(f, head)
+	return (err == nil || errors.Is(err, io.ErrUnexpectedEOF)) && string(head[:n]) != beginning
 }
 
 // readFiles are arguments that are read.
@@ -21,8 +48,8 @@ func readFiles(paths []string) []namedFile {
 	return files
 }
 
-// apart refuses options whose files can't be written, and those that would write over what another one reads or writes: a mistyped line must not cost
-// anybody a policy or a capture.
+// apart refuses options whose files can't be written, those that would write over what another one reads or writes, and
+// those whose file is there and of another kind: a mistyped line must not cost anybody a policy or a capture.
 func apart(files []namedFile, help string) error {
 	for _, f := range files {
 		if !f.written || f.path == "" {
@@ -44,6 +71,11 @@ func apart(files []namedFile, help string) error {
 				a, b = b, a
 			}
 			return &usageError{err: fmt.Errorf("%s %s would write over the file of %s", a.option, a.path, b.option), help: help}
+		}
+	}
+	for _, f := range files {
+		if beginning, ok := beginnings[f.option]; ok && holdsOther(f.path, beginning) {
+			return &usageError{err: fmt.Errorf("%s %s: the file holds something else than %s writes; name another one, or remove it first", f.option, f.path, f.option), help: help}
 		}
 	}
 	return nil

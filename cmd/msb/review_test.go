@@ -112,6 +112,7 @@ func TestI12_NoOptionWritesOverAnInput(t *testing.T) {
 		{"review", "--policy", policy, "--against", link, "--html", link, capture},
 		{"run", "--policy", policy, "--audit", policy, "--", "true"},
 		{"run", "--policy", policy, "--pcap", fresh, "--learn", fresh, "--", "true"},
+		{"dns", "a.example", "--policy", policy, "--audit", policy},
 		{"gateway", "--policy", policy, "--ca-out", policy, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
 		{"gateway", "--policy", policy, "--floor", link, "--learn", link, "--listen", "unix://" + filepath.Join(t.TempDir(), "s")},
 	} {
@@ -136,6 +137,42 @@ func TestI12_NoOptionWritesOverAnInput(t *testing.T) {
 	}
 	if info, err := os.Stat(fresh); err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 {
 		t.Errorf("what was learned: %v, %v", info, err)
+	}
+}
+
+// TestI12_OutputsReplaceTheirKindOnly: a name mixed up must not cost a file that no option names either. The twin is a
+// file that the option wrote itself.
+func TestI12_OutputsReplaceTheirKindOnly(t *testing.T) {
+	t.Parallel()
+	policy, note := write(t, "policy.toml", "version = 1\n"), write(t, "note", "a note\n")
+	capture := filepath.Join(capturesDir, "ping.pcapng")
+	socket := "unix://" + filepath.Join(t.TempDir(), "s")
+	for _, args := range [][]string{
+		{"run", "--pcap", note, "--", "true"},
+		{"run", "--audit", note, "--", "true"},
+		{"run", "--learn", note, "--", "true"},
+		{"create", "--pcap", note, "a"},
+		{"review", "--policy", policy, "--html", note, capture},
+		{"review", "--policy", policy, "--learn", note, capture},
+		{"dns", "a.example", "--policy", policy, "--audit", note},
+		{"gateway", "--policy", policy, "--ca-out", note, "--listen", socket},
+		{"gateway", "--policy", policy, "--pcap", note, "--listen", socket},
+	} {
+		if got := msb(t, nil, args...); got.code != exitOther || !strings.Contains(got.err, "name another one, or remove it first") {
+			t.Errorf("%q: exit %d, want %d: %s", args, got.code, exitOther, got.err)
+		}
+	}
+	if got, err := os.ReadFile(note); err != nil || string(got) != "a note\n" {
+		t.Errorf("%s is %q (%v)", note, got, err)
+	}
+	page, log := filepath.Join(t.TempDir(), "page"), filepath.Join(t.TempDir(), "log")
+	for range 2 {
+		if got := msb(t, nil, "review", "--policy", policy, "--html", page, capture); got.code != 0 {
+			t.Errorf("a page twice: exit %d: %s", got.code, got.err)
+		}
+		if got := msb(t, nil, "dns", "a.example", "--policy", policy, "--audit", log); got.code != exitDenied {
+			t.Errorf("a log twice: exit %d: %s", got.code, got.err)
+		}
 	}
 }
 
