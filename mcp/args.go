@@ -2,12 +2,14 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -27,13 +29,33 @@ func decode(raw json.RawMessage, into any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	err := d.Decode(into)
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) { // its own sentence names the fields of this program
+		return wrong("%s is a JSON %s, and has to be %s", printed(cmp.Or(kind.Field[strings.LastIndexByte(kind.Field, '.')+1:], "it")), printed(kind.Value), jsonKind(kind.Type))
+	}
+	if err != nil {
 		return wrong("%s", printed(strings.TrimPrefix(err.Error(), "json: ")))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return wrong("more than one JSON value")
 	}
 	return nil
+}
+
+// jsonKind is what of JSON a type is read from.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() { //nolint:exhaustive // the kinds that arguments have
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	}
+	return "a number"
 }
 
 const (

@@ -279,6 +279,14 @@ func TestI12_HostileArgumentsAreRefused(t *testing.T) {
 		p.says(t, true, "sandbox_exec", args, "wrong arguments")
 		p.says(t, true, "sandbox_run", args, "wrong arguments")
 	}
+	for text, args := range map[string]m{
+		"command is a JSON array, and has to be a string":  {"command": []string{"true"}},
+		"argv is a JSON string, and has to be an array":    {"argv": "true"},
+		"env is a JSON array, and has to be an object":     {"command": "true", "env": []string{"A=B"}},
+		"timeout is a JSON string, and has to be a number": {"command": "true", "timeout": "1s"},
+	} {
+		p.says(t, true, "sandbox_exec", args, text)
+	}
 	for _, args := range []m{
 		{"image": "dir:/etc"}, {"image": "oci:/"}, {"image": "docker-archive:/etc/passwd"}, {"image": "/etc"}, {"image": "http://127.0.0.1/x"}, {"image": "registry.example/x:1"},
 		{"cpus": 3}, {"cpus": -1}, {"memory_mb": 1 << 20}, {"memory_mb": -1}, {"memory_mb": int64(1) << 60},

@@ -20,7 +20,7 @@ type GrantsError struct {
 
 // Error names each grant and the way to approve it.
 func (e *GrantsError) Error() string {
-	return fmt.Sprintf("%s takes from this machine what you have not approved:\n  %s\nlook at it, then run `msb policy trust %s`; --trust approves it for one run",
+	return fmt.Sprintf("%s takes from this machine what you have not approved:\n  %s\nlook at it, then run `msb policy trust %s`",
 		e.File, strings.Join(e.New.Lines(), "\n  "), policies.QuoteArgs([]string{e.File}))
 }
 

@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 const policyText = `version = 1
@@ -348,10 +351,19 @@ func TestDNSShowsTheGuestsAnswer(t *testing.T) {
 }
 
 func TestEveryCommandHasAnExample(t *testing.T) {
-	for _, c := range []string{"run", "doctor", "policy", "gateway", "dns"} {
-		got := msb(t, nil, c, "--help")
-		if got.code != 0 || !strings.Contains(got.out, "Usage:") {
-			t.Errorf("%s: %+v", c, got)
+	t.Parallel()
+	root := newRoot(newUI(io.Discard, io.Discard))
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		if c.Name() == "help" || c.Name() == "completion" {
+			return
+		}
+		if c.Runnable() && !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+		for _, below := range c.Commands() {
+			look(below)
 		}
 	}
+	look(root)
 }

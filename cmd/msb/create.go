@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,9 @@ a change takes effect at once while it runs. msb start starts it.`,
   msb stop agent`,
 		Args: named(cobra.RangeArgs(1, 2), "name the sandbox, and the image if it isn't the policy's"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if c.ArgsLenAtDash() >= 0 {
+				return &usageError{err: fmt.Errorf("msb create takes no command: run one with msb exec %s -- COMMAND once it is started, or with msb run -d --name %s", args[0], args[0]), help: "msb create --help"}
+			}
 			ui.quiet, f.cpusSet, f.name, f.remove = f.quiet, c.Flags().Changed("cpus"), args[0], true
 			cfg, _, err := f.config(ui, args[1:], -1)
 			if err != nil {
@@ -54,6 +58,11 @@ func named(check cobra.PositionalArgs, remedy string) cobra.PositionalArgs {
 		}
 		return &usageError{err: errors.New(remedy), help: c.CommandPath() + " --help"}
 	}
+}
+
+// noArguments refuses arguments of a command that takes none.
+func noArguments(c *cobra.Command, args []string) error {
+	return named(cobra.NoArgs, c.CommandPath()+" takes no arguments")(c, args)
 }
 
 // started tells of a sandbox that runs on.

@@ -240,7 +240,7 @@ func ruleRemedy(d *audit.Denial) string {
 // otherRemedy is what opens a destination that --allow alone doesn't, by reason. A reason that isn't here has none but
 // the policy's own words.
 var otherRemedy = map[string]string{
-	egress.ReasonMetadata.String():     "that address hands out this machine's own credentials: only a private rule for exactly this address opens it",
+	egress.ReasonMetadata.String():     "a metadata address hands out this machine's own credentials: only a private rule for exactly that address opens it",
 	egress.ReasonMetadataName.String(): "that name leads to this machine's own credentials, and stays closed",
 	egress.ReasonHostAddress.String():  "this machine's own services are reached by a name in the policy's [hosts]",
 	egress.ReasonLocalName.String():    "a name inside of a network needs a line in the policy's [hosts]",

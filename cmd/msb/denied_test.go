@@ -63,7 +63,7 @@ func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
 		{"a private address", sandbox.Config{Name: "web"}, []audit.Event{deniedFlow("", "10.0.0.1", "tcp", "special_address", 80)},
 			"msb: 1 denied: 10.0.0.1:80 (special address)\nmsb: allow by making it anew with --allow 10.0.0.1:80/tcp+private; all of them: msb events web --denied\n"},
 		{"metadata", sandbox.Config{}, []audit.Event{deniedFlow("", "169.254.169.254", "tcp", "metadata_address", 80)},
-			"msb: 1 denied: 169.254.169.254:80 (metadata address)\nmsb: that address hands out this machine's own credentials: only a private rule for exactly this address opens it; all of them: --audit FILE\n"},
+			"msb: 1 denied: 169.254.169.254:80 (metadata address)\nmsb: a metadata address hands out this machine's own credentials: only a private rule for exactly that address opens it; all of them: --audit FILE\n"},
 		{"a deny rule", sandbox.Config{}, []audit.Event{denyRule},
 			"msb: 1 denied: gist.example:443 (deny rule \"no gists\")\nmsb: a deny rule is the policy's to take back; all of them: --audit FILE\n"},
 		{"report mode", sandbox.Config{}, []audit.Event{would, would},

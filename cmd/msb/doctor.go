@@ -50,10 +50,11 @@ type diagnosis struct {
 func newDoctorCommand(ui *ui) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "doctor",
-		Short: "Say what this machine has for msb and what it lacks",
-		Long:  "One line for each thing that msb needs, with the remedy where it is missing. Exit code 1 when msb can't run here.",
-		Args:  cobra.NoArgs,
+		Use:     "doctor",
+		Short:   "Say what this machine has for msb and what it lacks",
+		Example: `  msb doctor`,
+		Long:    "One line for each thing that msb needs, with the remedy where it is missing. Exit code 1 when msb can't run here.",
+		Args:    noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := diagnose(c.Context())
 			if err := printDiagnosis(ui, d, asJSON); err != nil {

@@ -113,6 +113,9 @@ func wanted(f *pflag.Flag, err error) string {
 	case "bool":
 		return fmt.Sprintf("it takes no value; write --%s, or --%s=false", f.Name, f.Name)
 	}
+	if cause := errors.Unwrap(err); cause != nil {
+		err = cause // without pflag's own words around it
+	}
 	return err.Error()
 }
 
@@ -129,6 +132,9 @@ func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) error {
 		name = "-" + name
 	} else {
 		name = "--" + name
+	}
+	if signal := unknown.GetSpecifiedShortnames(); signal != "" && c.Name() == "kill" {
+		return fmt.Errorf("-%s is no flag of %s: write -s %s", signal, c.CommandPath(), signal)
 	}
 	if hint := otherFlag(c, unknown.GetSpecifiedName()); hint != "" {
 		return fmt.Errorf("%s is no flag of %s: %s", name, c.CommandPath(), hint)

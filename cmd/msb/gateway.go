@@ -58,7 +58,7 @@ secret's placeholder. It serves DHCP, and ends when its link ends; a datagram
 link has no end, so there it runs until it is told to stop.`,
 		Example: `  msb gateway --policy policy.toml --listen unix:///tmp/net.sock --ca-out ca.pem &
   qemu-system-x86_64 … -netdev stream,id=n,addr.type=unix,addr.path=/tmp/net.sock -device virtio-net-pci,netdev=n`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return runGateway(c.Context(), ui, &f) },
 	}
 	fl := c.Flags()

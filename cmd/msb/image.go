@@ -54,7 +54,9 @@ func newImagePull(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Fetch images, so that --pull never finds them",
-		Args:  named(cobra.MinimumNArgs(1), "name the image"),
+		Example: `  msb image pull alpine:3.20
+  msb image pull docker-archive:image.tar`,
+		Args: named(cobra.MinimumNArgs(1), "name the image"),
 		RunE: func(c *cobra.Command, refs []string) error {
 			ui.quiet = quiet
 			store, err := openStore()
@@ -102,7 +104,9 @@ func newImageList(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls [flags]",
 		Short: "List the images in the cache",
-		Args:  cobra.NoArgs,
+		Example: `  msb image ls
+  msb image ls --format '{{.ref}} {{.size_bytes}}'`,
+		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			store, err := openStore()
 			if err != nil {
@@ -136,9 +140,10 @@ func printImages(ui *ui, c *cobra.Command, list []image.Image, flags *listFlags)
 
 func newImageRemove(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:   "rm IMAGE...",
-		Short: "Forget images, and delete their disks unless another name or a sandbox needs them",
-		Args:  named(cobra.MinimumNArgs(1), "name the image"),
+		Use:     "rm IMAGE...",
+		Short:   "Forget images, and delete their disks unless another name or a sandbox needs them",
+		Example: `  msb image rm alpine:3.20`,
+		Args:    named(cobra.MinimumNArgs(1), "name the image"),
 		RunE: func(_ *cobra.Command, refs []string) error {
 			store, needed, err := openNeeded()
 			if err != nil {
@@ -159,9 +164,10 @@ func newImageRemove(ui *ui) *cobra.Command {
 
 func newImagePrune(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:   "prune",
-		Short: "Delete the disks that no name and no sandbox needs",
-		Args:  cobra.NoArgs,
+		Use:     "prune",
+		Short:   "Delete the disks that no name and no sandbox needs",
+		Example: `  msb image prune`,
+		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			store, needed, err := openNeeded()
 			if err != nil {

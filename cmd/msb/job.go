@@ -48,6 +48,7 @@ func newJobListCommand(ui *ui) *cobra.Command {
 		Use:     "ls [flags] NAME",
 		Aliases: []string{"list", "ps"},
 		Short:   "List a sandbox's jobs, oldest first",
+		Example: `  msb job ls agent`,
 		Args:    named(cobra.ExactArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			home, err := sandbox.OpenHome("")
@@ -108,9 +109,10 @@ func jobState(s *sandbox.JobStatus) string {
 
 func newJobWaitCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:   "wait NAME JOB...",
-		Short: "Wait until jobs have ended, and print their exit codes",
-		Args:  named(cobra.MinimumNArgs(2), jobRemedy),
+		Use:     "wait NAME JOB...",
+		Short:   "Wait until jobs have ended, and print their exit codes",
+		Example: `  msb job wait agent beat                  # prints its exit code`,
+		Args:    named(cobra.MinimumNArgs(2), jobRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			return forJobs(c.Context(), args, func(ctx context.Context, j *sandbox.Job) error {
 				st, err := j.Wait(ctx)
@@ -128,7 +130,9 @@ func newJobKillCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kill [-s SIGNAL] NAME JOB...",
 		Short: "Send jobs a signal",
-		Args:  named(cobra.MinimumNArgs(2), jobRemedy),
+		Example: `  msb job kill agent beat
+  msb job kill -s TERM agent beat`,
+		Args: named(cobra.MinimumNArgs(2), jobRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			sig, err := parseSignal(signal)
 			if err != nil {
@@ -169,7 +173,9 @@ func newJobRemoveCommand(ui *ui) *cobra.Command {
 		Use:     "rm [--force] NAME JOB...",
 		Aliases: []string{"remove"},
 		Short:   "Remove jobs that have ended, and their output",
-		Args:    named(cobra.MinimumNArgs(2), jobRemedy),
+		Example: `  msb job rm agent beat
+  msb job rm --force agent beat`,
+		Args: named(cobra.MinimumNArgs(2), jobRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			return forJobs(c.Context(), args, func(ctx context.Context, j *sandbox.Job) error {
 				err := j.Remove(ctx)

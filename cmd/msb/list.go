@@ -23,11 +23,14 @@ type listFlags struct {
 func (l *listFlags) register(c *cobra.Command) {
 	c.Flags().BoolVar(&l.json, "json", false, "print a JSON array")
 	c.Flags().BoolVarP(&l.quiet, "quiet", "q", false, "print names only")
-	c.Flags().StringVar(&l.format, "format", "", "print each by a Go `template` with the keys of --json, such as '{{.name}}'")
+	c.Flags().StringVar(&l.format, "format", "", "print each by a Go `template` with the keys of --json, such as '{{.name}}'; json for --json")
 }
 
 // check reads the template before anything is looked up.
 func (l *listFlags) check(c *cobra.Command) (*template.Template, error) {
+	if l.format == "json" { // as docker's
+		l.json, l.format = true, ""
+	}
 	if l.json && l.quiet || l.format != "" && (l.json || l.quiet) {
 		return nil, &usageError{err: errors.New("--json, --quiet and --format: give one of them"), help: c.CommandPath() + " --help"}
 	}

@@ -22,7 +22,10 @@ func newListCommand(ui *ui) *cobra.Command {
 		Use:     "ls [flags]",
 		Aliases: []string{"list", "ps"},
 		Short:   "List the sandboxes that have a name (also: ps)",
-		Args:    named(cobra.NoArgs, "msb ls takes no arguments; msb inspect NAME tells about one"),
+		Example: `  msb ls
+  msb ls --filter label=team=web -q
+  msb ls --format '{{.name}} {{.running}}'`,
+		Args: named(cobra.NoArgs, "msb ls takes no arguments; msb inspect NAME tells about one"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkFilters(filters); err != nil {
 				return err
@@ -126,7 +129,9 @@ func newInspectCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "inspect NAME",
 		Short: "Tell about a sandbox in JSON: state, backend, confinement, placeholders, files",
-		Args:  named(cobra.ExactArgs(1), nameRemedy),
+		Example: `  msb inspect agent
+  msb inspect agent | jq -r .info.confinement[]`,
+		Args: named(cobra.ExactArgs(1), nameRemedy),
 		RunE: func(_ *cobra.Command, args []string) error {
 			home, err := sandbox.OpenHome("")
 			if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +35,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	root := newRoot(ui)
 	root.SetOut(out)
 	root.SetErr(stderr)
-	root.SetArgs(helpless(root, args))
+	root.SetArgs(upToUnknown(root, args))
 	// No signal is caught here: a command that did not look at the context would not end by one.
 	err := root.ExecuteContext(context.Background())
 	var code exitCode
@@ -54,14 +53,49 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	return exitOf(err)
 }
 
-// helpless leaves --help out behind a word that is no command: cobra shows the help of the group then, and calls it a
-// success.
-func helpless(root *cobra.Command, args []string) []string {
+// upToUnknown leaves out what stands behind a word that is no command, which is what is wrong: of --help there cobra
+// makes the help of the group and calls it a success, and of another command's flags an unknown flag of the group.
+func upToUnknown(root *cobra.Command, args []string) []string {
 	c, rest, err := root.Find(args)
-	if err != nil || !c.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+	if err != nil || !c.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
 		return args
 	}
-	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--help" || a == "-h" })
+	return args[:len(args)-len(rest)+1]
+}
+
+// helpCommand is cobra's, which shows the help of a group for a word that is no command of it.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			group, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var words []string
+			for _, c := range group.Commands() {
+				if c.IsAvailableCommand() {
+					words = append(words, c.Name()+"\t"+c.Short)
+				}
+			}
+			return words, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			switch {
+			case err != nil:
+				return err
+			case len(rest) == 0:
+				return c.Help()
+			case c == root:
+				return unknownCommand(root, rest[0])
+			case c.HasSubCommands():
+				return noCommand(c, rest[0])
+			}
+			return &usageError{err: fmt.Errorf("%s has no commands; %q is too much", c.CommandPath(), rest[0]), help: c.CommandPath() + " --help"}
+		},
+	}
 }
 
 func newRoot(ui *ui) *cobra.Command {
@@ -83,8 +117,9 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		if len(args) == 0 {
 			return c.Help()
 		}
-		return &usageError{err: fmt.Errorf("unknown command %q%s", args[0], hintFor(c, args[0])), help: "msb --help"}
+		return unknownCommand(c, args[0])
 	}
+	root.SetHelpCommand(helpCommand(root))
 	treeFlag(root, ui)
 	root.SetVersionTemplate("msb {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -92,6 +127,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newWarmCommand(ui))
+	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
@@ -117,6 +153,40 @@ var otherWords = map[string]string{
 	"pull":    "use msb image pull",
 	"images":  "use msb image ls",
 	"delete":  "use msb rm NAME",
+	"rmi":     "use msb image rm",
+	"load":    "name the file as the image: msb run docker-archive:FILE",
+	"import":  "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH",
+	"save":    "msb keeps images and makes none",
+	"commit":  "msb keeps images and makes none; a sandbox with a name keeps its disk",
+	"tag":     "msb keeps images and makes none",
+	"push":    "msb keeps images and makes none",
+	"export":  "use msb cp NAME:/ - > FILE",
+	"login":   "msb uses the credentials of docker login or podman login",
+	"stats":   "use msb ls, or msb exec NAME -- top",
+	"port":    noPorts,
+	"pause":   "use msb stop NAME; its disk stays",
+	"volume":  noVolumes,
+	"network": "the only network is msb's gateway: --no-net, --allow and --policy of msb run say what it lets out",
+	"system":  "use msb doctor, or msb image prune",
+	"ssh":     "use msb shell NAME",
+	"update":  "a sandbox keeps its size; make another with msb create",
+	"learn":   "use msb review --learn FILE, or msb run --learn FILE",
+}
+
+// otherWordsBelow are otherWords of the commands of a group.
+var otherWordsBelow = map[string]map[string]string{
+	"image": {
+		"load": "name the file as the image: msb run docker-archive:FILE", "import": "name the archive as the image: msb run docker-archive:FILE",
+		"inspect": "use msb image ls --json", "build": "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
+	},
+	"policy": {
+		"learn": "use msb review --learn FILE, or msb run --learn FILE", "lint": "use msb policy check FILE", "validate": "use msb policy check FILE",
+		"test": "use msb policy explain FILE --to HOST:PORT",
+	},
+}
+
+func unknownCommand(root *cobra.Command, word string) error {
+	return &usageError{err: fmt.Errorf("unknown command %q%s", word, hintFor(root, word)), help: "msb --help"}
 }
 
 // hintFor says what somebody may have meant. What removes something is never guessed.
@@ -152,7 +222,9 @@ func onlyGroups(c *cobra.Command) *cobra.Command {
 // noCommand is the error for a word that is no command under c.
 func noCommand(c *cobra.Command, word string) error {
 	hint := ""
-	if like := c.SuggestionsFor(word); len(like) > 0 {
+	if other := otherWordsBelow[c.Name()][word]; other != "" {
+		hint = ": " + other
+	} else if like := c.SuggestionsFor(word); len(like) > 0 {
 		hint = "; did you mean " + like[0] + "?"
 	}
 	return &usageError{err: fmt.Errorf("there is no command %q under %s%s", word, c.CommandPath(), hint), help: c.CommandPath() + " --help"}

@@ -45,10 +45,41 @@ var copyFlags = map[string]string{
 	"p": "modes and times are kept always, and owners with --archive",
 }
 
+// verbFlags are those of the other verbs.
+var verbFlags = map[string]map[string]string{
+	"ls": {
+		"a": allListed, "all": allListed, "n": allListed, "l": allListed, "latest": allListed, "last": allListed, "no-trunc": allListed,
+		"s": "the disk's size is in the list",
+	},
+	"stop":    {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal},
+	"restart": {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal},
+	"start":   {"a": startAttach, "attach": startAttach, "i": startAttach, "interactive": startAttach},
+	"rm":      {"v": "a sandbox has no volumes; leave it out", "volumes": "a sandbox has no volumes; leave it out"},
+	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "filter": "--denied shows what was denied; pipe --json into jq for more", "format": "--json prints an object a line; pipe it into jq"},
+	"logs":    {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out"},
+	"exec":    {"privileged": noCaps, "detach-keys": detachKeys},
+	"run":     {"detach-keys": detachKeys, "sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
+	"pull":    {"a": "name each image", "all-tags": "name each image", "platform": "guests have this machine's architecture; leave it out"},
+	"prune":   {"a": pruneAll, "all": pruneAll, "f": "it asks nothing; leave it out", "force": "it asks nothing; leave it out"},
+}
+
+const (
+	allListed   = "all sandboxes that have a name are listed, running or not; leave it out"
+	stopWait    = "the guest is given time to write its disk, and is ended then; leave it out"
+	stopSignal  = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"
+	startAttach = "msb logs -f NAME shows what the command of msb run -d prints, msb shell NAME opens a shell"
+	wholeLog    = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
+	detachKeys  = "there are none: -d leaves a command running from the start"
+	pruneAll    = "msb image rm IMAGE forgets an image by its name; leave it out"
+)
+
 const wholeDirs = "directories are always copied with what they hold; leave it out"
 
 // otherFlag says what to do instead of a flag that other tools have.
 func otherFlag(c *cobra.Command, name string) string {
+	if text := verbFlags[c.Name()][name]; text != "" {
+		return text
+	}
 	switch c.Name() {
 	case "run", "create", "exec":
 		if text := otherFlags[name]; text != "" {

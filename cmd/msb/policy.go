@@ -37,7 +37,9 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Say what is wrong with policy files: place, fault and remedy",
-		Args:  named(cobra.MinimumNArgs(1), "name the policy file"),
+		Example: `  msb policy check policy.toml
+  msb policy check --floor ours.toml theirs.toml`,
+		Args: named(cobra.MinimumNArgs(1), "name the policy file"),
 		RunE: func(_ *cobra.Command, files []string) error {
 			var errs []error
 			for _, f := range files {
@@ -97,6 +99,9 @@ func newPolicyExplain(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain FILE|SANDBOX|PRESET --to HOST:PORT[/udp]",
 		Short: "Show the steps by which a destination is judged",
+		Example: `  msb policy explain policy.toml --to api.github.com:443
+  msb policy explain agent --to api.github.com:443 --method POST --path /repos/acme/x
+  msb policy explain public --to 169.254.169.254:80`,
 		Long: `Shows the steps by which the policy judges a destination. Nothing is resolved
 or sent: a name is taken to have an address that its rules allow it, or the one
 given with --at, and the client to speak TLS or HTTP, what the policy lets out on
@@ -153,7 +158,9 @@ func newPolicyShow(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show FILE|SANDBOX|PRESET",
 		Short: "Print a policy after its includes and defaults, or that of a sandbox or a preset",
-		Args:  named(cobra.ExactArgs(1), "name a policy file, a sandbox or a preset"),
+		Example: `  msb policy show policy.toml
+  msb policy show agent`,
+		Args: named(cobra.ExactArgs(1), "name a policy file, a sandbox or a preset"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := policyNamed(args[0])
 			if err != nil {
@@ -207,6 +214,8 @@ func newPolicyDiff(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Say what becomes reachable, what stops and which keys differ when B replaces A",
+		Example: `  msb policy diff old.toml new.toml
+  msb policy diff agent new.toml         # a sandbox's policy and a file`,
 		Long: `Says which destinations open, close or are judged in another way when B replaces
 A, and lists every key whose value differs. Nothing is resolved or sent, and no
 secret is read. Exit code 0 if the policies are the same, 3 if they differ.`,
@@ -263,9 +272,10 @@ func printComparison(ui *ui, found *probe.Comparison, asJSON bool) error {
 
 func newPolicySchema(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:   "schema",
-		Short: "Print the JSON schema of policy files, for editors",
-		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return ui.print(string(policies.Schema())) },
+		Use:     "schema",
+		Short:   "Print the JSON schema of policy files, for editors",
+		Example: `  msb policy schema > policy.schema.json`,
+		Args:    noArguments,
+		RunE:    func(*cobra.Command, []string) error { return ui.print(string(policies.Schema())) },
 	}
 }

@@ -35,7 +35,7 @@ func newPolicyFromFlags(ui *ui) *cobra.Command {
 		Short: "Print the policy file that --allow, --secret and their like mean",
 		Example: `  msb policy from-flags --preset pypi --allow api.example.com:8443/https
   msb policy from-flags --secret TOKEN=env:TOKEN@api.example.com > policy.toml`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			p := policies.Default()
 			if err := addRules(p, rules, "msb policy from-flags --help"); err != nil {

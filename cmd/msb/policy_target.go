@@ -39,7 +39,9 @@ func newPolicyPresets(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "presets [NAME]",
 		Short: `List the presets that include = ["NAME"] takes, or print one`,
-		Args:  cobra.MaximumNArgs(1),
+		Example: `  msb policy presets
+  msb policy presets pypi`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				p, err := policies.Preset(args[0])

@@ -118,7 +118,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 func (f *runFlags) registerWho(fl *pflag.FlagSet) {
 	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE`, or pass NAME on (repeatable)")
 	env := fl.Lookup("env")
-	env.Value = variables{env.Value}
+	env.Value, env.DefValue = variables{env.Value}, "" // pflag would print the empty list of a type that it doesn't know
 	fl.Var(envFiles{&f.envOfFiles}, "env-file", "set the variables of a `file`, NAME=VALUE on each line; -e wins over it (repeatable)")
 	fl.StringVarP(&f.workdir, "workdir", "w", "", "working `directory` in the guest; msb run makes it, for msb exec it must be there")
 	fl.StringVarP(&f.user, "user", "u", "", "`user` in the guest: name, uid, name:group or uid:gid")

@@ -19,6 +19,8 @@ func newStartCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "start [flags] NAME...",
 		Short: "Start sandboxes that msb create or msb run --name made",
+		Example: `  msb start agent
+  msb start --all`,
 	}
 	many.many(c, "", isStopped, func(ctx context.Context, names []string) error {
 		return startAll(ctx, ui, names, quiet, trust, func(context.Context, string) error { return nil })
@@ -71,6 +73,8 @@ func newStopCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stop [flags] NAME...",
 		Short: "Stop sandboxes; their disks stay",
+		Example: `  msb stop agent
+  msb stop --all`,
 	}
 	many.many(c, "a", runs, func(ctx context.Context, names []string) error {
 		home, err := sandbox.OpenHome("")
@@ -97,6 +101,8 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 		Use:     "rm [flags] NAME...",
 		Aliases: []string{"remove"},
 		Short:   "Remove sandboxes and all that their disks hold",
+		Example: `  msb rm agent
+  msb rm --force --filter label=team=web`,
 	}
 	many.many(c, "a", anyState, func(ctx context.Context, names []string) error {
 		home, err := sandbox.OpenHome("")

@@ -184,8 +184,11 @@ func approved(ctx context.Context, ui *ui, start func() error) error {
 	for asked := 0; ; asked++ {
 		err := start()
 		var lacks *sandbox.GrantsError
-		if !errors.As(err, &lacks) || asked == maxAsked || !isTerminal(os.Stdin) || !isTerminal(os.Stderr) {
+		if !errors.As(err, &lacks) {
 			return err
+		}
+		if asked == maxAsked || !isTerminal(os.Stdin) || !isTerminal(os.Stderr) {
+			return fmt.Errorf("%w; --trust approves it for one run", err)
 		}
 		yes, err := ask(ctx, ui, lacks)
 		if err != nil {

@@ -44,6 +44,9 @@ func Parse(s string) (Target, error) {
 			t.Proto = egress.UDP
 		case "icmp":
 			t.Proto = egress.ICMP
+			if host, _, err := splitPort(rest); err == nil {
+				return t, fmt.Errorf("%q: a ping has no port; write %s/icmp", s, host)
+			}
 			return t, t.setHost(rest)
 		default:
 			return t, fmt.Errorf("%q: the protocol must be tcp, udp or icmp", s)
@@ -76,7 +79,7 @@ func (t *Target) setHost(host string) error {
 	}
 	name, err := hostname.Parse(host)
 	if err != nil {
-		return err
+		return fmt.Errorf("%q: %w", host, err)
 	}
 	t.Name = name
 	return nil

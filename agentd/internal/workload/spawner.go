@@ -29,7 +29,7 @@ type Command struct {
 
 // ErrRequest is a command that can't be started as it stands: no such user, a
 // working directory that is relative, an impossible limit.
-var ErrRequest = errors.New("bad request")
+var ErrRequest = errors.New("the command can't be started")
 
 // Spawner starts processes from one thread.
 type Spawner struct {

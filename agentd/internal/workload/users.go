@@ -67,7 +67,7 @@ func (a accounts) lookup(spec string) (identity, error) {
 	}
 	switch {
 	case !found && !numeric:
-		return identity{}, fmt.Errorf("the image has no user %q in /etc/passwd", userPart)
+		return identity{}, fmt.Errorf("the image has no user %q in /etc/passwd; give one that it has, or a number", userPart)
 	case !found:
 		id.uid = num
 		if num == 0 {
