@@ -141,6 +141,22 @@ func existing(st agentclient.FileInfo, err error) (fs.FileInfo, error) {
 	return st, nil
 }
 
+// existingHere describes what is at dst on this machine; nil for nothing. A link to anything but a directory is refused:
+// the guest may have made it, so it isn't followed, and it is not replaced either, since it may be /dev/stdout.
+func existingHere(dst string) (fs.FileInfo, error) {
+	there, err := os.Stat(dst)
+	if errors.Is(err, fs.ErrNotExist) {
+		there, err = nil, nil
+	}
+	if err != nil || there != nil && there.IsDir() {
+		return there, err
+	}
+	if st, err := os.Lstat(dst); err == nil && st.Mode().Type() == fs.ModeSymlink {
+		return nil, fmt.Errorf("%w: %s is a symbolic link, which no copy follows or replaces; name the file itself", ErrCopy, dst)
+	}
+	return there, nil
+}
+
 // CopyFrom copies a file or directory of the guest to the host, with the rules
 // of CopyTo. What the guest sends is written to the one name that dst means and
 // nowhere else. Links come as they are: they may lead anywhere on the host.
@@ -150,10 +166,7 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 	if err != nil {
 		return CopyReport{}, err
 	}
-	there, err := os.Stat(dst)
-	if errors.Is(err, fs.ErrNotExist) {
-		there, err = nil, nil
-	}
+	there, err := existingHere(dst)
 	if err != nil {
 		return CopyReport{}, err
 	}

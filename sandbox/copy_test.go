@@ -27,6 +27,23 @@ func TestI14_NoCopyReplacesADevice(t *testing.T) {
 	}
 }
 
+// TestI14_NoCopyFollowsALink: a guest that may write into the directory could lead a copy to any file of the user's; and as
+// root a copy put a file in the place of the link /dev/stdout. The twins are a file and a link to a directory.
+func TestI14_NoCopyFollowsALink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Symlink("file", filepath.Join(dir, "link")))
+	must(t, os.Symlink("nothing", filepath.Join(dir, "dangling")))
+	must(t, os.Symlink(".", filepath.Join(dir, "dir")))
+	for name, want := range map[string]error{"link": ErrCopy, "dangling": ErrCopy, "file": nil, "dir": nil, "nothing": nil} {
+		if _, err := existingHere(filepath.Join(dir, name)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
 // TestCopiesGoWhereCpPutsThem compares with cp(1): a directory that is there is copied into, contents are copied over.
 func TestCopiesGoWhereCpPutsThem(t *testing.T) {
 	t.Parallel()
