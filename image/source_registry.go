@@ -150,7 +150,7 @@ func registryError(ctx context.Context, err error) error {
 	}
 	var te *transport.Error
 	if !errors.As(err, &te) {
-		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return fmt.Errorf("%w: check the connection and the name, or name an image of this machine (docker-archive:FILE, oci:DIR, dir:PATH): %w", ErrUnreachable, err)
 	}
 	switch te.StatusCode {
 	case http.StatusNotFound:

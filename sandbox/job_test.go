@@ -201,11 +201,12 @@ func TestI12_JobErrorsCrossTheSocket(t *testing.T) {
 		_, err := s.StartJob(t.Context(), name, ExecOptions{Argv: argv})
 		return err
 	}
+	full := fmt.Errorf("%w: %w", agentclient.ErrJobFiles, syscall.ENOSPC)
 	for _, c := range []struct {
 		name   string
 		refuse error
 		want   error
-	}{{"taken", nil, ErrJobExists}, {"../x", nil, ErrJobName}, {"A", nil, ErrJobName}, {"a", agentclient.ErrBusy, agentclient.ErrBusy}, {"a", agentclient.ErrRefused, agentclient.ErrRefused}} {
+	}{{"a", full, agentclient.ErrJobFiles}, {"a", full, syscall.ENOSPC}, {"taken", nil, ErrJobExists}, {"../x", nil, ErrJobName}, {"A", nil, ErrJobName}, {"a", agentclient.ErrBusy, agentclient.ErrBusy}, {"a", agentclient.ErrRefused, agentclient.ErrRefused}} {
 		guest.refuse = c.refuse
 		if err := start(c.name, "write"); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)

@@ -159,7 +159,7 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 		if asked.Err() != nil {
 			return nil, fmt.Errorf("%w: the supervisor of %s did not answer within %s; a process that was stopped goes on after kill -CONT, and `msb stop %s` ends it", agentclient.ErrTimeout, name, wait, name)
 		}
-		return nil, fmt.Errorf("%w: it ended before it answered: %w", notRunning(name), err)
+		return nil, fmt.Errorf("%w: %s ended before it answered (%w); `msb start %s` starts it", ErrNotRunning, name, err, name)
 	}
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.Info != nil {
 		s.info = *r.Info

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentpb"
@@ -122,7 +124,11 @@ func (c *Client) jobError(ctx context.Context, r *agentpb.JobResponse, err error
 	}
 	for _, e := range jobErrors {
 		if e.code == r.GetError() {
-			return &jobText{guestText(r.GetMessage()), e.sentinel}
+			text := &jobText{guestText(r.GetMessage()), e.sentinel}
+			if errors.Is(e.sentinel, ErrJobFiles) && strings.HasSuffix(text.text, syscall.ENOSPC.Error()) {
+				text.sentinel = errors.Join(ErrJobFiles, syscall.ENOSPC) // which has an exit code of its own
+			}
+			return text
 		}
 	}
 	return fmt.Errorf("%w: %s", ErrVersion, guestText(r.GetMessage()))

@@ -49,8 +49,12 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	case own:
 		return int(code)
 	}
+	ended := exitOf(err)
+	if ended == exitNoSpace && !strings.Contains(err.Error(), "free") {
+		err = fmt.Errorf("%w; free some space on that disk", err)
+	}
 	ui.fail(err)
-	return exitOf(err)
+	return ended
 }
 
 // upToUnknown leaves out what stands behind a word that is no command, which is what is wrong: of --help there cobra
