@@ -111,6 +111,10 @@ type Config struct {
 	// Keep leaves the run directory (console and audit log, writable disk) behind when the sandbox ends.
 	Keep bool
 
+	// AutoRemove removes a sandbox with a name when its run ends, however it does. A job of the name MainJob ends the run
+	// with it.
+	AutoRemove bool
+
 	// IdleStop ends the sandbox when for this long no client was connected and no job ran; 0 lets it run. A named one can
 	// be started again.
 	IdleStop time.Duration
@@ -160,6 +164,9 @@ func (c *Config) check() error {
 	}
 	if c.Hostname != "" && (len(c.Hostname) > maxHostname || !hostnameForm.MatchString(c.Hostname)) {
 		return fmt.Errorf("%w: host name %.80q; use letters, digits, hyphens and dots, at most %d, such as web-1", ErrConfig, c.Hostname, maxHostname)
+	}
+	if c.AutoRemove && c.Name == "" {
+		return fmt.Errorf("%w: AutoRemove is for one with a name; others leave nothing, leave it out", ErrConfig)
 	}
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)

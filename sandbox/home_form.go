@@ -18,23 +18,10 @@ var (
 	runName    = regexp.MustCompile(`^sb-[0-9a-f]{12}$`)
 	newRunName = regexp.MustCompile(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
 	hiddenName = regexp.MustCompile(`^\.[0-9a-f]{12}$`)    // half made or half removed
-	// A number behind a name is that of a file that renameio or os.CreateTemp is writing.
-	namedFile  = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
 	kernelFile = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|warm-[0-9a-f]{24}(\.sum|\.failed)?|qemu-[0-9a-f]{16}\.version|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
 	trustFile  = regexp.MustCompile(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
 	guestFile  = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
 )
-
-// namedForm is that of a named sandbox's directory.
-func namedForm(name string, mode fs.FileMode) (owned.Form, bool) {
-	if name == state.ControlSock {
-		return nil, mode == fs.ModeSocket
-	}
-	if mode == 0 && namedFile.MatchString(name) {
-		return nil, true
-	}
-	return state.RunForm(name, mode)
-}
 
 // homeForm is that of the state directory of an msb that wrote no marker yet.
 func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
@@ -45,7 +32,7 @@ func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 		state.RunsDir:   owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, state.RunForm),
 		trustDir:        owned.Files(trustFile.MatchString),
 		state.KeptDir:   owned.Dirs(runName.MatchString, state.RunForm),
-		state.NamedDir:  owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, namedForm),
+		state.NamedDir:  owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, state.NamedForm),
 	}[name]
 	if name == markerFile {
 		return nil, mode == 0

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // MainJob is the name of the job that `msb run -d` makes of the command: `msb logs` shows its output.
-const MainJob = "main"
+const MainJob = state.MainJob
 
 // Job is a detached process of a sandbox and its output, which the sandbox's supervisor keeps. It is there until it, or
 // the sandbox, is removed. Its methods may be called from several goroutines.
@@ -124,6 +127,19 @@ func (j *Job) Status() (JobStatus, error) {
 	return stored.Current(), nil
 }
 
+// current is Status, and for a job that is gone how it ended: a sandbox of Config.AutoRemove goes with its main job. held
+// is the job's file as it was opened before, or nil.
+func (j *Job) current(held *os.File) (JobStatus, error) {
+	st, err := j.Status()
+	if held == nil || !errors.Is(err, ErrNoJob) {
+		return st, err
+	}
+	if last, e := state.LastStatus(held); e == nil && last.State != JobRunning && last.Started.Equal(j.started) {
+		return last.JobStatus, nil
+	}
+	return st, err
+}
+
 // jobPause is the time between two looks at a job that is followed or waited for: what is looked at are files, so that
 // nobody has to answer.
 const jobPause = 50 * time.Millisecond
@@ -132,8 +148,12 @@ const jobPause = 50 * time.Millisecond
 func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 	tick := time.NewTicker(jobPause)
 	defer tick.Stop()
+	held, err := os.OpenFile(state.JobPath(j.dir, j.name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err == nil {
+		defer func() { _ = held.Close() }()
+	}
 	for {
-		st, err := j.Status()
+		st, err := j.current(held)
 		switch {
 		case err != nil:
 			return st, err

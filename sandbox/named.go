@@ -2,8 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -110,7 +108,7 @@ func absolute(paths ...*string) error {
 
 // create makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
 func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
-	temp := hiddenPath(h)
+	temp := state.HiddenPath(h.dir)
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return nil, err
 	}
@@ -131,16 +129,9 @@ func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
 		if lock != nil {
 			_ = lock.Close() // nothing was written to it
 		}
-		return nil, errors.Join(err, state.RemoveOwn(temp, namedForm))
+		return nil, errors.Join(err, state.RemoveOwn(temp, state.NamedForm))
 	}
 	return lock, nil
-}
-
-// hiddenPath is a new path among the named sandboxes that no name can be.
-func hiddenPath(h *Home) string {
-	var b [idBytes]byte
-	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	return namedPath(h, "."+hex.EncodeToString(b[:]))
 }
 
 // StartNamed starts the sandbox of that name, which runs until Stop, whatever becomes of this process once StartNamed

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -123,5 +124,63 @@ func TestI13_DiscardMeansItsOwnSandbox(t *testing.T) {
 		if is := there(t, namedPath(h, "web")); is != another {
 			t.Errorf("another has the name %t, and one is there: %t", another, is)
 		}
+	}
+}
+
+// TestI13_TemporarySandboxesAreSwept once their supervisor was killed, and not while it, or its machine, lives.
+func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	record := func(name string, r state.RunRecord) {
+		must(t, aNamed(t, h, name))
+		must(t, state.WriteJSON(namedPath(h, name), state.InfoFile, r))
+	}
+	record("killed", state.RunRecord{AutoRemove: true, VMM: state.ProcessID{PID: os.Getpid(), Start: "0"}}) // whose number another has
+	record("stays", state.RunRecord{})
+	record("machine", state.RunRecord{AutoRemove: true, VMM: state.Identify(os.Getpid())})
+	record("runs", state.RunRecord{AutoRemove: true})
+	run, err := h.lockNamed("runs")
+	must(t, err)
+	names := func() (names []string) {
+		again, err := OpenHome(h.Dir())
+		must(t, err)
+		all, err := again.List()
+		must(t, err)
+		for i := range all {
+			names = append(names, all[i].Name)
+		}
+		return names
+	}
+	if got, want := names(), []string{"machine", "runs", "stays"}; !slices.Equal(got, want) {
+		t.Errorf("there are %q, want %q", got, want)
+	}
+	must(t, run.Lock.Close())
+	if got, want := names(), []string{"machine", "stays"}; !slices.Equal(got, want) {
+		t.Errorf("there are %q, want %q", got, want)
+	}
+}
+
+// TestWaitOutlivesTheSandbox: one of Config.AutoRemove goes at the end that is waited for.
+func TestWaitOutlivesTheSandbox(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	dir := namedPath(h, "web", state.JobsDir)
+	must(t, os.Mkdir(dir, 0o700))
+	stored := state.StoredJob{JobStatus: JobStatus{Name: MainJob, State: JobRunning, Started: time.Now().UTC()}, Supervisor: state.Identify(os.Getpid())}
+	must(t, stored.Create(dir))
+	j, err := h.Job("web", MainJob)
+	must(t, err)
+	held, err := os.Open(state.JobPath(dir, MainJob))
+	must(t, err)
+	defer func() { _ = held.Close() }()
+	stored.State, stored.Code = JobExited, 7
+	must(t, stored.Update(dir))
+	must(t, h.Remove(t.Context(), "web"))
+	if st, err := j.current(held); err != nil || st.Code != 7 {
+		t.Errorf("%+v, %v; want code 7", st, err)
+	}
+	if _, err := j.current(nil); !errors.Is(err, ErrNoJob) {
+		t.Errorf("without the file: %v, want ErrNoJob", err)
 	}
 }

@@ -68,37 +68,18 @@ func (h *Home) removeMade(ctx context.Context, name string, lock *os.File) error
 // removeLocked removes a sandbox whose lock the caller took, and lets go of the lock.
 func (h *Home) removeLocked(run *Run) error {
 	defer func() { _ = run.Lock.Close() }()
-	name := run.ID
 	if err := clearRun(run.Dir); err != nil {
 		return err
 	}
-	if err := checkOwnForm(h, name); err != nil {
-		return fmt.Errorf("sandbox %s stays: %w; move it away first", name, err)
-	}
-	gone := hiddenPath(h)
-	if err := os.Rename(run.Dir, gone); err != nil { // from here on it isn't there, however far the removal comes
-		return err
-	}
-	return state.RemoveOwn(gone, namedForm)
+	return state.RemoveNamed(h.dir, run.ID)
 }
 
-// checkOwnForm looks whether a sandbox's directory holds what msb did not make, which no removal may take along.
-func checkOwnForm(h *Home, name string) error {
-	all, err := openHomeDir(h, state.NamedDir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = all.Close() }()
-	dir, err := owned.Open(all, name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(owned.Check(dir, namedForm), dir.Close())
-}
-
-// sweepNamed removes what killed commands left half-made or half-removed.
+// sweepNamed removes what killed commands left half-made or half-removed, and sandboxes that were to go with their run.
 func (h *Home) sweepNamed() error {
 	return sweepDir(h, state.NamedDir, func(all *os.File, name string) error {
+		if CheckName(name) == nil {
+			return h.sweepTemporary(name)
+		}
 		if !hiddenName.MatchString(name) {
 			return nil
 		}
@@ -110,6 +91,31 @@ func (h *Home) sweepNamed() error {
 		if !abandoned(dir) {
 			return nil
 		}
-		return state.RemoveIn(all, dir, name, namedForm)
+		return state.RemoveIn(all, dir, name, state.NamedForm)
 	})
+}
+
+// sweepTemporary removes a sandbox of Config.AutoRemove whose supervisor was killed: its run is over, but its record is there.
+func (h *Home) sweepTemporary(name string) error {
+	dir := namedPath(h, name)
+	if !wasTemporary(dir) {
+		return nil
+	}
+	run, err := h.lockNamed(name)
+	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
+		return nil // or about to be removed
+	}
+	if err != nil {
+		return err
+	}
+	if !wasTemporary(dir) { // looked at under the lock: another has the name now
+		return run.Lock.Close()
+	}
+	return h.removeLocked(run)
+}
+
+// wasTemporary reports whether a run's record says that the sandbox goes with it, and its machine is gone.
+func wasTemporary(dir string) bool {
+	var r state.RunRecord
+	return state.ReadJSON(dir, state.InfoFile, &r) == nil && r.AutoRemove && (r.VMM.PID == 0 || r.VMM.Gone(0) == nil)
 }

@@ -140,7 +140,7 @@ func TestI13_LeftoversOfKilledCommandsAreSwept(t *testing.T) {
 	if err := errors.Join(l.Close(), state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{VMM: state.ProcessID{PID: 1 << 30, Start: "1"}})); err != nil {
 		t.Fatal(err)
 	}
-	half := hiddenPath(h)
+	half := state.HiddenPath(h.dir)
 	if err := errors.Join(os.Mkdir(half, 0o700), state.WriteJSON(half, state.StoredFile, nil)); err != nil {
 		t.Fatal(err)
 	}

@@ -185,6 +185,9 @@ func (s *Sandbox) watchSession() {
 	// The supervisor writes down why before its process ends, and the socket is gone then.
 	for deadline := time.Now().Add(lastWordWait); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // waits for another process's file
 		var end End
+		if _, err := os.Lstat(s.run.Dir); errors.Is(err, fs.ErrNotExist) {
+			break // removed, and with it the reason
+		}
 		if conn, err := state.DialControl(s.run.Dir); err == nil {
 			_ = conn.Close()
 			if errors.Is(s.failure, agentclient.ErrClosed) {
@@ -220,7 +223,7 @@ func (h *Home) stop(ctx context.Context, name string) error {
 		if err := state.EndPeer(ctx, conn, state.StopWait); err != nil {
 			return err // one that was killed wrote nothing down
 		}
-		return checkEnd(h, name, ready)
+		return checkEnd(h, name, ready && !r.AutoRemove)
 	}
 	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || state.ReadJSON(namedPath(h, name), state.InfoFile, &r) != nil {
 		if run != nil {

@@ -57,7 +57,8 @@ an IMAGE. With --name the sandbox stays when the command ends, with its disk and
 the variables of -e: msb start, exec, stop, ls and rm are for those. The command,
 -w and -u are for this once. With -d msb ends once the command runs: the sandbox
 runs on, also when the command has ended, until msb stop or msb rm --force, under a
-name of msb's choice if it has none. msb logs NAME shows the command's output.
+name of msb's choice if it has none. msb logs NAME shows the command's output. With
+--rm a sandbox of -d or --name is removed when its command ends.
 
 ` + exitHelp,
 		Example: `  msb run -- uname -a
@@ -81,7 +82,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	fl.SetInterspersed(false) // what follows IMAGE is the command's own
 	f.registerMachine(fl)
 	f.registerExec(fl)
-	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox's files when it ends; --rm=false keeps its logs and disk (msb ls --kept)")
+	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox when its command ends, also with -d and --name, which keep it else; --rm=false keeps logs and disk of one without a name (msb ls --kept)")
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
 	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")
 	fl.StringVar(&f.name, "name", "", "make a sandbox of this `name`, which stays")
@@ -169,7 +170,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		denied := sb.Denied()
 		noteDenials(ui, &denied, &cfg)
 	}
-	if f.name != "" {
+	if f.name != "" && !f.temporary() {
 		ui.note("%s stays; `msb start %s` starts it again, `msb rm %s` removes it", f.name, f.name, f.name)
 	}
 	if cfg.Keep {

@@ -65,7 +65,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Labels, err = parseLabels(f.labels); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
-	cfg.ReadOnly = f.readOnly
+	cfg.ReadOnly, cfg.AutoRemove = f.readOnly, f.temporary()
 	cfg.Hide, cfg.HideCredentials, cfg.DirectoryUser = f.hide, f.hideCredentials, f.user
 	if f.name != "" {
 		cfg.Env = f.environ() // for every command, at each start
@@ -93,6 +93,9 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	}
 	return cfg, argv, nil
 }
+
+// temporary reports whether a sandbox with a name goes when its command ends.
+func (f *runFlags) temporary() bool { return f.name != "" && f.removeSet && f.remove }
 
 // smallestSize is below any memory or disk in bytes that makes sense: a smaller one lacks its unit.
 const smallestSize = 64 << 10
@@ -136,12 +139,6 @@ func (f *runFlags) check() error {
 	}
 	if f.detach && f.stdin {
 		return errDetachedInput
-	}
-	if f.detach && f.removeSet && f.remove {
-		return errors.New("--rm with -d: a sandbox that runs on stays until msb rm --force NAME; leave out one of the two")
-	}
-	if f.name != "" && f.removeSet && f.remove {
-		return fmt.Errorf("--rm with --name: a sandbox with a name stays until msb rm %s; leave out one of the two", f.name)
 	}
 	if f.name == "" && len(f.labels) > 0 {
 		return errors.New("--label is kept with a sandbox that has a name; give --name too, or leave it out")

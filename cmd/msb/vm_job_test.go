@@ -4,8 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,4 +96,33 @@ func TestVMLogsOfADetachedRun(t *testing.T) {
 	msb("rm", name).want(t, 0, name+"\n")
 	msb("run", "--vm", "qemu", "-q", "--disk", "1G", "-d", "--", "nosuch").says(t, 127, "nosuch")
 	msb("ls", "-q").want(t, 0, "")
+
+	// One of --rm goes with its command; what waits for it learns how that ended.
+	msb("run", "--vm", "qemu", "-q", "-d", "--rm", "--name", "brief", "--", "sh", "-c", "until [ -e /go ]; do sleep 0.1; done; exit 5").want(t, 0, "brief\n")
+	defer func() { _ = command(t, home, "rm", "--force", "brief").Run() }()
+	wait := command(t, home, "wait", "brief")
+	var code strings.Builder
+	wait.Stdout = &code
+	if err := wait.Start(); err != nil {
+		t.Fatal(err)
+	}
+	job := filepath.Join(dir, "sandboxes", "brief", "jobs", "main.json")
+	eventually(t, "msb wait has the job's file open", func() bool { return slices.Contains(openFiles(wait.Process.Pid), job) })
+	msb("exec", "brief", "touch", "/go") // which may end with the sandbox
+	if err := wait.Wait(); err != nil || code.String() != "5\n" {
+		t.Errorf("wait: %v, %q", err, code.String())
+	}
+	eventually(t, "the sandbox goes", func() bool { return msb("ls", "-q").out == "" })
+	msb("run", "--vm", "qemu", "-q", "--rm", "--name", "brief", "--", "sh", "-c", "exit 6").want(t, 6, "")
+	msb("ls", "-q").want(t, 0, "")
+}
+
+// openFiles are the paths of a process's open files.
+func openFiles(pid int) (paths []string) {
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // a constant pattern
+	for _, link := range links {
+		path, _ := os.Readlink(link) // "" once it is closed
+		paths = append(paths, path)
+	}
+	return paths
 }

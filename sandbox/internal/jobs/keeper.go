@@ -34,7 +34,9 @@ type Keeper struct {
 	Room func() (int64, error) // what their output may still take, in bytes
 	// Failed is told what could not be written down.
 	Failed func(error)
-	Again  time.Duration // between tries to write down an end; 0 is endAgain
+	// Ended is told which job's end is written down, or was tried to; may be nil.
+	Ended func(name string)
+	Again time.Duration // between tries to write down an end; 0 is endAgain
 
 	mu     sync.Mutex
 	live   map[string]liveJob          // without those whose end is being written
@@ -92,6 +94,9 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 			return
 		}
 		k.finish(j, out, st, err)
+		if k.Ended != nil {
+			k.Ended(j.Name)
+		}
 	})
 	select {
 	case err := <-started:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,6 +47,9 @@ func CheckJobName(name string) error {
 
 // ErrJobLost means that a job that was waited for has no exit status: its sandbox ended under it.
 var ErrJobLost = errors.New("the job is lost")
+
+// MainJob is the name of the job that `msb run -d` makes of the command: `msb logs` shows its output.
+const MainJob = "main"
 
 // JobState is what has become of a job.
 type JobState string
@@ -208,6 +212,12 @@ func ReadJob(dir, name string) (*StoredJob, error) {
 		bad = errors.Join(bad, fmt.Errorf("it is of a job named %.80q", j.Name))
 	}
 	return nil, fmt.Errorf("%w: %s: %w; remove the job", ErrState, JobPath(dir, name), bad)
+}
+
+// LastStatus is what the file of a job that is gone said at last. It was opened before.
+func LastStatus(f *os.File) (*StoredJob, error) {
+	j := new(StoredJob)
+	return j, json.NewDecoder(io.NewSectionReader(f, 0, JobFileBytes)).Decode(j)
 }
 
 // noJob names the sandbox too, whose directory holds that of its jobs.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/msb-project/msb/internal/owned"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -73,5 +74,57 @@ func TestI13_ASandboxEndsWithItsDirectory(t *testing.T) {
 	}
 	if there(t, filepath.Join(p.Dir, state.EndFile)) {
 		t.Error("it has an end that is another's")
+	}
+}
+
+// TestI13_TemporarySandboxesEndWithMain and are removed; the twin stays. Another job's end is none of the sandbox's.
+func TestI13_TemporarySandboxesEndWithMain(t *testing.T) {
+	t.Parallel()
+	for _, temporary := range []bool{true, false} {
+		h := t.TempDir()
+		p := newPlan(t, h, "web")
+		p.AutoRemove = temporary
+		s, info := superviseFake(t, &guestVM{}, p)
+		if info == nil {
+			t.Fatal(<-s.ended)
+		}
+		s.jobs.Ended("other")
+		if s.ctx.Err() != nil {
+			t.Error("another job's end is the sandbox's")
+		}
+		s.jobs.Ended(state.MainJob)
+		if ended := s.ctx.Err() != nil; ended != temporary {
+			t.Errorf("temporary %v: over %v", temporary, ended)
+		}
+		s.cancel(errCallerGone)
+		if err := <-s.ended; err != nil {
+			t.Error(err)
+		}
+		if left := there(t, p.Dir); left == temporary {
+			t.Errorf("temporary %v: its directory is there: %v", temporary, left)
+		}
+		if all, err := os.ReadDir(filepath.Dir(p.Dir)); err != nil || temporary && len(all) > 0 {
+			t.Errorf("left: %v, %v", all, err)
+		}
+	}
+}
+
+// TestI14_TemporarySandboxesSpareForeignFiles: the sandbox stays, and says why.
+func TestI14_TemporarySandboxesSpareForeignFiles(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.AutoRemove = true
+	s, info := superviseFake(t, &guestVM{}, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	foreign := filepath.Join(p.Dir, "thesis.txt")
+	must(t, os.WriteFile(foreign, nil, 0o600))
+	s.cancel(errCallerGone)
+	if err := <-s.ended; !errors.Is(err, owned.ErrForeign) {
+		t.Errorf("%v, want ErrForeign", err)
+	}
+	if !there(t, foreign) || !there(t, filepath.Join(p.Dir, state.EndFile)) || there(t, filepath.Join(p.Dir, state.InfoFile)) {
+		t.Error("the file is gone, or there is no end")
 	}
 }

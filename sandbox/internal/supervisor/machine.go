@@ -61,7 +61,7 @@ func (s *supervisor) startMachine() error {
 	}
 	s.machine, s.link = machine, link
 	err = s.recordRun(func(r *state.RunRecord) {
-		*r = state.RunRecord{Started: s.started, Supervisor: state.Identify(os.Getpid()), VMM: state.Identify(machine.PID())}
+		*r = state.RunRecord{Started: s.started, Supervisor: state.Identify(os.Getpid()), VMM: state.Identify(machine.PID()), AutoRemove: s.plan.AutoRemove}
 	})
 	if err != nil {
 		return err

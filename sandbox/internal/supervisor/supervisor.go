@@ -249,6 +249,11 @@ func (s *supervisor) openJobs() error {
 		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()),
 		Room:   func() (int64, error) { return state.Spare(dir) },
 		Failed: func(err error) { fmt.Fprintln(os.Stderr, err) }, // the supervisor's log
+		Ended: func(name string) {
+			if s.plan.AutoRemove && name == state.MainJob {
+				s.cancel(errCallerGone)
+			}
+		},
 	}
 	return s.jobs.Settle()
 }
@@ -310,6 +315,12 @@ func (s *supervisor) stopAgent() error {
 // removeDirectory removes what stays of no run. end is why it is over.
 func (s *supervisor) removeDirectory(end error) error {
 	switch {
+	case s.plan.Name != "" && s.plan.AutoRemove && s.detached.Load() && !s.removed():
+		err := state.RemoveNamed(s.plan.Home, s.plan.Name)
+		if err != nil { // it stays as any other
+			err = errors.Join(err, s.endNamed(errors.Join(end, err)))
+		}
+		return err
 	case s.plan.Name != "":
 		return s.endNamed(end)
 	case s.plan.Keep:

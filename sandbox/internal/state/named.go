@@ -1,0 +1,66 @@
+package state
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/owned"
+)
+
+// namedFile has a number behind the name of a file that renameio or os.CreateTemp is writing.
+var namedFile = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
+
+// NamedForm is that of a named sandbox's directory.
+func NamedForm(name string, mode fs.FileMode) (owned.Form, bool) {
+	if name == ControlSock {
+		return nil, mode == fs.ModeSocket
+	}
+	if mode == 0 && namedFile.MatchString(name) {
+		return nil, true
+	}
+	return RunForm(name, mode)
+}
+
+// idBytes is how many random bytes make the name of a hidden directory.
+const idBytes = 6
+
+// HiddenPath is a new path among the named sandboxes of a home that no name can be.
+func HiddenPath(home string) string {
+	var b [idBytes]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
+	return filepath.Join(home, NamedDir, "."+hex.EncodeToString(b[:]))
+}
+
+// RemoveNamed deletes the directory of a sandbox. The caller holds its lock, and its machine is gone.
+func RemoveNamed(home, name string) error {
+	if err := checkNamed(home, name); err != nil {
+		return fmt.Errorf("sandbox %s stays: %w; move it away first", name, err)
+	}
+	gone := HiddenPath(home)
+	if err := os.Rename(filepath.Join(home, NamedDir, name), gone); err != nil { // from here on it isn't there, however far the removal comes
+		return err
+	}
+	return RemoveOwn(gone, NamedForm)
+}
+
+// checkNamed looks whether a sandbox's directory holds what msb did not make, which no removal may take along.
+func checkNamed(home, name string) error {
+	all, err := os.OpenFile(filepath.Join(home, NamedDir), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = all.Close() }()
+	dir, err := owned.Open(all, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(owned.Check(dir, NamedForm), dir.Close())
+}
