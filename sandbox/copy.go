@@ -152,7 +152,7 @@ func existingHere(dst string) (fs.FileInfo, error) {
 		return there, err
 	}
 	if st, err := os.Lstat(dst); err == nil && st.Mode().Type() == fs.ModeSymlink {
-		return nil, fmt.Errorf("%w: %s is a symbolic link, which no copy follows or replaces; name the file itself", ErrCopy, dst)
+		return nil, fmt.Errorf("%w: %s is a symbolic link, which no copy follows or replaces; name the file itself (standard output is -, as a tar archive)", ErrCopy, dst)
 	}
 	return there, nil
 }
