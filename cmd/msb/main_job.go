@@ -111,6 +111,9 @@ func newRestartCommand(ui *ui) *cobra.Command {
 			return err
 		}
 		return startAll(ctx, ui, names, quiet, trust, func(ctx context.Context, name string) error {
+			if _, err := home.Policy(name); err != nil {
+				return err // it could not be started again
+			}
 			if err := home.Stop(ctx, name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
 				return err
 			}

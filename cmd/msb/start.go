@@ -23,22 +23,24 @@ func newStartCommand(ui *ui) *cobra.Command {
   msb start --all`,
 	}
 	many.many(c, "", isStopped, func(ctx context.Context, names []string) error {
-		return startAll(ctx, ui, names, quiet, trust, func(context.Context, string) error { return nil })
+		return startAll(ctx, ui, names, quiet, trust, nil)
 	})
 	trustFlag(c.Flags(), &trust)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing but names and errors")
 	return c
 }
 
-// startAll starts sandboxes, each after first.
-func startAll(ctx context.Context, ui *ui, names []string, quiet, trust bool, first func(context.Context, string) error) error {
+// startAll starts sandboxes; with stop, each after it was stopped.
+func startAll(ctx context.Context, ui *ui, names []string, quiet, trust bool, stop func(context.Context, string) error) error {
 	ui.quiet = quiet
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer catchInterrupts(cancel).stop()
 	return forEach(names, func(name string) error {
-		if err := first(ctx, name); err != nil {
-			return startError(ctx, err)
+		if stop != nil {
+			if err := stop(ctx, name); err != nil {
+				return startError(ctx, err)
+			}
 		}
 		var sb *sandbox.Sandbox
 		err := approved(ctx, ui, func() (err error) {
@@ -51,6 +53,9 @@ func startAll(ctx context.Context, ui *ui, names []string, quiet, trust bool, fi
 		if errors.Is(err, sandbox.ErrRunning) {
 			ui.note("%s runs already", name)
 			return ui.print(name + "\n")
+		}
+		if err != nil && stop != nil {
+			ui.warn("%s was stopped, and is not started again", name)
 		}
 		if err != nil {
 			return startError(ctx, err)

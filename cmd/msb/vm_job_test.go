@@ -75,7 +75,8 @@ func TestVMLogsOfADetachedRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	home := []string{sandbox.EnvHome + "=" + dir}
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
-	got := msb("run", "--vm", "qemu", "-q", "--disk", "1G", "-d", "-e", "A=b", "--", "sh", "-c", "echo $A; echo err >&2; exit 3")
+	policy := write(t, "policy.toml", "version = 1\n")
+	got := msb("run", "--vm", "qemu", "-q", "--policy", policy, "--disk", "1G", "-d", "-e", "A=b", "--", "sh", "-c", "echo $A; echo err >&2; exit 3")
 	name := strings.TrimSpace(got.out)
 	if got.code != 0 || sandbox.CheckName(name) != nil {
 		t.Fatalf("%+v, want a name", got)
@@ -88,8 +89,13 @@ func TestVMLogsOfADetachedRun(t *testing.T) {
 	msb("kill", name).says(t, exitSandbox, "has ended")
 	msb("shell", "-e", "A=b", "-w", "/tmp", name).want(t, 0, "") // its standard input is empty
 	msb("restart", "-q", name).want(t, 0, name+"\n")
+	if err := os.WriteFile(policy, []byte("version = 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	msb("restart", name).says(t, exitPolicyInvalid, "version 2") // and goes on, which it would not after a stop:
 	msb("exec", name, "true").want(t, 0, "")
 	msb("stop", name).want(t, 0, name+"\n")
+	msb("start", name).says(t, exitPolicyInvalid, "version 2")
 	if got := msb("logs", "--console", "-n", "1", name); got.code != 0 || got.err != "" {
 		t.Errorf("logs --console: %+v", got)
 	}
