@@ -16,7 +16,7 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	at := func(p string) string { return filepath.Join(top, p) }
-	for _, d := range []string{"state/home/run", "policy/sub", "inc", "logs/deep", "token", "script", "free/inner", "floor/token", "floor/beside", "roots"} {
+	for _, d := range []string{"state/home/run", "policy/sub", "inc", "logs/deep", "token", "script", "free/inner", "floor/token", "floor/beside", "roots", "pcaps", "learned", "own"} {
 		if err := os.MkdirAll(at(d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -26,13 +26,13 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(at("state"), at("link")); err != nil {
-		t.Fatal(err)
+	for link, to := range map[string]string{"link": "state", "to-inc": "inc", "to-token": "token"} {
+		must(t, os.Symlink(at(to), at(link)))
 	}
 	p := policies.Default()
-	p.Path, p.Included = at("policy/p.toml"), []string{at("inc/i.toml")}
+	p.Path, p.Included = at("policy/p.toml"), []string{at("to-inc/i.toml")}
 	p.Secrets = []policies.Secret{
-		{Name: "A", From: policies.Source{Kind: policies.FromFile, Value: at("token/t")}},
+		{Name: "A", From: policies.Source{Kind: policies.FromFile, Value: at("to-token/t")}},
 		{Name: "B", From: policies.Source{Kind: policies.FromCommand, Argv: []string{"/bin/sh", at("script/s.sh")}}},
 	}
 	floor := policies.Default()
@@ -62,6 +62,9 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 		{host: "inc", rw: "that the policy includes"},
 		{host: "logs", rw: "the audit log"},
 		{host: "logs/deep", rw: "the audit log"},
+		{host: "pcaps", rw: "the capture"},
+		{host: "learned", rw: "the learned policy"},
+		{host: "own", rw: "holds the policy"},
 		{host: "script", rw: "run for the secret B"},
 		{host: "nosuch", ro: "there is no", rw: "there is no"},
 		{host: "free/file", ro: "is no directory", rw: "is no directory"},
@@ -82,7 +85,7 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 			tt.guest = "/work"
 		}
 		for _, writable := range []bool{false, true} {
-			c := &Config{Policy: p, Audit: at("logs/deep/audit.jsonl"), Directories: []Directory{{Host: at(tt.host), Guest: tt.guest, Writable: writable}}}
+			c := &Config{Policy: p, PolicyFile: at("own/later.toml"), Audit: at("logs/deep/audit.jsonl"), Pcap: at("pcaps/p"), Learn: at("learned/l"), Directories: []Directory{{Host: at(tt.host), Guest: tt.guest, Writable: writable}}}
 			if tt.floor {
 				c.Floor, c.OperatorDirectories = floor, tt.operator
 			}

@@ -30,6 +30,7 @@ const (
 type Home struct {
 	dir    string
 	answer time.Duration // what a sandbox that is starting may take to answer; 0 is connectWait
+	gone   time.Duration // what a VMM may take to end whose supervisor was killed; 0 is vmmGoneWait
 }
 
 // OpenHome opens the state directory dir, or $MSB_HOME, or ~/.msb, creates what is missing (mode 0700) and removes what

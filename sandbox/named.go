@@ -191,7 +191,7 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := clearRun(run.Dir); err != nil {
+	if err := h.clearRun(run.Dir); err != nil {
 		return nil, nil, nil, err
 	}
 	return &cfg, img, admitted, state.CheckWritten(run.Dir)

@@ -79,36 +79,28 @@ func TestI13_NoMachineBesideTheOldOne(t *testing.T) { //nolint:paralleltest // f
 		t.Fatal(err)
 	}
 	for name, try := range map[string]func(h *Home) error{
-		"start":  func(h *Home) error { return startWith(t, h, program) },
+		"start": func(h *Home) error {
+			_, err := startNamed(t.Context(), h, "web", StartOptions{Program: program})
+			return err
+		},
 		"remove": func(h *Home) error { return h.Remove(t.Context(), "web") },
 	} {
-		if err := state.UnlessGone(os.Remove(mark)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, state.UnlessGone(os.Remove(mark)))
 		h, _ := aMade(t)
 		vmm := exec.Command("sleep", "600")
-		if err := vmm.Start(); err != nil {
-			t.Fatal(err)
+		must(t, vmm.Start())
+		err := state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{VMM: state.Identify(vmm.Process.Pid)})
+		h.gone = 50 * time.Millisecond
+		if beside := try(h); !errors.Is(beside, ErrRunning) || there(t, mark) || !there(t, namedPath(h, "web", state.UpperDisk)) {
+			t.Errorf("%s beside the old VMM: %v", name, beside)
 		}
-		end := func() { _ = vmm.Process.Kill(); _ = vmm.Wait() }
-		if err := state.WriteJSON(namedPath(h, "web"), state.InfoFile, state.RunRecord{VMM: state.Identify(vmm.Process.Pid)}); err != nil {
-			end()
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- try(h) }()
-		select {
-		case err := <-done:
-			t.Errorf("%s: it did not wait for the old VMM: %v", name, err)
-			end()
-		case <-time.After(time.Second): // what does not wait is over by then
-			if _, err := os.Stat(mark); err == nil {
-				t.Errorf("%s: the next supervisor was started beside the old VMM", name)
-			}
-			end()
-			if err := <-done; errors.Is(err, ErrRunning) {
-				t.Errorf("%s: %v though the old VMM has gone", name, err)
-			}
+		h.gone = 0
+		after := make(chan error, 1)
+		go func() { after <- try(h) }() // it may have to wait
+		_ = vmm.Process.Kill()
+		_ = vmm.Wait()
+		if after := <-after; err != nil || errors.Is(after, ErrRunning) || there(t, mark) != (name == "start") {
+			t.Errorf("%s after the old VMM: %v, %v", name, after, err)
 		}
 	}
 }

@@ -5,7 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +97,47 @@ func TestI13_RemovedLocksAreMadeAgain(t *testing.T) {
 	if err := h.Remove(t.Context(), "web"); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("removing it again: %v", err)
 	}
+}
+
+// TestI13_LocksAreOfWhatIsThere: sandboxes of one name come and go, and whoever gets the lock has that of the one
+// that is there: a lock file that was opened before its sandbox was removed excludes nobody.
+func TestI13_LocksAreOfWhatIsThere(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	dir := namedPath(h, "web")
+	var all sync.WaitGroup
+	var stop atomic.Bool
+	for range 3 {
+		all.Go(func() {
+			for !stop.Load() {
+				run, err := h.lockNamed("web")
+				if err != nil {
+					runtime.Gosched()
+					continue
+				}
+				if !isAt(run.Lock, filepath.Join(dir, state.LockFile)) {
+					t.Error("the lock is that of a sandbox that was removed")
+					stop.Store(true)
+				}
+				gone := state.HiddenPath(h.dir)
+				if err := os.Rename(dir, gone); err != nil && !stop.Load() {
+					t.Error(err)
+				}
+				_ = os.RemoveAll(gone) // another one may be about to make a lock in it
+				_ = run.Lock.Close()   // nothing was written to it
+			}
+		})
+	}
+	for range 200 {
+		next := state.HiddenPath(h.dir)
+		must(t, os.Mkdir(next, 0o700))
+		must(t, os.WriteFile(filepath.Join(next, state.LockFile), nil, 0o600))
+		for os.Rename(next, dir) != nil && !stop.Load() { // until the one before is removed
+			runtime.Gosched()
+		}
+	}
+	stop.Store(true)
+	all.Wait()
 }
 
 // TestI13_DiscardMeansItsOwnSandbox: a failed run -d removed by the name, and what somebody else had made under it

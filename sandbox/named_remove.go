@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,10 +18,10 @@ const vmmGoneWait = 10 * time.Second
 
 // clearRun removes what a run that was killed left, once its VMM is gone too: two machines must never write to one
 // disk. The caller holds the lock.
-func clearRun(dir string) error {
+func (h *Home) clearRun(dir string) error {
 	var r state.RunRecord
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.VMM.PID != 0 {
-		if err := r.VMM.Gone(vmmGoneWait); err != nil {
+		if err := r.VMM.Gone(cmp.Or(h.gone, vmmGoneWait)); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func (h *Home) removeMade(ctx context.Context, name string, lock *os.File) error
 // removeLocked removes a sandbox whose lock the caller took, and lets go of the lock.
 func (h *Home) removeLocked(run *Run) error {
 	defer func() { _ = run.Lock.Close() }()
-	if err := clearRun(run.Dir); err != nil {
+	if err := h.clearRun(run.Dir); err != nil {
 		return err
 	}
 	return state.RemoveNamed(h.dir, run.ID)

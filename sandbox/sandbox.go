@@ -152,7 +152,7 @@ func (s *Sandbox) dropRun() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(clearRun(run.Dir), run.Lock.Close())
+	return errors.Join(s.home.clearRun(run.Dir), run.Lock.Close())
 }
 
 func (s *Sandbox) close() error {

@@ -177,6 +177,44 @@ func TestI14_SwappedFileIsNotOpened(t *testing.T) {
 	}
 }
 
+// TestI14_FilesSwappedWhileOpened: two files change their names all the time, also between the look at one and its open.
+func TestI14_FilesSwappedWhileOpened(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"mine": "mine", "else": "else"})
+	g := newGuest(t, dir, Options{})
+	id := g.must(g.walk("mine"))
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "mine"), unix.AT_FDCWD, filepath.Join(dir, "else"), unix.RENAME_EXCHANGE); err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for range 20000 {
+		fh, err := g.open(id, unix.O_RDONLY)
+		if err != nil {
+			want(t, "open", err, unix.ESTALE)
+			continue
+		}
+		if got, err := g.read(id, fh, 10); err != nil || got != "mine" {
+			t.Errorf("it read %q, %v", got, err)
+			break
+		}
+		want(t, "close", g.close(id, fh), nil)
+	}
+	close(stop)
+	want(t, "swap", <-stopped, nil)
+}
+
 // TestI14_SwappedLinkIsNotRead puts another link in the place of one after its lookup. In the twin it stays.
 func TestI14_SwappedLinkIsNotRead(t *testing.T) {
 	t.Parallel()
@@ -224,6 +262,12 @@ func TestSpecialFilesAreNotThere(t *testing.T) {
 		_, _, err = g.create(rootID, n, unix.O_RDWR)
 		want(t, "create "+n, err, unix.EEXIST)
 		want(t, "rename over "+n, g.rename(rootID, "file", rootID, n, 0), unix.EACCES)
+		want(t, "rename "+n, g.rename(rootID, n, rootID, "new", 0), unix.ENOENT)
+		_, err = g.ask(opUnlink, rootID, name(n))
+		want(t, "unlink "+n, err, unix.ENOENT)
+		if _, err := os.Lstat(filepath.Join(dir, n)); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, kind := range []uint32{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFCHR, unix.S_IFBLK} {
 		_, err := g.ask(opMknod, rootID, append(put32(nil, kind|0o666, 0, 0, 0), name("new")...))
@@ -236,15 +280,18 @@ func TestOtherMountsAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"file": "", "dir/file": ""})
-	for name, change := range map[string]func(*unix.Statx_t){
+	for what, change := range map[string]func(*unix.Statx_t){
 		"device": func(i *unix.Statx_t) { i.Dev_minor++ },
 		"mount":  func(i *unix.Statx_t) { i.Mnt_id++; i.Mask |= unix.STATX_MNT_ID },
 	} {
-		g := newGuest(t, dir, Options{})
+		g := newGuest(t, dir, Options{Writable: true})
 		change(g.s.top)
-		for _, n := range []string{"file", "dir"} {
+		for n, remove := range map[string]opcode{"file": opUnlink, "dir": opRmdir} {
 			_, err := g.walk(n)
-			want(t, name+" "+n, err, unix.EACCES)
+			want(t, what+" "+n, err, unix.EACCES)
+			_, err = g.ask(remove, rootID, name(n))
+			want(t, what+", remove "+n, err, unix.EACCES)
+			want(t, what+", rename "+n, g.rename(rootID, n, rootID, "new", 0), unix.EACCES)
 		}
 	}
 }

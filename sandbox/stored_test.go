@@ -1,0 +1,57 @@
+package sandbox
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// TestI12_StoredConfigsComeBack: what a sandbox was made with is what its next start has, but for what a start brings
+// itself. A field of Config that is new has to be in one of the two.
+func TestI12_StoredConfigsComeBack(t *testing.T) {
+	t.Parallel()
+	ofAStart := []string{"Name", "Label", "Labels", "Home", "Program", "Trust", "Progress", "Pull", "Learn", "Keep", "Notice", "PolicyFile"}
+	parse := func(text, path string) *policies.Policy {
+		p, err := policies.Parse("p.toml", []byte(text), nil)
+		must(t, err)
+		p.Path = path
+		return p
+	}
+	cfg := Config{
+		Policy: parse("version = 1\n[egress]\ndefault = \"deny\"\n", "/a/p.toml"), Floor: parse("version = 1\n[egress]\ndefault = \"public\"\n", "/a/floor.toml"),
+		HTTPProxy: true, NoNet: true, Image: "alpine", PolicyImage: true, Backend: "qemu", Cold: true, CPUs: 3, Memory: 1 << 30, Disk: 2 << 30, Hostname: "host", Env: []string{"A=b"},
+		Directories: []Directory{{Host: "/h", Guest: "/g", Writable: true}}, Hide: []string{"*.x"}, HideCredentials: true, OperatorDirectories: true, DirectoryUser: "me",
+		Audit: "/a/audit", Pcap: "/a/pcap", PcapOptions: PcapOptions{Off: true, MaxBytes: 1, MaxAge: 2, Keep: 3}, IdleStop: time.Minute, Lifetime: time.Hour, AutoRemove: true,
+		ReadOnly: true, Tmpfs: []Tmpfs{{Path: "/tmp"}},
+	}
+	h := newHome(t)
+	lock, err := h.create(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	must(t, err)
+	must(t, lock.Close())
+	st, err := state.ReadStored(namedPath(h, "web"), "web")
+	must(t, err)
+	got, err := configOf(st)
+	must(t, err)
+	was, is := reflect.ValueOf(cfg), reflect.ValueOf(got)
+	for i := range was.NumField() {
+		name := was.Type().Field(i).Name
+		switch a, b := was.Field(i).Interface(), is.Field(i).Interface(); {
+		case slices.Contains(ofAStart, name):
+		case was.Field(i).IsZero():
+			t.Errorf("%s is not tried", name)
+		case name == "Policy" || name == "Floor":
+			p, q := a.(*policies.Policy), b.(*policies.Policy)
+			if q == nil || !bytes.Equal(policies.Encode(p), policies.Encode(q)) || p.Path != q.Path {
+				t.Errorf("%s came back as %v", name, q)
+			}
+		case !reflect.DeepEqual(a, b):
+			t.Errorf("%s was %v and is %v", name, a, b)
+		}
+	}
+}
