@@ -455,7 +455,7 @@ func TestI13_VMKilledSupervisorsAreCleanedUp(t *testing.T) {
 
 // TestVMGuestsClockIsKept takes the guest's clock a year back and stops the VMM for a while.
 func TestVMGuestsClockIsKept(t *testing.T) {
-	sb := start(t, nil)
+	sb := start(t, func(cfg *sandbox.Config) { cfg.Cold = true }) // the handshake waits for the boot
 	if at := guestTime(t, sb); at.off != 0 {
 		t.Errorf("the guest's clock at its first command: %+v", at)
 	}
