@@ -99,19 +99,36 @@ func refNames(ref string) []string {
 	return names
 }
 
-// Prune deletes every disk that can't be used, or that no reference names and
-// whose digest is not among needed, and returns the bytes freed.
-func (s *Store) Prune(needed ...string) (int64, error) {
-	if err := s.cleanStaging(); err != nil {
-		return 0, err
+// Unneeded are the disks that Prune deletes: by digest, the bytes that each takes on the host.
+func (s *Store) Unneeded(needed ...string) (map[string]int64, error) {
+	disks, err := s.unneeded(needed)
+	if err != nil {
+		return nil, err
 	}
+	sizes := make(map[string]int64, len(disks))
+	for d := range disks {
+		sizes[d.String()] = s.diskBytes(d)
+	}
+	return sizes, nil
+}
+
+// diskBytes is what a disk takes on the host.
+func (s *Store) diskBytes(d digest) int64 {
+	st, err := os.Stat(filepath.Join(s.diskDir(d), diskFile))
+	if err != nil {
+		return 0
+	}
+	return allocatedBytes(st)
+}
+
+func (s *Store) unneeded(needed []string) (map[digest]bool, error) {
 	disks, err := s.diskDigests()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	records, err := s.refRecords()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, rec := range records {
 		if d, err := parseDigest(rec.Digest); err == nil && s.loadDisk(d) != nil {
@@ -123,11 +140,22 @@ func (s *Store) Prune(needed ...string) (int64, error) {
 			delete(disks, d)
 		}
 	}
+	return disks, nil
+}
+
+// Prune deletes every disk that can't be used, or that no reference names and
+// whose digest is not among needed, and returns the bytes freed.
+func (s *Store) Prune(needed ...string) (int64, error) {
+	if err := s.cleanStaging(); err != nil {
+		return 0, err
+	}
+	disks, err := s.unneeded(needed)
+	if err != nil {
+		return 0, err
+	}
 	var freed int64
 	for d := range disks {
-		if st, err := os.Stat(filepath.Join(s.diskDir(d), diskFile)); err == nil {
-			freed += allocatedBytes(st)
-		}
+		freed += s.diskBytes(d)
 		if err := s.dropLocked(d); err != nil {
 			return freed, err
 		}

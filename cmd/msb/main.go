@@ -129,7 +129,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui),
+	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui), newRenameCommand(ui), newPruneCommand(ui), newEnvCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newWarmCommand(ui))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -150,10 +150,8 @@ var otherWords = map[string]string{
 	"version": "use msb --version",
 	"info":    "use msb doctor",
 	"top":     "use msb exec NAME -- ps",
-	"prune":   "msb rm NAME removes a sandbox, msb image rm an image",
 	"diff":    "use msb policy diff A B",
 	"build":   "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
-	"rename":  "a sandbox keeps its name; make another with msb create",
 	"pull":    "use msb image pull",
 	"images":  "use msb image ls",
 	"delete":  "use msb rm NAME",

@@ -85,8 +85,15 @@ func TestVMNamedSandboxFromTheCommandLine(t *testing.T) {
 	// A run with a name stops with its command, and stays.
 	msb("run", "--vm", "qemu", "-q", "--name", "once", "--", "sh", "-c", "echo ran > /it; exit 3").want(t, 3, "")
 	msb("ls", "-q").want(t, 0, "once\n")
-	msb("start", "-q", "once").want(t, 0, "once\n")
-	msb("exec", "once", "cat", "/it").want(t, 0, "ran\n")
+	msb("env", "set", "once", "LATER=set later", "GONE=1").want(t, 0, "")
+	msb("env", "unset", "once", "GONE").want(t, 0, "")
+	msb("env", "ls", "once").want(t, 0, "LATER=set later\n")
+	msb("rename", "once", "again").want(t, 0, "again\n")
+	msb("start", "-q", "again").want(t, 0, "again\n")
+	msb("rename", "again", "once").says(t, exitSandbox, "msb stop again")
+	msb("exec", "again", "sh", "-c", "cat /it; hostname; echo $LATER").want(t, 0, "ran\nagain\nset later\n")
+	msb("stop", "again").want(t, 0, "again\n")
+	msb("rename", "again", "once").want(t, 0, "once\n")
 	msb("rm", "-f", "once").want(t, 0, "once\n")
 	if left, err := exec.CommandContext(t.Context(), "find", strings.TrimPrefix(home[0], sandbox.EnvHome+"=")+"/sandboxes", "-mindepth", "1").Output(); err != nil || len(left) > 0 {
 		t.Errorf("left: %s (%v)", left, err)

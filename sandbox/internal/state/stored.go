@@ -35,6 +35,9 @@ type Stored struct {
 	OperatorDirectories bool `json:"operator_directories,omitempty"`
 	// Placeholders are by the secret's name: files of the guest may hold them.
 	Placeholders map[string]string `json:"placeholders,omitempty"`
+	// Renamed is the name that the directory is about to get. It is written before the directory has it, so that the
+	// state is good under both names if a kill comes between.
+	Renamed string `json:"renamed,omitempty"`
 }
 
 // ReadStored reads the state of the sandbox of that name from its directory.
@@ -53,9 +56,21 @@ func ReadStored(dir, name string) (*Stored, error) {
 	if err := dec.Decode(st); err != nil {
 		return nil, fmt.Errorf("%w: %s, byte %d: %w; `msb rm %s` removes it", ErrState, path, dec.InputOffset(), err, name)
 	}
+	if st.Name != name && st.Renamed == name {
+		st.rename(name)
+	}
+	st.Renamed = ""
 	if st.Version != StoredVersion || st.Name != name {
 		return nil, fmt.Errorf("%w: %s: it is of version %d and for %.80q, want version %d and %s; `msb rm %s` removes it",
 			ErrState, path, st.Version, st.Name, StoredVersion, name, name)
 	}
 	return st, nil
+}
+
+// rename gives it another name, and the guest the host name that goes with it unless it has one of its own.
+func (st *Stored) rename(name string) {
+	if st.Hostname == st.Name {
+		st.Hostname = name
+	}
+	st.Name = name
 }

@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// Rename gives the sandbox of that name another. ErrRunning while it runs, ErrExists if the other name is taken.
+func (h *Home) Rename(ctx context.Context, name, to string) error {
+	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
+		if err := CheckName(to); err != nil {
+			return err
+		}
+		if _, err := os.Lstat(namedPath(h, to)); err == nil {
+			return exists(to)
+		}
+		if err := h.clearRun(run.Dir); err != nil { // what it has of the run before is of the old name
+			return err
+		}
+		st.Renamed = to
+		if err := state.WriteJSON(run.Dir, state.StoredFile, st); err != nil {
+			return err
+		}
+		err := os.Rename(run.Dir, namedPath(h, to))
+		if errors.Is(err, fs.ErrExist) { // a directory that holds something is never replaced
+			return exists(to)
+		}
+		return err
+	}))
+}
+
+// ErrVariable is wrapped by errors about a variable that can't be set.
+var ErrVariable = errors.New("unusable variable")
+
+// Env has the variables that every command of the sandbox of that name gets, as KEY=value, in the order in which they
+// were set.
+func (h *Home) Env(name string) ([]string, error) {
+	st, err := h.load(name)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	return withoutOverridden(st.Env), nil
+}
+
+// SetEnv sets variables, KEY=value, from the sandbox's next start on. ErrRunning while it runs.
+func (h *Home) SetEnv(ctx context.Context, name string, env ...string) error {
+	for _, e := range env {
+		if err := checkVariable(strings.Cut(e, "=")); err != nil {
+			return err
+		}
+	}
+	return h.changeEnv(ctx, name, func(have []string) []string { return append(have, env...) })
+}
+
+// UnsetEnv removes variables by their names; one that is not set is no error. ErrRunning while it runs.
+func (h *Home) UnsetEnv(ctx context.Context, name string, variables ...string) error {
+	for _, v := range variables {
+		if err := checkVariable(v, "", !strings.Contains(v, "=")); err != nil {
+			return err
+		}
+	}
+	return h.changeEnv(ctx, name, func(have []string) []string {
+		return slices.DeleteFunc(have, func(e string) bool { return slices.Contains(variables, variable(e)) })
+	})
+}
+
+func (h *Home) changeEnv(ctx context.Context, name string, do func([]string) []string) error {
+	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
+		st.Env = withoutOverridden(do(st.Env))
+		return state.WriteJSON(run.Dir, state.StoredFile, st)
+	}))
+}
+
+// checkVariable never shows the value, which may be private.
+func checkVariable(name, value string, ok bool) error {
+	if !ok || name == "" || strings.ContainsRune(name+value, 0) {
+		return fmt.Errorf("%w %.80q: write NAME=VALUE to set one, NAME to unset it", ErrVariable, name)
+	}
+	return nil
+}
+
+// variable is the name of a KEY=value.
+func variable(entry string) string {
+	name, _, _ := strings.Cut(entry, "=")
+	return name
+}
+
+// withoutOverridden leaves out each entry that a later one of its name overrides.
+func withoutOverridden(env []string) []string {
+	var kept []string
+	for i, e := range env {
+		if !slices.ContainsFunc(env[i+1:], func(later string) bool { return variable(later) == variable(e) }) {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// change lets do change the state of a sandbox that does not run.
+func (h *Home) change(ctx context.Context, name string, do func(*Run, *state.Stored) error) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	run, err := h.lockSettled(ctx, name)
+	if errors.Is(err, ErrRunning) {
+		return fmt.Errorf("%w; `msb stop %s` first", err, name)
+	}
+	if err != nil {
+		return err
+	}
+	st, err := h.load(name)
+	if err == nil {
+		err = do(run, st)
+	}
+	return errors.Join(err, run.Lock.Close())
+}

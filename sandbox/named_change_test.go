@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+func TestRenameKeepsTheSandbox(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	must(t, aNamed(t, h, "taken"))
+	must(t, os.WriteFile(namedPath(h, "web", state.ConsoleLog), []byte("words"), 0o600))
+	for to, want := range map[string]error{"taken": ErrExists, "../x": ErrName, "web": ErrExists} {
+		if err := h.Rename(t.Context(), "web", to); !errors.Is(err, want) || KindOf(err) != KindSandbox {
+			t.Errorf("to %s: %v, want %v", to, err, want)
+		}
+	}
+	run, err := h.lockNamed("web")
+	must(t, err)
+	l, err := state.ListenControl(run.Dir)
+	must(t, err)
+	if err := h.Rename(t.Context(), "web", "shop"); !errors.Is(err, ErrRunning) {
+		t.Errorf("one that runs: %v, want ErrRunning", err)
+	}
+	must(t, l.Close())
+	must(t, os.Remove(filepath.Join(run.Dir, state.ControlSock)))
+	must(t, run.Lock.Close())
+	must(t, h.Rename(t.Context(), "web", "shop"))
+	st, err := h.load("shop")
+	if err != nil || st.Name != "shop" || st.Hostname != "shop" {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if b, err := h.Console("shop"); err != nil || string(b) != "words" {
+		t.Errorf("its log: %q, %v", b, err)
+	}
+	if err := h.Rename(t.Context(), "web", "again"); !errors.Is(err, ErrNoSandbox) {
+		t.Errorf("the old name: %v, want ErrNoSandbox", err)
+	}
+	must(t, h.Rename(t.Context(), "shop", "web")) // and back
+}
+
+// TestI13_KilledRenamesLoseNothing: whichever step a kill comes after, the sandbox is there under one name, and can be
+// used, renamed and removed.
+func TestI13_KilledRenamesLoseNothing(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []bool{false, true} {
+		h := newHome(t)
+		must(t, aNamed(t, h, "old"))
+		st, err := h.load("old")
+		must(t, err)
+		st.Renamed = "new"
+		must(t, state.WriteJSON(namedPath(h, "old"), state.StoredFile, st))
+		name := "old"
+		if moved {
+			name = "new"
+			must(t, os.Rename(namedPath(h, "old"), namedPath(h, "new")))
+		}
+		all, err := h.List()
+		if err != nil || len(all) != 1 || all[0].Name != name || all[0].Problem != "" {
+			t.Errorf("moved %v: %+v, %v", moved, all, err)
+		}
+		must(t, h.SetEnv(t.Context(), name, "A=b"))
+		must(t, h.Rename(t.Context(), name, "third"))
+		must(t, h.Remove(t.Context(), "third"))
+	}
+}
+
+func TestEnvIsChangedByName(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	must(t, h.SetEnv(t.Context(), "web", "A=1", "B=2=3", "EMPTY="))
+	must(t, h.SetEnv(t.Context(), "web", "A=4"))
+	must(t, h.UnsetEnv(t.Context(), "web", "EMPTY", "NEVER"))
+	if env, err := h.Env("web"); err != nil || !slices.Equal(env, []string{"B=2=3", "A=4"}) {
+		t.Errorf("%q, %v", env, err)
+	}
+	for _, bad := range []string{"", "A", "=b", "A=b\x00c"} {
+		if err := h.SetEnv(t.Context(), "web", "C=d", bad); !errors.Is(err, ErrVariable) {
+			t.Errorf("set %q: %v, want ErrVariable", bad, err)
+		}
+	}
+	for _, bad := range []string{"", "A=4", "A\x00"} {
+		if err := h.UnsetEnv(t.Context(), "web", bad); !errors.Is(err, ErrVariable) {
+			t.Errorf("unset %q: %v, want ErrVariable", bad, err)
+		}
+	}
+	if err := h.SetEnv(t.Context(), "nosuch", "A=1"); !errors.Is(err, ErrNoSandbox) {
+		t.Errorf("%v, want ErrNoSandbox", err)
+	}
+	if env, err := h.Env("web"); err != nil || len(env) != 2 {
+		t.Errorf("after refused changes: %q, %v", env, err)
+	}
+}
