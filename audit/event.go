@@ -18,6 +18,8 @@ const (
 	// FlowClose is the end of a flow that was let through, with its bytes and
 	// duration.
 	FlowClose Kind = "flow.close"
+	// PortFlow is a connection to a published port, when it has ended.
+	PortFlow Kind = "port.flow"
 	// DNSQuery is the verdict on a DNS question, and its outcome.
 	DNSQuery Kind = "dns.query"
 	// DNSRebinding is an answer that held addresses which the name may not have.
@@ -66,6 +68,8 @@ type Event struct {
 	// Dst and Port are the destination as the guest addressed it.
 	Dst  netip.Addr `json:"dst,omitzero"`
 	Port uint16     `json:"port,omitempty"`
+	// Client is who connected to a published port; Port is the guest's then.
+	Client netip.AddrPort `json:"client,omitzero"`
 	// Proxy is where the guest's packets went if it asked the gateway's own
 	// proxy for Dst.
 	Proxy netip.AddrPort `json:"proxy,omitzero"`

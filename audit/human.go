@@ -26,6 +26,9 @@ func FormatHuman(ev Event) string {
 	switch ev.Kind {
 	case FlowOpen, FlowClose, HTTPRequest:
 		humanFlow(&b, ev)
+	case PortFlow:
+		put(&b, string(ev.Kind), ev.Client.String(), "to port", strconv.Itoa(int(ev.Port)),
+			fmt.Sprintf("up %d down %d in %v", ev.BytesUp, ev.BytesDown, ev.Duration.Round(time.Millisecond)))
 	case DNSQuery, DNSRebinding:
 		humanDNS(&b, ev)
 	case SecretSwap, SecretViolation:

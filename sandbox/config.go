@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,6 +83,8 @@ type Config struct {
 	// Env has KEY=value defaults for every process, above the image's own.
 	Env []string
 
+	// Ports are those of this machine that lead to ports of the guest's; see ParsePort. A Floor allows none.
+	Ports []Port
 	// Directories are those of this machine that the guest sees, and Hide patterns of names in them that it doesn't
 	// (path.Match; one with a slash is of a path from a directory's top).
 	Directories []Directory
@@ -171,7 +174,7 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
-	if err := c.checkTmpfs(); err != nil {
+	if err := errors.Join(c.checkTmpfs(), c.checkPorts()); err != nil {
 		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {
@@ -180,6 +183,36 @@ func (c *Config) check() error {
 		}
 	}
 	return vm.CheckChoice(c.Backend, backends.All("")...)
+}
+
+// maxPorts bounds how many ports one sandbox publishes.
+const maxPorts = 64
+
+func (c *Config) checkPorts() error {
+	switch {
+	case len(c.Ports) == 0:
+		return nil
+	case c.NoNet:
+		return fmt.Errorf("%w: a guest without a network device can't be reached; leave --no-net or the ports out", ErrPort)
+	case c.Floor != nil:
+		return fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name ports; leave them out", ErrPort)
+	case len(c.Ports) > maxPorts:
+		return fmt.Errorf("%w: %d of them, at most %d may be", ErrPort, len(c.Ports), maxPorts)
+	}
+	taken := make(map[netip.AddrPort]bool)
+	for _, p := range c.Ports {
+		if p.Guest == 0 || p.Address.IsValid() && !p.Address.IsLoopback() {
+			return fmt.Errorf("%w: %s; give the guest's port, and no address but a loopback one", ErrPort, p)
+		}
+		for _, a := range p.Addresses() {
+			at := netip.AddrPortFrom(a, p.Host)
+			if p.Host != 0 && taken[at] {
+				return fmt.Errorf("%w: two of them at %s of this machine", ErrPort, at)
+			}
+			taken[at] = true
+		}
+	}
+	return nil
 }
 
 // maxHostname is how many bytes Linux takes (__NEW_UTS_LEN).

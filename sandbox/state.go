@@ -13,6 +13,8 @@ type (
 	Directory = state.Directory
 	// Tmpfs is a file system in a guest's memory.
 	Tmpfs = state.Tmpfs
+	// Port is a port of this machine that leads to one of the guest's.
+	Port = state.Port
 	// PcapOptions say how a capture is written.
 	PcapOptions = state.PcapOptions
 	// RecordFiles names what is written down of a sandbox; "" leaves a record out.
@@ -120,3 +122,9 @@ func OpenRecords(files RecordFiles) (*Records, error) { return records.OpenRecor
 // program that holds secrets without a supervisor, such as `msb gateway`, calls it before it reads them, and starts no
 // machine of its own afterwards.
 func GuardMemory() error { return supervisor.GuardMemory() }
+
+// ErrPort is wrapped by errors about a port that can't be published.
+var ErrPort = state.ErrPort
+
+// ParsePort reads "[ADDRESS:]HOST:GUEST" or "GUEST", as -p of `msb run` takes them.
+func ParsePort(s string) (Port, error) { return state.ParsePort(s) }

@@ -6,7 +6,7 @@ import (
 
 const (
 	noVolumes = "-v HOST:GUEST shares a directory of this machine, and --disk 10G keeps what a guest writes on a disk of its own"
-	noPorts   = "msb publishes no ports: nothing reaches a guest from outside; look from inside with msb exec NAME -- wget -qO- http://127.0.0.1:PORT"
+	noPorts   = "name each port: -p HOSTPORT:PORT"
 	noCaps    = "the guest's root has every right in its own machine, and none outside of it; leave it out"
 	noDevices = "a guest gets no device of this machine; leave it out"
 )
@@ -14,7 +14,7 @@ const (
 // otherFlags are flags of container tools that msb's have no counterpart for, or one of another name.
 var otherFlags = map[string]string{
 	"volumes-from": noVolumes, "mount": noVolumes + ", --tmpfs PATH mounts a file system in memory",
-	"publish": noPorts, "P": noPorts, "publish-all": noPorts, "expose": noPorts,
+	"P": noPorts, "publish-all": noPorts, "expose": noPorts,
 	"network":      "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
 	"net":          "the only network is msb's gateway: --no-net is none at all, --allow HOST:PORT and --policy FILE let things out",
 	"dns":          "a policy's [dns] servers are asked: see docs/policy.md",
@@ -89,7 +89,7 @@ func otherFlag(c *cobra.Command, name string) string {
 		return copyFlags[name]
 	}
 	if name == "p" && c.Flags().Lookup("policy") != nil {
-		return "for a policy file use --policy FILE; -p is what publishes ports elsewhere, and " + noPorts
+		return "for a policy file use --policy FILE; -p publishes ports, for msb run and msb create"
 	}
 	return ""
 }

@@ -62,6 +62,9 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Tmpfs, err = parseTmpfs(f.tmpfs); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
+	if cfg.Ports, err = parsePorts(f.ports); err != nil {
+		return cfg, nil, &usageError{err: err, help: "msb run --help"}
+	}
 	if cfg.Labels, err = parseLabels(f.labels); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}

@@ -120,6 +120,8 @@ type Info struct {
 	Backend string `json:"backend"`
 	// Kernel is the guest's release, in the guest's own words.
 	Kernel string `json:"kernel"`
+	// Ports are those that are published, with the ones that were chosen.
+	Ports []Port `json:"ports,omitempty"`
 	// Restored tells that the guest is a copy of a saved machine, see Config.Cold.
 	Restored bool `json:"restored,omitempty"`
 	// Confinement lists what the VMM process is confined by.

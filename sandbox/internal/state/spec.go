@@ -29,6 +29,7 @@ type Spec struct {
 	Audit       string      `json:"audit,omitempty"`
 	Pcap        string      `json:"pcap,omitempty"`
 	PcapOptions PcapOptions `json:"pcap_options,omitzero"`
+	Ports       []Port      `json:"ports,omitempty"`
 	// Directories have real paths in a plan, in the order in which they are mounted.
 	Directories []Directory `json:"directories,omitempty"`
 	Hide        []string    `json:"hide,omitempty"`

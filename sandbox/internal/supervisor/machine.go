@@ -104,6 +104,7 @@ func (s *supervisor) serveLink() error {
 	}
 	s.gateway = g
 	s.work.Go(func() { _ = g.Serve(s.ctx, s.link) }) // it ends with the machine, whose end is what counts
+	s.servePorts()
 	if s.plan.PolicyFile != "" {
 		s.work.Go(func() { g.WatchPolicy(s.ctx, s.plan.PolicyFile, s.policy, nil) })
 	}
@@ -208,6 +209,9 @@ func (s *supervisor) announce() error {
 	if s.gateway != nil {
 		info.Placeholders = s.gateway.Placeholders()
 		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
+	}
+	for _, p := range s.ports {
+		info.Ports = append(info.Ports, p.Port)
 	}
 	if err := s.detach(info); err != nil {
 		return err

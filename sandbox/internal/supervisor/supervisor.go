@@ -41,6 +41,7 @@ type supervisor struct {
 	records *records.Records
 	denials audit.Denials
 	gateway *gateway.Gateway
+	ports   []published
 	machine vm.Machine
 	backend vm.Backend
 	link    netstack.Link
@@ -154,7 +155,7 @@ func (s *supervisor) handleCaptureSignals() {
 
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
-	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, s.openPorts, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {

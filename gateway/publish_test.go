@@ -1,0 +1,109 @@
+package gateway_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+)
+
+// publish serves a port of w's guest, and returns its address on this machine.
+func publish(t *testing.T, w *gatewaytest.World, port uint16) (addr string, ended chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended = make(chan struct{})
+	go func() { defer close(ended); gateway.Publish(w.Gateway, l, port) }()
+	t.Cleanup(func() { _ = l.Close(); <-ended })
+	return l.Addr().String(), ended
+}
+
+// TestPublishedPortsCarryBothWays sends a request that ends, and reads an answer that ends.
+func TestPublishedPortsCarryBothWays(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "")
+	server, err := w.Guest.ListenTCP(8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	from := make(chan net.Addr, 1)
+	go func() {
+		c, err := server.Accept()
+		if err != nil {
+			return
+		}
+		from <- c.RemoteAddr()
+		got, _ := io.ReadAll(c) // to the client's half-close
+		_, _ = c.Write(got)
+		_ = c.Close()
+	}()
+	addr, _ := publish(t, w, 8080)
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go func() {
+		_, _ = c.Write(large)
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, large) {
+		t.Errorf("%d bytes came back (%v), want %d", len(got), err, len(large))
+	}
+	if a, err := netip.ParseAddrPort((<-from).String()); err != nil || a.Addr() != w.Gateway.Link().Gateway4 {
+		t.Errorf("the guest sees %v (%v), want the gateway's address", a, err)
+	}
+	ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]
+	if ev.Client.String() != c.LocalAddr().String() || ev.Port != 8080 || ev.BytesUp != int64(len(large)) || ev.BytesDown != int64(len(large)) || ev.Action != "allow" {
+		t.Errorf("the audit log says %+v", ev)
+	}
+}
+
+// TestOnlyPublishedPortsAreReached: a server beside the published one hears nothing, and the end of the gateway ends
+// what was published.
+func TestOnlyPublishedPortsAreReached(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "")
+	beside, err := w.Guest.ListenTCP(8081)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{}, 1)
+	go func() {
+		if _, err := beside.Accept(); err == nil {
+			heard <- struct{}{}
+		}
+	}()
+	addr, ended := publish(t, w, 8080)
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes of a port where nobody listens", n)
+	}
+	ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]
+	if !strings.Contains(ev.Message, "doesn't answer") || !strings.Contains(ev.Message, "0.0.0.0") {
+		t.Errorf("the audit log says %+v", ev)
+	}
+	w.Close()
+	<-ended
+	if c, err := net.Dial("tcp", addr); err == nil {
+		_ = c.Close()
+		t.Error("a published port outlives the gateway")
+	}
+	select {
+	case <-heard:
+		t.Error("a port that was not published was reached")
+	default:
+	}
+}

@@ -1,0 +1,79 @@
+package supervisor
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// portOwner says in words which process listens at an address of this machine, as far as it may be seen.
+func portOwner(a netip.AddrPort) string {
+	inode := listenerOf(a)
+	if inode == "" {
+		return "another process"
+	}
+	fds, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return "another process"
+	}
+	for _, fd := range fds {
+		to, err := os.Readlink(fd)
+		if err != nil || to != "socket:["+inode+"]" {
+			continue
+		}
+		pid := strings.Split(fd, "/")[2]
+		name, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
+		if err != nil {
+			break
+		}
+		return fmt.Sprintf("%s (process %s)", strings.TrimSpace(string(name)), pid)
+	}
+	return "a process of another user"
+}
+
+// tcpListen is TCP_LISTEN as /proc/net/tcp writes it.
+const tcpListen = "0A"
+
+// listenerOf returns the inode of the socket that listens at an address, or at all of this machine's; "" if none is
+// found.
+func listenerOf(a netip.AddrPort) string {
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(table)
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			field := strings.Fields(lines.Text())
+			if len(field) < 10 || field[3] != tcpListen {
+				continue
+			}
+			got, ok := procAddress(field[1])
+			if ok && got.Port() == a.Port() && (got.Addr() == a.Addr() || got.Addr().IsUnspecified()) {
+				return field[9]
+			}
+		}
+	}
+	return ""
+}
+
+// procAddress reads an address of /proc/net/tcp: words of 32 bits in the host's order, in hexadecimal, and the port.
+func procAddress(s string) (netip.AddrPort, bool) {
+	text, port, _ := strings.Cut(s, ":")
+	raw, err := hex.DecodeString(text)
+	p, err2 := hex.DecodeString(port)
+	if err != nil || err2 != nil || len(raw)%4 != 0 || len(p) != 2 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(raw); i += 4 {
+		slices.Reverse(raw[i : i+4])
+	}
+	a, ok := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(a.Unmap(), binary.BigEndian.Uint16(p)), ok
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package supervisor
+
+import "net/netip"
+
+func portOwner(netip.AddrPort) string { return "another process" }

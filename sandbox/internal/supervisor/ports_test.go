@@ -1,0 +1,61 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// TestPortsAreOfThisMachineOnly listens at any port: at loopback addresses, at one number, and nowhere else.
+func TestPortsAreOfThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	open, err := listenAt(context.Background(), state.Port{Guest: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.close()
+	if open.Host == 0 || len(open.listeners) == 0 {
+		t.Fatalf("%+v", open)
+	}
+	for _, l := range open.listeners {
+		a, err := netip.ParseAddrPort(l.Addr().String())
+		if err != nil || !a.Addr().IsLoopback() || a.Port() != open.Host {
+			t.Errorf("it listens at %v (%v)", a, err)
+		}
+	}
+}
+
+// TestTakenPortsNameTheirOwner: the error says who holds the port, and nothing stays open.
+func TestTakenPortsNameTheirOwner(t *testing.T) {
+	t.Parallel()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("no IPv6:", err)
+	}
+	defer l.Close()
+	port := netip.MustParseAddrPort(l.Addr().String()).Port()
+	s := &supervisor{plan: &state.Plan{Spec: state.Spec{Ports: []state.Port{{Guest: 81}, {Host: port, Guest: 80}}}}, ctx: t.Context()}
+	err = s.openPorts()
+	if !errors.Is(err, state.ErrPort) || runtime.GOOS == "linux" && !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("a taken port: %v", err)
+	}
+	if len(s.ports) != 0 {
+		t.Errorf("%d ports are open still", len(s.ports))
+	}
+	// IPv4's was free, and must be again.
+	again, err := lc.Listen(t.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String())
+	if err != nil {
+		t.Errorf("the other address's port: %v", err)
+	} else {
+		_ = again.Close()
+	}
+}
