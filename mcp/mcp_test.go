@@ -345,6 +345,11 @@ func TestI15_TheFloorHolds(t *testing.T) {
 	} {
 		p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n" + text})
 	}
+	for _, named := range []string{file, file + ".nosuch"} { // the answer doesn't tell which of them is there
+		for _, text := range []string{"[[tls.extra_ca]]\nfile = %q\nhosts = [\"pypi.org\"]", "[sandbox]\nimage = \"dir:%s\"", "[secrets.X]\nfrom = \"file:%s\"\nhosts = [\"pypi.org\"]\nin = [\"basic\"]\n[[egress.allow]]\nhosts = [\"pypi.org\"]"} {
+			p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n" + fmt.Sprintf(text, named)}, "a client's policy has no secrets, no extra_ca and no [sandbox]")
+		}
+	}
 	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{"10.0.0.1:22/tcp+private"}}, "takes nothing from the host")
 }
 
@@ -478,6 +483,12 @@ func TestI15_TheFileSaysWhatAgentsHave(t *testing.T) {
 	}
 	if s := cfg.Policy.Secrets; len(s) != 1 || s[0].Name != "TWO" || len(cfg.Floor.Secrets) != 1 {
 		t.Errorf("secrets: %+v", s)
+	}
+	for key, want := range map[string]int{"secrets = []\n": 0, "": 2} { // none, and all that the floor has
+		p := serve(t, func(o *Options) { o.Floor = floor(rules + "[agent]\n" + key) })
+		if got := p.opts.Floor.Secrets; len(got) != want {
+			t.Errorf("[agent] with %q: %d secrets, want %d", key, len(got), want)
+		}
 	}
 	for key, change := range map[string]func(*Options){
 		"images":      func(o *Options) { o.Images = []string{"node:22"} },
