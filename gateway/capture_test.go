@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -70,6 +71,36 @@ func (c *tapped) comments(t *testing.T) (all []string) {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// TestCapturesSayWhereFramesWent writes frames of both directions, one by one and in a batch.
+func TestCapturesSayWhereFramesWent(t *testing.T) {
+	t.Parallel()
+	c := newTapped()
+	var want []capture.Direction
+	for dir, written := range map[netstack.Direction]capture.Direction{netstack.FromGuest: capture.FromGuest, netstack.ToGuest: capture.ToGuest} {
+		c.Frame(dir, syn(1000), "")
+		var batch netstack.Batch
+		batch.Part(syn(1001))
+		batch.End()
+		c.Frames(dir, &batch)
+		c.Frame(dir, syn(1002), "bad_checksum")
+		want = append(want, written, written, written)
+	}
+	if err := c.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got []capture.Direction
+	r, err := capture.NewReader(&c.file)
+	for err == nil {
+		var rec *capture.Record
+		if rec, err = r.Next(); err == nil && rec.Kind == capture.PacketRecord {
+			got = append(got, rec.Direction)
+		}
+	}
+	if !errors.Is(err, io.EOF) || !slices.Equal(got, want) {
+		t.Errorf("directions %v, want %v (%v)", got, want, err)
+	}
 }
 
 // TestEarlierCapturesGetNoComments: the capture is switched between a packet and the verdict on it. Its

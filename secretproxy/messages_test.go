@@ -237,6 +237,15 @@ func TestMessagesGoThroughByteByByte(t *testing.T) {
 			t.Errorf("reads of %d: got %q, %v; want %q", size, got, err, want)
 		}
 	}
+	for cut := range plain { // a body that breaks off is the client's to judge
+		r, err := decodedMessages(h.Clone(), bytes.NewReader(plain[:cut]), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, plain[:cut]) {
+			t.Errorf("cut behind %d bytes: got %q, %v", cut, got, err)
+		}
+	}
 	pr, pw := io.Pipe()
 	r, _ := decodedMessages(h, pr, nil)
 	go func() { _, _ = pw.Write(plain[:7]) }() // and then silence

@@ -8,7 +8,7 @@ import (
 
 // ask says for how long a denial waits for somebody outside.
 func (s *Session) ask() time.Duration {
-	if s.rules.Ask == nil || !s.verdict.Reason.Reportable() || s.verdict.WouldDeny {
+	if s.rules.Ask == nil || !s.verdict.Reason.Reportable() {
 		return 0
 	}
 	return s.rules.Ask(&s.flow, s.verdict)
