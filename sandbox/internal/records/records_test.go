@@ -2,6 +2,7 @@ package records
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,4 +136,15 @@ func there(t *testing.T, path string) bool {
 		t.Fatal(err)
 	}
 	return err == nil
+}
+
+// TestCapturesThatCantBeMadeAreErrors: also of those that begin without one.
+func TestCapturesThatCantBeMadeAreErrors(t *testing.T) {
+	t.Parallel()
+	for _, off := range []bool{false, true} {
+		files := RecordFiles{Pcap: filepath.Join(t.TempDir(), "nosuch", "link.pcapng"), PcapOptions: state.PcapOptions{Off: off}}
+		if r, err := OpenRecords(files); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("off %v: %v, %v", off, r, err)
+		}
+	}
 }
