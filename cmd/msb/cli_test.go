@@ -92,7 +92,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"no such flag", []string{"run", "--bogus"}, nil, exitOther, "msb run --help"},
 		{"no such command", []string{"bogus"}, nil, exitOther, "unknown command"},
 		{"no such command, but one nearly", []string{"inspec"}, nil, exitOther, "did you mean inspect?"},
-		{"another tool's command", []string{"top", "a"}, nil, exitOther, "msb exec NAME"},
+		{"another tool's command", []string{"attach", "a"}, nil, exitOther, "msb shell NAME"},
 		{"logs of no sandbox", []string{"logs", "nosuch"}, nil, exitSandbox, "msb ls"},
 		{"logs of a console that is followed", []string{"logs", "-f", "--console", "web"}, nil, exitOther, "tail -F"},
 		{"a copy without a path", []string{"cp", "web:", "."}, nil, exitOther, "web:/PATH"},

@@ -56,6 +56,15 @@ func TestVMJobsFromTheCommandLine(t *testing.T) {
 	msb("job", "rm", "j", "job-1").want(t, 0, "job-1\n")
 	eventually(t, "the server's output", func() bool { return msb("job", "logs", "j", "server").out == "listening\n" })
 
+	var processes []sandbox.Process
+	if got := msb("top", "--json", "j"); json.Unmarshal([]byte(got.out), &processes) != nil ||
+		!slices.ContainsFunc(processes, func(p sandbox.Process) bool {
+			return slices.Equal(p.Command, []string{"sleep", "1000"}) && p.Memory > 0
+		}) ||
+		slices.ContainsFunc(processes, func(p sandbox.Process) bool { return p.PID == 1 || p.Parent == 2 }) {
+		t.Errorf("top: %+v", got)
+	}
+
 	var run struct{ Supervisor struct{ PID int } }
 	b, err := os.ReadFile(filepath.Join(dir, "sandboxes", "j", "run.json"))
 	if err != nil || json.Unmarshal(b, &run) != nil {
