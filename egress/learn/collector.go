@@ -92,7 +92,7 @@ func (c *Collector) Emit(ev audit.Event) {
 		c.request(ev)
 	case audit.DNSQuery:
 		c.lookup(ev)
-	case audit.FlowClose, audit.DNSRebinding, audit.SecretSwap, audit.SecretViolation, audit.PolicyReload,
+	case audit.FlowClose, audit.PortFlow, audit.DNSRebinding, audit.SecretSwap, audit.SecretViolation, audit.PolicyReload,
 		audit.Limit, audit.LinkDrop, audit.SandboxStart, audit.SandboxStop, audit.AuditDropped, audit.AuditRotated:
 	}
 }
