@@ -167,6 +167,15 @@ func TestI1_FloodsHideNoOtherDenial(t *testing.T) {
 		if last := k.all[len(k.all)-1]; last.Reason != "metadata_address" || last.Dst.As4()[3] != 7 {
 			t.Errorf("last line %+v, want the denial of another sort", last)
 		}
+		for _, kind := range []Kind{Limit, LinkDrop} { // each bound by itself
+			for range 5 * floodBurst {
+				f.Emit(Event{Kind: kind, Action: deny, Message: "one bound"})
+			}
+			f.Emit(Event{Kind: kind, Action: deny, Message: "another"})
+			if last := k.all[len(k.all)-1]; last.Kind != kind || last.Message != "another" {
+				t.Errorf("last line %+v, want the other bound", last)
+			}
+		}
 		f.Close()
 	})
 }
