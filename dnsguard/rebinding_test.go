@@ -1,6 +1,7 @@
 package dnsguard
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -114,6 +115,32 @@ func TestI5_MixedAnswerKeepsWhatIsPublic(t *testing.T) {
 	k.ask(t, "mixed.example", dns.TypeA)
 	if n := len(k.audit.kind(audit.DNSRebinding)); n != 1 {
 		t.Errorf("an answer from the cache was reported again")
+	}
+}
+
+// TestTheFirstAliasIsFollowed: a name may have one alias (RFC 1034, section 3.6.2); of a second one nothing is given out.
+func TestTheFirstAliasIsFollowed(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, judgeOf("*.example"), records(
+		"www.example. 300 IN CNAME one.example.", "www.example. 300 IN CNAME two.example.",
+		"one.example. 300 IN A 93.184.216.34", "two.example. 300 IN A 93.184.216.35",
+	))
+	m, _ := k.ask(t, "www.example", dns.TypeA)
+	if text := fmt.Sprint(m.Answer); !strings.Contains(text, "one.example") || strings.Contains(text, "two.example") {
+		t.Errorf("the guest gets %v", m.Answer)
+	}
+	if pinned := k.Pins().Addrs(name("www.example")); slices.Contains(pinned, netip.MustParseAddr("93.184.216.35")) {
+		t.Errorf("pinned is %v", pinned)
+	}
+}
+
+// TestI6_PrivateReverseNamesStayInside: also where a rule names the zone.
+func TestI6_PrivateReverseNamesStayInside(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, judgeOf("*.10.in-addr.arpa"), records("1.0.0.10.in-addr.arpa. 300 IN PTR router.example."))
+	m, _ := k.ask(t, "1.0.0.10.in-addr.arpa", dns.TypePTR)
+	if len(m.Answer) != 0 || k.auth.asked.Load() != 0 {
+		t.Errorf("the guest gets %v; %d questions upstream", m.Answer, k.auth.asked.Load())
 	}
 }
 

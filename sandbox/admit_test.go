@@ -249,6 +249,9 @@ func TestI15_CredentialsForAPolicysImage(t *testing.T) {
 	if credentials(AdmitOptions{}) || !credentials(AdmitOptions{Trust: true}) || credentials(AdmitOptions{Trust: true, Floor: silent}) || !credentials(AdmitOptions{Floor: naming}) {
 		t.Error("unapproved")
 	}
+	if a, err := h.Admit(loaded(t, path), AdmitOptions{}); err != nil || len(a.Grants) != 0 {
+		t.Errorf("nothing was approved, and is %v (%v)", a.Grants, err)
+	}
 	set, err := h.Grants(loaded(t, path))
 	if err == nil {
 		err = h.Approve(path, set)

@@ -40,6 +40,25 @@ func wantsSecret(t *testing.T, handler http.HandlerFunc) *world {
 	return newWorld(t, handler, withSecret(secretIn(t, header("Authorization"))))
 }
 
+// TestAnswersThatBreakOffAreErrors: of a small answer nothing is given out before it was all there.
+func TestAnswersThatBreakOffAreErrors(t *testing.T) {
+	t.Parallel()
+	for _, there := range []int{0, 1, 999, 1000} {
+		w := wantsSecret(t, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(rw, strings.Repeat("x", there))
+		})
+		resp, body := do(t, w.client(apiHost, apiAddr, true), request(t, "GET", "https://"+apiHost+"/", nil))
+		want := http.StatusBadGateway
+		if there == 1000 {
+			want = http.StatusOK
+		}
+		if resp.StatusCode != want || want != http.StatusOK && strings.Contains(body, "xx") {
+			t.Errorf("%d of 1000 bytes: status %d, %.80q", there, resp.StatusCode, body)
+		}
+	}
+}
+
 func TestI10_BodiesInEveryEncodingAreMasked(t *testing.T) {
 	t.Parallel()
 	for _, encoding := range []string{"", "gzip", "deflate", "br", "zstd"} {
