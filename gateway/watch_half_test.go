@@ -91,7 +91,7 @@ func TestI12_UnchangedIncludesReloadNothing(t *testing.T) {
 	w := watcher{gateway: g, path: path, sources: []string{path}, inForce: effect(p)}
 	w.reload(false)
 	if g.policy.Load() != old {
-		t.Error("an unchanged policy was put in force anew")
+		t.Error("an unchanged policy was put in force again")
 	}
 	write("version = 1\ninclude = [\"pypi\", \"npm\"]\n")
 	w.reload(false)

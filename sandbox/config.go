@@ -97,7 +97,7 @@ type Config struct {
 	DirectoryUser string
 
 	// ReadOnly makes the guest's root read-only: what is mounted in it (Tmpfs, Directories that are writable) stays as it
-	// is. It stands against mistakes and against users without rights; the guest's root can undo it.
+	// is. It guards against mistakes and against users without rights; the guest's root can undo it.
 	ReadOnly bool
 	// Tmpfs are file systems in the guest's memory, new at each start.
 	Tmpfs []Tmpfs

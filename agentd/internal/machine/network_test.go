@@ -16,7 +16,7 @@ import (
 func TestI18_MACsAreRenewed(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skip("needs root:", err)
+		t.Fatal("it needs root, as make test does: ", err)
 	}
 	for _, name := range []string{"own0", "own1"} {
 		tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}

@@ -41,8 +41,10 @@ func newMonitor() (*monitor, *os.File, error) {
 	if !ok {
 		return nil, nil, errors.Join(errors.New("the monitor is no Unix socket"), conn.Close(), file.Close())
 	}
-	m := &monitor{conn: unixConn, dec: json.NewDecoder(io.LimitReader(unixConn, maxMonitorBytes))}
-	return m, file, conn.SetDeadline(time.Now().Add(monitorWait))
+	if err := conn.SetDeadline(time.Now().Add(monitorWait)); err != nil {
+		return nil, nil, errors.Join(err, conn.Close(), file.Close())
+	}
+	return &monitor{conn: unixConn, dec: json.NewDecoder(io.LimitReader(unixConn, maxMonitorBytes))}, file, nil
 }
 
 // reply is one message of QEMU's: a greeting, an event or an answer.

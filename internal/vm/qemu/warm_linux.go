@@ -53,6 +53,7 @@ func (b *Backend) startWarm(ctx context.Context, spec *vm.Spec) vm.Machine {
 	m, err := b.restore(ctx, path, spec)
 	if err == nil {
 		_ = closeNet(spec) // QEMU has its own copy
+		_ = os.Remove(path + failedSuffix)
 		return m
 	}
 	if ctx.Err() == nil && !errors.Is(err, errBusy) {

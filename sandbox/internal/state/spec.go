@@ -48,7 +48,7 @@ type Spec struct {
 // Directory is a directory of this machine that a guest sees.
 type Directory = policies.Directory
 
-// Tmpfs is a file system in a guest's memory, which each start makes anew.
+// Tmpfs is a file system in a guest's memory, which is new at each start.
 type Tmpfs struct {
 	// Path is absolute and clean.
 	Path string `json:"path"`

@@ -30,7 +30,7 @@ type Stored struct {
 	PolicyImage bool              `json:"policy_image,omitempty"`
 	ImageDigest string            `json:"image_digest"`
 	ImageConfig image.Config      `json:"image_config"`
-	// HideCredentials has credentials searched for anew at each start.
+	// HideCredentials has credentials searched for again at each start.
 	HideCredentials     bool `json:"hide_credentials,omitempty"`
 	OperatorDirectories bool `json:"operator_directories,omitempty"`
 	// Placeholders are by the secret's name: files of the guest may hold them.
