@@ -55,7 +55,7 @@ test-fast: ## every test that needs no virtual machine, with the race detector
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
 	MSB_DIFFERENTIAL=60s $(GOTEST) ./review -run 'TestI16_Random' -count 1
 
-# An emulated guest takes one processor, so two run beside each other; an emulated host has the machine to itself.
+# An emulated guest takes one processor, and an emulated host another, so two run beside each other.
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
 	$(GOTEST) -p 1 -timeout 15m $(VMM)
 	$(GOTEST) -tags vmtest -timeout 20m -run '^TestVM' ./cmd/msb & beside=$$!; \

@@ -171,8 +171,8 @@ func (in *inside) ask(ctx context.Context, job, side string) (figures, error) {
 		argv = append(argv, "-microsandbox", innerPeer)
 	}
 	out, exit, err := in.host.Try(bounded, argv...)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		progress("no answer in %s: %v", limit, err)
+	if err != nil && ctx.Err() == nil && (bounded.Err() != nil || errors.Is(err, emuhost.ErrFrozen)) {
+		progress("no answer: %v", err)
 		_ = in.host.End() // the scope's end says what is wrong with it
 		in.host = nil
 		return nil, errFrozen

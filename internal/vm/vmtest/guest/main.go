@@ -48,7 +48,14 @@ func run() error {
 	lines := bufio.NewScanner(port)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if _, err := fmt.Fprintln(port, answer(strings.Fields(lines.Text()))); err != nil {
+		args := strings.Fields(lines.Text())
+		quiet := func() {}
+		if len(args) > 0 && args[0] == "run" {
+			quiet = beat(port)
+		}
+		text := answer(args)
+		quiet()
+		if _, err := fmt.Fprintln(port, text); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // runRequest and runAnswer are the one command of an emulated host: a program
@@ -22,6 +23,30 @@ type runAnswer struct {
 	Output string // stdout and stderr, as they came
 	Exit   int
 	Error  string
+}
+
+// beat says every second that the machine still runs, until the function that it returns is called.
+// vmtest/emuhost skips these lines, and misses them when the emulation stands still.
+func beat(port io.Writer) (quiet func()) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ticks := time.NewTicker(time.Second); ; {
+			select {
+			case <-stop:
+				ticks.Stop()
+				return
+			case <-ticks.C:
+				if _, err := io.WriteString(port, "alive\n"); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+	}
 }
 
 // runProgram runs a program to its end.
