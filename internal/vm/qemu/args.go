@@ -75,7 +75,7 @@ const (
 	// emulated translates them, in a host thread for each virtual CPU.
 	emulated
 	// emulatedInTurn translates them in one host thread for all CPUs, on a
-	// clock that counts instructions (2 ns each, 2 to the power of the shift),
+	// clock that counts instructions (4 ns each, 2 to the power of the shift),
 	// and follows the real one while all CPUs are idle: a clock that skipped
 	// idleness (sleep=off) would run hours ahead while QEMU waits for the disk,
 	// through every timeout in the guest. See Config.NestedVirtualisation.
@@ -87,7 +87,7 @@ func (a accel) options() []string {
 	case onKVM:
 		return []string{"-accel", "kvm", "-cpu", "host"}
 	case emulatedInTurn:
-		return []string{"-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=1,sleep=on"}
+		return []string{"-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=2,sleep=on"}
 	case emulated:
 	}
 	// The guest's kernel spends a tenth of its boot on virtualisation that it

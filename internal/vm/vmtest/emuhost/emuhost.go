@@ -156,11 +156,11 @@ func (h *Host) Try(ctx context.Context, command ...string) (output string, exit 
 func (h *Host) End() error { return h.end() }
 
 // attempts is how often RunFresh boots a host.
-const attempts = 8
+const attempts = 12
 
 // silence is how long a host that runs a program may say nothing: it says every second of its own clock
-// that it runs, which is three to ten seconds here.
-const silence = 40 * time.Second
+// that it runs, which is one to five seconds here.
+const silence = 30 * time.Second
 
 // ErrFrozen is a host that no longer runs. QEMU 7.2 delivers an interrupt to a nested guest a second time
 // now and then, while the guest handles it. A guest that holds a lock then waits for itself; each PAUSE of
