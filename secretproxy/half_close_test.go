@@ -241,3 +241,36 @@ func (w *world) revocable(f egress.Flow) (guest net.Conn, revoke func()) {
 	w.t.Cleanup(func() { cancel(); _ = guest.Close(); <-done })
 	return guest, cancel
 }
+
+// TestOnlyPastDeadlinesEndReads: net/http sets deadlines ahead too, and takes them back.
+func TestOnlyPastDeadlinesEndReads(t *testing.T) {
+	t.Parallel()
+	var h halfClose
+	h.setAnswering(true)
+	for _, c := range []struct {
+		name     string
+		deadline time.Time
+		ends     bool
+	}{
+		{"ahead", time.Now().Add(time.Hour), false},
+		{"past", time.Unix(1, 0), true},
+		{"none", time.Time{}, false},
+		{"now", time.Now(), true},
+	} {
+		h.deadline(c.deadline)
+		expired, left := h.look(time.Hour)
+		if left <= 0 {
+			t.Errorf("%s: %s left", c.name, left)
+		}
+		select {
+		case <-expired:
+			if !c.ends {
+				t.Errorf("a deadline %s ended a read", c.name)
+			}
+		default:
+			if c.ends {
+				t.Errorf("a deadline %s ended no read", c.name)
+			}
+		}
+	}
+}

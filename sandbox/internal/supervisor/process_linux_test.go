@@ -1,0 +1,44 @@
+package supervisor
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestOnlyForeignDescriptorsAreClosed: what the caller's caller left open goes, what this process opened or was
+// told to keep stays.
+func TestOnlyForeignDescriptorsAreClosed(t *testing.T) {
+	const last = 700 // above what the test's process has open
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	inherit := func(how, least int) int {
+		t.Helper()
+		fd, err := unix.FcntlInt(f.Fd(), how, least)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	given := inherit(unix.F_DUPFD, last)
+	foreign := inherit(unix.F_DUPFD, last+1)
+	own := inherit(unix.F_DUPFD_CLOEXEC, last+10)
+	if given != last {
+		t.Fatalf("descriptor %d was open", last)
+	}
+	if err := closeStrays(last); err != nil {
+		t.Fatal(err)
+	}
+	isOpen := func(fd int) bool {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == nil
+	}
+	if !isOpen(given) || isOpen(foreign) || !isOpen(own) {
+		t.Errorf("open: the one given %v, the foreign one %v, an own one %v", isOpen(given), isOpen(foreign), isOpen(own))
+	}
+	_, _ = unix.Close(given), unix.Close(own)
+}
