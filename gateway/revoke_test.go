@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -127,10 +128,15 @@ func TestI16_ReloadsEndRemappedFlows(t *testing.T) {
 				}
 				defer c.Close()
 				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+				answers := bufio.NewReader(c)
 				ask := func() error {
 					_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: web.example.com\r\n\r\n")
-					_, err := c.Read(make([]byte, 4096))
-					return err
+					resp, err := http.ReadResponse(answers, nil)
+					if err != nil {
+						return err
+					}
+					_, err = io.Copy(io.Discard, resp.Body)
+					return errors.Join(err, resp.Body.Close())
 				}
 				if err := ask(); err != nil {
 					t.Fatal(err)
