@@ -159,7 +159,11 @@ func TestI11_HalfClosedConnectionsEnd(t *testing.T) {
 			mustDo(t, tcpOf(guest).CloseWrite)
 			<-began
 			c.end(w, guest, revoke)
-			<-cancelled
+			select {
+			case <-cancelled:
+			case <-time.After(halfCloseTimeout / 2): // no sooner than what it must not wait for
+				t.Error("the request is still held")
+			}
 		})
 	}
 }
