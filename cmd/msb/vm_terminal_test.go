@@ -80,7 +80,8 @@ func (tt *terminal) end(t *testing.T, code int) {
 }
 
 func TestVMTerminalsHaveSizeAndKeys(t *testing.T) {
-	tt := onTerminal(t, "-it", "--", "sh", "-c", `tty; stty size; echo steady; read line; echo "got $line"; stty size
+	tt := onTerminal(t, "-it", "--", "sh", "-c", `tty; stty size; echo steady; read line; echo "got $line"
+		until stty size | grep '^44 111'; do sleep 0.1; done # a key may come before the size that changed before it
 		trap 'echo interrupted; exit 9' INT; echo again; while :; do sleep 1; done`)
 	tt.out.await(t, "steady")
 	if got := tt.out.String(); !strings.Contains(got, "/dev/pts/") || !strings.Contains(got, "33 101") {
