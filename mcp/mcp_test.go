@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,7 +73,7 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 		names[tool.Name] = true
 		p.says(t, true, tool.Name, m{"no_such": 1}, "no_such")
 	}
-	if len(names) != 18 || len(r.Tools) != 18 {
+	if len(names) != 23 || len(r.Tools) != 23 {
 		t.Errorf("%d tools of all, %d names", len(r.Tools), len(names))
 	}
 	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a/b", "content": "text"}}})
@@ -94,6 +95,67 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 	one := serve(t, func(o *Options) { o.Tools = []string{"metrics"} })
 	if r, err := one.client.ListTools(t.Context(), nil); err != nil || len(r.Tools) != 13 {
 		t.Errorf("one toolset: %d tools, %v", len(r.Tools), err)
+	}
+}
+
+func TestSandboxesAreManaged(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Tools = []string{"manage"} })
+	p.says(t, false, "sandbox_start", nil, `"name":"default"`)
+	p.says(t, true, "sandbox_start", m{"sandbox": "other"}, "no such sandbox: other")
+	p.says(t, false, "sandbox_env", nil, "{}")
+	p.says(t, false, "sandbox_env", m{"set": m{"A": "b=c", "B": "d"}}, `{"A":"b=c","B":"d"}`)
+	p.says(t, false, "sandbox_env", m{"set": m{"C": "e"}, "unset": []string{"A", "none"}}, `{"B":"d","C":"e"}`)
+	p.says(t, true, "sandbox_env", m{"set": m{"A=B": "c"}}, "can't be set")
+	p.says(t, true, "sandbox_env", m{"unset": []string{"B=d"}}, "NAME")
+	p.says(t, true, "sandbox_env", m{"set": m{"LONG": strings.Repeat("x", maxWords)}}, "at most 256 variables")
+	p.says(t, false, "sandbox_env", nil, `{"B":"d","C":"e"}`)
+	p.says(t, false, "sandbox_logs", nil, "shows nothing")
+	if err := os.WriteFile(filepath.Join(p.opts.Home.Dir(), "sandboxes", "default", "console.log"), []byte("Out of memory\x1b[2J"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, false, "sandbox_logs", nil, "untrusted", `Out of memory\x1b[2J`)
+	p.says(t, false, "sandbox_install", m{"packages": []string{"git", "curl"}}, "/bin/sh|-c|", "apt-get install", "|sh|git|curl")
+	p.says(t, false, "sandbox_install", m{"packages": []string{"requests==2.32.3"}, "with": "pip"}, "pip3", "|sh|requests==2.32.3")
+	p.says(t, false, "sandbox_install", m{"packages": []string{"left-pad"}, "with": "npm"}, "npm install --global")
+	p.says(t, true, "sandbox_install", m{"packages": []string{"git"}, "with": "brew"}, "system, pip or npm")
+	p.says(t, true, "sandbox_install", m{"packages": []string{"--root=/"}}, "a package's name")
+	p.says(t, true, "sandbox_install", m{"packages": []string{}}, "give 1 to 64")
+	p.says(t, true, "sandbox_remove", nil, "name the sandbox")
+	p.says(t, false, "sandbox_remove", m{"sandbox": "default"}, "removed with its files")
+	p.says(t, true, "sandbox_logs", nil, "no such sandbox")
+}
+
+// TestInstallersFindTheImagesManager runs the scripts that sandbox_install runs in a sandbox, with programs that say how
+// they were called.
+func TestInstallersFindTheImagesManager(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		with string
+		has  []string
+		want string
+	}{
+		{"", []string{"apk"}, "apk add --no-progress a b\n"},
+		{"", []string{"apt-get", "env"}, "apt-get update -q\nenv DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends a b\n"},
+		{"", []string{"yum"}, "yum install -y a b\n"},
+		{"", []string{"zypper"}, "zypper --non-interactive install a b\n"},
+		{"", nil, ""},
+		{"pip", []string{"pip", "python3"}, "pip install --no-input --disable-pip-version-check a b\n"},
+		{"pip", []string{"python3"}, "python3 -m pip install --no-input --disable-pip-version-check a b\n"},
+		{"npm", []string{"npm"}, "npm install --global --no-audit --no-fund a b\n"},
+	} {
+		dir := t.TempDir()
+		for _, name := range c.has {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho "+name+" \"$@\"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("/bin/sh", "-c", installers[c.with], "sh", "a", "b")
+		cmd.Env = []string{"PATH=" + dir}
+		out, err := cmd.Output()
+		if string(out) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("with %q and %v: %q, %v; want %q", c.with, c.has, out, err, c.want)
+		}
 	}
 }
 

@@ -129,7 +129,12 @@ func (s *server) sandboxStop(ctx context.Context, raw json.RawMessage) (string, 
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
-	st, err := s.own(a.Sandbox, true)
+	return s.stop(ctx, a.Sandbox, a.Remove)
+}
+
+// stop stops a sandbox, and removes it if told so.
+func (s *server) stop(ctx context.Context, name string, remove bool) (string, error) {
+	st, err := s.own(name, true)
 	if err != nil {
 		return "", err
 	}
@@ -139,7 +144,7 @@ func (s *server) sandboxStop(ctx context.Context, raw json.RawMessage) (string, 
 	} else if err != nil {
 		return "", err
 	}
-	if !a.Remove {
+	if !remove {
 		return fmt.Sprintf("%s %s; its files stay", st.Name, done), nil
 	}
 	if err := s.opts.Home.Remove(ctx, st.Name); err != nil {

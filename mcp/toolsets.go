@@ -17,7 +17,7 @@ import (
 const AllTools = "all"
 
 // Toolsets are the names of tools that a server has on request: each tool costs every conversation its description.
-func Toolsets() []string { return []string{"files", "images", "metrics"} }
+func Toolsets() []string { return []string{"files", "images", "manage", "metrics"} }
 
 func checkToolsets(names []string) error {
 	for _, n := range names {
@@ -55,6 +55,7 @@ func (s *server) moreTools() []toolSpec {
 			name: "image_list", title: "List images", readOnly: true, idempotent: true, hint: "which images are there, python node", call: s.imageList,
 			description: "List the images that a sandbox can be made of, as JSON: those in the cache, and those that may be pulled.",
 		}},
+		"manage": s.manageTools(),
 		"metrics": {{
 			name: "sandbox_metrics", title: "What a sandbox uses", idempotent: true, hint: "cpu memory disk usage load processes", call: s.sandboxMetrics,
 			description: "Memory, disk, processor time and processes of a sandbox, as it says itself, as JSON.", properties: propSandbox,
@@ -160,9 +161,7 @@ func (s *server) imageList(_ context.Context, raw json.RawMessage) (string, erro
 }
 
 func (s *server) sandboxMetrics(ctx context.Context, raw json.RawMessage) (string, error) {
-	var a struct {
-		Sandbox string `json:"sandbox"`
-	}
+	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}

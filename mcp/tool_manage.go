@@ -1,0 +1,207 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// manageTools are the toolset "manage".
+func (s *server) manageTools() []toolSpec {
+	return []toolSpec{
+		{
+			name: "sandbox_start", title: "Start a sandbox", idempotent: true, open: true, hint: "start boot stopped sandbox", call: s.sandboxStart,
+			description: "Start a sandbox that is stopped. The other tools do so by themselves.", properties: propSandbox,
+		},
+		{
+			name: "sandbox_remove", title: "Remove a sandbox", destructive: true, hint: "delete remove sandbox with its files", call: s.sandboxRemove,
+			description: "Stop a sandbox and delete it with its files.", properties: propSandbox, required: []string{"sandbox"},
+		},
+		{
+			name: "sandbox_env", title: "Variables of a sandbox", idempotent: true, destructive: true, hint: "environment variables set unset show", call: s.sandboxEnv,
+			description: "Show the variables that every program of a sandbox gets, as JSON. set and unset change them from its next start on; it must be stopped.",
+			properties:  propSandbox + `,"set":{"type":"object","additionalProperties":{"type":"string"}},"unset":{"type":"array","items":{"type":"string"}}`,
+		},
+		{
+			name: "sandbox_logs", title: "Console of a sandbox", readOnly: true, idempotent: true, hint: "boot kernel console messages out of memory", call: s.sandboxLogs,
+			description: "What the kernel of a sandbox wrote on its console in its last run. Output of programs is in sandbox_exec and job.", properties: propSandbox,
+		},
+		{
+			name: "sandbox_install", title: "Install packages", open: true, hint: "apt apk dnf pip npm install package dependency", call: s.sandboxInstall,
+			description: "Install packages in a sandbox by its package manager, or by pip or npm. The policy must allow where they come from.",
+			properties: propSandbox + `,"packages":{"type":"array","minItems":1,"maxItems":64,"items":{"type":"string"}},` +
+				`"with":{"enum":["system","pip","npm"],"description":"default system: apk, apt-get, dnf, microdnf, yum or zypper"},` + propTimeout,
+			required: []string{"packages"},
+		},
+	}
+}
+
+type sandboxArg struct {
+	Sandbox string `json:"sandbox"`
+}
+
+func (s *server) sandboxStart(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a sandboxArg
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	m, name, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	if err := m.Close(); err != nil {
+		return "", err
+	}
+	st, err := s.own(name, false)
+	if err != nil {
+		return "", err
+	}
+	return asJSON(row(st, s.label))
+}
+
+func (s *server) sandboxRemove(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a sandboxArg
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if a.Sandbox == "" { // no default for what can't be undone
+		return "", wrong("name the sandbox; sandbox_list shows them")
+	}
+	return s.stop(ctx, a.Sandbox, true)
+}
+
+func (s *server) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		sandboxArg
+		Set   map[string]string `json:"set"`
+		Unset []string          `json:"unset"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	set, err := (&program{Env: a.Set}).environ()
+	if err != nil {
+		return "", err
+	}
+	st, err := s.own(a.Sandbox, false)
+	if err != nil {
+		return "", err
+	}
+	if err := s.changeEnv(ctx, st.Name, set, a.Unset); err != nil {
+		return "", err
+	}
+	env, err := s.opts.Home.Env(st.Name)
+	if err != nil {
+		return "", err
+	}
+	all := make(map[string]string, len(env))
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		all[name] = value
+	}
+	return asJSON(all)
+}
+
+// maxEnv bounds the variables of a sandbox: each of its programs is started with them.
+const maxEnv = 256
+
+func (s *server) changeEnv(ctx context.Context, name string, set, unset []string) error {
+	if len(set)+len(unset) == 0 {
+		return nil
+	}
+	have, err := s.opts.Home.Env(name)
+	if err != nil {
+		return err
+	}
+	if n := len(have) + len(set); len(set) > 0 && n > maxEnv || len(unset) > maxEnv || len(strings.Join(append(have, set...), "")) > maxWords {
+		return wrong("a sandbox has at most %d variables of %d bytes together", maxEnv, maxWords)
+	}
+	if len(unset) > 0 {
+		err = s.opts.Home.UnsetEnv(ctx, name, unset...)
+	}
+	if len(set) > 0 && err == nil {
+		err = s.opts.Home.SetEnv(ctx, name, set...)
+	}
+	if errors.Is(err, sandbox.ErrRunning) {
+		return fmt.Errorf("%w; stop it with sandbox_stop first", sandbox.ErrRunning)
+	}
+	return err
+}
+
+func (s *server) sandboxLogs(_ context.Context, raw json.RawMessage) (string, error) {
+	var a sandboxArg
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	st, err := s.own(a.Sandbox, false)
+	if err != nil {
+		return "", err
+	}
+	text, err := s.opts.Home.Console(st.Name)
+	if err != nil {
+		return "", err
+	}
+	if len(text) == 0 {
+		return "the console shows nothing", nil
+	}
+	var c capture
+	_, _ = c.Write(text) // it never fails
+	return c.untrusted("console"), nil
+}
+
+// installers are shell scripts that install the packages given as arguments.
+var installers = map[string]string{
+	"": `for m in apk apt-get dnf microdnf yum zypper; do command -v $m >/dev/null && break; m=; done
+case $m in
+apk) exec apk add --no-progress "$@";;
+apt-get) apt-get update -q && exec env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@";;
+zypper) exec zypper --non-interactive install "$@";;
+?*) exec $m install -y "$@";;
+esac
+echo "the image has no package manager that is known; take another image, or with: pip or npm" >&2; exit 127`,
+	"pip": `for p in pip3 pip; do command -v $p >/dev/null && exec $p install --no-input --disable-pip-version-check "$@"; done
+exec python3 -m pip install --no-input --disable-pip-version-check "$@"`,
+	"npm": `exec npm install --global --no-audit --no-fund "$@"`,
+}
+
+const maxPackages = 64
+
+func (s *server) sandboxInstall(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		sandboxArg
+		Packages []string `json:"packages"`
+		With     string   `json:"with"`
+		Timeout  float64  `json:"timeout"`
+	}
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if a.With == "system" {
+		a.With = ""
+	}
+	script, ok := installers[a.With]
+	if !ok {
+		return "", wrong("with %q: it is system, pip or npm", printed(a.With))
+	}
+	if len(a.Packages) < 1 || len(a.Packages) > maxPackages {
+		return "", wrong("%d packages; give 1 to %d", len(a.Packages), maxPackages)
+	}
+	if i := slices.IndexFunc(a.Packages, func(p string) bool { return p == "" || p[0] == '-' || strings.ContainsAny(p, "\x00\n") || len(p) > 255 }); i >= 0 {
+		return "", wrong("package %q: give a package's name, such as git or requests==2.32.3", printed(a.Packages[i]))
+	}
+	call, err := (&program{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, a.Packages...), Timeout: a.Timeout}).prepare()
+	if err != nil {
+		return "", err
+	}
+	m, name, err := s.use(ctx, a.Sandbox)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	return s.execIn(ctx, m, name, call)
+}
