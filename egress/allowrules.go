@@ -187,20 +187,6 @@ func (j *judgement) missName(r *rule) {
 	}
 }
 
-// closeness orders the reasons of miss by how much of the flow had fit.
-func closeness(r Reason) int {
-	order := [...]Reason{
-		ReasonWithin, ReasonPort, ReasonEncryptedDNS, ReasonQUIC, ReasonProtocol, ReasonNoName, ReasonNotPinned,
-		ReasonECH, ReasonInspectionOff, ReasonMethod, ReasonPath, ReasonPathAmbiguous,
-	}
-	for i, o := range order {
-		if o == r {
-			return i + 1
-		}
-	}
-	return 0
-}
-
 // keepInspect keeps a rule that wants the connection inspected.
 func (j *judgement) keepInspect(r *rule) {
 	j.mixed = j.mixed || j.inspect != nil && j.inspect.proto != r.proto
@@ -211,14 +197,5 @@ func (j *judgement) keepInspect(r *rule) {
 func keep(slot **rule, r *rule) {
 	if *slot == nil || r.index < (*slot).index {
 		*slot = r
-	}
-}
-
-// denyInner applies deny rules to the IPv4 addresses inside an IPv6 one.
-func (j *judgement) denyInner(b [16]byte) {
-	var e embedded
-	e.find(b)
-	for _, inner := range e.addrs[:e.n] {
-		j.e.deny.eachByAddr(netip.AddrFrom4(inner), func(r *rule, _ netip.Prefix) { j.denyBy(r) })
 	}
 }

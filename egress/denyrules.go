@@ -32,6 +32,15 @@ func (j *judgement) denyByAddress() {
 	}
 }
 
+// denyInner applies deny rules to the IPv4 addresses inside an IPv6 one.
+func (j *judgement) denyInner(b [16]byte) {
+	var e embedded
+	e.find(b)
+	for _, inner := range e.addrs[:e.n] {
+		j.e.deny.eachByAddr(netip.AddrFrom4(inner), func(r *rule, _ netip.Prefix) { j.denyBy(r) })
+	}
+}
+
 // denyByName looks at the name that counts: what the client said if it is
 // pinned to the address. Otherwise every name that is pinned might be meant, and
 // what the client said might be too.

@@ -185,21 +185,5 @@ func strictness(v Verdict) int {
 	return n
 }
 
-// Reportable reports whether report mode lets a denial for r through. What
-// rules and the default deny is; what leads to special-purpose ranges or the
-// host is not, and neither is what contradicts the pins on an inspected request
-// (see judgement.final).
-func (r Reason) Reportable() bool {
-	switch r {
-	case ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonNotPinned, ReasonNoName, ReasonECH, ReasonProtocol,
-		ReasonMethod, ReasonPath, ReasonPathAmbiguous, ReasonQUIC, ReasonEncryptedDNS, ReasonInspectionOff, ReasonWithin:
-		return true
-	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest,
-		ReasonSpecialAddress, ReasonMetadata, ReasonHostAddress, ReasonLocalName, ReasonMetadataName,
-		ReasonInvalid, ReasonHostMismatch, ReasonUnreadable, ReasonRebinding, ReasonLimit:
-	}
-	return false
-}
-
 // plainAddr is the form in which addresses are looked up and classified.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

@@ -149,3 +149,33 @@ func ReasonOf(code string) (Reason, bool) {
 	}
 	return ReasonNone, false
 }
+
+// Reportable reports whether report mode lets a denial for r through. What
+// rules and the default deny is; what leads to special-purpose ranges or the
+// host is not, and neither is what contradicts the pins on an inspected request
+// (see judgement.final).
+func (r Reason) Reportable() bool {
+	switch r {
+	case ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonNotPinned, ReasonNoName, ReasonECH, ReasonProtocol,
+		ReasonMethod, ReasonPath, ReasonPathAmbiguous, ReasonQUIC, ReasonEncryptedDNS, ReasonInspectionOff, ReasonWithin:
+		return true
+	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest,
+		ReasonSpecialAddress, ReasonMetadata, ReasonHostAddress, ReasonLocalName, ReasonMetadataName,
+		ReasonInvalid, ReasonHostMismatch, ReasonUnreadable, ReasonRebinding, ReasonLimit:
+	}
+	return false
+}
+
+// closeness orders the reasons of miss by how much of the flow had fit.
+func closeness(r Reason) int {
+	order := [...]Reason{
+		ReasonWithin, ReasonPort, ReasonEncryptedDNS, ReasonQUIC, ReasonProtocol, ReasonNoName, ReasonNotPinned,
+		ReasonECH, ReasonInspectionOff, ReasonMethod, ReasonPath, ReasonPathAmbiguous,
+	}
+	for i, o := range order {
+		if o == r {
+			return i + 1
+		}
+	}
+	return 0
+}
