@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
 )
 
 // AllTools names every toolset.
@@ -140,7 +140,7 @@ func (s *server) imageList(_ context.Context, raw json.RawMessage) (string, erro
 	if err := decode(raw, &struct{}{}); err != nil {
 		return "", err
 	}
-	store, err := image.Open(s.opts.Home.Images(), image.StoreOptions{})
+	store, err := sandbox.Store(s.opts.Home)
 	if err != nil {
 		return "", err
 	}

@@ -64,7 +64,7 @@ func admittedUnder(ctx context.Context, ui *ui, floorPath, path string, trust bo
 	}
 	var floor *policies.Policy
 	if floorPath != "" {
-		if floor, err = loadPolicy(floorPath); err != nil {
+		if floor, err = sandbox.LoadPolicy(floorPath); err != nil {
 			return nil, err
 		}
 	}

@@ -97,13 +97,13 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	if err != nil {
 		return err
 	}
-	p, err := loadPolicy(f.policy)
+	p, err := sandbox.LoadPolicy(f.policy)
 	if err != nil {
 		return err
 	}
 	var floor *policies.Policy
 	if f.floor != "" {
-		if floor, err = loadPolicy(f.floor); err != nil {
+		if floor, err = sandbox.LoadPolicy(f.floor); err != nil {
 			return err
 		}
 	}

@@ -110,7 +110,7 @@ func (f *mcpFlags) options() (mcp.Options, error) {
 		return o, &usageError{err: fmt.Errorf("--idle-stop %s, --lifetime %s: write a time such as 30m, or 0 for never", o.IdleStop, o.Lifetime), help: "msb mcp --help"}
 	}
 	if f.policy != "" {
-		if o.Floor, err = loadPolicy(f.policy); err != nil {
+		if o.Floor, err = sandbox.LoadPolicy(f.policy); err != nil {
 			return o, err
 		}
 	}

@@ -81,7 +81,7 @@ func checked(floorFile, arg string) (*policies.Policy, error) {
 		return nil, err
 	}
 	if floorFile != "" {
-		floor, floorErr := loadPolicy(floorFile)
+		floor, floorErr := sandbox.LoadPolicy(floorFile)
 		if floorErr != nil {
 			return nil, policies.JoinErrors(err, floorErr)
 		}
@@ -189,7 +189,7 @@ func notInForce(arg string) string {
 
 // policyNamed is the policy of a file; where there is none, of the sandbox or the preset of that name.
 func policyNamed(arg string) (*policies.Policy, error) {
-	p, err := loadPolicy(arg)
+	p, err := sandbox.LoadPolicy(arg)
 	if sandbox.KindOf(err) != sandbox.KindPolicyMissing {
 		return p, err
 	}
@@ -278,4 +278,23 @@ func newPolicySchema(ui *ui) *cobra.Command {
 		Args:    noArguments,
 		RunE:    func(*cobra.Command, []string) error { return ui.print(string(policies.Schema())) },
 	}
+}
+
+// loadUnder reads a policy by its file or name (policyNamed) and holds it under an operator's floor; "" is none.
+func loadUnder(floor, path string) (*policies.Policy, error) {
+	p, err := policyNamed(path)
+	if err != nil || floor == "" {
+		return p, err
+	}
+	f, err := sandbox.LoadPolicy(floor)
+	if err != nil {
+		return nil, err
+	}
+	tight, err := policies.Tighten(f, p)
+	return tight, sandbox.Fail(err)
+}
+
+// floorFlag adds --floor to a command that reads policies.
+func floorFlag(c *cobra.Command, floor *string) {
+	c.Flags().StringVar(floor, "floor", "", "judge under an operator's policy `file` too, as msb run --floor does")
 }

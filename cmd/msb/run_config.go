@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/image/progress"
 	"github.com/msb-project/msb/policies"
@@ -49,7 +47,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 		Notice: func(why string) { ui.note("%s", why) },
 	}
 	if f.floor != "" {
-		if cfg.Floor, err = loadPolicy(f.floor); err != nil {
+		if cfg.Floor, err = sandbox.LoadPolicy(f.floor); err != nil {
 			return cfg, nil, err
 		}
 		if _, err := policies.Tighten(cfg.Floor, p); err != nil {
@@ -117,7 +115,7 @@ func (f *runFlags) loadPolicy() (*policies.Policy, error) {
 	p := policies.Default()
 	if f.policy != "" {
 		var err error
-		if p, err = loadPolicy(f.policy); err != nil {
+		if p, err = sandbox.LoadPolicy(f.policy); err != nil {
 			return nil, err
 		}
 	}
@@ -188,28 +186,6 @@ func (f *runFlags) checkEnv() error {
 		}
 	}
 	return nil
-}
-
-// loadPolicy reads a policy file and tells a file that can't be read from one that is wrong.
-func loadPolicy(path string) (*policies.Policy, error) { return sandbox.LoadPolicy(path) }
-
-// loadUnder reads a policy by its file or name (policyNamed) and holds it under an operator's floor; "" is none.
-func loadUnder(floor, path string) (*policies.Policy, error) {
-	p, err := policyNamed(path)
-	if err != nil || floor == "" {
-		return p, err
-	}
-	f, err := loadPolicy(floor)
-	if err != nil {
-		return nil, err
-	}
-	tight, err := policies.Tighten(f, p)
-	return tight, sandbox.Fail(err)
-}
-
-// floorFlag adds --floor to a command that reads policies.
-func floorFlag(c *cobra.Command, floor *string) {
-	c.Flags().StringVar(floor, "floor", "", "judge under an operator's policy `file` too, as msb run --floor does")
 }
 
 // splitArgs takes IMAGE and COMMAND apart: everything after "--" is the command, and so is what

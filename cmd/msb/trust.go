@@ -80,7 +80,7 @@ is 3 if something is not approved.`,
 
 // showGrants prints what a policy takes, and of each thing whether it is approved. It tells whether something is missing.
 func showGrants(ui *ui, home *sandbox.Home, file string) (bool, error) {
-	p, err := loadPolicy(file)
+	p, err := sandbox.LoadPolicy(file)
 	if err != nil {
 		return false, err
 	}
@@ -150,7 +150,7 @@ func forgetFile(ui *ui, home *sandbox.Home, file string) error {
 }
 
 func trustFile(ui *ui, home *sandbox.Home, file string) error {
-	p, err := loadPolicy(file)
+	p, err := sandbox.LoadPolicy(file)
 	if err != nil {
 		return err
 	}
