@@ -135,11 +135,11 @@ func TestInstallersFindTheImagesManager(t *testing.T) {
 		has  []string
 		want string
 	}{
-		{"", []string{"apk"}, "apk add --no-progress a b\n"},
-		{"", []string{"apt-get", "env"}, "apt-get update -q\nenv DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends a b\n"},
-		{"", []string{"yum"}, "yum install -y a b\n"},
-		{"", []string{"zypper"}, "zypper --non-interactive install a b\n"},
-		{"", nil, ""},
+		{"system", []string{"apk"}, "apk add --no-progress a b\n"},
+		{"system", []string{"apt-get", "env"}, "apt-get update -q\nenv DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends a b\n"},
+		{"system", []string{"yum"}, "yum install -y a b\n"},
+		{"system", []string{"zypper"}, "zypper --non-interactive install a b\n"},
+		{"system", nil, ""},
 		{"pip", []string{"pip", "python3"}, "pip install --no-input --disable-pip-version-check a b\n"},
 		{"pip", []string{"python3"}, "python3 -m pip install --no-input --disable-pip-version-check a b\n"},
 		{"npm", []string{"npm"}, "npm install --global --no-audit --no-fund a b\n"},

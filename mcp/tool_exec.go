@@ -143,11 +143,16 @@ func (s *server) sandboxExec(ctx context.Context, raw json.RawMessage) (string, 
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
+	return s.execOne(ctx, a.Sandbox, &a.program)
+}
+
+// execOne runs one program in a sandbox, which is started or made if need be.
+func (s *server) execOne(ctx context.Context, in string, a *program) (string, error) {
 	p, err := a.prepare()
 	if err != nil {
 		return "", err
 	}
-	m, name, err := s.use(ctx, a.Sandbox)
+	m, name, err := s.use(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -278,14 +283,5 @@ func (s *server) checkInstalled(ctx context.Context, raw json.RawMessage) (strin
 		}
 	}
 	const look = `for p in "$@"; do w=$(command -v "$p") && echo "$p: $w" || echo "$p: not installed"; done`
-	call, err := (&program{Argv: append([]string{"/bin/sh", "-c", look, "sh"}, a.Programs...)}).prepare()
-	if err != nil {
-		return "", err
-	}
-	m, name, err := s.use(ctx, a.Sandbox)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = m.Close() }() // the session's
-	return s.execIn(ctx, m, name, call)
+	return s.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", look, "sh"}, a.Programs...)})
 }

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,11 +115,12 @@ func (s *server) changeEnv(ctx context.Context, name string, set, unset []string
 	if len(set)+len(unset) == 0 {
 		return nil
 	}
-	have, err := s.opts.Home.Env(name)
+	all, err := s.opts.Home.Env(name)
 	if err != nil {
 		return err
 	}
-	if n := len(have) + len(set); len(set) > 0 && n > maxEnv || len(unset) > maxEnv || len(strings.Join(append(have, set...), "")) > maxWords {
+	all = append(all, set...)
+	if len(set) > 0 && (len(all) > maxEnv || len(strings.Join(all, "")) > maxWords) || len(unset) > maxEnv {
 		return wrong("a sandbox has at most %d variables of %d bytes together", maxEnv, maxWords)
 	}
 	if len(unset) > 0 {
@@ -156,7 +158,7 @@ func (s *server) sandboxLogs(_ context.Context, raw json.RawMessage) (string, er
 
 // installers are shell scripts that install the packages given as arguments.
 var installers = map[string]string{
-	"": `for m in apk apt-get dnf microdnf yum zypper; do command -v $m >/dev/null && break; m=; done
+	"system": `for m in apk apt-get dnf microdnf yum zypper; do command -v $m >/dev/null && break; m=; done
 case $m in
 apk) exec apk add --no-progress "$@";;
 apt-get) apt-get update -q && exec env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@";;
@@ -181,10 +183,7 @@ func (s *server) sandboxInstall(ctx context.Context, raw json.RawMessage) (strin
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
-	if a.With == "system" {
-		a.With = ""
-	}
-	script, ok := installers[a.With]
+	script, ok := installers[cmp.Or(a.With, "system")]
 	if !ok {
 		return "", wrong("with %q: it is system, pip or npm", printed(a.With))
 	}
@@ -194,14 +193,5 @@ func (s *server) sandboxInstall(ctx context.Context, raw json.RawMessage) (strin
 	if i := slices.IndexFunc(a.Packages, func(p string) bool { return p == "" || p[0] == '-' || strings.ContainsAny(p, "\x00\n") || len(p) > 255 }); i >= 0 {
 		return "", wrong("package %q: give a package's name, such as git or requests==2.32.3", printed(a.Packages[i]))
 	}
-	call, err := (&program{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, a.Packages...), Timeout: a.Timeout}).prepare()
-	if err != nil {
-		return "", err
-	}
-	m, name, err := s.use(ctx, a.Sandbox)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = m.Close() }() // the session's
-	return s.execIn(ctx, m, name, call)
+	return s.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, a.Packages...), Timeout: a.Timeout})
 }

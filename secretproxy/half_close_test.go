@@ -161,7 +161,7 @@ func TestI11_HalfClosedConnectionsEnd(t *testing.T) {
 			c.end(w, guest, revoke)
 			select {
 			case <-cancelled:
-			case <-time.After(halfCloseTimeout / 2): // no sooner than what it must not wait for
+			case <-time.After(halfCloseTimeout / 2): // without the flow's end it waits twice as long
 				t.Error("the request is still held")
 			}
 		})

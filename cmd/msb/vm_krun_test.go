@@ -54,7 +54,7 @@ const hostAddress = "198.19.7.7"
 // onKrun runs msb with the backend that it chooses itself. QEMU's emulation of nested guests stalls one
 // inner boot in about ten, its virtual CPU spinning before the first console line, or delivers an interrupt
 // twice, which a kernel answers with a panic: such a sandbox is ended, which must leave nothing either, and
-// started anew. Where nothing is emulated a panic counts.
+// started again. Where nothing is emulated a panic counts.
 func onKrun(t *testing.T, args ...string) result {
 	t.Helper()
 	const stalled = 90 * time.Second

@@ -31,10 +31,11 @@ func beat(port io.Writer) (quiet func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for ticks := time.NewTicker(time.Second); ; {
+		ticks := time.NewTicker(time.Second)
+		defer ticks.Stop()
+		for {
 			select {
 			case <-stop:
-				ticks.Stop()
 				return
 			case <-ticks.C:
 				if _, err := io.WriteString(port, "alive\n"); err != nil {
