@@ -178,3 +178,20 @@ func TestI6_ReloadsDropPinsAndAnswers(t *testing.T) {
 		t.Errorf("after the failed reload: %v", m)
 	}
 }
+
+// TestI5_ServicesOfSpecialNamesStayHere: [hosts] may map a name that means the host, and the judge allows it then. Its
+// services would be asked for upstream.
+func TestI5_ServicesOfSpecialNamesStayHere(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, judgeOf("host.docker.internal", "db.corp.test"), nil, func(c *Config) {
+		c.Policy.Hosts = mappings("host.docker.internal", "db.corp.test")
+	})
+	for name, want := range map[string]Outcome{
+		"_pg._tcp.host.docker.internal": OutcomeRefusedName,
+		"_pg._tcp.db.corp.test":         OutcomeNoName, // asked upstream, which has no such name
+	} {
+		if _, why := k.ask(t, name, dns.TypeSRV); why.Outcome != want {
+			t.Errorf("%s: %s, want %s", name, why.Outcome, want)
+		}
+	}
+}

@@ -192,6 +192,32 @@ func TestUpstreamResetReachesTheGuest(t *testing.T) {
 	}
 }
 
+func TestGuestResetReachesTheServer(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "[[egress.allow]]\ncidrs = [\""+site+"/32\"]\nprotocol = \"tcp\"\nports = [9]\n")
+	got := make(chan error, 1)
+	w.Serve(site+":9", func(c net.Conn) {
+		_, _ = c.Write([]byte("x"))
+		_, err := io.ReadAll(c)
+		got <- err
+	})
+	c, err := w.Dial(siteAddr, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, ep := range w.Guest.Stack.RegisteredEndpoints() {
+		ep.Abort()
+	}
+	if err := <-got; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the server read %v, want a reset", err)
+	}
+}
+
 func TestPlainHTTPIsJudgedByHost(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\nports = [80]\n")

@@ -249,6 +249,35 @@ func TestPingsReachGatewayAndHandler(t *testing.T) {
 	}
 }
 
+// TestI11_ICMPErrorsAreBounded: a guest that sends what is refused is answered 200 times at once and 1,000 times a second
+// (RFC 1812, section 4.3.2.8).
+func TestI11_ICMPErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{}})
+	const sent = 3000
+	began := time.Now()
+	for range sent {
+		g.Inject(eth(g, ipv4(g.Addr4(), server4.Addr(), 47, make([]byte, 20))))
+	}
+	ctx := testContext(t)
+	for s.Stats().Drops[frameguard.DropProtocol.Reason()] != sent { // all of them are answered, or not
+		if ctx.Err() != nil {
+			t.Fatal(ctx.Err())
+		}
+		runtime.Gosched()
+	}
+	most := 200 + int(1000*time.Since(began).Seconds()) + 1
+	answered := 0
+	for _, f := range g.Frames() {
+		if len(f) > 36 && f[23] == 1 && f[34] == 3 {
+			answered++
+		}
+	}
+	if answered == 0 || answered > most {
+		t.Errorf("%d errors for %d packets, want at most %d in %s", answered, sent, most, time.Since(began))
+	}
+}
+
 func TestUnknownProtocolIsAnsweredUnreachable(t *testing.T) {
 	t.Parallel()
 	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{}})

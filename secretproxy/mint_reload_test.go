@@ -84,3 +84,39 @@ func TestI9_PlainAnswersMintNothing(t *testing.T) {
 		t.Errorf("with TLS: %q", body)
 	}
 }
+
+// TestI9_TokensGoWhereTheirSecretGoes: a reload takes a host from a secret, and with it from the tokens that were made
+// of it. In the twin the reload changes nothing.
+func TestI9_TokensGoWhereTheirSecretGoes(t *testing.T) {
+	t.Parallel()
+	for name, stays := range map[string]bool{"the host goes": false, "the host stays (twin)": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := secretIn(t, header("Authorization"))
+			s.Mint = &policies.Mint{Path: "/oauth/token", Fields: []string{"access_token"}}
+			w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/oauth/token" {
+					_, _ = io.WriteString(rw, `{"access_token":"real-access-token"}`)
+				} else if r.Header.Get("Authorization") == "Bearer real-access-token" {
+					rw.WriteHeader(http.StatusAccepted)
+				}
+			}, withSecret(s))
+			c := w.client(apiHost, apiAddr, false)
+			_, body := do(t, c, request(t, "POST", "https://"+apiHost+"/oauth/token", nil))
+			_, token, _ := strings.Cut(body, `"access_token":"`)
+			token, _, _ = strings.Cut(token, `"`)
+			if !stays {
+				s.Hosts = []policies.SecretHost{{Pattern: hostname.MustParsePattern("other.test")}}
+			}
+			next := policies.Default()
+			next.Secrets = []policies.Secret{s}
+			if err := w.proxy.Reload(next, w.judge); err != nil {
+				t.Fatal(err)
+			}
+			resp, body := do(t, c, request(t, "GET", "https://"+apiHost+"/api", nil, "Authorization", "Bearer "+token))
+			if want := map[bool]int{true: http.StatusAccepted, false: http.StatusForbidden}[stays]; resp.StatusCode != want {
+				t.Errorf("status %d, want %d: %s", resp.StatusCode, want, body)
+			}
+		})
+	}
+}

@@ -13,9 +13,8 @@ import (
 //
 // A request that writes a range is refused: without the field it would write something else.
 func readable(h http.Header) *refusal {
-	var buf [64]byte
 	for name := range h {
-		if string(dashed(&buf, name)) == "content-range" {
+		if name == "Content-Range" { // admit has dropped Content_Range
 			return &refusal{
 				status: http.StatusForbidden, code: "range",
 				message: "Content-Range is refused where secrets exist: what is stored could be put together or read in parts; send the whole",
