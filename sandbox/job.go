@@ -29,7 +29,8 @@ type Job struct {
 }
 
 // StartJob starts a process that runs on when this session ends, and returns when its program runs. The name is for the
-// caller to choose; "" is a number's. Of opts it takes no streams, no Resize and no Signals: the output is kept.
+// caller to choose; "" is a number's. Of opts it takes no streams, no Resize and no Signals: the output is kept, and
+// with JobInput standard input comes by Job.Write.
 // ErrJobName, ErrJobExists, ErrJobLimit, and a *NotStartedError if the program can't be run.
 func (s *Sandbox) StartJob(ctx context.Context, name string, opts ExecOptions) (*Job, error) {
 	name, err := s.client.StartJob(ctx, name, opts)
@@ -175,6 +176,16 @@ func (j *Job) Kill(ctx context.Context, sig agentclient.Signal) error {
 	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.SignalJob(ctx, j.id(), sig) }, func() error {
 		return fmt.Errorf("%w: %s", ErrJobEnded, j.name)
 	}))
+}
+
+// Write gives the job bytes of standard input, and behind them end of file with eof. It returns how many the job has
+// taken, on error too. ErrJobInput if it was started without ExecOptions.JobInput or has had its end of file,
+// ErrJobEnded, and ErrBusy if it has taken nothing for five seconds: the rest may be written again then.
+func (j *Job) Write(ctx context.Context, p []byte, eof bool) (n int, err error) {
+	err = j.call(ctx, func(c *agentclient.Client) error { n, err = c.WriteJob(ctx, j.id(), p, eof); return err }, func() error {
+		return fmt.Errorf("%w: %s", ErrJobEnded, j.name)
+	})
+	return n, Fail(err)
 }
 
 // Remove deletes a job that has ended, and its output. ErrJobRunning.

@@ -40,7 +40,16 @@ func (g *fakeGuest) Exec(ctx context.Context, o ExecOptions) (ExitStatus, error)
 			return ExitStatus{}, err
 		}
 	}
-	if o.Argv[0] != "wait" {
+	switch o.Argv[0] {
+	case "cat":
+		_, err := io.Copy(o.Stdout, o.Stdin)
+		return ExitStatus{}, err
+	case "drain":
+		if _, err := io.Copy(io.Discard, o.Stdin); err != nil {
+			return ExitStatus{}, err
+		}
+	case "wait":
+	default:
 		return ExitStatus{Code: 3}, nil
 	}
 	select {

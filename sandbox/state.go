@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox/internal/jobs"
 	"github.com/msb-project/msb/sandbox/internal/records"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -100,7 +101,9 @@ var (
 	ErrJobEnded      = state.ErrJobEnded
 	ErrJobLimit      = state.ErrJobLimit
 	ErrJobFiles      = state.ErrJobFiles
-	ErrJobLost       = state.ErrJobLost // its sandbox ended under it, so that it has no exit status
+	ErrJobInput      = state.ErrJobInput
+	ErrBusy          = agentclient.ErrBusy // the guest takes no more for now
+	ErrJobLost       = state.ErrJobLost    // its sandbox ended under it, so that it has no exit status
 )
 
 // Fail gives err the kind that its sentinels tell; nil stays nil.

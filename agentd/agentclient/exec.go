@@ -56,6 +56,8 @@ type ExecOptions struct {
 	// Stdin may be nil: the process reads end of file. A Read that is under
 	// way when the process ends is left behind; it ends by itself.
 	Stdin io.Reader
+	// JobInput is for jobs, which take no Stdin: their standard input stays open for WriteJob.
+	JobInput bool
 	// Stdout and Stderr may be nil: what is written there is dropped.
 	Stdout, Stderr io.Writer
 

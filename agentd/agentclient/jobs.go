@@ -20,6 +20,7 @@ var (
 	ErrJobEnded   = errors.New("the job has ended")
 	ErrJobLimit   = errors.New("too many jobs")
 	ErrJobFiles   = errors.New("the job's files can't be written")
+	ErrJobInput   = errors.New("the job takes no standard input")
 )
 
 // NotStartedError says that a job's program could not be started.
@@ -60,6 +61,8 @@ type JobServer interface {
 	// StartJob returns the job's name when its program runs.
 	StartJob(ctx context.Context, name string, o ExecOptions) (string, error)
 	SignalJob(ctx context.Context, id JobID, s Signal) error
+	// WriteJob returns how many bytes of p the job has taken, on error too. eof closes its standard input behind p.
+	WriteJob(ctx context.Context, id JobID, p []byte, eof bool) (int, error)
 	RemoveJob(ctx context.Context, id JobID) error
 }
 
@@ -77,6 +80,7 @@ var jobErrors = []struct {
 	{ErrJobFiles, agentpb.JobError_JOB_ERROR_FILES},
 	{ErrRefused, agentpb.JobError_JOB_ERROR_REFUSED},
 	{ErrBusy, agentpb.JobError_JOB_ERROR_BUSY},
+	{ErrJobInput, agentpb.JobError_JOB_ERROR_NO_INPUT},
 }
 
 // jobText is an error of jobErrors with its words as they are.
@@ -95,8 +99,9 @@ func (c *Client) StartJob(ctx context.Context, name string, o ExecOptions) (stri
 	if len(o.Argv) == 0 || o.Argv[0] == "" {
 		return "", fmt.Errorf("%w: no program named", ErrRefused)
 	}
-	o.Stdin = nil
-	r, err := c.jobs.StartJob(ctx, &agentpb.StartJobRequest{Name: name, Exec: o.start().GetStart()})
+	start := o.start().GetStart()
+	start.Stdin = o.JobInput
+	r, err := c.jobs.StartJob(ctx, &agentpb.StartJobRequest{Name: name, Exec: start})
 	return r.GetName(), c.jobError(ctx, r, err)
 }
 
@@ -105,6 +110,25 @@ func (c *Client) SignalJob(ctx context.Context, id JobID, s Signal) error {
 	r, err := c.jobs.SignalJob(ctx, &agentpb.SignalJobRequest{Name: id.Name, Started: id.started(), Signal: uint32(s)})
 	return c.jobError(ctx, r, err)
 }
+
+// WriteJob gives a job bytes of standard input, and behind them end of file with eof. It returns how many the job has
+// taken, on error too. ErrJobInput if it was started without JobInput, or has had its end of file; ErrBusy if it takes
+// nothing for some seconds, and may be called again then.
+func (c *Client) WriteJob(ctx context.Context, id JobID, p []byte, eof bool) (int, error) {
+	written := 0
+	for {
+		part := p[written:min(len(p), written+maxJobInput)]
+		last := written+len(part) == len(p)
+		r, err := c.jobs.WriteJob(ctx, &agentpb.WriteJobRequest{Name: id.Name, Started: id.started(), Data: part, Eof: eof && last})
+		written += min(int(r.GetWritten()), len(part))
+		if err := c.jobError(ctx, r.GetResult(), err); err != nil || last {
+			return written, err
+		}
+	}
+}
+
+// maxJobInput is how many bytes of standard input one message holds.
+const maxJobInput = 64 << 10
 
 // RemoveJob deletes a job that has ended, and its output.
 func (c *Client) RemoveJob(ctx context.Context, id JobID) error {
@@ -144,13 +168,25 @@ var _ agentpb.JobsServer = (*jobsAdapter)(nil)
 
 // StartJob implements agentpb.JobsServer.
 func (a *jobsAdapter) StartJob(ctx context.Context, r *agentpb.StartJobRequest) (*agentpb.JobResponse, error) {
-	name, err := a.jobs.StartJob(ctx, r.GetName(), execOptions(r.GetExec()))
+	o := execOptions(r.GetExec())
+	o.JobInput = r.GetExec().GetStdin()
+	name, err := a.jobs.StartJob(ctx, r.GetName(), o)
 	return jobResponse(name, err)
 }
 
 // SignalJob implements agentpb.JobsServer.
 func (a *jobsAdapter) SignalJob(ctx context.Context, r *agentpb.SignalJobRequest) (*agentpb.JobResponse, error) {
 	return jobResponse(r.GetName(), a.jobs.SignalJob(ctx, jobID(r.GetName(), r.GetStarted()), Signal(r.GetSignal())))
+}
+
+// WriteJob implements agentpb.JobsServer.
+func (a *jobsAdapter) WriteJob(ctx context.Context, r *agentpb.WriteJobRequest) (*agentpb.WriteJobResponse, error) {
+	n, err := 0, fmt.Errorf("%w: more than %d bytes at once", ErrRefused, maxJobInput)
+	if len(r.GetData()) <= maxJobInput {
+		n, err = a.jobs.WriteJob(ctx, jobID(r.GetName(), r.GetStarted()), r.GetData(), r.GetEof())
+	}
+	result, err := jobResponse(r.GetName(), err)
+	return &agentpb.WriteJobResponse{Written: uint32(n), Result: result}, err
 }
 
 // RemoveJob implements agentpb.JobsServer.

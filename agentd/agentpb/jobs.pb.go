@@ -48,6 +48,8 @@ const (
 	JobError_JOB_ERROR_FILES JobError = 9
 	// The guest runs as many processes as it may.
 	JobError_JOB_ERROR_BUSY JobError = 10
+	// The job has no standard input, or not any more.
+	JobError_JOB_ERROR_NO_INPUT JobError = 11
 )
 
 // Enum value maps for JobError.
@@ -64,6 +66,7 @@ var (
 		8:  "JOB_ERROR_REFUSED",
 		9:  "JOB_ERROR_FILES",
 		10: "JOB_ERROR_BUSY",
+		11: "JOB_ERROR_NO_INPUT",
 	}
 	JobError_value = map[string]int32{
 		"JOB_ERROR_UNSPECIFIED": 0,
@@ -77,6 +80,7 @@ var (
 		"JOB_ERROR_REFUSED":     8,
 		"JOB_ERROR_FILES":       9,
 		"JOB_ERROR_BUSY":        10,
+		"JOB_ERROR_NO_INPUT":    11,
 	}
 )
 
@@ -111,7 +115,7 @@ type StartJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: the supervisor chooses one.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Without stdin.
+	// With stdin: it stays open for WriteJob.
 	Exec          *ExecStart `protobuf:"bytes,2,opt,name=exec,proto3" json:"exec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -223,6 +227,130 @@ func (x *SignalJobRequest) GetStarted() int64 {
 	return 0
 }
 
+type WriteJobRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As in SignalJobRequest.
+	Started int64 `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`
+	// At most 64 KiB.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// Behind data the job reads end of file.
+	Eof           bool `protobuf:"varint,4,opt,name=eof,proto3" json:"eof,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteJobRequest) Reset() {
+	*x = WriteJobRequest{}
+	mi := &file_jobs_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteJobRequest) ProtoMessage() {}
+
+func (x *WriteJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_jobs_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteJobRequest.ProtoReflect.Descriptor instead.
+func (*WriteJobRequest) Descriptor() ([]byte, []int) {
+	return file_jobs_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WriteJobRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WriteJobRequest) GetStarted() int64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
+func (x *WriteJobRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *WriteJobRequest) GetEof() bool {
+	if x != nil {
+		return x.Eof
+	}
+	return false
+}
+
+type WriteJobResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many bytes the job has taken, on error too.
+	Written       uint32       `protobuf:"varint,1,opt,name=written,proto3" json:"written,omitempty"`
+	Result        *JobResponse `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteJobResponse) Reset() {
+	*x = WriteJobResponse{}
+	mi := &file_jobs_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteJobResponse) ProtoMessage() {}
+
+func (x *WriteJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_jobs_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteJobResponse.ProtoReflect.Descriptor instead.
+func (*WriteJobResponse) Descriptor() ([]byte, []int) {
+	return file_jobs_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WriteJobResponse) GetWritten() uint32 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+func (x *WriteJobResponse) GetResult() *JobResponse {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 type RemoveJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -234,7 +362,7 @@ type RemoveJobRequest struct {
 
 func (x *RemoveJobRequest) Reset() {
 	*x = RemoveJobRequest{}
-	mi := &file_jobs_proto_msgTypes[2]
+	mi := &file_jobs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -246,7 +374,7 @@ func (x *RemoveJobRequest) String() string {
 func (*RemoveJobRequest) ProtoMessage() {}
 
 func (x *RemoveJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_jobs_proto_msgTypes[2]
+	mi := &file_jobs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -259,7 +387,7 @@ func (x *RemoveJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveJobRequest.ProtoReflect.Descriptor instead.
 func (*RemoveJobRequest) Descriptor() ([]byte, []int) {
-	return file_jobs_proto_rawDescGZIP(), []int{2}
+	return file_jobs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RemoveJobRequest) GetName() string {
@@ -291,7 +419,7 @@ type JobResponse struct {
 
 func (x *JobResponse) Reset() {
 	*x = JobResponse{}
-	mi := &file_jobs_proto_msgTypes[3]
+	mi := &file_jobs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +431,7 @@ func (x *JobResponse) String() string {
 func (*JobResponse) ProtoMessage() {}
 
 func (x *JobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_jobs_proto_msgTypes[3]
+	mi := &file_jobs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +444,7 @@ func (x *JobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResponse.ProtoReflect.Descriptor instead.
 func (*JobResponse) Descriptor() ([]byte, []int) {
-	return file_jobs_proto_rawDescGZIP(), []int{3}
+	return file_jobs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JobResponse) GetName() string {
@@ -359,7 +487,15 @@ const file_jobs_proto_rawDesc = "" +
 	"\x10SignalJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x18\n" +
-	"\astarted\x18\x03 \x01(\x03R\astarted\"@\n" +
+	"\astarted\x18\x03 \x01(\x03R\astarted\"e\n" +
+	"\x0fWriteJobRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\astarted\x18\x02 \x01(\x03R\astarted\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x10\n" +
+	"\x03eof\x18\x04 \x01(\bR\x03eof\"_\n" +
+	"\x10WriteJobResponse\x12\x18\n" +
+	"\awritten\x18\x01 \x01(\rR\awritten\x121\n" +
+	"\x06result\x18\x02 \x01(\v2\x19.msb.agent.v1.JobResponseR\x06result\"@\n" +
 	"\x10RemoveJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\astarted\x18\x02 \x01(\x03R\astarted\"\x91\x01\n" +
@@ -367,7 +503,7 @@ const file_jobs_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x05error\x18\x02 \x01(\x0e2\x16.msb.agent.v1.JobErrorR\x05error\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12&\n" +
-	"\x04exit\x18\x04 \x01(\v2\x12.msb.agent.v1.ExitR\x04exit*\x82\x02\n" +
+	"\x04exit\x18\x04 \x01(\v2\x12.msb.agent.v1.ExitR\x04exit*\x9a\x02\n" +
 	"\bJobError\x12\x19\n" +
 	"\x15JOB_ERROR_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eJOB_ERROR_NAME\x10\x01\x12\x14\n" +
@@ -380,10 +516,12 @@ const file_jobs_proto_rawDesc = "" +
 	"\x11JOB_ERROR_REFUSED\x10\b\x12\x13\n" +
 	"\x0fJOB_ERROR_FILES\x10\t\x12\x12\n" +
 	"\x0eJOB_ERROR_BUSY\x10\n" +
-	"2\xdc\x01\n" +
+	"\x12\x16\n" +
+	"\x12JOB_ERROR_NO_INPUT\x10\v2\xa7\x02\n" +
 	"\x04Jobs\x12D\n" +
 	"\bStartJob\x12\x1d.msb.agent.v1.StartJobRequest\x1a\x19.msb.agent.v1.JobResponse\x12F\n" +
-	"\tSignalJob\x12\x1e.msb.agent.v1.SignalJobRequest\x1a\x19.msb.agent.v1.JobResponse\x12F\n" +
+	"\tSignalJob\x12\x1e.msb.agent.v1.SignalJobRequest\x1a\x19.msb.agent.v1.JobResponse\x12I\n" +
+	"\bWriteJob\x12\x1d.msb.agent.v1.WriteJobRequest\x1a\x1e.msb.agent.v1.WriteJobResponse\x12F\n" +
 	"\tRemoveJob\x12\x1e.msb.agent.v1.RemoveJobRequest\x1a\x19.msb.agent.v1.JobResponseB+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
 
 var (
@@ -399,31 +537,36 @@ func file_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_jobs_proto_goTypes = []any{
 	(JobError)(0),            // 0: msb.agent.v1.JobError
 	(*StartJobRequest)(nil),  // 1: msb.agent.v1.StartJobRequest
 	(*SignalJobRequest)(nil), // 2: msb.agent.v1.SignalJobRequest
-	(*RemoveJobRequest)(nil), // 3: msb.agent.v1.RemoveJobRequest
-	(*JobResponse)(nil),      // 4: msb.agent.v1.JobResponse
-	(*ExecStart)(nil),        // 5: msb.agent.v1.ExecStart
-	(*Exit)(nil),             // 6: msb.agent.v1.Exit
+	(*WriteJobRequest)(nil),  // 3: msb.agent.v1.WriteJobRequest
+	(*WriteJobResponse)(nil), // 4: msb.agent.v1.WriteJobResponse
+	(*RemoveJobRequest)(nil), // 5: msb.agent.v1.RemoveJobRequest
+	(*JobResponse)(nil),      // 6: msb.agent.v1.JobResponse
+	(*ExecStart)(nil),        // 7: msb.agent.v1.ExecStart
+	(*Exit)(nil),             // 8: msb.agent.v1.Exit
 }
 var file_jobs_proto_depIdxs = []int32{
-	5, // 0: msb.agent.v1.StartJobRequest.exec:type_name -> msb.agent.v1.ExecStart
-	0, // 1: msb.agent.v1.JobResponse.error:type_name -> msb.agent.v1.JobError
-	6, // 2: msb.agent.v1.JobResponse.exit:type_name -> msb.agent.v1.Exit
-	1, // 3: msb.agent.v1.Jobs.StartJob:input_type -> msb.agent.v1.StartJobRequest
-	2, // 4: msb.agent.v1.Jobs.SignalJob:input_type -> msb.agent.v1.SignalJobRequest
-	3, // 5: msb.agent.v1.Jobs.RemoveJob:input_type -> msb.agent.v1.RemoveJobRequest
-	4, // 6: msb.agent.v1.Jobs.StartJob:output_type -> msb.agent.v1.JobResponse
-	4, // 7: msb.agent.v1.Jobs.SignalJob:output_type -> msb.agent.v1.JobResponse
-	4, // 8: msb.agent.v1.Jobs.RemoveJob:output_type -> msb.agent.v1.JobResponse
-	6, // [6:9] is the sub-list for method output_type
-	3, // [3:6] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	7, // 0: msb.agent.v1.StartJobRequest.exec:type_name -> msb.agent.v1.ExecStart
+	6, // 1: msb.agent.v1.WriteJobResponse.result:type_name -> msb.agent.v1.JobResponse
+	0, // 2: msb.agent.v1.JobResponse.error:type_name -> msb.agent.v1.JobError
+	8, // 3: msb.agent.v1.JobResponse.exit:type_name -> msb.agent.v1.Exit
+	1, // 4: msb.agent.v1.Jobs.StartJob:input_type -> msb.agent.v1.StartJobRequest
+	2, // 5: msb.agent.v1.Jobs.SignalJob:input_type -> msb.agent.v1.SignalJobRequest
+	3, // 6: msb.agent.v1.Jobs.WriteJob:input_type -> msb.agent.v1.WriteJobRequest
+	5, // 7: msb.agent.v1.Jobs.RemoveJob:input_type -> msb.agent.v1.RemoveJobRequest
+	6, // 8: msb.agent.v1.Jobs.StartJob:output_type -> msb.agent.v1.JobResponse
+	6, // 9: msb.agent.v1.Jobs.SignalJob:output_type -> msb.agent.v1.JobResponse
+	4, // 10: msb.agent.v1.Jobs.WriteJob:output_type -> msb.agent.v1.WriteJobResponse
+	6, // 11: msb.agent.v1.Jobs.RemoveJob:output_type -> msb.agent.v1.JobResponse
+	8, // [8:12] is the sub-list for method output_type
+	4, // [4:8] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_jobs_proto_init() }
@@ -438,7 +581,7 @@ func file_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_jobs_proto_rawDesc), len(file_jobs_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

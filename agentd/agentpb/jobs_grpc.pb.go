@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Jobs_StartJob_FullMethodName  = "/msb.agent.v1.Jobs/StartJob"
 	Jobs_SignalJob_FullMethodName = "/msb.agent.v1.Jobs/SignalJob"
+	Jobs_WriteJob_FullMethodName  = "/msb.agent.v1.Jobs/WriteJob"
 	Jobs_RemoveJob_FullMethodName = "/msb.agent.v1.Jobs/RemoveJob"
 )
 
@@ -35,6 +36,9 @@ type JobsClient interface {
 	StartJob(ctx context.Context, in *StartJobRequest, opts ...grpc.CallOption) (*JobResponse, error)
 	// SignalJob sends a signal to the process group of a job that runs.
 	SignalJob(ctx context.Context, in *SignalJobRequest, opts ...grpc.CallOption) (*JobResponse, error)
+	// WriteJob gives a job bytes of standard input, if it was started with that. It answers when the job has taken
+	// them, or took none for a while.
+	WriteJob(ctx context.Context, in *WriteJobRequest, opts ...grpc.CallOption) (*WriteJobResponse, error)
 	// RemoveJob forgets a job that has ended, and its output.
 	RemoveJob(ctx context.Context, in *RemoveJobRequest, opts ...grpc.CallOption) (*JobResponse, error)
 }
@@ -67,6 +71,16 @@ func (c *jobsClient) SignalJob(ctx context.Context, in *SignalJobRequest, opts .
 	return out, nil
 }
 
+func (c *jobsClient) WriteJob(ctx context.Context, in *WriteJobRequest, opts ...grpc.CallOption) (*WriteJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WriteJobResponse)
+	err := c.cc.Invoke(ctx, Jobs_WriteJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobsClient) RemoveJob(ctx context.Context, in *RemoveJobRequest, opts ...grpc.CallOption) (*JobResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(JobResponse)
@@ -85,6 +99,9 @@ type JobsServer interface {
 	StartJob(context.Context, *StartJobRequest) (*JobResponse, error)
 	// SignalJob sends a signal to the process group of a job that runs.
 	SignalJob(context.Context, *SignalJobRequest) (*JobResponse, error)
+	// WriteJob gives a job bytes of standard input, if it was started with that. It answers when the job has taken
+	// them, or took none for a while.
+	WriteJob(context.Context, *WriteJobRequest) (*WriteJobResponse, error)
 	// RemoveJob forgets a job that has ended, and its output.
 	RemoveJob(context.Context, *RemoveJobRequest) (*JobResponse, error)
 	mustEmbedUnimplementedJobsServer()
@@ -102,6 +119,9 @@ func (UnimplementedJobsServer) StartJob(context.Context, *StartJobRequest) (*Job
 }
 func (UnimplementedJobsServer) SignalJob(context.Context, *SignalJobRequest) (*JobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SignalJob not implemented")
+}
+func (UnimplementedJobsServer) WriteJob(context.Context, *WriteJobRequest) (*WriteJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WriteJob not implemented")
 }
 func (UnimplementedJobsServer) RemoveJob(context.Context, *RemoveJobRequest) (*JobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveJob not implemented")
@@ -163,6 +183,24 @@ func _Jobs_SignalJob_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Jobs_WriteJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WriteJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).WriteJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_WriteJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).WriteJob(ctx, req.(*WriteJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Jobs_RemoveJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveJobRequest)
 	if err := dec(in); err != nil {
@@ -195,6 +233,10 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SignalJob",
 			Handler:    _Jobs_SignalJob_Handler,
+		},
+		{
+			MethodName: "WriteJob",
+			Handler:    _Jobs_WriteJob_Handler,
 		},
 		{
 			MethodName: "RemoveJob",

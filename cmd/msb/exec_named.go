@@ -61,8 +61,6 @@ func (f *runFlags) checkJob(named bool) error {
 	switch {
 	case named && !f.detach:
 		err = errors.New("--job names what runs detached: give -d too, or leave it out")
-	case f.detach && f.stdin:
-		err = errDetachedInput
 	case named:
 		return sandbox.Fail(sandbox.CheckJobName(f.job))
 	}
@@ -72,12 +70,9 @@ func (f *runFlags) checkJob(named bool) error {
 	return nil
 }
 
-// errDetachedInput is a command line that gives a job standard input.
-var errDetachedInput = errors.New("-d with -i: what runs detached has no standard input; leave out one of the two, or copy the input with msb cp")
-
 // startJob starts what runs detached, and returns its name.
 func startJob(ctx context.Context, ui *ui, sb *sandbox.Sandbox, name string, o sandbox.ExecOptions) (string, error) {
-	o.Stdout, o.Stderr = nil, nil
+	o.JobInput, o.Stdin, o.Stdout, o.Stderr = o.Stdin != nil, nil, nil, nil
 	if o.TTY {
 		o.Size = unknownSize
 	}

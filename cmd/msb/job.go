@@ -38,7 +38,7 @@ func newJobCommand(ui *ui) *cobra.Command {
   msb job wait agent beat                  # prints 137, the exit code
   msb job rm agent beat`,
 	})
-	c.AddCommand(newJobListCommand(ui), newJobLogsCommand(ui), newJobWaitCommand(ui), newJobKillCommand(ui), newJobRemoveCommand(ui))
+	c.AddCommand(newJobListCommand(ui), newJobLogsCommand(ui), newJobInputCommand(ui), newJobWaitCommand(ui), newJobKillCommand(ui), newJobRemoveCommand(ui))
 	return c
 }
 

@@ -138,9 +138,6 @@ func (f *runFlags) check() error {
 	if f.noNet && (f.rules.Given() || f.pcap.path != "" || f.learn != "" || f.httpProxy) {
 		return errors.New("--no-net leaves nothing to allow, capture, learn from or proxy; leave it out, or --allow and its like, --pcap, --learn and --http-proxy")
 	}
-	if f.detach && f.stdin {
-		return errDetachedInput
-	}
 	if f.name == "" && len(f.labels) > 0 {
 		return errors.New("--label is kept with a sandbox that has a name; give --name too, or leave it out")
 	}
@@ -160,7 +157,7 @@ func (f *runFlags) checkExec() error {
 		return fmt.Errorf("--workdir %s: write a path that begins with \"/\", such as /%s", f.workdir, strings.TrimPrefix(path.Clean(f.workdir), "../"))
 	case f.timeout < 0:
 		return fmt.Errorf("--timeout %s: give it more than 0, such as 30s", f.timeout)
-	case f.tty && f.stdin && !isTerminal(os.Stdin):
+	case f.tty && f.stdin && !f.detach && !isTerminal(os.Stdin):
 		return errNoTerminal
 	}
 	return nil

@@ -48,6 +48,7 @@ type Keeper struct {
 type liveJob struct {
 	started time.Time
 	signals chan<- agentclient.Signal
+	input   *input // nil: it has none
 }
 
 var _ agentclient.JobServer = (*Keeper)(nil)
@@ -75,17 +76,19 @@ func (k *Keeper) Settle() error {
 func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOptions) (string, error) {
 	j := &state.StoredJob{JobStatus: state.JobStatus{Command: state.ShownCommand(o.Argv), State: state.JobRunning, Started: time.Now().UTC()}, Supervisor: k.Self}
 	signals := make(chan agentclient.Signal, 1)
-	if err := k.admit(name, j, signals); err != nil {
+	in := newInput(o.JobInput)
+	if err := k.admit(name, j, liveJob{signals: signals, input: in}); err != nil {
 		return "", err
 	}
 	out := joblog.NewWriter(k.Dir, j.Name)
 	out.Room = k.Room
 	started := make(chan error, 1)
-	o.Stdin, o.Stdout, o.Stderr, o.Signals = nil, out.Stream(joblog.Stdout), out.Stream(joblog.Stderr), signals
+	o.Stdin, o.Stdout, o.Stderr, o.Signals = in.reader(), out.Stream(joblog.Stdout), out.Stream(joblog.Stderr), signals
 	runs := false
 	o.OnStart = func() { runs = true; started <- nil }
 	k.Work.Go(func() {
 		st, err := k.Agent.Exec(k.Ctx, o)
+		in.close()
 		if !runs {
 			if err == nil && st.StartError != agentclient.Started {
 				err = &state.NotStartedError{Status: st}
@@ -110,7 +113,7 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 }
 
 // admit takes a name for the job and writes its file.
-func (k *Keeper) admit(name string, j *state.StoredJob, signals chan agentclient.Signal) error {
+func (k *Keeper) admit(name string, j *state.StoredJob, live liveJob) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.Ctx.Err() != nil {
@@ -136,7 +139,8 @@ func (k *Keeper) admit(name string, j *state.StoredJob, signals chan agentclient
 	if k.live == nil {
 		k.live = map[string]liveJob{}
 	}
-	k.live[j.Name] = liveJob{j.Started, signals}
+	live.started = j.Started
+	k.live[j.Name] = live
 	return nil
 }
 

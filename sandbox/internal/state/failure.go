@@ -107,6 +107,7 @@ var kindBySentinel = []struct {
 	{ErrJobRunning, KindSandbox},
 	{ErrJobEnded, KindSandbox},
 	{ErrJobLost, KindSandbox},
+	{ErrJobInput, KindSandbox},
 	{ErrJobLimit, KindSandbox},
 	{vm.ErrKVMPermission, KindKVMPermission},
 	{vm.ErrNoBackend, KindNoBackend},
