@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -33,6 +35,27 @@ func (h *Home) Rename(ctx context.Context, name, to string) error {
 			return exists(to)
 		}
 		return err
+	}))
+}
+
+// Reset gives the sandbox of that name an empty disk in place of its own, as when it was made; its jobs go too. ErrRunning
+// while it runs. Killed at any time it leaves the old disk or the new one.
+func (h *Home) Reset(ctx context.Context, name string) error {
+	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
+		if err := h.clearRun(run.Dir); err != nil { // its machine may still write to the disk
+			return err
+		}
+		fresh := filepath.Join(run.Dir, state.NewUpperDisk)
+		if err := state.UnlessGone(os.Remove(fresh)); err != nil { // from a reset that was killed
+			return err
+		}
+		if err := image.CreateUpper(fresh, st.Disk); err != nil {
+			return err
+		}
+		if err := os.Rename(fresh, filepath.Join(run.Dir, state.UpperDisk)); err != nil {
+			return err
+		}
+		return state.RemoveJobs(filepath.Join(run.Dir, state.JobsDir))
 	}))
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -97,4 +98,35 @@ func TestEnvIsChangedByName(t *testing.T) {
 	if env, err := h.Env("web"); err != nil || len(env) != 2 {
 		t.Errorf("after refused changes: %q, %v", env, err)
 	}
+}
+
+func TestResetEmptiesTheDisk(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	disk := namedPath(h, "web", state.UpperDisk)
+	before, err := os.ReadFile(disk)
+	must(t, err)
+	must(t, os.WriteFile(disk, []byte("what a guest wrote"), 0o600))
+	must(t, os.WriteFile(namedPath(h, "web", state.NewUpperDisk), nil, 0o600)) // of a reset that was killed
+	must(t, h.SetEnv(t.Context(), "web", "A=1"))
+	must(t, h.Reset(t.Context(), "web"))
+	after, err := os.ReadFile(disk)
+	must(t, err)
+	if len(after) != len(before) || strings.Contains(string(after), "a guest wrote") {
+		t.Errorf("%d bytes before, %d after", len(before), len(after))
+	}
+	if env, err := h.Env("web"); err != nil || !slices.Equal(env, []string{"A=1"}) {
+		t.Errorf("its settings: %q, %v", env, err)
+	}
+	if err := h.Reset(t.Context(), "nobody"); !errors.Is(err, ErrNoSandbox) {
+		t.Errorf("one that is not there: %v", err)
+	}
+	run, err := h.lockNamed("web")
+	must(t, err)
+	if err := h.Reset(t.Context(), "web"); !errors.Is(err, ErrRunning) {
+		t.Errorf("one that runs: %v", err)
+	}
+	must(t, run.Lock.Close())
+	must(t, h.Remove(t.Context(), "web")) // all its files are msb's
 }

@@ -23,6 +23,8 @@ const (
 
 	LockFile  = "lock"
 	UpperDisk = "upper.ext4"
+	// NewUpperDisk is one that is about to take the place of UpperDisk.
+	NewUpperDisk = UpperDisk + ".new"
 
 	ConsoleLog    = "console.log"
 	SupervisorLog = "supervisor.log"
@@ -38,7 +40,7 @@ const (
 	ControlSock = "control.sock" // of the run
 )
 
-var runFile = regexp.MustCompile(`^(lock|upper\.ext4|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?)$`)
+var runFile = regexp.MustCompile(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?)$`)
 
 // RunForm is that of a sandbox's directory in run and kept.
 var RunForm = withJobs(owned.Files(runFile.MatchString))

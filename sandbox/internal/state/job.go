@@ -31,6 +31,7 @@ var (
 	ErrJobEnded   = agentclient.ErrJobEnded
 	ErrJobLimit   = agentclient.ErrJobLimit
 	ErrJobFiles   = agentclient.ErrJobFiles
+	ErrJobInput   = agentclient.ErrJobInput
 )
 
 // NotStartedError says that a job's program could not be started.
@@ -253,6 +254,15 @@ func ListJobs(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// RemoveJobs deletes all jobs of a sandbox that doesn't run.
+func RemoveJobs(dir string) error {
+	names, err := ListJobs(dir)
+	for _, name := range names {
+		err = errors.Join(err, RemoveJob(dir, name))
+	}
+	return err
 }
 
 // RemoveJob deletes a job's output, then its file: what a kill leaves between the two can be removed again.
