@@ -33,6 +33,8 @@ var _ files = (*sandbox.Files)(nil)
 type machine interface {
 	Exec(ctx context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error)
 	Files() files
+	// Copy copies a tree of the guest's files to a name in a directory of the guest.
+	Copy(ctx context.Context, from, dir, name string) (agentclient.TreeReport, error)
 	StartJob(ctx context.Context, name string, o sandbox.ExecOptions) (string, error)
 	Denied() audit.DenialSummary
 	Stats(ctx context.Context) (agentclient.Stats, error)
@@ -43,6 +45,16 @@ type machine interface {
 type real struct{ *sandbox.Sandbox }
 
 func (r real) Files() files { return r.Sandbox.Files() }
+
+func (r real) Copy(ctx context.Context, from, dir, name string) (agentclient.TreeReport, error) {
+	in, err := r.Sandbox.Files().Pack(ctx, from, name, false)
+	if err != nil {
+		return agentclient.TreeReport{}, err
+	}
+	report, err := r.Sandbox.Files().Unpack(ctx, dir, in, nil)
+	_ = in.Close() // it was only read
+	return report, err
+}
 
 func (r real) StartJob(ctx context.Context, name string, o sandbox.ExecOptions) (string, error) {
 	j, err := r.Sandbox.StartJob(ctx, name, o)
@@ -196,6 +208,25 @@ func (s *server) create(ctx context.Context, name string, a *machineArgs) error 
 	return nil
 }
 
+// createDefault makes the default sandbox. Clients call several tools at once: one of the calls makes it, and the others
+// take no place meanwhile.
+func (s *server) createDefault(ctx context.Context, name string) error {
+	select {
+	case s.making <- struct{}{}:
+		defer func() { <-s.making }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if _, err := s.own(name, false); !errors.Is(err, sandbox.ErrNoSandbox) {
+		return err
+	}
+	err := s.create(ctx, name, &machineArgs{})
+	if errors.Is(err, sandbox.ErrExists) { // another server made it
+		err = nil
+	}
+	return err
+}
+
 // startingPoll is how often a sandbox that another process starts is looked at.
 const startingPoll = 50 * time.Millisecond
 
@@ -204,7 +235,7 @@ func (s *server) use(ctx context.Context, name string) (machine, string, error) 
 	st, err := s.own(name, false)
 	if errors.Is(err, sandbox.ErrNoSandbox) && (name == "" || name == s.defaultName()) {
 		name = s.defaultName()
-		if err := s.create(ctx, name, &machineArgs{}); err != nil && !errors.Is(err, sandbox.ErrExists) {
+		if err := s.createDefault(ctx, name); err != nil {
 			return nil, "", err
 		}
 		st, err = s.own(name, false)

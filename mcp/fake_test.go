@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,6 +80,14 @@ func (m *fakeMachine) Denied() audit.DenialSummary { return m.runner.denied }
 func (m *fakeMachine) Stats(context.Context) (agentclient.Stats, error) {
 	return agentclient.Stats{MemoryTotalBytes: 512 << 20, Processes: 7}, nil
 }
+func (m *fakeMachine) Copy(_ context.Context, from, dir, name string) (agentclient.TreeReport, error) {
+	text, ok := m.files[from]
+	if !ok {
+		return agentclient.TreeReport{}, &fs.PathError{Op: "open", Path: from, Err: fs.ErrNotExist}
+	}
+	m.files[path.Join(dir, name)] = text
+	return agentclient.TreeReport{Entries: 1, Bytes: int64(len(text))}, nil
+}
 func (m *fakeMachine) Close() error { return nil }
 func (m *fakeMachine) StartJob(_ context.Context, name string, o sandbox.ExecOptions) (string, error) {
 	m.jobs = append(m.jobs, o)
@@ -112,6 +121,9 @@ func (f fakeFiles) Mkdir(context.Context, string, agentclient.MkdirOptions) erro
 
 func (f fakeFiles) WriteFile(_ context.Context, name string, r io.Reader, o agentclient.WriteOptions) (agentclient.FileInfo, error) {
 	b, err := io.ReadAll(r)
+	if o.Append {
+		b = append([]byte(f[name]), b...)
+	}
 	f[name], f["mode of "+name] = string(b), o.Mode.String()
 	return agentclient.FileInfo{}, err
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,13 +74,21 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 		names[tool.Name] = true
 		p.says(t, true, tool.Name, m{"no_such": 1}, "no_such")
 	}
-	if len(names) != 23 || len(r.Tools) != 23 {
+	if len(names) != 30 || len(r.Tools) != 30 {
 		t.Errorf("%d tools of all, %d names", len(r.Tools), len(names))
 	}
 	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a/b", "content": "text"}}})
 	p.says(t, false, "fs_stat", m{"path": "/a/b"}, "bytes, owner 0:0")
 	p.says(t, true, "fs_stat", m{"path": "/a/none"}, "/a/none")
 	p.says(t, false, "fs_mkdir", m{"path": "/d"}, "/d is there")
+	p.says(t, false, "fs_append", m{"path": "/a/b", "content": "ZQo=", "base64": true})
+	p.says(t, false, "fs_read", m{"path": "/a/b"}, "texte")
+	p.says(t, true, "fs_append", m{"path": "/a/b", "content": "*", "base64": true}, "not base64")
+	p.says(t, true, "fs_append", m{"path": "a", "content": ""}, "absolute path")
+	p.says(t, false, "fs_search", m{"path": "/a", "text": "x;y"}, "grep", "|sh|/a|*|x;y")
+	p.says(t, false, "fs_search", m{"path": "/a", "name": "*.py"}, "|sh|/a|*.py|")
+	p.says(t, true, "fs_search", m{"path": "/a"}, "give text")
+	p.says(t, true, "fs_search", m{"path": "a", "text": "x"}, "absolute path")
 	p.says(t, false, "fs_rename", m{"path": "/a/b", "to": "/a/c"}, "/a/c now")
 	p.says(t, true, "fs_rename", m{"path": "/a/c", "to": "relative"}, "absolute path")
 	p.says(t, false, "fs_remove", m{"path": "/a/c"}, "removed")
@@ -121,6 +130,12 @@ func TestSandboxesAreManaged(t *testing.T) {
 	p.says(t, true, "sandbox_install", m{"packages": []string{"git"}, "with": "brew"}, "system, pip or npm")
 	p.says(t, true, "sandbox_install", m{"packages": []string{"--root=/"}}, "a package's name")
 	p.says(t, true, "sandbox_install", m{"packages": []string{}}, "give 1 to 64")
+	p.says(t, false, "sandbox_health", nil, `"answers":true`, `"processes":7`, `"answer_ms":`)
+	p.says(t, false, "sandbox_history", nil, `"tool":"sandbox_install","what":"--root=/"`, `"failed":true`)
+	p.says(t, false, "sandbox_history", m{"sandbox": "other"}, `"tool":"sandbox_start"`)
+	p.says(t, true, "sandbox_reset", nil, "name the sandbox")
+	p.says(t, true, "sandbox_reset", m{"sandbox": "other"}, "no such sandbox")
+	p.says(t, false, "sandbox_reset", m{"sandbox": "default"}, "as when it was made")
 	p.says(t, true, "sandbox_remove", nil, "name the sandbox")
 	p.says(t, false, "sandbox_remove", m{"sandbox": "default"}, "removed with its files")
 	p.says(t, true, "sandbox_logs", nil, "no such sandbox")
@@ -168,6 +183,17 @@ func TestFirstCallMakesTheDefault(t *testing.T) {
 	p.says(t, false, "sandbox_stop", m{"remove": true}, "removed")
 	p.says(t, true, "sandbox_stop", m{}, "no such sandbox", "sandbox_create")
 	p.says(t, true, "sandbox_exec", m{"sandbox": "other", "command": "true"}, "no such sandbox: other", "none yet")
+}
+
+// TestFirstCallsAtOnceMakeOneDefault, where there is room for no other.
+func TestFirstCallsAtOnceMakeOneDefault(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Sandboxes = 1 })
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() { p.says(t, false, "sandbox_exec", m{"command": "true"}) })
+	}
+	calls.Wait()
 }
 
 func TestSandboxesAreMadeRunAndRemoved(t *testing.T) {
@@ -276,6 +302,11 @@ func TestJobs(t *testing.T) {
 		p.says(t, true, "job", m{"action": action, "job": "web"}, "no such job") // the fake keeps none
 		p.says(t, true, "job", m{"action": action}, "name the job")
 	}
+	p.says(t, false, "job", m{"action": "start", "job": "shell", "command": "sh", "stdin": true})
+	if got := p.fake.running["default"].jobs; !got[1].JobInput || got[0].JobInput {
+		t.Errorf("standard input: %+v", got)
+	}
+	p.says(t, true, "job", m{"action": "input", "job": "shell", "data": "x"}, "no such job")
 	p.says(t, true, "job", m{"action": "logs", "job": "../web"}, "job name")
 	p.says(t, true, "job", m{"action": "dance", "job": "web"}, "no such job")
 }
@@ -508,6 +539,57 @@ func TestI15_DirectoriesAreTheOperatorsChoice(t *testing.T) {
 		if err := o.Check(); !errors.Is(err, sandbox.ErrDirectory) {
 			t.Errorf("%s: %v", host, err)
 		}
+	}
+}
+
+// TestI15_CopiesStayInSharedDirectories: a path of this machine is one of a shared directory, and only a writable one is
+// written to. What links in it lead to is the directory's own matter: nothing here opens a path of this machine.
+func TestI15_CopiesStayInSharedDirectories(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	docs := filepath.Join(work, "docs")
+	if err := os.Mkdir(docs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, func(o *Options) {
+		o.Tools = []string{"files"}
+		o.Directories = []sandbox.Directory{{Host: work, Guest: "/work", Writable: true}, {Host: docs, Guest: "/docs"}}
+	})
+	p.says(t, false, "fs_write", m{"files": []m{{"path": "/work/a", "content": "of the host"}, {"path": "/docs/d", "content": "d"}, {"path": "/x", "content": "of the guest"}}})
+	p.says(t, false, "fs_upload", m{"from": filepath.Join(work, "a"), "to": "/in"}, "11 bytes copied")
+	p.says(t, false, "fs_upload", m{"from": filepath.Join(docs, "d"), "to": "/in2"}, "1 bytes copied") // the innermost directory's
+	p.says(t, false, "fs_download", m{"from": "/x", "to": filepath.Join(work, "out")}, "12 bytes copied")
+	files := p.fake.running["default"].files
+	if files["/in"] != "of the host" || files["/in2"] != "d" || files["/work/out"] != "of the guest" {
+		t.Errorf("copied: %v", files)
+	}
+	for _, host := range []string{"/etc/passwd", work + "/../x", work + "x", "a", "", "/", filepath.Dir(work), p.opts.Home.Dir()} {
+		p.says(t, true, "fs_upload", m{"from": host, "to": "/in"})
+		p.says(t, true, "fs_download", m{"from": "/x", "to": host})
+	}
+	p.says(t, true, "fs_download", m{"from": "/x", "to": filepath.Join(docs, "out")}, "read-only")
+	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, "a"), "to": "in"}, "absolute path")
+	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, "none"), "to": "/in"}, "not exist")
+	alone := serve(t, func(o *Options) { o.Tools = []string{"files"} })
+	alone.says(t, true, "fs_upload", m{"from": work, "to": "/in"}, "there are none", "fs_write")
+}
+
+// TestI11_HistoryIsBounded, and holds nothing of what is written.
+func TestI11_HistoryIsBounded(t *testing.T) {
+	t.Parallel()
+	var h history
+	for range maxHistory + 50 {
+		h.add(time.Now(), "fs_write", "default", []byte(`{"files":[{"path":"/`+strings.Repeat("a", 300)+`","content":"private"}]}`), false)
+	}
+	h.add(time.Now(), "sandbox_exec", "default", []byte(`{"command":"ls  -l","stdin":"private","env":{"A":"private"},"sandbox":"web"}`), true)
+	if len(h.calls) != maxHistory || len(h.of("default")) != shownHistory || len(h.calls[0].What) > maxWhat+len("…") {
+		t.Errorf("%d calls, %d shown, %d bytes each", len(h.calls), len(h.of("default")), len(h.calls[0].What))
+	}
+	if got := h.of("web"); len(got) != 1 || got[0].What != "ls -l" || !got[0].Failed {
+		t.Errorf("of another: %+v", got)
+	}
+	if text, err := asJSON(append(h.of("default"), h.of("web")...)); err != nil || strings.Contains(text, "private") {
+		t.Errorf("%v: %.200s", err, text)
 	}
 }
 

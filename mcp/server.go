@@ -24,11 +24,14 @@ const instructions = `msb runs programs in microVM sandboxes behind a network po
 
 // server holds nothing exclusively: several may serve one state directory.
 type server struct {
-	opts   Options
-	label  string
-	runner runner
-	calls  *calls
-	log    *slog.Logger
+	opts    Options
+	label   string
+	runner  runner
+	calls   *calls
+	history history
+	log     *slog.Logger
+
+	making chan struct{} // held by the call that makes the default sandbox
 
 	mu       sync.Mutex
 	reserved int // places of sandboxes that are not in the state directory (yet)
@@ -52,7 +55,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &server{opts: o, label: o.label(), runner: realRunner{o.Home, o.Program}, calls: newCalls(), log: log}, nil
+	return &server{opts: o, label: o.label(), runner: realRunner{o.Home, o.Program}, calls: newCalls(), log: log, making: make(chan struct{}, 1)}, nil
 }
 
 // protocol is the server with its tools.
@@ -77,7 +80,7 @@ func (s *server) instructions() string {
 	return fmt.Sprintf(instructions, files)
 }
 
-// shown are the directories of this machine by their paths in a sandbox.
+// shown are the directories of this machine with their paths in a sandbox.
 func (o *Options) shown() []string {
 	all := make([]string, 0, len(o.Directories))
 	for _, d := range o.Directories {
@@ -85,7 +88,7 @@ func (o *Options) shown() []string {
 		if d.Writable {
 			mode = " (writable: changes are made on this machine)"
 		}
-		all = append(all, d.Guest+mode)
+		all = append(all, d.Host+" as "+d.Guest+mode)
 	}
 	return all
 }
@@ -130,6 +133,9 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer close(done)
 		}
 		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) { return t.call(ctx, req.Params.Arguments) })
+		if t.name != "sandbox_run" { // whose sandbox is gone
+			s.history.add(began, t.name, s.defaultName(), req.Params.Arguments, err != nil)
+		}
 		s.log.Info("tool", "name", t.name, "took", time.Since(began).Round(time.Millisecond), "err", err)
 		var failed *toolFailure
 		switch {

@@ -67,14 +67,30 @@ func (s *server) fsRead(ctx context.Context, raw json.RawMessage) (string, error
 	return head + "\n" + c.untrusted("file"), nil
 }
 
+// textArgs are what a client writes into a file.
+type textArgs struct {
+	Content string `json:"content"`
+	Base64  bool   `json:"base64"`
+}
+
+func (a *textArgs) bytes(path string) ([]byte, error) {
+	if !a.Base64 {
+		return []byte(a.Content), nil
+	}
+	b, err := base64.StdEncoding.DecodeString(a.Content)
+	if err != nil {
+		return nil, wrong("%s: content is not base64: %w", printed(path), err)
+	}
+	return b, nil
+}
+
 func (s *server) fsWrite(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Sandbox string `json:"sandbox"`
 		Files   []struct {
-			Path       string `json:"path"`
-			Content    string `json:"content"`
-			Base64     bool   `json:"base64"`
-			Executable bool   `json:"executable"`
+			Path string `json:"path"`
+			textArgs
+			Executable bool `json:"executable"`
 		} `json:"files"`
 	}
 	if err := decode(raw, &a); err != nil {
@@ -88,13 +104,11 @@ func (s *server) fsWrite(ctx context.Context, raw json.RawMessage) (string, erro
 		if err := guestPath(f.Path); err != nil {
 			return "", err
 		}
-		if f.Base64 {
-			b, err := base64.StdEncoding.DecodeString(f.Content)
-			if err != nil {
-				return "", wrong("%s: content is not base64: %w", printed(f.Path), err)
-			}
-			f.Content = string(b)
+		content, err := f.bytes(f.Path)
+		if err != nil {
+			return "", err
 		}
+		f.Content = string(content)
 	}
 	m, name, err := s.use(ctx, a.Sandbox)
 	if err != nil {

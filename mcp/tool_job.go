@@ -24,6 +24,9 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		Argv    []string          `json:"argv"`
 		Cwd     string            `json:"cwd"`
 		Env     map[string]string `json:"env"`
+		Stdin   bool              `json:"stdin"`
+		Data    string            `json:"data"`
+		EOF     bool              `json:"eof"`
 	}
 	if err := decode(raw, &a); err != nil {
 		return "", err
@@ -37,7 +40,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		return s.callAction(ctx, a.Action, a.Job)
 	}
 	if a.Action == "start" {
-		return s.startJob(ctx, a.Sandbox, a.Job, &program{Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env})
+		return s.startJob(ctx, a.Sandbox, a.Job, &program{Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env}, a.Stdin)
 	}
 	st, err := s.own(a.Sandbox, false)
 	if err != nil {
@@ -65,6 +68,8 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		return jobLogs(ctx, j, a.Cursor)
 	case "wait":
 		return s.waitForJob(ctx, j)
+	case "input":
+		return jobInput(ctx, j, a.Data, a.EOF)
 	case "kill":
 		sig := agentclient.SIGTERM
 		if a.Force {
@@ -80,7 +85,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		}
 		return "job " + a.Job + " removed", nil
 	}
-	return "", wrong("action %q: it is start, list, logs, wait, kill or remove", printed(a.Action))
+	return "", wrong("action %q: it is start, list, logs, input, wait, kill or remove", printed(a.Action))
 }
 
 // callAction is for a call that went on when its client's wait was over.
@@ -114,7 +119,7 @@ func jobLine(st *sandbox.JobStatus) string {
 	return line
 }
 
-func (s *server) startJob(ctx context.Context, in, job string, a *program) (string, error) {
+func (s *server) startJob(ctx context.Context, in, job string, a *program, stdin bool) (string, error) {
 	p, err := a.prepare()
 	if err != nil {
 		return "", err
@@ -124,12 +129,38 @@ func (s *server) startJob(ctx context.Context, in, job string, a *program) (stri
 		return "", err
 	}
 	defer func() { _ = m.Close() }() // the session's
-	started, err := m.StartJob(ctx, job, sandbox.ExecOptions{Argv: p.argv, Env: p.env, Dir: p.cwd})
+	started, err := m.StartJob(ctx, job, sandbox.ExecOptions{Argv: p.argv, Env: p.env, Dir: p.cwd, JobInput: stdin})
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", started, name), nil
 }
+
+// jobInput gives a job text on its standard input.
+func jobInput(ctx context.Context, j jobWriter, data string, eof bool) (string, error) {
+	if data == "" && !eof {
+		return "", wrong("data: give the text, with the newline that ends a line, or eof: true to end the input")
+	}
+	n, err := j.Write(ctx, []byte(data), eof)
+	if errors.Is(err, sandbox.ErrBusy) {
+		return "", fmt.Errorf("%w; send the rest later", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("the job took %d bytes", n)
+	if eof {
+		text += " and the end of its input"
+	}
+	return text + "; the action logs shows what it answers", nil
+}
+
+// jobWriter is a job; *sandbox.Job.
+type jobWriter interface {
+	Write(ctx context.Context, p []byte, eof bool) (int, error)
+}
+
+var _ jobWriter = (*sandbox.Job)(nil)
 
 // jobLogs shows the output of a job from a cursor on, which counts its bytes.
 func jobLogs(ctx context.Context, j *sandbox.Job, cursor int64) (string, error) {

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -22,6 +24,19 @@ func (s *server) manageTools() []toolSpec {
 		{
 			name: "sandbox_remove", title: "Remove a sandbox", destructive: true, hint: "delete remove sandbox with its files", call: s.sandboxRemove,
 			description: "Stop a sandbox and delete it with its files.", properties: propSandbox, required: []string{"sandbox"},
+		},
+		{
+			name: "sandbox_reset", title: "Reset a sandbox", destructive: true, idempotent: true, hint: "fresh clean empty start over reset files", call: s.sandboxReset,
+			description: "Stop a sandbox and throw its files and jobs away: it is as when it was made, with its image, bounds, policy and variables. Its next use starts it.",
+			properties:  propSandbox, required: []string{"sandbox"},
+		},
+		{
+			name: "sandbox_health", title: "Is a sandbox well", readOnly: true, idempotent: true, hint: "alive hung responding state why ended", call: s.sandboxHealth,
+			description: "Whether a sandbox runs and answers, in how many milliseconds, and how its last run ended, as JSON. Starts nothing.", properties: propSandbox,
+		},
+		{
+			name: "sandbox_history", title: "What was done in a sandbox", readOnly: true, idempotent: true, hint: "earlier calls commands log of actions", call: s.sandboxHistory,
+			description: "The calls of this server to a sandbox, oldest first, with time, duration and outcome, as JSON. The newest 100.", properties: propSandbox,
 		},
 		{
 			name: "sandbox_env", title: "Variables of a sandbox", idempotent: true, destructive: true, hint: "environment variables set unset show", call: s.sandboxEnv,
@@ -74,6 +89,73 @@ func (s *server) sandboxRemove(ctx context.Context, raw json.RawMessage) (string
 		return "", wrong("name the sandbox; sandbox_list shows them")
 	}
 	return s.stop(ctx, a.Sandbox, true)
+}
+
+func (s *server) sandboxReset(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a sandboxArg
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	if a.Sandbox == "" { // no default for what can't be undone
+		return "", wrong("name the sandbox; sandbox_list shows them")
+	}
+	st, err := s.own(a.Sandbox, false)
+	if err != nil {
+		return "", err
+	}
+	if err := s.opts.Home.Stop(ctx, st.Name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
+		return "", err
+	}
+	return "sandbox " + st.Name + " is as when it was made", s.opts.Home.Reset(ctx, st.Name)
+}
+
+// healthWait is how long a guest may take to answer before it counts as hung.
+const healthWait = 5 * time.Second
+
+func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a sandboxArg
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	st, err := s.own(a.Sandbox, false)
+	if err != nil {
+		return "", err
+	}
+	health := map[string]any{"sandbox": st.Name, "running": true, "answers": false}
+	if st.End != nil {
+		health["last_end"] = st.End
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthWait)
+	defer cancel()
+	began := time.Now()
+	m, err := s.runner.connect(ctx, st.Name)
+	var stats agentclient.Stats
+	if err == nil {
+		stats, err = m.Stats(ctx)
+		_ = m.Close() // the session's
+	}
+	switch {
+	case errors.Is(err, sandbox.ErrNotRunning):
+		health["running"] = false
+	case err != nil:
+		health["fault"] = printed(err.Error())
+	default:
+		health["answers"], health["answer_ms"], health["uptime_s"] = true, time.Since(began).Milliseconds(), int(stats.Uptime.Seconds())
+		health["processes"], health["memory_free_mb"] = stats.Processes, stats.MemoryAvailableBytes>>20
+	}
+	return asJSON(health)
+}
+
+func (s *server) sandboxHistory(_ context.Context, raw json.RawMessage) (string, error) {
+	var a sandboxArg
+	if err := decode(raw, &a); err != nil {
+		return "", err
+	}
+	name := a.Sandbox
+	if name == "" {
+		name = s.defaultName()
+	}
+	return asJSON(s.history.of(name))
 }
 
 func (s *server) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, error) {

@@ -1,6 +1,8 @@
 package mcp
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,6 +52,26 @@ func (s *server) moreTools() []toolSpec {
 				description: "Remove a file, or an empty directory; with recursive: true a directory with all that it holds.",
 				properties:  propSandbox + "," + propPath + `,"recursive":{"type":"boolean"}`, required: []string{"path"},
 			},
+			{
+				name: "fs_append", title: "Append to a file", destructive: true, hint: "add to the end of a file", call: s.fsAppend,
+				description: "Write behind the end of a file of a sandbox; one that is missing is made.",
+				properties:  propSandbox + "," + propPath + `,"content":{"type":"string"},"base64":{"type":"boolean","description":"content is base64"}`, required: []string{"path", "content"},
+			},
+			{
+				name: "fs_search", title: "Search files", idempotent: true, hint: "grep find text in files, file names", call: s.fsSearch,
+				description: "Lines that hold a text in the files below a directory, or the files whose names fit a pattern. Needs grep or find in the image.",
+				properties:  propSandbox + "," + propPath + `,"text":{"type":"string","description":"exact text"},"name":{"type":"string","description":"shell pattern, e.g. *.py; with text: only in these"}`, required: []string{"path"},
+			},
+			{
+				name: "fs_upload", title: "Copy from this machine", destructive: true, idempotent: true, hint: "copy host file directory into sandbox", call: s.fsUpload,
+				description: "Copy a file or directory of the operator's machine into a sandbox. Only from the directories that the operator shares: sandbox_list shows them.",
+				properties:  propSandbox + `,"from":{"type":"string","description":"absolute path on the operator's machine"},"to":{"type":"string","description":"directory of the sandbox, or the new name in one"}`, required: []string{"from", "to"},
+			},
+			{
+				name: "fs_download", title: "Copy to this machine", destructive: true, idempotent: true, hint: "copy sandbox file directory to host", call: s.fsDownload,
+				description: "Copy a file or directory of a sandbox to the operator's machine. Only into directories that the operator shares writable.",
+				properties:  propSandbox + `,"from":{"type":"string","description":"absolute path in the sandbox"},"to":{"type":"string","description":"directory of the operator's machine, or the new name in one"}`, required: []string{"from", "to"},
+			},
 		},
 		"images": {{
 			name: "image_list", title: "List images", readOnly: true, idempotent: true, hint: "which images are there, python node", call: s.imageList,
@@ -81,12 +103,17 @@ func (s *server) onPath(ctx context.Context, raw json.RawMessage, a any, name *s
 			return "", err
 		}
 	}
-	m, _, err := s.use(ctx, *name)
+	return s.with(ctx, *name, func(m machine) (string, error) { return do(m.Files()) })
+}
+
+// with calls do with a session of a sandbox, which is started or made if need be.
+func (s *server) with(ctx context.Context, name string, do func(machine) (string, error)) (string, error) {
+	m, _, err := s.use(ctx, name)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = m.Close() }() // the session's
-	return do(m.Files())
+	return do(m)
 }
 
 type pathArgs struct {
@@ -136,6 +163,52 @@ func (s *server) fsRemove(ctx context.Context, raw json.RawMessage) (string, err
 	}, &a.Path)
 }
 
+func (s *server) fsAppend(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		pathArgs
+		textArgs
+	}
+	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+		content, err := a.bytes(a.Path)
+		if err != nil {
+			return "", err
+		}
+		info, err := f.WriteFile(ctx, a.Path, bytes.NewReader(content), agentclient.WriteOptions{Append: true})
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%s has %d bytes now", printed(a.Path), info.Size()), nil
+	}, &a.Path)
+}
+
+// search prints the lines that hold $3, or the names, of files below $1 whose names fit $2. Finding nothing is no failure.
+const search = `[ -e "$1" ] || { echo "there is no $1" >&2; exit 1; }
+if [ -n "$3" ]; then find "$1" -type f -name "$2" -exec grep -nF -e "$3" /dev/null {} +; else find "$1" -name "$2"; fi
+[ $? -le 1 ]`
+
+func (s *server) fsSearch(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a struct {
+		pathArgs
+		Text string `json:"text"`
+		Name string `json:"name"`
+	}
+	err := decode(raw, &a)
+	switch {
+	case err != nil:
+	case a.Text == "" && a.Name == "":
+		err = wrong("give text to look for, name (a pattern such as *.py), or both")
+	case strings.Contains(a.Text, "\n"):
+		err = wrong("text of several lines; look for one of them")
+	default:
+		err = guestPath(a.Path)
+	}
+	if err != nil {
+		return "", err
+	}
+	// A path can't be taken for an option: it begins with a slash.
+	return s.execOne(ctx, a.Sandbox, &program{Argv: []string{"/bin/sh", "-c", search, "sh", a.Path, cmp.Or(a.Name, "*"), a.Text}})
+}
+
 func (s *server) imageList(_ context.Context, raw json.RawMessage) (string, error) {
 	if err := decode(raw, &struct{}{}); err != nil {
 		return "", err
@@ -165,17 +238,14 @@ func (s *server) sandboxMetrics(ctx context.Context, raw json.RawMessage) (strin
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
-	m, _, err := s.use(ctx, a.Sandbox)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = m.Close() }() // the session's
-	st, err := m.Stats(ctx)
-	if err != nil {
-		return "", err
-	}
-	return asJSON(map[string]any{
-		"memory_mb": st.MemoryTotalBytes >> 20, "memory_free_mb": st.MemoryAvailableBytes >> 20, "disk_mb": st.RootTotalBytes >> 20, "disk_free_mb": st.RootAvailableBytes >> 20,
-		"uptime_s": int(st.Uptime.Seconds()), "cpu_busy_s": int(st.CPUBusy.Seconds()), "processes": st.Processes, "oom_kills": st.OOMKills,
+	return s.with(ctx, a.Sandbox, func(m machine) (string, error) {
+		st, err := m.Stats(ctx)
+		if err != nil {
+			return "", err
+		}
+		return asJSON(map[string]any{
+			"memory_mb": st.MemoryTotalBytes >> 20, "memory_free_mb": st.MemoryAvailableBytes >> 20, "disk_mb": st.RootTotalBytes >> 20, "disk_free_mb": st.RootAvailableBytes >> 20,
+			"uptime_s": int(st.Uptime.Seconds()), "cpu_busy_s": int(st.CPUBusy.Seconds()), "processes": st.Processes, "oom_kills": st.OOMKills,
+		})
 	})
 }

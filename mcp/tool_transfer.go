@@ -1,0 +1,113 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+type transferArgs struct {
+	Sandbox string `json:"sandbox"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+}
+
+// fsUpload and fsDownload name the operator's files by their paths on the machine, and reach them where the sandbox has
+// them: what is hidden, read-only or leads out of a directory is so here too, and no path of the machine is opened.
+func (s *server) fsUpload(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a transferArgs
+	from := ""
+	err := decode(raw, &a)
+	if err == nil {
+		from, err = s.shared(a.From, false)
+	}
+	if err == nil {
+		err = guestPath(a.To)
+	}
+	if err != nil {
+		return "", err
+	}
+	return s.transfer(ctx, &a, from, a.To)
+}
+
+func (s *server) fsDownload(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a transferArgs
+	to := ""
+	err := decode(raw, &a)
+	if err == nil {
+		to, err = s.shared(a.To, true)
+	}
+	if err == nil {
+		err = guestPath(a.From)
+	}
+	if err != nil {
+		return "", err
+	}
+	return s.transfer(ctx, &a, a.From, to)
+}
+
+// shared is where a sandbox sees a path of this machine.
+func (s *server) shared(host string, write bool) (string, error) {
+	if !filepath.IsAbs(host) {
+		return "", wrong("%q: write an absolute path of the operator's machine", printed(host))
+	}
+	var best *sandbox.Directory // the innermost
+	var inside string
+	for i := range s.opts.Directories {
+		d := &s.opts.Directories[i]
+		rel, err := filepath.Rel(d.Host, filepath.Clean(host))
+		if err == nil && filepath.IsLocal(rel) && (best == nil || len(d.Host) > len(best.Host)) {
+			best, inside = d, rel
+		}
+	}
+	switch {
+	case best == nil:
+		return "", fmt.Errorf("%s is in none of the directories that the operator shares (%s); use fs_write or fs_read", printed(host), s.sharedNames())
+	case write && !best.Writable:
+		return "", fmt.Errorf("%s is shared read-only; take another directory (%s), or fs_read", printed(best.Host), s.sharedNames())
+	}
+	return path.Join(best.Guest, inside), nil
+}
+
+func (s *server) sharedNames() string {
+	var names []string
+	for _, d := range s.opts.Directories {
+		names = append(names, printed(d.Host))
+	}
+	if names == nil {
+		return "there are none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// transfer copies from one path of a sandbox to another, which is a directory that exists or a new name in one.
+func (s *server) transfer(ctx context.Context, a *transferArgs, from, to string) (string, error) {
+	return s.with(ctx, a.Sandbox, func(m machine) (string, error) {
+		dir, name := path.Dir(path.Clean(to)), path.Base(path.Clean(to))
+		there, err := m.Files().Stat(ctx, to, true)
+		switch {
+		case err == nil && there.IsDir():
+			dir, name = to, path.Base(path.Clean(from))
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return "", err
+		}
+		report, err := m.Copy(ctx, from, dir, name)
+		if err != nil {
+			return "", err
+		}
+		text := fmt.Sprintf("%d entries, %d bytes copied from %s to %s", report.Entries, report.Bytes, printed(a.From), printed(a.To))
+		if n := int64(len(report.Skipped)) + report.SkippedMore; n > 0 {
+			text += fmt.Sprintf("; %d devices, FIFOs or sockets left out", n)
+		}
+		return text, nil
+	})
+}
