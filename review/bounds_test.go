@@ -5,8 +5,12 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/hostname"
+	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 )
 
 // TestI11_SegmentsBeforeTheirTurnAreBounded: a capture may hold any number of connections whose clients begin
@@ -55,5 +59,34 @@ func TestI11_NamesOfAFlowAreBounded(t *testing.T) {
 	tab.name(tab.row(id), &egress.Flow{Pinned: names})
 	if f := tab.flow(int(id)); len(f.Names) != maxFlowNames || f.Names[0] != "n0.example" {
 		t.Errorf("%d names: %q", len(f.Names), f.Names)
+	}
+}
+
+// TestI11_AddressesOfANameAreBounded: answers may hold any number of them.
+func TestI11_AddressesOfANameAreBounded(t *testing.T) {
+	t.Parallel()
+	var n nameRows
+	n.init()
+	addr := netip.MustParseAddr("93.184.216.34")
+	for range 100 {
+		seen := dnsguard.Replayed{Name: hostname.MustParse("a.example"), Type: "A", Addrs: []netip.Addr{addr, addr}, Removed: []netip.Addr{addr}}
+		n.add(byPolicy, false, seen)
+		addr = addr.Next()
+	}
+	if l := n.rows()[0]; len(l.Answers) != maxListed || len(l.Removed) != maxListed {
+		t.Errorf("%d answers, %d removed, want %d of each", len(l.Answers), len(l.Removed), maxListed)
+	}
+}
+
+// TestI11_CutFramesAreNotFilledUp beyond what a link carries: their length is the word of whoever made the capture.
+func TestI11_CutFramesAreNotFilledUp(t *testing.T) {
+	t.Parallel()
+	g := frameGuard{offline: frameguard.NewOffline()}
+	for length, filled := range map[int]bool{1500: true, netstack.MaxFrame: true, netstack.MaxFrame + 1: false, 1 << 30: false} {
+		g.padded = nil
+		g.dropReason(&capture.Record{Frame: make([]byte, 200), Length: length, Direction: capture.FromGuest}, &capture.Headers{}, false)
+		if (cap(g.padded) > 0) != filled || cap(g.padded) > 2*netstack.MaxFrame {
+			t.Errorf("a frame of %d bytes: %d are held", length, cap(g.padded))
+		}
 	}
 }

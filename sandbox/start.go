@@ -124,6 +124,9 @@ func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.P
 	}
 	if cfg.Disk > 0 {
 		p.UpperDisk = filepath.Join(s.run.Dir, state.UpperDisk)
+		if err := state.CheckRoom(s.run.Dir); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.Disk > 0 && s.name == "" {
 		if err := image.CreateUpper(p.UpperDisk, cfg.Disk); err != nil {

@@ -155,6 +155,19 @@ func TestI10_KeysInPEMAreMasked(t *testing.T) {
 	}
 }
 
+// TestI10_RunsOfBase64AreMaskedByThemselves: from 32 characters on, in values with blanks or brackets.
+func TestI10_RunsOfBase64AreMaskedByThemselves(t *testing.T) {
+	t.Parallel()
+	for length, masked := range map[int]bool{31: false, 32: true, 33: true, 63: true, 64: true} {
+		run := strings.Repeat("a3xY/0+q", 9)[:length]
+		for _, value := range []string{"key: " + run + " end", "[" + run + "]", run + "\n" + run + "\n"} {
+			if _, hit := Compile([][]byte{[]byte(value)}, Options{}).Find("see " + run); hit != masked {
+				t.Errorf("a run of %d in %.12q…: masked %v", length, value, hit)
+			}
+		}
+	}
+}
+
 // TestI10_AKeysLineIsMaskedHoweverOftenItIsEscaped: a secret store writes a key as a string of a string, with \/ for /.
 func TestI10_AKeysLineIsMaskedHoweverOftenItIsEscaped(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrDamaged means that the disk for writes is of no use as it is.
+var ErrDamaged = errors.New("the sandbox's disk is damaged")
+
 // Root says what the workload's root is made of.
 type Root struct {
 	Image Disk
@@ -73,6 +76,11 @@ func (r Root) Assemble(ctx context.Context) error {
 	opts := "lowerdir=" + imageDir + ",upperdir=" + data + ",workdir=" + work
 	if err := unix.Mount("overlay", rootDir, "overlay", 0, opts); err != nil {
 		return fmt.Errorf("mount the overlay: %w", err)
+	}
+	// To mount an overlay empties its work directory. A kernel that finds damage there makes the file system read-only.
+	var st unix.Statfs_t
+	if err := unix.Statfs(upperDir, &st); err != nil || st.Flags&unix.ST_RDONLY != 0 {
+		return errors.Join(err, fmt.Errorf("%w: the kernel found errors in its file system, and lets nothing be written to it", ErrDamaged))
 	}
 	return nil
 }

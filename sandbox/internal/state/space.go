@@ -15,6 +15,23 @@ import (
 // free: a guest that sends without end must not fill the host's disk.
 const spareFraction = 20
 
+// MinFree is the least room, in bytes, in which a guest's disk is put to use. The file is sparse, and the start of a
+// machine writes some hundred KiB: where these are refused, ext4 loses blocks of directories that it believes written,
+// and the disk is damaged for good.
+const MinFree = 16 << 20
+
+// CheckRoom refuses to start a machine with a disk below dir when less than MinFree is free.
+func CheckRoom(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	if free := st.Bavail * uint64(st.Bsize); free < MinFree {
+		return fmt.Errorf("%s has %d KiB free, and a sandbox with a disk starts only with %d MiB, or its disk could be damaged: %w", dir, free>>10, MinFree>>20, syscall.ENOSPC)
+	}
+	return nil
+}
+
 // Spare is how many bytes a guest may write below dir.
 func Spare(dir string) (int64, error) {
 	var st unix.Statfs_t
