@@ -206,12 +206,15 @@ func (g *Guard) install(next, old *epoch) {
 	if old == nil {
 		return
 	}
-	g.pins.retain(func(name hostname.Name, addr netip.Addr) bool {
-		return next.judge.DecideName(name).Allowed() && next.judge.AllowsAddr(name, addr).Allowed()
-	})
+	g.pins.retain(next.mayPin)
 	if old.upstreams != next.upstreams {
 		old.upstreams.Close()
 	}
+}
+
+// mayPin reports whether an address may be pinned to a name under the policy of e. A name of [hosts] has its target.
+func (e *epoch) mayPin(name hostname.Name, addr netip.Addr) bool {
+	return !e.maps(name) && e.judge.DecideName(name).Allowed() && e.judge.AllowsAddr(name, addr).Allowed()
 }
 
 // Close ends every flow, waits for what is under way and closes connections to

@@ -131,6 +131,10 @@ func (g *Guard) keep(e *epoch, r *reply, f *filter, metered bool) {
 		}
 		r.addrs = f.addrs
 		r.pinned = g.pins.put(f.host, f.addrs, life)
+		// A reload stores its epoch and drops pins then: what was put behind that is dropped here.
+		if now := g.epoch.Load(); now != e {
+			g.pins.retain(now.mayPin)
+		}
 	}
 	r.explanation.TTL = life
 }

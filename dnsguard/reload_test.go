@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/policies"
 )
 
 // labJudge allows lab.example, with private addresses or without.
@@ -125,6 +127,45 @@ func TestI6_OnlyClassINCountsInAnswers(t *testing.T) {
 		}
 		if got := k.Pins().Addrs(name("a.example")); len(got) != len(c.want) {
 			t.Errorf("%s: pinned %v", c.name, got)
+		}
+	}
+}
+
+// TestI6_AnswersBehindAReloadPinByIt: a question is under way when a policy comes under which the address, or the name,
+// isn't allowed, or [hosts] has a target for the name.
+func TestI6_AnswersBehindAReloadPinByIt(t *testing.T) {
+	t.Parallel()
+	for what, next := range map[string]struct {
+		judge  *testJudge
+		hosts  []policies.HostMapping
+		pinned bool
+	}{
+		"the same (twin)":            {labJudge(true), nil, true},
+		"the address is not allowed": {labJudge(false), nil, false},
+		"the name is not allowed":    {judgeOf("other.example"), nil, false},
+		"the name has a target":      {labJudge(true), mappings("lab.example"), false},
+	} {
+		asked, release := make(chan struct{}, 1), make(chan struct{})
+		k := newKit(t, labJudge(true), func(w dns.ResponseWriter, m *dns.Msg) {
+			asked <- struct{}{}
+			<-release
+			labRecords(w, m)
+		})
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			k.Answer(context.Background(), new(dns.Msg).SetQuestion("lab.example.", dns.TypeA))
+		}()
+		<-asked
+		p := *k.epoch.Load().policy
+		p.Hosts = next.hosts
+		if err := k.Reload(&p, next.judge); err != nil {
+			t.Fatal(err)
+		}
+		close(release)
+		<-answered
+		if got := k.Pins().Addrs(name("lab.example")); slices.Contains(got, addr("10.0.0.1")) != next.pinned {
+			t.Errorf("%s: pinned %v", what, got)
 		}
 	}
 }

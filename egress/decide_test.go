@@ -303,6 +303,10 @@ name = "no admin"
 hosts = ["api.example"]
 protocol = "https"
 paths = ["/admin/**"]
+[[egress.deny]]
+name = "no deletes"
+hosts = ["api.example"]
+methods = ["DELETE"]
 `))
 	const addr = "tcp 93.184.215.14:443"
 	api := pinned("api.example")
@@ -312,6 +316,8 @@ paths = ["/admin/**"]
 		{"other path", flow(addr, api, request(AppTLS, "api.example", "GET", "/users")), Allow, ReasonRule, "api"},
 		{"denied path", flow(addr, api, request(AppTLS, "api.example", "GET", "/admin/x")), Deny, ReasonDenyRule, "no admin"},
 		{"in another case", flow(addr, api, request(AppTLS, "api.example", "GET", "/Admin/x")), Deny, ReasonDenyRule, "no admin"},
+		{"denied method", flow(addr, api, request(AppTLS, "api.example", "DELETE", "/x")), Deny, ReasonDenyRule, "no deletes"},
+		{"denied method in another case", flow(addr, api, request(AppTLS, "api.example", "dElete", "/x")), Deny, ReasonDenyRule, "no deletes"},
 		{"encoded", flow(addr, api, request(AppTLS, "api.example", "GET", "/%61dmin/x")), Deny, ReasonDenyRule, "no admin"},
 		{"unclear", flow(addr, api, request(AppTLS, "api.example", "GET", "//admin/x")), Deny, ReasonPathAmbiguous, "no admin"},
 	})

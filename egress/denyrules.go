@@ -111,7 +111,7 @@ func (j *judgement) denyBy(r *rule) {
 		}
 		return
 	}
-	if !r.matchesMethod(j.f.Method) {
+	if !r.matchesMethodFolded(j.f.Method) {
 		return
 	}
 	if len(r.paths) > 0 {

@@ -118,7 +118,7 @@ func randomFlow(r *rand.Rand) Flow {
 	f.ECH = f.App == AppTLS && r.IntN(6) == 0
 	if f.Stage == StageRequest {
 		f.App, f.Unclear = App(1+r.IntN(2)), false
-		f.Method, f.Path = pick(r, []string{"GET", "POST"}), pick(r, worldPaths)
+		f.Method, f.Path = pick(r, []string{"GET", "POST", "get", "Post"}), pick(r, worldPaths)
 	}
 	return f
 }

@@ -3,6 +3,7 @@ package egress
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
@@ -277,7 +278,7 @@ func (r reference) denials() (denied, mustName, mustInspect bool) {
 			case !speaks(c.Protocol, r.f.App) && (!r.webPort(c) || !r.f.Unclear && r.f.App != AppSilent):
 			case r.f.Stage == StageName:
 				mustInspect = true
-			case len(c.Methods) > 0 && !slices.Contains(c.Methods, r.f.Method):
+			case len(c.Methods) > 0 && !slices.Contains(c.Methods, strings.ToUpper(r.f.Method)):
 			default:
 				clean, ok := CleanPath(r.f.Path)
 				if len(usefulPaths(c.Paths)) == 0 || !ok || slices.ContainsFunc(c.Paths, func(g string) bool { return policies.MatchPath(g, clean) }) {

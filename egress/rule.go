@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -185,12 +186,13 @@ func (r *rule) speaks(app App) bool {
 // matchesMethod reports whether the rule is about requests with this method.
 // Methods are case-sensitive (RFC 9110, 9.1).
 func (r *rule) matchesMethod(method string) bool {
-	for _, m := range r.methods {
-		if m == method {
-			return true
-		}
-	}
-	return len(r.methods) == 0
+	return len(r.methods) == 0 || slices.Contains(r.methods, method)
+}
+
+// matchesMethodFolded is matchesMethod without regard to case. Deny rules use it: frameworks that write each method in
+// upper case (Werkzeug, Symfony) take "delete" for DELETE.
+func (r *rule) matchesMethodFolded(method string) bool {
+	return len(r.methods) == 0 || slices.ContainsFunc(r.methods, func(m string) bool { return strings.EqualFold(m, method) })
 }
 
 // matchesPath reports whether the rule is about this clean path.

@@ -18,10 +18,13 @@ func (s *Session) Revise(rules *Rules) Step {
 			return Step{Action: End}
 		}
 	case stateWaiting:
+		s.lookUp()
 		if v := s.decide(); v.Allowed() || !v.Reason.Reportable() {
 			return s.resume(v)
 		}
-	case stateOver, stateAsking, stateNaming, stateFirst: // the next verdict is by the new rules
+	case stateFirst: // the next verdict is by the new rules, and by what [hosts] makes of the names now
+		s.lookUp()
+	case stateOver, stateAsking, stateNaming:
 	}
 	return Step{Action: Continue}
 }

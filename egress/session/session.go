@@ -56,13 +56,17 @@ func Open(rules *Rules, names Names, proto egress.Proto, src, dst netip.AddrPort
 
 // newFlow sets the flow, with what is known of its destination.
 func (s *Session) newFlow(proto egress.Proto, src, dst netip.AddrPort) {
-	s.flow, s.host = egress.Flow{Proto: proto, Src: src, Dst: dst}, hostname.Name{}
-	if name, ok := s.names.Mapped(dst.Addr()); ok {
-		s.flow.Mapped, s.host = true, name
-		s.flow.Pinned = []hostname.Name{name}
-		return
+	s.flow = egress.Flow{Proto: proto, Src: src, Dst: dst}
+	s.lookUp()
+}
+
+// lookUp sets what is known now of the destination's names.
+func (s *Session) lookUp() {
+	name, mapped := s.names.Mapped(s.flow.Dst.Addr())
+	s.flow.Mapped, s.host = mapped, name
+	if s.flow.Pinned = []hostname.Name{name}; !mapped {
+		s.flow.Pinned = s.names.Pinned(s.flow.Dst.Addr())
 	}
-	s.flow.Pinned = s.names.Pinned(dst.Addr())
 }
 
 func (s *Session) open() Step {
