@@ -2,6 +2,7 @@ package httphead
 
 import (
 	"bytes"
+	"net/http"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -46,6 +47,22 @@ func ParseRequestLine(line []byte) (RequestLine, *Fault) {
 		return RequestLine{}, &Fault{"request_line", "its first line does not end in HTTP/1.1 or HTTP/1.0"}
 	}
 	return RequestLine{Method: method, Target: target, HTTP10: version == "HTTP/1.0"}, CheckTarget(target)
+}
+
+// CheckRequest refuses requests that an inspected connection never carries, whatever the rules: CONNECT would hide what
+// follows, the answer to TRACE repeats the request's fields, and a target that is no path names a host of its own.
+func CheckRequest(method, target string) *Fault {
+	switch {
+	case method == http.MethodConnect:
+		return &Fault{"connect", "CONNECT inside an inspected connection is refused: it would hide what follows"}
+	case strings.EqualFold(method, http.MethodTrace):
+		return &Fault{"trace", "TRACE is refused: its answer would repeat the request's headers"}
+	case !httpguts.ValidHeaderFieldName(method): // both are tokens (RFC 9110, section 9.1)
+		return &Fault{"method", "its method is none"}
+	case target != "*" && !strings.HasPrefix(target, "/"):
+		return &Fault{"absolute_form", "the request's target does not begin with a slash"}
+	}
+	return CheckTarget(target)
 }
 
 // CheckTarget refuses a target that not every parser takes to end in the same place.

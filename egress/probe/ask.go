@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/httphead"
 	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/policies"
@@ -152,7 +153,12 @@ func (q question) walk(a *Answer, t Target, names resolved, app egress.App) egre
 	if step.Action != session.Inspect || t.Method == "" && t.Path == "" {
 		return v
 	}
-	if v = requestOn(s, app, request{method: orElse(t.Method, "GET"), path: orElse(t.Path, "/")}); v.Action == egress.Allow {
+	asked := request{method: orElse(t.Method, "GET"), path: orElse(t.Path, "/")}
+	if fault := httphead.CheckRequest(asked.method, asked.path); fault != nil {
+		a.step("request", "form", fault.Message)
+		return egress.Verdict{Reason: egress.ReasonInvalid, Name: v.Name, Addr: v.Addr, Class: v.Class}
+	}
+	if v = requestOn(s, app, asked); v.Action == egress.Allow {
 		v.Action = egress.Inspect
 	}
 	return v

@@ -300,3 +300,21 @@ private = true
 		}
 	}
 }
+
+// TestMalformedRequestsAreDenied, as the proxy refuses them whatever the rules.
+func TestMalformedRequestsAreDenied(t *testing.T) {
+	t.Parallel()
+	p, _ := load(t, "version = 1\n[[egress.allow]]\nhosts = [\"api.example.com\"]\nmethods = [\"GET\"]\n[[egress.allow]]\nhosts = [\"api.example.com\"]\nports = [80]\nprotocol = \"http\"\n")
+	for _, port := range []string{":443", ":80"} {
+		for _, r := range [][2]string{{"TRACE", "/"}, {"trace", "/"}, {"CONNECT", "/"}, {"GET", "/a#b"}, {"GET", "/a b"}, {"GET", "a"}, {"GET", "http://x/"}, {"GE T", "/"}, {"GET", "/"}} {
+			target, err := probe.Parse("api.example.com" + port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			target.Method, target.Path = r[0], r[1]
+			if got, well := ask(t, p, target), r == [2]string{"GET", "/"}; got.Denied() == well || !well && got.Reason != "invalid" {
+				t.Errorf("%s %q: %s (%s)", port, r, got.Action, got.Reason)
+			}
+		}
+	}
+}
