@@ -174,7 +174,7 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
-	if err := errors.Join(c.checkTmpfs(), c.checkPorts()); err != nil {
+	if err := errors.Join(c.checkTmpfs(), c.checkPorts(), c.checkEnv()); err != nil {
 		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {
@@ -183,6 +183,27 @@ func (c *Config) check() error {
 		}
 	}
 	return vm.CheckChoice(c.Backend, backends.All("")...)
+}
+
+// checkEnv refuses variables that would stand in the place of a secret's placeholder: `-e TOKEN` takes the real value into
+// the guest, as other tools' users are used to.
+func (c *Config) checkEnv() error {
+	placeholders := map[string]string{}
+	for _, s := range c.Policy.Secrets {
+		placeholders[s.Name] = ""
+	}
+	return noPlaceholder(c.Env, placeholders)
+}
+
+// noPlaceholder refuses variables that have the name of a secret, unless they hold its placeholder.
+func noPlaceholder(env []string, placeholders map[string]string) error {
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		if placeholder, secret := placeholders[name]; secret && (placeholder == "" || value != placeholder) {
+			return fmt.Errorf("%w: the policy has a secret %s, of which the guest gets a placeholder in the variable of that name: leave the variable out, or rename the secret in the policy", ErrConfig, name)
+		}
+	}
+	return nil
 }
 
 // maxPorts bounds how many ports one sandbox publishes.

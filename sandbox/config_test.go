@@ -10,6 +10,8 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // TestI12_BoundsOfAMachineAreExact: the largest and the smallest are taken, the next is an error that names the bound.
@@ -74,4 +76,38 @@ func TestI12_RecordsRefuseProcessFiles(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestI8_VariablesNeverReplacePlaceholders: `-e TOKEN`, as users of other tools write, would take the value into the guest.
+// Another variable passes (twin), and so does the placeholder itself.
+func TestI8_VariablesNeverReplacePlaceholders(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	p := policies.Default()
+	p.Secrets = []policies.Secret{{Name: "TOKEN", From: policies.Source{Kind: policies.FromEnv, Value: "TOKEN"}}}
+	for _, env := range []string{"TOKEN=real", "TOKEN=", "TOKEN"} {
+		cfg := Config{Home: h.Dir(), Name: "web", Policy: p, Trust: true, Env: []string{"A=1", env}}
+		if err := Create(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "TOKEN") || strings.Contains(err.Error(), "real") {
+			t.Errorf("create with %s: %v", env, err)
+		}
+	}
+	s := &Sandbox{info: Info{Placeholders: map[string]string{"TOKEN": "msb_placeholder"}}}
+	if _, err := s.Exec(t.Context(), ExecOptions{Argv: []string{"true"}, Env: []string{"TOKEN=real"}}); !errors.Is(err, ErrConfig) {
+		t.Errorf("exec: %v", err)
+	}
+	if _, err := s.StartJob(t.Context(), "", ExecOptions{Argv: []string{"true"}, Env: []string{"TOKEN=real"}}); !errors.Is(err, ErrConfig) {
+		t.Errorf("job: %v", err)
+	}
+	if err := noPlaceholder([]string{"A=1", "TOKEN=msb_placeholder"}, s.info.Placeholders); err != nil {
+		t.Errorf("the placeholder itself: %v", err)
+	}
+	must(t, aNamed(t, h, "kept"))
+	st, err := h.load("kept")
+	must(t, err)
+	st.Placeholders = s.info.Placeholders
+	must(t, state.WriteJSON(namedPath(h, "kept"), state.StoredFile, st))
+	if err := h.SetEnv(t.Context(), "kept", "TOKEN=real"); !errors.Is(err, ErrConfig) {
+		t.Errorf("env set: %v", err)
+	}
+	must(t, h.SetEnv(t.Context(), "kept", "OTHER=real"))
 }

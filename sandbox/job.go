@@ -33,6 +33,9 @@ type Job struct {
 // with JobInput standard input comes by Job.Write.
 // ErrJobName, ErrJobExists, ErrJobLimit, and a *NotStartedError if the program can't be run.
 func (s *Sandbox) StartJob(ctx context.Context, name string, opts ExecOptions) (*Job, error) {
+	if err := noPlaceholder(opts.Env, s.info.Placeholders); err != nil {
+		return nil, Fail(err)
+	}
 	name, err := s.client.StartJob(ctx, name, opts)
 	if err != nil {
 		return nil, Fail(err)

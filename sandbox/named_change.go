@@ -79,7 +79,7 @@ func (h *Home) SetEnv(ctx context.Context, name string, env ...string) error {
 			return err
 		}
 	}
-	return h.changeEnv(ctx, name, func(have []string) []string { return append(have, env...) })
+	return h.changeEnv(ctx, name, env, func(have []string) []string { return append(have, env...) })
 }
 
 // UnsetEnv removes variables by their names; one that is not set is no error. ErrRunning while it runs.
@@ -89,13 +89,16 @@ func (h *Home) UnsetEnv(ctx context.Context, name string, variables ...string) e
 			return err
 		}
 	}
-	return h.changeEnv(ctx, name, func(have []string) []string {
+	return h.changeEnv(ctx, name, nil, func(have []string) []string {
 		return slices.DeleteFunc(have, func(e string) bool { return slices.Contains(variables, variable(e)) })
 	})
 }
 
-func (h *Home) changeEnv(ctx context.Context, name string, do func([]string) []string) error {
+func (h *Home) changeEnv(ctx context.Context, name string, added []string, do func([]string) []string) error {
 	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
+		if err := noPlaceholder(added, st.Placeholders); err != nil {
+			return err
+		}
 		st.Env = withoutOverridden(do(st.Env))
 		return state.WriteJSON(run.Dir, state.StoredFile, st)
 	}))

@@ -33,6 +33,9 @@ func (s *Sandbox) Image() *image.Image { return s.image }
 // Exec runs one process and returns how it ended. An error means that it could not be run to its end,
 // and has a Kind; a program that is missing or fails is an ExitStatus.
 func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error) {
+	if err := noPlaceholder(opts.Env, s.info.Placeholders); err != nil {
+		return ExitStatus{}, Fail(err)
+	}
 	st, err := s.client.Exec(ctx, opts)
 	if err == nil || ctx.Err() != nil {
 		return st, err
