@@ -69,8 +69,7 @@ type Options struct {
 	MaxBytes int64
 	MaxAge   time.Duration
 	Keep     int
-	// Resume says that path is of an earlier part of this recording: it is rotated and not replaced, unless it holds no
-	// packets.
+	// Resume says that a capture at path is an earlier part of this recording, so that Parts lists both.
 	Resume bool
 	// SnapLen is how many bytes of each frame are kept.
 	SnapLen int

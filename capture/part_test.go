@@ -222,3 +222,23 @@ func TestTheFirstSectionNamesTheRecording(t *testing.T) {
 		t.Errorf("recording %q, %v, want %q", r.Recording(), err, "one")
 	}
 }
+
+// TestI13_NewCapturesKeepOlderFiles: `run --pcap FILE` twice, or with a file that is no capture at all.
+func TestI13_NewCapturesKeepOlderFiles(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(path, []byte("notes of somebody's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	aPart(t, path, Options{}, 1)
+	aPart(t, path, Options{}, 2)
+	if text, err := os.ReadFile(path + ".2"); err != nil || string(text) != "notes of somebody's" {
+		t.Errorf("what was there: %q, %v", text, err)
+	}
+	if parts := Parts(path); len(parts) != 1 {
+		t.Errorf("recordings of their own are parts of one: %v", parts)
+	}
+	if _, ok := recordingOf(path + ".1"); !ok {
+		t.Error("the first recording is gone")
+	}
+}

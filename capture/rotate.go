@@ -51,12 +51,7 @@ func createRotating(path string, o *Options) (*rotating, error) {
 	if !known {
 		o.recording = rand.Text()
 	}
-	if o.Resume {
-		err = r.rotate(nil)
-	} else {
-		err = r.begin(nil)
-	}
-	if err != nil {
+	if err := r.rotate(nil); err != nil { // what somebody else wrote there stays too, as an older file
 		return nil, fmt.Errorf("the capture can't be made: %w", errors.Join(err, r.close()))
 	}
 	return r, nil

@@ -59,9 +59,8 @@ func NewWriter(w io.Writer, o Options) *Writer {
 	return newWriter(&stream{w: w, head: preamble(&o)}, o)
 }
 
-// Create returns a Writer on a new file at path, mode 0600, which replaces an older one. It is rotated:
-// path is renamed to path.1, path.1 to path.2, and so on; each file stands for itself. With Options.Resume it is
-// rotated at once. The file is locked: ErrBusy if another Writer, of any process, writes to it.
+// Create returns a Writer on a new file at path, mode 0600. What is there, if it holds anything, is rotated like a full
+// part: path is renamed to path.1, path.1 to path.2, and so on; each file stands for itself. The file is locked: ErrBusy if another Writer, of any process, writes to it.
 func Create(path string, o Options) (*Writer, error) {
 	o = o.withDefaults()
 	f, err := createRotating(path, &o)

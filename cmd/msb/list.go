@@ -92,8 +92,25 @@ func (u *ui) formatted(t *template.Template, v any) error {
 		}
 	}
 	var out bytes.Buffer
-	if err := t.Execute(&out, keys); err != nil {
+	if err := t.Execute(&out, printableValues(keys)); err != nil {
 		return err
 	}
-	return u.print(string(audit.AppendPrintable(nil, append(out.Bytes(), '\n'))))
+	return u.print(out.String() + "\n")
+}
+
+// printableValues is a JSON value whose texts act on no terminal: a process of the guest chooses its own arguments.
+func printableValues(v any) any {
+	switch v := v.(type) {
+	case string:
+		return audit.Printable(v)
+	case []any:
+		for i := range v {
+			v[i] = printableValues(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = printableValues(v[k])
+		}
+	}
+	return v
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -44,6 +45,8 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		err, own = out.err, false
 	}
 	switch {
+	case errors.Is(out.err, syscall.EPIPE) && (err == nil || errors.Is(err, syscall.EPIPE)): // whoever read the output has what they wanted
+		return exitSignalled(syscall.SIGPIPE)
 	case err == nil:
 		return 0
 	case own:

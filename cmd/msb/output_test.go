@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"text/template"
 
 	"github.com/spf13/cobra"
 )
@@ -50,5 +51,38 @@ func TestLostOutputIsSaidOnce(t *testing.T) {
 		if code := c.ProcessState.ExitCode(); code != exitNoSpace || strings.Count(said.String(), syscall.ENOSPC.Error()) != 1 {
 			t.Errorf("%q: exit %d, said %q", line, code, said.String())
 		}
+	}
+}
+
+// gone is a standard output whose reader has left, as in `msb ls | head -0`.
+type gone struct{}
+
+func (gone) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestReadersThatLeaveAreNoError(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"--version", "--help", "policy presets", "policy show npm"} {
+		var said bytes.Buffer
+		if code := execute(strings.Fields(line), gone{}, &said); code != 141 || said.Len() > 0 {
+			t.Errorf("%s: exit %d, said %q", line, code, said.String())
+		}
+	}
+}
+
+// TestTemplatesShowNoControlCharacters: the words of a guest's process are its own, and a template prints them.
+func TestTemplatesShowNoControlCharacters(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	ui := newUI(&out, &out)
+	row := struct {
+		Command []string          `json:"command"`
+		Labels  map[string]string `json:"labels"`
+		Name    string            `json:"name"`
+	}{[]string{"sh", "\x1b]0;title\a\b"}, map[string]string{"a": "x\ny"}, "\u202eweb"}
+	if err := ui.formatted(template.Must(template.New("").Parse("{{.name}}\t{{.command}} {{.labels.a}}\n")), &row); err != nil {
+		t.Fatal(err)
+	}
+	if want := `\u202eweb` + "\t" + `[sh \x1b]0;title\x07\x08] x\x0ay` + "\n\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 }

@@ -25,7 +25,7 @@ type RecordFiles struct {
 	// the smallest policy that would have allowed what was seen.
 	Audit, Pcap, Learn string
 	PcapOptions        state.PcapOptions
-	// Resume keeps a capture that is there as an earlier part: it is rotated away and not replaced.
+	// Resume says that a capture that is there is an earlier part of this recording.
 	Resume bool
 }
 
