@@ -117,6 +117,8 @@ type Config struct {
 	// AutoRemove removes a sandbox with a name when its run ends, however it does. A job of the name MainJob ends the run
 	// with it.
 	AutoRemove bool
+	// Attached ends the run when this process does, however that ends. Without it one with a name runs on.
+	Attached bool
 
 	// IdleStop ends the sandbox when for this long no client was connected and no job ran; 0 lets it run. A named one can
 	// be started again.

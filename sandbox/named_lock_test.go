@@ -175,6 +175,12 @@ func TestI13_DiscardMeansItsOwnSandbox(t *testing.T) {
 func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
+	old := time.Now().Add(-2 * newRunGrace)
+	for _, name := range []string{"unstarted", "starting"} { // whoever made them was killed before there was a machine, or is about to start one
+		cfg := Config{Home: h.Dir(), Name: name, Disk: 64 << 20, AutoRemove: true}
+		must(t, Create(t.Context(), cfg))
+	}
+	must(t, os.Chtimes(namedPath(h, "unstarted"), old, old))
 	record := func(name string, r state.RunRecord) {
 		must(t, aNamed(t, h, name))
 		must(t, state.WriteJSON(namedPath(h, name), state.InfoFile, r))
@@ -183,6 +189,7 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 	record("stays", state.RunRecord{})
 	record("machine", state.RunRecord{AutoRemove: true, VMM: state.Identify(os.Getpid())})
 	record("runs", state.RunRecord{AutoRemove: true})
+	must(t, os.Chtimes(namedPath(h, "stays"), old, old))
 	run, err := h.lockNamed("runs")
 	must(t, err)
 	names := func() (names []string) {
@@ -195,11 +202,11 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 		}
 		return names
 	}
-	if got, want := names(), []string{"machine", "runs", "stays"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"machine", "runs", "starting", "stays"}; !slices.Equal(got, want) {
 		t.Errorf("there are %q, want %q", got, want)
 	}
 	must(t, run.Lock.Close())
-	if got, want := names(), []string{"machine", "stays"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"machine", "starting", "stays"}; !slices.Equal(got, want) {
 		t.Errorf("there are %q, want %q", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -118,5 +119,13 @@ func (h *Home) sweepTemporary(name string) error {
 // wasTemporary reports whether a run's record says that the sandbox goes with it, and its machine is gone.
 func wasTemporary(dir string) bool {
 	var r state.RunRecord
-	return state.ReadJSON(dir, state.InfoFile, &r) == nil && r.AutoRemove && (r.VMM.PID == 0 || r.VMM.Gone(0) == nil)
+	switch err := state.ReadJSON(dir, state.InfoFile, &r); {
+	case err == nil:
+		return r.AutoRemove && (r.VMM.PID == 0 || r.VMM.Gone(0) == nil)
+	case errors.Is(err, fs.ErrNotExist): // whoever made it was killed before it had a machine
+		info, err := os.Stat(dir)
+		st, readErr := state.ReadStored(dir, filepath.Base(dir))
+		return err == nil && readErr == nil && st.AutoRemove && time.Since(info.ModTime()) > newRunGrace
+	}
+	return false
 }

@@ -113,7 +113,7 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
 	p := &state.Plan{
 		Spec: specOf(cfg, admitted), ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir, Holds: grants.HoldsOf(admitted.Policy),
-		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep,
+		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached,
 	}
 	p.Name, p.Hide = s.name, cfg.hidden()
 	if p.Hostname == "" {

@@ -16,7 +16,7 @@ import (
 // itself. A field of Config that is new has to be in one of the two.
 func TestI12_StoredConfigsComeBack(t *testing.T) {
 	t.Parallel()
-	ofAStart := []string{"Name", "Label", "Labels", "Home", "Program", "Trust", "Progress", "Pull", "Learn", "Keep", "Notice", "PolicyFile"}
+	ofAStart := []string{"Name", "Label", "Labels", "Home", "Program", "Trust", "Progress", "Pull", "Learn", "Keep", "Attached", "Notice", "PolicyFile"}
 	parse := func(text, path string) *policies.Policy {
 		p, err := policies.Parse("p.toml", []byte(text), nil)
 		must(t, err)

@@ -66,7 +66,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Labels, err = parseLabels(f.labels); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
-	cfg.ReadOnly, cfg.AutoRemove = f.readOnly, f.temporary()
+	cfg.ReadOnly, cfg.AutoRemove, cfg.Attached = f.readOnly, f.temporary(), f.temporary() && !f.detach
 	cfg.Hide, cfg.HideCredentials, cfg.DirectoryUser = f.hide, f.hideCredentials, f.user
 	if f.name != "" {
 		cfg.Env = f.environ() // for every command, at each start

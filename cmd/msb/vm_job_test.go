@@ -130,6 +130,18 @@ func TestVMLogsOfADetachedRun(t *testing.T) {
 	eventually(t, "the sandbox goes", func() bool { return msb("ls", "-q").out == "" })
 	msb("run", "--vm", "qemu", "-q", "--rm", "--name", "brief", "--", "sh", "-c", "exit 6").want(t, 6, "")
 	msb("ls", "-q").want(t, 0, "")
+
+	// Nobody would end it once its command has gone with msb itself.
+	killed := command(t, home, "run", "--vm", "qemu", "-q", "--rm", "--name", "brief", "--", "sleep", "1000")
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command runs", func() bool { return msb("exec", "brief", "pidof", "sleep").code == 0 })
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.Wait() // killed
+	eventually(t, "the sandbox goes with its caller", func() bool { return msb("ls", "-q").out == "" })
 }
 
 // openFiles are the paths of a process's open files.

@@ -62,6 +62,7 @@ type Plan struct {
 	Image     image.Config `json:"image"`
 	Learn     string       `json:"learn,omitempty"`
 	Keep      bool         `json:"keep,omitempty"`
+	Attached  bool         `json:"attached,omitempty"` // ends with the caller, though it has a name
 }
 
 // Shares reports whether the guest may write to a directory of this machine.

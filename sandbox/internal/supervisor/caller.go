@@ -9,7 +9,8 @@ import (
 )
 
 // watchCaller ends the sandbox when the caller's end of the control socket is closed, which the kernel
-// does however the caller went, at any moment of the start too. One with a name lives on once it was ready. It lasts
+// does however the caller went, at any moment of the start too. One with a name lives on once it was ready, unless it is for
+// its caller's command alone. It lasts
 // as long as the process.
 func (s *supervisor) watchCaller(control *os.File) {
 	defer runtime.KeepAlive(control) // its finalizer would close the descriptor under the poll
@@ -20,7 +21,7 @@ func (s *supervisor) watchCaller(control *os.File) {
 			continue
 		}
 		if err != nil || fds[0].Revents != 0 {
-			if !s.detached.Load() {
+			if !s.detached.Load() || s.plan.Attached {
 				s.cancel(errCallerGone)
 			}
 			return

@@ -128,3 +128,33 @@ func TestI14_TemporarySandboxesSpareForeignFiles(t *testing.T) {
 		t.Error("the file is gone, or there is no end")
 	}
 }
+
+// TestI13_AttachedSandboxesEndWithTheirCaller: one with a name lives on else.
+func TestI13_AttachedSandboxesEndWithTheirCaller(t *testing.T) {
+	t.Parallel()
+	for _, attached := range []bool{true, false} {
+		p := newPlan(t, t.TempDir(), "web")
+		p.AutoRemove, p.Attached = true, attached
+		s, info := superviseFake(t, &guestVM{}, p)
+		if info == nil {
+			t.Fatal(<-s.ended)
+		}
+		ours, theirs, err := state.SocketPair()
+		must(t, err)
+		watched := make(chan struct{})
+		go func() { s.watchCaller(theirs); close(watched) }()
+		must(t, ours.Close())
+		<-watched
+		if ended := s.ctx.Err() != nil; ended != attached {
+			t.Errorf("attached %v: over %v", attached, ended)
+		}
+		s.cancel(errCallerGone)
+		if err := <-s.ended; err != nil {
+			t.Error(err)
+		}
+		if there(t, p.Dir) {
+			t.Errorf("attached %v: its directory is there", attached)
+		}
+		must(t, theirs.Close())
+	}
+}

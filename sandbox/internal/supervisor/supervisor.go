@@ -316,7 +316,7 @@ func (s *supervisor) stopAgent() error {
 // removeDirectory removes what stays of no run. end is why it is over.
 func (s *supervisor) removeDirectory(end error) error {
 	switch {
-	case s.plan.Name != "" && s.plan.AutoRemove && s.detached.Load() && !s.removed():
+	case s.plan.Name != "" && s.plan.AutoRemove && (s.detached.Load() || errors.Is(context.Cause(s.ctx), errCallerGone)) && !s.removed(): // a caller that is there removes it itself
 		err := state.RemoveNamed(s.plan.Home, s.plan.Name)
 		if err != nil { // it stays as any other
 			err = errors.Join(err, s.endNamed(errors.Join(end, err)))
