@@ -157,6 +157,9 @@ func existingHere(dst string) (fs.FileInfo, error) {
 	return there, nil
 }
 
+// entryBytes is what an entry of a directory counts at least against the room on this machine.
+const entryBytes = 4 << 10
+
 // CopyFrom copies a file or directory of the guest to the host, with the rules
 // of CopyTo. What the guest sends is written to the one name that dst means and
 // nowhere else. Links come as they are: they may lead anywhere on the host.
@@ -188,7 +191,8 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 		return CopyReport{}, err
 	}
 	defer func() { _ = in.Close() }()
-	r, err := tartree.Extract(ctx, in, root, to.name, tartree.UnpackOptions{DropSetID: true, MaxBytes: limit})
+	// Each entry takes a block or an inode, however empty it is: a guest could send directories without end.
+	r, err := tartree.Extract(ctx, in, root, to.name, tartree.UnpackOptions{DropSetID: true, MaxBytes: limit, MaxEntries: max(1, limit/entryBytes)})
 	if err == nil {
 		_, err = io.Copy(io.Discard, in) // the report is behind the archive
 	}

@@ -130,3 +130,21 @@ func TestResetEmptiesTheDisk(t *testing.T) {
 	must(t, run.Lock.Close())
 	must(t, h.Remove(t.Context(), "web")) // all its files are msb's
 }
+
+func TestI13_HalfWrittenStateGoesAtTheNextChange(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	for _, name := range []string{".sandbox.json106690726", ".ca.pem1"} {
+		must(t, os.WriteFile(namedPath(h, "web", name), nil, 0o600))
+	}
+	must(t, h.Rename(t.Context(), "web", "site"))
+	left, err := filepath.Glob(namedPath(h, "site", ".*"))
+	must(t, err)
+	if len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if _, err := h.load("site"); err != nil {
+		t.Error(err)
+	}
+}

@@ -31,7 +31,7 @@ func (h *Home) clearRun(dir string) error {
 			return err
 		}
 	}
-	return nil
+	return state.RemoveHalfWritten(dir)
 }
 
 // Remove deletes the sandbox of that name and its disk. ErrRunning while it runs.

@@ -16,7 +16,21 @@ import (
 )
 
 // namedFile has a number behind the name of a file that renameio or os.CreateTemp is writing.
-var namedFile = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
+var (
+	namedFile = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
+	halfFile  = regexp.MustCompile(`^\..*[0-9]$`) // of namedFile: what a kill in the middle of writing leaves
+)
+
+// RemoveHalfWritten removes what killed commands left in a sandbox's directory. The caller holds its lock.
+func RemoveHalfWritten(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if name := e.Name(); e.Type().IsRegular() && namedFile.MatchString(name) && halfFile.MatchString(name) {
+			err = errors.Join(err, UnlessGone(os.Remove(filepath.Join(dir, name))))
+		}
+	}
+	return err
+}
 
 // NamedForm is that of a named sandbox's directory.
 func NamedForm(name string, mode fs.FileMode) (owned.Form, bool) {
