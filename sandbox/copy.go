@@ -178,6 +178,9 @@ func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) 
 		return CopyReport{}, err
 	}
 	root, err := os.OpenRoot(to.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return CopyReport{}, fmt.Errorf("%w: there is no directory %s on this machine; make it first", ErrCopy, to.dir)
+	}
 	if err != nil {
 		return CopyReport{}, err
 	}

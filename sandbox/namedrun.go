@@ -196,6 +196,7 @@ func (s *Sandbox) watchSession() {
 			continue
 		}
 		if state.ReadJSON(s.run.Dir, state.EndFile, &end) == nil {
+			s.failure = fmt.Errorf("%w: %s was stopped meanwhile, or its guest shut down; `msb start %s` starts it", ErrNotRunning, s.name, s.name)
 			if end.Message != "" {
 				s.failure = state.FailAs(end.Kind, errors.New(end.Message))
 			}
@@ -238,7 +239,7 @@ func (h *Home) stop(ctx context.Context, name string) error {
 func checkEnd(h *Home, name string, ready bool) error {
 	var end End
 	if err := state.ReadJSON(namedPath(h, name), state.EndFile, &end); ready && err != nil {
-		return fmt.Errorf("sandbox %s ended, but how could not be written down (%w); is its disk full?", name, err)
+		return fmt.Errorf("sandbox %s ended; how it ended could not be recorded in %s, which is full or can't be written to: %w", name, namedPath(h, name), err)
 	}
 	return nil
 }

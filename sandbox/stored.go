@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,6 +95,9 @@ func loadPolicy(path, remedy string) (*policies.Policy, error) {
 	p, err := policies.Load(path)
 	var wrong policies.ErrorList
 	if err != nil && !errors.As(err, &wrong) {
+		if !errors.Is(err, fs.ErrNotExist) {
+			remedy = "make it a file that you may read"
+		}
 		return nil, Fail(fmt.Errorf("%w: %w; %s", ErrPolicyMissing, err, remedy))
 	}
 	return p, Fail(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/msb-project/msb/mcp/clients"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
 )
 
 func newMCPInstall(ui *ui) *cobra.Command {
@@ -41,7 +42,11 @@ before. A second time it changes only what is different. msb mcp uninstall CLIEN
 				return err
 			}
 			change, err := clients.Install(args[0], clients.Scope(scope), command, words)
-			return applyChange(ui, change, err, dry, "msb is a server of %s now: %s\n")
+			done := "msb is a server of %s now: %s\n"
+			if change != nil {
+				done += "To take effect: " + change.Restart + ".\n"
+			}
+			return applyChange(ui, change, err, dry, done)
 		},
 		ValidArgs: clients.Names(),
 	}
@@ -61,7 +66,7 @@ func newMCPUninstall(ui *ui) *cobra.Command {
 		Args:    named(cobra.ExactArgs(1), "name the client: "+strings.Join(clients.Names(), ", ")),
 		RunE: func(_ *cobra.Command, args []string) error {
 			change, err := clients.Uninstall(args[0], clients.Scope(scope))
-			return applyChange(ui, change, err, dry, "msb is no server of %s any more: %s\n")
+			return applyChange(ui, change, err, dry, "msb is no server of %s any more: %s\nTo take effect: restart it.\n")
 		},
 		ValidArgs: clients.Names(),
 	}
@@ -106,6 +111,10 @@ func serverCommand(flags *pflag.FlagSet, scope clients.Scope) (command string, a
 		return "msb", args, err
 	}
 	command, err = os.Executable()
+	if home := os.Getenv(sandbox.EnvHome); home != "" && err == nil { // which the client need not have: the policy is approved there
+		home, err = filepath.Abs(home)
+		return "env", append([]string{sandbox.EnvHome + "=" + home, command}, args...), err
+	}
 	return command, args, err
 }
 
@@ -125,5 +134,5 @@ func applyChange(ui *ui, change *clients.Change, err error, dry bool, done strin
 	if err := change.Write(); err != nil {
 		return err
 	}
-	return ui.print(fmt.Sprintf(done, change.Title, change.Path) + "To take effect: " + change.Restart + ".\n")
+	return ui.print(fmt.Sprintf(done, change.Title, change.Path))
 }

@@ -41,8 +41,20 @@ func TestInstalledEntriesHoldTheFlags(t *testing.T) {
 		}
 	}
 	want := []string{"mcp", "--image=a:1", "--image=b:2", "--max-cpus=3", "--policy=" + floor, "--volume=" + here + ":/work:rw", "--volume=" + share + ":/data"}
-	if err := json.Unmarshal(text, &got); err != nil || !slices.Equal(got.MCPServers["msb"].Args, want) || !filepath.IsAbs(got.MCPServers["msb"].Command) {
-		t.Errorf("%s, %v; want args %q", text, err, want)
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	// The state directory in which the policy is approved goes along: the client's environment may have another.
+	entry := got.MCPServers["msb"]
+	if a := entry.Args; entry.Command != "env" || len(a) < 2 || !strings.HasPrefix(a[0], "MSB_HOME=/") || !filepath.IsAbs(a[1]) || !slices.Equal(a[2:], want) {
+		t.Errorf("%s; want args %q", text, want)
+	}
+	r = msb(t, append(env, "MSB_HOME="), "mcp", "install", "gemini", "--max-cpus", "3")
+	if text, err = os.ReadFile(filepath.Join(home, ".gemini", "settings.json")); r.code != 0 || err != nil || json.Unmarshal(text, &got) != nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if entry := got.MCPServers["msb"]; !filepath.IsAbs(entry.Command) || !slices.Equal(entry.Args, []string{"mcp", "--max-cpus=3"}) {
+		t.Errorf("without MSB_HOME: %s", text)
 	}
 	if r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3", "-v", ".:/work:rw", "-v", share+":/data"); !strings.Contains(r.out, "nothing to change") {
 		t.Errorf("a second time: %+v", r)

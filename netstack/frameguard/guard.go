@@ -13,6 +13,7 @@ const (
 	etherTypeIPv4 = 0x0800
 	etherTypeARP  = 0x0806
 	etherTypeIPv6 = 0x86dd
+	etherTypeRARP = 0x8035 // RFC 903: QEMU announces a guest's MAC so, after a warm start
 
 	protoICMP   = 1
 	protoIGMP   = 2
@@ -118,6 +119,8 @@ func (g *Guard) check(frame []byte) Verdict {
 		return g.checkARP(body)
 	case etherTypeIPv4:
 		return g.checkIPv4(dst, body)
+	case etherTypeRARP:
+		return DropQuiet
 	case etherTypeIPv6:
 		return g.checkIPv6(dst, body)
 	}

@@ -108,6 +108,7 @@ func TestI3_I4_GuardJudgesFrames(t *testing.T) {
 		"padded to 60 bytes":             {append(ip4(v4(g4, routable4, protoUDP, ports(1, 53))), make([]byte, 18)...), Pass},
 		"tcp over 6":                     {ip6(v6(g6, routable6, protoTCP, 64, tcp20)), Pass},
 		"link-local source":              {ip6(v6(guestLL, gwLL, protoTCP, 64, tcp20)), Pass},
+		"rarp":                           {frame(allNodes, guestMAC, etherTypeRARP, make([]byte, 28)), DropQuiet},
 		"vlan":                           {frame(gwMAC, guestMAC, 0x8100, v4(g4, routable4, protoTCP, tcp20)), DropEtherType},
 		"double vlan":                    {frame(gwMAC, guestMAC, 0x88a8, nil), DropEtherType},
 		"llc":                            {frame(gwMAC, guestMAC, 60, make([]byte, 60)), DropEtherType},
