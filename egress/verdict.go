@@ -88,7 +88,11 @@ func (v Verdict) Message() string {
 	if s := v.subject(); s != "" {
 		b.WriteString(s + ": ")
 	}
-	b.WriteString(v.Reason.Sentence())
+	if v.Floor && v.Reason == ReasonNoRule {
+		b.WriteString("no allow rule of the operator's floor covers it; only the operator can add one")
+	} else {
+		b.WriteString(v.Reason.Sentence())
+	}
 	if v.Reason.aboutClass() && v.Class != ClassInvalid {
 		b.WriteString(" (" + v.Class.Sentence() + ")")
 	}

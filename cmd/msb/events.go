@@ -61,7 +61,8 @@ func showEvents(ctx context.Context, ui *ui, f *eventsFlags, name string) error 
 	defer func() { _ = tail.Close() }() // it was only read
 	lines := 0
 	show := func(line []byte, ev *audit.Event) error {
-		if lines++; f.denied && !ev.Denied() {
+		refused := ev.Kind == audit.PolicyReload && ev.Action == "deny" // the policy was, and the old one is in force
+		if lines++; f.denied && !ev.Denied() && !refused {
 			return nil
 		}
 		return printEvent(ui, line, ev, f.json)
