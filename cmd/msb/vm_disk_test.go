@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -93,4 +95,58 @@ func TestVMDamagedCachesAreHealed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestI13_VMFullHostsDamageNoDisk: what a guest believes written must not be lost, and a start writes to its disk.
+func TestI13_VMFullHostsDamageNoDisk(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, env := otherHome(t)
+	got := vmCommand(t, inNamespace(t, env, `mkdir -p "$MSB_HOME" && mount -t tmpfs -o mode=0700,size=160m none "$MSB_HOME" || exit 1
+		"$1" create -q --vm qemu --no-net --disk 64M web && "$1" start -q web && "$1" exec web -- sh -c 'echo kept >/kept; sync' && "$1" stop web || exit 1
+		dd if=/dev/zero of="$MSB_HOME/images/filler" bs=64k 2>/dev/null
+		"$1" start -q web; echo "full: $?"
+		rm "$MSB_HOME/images/filler"
+		"$1" start -q web && "$1" exec web -- cat /kept && "$1" stop web`, self))
+	if want := "web\nweb\nweb\nfull: 117\nweb\nkept\nweb\n"; got.code != 0 || got.out != want || !strings.Contains(got.err, "16 MiB") {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}
+
+// TestVMDamagedDisksAreToldAtTheStart: directories of the disk become zeros, as a host's full disk can leave them.
+func TestVMDamagedDisksAreToldAtTheStart(t *testing.T) {
+	dir, env := otherHome(t)
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, env, args...)) }
+	defer func() { _ = command(t, env, "rm", "--force", "web").Run() }() // after a failure
+	msb("create", "--vm", "qemu", "--no-net", "--disk", "64M", "web").want(t, 0, "web\n")
+	msb("start", "-q", "web").want(t, 0, "web\n")
+	msb("stop", "web").want(t, 0, "web\n")
+	path := filepath.Join(dir, "sandboxes", "web", "upper.ext4")
+	if out, err := exec.Command("e2fsck", "-fy", path).CombinedOutput(); err != nil && !strings.Contains(string(out), "recovering journal") { // which would restore the blocks
+		t.Fatalf("%v: %s", err, out)
+	}
+	disk, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const block = 4096
+	for at := 0; at < len(disk); at += block {
+		b := disk[at : at+block]
+		// A directory begins with "." of 12 bytes and ".." (Linux, Documentation/filesystems/ext4/directory.rst). Those
+		// right below the top, which is inode 2, stay.
+		if string(b[4:9]) == "\x0c\x00\x01\x02." && string(b[18:22]) == "\x02\x02.." && b[12] > 2 {
+			clear(b)
+		}
+	}
+	if err := os.WriteFile(path, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := msb("start", "-q", "web")
+	if got.code == 0 || !strings.Contains(got.err, "damaged") || !strings.Contains(got.err, "e2fsck") {
+		t.Errorf("%+v", got)
+	}
+	msb("rm", "-f", "web").want(t, 0, "web\n")
+	nothingLeft(t, dir)
 }

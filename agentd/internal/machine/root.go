@@ -77,10 +77,18 @@ func (r Root) Assemble(ctx context.Context) error {
 	if err := unix.Mount("overlay", rootDir, "overlay", 0, opts); err != nil {
 		return fmt.Errorf("mount the overlay: %w", err)
 	}
-	// To mount an overlay empties its work directory. A kernel that finds damage there makes the file system read-only.
-	var st unix.Statfs_t
-	if err := unix.Statfs(upperDir, &st); err != nil || st.Flags&unix.ST_RDONLY != 0 {
-		return errors.Join(err, fmt.Errorf("%w: the kernel found errors in its file system, and lets nothing be written to it", ErrDamaged))
+	return checkUpper()
+}
+
+// checkUpper makes sure that the upper layer can be written to. To mount an overlay empties its work directory: a kernel
+// that finds damage there shuts the file system for writes, which statfs(2) doesn't tell.
+func checkUpper() error {
+	probe, err := os.MkdirTemp(upperDir, "probe")
+	if err == nil {
+		err = os.Remove(probe)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: the kernel found errors in its file system and lets nothing be written to it (%w); on the host, e2fsck -fy upper.ext4 in the sandbox's directory repairs most", ErrDamaged, err)
 	}
 	return nil
 }
