@@ -50,11 +50,11 @@ func (h *history) add(began time.Time, tool, defaultName string, raw json.RawMes
 		} `json:"files"`
 	}
 	_ = json.Unmarshal(raw, &a) // what can't be read was refused
-	words := []string{a.Action, a.Job, a.Command, strings.Join(a.Argv, " "), a.Path, a.From, a.To, strings.Join(a.Packages, " ")}
+	words := strings.Join([]string{a.Action, a.Job, a.Command, strings.Join(a.Argv, " "), a.Path, a.From, a.To, strings.Join(a.Packages, " ")}, " ")
 	for _, f := range a.Files {
-		words = append(words, f.Path)
+		words += " " + f.Path
 	}
-	what := strings.Join(strings.Fields(strings.Join(words, " ")), " ")
+	what := strings.Join(strings.Fields(words), " ")
 	if len(what) > maxWhat {
 		what = strings.ToValidUTF8(what[:maxWhat], "") + "…"
 	}

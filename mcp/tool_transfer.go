@@ -78,11 +78,11 @@ func (s *server) shared(host string, write bool) (string, error) {
 }
 
 func (s *server) sharedNames() string {
-	var names []string
+	names := make([]string, 0, len(s.opts.Directories))
 	for _, d := range s.opts.Directories {
 		names = append(names, printed(d.Host))
 	}
-	if names == nil {
+	if len(names) == 0 {
 		return "there are none"
 	}
 	slices.Sort(names)

@@ -26,6 +26,8 @@ type StartOptions struct {
 	Notice        func(string)
 	// Trust is as in Config, and stays with the sandbox.
 	Trust bool
+
+	attached bool // Config.Attached
 }
 
 // Create makes the sandbox that cfg describes under cfg.Name, and does not start it. It has a disk of its own, which
@@ -44,7 +46,7 @@ func startNew(ctx context.Context, cfg *Config) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := startNamed(ctx, home, cfg.Name, StartOptions{Program: cfg.Program, Progress: cfg.Progress, Notice: cfg.Notice})
+	s, err := startNamed(ctx, home, cfg.Name, StartOptions{Program: cfg.Program, Progress: cfg.Progress, Notice: cfg.Notice, attached: cfg.Attached})
 	if err != nil {
 		return nil, errors.Join(err, home.removeMade(context.WithoutCancel(ctx), cfg.Name, lock), lock.Close())
 	}
@@ -170,7 +172,7 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice, cfg.Trust = run.ID, o.Program, o.Progress, o.Notice, o.Trust
+	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice, cfg.Trust, cfg.Attached = run.ID, o.Program, o.Progress, o.Notice, o.Trust, o.attached
 	if err := cfg.fill(); err != nil {
 		return nil, nil, nil, err
 	}

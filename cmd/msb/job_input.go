@@ -46,24 +46,26 @@ func feedJob(ctx context.Context, j jobWriter, r io.Reader, eof bool) error {
 	buf := make([]byte, part)
 	for {
 		n, err := r.Read(buf)
-		if err != nil && !errors.Is(err, io.EOF) {
+		last := errors.Is(err, io.EOF)
+		if err != nil && !last {
 			return err
 		}
-		ended := err != nil
-		for rest := buf[:n]; len(rest) > 0 || ended && eof; {
-			n, err := j.Write(ctx, rest, ended && eof)
-			if rest = rest[n:]; errors.Is(err, sandbox.ErrBusy) {
-				continue
-			}
-			if err != nil {
+		if n > 0 || last && eof {
+			if err := writeAll(ctx, j, buf[:n], last && eof); err != nil {
 				return err
 			}
-			if len(rest) == 0 {
-				break
-			}
 		}
-		if ended {
+		if last {
 			return nil
+		}
+	}
+}
+
+func writeAll(ctx context.Context, j jobWriter, p []byte, eof bool) error {
+	for {
+		n, err := j.Write(ctx, p, eof)
+		if p = p[n:]; !errors.Is(err, sandbox.ErrBusy) {
+			return err
 		}
 	}
 }

@@ -112,6 +112,18 @@ func TestVMLogsOfADetachedRun(t *testing.T) {
 	msb("run", "--vm", "qemu", "-q", "--disk", "1G", "-d", "--", "nosuch").says(t, 127, "nosuch")
 	msb("ls", "-q").want(t, 0, "")
 
+	// Standard input of what runs detached.
+	msb("run", "--vm", "qemu", "-q", "-d", "-i", "--name", "reads", "--", "cat").want(t, 0, "reads\n")
+	for _, part := range []struct{ text, flag string }{{"one\n", "--eof=false"}, {"two\n", "--eof"}} {
+		input := command(t, home, "job", "input", part.flag, "reads", "main")
+		input.Stdin = strings.NewReader(part.text)
+		finish(t, input).want(t, 0, "")
+	}
+	msb("wait", "reads").want(t, 0, "0\n")
+	msb("logs", "reads").want(t, 0, "one\ntwo\n")
+	msb("job", "input", "--eof", "reads", "main").says(t, exitSandbox, "has ended")
+	msb("rm", "--force", "reads").want(t, 0, "reads\n")
+
 	// One of --rm goes with its command; what waits for it learns how that ended.
 	msb("run", "--vm", "qemu", "-q", "-d", "--rm", "--name", "brief", "--", "sh", "-c", "until [ -e /go ]; do sleep 0.1; done; exit 5").want(t, 0, "brief\n")
 	defer func() { _ = command(t, home, "rm", "--force", "brief").Run() }()
