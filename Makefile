@@ -78,8 +78,9 @@ test-memory: ## what one sandbox can make the proxy hold, at the size of the att
 probe-confinement: ## let a program in the VMM's place try its ways out, with and without namespaces and filter
 	$(GOTEST) -v ./internal/vm/runner -run '^TestI8_'
 
-record-calls: ## print every system call of full lives of guests on QEMU
-	MSB_RECORD_CALLS=1 $(GOTEST) -v -timeout 15m ./internal/vm/qemu -run '^TestI8_FullLifeNeedsNoOtherCall$$'
+record-calls: ## print every system call of full lives of guests on QEMU and libkrun, and look for those that the filter refuses
+	MSB_RECORD_CALLS=missing $(GOTEST) -v -timeout 30m $(VMM) -run '^TestI8_FullLifeNeedsNoOtherCall$$'
+	MSB_RECORD_CALLS=all $(GOTEST) -v -timeout 30m $(VMM) -run '^TestI8_FullLifeNeedsNoOtherCall$$'
 
 test-cross: ## build and vet what other systems compile
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...

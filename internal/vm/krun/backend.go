@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/runner"
 )
 
 // Verb is the hidden first argument under which a confined msb loads libkrun.
@@ -18,6 +19,8 @@ type Config struct {
 	Self []string
 	// ProbeKVM tells whether KVM is usable; nil means vm.ProbeKVM.
 	ProbeKVM func() error
+	// Record records the VMM's system calls instead of refusing any; nil refuses.
+	Record *runner.Recording
 }
 
 // Backend starts machines in libkrun.

@@ -133,7 +133,7 @@ func (b *Backend) plan(l *runner.Launch, c *config) error {
 	l.Files = append(l.Files, pipe)
 	l.Plan.Argv = []string{exe, Verb, strconv.Itoa(configFD)}
 	l.Plan.Env = []string{"GOMAXPROCS=1", "GOGC=off", "RUST_BACKTRACE=0"}
-	l.Plan.Handover, l.Plan.VMM = true, runner.Libkrun
+	l.Plan.Handover, l.Plan.VMM, l.Recording = true, runner.Libkrun, b.config.Record
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, c.Libkrun, c.Libkrunfw, c.Kernel)
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.Libraries(exe, c.Libkrun, c.Libkrunfw)...)
 	l.Plan.Devices = append(l.Plan.Devices, vm.KVMDevice)
