@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 )
 
 // maxDirectories bounds how many directories one sandbox sees.
@@ -103,6 +104,14 @@ func (c *Config) admitDirectory(home *Home, d *Directory) error {
 			return fmt.Errorf("%w writable: %s holds %s (%s), which the guest could change; share it read-only, or move the file elsewhere", ErrDirectory, d.Host, f.what, f.path)
 		}
 	}
+	for _, p := range c.policies() {
+		for _, s := range p.Secrets {
+			if path := grants.Steers(d.Host, p, s.From); path != "" {
+				return fmt.Errorf("%w writable: by %s the guest could change what is run for the secret %s (%s); share it read-only, or keep programs, and the directories of PATH, outside of it",
+					ErrDirectory, d.Host, s.Name, policies.QuoteArgs([]string{path}))
+			}
+		}
+	}
 	return nil
 }
 
@@ -135,13 +144,6 @@ func (c *Config) confining() []confiningFile {
 		}
 		for _, ca := range p.TLS.ExtraCA {
 			all = append(all, confiningFile{"roots that the policy trusts", ca.File})
-		}
-	}
-	for _, s := range c.secrets() {
-		for _, word := range s.From.Argv { // programs, and scripts that are given to one
-			if _, err := os.Stat(word); err == nil {
-				all = append(all, confiningFile{"what is run for the secret " + s.Name, word})
-			}
 		}
 	}
 	return all

@@ -58,7 +58,7 @@ func TestI14_DirectoriesThatConfineAreNotShared(t *testing.T) {
 		{host: ".", ro: "msb's own state", rw: "msb's own state"},
 		{host: "token", ro: "the secret A", rw: "the secret A"},
 		{host: "policy", rw: "holds the policy"},
-		{host: "policy/sub"},
+		{host: "policy/sub", rw: "run for the secret B"}, // it may run all that is beside the policy
 		{host: "inc", rw: "that the policy includes"},
 		{host: "logs", rw: "the audit log"},
 		{host: "logs/deep", rw: "the audit log"},

@@ -52,6 +52,11 @@ func plain(arg string) bool {
 // reach reports whether text names something in a tree, or a directory around
 // one, for a program that runs in dir.
 func (t trees) reach(text, dir string) bool {
+	return anyPath(text, func(path string) bool { return t.reachPath(path, dir) || t.around(path, dir) })
+}
+
+// anyPath reports whether text holds a path for which is is true.
+func anyPath(text string, is func(path string) bool) bool {
 	// Directories have names with any of these in them too.
 	words := append(strings.Fields(text), text)
 	words = append(words, strings.FieldsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("\"'`;&|<>(){}$*?[]!\\=:,#", c) })...)
@@ -59,7 +64,7 @@ func (t trees) reach(text, dir string) bool {
 		for at := range word {
 			// A path may stand behind anything: -C/dir, --dir=/dir, @/dir. What is
 			// relative begins a word, or stands behind the letter of a flag.
-			if (at == 0 || word[at] == '/' || word[0] == '-' || strings.ContainsRune("@%+", rune(word[at-1]))) && t.reachPath(word[at:], dir) {
+			if (at == 0 || word[at] == '/' || word[0] == '-' || strings.ContainsRune("@%+", rune(word[at-1]))) && is(word[at:]) {
 				return true
 			}
 		}
@@ -68,25 +73,24 @@ func (t trees) reach(text, dir string) bool {
 }
 
 // reachPath follows a path as the kernel would, part by part: a link on the way
-// may lead into a tree, and ".." out of it again.
+// may lie in a tree or lead into it, and ".." out of it again.
 func (t trees) reachPath(path, dir string) bool {
-	if !filepath.IsAbs(path) {
-		path = dir + "/" + path
+	// Links of /proc lead elsewhere in another process: to its working directory and its files.
+	return slices.ContainsFunc(Way(from(path, dir)), func(step string) bool { return t.hold(step) || ofProcess(step) })
+}
+
+// around reports whether path is a directory around a tree.
+func (t trees) around(path, dir string) bool {
+	real, err := filepath.EvalSymlinks(from(path, dir))
+	return err == nil && t.below(real)
+}
+
+// from is what a path means in dir.
+func from(path, dir string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
-	for end := 1; end <= len(path); end++ {
-		if end < len(path) && path[end] != '/' {
-			continue
-		}
-		real, err := filepath.EvalSymlinks(path[:end])
-		if err != nil {
-			return false
-		}
-		// Links of /proc lead elsewhere in another process: to its working directory and its files.
-		if t.hold(real) || ofProcess(real) || end == len(path) && t.below(real) {
-			return true
-		}
-	}
-	return false
+	return dir + "/" + path
 }
 
 // ofProcess reports whether a path is of one process, in /proc.
