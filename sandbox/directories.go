@@ -92,7 +92,10 @@ func (c *Config) admitDirectory(home *Home, d *Directory) error {
 		return fmt.Errorf("%w: %s and msb's own state (%s) lie in one another; share another directory", ErrDirectory, d.Host, state)
 	}
 	for _, s := range c.secrets() {
-		if s.From.Kind == policies.FromFile && holds(d.Host, realPath(s.From.Value)) {
+		if s.From.Kind != policies.FromFile {
+			continue
+		}
+		if way := grants.Way(s.From.Value); holds(d.Host, way[len(way)-1]) {
 			return fmt.Errorf("%w: %s holds the value of the secret %s (%s), which the guest must not see; move the file elsewhere", ErrDirectory, d.Host, s.Name, s.From.Value)
 		}
 	}
@@ -100,8 +103,14 @@ func (c *Config) admitDirectory(home *Home, d *Directory) error {
 		return nil
 	}
 	for _, f := range c.confining() {
-		if f.path != "" && holds(d.Host, realPath(f.path)) {
-			return fmt.Errorf("%w writable: %s holds %s (%s), which the guest could change; share it read-only, or move the file elsewhere", ErrDirectory, d.Host, f.what, f.path)
+		if f.path == "" {
+			continue
+		}
+		// A link on the way is enough: the guest would put another file behind the path, for the next start or reload.
+		for _, at := range grants.Way(f.path) {
+			if holds(d.Host, at) {
+				return fmt.Errorf("%w writable: %s holds %s (%s), which the guest could change; share it read-only, or move the file elsewhere", ErrDirectory, d.Host, f.what, at)
+			}
 		}
 	}
 	for _, p := range c.policies() {
@@ -144,6 +153,11 @@ func (c *Config) confining() []confiningFile {
 		}
 		for _, ca := range p.TLS.ExtraCA {
 			all = append(all, confiningFile{"roots that the policy trusts", ca.File})
+		}
+	}
+	for _, s := range c.secrets() {
+		if s.From.Kind == policies.FromFile {
+			all = append(all, confiningFile{"a link to the value of the secret " + s.Name, s.From.Value})
 		}
 	}
 	return all

@@ -13,7 +13,7 @@ const maxLinks = 40
 // real, and the file last. Whoever can change one of them decides what is opened, also where the file itself is out of
 // reach. It ends with the first that isn't there, which may be made later.
 func Way(path string) []string {
-	var way []string
+	way := []string{"/"}
 	at, rest := "/", strings.Split(lexicalAbs(path), "/")
 	for links := 0; len(rest) > 0 && links <= maxLinks; {
 		name := rest[0]

@@ -94,9 +94,7 @@ func (s *supervisor) serveLink() error {
 	g, err := gateway.New(gateway.Config{
 		CA: authority, Placeholders: placeholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
-		Admit: func(p *policies.Policy) (*policies.Policy, error) {
-			return grants.Reload(p, s.plan.Grants, grants.Options{State: s.plan.Home})
-		},
+		Admit:     admitReload(s.plan),
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
 	})
 	if err != nil {
@@ -109,6 +107,18 @@ func (s *supervisor) serveLink() error {
 		s.work.Go(func() { g.WatchPolicy(s.ctx, s.plan.PolicyFile, s.policy, nil) })
 	}
 	return nil
+}
+
+// admitReload judges later versions of the policy file. One that another file has become by a link is refused: who
+// writes to a directory on the way, such as the guest of another sandbox that shares it, would choose the policy.
+func admitReload(plan *state.Plan) func(*policies.Policy) (*policies.Policy, error) {
+	start := grants.Way(plan.PolicyFile)
+	return func(p *policies.Policy) (*policies.Policy, error) {
+		if now := grants.Way(p.Path); !slices.Equal(now, start) {
+			return nil, fmt.Errorf("%s leads to another file (%s) than when the sandbox started; look at it, then start the sandbox again", p.Path, now[len(now)-1])
+		}
+		return grants.Reload(p, plan.Grants, grants.Options{State: plan.Home})
+	}
 }
 
 // greetAgent waits for the guest to be ready and configures it.
