@@ -85,8 +85,10 @@ func (o *Options) fill() error {
 		return err
 	}
 	cfg := o.base(&machineArgs{})
-	cfg.Policy = o.Floor
-	return cfg.CheckDirectories(o.Home)
+	cfg.Policy, cfg.RealDirectories = o.Floor, false
+	err := cfg.ResolveDirectories(o.Home) // once: a guest may put links in the place of what lies in a directory of its own
+	o.Directories = cfg.Directories
+	return err
 }
 
 // agent holds the options to the floor's [agent], which alone decides what an agent has: options that are not given are
@@ -178,7 +180,7 @@ func (o *Options) base(a *machineArgs) sandbox.Config {
 	return sandbox.Config{
 		Home: o.Home.Dir(), Program: o.Program, Backend: o.Backend, Floor: o.Floor, Image: a.Image, Pull: image.PullNever,
 		CPUs: a.CPUs, Memory: a.MemoryMB << 20, Lifetime: o.Lifetime,
-		Directories: o.Directories, Hide: o.Hide, HideCredentials: o.HideCredentials, OperatorDirectories: true,
+		Directories: o.Directories, Hide: o.Hide, HideCredentials: o.HideCredentials, OperatorDirectories: true, RealDirectories: true,
 	}
 }
 

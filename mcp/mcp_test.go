@@ -542,6 +542,39 @@ func TestI15_DirectoriesAreTheOperatorsChoice(t *testing.T) {
 	}
 }
 
+// TestI14_DirectoriesAreResolvedOnce: a guest puts a link in the place of a directory that lies in another one of its own.
+// Neither the server that runs nor the next one takes what the link leads to for the operator's choice.
+func TestI14_DirectoriesAreResolvedOnce(t *testing.T) {
+	t.Parallel()
+	work, private := t.TempDir(), t.TempDir()
+	cache, byLink := filepath.Join(work, "cache"), filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Mkdir(cache, 0o755), os.Symlink(work, byLink)); err != nil {
+		t.Fatal(err)
+	}
+	given := []sandbox.Directory{{Host: byLink, Guest: "/work", Writable: true}, {Host: cache, Guest: "/cache", Writable: true}}
+	p := serve(t, func(o *Options) { o.Directories = given })
+	p.says(t, false, "sandbox_create", m{"name": "before"})
+	if err := errors.Join(os.Remove(byLink), os.Symlink(private, byLink)); err != nil { // the operator's own link
+		t.Fatal(err)
+	}
+	p.says(t, false, "sandbox_create", m{"name": "same"})
+	if st, err := p.opts.Home.Inspect("same"); err != nil || len(st.Directories) != 2 || !slices.ContainsFunc(st.Directories, func(d sandbox.Directory) bool { return d.Host == work }) {
+		t.Errorf("made with %+v, %v", st, err)
+	}
+	if err := errors.Join(os.Rename(cache, cache+"2"), os.Symlink(private, cache)); err != nil { // the guest's
+		t.Fatal(err)
+	}
+	p.says(t, true, "sandbox_create", m{"name": "after"}, "behind a link")
+	next := Options{Home: p.opts.Home, Directories: []sandbox.Directory{{Host: work, Guest: "/work", Writable: true}, {Host: cache, Guest: "/cache"}}}
+	if err := next.Check(); !errors.Is(err, sandbox.ErrDirectory) {
+		t.Errorf("the next server: %v", err)
+	}
+	next.Directories[0].Writable = false // no guest made the link
+	if err := next.Check(); err != nil {
+		t.Errorf("the next server, read-only: %v", err)
+	}
+}
+
 // TestI15_CopiesStayInSharedDirectories: a path of this machine is one of a shared directory, and only a writable one is
 // written to. What links in it lead to is the directory's own matter: nothing here opens a path of this machine.
 func TestI15_CopiesStayInSharedDirectories(t *testing.T) {

@@ -89,6 +89,8 @@ type Config struct {
 	// (path.Match; one with a slash is of a path from a directory's top).
 	Directories []Directory
 	Hide        []string
+	// RealDirectories tells that Directories are real paths (ResolveDirectories): one that has become a link is refused.
+	RealDirectories bool
 	// HideCredentials hides what looks like credentials (Credentials), too.
 	HideCredentials bool
 	// OperatorDirectories tells that whoever wrote Floor chose Directories; under a Floor there are none else.

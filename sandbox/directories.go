@@ -22,13 +22,28 @@ var noMounts = []string{"/", "/proc", "/sys", "/dev"}
 
 // CheckDirectories says why the directories can't be shared.
 func (c *Config) CheckDirectories(home *Home) error {
-	_, err := c.realDirectories(home)
+	_, err := c.directories(home)
+	return err
+}
+
+// ResolveDirectories is CheckDirectories for a Config that more than one sandbox is made of: what the links in the
+// directories' paths lead to now is what all of them see, or they don't start.
+func (c *Config) ResolveDirectories(home *Home) (err error) {
+	c.Directories, err = c.directories(home)
+	c.RealDirectories = err == nil
 	return err
 }
 
 // realDirectories checks the directories of a sandbox that is made or started, and returns them with their real paths,
 // those that others lie in first.
 func (c *Config) realDirectories(home *Home) ([]Directory, error) {
+	all, err := c.directories(home)
+	slices.SortStableFunc(all, func(a, b Directory) int { return strings.Compare(a.Guest, b.Guest) })
+	return all, err
+}
+
+// directories are in the order in which they are given.
+func (c *Config) directories(home *Home) ([]Directory, error) {
 	if len(c.Directories) > 0 && c.Floor != nil && !c.OperatorDirectories {
 		return nil, fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name directories; leave -v out, or copy with msb cp", ErrDirectory)
 	}
@@ -44,6 +59,10 @@ func (c *Config) realDirectories(home *Home) ([]Directory, error) {
 		if err := checkDirectory(d); err != nil {
 			return nil, err
 		}
+		// A guest puts a link in the place of a directory that lies in another one of its own.
+		if given := c.Directories[i].Host; c.RealDirectories && given != d.Host {
+			return nil, fmt.Errorf("%w: %s is or lies behind a link now, which leads to %s, and was none when it was shared; put the directory back, or make the sandbox anew with what the guest is to see", ErrDirectory, given, d.Host)
+		}
 		if slices.ContainsFunc(all[:i], func(o Directory) bool { return o.Guest == d.Guest }) {
 			return nil, fmt.Errorf("%w: two of them at %s in the guest", ErrDirectory, d.Guest)
 		}
@@ -51,8 +70,21 @@ func (c *Config) realDirectories(home *Home) ([]Directory, error) {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Directory) int { return strings.Compare(a.Guest, b.Guest) })
-	return all, nil
+	return all, checkLinksWithin(c.Directories, all)
+}
+
+// checkLinksWithin refuses a directory by a link that lies in another one that the guest may write to, and leads out of it:
+// a guest of an earlier run may have made the link.
+func checkLinksWithin(given, real []Directory) error {
+	for i, d := range given {
+		way := grants.Way(d.Host)
+		for _, o := range real {
+			if o.Writable && !holds(o.Host, real[i].Host) && slices.ContainsFunc(way, func(at string) bool { return holds(o.Host, at) }) {
+				return fmt.Errorf("%w: a link in %s, where the guest may write, leads from %s to %s; share %[4]s by that name if the guest is to see it", ErrDirectory, o.Host, d.Host, real[i].Host)
+			}
+		}
+	}
+	return nil
 }
 
 // guestsOwn reports whether a path is, or lies in, what is the guest's own.

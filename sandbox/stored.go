@@ -52,7 +52,7 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 		Ports: st.Ports, Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop, Lifetime: st.Lifetime,
-		OperatorDirectories: st.OperatorDirectories, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove,
+		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove,
 	}
 	if st.PolicyFile == "" {
 		if cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil); err == nil {

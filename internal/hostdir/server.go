@@ -108,14 +108,14 @@ type tree struct {
 
 type owner struct{ uid, gid uint32 }
 
-// New opens the directory at path, a link of which is followed.
+// New opens the directory at path, which is absolute and has no links in it.
 func New(path string, o Options) (*Server, error) {
 	for _, p := range o.Hide {
 		if err := CheckHide(p); err != nil {
 			return nil, err
 		}
 	}
-	root, err := os.OpenRoot(path)
+	root, err := openRoot(path)
 	if err != nil {
 		return nil, err
 	}
