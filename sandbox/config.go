@@ -14,6 +14,7 @@ import (
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/backends"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // Defaults of a sandbox that says nothing else.
@@ -131,6 +132,8 @@ type Config struct {
 	// Notice is told, before the guest boots, which backend was chosen and why, and by another goroutine when a
 	// changed PolicyFile was taken or refused; may be nil.
 	Notice func(string)
+
+	credentials *state.Credentials // what HideCredentials hides, once it was searched for
 }
 
 func (c *Config) fill() error {

@@ -10,16 +10,21 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 const (
 	// maxLooked bounds how many files of a directory are looked at for credentials before a start, and maxDepth how far
 	// below its top.
-	maxLooked = 20_000
+	maxLooked = 100_000
 	maxDepth  = 6
 
 	// maxCredential is how much of a file is read to tell whether it holds any, in bytes.
 	maxCredential = 64 << 10
+
+	// maxFound is how many of them are hidden one by one: more are hidden by name.
+	maxFound = 500
 
 	// maxShown is how many files a warning names.
 	maxShown = 5
@@ -48,53 +53,81 @@ var credentialContents = []struct {
 var notLooked = []string{"node_modules", ".venv", "vendor", "target", "objects"}
 
 // Credentials returns the paths, from the top, of the files below dir that look as if they held credentials. It looks
-// at 20,000 files at most, and follows no link.
+// at 100,000 files at most, and follows no link.
 func Credentials(dir string) ([]string, error) {
+	s, err := searchCredentials(dir, maxLooked)
+	return s.found, err
+}
+
+// search is what came of a search for credentials.
+type search struct {
+	found []string
+	// unread are files and directories that can't be read now: a guest changes modes, and changes them back.
+	unread []string
+	// cut tells that there is more than was looked at.
+	cut bool
+}
+
+func searchCredentials(dir string, most int) (search, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, err
+		return search{cut: true}, err
 	}
 	defer func() { _ = root.Close() }() // it was read only
-	var found []string
+	var s search
 	looked := 0
 	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
-		if looked++; looked > maxLooked {
+		if looked++; looked > most {
+			s.cut = true
 			return fs.SkipAll
 		}
 		switch {
+		case err != nil && p == ".":
+			s.cut = true
 		case err != nil && d != nil && d.IsDir():
-			return fs.SkipDir // what msb can't read, it serves to nobody
+			s.unread = append(s.unread, p)
+			return fs.SkipDir
 		case err != nil:
-			return nil //nolint:nilerr // the same
+			return nil //nolint:nilerr // it is gone
 		case d.IsDir() && (slices.Contains(notLooked, d.Name()) || strings.Count(p, "/") >= maxDepth):
 			return fs.SkipDir
-		case d.Type().IsRegular() && isCredential(root, p):
-			found = append(found, p)
+		case d.Type().IsRegular():
+			s.judge(root, p)
 		}
 		return nil
 	})
-	return found, err
+	return s, err
 }
 
-func isCredential(root *os.Root, p string) bool {
-	for _, name := range credentialNames {
-		if endsWith(p, name) {
-			return true
-		}
+// judge looks at one file.
+func (s *search) judge(root *os.Root, p string) {
+	if slices.ContainsFunc(credentialNames, func(name string) bool { return endsWith(p, name) }) {
+		s.found = append(s.found, p)
+		return
 	}
 	for _, c := range credentialContents {
 		if !endsWith(p, c.name) {
 			continue
 		}
-		f, err := root.Open(p)
-		if err != nil {
-			return false
+		b, err := readStart(root, p)
+		switch {
+		case err != nil:
+			s.unread = append(s.unread, p)
+		case c.has.Match(bytes.TrimSpace(b)):
+			s.found = append(s.found, p)
 		}
-		defer func() { _ = f.Close() }() // it was read only
-		b, err := io.ReadAll(io.LimitReader(f, maxCredential))
-		return err == nil && c.has.Match(bytes.TrimSpace(b))
+		return
 	}
-	return false
+}
+
+// readStart reads what is looked at of a file.
+func readStart(root *os.Root, p string) ([]byte, error) {
+	f, err := root.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	return io.ReadAll(io.LimitReader(f, maxCredential))
 }
 
 // endsWith reports whether the end of a path matches a pattern.
@@ -110,20 +143,16 @@ func endsWith(p, pattern string) bool {
 
 // hidden are the patterns of what the guest doesn't see. It warns of credentials that it does see.
 func (c *Config) hidden() []string {
-	patterns := slices.Clone(c.Hide)
-	if c.HideCredentials && len(c.Directories) > 0 {
-		patterns = append(patterns, credentialNames...)
+	if c.HideCredentials {
+		if c.credentials == nil {
+			c.searchDirectories(nil, maxLooked)
+		}
+		return slices.Concat(c.Hide, credentialPatterns(c.credentials))
 	}
 	for _, d := range c.Directories {
 		found, err := Credentials(d.Host)
 		if err != nil {
 			continue // the supervisor's own error is the better one
-		}
-		if c.HideCredentials {
-			for _, p := range found {
-				patterns = append(patterns, escapePattern(p))
-			}
-			continue
 		}
 		found = slices.DeleteFunc(found, func(p string) bool { return hides(c.Hide, p) })
 		if n := len(found); n > 0 {
@@ -134,7 +163,59 @@ func (c *Config) hidden() []string {
 			c.Notice(fmt.Sprintf("the guest can read what looks like credentials in %s: %s; --hide-credentials hides them", d.Host, names))
 		}
 	}
+	return slices.Clone(c.Hide)
+}
+
+// searchDirectories finds the credentials to hide, and adds them to those of the starts before: a guest may have made them
+// look otherwise.
+func (c *Config) searchDirectories(before *state.Credentials, most int) {
+	now := new(state.Credentials)
+	if before != nil {
+		now.Paths, now.ByName = slices.Clone(before.Paths), before.ByName
+	}
+	for _, d := range c.Directories {
+		s, _ := searchCredentials(d.Host, most) // one that can't be searched is cut
+		now.Paths = slices.Concat(now.Paths, s.found, s.unread)
+		slices.Sort(now.Paths)
+		now.Paths = slices.Compact(now.Paths)
+		// The guest may make so many files that the search ends before the one that counts, or so many that look like
+		// credentials that each of its requests is compared with thousands of paths.
+		if (s.cut || len(now.Paths) > maxFound) && !now.ByName {
+			now.ByName = true
+			c.Notice(fmt.Sprintf("%s holds more than msb looks through for credentials: hidden by name, whatever is in them, are %s", d.Host, strings.Join(contentNames(), ", ")))
+		}
+	}
+	if now.ByName {
+		now.Paths = nil // the names cover them
+	}
+	c.credentials = now
+}
+
+// credentialPatterns hide what a search found.
+func credentialPatterns(found *state.Credentials) []string {
+	names := credentialNames
+	if found.ByName {
+		names = slices.Concat(names, contentNames())
+	}
+	patterns := make([]string, 0, len(names)+len(found.Paths))
+	for _, name := range names {
+		if strings.Contains(name, "/") {
+			name = "**/" + name
+		}
+		patterns = append(patterns, name)
+	}
+	for _, p := range found.Paths {
+		patterns = append(patterns, escapePattern(p))
+	}
 	return patterns
+}
+
+func contentNames() []string {
+	names := make([]string, 0, len(credentialContents))
+	for _, c := range credentialContents {
+		names = append(names, c.name)
+	}
+	return names
 }
 
 // escapePattern makes a pattern of path.Match that is this very path.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -183,8 +184,15 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	was := *st
 	if len(admitted.Grants.Beyond(st.Grants)) > 0 {
 		st.Grants = keep(admitted.Grants, st.Grants)
+	}
+	if cfg.HideCredentials && len(cfg.Directories) > 0 {
+		cfg.searchDirectories(st.Credentials, maxLooked)
+		st.Credentials = cfg.credentials
+	}
+	if !reflect.DeepEqual(&was, st) {
 		if err := state.WriteJSON(run.Dir, state.StoredFile, st); err != nil {
 			return nil, nil, nil, err
 		}

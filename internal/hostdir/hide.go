@@ -10,7 +10,7 @@ import (
 
 // CheckHide says what is wrong with a pattern of Options.Hide.
 func CheckHide(pattern string) error {
-	if _, err := path.Match(pattern, ""); err != nil || pattern == "" || pattern != path.Clean(pattern) || path.IsAbs(pattern) || strings.HasPrefix(pattern, "..") {
+	if _, err := path.Match(pattern, ""); err != nil || pattern == "" || pattern != path.Clean(pattern) || path.IsAbs(pattern) || pattern == ".." || strings.HasPrefix(pattern, "../") {
 		return fmt.Errorf("%q is no pattern of names: write one such as .env, *.pem or .git/config", pattern)
 	}
 	return nil
@@ -32,8 +32,21 @@ func hides(patterns []string, whole, name string) bool {
 		if match(p, name) || strings.Contains(p, "/") && match(p, whole) {
 			return true
 		}
+		if end, ok := strings.CutPrefix(p, anywhere); ok && matchEnd(end, whole) {
+			return true
+		}
 	}
 	return false
+}
+
+// anywhere begins a pattern of the end of a path.
+const anywhere = "**/"
+
+// matchEnd reports whether the end of a path matches a pattern of as many elements.
+func matchEnd(pattern, whole string) bool {
+	elements := strings.Split(whole, "/")
+	from := len(elements) - strings.Count(pattern, "/") - 1
+	return from >= 0 && match(pattern, strings.Join(elements[from:], "/"))
 }
 
 // hidden reports whether the guest may not know of name in parent.
@@ -47,7 +60,16 @@ func (s *tree) leadsToHidden(parent *node, name string) bool {
 	whole := s.wholePath(parent, name)
 	depth := strings.Count(whole, "/") + 1
 	for _, p := range s.hide {
-		elements := strings.Split(p, "/")
+		end, ok := strings.CutPrefix(p, anywhere)
+		elements := strings.Split(end, "/")
+		if ok { // what is above them may have any name
+			for n := 1; n < len(elements); n++ {
+				if matchEnd(strings.Join(elements[:n], "/"), whole) {
+					return true
+				}
+			}
+			continue
+		}
 		if len(elements) > depth && match(strings.Join(elements[:depth], "/"), whole) {
 			return true
 		}

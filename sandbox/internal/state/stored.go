@@ -33,11 +33,21 @@ type Stored struct {
 	// HideCredentials has credentials searched for again at each start.
 	HideCredentials     bool `json:"hide_credentials,omitempty"`
 	OperatorDirectories bool `json:"operator_directories,omitempty"`
+	// Credentials are those that a start found; the next ones hide them as well.
+	Credentials *Credentials `json:"credentials,omitempty"`
 	// Placeholders are by the secret's name: files of the guest may hold them.
 	Placeholders map[string]string `json:"placeholders,omitempty"`
 	// Renamed is the name that the directory is about to get. It is written before the directory has it, so that the
 	// state is good under both names if a kill comes between.
 	Renamed string `json:"renamed,omitempty"`
+}
+
+// Credentials are what looks like credentials in the directories that a guest sees.
+type Credentials struct {
+	// Paths are from a directory's top.
+	Paths []string `json:"paths,omitempty"`
+	// ByName tells that there were too many, and that all are hidden whose name could be one's.
+	ByName bool `json:"by_name,omitempty"`
 }
 
 // ReadStored reads the state of the sandbox of that name from its directory.
