@@ -85,7 +85,7 @@ func (s *tree) keep(n *node, d *dir) {
 		return
 	}
 	s.retire(n)
-	if len(s.dirs) >= maxDirs {
+	if len(s.dirs) >= s.maxDirs {
 		var oldest *node
 		for k, o := range s.dirs {
 			if k.parent != nil && (oldest == nil || o.used < s.dirs[oldest].used) {

@@ -31,6 +31,8 @@ const (
 // taken as open file description locks on a descriptor for each of those, which
 // excludes the host's processes as well.
 type locks struct {
+	maxFiles int
+
 	mu      sync.Mutex
 	files   map[lockOwner]*os.File
 	waiting map[uint64]context.CancelFunc // by the request's number
@@ -103,7 +105,7 @@ func (l *locks) file(o lockOwner, h *handle, make bool) (*os.File, error) {
 	if f := l.files[o]; f != nil || !make {
 		return f, nil
 	}
-	if len(l.files) >= maxLockFiles {
+	if len(l.files) >= l.maxFiles {
 		return nil, unix.ENOLCK
 	}
 	path := fmt.Sprintf("/proc/self/fd/%d", h.fd()) // the file may have no name any more

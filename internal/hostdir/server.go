@@ -28,7 +28,8 @@ const (
 	// bytes each. A guest that asks for more gets ENFILE.
 	maxNodes = 1 << 19
 
-	// maxHandles is how many files the guest may have open: a descriptor each.
+	// maxHandles is how many files the guest may have open: a descriptor each, if
+	// the process may have as many (limitsOf).
 	maxHandles = 4096
 )
 
@@ -89,6 +90,7 @@ type tree struct {
 	owner    owner
 	hide     []string
 	maxNodes int
+	maxDirs  int
 
 	// What tests replace.
 	open     func(path string) (*os.File, error) // a directory below the top; "" is the top
@@ -119,10 +121,10 @@ func New(path string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	share := max(o.Share, 1)
+	limits := limitsOf(descriptorLimit(), max(o.Share, 1))
 	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
-		maxHandles: maxHandles / share, handles: map[uint64]*handle{}, tree: tree{
-			root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide, maxNodes: maxNodes / share, identify: true, now: time.Now,
+		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks}, tree: tree{
+			root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
 			nodes: map[uint64]*node{}, known: map[identity]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
 		},
 	}}
