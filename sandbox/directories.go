@@ -139,9 +139,9 @@ func (c *Config) admitDirectory(home *Home, d *Directory) error {
 			continue
 		}
 		// A link on the way is enough: the guest would put another file behind the path, for the next start or reload.
-		for _, at := range grants.Way(f.path) {
+		for _, at := range slices.Backward(grants.Way(f.path)) {
 			if holds(d.Host, at) {
-				return fmt.Errorf("%w writable: %s holds %s (%s), which the guest could change; share it read-only, or move the file elsewhere", ErrDirectory, d.Host, f.what, at)
+				return fmt.Errorf("%w writable: %s holds %s or a link to it (%s), which the guest could change; share it read-only, or move the file elsewhere", ErrDirectory, d.Host, f.what, at)
 			}
 		}
 	}
@@ -189,17 +189,14 @@ func (c *Config) confining() []confiningFile {
 	}
 	for _, s := range c.secrets() {
 		if s.From.Kind == policies.FromFile {
-			all = append(all, confiningFile{"a link to the value of the secret " + s.Name, s.From.Value})
+			all = append(all, confiningFile{"the value of the secret " + s.Name, s.From.Value})
 		}
 	}
 	return all
 }
 
-// holds reports whether inner is dir or lies in it. Both are real paths.
-func holds(dir, inner string) bool {
-	rel, err := filepath.Rel(dir, inner)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
-}
+// holds reports whether inner is dir or lies in it, by another mount of dir too. Both are real paths.
+func holds(dir, inner string) bool { return grants.Within(dir, inner) }
 
 // realPath resolves what is there of a path: a log may be made later.
 func realPath(p string) string {

@@ -59,6 +59,9 @@ func (t trees) hold(path string) bool {
 	}
 }
 
+// Within reports whether path, taken as it is written, is the directory dir or lies in it.
+func Within(dir, path string) bool { return trees{dir}.hold(path) }
+
 // below reports whether one of the trees is below the directory at path.
 func (t trees) below(path string) bool {
 	for _, tree := range t {
