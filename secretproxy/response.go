@@ -26,20 +26,18 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	if fault := p.mint(ex, resp); fault != nil {
 		return fault
 	}
-	m := p.known.newest()
-	maskHeader(p, m, resp.Header)
-	maskHeader(p, m, resp.Trailer) // the names, which go out with the head
 	ex.unsized = true
 	if resp.Body == nil || resp.Body == http.NoBody {
+		maskHead(p, resp)
 		return nil
 	}
 	if charset(resp.Header) != "" {
 		return unmaskable()
 	}
-	resp.Header.Del("Accept-Ranges")
 	if resp.ContentLength >= 0 && resp.ContentLength <= wholeResponse && (resp.ContentLength == 0 || plain(resp)) {
-		return p.maskWhole(ex, m, resp)
+		return p.maskWhole(ex, resp)
 	}
+	m := maskHead(p, resp)
 	body, err := decoded(resp)
 	if err == nil {
 		body, err = decodedMessages(resp.Header, body, ex.held)
@@ -80,9 +78,18 @@ func unmaskable() *refusal {
 	}
 }
 
+// maskHead masks what goes out before the body, the names of its trailers too, and returns what it is masked with.
+func maskHead(p *Proxy, resp *http.Response) *masker {
+	m := p.known.newest()
+	maskHeader(p, m, resp.Header)
+	maskHeader(p, m, resp.Trailer)
+	resp.Header.Del("Accept-Ranges")
+	return m
+}
+
 // maskWhole masks a small answer of known length in one piece. goproxy closes its body when the exchange is over: to
 // close it here would wait for the transport, although all of it was read.
-func (p *Proxy) maskWhole(ex *exchange, m *masker, resp *http.Response) *refusal {
+func (p *Proxy) maskWhole(ex *exchange, resp *http.Response) *refusal {
 	if !ex.held.Take(2 * resp.ContentLength) {
 		return memoryFull()
 	}
@@ -97,12 +104,14 @@ func (p *Proxy) maskWhole(ex *exchange, m *masker, resp *http.Response) *refusal
 		}
 		return upstreamRefusal(err)
 	}
+	// Only now: a server can send its head, and in the body a value that the sandbox got meanwhile (attack: a long poll
+	// that repeats what a later request carried, over a rotation).
+	m := maskHead(p, resp)
 	out, hits, err := m.set.ReplaceBytes(whole[:n], m.replace)
 	if err != nil {
 		return upstreamRefusal(err)
 	}
 	p.counters.masked.Add(uint64(hits))
-	maskHeader(p, m, resp.Trailer)
 	resp.Body, resp.ContentLength = newBytesBody(out), int64(len(out))
 	return nil
 }
