@@ -17,6 +17,12 @@ const (
 	headCost = 64
 	// connCost is what a connection over HTTP/2 holds of a head that has not ended.
 	connCost = maxHeadBytes
+	// maxAnswerHead bounds an answer's head, its trailers and each of its hints: what Envoy takes from a server (60 KiB),
+	// and more than Node's clients (16 KiB) or nginx (8 KiB) do.
+	maxAnswerHead = 64 << 10
+	// answerHeadCost is what is taken before a request goes out: a head over HTTP/2, and later its trailers, are whole
+	// before anybody here sees them. Each of its fields counts 32 bytes of maxAnswerHead (RFC 9113, section 6.5.2).
+	answerHeadCost = maxAnswerHead
 	// maxSwappedHead bounds a head after values were put in: one of 64 KiB has room for 3,000 placeholders,
 	// each of which may stand for 8 KiB.
 	maxSwappedHead = 1 << 20
@@ -48,16 +54,27 @@ func headSize(h http.Header) int64 {
 	return n
 }
 
+// holdHead takes the room for an answer's head in the place of what was taken before it was whole. Over HTTP/2 its
+// trailers may come while nobody reads its body; over HTTP/1 they are read at the end of it.
+func (ex *exchange) holdHead(resp *http.Response) bool {
+	defer ex.endHead()
+	if resp.ProtoMajor == 1 {
+		defer ex.held.Give(answerHeadCost)
+		return ex.held.Take(2 * headSize(resp.Header))
+	}
+	return ex.held.Take(2*headSize(resp.Header) + answerHeadCost)
+}
+
 // holdAnswer takes the room for an answer's head, and for what waits of its body while the guest doesn't read.
 func (ex *exchange) holdAnswer(resp *http.Response) bool {
-	n := 2 * headSize(resp.Header)
+	n := int64(0)
 	if resp.Body != nil && resp.Body != http.NoBody {
 		n += copySize
 		if resp.ProtoMajor == 2 {
 			n += waiting(resp.ContentLength)
 		}
 	}
-	return ex.held.Take(n)
+	return ex.holdHead(resp) && ex.held.Take(n)
 }
 
 // waiting is how much of a body of that length may wait in the transport.

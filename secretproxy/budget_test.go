@@ -145,10 +145,10 @@ func TestI11_WhatARequestHoldsIsBounded(t *testing.T) {
 				_, _ = io.WriteString(rw, `{"x":"`+strings.Repeat("x", 200<<10)+`","access_token":"real-access-token"}`)
 			}, withSecret(s), withMemory(memory))
 		}, func(t *testing.T, _ *world) *http.Request { return request(t, "GET", "https://"+apiHost+"/", nil) }},
-		"an answer's head": {512 << 10, func(t *testing.T, memory int64) *world {
+		"an answer's head": {256 << 10, func(t *testing.T, memory int64) *world {
 			return newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
-				for i := range 20 {
-					rw.Header().Set(fmt.Sprint("X-", i), strings.Repeat("x", 20<<10))
+				for i := range 10 {
+					rw.Header().Set(fmt.Sprint("X-", i), strings.Repeat("x", 6<<10))
 				}
 			}, withMemory(memory))
 		}, func(t *testing.T, _ *world) *http.Request { return request(t, "GET", "https://"+apiHost+"/", nil) }},

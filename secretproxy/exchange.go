@@ -44,6 +44,7 @@ type exchange struct {
 	place   string // where a violation was found
 	audited bool
 	up      *upstream
+	conn    *headConn // of an HTTP/1 server, while a head comes
 }
 
 // exchangeEvent starts the one audit event of a request.

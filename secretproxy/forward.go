@@ -41,7 +41,7 @@ var roundTrip = goproxy.RoundTripperFunc(func(r *http.Request, _ *goproxy.ProxyC
 	if !ok || ex.up == nil {
 		return nil, http.ErrAbortHandler
 	}
-	return ex.up.transport.RoundTrip(r)
+	return ex.roundTrip(r)
 })
 
 // send forwards a request that was admitted and swapped.
@@ -58,10 +58,15 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}
-	if upgrade && !ex.held.Take(2*copySize) {
+	room := int64(answerHeadCost)
+	if upgrade {
+		room += 2 * copySize
+	}
+	if !ex.held.Take(room) {
 		p.refuse(w, ex, memoryFull())
 		return
 	}
+	defer ex.endHead()
 	ex.up = up
 	r.URL.Scheme, r.URL.Host = "http", up.host
 	if ex.guest.isTLS {
@@ -69,10 +74,13 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	}
 	ex.out = &responseWriter{ResponseWriter: w, length: -1, last: ex.last}
 	ctx := context.WithValue(r.Context(), exchangeKey{}, ex)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-		p.informational(ex, code, http.Header(h))
-		return nil
-	}})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { ex.beginHead(info.Conn) },
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			p.informational(ex, code, http.Header(h))
+			return nil
+		},
+	})
 	r = r.WithContext(ctx)
 	if upgrade {
 		p.serveUpgrade(ex, r)
@@ -89,12 +97,14 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	}
 }
 
-// informational passes 103 Early Hints on, masked. 100 is the server's own
+// informational passes 103 Early Hints on, masked, if there is room for them. 100 is the server's own
 // affair with us; 101 is an answer.
 func (p *Proxy) informational(ex *exchange, code int, h http.Header) {
-	if code != http.StatusEarlyHints {
+	room := 2 * headSize(h)
+	if code != http.StatusEarlyHints || !ex.held.Take(room) {
 		return
 	}
+	defer ex.held.Give(room)
 	hints := h.Clone()
 	hopResponse(hints)
 	if p.known.masks() || ex.signed() { // whether the signature is refused isn't known yet
@@ -165,7 +175,7 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 	if ex.unsized {
 		ex.out.length, ex.out.unsized = -1, true
 	}
-	resp.Body = &checkedBody{ReadCloser: resp.Body, proxy: p, ex: ex}
+	resp.Body = &checkedBody{ReadCloser: resp.Body, proxy: p, ex: ex, resp: resp}
 	auditAnswer(p, ex, resp.StatusCode)
 	return nil
 }

@@ -137,6 +137,8 @@ type checkedBody struct {
 	io.ReadCloser
 	proxy *Proxy
 	ex    *exchange
+	resp  *http.Response
+	ended bool
 }
 
 // Read implements io.Reader.
@@ -144,6 +146,12 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if !b.ex.masked && b.proxy.known.masks() {
 		n, err = 0, errFirstSecret
+	}
+	if errors.Is(err, io.EOF) && !b.ended {
+		b.ended = true
+		if !b.ex.held.Take(2 * headSize(b.resp.Trailer)) {
+			err = memory.ErrFull
+		}
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.ex.out.failed = true

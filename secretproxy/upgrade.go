@@ -52,7 +52,7 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	if isWebSocket(r.Header) {
 		dropExtensions(r.Header)
 	}
-	resp, err := ex.up.transport.RoundTrip(r)
+	resp, err := ex.roundTrip(r)
 	ex.out.endHints()
 	if err != nil {
 		p.refuseUpgrade(ex, upstreamRefusal(err))
@@ -67,6 +67,10 @@ func (p *Proxy) serveUpgrade(ex *exchange, r *http.Request) {
 	upstream, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok || !strings.EqualFold(resp.Header.Get("Upgrade"), r.Header.Get("Upgrade")) {
 		p.refuseUpgrade(ex, &refusal{status: http.StatusBadGateway, code: "upstream_protocol", cause: "protocol", message: "the server switched to a protocol that was not asked for"})
+		return
+	}
+	if !ex.holdHead(resp) {
+		p.refuseUpgrade(ex, memoryFull())
 		return
 	}
 	protocol := resp.Header.Get("Upgrade")

@@ -114,29 +114,29 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 	if key.name.IsZero() {
 		serverName = key.dst.Addr().Unmap().String()
 	}
-	open := p.cfg.Dial
-	if key.tls {
-		open = p.cfg.DialTLS
-	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return open(ctx, key.name, key.dst) }
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(key.tls && !key.http1)
 	t := &http.Transport{
-		DialContext: dial,
-		Protocols:   &protocols,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := p.cfg.Dial(ctx, key.name, key.dst)
+			if err != nil {
+				return nil, err
+			}
+			return &headConn{Conn: c, budget: p.memory}, nil
+		},
+		Protocols: &protocols,
 		// Never the environment's proxy (invariant 1).
 		Proxy: nil,
 		// The guest's own Accept-Encoding goes out, and nothing is undone
 		// behind our back.
-		DisableCompression:    true,
-		TLSHandshakeTimeout:   handshakeTimeout,
-		ExpectContinueTimeout: continueTimeout,
-		IdleConnTimeout:       upstreamIdle,
-		MaxIdleConns:          maxIdleConns,
-		MaxIdleConnsPerHost:   maxIdleConns,
-		// A server's head is bounded too.
-		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		ExpectContinueTimeout:  continueTimeout,
+		IdleConnTimeout:        upstreamIdle,
+		MaxIdleConns:           maxIdleConns,
+		MaxIdleConnsPerHost:    maxIdleConns,
+		MaxResponseHeaderBytes: maxAnswerHead,
 		WriteBufferSize:        16 << 10,
 		ReadBufferSize:         16 << 10,
 		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow},
@@ -146,10 +146,14 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.TLSClientConfig = &tls.Config{
+		cfg := &tls.Config{
 			ServerName: serverName, RootCAs: roots, MinVersion: tls.VersionTLS12,
-			ClientSessionCache: tls.NewLRUClientSessionCache(8),
+			ClientSessionCache: tls.NewLRUClientSessionCache(8), NextProtos: []string{"h2", "http/1.1"},
 		}
+		if key.http1 {
+			cfg.NextProtos = cfg.NextProtos[1:]
+		}
+		t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dialTLS(ctx, key, cfg) }
 	}
 	port := fmt.Sprint(key.dst.Port())
 	return &upstream{key: key, host: net.JoinHostPort(serverName, port), transport: t, slots: make(chan struct{}, maxInFlight)}, nil

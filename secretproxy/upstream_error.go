@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/msb-project/msb/secretproxy/memory"
@@ -53,10 +55,20 @@ func upstreamCause(err error) (cause, message string) {
 		return "timeout", "the server did not answer in time"
 	case errors.As(err, &alert) && alert.Op == tlsAlertOp, errors.As(err, &record):
 		return "tls", "the TLS handshake with the server failed: it speaks another protocol or version, or wants a client certificate"
+	case errors.Is(err, errHeads), err != nil && unreadableHead(err):
+		return "protocol", "the server's answer can't be read, or its head is larger than 64 KiB"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "closed", "the server closed the connection before it answered"
 	}
 	return "failed", "the server could not be talked to; the sandbox's audit log and the server's own log say more"
+}
+
+// unreadableHead goes by net/http's sentences, which has no values for them. A head over HTTP/2 that is far too large
+// breaks the rules of its connection.
+func unreadableHead(err error) bool {
+	return slices.ContainsFunc([]string{"response headers exceeded", "response header list larger", "connection error: "}, func(s string) bool {
+		return strings.Contains(err.Error(), s)
+	})
 }
 
 // certificateCause names what is wrong with the server's certificate.

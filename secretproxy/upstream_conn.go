@@ -1,0 +1,105 @@
+package secretproxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/msb-project/msb/secretproxy/memory"
+)
+
+// dialTLS connects to a server and verifies it. net/http needs to see the connection as it is to speak HTTP/2 on it.
+func (p *Proxy) dialTLS(ctx context.Context, key upstreamKey, cfg *tls.Config) (net.Conn, error) {
+	raw, err := p.cfg.DialTLS(ctx, key.name, key.dst)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, cfg)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	if conn.ConnectionState().NegotiatedProtocol == "h2" {
+		return conn, nil
+	}
+	return &headConn{Conn: conn, budget: p.memory}, nil
+}
+
+// maxHeadsCost bounds what the hints and the head of one answer take: 64 KiB of the shortest fields are 3 MiB.
+const maxHeadsCost = 4 << 20
+
+// errHeads ends an answer that is all hints.
+var errHeads = errors.New("the hints and the head of an answer take more than 4 MiB")
+
+// headConn is an HTTP/1 connection to a server. It takes the room for the head of an answer as its bytes come: net/http
+// makes up to 16 times as much of them before the head ends (attack: 150 answers whose heads don't end).
+type headConn struct {
+	net.Conn
+	budget *memory.Budget
+	head   atomic.Pointer[memory.Hold] // nil but from a request to the end of its answer's head
+	fault  atomic.Pointer[error]       // why Read ended a head
+}
+
+// Read implements net.Conn.
+func (c *headConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	held := c.head.Load()
+	if held == nil {
+		return n, err
+	}
+	taken := held.Take(2*int64(n) + 2*headCost*int64(bytes.Count(b[:n], []byte("\n"))))
+	switch {
+	case c.head.Load() != held: // what ended the head came before
+		return n, err
+	case !taken:
+		err = memory.ErrFull
+	case held.Size() > maxHeadsCost:
+		err = errHeads
+	default:
+		return n, err
+	}
+	c.fault.Store(&err)
+	return 0, err
+}
+
+// CloseWrite ends this side only, of a connection that was upgraded.
+func (c *headConn) CloseWrite() error {
+	if inner, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return inner.CloseWrite()
+	}
+	return c.Close()
+}
+
+// beginHead has what the server sends from now on counted.
+func (ex *exchange) beginHead(c net.Conn) {
+	if conn, ok := c.(*headConn); ok {
+		conn.head.Store(&memory.Hold{Budget: conn.budget})
+		ex.conn = conn
+	}
+}
+
+// roundTrip sends a request over its server's transport, whose parser may say of a head that ends early that it is
+// malformed.
+func (ex *exchange) roundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := ex.up.transport.RoundTrip(r)
+	if err != nil && ex.conn != nil {
+		if fault := ex.conn.fault.Load(); fault != nil {
+			return nil, *fault
+		}
+	}
+	return resp, err
+}
+
+// endHead gives the room back, when that for the whole head is taken or nothing more is read of it.
+func (ex *exchange) endHead() {
+	if ex.conn != nil {
+		ex.conn.head.Swap(nil).Release()
+		ex.conn = nil
+	}
+}
