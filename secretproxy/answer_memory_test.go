@@ -94,7 +94,7 @@ func TestI11_UnfinishedAnswerHeadsAreCounted(t *testing.T) {
 			head := "HTTP/1.1 200 OK\r\n" + fields(kind, maxAnswerHead)
 			read := saysOnce(t, w, head, overTLS)
 			ask := func() net.Conn {
-				var c net.Conn = w.pipe(flow(apiHost, plainAddr), true)
+				c := w.pipe(flow(apiHost, plainAddr), true)
 				if overTLS {
 					c = w.tlsConn(apiHost, apiAddr, "http/1.1")
 				}

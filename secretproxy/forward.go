@@ -54,7 +54,7 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	}
 	select {
 	case up.slots <- struct{}{}:
-		defer func() { <-up.slots }()
+		defer p.upstreams.done(up)
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/msb-project/msb/hostname"
@@ -32,8 +33,9 @@ const (
 	// that does not read. Go's own is 4 MiB, for each request. At 100 ms to the
 	// server it lets 5 MB/s through.
 	streamWindow = 512 << 10
-	// maxIdleConns is how many unused connections to one server are kept.
-	maxIdleConns = 256
+	// maxIdleConns is how many unused connections are kept, all servers together: a guest has 512 of its own at most
+	// ([limits] tcp_connections), and each of these outlives them (attack: 250 left at each address that rules allow).
+	maxIdleConns = 64
 	// upstreamIdle is how long an unused connection is kept; shorter than the
 	// guest's, so that a stale one is rarely chosen.
 	upstreamIdle = 90 * time.Second
@@ -59,7 +61,11 @@ type upstream struct {
 	host      string // host:port, the pool key within the transport
 	transport *http.Transport
 	slots     chan struct{} // one for each request in flight
+	open      atomic.Int64  // connections
 }
+
+// spare is how many of its connections nobody uses, if each request in flight has one.
+func (up *upstream) spare() int64 { return max(0, up.open.Load()-int64(len(up.slots))) }
 
 // upstreams is the bounded set of servers talked to.
 type upstreams struct {
@@ -67,6 +73,7 @@ type upstreams struct {
 	mu    sync.Mutex
 	order *list.List // of *upstream, most recently used first
 	at    map[upstreamKey]*list.Element
+	open  atomic.Int64 // connections
 }
 
 func newUpstreams(p *Proxy) *upstreams {
@@ -100,6 +107,41 @@ func (u *upstreams) drop(el *list.Element) {
 	}
 }
 
+// done ends a request.
+func (u *upstreams) done(up *upstream) {
+	<-up.slots
+	u.mu.Lock()
+	el := u.at[up.key]
+	u.mu.Unlock()
+	if el == nil || el.Value != any(up) { // dropped meanwhile
+		up.transport.CloseIdleConnections()
+	}
+	u.trim()
+}
+
+// trim closes unused connections over maxIdleConns, those first of the server that was asked last the longest ago.
+func (u *upstreams) trim() {
+	if u.open.Load() <= maxIdleConns {
+		return
+	}
+	spare, oldest := int64(0), []*upstream(nil)
+	u.mu.Lock()
+	for el := u.order.Back(); el != nil; el = el.Prev() {
+		if up, ok := el.Value.(*upstream); ok && up.spare() > 0 {
+			spare, oldest = spare+up.spare(), append(oldest, up)
+		}
+	}
+	u.mu.Unlock()
+	for _, up := range oldest { // to close may wait for a server that doesn't read
+		if spare <= maxIdleConns {
+			return
+		}
+		before := up.spare()
+		up.transport.CloseIdleConnections()
+		spare -= before - up.spare()
+	}
+}
+
 // closeAll forgets every server; requests under way end as they will.
 func (u *upstreams) closeAll() {
 	u.mu.Lock()
@@ -114,12 +156,13 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 	if key.name.IsZero() {
 		serverName = key.dst.Addr().Unmap().String()
 	}
+	up := &upstream{key: key, host: net.JoinHostPort(serverName, fmt.Sprint(key.dst.Port())), slots: make(chan struct{}, maxInFlight)}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(key.tls && !key.http1)
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c, err := p.cfg.Dial(ctx, key.name, key.dst)
+			c, err := p.dial(ctx, up, p.cfg.Dial)
 			if err != nil {
 				return nil, err
 			}
@@ -153,10 +196,10 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 		if key.http1 {
 			cfg.NextProtos = cfg.NextProtos[1:]
 		}
-		t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dialTLS(ctx, key, cfg) }
+		t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dialTLS(ctx, up, cfg) }
 	}
-	port := fmt.Sprint(key.dst.Port())
-	return &upstream{key: key, host: net.JoinHostPort(serverName, port), transport: t, slots: make(chan struct{}, maxInFlight)}, nil
+	up.transport = t
+	return up, nil
 }
 
 // rootsFor returns what verifies the certificate of that name: the system's

@@ -7,14 +7,53 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"github.com/msb-project/msb/secretproxy/memory"
 )
 
+// upstreamConn is a connection to a server, which counts until it is closed.
+type upstreamConn struct {
+	net.Conn
+	closed func()
+}
+
+// dial connects to a server, and closes unused connections for that.
+func (p *Proxy) dial(ctx context.Context, up *upstream, open DialFunc) (net.Conn, error) {
+	p.upstreams.trim()
+	c, err := open(ctx, up.key.name, up.key.dst)
+	if err != nil {
+		return nil, err
+	}
+	p.upstreams.open.Add(1)
+	up.open.Add(1)
+	return &upstreamConn{c, sync.OnceFunc(func() {
+		p.upstreams.open.Add(-1)
+		up.open.Add(-1)
+	})}, nil
+}
+
+// Close implements net.Conn.
+func (c *upstreamConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// CloseWrite is for those who look for it, as shutWrite does.
+func (c *upstreamConn) CloseWrite() error { return shutWrite(c.Conn) }
+
+// shutWrite ends this side of a connection that was upgraded, or all of it.
+func shutWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
 // dialTLS connects to a server and verifies it. net/http needs to see the connection as it is to speak HTTP/2 on it.
-func (p *Proxy) dialTLS(ctx context.Context, key upstreamKey, cfg *tls.Config) (net.Conn, error) {
-	raw, err := p.cfg.DialTLS(ctx, key.name, key.dst)
+func (p *Proxy) dialTLS(ctx context.Context, up *upstream, cfg *tls.Config) (net.Conn, error) {
+	raw, err := p.dial(ctx, up, p.cfg.DialTLS)
 	if err != nil {
 		return nil, err
 	}
@@ -68,13 +107,8 @@ func (c *headConn) Read(b []byte) (int, error) {
 	return 0, err
 }
 
-// CloseWrite ends this side only, of a connection that was upgraded.
-func (c *headConn) CloseWrite() error {
-	if inner, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return inner.CloseWrite()
-	}
-	return c.Close()
-}
+// CloseWrite is for those who look for it, as shutWrite does.
+func (c *headConn) CloseWrite() error { return shutWrite(c.Conn) }
 
 // beginHead has what the server sends from now on counted.
 func (ex *exchange) beginHead(c net.Conn) {
