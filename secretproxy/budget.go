@@ -1,9 +1,11 @@
 package secretproxy
 
 import (
+	"io"
 	"net/http"
 	"strings"
 
+	"github.com/msb-project/msb/secretproxy/mask"
 	"github.com/msb-project/msb/secretproxy/memory"
 )
 
@@ -75,6 +77,41 @@ func (ex *exchange) holdAnswer(resp *http.Response) bool {
 		}
 	}
 	return ex.holdHead(resp) && ex.held.Take(n)
+}
+
+// maskHold is what a stream that is searched holds.
+type maskHold struct {
+	held   *memory.Hold
+	stream *mask.Stream
+	taken  int64
+}
+
+// take takes the room for the stream, or what it needs more of it now: it grows with the longest value (attack: a mint
+// of 8 KiB while many answers are under way).
+func (h *maskHold) take() bool {
+	more := maskCost + int64(h.stream.Bound()) - h.taken
+	if more <= 0 {
+		return true
+	}
+	if !h.held.Take(more) {
+		return false
+	}
+	h.taken += more
+	return true
+}
+
+// heldSource is what such a stream reads.
+type heldSource struct {
+	io.Reader
+	hold *maskHold
+}
+
+// Read implements io.Reader.
+func (s *heldSource) Read(p []byte) (int, error) {
+	if !s.hold.take() {
+		return 0, memory.ErrFull
+	}
+	return s.Reader.Read(p)
 }
 
 // waiting is how much of a body of that length may wait in the transport.

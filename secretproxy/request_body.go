@@ -49,15 +49,14 @@ func (s *swapper) body() {
 			return s.value(t, &h, policies.Place{Kind: policies.InBody}, escape)
 		}
 	}
-	if !s.ex.held.Take(maskCost) {
+	live := r.ContentLength < 0
+	stream := mask.NewStream(nil, nil, live && !swaps).Follow(latest)
+	hold := &maskHold{held: s.ex.held, stream: stream}
+	if !hold.take() {
 		s.fault = memoryFull()
 		return
 	}
-	live := r.ContentLength < 0
-	reader := &searchedBody{
-		body: r.Body, swapper: s,
-		reader: mask.NewReader(r.Body, mask.NewStream(nil, nil, live && !swaps).Follow(latest)),
-	}
+	reader := &searchedBody{body: r.Body, swapper: s, reader: mask.NewReader(&heldSource{r.Body, hold}, stream)}
 	r.Body = reader
 	if !swaps || live {
 		return

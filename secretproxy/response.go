@@ -47,10 +47,14 @@ func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
 	}
 	stream := mask.NewAnswerStream(m.set, m.replace, resp.ContentLength < 0).
 		Framed(mask.FramingOf(resp.Header.Get("Content-Type"))).Follow(p.known.needles)
-	if !ex.held.Take(maskCost + int64(stream.Bound()) + decoderCost(encodings(resp.Header))) {
+	hold := &maskHold{held: ex.held, stream: stream}
+	if !hold.take() || !ex.held.Take(decoderCost(encodings(resp.Header))) {
 		return memoryFull()
 	}
-	resp.Body = &maskedBody{proxy: p, resp: resp, body: resp.Body, stream: stream, reader: mask.NewReader(body, stream)}
+	resp.Body = &maskedBody{
+		proxy: p, resp: resp, body: resp.Body, stream: stream,
+		reader: mask.NewReader(&heldSource{body, hold}, stream),
+	}
 	if encodings(resp.Header) != "" {
 		resp.Header.Del("Content-Encoding")
 	}

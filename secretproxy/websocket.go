@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/msb-project/msb/secretproxy/mask"
+	"github.com/msb-project/msb/secretproxy/memory"
 )
 
 const (
@@ -93,9 +94,9 @@ type frameWay struct {
 	stream *mask.Stream
 	begun  bool // a frame of it went out
 	swap   *messageSwap
-	place  string // where a violation was found
-	taken  int64  // of the budget, for what is written next
-	window int64  // of the budget, for stream
+	place  string   // where a violation was found
+	taken  int64    // of the budget, for what is written next
+	window maskHold // of stream
 }
 
 // run carries frames until the source ends. What follows a Close frame is nothing
@@ -184,9 +185,7 @@ func (w *frameWay) data(h *frameHead) (err error) {
 		return w.whole(h)
 	}
 	if w.stream == nil {
-		if err := w.open(); err != nil {
-			return err
-		}
+		w.open()
 		if err := w.push(h, w.held, false); err != nil {
 			return err
 		}
@@ -227,7 +226,7 @@ func (w *frameWay) whole(h *frameHead) error {
 }
 
 // open starts the stream of a message that is too long to be held.
-func (w *frameWay) open() error {
+func (w *frameWay) open() {
 	if w.fromClient {
 		w.swap = newMessageSwap(w, w.opcode == opText && looksLikeJSON(w.held))
 		w.stream = mask.NewStream(nil, nil, false).Follow(w.swap.latest)
@@ -235,7 +234,7 @@ func (w *frameWay) open() error {
 		set, replace := w.ws.proxy.known.needles()
 		w.stream = mask.NewAnswerStream(set, replace, true).Follow(w.ws.proxy.known.needles)
 	}
-	return w.takeWindow()
+	w.window = maskHold{held: w.ws.ex.held, stream: w.stream}
 }
 
 // push sends the next piece of such a message, as far as nothing of it has to be
@@ -245,6 +244,9 @@ func (w *frameWay) push(h *frameHead, piece []byte, last bool) error {
 		w.swap.grown = 0
 	}
 	defer w.settle()
+	if !w.window.take() {
+		return memory.ErrFull
+	}
 	if err := w.take(2 * len(piece)); err != nil {
 		return err
 	}

@@ -34,22 +34,12 @@ func (w *frameWay) room(b []byte, n int) ([]byte, error) {
 	return grown, nil
 }
 
-// takeWindow takes the room for the stream of a long message.
-func (w *frameWay) takeWindow() error {
-	cost := maskCost + int64(w.stream.Bound())
-	if !w.ws.ex.held.Take(cost) {
-		return memory.ErrFull
-	}
-	w.window = cost
-	return nil
-}
-
 // shrink gives back what a message held: a connection that waits keeps little.
 func (w *frameWay) shrink() {
 	if cap(w.held) > framePiece {
 		w.ws.ex.held.Give(int64(cap(w.held)))
 		w.held = nil
 	}
-	w.ws.ex.held.Give(w.window)
-	w.window = 0
+	w.ws.ex.held.Give(w.window.taken)
+	w.window = maskHold{}
 }
