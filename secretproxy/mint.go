@@ -67,6 +67,10 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 		}
 		return nil // nothing was read; it is refused as one that can't be searched
 	}
+	content, wide := wideObject(content)
+	if wide {
+		return unreadable
+	}
 	found := scanTokens(content, strict, func(name string) bool { return len(mintersOf(parents, name)) > 0 })
 	switch {
 	case errors.Is(answer.err, memory.ErrFull):

@@ -225,7 +225,8 @@ func TestI8_UnreadableTokensAreRefused(t *testing.T) {
 	}
 	ask := tokenCases(t, cases)
 	for n, c := range cases {
-		if resp, got := ask(2*len(cases)+n, "/other", n%2 == 0); resp.StatusCode != http.StatusOK || c.name != "lines" && c.name != "mark" && c.name != "broken off" && got != ownTokens(2*len(cases)+n, c.body) {
+		if c.name == "utf-16" { // refused everywhere: TestI10_TokensInUTF16AreRefused
+		} else if resp, got := ask(2*len(cases)+n, "/other", n%2 == 0); resp.StatusCode != http.StatusOK || c.name != "lines" && c.name != "mark" && c.name != "broken off" && got != ownTokens(2*len(cases)+n, c.body) {
 			t.Errorf("%s %s elsewhere: status %d: %.200s", c.name, c.how, resp.StatusCode, got)
 		}
 		if resp, got := ask(n, "/oauth/token", n%2 == 1); resp.StatusCode != http.StatusBadGateway || strings.Contains(got, "q8Zk") || resp.Header.Get("X-Copy") != "" {

@@ -46,7 +46,8 @@ func dashed(buf *[64]byte, name string) []byte {
 }
 
 // withoutCharset takes character sets out of an Accept field, but for the usual ones: a server would write a
-// value in another as no spelling of it (attack: text/plain;charset=IBM037).
+// value in another as no spelling of it (attack: text/plain;charset=IBM037), or an object as none that tokens are found
+// in (attack: application/json;charset=utf-16be).
 func withoutCharset(accept string) string {
 	if !strings.Contains(accept, ";") {
 		return accept
@@ -56,11 +57,16 @@ func withoutCharset(accept string) string {
 		params := strings.Split(r, ";")
 		params = slices.DeleteFunc(params, func(p string) bool {
 			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
-			return strings.EqualFold(strings.TrimSpace(name), "charset") && !readableCharset(value)
+			return strings.EqualFold(strings.TrimSpace(name), "charset") && (!readableCharset(value) || wideCharset(value))
 		})
 		ranges[i] = strings.Join(params, ";")
 	}
 	return strings.Join(ranges, ",")
+}
+
+// wideCharset reports whether it is UTF-16, which is masked where a server writes it, but not asked for.
+func wideCharset(name string) bool {
+	return strings.HasPrefix(strings.ToLower(strings.Trim(name, " \t\"'")), "utf-16")
 }
 
 // readableCharset reports whether ASCII is ASCII in that character set, or the masker knows it: of others, such
