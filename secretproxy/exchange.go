@@ -100,9 +100,8 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		// unknown length: upstream that would be one more frame and packet.
 		r.Body = http.NoBody
 	}
-	st := p.state.Load()
 	ex := &exchange{
-		guest: guest, state: st, method: r.Method, http1: r.ProtoMajor == 1,
+		guest: guest, state: p.state.Load(), method: r.Method, http1: r.ProtoMajor == 1,
 		hasBody: r.Body != nil && r.Body != http.NoBody, head: r.Method == http.MethodHead, used: new(usedSecrets), held: &memory.Hold{Budget: p.memory},
 	}
 	ex.last = ex.http1 && len(r.Header["Upgrade"]) > 0
@@ -129,10 +128,6 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 		body.ReadCloser, r.Body = r.Body, body
 	}
 	cleanHop(r)
-	if fault := ex.judgeUpgrade(r.Header); fault != nil {
-		p.refuse(w, ex, fault)
-		return
-	}
 	if ex.http1 && r.ContentLength < 0 {
 		r.Body = &trailedBody{r.Body, r}
 	}
@@ -142,7 +137,13 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}
-	ex.table = st.table.Load()                // only now: what waits would keep one that has been replaced
+	// Only now: what waits would keep a table that has been replaced, and use secrets that a reload took away.
+	ex.state = p.state.Load()
+	ex.table = ex.state.table.Load()
+	if fault := ex.judgeUpgrade(r.Header); fault != nil {
+		p.refuse(w, ex, fault)
+		return
+	}
 	if fault := p.swap(ex, r); fault != nil { //nolint:contextcheck // r carries its own
 		p.cfg.Refused(body.n.Load())
 		p.violated(ex, fault)

@@ -58,6 +58,13 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}
+	for _, e := range ex.used.list() { // its body may have been waited for, and its turn
+		if fault := ex.revoked(p, e, "request", ex.mayGo); fault != nil {
+			p.violated(ex, fault)
+			p.refuse(w, ex, fault)
+			return
+		}
+	}
 	room := int64(answerHeadCost)
 	if upgrade {
 		room += 2 * copySize

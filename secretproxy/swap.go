@@ -228,6 +228,9 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func
 		s.violation(e, place.String(), "")
 		return nil, &errViolation{s.fault}
 	}
+	if s.fault = cmp.Or(s.fault, s.ex.revoked(s.proxy, e, place.String(), mayStand)); s.fault != nil {
+		return nil, &errViolation{s.fault}
+	}
 	value := s.present(e).Reveal()
 	if s.fault != nil {
 		return nil, &errViolation{s.fault}
@@ -246,6 +249,25 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func
 		return nil, &errViolation{s.fault}
 	}
 	return value, nil
+}
+
+// revoked returns the violation if a reload took the secret away, or from this host, or from a place. Uploads and messages
+// that are under way have the table of their beginning, so that they hold one value throughout (attack: an upload that is
+// kept open for years).
+func (ex *exchange) revoked(p *Proxy, e *entry, place string, mayStand func(*entry) bool) *refusal {
+	st := p.state.Load()
+	if st == ex.state {
+		return nil
+	}
+	entries := st.table.Load().secrets
+	i := slices.IndexFunc(entries, func(now *entry) bool { return now.placeholder == e.placeholder })
+	switch {
+	case i < 0:
+		return ex.violation(e, place, "secret "+e.holder.Policy().Name+" was taken out of the policy while the request was under way")
+	case !mayStand(entries[i]):
+		return ex.violation(entries[i], place, "")
+	}
+	return nil
 }
 
 // twin returns another secret with the same value that is allowed in this place, e if there is none. Answers
