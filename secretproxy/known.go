@@ -28,12 +28,31 @@ const (
 // errKnownFull refuses a value that could not be kept.
 var errKnownFull = errors.New("the sandbox has had as many secret values as are kept, all of which are still masked; start it again")
 
+// errTokensClash refuses an answer in which a token overlaps another one in part, and every later answer with a
+// token. A guest that has a server send JSON of its choice chooses a token that begins beside another one and ends with
+// a guess: without an end, it would read that one letter by letter.
+var errTokensClash = errors.New("two tokens overlap in an answer; no answer with a token is passed on any more")
+
+// rank says whose choice a value is. Those of a rank are sought where those before it left something, so that they
+// tell nothing of them (see mask.Set.Then).
+type rank int
+
+const (
+	rankPolicy rank = iota
+	// rankPath is of tokens from exactly the path of the policy.
+	rankPath
+	// rankAnswer is of tokens from other answers, which a guest may have written: a file of its own that the host shows.
+	rankAnswer
+	ranks
+)
+
 // known is every value that the sandbox has had, with the placeholder that stands for it. None is forgotten
 // while the sandbox lives: a server may show a value long after it stopped working, and what is forgotten
 // at a bound is forgotten when the guest wants it.
 type known struct {
 	mu      sync.Mutex
 	values  []keptValue
+	order   [ranks][]int // of values; one that came under two ranks is in both
 	at      map[[sha256.Size]byte]int
 	size    int
 	limit   int
@@ -41,6 +60,7 @@ type known struct {
 	room    int64        // of the sandbox's budget, so that values never crowd out requests
 	version atomic.Uint64
 	swapped atomic.Bool // a value is of the kind that is put into requests
+	clashed atomic.Bool
 	masker  atomic.Pointer[masker]
 }
 
@@ -49,16 +69,24 @@ type keptValue struct {
 	value       secret.Secret
 	signs       bool // AWS credentials, of which an answer may hold any part
 	placeholder string
+	rank        rank
 }
 
 // masker takes the values of all secrets out of responses. A new one shares what the last had compiled.
 type masker struct {
 	version uint64
-	values  int // how many of them
+	values  int        // how many of them
+	own     [ranks]own // what is compiled of each rank
 	set     *mask.Set
 	replace mask.Replacer
 	// solid finds values that have blanks of their own in text without any.
 	solid *mask.Set
+}
+
+// own is the values of one rank.
+type own struct {
+	set    *mask.Set
+	values int
 }
 
 func newKnown(b *memory.Budget) *known {
@@ -79,41 +107,55 @@ func notKept(err error) *refusal {
 // keep takes ownership of a value, which the answers of all exchanges are searched for from then on. A value
 // that was known before gets the new placeholder.
 func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) (secret.Secret, error) {
+	return k.keepAs(rankPolicy, value, policy, placeholder)
+}
+
+// keepAs is keep for a value of that rank.
+func (k *known) keepAs(r rank, value []byte, policy *policies.Secret, placeholder string) (secret.Secret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	sum := sha256.Sum256(value)
-	if i, ok := k.at[sum]; ok {
-		clear(value)
-		if k.values[i].placeholder != placeholder {
-			k.values[i].placeholder = placeholder
-			k.version.Add(1)
+	i, found := k.at[sum]
+	signs := policy.Kind == policies.SigV4
+	if !found || r < k.values[i].rank {
+		cost := int64(needleCost + 4*len(value))
+		if signs {
+			cost *= 3 // its parts
+		}
+		if bytes.ContainsAny(value, blanks) {
+			cost *= 2
+		}
+		if !found && k.size+len(value)+knownCost > k.limit || k.held.Size()+cost > k.room {
+			clear(value)
+			return secret.Secret{}, errKnownFull
+		}
+		if !k.held.Take(cost) { // for now
+			clear(value)
+			return secret.Secret{}, memory.ErrFull
+		}
+	}
+	switch {
+	case !found:
+		i = len(k.values)
+		k.at[sum], k.size = i, k.size+len(value)+knownCost
+		k.values = append(k.values, keptValue{value: secret.New(value), signs: signs, placeholder: placeholder, rank: r})
+		k.order[r] = append(k.order[r], i)
+		k.version.Add(1)
+		if !signs {
+			k.swapped.Store(true)
 		}
 		return k.values[i].value, nil
+	case r < k.values[i].rank:
+		k.values[i].rank = r
+		k.order[r] = append(k.order[r], i)
+		k.version.Add(1)
 	}
-	signs := policy.Kind == policies.SigV4
-	cost := int64(needleCost + 4*len(value))
-	if signs {
-		cost *= 3 // its parts
+	clear(value)
+	if k.values[i].placeholder != placeholder {
+		k.values[i].placeholder = placeholder
+		k.version.Add(1)
 	}
-	if bytes.ContainsAny(value, blanks) {
-		cost *= 2
-	}
-	if k.size+len(value)+knownCost > k.limit || k.held.Size()+cost > k.room {
-		clear(value)
-		return secret.Secret{}, errKnownFull
-	}
-	if !k.held.Take(cost) { // for now
-		clear(value)
-		return secret.Secret{}, memory.ErrFull
-	}
-	kept := keptValue{value: secret.New(value), signs: signs, placeholder: placeholder}
-	k.at[sum], k.size = len(k.values), k.size+len(value)+knownCost
-	k.values = append(k.values, kept)
-	k.version.Add(1)
-	if !signs {
-		k.swapped.Store(true)
-	}
-	return kept.value, nil
+	return k.values[i].value, nil
 }
 
 // masks reports whether some secret's value is put into requests, so that answers must be masked. A signed
@@ -132,28 +174,67 @@ func (k *known) newest() *masker {
 	if m := k.masker.Load(); m != nil && m.version == version {
 		return m // compiled by another meanwhile
 	}
-	var needles, replacements, solid [][]byte
-	m := &masker{version: version, values: len(k.values), set: mask.Compile(nil, mask.Options{})}
-	m.solid = m.set
+	m := &masker{version: version, values: len(k.values), solid: mask.Compile(nil, mask.Options{})}
 	compiled := 0
-	if old := k.masker.Load(); old != nil {
-		m.set, m.solid, compiled = old.set, old.solid, old.values // none is ever taken out
+	for r := range m.own {
+		m.own[r].set = m.solid
 	}
-	for i, v := range k.values {
+	if old := k.masker.Load(); old != nil {
+		m.own, m.solid, compiled = old.own, old.solid, old.values // none is ever taken out
+	}
+	var solid [][]byte
+	for _, v := range k.values[compiled:] {
 		for _, part := range v.parts() {
-			replacements = append(replacements, []byte(v.placeholder))
-			if i < compiled {
-				continue
-			}
-			needles = append(needles, part)
 			if bytes.ContainsAny(part, blanks) {
 				solid = append(solid, []byte(unfold.Replace(string(part))))
 			}
 		}
 	}
-	m.set, m.solid, m.replace = m.set.Add(needles), m.solid.Add(solid), mask.ReplaceBy(replacements)
+	m.solid = m.solid.Add(solid)
+	for r := ranks - 1; r >= 0; r-- {
+		k.addRank(m, r)
+	}
 	k.masker.Store(m)
 	return m
+}
+
+// addRank compiles what is new of a rank, and puts it before the ranks behind it.
+func (k *known) addRank(m *masker, r rank) {
+	var needles, replacements [][]byte
+	o := &m.own[r]
+	for n, i := range k.order[r] {
+		v := &k.values[i]
+		for _, part := range v.parts() {
+			replacements = append(replacements, []byte(v.placeholder))
+			if n >= o.values {
+				needles = append(needles, part)
+			}
+		}
+	}
+	o.set, o.values = o.set.Add(needles), len(k.order[r])
+	replace := mask.ReplaceBy(replacements)
+	if r != rankPolicy {
+		replace = k.unlessClash(replace)
+	}
+	if set := o.set; m.set != nil {
+		m.set = set.Then(m.set, m.replace)
+	} else {
+		m.set = set
+	}
+	m.replace = replace
+}
+
+// unlessClash refuses tokens once two of them overlapped in part.
+func (k *known) unlessClash(replace mask.Replacer) mask.Replacer {
+	return func(h mask.Hit) ([]byte, error) {
+		if h.Clash {
+			k.clashed.Store(true)
+		}
+		if k.clashed.Load() {
+			return nil, errTokensClash
+		}
+		return replace(h)
+	}
 }
 
 // needles is newest in the form that a stream asks for.

@@ -80,7 +80,7 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 	case strict && (found.err != nil || found.odd), errors.Is(found.err, errTokenDepth):
 		return unreadable
 	}
-	if err := p.registerAll(parents, found.texts, strict); err != nil {
+	if err := p.registerAll(ex, resp.StatusCode, parents, found.texts, strict); err != nil {
 		return cmp.Or(notKept(err), unreadable)
 	}
 	if len(found.texts) > 0 && keepsToken(p, answer, found.texts) {
@@ -92,7 +92,7 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 
 // registerAll makes secrets of texts. Elsewhere than where tokens are promised,
 // a short text is none that clients would take for a token.
-func (p *Proxy) registerAll(parents []*entry, texts []tokenText, strict bool) error {
+func (p *Proxy) registerAll(ex *exchange, status int, parents []*entry, texts []tokenText, strict bool) error {
 	for _, t := range texts {
 		if len(t.text) < secret.MinLength && !strict {
 			continue
@@ -101,7 +101,7 @@ func (p *Proxy) registerAll(parents []*entry, texts []tokenText, strict bool) er
 			return errTokenAnswer
 		}
 		for _, parent := range mintersOf(parents, t.field) {
-			if err := p.register(parent, t.field, t.text); err != nil {
+			if err := p.register(ex.rankOf(parent, status), parent, t.field, t.text); err != nil {
 				return err
 			}
 		}
@@ -158,6 +158,15 @@ func (ex *exchange) minting(status int) (parents []*entry, strict bool) {
 	return parents, strict
 }
 
+// rankOf returns the rank of tokens in an answer. Only at the path itself they are the server's own: of another that
+// some servers take for it, others make the name of a guest's file.
+func (ex *exchange) rankOf(parent *entry, status int) rank {
+	if status >= 200 && status <= 299 && ex.path == parent.holder.Policy().Mint.Path {
+		return rankPath
+	}
+	return rankAnswer
+}
+
 // loosePath is what the most careless server takes a path for: decoded more
 // than once, without parameters, backslashes as slashes,
 // in any case. A token that is replaced needlessly does no harm; one that isn't,
@@ -187,7 +196,7 @@ var minted atomic.Uint64
 
 // register makes a token a secret of the state that is in force, which a reload may have put there while
 // the request was under way. It is masked from here on, even if its secret is gone and it works nowhere.
-func (p *Proxy) register(parent *entry, field, token string) error {
+func (p *Proxy) register(r rank, parent *entry, field, token string) error {
 	p.tables.Lock()
 	defer p.tables.Unlock()
 	st := p.state.Load()
@@ -205,7 +214,7 @@ func (p *Proxy) register(parent *entry, field, token string) error {
 	if err != nil {
 		return err
 	}
-	if value, err = p.known.keep([]byte(token), &policy, names[0]); err != nil {
+	if value, err = p.known.keepAs(r, []byte(token), &policy, names[0]); err != nil {
 		return err
 	}
 	if owner == nil || owner.holder.Policy().Mint == nil {

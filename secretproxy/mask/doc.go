@@ -12,7 +12,8 @@
 // made of another one only near what that one changed. A Stream cuts its input
 // nowhere: a needle is found wherever the pieces end. What is held back of an
 // answer depends on public state alone (see tokenRun): a guest that watches which
-// bytes come late learns nothing of a value. Decode undoes content encodings, so
+// bytes come late learns nothing of a value. Needles that a guest may have chosen
+// make a later stage (see Set.Then), which searches what the first one gave out. Decode undoes content encodings, so
 // that compressed bodies are searched too.
 //
 // What this package does not protect against:

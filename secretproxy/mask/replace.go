@@ -7,10 +7,11 @@ var scans = sync.Pool{New: func() any { return &scan{whole: true} }}
 
 // TooShort reports that no needle has room in a text of that length: undoing escapes makes none longer.
 func (s *Set) TooShort(n int) bool {
-	return s.Empty() || n < s.plain.minLen && (s.folded == nil || n < s.folded.minLen)
+	return s.Empty() || n < s.plain.minLen && (s.folded == nil || n < s.folded.minLen) && (s.later == nil || s.later.set.TooShort(n))
 }
 
-// Find returns the first needle in text, in any spelling.
+// Find returns the first needle in text, in any spelling; of a later stage, if
+// there is none of the first.
 func (s *Set) Find(text string) (Hit, bool) {
 	if s.TooShort(len(text)) {
 		return Hit{}, false
@@ -18,10 +19,13 @@ func (s *Set) Find(text string) (Hit, bool) {
 	c, _ := scans.Get().(*scan)
 	defer scans.Put(c)
 	s.run(c, []byte(text))
-	if len(c.hits) == 0 {
-		return Hit{}, false
+	switch {
+	case len(c.hits) > 0:
+		return c.hits[0], true
+	case s.later != nil:
+		return s.later.set.Find(text)
 	}
-	return c.hits[0], true
+	return Hit{}, false
 }
 
 // Replace returns text with every needle replaced, and whether there was one.
@@ -42,6 +46,16 @@ func (s *Set) ReplaceBytes(data []byte, r Replacer) ([]byte, int, error) {
 	if s.TooShort(len(data)) {
 		return data, 0, nil
 	}
+	out, hits, err := s.replaceOwn(data, r)
+	if err != nil || s.later == nil {
+		return out, hits, err
+	}
+	out, more, err := s.later.set.ReplaceBytes(out, s.later.replace)
+	return out, hits + more, err
+}
+
+// replaceOwn replaces the needles of the first stage.
+func (s *Set) replaceOwn(data []byte, r Replacer) ([]byte, int, error) {
 	c, _ := scans.Get().(*scan)
 	defer scans.Put(c)
 	s.run(c, data)

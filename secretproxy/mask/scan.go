@@ -249,6 +249,7 @@ func (c *scan) settle() {
 			case h.start >= last.end:
 				kept = append(kept, h)
 			case h.end > last.end:
+				last.Clash = last.Clash || h.Needle != last.Needle
 				last.end, last.Exact, last.open = h.end, false, h.open
 			}
 		}

@@ -21,6 +21,15 @@ type Set struct {
 	// window is as much of the data as the longest needle takes up in its widest
 	// spelling.
 	window int
+	later  *stage // nil: there is no other
+}
+
+// next returns the set of the next stage.
+func (s *Set) next() *Set {
+	if s.later == nil {
+		return nil
+	}
+	return s.later.set
 }
 
 const (
@@ -97,7 +106,7 @@ func (s *Set) Add(needles [][]byte) *Set {
 }
 
 // Empty reports whether there is nothing to find.
-func (s *Set) Empty() bool { return s == nil || len(s.plain.matchers) == 0 }
+func (s *Set) Empty() bool { return s == nil || len(s.plain.matchers) == 0 && s.later == nil }
 
 // Hit is a needle found.
 type Hit struct {
@@ -105,6 +114,8 @@ type Hit struct {
 	Needle int
 	// Exact says that it stands there byte by byte.
 	Exact bool
+	// Clash says that another needle overlaps it in part, and is replaced with it.
+	Clash bool
 	// start and end are its place in the data, shared base64 characters
 	// included.
 	start, end int

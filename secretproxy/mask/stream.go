@@ -29,6 +29,11 @@ type Stream struct {
 	// answer holds back by public state alone (see run.go).
 	answer bool
 	run    tokenRun
+	// slides says that a part of a run was given out before its end.
+	slides bool
+	// inner searches what this stream gives out for the needles of the next stage.
+	inner   *Stream
+	isInner bool
 
 	*workspace
 	done  int
@@ -39,6 +44,7 @@ type Stream struct {
 // workspace is the memory of a stream, reused once it ended.
 type workspace struct {
 	buf  []byte // buf[:done] was given out and is kept as context
+	mid  []byte // what goes to the next stage
 	scan scan
 }
 
@@ -77,7 +83,10 @@ func (st *Stream) Follow(latest func() (*Set, Replacer)) *Stream {
 }
 
 // Hits is the number of needles replaced so far.
-func (st *Stream) Hits() int { return st.hits }
+func (st *Stream) Hits() (n int) {
+	st.each(func(st *Stream) { n += st.hits })
+	return n
+}
 
 // Bound is the largest number of bytes that the stream keeps between two pieces,
 // for its set of now. It depends on lengths only, so that what is charged for a
@@ -87,7 +96,11 @@ func (st *Stream) Bound() int {
 	if st.latest != nil {
 		set, _ = st.latest()
 	}
-	return set.keeps() + 2*maxStretch
+	n := 0
+	for ; set != nil; set = set.next() {
+		n += set.keeps() + 2*maxStretch
+	}
+	return n
 }
 
 // Push takes the next piece and appends to dst what can be given out.
@@ -99,8 +112,10 @@ func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
 // what follows stands by itself.
 func (st *Stream) EndMessage(dst []byte) ([]byte, error) {
 	dst, err := st.advance(dst, 0, true)
-	st.buf, st.done, st.fills = st.buf[:0], 0, nil
-	st.run = tokenRun{frame: st.run.frame}
+	st.each(func(st *Stream) {
+		st.buf, st.done, st.fills = st.buf[:0], 0, nil
+		st.run = tokenRun{frame: st.run.frame}
+	})
 	return dst, err
 }
 
@@ -111,28 +126,33 @@ func (st *Stream) room(n int) []byte {
 }
 
 // pending is how many bytes were taken and not given out yet.
-func (st *Stream) pending() int { return len(st.buf) - st.done }
+func (st *Stream) pending() (n int) {
+	st.each(func(st *Stream) { n += len(st.buf) - st.done })
+	return n
+}
 
 // release gives the memory back. Nothing may be pushed afterwards.
 func (st *Stream) release() {
-	if w := st.workspace; w != nil {
+	st.each(func(st *Stream) {
+		w := st.workspace
+		if w == nil {
+			return
+		}
 		clear(w.buf[:cap(w.buf)])
+		clear(w.mid[:cap(w.mid)])
 		w.scan.wipe()
-		w.buf = w.buf[:0]
+		w.buf, w.mid = w.buf[:0], w.mid[:0]
 		st.workspace, st.done = nil, 0
 		workspaces.Put(w)
-	}
+	})
 }
 
-// advance takes the first n bytes of room as the next piece.
-func (st *Stream) advance(dst []byte, n int, final bool) ([]byte, error) {
-	if st.latest != nil {
-		st.set, st.replace = st.latest()
-		defer st.unfollow()
-	}
+// search takes the first n bytes of room, and appends to dst what can be given
+// out.
+func (st *Stream) search(dst []byte, n int, final bool) ([]byte, error) {
 	from := len(st.buf)
 	st.buf = st.buf[:from+n]
-	if st.answer && st.live {
+	if st.answer && st.live && !st.isInner {
 		st.run.feed(st.buf, from)
 	}
 	st.absorb(from)
@@ -170,22 +190,33 @@ func (st *Stream) unfollow() {
 // alone.
 func (st *Stream) publicHold() int {
 	end, start := len(st.buf), st.done
-	if st.live {
+	switch {
+	case !st.live:
+	case st.isInner: // the first stage has held back what isn't whole
+		if !st.slides {
+			return end
+		}
+	default:
 		least := minRun
 		if st.set.shortest < shortNeedle {
 			least = 1
 		}
 		var held bool
 		if start, held = st.run.held(least); !held {
+			st.slides = false
 			return end
 		}
 	}
 	// What is longer than any spelling slides through, in steps of a window:
 	// every step looks at all that is kept.
-	if start = max(st.done, start); start < back(st.buf, st.set.window+st.set.step()) {
-		start = back(st.buf, st.set.window)
+	hold := max(st.done, start)
+	if hold < back(st.buf, st.set.window+st.set.step()) {
+		hold = back(st.buf, st.set.window)
 	}
-	return start
+	if !st.isInner {
+		st.slides = hold > start
+	}
+	return hold
 }
 
 // partialHold returns up to where a request may be given out: to where a needle
