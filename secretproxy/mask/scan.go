@@ -112,12 +112,20 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 	if depth == maxDepth {
 		return false
 	}
-	for _, l := range s.lenses {
-		if !l.follows(parent, depth) {
+	lenses, mixed := s.lenses, false
+	if parent != nil && parent.lens.own() {
+		lenses = allLenses[:]
+	}
+	for i := 0; i < len(lenses); i++ {
+		l := lenses[i]
+		if !l.follows(parent, depth) && (!mixed || !l.own()) {
 			continue
 		}
 		v := c.view()
-		v.parent, v.margin = parent, 0
+		v.parent, v.margin, v.heads = parent, 0, nil
+		if l == lensAll {
+			v.heads = s.plain
+		}
 		if depth > 0 || l != lensAll {
 			v.margin = s.plain.maxLen + maxUnit
 		}
@@ -140,7 +148,12 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 			c.used--
 			continue
 		}
-		decoded = decoded || l == lensAll
+		if l == lensAll {
+			decoded = true
+			if mixed = v.mixed; mixed {
+				lenses = allLenses[:]
+			}
+		}
 		inner := len(v.text)
 		if v.cut >= 0 {
 			inner = v.cutText
@@ -155,7 +168,8 @@ func (s *Set) undo(c *scan, parent *view, text []byte, limit, depth int) (decode
 	return decoded
 }
 
-// follows reports whether a view of that lens is made of a view at a depth.
+// follows reports whether a view of that lens is made of a view at a depth, for
+// needles that hold escapes.
 func (l lens) follows(parent *view, depth int) bool {
 	if l == lensQuoted {
 		return depth == 0 || depth == 1 && parent != nil

@@ -60,7 +60,7 @@ type Options struct {
 // Compile makes a Set. Needles shorter than six bytes are left out: whoever
 // makes them refuses such ones earlier.
 func Compile(needles [][]byte, o Options) *Set {
-	s := &Set{window: minWindow, lenses: []lens{lensAll, lensQuoted}, plain: &group{minLen: headSize}}
+	s := &Set{window: minWindow, lenses: allLenses[:2], plain: &group{minLen: headSize}}
 	if o.Fold {
 		s.folded = &group{minLen: headSize}
 	}
@@ -90,7 +90,7 @@ func (s *Set) Add(needles [][]byte) *Set {
 		for _, c := range needle {
 			next.literal = next.literal || special[c]
 			if lensBreaks.leaves(c) && len(next.lenses) == 2 {
-				next.lenses = slices.Concat(s.lenses[:2], ownLenses[:])
+				next.lenses = allLenses[:]
 			}
 		}
 		if s.folded != nil {

@@ -24,6 +24,12 @@ type view struct {
 	toEnd   bool
 	breaks  []int // where the source has a line break as a string does, \n
 	special bool  // the text holds special bytes: there may be more to undo
+	// mixed says that an escape of one kind may take in the beginning of a needle
+	// that is written with those of another.
+	mixed bool
+	heads *group  // of the needles; nil: nobody asks for mixed
+	last  segment // the last unit
+	kind  uint8   // what begins the last unit
 	// marks are the places of special bytes in the text of a view without margin:
 	// a view of it looks at them alone.
 	marks, ahead []int
@@ -94,14 +100,46 @@ const (
 	lensBreaks lens = '\n'
 )
 
-// ownLenses are for needles that hold escapes themselves, or a beginning of one at
-// their end: a server that escapes by one rule leaves those of another as they
-// are, and undoing all of them can make a third text of it (%5C\n, in JSON
-// %5C\\n, becomes \\n), or take in what follows the needle.
-var ownLenses = [...]lens{lensBreaks, '%', '\\', '&'}
+// allLenses has first those that are used on every text. The others are for
+// needles that hold escapes themselves, or a beginning of one at their end: a
+// server that escapes by one rule leaves those of another as they are, and undoing
+// all of them can make a third text of it (%5C\n, in JSON %5C\\n, becomes \\n), or
+// take in what follows the needle. For every needle they are used where an escape
+// may take in its beginning, and one of another kind follows (attack: %PLACEHOLDER
+// repeated in JSON, where / is \/).
+var allLenses = [...]lens{lensAll, lensQuoted, lensBreaks, '%', '\\', '&'}
 
 // own reports whether the lens undoes a part of what lensAll does.
 func (l lens) own() bool { return l != lensAll && l != lensQuoted }
+
+// unit takes note of one that begins at i.
+func (v *view) unit(raw []byte, i, width int) {
+	if kind := wants[raw[i]]; kind != v.kind {
+		v.mixed = v.mixed || v.kind != always && v.heads != nil && v.takesIn(raw, i)
+		v.kind = kind
+	}
+	v.last.raw, v.last.width = i, width
+}
+
+// takenIn is how many characters of a needle must be there for own views of the
+// text. How long a search takes tells of them: of the shortest value, they are
+// less than two fifths.
+const takenIn = 3
+
+// takesIn reports whether a needle may begin within the last unit and go on to a
+// place.
+func (v *view) takesIn(raw []byte, to int) bool {
+	begin, end := v.last.raw+1, v.last.raw+v.last.width
+	if to-end > v.heads.maxLen || v.last.width == 2 && escaped[raw[begin]] == raw[begin] {
+		return false
+	}
+	for at := begin; at < end; at++ {
+		if start := raw[at:min(to, at+takenIn)]; v.heads.mayBegin(start) && v.heads.isPrefix(start) {
+			return true
+		}
+	}
+	return false
+}
 
 // leaves reports whether c, which is special, stands for itself.
 func (l lens) leaves(c byte) bool {
@@ -151,6 +189,7 @@ func (v *view) decode(b []byte) unit {
 // undo copies raw with its units replaced, once there is one to replace.
 func (v *view) undo(raw []byte, limit int) bool {
 	v.text, v.segments, v.regions, v.breaks, v.cut, v.cutText, v.toEnd, v.special = v.text[:0], v.segments[:0], v.regions[:0], v.breaks[:0], -1, -1, true, false
+	v.mixed, v.kind = false, always
 	v.finder.reset()
 	if v.marks = v.marks[:0]; v.parent != nil {
 		v.ahead = v.parent.marks
@@ -170,6 +209,7 @@ func (v *view) undo(raw []byte, limit int) bool {
 				} else {
 					v.between(raw, from, i, changed)
 					from, changed = i+width, true
+					v.unit(raw, i, width)
 				}
 				if kind == unitText {
 					if to == '\\' {
@@ -194,6 +234,7 @@ func (v *view) undo(raw []byte, limit int) bool {
 			continue
 		}
 		v.between(raw, from, i, changed)
+		v.unit(raw, i, u.width)
 		if u.kind == unitText {
 			if special[u.text[0]] {
 				v.mark(len(v.text))
