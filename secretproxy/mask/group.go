@@ -8,6 +8,7 @@ import "slices"
 type group struct {
 	matchers []*matcher      // each has more patterns than the next one, or is the only one
 	pairs    [1 << 10]uint64 // pairs of bytes that a pattern starts with
+	base     uint64          // of sums
 	maxLen   int
 	minLen   int // of the heads
 }
@@ -25,7 +26,7 @@ func (g *group) with(patterns []pattern) *group {
 	if len(patterns) == 0 {
 		return g
 	}
-	next := &group{pairs: g.pairs}
+	next := &group{pairs: g.pairs, base: g.base}
 	for i := range patterns {
 		head := patterns[i].head
 		pair := int(head[0])<<8 | int(head[1])
@@ -39,7 +40,7 @@ func (g *group) with(patterns []pattern) *group {
 		}
 		patterns, rest = slices.Concat(last, patterns), rest[:len(rest)-1]
 	}
-	next.matchers = append(slices.Clone(rest), newMatcher(patterns))
+	next.matchers = append(slices.Clone(rest), newMatcher(patterns, g.base))
 	next.minLen = headSize
 	for _, m := range next.matchers {
 		next.maxLen, next.minLen = max(next.maxLen, m.maxLen), min(next.minLen, m.minLen)
@@ -48,9 +49,10 @@ func (g *group) with(patterns []pattern) *group {
 }
 
 // search appends every place where a whole pattern stands.
-func (g *group) search(text []byte, out []found) []found {
+func (g *group) search(s *sums, text []byte, out []found) []found {
+	s.reset(g.base, text)
 	for _, m := range g.matchers {
-		out = m.search(text, out)
+		out = m.search(s, out)
 	}
 	return out
 }

@@ -105,7 +105,10 @@ func newLane(g grid, patterns []pattern, of []int32) lane {
 			l.samples = append(l.samples, sample{h, n, int32(at)})
 		}
 	}
-	slices.SortFunc(l.samples, func(a, b sample) int { return cmp.Compare(a.hash, b.hash) })
+	// Behind the hash, those of one place and length: they need one sum.
+	slices.SortFunc(l.samples, func(a, b sample) int {
+		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.at, b.at), cmp.Compare(patterns[a.pattern].size, patterns[b.pattern].size))
+	})
 	return l
 }
 
@@ -145,11 +148,12 @@ func mix(a, b uint64) uint32 {
 }
 
 // search appends every place where a whole pattern stands.
-func (l *lane) search(patterns []pattern, text []byte, out []found) []found {
+func (l *lane) search(patterns []pattern, s *sums, out []found) []found {
+	text := s.text
 	for i := 0; i+l.size <= len(text); i += l.step {
 		var h uint32
 		if i, h = l.next(text, i); i < len(text) {
-			out = l.at(i, h, patterns, text, out)
+			out = l.at(i, h, patterns, s, out)
 		}
 	}
 	return out
@@ -218,7 +222,7 @@ func has(filter []uint64, h uint32) bool {
 }
 
 // at appends the patterns whose sample of that hash stands at i.
-func (l *lane) at(i int, h uint32, patterns []pattern, text []byte, out []found) []found {
+func (l *lane) at(i int, h uint32, patterns []pattern, text *sums, out []found) []found {
 	// The hashes are spread evenly, so that the place is near.
 	n := int(uint64(h) * uint64(len(l.samples)) >> 32)
 	for n > 0 && l.samples[n-1].hash >= h {
@@ -226,7 +230,7 @@ func (l *lane) at(i int, h uint32, patterns []pattern, text []byte, out []found)
 	}
 	for ; n < len(l.samples) && l.samples[n].hash <= h; n++ {
 		s := &l.samples[n]
-		if begin := i - int(s.at); s.hash == h && begin >= 0 && patterns[s.pattern].begins(text[begin:]) {
+		if begin := i - int(s.at); s.hash == h && begin >= 0 && patterns[s.pattern].stands(text, begin) {
 			out = append(out, found{begin, &patterns[s.pattern]})
 		}
 	}

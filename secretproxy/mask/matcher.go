@@ -19,8 +19,8 @@ type matcher struct {
 	lanes    []lane
 }
 
-// headSize is how much of a pattern is kept. The rest of a long one is spelled
-// when its head was found: there are some fifty spellings of each needle.
+// headSize is how much of a pattern is kept, since there are some fifty spellings of
+// each needle. The rest of a long one is known by its sum.
 const headSize = 64
 
 // pattern is one spelling of a needle.
@@ -32,6 +32,9 @@ type pattern struct {
 	needle int
 	form   form
 	phase  int // for base64: bytes of the group before the needle, 0 to 2
+	// sum is of the whole pattern, if it is longer than its head, and power that of
+	// the sums' base.
+	sum, power uint64
 }
 
 // found is a pattern at a place of the text that was searched.
@@ -40,7 +43,7 @@ type found struct {
 	pattern *pattern
 }
 
-func newMatcher(patterns []pattern) *matcher {
+func newMatcher(patterns []pattern, base uint64) *matcher {
 	slices.SortStableFunc(patterns, func(a, b pattern) int {
 		return cmp.Or(bytes.Compare(a.head, b.head), cmp.Compare(a.size, b.size), cmp.Compare(a.form, b.form))
 	})
@@ -51,23 +54,32 @@ func newMatcher(patterns []pattern) *matcher {
 	for i := range patterns {
 		p := &patterns[i]
 		m.maxLen, m.minLen = max(m.maxLen, p.size), min(m.minLen, len(p.head))
+		if p.size > len(p.head) && p.power == 0 {
+			p.sum, p.power = total(base, p.spell.text(p.source))
+		}
 	}
 	m.lanes = newLanes(patterns)
 	return m
 }
 
 // search appends every place where a whole pattern stands.
-func (m *matcher) search(text []byte, out []found) []found {
+func (m *matcher) search(text *sums, out []found) []found {
 	for i := range m.lanes {
 		out = m.lanes[i].search(m.patterns, text, out)
 	}
 	return out
 }
 
-// begins reports whether text begins with the pattern. It takes the same time
-// wherever a head differs, and wherever the rest does.
-func (p *pattern) begins(text []byte) bool {
-	return len(text) >= p.size && same(text, p.head) && (p.size == len(p.head) || same(text, p.spell.text(p.source)))
+// stands reports whether the pattern stands at a place of the text. It takes the
+// same time wherever the text differs.
+func (p *pattern) stands(text *sums, at int) bool {
+	if len(text.text)-at < p.size {
+		return false
+	}
+	if p.size == len(p.head) {
+		return same(text.text[at:], p.head)
+	}
+	return text.of(at, at+p.size, p.power) == p.sum
 }
 
 func same(text, begin []byte) bool { return subtle.ConstantTimeCompare(text[:len(begin)], begin) == 1 }

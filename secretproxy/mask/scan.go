@@ -12,6 +12,7 @@ type scan struct {
 	used    int
 	lower   []byte
 	found   []found
+	sums    sums
 	tails   []int
 	hits    []Hit
 	partial []partial
@@ -41,6 +42,8 @@ func (c *scan) wipe() {
 		clear(v.text[:cap(v.text)])
 	}
 	clear(c.lower[:cap(c.lower)])
+	clear(c.sums.kept[:cap(c.sums.kept)])
+	c.sums.text = nil
 }
 
 // align returns the last place up to keep from which the data of the last run
@@ -208,9 +211,9 @@ func (s *Set) collect(c *scan, text []byte, v *view, limit int) {
 // match searches one region of it.
 func (s *Set) match(c *scan, text []byte, from, to int, v *view) {
 	text = text[:to]
-	c.found = s.plain.search(text[from:], c.found[:0])
+	c.found = s.plain.search(&c.sums, text[from:], c.found[:0])
 	if s.folded != nil {
-		c.found = s.folded.search(toLower(c, text[from:]), c.found)
+		c.found = s.folded.search(&c.sums, toLower(c, text[from:]), c.found)
 	}
 	for _, f := range c.found {
 		f.at += from

@@ -60,9 +60,9 @@ type Options struct {
 // Compile makes a Set. Needles shorter than six bytes are left out: whoever
 // makes them refuses such ones earlier.
 func Compile(needles [][]byte, o Options) *Set {
-	s := &Set{window: minWindow, lenses: allLenses[:2], plain: &group{minLen: headSize}}
+	s := &Set{window: minWindow, lenses: allLenses[:2], plain: &group{minLen: headSize, base: newBase()}}
 	if o.Fold {
-		s.folded = &group{minLen: headSize}
+		s.folded = &group{minLen: headSize, base: newBase()}
 	}
 	return s.Add(needles)
 }
