@@ -22,8 +22,9 @@
 //   - Three single-character spellings on top of each other, or a spelling of
 //     more than maxWidth bytes for each of the value's.
 //   - A server that gives a value away in pieces. Of a live stream, fewer than
-//     eight characters pass at once; a value with blanks or brackets of its own
-//     is masked only where it comes in one piece.
+//     eight characters pass at once; a value with blanks or brackets, of its own
+//     or in its spelling, or one that the end of a message of gRPC cuts, is masked
+//     only where it comes in one piece.
 //   - Guesses at a whole value: a server that repeats what it is sent shows
 //     whether it was one. A value must be too long to be guessed.
 package mask
