@@ -47,7 +47,8 @@ type tokenRun struct {
 	start int // where it begins in the stream's buffer
 	count int // its token characters; 0: there is none
 	// fold is the last line break behind the run, 0 if there is none.
-	fold byte
+	fold  byte
+	brace braceState
 }
 
 // held returns where the run begins, if it is to be held back.
@@ -57,10 +58,10 @@ func (r *tokenRun) held(least int) (start int, ok bool) { return r.start, r.coun
 func (r *tokenRun) feed(b []byte, from int) {
 	from, fresh := r.frame.feed(b, from)
 	if fresh {
-		r.count, r.fold = 0, 0
+		r.count, r.fold, r.brace = 0, 0, braceNone
 	}
-	if at, ok := lastEnd(b, from); ok {
-		r.count, r.fold = 0, 0
+	if at, ok := r.lastEnd(b, from); ok {
+		r.count, r.fold, r.brace = 0, 0, braceNone
 		from = at + 1
 	}
 	for i := from; i < len(b); i++ {
@@ -69,7 +70,12 @@ func (r *tokenRun) feed(b []byte, from int) {
 }
 
 func (r *tokenRun) step(c byte, at int) {
-	switch classes[c] {
+	class := classes[c]
+	next, part := r.brace.next(c)
+	if r.brace = next; part {
+		class = classToken
+	}
+	switch class {
 	case classToken:
 		if r.count == 0 {
 			r.start = at
@@ -97,11 +103,13 @@ func (r *tokenRun) step(c byte, at int) {
 
 // lastEnd returns the last byte of b that ends a run whatever stands before it.
 // It saves feed from looking at every byte of a long piece.
-func lastEnd(b []byte, from int) (at int, ok bool) {
+func (r *tokenRun) lastEnd(b []byte, from int) (at int, ok bool) {
 	for i := len(b) - 1; i >= from; i-- {
 		switch classes[b[i]] {
 		case classEnd:
-			return i, true
+			if !r.brace.part(b, from, i) {
+				return i, true
+			}
 		case classBlank:
 			if i > from && classes[b[i-1]] == classToken {
 				return i, true

@@ -32,6 +32,9 @@ func TestI17_OnlyTokenRunsAreHeld(t *testing.T) {
 		{"x " + line + "\r\n  " + line + "\n", FrameNone, 2*len(line) + 5}, // folded base64
 		{"x " + line + "\n" + strings.Repeat(" ", 3000), FrameNone, len(line) + 3001},
 		{"{\"token\":\"abc\\u00", FrameNone, 16},
+		{"see \\u{61}\\x{0062}", FrameNone, 14},
+		{"see {\\u{61}\\x{0062}}", FrameNone, 0},
+		{"see abcdefgh\\u{6z}", FrameNone, 0},
 		{"a\x00b\x00c\x00d\x00e\x00f\x00g\x00h\x00", FrameNone, 16},
 		{"\x00\x00\x00\x00\x41" + line, FramePrefixed, len(line)},
 		{"\x00\x00\x00\x00\x40" + line, FramePrefixed, 0},
@@ -75,7 +78,7 @@ func TestI17_OnlyTokenRunsAreHeld(t *testing.T) {
 func TestI17_PiecesDontChangeRuns(t *testing.T) {
 	t.Parallel()
 	r := newRandom(5)
-	const alphabet = "aaaaaaaaaaaa\x00\x00 \t\n\r{]\x01\\"
+	const alphabet = "aaaaaauuu{{{}}}\x00\x00 \t\n\r{]\x01\\\\\\"
 	for range 20000 {
 		data := make([]byte, r.IntN(60))
 		for i := range data {
@@ -90,7 +93,7 @@ func TestI17_PiecesDontChangeRuns(t *testing.T) {
 		if whole.count == 0 && single.count == 0 {
 			continue
 		}
-		if whole.start != single.start || whole.count != single.count || whole.fold != single.fold {
+		if whole.start != single.start || whole.count != single.count || whole.fold != single.fold || whole.brace != single.brace {
 			t.Fatalf("%q framing %d: whole %+v, byte by byte %+v", data, kind, whole, single)
 		}
 	}

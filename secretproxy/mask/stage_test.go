@@ -108,7 +108,7 @@ func (p *repeated) differs(sets func() (*Set, Replacer)) string {
 // needles that a guest chose. It is sent the same, in the same pieces. The twin is one search for all of them.
 func TestI17_ChosenNeedlesReadNoValue(t *testing.T) {
 	t.Parallel()
-	pairs, differ, twin := 1000, 0, 0
+	pairs, differ, twin := 300, 0, 0
 	if n, err := strconv.Atoi(os.Getenv("MSB_ORACLE_PAIRS")); err == nil {
 		pairs = n
 	}
@@ -119,7 +119,7 @@ func TestI17_ChosenNeedlesReadNoValue(t *testing.T) {
 				t.Errorf("pair %d, values %q, chosen %q:\nthe guest saw %s", seed, p.values, p.chosen, d)
 			}
 		}
-		if seed < 1000 && p.differs(p.joined) != "" {
+		if seed < 300 && p.differs(p.joined) != "" {
 			twin++
 		}
 	}
