@@ -112,13 +112,10 @@ var allLenses = [...]lens{lensAll, lensQuoted, lensBreaks, '%', '\\', '&'}
 // own reports whether the lens undoes a part of what lensAll does.
 func (l lens) own() bool { return l != lensAll && l != lensQuoted }
 
-// unit takes note of one that begins at i.
-func (v *view) unit(raw []byte, i, width int) {
-	if kind := wants[raw[i]]; kind != v.kind {
-		v.mixed = v.mixed || v.kind != always && v.heads != nil && v.takesIn(raw, i)
-		v.kind = kind
-	}
-	v.last.raw, v.last.width = i, width
+// turn takes note of a unit of another kind than the last one.
+func (v *view) turn(raw []byte, i int) {
+	v.mixed = v.mixed || v.kind != always && v.heads != nil && v.takesIn(raw, i)
+	v.kind = wants[raw[i]]
 }
 
 // takenIn is how many characters of a needle must be there for own views of the
@@ -132,6 +129,9 @@ func (v *view) takesIn(raw []byte, to int) bool {
 	begin, end := v.last.raw+1, v.last.raw+v.last.width
 	if to-end > v.heads.maxLen || v.last.width == 2 && escaped[raw[begin]] == raw[begin] {
 		return false
+	}
+	if wants[raw[to]] == always { // fewer characters than takenIn are there by chance
+		end = min(end, to-takenIn+1)
 	}
 	for at := begin; at < end; at++ {
 		if start := raw[at:min(to, at+takenIn)]; v.heads.mayBegin(start) && v.heads.isPrefix(start) {
@@ -209,7 +209,10 @@ func (v *view) undo(raw []byte, limit int) bool {
 				} else {
 					v.between(raw, from, i, changed)
 					from, changed = i+width, true
-					v.unit(raw, i, width)
+					if wants[raw[i]] != v.kind {
+						v.turn(raw, i)
+					}
+					v.last.raw, v.last.width = i, width
 				}
 				if kind == unitText {
 					if to == '\\' {
@@ -234,7 +237,10 @@ func (v *view) undo(raw []byte, limit int) bool {
 			continue
 		}
 		v.between(raw, from, i, changed)
-		v.unit(raw, i, u.width)
+		if wants[raw[i]] != v.kind {
+			v.turn(raw, i)
+		}
+		v.last.raw, v.last.width = i, u.width
 		if u.kind == unitText {
 			if special[u.text[0]] {
 				v.mark(len(v.text))
