@@ -68,18 +68,15 @@ func checkForm(r *http.Request) *refusal {
 	bad := func(status int, code, message string) *refusal {
 		return &refusal{status: status, code: code, message: message}
 	}
-	target := httphead.CheckTarget(r.RequestURI)
+	fault := httphead.CheckRequest(r.Method, r.RequestURI)
 	switch {
-	case r.Method == http.MethodConnect:
-		return bad(http.StatusMethodNotAllowed, "connect", "CONNECT inside an inspected connection is refused: it would hide what follows")
-	case strings.EqualFold(r.Method, http.MethodTrace):
-		// A TRACE answer repeats the request, the real value in it.
-		return bad(http.StatusMethodNotAllowed, "trace", "TRACE is refused: its answer would repeat the request's headers")
-	case r.URL.IsAbs() || r.URL.Host != "" || (r.RequestURI != "*" && !strings.HasPrefix(r.RequestURI, "/")):
+	case fault != nil && (fault.Code == "connect" || fault.Code == "trace"):
+		return bad(http.StatusMethodNotAllowed, fault.Code, fault.Message)
+	case fault != nil:
+		// Over HTTP/2 a target may hold a blank, behind which an HTTP/1 server would read the version.
+		return bad(http.StatusBadRequest, fault.Code, fault.Message)
+	case r.URL.IsAbs() || r.URL.Host != "":
 		return bad(http.StatusBadRequest, "absolute_form", "the request's target does not begin with a slash")
-	case target != nil:
-		// Over HTTP/2 it may hold a blank, behind which an HTTP/1 server would read the version.
-		return bad(http.StatusBadRequest, target.Code, target.Message)
 	case len(r.Header["Host"]) > 0 && (len(r.Header["Host"]) > 1 || r.Header["Host"][0] != r.Host):
 		return bad(http.StatusBadRequest, "host", "the request has two different hosts")
 	}
