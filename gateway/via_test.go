@@ -3,6 +3,8 @@ package gateway_test
 import (
 	"bufio"
 	"cmp"
+	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -128,6 +131,41 @@ func TestViaCarriesTLS(t *testing.T) {
 		if addr := strings.TrimPrefix(d, "tcp "); addr == site+":443" {
 			t.Errorf("dialled %s around the proxy", addr)
 		}
+	}
+}
+
+// TestGuestResetReachesVia: what is said through the tunnel is metered, and its end is passed on all the same.
+func TestGuestResetReachesVia(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, viaPolicy)
+	w.Record("relayed.example.com. 60 IN A " + site)
+	said, ended := make(chan struct{}), make(chan error, 1)
+	w.Serve("10.9.9.9:3128", func(c net.Conn) {
+		r := bufio.NewReader(c)
+		if _, err := http.ReadRequest(r); err != nil {
+			ended <- err
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		_, _ = r.ReadByte() // of the client's hello
+		close(said)
+		_, err := io.Copy(io.Discard, r)
+		ended <- err
+	})
+	c, err := w.Dial(w.Lookup("relayed.example.com"), 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go func() {
+		_ = tls.Client(c, &tls.Config{ServerName: "relayed.example.com", MinVersion: tls.VersionTLS12}).Handshake()
+	}() // nobody answers it
+	<-said
+	for _, ep := range w.Guest.Stack.RegisteredEndpoints() {
+		ep.Abort()
+	}
+	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the proxy read %v, want a reset", err)
 	}
 }
 
