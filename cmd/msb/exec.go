@@ -89,6 +89,7 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 	defer cancel()
 	st, err := sb.Exec(execCtx, opts)
 	restore() // before anything is said: a line's end doesn't begin a line in raw mode
+	warnAtHostRoom(ui, sb.Name() != "" || f.disk != "")
 	switch {
 	case ctx.Err() == nil && execCtx.Err() != nil:
 		ui.warn("the command was ended after %s (--timeout); the guest did not end it by itself", f.timeout)
@@ -131,6 +132,18 @@ func hintAtRoom(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags) {
 		return
 	}
 	ui.note("%s", roomRemedy(st.RootTotalBytes, sb.Name() != "" || f.disk != ""))
+}
+
+// warnAtHostRoom says that this machine's disk is full, which a guest learns when it writes back at the earliest: the
+// command may have succeeded.
+func warnAtHostRoom(ui *ui, onDisk bool) {
+	home, err := sandbox.OpenHome("")
+	if err != nil || !onDisk {
+		return
+	}
+	if free, err := freeBytes(home.Dir()); err == nil && free < nextRunDisk {
+		ui.warn("%s has %d KiB free: what the guest writes to its disk fails or is lost; free some space there", home.Dir(), free>>10)
+	}
 }
 
 // roomRemedy is the sentence on a root of so many bytes that is full.

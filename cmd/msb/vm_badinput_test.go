@@ -117,7 +117,7 @@ func TestI12_VMFullHostDisksReachTheGuest(t *testing.T) {
 		append([]string{self}, runArgs([]string{"-q", "--disk", "256M", "--", "sh", "-c", "dd if=/dev/urandom of=/f bs=1M count=100 conv=fsync; echo ended with $?"})...)...))
 	// A block of the file that can't be written is dd's own error; one of the file system's journal ends all writing.
 	failed := strings.Contains(got.err, "Input/output error") || strings.Contains(got.err, "Read-only file system")
-	if got.code != 0 || !strings.Contains(got.out, "ended with 1") || !failed {
-		t.Errorf("%+v, want dd to fail", got)
+	if got.code != 0 || !strings.Contains(got.out, "ended with 1") || !failed || !strings.Contains(got.err, "free some space") {
+		t.Errorf("%+v, want dd to fail, and to hear why", got)
 	}
 }
