@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/msb-project/msb/sandbox"
 )
 
 const (
@@ -62,12 +64,15 @@ func (h *history) add(began time.Time, tool, defaultName string, raw json.RawMes
 	if tool == "sandbox_create" {
 		name = a.Name
 	}
+	if sandbox.CheckName(name) != nil { // it was refused; a client may send megabytes
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.calls) == maxHistory {
 		h.calls = h.calls[1:]
 	}
-	h.calls = append(h.calls, pastCall{began.UTC(), tool, what, time.Since(began).Milliseconds(), failed, strings.Clone(name)})
+	h.calls = append(h.calls, pastCall{began.UTC(), tool, what, time.Since(began).Milliseconds(), failed, name})
 }
 
 // of are the newest calls to a sandbox.

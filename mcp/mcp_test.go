@@ -614,9 +614,13 @@ func TestI11_HistoryIsBounded(t *testing.T) {
 	for range maxHistory + 50 {
 		h.add(time.Now(), "fs_write", "default", []byte(`{"files":[{"path":"/`+strings.Repeat("a", 300)+`","content":"private"}]}`), false)
 	}
+	h.add(time.Now(), "sandbox_exec", "default", []byte(`{"sandbox":"`+strings.Repeat("a", 1<<20)+`"}`), true)
 	h.add(time.Now(), "sandbox_exec", "default", []byte(`{"command":"ls  -l","stdin":"private","env":{"A":"private"},"sandbox":"web"}`), true)
 	if len(h.calls) != maxHistory || len(h.of("default")) != shownHistory || len(h.calls[0].What) > maxWhat+len("…") {
 		t.Errorf("%d calls, %d shown, %d bytes each", len(h.calls), len(h.of("default")), len(h.calls[0].What))
+	}
+	if got := h.of(strings.Repeat("a", 1<<20)); len(got) > 0 {
+		t.Errorf("a name that no sandbox can have: %d calls", len(got))
 	}
 	if got := h.of("web"); len(got) != 1 || got[0].What != "ls -l" || !got[0].Failed {
 		t.Errorf("of another: %+v", got)

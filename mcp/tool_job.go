@@ -143,7 +143,7 @@ func jobInput(ctx context.Context, j jobWriter, data string, eof bool) (string, 
 	}
 	n, err := j.Write(ctx, []byte(data), eof)
 	if errors.Is(err, sandbox.ErrBusy) {
-		return "", fmt.Errorf("%w; send the rest later", err)
+		return "", fmt.Errorf("%w; it has %d of these %d bytes, send the rest later", err, n, len(data))
 	}
 	if err != nil {
 		return "", err

@@ -61,6 +61,15 @@ type sandboxArg struct {
 	Sandbox string `json:"sandbox"`
 }
 
+// ownOf is the sandbox that a tool's only argument names.
+func (s *server) ownOf(raw json.RawMessage) (*sandbox.Status, error) {
+	var a sandboxArg
+	if err := decode(raw, &a); err != nil {
+		return nil, err
+	}
+	return s.own(a.Sandbox, false)
+}
+
 func (s *server) sandboxStart(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
@@ -113,11 +122,7 @@ func (s *server) sandboxReset(ctx context.Context, raw json.RawMessage) (string,
 const healthWait = 5 * time.Second
 
 func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string, error) {
-	var a sandboxArg
-	if err := decode(raw, &a); err != nil {
-		return "", err
-	}
-	st, err := s.own(a.Sandbox, false)
+	st, err := s.ownOf(raw)
 	if err != nil {
 		return "", err
 	}
@@ -218,11 +223,7 @@ func (s *server) changeEnv(ctx context.Context, name string, set, unset []string
 }
 
 func (s *server) sandboxLogs(_ context.Context, raw json.RawMessage) (string, error) {
-	var a sandboxArg
-	if err := decode(raw, &a); err != nil {
-		return "", err
-	}
-	st, err := s.own(a.Sandbox, false)
+	st, err := s.ownOf(raw)
 	if err != nil {
 		return "", err
 	}

@@ -61,7 +61,7 @@ func (c *Config) directories(home *Home) ([]Directory, error) {
 		}
 		// A guest puts a link in the place of a directory that lies in another one of its own.
 		if given := c.Directories[i].Host; c.RealDirectories && given != d.Host {
-			return nil, fmt.Errorf("%w: %s is or lies behind a link now, which leads to %s, and was none when it was shared; put the directory back, or make the sandbox anew with what the guest is to see", ErrDirectory, given, d.Host)
+			return nil, fmt.Errorf("%w: %s is or lies behind a link now, which leads to %s, and was none when it was shared; put the directory back, or make the sandbox again with what the guest is to see", ErrDirectory, given, d.Host)
 		}
 		if slices.ContainsFunc(all[:i], func(o Directory) bool { return o.Guest == d.Guest }) {
 			return nil, fmt.Errorf("%w: two of them at %s in the guest", ErrDirectory, d.Guest)

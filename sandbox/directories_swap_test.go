@@ -64,7 +64,7 @@ func swap(t *testing.T, dir, to string) {
 	must(t, os.Symlink(to, dir))
 }
 
-// TestI14_GuestsLinksShareNothing gives directories anew, as the next msb run and the next msb mcp do: a guest of the run
+// TestI14_GuestsLinksShareNothing gives directories again, as the next msb run and the next msb mcp do: a guest of the run
 // before may have made the link. Its twins are links of the user's.
 func TestI14_GuestsLinksShareNothing(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,12 @@ func (s *Sandbox) Info() Info { return s.info }
 // Image is what its root was made from.
 func (s *Sandbox) Image() *image.Image { return s.image }
 
+// MinHostRoom is the least room, in bytes, on this machine in which a sandbox with a disk starts.
+const MinHostRoom = state.MinFree
+
+// HostRoom is how many bytes are free on this machine where the sandbox's disk is.
+func (s *Sandbox) HostRoom() (int64, error) { return state.Free(s.run.Dir) }
+
 // Exec runs one process and returns how it ended. An error means that it could not be run to its end,
 // and has a Kind; a program that is missing or fails is an ExitStatus.
 func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error) {

@@ -23,7 +23,7 @@ const (
 	// and parts of that twice for a moment. nextRunDisk is for a run that finds them there: its writable
 	// disk, console and audit.
 	firstRunDisk = 64 << 20
-	nextRunDisk  = 16 << 20
+	nextRunDisk  = sandbox.MinHostRoom
 )
 
 // finding is a line of `msb doctor`.

@@ -89,7 +89,9 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 	defer cancel()
 	st, err := sb.Exec(execCtx, opts)
 	restore() // before anything is said: a line's end doesn't begin a line in raw mode
-	warnAtHostRoom(ui, sb.Name() != "" || f.disk != "")
+	if sb.Name() != "" || f.disk != "" {
+		warnAtHostRoom(ui, sb)
+	}
 	switch {
 	case ctx.Err() == nil && execCtx.Err() != nil:
 		ui.warn("the command was ended after %s (--timeout); the guest did not end it by itself", f.timeout)
@@ -136,13 +138,9 @@ func hintAtRoom(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags) {
 
 // warnAtHostRoom says that this machine's disk is full, which a guest learns when it writes back at the earliest: the
 // command may have succeeded.
-func warnAtHostRoom(ui *ui, onDisk bool) {
-	home, err := sandbox.OpenHome("")
-	if err != nil || !onDisk {
-		return
-	}
-	if free, err := freeBytes(home.Dir()); err == nil && free < nextRunDisk {
-		ui.warn("%s has %d KiB free: what the guest writes to its disk fails or is lost; free some space there", home.Dir(), free>>10)
+func warnAtHostRoom(ui *ui, sb *sandbox.Sandbox) {
+	if free, err := sb.HostRoom(); err == nil && free < sandbox.MinHostRoom {
+		ui.warn("the disk with msb's state has %d KiB free: what the guest writes to its own fails or is lost; free some space there", free>>10)
 	}
 }
 

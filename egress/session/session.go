@@ -64,7 +64,9 @@ func (s *Session) newFlow(proto egress.Proto, src, dst netip.AddrPort) {
 func (s *Session) lookUp() {
 	name, mapped := s.names.Mapped(s.flow.Dst.Addr())
 	s.flow.Mapped, s.host = mapped, name
-	if s.flow.Pinned = []hostname.Name{name}; !mapped {
+	if mapped {
+		s.flow.Pinned = []hostname.Name{name}
+	} else {
 		s.flow.Pinned = s.names.Pinned(s.flow.Dst.Addr())
 	}
 }

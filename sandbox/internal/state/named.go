@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -16,16 +17,13 @@ import (
 )
 
 // namedFile has a number behind the name of a file that renameio or os.CreateTemp is writing.
-var (
-	namedFile = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
-	halfFile  = regexp.MustCompile(`^\..*[0-9]$`) // of namedFile: what a kill in the middle of writing leaves
-)
+var namedFile = regexp.MustCompile(`^((sandbox|end|run)\.json|ca\.pem|\.((sandbox|end|run)\.json|ca\.pem)[0-9]+)$`)
 
-// RemoveHalfWritten removes what killed commands left in a sandbox's directory. The caller holds its lock.
+// RemoveHalfWritten removes the files of namedFile that a kill in the middle of writing left in a sandbox's directory. The caller holds its lock.
 func RemoveHalfWritten(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if name := e.Name(); e.Type().IsRegular() && namedFile.MatchString(name) && halfFile.MatchString(name) {
+		if name := e.Name(); e.Type().IsRegular() && strings.HasPrefix(name, ".") && namedFile.MatchString(name) {
 			err = errors.Join(err, UnlessGone(os.Remove(filepath.Join(dir, name))))
 		}
 	}

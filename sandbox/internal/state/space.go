@@ -22,14 +22,20 @@ const MinFree = 16 << 20
 
 // CheckRoom refuses to start a machine with a disk below dir when less than MinFree is free.
 func CheckRoom(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return &os.PathError{Op: "statfs", Path: dir, Err: err}
-	}
-	if free := st.Bavail * uint64(st.Bsize); free < MinFree {
+	free, err := Free(dir)
+	if err == nil && free < MinFree {
 		return fmt.Errorf("%s has %d KiB free, and a sandbox with a disk starts only with %d MiB, or its disk could be damaged: %w", dir, free>>10, MinFree>>20, syscall.ENOSPC)
 	}
-	return nil
+	return err
+}
+
+// Free is how many bytes are free below dir.
+func Free(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(min(st.Bavail*uint64(st.Bsize), math.MaxInt64)), nil
 }
 
 // Spare is how many bytes a guest may write below dir.
