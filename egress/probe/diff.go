@@ -26,7 +26,8 @@ func (c *Comparison) Same() bool { return len(c.Flows)+len(c.Keys) == 0 }
 // Change is one target that two policies judge differently.
 type Change struct {
 	// Target is "HOST:PORT" or "HOST:FIRST-LAST", with "*." in front where a rule names all below HOST. "HOST/dns"
-	// is a question to the resolver. "*" is every name, "public IPv4" and "public IPv6" every public address.
+	// is a question to the resolver. "*" is every name, "public IPv4" and "public IPv6" every public address. "NAME at ADDR" is a name where it has
+	// an address of that range.
 	Target string `json:"target"`
 	// Said is what the client says first, where this differs from what is usual on the port.
 	Said   string `json:"said,omitempty"`

@@ -281,11 +281,11 @@ func covers(c *probe.Change, f *diffFlow) bool {
 	if family, ok := strings.CutPrefix(host, "public IPv"); ok {
 		return (family == "4") == f.dst.Addr().Is4()
 	}
-	if host == "*" || m[1] != "" {
-		return f.name != "" || f.saidName != ""
-	}
 	if i := strings.Index(host, " at "); i >= 0 {
 		host = host[:i]
+	}
+	if host == "*" || m[1] != "" {
+		return f.name != "" || f.saidName != ""
 	}
 	if host == f.name || host == f.saidName {
 		return true

@@ -214,7 +214,7 @@ func TestDiffMissesNoBorder(t *testing.T) {
 		{"methods go", api + "paths = [\"/**\"]\n", api + "methods = [\"GET\"]\npaths = [\"/**\"]\n", []string{"closes api.example.com:443 POST /", "closes api.example.com:443 POST /**"}},
 		{"a path is narrowed", api + "paths = [\"/a/**\"]\n", api + "paths = [\"/a/*\"]\n", []string{"closes api.example.com:443 GET /a/**", "closes api.example.com:443 POST /a/**"}},
 		{"a mapped name leads elsewhere", "[hosts]\n\"x.internal\" = \"127.0.0.1:80\"\n", "[hosts]\n\"x.internal\" = \"127.0.0.1:90\"\n", []string{"changes x.internal"}},
-		{"a name gets a range", wiki, wiki + "within = [\"10.8.0.0/16\", \"0.0.0.0/0\"]\n", []string{"opens wiki.corp.example at 10.8.0.0/16 from 10.8.0.0:443"}},
+		{"a name gets a range", wiki, wiki + "within = [\"10.8.0.0/16\", \"0.0.0.0/0\"]\n", []string{"opens wiki.corp.example at 10.8.0.0/16 from 10.8.0.0:443", "closes wiki.corp.example at IPv6:443"}},
 		{"a name keeps its range only", wiki, wiki + "within = [\"10.8.0.7/32\"]\n", []string{"closes wiki.corp.example:443", "opens wiki.corp.example at 10.8.0.7:443"}},
 		{"a range of a name loses its half", wiki + "within = [\"10.8.0.0/16\"]\n", wiki + "within = [\"10.8.0.0/17\"]\n", []string{"closes wiki.corp.example at 10.8.0.0/16 from 10.8.128.0:443"}},
 		{"a name gets a range under a public default", "[egress]\ndefault = \"public\"\n" + wiki, "[egress]\ndefault = \"public\"\n" + wiki + "within = [\"10.8.0.7/32\"]\n", []string{

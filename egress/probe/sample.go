@@ -102,7 +102,7 @@ func destinations(rules []policies.Rule, both ...*policies.Policy) []destination
 			named = append(named, d)
 		}
 	}
-	list = append(append(list, named...), ofNames(named, rules)...)
+	list = append(append(list, named...), ofNames(append(named, every), rules, ranges, v6)...)
 	slices.SortFunc(list, func(a, b destination) int { return cmp.Compare(a.shown, b.shown) })
 	list = slices.CompactFunc(list, func(a, b destination) bool { return a.shown == b.shown })
 	return slices.Concat([]destination{
@@ -112,12 +112,18 @@ func destinations(rules []policies.Rule, both ...*policies.Policy) []destination
 	}, list)
 }
 
-// ofNames are names at each stretch of addresses that rules give to them (within).
-func ofNames(names []destination, rules []policies.Rule) (list []destination) {
+// ofNames are names at each stretch of the addresses that rules give to them (within): any range that a rule names
+// may end inside of one. Where a range holds every address of the one family, a name is asked about at v6 too.
+func ofNames(names []destination, rules []policies.Rule, ranges []netip.Prefix, v6 netip.Addr) (list []destination) {
 	for _, d := range names {
-		ranges := slices.Concat(rangesOf(rules, d.name)...)
-		for _, at := range ofRanges(ranges) {
-			list = append(list, destination{name: d.name, addr: at.addr, shown: d.shown + " at " + at.shown})
+		given := slices.Concat(rangesOf(rules, d.name)...)
+		if slices.ContainsFunc(slices.Concat(given, ranges), func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+			list = append(list, destination{name: d.name, addr: v6, shown: d.shown + " at IPv6"})
+		}
+		for _, at := range ofRanges(slices.Concat(given, ranges)) {
+			if _, ok := narrowest(given, at.addr); ok {
+				list = append(list, destination{name: d.name, addr: at.addr, shown: d.shown + " at " + at.shown})
+			}
 		}
 	}
 	return list
