@@ -43,7 +43,7 @@ func FuzzName(f *testing.F) {
 			t.Fatalf("%q became %q", s, out)
 		}
 		for _, label := range n.Labels() {
-			if label == "" || len(label) > MaxLabelLength {
+			if label == "" || len(label) > maxLabelLength {
 				t.Fatalf("%q became %q with the label %q", s, out, label)
 			}
 		}

@@ -15,8 +15,8 @@ import (
 // (RFC 1035, section 2.3.4).
 const MaxLength = 253
 
-// MaxLabelLength is the longest label in bytes (RFC 1035, section 2.3.4).
-const MaxLabelLength = 63
+// maxLabelLength is the longest label in bytes (RFC 1035, section 2.3.4).
+const maxLabelLength = 63
 
 // maxInput bounds what is handed to the IDNA tables: a full name of four-byte
 // runes. Guests choose the text of SNI and Host, so work on it is bounded
@@ -147,8 +147,8 @@ func checkLabel(label string) error {
 	switch {
 	case label == "":
 		return errors.New("it has an empty label (two dots in a row, or one in front)")
-	case len(label) > MaxLabelLength:
-		return fmt.Errorf("a label is longer than %d bytes", MaxLabelLength)
+	case len(label) > maxLabelLength:
+		return fmt.Errorf("a label is longer than %d bytes", maxLabelLength)
 	case label[0] == '-' || label[len(label)-1] == '-':
 		return errors.New("a label can't start or end with a hyphen")
 	}

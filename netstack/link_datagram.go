@@ -26,13 +26,13 @@ type DatagramLink struct {
 	flat []byte
 }
 
-// NewDatagramLink takes over a connected datagram socket, such as one end of a
+// newDatagramLink takes over a connected datagram socket, such as one end of a
 // socketpair.
-func NewDatagramLink(conn *net.UnixConn) *DatagramLink {
+func newDatagramLink(conn *net.UnixConn) *DatagramLink {
 	return &DatagramLink{conn: conn, buf: make([]byte, MaxFrame+1)}
 }
 
-// NewDatagramLinkFile is NewDatagramLink for a socket given as a file. It takes
+// NewDatagramLinkFile is newDatagramLink for a socket given as a file. It takes
 // f over.
 func NewDatagramLinkFile(f *os.File) (*DatagramLink, error) {
 	c, err := net.FileConn(f)
@@ -45,7 +45,7 @@ func NewDatagramLinkFile(f *os.File) (*DatagramLink, error) {
 		_ = c.Close()
 		return nil, fmt.Errorf("netstack: link is a %T, not a Unix datagram socket", c)
 	}
-	return NewDatagramLink(u), nil
+	return newDatagramLink(u), nil
 }
 
 // AcceptDatagramLink waits on a bound datagram socket for the first message of
@@ -64,7 +64,7 @@ func AcceptDatagramLink(conn *net.UnixConn) (*DatagramLink, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("netstack: the VMM's address is a %T, not that of a Unix socket", accepted.RemoteAddr())
 	}
-	l := NewDatagramLink(conn)
+	l := newDatagramLink(conn)
 	l.peer = peer
 	return l, nil
 }

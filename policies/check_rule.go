@@ -139,7 +139,7 @@ func (f *faults) checkRange(place string, private bool, p netip.Prefix) {
 		f.add(place, fmt.Sprintf("%s is the host itself, so the rule can never match", p), "map a name to it in [hosts]")
 	case private || everything(p) || !touches:
 		// 0.0.0.0/0 and ::/0 without private mean every public address.
-	case Metadata(p):
+	case metadata(p):
 		f.add(place, fmt.Sprintf("%s is a cloud's metadata service", p.Addr()), "if the sandbox shall have the machine's own credentials, add private = true to this rule")
 	case special.Bits() <= p.Bits():
 		f.add(place, fmt.Sprintf("%s lies in the special-purpose range %s, so the rule can never match", p, special), "add private = true if it shall be reached")

@@ -81,7 +81,7 @@ func specialWithin(p netip.Prefix) (netip.Prefix, bool) {
 			return s, true
 		}
 	}
-	if Metadata(p) {
+	if metadata(p) {
 		return p, true
 	}
 	if inner, ok := isatap(p); ok {
@@ -106,7 +106,7 @@ func own(p netip.Prefix) bool {
 	return slices.ContainsFunc(ownRanges, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
 }
 
-// Metadata reports whether p is exactly one metadata address.
-func Metadata(p netip.Prefix) bool {
+// metadata reports whether p is exactly one metadata address.
+func metadata(p netip.Prefix) bool {
 	return p.IsSingleIP() && slices.Contains(metadataAddresses, p.Addr())
 }

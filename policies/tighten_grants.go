@@ -90,7 +90,7 @@ func (f *faults) nameRanges(floor, p *Policy) {
 // InRange reports whether whoever opens outer for an address opens inner: it lies
 // within outer, and is no metadata address, which has to be named itself.
 func InRange(outer, inner netip.Prefix) bool {
-	return outer == inner || !everything(outer) && !Metadata(inner) && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+	return outer == inner || !everything(outer) && !metadata(inner) && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
 // nameImage refuses an image from this machine's files that isn't the floor's.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -44,8 +45,11 @@ func TestI15_GuestsChangeNoCommands(t *testing.T) {
 		name, policy string
 		argv         []string
 		path         string // before the process's own
+		home         string
 		refused, may []string
 	}{
+		{name: "settings below HOME", argv: []string{at("bin/plain")}, home: "repo/src", refused: []string{"repo", "repo/src"}, may: []string{"repo/scripts", "free"}},
+		{name: "HOME by a link", argv: []string{at("bin/plain")}, home: "viapath", refused: []string{"tools", "tools/bin"}, may: []string{"tools/lib"}},
 		{name: "by PATH", argv: []string{"mytok", "work"}, path: at("tools/bin"), refused: []string{"tools/bin", "tools"}, may: []string{"tools/lib", "free"}},
 		{name: "a directory of PATH before", argv: []string{"mytok"}, path: at("early") + ":" + at("tools/bin"), refused: []string{"early", "tools/bin"}},
 		{name: "one behind, for what it starts", argv: []string{"mytok"}, path: at("tools/bin") + ":" + at("late"), refused: []string{"late"}, may: []string{"free"}},
@@ -67,6 +71,7 @@ func TestI15_GuestsChangeNoCommands(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("PATH", strings.Trim(tt.path+":"+path, ":"))
+			t.Setenv("HOME", at(cmp.Or(tt.home, "nosuch")))
 			p := policies.Default()
 			if tt.policy != "" {
 				p.Path = at(tt.policy)

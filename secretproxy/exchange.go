@@ -49,7 +49,7 @@ type exchange struct {
 
 // exchangeEvent starts the one audit event of a request.
 func exchangeEvent(p *Proxy, ex *exchange) audit.Event {
-	e := p.event(ex.guest)
+	e := ex.guest.event(p.cfg.Sandbox)
 	e.Scheme, e.Host, e.Method, e.Path = ex.guest.scheme(), ex.host.String(), ex.method, ex.path
 	e.Overrides = ex.overrides
 	if ex.host.IsZero() && len(ex.guest.flow.Pinned) == 0 {

@@ -156,7 +156,7 @@ func handshakeFailed(p *Proxy, guest *guestConn, err error) {
 	if errors.Is(err, errName) {
 		reason = egress.ReasonHostMismatch
 	}
-	e := p.event(guest)
+	e := guest.event(p.cfg.Sandbox)
 	e.Action, e.Reason = egress.Deny.String(), reason.String()
 	e.Message = "the guest's TLS handshake did not end: " + handshakeCause(err)
 	p.cfg.Audit.Emit(e)
@@ -182,12 +182,12 @@ func handshakeCause(err error) string {
 	return "the two sides have no version, cipher or protocol in common, or a message of the guest's is malformed"
 }
 
-// event starts an audit event about a guest's connection.
-func (p *Proxy) event(guest *guestConn) audit.Event {
+// event starts an audit event about the connection.
+func (g *guestConn) event(sandbox string) audit.Event {
 	return audit.Event{
-		Kind: audit.HTTPRequest, Sandbox: p.cfg.Sandbox, Flow: guest.id, Proto: egress.TCP.String(),
-		SrcPort: guest.flow.Src.Port(), Dst: guest.flow.Dst.Addr(), Port: guest.flow.Dst.Port(),
-		Names: guest.names, SNI: guest.name.String(),
+		Kind: audit.HTTPRequest, Sandbox: sandbox, Flow: g.id, Proto: egress.TCP.String(),
+		SrcPort: g.flow.Src.Port(), Dst: g.flow.Dst.Addr(), Port: g.flow.Dst.Port(),
+		Names: g.names, SNI: g.name.String(),
 	}
 }
 
@@ -195,7 +195,7 @@ func (p *Proxy) event(guest *guestConn) audit.Event {
 func (p *Proxy) connectionRefused(guest *guestConn) {
 	p.counters.refused.Add(1)
 	fault := memoryFull()
-	e := p.event(guest)
+	e := guest.event(p.cfg.Sandbox)
 	e.Action, e.Reason, e.Message, e.Status = egress.Deny.String(), fault.code, fault.message, fault.status
 	p.cfg.Audit.Emit(e)
 }

@@ -166,7 +166,7 @@ func (c *strictConn) CloseWrite() error {
 
 func (c *strictConn) refused(err error) {
 	c.proxy.counters.refused.Add(1)
-	e := c.proxy.event(c.guest)
+	e := c.guest.event(c.proxy.cfg.Sandbox)
 	e.Action, e.Reason = egress.Deny.String(), egress.ReasonUnreadable.String()
 	e.Message = err.Error()
 	e.Status = http.StatusBadRequest

@@ -41,9 +41,6 @@ const (
 	// not read. It is below StreamWindowBytes, so that a signal sent after it
 	// still gets through to a process that does not read.
 	StdinWindowBytes = 128 << 10
-
-	// MaxEntropyBytes bounds HandshakeRequest.entropy.
-	MaxEntropyBytes = 1 << 10
 )
 
 // HandshakeTimeout is how long a host waits for the answer to Handshake unless

@@ -46,7 +46,7 @@ func ParseRequestLine(line []byte) (RequestLine, *Fault) {
 	case version != "HTTP/1.1" && version != "HTTP/1.0":
 		return RequestLine{}, &Fault{"request_line", "its first line does not end in HTTP/1.1 or HTTP/1.0"}
 	}
-	return RequestLine{Method: method, Target: target, HTTP10: version == "HTTP/1.0"}, CheckTarget(target)
+	return RequestLine{Method: method, Target: target, HTTP10: version == "HTTP/1.0"}, checkTarget(target)
 }
 
 // CheckRequest refuses requests that an inspected connection never carries, whatever the rules: CONNECT would hide what
@@ -62,11 +62,11 @@ func CheckRequest(method, target string) *Fault {
 	case target != "*" && !strings.HasPrefix(target, "/"):
 		return &Fault{"absolute_form", "the request's target does not begin with a slash"}
 	}
-	return CheckTarget(target)
+	return checkTarget(target)
 }
 
-// CheckTarget refuses a target that not every parser takes to end in the same place.
-func CheckTarget(target string) *Fault {
+// checkTarget refuses a target that not every parser takes to end in the same place.
+func checkTarget(target string) *Fault {
 	for i := range len(target) {
 		if c := target[i]; c <= ' ' || c == 0x7f || c == '#' {
 			return &Fault{"request_target", "its target holds a control character, white space or a fragment"}

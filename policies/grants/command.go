@@ -168,8 +168,8 @@ func searched(outside []string) []string {
 	return dirs
 }
 
-// Environ returns those of the variables that lead a command to nothing in the
-// trees, with PATH cut to what is outside of them.
+// Environ returns those of the variables that lead a command to nothing in the directories outside of which it is to
+// stay, with PATH cut to what is outside of them.
 func Environ(variables, outside []string) []string {
 	out := make([]string, 0, len(variables))
 	for _, v := range variables {
@@ -186,12 +186,5 @@ func Environ(variables, outside []string) []string {
 
 // names reports whether text names something inside of a tree.
 func (t trees) names(text string) bool {
-	words := append(strings.Split(text, ":"), text)
-	words = append(words, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" :;,=", c) })...)
-	for _, word := range words {
-		if filepath.IsAbs(word) && t.hold(realOf(word)) {
-			return true
-		}
-	}
-	return false
+	return anyPath(text, func(path string) bool { return filepath.IsAbs(path) && t.reachPath(path, runDir) })
 }

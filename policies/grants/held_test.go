@@ -204,8 +204,8 @@ func TestI15_ProgramsAreLookedForOutside(t *testing.T) {
 	if got, err := grants.LookPath("./bin/tool", nil); got != filepath.Join(tree, "bin/tool") || err != nil {
 		t.Errorf("a path: %q, %v", got, err)
 	}
-	got := grants.Environ([]string{"A=b", "PATH=x", "HOME=" + tree, "LD_PRELOAD=" + tree + "/lib.so", "LIST=/usr:" + tree + "/x", "TERM=xterm"}, []string{tree})
-	if want := []string{"A=b", "PATH=" + strings.Join([]string{none, directory, outside}, ":"), "HOME=" + tree, "TERM=xterm"}; !slices.Equal(got, want) {
+	got := grants.Environ([]string{"A=b", "PATH=x", "HOME=" + tree, "LD_PRELOAD=" + tree + "/lib.so", "LIST=/usr:" + tree + "/x", "PERL5OPT=-I" + tree, "OPTIONS=--import=\"" + tree + "/x y\"", "URL=https://example.com/x", "TERM=xterm"}, []string{tree})
+	if want := []string{"A=b", "PATH=" + strings.Join([]string{none, directory, outside}, ":"), "HOME=" + tree, "URL=https://example.com/x", "TERM=xterm"}; !slices.Equal(got, want) {
 		t.Errorf("variables %q, want %q", got, want)
 	}
 }

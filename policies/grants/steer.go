@@ -3,6 +3,8 @@ package grants
 import (
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,6 +30,10 @@ func Steers(dir string, p *policies.Policy, s policies.Source) string {
 		if strings.Contains(path, "/") && shared.reachPath(path, h.Dir) {
 			return path
 		}
+	}
+	// Most programs read settings below it, which say what they run.
+	if home := os.Getenv("HOME"); filepath.IsAbs(home) && shared.reachPath(home, runDir) {
+		return home
 	}
 	// A program there runs in the place of one in a later directory of PATH, or is what the command starts in turn.
 	for _, in := range searched(w.trees) {

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/msb-project/msb/internal/vm/backends"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/jobs"
 	"github.com/msb-project/msb/sandbox/internal/records"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -155,7 +157,7 @@ func (s *supervisor) handleCaptureSignals() {
 
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
-	steps := []func() error{s.readPolicy, s.openRecords, s.openControl, s.openPorts, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.openControl, s.openPorts, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
@@ -232,6 +234,36 @@ func (s *supervisor) readPolicy() error {
 	}
 	if s.floor, err = policies.Parse("floor", []byte(s.plan.Floor), nil); err != nil {
 		return fmt.Errorf("the operator's floor as handed over: %w", err)
+	}
+	return nil
+}
+
+// clearEnvironment takes the variables out of this process that lead into a directory that the guest may write to
+// (PYTHONPATH, LD_LIBRARY_PATH): a secret's command would run what the guest puts there.
+func (s *supervisor) clearEnvironment() error {
+	var writable []string
+	for _, d := range s.plan.Directories {
+		if d.Writable {
+			writable = append(writable, d.Host)
+		}
+	}
+	if len(writable) == 0 {
+		return nil
+	}
+	secrets := s.policy.Secrets
+	if s.floor != nil {
+		secrets = slices.Concat(secrets, s.floor.Secrets)
+	}
+	kept := grants.Environ(os.Environ(), writable)
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		isSecret := func(o policies.Secret) bool { return o.From.Kind == policies.FromEnv && o.From.Value == name }
+		if name == "PATH" || slices.Contains(kept, v) || slices.ContainsFunc(secrets, isSecret) {
+			continue
+		}
+		if err := os.Unsetenv(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,0 +1,45 @@
+package supervisor
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// TestI15_VariablesLeadCommandsToNoGuest has a secret's command ask for variables of the caller's. Those that lead into a
+// directory that the guest may write to are gone; read-only, the same directory takes none. It is not parallel: variables
+// are the process's.
+func TestI15_VariablesLeadCommandsToNoGuest(t *testing.T) {
+	const policy = "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[secrets.TOKEN]\nfrom = \"command:printenv PLANTED\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n" +
+		"[secrets.OTHER]\nfrom = \"env:VALUE\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"
+	shared := t.TempDir()
+	for _, tt := range []struct {
+		name, value string
+		writable    bool
+		gone        bool
+	}{
+		{"a path in it", shared + "/lib", true, true},
+		{"one of a list", "/usr/lib:" + shared, true, true},
+		{"behind a flag", "-I" + shared + "/x", true, true},
+		{"a path elsewhere", "/usr/lib/elsewhere", true, false},
+		{"read-only", shared + "/lib", false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("PLANTED", tt.value)
+			t.Setenv("VALUE", shared+"/is-a-secret") // is read, and no command has it
+			p := newPlan(t, t.TempDir(), "")
+			p.Policy, p.NoNet = policy, false
+			p.Directories = []policies.Directory{{Host: shared, Guest: "/work", Writable: tt.writable}}
+			s, _ := superviseFake(t, &guestVM{}, p)
+			err := <-s.ended // where the command has its variable, the guest without directories is what fails
+			if err == nil || strings.Contains(err.Error(), "printenv") != tt.gone {
+				t.Errorf("the start ended with %v", err)
+			}
+			if _, there := os.LookupEnv("VALUE"); !there {
+				t.Error("the variable of a secret is gone")
+			}
+		})
+	}
+}
