@@ -36,7 +36,7 @@ func (c *cache) get(key []byte, now time.Duration) *reply {
 	c.mu.RLock()
 	entry := c.entries[string(key)]
 	c.mu.RUnlock()
-	if entry == nil || now >= entry.reply.cacheUntil || !entry.reply.pinsStand() {
+	if entry == nil || now >= entry.reply.cacheUntil || !entry.reply.pinsCurrent() {
 		return nil
 	}
 	return entry.reply

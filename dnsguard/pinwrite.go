@@ -42,8 +42,8 @@ type receipt struct {
 	lost  uint32
 }
 
-// stands reports whether no pin of the name was taken away since.
-func (r receipt) stands() bool { return r.owner == nil || r.owner.lost.Load() == r.lost }
+// current reports whether no pin of the name was taken away since.
+func (r receipt) current() bool { return r.owner == nil || r.owner.lost.Load() == r.lost }
 
 // extend keeps the earlier addresses of a name while its new answer is fresh,
 // but none for longer than the longest TTL after an answer last held it: names

@@ -37,8 +37,8 @@ type reply struct {
 	detail      audit.DNSDetail
 }
 
-// pinsStand reports whether every address of the reply is still pinned.
-func (r *reply) pinsStand() bool { return r.pinned.stands() }
+// pinsCurrent reports whether every address of the reply is still pinned.
+func (r *reply) pinsCurrent() bool { return r.pinned.current() }
 
 // ttl is what the guest is told at the time now: what is left of the pin,
 // rounded up so that it is never shorter than the pin.

@@ -22,9 +22,9 @@ func (j *judgement) judgeAllow() {
 	for _, n := range j.f.Pinned {
 		dns := j.e.resolvers.hasName(n)
 		j.e.allow.eachByName(n, func(r *rule, exact bool) {
-			_, leads := r.leads(j.dst, j.class)
+			_, ok := r.mayHave(j.dst, j.class)
 			switch {
-			case !leads && !j.f.Mapped:
+			case !ok && !j.f.Mapped:
 				if len(r.within) > 0 {
 					j.miss(ReasonWithin, r)
 				}
@@ -52,7 +52,7 @@ func (j *judgement) consider(r *rule, n hostname.Name, named bool) {
 	case j.dns && !named && !r.says853:
 		j.miss(ReasonEncryptedDNS, r)
 	case !r.layer7():
-		keep(&j.relay, r)
+		keepFirst(&j.relay, r)
 	case j.f.Stage == StageConnect:
 		j.considerConnect(r, n)
 	case !r.speaks(j.f.App):
@@ -74,7 +74,7 @@ func (j *judgement) consider(r *rule, n hostname.Name, named bool) {
 func (j *judgement) considerConnect(r *rule, n hostname.Name) {
 	if !r.speaks(AppTLS) { // http: requests on one connection may name many hosts
 		if n.IsZero() && !r.request && !j.e.denyNames {
-			keep(&j.peek, r)
+			keepFirst(&j.peek, r)
 		} else {
 			j.keepInspect(r)
 		}
@@ -91,7 +91,7 @@ func (j *judgement) considerName(r *rule, n hostname.Name) {
 	}
 	switch {
 	case n.IsZero() && !r.request && !j.e.denyNames:
-		keep(&j.relay, r)
+		keepFirst(&j.relay, r)
 	case j.inspectable():
 		j.keepInspect(r)
 	default:
@@ -107,7 +107,7 @@ func (j *judgement) considerTLS(r *rule, n hostname.Name) {
 		closed = &j.peek
 	}
 	if !r.http() {
-		keep(closed, r)
+		keepFirst(closed, r)
 		return
 	}
 	secret := !n.IsZero() && j.e.secrets.has(n)
@@ -121,15 +121,15 @@ func (j *judgement) considerTLS(r *rule, n hostname.Name) {
 	case j.f.Stage == StageName && j.unpinnedBypass(subject):
 		j.missName(r)
 	case j.barred(subject), !r.request && !secret && !j.e.inspectAll && !j.watches(subject):
-		keep(closed, r)
+		keepFirst(closed, r)
 	case subject.IsZero() && j.f.Stage == StageConnect && j.e.leavesSome():
-		keep(closed, r) // the name says whether it stays closed
+		keepFirst(closed, r) // the name says whether it stays closed
 	case j.f.Stage == StageName && !j.pinned:
 		j.missName(r)
 	default:
 		j.keepInspect(r)
 		if secret {
-			keep(&j.secret, r)
+			keepFirst(&j.secret, r)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (j *judgement) considerRequest(r *rule) {
 		j.miss(ReasonMethod, r)
 		return
 	case len(r.paths) == 0:
-		keep(&j.relay, r)
+		keepFirst(&j.relay, r)
 		return
 	}
 	clean, ok := j.cleanPath()
@@ -151,7 +151,7 @@ func (j *judgement) considerRequest(r *rule) {
 	case !r.matchesPath(clean):
 		j.miss(ReasonPath, r)
 	default:
-		keep(&j.relay, r)
+		keepFirst(&j.relay, r)
 	}
 }
 
@@ -190,11 +190,11 @@ func (j *judgement) missName(r *rule) {
 // keepInspect keeps a rule that wants the connection inspected.
 func (j *judgement) keepInspect(r *rule) {
 	j.mixed = j.mixed || j.inspect != nil && j.inspect.proto != r.proto
-	keep(&j.inspect, r)
+	keepFirst(&j.inspect, r)
 }
 
-// keep keeps the rule that stands first in the policy.
-func keep(slot **rule, r *rule) {
+// keepFirst keeps the rule that stands first in the policy.
+func keepFirst(slot **rule, r *rule) {
 	if *slot == nil || r.index < (*slot).index {
 		*slot = r
 	}

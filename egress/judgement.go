@@ -132,14 +132,14 @@ func (j *judgement) openSpecial() (Verdict, bool) {
 	var opener *rule
 	for _, n := range j.f.Pinned {
 		j.e.allow.eachByName(n, func(r *rule, _ bool) {
-			by, leads := r.leads(j.dst, j.class)
+			by, ok := r.mayHave(j.dst, j.class)
 			switch {
-			case !leads:
+			case !ok:
 			case r.covers(j.f.Proto, j.port):
 				opener, j.by = r, by
-				keep(&j.claimed, r)
+				keepFirst(&j.claimed, r)
 			case j.f.Proto == UDP && r.layer7() && r.listsPort(j.port):
-				keep(&j.claimed, r)
+				keepFirst(&j.claimed, r)
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func (e *Engine) judgeName(n hostname.Name) Verdict {
 	var r *rule
 	each(n, func(match *rule, exact bool) bool {
 		if exact || !resolver {
-			keep(&r, match)
+			keepFirst(&r, match)
 		}
 		return true
 	})
@@ -81,7 +81,7 @@ func (e *Engine) firstByName(x *ruleIndex, n hostname.Name, ok func(r *rule, exa
 	var by *rule
 	x.eachByName(n, func(r *rule, exact bool) {
 		if ok(r, exact) {
-			keep(&by, r)
+			keepFirst(&by, r)
 		}
 	})
 	return by
@@ -114,11 +114,11 @@ func (e *Engine) judgeAddr(n hostname.Name, a netip.Addr) Verdict {
 	}
 	var by, narrow *rule
 	e.allow.eachByName(n, func(r *rule, _ bool) {
-		if opened, leads := r.leads(a, v.Class); leads {
-			keep(&by, r)
+		if opened, ok := r.mayHave(a, v.Class); ok {
+			keepFirst(&by, r)
 			v.Range = opened
 		} else {
-			keep(&narrow, r)
+			keepFirst(&narrow, r)
 		}
 	})
 	switch {

@@ -80,10 +80,10 @@ func (s span) opens(a netip.Addr, class Class) bool {
 // metadata address is opened by itself alone.
 func opensMetadata(class Class, single bool) bool { return single || class != ClassMetadata }
 
-// leads returns the range by which a name of the rule may have the address a, and
+// mayHave returns the range by which a name of the rule may have the address a, and
 // whether it may. Where the rule names no ranges, that is every public address, and
 // the range is none.
-func (r *rule) leads(a netip.Addr, class Class) (netip.Prefix, bool) {
+func (r *rule) mayHave(a netip.Addr, class Class) (netip.Prefix, bool) {
 	for _, s := range r.within {
 		if s.opens(a, class) {
 			return s.Prefix, true

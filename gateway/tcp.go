@@ -78,8 +78,8 @@ func (x *tcpExecutor) close() {
 	}
 }
 
-// stand completes the handshake, and answers a CONNECT that waits for it.
-func (x *tcpExecutor) stand() error {
+// accept completes the handshake, and answers a CONNECT that waits for it.
+func (x *tcpExecutor) accept() error {
 	if x.guest == nil {
 		guest, err := x.syn.Accept()
 		if err != nil {
@@ -111,7 +111,7 @@ func (x *tcpExecutor) reset() {
 // read reads until the session knows enough, for at most peekTimeout.
 func (x *tcpExecutor) read() session.Step {
 	x.first = nil
-	if x.stand() != nil {
+	if x.accept() != nil {
 		return x.data(nil, session.Gone) // there is no connection to say anything on
 	}
 	_ = x.guest.SetReadDeadline(time.Now().Add(peekTimeout))
@@ -185,7 +185,7 @@ func (x *tcpExecutor) dial(via bool) session.Step {
 }
 
 func (x *tcpExecutor) relay() {
-	err := x.stand()
+	err := x.accept()
 	if err == nil && len(x.first) > 0 {
 		if err = x.gateway.budget.take(len(x.first)); err == nil {
 			_, err = x.upstream.Write(x.first)
@@ -202,7 +202,7 @@ func (x *tcpExecutor) relay() {
 
 func (x *tcpExecutor) inspect() {
 	done := x.admit(x.ctx)
-	if err := x.stand(); err != nil {
+	if err := x.accept(); err != nil {
 		done(0, 0, err)
 		return
 	}
@@ -219,7 +219,7 @@ func (x *tcpExecutor) inspect() {
 }
 
 func (x *tcpExecutor) serveDNS() {
-	if x.stand() != nil {
+	if x.accept() != nil {
 		x.gateway.guard.Unread("tcp", x.syn.Src(), x.syn.Dst())
 		return
 	}

@@ -114,16 +114,16 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 				r.judgeOne(id, place, old, v)
 			}
 		}
-		if stands(v) { // it was not for the policy to say
-			old.stand()
+		if isFixed(v) { // it was not for the policy to say
+			old.keepRecorded()
 		}
 		return
 	}
 	for place := range r.judges {
 		r.judgeOne(id, place, &q, v)
 	}
-	if stands(v) {
-		q.stand()
+	if isFixed(v) {
+		q.keepRecorded()
 	}
 	r.requests.add(&q)
 }
@@ -140,7 +140,7 @@ func (r *reviewer) judgeOne(id uint32, place int, q *Request, v *capture.Verdict
 		return
 	}
 	e := requestEvent(q, &f, verdict)
-	if stands(v) {
+	if isFixed(v) {
 		e.Action, e.Rule, e.Reason, e.WouldDeny = q.Recorded.Action, q.Recorded.Rule, q.Recorded.Reason, false
 	}
 	j.learned.Emit(e)
@@ -154,8 +154,8 @@ func (q *Request) same(other *Request) bool {
 	return method && (q.Host == other.Host || q.Host == "") && (q.Path == other.Path || q.Path == "")
 }
 
-// stand makes the recorded verdict that of every policy.
-func (q *Request) stand() {
+// keepRecorded makes the recorded verdict that of every policy.
+func (q *Request) keepRecorded() {
 	v := *q.Recorded
 	q.Verdict = v
 	if q.Against != nil {
@@ -163,9 +163,9 @@ func (q *Request) stand() {
 	}
 }
 
-// stands reports whether a recorded denial was none of a policy's rules: the request could not be read
+// isFixed reports whether a recorded denial was none of a policy's rules: the request could not be read
 // without guessing, or held a placeholder where it may not be. It would be refused under another policy too.
-func stands(v *capture.Verdict) bool {
+func isFixed(v *capture.Verdict) bool {
 	if v.Action != egress.Deny.String() {
 		return false
 	}

@@ -77,9 +77,9 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 		}
 	}
 	if len(missing) > 0 && !byFloor {
-		return nil, state.FailAs(KindGrants, &GrantsError{File: p.File, New: missing, All: keep(set, approved)})
+		return nil, state.FailAs(KindGrants, &GrantsError{File: p.File, New: missing, All: needed(set, approved)})
 	}
-	a.Grants = keep(set, approved)
+	a.Grants = needed(set, approved)
 	a.Credentials = !slices.ContainsFunc(set, func(g grants.Grant) bool { return g.Optional() && !approved.Has(g) })
 	if o.Floor != nil {
 		a.Credentials = (a.Credentials || byFloor) && o.Floor.Sandbox.Image == p.Sandbox.Image
@@ -126,8 +126,8 @@ func grantsOfFlags(h *Home, p *policies.Policy) (grants.Set, error) {
 	return h.Grants(own)
 }
 
-// keep leaves out what is taken only where it is needed, unless it was approved before.
-func keep(set, approved grants.Set) grants.Set {
+// needed leaves out what is taken only where it is needed, unless it was approved before.
+func needed(set, approved grants.Set) grants.Set {
 	return slices.DeleteFunc(slices.Clone(set), func(g grants.Grant) bool { return g.Optional() && !approved.Has(g) })
 }
 

@@ -186,7 +186,7 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 	}
 	was := *st
 	if len(admitted.Grants.Beyond(st.Grants)) > 0 {
-		st.Grants = keep(admitted.Grants, st.Grants)
+		st.Grants = needed(admitted.Grants, st.Grants)
 	}
 	if cfg.HideCredentials && len(cfg.Directories) > 0 {
 		cfg.searchDirectories(st.Credentials, maxLooked)

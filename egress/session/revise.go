@@ -13,7 +13,7 @@ func (s *Session) Revise(rules *Rules) Step {
 	s.rules = rules
 	switch s.state {
 	case stateDialing, stateRunning:
-		if !s.stays(old) {
+		if !s.mayContinue(old) {
 			s.state = stateOver
 			return Step{Action: End}
 		}
@@ -32,8 +32,8 @@ func (s *Session) Revise(rules *Rules) Step {
 // Rejudge is Revise by the rules that the flow has: the host's addresses or routes changed.
 func (s *Session) Rejudge() Step { return s.Revise(s.rules) }
 
-// stays reports whether a flow may go on under the rules in force, and every request that is under way on it.
-func (s *Session) stays(old *Rules) bool {
+// mayContinue reports whether a flow may go on under the rules in force, and every request that is under way on it.
+func (s *Session) mayContinue(old *Rules) bool {
 	if s.flow.Mapped {
 		name, ok := s.names.Mapped(s.flow.Dst.Addr())
 		target, mapped := s.rules.Hosts[name]
@@ -44,7 +44,7 @@ func (s *Session) stays(old *Rules) bool {
 		return false
 	}
 	s.flow.Local = s.rules.owns(&s.flow)
-	if !keeps(s.verdict.Action, s.rules.decide(&s.flow).Action) {
+	if !compatible(s.verdict.Action, s.rules.decide(&s.flow).Action) {
 		return false
 	}
 	for _, f := range s.requests {
@@ -55,10 +55,10 @@ func (s *Session) stays(old *Rules) bool {
 	return true
 }
 
-// keeps reports whether a flow that runs under one action may go on when new rules give it another. An
+// compatible reports whether a flow that runs under one action may go on when new rules give it another. An
 // inspected flow is judged request by request, so a mere Allow keeps it; a relayed one that must be looked
 // into from now on can't be.
-func keeps(running, now egress.Action) bool {
+func compatible(running, now egress.Action) bool {
 	switch now {
 	case egress.Deny:
 		return false

@@ -230,7 +230,7 @@ func (l *lane) at(i int, h uint32, patterns []pattern, text *sums, out []found) 
 	}
 	for ; n < len(l.samples) && l.samples[n].hash <= h; n++ {
 		s := &l.samples[n]
-		if begin := i - int(s.at); s.hash == h && begin >= 0 && patterns[s.pattern].stands(text, begin) {
+		if begin := i - int(s.at); s.hash == h && begin >= 0 && patterns[s.pattern].at(text, begin) {
 			out = append(out, found{begin, &patterns[s.pattern]})
 		}
 	}

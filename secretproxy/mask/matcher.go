@@ -70,9 +70,9 @@ func (m *matcher) search(text *sums, out []found) []found {
 	return out
 }
 
-// stands reports whether the pattern stands at a place of the text. It takes the
+// at reports whether the pattern stands at a place of the text. It takes the
 // same time wherever the text differs.
-func (p *pattern) stands(text *sums, at int) bool {
+func (p *pattern) at(text *sums, at int) bool {
 	if len(text.text)-at < p.size {
 		return false
 	}

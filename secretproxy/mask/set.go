@@ -47,9 +47,9 @@ func (s *Set) Window() int { return s.window }
 // step is what slides through a window at once.
 func (s *Set) step() int { return s.window / 4 }
 
-// keeps is how much a stream keeps between two pieces: a window that is held
+// context is how much a stream keeps between two pieces: a window that is held
 // back, and before it what may be the beginning of a needle.
-func (s *Set) keeps() int { return 2*s.window + s.step() }
+func (s *Set) context() int { return 2*s.window + s.step() }
 
 // Options of Compile.
 type Options struct {

@@ -98,7 +98,7 @@ func (st *Stream) Bound() int {
 	}
 	n := 0
 	for ; set != nil; set = set.next() {
-		n += set.keeps() + 2*maxStretch
+		n += set.context() + 2*maxStretch
 	}
 	return n
 }
@@ -166,7 +166,7 @@ func (st *Stream) search(dst []byte, n int, final bool) ([]byte, error) {
 			if hold == st.done {
 				dst = st.pass(dst, hold)
 			}
-			if len(st.buf) > st.set.keeps() {
+			if len(st.buf) > st.set.context() {
 				st.collapse()
 			}
 			return dst, nil // nothing new to give out, so nothing to look for
@@ -293,7 +293,7 @@ func (st *Stream) giveOut(dst []byte, hold int, final bool) ([]byte, error) {
 			keep = min(keep, h.start)
 		}
 	}
-	st.forget(st.scan.align(max(keep, back(st.buf, st.set.keeps()))))
+	st.forget(st.scan.align(max(keep, back(st.buf, st.set.context()))))
 	st.collapse()
 	return dst, nil
 }
