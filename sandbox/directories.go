@@ -89,6 +89,9 @@ func checkLinksWithin(given, real []Directory) error {
 
 // guestsOwn reports whether a path is, or lies in, what is the guest's own.
 func guestsOwn(p string) bool {
+	if p == "/etc" { // with resolv.conf, hosts and the roots that the agent writes; what lies in it may be covered
+		return true
+	}
 	return slices.ContainsFunc(noMounts, func(own string) bool { return p == own || own != "/" && strings.HasPrefix(p, own+"/") })
 }
 

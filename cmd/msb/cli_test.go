@@ -51,6 +51,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"a volume with a name", []string{"run", "-v", "data:/src", "alpine"}, nil, exitOther, "write ./data"},
 		{"-v of an unknown mode", []string{"create", "--volume=.:/src:z", "web"}, nil, exitOther, "ro or rw"},
 		{"-v of what isn't there", []string{"run", "-v", "./nosuch:/src"}, nil, exitOther, "there is no"},
+		{"-v over all settings of the guest", []string{"run", "-v", ".:/etc"}, nil, exitOther, "the guest's own"},
 		{"-v over the guest's own", []string{"run", "-v", ".:/proc/x"}, nil, exitOther, "the guest's own"},
 		{"-v under a floor", []string{"run", "-v", ".:/src", "--floor", floor, "--policy", good}, nil, exitOther, "leave -v out"},
 		{"--hide of no pattern", []string{"run", "-v", ".:/src", "--hide", "/x"}, nil, exitOther, "no pattern of names"},
