@@ -38,7 +38,7 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	@echo "building golangci-lint (once)"
 	@$(GO) build -C tools/lint -o $(CURDIR)/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-lint: bin/golangci-lint ## golangci-lint with the house rules and the import floors
+lint: bin/golangci-lint ## golangci-lint with the house rules and the layers of imports
 	@bin/golangci-lint run ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 

@@ -10,22 +10,22 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// fate is what becomes of a question before anybody is asked.
-type fate uint8
+// disposition is what becomes of a question before anybody is asked.
+type disposition uint8
 
 const (
-	refuse fate = iota
-	local       // it is answered from here
-	ask         // the upstreams are asked
+	refuse disposition = iota
+	local              // it is answered from here
+	ask                // the upstreams are asked
 )
 
 // decision is the judgement of one question: a Guard answers by it, a Replay reports it.
 type decision struct {
 	subject
-	fate fate
-	// unfit says what is wrong with the question itself, whatever its name; ede is the error for it.
-	unfit string
-	ede   uint16
+	disposition disposition
+	// malformed says what is wrong with the question itself, whatever its name; ede is the error for it.
+	malformed string
+	ede       uint16
 	// owners are the names of the address that a reverse name stands for.
 	owners []hostname.Name
 }
@@ -52,10 +52,10 @@ func decide(judge Judge, known nameTable, q *wire.Question) decision {
 	d.verdict = egress.Verdict{Reason: egress.ReasonInvalid, Name: name}
 	switch {
 	case !answerable(q.Type):
-		d.ede, d.unfit = dns.ExtendedErrorCodeNotSupported, "questions of this type are not answered here"
+		d.ede, d.malformed = dns.ExtendedErrorCodeNotSupported, "questions of this type are not answered here"
 		return d
 	case !ok:
-		d.ede, d.unfit = dns.ExtendedErrorCodeProhibited, "that is no host name"
+		d.ede, d.malformed = dns.ExtendedErrorCodeProhibited, "that is no host name"
 		return d
 	}
 	return decideName(judge, known, name, q.Type)
@@ -89,9 +89,9 @@ func decideName(judge Judge, known nameTable, name hostname.Name, qtype uint16) 
 }
 
 // as is d with what becomes of the question if the verdict allows it.
-func (d decision) as(allowed fate) decision {
+func (d decision) as(allowed disposition) decision {
 	if d.verdict.Allowed() {
-		d.fate = allowed
+		d.disposition = allowed
 	}
 	return d
 }

@@ -60,8 +60,8 @@ func TestI16_GuardAndReplayDecideAlike(t *testing.T) {
 					t.Errorf("%s %s (pinned %v): the guard says %v, the review %v", text, dns.Type(qtype), pinned, live.verdict, seen.Verdict)
 				}
 				r, _ := guard.local(guard.epoch.Load(), q)
-				if asked := r == nil; asked != (live.fate == ask) && qtype != dns.TypeAAAA {
-					t.Errorf("%s %s: asked upstream %v, decided %d", text, dns.Type(qtype), asked, live.fate)
+				if asked := r == nil; asked != (live.disposition == ask) && qtype != dns.TypeAAAA {
+					t.Errorf("%s %s: asked upstream %v, decided %d", text, dns.Type(qtype), asked, live.disposition)
 				}
 			}
 		}

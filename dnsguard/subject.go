@@ -36,13 +36,13 @@ func answerable(qtype uint16) bool {
 func (g *Guard) local(e *epoch, q *wire.Question) (r *reply, subj subject) {
 	d := decide(e.judge, e, q)
 	switch {
-	case d.unfit != "":
-		return g.refuseQuery(q, d.ede, d.unfit), subject{}
-	case d.fate == refuse:
+	case d.malformed != "":
+		return g.refuseQuery(q, d.ede, d.malformed), subject{}
+	case d.disposition == refuse:
 		return g.refuseName(q, d.subject), subject{}
-	case d.fate == local && len(d.owners) > 0:
+	case d.disposition == local && len(d.owners) > 0:
 		return g.answerReverse(q, d.name, d.owners), subject{}
-	case d.fate == local:
+	case d.disposition == local:
 		return g.answerMapped(e, q, d.subject), subject{}
 	case q.Type == dns.TypeAAAA && !g.hasIPv6():
 		return g.answerEmpty(q, d.subject), d.subject
@@ -77,7 +77,7 @@ func judgeName(judge Judge, name hostname.Name, qtype uint16) subject {
 }
 
 // judgeHost is the judge's word, except that a special name is refused
-// whatever it says: that floor has no rule.
+// whatever it says: no rule opens it.
 func judgeHost(judge Judge, name hostname.Name) egress.Verdict {
 	if reason, special := egress.SpecialName(name); special {
 		return egress.Verdict{Action: egress.Deny, Reason: reason, Name: name}

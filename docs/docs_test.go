@@ -17,8 +17,11 @@ const root = ".."
 
 var (
 	// namedTest is a test or fuzz target in a text; a subtest follows after a slash.
-	namedTest = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*(?:/\w+)?`)
-	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	// sourceFile is a file of the product, and what stands behind it in brackets.
+	sourceFile = regexp.MustCompile("`([a-z][\\w/]+/[\\w]+\\.(?:go|proto|md))`(?: \\(([^)]*)\\))?")
+	identifier = regexp.MustCompile("`(\\w+)`")
+	namedTest  = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*(?:/\w+)?`)
+	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	// link is an inline Markdown link or image.
 	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	// fence is a block of code, in which brackets are no links.
@@ -71,13 +74,13 @@ func TestTestsNamedInThePagesExist(t *testing.T) {
 	t.Parallel()
 	sources := strings.Join(slices.Collect(maps.Values(testFiles(t))), "\n")
 	have := testsOf(sources)
-	for _, page := range []string{"security.md", "attacks.md"} {
+	for _, page := range []string{"security.md", "attacks.md", "architecture.md"} {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		named := namedTest.FindAllString(string(text), -1)
-		if len(named) < 100 {
+		if len(named) < 10 {
 			t.Fatalf("%s names %d tests: the page or this test's pattern has changed", page, len(named))
 		}
 		for _, name := range named {
@@ -87,6 +90,32 @@ func TestTestsNamedInThePagesExist(t *testing.T) {
 			}
 			if isSub && !strings.Contains(sources, `"`+sub+`"`) {
 				t.Errorf("%s names %s, and there is no such subtest", page, name)
+			}
+		}
+	}
+}
+
+// TestArchitectureNamesFilesAndFunctions: the table of where a change goes leads to files that exist, and to functions and
+// types that are in them.
+func TestArchitectureNamesFilesAndFunctions(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := sourceFile.FindAllStringSubmatch(string(page), -1)
+	if len(files) < 40 {
+		t.Fatalf("the page names %d files: it or this test's pattern has changed", len(files))
+	}
+	for _, m := range files {
+		text, err := os.ReadFile(filepath.Join(root, m[1]))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, name := range identifier.FindAllStringSubmatch(m[2], -1) {
+			if !regexp.MustCompile(`\b` + regexp.QuoteMeta(name[1]) + `\b`).Match(text) {
+				t.Errorf("the page says that %s has %s, and it hasn't", m[1], name[1])
 			}
 		}
 	}

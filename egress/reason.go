@@ -41,6 +41,7 @@ const (
 	ReasonRebinding
 	ReasonLimit
 	ReasonWithin
+	lastReason = ReasonWithin
 )
 
 // unknownReason is the code of what is no reason.
@@ -142,7 +143,7 @@ func (r Reason) aboutClass() bool {
 
 // ReasonOf returns the reason with that code. It reports false for codes that aren't this package's.
 func ReasonOf(code string) (Reason, bool) {
-	for r := ReasonNone; r <= ReasonWithin; r++ {
+	for r := ReasonNone; r <= lastReason; r++ {
 		if text := r.text(); text.code == code && code != unknownReason {
 			return r, true
 		}

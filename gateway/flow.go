@@ -28,6 +28,7 @@ type flow struct {
 
 	mu      sync.Mutex // serialises the calls of session: a reload comes from another goroutine
 	session *session.Session
+	resumed *session.Step // how a flow that waits goes on
 
 	id       uint64
 	reported bool // an audit line has id
@@ -100,23 +101,25 @@ func (f *flow) forget() {
 
 // revise judges the flow by other rules, and reports whether that ended it.
 func (f *flow) revise(rules *session.Rules) (ended bool) {
-	f.mu.Lock()
-	step := f.session.Revise(rules)
-	f.mu.Unlock()
-	if step.Action == session.End {
-		f.cancel(errRevoked)
-	}
-	return step.Action == session.End
+	return f.judgedAgain(errRevoked, func() session.Step { return f.session.Revise(rules) })
 }
 
 // rejudge judges the flow again when the host's addresses or routes changed.
-func (f *flow) rejudge() {
+func (f *flow) rejudge() { f.judgedAgain(errHost, f.session.Rejudge) }
+
+// judgedAgain does with the flow what judge makes of it, and reports whether that is its end. A flow that waits goes on
+// with another step.
+func (f *flow) judgedAgain(cause error, judge func() session.Step) (ended bool) {
 	f.mu.Lock()
-	step := f.session.Rejudge()
+	step := judge()
+	if step.Action != session.Continue && step.Action != session.End {
+		f.resumed = &step
+	}
 	f.mu.Unlock()
 	if step.Action == session.End {
-		f.cancel(errHost)
+		f.cancel(cause)
 	}
+	return step.Action == session.End
 }
 
 func (f *flow) data(first []byte, end session.Ending) session.Step {
@@ -137,9 +140,13 @@ func (f *flow) dialed(err error) session.Step {
 	return f.session.Dialed(err)
 }
 
-func (f *flow) expire() session.Step {
+// wait ends a Wait: by what other rules made of it meanwhile, else by the denial, since nobody can be asked yet.
+func (f *flow) wait() session.Step {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.resumed != nil {
+		return *f.resumed
+	}
 	return f.session.Expire()
 }
 

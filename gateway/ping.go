@@ -30,8 +30,8 @@ const (
 func (g *Gateway) HandlePing(ctx context.Context, p *netstack.PingFlow) {
 	ctx, f, step := g.open(ctx, egress.ICMP, netip.AddrPortFrom(p.Src(), 0), netip.AddrPortFrom(p.Dst(), 0))
 	defer f.forget()
-	if step.Action == session.Wait { // nobody can be asked yet
-		step = f.expire()
+	if step.Action == session.Wait {
+		step = f.wait()
 	}
 	f.verdicts(&step)
 	switch step.Action {

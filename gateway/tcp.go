@@ -53,8 +53,8 @@ func (x *tcpExecutor) do(step *session.Step) (session.Step, bool) {
 		return x.read(), true
 	case session.NeedNames:
 		return x.resolve(step.Name), true
-	case session.Wait: // nobody can be asked yet
-		return x.expire(), true
+	case session.Wait:
+		return x.wait(), true
 	case session.Dial:
 		return x.dial(step.Via), true
 	case session.Relay:

@@ -19,8 +19,8 @@ const maxDatagram = 65535 - 8
 func (g *Gateway) HandleUDP(ctx context.Context, u *netstack.UDPFlow) {
 	ctx, f, step := g.open(ctx, egress.UDP, u.Src(), u.Dst())
 	defer f.forget()
-	if step.Action == session.Wait { // nobody can be asked yet
-		step = f.expire()
+	if step.Action == session.Wait {
+		step = f.wait()
 	}
 	f.verdicts(&step)
 	switch step.Action {

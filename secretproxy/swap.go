@@ -235,7 +235,7 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func
 	if s.fault != nil {
 		return nil, &errViolation{s.fault}
 	}
-	if place.Kind != policies.InBody && place.Kind != policies.InWebSocket && bytes.ContainsAny(value, "\r\n\x00") {
+	if secret.InHead(place) && bytes.ContainsAny(value, "\r\n\x00") {
 		s.violation(e, place.String(), "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
 	}

@@ -71,6 +71,15 @@ func TestI9_ListedPlacesGetTheValue(t *testing.T) {
 			return request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", p+" "+p)
 		}, "Authorization: " + realValue + " " + realValue},
 	}
+	tried := map[policies.PlaceKind]bool{policies.InWebSocket: true} // in websocket_test.go
+	for _, c := range cases {
+		tried[c.places[0].Kind] = true
+	}
+	for place := (policies.Place{}); !strings.HasPrefix(place.String(), "invalid"); place.Kind++ {
+		if !tried[place.Kind] {
+			t.Errorf("no case has a value in the place %s", place)
+		}
+	}
 	for _, c := range cases {
 		for _, http2 := range []bool{false, true} {
 			w := newWorld(t, echo, withSecret(secretIn(t, c.places...)))
@@ -85,6 +94,17 @@ func TestI9_ListedPlacesGetTheValue(t *testing.T) {
 				t.Errorf("%s: %d swap events, want 1", c.name, n)
 			}
 		}
+	}
+}
+
+// TestI9_QueriesTakeLineBreaksEscaped sends a value of several lines where it is escaped.
+func TestI9_QueriesTakeLineBreaksEscaped(t *testing.T) {
+	t.Parallel()
+	const value = "first-line-of-it\r\nsecond-line"
+	w := newWorld(t, echo, withSecret(secretOf(t, "GITHUB_TOKEN", value, query("key"))))
+	resp, got := do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/?key="+w.placeholder(), nil))
+	if want := "/?key=" + url.QueryEscape(value) + "\n"; resp.StatusCode != http.StatusOK || !strings.Contains(w.api.bytes(), want) {
+		t.Errorf("status %d %s; the server got %q, want %q", resp.StatusCode, got, w.api.bytes(), want)
 	}
 }
 

@@ -66,6 +66,17 @@ func TestForeignFlagsAreForeign(t *testing.T) {
 			}
 		}
 	}
+	for name := range otherFlags {
+		for _, verb := range []string{"run", "create", "exec"} {
+			c, _, err := root.Find([]string{verb})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(name) > 1 && c.Flags().Lookup(name) != nil || len(name) == 1 && c.Flags().ShorthandLookup(name) != nil {
+				t.Errorf("msb %s has the flag %s", verb, name)
+			}
+		}
+	}
 	for word := range otherWords {
 		if c, rest, _ := root.Find([]string{word}); c != root || len(rest) == 0 {
 			t.Errorf("msb has the command %s", word)

@@ -98,7 +98,7 @@ func TestI5_NobodyOpensAMappedAddress(t *testing.T) {
 	names := mappedNames{netip.MustParseAddr("198.18.0.7"), hostname.MustParse("db.internal")}
 	asked := func(policy string) *Rules {
 		rules := rulesOf(t, policy)
-		rules.Ask = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
+		rules.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
 		return rules
 	}
 	ruled := "[[egress.allow]]\nhosts = [\"db.internal\"]\nprotocol = \"tcp\"\nports = [5432]\n"

@@ -6,7 +6,7 @@
 //	     ├► NeedBytes ── Data ──► Refuse, Inspect, Dial
 //	     ├► NeedNames ── Resolved ─► the same, for what was asked of the explicit proxy
 //	     ├► Dial ── Dialed ─► Relay, or Reject
-//	     └► Wait ── Answer, Expire: somebody outside decides
+//	     └► Wait ── Answer, Expire: a person approves it or doesn't
 //
 // Request judges each request of a connection that is inspected, Revise a flow that runs when new Rules come
 // into force.

@@ -40,7 +40,7 @@ func TestI5_WhatTheKernelOwnsIsRefused(t *testing.T) {
 			return step, s
 		},
 		"while somebody is asked": func(rules *Rules, owned func()) (Step, *Session) {
-			rules.Ask = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
+			rules.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
 			s, step := Open(rules, known, egress.UDP, guestAddr, web(9))
 			if step.Action != Wait {
 				t.Errorf("nobody is asked: %v", step.Action)
@@ -49,7 +49,7 @@ func TestI5_WhatTheKernelOwnsIsRefused(t *testing.T) {
 			return s.Answer(true), s
 		},
 		"before somebody is asked": func(rules *Rules, owned func()) (Step, *Session) {
-			rules.Ask = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
+			rules.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
 			owned()
 			s, step := Open(rules, known, egress.UDP, guestAddr, web(9))
 			return step, s

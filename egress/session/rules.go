@@ -30,10 +30,10 @@ type Rules struct {
 	// Owns reports whether the host's kernel keeps what is sent to dst to itself. It is asked anew whenever
 	// a flow is judged; nil, as without a kernel to ask, is never.
 	Owns func(proto egress.Proto, dst netip.AddrPort) bool
-	// Ask says for how long a denial waits until somebody outside has decided, zero for not at all. Nil asks
+	// Approval says for how long a denial is held for a person to approve the flow, zero for not at all. Nil asks
 	// nobody. It is asked of denials by rules and by the default only: what leads to special-purpose addresses
 	// is nobody's to allow.
-	Ask func(f *egress.Flow, v egress.Verdict) time.Duration
+	Approval func(f *egress.Flow, v egress.Verdict) time.Duration
 	// Trace is told the steps of each judgement; nil tells nobody.
 	Trace func(stage egress.Stage, steps []egress.Step)
 }

@@ -26,7 +26,7 @@ const (
 	stateAsking        // a request to the explicit proxy is read
 	stateNaming        // what it asks for is resolved
 	stateFirst         // the client's first bytes are read
-	stateWaiting       // somebody outside decides
+	stateWaiting       // a denial waits for an approval
 	stateDialing
 	stateRunning
 )
@@ -40,8 +40,8 @@ type Session struct {
 	host    hostname.Name // of [hosts], where the flow is mapped
 	verdict egress.Verdict
 
-	proxied *proxied // nil but for a request to the explicit proxy
-	waits   egress.Stage
+	proxied *proxied     // nil but for a request to the explicit proxy
+	heldAt  egress.Stage // of the denial that waits for an approval
 	// requests are those under way, by number.
 	requests map[uint64]egress.Flow
 	number   uint64
@@ -105,7 +105,7 @@ func announces(port uint16) bool {
 func (s *Session) decide() egress.Verdict {
 	v := s.rules.decide(&s.flow)
 	// Before it is allowed, or somebody is asked, the kernel says that it doesn't route it to this host.
-	if v.Allowed() || s.rules.Ask != nil {
+	if v.Allowed() || s.rules.Approval != nil {
 		v = s.decideLocal(v)
 	}
 	if v.Allowed() && s.rules.spent() {
@@ -189,17 +189,17 @@ func (s *Session) viaUsed() bool {
 	return s.rules.Via != nil && !s.flow.Mapped && !s.verdict.Special
 }
 
-// deny ends the flow with the verdict, or has somebody outside decide.
+// deny ends the flow with the verdict, or holds it for an approval.
 func (s *Session) deny() Step {
-	if d := s.ask(); d > 0 {
-		s.state, s.waits = stateWaiting, s.flow.Stage
+	if d := s.approvalTime(); d > 0 {
+		s.state, s.heldAt = stateWaiting, s.flow.Stage
 		return Step{Action: Wait, Timeout: d, Skipped: s.skipped()}
 	}
 	return s.denied()
 }
 
 func (s *Session) denied() Step {
-	standing := s.state == stateFirst || s.state == stateWaiting && s.waits == egress.StageName
+	standing := s.state == stateFirst || s.state == stateWaiting && s.heldAt == egress.StageName
 	switch {
 	case s.proxied != nil && !s.proxied.tunnel:
 		s.proxied.skip(s.Judged())

@@ -122,13 +122,13 @@ func TestI16_GoneIsNotSilent(t *testing.T) {
 	}
 }
 
-// TestI16_SomebodyOutsideDecides has a denial wait: it ends by an answer, by the timeout and by a reload.
-func TestI16_SomebodyOutsideDecides(t *testing.T) {
+// TestI16_DenialsWaitForApproval has a denial wait: it ends by an answer, by the timeout and by a reload.
+func TestI16_DenialsWaitForApproval(t *testing.T) {
 	t.Parallel()
 	const asks = 30 * time.Second
 	wait := func(policy string) *Rules {
 		r := rulesOf(t, policy)
-		r.Ask = func(*egress.Flow, egress.Verdict) time.Duration { return asks }
+		r.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return asks }
 		return r
 	}
 	open := func(rules *Rules, addr string, port uint16) (*Session, Step) {

@@ -22,7 +22,7 @@ const (
 	NeedBytes
 	// NeedNames resolves Step.Name; call Resolved.
 	NeedNames
-	// Wait asks somebody outside, for at most Step.Timeout; call Answer or Expire.
+	// Wait holds a denial for an approval, for at most Step.Timeout; call Answer or Expire.
 	Wait
 	// Dial opens the host's side; call Dialed.
 	Dial

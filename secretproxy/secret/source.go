@@ -122,14 +122,14 @@ func check(s *policies.Secret, value []byte) error {
 	case len(bytes.TrimSpace(value)) != len(value):
 		return fmt.Errorf("%w: its value starts or ends with white space: remove it from the source", ErrValue)
 	}
-	if slices.ContainsFunc(s.In, inHead) && slices.ContainsFunc(value, func(c byte) bool { return c < ' ' || c == 0x7f }) {
+	if slices.ContainsFunc(s.In, InHead) && slices.ContainsFunc(value, func(c byte) bool { return c < ' ' || c == 0x7f }) {
 		return fmt.Errorf("%w: its value holds a line break or another control character, which a header can't carry: remove it from the source, or use in = [\"body\"]", ErrValue)
 	}
 	return nil
 }
 
-// inHead reports whether a value at the place is written into a header as it is.
-func inHead(place policies.Place) bool {
+// InHead reports whether a value at the place is written into a header as it is, so that it can hold no line break.
+func InHead(place policies.Place) bool {
 	switch place.Kind {
 	case policies.InHeader, policies.InBasic:
 		return true

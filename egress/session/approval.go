@@ -6,15 +6,15 @@ import (
 	"github.com/msb-project/msb/egress"
 )
 
-// ask says for how long a denial waits for somebody outside.
-func (s *Session) ask() time.Duration {
-	if s.rules.Ask == nil || !s.verdict.Reason.Reportable() {
+// approvalTime is how long a denial is held for a person to approve the flow, zero for not at all.
+func (s *Session) approvalTime() time.Duration {
+	if s.rules.Approval == nil || !s.verdict.Reason.Reportable() {
 		return 0
 	}
-	return s.rules.Ask(&s.flow, s.verdict)
+	return s.rules.Approval(&s.flow, s.verdict)
 }
 
-// Answer ends a Wait with a verdict from outside, which stands in for the engine's: what comes after it in the
+// Answer ends a Wait with a person's verdict, which stands in for the engine's: what comes after it in the
 // flow, and the dial fuse, are as for any other verdict.
 func (s *Session) Answer(allow bool) Step {
 	if s.state != stateWaiting {
@@ -36,7 +36,7 @@ func (s *Session) Expire() Step { return s.Answer(false) }
 
 // resume goes on where the flow began to wait.
 func (s *Session) resume(v egress.Verdict) Step {
-	if s.waits == egress.StageName {
+	if s.heldAt == egress.StageName {
 		s.state = stateFirst
 		return s.named(v)
 	}
