@@ -123,4 +123,4 @@ generate: ## regenerate committed generated files
 	$(GO) generate ./...
 
 clean: ## remove what the build made (downloads under lib/ too)
-	rm -rf bin lib internal/guest/assets/bin/*
+	rm -rf bin lib cmd/msb/testdata/npm/node_modules internal/guest/assets/bin/*
