@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,26 +35,34 @@ func silent(t *testing.T) (ref string, asked <-chan struct{}) {
 func TestI12_SignalsEndWhateverWaits(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		policy := write(t, "policy.toml", "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[dns]\nservers = [\"udp://"+server.LocalAddr().String()+"\"]\n")
-		cmd := command(t, nil, "dns", "--trust", "--policy", policy, "a.example")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := server.ReadFromUDP(make([]byte, 512)); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait()
-		_ = server.Close()
-		if st := cmd.ProcessState.Sys().(syscall.WaitStatus); !st.Signaled() || st.Signal() != sig {
-			t.Errorf("%v: %v", sig, cmd.ProcessState)
-		}
+		endsBy(t, sig, func(args ...string) *exec.Cmd { return command(t, nil, args...) })
+	}
+}
+
+// endsBy has msb ask a resolver that never answers, sends it a signal meanwhile, and wants it to end by that signal.
+func endsBy(t *testing.T, sig syscall.Signal, msb func(args ...string) *exec.Cmd) {
+	t.Helper()
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }() // a test's own
+	policy := write(t, "policy.toml", "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[dns]\nservers = [\"udp://"+server.LocalAddr().String()+"\"]\n")
+	cmd := msb("dns", "--trust", "--policy", policy, "a.example")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, _, err := server.ReadFromUDP(make([]byte, 512)); err != nil {
+		_ = cmd.Process.Kill()
+		t.Fatalf("%q: %v, %v", cmd.Args, err, cmd.Wait())
+	}
+	if err := cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if st := cmd.ProcessState.Sys().(syscall.WaitStatus); !st.Signaled() || st.Signal() != sig {
+		t.Errorf("%q, %v: %v", cmd.Args, sig, cmd.ProcessState)
 	}
 }
 
