@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +126,31 @@ func TestInstallAndUninstallPerClient(t *testing.T) {
 	}
 	if _, err := Install("zed", "local", "msb", nil); !errors.Is(err, ErrScope) {
 		t.Error(err)
+	}
+}
+
+var documentedEntry = regexp.MustCompile("(?ms)^((?:`[a-z-]+`(?:, )?)+):\n\n```(?:json|toml)\n(.*?)^```$")
+
+// TestDocumentedEntriesAreWritten holds the examples of docs/mcp.md against what --print shows of every client.
+func TestDocumentedEntriesAreWritten(t *testing.T) {
+	page := content(t, "../../docs/mcp.md")
+	atHome(t)
+	var documented []string
+	for _, m := range documentedEntry.FindAllStringSubmatch(page, -1) {
+		for _, name := range strings.Split(m[1], ", ") {
+			name = strings.Trim(name, "`")
+			documented = append(documented, name)
+			c, err := Install(name, User, "/usr/local/bin/msb", []string{"mcp"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(c.After) != m[2] {
+				t.Errorf("%s: got\n%s\nThe page has\n%s", name, c.After, m[2])
+			}
+		}
+	}
+	if slices.Sort(documented); !slices.Equal(documented, Names()) {
+		t.Errorf("the page has entries of %q; want those of %q", documented, Names())
 	}
 }
 
