@@ -1,12 +1,10 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -65,7 +63,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		if a.Cursor < 0 {
 			return "", wrong("cursor %d: it is what logs gave before, or 0", a.Cursor)
 		}
-		return jobLogs(ctx, j, a.Cursor)
+		return jobLogs(j, a.Cursor)
 	case "wait":
 		return s.waitForJob(ctx, j)
 	case "input":
@@ -163,49 +161,23 @@ type jobWriter interface {
 var _ jobWriter = (*sandbox.Job)(nil)
 
 // jobLogs shows the output of a job from a cursor on, which counts its bytes.
-func jobLogs(ctx context.Context, j *sandbox.Job, cursor int64) (string, error) {
+func jobLogs(j *sandbox.Job, cursor int64) (string, error) {
 	status, err := j.Status()
 	if err != nil {
 		return "", err
 	}
-	log, err := j.Logs(ctx, sandbox.LogOptions{})
+	out, err := j.Output(cursor, outputBudget)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = log.Close() }() // it was only read
 	var c capture
-	at, missing := int64(0), int64(0)
-	for {
-		e, err := log.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return "", err
-		}
-		end := at + int64(len(e.Data)) + e.Missing
-		if end > cursor {
-			from := max(cursor-at, 0)
-			if e.Missing > 0 {
-				missing += e.Missing - from
-			} else {
-				room := int64(outputBudget) - c.total
-				part := e.Data[from:]
-				part = part[:min(int64(len(part)), room)]
-				_, _ = io.Copy(&c, bytes.NewReader(part)) // it never fails
-				end = at + from + int64(len(part))
-			}
-			cursor = end
-		}
-		at = end
-		if c.total >= outputBudget {
-			cursor -= c.cut()
-			break
-		}
+	_, _ = c.Write(out.Data) // it never fails
+	if len(out.Data) == outputBudget {
+		out.Next -= c.cut()
 	}
-	head := jobLine(&status) + fmt.Sprintf("; next cursor %d", cursor)
-	if missing > 0 {
-		head += fmt.Sprintf("; %d bytes before are no longer kept", missing)
+	head := jobLine(&status) + fmt.Sprintf("; next cursor %d", out.Next)
+	if out.Missing > 0 {
+		head += fmt.Sprintf("; %d bytes before are no longer kept", out.Missing)
 	}
 	return head + "\n" + c.untrusted("job output"), nil
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -30,5 +31,29 @@ func TestI11_TailsEndWhereTheyBegan(t *testing.T) {
 	}
 	if e, err := l.Next(); err != nil || string(e.Data) != "before\n" {
 		t.Errorf("%q, %v; want the last line of what was there", e.Data, err)
+	}
+}
+
+// TestOutputComesInParts, of both streams, and says where the next part begins.
+func TestOutputComesInParts(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	j := k.run(t, "build", "write", "one\ntwo\n", "Error\n", "end")
+	_, err := j.Wait(t.Context())
+	must(t, err)
+	all, err := j.Output(0, 100)
+	must(t, err)
+	if len(all.Data) != 17 || all.Next != 17 || all.Missing != 0 {
+		t.Errorf("all: %q, %+v", all.Data, all)
+	}
+	for from, want := range map[int64]string{-1: "one\n", 4: "two\n", 15: string(all.Data[15:]), 17: "", 1 << 60: ""} {
+		o, err := j.Output(from, 4)
+		if err != nil || string(o.Data) != want || o.Missing != 0 || o.Next != max(from, 0)+int64(len(want)) {
+			t.Errorf("from %d: %q, %+v, %v; want %q", from, o.Data, o, err, want)
+		}
+	}
+	must(t, j.Remove(t.Context()))
+	if _, err := j.Output(0, 4); !errors.Is(err, ErrNoJob) {
+		t.Errorf("of a job that is removed: %v", err)
 	}
 }

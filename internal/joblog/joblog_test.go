@@ -108,6 +108,108 @@ func TestI11_ARingKeepsItsBound(t *testing.T) {
 	}
 }
 
+// TestLatePagesReadNoEarlierSegment: the segments before a page are made unreadable, and the page comes. The twin reads
+// from the beginning.
+func TestLatePagesReadNoEarlierSegment(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	var all []byte
+	for i := range 3 * segmentBytes / 4000 {
+		p := bytes.Repeat([]byte{byte(i)}, 4000)
+		_, err := w.Stream(Stream(i%2 + 1)).Write(p)
+		must(t, err)
+		all = append(all, p...)
+	}
+	must(t, w.Close())
+	page := func(from int64) []byte {
+		t.Helper()
+		data, missing, err := ReadFrom(w.dir, "a", from, 9000)
+		if err != nil || missing != 0 || !bytes.Equal(data, all[from:min(from+9000, int64(len(all)))]) {
+			t.Errorf("from %d: %d bytes, %d missing, %v", from, len(data), missing, err)
+		}
+		return data
+	}
+	for from := int64(0); from < int64(len(all)); from += 77_777 {
+		page(from)
+	}
+	page(int64(len(all)))
+	if data, missing, err := ReadFrom(w.dir, "a", 1<<60, 10); len(data) > 0 || missing != 0 || err != nil {
+		t.Errorf("behind the end: %d bytes, %d missing, %v", len(data), missing, err)
+	}
+	numbers, err := segments(w.dir, "a")
+	must(t, err)
+	for _, n := range numbers[:len(numbers)-1] {
+		must(t, os.WriteFile(w.path(n), bytes.Repeat([]byte{255}, 64), 0o600))
+	}
+	if got := page(int64(len(all)) - 5000); len(got) != 5000 {
+		t.Errorf("the last page: %d bytes", len(got))
+	}
+	if _, _, err := ReadFrom(w.dir, "a", 0, 10); !errors.Is(err, ErrDamaged) {
+		t.Errorf("the first page, which is damaged: %v", err)
+	}
+}
+
+// TestPagesFollowTheOrderOfWriting: a line that is not ended yet moves nothing that was written behind its beginning.
+func TestPagesFollowTheOrderOfWriting(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	defer func() { must(t, w.Close()) }()
+	var from int64
+	for _, step := range []struct {
+		s          Stream
+		text, page string
+	}{{Stdout, "ab", "ab"}, {Stderr, "x", "x"}, {Stdout, "c\n", "c\n"}, {Stderr, "y\n", "y\n"}} {
+		_, err := w.Stream(step.s).Write([]byte(step.text))
+		must(t, err)
+		data, missing, err := ReadFrom(w.dir, "a", from, 100)
+		if string(data) != step.page || missing != 0 || err != nil {
+			t.Errorf("from %d: %q, %d missing, %v; want %q", from, data, missing, err, step.page)
+		}
+		from += int64(len(data))
+	}
+}
+
+// TestPagesAddUpToTheLog, whatever is missing in it: at its beginning and in its middle.
+func TestPagesAddUpToTheLog(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	now := time.Unix(1_700_000_000, 0)
+	w.now = func() time.Time { return now }
+	for i := range 12 {
+		p := bytes.Repeat([]byte{byte('a' + i)}, 200_000)
+		if i == 9 { // no room for this one
+			must(t, w.closeSegment())
+			w.retry = now.Add(retryAfter)
+		}
+		_, err := w.Stream(Stdout).Write(p)
+		must(t, err)
+		now = now.Add(2 * retryAfter)
+		if i != 9 {
+			w.open.Size = segmentBytes // the next one begins a segment
+		}
+	}
+	must(t, w.Close())
+	r := newReader(w.dir, "a")
+	defer func() { _ = r.Close() }()
+	want, wantMissing := drain(t, r)
+	var got []byte
+	var missing, from int64
+	for {
+		data, gap, err := ReadFrom(w.dir, "a", from, 33_333)
+		must(t, err)
+		if len(data) == 0 && gap == 0 {
+			break
+		}
+		got, missing, from = append(got, data...), missing+gap, from+gap+int64(len(data))
+	}
+	if !bytes.Equal(got, want) || missing != wantMissing || from != w.Total() || missing == 0 {
+		t.Errorf("%d bytes, %d missing, next %d; want %d, %d, %d", len(got), missing, from, len(want), wantMissing, w.Total())
+	}
+	if data, gap, err := ReadFrom(w.dir, "a", 5, 10); len(data) != 10 || gap != wantMissing-200_000-5 || err != nil {
+		t.Errorf("in what is missing: %d bytes, %d missing, %v", len(data), gap, err)
+	}
+}
+
 // TestLinesBetweenPollsAreRead: a record at the end of a segment, and the next segment, while the reader finds
 // nothing more in the one and looks for the other.
 func TestLinesBetweenPollsAreRead(t *testing.T) {

@@ -42,6 +42,63 @@ func newReader(dir, name string) *Reader { return &Reader{dir: dir, name: name, 
 // Pos is how many bytes of output were read so far, or are missing.
 func (r *Reader) Pos() int64 { return r.pos }
 
+// ReadFrom is what was written from a byte of the output on, both streams in the order in which it was written: at most
+// most bytes, up to the first that are missing. missing is how many are missing before them. What lies in segments
+// before that byte is not read.
+func ReadFrom(dir, name string, from int64, most int) (data []byte, missing int64, err error) {
+	r := newReader(dir, name)
+	defer func() { _ = r.Close() }() // it was only read
+	if err := r.seek(from); err != nil {
+		return nil, 0, err
+	}
+	for len(data) < most {
+		p, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		switch behind := r.pos - from; { // how much of the piece, and what was read before it, was asked for
+		case behind <= 0:
+		case p.Missing > 0 && len(data) > 0:
+			return data, missing, nil
+		case p.Missing > 0:
+			missing += min(p.Missing, behind-missing)
+		default:
+			part := p.Data[max(int64(len(p.Data))-behind, 0):]
+			data = append(data, part[:min(len(part), most-len(data))]...)
+		}
+	}
+	return data, missing, nil
+}
+
+// seek goes on to the newest segment that begins at a byte of the output or before it, if there is one.
+func (r *Reader) seek(to int64) error {
+	all, err := r.list(r.dir, r.name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, n := range slices.Backward(all) {
+		f, err := r.openSegment(n)
+		if errors.Is(err, fs.ErrNotExist) {
+			break // the writer deletes the oldest first
+		}
+		if err != nil {
+			return err
+		}
+		rec, length, err := readRecord(f, &r.buf)
+		if err == nil && rec.stream == position {
+			if before := int64(binary.BigEndian.Uint64(rec.data)); before >= 0 && before <= to {
+				r.file, r.number, r.offset, r.pos = f, n, length, before
+				return nil
+			}
+		}
+		_ = f.Close() // it was only read
+	}
+	return nil
+}
+
 // Next is the next piece. io.EOF tells that there is no more yet; a later call looks again.
 func (r *Reader) Next() (Piece, error) {
 	for {
