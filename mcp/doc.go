@@ -1,9 +1,10 @@
 // Package mcp is msb's MCP server: an agent makes sandboxes, runs programs in them and asks the network policy, under
 // an operator's floor.
 //
-// Data flow: a tool's call is decoded strictly (args.go), held to the floor and the bounds (floor.go), and done with
-// the SDK of package sandbox (boxes.go). Every result is one text, without structured content: clients that get both
-// drop one of them. What a guest printed is escaped, bounded and marked (output.go).
+// Data flow: messages are read as lines and held to bounds of number and size (wire.go). A tool's call is decoded
+// strictly (args.go), held to the floor and the bounds (floor.go), and done with the SDK of package sandbox (boxes.go).
+// Every result is one text, without structured content: clients that get both drop one of them. What a guest printed is
+// escaped, bounded and marked (output.go).
 //
 // The server uses only sandboxes that were made under its own floor, which it knows by their label: one that the
 // operator made with msb create is not listed and can't be used.

@@ -140,6 +140,9 @@ func (f fakeFiles) Rename(_ context.Context, from, to string) error {
 	return nil
 }
 
+// quiet is the log of servers in tests.
+var quiet = slog.New(slog.DiscardHandler)
+
 // cache is a state directory whose cache has the built-in image's disk, which takes seconds to write under the race detector.
 var cache string
 
@@ -191,7 +194,7 @@ func serve(t *testing.T, change func(*Options)) *playground {
 	if change != nil {
 		change(&o)
 	}
-	s, err := newServer(o, slog.New(slog.DiscardHandler))
+	s, err := newServer(o, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

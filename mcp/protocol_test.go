@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -27,7 +26,7 @@ func newWire(t *testing.T, home *sandbox.Home) *wire {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = Serve(t.Context(), Options{Home: home}, "test", inR, outW, slog.New(slog.DiscardHandler))
+		_ = Serve(t.Context(), Options{Home: home}, "test", inR, outW, quiet)
 		_ = outW.Close()
 	}()
 	t.Cleanup(func() { _ = inW.Close(); <-done })
@@ -121,7 +120,7 @@ func TestServersEndWithInputOrContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
+	log := quiet
 	_, w := io.Pipe()
 	if err := Serve(t.Context(), Options{Home: home}, "test", io.NopCloser(strings.NewReader("")), w, log); err != nil {
 		t.Errorf("end of input: %v", err)

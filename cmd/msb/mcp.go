@@ -38,7 +38,7 @@ is not used is stopped meanwhile.`,
 			if err != nil {
 				return err
 			}
-			return mcp.Serve(c.Context(), o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			return mcp.Serve(c.Context(), o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(mcp.NewLog(os.Stderr), nil)))
 		},
 	}
 	f.add(c)
