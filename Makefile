@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-latency bench-capture generate clean test-oracle test-memory
+.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-latency bench-capture bench-mcp generate clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -117,7 +117,10 @@ bench-latency: ## what masking adds to the way of each message of live streams, 
 bench-capture: setup-bench build ## what a capture costs bulk transfers through the gateway (root)
 	@$(GO) run ./bench/capture
 
-bench: bench-boot bench-net bench-dns bench-proxy bench-capture ## all benchmarks beside their peers
+bench-mcp: setup-bench ## msb mcp: tools/list, start, memory and calls, beside microsandbox's MCP server
+	@scripts/bench-mcp
+
+bench: bench-boot bench-net bench-dns bench-proxy bench-capture bench-mcp ## all benchmarks beside their peers
 
 generate: ## regenerate committed generated files
 	$(GO) generate ./...

@@ -116,13 +116,17 @@ func (s *server) mine() ([]sandbox.Status, error) {
 // own is the sandbox of that name, if this server may use it; "" is the default one. remove tells that it is only to be
 // stopped or removed, which may be done with one of another floor too.
 func (s *server) own(name string, remove bool) (*sandbox.Status, error) {
+	var st *sandbox.Status
+	var err error
 	if name == "" {
-		name = s.defaultName()
+		name, st = s.byDefault()
 	}
 	if err := sandbox.CheckName(name); err != nil {
 		return nil, err
 	}
-	st, err := s.opts.Home.Inspect(name)
+	if st == nil {
+		st, err = s.opts.Home.Inspect(name)
+	}
 	if errors.Is(err, sandbox.ErrNoSandbox) || err == nil && !strings.HasPrefix(st.Label, labelPrefix) {
 		return nil, s.noSuch(name)
 	}
@@ -158,10 +162,20 @@ func (s *server) noSuch(name string) error {
 
 // defaultName is "default", or another where somebody else has a sandbox of that name.
 func (s *server) defaultName() string {
-	if st, err := s.opts.Home.Inspect(defaultName); err == nil && st.Label != s.label {
-		return defaultName + "-" + s.label[len(labelPrefix):len(labelPrefix)+6]
+	name, _ := s.byDefault()
+	return name
+}
+
+// byDefault is defaultName with the sandbox of that name, nil if it wasn't looked at.
+func (s *server) byDefault() (string, *sandbox.Status) {
+	st, err := s.opts.Home.Inspect(defaultName)
+	switch {
+	case err != nil:
+		return defaultName, nil
+	case st.Label != s.label:
+		return defaultName + "-" + s.label[len(labelPrefix):len(labelPrefix)+6], nil
 	}
-	return defaultName
+	return defaultName, st
 }
 
 // errTooMany says that the bound on sandboxes is reached.

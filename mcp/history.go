@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"cmp"
 	"encoding/json"
 	"strings"
 	"sync"
@@ -31,11 +30,11 @@ type pastCall struct {
 	What    string    `json:"what,omitempty"`
 	TookMS  int64     `json:"took_ms"`
 	Failed  bool      `json:"failed,omitempty"`
-	sandbox string
+	sandbox string    // "" is the default one
 }
 
 // add remembers a call. Without a sandbox's name it is one to the default sandbox.
-func (h *history) add(began time.Time, tool, defaultName string, raw json.RawMessage, failed bool) {
+func (h *history) add(began time.Time, tool string, raw json.RawMessage, failed bool) {
 	var a struct {
 		Sandbox  string   `json:"sandbox"`
 		Name     string   `json:"name"`
@@ -60,11 +59,11 @@ func (h *history) add(began time.Time, tool, defaultName string, raw json.RawMes
 	if len(what) > maxWhat {
 		what = strings.ToValidUTF8(what[:maxWhat], "") + "…"
 	}
-	name := cmp.Or(a.Sandbox, defaultName)
+	name := a.Sandbox
 	if tool == "sandbox_create" {
 		name = a.Name
 	}
-	if sandbox.CheckName(name) != nil { // it was refused; a client may send megabytes
+	if (name != "" || tool == "sandbox_create") && sandbox.CheckName(name) != nil { // it was refused; a client may send megabytes
 		return
 	}
 	h.mu.Lock()
@@ -75,13 +74,13 @@ func (h *history) add(began time.Time, tool, defaultName string, raw json.RawMes
 	h.calls = append(h.calls, pastCall{began.UTC(), tool, what, time.Since(began).Milliseconds(), failed, name})
 }
 
-// of are the newest calls to a sandbox.
-func (h *history) of(name string) []pastCall {
+// of are the newest calls to a sandbox. byDefault is the name of the default one.
+func (h *history) of(name, byDefault string) []pastCall {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	of := []pastCall{}
 	for _, c := range h.calls {
-		if c.sandbox == name {
+		if c.sandbox == name || c.sandbox == "" && name == byDefault {
 			of = append(of, c)
 		}
 	}

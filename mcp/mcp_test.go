@@ -612,20 +612,20 @@ func TestI11_HistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	var h history
 	for range maxHistory + 50 {
-		h.add(time.Now(), "fs_write", "default", []byte(`{"files":[{"path":"/`+strings.Repeat("a", 300)+`","content":"private"}]}`), false)
+		h.add(time.Now(), "fs_write", []byte(`{"files":[{"path":"/`+strings.Repeat("a", 300)+`","content":"private"}]}`), false)
 	}
-	h.add(time.Now(), "sandbox_exec", "default", []byte(`{"sandbox":"`+strings.Repeat("a", 1<<20)+`"}`), true)
-	h.add(time.Now(), "sandbox_exec", "default", []byte(`{"command":"ls  -l","stdin":"private","env":{"A":"private"},"sandbox":"web"}`), true)
-	if len(h.calls) != maxHistory || len(h.of("default")) != shownHistory || len(h.calls[0].What) > maxWhat+len("…") {
-		t.Errorf("%d calls, %d shown, %d bytes each", len(h.calls), len(h.of("default")), len(h.calls[0].What))
+	h.add(time.Now(), "sandbox_exec", []byte(`{"sandbox":"`+strings.Repeat("a", 1<<20)+`"}`), true)
+	h.add(time.Now(), "sandbox_exec", []byte(`{"command":"ls  -l","stdin":"private","env":{"A":"private"},"sandbox":"web"}`), true)
+	if len(h.calls) != maxHistory || len(h.of("default", "default")) != shownHistory || len(h.calls[0].What) > maxWhat+len("…") {
+		t.Errorf("%d calls, %d shown, %d bytes each", len(h.calls), len(h.of("default", "default")), len(h.calls[0].What))
 	}
-	if got := h.of(strings.Repeat("a", 1<<20)); len(got) > 0 {
+	if got := h.of(strings.Repeat("a", 1<<20), "default"); len(got) > 0 {
 		t.Errorf("a name that no sandbox can have: %d calls", len(got))
 	}
-	if got := h.of("web"); len(got) != 1 || got[0].What != "ls -l" || !got[0].Failed {
+	if got := h.of("web", "default"); len(got) != 1 || got[0].What != "ls -l" || !got[0].Failed {
 		t.Errorf("of another: %+v", got)
 	}
-	if text, err := asJSON(append(h.of("default"), h.of("web")...)); err != nil || strings.Contains(text, "private") {
+	if text, err := asJSON(append(h.of("default", "default"), h.of("web", "default")...)); err != nil || strings.Contains(text, "private") {
 		t.Errorf("%v: %.200s", err, text)
 	}
 }

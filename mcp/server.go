@@ -136,7 +136,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 		}
 		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) { return t.call(ctx, req.Params.Arguments) })
 		if t.name != "sandbox_run" { // whose sandbox is gone
-			s.history.add(began, t.name, s.defaultName(), req.Params.Arguments, err != nil)
+			s.history.add(began, t.name, req.Params.Arguments, err != nil)
 		}
 		s.log.Info("tool", "name", t.name, "took", time.Since(began).Round(time.Millisecond), "err", err)
 		var failed *toolFailure

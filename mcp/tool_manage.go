@@ -156,11 +156,8 @@ func (s *server) sandboxHistory(_ context.Context, raw json.RawMessage) (string,
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
-	name := a.Sandbox
-	if name == "" {
-		name = s.defaultName()
-	}
-	return asJSON(s.history.of(name))
+	byDefault := s.defaultName()
+	return asJSON(s.history.of(cmp.Or(a.Sandbox, byDefault), byDefault))
 }
 
 func (s *server) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, error) {

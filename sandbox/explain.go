@@ -1,11 +1,14 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // Explain judges a destination by p, without resolving or sending anything. to is HOST:PORT[/udp] or HOST/icmp; method
@@ -40,11 +43,11 @@ func (h *Home) Denied(name string) (audit.DenialSummary, error) {
 func (h *Home) WatchDenied(name string) (*DeniedWatch, error) { return h.watch(name, true) }
 
 func (h *Home) watch(name string, fromNow bool) (*DeniedWatch, error) {
-	st, err := h.Inspect(name)
+	st, err := h.load(name)
 	if err != nil {
-		return nil, err
+		return nil, Fail(err)
 	}
-	w := &DeniedWatch{audit.NewTail(st.Audit)}
+	w := &DeniedWatch{audit.NewTail(cmp.Or(st.Audit, filepath.Join(namedPath(h, name), state.AuditLog)))}
 	if !fromNow {
 		return w, nil
 	}
