@@ -186,7 +186,7 @@ func (c *conn) send(ctx context.Context, line []byte) error {
 	select {
 	case c.out <- outgoing{line, done}:
 	case <-c.ended:
-		return io.ErrClosedPipe
+		return io.EOF // as the client has it
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -194,7 +194,7 @@ func (c *conn) send(ctx context.Context, line []byte) error {
 	case err := <-done:
 		return err
 	case <-c.ended:
-		return io.ErrClosedPipe
+		return io.EOF // as the client has it
 	case <-ctx.Done():
 		return ctx.Err()
 	}
