@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -28,7 +29,9 @@ type server struct {
 	history history
 	log     *slog.Logger
 
-	making chan struct{} // held by the call that makes the default sandbox
+	making  chan struct{} // held by the call that makes the default sandbox
+	listing chan struct{} // held by calls that list a directory
+	spools  atomic.Int64  // bytes that outputs may still be kept in
 
 	mu       sync.Mutex
 	reserved int // places of sandboxes that are not in the state directory (yet)
@@ -57,7 +60,12 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &server{opts: o, label: o.label(), runner: realRunner{o.Home, o.Program}, calls: newCalls(), log: log, making: make(chan struct{}, 1)}, nil
+	s := &server{
+		opts: o, label: o.label(), runner: realRunner{o.Home, o.Program}, calls: newCalls(), log: log,
+		making: make(chan struct{}, 1), listing: make(chan struct{}, maxListings),
+	}
+	s.spools.Store(maxSpools)
+	return s, nil
 }
 
 // protocol is the server with its tools.

@@ -7,23 +7,48 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 )
 
-// maxSpool bounds what is kept of one output, behind its head, for the guest to have as a file, in bytes.
-const maxSpool = 16 << 20
+const (
+	// maxSpool bounds what is kept of one output, behind its head, for the guest to have as a file, in bytes.
+	maxSpool = 16 << 20
+	// maxSpools bounds what is kept of all outputs at once: the directory of temporary files may be in memory.
+	maxSpools = 8 * maxSpool
+)
 
 // spool keeps an output on this machine until it is known whether a result shows all of it. Its zero value is ready, and
 // makes a file without a name once there is something to keep. If that fails the result itself is not lost for it.
 type spool struct {
-	f   *os.File
-	n   int64
-	err error
+	room  *atomic.Int64 // what there is for all of them; nil is enough
+	f     *os.File
+	n     int64 // bytes in f
+	taken int64 // of room
+	full  bool
+	err   error
+}
+
+// take is how much of b may be kept.
+func (s *spool) take(b []byte) []byte {
+	n := min(int64(len(b)), maxSpool-s.taken)
+	if s.room != nil && s.room.Add(-n) < 0 { // another takes the rest
+		s.room.Add(n)
+		n = 0
+	}
+	s.taken += n
+	return b[:n]
 }
 
 func (s *spool) write(b []byte) {
-	if s == nil || len(b) == 0 || s.err != nil || s.n == maxSpool {
+	if s == nil || s.err != nil || s.full {
+		return
+	}
+	if taken := s.take(b); len(taken) < len(b) { // what comes later would follow a gap
+		s.full, b = true, taken
+	}
+	if len(b) == 0 {
 		return
 	}
 	if s.f == nil {
@@ -33,7 +58,7 @@ func (s *spool) write(b []byte) {
 	}
 	if s.err == nil {
 		var n int
-		n, s.err = s.f.Write(b[:min(int64(len(b)), maxSpool-s.n)])
+		n, s.err = s.f.Write(b)
 		s.n += int64(n)
 	}
 }
@@ -41,6 +66,9 @@ func (s *spool) write(b []byte) {
 func (s *spool) close() {
 	if s != nil && s.f != nil {
 		_ = s.f.Close() // nobody reads it any more
+	}
+	if s != nil && s.room != nil {
+		s.room.Add(s.taken)
 	}
 }
 

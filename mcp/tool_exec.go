@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -53,11 +54,12 @@ type outcome struct {
 // guest's own word is not enough.
 const timeoutGrace = 10 * time.Second
 
-// run runs a program. keep is for sandboxes that stay: all of the output is kept until the outcome is closed.
-func (p *prepared) run(ctx context.Context, m machine, keep bool) (*outcome, error) {
+// run runs a program. room is for sandboxes that stay: all of the output is kept until the outcome is closed, as far as
+// there is room.
+func (p *prepared) run(ctx context.Context, m machine, room *atomic.Int64) (*outcome, error) {
 	o := &outcome{limit: p.limit}
-	if keep {
-		o.stdout.rest, o.stderr.rest = new(spool), new(spool)
+	if room != nil {
+		o.stdout.rest, o.stderr.rest = &spool{room: room}, &spool{room: room}
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.limit+timeoutGrace)
 	defer cancel()
@@ -121,7 +123,7 @@ func (s *server) execIn(ctx context.Context, m machine, name string, p *prepared
 	if watchErr == nil {
 		defer func() { _ = watch.Close() }() // it was only read
 	}
-	out, err := p.run(ctx, m, true)
+	out, err := p.run(ctx, m, &s.spools)
 	defer out.close()
 	if err != nil {
 		return "", err
@@ -248,7 +250,7 @@ func (s *server) runStep(ctx context.Context, m machine, name string, st *step, 
 			return "", err
 		}
 		if i+1 < len(lang.argv) {
-			out, err := call.run(ctx, m, true)
+			out, err := call.run(ctx, m, &s.spools)
 			defer out.close()
 			if err != nil {
 				return "", err

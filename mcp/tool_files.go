@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"strings"
 
@@ -17,6 +18,8 @@ const (
 	maxFiles = 256
 	// maxEntries bounds what is listed of a directory.
 	maxEntries = 500
+	// maxListings bounds the directories that are read at once: each may have a million entries, 200 MB of memory.
+	maxListings = 2
 )
 
 func (s *server) fsRead(ctx context.Context, raw json.RawMessage) (string, error) {
@@ -32,8 +35,8 @@ func (s *server) fsRead(ctx context.Context, raw json.RawMessage) (string, error
 	if err := guestPath(a.Path); err != nil {
 		return "", err
 	}
-	if a.Offset < 0 || a.Length < 0 {
-		return "", wrong("offset and length are bytes, at least 0")
+	if a.Offset < 0 || a.Length < 0 || a.Offset > math.MaxInt64-outputBudget {
+		return "", wrong("offset and length are bytes, at least 0, and lie in a file")
 	}
 	if a.Length == 0 || a.Length > outputBudget {
 		a.Length = outputBudget
@@ -149,6 +152,12 @@ func (s *server) fsList(ctx context.Context, raw json.RawMessage) (string, error
 		return "", err
 	}
 	defer func() { _ = m.Close() }() // the session's
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 	entries, err := m.Files().ReadDir(ctx, a.Path)
 	if err != nil {
 		return "", err

@@ -110,7 +110,7 @@ func (s *server) waitForJob(ctx context.Context, j *sandbox.Job) (string, error)
 
 // jobLine says how a job is.
 func jobLine(st *sandbox.JobStatus) string {
-	line := fmt.Sprintf("job %s: %s", st.Name, st.State)
+	line := fmt.Sprintf("job %s: %s", printed(st.Name), printed(string(st.State)))
 	if st.State != sandbox.JobRunning {
 		line += fmt.Sprintf(", exit code %d", st.Code)
 	}
@@ -131,7 +131,7 @@ func (s *server) startJob(ctx context.Context, in, job string, a *program, stdin
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", started, name), nil
+	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", printed(started), name), nil
 }
 
 // jobInput gives a job text on its standard input.

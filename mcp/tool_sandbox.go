@@ -37,7 +37,7 @@ func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
-	out, err := call.run(ctx, m, false)
+	out, err := call.run(ctx, m, nil)
 	if closeErr := m.Close(); err == nil { // it waits until nothing is left
 		err = closeErr
 	}
@@ -217,7 +217,7 @@ func deniedNote(d *audit.DenialSummary, name string) string {
 		if d.List[i].Port != 0 {
 			to = fmt.Sprintf("%s:%d", to, d.List[i].Port)
 		}
-		parts = append(parts, fmt.Sprintf("%q (%s)", to, cmp.Or(d.List[i].Reason, "denied")))
+		parts = append(parts, fmt.Sprintf("%q (%s)", to, cmp.Or(printed(d.List[i].Reason), "denied")))
 	}
 	if len(d.List) > shownDenials || d.Others > 0 {
 		parts = append(parts, "others")
