@@ -324,7 +324,7 @@ func TestI11_ClientsThatDoNotReadHoldUpNothing(t *testing.T) {
 		l := onLine(t, false, time.Millisecond)
 		ran := make(chan struct{}, 2*maxInflight)
 		l.fake.exec = func(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
-			_, err := io.WriteString(o.Stdout, strings.Repeat("x", 1<<20))
+			_, err := io.WriteString(o.Stdout, strings.Repeat("x", outputBudget))
 			ran <- struct{}{}
 			return sandbox.ExitStatus{}, err
 		}
