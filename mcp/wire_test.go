@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/msb-project/msb/sandbox"
@@ -261,30 +262,38 @@ func TestI11_CallsInFlightAreBounded(t *testing.T) {
 	}
 }
 
-// TestI11_BytesInFlightAreBounded: few calls may be long.
+// TestI11_BytesInFlightAreBounded: few calls may be long, and an answer makes room when it is written.
 func TestI11_BytesInFlightAreBounded(t *testing.T) {
 	t.Parallel()
-	l := onLine(t, false, time.Hour)
-	gate := l.slow()
-	l.calls.patience = time.Hour
-	long := strings.Repeat(" ", maxLine-1000)
-	const fit = maxInflightBytes / (maxLine - 1000)
-	go func() {
-		for i := range fit + 2 {
-			_, _ = io.WriteString(l.in, execCall(i, "x")[:len(execCall(i, "x"))-1]+long+"}\n")
+	_, w := io.Pipe()
+	made, err := (&transport{io.NopCloser(strings.NewReader("")), w, time.Hour, time.Hour}).Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := made.(*conn)
+	id := func(i int) jsonrpc.ID {
+		id, err := jsonrpc.MakeID(float64(i))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	for range 2 {
-		if r := l.answer(t); r.Error == nil || r.Error.Code != codeBusy {
-			t.Fatalf("%.200s", l.out.Text())
+		return id
+	}
+	const fit = maxInflightBytes / maxLine
+	for i := range fit {
+		if why := c.admit(id(i), maxLine); why != "" {
+			t.Errorf("call %d: %s", i, why)
 		}
 	}
-	close(gate)
-	for range fit {
-		if r := l.answer(t); r.Error != nil {
-			t.Errorf("%.200s", l.out.Text())
-		}
+	if c.admit(id(fit), 1) == "" {
+		t.Errorf("a byte more than %d", maxInflightBytes)
 	}
+	written, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = c.Write(written, &jsonrpc.Response{ID: id(0), Result: json.RawMessage("{}")}) // nobody reads it
+	if why := c.admit(id(0), maxLine); why != "" {
+		t.Errorf("behind an answer: %s", why)
+	}
+	c.end()
 }
 
 // TestCancelledCallsEndInTheGuest, each by its id, of whatever type that is, and an id in use is refused.
