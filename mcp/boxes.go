@@ -2,10 +2,12 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -66,8 +68,8 @@ func (r real) StartJob(ctx context.Context, name string, o sandbox.ExecOptions) 
 
 // runner makes machines run; tests put one of their own here.
 type runner interface {
-	// connect opens a session with a named sandbox that runs.
-	connect(ctx context.Context, name string) (machine, error)
+	// connect opens a session with a named sandbox that runs, or gives out one that is open.
+	connect(ctx context.Context, st *sandbox.Status) (machine, error)
 	// start starts a named sandbox that exists.
 	start(ctx context.Context, name string) (machine, error)
 	// run starts one without a name.
@@ -77,6 +79,7 @@ type runner interface {
 type realRunner struct {
 	home    *sandbox.Home
 	program string
+	kept    *sessions
 }
 
 func wrap(sb *sandbox.Sandbox, err error) (machine, error) {
@@ -86,8 +89,19 @@ func wrap(sb *sandbox.Sandbox, err error) (machine, error) {
 	return real{sb}, nil
 }
 
-func (r realRunner) connect(ctx context.Context, name string) (machine, error) {
-	return wrap(r.home.Connect(ctx, name))
+func (r realRunner) connect(ctx context.Context, st *sandbox.Status) (machine, error) {
+	if st.Started == nil {
+		return wrap(r.home.Connect(ctx, st.Name))
+	}
+	s := r.kept.take(st.Name, *st.Started)
+	if s == nil {
+		sb, err := r.home.Connect(ctx, st.Name)
+		if err != nil {
+			return nil, err
+		}
+		s = r.kept.add(st.Name, *st.Started, real{sb})
+	}
+	return r.kept.lend(st.Name, s), nil
 }
 
 func (r realRunner) start(ctx context.Context, name string) (machine, error) {
@@ -98,9 +112,21 @@ func (r realRunner) run(ctx context.Context, cfg sandbox.Config) (machine, error
 	return wrap(sandbox.Start(ctx, cfg))
 }
 
+// boxes are the sandboxes of one server.
+type boxes struct {
+	opts   Options
+	label  string
+	runner runner
+
+	making chan struct{} // held by the call that makes the default sandbox
+
+	mu       sync.Mutex
+	reserved int // places of sandboxes that are not in the state directory (yet)
+}
+
 // mine are the sandboxes that msb mcp made, those of other floors included.
-func (s *server) mine() ([]sandbox.Status, error) {
-	all, err := s.opts.Home.List()
+func (b *boxes) mine() ([]sandbox.Status, error) {
+	all, err := b.opts.Home.List()
 	if err != nil {
 		return nil, err
 	}
@@ -115,38 +141,38 @@ func (s *server) mine() ([]sandbox.Status, error) {
 
 // own is the sandbox of that name, if this server may use it; "" is the default one. remove tells that it is only to be
 // stopped or removed, which may be done with one of another floor too.
-func (s *server) own(name string, remove bool) (*sandbox.Status, error) {
+func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	var st *sandbox.Status
 	var err error
 	if name == "" {
-		name, st = s.byDefault()
+		name, st = b.byDefault()
 	}
 	if err := sandbox.CheckName(name); err != nil {
 		return nil, err
 	}
 	if st == nil {
-		st, err = s.opts.Home.Inspect(name)
+		st, err = b.opts.Home.Inspect(name)
 	}
 	if errors.Is(err, sandbox.ErrNoSandbox) || err == nil && !strings.HasPrefix(st.Label, labelPrefix) {
-		return nil, s.noSuch(name)
+		return nil, b.noSuch(name)
 	}
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case remove:
-	case st.Label != s.label:
+	case st.Label != b.label:
 		return nil, fmt.Errorf("sandbox %s was made under another operator's policy; remove it with sandbox_stop (remove: true) and create it again, or use another name", name)
-	case st.CPUs > s.opts.CPUs || st.Memory > s.opts.Memory || st.Disk > s.opts.Disk:
+	case st.CPUs > b.opts.CPUs || st.Memory > b.opts.Memory || st.Disk > b.opts.Disk:
 		return nil, fmt.Errorf("sandbox %s is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	}
 	return st, nil
 }
 
 // noSuch is ErrNoSandbox with the names there are.
-func (s *server) noSuch(name string) error {
+func (b *boxes) noSuch(name string) error {
 	var names []string
-	mine, err := s.mine()
+	mine, err := b.mine()
 	if err != nil {
 		return err
 	}
@@ -161,19 +187,19 @@ func (s *server) noSuch(name string) error {
 }
 
 // defaultName is "default", or another where somebody else has a sandbox of that name.
-func (s *server) defaultName() string {
-	name, _ := s.byDefault()
+func (b *boxes) defaultName() string {
+	name, _ := b.byDefault()
 	return name
 }
 
 // byDefault is defaultName with the sandbox of that name, nil if it wasn't looked at.
-func (s *server) byDefault() (string, *sandbox.Status) {
-	st, err := s.opts.Home.Inspect(defaultName)
+func (b *boxes) byDefault() (string, *sandbox.Status) {
+	st, err := b.opts.Home.Inspect(defaultName)
 	switch {
 	case err != nil:
 		return defaultName, nil
-	case st.Label != s.label:
-		return defaultName + "-" + s.label[len(labelPrefix):len(labelPrefix)+6], nil
+	case st.Label != b.label:
+		return defaultName + "-" + b.label[len(labelPrefix):len(labelPrefix)+6], nil
 	}
 	return defaultName, st
 }
@@ -181,33 +207,33 @@ func (s *server) byDefault() (string, *sandbox.Status) {
 // errTooMany says that the bound on sandboxes is reached.
 var errTooMany = errors.New("too many sandboxes")
 
-func (s *server) tooMany() error {
-	return fmt.Errorf("%w: at most %d at once, those of sandbox_run included; remove one with sandbox_stop (remove: true)", errTooMany, s.opts.Sandboxes)
+func (b *boxes) tooMany() error {
+	return fmt.Errorf("%w: at most %d at once, those of sandbox_run included; remove one with sandbox_stop (remove: true)", errTooMany, b.opts.Sandboxes)
 }
 
 // reserve takes a place for a sandbox that is being made or run without a name.
-func (s *server) reserve() (free func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	mine, err := s.mine()
+func (b *boxes) reserve() (free func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	mine, err := b.mine()
 	if err != nil {
 		return nil, err
 	}
-	if len(mine)+s.reserved >= s.opts.Sandboxes {
-		return nil, s.tooMany()
+	if len(mine)+b.reserved >= b.opts.Sandboxes {
+		return nil, b.tooMany()
 	}
-	s.reserved++
-	return func() { s.mu.Lock(); s.reserved--; s.mu.Unlock() }, nil
+	b.reserved++
+	return func() { b.mu.Lock(); b.reserved--; b.mu.Unlock() }, nil
 }
 
 // create makes a named sandbox, and does not start it.
-func (s *server) create(ctx context.Context, name string, a *machineArgs) error {
-	cfg, err := s.opts.config(a)
+func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
+	cfg, err := b.opts.config(a)
 	if err != nil {
 		return err
 	}
-	cfg.Name, cfg.Label, cfg.Disk, cfg.IdleStop = name, s.label, s.opts.Disk, s.opts.IdleStop
-	free, err := s.reserve()
+	cfg.Name, cfg.Label, cfg.Disk, cfg.IdleStop = name, b.label, b.opts.Disk, b.opts.IdleStop
+	free, err := b.reserve()
 	if err != nil {
 		return err
 	}
@@ -216,25 +242,25 @@ func (s *server) create(ctx context.Context, name string, a *machineArgs) error 
 		return err
 	}
 	// Another server on this state directory may have made one at the same time.
-	if mine, err := s.mine(); err != nil || len(mine) > s.opts.Sandboxes {
-		return errors.Join(err, s.tooMany(), s.opts.Home.Remove(context.WithoutCancel(ctx), name))
+	if mine, err := b.mine(); err != nil || len(mine) > b.opts.Sandboxes {
+		return errors.Join(err, b.tooMany(), b.opts.Home.Remove(context.WithoutCancel(ctx), name))
 	}
 	return nil
 }
 
 // createDefault makes the default sandbox. Clients call several tools at once: one of the calls makes it, and the others
 // take no place meanwhile.
-func (s *server) createDefault(ctx context.Context, name string) error {
+func (b *boxes) createDefault(ctx context.Context, name string) error {
 	select {
-	case s.making <- struct{}{}:
-		defer func() { <-s.making }()
+	case b.making <- struct{}{}:
+		defer func() { <-b.making }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if _, err := s.own(name, false); !errors.Is(err, sandbox.ErrNoSandbox) {
+	if _, err := b.own(name, false); !errors.Is(err, sandbox.ErrNoSandbox) {
 		return err
 	}
-	err := s.create(ctx, name, &machineArgs{})
+	err := b.create(ctx, name, &machineArgs{})
 	if errors.Is(err, sandbox.ErrExists) { // another server made it
 		err = nil
 	}
@@ -245,22 +271,22 @@ func (s *server) createDefault(ctx context.Context, name string) error {
 const startingPoll = 50 * time.Millisecond
 
 // use opens a session with a sandbox of this server. One that is stopped is started, and the default one is made.
-func (s *server) use(ctx context.Context, name string) (machine, string, error) {
-	st, err := s.own(name, false)
-	if errors.Is(err, sandbox.ErrNoSandbox) && (name == "" || name == s.defaultName()) {
-		name = s.defaultName()
-		if err := s.createDefault(ctx, name); err != nil {
+func (b *boxes) use(ctx context.Context, name string) (machine, string, error) {
+	st, err := b.own(name, false)
+	if errors.Is(err, sandbox.ErrNoSandbox) && (name == "" || name == b.defaultName()) {
+		name = b.defaultName()
+		if err := b.createDefault(ctx, name); err != nil {
 			return nil, "", err
 		}
-		st, err = s.own(name, false)
+		st, err = b.own(name, false)
 	}
 	if err != nil {
 		return nil, "", err
 	}
 	for {
-		m, err := s.runner.connect(ctx, st.Name)
+		m, err := b.runner.connect(ctx, st)
 		if errors.Is(err, sandbox.ErrNotRunning) {
-			m, err = s.runner.start(ctx, st.Name)
+			m, err = b.runner.start(ctx, st.Name)
 		}
 		if !errors.Is(err, sandbox.ErrRunning) {
 			return m, st.Name, err
@@ -271,4 +297,28 @@ func (s *server) use(ctx context.Context, name string) (machine, string, error) 
 		case <-time.After(startingPoll):
 		}
 	}
+}
+
+// with calls do with a session of a sandbox, which is started or made if need be.
+func (b *boxes) with(ctx context.Context, name string, do func(machine) (string, error)) (string, error) {
+	m, _, err := b.use(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = m.Close() }() // the session's
+	return do(m)
+}
+
+// onPath decodes the arguments of a tool about files, whose paths are at paths and whose sandbox is at name, and calls do
+// with the files of that sandbox.
+func (b *boxes) onPath(ctx context.Context, raw json.RawMessage, a any, name *string, do func(files) (string, error), paths ...*string) (string, error) {
+	if err := decode(raw, a); err != nil {
+		return "", err
+	}
+	for _, p := range paths {
+		if err := guestPath(*p); err != nil {
+			return "", err
+		}
+	}
+	return b.with(ctx, *name, func(m machine) (string, error) { return do(m.Files()) })
 }

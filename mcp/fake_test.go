@@ -33,10 +33,10 @@ type fakeRunner struct {
 	startErr error
 }
 
-func (r *fakeRunner) connect(_ context.Context, name string) (machine, error) {
+func (r *fakeRunner) connect(_ context.Context, st *sandbox.Status) (machine, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m, ok := r.running[name]; ok {
+	if m, ok := r.running[st.Name]; ok {
 		return m, nil
 	}
 	return nil, sandbox.ErrNotRunning

@@ -154,9 +154,9 @@ type lyingRunner struct {
 	m *lyingMachine
 }
 
-func (r lyingRunner) connect(context.Context, string) (machine, error)     { return r.m, nil }
-func (r lyingRunner) start(context.Context, string) (machine, error)       { return r.m, nil }
-func (r lyingRunner) run(context.Context, sandbox.Config) (machine, error) { return r.m, nil }
+func (r lyingRunner) connect(context.Context, *sandbox.Status) (machine, error) { return r.m, nil }
+func (r lyingRunner) start(context.Context, string) (machine, error)            { return r.m, nil }
+func (r lyingRunner) run(context.Context, sandbox.Config) (machine, error)      { return r.m, nil }
 
 // TestI12_LyingGuestsAreShown as they are, bounded, with nothing that hides, and with a line's end of theirs between
 // marks alone: their own mark does not end one.

@@ -22,19 +22,12 @@ const instructions = `msb runs programs in microVM sandboxes behind a network po
 
 // server holds nothing exclusively: several may serve one state directory.
 type server struct {
-	opts    Options
-	label   string
-	runner  runner
+	*boxes
+	files   fileTools
 	calls   *calls
 	history history
 	log     *slog.Logger
-
-	making  chan struct{} // held by the call that makes the default sandbox
-	listing chan struct{} // held by calls that list a directory
-	spools  atomic.Int64  // bytes that outputs may still be kept in
-
-	mu       sync.Mutex
-	reserved int // places of sandboxes that are not in the state directory (yet)
+	spools  atomic.Int64 // bytes that outputs may still be kept in
 }
 
 // Serve answers one client on r and w until r ends or ctx does. It logs to log and writes nothing but messages to w.
@@ -60,10 +53,8 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	s := &server{
-		opts: o, label: o.label(), runner: realRunner{o.Home, o.Program}, calls: newCalls(), log: log,
-		making: make(chan struct{}, 1), listing: make(chan struct{}, maxListings),
-	}
+	b := &boxes{opts: o, label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
+	s := &server{boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, calls: newCalls(), log: log}
 	s.spools.Store(maxSpools)
 	return s, nil
 }

@@ -22,7 +22,13 @@ const (
 	maxListings = 2
 )
 
-func (s *server) fsRead(ctx context.Context, raw json.RawMessage) (string, error) {
+// fileTools are the tools on a sandbox's files.
+type fileTools struct {
+	*boxes
+	listing chan struct{} // held by calls that list a directory
+}
+
+func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Sandbox string `json:"sandbox"`
 		Path    string `json:"path"`
@@ -41,7 +47,7 @@ func (s *server) fsRead(ctx context.Context, raw json.RawMessage) (string, error
 	if a.Length == 0 || a.Length > outputBudget {
 		a.Length = outputBudget
 	}
-	m, _, err := s.use(ctx, a.Sandbox)
+	m, _, err := t.use(ctx, a.Sandbox)
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +93,7 @@ func (a *textArgs) bytes(path string) ([]byte, error) {
 	return b, nil
 }
 
-func (s *server) fsWrite(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsWrite(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Sandbox string `json:"sandbox"`
 		Files   []struct {
@@ -113,7 +119,7 @@ func (s *server) fsWrite(ctx context.Context, raw json.RawMessage) (string, erro
 		}
 		f.Content = string(content)
 	}
-	m, name, err := s.use(ctx, a.Sandbox)
+	m, name, err := t.use(ctx, a.Sandbox)
 	if err != nil {
 		return "", err
 	}
@@ -136,7 +142,7 @@ func (s *server) fsWrite(ctx context.Context, raw json.RawMessage) (string, erro
 	return fmt.Sprintf("%d files written in sandbox %s, %d bytes", len(a.Files), name, total), nil
 }
 
-func (s *server) fsList(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsList(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Sandbox string `json:"sandbox"`
 		Path    string `json:"path"`
@@ -147,14 +153,14 @@ func (s *server) fsList(ctx context.Context, raw json.RawMessage) (string, error
 	if err := guestPath(a.Path); err != nil {
 		return "", err
 	}
-	m, _, err := s.use(ctx, a.Sandbox)
+	m, _, err := t.use(ctx, a.Sandbox)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = m.Close() }() // the session's
 	select {
-	case s.listing <- struct{}{}:
-		defer func() { <-s.listing }()
+	case t.listing <- struct{}{}:
+		defer func() { <-t.listing }()
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}

@@ -133,7 +133,7 @@ func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string
 	ctx, cancel := context.WithTimeout(ctx, healthWait)
 	defer cancel()
 	began := time.Now()
-	m, err := s.runner.connect(ctx, st.Name)
+	m, err := s.runner.connect(ctx, st)
 	var stats agentclient.Stats
 	if err == nil {
 		stats, err = m.Stats(ctx)

@@ -22,12 +22,12 @@ type transferArgs struct {
 
 // fsUpload and fsDownload name the operator's files by their paths on the machine, and reach them where the sandbox has
 // them: what is hidden, read-only or leads out of a directory is so here too, and no path of the machine is opened.
-func (s *server) fsUpload(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsUpload(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a transferArgs
 	from := ""
 	err := decode(raw, &a)
 	if err == nil {
-		from, err = s.shared(a.From, false)
+		from, err = t.shared(a.From, false)
 	}
 	if err == nil {
 		err = guestPath(a.To)
@@ -35,15 +35,15 @@ func (s *server) fsUpload(ctx context.Context, raw json.RawMessage) (string, err
 	if err != nil {
 		return "", err
 	}
-	return s.transfer(ctx, &a, from, a.To)
+	return t.transfer(ctx, &a, from, a.To)
 }
 
-func (s *server) fsDownload(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsDownload(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a transferArgs
 	to := ""
 	err := decode(raw, &a)
 	if err == nil {
-		to, err = s.shared(a.To, true)
+		to, err = t.shared(a.To, true)
 	}
 	if err == nil {
 		err = guestPath(a.From)
@@ -51,18 +51,18 @@ func (s *server) fsDownload(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
-	return s.transfer(ctx, &a, a.From, to)
+	return t.transfer(ctx, &a, a.From, to)
 }
 
 // shared is where a sandbox sees a path of this machine.
-func (s *server) shared(host string, write bool) (string, error) {
+func (t fileTools) shared(host string, write bool) (string, error) {
 	if !filepath.IsAbs(host) {
 		return "", wrong("%q: write an absolute path of the operator's machine", printed(host))
 	}
 	var best *sandbox.Directory // the innermost
 	var inside string
-	for i := range s.opts.Directories {
-		d := &s.opts.Directories[i]
+	for i := range t.opts.Directories {
+		d := &t.opts.Directories[i]
 		rel, err := filepath.Rel(d.Host, filepath.Clean(host))
 		if err == nil && filepath.IsLocal(rel) && (best == nil || len(d.Host) > len(best.Host)) {
 			best, inside = d, rel
@@ -70,16 +70,16 @@ func (s *server) shared(host string, write bool) (string, error) {
 	}
 	switch {
 	case best == nil:
-		return "", fmt.Errorf("%s is in none of the directories that the operator shares (%s); use fs_write or fs_read", printed(host), s.sharedNames())
+		return "", fmt.Errorf("%s is in none of the directories that the operator shares (%s); use fs_write or fs_read", printed(host), t.sharedNames())
 	case write && !best.Writable:
-		return "", fmt.Errorf("%s is shared read-only; take another directory (%s), or fs_read", printed(best.Host), s.sharedNames())
+		return "", fmt.Errorf("%s is shared read-only; take another directory (%s), or fs_read", printed(best.Host), t.sharedNames())
 	}
 	return path.Join(best.Guest, inside), nil
 }
 
-func (s *server) sharedNames() string {
-	names := make([]string, 0, len(s.opts.Directories))
-	for _, d := range s.opts.Directories {
+func (t fileTools) sharedNames() string {
+	names := make([]string, 0, len(t.opts.Directories))
+	for _, d := range t.opts.Directories {
 		names = append(names, printed(d.Host))
 	}
 	if len(names) == 0 {
@@ -90,8 +90,8 @@ func (s *server) sharedNames() string {
 }
 
 // transfer copies from one path of a sandbox to another, which is a directory that exists or a new name in one.
-func (s *server) transfer(ctx context.Context, a *transferArgs, from, to string) (string, error) {
-	return s.with(ctx, a.Sandbox, func(m machine) (string, error) {
+func (t fileTools) transfer(ctx context.Context, a *transferArgs, from, to string) (string, error) {
+	return t.with(ctx, a.Sandbox, func(m machine) (string, error) {
 		dir, name := path.Dir(path.Clean(to)), path.Base(path.Clean(to))
 		there, err := m.Files().Stat(ctx, to, true)
 		switch {

@@ -88,20 +88,20 @@ func (s *server) tools() []toolSpec {
 			properties:  propSandbox + `,"remove":{"type":"boolean"}`,
 		},
 		{
-			name: "fs_read", title: "Read a file", idempotent: true, always: true, call: s.fsRead,
+			name: "fs_read", title: "Read a file", idempotent: true, always: true, call: s.files.fsRead,
 			description: "Read a file of a sandbox. Text is escaped where it could act on a terminal; other content comes as base64.",
 			properties:  propSandbox + "," + propPath + `,"offset":{"type":"integer","description":"first byte"},"length":{"type":"integer","description":"bytes, at most 32000"}`,
 			required:    []string{"path"},
 		},
 		{
-			name: "fs_write", title: "Write files", destructive: true, idempotent: true, always: true, call: s.fsWrite,
+			name: "fs_write", title: "Write files", destructive: true, idempotent: true, always: true, call: s.files.fsWrite,
 			description: "Write files into a sandbox. Missing directories are made; a file that exists is replaced.",
 			properties: propSandbox + `,"files":{"type":"array","minItems":1,"maxItems":256,"items":{"type":"object","additionalProperties":false,"required":["path","content"],"properties":{` +
 				propPath + `,"content":{"type":"string"},"base64":{"type":"boolean","description":"content is base64"},"executable":{"type":"boolean"}}}}`,
 			required: []string{"files"},
 		},
 		{
-			name: "fs_list", title: "List a directory", idempotent: true, hint: "ls directory files sizes", call: s.fsList,
+			name: "fs_list", title: "List a directory", idempotent: true, hint: "ls directory files sizes", call: s.files.fsList,
 			description: "List a directory of a sandbox: type, size and name of each entry.",
 			properties:  propSandbox + "," + propPath, required: []string{"path"},
 		},

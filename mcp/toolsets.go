@@ -35,25 +35,25 @@ func (s *server) moreTools() []toolSpec {
 	sets := map[string][]toolSpec{
 		"files": {
 			{
-				name: "fs_stat", title: "Look at a file", idempotent: true, hint: "file size mode owner modified exists", call: s.fsStat,
+				name: "fs_stat", title: "Look at a file", idempotent: true, hint: "file size mode owner modified exists", call: s.files.fsStat,
 				description: "Type, mode, size, owner and time of a file of a sandbox.", properties: propSandbox + "," + propPath, required: []string{"path"},
 			},
 			{
-				name: "fs_mkdir", title: "Make a directory", idempotent: true, hint: "mkdir new directory", call: s.fsMkdir,
+				name: "fs_mkdir", title: "Make a directory", idempotent: true, hint: "mkdir new directory", call: s.files.fsMkdir,
 				description: "Make a directory in a sandbox, and those above it.", properties: propSandbox + "," + propPath, required: []string{"path"},
 			},
 			{
-				name: "fs_rename", title: "Rename a file", destructive: true, hint: "mv move rename file directory", call: s.fsRename,
+				name: "fs_rename", title: "Rename a file", destructive: true, hint: "mv move rename file directory", call: s.files.fsRename,
 				description: "Rename a file or directory in a sandbox; a file of the new name is replaced.",
 				properties:  propSandbox + "," + propPath + `,"to":{"type":"string","description":"new absolute path"}`, required: []string{"path", "to"},
 			},
 			{
-				name: "fs_remove", title: "Remove a file", destructive: true, hint: "rm delete file directory", call: s.fsRemove,
+				name: "fs_remove", title: "Remove a file", destructive: true, hint: "rm delete file directory", call: s.files.fsRemove,
 				description: "Remove a file, or an empty directory; with recursive: true a directory with all that it holds.",
 				properties:  propSandbox + "," + propPath + `,"recursive":{"type":"boolean"}`, required: []string{"path"},
 			},
 			{
-				name: "fs_append", title: "Append to a file", destructive: true, hint: "add to the end of a file", call: s.fsAppend,
+				name: "fs_append", title: "Append to a file", destructive: true, hint: "add to the end of a file", call: s.files.fsAppend,
 				description: "Write behind the end of a file of a sandbox; one that is missing is made.",
 				properties:  propSandbox + "," + propPath + `,"content":{"type":"string"},"base64":{"type":"boolean","description":"content is base64"}`, required: []string{"path", "content"},
 			},
@@ -63,12 +63,12 @@ func (s *server) moreTools() []toolSpec {
 				properties:  propSandbox + "," + propPath + `,"text":{"type":"string","description":"exact text"},"name":{"type":"string","description":"shell pattern, e.g. *.py; with text: only in these"}`, required: []string{"path"},
 			},
 			{
-				name: "fs_upload", title: "Copy from this machine", destructive: true, idempotent: true, hint: "copy host file directory into sandbox", call: s.fsUpload,
+				name: "fs_upload", title: "Copy from this machine", destructive: true, idempotent: true, hint: "copy host file directory into sandbox", call: s.files.fsUpload,
 				description: "Copy a file or directory of the operator's machine into a sandbox. Only from the directories that the operator shares: sandbox_list shows them.",
 				properties:  propSandbox + `,"from":{"type":"string","description":"absolute path on the operator's machine"},"to":{"type":"string","description":"directory of the sandbox, or the new name in one"}`, required: []string{"from", "to"},
 			},
 			{
-				name: "fs_download", title: "Copy to this machine", destructive: true, idempotent: true, hint: "copy sandbox file directory to host", call: s.fsDownload,
+				name: "fs_download", title: "Copy to this machine", destructive: true, idempotent: true, hint: "copy sandbox file directory to host", call: s.files.fsDownload,
 				description: "Copy a file or directory of a sandbox to the operator's machine. Only into directories that the operator shares writable.",
 				properties:  propSandbox + `,"from":{"type":"string","description":"absolute path in the sandbox"},"to":{"type":"string","description":"directory of the operator's machine, or the new name in one"}`, required: []string{"from", "to"},
 			},
@@ -92,38 +92,14 @@ func (s *server) moreTools() []toolSpec {
 	return all
 }
 
-// onPath decodes the arguments of a tool about files, whose paths are at paths and whose sandbox is at name, and calls do
-// with the files of that sandbox.
-func (s *server) onPath(ctx context.Context, raw json.RawMessage, a any, name *string, do func(files) (string, error), paths ...*string) (string, error) {
-	if err := decode(raw, a); err != nil {
-		return "", err
-	}
-	for _, p := range paths {
-		if err := guestPath(*p); err != nil {
-			return "", err
-		}
-	}
-	return s.with(ctx, *name, func(m machine) (string, error) { return do(m.Files()) })
-}
-
-// with calls do with a session of a sandbox, which is started or made if need be.
-func (s *server) with(ctx context.Context, name string, do func(machine) (string, error)) (string, error) {
-	m, _, err := s.use(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = m.Close() }() // the session's
-	return do(m)
-}
-
 type pathArgs struct {
 	Sandbox string `json:"sandbox"`
 	Path    string `json:"path"`
 }
 
-func (s *server) fsStat(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsStat(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a pathArgs
-	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+	return t.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
 		info, err := f.Stat(ctx, a.Path, false)
 		if err != nil {
 			return "", err
@@ -136,39 +112,39 @@ func (s *server) fsStat(ctx context.Context, raw json.RawMessage) (string, error
 	}, &a.Path)
 }
 
-func (s *server) fsMkdir(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsMkdir(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a pathArgs
-	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+	return t.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
 		return printed(a.Path) + " is there", f.Mkdir(ctx, a.Path, agentclient.MkdirOptions{Parents: true})
 	}, &a.Path)
 }
 
-func (s *server) fsRename(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsRename(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		pathArgs
 		To string `json:"to"`
 	}
-	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+	return t.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
 		return printed(a.Path) + " is " + printed(a.To) + " now", f.Rename(ctx, a.Path, a.To)
 	}, &a.Path, &a.To)
 }
 
-func (s *server) fsRemove(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsRemove(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		pathArgs
 		Recursive bool `json:"recursive"`
 	}
-	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+	return t.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
 		return printed(a.Path) + " removed", f.Remove(ctx, a.Path, a.Recursive)
 	}, &a.Path)
 }
 
-func (s *server) fsAppend(ctx context.Context, raw json.RawMessage) (string, error) {
+func (t fileTools) fsAppend(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		pathArgs
 		textArgs
 	}
-	return s.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+	return t.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
 		content, err := a.bytes(a.Path)
 		if err != nil {
 			return "", err
