@@ -3,6 +3,13 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,11 +20,39 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// TestI15_VMAnAgentsDay drives a real sandbox through msb mcp as a client starts it: write, test, be denied, ask why,
-// leave a job, read hostile output, stop and remove.
+// playRegistry serves one package, a program that says its version.
+func playRegistry(t *testing.T) (address string) {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	const program = "#!/bin/sh\necho tool 1.2.3\n"
+	err := w.WriteHeader(&tar.Header{Name: "tool", Mode: 0o755, Size: int64(len(program))})
+	if err == nil {
+		_, err = io.WriteString(w, program)
+	}
+	if err := errors.Join(err, w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Host != "registry.example" || r.URL.Path != "/tool-1.2.3.tgz" {
+			http.NotFound(rw, r)
+			return
+		}
+		_, _ = rw.Write(b.Bytes())
+	}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// TestI15_VMAnAgentsDay drives a real sandbox through msb mcp as a client starts it: write, test, install from a registry, be
+// denied, ask why, leave a job, read hostile output, review, stop and remove.
 func TestI15_VMAnAgentsDay(t *testing.T) {
 	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
-	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n")
+	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n[[egress.allow]]\nhosts = [\"registry.example\"]\nprotocol = \"http\"\nmethods = [\"GET\"]\n[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n\"registry.example\" = \""+playRegistry(t)+"\"\n")
+	if r := finish(t, command(t, home, "policy", "trust", floor)); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
 	shared := t.TempDir()
 	defer func() { _ = command(t, home, "rm", "--force", "default").Run() }()
 	cmd := command(t, home, "mcp", "--vm", "qemu", "--policy", floor, "--max-disk", "1G", "-v", shared+":/shared:rw")
@@ -57,11 +92,15 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 		t.Errorf("in the directory of the host: %q, %v", b, err)
 	}
 
+	says(false, "network", m{"action": "explain", "to": "registry.example:80"}, `"action":"inspect"`)
+	says(false, "sandbox_exec", m{"command": "wget -qO- http://registry.example/tool-1.2.3.tgz | tar xz -C /usr/local/bin && tool"}, "exit code 0", "tool 1.2.3")
+	says(true, "sandbox_exec", m{"command": "wget -qO- --post-data x http://registry.example/tool-1.2.3.tgz"}, "registry.example", "method")
+
 	// The floor holds in the guest, and the refusal is explained.
 	says(false, "sandbox_exec", m{"command": "nslookup evil.example; nc -w 5 10.0.0.1 80; true"}, "network policy:", "evil.example")
 	says(false, "network", m{"action": "denied"}, "evil.example", "10.0.0.1")
 	says(false, "network", m{"action": "explain", "to": "evil.example:443"}, `"action":"deny"`)
-	says(false, "network", m{"action": "explain", "to": "echo.msb.internal:443"}, `"action":"allow"`)
+	says(false, "network", m{"action": "explain", "to": "echo.msb.internal:443"}, `"action":"inspect"`)
 	says(false, "sandbox_exec", m{"command": "nslookup echo.msb.internal"}, "exit code 0")
 
 	says(false, "sandbox_exec", m{"command": `printf 'a\033[31mb\n'; head -c 3000000 /dev/zero | tr '\0' x`}, `a\x1b[31mb`, "bytes left out")
@@ -72,6 +111,15 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "job", m{"action": "logs", "job": "beat", "cursor": 4}, "two", "next cursor 8")
 	says(false, "job", m{"action": "kill", "job": "beat", "force": true}, "signal 9")
 	says(false, "job", m{"action": "wait", "job": "beat"}, "job beat: ", "exit code 137")
+
+	// What the prompt of a review leads through.
+	review, err := client.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "review_sandbox"})
+	if err != nil || !strings.Contains(review.Messages[0].Content.(*sdk.TextContent).Text, "the sandbox default") {
+		t.Errorf("the prompt: %+v, %v", review, err)
+	}
+	says(false, "sandbox_list", m{}, `"name":"default"`)
+	says(false, "job", m{"action": "list"}, `"beat"`)
+	says(false, "network", m{"action": "denied"}, "evil.example", "registry.example")
 
 	says(false, "sandbox_stop", m{}, "default stopped")
 	says(false, "sandbox_exec", m{"command": "cat /note /shared/x"}, "kept", "made inside") // started again, with its files
