@@ -220,9 +220,7 @@ func (s *supervisor) announce() error {
 		info.Placeholders = s.gateway.Placeholders()
 		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
 	}
-	for _, p := range s.ports {
-		info.Ports = append(info.Ports, p.Port)
-	}
+	info.Ports = s.openedPorts()
 	if err := s.detach(info); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -103,24 +104,34 @@ func (s *supervisor) detach(info *state.Info) error {
 	if s.plan.Name == "" {
 		return nil
 	}
-	if err := errors.Join(s.keepPlaceholders(), s.recordRun(func(r *state.RunRecord) { r.Info = info }), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile)))); err != nil {
+	if err := errors.Join(s.keepChoices(), s.recordRun(func(r *state.RunRecord) { r.Info = info }), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile)))); err != nil {
 		return err
 	}
 	s.detached.Store(true)
 	return nil
 }
 
-// keepPlaceholders adds those of this run to the sandbox's state. Those of secrets that a policy has no longer stay:
-// it may have them again.
-func (s *supervisor) keepPlaceholders() error {
-	if s.gateway == nil {
-		return nil
-	}
+// keepChoices adds to the sandbox's state what a run has chosen: placeholders, and ports for those that were to be any.
+// Placeholders of secrets that a policy has no longer stay: it may have them again.
+func (s *supervisor) keepChoices() error {
 	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
 	if err != nil {
 		return err
 	}
-	changed := false
+	changed := s.keepPlaceholders(st)
+	if ports := s.openedPorts(); !slices.Equal(st.Ports, ports) {
+		st.Ports, changed = ports, true
+	}
+	if !changed {
+		return nil
+	}
+	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+}
+
+func (s *supervisor) keepPlaceholders(st *state.Stored) (changed bool) {
+	if s.gateway == nil {
+		return false
+	}
 	for name, placeholder := range s.gateway.Placeholders() {
 		if st.Placeholders == nil {
 			st.Placeholders = map[string]string{}
@@ -128,10 +139,7 @@ func (s *supervisor) keepPlaceholders() error {
 		changed = changed || st.Placeholders[name] != placeholder
 		st.Placeholders[name] = placeholder
 	}
-	if !changed {
-		return nil
-	}
-	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+	return changed
 }
 
 // endNamed writes down how a run ended, then takes its socket away.
@@ -145,7 +153,7 @@ func (s *supervisor) endNamed(end error) error {
 		if end != nil {
 			e.Kind, e.Message = state.KindOf(end), end.Error()
 		}
-		errs = append(errs, s.keepPlaceholders(), state.WriteJSON(s.plan.Dir, state.EndFile, e))
+		errs = append(errs, s.keepChoices(), state.WriteJSON(s.plan.Dir, state.EndFile, e))
 	}
 	for _, file := range []string{state.InfoFile, state.ControlSock} {
 		errs = append(errs, state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, file))))

@@ -34,7 +34,7 @@ func portOwner(a netip.AddrPort) string {
 		}
 		return fmt.Sprintf("%s (process %s)", strings.TrimSpace(string(name)), pid)
 	}
-	return "a process of another user"
+	return "a process of another user, or one that hides its files"
 }
 
 // tcpListen is TCP_LISTEN as /proc/net/tcp writes it.

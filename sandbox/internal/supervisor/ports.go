@@ -1,11 +1,15 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/msb-project/msb/gateway"
@@ -21,7 +25,7 @@ type published struct {
 // openPorts listens at the ports that are published, before the guest boots: one that is taken is told at once.
 func (s *supervisor) openPorts() error {
 	for _, p := range s.plan.Ports {
-		open, err := listenAt(s.ctx, p)
+		open, err := listenAt(s.ctx, s.plan.Home, p)
 		if err != nil {
 			for _, o := range s.ports {
 				o.close()
@@ -37,9 +41,10 @@ func (s *supervisor) openPorts() error {
 // anyTries is how often a port is chosen that is free at one loopback address and taken at the other.
 const anyTries = 16
 
-func listenAt(ctx context.Context, p state.Port) (*published, error) {
+// listenAt listens at the addresses of a port; home is where sandboxes are that may hold it.
+func listenAt(ctx context.Context, home string, p state.Port) (*published, error) {
 	for try := 1; ; try++ {
-		open, err := listenOnce(ctx, p)
+		open, err := listenOnce(ctx, home, p)
 		if err == nil || p.Host != 0 || try == anyTries || !errors.Is(err, syscall.EADDRINUSE) {
 			return open, err
 		}
@@ -48,7 +53,7 @@ func listenAt(ctx context.Context, p state.Port) (*published, error) {
 
 // listenOnce listens at all addresses of the port. An address that this machine doesn't have is left out if it wasn't
 // asked for.
-func listenOnce(ctx context.Context, p state.Port) (*published, error) {
+func listenOnce(ctx context.Context, home string, p state.Port) (*published, error) {
 	open := &published{Port: p}
 	var config net.ListenConfig
 	for _, a := range p.Addresses() {
@@ -59,7 +64,8 @@ func listenOnce(ctx context.Context, p state.Port) (*published, error) {
 		if err != nil {
 			open.close()
 			if errors.Is(err, syscall.EADDRINUSE) {
-				err = fmt.Errorf("%w; %s holds it; take another, or 0 for any", err, portOwner(netip.AddrPortFrom(a, open.Host)))
+				at := netip.AddrPortFrom(a, open.Host)
+				err = fmt.Errorf("%w; %s holds it: end that, or take another port, 0 for any", err, cmp.Or(sandboxAt(home, at), portOwner(at)))
 			}
 			return nil, fmt.Errorf("%w: %s: %w", state.ErrPort, p, err)
 		}
@@ -71,10 +77,40 @@ func listenOnce(ctx context.Context, p state.Port) (*published, error) {
 	return open, nil
 }
 
+// sandboxAt names the sandbox of a home that listens at an address: its supervisor hides its descriptors from portOwner.
+// It is "" if there is none.
+func sandboxAt(home string, a netip.AddrPort) string {
+	names, err := os.ReadDir(filepath.Join(home, state.NamedDir))
+	if err != nil {
+		return ""
+	}
+	for _, n := range names {
+		var r state.RunRecord
+		if state.ReadJSON(filepath.Join(home, state.NamedDir, n.Name()), state.InfoFile, &r) != nil || r.Info == nil || r.Supervisor != state.Identify(r.Supervisor.PID) {
+			continue
+		}
+		for _, p := range r.Info.Ports {
+			if p.Host == a.Port() && slices.Contains(p.Addresses(), a.Addr()) {
+				return "sandbox " + r.Info.ID
+			}
+		}
+	}
+	return ""
+}
+
 func (p *published) close() {
 	for _, l := range p.listeners {
 		_ = l.Close()
 	}
+}
+
+// openedPorts are those that are published, with the ones that were chosen.
+func (s *supervisor) openedPorts() []state.Port {
+	var all []state.Port
+	for _, p := range s.ports {
+		all = append(all, p.Port)
+	}
+	return all
 }
 
 // servePorts carries the connections to the published ports.

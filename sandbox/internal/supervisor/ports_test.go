@@ -17,7 +17,7 @@ import (
 // TestPortsAreOfThisMachineOnly listens at any port: at loopback addresses, at one number, and nowhere else.
 func TestPortsAreOfThisMachineOnly(t *testing.T) {
 	t.Parallel()
-	open, err := listenAt(context.Background(), state.Port{Guest: 80})
+	open, err := listenAt(context.Background(), t.TempDir(), state.Port{Guest: 80})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,4 +58,41 @@ func TestTakenPortsNameTheirOwner(t *testing.T) {
 	} else {
 		_ = again.Close()
 	}
+}
+
+// TestChosenPortsAreKept: the next start listens at the port that the first one chose, and another sandbox that wants it
+// is told whose it is.
+func TestChosenPortsAreKept(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	run := func(name string, p state.Port) (*supervised, *state.Info) {
+		plan := newPlan(t, home, name)
+		plan.NoNet, plan.Ports = false, []state.Port{p}
+		return superviseFake(t, &guestVM{}, plan)
+	}
+	stop := func(s *supervised) {
+		t.Helper()
+		s.cancel(errCallerGone)
+		must(t, <-s.ended)
+	}
+	s, info := run("web", state.Port{Guest: 80})
+	if info == nil || len(info.Ports) != 1 || info.Ports[0].Host == 0 {
+		t.Fatalf("%+v", info)
+	}
+	first := info.Ports[0]
+	other, info := run("other", first)
+	if err := <-other.ended; info != nil || !errors.Is(err, state.ErrPort) || !strings.Contains(err.Error(), "sandbox web holds it") {
+		t.Errorf("a port of another sandbox: %v", err)
+	}
+	stop(s)
+	st, err := state.ReadStored(s.plan.Dir, "web")
+	must(t, err)
+	if len(st.Ports) != 1 || st.Ports[0] != first {
+		t.Errorf("%v is kept, want %v", st.Ports, first)
+	}
+	s, info = run("web", st.Ports[0])
+	if info == nil || info.Ports[0] != first {
+		t.Fatalf("the next run has %+v, want %v", info, first)
+	}
+	stop(s)
 }
