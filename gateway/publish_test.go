@@ -22,7 +22,7 @@ func publish(t *testing.T, w *gatewaytest.World, port uint16) (l net.Listener, e
 		t.Fatal(err)
 	}
 	ended = make(chan struct{})
-	go func() { defer close(ended); gateway.Publish(w.Gateway, l, port) }()
+	go func() { defer close(ended); gateway.Publish(t.Context(), w.Gateway, l, port) }()
 	t.Cleanup(func() { _ = l.Close(); <-ended })
 	return l, ended
 }
@@ -104,5 +104,93 @@ func TestOnlyPublishedPortsAreReached(t *testing.T) {
 	case <-heard:
 		t.Error("a port that was not published was reached")
 	default:
+	}
+}
+
+// TestI11_AnswersOfPublishedPortsCountAsEgress has the guest's server send more than the budget holds.
+func TestI11_AnswersOfPublishedPortsCountAsEgress(t *testing.T) {
+	t.Parallel()
+	const budget, sent = 64 << 10, 1 << 20
+	for limit, whole := range map[string]bool{"[limits]\negress_bytes = \"64K\"\n": false, "": true} {
+		w := gatewaytest.Start(t, limit)
+		server, err := w.Guest.ListenTCP(8080)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(make([]byte, sent))
+			_ = c.Close()
+		}()
+		l, _ := publish(t, w, 8080)
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(c)
+		_ = c.Close()
+		if whole != (len(got) == sent && err == nil) || !whole && len(got) > budget {
+			t.Errorf("%q: %d bytes came (%v)", limit, len(got), err)
+		}
+		if ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]; !whole && !strings.Contains(ev.Message, "egress_bytes") {
+			t.Errorf("the audit log says %+v", ev)
+		}
+	}
+}
+
+// TestEndsOfPublishedPortsEndTheirConnections closes the listener under a connection that is open.
+func TestEndsOfPublishedPortsEndTheirConnections(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "")
+	server, err := w.Guest.ListenTCP(8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, ended := publish(t, w, 8080)
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	guest, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	<-ended
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the client's end is open")
+	}
+	if _, err := guest.Read(make([]byte, 1)); err == nil {
+		t.Error("the guest's end is open")
+	}
+}
+
+// TestResetsPassThroughPublishedPorts: each side learns of the other's reset as of one.
+func TestResetsPassThroughPublishedPorts(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "")
+	server, err := w.Guest.ListenTCP(8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := publish(t, w, 8080)
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if _, err := guest.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("the guest reads %v, want a reset", err)
 	}
 }

@@ -2,24 +2,115 @@ package netstack
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// DialGuest connects to a TCP port of the guest from the gateway's address, for
-// published ports.
-func (s *Stack) DialGuest(ctx context.Context, port uint16) (net.Conn, error) {
+// MaxInbound bounds the connections into one guest, those that wait for its last acknowledgement included.
+const MaxInbound = 12288
+
+// ErrInbound is returned by DialGuest while there are MaxInbound connections.
+var ErrInbound = fmt.Errorf("netstack: there are %d connections into the guest already", MaxInbound)
+
+// DialGuest connects to a TCP port of the guest from the gateway's address, for published ports. The caller owns the
+// connection and must Close or Reset it. It takes none of Limits, which are for what the guest begins.
+func (s *Stack) DialGuest(ctx context.Context, port uint16) (*TCPConn, error) {
+	f, err := s.tcp.reserveInbound(netip.AddrPortFrom(s.cfg.Guest4, port))
+	if err != nil {
+		return nil, err
+	}
+	defer s.wg.Done() // until then Close ends what is connected here
+	wq := new(waiter.Queue)
+	ep, terr := s.net.NewEndpoint(tcp.ProtocolNumber, ipv4.ProtocolNumber, wq)
+	if terr != nil {
+		s.tcp.release(f)
+		return nil, &dialError{f.src, translate(terr)}
+	}
+	c := newTCPConn(f, wq, ep)
+	if err := connect(ctx, ep, wq, netip.AddrPortFrom(s.cfg.Gateway4, 0), f.src); err != nil {
+		c.Reset()
+		return nil, &dialError{f.src, err}
+	}
+	if local, terr := ep.GetLocalAddress(); terr == nil {
+		f.dst = addrPort(local.Addr, local.Port)
+	}
+	return c, nil
+}
+
+// connect waits until the endpoint is connected, or ctx ends.
+func connect(ctx context.Context, ep tcpip.Endpoint, wq *waiter.Queue, from, to netip.AddrPort) error {
+	entry, ready := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventErr | waiter.EventHUp)
+	wq.EventRegister(&entry)
+	defer wq.EventUnregister(&entry)
+	terr := ep.Bind(fullAddr(from))
+	if terr == nil {
+		terr = ep.Connect(fullAddr(to))
+	}
+	if _, started := terr.(*tcpip.ErrConnectStarted); started {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ready:
+		}
+		terr = ep.LastError()
+	}
+	if terr != nil {
+		return translate(terr)
+	}
+	return nil
+}
+
+type dialError struct {
+	guest netip.AddrPort
+	err   error
+}
+
+func (e *dialError) Error() string {
+	return fmt.Sprintf("connect to the guest's %s: %v", e.guest, e.err)
+}
+func (e *dialError) Unwrap() error { return e.err }
+
+// reserveInbound takes a slot for a connection to the guest's address src.
+func (t *tcpFlows) reserveInbound(src netip.AddrPort) (*TCPFlow, error) {
+	f := &TCPFlow{stack: t.stack, src: src, dst: netip.AddrPortFrom(t.stack.cfg.Gateway4, 0)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.inbound) >= MaxInbound {
+		t.sweepLocked()
+	}
+	switch {
+	case t.stack.ctx.Err() != nil:
+		return nil, ErrClosed
+	case len(t.inbound) >= MaxInbound:
+		return nil, ErrInbound
+	}
+	f.ctx, f.cancel = context.WithCancel(t.stack.ctx)
+	t.inbound[f] = struct{}{}
+	t.stack.wg.Add(1)
+	return f, nil
+}
+
+// DialGuestUDP returns a socket of the gateway's address that is connected to a UDP port of the guest. The caller must
+// close it.
+func (s *Stack) DialGuestUDP(port uint16) (net.Conn, error) {
 	if s.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	conn, err := gonet.DialTCPWithBind(ctx, s.net,
-		fullAddr(netip.AddrPortFrom(s.cfg.Gateway4, 0)), fullAddr(netip.AddrPortFrom(s.cfg.Guest4, port)), ipv4.ProtocolNumber)
+	local, guest := fullAddr(netip.AddrPortFrom(s.cfg.Gateway4, 0)), fullAddr(netip.AddrPortFrom(s.cfg.Guest4, port))
+	conn, err := gonet.DialUDP(s.net, &local, &guest, ipv4.ProtocolNumber)
 	if err != nil {
 		return nil, translateConn(err)
+	}
+	if s.ctx.Err() != nil {
+		return nil, errors.Join(ErrClosed, conn.Close())
 	}
 	return conn, nil
 }

@@ -31,7 +31,8 @@ type tcpFlows struct {
 	mu      sync.Mutex
 	pending map[stack.TransportEndpointID]*TCPFlow // SYN seen, neither accepted nor rejected
 	live    map[*TCPFlow]struct{}
-	// lingering are those of live that were closed on our side while the guest
+	inbound map[*TCPFlow]struct{} // those of DialGuest
+	// lingering are those of live and inbound that were closed on our side while the guest
 	// still owes acknowledgements or its FIN.
 	lingering map[*TCPFlow]lingerer
 }
@@ -42,7 +43,7 @@ type lingerer struct {
 }
 
 func newTCPFlows(s *Stack) *tcpFlows {
-	t := &tcpFlows{stack: s, pending: map[stack.TransportEndpointID]*TCPFlow{}, live: map[*TCPFlow]struct{}{}, lingering: map[*TCPFlow]lingerer{}}
+	t := &tcpFlows{stack: s, pending: map[stack.TransportEndpointID]*TCPFlow{}, live: map[*TCPFlow]struct{}{}, inbound: map[*TCPFlow]struct{}{}, lingering: map[*TCPFlow]lingerer{}}
 	t.fwd = tcp.NewForwarder(s.net, 0, forwarderInFlight, t.serve)
 	return t
 }
@@ -177,6 +178,7 @@ func (t *tcpFlows) release(f *TCPFlow) {
 
 func (t *tcpFlows) releaseLocked(f *TCPFlow) {
 	delete(t.live, f)
+	delete(t.inbound, f)
 	if l, ok := t.lingering[f]; ok {
 		l.timer.Stop()
 		delete(t.lingering, f)

@@ -117,7 +117,7 @@ func (s *supervisor) openedPorts() []state.Port {
 func (s *supervisor) servePorts() {
 	for _, p := range s.ports {
 		for _, l := range p.listeners {
-			s.work.Go(func() { gateway.Publish(s.gateway, l, p.Guest) })
+			s.work.Go(func() { gateway.Publish(s.ctx, s.gateway, l, p.Guest) })
 		}
 	}
 }
