@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -181,7 +180,7 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
-	if err := errors.Join(c.checkTmpfs(), c.checkPorts(), c.checkEnv()); err != nil {
+	if err := errors.Join(c.checkTmpfs(), state.CheckPorts(c.Ports, c.NoNet, c.Floor != nil), c.checkEnv()); err != nil {
 		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {
@@ -208,36 +207,6 @@ func noPlaceholder(env []string, placeholders map[string]string) error {
 		name, value, _ := strings.Cut(e, "=")
 		if placeholder, secret := placeholders[name]; secret && (placeholder == "" || value != placeholder) {
 			return fmt.Errorf("%w: the policy has a secret %s, of which the guest gets a placeholder in the variable of that name: leave the variable out, or rename the secret in the policy", ErrConfig, name)
-		}
-	}
-	return nil
-}
-
-// maxPorts bounds how many ports one sandbox publishes.
-const maxPorts = 64
-
-func (c *Config) checkPorts() error {
-	switch {
-	case len(c.Ports) == 0:
-		return nil
-	case c.NoNet:
-		return fmt.Errorf("%w: a guest without a network device can't be reached; leave --no-net or the ports out", ErrPort)
-	case c.Floor != nil:
-		return fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name ports; leave them out", ErrPort)
-	case len(c.Ports) > maxPorts:
-		return fmt.Errorf("%w: %d of them, at most %d may be", ErrPort, len(c.Ports), maxPorts)
-	}
-	taken := make(map[netip.AddrPort]bool)
-	for _, p := range c.Ports {
-		if p.Guest == 0 || p.Address.IsValid() && !p.Address.IsLoopback() {
-			return fmt.Errorf("%w: %s; give the guest's port, and no address but a loopback one", ErrPort, p)
-		}
-		for _, a := range p.Addresses() {
-			at := netip.AddrPortFrom(a, p.Host)
-			if p.Host != 0 && taken[at] {
-				return fmt.Errorf("%w: two of them at %s of this machine", ErrPort, at)
-			}
-			taken[at] = true
 		}
 	}
 	return nil

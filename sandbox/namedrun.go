@@ -33,6 +33,8 @@ type Status struct {
 	PolicyFile string `json:"policy_file,omitempty"`
 	// Directories are those of this machine that the guest sees.
 	Directories []Directory `json:"directories,omitempty"`
+	// Ports are those that are published.
+	Ports []Port `json:"ports,omitempty"`
 	// Dir is the sandbox's own directory under $MSB_HOME.
 	Dir string `json:"directory"`
 	// Audit and Pcap are the files of its records, Console is the log of its kernel.
@@ -82,7 +84,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	dir := namedPath(h, name)
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
-		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
+		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
 		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}
 	if s.Audit == "" {

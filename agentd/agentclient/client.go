@@ -23,6 +23,7 @@ type Client struct {
 	api   agentpb.AgentClient
 	files agentpb.FilesClient
 	jobs  agentpb.JobsClient
+	ports agentpb.PortsClient
 	dirs  agentpb.DirectoriesClient
 	info  Info
 
@@ -96,7 +97,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		return nil, fmt.Errorf("agent session: %w", err)
 	}
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
-	c.dirs = agentpb.NewDirectoriesClient(conn)
+	c.dirs, c.ports = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn)
 	return c, nil
 }
 

@@ -36,10 +36,10 @@ const maxProxyCalls = 1024
 // proxyGreeting is how long a proxy client may take for its first bytes.
 const proxyGreeting = 5 * time.Second
 
-// Serve answers clients on lis with c's guest, and with jobs where that is not
-// nil, until ctx ends or lis fails. It closes lis and returns when every
+// Serve answers clients on lis with c's guest, and with jobs and ports where those
+// are not nil, until ctx ends or lis fails. It closes lis and returns when every
 // connection is closed.
-func Serve(ctx context.Context, lis net.Listener, c *Client, jobs JobServer) error {
+func Serve(ctx context.Context, lis net.Listener, c *Client, jobs JobServer, ports PortServer) error {
 	srv := grpc.NewServer(
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
@@ -52,6 +52,9 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, jobs JobServer) err
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
 	if jobs != nil {
 		agentpb.RegisterJobsServer(srv, &jobsAdapter{jobs: jobs})
+	}
+	if ports != nil {
+		agentpb.RegisterPortsServer(srv, &portsAdapter{ports: ports})
 	}
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()

@@ -24,7 +24,7 @@ func attach(t *testing.T, c *Client) *Client {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, lis, c, nil) }()
+	go func() { served <- Serve(ctx, lis, c, nil, nil) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {

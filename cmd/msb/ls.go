@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,7 +82,7 @@ func listKept(ui *ui, c *cobra.Command, home *sandbox.Home, flags *listFlags) er
 }
 
 func statusRows(all []sandbox.Status, now time.Time) [][]string {
-	rows := [][]string{{"NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "DISK", "POLICY"}}
+	rows := [][]string{{"NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "DISK", "PORTS", "POLICY"}}
 	for i := range all {
 		s := &all[i]
 		if s.Problem != "" {
@@ -88,11 +90,27 @@ func statusRows(all []sandbox.Status, now time.Time) [][]string {
 			continue
 		}
 		rows = append(rows, []string{
-			s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progress.Bytes(s.Used),
+			s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progress.Bytes(s.Used), portsOf(s),
 			audit.Printable(first(s.PolicyFile, "-")),
 		})
 	}
 	return rows
+}
+
+// portsOf are a running sandbox's published ports, as docker writes them.
+func portsOf(s *sandbox.Status) string {
+	if s.Info == nil || len(s.Info.Ports) == 0 {
+		return "-"
+	}
+	texts := make([]string, 0, len(s.Info.Ports))
+	for _, p := range s.Info.Ports {
+		host := strconv.Itoa(int(p.Host))
+		if p.Address.IsValid() {
+			host = netip.AddrPortFrom(p.Address, p.Host).String()
+		}
+		texts = append(texts, host+"->"+guestPort(p))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // stateOf is a sandbox's state in a few words.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -24,13 +25,15 @@ func parsePorts(flags []string) ([]sandbox.Port, error) {
 }
 
 func newPortCommand(ui *ui) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "port NAME",
-		Short: "Print the ports of this machine that lead into a sandbox",
-		Long: `Prints a line for each port that -p published: the guest's, and where this machine listens.
-The sandbox must run.`,
+		Short: "Show and change the ports of this machine that lead into a sandbox",
+		Long: `Prints a line for each port that is published: the guest's, and where this machine listens.
+The sandbox must run; msb port ls shows those of one that doesn't, too.`,
 		Example: `  msb run -d --name web -p 8080:80 IMAGE
-  msb port web                   # 80/tcp -> 127.0.0.1:8080`,
+  msb port web                   # 80/tcp -> 127.0.0.1:8080
+  msb port add web 9090:90       # while it runs, and from then on
+  msb port rm web 9090:90`,
 		Args: named(cobra.ExactArgs(1), nameRemedy),
 		RunE: func(_ *cobra.Command, args []string) error {
 			home, err := sandbox.OpenHome("")
@@ -47,10 +50,133 @@ The sandbox must run.`,
 			var lines strings.Builder
 			for _, p := range s.Info.Ports {
 				for _, a := range p.Addresses() {
-					fmt.Fprintf(&lines, "%d/tcp -> %s\n", p.Guest, netip.AddrPortFrom(a, p.Host))
+					fmt.Fprintf(&lines, "%s -> %s\n", guestPort(p), netip.AddrPortFrom(a, p.Host))
 				}
 			}
 			return ui.print(lines.String())
 		},
 	}
+	c.AddCommand(newPortListCommand(ui), newPortAddCommand(ui), newPortRemoveCommand(ui))
+	return c
+}
+
+// guestPort is a guest's port as docker writes it.
+func guestPort(p sandbox.Port) string { return fmt.Sprintf("%d/tcp", p.Guest) }
+
+func newPortListCommand(ui *ui) *cobra.Command {
+	var list listFlags
+	c := &cobra.Command{
+		Use:     "ls [flags] NAME",
+		Aliases: []string{"list"},
+		Short:   "List a sandbox's published ports, whether it runs or not",
+		Long: `Lists a sandbox's published ports. Browsers open the address under URL: cookies
+don't tell ports apart, so that two sandboxes on 127.0.0.1 would share theirs.`,
+		Example: `  msb port ls web`,
+		Args:    named(cobra.ExactArgs(1), nameRemedy),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
+				ports, err := home.Ports(args[0])
+				if err != nil {
+					return err
+				}
+				return printPorts(ui, c, &list, args[0], ports)
+			})
+		},
+	}
+	list.register(c)
+	return c
+}
+
+func printPorts(ui *ui, c *cobra.Command, list *listFlags, name string, ports []sandbox.Port) error {
+	type row struct {
+		Port  string   `json:"port"`
+		Guest string   `json:"guest"`
+		Hosts []string `json:"hosts"`
+		URL   string   `json:"url"`
+	}
+	rows := make([]row, 0, len(ports))
+	for _, p := range ports {
+		r := row{Port: p.String(), Guest: guestPort(p), Hosts: []string{}}
+		for _, a := range p.Addresses() {
+			if p.Host != 0 {
+				r.Hosts = append(r.Hosts, netip.AddrPortFrom(a, p.Host).String())
+				r.URL = fmt.Sprintf("http://%s.localhost:%d", name, p.Host)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return printList(ui, c, list, rows, func(r *row) string { return r.Port }, func(rows []row) [][]string {
+		table := append(make([][]string, 0, 1+len(rows)), []string{"GUEST", "HOST", "URL"})
+		for _, r := range rows {
+			table = append(table, []string{r.Guest, first(strings.Join(r.Hosts, ", "), "any, at the next start"), first(r.URL, "-")})
+		}
+		return table
+	})
+}
+
+const portRemedy = "name the sandbox and the ports, as in msb port add web 8080:80"
+
+func newPortAddCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use:   "add NAME [ADDRESS:]HOSTPORT:PORT...",
+		Short: "Publish ports of a sandbox: at once if it runs, and at each start",
+		Long: `Publishes ports as -p of msb run does: at once if the sandbox runs, and at each
+start. Prints each with what was chosen for it.`,
+		Example: `  msb port add web 8080:80
+  msb port add web 80            # any port of this machine`,
+		Args: named(cobra.MinimumNArgs(2), portRemedy),
+		RunE: func(c *cobra.Command, args []string) error {
+			return eachPort(c, args, func(ctx context.Context, home *sandbox.Home, p sandbox.Port) error {
+				p, err := home.AddPort(ctx, args[0], p)
+				if err != nil {
+					return err
+				}
+				return ui.print(p.String() + "\n")
+			})
+		},
+	}
+}
+
+func newPortRemoveCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use:     "rm NAME [[ADDRESS:]HOSTPORT:]PORT...",
+		Aliases: []string{"remove"},
+		Short:   "End published ports of a sandbox, and their connections",
+		Long: `Ends published ports and the connections that they carry. PORT alone is every
+port of this machine that leads to that one. Prints each that was removed.`,
+		Example: `  msb port rm web 8080:80
+  msb port rm web 80             # all that lead to the guest's port 80`,
+		Args: named(cobra.MinimumNArgs(2), "name the sandbox and the ports, as in msb port rm web 8080:80"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return eachPort(c, args, func(ctx context.Context, home *sandbox.Home, p sandbox.Port) error {
+				removed, err := home.RemovePort(ctx, args[0], p)
+				for _, r := range removed {
+					if err := ui.print(r.String() + "\n"); err != nil {
+						return err
+					}
+				}
+				return err
+			})
+		},
+	}
+}
+
+// eachPort reads the ports behind a name, and does one after the other.
+func eachPort(c *cobra.Command, args []string, do func(context.Context, *sandbox.Home, sandbox.Port) error) error {
+	ports := make([]sandbox.Port, 0, len(args)-1)
+	for _, a := range args[1:] {
+		p, err := sandbox.ParsePort(a)
+		if err != nil {
+			return err
+		}
+		ports = append(ports, p)
+	}
+	return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
+		for _, p := range ports {
+			if err := do(ctx, home, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

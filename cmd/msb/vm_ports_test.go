@@ -33,11 +33,31 @@ func TestVMPortsArePublished(t *testing.T) {
 	if body != name {
 		t.Errorf("the guest's host name is %q", body)
 	}
+	second := strings.TrimSpace(msb("port", "add", name, "80").out)
+	host, _, _ := strings.Cut(second, ":")
+	resp, err := http.Get("http://127.0.0.1:" + host + "/hostname")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if list := msb("ls").out; !strings.Contains(list, host+"->80/tcp") {
+		t.Errorf("msb ls does not show port %s:\n%s", host, list)
+	}
+	msb("port", "rm", name, second).want(t, 0, second+"\n")
+	if resp, err := http.Get("http://127.0.0.1:" + host + "/hostname"); err == nil {
+		_ = resp.Body.Close()
+		t.Error("the port is open though it was removed")
+	}
 	msb("stop", name).want(t, 0, name+"\n")
 	if resp, err := http.Get("http://" + address + "/hostname"); err == nil {
 		_ = resp.Body.Close()
 		t.Error("the port is open though the sandbox was stopped")
 	}
+	msb("start", name).want(t, 0, name+"\n")
+	if again := msb("port", name).out; !strings.HasPrefix(again, "80/tcp -> "+address+"\n") {
+		t.Errorf("after a restart the ports are %q, want %s", again, address)
+	}
+	msb("stop", name).want(t, 0, name+"\n")
 	msb("rm", name).want(t, 0, name+"\n")
 	nothingLeft(t, dir)
 }

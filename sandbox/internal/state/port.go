@@ -2,11 +2,12 @@ package state
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/msb-project/msb/agentd/agentclient"
 )
 
 // Port is a TCP port of this machine that leads to one of the guest's.
@@ -20,7 +21,7 @@ type Port struct {
 }
 
 // ErrPort is wrapped by errors about a port that can't be published.
-var ErrPort = errors.New("port can't be published")
+var ErrPort = agentclient.ErrPort
 
 // ParsePort reads "[ADDRESS:]HOST:GUEST" or "GUEST", with "/tcp" behind it if need be.
 func ParsePort(s string) (p Port, err error) {
@@ -75,4 +76,41 @@ func (p Port) String() string {
 		return netip.AddrPortFrom(p.Address, p.Host).String() + fmt.Sprintf(":%d", p.Guest)
 	}
 	return text
+}
+
+// Meant reports whether p is what other names, in which 0 and no address stand for any.
+func (p Port) Meant(other Port) bool {
+	return p.Guest == other.Guest && (other.Host == 0 || other.Host == p.Host) && (!other.Address.IsValid() || other.Address == p.Address)
+}
+
+// maxPorts bounds how many ports one sandbox publishes.
+const maxPorts = 64
+
+// CheckPorts looks whether all of them can be published by one sandbox: with noNet it has no network device, with floor
+// it stands under an operator's.
+func CheckPorts(ports []Port, noNet, floor bool) error {
+	switch {
+	case len(ports) == 0:
+		return nil
+	case noNet:
+		return fmt.Errorf("%w: a guest without a network device can't be reached; leave --no-net or the ports out", ErrPort)
+	case floor:
+		return fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name ports; leave them out", ErrPort)
+	case len(ports) > maxPorts:
+		return fmt.Errorf("%w: %d of them, at most %d may be", ErrPort, len(ports), maxPorts)
+	}
+	taken := make(map[netip.AddrPort]bool)
+	for _, p := range ports {
+		if p.Guest == 0 || p.Address.IsValid() && !p.Address.IsLoopback() {
+			return fmt.Errorf("%w: %s; give the guest's port, and no address but a loopback one", ErrPort, p)
+		}
+		for _, a := range p.Addresses() {
+			at := netip.AddrPortFrom(a, p.Host)
+			if p.Host != 0 && taken[at] {
+				return fmt.Errorf("%w: two of them at %s of this machine", ErrPort, at)
+			}
+			taken[at] = true
+		}
+	}
+	return nil
 }

@@ -231,9 +231,9 @@ func (s *supervisor) announce() error {
 func (s *supervisor) serve() error {
 	caller := handoff.Of(s.control)
 	s.work.Go(s.watchGuest)
-	s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(caller), s.agent, s.jobs) })
+	s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(caller), s.agent, s.jobs, s) })
 	if s.listener != nil {
-		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(s.listener), s.agent, s.jobs) })
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(s.listener), s.agent, s.jobs, s) })
 	}
 	select {
 	case <-s.ctx.Done():

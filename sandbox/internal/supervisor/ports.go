@@ -33,7 +33,7 @@ func (s *supervisor) openPorts() error {
 			s.ports = nil
 			return err
 		}
-		s.ports = append(s.ports, *open)
+		s.ports = append(s.ports, open)
 	}
 	return nil
 }
@@ -116,8 +116,12 @@ func (s *supervisor) openedPorts() []state.Port {
 // servePorts carries the connections to the published ports.
 func (s *supervisor) servePorts() {
 	for _, p := range s.ports {
-		for _, l := range p.listeners {
-			s.work.Go(func() { gateway.Publish(s.ctx, s.gateway, l, p.Guest) })
-		}
+		s.servePort(p)
+	}
+}
+
+func (s *supervisor) servePort(p *published) {
+	for _, l := range p.listeners {
+		s.work.Go(func() { gateway.Publish(s.ctx, s.gateway, l, p.Guest) })
 	}
 }

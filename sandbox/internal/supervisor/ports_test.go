@@ -8,9 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -95,4 +98,82 @@ func TestChosenPortsAreKept(t *testing.T) {
 		t.Fatalf("the next run has %+v, want %v", info, first)
 	}
 	stop(s)
+}
+
+// TestPortsChangeWhileASandboxRuns adds and removes ports over the control socket. What is there afterwards is written
+// down, and listened at.
+func TestPortsChangeWhileASandboxRuns(t *testing.T) {
+	t.Parallel()
+	plan := newPlan(t, t.TempDir(), "web")
+	plan.NoNet = false
+	s, info := superviseFake(t, &guestVM{}, plan)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	conn, err := state.DialControl(plan.Dir)
+	must(t, err)
+	client, err := agentclient.Attach(conn)
+	must(t, err)
+	defer func() { _ = client.Close() }()
+	text, err := client.AddPort(t.Context(), "80")
+	must(t, err)
+	added, err := state.ParsePort(text)
+	must(t, err)
+	there := func(want ...state.Port) {
+		t.Helper()
+		st, err := state.ReadStored(plan.Dir, "web")
+		must(t, err)
+		var r state.RunRecord
+		must(t, state.ReadJSON(plan.Dir, state.InfoFile, &r))
+		if !slices.Equal(st.Ports, want) || !slices.Equal(r.Info.Ports, want) {
+			t.Errorf("ports %v are stored and %v are told, want %v", st.Ports, r.Info.Ports, want)
+		}
+	}
+	there(added)
+	address := fmt.Sprintf("127.0.0.1:%d", added.Host)
+	c, err := net.Dial("tcp", address)
+	must(t, err)
+	_ = c.Close()
+	for text, want := range map[string]string{
+		text: "two of them", "x": "HOSTPORT:PORT", "0.0.0.0:1:2": "only this machine",
+	} {
+		if _, err := client.AddPort(t.Context(), text); !errors.Is(err, state.ErrPort) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is added: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := client.RemovePort(t.Context(), "81"); !errors.Is(err, state.ErrPort) {
+		t.Errorf("a port that is none is removed: %v", err)
+	}
+	there(added)
+	if removed, err := client.RemovePort(t.Context(), "80"); err != nil || !slices.Equal(removed, []string{text}) {
+		t.Errorf("%v is removed, %v", removed, err)
+	}
+	there()
+	if c, err := net.Dial("tcp", address); err == nil {
+		_ = c.Close()
+		t.Error("the port is open still")
+	}
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
+}
+
+// TestI15_PortsNeedTheFloor: what runs under a floor publishes nothing, later neither.
+func TestI15_PortsNeedTheFloor(t *testing.T) {
+	t.Parallel()
+	for _, floor := range []string{"", "version = 1\n"} {
+		s := &supervisor{plan: &state.Plan{}, ctx: t.Context()}
+		if floor != "" {
+			s.floor = policies.Default()
+		}
+		err := state.CheckPorts([]state.Port{{Guest: 80}}, false, s.floor != nil)
+		if refused := errors.Is(err, state.ErrPort); refused != (floor != "") {
+			t.Errorf("floor %q: %v", floor, err)
+		}
+		if floor == "" {
+			continue
+		}
+		if _, err := s.AddPort("80"); !errors.Is(err, state.ErrPort) || len(s.ports) > 0 {
+			t.Errorf("added under a floor: %v", err)
+		}
+	}
 }

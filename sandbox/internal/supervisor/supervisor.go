@@ -43,7 +43,8 @@ type supervisor struct {
 	records *records.Records
 	denials audit.Denials
 	gateway *gateway.Gateway
-	ports   []published
+	ports   []*published
+	portsMu sync.Mutex // of ports, once the sandbox is ready
 	machine vm.Machine
 	backend vm.Backend
 	link    netstack.Link
