@@ -69,15 +69,15 @@ func (f *Flood) Emit(e Event) {
 	}
 }
 
-// mergeable reports whether a line is one of those that a guest makes as fast as it sends, and its sort. A
+// mergeable reports whether a line is one of those that a guest, or a client of a published port, makes as fast as it sends, and its sort. A
 // rebinding or a secret's violation is never merged: it is the rare one that is looked for.
 func mergeable(e *Event) (k floodKey, ok bool) {
 	if e.Action != deny {
 		return k, false
 	}
 	k = floodKey{kind: e.Kind, proto: e.Proto, action: e.Action, reason: e.Reason, rule: e.Rule}
-	switch e.Kind { //nolint:exhaustive // no guest makes the others as fast as it likes
-	case FlowOpen, DNSQuery, HTTPRequest:
+	switch e.Kind { //nolint:exhaustive // nobody makes the others as fast as they like
+	case FlowOpen, DNSQuery, HTTPRequest, PortFlow:
 		return k, true
 	case Limit, LinkDrop:
 		k.what = e.Message

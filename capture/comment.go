@@ -10,11 +10,12 @@ const (
 	KindFlow    = "flow"
 	KindName    = "dns"
 	KindRequest = "http"
+	KindPort    = "port"
 )
 
 // Verdict is what a comment says about a flow, a DNS question or a request. Strings are the audit log's.
 type Verdict struct {
-	// Kind is KindFlow, KindName or KindRequest.
+	// Kind is KindFlow, KindName or KindRequest; KindPort of a connection to a published port.
 	Kind string
 	// Flow is the flow's number in the audit log; 0 for none.
 	Flow   uint64
@@ -31,6 +32,8 @@ type Verdict struct {
 	Scheme, Method, Path string
 	// Overrides are the methods that its headers ask for, separated by commas.
 	Overrides string
+	// Client is who connected to a published port, "192.168.1.7:50123".
+	Client string
 	// Message is the sentence for people; it goes to the comment's end.
 	Message string
 }
@@ -44,7 +47,7 @@ func (v Verdict) String() string {
 	for _, f := range [...]struct{ key, value string }{
 		{"action", v.Action}, {"rule", v.Rule}, {"reason", v.Reason}, {"name", v.Name}, {"to", v.To},
 		{"scheme", v.Scheme}, {"method", v.Method}, {"path", v.Path},
-		{"overrides", v.Overrides},
+		{"overrides", v.Overrides}, {"client", v.Client},
 	} {
 		if f.value != "" {
 			b = append(append(append(b, ' '), f.key...), '=')
@@ -122,7 +125,7 @@ func (v *Verdict) set(key, value string, first bool) bool {
 	if first {
 		n, err := strconv.ParseUint(value, 10, 64)
 		v.Kind, v.Flow = key, n
-		return err == nil && (key == KindFlow || key == KindName || key == KindRequest)
+		return err == nil && (key == KindFlow || key == KindName || key == KindRequest || key == KindPort)
 	}
 	switch key {
 	case "action":
@@ -143,6 +146,8 @@ func (v *Verdict) set(key, value string, first bool) bool {
 		v.Path = value
 	case "overrides":
 		v.Overrides = value
+	case "client":
+		v.Client = value
 	case "would_deny":
 		v.WouldDeny = value == "true"
 	default:

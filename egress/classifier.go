@@ -88,3 +88,18 @@ func addrSet(addrs []netip.Addr) map[netip.Addr]struct{} {
 	}
 	return set
 }
+
+// OwnedByHost reports whether a is an address of this machine, a loopback one included: what came from it did not come
+// from another machine. Other than Class it looks into no address that holds another.
+func (c *Classifier) OwnedByHost(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if a.IsLoopback() {
+		return true
+	}
+	s := c.snap.Load()
+	if s == nil {
+		return false
+	}
+	_, ok := s.host[a]
+	return ok
+}

@@ -13,6 +13,7 @@ const (
 	ReasonHosts
 	ReasonNeedsName
 	ReasonNeedsRequest
+	ReasonThisMachine
 )
 
 // Reasons why one is denied.
@@ -66,6 +67,8 @@ func (r Reason) text() reasonText {
 		return reasonText{"needs_name", "the name in the TLS hello or the Host header decides"}
 	case ReasonNeedsRequest:
 		return reasonText{"needs_request", "it is allowed request by request, under inspection"}
+	case ReasonThisMachine:
+		return reasonText{"this_machine", "the client of a published port is this machine itself"}
 	default:
 		return r.denial()
 	}
@@ -73,7 +76,7 @@ func (r Reason) text() reasonText {
 
 func (r Reason) denial() reasonText {
 	switch r {
-	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest:
+	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest, ReasonThisMachine:
 		return reasonText{}
 	case ReasonNoRule:
 		return reasonText{"no_rule", "no allow rule covers it; add one to the policy if it should be reachable"}
@@ -160,7 +163,7 @@ func (r Reason) Reportable() bool {
 	case ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonNotPinned, ReasonNoName, ReasonECH, ReasonProtocol,
 		ReasonMethod, ReasonPath, ReasonPathAmbiguous, ReasonQUIC, ReasonEncryptedDNS, ReasonInspectionOff, ReasonWithin:
 		return true
-	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest,
+	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest, ReasonThisMachine,
 		ReasonSpecialAddress, ReasonMetadata, ReasonHostAddress, ReasonLocalName, ReasonMetadataName,
 		ReasonInvalid, ReasonHostMismatch, ReasonUnreadable, ReasonRebinding, ReasonLimit:
 	}

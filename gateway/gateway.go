@@ -35,6 +35,7 @@ type Gateway struct {
 	flows      flowTable
 	budget     budget
 	floods     *audit.Flood
+	clients    clients
 	inbound    chan struct{} // one for each connection to a published port, or for who waits for one
 
 	partialSums, wrongSums atomic.Int64 // frames
@@ -167,6 +168,9 @@ func (g *Gateway) Serve(ctx context.Context, link netstack.Link) error {
 
 // Link returns the addresses, MAC and MTU of the link, defaults filled in.
 func (g *Gateway) Link() netstack.Config { return g.stack.Config() }
+
+// Policy is the one in force, under the floor.
+func (g *Gateway) Policy() *policies.Policy { return g.policy.Load() }
 
 // CAPEM is the certificate of the sandbox's authority, which the guest must trust.
 func (g *Gateway) CAPEM() []byte { return g.cfg.CA.CertPEM() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -18,13 +17,12 @@ import (
 const publishedDial = 10 * time.Second
 
 // Publish carries the connections that l accepts to a TCP port of g's guest, which sees the gateway's address as
-// their other end. Each is a line of the audit log when it ends. What the guest sends counts as egress. The end of ctx,
-// or of the gateway, ends l and them; Publish returns then.
+// their other end. The policy says which clients may connect; those of this machine always may. Each is a line of the
+// audit log: when it ends, or is refused. What the guest sends counts as egress. The end of ctx, or of the gateway, ends
+// l and them; Publish returns then.
 func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := g.within(ctx)
 	defer cancel()
-	stop := context.AfterFunc(g.ctx, cancel) //nolint:contextcheck // the gateway's own life, beside the caller's
-	defer stop()
 	closed := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer closed()
 	var serving sync.WaitGroup
@@ -49,22 +47,35 @@ func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
 			<-g.inbound
 			continue
 		}
+		ev, ok := g.inboundEvent(egress.TCP, clientOf(client.RemoteAddr()), port)
+		if !ok {
+			<-g.inbound
+			resetClose(client)
+			g.floods.Emit(ev)
+			continue
+		}
 		serving.Go(func() {
 			defer func() { <-g.inbound }()
-			g.emit(g.carryIn(ctx, client, port))
+			g.carryIn(ctx, client, &ev)
+			g.emit(ev)
 		})
 	}
 }
 
-// carryIn carries one connection to the guest and returns what the audit log says of it.
-func (g *Gateway) carryIn(ctx context.Context, client net.Conn, port uint16) audit.Event {
+// within is ctx, and ends with the gateway.
+func (g *Gateway) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// carryIn carries one connection to the guest and completes what the audit log says of it.
+func (g *Gateway) carryIn(ctx context.Context, client net.Conn, ev *audit.Event) {
 	begin := time.Now()
-	ev := audit.Event{Kind: audit.PortFlow, Proto: egress.TCP.String(), Port: port, Action: egress.Allow.String()}
-	if a, err := netip.ParseAddrPort(client.RemoteAddr().String()); err == nil {
-		ev.Client = a
-	}
+	ctx, done := g.follow(ctx, ev.Client.Addr())
+	defer done()
 	dial, cancel := context.WithTimeout(ctx, publishedDial)
-	guest, err := g.stack.DialGuest(dial, port)
+	guest, err := g.stack.DialGuest(dial, ev.Port)
 	cancel()
 	if err != nil {
 		ev.Message = "the guest doesn't answer on this port: " + err.Error()
@@ -72,14 +83,17 @@ func (g *Gateway) carryIn(ctx context.Context, client net.Conn, port uint16) aud
 			ev.Message += "; does its server listen on 127.0.0.1 only? Let it listen on 0.0.0.0"
 		}
 		resetClose(client)
-		return ev
+		return
 	}
+	g.cfg.Capture.admitted(ev, clientOf(guest.LocalAddr()), clientOf(guest.RemoteAddr()))
 	ev.BytesUp, ev.BytesDown, err = netstack.Relay(ctx, guest, client, netstack.RelayOptions{Admit: g.budget.take})
-	if errors.Is(err, errBudget) {
+	switch {
+	case errors.Is(err, errBudget):
 		ev.Message = err.Error()
+	case errors.Is(context.Cause(ctx), errIngress):
+		ev.Message = errIngress.Error()
 	}
 	ev.Duration = time.Since(begin)
-	return ev
 }
 
 // resetClose closes with a reset where the kind of connection has one.

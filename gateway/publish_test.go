@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/miekg/dns"
+
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
@@ -21,6 +23,7 @@ func publish(t *testing.T, w *gatewaytest.World, port uint16) (l net.Listener, e
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.Resolve("up.example", dns.TypeA) // the link is up then
 	ended = make(chan struct{})
 	go func() { defer close(ended); gateway.Publish(t.Context(), w.Gateway, l, port) }()
 	t.Cleanup(func() { _ = l.Close(); <-ended })

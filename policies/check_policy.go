@@ -30,6 +30,7 @@ func validate(p *Policy) error {
 	if len(p.DNS.Servers) == 0 {
 		f.add("dns.servers", "it is empty", "name \"system\" for the host's own")
 	}
+	f.checkIngress(&p.Ingress)
 	f.checkAgent(p)
 	f.checkNames(p)
 	f.checkTogether(p)
@@ -77,6 +78,9 @@ func (f *faults) checkNames(p *Policy) {
 		for _, r := range list {
 			all = append(all, named{"rule", r.Name, r.Pos})
 		}
+	}
+	for _, r := range p.Ingress.Allow {
+		all = append(all, named{"rule", r.Name, r.Pos})
 	}
 	for _, h := range p.Hosts {
 		all = append(all, named{"host", h.Name.String(), h.Pos})

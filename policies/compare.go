@@ -32,13 +32,13 @@ func Compare(a, b *Policy) []Difference {
 // uncompared are the fields that say where a policy was read, not what it says.
 var uncompared = map[string]bool{
 	"Policy.File": true, "Policy.Path": true, "Policy.Include": true, "Policy.Included": true,
-	"Rule.Pos": true, "HostMapping.Pos": true, "ExtraCA.Pos": true, "Secret.Pos": true,
+	"Rule.Pos": true, "IngressRule.Pos": true, "HostMapping.Pos": true, "ExtraCA.Pos": true, "Secret.Pos": true,
 }
 
 // fileKeys are the keys of fields that a file calls something else; "" where a
 // field is the value of the table around it.
 var fileKeys = map[string]string{
-	"Rule.CIDRs": "cidrs", "Sandbox.CPUs": "cpus", "Agent.CPUs": "cpus", "HostMapping.Target": "", "Secret.From": "",
+	"Rule.CIDRs": "cidrs", "IngressRule.CIDRs": "cidrs", "Sandbox.CPUs": "cpus", "Agent.CPUs": "cpus", "HostMapping.Target": "", "Secret.From": "",
 }
 
 type comparer struct{ found []Difference }

@@ -33,6 +33,9 @@ func (c *converter) policy(doc fileDoc) *Policy {
 	if doc.Egress != nil {
 		c.egress(&p.Egress, doc.Egress)
 	}
+	if doc.Ingress != nil {
+		c.ingress(&p.Ingress, doc.Ingress)
+	}
 	c.hosts(p, doc.Hosts)
 	if doc.DNS != nil {
 		c.dns(&p.DNS, doc.DNS)

@@ -39,6 +39,7 @@ func EncodeWith(p *Policy, c Comments) []byte {
 	for _, r := range p.Egress.Deny {
 		w.rule("deny", r, c)
 	}
+	w.ingress(&p.Ingress)
 	if len(p.Hosts) > 0 {
 		w.table("hosts")
 		for _, h := range p.Hosts {

@@ -12,7 +12,11 @@ func plain(p *Policy) *Policy {
 	q := *p
 	q.File, q.Path, q.Include, q.Included, q.Outside = "", "", nil, nil, nil
 	q.Egress.Allow, q.Egress.Deny = plainRules(p.Egress.Allow), plainRules(p.Egress.Deny)
-	q.Hosts, q.Secrets, q.TLS.ExtraCA = nil, nil, nil
+	q.Hosts, q.Secrets, q.TLS.ExtraCA, q.Ingress.Allow = nil, nil, nil, nil
+	for _, r := range p.Ingress.Allow {
+		r.Pos = Position{}
+		q.Ingress.Allow = append(q.Ingress.Allow, r)
+	}
 	for _, h := range p.Hosts {
 		h.Pos = Position{}
 		q.Hosts = append(q.Hosts, h)

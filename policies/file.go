@@ -12,6 +12,7 @@ type fileDoc struct {
 	Include []string              `toml:"include" doc:"Presets, or paths of policy files, that are merged into this one. Must stand above the first table."`
 	Sandbox *fileSandbox          `toml:"sandbox" doc:"What msb run starts; flags override it."`
 	Egress  *fileEgress           `toml:"egress" doc:"What may leave the sandbox."`
+	Ingress *fileIngress          `toml:"ingress" doc:"Who may connect to published ports, beside this machine."`
 	Hosts   map[string]string     `toml:"hosts" doc:"Names that lead to a target of the host's choosing: ADDRESS:PORT, ADDRESS (the same port) or builtin:echo."`
 	DNS     *fileDNS              `toml:"dns" doc:"How allowed names are resolved."`
 	TLS     *fileTLS              `toml:"tls" doc:"Which connections are inspected, and which roots are trusted."`
@@ -45,6 +46,16 @@ type fileRule struct {
 	Paths    []string `toml:"paths" doc:"Globs over the decoded path: * within a segment, ** across segments; makes the rule inspected."`
 	Private  bool     `toml:"private" doc:"Lets cidrs reach special-purpose ranges; metadata addresses only as /32 or /128."`
 	Why      *string  `toml:"why" doc:"A sentence for people, shown with verdicts."`
+}
+
+type fileIngress struct {
+	Allow []fileIngressRule `toml:"allow" doc:"Rules that let other machines connect."`
+}
+
+type fileIngressRule struct {
+	Name  *string  `toml:"name" doc:"Named in every verdict; unique."`
+	CIDRs []string `toml:"cidrs" doc:"Addresses of clients, 192.168.1.0/24."`
+	Why   *string  `toml:"why" doc:"A sentence for people."`
 }
 
 type fileDNS struct {

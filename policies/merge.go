@@ -64,6 +64,7 @@ func (l *loader) merge(u *unit) *Policy {
 		q := l.merge(inc)
 		p.Egress.Allow = append(p.Egress.Allow, q.Egress.Allow...)
 		p.Egress.Deny = append(p.Egress.Deny, q.Egress.Deny...)
+		p.Ingress.Allow = append(p.Ingress.Allow, q.Ingress.Allow...)
 		p.Hosts = append(p.Hosts, q.Hosts...)
 		p.Secrets = append(p.Secrets, q.Secrets...)
 		p.TLS.ExtraCA = append(p.TLS.ExtraCA, q.TLS.ExtraCA...)

@@ -21,6 +21,7 @@ type Policy struct {
 	Version int
 	Sandbox Sandbox
 	Egress  Egress
+	Ingress Ingress
 	// Hosts are the names that the operator maps to targets of the host's
 	// choosing, in file order. They are the only way to the host itself.
 	Hosts   []HostMapping

@@ -72,7 +72,8 @@ type Flow struct {
 	Proto string         `json:"proto"`
 	Src   netip.AddrPort `json:"src"`
 	Dst   netip.AddrPort `json:"dst"`
-	// Names are pinned to Dst under the policy, at most 16 of them; Name is what the client said, in its ClientHello or Host.
+	// Names are pinned to Dst under the policy, at most 16 of them; Name is what the client said, in its ClientHello or
+	// Host. Of an inbound flow, Name is the address of the client of a published port.
 	Names []string `json:"names,omitempty"`
 	Name  string   `json:"name,omitempty"`
 	// Asked is what the client asked the gateway's proxy at Dst for, "api.example.com:443". The verdicts
@@ -85,14 +86,15 @@ type Flow struct {
 	BytesUp   int64 `json:"bytes_up"`
 	BytesDown int64 `json:"bytes_down"`
 	Packets   int64 `json:"packets"`
-	// Inbound was opened by the host, Partial has its beginning outside the capture; of a Cut one the
+	// Inbound was opened by the host for a client of a published port, Partial has its beginning outside the capture; of a Cut one the
 	// capture lacks the bytes that decide.
 	Inbound bool `json:"inbound,omitempty"`
 	Partial bool `json:"partial,omitempty"`
 	Cut     bool `json:"cut,omitempty"`
 	// Recorded is the verdict in the capture's comments; nil for none.
 	Recorded *Verdict `json:"recorded,omitempty"`
-	// Verdict is the policy's; nil for what is not judged: inbound flows, lookups (see Report.Lookups),
+	// Verdict is the policy's; nil for what is not judged: inbound flows without a
+	// comment that names the client, lookups (see Report.Lookups),
 	// and announcements to the local network.
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Against is the other policy's.

@@ -27,8 +27,9 @@ const (
 
 // judge is one policy with its own pins.
 type judge struct {
-	rules *session.Rules
-	names *dnsguard.Replay
+	policy *policies.Policy
+	rules  *session.Rules
+	names  *dnsguard.Replay
 	// learned takes the verdicts as events; nil but for the judge that learns.
 	learned *learn.Collector
 }
@@ -102,7 +103,7 @@ func (r *reviewer) newJudges() error {
 		if err != nil {
 			return err
 		}
-		j := &judge{rules: rules, names: dnsguard.NewReplay(p, rules.Engine)}
+		j := &judge{policy: p, rules: rules, names: dnsguard.NewReplay(p, rules.Engine)}
 		if r.judges[i] != nil {
 			j.learned = r.judges[i].learned
 		}
@@ -239,8 +240,29 @@ func (r *reviewer) recorded(id uint32, comment string) {
 				p.refused = &v
 			}
 		}
+	case v.Kind == capture.KindPort:
+		r.admitted(id, &v)
 	default:
 		r.keepRecorded(id, &v)
+	}
+}
+
+// admitted judges the client of a published port, whom only the gateway's comment names: its packets have the gateway's
+// address. That it was the recording machine itself is the comment's word too.
+func (r *reviewer) admitted(id uint32, v *capture.Verdict) {
+	client, err := netip.ParseAddrPort(v.Client)
+	row := r.table.row(id)
+	if err != nil || row.flags&inbound == 0 {
+		return
+	}
+	r.keepRecorded(id, v)
+	row.name = r.table.names.number(client.Addr().String())
+	ours := client.Addr().IsLoopback() || v.Reason == egress.ReasonThisMachine.String()
+	for place, j := range r.judges {
+		if j == nil || place == byLearner {
+			continue
+		}
+		r.decided(id, place, &egress.Flow{}, egress.Admit(j.policy, client.Addr(), ours))
 	}
 }
 

@@ -83,7 +83,8 @@ type Config struct {
 	// Env has KEY=value defaults for every process, above the image's own.
 	Env []string
 
-	// Ports are those of this machine that lead to ports of the guest's; see ParsePort. A Floor allows none.
+	// Ports are those of this machine that lead to ports of the guest's; see ParsePort. An Address for
+	// other machines needs an ingress rule of Policy, and a Floor one of its own for any port.
 	Ports []Port
 	// Directories are those of this machine that the guest sees, and Hide patterns of names in them that it doesn't
 	// (path.Match; one with a slash is of a path from a directory's top).
@@ -180,7 +181,7 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
-	if err := errors.Join(c.checkTmpfs(), state.CheckPorts(c.Ports, c.NoNet, c.Floor != nil), c.checkEnv()); err != nil {
+	if err := errors.Join(c.checkTmpfs(), state.CheckPorts(c.Ports, c.NoNet, c.Policy, c.Floor), c.checkEnv()); err != nil {
 		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {

@@ -31,8 +31,12 @@ func (h *Home) AddPort(ctx context.Context, name string, p Port) (added Port, er
 			return err
 		},
 		func(st *state.Stored) error {
+			cfg, err := configOf(st)
+			if err != nil {
+				return err
+			}
 			st.Ports, added = append(st.Ports, p), p
-			return state.CheckPorts(st.Ports, st.NoNet, st.Floor != "")
+			return state.CheckPorts(st.Ports, st.NoNet, cfg.Policy, cfg.Floor)
 		})
 	return added, err
 }

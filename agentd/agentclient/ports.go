@@ -57,17 +57,18 @@ var _ agentpb.PortsServer = (*portsAdapter)(nil)
 // AddPort implements agentpb.PortsServer.
 func (a *portsAdapter) AddPort(_ context.Context, r *agentpb.PortRequest) (*agentpb.PortResponse, error) {
 	port, err := a.ports.AddPort(r.GetPort())
-	if err != nil {
-		return &agentpb.PortResponse{Error: err.Error()}, nil
-	}
-	return &agentpb.PortResponse{Ports: []string{port}}, nil
+	return portResponse([]string{port}, err), nil
 }
 
 // RemovePort implements agentpb.PortsServer.
 func (a *portsAdapter) RemovePort(_ context.Context, r *agentpb.PortRequest) (*agentpb.PortResponse, error) {
-	ports, err := a.ports.RemovePort(r.GetPort())
+	return portResponse(a.ports.RemovePort(r.GetPort())), nil
+}
+
+// portResponse makes an error part of the answer.
+func portResponse(ports []string, err error) *agentpb.PortResponse {
 	if err != nil {
-		return &agentpb.PortResponse{Error: err.Error()}, nil
+		return &agentpb.PortResponse{Error: err.Error()}
 	}
-	return &agentpb.PortResponse{Ports: ports}, nil
+	return &agentpb.PortResponse{Ports: ports}
 }

@@ -93,67 +93,6 @@ func checked(floorFile, arg string) (*policies.Policy, error) {
 	return p, policies.JoinErrors(err, egress.CheckNames(p), secretproxy.CheckFiles(p))
 }
 
-func newPolicyExplain(ui *ui) *cobra.Command {
-	var to, at, method, path, floor string
-	var asJSON bool
-	c := &cobra.Command{
-		Use:   "explain FILE|SANDBOX|PRESET --to HOST:PORT[/udp]",
-		Short: "Show the steps by which a destination is judged",
-		Example: `  msb policy explain policy.toml --to api.github.com:443
-  msb policy explain agent --to api.github.com:443 --method POST --path /repos/acme/x
-  msb policy explain public --to 169.254.169.254:80`,
-		Long: `Shows the steps by which the policy judges a destination. Nothing is resolved
-or sent: a name is taken to have an address that its rules allow it, or the one
-given with --at, and the client to speak TLS or HTTP, what the policy lets out on
-the port.
-Exit code 0 for allow and inspect, 3 for deny.`,
-		Args: named(cobra.ExactArgs(1), "name the one policy: a file, a sandbox or a preset"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := loadUnder(floor, args[0])
-			if err != nil {
-				return err
-			}
-			t, err := target(to, at, method, path)
-			if err != nil {
-				return err
-			}
-			a, err := probe.Ask(p, t)
-			if err != nil {
-				return err
-			}
-			if err := printAnswer(ui, &a, asJSON); err != nil {
-				return err
-			}
-			if a.Denied() {
-				return exitCode(exitDenied)
-			}
-			return nil
-		},
-	}
-	floorFlag(c, &floor)
-	c.Flags().StringVar(&to, "to", "", "the destination, `HOST:PORT[/udp]` or HOST/icmp")
-	c.Flags().StringVar(&at, "at", "", "the `address` that HOST has")
-	c.Flags().StringVar(&method, "method", "", "an HTTP `method`")
-	c.Flags().StringVar(&path, "path", "", "an HTTP `path`")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	required(c, "to")
-	return c
-}
-
-func printAnswer(ui *ui, a *probe.Answer, asJSON bool) error {
-	if asJSON {
-		return ui.json(a)
-	}
-	rows := make([][]string, 0, len(a.Steps))
-	for _, s := range a.Steps {
-		rows = append(rows, []string{s.Stage, s.What, s.Result})
-	}
-	if err := ui.table(rows); err != nil {
-		return err
-	}
-	return ui.print(fmt.Sprintf("\n%s %s: %s\n", a.Action, a.Target, a.Message))
-}
-
 func newPolicyShow(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show FILE|SANDBOX|PRESET",

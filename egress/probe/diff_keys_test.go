@@ -21,7 +21,7 @@ type filed struct {
 }
 
 // fileTables are a policy file's tables in their order.
-var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]", "[agent]"}
+var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[[ingress.allow]]", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]", "[agent]"}
 
 var fileKeys = []filed{
 	{"", "version", []string{"1"}},
@@ -47,6 +47,9 @@ var fileKeys = []filed{
 	{"[[egress.deny]]", "hosts", []string{`["bad.example.com"]`, `["*.bad.example.com"]`}},
 	{"[[egress.deny]]", "ports", []string{"", "[443]", "[80]"}},
 	{"[[egress.deny]]", "protocol", []string{"", `"https"`, `"udp"`, `"icmp"`}},
+	{"[[ingress.allow]]", "name", []string{`"in"`, `"in2"`}},
+	{"[[ingress.allow]]", "cidrs", []string{`["10.0.0.0/8"]`, `["10.0.0.0/9"]`, `["192.0.2.0/24", "10.0.0.0/8"]`}},
+	{"[[ingress.allow]]", "why", []string{"", `"a"`, `"b"`}},
 	{"[hosts]", `"x.example.org"`, []string{"", `"127.0.0.1:80"`, `"127.0.0.1"`, `"builtin:echo"`}},
 	{"[dns]", "servers", []string{`["system"]`, `["udp://192.0.2.1"]`, `["tls://192.0.2.1#a.example"]`, `["tls://192.0.2.1#b.example"]`, `["https://a.example/x"]`, `["https://a.example/y"]`, `["udp://192.0.2.1", "system"]`, `["system", "udp://192.0.2.1"]`}},
 	{"[dns]", "min_ttl", []string{"", `"59s"`, `"61s"`}},

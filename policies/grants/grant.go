@@ -27,6 +27,8 @@ const (
 	// Private is a range of special-purpose addresses that a rule opens: to
 	// everybody, or to the names of a rule.
 	Private Kind = "private range"
+	// Client is a range of addresses from which published ports may be reached.
+	Client Kind = "clients"
 	// Target is a line of [hosts].
 	Target Kind = "host"
 	// Resolver is a DNS server of the policy's choice.
@@ -78,19 +80,25 @@ func compare(a, b Grant) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.What, b.What), cmp.Compare(a.To, b.To))
 }
 
-// Has reports whether s covers g: it holds g itself, or a private range around it
-// that is open to all whom g lets in.
+// Has reports whether s covers g: it holds g itself, or a range around it: for
+// a private one, one that is open to all whom g lets in.
 func (s Set) Has(g Grant) bool {
 	if slices.Contains(s, g) {
 		return true
 	}
-	if g.Kind != Private {
+	if g.Kind != Private && g.Kind != Client {
 		return false
 	}
 	inner, err := netip.ParsePrefix(g.What)
 	return err == nil && slices.ContainsFunc(s, func(o Grant) bool {
 		outer, err := netip.ParsePrefix(o.What)
-		return err == nil && o.Kind == Private && policies.InRange(outer, inner) && o.reaches(g)
+		if err != nil || o.Kind != g.Kind {
+			return false
+		}
+		if g.Kind == Client {
+			return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+		}
+		return policies.InRange(outer, inner) && o.reaches(g)
 	})
 }
 

@@ -77,6 +77,11 @@ func (w *worker) network(p *policies.Policy) {
 			}
 		}
 	}
+	for _, r := range p.Ingress.Allow {
+		for _, c := range r.CIDRs {
+			w.add(Client, c.String(), "published ports")
+		}
+	}
 	for _, h := range p.Hosts {
 		if h.Target.Builtin == "" {
 			w.add(Target, h.Name.String()+" at "+h.Target.String(), "")

@@ -8,11 +8,13 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/policies"
 )
 
 // Port is a TCP port of this machine that leads to one of the guest's.
 type Port struct {
-	// Address is the loopback address to listen at; the zero one is both, 127.0.0.1 and ::1.
+	// Address is the one of this machine to listen at, such as 0.0.0.0 for all that are IPv4; the zero one is 127.0.0.1
+	// and ::1.
 	Address netip.Addr `json:"address,omitzero"`
 	// Host is this machine's port; 0 is any that is free, until the sandbox runs.
 	Host uint16 `json:"host"`
@@ -45,8 +47,8 @@ func ParsePort(s string) (p Port, err error) {
 		if err != nil {
 			return fail("the address is none")
 		}
-		if !p.Address.IsLoopback() || p.Address.Is4In6() {
-			return fail("only this machine may connect: leave the address out, or give 127.0.0.1 or [::1]")
+		if p.Address.Is4In6() || p.Address.IsMulticast() {
+			return fail("no program listens at this address; write IPv4 as 192.168.1.2")
 		}
 	}
 	g, err := strconv.ParseUint(guest, 10, 16)
@@ -86,23 +88,26 @@ func (p Port) Meant(other Port) bool {
 // maxPorts bounds how many ports one sandbox publishes.
 const maxPorts = 64
 
-// CheckPorts looks whether all of them can be published by one sandbox: with noNet it has no network device, with floor
-// it stands under an operator's.
-func CheckPorts(ports []Port, noNet, floor bool) error {
+// CheckPorts looks whether all of them can be published by one sandbox: with noNet it has no network device. The floor
+// is nil for none.
+func CheckPorts(ports []Port, noNet bool, policy, floor *policies.Policy) error {
 	switch {
 	case len(ports) == 0:
 		return nil
 	case noNet:
 		return fmt.Errorf("%w: a guest without a network device can't be reached; leave --no-net or the ports out", ErrPort)
-	case floor:
-		return fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name ports; leave them out", ErrPort)
+	case floor != nil && len(floor.Ingress.Allow) == 0:
+		return fmt.Errorf("%w: the operator's floor has no [[ingress.allow]] rule, without which nothing is published; leave the ports out, or have one added there", ErrPort)
 	case len(ports) > maxPorts:
 		return fmt.Errorf("%w: %d of them, at most %d may be", ErrPort, len(ports), maxPorts)
 	}
 	taken := make(map[netip.AddrPort]bool)
 	for _, p := range ports {
-		if p.Guest == 0 || p.Address.IsValid() && !p.Address.IsLoopback() {
-			return fmt.Errorf("%w: %s; give the guest's port, and no address but a loopback one", ErrPort, p)
+		if p.Guest == 0 {
+			return fmt.Errorf("%w: %s; give the guest's port", ErrPort, p)
+		}
+		if p.Address.IsValid() && !p.Address.IsLoopback() && len(policy.Ingress.Allow) == 0 {
+			return fmt.Errorf("%w: %s is for other machines, and the policy lets none connect; add [[ingress.allow]] with cidrs = [\"192.168.1.0/24\"], say, or leave the address out for this machine alone", ErrPort, p)
 		}
 		for _, a := range p.Addresses() {
 			at := netip.AddrPortFrom(a, p.Host)

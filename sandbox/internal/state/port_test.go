@@ -2,7 +2,11 @@ package state
 
 import (
 	"errors"
+	"net/netip"
+	"strings"
 	"testing"
+
+	"github.com/msb-project/msb/policies"
 )
 
 func TestPortsAreReadAsDockersAre(t *testing.T) {
@@ -10,8 +14,8 @@ func TestPortsAreReadAsDockersAre(t *testing.T) {
 	for text, want := range map[string]string{
 		"8080:80": "8080:80", "80": "0:80", "8080:80/tcp": "8080:80", "0:80": "0:80",
 		"127.0.0.1:8080:80": "127.0.0.1:8080:80", "[::1]:8080:80": "[::1]:8080:80", "127.0.0.2:0:80": "127.0.0.2:0:80", "127.0.0.2::80": "127.0.0.2:0:80",
-		"": "", "x": "", "0": "", "8080:0": "", "65536": "", "65536:80": "", "-1:80": "", "80/udp": "", "80/": "", "8080:": "", ":80": "", "0.0.0.0:8080:80": "",
-		"[::]:8080:80": "", "192.168.1.2:8080:80": "", "[::ffff:127.0.0.1]:8080:80": "", "localhost:8080:80": "", "policy.toml": "", "1:2:3:4": "", "80-90:80-90": "",
+		"": "", "x": "", "0": "", "8080:0": "", "65536": "", "65536:80": "", "-1:80": "", "80/udp": "", "80/": "", "8080:": "", ":80": "", "0.0.0.0:8080:80": "0.0.0.0:8080:80", "[::]:8080:80": "[::]:8080:80", "192.168.1.2:8080:80": "192.168.1.2:8080:80",
+		"[::ffff:0.0.0.0]:1:2": "", "224.0.0.1:1:2": "", "[::ffff:127.0.0.1]:8080:80": "", "localhost:8080:80": "", "policy.toml": "", "1:2:3:4": "", "80-90:80-90": "",
 	} {
 		p, err := ParsePort(text)
 		if want == "" {
@@ -25,6 +29,31 @@ func TestPortsAreReadAsDockersAre(t *testing.T) {
 		}
 		if again, err := ParsePort(p.String()); err != nil || again != p {
 			t.Errorf("%s is read as %+v, %v", p, again, err)
+		}
+	}
+}
+
+// TestI15_PortsForOthersNeedARule of the policy, and any port one of the floor.
+func TestI15_PortsForOthersNeedARule(t *testing.T) {
+	t.Parallel()
+	none, rule := policies.Default(), policies.Default()
+	rule.Ingress.Allow = []policies.IngressRule{{Name: "lan", CIDRs: []netip.Prefix{netip.MustParsePrefix("192.168.1.0/24")}}}
+	for _, c := range []struct {
+		port          string
+		policy, floor *policies.Policy
+		want          string // "" is a good one
+	}{
+		{"8080:80", none, nil, ""}, {"[::1]:8080:80", none, nil, ""},
+		{"0.0.0.0:8080:80", none, nil, "ingress.allow"}, {"[::]:8080:80", none, nil, "ingress.allow"}, {"192.168.1.2:8080:80", none, nil, "ingress.allow"},
+		{"0.0.0.0:8080:80", rule, nil, ""}, {"192.168.1.2:8080:80", rule, nil, ""},
+		{"8080:80", rule, none, "floor"}, {"8080:80", none, rule, ""}, {"0.0.0.0:8080:80", rule, rule, ""}, {"0.0.0.0:8080:80", none, rule, "lets none connect"},
+	} {
+		p, err := ParsePort(c.port)
+		if err == nil {
+			err = CheckPorts([]Port{p}, false, c.policy, c.floor)
+		}
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrPort) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.port, err, c.want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -18,7 +19,7 @@ func (s *supervisor) AddPort(text string) (string, error) {
 	}
 	s.portsMu.Lock()
 	defer s.portsMu.Unlock()
-	if err := state.CheckPorts(append(s.openedPorts(), p), s.plan.NoNet, s.floor != nil); err != nil {
+	if err := state.CheckPorts(append(s.openedPorts(), p), s.plan.NoNet, s.policyNow(), s.floor); err != nil {
 		return "", err
 	}
 	open, err := listenAt(s.ctx, s.plan.Home, p)
@@ -77,4 +78,12 @@ func (s *supervisor) recordPorts() error {
 			r.Info = &info
 		}
 	})
+}
+
+// policyNow is the policy in force.
+func (s *supervisor) policyNow() *policies.Policy {
+	if s.gateway == nil {
+		return s.policy
+	}
+	return s.gateway.Policy()
 }

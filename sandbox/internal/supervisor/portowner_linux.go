@@ -55,7 +55,7 @@ func listenerOf(a netip.AddrPort) string {
 				continue
 			}
 			got, ok := procAddress(field[1])
-			if ok && got.Port() == a.Port() && (got.Addr() == a.Addr() || got.Addr().IsUnspecified()) {
+			if ok && got.Port() == a.Port() && overlap(got.Addr(), a.Addr()) {
 				return field[9]
 			}
 		}

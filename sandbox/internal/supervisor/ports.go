@@ -57,7 +57,7 @@ func listenOnce(ctx context.Context, home string, p state.Port) (*published, err
 	open := &published{Port: p}
 	var config net.ListenConfig
 	for _, a := range p.Addresses() {
-		l, err := config.Listen(ctx, "tcp", netip.AddrPortFrom(a, open.Host).String())
+		l, err := config.Listen(ctx, network("tcp", a), netip.AddrPortFrom(a, open.Host).String())
 		if !p.Address.IsValid() && a.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
 			continue
 		}
@@ -90,12 +90,23 @@ func sandboxAt(home string, a netip.AddrPort) string {
 			continue
 		}
 		for _, p := range r.Info.Ports {
-			if p.Host == a.Port() && slices.Contains(p.Addresses(), a.Addr()) {
+			if p.Host == a.Port() && slices.ContainsFunc(p.Addresses(), func(at netip.Addr) bool { return overlap(at, a.Addr()) }) {
 				return "sandbox " + r.Info.ID
 			}
 		}
 	}
 	return ""
+}
+
+// overlap reports whether two programs can't listen at one port of both.
+func overlap(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
+
+// network is that of an address: without a version, [::] would be IPv4 too.
+func network(proto string, a netip.Addr) string {
+	if a.Is4() {
+		return proto + "4"
+	}
+	return proto + "6"
 }
 
 func (p *published) close() {
@@ -106,7 +117,7 @@ func (p *published) close() {
 
 // openedPorts are those that are published, with the ones that were chosen.
 func (s *supervisor) openedPorts() []state.Port {
-	var all []state.Port
+	all := make([]state.Port, 0, len(s.ports))
 	for _, p := range s.ports {
 		all = append(all, p.Port)
 	}

@@ -135,7 +135,7 @@ func TestPortsChangeWhileASandboxRuns(t *testing.T) {
 	must(t, err)
 	_ = c.Close()
 	for text, want := range map[string]string{
-		text: "two of them", "x": "HOSTPORT:PORT", "0.0.0.0:1:2": "only this machine",
+		text: "two of them", "x": "HOSTPORT:PORT", "0.0.0.0:1:2": "lets none connect",
 	} {
 		if _, err := client.AddPort(t.Context(), text); !errors.Is(err, state.ErrPort) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is added: %v, want %q", text, err, want)
@@ -165,7 +165,7 @@ func TestI15_PortsNeedTheFloor(t *testing.T) {
 		if floor != "" {
 			s.floor = policies.Default()
 		}
-		err := state.CheckPorts([]state.Port{{Guest: 80}}, false, s.floor != nil)
+		err := state.CheckPorts([]state.Port{{Guest: 80}}, false, policies.Default(), s.floor)
 		if refused := errors.Is(err, state.ErrPort); refused != (floor != "") {
 			t.Errorf("floor %q: %v", floor, err)
 		}

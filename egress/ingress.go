@@ -1,0 +1,19 @@
+package egress
+
+import (
+	"net/netip"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// Admit judges a client of a published port. ours says that it is this machine itself, which always may connect. Report
+// mode is about what leaves a sandbox, and lets nobody in.
+func Admit(p *policies.Policy, client netip.Addr, ours bool) Verdict {
+	if ours {
+		return Verdict{Action: Allow, Reason: ReasonThisMachine}
+	}
+	if rule, ok := p.Admits(client); ok {
+		return Verdict{Action: Allow, Rule: rule, Reason: ReasonRule}
+	}
+	return Verdict{Action: Deny, Reason: ReasonNoRule}
+}

@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/egress"
+)
+
+// errIngress ends a connection whose client may no longer connect.
+var errIngress = errors.New("the policy no longer lets this client connect")
+
+// admits judges a client of a published port.
+func (g *Gateway) admits(client netip.Addr) egress.Verdict {
+	return egress.Admit(g.policy.Load(), client, g.classifier.OwnedByHost(client))
+}
+
+// clientOf is the address of who connected; the zero one can't be read, and may not connect.
+func clientOf(a net.Addr) netip.AddrPort {
+	client, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(client.Addr().Unmap(), client.Port())
+}
+
+// inboundEvent begins the audit line of one client, and decides.
+func (g *Gateway) inboundEvent(proto egress.Proto, client netip.AddrPort, port uint16) (ev audit.Event, ok bool) {
+	v := g.admits(client.Addr())
+	ev = audit.Event{Kind: audit.PortFlow, Proto: proto.String(), Client: client, Port: port, Action: v.Action.String(), Rule: v.Rule, Reason: v.Reason.String()}
+	if v.Action != egress.Allow {
+		ev.Message = "no rule of [[ingress.allow]] lets this client connect"
+	}
+	return ev, v.Action == egress.Allow
+}
+
+// clients are those that are connected to published ports, so that a reload can judge them again.
+type clients struct {
+	mu   sync.Mutex
+	live map[*inboundClient]struct{}
+}
+
+type inboundClient struct {
+	addr   netip.Addr
+	cancel context.CancelCauseFunc
+}
+
+// follow returns a context that ends when a reload no longer lets the client connect; done forgets it.
+func (g *Gateway) follow(ctx context.Context, client netip.Addr) (followed context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &inboundClient{client, cancel}
+	g.clients.mu.Lock()
+	if g.clients.live == nil {
+		g.clients.live = make(map[*inboundClient]struct{})
+	}
+	g.clients.live[c] = struct{}{}
+	g.clients.mu.Unlock()
+	if g.admits(client).Action != egress.Allow { // a reload came between
+		cancel(errIngress)
+	}
+	return ctx, func() {
+		g.clients.mu.Lock()
+		delete(g.clients.live, c)
+		g.clients.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// revokeClients ends the connections of clients that may no longer connect.
+func (g *Gateway) revokeClients() (ended int) {
+	g.clients.mu.Lock()
+	defer g.clients.mu.Unlock()
+	for c := range g.clients.live {
+		if g.admits(c.addr).Action != egress.Allow {
+			c.cancel(errIngress)
+			ended++
+		}
+	}
+	return ended
+}
+
+// admitted puts the verdict on a client beside the packets of its flow: those between the gateway's address and the
+// guest's port. c may be nil. One that was refused has no packets.
+func (c *Capture) admitted(ev *audit.Event, gateway, guest netip.AddrPort) {
+	if c == nil {
+		return
+	}
+	if w := c.writer.Load(); w != nil {
+		v := capture.Verdict{Kind: capture.KindPort, Action: ev.Action, Rule: ev.Rule, Reason: ev.Reason, Client: ev.Client.String()}
+		c.comment(w, flowKey{transportOf(ev.Proto), guest.Port(), gateway}, text(v))
+	}
+}

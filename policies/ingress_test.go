@@ -1,0 +1,44 @@
+package policies
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestI15_ClientsNeedARuleOfEachFloor asks about clients under none, one and two floors.
+func TestI15_ClientsNeedARuleOfEachFloor(t *testing.T) {
+	t.Parallel()
+	rule := func(cidr string) *Policy {
+		return parse(t, "[[ingress.allow]]\nname = \"lan\"\ncidrs = [\""+cidr+"\"]\n")
+	}
+	own := rule("10.0.0.0/8")
+	floor, err := Tighten(rule("10.1.0.0/16"), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	floors, err := Tighten(rule("0.0.0.0/0"), floor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut, err := Tighten(parse(t, ""), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		policy *Policy
+		client string
+		ok     bool
+	}{
+		{parse(t, ""), "10.1.2.3", false},
+		{own, "10.1.2.3", true}, {own, "::ffff:10.1.2.3", true}, {own, "11.1.2.3", false}, {own, "fd00::1", false},
+		{floor, "10.1.2.3", true}, {floor, "10.2.2.3", false},
+		{floors, "10.1.2.3", true}, {floors, "10.2.2.3", false},
+		{shut, "10.1.2.3", false},
+		{rule("fe80::/10"), "fe80::1%eth0", true},
+		{rule("::/0"), "10.1.2.3", false},
+	} {
+		if name, ok := c.policy.Admits(netip.MustParseAddr(c.client)); ok != c.ok || ok && name != "lan" {
+			t.Errorf("%s: %v by %q, want %v\n%s", c.client, ok, name, c.ok, Encode(c.policy))
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package review_test
+
+import (
+	"testing"
+
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/review"
+)
+
+// intoGuest is a SYN of the gateway's to a port of the guest.
+func intoGuest(from, to uint16) []byte {
+	f := segmentTo(to, from, capture.SYN, 999, "")
+	copy(f[26:30], []byte{192, 168, 127, 1})
+	copy(f[30:34], []byte{192, 168, 127, 2})
+	return f
+}
+
+// TestClientsOfPublishedPortsAreJudged by the policy, as the gateway does. A flow of which no comment tells the client is
+// not judged, and one that the guest opened is never taken for one.
+func TestClientsOfPublishedPortsAreJudged(t *testing.T) {
+	t.Parallel()
+	const lan = "[[ingress.allow]]\nname = \"lan\"\ncidrs = [\"192.168.1.0/24\"]\n"
+	verdict := func(client, action, rule, reason string) string {
+		return capture.Verdict{Kind: capture.KindPort, Action: action, Rule: rule, Reason: reason, Client: client}.String()
+	}
+	for i, c := range []struct {
+		policy, comment string
+		outbound        bool
+		action, reason  string // "" for no verdict
+		changed         bool
+	}{
+		{lan, verdict("192.168.1.7:5000", "allow", "lan", "rule"), false, "allow", "rule", false},
+		{"", verdict("192.168.1.7:5000", "allow", "lan", "rule"), false, "deny", "no_rule", true},
+		{"", verdict("127.0.0.1:5000", "allow", "", "this_machine"), false, "allow", "this_machine", false},
+		{"", verdict("192.168.1.2:5000", "allow", "", "this_machine"), false, "allow", "this_machine", false},
+		{lan, "", false, "", "", false},
+		{lan, verdict("who", "allow", "lan", "rule"), false, "", "", false},
+		{lan, verdict("192.168.1.7:5000", "allow", "lan", "rule"), true, "deny", "no_rule", false},
+	} {
+		l := newLink()
+		frame, dir := intoGuest(40000, 80), capture.ToGuest
+		if c.outbound {
+			frame, dir = segmentTo(9, 40000, capture.SYN, 999, ""), capture.FromGuest
+		}
+		l.w.Packet(dir, frame, c.comment)
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for f := range read(t, l.out.Bytes(), review.Options{Policy: policy(t, c.policy)}).Flows() {
+			switch {
+			case c.action == "" && f.Verdict != nil, c.action != "" && f.Verdict == nil:
+				t.Errorf("%d: the verdict is %+v, want %q", i, f.Verdict, c.action)
+			case c.action != "" && (f.Verdict.Action != c.action || f.Verdict.Reason != c.reason || f.Changed() != c.changed):
+				t.Errorf("%d: %+v, changed %v; want %s %s, %v", i, f.Verdict, f.Changed(), c.action, c.reason, c.changed)
+			case !c.outbound && !f.Inbound, c.action != "" && !c.outbound && f.Name == "":
+				t.Errorf("%d: %+v", i, f)
+			}
+		}
+	}
+}
