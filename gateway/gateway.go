@@ -36,6 +36,7 @@ type Gateway struct {
 	budget     budget
 	floods     *audit.Flood
 	clients    clients
+	udp        udpFlows
 	inbound    chan struct{} // one for each connection to a published port, or for who waits for one
 
 	partialSums, wrongSums atomic.Int64 // frames

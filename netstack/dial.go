@@ -1,6 +1,7 @@
 package netstack
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
@@ -98,21 +100,54 @@ func (t *tcpFlows) reserveInbound(src netip.AddrPort) (*TCPFlow, error) {
 	return f, nil
 }
 
-// DialGuestUDP returns a socket of the gateway's address that is connected to a UDP port of the guest. The caller must
-// close it.
+// guestUDP is a socket that is connected to a UDP port of the guest.
+type guestUDP struct {
+	*gonet.UDPConn
+	ep tcpip.Endpoint
+}
+
+// DialGuestUDP returns a socket of the gateway's address that is connected to a UDP port of the guest: a Read and a Write
+// for each datagram. A Write never waits: one for which a guest that takes none leaves no room is lost, as UDP may be. The
+// caller must close it, and bounds how many there are.
 func (s *Stack) DialGuestUDP(port uint16) (net.Conn, error) {
 	if s.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	local, guest := fullAddr(netip.AddrPortFrom(s.cfg.Gateway4, 0)), fullAddr(netip.AddrPortFrom(s.cfg.Guest4, port))
-	conn, err := gonet.DialUDP(s.net, &local, &guest, ipv4.ProtocolNumber)
-	if err != nil {
-		return nil, translateConn(err)
+	guest := netip.AddrPortFrom(s.cfg.Guest4, port)
+	wq := new(waiter.Queue)
+	ep, terr := s.net.NewEndpoint(udp.ProtocolNumber, ipv4.ProtocolNumber, wq)
+	if terr != nil {
+		return nil, &dialError{guest, translate(terr)}
 	}
+	terr = ep.Bind(fullAddr(netip.AddrPortFrom(s.cfg.Gateway4, 0)))
+	if terr == nil {
+		terr = ep.Connect(fullAddr(guest))
+	}
+	if terr != nil {
+		ep.Close()
+		return nil, &dialError{guest, translate(terr)}
+	}
+	c := &guestUDP{gonet.NewUDPConn(wq, ep), ep}
 	if s.ctx.Err() != nil {
-		return nil, errors.Join(ErrClosed, conn.Close())
+		return nil, errors.Join(ErrClosed, c.Close())
 	}
-	return conn, nil
+	return c, nil
+}
+
+// Write implements net.Conn.
+func (c *guestUDP) Write(b []byte) (int, error) {
+	_, terr := c.ep.Write(bytes.NewReader(b), tcpip.WriteOptions{})
+	switch terr.(type) {
+	case nil, *tcpip.ErrWouldBlock, *tcpip.ErrNoBufferSpace:
+		return len(b), nil
+	}
+	return 0, translate(terr)
+}
+
+// Read implements net.Conn.
+func (c *guestUDP) Read(b []byte) (int, error) {
+	n, err := c.UDPConn.Read(b)
+	return n, translateConn(err)
 }
 
 // fullAddr converts to gVisor's address.

@@ -57,7 +57,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"--hide of no pattern", []string{"run", "-v", ".:/src", "--hide", "/x"}, nil, exitOther, "no pattern of names"},
 		{"docker's --mount", []string{"create", "--mount", "type=bind", "web"}, nil, exitOther, "-v HOST:GUEST"},
 		{"-p for other machines", []string{"run", "-p", "0.0.0.0:8080:80", "nginx"}, nil, exitOther, "lets none connect"},
-		{"-p of UDP", []string{"run", "-p127.0.0.1:8080:80/udp", "nginx"}, nil, exitOther, "only tcp"},
+		{"-p of SCTP", []string{"run", "-p127.0.0.1:8080:80/sctp", "nginx"}, nil, exitOther, "tcp or udp"},
 		{"-p without a guest's port", []string{"create", "--publish=8080:", "web"}, nil, exitOther, "HOSTPORT:PORT"},
 		{"-p without a network", []string{"run", "--no-net", "-p", "8080:80"}, nil, exitOther, "can't be reached"},
 		{"-p twice", []string{"run", "-p", "8080:80", "-p", "[::1]:8080:81"}, nil, exitOther, "two of them at [::1]:8080"},

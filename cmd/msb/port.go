@@ -61,7 +61,7 @@ The sandbox must run; msb port ls shows those of one that doesn't, too.`,
 }
 
 // guestPort is a guest's port as docker writes it.
-func guestPort(p sandbox.Port) string { return fmt.Sprintf("%d/tcp", p.Guest) }
+func guestPort(p sandbox.Port) string { return fmt.Sprintf("%d/%s", p.Guest, p.Proto()) }
 
 func newPortListCommand(ui *ui) *cobra.Command {
 	var list listFlags
@@ -100,6 +100,8 @@ func printPorts(ui *ui, c *cobra.Command, list *listFlags, name string, ports []
 		for _, a := range p.Addresses() {
 			if p.Host != 0 {
 				r.Hosts = append(r.Hosts, netip.AddrPortFrom(a, p.Host).String())
+			}
+			if p.Host != 0 && !p.UDP && isLocalhost(a) {
 				r.URL = fmt.Sprintf("http://%s.localhost:%d", name, p.Host)
 			}
 		}
@@ -114,11 +116,16 @@ func printPorts(ui *ui, c *cobra.Command, list *listFlags, name string, ports []
 	})
 }
 
+// isLocalhost reports whether who listens at an address is reached under localhost.
+func isLocalhost(a netip.Addr) bool {
+	return a.IsUnspecified() || a == netip.IPv6Loopback() || a == netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
 const portRemedy = "name the sandbox and the ports, as in msb port add web 8080:80"
 
 func newPortAddCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:   "add NAME [ADDRESS:]HOSTPORT:PORT...",
+		Use:   "add NAME [ADDRESS:]HOSTPORT:PORT[/udp]...",
 		Short: "Publish ports of a sandbox: at once if it runs, and at each start",
 		Long: `Publishes ports as -p of msb run does: at once if the sandbox runs, and at each
 start. Prints each with what was chosen for it.`,
@@ -139,7 +146,7 @@ start. Prints each with what was chosen for it.`,
 
 func newPortRemoveCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use:     "rm NAME [[ADDRESS:]HOSTPORT:]PORT...",
+		Use:     "rm NAME [[ADDRESS:]HOSTPORT:]PORT[/udp]...",
 		Aliases: []string{"remove"},
 		Short:   "End published ports of a sandbox, and their connections",
 		Long: `Ends published ports and the connections that they carry. PORT alone is every

@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// Port is a TCP port of this machine that leads to one of the guest's.
+// Port is a TCP or UDP port of this machine that leads to one of the guest's.
 type Port struct {
 	// Address is the one of this machine to listen at, such as 0.0.0.0 for all that are IPv4; the zero one is 127.0.0.1
 	// and ::1.
@@ -20,20 +20,23 @@ type Port struct {
 	Host uint16 `json:"host"`
 	// Guest is the guest's.
 	Guest uint16 `json:"guest"`
+	// UDP tells that both are UDP's, and not TCP's.
+	UDP bool `json:"udp,omitempty"`
 }
 
 // ErrPort is wrapped by errors about a port that can't be published.
 var ErrPort = agentclient.ErrPort
 
-// ParsePort reads "[ADDRESS:]HOST:GUEST" or "GUEST", with "/tcp" behind it if need be.
+// ParsePort reads "[ADDRESS:]HOST:GUEST" or "GUEST", with "/udp" behind it for UDP, or "/tcp".
 func ParsePort(s string) (p Port, err error) {
 	fail := func(why string) (Port, error) {
 		return Port{}, fmt.Errorf("%w: %q: %s; write HOSTPORT:PORT, such as 8080:80, or PORT for any port of this machine", ErrPort, s, why)
 	}
 	text, proto, has := strings.Cut(s, "/")
-	if has && proto != "tcp" {
-		return fail("only tcp is published")
+	if has && proto != "tcp" && proto != "udp" {
+		return fail("behind the slash stands tcp or udp")
 	}
+	p.UDP = proto == "udp"
 	address, host := "", "0"
 	guest := text
 	if i := strings.LastIndexByte(text, ':'); i >= 0 {
@@ -75,14 +78,25 @@ func (p Port) Addresses() []netip.Addr {
 func (p Port) String() string {
 	text := fmt.Sprintf("%d:%d", p.Host, p.Guest)
 	if p.Address.IsValid() {
-		return netip.AddrPortFrom(p.Address, p.Host).String() + fmt.Sprintf(":%d", p.Guest)
+		text = netip.AddrPortFrom(p.Address, p.Host).String() + fmt.Sprintf(":%d", p.Guest)
+	}
+	if p.UDP {
+		text += "/udp"
 	}
 	return text
 }
 
+// Proto is "tcp" or "udp".
+func (p Port) Proto() string {
+	if p.UDP {
+		return "udp"
+	}
+	return "tcp"
+}
+
 // Meant reports whether p is what other names, in which 0 and no address stand for any.
 func (p Port) Meant(other Port) bool {
-	return p.Guest == other.Guest && (other.Host == 0 || other.Host == p.Host) && (!other.Address.IsValid() || other.Address == p.Address)
+	return p.Guest == other.Guest && p.UDP == other.UDP && (other.Host == 0 || other.Host == p.Host) && (!other.Address.IsValid() || other.Address == p.Address)
 }
 
 // maxPorts bounds how many ports one sandbox publishes.
@@ -101,7 +115,11 @@ func CheckPorts(ports []Port, noNet bool, policy, floor *policies.Policy) error 
 	case len(ports) > maxPorts:
 		return fmt.Errorf("%w: %d of them, at most %d may be", ErrPort, len(ports), maxPorts)
 	}
-	taken := make(map[netip.AddrPort]bool)
+	type place struct {
+		at  netip.AddrPort
+		udp bool
+	}
+	taken := make(map[place]bool)
 	for _, p := range ports {
 		if p.Guest == 0 {
 			return fmt.Errorf("%w: %s; give the guest's port", ErrPort, p)
@@ -111,10 +129,10 @@ func CheckPorts(ports []Port, noNet bool, policy, floor *policies.Policy) error 
 		}
 		for _, a := range p.Addresses() {
 			at := netip.AddrPortFrom(a, p.Host)
-			if p.Host != 0 && taken[at] {
+			if p.Host != 0 && taken[place{at, p.UDP}] {
 				return fmt.Errorf("%w: two of them at %s of this machine", ErrPort, at)
 			}
-			taken[at] = true
+			taken[place{at, p.UDP}] = true
 		}
 	}
 	return nil

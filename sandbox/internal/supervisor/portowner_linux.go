@@ -12,9 +12,10 @@ import (
 	"strings"
 )
 
-// portOwner says in words which process listens at an address of this machine, as far as it may be seen.
-func portOwner(a netip.AddrPort) string {
-	inode := listenerOf(a)
+// portOwner says in words which process listens at an address of this machine, as far as it may be seen. proto is "tcp"
+// or "udp".
+func portOwner(a netip.AddrPort, proto string) string {
+	inode := listenerOf(a, proto)
 	if inode == "" {
 		return "another process"
 	}
@@ -37,13 +38,13 @@ func portOwner(a netip.AddrPort) string {
 	return "a process of another user, or one that hides its files"
 }
 
-// tcpListen is TCP_LISTEN as /proc/net/tcp writes it.
-const tcpListen = "0A"
+// listening are TCP_LISTEN as /proc/net/tcp writes it, and TCP_CLOSE, which a UDP socket without a peer has.
+var listening = map[string]string{"tcp": "0A", "udp": "07"}
 
 // listenerOf returns the inode of the socket that listens at an address, or at all of this machine's; "" if none is
 // found.
-func listenerOf(a netip.AddrPort) string {
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+func listenerOf(a netip.AddrPort, proto string) string {
+	for _, table := range []string{"/proc/net/" + proto, "/proc/net/" + proto + "6"} {
 		f, err := os.Open(table)
 		if err != nil {
 			continue
@@ -51,7 +52,7 @@ func listenerOf(a netip.AddrPort) string {
 		defer f.Close()
 		for lines := bufio.NewScanner(f); lines.Scan(); {
 			field := strings.Fields(lines.Text())
-			if len(field) < 10 || field[3] != tcpListen {
+			if len(field) < 10 || field[3] != listening[proto] {
 				continue
 			}
 			got, ok := procAddress(field[1])

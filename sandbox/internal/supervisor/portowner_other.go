@@ -4,4 +4,4 @@ package supervisor
 
 import "net/netip"
 
-func portOwner(netip.AddrPort) string { return "another process" }
+func portOwner(netip.AddrPort, string) string { return "another process" }

@@ -20,6 +20,7 @@ import (
 type published struct {
 	state.Port
 	listeners []net.Listener
+	sockets   []*net.UDPConn
 }
 
 // openPorts listens at the ports that are published, before the guest boots: one that is taken is told at once.
@@ -57,29 +58,50 @@ func listenOnce(ctx context.Context, home string, p state.Port) (*published, err
 	open := &published{Port: p}
 	var config net.ListenConfig
 	for _, a := range p.Addresses() {
-		l, err := config.Listen(ctx, network("tcp", a), netip.AddrPortFrom(a, open.Host).String())
+		at := netip.AddrPortFrom(a, open.Host)
+		bound, err := open.listen(ctx, &config, at)
 		if !p.Address.IsValid() && a.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
 			continue
 		}
 		if err != nil {
 			open.close()
 			if errors.Is(err, syscall.EADDRINUSE) {
-				at := netip.AddrPortFrom(a, open.Host)
-				err = fmt.Errorf("%w; %s holds it: end that, or take another port, 0 for any", err, cmp.Or(sandboxAt(home, at), portOwner(at)))
+				err = fmt.Errorf("%w; %s holds it: end that, or take another port, 0 for any", err, cmp.Or(sandboxAt(home, at, p.UDP), portOwner(at, p.Proto())))
 			}
 			return nil, fmt.Errorf("%w: %s: %w", state.ErrPort, p, err)
 		}
-		open.listeners = append(open.listeners, l)
-		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
-			open.Host = tcp.AddrPort().Port()
-		}
+		open.Host = bound
 	}
 	return open, nil
 }
 
+// listen listens at one address and returns the port.
+func (p *published) listen(ctx context.Context, config *net.ListenConfig, at netip.AddrPort) (uint16, error) {
+	var bound net.Addr
+	if p.UDP {
+		c, err := config.ListenPacket(ctx, network("udp", at.Addr()), at.String())
+		if err != nil {
+			return 0, err
+		}
+		socket, ok := c.(*net.UDPConn)
+		if !ok {
+			return 0, errors.Join(errors.ErrUnsupported, c.Close())
+		}
+		p.sockets, bound = append(p.sockets, socket), c.LocalAddr()
+	} else {
+		l, err := config.Listen(ctx, network("tcp", at.Addr()), at.String())
+		if err != nil {
+			return 0, err
+		}
+		p.listeners, bound = append(p.listeners, l), l.Addr()
+	}
+	a, err := netip.ParseAddrPort(bound.String())
+	return a.Port(), err
+}
+
 // sandboxAt names the sandbox of a home that listens at an address: its supervisor hides its descriptors from portOwner.
 // It is "" if there is none.
-func sandboxAt(home string, a netip.AddrPort) string {
+func sandboxAt(home string, a netip.AddrPort, udp bool) string {
 	names, err := os.ReadDir(filepath.Join(home, state.NamedDir))
 	if err != nil {
 		return ""
@@ -90,7 +112,7 @@ func sandboxAt(home string, a netip.AddrPort) string {
 			continue
 		}
 		for _, p := range r.Info.Ports {
-			if p.Host == a.Port() && slices.ContainsFunc(p.Addresses(), func(at netip.Addr) bool { return overlap(at, a.Addr()) }) {
+			if p.Host == a.Port() && p.UDP == udp && slices.ContainsFunc(p.Addresses(), func(at netip.Addr) bool { return overlap(at, a.Addr()) }) {
 				return "sandbox " + r.Info.ID
 			}
 		}
@@ -113,6 +135,9 @@ func (p *published) close() {
 	for _, l := range p.listeners {
 		_ = l.Close()
 	}
+	for _, c := range p.sockets {
+		_ = c.Close()
+	}
 }
 
 // openedPorts are those that are published, with the ones that were chosen.
@@ -134,5 +159,8 @@ func (s *supervisor) servePorts() {
 func (s *supervisor) servePort(p *published) {
 	for _, l := range p.listeners {
 		s.work.Go(func() { gateway.Publish(s.ctx, s.gateway, l, p.Guest) })
+	}
+	for _, c := range p.sockets {
+		s.work.Go(func() { gateway.PublishUDP(s.ctx, s.gateway, c, p.Guest) })
 	}
 }

@@ -36,6 +36,24 @@ func TestPortsAreOfThisMachineOnly(t *testing.T) {
 	}
 }
 
+// TestTakenUDPPortsNameTheirOwner, and a TCP port of the same number is another one.
+func TestTakenUDPPortsNameTheirOwner(t *testing.T) {
+	t.Parallel()
+	open, err := listenAt(t.Context(), t.TempDir(), state.Port{Guest: 53, UDP: true})
+	must(t, err)
+	defer open.close()
+	if len(open.sockets) == 0 || len(open.listeners) > 0 || open.Host == 0 {
+		t.Fatalf("%+v", open)
+	}
+	_, err = listenAt(t.Context(), t.TempDir(), open.Port)
+	if !errors.Is(err, state.ErrPort) || runtime.GOOS == "linux" && !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("a taken port: %v", err)
+	}
+	if other := (state.Port{Host: open.Host, Guest: 53}); state.CheckPorts([]state.Port{open.Port, other}, false, policies.Default(), nil) != nil || open.Meant(other) {
+		t.Error("TCP's port is taken for UDP's")
+	}
+}
+
 // TestTakenPortsNameTheirOwner: the error says who holds the port, and nothing stays open.
 func TestTakenPortsNameTheirOwner(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,222 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
+)
+
+const (
+	// maxInboundUDP bounds the UDP flows of all published ports of a sandbox. Each keeps a buffer for a datagram.
+	maxInboundUDP = 512
+	// inboundIdle ends a flow without traffic: RFC 4787's REQ-5 minimum for UDP mappings.
+	inboundIdle = 2 * time.Minute
+	// inboundEvict is how long a flow must have been silent to give way to a new one when there are maxInboundUDP.
+	inboundEvict = 10 * time.Second
+)
+
+// PublishUDP is Publish for a UDP port: conn's datagrams go to the guest, those of each client from a port of their own of
+// the gateway's address, and what the guest answers there goes back. Each client's flow is a line of the audit log when
+// nothing has passed for two minutes, or the number of flows is bounded and it was silent for longest.
+func PublishUDP(ctx context.Context, g *Gateway, conn *net.UDPConn, port uint16) {
+	ctx, cancel := g.within(ctx)
+	defer cancel()
+	closed := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer closed()
+	p := &udpPort{g: g, conn: conn, port: port, flows: make(map[netip.AddrPort]*udpInbound), idle: inboundIdle}
+	defer p.serving.Wait()
+	defer cancel() // which ends the flows
+	buf, ok := datagrams.Get().(*[]byte)
+	if !ok {
+		return
+	}
+	defer datagrams.Put(buf)
+	for {
+		n, client, err := conn.ReadFromUDPAddrPort(*buf)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // a client that is gone: an ICMP error of an answer comes here
+			continue
+		}
+		if f := p.flow(ctx, netip.AddrPortFrom(client.Addr().Unmap(), client.Port())); f != nil {
+			f.last.Store(time.Now().UnixNano())
+			if w, err := f.guest.Write((*buf)[:n]); err == nil {
+				f.down.Add(int64(w))
+			}
+		}
+	}
+}
+
+// udpPort is a published UDP port.
+type udpPort struct {
+	g       *Gateway
+	conn    *net.UDPConn
+	port    uint16
+	idle    time.Duration
+	serving sync.WaitGroup
+
+	mu    sync.Mutex
+	flows map[netip.AddrPort]*udpInbound
+}
+
+// udpInbound is the datagrams of one client.
+type udpInbound struct {
+	ev    audit.Event
+	guest net.Conn
+	begin time.Time
+	last  atomic.Int64 // when something passed, in nanoseconds
+	down  atomic.Int64
+}
+
+// flow finds or begins the flow of a client; nil if it may have none.
+func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
+	p.mu.Lock()
+	f := p.flows[client]
+	p.mu.Unlock()
+	if f != nil {
+		return f
+	}
+	ev, ok := p.g.inboundEvent(egress.UDP, client, p.port)
+	if !ok {
+		p.g.floods.Emit(ev)
+		return nil
+	}
+	if !p.g.takeUDP(time.Now()) {
+		ev.Action, ev.Reason = egress.Deny.String(), egress.ReasonLimit.String()
+		ev.Message = "there are as many UDP flows of published ports as there may be"
+		p.g.floods.Emit(ev)
+		return nil
+	}
+	f = &udpInbound{ev: ev, begin: time.Now()}
+	var err error
+	if f.guest, err = p.g.stack.DialGuestUDP(p.port); err != nil {
+		p.g.leaveUDP(nil)
+		f.ev.Message = err.Error()
+		p.g.emit(f.ev)
+		return nil
+	}
+	f.last.Store(f.begin.UnixNano())
+	p.g.joinUDP(f)
+	p.g.cfg.Capture.admitted(&f.ev, clientOf(f.guest.LocalAddr()), clientOf(f.guest.RemoteAddr()))
+	p.mu.Lock()
+	p.flows[client] = f
+	p.mu.Unlock()
+	p.serving.Go(func() {
+		p.answers(ctx, f)
+		p.mu.Lock()
+		delete(p.flows, client)
+		p.mu.Unlock()
+		p.g.leaveUDP(f)
+		p.g.emit(f.ev)
+	})
+	return f
+}
+
+// answers carries what the guest sends to a client, until the flow ends.
+func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
+	ctx, done := p.g.follow(ctx, f.ev.Client.Addr())
+	defer done()
+	stop := context.AfterFunc(ctx, func() { _ = f.guest.Close() })
+	defer stop()
+	buf, ok := datagrams.Get().(*[]byte)
+	if !ok {
+		return
+	}
+	defer datagrams.Put(buf)
+	for {
+		silent := time.Unix(0, f.last.Load()).Add(p.idle)
+		_ = f.guest.SetReadDeadline(silent)
+		n, err := f.guest.Read(*buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) && time.Unix(0, f.last.Load()).Add(p.idle).After(silent) {
+			continue // its client has sent something meanwhile
+		}
+		if err == nil {
+			err = p.g.budget.takePacket(n)
+		}
+		if err != nil {
+			p.ended(ctx, f, err)
+			return
+		}
+		f.last.Store(time.Now().UnixNano())
+		if w, err := p.conn.WriteToUDPAddrPort((*buf)[:n], f.ev.Client); err == nil { // an answer may be lost
+			f.ev.BytesUp += int64(w)
+		}
+	}
+}
+
+// ended completes what the audit log says of a flow.
+func (p *udpPort) ended(ctx context.Context, f *udpInbound, err error) {
+	_ = f.guest.Close()
+	f.ev.BytesDown, f.ev.Duration = f.down.Load(), time.Since(f.begin)
+	switch {
+	case errors.Is(err, errBudget):
+		f.ev.Message = err.Error()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.ev.Message = "the guest doesn't answer on this port: nothing listens there, or on 127.0.0.1 only; let it listen on 0.0.0.0"
+	case errors.Is(context.Cause(ctx), errIngress):
+		f.ev.Message = errIngress.Error()
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF):
+	default:
+		f.ev.Message = err.Error()
+	}
+}
+
+// udpFlows counts the flows of all published UDP ports.
+type udpFlows struct {
+	mu    sync.Mutex
+	taken int // live, and those that are about to be
+	live  map[*udpInbound]struct{}
+}
+
+// takeUDP asks for room for a flow. Where there is none, the one that was silent for longest makes some.
+func (g *Gateway) takeUDP(now time.Time) bool {
+	u := &g.udp
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.taken < maxInboundUDP {
+		u.taken++
+		return true
+	}
+	var oldest *udpInbound
+	for f := range u.live {
+		if oldest == nil || f.last.Load() < oldest.last.Load() {
+			oldest = f
+		}
+	}
+	if oldest == nil || now.Sub(time.Unix(0, oldest.last.Load())) < inboundEvict {
+		return false
+	}
+	delete(u.live, oldest) // its place is the new one's
+	_ = oldest.guest.Close()
+	return true
+}
+
+func (g *Gateway) joinUDP(f *udpInbound) {
+	g.udp.mu.Lock()
+	defer g.udp.mu.Unlock()
+	if g.udp.live == nil {
+		g.udp.live = make(map[*udpInbound]struct{})
+	}
+	g.udp.live[f] = struct{}{}
+}
+
+// leaveUDP gives the place of a flow back, unless it made room for another; nil is one that never began.
+func (g *Gateway) leaveUDP(f *udpInbound) {
+	g.udp.mu.Lock()
+	defer g.udp.mu.Unlock()
+	if _, live := g.udp.live[f]; live || f == nil {
+		delete(g.udp.live, f)
+		g.udp.taken--
+	}
+}

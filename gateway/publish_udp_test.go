@@ -1,0 +1,119 @@
+package gateway_test
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+)
+
+// publishUDP serves a UDP port of w's guest, on which a server answers with what it was sent, twice.
+func publishUDP(t *testing.T, w *gatewaytest.World, port uint16) (at *net.UDPAddr, from chan netip.AddrPort) {
+	t.Helper()
+	w.Resolve("up.example", dns.TypeA) // the link is up then
+	server, err := w.Guest.ListenUDP(port, w.Gateway.Link().Gateway4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from = make(chan netip.AddrPort, 100)
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, client, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			from <- netip.MustParseAddrPort(client.String())
+			_, _ = server.WriteTo(append(bytes.Clone(buf[:n]), buf[:n]...), client)
+		}
+	}()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); gateway.PublishUDP(t.Context(), w.Gateway, conn, port) }()
+	t.Cleanup(func() { _ = conn.Close(); <-ended; _ = server.Close() })
+	at, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		t.Fatal("no UDP address")
+	}
+	return at, from
+}
+
+// askUDP sends one datagram and returns the answer; "" if none comes.
+func askUDP(t *testing.T, c *net.UDPConn, text string, wait time.Duration) string {
+	t.Helper()
+	if _, err := c.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	buf := make([]byte, 1<<16)
+	n, _ := c.Read(buf)
+	return string(buf[:n])
+}
+
+// TestPublishedUDPPortsCarryBothWays: each client has answers to what it sent, and its own line.
+func TestPublishedUDPPortsCarryBothWays(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, "")
+	at, from := publishUDP(t, w, 5353)
+	large := strings.Repeat("0123456789", 2000)
+	seen := map[netip.AddrPort]bool{}
+	for _, text := range []string{"one", "two", large} {
+		c, err := net.DialUDP("udp4", nil, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 2 {
+			if got := askUDP(t, c, text, 20*time.Second); got != text+text {
+				t.Errorf("%d bytes came back for %d", len(got), len(text))
+			}
+		}
+		client := <-from
+		if client.Addr() != w.Gateway.Link().Gateway4 || seen[client] || client != <-from {
+			t.Errorf("the guest sees %v, of clients %v", client, seen)
+		}
+		seen[client] = true
+	}
+	w.Close()
+	for _, ev := range w.Audit.Wait(t, audit.PortFlow, 3) {
+		if ev.Proto != "udp" || ev.Action != "allow" || ev.Reason != "this_machine" || ev.Port != 5353 || !ev.Client.IsValid() || ev.BytesUp != 2*ev.BytesDown || ev.BytesDown == 0 || ev.Message != "" {
+			t.Errorf("the audit log says %+v", ev)
+		}
+	}
+}
+
+// TestI11_AnswersOfUDPPortsCountAsEgress: a datagram costs its bytes and 64 more.
+func TestI11_AnswersOfUDPPortsCountAsEgress(t *testing.T) {
+	t.Parallel()
+	const sent = 200 // each answer is twice as much
+	for limit, most := range map[string]int{"[limits]\negress_bytes = \"2K\"\n": 2 << 10 / (2*sent + least), "": 20} {
+		w := gatewaytest.Start(t, limit)
+		at, _ := publishUDP(t, w, 5353)
+		c, err := net.DialUDP("udp4", nil, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := 0
+		for len(w.Audit.Events(audit.PortFlow)) == 0 && answers < most {
+			if askUDP(t, c, strings.Repeat("x", sent), 20*time.Second) == "" {
+				break
+			}
+			answers++
+		}
+		_ = c.Close()
+		if answers > most || limit == "" && answers != most {
+			t.Errorf("%q: %d answers came, %d fit", limit, answers, most)
+		}
+	}
+}
