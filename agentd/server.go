@@ -100,6 +100,9 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	agentpb.RegisterAgentServer(srv, s)
 	agentpb.RegisterFilesServer(srv, s.files)
 	agentpb.RegisterDirectoriesServer(srv, &directoryServer{root: s.spawner.Root(), shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 }})
+	loopback := newLoopbackServer()
+	defer loopback.close()
+	agentpb.RegisterLoopbackServer(srv, loopback)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(handoff.Of(conn)) }()
 	select {

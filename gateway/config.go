@@ -72,6 +72,9 @@ type Config struct {
 	// Admit looks at what a later version of the policy file takes from the host, and returns it with its
 	// sources held to what was found; its error keeps the policy in force. Nil admits every one.
 	Admit func(*policies.Policy) (*policies.Policy, error)
+	// Forward is asked about a published port on which the guest refuses connections. It returns a port of the guest
+	// that leads to a server there which listens on 127.0.0.1 only. Nil knows none.
+	Forward func(ctx context.Context, port uint16) (uint16, error)
 	// Terminate ends the sandbox after a violation of a secret that asks for it; nil does nothing.
 	Terminate func(reason string)
 }

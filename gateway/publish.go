@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"syscall"
@@ -75,13 +76,10 @@ func (g *Gateway) carryIn(ctx context.Context, client net.Conn, ev *audit.Event)
 	ctx, done := g.follow(ctx, ev.Client.Addr())
 	defer done()
 	dial, cancel := context.WithTimeout(ctx, publishedDial)
-	guest, err := g.stack.DialGuest(dial, ev.Port)
+	guest, err := g.dialPublished(dial, ev.Port)
 	cancel()
 	if err != nil {
 		ev.Message = "the guest doesn't answer on this port: " + err.Error()
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			ev.Message += "; does its server listen on 127.0.0.1 only? Let it listen on 0.0.0.0"
-		}
 		resetClose(client)
 		return
 	}
@@ -94,6 +92,22 @@ func (g *Gateway) carryIn(ctx context.Context, client net.Conn, ev *audit.Event)
 		ev.Message = errIngress.Error()
 	}
 	ev.Duration = time.Since(begin)
+}
+
+// dialPublished connects to a server of the guest: to one that listens on 127.0.0.1 only by way of the guest's agent.
+func (g *Gateway) dialPublished(ctx context.Context, port uint16) (*netstack.TCPConn, error) {
+	guest, err := g.stack.DialGuest(ctx, port)
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return guest, err
+	}
+	if g.cfg.Forward == nil {
+		return nil, fmt.Errorf("%w; does its server listen on 127.0.0.1 only? Let it listen on 0.0.0.0", err)
+	}
+	by, forwardErr := g.cfg.Forward(ctx, port)
+	if forwardErr != nil {
+		return nil, fmt.Errorf("%w; nor by 127.0.0.1: %w", err, forwardErr)
+	}
+	return g.stack.DialGuest(ctx, by)
 }
 
 // resetClose closes with a reset where the kind of connection has one.

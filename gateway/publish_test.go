@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -195,5 +196,44 @@ func TestResetsPassThroughPublishedPorts(t *testing.T) {
 	_ = c.Close()
 	if _, err := guest.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the guest reads %v, want a reset", err)
+	}
+}
+
+// TestServersOnLoopbackAreReachedByTheAgent: where the guest refuses, its agent is asked for a way, and nobody else.
+func TestServersOnLoopbackAreReachedByTheAgent(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		listens uint16
+		forward func(context.Context, uint16) (uint16, error)
+		asked   bool
+		message string
+	}{
+		"on its address":         {8080, nil, false, ""},
+		"on loopback":            {9090, func(context.Context, uint16) (uint16, error) { return 9090, nil }, true, ""},
+		"nowhere":                {9091, func(context.Context, uint16) (uint16, error) { return 0, errors.New("none listens") }, true, "none listens"},
+		"where the agent lies":   {9091, func(context.Context, uint16) (uint16, error) { return 9090, nil }, true, "refused"},
+		"without an agent (any)": {9091, nil, false, "0.0.0.0"},
+	} {
+		asked := make(chan uint16, 10)
+		w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) {
+			if tt.forward != nil {
+				c.Forward = func(ctx context.Context, port uint16) (uint16, error) { asked <- port; return tt.forward(ctx, port) }
+			}
+		})
+		greets(t, w, tt.listens)
+		l, _ := publish(t, w, 8080)
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := io.ReadFull(c, make([]byte, 5))
+		_ = c.Close()
+		if (n == 5) != (tt.message == "") || len(asked) > 1 || (len(asked) == 1) != tt.asked || tt.asked && <-asked != 8080 {
+			t.Errorf("%s: %d bytes came, the agent was asked %v", what, n, tt.asked)
+		}
+		w.Close()
+		if ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]; ev.Port != 8080 || !strings.Contains(ev.Message, tt.message) {
+			t.Errorf("%s: the audit log says %+v", what, ev)
+		}
 	}
 }

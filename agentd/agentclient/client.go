@@ -19,13 +19,14 @@ import (
 // Client is a session with one guest agent. Its methods may be called from
 // several goroutines.
 type Client struct {
-	conn  *grpc.ClientConn
-	api   agentpb.AgentClient
-	files agentpb.FilesClient
-	jobs  agentpb.JobsClient
-	ports agentpb.PortsClient
-	dirs  agentpb.DirectoriesClient
-	info  Info
+	conn     *grpc.ClientConn
+	api      agentpb.AgentClient
+	files    agentpb.FilesClient
+	jobs     agentpb.JobsClient
+	ports    agentpb.PortsClient
+	loopback agentpb.LoopbackClient
+	dirs     agentpb.DirectoriesClient
+	info     Info
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.
@@ -97,7 +98,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 		return nil, fmt.Errorf("agent session: %w", err)
 	}
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
-	c.dirs, c.ports = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn)
+	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
 	return c, nil
 }
 

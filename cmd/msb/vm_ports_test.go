@@ -48,6 +48,16 @@ func TestVMPortsArePublished(t *testing.T) {
 		_ = resp.Body.Close()
 		t.Error("the port is open though it was removed")
 	}
+	msb("exec", "-d", name, "--", "httpd", "-f", "-p", "127.0.0.1:81", "-h", "/etc").want(t, 0, "job-1\n")
+	inside, _, _ := strings.Cut(msb("port", "add", name, "81").out, ":")
+	eventually(t, "an answer of a server on the guest's 127.0.0.1", func() bool {
+		resp, err := http.Get("http://127.0.0.1:" + inside + "/hostname")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
 	msb("stop", name).want(t, 0, name+"\n")
 	if resp, err := http.Get("http://" + address + "/hostname"); err == nil {
 		_ = resp.Body.Close()

@@ -95,6 +95,7 @@ func (s *supervisor) serveLink() error {
 		CA: authority, Placeholders: placeholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
 		Admit:     admitReload(s.plan),
+		Forward:   s.forwardLoopback,
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
 	})
 	if err != nil {
@@ -150,6 +151,7 @@ func (s *supervisor) greetAgent() error {
 		return fmt.Errorf("the guest did not become ready: %w", err)
 	}
 	s.agent = agent
+	s.greeted.Store(agent)
 	newGuestClock(agent).look(ctx) // the time in the handshake is of before the boot, during which it waited in the port
 	return nil
 }

@@ -149,6 +149,18 @@ func (s *supervisor) openedPorts() []state.Port {
 	return all
 }
 
+var errNotReady = errors.New("the guest isn't ready yet")
+
+// forwardLoopback implements gateway.Config.Forward.
+func (s *supervisor) forwardLoopback(ctx context.Context, port uint16) (uint16, error) {
+	agent := s.greeted.Load()
+	if agent == nil {
+		return 0, errNotReady
+	}
+	l := s.gateway.Link()
+	return agent.ForwardLoopback(ctx, port, l.Guest4, l.Gateway4)
+}
+
 // servePorts carries the connections to the published ports.
 func (s *supervisor) servePorts() {
 	for _, p := range s.ports {

@@ -50,6 +50,8 @@ type supervisor struct {
 	link    netstack.Link
 	mac     net.HardwareAddr
 	agent   *agentclient.Client
+	// greeted is agent, for who comes before it.
+	greeted atomic.Pointer[agentclient.Client]
 	jobs    *jobs.Keeper
 	idle    idleWatch
 
