@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-dns bench-proxy bench-latency bench-capture bench-mcp generate clean test-oracle test-memory
+.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-dns bench-proxy bench-latency bench-capture bench-mcp generate clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -99,6 +99,9 @@ bench-boot: setup-bench build ## cold start and exec round trip, beside microsan
 bench-net: setup-bench bin/gvproxy ## throughput and latency of the link, beside gvproxy, slirp4netns and a kernel relay (root)
 	@$(GO) run ./bench/net -gvproxy bin/gvproxy
 
+bench-ports: setup-bench bin/gvproxy ## published ports, beside gvproxy (root)
+	@$(GO) run ./bench/ports -gvproxy bin/gvproxy
+
 bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare server and gvproxy (root)
 	@$(GO) run ./bench/dns -gvproxy bin/gvproxy
 
@@ -120,7 +123,7 @@ bench-capture: setup-bench build ## what a capture costs bulk transfers through 
 bench-mcp: setup-bench ## msb mcp: tools/list, start, memory and calls, beside microsandbox's MCP server
 	@scripts/bench-mcp
 
-bench: bench-boot bench-net bench-dns bench-proxy bench-capture bench-mcp ## all benchmarks beside their peers
+bench: bench-boot bench-net bench-ports bench-dns bench-proxy bench-capture bench-mcp ## all benchmarks beside their peers
 
 generate: ## regenerate committed generated files
 	$(GO) generate ./...
