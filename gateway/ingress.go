@@ -15,9 +15,11 @@ import (
 // errIngress ends a connection whose client may no longer connect.
 var errIngress = errors.New("the policy no longer lets this client connect")
 
-// admits judges a client of a published port.
-func (g *Gateway) admits(client netip.Addr) egress.Verdict {
-	return egress.Admit(g.policy.Load(), client, g.classifier.OwnedByHost(client))
+// admits judges a client of a published port. Linux takes IPv6 datagrams from the wire that claim to come from an address
+// of this machine (of IPv4 it takes none, and a TCP handshake with such a sender never ends): they are not believed.
+func (g *Gateway) admits(proto egress.Proto, client netip.Addr) egress.Verdict {
+	claimed := proto == egress.UDP && client.Is6() && !client.IsLoopback()
+	return egress.Admit(g.policy.Load(), client, !claimed && g.classifier.OwnedByHost(client))
 }
 
 // clientOf is the address of who connected; the zero one can't be read, and may not connect.
@@ -31,7 +33,7 @@ func clientOf(a net.Addr) netip.AddrPort {
 
 // inboundEvent begins the audit line of one client, and decides.
 func (g *Gateway) inboundEvent(proto egress.Proto, client netip.AddrPort, port uint16) (ev audit.Event, ok bool) {
-	v := g.admits(client.Addr())
+	v := g.admits(proto, client.Addr())
 	ev = audit.Event{Kind: audit.PortFlow, Proto: proto.String(), Client: client, Port: port, Action: v.Action.String(), Rule: v.Rule, Reason: v.Reason.String()}
 	if v.Action != egress.Allow {
 		ev.Message = "no rule of [[ingress.allow]] lets this client connect"
@@ -46,21 +48,22 @@ type clients struct {
 }
 
 type inboundClient struct {
+	proto  egress.Proto
 	addr   netip.Addr
 	cancel context.CancelCauseFunc
 }
 
 // follow returns a context that ends when a reload no longer lets the client connect; done forgets it.
-func (g *Gateway) follow(ctx context.Context, client netip.Addr) (followed context.Context, done func()) {
+func (g *Gateway) follow(ctx context.Context, proto egress.Proto, client netip.Addr) (followed context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &inboundClient{client, cancel}
+	c := &inboundClient{proto, client, cancel}
 	g.clients.mu.Lock()
 	if g.clients.live == nil {
 		g.clients.live = make(map[*inboundClient]struct{})
 	}
 	g.clients.live[c] = struct{}{}
 	g.clients.mu.Unlock()
-	if g.admits(client).Action != egress.Allow { // a reload came between
+	if g.admits(proto, client).Action != egress.Allow { // a reload came between
 		cancel(errIngress)
 	}
 	return ctx, func() {
@@ -76,7 +79,7 @@ func (g *Gateway) revokeClients() (ended int) {
 	g.clients.mu.Lock()
 	defer g.clients.mu.Unlock()
 	for c := range g.clients.live {
-		if g.admits(c.addr).Action != egress.Allow {
+		if g.admits(c.proto, c.addr).Action != egress.Allow {
 			c.cancel(errIngress)
 			ended++
 		}

@@ -73,7 +73,7 @@ func (g *Gateway) within(ctx context.Context) (context.Context, context.CancelFu
 // carryIn carries one connection to the guest and completes what the audit log says of it.
 func (g *Gateway) carryIn(ctx context.Context, client net.Conn, ev *audit.Event) {
 	begin := time.Now()
-	ctx, done := g.follow(ctx, ev.Client.Addr())
+	ctx, done := g.follow(ctx, egress.TCP, ev.Client.Addr())
 	defer done()
 	dial, cancel := context.WithTimeout(ctx, publishedDial)
 	guest, err := g.dialPublished(dial, ev.Port)

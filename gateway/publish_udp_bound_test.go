@@ -68,3 +68,27 @@ func TestIdleUDPPortFlowsEnd(t *testing.T) {
 		t.Errorf("the audit log says %+v", f.ev)
 	}
 }
+
+// TestI15_ClaimedAddressesAreNotBelieved: what proves that a client is this machine itself.
+func TestI15_ClaimedAddressesAreNotBelieved(t *testing.T) {
+	t.Parallel()
+	g := &Gateway{classifier: egress.NewClassifier()}
+	g.classifier.SetHost(netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("fd00::7"))
+	g.policy.Store(policies.Default())
+	for _, c := range []struct {
+		proto  egress.Proto
+		client string
+		ours   bool
+	}{
+		{egress.TCP, "10.1.2.3", true}, {egress.TCP, "fd00::7", true}, {egress.TCP, "127.0.0.1", true}, {egress.TCP, "::1", true},
+		{egress.UDP, "10.1.2.3", true}, {egress.UDP, "fd00::7", false}, {egress.UDP, "127.0.0.1", true}, {egress.UDP, "::1", true},
+		{egress.TCP, "10.1.2.4", false}, {egress.TCP, "64:ff9b::a01:203", false}, {egress.TCP, "2002:a01:203::1", false}, {egress.TCP, "::ffff:10.1.2.3", true},
+	} {
+		if v := g.admits(c.proto, netip.MustParseAddr(c.client)); (v.Action == egress.Allow) != c.ours {
+			t.Errorf("%s from %s: %s", c.proto, c.client, v.Action)
+		}
+	}
+	if v := g.admits(egress.TCP, netip.Addr{}); v.Action == egress.Allow {
+		t.Error("a client without an address may connect")
+	}
+}
