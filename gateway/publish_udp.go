@@ -51,9 +51,7 @@ func PublishUDP(ctx context.Context, g *Gateway, conn *net.UDPConn, port uint16)
 		}
 		if f := p.flow(ctx, netip.AddrPortFrom(client.Addr().Unmap(), client.Port())); f != nil {
 			f.last.Store(time.Now().UnixNano())
-			if w, err := f.guest.Write((*buf)[:n]); err == nil {
-				f.down.Add(int64(w))
-			}
+			f.send((*buf)[:n])
 		}
 	}
 }
@@ -77,6 +75,20 @@ type udpInbound struct {
 	begin time.Time
 	last  atomic.Int64 // when something passed, in nanoseconds
 	down  atomic.Int64
+	// refused tells that the guest answered that nothing listens on the port.
+	refused atomic.Bool
+}
+
+// send hands a datagram to the guest. That an earlier one was refused is told by the call after it, once.
+func (f *udpInbound) send(b []byte) {
+	n, err := f.guest.Write(b)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		f.refused.Store(true)
+		n, err = f.guest.Write(b)
+	}
+	if err == nil {
+		f.down.Add(int64(n))
+	}
 }
 
 // flow finds or begins the flow of a client; nil if it may have none.
@@ -162,7 +174,7 @@ func (p *udpPort) ended(ctx context.Context, f *udpInbound, err error) {
 	switch {
 	case errors.Is(err, errBudget):
 		f.ev.Message = err.Error()
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), f.refused.Load() && f.ev.BytesUp == 0:
 		f.ev.Message = "the guest doesn't answer on this port: nothing listens there, or on 127.0.0.1 only; let it listen on 0.0.0.0"
 	case errors.Is(context.Cause(ctx), errIngress):
 		f.ev.Message = errIngress.Error()

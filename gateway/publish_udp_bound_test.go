@@ -3,6 +3,7 @@ package gateway
 import (
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,5 +91,31 @@ func TestI15_ClaimedAddressesAreNotBelieved(t *testing.T) {
 	}
 	if v := g.admits(egress.TCP, netip.Addr{}); v.Action == egress.Allow {
 		t.Error("a client without an address may connect")
+	}
+}
+
+// refusing is a socket whose every other Write tells that the datagram before it was refused.
+type refusing struct {
+	net.Conn
+	calls int
+}
+
+// Write implements net.Conn.
+func (r *refusing) Write(b []byte) (int, error) {
+	if r.calls++; r.calls%2 == 0 {
+		return 0, syscall.ECONNREFUSED
+	}
+	return len(b), nil
+}
+
+// TestRefusedDatagramsLoseNoOthers: what the guest says of one datagram is not taken for the next one's.
+func TestRefusedDatagramsLoseNoOthers(t *testing.T) {
+	t.Parallel()
+	f := &udpInbound{guest: &refusing{}}
+	for range 3 {
+		f.send([]byte("12345"))
+	}
+	if n := f.down.Load(); n != 15 || !f.refused.Load() {
+		t.Errorf("%d bytes went to the guest, want 15; refused %v", n, f.refused.Load())
 	}
 }
