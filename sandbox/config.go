@@ -120,6 +120,8 @@ type Config struct {
 	// AutoRemove removes a sandbox with a name when its run ends, however it does. A job of the name MainJob ends the run
 	// with it.
 	AutoRemove bool
+	// Restart says when the main job's command is run again by itself, while the sandbox runs.
+	Restart Restart
 	// Attached ends the run when this process does, however that ends. Without it one with a name runs on.
 	Attached bool
 
@@ -177,6 +179,12 @@ func (c *Config) check() error {
 	}
 	if c.AutoRemove && c.Name == "" {
 		return fmt.Errorf("%w: AutoRemove is for one with a name; others leave nothing, leave it out", ErrConfig)
+	}
+	if err := c.Restart.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if !c.Restart.None() && (c.AutoRemove || c.Name == "") {
+		return fmt.Errorf("%w: Restart is for one with a name that stays when its command ends; leave AutoRemove out and give a Name, or leave Restart out", ErrConfig)
 	}
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)

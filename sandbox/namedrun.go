@@ -46,6 +46,9 @@ type Status struct {
 	Info    *Info      `json:"info,omitempty"`
 	// PolicyRefused says why a change of the policy file was refused: the policy before it is in force.
 	PolicyRefused string `json:"policy_refused,omitempty"`
+	// Restart is the policy of `--restart`, RestartCount how often the main command was run again by it.
+	Restart      string `json:"restart,omitempty"`
+	RestartCount int    `json:"restart_count,omitempty"`
 	// End is how the run before ended, if it was not killed.
 	End *End `json:"end,omitempty"`
 	// Problem says why the state can't be read; the other fields are empty then.
@@ -86,6 +89,12 @@ func (h *Home) Inspect(name string) (*Status, error) {
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
 		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
+	}
+	if !st.Restart.None() {
+		s.Restart = st.Restart.String()
+	}
+	if main, err := state.ReadJob(filepath.Join(dir, state.JobsDir), MainJob); err == nil {
+		s.RestartCount = main.Restarts
 	}
 	if s.Audit == "" {
 		s.Audit = filepath.Join(dir, state.AuditLog)

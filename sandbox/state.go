@@ -16,6 +16,8 @@ type (
 	Tmpfs = state.Tmpfs
 	// Port is a port of this machine that leads to one of the guest's.
 	Port = state.Port
+	// Restart says when a main command is run again.
+	Restart = state.Restart
 	// PcapOptions say how a capture is written.
 	PcapOptions = state.PcapOptions
 	// RecordFiles names what is written down of a sandbox; "" leaves a record out.
@@ -93,6 +95,7 @@ var (
 	ErrPolicyMissing = state.ErrPolicyMissing // the policy file could not be read
 	ErrDirectory     = state.ErrDirectory     // a directory can't be shared
 	ErrTmpfs         = state.ErrTmpfs         // a file system in memory can't be where it should
+	ErrRestart       = state.ErrRestart       // when a command is to be run again can't be read
 	ErrNoCapture     = records.ErrNoCapture   // there is no file to capture into
 	ErrJobName       = state.ErrJobName
 	ErrJobExists     = state.ErrJobExists
@@ -128,6 +131,9 @@ func GuardMemory() error { return supervisor.GuardMemory() }
 
 // ErrPort is wrapped by errors about a port that can't be published.
 var ErrPort = state.ErrPort
+
+// ParseRestart reads "no", "on-failure[:N]" or "always", as --restart of `msb run` takes them.
+func ParseRestart(s string) (Restart, error) { return state.ParseRestart(s) }
 
 // ParsePort reads "[ADDRESS:]HOST:GUEST" or "GUEST", as -p of `msb run` takes them.
 func ParsePort(s string) (Port, error) { return state.ParsePort(s) }

@@ -25,7 +25,6 @@ var otherFlags = map[string]string{
 	"device":       noDevices,
 	"gpus":         noDevices,
 	"platform":     "guests have this machine's architecture; leave it out",
-	"restart":      "msb start NAME starts one that stopped; leave it out",
 	"cidfile":      "give the sandbox a name: --name NAME",
 	"shm-size":     "/dev/shm takes up to half of the guest's memory: give it more with --memory",
 	"memory-swap":  "a guest has no swap; give it more with --memory",

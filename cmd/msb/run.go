@@ -41,6 +41,7 @@ type runFlags struct {
 	readOnly                      bool
 	hideCredentials               bool
 	job                           string
+	restart                       string
 	ulimits                       []agentclient.Rlimit
 	plain                         bool // the command is all: no entrypoint of the image's
 }
@@ -107,6 +108,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.hideCredentials, "hide-credentials", false, "hide what looks like credentials in the -v directories: .env, private keys, those of clouds and registries")
 	fl.StringArrayVar(&f.tmpfs, "tmpfs", nil, "an empty file system in the guest's memory, new at each start: `PATH[:size=64M,mode=1777,exec]` (repeatable)")
 	fl.BoolVar(&f.readOnly, "read-only", false, "make the guest's root read-only; --tmpfs and -v HOST:GUEST:rw are what can be written to")
+	fl.StringVar(&f.restart, "restart", "no", "`when` to run the command of run -d again once it has ended: no, on-failure[:N] or always")
 	fl.BoolVar(&f.noNet, "no-net", false, "no network device at all")
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "`when` to ask the registry: missing, always or never")
@@ -143,6 +145,9 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	cfg, argv, err := f.config(ui, args, dash)
 	if err != nil {
 		return err
+	}
+	if !f.detach && !cfg.Restart.None() {
+		return &usageError{err: errRestartAttached, help: "msb run --help"}
 	}
 	if f.detach {
 		return untilStarted(ctx, ui, func(ctx context.Context) error { return runDetached(ctx, ui, f, cfg, argv) })
@@ -185,6 +190,9 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	}
 	return nil
 }
+
+// errRestartAttached is --restart for a command that its sandbox ends with.
+var errRestartAttached = errors.New("--restart is for a sandbox that runs on when its command has ended: give -d too, or leave it out")
 
 // hintAtCommand helps who forgot the dashes: what looks like a command was taken for an image.
 func hintAtCommand(err error, image string) error {

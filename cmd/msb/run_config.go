@@ -66,6 +66,15 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Labels, err = parseLabels(f.labels); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
+	if cfg.Restart, err = sandbox.ParseRestart(f.restart); err != nil {
+		return cfg, nil, &usageError{err: fmt.Errorf("--restart: %w", err), help: "msb run --help"}
+	}
+	if !cfg.Restart.None() && f.name == "" {
+		return cfg, nil, &usageError{err: errRestartAttached, help: "msb run --help"}
+	}
+	if !cfg.Restart.None() && f.temporary() {
+		return cfg, nil, &usageError{err: errors.New("--restart and --rm: one runs the command again when it has ended, the other removes the sandbox then; leave one out"), help: "msb run --help"}
+	}
 	cfg.ReadOnly, cfg.AutoRemove, cfg.Attached = f.readOnly, f.temporary(), f.temporary() && !f.detach
 	cfg.Hide, cfg.HideCredentials, cfg.DirectoryUser = f.hide, f.hideCredentials, f.user
 	if f.name != "" {

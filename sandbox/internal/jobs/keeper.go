@@ -37,6 +37,9 @@ type Keeper struct {
 	// Ended is told which job's end is written down, or was tried to; may be nil.
 	Ended func(name string)
 	Again time.Duration // between tries to write down an end; 0 is endAgain
+	// Restart says when the main job's command is run again; Clock is of the pauses before that, nil for the real one.
+	Restart state.Restart
+	Clock   Clock
 
 	mu     sync.Mutex
 	live   map[string]liveJob          // without those whose end is being written
@@ -49,6 +52,8 @@ type liveJob struct {
 	started time.Time
 	signals chan<- agentclient.Signal
 	input   *input // nil: it has none
+	halt    func() // has the command not run again
+	pausing bool   // the command has ended and is about to be run again
 }
 
 var _ agentclient.JobServer = (*Keeper)(nil)
@@ -77,7 +82,9 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 	j := &state.StoredJob{JobStatus: state.JobStatus{Command: state.ShownCommand(o.Argv), State: state.JobRunning, Started: time.Now().UTC()}, Supervisor: k.Self}
 	signals := make(chan agentclient.Signal, 1)
 	in := newInput(o.JobInput)
-	if err := k.admit(name, j, liveJob{signals: signals, input: in}); err != nil {
+	halted, halt := context.WithCancel(k.Ctx)
+	if err := k.admit(name, j, liveJob{signals: signals, input: in, halt: halt}); err != nil {
+		halt()
 		return "", err
 	}
 	out := joblog.NewWriter(k.Dir, j.Name)
@@ -87,6 +94,8 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 	runs := false
 	o.OnStart = func() { runs = true; started <- nil }
 	k.Work.Go(func() {
+		defer halt()
+		began := k.clock().Now()
 		st, err := k.Agent.Exec(k.Ctx, o)
 		in.close()
 		if !runs {
@@ -96,6 +105,7 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 			started <- errors.Join(err, k.drop(j.Name)) // before the name is free: it is the caller's to choose again
 			return
 		}
+		st, err = k.restart(run{job: j, opts: o, halted: halted, began: began}, st, err)
 		k.finish(j, out, st, err)
 		if k.Ended != nil {
 			k.Ended(j.Name)
@@ -261,6 +271,15 @@ func (k *Keeper) SignalJob(ctx context.Context, id agentclient.JobID, s agentcli
 	}
 	if live.signals == nil {
 		return fmt.Errorf("%w: %s", state.ErrJobEnded, name)
+	}
+	if halts(s) {
+		live.halt()
+	}
+	if live.pausing {
+		if halts(s) {
+			return nil
+		}
+		return fmt.Errorf("%w: %s; --restart runs it again soon", state.ErrJobEnded, name)
 	}
 	late := time.NewTimer(signalWait)
 	defer late.Stop()

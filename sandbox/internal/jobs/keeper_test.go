@@ -14,7 +14,7 @@ func TestI11_DeafGuestsHoldUpNoKill(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// Nobody reads the signals.
-		k := &Keeper{Dir: "/home/sandboxes/web/jobs", live: map[string]liveJob{"server": {signals: make(chan agentclient.Signal, 1)}}}
+		k := &Keeper{Dir: "/home/sandboxes/web/jobs", live: map[string]liveJob{"server": {signals: make(chan agentclient.Signal, 1), halt: func() {}}}}
 		if err := k.SignalJob(t.Context(), agentclient.JobID{Name: "server"}, agentclient.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -84,6 +84,8 @@ type JobStatus struct {
 	// OutputBytes is how much it wrote, LostBytes how much of that the host's disk had no room for. Known at the end.
 	OutputBytes int64 `json:"output_bytes,omitempty"`
 	LostBytes   int64 `json:"lost_bytes,omitempty"`
+	// Restarts is how often the main command was run again by itself.
+	Restarts int `json:"restarts,omitempty"`
 	// Reason says why a job is lost or damaged.
 	Reason string `json:"reason,omitempty"`
 }
@@ -143,8 +145,11 @@ func ShownCommand(argv []string) []string {
 
 // ShownReason is as much of an error as a job's file holds. It counts encoded bytes: JSON has six for a "<" of the guest's,
 // and a file that is too long is not written, so that the job would seem to run for ever.
-func ShownReason(err error) string {
-	text := strings.ToValidUTF8(fmt.Sprintf("%.*s", maxShownReason, err), "")
+func ShownReason(err error) string { return ShownText(err.Error()) }
+
+// ShownText is ShownReason of a sentence.
+func ShownText(text string) string {
+	text = strings.ToValidUTF8(fmt.Sprintf("%.*s", maxShownReason, text), "")
 	for encodedLen(text) > maxShownReason {
 		_, last := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-last]

@@ -39,7 +39,8 @@ type Spec struct {
 	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`
 	ReadOnly bool    `json:"read_only,omitempty"`
 	// AutoRemove has the sandbox removed when its run ends, which the end of its main job does.
-	AutoRemove bool `json:"auto_remove,omitempty"`
+	AutoRemove bool    `json:"auto_remove,omitempty"`
+	Restart    Restart `json:"restart,omitzero"`
 	// IdleStop and Lifetime are in nanoseconds.
 	IdleStop time.Duration `json:"idle_stop,omitempty"`
 	Lifetime time.Duration `json:"lifetime,omitempty"`

@@ -282,7 +282,7 @@ func (s *supervisor) openRecords() (err error) {
 func (s *supervisor) openJobs() error {
 	dir := filepath.Join(s.plan.Dir, state.JobsDir)
 	s.jobs = &jobs.Keeper{
-		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()),
+		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()), Restart: s.plan.Restart,
 		Room:   func() (int64, error) { return state.Spare(dir) },
 		Failed: func(err error) { fmt.Fprintln(os.Stderr, err) }, // the supervisor's log
 		Ended: func(name string) {
