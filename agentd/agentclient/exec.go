@@ -206,13 +206,15 @@ func execOptions(m *agentpb.ExecStart) ExecOptions {
 		Argv: m.GetArgv(), Env: m.GetEnv(), Dir: m.GetCwd(), MakeDir: m.GetMakeCwd(), User: m.GetUser(),
 		Timeout: time.Duration(m.GetTimeoutNs()), TTY: m.GetTty(),
 	}
-	if size := m.GetSize(); size != nil {
-		o.Size = Size{Rows: uint16(min(size.GetRows(), math.MaxUint16)), Cols: uint16(min(size.GetCols(), math.MaxUint16))}
-	}
+	o.Size = sizeOf(m.GetSize())
 	for _, r := range m.GetRlimits() {
 		o.Rlimits = append(o.Rlimits, Rlimit{Name: r.GetName(), Soft: r.GetSoft(), Hard: r.GetHard()})
 	}
 	return o
+}
+
+func sizeOf(m *agentpb.WindowSize) Size {
+	return Size{Rows: uint16(min(m.GetRows(), math.MaxUint16)), Cols: uint16(min(m.GetCols(), math.MaxUint16))}
 }
 
 func (s Size) message() *agentpb.WindowSize {

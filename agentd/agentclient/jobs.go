@@ -63,6 +63,8 @@ type JobServer interface {
 	SignalJob(ctx context.Context, id JobID, s Signal) error
 	// WriteJob returns how many bytes of p the job has taken, on error too. eof closes its standard input behind p.
 	WriteJob(ctx context.Context, id JobID, p []byte, eof bool) (int, error)
+	// ResizeJob sets the size of the job's terminal; one without a terminal takes no notice.
+	ResizeJob(ctx context.Context, id JobID, s Size) error
 	RemoveJob(ctx context.Context, id JobID) error
 }
 
@@ -130,6 +132,12 @@ func (c *Client) WriteJob(ctx context.Context, id JobID, p []byte, eof bool) (in
 // maxJobInput is how many bytes of standard input one message holds.
 const maxJobInput = 64 << 10
 
+// ResizeJob sets the size of a job's terminal.
+func (c *Client) ResizeJob(ctx context.Context, id JobID, s Size) error {
+	r, err := c.jobs.ResizeJob(ctx, &agentpb.ResizeJobRequest{Name: id.Name, Started: id.started(), Size: s.message()})
+	return c.jobError(ctx, r, err)
+}
+
 // RemoveJob deletes a job that has ended, and its output.
 func (c *Client) RemoveJob(ctx context.Context, id JobID) error {
 	r, err := c.jobs.RemoveJob(ctx, &agentpb.RemoveJobRequest{Name: id.Name, Started: id.started()})
@@ -187,6 +195,11 @@ func (a *jobsAdapter) WriteJob(ctx context.Context, r *agentpb.WriteJobRequest) 
 	}
 	result, err := jobResponse(r.GetName(), err)
 	return &agentpb.WriteJobResponse{Written: uint32(n), Result: result}, err
+}
+
+// ResizeJob implements agentpb.JobsServer.
+func (a *jobsAdapter) ResizeJob(ctx context.Context, r *agentpb.ResizeJobRequest) (*agentpb.JobResponse, error) {
+	return jobResponse(r.GetName(), a.jobs.ResizeJob(ctx, jobID(r.GetName(), r.GetStarted()), sizeOf(r.GetSize())))
 }
 
 // RemoveJob implements agentpb.JobsServer.

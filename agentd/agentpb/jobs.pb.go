@@ -351,6 +351,67 @@ func (x *WriteJobResponse) GetResult() *JobResponse {
 	return nil
 }
 
+type ResizeJobRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As in SignalJobRequest.
+	Started       int64       `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`
+	Size          *WindowSize `protobuf:"bytes,3,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeJobRequest) Reset() {
+	*x = ResizeJobRequest{}
+	mi := &file_jobs_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeJobRequest) ProtoMessage() {}
+
+func (x *ResizeJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_jobs_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeJobRequest.ProtoReflect.Descriptor instead.
+func (*ResizeJobRequest) Descriptor() ([]byte, []int) {
+	return file_jobs_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ResizeJobRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResizeJobRequest) GetStarted() int64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
+func (x *ResizeJobRequest) GetSize() *WindowSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
 type RemoveJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -362,7 +423,7 @@ type RemoveJobRequest struct {
 
 func (x *RemoveJobRequest) Reset() {
 	*x = RemoveJobRequest{}
-	mi := &file_jobs_proto_msgTypes[4]
+	mi := &file_jobs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +435,7 @@ func (x *RemoveJobRequest) String() string {
 func (*RemoveJobRequest) ProtoMessage() {}
 
 func (x *RemoveJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_jobs_proto_msgTypes[4]
+	mi := &file_jobs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +448,7 @@ func (x *RemoveJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveJobRequest.ProtoReflect.Descriptor instead.
 func (*RemoveJobRequest) Descriptor() ([]byte, []int) {
-	return file_jobs_proto_rawDescGZIP(), []int{4}
+	return file_jobs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RemoveJobRequest) GetName() string {
@@ -419,7 +480,7 @@ type JobResponse struct {
 
 func (x *JobResponse) Reset() {
 	*x = JobResponse{}
-	mi := &file_jobs_proto_msgTypes[5]
+	mi := &file_jobs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +492,7 @@ func (x *JobResponse) String() string {
 func (*JobResponse) ProtoMessage() {}
 
 func (x *JobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_jobs_proto_msgTypes[5]
+	mi := &file_jobs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +505,7 @@ func (x *JobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResponse.ProtoReflect.Descriptor instead.
 func (*JobResponse) Descriptor() ([]byte, []int) {
-	return file_jobs_proto_rawDescGZIP(), []int{5}
+	return file_jobs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobResponse) GetName() string {
@@ -495,7 +556,11 @@ const file_jobs_proto_rawDesc = "" +
 	"\x03eof\x18\x04 \x01(\bR\x03eof\"_\n" +
 	"\x10WriteJobResponse\x12\x18\n" +
 	"\awritten\x18\x01 \x01(\rR\awritten\x121\n" +
-	"\x06result\x18\x02 \x01(\v2\x19.msb.agent.v1.JobResponseR\x06result\"@\n" +
+	"\x06result\x18\x02 \x01(\v2\x19.msb.agent.v1.JobResponseR\x06result\"n\n" +
+	"\x10ResizeJobRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\astarted\x18\x02 \x01(\x03R\astarted\x12,\n" +
+	"\x04size\x18\x03 \x01(\v2\x18.msb.agent.v1.WindowSizeR\x04size\"@\n" +
 	"\x10RemoveJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\astarted\x18\x02 \x01(\x03R\astarted\"\x91\x01\n" +
@@ -517,11 +582,12 @@ const file_jobs_proto_rawDesc = "" +
 	"\x0fJOB_ERROR_FILES\x10\t\x12\x12\n" +
 	"\x0eJOB_ERROR_BUSY\x10\n" +
 	"\x12\x16\n" +
-	"\x12JOB_ERROR_NO_INPUT\x10\v2\xa7\x02\n" +
+	"\x12JOB_ERROR_NO_INPUT\x10\v2\xef\x02\n" +
 	"\x04Jobs\x12D\n" +
 	"\bStartJob\x12\x1d.msb.agent.v1.StartJobRequest\x1a\x19.msb.agent.v1.JobResponse\x12F\n" +
 	"\tSignalJob\x12\x1e.msb.agent.v1.SignalJobRequest\x1a\x19.msb.agent.v1.JobResponse\x12I\n" +
 	"\bWriteJob\x12\x1d.msb.agent.v1.WriteJobRequest\x1a\x1e.msb.agent.v1.WriteJobResponse\x12F\n" +
+	"\tResizeJob\x12\x1e.msb.agent.v1.ResizeJobRequest\x1a\x19.msb.agent.v1.JobResponse\x12F\n" +
 	"\tRemoveJob\x12\x1e.msb.agent.v1.RemoveJobRequest\x1a\x19.msb.agent.v1.JobResponseB+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
 
 var (
@@ -537,36 +603,41 @@ func file_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_jobs_proto_goTypes = []any{
 	(JobError)(0),            // 0: msb.agent.v1.JobError
 	(*StartJobRequest)(nil),  // 1: msb.agent.v1.StartJobRequest
 	(*SignalJobRequest)(nil), // 2: msb.agent.v1.SignalJobRequest
 	(*WriteJobRequest)(nil),  // 3: msb.agent.v1.WriteJobRequest
 	(*WriteJobResponse)(nil), // 4: msb.agent.v1.WriteJobResponse
-	(*RemoveJobRequest)(nil), // 5: msb.agent.v1.RemoveJobRequest
-	(*JobResponse)(nil),      // 6: msb.agent.v1.JobResponse
-	(*ExecStart)(nil),        // 7: msb.agent.v1.ExecStart
-	(*Exit)(nil),             // 8: msb.agent.v1.Exit
+	(*ResizeJobRequest)(nil), // 5: msb.agent.v1.ResizeJobRequest
+	(*RemoveJobRequest)(nil), // 6: msb.agent.v1.RemoveJobRequest
+	(*JobResponse)(nil),      // 7: msb.agent.v1.JobResponse
+	(*ExecStart)(nil),        // 8: msb.agent.v1.ExecStart
+	(*WindowSize)(nil),       // 9: msb.agent.v1.WindowSize
+	(*Exit)(nil),             // 10: msb.agent.v1.Exit
 }
 var file_jobs_proto_depIdxs = []int32{
-	7, // 0: msb.agent.v1.StartJobRequest.exec:type_name -> msb.agent.v1.ExecStart
-	6, // 1: msb.agent.v1.WriteJobResponse.result:type_name -> msb.agent.v1.JobResponse
-	0, // 2: msb.agent.v1.JobResponse.error:type_name -> msb.agent.v1.JobError
-	8, // 3: msb.agent.v1.JobResponse.exit:type_name -> msb.agent.v1.Exit
-	1, // 4: msb.agent.v1.Jobs.StartJob:input_type -> msb.agent.v1.StartJobRequest
-	2, // 5: msb.agent.v1.Jobs.SignalJob:input_type -> msb.agent.v1.SignalJobRequest
-	3, // 6: msb.agent.v1.Jobs.WriteJob:input_type -> msb.agent.v1.WriteJobRequest
-	5, // 7: msb.agent.v1.Jobs.RemoveJob:input_type -> msb.agent.v1.RemoveJobRequest
-	6, // 8: msb.agent.v1.Jobs.StartJob:output_type -> msb.agent.v1.JobResponse
-	6, // 9: msb.agent.v1.Jobs.SignalJob:output_type -> msb.agent.v1.JobResponse
-	4, // 10: msb.agent.v1.Jobs.WriteJob:output_type -> msb.agent.v1.WriteJobResponse
-	6, // 11: msb.agent.v1.Jobs.RemoveJob:output_type -> msb.agent.v1.JobResponse
-	8, // [8:12] is the sub-list for method output_type
-	4, // [4:8] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	8,  // 0: msb.agent.v1.StartJobRequest.exec:type_name -> msb.agent.v1.ExecStart
+	7,  // 1: msb.agent.v1.WriteJobResponse.result:type_name -> msb.agent.v1.JobResponse
+	9,  // 2: msb.agent.v1.ResizeJobRequest.size:type_name -> msb.agent.v1.WindowSize
+	0,  // 3: msb.agent.v1.JobResponse.error:type_name -> msb.agent.v1.JobError
+	10, // 4: msb.agent.v1.JobResponse.exit:type_name -> msb.agent.v1.Exit
+	1,  // 5: msb.agent.v1.Jobs.StartJob:input_type -> msb.agent.v1.StartJobRequest
+	2,  // 6: msb.agent.v1.Jobs.SignalJob:input_type -> msb.agent.v1.SignalJobRequest
+	3,  // 7: msb.agent.v1.Jobs.WriteJob:input_type -> msb.agent.v1.WriteJobRequest
+	5,  // 8: msb.agent.v1.Jobs.ResizeJob:input_type -> msb.agent.v1.ResizeJobRequest
+	6,  // 9: msb.agent.v1.Jobs.RemoveJob:input_type -> msb.agent.v1.RemoveJobRequest
+	7,  // 10: msb.agent.v1.Jobs.StartJob:output_type -> msb.agent.v1.JobResponse
+	7,  // 11: msb.agent.v1.Jobs.SignalJob:output_type -> msb.agent.v1.JobResponse
+	4,  // 12: msb.agent.v1.Jobs.WriteJob:output_type -> msb.agent.v1.WriteJobResponse
+	7,  // 13: msb.agent.v1.Jobs.ResizeJob:output_type -> msb.agent.v1.JobResponse
+	7,  // 14: msb.agent.v1.Jobs.RemoveJob:output_type -> msb.agent.v1.JobResponse
+	10, // [10:15] is the sub-list for method output_type
+	5,  // [5:10] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_jobs_proto_init() }
@@ -581,7 +652,7 @@ func file_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_jobs_proto_rawDesc), len(file_jobs_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

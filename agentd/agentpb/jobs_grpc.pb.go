@@ -25,6 +25,7 @@ const (
 	Jobs_StartJob_FullMethodName  = "/msb.agent.v1.Jobs/StartJob"
 	Jobs_SignalJob_FullMethodName = "/msb.agent.v1.Jobs/SignalJob"
 	Jobs_WriteJob_FullMethodName  = "/msb.agent.v1.Jobs/WriteJob"
+	Jobs_ResizeJob_FullMethodName = "/msb.agent.v1.Jobs/ResizeJob"
 	Jobs_RemoveJob_FullMethodName = "/msb.agent.v1.Jobs/RemoveJob"
 )
 
@@ -39,6 +40,8 @@ type JobsClient interface {
 	// WriteJob gives a job bytes of standard input, if it was started with that. It answers when the job has taken
 	// them, or took none for a while.
 	WriteJob(ctx context.Context, in *WriteJobRequest, opts ...grpc.CallOption) (*WriteJobResponse, error)
+	// ResizeJob sets the size of the terminal of a job that runs and has one.
+	ResizeJob(ctx context.Context, in *ResizeJobRequest, opts ...grpc.CallOption) (*JobResponse, error)
 	// RemoveJob forgets a job that has ended, and its output.
 	RemoveJob(ctx context.Context, in *RemoveJobRequest, opts ...grpc.CallOption) (*JobResponse, error)
 }
@@ -81,6 +84,16 @@ func (c *jobsClient) WriteJob(ctx context.Context, in *WriteJobRequest, opts ...
 	return out, nil
 }
 
+func (c *jobsClient) ResizeJob(ctx context.Context, in *ResizeJobRequest, opts ...grpc.CallOption) (*JobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JobResponse)
+	err := c.cc.Invoke(ctx, Jobs_ResizeJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobsClient) RemoveJob(ctx context.Context, in *RemoveJobRequest, opts ...grpc.CallOption) (*JobResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(JobResponse)
@@ -102,6 +115,8 @@ type JobsServer interface {
 	// WriteJob gives a job bytes of standard input, if it was started with that. It answers when the job has taken
 	// them, or took none for a while.
 	WriteJob(context.Context, *WriteJobRequest) (*WriteJobResponse, error)
+	// ResizeJob sets the size of the terminal of a job that runs and has one.
+	ResizeJob(context.Context, *ResizeJobRequest) (*JobResponse, error)
 	// RemoveJob forgets a job that has ended, and its output.
 	RemoveJob(context.Context, *RemoveJobRequest) (*JobResponse, error)
 	mustEmbedUnimplementedJobsServer()
@@ -122,6 +137,9 @@ func (UnimplementedJobsServer) SignalJob(context.Context, *SignalJobRequest) (*J
 }
 func (UnimplementedJobsServer) WriteJob(context.Context, *WriteJobRequest) (*WriteJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WriteJob not implemented")
+}
+func (UnimplementedJobsServer) ResizeJob(context.Context, *ResizeJobRequest) (*JobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResizeJob not implemented")
 }
 func (UnimplementedJobsServer) RemoveJob(context.Context, *RemoveJobRequest) (*JobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveJob not implemented")
@@ -201,6 +219,24 @@ func _Jobs_WriteJob_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Jobs_ResizeJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResizeJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).ResizeJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_ResizeJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).ResizeJob(ctx, req.(*ResizeJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Jobs_RemoveJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveJobRequest)
 	if err := dec(in); err != nil {
@@ -237,6 +273,10 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WriteJob",
 			Handler:    _Jobs_WriteJob_Handler,
+		},
+		{
+			MethodName: "ResizeJob",
+			Handler:    _Jobs_ResizeJob_Handler,
 		},
 		{
 			MethodName: "RemoveJob",

@@ -18,7 +18,7 @@ func completeWords(root *cobra.Command) {
 	const files, none = cobra.ShellCompDirectiveDefault, cobra.ShellCompDirectiveNoFileComp
 	fixed := func(words ...string) cobra.CompletionFunc { return cobra.FixedCompletions(words, none) }
 	for path, words := range map[string]cobra.CompletionFunc{
-		"start": names(-1), "stop": names(-1), "restart": names(-1), "kill": names(-1), "wait": names(-1), "shell": names(1), "rm": names(-1), "inspect": names(1), "events": names(1), "exec": names(1),
+		"start": names(-1), "stop": names(-1), "restart": names(-1), "kill": names(-1), "wait": names(-1), "shell": names(1), "attach": names(1), "rm": names(-1), "inspect": names(1), "events": names(1), "exec": names(1),
 		"capture": inTurn(names(1), fixed("on", "off")), "cp": inTurn(orFiles(places), orFiles(places)),
 		"policy presets": fixed(policies.Presets()...), "policy show": inTurn(orFiles(policyWords)), "policy explain": inTurn(orFiles(policyWords)),
 		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images,

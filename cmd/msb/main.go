@@ -132,7 +132,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui), newRenameCommand(ui), newTopCommand(ui), newPruneCommand(ui), newEnvCommand(ui),
+	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newAttachCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui), newRenameCommand(ui), newTopCommand(ui), newPruneCommand(ui), newEnvCommand(ui),
 		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newPortCommand(ui), newWarmCommand(ui))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -149,7 +149,6 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 
 // otherWords are what other tools call what msb does in another way.
 var otherWords = map[string]string{
-	"attach":  "use msb shell NAME, or msb logs -f NAME",
 	"version": "use msb --version",
 	"info":    "use msb doctor",
 	"diff":    "use msb policy diff A B",

@@ -66,9 +66,9 @@ const (
 	allListed   = "all sandboxes that have a name are listed, running or not; leave it out"
 	stopWait    = "the guest is given time to write its disk, and is ended then; leave it out"
 	stopSignal  = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"
-	startAttach = "msb logs -f NAME shows what the command of msb run -d prints, msb shell NAME opens a shell"
+	startAttach = "msb attach NAME joins the command of msb run -d, msb shell NAME opens a shell"
 	wholeLog    = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
-	detachKeys  = "there are none: -d leaves a command running from the start"
+	detachKeys  = "msb run -dit and then msb attach NAME have them; -d leaves a command running from the start"
 	pruneAll    = "msb image rm IMAGE forgets an image by its name; leave it out"
 )
 

@@ -5,6 +5,7 @@ package main
 import (
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,11 +26,17 @@ func onTerminal(t *testing.T, args ...string) *terminal {
 	if err := subreaper(); err != nil {
 		t.Fatal(err)
 	}
+	return terminalOf(t, command(t, nil, runArgs(args)...))
+}
+
+// terminalOf starts a command in a terminal.
+func terminalOf(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
 	master, slave, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tt := &terminal{running: &running{Cmd: command(t, nil, runArgs(args)...), ended: make(chan struct{})}, master: master, slave: slave}
+	tt := &terminal{running: &running{Cmd: cmd, ended: make(chan struct{})}, master: master, slave: slave}
 	tt.before = tt.mode(t)
 	tt.resize(t, 33, 101)
 	tt.Stdin, tt.Stdout, tt.Stderr = slave, slave, slave

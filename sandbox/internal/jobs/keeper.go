@@ -52,6 +52,7 @@ type liveJob struct {
 	started time.Time
 	signals chan<- agentclient.Signal
 	input   *input // nil: it has none
+	resize  chan agentclient.Size
 	halt    func() // has the command not run again
 	pausing bool   // the command has ended and is about to be run again
 }
@@ -79,11 +80,11 @@ func (k *Keeper) Settle() error {
 
 // StartJob implements agentclient.JobServer.
 func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOptions) (string, error) {
-	j := &state.StoredJob{JobStatus: state.JobStatus{Command: state.ShownCommand(o.Argv), State: state.JobRunning, Started: time.Now().UTC()}, Supervisor: k.Self}
-	signals := make(chan agentclient.Signal, 1)
+	j := &state.StoredJob{JobStatus: state.JobStatus{Command: state.ShownCommand(o.Argv), State: state.JobRunning, Started: time.Now().UTC(), TTY: o.TTY, Input: o.JobInput}, Supervisor: k.Self}
+	signals, resize := make(chan agentclient.Signal, 1), make(chan agentclient.Size, 1)
 	in := newInput(o.JobInput)
 	halted, halt := context.WithCancel(k.Ctx)
-	if err := k.admit(name, j, liveJob{signals: signals, input: in, halt: halt}); err != nil {
+	if err := k.admit(name, j, liveJob{signals: signals, input: in, resize: resize, halt: halt}); err != nil {
 		halt()
 		return "", err
 	}
@@ -91,6 +92,7 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 	out.Room = k.Room
 	started := make(chan error, 1)
 	o.Stdin, o.Stdout, o.Stderr, o.Signals = in.reader(), out.Stream(joblog.Stdout), out.Stream(joblog.Stderr), signals
+	o.Resize = resize
 	runs := false
 	o.OnStart = func() { runs = true; started <- nil }
 	k.Work.Go(func() {
@@ -298,6 +300,25 @@ func (k *Keeper) SignalJob(ctx context.Context, id agentclient.JobID, s agentcli
 const signalWait = 10 * time.Second
 
 func (k *Keeper) sandboxName() string { return filepath.Base(filepath.Dir(k.Dir)) }
+
+// ResizeJob implements agentclient.JobServer.
+func (k *Keeper) ResizeJob(_ context.Context, id agentclient.JobID, s agentclient.Size) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	live, err := k.check(id)
+	if err != nil {
+		return err
+	}
+	if live.signals == nil {
+		return fmt.Errorf("%w: %s", state.ErrJobEnded, id.Name)
+	}
+	select {
+	case <-live.resize: // which the guest has not taken yet: the newest counts
+	default:
+	}
+	live.resize <- s
+	return nil
+}
 
 // RemoveJob implements agentclient.JobServer.
 func (k *Keeper) RemoveJob(_ context.Context, id agentclient.JobID) error {

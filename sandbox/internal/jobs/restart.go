@@ -71,9 +71,11 @@ func (k *Keeper) pause(r *run, d time.Duration) bool {
 
 // resume gives the next run an input and a way for signals of its own: what was sent to the run before is not for this one.
 func (k *Keeper) resume(r *run) *input {
-	signals, in := make(chan agentclient.Signal, 1), newInput(r.opts.JobInput)
-	r.opts.Stdin, r.opts.Signals, r.opts.OnStart = in.reader(), signals, nil
-	k.change(r.job.Name, func(live *liveJob) { live.pausing, live.signals, live.input = false, signals, in })
+	signals, resize, in := make(chan agentclient.Signal, 1), make(chan agentclient.Size, 1), newInput(r.opts.JobInput)
+	r.opts.Stdin, r.opts.Signals, r.opts.Resize, r.opts.OnStart = in.reader(), signals, resize, nil
+	k.change(r.job.Name, func(live *liveJob) {
+		live.pausing, live.signals, live.resize, live.input = false, signals, resize, in
+	})
 	return in
 }
 

@@ -84,6 +84,9 @@ type JobStatus struct {
 	// OutputBytes is how much it wrote, LostBytes how much of that the host's disk had no room for. Known at the end.
 	OutputBytes int64 `json:"output_bytes,omitempty"`
 	LostBytes   int64 `json:"lost_bytes,omitempty"`
+	// TTY and Input tell that it has a terminal, and standard input for Job.Write.
+	TTY   bool `json:"tty,omitempty"`
+	Input bool `json:"stdin,omitempty"`
 	// Restarts is how often the main command was run again by itself.
 	Restarts int `json:"restarts,omitempty"`
 	// Reason says why a job is lost or damaged.

@@ -1,0 +1,58 @@
+//go:build vmtest
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// TestVMAttachJoinsAndLeaves: somebody types into a shell that runs detached, leaves it by docker's keys, and is back. A
+// second command has signals, and its exit code.
+func TestVMAttachJoinsAndLeaves(t *testing.T) {
+	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
+	msb("run", "--vm", "qemu", "-q", "--disk", "1G", "--name", "box", "-dit", "--", "sh").want(t, 0, "box\n")
+	defer func() { _ = command(t, home, "rm", "--force", "box").Run() }()
+
+	at := terminalOf(t, command(t, home, "attach", "box"))
+	at.key(t, "until stty size | grep '^33 101'; do sleep 0.1; done; a=ready; echo $a\r")
+	at.out.await(t, "33 101\r\nready")
+	at.key(t, "\x10\x11")
+	if got := at.wait(t); got.code != 0 || !strings.Contains(got.out, "detached; box runs on") {
+		t.Errorf("after the detach keys: %+v", got)
+	}
+	if now := at.mode(t); now != at.before {
+		t.Errorf("the terminal is left as %+v, was %+v", now, at.before)
+	}
+	again := terminalOf(t, command(t, home, "attach", "--detach-keys", "x", "box"))
+	again.key(t, "echo $a again; exit 4\r") // without an x: that of "exit" ends the attachment
+	if got := again.wait(t); got.code != 0 || strings.Contains(got.out, "33 101") {
+		t.Errorf("after x: %+v", got)
+	}
+	again = terminalOf(t, command(t, home, "attach", "box"))
+	again.key(t, "\x15echo $a again; exit 4\r")
+	if got := again.wait(t); got.code != 4 || !strings.Contains(got.out, "ready again") {
+		t.Errorf("after exit: %+v", got)
+	}
+	msb("attach", "box").says(t, exitSandbox, "has ended", "msb logs box")
+
+	msb("job", "rm", "box", "main").want(t, 0, "main\n")
+	msb("exec", "-d", "--job", "main", "box", "--", "sh", "-c", "trap 'echo caught; exit 6' INT; echo before; while :; do echo tick; sleep 0.2; done").want(t, 0, "main\n")
+	eventually(t, "output from before", func() bool { return strings.HasPrefix(msb("logs", "box").out, "before\n") })
+	cmd := command(t, home, "attach", "box")
+	r := &running{Cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdout = &r.out
+	r.start(t)
+	r.out.await(t, "tick")
+	r.signal(t, syscall.SIGINT)
+	if got := r.wait(t); got.code != 6 || !strings.HasSuffix(got.out, "caught\n") || strings.Contains(got.out, "before") {
+		t.Errorf("after SIGINT: %+v", got)
+	}
+	msb("stop", "box").want(t, 0, "box\n")
+	msb("attach", "box").says(t, exitSandbox, "msb start box")
+}
