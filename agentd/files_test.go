@@ -45,7 +45,7 @@ func throughProxy(t *testing.T) (*agentclient.Files, string) {
 	near, far := net.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- agentclient.Serve(ctx, handoff.Of(far), guest.Client, nil, nil) }()
+	go func() { served <- agentclient.Serve(ctx, handoff.Of(far), guest.Client, agentclient.Services{}) }()
 	client, err := agentclient.Attach(near)
 	if err != nil {
 		t.Fatal(err)

@@ -36,9 +36,20 @@ const (
 	Limit Kind = "limit"
 	// LinkDrop is frames that the frame guard threw away.
 	LinkDrop Kind = "link.drop"
-	// SandboxStart and SandboxStop bracket a sandbox's life.
-	SandboxStart Kind = "sandbox.start"
-	SandboxStop  Kind = "sandbox.stop"
+	// SandboxCreate and SandboxRemove bracket the life of a sandbox with a name,
+	// SandboxStart and SandboxStop each of its runs, and that of any other.
+	SandboxCreate Kind = "sandbox.create"
+	SandboxStart  Kind = "sandbox.start"
+	SandboxStop   Kind = "sandbox.stop"
+	SandboxRemove Kind = "sandbox.remove"
+	// SandboxDie is the end of the main command, SandboxRestart that it is about
+	// to be run again.
+	SandboxDie     Kind = "sandbox.die"
+	SandboxRestart Kind = "sandbox.restart"
+	// ExecCreate, ExecStart and ExecDie are of one other command.
+	ExecCreate Kind = "exec.create"
+	ExecStart  Kind = "exec.start"
+	ExecDie    Kind = "exec.die"
 	// AuditDropped says how many events the log itself lost; see Log.
 	AuditDropped Kind = "audit.dropped"
 	// AuditRotated says how many lines were deleted with the oldest file.
@@ -110,8 +121,8 @@ type Event struct {
 	// Duration is in nanoseconds in the JSON, under the key "duration_ns".
 	Duration time.Duration `json:"duration_ns,omitempty"`
 
-	// Count is of dropped frames, limit hits, lost events, deleted lines or
-	// denials merged into this one.
+	// Count is of dropped frames, limit hits, lost events, deleted lines,
+	// restarts or denials merged into this one.
 	Count uint64 `json:"count,omitempty"`
 
 	DNS *DNSDetail `json:"dns,omitempty"`
@@ -120,6 +131,16 @@ type Event struct {
 	Secret string `json:"secret,omitempty"`
 	// Place is where in a request the placeholder stood: "header:Authorization".
 	Place string `json:"place,omitempty"`
+
+	// Exec ties the events of one command together; it is unique in one run of a
+	// sandbox. A job has its name in Job instead.
+	Exec uint64 `json:"exec,omitempty"`
+	Job  string `json:"job,omitempty"`
+	// Program is the first word of a command: the others may be private.
+	Program string `json:"program,omitempty"`
+	// ExitCode is a command's; nil if it has none, because its sandbox or its
+	// client ended it.
+	ExitCode *int `json:"exit_code,omitempty"`
 }
 
 // DNSDetail is what dns.query and dns.rebinding say beside the verdict.

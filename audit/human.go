@@ -33,7 +33,9 @@ func FormatHuman(ev Event) string {
 		humanDNS(&b, ev)
 	case SecretSwap, SecretViolation:
 		put(&b, string(ev.Kind), ev.Secret, ev.Host, ev.Place)
-	case PolicyReload, Limit, LinkDrop, SandboxStart, SandboxStop, AuditDropped, AuditRotated:
+	case SandboxDie, ExecCreate, ExecStart, ExecDie:
+		humanCommand(&b, ev)
+	case PolicyReload, Limit, LinkDrop, SandboxCreate, SandboxStart, SandboxStop, SandboxRemove, SandboxRestart, AuditDropped, AuditRotated:
 		put(&b, string(ev.Kind), ev.Proto)
 		if ev.Count > 0 {
 			put(&b, strconv.FormatUint(ev.Count, 10))
@@ -64,6 +66,13 @@ func action(ev Event) string {
 		return Printable(cut(ev.Action, maxHuman))
 	}
 	return "-"
+}
+
+func humanCommand(b *strings.Builder, ev Event) {
+	put(b, string(ev.Kind), ev.Job, ev.Program)
+	if ev.ExitCode != nil {
+		put(b, "exit code", strconv.Itoa(*ev.ExitCode))
+	}
 }
 
 func humanFlow(b *strings.Builder, ev Event) {

@@ -104,7 +104,7 @@ func (k *keeps) session(t *testing.T) *Sandbox {
 	must(t, err)
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { served <- agentclient.Serve(ctx, l, client, k.Keeper, nil) }()
+	go func() { served <- agentclient.Serve(ctx, l, client, agentclient.Services{Jobs: k.Keeper}) }()
 	conn, err := state.DialControl(namedPath(k.home, "web"))
 	must(t, err)
 	s := &Sandbox{name: "web", home: k.home, run: &Run{ID: "web", Dir: namedPath(k.home, "web")}, over: make(chan struct{})}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -118,6 +119,11 @@ func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
 	err = state.WriteJSON(temp, state.StoredFile, st)
 	if err == nil {
 		err = image.CreateUpper(filepath.Join(temp, state.UpperDisk), st.Disk)
+	}
+	if err == nil {
+		if e := logEvent(st, temp, audit.SandboxCreate, st.Image); st.Audit == "" { // whether another file can be written to is for starts to tell
+			err = e
+		}
 	}
 	if err == nil {
 		lock, err = os.OpenFile(filepath.Join(temp, state.LockFile), os.O_CREATE|os.O_RDONLY, 0o600)

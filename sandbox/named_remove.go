@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/internal/owned"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -72,6 +73,9 @@ func (h *Home) removeLocked(run *Run) error {
 	defer func() { _ = run.Lock.Close() }()
 	if err := h.clearRun(run.Dir); err != nil {
 		return err
+	}
+	if st, err := h.load(run.ID); err == nil { // one that is damaged can be removed, and one on a disk that is full
+		_ = logEvent(st, run.Dir, audit.SandboxRemove, "")
 	}
 	return state.RemoveNamed(h.dir, run.ID)
 }

@@ -88,16 +88,13 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, PolicyFile: st.PolicyFile, Directories: st.Directories, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
-		Audit: st.Audit, Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
+		Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}
 	if !st.Restart.None() {
 		s.Restart = st.Restart.String()
 	}
 	if main, err := state.ReadJob(filepath.Join(dir, state.JobsDir), MainJob); err == nil {
 		s.RestartCount = main.Restarts
-	}
-	if s.Audit == "" {
-		s.Audit = filepath.Join(dir, state.AuditLog)
 	}
 	if conn, err := state.DialControl(dir); err == nil {
 		_ = conn.Close()
@@ -113,6 +110,11 @@ func (h *Home) Inspect(name string) (*Status, error) {
 		s.End = &end
 	}
 	return s, nil
+}
+
+// auditLog is the file of a sandbox's verdicts.
+func auditLog(st *state.Stored, dir string) string {
+	return cmp.Or(st.Audit, filepath.Join(dir, state.AuditLog))
 }
 
 // Console is the log of the guest's console, of its last run.

@@ -27,6 +27,7 @@ type Client struct {
 	loopback agentpb.LoopbackClient
 	dirs     agentpb.DirectoriesClient
 	info     Info
+	execs    atomic.Uint64 // that clients of Serve asked for
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.

@@ -20,7 +20,8 @@ import (
 // with the process that owns the machine.
 type proxy struct {
 	agentpb.UnimplementedAgentServer
-	c *Client
+	c    *Client
+	tell func(ExecEvent) // may be nil
 }
 
 var _ agentpb.AgentServer = (*proxy)(nil)
@@ -36,10 +37,17 @@ const maxProxyCalls = 1024
 // proxyGreeting is how long a proxy client may take for its first bytes.
 const proxyGreeting = 5 * time.Second
 
-// Serve answers clients on lis with c's guest, and with jobs and ports where those
-// are not nil, until ctx ends or lis fails. It closes lis and returns when every
-// connection is closed.
-func Serve(ctx context.Context, lis net.Listener, c *Client, jobs JobServer, ports PortServer) error {
+// Services are what Serve's clients get beside the guest: nil for none.
+type Services struct {
+	Jobs  JobServer
+	Ports PortServer
+	// Tell hears of the processes that clients run, jobs excepted, and returns at once.
+	Tell func(ExecEvent)
+}
+
+// Serve answers clients on lis with c's guest and the services, until ctx ends or lis fails. It closes lis and returns when
+// every connection is closed.
+func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) error {
 	srv := grpc.NewServer(
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
@@ -48,13 +56,13 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, jobs JobServer, por
 		// A client that says nothing would hold up the end for two minutes.
 		grpc.ConnectionTimeout(proxyGreeting),
 	)
-	agentpb.RegisterAgentServer(srv, Proxy(c))
+	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell})
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
-	if jobs != nil {
-		agentpb.RegisterJobsServer(srv, &jobsAdapter{jobs: jobs})
+	if also.Jobs != nil {
+		agentpb.RegisterJobsServer(srv, &jobsAdapter{jobs: also.Jobs})
 	}
-	if ports != nil {
-		agentpb.RegisterPortsServer(srv, &portsAdapter{ports: ports})
+	if also.Ports != nil {
+		agentpb.RegisterPortsServer(srv, &portsAdapter{ports: also.Ports})
 	}
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
@@ -96,6 +104,17 @@ func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
 	if err != nil {
 		return p.status(ctx, err)
 	}
+	first, err := down.Recv()
+	switch {
+	case errors.Is(err, io.EOF):
+		_ = up.CloseSend() // as below: the guest says what is missing
+	case err != nil:
+		return err
+	default:
+		_ = up.Send(first) // its only error is the call's own
+	}
+	seen := p.c.witness(first.GetStart(), p.tell)
+	defer seen.end()
 	go func() {
 		for {
 			req, err := down.Recv()
@@ -120,6 +139,7 @@ func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
 		if err := order.check(resp); err != nil {
 			return p.status(ctx, p.c.fail(err))
 		}
+		seen.saw(resp)
 		if err := down.Send(resp); err != nil {
 			return err
 		}

@@ -18,13 +18,18 @@ import (
 // attach serves c on a unix socket and opens a session through it.
 func attach(t *testing.T, c *Client) *Client {
 	t.Helper()
+	return attachTold(t, c, nil)
+}
+
+func attachTold(t *testing.T, c *Client, tell func(ExecEvent)) *Client {
+	t.Helper()
 	lis, err := net.Listen("unix", filepath.Join(t.TempDir(), "agent.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, lis, c, nil, nil) }()
+	go func() { served <- Serve(ctx, lis, c, Services{Tell: tell}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {

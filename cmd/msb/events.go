@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,28 +19,61 @@ import (
 )
 
 // eventsFlags is the command line of `msb events`.
-type eventsFlags struct{ follow, denied, json bool }
+type eventsFlags struct {
+	follow, denied, json bool
+	filters              []string
+	kinds                []audit.Kind // of filters; none is all
+}
 
 func newEventsCommand(ui *ui) *cobra.Command {
 	var f eventsFlags
 	c := &cobra.Command{
 		Use:   "events [flags] NAME",
-		Short: "Show what the gateway decided for a sandbox with a name",
+		Short: "Show what became of a sandbox with a name, and what the gateway decided for it",
 		Long: `Prints the audit log of a sandbox that has a name, from its oldest line on, whether
-it runs or not. With -f it goes on, over stops and starts, until the sandbox is
+it runs or not: what the gateway decided, and the sandbox's life (create, start,
+die, restart, stop, remove, and exec_create, exec_start and exec_die). With -f it goes on, over stops and starts, until the sandbox is
 removed. docs/audit.md has every key of --json.`,
 		Example: `  msb events web --denied
-  msb events web -f --json | jq .host`,
+  msb events web -f --json | jq .host
+  msb events web -f --filter event=die --filter event=stop`,
 		Args: named(cobra.ExactArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.readFilters(); err != nil {
+				return err
+			}
 			return untilSignalled(c.Context(), func(ctx context.Context) error { return showEvents(ctx, ui, &f, args[0]) })
 		},
 	}
 	fl := c.Flags()
 	fl.BoolVarP(&f.follow, "follow", "f", false, "wait for more, until the sandbox is removed")
 	fl.BoolVar(&f.denied, "denied", false, "only what was denied, or would be but for report mode")
+	fl.StringArrayVar(&f.filters, "filter", nil, "only lines of a kind: `event=KIND`, such as event=die or event=flow.open (repeatable: any may match)")
 	fl.BoolVar(&f.json, "json", false, "print the log's own lines, a JSON object each")
 	return c
+}
+
+// dockerEvents are the names that docker gives the kinds of events.
+var dockerEvents = map[string]audit.Kind{
+	"create": audit.SandboxCreate, "start": audit.SandboxStart, "die": audit.SandboxDie, "restart": audit.SandboxRestart, "stop": audit.SandboxStop,
+	"destroy": audit.SandboxRemove, "remove": audit.SandboxRemove,
+	"exec_create": audit.ExecCreate, "exec_start": audit.ExecStart, "exec_die": audit.ExecDie,
+}
+
+// readFilters reads --filter. Any kind that has a dot may be: a log may hold those of a later msb.
+func (f *eventsFlags) readFilters() error {
+	for _, filter := range f.filters {
+		word, ok := strings.CutPrefix(filter, "event=")
+		kind, docker := dockerEvents[word]
+		if !docker {
+			kind = audit.Kind(word)
+		}
+		if !ok || !docker && !strings.Contains(word, ".") {
+			return &usageError{err: fmt.Errorf("--filter %.80q: write event=KIND with a kind of docs/audit.md or docker's name for it, such as event=die", filter), help: "msb events --help"}
+		}
+		f.kinds = append(f.kinds, kind)
+	}
+	return nil
 }
 
 // eventsPause is the time between two looks at a log that is followed.
@@ -62,7 +97,7 @@ func showEvents(ctx context.Context, ui *ui, f *eventsFlags, name string) error 
 	lines := 0
 	show := func(line []byte, ev *audit.Event) error {
 		refused := ev.Kind == audit.PolicyReload && ev.Action == "deny" // the policy was, and the old one is in force
-		if lines++; f.denied && !ev.Denied() && !refused {
+		if lines++; f.denied && !ev.Denied() && !refused || len(f.kinds) > 0 && !slices.Contains(f.kinds, ev.Kind) {
 			return nil
 		}
 		return printEvent(ui, line, ev, f.json)

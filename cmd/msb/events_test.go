@@ -41,12 +41,12 @@ func logged(t *testing.T, path string, evs ...audit.Event) {
 func TestEventsShowsTheLog(t *testing.T) {
 	env, path := loggedSandbox(t, "web")
 	msb := func(args ...string) result { t.Helper(); return msb(t, env, args...) }
-	if got := msb("events", "web"); got.code != 0 || got.out != "" || !strings.Contains(got.err, "msb start web") {
+	if got := msb("events", "web"); got.code != 0 || !strings.HasSuffix(got.out, " sandbox.create builtin\n") || strings.Count(got.out, "\n") != 1 {
 		t.Errorf("one that never ran: %+v", got)
 	}
 	logged(t, path, deniedFlow("", "10.0.0.1", "tcp", "special_address", 80), deniedFlow("", "93.184.215.14", "tcp", "rule", 443), asked("evil\x1b[2J\u202e.example", "no_rule"))
 	all := msb("events", "web")
-	if all.code != 0 || strings.Count(all.out, "\n") != 3 || !strings.Contains(all.out, "deny    tcp 10.0.0.1:80") {
+	if all.code != 0 || strings.Count(all.out, "\n") != 4 || !strings.Contains(all.out, "deny    tcp 10.0.0.1:80") {
 		t.Errorf("%+v", all)
 	}
 	if strings.ContainsAny(all.out, "\x1b\u202e") {
@@ -68,7 +68,7 @@ func TestEventsShowsTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := msb("events", "--json", "web"); got.code != 0 || !strings.HasSuffix(got.out, string(want)) || strings.Count(got.out, "\n") != 4 {
+	if got := msb("events", "--json", "web"); got.code != 0 || !strings.HasSuffix(got.out, string(want)) || strings.Count(got.out, "\n") != 5 {
 		t.Errorf("--json: %q, want it to end with %q", got.out, want)
 	}
 	for name, args := range map[string][]string{"no such sandbox": {"nosuch"}, "lower-case letters": {"../web"}, "name the sandbox": {}} {
@@ -100,6 +100,7 @@ func TestEventsFollowUntilRemoval(t *testing.T) {
 		})))
 		lines <- string(all)
 	}()
+	<-lines      // the creation
 	const n = 12 // over several rotations
 	for i := range n {
 		logged(t, path, audit.Event{Kind: audit.FlowOpen, Port: uint16(i + 1)})
@@ -108,9 +109,13 @@ func TestEventsFollowUntilRemoval(t *testing.T) {
 	if got := msb(t, env, "rm", "web"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
+	<-lines // the removal
 	all := <-lines
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, errs.String())
+	}
+	if !strings.HasSuffix(all, `"kind":"sandbox.remove"}`+"\n") {
+		t.Errorf("it does not end with the removal: %s", all)
 	}
 	for i := range n {
 		if c := strings.Count(all, fmt.Sprintf("\"port\":%d}", i+1)); c != 1 {

@@ -54,7 +54,7 @@ var verbFlags = map[string]map[string]string{
 	"restart": {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal},
 	"start":   {"a": startAttach, "attach": startAttach, "i": startAttach, "interactive": startAttach},
 	"rm":      {"v": "a sandbox has no volumes; leave it out", "volumes": "a sandbox has no volumes; leave it out"},
-	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "filter": "--denied shows what was denied; pipe --json into jq for more", "format": "--json prints an object a line; pipe it into jq"},
+	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "format": "--json prints an object a line; pipe it into jq"},
 	"logs":    {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out"},
 	"exec":    {"privileged": noCaps, "detach-keys": detachKeys},
 	"run":     {"detach-keys": detachKeys, "sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},

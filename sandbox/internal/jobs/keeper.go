@@ -36,6 +36,8 @@ type Keeper struct {
 	Failed func(error)
 	// Ended is told which job's end is written down, or was tried to; may be nil.
 	Ended func(name string)
+	// Event is told what becomes of jobs, and returns at once; may be nil.
+	Event func(Event)
 	Again time.Duration // between tries to write down an end; 0 is endAgain
 	// Restart says when the main job's command is run again; Clock is of the pauses before that, nil for the real one.
 	Restart state.Restart
@@ -83,9 +85,8 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 	j := &state.StoredJob{JobStatus: state.JobStatus{Command: state.ShownCommand(o.Argv), State: state.JobRunning, Started: time.Now().UTC(), TTY: o.TTY, Input: o.JobInput}, Supervisor: k.Self}
 	signals, resize := make(chan agentclient.Signal, 1), make(chan agentclient.Size, 1)
 	in := newInput(o.JobInput)
-	halted, halt := context.WithCancel(k.Ctx)
-	if err := k.admit(name, j, liveJob{signals: signals, input: in, resize: resize, halt: halt}); err != nil {
-		halt()
+	halted := make(chan struct{})
+	if err := k.admit(name, j, liveJob{signals: signals, input: in, resize: resize, halt: sync.OnceFunc(func() { close(halted) })}); err != nil {
 		return "", err
 	}
 	out := joblog.NewWriter(k.Dir, j.Name)
@@ -94,9 +95,9 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 	o.Stdin, o.Stdout, o.Stderr, o.Signals = in.reader(), out.Stream(joblog.Stdout), out.Stream(joblog.Stderr), signals
 	o.Resize = resize
 	runs := false
-	o.OnStart = func() { runs = true; started <- nil }
+	o.OnStart = func() { runs = true; k.event(j, agentclient.ExecStarted, nil); started <- nil }
+	k.event(j, agentclient.ExecCreated, nil)
 	k.Work.Go(func() {
-		defer halt()
 		began := k.clock().Now()
 		st, err := k.Agent.Exec(k.Ctx, o)
 		in.close()
@@ -104,6 +105,7 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 			if err == nil && st.StartError != agentclient.Started {
 				err = &state.NotStartedError{Status: st}
 			}
+			k.died(j, st, err)
 			started <- errors.Join(err, k.drop(j.Name)) // before the name is free: it is the caller's to choose again
 			return
 		}

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"context"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -30,7 +29,7 @@ func (k *Keeper) clock() Clock {
 type run struct {
 	job    *state.StoredJob
 	opts   agentclient.ExecOptions
-	halted context.Context // over once the command is not to be run again
+	halted <-chan struct{} // closed once the command is not to be run again
 	began  time.Time
 }
 
@@ -38,41 +37,56 @@ type run struct {
 // are the end of the first.
 func (k *Keeper) restart(r run, st agentclient.ExitStatus, err error) (agentclient.ExitStatus, error) {
 	count := state.Restarts{Policy: k.Restart}
-	for r.job.Name == state.MainJob && err == nil && r.halted.Err() == nil && st.StartError == agentclient.Started {
+	for {
+		k.died(r.job, st, err)
+		if st.StartError != agentclient.Started { // it was there at the first start: as in docker, this ends it
+			r.job.Reason = state.ShownText(st.Message)
+		}
+		if r.job.Name != state.MainJob || err != nil || k.over(&r) || st.StartError != agentclient.Started {
+			return st, err
+		}
 		pause, again := count.Next(k.clock().Now().Sub(r.began), st.Code)
 		if !again || !k.pause(&r, pause) {
-			break
+			return st, err
 		}
 		r.job.Restarts = count.Count
 		if err := r.job.Update(k.Dir); err != nil { // the command is worth more than its number
 			k.Failed(err)
 		}
+		k.restarts(r.job)
 		in := k.resume(&r)
 		r.began = k.clock().Now()
 		st, err = k.Agent.Exec(k.Ctx, r.opts)
 		in.close()
 	}
-	if st.StartError != agentclient.Started { // it was there at the first start: as in docker, this ends it
-		r.job.Reason = state.ShownText(st.Message)
-	}
-	return st, err
 }
 
 // pause waits before the next run, and reports whether there is to be one.
 func (k *Keeper) pause(r *run, d time.Duration) bool {
 	k.change(r.job.Name, func(live *liveJob) { live.pausing = true })
 	select {
-	case <-r.halted.Done():
-		return false
+	case <-r.halted:
+	case <-k.Ctx.Done():
 	case <-k.clock().After(d):
-		return r.halted.Err() == nil
+	}
+	return !k.over(r)
+}
+
+// over reports whether there is to be no further run.
+func (k *Keeper) over(r *run) bool {
+	select {
+	case <-r.halted:
+		return true
+	default:
+		return k.Ctx.Err() != nil
 	}
 }
 
 // resume gives the next run an input and a way for signals of its own: what was sent to the run before is not for this one.
 func (k *Keeper) resume(r *run) *input {
 	signals, resize, in := make(chan agentclient.Signal, 1), make(chan agentclient.Size, 1), newInput(r.opts.JobInput)
-	r.opts.Stdin, r.opts.Signals, r.opts.Resize, r.opts.OnStart = in.reader(), signals, resize, nil
+	r.opts.Stdin, r.opts.Signals, r.opts.Resize = in.reader(), signals, resize
+	r.opts.OnStart = func() { k.event(r.job, agentclient.ExecStarted, nil) }
 	k.change(r.job.Name, func(live *liveJob) {
 		live.pausing, live.signals, live.resize, live.input = false, signals, resize, in
 	})

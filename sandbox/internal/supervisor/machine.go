@@ -233,9 +233,10 @@ func (s *supervisor) announce() error {
 func (s *supervisor) serve() error {
 	caller := handoff.Of(s.control)
 	s.work.Go(s.watchGuest)
-	s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(caller), s.agent, s.jobs, s) })
+	also := agentclient.Services{Jobs: s.jobs, Ports: s, Tell: s.execEvent}
+	s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(caller), s.agent, also) })
 	if s.listener != nil {
-		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(s.listener), s.agent, s.jobs, s) })
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(s.listener), s.agent, also) })
 	}
 	select {
 	case <-s.ctx.Done():

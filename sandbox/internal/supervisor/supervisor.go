@@ -282,7 +282,7 @@ func (s *supervisor) openRecords() (err error) {
 func (s *supervisor) openJobs() error {
 	dir := filepath.Join(s.plan.Dir, state.JobsDir)
 	s.jobs = &jobs.Keeper{
-		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()), Restart: s.plan.Restart,
+		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()), Restart: s.plan.Restart, Event: s.jobEvent,
 		Room:   func() (int64, error) { return state.Spare(dir) },
 		Failed: func(err error) { fmt.Fprintln(os.Stderr, err) }, // the supervisor's log
 		Ended: func(name string) {
@@ -302,10 +302,6 @@ func (s *supervisor) chooseBackend() error {
 	}
 	s.backend = backend
 	return s.out.Write(state.StatusLine{Notice: why})
-}
-
-func (s *supervisor) event(kind audit.Kind, message string) {
-	s.records.Sink().Emit(audit.Event{Kind: kind, Sandbox: s.plan.ID, Message: message})
 }
 
 // cleanUp ends everything that run started, in the order that loses nothing: the guest first, so that
@@ -328,6 +324,9 @@ func (s *supervisor) cleanUp() error {
 	s.work.Wait()
 	if s.records != nil {
 		s.event(audit.SandboxStop, "")
+		if s.goesWithRun() {
+			s.event(audit.SandboxRemove, "")
+		}
 		errs = append(errs, s.records.Close(s.policy))
 	}
 	return errors.Join(errs...)
@@ -348,10 +347,15 @@ func (s *supervisor) stopAgent() error {
 	return nil
 }
 
+// goesWithRun reports whether this process removes the sandbox of a name. A caller that is there does so itself.
+func (s *supervisor) goesWithRun() bool {
+	return s.plan.Name != "" && s.plan.AutoRemove && (s.detached.Load() || errors.Is(context.Cause(s.ctx), errCallerGone)) && !s.removed()
+}
+
 // removeDirectory removes what stays of no run. end is why it is over.
 func (s *supervisor) removeDirectory(end error) error {
 	switch {
-	case s.plan.Name != "" && s.plan.AutoRemove && (s.detached.Load() || errors.Is(context.Cause(s.ctx), errCallerGone)) && !s.removed(): // a caller that is there removes it itself
+	case s.goesWithRun():
 		err := state.RemoveNamed(s.plan.Home, s.plan.Name)
 		if err != nil { // it stays as any other
 			err = errors.Join(err, s.endNamed(errors.Join(end, err)))

@@ -1,0 +1,37 @@
+package supervisor
+
+import (
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/sandbox/internal/jobs"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+func (s *supervisor) event(kind audit.Kind, message string) {
+	s.emit(audit.Event{Kind: kind, Message: message})
+}
+
+func (s *supervisor) emit(e audit.Event) {
+	e.Sandbox = s.plan.ID
+	s.records.Sink().Emit(e)
+}
+
+// execKinds are by agentclient.ExecStage.
+var execKinds = [...]audit.Kind{agentclient.ExecCreated: audit.ExecCreate, agentclient.ExecStarted: audit.ExecStart, agentclient.ExecDied: audit.ExecDie}
+
+// execEvent tells of a command of a client's.
+func (s *supervisor) execEvent(e agentclient.ExecEvent) {
+	s.emit(audit.Event{Kind: execKinds[e.Stage], Exec: e.ID, Program: e.Program, ExitCode: e.Code})
+}
+
+// jobEvent tells of a job. The main one's is the sandbox's own command, as a container's is.
+func (s *supervisor) jobEvent(e jobs.Event) {
+	kind := execKinds[e.Stage]
+	if e.Job == state.MainJob && e.Stage == agentclient.ExecDied {
+		kind = audit.SandboxDie
+	}
+	if e.Restarts > 0 {
+		kind = audit.SandboxRestart
+	}
+	s.emit(audit.Event{Kind: kind, Job: e.Job, Program: e.Program, ExitCode: e.Code, Count: uint64(e.Restarts)})
+}

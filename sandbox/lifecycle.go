@@ -1,0 +1,28 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// logEvent adds a line to the audit log of a sandbox that does not run, whose supervisor would write it else. dir is the
+// sandbox's directory. A log that is no file, such as a pipe, has readers of runs only.
+func logEvent(st *state.Stored, dir string, kind audit.Kind, message string) error {
+	path := auditLog(st, dir)
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	log, err := audit.OpenLog(path, audit.Options{})
+	if err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	log.Emit(audit.Event{Kind: kind, Sandbox: st.Name, Message: message})
+	return log.Close()
+}
