@@ -41,7 +41,12 @@ func (s *Store) build(ctx context.Context, r *resolved, rep *reporter) error {
 		Format: diskFormat, Digest: r.digest.String(), Config: r.config, Platform: r.platform,
 		SizeBytes: size, Created: s.now().UTC(), Anonymous: r.anonymous != nil && r.anonymous(),
 	}
-	if err := st.writeMeta(meta); err != nil {
+	for _, l := range r.layers {
+		if r.raw != nil {
+			meta.Layers = append(meta.Layers, l.record())
+		}
+	}
+	if err := errors.Join(st.writeConfig(r.raw), st.writeMeta(meta)); err != nil {
 		return err
 	}
 	if err := s.dropDisk(r.digest); err != nil { // one that was fetched in another way

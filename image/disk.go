@@ -31,6 +31,7 @@ type diskMeta struct {
 	Platform  Platform  `json:"platform"`
 	SizeBytes int64     `json:"sizeBytes"`
 	Created   time.Time `json:"created"`
+	Layers    []Layer   `json:"layers,omitempty"`
 	// Anonymous tells that all of it was fetched without credentials.
 	Anonymous bool `json:"anonymous,omitempty"`
 }

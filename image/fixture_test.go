@@ -32,7 +32,8 @@ type fixture struct {
 	compress  func(testing.TB, []byte) []byte
 	config    map[string]any // the "config" object
 	diffIDs   []string       // overrides
-	rootType  string         // "layers"
+	history   []any
+	rootType  string // "layers"
 	mutate    func(manifest map[string]any)
 	afterBlob func(dir string)
 }
@@ -101,7 +102,7 @@ func (f fixture) configJSON(t testing.TB) []byte {
 	}
 	return mustJSON(t, map[string]any{
 		"os": "linux", "architecture": f.arch, "config": f.config,
-		"rootfs": map[string]any{"type": cmp.Or(f.rootType, "layers"), "diff_ids": ids},
+		"rootfs": map[string]any{"type": cmp.Or(f.rootType, "layers"), "diff_ids": ids}, "history": f.history,
 	})
 }
 

@@ -10,12 +10,12 @@ import (
 
 var (
 	stagingName = regexp.MustCompile(`^[A-Z2-7]{26}$`) // rand.Text
-	stagingFile = regexp.MustCompile(`^(disk\.ext4|meta\.json|ref\.json|spool[0-9]+)$`)
+	stagingFile = regexp.MustCompile(`^(disk\.ext4|(meta|config)\.json|ref\.json|spool[0-9]+)$`)
 	refName     = regexp.MustCompile(`^[0-9a-f]{64}\.json$`)
 )
 
 // diskForm is that of a disk's directory.
-var diskForm = owned.Files(func(name string) bool { return name == diskFile || name == metaFile })
+var diskForm = owned.Files(func(name string) bool { return name == diskFile || name == metaFile || name == configName })
 
 // stagingForm is that of a staging directory, in which a disk is made or waits to be removed.
 func stagingForm(name string, mode fs.FileMode) (owned.Form, bool) {

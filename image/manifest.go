@@ -31,6 +31,8 @@ type resolved struct {
 	config   Config
 	platform Platform
 	layers   []layerSource
+	// raw is the configuration as the source has it; nil if it has none.
+	raw []byte
 	// anonymous tells whether a registry gave all of it to anybody; nil for other sources.
 	anonymous func() bool
 	// close frees what the layers are read from; nil when there is nothing.
@@ -186,7 +188,7 @@ func resolveManifest(ctx context.Context, from blobs, raw []byte, want Platform,
 	if len(config.diffIDs) != len(m.Layers) {
 		return nil, fmt.Errorf("%w: the manifest has %d layers, the configuration %d", ErrConfig, len(m.Layers), len(config.diffIDs))
 	}
-	r := &resolved{digest: sha256Of(raw), config: config.config, platform: config.platform}
+	r := &resolved{digest: sha256Of(raw), config: config.config, platform: config.platform, raw: rawConfig}
 	for i, l := range m.Layers {
 		d, err := parseDigest(l.Digest.String())
 		if err != nil {

@@ -288,7 +288,7 @@ func (a *archive) resolve(want Platform, limits Limits) (*resolved, error) {
 			ErrConfig, len(m.Layers), len(config.diffIDs), limits.Layers)
 	}
 	// The configuration names every layer by digest: its own digest is the image's.
-	res := &resolved{digest: sha256Of(rawConfig), config: config.config, platform: config.platform}
+	res := &resolved{digest: sha256Of(rawConfig), config: config.config, platform: config.platform, raw: rawConfig}
 	for i, name := range m.Layers {
 		r, err := a.find(name)
 		if err != nil {

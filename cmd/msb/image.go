@@ -17,13 +17,13 @@ import (
 func newImageCommand(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "image",
-		Short: "Fetch, list and remove images",
+		Short: "Fetch, list, look at and remove images",
 		Long:  "Images are kept as read-only disks under $MSB_HOME/images, shared by every sandbox; docs/images.md has the details.",
 		Example: `  msb image pull alpine:3.20
   msb image ls
   msb image rm alpine:3.20 && msb image prune`,
 	}
-	c.AddCommand(newImagePull(ui), newImageList(ui), newImageRemove(ui), newImagePrune(ui))
+	c.AddCommand(newImagePull(ui), newImageList(ui), newImageRemove(ui), newImagePrune(ui), newImageInspect(ui), newImageHistory(ui))
 	return onlyGroups(c)
 }
 

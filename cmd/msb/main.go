@@ -179,7 +179,7 @@ var otherWords = map[string]string{
 var otherWordsBelow = map[string]map[string]string{
 	"image": {
 		"load": "name the file as the image: msb run docker-archive:FILE", "import": "name the archive as the image: msb run docker-archive:FILE",
-		"inspect": "use msb image ls --json", "build": "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
+		"build": "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
 	},
 	"policy": {
 		"learn": "use msb review --learn FILE, or msb run --learn FILE", "lint": "use msb policy check FILE", "validate": "use msb policy check FILE",
