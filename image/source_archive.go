@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -88,14 +87,14 @@ func (a archiveSource) open(ctx context.Context, limits Limits) (*archive, error
 	switch {
 	case err != nil:
 	case compressed:
-		ar.f, err = ar.unpack(ctx, a.store, limits)
+		ar, err = a.store.spoolArchive(ctx, f)
 		err = errors.Join(err, f.Close())
 	default:
 		// The tar reader does not read ahead, so that an entry's contents start where the file stands.
 		err = ar.index(tar.NewReader(f), func() (int64, error) { return f.Seek(0, io.SeekCurrent) }, limits)
 	}
 	if err != nil {
-		if ar.f != nil {
+		if ar != nil {
 			_ = ar.f.Close()
 		}
 		return nil, fmt.Errorf("archive %s: %w", a.path, err)
@@ -108,30 +107,6 @@ func isCompressed(f *os.File) (bool, error) {
 	n, _ := io.ReadFull(f, head)
 	_, err := f.Seek(0, io.SeekStart)
 	return bytes.HasPrefix(head[:n], gzipMagic) || bytes.Equal(head[:n], zstdMagic), err
-}
-
-// unpack decompresses a.f beside the cache, and indexes it as it comes: what is over a limit ends it there.
-func (a *archive) unpack(ctx context.Context, s *Store, limits Limits) (*os.File, error) {
-	plain, err := decompress(a.f)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = plain.Close() }()
-	st, err := s.newStaging()
-	if err != nil {
-		return nil, err
-	}
-	defer st.discard()
-	tmp, err := st.spool()
-	if err != nil {
-		return nil, err
-	}
-	w := &spaceWriter{ctx: ctx, f: tmp, dir: s.dir, limit: limits.TotalBytes}
-	err = a.index(tar.NewReader(io.TeeReader(plain, w)), func() (int64, error) { return w.n, nil }, limits)
-	if err != nil {
-		return nil, errors.Join(err, tmp.Close())
-	}
-	return tmp, nil
 }
 
 // spaceWriter writes a file of at most limit bytes, and ends before the disk is full.
@@ -253,16 +228,9 @@ type archiveManifest struct {
 }
 
 func (a *archive) resolve(want Platform, limits Limits) (*resolved, error) {
-	raw, err := a.read("manifest.json")
+	images, err := a.manifest()
 	if err != nil {
 		return nil, err
-	}
-	if err := checkJSON("manifest.json", raw); err != nil {
-		return nil, err
-	}
-	var images []archiveManifest
-	if err := json.Unmarshal(raw, &images); err != nil {
-		return nil, fmt.Errorf("%w: manifest.json is malformed: %w", errArchive, err)
 	}
 	if len(images) != 1 {
 		var tags []string
@@ -271,7 +239,11 @@ func (a *archive) resolve(want Platform, limits Limits) (*resolved, error) {
 		}
 		return nil, fmt.Errorf("%w: it holds %d images (%.200q); save one image only", ErrReference, len(images), tags)
 	}
-	m := images[0]
+	return a.resolveEntry(&images[0], want, limits)
+}
+
+// resolveEntry reads the configuration of one image and lines its layers up.
+func (a *archive) resolveEntry(m *archiveManifest, want Platform, limits Limits) (*resolved, error) {
 	rawConfig, err := a.read(m.Config)
 	if err != nil {
 		return nil, err

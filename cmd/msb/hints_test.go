@@ -11,9 +11,9 @@ func TestSlipsHaveRemedies(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"rmi x":                      `unknown command "rmi": use msb image rm`,
-		"load -i x":                  `unknown command "load": name the file as the image`,
+		"load -i x":                  `unknown command "load": use msb image load`,
 		"nosuch --help":              `unknown command "nosuch"`,
-		"image load -i x":            `no command "load" under msb image: name the file as the image`,
+		"image import x":             `no command "import" under msb image: name the archive as the image`,
 		"policy learn x":             `no command "learn" under msb policy: use msb review --learn`,
 		"help nosuch":                `unknown command "nosuch"`,
 		"help policy nosuch":         `no command "nosuch" under msb policy`,

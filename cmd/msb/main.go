@@ -157,7 +157,8 @@ var otherWords = map[string]string{
 	"images":  "use msb image ls",
 	"delete":  "use msb rm NAME",
 	"rmi":     "use msb image rm",
-	"load":    "name the file as the image: msb run docker-archive:FILE",
+	"load":    "use msb image load, or name the file as the image: msb run docker-archive:FILE",
+	"history": "use msb image history IMAGE",
 	"import":  "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH",
 	"save":    "msb keeps images and makes none",
 	"commit":  "msb keeps images and makes none; a sandbox with a name keeps its disk",
@@ -178,8 +179,8 @@ var otherWords = map[string]string{
 // otherWordsBelow are otherWords of the commands of a group.
 var otherWordsBelow = map[string]map[string]string{
 	"image": {
-		"load": "name the file as the image: msb run docker-archive:FILE", "import": "name the archive as the image: msb run docker-archive:FILE",
-		"build": "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
+		"import": "name the archive as the image: msb run docker-archive:FILE",
+		"build":  "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
 	},
 	"policy": {
 		"learn": "use msb review --learn FILE, or msb run --learn FILE", "lint": "use msb policy check FILE", "validate": "use msb policy check FILE",
