@@ -105,8 +105,9 @@ var (
 	ErrJobLimit      = state.ErrJobLimit
 	ErrJobFiles      = state.ErrJobFiles
 	ErrJobInput      = state.ErrJobInput
-	ErrBusy          = agentclient.ErrBusy // the guest takes no more for now
-	ErrJobLost       = state.ErrJobLost    // its sandbox ended under it, so that it has no exit status
+	ErrDetach        = agentclient.ErrDetach // of ExecOptions.Stdin: the process runs on without this session
+	ErrBusy          = agentclient.ErrBusy   // the guest takes no more for now
+	ErrJobLost       = state.ErrJobLost      // its sandbox ended under it, so that it has no exit status
 )
 
 // Fail gives err the kind that its sentinels tell; nil stays nil.

@@ -34,6 +34,10 @@ var (
 	// ErrClosed means that Client.Close was called on this side.
 	ErrClosed = errors.New("agent session is closed")
 
+	// ErrDetach is for ExecOptions.Stdin: its user leaves, and the process runs
+	// on. The session goes on.
+	ErrDetach = errors.New("detached")
+
 	// ErrBusy means that the guest runs as many processes for the host as it
 	// may; the session goes on.
 	ErrBusy = errors.New("guest agent is at its limit of processes")

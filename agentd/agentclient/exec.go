@@ -54,7 +54,9 @@ type ExecOptions struct {
 	Size Size
 
 	// Stdin may be nil: the process reads end of file. A Read that is under
-	// way when the process ends is left behind; it ends by itself.
+	// way when the process ends is left behind; it ends by itself. One that
+	// returns ErrDetach leaves the process running, if Serve is between: Exec
+	// returns ErrDetach then.
 	Stdin io.Reader
 	// JobInput is for jobs, which take no Stdin: their standard input stays open for WriteJob.
 	JobInput bool
@@ -122,6 +124,9 @@ func (c *Client) receiveExec(ctx, callCtx context.Context, s *execSender, opts E
 	var order execOrder
 	for {
 		resp, err := s.call.Recv()
+		if errors.Is(err, io.EOF) && s.detached.Load() {
+			return ExitStatus{}, ErrDetach
+		}
 		if errors.Is(err, io.EOF) {
 			return ExitStatus{}, c.fail(fmt.Errorf("%w: exec ended without an exit status", ErrProtocol))
 		}

@@ -2,8 +2,10 @@ package agentclient
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 )
@@ -14,6 +16,8 @@ type execSender struct {
 	call  agentpb.Agent_ExecClient
 	mu    sync.Mutex
 	stdin *window
+	// detached is set before the request is sent.
+	detached atomic.Bool
 }
 
 func (s *execSender) send(req *agentpb.ExecRequest) error {
@@ -64,6 +68,11 @@ func (s *execSender) forwardStdin(ctx context.Context, r io.Reader) {
 				return
 			}
 			rest = rest[k:]
+		}
+		if errors.Is(err, ErrDetach) {
+			s.detached.Store(true)
+			_ = s.send(&agentpb.ExecRequest{Request: &agentpb.ExecRequest_Detach{Detach: &agentpb.ExecDetach{}}}) // as below
+			return
 		}
 		if err != nil {
 			// A reader that fails looks like one that ended: the process must

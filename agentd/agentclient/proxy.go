@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,13 +23,17 @@ type proxy struct {
 	agentpb.UnimplementedAgentServer
 	c    *Client
 	tell func(ExecEvent) // may be nil
+	life context.Context // of the server: that of processes whose client has detached
+	work *sync.WaitGroup // of their goroutines
 }
 
 var _ agentpb.AgentServer = (*proxy)(nil)
 
 // Proxy is a server whose calls go to c's guest. Clients of it open their
 // session with Attach. Who may connect is the caller's business.
-func Proxy(c *Client) agentpb.AgentServer { return &proxy{c: c} }
+func Proxy(c *Client) agentpb.AgentServer {
+	return &proxy{c: c, life: context.Background(), work: new(sync.WaitGroup)}
+}
 
 // maxProxyCalls bounds the calls of one proxy client: above what the guest
 // itself allows, so that it is the guest's limit that is met.
@@ -48,6 +53,8 @@ type Services struct {
 // Serve answers clients on lis with c's guest and the services, until ctx ends or lis fails. It closes lis and returns when
 // every connection is closed.
 func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) error {
+	life, end := context.WithCancel(ctx)
+	var work sync.WaitGroup
 	srv := grpc.NewServer(
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
@@ -56,7 +63,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 		// A client that says nothing would hold up the end for two minutes.
 		grpc.ConnectionTimeout(proxyGreeting),
 	)
-	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell})
+	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell, life: life, work: &work})
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
 	if also.Jobs != nil {
 		agentpb.RegisterJobsServer(srv, &jobsAdapter{jobs: also.Jobs})
@@ -66,6 +73,8 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	}
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
+	defer work.Wait()
+	defer end()
 	defer srv.Stop()
 	if err := srv.Serve(lis); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve the agent: %w", err)
@@ -98,10 +107,11 @@ func (p *proxy) Stats(ctx context.Context, r *agentpb.StatsRequest) (*agentpb.St
 // Exec implements agentpb.AgentServer. Both directions pass one message at a
 // time, so that a side that stops reading stops the other.
 func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
-	ctx, cancel := context.WithCancel(down.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancel(p.life)
+	attached := context.AfterFunc(down.Context(), cancel) // until the client detaches
 	up, err := p.c.api.Exec(ctx)
 	if err != nil {
+		cancel()
 		return p.status(ctx, err)
 	}
 	first, err := down.Recv()
@@ -109,27 +119,75 @@ func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
 	case errors.Is(err, io.EOF):
 		_ = up.CloseSend() // as below: the guest says what is missing
 	case err != nil:
+		cancel()
 		return err
 	default:
 		_ = up.Send(first) // its only error is the call's own
 	}
-	seen := p.c.witness(first.GetStart(), p.tell)
-	defer seen.end()
-	go func() {
-		for {
-			req, err := down.Recv()
-			if errors.Is(err, io.EOF) {
-				_ = up.CloseSend() // its only error is the call's own
-				return
-			}
-			if err != nil || up.Send(req) != nil {
-				return
-			}
+	e := &proxiedExec{up: up, down: down, seen: p.c.witness(first.GetStart(), p.tell), left: make(chan struct{})}
+	go e.sendUp(attached)
+	ended := make(chan error, 1)
+	p.work.Go(func() {
+		defer cancel()
+		defer e.seen.end()
+		ended <- p.receive(ctx, e)
+	})
+	select {
+	case err := <-ended:
+		return err
+	case <-e.left:
+		e.mu.Lock() // until a message that is on its way to the client is sent
+		defer e.mu.Unlock()
+		return nil
+	}
+}
+
+// proxiedExec is one call of Exec. When its client has detached, the guest's side goes on.
+type proxiedExec struct {
+	up   agentpb.Agent_ExecClient
+	down agentpb.Agent_ExecServer
+	seen *witnessed
+	left chan struct{} // closed by detaching
+	mu   sync.Mutex    // held while down is sent to
+}
+
+// sendUp passes the client's messages on until it leaves.
+func (e *proxiedExec) sendUp(attached func() bool) {
+	for {
+		req, err := e.down.Recv()
+		if errors.Is(err, io.EOF) {
+			_ = e.up.CloseSend() // its only error is the call's own
+			return
 		}
-	}()
+		if _, detach := req.GetRequest().(*agentpb.ExecRequest_Detach); detach && err == nil {
+			if attached() { // else the client has gone, and the process with it
+				close(e.left)
+			}
+			return
+		}
+		if err != nil || e.up.Send(req) != nil {
+			return
+		}
+	}
+}
+
+// sendDown passes a message of the guest's on, if there is a client.
+func (e *proxiedExec) sendDown(resp *agentpb.ExecResponse) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-e.left:
+		return nil
+	default:
+		return e.down.Send(resp)
+	}
+}
+
+// receive passes the guest's messages on until the process has ended.
+func (p *proxy) receive(ctx context.Context, e *proxiedExec) error {
 	var order execOrder
 	for {
-		resp, err := up.Recv()
+		resp, err := e.up.Recv()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -139,8 +197,8 @@ func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
 		if err := order.check(resp); err != nil {
 			return p.status(ctx, p.c.fail(err))
 		}
-		seen.saw(resp)
-		if err := down.Send(resp); err != nil {
+		e.seen.saw(resp)
+		if err := e.sendDown(resp); err != nil {
 			return err
 		}
 	}

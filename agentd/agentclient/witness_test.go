@@ -2,10 +2,13 @@ package agentclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -57,4 +60,59 @@ func TestServeTellsOfEachProcess(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+}
+
+// TestDetachedProcessesRunOn without their client, to their own end; what they write meanwhile is thrown away. The twin is
+// "gone" in TestServeTellsOfEachProcess.
+func TestDetachedProcessesRunOn(t *testing.T) {
+	t.Parallel()
+	left, told := make(chan struct{}), make(chan ExecEvent, 10)
+	a := attachTold(t, dialFake(t, &fakeAgent{exec: func(s agentpb.Agent_ExecServer) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		if err := s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: &agentpb.Started{StdinWindow: 3}}}); err != nil {
+			return err
+		}
+		if req, err := s.Recv(); err != nil || string(req.GetStdin()) != "x" {
+			t.Errorf("the guest got %v, %v", req, err)
+		}
+		<-left
+		for range 1000 { // more than any window
+			if err := s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Stdout{Stdout: make([]byte, agentpb.ChunkBytes)}}); err != nil {
+				return err
+			}
+		}
+		return s.Send(exit(&agentpb.Exit{Code: 9}))
+	}}), func(e ExecEvent) { told <- e })
+	in := io.MultiReader(strings.NewReader("x"), iotest.ErrReader(ErrDetach))
+	if st, err := a.Exec(t.Context(), ExecOptions{Argv: []string{"sh"}, Stdin: in}); !errors.Is(err, ErrDetach) {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	close(left)
+	for e := range told {
+		if e.Stage == ExecDied {
+			if e.Code == nil || *e.Code != 9 {
+				t.Errorf("%+v, want exit code 9", e)
+			}
+			break
+		}
+	}
+}
+
+// TestI13_DetachedProcessesEndWithTheServer, which waits for no guest.
+func TestI13_DetachedProcessesEndWithTheServer(t *testing.T) {
+	t.Parallel()
+	a := attach(t, dialFake(t, &fakeAgent{exec: func(s agentpb.Agent_ExecServer) error {
+		_, _ = s.Recv()
+		err := s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: &agentpb.Started{StdinWindow: 3}}})
+		<-s.Context().Done()
+		return err
+	}}))
+	if _, err := a.Exec(t.Context(), ExecOptions{Argv: []string{"sh"}, Stdin: iotest.ErrReader(ErrDetach)}); !errors.Is(err, ErrDetach) {
+		t.Error(err)
+	} // attach's clean-up waits for Serve
 }

@@ -728,6 +728,7 @@ type ExecRequest struct {
 	//	*ExecRequest_StdinEof
 	//	*ExecRequest_Resize
 	//	*ExecRequest_Signal
+	//	*ExecRequest_Detach
 	Request       isExecRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -815,6 +816,15 @@ func (x *ExecRequest) GetSignal() uint32 {
 	return 0
 }
 
+func (x *ExecRequest) GetDetach() *ExecDetach {
+	if x != nil {
+		if x, ok := x.Request.(*ExecRequest_Detach); ok {
+			return x.Detach
+		}
+	}
+	return nil
+}
+
 type isExecRequest_Request interface {
 	isExecRequest_Request()
 }
@@ -841,6 +851,13 @@ type ExecRequest_Signal struct {
 	Signal uint32 `protobuf:"varint,5,opt,name=signal,proto3,oneof"`
 }
 
+type ExecRequest_Detach struct {
+	// To whoever serves the session on, and not to the guest: the process runs
+	// on without its client, and what it writes is thrown away. The call ends
+	// at once, without an exit.
+	Detach *ExecDetach `protobuf:"bytes,6,opt,name=detach,proto3,oneof"`
+}
+
 func (*ExecRequest_Start) isExecRequest_Request() {}
 
 func (*ExecRequest_Stdin) isExecRequest_Request() {}
@@ -850,6 +867,8 @@ func (*ExecRequest_StdinEof) isExecRequest_Request() {}
 func (*ExecRequest_Resize) isExecRequest_Request() {}
 
 func (*ExecRequest_Signal) isExecRequest_Request() {}
+
+func (*ExecRequest_Detach) isExecRequest_Request() {}
 
 type StdinEOF struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -887,6 +906,42 @@ func (*StdinEOF) Descriptor() ([]byte, []int) {
 	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
+type ExecDetach struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecDetach) Reset() {
+	*x = ExecDetach{}
+	mi := &file_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecDetach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecDetach) ProtoMessage() {}
+
+func (x *ExecDetach) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecDetach.ProtoReflect.Descriptor instead.
+func (*ExecDetach) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{10}
+}
+
 type WindowSize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
@@ -897,7 +952,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +964,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +977,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -966,7 +1021,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1033,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1046,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecStart) GetArgv() []string {
@@ -1076,7 +1131,7 @@ type Rlimit struct {
 
 func (x *Rlimit) Reset() {
 	*x = Rlimit{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1143,7 @@ func (x *Rlimit) String() string {
 func (*Rlimit) ProtoMessage() {}
 
 func (x *Rlimit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1156,7 @@ func (x *Rlimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rlimit.ProtoReflect.Descriptor instead.
 func (*Rlimit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Rlimit) GetName() string {
@@ -1141,7 +1196,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1208,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1221,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecResponse) GetResponse() isExecResponse_Response {
@@ -1267,7 +1322,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1334,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1347,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Started) GetPid() uint32 {
@@ -1329,7 +1384,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1396,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1409,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1415,7 +1470,7 @@ type SetClockRequest struct {
 
 func (x *SetClockRequest) Reset() {
 	*x = SetClockRequest{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1482,7 @@ func (x *SetClockRequest) String() string {
 func (*SetClockRequest) ProtoMessage() {}
 
 func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1495,7 @@ func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockRequest.ProtoReflect.Descriptor instead.
 func (*SetClockRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetClockRequest) GetClockUnixNs() int64 {
@@ -1460,7 +1515,7 @@ type SetClockResponse struct {
 
 func (x *SetClockResponse) Reset() {
 	*x = SetClockResponse{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1527,7 @@ func (x *SetClockResponse) String() string {
 func (*SetClockResponse) ProtoMessage() {}
 
 func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1540,7 @@ func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockResponse.ProtoReflect.Descriptor instead.
 func (*SetClockResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetClockResponse) GetOffsetNs() int64 {
@@ -1503,7 +1558,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1570,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1583,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 type StatsResponse struct {
@@ -1555,7 +1610,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1622,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1635,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StatsResponse) GetMemoryTotalBytes() int64 {
@@ -1668,7 +1723,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1735,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1748,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 type ShutdownResponse struct {
@@ -1704,7 +1759,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1771,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1784,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -1788,16 +1843,19 @@ const file_agent_proto_rawDesc = "" +
 	"\x05_mode\"7\n" +
 	"\x05Trust\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\fR\x05caPem\x12\x17\n" +
-	"\aset_env\x18\x02 \x01(\bR\x06setEnv\"\xe6\x01\n" +
+	"\aset_env\x18\x02 \x01(\bR\x06setEnv\"\x9a\x02\n" +
 	"\vExecRequest\x12/\n" +
 	"\x05start\x18\x01 \x01(\v2\x17.msb.agent.v1.ExecStartH\x00R\x05start\x12\x16\n" +
 	"\x05stdin\x18\x02 \x01(\fH\x00R\x05stdin\x125\n" +
 	"\tstdin_eof\x18\x03 \x01(\v2\x16.msb.agent.v1.StdinEOFH\x00R\bstdinEof\x122\n" +
 	"\x06resize\x18\x04 \x01(\v2\x18.msb.agent.v1.WindowSizeH\x00R\x06resize\x12\x18\n" +
-	"\x06signal\x18\x05 \x01(\rH\x00R\x06signalB\t\n" +
+	"\x06signal\x18\x05 \x01(\rH\x00R\x06signal\x122\n" +
+	"\x06detach\x18\x06 \x01(\v2\x18.msb.agent.v1.ExecDetachH\x00R\x06detachB\t\n" +
 	"\arequest\"\n" +
 	"\n" +
-	"\bStdinEOF\"4\n" +
+	"\bStdinEOF\"\f\n" +
+	"\n" +
+	"ExecDetach\"4\n" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
@@ -1886,7 +1944,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agent_proto_goTypes = []any{
 	(StartError)(0),           // 0: msb.agent.v1.StartError
 	(*HandshakeRequest)(nil),  // 1: msb.agent.v1.HandshakeRequest
@@ -1899,18 +1957,19 @@ var file_agent_proto_goTypes = []any{
 	(*Trust)(nil),             // 8: msb.agent.v1.Trust
 	(*ExecRequest)(nil),       // 9: msb.agent.v1.ExecRequest
 	(*StdinEOF)(nil),          // 10: msb.agent.v1.StdinEOF
-	(*WindowSize)(nil),        // 11: msb.agent.v1.WindowSize
-	(*ExecStart)(nil),         // 12: msb.agent.v1.ExecStart
-	(*Rlimit)(nil),            // 13: msb.agent.v1.Rlimit
-	(*ExecResponse)(nil),      // 14: msb.agent.v1.ExecResponse
-	(*Started)(nil),           // 15: msb.agent.v1.Started
-	(*Exit)(nil),              // 16: msb.agent.v1.Exit
-	(*SetClockRequest)(nil),   // 17: msb.agent.v1.SetClockRequest
-	(*SetClockResponse)(nil),  // 18: msb.agent.v1.SetClockResponse
-	(*StatsRequest)(nil),      // 19: msb.agent.v1.StatsRequest
-	(*StatsResponse)(nil),     // 20: msb.agent.v1.StatsResponse
-	(*ShutdownRequest)(nil),   // 21: msb.agent.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),  // 22: msb.agent.v1.ShutdownResponse
+	(*ExecDetach)(nil),        // 11: msb.agent.v1.ExecDetach
+	(*WindowSize)(nil),        // 12: msb.agent.v1.WindowSize
+	(*ExecStart)(nil),         // 13: msb.agent.v1.ExecStart
+	(*Rlimit)(nil),            // 14: msb.agent.v1.Rlimit
+	(*ExecResponse)(nil),      // 15: msb.agent.v1.ExecResponse
+	(*Started)(nil),           // 16: msb.agent.v1.Started
+	(*Exit)(nil),              // 17: msb.agent.v1.Exit
+	(*SetClockRequest)(nil),   // 18: msb.agent.v1.SetClockRequest
+	(*SetClockResponse)(nil),  // 19: msb.agent.v1.SetClockResponse
+	(*StatsRequest)(nil),      // 20: msb.agent.v1.StatsRequest
+	(*StatsResponse)(nil),     // 21: msb.agent.v1.StatsResponse
+	(*ShutdownRequest)(nil),   // 22: msb.agent.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),  // 23: msb.agent.v1.ShutdownResponse
 }
 var file_agent_proto_depIdxs = []int32{
 	3,  // 0: msb.agent.v1.HandshakeRequest.network:type_name -> msb.agent.v1.Network
@@ -1920,29 +1979,30 @@ var file_agent_proto_depIdxs = []int32{
 	5,  // 4: msb.agent.v1.Root.image:type_name -> msb.agent.v1.Disk
 	5,  // 5: msb.agent.v1.Root.upper_disk:type_name -> msb.agent.v1.Disk
 	7,  // 6: msb.agent.v1.Root.tmpfs:type_name -> msb.agent.v1.Tmpfs
-	12, // 7: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
+	13, // 7: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
 	10, // 8: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
-	11, // 9: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
-	11, // 10: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
-	13, // 11: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
-	15, // 12: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
-	16, // 13: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
-	0,  // 14: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
-	1,  // 15: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
-	9,  // 16: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
-	17, // 17: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
-	19, // 18: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
-	21, // 19: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
-	2,  // 20: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
-	14, // 21: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
-	18, // 22: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
-	20, // 23: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
-	22, // 24: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	12, // 9: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
+	11, // 10: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
+	12, // 11: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
+	14, // 12: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
+	16, // 13: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
+	17, // 14: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
+	0,  // 15: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
+	1,  // 16: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
+	9,  // 17: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
+	18, // 18: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
+	20, // 19: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
+	22, // 20: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
+	2,  // 21: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
+	15, // 22: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
+	19, // 23: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
+	21, // 24: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
+	23, // 25: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -1961,8 +2021,9 @@ func file_agent_proto_init() {
 		(*ExecRequest_StdinEof)(nil),
 		(*ExecRequest_Resize)(nil),
 		(*ExecRequest_Signal)(nil),
+		(*ExecRequest_Detach)(nil),
 	}
-	file_agent_proto_msgTypes[13].OneofWrappers = []any{
+	file_agent_proto_msgTypes[14].OneofWrappers = []any{
 		(*ExecResponse_Started)(nil),
 		(*ExecResponse_Stdout)(nil),
 		(*ExecResponse_Stderr)(nil),
@@ -1975,7 +2036,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

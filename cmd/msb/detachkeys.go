@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/msb-project/msb/sandbox"
 )
 
 // defaultDetachKeys are docker's.
@@ -17,7 +19,7 @@ const (
 )
 
 // errDetached is the end of a keyboard on which the detach keys were typed.
-var errDetached = errors.New("detached")
+var errDetached = sandbox.ErrDetach
 
 // parseDetachKeys reads keys as docker does: single characters, ctrl-a to ctrl-z, ctrl-@, ctrl-[, ctrl-\, ctrl-], ctrl-^,
 // ctrl-_ and DEL, with commas between them. "" is docker's own.

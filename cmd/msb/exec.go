@@ -84,6 +84,9 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 		if restore, err = makeTerminal(ctx, &opts, f.stdin); err != nil {
 			return 0, err
 		}
+		if opts.Stdin != nil && sb.Name() != "" && !f.temporary() { // others end with msb
+			opts.Stdin = &keyboard{from: opts.Stdin, keys: f.keys}
+		}
 	}
 	execCtx, cancel := withTimeout(ctx, f.timeout)
 	defer cancel()
@@ -98,6 +101,8 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 		return exitTimeout, nil
 	case ctx.Err() != nil:
 		return interruptedCode(ctx), nil
+	case errors.Is(err, errDetached):
+		return 0, err
 	case errors.Is(err, syscall.EPIPE):
 		return exitSignalled(syscall.SIGPIPE), nil // whoever read the output has what they wanted
 	case err != nil:

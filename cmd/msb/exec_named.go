@@ -88,6 +88,11 @@ func startJob(ctx context.Context, ui *ui, sb *sandbox.Sandbox, name string, o s
 	return j.Name(), nil
 }
 
+// noteDetached tells whoever typed the detach keys what runs on.
+func noteDetached(ui *ui, name string) {
+	ui.note("detached; the command runs on in %s, and what it prints is lost: `msb stop %s` ends it", name, name)
+}
+
 func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []string) error {
 	home, err := sandbox.OpenHome("")
 	if err != nil {
@@ -111,6 +116,10 @@ func execNamed(ctx context.Context, ui *ui, f *runFlags, name string, argv []str
 		return ui.print(job + "\n")
 	}
 	code, err := watchDenials(ui, home, name, func() (int, error) { return execIn(ctx, ui, sb, f, argv, sig) })
+	if errors.Is(err, errDetached) {
+		noteDetached(ui, name)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -88,11 +88,16 @@ func newShellCommand(ui *ui) *cobra.Command {
   echo 'uname -a' | msb shell agent`,
 		Args: named(cobra.ExactArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
-			f.plain, f.stdin, f.tty = true, true, isTerminal(os.Stdin) && isTerminal(os.Stdout)
+			keys, err := parseDetachKeys(f.detachKeys)
+			if err != nil {
+				return &usageError{err: err, help: "msb shell --help"}
+			}
+			f.keys, f.plain, f.stdin, f.tty = keys, true, true, isTerminal(os.Stdin) && isTerminal(os.Stdout)
 			return execNamed(c.Context(), ui, &f, args[0], []string{"sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"})
 		},
 	}
 	f.registerWho(c.Flags())
+	c.Flags().StringVar(&f.detachKeys, "detach-keys", "", detachKeysHelp)
 	return c
 }
 

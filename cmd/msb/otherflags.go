@@ -56,8 +56,8 @@ var verbFlags = map[string]map[string]string{
 	"rm":      {"v": "a sandbox has no volumes; leave it out", "volumes": "a sandbox has no volumes; leave it out"},
 	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "format": "--json prints an object a line; pipe it into jq"},
 	"logs":    {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out"},
-	"exec":    {"privileged": noCaps, "detach-keys": detachKeys},
-	"run":     {"detach-keys": detachKeys, "sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
+	"exec":    {"privileged": noCaps},
+	"run":     {"sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
 	"pull":    {"a": "name each image", "all-tags": "name each image", "platform": "guests have this machine's architecture; leave it out"},
 	"prune":   {"a": pruneAll, "all": pruneAll, "f": "it asks nothing; leave it out", "force": "it asks nothing; leave it out"},
 }
@@ -68,7 +68,6 @@ const (
 	stopSignal  = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"
 	startAttach = "msb attach NAME joins the command of msb run -d, msb shell NAME opens a shell"
 	wholeLog    = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
-	detachKeys  = "msb run -dit and then msb attach NAME have them; -d leaves a command running from the start"
 	pruneAll    = "msb image rm IMAGE forgets an image by its name; leave it out"
 )
 

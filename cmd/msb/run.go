@@ -41,7 +41,8 @@ type runFlags struct {
 	readOnly                      bool
 	hideCredentials               bool
 	job                           string
-	restart                       string
+	restart, detachKeys           string
+	keys                          []byte // of detachKeys
 	ulimits                       []agentclient.Rlimit
 	plain                         bool // the command is all: no entrypoint of the image's
 }
@@ -135,6 +136,7 @@ func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 	fl.Var(ulimits{&f.ulimits}, "ulimit", "give the command a resource limit `NAME=SOFT[:HARD]`, such as nofile=1024:4096; -1 is none (repeatable)")
 	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	fl.StringVar(&f.detachKeys, "detach-keys", "", detachKeysHelp)
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the command's output and errors")
 }
 
@@ -145,6 +147,9 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	cfg, argv, err := f.config(ui, args, dash)
 	if err != nil {
 		return err
+	}
+	if f.detachKeys != "" && (f.name == "" || f.temporary()) {
+		return &usageError{err: errors.New("--detach-keys: the sandbox ends with msb, so that nothing can be left running; give --name without --rm, or leave it out"), help: "msb run --help"}
 	}
 	if !f.detach && !cfg.Restart.None() {
 		return &usageError{err: errRestartAttached, help: "msb run --help"}
@@ -171,6 +176,10 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 		ui.note("%s", w)
 	}
 	code, err := execIn(ctx, ui, sb, f, argv, sig)
+	if errors.Is(err, errDetached) {
+		noteDetached(ui, f.name)
+		return sb.Close()
+	}
 	err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))
 	if !ui.quiet {
 		denied := sb.Denied()

@@ -161,6 +161,10 @@ func (f *runFlags) checkExec() error {
 	if err := f.checkEnv(); err != nil {
 		return err
 	}
+	var err error
+	if f.keys, err = parseDetachKeys(f.detachKeys); err != nil {
+		return err
+	}
 	switch {
 	case f.workdir != "" && !path.IsAbs(f.workdir):
 		return fmt.Errorf("--workdir %s: write a path that begins with \"/\", such as /%s", f.workdir, strings.TrimPrefix(path.Clean(f.workdir), "../"))

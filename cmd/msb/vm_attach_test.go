@@ -23,7 +23,8 @@ func TestVMAttachJoinsAndLeaves(t *testing.T) {
 	at.key(t, "until stty size | grep '^33 101'; do sleep 0.1; done; a=ready; echo $a\r")
 	at.out.await(t, "33 101\r\nready")
 	at.key(t, "\x10\x11")
-	if got := at.wait(t); got.code != 0 || !strings.Contains(got.out, "detached; box runs on") {
+	at.out.await(t, "detached; box runs on")
+	if got := at.wait(t); got.code != 0 {
 		t.Errorf("after the detach keys: %+v", got)
 	}
 	if now := at.mode(t); now != at.before {
@@ -36,7 +37,8 @@ func TestVMAttachJoinsAndLeaves(t *testing.T) {
 	}
 	again = terminalOf(t, command(t, home, "attach", "box"))
 	again.key(t, "\x15echo $a again; exit 4\r")
-	if got := again.wait(t); got.code != 4 || !strings.Contains(got.out, "ready again") {
+	again.out.await(t, "ready again")
+	if got := again.wait(t); got.code != 4 {
 		t.Errorf("after exit: %+v", got)
 	}
 	msb("attach", "box").says(t, exitSandbox, "has ended", "msb logs box")
@@ -53,6 +55,26 @@ func TestVMAttachJoinsAndLeaves(t *testing.T) {
 	if got := r.wait(t); got.code != 6 || !strings.HasSuffix(got.out, "caught\n") || strings.Contains(got.out, "before") {
 		t.Errorf("after SIGINT: %+v", got)
 	}
+	at = terminalOf(t, command(t, home, "exec", "-it", "--detach-keys", "ctrl-]", "box", "sh"))
+	at.key(t, "sleep 4321\r")
+	eventually(t, "the command runs", func() bool { return msb("exec", "box", "--", "pidof", "sleep").code == 0 })
+	at.key(t, "\x1d")
+	at.out.await(t, "detached; the command runs on in box")
+	if got := at.wait(t); got.code != 0 {
+		t.Errorf("after the detach keys: %+v", got)
+	}
+	msb("exec", "box", "--", "killall", "sleep").want(t, 0, "")
 	msb("stop", "box").want(t, 0, "box\n")
 	msb("attach", "box").says(t, exitSandbox, "msb start box")
+
+	at = terminalOf(t, command(t, home, "run", "--vm", "qemu", "-q", "--disk", "1G", "--name", "fore", "-it", "--", "sh", "-c", "a=ready; echo $a; exec sleep 4321"))
+	defer func() { _ = command(t, home, "rm", "--force", "fore").Run() }()
+	at.out.await(t, "ready")
+	at.key(t, "\x10\x11")
+	if got := at.wait(t); got.code != 0 {
+		t.Errorf("run after the detach keys: %+v", got)
+	}
+	if got := msb("exec", "fore", "--", "pidof", "sleep"); got.code != 0 {
+		t.Errorf("the command ended with its msb: %+v", got)
+	}
 }
