@@ -21,7 +21,7 @@ func completeWords(root *cobra.Command) {
 		"start": names(-1), "stop": names(-1), "restart": names(-1), "kill": names(-1), "wait": names(-1), "shell": names(1), "attach": names(1), "rm": names(-1), "inspect": names(1), "events": names(1), "exec": names(1),
 		"capture": inTurn(names(1), fixed("on", "off")), "cp": inTurn(orFiles(places), orFiles(places)),
 		"policy presets": fixed(policies.Presets()...), "policy show": inTurn(orFiles(policyWords)), "policy explain": inTurn(orFiles(policyWords)),
-		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images, "image inspect": images, "image history": images,
+		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images, "image inspect": images, "image history": images, "image save": images,
 		"rename": names(1), "top": names(1), "env ls": names(1), "env set": names(1), "env unset": names(1), "port": names(1), "port ls": names(1), "port add": names(1), "port rm": names(1),
 		"logs": names(1), "job ls": names(1), "job logs": jobNames(1), "job wait": jobNames(-1), "job kill": jobNames(-1), "job rm": jobNames(-1),
 	} {

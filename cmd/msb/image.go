@@ -23,7 +23,7 @@ func newImageCommand(ui *ui) *cobra.Command {
   msb image ls
   msb image rm alpine:3.20 && msb image prune`,
 	}
-	c.AddCommand(newImagePull(ui), newImageList(ui), newImageRemove(ui), newImagePrune(ui), newImageInspect(ui), newImageHistory(ui), newImageLoad(ui))
+	c.AddCommand(newImagePull(ui), newImageList(ui), newImageRemove(ui), newImagePrune(ui), newImageInspect(ui), newImageHistory(ui), newImageLoad(ui), newImageSave(ui))
 	return onlyGroups(c)
 }
 

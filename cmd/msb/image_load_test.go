@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,5 +36,38 @@ func TestImagesAreLoaded(t *testing.T) {
 	empty.Stdin = strings.NewReader("")
 	if got := finish(t, empty); got.code != exitImageRefused || !strings.Contains(got.err, "docker save") {
 		t.Errorf("load of nothing: %+v", got)
+	}
+}
+
+// TestImagesAreSaved to a file that is there whole or not at all.
+func TestImagesAreSaved(t *testing.T) {
+	env := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	msb := func(args ...string) result { t.Helper(); return msb(t, env, args...) }
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from.tar"), filepath.Join(dir, "to.tar")
+	if err := os.WriteFile(from, savedImage(t, "x:y"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ref := "docker-archive:" + from
+	msb("image", "pull", "-q", ref)
+	if got := msb("image", "save", "-o", to, ref); got.code != 0 {
+		t.Fatalf("save: %+v", got)
+	}
+	if got := msb("image", "pull", "-q", "docker-archive:"+to); got.code != 0 || !strings.HasPrefix(got.out, "sha256:") {
+		t.Errorf("what was saved: %+v", got)
+	}
+	if got := msb("image", "save", ref); got.code != 0 || !strings.Contains(got.out, "manifest.json") {
+		t.Errorf("save to standard output: %d, %d bytes", got.code, len(got.out))
+	}
+	if err := errors.Join(os.Remove(from), os.Remove(to)); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{ref, "nosuch"} {
+		if got := msb("image", "save", "-o", to, gone); got.code != exitImageUnknown {
+			t.Errorf("save of %s: %+v", gone, got)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
