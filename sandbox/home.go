@@ -31,6 +31,7 @@ type Home struct {
 	dir    string
 	answer time.Duration // what a sandbox that is starting may take to answer; 0 is connectWait
 	gone   time.Duration // what a VMM may take to end whose supervisor was killed; 0 is vmmGoneWait
+	made   time.Time     // of Only; zero is any
 }
 
 // OpenHome opens the state directory dir, or $MSB_HOME, or ~/.msb, creates what is missing (mode 0700) and removes what
@@ -92,6 +93,14 @@ func mkdirReal(dir string, mode fs.FileMode) error {
 		err = errors.New("it is a link, and msb follows none here")
 	}
 	return err
+}
+
+// Only returns h for the one sandbox that was made at that moment (Status.Created). What is done by its name fails with
+// ErrNoSandbox once another has the name.
+func (h *Home) Only(created time.Time) *Home {
+	only := *h
+	only.made = created
+	return &only
 }
 
 // Dir is the directory's absolute path.

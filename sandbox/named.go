@@ -28,6 +28,8 @@ type StartOptions struct {
 	Notice        func(string)
 	// Trust is as in Config, and stays with the sandbox.
 	Trust bool
+	// Created, if not zero, is Status.Created: ErrNoSandbox once another sandbox has the name.
+	Created time.Time
 
 	attached bool // Config.Attached
 }
@@ -158,7 +160,7 @@ func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	run, err := home.lockSettled(ctx, name)
+	run, err := home.Only(o.Created).lockSettled(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -290,6 +292,11 @@ func (h *Home) lockNamed(name string) (*Run, error) {
 		return nil, missing(name, err)
 	case err != nil:
 		return nil, err
+	}
+	if !h.made.IsZero() { // with the lock held, nothing else comes under the name
+		if _, err := h.load(name); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
 	}
 	return &Run{ID: name, Dir: namedPath(h, name), Lock: lock}, nil
 }

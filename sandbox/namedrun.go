@@ -149,6 +149,9 @@ func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, notRunning(name)
 	}
+	if st, err = h.load(name); err != nil { // of the sandbox behind conn, or of a later one
+		return nil, errors.Join(err, conn.Close())
+	}
 	s := &Sandbox{
 		name: name, home: h, run: &Run{ID: name, Dir: dir}, over: make(chan struct{}), pcap: st.Pcap != "",
 		image: &image.Image{Ref: st.Image, Digest: st.ImageDigest, Config: st.ImageConfig},
@@ -232,6 +235,11 @@ func (h *Home) stop(ctx context.Context, name string) error {
 	}
 	var r state.RunRecord
 	conn, err := state.DialControl(namedPath(h, name))
+	if err == nil && !h.made.IsZero() {
+		if _, err := h.load(name); err != nil { // of the sandbox behind conn, or of a later one
+			return errors.Join(err, conn.Close())
+		}
+	}
 	if err == nil {
 		ready := state.ReadJSON(namedPath(h, name), state.InfoFile, &r) == nil && r.Info != nil
 		if err := state.EndPeer(ctx, conn, state.StopWait); err != nil {
@@ -244,6 +252,11 @@ func (h *Home) stop(ctx context.Context, name string) error {
 			_ = run.Lock.Close()
 		}
 		return notRunning(name)
+	}
+	if !h.made.IsZero() {
+		if _, err := h.load(name); err != nil { // of the sandbox whose record that is, or of a later one
+			return err
+		}
 	}
 	return r.Supervisor.End(ctx, state.StopWait) // somebody removed the socket under it
 }

@@ -31,7 +31,7 @@ func specOf(cfg *Config, admitted *Admission) state.Spec {
 // newStored is what cfg, which is filled, and its image become.
 func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) *state.Stored {
 	st := &state.Stored{
-		Version: state.StoredVersion, Spec: specOf(cfg, admitted), Label: cfg.Label, Labels: cfg.Labels, Created: time.Now().UTC().Truncate(time.Second),
+		Version: state.StoredVersion, Spec: specOf(cfg, admitted), Label: cfg.Label, Labels: cfg.Labels, Created: time.Now().UTC().Round(0),
 		PolicyPath: cfg.Policy.Path, Disk: cfg.Disk, Image: cfg.Image, PolicyImage: cfg.PolicyImage, ImageDigest: img.Digest, ImageConfig: img.Config,
 		HideCredentials: cfg.HideCredentials, OperatorDirectories: cfg.OperatorDirectories,
 	}
@@ -127,5 +127,9 @@ func (h *Home) load(name string) (*state.Stored, error) {
 	if err := checkRealDir(h, name); err != nil {
 		return nil, err
 	}
-	return state.ReadStored(namedPath(h, name), name)
+	st, err := state.ReadStored(namedPath(h, name), name)
+	if err == nil && !h.made.IsZero() && !st.Created.Equal(h.made) {
+		return nil, fmt.Errorf("%w: %s; another sandbox has the name now", ErrNoSandbox, name)
+	}
+	return st, err
 }
