@@ -181,7 +181,7 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := h.create(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, admitted))
+	lock, err := makeNamed(h, newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, admitted))
 	must(t, err)
 	must(t, lock.Close())
 	start := func() error {
@@ -190,7 +190,7 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = run.Lock.Close() }()
-		_, _, _, err = h.prepare(t.Context(), run, StartOptions{})
+		_, _, _, err = prepareStart(t.Context(), h, run, StartOptions{})
 		return err
 	}
 	var missing *GrantsError

@@ -102,14 +102,14 @@ func TestI15_FoundCredentialsStayHidden(t *testing.T) {
 	cfg := Config{Name: "n", Disk: 64 << 20, Policy: policies.Default(), Image: "dir:/nosuch", HideCredentials: true, Directories: []Directory{{Host: dir, Guest: "/work", Writable: true}}}
 	must(t, cfg.fill())
 	for _, name := range []string{"n", "other"} {
-		lock, err := h.create(newStored(name, &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+		lock, err := makeNamed(h, newStored(name, &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
 		must(t, err)
 		must(t, lock.Close())
 	}
 	hidden := func(name string) []string {
 		run, err := h.lockNamed(name)
 		must(t, err)
-		_, _, _, _ = h.prepare(t.Context(), run, StartOptions{}) // its image isn't there
+		_, _, _, _ = prepareStart(t.Context(), h, run, StartOptions{}) // its image isn't there
 		must(t, run.Lock.Close())
 		st, err := h.load(name)
 		must(t, err)

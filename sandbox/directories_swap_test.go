@@ -44,13 +44,13 @@ func TestI14_SharedDirectoriesBecomeNoLinks(t *testing.T) {
 		var err error
 		cfg.Directories, err = cfg.realDirectories(h)
 		must(t, err)
-		lock, err := h.create(newStored("n", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+		lock, err := makeNamed(h, newStored("n", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
 		must(t, err)
 		must(t, lock.Close())
 		tt.change(t, at)
 		run, err := h.lockNamed("n")
 		must(t, err)
-		if _, _, _, err = h.prepare(t.Context(), run, StartOptions{}); errors.Is(err, ErrDirectory) != tt.refused {
+		if _, _, _, err = prepareStart(t.Context(), h, run, StartOptions{}); errors.Is(err, ErrDirectory) != tt.refused {
 			t.Errorf("%s: %v, want refused %t", name, err, tt.refused)
 		}
 		must(t, run.Lock.Close())

@@ -31,7 +31,7 @@ func Explain(p *policies.Policy, to, method, path string) (*probe.Answer, error)
 
 // Denied is what the audit log of the sandbox of that name holds of refusals, whether it runs or not.
 func (h *Home) Denied(name string) (audit.DenialSummary, error) {
-	w, err := h.watch(name, false)
+	w, err := watchLog(h, name, false)
 	if err != nil {
 		return audit.DenialSummary{}, err
 	}
@@ -40,9 +40,9 @@ func (h *Home) Denied(name string) (audit.DenialSummary, error) {
 }
 
 // WatchDenied watches what is denied from now on to the sandbox of that name.
-func (h *Home) WatchDenied(name string) (*DeniedWatch, error) { return h.watch(name, true) }
+func (h *Home) WatchDenied(name string) (*DeniedWatch, error) { return watchLog(h, name, true) }
 
-func (h *Home) watch(name string, fromNow bool) (*DeniedWatch, error) {
+func watchLog(h *Home, name string, fromNow bool) (*DeniedWatch, error) {
 	st, err := h.load(name)
 	if err != nil {
 		return nil, Fail(err)

@@ -88,7 +88,7 @@ func TestI13_FailedStartsLeaveNoSandbox(t *testing.T) {
 	defer func() { _ = old.Close() }()
 	must(t, h.Remove(t.Context(), "web"))
 	must(t, aNamed(t, h, "web"))
-	must(t, h.removeMade(t.Context(), "web", old))
+	must(t, removeMade(t.Context(), h, "web", old))
 	if _, err := h.Inspect("web"); err != nil {
 		t.Errorf("another one was removed: %v", err)
 	}

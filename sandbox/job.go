@@ -194,7 +194,7 @@ func (j *Job) Write(ctx context.Context, p []byte, eof bool) (n int, err error) 
 // Remove deletes a job that has ended, and its output. ErrJobRunning.
 func (j *Job) Remove(ctx context.Context) error {
 	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.RemoveJob(ctx, j.id()) }, func() error {
-		run, err := j.home.lockSettled(ctx, j.sandbox) // against a start, whose supervisor looks through the jobs
+		run, err := lockSettled(ctx, j.home, j.sandbox) // against a start, whose supervisor looks through the jobs
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (j *Job) call(ctx context.Context, running func(*agentclient.Client) error,
 	if j.client != nil {
 		return running(j.client)
 	}
-	s, err := j.home.connect(ctx, j.sandbox)
+	s, err := connectNamed(ctx, j.home, j.sandbox)
 	if errors.Is(err, ErrNotRunning) {
 		return stopped()
 	}

@@ -44,7 +44,7 @@ func (j *Job) Attach(ctx context.Context, o AttachOptions) (JobStatus, error) {
 	}
 	here := *j
 	if here.client == nil {
-		s, err := j.home.connect(ctx, j.sandbox)
+		s, err := connectNamed(ctx, j.home, j.sandbox)
 		if err != nil {
 			return st, Fail(err)
 		}

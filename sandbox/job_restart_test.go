@@ -219,7 +219,7 @@ func TestRestartNeedsASandboxThatStays(t *testing.T) {
 	cfg := Config{Name: "web", Restart: always, Disk: 1 << 30}
 	must(t, cfg.fill())
 	h := newHome(t)
-	lock, err := h.create(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	lock, err := makeNamed(h, newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
 	must(t, err)
 	must(t, lock.Close())
 	if st, err := h.Inspect("web"); err != nil || st.Restart != "always" {

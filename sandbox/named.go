@@ -52,13 +52,13 @@ func startNew(ctx context.Context, cfg *Config) (*Sandbox, error) {
 	}
 	s, err := startNamed(ctx, home, cfg.Name, StartOptions{Program: cfg.Program, Progress: cfg.Progress, Notice: cfg.Notice, attached: cfg.Attached})
 	if err != nil {
-		return nil, errors.Join(err, home.removeMade(context.WithoutCancel(ctx), cfg.Name, lock), lock.Close())
+		return nil, errors.Join(err, removeMade(context.WithoutCancel(ctx), home, cfg.Name, lock), lock.Close())
 	}
 	s.made = lock
 	return s, nil
 }
 
-// create also returns the lock file of what it made, which is not locked.
+// makeNamed also returns the lock file of what it made, which is not locked.
 func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err error) {
 	if err := CheckName(cfg.Name); err != nil {
 		return nil, nil, err
@@ -89,7 +89,7 @@ func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	lock, err = home.create(newStored(cfg.Name, cfg, img, admitted))
+	lock, err = makeNamed(home, newStored(cfg.Name, cfg, img, admitted))
 	return home, lock, err
 }
 
@@ -112,8 +112,8 @@ func absolute(paths ...*string) error {
 	return nil
 }
 
-// create makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
-func (h *Home) create(st *state.Stored) (lock *os.File, err error) {
+// makeNamed makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
+func makeNamed(h *Home, st *state.Stored) (lock *os.File, err error) {
 	temp := state.HiddenPath(h.dir)
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return nil, err
@@ -160,19 +160,19 @@ func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	run, err := home.Only(o.Created).lockSettled(ctx, name)
+	run, err := lockSettled(ctx, home.Only(o.Created), name)
 	if err != nil {
 		return nil, err
 	}
-	cfg, img, admitted, err := home.prepare(ctx, run, o)
+	cfg, img, admitted, err := prepareStart(ctx, home, run, o)
 	if err != nil {
 		return nil, errors.Join(err, run.Lock.Close())
 	}
 	return bringUp(ctx, home, run, img, cfg, admitted)
 }
 
-// prepare says what to start. The caller holds the lock, so that no other sandbox comes under the name meanwhile.
-func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
+// prepareStart says what to start. The caller holds the lock, so that no other sandbox comes under the name meanwhile.
+func prepareStart(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
 	st, err := h.load(run.ID)
 	if err != nil {
 		return nil, nil, nil, err
@@ -205,18 +205,18 @@ func (h *Home) prepare(ctx context.Context, run *Run, o StartOptions) (*Config, 
 			return nil, nil, nil, err
 		}
 	}
-	img, err := h.imageOf(ctx, st, &cfg, admitted)
+	img, err := imageOf(ctx, h, st, &cfg, admitted)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := h.clearRun(run.Dir); err != nil {
+	if err := clearRun(h, run.Dir); err != nil {
 		return nil, nil, nil, err
 	}
 	return &cfg, img, admitted, state.CheckWritten(run.Dir)
 }
 
 // imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.
-func (h *Home) imageOf(ctx context.Context, st *state.Stored, cfg *Config, admitted *Admission) (*image.Image, error) {
+func imageOf(ctx context.Context, h *Home, st *state.Stored, cfg *Config, admitted *Admission) (*image.Image, error) {
 	store, err := Store(h)
 	if err != nil {
 		return nil, err
@@ -256,7 +256,7 @@ func (h *Home) NeededImages() ([]string, error) {
 
 // lockSettled is lockNamed for after a kill: a supervisor's last threads hold its lock for a moment longer than its
 // socket answers.
-func (h *Home) lockSettled(ctx context.Context, name string) (*Run, error) {
+func lockSettled(ctx context.Context, h *Home, name string) (*Run, error) {
 	const tries, pause = 100, 20 * time.Millisecond
 	tick := time.NewTicker(pause)
 	defer tick.Stop()

@@ -16,14 +16,14 @@ import (
 
 // Rename gives the sandbox of that name another. ErrRunning while it runs, ErrExists if the other name is taken.
 func (h *Home) Rename(ctx context.Context, name, to string) error {
-	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
+	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
 		if err := CheckName(to); err != nil {
 			return err
 		}
 		if _, err := os.Lstat(namedPath(h, to)); err == nil {
 			return exists(to)
 		}
-		if err := h.clearRun(run.Dir); err != nil { // what it has of the run before is of the old name
+		if err := clearRun(h, run.Dir); err != nil { // what it has of the run before is of the old name
 			return err
 		}
 		st.Renamed = to
@@ -41,8 +41,8 @@ func (h *Home) Rename(ctx context.Context, name, to string) error {
 // Reset gives the sandbox of that name an empty disk in place of its own, as when it was made; its jobs go too. ErrRunning
 // while it runs. Killed at any time it leaves the old disk or the new one.
 func (h *Home) Reset(ctx context.Context, name string) error {
-	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
-		if err := h.clearRun(run.Dir); err != nil { // its machine may still write to the disk
+	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+		if err := clearRun(h, run.Dir); err != nil { // its machine may still write to the disk
 			return err
 		}
 		fresh := filepath.Join(run.Dir, state.NewUpperDisk)
@@ -79,7 +79,7 @@ func (h *Home) SetEnv(ctx context.Context, name string, env ...string) error {
 			return err
 		}
 	}
-	return h.changeEnv(ctx, name, env, func(have []string) []string { return append(have, env...) })
+	return changeEnv(ctx, h, name, env, func(have []string) []string { return append(have, env...) })
 }
 
 // UnsetEnv removes variables by their names; one that is not set is no error. ErrRunning while it runs.
@@ -89,13 +89,13 @@ func (h *Home) UnsetEnv(ctx context.Context, name string, variables ...string) e
 			return err
 		}
 	}
-	return h.changeEnv(ctx, name, nil, func(have []string) []string {
+	return changeEnv(ctx, h, name, nil, func(have []string) []string {
 		return slices.DeleteFunc(have, func(e string) bool { return slices.Contains(variables, variable(e)) })
 	})
 }
 
-func (h *Home) changeEnv(ctx context.Context, name string, added []string, do func([]string) []string) error {
-	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
+func changeEnv(ctx context.Context, h *Home, name string, added []string, do func([]string) []string) error {
+	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
 		if err := noPlaceholder(added, st.Placeholders); err != nil {
 			return err
 		}
@@ -129,12 +129,12 @@ func withoutOverridden(env []string) []string {
 	return kept
 }
 
-// change lets do change the state of a sandbox that does not run.
-func (h *Home) change(ctx context.Context, name string, do func(*Run, *state.Stored) error) error {
+// changeNamed lets do change the state of a sandbox that does not run.
+func changeNamed(ctx context.Context, h *Home, name string, do func(*Run, *state.Stored) error) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	run, err := h.lockSettled(ctx, name)
+	run, err := lockSettled(ctx, h, name)
 	if errors.Is(err, ErrRunning) {
 		return fmt.Errorf("%w; `msb stop %s` first", err, name)
 	}

@@ -20,7 +20,7 @@ const vmmGoneWait = 10 * time.Second
 
 // clearRun removes what a run that was killed left, once its VMM is gone too: two machines must never write to one
 // disk. The caller holds the lock.
-func (h *Home) clearRun(dir string) error {
+func clearRun(h *Home, dir string) error {
 	var r state.RunRecord
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.VMM.PID != 0 {
 		if err := r.VMM.Gone(cmp.Or(h.gone, vmmGoneWait)); err != nil {
@@ -36,26 +36,26 @@ func (h *Home) clearRun(dir string) error {
 }
 
 // Remove deletes the sandbox of that name and its disk. ErrRunning while it runs.
-func (h *Home) Remove(ctx context.Context, name string) error { return Fail(h.remove(ctx, name)) }
+func (h *Home) Remove(ctx context.Context, name string) error { return Fail(removeNamed(ctx, h, name)) }
 
-func (h *Home) remove(ctx context.Context, name string) error {
+func removeNamed(ctx context.Context, h *Home, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	run, err := h.lockSettled(ctx, name)
+	run, err := lockSettled(ctx, h, name)
 	if errors.Is(err, ErrRunning) {
 		return fmt.Errorf("%w; `msb stop %s` first, or remove it with --force", err, name)
 	}
 	if err != nil {
 		return err
 	}
-	return h.removeLocked(run)
+	return removeLocked(h, run)
 }
 
 // removeMade removes a sandbox whose first start failed, unless another command has started or removed it: lock is the
 // file that it was made with.
-func (h *Home) removeMade(ctx context.Context, name string, lock *os.File) error {
-	run, err := h.lockSettled(ctx, name)
+func removeMade(ctx context.Context, h *Home, name string, lock *os.File) error {
+	run, err := lockSettled(ctx, h, name)
 	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
 		return nil
 	}
@@ -65,13 +65,13 @@ func (h *Home) removeMade(ctx context.Context, name string, lock *os.File) error
 	if !isAt(lock, filepath.Join(run.Dir, state.LockFile)) {
 		return run.Lock.Close()
 	}
-	return h.removeLocked(run)
+	return removeLocked(h, run)
 }
 
 // removeLocked removes a sandbox whose lock the caller took, and lets go of the lock.
-func (h *Home) removeLocked(run *Run) error {
+func removeLocked(h *Home, run *Run) error {
 	defer func() { _ = run.Lock.Close() }()
-	if err := h.clearRun(run.Dir); err != nil {
+	if err := clearRun(h, run.Dir); err != nil {
 		return err
 	}
 	if st, err := h.load(run.ID); err == nil { // one that is damaged can be removed, and one on a disk that is full
@@ -81,10 +81,10 @@ func (h *Home) removeLocked(run *Run) error {
 }
 
 // sweepNamed removes what killed commands left half-made or half-removed, and sandboxes that were to go with their run.
-func (h *Home) sweepNamed() error {
+func sweepNamed(h *Home) error {
 	return sweepDir(h, state.NamedDir, func(all *os.File, name string) error {
 		if CheckName(name) == nil {
-			return h.sweepTemporary(name)
+			return sweepTemporary(h, name)
 		}
 		if !hiddenName.MatchString(name) {
 			return nil
@@ -102,7 +102,7 @@ func (h *Home) sweepNamed() error {
 }
 
 // sweepTemporary removes a sandbox of Config.AutoRemove whose supervisor was killed: its run is over, but its record is there.
-func (h *Home) sweepTemporary(name string) error {
+func sweepTemporary(h *Home, name string) error {
 	dir := namedPath(h, name)
 	if !wasTemporary(dir) {
 		return nil
@@ -117,7 +117,7 @@ func (h *Home) sweepTemporary(name string) error {
 	if !wasTemporary(dir) { // looked at under the lock: another has the name now
 		return run.Lock.Close()
 	}
-	return h.removeLocked(run)
+	return removeLocked(h, run)
 }
 
 // wasTemporary reports whether a run's record says that the sandbox goes with it, and its machine is gone.

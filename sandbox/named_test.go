@@ -22,7 +22,7 @@ func aNamed(t *testing.T, h *Home, name string) error {
 	if err := cfg.fill(); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := h.create(newStored(name, &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	lock, err := makeNamed(h, newStored(name, &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
 	if err != nil {
 		return err
 	}

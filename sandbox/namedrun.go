@@ -135,11 +135,11 @@ func (h *Home) Console(name string) ([]byte, error) {
 
 // Connect opens a session with the running sandbox of that name. Its Close ends the session and not the sandbox.
 func (h *Home) Connect(ctx context.Context, name string) (*Sandbox, error) {
-	s, err := h.connect(ctx, name)
+	s, err := connectNamed(ctx, h, name)
 	return s, Fail(err)
 }
 
-func (h *Home) connect(ctx context.Context, name string) (*Sandbox, error) {
+func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 	st, err := h.load(name)
 	if err != nil {
 		return nil, err
@@ -224,9 +224,9 @@ func (s *Sandbox) watchSession() {
 
 // Stop ends the run of the named sandbox: its guest writes back what it holds, and leaves. ErrNotRunning if there is
 // no run. What the run could not write down of its records is told by Inspect.
-func (h *Home) Stop(ctx context.Context, name string) error { return Fail(h.stop(ctx, name)) }
+func (h *Home) Stop(ctx context.Context, name string) error { return Fail(stopNamed(ctx, h, name)) }
 
-func (h *Home) stop(ctx context.Context, name string) error {
+func stopNamed(ctx context.Context, h *Home, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}

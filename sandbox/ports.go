@@ -70,14 +70,14 @@ func (h *Home) RemovePort(ctx context.Context, name string, p Port) (removed []P
 
 // changePorts lets one of the two change the ports of a sandbox: live where it runs, stored where it does not.
 func (h *Home) changePorts(ctx context.Context, name string, live func(*Sandbox) error, stored func(*state.Stored) error) error {
-	s, err := h.connect(ctx, name)
+	s, err := connectNamed(ctx, h, name)
 	if err == nil {
 		return Fail(errors.Join(live(s), s.Close()))
 	}
 	if !errors.Is(err, ErrNotRunning) {
 		return Fail(err)
 	}
-	return Fail(h.change(ctx, name, func(run *Run, st *state.Stored) error {
+	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
 		if err := stored(st); err != nil {
 			return err
 		}

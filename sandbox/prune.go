@@ -70,11 +70,11 @@ func (h *Home) Prune(ctx context.Context, o PruneOptions) (pruned []Pruned, err 
 		}
 		needed = append(needed, s.Digest)
 	}
-	images, err := h.pruneImages(o.DryRun, needed)
+	images, err := pruneImages(h, o.DryRun, needed)
 	return append(pruned, images...), Fail(errors.Join(append(errs, err)...))
 }
 
-func (h *Home) pruneImages(dry bool, needed []string) ([]Pruned, error) {
+func pruneImages(h *Home, dry bool, needed []string) ([]Pruned, error) {
 	store, err := Store(h)
 	if err != nil {
 		return nil, err

@@ -126,7 +126,7 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 			_ = conn.Close()
 		}
 	}
-	return Fail(errors.Join(stopped, s.home.removeMade(ctx, s.name, s.made), s.Close()))
+	return Fail(errors.Join(stopped, removeMade(ctx, s.home, s.name, s.made), s.Close()))
 }
 
 // leave ends the session with a sandbox that has a name.
@@ -161,7 +161,7 @@ func (s *Sandbox) dropRun() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.home.clearRun(run.Dir), run.Lock.Close())
+	return errors.Join(clearRun(s.home, run.Dir), run.Lock.Close())
 }
 
 func (s *Sandbox) close() error {

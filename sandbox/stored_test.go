@@ -31,7 +31,7 @@ func TestI12_StoredConfigsComeBack(t *testing.T) {
 		Ports: []Port{{Host: 1, Guest: 2}}, Restart: Restart{When: "on-failure", Most: 3}, ReadOnly: true, Tmpfs: []Tmpfs{{Path: "/tmp"}},
 	}
 	h := newHome(t)
-	lock, err := h.create(newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
+	lock, err := makeNamed(h, newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
 	must(t, err)
 	must(t, lock.Close())
 	st, err := state.ReadStored(namedPath(h, "web"), "web")
