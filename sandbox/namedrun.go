@@ -140,8 +140,7 @@ func (h *Home) Connect(ctx context.Context, name string) (*Sandbox, error) {
 }
 
 func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
-	st, err := h.load(name)
-	if err != nil {
+	if _, err := h.load(name); err != nil {
 		return nil, err
 	}
 	dir := namedPath(h, name)
@@ -149,7 +148,8 @@ func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, notRunning(name)
 	}
-	if st, err = h.load(name); err != nil { // of the sandbox behind conn, or of a later one
+	st, err := h.load(name)
+	if err != nil { // of the sandbox behind conn, or of a later one
 		return nil, errors.Join(err, conn.Close())
 	}
 	s := &Sandbox{
