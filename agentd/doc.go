@@ -5,6 +5,10 @@
 //	port "msb.agent" ─► one gRPC connection ─► handshake gate ─► exec ─► spawner thread ─► workload
 //	                                                                        reaper ◄─ wait4
 //
+// Exec also starts the agent's own SFTP server, agentd executed again, which has
+// no more rights than any other process of its user. Connect opens TCP
+// connections to the guest's own addresses.
+//
 // It lives in a mount namespace and a root of its own; processes start from a
 // thread that stands in the workload's root, so no file of an image or of a
 // workload is ever run as, or instead of, agentd.

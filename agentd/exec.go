@@ -71,7 +71,11 @@ func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 	if group != nil {
 		defer group.Close()
 	}
-	proc, err := s.spawner.Start(s.command(start, group))
+	command, err := s.command(start, group)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := s.spawner.Start(command)
 	if err != nil {
 		return startFailed(err)
 	}
@@ -79,7 +83,7 @@ func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 	return s.run(e, time.Duration(start.GetTimeoutNs()), group)
 }
 
-func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) workload.Command {
+func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) (workload.Command, error) {
 	c := workload.Command{
 		Argv: start.GetArgv(), Env: workload.MergeEnv(s.env, start.GetEnv()), Dir: start.GetCwd(), MakeDir: start.GetMakeCwd(),
 		User: start.GetUser(), TTY: start.GetTty(), Size: windowSize(start.GetSize()),
@@ -88,7 +92,17 @@ func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) workl
 	for _, l := range start.GetRlimits() {
 		c.Rlimits = append(c.Rlimits, workload.Rlimit{Name: l.GetName(), Soft: l.GetSoft(), Hard: l.GetHard()})
 	}
-	return c
+	if !start.GetAgentsOwn() {
+		return c, nil
+	}
+	if len(c.Argv) != 1 || c.Argv[0] != agentpb.SFTPServer {
+		return c, status.Error(codes.InvalidArgument, "the agent has no program of that name")
+	}
+	var err error
+	if c.Program, err = self(); err != nil {
+		return c, status.Error(codes.ResourceExhausted, err.Error())
+	}
+	return c, nil
 }
 
 func windowSize(w *agentpb.WindowSize) workload.Size {

@@ -99,6 +99,7 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	)
 	agentpb.RegisterAgentServer(srv, s)
 	agentpb.RegisterFilesServer(srv, s.files)
+	agentpb.RegisterConnectionsServer(srv, newConnectServer())
 	agentpb.RegisterDirectoriesServer(srv, &directoryServer{root: s.spawner.Root(), shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 }})
 	loopback := newLoopbackServer()
 	defer loopback.close()

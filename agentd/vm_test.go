@@ -15,6 +15,7 @@ import (
 
 	"github.com/Microsoft/hcsshim/ext4/tar2ext4"
 
+	"github.com/msb-project/msb/agentd"
 	"github.com/msb-project/msb/agentd/agentclient"
 	guest "github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/internal/vm"
@@ -28,6 +29,9 @@ var scratch string
 
 // TestMain lets the test's own program be the VMM's runner, as msb is.
 func TestMain(m *testing.M) {
+	if code, ok := agentd.RunOwnProgram(); ok {
+		os.Exit(code)
+	}
 	if len(os.Args) > 1 && os.Args[1] == runner.Verb {
 		os.Exit(runner.Main())
 	}

@@ -28,6 +28,7 @@ type Client struct {
 	dirs     agentpb.DirectoriesClient
 	info     Info
 	execs    atomic.Uint64 // that clients of Serve asked for
+	conns    agentpb.ConnectionsClient
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.
@@ -100,6 +101,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 	}
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
+	c.conns = agentpb.NewConnectionsClient(conn)
 	return c, nil
 }
 

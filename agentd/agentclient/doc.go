@@ -2,7 +2,7 @@
 // session over a byte stream that already exists, runs processes, and serves
 // the same session on to further clients of the host.
 //
-//	VMM's stream ─► Dial (handshake) ─► Client ─► Exec, SetClock, Stats, Shutdown
+//	VMM's stream ─► Dial (handshake) ─► Client ─► Exec, Connect, SetClock, Stats, Shutdown
 //	                                       └────► Serve ─► unix socket ─► Attach
 //
 // The guest is hostile. A frame that is huge, cut, unknown or out of order ends

@@ -37,6 +37,8 @@ type Rlimit struct {
 type ExecOptions struct {
 	// Argv[0] is looked up in the guest's PATH unless it holds a slash.
 	Argv []string
+	// AgentsOwn runs a program of the guest's agent in place of the image's: Argv is agentpb.SFTPServer then.
+	AgentsOwn bool
 	// Env is added to the sandbox's defaults: KEY=value.
 	Env []string
 	// Dir is the working directory; empty means "/". One that is missing is made
@@ -194,7 +196,7 @@ func exitStatus(e *agentpb.Exit) ExitStatus {
 func (o ExecOptions) start() *agentpb.ExecRequest {
 	m := &agentpb.ExecStart{
 		Argv: o.Argv, Env: o.Env, Cwd: o.Dir, User: o.User, Tty: o.TTY,
-		TimeoutNs: int64(o.Timeout), Stdin: o.Stdin != nil, MakeCwd: o.MakeDir,
+		TimeoutNs: int64(o.Timeout), Stdin: o.Stdin != nil, MakeCwd: o.MakeDir, AgentsOwn: o.AgentsOwn,
 	}
 	if o.TTY {
 		m.Size = o.Size.message()
@@ -209,7 +211,7 @@ func (o ExecOptions) start() *agentpb.ExecRequest {
 func execOptions(m *agentpb.ExecStart) ExecOptions {
 	o := ExecOptions{
 		Argv: m.GetArgv(), Env: m.GetEnv(), Dir: m.GetCwd(), MakeDir: m.GetMakeCwd(), User: m.GetUser(),
-		Timeout: time.Duration(m.GetTimeoutNs()), TTY: m.GetTty(),
+		Timeout: time.Duration(m.GetTimeoutNs()), TTY: m.GetTty(), AgentsOwn: m.GetAgentsOwn(),
 	}
 	o.Size = sizeOf(m.GetSize())
 	for _, r := range m.GetRlimits() {

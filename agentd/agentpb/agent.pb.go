@@ -1014,7 +1014,10 @@ type ExecStart struct {
 	Stdin bool `protobuf:"varint,9,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	// Makes cwd where it is missing; without it a cwd that is missing is a
 	// START_ERROR_NOT_FOUND.
-	MakeCwd       bool `protobuf:"varint,10,opt,name=make_cwd,json=makeCwd,proto3" json:"make_cwd,omitempty"`
+	MakeCwd bool `protobuf:"varint,10,opt,name=make_cwd,json=makeCwd,proto3" json:"make_cwd,omitempty"`
+	// argv[0] names a program of the agent's own, which runs in the workload's
+	// root as user: "msb-sftp-server".
+	AgentsOwn     bool `protobuf:"varint,11,opt,name=agents_own,json=agentsOwn,proto3" json:"agents_own,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1115,6 +1118,13 @@ func (x *ExecStart) GetStdin() bool {
 func (x *ExecStart) GetMakeCwd() bool {
 	if x != nil {
 		return x.MakeCwd
+	}
+	return false
+}
+
+func (x *ExecStart) GetAgentsOwn() bool {
+	if x != nil {
+		return x.AgentsOwn
 	}
 	return false
 }
@@ -1859,7 +1869,7 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
-	"\x04cols\x18\x02 \x01(\rR\x04cols\"\x97\x02\n" +
+	"\x04cols\x18\x02 \x01(\rR\x04cols\"\xb6\x02\n" +
 	"\tExecStart\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x10\n" +
 	"\x03env\x18\x02 \x03(\tR\x03env\x12\x10\n" +
@@ -1872,7 +1882,9 @@ const file_agent_proto_rawDesc = "" +
 	"\arlimits\x18\b \x03(\v2\x14.msb.agent.v1.RlimitR\arlimits\x12\x14\n" +
 	"\x05stdin\x18\t \x01(\bR\x05stdin\x12\x19\n" +
 	"\bmake_cwd\x18\n" +
-	" \x01(\bR\amakeCwd\"D\n" +
+	" \x01(\bR\amakeCwd\x12\x1d\n" +
+	"\n" +
+	"agents_own\x18\v \x01(\bR\tagentsOwn\"D\n" +
 	"\x06Rlimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +

@@ -12,6 +12,9 @@ const (
 // the guest finds it under /sys/class/virtio-ports.
 const PortName = "msb.agent"
 
+// SFTPServer is argv[0] of the agent's own SFTP server.
+const SFTPServer = "msb-sftp-server"
+
 const (
 	// MaxMessageBytes bounds one received message on both ends. The largest
 	// honest one is a handshake with a bundle of certificates.

@@ -23,6 +23,8 @@ type Command struct {
 	Size    Size
 	Rlimits []Rlimit
 	Stdin   bool
+	// Program is the file to run, whatever the root has by the name of Argv[0]; nil looks that up.
+	Program *os.File
 	// Cgroup may be nil.
 	Cgroup *Cgroup
 }
@@ -73,7 +75,7 @@ func (s *Spawner) start(c Command) (*Process, error) {
 		return nil, err
 	}
 	env := completeEnv(c.Env, id, c.TTY)
-	program, err := lookPath(c.Argv[0], envValue(env, "PATH"), dir)
+	program, err := c.find(envValue(env, "PATH"), dir)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +90,15 @@ func (s *Spawner) start(c Command) (*Process, error) {
 		return nil, execError(program, err)
 	}
 	return &Process{child: child, Stdin: io.stdin, Stdout: io.stdout, Stderr: io.stderr}, nil
+}
+
+// find is the path of the program. That of an open file is looked up by the kernel before it closes the file, and by the
+// process itself, which may always see its own.
+func (c Command) find(pathVar, dir string) (string, error) {
+	if c.Program != nil {
+		return fmt.Sprintf("/proc/self/fd/%d", c.Program.Fd()), nil
+	}
+	return lookPath(c.Argv[0], pathVar, dir)
 }
 
 func (s *Spawner) fork(program string, c Command, dir string, env []string, id identity, io *stdio) (*child, error) {

@@ -1,0 +1,163 @@
+//go:build linux
+
+package agentd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+// serveOnce is a server on loopback for one connection.
+func serveOnce(t *testing.T, serve func(*net.TCPConn)) netip.AddrPort {
+	t.Helper()
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.AcceptTCP()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		serve(conn)
+	}()
+	t.Cleanup(func() { l.Close(); <-done })
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// proxied is a session as other processes have it, through Serve.
+func proxied(t *testing.T, s *session) *agentclient.Client {
+	t.Helper()
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- agentclient.Serve(ctx, l, s.Client, nil) }()
+	conn, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := agentclient.Attach(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); cancel(); <-served })
+	return c
+}
+
+// TestConnectionsAreCarried sends more than all buffers hold, and closes each direction by itself.
+func TestConnectionsAreCarried(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	sent := make([]byte, 3<<20)
+	_, _ = rand.Read(sent)
+	for what, c := range map[string]*agentclient.Client{"directly": s.Client, "through the supervisor": proxied(t, s)} {
+		server := serveOnce(t, func(conn *net.TCPConn) {
+			got, err := io.ReadAll(conn) // ends with the client's half
+			if err == nil {
+				_, err = conn.Write(got)
+			}
+			if err != nil {
+				t.Errorf("%s: the server: %v", what, err)
+			}
+		})
+		conn, err := c.Connect(t.Context(), server)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if _, err := conn.Write(sent); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := conn.CloseWrite(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%s: got %d bytes, %v", what, len(got), err)
+		}
+		conn.Close()
+	}
+	late := make(chan string, 1)
+	first := serveOnce(t, func(conn *net.TCPConn) {
+		conn.CloseWrite()
+		got, _ := io.ReadAll(conn) // what came of it is compared
+		late <- string(got)
+	})
+	conn, err := s.Connect(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); err != nil || len(got) > 0 {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := conn.Write([]byte("late")); err != nil {
+		t.Error(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if got := <-late; got != "late" {
+		t.Errorf("the server that closed first got %q", got)
+	}
+	conn.Close()
+}
+
+// TestConnectionsLeadNowhereElse asks for addresses that are not the guest's, and for ports where nobody listens.
+func TestConnectionsLeadNowhereElse(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	closed := serveOnce(t, func(*net.TCPConn) {})
+	conn, err := s.Connect(t.Context(), closed) // the twin: it listens for one
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+	conn.Close()
+	for _, to := range []string{"192.0.2.1:80", "[2001:db8::1]:80", "[fe80::1%lo]:80", "127.0.0.1:0", "0.0.0.0:80", "224.0.0.1:80"} {
+		if _, err := s.Connect(t.Context(), netip.MustParseAddrPort(to)); !errors.Is(err, agentclient.ErrRefused) {
+			t.Errorf("%s: got %v", to, err)
+		}
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close()
+	if _, err := s.Connect(t.Context(), nobody); !errors.Is(err, agentclient.ErrRefused) {
+		t.Errorf("nobody there: got %v", err)
+	}
+}
+
+// TestI11_ConnectionsAreBounded opens as many connections as there may be, and one.
+func TestI11_ConnectionsAreBounded(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	to := l.Addr().(*net.TCPAddr).AddrPort()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range maxConnections {
+		if _, err := s.Connect(ctx, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Connect(ctx, to); !errors.Is(err, agentclient.ErrBusy) {
+		t.Errorf("one too many: got %v", err)
+	}
+}
