@@ -38,6 +38,11 @@ const (
 	EndFile     = "end.json"     // how its last run ended
 	InfoFile    = "run.json"     // what the run says of itself
 	ControlSock = "control.sock" // of the run
+
+	// The SSH server's key, that of its client, and the server's as the client knows it.
+	SSHHostKey    = "ssh_host_key"
+	SSHClientKey  = "ssh_client_key"
+	SSHKnownHosts = "ssh_known_hosts"
 )
 
 var runFile = regexp.MustCompile(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?)$`)

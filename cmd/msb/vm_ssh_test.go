@@ -1,0 +1,225 @@
+//go:build vmtest
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// sshClients are OpenSSH's programs with the configuration that msb printed.
+type sshClients struct {
+	t           *testing.T
+	env         []string
+	dir, config string
+}
+
+// run runs one of OpenSSH's programs, or one that uses ssh.
+func (c *sshClients) run(stdin, program string, args ...string) result {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), program, args...)
+	cmd.Env = append(append(os.Environ(), asMSB+"=1"), c.env...)
+	cmd.Stdin, cmd.Dir = strings.NewReader(stdin), c.dir
+	return finish(c.t, cmd)
+}
+
+func (c *sshClients) ssh(args ...string) result {
+	c.t.Helper()
+	return c.run("", "ssh", append([]string{"-F", c.config}, args...)...)
+}
+
+// startSSH starts a sandbox with programs for ssh's clients and prints its configuration.
+func startSSH(t *testing.T) (*sshClients, func(args ...string) result) {
+	t.Helper()
+	var programs []string
+	for _, name := range []string{"ssh", "sftp", "scp", "rsync", "git"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatalf("%v; scripts/setup --test installs it", err)
+		}
+		if name == "rsync" || name == "git" {
+			programs = append(programs, path)
+		}
+	}
+	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
+	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
+	msb("create", "-q", "--vm", "qemu", "--no-net", "--disk", "1G", "-e", "TOKEN=of-the-sandbox", "s", "dir:"+programImage(t, programs...)).want(t, 0, "s\n")
+	t.Cleanup(func() { _ = command(t, home, "rm", "--force", "s").Run() })
+	msb("ssh", "s", "true").says(t, exitSandbox, "msb start s")
+	msb("start", "-q", "s").want(t, 0, "s\n")
+	c := &sshClients{t: t, env: home, dir: t.TempDir()}
+	c.config = write(t, "config", msb("ssh-config").out)
+	msb("exec", "s", "--", "sh", "-c", "busybox --install -s /bin 2>/dev/null; mkdir -p /root /tmp; ln -s git /bin/git-upload-pack; ln -s git /bin/git-receive-pack").want(t, 0, "")
+	return c, msb
+}
+
+// TestVMSSH uses a sandbox with OpenSSH's own client, and programs that use it.
+func TestVMSSH(t *testing.T) {
+	c, msb := startSSH(t)
+	if got := c.run("", os.Args[0], "ssh", "s", "echo out; echo err >&2; exit 7"); got.out != "out\n" || got.err != "err\n" || got.code != 7 {
+		t.Errorf("msb ssh: %+v", got)
+	}
+	c.run("in\n", "ssh", "-F", c.config, "s.msb", "cat; pwd; echo $TOKEN").want(t, 0, "in\n/root\nof-the-sandbox\n")
+	c.run("echo from $HOME\nexit 3\n", "ssh", "-F", c.config, "s.msb").want(t, 3, "from /root\n")
+	c.ssh("-tt", "s.msb", "[ -t 0 ] && echo terminal $TERM").want(t, 0, "terminal "+os.Getenv("TERM")+"\r\n")
+	c.ssh("s.msb", "kill -9 $$").want(t, 255, "")
+	c.ssh("-l", "user", "s.msb", "id -u").want(t, 0, "1000\n")
+	c.ssh("-l", "nobody-of-that-name", "s.msb", "id").says(t, 255, "nobody-of-that-name")
+	c.ssh("-o", "SetEnv=LC_X=passed TOKEN=replaced", "s.msb", "echo $LC_X $TOKEN").want(t, 0, "passed of-the-sandbox\n")
+
+	t.Run("end", func(t *testing.T) { c.end(t) })
+	t.Run("files", func(t *testing.T) { c.files(t) })
+	t.Run("forwarding", func(t *testing.T) { c.forwarding(t) })
+
+	keys := func() string {
+		b, err := os.ReadFile(filepath.Join(strings.TrimPrefix(c.env[0], sandbox.EnvHome+"="), "sandboxes", "s", "ssh_client_key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := keys()
+	msb("rm", "--force", "s").want(t, 0, "s\n")
+	msb("create", "-q", "--vm", "qemu", "--no-net", "s").want(t, 0, "s\n")
+	if got := msb("ssh-config", "s"); got.code != 0 || keys() == before {
+		t.Errorf("a sandbox has the key of one that was removed: %+v", got)
+	}
+}
+
+// end kills a client: its command ends, and what an earlier one left in the background runs on.
+func (c *sshClients) end(t *testing.T) {
+	c.ssh("s.msb", "busybox setsid sleep 1001 </dev/null >/dev/null 2>&1 & echo $! >/tmp/background").want(t, 0, "")
+	client := exec.CommandContext(t.Context(), "ssh", "-F", c.config, "s.msb", "echo $$ >/tmp/command; echo runs; exec sleep 1002")
+	client.Env = append(append(os.Environ(), asMSB+"=1"), c.env...)
+	var out transcript
+	client.Stdout = &out
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "runs")
+	_ = client.Process.Kill()
+	_ = client.Wait() // it was killed
+	eventually(t, "the end of a command whose client was killed", func() bool {
+		return c.ssh("s.msb", "kill -0 $(cat /tmp/command) 2>/dev/null || echo ended").out == "ended\n"
+	})
+	c.ssh("s.msb", "kill -0 $(cat /tmp/background) && echo runs").want(t, 0, "runs\n")
+}
+
+// files carries a file there and back by each way.
+func (c *sshClients) files(t *testing.T) {
+	big := make([]byte, 3<<20)
+	_, _ = rand.Read(big)
+	if err := os.Mkdir(c.dir+"/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.dir+"/d/big", big, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	same := func(what, back string) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(c.dir, back))
+		if info, e := os.Stat(filepath.Join(c.dir, back)); err != nil || e != nil || !bytes.Equal(b, big) || info.Mode().Perm() != 0o640 {
+			t.Errorf("%s: %d bytes, %v, %v", what, len(b), err, e)
+		}
+	}
+	ok := func(got result) {
+		t.Helper()
+		if got.code != 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+	ok(c.run("put -p d/big one\nrename one two\nget -p two by-sftp\nmkdir sub\nrm two\n-rm nothing\n", "sftp", "-q", "-F", c.config, "-b", "-", "s.msb"))
+	same("sftp", "by-sftp")
+	ok(c.run("", "scp", "-q", "-p", "-r", "-F", c.config, "d", "s.msb:by-scp"))
+	ok(c.run("", "scp", "-q", "-p", "-F", c.config, "s.msb:by-scp/big", "by-scp"))
+	same("scp", "by-scp")
+	ok(c.run("", "rsync", "-a", "-e", "ssh -F "+c.config, "d/", "s.msb:by-rsync/"))
+	ok(c.run("", "rsync", "-a", "-e", "ssh -F "+c.config, "s.msb:by-rsync/big", "by-rsync"))
+	same("rsync", "by-rsync")
+	c.run("", "scp", "-q", "-o", "User=user", "-F", c.config, "d/big", "s.msb:/root/of-user").says(t, 1, "ermission denied")
+	ok(c.run("", "scp", "-q", "-o", "User=user", "-F", c.config, "d/big", "s.msb:/tmp/of-user"))
+	c.ssh("s.msb", "chmod 700 /root; stat -c %u /tmp/of-user; ls /root").want(t, 0, "1000\nby-rsync\nby-scp\nsub\n")
+
+	ok(c.ssh("s.msb", "git init -q repo && cd repo && echo text > f && git add f && git -c user.name=x -c user.email=x@example.com commit -q -m one"))
+	ok(c.run("", "git", "-c", "core.sshCommand=ssh -F "+c.config, "clone", "-q", "s.msb:repo", "clone"))
+	if b, err := os.ReadFile(c.dir + "/clone/f"); err != nil || string(b) != "text\n" {
+		t.Errorf("git: %q, %v", b, err)
+	}
+}
+
+// emptyAgent is the socket of an agent without keys.
+func emptyAgent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer conn.Close(); _ = agent.ServeAgent(agent.NewKeyring(), conn) }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// forwarding reaches a server on the guest's loopback, and asks for what would lead around the policy.
+func (c *sshClients) forwarding(t *testing.T) {
+	c.ssh("s.msb", "echo from the guest > /tmp/page; busybox httpd -p 127.0.0.1:8080 -h /tmp").want(t, 0, "")
+	const ask = "GET /page HTTP/1.0\r\n\r\n"
+	if got := c.run(ask, "ssh", "-F", c.config, "-W", "localhost:8080", "s.msb"); got.code != 0 || !strings.HasSuffix(got.out, "\r\n\r\nfrom the guest\n") {
+		t.Errorf("-W: %+v", got)
+	}
+	socket := filepath.Join(t.TempDir(), "l")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	local := exec.CommandContext(ctx, "ssh", "-F", c.config, "-N", "-o", "ExitOnForwardFailure=yes", "-L", socket+":127.0.0.1:8080", "s.msb")
+	local.Env = append(append(os.Environ(), asMSB+"=1"), c.env...)
+	local.Cancel = func() error { return local.Process.Signal(os.Interrupt) }
+	if err := local.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = local.Wait() }()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	var body string
+	eventually(t, "an answer through -L", func() bool {
+		resp, err := client.Get("http://guest/page")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		body = string(b)
+		return err == nil
+	})
+	if body != "from the guest\n" {
+		t.Errorf("-L: %q", body)
+	}
+
+	c.ssh("-W", "192.0.2.1:80", "s.msb").says(t, 255, "administratively prohibited", "loopback")
+	c.ssh("-o", "ExitOnForwardFailure=yes", "-R", "8081:localhost:80", "s.msb", "echo ran").says(t, 255, "remote port forwarding failed")
+	c.ssh("-o", "IdentityAgent="+emptyAgent(t), "-A", "s.msb", "echo [$SSH_AUTH_SOCK]").want(t, 0, "[]\n")
+	c.env = append(c.env, "DISPLAY=127.0.0.1:99")
+	got := c.ssh("-X", "s.msb", "echo [$DISPLAY]")
+	got.want(t, 0, "[]\n")
+	got.says(t, 0, "X11 forwarding request failed")
+}

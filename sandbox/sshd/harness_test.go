@@ -1,0 +1,141 @@
+package sshd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// fakeGuest is a guest that does what a test says.
+type fakeGuest struct {
+	exec    func(context.Context, agentclient.ExecOptions) (agentclient.ExitStatus, error)
+	connect func(context.Context, netip.AddrPort) (Conn, error)
+}
+
+func (g *fakeGuest) Exec(ctx context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+	return g.exec(ctx, o)
+}
+
+func (g *fakeGuest) Connect(ctx context.Context, to netip.AddrPort) (Conn, error) {
+	return g.connect(ctx, to)
+}
+
+// waits is a guest whose commands and connections wait until their client goes.
+func waits() *fakeGuest {
+	return &fakeGuest{
+		exec: func(ctx context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+			select {
+			case n := <-o.Signals:
+				return agentclient.ExitStatus{Code: 128 + int(n), Signal: n}, nil
+			case <-ctx.Done():
+				return agentclient.ExitStatus{}, ctx.Err()
+			}
+		},
+		connect: func(context.Context, netip.AddrPort) (Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = theirs.Read(make([]byte, 1)); theirs.Close() }()
+			return pipeConn{ours}, nil
+		},
+	}
+}
+
+type pipeConn struct{ net.Conn }
+
+func (p pipeConn) CloseWrite() error { return p.Close() }
+
+// clientKey reads the key that a sandbox's client shows.
+func clientKey(t *testing.T, dir string) ssh.Signer {
+	t.Helper()
+	key, err := openKey(filepath.Join(dir, state.SSHClientKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// link is a client and the server that it speaks to.
+type served struct {
+	*ssh.Client
+	dir   string
+	ended chan error
+}
+
+// serve starts a server for g on a socket, and a client of it. change may make either another one.
+func serve(t *testing.T, g Guest, change ...func(*Server, *ssh.ClientConfig)) *served {
+	t.Helper()
+	s, err := tryServe(t, g, change...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func tryServe(t *testing.T, g Guest, change ...func(*Server, *ssh.ClientConfig)) (*served, error) {
+	t.Helper()
+	dir := t.TempDir()
+	keys, err := OpenKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &Server{Guest: g, Keys: keys, Name: "box", User: "app", hangup: 10 * time.Millisecond}
+	config := &ssh.ClientConfig{
+		User: AnyUser, Auth: []ssh.AuthMethod{ssh.PublicKeys(clientKey(t, dir))},
+		HostKeyCallback: ssh.FixedHostKey(keys.host.PublicKey()),
+	}
+	for _, c := range change {
+		c(server, config)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &served{dir: dir, ended: make(chan error, 1)}
+	go func() { s.ended <- server.Serve(t.Context(), far); close(s.ended) }()
+	conn, channels, requests, err := ssh.NewClientConn(near, "box", config)
+	t.Cleanup(func() { near.Close(); <-s.ended })
+	if err != nil {
+		return nil, err
+	}
+	s.Client = ssh.NewClient(conn, channels, requests)
+	return s, nil
+}
+
+// session opens a session, or fails the test.
+func (s *served) session(t *testing.T) *ssh.Session {
+	t.Helper()
+	session, err := s.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// status is the exit status in what a command ended with.
+func status(err error) int {
+	var exit *ssh.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitStatus()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
+}

@@ -1,0 +1,24 @@
+package sshd
+
+import "time"
+
+const (
+	// maxSessions and maxForwards bound the channels of one client that are open at once. Each holds up to 2 MiB of what
+	// the guest has not read yet (the window of x/crypto/ssh).
+	maxSessions = 32
+	maxForwards = 128
+
+	// maxVariables and maxVariable, in bytes of NAME=value, bound what a session keeps before its command starts.
+	maxVariables = 64
+	maxVariable  = 4096
+
+	// maxCommand bounds a command line, in bytes: Linux takes no longer argument (MAX_ARG_STRLEN).
+	maxCommand = 128<<10 - 1
+
+	// greetingWait is how long a client may take until it has shown its key.
+	greetingWait = time.Minute
+
+	// hangupWait is what a command gets to end after SIGHUP, when its client has gone. What it left in the background
+	// runs on, unless the command itself has to be killed.
+	hangupWait = 5 * time.Second
+)

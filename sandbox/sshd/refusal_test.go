@@ -1,0 +1,208 @@
+package sshd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+type direct struct {
+	Host       string
+	Port       uint32
+	Origin     string
+	OriginPort uint32
+}
+
+// TestI1_ForwardingLeadsToLoopback asks for connections into the guest, and for others that would leave it.
+func TestI1_ForwardingLeadsToLoopback(t *testing.T) {
+	t.Parallel()
+	g := waits()
+	asked := make(chan netip.AddrPort, 2)
+	connect := g.connect
+	g.connect = func(ctx context.Context, to netip.AddrPort) (Conn, error) {
+		asked <- to
+		return connect(ctx, to)
+	}
+	s := serve(t, g)
+	for host, want := range map[string]string{"localhost": "127.0.0.1:80", "box": "127.0.0.1:80", "127.0.0.1": "127.0.0.1:80", "127.9.9.9": "127.9.9.9:80", "::1": "[::1]:80", "::ffff:127.0.0.1": "127.0.0.1:80"} {
+		c, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: host, Port: 80}))
+		if err != nil {
+			t.Errorf("%s: %v", host, err)
+			continue
+		}
+		if got := <-asked; got.String() != want {
+			t.Errorf("%s: connected to %s", host, got)
+		}
+		c.Close()
+	}
+	for _, d := range []direct{
+		{Host: "192.0.2.1", Port: 80}, {Host: "169.254.169.254", Port: 80}, {Host: "example.com", Port: 80}, {Host: "localhost.", Port: 80}, {Host: "other", Port: 80},
+		{Host: "0.0.0.0", Port: 80}, {Host: "::", Port: 80}, {Host: "::1%eth0", Port: 80}, {Host: "", Port: 80}, {Host: "127.1", Port: 80}, {Host: "10.0.2.15", Port: 80},
+		{Host: "127.0.0.1", Port: 0}, {Host: "127.0.0.1", Port: 1<<16 + 80},
+	} {
+		var refused *ssh.OpenChannelError
+		if _, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(d)); !errors.As(err, &refused) || refused.Reason != ssh.Prohibited {
+			t.Errorf("%+v: got %v", d, err)
+		}
+	}
+	select {
+	case to := <-asked:
+		t.Errorf("the guest was asked for %s", to)
+	default:
+	}
+}
+
+// TestI1_NothingLeadsBack asks for reverse, agent, X11 and Unix socket forwarding.
+func TestI1_NothingLeadsBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t, waits())
+	for name, payload := range map[string][]byte{
+		"tcpip-forward": ssh.Marshal(struct {
+			Host string
+			Port uint32
+		}{"localhost", 8080}),
+		"streamlocal-forward@openssh.com": ssh.Marshal(struct{ Path string }{"/tmp/s"}),
+		"anything":                        nil,
+	} {
+		if ok, _, err := s.SendRequest(name, true, payload); ok || err != nil {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+	}
+	if _, err := s.Listen("tcp", "127.0.0.1:0"); err == nil {
+		t.Error("the guest listens for the client")
+	}
+	for _, kind := range []string{"direct-streamlocal@openssh.com", "tun@openssh.com", "x11", "auth-agent@openssh.com", "forwarded-tcpip", ""} {
+		var refused *ssh.OpenChannelError
+		if _, _, err := s.OpenChannel(kind, ssh.Marshal(struct {
+			Path, A string
+			B       uint32
+		}{"/run/s", "", 0})); !errors.As(err, &refused) || refused.Reason != ssh.UnknownChannelType {
+			t.Errorf("%q: got %v", kind, err)
+		}
+	}
+	channel, requests, err := s.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	for _, name := range []string{"auth-agent-req@openssh.com", "x11-req", "auth-agent-req", "break"} {
+		if ok, err := channel.SendRequest(name, true, nil); ok || err != nil {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+	}
+	if ok, err := channel.SendRequest("shell", true, nil); !ok || err != nil { // the session itself works
+		t.Errorf("shell: %t, %v", ok, err)
+	}
+}
+
+// TestOnlyTheSandboxesKeyOpens shows another sandbox's key, a password, and nothing.
+func TestOnlyTheSandboxesKeyOpens(t *testing.T) {
+	t.Parallel()
+	serve(t, waits()) // the twin: its own key
+	other := t.TempDir()
+	if _, err := OpenKeys(other); err != nil {
+		t.Fatal(err)
+	}
+	for what, auth := range map[string][]ssh.AuthMethod{
+		"another sandbox's": {ssh.PublicKeys(clientKey(t, other))}, "a password": {ssh.Password("")}, "nothing": nil,
+	} {
+		if _, err := tryServe(t, waits(), func(_ *Server, c *ssh.ClientConfig) { c.Auth = auth }); err == nil {
+			t.Errorf("%s opened a session", what)
+		}
+	}
+}
+
+// TestI11_ChannelsAreBounded opens as many sessions and connections as there may be, and one more of each.
+func TestI11_ChannelsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := serve(t, waits())
+	for kind, most := range map[string]int{"session": maxSessions, "direct-tcpip": maxForwards} {
+		payload := ssh.Marshal(direct{Host: "localhost", Port: 80})
+		for n := range most {
+			if _, _, err := s.OpenChannel(kind, payload); err != nil {
+				t.Fatalf("%s %d: %v", kind, n, err)
+			}
+		}
+		var refused *ssh.OpenChannelError
+		if _, _, err := s.OpenChannel(kind, payload); !errors.As(err, &refused) || refused.Reason != ssh.ResourceShortage {
+			t.Errorf("%s: one too many: %v", kind, err)
+		}
+	}
+}
+
+// TestI11_VariablesAreBounded sets more and longer ones than a session keeps.
+func TestI11_VariablesAreBounded(t *testing.T) {
+	t.Parallel()
+	session := serve(t, waits()).session(t)
+	if session.Setenv("LANG", strings.Repeat("x", maxVariable)) == nil {
+		t.Error("a long one was kept")
+	}
+	for n := range maxVariables {
+		if err := session.Setenv("LANG", fmt.Sprint(n)); err != nil {
+			t.Fatalf("%d: %v", n, err)
+		}
+	}
+	if session.Setenv("LANG", "x") == nil {
+		t.Error("one too many was kept")
+	}
+}
+
+// TestForwardingTriesBothLoopbacks: a server may listen at one of them only.
+func TestForwardingTriesBothLoopbacks(t *testing.T) {
+	t.Parallel()
+	g := waits()
+	only, connect := "[::1]:80", g.connect
+	g.connect = func(ctx context.Context, to netip.AddrPort) (Conn, error) {
+		if to.String() != only {
+			return nil, errors.New("refused at " + to.String())
+		}
+		return connect(ctx, to)
+	}
+	s := serve(t, g)
+	if _, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: "localhost", Port: 80})); err != nil {
+		t.Error(err)
+	}
+	var refused *ssh.OpenChannelError
+	if _, _, err := s.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: "localhost", Port: 81})); !errors.As(err, &refused) || refused.Reason != ssh.ConnectionFailed || refused.Message != "refused at 127.0.0.1:81" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestI11_ClientsThatGoLeaveNothing: a guest that never answers must not keep the server.
+func TestI11_ClientsThatGoLeaveNothing(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	begun := make(chan struct{})
+	s := serve(t, &fakeGuest{connect: func(ctx context.Context, _ netip.AddrPort) (Conn, error) {
+		if asked.Add(1) == 1 {
+			close(begun)
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	go func() { _, _, _ = s.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: "127.0.0.1", Port: 80})) }()
+	<-begun
+	s.Close()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	quiet := serve(t, &fakeGuest{connect: func(context.Context, netip.AddrPort) (Conn, error) {
+		ours, theirs := net.Pipe() // a server that says nothing and reads nothing
+		t.Cleanup(func() { theirs.Close() })
+		return pipeConn{ours}, nil
+	}})
+	if _, _, err := quiet.OpenChannel("direct-tcpip", ssh.Marshal(direct{Host: "127.0.0.1", Port: 80})); err != nil {
+		t.Fatal(err)
+	}
+	quiet.Close()
+	if err := <-quiet.ended; err != nil {
+		t.Error(err)
+	}
+}
