@@ -45,7 +45,7 @@ func proxied(t *testing.T, s *session) *agentclient.Client {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- agentclient.Serve(ctx, l, s.Client, nil) }()
+	go func() { served <- agentclient.Serve(ctx, l, s.Client, agentclient.Services{}) }()
 	conn, err := net.Dial("unix", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
