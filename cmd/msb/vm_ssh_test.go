@@ -80,6 +80,9 @@ func TestVMSSH(t *testing.T) {
 	c.ssh("-l", "nobody-of-that-name", "s.msb", "id").says(t, 255, "nobody-of-that-name")
 	c.ssh("-o", "SetEnv=LC_X=passed TOKEN=replaced", "s.msb", "echo $LC_X $TOKEN").want(t, 0, "passed of-the-sandbox\n")
 
+	c.ssh("-o", "UserKnownHostsFile=/dev/null", "s.msb", "true").says(t, 255, "Host key verification failed")
+	c.ssh("-o", "PreferredAuthentications=password,keyboard-interactive", "s.msb", "true").says(t, 255, "Permission denied (publickey)")
+
 	t.Run("end", func(t *testing.T) { c.end(t) })
 	t.Run("files", func(t *testing.T) { c.files(t) })
 	t.Run("forwarding", func(t *testing.T) { c.forwarding(t) })
