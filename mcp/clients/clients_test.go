@@ -234,6 +234,10 @@ func TestUnknownConfigurationStaysUntouched(t *testing.T) {
 		{"codex", ".codex/config.toml", "a = = 1"},
 		{"codex", ".codex/config.toml", "mcp_servers.msb.command = \"old\"\n"},
 		{"codex", ".codex/config.toml", "[mcp_servers]\nmsb = {command = \"old\"}\n"},
+		{"codex", ".codex/config.toml", "[mcp_servers]\nmsb = {}\n"}, // extended, no strict reader reads it
+		{"codex", ".codex/config.toml", "mcp_servers = { x = {command=\"y\"} }\n"},
+		{"codex", ".codex/config.toml", "\"mcp_servers\" = {}\n[a]\nb = 1\n"},
+		{"codex", ".codex/config.toml", "[[mcp_servers]]\na = 1\n"},
 		{"codex", ".codex/config.toml", "mcp_servers = 1\n"},
 		{"codex", ".codex/config.toml", "x = \"\"\"\n[mcp_servers.msb]\n\"\"\"\n[mcp_servers.msb]\ncommand = \"old\"\n"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -38,6 +39,9 @@ func editTOML(doc []byte, table string, entry any) ([]byte, error) {
 		}
 	}
 	before, after := cutTable(string(doc), table+"."+serverName)
+	if err := extensible(before+after, table); err != nil {
+		return nil, err
+	}
 	out := before
 	if entry != nil {
 		if out = strings.TrimRight(before, "\n"); out != "" {
@@ -80,7 +84,25 @@ func checkTOML(old map[string]any, text, table string, want any) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s.%s is written in a way that msb doesn't change; edit it by hand, with the lines of --print", table, serverName)
+	return byHand(table)
+}
+
+// extensible makes sure that a header [TABLE.msb] may be added to a document, which TOML forbids for inline tables: the
+// package toml reads one all the same, and strict readers, as Codex's, would then read nothing of the file.
+func extensible(doc, table string) error {
+	var left map[string]any
+	if err := toml.Unmarshal([]byte(doc), &left); err != nil {
+		return byHand(table)
+	}
+	inline := regexp.MustCompile(`(?m)^[ \t]*["']?` + regexp.QuoteMeta(table) + `["']?[ \t]*=`)
+	if take(left, table) != nil || inline.MatchString(doc) {
+		return byHand(table)
+	}
+	return nil
+}
+
+func byHand(table string) error {
+	return fmt.Errorf("%s.%s is written in a way that msb doesn't change (an inline table, or dotted keys); write the headers [%[1]s.NAME] in its place, and run the command again", table, serverName)
 }
 
 // take removes the server from a document and returns it.
