@@ -24,7 +24,7 @@ func newMCPInstall(ui *ui) *cobra.Command {
 		Short: "Write msb into the configuration of an MCP client",
 		Long: "Makes msb mcp, with the flags given here, a server of CLIENT: " + strings.Join(clients.Names(), ", ") + `.
 What else stands in its configuration stays as it is, comments too; FILE` + clients.BackupEnding + ` holds what it was
-before. A second time it changes only what is different. msb mcp uninstall CLIENT takes it out again.`,
+before msb. A second time it changes only what is different. msb mcp uninstall CLIENT takes it out again.`,
 		Example: `  msb mcp install claude-code
   msb mcp install vscode --scope project --policy floor.toml
   msb mcp install zed --print`,
@@ -42,11 +42,7 @@ before. A second time it changes only what is different. msb mcp uninstall CLIEN
 				return err
 			}
 			change, err := clients.Install(args[0], clients.Scope(scope), command, words)
-			done := "msb is a server of %s now: %s\n"
-			if change != nil {
-				done += "To take effect: " + change.Restart + ".\n"
-			}
-			return applyChange(ui, change, err, dry, done)
+			return applyChange(ui, change, err, dry, "msb is a server of %s now: %s\n")
 		},
 		ValidArgs: clients.Names(),
 	}
@@ -66,7 +62,7 @@ func newMCPUninstall(ui *ui) *cobra.Command {
 		Args:    named(cobra.ExactArgs(1), "name the client: "+strings.Join(clients.Names(), ", ")),
 		RunE: func(_ *cobra.Command, args []string) error {
 			change, err := clients.Uninstall(args[0], clients.Scope(scope))
-			return applyChange(ui, change, err, dry, "msb is no server of %s any more: %s\nTo take effect: restart it.\n")
+			return applyChange(ui, change, err, dry, "msb is no server of %s any more: %s\n")
 		},
 		ValidArgs: clients.Names(),
 	}
@@ -126,6 +122,9 @@ func applyChange(ui *ui, change *clients.Change, err error, dry bool, done strin
 		return err
 	}
 	if dry {
+		if change.After == nil && change.Changes() {
+			return ui.print(fmt.Sprintf("# %s goes: msb made it, and nothing else is in it\n", change.Path))
+		}
 		return ui.print(fmt.Sprintf("# %s\n%s", change.Path, change.After))
 	}
 	if !change.Changes() {
@@ -134,5 +133,5 @@ func applyChange(ui *ui, change *clients.Change, err error, dry bool, done strin
 	if err := change.Write(); err != nil {
 		return err
 	}
-	return ui.print(fmt.Sprintf(done, change.Title, change.Path))
+	return ui.print(fmt.Sprintf(done+"To take effect: %s.\n", change.Title, change.Path, change.Restart))
 }

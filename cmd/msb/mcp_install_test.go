@@ -59,11 +59,22 @@ func TestInstalledEntriesHoldTheFlags(t *testing.T) {
 	if r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3", "-v", ".:/work:rw", "-v", share+":/data"); !strings.Contains(r.out, "nothing to change") {
 		t.Errorf("a second time: %+v", r)
 	}
-	if r := msb(t, env, "mcp", "uninstall", "cursor"); r.code != 0 {
+	if r := msb(t, env, "mcp", "uninstall", "cursor", "--print"); r.code != 0 || !strings.Contains(r.out, file+" goes") {
 		t.Errorf("%+v", r)
 	}
-	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "msb") {
-		t.Errorf("left: %s, %v", text, err)
+	if r := msb(t, env, "mcp", "uninstall", "cursor"); r.code != 0 || !strings.Contains(r.out, "To take effect: restart it.") {
+		t.Errorf("%+v", r)
+	}
+	if left, err := filepath.Glob(file + "*"); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".claude.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []string{"install", "uninstall"} {
+		if r := msb(t, env, "mcp", c, "claude-code"); r.code != 0 || !strings.Contains(r.out, "To take effect: start a new session") {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 

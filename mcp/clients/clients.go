@@ -1,6 +1,8 @@
 package clients
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -36,6 +38,8 @@ type client struct {
 	user        func(home, config string) string // config is where the system keeps configuration
 	project     string                           // "" for none
 	restart     string                           // what to do for it to be seen
+	leave       string                           // what to do for its end to be seen, where that is something else
+	strict      bool                             // it reads JSON without comments and trailing commas only
 	edit        func(doc []byte, table string, entry any) ([]byte, error)
 }
 
@@ -57,13 +61,13 @@ func typed(command string, args []string) any {
 
 // all clients, with the places that their documentation names (looked up in November 2026).
 var all = []client{
-	{name: "claude-code", title: "Claude Code", servers: "mcpServers", entry: typed, project: ".mcp.json", restart: "start a new session",
+	{name: "claude-code", title: "Claude Code", strict: true, servers: "mcpServers", entry: typed, project: ".mcp.json", restart: "start a new session",
 		user: func(home, _ string) string { return filepath.Join(home, ".claude.json") }},
-	{name: "claude-desktop", title: "Claude Desktop", servers: "mcpServers", entry: stdio, restart: "restart it",
+	{name: "claude-desktop", title: "Claude Desktop", strict: true, servers: "mcpServers", entry: stdio, restart: "restart it",
 		user: func(_, config string) string { return filepath.Join(config, "Claude", "claude_desktop_config.json") }},
 	{name: "codex", title: "Codex", servers: "mcp_servers", entry: stdio, project: ".codex/config.toml", edit: editTOML, restart: "start a new session",
 		user: func(home, _ string) string { return filepath.Join(home, ".codex", "config.toml") }},
-	{name: "cursor", title: "Cursor", servers: "mcpServers", entry: stdio, project: ".cursor/mcp.json", restart: "turn msb on in its settings",
+	{name: "cursor", title: "Cursor", servers: "mcpServers", entry: stdio, project: ".cursor/mcp.json", restart: "turn msb on in its settings", leave: "restart it",
 		user: func(home, _ string) string { return filepath.Join(home, ".cursor", "mcp.json") }},
 	{name: "gemini", title: "Gemini CLI", servers: "mcpServers", entry: stdio, project: ".gemini/settings.json", restart: "start a new session",
 		user: func(home, _ string) string { return filepath.Join(home, ".gemini", "settings.json") }},
@@ -76,11 +80,11 @@ var all = []client{
 			}{"local", append([]string{command}, args...), true}
 		},
 		user: func(home, _ string) string { return filepath.Join(home, ".config", "opencode", "opencode.json") }},
-	{name: "vscode", title: "VS Code", servers: "servers", entry: typed, project: ".vscode/mcp.json", restart: "start msb in its list of MCP servers",
+	{name: "vscode", title: "VS Code", servers: "servers", entry: typed, project: ".vscode/mcp.json", restart: "start msb in its list of MCP servers", leave: "restart it",
 		user: func(_, config string) string { return filepath.Join(config, "Code", "User", "mcp.json") }},
 	{name: "windsurf", title: "Windsurf", servers: "mcpServers", entry: stdio, restart: "refresh its list of MCP servers",
 		user: func(home, _ string) string { return filepath.Join(home, ".codeium", "windsurf", "mcp_config.json") }},
-	{name: "zed", title: "Zed", servers: "context_servers", project: ".zed/settings.json", restart: "open its agent panel",
+	{name: "zed", title: "Zed", servers: "context_servers", project: ".zed/settings.json", restart: "open its agent panel", leave: "restart it",
 		entry: func(command string, args []string) any {
 			return struct {
 				Source  string            `json:"source"`
@@ -110,44 +114,89 @@ func Names() []string {
 type Change struct {
 	// Title is the client's name, Restart what a person does for the change to be seen.
 	Title, Restart string
-	// Path is the file. Before is nil where there is none, After equal to Before where nothing changes.
+	// Path is the file. Before is nil where there is none, After where it is removed; they are equal where nothing changes.
 	Path          string
 	Before, After []byte
+	// undo is set where After is what the file was before msb came into it, else backup where Before is that.
+	undo, backup bool
 }
 
 // Install is the change that makes command, with args, the server msb of a client.
 func Install(name string, scope Scope, command string, args []string) (*Change, error) {
-	return plan(name, scope, func(c *client) any { return c.entry(command, slices.Clone(append([]string{}, args...))) })
+	c, path, before, err := open(name, scope)
+	if err != nil {
+		return nil, err
+	}
+	after, err := c.edit(before, c.servers, c.entry(command, slices.Clone(append([]string{}, args...))))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if c.strict && len(bytes.TrimSpace(before)) > 0 {
+		if err := strictJSON(before); err != nil {
+			return nil, fmt.Errorf("%s: %s can't read this file: %w; take it out, and run the command again", path, c.title, err)
+		}
+	}
+	bare, err := c.edit(before, c.servers, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &Change{Title: c.title, Restart: c.restart, Path: path, Before: before, After: after, backup: bytes.Equal(bare, before)}, nil
 }
 
 // Uninstall is the change that takes the server msb out.
 func Uninstall(name string, scope Scope) (*Change, error) {
-	return plan(name, scope, func(*client) any { return nil })
-}
-
-func plan(name string, scope Scope, entry func(*client) any) (*Change, error) {
-	i := slices.IndexFunc(all, func(c client) bool { return c.name == name })
-	if i < 0 {
-		return nil, fmt.Errorf("%w: %s; there are: %s", ErrUnknown, name, strings.Join(Names(), ", "))
-	}
-	c := &all[i]
-	path, err := c.path(scope)
+	c, path, before, err := open(name, scope)
 	if err != nil {
 		return nil, err
 	}
-	before, err := read(path)
-	if err != nil {
-		return nil, err
-	}
-	edit := c.edit
-	if edit == nil {
-		edit = editJSON
-	}
-	after, err := edit(before, c.servers, entry(c))
+	after, err := c.edit(before, c.servers, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Change{Title: c.title, Restart: c.restart, Path: path, Before: before, After: after}, nil
+	change := &Change{Title: c.title, Restart: cmp.Or(c.leave, c.restart), Path: path, Before: before, After: after}
+	if !change.Changes() {
+		return change, nil
+	}
+	first, err := read(path + BackupEnding)
+	if err != nil {
+		return nil, err
+	}
+	if c.undoes(first, after) {
+		change.After, change.undo = first, true
+	}
+	return change, nil
+}
+
+// undoes reports whether after is what Install and Uninstall make of first, which holds no msb: then nobody else changed
+// the file meanwhile.
+func (c *client) undoes(first, after []byte) bool {
+	bare, err := c.edit(first, c.servers, nil)
+	if err != nil || !bytes.Equal(bare, first) {
+		return false
+	}
+	with, err := c.edit(first, c.servers, c.entry("msb", []string{"mcp"}))
+	if err != nil {
+		return false
+	}
+	without, err := c.edit(with, c.servers, nil)
+	return err == nil && bytes.Equal(without, after)
+}
+
+// open finds a client and reads its file.
+func open(name string, scope Scope) (c *client, path string, doc []byte, err error) {
+	i := slices.IndexFunc(all, func(c client) bool { return c.name == name })
+	if i < 0 {
+		return nil, "", nil, fmt.Errorf("%w: %s; there are: %s", ErrUnknown, name, strings.Join(Names(), ", "))
+	}
+	found := all[i]
+	if found.edit == nil {
+		found.edit = editJSON
+	}
+	if path, err = found.path(scope); err != nil {
+		return nil, "", nil, err
+	}
+	doc, err = read(path)
+	return &found, path, doc, err
 }
 
 // path is the file of a scope. Links in a user's own configuration are followed, as dotfiles are often kept elsewhere;

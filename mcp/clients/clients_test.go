@@ -113,8 +113,9 @@ func TestInstallAndUninstallPerClient(t *testing.T) {
 			if again := install(t, name, scope, "mcp", "--policy=/f"); again.Changes() {
 				t.Errorf("%s: a second time it changes\n%s", name, again.After)
 			}
-			if gone := remove(t, name, scope); !gone.Changes() || strings.Contains(content(t, file), "msb") {
-				t.Errorf("%s: left %s", name, content(t, file))
+			gone := remove(t, name, scope)
+			if left, err := filepath.Glob(file + "*"); !gone.Changes() || err != nil || len(left) > 0 {
+				t.Errorf("%s: left %q, %v", name, left, err)
 			}
 			if remove(t, name, scope).Changes() {
 				t.Errorf("%s: what is gone is removed again", name)
@@ -199,7 +200,15 @@ func TestNothingElseChanges(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 			t.Errorf("%s: mode %v, %v", what, info.Mode(), err)
 		}
-		remove(t, c.client, User)
+		if remove(t, c.client, User); what != "an older entry" {
+			if got := content(t, path); got != c.before {
+				t.Errorf("%s: without msb\n%s\nwant\n%s", what, got, c.before)
+			}
+			if _, err := os.Stat(path + BackupEnding); err == nil {
+				t.Errorf("%s: the copy is left", what)
+			}
+			continue
+		}
 		if got := content(t, path); strings.Contains(got, "/opt/msb") || strings.Contains(c.before, "mine") != strings.Contains(got, "mine") {
 			t.Errorf("%s: without msb\n%s", what, got)
 		}
@@ -278,6 +287,95 @@ func TestAProjectsLinksAreNotFollowed(t *testing.T) {
 	}
 	if c := install(t, "claude-code", User, "mcp"); filepath.Base(c.Path) != "precious.json" {
 		t.Errorf("wrote %s", c.Path)
+	}
+}
+
+// TestTheCopyIsOfTheFileWithoutMSB, whatever is installed after it, and stays where somebody else changed the file.
+func TestTheCopyIsOfTheFileWithoutMSB(t *testing.T) {
+	home, _ := atHome(t)
+	path := filepath.Join(home, ".claude.json")
+	const before = `{"mine": [1,2]}`
+	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	install(t, "claude-code", User, "mcp")
+	install(t, "claude-code", User, "mcp", "--policy=/f")
+	if got := content(t, path+BackupEnding); got != before {
+		t.Errorf("after a second install the copy holds %s", got)
+	}
+	changed := strings.Replace(content(t, path), "[1,2]", "[1,2,3]", 1)
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, "claude-code", User)
+	if got := content(t, path); !strings.Contains(got, "[1,2,3]") || strings.Contains(got, "msb") {
+		t.Errorf("what was changed meanwhile: %s", got)
+	}
+	if got := content(t, path+BackupEnding); got != before {
+		t.Errorf("the copy holds %s", got)
+	}
+	without := content(t, path)
+	install(t, "claude-code", User, "mcp")
+	if got := content(t, path+BackupEnding); got != without {
+		t.Errorf("a later install: the copy holds %s, want %s", got, without)
+	}
+}
+
+// TestFaultsOfFilesAreNamed in plain words, and nothing is written.
+func TestFaultsOfFilesAreNamed(t *testing.T) {
+	home, _ := atHome(t)
+	for what, c := range map[string]struct {
+		client, file, doc string
+		mode              os.FileMode
+		say               string
+	}{
+		"comment":        {"claude-code", ".claude.json", "{\n  // mine\n  \"a\": 1\n}", 0o600, "Claude Code can't read this file: a comment in line 2"},
+		"trailing comma": {"claude-code", ".claude.json", "{\"a\": 1,\n}", 0o600, "a trailing comma in line 2"},
+		"not JSON":       {"claude-code", ".claude.json", "{ not JSON", 0o600, "line 1, column 3"},
+		"BOM":            {"cursor", ".cursor/mcp.json", "\xef\xbb\xbf{}", 0o600, "byte order mark"},
+		"null":           {"cursor", ".cursor/mcp.json", "null", 0o600, "the file is no object of JSON"},
+		"null servers":   {"cursor", ".cursor/mcp.json", `{"mcpServers": null}`, 0o600, `"mcpServers" is no object of JSON`},
+		"read-only":      {"cursor", ".cursor/mcp.json", "{}", 0o444, "is read-only"},
+	} {
+		path := filepath.Join(home, c.file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(path, []byte(c.doc), 0o600), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		change, err := Install(c.client, User, "/opt/msb", []string{"mcp"})
+		if err == nil {
+			err = change.Write()
+		}
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.say) || strings.Contains(err.Error(), "hujson") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if left, err := filepath.Glob(path + "*"); err != nil || len(left) != 1 || content(t, path) != c.doc {
+			t.Errorf("%s: left %q, %v", what, left, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestErrorsNameTheFileAndNotATemporaryOne.
+func TestErrorsNameTheFileAndNotATemporaryOne(t *testing.T) {
+	home, _ := atHome(t)
+	path := filepath.Join(home, ".claude.json")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path+BackupEnding, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Install("claude-code", User, "/opt/msb", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(); err == nil || !strings.HasPrefix(err.Error(), path+BackupEnding+" can't be written: ") || strings.Count(err.Error(), home) != 1 {
+		t.Error(err)
 	}
 }
 

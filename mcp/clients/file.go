@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -47,8 +48,8 @@ func read(path string) ([]byte, error) {
 // Changes reports whether there is anything to write.
 func (c *Change) Changes() bool { return !bytes.Equal(c.Before, c.After) }
 
-// Write writes the file, whole or not at all, after a copy of what it held. A file that changed since it was read is left
-// as it is.
+// Write writes the file, whole or not at all. What it held before msb came into it is in a copy beside it, which is kept
+// until the file is that again. A file that changed since it was read, or that nobody may write, is left as it is.
 func (c *Change) Write() error {
 	if !c.Changes() {
 		return nil
@@ -62,15 +63,52 @@ func (c *Change) Write() error {
 	}
 	mode := os.FileMode(0o600) // clients keep tokens beside their servers
 	if info, err := os.Stat(c.Path); err == nil {
-		mode = info.Mode().Perm()
+		if mode = info.Mode().Perm(); mode&0o222 == 0 {
+			return fmt.Errorf("%s is read-only, and is left as it is; make it writable (chmod u+w), and run the command again", c.Path)
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Path), 0o755); err != nil { //nolint:gosec // as clients make it
 		return err
 	}
-	if c.Before != nil {
-		if err := renameio.WriteFile(c.Path+BackupEnding, c.Before, mode, renameio.IgnoreUmask()); err != nil {
-			return err
-		}
+	if err := c.keep(mode); err != nil {
+		return err
 	}
-	return renameio.WriteFile(c.Path, c.After, mode, renameio.IgnoreUmask())
+	if c.undo && c.After == nil {
+		return os.Remove(c.Path)
+	}
+	if err := put(c.Path, c.After, mode); err != nil {
+		return err
+	}
+	if c.undo {
+		return os.Remove(c.Path + BackupEnding)
+	}
+	return nil
+}
+
+// keep makes the copy, unless there is an older one of the same install, or nothing to copy.
+func (c *Change) keep(mode os.FileMode) error {
+	if c.undo || c.Before == nil {
+		return nil
+	}
+	if _, err := os.Lstat(c.Path + BackupEnding); err == nil && !c.backup {
+		return nil
+	}
+	return put(c.Path+BackupEnding, c.Before, mode)
+}
+
+// put writes a file by way of a temporary one, whose name no error has.
+func put(path string, content []byte, mode os.FileMode) error {
+	err := renameio.WriteFile(path, content, mode, renameio.IgnoreUmask())
+	var of *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &of):
+		err = of.Err
+	case errors.As(err, &link):
+		err = link.Err
+	}
+	if err != nil {
+		return fmt.Errorf("%s can't be written: %w", path, err)
+	}
+	return nil
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/tailscale/hujson"
@@ -20,17 +22,20 @@ func editJSON(doc []byte, table string, entry any) ([]byte, error) {
 		b, err := json.MarshalIndent(map[string]any{table: map[string]any{serverName: entry}}, "", "  ")
 		return append(b, '\n'), err
 	}
+	if bytes.HasPrefix(doc, []byte("\xef\xbb\xbf")) {
+		return nil, errors.New("the file begins with a byte order mark; save it without one, and run the command again")
+	}
 	root, err := hujson.Parse(doc)
 	if err != nil {
-		return nil, fmt.Errorf("it can't be read as JSON, and is left as it is: %w", err)
+		return nil, fmt.Errorf("it can't be read as JSON, and is left as it is: %s", strings.TrimPrefix(err.Error(), "hujson: "))
 	}
-	servers, err := member(&root, table)
+	servers, err := member(&root, "the file", table)
 	if err != nil {
 		return nil, err
 	}
 	var old *hujson.Value
 	if servers != nil {
-		if old, err = member(servers, serverName); err != nil {
+		if old, err = member(servers, strconv.Quote(table), serverName); err != nil {
 			return nil, err
 		}
 	}
@@ -50,11 +55,28 @@ func editJSON(doc []byte, table string, entry any) ([]byte, error) {
 	return root.Pack(), nil
 }
 
-// member finds one of an object. It is nil where there is none.
-func member(v *hujson.Value, name string) (*hujson.Value, error) {
+// strictJSON says what a reader that takes neither comments nor trailing commas stumbles over.
+func strictJSON(doc []byte) error {
+	var v any
+	var at *json.SyntaxError
+	if err := json.Unmarshal(doc, &v); err == nil || !errors.As(err, &at) {
+		return err
+	}
+	what := "a fault"
+	switch before := doc[:at.Offset]; before[len(before)-1] {
+	case '/':
+		what = "a comment"
+	case '}', ']':
+		what = "a trailing comma"
+	}
+	return fmt.Errorf("%s in line %d", what, 1+bytes.Count(doc[:at.Offset-1], []byte("\n")))
+}
+
+// member finds one of an object, which of names. It is nil where there is none.
+func member(v *hujson.Value, of, name string) (*hujson.Value, error) {
 	obj, ok := v.Value.(*hujson.Object)
 	if !ok {
-		return nil, fmt.Errorf("%q is sought in what is no object of JSON; it is left as it is", name)
+		return nil, fmt.Errorf("%s is no object of JSON, and is left as it is; write {} in its place, and run the command again", of)
 	}
 	var found *hujson.Value
 	for i := range obj.Members {
