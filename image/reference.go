@@ -45,15 +45,42 @@ func (s *Store) parseReference(ref string) (source, error) {
 	if p, ok := strings.CutPrefix(ref, dirPrefix); ok {
 		return dirSource{path: p}, nonEmpty(ref, p)
 	}
+	r, err := parseRegistry(ref)
+	if err != nil {
+		return nil, err
+	}
+	return registrySource{ref: r, opts: &s.opts}, nil
+}
+
+func parseRegistry(ref string) (name.Reference, error) {
 	if scheme, rest, ok := strings.Cut(ref, "://"); ok {
 		return nil, fmt.Errorf("%w: %q: leave %q out and write %q", ErrReference, ref, scheme+"://", rest)
 	}
 	r, err := name.ParseReference(ref)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w; write NAME[:TAG], HOST/NAME[:TAG], oci:DIR, docker-archive:FILE, dir:PATH or builtin",
-			ErrReference, ref, err)
+	if err == nil {
+		return r, nil
 	}
-	return registrySource{ref: r, opts: &s.opts}, nil
+	remedy := "write NAME[:TAG], HOST/NAME[:TAG], oci:DIR, docker-archive:FILE, dir:PATH or builtin"
+	if small := strings.ToLower(ref); small != ref {
+		if _, ok := name.ParseReference(small); ok == nil {
+			remedy = fmt.Sprintf("did you mean %q?", small)
+		}
+	}
+	return nil, fmt.Errorf("%w: %q: %w; %s", ErrReference, ref, err, remedy)
+}
+
+// CheckReference says what is wrong with a reference, wrapped in ErrReference. Nothing is opened or asked.
+func CheckReference(ref string) error {
+	if err := checkReference(ref); err != nil {
+		return err
+	}
+	for _, local := range []string{ociPrefix, archivePrefix, dirPrefix} {
+		if path, ok := strings.CutPrefix(ref, local); ok {
+			return nonEmpty(ref, path)
+		}
+	}
+	_, err := parseRegistry(ref)
+	return err
 }
 
 func checkReference(ref string) error {

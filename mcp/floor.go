@@ -61,6 +61,11 @@ func (o *Options) fill() error {
 	if err := checkToolsets(o.Tools); err != nil {
 		return err
 	}
+	for _, ref := range o.Images {
+		if err := image.CheckReference(ref); err != nil {
+			return err
+		}
+	}
 	if o.Floor == nil {
 		o.Floor = policies.Default()
 	}

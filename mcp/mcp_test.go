@@ -690,7 +690,9 @@ func TestI15_TheFileSaysWhatAgentsHave(t *testing.T) {
 			}
 		}
 	}
-	if err := (Options{Home: p.opts.Home, Floor: floor(rules + "[agent]\ntools = [\"none\"]\n")}).Check(); err == nil || !strings.Contains(err.Error(), "agent.tools") {
+	made := floor(rules)
+	made.Agent = &policies.Agent{Tools: []string{"none"}}
+	if err := (Options{Home: p.opts.Home, Floor: made}).Check(); err == nil || !strings.Contains(err.Error(), "agent.tools") {
 		t.Errorf("an unknown toolset: %v", err)
 	}
 }

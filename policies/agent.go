@@ -1,12 +1,15 @@
 package policies
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/msb-project/msb/image"
 )
 
 // Agent says what an agent may have of this machine by way of `msb mcp --policy FILE`, and bounds what its sandboxes
@@ -74,6 +77,8 @@ func ParseDirectory(text string) (d Directory, err error) {
 
 func (c *converter) agent(f *fileAgent) *Agent {
 	a := &Agent{Images: c.words("agent.images", f.Images), Secrets: c.words("agent.secrets", f.Secrets), Tools: c.words("agent.tools", f.Tools)}
+	c.checkWords("agent.images", a.Images, image.CheckReference)
+	c.checkWords("agent.tools", a.Tools, func(name string) error { return unlike("toolset", name, AgentTools()) })
 	if f.Directories != nil {
 		c.scalar("agent.directories")
 		a.Directories = []Directory{}
@@ -120,14 +125,46 @@ func (c *converter) words(key string, list []string) []string {
 	return list
 }
 
+// AgentTools are the values of agent.tools.
+func AgentTools() []string { return []string{"files", "images", "manage", "metrics", "all"} }
+
+func (c *converter) checkWords(key string, list []string, check func(string) error) {
+	for i, w := range list {
+		if w == "" {
+			continue // words said so
+		}
+		if err := check(w); err != nil {
+			c.addErr(fmt.Sprintf("%s[%d]", key, i), err)
+		}
+	}
+}
+
+// unlike says that there is no such thing of that name, and which may be meant.
+func unlike(what, name string, known []string) error {
+	if slices.Contains(known, name) {
+		return nil
+	}
+	guess := ""
+	for _, k := range known { // names of secrets are in capitals, which Closest doesn't compare
+		if guess == "" && Closest(name, []string{strings.ToLower(k)}) != "" {
+			guess = fmt.Sprintf("did you mean %q? ", k)
+		}
+	}
+	return fmt.Errorf("there is no %s %q; %sthere are: %s", what, name, guess, cmp.Or(strings.Join(known, ", "), "none"))
+}
+
 // checkAgent looks at what [agent] says of the rest of the policy.
 func (f *faults) checkAgent(p *Policy) {
 	if p.Agent == nil {
 		return
 	}
+	secrets := make([]string, len(p.Secrets))
+	for i := range p.Secrets {
+		secrets[i] = p.Secrets[i].Name
+	}
 	for i, name := range p.Agent.Secrets {
-		if !slices.ContainsFunc(p.Secrets, func(s Secret) bool { return s.Name == name }) {
-			f.add(fmt.Sprintf("agent.secrets[%d]", i), fmt.Sprintf("there is no secret %q", name), "name those of this file's [secrets], or leave agent.secrets out for all of them")
+		if err := unlike("secret", name, secrets); err != nil {
+			f.addErr(fmt.Sprintf("agent.secrets[%d]", i), err)
 		}
 	}
 }

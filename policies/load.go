@@ -71,6 +71,7 @@ func (l *loader) load(filename string, data []byte) (*Policy, error) {
 	l.faults.checkNames(p)
 	l.dropUnsound(p)
 	if !l.partial {
+		l.faults.checkAgent(p)
 		l.faults.checkTogether(p)
 	} else { // of what is faulty, parts are missing: only what is said of a pair holds
 		l.faults.checkPairwise(p)
