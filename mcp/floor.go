@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -113,12 +114,10 @@ func (o *Options) agent(a *policies.Agent) error {
 	if err := checkToolsets(o.Tools); err != nil {
 		return fmt.Errorf("agent.tools: %w", err)
 	}
-	for _, d := range o.Directories {
-		if !slices.Contains(a.Directories, d) {
-			return fmt.Errorf("%s is not among agent.directories of the policy file; add it there, or leave it out", d)
-		}
+	var err error
+	if o.Directories, err = narrowed(a.Directories, o.Directories); err != nil {
+		return err
 	}
-	o.Directories = a.Directories
 	for _, n := range []struct {
 		key  string
 		have *int64
@@ -152,6 +151,33 @@ func (o *Options) agent(a *policies.Agent) error {
 		o.Floor = &floor
 	}
 	return nil
+}
+
+// narrowed are the directories of the file, read-only where a flag says so. What a flag names has to be among them, by
+// whatever path.
+func narrowed(file, flags []sandbox.Directory) ([]sandbox.Directory, error) {
+	out := slices.Clone(file)
+	for _, d := range flags {
+		i := slices.IndexFunc(file, func(f sandbox.Directory) bool {
+			return f.Guest == d.Guest && realPath(f.Host) == realPath(d.Host) && (f.Writable || !d.Writable)
+		})
+		if i < 0 {
+			return nil, fmt.Errorf("%s is not among agent.directories of the policy file; add it there, or leave it out", d)
+		}
+		out[i].Writable = out[i].Writable && d.Writable
+	}
+	return out, nil
+}
+
+// realPath is where a path leads, or the path where it leads nowhere yet.
+func realPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return path
 }
 
 func beyondAgent(key string) error {

@@ -1,11 +1,15 @@
 package mcp
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
 )
 
 // TestPoliciesKnowTheToolsets, so that msb policy check judges agent.tools as a start does.
@@ -24,5 +28,39 @@ func TestImagesOfFlagsAreReferences(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", ref, err, want)
 		}
+	}
+}
+
+// TestI11_DirectoriesOfFlagsAreThoseOfTheFile, by whatever path they are named, and read-only where either says so.
+func TestI11_DirectoriesOfFlagsAreThoseOfTheFile(t *testing.T) {
+	top := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(top, "src", "in"), 0o755), os.Symlink("src", filepath.Join(top, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(top)
+	file := []sandbox.Directory{{Host: filepath.Join(top, "src"), Guest: "/work", Writable: true}, {Host: filepath.Join(top, "src"), Guest: "/look"}}
+	for _, c := range []struct {
+		host, guest        string
+		writable, possible bool
+	}{
+		{"./src", "/work", true, true},
+		{"src/../src/", "/work", false, true},
+		{"link", "/work", true, true},
+		{"src", "/look", false, true},
+		{"src", "/look", true, false},
+		{"src/in", "/work", false, false},
+		{"src", "/other", false, false},
+		{"nosuch", "/work", false, false},
+	} {
+		got, err := narrowed(file, []sandbox.Directory{{Host: c.host, Guest: c.guest, Writable: c.writable}})
+		if (err == nil) != c.possible {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if want := c.guest != "/work" || c.writable; err == nil && (got[0].Writable != want || got[1].Writable || got[0].Host != file[0].Host) {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+	if got, err := narrowed(file, nil); err != nil || !slices.Equal(got, file) {
+		t.Errorf("no flag: %+v, %v", got, err)
 	}
 }
