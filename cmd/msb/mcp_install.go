@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -40,6 +41,9 @@ before msb. A second time it changes only what is different. msb mcp uninstall C
 			command, words, err := serverCommand(c.Flags(), clients.Scope(scope))
 			if err != nil {
 				return err
+			}
+			if clients.Scope(scope) == clients.Project {
+				warnWithoutPath(ui)
 			}
 			change, err := clients.Install(args[0], clients.Scope(scope), command, words)
 			return applyChange(ui, change, err, dry, "msb is a server of %s now: %s\n")
@@ -106,12 +110,32 @@ func serverCommand(flags *pflag.FlagSet, scope clients.Scope) (command string, a
 	if err != nil || scope == clients.Project {
 		return "msb", args, err
 	}
-	command, err = os.Executable()
+	if command, err = os.Executable(); err == nil && inNPXCache(command) {
+		return "", nil, fmt.Errorf("%s is in npx's cache, which npm empties: a client would not find it later; install the package (npm install --global FILE), and run msb mcp install", command)
+	}
 	if home := os.Getenv(sandbox.EnvHome); home != "" && err == nil { // which the client need not have: the policy is approved there
 		home, err = filepath.Abs(home)
 		return "env", append([]string{sandbox.EnvHome + "=" + home, command}, args...), err
 	}
 	return command, args, err
+}
+
+// inNPXCache reports whether npx brought a program.
+func inNPXCache(program string) bool {
+	return strings.Contains(filepath.ToSlash(program), "/_npx/")
+}
+
+// warnWithoutPath says that the entry of a project names a program that clients here would not find.
+func warnWithoutPath(ui *ui) {
+	found, err := exec.LookPath("msb")
+	if err == nil && !inNPXCache(found) {
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		self = "msb"
+	}
+	ui.note("warning: no msb is in your PATH, where the client looks for it; put a link there, such as: sudo ln -s %s /usr/local/bin/msb", self)
 }
 
 func applyChange(ui *ui, change *clients.Change, err error, dry bool, done string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -104,5 +105,34 @@ func TestI12_BrokenServersAreNotInstalled(t *testing.T) {
 	}
 	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
 		t.Errorf("written: %v, %v", left, err)
+	}
+}
+
+// TestInstallWarnsOfProgramsThatClientsDontFind: a name that isn't in PATH, and a path in npx's cache.
+func TestInstallWarnsOfProgramsThatClientsDontFind(t *testing.T) {
+	home, project := t.TempDir(), t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, warned := range map[string]bool{"bin": false, "empty": true, "x/_npx/1/bin": true} {
+		bin := filepath.Join(home, dir)
+		if err := os.MkdirAll(bin, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		program := filepath.Join(bin, "msb")
+		if dir != "empty" {
+			if err := os.Link(self, program); err != nil && os.Symlink(self, program) != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), self, "mcp", "install", "cursor", "--scope", "project")
+		cmd.Dir, cmd.Env = project, []string{asMSB + "=1", "HOME=" + home, "PATH=" + bin}
+		if r := finish(t, cmd); r.code != 0 || strings.Contains(r.err, "warning: no msb is in your PATH") != warned {
+			t.Errorf("%s: %+v; want a warning: %v", dir, r, warned)
+		}
+	}
+	if !inNPXCache("/home/u/.npm/_npx/0a1b/node_modules/@msb-project/msb/bin/msb") || inNPXCache("/usr/local/bin/msb") {
+		t.Error("which path is npx's")
 	}
 }
