@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -134,5 +135,27 @@ func TestInstallWarnsOfProgramsThatClientsDontFind(t *testing.T) {
 	}
 	if !inNPXCache("/home/u/.npm/_npx/0a1b/node_modules/@msb-project/msb/bin/msb") || inNPXCache("/usr/local/bin/msb") {
 		t.Error("which path is npx's")
+	}
+}
+
+// TestDocumentedFloorIsInstalled: the example of docs/mcp.md passes msb policy check, and a server starts with it.
+func TestDocumentedFloorIsInstalled(t *testing.T) {
+	page, err := os.ReadFile("../../docs/mcp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := regexp.MustCompile("(?s)```toml\n(version = 1\n.*?)```").FindSubmatch(page)
+	if text == nil {
+		t.Fatal("docs/mcp.md has no policy")
+	}
+	floor := write(t, "floor.toml", string(text[1]))
+	if err := os.Mkdir(filepath.Join(filepath.Dir(floor), "src"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"HOME=" + t.TempDir(), "MSB_HOME=" + filepath.Join(t.TempDir(), "state")}
+	for _, args := range [][]string{{"policy", "check", floor}, {"policy", "trust", floor}, {"mcp", "install", "claude-code", "--policy", floor}} {
+		if r := msb(t, env, args...); r.code != 0 {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 }
