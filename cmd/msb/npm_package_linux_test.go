@@ -31,11 +31,14 @@ func TestNPMPackageRunsMSB(t *testing.T) {
 	if r := finish(t, npx("--version")); r.code != 0 || !strings.HasPrefix(r.out, "msb ") {
 		t.Errorf("%+v", r)
 	}
+	if r := finish(t, npx("mcp", "install", "cursor")); r.code != exitOther || !strings.Contains(r.err, "npx's cache") {
+		t.Errorf("%+v", r)
+	}
 	found, err := filepath.Glob(filepath.Join(home, ".npm/_npx/*/node_modules/@msb-project/msb"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("installed at %q, %v", found, err)
 	}
-	for _, name := range []string{"LICENSE", "NOTICE", "lib/msb/NOTICE", "lib/msb/LICENSE.libkrun"} {
+	for _, name := range []string{"LICENSE", "NOTICE", "lib/msb/NOTICE", "lib/msb/LICENSE.libkrun", "skills/msb/SKILL.md"} {
 		if _, err := os.Stat(filepath.Join(found[0], name)); err != nil {
 			t.Error(err)
 		}
@@ -56,6 +59,20 @@ func TestNPMPackageRunsMSB(t *testing.T) {
 	}
 	if err := client.Close(); err != nil {
 		t.Errorf("its end: %v", err)
+	}
+}
+
+// TestNPMPackScriptExplainsItself, and packs nothing for a flag that it doesn't know.
+func TestNPMPackScriptExplainsItself(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]result{
+		"--help": {code: 0, out: "scripts/npm-pack [DIRECTORY]"},
+		"--nope": {code: 2, err: "unknown flag --nope"},
+	} {
+		r := finish(t, exec.CommandContext(t.Context(), "../../scripts/npm-pack", flag))
+		if r.code != want.code || !strings.Contains(r.out, want.out) || !strings.Contains(r.err, want.err) || strings.Contains(r.out, "mkdir") {
+			t.Errorf("%s: %+v", flag, r)
+		}
 	}
 }
 
