@@ -18,7 +18,7 @@ func TestTheSkillNamesWhatThereIs(t *testing.T) {
 	}
 	p := serve(t, nil)
 	known := map[string]bool{"msb": true, "default": true}
-	for _, tool := range p.server.tools() {
+	for _, tool := range p.tools() {
 		known[tool.name] = true
 		for _, word := range regexp.MustCompile(`"([a-z_]+)"`).FindAllStringSubmatch(tool.properties, -1) {
 			known[word[1]] = true
@@ -52,7 +52,7 @@ func TestDocumentedCallsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := serve(t, nil)
-	calls := regexp.MustCompile("(?m)^([a-z_]+) (\\{.*\\})$").FindAllStringSubmatch(string(page), -1)
+	calls := regexp.MustCompile(`(?m)^([a-z_]+) (\{.*\})$`).FindAllStringSubmatch(string(page), -1)
 	if len(calls) < 2 {
 		t.Errorf("%d calls found", len(calls))
 	}

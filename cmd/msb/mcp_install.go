@@ -132,10 +132,11 @@ func warnWithoutPath(ui *ui) {
 		return
 	}
 	self, err := os.Executable()
-	if err != nil {
-		self = "msb"
+	remedy := "put a link there, such as: sudo ln -s " + self + " /usr/local/bin/msb"
+	if err != nil || inNPXCache(self) {
+		remedy = "install it, not by npx alone: npm install --global FILE"
 	}
-	ui.note("warning: no msb is in your PATH, where the client looks for it; put a link there, such as: sudo ln -s %s /usr/local/bin/msb", self)
+	ui.note("warning: no msb is in your PATH, where the client looks for it; %s", remedy)
 }
 
 func applyChange(ui *ui, change *clients.Change, err error, dry bool, done string) error {

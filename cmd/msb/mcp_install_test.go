@@ -97,6 +97,8 @@ func TestI12_BrokenServersAreNotInstalled(t *testing.T) {
 		{[]string{"install", "cursor", "--policy", asks}, exitPolicyInvalid, "msb policy trust"},
 		{[]string{"install", "cursor", "-v", "nosuch-directory/x:/work"}, exitOther, "make it first"},
 		{[]string{"install", "cursor", "-v", "web:/work"}, exitOther, "./web"},
+		{[]string{"install", "cursor", "--image", "Python:3"}, exitImageUnknown, `did you mean "python:3"?`},
+		{[]string{"install", "cursor", "--tools", "file"}, exitOther, "files, images, manage, metrics"},
 		{[]string{"install", "cursor", "--max-memory", "x"}, exitOther, "such as 2G"},
 	} {
 		r := msb(t, []string{"HOME=" + home, "XDG_CONFIG_HOME="}, append([]string{"mcp"}, c.args...)...)
