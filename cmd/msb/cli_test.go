@@ -100,7 +100,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"no such flag", []string{"run", "--bogus"}, nil, exitOther, "msb run --help"},
 		{"no such command", []string{"bogus"}, nil, exitOther, "unknown command"},
 		{"no such command, but one nearly", []string{"inspec"}, nil, exitOther, "did you mean inspect?"},
-		{"another tool's command", []string{"ssh", "a"}, nil, exitOther, "msb shell NAME"},
+		{"another tool's command", []string{"images"}, nil, exitOther, "msb image ls"},
 		{"attach to no sandbox", []string{"attach", "nosuch"}, nil, exitSandbox, "msb ls"},
 		{"keys that are none", []string{"attach", "--detach-keys", "ctrl-p,,ctrl-q", "web"}, nil, exitOther, "ctrl-p,ctrl-q"},
 		{"logs of no sandbox", []string{"logs", "nosuch"}, nil, exitSandbox, "msb ls"},
