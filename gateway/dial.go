@@ -25,14 +25,14 @@ func (g *Gateway) dial(ctx context.Context, j session.Judged, via bool) (net.Con
 	case ctx.Err() != nil: // a reload may have ended it since the verdict
 		return nil, context.Cause(ctx)
 	case j.Flow.Mapped:
-		return g.dialTarget(ctx, network, j.Target, j.Flow.Dst.Port())
+		return dialTarget(ctx, g, network, j.Target, j.Flow.Dst.Port())
 	case via:
-		return g.dialVia(ctx, g.rules.Load().Via, j.ViaName(), j.Flow.Dst)
+		return dialVia(ctx, g, g.rules.Load().Via, j.ViaName(), j.Flow.Dst)
 	}
 	return g.dialAddr(ctx, network, j.Flow.Dst, j.Verdict.Reach(j.Flow.Dst))
 }
 
-func (g *Gateway) dialTarget(ctx context.Context, network string, t policies.Target, port uint16) (net.Conn, error) {
+func dialTarget(ctx context.Context, g *Gateway, network string, t policies.Target, port uint16) (net.Conn, error) {
 	if t.Builtin != "" {
 		if network != "tcp" {
 			return nil, errNoBuiltin

@@ -35,9 +35,7 @@ type Gateway struct {
 	flows      flowTable
 	budget     budget
 	floods     *audit.Flood
-	clients    clients
-	udp        udpFlows
-	inbound    chan struct{} // one for each connection to a published port, or for who waits for one
+	inbound    inbound
 
 	partialSums, wrongSums atomic.Int64 // frames
 
@@ -57,7 +55,8 @@ func New(cfg Config) (*Gateway, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: cfg, classifier: egress.NewClassifier(), inbound: make(chan struct{}, netstack.MaxInbound)}
+	g := &Gateway{cfg: cfg, classifier: egress.NewClassifier()}
+	g.inbound = inbound{g: g, slots: make(chan struct{}, netstack.MaxInbound)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.floods = audit.NewFlood(g.emit, g.cfg.Capture.saw)
 	if err := g.build(); err != nil {

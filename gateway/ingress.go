@@ -15,11 +15,19 @@ import (
 // errIngress ends a connection whose client may no longer connect.
 var errIngress = errors.New("the policy no longer lets this client connect")
 
+// inbound is what comes to published ports.
+type inbound struct {
+	g       *Gateway
+	slots   chan struct{} // one for each connection, or for who waits for one
+	clients clients
+	udp     udpFlows
+}
+
 // admits judges a client of a published port. Linux takes IPv6 datagrams from the wire that claim to come from an address
 // of this machine (of IPv4 it takes none, and a TCP handshake with such a sender never ends): they are not believed.
-func (g *Gateway) admits(proto egress.Proto, client netip.Addr) egress.Verdict {
+func (i *inbound) admits(proto egress.Proto, client netip.Addr) egress.Verdict {
 	claimed := proto == egress.UDP && client.Is6() && !client.IsLoopback()
-	return egress.Admit(g.policy.Load(), client, !claimed && g.classifier.OwnedByHost(client))
+	return egress.Admit(i.g.policy.Load(), client, !claimed && i.g.classifier.OwnedByHost(client))
 }
 
 // clientOf is the address of who connected; the zero one can't be read, and may not connect.
@@ -31,9 +39,9 @@ func clientOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(client.Addr().Unmap(), client.Port())
 }
 
-// inboundEvent begins the audit line of one client, and decides.
-func (g *Gateway) inboundEvent(proto egress.Proto, client netip.AddrPort, port uint16) (ev audit.Event, ok bool) {
-	v := g.admits(proto, client.Addr())
+// event begins the audit line of one client, and decides.
+func (i *inbound) event(proto egress.Proto, client netip.AddrPort, port uint16) (ev audit.Event, ok bool) {
+	v := i.admits(proto, client.Addr())
 	ev = audit.Event{Kind: audit.PortFlow, Proto: proto.String(), Client: client, Port: port, Action: v.Action.String(), Rule: v.Rule, Reason: v.Reason.String()}
 	if v.Action != egress.Allow {
 		ev.Message = "no rule of [[ingress.allow]] lets this client connect"
@@ -54,32 +62,32 @@ type inboundClient struct {
 }
 
 // follow returns a context that ends when a reload no longer lets the client connect; done forgets it.
-func (g *Gateway) follow(ctx context.Context, proto egress.Proto, client netip.Addr) (followed context.Context, done func()) {
+func (i *inbound) follow(ctx context.Context, proto egress.Proto, client netip.Addr) (followed context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &inboundClient{proto, client, cancel}
-	g.clients.mu.Lock()
-	if g.clients.live == nil {
-		g.clients.live = make(map[*inboundClient]struct{})
+	i.clients.mu.Lock()
+	if i.clients.live == nil {
+		i.clients.live = make(map[*inboundClient]struct{})
 	}
-	g.clients.live[c] = struct{}{}
-	g.clients.mu.Unlock()
-	if g.admits(proto, client).Action != egress.Allow { // a reload came between
+	i.clients.live[c] = struct{}{}
+	i.clients.mu.Unlock()
+	if i.admits(proto, client).Action != egress.Allow { // a reload came between
 		cancel(errIngress)
 	}
 	return ctx, func() {
-		g.clients.mu.Lock()
-		delete(g.clients.live, c)
-		g.clients.mu.Unlock()
+		i.clients.mu.Lock()
+		delete(i.clients.live, c)
+		i.clients.mu.Unlock()
 		cancel(nil)
 	}
 }
 
 // revokeClients ends the connections of clients that may no longer connect.
-func (g *Gateway) revokeClients() (ended int) {
-	g.clients.mu.Lock()
-	defer g.clients.mu.Unlock()
-	for c := range g.clients.live {
-		if g.admits(c.proto, c.addr).Action != egress.Allow {
+func (i *inbound) revokeClients() (ended int) {
+	i.clients.mu.Lock()
+	defer i.clients.mu.Unlock()
+	for c := range i.clients.live {
+		if i.admits(c.proto, c.addr).Action != egress.Allow {
 			c.cancel(errIngress)
 			ended++
 		}

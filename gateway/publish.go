@@ -30,13 +30,13 @@ func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
 	defer serving.Wait()
 	for {
 		select {
-		case g.inbound <- struct{}{}:
+		case g.inbound.slots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 		client, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
-			<-g.inbound
+			<-g.inbound.slots
 			cancel() // who closed l, ended what it accepted
 			return
 		}
@@ -45,19 +45,19 @@ func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
 			}
-			<-g.inbound
+			<-g.inbound.slots
 			continue
 		}
-		ev, ok := g.inboundEvent(egress.TCP, clientOf(client.RemoteAddr()), port)
+		ev, ok := g.inbound.event(egress.TCP, clientOf(client.RemoteAddr()), port)
 		if !ok {
-			<-g.inbound
+			<-g.inbound.slots
 			resetClose(client)
 			g.floods.Emit(ev)
 			continue
 		}
 		serving.Go(func() {
-			defer func() { <-g.inbound }()
-			g.carryIn(ctx, client, &ev)
+			defer func() { <-g.inbound.slots }()
+			g.inbound.carryIn(ctx, client, &ev)
 			g.emit(ev)
 		})
 	}
@@ -71,20 +71,20 @@ func (g *Gateway) within(ctx context.Context) (context.Context, context.CancelFu
 }
 
 // carryIn carries one connection to the guest and completes what the audit log says of it.
-func (g *Gateway) carryIn(ctx context.Context, client net.Conn, ev *audit.Event) {
+func (i *inbound) carryIn(ctx context.Context, client net.Conn, ev *audit.Event) {
 	begin := time.Now()
-	ctx, done := g.follow(ctx, egress.TCP, ev.Client.Addr())
+	ctx, done := i.follow(ctx, egress.TCP, ev.Client.Addr())
 	defer done()
 	dial, cancel := context.WithTimeout(ctx, publishedDial)
-	guest, err := g.dialPublished(dial, ev.Port)
+	guest, err := i.dialPublished(dial, ev.Port)
 	cancel()
 	if err != nil {
 		ev.Message = "the guest doesn't answer on this port: " + err.Error()
 		resetClose(client)
 		return
 	}
-	g.cfg.Capture.admitted(ev, clientOf(guest.LocalAddr()), clientOf(guest.RemoteAddr()))
-	ev.BytesUp, ev.BytesDown, err = netstack.Relay(ctx, guest, client, netstack.RelayOptions{Admit: g.budget.take})
+	i.g.cfg.Capture.admitted(ev, clientOf(guest.LocalAddr()), clientOf(guest.RemoteAddr()))
+	ev.BytesUp, ev.BytesDown, err = netstack.Relay(ctx, guest, client, netstack.RelayOptions{Admit: i.g.budget.take})
 	switch {
 	case errors.Is(err, errBudget):
 		ev.Message = err.Error()
@@ -95,19 +95,19 @@ func (g *Gateway) carryIn(ctx context.Context, client net.Conn, ev *audit.Event)
 }
 
 // dialPublished connects to a server of the guest: to one that listens on 127.0.0.1 only by way of the guest's agent.
-func (g *Gateway) dialPublished(ctx context.Context, port uint16) (*netstack.TCPConn, error) {
-	guest, err := g.stack.DialGuest(ctx, port)
+func (i *inbound) dialPublished(ctx context.Context, port uint16) (*netstack.TCPConn, error) {
+	guest, err := i.g.stack.DialGuest(ctx, port)
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return guest, err
 	}
-	if g.cfg.Forward == nil {
+	if i.g.cfg.Forward == nil {
 		return nil, fmt.Errorf("%w; does its server listen on 127.0.0.1 only? Let it listen on 0.0.0.0", err)
 	}
-	by, forwardErr := g.cfg.Forward(ctx, port)
+	by, forwardErr := i.g.cfg.Forward(ctx, port)
 	if forwardErr != nil {
 		return nil, fmt.Errorf("%w; nor by 127.0.0.1: %w", err, forwardErr)
 	}
-	return g.stack.DialGuest(ctx, by)
+	return i.g.stack.DialGuest(ctx, by)
 }
 
 // resetClose closes with a reset where the kind of connection has one.

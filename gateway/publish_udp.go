@@ -99,12 +99,12 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 	if f != nil {
 		return f
 	}
-	ev, ok := p.g.inboundEvent(egress.UDP, client, p.port)
+	ev, ok := p.g.inbound.event(egress.UDP, client, p.port)
 	if !ok {
 		p.g.floods.Emit(ev)
 		return nil
 	}
-	if !p.g.takeUDP(time.Now()) {
+	if !p.g.inbound.udp.take(time.Now()) {
 		ev.Action, ev.Reason = egress.Deny.String(), egress.ReasonLimit.String()
 		ev.Message = "there are as many UDP flows of published ports as there may be"
 		p.g.floods.Emit(ev)
@@ -113,13 +113,13 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 	f = &udpInbound{ev: ev, begin: time.Now()}
 	var err error
 	if f.guest, err = p.g.stack.DialGuestUDP(p.port); err != nil {
-		p.g.leaveUDP(nil)
+		p.g.inbound.udp.leave(nil)
 		f.ev.Message = err.Error()
 		p.g.emit(f.ev)
 		return nil
 	}
 	f.last.Store(f.begin.UnixNano())
-	p.g.joinUDP(f)
+	p.g.inbound.udp.join(f)
 	p.g.cfg.Capture.admitted(&f.ev, clientOf(f.guest.LocalAddr()), clientOf(f.guest.RemoteAddr()))
 	p.mu.Lock()
 	p.flows[client] = f
@@ -129,7 +129,7 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 		p.mu.Lock()
 		delete(p.flows, client)
 		p.mu.Unlock()
-		p.g.leaveUDP(f)
+		p.g.inbound.udp.leave(f)
 		p.g.emit(f.ev)
 	})
 	return f
@@ -137,7 +137,7 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 
 // answers carries what the guest sends to a client, until the flow ends.
 func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
-	ctx, done := p.g.follow(ctx, egress.UDP, f.ev.Client.Addr())
+	ctx, done := p.g.inbound.follow(ctx, egress.UDP, f.ev.Client.Addr())
 	defer done()
 	stop := context.AfterFunc(ctx, func() { _ = f.guest.Close() })
 	defer stop()
@@ -191,9 +191,8 @@ type udpFlows struct {
 	live  map[*udpInbound]struct{}
 }
 
-// takeUDP asks for room for a flow. Where there is none, the one that was silent for longest makes some.
-func (g *Gateway) takeUDP(now time.Time) bool {
-	u := &g.udp
+// take asks for room for a flow. Where there is none, the one that was silent for longest makes some.
+func (u *udpFlows) take(now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.taken < maxInboundUDP {
@@ -214,21 +213,21 @@ func (g *Gateway) takeUDP(now time.Time) bool {
 	return true
 }
 
-func (g *Gateway) joinUDP(f *udpInbound) {
-	g.udp.mu.Lock()
-	defer g.udp.mu.Unlock()
-	if g.udp.live == nil {
-		g.udp.live = make(map[*udpInbound]struct{})
+func (u *udpFlows) join(f *udpInbound) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.live == nil {
+		u.live = make(map[*udpInbound]struct{})
 	}
-	g.udp.live[f] = struct{}{}
+	u.live[f] = struct{}{}
 }
 
-// leaveUDP gives the place of a flow back, unless it made room for another; nil is one that never began.
-func (g *Gateway) leaveUDP(f *udpInbound) {
-	g.udp.mu.Lock()
-	defer g.udp.mu.Unlock()
-	if _, live := g.udp.live[f]; live || f == nil {
-		delete(g.udp.live, f)
-		g.udp.taken--
+// leave gives the place of a flow back, unless it made room for another; nil is one that never began.
+func (u *udpFlows) leave(f *udpInbound) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, live := u.live[f]; live || f == nil {
+		delete(u.live, f)
+		u.taken--
 	}
 }

@@ -25,30 +25,30 @@ func TestI11_InboundUDPFlowsAreBounded(t *testing.T) {
 	}
 	var flows []*udpInbound
 	for range maxInboundUDP {
-		if !g.takeUDP(now) {
+		if !g.inbound.udp.take(now) {
 			t.Fatalf("no room for flow %d", len(flows))
 		}
 		f := flow(now)
-		g.joinUDP(f)
+		g.inbound.udp.join(f)
 		flows = append(flows, f)
 	}
-	if g.takeUDP(now) {
+	if g.inbound.udp.take(now) {
 		t.Error("one more than the bound")
 	}
 	flows[7].last.Store(now.Add(-inboundEvict).UnixNano())
-	if !g.takeUDP(now) {
+	if !g.inbound.udp.take(now) {
 		t.Error("a silent flow makes no room")
 	}
 	if _, err := flows[7].guest.Write(nil); err == nil {
 		t.Error("the flow that made room goes on")
 	}
-	g.joinUDP(flow(now))
-	g.leaveUDP(flows[7]) // its place is another's
-	if g.takeUDP(now) {
+	g.inbound.udp.join(flow(now))
+	g.inbound.udp.leave(flows[7]) // its place is another's
+	if g.inbound.udp.take(now) {
 		t.Error("one place was given twice")
 	}
-	g.leaveUDP(flows[8])
-	if !g.takeUDP(now) {
+	g.inbound.udp.leave(flows[8])
+	if !g.inbound.udp.take(now) {
 		t.Error("a flow that ended makes no room")
 	}
 }

@@ -16,7 +16,7 @@ func (g *Gateway) Reload(p *policies.Policy) error {
 		g.refused(err)
 		return fmt.Errorf("the old policy stays in force: %w", err)
 	}
-	ended := g.revoke() + g.revokeClients()
+	ended := g.revoke() + g.inbound.revokeClients()
 	g.emit(audit.Event{Kind: audit.PolicyReload, Action: "allow", Count: uint64(ended), Message: "a new policy is in force"})
 	return nil
 }

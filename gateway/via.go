@@ -30,7 +30,7 @@ var errVia = secretproxy.ErrVia
 //
 // The proxy's own address is the operator's choice, as a resolver's is: it is dialled at exactly the host
 // and port of the policy, resolved by the host, with no fuse.
-func (g *Gateway) dialVia(ctx context.Context, via *url.URL, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
+func dialVia(ctx context.Context, g *Gateway, via *url.URL, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
 	if via == nil {
 		return nil, fmt.Errorf("%w: the policy in force has none", errVia)
 	}

@@ -51,7 +51,7 @@ func viaTo(g *Gateway, raw string, serve func(net.Conn)) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.dialVia(context.Background(), via, hostname.MustParse("api.example.com"), netip.MustParseAddrPort("93.184.215.14:443"))
+	return dialVia(context.Background(), g, via, hostname.MustParse("api.example.com"), netip.MustParseAddrPort("93.184.215.14:443"))
 }
 
 // TestI11_ViaIsWaitedForSoLong has a proxy that keeps the dial waiting, on a fake clock.
