@@ -85,11 +85,11 @@ func TestI15_ClaimedAddressesAreNotBelieved(t *testing.T) {
 		{egress.UDP, "10.1.2.3", true}, {egress.UDP, "fd00::7", false}, {egress.UDP, "127.0.0.1", true}, {egress.UDP, "::1", true},
 		{egress.TCP, "10.1.2.4", false}, {egress.TCP, "64:ff9b::a01:203", false}, {egress.TCP, "2002:a01:203::1", false}, {egress.TCP, "::ffff:10.1.2.3", true},
 	} {
-		if v := g.admits(c.proto, netip.MustParseAddr(c.client)); (v.Action == egress.Allow) != c.ours {
+		if v := g.inbound.admits(c.proto, netip.MustParseAddr(c.client)); (v.Action == egress.Allow) != c.ours {
 			t.Errorf("%s from %s: %s", c.proto, c.client, v.Action)
 		}
 	}
-	if v := g.admits(egress.TCP, netip.Addr{}); v.Action == egress.Allow {
+	if v := g.inbound.admits(egress.TCP, netip.Addr{}); v.Action == egress.Allow {
 		t.Error("a client without an address may connect")
 	}
 }
