@@ -15,6 +15,7 @@ import (
 func TestI11_InboundUDPFlowsAreBounded(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{}
+	g.inbound.g = g
 	now := time.Now()
 	flow := func(last time.Time) *udpInbound {
 		guest, far := net.Pipe()
@@ -57,6 +58,7 @@ func TestI11_InboundUDPFlowsAreBounded(t *testing.T) {
 func TestIdleUDPPortFlowsEnd(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{classifier: egress.NewClassifier()}
+	g.inbound.g = g
 	g.policy.Store(policies.Default())
 	guest, far := net.Pipe()
 	defer far.Close()
@@ -74,6 +76,7 @@ func TestIdleUDPPortFlowsEnd(t *testing.T) {
 func TestI15_ClaimedAddressesAreNotBelieved(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{classifier: egress.NewClassifier()}
+	g.inbound.g = g
 	g.classifier.SetHost(netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("fd00::7"))
 	g.policy.Store(policies.Default())
 	for _, c := range []struct {

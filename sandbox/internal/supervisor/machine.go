@@ -95,7 +95,7 @@ func (s *supervisor) serveLink() error {
 		CA: authority, Placeholders: placeholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
 		Admit:     admitReload(s.plan),
-		Forward:   s.forwardLoopback,
+		Forward:   s.ports.forward,
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *supervisor) serveLink() error {
 	}
 	s.gateway = g
 	s.work.Go(func() { _ = g.Serve(s.ctx, s.link) }) // it ends with the machine, whose end is what counts
-	s.servePorts()
+	s.ports.serveAll()
 	if s.plan.PolicyFile != "" {
 		s.work.Go(func() { g.WatchPolicy(s.ctx, s.plan.PolicyFile, s.policy, nil) })
 	}
@@ -222,7 +222,7 @@ func (s *supervisor) announce() error {
 		info.Placeholders = s.gateway.Placeholders()
 		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
 	}
-	info.Ports = s.openedPorts()
+	info.Ports = s.ports.opened()
 	if err := s.detach(info); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (s *supervisor) announce() error {
 func (s *supervisor) serve() error {
 	caller := handoff.Of(s.control)
 	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: s, Tell: s.execEvent}
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Tell: s.execEvent}
 	s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(caller), s.agent, also) })
 	if s.listener != nil {
 		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(s.listener), s.agent, also) })

@@ -119,7 +119,7 @@ func (s *supervisor) keepChoices() error {
 		return err
 	}
 	changed := s.keepPlaceholders(st)
-	if ports := s.openedPorts(); !slices.Equal(st.Ports, ports) {
+	if ports := s.ports.opened(); !slices.Equal(st.Ports, ports) {
 		st.Ports, changed = ports, true
 	}
 	if !changed {

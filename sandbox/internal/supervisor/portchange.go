@@ -9,53 +9,53 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-var _ agentclient.PortServer = (*supervisor)(nil)
+var _ agentclient.PortServer = (*ports)(nil)
 
 // AddPort implements agentclient.PortServer.
-func (s *supervisor) AddPort(text string) (string, error) {
-	p, err := state.ParsePort(text)
+func (p *ports) AddPort(text string) (string, error) {
+	one, err := state.ParsePort(text)
 	if err != nil {
 		return "", err
 	}
-	s.portsMu.Lock()
-	defer s.portsMu.Unlock()
-	if err := state.CheckPorts(append(s.openedPorts(), p), s.plan.NoNet, s.policyNow(), s.floor); err != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := state.CheckPorts(append(p.opened(), one), p.s.plan.NoNet, p.policyNow(), p.s.floor); err != nil {
 		return "", err
 	}
-	open, err := listenAt(s.ctx, s.plan.Home, p)
+	open, err := listenAt(p.s.ctx, p.s.plan.Home, one)
 	if err != nil {
 		return "", err
 	}
-	before := s.ports
-	s.ports = append(slices.Clone(s.ports), open)
-	if err := s.recordPorts(); err != nil {
-		s.ports = before
+	before := p.open
+	p.open = append(slices.Clone(p.open), open)
+	if err := p.record(); err != nil {
+		p.open = before
 		open.close()
 		return "", err
 	}
-	s.servePort(open)
+	p.serve(open)
 	return open.String(), nil
 }
 
 // RemovePort implements agentclient.PortServer.
-func (s *supervisor) RemovePort(text string) (removed []string, err error) {
-	p, err := state.ParsePort(text)
+func (p *ports) RemovePort(text string) (removed []string, err error) {
+	one, err := state.ParsePort(text)
 	if err != nil {
 		return nil, err
 	}
-	s.portsMu.Lock()
-	defer s.portsMu.Unlock()
-	before := s.ports
-	s.ports = slices.DeleteFunc(slices.Clone(s.ports), func(o *published) bool { return o.Meant(p) })
-	if len(s.ports) == len(before) {
-		return nil, fmt.Errorf("%w: %s is not published; `msb port ls` lists those that are", state.ErrPort, p)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.open
+	p.open = slices.DeleteFunc(slices.Clone(p.open), func(o *published) bool { return o.Meant(one) })
+	if len(p.open) == len(before) {
+		return nil, fmt.Errorf("%w: %s is not published; `msb port ls` lists those that are", state.ErrPort, one)
 	}
-	if err := s.recordPorts(); err != nil {
-		s.ports = before
+	if err := p.record(); err != nil {
+		p.open = before
 		return nil, err
 	}
 	for _, o := range before {
-		if o.Meant(p) {
+		if o.Meant(one) {
 			o.close()
 			removed = append(removed, o.String())
 		}
@@ -63,27 +63,27 @@ func (s *supervisor) RemovePort(text string) (removed []string, err error) {
 	return removed, nil
 }
 
-// recordPorts writes the ports down for the next start, and for those who ask.
-func (s *supervisor) recordPorts() error {
-	if s.plan.Name == "" {
+// record writes the ports down for the next start, and for those who ask.
+func (p *ports) record() error {
+	if p.s.plan.Name == "" {
 		return nil
 	}
-	if err := s.keepChoices(); err != nil {
+	if err := p.s.keepChoices(); err != nil {
 		return err
 	}
-	return s.recordRun(func(r *state.RunRecord) {
+	return p.s.recordRun(func(r *state.RunRecord) {
 		if r.Info != nil {
 			info := *r.Info
-			info.Ports = s.openedPorts()
+			info.Ports = p.opened()
 			r.Info = &info
 		}
 	})
 }
 
 // policyNow is the policy in force.
-func (s *supervisor) policyNow() *policies.Policy {
-	if s.gateway == nil {
-		return s.policy
+func (p *ports) policyNow() *policies.Policy {
+	if p.s.gateway == nil {
+		return p.s.policy
 	}
-	return s.gateway.Policy()
+	return p.s.gateway.Policy()
 }

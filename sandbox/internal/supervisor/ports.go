@@ -10,11 +10,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
+
+// ports are those that are published. The policy in force is the gateway's.
+type ports struct {
+	s    *supervisor
+	mu   sync.Mutex // of open, once the sandbox is ready
+	open []*published
+}
 
 // published is a port that this process listens at.
 type published struct {
@@ -23,18 +31,18 @@ type published struct {
 	sockets   []*net.UDPConn
 }
 
-// openPorts listens at the ports that are published, before the guest boots: one that is taken is told at once.
-func (s *supervisor) openPorts() error {
-	for _, p := range s.plan.Ports {
-		open, err := listenAt(s.ctx, s.plan.Home, p)
+// openAll listens at the ports that are published, before the guest boots: one that is taken is told at once.
+func (p *ports) openAll() error {
+	for _, one := range p.s.plan.Ports {
+		open, err := listenAt(p.s.ctx, p.s.plan.Home, one)
 		if err != nil {
-			for _, o := range s.ports {
+			for _, o := range p.open {
 				o.close()
 			}
-			s.ports = nil
+			p.open = nil
 			return err
 		}
-		s.ports = append(s.ports, open)
+		p.open = append(p.open, open)
 	}
 	return nil
 }
@@ -140,39 +148,39 @@ func (p *published) close() {
 	}
 }
 
-// openedPorts are those that are published, with the ones that were chosen.
-func (s *supervisor) openedPorts() []state.Port {
-	all := make([]state.Port, 0, len(s.ports))
-	for _, p := range s.ports {
-		all = append(all, p.Port)
+// opened are those that are published, with the ones that were chosen.
+func (p *ports) opened() []state.Port {
+	all := make([]state.Port, 0, len(p.open))
+	for _, one := range p.open {
+		all = append(all, one.Port)
 	}
 	return all
 }
 
 var errNotReady = errors.New("the guest isn't ready yet")
 
-// forwardLoopback implements gateway.Config.Forward.
-func (s *supervisor) forwardLoopback(ctx context.Context, port uint16) (uint16, error) {
-	agent := s.greeted.Load()
+// forward implements gateway.Config.Forward.
+func (p *ports) forward(ctx context.Context, port uint16) (uint16, error) {
+	agent := p.s.greeted.Load()
 	if agent == nil {
 		return 0, errNotReady
 	}
-	l := s.gateway.Link()
+	l := p.s.gateway.Link()
 	return agent.ForwardLoopback(ctx, port, l.Guest4, l.Gateway4)
 }
 
-// servePorts carries the connections to the published ports.
-func (s *supervisor) servePorts() {
-	for _, p := range s.ports {
-		s.servePort(p)
+// serveAll carries the connections to the published ports.
+func (p *ports) serveAll() {
+	for _, one := range p.open {
+		p.serve(one)
 	}
 }
 
-func (s *supervisor) servePort(p *published) {
-	for _, l := range p.listeners {
-		s.work.Go(func() { gateway.Publish(s.ctx, s.gateway, l, p.Guest) })
+func (p *ports) serve(one *published) {
+	for _, l := range one.listeners {
+		p.s.work.Go(func() { gateway.Publish(p.s.ctx, p.s.gateway, l, one.Guest) })
 	}
-	for _, c := range p.sockets {
-		s.work.Go(func() { gateway.PublishUDP(s.ctx, s.gateway, c, p.Guest) })
+	for _, c := range one.sockets {
+		p.s.work.Go(func() { gateway.PublishUDP(p.s.ctx, p.s.gateway, c, one.Guest) })
 	}
 }

@@ -65,12 +65,13 @@ func TestTakenPortsNameTheirOwner(t *testing.T) {
 	defer l.Close()
 	port := netip.MustParseAddrPort(l.Addr().String()).Port()
 	s := &supervisor{plan: &state.Plan{Spec: state.Spec{Ports: []state.Port{{Guest: 81}, {Host: port, Guest: 80}}}}, ctx: t.Context()}
-	err = s.openPorts()
+	s.ports.s = s
+	err = s.ports.openAll()
 	if !errors.Is(err, state.ErrPort) || runtime.GOOS == "linux" && !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("a taken port: %v", err)
 	}
-	if len(s.ports) != 0 {
-		t.Errorf("%d ports are open still", len(s.ports))
+	if len(s.ports.open) != 0 {
+		t.Errorf("%d ports are open still", len(s.ports.open))
 	}
 	// IPv4's was free, and must be again.
 	again, err := lc.Listen(t.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String())
@@ -180,6 +181,7 @@ func TestI15_PortsNeedTheFloor(t *testing.T) {
 	t.Parallel()
 	for _, floor := range []string{"", "version = 1\n"} {
 		s := &supervisor{plan: &state.Plan{}, ctx: t.Context()}
+		s.ports.s = s
 		if floor != "" {
 			s.floor = policies.Default()
 		}
@@ -190,7 +192,7 @@ func TestI15_PortsNeedTheFloor(t *testing.T) {
 		if floor == "" {
 			continue
 		}
-		if _, err := s.AddPort("80"); !errors.Is(err, state.ErrPort) || len(s.ports) > 0 {
+		if _, err := s.ports.AddPort("80"); !errors.Is(err, state.ErrPort) || len(s.ports.open) > 0 {
 			t.Errorf("added under a floor: %v", err)
 		}
 	}

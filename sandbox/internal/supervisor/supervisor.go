@@ -43,8 +43,7 @@ type supervisor struct {
 	records *records.Records
 	denials audit.Denials
 	gateway *gateway.Gateway
-	ports   []*published
-	portsMu sync.Mutex // of ports, once the sandbox is ready
+	ports   ports
 	machine vm.Machine
 	backend vm.Backend
 	link    netstack.Link
@@ -108,7 +107,8 @@ func superviseWith(out *state.StatusLines) error {
 	if err := limitCore(); err != nil {
 		return err
 	}
-	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Truncate(time.Second)}
+	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Round(0)}
+	s.ports.s = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.boundEnd(endWait, func() { os.Exit(1) })
 	go s.watchCaller(file)
@@ -160,7 +160,7 @@ func (s *supervisor) handleCaptureSignals() {
 
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
-	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.openControl, s.openPorts, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.openControl, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
