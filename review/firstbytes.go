@@ -133,14 +133,17 @@ func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
 	}
 }
 
-// newPending returns a pending whose next byte has the sequence number next.
-func (r *reviewer) newPending(next uint32) *pending {
-	n := len(r.unused)
+// unused are those whose wait is over, for others.
+type unused []*pending
+
+// pending returns one whose next byte has the sequence number next.
+func (u *unused) pending(next uint32) *pending {
+	n := len(*u)
 	if n == 0 {
 		return &pending{stream: stream{next: next}}
 	}
-	p := r.unused[n-1]
-	r.unused = r.unused[:n-1]
+	p := (*u)[n-1]
+	*u = (*u)[:n-1]
 	*p = pending{stream: stream{next: next}, first: p.first[:0]}
 	return p
 }

@@ -170,7 +170,7 @@ func (r *reviewer) judge(id uint32) {
 			continue
 		}
 		if wait == nil {
-			wait = r.newPending(row.isn + 1)
+			wait = r.unused.pending(row.isn + 1)
 			wait.asks = s.Asks()
 		}
 		wait.keepSession(place, s, &step)

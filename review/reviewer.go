@@ -51,7 +51,7 @@ type reviewer struct {
 	names   nameRows
 	// pending are the connections whose clients' first bytes are awaited.
 	pending map[uint32]*pending
-	unused  []*pending
+	unused  unused
 	follows follows
 	streams map[uint32]*dnsStreams
 	recent  [recentFlows]recentFlow

@@ -21,7 +21,7 @@ func TestI13_ASupervisorThatHangsEnds(t *testing.T) {
 	s.ports.s = s
 	s.ctx, s.cancel = context.WithCancelCause(t.Context())
 	release, ended, exited := make(chan struct{}), make(chan error, 1), make(chan struct{})
-	s.boundEnd(time.Millisecond, func() { close(exited) })
+	boundEnd(s.ctx, time.Millisecond, func() { close(exited) })
 	at := make(chan struct{})
 	go func() {
 		ended <- s.live(func() error { close(at); <-release; return nil }, func() error { return nil })

@@ -137,14 +137,14 @@ func (s *supervisor) greetAgent() error {
 		HandshakeTimeout: state.BootTimeout,
 		Restored:         s.machine.Restored(),
 		Hostname:         s.plan.Hostname,
-		Root:             s.root(),
+		Root:             rootOf(s.plan),
 		Env:              s.environment(),
 	}
 	if s.plan.UpperDisk != "" {
 		opts.Root.UpperDisk = agentclient.Disk{Serial: serialUpper, Device: "vdc"}
 	}
 	if s.gateway != nil {
-		opts.Network, opts.CAPEM, opts.TrustEnv = s.network(), s.gateway.CAPEM(), true
+		opts.Network, opts.CAPEM, opts.TrustEnv = networkOf(s.gateway.Link(), s.mac), s.gateway.CAPEM(), true
 	}
 	agent, err := agentclient.Dial(ctx, s.machine.Agent(), opts)
 	if err != nil {
@@ -156,28 +156,27 @@ func (s *supervisor) greetAgent() error {
 	return nil
 }
 
-func (s *supervisor) root() *agentclient.Root {
-	r := &agentclient.Root{Image: agentclient.Disk{Serial: serialImage, Device: "vdb"}, ReadOnly: s.plan.ReadOnly}
-	for _, t := range s.plan.Tmpfs {
+func rootOf(plan *state.Plan) *agentclient.Root {
+	r := &agentclient.Root{Image: agentclient.Disk{Serial: serialImage, Device: "vdb"}, ReadOnly: plan.ReadOnly}
+	for _, t := range plan.Tmpfs {
 		r.Tmpfs = append(r.Tmpfs, agentclient.Tmpfs(t))
 	}
-	if !s.plan.ReadOnly {
+	if !plan.ReadOnly {
 		return r
 	}
 	// What later calls would make.
-	for _, d := range s.plan.Directories {
+	for _, d := range plan.Directories {
 		r.MakeDirs = append(r.MakeDirs, d.Guest)
 	}
-	if path.IsAbs(s.plan.Image.WorkingDir) {
-		r.MakeDirs = append(r.MakeDirs, s.plan.Image.WorkingDir)
+	if path.IsAbs(plan.Image.WorkingDir) {
+		r.MakeDirs = append(r.MakeDirs, plan.Image.WorkingDir)
 	}
 	return r
 }
 
-func (s *supervisor) network() *agentclient.Network {
-	l := s.gateway.Link()
+func networkOf(l netstack.Config, mac net.HardwareAddr) *agentclient.Network {
 	return &agentclient.Network{
-		MAC:        s.mac,
+		MAC:        mac,
 		Addresses:  []netip.Prefix{netip.PrefixFrom(l.Guest4, l.Prefix4), netip.PrefixFrom(l.Guest6, l.Prefix6)},
 		Gateways:   []netip.Addr{l.Gateway4, l.Gateway6},
 		DNSServers: []netip.Addr{l.Gateway4},
@@ -195,15 +194,14 @@ func (s *supervisor) environment() []string {
 		}
 	}
 	if s.gateway != nil && s.plan.HTTPProxy {
-		env = append(env, s.proxyEnvironment()...)
+		env = append(env, proxyEnvironment(s.gateway.Link())...)
 	}
 	return append(env, s.plan.Env...)
 }
 
 // proxyEnvironment names the gateway's explicit proxy in the variables that clients read, in both
 // spellings that they read them in.
-func (s *supervisor) proxyEnvironment() []string {
-	l := s.gateway.Link()
+func proxyEnvironment(l netstack.Config) []string {
 	url := "http://" + netip.AddrPortFrom(l.Gateway4, gateway.ProxyPort).String()
 	none := "localhost,127.0.0.1,::1"
 	return []string{

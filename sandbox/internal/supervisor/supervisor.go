@@ -110,7 +110,7 @@ func superviseWith(out *state.StatusLines) error {
 	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Round(0)}
 	s.ports.s = s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.boundEnd(endWait, func() { os.Exit(1) })
+	boundEnd(s.ctx, endWait, func() { os.Exit(1) })
 	go s.watchCaller(file)
 	s.handleSignals()
 	return s.live(s.chooseBackend, hideMemory)
@@ -131,8 +131,8 @@ func (s *supervisor) live(choose, hide func() error) error {
 
 // boundEnd calls exit if the clean-up takes longer than limit: a supervisor that hangs at a file of its user's would
 // stay for ever, with the machine, when nobody knows of it any longer.
-func (s *supervisor) boundEnd(limit time.Duration, exit func()) {
-	context.AfterFunc(s.ctx, func() { time.AfterFunc(limit, exit) })
+func boundEnd(ctx context.Context, limit time.Duration, exit func()) {
+	context.AfterFunc(ctx, func() { time.AfterFunc(limit, exit) })
 }
 
 // handleSignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
