@@ -17,6 +17,9 @@
 // one image do the work once and a killed pull leaves only a staging directory,
 // which the next Open removes.
 //
+// It has many files because each kind of source, and each verb on the cache, is one; the disk itself is made by packages
+// below (rootfs, ext4disk).
+//
 // What this package does not protect against: it does not verify signatures,
 // only digests, so whoever controls a tag controls what runs in the guest. It
 // does not scan contents; a set-user-ID program or a device node in an image is

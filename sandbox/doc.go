@@ -7,6 +7,9 @@
 // an inherited socket. When that socket closes, whoever closed it and why, the supervisor ends the machine and removes
 // the run directory. Later commands reach a sandbox with a name over the socket in its directory.
 //
+// It has many files because it is the SDK: each thing that can be done with a sandbox is one, and shares Home and Sandbox
+// with the others. What isn't public is in packages below.
+//
 // What it does not protect against: a caller that is itself hostile. Whoever may start a sandbox
 // chooses its policy and may read its secrets' sources. It also gives no promise about a run directory
 // on a network file system, where file locks may not hold.
