@@ -114,9 +114,9 @@ func (r realRunner) run(ctx context.Context, cfg sandbox.Config) (machine, error
 
 // boxes are the sandboxes of one server.
 type boxes struct {
-	opts   Options
-	label  string
-	runner runner
+	opts          Options
+	family, label string
+	runner        runner
 
 	making chan struct{} // held by the call that makes the default sandbox
 
@@ -124,7 +124,7 @@ type boxes struct {
 	reserved int // places of sandboxes that are not in the state directory (yet)
 }
 
-// mine are the sandboxes that msb mcp made, those of other floors included.
+// mine are the sandboxes that were made under any version of the floor's file.
 func (b *boxes) mine() ([]sandbox.Status, error) {
 	all, err := b.opts.Home.List()
 	if err != nil {
@@ -132,20 +132,23 @@ func (b *boxes) mine() ([]sandbox.Status, error) {
 	}
 	var mine []sandbox.Status
 	for i := range all {
-		if strings.HasPrefix(all[i].Label, labelPrefix) {
+		if strings.HasPrefix(all[i].Label, b.family) {
 			mine = append(mine, all[i])
 		}
 	}
 	return mine, nil
 }
 
-// own is the sandbox of that name, if this server may use it; "" is the default one. remove tells that it is only to be
-// stopped or removed, which may be done with one of another floor too.
+// own is the sandbox of that name, if this server may use it; "" and "default" are the default one. remove tells that it is
+// only to be stopped or removed, which may be done with one of an older version of the floor too.
 func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	var st *sandbox.Status
 	var err error
-	if name == "" {
-		name, st = b.byDefault()
+	if name == "" || name == defaultName {
+		older := name != "" && remove && b.has(name)
+		if !older {
+			name, st = b.byDefault()
+		}
 	}
 	if err := sandbox.CheckName(name); err != nil {
 		return nil, err
@@ -153,7 +156,7 @@ func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	if st == nil {
 		st, err = b.opts.Home.Inspect(name)
 	}
-	if errors.Is(err, sandbox.ErrNoSandbox) || err == nil && !strings.HasPrefix(st.Label, labelPrefix) {
+	if errors.Is(err, sandbox.ErrNoSandbox) || err == nil && !strings.HasPrefix(st.Label, b.family) {
 		return nil, b.noSuch(name)
 	}
 	if err != nil {
@@ -162,14 +165,23 @@ func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	switch {
 	case remove:
 	case st.Label != b.label:
-		return nil, fmt.Errorf("sandbox %s was made under another operator's policy; remove it with sandbox_stop (remove: true) and create it again, or use another name", name)
+		return nil, fmt.Errorf("sandbox %s was %s; use another name, or delete it with its files (sandbox_stop, remove: true)", name, madeBefore)
 	case st.CPUs > b.opts.CPUs || st.Memory > b.opts.Memory || st.Disk > b.opts.Disk:
 		return nil, fmt.Errorf("sandbox %s is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	}
 	return st, nil
 }
 
-// noSuch is ErrNoSandbox with the names there are.
+// madeBefore says why a sandbox of this floor's file can't be used.
+const madeBefore = "made under an older version of the operator's policy, or with other directories"
+
+// has tells whether there is a sandbox of that name of any version of the floor's file.
+func (b *boxes) has(name string) bool {
+	st, err := b.opts.Home.Inspect(name)
+	return err == nil && strings.HasPrefix(st.Label, b.family)
+}
+
+// noSuch is ErrNoSandbox with the names of those that can be used.
 func (b *boxes) noSuch(name string) error {
 	var names []string
 	mine, err := b.mine()
@@ -177,7 +189,9 @@ func (b *boxes) noSuch(name string) error {
 		return err
 	}
 	for i := range mine {
-		names = append(names, mine[i].Name)
+		if mine[i].Label == b.label {
+			names = append(names, mine[i].Name)
+		}
 	}
 	there := "there is none yet"
 	if len(names) > 0 {
@@ -192,16 +206,46 @@ func (b *boxes) defaultName() string {
 	return name
 }
 
-// byDefault is defaultName with the sandbox of that name, nil if it wasn't looked at.
+// byDefault is defaultName with the sandbox of that name, nil if there is none. One that was made under another name stays
+// the default when "default" is free again: it has the files.
 func (b *boxes) byDefault() (string, *sandbox.Status) {
+	other := defaultName + "-" + b.label[len(b.family):][:6]
+	if st, err := b.opts.Home.Inspect(other); err == nil && st.Label == b.label {
+		return other, st
+	}
 	st, err := b.opts.Home.Inspect(defaultName)
 	switch {
-	case err != nil:
+	case errors.Is(err, sandbox.ErrNoSandbox):
 		return defaultName, nil
-	case st.Label != b.label:
-		return defaultName + "-" + b.label[len(labelPrefix):len(labelPrefix)+6], nil
+	case err != nil || st.Label != b.label:
+		return other, nil
 	}
 	return defaultName, st
+}
+
+// about gives a result of a call to the default sandbox a first line where that isn't "default". was is what byDefault said
+// of it before the call.
+func (b *boxes) about(name string, was *sandbox.Status, text string) string {
+	if name == defaultName || was == nil && !b.has(name) { // nothing was made
+		return text
+	}
+	line := "sandbox " + name + ", which is the default here"
+	if older := b.older(); was == nil && len(older) > 0 {
+		line = fmt.Sprintf("sandbox %s is new and empty: %s was %s, and stays as it is", name, strings.Join(older, ", "), madeBefore)
+	}
+	return line + "\n" + text
+}
+
+// older are the default sandboxes of other versions of the floor.
+func (b *boxes) older() []string {
+	mine, _ := b.mine() // it is only said
+	var names []string
+	for i := range mine {
+		if name := mine[i].Name; mine[i].Label != b.label && (name == defaultName || strings.HasPrefix(name, defaultName+"-")) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // errTooMany says that the bound on sandboxes is reached.
@@ -238,7 +282,9 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 		return err
 	}
 	defer free()
-	if err := sandbox.Create(ctx, cfg); err != nil {
+	if err := sandbox.Create(ctx, cfg); errors.Is(err, sandbox.ErrExists) {
+		return b.taken(name)
+	} else if err != nil {
 		return err
 	}
 	// Another server on this state directory may have made one at the same time.
@@ -246,6 +292,14 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 		return errors.Join(err, b.tooMany(), b.opts.Home.Remove(context.WithoutCancel(ctx), name))
 	}
 	return nil
+}
+
+// taken is ErrExists with what can be done about it.
+func (b *boxes) taken(name string) error {
+	if b.has(name) {
+		return fmt.Errorf("%w: %s; choose another name, or delete it with its files (sandbox_stop, remove: true)", sandbox.ErrExists, name)
+	}
+	return fmt.Errorf("%w: %s, and is not yours; choose another name", sandbox.ErrExists, name)
 }
 
 // createDefault makes the default sandbox. Clients call several tools at once: one of the calls makes it, and the others
@@ -261,7 +315,10 @@ func (b *boxes) createDefault(ctx context.Context, name string) error {
 		return err
 	}
 	err := b.create(ctx, name, &machineArgs{})
-	if errors.Is(err, sandbox.ErrExists) { // another server made it
+	if again := b.defaultName(); errors.Is(err, sandbox.ErrExists) && again != name { // one of another policy did
+		err = b.create(ctx, again, &machineArgs{})
+	}
+	if errors.Is(err, sandbox.ErrExists) && b.has(b.defaultName()) { // another server made it
 		err = nil
 	}
 	return err
@@ -273,12 +330,11 @@ const startingPoll = 50 * time.Millisecond
 // use opens a session with a sandbox of this server. One that is stopped is started, and the default one is made.
 func (b *boxes) use(ctx context.Context, name string) (machine, string, error) {
 	st, err := b.own(name, false)
-	if errors.Is(err, sandbox.ErrNoSandbox) && (name == "" || name == b.defaultName()) {
-		name = b.defaultName()
-		if err := b.createDefault(ctx, name); err != nil {
+	if byDefault := b.defaultName(); errors.Is(err, sandbox.ErrNoSandbox) && (name == "" || name == defaultName || name == byDefault) {
+		if err := b.createDefault(ctx, byDefault); err != nil {
 			return nil, "", err
 		}
-		st, err = b.own(name, false)
+		st, err = b.own("", false)
 	}
 	if err != nil {
 		return nil, "", err

@@ -6,12 +6,13 @@
 // Every result is one text, without structured content: clients that get both drop one of them. What a guest printed is
 // escaped, bounded and marked (output.go).
 //
-// The server uses only sandboxes that were made under its own floor, which it knows by their label: one that the
-// operator made with msb create is not listed and can't be used.
+// The server knows sandboxes by their label: it uses those that were made under its own floor, and can stop and remove
+// those of other versions of the floor's file. Any other, such as one that the operator made with msb create, is not
+// listed and can't be used or removed.
 //
 // Directories of this machine are the operator's choice, by flags; a client can't ask for one.
 //
 // What it does not protect against: an agent that believes what untrusted output says. The marks tell where such
 // output begins and ends, and what is done with it is the client's matter. The bound on sandboxes counts those of
-// msb mcp alone.
+// one policy file alone.
 package mcp

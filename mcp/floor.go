@@ -187,15 +187,23 @@ func beyondAgent(key string) error {
 // labelPrefix begins the label of every sandbox of msb mcp.
 const labelPrefix = "mcp-"
 
-// label ties sandboxes to the floor and the directories that they were made with: one of another floor may do what this
-// one forbids.
+// family begins the label of the sandboxes of every version of the floor's file; a floor without a file has one too. What
+// another file's agents made is none of this server's.
+func (o *Options) family() string { return labelPrefix + digest([]byte(o.Floor.Path)) + "-" }
+
+// label ties sandboxes to the floor and the directories that they were made with: one of another version of the floor may
+// do what this one forbids.
 func (o *Options) label() string {
 	of := append(policies.Encode(o.Floor), o.Floor.Path...)
 	if len(o.Directories) > 0 {
 		of = fmt.Appendf(of, "%+v%q%v", o.Directories, o.Hide, o.HideCredentials)
 	}
+	return o.family() + digest(of)
+}
+
+func digest(of []byte) string {
 	sum := sha256.Sum256(of)
-	return labelPrefix + hex.EncodeToString(sum[:16])
+	return hex.EncodeToString(sum[:16])
 }
 
 // machineArgs are what a client says about a sandbox to be made.

@@ -63,6 +63,9 @@ func (h *history) add(began time.Time, tool string, raw json.RawMessage, failed 
 	if tool == "sandbox_create" {
 		name = a.Name
 	}
+	if name == defaultName {
+		name = ""
+	}
 	if (name != "" || tool == "sandbox_create") && sandbox.CheckName(name) != nil { // it was refused; a client may send megabytes
 		return
 	}

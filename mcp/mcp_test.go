@@ -489,20 +489,97 @@ func TestI15_FloorsKeepSandboxesApart(t *testing.T) {
 	if err := sandbox.Create(t.Context(), own); err != nil {
 		t.Fatal(err)
 	}
-	p.says(t, true, "sandbox_exec", m{"sandbox": "default", "command": "true"}, "no such sandbox")
-	p.says(t, true, "sandbox_stop", m{"sandbox": "default", "remove": true}, "no such sandbox")
-	p.says(t, true, "job", m{"action": "list", "sandbox": "default"}, "no such sandbox")
-	p.says(t, true, "network", m{"action": "denied", "sandbox": "default"}, "no such sandbox")
+	own.Name = "mine"
+	if err := sandbox.Create(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	other := serve(t, func(o *Options) {
+		o.Home, o.Floor = p.opts.Home, policy(t, "[[egress.allow]]\nhosts = [\"pypi.org\"]\n")
+		o.Floor.Path = "/another/floor.toml"
+	})
+	other.says(t, false, "sandbox_create", m{"name": "theirs"})
+	for _, name := range []string{"default", "mine", "theirs"} {
+		p.says(t, true, "sandbox_stop", m{"sandbox": name, "remove": true}, "no such sandbox", "none yet")
+		p.says(t, true, "job", m{"action": "list", "sandbox": name}, "no such sandbox")
+	}
+	for _, name := range []string{"mine", "theirs"} {
+		p.says(t, true, "sandbox_exec", m{"sandbox": name, "command": "true"}, "no such sandbox")
+		p.says(t, true, "network", m{"action": "denied", "sandbox": name}, "no such sandbox")
+		if text := p.says(t, true, "sandbox_create", m{"name": name}, "not yours; choose another name"); strings.Contains(text, "remove") {
+			t.Errorf("advice to remove what is not the agent's: %s", text)
+		}
+	}
 	p.says(t, false, "sandbox_list", nil, `"sandboxes":[]`)
-	p.says(t, false, "sandbox_exec", m{"command": "true"}) // under another name
-	p.says(t, false, "sandbox_list", nil, `"name":"default-`)
 
 	p.says(t, false, "sandbox_create", m{"name": "old"})
-	p.label = labelPrefix + "another floor's label that is long"
-	p.says(t, true, "sandbox_exec", m{"sandbox": "old", "command": "true"}, "another operator's policy", "sandbox_stop")
-	p.says(t, true, "fs_read", m{"sandbox": "old", "path": "/x"}, "another operator's policy")
+	p.label = p.family + strings.Repeat("0", 32)
+	p.says(t, true, "sandbox_exec", m{"sandbox": "old", "command": "true"}, "older version of the operator's policy", "sandbox_stop")
+	p.says(t, true, "fs_read", m{"sandbox": "old", "path": "/x"}, "older version of the operator's policy")
 	p.says(t, false, "sandbox_list", nil, "unusable")
 	p.says(t, false, "sandbox_stop", m{"sandbox": "old", "remove": true}, "removed")
+}
+
+// TestI11_OtherFilesSandboxesTakeNoPlace, and those of older versions of the same file do.
+func TestI11_OtherFilesSandboxesTakeNoPlace(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Sandboxes = 1 })
+	family := p.family
+	p.family = labelPrefix + strings.Repeat("1", 32) + "-"
+	p.label = p.family + strings.Repeat("0", 32)
+	p.says(t, false, "sandbox_create", m{"name": "theirs"})
+	p.family = family
+	p.label = family + strings.Repeat("0", 32)
+	p.says(t, false, "sandbox_create", m{"name": "older"})
+	p.label = family + strings.Repeat("1", 32)
+	p.says(t, true, "sandbox_create", m{"name": "newer"}, "at most 1 at once")
+}
+
+// TestDefaultStaysTheSameSandbox, whoever has the name "default" meanwhile, and each result says which one it is.
+func TestDefaultStaysTheSameSandbox(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Tools = []string{"manage"} })
+	if err := sandbox.Create(t.Context(), sandbox.Config{Home: p.opts.Home.Dir(), Name: defaultName}); err != nil {
+		t.Fatal(err)
+	}
+	name := p.defaultName()
+	if name == defaultName {
+		t.Fatal("the user's own sandbox is the default")
+	}
+	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a", "content": "kept"}}}, name)
+	p.says(t, false, "fs_read", m{"sandbox": defaultName, "path": "/a"}, "sandbox "+name, "kept")
+	p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		return sandbox.ExitStatus{Code: 1}, nil
+	}
+	p.says(t, true, "sandbox_exec", m{"command": "false"}, "sandbox "+name, "exit code 1")
+	p.says(t, false, "sandbox_history", m{"sandbox": defaultName}, "fs_read", "fs_write")
+	if err := p.opts.Home.Remove(t.Context(), defaultName); err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, false, "fs_read", m{"path": "/a"}, "sandbox "+name, "kept")
+	p.says(t, true, "sandbox_create", m{"name": defaultName}, "exists already: "+name)
+	p.says(t, false, "sandbox_stop", m{"remove": true}, name+" removed")
+	p.says(t, false, "sandbox_create", m{"name": defaultName}, `"name":"default"`)
+}
+
+// TestNewDefaultIsSaidToBeNew: behind a change of the policy the agent's files are in another sandbox, once.
+func TestNewDefaultIsSaidToBeNew(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	if text := p.says(t, false, "sandbox_exec", m{"command": "true"}); strings.Contains(text, "default") {
+		t.Errorf("a default of that name: %s", text)
+	}
+	p.label = p.family + strings.Repeat("a", 32)
+	p.says(t, true, "job", m{"action": "list"}, "no such sandbox")
+	p.says(t, false, "network", m{"action": "denied", "sandbox": defaultName}, "nothing was denied")
+	const said = "is new and empty: default was made under an older version of the operator's policy"
+	p.says(t, false, "sandbox_exec", m{"command": "true"}, "sandbox default-aaaaaa "+said)
+	if text := p.says(t, false, "sandbox_exec", m{"sandbox": defaultName, "command": "true"}, "sandbox default-aaaaaa, "); strings.Contains(text, said) {
+		t.Errorf("said twice: %s", text)
+	}
+	if text := p.says(t, false, "sandbox_stop", m{"sandbox": defaultName, "remove": true}); text != "default removed with its files" { // that of the older version
+		t.Error(text)
+	}
+	p.says(t, false, "sandbox_list", nil, `"name":"default-aaaaaa"`)
 }
 
 // TestI15_DirectoriesAreTheOperatorsChoice: every sandbox sees them and nothing else of this machine, and one that was made

@@ -53,7 +53,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	b := &boxes{opts: o, label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
+	b := &boxes{opts: o, family: o.family(), label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
 	s := &server{boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, calls: newCalls(), log: log}
 	s.spools.Store(maxSpools)
 	return s, nil
@@ -133,7 +133,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer reporter.Wait()
 			defer close(done)
 		}
-		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) { return t.call(ctx, req.Params.Arguments) })
+		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) { return s.run(ctx, &t, req.Params.Arguments) })
 		if t.name != "sandbox_run" { // whose sandbox is gone
 			s.history.add(began, t.name, req.Params.Arguments, err != nil)
 		}
@@ -147,6 +147,27 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 		}
 		return result(text, false), nil
 	}
+}
+
+// run calls a tool. A result of the default sandbox says which one that is.
+func (s *server) run(ctx context.Context, t *toolSpec, args json.RawMessage) (string, error) {
+	var a sandboxArg
+	if t.takesSandbox() {
+		_ = json.Unmarshal(args, &a) // what can't be read is refused by the tool
+	}
+	if !t.takesSandbox() || t.ends || a.Sandbox != "" && a.Sandbox != defaultName {
+		return t.call(ctx, args)
+	}
+	name, was := s.byDefault()
+	text, err := t.call(ctx, args)
+	var failed *toolFailure
+	switch {
+	case errors.As(err, &failed):
+		err = &toolFailure{s.about(name, was, failed.text)}
+	case err == nil:
+		text = s.about(name, was, text)
+	}
+	return text, err
 }
 
 func report(ctx context.Context, session *sdk.ServerSession, token any, done <-chan struct{}) {
@@ -206,8 +227,6 @@ func remedy(err error) string {
 		return "call again: a sandbox that ended starts again, with its files"
 	}
 	switch {
-	case errors.Is(err, sandbox.ErrExists):
-		return "choose another name, or remove it with sandbox_stop (remove: true)"
 	case errors.Is(err, context.Canceled):
 		return "the call was cancelled, and its program ended"
 	}

@@ -22,7 +22,7 @@ func (s *server) manageTools() []toolSpec {
 			description: "Start a sandbox that is stopped. The other tools do so by themselves.", properties: propSandbox,
 		},
 		{
-			name: "sandbox_remove", title: "Remove a sandbox", destructive: true, hint: "delete remove sandbox with its files", call: s.sandboxRemove,
+			name: "sandbox_remove", title: "Remove a sandbox", destructive: true, hint: "delete remove sandbox with its files", ends: true, call: s.sandboxRemove,
 			description: "Stop a sandbox and delete it with its files.", properties: propSandbox, required: []string{"sandbox"},
 		},
 		{
@@ -157,6 +157,9 @@ func (s *server) sandboxHistory(_ context.Context, raw json.RawMessage) (string,
 		return "", err
 	}
 	byDefault := s.defaultName()
+	if a.Sandbox == defaultName {
+		a.Sandbox = byDefault
+	}
 	return asJSON(s.history.of(cmp.Or(a.Sandbox, byDefault), byDefault))
 }
 

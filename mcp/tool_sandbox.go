@@ -59,6 +59,9 @@ func (s *server) sandboxCreate(ctx context.Context, raw json.RawMessage) (string
 	if err := sandbox.CheckName(a.Name); err != nil {
 		return "", err
 	}
+	if a.Name == defaultName {
+		a.Name = s.defaultName()
+	}
 	if err := s.create(ctx, a.Name, &a.machineArgs); err != nil {
 		return "", err
 	}
@@ -95,7 +98,7 @@ func row(st *sandbox.Status, label string) listed {
 		l.Ended = string(st.End.Kind)
 	}
 	if st.Label != label {
-		l.Unusable = "made under another operator's policy; remove it with sandbox_stop"
+		l.Unusable = madeBefore + "; sandbox_stop stops or removes it"
 	}
 	return l
 }
@@ -166,7 +169,7 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 	}
 	st, err := s.own(a.Sandbox, false)
 	made := err == nil
-	if err != nil && (a.Sandbox != "" || !errors.Is(err, sandbox.ErrNoSandbox)) {
+	if err != nil && (a.Sandbox != "" && a.Sandbox != defaultName || !errors.Is(err, sandbox.ErrNoSandbox)) {
 		return "", err
 	}
 	switch a.Action {

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -14,11 +15,16 @@ type toolSpec struct {
 	required                 []string
 	// readOnly, destructive, idempotent and open are the annotations. What may make or start a sandbox is not readOnly.
 	readOnly, destructive, idempotent, open bool
+	// ends is for tools that stop or remove a sandbox, and name it.
+	ends bool
 	// always is for tools that are loaded with every conversation; the others are found by hint.
 	always bool
 	hint   string
 	call   func(ctx context.Context, args json.RawMessage) (string, error)
 }
+
+// takesSandbox tells whether a call names a sandbox that exists.
+func (t *toolSpec) takesSandbox() bool { return strings.Contains(t.properties, `"sandbox":`) }
 
 func (t *toolSpec) tool() *sdk.Tool {
 	schema := map[string]any{"type": "object", "additionalProperties": false, "properties": json.RawMessage("{" + t.properties + "}")}
@@ -83,7 +89,7 @@ func (s *server) tools() []toolSpec {
 			required: []string{"steps"},
 		},
 		{
-			name: "sandbox_stop", title: "Stop or remove a sandbox", destructive: true, idempotent: true, hint: "stop shut down delete remove sandbox", call: s.sandboxStop,
+			name: "sandbox_stop", title: "Stop or remove a sandbox", destructive: true, idempotent: true, hint: "stop shut down delete remove sandbox", ends: true, call: s.sandboxStop,
 			description: "Stop a sandbox; its files stay for the next start. With remove: true it is deleted with its files.",
 			properties:  propSandbox + `,"remove":{"type":"boolean"}`,
 		},
