@@ -72,7 +72,7 @@ type program struct {
 	Cwd     string            `json:"cwd"`
 	Env     map[string]string `json:"env"`
 	Stdin   string            `json:"stdin"`
-	Timeout float64           `json:"timeout"`
+	Timeout *float64          `json:"timeout"`
 }
 
 // words is the program with its arguments.
@@ -109,13 +109,13 @@ func (p *program) environ() ([]string, error) {
 }
 
 func (p *program) timeout() (time.Duration, error) {
-	if p.Timeout == 0 {
+	if p.Timeout == nil {
 		return defaultTimeout, nil
 	}
-	if !(p.Timeout > 0 && p.Timeout <= maxTimeout.Seconds()) {
-		return 0, wrong("timeout %v: give it more than 0 and at most %v seconds; start what takes longer with job", p.Timeout, maxTimeout.Seconds())
+	if !(*p.Timeout > 0 && *p.Timeout <= maxTimeout.Seconds()) {
+		return 0, wrong("timeout %v: give it more than 0 and at most %v seconds; start what takes longer with job", *p.Timeout, maxTimeout.Seconds())
 	}
-	return time.Duration(p.Timeout * float64(time.Second)), nil
+	return time.Duration(*p.Timeout * float64(time.Second)), nil
 }
 
 // guestPath refuses what is no absolute path of a guest. Where it leads is the guest's own matter.

@@ -50,13 +50,6 @@ func TestToolsAreFewAndShort(t *testing.T) {
 		if tool.Title == "" || tool.Description == "" || len(tool.Description) > 2048 || a == nil || a.DestructiveHint == nil || a.OpenWorldHint == nil || tool.OutputSchema != nil {
 			t.Errorf("%s: title, description, annotations: %+v", tool.Name, tool)
 		}
-		// Every property of a schema is understood, and nothing else is.
-		schema := tool.InputSchema.(map[string]any)
-		for name := range schema["properties"].(map[string]any) {
-			if text, _ := p.call(t, tool.Name, m{name: m{"a": []int{1}}}); strings.Contains(text, "unknown field") {
-				t.Errorf("%s: %s is in the schema, and the tool says %s", tool.Name, name, text)
-			}
-		}
 		p.says(t, true, tool.Name, m{"no_such": 1}, "no_such")
 	}
 }
@@ -127,16 +120,16 @@ func TestSandboxesAreManaged(t *testing.T) {
 	p.says(t, false, "sandbox_install", m{"packages": []string{"git", "curl"}}, "/bin/sh|-c|", "apt-get install", "|sh|git|curl")
 	p.says(t, false, "sandbox_install", m{"packages": []string{"requests==2.32.3"}, "with": "pip"}, "pip3", "|sh|requests==2.32.3")
 	p.says(t, false, "sandbox_install", m{"packages": []string{"left-pad"}, "with": "npm"}, "npm install --global")
-	p.says(t, true, "sandbox_install", m{"packages": []string{"git"}, "with": "brew"}, "system, pip or npm")
+	p.says(t, true, "sandbox_install", m{"packages": []string{"git"}, "with": "brew"}, "system, pip or npm", "brew")
 	p.says(t, true, "sandbox_install", m{"packages": []string{"--root=/"}}, "a package's name")
 	p.says(t, true, "sandbox_install", m{"packages": []string{}}, "give 1 to 64")
 	p.says(t, false, "sandbox_health", nil, `"answers":true`, `"processes":7`, `"answer_ms":`)
 	p.says(t, false, "sandbox_history", nil, `"tool":"sandbox_install","what":"--root=/"`, `"failed":true`)
 	p.says(t, false, "sandbox_history", m{"sandbox": "other"}, `"tool":"sandbox_start"`)
-	p.says(t, true, "sandbox_reset", nil, "name the sandbox")
+	p.says(t, true, "sandbox_reset", m{"sandbox": ""}, "sandbox is empty")
 	p.says(t, true, "sandbox_reset", m{"sandbox": "other"}, "no such sandbox")
 	p.says(t, false, "sandbox_reset", m{"sandbox": "default"}, "as when it was made")
-	p.says(t, true, "sandbox_remove", nil, "name the sandbox")
+	p.says(t, true, "sandbox_remove", m{"sandbox": ""}, "sandbox is empty")
 	p.says(t, false, "sandbox_remove", m{"sandbox": "default"}, "removed with its files")
 	p.says(t, true, "sandbox_logs", nil, "no such sandbox")
 }
@@ -254,7 +247,7 @@ func TestCodeStopsAtTheFirstFailure(t *testing.T) {
 	if left := p.fake.running["default"].files; len(left) > 0 {
 		t.Errorf("files left: %v", left)
 	}
-	p.says(t, true, "sandbox_run_code", m{"steps": []m{{"language": "cobol", "code": ""}}}, "cobol", "sandbox_exec")
+	p.says(t, true, "sandbox_run_code", m{"steps": []m{{"language": "cobol", "code": ""}}}, "steps[0].language", "cobol", "python, node")
 	p.says(t, true, "sandbox_run_code", m{"steps": []m{}}, "1 to 16")
 }
 
@@ -308,7 +301,7 @@ func TestJobs(t *testing.T) {
 	}
 	p.says(t, true, "job", m{"action": "input", "job": "shell", "data": "x"}, "no such job")
 	p.says(t, true, "job", m{"action": "logs", "job": "../web"}, "job name")
-	p.says(t, true, "job", m{"action": "dance", "job": "web"}, "no such job")
+	p.says(t, true, "job", m{"action": "restart"}, `"restart"; it is start, list, logs, input, wait, kill or remove`)
 }
 
 func TestNetworkIsExplained(t *testing.T) {
@@ -366,7 +359,7 @@ func TestI12_HostileArgumentsAreRefused(t *testing.T) {
 	}
 	for _, args := range []m{
 		{}, {"command": "x", "argv": []string{"y"}}, {"argv": []string{""}}, {"command": "a\x00"}, {"command": strings.Repeat("a", 1<<20)},
-		{"command": "x", "env": m{"A=B": ""}}, {"command": "x", "env": m{"A": "\x00"}}, {"command": "x", "timeout": -1}, {"command": "x", "timeout": 1e300},
+		{"command": "x", "env": m{"A=B": ""}}, {"command": "x", "env": m{"A": "\x00"}}, {"command": "x", "timeout": -1}, {"command": "x", "timeout": 0}, {"command": "x", "timeout": 1e300},
 		{"command": "x", "cwd": "x"}, {"command": []int{1}}, {"command": "x", "extra": 1},
 	} {
 		p.says(t, true, "sandbox_exec", args, "wrong arguments")

@@ -124,6 +124,7 @@ const progressEvery = 10 * time.Second
 
 // handler calls a tool and makes its text, or its error, a result.
 func (s *server) handler(t toolSpec) sdk.ToolHandler {
+	takes := t.schema()
 	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		began := time.Now()
 		if token := req.Params.GetProgressToken(); token != nil {
@@ -133,7 +134,12 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer reporter.Wait()
 			defer close(done)
 		}
-		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) { return s.run(ctx, &t, req.Params.Arguments) })
+		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) {
+			if err := takes.check(req.Params.Arguments); err != nil {
+				return "", err
+			}
+			return s.run(ctx, &t, req.Params.Arguments)
+		})
 		if t.name != "sandbox_run" { // whose sandbox is gone
 			s.history.add(began, t.name, req.Params.Arguments, err != nil)
 		}

@@ -83,7 +83,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		}
 		return "job " + a.Job + " removed", nil
 	}
-	return "", wrong("action %q: it is start, list, logs, input, wait, kill or remove", printed(a.Action))
+	return "", wrong("action %q", printed(a.Action))
 }
 
 // callAction is for a call that went on when its client's wait was over.

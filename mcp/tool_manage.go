@@ -95,7 +95,7 @@ func (s *server) sandboxRemove(ctx context.Context, raw json.RawMessage) (string
 		return "", err
 	}
 	if a.Sandbox == "" { // no default for what can't be undone
-		return "", wrong("name the sandbox; sandbox_list shows them")
+		return "", wrong("sandbox is empty; sandbox_list shows their names")
 	}
 	return s.stop(ctx, a.Sandbox, true)
 }
@@ -106,7 +106,7 @@ func (s *server) sandboxReset(ctx context.Context, raw json.RawMessage) (string,
 		return "", err
 	}
 	if a.Sandbox == "" { // no default for what can't be undone
-		return "", wrong("name the sandbox; sandbox_list shows them")
+		return "", wrong("sandbox is empty; sandbox_list shows their names")
 	}
 	st, err := s.own(a.Sandbox, false)
 	if err != nil {
@@ -261,14 +261,10 @@ func (s *server) sandboxInstall(ctx context.Context, raw json.RawMessage) (strin
 		sandboxArg
 		Packages []string `json:"packages"`
 		With     string   `json:"with"`
-		Timeout  float64  `json:"timeout"`
+		Timeout  *float64 `json:"timeout"`
 	}
 	if err := decode(raw, &a); err != nil {
 		return "", err
-	}
-	script, ok := installers[cmp.Or(a.With, "system")]
-	if !ok {
-		return "", wrong("with %q: it is system, pip or npm", printed(a.With))
 	}
 	if len(a.Packages) < 1 || len(a.Packages) > maxPackages {
 		return "", wrong("%d packages; give 1 to %d", len(a.Packages), maxPackages)
@@ -276,5 +272,5 @@ func (s *server) sandboxInstall(ctx context.Context, raw json.RawMessage) (strin
 	if i := slices.IndexFunc(a.Packages, func(p string) bool { return p == "" || p[0] == '-' || strings.ContainsAny(p, "\x00\n") || len(p) > 255 }); i >= 0 {
 		return "", wrong("package %q: give a package's name, such as git or requests==2.32.3", printed(a.Packages[i]))
 	}
-	return s.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, a.Packages...), Timeout: a.Timeout})
+	return s.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", installers[cmp.Or(a.With, "system")], "sh"}, a.Packages...), Timeout: a.Timeout})
 }

@@ -203,7 +203,7 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		_, _ = c.Write([]byte(text)) // names are the guest's
 		return c.untrusted("denied"), err
 	}
-	return "", wrong(`action %q: it is "explain" or "denied"`, printed(a.Action))
+	return "", wrong("action %q", printed(a.Action))
 }
 
 // shownDenials is how many destinations a note names.
