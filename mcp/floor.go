@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
@@ -23,8 +25,11 @@ const (
 	DefaultIdleStop  = 30 * time.Minute
 )
 
-// maxPolicy bounds the text of a client's policy, in bytes.
-const maxPolicy = 64 << 10
+const (
+	// maxPolicy bounds the text of a client's policy, in bytes, and maxAllow the rules of its allow.
+	maxPolicy = 64 << 10
+	maxAllow  = 256
+)
 
 // Options say what a server lets its client do. The zero value is no network, the built-in image and those of the cache.
 type Options struct {
@@ -212,7 +217,7 @@ type machineArgs struct {
 	CPUs     int      `json:"cpus"`
 	MemoryMB int64    `json:"memory_mb"`
 	Allow    []string `json:"allow"`
-	Policy   string   `json:"policy"`
+	Policy   *string  `json:"policy"`
 }
 
 func (o *Options) base(a *machineArgs) sandbox.Config {
@@ -253,22 +258,31 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 
 // policy is what a client asks for, under the floor; the floor's own where it asks for nothing.
 func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
-	if a.Policy == "" && len(a.Allow) == 0 {
+	if a.Policy == nil && a.Allow == nil {
 		return o.Floor, nil
 	}
-	if len(a.Policy) > maxPolicy || len(a.Allow) > 256 {
-		return nil, wrong("a policy of at most %d bytes and 256 allow rules", maxPolicy)
-	}
-	p := policies.Default()
-	if a.Policy != "" {
+	p := policies.Default() // allow: [] allows nothing
+	if a.Policy != nil {
+		if strings.TrimSpace(*a.Policy) == "" {
+			return nil, wrong("policy is empty; leave it out for the operator's own, or give allow: [] for no network")
+		}
+		if len(*a.Policy) > maxPolicy {
+			return nil, wrong("a policy of %d bytes; give at most %d", len(*a.Policy), maxPolicy)
+		}
 		var err error
-		if p, err = policies.Parse("policy", []byte(a.Policy), nil); err != nil {
+		if p, err = policies.Parse("policy", []byte(*a.Policy), nil); err != nil {
 			return nil, wrong("%w", err)
 		}
 	}
-	if err := policies.AddFlags(p, policies.Flags{Allow: a.Allow}); err != nil {
-		return nil, wrong("allow: %w", err)
+	if len(a.Allow) > maxAllow {
+		return nil, wrong("%d allow rules; give at most %d", len(a.Allow), maxAllow)
 	}
+	own := p.Hosts
+	p.Hosts = slices.Concat(own, o.Floor.Hosts)
+	if err := policies.AddFlags(p, policies.Flags{Allow: a.Allow}); err != nil {
+		return nil, wrong("allow: %s", strings.ReplaceAll(err.Error(), "--allow ", ""))
+	}
+	p.Hosts = own
 	// A client takes nothing from the host. What names a file is refused before anything looks at the file: whether it
 	// is there would be told by the error.
 	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || p.Sandbox.Image != "" {
@@ -281,8 +295,70 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if len(set) > 0 {
 		return nil, wrong("a client's policy takes nothing from the host, but this takes %s; only the operator's floor may", set.Lines()[0])
 	}
+	p.Hosts = slices.Concat(own, o.mappings(p))
 	if _, err := policies.Tighten(o.Floor, p); err != nil {
 		return nil, fmt.Errorf("beyond the operator's floor: %w", err)
 	}
 	return p, nil
+}
+
+// targetOf is a destination of a rule for one name, as sandbox.Explain has it.
+func targetOf(r *policies.Rule) string {
+	host, port := r.Hosts[0].String(), uint16(443)
+	switch {
+	case r.Protocol == policies.ICMP:
+		return host + "/icmp"
+	case len(r.Ports) > 0:
+		port = r.Ports[0].First
+	case r.Protocol == policies.HTTP:
+		port = 80
+	}
+	to := fmt.Sprintf("%s:%d", host, port)
+	if r.Protocol == policies.UDP {
+		to += "/udp"
+	}
+	return to
+}
+
+// mappings are the floor's [hosts] of names that p allows, for p to have too: the floor's own count only for names that
+// the policy above maps in the same way. Any other would be allowed by its mapping alone.
+func (o *Options) mappings(p *policies.Policy) []policies.HostMapping {
+	var all []policies.HostMapping
+	for _, m := range o.Floor.Hosts {
+		maps := func(h policies.HostMapping) bool { return h.Name == m.Name }
+		names := func(r policies.Rule) bool {
+			return slices.ContainsFunc(r.Hosts, func(h hostname.Pattern) bool { return h.Match(m.Name) })
+		}
+		if !slices.ContainsFunc(p.Hosts, maps) && slices.ContainsFunc(p.Egress.Allow, names) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// maxUseless bounds the rules that a result names.
+const maxUseless = 10
+
+// useless says which of a call's allow rules allow nothing, because the operator doesn't. A rule for names below a
+// wildcard, or a range, is not looked at.
+func (o *Options) useless(a *machineArgs) ([]string, error) {
+	var lines []string
+	for _, allow := range a.Allow {
+		r, err := policies.ParseAllowFlag(allow)
+		if err != nil || len(r.Hosts) != 1 || r.Hosts[0].Wildcard() {
+			continue
+		}
+		answer, err := sandbox.Explain(o.Floor, targetOf(&r), "", "")
+		if err != nil {
+			return nil, err
+		}
+		if !answer.Denied() {
+			continue
+		}
+		if len(lines) == maxUseless {
+			return append(lines, "others too"), nil
+		}
+		lines = append(lines, printed(allow)+": the operator does not allow it")
+	}
+	return lines, nil
 }

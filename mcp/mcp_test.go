@@ -315,6 +315,11 @@ func TestNetworkIsExplained(t *testing.T) {
 	p.says(t, false, "sandbox_create", m{"name": "narrow", "allow": []string{"files.example"}})
 	p.says(t, false, "network", m{"action": "explain", "sandbox": "narrow", "to": "pypi.org:443"}, `"action":"deny"`)
 	p.says(t, false, "network", m{"action": "explain", "sandbox": "narrow", "to": "files.example:443"}, `"action":"allow"`)
+	for _, to := range []string{"pypi.org:443", "evil.example:443"} {
+		if text := p.says(t, false, "network", m{"action": "explain", "to": to}); strings.Contains(text, "operator's floor") {
+			t.Errorf("%s, with the operator's own policy, is judged twice: %s", to, text)
+		}
+	}
 	p.says(t, true, "network", m{"action": "explain", "to": "::::"}, "to ")
 	p.says(t, true, "network", m{"action": "open"}, "explain")
 
@@ -437,6 +442,44 @@ func TestI15_TheFloorHolds(t *testing.T) {
 		}
 	}
 	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{"10.0.0.1:22/tcp+private"}}, "takes nothing from the host")
+}
+
+// TestI15_AllowNarrows: what is given is never taken for nothing given, and the floor's [hosts] come with the names that
+// are allowed, no others.
+func TestI15_AllowNarrows(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) {
+		o.Floor = policy(t, "[hosts]\n\"echo.internal\" = \"127.0.0.1:8443\"\n\"db.internal\" = \"127.0.0.1:5432\"\n[[egress.allow]]\nhosts = [\"pypi.org\"]\n")
+	})
+	p.says(t, true, "sandbox_create", m{"name": "x", "policy": ""}, "policy is empty")
+	p.says(t, true, "sandbox_create", m{"name": "x", "policy": " \n", "allow": []string{"pypi.org"}}, "policy is empty")
+	p.says(t, true, "sandbox_create", m{"name": "x", "allow": slices.Repeat([]string{"pypi.org"}, maxAllow+1)}, "at most 256")
+	explained := func(name, to, action string) {
+		t.Helper()
+		p.says(t, false, "network", m{"action": "explain", "sandbox": name, "to": to}, `"action":"`+action)
+	}
+	p.says(t, false, "sandbox_create", m{"name": "none", "allow": []string{}})
+	p.says(t, false, "sandbox_create", m{"name": "echo", "allow": []string{"echo.internal:443", "Evil.example:443", "evil.example:123/udp", "*.evil.example"}}, "Evil.example:443: the operator does not allow it\nevil.example:123/udp: the operator does not")
+	p.says(t, false, "sandbox_create", m{"name": "policy", "policy": "version = 1\n[[egress.allow]]\nhosts = [\"echo.internal\"]\n"})
+	p.says(t, false, "sandbox_exec", m{"command": "true"})
+	for name, allowed := range map[string]string{"none": "", "echo": "echo.internal:443", "policy": "echo.internal:443"} {
+		for _, to := range []string{"echo.internal:443", "db.internal:443", "pypi.org:443", "evil.example:443"} {
+			if to == allowed {
+				explained(name, to, "allow")
+			} else {
+				explained(name, to, "deny")
+			}
+		}
+		st, err := p.opts.Home.Policy(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(st.Hosts) != len(strings.Fields(allowed)) {
+			t.Errorf("%s: [hosts] %v", name, st.Hosts)
+		}
+	}
+	explained("default", "pypi.org:443", "allow")
+	explained("default", "db.internal:443", "allow")
 }
 
 // TestI15_AnUntrustedFloorRefusesToStart: it would hold nothing. The twin is approved.

@@ -55,7 +55,7 @@ func (s *schema) value(at string, v any) error {
 		return nil
 	}
 	kind := kindOf(v)
-	if want, ok := kindNames[s.Type]; !ok || kind != s.Type && !(s.Type == "number" && kind == "integer") {
+	if want, ok := kindNames[s.Type]; !ok || kind != s.Type && (s.Type != "number" || kind != "integer") {
 		at = cmp.Or(at, "arguments")
 		if n, ok := v.(json.Number); ok {
 			kind = "number " + printed(n.String())

@@ -76,7 +76,12 @@ func (s *server) sandboxCreate(ctx context.Context, raw json.RawMessage) (string
 	if err != nil {
 		return "", err
 	}
-	return asJSON(row(st, s.label))
+	useless, err := s.opts.useless(&a.machineArgs)
+	if err != nil {
+		return "", err
+	}
+	text, err := asJSON(row(st, s.label))
+	return strings.Join(append([]string{text}, useless...), "\n"), err
 }
 
 // listed is a sandbox as a client sees it: nothing of the host's paths.

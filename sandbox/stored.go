@@ -76,7 +76,7 @@ func (h *Home) Policy(name string) (*policies.Policy, error) {
 		return nil, Fail(err)
 	}
 	cfg, err := configOf(st)
-	if err != nil || cfg.Floor == nil {
+	if err != nil || cfg.Floor == nil || st.PolicyFile == "" && st.Policy == st.Floor { // the floor would only judge twice
 		return cfg.Policy, Fail(err)
 	}
 	p, err := policies.Tighten(cfg.Floor, cfg.Policy)
