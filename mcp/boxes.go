@@ -285,7 +285,7 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 	if err := sandbox.Create(ctx, cfg); errors.Is(err, sandbox.ErrExists) {
 		return b.taken(name)
 	} else if err != nil {
-		return err
+		return b.opts.imageFault(cfg.Image, err)
 	}
 	// Another server on this state directory may have made one at the same time.
 	if mine, err := b.mine(); err != nil || len(mine) > b.opts.Sandboxes {

@@ -234,8 +234,8 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 	if a.CPUs < 0 || a.CPUs > o.CPUs {
 		return cfg, wrong("cpus %d: give it 1 to %d", a.CPUs, o.CPUs)
 	}
-	if a.MemoryMB < 0 || a.MemoryMB > o.Memory>>20 {
-		return cfg, wrong("memory_mb %d: give it at most %d", a.MemoryMB, o.Memory>>20)
+	if least := int64(sandbox.MinMemory >> 20); a.MemoryMB != 0 && (a.MemoryMB < least || a.MemoryMB > o.Memory>>20) {
+		return cfg, wrong("memory_mb %d: give it %d to %d", a.MemoryMB, least, o.Memory>>20)
 	}
 	if cfg.Memory == 0 {
 		cfg.Memory = min(o.Memory, sandbox.DefaultMemory)

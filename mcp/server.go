@@ -13,8 +13,6 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/msb-project/msb/sandbox"
 )
 
 // instructions are what a client shows its model about the server, with what files there are.
@@ -201,42 +199,6 @@ func (f *toolFailure) Error() string { return "the program failed" }
 
 func result(text string, failed bool) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: failed}
-}
-
-// maxSentence bounds an error, in bytes: a policy may have many faults.
-const maxSentence = 4000
-
-// sentence is an error for a model, with nothing in it that is a guest's and acts on a terminal.
-func sentence(err error) string {
-	text, n := escape([]byte(err.Error()), maxSentence)
-	if n < len(err.Error()) {
-		text += "…"
-	}
-	if next := remedy(err); next != "" {
-		text += "\nNext: " + next
-	}
-	return text
-}
-
-// remedy says what to do where the SDK's own sentence names commands that a model can't run.
-func remedy(err error) string {
-	switch sandbox.KindOf(err) { //nolint:exhaustive // the others' sentences say it
-	case sandbox.KindImageUnknown:
-		return "leave image out, or use one that the operator has pulled (msb image pull) or lets be pulled (msb mcp --image)"
-	case sandbox.KindNoBackend, sandbox.KindKVMPermission:
-		return "tell the operator to run msb doctor"
-	case sandbox.KindNoSpace:
-		return "remove sandboxes with sandbox_stop (remove: true), or tell the operator that the disk is full"
-	case sandbox.KindGuestMemory:
-		return "make a sandbox with a larger memory_mb"
-	case sandbox.KindAgent, sandbox.KindGuestPanic:
-		return "call again: a sandbox that ended starts again, with its files"
-	}
-	switch {
-	case errors.Is(err, context.Canceled):
-		return "the call was cancelled, and its program ended"
-	}
-	return ""
 }
 
 // asJSON is a result of data, compact. What would not be seen of a string is escaped in a way that JSON knows.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -35,7 +36,7 @@ func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, e
 	defer free()
 	m, err := s.runner.run(ctx, cfg)
 	if err != nil {
-		return "", err
+		return "", s.opts.imageFault(cfg.Image, err)
 	}
 	out, err := call.run(ctx, m, nil)
 	if closeErr := m.Close(); err == nil { // it waits until nothing is left
@@ -116,13 +117,18 @@ func (s *server) sandboxList(_ context.Context, raw json.RawMessage) (string, er
 	if err != nil {
 		return "", err
 	}
+	images, err := s.opts.images()
+	if err != nil {
+		return "", err
+	}
 	all := struct {
 		Sandboxes []listed `json:"sandboxes"`
 		Most      int      `json:"max_sandboxes"`
 		CPUs      int      `json:"max_cpus"`
 		MemoryMB  int64    `json:"max_memory_mb"`
+		Images    any      `json:"images"`
 		Shared    []string `json:"directories,omitempty"`
-	}{[]listed{}, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20, s.opts.shown()}
+	}{[]listed{}, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20, images, s.opts.shown()}
 	for i := range mine {
 		all.Sandboxes = append(all.Sandboxes, row(&mine[i], s.label))
 	}
@@ -181,6 +187,15 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 	case "explain":
 		if a.To == "" {
 			return "", wrong(`say where to, such as "api.github.com:443"`)
+		}
+		if a.Path != "" && a.Path[0] != '/' && a.Path != "*" {
+			return "", wrong("path %q: give one that begins with /", printed(a.Path))
+		}
+		if strings.Contains(a.To, "://") {
+			return "", wrong("to %q is a URL; give HOST:PORT, and its path as path", printed(a.To))
+		}
+		if _, err := probe.Parse(a.To); err != nil {
+			return "", wrong("to %w", err)
 		}
 		p := s.opts.Floor // what the default sandbox will be made with
 		if made {

@@ -74,7 +74,7 @@ func (s *server) tools() []toolSpec {
 		},
 		{
 			name: "sandbox_list", title: "List sandboxes", readOnly: true, idempotent: true, hint: "which sandboxes exist, running, image", call: s.sandboxList,
-			description: "List the sandboxes with state, image and resources, and the operator's bounds, as JSON.",
+			description: "List the sandboxes with state, image and resources, the images there are, and the operator's bounds, as JSON.",
 		},
 		{
 			name: "sandbox_exec", title: "Run in a sandbox", always: true, destructive: true, open: true, call: s.sandboxExec,

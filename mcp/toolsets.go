@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/sandbox"
 )
 
 // AllTools names every toolset.
@@ -189,22 +187,9 @@ func (s *server) imageList(_ context.Context, raw json.RawMessage) (string, erro
 	if err := decode(raw, &struct{}{}); err != nil {
 		return "", err
 	}
-	store, err := sandbox.Store(s.opts.Home)
+	all, err := s.opts.images()
 	if err != nil {
 		return "", err
-	}
-	cached, err := store.List()
-	if err != nil {
-		return "", err
-	}
-	all := struct {
-		Cached   []string `json:"cached"`
-		Pullable []string `json:"may_be_pulled"`
-	}{[]string{}, append([]string{}, s.opts.Images...)}
-	for i := range cached {
-		if !policies.LocalImage(cached[i].Ref) { // which names files of the host, and can't be used
-			all.Cached = append(all.Cached, cached[i].Ref)
-		}
 	}
 	return asJSON(all)
 }

@@ -21,6 +21,8 @@ const (
 	DefaultImage  = "builtin"
 	DefaultCPUs   = 1
 	DefaultMemory = 512 << 20 // bytes
+	// MinMemory is the least that a sandbox starts with, in bytes.
+	MinMemory = vm.MinMemoryMiB << 20
 )
 
 // ErrConfig is wrapped by errors of Start about its Config.
