@@ -2,8 +2,26 @@ package mcp
 
 import (
 	"bytes"
+	"context"
 	"io"
+	"log/slog"
 )
+
+// warnings leaves out what go-sdk says of each session that begins and ends.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+
+// WithAttrs implements slog.Handler.
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
 // maxLogLines bounds the lines of a log that wait for a client to read them.
 const maxLogLines = 256

@@ -2,10 +2,12 @@ package mcp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -110,6 +112,32 @@ func TestEachRevisionIsSpoken(t *testing.T) {
 	}
 	if got := newWire(t, home).ask(1, "initialize", initParams("1999-01-01")); got["protocolVersion"] != handshakeVersions[0] {
 		t.Errorf("an unknown revision: %v", got)
+	}
+}
+
+// TestRequestsBeforeTheEndAreAnswered, and a server that starts and ends logs nothing. A call that goes on ends with its
+// client.
+func TestRequestsBeforeTheEndAreAnswered(t *testing.T) {
+	t.Parallel()
+	home, err := sandbox.OpenHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		var log bytes.Buffer
+		in := io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + initParams("2025-06-18") + "}\n" + `{"jsonrpc":"2.0","id":2,"method":"ping"}` + "\n"))
+		outR, outW := io.Pipe()
+		go func() {
+			_ = Serve(t.Context(), Options{Home: home}, "test", in, outW, slog.New(slog.NewTextHandler(&log, nil)))
+			_ = outW.Close()
+		}()
+		out, err := io.ReadAll(outR)
+		if err != nil || !strings.Contains(string(out), "serverInfo") || !strings.Contains(string(out), `"id":2`) {
+			t.Fatalf("answered %q, %v", out, err)
+		}
+		if log.Len() > 0 {
+			t.Fatalf("logged: %s", log.String())
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func (s *server) protocol(version string) *sdk.Server {
 	impl := &sdk.Implementation{Name: "msb", Title: "msb sandboxes", Version: version}
 	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}}
 	instructions := s.instructions()
-	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: s.log})
+	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: slog.New(warnings{s.log.Handler()})})
 	for _, t := range append(s.tools(), s.moreTools()...) {
 		p.AddTool(t.tool(), s.handler(t))
 	}

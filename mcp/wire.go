@@ -66,7 +66,7 @@ var _ sdk.Transport = (*transport)(nil)
 func (t *transport) Connect(ctx context.Context) (sdk.Connection, error) {
 	c := &conn{
 		transport: t, in: bufio.NewReaderSize(t.r, 64<<10), incoming: make(chan jsonrpc.Message), out: make(chan outgoing, maxWaiting),
-		eof: make(chan struct{}), ended: make(chan struct{}), open: map[jsonrpc.ID]*inflight{},
+		eof: make(chan struct{}), ended: make(chan struct{}), written: make(chan struct{}, 1), open: map[jsonrpc.ID]*inflight{},
 	}
 	c.release = context.AfterFunc(ctx, func() { c.stop(io.EOF) })
 	go c.read() // both end with the connection, or with the process where a stream of it blocks for ever
@@ -85,6 +85,7 @@ type conn struct {
 	stopOnce, endOnce sync.Once
 	eof, ended        chan struct{} // no more is read; no more is written
 	readErr           error         // once eof is closed
+	written           chan struct{} // a call was answered
 	initialized       int           // of the goroutine that reads
 
 	mu          sync.Mutex
@@ -115,9 +116,30 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	case m := <-c.incoming:
 		return m, nil
 	case <-c.eof:
+		c.answerRest(ctx)
 		return nil, c.readErr
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// answerRest waits for the answers of calls that were read before the end: go-sdk cancels them once it learns of the end.
+// It waits no longer than flushWait, so that a client's end is that of its calls.
+func (c *conn) answerRest(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		n := c.calls
+		c.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-c.written:
+		case <-c.ended:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -164,6 +186,10 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 		c.mu.Lock()
 		c.calls, c.held = c.calls-1, c.held-size
 		c.mu.Unlock()
+		select {
+		case c.written <- struct{}{}:
+		default: // one is there already
+		}
 	}
 	return err
 }

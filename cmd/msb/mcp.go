@@ -38,6 +38,9 @@ is not used is stopped meanwhile.`,
 			if err != nil {
 				return err
 			}
+			if isTerminal(os.Stdin) {
+				fmt.Fprintln(os.Stderr, "This is a server for an agent's client, which starts it by itself: try `msb mcp install --help`. Ctrl+C ends it.")
+			}
 			return mcp.Serve(c.Context(), o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(mcp.NewLog(os.Stderr), nil)))
 		},
 	}
