@@ -112,8 +112,27 @@ func (c *call) ended() bool {
 	}
 }
 
+// callInfo is a call that went on, as a client sees it.
+type callInfo struct {
+	Name string `json:"job"`
+	Tool string `json:"tool"`
+	Done bool   `json:"done"`
+}
+
+// list are the calls that went on and whose results nobody has asked for.
+func (c *calls) list() []callInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []callInfo
+	for _, name := range c.names {
+		one := c.byName[name]
+		all = append(all, callInfo{name, one.tool, one.ended()})
+	}
+	return all
+}
+
 func underWay(tool, name string) string {
-	return fmt.Sprintf("%s is still under way and goes on: the tool job with action wait and job %q gives its result, kill ends it", tool, name)
+	return fmt.Sprintf("%s is still under way and goes on: the tool job with action wait and job %q gives its result, once; kill ends it, list shows such calls", tool, name)
 }
 
 // keep gives a call that goes on a name. In a full list the oldest that is done makes room: nobody asked for it.

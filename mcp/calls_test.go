@@ -38,10 +38,14 @@ func TestLongCallsGetAName(t *testing.T) {
 	p.says(t, false, "job", m{"action": "wait", "job": "call-1"}, "still under way", "call-1")
 	p.says(t, true, "job", m{"action": "logs", "job": "call-1"}, "wait and kill")
 	p.says(t, true, "job", m{"action": "start", "job": "call-7", "command": "true"}, "call-")
+	p.says(t, false, "job", m{"action": "list"}, `"calls":[{"job":"call-1","tool":"sandbox_exec","done":false}]`)
 	p.says(t, true, "job", m{"action": "wait", "job": "call-2"}, "no such call: call-2", "there are: call-1")
 	close(gate)
 	p.calls.waiting = time.Hour
 	p.says(t, false, "job", m{"action": "wait", "job": "call-1"}, "exit code 0", "ran a")
+	if text := p.says(t, false, "job", m{"action": "list"}); strings.Contains(text, "call-1") {
+		t.Error(text)
+	}
 	p.says(t, true, "job", m{"action": "wait", "job": "call-1"}, "none is under way") // a result is given once
 }
 
@@ -110,6 +114,15 @@ func TestFullListsAreDropped(t *testing.T) {
 	}
 	if _, err := c.do(t.Context(), "x", block); err == nil {
 		t.Error("a call behind the server's end")
+	}
+}
+
+func TestJobListShowsExitCodesOfEndedJobs(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	text, err := p.listJobs([]sandbox.JobStatus{{Name: "on", State: sandbox.JobRunning}, {Name: "ended", State: sandbox.JobExited}})
+	if err != nil || strings.Count(text, `"exit_code"`) != 1 || !strings.Contains(text, `"exit_code":0`) {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

@@ -290,7 +290,7 @@ func TestJobs(t *testing.T) {
 	if got := p.fake.running["default"].jobs; len(got) != 1 || got[0].Argv[2] != "sleep 9" {
 		t.Errorf("started %+v", got)
 	}
-	p.says(t, false, "job", m{"action": "list"}, "[]")
+	p.says(t, false, "job", m{"action": "list"}, `{"jobs":[]}`)
 	for _, action := range []string{"logs", "kill", "remove"} {
 		p.says(t, true, "job", m{"action": action, "job": "web"}, "no such job") // the fake keeps none
 		p.says(t, true, "job", m{"action": action}, "name the job")
@@ -335,7 +335,7 @@ func TestNetworkIsExplained(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p.says(t, false, "network", m{"action": "denied", "sandbox": "narrow"}, "untrusted", "evil.example", "no_rule")
+	p.says(t, false, "network", m{"action": "denied", "sandbox": "narrow"}, "untrusted", `{"denied":1,"list":[{"host":"evil.example","port":443,"proto":"tcp","reason":"no_rule","why":"no allow rule covers it; add one`)
 }
 
 func TestProgramsAreLookedFor(t *testing.T) {
@@ -536,7 +536,7 @@ func TestI15_FloorsKeepSandboxesApart(t *testing.T) {
 	other.says(t, false, "sandbox_create", m{"name": "theirs"})
 	for _, name := range []string{"default", "mine", "theirs"} {
 		p.says(t, true, "sandbox_stop", m{"sandbox": name, "remove": true}, "no such sandbox", "none yet")
-		p.says(t, true, "job", m{"action": "list", "sandbox": name}, "no such sandbox")
+		p.says(t, true, "job", m{"action": "logs", "sandbox": name, "job": "x"}, "no such sandbox")
 	}
 	for _, name := range []string{"mine", "theirs"} {
 		p.says(t, true, "sandbox_exec", m{"sandbox": name, "command": "true"}, "no such sandbox")
@@ -605,7 +605,7 @@ func TestNewDefaultIsSaidToBeNew(t *testing.T) {
 		t.Errorf("a default of that name: %s", text)
 	}
 	p.label = p.family + strings.Repeat("a", 32)
-	p.says(t, true, "job", m{"action": "list"}, "no such sandbox")
+	p.says(t, false, "job", m{"action": "list"}, `{"jobs":[]}`)
 	p.says(t, false, "network", m{"action": "denied", "sandbox": defaultName}, "nothing was denied")
 	const said = "is new and empty: default was made under an older version of the operator's policy"
 	p.says(t, false, "sandbox_exec", m{"command": "true"}, "sandbox default-aaaaaa "+said)

@@ -41,6 +41,9 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		return s.startJob(ctx, a.Sandbox, a.Job, &program{Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env}, a.Stdin)
 	}
 	st, err := s.own(a.Sandbox, false)
+	if unnamed := a.Sandbox == "" || a.Sandbox == defaultName; a.Action == "list" && unnamed && errors.Is(err, sandbox.ErrNoSandbox) {
+		return s.listJobs(nil)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -49,7 +52,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return asJSON(append([]sandbox.JobStatus{}, jobs...)) // the command is the client's own
+		return s.listJobs(jobs)
 	}
 	if a.Job == "" {
 		return "", wrong("name the job; the action list shows them")
@@ -86,6 +89,26 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 	return "", wrong("action %q", printed(a.Action))
 }
 
+// listJobs are the jobs of a sandbox and the calls that go on, whichever sandbox those are about.
+func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
+	type job struct {
+		sandbox.JobStatus      // the command is the client's own
+		Code              *int `json:"exit_code,omitempty"` // of one that has ended
+	}
+	all := struct {
+		Jobs  []job      `json:"jobs"`
+		Calls []callInfo `json:"calls,omitempty"`
+	}{[]job{}, s.calls.list()}
+	for i := range jobs {
+		j := job{JobStatus: jobs[i]}
+		if j.State != sandbox.JobRunning {
+			j.Code = &jobs[i].Code
+		}
+		all.Jobs = append(all.Jobs, j)
+	}
+	return asJSON(all)
+}
+
 // callAction is for a call that went on when its client's wait was over.
 func (s *server) callAction(ctx context.Context, action, name string) (string, error) {
 	switch action {
@@ -104,6 +127,9 @@ func (s *server) waitForJob(ctx context.Context, j *sandbox.Job) (string, error)
 	st, err := j.Wait(inner)
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return "", err
+	}
+	if err != nil {
+		return jobLine(&st) + " still: wait again for its end, or see its output so far with logs", nil
 	}
 	return jobLine(&st) + "; the action logs shows its output", nil
 }

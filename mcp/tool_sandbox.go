@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -218,12 +219,36 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		if d.Empty() {
 			return "nothing was denied", nil
 		}
-		text, err := asJSON(d)
+		text, err := asJSON(explained(&d))
 		var c capture
 		_, _ = c.Write([]byte(text)) // names are the guest's
 		return c.untrusted("denied"), err
 	}
 	return "", wrong("action %q", printed(a.Action))
+}
+
+// denial is one with its reason as a sentence. How often it came is left out: the sum counts a name once.
+type denial struct {
+	audit.Denial
+	Why   string `json:"why,omitempty"`
+	Count int    `json:"count,omitempty"`
+}
+
+// explained is what was denied, as a client sees it.
+func explained(d *audit.DenialSummary) any {
+	all := struct {
+		audit.DenialSummary
+		List  []denial `json:"list,omitempty"`
+		Apart int      `json:"apart,omitempty"`
+	}{DenialSummary: *d}
+	for i := range d.List {
+		row := denial{Denial: d.List[i]}
+		if r, ok := egress.ReasonOf(d.List[i].Reason); ok {
+			row.Why = r.Sentence()
+		}
+		all.List = append(all.List, row)
+	}
+	return all
 }
 
 // shownDenials is how many destinations a note names.
