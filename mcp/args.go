@@ -118,6 +118,14 @@ func (p *program) timeout() (time.Duration, error) {
 	return time.Duration(*p.Timeout * float64(time.Second)), nil
 }
 
+// guestFile is guestPath for a file to be written.
+func guestFile(p string) error {
+	if strings.HasSuffix(p, "/") {
+		return wrong("path %q names a directory; write that of a file", printed(p))
+	}
+	return guestPath(p)
+}
+
 // guestPath refuses what is no absolute path of a guest. Where it leads is the guest's own matter.
 func guestPath(p string) error {
 	if !path.IsAbs(p) || strings.ContainsRune(p, 0) || len(p) > 4095 { // PATH_MAX

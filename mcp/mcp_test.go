@@ -84,6 +84,8 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 	p.says(t, true, "fs_search", m{"path": "a", "text": "x"}, "absolute path")
 	p.says(t, false, "fs_rename", m{"path": "/a/b", "to": "/a/c"}, "/a/c now")
 	p.says(t, true, "fs_rename", m{"path": "/a/c", "to": "relative"}, "absolute path")
+	p.says(t, true, "fs_rename", m{"path": "/a/none", "to": "/a/d"}, "stat /a/none")
+	p.says(t, true, "fs_append", m{"path": "/a/", "content": ""}, "names a directory")
 	p.says(t, false, "fs_remove", m{"path": "/a/c"}, "removed")
 	p.says(t, true, "fs_remove", m{"path": "a"}, "absolute path")
 	if files := p.fake.running["default"].files; files["/a/b"] != "" || files["/a/c"] != "" {
@@ -214,7 +216,7 @@ func TestProgramsEndAsTheyEnd(t *testing.T) {
 		"signal":  {sandbox.ExitStatus{Code: 137, Signal: 9}, "signal 9"},
 		"timeout": {sandbox.ExitStatus{Code: 143, TimedOut: true}, "longer timeout"},
 		"memory":  {sandbox.ExitStatus{Code: 137, OOMKilled: true}, "memory_mb"},
-		"missing": {sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "a\x1b]0;b: not found"}, `a\x1b]0;b: not found; check_installed`},
+		"missing": {sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "a\x1b]0;b: not found"}, `a\x1b]0;b: not found`},
 	} {
 		p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) { return c.status, nil }
 		t.Log(what)
@@ -264,6 +266,10 @@ func TestFilesAreWrittenReadAndListed(t *testing.T) {
 	p.says(t, false, "fs_read", m{"path": "/bin/c"}, "base64", "/wAB")
 	p.says(t, false, "fs_read", m{"path": "/a/b", "offset": 2, "length": 1}, "bytes 2 to 3", "x")
 	p.says(t, true, "fs_read", m{"path": "/none"}, "/none", "not exist")
+	p.says(t, true, "fs_write", m{"files": []m{{"path": "/x", "content": ""}, {"path": "/a/y/", "content": ""}}}, "names a directory")
+	if text := p.says(t, false, "fs_read", m{"path": "/a/b"}, "bytes 0 to 9\n"); strings.Contains(text, "of 0") { // the fake's files have no size, as those of /proc
+		t.Error(text)
+	}
 	p.says(t, false, "fs_list", m{"path": "/"}, "501 entries, the first 500")
 	p.says(t, true, "fs_write", m{"files": []m{{"path": "/x", "content": "*", "base64": true}}}, "not base64")
 }
@@ -344,6 +350,21 @@ func TestProgramsAreLookedFor(t *testing.T) {
 	p.says(t, false, "check_installed", m{"programs": []string{"git", "python3"}}, "|git|python3")
 	for _, bad := range []string{"", "-v", "a b", "$(x)", "a/b"} {
 		p.says(t, true, "check_installed", m{"programs": []string{bad}}, "program")
+	}
+}
+
+// TestProgramsAreFoundInThePath runs the script of check_installed with a shell of this machine, which has cd built in.
+func TestProgramsAreFoundInThePath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "echo"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", lookFor, "sh", "echo", "cd", "nosuch")
+	cmd.Env = []string{"PATH=/nowhere:" + dir}
+	out, err := cmd.Output()
+	if want := "echo: " + dir + "/echo\ncd: built into the shell\nnosuch: not installed\n"; err != nil || string(out) != want {
+		t.Errorf("%q, %v; want %q", out, err, want)
 	}
 }
 
@@ -715,7 +736,11 @@ func TestI15_CopiesStayInSharedDirectories(t *testing.T) {
 	}
 	p.says(t, true, "fs_download", m{"from": "/x", "to": filepath.Join(docs, "out")}, "read-only")
 	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, "a"), "to": "in"}, "absolute path")
-	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, "none"), "to": "/in"}, "not exist")
+	if text := p.says(t, true, "fs_upload", m{"from": filepath.Join(work, "none"), "to": "/in"}, "not exist"); strings.Contains(text, "hides") {
+		t.Error(text)
+	}
+	p.opts.HideCredentials = true
+	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, ".env"), "to": "/in"}, "not exist, or the operator hides it")
 	alone := serve(t, func(o *Options) { o.Tools = []string{"files"} })
 	alone.says(t, true, "fs_upload", m{"from": work, "to": "/in"}, "there are none", "fs_write")
 }

@@ -84,7 +84,7 @@ func (o *outcome) text(ctx context.Context, note string, to files) (string, erro
 	st := &o.status
 	switch {
 	case st.StartError != agentclient.Started:
-		fmt.Fprintf(&b, "not started (exit code %d): %s; check_installed says which programs there are\n", st.Code, printed(st.Message))
+		fmt.Fprintf(&b, "not started (exit code %d): %s\n", st.Code, printed(st.Message))
 	case st.TimedOut:
 		fmt.Fprintf(&b, "ended after %s, its timeout; give a longer timeout, or start it with job\n", o.limit)
 	case st.OOMKilled:
@@ -279,6 +279,14 @@ func (s *server) checkInstalled(ctx context.Context, raw json.RawMessage) (strin
 			return "", wrong("program %q: give a program's name, such as python3", printed(p))
 		}
 	}
-	const look = `for p in "$@"; do w=$(command -v "$p") && echo "$p: $w" || echo "$p: not installed"; done`
-	return s.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", look, "sh"}, a.Programs...)})
+	return s.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", lookFor, "sh"}, a.Programs...)})
 }
+
+// lookFor prints where programs are. A shell that has one built in names it without its path.
+const lookFor = `for p in "$@"; do
+w=$(command -v "$p") || w="not installed"
+if [ "$w" = "$p" ]; then
+w="built into the shell"
+IFS=:; for d in $PATH; do [ -x "$d/$p" ] && w=$d/$p && break; done
+fi
+echo "$p: $w"; done`

@@ -69,7 +69,10 @@ func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, err
 	if a.Offset+n < info.Size() {
 		n -= c.cut()
 	}
-	head := fmt.Sprintf("%s: bytes %d to %d of %d", printed(a.Path), a.Offset, a.Offset+n, info.Size())
+	head := fmt.Sprintf("%s: bytes %d to %d", printed(a.Path), a.Offset, a.Offset+n)
+	if a.Offset+n <= info.Size() { // a file of /proc has no size
+		head += fmt.Sprintf(" of %d", info.Size())
+	}
 	if a.Offset+n < info.Size() {
 		head += fmt.Sprintf("; go on with offset %d", a.Offset+n)
 	}
@@ -110,7 +113,7 @@ func (t fileTools) fsWrite(ctx context.Context, raw json.RawMessage) (string, er
 	}
 	for i := range a.Files { // all of them before one is written
 		f := &a.Files[i]
-		if err := guestPath(f.Path); err != nil {
+		if err := guestFile(f.Path); err != nil {
 			return "", err
 		}
 		content, err := f.bytes(f.Path)

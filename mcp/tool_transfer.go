@@ -35,7 +35,11 @@ func (t fileTools) fsUpload(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
-	return t.transfer(ctx, &a, from, a.To)
+	text, err := t.transfer(ctx, &a, from, a.To)
+	if errors.Is(err, fs.ErrNotExist) && (t.opts.HideCredentials || len(t.opts.Hide) > 0) {
+		err = fmt.Errorf("%w, or the operator hides it", err)
+	}
+	return text, err
 }
 
 func (t fileTools) fsDownload(ctx context.Context, raw json.RawMessage) (string, error) {

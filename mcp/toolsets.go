@@ -123,6 +123,9 @@ func (t fileTools) fsRename(ctx context.Context, raw json.RawMessage) (string, e
 		To string `json:"to"`
 	}
 	return t.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
+		if _, err := f.Stat(ctx, a.Path, false); err != nil { // the error of a rename names the target
+			return "", err
+		}
 		return printed(a.Path) + " is " + printed(a.To) + " now", f.Rename(ctx, a.Path, a.To)
 	}, &a.Path, &a.To)
 }
@@ -144,6 +147,9 @@ func (t fileTools) fsAppend(ctx context.Context, raw json.RawMessage) (string, e
 	}
 	return t.onPath(ctx, raw, &a, &a.Sandbox, func(f files) (string, error) {
 		content, err := a.bytes(a.Path)
+		if err == nil {
+			err = guestFile(a.Path)
+		}
 		if err != nil {
 			return "", err
 		}
