@@ -123,7 +123,7 @@ type callInfo struct {
 func (c *calls) list() []callInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []callInfo
+	all := make([]callInfo, 0, len(c.names))
 	for _, name := range c.names {
 		one := c.byName[name]
 		all = append(all, callInfo{name, one.tool, one.ended()})

@@ -216,11 +216,17 @@ func TestProgramsEndAsTheyEnd(t *testing.T) {
 		"signal":  {sandbox.ExitStatus{Code: 137, Signal: 9}, "signal 9"},
 		"timeout": {sandbox.ExitStatus{Code: 143, TimedOut: true}, "longer timeout"},
 		"memory":  {sandbox.ExitStatus{Code: 137, OOMKilled: true}, "memory_mb"},
-		"missing": {sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "a\x1b]0;b: not found"}, `a\x1b]0;b: not found`},
+		"missing": {sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "a\x1b]0;b: not found"}, `a\x1b]0;b: not found; check_installed`},
 	} {
 		p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) { return c.status, nil }
 		t.Log(what)
 		p.says(t, true, "sandbox_exec", m{"command": "x"}, c.want)
+	}
+	p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		return sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "/nowhere: no such directory"}, nil
+	}
+	if text := p.says(t, true, "sandbox_exec", m{"command": "x", "cwd": "/nowhere"}, "/nowhere: no such directory"); strings.Contains(text, "check_installed") {
+		t.Error(text)
 	}
 	p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) {
 		return sandbox.ExitStatus{}, errBoom

@@ -48,6 +48,7 @@ type outcome struct {
 	status         sandbox.ExitStatus
 	stdout, stderr capture
 	limit          time.Duration
+	cwd            string
 }
 
 // timeoutGrace is how long the guest may take to end a program whose time is up, before the host ends the call: the
@@ -57,7 +58,7 @@ const timeoutGrace = 10 * time.Second
 // run runs a program. room is for sandboxes that stay: all of the output is kept until the outcome is closed, as far as
 // there is room.
 func (p *prepared) run(ctx context.Context, m machine, room *atomic.Int64) (*outcome, error) {
-	o := &outcome{limit: p.limit}
+	o := &outcome{limit: p.limit, cwd: p.cwd}
 	if room != nil {
 		o.stdout.rest, o.stderr.rest = &spool{room: room}, &spool{room: room}
 	}
@@ -84,7 +85,11 @@ func (o *outcome) text(ctx context.Context, note string, to files) (string, erro
 	st := &o.status
 	switch {
 	case st.StartError != agentclient.Started:
-		fmt.Fprintf(&b, "not started (exit code %d): %s\n", st.Code, printed(st.Message))
+		fmt.Fprintf(&b, "not started (exit code %d): %s", st.Code, printed(st.Message))
+		if st.StartError == agentclient.NotFound && o.cwd == "" { // else it may be the directory that is missing
+			b.WriteString("; check_installed says which programs there are")
+		}
+		b.WriteString("\n")
 	case st.TimedOut:
 		fmt.Fprintf(&b, "ended after %s, its timeout; give a longer timeout, or start it with job\n", o.limit)
 	case st.OOMKilled:

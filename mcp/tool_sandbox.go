@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -195,9 +193,6 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		if strings.Contains(a.To, "://") {
 			return "", wrong("to %q is a URL; give HOST:PORT, and its path as path", printed(a.To))
 		}
-		if _, err := probe.Parse(a.To); err != nil {
-			return "", wrong("to %w", err)
-		}
 		p := s.opts.Floor // what the default sandbox will be made with
 		if made {
 			if p, err = s.opts.Home.Policy(st.Name); err != nil {
@@ -205,6 +200,9 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 			}
 		}
 		answer, err := sandbox.Explain(p, a.To, strings.ToUpper(a.Method), a.Path)
+		if errors.Is(err, sandbox.ErrConfig) { // which says that a sandbox can't start
+			return "", wrong("%s", strings.TrimPrefix(err.Error(), sandbox.ErrConfig.Error()+": "))
+		}
 		if err != nil {
 			return "", err
 		}
@@ -242,11 +240,7 @@ func explained(d *audit.DenialSummary) any {
 		Apart int      `json:"apart,omitempty"`
 	}{DenialSummary: *d}
 	for i := range d.List {
-		row := denial{Denial: d.List[i]}
-		if r, ok := egress.ReasonOf(d.List[i].Reason); ok {
-			row.Why = r.Sentence()
-		}
-		all.List = append(all.List, row)
+		all.List = append(all.List, denial{Denial: d.List[i], Why: sandbox.WhyDenied(d.List[i].Reason)})
 	}
 	return all
 }

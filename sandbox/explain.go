@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -27,6 +28,15 @@ func Explain(p *policies.Policy, to, method, path string) (*probe.Answer, error)
 		return nil, Fail(err)
 	}
 	return &a, nil
+}
+
+// WhyDenied is a sentence about an audit.Denial's reason, "" for one that is unknown.
+func WhyDenied(reason string) string {
+	r, ok := egress.ReasonOf(reason)
+	if !ok {
+		return ""
+	}
+	return r.Sentence()
 }
 
 // Denied is what the audit log of the sandbox of that name holds of refusals, whether it runs or not.

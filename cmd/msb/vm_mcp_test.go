@@ -83,7 +83,7 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "sandbox_exec", m{"argv": []string{"sh", "/work/test.sh", "right"}, "env": m{"A": "b"}}, "exit code 0", "passed")
 	says(false, "sandbox_run_code", m{"steps": []m{{"language": "sh", "code": "echo kept > /note"}, {"language": "sh", "code": "cat /note"}}}, "step 2 of 2", "kept")
 	says(true, "sandbox_run_code", m{"steps": []m{{"language": "python", "code": "print(1)"}}}, "not started", "check_installed")
-	says(false, "check_installed", m{"programs": []string{"sh", "python3"}}, "sh: sh", "python3: not installed")
+	says(false, "check_installed", m{"programs": []string{"sh", "python3"}}, "sh: /bin/sh", "python3: not installed")
 	says(false, "fs_list", m{"path": "/work"}, "1 entries", "test.sh")
 	says(false, "fs_read", m{"path": "/note"}, "kept")
 	says(true, "fs_read", m{"path": "/none"}, "/none")
