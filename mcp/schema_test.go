@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // TestToolsReadWhatTheirSchemasName: each property is understood, and each is one that a schema check can read.
@@ -115,5 +117,14 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		{"sandbox_exec", m{"command": "x", "timeout": 0}, "timeout 0: give it more than 0"},
 	} {
 		p.says(t, true, c.tool, c.args, "wrong arguments", c.want)
+	}
+}
+
+func TestUnknownToolsAreAnsweredWithThoseThereAre(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	_, err := p.client.CallTool(t.Context(), &sdk.CallToolParams{Name: "exec"})
+	if err == nil || !strings.Contains(err.Error(), `unknown tool "exec"; there are sandbox_run, `) || strings.Contains(err.Error(), "fs_stat") {
+		t.Errorf("%v", err)
 	}
 }

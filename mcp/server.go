@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -63,11 +65,13 @@ func (s *server) protocol(version string) *sdk.Server {
 	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}}
 	instructions := s.instructions()
 	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: slog.New(warnings{s.log.Handler()})})
+	var names []string
 	for _, t := range append(s.tools(), s.moreTools()...) {
 		p.AddTool(t.tool(), s.handler(t))
+		names = append(names, t.name)
 	}
 	s.addPrompts(p)
-	p.AddReceivingMiddleware(initializeAgain(impl, caps, instructions))
+	p.AddReceivingMiddleware(initializeAgain(impl, caps, instructions), unknownTool(names))
 	return p
 }
 
@@ -112,6 +116,18 @@ func initializeAgain(impl *sdk.Implementation, caps *sdk.ServerCapabilities, ins
 				}
 			}
 			return &sdk.InitializeResult{ProtocolVersion: version, Capabilities: caps, Instructions: instructions, ServerInfo: impl}, nil
+		}
+	}
+}
+
+// unknownTool refuses calls of tools that there are not, and says which there are.
+func unknownTool(names []string) sdk.Middleware {
+	return func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			if call, ok := req.GetParams().(*sdk.CallToolParamsRaw); ok && call != nil && !slices.Contains(names, call.Name) {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown tool %q; there are %s", printed(call.Name), strings.Join(names, ", "))}
+			}
+			return next(ctx, method, req)
 		}
 	}
 }
