@@ -65,8 +65,9 @@ func (s *server) protocol(version string) *sdk.Server {
 	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}}
 	instructions := s.instructions()
 	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: slog.New(warnings{s.log.Handler()})})
-	var names []string
-	for _, t := range append(s.tools(), s.moreTools()...) {
+	all := append(s.tools(), s.moreTools()...)
+	names := make([]string, 0, len(all))
+	for _, t := range all {
 		p.AddTool(t.tool(), s.handler(t))
 		names = append(names, t.name)
 	}
