@@ -71,7 +71,7 @@ type runner interface {
 	// connect opens a session with a named sandbox that runs, or gives out one that is open.
 	connect(ctx context.Context, st *sandbox.Status) (machine, error)
 	// start starts a named sandbox that exists.
-	start(ctx context.Context, name string) (machine, error)
+	start(ctx context.Context, st *sandbox.Status) (machine, error)
 	// run starts one without a name.
 	run(ctx context.Context, cfg sandbox.Config) (machine, error)
 }
@@ -91,11 +91,11 @@ func wrap(sb *sandbox.Sandbox, err error) (machine, error) {
 
 func (r realRunner) connect(ctx context.Context, st *sandbox.Status) (machine, error) {
 	if st.Started == nil {
-		return wrap(r.home.Connect(ctx, st.Name))
+		return wrap(r.home.Only(st.Created).Connect(ctx, st.Name))
 	}
 	s := r.kept.take(st.Name, *st.Started)
 	if s == nil {
-		sb, err := r.home.Connect(ctx, st.Name)
+		sb, err := r.home.Only(st.Created).Connect(ctx, st.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -104,8 +104,8 @@ func (r realRunner) connect(ctx context.Context, st *sandbox.Status) (machine, e
 	return r.kept.lend(st.Name, s), nil
 }
 
-func (r realRunner) start(ctx context.Context, name string) (machine, error) {
-	return wrap(sandbox.StartNamed(ctx, name, sandbox.StartOptions{Home: r.home.Dir(), Program: r.program}))
+func (r realRunner) start(ctx context.Context, st *sandbox.Status) (machine, error) {
+	return wrap(sandbox.StartNamed(ctx, st.Name, sandbox.StartOptions{Home: r.home.Dir(), Program: r.program, Created: st.Created}))
 }
 
 func (r realRunner) run(ctx context.Context, cfg sandbox.Config) (machine, error) {
@@ -166,6 +166,8 @@ func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	case remove:
 	case st.Label != b.label:
 		return nil, fmt.Errorf("sandbox %s was %s; use another name, or delete it with its files (sandbox_stop, remove: true)", name, madeBefore)
+	case longer(st.IdleStop, b.opts.IdleStop) || longer(st.Lifetime, b.opts.Lifetime):
+		return nil, fmt.Errorf("sandbox %s may run for longer than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	case st.CPUs > b.opts.CPUs || st.Memory > b.opts.Memory || st.Disk > b.opts.Disk:
 		return nil, fmt.Errorf("sandbox %s is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	}
@@ -289,7 +291,7 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 	}
 	// Another server on this state directory may have made one at the same time.
 	if mine, err := b.mine(); err != nil || len(mine) > b.opts.Sandboxes {
-		return errors.Join(err, b.tooMany(), b.opts.Home.Remove(context.WithoutCancel(ctx), name))
+		return errors.Join(err, b.tooMany(), b.removeOwn(context.WithoutCancel(ctx), name))
 	}
 	return nil
 }
@@ -300,6 +302,15 @@ func (b *boxes) taken(name string) error {
 		return fmt.Errorf("%w: %s; choose another name, or delete it with its files (sandbox_stop, remove: true)", sandbox.ErrExists, name)
 	}
 	return fmt.Errorf("%w: %s, and is not yours; choose another name", sandbox.ErrExists, name)
+}
+
+// removeOwn removes a sandbox that this server has just made.
+func (b *boxes) removeOwn(ctx context.Context, name string) error {
+	st, err := b.own(name, true)
+	if err != nil {
+		return err
+	}
+	return b.only(st).Remove(ctx, st.Name)
 }
 
 // createDefault makes the default sandbox. Clients call several tools at once: one of the calls makes it, and the others
@@ -324,32 +335,56 @@ func (b *boxes) createDefault(ctx context.Context, name string) error {
 	return err
 }
 
+// longer reports whether a time is beyond a bound; 0 is none, of both.
+func longer(have, most time.Duration) bool { return most > 0 && (have == 0 || have > most) }
+
+// only is the state directory for one sandbox: another that has its name since may be anybody's.
+func (b *boxes) only(st *sandbox.Status) *sandbox.Home { return b.opts.Home.Only(st.Created) }
+
+// start starts a sandbox that exists. Those that run count anew: there may be more of them than the operator allows now.
+func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) {
+	mine, err := b.mine()
+	if err != nil {
+		return nil, err
+	}
+	running := 0
+	for i := range mine {
+		if mine[i].Running && mine[i].Name != st.Name {
+			running++
+		}
+	}
+	if running >= b.opts.Sandboxes {
+		return nil, b.tooMany()
+	}
+	return b.runner.start(ctx, st)
+}
+
 // startingPoll is how often a sandbox that another process starts is looked at.
 const startingPoll = 50 * time.Millisecond
 
 // use opens a session with a sandbox of this server. One that is stopped is started, and the default one is made.
-func (b *boxes) use(ctx context.Context, name string) (machine, string, error) {
+func (b *boxes) use(ctx context.Context, name string) (machine, *sandbox.Status, error) {
 	st, err := b.own(name, false)
 	if byDefault := b.defaultName(); errors.Is(err, sandbox.ErrNoSandbox) && (name == "" || name == defaultName || name == byDefault) {
 		if err := b.createDefault(ctx, byDefault); err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 		st, err = b.own("", false)
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	for {
 		m, err := b.runner.connect(ctx, st)
 		if errors.Is(err, sandbox.ErrNotRunning) {
-			m, err = b.runner.start(ctx, st.Name)
+			m, err = b.start(ctx, st)
 		}
 		if !errors.Is(err, sandbox.ErrRunning) {
-			return m, st.Name, err
+			return m, st, err
 		}
 		select { // another call or server starts it
 		case <-ctx.Done():
-			return nil, "", ctx.Err()
+			return nil, nil, ctx.Err()
 		case <-time.After(startingPoll):
 		}
 	}

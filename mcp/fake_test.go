@@ -42,7 +42,8 @@ func (r *fakeRunner) connect(_ context.Context, st *sandbox.Status) (machine, er
 	return nil, sandbox.ErrNotRunning
 }
 
-func (r *fakeRunner) start(_ context.Context, name string) (machine, error) {
+func (r *fakeRunner) start(_ context.Context, st *sandbox.Status) (machine, error) {
+	name := st.Name
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.startErr != nil {

@@ -155,7 +155,7 @@ type lyingRunner struct {
 }
 
 func (r lyingRunner) connect(context.Context, *sandbox.Status) (machine, error) { return r.m, nil }
-func (r lyingRunner) start(context.Context, string) (machine, error)            { return r.m, nil }
+func (r lyingRunner) start(context.Context, *sandbox.Status) (machine, error)   { return r.m, nil }
 func (r lyingRunner) run(context.Context, sandbox.Config) (machine, error)      { return r.m, nil }
 
 // TestI12_LyingGuestsAreShown as they are, bounded, with nothing that hides, and with a line's end of theirs between

@@ -123,8 +123,8 @@ func (o *outcome) text(ctx context.Context, note string, to files) (string, erro
 }
 
 // execIn runs a program in a named sandbox and says what was denied meanwhile.
-func (s *server) execIn(ctx context.Context, m machine, name string, p *prepared) (string, error) {
-	watch, watchErr := s.opts.Home.WatchDenied(name) // without it, nothing is said of it
+func (s *server) execIn(ctx context.Context, m machine, in *sandbox.Status, p *prepared) (string, error) {
+	watch, watchErr := s.only(in).WatchDenied(in.Name) // without it, nothing is said of it
 	if watchErr == nil {
 		defer func() { _ = watch.Close() }() // it was only read
 	}
@@ -136,7 +136,7 @@ func (s *server) execIn(ctx context.Context, m machine, name string, p *prepared
 	note := ""
 	if watchErr == nil {
 		if d, err := watch.Next(); err == nil {
-			note = deniedNote(&d, name)
+			note = deniedNote(&d, in.Name)
 		}
 	}
 	return out.text(ctx, note, m.Files())
@@ -159,12 +159,12 @@ func (s *server) execOne(ctx context.Context, in string, a *program) (string, er
 	if err != nil {
 		return "", err
 	}
-	m, name, err := s.use(ctx, in)
+	m, st, err := s.use(ctx, in)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = m.Close() }() // the session's
-	return s.execIn(ctx, m, name, p)
+	return s.execIn(ctx, m, st, p)
 }
 
 // languages are the programs that run code, the first that the image has, and the ending of its file.
@@ -207,14 +207,14 @@ func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (strin
 	if _, err := (&program{Command: "true", Cwd: a.Cwd, Timeout: a.Timeout}).prepare(); err != nil {
 		return "", err
 	}
-	m, name, err := s.use(ctx, a.Sandbox)
+	m, st, err := s.use(ctx, a.Sandbox)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = m.Close() }() // the session's
 	var all strings.Builder
 	for i := range a.Steps {
-		text, err := s.runStep(ctx, m, name, &a.Steps[i], &program{Cwd: a.Cwd, Timeout: a.Timeout})
+		text, err := s.runStep(ctx, m, st, &a.Steps[i], &program{Cwd: a.Cwd, Timeout: a.Timeout})
 		var failed *toolFailure
 		if errors.As(err, &failed) {
 			text = failed.text
@@ -233,7 +233,7 @@ func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (strin
 	return all.String(), nil
 }
 
-func (s *server) runStep(ctx context.Context, m machine, name string, st *step, p *program) (string, error) {
+func (s *server) runStep(ctx context.Context, m machine, in *sandbox.Status, st *step, p *program) (string, error) {
 	lang := languages[st.Language]
 	file := "/tmp/msb-" + rand.Text() + lang.ending
 	if err := m.Files().Mkdir(ctx, "/tmp", agentclient.MkdirOptions{Mode: 0o777, Parents: true}); err != nil {
@@ -260,7 +260,7 @@ func (s *server) runStep(ctx context.Context, m machine, name string, st *step, 
 			}
 			return out.text(ctx, "", m.Files())
 		}
-		return s.execIn(ctx, m, name, call)
+		return s.execIn(ctx, m, in, call)
 	}
 	return "", nil
 }

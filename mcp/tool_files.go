@@ -122,7 +122,7 @@ func (t fileTools) fsWrite(ctx context.Context, raw json.RawMessage) (string, er
 		}
 		f.Content = string(content)
 	}
-	m, name, err := t.use(ctx, a.Sandbox)
+	m, st, err := t.use(ctx, a.Sandbox)
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +142,7 @@ func (t fileTools) fsWrite(ctx context.Context, raw json.RawMessage) (string, er
 		}
 		total += len(f.Content)
 	}
-	return fmt.Sprintf("%d files written in sandbox %s, %d bytes", len(a.Files), name, total), nil
+	return fmt.Sprintf("%d files written in sandbox %s, %d bytes", len(a.Files), st.Name, total), nil
 }
 
 func (t fileTools) fsList(ctx context.Context, raw json.RawMessage) (string, error) {

@@ -48,7 +48,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		return "", err
 	}
 	if a.Action == "list" {
-		jobs, err := s.opts.Home.Jobs(st.Name)
+		jobs, err := s.only(st).Jobs(st.Name)
 		if err != nil {
 			return "", err
 		}
@@ -57,7 +57,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 	if a.Job == "" {
 		return "", wrong("name the job; the action list shows them")
 	}
-	j, err := s.opts.Home.Job(st.Name, a.Job)
+	j, err := s.only(st).Job(st.Name, a.Job)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +148,7 @@ func (s *server) startJob(ctx context.Context, in, job string, a *program, stdin
 	if err != nil {
 		return "", err
 	}
-	m, name, err := s.use(ctx, in)
+	m, st, err := s.use(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -157,7 +157,7 @@ func (s *server) startJob(ctx context.Context, in, job string, a *program, stdin
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", printed(started), name), nil
+	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", printed(started), st.Name), nil
 }
 
 // jobInput gives a job text on its standard input.

@@ -75,14 +75,14 @@ func (s *server) sandboxStart(ctx context.Context, raw json.RawMessage) (string,
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
-	m, name, err := s.use(ctx, a.Sandbox)
+	m, st, err := s.use(ctx, a.Sandbox)
 	if err != nil {
 		return "", err
 	}
 	if err := m.Close(); err != nil {
 		return "", err
 	}
-	st, err := s.own(name, false)
+	st, err = s.own(st.Name, false)
 	if err != nil {
 		return "", err
 	}
@@ -112,10 +112,10 @@ func (s *server) sandboxReset(ctx context.Context, raw json.RawMessage) (string,
 	if err != nil {
 		return "", err
 	}
-	if err := s.opts.Home.Stop(ctx, st.Name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
+	if err := s.only(st).Stop(ctx, st.Name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
 		return "", err
 	}
-	return "sandbox " + st.Name + " is as when it was made", s.opts.Home.Reset(ctx, st.Name)
+	return "sandbox " + st.Name + " is as when it was made", s.only(st).Reset(ctx, st.Name)
 }
 
 // healthWait is how long a guest may take to answer before it counts as hung.
@@ -180,10 +180,10 @@ func (s *server) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
-	if err := s.changeEnv(ctx, st.Name, set, a.Unset); err != nil {
+	if err := s.changeEnv(ctx, st, set, a.Unset); err != nil {
 		return "", err
 	}
-	env, err := s.opts.Home.Env(st.Name)
+	env, err := s.only(st).Env(st.Name)
 	if err != nil {
 		return "", err
 	}
@@ -198,11 +198,11 @@ func (s *server) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, e
 // maxEnv bounds the variables of a sandbox: each of its programs is started with them.
 const maxEnv = 256
 
-func (s *server) changeEnv(ctx context.Context, name string, set, unset []string) error {
+func (s *server) changeEnv(ctx context.Context, st *sandbox.Status, set, unset []string) error {
 	if len(set)+len(unset) == 0 {
 		return nil
 	}
-	all, err := s.opts.Home.Env(name)
+	all, err := s.only(st).Env(st.Name)
 	if err != nil {
 		return err
 	}
@@ -211,10 +211,10 @@ func (s *server) changeEnv(ctx context.Context, name string, set, unset []string
 		return wrong("a sandbox has at most %d variables of %d bytes together", maxEnv, maxWords)
 	}
 	if len(unset) > 0 {
-		err = s.opts.Home.UnsetEnv(ctx, name, unset...)
+		err = s.only(st).UnsetEnv(ctx, st.Name, unset...)
 	}
 	if len(set) > 0 && err == nil {
-		err = s.opts.Home.SetEnv(ctx, name, set...)
+		err = s.only(st).SetEnv(ctx, st.Name, set...)
 	}
 	if errors.Is(err, sandbox.ErrRunning) {
 		return fmt.Errorf("%w; stop it with sandbox_stop first", sandbox.ErrRunning)
@@ -227,7 +227,7 @@ func (s *server) sandboxLogs(_ context.Context, raw json.RawMessage) (string, er
 	if err != nil {
 		return "", err
 	}
-	text, err := s.opts.Home.Console(st.Name)
+	text, err := s.only(st).Console(st.Name)
 	if err != nil {
 		return "", err
 	}

@@ -67,7 +67,7 @@ func (s *server) sandboxCreate(ctx context.Context, raw json.RawMessage) (string
 	}
 	m, _, err := s.use(ctx, a.Name)
 	if err != nil { // one that does not start does not stay
-		return "", errors.Join(err, s.opts.Home.Remove(context.WithoutCancel(ctx), a.Name))
+		return "", errors.Join(err, s.removeOwn(context.WithoutCancel(ctx), a.Name))
 	}
 	if err := m.Close(); err != nil {
 		return "", err
@@ -152,7 +152,7 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 		return "", err
 	}
 	done := "stopped"
-	if err := s.opts.Home.Stop(ctx, st.Name); errors.Is(err, sandbox.ErrNotRunning) {
+	if err := s.only(st).Stop(ctx, st.Name); errors.Is(err, sandbox.ErrNotRunning) {
 		done = "was not running"
 	} else if err != nil {
 		return "", err
@@ -160,7 +160,7 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 	if !remove {
 		return fmt.Sprintf("%s %s; its files stay", st.Name, done), nil
 	}
-	if err := s.opts.Home.Remove(ctx, st.Name); err != nil {
+	if err := s.only(st).Remove(ctx, st.Name); err != nil {
 		return "", err
 	}
 	return st.Name + " removed with its files", nil
@@ -195,7 +195,7 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		}
 		p := s.opts.Floor // what the default sandbox will be made with
 		if made {
-			if p, err = s.opts.Home.Policy(st.Name); err != nil {
+			if p, err = s.only(st).Policy(st.Name); err != nil {
 				return "", err
 			}
 		}
@@ -210,7 +210,7 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 	case "denied":
 		var d audit.DenialSummary
 		if made {
-			if d, err = s.opts.Home.Denied(st.Name); err != nil {
+			if d, err = s.only(st).Denied(st.Name); err != nil {
 				return "", err
 			}
 		}

@@ -1,0 +1,88 @@
+package mcp
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// swapping is the real runner; right before its first session somebody else's sandbox takes the name.
+type swapping struct {
+	realRunner
+	swap func()
+}
+
+func (r swapping) connect(ctx context.Context, st *sandbox.Status) (machine, error) {
+	r.swap()
+	return r.realRunner.connect(ctx, st)
+}
+
+// TestI15_NamesMayPassToOthers has the operator make a sandbox under the name of one that an agent uses at this moment: the
+// call ends, and neither starts nor removes the other.
+func TestI15_NamesMayPassToOthers(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "sandbox_create", m{"name": "dev"})
+	before, err := p.own("dev", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swap := sync.OnceFunc(func() {
+		if err := p.opts.Home.Remove(t.Context(), "dev"); err != nil {
+			t.Error(err)
+		}
+		if err := sandbox.Create(t.Context(), sandbox.Config{Home: p.opts.Home.Dir(), Name: "dev"}); err != nil {
+			t.Error(err)
+		}
+	})
+	p.runner = swapping{realRunner{home: p.opts.Home, program: "/nosuch", kept: &sessions{keep: keepSession}}, swap}
+	p.says(t, true, "sandbox_exec", m{"sandbox": "dev", "command": "true"}, "no such sandbox")
+	for name, call := range map[string]func() error{
+		"Stop":   func() error { return p.only(before).Stop(t.Context(), "dev") },
+		"Remove": func() error { return p.only(before).Remove(t.Context(), "dev") },
+		"Reset":  func() error { return p.only(before).Reset(t.Context(), "dev") },
+	} {
+		if err := call(); err == nil {
+			t.Errorf("%s reached the other sandbox", name)
+		}
+	}
+	if _, err := p.opts.Home.Inspect("dev"); err != nil {
+		t.Errorf("the operator's sandbox: %v", err)
+	}
+}
+
+// TestI15_BoundsHoldForOlderSandboxes serves sandboxes again with smaller bounds than they were made with.
+func TestI15_BoundsHoldForOlderSandboxes(t *testing.T) {
+	t.Parallel()
+	home := newHome(t)
+	first := serve(t, func(o *Options) { o.Home, o.Sandboxes, o.Lifetime, o.IdleStop = home, 3, time.Hour, time.Hour })
+	for _, name := range []string{"a", "b", "c"} {
+		first.says(t, false, "sandbox_create", m{"name": name})
+	}
+	same := serve(t, func(o *Options) { o.Home, o.Sandboxes, o.Lifetime, o.IdleStop = home, 2, 2*time.Hour, time.Hour })
+	same.says(t, false, "sandbox_exec", m{"sandbox": "a", "command": "true"})
+	for _, name := range []string{"a", "b"} { // as if they ran
+		l, err := net.Listen("unix", filepath.Join(home.Dir(), "sandboxes", name, "control.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	same.says(t, true, "sandbox_exec", m{"sandbox": "c", "command": "true"}, "too many")
+	same.says(t, false, "sandbox_exec", m{"sandbox": "a", "command": "true"})
+	for name, change := range map[string]func(*Options){
+		"lifetime":  func(o *Options) { o.Lifetime = time.Minute },
+		"idle stop": func(o *Options) { o.IdleStop = time.Minute },
+	} {
+		p := serve(t, func(o *Options) { o.Home, o.Lifetime, o.IdleStop = home, time.Hour, time.Hour; change(o) })
+		text := p.says(t, true, "sandbox_exec", m{"sandbox": "c", "command": "true"}, "longer")
+		if text == "" {
+			t.Errorf("%s: no sentence", name)
+		}
+	}
+}
