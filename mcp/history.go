@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,8 +34,9 @@ type pastCall struct {
 	sandbox string    // "" is the default one
 }
 
-// add remembers a call. Without a sandbox's name it is one to the default sandbox.
-func (h *history) add(began time.Time, tool string, raw json.RawMessage, failed bool) {
+// recall is what is remembered of a call, before it is known how it ends. Nothing of it keeps the arguments in memory.
+// Without a sandbox's name it is one to the default sandbox.
+func recall(began time.Time, tool string, raw json.RawMessage) pastCall {
 	var a struct {
 		Sandbox  string   `json:"sandbox"`
 		Name     string   `json:"name"`
@@ -50,14 +52,10 @@ func (h *history) add(began time.Time, tool string, raw json.RawMessage, failed 
 			Path string `json:"path"`
 		} `json:"files"`
 	}
-	_ = json.Unmarshal(raw, &a) // what can't be read was refused
-	words := strings.Join([]string{a.Action, a.Job, a.Command, strings.Join(a.Argv, " "), a.Path, a.From, a.To, strings.Join(a.Packages, " ")}, " ")
+	_ = json.Unmarshal(raw, &a) // what can't be read is refused
+	words := slices.Concat([]string{a.Action, a.Job, a.Command}, a.Argv, []string{a.Path, a.From, a.To}, a.Packages)
 	for _, f := range a.Files {
-		words += " " + f.Path
-	}
-	what := strings.Join(strings.Fields(words), " ")
-	if len(what) > maxWhat {
-		what = strings.ToValidUTF8(what[:maxWhat], "") + "…"
+		words = append(words, f.Path)
 	}
 	name := a.Sandbox
 	if tool == "sandbox_create" {
@@ -66,15 +64,42 @@ func (h *history) add(began time.Time, tool string, raw json.RawMessage, failed 
 	if name == defaultName {
 		name = ""
 	}
-	if (name != "" || tool == "sandbox_create") && sandbox.CheckName(name) != nil { // it was refused; a client may send megabytes
+	return pastCall{Time: began.UTC(), Tool: tool, What: inShort(words), sandbox: strings.Clone(name[:min(len(name), maxWhat)])}
+}
+
+// inShort are words on one line of at most maxWhat bytes.
+func inShort(words []string) string {
+	var line []byte
+	cut := false
+	for _, w := range words {
+		cut = cut || len(w) > 2*maxWhat
+		for _, f := range strings.Fields(w[:min(len(w), 2*maxWhat)]) {
+			line = append(append(line, f...), ' ')
+		}
+		if len(line) > maxWhat+1 {
+			line, cut = line[:maxWhat+1], true
+			break
+		}
+	}
+	text := strings.ToValidUTF8(string(line[:max(0, len(line)-1)]), "")
+	if cut {
+		text += "…"
+	}
+	return text
+}
+
+// add remembers a call that began. One of which the sandbox's name can't be one was refused.
+func (h *history) add(c pastCall, failed bool) { //nolint:gocritic // it is stored
+	if (c.sandbox != "" || c.Tool == "sandbox_create") && sandbox.CheckName(c.sandbox) != nil {
 		return
 	}
+	c.TookMS, c.Failed = time.Since(c.Time).Milliseconds(), failed
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.calls) == maxHistory {
 		h.calls = h.calls[1:]
 	}
-	h.calls = append(h.calls, pastCall{began.UTC(), tool, what, time.Since(began).Milliseconds(), failed, name})
+	h.calls = append(h.calls, c)
 }
 
 // of are the newest calls to a sandbox. byDefault is the name of the default one.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/msb-project/msb/sandbox"
 )
 
 // instructions are what a client shows its model about the server, with what files there are.
@@ -149,24 +152,41 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer reporter.Wait()
 			defer close(done)
 		}
-		text, err := s.calls.do(ctx, t.name, func(ctx context.Context) (string, error) {
-			if err := takes.check(req.Params.Arguments); err != nil {
-				return "", err
-			}
-			return s.run(ctx, &t, req.Params.Arguments)
-		})
-		if t.name != "sandbox_run" { // whose sandbox is gone
-			s.history.add(began, t.name, req.Params.Arguments, err != nil)
-		}
-		s.log.Info("tool", "name", t.name, "took", time.Since(began).Round(time.Millisecond), "err", err)
+		past := recall(began, t.name, req.Params.Arguments)
+		text, err := s.calls.do(ctx, t.name, oneCall(s, &t, takes, req))
 		var failed *toolFailure
-		switch {
-		case errors.As(err, &failed):
-			return result(failed.text, true), nil
-		case err != nil:
-			return result(sentence(err), true), nil
+		if err != nil && !errors.As(err, &failed) {
+			failed = failure(err)
 		}
-		return result(text, false), nil
+		why := ""
+		if failed != nil {
+			text, why = failed.text, failed.why
+		}
+		if t.name != "sandbox_run" && (failed == nil || !failed.refused) { // whose sandbox is gone; and what never began
+			s.history.add(past, failed != nil)
+		}
+		s.log.Info("tool", "name", t.name, "took", time.Since(began).Round(time.Millisecond), "err", why)
+		return result(text, failed != nil), nil
+	}
+}
+
+// oneCall is a tool's call, for once. It takes the arguments out of the request: a call that goes on for long, and what is
+// kept of it, would hold these megabytes.
+func oneCall(s *server, t *toolSpec, takes *schema, req *sdk.CallToolRequest) func(context.Context) (string, error) {
+	raw := req.Params.Arguments
+	req.Params.Arguments = nil
+	return func(ctx context.Context) (string, error) {
+		args := raw
+		raw = nil
+		text, err := "", takes.check(args)
+		if err == nil {
+			text, err = s.run(ctx, t, args)
+		}
+		var failed *toolFailure
+		if err != nil && !errors.As(err, &failed) {
+			err = failure(err)
+		}
+		return text, err
 	}
 }
 
@@ -184,7 +204,9 @@ func (s *server) run(ctx context.Context, t *toolSpec, args json.RawMessage) (st
 	var failed *toolFailure
 	switch {
 	case errors.As(err, &failed):
-		err = &toolFailure{s.about(name, was, failed.text)}
+		with := *failed
+		with.text = s.about(name, was, failed.text)
+		err = &with
 	case err == nil:
 		text = s.about(name, was, text)
 	}
@@ -209,10 +231,20 @@ func report(ctx context.Context, session *sdk.ServerSession, token any, done <-c
 	}
 }
 
-// toolFailure is a call whose program failed: its text is a result.
-type toolFailure struct{ text string }
+// toolFailure is a call that failed: its text is a result. It holds on to nothing else, since it may be kept.
+type toolFailure struct {
+	text    string
+	why     string // for the log
+	refused bool   // before anything was done
+}
 
-func (f *toolFailure) Error() string { return "the program failed" }
+func (f *toolFailure) Error() string { return cmp.Or(f.why, "the program failed") }
+
+// failure is an error as a result.
+func failure(err error) *toolFailure {
+	refused := errors.Is(err, errArgs) || errors.Is(err, sandbox.ErrName) || errors.Is(err, sandbox.ErrJobName)
+	return &toolFailure{text: sentence(err), why: printed(err.Error()), refused: refused}
+}
 
 func result(text string, failed bool) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: failed}

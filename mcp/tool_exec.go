@@ -117,7 +117,7 @@ func (o *outcome) text(ctx context.Context, note string, to files) (string, erro
 	b.WriteString(stdout)
 	b.WriteString(stderr)
 	if st.Code != 0 || st.TimedOut {
-		return "", &toolFailure{b.String()}
+		return "", &toolFailure{text: b.String()}
 	}
 	return b.String(), nil
 }
@@ -222,7 +222,7 @@ func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (strin
 		fmt.Fprintf(&all, "step %d of %d (%s): %s", i+1, len(a.Steps), a.Steps[i].Language, text)
 		switch {
 		case failed != nil:
-			return "", &toolFailure{all.String()}
+			return "", &toolFailure{text: all.String()}
 		case err != nil:
 			return "", fmt.Errorf("step %d of %d: %w", i+1, len(a.Steps), err)
 		case all.Len() > outputBudget && i+1 < len(a.Steps):
