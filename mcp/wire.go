@@ -10,8 +10,10 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -310,7 +312,7 @@ func (c *conn) skip(front []byte, whole bool) error {
 
 // refuse answers a message that isn't handled. id is its JSON.
 func (c *conn) refuse(id json.RawMessage, code int64, why string) error {
-	if len(id) == 0 || len(id) > maxID || bytes.ContainsAny(id[:1], "{[tf") {
+	if len(id) == 0 || len(id) > maxID || bytes.ContainsAny(id[:1], "{[tf") || id[0] == '"' && !usable(id) {
 		id = json.RawMessage("null")
 	}
 	line, err := json.Marshal(struct {
@@ -349,7 +351,8 @@ func (c *conn) accept(line []byte) error {
 		return c.refuse(nil, jsonrpc.CodeParseError, "no JSON")
 	}
 	if !plain(line) {
-		return c.refuse(idOf(line), jsonrpc.CodeInvalidRequest, fmt.Sprintf("more than %d values, or more than %d levels", maxValues, maxDepth))
+		id, _ := idOf(line)
+		return c.refuse(id, jsonrpc.CodeInvalidRequest, fmt.Sprintf("more than %d values, or more than %d levels", maxValues, maxDepth))
 	}
 	if line[0] != '[' {
 		return c.acceptOne(line)
@@ -391,16 +394,33 @@ func plain(b []byte) bool {
 	return true
 }
 
-// idOf is the id of a message as it was written, nil if there is none.
-func idOf(line []byte) json.RawMessage {
-	var head struct {
-		ID json.RawMessage `json:"id"`
+// member is the value of a key of an object as it was written, nil if there is none, and reports whether it is there at
+// most once. go-sdk distinguishes case, which encoding/json doesn't.
+func member(object []byte, key string) (value json.RawMessage, once bool) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return nil, true
 	}
-	_ = json.Unmarshal(line, &head) // of what is no object there is none
-	if string(head.ID) == "null" {
-		return nil
+	for d.More() {
+		var v json.RawMessage
+		k, err := d.Token()
+		if err != nil || d.Decode(&v) != nil || k == key && value != nil {
+			return nil, false
+		}
+		if k == key {
+			value = v
+		}
 	}
-	return head.ID
+	return value, true
+}
+
+// idOf is the id of a message as it was written, nil if there is none. It reports whether it is there at most once.
+func idOf(line []byte) (id json.RawMessage, once bool) {
+	id, once = member(line, "id")
+	if string(id) == "null" {
+		return nil, once
+	}
+	return id, once
 }
 
 // usable reports whether an id is a string or an integer, and comes back as it was sent: go-sdk cuts fractions off.
@@ -408,17 +428,21 @@ func usable(id json.RawMessage) bool {
 	if len(id) > maxID {
 		return false
 	}
-	var n float64
-	if id[0] == '"' {
-		return true
+	if id[0] == '"' { // what is no UTF-8, and half a surrogate pair, is decoded to this
+		var text string
+		return json.Unmarshal(id, &text) == nil && !strings.ContainsRune(text, utf8.RuneError)
 	}
+	var n float64
 	return json.Unmarshal(id, &n) == nil && n == math.Trunc(n) && math.Abs(n) < 1<<53
 }
 
 func (c *conn) acceptOne(raw json.RawMessage) error {
-	id := idOf(raw)
+	id, once := idOf(raw)
+	if !once {
+		return c.refuse(nil, jsonrpc.CodeInvalidRequest, "id: write it once")
+	}
 	if id != nil && !usable(id) {
-		return c.refuse(id, jsonrpc.CodeInvalidRequest, "id: write a string or an integer")
+		return c.refuse(id, jsonrpc.CodeInvalidRequest, "id: write a string of valid UTF-8, or an integer")
 	}
 	m, err := jsonrpc.DecodeMessage(raw)
 	if err != nil {
@@ -471,13 +495,15 @@ func (c *conn) wanted(r *jsonrpc.Request) bool {
 		c.initialized++
 		return c.initialized <= maxInitialized && len(r.Params) <= maxID
 	case "notifications/cancelled":
-		var p struct {
-			ID any `json:"requestId"`
-		}
-		if json.Unmarshal(r.Params, &p) != nil || len(r.Params) > 1<<16 {
+		if len(r.Params) > 1<<16 {
 			return false
 		}
-		id, err := jsonrpc.MakeID(p.ID)
+		raw, once := member(r.Params, "requestId")
+		var value any
+		if raw == nil || !once || !usable(raw) || json.Unmarshal(raw, &value) != nil {
+			return false
+		}
+		id, err := jsonrpc.MakeID(value)
 		if err != nil {
 			return false
 		}

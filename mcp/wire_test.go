@@ -124,6 +124,9 @@ func hostileLines() [][3]string {
 		{"1e300", "-32600", ping("1e300")},
 		{"9007199254740993", "-32600", ping("9007199254740993")},
 		{"null", "-32600", ping(`"` + strings.Repeat("i", 1<<20) + `"`)},
+		{"null", "-32600", ping("\"a\xff\"")},
+		{"null", "-32600", ping(`"\ud800"`)},
+		{"null", "-32600", `{"jsonrpc":"2.0","id":1,"method":"ping","id":2}`},
 		{"7", "-32601", `{"jsonrpc":"2.0","id":7,"method":"no/such"}`},
 		{"7", "-32601", `{"jsonrpc":"2.0","id":7,"method":""}`},
 		{"7", "-32601", `{"jsonrpc":"2.0","id":7,"method":"` + strings.Repeat("m", 1<<20) + `"}`},
@@ -164,6 +167,10 @@ func TestI12_BadMessagesAreAnswered(t *testing.T) {
 		if r := l.answer(t); string(r.ID) != `"next"` {
 			t.Fatalf("behind %q: %s", text, l.out.Text())
 		}
+	}
+	go l.put(t, `{"ID":1,"Id":{},"jsonrpc":"2.0","id":"\ud83d\ude00","method":"ping"}`) // keys of other case are others
+	if r := l.answer(t); string(r.ID) != `"😀"` || r.Error != nil {
+		t.Errorf("an id beside others: %s", l.out.Text())
 	}
 	// A batch is so many messages.
 	go l.put(t, "["+ping("1")+","+ping(`"b"`)+`,{"jsonrpc":"2.0","method":"x"}]`)
@@ -314,6 +321,9 @@ func TestCancelledCallsEndInTheGuest(t *testing.T) {
 		go l.put(t, call)
 		if r := l.answer(t); r.Error == nil || r.Error.Code != codeBusy || string(r.ID) != id {
 			t.Errorf("a second call with id %s: %s", id, l.out.Text())
+		}
+		for _, other := range []string{`"requestId":7777,"REQUESTID":` + id, `"REQUESTID":` + id, `"requestId":` + id + `,"requestId":7777`, `"requestId":7777,"requestId":` + id} {
+			l.put(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{`+other+`}}`)
 		}
 		for range 1000 { // what is said twice is dropped
 			l.put(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`)
