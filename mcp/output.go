@@ -165,14 +165,14 @@ func escapeEnd(b []byte, budget int) (string, int) {
 }
 
 // visible is a character as a reader sees it, or as a Go escape if it would act on a terminal (control characters), turn
-// the direction of text, or not be seen at all (format characters, tags, variation selectors).
+// the direction of text, or not be seen at all (format characters, tags, variation selectors, fillers, the blank of Braille).
 func visible(r rune, raw []byte) string {
 	switch {
 	case r == utf8.RuneError && len(raw) < 2:
 		return fmt.Sprintf(`\x%02x`, raw)
 	case r == '\n' || r == '\t' || unicode.Is(unicode.Zs, r):
 		return string(raw)
-	case !unicode.IsPrint(r) || r >= 0xE0100 && r <= 0xE01EF:
+	case !unicode.IsPrint(r), unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point), r == 0x2800:
 		quoted := strconv.QuoteRuneToASCII(r)
 		return quoted[1 : len(quoted)-1]
 	}

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,6 +38,41 @@ func TestI12_OutputIsEscapedAndMarked(t *testing.T) {
 	}
 	if got := show(t, "é"[:1], "é"[1:]); !strings.Contains(got, "\né\n") {
 		t.Errorf("a character in two writes: %q", got)
+	}
+}
+
+// TestI12_InvisibleCharactersAreEscaped: those that have no ink, by their numbers in the Unicode standard
+// (Default_Ignorable_Code_Point, and the blank of Braille).
+func TestI12_InvisibleCharactersAreEscaped(t *testing.T) {
+	t.Parallel()
+	for _, r := range [][2]rune{
+		{0x00, 0x08}, {0x0b, 0x1f}, {0x7f, 0x9f}, {0xad, 0xad}, {0x34f, 0x34f}, {0x61c, 0x61c}, {0x115f, 0x1160}, {0x17b4, 0x17b5}, {0x180b, 0x180f}, {0x200b, 0x200f}, {0x2028, 0x202e},
+		{0x2060, 0x206f}, {0x2800, 0x2800}, {0x3164, 0x3164}, {0xfe00, 0xfe0f}, {0xfeff, 0xfeff}, {0xffa0, 0xffa0}, {0xfff0, 0xfffb}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+	} {
+		for c := r[0]; c <= r[1]; c++ {
+			if got, _ := escape([]byte(string(c)), 100); strings.ContainsRune(got, c) {
+				t.Errorf("U+%04X is shown as it is", c)
+			}
+		}
+	}
+	for _, c := range "aü語😀 \u00a0\u2801ﾡㄱ" {
+		if got, _ := escape([]byte(string(c)), 100); got != string(c) {
+			t.Errorf("U+%04X is shown as %s", c, got)
+		}
+	}
+}
+
+// TestI12_JSONIsJSON: what is escaped in a result of data is so in a way that parsers know, and comes back as it was.
+func TestI12_JSONIsJSON(t *testing.T) {
+	t.Parallel()
+	want := "a\x7f\u009b\u202e\U000e0041\ufe0f\U0001f600\n\t\x00é\u2028"
+	text, err := asJSON(map[string]string{want: want})
+	if err != nil || strings.IndexFunc(text, hides) >= 0 || !strings.Contains(text, `\udb40\udc41`) || !strings.Contains(text, "😀") {
+		t.Errorf("%q, %v", text, err)
+	}
+	var back map[string]string
+	if err := json.Unmarshal([]byte(text), &back); err != nil || back[want] != want {
+		t.Errorf("%q comes back as %q, %v", text, back, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf16"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -253,6 +254,15 @@ func result(text string, failed bool) *sdk.CallToolResult {
 // asJSON is a result of data, compact. What would not be seen of a string is escaped in a way that JSON knows.
 func asJSON(v any) (string, error) {
 	b, err := json.Marshal(v)
-	text, _ := escape(b, 8*len(b))
-	return text, err
+	var s strings.Builder
+	for _, r := range string(b) { // Marshal writes UTF-8
+		if raw := string(r); visible(r, []byte(raw)) == raw {
+			s.WriteString(raw)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&s, `\u%04x`, unit)
+		}
+	}
+	return s.String(), err
 }
