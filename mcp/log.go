@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
 )
 
 // warnings leaves out what go-sdk says of each session that begins and ends.
@@ -23,8 +24,12 @@ func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
-// maxLogLines bounds the lines of a log that wait for a client to read them.
-const maxLogLines = 256
+const (
+	// maxLogLines bounds the lines of a log that wait for a client to read them.
+	maxLogLines = 256
+	// maxLogLine bounds one of them, in bytes: an error may repeat what a client sent.
+	maxLogLine = 4 << 10
+)
 
 // NewLog is a writer for a client that may not read its server's standard error: lines that it leaves in the pipe are
 // dropped, instead of holding calls up. What is written last may be lost with the process.
@@ -44,8 +49,13 @@ type logWriter chan []byte
 
 // Write implements io.Writer.
 func (l logWriter) Write(line []byte) (int, error) {
+	cut := line
+	if len(line) > maxLogLine {
+		const end = "…\n"
+		cut = slices.Concat(trimEnd(line[:maxLogLine-len(end)]), []byte(end)) // line is the caller's
+	}
 	select {
-	case l <- bytes.Clone(line):
+	case l <- bytes.Clone(cut):
 	default:
 	}
 	return len(line), nil

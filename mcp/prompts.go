@@ -60,11 +60,16 @@ func (s *server) addPrompts(p *sdk.Server) {
 	}
 }
 
+// maxPrompt bounds an argument of a prompt, which its text repeats, in bytes.
+const maxPrompt = 2000
+
 func (p *promptSpec) fill(given map[string]string, sandbox string) (string, error) {
 	var pairs []string
 	for _, a := range p.arguments {
 		value := strings.TrimSpace(given[a.Name])
 		switch {
+		case len(value) > maxPrompt:
+			return "", wrong("%s has %d bytes; give at most %d", a.Name, len(value), maxPrompt)
 		case value != "":
 		case a.Required:
 			return "", wrong("the prompt %s wants %s: %s", p.name, a.Name, a.Description)

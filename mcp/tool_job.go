@@ -89,11 +89,12 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 	return "", wrong("action %q", printed(a.Action))
 }
 
-// listJobs are the jobs of a sandbox and the calls that go on, whichever sandbox those are about.
+// listJobs are the jobs of a sandbox and the calls that go on, whichever sandbox those are about, bounded. Why a job was
+// lost may be in the guest's words.
 func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	type job struct {
-		sandbox.JobStatus      // the command is the client's own
-		Code              *int `json:"exit_code,omitempty"` // of one that has ended
+		sandbox.JobStatus
+		Code *int `json:"exit_code,omitempty"` // of one that has ended
 	}
 	all := struct {
 		Jobs  []job      `json:"jobs"`
@@ -101,12 +102,19 @@ func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	}{[]job{}, s.calls.list()}
 	for i := range jobs {
 		j := job{JobStatus: jobs[i]}
+		j.Command = []string{inShort(j.Command)}
 		if j.State != sandbox.JobRunning {
 			j.Code = &jobs[i].Code
 		}
 		all.Jobs = append(all.Jobs, j)
 	}
-	return asJSON(all)
+	text, err := asJSON(all)
+	if len(jobs) == 0 {
+		return text, err
+	}
+	var c capture
+	_, _ = c.Write([]byte(text)) // it never fails
+	return c.untrusted("jobs"), err
 }
 
 // callAction is for a call that went on when its client's wait was over.
