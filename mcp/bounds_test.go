@@ -65,14 +65,15 @@ func TestI11_ListsOfJobsAreBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("echo long; ", 12_000)
 	jobs := slices.Repeat([]sandbox.JobStatus{{Name: "web", Command: []string{"/bin/sh", "-c", long}}}, 40)
-	text, err := listJobs(slices.Clone(jobs))
+	s := &server{calls: newCalls()}
+	text, err := s.listJobs(slices.Clone(jobs))
 	if err != nil || len(text) > outputBudget+200 || strings.Count(text, `"web"`) != 40 {
 		t.Errorf("%d bytes, %d jobs, %v", len(text), strings.Count(text, `"web"`), err)
 	}
 	for i := range jobs {
 		jobs[i].Reason = hostileName + strings.Repeat("x", 10_000)
 	}
-	if text, err = listJobs(jobs); err != nil || len(text) > outputBudget+200 || strings.Contains(outside(t, text), "obey") {
+	if text, err = s.listJobs(jobs); err != nil || len(text) > outputBudget+200 || strings.Contains(outside(t, text), "obey") {
 		t.Errorf("%d bytes, %v: %.100q", len(text), err, outside(t, text))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +27,10 @@ const (
 )
 
 const (
-	// maxPolicy bounds the text of a client's policy, in bytes, and maxAllow the rules of its allow.
+	// maxPolicy bounds the text of a client's policy, in bytes, maxAllow the rules of its allow, and maxRule one of them.
 	maxPolicy = 64 << 10
 	maxAllow  = 256
+	maxRule   = 1 << 10
 )
 
 // Options say what a server lets its client do. The zero value is no network, the built-in image and those of the cache.
@@ -277,6 +279,9 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if len(a.Allow) > maxAllow {
 		return nil, wrong("%d allow rules; give at most %d", len(a.Allow), maxAllow)
 	}
+	if slices.ContainsFunc(a.Allow, func(rule string) bool { return len(rule) > maxRule }) {
+		return nil, wrong("allow: a rule of more than %d bytes", maxRule)
+	}
 	own := p.Hosts
 	p.Hosts = slices.Concat(own, o.Floor.Hosts)
 	if err := policies.AddFlags(p, policies.Flags{Allow: a.Allow}); err != nil {
@@ -285,7 +290,7 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	p.Hosts = own
 	// A client takes nothing from the host. What names a file is refused before anything looks at the file: whether it
 	// is there would be told by the error.
-	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || p.Sandbox.Image != "" {
+	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || !reflect.DeepEqual(p.Sandbox, policies.Default().Sandbox) {
 		return nil, wrong("a client's policy has no secrets, no extra_ca and no [sandbox]; the operator's floor names secrets, and a sandbox without allow and policy gets them")
 	}
 	set, err := o.Home.Grants(p)

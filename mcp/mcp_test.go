@@ -466,6 +466,10 @@ func TestI15_TheFloorHolds(t *testing.T) {
 	} {
 		p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n" + text})
 	}
+	for _, key := range []string{"cpus = 1", "memory = \"128M\"", "command = [\"x\"]"} { // a call has its own for these
+		p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n[sandbox]\n" + key}, "no [sandbox]")
+	}
+	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{strings.Repeat("a", 8<<20)}}, "more than 1024 bytes")
 	for _, named := range []string{file, file + ".nosuch"} { // the answer doesn't tell which of them is there
 		for _, text := range []string{"[[tls.extra_ca]]\nfile = %q\nhosts = [\"pypi.org\"]", "[sandbox]\nimage = \"dir:%s\"", "[secrets.X]\nfrom = \"file:%s\"\nhosts = [\"pypi.org\"]\nin = [\"basic\"]\n[[egress.allow]]\nhosts = [\"pypi.org\"]"} {
 			p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n" + fmt.Sprintf(text, named)}, "a client's policy has no secrets, no extra_ca and no [sandbox]")
@@ -734,7 +738,7 @@ func TestI15_CopiesStayInSharedDirectories(t *testing.T) {
 	p.says(t, false, "fs_write", m{"files": []m{{"path": "/work/a", "content": "of the host"}, {"path": "/docs/d", "content": "d"}, {"path": "/x", "content": "of the guest"}}})
 	p.says(t, false, "fs_upload", m{"from": filepath.Join(work, "a"), "to": "/in"}, "11 bytes copied")
 	p.says(t, false, "fs_upload", m{"from": filepath.Join(docs, "d"), "to": "/in2"}, "1 bytes copied") // the innermost directory's
-	p.says(t, false, "fs_download", m{"from": "/x", "to": filepath.Join(work, "out")}, "12 bytes copied")
+	p.says(t, false, "fs_download", m{"from": "/x", "to": filepath.Join(work, "out")}, "the sandbox reports: ", "12 bytes copied")
 	files := p.fake.running["default"].files
 	if files["/in"] != "of the host" || files["/in2"] != "d" || files["/work/out"] != "of the guest" {
 		t.Errorf("copied: %v", files)

@@ -108,7 +108,7 @@ func (t fileTools) transfer(ctx context.Context, a *transferArgs, from, to strin
 		if err != nil {
 			return "", err
 		}
-		text := fmt.Sprintf("%d entries, %d bytes copied from %s to %s", report.Entries, report.Bytes, printed(a.From), printed(a.To))
+		text := fmt.Sprintf("the sandbox reports: %d entries, %d bytes copied from %s to %s", report.Entries, report.Bytes, printed(a.From), printed(a.To))
 		if n := int64(len(report.Skipped)) + report.SkippedMore; n > 0 {
 			text += fmt.Sprintf("; %d devices, FIFOs or sockets left out", n)
 		}
