@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"path"
@@ -19,7 +18,7 @@ import (
 var errArgs = errors.New("wrong arguments")
 
 func wrong(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{errArgs}, args...)...)
+	return say("%w: "+format, append([]any{errArgs}, args...)...)
 }
 
 // decode reads a tool's arguments strictly: a slip in a name must not be taken for a default.

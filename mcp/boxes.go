@@ -165,11 +165,11 @@ func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	switch {
 	case remove:
 	case st.Label != b.label:
-		return nil, fmt.Errorf("sandbox %s was %s; use another name, or delete it with its files (sandbox_stop, remove: true)", name, madeBefore)
+		return nil, say("sandbox %s was %s; use another name, or delete it with its files (sandbox_stop, remove: true)", name, madeBefore)
 	case longer(st.IdleStop, b.opts.IdleStop) || longer(st.Lifetime, b.opts.Lifetime):
-		return nil, fmt.Errorf("sandbox %s may run for longer than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
+		return nil, say("sandbox %s may run for longer than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	case st.CPUs > b.opts.CPUs || st.Memory > b.opts.Memory || st.Disk > b.opts.Disk:
-		return nil, fmt.Errorf("sandbox %s is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
+		return nil, say("sandbox %s is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	}
 	return st, nil
 }

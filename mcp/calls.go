@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,7 +73,7 @@ func (c *calls) begin(ctx context.Context, tool string, work func(context.Contex
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, errors.New("the server ends")
+		return nil, say("the server ends")
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	one := &call{tool: tool, cancel: cancel, done: make(chan struct{})}
@@ -169,7 +168,7 @@ func (c *calls) get(name string) (*call, error) {
 	if len(c.names) > 0 {
 		there = "there are: " + strings.Join(c.names, ", ")
 	}
-	return nil, fmt.Errorf("no such call: %s; %s", name, there)
+	return nil, say("no such call: %s; %s", name, there)
 }
 
 // wait is the result of a call, once: it is forgotten with that. One that is not done keeps its name.

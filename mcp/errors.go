@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,19 +14,6 @@ import (
 
 // maxSentence bounds an error, in bytes: a policy may have many faults.
 const maxSentence = 4000
-
-// sentence is an error for a model, with nothing in it that is a guest's and acts on a terminal.
-func sentence(err error) string {
-	all := withoutCommands(err.Error())
-	text, n := escape([]byte(all), maxSentence)
-	if n < len(all) {
-		text += "…"
-	}
-	if next := remedy(err); next != "" {
-		text += "\nNext: " + next
-	}
-	return text
-}
 
 // withoutCommands leaves out what an error of package sandbox says to a user of the command line: a model that follows it
 // looks for a shell on the host. What it may do instead is its tool's remedy.
@@ -95,7 +81,7 @@ func (o *Options) imageFault(name string, err error) error {
 	if listErr != nil {
 		return err
 	}
-	return fmt.Errorf("image %s is not in the cache, and the operator lets only some be pulled; leave image out, or take one of these: %s",
+	return say("image %s is not in the cache, and the operator lets only some be pulled; leave image out, or take one of these: %s",
 		printed(name), printedList(slices.Concat(images.Pullable, images.Cached)))
 }
 

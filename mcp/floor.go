@@ -302,7 +302,7 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	}
 	p.Hosts = slices.Concat(own, o.mappings(p))
 	if _, err := policies.Tighten(o.Floor, p); err != nil {
-		return nil, fmt.Errorf("beyond the operator's floor: %w", err)
+		return nil, say("beyond the operator's floor: %w", err)
 	}
 	return p, nil
 }

@@ -201,7 +201,7 @@ func TestSandboxesAreMadeRunAndRemoved(t *testing.T) {
 	p.says(t, true, "sandbox_create", m{"name": "web"}, "exists already", "another name")
 	p.says(t, true, "sandbox_exec", m{"sandbox": "wbe", "command": "true"}, "there are: web")
 	p.fake.denied = audit.DenialSummary{Denied: 1, List: []audit.Denial{{Host: "evil\u202e.example", Port: 443, Reason: "no_rule"}}}
-	p.says(t, false, "sandbox_run", m{"argv": []string{"ls", "-l"}}, "ls|-l", `1 denied: "evil\\u202e.example:443" (no_rule)`)
+	p.says(t, false, "sandbox_run", m{"argv": []string{"ls", "-l"}}, "ls|-l", `1 denied: "what is no host name:443" (no_rule)`)
 	p.says(t, false, "sandbox_stop", m{"sandbox": "web"}, "its files stay")
 	p.fake.startErr = errBoom
 	p.says(t, true, "sandbox_create", m{"name": "broken"}, "boom")
@@ -219,7 +219,7 @@ func TestProgramsEndAsTheyEnd(t *testing.T) {
 		"signal":  {sandbox.ExitStatus{Code: 137, Signal: 9}, "signal 9"},
 		"timeout": {sandbox.ExitStatus{Code: 143, TimedOut: true}, "longer timeout"},
 		"memory":  {sandbox.ExitStatus{Code: 137, OOMKilled: true}, "memory_mb"},
-		"missing": {sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "a\x1b]0;b: not found"}, `a\x1b]0;b: not found; check_installed`},
+		"missing": {sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "a\x1b]0;b: not found"}, `a\x1b]0;b: not found` + "\n[end "},
 	} {
 		p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) { return c.status, nil }
 		t.Log(what)

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,7 +49,7 @@ func TestI11_CallsThatGoOnHoldNoArguments(t *testing.T) {
 	p := serve(t, nil)
 	p.calls.patience = 0
 	gate, begun := make(chan struct{}), make(chan int)
-	long := make([]byte, 1<<20)
+	long := append(bytes.Repeat([]byte(" "), 1<<20), "{}"...)
 	held := weak.Make(&long[0])
 	call := p.handler(toolSpec{name: "x", call: func(_ context.Context, raw json.RawMessage) (string, error) {
 		begun <- len(raw)

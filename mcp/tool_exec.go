@@ -85,11 +85,11 @@ func (o *outcome) text(ctx context.Context, note string, to files) (string, erro
 	st := &o.status
 	switch {
 	case st.StartError != agentclient.Started:
-		fmt.Fprintf(&b, "not started (exit code %d): %s", st.Code, printed(st.Message))
+		fmt.Fprintf(&b, "not started (exit code %d)", st.Code)
 		if st.StartError == agentclient.NotFound && o.cwd == "" { // else it may be the directory that is missing
 			b.WriteString("; check_installed says which programs there are")
 		}
-		b.WriteString("\n")
+		b.WriteString("\n" + marked("why it was not started", st.Message, maxSentence))
 	case st.TimedOut:
 		fmt.Fprintf(&b, "ended after %s, its timeout; give a longer timeout, or start it with job\n", o.limit)
 	case st.OOMKilled:

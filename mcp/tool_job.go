@@ -165,7 +165,10 @@ func (s *server) startJob(ctx context.Context, in, job string, a *program, stdin
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", printed(started), st.Name), nil
+	if sandbox.CheckJobName(started) != nil {
+		return "", fmt.Errorf("%w: a job named %q", agentclient.ErrProtocol, printed(started))
+	}
+	return fmt.Sprintf("job %s started in sandbox %s; the action logs shows its output", started, st.Name), nil
 }
 
 // jobInput gives a job text on its standard input.

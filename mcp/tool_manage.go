@@ -127,8 +127,10 @@ func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string
 		return "", err
 	}
 	health := map[string]any{"sandbox": st.Name, "running": true, "answers": false}
+	words := ""
 	if st.End != nil {
-		health["last_end"] = st.End
+		health["last_end"] = sandbox.End{Time: st.End.Time, Kind: st.End.Kind}
+		words = marked("why it ended", st.End.Message, maxSentence)
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthWait)
 	defer cancel()
@@ -143,12 +145,14 @@ func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string
 	case errors.Is(err, sandbox.ErrNotRunning):
 		health["running"] = false
 	case err != nil:
-		health["fault"] = printed(err.Error())
+		health["fault"] = plainly(err)
+		words += marked("fault", err.Error(), maxSentence)
 	default:
 		health["answers"], health["answer_ms"], health["uptime_s"] = true, time.Since(began).Milliseconds(), int(stats.Uptime.Seconds())
 		health["processes"], health["memory_free_mb"] = stats.Processes, stats.MemoryAvailableBytes>>20
 	}
-	return asJSON(health)
+	text, err := asJSON(health)
+	return strings.TrimSuffix(text+"\n"+words, "\n"), err
 }
 
 func (s *server) sandboxHistory(_ context.Context, raw json.RawMessage) (string, error) {

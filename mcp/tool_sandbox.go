@@ -1,14 +1,15 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -204,7 +205,7 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 			return "", wrong("%s", strings.TrimPrefix(err.Error(), sandbox.ErrConfig.Error()+": "))
 		}
 		if err != nil {
-			return "", err
+			return "", said{err}
 		}
 		return asJSON(answer)
 	case "denied":
@@ -248,6 +249,17 @@ func explained(d *audit.DenialSummary) any {
 // shownDenials is how many destinations a note names.
 const shownDenials = 3
 
+// hostOnly is a name or address that a guest asked for; of what is neither nothing is shown.
+func hostOnly(s string) string {
+	if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
+		return addr.String()
+	}
+	if name, err := hostname.Parse(s); err == nil {
+		return name.String()
+	}
+	return "what is no host name"
+}
+
 // deniedNote says what the policy refused meanwhile; "" for nothing.
 func deniedNote(d *audit.DenialSummary, name string) string {
 	if d.Denied == 0 {
@@ -255,11 +267,15 @@ func deniedNote(d *audit.DenialSummary, name string) string {
 	}
 	var parts []string
 	for i := range d.List[:min(len(d.List), shownDenials)] {
-		to := printed(d.List[i].Host)
+		to := hostOnly(d.List[i].Host)
 		if d.List[i].Port != 0 {
 			to = fmt.Sprintf("%s:%d", to, d.List[i].Port)
 		}
-		parts = append(parts, fmt.Sprintf("%q (%s)", to, cmp.Or(printed(d.List[i].Reason), "denied")))
+		reason := d.List[i].Reason
+		if reason == "" || strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" { // no reason code of msb's
+			reason = "denied"
+		}
+		parts = append(parts, fmt.Sprintf("%q (%s)", to, reason))
 	}
 	if len(d.List) > shownDenials || d.Others > 0 {
 		parts = append(parts, "others")

@@ -74,9 +74,9 @@ func (t fileTools) shared(host string, write bool) (string, error) {
 	}
 	switch {
 	case best == nil:
-		return "", fmt.Errorf("%s is in none of the directories that the operator shares (%s); use fs_write or fs_read", printed(host), t.sharedNames())
+		return "", say("%s is in none of the directories that the operator shares (%s); use fs_write or fs_read", printed(host), t.sharedNames())
 	case write && !best.Writable:
-		return "", fmt.Errorf("%s is shared read-only; take another directory (%s), or fs_read", printed(best.Host), t.sharedNames())
+		return "", say("%s is shared read-only; take another directory (%s), or fs_read", printed(best.Host), t.sharedNames())
 	}
 	return path.Join(best.Guest, inside), nil
 }

@@ -104,7 +104,7 @@ func (t fileTools) fsStat(ctx context.Context, raw json.RawMessage) (string, err
 		}
 		line := fmt.Sprintf("%s %d bytes, owner %d:%d, modified %s", info.Mode(), info.Size(), info.UID, info.GID, info.ModTime().UTC().Format(time.RFC3339))
 		if info.Target != "" {
-			line += ", leads to " + printed(info.Target)
+			line += ", a link\n" + marked("link target", info.Target, outputBudget)
 		}
 		return line, nil
 	}, &a.Path)
