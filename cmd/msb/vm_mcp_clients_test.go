@@ -49,7 +49,7 @@ func TestI15_VMInspectorCallsEveryTool(t *testing.T) {
 	calls(false, "sandbox_exec", m{"argv": []string{"sh", "/work/b/a.sh"}}, "exit code 0", "one\ntwo")
 	calls(false, "sandbox_run_code", m{"steps": []m{{"language": "sh", "code": "cat /work/b/from-host"}}}, "hello")
 	calls(false, "fs_remove", m{"path": "/work/b", "recursive": true})
-	calls(false, "check_installed", m{"programs": []string{"sh"}}, "sh: sh")
+	calls(false, "check_installed", m{"programs": []string{"sh"}}, "sh: /bin/sh")
 	calls(false, "job", m{"action": "start", "job": "beat", "command": "exec sleep 1000"}, "job beat started")
 	calls(false, "sandbox_metrics", m{}, "memory_free_mb")
 	calls(false, "sandbox_health", m{}, `"answers":true`)
