@@ -390,6 +390,22 @@ func (b *boxes) use(ctx context.Context, name string) (machine, *sandbox.Status,
 	}
 }
 
+// useWithin is use for a program that has this long: a sandbox that is up has to answer in that time. One that starts may
+// take longer.
+func (b *boxes) useWithin(ctx context.Context, name string, limit time.Duration) (machine, *sandbox.Status, error) {
+	st, err := b.own(name, false)
+	if err != nil || !st.Running || st.Info == nil {
+		return b.use(ctx, name)
+	}
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	m, used, err := b.use(within, name)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = say("sandbox %s runs and did not answer within %s, the timeout; call again with a longer one, or stop it with sandbox_stop", st.Name, limit)
+	}
+	return m, used, err
+}
+
 // with calls do with a session of a sandbox, which is started or made if need be.
 func (b *boxes) with(ctx context.Context, name string, do func(machine) (string, error)) (string, error) {
 	m, _, err := b.use(ctx, name)

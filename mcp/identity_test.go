@@ -62,7 +62,7 @@ func TestI15_BoundsHoldForOlderSandboxes(t *testing.T) {
 	home := newHome(t)
 	first := serve(t, func(o *Options) { o.Home, o.Sandboxes, o.Lifetime, o.IdleStop = home, 3, time.Hour, time.Hour })
 	for _, name := range []string{"a", "b", "c"} {
-		first.says(t, false, "sandbox_create", m{"name": name})
+		first.says(t, false, "sandbox_create", m{"name": name, "cpus": 2})
 	}
 	same := serve(t, func(o *Options) { o.Home, o.Sandboxes, o.Lifetime, o.IdleStop = home, 2, 2*time.Hour, time.Hour })
 	same.says(t, false, "sandbox_exec", m{"sandbox": "a", "command": "true"})
@@ -75,13 +75,18 @@ func TestI15_BoundsHoldForOlderSandboxes(t *testing.T) {
 	}
 	same.says(t, true, "sandbox_exec", m{"sandbox": "c", "command": "true"}, "too many")
 	same.says(t, false, "sandbox_exec", m{"sandbox": "a", "command": "true"})
-	for name, change := range map[string]func(*Options){
-		"lifetime":  func(o *Options) { o.Lifetime = time.Minute },
-		"idle stop": func(o *Options) { o.IdleStop = time.Minute },
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"lifetime":  {func(o *Options) { o.Lifetime = time.Minute }, "longer"},
+		"idle stop": {func(o *Options) { o.IdleStop = time.Minute }, "longer"},
+		"cpus":      {func(o *Options) { o.CPUs = 1 }, "larger"},
+		"memory":    {func(o *Options) { o.Memory = sandbox.MinMemory }, "larger"},
+		"disk":      {func(o *Options) { o.Disk = 1 << 30 }, "larger"},
 	} {
-		p := serve(t, func(o *Options) { o.Home, o.Lifetime, o.IdleStop = home, time.Hour, time.Hour; change(o) })
-		text := p.says(t, true, "sandbox_exec", m{"sandbox": "c", "command": "true"}, "longer")
-		if text == "" {
+		p := serve(t, func(o *Options) { o.Home, o.Lifetime, o.IdleStop = home, time.Hour, time.Hour; c.change(o) })
+		if text := p.says(t, true, "sandbox_exec", m{"sandbox": "c", "command": "true"}, c.want); text == "" {
 			t.Errorf("%s: no sentence", name)
 		}
 	}

@@ -159,7 +159,7 @@ func (s *server) execOne(ctx context.Context, in string, a *program) (string, er
 	if err != nil {
 		return "", err
 	}
-	m, st, err := s.use(ctx, in)
+	m, st, err := s.useWithin(ctx, in, p.limit)
 	if err != nil {
 		return "", err
 	}
@@ -204,10 +204,11 @@ func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (strin
 	if len(a.Steps) < 1 || len(a.Steps) > maxSteps {
 		return "", wrong("%d steps; give 1 to %d", len(a.Steps), maxSteps)
 	}
-	if _, err := (&program{Command: "true", Cwd: a.Cwd, Timeout: a.Timeout}).prepare(); err != nil {
+	first, err := (&program{Command: "true", Cwd: a.Cwd, Timeout: a.Timeout}).prepare()
+	if err != nil {
 		return "", err
 	}
-	m, st, err := s.use(ctx, a.Sandbox)
+	m, st, err := s.useWithin(ctx, a.Sandbox, first.limit)
 	if err != nil {
 		return "", err
 	}
