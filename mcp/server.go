@@ -76,7 +76,7 @@ func (s *server) protocol(version string) *sdk.Server {
 		names = append(names, t.name)
 	}
 	s.addPrompts(p)
-	p.AddReceivingMiddleware(initializeAgain(impl, caps, instructions), unknownTool(names))
+	p.AddReceivingMiddleware(initializeAgain(impl, caps, instructions), unknownTool(names), noCursor)
 	return p
 }
 
@@ -137,6 +137,41 @@ func unknownTool(names []string) sdk.Middleware {
 	}
 }
 
+// noCursor refuses cursors: each list has one page. go-sdk decodes them with encoding/gob, which isn't made to read what
+// others wrote.
+func noCursor(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		cursor := ""
+		switch p := req.GetParams().(type) {
+		case *sdk.ListToolsParams:
+			if p != nil {
+				cursor = p.Cursor
+			}
+		case *sdk.ListPromptsParams:
+			if p != nil {
+				cursor = p.Cursor
+			}
+		}
+		if cursor != "" {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "cursor: this server gave none; leave it out"}
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// progressToken is a token that is short enough to be repeated for as long as a call goes on, nil for none.
+func progressToken(p *sdk.CallToolParamsRaw) any {
+	switch token := p.GetProgressToken().(type) {
+	case string:
+		if len(token) <= maxID {
+			return token
+		}
+	case float64:
+		return token
+	}
+	return nil
+}
+
 // progressEvery is how often a client that asked for it learns that a call is under way: some give up without, after a
 // minute.
 const progressEvery = 10 * time.Second
@@ -146,7 +181,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 	takes := t.schema()
 	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		began := time.Now()
-		if token := req.Params.GetProgressToken(); token != nil {
+		if token := progressToken(req.Params); token != nil {
 			done := make(chan struct{})
 			var reporter sync.WaitGroup
 			reporter.Go(func() { report(ctx, req.Session, token, done) })

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ const (
 	// maxDepth and maxValues bound what a message decodes to: an empty value is 2 bytes of text and up to 100 of memory.
 	maxDepth  = 64
 	maxValues = 1 << 17
-	// maxID bounds an id and a method, maxFault what an error of go-sdk says, in bytes: it repeats what it doesn't know.
+	// maxID bounds an id and a progress token, maxFault what an error of go-sdk says, in bytes: it repeats what it doesn't know.
 	maxID    = 256
 	maxFault = 1000
 	// maxWaiting bounds the errors of this file that wait for a client to read them.
@@ -44,6 +45,9 @@ const (
 	// maxInitialized bounds the notifications of that name; clients send two at most.
 	maxInitialized = 16
 )
+
+// methods are the calls that this server answers. go-sdk has more, and answers some in ways that end the connection.
+var methods = []string{"initialize", "ping", "server/discover", "tools/list", "tools/call", "prompts/list", "prompts/get"}
 
 // codeBusy is of JSON-RPC's range for a server's own errors.
 const codeBusy = -32000
@@ -171,14 +175,7 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	size := -1
 	if r, ok := m.(*jsonrpc.Response); ok {
 		size = c.answered(r.ID) // with its answer the client may use the id again
-		var fault *jsonrpc.Error
-		if r.Error != nil && len(r.Error.Error()) > maxFault {
-			code := int64(0)
-			if errors.As(r.Error, &fault) {
-				code = fault.Code
-			}
-			m = &jsonrpc.Response{ID: r.ID, Error: &jsonrpc.Error{Code: code, Message: printed(r.Error.Error())}}
-		}
+		m = short(r)
 	}
 	line, err := jsonrpc.EncodeMessage(m)
 	if err == nil {
@@ -194,6 +191,23 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 		}
 	}
 	return err
+}
+
+// short is a response as it is, or an error of go-sdk's without what it repeats of a long message.
+func short(r *jsonrpc.Response) *jsonrpc.Response {
+	var fault *jsonrpc.Error
+	if r.Error == nil {
+		return r
+	}
+	known := errors.As(r.Error, &fault)
+	if len(r.Error.Error()) <= maxFault && (!known || len(fault.Data) <= maxFault && (fault.Data == nil || json.Valid(fault.Data))) {
+		return r
+	}
+	bare := &jsonrpc.Error{Message: printed(r.Error.Error())}
+	if known {
+		bare.Code = fault.Code
+	}
+	return &jsonrpc.Response{ID: r.ID, Error: bare}
 }
 
 // answered takes a call out of those whose ids are in use, and returns its bytes, or -1.
@@ -453,12 +467,12 @@ func (c *conn) acceptOne(raw json.RawMessage) error {
 		return nil // a response: this server asks for nothing
 	}
 	switch {
-	case len(r.Method) > maxID:
-		return c.refuse(id, jsonrpc.CodeMethodNotFound, "no such method")
 	case !r.IsCall():
 		if !c.wanted(r) {
 			return nil
 		}
+	case !slices.Contains(methods, r.Method):
+		return c.refuse(id, jsonrpc.CodeMethodNotFound, fmt.Sprintf("no such method: %q", printed(r.Method)))
 	default:
 		if why := c.admit(r.ID, len(raw)); why != "" {
 			return c.refuse(id, codeBusy, why)
