@@ -72,6 +72,8 @@ type runner interface {
 	connect(ctx context.Context, st *sandbox.Status) (machine, error)
 	// start starts a named sandbox that exists.
 	start(ctx context.Context, st *sandbox.Status) (machine, error)
+	// stop ends one that start has started.
+	stop(ctx context.Context, st *sandbox.Status) error
 	// run starts one without a name.
 	run(ctx context.Context, cfg sandbox.Config) (machine, error)
 }
@@ -108,6 +110,10 @@ func (r realRunner) start(ctx context.Context, st *sandbox.Status) (machine, err
 	return wrap(sandbox.StartNamed(ctx, st.Name, sandbox.StartOptions{Home: r.home.Dir(), Program: r.program, Created: st.Created}))
 }
 
+func (r realRunner) stop(ctx context.Context, st *sandbox.Status) error {
+	return r.home.Only(st.Created).Stop(ctx, st.Name)
+}
+
 func (r realRunner) run(ctx context.Context, cfg sandbox.Config) (machine, error) {
 	return wrap(sandbox.Start(ctx, cfg))
 }
@@ -121,7 +127,8 @@ type boxes struct {
 	making chan struct{} // held by the call that makes the default sandbox
 
 	mu       sync.Mutex
-	reserved int // places of sandboxes that are not in the state directory (yet)
+	reserved int            // places of sandboxes that are not in the state directory (yet)
+	starting map[string]int // starts under way, by the sandboxes' names
 }
 
 // mine are the sandboxes that were made under any version of the floor's file.
@@ -343,20 +350,61 @@ func (b *boxes) only(st *sandbox.Status) *sandbox.Home { return b.opts.Home.Only
 
 // start starts a sandbox that exists. Those that run count anew: there may be more of them than the operator allows now.
 func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) {
-	mine, err := b.mine()
+	if err := b.mayStart(st.Name); err != nil {
+		return nil, err
+	}
+	defer b.started(st.Name)
+	m, err := b.runner.start(ctx, st)
 	if err != nil {
 		return nil, err
 	}
-	running := 0
-	for i := range mine {
-		if mine[i].Running && mine[i].Name != st.Name {
-			running++
+	// Another server on this state directory may have started one at the same time.
+	if n, err := b.othersRun(st.Name); err != nil || n >= b.opts.Sandboxes {
+		return nil, errors.Join(err, b.tooMany(), m.Close(), b.runner.stop(context.WithoutCancel(ctx), st))
+	}
+	return m, nil
+}
+
+// mayStart counts a sandbox as running from now on until started is called, or says why it can't run.
+func (b *boxes) mayStart(name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, err := b.othersRun(name)
+	if err != nil {
+		return err
+	}
+	for other := range b.starting {
+		if other != name {
+			n++
 		}
 	}
-	if running >= b.opts.Sandboxes {
-		return nil, b.tooMany()
+	if n >= b.opts.Sandboxes {
+		return b.tooMany()
 	}
-	return b.runner.start(ctx, st)
+	if b.starting == nil {
+		b.starting = map[string]int{}
+	}
+	b.starting[name]++
+	return nil
+}
+
+func (b *boxes) started(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.starting[name]--; b.starting[name] == 0 {
+		delete(b.starting, name)
+	}
+}
+
+// othersRun is how many sandboxes beside that one run.
+func (b *boxes) othersRun(name string) (n int, err error) {
+	mine, err := b.mine()
+	for i := range mine {
+		if mine[i].Running && mine[i].Name != name {
+			n++
+		}
+	}
+	return n, err
 }
 
 // startingPoll is how often a sandbox that another process starts is looked at.

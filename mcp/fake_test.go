@@ -56,6 +56,13 @@ func (r *fakeRunner) start(_ context.Context, st *sandbox.Status) (machine, erro
 	return r.running[name], nil
 }
 
+func (r *fakeRunner) stop(_ context.Context, st *sandbox.Status) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.running, st.Name)
+	return nil
+}
+
 func (r *fakeRunner) run(_ context.Context, cfg sandbox.Config) (machine, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

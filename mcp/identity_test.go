@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -88,6 +89,73 @@ func TestI15_BoundsHoldForOlderSandboxes(t *testing.T) {
 		p := serve(t, func(o *Options) { o.Home, o.Lifetime, o.IdleStop = home, time.Hour, time.Hour; c.change(o) })
 		if text := p.says(t, true, "sandbox_exec", m{"sandbox": "c", "command": "true"}, c.want); text == "" {
 			t.Errorf("%s: no sentence", name)
+		}
+	}
+}
+
+// listening is the fake runner; its sandboxes run for everybody who looks, and begin to once gate is closed.
+type listening struct {
+	*fakeRunner
+	t       *testing.T
+	home    *sandbox.Home
+	arrived chan string
+	gate    chan struct{}
+}
+
+func (r listening) start(ctx context.Context, st *sandbox.Status) (machine, error) {
+	r.arrived <- st.Name
+	<-r.gate
+	l, err := net.Listen("unix", filepath.Join(r.home.Dir(), "sandboxes", st.Name, "control.sock"))
+	if err != nil {
+		return nil, err
+	}
+	r.t.Cleanup(func() { _ = l.Close() })
+	return r.fakeRunner.start(ctx, st)
+}
+
+// TestI15_StartsAtOnceAreBounded starts more sandboxes than may run, all at once: one server lets no more begin, and of
+// several servers each looks again. The twin of the first is the second: there all begin.
+func TestI15_StartsAtOnceAreBounded(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c"}
+	for _, servers := range []int{1, len(names)} {
+		home := newHome(t)
+		first := serve(t, func(o *Options) { o.Home, o.Sandboxes = home, len(names) })
+		for _, name := range names {
+			first.says(t, false, "sandbox_create", m{"name": name})
+		}
+		fake := &fakeRunner{running: map[string]*fakeMachine{}}
+		r := listening{fake, t, home, make(chan string), make(chan struct{})}
+		var all []*playground
+		for range servers {
+			p := serve(t, func(o *Options) { o.Home, o.Sandboxes = home, 1 })
+			p.runner = r
+			all = append(all, p)
+		}
+		refused := make(chan bool)
+		for i, name := range names {
+			go func() {
+				text, failed := all[i%servers].call(t, "sandbox_exec", m{"sandbox": name, "command": "true"})
+				refused <- failed && strings.Contains(text, "too many")
+			}()
+		}
+		began, over := 0, 0
+		for began+over < len(names) {
+			select {
+			case <-r.arrived:
+				began++
+			case no := <-refused:
+				if over++; !no {
+					t.Error("a call ended in another way")
+				}
+			}
+		}
+		close(r.gate)
+		for ; over < len(names); over++ {
+			<-refused
+		}
+		if began != servers || len(fake.running) > 1 {
+			t.Errorf("%d servers: %d of %d starts began, %d sandboxes run", servers, began, len(names), len(fake.running))
 		}
 	}
 }

@@ -32,6 +32,7 @@ type server struct {
 	history history
 	log     *slog.Logger
 	spools  atomic.Int64 // bytes that outputs may still be kept in
+	cleanup time.Duration
 }
 
 // Serve answers one client on r and w until r ends or ctx does. It logs to log and writes nothing but messages to w.
@@ -58,7 +59,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	b := &boxes{opts: o, family: o.family(), label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
-	s := &server{boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, calls: newCalls(), log: log}
+	s := &server{boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, calls: newCalls(), log: log, cleanup: cleanupWait}
 	s.spools.Store(maxSpools)
 	return s, nil
 }

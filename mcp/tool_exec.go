@@ -243,7 +243,11 @@ func (s *server) runStep(ctx context.Context, m machine, in *sandbox.Status, st 
 	if _, err := m.Files().WriteFile(ctx, file, strings.NewReader(st.Code), agentclient.WriteOptions{Mode: 0o600}); err != nil {
 		return "", err
 	}
-	defer func() { _ = m.Files().Remove(context.WithoutCancel(ctx), file, false) }() // the guest's own disk
+	defer func() { // the guest's own disk
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cleanup)
+		defer cancel()
+		_ = m.Files().Remove(ctx, file, false)
+	}()
 	for i, argv := range lang.argv {
 		p.Argv = append(slices.Clone(argv), file)
 		call, err := p.prepare()
@@ -265,6 +269,10 @@ func (s *server) runStep(ctx context.Context, m machine, in *sandbox.Status, st 
 	}
 	return "", nil
 }
+
+// cleanupWait is how long a guest may take to remove what a call left there: a cancelled call waits for it, and a guest may
+// never answer.
+const cleanupWait = 2 * time.Second
 
 // maxPrograms bounds what one call looks for.
 const maxPrograms = 64

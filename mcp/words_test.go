@@ -94,6 +94,7 @@ func (r noticeRunner) connect(context.Context, *sandbox.Status) (machine, error)
 func (r noticeRunner) start(context.Context, *sandbox.Status) (machine, error) {
 	return noticeMachine{r.then}, r.atStart
 }
+func (r noticeRunner) stop(context.Context, *sandbox.Status) error { return r.then }
 func (r noticeRunner) run(context.Context, sandbox.Config) (machine, error) {
 	return noticeMachine{r.then}, r.atStart
 }
