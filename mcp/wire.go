@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -251,6 +252,12 @@ func (c *conn) write() {
 			var err error
 			if len(o.line) > 0 {
 				_, err = c.w.Write(o.line)
+			}
+			if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) { // a client that is gone
+				err = io.EOF
+			}
+			if err != nil {
+				c.stop(err)
 			}
 			if o.done != nil {
 				o.done <- err

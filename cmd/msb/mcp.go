@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +15,9 @@ import (
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
+
+// lastWordWait is how long a server that failed waits for somebody to read why from standard error.
+const lastWordWait = time.Second
 
 func newMCPCommand(ui *ui) *cobra.Command {
 	var f mcpFlags
@@ -41,7 +47,12 @@ is not used is stopped meanwhile.`,
 			if isTerminal(os.Stdin) {
 				fmt.Fprintln(os.Stderr, "This is a server for an agent's client, which starts it by itself: try `msb mcp install --help`. Ctrl+C ends it.")
 			}
-			return mcp.Serve(c.Context(), o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(mcp.NewLog(os.Stderr), nil)))
+			signal.Ignore(syscall.SIGPIPE) // a client that closes standard error alone has its server still
+			err = mcp.Serve(c.Context(), o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(mcp.NewLog(os.Stderr), nil)))
+			if err != nil {
+				time.AfterFunc(lastWordWait, func() { os.Exit(exitOf(err)) })
+			}
+			return err
 		},
 	}
 	f.add(c)
