@@ -226,6 +226,9 @@ func (s *server) changeEnv(ctx context.Context, st *sandbox.Status, set, unset [
 	return err
 }
 
+// quietConsole is the console of a sandbox that is well: its kernel starts with "quiet".
+const quietConsole = "the console shows nothing: the kernel writes there when something is wrong, such as memory that ran out; dmesg in sandbox_exec shows the rest"
+
 func (s *server) sandboxLogs(_ context.Context, raw json.RawMessage) (string, error) {
 	st, err := s.ownOf(raw)
 	if err != nil {
@@ -236,7 +239,7 @@ func (s *server) sandboxLogs(_ context.Context, raw json.RawMessage) (string, er
 		return "", err
 	}
 	if len(text) == 0 {
-		return "the console shows nothing", nil
+		return quietConsole, nil
 	}
 	var c capture
 	_, _ = c.Write(text) // it never fails
