@@ -118,7 +118,7 @@ func startFailed(err error) (*agentpb.Exit, error) {
 		if se.NotFound {
 			kind = agentpb.StartError_START_ERROR_NOT_FOUND
 		}
-		return &agentpb.Exit{Code: int32(se.Code()), StartError: kind, Message: se.Message}, nil
+		return &agentpb.Exit{Code: int32(se.Code()), StartError: kind, Message: shown(se.Message)}, nil
 	}
 	if errors.Is(err, workload.ErrRequest) {
 		return nil, status.Error(codes.InvalidArgument, err.Error())

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"google.golang.org/grpc"
@@ -62,7 +63,7 @@ func fileStatus(err error) error {
 			return status.FromContextError(ended).Err()
 		}
 	}
-	st := status.New(codes.InvalidArgument, err.Error())
+	st := status.New(codes.InvalidArgument, shown(err.Error()))
 	var number syscall.Errno
 	if !errors.As(err, &number) {
 		return st.Err()
@@ -71,9 +72,9 @@ func fileStatus(err error) error {
 	var p *fs.PathError
 	var l *os.LinkError
 	if errors.As(err, &p) {
-		detail.Op, detail.Path = p.Op, p.Path
+		detail.Op, detail.Path = p.Op, shown(p.Path)
 	} else if errors.As(err, &l) {
-		detail.Op, detail.Path = l.Op, l.New
+		detail.Op, detail.Path = l.Op, shown(l.New)
 	}
 	with, err := st.WithDetails(detail)
 	if err != nil {
@@ -183,8 +184,15 @@ func (s *fileServer) Unpack(stream grpc.ClientStreamingServer[agentpb.UnpackRequ
 }
 
 func reportMessage(r tartree.Report) *agentpb.TreeReport {
-	return &agentpb.TreeReport{Entries: r.Entries, Bytes: r.Bytes, Skipped: r.Skipped, SkippedMore: r.SkippedMore}
+	m := &agentpb.TreeReport{Entries: r.Entries, Bytes: r.Bytes, SkippedMore: r.SkippedMore}
+	for _, name := range r.Skipped {
+		m.Skipped = append(m.Skipped, shown(name))
+	}
+	return m
 }
+
+// shown is a name for sentences: a string of a message has to be UTF-8, which names of files need not be.
+func shown(name string) string { return strings.ToValidUTF8(name, "\ufffd") }
 
 // chunkWriter gathers an archive's small writes into messages.
 type chunkWriter struct {

@@ -233,6 +233,44 @@ func TestTreesAreChanged(t *testing.T) {
 	}
 }
 
+// TestI12_NamesMayHaveAnyBytes: a guest's names need not be UTF-8, and none of them ends the session.
+func TestI12_NamesMayHaveAnyBytes(t *testing.T) {
+	eachWay(t, func(t *testing.T, f *agentclient.Files, dir string) {
+		const odd = "a\xff\xfe"
+		watched, stop := context.WithCancel(t.Context())
+		defer stop()
+		ready, created, ended := make(chan struct{}), make(chan string, 10), make(chan error, 1)
+		go func() {
+			ended <- f.Watch(watched, dir, false, func() { close(ready) }, func(e agentclient.Event) { created <- e.Path })
+		}()
+		<-ready
+		if err := errors.Join(syscall.Mkfifo(filepath.Join(dir, odd), 0o600), os.Symlink(odd+"\xfd", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		if at := <-created; at != dir+"/"+odd {
+			t.Errorf("watched %q", at)
+		}
+		stop()
+		<-ended
+		all, err := f.ReadDir(t.Context(), dir)
+		if err != nil || len(all) != 2 || all[0].Name() != odd || all[1].Target != odd+"\xfd" {
+			t.Errorf("listed %+v, %v", all, err)
+		}
+		in, err := f.Pack(t.Context(), dir, "x", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, in)
+		_ = in.Close()
+		if left := in.Report().Skipped; err != nil || len(left) != 1 || !strings.HasPrefix(filepath.Base(left[0]), "a") {
+			t.Errorf("packed without %q, %v", left, err)
+		}
+		if _, err := f.Stat(t.Context(), dir, false); err != nil {
+			t.Errorf("behind these: %v", err)
+		}
+	})
+}
+
 func TestGuestFilesAreAnFS(t *testing.T) {
 	f, dir := guestFiles(t)
 	for name, text := range map[string]string{"a.txt": "alpha", "d/b.txt": "beta", "d/e/c": strings.Repeat("c", 100_000)} {

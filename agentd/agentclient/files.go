@@ -81,16 +81,16 @@ const (
 
 // fileInfo checks what the guest says of a file.
 func fileInfo(m *agentpb.FileInfo) (FileInfo, error) {
-	name := m.GetName()
+	name, target := string(m.GetName()), string(m.GetTarget())
 	if name != "/" && (name == "" || len(name) > maxNameBytes || strings.ContainsAny(name, "/\x00") || name == "." || name == "..") {
 		return FileInfo{}, fmt.Errorf("%w: a file named %q", ErrProtocol, guestText(name))
 	}
-	if len(m.GetTarget()) > maxTargetBytes || m.GetSize() < 0 {
-		return FileInfo{}, fmt.Errorf("%w: a link of %d bytes, a file of %d", ErrProtocol, len(m.GetTarget()), m.GetSize())
+	if len(target) > maxTargetBytes || m.GetSize() < 0 {
+		return FileInfo{}, fmt.Errorf("%w: a link of %d bytes, a file of %d", ErrProtocol, len(target), m.GetSize())
 	}
 	return FileInfo{
 		name: name, mode: fileMode(m.GetMode()), size: m.GetSize(), modTime: time.Unix(0, m.GetModifiedUnixNs()),
-		UID: m.GetUid(), GID: m.GetGid(), Target: m.GetTarget(),
+		UID: m.GetUid(), GID: m.GetGid(), Target: target,
 	}, nil
 }
 

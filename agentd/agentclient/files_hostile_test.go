@@ -1,6 +1,7 @@
 package agentclient
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -73,10 +74,10 @@ func dialFiles(t *testing.T, f *fakeFiles) *Client {
 func TestI12_ImpossibleFilesEndTheSession(t *testing.T) {
 	t.Parallel()
 	for what, m := range map[string]*agentpb.FileInfo{
-		"no name": {}, "dot": {Name: "."}, "dots": {Name: ".."}, "slash": {Name: "a/b"}, "NUL": {Name: "a\x00"},
-		"long": {Name: strings.Repeat("n", 256)}, "target": {Name: "l", Target: strings.Repeat("t", 4097)}, "size": {Name: "f", Size: -1},
+		"no name": {}, "dot": {Name: []byte(".")}, "dots": {Name: []byte("..")}, "slash": {Name: []byte("a/b")}, "NUL": {Name: []byte("a\x00")},
+		"long": {Name: bytes.Repeat([]byte("n"), 256)}, "target": {Name: []byte("l"), Target: bytes.Repeat([]byte("t"), 4097)}, "size": {Name: []byte("f"), Size: -1},
 	} {
-		c := dialFiles(t, &fakeFiles{list: []*agentpb.FileInfo{{Name: "good"}, m}})
+		c := dialFiles(t, &fakeFiles{list: []*agentpb.FileInfo{{Name: []byte("good")}, m}})
 		if _, err := c.Files().ReadDir(t.Context(), "/"); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: got %v", what, err)
 		}
@@ -133,8 +134,8 @@ func TestI12_FileErrorsAreMadeSafe(t *testing.T) {
 func TestI12_ImpossibleEventsEndTheSession(t *testing.T) {
 	t.Parallel()
 	for what, e := range map[string]*agentpb.WatchEvent{
-		"no path": {Kind: 1}, "relative": {Kind: 1, Path: "a"}, "long": {Kind: 1, Path: "/" + strings.Repeat("p", 5000)},
-		"no kind": {Path: "/a"}, "new kind": {Kind: 99, Path: "/a"}, "negative": {Kind: -1, Path: "/a"},
+		"no path": {Kind: 1}, "relative": {Kind: 1, Path: []byte("a")}, "long": {Kind: 1, Path: []byte("/" + strings.Repeat("p", 5000))},
+		"no kind": {Path: []byte("/a")}, "new kind": {Kind: 99, Path: []byte("/a")}, "negative": {Kind: -1, Path: []byte("/a")},
 	} {
 		c := dialFiles(t, &fakeFiles{watch: []*agentpb.WatchResponse{{}, {Events: []*agentpb.WatchEvent{e}}}})
 		if err := c.Files().Watch(t.Context(), "/", false, nil, func(Event) { t.Errorf("%s: reported", what) }); !errors.Is(err, ErrProtocol) {

@@ -55,10 +55,11 @@ func (f *Files) Watch(ctx context.Context, name string, recursive bool, ready fu
 			ready()
 		}
 		for _, e := range m.GetEvents() {
-			if !path.IsAbs(e.GetPath()) || len(e.GetPath()) > maxTargetBytes || e.GetKind() <= 0 || Change(e.GetKind()) > ChangeAttributes {
-				return f.c.fail(fmt.Errorf("%w: an event %d of %q", ErrProtocol, e.GetKind(), guestText(e.GetPath())))
+			at := string(e.GetPath())
+			if !path.IsAbs(at) || len(at) > maxTargetBytes || e.GetKind() <= 0 || Change(e.GetKind()) > ChangeAttributes {
+				return f.c.fail(fmt.Errorf("%w: an event %d of %q", ErrProtocol, e.GetKind(), guestText(at)))
 			}
-			event(Event{Change: Change(e.GetKind()), Path: e.GetPath()})
+			event(Event{Change: Change(e.GetKind()), Path: at})
 		}
 		if m.GetOverflow() {
 			event(Event{})

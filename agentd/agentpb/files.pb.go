@@ -147,8 +147,8 @@ func (x *FileError) GetPath() string {
 
 type FileInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The last element of the path.
-	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The last element of the path. Linux has names of any bytes.
+	Name []byte `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// st_mode of Linux: type and permissions.
 	Mode           uint32 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
 	Size           int64  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
@@ -156,7 +156,7 @@ type FileInfo struct {
 	Uid            uint32 `protobuf:"varint,5,opt,name=uid,proto3" json:"uid,omitempty"`
 	Gid            uint32 `protobuf:"varint,6,opt,name=gid,proto3" json:"gid,omitempty"`
 	// Of a symbolic link.
-	Target        string `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
+	Target        []byte `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -191,11 +191,11 @@ func (*FileInfo) Descriptor() ([]byte, []int) {
 	return file_files_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *FileInfo) GetName() string {
+func (x *FileInfo) GetName() []byte {
 	if x != nil {
 		return x.Name
 	}
-	return ""
+	return nil
 }
 
 func (x *FileInfo) GetMode() uint32 {
@@ -233,11 +233,11 @@ func (x *FileInfo) GetGid() uint32 {
 	return 0
 }
 
-func (x *FileInfo) GetTarget() string {
+func (x *FileInfo) GetTarget() []byte {
 	if x != nil {
 		return x.Target
 	}
-	return ""
+	return nil
 }
 
 type StatRequest struct {
@@ -1324,7 +1324,7 @@ func (x *WatchResponse) GetOverflow() bool {
 type WatchEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          WatchEvent_Kind        `protobuf:"varint,1,opt,name=kind,proto3,enum=msb.agent.v1.WatchEvent_Kind" json:"kind,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1366,11 +1366,11 @@ func (x *WatchEvent) GetKind() WatchEvent_Kind {
 	return WatchEvent_KIND_UNSPECIFIED
 }
 
-func (x *WatchEvent) GetPath() string {
+func (x *WatchEvent) GetPath() []byte {
 	if x != nil {
 		return x.Path
 	}
-	return ""
+	return nil
 }
 
 type PackRequest struct {
@@ -1704,13 +1704,13 @@ const file_files_proto_rawDesc = "" +
 	"\x02op\x18\x02 \x01(\tR\x02op\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\"\xac\x01\n" +
 	"\bFileInfo\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x03R\x04size\x12(\n" +
 	"\x10modified_unix_ns\x18\x04 \x01(\x03R\x0emodifiedUnixNs\x12\x10\n" +
 	"\x03uid\x18\x05 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\x06 \x01(\rR\x03gid\x12\x16\n" +
-	"\x06target\x18\a \x01(\tR\x06target\"9\n" +
+	"\x06target\x18\a \x01(\fR\x06target\"9\n" +
 	"\vStatRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\"!\n" +
@@ -1776,7 +1776,7 @@ const file_files_proto_rawDesc = "" +
 	"\n" +
 	"WatchEvent\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.msb.agent.v1.WatchEvent.KindR\x04kind\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"g\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\"g\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fKIND_CREATED\x10\x01\x12\x10\n" +

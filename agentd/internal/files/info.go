@@ -43,12 +43,13 @@ func Stat(p string, follow bool) (*agentpb.FileInfo, error) {
 }
 
 func info(p string, st os.FileInfo) *agentpb.FileInfo {
-	out := &agentpb.FileInfo{Name: st.Name(), Size: st.Size(), ModifiedUnixNs: st.ModTime().UnixNano()}
+	out := &agentpb.FileInfo{Name: []byte(st.Name()), Size: st.Size(), ModifiedUnixNs: st.ModTime().UnixNano()}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		out.Mode, out.Uid, out.Gid = sys.Mode, sys.Uid, sys.Gid
 	}
 	if st.Mode().Type() == os.ModeSymlink {
-		out.Target, _ = os.Readlink(p) // gone again: the entry stands without it
+		target, _ := os.Readlink(p) // gone again: the entry stands without it
+		out.Target = []byte(target)
 	}
 	return out
 }

@@ -207,7 +207,7 @@ func note(out *agentpb.WatchResponse, kind agentpb.WatchEvent_Kind, p string) {
 		out.Overflow = true
 		return
 	}
-	out.Events = append(out.Events, &agentpb.WatchEvent{Kind: kind, Path: p})
+	out.Events = append(out.Events, &agentpb.WatchEvent{Kind: kind, Path: []byte(p)})
 }
 
 func kindOf(mask uint32) agentpb.WatchEvent_Kind {

@@ -35,7 +35,7 @@ func TestMovedDirectoriesReportNewPaths(t *testing.T) {
 		}
 		last := false
 		for _, e := range r.GetEvents() {
-			p := strings.TrimPrefix(e.GetPath(), dir)
+			p := strings.TrimPrefix(string(e.GetPath()), dir)
 			seen[e.GetKind().String()+p] = true
 			last = last || p == "/last"
 		}
