@@ -66,17 +66,24 @@ func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, err
 	if err != nil {
 		return "", err
 	}
-	if a.Offset+n < info.Size() {
+	more := n == a.Length && a.Offset+n != info.Size()
+	if more {
 		n -= c.cut()
 	}
-	head := fmt.Sprintf("%s: bytes %d to %d", printed(a.Path), a.Offset, a.Offset+n)
-	if a.Offset+n <= info.Size() { // a file of /proc has no size
-		head += fmt.Sprintf(" of %d", info.Size())
+	return readPart(a.Path, a.Offset, a.Offset+n, info.Size(), more) + "\n" + c.untrusted("file"), nil
+}
+
+// readPart says which part of a file was read, and whether there is more. What the guest says of the size is not true of
+// files of /proc and /sys, nor of one that changes.
+func readPart(path string, from, to, size int64, more bool) string {
+	line := fmt.Sprintf("%s: bytes %d to %d", printed(path), from, to)
+	if to == size || more && to < size {
+		line += fmt.Sprintf(" of %d", size)
 	}
-	if a.Offset+n < info.Size() {
-		head += fmt.Sprintf("; go on with offset %d", a.Offset+n)
+	if more {
+		line += fmt.Sprintf("; go on with offset %d", to)
 	}
-	return head + "\n" + c.untrusted("file"), nil
+	return line
 }
 
 // textArgs are what a client writes into a file.
