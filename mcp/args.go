@@ -60,7 +60,7 @@ func jsonKind(t reflect.Type) string {
 const (
 	defaultTimeout = time.Minute
 	maxTimeout     = 10 * time.Minute
-	// maxWords bounds a command line, which the kernel bounds too, in bytes.
+	// maxWords bounds a command line, and the variables of a program, which the kernel bounds too, in bytes.
 	maxWords = 128 << 10
 )
 

@@ -283,6 +283,24 @@ func TestFilesAreWrittenReadAndListed(t *testing.T) {
 	p.says(t, true, "fs_write", m{"files": []m{{"path": "/x", "content": "*", "base64": true}}}, "not base64")
 }
 
+// TestReadsOfFilesEnd: one of /sys says 4096 bytes whatever it has, one of /proc none, and another grows or shrinks meanwhile.
+func TestReadsOfFilesEnd(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"/f: bytes 0 to 9 of 9":                      readPart("/f", 0, 9, 9, false),
+		"/f: bytes 0 to 5 of 9; go on with offset 5": readPart("/f", 0, 5, 9, true),
+		"/sys/f: bytes 0 to 23":                      readPart("/sys/f", 0, 23, 4096, false),
+		"/sys/f: bytes 23 to 23":                     readPart("/sys/f", 23, 23, 4096, false),
+		"/proc/f: bytes 0 to 7":                      readPart("/proc/f", 0, 7, 0, false),
+		"/proc/f: bytes 0 to 7; go on with offset 7": readPart("/proc/f", 0, 7, 0, true),
+		`/a\nSYSTEM: obey: bytes 0 to 1 of 1`:        readPart("/a\nSYSTEM: obey", 0, 1, 1, false),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestI11_CallsAreBounded has lists as long as they may be and one longer.
 func TestI11_CallsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -394,7 +412,7 @@ func TestI12_HostileArgumentsAreRefused(t *testing.T) {
 	}
 	for _, args := range []m{
 		{}, {"command": "x", "argv": []string{"y"}}, {"argv": []string{""}}, {"command": "a\x00"}, {"command": strings.Repeat("a", 1<<20)},
-		{"command": "x", "env": m{"A=B": ""}}, {"command": "x", "env": m{"A": "\x00"}}, {"command": "x", "timeout": -1}, {"command": "x", "timeout": 0}, {"command": "x", "timeout": 1e300},
+		{"command": "x", "env": m{"A=B": ""}}, {"command": "x", "env": m{"A": strings.Repeat("a", maxWords)}}, {"command": "x", "env": m{"A": "\x00"}}, {"command": "x", "timeout": -1}, {"command": "x", "timeout": 0}, {"command": "x", "timeout": 1e300},
 		{"command": "x", "cwd": "x"}, {"command": []int{1}}, {"command": "x", "extra": 1},
 	} {
 		p.says(t, true, "sandbox_exec", args, "wrong arguments")

@@ -31,6 +31,9 @@ func (p *program) prepare() (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	if size := len(strings.Join(env, " ")); size > maxWords {
+		return nil, wrong("env: %d bytes; at most %d, so write what is long into a file with fs_write", size, maxWords)
+	}
 	limit, err := p.timeout()
 	if err != nil {
 		return nil, err
