@@ -81,12 +81,16 @@ type Event struct {
 	Port uint16     `json:"port,omitempty"`
 	// Client is who connected to a published port; Port is the guest's then.
 	Client netip.AddrPort `json:"client,omitzero"`
+	// Peer is the sandbox that connected to Port by its own [hosts], in place of
+	// Client.
+	Peer string `json:"peer,omitempty"`
 	// Proxy is where the guest's packets went if it asked the gateway's own
 	// proxy for Dst.
 	Proxy netip.AddrPort `json:"proxy,omitzero"`
 	// Names are what dnsguard pinned to Dst when the verdict was given.
 	Names []string `json:"names,omitempty"`
-	// Target is where [hosts] leads from Dst: "builtin:echo", "127.0.0.1:5000".
+	// Target is where [hosts] leads from Dst: "builtin:echo", "127.0.0.1:5000",
+	// "sandbox:db:5432".
 	Target string `json:"target,omitempty"`
 	// SNI is the name in the ClientHello; Host the one in the HTTP request.
 	SNI  string `json:"sni,omitempty"`

@@ -32,11 +32,14 @@ type Verdict struct {
 	Scheme, Method, Path string
 	// Overrides are the methods that its headers ask for, separated by commas.
 	Overrides string
-	// Client is who connected to a published port, "192.168.1.7:50123".
+	// Client is who connected to a published port, "192.168.1.7:50123", or PeerPrefix and the name of another sandbox.
 	Client string
 	// Message is the sentence for people; it goes to the comment's end.
 	Message string
 }
+
+// PeerPrefix begins a Client that is another sandbox.
+const PeerPrefix = "sandbox:"
 
 // commentPrefix tells the gateway's comments from a person's own.
 const commentPrefix = "msb "

@@ -17,3 +17,12 @@ func Admit(p *policies.Policy, client netip.Addr, ours bool) Verdict {
 	}
 	return Verdict{Action: Deny, Reason: ReasonNoRule}
 }
+
+// AdmitSandbox judges another sandbox that connects to a TCP port of the guest. No rule of the machine's own is asked:
+// what runs in that sandbox is no program of this machine.
+func AdmitSandbox(p *policies.Policy, name string, port uint16) Verdict {
+	if rule, ok := p.AdmitsSandbox(name, port); ok {
+		return Verdict{Action: Allow, Rule: rule, Reason: ReasonRule}
+	}
+	return Verdict{Action: Deny, Reason: ReasonNoRule}
+}

@@ -75,6 +75,8 @@ type Config struct {
 	// Forward is asked about a published port on which the guest refuses connections. It returns a port of the guest
 	// that leads to a server there which listens on 127.0.0.1 only. Nil knows none.
 	Forward func(ctx context.Context, port uint16) (uint16, error)
+	// DialSandbox connects to a port of another sandbox, for a name of [hosts] that leads there. Nil knows no other.
+	DialSandbox func(ctx context.Context, name string, port uint16) (net.Conn, error)
 	// Terminate ends the sandbox after a violation of a secret that asks for it; nil does nothing.
 	Terminate func(reason string)
 }

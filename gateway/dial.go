@@ -39,6 +39,9 @@ func dialTarget(ctx context.Context, g *Gateway, network string, t policies.Targ
 		}
 		return g.echo.Dial(ctx)
 	}
+	if t.Sandbox != "" {
+		return g.dialSandbox(ctx, network, t)
+	}
 	dst := t.Addr
 	if dst.Port() == 0 {
 		dst = netip.AddrPortFrom(dst.Addr(), port)

@@ -41,8 +41,12 @@ func clientOf(a net.Addr) netip.AddrPort {
 
 // event begins the audit line of one client, and decides.
 func (i *inbound) event(proto egress.Proto, client netip.AddrPort, port uint16) (ev audit.Event, ok bool) {
-	v := i.admits(proto, client.Addr())
-	ev = audit.Event{Kind: audit.PortFlow, Proto: proto.String(), Client: client, Port: port, Action: v.Action.String(), Rule: v.Rule, Reason: v.Reason.String()}
+	return begin(i.admits(proto, client.Addr()), audit.Event{Proto: proto.String(), Client: client, Port: port})
+}
+
+// begin completes the audit line of a client with the verdict on it.
+func begin(v egress.Verdict, ev audit.Event) (begun audit.Event, ok bool) {
+	ev.Kind, ev.Action, ev.Rule, ev.Reason = audit.PortFlow, v.Action.String(), v.Rule, v.Reason.String()
 	if v.Action != egress.Allow {
 		ev.Message = "no rule of [[ingress.allow]] lets this client connect"
 	}
@@ -56,22 +60,29 @@ type clients struct {
 }
 
 type inboundClient struct {
-	proto  egress.Proto
-	addr   netip.Addr
+	judge  judgeClient
 	cancel context.CancelCauseFunc
 }
 
+// judgeClient judges a client by the policy in force.
+type judgeClient func() egress.Verdict
+
+// byAddress judges a client of a published port.
+func (i *inbound) byAddress(proto egress.Proto, client netip.Addr) judgeClient {
+	return func() egress.Verdict { return i.admits(proto, client) }
+}
+
 // follow returns a context that ends when a reload no longer lets the client connect; done forgets it.
-func (i *inbound) follow(ctx context.Context, proto egress.Proto, client netip.Addr) (followed context.Context, done func()) {
+func (i *inbound) follow(ctx context.Context, judge judgeClient) (followed context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &inboundClient{proto, client, cancel}
+	c := &inboundClient{judge, cancel}
 	i.clients.mu.Lock()
 	if i.clients.live == nil {
 		i.clients.live = make(map[*inboundClient]struct{})
 	}
 	i.clients.live[c] = struct{}{}
 	i.clients.mu.Unlock()
-	if i.admits(proto, client).Action != egress.Allow { // a reload came between
+	if judge().Action != egress.Allow { // a reload came between
 		cancel(errIngress)
 	}
 	return ctx, func() {
@@ -87,7 +98,7 @@ func (i *inbound) revokeClients() (ended int) {
 	i.clients.mu.Lock()
 	defer i.clients.mu.Unlock()
 	for c := range i.clients.live {
-		if i.admits(c.proto, c.addr).Action != egress.Allow {
+		if c.judge().Action != egress.Allow {
 			c.cancel(errIngress)
 			ended++
 		}
@@ -103,6 +114,9 @@ func (c *Capture) admitted(ev *audit.Event, gateway, guest netip.AddrPort) {
 	}
 	if w := c.writer.Load(); w != nil {
 		v := capture.Verdict{Kind: capture.KindPort, Action: ev.Action, Rule: ev.Rule, Reason: ev.Reason, Client: ev.Client.String()}
+		if ev.Peer != "" {
+			v.Client = capture.PeerPrefix + ev.Peer
+		}
 		c.comment(w, flowKey{transportOf(ev.Proto), guest.Port(), gateway}, text(v))
 	}
 }

@@ -73,16 +73,31 @@ func (g *Gateway) within(ctx context.Context) (context.Context, context.CancelFu
 // carryIn carries one connection to the guest and completes what the audit log says of it.
 func (i *inbound) carryIn(ctx context.Context, client net.Conn, ev *audit.Event) {
 	begin := time.Now()
-	ctx, done := i.follow(ctx, egress.TCP, ev.Client.Addr())
+	ctx, done := i.follow(ctx, i.byAddress(egress.TCP, ev.Client.Addr()))
 	defer done()
-	dial, cancel := context.WithTimeout(ctx, publishedDial)
-	guest, err := i.dialPublished(dial, ev.Port)
-	cancel()
+	guest, err := i.dialBounded(ctx, ev)
 	if err != nil {
-		ev.Message = "the guest doesn't answer on this port: " + err.Error()
 		resetClose(client)
 		return
 	}
+	i.relay(ctx, client, guest, ev, begin)
+}
+
+// dialBounded is dialPublished, for as long as a guest may take. The audit line says why it failed.
+func (i *inbound) dialBounded(ctx context.Context, ev *audit.Event) (*netstack.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishedDial)
+	defer cancel()
+	guest, err := i.dialPublished(ctx, ev.Port)
+	if err != nil {
+		err = fmt.Errorf("the guest doesn't answer on this port: %w", err)
+		ev.Message = err.Error()
+	}
+	return guest, err
+}
+
+// relay carries bytes between a client and the guest, and completes the audit line of a connection that began then.
+func (i *inbound) relay(ctx context.Context, client net.Conn, guest *netstack.TCPConn, ev *audit.Event, begin time.Time) {
+	var err error
 	i.g.cfg.Capture.admitted(ev, clientOf(guest.LocalAddr()), clientOf(guest.RemoteAddr()))
 	ev.BytesUp, ev.BytesDown, err = netstack.Relay(ctx, guest, client, netstack.RelayOptions{Admit: i.g.budget.take})
 	switch {

@@ -137,7 +137,7 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 
 // answers carries what the guest sends to a client, until the flow ends.
 func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
-	ctx, done := p.g.inbound.follow(ctx, egress.UDP, f.ev.Client.Addr())
+	ctx, done := p.g.inbound.follow(ctx, p.g.inbound.byAddress(egress.UDP, f.ev.Client.Addr()))
 	defer done()
 	stop := context.AfterFunc(ctx, func() { _ = f.guest.Close() })
 	defer stop()

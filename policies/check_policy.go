@@ -30,7 +30,9 @@ func validate(p *Policy) error {
 	if len(p.DNS.Servers) == 0 {
 		f.add("dns.servers", "it is empty", "name \"system\" for the host's own")
 	}
-	f.checkIngress(&p.Ingress)
+	for i, r := range p.Ingress.Allow {
+		f.checkIngressRule(fmt.Sprintf("ingress.allow[%d]", i), &r)
+	}
 	f.checkAgent(p)
 	f.checkNames(p)
 	f.checkTogether(p)

@@ -12,8 +12,8 @@ type fileDoc struct {
 	Include []string              `toml:"include" doc:"Presets, or paths of policy files, that are merged into this one. Must stand above the first table."`
 	Sandbox *fileSandbox          `toml:"sandbox" doc:"What msb run starts; flags override it."`
 	Egress  *fileEgress           `toml:"egress" doc:"What may leave the sandbox."`
-	Ingress *fileIngress          `toml:"ingress" doc:"Who may connect to published ports, beside this machine."`
-	Hosts   map[string]string     `toml:"hosts" doc:"Names that lead to a target of the host's choosing: ADDRESS:PORT, ADDRESS (the same port) or builtin:echo."`
+	Ingress *fileIngress          `toml:"ingress" doc:"Who may connect to the guest's ports, beside this machine."`
+	Hosts   map[string]string     `toml:"hosts" doc:"Names that lead to a target of the host's choosing: ADDRESS:PORT, ADDRESS (the same port), sandbox:NAME:PORT or builtin:echo."`
 	DNS     *fileDNS              `toml:"dns" doc:"How allowed names are resolved."`
 	TLS     *fileTLS              `toml:"tls" doc:"Which connections are inspected, and which roots are trusted."`
 	Secrets map[string]fileSecret `toml:"secrets" doc:"Values that stay outside the sandbox and replace placeholders in its requests."`
@@ -49,13 +49,17 @@ type fileRule struct {
 }
 
 type fileIngress struct {
-	Allow []fileIngressRule `toml:"allow" doc:"Rules that let other machines connect."`
+	Allow []fileIngressRule `toml:"allow" doc:"Rules that let other machines, or other sandboxes, connect."`
 }
 
 type fileIngressRule struct {
 	Name  *string  `toml:"name" doc:"Named in every verdict; unique."`
-	CIDRs []string `toml:"cidrs" doc:"Addresses of clients, 192.168.1.0/24."`
-	Why   *string  `toml:"why" doc:"A sentence for people."`
+	CIDRs []string `toml:"cidrs" doc:"Addresses of clients of published ports, 192.168.1.0/24."`
+
+	Sandboxes []string `toml:"sandboxes" doc:"Names of other sandboxes, whose [hosts] leads here; instead of cidrs, with ports."`
+	Ports     []any    `toml:"ports" kind:"ports" doc:"The guest's ports that these sandboxes may connect to."`
+
+	Why *string `toml:"why" doc:"A sentence for people."`
 }
 
 type fileDNS struct {

@@ -42,3 +42,38 @@ func TestI15_ClientsNeedARuleOfEachFloor(t *testing.T) {
 		}
 	}
 }
+
+// TestI15_SandboxesNeedARuleOfEachFloor is the same for other sandboxes. A rule for addresses is none for sandboxes, nor the
+// other way round.
+func TestI15_SandboxesNeedARuleOfEachFloor(t *testing.T) {
+	t.Parallel()
+	rule := func(names, ports string) *Policy {
+		return parse(t, "[[ingress.allow]]\nname = \"app\"\nsandboxes = ["+names+"]\nports = ["+ports+"]\n")
+	}
+	own := rule(`"web", "worker"`, "5432, \"6000-6010\"")
+	floor, err := Tighten(rule(`"web"`, "5432"), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut, err := Tighten(parse(t, ""), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		policy *Policy
+		name   string
+		port   uint16
+		ok     bool
+	}{
+		{own, "web", 5432, true}, {own, "worker", 6010, true}, {own, "web", 5433, false}, {own, "we", 5432, false}, {own, "", 5432, false},
+		{floor, "web", 5432, true}, {floor, "worker", 5432, false}, {floor, "web", 6000, false}, {shut, "web", 5432, false},
+		{parse(t, "[[ingress.allow]]\ncidrs = [\"0.0.0.0/0\", \"::/0\"]\n"), "web", 5432, false},
+	} {
+		if name, ok := c.policy.AdmitsSandbox(c.name, c.port); ok != c.ok || ok && name != "app" {
+			t.Errorf("%d: %v by %q, want %v", i, ok, name, c.ok)
+		}
+	}
+	if _, ok := own.Admits(netip.MustParseAddr("10.0.0.1")); ok || own.Ingress.AdmitsAddresses() {
+		t.Error("a rule for sandboxes lets addresses in")
+	}
+}

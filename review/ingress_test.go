@@ -1,6 +1,7 @@
 package review_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/capture"
@@ -20,6 +21,7 @@ func intoGuest(from, to uint16) []byte {
 func TestClientsOfPublishedPortsAreJudged(t *testing.T) {
 	t.Parallel()
 	const lan = "[[ingress.allow]]\nname = \"lan\"\ncidrs = [\"192.168.1.0/24\"]\n"
+	const app = "[[ingress.allow]]\nname = \"app\"\nsandboxes = [\"web\"]\nports = [80]\n"
 	verdict := func(client, action, rule, reason string) string {
 		return capture.Verdict{Kind: capture.KindPort, Action: action, Rule: rule, Reason: reason, Client: client}.String()
 	}
@@ -33,6 +35,10 @@ func TestClientsOfPublishedPortsAreJudged(t *testing.T) {
 		{"", verdict("192.168.1.7:5000", "allow", "lan", "rule"), false, "deny", "no_rule", true},
 		{"", verdict("127.0.0.1:5000", "allow", "", "this_machine"), false, "allow", "this_machine", false},
 		{"", verdict("192.168.1.2:5000", "allow", "", "this_machine"), false, "allow", "this_machine", false},
+		{app, verdict("sandbox:web", "allow", "app", "rule"), false, "allow", "rule", false},
+		{app, verdict("sandbox:worm", "allow", "app", "rule"), false, "deny", "no_rule", true},
+		{strings.Replace(app, "80", "81", 1), verdict("sandbox:web", "allow", "app", "rule"), false, "deny", "no_rule", true},
+		{lan, verdict("sandbox:web", "allow", "app", "rule"), false, "deny", "no_rule", true},
 		{lan, "", false, "", "", false},
 		{lan, verdict("who", "allow", "lan", "rule"), false, "", "", false},
 		{lan, verdict("192.168.1.7:5000", "allow", "lan", "rule"), true, "deny", "no_rule", false},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/msb-project/msb/audit"
@@ -250,19 +251,26 @@ func (r *reviewer) recorded(id uint32, comment string) {
 // admitted judges the client of a published port, whom only the gateway's comment names: its packets have the gateway's
 // address. That it was the recording machine itself is the comment's word too.
 func (r *reviewer) admitted(id uint32, v *capture.Verdict) {
-	client, err := netip.ParseAddrPort(v.Client)
 	row := r.table.row(id)
-	if err != nil || row.flags&inbound == 0 {
+	if row.flags&inbound == 0 {
+		return
+	}
+	client, err := netip.ParseAddrPort(v.Client)
+	name := client.Addr().String()
+	ours := client.Addr().IsLoopback() || v.Reason == egress.ReasonThisMachine.String()
+	judge := func(p *policies.Policy) egress.Verdict { return egress.Admit(p, client.Addr(), ours) }
+	if peer, ok := strings.CutPrefix(v.Client, capture.PeerPrefix); ok {
+		_, guest := r.table.ends(row.key)
+		name, judge = v.Client, func(p *policies.Policy) egress.Verdict { return egress.AdmitSandbox(p, peer, guest.Port()) }
+	} else if err != nil {
 		return
 	}
 	r.keepRecorded(id, v)
-	row.name = r.table.names.number(client.Addr().String())
-	ours := client.Addr().IsLoopback() || v.Reason == egress.ReasonThisMachine.String()
+	row.name = r.table.names.number(name)
 	for place, j := range r.judges {
-		if j == nil || place == byLearner {
-			continue
+		if j != nil && place != byLearner {
+			r.decided(id, place, &egress.Flow{}, judge(j.policy))
 		}
-		r.decided(id, place, &egress.Flow{}, egress.Admit(j.policy, client.Addr(), ours))
 	}
 }
 

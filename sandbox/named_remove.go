@@ -27,7 +27,7 @@ func clearRun(h *Home, dir string) error {
 			return err
 		}
 	}
-	for _, file := range []string{state.ControlSock, state.InfoFile} {
+	for _, file := range []string{state.ControlSock, state.PeerSock, state.InfoFile} {
 		if err := state.UnlessGone(os.Remove(filepath.Join(dir, file))); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ type filed struct {
 }
 
 // fileTables are a policy file's tables in their order.
-var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[[ingress.allow]]", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]", "[agent]"}
+var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[[ingress.allow]]", "[[ingress.allow]] #app", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]", "[agent]"}
 
 var fileKeys = []filed{
 	{"", "version", []string{"1"}},
@@ -50,6 +50,9 @@ var fileKeys = []filed{
 	{"[[ingress.allow]]", "name", []string{`"in"`, `"in2"`}},
 	{"[[ingress.allow]]", "cidrs", []string{`["10.0.0.0/8"]`, `["10.0.0.0/9"]`, `["192.0.2.0/24", "10.0.0.0/8"]`}},
 	{"[[ingress.allow]]", "why", []string{"", `"a"`, `"b"`}},
+	{"[[ingress.allow]] #app", "name", []string{`"app"`}},
+	{"[[ingress.allow]] #app", "sandboxes", []string{`["web"]`, `["web", "worker"]`}},
+	{"[[ingress.allow]] #app", "ports", []string{"[5432]", "[5433]", `["5432-5440"]`}},
 	{"[hosts]", `"x.example.org"`, []string{"", `"127.0.0.1:80"`, `"127.0.0.1"`, `"builtin:echo"`}},
 	{"[dns]", "servers", []string{`["system"]`, `["udp://192.0.2.1"]`, `["tls://192.0.2.1#a.example"]`, `["tls://192.0.2.1#b.example"]`, `["https://a.example/x"]`, `["https://a.example/y"]`, `["udp://192.0.2.1", "system"]`, `["system", "udp://192.0.2.1"]`}},
 	{"[dns]", "min_ttl", []string{"", `"59s"`, `"61s"`}},
@@ -144,7 +147,7 @@ func TestDiffNamesEveryKey(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
 	for _, k := range fileKeys {
-		table := strings.NewReplacer("[", "", "]", "", "secrets.T", "secrets.*", "secrets.A", "secrets.*", " #api", "", " #lab", "", `"x.example.org"`, "*").Replace(k.table + "." + k.key)
+		table := strings.NewReplacer("[", "", "]", "", "secrets.T", "secrets.*", "secrets.A", "secrets.*", " #api", "", " #app", "", " #lab", "", `"x.example.org"`, "*").Replace(k.table + "." + k.key)
 		known[strings.TrimPrefix(table, ".")] = true
 	}
 	for _, key := range schemaKeys(t) {

@@ -81,6 +81,11 @@ func (w *worker) network(p *policies.Policy) {
 		for _, c := range r.CIDRs {
 			w.add(Client, c.String(), "published ports")
 		}
+		for _, name := range r.Sandboxes {
+			for _, ports := range r.Ports {
+				w.add(Client, "sandbox "+name, "port "+ports.String())
+			}
+		}
 	}
 	for _, h := range p.Hosts {
 		if h.Target.Builtin == "" {

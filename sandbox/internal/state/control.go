@@ -17,15 +17,20 @@ var errNoControl = errors.New("it is no socket")
 
 // DialControl connects to the control socket in dir, a path of any length. It follows no link: behind one is a socket
 // of somebody else, whose process would be taken for the supervisor.
-func DialControl(dir string) (net.Conn, error) {
-	info, err := os.Lstat(filepath.Join(dir, ControlSock))
+func DialControl(dir string) (net.Conn, error) { return dialSocket(dir, ControlSock) }
+
+// DialPeer connects to the socket in dir that is for other sandboxes, as DialControl does.
+func DialPeer(dir string) (net.Conn, error) { return dialSocket(dir, PeerSock) }
+
+func dialSocket(dir, name string) (net.Conn, error) {
+	info, err := os.Lstat(filepath.Join(dir, name))
 	if err != nil {
 		return nil, err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ControlSock), errNoControl)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), errNoControl)
 	}
-	path, done, err := shortPath(dir, ControlSock)
+	path, done, err := shortPath(dir, name)
 	if err != nil {
 		return nil, err
 	}
@@ -33,15 +38,19 @@ func DialControl(dir string) (net.Conn, error) {
 	return net.DialTimeout("unix", path, time.Second) //nolint:noctx,forbidigo // a file of ours, no network
 }
 
-func ListenControl(dir string) (*net.UnixListener, error) {
-	path, done, err := shortPath(dir, ControlSock)
+func ListenControl(dir string) (*net.UnixListener, error) { return listenSocket(dir, ControlSock) }
+
+func ListenPeer(dir string) (*net.UnixListener, error) { return listenSocket(dir, PeerSock) }
+
+func listenSocket(dir, name string) (*net.UnixListener, error) {
+	path, done, err := shortPath(dir, name)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("the sandbox's control socket: %w", err)
+		return nil, fmt.Errorf("the sandbox's %s: %w", name, err)
 	}
 	l.SetUnlinkOnClose(false) // by another path than it has then; cleanUp removes it
 	return l, nil

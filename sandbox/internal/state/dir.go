@@ -38,6 +38,7 @@ const (
 	EndFile     = "end.json"     // how its last run ended
 	InfoFile    = "run.json"     // what the run says of itself
 	ControlSock = "control.sock" // of the run
+	PeerSock    = "peer.sock"    // of the run, for other sandboxes
 
 	// The SSH server's key, that of its client, and the server's as the client knows it.
 	SSHHostKey    = "ssh_host_key"

@@ -32,7 +32,7 @@ func RemoveHalfWritten(dir string) error {
 
 // NamedForm is that of a named sandbox's directory.
 func NamedForm(name string, mode fs.FileMode) (owned.Form, bool) {
-	if name == ControlSock {
+	if name == ControlSock || name == PeerSock {
 		return nil, mode == fs.ModeSocket
 	}
 	if mode == 0 && namedFile.MatchString(name) {

@@ -110,8 +110,8 @@ func CheckPorts(ports []Port, noNet bool, policy, floor *policies.Policy) error 
 		return nil
 	case noNet:
 		return fmt.Errorf("%w: a guest without a network device can't be reached; leave --no-net or the ports out", ErrPort)
-	case floor != nil && len(floor.Ingress.Allow) == 0:
-		return fmt.Errorf("%w: the operator's floor has no [[ingress.allow]] rule, without which nothing is published; leave the ports out, or have one added there", ErrPort)
+	case floor != nil && !floor.Ingress.AdmitsAddresses():
+		return fmt.Errorf("%w: the operator's floor has no [[ingress.allow]] rule with cidrs, without which nothing is published; leave the ports out, or have one added there", ErrPort)
 	case len(ports) > maxPorts:
 		return fmt.Errorf("%w: %d of them, at most %d may be", ErrPort, len(ports), maxPorts)
 	}
@@ -124,7 +124,7 @@ func CheckPorts(ports []Port, noNet bool, policy, floor *policies.Policy) error 
 		if p.Guest == 0 {
 			return fmt.Errorf("%w: %s; give the guest's port", ErrPort, p)
 		}
-		if p.Address.IsValid() && !p.Address.IsLoopback() && len(policy.Ingress.Allow) == 0 {
+		if p.Address.IsValid() && !p.Address.IsLoopback() && !policy.Ingress.AdmitsAddresses() {
 			return fmt.Errorf("%w: %s is for other machines, and the policy lets none connect; add [[ingress.allow]] with cidrs = [\"192.168.1.0/24\"], say, or leave the address out for this machine alone", ErrPort, p)
 		}
 		for _, a := range p.Addresses() {

@@ -18,7 +18,7 @@ import (
 func TestI13_ASupervisorThatHangsEnds(t *testing.T) {
 	t.Parallel()
 	s := &supervisor{plan: newPlan(t, t.TempDir(), ""), out: state.NewStatusLines(io.Discard)}
-	s.ports.s = s
+	s.ports.s, s.peers.s = s, s
 	s.ctx, s.cancel = context.WithCancelCause(t.Context())
 	release, ended, exited := make(chan struct{}), make(chan error, 1), make(chan struct{})
 	boundEnd(s.ctx, time.Millisecond, func() { close(exited) })

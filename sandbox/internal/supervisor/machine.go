@@ -94,8 +94,8 @@ func (s *supervisor) serveLink() error {
 	g, err := gateway.New(gateway.Config{
 		CA: authority, Placeholders: placeholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
-		Admit:     admitReload(s.plan),
-		Forward:   s.ports.forward,
+		Admit:   admitReload(s.plan),
+		Forward: s.ports.forward, DialSandbox: s.peers.dial,
 		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
 	})
 	if err != nil {
@@ -104,6 +104,7 @@ func (s *supervisor) serveLink() error {
 	s.gateway = g
 	s.work.Go(func() { _ = g.Serve(s.ctx, s.link) }) // it ends with the machine, whose end is what counts
 	s.ports.serveAll()
+	s.peers.serve()
 	if s.plan.PolicyFile != "" {
 		s.work.Go(func() { g.WatchPolicy(s.ctx, s.plan.PolicyFile, s.policy, nil) })
 	}

@@ -155,7 +155,7 @@ func (s *supervisor) endNamed(end error) error {
 		}
 		errs = append(errs, s.keepChoices(), state.WriteJSON(s.plan.Dir, state.EndFile, e))
 	}
-	for _, file := range []string{state.InfoFile, state.ControlSock} {
+	for _, file := range []string{state.InfoFile, state.ControlSock, state.PeerSock} {
 		errs = append(errs, state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, file))))
 	}
 	return errors.Join(errs...)

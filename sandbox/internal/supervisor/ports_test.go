@@ -65,7 +65,7 @@ func TestTakenPortsNameTheirOwner(t *testing.T) {
 	defer l.Close()
 	port := netip.MustParseAddrPort(l.Addr().String()).Port()
 	s := &supervisor{plan: &state.Plan{Spec: state.Spec{Ports: []state.Port{{Guest: 81}, {Host: port, Guest: 80}}}}, ctx: t.Context()}
-	s.ports.s = s
+	s.ports.s, s.peers.s = s, s
 	err = s.ports.openAll()
 	if !errors.Is(err, state.ErrPort) || runtime.GOOS == "linux" && !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("a taken port: %v", err)
@@ -181,7 +181,7 @@ func TestI15_PortsNeedTheFloor(t *testing.T) {
 	t.Parallel()
 	for _, floor := range []string{"", "version = 1\n"} {
 		s := &supervisor{plan: &state.Plan{}, ctx: t.Context()}
-		s.ports.s = s
+		s.ports.s, s.peers.s = s, s
 		if floor != "" {
 			s.floor = policies.Default()
 		}

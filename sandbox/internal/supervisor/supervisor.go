@@ -44,6 +44,7 @@ type supervisor struct {
 	denials audit.Denials
 	gateway *gateway.Gateway
 	ports   ports
+	peers   peers
 	machine vm.Machine
 	backend vm.Backend
 	link    netstack.Link
@@ -108,7 +109,7 @@ func superviseWith(out *state.StatusLines) error {
 		return err
 	}
 	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Round(0)}
-	s.ports.s = s
+	s.ports.s, s.peers.s = s, s
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	boundEnd(s.ctx, endWait, func() { os.Exit(1) })
 	go s.watchCaller(file)
@@ -160,7 +161,7 @@ func (s *supervisor) handleCaptureSignals() {
 
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
-	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.openControl, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.openControl, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {

@@ -104,7 +104,7 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan) (*supervised, *state
 	control, caller := net.Pipe()
 	r, w := io.Pipe()
 	s := &supervised{&supervisor{plan: p, out: state.NewStatusLines(w), control: control}, g, caller, make(chan state.StatusLine, 100), make(chan error, 1)}
-	s.ports.s = s.supervisor
+	s.ports.s, s.peers.s = s.supervisor, s.supervisor
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	t.Cleanup(func() { g.gone(); srv.Stop(); _ = caller.Close() })
 	go func() {
@@ -355,7 +355,7 @@ func TestI1_ReloadsAreReportedOnce(t *testing.T) {
 		var told strings.Builder
 		var heard heardEvents
 		s := &supervisor{plan: newPlan(t, t.TempDir(), name), out: state.NewStatusLines(&told)}
-		s.ports.s = s
+		s.ports.s, s.peers.s = s, s
 		sink := reloads{&heard, s}
 		sent := []audit.Event{{Kind: audit.SandboxStart, Message: "start"}, {Kind: audit.PolicyReload, Action: "deny", Message: "refused"}, {Kind: audit.PolicyReload, Action: "allow", Message: "taken"}}
 		for i, e := range sent {

@@ -1,0 +1,144 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+)
+
+const (
+	toDB   = "[hosts]\n\"db.internal\" = \"sandbox:db:5432\"\n"
+	fromMe = "[[ingress.allow]]\nname = \"app\"\nsandboxes = [\"web\"]\nports = [5432]\n"
+)
+
+// pair is two worlds; what leads to sandbox:db in the first one's policy comes to the second as from a sandbox.
+func pair(t *testing.T, from, own, others string) (a, b *gatewaytest.World) {
+	t.Helper()
+	b = gatewaytest.Start(t, others)
+	t.Cleanup(b.Close)
+	b.Resolve("up.example", dns.TypeA) // the link is up then
+	a = gatewaytest.StartWith(t, gatewaytest.Policy(t, own), func(cfg *gateway.Config) {
+		cfg.DialSandbox = func(_ context.Context, name string, port uint16) (net.Conn, error) {
+			if name != "db" {
+				return nil, errors.New("no such sandbox")
+			}
+			ours, theirs := net.Pipe()
+			answered := make(chan error, 1)
+			go gateway.ServePeer(t.Context(), b.Gateway, theirs, from, port, func(err error) error { answered <- err; return nil })
+			if err := <-answered; err != nil {
+				return nil, err
+			}
+			return ours, nil
+		}
+	})
+	t.Cleanup(a.Close)
+	return a, b
+}
+
+// TestI15_SandboxesConnectIfBothPoliciesSaySo, and each log says so. Without either rule nothing connects, nor by the other
+// one's address, nor to another port, nor under another name.
+func TestI15_SandboxesConnectIfBothPoliciesSaySo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		from, own, others string
+		ok                bool
+	}{
+		"both":         {"web", toDB, fromMe, true},
+		"no ingress":   {"web", toDB, "", false},
+		"another name": {"worm", toDB, fromMe, false},
+		"another port": {"web", strings.Replace(toDB, "5432", "5433", 1), fromMe, false},
+		"cidrs only":   {"web", toDB, "[[ingress.allow]]\ncidrs = [\"0.0.0.0/0\", \"::/0\"]\n", false},
+		"nobody there": {"web", strings.Replace(toDB, "sandbox:db", "sandbox:other", 1), fromMe, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := pair(t, c.from, c.own, c.others)
+			greets(t, b, 5432)
+			greets(t, b, 5433)
+			conn, err := a.Dial(a.Lookup("db.internal"), 5432)
+			if (err == nil) != c.ok {
+				t.Fatalf("connecting: %v", err)
+			}
+			if err == nil {
+				if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+					t.Error(err)
+				}
+				_ = conn.Close()
+				b.Close()
+				ev := b.Audit.Wait(t, audit.PortFlow, 1)[0]
+				if ev.Peer != "web" || ev.Client.IsValid() || ev.Rule != "app" || ev.Action != "allow" || ev.Port != 5432 || ev.BytesUp != 5 {
+					t.Errorf("the called one's log says %+v", ev)
+				}
+			}
+			if ev := a.Audit.Wait(t, audit.FlowOpen, 1)[0]; !strings.HasPrefix(ev.Target, "sandbox:") {
+				t.Errorf("the caller's log says %+v", ev)
+			}
+		})
+	}
+	a, b := pair(t, "web", "", fromMe)
+	greets(t, b, 5432)
+	if conn, err := a.Dial(b.Gateway.Link().Guest4, 5432); err == nil {
+		_ = conn.Close()
+		t.Error("it is reached by its address")
+	}
+	if len(a.Resolve("db.internal", dns.TypeA).Answer) > 0 {
+		t.Error("a name without a line of [hosts] is resolved")
+	}
+}
+
+// TestI16_ReloadsEndSandboxesConnections of which the called one's policy no longer has the rule; in the twin it has it.
+func TestI16_ReloadsEndSandboxesConnections(t *testing.T) {
+	t.Parallel()
+	for after, stays := range map[string]bool{"": false, fromMe + "# edited\n": true} {
+		a, b := pair(t, "web", toDB, fromMe)
+		greets(t, b, 5432)
+		conn, err := a.Dial(a.Lookup("db.internal"), 5432)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Gateway.Reload(gatewaytest.Policy(t, after)); err != nil {
+			t.Fatal(err)
+		}
+		if stays {
+			if n := len(b.Audit.Events(audit.PortFlow)); n > 0 {
+				t.Error("the connection ended")
+			}
+			continue
+		}
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Error("the connection goes on")
+		}
+		if ev := b.Audit.Wait(t, audit.PortFlow, 1)[0]; !strings.Contains(ev.Message, "no longer") {
+			t.Errorf("the audit log says %+v", ev)
+		}
+	}
+}
+
+// TestClosedPortsOfSandboxesRefuse: the caller's guest sees no handshake that the other guest didn't make.
+func TestClosedPortsOfSandboxesRefuse(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t, "web", toDB, fromMe)
+	if conn, err := a.Dial(a.Lookup("db.internal"), 5432); err == nil {
+		_ = conn.Close()
+		t.Error("a port that nobody listens on accepted")
+	}
+	if ev := b.Audit.Wait(t, audit.PortFlow, 1)[0]; ev.Action != "allow" || !strings.Contains(ev.Message, "doesn't answer") {
+		t.Errorf("the audit log says %+v", ev)
+	}
+	a.Close()
+	if ev := a.Audit.Wait(t, audit.FlowClose, 1)[0]; !strings.Contains(ev.Message, "doesn't answer") {
+		t.Errorf("the caller's log says %+v", ev)
+	}
+}

@@ -1,0 +1,93 @@
+package supervisor
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// callable is a sandbox with a name that runs, of which others know.
+func callable(t *testing.T, home, name, policy string) *supervised {
+	t.Helper()
+	plan := newPlan(t, home, name)
+	plan.NoNet, plan.Policy, plan.PolicyName = false, policy, "policy"
+	s, info := superviseFake(t, &guestVM{}, plan)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	return s
+}
+
+// TestI15_SandboxesAreCalledByName: the error says what stands against it. Where both policies agree, the guest is asked:
+// this one doesn't answer.
+func TestI15_SandboxesAreCalledByName(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	web := callable(t, home, "web", "version = 1\n")
+	callable(t, home, "shut", "version = 1\n")
+	db := callable(t, home, "db", "version = 1\n[[ingress.allow]]\nsandboxes = [\"web\"]\nports = [5432]\n")
+	for name, want := range map[string]string{"shut": "[[ingress.allow]]", "nobody": "not running", "../web": "name"} {
+		if c, err := web.peers.dial(t.Context(), name, 5432); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want an error with %q", name, c, err, want)
+		}
+	}
+	if _, err := web.peers.dial(t.Context(), "db", 5433); err == nil || !strings.Contains(err.Error(), "[[ingress.allow]]") {
+		t.Errorf("another port: %v", err)
+	}
+	if _, err := db.peers.dial(t.Context(), "db", 5432); err == nil || !strings.Contains(err.Error(), "[[ingress.allow]]") {
+		t.Errorf("another sandbox: %v", err)
+	}
+	if _, err := web.peers.dial(t.Context(), "db", 5432); err == nil || strings.Contains(err.Error(), "[[ingress.allow]]") {
+		t.Errorf("a guest that doesn't answer: %v", err)
+	}
+	nameless := &supervisor{plan: &state.Plan{Home: home}}
+	nameless.peers.s = nameless
+	if _, err := nameless.peers.dial(t.Context(), "db", 5432); err == nil || !strings.Contains(err.Error(), "with a name") {
+		t.Errorf("a sandbox without a name: %v", err)
+	}
+}
+
+// TestI12_BadPeerMessagesEndTheCall: what is no request is answered by the end of the connection, and others are served.
+func TestI12_BadPeerMessagesEndTheCall(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	s := callable(t, home, "db", "version = 1\n")
+	framed := func(text string) []byte {
+		return append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...)
+	}
+	for i, message := range [][]byte{
+		framed("null}"), framed(`{"from":5}`), framed(`{"from":"../web","port":1}`), framed(`{"from":"","port":1}`),
+		framed(strings.Repeat("a", maxPeerMessage+1)), {0xff, 0xff}, {0},
+	} {
+		c, err := state.DialPeer(s.plan.Dir)
+		must(t, err)
+		_, err = c.Write(message)
+		must(t, err)
+		if u, ok := c.(*net.UnixConn); ok {
+			must(t, u.CloseWrite())
+		}
+		must(t, c.SetReadDeadline(time.Now().Add(peerWait)))
+		if got, err := io.ReadAll(c); len(got) > 0 || errors.Is(err, io.ErrNoProgress) {
+			t.Errorf("%d: answered %q", i, got)
+		}
+		must(t, c.Close())
+	}
+	a, b := net.Pipe()
+	go func() { _, _ = a.Write(append(framed(`{"error":"x"}`), "behind"...)) }()
+	var answer peerAnswer
+	must(t, readPeer(b, &answer))
+	rest := make([]byte, 6)
+	if _, err := io.ReadFull(b, rest); err != nil || !bytes.Equal(rest, []byte("behind")) || answer.Error != "x" {
+		t.Errorf("%+v, then %q", answer, rest)
+	}
+	if err := writePeer(a, peerAnswer{strings.Repeat("a", maxPeerMessage)}); !errors.Is(err, errPeerMessage) {
+		t.Errorf("a long answer: %v", err)
+	}
+}
