@@ -222,12 +222,11 @@ func TestServersOnLoopbackAreReachedByTheAgent(t *testing.T) {
 		})
 		greets(t, w, tt.listens)
 		l, _ := publish(t, w, 8080)
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+		n := 0
+		if c, err := net.Dial("tcp", l.Addr().String()); err == nil { // it may be reset before Dial looks
+			n, _ = io.ReadFull(c, make([]byte, 5))
+			_ = c.Close()
 		}
-		n, _ := io.ReadFull(c, make([]byte, 5))
-		_ = c.Close()
 		if (n == 5) != (tt.message == "") || len(asked) > 1 || (len(asked) == 1) != tt.asked || tt.asked && <-asked != 8080 {
 			t.Errorf("%s: %d bytes came, the agent was asked %v", what, n, tt.asked)
 		}
