@@ -2,6 +2,7 @@ package image
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/msb-project/msb/image/rootfs"
 )
@@ -38,3 +39,21 @@ var (
 	// ErrNoSpace means that the disk is full.
 	ErrNoSpace = errors.New("no space left on the disk")
 )
+
+// maxForeignText bounds the words of a registry or a credential helper in an error, in bytes.
+const maxForeignText = 1 << 10
+
+// shortError is an error with foreign words in it, which may be many.
+type shortError struct{ error }
+
+// Error implements error.
+func (e shortError) Error() string {
+	text := e.error.Error()
+	if len(text) <= maxForeignText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxForeignText], "") + "…"
+}
+
+// Unwrap is for errors.Is and errors.As.
+func (e shortError) Unwrap() error { return e.error }

@@ -23,7 +23,7 @@ func TestPlainHTTPIsForLocalRegistries(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", ref, err)
 		}
-		if got := schemeOf(r.Context()); got != want {
+		if got := schemeOf(r.Context().Registry); got != want {
 			t.Errorf("%s: %s, want %s", ref, got, want)
 		}
 	}

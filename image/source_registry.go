@@ -29,7 +29,7 @@ func (r registrySource) canonical() string { return r.ref.Name() }
 
 func (r registrySource) resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error) {
 	repo := r.ref.Context()
-	rt := newRegistryTransport(repo.RegistryStr(), schemeOf(repo), r.opts)
+	rt := newRegistryTransport(repo.RegistryStr(), schemeOf(repo.Registry), r.opts)
 	if r.anonymous && r.opts.DialPolicy == nil {
 		rt.policy = publicOnly
 	}
@@ -76,11 +76,11 @@ func (k *keychain) Resolve(of authn.Resource) (authn.Authenticator, error) {
 
 // schemeOf is "http" for registries on this machine only. The library would also speak it to private
 // addresses, where another machine of the network could answer.
-func schemeOf(repo name.Repository) string {
-	host := hostOf(repo.RegistryStr())
+func schemeOf(reg name.Registry) string {
+	host := hostOf(reg.RegistryStr())
 	addr, err := netip.ParseAddr(host)
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && addr.IsLoopback() {
-		return repo.Scheme()
+		return reg.Scheme()
 	}
 	return "https"
 }
@@ -152,11 +152,12 @@ func registryError(ctx context.Context, err error) error {
 	if !errors.As(err, &te) {
 		return fmt.Errorf("%w: check the connection and the name, or name an image of this machine (docker-archive:FILE, oci:DIR, dir:PATH): %w", ErrUnreachable, err)
 	}
+	err = shortError{err}
 	switch te.StatusCode {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: check the name and the tag: %w", ErrNotFound, err)
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w: check the name, or log in (for example with \"docker login\"): %w", ErrUnauthorized, err)
+		return fmt.Errorf("%w: check the name, or log in (\"msb login\", \"docker login\"): %w", ErrUnauthorized, err)
 	case http.StatusTooManyRequests:
 		return fmt.Errorf("%w: it limits the rate of requests; wait or log in: %w", ErrUnreachable, err)
 	case http.StatusOK:

@@ -57,6 +57,7 @@ var verbFlags = map[string]map[string]string{
 	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "format": "--json prints an object a line; pipe it into jq"},
 	"logs":    {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out"},
 	"exec":    {"privileged": noCaps},
+	"login":   {"p": passwordSeen, "password": passwordSeen},
 	"run":     {"sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
 	"pull":    {"a": "name each image", "all-tags": "name each image", "platform": "guests have this machine's architecture; leave it out"},
 	"prune":   {"a": pruneAll, "all": pruneAll, "f": "it asks nothing; leave it out", "force": "it asks nothing; leave it out"},
@@ -70,6 +71,8 @@ const (
 	wholeLog    = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
 	pruneAll    = "msb image rm IMAGE forgets an image by its name; leave it out"
 )
+
+const passwordSeen = "other users see a command line; use --password-stdin, as in: msb login --username USER --password-stdin SERVER < FILE"
 
 const wholeDirs = "directories are always copied with what they hold; leave it out"
 

@@ -212,7 +212,7 @@ func approved(ctx context.Context, ui *ui, start func() error) error {
 func ask(ctx context.Context, ui *ui, lacks *sandbox.GrantsError) (bool, error) {
 	_, _ = fmt.Fprintf(ui.err, "msb: %s takes from this machine what you have not approved:\n%smsb: approve it for this file, from now on? [y/N] ", audit.Printable(lacks.File), listed(lacks.New))
 	answer := make(chan string, 1)
-	go func() { answer <- readLine() }()
+	go func() { answer <- readLine(64) }()
 	select {
 	case <-ctx.Done():
 		_, _ = fmt.Fprintln(ui.err)
@@ -223,8 +223,8 @@ func ask(ctx context.Context, ui *ui, lacks *sandbox.GrantsError) (bool, error) 
 	}
 }
 
-func readLine() string {
-	const longest = 64
+// readLine reads at most so many bytes, and nothing behind the line.
+func readLine(longest int) string {
 	var line []byte
 	for one := make([]byte, 1); len(line) < longest; {
 		n, err := os.Stdin.Read(one)
