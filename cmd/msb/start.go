@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -14,17 +15,35 @@ import (
 const nameRemedy = "name the sandbox; `msb ls` lists those there are"
 
 func newStartCommand(ui *ui) *cobra.Command {
-	var quiet, trust bool
+	var quiet, trust, foreground bool
 	var many manyFlags
 	c := &cobra.Command{
 		Use:   "start [flags] NAME...",
 		Short: "Start sandboxes that msb create or msb run --name made",
+		Long: `Starts sandboxes, which run on when msb has ended. With --foreground msb runs for as
+long as the one sandbox: it ends with 0 when that was stopped, and with another code
+when it ended by itself; a signal to msb stops it. A COMMAND after -- is run in it at
+each start, as by msb run -d, in place of that job. msb service has units for systemd.`,
 		Example: `  msb start agent
-  msb start --all`,
+  msb start --all
+  msb start --foreground web -- python -m http.server`,
 	}
 	many.many(c, "", isStopped, func(ctx context.Context, names []string) error {
 		return startAll(ctx, ui, names, quiet, trust, nil)
 	})
+	detached := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		switch dash := c.ArgsLenAtDash(); {
+		case foreground && (dash > 1 || dash < 0 && len(args) > 1 || dash == 0 || len(args) == 0):
+			return &usageError{err: errors.New("--foreground is for one sandbox: name it, and put a command behind --"), help: "msb start --help"}
+		case foreground:
+			return startForeground(c.Context(), ui, args[0], quiet, trust, args[1:])
+		case dash > 0 && dash < len(args):
+			return &usageError{err: fmt.Errorf("a command is for --foreground; use msb exec %s -- COMMAND once it runs", args[0]), help: "msb start --help"}
+		}
+		return detached(c, args)
+	}
+	c.Flags().BoolVar(&foreground, "foreground", false, "end with the sandbox, and end the sandbox with msb")
 	trustFlag(c.Flags(), &trust)
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing but names and errors")
 	return c

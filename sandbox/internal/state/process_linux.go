@@ -155,6 +155,24 @@ func EndPeer(ctx context.Context, conn net.Conn, limit time.Duration) error {
 	return endProcess(ctx, pidfd, limit)
 }
 
+// PeerGone waits until the process at the other end of conn, which it closes, has ended.
+func PeerGone(ctx context.Context, conn net.Conn) error {
+	pidfd, err := openPeer(conn)
+	_ = conn.Close()
+	if errors.Is(err, errPeerGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(pidfd) }()
+	for {
+		if err := ended(ctx, pidfd, time.Hour); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+}
+
 // End ends the process, unless the pid is another's by now, and waits until it has gone.
 func (p ProcessID) End(ctx context.Context, limit time.Duration) error {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
