@@ -132,11 +132,16 @@ func (f *runFlags) registerWho(fl *pflag.FlagSet) {
 // registerExec adds what is of one command.
 func (f *runFlags) registerExec(fl *pflag.FlagSet) {
 	f.registerWho(fl)
-	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
-	fl.Var(ulimits{&f.ulimits}, "ulimit", "give the command a resource limit `NAME=SOFT[:HARD]`, such as nofile=1024:4096; -1 is none (repeatable)")
+	f.registerBounds(fl)
 	fl.BoolVarP(&f.stdin, "interactive", "i", false, "pass standard input on")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	fl.StringVar(&f.detachKeys, "detach-keys", "", detachKeysHelp)
+}
+
+// registerBounds adds what bounds one command.
+func (f *runFlags) registerBounds(fl *pflag.FlagSet) {
+	fl.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, such as 30s; exit code 124")
+	fl.Var(ulimits{&f.ulimits}, "ulimit", "give the command a resource limit `NAME=SOFT[:HARD]`, such as nofile=1024:4096; -1 is none (repeatable)")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the command's output and errors")
 }
 
