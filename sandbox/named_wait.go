@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"time"
 
@@ -25,7 +26,12 @@ func waitEnd(ctx context.Context, h *Home, name string) error {
 	if err != nil {
 		return notRunning(name)
 	}
-	began := time.Now()
+	return waitFor(ctx, h, name, conn)
+}
+
+// waitFor is WaitEnd for the run of which conn is.
+func waitFor(ctx context.Context, h *Home, name string, conn net.Conn) error {
+	dir, began := namedPath(h, name), time.Now()
 	var r state.RunRecord
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil {
 		began = r.Started
@@ -34,7 +40,7 @@ func waitEnd(ctx context.Context, h *Home, name string) error {
 		return err
 	}
 	var end End
-	err = state.ReadJSON(dir, state.EndFile, &end)
+	err := state.ReadJSON(dir, state.EndFile, &end)
 	if _, gone := os.Lstat(dir); errors.Is(gone, fs.ErrNotExist) { // Config.AutoRemove
 		return nil
 	}

@@ -21,9 +21,7 @@ func (s *supervisor) watchCaller(control *os.File) {
 			continue
 		}
 		if err != nil || fds[0].Revents != 0 {
-			if !s.detached.Load() || s.plan.Attached {
-				s.cancel(errCallerGone)
-			}
+			s.callerGone()
 			return
 		}
 	}

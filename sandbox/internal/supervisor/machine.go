@@ -225,7 +225,11 @@ func (s *supervisor) announce() error {
 	if err := s.detach(info); err != nil {
 		return err
 	}
-	return s.out.Write(state.StatusLine{Ready: info})
+	err := s.out.Write(state.StatusLine{Ready: info})
+	if s.detached.Load() { // a caller that was killed just now is watchCaller's to judge
+		return nil
+	}
+	return err
 }
 
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.

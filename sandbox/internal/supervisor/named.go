@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -104,11 +105,37 @@ func (s *supervisor) detach(info *state.Info) error {
 	if s.plan.Name == "" {
 		return nil
 	}
-	if err := errors.Join(s.keepChoices(), s.recordRun(func(r *state.RunRecord) { r.Info = info }), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile)))); err != nil {
+	// Before anybody reads that it is ready: what was seen ready must not end because its caller was killed just then.
+	if err := s.leaveCaller(); err != nil {
 		return err
+	}
+	err := errors.Join(s.keepChoices(), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile))))
+	if err == nil {
+		err = s.recordRun(func(r *state.RunRecord) { r.Info = info })
+	}
+	if err != nil {
+		s.detached.Store(false)
+	}
+	return err
+}
+
+func (s *supervisor) leaveCaller() error {
+	s.callerMu.Lock()
+	defer s.callerMu.Unlock()
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
 	}
 	s.detached.Store(true)
 	return nil
+}
+
+// callerGone ends the sandbox, unless it lives on without its caller.
+func (s *supervisor) callerGone() {
+	s.callerMu.Lock()
+	defer s.callerMu.Unlock()
+	if !s.detached.Load() || s.plan.Attached {
+		s.cancel(errCallerGone)
+	}
 }
 
 // keepChoices adds to the sandbox's state what a run has chosen: placeholders, and ports for those that were to be any.

@@ -63,7 +63,8 @@ type supervisor struct {
 	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
 	listener *net.UnixListener
 	detached atomic.Bool
-	dir      *os.File // plan.Dir, whatever its path leads to by now
+	callerMu sync.Mutex // held while it is decided whether the caller's end is the sandbox's
+	dir      *os.File   // plan.Dir, whatever its path leads to by now
 
 	ctx    context.Context // the sandbox's life
 	cancel context.CancelCauseFunc
@@ -77,9 +78,12 @@ var (
 
 // Run is the whole life of a supervisor process. Its exit code only says whether it could tell
 // its story: the story is in the status lines.
-func Run() int {
+func Run() int { return RunOn(nil) }
+
+// RunOn is Run on machines of a test's; nil is those of the plan's backend.
+func RunOn(b vm.Backend) int {
 	out := state.NewStatusLines(os.NewFile(state.StatusFD, "status"))
-	err := superviseWith(out)
+	err := superviseWith(out, b)
 	if err != nil {
 		f := &state.Failed{Kind: state.KindOf(err), Message: err.Error()}
 		if out.Write(state.StatusLine{Failed: f}) != nil {
@@ -89,7 +93,7 @@ func Run() int {
 	return 0
 }
 
-func superviseWith(out *state.StatusLines) error {
+func superviseWith(out *state.StatusLines, b vm.Backend) error {
 	if err := closeStrays(state.LockFD); err != nil {
 		return err
 	}
@@ -114,6 +118,9 @@ func superviseWith(out *state.StatusLines) error {
 	boundEnd(s.ctx, endWait, func() { os.Exit(1) })
 	go s.watchCaller(file)
 	s.handleSignals()
+	if b != nil {
+		return s.live(func() error { s.backend = b; return nil }, func() error { return nil })
+	}
 	return s.live(s.chooseBackend, hideMemory)
 }
 

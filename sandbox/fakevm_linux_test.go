@@ -1,0 +1,287 @@
+//go:build !vmtest
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/internal/handoff"
+	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/sandbox/internal/supervisor"
+)
+
+// fakeVMM is the first argument of the process that stands for a VMM, callerEnv what makes the test's program do one
+// operation on sandboxes.
+const (
+	fakeVMMArg = "__fake-vmm"
+	callerEnv  = "MSB_TEST_CALLER"
+)
+
+// TestMain lets the test's own program be a real supervisor with a machine that isn't one, and a caller that a test kills.
+func TestMain(m *testing.M) {
+	backends.MaybeRun()
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == Verb:
+		agentpb.QuietLog()
+		os.Exit(supervisor.RunOn(fakeBackend{}))
+	case len(os.Args) > 2 && os.Args[1] == fakeVMMArg:
+		os.Exit(fakeVMM(os.Args[2]))
+	case os.Getenv(callerEnv) != "":
+		agentpb.QuietLog()
+		os.Exit(callOnce(os.Getenv(callerEnv)))
+	}
+	os.Exit(m.Run())
+}
+
+// fakeBackend starts machines that are a process with the sandbox's disk, and an agent in the supervisor.
+type fakeBackend struct{}
+
+func (fakeBackend) Name() string                    { return "fake" }
+func (fakeBackend) Probe(context.Context) vm.Report { return vm.Report{} }
+
+func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
+	if spec.Net != nil {
+		defer func() { _ = spec.Net.FD.Close() }()
+	}
+	i := slices.IndexFunc(spec.Disks, func(d vm.Disk) bool { return !d.ReadOnly })
+	if i < 0 {
+		return nil, errors.New("no disk to write to")
+	}
+	disk, err := os.OpenFile(spec.Disks[i].Path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("/proc/self/exe", fakeVMMArg, spec.Disks[i].Path) //nolint:noctx // it ends with its pipe
+	life, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	says, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	word := make([]byte, 64)
+	if n, _ := says.Read(word); string(word[:n]) != "ok" {
+		return nil, errors.Join(fmt.Errorf("the fake VMM says %q", word[:n]), cmd.Wait())
+	}
+	m := &fakeMachine{cmd: cmd, life: life, done: make(chan struct{}), disk: disk}
+	m.host, m.far = net.Pipe()
+	if err := m.read(); err != nil {
+		return nil, err
+	}
+	srv := grpc.NewServer()
+	agentpb.RegisterAgentServer(srv, m)
+	go func() { _ = srv.Serve(handoff.Of(m.far)) }()
+	go func() { _ = cmd.Wait(); m.gone() }()
+	return m, nil
+}
+
+// fakeVMM holds the disk until it is told to end, or its supervisor has gone: then longer than the next start takes.
+func fakeVMM(path string) int {
+	disk, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		err = unix.Flock(int(disk.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		fmt.Print("another machine has the disk")
+		return 1
+	}
+	fmt.Print("ok")
+	if n, _ := os.Stdin.Read(make([]byte, 1)); n == 0 {
+		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+	}
+	return 0
+}
+
+// tokensAt is where the fake guest's file begins on its disk, which nobody mounts.
+const tokensAt = 1 << 20
+
+// fakeMachine is the guest, which has one file of tokens. What is appended is in its memory until it syncs or shuts down.
+type fakeMachine struct {
+	agentpb.UnimplementedAgentServer
+	cmd       *exec.Cmd
+	life      io.Writer
+	host, far net.Conn
+	done      chan struct{}
+	over      sync.Once
+	disk      *os.File
+
+	mu     sync.Mutex
+	tokens []string
+	env    []string
+}
+
+func (m *fakeMachine) Agent() vm.Conn         { return m.host }
+func (m *fakeMachine) PID() int               { return m.cmd.Process.Pid }
+func (m *fakeMachine) ConsoleTail(int) string { return "" }
+func (m *fakeMachine) Confinement() []string  { return nil }
+func (m *fakeMachine) Restored() bool         { return false }
+func (m *fakeMachine) Done() <-chan struct{}  { return m.done }
+func (m *fakeMachine) gone()                  { m.over.Do(func() { close(m.done); _ = m.far.Close() }) }
+
+func (m *fakeMachine) Kill() error {
+	_ = m.cmd.Process.Kill()
+	<-m.done
+	return nil
+}
+
+func (m *fakeMachine) Wait(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *fakeMachine) read() error {
+	b := make([]byte, 1<<20)
+	n, err := m.disk.ReadAt(b, tokensAt)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	text, _, _ := bytes.Cut(b[:n], []byte{0})
+	m.tokens = strings.Fields(string(text))
+	return nil
+}
+
+// flush writes the file; the caller holds mu.
+func (m *fakeMachine) flush() error {
+	_, err := m.disk.WriteAt(append([]byte(strings.Join(m.tokens, "\n")), 0), tokensAt)
+	return err
+}
+
+func (m *fakeMachine) Handshake(_ context.Context, r *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
+	m.env = r.GetEnv()
+	return &agentpb.HandshakeResponse{Version: agentpb.MaxVersion, Kernel: "6.0-fake"}, nil
+}
+
+func (m *fakeMachine) SetClock(context.Context, *agentpb.SetClockRequest) (*agentpb.SetClockResponse, error) {
+	return &agentpb.SetClockResponse{}, nil
+}
+
+func (m *fakeMachine) Stats(context.Context, *agentpb.StatsRequest) (*agentpb.StatsResponse, error) {
+	return &agentpb.StatsResponse{ClockUnixNs: time.Now().UnixNano()}, nil
+}
+
+func (m *fakeMachine) Shutdown(context.Context, *agentpb.ShutdownRequest) (*agentpb.ShutdownResponse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.flush()
+	go func() { _, _ = m.life.Write([]byte("q")) }() // after the reply, as a guest's power is
+	return &agentpb.ShutdownResponse{}, err
+}
+
+// Exec knows: append TOKEN, sync, list, env, exit CODE, and wait for a signal.
+func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	argv := first.GetStart().GetArgv()
+	started := &agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: &agentpb.Started{Pid: 7, StdinWindow: 1 << 16}}}
+	if err := s.Send(started); err != nil {
+		return err
+	}
+	signals := make(chan uint32, 1)
+	go func() {
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				return
+			}
+			if n := r.GetSignal(); n != 0 {
+				select {
+				case signals <- n:
+				default:
+				}
+			}
+		}
+	}()
+	end := &agentpb.Exit{}
+	var out string
+	m.mu.Lock()
+	switch argv[0] {
+	case "append":
+		m.tokens = append(m.tokens, argv[1])
+	case "sync":
+		err = m.flush()
+	case "list":
+		out = strings.Join(m.tokens, "\n")
+	case "env":
+		out = strings.Join(slices.DeleteFunc(slices.Clone(m.env), func(e string) bool { return !strings.HasPrefix(e, "T_") }), "\n")
+	case "exit":
+		code, _ := strconv.Atoi(argv[1])
+		end.Code = int32(code)
+	}
+	m.mu.Unlock()
+	if argv[0] == "wait" {
+		select {
+		case n := <-signals:
+			end.Code, end.Signal = 128+int32(n), n
+		case <-s.Context().Done():
+			return s.Context().Err()
+		case <-m.done:
+			return errors.New("the machine has gone")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		if err := s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Stdout{Stdout: []byte(out)}}); err != nil {
+			return err
+		}
+	}
+	return s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: end}})
+}
+
+// callOnce does one operation in a process of its own, and prints "done" or why not.
+func callOnce(text string) int {
+	var o operation
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	if o.Full { // no file of this process grows any more, as on a disk that is full
+		signal.Ignore(unix.SIGXFSZ)
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: 0}); err != nil {
+			fmt.Println(err)
+			return 2
+		}
+	}
+	h, err := OpenHome(o.Home)
+	if err == nil {
+		_, err = o.do(context.Background(), h)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err) // a pipe: no file
+		return 1
+	}
+	fmt.Print("done")
+	return 0
+}

@@ -1,0 +1,69 @@
+//go:build !vmtest
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// TestWaitEndTellsHowARunEnded: stopped, killed, and gone with its run. Not parallel: it forks.
+func TestWaitEndTellsHowARunEnded(t *testing.T) {
+	h, root := newHome(t), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
+	if err := h.WaitEnd(t.Context(), "web"); !errors.Is(err, ErrNoSandbox) {
+		t.Errorf("without a sandbox: %v", err)
+	}
+	cfg := operation{Home: h.Dir(), Root: root, Name: "web"}.config()
+	must(t, Create(t.Context(), cfg))
+	if err := h.WaitEnd(t.Context(), "web"); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("without a run: %v", err)
+	}
+	start := func() (ended chan error) {
+		t.Helper()
+		sb, err := StartNamed(t.Context(), "web", StartOptions{Home: h.Dir()})
+		must(t, err)
+		must(t, sb.Close())
+		ended = make(chan error, 1)
+		conn, err := state.DialControl(namedPath(h, "web"))
+		must(t, err)
+		go func() { ended <- waitFor(t.Context(), h, "web", conn) }()
+		return ended
+	}
+	ended := start()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := h.WaitEnd(gone, "web"); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	must(t, h.Stop(t.Context(), "web"))
+	if err := <-ended; err != nil {
+		t.Errorf("stopped: %v", err)
+	}
+	ended = start()
+	var r state.RunRecord
+	must(t, state.ReadJSON(namedPath(h, "web"), state.InfoFile, &r))
+	must(t, syscall.Kill(r.Supervisor.PID, syscall.SIGKILL))
+	if err := <-ended; !errors.Is(err, ErrSupervisor) {
+		t.Errorf("killed: %v", err)
+	}
+	must(t, r.Supervisor.Gone(settleTime))
+	must(t, h.Remove(t.Context(), "web"))
+	cfg.AutoRemove = true
+	sb, err := Start(t.Context(), cfg)
+	must(t, err)
+	must(t, sb.Close())
+	conn, err := state.DialControl(namedPath(h, "web"))
+	must(t, err)
+	go func() { ended <- waitFor(t.Context(), h, "web", conn) }()
+	must(t, h.Stop(t.Context(), "web"))
+	if err := <-ended; err != nil {
+		t.Errorf("gone with its run: %v", err)
+	}
+}
