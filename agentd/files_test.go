@@ -265,6 +265,9 @@ func TestI12_NamesMayHaveAnyBytes(t *testing.T) {
 		if left := in.Report().Skipped; err != nil || len(left) != 1 || !strings.HasPrefix(filepath.Base(left[0]), "a") {
 			t.Errorf("packed without %q, %v", left, err)
 		}
+		if _, err := f.Stat(t.Context(), dir+"/"+odd, false); !errors.Is(err, agentclient.ErrRefused) {
+			t.Errorf("a path that can't be sent: %v", err)
+		}
 		if _, err := f.Stat(t.Context(), dir, false); err != nil {
 			t.Errorf("behind these: %v", err)
 		}

@@ -114,7 +114,7 @@ func (p *program) timeout() (time.Duration, error) {
 	if !(*p.Timeout > 0 && *p.Timeout <= maxTimeout.Seconds()) {
 		return 0, wrong("timeout %v: give it more than 0 and at most %v seconds; start what takes longer with job", *p.Timeout, maxTimeout.Seconds())
 	}
-	return time.Duration(*p.Timeout * float64(time.Second)), nil
+	return max(time.Duration(*p.Timeout*float64(time.Second)), time.Millisecond), nil // 0 would be none
 }
 
 // guestFile is guestPath for a file to be written.

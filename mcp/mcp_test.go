@@ -235,6 +235,10 @@ func TestProgramsEndAsTheyEnd(t *testing.T) {
 		return sandbox.ExitStatus{}, errBoom
 	}
 	p.says(t, true, "sandbox_exec", m{"command": "x"}, "boom")
+	p.fake.exec = func(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		return sandbox.ExitStatus{Code: 1, TimedOut: o.Timeout > 0}, nil // 0 is no timeout
+	}
+	p.says(t, true, "sandbox_exec", m{"command": "x", "timeout": 1e-20}, "its timeout")
 }
 
 func TestCodeStopsAtTheFirstFailure(t *testing.T) {

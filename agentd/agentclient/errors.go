@@ -68,6 +68,10 @@ func guestText(s string) string {
 // over the limit; it shares its code with the guest's own refusals.
 const localTooLarge = "grpc: received message larger than max"
 
+// notMarshaled is how gRPC begins the error for a message that could not be sent, on either side, such as a path that is not
+// UTF-8: the stream is as it was.
+const notMarshaled = "grpc: error while marshaling"
+
 // callError names the error of a call, and ends the session where the guest
 // can't be talked to any more.
 func (c *Client) callError(ctx context.Context, err error) error {
@@ -99,6 +103,10 @@ func (c *Client) callError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %s", ErrTimeout, text)
 	case codes.Unavailable:
 		return c.fail(fmt.Errorf("%w: %s", ErrAgentDead, text))
+	case codes.Internal:
+		if strings.HasPrefix(st.Message(), notMarshaled) {
+			return fmt.Errorf("a text of the call is not UTF-8%s%w%s", refusedBefore, ErrRefused, refusedAfter)
+		}
 	}
 	return c.fail(fmt.Errorf("%w: %s", ErrProtocol, text))
 }
