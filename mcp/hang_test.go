@@ -123,7 +123,7 @@ func TestI12_HungGuestsHoldNoCallUp(t *testing.T) {
 					continue
 				}
 				h := hung{t, at, make(chan struct{}), new(sync.Once)}
-				p.runner, p.server.calls = hungRunner{hungMachine{h}}, newCalls()
+				p.runner, p.calls = hungRunner{hungMachine{h}}, newCalls()
 				raw, err := json.Marshal(args)
 				if err != nil {
 					t.Fatal(err)
@@ -143,7 +143,7 @@ func TestI12_HungGuestsHoldNoCallUp(t *testing.T) {
 					cancel()
 					<-done
 				}
-				p.server.calls.close()
+				p.calls.close()
 				<-done
 				cancel()
 				if tool.name == "sandbox_create" {

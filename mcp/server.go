@@ -97,7 +97,7 @@ func (o *Options) shown() []string {
 		if d.Writable {
 			mode = " (writable: changes are made on this machine)"
 		}
-		all = append(all, d.Host+" as "+d.Guest+mode)
+		all = append(all, printed(d.Host)+" as "+printed(d.Guest)+mode) // a guest may have made the link that leads there
 	}
 	return all
 }

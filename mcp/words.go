@@ -24,10 +24,10 @@ func (s said) Unwrap() error { return s.error }
 func say(format string, args ...any) error { return said{fmt.Errorf(format, args...)} }
 
 // ownErrors are sentinels of errors that this machine alone words. A supervisor passes errors on as text, which may hold
-// the guest's console and has none of them.
+// the guest's console and has none of them. ErrDirectory is none: a guest chooses where links in its directories lead.
 var ownErrors = []error{
 	errArgs, errTooMany, context.Canceled, context.DeadlineExceeded, image.ErrNotCached, image.ErrReference,
-	sandbox.ErrConfig, sandbox.ErrDirectory, sandbox.ErrHome, sandbox.ErrVariable,
+	sandbox.ErrConfig, sandbox.ErrHome, sandbox.ErrVariable,
 	sandbox.ErrName, sandbox.ErrNoSandbox, sandbox.ErrExists, sandbox.ErrRunning, sandbox.ErrNotRunning,
 	sandbox.ErrJobName, sandbox.ErrNoJob, sandbox.ErrJobExists, sandbox.ErrJobRunning, sandbox.ErrJobEnded, sandbox.ErrJobLimit, sandbox.ErrJobInput,
 }
@@ -82,6 +82,8 @@ func plainly(err error) string {
 		return "the sandbox's files: " + errno.Error()
 	case errors.As(err, &path):
 		return "the sandbox can't do this with its files"
+	case errors.Is(err, sandbox.ErrDirectory):
+		return "a directory that the operator shares can't be shared now"
 	case errors.Is(err, agentclient.ErrRefused):
 		return "the sandbox refused it"
 	case errors.Is(err, sandbox.ErrBusy):
