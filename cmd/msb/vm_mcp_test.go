@@ -85,6 +85,8 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(true, "sandbox_run_code", m{"steps": []m{{"language": "python", "code": "print(1)"}}}, "not started", "check_installed")
 	says(false, "check_installed", m{"programs": []string{"sh", "python3"}}, "sh: /bin/sh", "python3: not installed")
 	says(false, "fs_list", m{"path": "/work"}, "1 entries", "test.sh")
+	says(false, "sandbox_exec", m{"command": `mkdir /odd && touch "$(printf '/odd/\377')"`})
+	says(false, "fs_list", m{"path": "/odd"}, "1 entries", `\xff`)
 	says(false, "fs_read", m{"path": "/note"}, "kept")
 	says(true, "fs_read", m{"path": "/none"}, "/none")
 	says(false, "fs_write", m{"files": []m{{"path": "/shared/x", "content": "made inside"}}})
