@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// maxDenials is how many destinations a summary keeps apart; what is denied beyond them is counted only.
+	// maxDenials is how many destinations a summary keeps apart: the newest. What is denied beyond them is counted only.
 	maxDenials = 64
-	// maxListed is how many of them it lists.
+	// maxListed is how many of them Summary lists.
 	maxListed = 8
 	// maxDenied is how many bytes of a name or path it keeps: the longest name of DNS has 253.
 	maxDenied = 253
@@ -43,10 +43,12 @@ type Denial struct {
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// DNS marks a question.
-	DNS   bool   `json:"dns,omitempty"`
+	DNS bool `json:"dns,omitempty"`
+	// Count is how many verdicts there were; a name counts once, however often it is asked for.
 	Count uint64 `json:"count"`
 
-	would bool // let through by report mode, and counted apart
+	would bool   // let through by report mode, and counted apart
+	last  uint64 // when it was denied last, in verdicts
 }
 
 // DenialSummary is what was denied in a sandbox's life, bounded.
@@ -77,7 +79,9 @@ type Unresolved struct {
 type Denials struct {
 	mu      sync.Mutex
 	summary DenialSummary
-	all     []Denial
+	all     []Denial // in the order in which they came first
+	dropped uint64   // of summary.Others, the verdicts that report mode let through
+	clock   uint64
 	lost    []Unresolved
 }
 
@@ -98,25 +102,40 @@ func (d *Denials) Emit(ev Event) {
 	to.would = ev.WouldDeny
 	i := -1
 	if ok {
-		i = slices.IndexFunc(d.all, func(have Denial) bool { have.Count = 0; return have == to })
+		i = slices.IndexFunc(d.all, func(have Denial) bool { have.Count, have.last = 0, 0; return have == to })
 	}
-	switch {
-	case i >= 0 && to.DNS:
-	case ev.WouldDeny:
+	d.clock++
+	if i >= 0 && to.DNS {
+		d.all[i].last = d.clock
+		return
+	}
+	if ev.WouldDeny {
 		d.summary.WouldDeny += n
-	default:
+	} else {
 		d.summary.Denied += n
 	}
 	switch {
 	case !ok:
-		d.summary.Others += n
+		d.forget(&Denial{Count: n, would: to.would})
 	case i >= 0:
 		d.all[i].Count += n
-	case len(d.all) == maxDenials:
-		d.summary.Others += n
+		d.all[i].last = d.clock
 	default:
-		to.Count = n
+		if len(d.all) == maxDenials {
+			old := slices.MinFunc(d.all, func(a, b Denial) int { return cmp.Compare(a.last, b.last) })
+			d.forget(&old)
+			d.all = slices.DeleteFunc(d.all, func(have Denial) bool { return have.last == old.last })
+		}
+		to.Count, to.last = n, d.clock
 		d.all = append(d.all, to)
+	}
+}
+
+// forget counts a destination's verdicts without it; d.mu is held.
+func (d *Denials) forget(one *Denial) {
+	d.summary.Others += one.Count
+	if one.would {
+		d.dropped += one.Count
 	}
 }
 
@@ -176,9 +195,9 @@ func (d *Denials) Summary() DenialSummary {
 	defer d.mu.Unlock()
 	s := d.summary
 	s.Unresolved = slices.Clone(d.lost)
-	for _, one := range d.all {
-		again := one.DNS && slices.ContainsFunc(d.all, func(o Denial) bool { return !o.DNS && o.Host == one.Host })
-		if again {
+	for i := range d.all {
+		one := d.all[i]
+		if d.again(&one) {
 			continue
 		}
 		s.Apart++
@@ -186,9 +205,40 @@ func (d *Denials) Summary() DenialSummary {
 			s.Others += one.Count
 			continue
 		}
+		one.last = 0
 		s.List = append(s.List, one)
 	}
 	return s
+}
+
+// Newest is Summary with all destinations that are kept apart, the newest first, and with counts that add up: those of
+// List and Others together are Denied and WouldDeny. What is left out of the list as the same attempt isn't counted.
+func (d *Denials) Newest() DenialSummary {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := DenialSummary{Others: d.summary.Others, Denied: d.summary.Others - d.dropped, WouldDeny: d.dropped, Unresolved: slices.Clone(d.lost)}
+	all := slices.Clone(d.all)
+	slices.SortFunc(all, func(a, b Denial) int { return cmp.Compare(b.last, a.last) })
+	for i := range all {
+		one := all[i]
+		if d.again(&one) {
+			continue
+		}
+		if one.would {
+			s.WouldDeny += one.Count
+		} else {
+			s.Denied += one.Count
+		}
+		one.last = 0
+		s.List = append(s.List, one)
+	}
+	s.Apart = len(s.List)
+	return s
+}
+
+// again reports whether a question's name was denied at a port too; d.mu is held.
+func (d *Denials) again(one *Denial) bool {
+	return one.DNS && slices.ContainsFunc(d.all, func(o Denial) bool { return !o.DNS && o.Host == one.Host })
 }
 
 // Empty reports whether nothing was denied, and every allowed name resolved.

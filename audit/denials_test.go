@@ -29,7 +29,7 @@ func TestDenialsAreSummedUp(t *testing.T) {
 	if s.Denied != 205 || s.WouldDeny != 2 || s.Others != 200 || s.Empty() {
 		t.Errorf("%+v", s)
 	}
-	want := "10.0.0.1:80/tcp special_address 3; evil.example:0/ no_rule 2; a.example:443/tcp no_rule 1; "
+	want := "10.0.0.1:80/tcp special_address 3; evil.example:0/ no_rule 1; a.example:443/tcp no_rule 1; "
 	got := ""
 	for _, one := range s.List {
 		got += fmt.Sprintf("%s:%d/%s %s %d; ", one.Host, one.Port, one.Proto, one.Reason, one.Count)
@@ -130,9 +130,48 @@ func TestI11_DenialsAtTheirBounds(t *testing.T) {
 			}
 		}
 		s := d.Summary()
-		if s.Apart != min(n, maxDenials) || len(s.List) != min(n, maxListed) || s.Others != 2*uint64(n-len(s.List)) || s.Denied != 2*uint64(n) {
+		if s.Apart != min(n, maxDenials) || len(s.List) != min(n, maxListed) || counted(&s) != s.Denied || s.Denied != 2*uint64(n) {
 			t.Errorf("%d destinations: %d apart, %d listed, %d others of %d", n, s.Apart, len(s.List), s.Others, s.Denied)
 		}
+	}
+}
+
+// counted is what the parts of a summary add up to.
+func counted(s *DenialSummary) uint64 {
+	n := s.Others
+	for i := range s.List {
+		n += s.List[i].Count
+	}
+	return n
+}
+
+// TestNewestDenialsAreListedAndAddUp: what was denied last is in the list, whatever came before it.
+func TestNewestDenialsAreListedAndAddUp(t *testing.T) {
+	t.Parallel()
+	var d Denials
+	ask := func(name string) {
+		for range 2 { // for its IPv4 and its IPv6 addresses
+			d.Emit(Event{Kind: DNSQuery, Action: "deny", Reason: "no_rule", DNS: &DNSDetail{Name: name}})
+		}
+	}
+	ask("first.example")
+	d.Emit(Event{Kind: HTTPRequest, Action: "allow", WouldDeny: true, Host: "report.example", Count: 5})
+	d.Emit(Event{Kind: FlowOpen, Action: "deny", Count: 7})
+	for i := range 2 * maxDenials {
+		ask(fmt.Sprintf("%d.example", i))
+		ask("kept.example")
+	}
+	ask("last.example")
+	d.Emit(Event{Kind: FlowOpen, Action: "deny", Host: "last.example", Port: 443})
+	s := d.Newest()
+	if counted(&s) != s.Denied+s.WouldDeny || s.WouldDeny != 5 || s.Denied != 1+7+2*maxDenials+1+1 || s.Apart != len(s.List) || len(s.List) != maxDenials-1 {
+		t.Errorf("%d denied, %d let through, %d counted, %d of %d listed", s.Denied, s.WouldDeny, counted(&s), len(s.List), s.Apart)
+	}
+	if a, b := s.List[0], s.List[1]; a.Host != "last.example" || a.Port != 443 || b.Host != "kept.example" || b.Count != 1 {
+		t.Errorf("the newest: %+v, %+v", a, b)
+	}
+	if s := d.Summary(); s.Denied != 1+7+2*maxDenials+1+2 || len(s.List) != maxListed {
+		t.Errorf("the summary: %d denied, %d listed", s.Denied, len(s.List))
 	}
 }
 

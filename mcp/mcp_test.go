@@ -372,7 +372,25 @@ func TestNetworkIsExplained(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p.says(t, false, "network", m{"action": "denied", "sandbox": "narrow"}, "untrusted", `{"denied":1,"list":[{"host":"evil.example","port":443,"proto":"tcp","reason":"no_rule","why":"no allow rule covers it; add one`)
+	p.says(t, false, "network", m{"action": "denied", "sandbox": "narrow"}, "untrusted", `{"denied":1,"list":[{"host":"evil.example","port":443,"proto":"tcp","reason":"no_rule","count":1}]`, `"why":{"no_rule":"no allow rule covers it; add one`, "newest first")
+}
+
+// TestI12_DenialsAreExplainedWithinAResult: counts in the line of a result, and a list that is cut at its oldest.
+func TestI12_DenialsAreExplainedWithinAResult(t *testing.T) {
+	t.Parallel()
+	note := deniedNote(&audit.DenialSummary{Denied: 9, List: []audit.Denial{{Host: "a.example", Reason: "secret_place", Count: 9}}}, "web")
+	if want := "network policy: 9 denied in this sandbox meanwhile: \"a.example\" (secret_place, 9 times); the tool network explains it\n"; note != want {
+		t.Errorf("%q, want %q", note, want)
+	}
+	many := audit.DenialSummary{Denied: 640, List: slices.Repeat([]audit.Denial{{Host: strings.Repeat("\x01", 253), Reason: "secret_place", Count: 10}}, 64)}
+	text, err := explained(&many)
+	var got audit.DenialSummary
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &got)
+	}
+	if n := uint64(len(got.List)); err != nil || len(text) > outputBudget || n == 0 || n == 64 || got.Others != 640-10*n || !strings.Contains(text, "placeholder stands in a place") {
+		t.Errorf("%d bytes, %d listed, others %d, %v", len(text), n, got.Others, err)
+	}
 }
 
 func TestProgramsAreLookedFor(t *testing.T) {

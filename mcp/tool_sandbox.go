@@ -218,32 +218,39 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		if d.Empty() {
 			return "nothing was denied", nil
 		}
-		text, err := asJSON(explained(&d))
+		text, err := explained(&d)
 		var c capture
 		_, _ = c.Write([]byte(text)) // names are the guest's
-		return c.untrusted("denied"), err
+		return deniedHead + c.untrusted("denied"), err
 	}
 	return "", wrong("action %q", printed(a.Action))
 }
 
-// denial is one with its reason as a sentence. How often it came is left out: the sum counts a name once.
-type denial struct {
-	audit.Denial
-	Why   string `json:"why,omitempty"`
-	Count int    `json:"count,omitempty"`
-}
+// deniedHead says how to read what follows.
+const deniedHead = "newest first; count is how often (a name counts once, however often it is asked for), others counts what is not in the list\n"
 
-// explained is what was denied, as a client sees it.
-func explained(d *audit.DenialSummary) any {
+// explained is what was denied, as a client sees it, with the reasons as sentences. What a result has no room for of the
+// list, the oldest, is among the others.
+func explained(d *audit.DenialSummary) (string, error) {
 	all := struct {
 		audit.DenialSummary
-		List  []denial `json:"list,omitempty"`
-		Apart int      `json:"apart,omitempty"`
-	}{DenialSummary: *d}
+		Apart int               `json:"apart,omitempty"` // left out
+		Why   map[string]string `json:"why,omitempty"`
+	}{DenialSummary: *d, Why: map[string]string{}}
 	for i := range d.List {
-		all.List = append(all.List, denial{Denial: d.List[i], Why: sandbox.WhyDenied(d.List[i].Reason)})
+		if why := sandbox.WhyDenied(d.List[i].Reason); why != "" {
+			all.Why[d.List[i].Reason] = why
+		}
 	}
-	return all
+	for {
+		text, err := asJSON(all)
+		n := len(all.List)
+		if err != nil || len(text) <= outputBudget || n == 0 {
+			return text, err
+		}
+		all.Others += all.List[n-1].Count
+		all.List = all.List[:n-1]
+	}
 }
 
 // shownDenials is how many destinations a note names.
@@ -275,14 +282,16 @@ func deniedNote(d *audit.DenialSummary, name string) string {
 		if reason == "" || strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" { // no reason code of msb's
 			reason = "denied"
 		}
+		if n := d.List[i].Count; n > 1 {
+			reason += fmt.Sprintf(", %d times", n)
+		}
 		parts = append(parts, fmt.Sprintf("%q (%s)", to, reason))
 	}
 	if len(d.List) > shownDenials || d.Others > 0 {
 		parts = append(parts, "others")
 	}
-	note := fmt.Sprintf("network policy: %d denied: %s", d.Denied, strings.Join(parts, ", "))
-	if name != "" {
-		note += "; the tool network explains it"
+	if name == "" {
+		return fmt.Sprintf("network policy: %d denied: %s\n", d.Denied, strings.Join(parts, ", "))
 	}
-	return note + "\n"
+	return fmt.Sprintf("network policy: %d denied in this sandbox meanwhile: %s; the tool network explains it\n", d.Denied, strings.Join(parts, ", "))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
+	"github.com/msb-project/msb/secretproxy"
 )
 
 // Explain judges a destination by p, without resolving or sending anything. to is HOST:PORT[/udp] or HOST/icmp; method
@@ -32,11 +33,10 @@ func Explain(p *policies.Policy, to, method, path string) (*probe.Answer, error)
 
 // WhyDenied is a sentence about an audit.Denial's reason, "" for one that is unknown.
 func WhyDenied(reason string) string {
-	r, ok := egress.ReasonOf(reason)
-	if !ok {
-		return ""
+	if r, ok := egress.ReasonOf(reason); ok {
+		return r.Sentence()
 	}
-	return r.Sentence()
+	return secretproxy.WhyViolation(reason)
 }
 
 // Denied is what the audit log of the sandbox of that name holds of refusals, whether it runs or not.
@@ -71,11 +71,11 @@ func watchLog(h *Home, name string, fromNow bool) (*DeniedWatch, error) {
 // DeniedWatch reads refusals from an audit log.
 type DeniedWatch struct{ tail *audit.Tail }
 
-// Next is what was denied since the watch began or Next was called.
+// Next is what was denied since the watch began or Next was called, as audit.Denials.Newest has it.
 func (w *DeniedWatch) Next() (audit.DenialSummary, error) {
 	var d audit.Denials
 	err := w.tail.Next(func(_ []byte, ev *audit.Event) error { d.Emit(*ev); return nil })
-	return d.Summary(), err
+	return d.Newest(), err
 }
 
 // Close ends the watch.

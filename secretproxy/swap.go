@@ -119,6 +119,21 @@ func (ex *exchange) violation(e *entry, place, message string) *refusal {
 	return &refusal{status: http.StatusForbidden, code: code, rule: ex.verdict.Rule, secret: name, message: message}
 }
 
+// WhyViolation is a sentence about the reason of a refusal of a placeholder, "" for any other reason.
+func WhyViolation(reason string) string {
+	switch reason {
+	case "secret_place":
+		return "a secret's placeholder stands in a place or a spelling in which its value may not be sent; send the variable as it is, in one of the secret's places (in)"
+	case "secret_host":
+		return "a secret's placeholder was sent to a host that is not one of the secret's hosts"
+	case "secret_port":
+		return "a secret's placeholder was sent to another port of its host than the secret's hosts name"
+	case "secret_plain_http":
+		return "a secret's placeholder was sent over plain HTTP; its value goes over verified TLS only"
+	}
+	return ""
+}
+
 // violated stops the sandbox if the secret asks for it.
 func (p *Proxy) violated(ex *exchange, r *refusal) {
 	if r.secret == "" {
