@@ -354,6 +354,13 @@ func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) 
 		return nil, err
 	}
 	defer b.started(st.Name)
+	p, err := b.only(st).Policy(st.Name)
+	if err == nil {
+		err = mayRead(p)
+	}
+	if err != nil {
+		return nil, err
+	}
 	m, err := b.runner.start(ctx, st)
 	if err != nil {
 		return nil, err
@@ -412,6 +419,14 @@ const startingPoll = 50 * time.Millisecond
 
 // use opens a session with a sandbox of this server. One that is stopped is started, and the default one is made.
 func (b *boxes) use(ctx context.Context, name string) (machine, *sandbox.Status, error) {
+	m, st, err := b.open(ctx, name)
+	if err != nil {
+		return nil, nil, startFault{err}
+	}
+	return m, st, nil
+}
+
+func (b *boxes) open(ctx context.Context, name string) (machine, *sandbox.Status, error) {
 	st, err := b.own(name, false)
 	if byDefault := b.defaultName(); errors.Is(err, sandbox.ErrNoSandbox) && (name == "" || name == defaultName || name == byDefault) {
 		if err := b.createDefault(ctx, byDefault); err != nil {

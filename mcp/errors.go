@@ -41,6 +41,10 @@ var jobRemedies = []struct {
 
 // remedy says what to do where the error itself doesn't.
 func remedy(err error) string {
+	var advice advised
+	if errors.As(err, &advice) {
+		return advice.next
+	}
 	for _, r := range jobRemedies {
 		if errors.Is(err, r.err) {
 			return r.next

@@ -233,11 +233,16 @@ func (s *server) run(ctx context.Context, t *toolSpec, args json.RawMessage) (st
 	if t.takesSandbox() {
 		_ = json.Unmarshal(args, &a) // what can't be read is refused by the tool
 	}
-	if !t.takesSandbox() || t.ends || a.Sandbox != "" && a.Sandbox != defaultName {
+	if !t.takesSandbox() || t.ends {
 		return t.call(ctx, args)
+	}
+	if a.Sandbox != "" && a.Sandbox != defaultName {
+		text, err := t.call(ctx, args)
+		return text, s.advise(a.Sandbox, err)
 	}
 	name, was := s.byDefault()
 	text, err := t.call(ctx, args)
+	err = s.advise(name, err)
 	var failed *toolFailure
 	switch {
 	case errors.As(err, &failed):

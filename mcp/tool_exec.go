@@ -52,6 +52,7 @@ type outcome struct {
 	stdout, stderr capture
 	limit          time.Duration
 	cwd            string
+	argv           []string
 }
 
 // timeoutGrace is how long the guest may take to end a program whose time is up, before the host ends the call: the
@@ -61,7 +62,7 @@ const timeoutGrace = 10 * time.Second
 // run runs a program. room is for sandboxes that stay: all of the output is kept until the outcome is closed, as far as
 // there is room.
 func (p *prepared) run(ctx context.Context, m machine, room *atomic.Int64) (*outcome, error) {
-	o := &outcome{limit: p.limit, cwd: p.cwd}
+	o := &outcome{limit: p.limit, cwd: p.cwd, argv: p.argv}
 	if room != nil {
 		o.stdout.rest, o.stderr.rest = &spool{room: room}, &spool{room: room}
 	}
@@ -88,11 +89,7 @@ func (o *outcome) text(ctx context.Context, note string, to files) (string, erro
 	st := &o.status
 	switch {
 	case st.StartError != agentclient.Started:
-		fmt.Fprintf(&b, "not started (exit code %d)", st.Code)
-		if st.StartError == agentclient.NotFound && o.cwd == "" { // else it may be the directory that is missing
-			b.WriteString("; check_installed says which programs there are")
-		}
-		b.WriteString("\n" + marked("why it was not started", st.Message, maxSentence))
+		b.WriteString(notStarted(st, o.cwd, o.argv))
 	case st.TimedOut:
 		fmt.Fprintf(&b, "ended after %s, its timeout; give a longer timeout, or start it with job\n", o.limit)
 	case st.OOMKilled:
@@ -123,6 +120,18 @@ func (o *outcome) text(ctx context.Context, note string, to files) (string, erro
 		return "", &toolFailure{text: b.String()}
 	}
 	return b.String(), nil
+}
+
+// notStarted says why a program was not started.
+func notStarted(st *sandbox.ExitStatus, cwd string, argv []string) string {
+	line := fmt.Sprintf("not started (exit code %d)", st.Code)
+	switch {
+	case len(argv) == 1 && strings.ContainsAny(argv[0], " \t"):
+		line += "; argv has one element with blanks: give each argument an element of its own, or the line as command"
+	case st.StartError == agentclient.NotFound && cwd == "": // else it may be the directory that is missing
+		line += "; check_installed says which programs there are"
+	}
+	return line + "\n" + marked("why it was not started", st.Message, maxSentence)
 }
 
 // execIn runs a program in a named sandbox and says what was denied meanwhile.

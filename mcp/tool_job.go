@@ -103,7 +103,7 @@ func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	for i := range jobs {
 		j := job{JobStatus: jobs[i]}
 		j.Command = []string{inShort(j.Command)}
-		if j.State != sandbox.JobRunning {
+		if j.State == sandbox.JobExited {
 			j.Code = &jobs[i].Code
 		}
 		all.Jobs = append(all.Jobs, j)
@@ -133,6 +133,9 @@ func (s *server) waitForJob(ctx context.Context, j *sandbox.Job) (string, error)
 	inner, cancel := context.WithTimeout(ctx, s.calls.waiting)
 	defer cancel()
 	st, err := j.Wait(inner)
+	if errors.Is(err, sandbox.ErrJobLost) {
+		return "", &toolFailure{text: jobLine(&st) + "; the action logs shows its output to that point"}
+	}
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return "", err
 	}
@@ -144,8 +147,11 @@ func (s *server) waitForJob(ctx context.Context, j *sandbox.Job) (string, error)
 
 // jobLine says how a job is.
 func jobLine(st *sandbox.JobStatus) string {
+	if st.State == sandbox.JobLost {
+		return fmt.Sprintf("job %s is lost: the sandbox ended under it, so that it has no exit code", printed(st.Name))
+	}
 	line := fmt.Sprintf("job %s: %s", printed(st.Name), printed(string(st.State)))
-	if st.State != sandbox.JobRunning {
+	if st.State == sandbox.JobExited {
 		line += fmt.Sprintf(", exit code %d", st.Code)
 	}
 	return line
@@ -162,6 +168,10 @@ func (s *server) startJob(ctx context.Context, in, job string, a *program, stdin
 	}
 	defer func() { _ = m.Close() }() // the session's
 	started, err := m.StartJob(ctx, job, sandbox.ExecOptions{Argv: p.argv, Env: p.env, Dir: p.cwd, JobInput: stdin})
+	var not *sandbox.NotStartedError
+	if errors.As(err, &not) {
+		return "", &toolFailure{text: notStarted(&not.Status, p.cwd, p.argv)}
+	}
 	if err != nil {
 		return "", err
 	}

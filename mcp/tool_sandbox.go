@@ -29,6 +29,9 @@ func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
+	if err := mayRead(cfg.Policy); err != nil {
+		return "", err
+	}
 	free, err := s.reserve()
 	if err != nil {
 		return "", err

@@ -106,6 +106,8 @@ func plainly(err error) string {
 		return "the sandbox ended, or does not answer"
 	case sandbox.KindSecret:
 		return "the policy ended the sandbox"
+	case sandbox.KindLifetime, sandbox.KindIdle:
+		return "the sandbox ended"
 	}
 	return "the call failed"
 }

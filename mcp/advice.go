@@ -1,0 +1,116 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
+)
+
+// advised is an error with what to do next, which depends on the sandbox that it is about.
+type advised struct {
+	error
+	next string
+}
+
+// Unwrap gives the cause.
+func (a advised) Unwrap() error { return a.error }
+
+// startFault is an error from before there was a session with a sandbox: it is this machine's.
+type startFault struct{ error }
+
+// Unwrap gives the cause.
+func (s startFault) Unwrap() error { return s.error }
+
+// advise adds to the error of a call in a sandbox what can be done about it there.
+func (s *server) advise(name string, err error) error {
+	var failed *toolFailure
+	if err == nil || errors.As(err, &failed) || own(err) && !errors.Is(err, sandbox.ErrNotRunning) {
+		return err
+	}
+	st, inspectErr := s.own(name, true)
+	if inspectErr != nil {
+		return err
+	}
+	if life := outlived(st); life != "" {
+		return advised{err, fmt.Sprintf("call again: sandbox %s ran for its lifetime of %s, the operator's bound, and starts again with its files", st.Name, life)}
+	}
+	var before startFault
+	if errors.As(err, &before) {
+		return err
+	}
+	var path *fs.PathError
+	inShared := errors.As(err, &path) && s.opts.inShared(path.Path)
+	switch {
+	case errors.Is(err, syscall.ENOSPC) && inShared:
+		return advised{err, "tell the operator that the disk with the shared directory is full"}
+	case errors.Is(err, syscall.ENOSPC):
+		return advised{err, fmt.Sprintf("the disk of sandbox %s (%d MB) is full: delete files in it", st.Name, st.Disk>>20)}
+	case inShared && s.opts.hides() && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)):
+		return advised{err, "the directory is the operator's, who hides files in it: fs_list shows the patterns"}
+	}
+	return err
+}
+
+// outlived is the lifetime of a sandbox that ended by it, "" for another.
+func outlived(st *sandbox.Status) string {
+	over := st.Started != nil && time.Since(*st.Started) >= st.Lifetime || st.Started == nil && st.End != nil && st.End.Kind == sandbox.KindLifetime
+	if st.Lifetime == 0 || !over {
+		return ""
+	}
+	return st.Lifetime.String()
+}
+
+// inShared reports whether a path of a sandbox lies in a directory of this machine.
+func (o *Options) inShared(path string) bool {
+	for _, d := range o.Directories {
+		if path == d.Guest || strings.HasPrefix(path, strings.TrimSuffix(d.Guest, "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// hides reports whether sandboxes don't see all of the directories of this machine.
+func (o *Options) hides() bool {
+	return len(o.Directories) > 0 && (o.HideCredentials || len(o.Hide) > 0)
+}
+
+// Unset are the variables that secrets of the policy are read from and that are not set here: a sandbox with these
+// secrets doesn't start.
+func (o *Options) Unset() []string { return unset(o.Floor) }
+
+func unset(p *policies.Policy) []string {
+	var names []string
+	if p == nil {
+		return nil
+	}
+	for i := range p.Secrets {
+		if from := &p.Secrets[i].From; from.Kind == policies.FromEnv && os.Getenv(from.Value) == "" {
+			names = append(names, from.Value)
+		}
+	}
+	return names
+}
+
+// mayRead says why the secrets of a sandbox can't be read.
+func mayRead(p *policies.Policy) error {
+	if names := unset(p); len(names) > 0 {
+		return say("a secret of the policy can't be read\nNext: tell the operator that %s not set where msb mcp runs", variables(names))
+	}
+	return nil
+}
+
+// variables is "the variable A is" or "the variables A, B are".
+func variables(names []string) string {
+	if len(names) == 1 {
+		return "the variable " + names[0] + " is"
+	}
+	return "the variables " + strings.Join(names, ", ") + " are"
+}
