@@ -82,10 +82,8 @@ func (o *Options) hides() bool {
 	return len(o.Directories) > 0 && (o.HideCredentials || len(o.Hide) > 0)
 }
 
-// Unset are the variables that secrets of the policy are read from and that are not set here: a sandbox with these
-// secrets doesn't start.
-func (o *Options) Unset() []string { return unset(o.Floor) }
-
+// unset are the variables that secrets of a policy are read from and that are not set here: a sandbox with these secrets
+// doesn't start.
 func unset(p *policies.Policy) []string {
 	var names []string
 	if p == nil {

@@ -59,12 +59,20 @@ type Options struct {
 	Lifetime time.Duration
 }
 
-// Check says why a server with these options would not start.
-func (o Options) Check() error { return o.fill() }
+// Check says why a server with these options would not start, and what an operator should know of one that would.
+func (o Options) Check() (warnings []string, err error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	return o.warnings(), nil
+}
 
 func (o *Options) fill() error {
 	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 || o.IdleStop < 0 {
 		return errors.New("a bound below 0: give it at least 1, or leave it out")
+	}
+	if err := sandbox.CheckBackend(o.Backend); err != nil {
+		return err
 	}
 	if err := checkToolsets(o.Tools); err != nil {
 		return err

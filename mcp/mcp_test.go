@@ -93,7 +93,7 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 	}
 	p.says(t, false, "image_list", nil, `"cached":["builtin"`, `"may_be_pulled":["python:3.12"]`)
 	p.says(t, false, "sandbox_metrics", nil, `"memory_mb":512`, `"processes":7`)
-	if err := (Options{Home: p.opts.Home, Tools: []string{"files", "nosuch"}}).Check(); err == nil || !strings.Contains(err.Error(), "images") {
+	if _, err := (Options{Home: p.opts.Home, Tools: []string{"files", "nosuch"}}).Check(); err == nil || !strings.Contains(err.Error(), "images") {
 		t.Errorf("a toolset that there is not: %v", err)
 	}
 	one := serve(t, func(o *Options) { o.Tools = []string{"metrics"} })
@@ -723,7 +723,7 @@ func TestI15_DirectoriesAreTheOperatorsChoice(t *testing.T) {
 	}
 	for _, host := range []string{p.opts.Home.Dir(), filepath.Join(work, "nosuch")} {
 		o := Options{Home: p.opts.Home, Directories: []sandbox.Directory{{Host: host, Guest: "/x"}}}
-		if err := o.Check(); !errors.Is(err, sandbox.ErrDirectory) {
+		if _, err := o.Check(); !errors.Is(err, sandbox.ErrDirectory) {
 			t.Errorf("%s: %v", host, err)
 		}
 	}
@@ -753,11 +753,11 @@ func TestI14_DirectoriesAreResolvedOnce(t *testing.T) {
 	}
 	p.says(t, true, "sandbox_create", m{"name": "after"}, "behind a link")
 	next := Options{Home: p.opts.Home, Directories: []sandbox.Directory{{Host: work, Guest: "/work", Writable: true}, {Host: cache, Guest: "/cache"}}}
-	if err := next.Check(); !errors.Is(err, sandbox.ErrDirectory) {
+	if _, err := next.Check(); !errors.Is(err, sandbox.ErrDirectory) {
 		t.Errorf("the next server: %v", err)
 	}
 	next.Directories[0].Writable = false // no guest made the link
-	if err := next.Check(); err != nil {
+	if _, err := next.Check(); err != nil {
 		t.Errorf("the next server, read-only: %v", err)
 	}
 }
@@ -877,14 +877,14 @@ func TestI15_TheFileSaysWhatAgentsHave(t *testing.T) {
 		for _, text := range []string{rules + agent, rules} {
 			o := Options{Home: p.opts.Home, Floor: floor(text)}
 			change(&o)
-			if err := o.Check(); (err != nil && strings.Contains(err.Error(), "agent."+key)) != (text != rules) {
+			if _, err := o.Check(); (err != nil && strings.Contains(err.Error(), "agent."+key)) != (text != rules) {
 				t.Errorf("%s: %v", key, err)
 			}
 		}
 	}
 	made := floor(rules)
 	made.Agent = &policies.Agent{Tools: []string{"none"}}
-	if err := (Options{Home: p.opts.Home, Floor: made}).Check(); err == nil || !strings.Contains(err.Error(), "agent.tools") {
+	if _, err := (Options{Home: p.opts.Home, Floor: made}).Check(); err == nil || !strings.Contains(err.Error(), "agent.tools") {
 		t.Errorf("an unknown toolset: %v", err)
 	}
 }

@@ -41,6 +41,9 @@ func Serve(ctx context.Context, o Options, version string, r io.ReadCloser, w io
 	if err != nil {
 		return err
 	}
+	for _, w := range s.opts.warnings() {
+		log.Warn(w)
+	}
 	return s.serve(ctx, version, &transport{r, w, stallWait, flushWait})
 }
 

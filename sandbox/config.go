@@ -199,7 +199,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("%w: %s %s: it is an open file of this process, which the sandbox's supervisor does not have; name a file, or for a log a pipe that mkfifo made", ErrConfig, f.what, f.path)
 		}
 	}
-	return vm.CheckChoice(c.Backend, backends.All("")...)
+	return CheckBackend(c.Backend)
 }
 
 // checkEnv refuses variables that would stand in the place of a secret's placeholder: `-e TOKEN` takes the real value into
@@ -252,3 +252,6 @@ func ofProcess(path string) bool {
 	}
 	return false
 }
+
+// CheckBackend says whether a Config may have this backend, without a look at the machine.
+func CheckBackend(name string) error { return vm.CheckChoice(name, backends.All("")...) }

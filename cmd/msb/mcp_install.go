@@ -32,11 +32,15 @@ before msb. A second time it changes only what is different. msb mcp uninstall C
 		Args: named(cobra.ExactArgs(1), "name the client: "+strings.Join(clients.Names(), ", ")),
 		RunE: func(c *cobra.Command, args []string) error {
 			o, err := f.options()
+			var warnings []string
 			if err == nil {
-				err = o.Check() // a server that won't start is better known now
+				warnings, err = o.Check() // a server that won't start is better known now
 			}
 			if err != nil {
 				return err
+			}
+			for _, w := range warnings {
+				ui.note("warning: %s", w)
 			}
 			command, words, err := serverCommand(c.Flags(), clients.Scope(scope))
 			if err != nil {

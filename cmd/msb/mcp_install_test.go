@@ -100,6 +100,7 @@ func TestI12_BrokenServersAreNotInstalled(t *testing.T) {
 		{[]string{"install", "cursor", "--image", "Python:3"}, exitImageUnknown, `did you mean "python:3"?`},
 		{[]string{"install", "cursor", "--tools", "file"}, exitOther, "files, images, manage, metrics"},
 		{[]string{"install", "cursor", "--max-memory", "x"}, exitOther, "such as 2G"},
+		{[]string{"install", "cursor", "--vm", "hyperv"}, exitNoBackend, `"hyperv" is not one of auto`},
 	} {
 		r := msb(t, []string{"HOME=" + home, "XDG_CONFIG_HOME="}, append([]string{"mcp"}, c.args...)...)
 		if r.code != c.code || !strings.Contains(r.err, c.say) {
@@ -158,6 +159,30 @@ func TestDocumentedFloorIsInstalled(t *testing.T) {
 	for _, args := range [][]string{{"policy", "check", floor}, {"policy", "trust", floor}, {"mcp", "install", "claude-code", "--policy", floor}} {
 		if r := msb(t, env, args...); r.code != 0 {
 			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
+
+// TestInstallWarnsOfWhatFailsLater: secrets whose variable is not set, and more memory than any machine has. The twins have
+// both.
+func TestInstallWarnsOfWhatFailsLater(t *testing.T) {
+	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"api.example\"]\n[secrets.API_TOKEN]\nfrom = \"env:MSB_TEST_TOKEN\"\nhosts = [\"api.example\"]\nin = [\"header:Authorization\"]\n")
+	env := []string{"HOME=" + t.TempDir(), "XDG_CONFIG_HOME=", "MSB_HOME=" + filepath.Join(t.TempDir(), "state")}
+	if r := msb(t, env, "policy", "trust", floor); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for _, c := range []struct {
+		env, args []string
+		warning   string
+	}{
+		{nil, []string{"--policy", floor}, "the variable MSB_TEST_TOKEN is not set here"},
+		{[]string{"MSB_TEST_TOKEN=a-long-enough-value"}, []string{"--policy", floor}, ""},
+		{nil, []string{"--max-memory", "900T"}, "this machine has"},
+		{nil, nil, ""},
+	} {
+		r := msb(t, append(slices.Clone(env), c.env...), append([]string{"mcp", "install", "cursor", "--print"}, c.args...)...)
+		if r.code != 0 || strings.Contains(r.err, "warning:") != (c.warning != "") || !strings.Contains(r.err, c.warning) {
+			t.Errorf("%q: %+v", c.args, r)
 		}
 	}
 }
