@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,7 +54,7 @@ func (s *server) advise(name string, err error) error {
 	case errors.Is(err, syscall.ENOSPC):
 		return advised{err, fmt.Sprintf("the disk of sandbox %s (%d MB) is full: delete files in it", st.Name, st.Disk>>20)}
 	case inShared && s.opts.hides() && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)):
-		return advised{err, "the directory is the operator's, who hides files in it: fs_list shows the patterns"}
+		return advised{err, "it is not there, or the operator hides it: sandbox_list shows what is hidden"}
 	}
 	return err
 }
@@ -111,4 +112,39 @@ func variables(names []string) string {
 		return "the variable " + names[0] + " is"
 	}
 	return "the variables " + strings.Join(names, ", ") + " are"
+}
+
+// hidden says what sandboxes don't see of the directories of this machine.
+func (o *Options) hidden() []string {
+	if len(o.Directories) == 0 {
+		return nil
+	}
+	all := slices.Clone(o.Hide)
+	if o.HideCredentials {
+		all = append(all, "what looks like credentials when a sandbox starts")
+	}
+	return all
+}
+
+// secret is one of the policy as a client sees it: nothing of where its value is.
+type secret struct {
+	Variable string   `json:"variable"`
+	Hosts    []string `json:"hosts"`
+	In       []string `json:"in"`
+}
+
+func (o *Options) secrets() []secret {
+	var all []secret
+	for i := range o.Floor.Secrets {
+		s := &o.Floor.Secrets[i]
+		one := secret{Variable: s.Name}
+		for _, h := range s.Hosts {
+			one.Hosts = append(one.Hosts, h.String())
+		}
+		for _, p := range s.In {
+			one.In = append(one.In, p.String())
+		}
+		all = append(all, one)
+	}
+	return all
 }

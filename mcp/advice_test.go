@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,7 @@ func TestFullDisksAreToldApart(t *testing.T) {
 		for _, cause := range []error{syscall.ENOENT, syscall.EACCES} {
 			p.opts.Hide = []string{".env"}
 			p.runner = noticeRunner{then: sandbox.Fail(&fs.PathError{Op: "open", Path: path, Err: cause})}
-			if text := p.says(t, true, "fs_read", m{"sandbox": "web", "path": path}, "[end "); strings.Contains(text, "who hides files in it") != hidden {
+			if text := p.says(t, true, "fs_read", m{"sandbox": "web", "path": path}, "[end "); strings.Contains(text, "or the operator hides it") != hidden {
 				t.Errorf("%s: %s", path, text)
 			}
 		}
@@ -134,5 +135,108 @@ func TestUnsetSecretsAreTheOperatorsToSet(t *testing.T) {
 		if got := unset(p.opts.Floor); (len(got) == 1) != missing {
 			t.Errorf("%s: %v", from, got)
 		}
+	}
+}
+
+// TestListShowsWhatAnAgentHas: secrets by their variables, hosts and places, never by their sources; what is hidden; and the
+// image that is always there.
+func TestListShowsWhatAnAgentHas(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) {
+		o.Directories, o.Hide, o.HideCredentials = []sandbox.Directory{{Host: t.TempDir(), Guest: "/work"}}, []string{"*.kdbx"}, true
+	})
+	if err := os.RemoveAll(filepath.Join(p.opts.Home.Images(), "refs")); err != nil { // as before the first use
+		t.Fatal(err)
+	}
+	if text := p.says(t, false, "sandbox_list", nil, `"hidden":["*.kdbx","what looks like credentials`, `"cached":["builtin"],`, `"builtin":"busybox alone`); strings.Contains(text, "secrets") {
+		t.Errorf("without secrets: %s", text)
+	}
+	if text := p.instructions(); strings.Contains(text, "placeholders") {
+		t.Error(text)
+	}
+	p.opts.Floor = policy(t, "[[egress.allow]]\nhosts = [\"api.example\"]\n[secrets.API_TOKEN]\nfrom = \"env:WHERE_IT_IS\"\nhosts = [\"api.example\"]\nin = [\"header:Authorization\", \"body\"]\n")
+	if text := p.says(t, false, "sandbox_list", nil, `"secrets":[{"variable":"API_TOKEN","hosts":["api.example"],"in":["header:Authorization","body"]}]`); strings.Contains(text, "WHERE_IT_IS") {
+		t.Error(text)
+	}
+	if text := p.instructions(); !strings.Contains(text, "secrets are in the variables API_TOKEN as placeholders") || strings.Contains(text, "WHERE_IT_IS") {
+		t.Error(text)
+	}
+}
+
+// TestI15_LabelsDependOnReachAlone: bounds of [agent] that change leave sandboxes usable, and those that give more don't.
+func TestI15_LabelsDependOnReachAlone(t *testing.T) {
+	t.Parallel()
+	const rules = "[[egress.allow]]\nhosts = [\"api.example\"]\n[secrets.TOKEN]\nfrom = \"env:HOME\"\nhosts = [\"api.example\"]\nin = [\"header:Authorization\"]\n"
+	home := newHome(t)
+	label := func(text string) string {
+		p := policy(t, text)
+		o := Options{Home: home, Floor: p}
+		if p.Agent != nil {
+			if err := o.agent(p.Agent); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return o.label()
+	}
+	dir := "directories = [\"" + t.TempDir() + ":/work\"]\n"
+	first := label(rules + "[agent]\nmemory = \"1G\"\n")
+	for text, same := range map[string]bool{
+		rules: true,
+		rules + "[agent]\nsandboxes = 2\ncpus = 1\nmemory = \"2G\"\ndisk = \"1G\"\nlifetime = \"1h\"\nidle_stop = \"1h\"\ntools = [\"files\"]\nimages = [\"a:1\"]\nsecrets = [\"TOKEN\"]\n": true,
+		rules + "[agent]\nsecrets = []\n":               false,
+		rules + "[agent]\n" + dir:                       false,
+		strings.Replace(rules, "[\"api", "[\"*.api", 2): false,
+	} {
+		if got := label(text); (got == first) != same {
+			t.Errorf("the same label: %v, want %v:\n%s", got == first, same, text)
+		}
+	}
+}
+
+func TestPort53IsTheResolvers(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	for to, resolver := range map[string]bool{"192.0.2.1:53/udp": true, "192.0.2.1:54/udp": false} {
+		if text := p.says(t, false, "network", m{"action": "explain", "to": to}); (text == resolverAnswers) != resolver {
+			t.Errorf("%s: %s", to, text)
+		}
+	}
+	p.says(t, false, "network", m{"action": "explain", "to": "time.example:123/udp"}, `"steps":["resolve, name: refused`)
+}
+
+func TestLanguagesHaveOtherNames(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	for name, want := range map[string]string{"javascript": "node|/tmp", "js": "node|/tmp", "py": "python3|/tmp", "shell": "/bin/sh|/tmp"} {
+		p.says(t, false, "sandbox_run_code", m{"steps": []m{{"language": name, "code": "x"}}}, "("+name+")", want)
+	}
+}
+
+// jobText is a job with this output.
+type jobText string
+
+func (j jobText) Status() (sandbox.JobStatus, error) {
+	return sandbox.JobStatus{Name: "web", State: sandbox.JobRunning}, nil
+}
+func (j jobText) OutputSize() (int64, error) { return int64(len(j)), nil }
+func (j jobText) Output(from int64, most int) (sandbox.JobOutput, error) {
+	part := []byte(j[from:min(int64(len(j)), from+int64(most))])
+	return sandbox.JobOutput{Data: part, Next: from + int64(len(part))}, nil
+}
+
+// TestLogsCountFromEitherEnd: a cursor below 0 counts from the end, and may cut a character; one beyond it is an error.
+func TestLogsCountFromEitherEnd(t *testing.T) {
+	t.Parallel()
+	const output = "one\n\u00e9two\n"
+	for cursor, want := range map[int64]string{0: "one\n\u00e9two\n", 6: "two\n", -4: "two\n", -5: "two\n", -6: "\u00e9two\n", -100: "one\n\u00e9two\n", math.MinInt64: "one\n\u00e9two\n", 10: ""} {
+		text, err := jobLogs(jobText(output), cursor)
+		_, shown, _ := strings.Cut(text, "bytes]\n")
+		shown, _, _ = strings.Cut(shown, "\n[end ")
+		if err != nil || shown != want || !strings.HasPrefix(text, "job web: running; next cursor 10 of 10 bytes\n") {
+			t.Errorf("%d: %q, %v; want %q", cursor, text, err, want)
+		}
+	}
+	if _, err := jobLogs(jobText(output), 11); !errors.Is(err, errArgs) || !strings.Contains(err.Error(), "cursor 11: the job has written 10 bytes so far") {
+		t.Errorf("beyond the end: %v", err)
 	}
 }

@@ -172,7 +172,7 @@ func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	switch {
 	case remove:
 	case st.Label != b.label:
-		return nil, say("sandbox %s was %s; use another name, or delete it with its files (sandbox_stop, remove: true)", name, madeBefore)
+		return nil, say("sandbox %s was %s; use another name, or delete it with its files (sandbox_stop, remove: true); %s", name, madeBefore, getBack)
 	case longer(st.IdleStop, b.opts.IdleStop) || longer(st.Lifetime, b.opts.Lifetime):
 		return nil, say("sandbox %s may run for longer than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", name)
 	case st.CPUs > b.opts.CPUs || st.Memory > b.opts.Memory || st.Disk > b.opts.Disk:
@@ -183,6 +183,9 @@ func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 
 // madeBefore says why a sandbox of this floor's file can't be used.
 const madeBefore = "made under an older version of the operator's policy, or with other directories"
+
+// getBack says how its files can be had.
+const getBack = "for its files, the operator can restore the policy's text, or take them out with msb cp"
 
 // has tells whether there is a sandbox of that name of any version of the floor's file.
 func (b *boxes) has(name string) bool {
@@ -240,7 +243,7 @@ func (b *boxes) about(name string, was *sandbox.Status, text string) string {
 	}
 	line := "sandbox " + name + ", which is the default here"
 	if older := b.older(); was == nil && len(older) > 0 {
-		line = fmt.Sprintf("sandbox %s is new and empty: %s was %s, and stays as it is", name, strings.Join(older, ", "), madeBefore)
+		line = fmt.Sprintf("sandbox %s is new and empty: %s was %s, and stays as it is; "+getBack, name, strings.Join(older, ", "), madeBefore)
 	}
 	return line + "\n" + text
 }

@@ -92,14 +92,18 @@ func (o *Options) imageFault(name string, err error) error {
 // maxImages bounds the images that are named.
 const maxImages = 50
 
+// builtinImage is said of the image that is always there.
+const builtinImage = "busybox alone: sh and small tools; no bash, Python, Node.js or package manager"
+
 // images are those that a sandbox can be made of.
 type images struct {
 	Cached   []string `json:"cached"`
 	Pullable []string `json:"may_be_pulled"`
+	Builtin  string   `json:"builtin"`
 }
 
 func (o *Options) images() (images, error) {
-	all := images{[]string{}, append([]string{}, o.Images...)}
+	all := images{[]string{sandbox.DefaultImage}, append([]string{}, o.Images...), builtinImage}
 	if own := o.Floor.Sandbox.Image; own != "" && !policies.LocalImage(own) && !slices.Contains(all.Pullable, own) {
 		all.Pullable = append(all.Pullable, own)
 	}
@@ -112,7 +116,7 @@ func (o *Options) images() (images, error) {
 		return all, err
 	}
 	for i := range cached {
-		if len(all.Cached) < maxImages && !policies.LocalImage(cached[i].Ref) { // which names files of the host, and can't be used
+		if cached[i].Ref != "" && cached[i].Ref != sandbox.DefaultImage && len(all.Cached) < maxImages && !policies.LocalImage(cached[i].Ref) { // which names files of the host, and can't be used
 			all.Cached = append(all.Cached, cached[i].Ref)
 		}
 	}

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -137,12 +139,13 @@ func (o *Options) agent(a *policies.Agent) error {
 		key  string
 		have *int64
 		most int64
+		unit func(int64) string
 	}{
-		{"memory", &o.Memory, a.Memory}, {"disk", &o.Disk, a.Disk},
-		{"idle_stop", (*int64)(&o.IdleStop), int64(a.IdleStop)}, {"lifetime", (*int64)(&o.Lifetime), int64(a.Lifetime)},
+		{"memory", &o.Memory, a.Memory, policies.FormatSize}, {"disk", &o.Disk, a.Disk, policies.FormatSize},
+		{"idle_stop", (*int64)(&o.IdleStop), int64(a.IdleStop), inTime}, {"lifetime", (*int64)(&o.Lifetime), int64(a.Lifetime), inTime},
 	} {
 		if n.most > 0 && *n.have > n.most {
-			return beyondAgent(n.key)
+			return beyondAgent(n.key, n.unit(*n.have), n.unit(n.most))
 		}
 		if n.most > 0 && *n.have == 0 {
 			*n.have = n.most
@@ -154,7 +157,7 @@ func (o *Options) agent(a *policies.Agent) error {
 		most int
 	}{{"sandboxes", &o.Sandboxes, a.Sandboxes}, {"cpus", &o.CPUs, a.CPUs}} {
 		if n.most > 0 && *n.have > n.most {
-			return beyondAgent(n.key)
+			return beyondAgent(n.key, strconv.Itoa(*n.have), strconv.Itoa(n.most))
 		}
 		if n.most > 0 && *n.have == 0 {
 			*n.have = n.most
@@ -195,9 +198,17 @@ func realPath(path string) string {
 	return path
 }
 
-func beyondAgent(key string) error {
-	return fmt.Errorf("more than agent.%s of the policy file; change it there, or leave the flag out", key)
+// flagOf are the flags of msb mcp by their keys in [agent], where they have another name.
+var flagOf = map[string]string{"sandboxes": "max-sandboxes", "cpus": "max-cpus", "memory": "max-memory", "disk": "max-disk", "idle_stop": "idle-stop"}
+
+func beyondAgent(key, have, most string) error {
+	return fmt.Errorf("--%s %s is beyond agent.%s of the policy file, which is %s; change it there, or leave the flag out", cmp.Or(flagOf[key], key), have, key, most)
 }
+
+func inTime(n int64) string { return time.Duration(n).String() }
+
+// NoBound says that a flag of 0, for no bound, goes beyond a bound of the policy's [agent].
+func NoBound(key string, most time.Duration) error { return beyondAgent(key, "0", most.String()) }
 
 // labelPrefix begins the label of every sandbox of msb mcp.
 const labelPrefix = "mcp-"
@@ -207,9 +218,12 @@ const labelPrefix = "mcp-"
 func (o *Options) family() string { return labelPrefix + digest([]byte(o.Floor.Path)) + "-" }
 
 // label ties sandboxes to the floor and the directories that they were made with: one of another version of the floor may
-// do what this one forbids.
+// do what this one forbids. Of [agent] only what it leaves of secrets and directories counts; own holds sandboxes to its
+// bounds.
 func (o *Options) label() string {
-	of := append(policies.Encode(o.Floor), o.Floor.Path...)
+	reach := *o.Floor
+	reach.Agent = nil
+	of := append(policies.Encode(&reach), o.Floor.Path...)
 	if len(o.Directories) > 0 {
 		of = fmt.Appendf(of, "%+v%q%v", o.Directories, o.Hide, o.HideCredentials)
 	}

@@ -262,7 +262,7 @@ func TestCodeStopsAtTheFirstFailure(t *testing.T) {
 	if left := p.fake.running["default"].files; len(left) > 0 {
 		t.Errorf("files left: %v", left)
 	}
-	p.says(t, true, "sandbox_run_code", m{"steps": []m{{"language": "cobol", "code": ""}}}, "steps[0].language", "cobol", "python, node")
+	p.says(t, true, "sandbox_run_code", m{"steps": []m{{"language": "cobol", "code": ""}}}, "steps[0].language", "cobol", "python, py, node")
 	p.says(t, true, "sandbox_run_code", m{"steps": []m{}}, "1 to 16")
 }
 
@@ -793,7 +793,7 @@ func TestI15_CopiesStayInSharedDirectories(t *testing.T) {
 		t.Error(text)
 	}
 	p.opts.HideCredentials = true
-	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, ".env"), "to": "/in"}, "not exist, or the operator hides it")
+	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, ".env"), "to": "/in"}, "not exist", "or the operator hides it")
 	alone := serve(t, func(o *Options) { o.Tools = []string{"files"} })
 	alone.says(t, true, "fs_upload", m{"from": work, "to": "/in"}, "there are none", "fs_write")
 }

@@ -72,9 +72,7 @@ func (c *capture) shown(what string, budget int) (text string, all bool) {
 // shorten shows head and tail of a text of total bytes. tail is nil if head is all of it.
 func shorten(head, tail []byte, total int64, budget int) (text string, all bool) {
 	if !isText(head, tail == nil) || tail != nil && !isText(trimStart(tail), true) {
-		shown := head[:min(len(head), budget/4*3)]
-		text := "base64, because it is not UTF-8" + leftOut(total-int64(len(shown))) + ":\n" + base64.StdEncoding.EncodeToString(shown)
-		return text, int64(len(shown)) == total
+		return shortenBytes(head, tail, total, budget/2)
 	}
 	if tail == nil {
 		if text, n := escape(head, budget); n == len(head) {
@@ -87,11 +85,35 @@ func shorten(head, tail []byte, total int64, budget int) (text string, all bool)
 	return first + "\n[… " + strconv.FormatInt(total-int64(n)-int64(m), 10) + " bytes left out …]\n" + last, false
 }
 
-func leftOut(n int64) string {
-	if n == 0 {
-		return ""
+// shortenBytes is shorten for what is no text: as base64, of which a token has fewer characters than of text.
+func shortenBytes(head, tail []byte, total int64, budget int) (text string, all bool) {
+	bad := strconv.Itoa(notUTF8(head) + notUTF8(tail))
+	if tail != nil {
+		bad = "at least " + bad
 	}
-	return fmt.Sprintf(", %d bytes left out at the end", n)
+	why := "base64, because " + bad + " of these bytes are not UTF-8"
+	if tail == nil && base64.StdEncoding.EncodedLen(len(head)) <= budget {
+		return why + ":\n" + base64.StdEncoding.EncodeToString(head), true
+	}
+	if tail == nil {
+		tail = head
+	}
+	part := budget / 2 / 4 * 3
+	first, last := head[:min(len(head), part)], tail[max(0, len(tail)-part):]
+	return fmt.Sprintf("%s, of the first %d:\n%s\n[… %d bytes left out …]\nand of the last %d:\n%s", why, len(first), base64.StdEncoding.EncodeToString(first),
+		total-int64(len(first)+len(last)), len(last), base64.StdEncoding.EncodeToString(last)), false
+}
+
+// notUTF8 counts the bytes that belong to no character.
+func notUTF8(b []byte) (n int) {
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		if r == utf8.RuneError && size == 1 {
+			n++
+		}
+		b = b[size:]
+	}
+	return n
 }
 
 // isText reports whether b is UTF-8; of one that goes on elsewhere the last character may be cut.

@@ -1,8 +1,11 @@
 package mcp
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -100,7 +103,7 @@ func TestI11_OutputIsBounded(t *testing.T) {
 	if got := show(t, "begin"+strings.Repeat("a", 5*outputBudget)+"end"); !strings.Contains(got, "\nbegin") || !strings.Contains(got, "aend\n") {
 		t.Error("head or tail is missing")
 	}
-	if got := show(t, strings.Repeat("\xff", 1_000_000)); len(got) > outputBudget+300 || !strings.Contains(got, "976000 bytes left out") {
+	if got := show(t, strings.Repeat("\xff", 1_000_000)); len(got) > outputBudget/2+300 || !strings.Contains(got, "988000 bytes left out") {
 		t.Errorf("%d bytes of base64: %.200q", len(got), got)
 	}
 }
@@ -114,6 +117,27 @@ func TestHeldTextFitsTheBudget(t *testing.T) {
 		_, shown, _ := strings.Cut(got, "]\n<")
 		if shown, _, _ = strings.Cut(shown, ">\n[end"); strings.Count(shown, "a") != outputBudget-2 {
 			t.Errorf("%d bytes more: %d are shown, want %d", more, strings.Count(shown, "a"), outputBudget-2)
+		}
+	}
+}
+
+// TestBytesAreShownAtBothEnds: an output with one byte that is no text, as base64 in half the budget.
+func TestBytesAreShownAtBothEnds(t *testing.T) {
+	t.Parallel()
+	if got := show(t, "ok \xff"); !strings.Contains(got, "base64, because 1 of these bytes are not UTF-8:\nb2sg/w==\n") {
+		t.Errorf("%q", got)
+	}
+	for _, n := range []int{outputBudget / 2, outputBudget, 10 * outputBudget} {
+		got := show(t, "begin"+strings.Repeat("a", n)+"\xffend")
+		form := regexp.MustCompile(`not UTF-8, of the first (\d+):\n(\S+)\n\[… (\d+) bytes left out …\]\nand of the last (\d+):\n(\S+)\n`).FindStringSubmatch(got)
+		if form == nil {
+			t.Fatalf("%d: %.300q", n, got)
+		}
+		first, err := base64.StdEncoding.DecodeString(form[2])
+		last, err2 := base64.StdEncoding.DecodeString(form[5])
+		left, err3 := strconv.Atoi(form[3])
+		if err := errors.Join(err, err2, err3); err != nil || !strings.HasPrefix(string(first), "begin") || !strings.HasSuffix(string(last), "\xffend") || len(first)+left+len(last) != n+9 || len(got) > outputBudget/2+300 {
+			t.Errorf("%d: %d first, %d last, %d left out, %d shown, %v", n, len(first), len(last), left, len(got), err)
 		}
 	}
 }

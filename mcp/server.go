@@ -89,6 +89,13 @@ func (s *server) instructions() string {
 	if shown := s.opts.shown(); len(shown) > 0 {
 		files = "Every sandbox sees directories of this machine: " + strings.Join(shown, ", ")
 	}
+	if all := s.opts.secrets(); len(all) > 0 {
+		names := make([]string, 0, len(all))
+		for _, one := range all {
+			names = append(names, one.Variable)
+		}
+		files += ". The operator's secrets are in the variables " + strings.Join(names, ", ") + " as placeholders, which become their values only on the way to their hosts, in the places that sandbox_list shows: send them as they are"
+	}
 	return fmt.Sprintf(instructions, files)
 }
 

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -195,6 +196,9 @@ var languages = map[string]struct {
 	"go":     {".go", [][]string{{"go", "run"}}},
 }
 
+// otherNames are what languages are called too.
+var otherNames = map[string]string{"py": "python", "javascript": "node", "js": "node", "shell": "sh"}
+
 // maxSteps bounds the steps of one call.
 const maxSteps = 16
 
@@ -247,7 +251,7 @@ func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (strin
 }
 
 func (s *server) runStep(ctx context.Context, m machine, in *sandbox.Status, st *step, p *program) (string, error) {
-	lang := languages[st.Language]
+	lang := languages[cmp.Or(otherNames[st.Language], st.Language)]
 	file := "/tmp/msb-" + rand.Text() + lang.ending
 	if err := m.Files().Mkdir(ctx, "/tmp", agentclient.MkdirOptions{Mode: 0o777, Parents: true}); err != nil {
 		return "", err

@@ -63,9 +63,6 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 	}
 	switch a.Action {
 	case "logs":
-		if a.Cursor < 0 {
-			return "", wrong("cursor %d: it is what logs gave before, or 0", a.Cursor)
-		}
 		return jobLogs(j, a.Cursor)
 	case "wait":
 		return s.waitForJob(ctx, j)
@@ -207,24 +204,47 @@ type jobWriter interface {
 
 var _ jobWriter = (*sandbox.Job)(nil)
 
-// jobLogs shows the output of a job from a cursor on, which counts its bytes.
-func jobLogs(j *sandbox.Job, cursor int64) (string, error) {
+// jobLogs shows the output of a job from a cursor on, which counts its bytes; one below 0 counts from the end.
+func jobLogs(j jobReader, cursor int64) (string, error) {
 	status, err := j.Status()
 	if err != nil {
 		return "", err
 	}
-	out, err := j.Output(cursor, outputBudget)
+	size, err := j.OutputSize()
 	if err != nil {
 		return "", err
+	}
+	from := cursor
+	switch {
+	case cursor > size:
+		return "", wrong("cursor %d: the job has written %d bytes so far", cursor, size)
+	case cursor < 0:
+		from = max(0, size+cursor)
+	}
+	out, err := j.Output(from, outputBudget)
+	if err != nil {
+		return "", err
+	}
+	if cursor < 0 && from > 0 {
+		out.Data = trimStart(out.Data)
 	}
 	var c capture
 	_, _ = c.Write(out.Data) // it never fails
 	if len(out.Data) == outputBudget {
 		out.Next -= c.cut()
 	}
-	head := jobLine(&status) + fmt.Sprintf("; next cursor %d", out.Next)
+	head := jobLine(&status) + fmt.Sprintf("; next cursor %d of %d bytes", out.Next, max(size, out.Next))
 	if out.Missing > 0 {
 		head += fmt.Sprintf("; %d bytes before are no longer kept", out.Missing)
 	}
 	return head + "\n" + c.untrusted("job output"), nil
 }
+
+// jobReader is a job; *sandbox.Job.
+type jobReader interface {
+	Status() (sandbox.JobStatus, error)
+	OutputSize() (int64, error)
+	Output(from int64, most int) (sandbox.JobOutput, error)
+}
+
+var _ jobReader = (*sandbox.Job)(nil)

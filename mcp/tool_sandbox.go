@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -107,7 +108,7 @@ func row(st *sandbox.Status, label string) listed {
 		l.Ended = string(st.End.Kind)
 	}
 	if st.Label != label {
-		l.Unusable = madeBefore + "; sandbox_stop stops or removes it"
+		l.Unusable = madeBefore + "; sandbox_stop stops or removes it; " + getBack
 	}
 	return l
 }
@@ -131,7 +132,9 @@ func (s *server) sandboxList(_ context.Context, raw json.RawMessage) (string, er
 		MemoryMB  int64    `json:"max_memory_mb"`
 		Images    any      `json:"images"`
 		Shared    []string `json:"directories,omitempty"`
-	}{[]listed{}, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20, images, s.opts.shown()}
+		Hidden    []string `json:"hidden,omitempty"`
+		Secrets   []secret `json:"secrets,omitempty"`
+	}{[]listed{}, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20, images, s.opts.shown(), s.opts.hidden(), s.opts.secrets()}
 	for i := range mine {
 		all.Sandboxes = append(all.Sandboxes, row(&mine[i], s.label))
 	}
@@ -210,7 +213,7 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		if err != nil {
 			return "", said{err}
 		}
-		return asJSON(answer)
+		return explainedAnswer(answer)
 	case "denied":
 		var d audit.DenialSummary
 		if made {
@@ -227,6 +230,24 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		return deniedHead + c.untrusted("denied"), err
 	}
 	return "", wrong("action %q", printed(a.Action))
+}
+
+// resolverAnswers is said of port 53, to which no rule applies.
+const resolverAnswers = "msb's own resolver answers what is sent to port 53, whatever the address, and no such packet goes out; whether it resolves a name is in the answer about a port of that name, such as NAME:443"
+
+// explainedAnswer is an answer with its steps as lines.
+func explainedAnswer(a *probe.Answer) (string, error) {
+	short := struct {
+		probe.Answer
+		Steps []string `json:"steps"`
+	}{*a, []string{}}
+	for _, s := range a.Steps {
+		if s.What == "port 53" {
+			return resolverAnswers, nil
+		}
+		short.Steps = append(short.Steps, s.Stage+", "+s.What+": "+s.Result)
+	}
+	return asJSON(short)
 }
 
 // deniedHead says how to read what follows.

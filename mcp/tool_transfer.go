@@ -35,11 +35,7 @@ func (t fileTools) fsUpload(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
-	text, err := t.transfer(ctx, &a, from, a.To)
-	if errors.Is(err, fs.ErrNotExist) && (t.opts.HideCredentials || len(t.opts.Hide) > 0) {
-		err = fmt.Errorf("%w, or the operator hides it", err)
-	}
-	return text, err
+	return t.transfer(ctx, &a, from, a.To)
 }
 
 func (t fileTools) fsDownload(ctx context.Context, raw json.RawMessage) (string, error) {

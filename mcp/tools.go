@@ -83,9 +83,9 @@ func (s *server) tools() []toolSpec {
 		},
 		{
 			name: "sandbox_run_code", title: "Run code in a sandbox", destructive: true, open: true, hint: "python node bash ruby perl go snippet script", call: s.sandboxRunCode,
-			description: "Run pieces of code in a sandbox, in order, until one fails. Each is a program of its own; files stay.",
+			description: "Run pieces of code in a sandbox, in order, until one fails. Each is a program of its own; files stay. Languages are those of the image.",
 			properties: propSandbox + `,"steps":{"type":"array","minItems":1,"maxItems":16,"items":{"type":"object","additionalProperties":false,"required":["language","code"],"properties":{` +
-				`"language":{"enum":["python","node","sh","bash","ruby","perl","php","lua","go"]},"code":{"type":"string"}}}},"cwd":{"type":"string","description":"absolute path"},` + propTimeout,
+				`"language":{"enum":["python","py","node","javascript","js","sh","shell","bash","ruby","perl","php","lua","go"]},"code":{"type":"string"}}}},"cwd":{"type":"string","description":"absolute path"},` + propTimeout,
 			required: []string{"steps"},
 		},
 		{
@@ -114,14 +114,14 @@ func (s *server) tools() []toolSpec {
 		{
 			name: "job", title: "Background jobs", destructive: true, open: true, hint: "background process server daemon logs kill", call: s.job,
 			description: "Programs that run on in a sandbox. start: run one; stdin: true for one that takes input. list. logs: output from cursor on, and the next cursor. input: data for its stdin. wait: for its end, or for the result of a call that went on. kill: SIGTERM, or SIGKILL with force. remove: delete one that ended.",
-			properties: `"action":{"enum":["start","list","logs","input","wait","kill","remove"]},"job":{"type":"string","description":"job name; start may leave it out"},"cursor":{"type":"integer"},"force":{"type":"boolean"},"stdin":{"type":"boolean"},"data":{"type":"string"},"eof":{"type":"boolean","description":"end stdin behind data"},` +
+			properties: `"action":{"enum":["start","list","logs","input","wait","kill","remove"]},"job":{"type":"string","description":"job name; start may leave it out"},"cursor":{"type":"integer","description":"of logs; -1000: the last 1000 bytes"},"force":{"type":"boolean"},"stdin":{"type":"boolean"},"data":{"type":"string"},"eof":{"type":"boolean","description":"end stdin behind data"},` +
 				propSandbox + `,"command":{"type":"string"},"argv":{"type":"array","items":{"type":"string"}},"cwd":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":"string"}}`,
 			required: []string{"action"},
 		},
 		{
 			name: "network", title: "Explain the network policy", readOnly: true, idempotent: true, hint: "connection refused denied firewall policy egress", call: s.network,
 			description: "explain: would this destination be allowed, and by which rule (nothing is sent). denied: what the policy refused, and why. JSON.",
-			properties: `"action":{"enum":["explain","denied"]},"sandbox":{"type":"string"},"to":{"type":"string","description":"for explain, e.g. api.github.com:443, 192.0.2.1:53/udp"},` +
+			properties: `"action":{"enum":["explain","denied"]},"sandbox":{"type":"string"},"to":{"type":"string","description":"for explain, e.g. api.github.com:443, time.example:123/udp"},` +
 				`"method":{"type":"string","description":"HTTP method, e.g. POST"},"path":{"type":"string","description":"HTTP path"}`,
 			required: []string{"action"},
 		},

@@ -218,6 +218,19 @@ type JobOutput struct {
 	Next int64
 }
 
+// OutputSize is how many bytes the job wrote so far, those that are missing included.
+func (j *Job) OutputSize() (int64, error) {
+	st, err := j.Status()
+	if err != nil {
+		return 0, err
+	}
+	n, err := joblog.Size(j.dir, j.name)
+	if err != nil {
+		return 0, Fail(fmt.Errorf("%w: %w; `msb job rm` removes it", ErrState, err))
+	}
+	return max(n, st.OutputBytes), nil
+}
+
 // Output is at most most bytes of the job's output, from the byte with the number from on; the first is 0. It reads
 // nothing of what is long before them, waits for nothing, and ends before bytes that are missing.
 func (j *Job) Output(from int64, most int) (JobOutput, error) {

@@ -52,6 +52,9 @@ func TestOutputComesInParts(t *testing.T) {
 			t.Errorf("from %d: %q, %+v, %v; want %q", from, o.Data, o, err, want)
 		}
 	}
+	if n, err := j.OutputSize(); n != 17 || err != nil {
+		t.Errorf("%d bytes in all, %v; want 17", n, err)
+	}
 	must(t, j.Remove(t.Context()))
 	if _, err := j.Output(0, 4); !errors.Is(err, ErrNoJob) {
 		t.Errorf("of a job that is removed: %v", err)

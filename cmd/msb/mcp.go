@@ -87,6 +87,17 @@ func (f *mcpFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.o.Backend, "vm", "auto", "`backend`: auto, krun or qemu")
 }
 
+// noBounds refuses flags that lift a bound of the policy's [agent].
+func (f *mcpFlags) noBounds(o *mcp.Options, a *policies.Agent) error {
+	switch {
+	case a.IdleStop > 0 && f.given("idle-stop") && o.IdleStop == 0:
+		return mcp.NoBound("idle_stop", a.IdleStop)
+	case a.Lifetime > 0 && f.given("lifetime") && o.Lifetime == 0:
+		return mcp.NoBound("lifetime", a.Lifetime)
+	}
+	return nil
+}
+
 // ungiven leaves out the defaults of flags that were not given where the policy's [agent] says something.
 func (f *mcpFlags) ungiven(o *mcp.Options, a *policies.Agent) {
 	if a.Sandboxes > 0 && !f.given("max-sandboxes") {
@@ -129,6 +140,9 @@ func (f *mcpFlags) options() (mcp.Options, error) {
 		}
 	}
 	if o.Floor != nil && o.Floor.Agent != nil {
+		if err := f.noBounds(&o, o.Floor.Agent); err != nil {
+			return o, err
+		}
 		f.ungiven(&o, o.Floor.Agent)
 	}
 	if o.Directories, err = parseVolumes(f.volumes); err != nil {

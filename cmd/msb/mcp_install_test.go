@@ -186,3 +186,24 @@ func TestInstallWarnsOfWhatFailsLater(t *testing.T) {
 		}
 	}
 }
+
+// TestFlagsStayWithinTheFile: an error names the flag, its value and the file's; 0 for no bound is beyond any.
+func TestFlagsStayWithinTheFile(t *testing.T) {
+	floor := write(t, "floor.toml", "version = 1\n[agent]\nmemory = \"1G\"\nidle_stop = \"10m\"\nlifetime = \"8h\"\ncpus = 1\n")
+	env := []string{"HOME=" + t.TempDir(), "XDG_CONFIG_HOME="}
+	for flag, want := range map[string]string{
+		"--max-memory=4G":   "--max-memory 4G is beyond agent.memory of the policy file, which is 1G",
+		"--max-cpus=2":      "--max-cpus 2 is beyond agent.cpus of the policy file, which is 1",
+		"--lifetime=0":      "--lifetime 0 is beyond agent.lifetime of the policy file, which is 8h0m0s",
+		"--lifetime=9h":     "--lifetime 9h0m0s is beyond agent.lifetime",
+		"--idle-stop=0":     "--idle-stop 0 is beyond agent.idle_stop",
+		"--idle-stop=1m":    "",
+		"--lifetime=1h":     "",
+		"--max-memory=512M": "",
+	} {
+		r := msb(t, env, "mcp", "install", "cursor", "--print", "--policy", floor, flag)
+		if (r.code != 0) != (want != "") || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v; want %q", flag, r, want)
+		}
+	}
+}

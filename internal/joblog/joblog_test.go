@@ -205,6 +205,12 @@ func TestPagesAddUpToTheLog(t *testing.T) {
 	if !bytes.Equal(got, want) || missing != wantMissing || from != w.Total() || missing == 0 {
 		t.Errorf("%d bytes, %d missing, next %d; want %d, %d, %d", len(got), missing, from, len(want), wantMissing, w.Total())
 	}
+	if n, err := Size(w.dir, "a"); n != w.Total() || err != nil {
+		t.Errorf("%d bytes in all, %v; want %d", n, err, w.Total())
+	}
+	if n, err := Size(w.dir, "none"); n != 0 || err != nil {
+		t.Errorf("%d bytes of no log, %v", n, err)
+	}
 	if data, gap, err := ReadFrom(w.dir, "a", 5, 10); len(data) != 10 || gap != wantMissing-200_000-5 || err != nil {
 		t.Errorf("in what is missing: %d bytes, %d missing, %v", len(data), gap, err)
 	}

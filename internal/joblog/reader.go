@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +72,20 @@ func ReadFrom(dir, name string, from int64, most int) (data []byte, missing int6
 		}
 	}
 	return data, missing, nil
+}
+
+// Size is how many bytes of output there are so far, those that are missing included. It reads the newest segment alone.
+func Size(dir, name string) (int64, error) {
+	r := newReader(dir, name)
+	defer func() { _ = r.Close() }() // it was only read
+	err := r.seek(math.MaxInt64)
+	for err == nil {
+		_, err = r.Next()
+	}
+	if !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	return r.pos, nil
 }
 
 // seek goes on to the newest segment that begins at a byte of the output or before it, if there is one.
