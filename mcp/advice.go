@@ -134,7 +134,7 @@ type secret struct {
 }
 
 func (o *Options) secrets() []secret {
-	var all []secret
+	all := make([]secret, 0, len(o.Floor.Secrets))
 	for i := range o.Floor.Secrets {
 		s := &o.Floor.Secrets[i]
 		one := secret{Variable: s.Name}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -236,9 +235,9 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 const resolverAnswers = "msb's own resolver answers what is sent to port 53, whatever the address, and no such packet goes out; whether it resolves a name is in the answer about a port of that name, such as NAME:443"
 
 // explainedAnswer is an answer with its steps as lines.
-func explainedAnswer(a *probe.Answer) (string, error) {
+func explainedAnswer(a *sandbox.Answer) (string, error) {
 	short := struct {
-		probe.Answer
+		sandbox.Answer
 		Steps []string `json:"steps"`
 	}{*a, []string{}}
 	for _, s := range a.Steps {

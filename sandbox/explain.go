@@ -13,9 +13,12 @@ import (
 	"github.com/msb-project/msb/secretproxy"
 )
 
+// Answer is what Explain says of a destination.
+type Answer = probe.Answer
+
 // Explain judges a destination by p, without resolving or sending anything. to is HOST:PORT[/udp] or HOST/icmp; method
 // and path are of one request, "" for none.
-func Explain(p *policies.Policy, to, method, path string) (*probe.Answer, error) {
+func Explain(p *policies.Policy, to, method, path string) (*Answer, error) {
 	t, err := probe.Parse(to)
 	if err != nil {
 		return nil, fmt.Errorf("%w: to %w", ErrConfig, err)
