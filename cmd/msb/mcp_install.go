@@ -29,7 +29,7 @@ before msb. A second time it changes only what is different. msb mcp uninstall C
 		Example: `  msb mcp install claude-code
   msb mcp install vscode --scope project --policy floor.toml
   msb mcp install zed --print`,
-		Args: named(cobra.ExactArgs(1), "name the client: "+strings.Join(clients.Names(), ", ")),
+		Args: named(cobra.ExactArgs(1), "name the client, one at a time: "+strings.Join(clients.Names(), ", ")),
 		RunE: func(c *cobra.Command, args []string) error {
 			o, err := f.options()
 			var warnings []string
@@ -67,7 +67,7 @@ func newMCPUninstall(ui *ui) *cobra.Command {
 		Short:   "Take msb out of the configuration of an MCP client",
 		Long:    "Takes the server msb out of the configuration of CLIENT: " + strings.Join(clients.Names(), ", ") + ".",
 		Example: `  msb mcp uninstall claude-code`,
-		Args:    named(cobra.ExactArgs(1), "name the client: "+strings.Join(clients.Names(), ", ")),
+		Args:    named(cobra.ExactArgs(1), "name the client, one at a time: "+strings.Join(clients.Names(), ", ")),
 		RunE: func(_ *cobra.Command, args []string) error {
 			change, err := clients.Uninstall(args[0], clients.Scope(scope))
 			return applyChange(ui, change, err, dry, "msb is no server of %s any more: %s\n")
@@ -150,11 +150,16 @@ func applyChange(ui *ui, change *clients.Change, err error, dry bool, done strin
 	if err != nil {
 		return err
 	}
+	if len(change.Dropped) > 0 {
+		ui.note("warning: the new entry msb has no %s, which the old one had; %s%s keeps it", strings.Join(change.Dropped, ", "), change.Path, clients.BackupEnding)
+	}
 	if dry {
 		if change.After == nil && change.Changes() {
-			return ui.print(fmt.Sprintf("# %s goes: msb made it, and nothing else is in it\n", change.Path))
+			ui.note("%s goes: msb made it, and nothing else is in it", change.Path)
+			return nil
 		}
-		return ui.print(fmt.Sprintf("# %s\n%s", change.Path, change.After))
+		ui.note("%s:", change.Path)
+		return ui.print(string(change.After))
 	}
 	if !change.Changes() {
 		return ui.print(fmt.Sprintf("%s: nothing to change in %s\n", change.Title, change.Path))

@@ -22,7 +22,7 @@ func TestInstalledEntriesHoldTheFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if r := msb(t, env, "mcp", "install", "cursor", "--print"); r.code != 0 || !strings.Contains(r.out, file) {
+	if r := msb(t, env, "mcp", "install", "cursor", "--print"); r.code != 0 || !strings.Contains(r.err, file) || !json.Valid([]byte(r.out)) {
 		t.Errorf("%+v", r)
 	}
 	if _, err := os.Stat(file); err == nil {
@@ -61,7 +61,7 @@ func TestInstalledEntriesHoldTheFlags(t *testing.T) {
 	if r := msb(t, env, "mcp", "install", "cursor", "--policy", floor, "--image", "a:1", "--image", "b:2", "--max-cpus", "3", "-v", ".:/work:rw", "-v", share+":/data"); !strings.Contains(r.out, "nothing to change") {
 		t.Errorf("a second time: %+v", r)
 	}
-	if r := msb(t, env, "mcp", "uninstall", "cursor", "--print"); r.code != 0 || !strings.Contains(r.out, file+" goes") {
+	if r := msb(t, env, "mcp", "uninstall", "cursor", "--print"); r.code != 0 || r.out != "" || !strings.Contains(r.err, file+" goes") {
 		t.Errorf("%+v", r)
 	}
 	if r := msb(t, env, "mcp", "uninstall", "cursor"); r.code != 0 || !strings.Contains(r.out, "To take effect: restart it.") {
@@ -90,6 +90,7 @@ func TestI12_BrokenServersAreNotInstalled(t *testing.T) {
 	}{
 		{[]string{"install", "nope"}, exitOther, "claude-code, claude-desktop"},
 		{[]string{"install"}, exitOther, "name the client"},
+		{[]string{"install", "cursor", "zed"}, exitOther, "one at a time"},
 		{[]string{"instal", "cursor"}, exitOther, "did you mean install?"},
 		{[]string{"install", "windsurf", "--scope", "project"}, exitOther, "use the scope user"},
 		{[]string{"install", "cursor", "--scope", "all"}, exitOther, "write user or project"},

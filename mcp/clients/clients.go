@@ -3,6 +3,7 @@ package clients
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/BurntSushi/toml"
+	"github.com/tailscale/hujson"
 )
 
 // serverName is msb's name among a client's servers.
@@ -40,6 +44,7 @@ type client struct {
 	restart     string                           // what to do for it to be seen
 	leave       string                           // what to do for its end to be seen, where that is something else
 	strict      bool                             // it reads JSON without comments and trailing commas only
+	jsonc       bool                             // its files may end in .jsonc instead of .json
 	edit        func(doc []byte, table string, entry any) ([]byte, error)
 }
 
@@ -71,7 +76,7 @@ var all = []client{
 		user: func(home, _ string) string { return filepath.Join(home, ".cursor", "mcp.json") }},
 	{name: "gemini", title: "Gemini CLI", servers: "mcpServers", entry: stdio, project: ".gemini/settings.json", restart: "start a new session",
 		user: func(home, _ string) string { return filepath.Join(home, ".gemini", "settings.json") }},
-	{name: "opencode", title: "opencode", servers: "mcp", project: "opencode.json", restart: "start a new session",
+	{name: "opencode", title: "opencode", servers: "mcp", jsonc: true, project: "opencode.json", restart: "start a new session",
 		entry: func(command string, args []string) any {
 			return struct {
 				Type    string   `json:"type"`
@@ -117,8 +122,13 @@ type Change struct {
 	// Path is the file. Before is nil where there is none, After where it is removed; they are equal where nothing changes.
 	Path          string
 	Before, After []byte
-	// undo is set where After is what the file was before msb came into it, else backup where Before is that.
-	undo, backup bool
+	// Dropped are keys of an entry msb that the change takes out: somebody else's.
+	Dropped []string
+	// undo is set where After is what the file was before msb came into it, else backup where Before is that. again is set
+	// where Install made Before.
+	undo, backup, again bool
+	// dir is a directory of a project that goes with the file if nothing else is in it.
+	dir string
 }
 
 // Install is the change that makes command, with args, the server msb of a client.
@@ -140,7 +150,12 @@ func Install(name string, scope Scope, command string, args []string) (*Change, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Change{Title: c.title, Restart: c.restart, Path: path, Before: before, After: after, backup: bytes.Equal(bare, before)}, nil
+	change := &Change{Title: c.title, Restart: c.restart, Path: path, Before: before, After: after, backup: bytes.Equal(bare, before)}
+	if change.Changes() {
+		change.Dropped = c.dropped(before, after, strings.HasSuffix(path, ".toml"))
+	}
+	change.again = len(change.Dropped) == 0 && !change.backup && c.undoes(nil, bare)
+	return change, nil
 }
 
 // Uninstall is the change that takes the server msb out.
@@ -164,7 +179,34 @@ func Uninstall(name string, scope Scope) (*Change, error) {
 	if c.undoes(first, after) {
 		change.After, change.undo = first, true
 	}
+	if scope == Project && strings.Contains(c.project, "/") {
+		change.dir = filepath.Dir(path)
+	}
 	return change, nil
+}
+
+// dropped are the keys of before's entry msb that after's has not. Both were read as what they are.
+func (c *client) dropped(before, after []byte, isTOML bool) []string {
+	read := func(doc []byte) map[string]any {
+		var all map[string]any
+		if isTOML {
+			_ = toml.Unmarshal(doc, &all)
+		} else if plain, err := hujson.Standardize(slices.Clone(doc)); err == nil {
+			_ = json.Unmarshal(plain, &all)
+		}
+		servers, _ := all[c.servers].(map[string]any)
+		entry, _ := servers[serverName].(map[string]any)
+		return entry
+	}
+	var keys []string
+	stays := read(after)
+	for key := range read(before) {
+		if _, ok := stays[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // undoes reports whether after is what Install and Uninstall make of first, which holds no msb: then nobody else changed
@@ -210,7 +252,8 @@ func (c *client) path(scope Scope) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return filepath.Join(dir, filepath.FromSlash(c.project)), noLink(dir, c.project)
+		file := c.orJSONC(filepath.Join(dir, filepath.FromSlash(c.project)))
+		return file, errors.Join(noLink(dir, c.project), noLink(filepath.Dir(file), filepath.Base(file)))
 	case scope != User:
 		return "", fmt.Errorf("%w: %q; write user or project", ErrScope, string(scope))
 	}
@@ -222,11 +265,24 @@ func (c *client) path(scope Scope) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := c.user(home, config)
+	path := c.orJSONC(c.user(home, config))
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
 	return path, nil
+}
+
+// orJSONC is the file with the other ending where a client reads both and only that is there.
+func (c *client) orJSONC(path string) string {
+	if !c.jsonc {
+		return path
+	}
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(path + "c"); err == nil {
+			return path + "c"
+		}
+	}
+	return path
 }
 
 func noLink(dir, file string) error {

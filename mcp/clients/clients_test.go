@@ -3,6 +3,7 @@ package clients
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -391,5 +392,73 @@ func TestAFileThatChangedMeanwhileStays(t *testing.T) {
 	}
 	if err := c.Write(); err == nil || content(t, path) != `{"a":1}` {
 		t.Errorf("%v; it holds %s", err, content(t, path))
+	}
+}
+
+// TestFilesOfInstallGoWithIt: a file that Install made has no copy, however often it is installed, and goes with it, and so
+// does a project's directory with nothing else in it.
+func TestFilesOfInstallGoWithIt(t *testing.T) {
+	home, project := atHome(t)
+	for scope, file := range map[Scope]string{User: filepath.Join(home, ".cursor", "mcp.json"), Project: filepath.Join(project, ".cursor", "mcp.json")} {
+		for _, kept := range []bool{false, true} {
+			install(t, "cursor", scope, "mcp")
+			install(t, "cursor", scope, "mcp", "--policy=/f")
+			other := filepath.Join(filepath.Dir(file), "rules")
+			if kept {
+				if err := os.WriteFile(other, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			remove(t, "cursor", scope)
+			if left, err := filepath.Glob(file + "*"); err != nil || len(left) > 0 {
+				t.Errorf("%s: left %q, %v", scope, left, err)
+			}
+			if _, err := os.Stat(filepath.Dir(file)); (err == nil) != (kept || scope == User) {
+				t.Errorf("%s: the directory: %v", scope, err)
+			}
+		}
+	}
+}
+
+// TestOtherEndingsAreUsedWhereTheyAre, and no link of a project is followed for it.
+func TestOtherEndingsAreUsedWhereTheyAre(t *testing.T) {
+	home, project := atHome(t)
+	dir := filepath.Join(home, ".config", "opencode")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "opencode.jsonc"), []byte("{} // mine\n"), 0o600), os.Symlink(dir+"/x", filepath.Join(project, "opencode.jsonc"))); err != nil {
+		t.Fatal(err)
+	}
+	if c := install(t, "opencode", User, "mcp"); c.Path != filepath.Join(dir, "opencode.jsonc") || !strings.Contains(content(t, c.Path), "// mine") {
+		t.Errorf("%s", c.Path)
+	}
+	if _, err := Install("opencode", Project, "msb", nil); err == nil || !strings.Contains(err.Error(), "is a link") {
+		t.Errorf("a link: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "opencode.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := install(t, "opencode", User, "mcp"); c.Path != filepath.Join(dir, "opencode.json") {
+		t.Errorf("%s, with both", c.Path)
+	}
+}
+
+// TestKeysOfOthersAreNamed where a new entry has no place for them, and the copy holds them.
+func TestKeysOfOthersAreNamed(t *testing.T) {
+	home, _ := atHome(t)
+	for name, c := range map[string]struct{ file, before, want string }{
+		"cursor":   {".cursor/mcp.json", `{"mcpServers": {"msb": {"command": "x", "timeout": 5, "env": {"A": "b"}, /* mine */}}}`, "[env timeout]"},
+		"codex":    {".codex/config.toml", "[mcp_servers.msb]\ncommand = \"x\"\nstartup_timeout_sec = 5\n", "[startup_timeout_sec]"},
+		"gemini":   {".gemini/settings.json", `{"mcpServers": {"msb": {"command": "x", "args": []}}}`, "[]"},
+		"windsurf": {".codeium/windsurf/mcp_config.json", `{"mcpServers": {}}`, "[]"},
+	} {
+		path := filepath.Join(home, c.file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(c.before), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(install(t, name, User, "mcp").Dropped); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		if copied, err := os.ReadFile(path + BackupEnding); name != "gemini" && string(copied) != c.before {
+			t.Errorf("%s: the copy holds %s, %v", name, copied, err)
+		}
 	}
 }

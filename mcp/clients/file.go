@@ -74,7 +74,11 @@ func (c *Change) Write() error {
 		return err
 	}
 	if c.undo && c.After == nil {
-		return os.Remove(c.Path)
+		if err := os.Remove(c.Path); err != nil || c.dir == "" {
+			return err
+		}
+		_ = os.Remove(c.dir) // it stays where it holds something
+		return nil
 	}
 	if err := put(c.Path, c.After, mode); err != nil {
 		return err
@@ -85,9 +89,10 @@ func (c *Change) Write() error {
 	return nil
 }
 
-// keep makes the copy, unless there is an older one of the same install, or nothing to copy.
+// keep makes the copy, unless there is an older one of the same install, or nothing to copy: a file that Install
+// made is no file of before.
 func (c *Change) keep(mode os.FileMode) error {
-	if c.undo || c.Before == nil {
+	if c.undo || c.again || c.Before == nil {
 		return nil
 	}
 	if _, err := os.Lstat(c.Path + BackupEnding); err == nil && !c.backup {
