@@ -36,6 +36,7 @@ type Gateway struct {
 	budget     budget
 	floods     *audit.Flood
 	inbound    inbound
+	tally      tally
 
 	partialSums, wrongSums atomic.Int64 // frames
 
@@ -211,5 +212,6 @@ func (g *Gateway) close() error {
 // emit writes one audit line of this sandbox.
 func (g *Gateway) emit(e audit.Event) {
 	e.Sandbox = g.cfg.Sandbox
+	g.tally.count(&e)
 	g.cfg.Audit.Emit(e)
 }

@@ -32,6 +32,13 @@ type (
 	JobState = state.JobState
 	// JobStatus is a job as `msb job ls` shows it.
 	JobStatus = state.JobStatus
+	// Usage is what a sandbox uses, and what its gateway counted.
+	Usage = state.Usage
+	// GuestUsage is the guest's own part of Usage, GatewayUsage the gateway's; DeniedUsage and DNSUsage are parts of that.
+	GuestUsage   = state.GuestUsage
+	GatewayUsage = state.GatewayUsage
+	DeniedUsage  = state.DeniedUsage
+	DNSUsage     = state.DNSUsage
 	// NotStartedError says that a job's program could not be started.
 	NotStartedError = state.NotStartedError
 	// Failure is an error with its Kind.

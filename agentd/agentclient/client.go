@@ -19,16 +19,17 @@ import (
 // Client is a session with one guest agent. Its methods may be called from
 // several goroutines.
 type Client struct {
-	conn     *grpc.ClientConn
-	api      agentpb.AgentClient
-	files    agentpb.FilesClient
-	jobs     agentpb.JobsClient
-	ports    agentpb.PortsClient
-	loopback agentpb.LoopbackClient
-	dirs     agentpb.DirectoriesClient
-	info     Info
-	execs    atomic.Uint64 // that clients of Serve asked for
-	conns    agentpb.ConnectionsClient
+	conn       *grpc.ClientConn
+	api        agentpb.AgentClient
+	files      agentpb.FilesClient
+	jobs       agentpb.JobsClient
+	ports      agentpb.PortsClient
+	supervisor agentpb.SupervisorClient
+	loopback   agentpb.LoopbackClient
+	dirs       agentpb.DirectoriesClient
+	info       Info
+	execs      atomic.Uint64 // that clients of Serve asked for
+	conns      agentpb.ConnectionsClient
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.
@@ -101,7 +102,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 	}
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
-	c.conns = agentpb.NewConnectionsClient(conn)
+	c.conns, c.supervisor = agentpb.NewConnectionsClient(conn), agentpb.NewSupervisorClient(conn)
 	return c, nil
 }
 

@@ -46,6 +46,8 @@ const proxyGreeting = 5 * time.Second
 type Services struct {
 	Jobs  JobServer
 	Ports PortServer
+	// Supervisor answers for the process that serves.
+	Supervisor SupervisorServer
 	// Tell hears of the processes that clients run, jobs excepted, and returns at once.
 	Tell func(ExecEvent)
 }
@@ -71,6 +73,9 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	}
 	if also.Ports != nil {
 		agentpb.RegisterPortsServer(srv, &portsAdapter{ports: also.Ports})
+	}
+	if also.Supervisor != nil {
+		agentpb.RegisterSupervisorServer(srv, &supervisorAdapter{server: also.Supervisor})
 	}
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()

@@ -236,7 +236,7 @@ func (s *supervisor) announce() error {
 func (s *supervisor) serve() error {
 	caller := handoff.Of(s.control)
 	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Tell: s.execEvent}
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent}
 	s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(caller), s.agent, also) })
 	if s.listener != nil {
 		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.idle.counted(s.listener), s.agent, also) })

@@ -56,6 +56,7 @@ type supervisor struct {
 	idle    idleWatch
 
 	started time.Time
+	begun   time.Time // the same, on the monotonic clock
 
 	recordMu sync.Mutex
 	record   state.RunRecord
@@ -168,6 +169,7 @@ func (s *supervisor) handleCaptureSignals() {
 
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
+	s.begun = time.Now()
 	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.openControl, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()

@@ -1,0 +1,57 @@
+package agentclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+// maxUsage bounds what a supervisor may say of its figures, in bytes: their number is fixed, but for reasons and bounds,
+// which are some dozens.
+const maxUsage = 64 << 10
+
+// SupervisorServer is what a supervisor answers by itself to clients of Serve.
+type SupervisorServer interface {
+	// Usage is encoded as JSON.
+	Usage(ctx context.Context) any
+}
+
+// Usage asks the supervisor for its figures and decodes them into what v points to.
+func (c *Client) Usage(ctx context.Context, v any) error {
+	r, err := c.supervisor.Usage(ctx, &agentpb.UsageRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("%w: the sandbox was started by an older msb, which tells no figures; stop and start it", ErrRefused)
+	}
+	if err != nil {
+		return c.callError(ctx, err)
+	}
+	if len(r.GetUsage()) > maxUsage {
+		return fmt.Errorf("%w: %d bytes of figures", ErrProtocol, len(r.GetUsage()))
+	}
+	if err := json.Unmarshal(r.GetUsage(), v); err != nil {
+		return fmt.Errorf("%w: its figures: %w", ErrProtocol, err)
+	}
+	return nil
+}
+
+// supervisorAdapter serves a SupervisorServer.
+type supervisorAdapter struct {
+	agentpb.UnimplementedSupervisorServer
+	server SupervisorServer
+}
+
+var _ agentpb.SupervisorServer = (*supervisorAdapter)(nil)
+
+// Usage implements agentpb.SupervisorServer.
+func (a *supervisorAdapter) Usage(ctx context.Context, _ *agentpb.UsageRequest) (*agentpb.UsageResponse, error) {
+	b, err := json.Marshal(a.server.Usage(ctx))
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	return &agentpb.UsageResponse{Usage: b}, nil
+}

@@ -1,0 +1,65 @@
+package supervisor
+
+import (
+	"context"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+var _ agentclient.SupervisorServer = (*supervisor)(nil)
+
+// guestUsageWait bounds how long the guest may take to say what it uses: the other figures don't wait for it.
+const guestUsageWait = 2 * time.Second
+
+// Usage implements agentclient.SupervisorServer.
+func (s *supervisor) Usage(ctx context.Context) any {
+	u := &state.Usage{
+		Name: s.plan.ID, Started: s.started, Running: time.Since(s.begun), CPUs: s.plan.CPUs, Memory: s.plan.Memory,
+		Jobs: s.jobs.Running(), Guest: s.guestUsage(ctx),
+	}
+	u.CPU, u.Resident = processUsage(s.machine.PID())
+	if s.plan.UpperDisk != "" {
+		u.Disk, u.DiskUsed = diskUsage(s.plan.UpperDisk)
+	}
+	if s.gateway != nil {
+		st := s.gateway.Stats()
+		u.Gateway = gatewayUsage(&st)
+	}
+	return u
+}
+
+func (s *supervisor) guestUsage(ctx context.Context) *state.GuestUsage {
+	ctx, cancel := context.WithTimeout(ctx, guestUsageWait)
+	defer cancel()
+	st, err := s.agent.Stats(ctx)
+	if err != nil {
+		return nil
+	}
+	return &state.GuestUsage{MemoryUsed: max(0, st.MemoryTotalBytes-st.MemoryAvailableBytes), Processes: st.Processes, OOMKills: st.OOMKills}
+}
+
+func gatewayUsage(g *gateway.Stats) *state.GatewayUsage {
+	u := &state.GatewayUsage{
+		BytesUp: g.Link.BytesFromGuest, BytesDown: g.Link.BytesToGuest, FramesUp: g.Link.FramesFromGuest, FramesDown: g.Link.FramesToGuest,
+		FramesDropped: map[string]int64{}, Limits: map[string]int64{},
+		Flows: g.Link.TCPConnections + g.Link.UDPFlows, Clients: g.Clients, Opened: g.Opened, WouldDeny: g.WouldDeny,
+		DNS: state.DNSUsage{
+			Queries: g.DNS.Queries, Cached: g.DNS.Cached, Refused: g.DNS.Refused, Rebinding: g.DNS.Rebinding, Failed: g.DNS.Failed, Limited: g.DNS.Limited,
+		},
+		Requests: g.Proxy.Requests, Swaps: g.Proxy.Swaps, Masked: g.Proxy.Masked, Violations: g.Proxy.Violations,
+		EgressBytes: g.EgressUsed, EgressLimit: g.EgressLimit, SecretMemory: g.Proxy.Held, Full: g.Proxy.Full,
+	}
+	for reason, n := range g.Link.Drops {
+		u.FramesDropped[string(reason)] = n
+	}
+	for kind, n := range g.Link.Limited {
+		u.Limits[string(kind)] = n
+	}
+	for _, d := range g.Denied {
+		u.Denied = append(u.Denied, state.DeniedUsage{Kind: string(d.Kind), Reason: d.Reason, Count: d.Count})
+	}
+	return u
+}

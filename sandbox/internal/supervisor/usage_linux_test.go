@@ -1,0 +1,38 @@
+package supervisor
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestUsageOfAProcessIsRead(t *testing.T) {
+	t.Parallel()
+	// The name holds what looks like the fields behind it.
+	line := "42 (a) R 1 (b) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 12345 1000000 300 18446744073709551615 1 1"
+	cpu, resident := parseUsage([]byte(line))
+	if cpu != 3*time.Second || resident == 0 || resident%300 != 0 {
+		t.Errorf("%s and %d bytes", cpu, resident)
+	}
+	for _, broken := range []string{"", "42", "42 (a) S 1 2 3", strings.Repeat(")", 100)} {
+		if cpu, resident := parseUsage([]byte(broken)); cpu != 0 || resident != 0 {
+			t.Errorf("%q: %s, %d", broken, cpu, resident)
+		}
+	}
+}
+
+// TestUsageDoesNotWaitForTheGuest asks a supervisor whose guest tells no numbers.
+func TestUsageDoesNotWaitForTheGuest(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	s, info := superviseFake(t, &guestVM{}, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	u := usageOf(t, s.supervisor)
+	if u.Name != "web" || u.CPUs != 2 || u.Memory != 512<<20 || u.Guest != nil || u.Gateway != nil || u.Resident == 0 || u.Running <= 0 {
+		t.Errorf("%+v", u)
+	}
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
+}
