@@ -46,6 +46,8 @@ const (
 	// to be run again.
 	SandboxDie     Kind = "sandbox.die"
 	SandboxRestart Kind = "sandbox.restart"
+	// SandboxStopping announces that a sandbox ends by itself soon.
+	SandboxStopping Kind = "sandbox.stopping"
 	// ExecCreate, ExecStart and ExecDie are of one other command.
 	ExecCreate Kind = "exec.create"
 	ExecStart  Kind = "exec.start"

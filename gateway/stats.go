@@ -114,3 +114,6 @@ func (c *clients) count() int {
 	defer c.mu.Unlock()
 	return len(c.live)
 }
+
+// Clients are the connections and UDP flows of published ports that are alive now.
+func (g *Gateway) Clients() int { return g.inbound.clients.count() }

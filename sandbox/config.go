@@ -127,10 +127,13 @@ type Config struct {
 	// Attached ends the run when this process does, however that ends. Without it one with a name runs on.
 	Attached bool
 
-	// IdleStop ends the sandbox when for this long no client was connected and no job ran; 0 lets it run. A named one can
-	// be started again.
+	// IdleStop ends the sandbox when for this long nobody used it, 0 lets it run: no command, copy, session of ssh or other
+	// call of a client was under way but those for figures, no job ran, and nobody was connected to a published port. A
+	// named one can be started again.
 	IdleStop time.Duration
-	// Lifetime ends the sandbox this long after its start, whatever it does; 0 lets it run. A named one can be started again.
+	// Lifetime ends the sandbox when it has run for this long, whatever it does; 0 lets it run. A named one that is stopped
+	// before keeps what remains for its next runs; one whose time is over can be started again, and begins anew. Both ends
+	// are announced to the guest (docs/lifetimes.md).
 	Lifetime time.Duration
 
 	// Notice is told, before the guest boots, which backend was chosen and why, and by another goroutine when a

@@ -34,6 +34,8 @@ type Status struct {
 	// IdleStop and Lifetime, in nanoseconds, are as in Config.
 	IdleStop time.Duration `json:"idle_stop,omitempty"`
 	Lifetime time.Duration `json:"lifetime,omitempty"`
+	// Ran is how much of Lifetime it has had, in nanoseconds; while it runs, to the minute.
+	Ran time.Duration `json:"ran,omitempty"`
 	// Directories are those of this machine that the guest sees.
 	Directories []Directory `json:"directories,omitempty"`
 	// Ports are those that are published.
@@ -90,7 +92,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	dir := namedPath(h, name)
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
-		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, PolicyFile: st.PolicyFile, Directories: st.Directories, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
+		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
 		Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}
 	if !st.Restart.None() {

@@ -32,6 +32,8 @@ type (
 	JobState = state.JobState
 	// JobStatus is a job as `msb job ls` shows it.
 	JobStatus = state.JobStatus
+	// Changes are what Home.Update changes.
+	Changes = state.Changes
 	// Usage is what a sandbox uses, and what its gateway counted.
 	Usage = state.Usage
 	// GuestUsage is the guest's own part of Usage, GatewayUsage the gateway's; DeniedUsage and DNSUsage are parts of that.

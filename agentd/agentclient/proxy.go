@@ -22,9 +22,10 @@ import (
 type proxy struct {
 	agentpb.UnimplementedAgentServer
 	c    *Client
-	tell func(ExecEvent) // may be nil
-	life context.Context // of the server: that of processes whose client has detached
-	work *sync.WaitGroup // of their goroutines
+	tell func(ExecEvent)      // may be nil
+	life context.Context      // of the server: that of processes whose client has detached
+	work *sync.WaitGroup      // of their goroutines
+	use  func() (done func()) // may be nil
 }
 
 var _ agentpb.AgentServer = (*proxy)(nil)
@@ -50,6 +51,9 @@ type Services struct {
 	Supervisor SupervisorServer
 	// Tell hears of the processes that clients run, jobs excepted, and returns at once.
 	Tell func(ExecEvent)
+	// Use is told of each call but those that only ask for figures, and returns what is called at its end: a process's
+	// is its own, also when its client has detached.
+	Use func() (done func())
 }
 
 // Serve answers clients on lis with c's guest and the services, until ctx ends or lis fails. It closes lis and returns when
@@ -58,6 +62,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	life, end := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	srv := grpc.NewServer(
+		grpc.UnaryInterceptor(also.useUnary), grpc.StreamInterceptor(also.useStream),
 		grpc.MaxRecvMsgSize(agentpb.MaxMessageBytes), grpc.MaxSendMsgSize(agentpb.MaxMessageBytes),
 		grpc.MaxHeaderListSize(agentpb.MaxHeaderBytes), grpc.MaxConcurrentStreams(maxProxyCalls),
 		grpc.InitialWindowSize(agentpb.StreamWindowBytes), grpc.InitialConnWindowSize(agentpb.ConnWindowBytes),
@@ -65,7 +70,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 		// A client that says nothing would hold up the end for two minutes.
 		grpc.ConnectionTimeout(proxyGreeting),
 	)
-	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell, life: life, work: &work})
+	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell, life: life, work: &work, use: also.Use})
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
 	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}})
 	if also.Jobs != nil {
@@ -133,7 +138,9 @@ func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
 	e := &proxiedExec{up: up, down: down, seen: p.c.witness(first.GetStart(), p.tell), left: make(chan struct{})}
 	go e.sendUp(attached)
 	ended := make(chan error, 1)
+	done := used(p.use)
 	p.work.Go(func() {
+		defer done()
 		defer cancel()
 		defer e.seen.end()
 		ended <- p.receive(ctx, e)

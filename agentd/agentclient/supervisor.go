@@ -3,6 +3,7 @@ package agentclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -19,13 +20,15 @@ const maxUsage = 64 << 10
 type SupervisorServer interface {
 	// Usage is encoded as JSON.
 	Usage(ctx context.Context) any
+	// Update is given JSON.
+	Update(changes []byte) error
 }
 
 // Usage asks the supervisor for its figures and decodes them into what v points to.
 func (c *Client) Usage(ctx context.Context, v any) error {
 	r, err := c.supervisor.Usage(ctx, &agentpb.UsageRequest{})
 	if status.Code(err) == codes.Unimplemented {
-		return fmt.Errorf("%w: the sandbox was started by an older msb, which tells no figures; stop and start it", ErrRefused)
+		return errOldSupervisor
 	}
 	if err != nil {
 		return c.callError(ctx, err)
@@ -38,6 +41,27 @@ func (c *Client) Usage(ctx context.Context, v any) error {
 	}
 	return nil
 }
+
+// errOldSupervisor is of a sandbox that was started by an msb of before.
+var errOldSupervisor = fmt.Errorf("%w: the sandbox was started by an older msb; stop and start it", ErrRefused)
+
+// Update has the supervisor make changes, which are JSON.
+func (c *Client) Update(ctx context.Context, changes []byte) error {
+	r, err := c.supervisor.Update(ctx, &agentpb.UpdateRequest{Changes: changes})
+	if status.Code(err) == codes.Unimplemented {
+		return errOldSupervisor
+	}
+	if err != nil {
+		return c.callError(ctx, err)
+	}
+	if r.GetError() != "" {
+		return fmt.Errorf("%w: %s", ErrUpdate, guestText(r.GetError()))
+	}
+	return nil
+}
+
+// ErrUpdate means that the supervisor could not make or write down a change. The session goes on.
+var ErrUpdate = errors.New("the change could not be made")
 
 // supervisorAdapter serves a SupervisorServer.
 type supervisorAdapter struct {
@@ -54,4 +78,17 @@ func (a *supervisorAdapter) Usage(ctx context.Context, _ *agentpb.UsageRequest) 
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &agentpb.UsageResponse{Usage: b}, nil
+}
+
+// Update implements agentpb.SupervisorServer.
+func (a *supervisorAdapter) Update(_ context.Context, r *agentpb.UpdateRequest) (*agentpb.UpdateResponse, error) {
+	return updateResponse(a.server.Update(r.GetChanges())), nil
+}
+
+// updateResponse makes an error part of the answer.
+func updateResponse(err error) *agentpb.UpdateResponse {
+	if err != nil {
+		return &agentpb.UpdateResponse{Error: err.Error()}
+	}
+	return &agentpb.UpdateResponse{}
 }

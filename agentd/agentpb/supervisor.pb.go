@@ -59,6 +59,96 @@ func (*UsageRequest) Descriptor() ([]byte, []int) {
 	return file_supervisor_proto_rawDescGZIP(), []int{0}
 }
 
+type UpdateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A JSON object.
+	Changes       []byte `protobuf:"bytes,1,opt,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRequest) Reset() {
+	*x = UpdateRequest{}
+	mi := &file_supervisor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRequest) ProtoMessage() {}
+
+func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
+func (*UpdateRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *UpdateRequest) GetChanges() []byte {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type UpdateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A sentence on error.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateResponse) Reset() {
+	*x = UpdateResponse{}
+	mi := &file_supervisor_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateResponse) ProtoMessage() {}
+
+func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
+func (*UpdateResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UpdateResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type UsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A JSON object of at most 64 KiB.
@@ -69,7 +159,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_supervisor_proto_msgTypes[1]
+	mi := &file_supervisor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -81,7 +171,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[1]
+	mi := &file_supervisor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -94,7 +184,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{1}
+	return file_supervisor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *UsageResponse) GetUsage() []byte {
@@ -109,12 +199,17 @@ var File_supervisor_proto protoreflect.FileDescriptor
 const file_supervisor_proto_rawDesc = "" +
 	"\n" +
 	"\x10supervisor.proto\x12\fmsb.agent.v1\"\x0e\n" +
-	"\fUsageRequest\"%\n" +
+	"\fUsageRequest\")\n" +
+	"\rUpdateRequest\x12\x18\n" +
+	"\achanges\x18\x01 \x01(\fR\achanges\"&\n" +
+	"\x0eUpdateResponse\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"%\n" +
 	"\rUsageResponse\x12\x14\n" +
-	"\x05usage\x18\x01 \x01(\fR\x05usage2N\n" +
+	"\x05usage\x18\x01 \x01(\fR\x05usage2\x93\x01\n" +
 	"\n" +
 	"Supervisor\x12@\n" +
-	"\x05Usage\x12\x1a.msb.agent.v1.UsageRequest\x1a\x1b.msb.agent.v1.UsageResponseB+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
+	"\x05Usage\x12\x1a.msb.agent.v1.UsageRequest\x1a\x1b.msb.agent.v1.UsageResponse\x12C\n" +
+	"\x06Update\x12\x1b.msb.agent.v1.UpdateRequest\x1a\x1c.msb.agent.v1.UpdateResponseB+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
 
 var (
 	file_supervisor_proto_rawDescOnce sync.Once
@@ -128,16 +223,20 @@ func file_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_proto_rawDescData
 }
 
-var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_supervisor_proto_goTypes = []any{
-	(*UsageRequest)(nil),  // 0: msb.agent.v1.UsageRequest
-	(*UsageResponse)(nil), // 1: msb.agent.v1.UsageResponse
+	(*UsageRequest)(nil),   // 0: msb.agent.v1.UsageRequest
+	(*UpdateRequest)(nil),  // 1: msb.agent.v1.UpdateRequest
+	(*UpdateResponse)(nil), // 2: msb.agent.v1.UpdateResponse
+	(*UsageResponse)(nil),  // 3: msb.agent.v1.UsageResponse
 }
 var file_supervisor_proto_depIdxs = []int32{
 	0, // 0: msb.agent.v1.Supervisor.Usage:input_type -> msb.agent.v1.UsageRequest
-	1, // 1: msb.agent.v1.Supervisor.Usage:output_type -> msb.agent.v1.UsageResponse
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
+	1, // 1: msb.agent.v1.Supervisor.Update:input_type -> msb.agent.v1.UpdateRequest
+	3, // 2: msb.agent.v1.Supervisor.Usage:output_type -> msb.agent.v1.UsageResponse
+	2, // 3: msb.agent.v1.Supervisor.Update:output_type -> msb.agent.v1.UpdateResponse
+	2, // [2:4] is the sub-list for method output_type
+	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -154,7 +253,7 @@ func file_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_proto_rawDesc), len(file_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

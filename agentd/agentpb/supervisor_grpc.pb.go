@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Supervisor_Usage_FullMethodName = "/msb.agent.v1.Supervisor/Usage"
+	Supervisor_Usage_FullMethodName  = "/msb.agent.v1.Supervisor/Usage"
+	Supervisor_Update_FullMethodName = "/msb.agent.v1.Supervisor/Update"
 )
 
 // SupervisorClient is the client API for Supervisor service.
@@ -30,6 +31,8 @@ const (
 type SupervisorClient interface {
 	// Usage tells what the sandbox uses, and what its gateway counted.
 	Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error)
+	// Update changes what can change while the sandbox runs, and writes it down.
+	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
 }
 
 type supervisorClient struct {
@@ -50,12 +53,24 @@ func (c *supervisorClient) Usage(ctx context.Context, in *UsageRequest, opts ...
 	return out, nil
 }
 
+func (c *supervisorClient) Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateResponse)
+	err := c.cc.Invoke(ctx, Supervisor_Update_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SupervisorServer is the server API for Supervisor service.
 // All implementations must embed UnimplementedSupervisorServer
 // for forward compatibility.
 type SupervisorServer interface {
 	// Usage tells what the sandbox uses, and what its gateway counted.
 	Usage(context.Context, *UsageRequest) (*UsageResponse, error)
+	// Update changes what can change while the sandbox runs, and writes it down.
+	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
 	mustEmbedUnimplementedSupervisorServer()
 }
 
@@ -68,6 +83,9 @@ type UnimplementedSupervisorServer struct{}
 
 func (UnimplementedSupervisorServer) Usage(context.Context, *UsageRequest) (*UsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Usage not implemented")
+}
+func (UnimplementedSupervisorServer) Update(context.Context, *UpdateRequest) (*UpdateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Update not implemented")
 }
 func (UnimplementedSupervisorServer) mustEmbedUnimplementedSupervisorServer() {}
 func (UnimplementedSupervisorServer) testEmbeddedByValue()                    {}
@@ -108,6 +126,24 @@ func _Supervisor_Usage_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Supervisor_Update_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SupervisorServer).Update(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Supervisor_Update_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SupervisorServer).Update(ctx, req.(*UpdateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Supervisor_ServiceDesc is the grpc.ServiceDesc for Supervisor service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -118,6 +154,10 @@ var Supervisor_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Usage",
 			Handler:    _Supervisor_Usage_Handler,
+		},
+		{
+			MethodName: "Update",
+			Handler:    _Supervisor_Update_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -42,6 +42,7 @@ type runFlags struct {
 	hideCredentials               bool
 	job                           string
 	restart, detachKeys           string
+	life                          lifeFlags
 	keys                          []byte // of detachKeys
 	ulimits                       []agentclient.Rlimit
 	plain                         bool // the command is all: no entrypoint of the image's
@@ -110,6 +111,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&f.tmpfs, "tmpfs", nil, "an empty file system in the guest's memory, new at each start: `PATH[:size=64M,mode=1777,exec]` (repeatable)")
 	fl.BoolVar(&f.readOnly, "read-only", false, "make the guest's root read-only; --tmpfs and -v HOST:GUEST:rw are what can be written to")
 	fl.StringVar(&f.restart, "restart", "no", "`when` to run the command of run -d again once it has ended: no, on-failure[:N] or always")
+	f.life.register(fl)
 	fl.BoolVar(&f.noNet, "no-net", false, "no network device at all")
 	fl.BoolVar(&f.httpProxy, "http-proxy", false, "set HTTP_PROXY for clients that want a proxy; nothing else changes")
 	fl.StringVar(&f.pull, "pull", string(image.PullMissing), "`when` to ask the registry: missing, always or never")

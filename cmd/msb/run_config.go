@@ -43,7 +43,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	cfg = sandbox.Config{
 		Policy: p, Trust: f.trust, PolicyImage: ref == "" && p.Sandbox.Image != "", NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: first(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
 		Backend: f.backend, Cold: f.cold, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
-		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn, Keep: !f.remove && f.name == "", Name: f.name,
+		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn, Lifetime: f.life.maxDuration, IdleStop: f.life.idleTimeout, Keep: !f.remove && f.name == "", Name: f.name,
 		Notice: func(why string) { ui.note("%s", why) },
 	}
 	if f.floor != "" {
@@ -152,6 +152,9 @@ func (f *runFlags) check() error {
 	}
 	if f.name != "" && f.learn != "" {
 		return errors.New("--learn with --name: one that stays never ends; learn with msb review --learn from its --pcap")
+	}
+	if err := f.life.check(); err != nil {
+		return err
 	}
 	return f.checkExec()
 }

@@ -36,7 +36,7 @@ type run struct {
 // restart runs the main job's command again as long as the policy says so, and returns how its last run ended. st and err
 // are the end of the first.
 func (k *Keeper) restart(r run, st agentclient.ExitStatus, err error) (agentclient.ExitStatus, error) {
-	count := state.Restarts{Policy: k.Restart}
+	var count state.Restarts
 	for {
 		k.died(r.job, st, err)
 		if st.StartError != agentclient.Started { // it was there at the first start: as in docker, this ends it
@@ -45,6 +45,7 @@ func (k *Keeper) restart(r run, st agentclient.ExitStatus, err error) (agentclie
 		if r.job.Name != state.MainJob || err != nil || k.over(&r) || st.StartError != agentclient.Started {
 			return st, err
 		}
+		count.Policy = k.restartPolicy()
 		pause, again := count.Next(k.clock().Now().Sub(r.began), st.Code)
 		if !again || !k.pause(&r, pause) {
 			return st, err

@@ -21,15 +21,17 @@ type Stored struct {
 	Spec
 	Label string `json:"label,omitempty"`
 	// Labels are the user's, Label a program's.
-	Labels      map[string]string `json:"labels,omitempty"`
-	Created     time.Time         `json:"created"`
-	PolicyPath  string            `json:"policy_path,omitempty"` // of the file that Policy was read from
-	FloorPath   string            `json:"floor_path,omitempty"`
-	Disk        int64             `json:"disk"`
-	Image       string            `json:"image"`
-	PolicyImage bool              `json:"policy_image,omitempty"`
-	ImageDigest string            `json:"image_digest"`
-	ImageConfig image.Config      `json:"image_config"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Created time.Time         `json:"created"`
+	// Ran is how much of its Lifetime the sandbox has had, in nanoseconds.
+	Ran         time.Duration `json:"ran,omitempty"`
+	PolicyPath  string        `json:"policy_path,omitempty"` // of the file that Policy was read from
+	FloorPath   string        `json:"floor_path,omitempty"`
+	Disk        int64         `json:"disk"`
+	Image       string        `json:"image"`
+	PolicyImage bool          `json:"policy_image,omitempty"`
+	ImageDigest string        `json:"image_digest"`
+	ImageConfig image.Config  `json:"image_config"`
 	// HideCredentials has credentials searched for again at each start.
 	HideCredentials     bool `json:"hide_credentials,omitempty"`
 	OperatorDirectories bool `json:"operator_directories,omitempty"`

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 const (
@@ -19,6 +19,8 @@ const (
 	// seconds.
 	livenessAsk  = 10
 	livenessWait = 60 * time.Second
+	// saveRanLooks is after how many looks the running time is written down: a kill of the supervisor loses no more.
+	saveRanLooks = 60
 )
 
 // errHalted is a guest whose machine stands still: without ACPI, `poweroff` and `halt` stop the kernel
@@ -39,13 +41,13 @@ func (s *supervisor) watchGuest() {
 			return
 		case <-tick.C:
 		}
-		if err := s.idle.look(time.Now(), s.jobs.Running(), s.plan.IdleStop); err != nil {
-			s.cancel(err)
+		if s.lookAtLife(time.Now()) {
 			return
 		}
-		if life := s.plan.Lifetime; life > 0 && clock.mono() >= life {
-			s.cancel(fmt.Errorf("%w: %s", state.ErrLifetime, life))
-			return
+		if n%saveRanLooks == 0 && s.plan.Name != "" {
+			if err := s.saveRan(); err != nil {
+				fmt.Fprintln(os.Stderr, err) // the supervisor's log; the next time may be better
+			}
 		}
 		if s.removed() {
 			s.cancel(errRemoved)

@@ -141,18 +141,13 @@ func (s *supervisor) callerGone() {
 // keepChoices adds to the sandbox's state what a run has chosen: placeholders, and ports for those that were to be any.
 // Placeholders of secrets that a policy has no longer stay: it may have them again.
 func (s *supervisor) keepChoices() error {
-	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
-	if err != nil {
-		return err
-	}
-	changed := s.keepPlaceholders(st)
-	if ports := s.ports.opened(); !slices.Equal(st.Ports, ports) {
-		st.Ports, changed = ports, true
-	}
-	if !changed {
-		return nil
-	}
-	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+	return s.changeStored(func(st *state.Stored) bool {
+		changed := s.keepPlaceholders(st)
+		if ports := s.ports.opened(); !slices.Equal(st.Ports, ports) {
+			st.Ports, changed = ports, true
+		}
+		return changed
+	})
 }
 
 func (s *supervisor) keepPlaceholders(st *state.Stored) (changed bool) {
@@ -180,7 +175,7 @@ func (s *supervisor) endNamed(end error) error {
 		if end != nil {
 			e.Kind, e.Message = state.KindOf(end), end.Error()
 		}
-		errs = append(errs, s.keepChoices(), state.WriteJSON(s.plan.Dir, state.EndFile, e))
+		errs = append(errs, s.keepChoices(), s.saveRan(), state.WriteJSON(s.plan.Dir, state.EndFile, e))
 	}
 	for _, file := range []string{state.InfoFile, state.ControlSock, state.PeerSock} {
 		errs = append(errs, state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, file))))

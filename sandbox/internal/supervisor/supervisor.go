@@ -53,11 +53,12 @@ type supervisor struct {
 	// greeted is agent, for who comes before it.
 	greeted atomic.Pointer[agentclient.Client]
 	jobs    *jobs.Keeper
-	idle    idleWatch
+	life    life
 
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock
 
+	storedMu sync.Mutex // of the state of a sandbox with a name
 	recordMu sync.Mutex
 	record   state.RunRecord
 
@@ -188,7 +189,7 @@ func (s *supervisor) run(choose, hide func() error) error {
 	} else if err != nil {
 		return err
 	}
-	if err := s.openJobs(); err != nil {
+	if err := errors.Join(s.openJobs(), s.beginLife()); err != nil {
 		return err
 	}
 	s.event(audit.SandboxStart, "")

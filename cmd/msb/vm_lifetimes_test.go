@@ -1,0 +1,89 @@
+//go:build vmtest
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// TestVMLifetimes stops sandboxes by their times: the notice, SIGTERM to the job, what is kept, and what counts as use.
+func TestVMLifetimes(t *testing.T) {
+	const name = "life"
+	dir, env := otherHome(t)
+	msb := func(args ...string) result { return finish(t, command(t, env, args...)) }
+	status := func() (st sandbox.Status) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(msb("inspect", name).out), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	job := `trap 'echo told to end; exit 3' TERM; while :; do [ -e /run/msb-stop ] && read -r at why < /run/msb-stop && echo "notice of $why" && break; sleep .2; done; while :; do sleep .2; done`
+	msb("run", "--vm", "qemu", "-q", "-d", "--name", name, "--max-duration", "1h", "-p", "80", "--", "sh", "-c", job).want(t, 0, name+"\n")
+	msb("update", "--max-duration", "12s", name).want(t, 0, name+"\n")
+	eventually(t, "the notice", func() bool { return strings.Contains(msb("logs", name).out, "notice of max-duration") })
+	if got := msb("events", "--filter", "event=sandbox.stopping", name); !strings.Contains(got.out, "msb keep "+name) {
+		t.Errorf("%s%s", got.out, got.err)
+	}
+	msb("update", "--max-duration", "1h", name).want(t, 0, name+"\n")
+	eventually(t, "the notice to go away", func() bool { return msb("exec", name, "--", "test", "-e", "/run/msb-stop").code == 1 })
+	msb("keep", name).want(t, 0, name+"\n")
+	msb("stop", name).want(t, 0, name+"\n")
+	if st := status(); st.Ran <= 0 || st.Ran > time.Hour || st.Lifetime != time.Hour {
+		t.Errorf("after a stop %s of %s are over", st.Ran, st.Lifetime)
+	}
+	ran := status().Ran
+	msb("start", name).want(t, 0, name+"\n")
+	msb("exec", "-d", "--job", "end", name, "--", "sh", "-c", `trap 'echo told to end; exit 3' TERM; while :; do sleep .2; done`).want(t, 0, "end\n")
+	msb("update", "--max-duration", "2s", name).want(t, 0, name+"\n")
+	eventually(t, "its end", func() bool { return status().End != nil })
+	if st := status(); st.End.Kind != sandbox.KindLifetime || st.Ran <= ran {
+		t.Errorf("it ended as %+v after %s, %s before", st.End, st.Ran, ran)
+	}
+	if logs := msb("job", "logs", name, "end"); logs.out != "told to end\n" {
+		t.Errorf("the job's last words: %q%s", logs.out, logs.err)
+	}
+	msb("job", "wait", name, "end").want(t, 0, "3\n")
+
+	msb("update", "--max-duration", "0", "--idle-timeout", "3s", name).want(t, 0, name+"\n")
+	msb("start", name).want(t, 0, name+"\n")
+	msb("exec", "-d", "--job", "serve", name, "--", "sh", "-c", "nc -l -p 80 -e cat").want(t, 0, "serve\n")
+	_, address, _ := strings.Cut(strings.SplitN(msb("port", name).out, "\n", 2)[0], " -> ")
+	var conn net.Conn
+	eventually(t, "an echo of the guest's server", func() bool {
+		var err error
+		if conn, err = net.Dial("tcp", address); err != nil {
+			return false
+		}
+		_, err = io.WriteString(conn, "x")
+		if b := make([]byte, 1); err == nil {
+			_, err = io.ReadFull(conn, b)
+		}
+		if err != nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	for range 5 { // of which none is a use
+		time.Sleep(time.Second)
+		msb("stats", "--no-stream", "-q", name).want(t, 0, name+"\n")
+	}
+	if st := status(); !st.Running {
+		t.Errorf("it ended while somebody was connected: %+v", st.End)
+	}
+	_ = conn.Close()
+	msb("job", "kill", name, "serve")
+	eventually(t, "its end", func() bool { return status().End != nil })
+	if st := status(); st.End.Kind != sandbox.KindIdle {
+		t.Errorf("it ended as %+v", st.End)
+	}
+	msb("rm", name).want(t, 0, name+"\n")
+	nothingLeft(t, dir)
+}

@@ -1,0 +1,52 @@
+package state
+
+import (
+	"maps"
+	"time"
+)
+
+// StopNotice is the guest's file that tells of a stop which is near.
+const StopNotice = "/run/msb-stop"
+
+// Changes are what can change of a sandbox that is there. nil leaves as it is.
+type Changes struct {
+	// Lifetime and IdleStop are limits, 0 for none, and hold at once. Keep starts the time of both anew.
+	Lifetime *time.Duration `json:"lifetime,omitempty"`
+	IdleStop *time.Duration `json:"idle_stop,omitempty"`
+	Keep     bool           `json:"keep,omitempty"`
+	// Restart holds at once.
+	Restart *Restart `json:"restart,omitempty"`
+	// CPUs and Memory, in bytes, hold from the next start on.
+	CPUs   *int   `json:"cpus,omitempty"`
+	Memory *int64 `json:"memory,omitempty"`
+	// Labels are set, those of RemoveLabels removed before.
+	Labels       map[string]string `json:"labels,omitempty"`
+	RemoveLabels []string          `json:"remove_labels,omitempty"`
+}
+
+// Apply makes the changes, which whoever asks for them has checked.
+func (c *Changes) Apply(st *Stored) {
+	set(&st.Lifetime, c.Lifetime)
+	set(&st.IdleStop, c.IdleStop)
+	set(&st.Restart, c.Restart)
+	set(&st.CPUs, c.CPUs)
+	set(&st.Memory, c.Memory)
+	if c.Keep || st.Lifetime == 0 {
+		st.Ran = 0
+	}
+	labels := maps.Clone(st.Labels)
+	for _, key := range c.RemoveLabels {
+		delete(labels, key)
+	}
+	if labels == nil && len(c.Labels) > 0 {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, c.Labels)
+	st.Labels = labels
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}

@@ -1,0 +1,150 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+func newLife(lifetime, idle, ran time.Duration) *life {
+	l := new(life)
+	l.begin(time.Unix(0, 0), &state.Spec{Lifetime: lifetime, IdleStop: idle}, ran)
+	return l
+}
+
+func after(d time.Duration) time.Time { return time.Unix(0, 0).Add(d) }
+
+// looks fails the test unless the life's end is at that time, 0 for none near, and is news or not.
+func looks(t *testing.T, l *life, what string, at time.Duration, busy bool, end time.Duration, news bool) {
+	t.Helper()
+	got, isNews := l.look(after(at), busy)
+	if (got == nil) != (end == 0) || got != nil && !got.at.Equal(after(end)) || isNews != news {
+		t.Errorf("%s: end %+v, news %v; want %s, %v", what, got, isNews, end, news)
+	}
+}
+
+func TestOnlyTheUnusedStopsIdle(t *testing.T) {
+	t.Parallel()
+	l := newLife(0, time.Minute, 0)
+	looks(t, l, "the first look", 0, false, 0, false)
+	looks(t, l, "just before the notice", 30*time.Second-1, false, 0, false)
+	looks(t, l, "the notice", 30*time.Second, false, time.Minute, true)
+	looks(t, l, "a second later", 31*time.Second, false, time.Minute, false)
+	looks(t, l, "a job, or a client of a port", 32*time.Second, true, 0, true)
+	looks(t, l, "it is there still", 2*time.Minute, true, 0, false)
+	looks(t, l, "it has ended", 3*time.Minute, false, 0, false)
+	done := l.call()
+	looks(t, l, "a call", 3*time.Minute+50*time.Second, false, 0, false)
+	done()
+	done()
+	looks(t, l, "its end", 10*time.Minute, false, 0, false)
+	l.call()() // over before the next look
+	looks(t, l, "a short call", 11*time.Minute, false, 0, false)
+	looks(t, l, "nothing", 12*time.Minute, false, 0, false)
+	looks(t, l, "a look that comes late", 14*time.Minute, false, 14*time.Minute+30*time.Second, true) // no end is unannounced
+	forever := newLife(0, 0, 0)
+	looks(t, forever, "without a limit", 1000*time.Hour, false, 0, false)
+}
+
+func TestLifetimesAreRunningTime(t *testing.T) {
+	t.Parallel()
+	l := newLife(time.Hour, 0, 20*time.Minute)
+	looks(t, l, "the first look", 0, true, 0, false)
+	if ran := l.ranBy(after(10 * time.Minute)); ran != 30*time.Minute {
+		t.Errorf("%s are kept, want those of the run before and of this one", ran)
+	}
+	looks(t, l, "the notice", 40*time.Minute-20*time.Second, true, 40*time.Minute+10*time.Second, true)
+	l.change(after(40*time.Minute), &state.Spec{Lifetime: time.Hour}, true)
+	looks(t, l, "kept", 40*time.Minute, true, 0, true)
+	looks(t, l, "the new time", 99*time.Minute+30*time.Second, true, 100*time.Minute, true)
+	l.change(after(99*time.Minute+40*time.Second), &state.Spec{Lifetime: 2 * time.Hour}, false)
+	looks(t, l, "a longer one", 99*time.Minute+40*time.Second, true, 0, true)
+	l.change(after(100*time.Minute), &state.Spec{Lifetime: time.Minute}, false)
+	looks(t, l, "one that is over already", 100*time.Minute, true, 100*time.Minute+30*time.Second, true)
+	over := newLife(time.Hour, 0, time.Hour)
+	if ran := over.ranBy(after(0)); ran != 0 {
+		t.Errorf("a time that was over goes on with %s, want it anew", ran)
+	}
+}
+
+func TestTheFirstOfTwoEndsCounts(t *testing.T) {
+	t.Parallel()
+	l := newLife(10*time.Minute, 9*time.Minute+50*time.Second, 0)
+	looks(t, l, "unused", 0, false, 0, false)
+	looks(t, l, "the first is near", 9*time.Minute+20*time.Second, false, 9*time.Minute+50*time.Second, true)
+	looks(t, l, "both are", 9*time.Minute+40*time.Second, false, 9*time.Minute+50*time.Second, false)
+	looks(t, l, "used again: the other stays", 9*time.Minute+45*time.Second, true, 10*time.Minute+15*time.Second, true)
+}
+
+// TestAnIdleSandboxEndsInOrder lets a sandbox with a name that nobody uses reach its time: its disk is written back, and
+// how it ended can be read.
+func TestAnIdleSandboxEndsInOrder(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.IdleStop, p.UpperDisk = time.Nanosecond, "upper"
+	g := &guestVM{}
+	s, info := superviseFake(t, g, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	if err := <-s.ended; !errors.Is(err, state.ErrIdle) || state.KindOf(err) != state.KindIdle || g.shutdowns != 1 {
+		t.Errorf("ended with %v, %d shutdowns", err, g.shutdowns)
+	}
+	var end state.End
+	must(t, state.ReadJSON(p.Dir, state.EndFile, &end))
+	if end.Kind != state.KindIdle || end.Message == "" {
+		t.Errorf("its end: %+v", end)
+	}
+}
+
+// TestLifetimesEndSandboxesInOrder: a sandbox ends with its lifetime, is written back, and its time is kept. The twin is
+// TestAnIdleSandboxEndsInOrder's, without a lifetime.
+func TestLifetimesEndSandboxesInOrder(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.Lifetime, p.UpperDisk = time.Nanosecond, "upper"
+	must(t, state.WriteJSON(p.Dir, state.StoredFile, state.Stored{Version: state.StoredVersion, Spec: state.Spec{Name: "web", Lifetime: time.Nanosecond}}))
+	g := &guestVM{}
+	s, info := superviseFake(t, g, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	if err := <-s.ended; !errors.Is(err, state.ErrLifetime) || g.shutdowns != 1 {
+		t.Errorf("ended with %v, %d shutdowns", err, g.shutdowns)
+	}
+	var end state.End
+	must(t, state.ReadJSON(p.Dir, state.EndFile, &end))
+	if end.Kind != state.KindLifetime || end.Message == "" {
+		t.Errorf("its end: %+v", end)
+	}
+	if st, err := state.ReadStored(p.Dir, "web"); err != nil || st.Ran < time.Nanosecond {
+		t.Errorf("%v: its running time is not kept: %+v", err, st)
+	}
+}
+
+// TestUpdatesHoldAtOnceAndStay changes a sandbox that runs.
+func TestUpdatesHoldAtOnceAndStay(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	s, info := superviseFake(t, &guestVM{}, p)
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	hour, cpus := time.Hour, 3
+	text, err := json.Marshal(state.Changes{Lifetime: &hour, CPUs: &cpus, Restart: &state.Restart{When: state.RestartAlways}, Labels: map[string]string{"a": "b"}})
+	must(t, err)
+	must(t, s.Update(text))
+	st, err := state.ReadStored(p.Dir, "web")
+	must(t, err)
+	if st.Lifetime != hour || st.CPUs != 3 || st.Restart.When != state.RestartAlways || st.Labels["a"] != "b" || s.jobs.Restart.When != state.RestartAlways || s.life.lifetime != hour {
+		t.Errorf("%+v", st)
+	}
+	if err := s.Update([]byte(`{"later":1}`)); err == nil {
+		t.Error("a change that nobody knows is believed made")
+	}
+	s.cancel(errCallerGone)
+	must(t, <-s.ended)
+}

@@ -1,0 +1,70 @@
+package supervisor
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// Update implements agentclient.SupervisorServer.
+func (s *supervisor) Update(text []byte) error {
+	var c state.Changes
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields() // of a later msb, which would believe that they were made
+	if err := d.Decode(&c); err != nil {
+		return err
+	}
+	var now state.Spec
+	err := s.changeStored(func(st *state.Stored) bool {
+		c.Apply(st)
+		now = st.Spec
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	s.life.change(time.Now(), &now, c.Keep)
+	s.jobs.SetRestart(now.Restart)
+	return nil
+}
+
+// changeStored lets do change the state of a sandbox with a name; do reports whether it did. Nobody else writes it while
+// the sandbox runs.
+func (s *supervisor) changeStored(do func(*state.Stored) bool) error {
+	s.storedMu.Lock()
+	defer s.storedMu.Unlock()
+	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	if err != nil || !do(st) {
+		return err
+	}
+	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+}
+
+// beginLife starts the clocks by which the sandbox ends by itself.
+func (s *supervisor) beginLife() error {
+	var ran time.Duration
+	if s.plan.Name != "" {
+		st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+		if err != nil {
+			return err
+		}
+		ran = st.Ran
+	}
+	s.life.begin(time.Now(), &s.plan.Spec, ran)
+	return nil
+}
+
+// saveRan writes the running time down for the next start.
+func (s *supervisor) saveRan() error {
+	return s.changeStored(s.keepRan)
+}
+
+func (s *supervisor) keepRan(st *state.Stored) bool {
+	if st.Lifetime == 0 {
+		return false
+	}
+	st.Ran = s.life.ranBy(time.Now())
+	return true
+}
