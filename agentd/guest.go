@@ -62,9 +62,13 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		if err := root.Assemble(ctx); err != nil {
 			return nil, nil, err
 		}
+		volumes, err := machine.OpenVolumes(ctx, root.Volumes, warn)
+		if err != nil {
+			return nil, nil, err
+		}
 		g.thread.Do(func() {
 			if err = machine.Enter(); err == nil {
-				err = root.MountTmpfs()
+				err = errors.Join(root.MountTmpfs(), volumes.Mount())
 			}
 		})
 		if err != nil {
@@ -156,6 +160,9 @@ func parseRoot(r *agentpb.Root) machine.Root {
 	root := machine.Root{Image: disk(r.GetImage()), UpperBytes: r.GetUpperMemoryBytes(), MakeDirs: r.GetMakeDirs(), ReadOnly: r.GetReadOnly()}
 	for _, t := range r.GetTmpfs() {
 		root.Tmpfs = append(root.Tmpfs, machine.Tmpfs{Path: t.GetPath(), Size: t.GetSizeBytes(), Mode: t.Mode, Exec: t.GetExec()})
+	}
+	for _, v := range r.GetVolumes() {
+		root.Volumes = append(root.Volumes, machine.Volume{Disk: disk(v.GetDisk()), Path: v.GetPath(), ReadOnly: v.GetReadOnly()})
 	}
 	if u := r.GetUpperDisk(); u != nil {
 		upper := disk(u)

@@ -70,7 +70,7 @@ func ParseDirectory(text string) (d Directory, err error) {
 	}
 	d.Host, d.Guest = rest[:i], path.Clean(rest[i+1:])
 	if !strings.Contains(d.Host, "/") && d.Host != "." && d.Host != ".." {
-		return d, fmt.Errorf("msb has no volumes with names; for the directory %s write ./%s", d.Host, d.Host)
+		return d, fmt.Errorf("%s is the name of a volume, which msb run and msb create take alone; for the directory write ./%s", d.Host, d.Host)
 	}
 	return d, nil
 }

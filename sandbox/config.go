@@ -101,6 +101,10 @@ type Config struct {
 	// DirectoryUser owns what is in Directories, as a user of ExecOptions; "" is the image's.
 	DirectoryUser string
 
+	// Volumes are disks of this machine's state that the guest sees, and that stay. One that isn't there is made, unless it
+	// is only read. Under a Floor there are none.
+	Volumes []Volume
+
 	// ReadOnly makes the guest's root read-only: what is mounted in it (Tmpfs, Directories that are writable) stays as it
 	// is. It guards against mistakes and against users without rights; the guest's root can undo it.
 	ReadOnly bool
@@ -194,7 +198,7 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
-	if err := errors.Join(c.checkTmpfs(), state.CheckPorts(c.Ports, c.NoNet, c.Policy, c.Floor), c.checkEnv()); err != nil {
+	if err := errors.Join(c.checkTmpfs(), c.checkVolumes(), state.CheckPorts(c.Ports, c.NoNet, c.Policy, c.Floor), c.checkEnv()); err != nil {
 		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {

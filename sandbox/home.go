@@ -53,7 +53,7 @@ func OpenHome(dir string) (*Home, error) {
 			return nil, err
 		}
 	}
-	return h, errors.Join(h.Sweep(), sweepNamed(h))
+	return h, errors.Join(h.Sweep(), sweepNamed(h), sweepVolumes(h))
 }
 
 // homeDir is the absolute path of the state directory.

@@ -26,13 +26,14 @@ var (
 // homeForm is that of the state directory of an msb that wrote no marker yet.
 func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 	inside, ok := map[string]owned.Form{
-		imagesDir:       image.Form,
-		state.KernelDir: owned.Files(kernelFile.MatchString),
-		guestDir:        owned.Files(guestFile.MatchString),
-		state.RunsDir:   owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, state.RunForm),
-		trustDir:        owned.Files(trustFile.MatchString),
-		state.KeptDir:   owned.Dirs(runName.MatchString, state.RunForm),
-		state.NamedDir:  owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, state.NamedForm),
+		imagesDir:        image.Form,
+		state.KernelDir:  owned.Files(kernelFile.MatchString),
+		guestDir:         owned.Files(guestFile.MatchString),
+		state.RunsDir:    owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, state.RunForm),
+		trustDir:         owned.Files(trustFile.MatchString),
+		state.KeptDir:    owned.Dirs(runName.MatchString, state.RunForm),
+		state.VolumesDir: owned.Dirs(func(name string) bool { return state.CheckVolumeName(name) == nil || hiddenName.MatchString(name) }, state.VolumeForm),
+		state.NamedDir:   owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, state.NamedForm),
 	}[name]
 	if name == markerFile {
 		return nil, mode == 0

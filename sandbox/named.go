@@ -86,6 +86,9 @@ func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err er
 		return nil, nil, err
 	}
 	img, err := resolve(ctx, home, cfg, admitted)
+	if err == nil {
+		err = cfg.makeVolumes(home)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

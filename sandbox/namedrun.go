@@ -38,6 +38,8 @@ type Status struct {
 	Ran time.Duration `json:"ran,omitempty"`
 	// Directories are those of this machine that the guest sees.
 	Directories []Directory `json:"directories,omitempty"`
+	// Volumes are those that the guest sees.
+	Volumes []Volume `json:"volumes,omitempty"`
 	// Ports are those that are published.
 	Ports []Port `json:"ports,omitempty"`
 	// Dir is the sandbox's own directory under $MSB_HOME.
@@ -92,7 +94,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	dir := namedPath(h, name)
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
-		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
+		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Volumes: st.Volumes, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
 		Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}
 	if !st.Restart.None() {

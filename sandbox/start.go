@@ -78,6 +78,9 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 		return nil, err
 	}
 	img, err := resolve(ctx, home, &cfg, admitted)
+	if err == nil {
+		err = cfg.makeVolumes(home)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ type (
 	Directory = state.Directory
 	// Tmpfs is a file system in a guest's memory.
 	Tmpfs = state.Tmpfs
+	// Volume is a disk that stays, and that a guest sees.
+	Volume = state.Volume
 	// Port is a port of this machine that leads to one of the guest's.
 	Port = state.Port
 	// Restart says when a main command is run again.
@@ -105,7 +107,11 @@ var (
 	ErrDirectory     = state.ErrDirectory     // a directory can't be shared
 	ErrTmpfs         = state.ErrTmpfs         // a file system in memory can't be where it should
 	ErrRestart       = state.ErrRestart       // when a command is to be run again can't be read
-	ErrNoCapture     = records.ErrNoCapture   // there is no file to capture into
+	ErrVolume        = state.ErrVolume        // a volume can't be attached
+	ErrVolumeName    = state.ErrVolumeName
+	ErrNoVolume      = state.ErrNoVolume
+	ErrVolumeBusy    = state.ErrVolumeBusy  // a machine has it, or a sandbox is made with it
+	ErrNoCapture     = records.ErrNoCapture // there is no file to capture into
 	ErrJobName       = state.ErrJobName
 	ErrJobExists     = state.ErrJobExists
 	ErrNoJob         = state.ErrNoJob
@@ -127,6 +133,9 @@ func KindOf(err error) Kind { return state.KindOf(err) }
 
 // CheckName says whether a sandbox may have this name: it is the name of a directory and the guest's host name.
 func CheckName(name string) error { return state.CheckName(name) }
+
+// CheckVolumeName says whether a volume may have this name.
+func CheckVolumeName(name string) error { return state.CheckVolumeName(name) }
 
 // CheckJobName says whether a job may have this name: it is part of the names of files.
 func CheckJobName(name string) error { return state.CheckJobName(name) }

@@ -87,6 +87,9 @@ func (r *Root) message() *agentpb.Root {
 	for _, t := range r.Tmpfs {
 		m.Tmpfs = append(m.Tmpfs, &agentpb.Tmpfs{Path: t.Path, SizeBytes: t.Size, Mode: t.Mode, Exec: t.Exec})
 	}
+	for _, v := range r.Volumes {
+		m.Volumes = append(m.Volumes, &agentpb.Volume{Disk: v.Disk.message(), Path: v.Path, ReadOnly: v.ReadOnly})
+	}
 	if r.UpperDisk != (Disk{}) {
 		m.Upper = &agentpb.Root_UpperDisk{UpperDisk: r.UpperDisk.message()}
 		return m

@@ -73,7 +73,16 @@ type Root struct {
 	// Tmpfs are mounted in this order; MakeDirs are made where they are missing.
 	Tmpfs    []Tmpfs
 	MakeDirs []string
+	// Volumes are mounted in this order, behind Tmpfs.
+	Volumes []Volume
 	// ReadOnly makes the root read-only once all that is of msb is in it.
+	ReadOnly bool
+}
+
+// Volume is a disk with an ext4 file system.
+type Volume struct {
+	Disk     Disk
+	Path     string
 	ReadOnly bool
 }
 

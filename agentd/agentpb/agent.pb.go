@@ -486,7 +486,9 @@ type Root struct {
 	// Directories that are made where they are missing.
 	MakeDirs []string `protobuf:"bytes,5,rep,name=make_dirs,json=makeDirs,proto3" json:"make_dirs,omitempty"`
 	// Nothing is written to the root any more once the handshake is done.
-	ReadOnly      bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	ReadOnly bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// Mounted in this order, behind tmpfs.
+	Volumes       []*Volume `protobuf:"bytes,7,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -574,6 +576,13 @@ func (x *Root) GetReadOnly() bool {
 	return false
 }
 
+func (x *Root) GetVolumes() []*Volume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
 type isRoot_Upper interface {
 	isRoot_Upper()
 }
@@ -590,6 +599,68 @@ type Root_UpperMemoryBytes struct {
 func (*Root_UpperDisk) isRoot_Upper() {}
 
 func (*Root_UpperMemoryBytes) isRoot_Upper() {}
+
+// Volume is a disk with an ext4 file system, for the workload.
+type Volume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Disk  *Disk                  `protobuf:"bytes,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	// Absolute. What is missing of it is made.
+	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	ReadOnly      bool   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Volume) Reset() {
+	*x = Volume{}
+	mi := &file_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Volume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Volume) ProtoMessage() {}
+
+func (x *Volume) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Volume.ProtoReflect.Descriptor instead.
+func (*Volume) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Volume) GetDisk() *Disk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+func (x *Volume) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Volume) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
 
 // Tmpfs is a file system in the guest's memory.
 type Tmpfs struct {
@@ -609,7 +680,7 @@ type Tmpfs struct {
 
 func (x *Tmpfs) Reset() {
 	*x = Tmpfs{}
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +692,7 @@ func (x *Tmpfs) String() string {
 func (*Tmpfs) ProtoMessage() {}
 
 func (x *Tmpfs) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +705,7 @@ func (x *Tmpfs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tmpfs.ProtoReflect.Descriptor instead.
 func (*Tmpfs) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Tmpfs) GetPath() string {
@@ -677,7 +748,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +760,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +773,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Trust) GetCaPem() []byte {
@@ -736,7 +807,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +819,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +832,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExecRequest) GetRequest() isExecRequest_Request {
@@ -878,7 +949,7 @@ type StdinEOF struct {
 
 func (x *StdinEOF) Reset() {
 	*x = StdinEOF{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +961,7 @@ func (x *StdinEOF) String() string {
 func (*StdinEOF) ProtoMessage() {}
 
 func (x *StdinEOF) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +974,7 @@ func (x *StdinEOF) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinEOF.ProtoReflect.Descriptor instead.
 func (*StdinEOF) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{10}
 }
 
 type ExecDetach struct {
@@ -914,7 +985,7 @@ type ExecDetach struct {
 
 func (x *ExecDetach) Reset() {
 	*x = ExecDetach{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +997,7 @@ func (x *ExecDetach) String() string {
 func (*ExecDetach) ProtoMessage() {}
 
 func (x *ExecDetach) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1010,7 @@ func (x *ExecDetach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDetach.ProtoReflect.Descriptor instead.
 func (*ExecDetach) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 type WindowSize struct {
@@ -952,7 +1023,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1035,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1048,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -1024,7 +1095,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1107,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1120,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecStart) GetArgv() []string {
@@ -1141,7 +1212,7 @@ type Rlimit struct {
 
 func (x *Rlimit) Reset() {
 	*x = Rlimit{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1224,7 @@ func (x *Rlimit) String() string {
 func (*Rlimit) ProtoMessage() {}
 
 func (x *Rlimit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1237,7 @@ func (x *Rlimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rlimit.ProtoReflect.Descriptor instead.
 func (*Rlimit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Rlimit) GetName() string {
@@ -1206,7 +1277,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1289,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1302,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExecResponse) GetResponse() isExecResponse_Response {
@@ -1332,7 +1403,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1415,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1428,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Started) GetPid() uint32 {
@@ -1394,7 +1465,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1477,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1490,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1480,7 +1551,7 @@ type SetClockRequest struct {
 
 func (x *SetClockRequest) Reset() {
 	*x = SetClockRequest{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1563,7 @@ func (x *SetClockRequest) String() string {
 func (*SetClockRequest) ProtoMessage() {}
 
 func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1576,7 @@ func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockRequest.ProtoReflect.Descriptor instead.
 func (*SetClockRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetClockRequest) GetClockUnixNs() int64 {
@@ -1525,7 +1596,7 @@ type SetClockResponse struct {
 
 func (x *SetClockResponse) Reset() {
 	*x = SetClockResponse{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1608,7 @@ func (x *SetClockResponse) String() string {
 func (*SetClockResponse) ProtoMessage() {}
 
 func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1621,7 @@ func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockResponse.ProtoReflect.Descriptor instead.
 func (*SetClockResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetClockResponse) GetOffsetNs() int64 {
@@ -1568,7 +1639,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1651,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1664,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 type StatsResponse struct {
@@ -1620,7 +1691,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +1703,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +1716,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StatsResponse) GetMemoryTotalBytes() int64 {
@@ -1733,7 +1804,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1816,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1829,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 type ShutdownResponse struct {
@@ -1769,7 +1840,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1852,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1865,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -1834,7 +1905,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x05names\x18\x02 \x03(\tR\x05names\"6\n" +
 	"\x04Disk\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x16\n" +
-	"\x06device\x18\x02 \x01(\tR\x06device\"\x83\x02\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\"\xb3\x02\n" +
 	"\x04Root\x12(\n" +
 	"\x05image\x18\x01 \x01(\v2\x12.msb.agent.v1.DiskR\x05image\x123\n" +
 	"\n" +
@@ -1842,8 +1913,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x12upper_memory_bytes\x18\x03 \x01(\x03H\x00R\x10upperMemoryBytes\x12)\n" +
 	"\x05tmpfs\x18\x04 \x03(\v2\x13.msb.agent.v1.TmpfsR\x05tmpfs\x12\x1b\n" +
 	"\tmake_dirs\x18\x05 \x03(\tR\bmakeDirs\x12\x1b\n" +
-	"\tread_only\x18\x06 \x01(\bR\breadOnlyB\a\n" +
-	"\x05upper\"p\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\x12.\n" +
+	"\avolumes\x18\a \x03(\v2\x14.msb.agent.v1.VolumeR\avolumesB\a\n" +
+	"\x05upper\"a\n" +
+	"\x06Volume\x12&\n" +
+	"\x04disk\x18\x01 \x01(\v2\x12.msb.agent.v1.DiskR\x04disk\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"p\n" +
 	"\x05Tmpfs\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
 	"\n" +
@@ -1956,7 +2032,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_agent_proto_goTypes = []any{
 	(StartError)(0),           // 0: msb.agent.v1.StartError
 	(*HandshakeRequest)(nil),  // 1: msb.agent.v1.HandshakeRequest
@@ -1965,56 +2041,59 @@ var file_agent_proto_goTypes = []any{
 	(*HostEntry)(nil),         // 4: msb.agent.v1.HostEntry
 	(*Disk)(nil),              // 5: msb.agent.v1.Disk
 	(*Root)(nil),              // 6: msb.agent.v1.Root
-	(*Tmpfs)(nil),             // 7: msb.agent.v1.Tmpfs
-	(*Trust)(nil),             // 8: msb.agent.v1.Trust
-	(*ExecRequest)(nil),       // 9: msb.agent.v1.ExecRequest
-	(*StdinEOF)(nil),          // 10: msb.agent.v1.StdinEOF
-	(*ExecDetach)(nil),        // 11: msb.agent.v1.ExecDetach
-	(*WindowSize)(nil),        // 12: msb.agent.v1.WindowSize
-	(*ExecStart)(nil),         // 13: msb.agent.v1.ExecStart
-	(*Rlimit)(nil),            // 14: msb.agent.v1.Rlimit
-	(*ExecResponse)(nil),      // 15: msb.agent.v1.ExecResponse
-	(*Started)(nil),           // 16: msb.agent.v1.Started
-	(*Exit)(nil),              // 17: msb.agent.v1.Exit
-	(*SetClockRequest)(nil),   // 18: msb.agent.v1.SetClockRequest
-	(*SetClockResponse)(nil),  // 19: msb.agent.v1.SetClockResponse
-	(*StatsRequest)(nil),      // 20: msb.agent.v1.StatsRequest
-	(*StatsResponse)(nil),     // 21: msb.agent.v1.StatsResponse
-	(*ShutdownRequest)(nil),   // 22: msb.agent.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),  // 23: msb.agent.v1.ShutdownResponse
+	(*Volume)(nil),            // 7: msb.agent.v1.Volume
+	(*Tmpfs)(nil),             // 8: msb.agent.v1.Tmpfs
+	(*Trust)(nil),             // 9: msb.agent.v1.Trust
+	(*ExecRequest)(nil),       // 10: msb.agent.v1.ExecRequest
+	(*StdinEOF)(nil),          // 11: msb.agent.v1.StdinEOF
+	(*ExecDetach)(nil),        // 12: msb.agent.v1.ExecDetach
+	(*WindowSize)(nil),        // 13: msb.agent.v1.WindowSize
+	(*ExecStart)(nil),         // 14: msb.agent.v1.ExecStart
+	(*Rlimit)(nil),            // 15: msb.agent.v1.Rlimit
+	(*ExecResponse)(nil),      // 16: msb.agent.v1.ExecResponse
+	(*Started)(nil),           // 17: msb.agent.v1.Started
+	(*Exit)(nil),              // 18: msb.agent.v1.Exit
+	(*SetClockRequest)(nil),   // 19: msb.agent.v1.SetClockRequest
+	(*SetClockResponse)(nil),  // 20: msb.agent.v1.SetClockResponse
+	(*StatsRequest)(nil),      // 21: msb.agent.v1.StatsRequest
+	(*StatsResponse)(nil),     // 22: msb.agent.v1.StatsResponse
+	(*ShutdownRequest)(nil),   // 23: msb.agent.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),  // 24: msb.agent.v1.ShutdownResponse
 }
 var file_agent_proto_depIdxs = []int32{
 	3,  // 0: msb.agent.v1.HandshakeRequest.network:type_name -> msb.agent.v1.Network
 	6,  // 1: msb.agent.v1.HandshakeRequest.root:type_name -> msb.agent.v1.Root
-	8,  // 2: msb.agent.v1.HandshakeRequest.trust:type_name -> msb.agent.v1.Trust
+	9,  // 2: msb.agent.v1.HandshakeRequest.trust:type_name -> msb.agent.v1.Trust
 	4,  // 3: msb.agent.v1.Network.hosts:type_name -> msb.agent.v1.HostEntry
 	5,  // 4: msb.agent.v1.Root.image:type_name -> msb.agent.v1.Disk
 	5,  // 5: msb.agent.v1.Root.upper_disk:type_name -> msb.agent.v1.Disk
-	7,  // 6: msb.agent.v1.Root.tmpfs:type_name -> msb.agent.v1.Tmpfs
-	13, // 7: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
-	10, // 8: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
-	12, // 9: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
-	11, // 10: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
-	12, // 11: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
-	14, // 12: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
-	16, // 13: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
-	17, // 14: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
-	0,  // 15: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
-	1,  // 16: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
-	9,  // 17: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
-	18, // 18: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
-	20, // 19: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
-	22, // 20: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
-	2,  // 21: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
-	15, // 22: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
-	19, // 23: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
-	21, // 24: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
-	23, // 25: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	8,  // 6: msb.agent.v1.Root.tmpfs:type_name -> msb.agent.v1.Tmpfs
+	7,  // 7: msb.agent.v1.Root.volumes:type_name -> msb.agent.v1.Volume
+	5,  // 8: msb.agent.v1.Volume.disk:type_name -> msb.agent.v1.Disk
+	14, // 9: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
+	11, // 10: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
+	13, // 11: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
+	12, // 12: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
+	13, // 13: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
+	15, // 14: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
+	17, // 15: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
+	18, // 16: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
+	0,  // 17: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
+	1,  // 18: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
+	10, // 19: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
+	19, // 20: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
+	21, // 21: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
+	23, // 22: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
+	2,  // 23: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
+	16, // 24: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
+	20, // 25: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
+	22, // 26: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
+	24, // 27: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
+	23, // [23:28] is the sub-list for method output_type
+	18, // [18:23] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -2026,8 +2105,8 @@ func file_agent_proto_init() {
 		(*Root_UpperDisk)(nil),
 		(*Root_UpperMemoryBytes)(nil),
 	}
-	file_agent_proto_msgTypes[6].OneofWrappers = []any{}
-	file_agent_proto_msgTypes[8].OneofWrappers = []any{
+	file_agent_proto_msgTypes[7].OneofWrappers = []any{}
+	file_agent_proto_msgTypes[9].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Stdin)(nil),
 		(*ExecRequest_StdinEof)(nil),
@@ -2035,7 +2114,7 @@ func file_agent_proto_init() {
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_Detach)(nil),
 	}
-	file_agent_proto_msgTypes[14].OneofWrappers = []any{
+	file_agent_proto_msgTypes[15].OneofWrappers = []any{
 		(*ExecResponse_Started)(nil),
 		(*ExecResponse_Stdout)(nil),
 		(*ExecResponse_Stderr)(nil),
@@ -2048,7 +2127,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,7 +22,7 @@ func completeWords(root *cobra.Command) {
 		"capture": inTurn(names(1), fixed("on", "off")), "cp": inTurn(orFiles(places), orFiles(places)),
 		"policy presets": fixed(policies.Presets()...), "policy show": inTurn(orFiles(policyWords)), "policy explain": inTurn(orFiles(policyWords)),
 		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images, "image inspect": images, "image history": images, "image save": images,
-		"rename": names(1), "top": names(1), "stats": names(-1), "update": names(-1), "keep": names(-1), "env ls": names(1), "env set": names(1), "env unset": names(1), "port": names(1), "port ls": names(1), "port add": names(1), "port rm": names(1),
+		"rename": names(1), "top": names(1), "stats": names(-1), "volume inspect": volumeNames(1), "volume rm": volumeNames(-1), "update": names(-1), "keep": names(-1), "env ls": names(1), "env set": names(1), "env unset": names(1), "port": names(1), "port ls": names(1), "port add": names(1), "port rm": names(1),
 		"service": names(1), "ssh": names(1), "ssh-config": names(-1),
 		"logs": names(1), "job ls": names(1), "job logs": jobNames(1), "job wait": jobNames(-1), "job kill": jobNames(-1), "job rm": jobNames(-1),
 	} {
@@ -174,6 +174,28 @@ func jobNames(most int) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		all, err := home.Jobs(args[0])
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		words := make([]cobra.Completion, 0, len(all))
+		for i := range all {
+			words = append(words, all[i].Name)
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// volumeNames completes names of volumes, in the first most arguments; -1 is in all of them.
+func volumeNames(most int) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if most >= 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		home, err := sandbox.OpenHome("")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		all, err := home.Volumes()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

@@ -94,21 +94,36 @@ func parsePlace(arg string) (place, error) {
 }
 
 func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptions) error {
-	from, err := parsePlace(src)
+	from, to, err := parsePlaces(src, dst)
 	if err != nil {
 		return err
 	}
-	to, err := parsePlace(dst)
-	if err != nil {
-		return err
+	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
+		return home.Connect(ctx, name)
+	})
+}
+
+// parsePlaces reads the two ends of a copy, of which one is on this machine.
+func parsePlaces(src, dst string) (from, to place, err error) {
+	if from, err = parsePlace(src); err != nil {
+		return from, to, err
+	}
+	if to, err = parsePlace(dst); err != nil {
+		return from, to, err
 	}
 	switch {
 	case from.name != "" && to.name != "":
-		return &copyUsage{"both are in a sandbox; copy to this machine first, or pipe: msb cp A:/x - | msb cp - B:/"}
+		return from, to, &copyUsage{"both are in a sandbox; copy to this machine first, or pipe: msb cp A:/x - | msb cp - B:/"}
 	case from.name == "" && to.name == "":
-		return &copyUsage{"neither is in a sandbox; name one as NAME:PATH"}
+		return from, to, &copyUsage{"neither is in a sandbox; name one as NAME:PATH"}
 	}
+	return from, to, nil
+}
+
+// copyBetween copies between this machine and the guest that open gives for the name.
+func copyBetween(ctx context.Context, ui *ui, from, to place, o sandbox.CopyOptions, open func(context.Context, *sandbox.Home, string) (*sandbox.Sandbox, error)) error {
 	var archive io.Reader
+	var err error
 	if from.name == "" && from.path == "-" {
 		if archive, err = tarInput(untilDone(ctx, os.Stdin), isTerminal(os.Stdin)); err != nil {
 			return err
@@ -118,12 +133,14 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 	if err != nil {
 		return err
 	}
-	sb, err := home.Connect(ctx, from.name+to.name)
+	sb, err := open(ctx, home, from.name+to.name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sb.Close() }() // ends this session, whose work is done
 	report, err := transfer(ctx, sb, archive, from, to, o)
+	if e := sb.Close(); err == nil { // a volume's guest writes back
+		err = e
+	}
 	if len(report.Skipped) > 0 {
 		more := ""
 		if report.SkippedMore > 0 {

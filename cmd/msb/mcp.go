@@ -145,7 +145,7 @@ func (f *mcpFlags) options() (mcp.Options, error) {
 		}
 		f.ungiven(&o, o.Floor.Agent)
 	}
-	if o.Directories, err = parseVolumes(f.volumes); err != nil {
+	if o.Directories, err = parseDirectories(f.volumes); err != nil {
 		return o, &usageError{err: err, help: "msb mcp --help"}
 	}
 	o.Home, err = sandbox.OpenHome("")

@@ -5,7 +5,7 @@ import (
 )
 
 const (
-	noVolumes = "-v HOST:GUEST shares a directory of this machine, and --disk 10G keeps what a guest writes on a disk of its own"
+	noVolumes = "-v HOST:GUEST shares a directory of this machine, -v NAME:GUEST is a volume (msb volume), and --disk 10G keeps what a guest writes on a disk of its own"
 	noPorts   = "name each port: -p HOSTPORT:PORT"
 	noCaps    = "the guest's root has every right in its own machine, and none outside of it; leave it out"
 	noDevices = "a guest gets no device of this machine; leave it out"
@@ -53,7 +53,7 @@ var verbFlags = map[string]map[string]string{
 	"stop":    {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal},
 	"restart": {"t": stopWait, "time": stopWait, "timeout": stopWait, "s": stopSignal, "signal": stopSignal},
 	"start":   {"a": startAttach, "attach": startAttach, "i": startAttach, "interactive": startAttach},
-	"rm":      {"v": "a sandbox has no volumes; leave it out", "volumes": "a sandbox has no volumes; leave it out"},
+	"rm":      {"v": volumesStay, "volumes": volumesStay},
 	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "format": "--json prints an object a line; pipe it into jq"},
 	"logs":    {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out"},
 	"exec":    {"privileged": noCaps},
@@ -64,6 +64,7 @@ var verbFlags = map[string]map[string]string{
 }
 
 const (
+	volumesStay = "volumes have names, and stay: msb volume rm NAME, or msb volume prune"
 	allListed   = "all sandboxes that have a name are listed, running or not; leave it out"
 	stopWait    = "the guest is given time to write its disk, and is ended then; leave it out"
 	stopSignal  = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"

@@ -54,7 +54,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 			return cfg, nil, sandbox.Fail(err)
 		}
 	}
-	if cfg.Directories, err = parseVolumes(f.volumes); err != nil {
+	if cfg.Directories, cfg.Volumes, err = parseVolumes(f.volumes); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
 	if cfg.Tmpfs, err = parseTmpfs(f.tmpfs); err != nil {

@@ -32,6 +32,8 @@ type Spec struct {
 	// made no key, identity or connection and looked at no disk but the first.
 	// A backend may then start it from a saved state; see Machine.Restored.
 	Warm bool
+	// Held are files that the VMM keeps open until it ends, and does nothing with: locks, say. Start takes them over.
+	Held []*os.File
 	// ConsoleLog is the path of the file that receives the guest's console. It
 	// is bounded: see ConsoleLogMax. Empty keeps the tail in memory only.
 	ConsoleLog string

@@ -18,7 +18,7 @@ const trimTime = 2 * time.Second
 func Leave() error {
 	unix.Sync()
 	trimmed := make(chan struct{})
-	go func() { defer close(trimmed); trim(upperDir) }()
+	go func() { defer close(trimmed); settleVolumes(); trim(upperDir) }()
 	select {
 	case <-trimmed:
 	case <-time.After(trimTime):

@@ -25,6 +25,8 @@ type Root struct {
 	// Tmpfs are mounted in this order, MakeDirs made where they are missing.
 	Tmpfs    []Tmpfs
 	MakeDirs []string
+	// Volumes are for OpenVolumes.
+	Volumes []Volume
 	// ReadOnly is for Seal.
 	ReadOnly bool
 }

@@ -27,6 +27,9 @@ func (b *Backend) Start(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 		if spec.Net != nil && spec.Net.FD != nil {
 			err = errors.Join(err, spec.Net.FD.Close())
 		}
+		for _, f := range spec.Held {
+			err = errors.Join(err, f.Close())
+		}
 		return nil, err
 	}
 	return l.Start(ctx)
@@ -60,6 +63,7 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 	if spec.Net != nil {
 		l.Files = append(l.Files, spec.Net.FD)
 	}
+	l.Files = append(l.Files, spec.Held...)
 	return l, nil
 }
 

@@ -43,6 +43,7 @@ func (b *Backend) start(ctx context.Context, spec *vm.Spec, s saving) (vm.Machin
 		handed = append(handed, spec.Net.FD)
 	}
 	handed = append(handed, s.files()...)
+	handed = append(handed, spec.Held...) // last: their numbers are nobody's business
 	l, err := b.prepare(spec, s)
 	if err != nil {
 		for _, f := range handed {

@@ -98,7 +98,9 @@ func LockDir(path string, flags int) (*os.File, error) {
 
 // LockAt takes dir's lock without waiting; unix.EWOULDBLOCK tells that someone holds it. Without os.O_CREATE among flags,
 // a directory that has no lock file is fs.ErrNotExist.
-func LockAt(dir *os.File, flags int) (*os.File, error) {
+func LockAt(dir *os.File, flags int) (*os.File, error) { return lockAs(dir, flags, unix.LOCK_EX) }
+
+func lockAs(dir *os.File, flags, how int) (*os.File, error) {
 	path := filepath.Join(dir.Name(), LockFile)
 	fd, err := unix.Openat(int(dir.Fd()), LockFile, flags|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
@@ -108,7 +110,7 @@ func LockAt(dir *os.File, flags int) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), path)
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(fd, how|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

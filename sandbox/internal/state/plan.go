@@ -65,9 +65,10 @@ type Plan struct {
 	Attached  bool         `json:"attached,omitempty"` // ends with the caller, though it has a name
 }
 
-// Shares reports whether the guest may write to a directory of this machine.
+// Shares reports whether the guest may write to a directory of this machine, or to a volume.
 func (p *Plan) Shares() bool {
-	return slices.ContainsFunc(p.Directories, func(d Directory) bool { return d.Writable })
+	return slices.ContainsFunc(p.Volumes, func(v Volume) bool { return !v.ReadOnly }) ||
+		slices.ContainsFunc(p.Directories, func(d Directory) bool { return d.Writable })
 }
 
 func ReadPlan(f *os.File) (*Plan, error) {

@@ -35,6 +35,8 @@ type Spec struct {
 	Hide        []string    `json:"hide,omitempty"`
 	// DirectoryUser owns what is in Directories.
 	DirectoryUser string `json:"directory_user,omitempty"`
+	// Volumes are in the order in which they are mounted.
+	Volumes []Volume `json:"volumes,omitempty"`
 	// Tmpfs are in the order in which they are mounted.
 	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`
 	ReadOnly bool    `json:"read_only,omitempty"`

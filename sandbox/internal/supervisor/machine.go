@@ -38,16 +38,19 @@ func (s *supervisor) startMachine() error {
 			{Path: s.plan.ImageDisk, ReadOnly: true, ID: serialImage},
 		},
 		ConsoleLog: filepath.Join(s.plan.Dir, state.ConsoleLog),
-		Warm:       !s.plan.Cold,
+		Warm:       !s.plan.Cold && len(s.plan.Volumes) == 0, // a saved machine for each set of their sizes would be made
 	}
 	if s.plan.UpperDisk != "" {
 		spec.Disks = append(spec.Disks, vm.Disk{Path: s.plan.UpperDisk, ID: serialUpper})
+	}
+	if err := s.attachVolumes(&spec); err != nil {
+		return err
 	}
 	var link netstack.Link
 	if !s.plan.NoNet {
 		conn, file, err := state.SocketPair()
 		if err != nil {
-			return err
+			return errors.Join(err, closeFiles(spec.Held))
 		}
 		link = netstack.NewStreamLink(conn)
 		spec.Net = &vm.Net{FD: file, MAC: guestMAC()}
@@ -162,6 +165,7 @@ func rootOf(plan *state.Plan) *agentclient.Root {
 	for _, t := range plan.Tmpfs {
 		r.Tmpfs = append(r.Tmpfs, agentclient.Tmpfs(t))
 	}
+	r.Volumes = volumesOf(plan)
 	if !plan.ReadOnly {
 		return r
 	}

@@ -1,0 +1,300 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/internal/owned"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// MaxVolumes bounds how many volumes one sandbox sees: QEMU's microvm has eight virtio devices, and console, network,
+// agent, image and writable layer are five of them.
+const MaxVolumes = 3
+
+// VolumeStatus is a volume as `msb volume ls` shows it.
+type VolumeStatus struct {
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	// Size is that of its file system, Used what it takes on this machine, in bytes.
+	Size int64 `json:"size_bytes"`
+	Used int64 `json:"used_bytes"`
+	// Busy tells that a machine has it now.
+	Busy bool `json:"in_use"`
+	// Sandboxes are the names of those that are made with it, running or not.
+	Sandboxes []string `json:"sandboxes,omitempty"`
+	// Disk is its file: an ext4 file system.
+	Disk string `json:"disk"`
+	// Problem says why its state can't be read.
+	Problem string `json:"problem,omitempty"`
+}
+
+// CreateVolume makes an empty volume; size 0 is DefaultDisk. ErrExists if there is one of that name.
+func (h *Home) CreateVolume(name string, size int64) error { return Fail(h.createVolume(name, size)) }
+
+func (h *Home) createVolume(name string, size int64) error {
+	if err := state.CheckVolumeName(name); err != nil {
+		return err
+	}
+	if size == 0 {
+		size = DefaultDisk
+	}
+	if err := makeDir(filepath.Join(h.dir, state.VolumesDir), mkdirReal); err != nil {
+		return err
+	}
+	temp := filepath.Join(h.dir, state.VolumesDir, filepath.Base(state.HiddenPath(h.dir)))
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		return err
+	}
+	err := state.WriteJSON(temp, state.VolumeFile, state.StoredVolume{Version: state.VolumeVersion, Name: name, Created: time.Now().UTC().Round(0), Size: size})
+	if err == nil {
+		err = image.CreateUpper(filepath.Join(temp, state.VolumeDisk), size)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(temp, state.LockFile), nil, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(temp, state.VolumePath(h.dir, name))
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
+			err = fmt.Errorf("%w: volume %s", ErrExists, name)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, state.RemoveOwn(temp, state.VolumeForm))
+	}
+	return nil
+}
+
+// Volumes are all of them, in the order of their names.
+func (h *Home) Volumes() ([]VolumeStatus, error) {
+	names, err := h.volumeNames()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	used, err := h.volumeUsers()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	all := make([]VolumeStatus, 0, len(names))
+	for _, name := range names {
+		v, err := h.volume(name, used)
+		if errors.Is(err, state.ErrNoVolume) {
+			continue // removed just now
+		}
+		if err != nil {
+			v = &VolumeStatus{Name: name, Problem: err.Error(), Sandboxes: used[name], Disk: state.VolumePath(h.dir, name, state.VolumeDisk)}
+		}
+		all = append(all, *v)
+	}
+	return all, nil
+}
+
+func (h *Home) volumeNames() (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(h.dir, state.VolumesDir)) // sorted
+	if err != nil {
+		return nil, state.UnlessGone(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && state.CheckVolumeName(e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// volumeUsers are the names of the sandboxes that are made with each volume.
+func (h *Home) volumeUsers() (map[string][]string, error) {
+	all, err := h.List()
+	if err != nil {
+		return nil, err
+	}
+	users := map[string][]string{}
+	for i := range all {
+		for _, v := range all[i].Volumes {
+			users[v.Name] = append(users[v.Name], all[i].Name)
+		}
+	}
+	return users, nil
+}
+
+// Volume tells about the volume of that name.
+func (h *Home) Volume(name string) (*VolumeStatus, error) {
+	used, err := h.volumeUsers()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	v, err := h.volume(name, used)
+	return v, Fail(err)
+}
+
+func (h *Home) volume(name string, users map[string][]string) (*VolumeStatus, error) {
+	st, err := state.ReadVolume(h.dir, name)
+	if err != nil {
+		return nil, err
+	}
+	disk := state.VolumePath(h.dir, name, state.VolumeDisk)
+	v := &VolumeStatus{Name: name, Created: st.Created, Size: st.Size, Used: allocated(disk), Sandboxes: users[name], Disk: disk}
+	lock, err := state.LockVolume(h.dir, name, false)
+	if errors.Is(err, state.ErrVolumeBusy) {
+		v.Busy = true
+		return v, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v, lock.Close()
+}
+
+// RemoveVolume removes a volume and all that it holds. ErrVolumeBusy while a machine has it, and while a sandbox is made
+// with it.
+func (h *Home) RemoveVolume(name string) error { return Fail(h.removeVolume(name)) }
+
+func (h *Home) removeVolume(name string) error {
+	lock, err := state.LockVolume(h.dir, name, false)
+	if errors.Is(err, state.ErrVolumeBusy) {
+		return fmt.Errorf("%w; stop the sandboxes that have it first: `msb volume inspect %s`", err, name)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	users, err := h.volumeUsers()
+	if err != nil {
+		return err
+	}
+	if len(users[name]) > 0 {
+		return fmt.Errorf("%w: %s: sandbox %s is made with it; `msb rm %s` removes that", state.ErrVolumeBusy, name, users[name][0], users[name][0])
+	}
+	dir, err := os.Open(filepath.Join(h.dir, state.VolumesDir))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	volume, err := owned.Open(dir, name)
+	if err != nil {
+		return err
+	}
+	err = owned.Check(volume, state.VolumeForm)
+	if err = errors.Join(err, volume.Close()); err != nil {
+		return fmt.Errorf("volume %s stays: %w; move it away first", name, err)
+	}
+	gone := filepath.Join(h.dir, state.VolumesDir, filepath.Base(state.HiddenPath(h.dir)))
+	if err := os.Rename(state.VolumePath(h.dir, name), gone); err != nil { // from here on it isn't there, however far the removal comes
+		return err
+	}
+	return state.RemoveOwn(gone, state.VolumeForm)
+}
+
+// PruneVolumes removes the volumes that no sandbox is made with and no machine has, and tells which.
+func (h *Home) PruneVolumes(dry bool) (removed []VolumeStatus, err error) {
+	all, err := h.Volumes()
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for i := range all {
+		v := &all[i]
+		if v.Busy || len(v.Sandboxes) > 0 || v.Problem != "" {
+			continue
+		}
+		if !dry {
+			if err := h.RemoveVolume(v.Name); errors.Is(err, state.ErrVolumeBusy) {
+				continue // taken meanwhile
+			} else if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		removed = append(removed, *v)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// OpenVolume starts a sandbox without a network that holds nothing but the volume, at VolumeRoot: its files can be copied.
+func (h *Home) OpenVolume(ctx context.Context, name string, readOnly bool, o StartOptions) (*Sandbox, error) {
+	if _, err := state.ReadVolume(h.dir, name); err != nil {
+		return nil, Fail(err)
+	}
+	return Start(ctx, Config{
+		Home: h.dir, Program: o.Program, Progress: o.Progress, Notice: o.Notice, NoNet: true,
+		Volumes: []Volume{{Name: name, Guest: VolumeRoot, ReadOnly: readOnly}},
+	})
+}
+
+// VolumeRoot is where OpenVolume's guest has the volume.
+const VolumeRoot = "/volume"
+
+// checkVolumes says why the volumes can't be.
+func (c *Config) checkVolumes() error {
+	if len(c.Volumes) > 0 && c.Floor != nil {
+		return fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name volumes; leave -v out", ErrVolume)
+	}
+	if len(c.Volumes) > MaxVolumes {
+		return fmt.Errorf("%w: %d of them, and a machine has room for %d beside its own disks; leave one out, or put several directories on one volume", ErrVolume, len(c.Volumes), MaxVolumes)
+	}
+	for i, v := range c.Volumes {
+		if err := state.CheckVolumeName(v.Name); err != nil {
+			return err
+		}
+		if !path.IsAbs(v.Guest) || path.Clean(v.Guest) != v.Guest || guestsOwn(v.Guest) {
+			return fmt.Errorf("%w: %s at %q; write an absolute path that is not the guest's own, such as /data", ErrVolume, v.Name, v.Guest)
+		}
+		for _, o := range c.Volumes[:i] {
+			if o.Name == v.Name || o.Guest == v.Guest {
+				return fmt.Errorf("%w: %s at %s: two of the same name or place", ErrVolume, v.Name, v.Guest)
+			}
+		}
+		if slices.ContainsFunc(c.Tmpfs, func(t Tmpfs) bool { return holds(v.Guest, t.Path) }) {
+			return fmt.Errorf("%w: %s at %s would cover a tmpfs; choose another place", ErrVolume, v.Name, v.Guest)
+		}
+		if slices.ContainsFunc(c.Directories, func(d Directory) bool { return holds(d.Guest, v.Guest) }) { // which are mounted later
+			return fmt.Errorf("%w: %s at %s: a directory of this machine would cover it; choose another place", ErrVolume, v.Name, v.Guest)
+		}
+	}
+	return nil
+}
+
+// makeVolumes makes the volumes that a sandbox writes to and that are not there, as docker does.
+func (c *Config) makeVolumes(h *Home) error {
+	for _, v := range c.Volumes {
+		_, err := state.ReadVolume(h.dir, v.Name)
+		if errors.Is(err, state.ErrNoVolume) && !v.ReadOnly {
+			if err = h.createVolume(v.Name, 0); errors.Is(err, ErrExists) {
+				err = nil // made just now
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepVolumes removes what is half made or half removed.
+func sweepVolumes(h *Home) error {
+	err := sweepDir(h, state.VolumesDir, func(all *os.File, name string) error {
+		if !hiddenName.MatchString(name) {
+			return nil
+		}
+		dir, err := owned.Open(all, name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = dir.Close() }()
+		if !abandoned(dir) {
+			return nil
+		}
+		return state.RemoveIn(all, dir, name, state.VolumeForm)
+	})
+	return state.UnlessGone(err)
+}

@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+func TestI14_NamesOfVolumesAreOneWord(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "/etc", ".hidden", "-rf", "a\nb", "a\x00", "é", "\x1b[2J", strings.Repeat("a", 64)} {
+		if err := h.CreateVolume(name, 0); !errors.Is(err, ErrVolumeName) || KindOf(err) != KindSandbox || strings.ContainsAny(err.Error(), "\n\x00\x1b") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, name := range []string{"a", "Data_1.old", strings.Repeat("a", 63)} {
+		if err := h.CreateVolume(name, 16<<20); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestAVolumeIsThereOnceAndSparse(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, h.CreateVolume("data", 1<<30))
+	if err := h.CreateVolume("data", 1<<30); !errors.Is(err, ErrExists) {
+		t.Error(err)
+	}
+	all, err := h.Volumes()
+	must(t, err)
+	if len(all) != 1 || all[0].Size != 1<<30 || all[0].Used > 64<<20 || all[0].Busy || all[0].Problem != "" {
+		t.Errorf("%+v", all)
+	}
+	if _, err := h.Volume("nosuch"); !errors.Is(err, ErrNoVolume) {
+		t.Error(err)
+	}
+	must(t, h.RemoveVolume("data"))
+	if err := h.RemoveVolume("data"); !errors.Is(err, ErrNoVolume) {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(h.Dir(), state.VolumesDir)); err != nil || len(entries) != 0 {
+		t.Errorf("%v, %v is left", err, entries)
+	}
+}
+
+// TestI13_VolumesHaveOneWriterOrManyReaders takes locks as supervisors do. A lock that nobody holds is free, however its
+// holder went.
+func TestI13_VolumesHaveOneWriterOrManyReaders(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, h.CreateVolume("data", 16<<20))
+	reader, err := state.LockVolume(h.Dir(), "data", true)
+	must(t, err)
+	second, err := state.LockVolume(h.Dir(), "data", true)
+	must(t, err)
+	if _, err := state.LockVolume(h.Dir(), "data", false); !errors.Is(err, ErrVolumeBusy) {
+		t.Errorf("a writer beside readers: %v", err)
+	}
+	if err := h.RemoveVolume("data"); !errors.Is(err, ErrVolumeBusy) {
+		t.Errorf("removed under readers: %v", err)
+	}
+	must(t, errors.Join(reader.Close(), second.Close()))
+	writer, err := state.LockVolume(h.Dir(), "data", false)
+	must(t, err)
+	for _, shared := range []bool{true, false} {
+		if _, err := state.LockVolume(h.Dir(), "data", shared); !errors.Is(err, ErrVolumeBusy) {
+			t.Errorf("beside a writer, shared %v: %v", shared, err)
+		}
+	}
+	if v, err := h.Volume("data"); err != nil || !v.Busy {
+		t.Errorf("%+v, %v", v, err)
+	}
+	go func() { _ = writer.Close() }() // as a machine that is about to go
+	_, lock, err := state.AttachVolume(h.Dir(), Volume{Name: "data", Guest: "/data"})
+	must(t, err)
+	must(t, lock.Close())
+}
+
+func TestVolumesOfSandboxesStay(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, h.CreateVolume("data", 16<<20))
+	must(t, h.CreateVolume("free", 16<<20))
+	must(t, aNamed(t, h, "web"))
+	st, err := h.load("web")
+	must(t, err)
+	st.Volumes = []Volume{{Name: "data", Guest: "/data"}}
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+	if err := h.RemoveVolume("data"); !errors.Is(err, ErrVolumeBusy) || !strings.Contains(err.Error(), "web") {
+		t.Error(err)
+	}
+	names := func(all []VolumeStatus) (names []string) {
+		for _, v := range all {
+			names = append(names, v.Name)
+		}
+		return names
+	}
+	if would, err := h.PruneVolumes(true); err != nil || !slices.Equal(names(would), []string{"free"}) {
+		t.Errorf("%v, %v", would, err)
+	}
+	if removed, err := h.PruneVolumes(false); err != nil || !slices.Equal(names(removed), []string{"free"}) {
+		t.Errorf("%v, %v", removed, err)
+	}
+	if all, err := h.Volumes(); err != nil || !slices.Equal(names(all), []string{"data"}) || !slices.Equal(all[0].Sandboxes, []string{"web"}) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestI13_HalfMadeVolumesAreSwept: what is foreign in the directory stays.
+func TestI13_HalfMadeVolumesAreSwept(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, h.CreateVolume("data", 16<<20))
+	all := filepath.Join(h.Dir(), state.VolumesDir)
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{".0123456789ab", ".ba9876543210", "notes"} {
+		must(t, os.Mkdir(filepath.Join(all, name), 0o700))
+	}
+	must(t, os.WriteFile(filepath.Join(all, ".0123456789ab", state.VolumeDisk), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(all, ".ba9876543210", "letter"), nil, 0o600))
+	for _, name := range []string{".0123456789ab", ".ba9876543210"} {
+		must(t, os.Chtimes(filepath.Join(all, name), old, old))
+	}
+	_, err := OpenHome(h.Dir())
+	must(t, err)
+	entries, err := os.ReadDir(all)
+	must(t, err)
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{".ba9876543210", "data", "notes"}; !slices.Equal(left, want) {
+		t.Errorf("%v are left, want %v", left, want)
+	}
+}
+
+func TestVolumesThatCannotBeAreRefused(t *testing.T) {
+	t.Parallel()
+	many := make([]Volume, 0, MaxVolumes+1)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		many = append(many, Volume{Name: name, Guest: "/" + name})
+	}
+	for name, cfg := range map[string]Config{
+		"too many":          {Volumes: many},
+		"one twice":         {Volumes: []Volume{{Name: "a", Guest: "/a"}, {Name: "a", Guest: "/b"}}},
+		"two at one place":  {Volumes: []Volume{{Name: "a", Guest: "/a"}, {Name: "b", Guest: "/a"}}},
+		"a relative place":  {Volumes: []Volume{{Name: "a", Guest: "a"}}},
+		"the guest's own":   {Volumes: []Volume{{Name: "a", Guest: "/proc/x"}}},
+		"the root":          {Volumes: []Volume{{Name: "a", Guest: "/"}}},
+		"over a tmpfs":      {Volumes: []Volume{{Name: "a", Guest: "/a"}}, Tmpfs: []Tmpfs{{Path: "/a/b"}}},
+		"under a directory": {Volumes: []Volume{{Name: "a", Guest: "/a/b"}}, Directories: []Directory{{Host: "/tmp", Guest: "/a"}}},
+		"a floor":           {Volumes: []Volume{{Name: "a", Guest: "/a"}}, Floor: policies.Default()},
+		"a name":            {Volumes: []Volume{{Name: "../a", Guest: "/a"}}},
+	} {
+		if err := cfg.fill(); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	good := Config{Volumes: many[:MaxVolumes]}
+	must(t, good.fill())
+}
