@@ -201,6 +201,15 @@ func (h *Home) PruneVolumes(dry bool) (removed []VolumeStatus, err error) {
 	if err != nil {
 		return nil, err
 	}
+	list, err := h.List()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	for i := range list {
+		if list[i].Problem != "" {
+			return nil, Fail(fmt.Errorf("%w: sandbox %s is damaged, and which volumes it is made with can't be told: `msb rm %s`, or remove volumes by name", ErrState, list[i].Name, list[i].Name))
+		}
+	}
 	var errs []error
 	for i := range all {
 		v := &all[i]

@@ -107,6 +107,14 @@ func TestVolumesOfSandboxesStay(t *testing.T) {
 	if would, err := h.PruneVolumes(true); err != nil || !slices.Equal(names(would), []string{"free"}) {
 		t.Errorf("%v, %v", would, err)
 	}
+	stored := namedPath(h, "web", state.StoredFile)
+	good, err := os.ReadFile(stored)
+	must(t, err)
+	must(t, os.WriteFile(stored, []byte("{"), 0o600))
+	if removed, err := h.PruneVolumes(false); !errors.Is(err, ErrState) || len(removed) > 0 {
+		t.Errorf("beside a sandbox whose volumes can't be told: %v, %v", removed, err)
+	}
+	must(t, os.WriteFile(stored, good, 0o600))
 	if removed, err := h.PruneVolumes(false); err != nil || !slices.Equal(names(removed), []string{"free"}) {
 		t.Errorf("%v, %v", removed, err)
 	}

@@ -54,6 +54,7 @@ func TestVMLifetimes(t *testing.T) {
 
 	msb("update", "--max-duration", "0", "--idle-timeout", "3s", name).want(t, 0, name+"\n")
 	msb("start", name).want(t, 0, name+"\n")
+	msb("exec", name, "--", "test", "!", "-e", "/run/msb-stop").want(t, 0, "")
 	msb("exec", "-d", "--job", "serve", name, "--", "sh", "-c", "nc -l -p 80 -e cat").want(t, 0, "serve\n")
 	_, address, _ := strings.Cut(strings.SplitN(msb("port", name).out, "\n", 2)[0], " -> ")
 	var conn net.Conn

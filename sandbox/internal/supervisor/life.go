@@ -155,7 +155,7 @@ func (s *supervisor) tellEnd(now time.Time, end *lifeEnd) {
 	defer cancel()
 	var err error
 	if end == nil {
-		err = s.agent.Files().Remove(ctx, state.StopNotice, false)
+		err = s.takeBackNotice(ctx)
 	} else {
 		left, remedy := end.at.Sub(now).Round(time.Second), ""
 		if s.plan.Name != "" {
@@ -168,4 +168,16 @@ func (s *supervisor) tellEnd(now time.Time, end *lifeEnd) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", state.StopNotice, err) // the supervisor's log
 	}
+}
+
+// takeBackNotice removes the notice from the guest, whose disk would keep it for the next start.
+func (s *supervisor) takeBackNotice(ctx context.Context) error {
+	return state.UnlessGone(s.agent.Files().Remove(ctx, state.StopNotice, false))
+}
+
+// announced reports whether the guest has a notice.
+func (l *life) announced() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told
 }

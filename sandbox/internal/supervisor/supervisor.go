@@ -350,6 +350,9 @@ func (s *supervisor) stopAgent() error {
 	if (keeps || s.plan.Shares()) && !dead {
 		ctx, cancel := context.WithTimeout(context.Background(), state.SyncTimeout)
 		defer cancel()
+		if s.life.announced() {
+			_ = s.takeBackNotice(ctx) // a start removes one that is left, too
+		}
 		if err := s.agent.Shutdown(ctx); err == nil {
 			_ = s.machine.Wait(ctx)
 		}

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"time"
 
@@ -53,6 +54,11 @@ func (s *supervisor) beginLife() error {
 		ran = st.Ran
 	}
 	s.life.begin(time.Now(), &s.plan.Spec, ran)
+	if s.plan.Lifetime > 0 || s.plan.IdleStop > 0 { // one that a kill left
+		ctx, cancel := context.WithTimeout(s.ctx, noticeWait)
+		defer cancel()
+		_ = s.takeBackNotice(ctx) // a new one replaces it
+	}
 	return nil
 }
 
