@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -27,7 +26,7 @@ func TestVMLifetimes(t *testing.T) {
 	}
 	job := `trap 'echo told to end; exit 3' TERM; while :; do [ -e /run/msb-stop ] && read -r at why < /run/msb-stop && echo "notice of $why" && break; sleep .2; done; while :; do sleep .2; done`
 	msb("run", "--vm", "qemu", "-q", "-d", "--name", name, "--max-duration", "1h", "-p", "80", "--", "sh", "-c", job).want(t, 0, name+"\n")
-	msb("update", "--max-duration", "12s", name).want(t, 0, name+"\n")
+	msb("update", "--max-duration", "40s", name).want(t, 0, name+"\n")
 	eventually(t, "the notice", func() bool { return strings.Contains(msb("logs", name).out, "notice of max-duration") })
 	if got := msb("events", "--filter", "event=sandbox.stopping", name); !strings.Contains(got.out, "msb keep "+name) {
 		t.Errorf("%s%s", got.out, got.err)
@@ -52,26 +51,21 @@ func TestVMLifetimes(t *testing.T) {
 	}
 	msb("job", "wait", name, "end").want(t, 0, "3\n")
 
-	msb("update", "--max-duration", "0", "--idle-timeout", "3s", name).want(t, 0, name+"\n")
+	// A connection alone: the server is a daemon, and no job.
+	msb("update", "--max-duration", "0", name).want(t, 0, name+"\n")
 	msb("start", name).want(t, 0, name+"\n")
-	msb("exec", name, "--", "test", "!", "-e", "/run/msb-stop").want(t, 0, "")
-	msb("exec", "-d", "--job", "serve", name, "--", "sh", "-c", "nc -l -p 80 -e cat").want(t, 0, "serve\n")
+	msb("exec", name, "--", "sh", "-c", "httpd -h /etc && test ! -e /run/msb-stop").want(t, 0, "")
 	_, address, _ := strings.Cut(strings.SplitN(msb("port", name).out, "\n", 2)[0], " -> ")
-	var conn net.Conn
-	eventually(t, "an echo of the guest's server", func() bool {
-		var err error
-		if conn, err = net.Dial("tcp", address); err != nil {
-			return false
-		}
-		_, err = io.WriteString(conn, "x")
-		if b := make([]byte, 1); err == nil {
-			_, err = io.ReadFull(conn, b)
-		}
-		if err != nil {
-			_ = conn.Close()
-		}
-		return err == nil
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connection to be carried", func() bool {
+		var all []sandbox.Usage
+		err := json.Unmarshal([]byte(msb("stats", "--no-stream", "--json", name).out), &all)
+		return err == nil && len(all) == 1 && all[0].Gateway.Clients == 1
 	})
+	msb("update", "--idle-timeout", "3s", name).want(t, 0, name+"\n")
 	for range 5 { // of which none is a use
 		time.Sleep(time.Second)
 		msb("stats", "--no-stream", "-q", name).want(t, 0, name+"\n")
@@ -80,7 +74,6 @@ func TestVMLifetimes(t *testing.T) {
 		t.Errorf("it ended while somebody was connected: %+v", st.End)
 	}
 	_ = conn.Close()
-	msb("job", "kill", name, "serve")
 	eventually(t, "its end", func() bool { return status().End != nil })
 	if st := status(); st.End.Kind != sandbox.KindIdle {
 		t.Errorf("it ended as %+v", st.End)

@@ -106,8 +106,10 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan) (*supervised, *state
 	s := &supervised{&supervisor{plan: p, out: state.NewStatusLines(w), control: control}, g, caller, make(chan state.StatusLine, 100), make(chan error, 1)}
 	s.ports.s, s.peers.s = s.supervisor, s.supervisor
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	t.Cleanup(func() { g.gone(); srv.Stop(); _ = caller.Close() })
+	over := make(chan struct{})
+	t.Cleanup(func() { g.gone(); srv.Stop(); _ = caller.Close(); <-over }) // its directory is about to be removed
 	go func() {
+		defer close(over)
 		choose := func() error { s.backend = g; return nil }
 		s.ended <- s.live(choose, func() error { return nil })
 		_ = w.Close()
