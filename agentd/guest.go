@@ -76,6 +76,9 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		}
 	}
 	env = req.GetEnv()
+	if g.thread.Do(func() { err = forgetOthers(req) }); err != nil {
+		return nil, nil, err
+	}
 	g.thread.Do(func() {
 		warn(names.Write("/etc"))
 		var bundle string
@@ -114,8 +117,26 @@ func renew(req *agentpb.HandshakeRequest, seeded error) error {
 	return machine.RenewMACs(mac)
 }
 
+// forgetOthers makes the copy of another sandbox's disk one of its own, before
+// anything runs from it. The calling thread has entered the root.
+func forgetOthers(req *agentpb.HandshakeRequest) error {
+	if err := truststore.Forget("/", req.GetTrust().GetForgetPem()); err != nil {
+		return err
+	}
+	if !req.GetNewIdentity() {
+		return nil
+	}
+	return machine.RenewIdentity("/")
+}
+
 // SetClock implements machineOps.
 func (*guest) SetClock(t time.Time) (time.Duration, error) { return machine.SetClock(t) }
+
+// Freeze implements machineOps.
+func (*guest) Freeze() error { return machine.FreezeUpper() }
+
+// Thaw implements machineOps.
+func (*guest) Thaw() error { return machine.ThawUpper() }
 
 // Terminate implements machineOps.
 func (*guest) Terminate() { machine.KillAll(unix.SIGTERM) }

@@ -47,6 +47,9 @@ type machineOps interface {
 	// process's environment, and warnings.
 	Configure(ctx context.Context, req *agentpb.HandshakeRequest) (env, warnings []string, err error)
 	SetClock(t time.Time) (time.Duration, error)
+	// Freeze holds all writes to the workload's disk until Thaw.
+	Freeze() error
+	Thaw() error
 	// Terminate asks every process to end.
 	Terminate()
 	Stats() *agentpb.StatsResponse
@@ -73,7 +76,7 @@ type server struct {
 	left     leftBehind
 
 	// Waits that tests shorten.
-	killGrace, drainGrace time.Duration
+	killGrace, drainGrace, maxFreeze time.Duration
 }
 
 var _ agentpb.AgentServer = (*server)(nil)
@@ -81,7 +84,7 @@ var _ agentpb.AgentServer = (*server)(nil)
 func newServer(ops machineOps, spawner *workload.Spawner) *server {
 	return &server{
 		ops: ops, spawner: spawner, files: newFileServer(spawner.Root()), shutdown: make(chan struct{}),
-		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace, left: leftBehind{max: maxLeftBehind},
+		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace, maxFreeze: maxFreeze, left: leftBehind{max: maxLeftBehind},
 	}
 }
 
@@ -101,6 +104,7 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	agentpb.RegisterFilesServer(srv, s.files)
 	agentpb.RegisterConnectionsServer(srv, newConnectServer())
 	agentpb.RegisterDirectoriesServer(srv, &directoryServer{root: s.spawner.Root(), shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 }})
+	agentpb.RegisterFreezerServer(srv, &freezeServer{ops: s.ops, shutdown: s.shutdown, longest: s.maxFreeze})
 	loopback := newLoopbackServer()
 	defer loopback.close()
 	agentpb.RegisterLoopbackServer(srv, loopback)

@@ -25,6 +25,8 @@ type fakeMachine struct {
 	configure error
 	clock     time.Time
 	ended     bool
+	frozen    bool
+	freeze    error
 }
 
 func (f *fakeMachine) Configure(_ context.Context, req *agentpb.HandshakeRequest) (env, warnings []string, err error) {
@@ -42,6 +44,26 @@ func (f *fakeMachine) SetClock(t time.Time) (time.Duration, error) {
 		return 0, errors.New("that is not a time")
 	}
 	return time.Second, nil
+}
+
+func (f *fakeMachine) Freeze() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen {
+		return errors.New("it is frozen already")
+	}
+	f.frozen = true
+	return f.freeze
+}
+
+func (f *fakeMachine) Thaw() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.frozen {
+		return errors.New("it is not frozen")
+	}
+	f.frozen = false
+	return nil
 }
 
 func (f *fakeMachine) Terminate() {

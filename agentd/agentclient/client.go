@@ -30,6 +30,7 @@ type Client struct {
 	info       Info
 	execs      atomic.Uint64 // that clients of Serve asked for
 	conns      agentpb.ConnectionsClient
+	freezer  agentpb.FreezerClient
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.
@@ -103,6 +104,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
 	c.conns, c.supervisor = agentpb.NewConnectionsClient(conn), agentpb.NewSupervisorClient(conn)
+	c.conns, c.freezer = agentpb.NewConnectionsClient(conn), agentpb.NewFreezerClient(conn)
 	return c, nil
 }
 

@@ -47,12 +47,13 @@ func (c *Client) handshake(ctx context.Context, opts Options) error {
 // request is the handshake without what belongs to the moment: clock, entropy.
 func (o Options) request() *agentpb.HandshakeRequest {
 	req := &agentpb.HandshakeRequest{
-		MinVersion: agentpb.MinVersion,
-		MaxVersion: agentpb.MaxVersion,
-		Hostname:   o.Hostname,
-		Env:        o.Env,
-		Restored:   o.Restored,
-		Trust:      &agentpb.Trust{CaPem: o.CAPEM, SetEnv: o.TrustEnv},
+		MinVersion:  agentpb.MinVersion,
+		MaxVersion:  agentpb.MaxVersion,
+		Hostname:    o.Hostname,
+		Env:         o.Env,
+		Restored:    o.Restored,
+		NewIdentity: o.NewIdentity,
+		Trust:       &agentpb.Trust{CaPem: o.CAPEM, SetEnv: o.TrustEnv, ForgetPem: o.ForgetPEM},
 	}
 	if o.Network != nil {
 		req.Network = o.Network.message()

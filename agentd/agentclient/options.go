@@ -32,6 +32,14 @@ type Options struct {
 	// randomness the handshake fails then.
 	Restored bool
 
+	// NewIdentity says that the disk is a copy of another sandbox's: what tells
+	// machines apart is made new on it.
+	NewIdentity bool
+
+	// ForgetPEM holds certificates in PEM form that the guest's lists may have
+	// and are taken out of them.
+	ForgetPEM []byte
+
 	// Env holds defaults for the environment of every process: KEY=value.
 	Env []string
 }

@@ -2,8 +2,6 @@ package agentclient
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	"google.golang.org/grpc"
 
@@ -18,7 +16,7 @@ type connectProxy struct {
 
 var _ agentpb.ConnectionsServer = (*connectProxy)(nil)
 
-// Connect implements agentpb.ConnectionsServer. Both directions pass one message at a time.
+// Connect implements agentpb.ConnectionsServer.
 func (p *connectProxy) Connect(down grpc.BidiStreamingServer[agentpb.ConnectRequest, agentpb.ConnectResponse]) error {
 	ctx, cancel := context.WithCancel(down.Context())
 	defer cancel()
@@ -26,28 +24,5 @@ func (p *connectProxy) Connect(down grpc.BidiStreamingServer[agentpb.ConnectRequ
 	if err != nil {
 		return p.status(ctx, err)
 	}
-	go func() {
-		for {
-			req, err := down.Recv()
-			if errors.Is(err, io.EOF) {
-				_ = up.CloseSend() // its only error is the call's own
-				return
-			}
-			if err != nil || up.Send(req) != nil {
-				return
-			}
-		}
-	}()
-	for {
-		m, err := up.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return p.status(ctx, err)
-		}
-		if err := down.Send(m); err != nil {
-			return err
-		}
-	}
+	return carry(ctx, &p.proxy, down, up)
 }

@@ -99,7 +99,10 @@ type HandshakeRequest struct {
 	// This machine is a copy of one that was saved before its handshake: without
 	// new randomness the handshake fails, and its network device gets its MAC
 	// address now.
-	Restored      bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
+	Restored bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
+	// The disk is a copy of another sandbox's, which has not been started yet:
+	// what tells machines apart is made new on it.
+	NewIdentity   bool `protobuf:"varint,11,opt,name=new_identity,json=newIdentity,proto3" json:"new_identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +203,13 @@ func (x *HandshakeRequest) GetEnv() []string {
 func (x *HandshakeRequest) GetRestored() bool {
 	if x != nil {
 		return x.Restored
+	}
+	return false
+}
+
+func (x *HandshakeRequest) GetNewIdentity() bool {
+	if x != nil {
+		return x.NewIdentity
 	}
 	return false
 }
@@ -741,7 +751,9 @@ type Trust struct {
 	// Certificates in PEM form that the guest trusts besides the image's own.
 	CaPem []byte `protobuf:"bytes,1,opt,name=ca_pem,json=caPem,proto3" json:"ca_pem,omitempty"`
 	// Set SSL_CERT_FILE and its like for every process.
-	SetEnv        bool `protobuf:"varint,2,opt,name=set_env,json=setEnv,proto3" json:"set_env,omitempty"`
+	SetEnv bool `protobuf:"varint,2,opt,name=set_env,json=setEnv,proto3" json:"set_env,omitempty"`
+	// Certificates in PEM form that are taken out of the guest's lists.
+	ForgetPem     []byte `protobuf:"bytes,3,opt,name=forget_pem,json=forgetPem,proto3" json:"forget_pem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -788,6 +800,13 @@ func (x *Trust) GetSetEnv() bool {
 		return x.SetEnv
 	}
 	return false
+}
+
+func (x *Trust) GetForgetPem() []byte {
+	if x != nil {
+		return x.ForgetPem
+	}
+	return nil
 }
 
 type ExecRequest struct {
@@ -1872,7 +1891,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\fmsb.agent.v1\"\xe0\x02\n" +
+	"\vagent.proto\x12\fmsb.agent.v1\"\x83\x03\n" +
 	"\x10HandshakeRequest\x12\x1f\n" +
 	"\vmin_version\x18\x01 \x01(\rR\n" +
 	"minVersion\x12\x1f\n" +
@@ -1886,7 +1905,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x05trust\x18\b \x01(\v2\x13.msb.agent.v1.TrustR\x05trust\x12\x10\n" +
 	"\x03env\x18\t \x03(\tR\x03env\x12\x1a\n" +
 	"\brestored\x18\n" +
-	" \x01(\bR\brestored\"\x86\x01\n" +
+	" \x01(\bR\brestored\x12!\n" +
+	"\fnew_identity\x18\v \x01(\bR\vnewIdentity\"\x86\x01\n" +
 	"\x11HandshakeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x16\n" +
@@ -1926,10 +1946,12 @@ const file_agent_proto_rawDesc = "" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\x12\x17\n" +
 	"\x04mode\x18\x03 \x01(\rH\x00R\x04mode\x88\x01\x01\x12\x12\n" +
 	"\x04exec\x18\x04 \x01(\bR\x04execB\a\n" +
-	"\x05_mode\"7\n" +
+	"\x05_mode\"V\n" +
 	"\x05Trust\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\fR\x05caPem\x12\x17\n" +
-	"\aset_env\x18\x02 \x01(\bR\x06setEnv\"\x9a\x02\n" +
+	"\aset_env\x18\x02 \x01(\bR\x06setEnv\x12\x1d\n" +
+	"\n" +
+	"forget_pem\x18\x03 \x01(\fR\tforgetPem\"\x9a\x02\n" +
 	"\vExecRequest\x12/\n" +
 	"\x05start\x18\x01 \x01(\v2\x17.msb.agent.v1.ExecStartH\x00R\x05start\x12\x16\n" +
 	"\x05stdin\x18\x02 \x01(\fH\x00R\x05stdin\x125\n" +

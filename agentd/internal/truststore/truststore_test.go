@@ -112,3 +112,42 @@ func TestInstallRefusesWhatIsNoCertificate(t *testing.T) {
 		t.Errorf("no CA: %q, %v", bundle, err)
 	}
 }
+
+// TestI18_ForgottenAuthoritiesAreGone takes a parent's certificate out of a clone's lists, and nothing else.
+func TestI18_ForgottenAuthoritiesAreGone(t *testing.T) {
+	t.Parallel()
+	own, parents, mine := cert("the image's own"), cert("the parent's"), cert("the clone's")
+	for what, before := range map[string]string{"a bundle": own, "one without its last newline": strings.TrimSpace(own), "an empty one": ""} {
+		root := t.TempDir()
+		bundle := filepath.Join(root, bundles[0])
+		anchor := filepath.Join(root, anchors[0], anchorName)
+		write(t, bundle, before)
+		write(t, filepath.Join(filepath.Dir(anchor), "other.crt"), own)
+		if _, err := Install(root, []byte(parents)); err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := os.ReadFile(bundle); !bytes.Contains(b, []byte(parents)) { // the twin
+			t.Errorf("%s: the parent's is not there to begin with", what)
+		}
+		for range 2 {
+			if err := Forget(root, []byte(parents)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b, err := os.ReadFile(bundle); err != nil || strings.TrimSpace(string(b)) != strings.TrimSpace(before) {
+			t.Errorf("%s: %q, %v; want %q", what, b, err, before)
+		}
+		if _, err := os.Stat(anchor); err == nil {
+			t.Errorf("%s: the anchor is still there", what)
+		}
+		if _, err := Install(root, []byte(mine)); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(bundle); err != nil || !bytes.Contains(b, []byte(mine)) || bytes.Contains(b, []byte(parents)) {
+			t.Errorf("%s: %q, %v", what, b, err)
+		}
+	}
+	if err := Forget(t.TempDir(), nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,123 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+func (f *fakeMachine) isFrozen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.frozen
+}
+
+// thawed waits until the disk is not frozen.
+func (f *fakeMachine) thawed(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); f.isFrozen(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the disk stays frozen")
+		}
+	}
+}
+
+func TestFreezesLastUntilThaw(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	for name, c := range map[string]*agentclient.Client{"owner": s.Client, "command": proxied(t, s)} {
+		for range 2 {
+			f, err := c.Freeze(t.Context(), time.Minute)
+			if err != nil || !s.machine.isFrozen() {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if _, err := c.Freeze(t.Context(), time.Minute); !errors.Is(err, agentclient.ErrBusy) {
+				t.Errorf("%s: a second one: %v, want ErrBusy", name, err)
+			}
+			if err := f.Thaw(); err != nil || s.machine.isFrozen() {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestFreezesEndWithoutTheHost: nobody thaws the disk, and it is thawed. The first entry is the twin: it stays frozen for
+// as long as the host holds it.
+func TestFreezesEndWithoutTheHost(t *testing.T) {
+	for what, tc := range map[string]struct {
+		longest, limit time.Duration
+		leave          func(cancel func(), c *agentclient.Client)
+		stays          bool
+	}{
+		"held":               {time.Minute, time.Minute, func(func(), *agentclient.Client) {}, true},
+		"the host's limit":   {time.Minute, 20 * time.Millisecond, func(func(), *agentclient.Client) {}, false},
+		"the agent's":        {20 * time.Millisecond, time.Hour, func(func(), *agentclient.Client) {}, false},
+		"the call cancelled": {time.Minute, time.Minute, func(cancel func(), _ *agentclient.Client) { cancel() }, false},
+		"the client gone":    {time.Minute, time.Minute, func(_ func(), c *agentclient.Client) { c.Close() }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newSession(t)
+			s.server.maxFreeze = tc.longest
+			client, err := agentclient.Dial(t.Context(), s.host, agentclient.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Client = client
+			t.Cleanup(func() { client.Close() })
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := proxied(t, s)
+			f, err := c.Freeze(ctx, tc.limit)
+			if err != nil && tc.limit > time.Second && tc.longest > time.Second {
+				t.Fatal(err)
+			}
+			tc.leave(cancel, c)
+			if tc.stays {
+				if !s.machine.isFrozen() {
+					t.Error("it was thawed before its time")
+				}
+				cancel()
+			}
+			s.machine.thawed(t)
+			if err != nil {
+				return // the limit was over before the answer came
+			}
+			if err := f.Thaw(); err == nil {
+				t.Error("a copy that was made meanwhile is taken for good")
+			}
+		})
+	}
+}
+
+// TestFreezesThatFail leave nothing frozen.
+func TestFreezesThatFail(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	if _, err := s.Freeze(t.Context(), -1); err == nil {
+		t.Error("a freeze without a limit")
+	}
+	s.machine.mu.Lock()
+	s.machine.freeze = errors.New("it has no disk")
+	s.machine.mu.Unlock()
+	if _, err := s.Freeze(t.Context(), time.Minute); !errors.Is(err, agentclient.ErrRefused) {
+		t.Errorf("%v, want ErrRefused", err)
+	}
+	if _, err := s.Stats(t.Context()); err != nil {
+		t.Errorf("the session: %v", err)
+	}
+}
+
+// TestShutdownThaws: what is frozen could not be written back.
+func TestShutdownThaws(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	if _, err := s.Freeze(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.machine.thawed(t)
+}
