@@ -48,12 +48,12 @@ func OpenHome(dir string) (*Home, error) {
 		return nil, err
 	}
 	h := &Home{dir: dir}
-	for _, sub := range []string{imagesDir, state.KernelDir, guestDir, state.RunsDir, state.KeptDir, state.NamedDir} {
+	for _, sub := range []string{imagesDir, state.KernelDir, guestDir, state.RunsDir, state.KeptDir, state.NamedDir, state.SnapshotsDir} {
 		if err := makeDir(filepath.Join(dir, sub), mkdirReal); err != nil {
 			return nil, err
 		}
 	}
-	return h, errors.Join(h.Sweep(), sweepNamed(h), sweepVolumes(h))
+	return h, errors.Join(h.Sweep(), sweepNamed(h), sweepVolumes(h), sweepSnapshots(h))
 }
 
 // homeDir is the absolute path of the state directory.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/owned"
+	"github.com/msb-project/msb/sandbox/internal/snapshots"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -26,14 +27,15 @@ var (
 // homeForm is that of the state directory of an msb that wrote no marker yet.
 func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 	inside, ok := map[string]owned.Form{
-		imagesDir:        image.Form,
-		state.KernelDir:  owned.Files(kernelFile.MatchString),
-		guestDir:         owned.Files(guestFile.MatchString),
-		state.RunsDir:    owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, state.RunForm),
-		trustDir:         owned.Files(trustFile.MatchString),
-		state.KeptDir:    owned.Dirs(runName.MatchString, state.RunForm),
-		state.VolumesDir: owned.Dirs(func(name string) bool { return state.CheckVolumeName(name) == nil || hiddenName.MatchString(name) }, state.VolumeForm),
-		state.NamedDir:   owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, state.NamedForm),
+		imagesDir:          image.Form,
+		state.KernelDir:    owned.Files(kernelFile.MatchString),
+		guestDir:           owned.Files(guestFile.MatchString),
+		state.RunsDir:      owned.Dirs(func(name string) bool { return runName.MatchString(name) || newRunName.MatchString(name) }, state.RunForm),
+		trustDir:           owned.Files(trustFile.MatchString),
+		state.KeptDir:      owned.Dirs(runName.MatchString, state.RunForm),
+		state.VolumesDir:   owned.Dirs(func(name string) bool { return state.CheckVolumeName(name) == nil || hiddenName.MatchString(name) }, state.VolumeForm),
+		state.SnapshotsDir: snapshots.Form,
+		state.NamedDir:     owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, state.NamedForm),
 	}[name]
 	if name == markerFile {
 		return nil, mode == 0

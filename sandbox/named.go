@@ -115,23 +115,32 @@ func absolute(paths ...*string) error {
 	return nil
 }
 
-// makeNamed makes the directory under a name that nobody looks at, and renames it: one that is there is whole.
+// makeNamed makes a sandbox with an empty disk.
 func makeNamed(h *Home, st *state.Stored) (lock *os.File, err error) {
+	return makeWithDisk(h, st, st.Image, func(dir string) error {
+		return image.CreateUpper(filepath.Join(dir, state.UpperDisk), st.Disk)
+	})
+}
+
+// makeWithDisk makes the directory under a name that nobody looks at, and renames it: one that is there is whole. It is
+// locked until then, however long disk takes, so that no sweep takes it for left over. from is what the sandbox's audit log
+// says that it was made from.
+func makeWithDisk(h *Home, st *state.Stored, from string, disk func(dir string) error) (lock *os.File, err error) {
 	temp := state.HiddenPath(h.dir)
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return nil, err
 	}
-	err = state.WriteJSON(temp, state.StoredFile, st)
+	lock, err = state.LockDir(temp, os.O_CREATE)
 	if err == nil {
-		err = image.CreateUpper(filepath.Join(temp, state.UpperDisk), st.Disk)
+		err = state.WriteJSON(temp, state.StoredFile, st)
 	}
 	if err == nil {
-		if e := logEvent(st, temp, audit.SandboxCreate, st.Image); st.Audit == "" { // whether another file can be written to is for starts to tell
+		err = disk(temp)
+	}
+	if err == nil {
+		if e := logEvent(st, temp, audit.SandboxCreate, from); st.Audit == "" { // whether another file can be written to is for starts to tell
 			err = e
 		}
-	}
-	if err == nil {
-		lock, err = os.OpenFile(filepath.Join(temp, state.LockFile), os.O_CREATE|os.O_RDONLY, 0o600)
 	}
 	if err == nil {
 		err = os.Rename(temp, namedPath(h, st.Name))
@@ -139,11 +148,15 @@ func makeNamed(h *Home, st *state.Stored) (lock *os.File, err error) {
 			err = exists(st.Name)
 		}
 	}
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
+	}
 	if err != nil {
+		err = errors.Join(err, state.RemoveOwn(temp, state.NamedForm))
 		if lock != nil {
-			_ = lock.Close() // nothing was written to it
+			err = errors.Join(err, lock.Close())
 		}
-		return nil, errors.Join(err, state.RemoveOwn(temp, state.NamedForm))
+		return nil, err
 	}
 	return lock, nil
 }
@@ -244,7 +257,8 @@ func imageOf(ctx context.Context, h *Home, st *state.Stored, cfg *Config, admitt
 		image.ErrNotCached, st.Image, img.Digest, st.Name, st.ImageDigest)
 }
 
-// NeededImages are the digests of the images that the named sandboxes were made from: their disks lie on top of them.
+// NeededImages are the digests of the images that the named sandboxes were made from, and those that there are snapshots
+// of: their disks lie on top of them.
 func (h *Home) NeededImages() ([]string, error) {
 	all, err := h.List()
 	if err != nil {
@@ -254,7 +268,8 @@ func (h *Home) NeededImages() ([]string, error) {
 	for i := range all {
 		digests = append(digests, all[i].Digest)
 	}
-	return digests, nil
+	ofSnapshots, err := h.snapshotImages()
+	return append(digests, ofSnapshots...), err
 }
 
 // lockSettled is lockNamed for after a kill: a supervisor's last threads hold its lock for a moment longer than its

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/internal/owned"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -96,6 +98,15 @@ func sweepNamed(h *Home) error {
 		defer func() { _ = dir.Close() }()
 		if !abandoned(dir) {
 			return nil
+		}
+		lock, err := state.LockAt(dir, 0)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil // its disk is being copied, or it is being removed
+		}
+		if err == nil {
+			defer func() { _ = lock.Close() }()
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 		return state.RemoveIn(all, dir, name, state.NamedForm)
 	})

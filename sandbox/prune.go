@@ -70,7 +70,11 @@ func (h *Home) Prune(ctx context.Context, o PruneOptions) (pruned []Pruned, err 
 		}
 		needed = append(needed, s.Digest)
 	}
-	images, err := pruneImages(h, o.DryRun, needed)
+	ofSnapshots, err := h.snapshotImages()
+	if err != nil {
+		return pruned, Fail(errors.Join(append(errs, err)...))
+	}
+	images, err := pruneImages(h, o.DryRun, append(needed, ofSnapshots...))
 	return append(pruned, images...), Fail(errors.Join(append(errs, err)...))
 }
 

@@ -95,34 +95,39 @@ const (
 
 // Errors about sandboxes, their files and their jobs, for errors.Is.
 var (
-	ErrName          = state.ErrName
-	ErrNoSandbox     = state.ErrNoSandbox
-	ErrExists        = state.ErrExists
-	ErrRunning       = state.ErrRunning
-	ErrNotRunning    = state.ErrNotRunning
-	ErrState         = state.ErrState
-	ErrHome          = state.ErrHome          // the state directory isn't the caller's alone
-	ErrSupervisor    = state.ErrSupervisor    // the supervisor process ended without saying why
-	ErrPolicyMissing = state.ErrPolicyMissing // the policy file could not be read
-	ErrDirectory     = state.ErrDirectory     // a directory can't be shared
-	ErrTmpfs         = state.ErrTmpfs         // a file system in memory can't be where it should
-	ErrRestart       = state.ErrRestart       // when a command is to be run again can't be read
-	ErrVolume        = state.ErrVolume        // a volume can't be attached
-	ErrVolumeName    = state.ErrVolumeName
-	ErrNoVolume      = state.ErrNoVolume
-	ErrVolumeBusy    = state.ErrVolumeBusy  // a machine has it, or a sandbox is made with it
-	ErrNoCapture     = records.ErrNoCapture // there is no file to capture into
-	ErrJobName       = state.ErrJobName
-	ErrJobExists     = state.ErrJobExists
-	ErrNoJob         = state.ErrNoJob
-	ErrJobRunning    = state.ErrJobRunning
-	ErrJobEnded      = state.ErrJobEnded
-	ErrJobLimit      = state.ErrJobLimit
-	ErrJobFiles      = state.ErrJobFiles
-	ErrJobInput      = state.ErrJobInput
-	ErrDetach        = agentclient.ErrDetach // of ExecOptions.Stdin: the process runs on without this session
-	ErrBusy          = agentclient.ErrBusy   // the guest takes no more for now
-	ErrJobLost       = state.ErrJobLost      // its sandbox ended under it, so that it has no exit status
+	ErrName            = state.ErrName
+	ErrNoSandbox       = state.ErrNoSandbox
+	ErrExists          = state.ErrExists
+	ErrRunning         = state.ErrRunning
+	ErrNotRunning      = state.ErrNotRunning
+	ErrState           = state.ErrState
+	ErrSnapshotName    = state.ErrSnapshotName
+	ErrNoSnapshot      = state.ErrNoSnapshot
+	ErrSnapshotExists  = state.ErrSnapshotExists
+	ErrSnapshotDamaged = state.ErrSnapshotDamaged
+	ErrSnapshotOf      = state.ErrSnapshotOf    // the snapshot is of another sandbox
+	ErrHome            = state.ErrHome          // the state directory isn't the caller's alone
+	ErrSupervisor      = state.ErrSupervisor    // the supervisor process ended without saying why
+	ErrPolicyMissing   = state.ErrPolicyMissing // the policy file could not be read
+	ErrDirectory       = state.ErrDirectory     // a directory can't be shared
+	ErrTmpfs           = state.ErrTmpfs         // a file system in memory can't be where it should
+	ErrRestart         = state.ErrRestart       // when a command is to be run again can't be read
+	ErrVolume          = state.ErrVolume        // a volume can't be attached
+	ErrVolumeName      = state.ErrVolumeName
+	ErrNoVolume        = state.ErrNoVolume
+	ErrVolumeBusy      = state.ErrVolumeBusy  // a machine has it, or a sandbox is made with it
+	ErrNoCapture       = records.ErrNoCapture // there is no file to capture into
+	ErrJobName         = state.ErrJobName
+	ErrJobExists       = state.ErrJobExists
+	ErrNoJob           = state.ErrNoJob
+	ErrJobRunning      = state.ErrJobRunning
+	ErrJobEnded        = state.ErrJobEnded
+	ErrJobLimit        = state.ErrJobLimit
+	ErrJobFiles        = state.ErrJobFiles
+	ErrJobInput        = state.ErrJobInput
+	ErrDetach          = agentclient.ErrDetach // of ExecOptions.Stdin: the process runs on without this session
+	ErrBusy            = agentclient.ErrBusy   // the guest takes no more for now
+	ErrJobLost         = state.ErrJobLost      // its sandbox ended under it, so that it has no exit status
 )
 
 // Fail gives err the kind that its sentinels tell; nil stays nil.

@@ -103,8 +103,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 	}
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
-	c.conns, c.supervisor = agentpb.NewConnectionsClient(conn), agentpb.NewSupervisorClient(conn)
-	c.conns, c.freezer = agentpb.NewConnectionsClient(conn), agentpb.NewFreezerClient(conn)
+	c.conns, c.supervisor, c.freezer = agentpb.NewConnectionsClient(conn), agentpb.NewSupervisorClient(conn), agentpb.NewFreezerClient(conn)
 	return c, nil
 }
 

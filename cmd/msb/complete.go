@@ -23,6 +23,8 @@ func completeWords(root *cobra.Command) {
 		"policy presets": fixed(policies.Presets()...), "policy show": inTurn(orFiles(policyWords)), "policy explain": inTurn(orFiles(policyWords)),
 		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images, "image inspect": images, "image history": images, "image save": images,
 		"rename": names(1), "top": names(1), "stats": names(-1), "volume inspect": volumeNames(1), "volume rm": volumeNames(-1), "update": names(-1), "keep": names(-1), "env ls": names(1), "env set": names(1), "env unset": names(1), "port": names(1), "port ls": names(1), "port add": names(1), "port rm": names(1),
+		"snapshot create": names(1), "snapshot inspect": snapshotNames(1), "snapshot rm": snapshotNames(-1), "snapshot restore": inTurn(snapshotNames(1), names(1)),
+		"snapshot diff": snapshotNames(2), "clone": inTurn(cloneWords),
 		"service": names(1), "ssh": names(1), "ssh-config": names(-1),
 		"logs": names(1), "job ls": names(1), "job logs": jobNames(1), "job wait": jobNames(-1), "job kill": jobNames(-1), "job rm": jobNames(-1),
 	} {
@@ -205,4 +207,33 @@ func volumeNames(most int) cobra.CompletionFunc {
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// snapshotNames completes names of snapshots, in the first most arguments; -1 is in all of them.
+func snapshotNames(most int) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if most >= 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		home, err := sandbox.OpenHome("")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		all, err := home.Snapshots()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		words := make([]cobra.Completion, 0, len(all))
+		for i := range all {
+			words = append(words, all[i].Name)
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// cloneWords completes what a sandbox can be made of.
+func cloneWords(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, _ := names(1)(c, nil, word)
+	more, how := snapshotNames(1)(c, nil, word)
+	return append(all, more...), how
 }

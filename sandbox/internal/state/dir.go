@@ -21,6 +21,8 @@ const (
 	KeptDir   = "kept"
 	NamedDir  = "sandboxes"
 
+	SnapshotsDir = "snapshots"
+
 	LockFile  = "lock"
 	UpperDisk = "upper.ext4"
 	// NewUpperDisk is one that is about to take the place of UpperDisk.
@@ -39,6 +41,7 @@ const (
 	InfoFile    = "run.json"     // what the run says of itself
 	ControlSock = "control.sock" // of the run
 	PeerSock    = "peer.sock"    // of the run, for other sandboxes
+	OriginFile  = "origin.json"  // the snapshot that its disk was at last
 
 	// The SSH server's key, that of its client, and the server's as the client knows it.
 	SSHHostKey    = "ssh_host_key"

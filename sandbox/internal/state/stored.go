@@ -39,6 +39,10 @@ type Stored struct {
 	Credentials *Credentials `json:"credentials,omitempty"`
 	// Placeholders are by the secret's name: files of the guest may hold them.
 	Placeholders map[string]string `json:"placeholders,omitempty"`
+	// NewIdentity tells that the disk is a copy of another sandbox's, and that the next start makes new on it what tells
+	// machines apart. ForgetCA are the certificates, in PEM form, of the sandboxes whose disk it was.
+	NewIdentity bool   `json:"new_identity,omitempty"`
+	ForgetCA    string `json:"forget_ca,omitempty"`
 	// Renamed is the name that the directory is about to get. It is written before the directory has it, so that the
 	// state is good under both names if a kill comes between.
 	Renamed string `json:"renamed,omitempty"`

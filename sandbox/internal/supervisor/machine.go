@@ -150,6 +150,9 @@ func (s *supervisor) greetAgent() error {
 	if s.gateway != nil {
 		opts.Network, opts.CAPEM, opts.TrustEnv = networkOf(s.gateway.Link(), s.mac), s.gateway.CAPEM(), true
 	}
+	if err := s.asCopy(&opts); err != nil {
+		return err
+	}
 	agent, err := agentclient.Dial(ctx, s.machine.Agent(), opts)
 	if err != nil {
 		return fmt.Errorf("the guest did not become ready: %w", err)
@@ -157,6 +160,19 @@ func (s *supervisor) greetAgent() error {
 	s.agent = agent
 	s.greeted.Store(agent)
 	newGuestClock(agent).look(ctx) // the time in the handshake is of before the boot, during which it waited in the port
+	return nil
+}
+
+// asCopy tells the guest what is new if its disk was another sandbox's.
+func (s *supervisor) asCopy(opts *agentclient.Options) error {
+	if s.plan.Name == "" {
+		return nil
+	}
+	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	if err != nil {
+		return err
+	}
+	opts.NewIdentity, opts.ForgetPEM = st.NewIdentity, []byte(st.ForgetCA)
 	return nil
 }
 

@@ -143,6 +143,9 @@ func (s *supervisor) callerGone() {
 func (s *supervisor) keepChoices() error {
 	return s.changeStored(func(st *state.Stored) bool {
 		changed := s.keepPlaceholders(st)
+		if st.NewIdentity || st.ForgetCA != "" { // the guest has done it, or would not run
+			st.NewIdentity, st.ForgetCA, changed = false, "", true
+		}
 		if ports := s.ports.opened(); !slices.Equal(st.Ports, ports) {
 			st.Ports, changed = ports, true
 		}

@@ -1,0 +1,128 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// Clone makes the sandbox to out of the one called name, with a copy of its disk and its settings, and does not start it.
+// One that runs has its disk frozen for it, for at most MaxFreeze. What tells machines apart is new in the clone: its
+// authority and placeholders from the beginning, and what lies on the disk at its first start (docs/snapshots.md).
+// ErrExists if there is a sandbox to.
+func (h *Home) Clone(ctx context.Context, name, to string) error {
+	err := h.checkNew(to)
+	if err == nil {
+		err = withStill(ctx, h, name, func(src *source) error {
+			return h.makeClone(cloneOf(src.stored, to, src.certificates()), "a clone of "+name, func(dir string) error {
+				return src.copy(ctx, filepath.Join(dir, state.UpperDisk))
+			})
+		})
+	}
+	return Fail(err)
+}
+
+// CloneSnapshot makes the sandbox to out of a snapshot, as Clone does out of a sandbox. One out of a snapshot that was
+// imported needs an image that is in the cache.
+func (h *Home) CloneSnapshot(ctx context.Context, snapshot, to string) error {
+	return Fail(h.cloneSnapshot(ctx, snapshot, to))
+}
+
+func (h *Home) cloneSnapshot(ctx context.Context, snapshot, to string) error {
+	if err := h.checkNew(to); err != nil {
+		return err
+	}
+	store, err := h.snapshots()
+	if err != nil {
+		return err
+	}
+	meta, err := store.LoadMeta(snapshot)
+	if err != nil {
+		return err
+	}
+	st := cloneOf(meta.Config, to, meta.CA)
+	if meta.Imported {
+		if err := h.adoptImage(st); err != nil {
+			return err
+		}
+	}
+	return h.makeClone(st, "snapshot "+snapshot, func(dir string) error {
+		meta, err := store.WriteDisk(ctx, snapshot, filepath.Join(dir, state.UpperDisk))
+		if err != nil {
+			return err
+		}
+		return writeOrigin(dir, snapshot, meta)
+	})
+}
+
+func (h *Home) checkNew(name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(namedPath(h, name)); err == nil {
+		return exists(name)
+	}
+	return nil
+}
+
+func (h *Home) makeClone(st *state.Stored, from string, disk func(dir string) error) error {
+	lock, err := makeWithDisk(h, st, from, disk)
+	if err != nil {
+		return err
+	}
+	return lock.Close()
+}
+
+// adoptImage finds the image under an imported disk. It is in the cache, or what an archive says would be fetched with
+// the user's credentials; its configuration is the cache's.
+func (h *Home) adoptImage(st *state.Stored) error {
+	store, err := Store(h)
+	if err != nil {
+		return err
+	}
+	all, err := store.List()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(img image.Image) bool { return img.Digest == st.ImageDigest })
+	if i < 0 {
+		return fmt.Errorf("%w: the snapshot is of a sandbox of %q (%s); fetch it first: msb image pull, by a name that you trust", image.ErrNotCached, st.Image, st.ImageDigest)
+	}
+	st.ImageConfig = all[i].Config
+	return nil
+}
+
+// cloneOf is what a sandbox is made of a copy of st's disk. Its identity is its own, and what two sandboxes can't have both
+// is left out: files of records, ports of this machine.
+func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
+	c := *st
+	c.Name, c.Hostname, c.Created = name, name, time.Now().UTC().Round(0)
+	c.Label, c.Labels = "", maps.Clone(st.Labels)
+	c.Audit, c.Pcap, c.PcapOptions = "", "", PcapOptions{}
+	c.Ports = slices.Clone(st.Ports)
+	for i := range c.Ports {
+		c.Ports[i].Host = 0 // any that is free
+	}
+	c.AutoRemove, c.Renamed = false, ""
+	c.Placeholders = nil
+	c.NewIdentity, c.ForgetCA = true, certificates
+	return &c
+}
+
+// IsSnapshot reports whether there is a snapshot of that name, however damaged.
+func (h *Home) IsSnapshot(name string) bool {
+	store, err := h.snapshots()
+	if err != nil {
+		return false
+	}
+	_, err = store.LoadMeta(name)
+	return err == nil || errors.Is(err, ErrSnapshotDamaged)
+}

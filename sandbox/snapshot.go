@@ -1,0 +1,330 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// Snapshot is the disk of a sandbox with a name as it was at some time, and the settings that the sandbox had. It holds
+// no secret and no key.
+type Snapshot struct {
+	Name string `json:"name"`
+	// Sandbox is the name that the sandbox had.
+	Sandbox string            `json:"sandbox"`
+	Created time.Time         `json:"created"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	// Digest names what the disk holds.
+	Digest string `json:"digest"`
+	// Parent is the snapshot that the sandbox was at before.
+	Parent string `json:"parent,omitempty"`
+	// Running tells that it was taken while the sandbox ran.
+	Running bool `json:"running"`
+	// Imported tells that it came in an archive.
+	Imported    bool   `json:"imported"`
+	Image       string `json:"image"`
+	ImageDigest string `json:"image_digest"`
+	// Disk is the size of the disk, Data what of it is not all zeros, to within a chunk. Snapshots share chunks that are
+	// equal.
+	Disk int64 `json:"disk_bytes"`
+	Data int64 `json:"data_bytes"`
+	// Problem says why it can't be read; the other fields are empty then.
+	Problem string `json:"problem,omitempty"`
+}
+
+// SnapshotOptions are the choices of one snapshot. The zero value is fine.
+type SnapshotOptions struct {
+	// Name is that of the snapshot; "" is the sandbox's with the next number behind it, as web-1.
+	Name string
+	// Labels are the user's.
+	Labels map[string]string
+}
+
+// CreateSnapshot takes a snapshot of the sandbox of that name. One that runs has its disk frozen for it, for at most
+// MaxFreeze. ErrSnapshotExists if another snapshot has the name. Killed at any time it leaves the snapshot or nothing.
+func (h *Home) CreateSnapshot(ctx context.Context, name string, o SnapshotOptions) (*Snapshot, error) {
+	s, err := h.createSnapshot(ctx, name, o)
+	return s, Fail(err)
+}
+
+func (h *Home) createSnapshot(ctx context.Context, name string, o SnapshotOptions) (*Snapshot, error) {
+	if o.Name != "" {
+		if err := state.CheckSnapshotName(o.Name); err != nil {
+			return nil, err
+		}
+	}
+	store, err := h.snapshots()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := store.LoadMeta(o.Name); o.Name != "" && err == nil {
+		return nil, fmt.Errorf("%w: %s; `msb snapshot rm %s` removes it", ErrSnapshotExists, o.Name, o.Name)
+	}
+	work, err := store.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := takeSnapshot(ctx, h, store, work, name, o)
+	return snapshot, errors.Join(err, work.Abort())
+}
+
+func takeSnapshot(ctx context.Context, h *Home, store *snapshots.Store, work *snapshots.Work, name string, o SnapshotOptions) (*Snapshot, error) {
+	meta := &snapshots.Meta{Created: time.Now().UTC().Round(0), Labels: o.Labels}
+	var list *snapshots.List
+	err := withStill(ctx, h, name, func(src *source) (err error) {
+		meta.Running, meta.Config, meta.CA = src.running(), src.stored, src.certificates()
+		if meta.Parent, err = readOrigin(src.dir); err != nil {
+			return err
+		}
+		list, err = src.chunks(ctx, work)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.Name != "" {
+		err = work.Commit(o.Name, meta, list)
+	} else {
+		o.Name, err = commitNext(store, work, name, meta, list)
+	}
+	if err != nil {
+		return nil, err
+	}
+	_ = writeOrigin(namedPath(h, name), o.Name, meta) // of the parent alone, which nothing depends on
+	return snapshotOf(o.Name, meta, list), nil
+}
+
+// commitNext gives a snapshot the first name that is free behind those that there are.
+func commitNext(store *snapshots.Store, work *snapshots.Work, sandbox string, meta *snapshots.Meta, list *snapshots.List) (string, error) {
+	names, err := store.Names()
+	if err != nil {
+		return "", err
+	}
+	next := 1
+	for _, name := range names {
+		if number, ok := strings.CutPrefix(name, sandbox+"-"); ok {
+			if n, err := strconv.Atoi(number); err == nil && n < 1<<30 {
+				next = max(next, n+1)
+			}
+		}
+	}
+	for ; ; next++ {
+		name := sandbox + "-" + strconv.Itoa(next)
+		if CheckName(name) != nil {
+			return "", fmt.Errorf("%w %s: the sandbox's name is too long for a number behind it; name the snapshot", ErrSnapshotName, name)
+		}
+		if err := work.Commit(name, meta, list); !errors.Is(err, ErrSnapshotExists) {
+			return name, err
+		}
+	}
+}
+
+func (h *Home) snapshots() (*snapshots.Store, error) {
+	return snapshots.Open(filepath.Join(h.dir, state.SnapshotsDir))
+}
+
+// sweepSnapshots removes what killed commands left.
+func sweepSnapshots(h *Home) error {
+	store, err := h.snapshots()
+	if err != nil {
+		return err
+	}
+	return store.Sweep()
+}
+
+// Snapshots returns all snapshots in the order of their names. One that is damaged is among them.
+func (h *Home) Snapshots() ([]Snapshot, error) {
+	store, err := h.snapshots()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	names, err := store.Names()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	all := make([]Snapshot, 0, len(names))
+	for _, name := range names {
+		meta, list, err := store.Load(name)
+		switch {
+		case errors.Is(err, ErrNoSnapshot): // removed just now
+		case err != nil:
+			all = append(all, Snapshot{Name: name, Problem: err.Error()})
+		default:
+			all = append(all, *snapshotOf(name, meta, list))
+		}
+	}
+	return all, nil
+}
+
+// InspectSnapshot tells about the snapshot of that name.
+func (h *Home) InspectSnapshot(name string) (*Snapshot, error) {
+	store, err := h.snapshots()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	meta, list, err := store.Load(name)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	return snapshotOf(name, meta, list), nil
+}
+
+// RemoveSnapshot removes the snapshot of that name, and what no other snapshot shares of it.
+func (h *Home) RemoveSnapshot(name string) error {
+	store, err := h.snapshots()
+	if err != nil {
+		return Fail(err)
+	}
+	return Fail(store.Remove(name))
+}
+
+// DiskRange is a part of a disk, in bytes.
+type DiskRange = snapshots.Range
+
+// DiffSnapshots are the parts in which the disks of two snapshots differ, to within a MiB.
+func (h *Home) DiffSnapshots(a, b string) ([]DiskRange, error) {
+	store, err := h.snapshots()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	_, one, err := store.Load(a)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	_, two, err := store.Load(b)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	return snapshots.Diff(one, two), nil
+}
+
+func snapshotOf(name string, m *snapshots.Meta, list *snapshots.List) *Snapshot {
+	s := &Snapshot{
+		Name: name, Sandbox: m.Config.Name, Created: m.Created, Labels: m.Labels, Digest: m.Disk, Running: m.Running, Imported: m.Imported,
+		Image: m.Config.Image, ImageDigest: m.Config.ImageDigest, Disk: list.Size, Data: list.Bytes(),
+	}
+	if m.Parent != nil {
+		s.Parent = m.Parent.Name
+	}
+	return s
+}
+
+// snapshotImages are the digests of the images under the disks of snapshots.
+func (h *Home) snapshotImages() ([]string, error) {
+	store, err := h.snapshots()
+	if err != nil {
+		return nil, err
+	}
+	names, err := store.Names()
+	if err != nil {
+		return nil, err
+	}
+	digests := make([]string, 0, len(names))
+	for _, name := range names {
+		if meta, err := store.LoadMeta(name); err == nil { // one that is damaged needs no image
+			digests = append(digests, meta.Config.ImageDigest)
+		}
+	}
+	return digests, nil
+}
+
+// readOrigin is nil for a sandbox that was at no snapshot.
+func readOrigin(dir string) (*snapshots.Origin, error) {
+	o := new(snapshots.Origin)
+	err := state.ReadJSON(dir, state.OriginFile, o)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w; remove it: it only says which snapshot the disk was at", ErrState, filepath.Join(dir, state.OriginFile), err)
+	}
+	return o, nil
+}
+
+func writeOrigin(dir, snapshot string, m *snapshots.Meta) error {
+	return state.WriteJSON(dir, state.OriginFile, snapshots.Origin{Name: snapshot, Disk: m.Disk})
+}
+
+// certificatesOf are those in a file of PEM blocks, without the key beside them; "" if there is no file.
+func certificatesOf(path string) (string, error) {
+	b, err := state.ReadOwn(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var certs strings.Builder
+	for err == nil {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			break
+		}
+		if block.Type == "CERTIFICATE" {
+			err = pem.Encode(&certs, &pem.Block{Type: block.Type, Bytes: block.Bytes})
+		}
+	}
+	return certs.String(), err
+}
+
+// RestoreSnapshot puts the disk of a snapshot in place of that of the sandbox that it was taken of, which must be stopped.
+// name is what the sandbox is called now; "" is as it was called then. The sandbox stays what it is: its policy, variables,
+// ports, placeholders and authority are those that it has now. Its jobs go. ErrSnapshotOf for any other sandbox. Killed at
+// any time it leaves the old disk or the new one.
+func (h *Home) RestoreSnapshot(ctx context.Context, snapshot, name string) error {
+	return Fail(h.restoreSnapshot(ctx, snapshot, name))
+}
+
+func (h *Home) restoreSnapshot(ctx context.Context, snapshot, name string) error {
+	store, err := h.snapshots()
+	if err != nil {
+		return err
+	}
+	meta, err := store.LoadMeta(snapshot)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		name = meta.Config.Name
+	}
+	return changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+		if meta.Imported || !st.Created.Equal(meta.Config.Created) {
+			return fmt.Errorf("%w than %s: %s; `msb clone %s NEWNAME` makes one from it", ErrSnapshotOf, name, snapshot, snapshot)
+		}
+		if err := clearRun(h, run.Dir); err != nil { // its machine may still write to the disk
+			return err
+		}
+		fresh := filepath.Join(run.Dir, state.NewUpperDisk)
+		if err := state.UnlessGone(os.Remove(fresh)); err != nil { // from a restore that was killed
+			return err
+		}
+		meta, err := store.WriteDisk(ctx, snapshot, fresh)
+		if err != nil {
+			return err
+		}
+		if err := takeBack(run, st, meta); err != nil {
+			return errors.Join(err, os.Remove(fresh))
+		}
+		if err := os.Rename(fresh, filepath.Join(run.Dir, state.UpperDisk)); err != nil {
+			return err
+		}
+		return errors.Join(writeOrigin(run.Dir, snapshot, meta), state.RemoveJobs(filepath.Join(run.Dir, state.JobsDir)))
+	})
+}
+
+// takeBack has the next start make a new identity if the disk is of before the sandbox had one. It is written before the
+// disk is there, or a kill between would bring another sandbox's back.
+func takeBack(run *Run, st *state.Stored, meta *snapshots.Meta) error {
+	if !meta.Config.NewIdentity {
+		return nil
+	}
+	st.NewIdentity, st.ForgetCA = true, meta.Config.ForgetCA
+	return state.WriteJSON(run.Dir, state.StoredFile, st)
+}

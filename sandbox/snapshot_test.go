@@ -1,0 +1,333 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox/internal/state"
+	"github.com/msb-project/msb/secretproxy/ca"
+)
+
+// onDisk writes text into the disk of a sandbox, as its guest does.
+func onDisk(t *testing.T, h *Home, name, text string) {
+	t.Helper()
+	f, err := os.OpenFile(namedPath(h, name, state.UpperDisk), os.O_RDWR, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte(text), 40<<20)
+	must(t, errors.Join(err, f.Close()))
+}
+
+func wantOnDisk(t *testing.T, h *Home, name, text string) {
+	t.Helper()
+	f, err := os.Open(namedPath(h, name, state.UpperDisk))
+	must(t, err)
+	defer func() { _ = f.Close() }()
+	got := make([]byte, len(text))
+	if _, err := f.ReadAt(got, 40<<20); err != nil || string(got) != text {
+		t.Errorf("the disk of %s has %q (%v), want %q", name, got, err, text)
+	}
+}
+
+func TestSnapshotsAreRestored(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	onDisk(t, h, "web", "before")
+	s, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Labels: map[string]string{"a": "b"}})
+	must(t, err)
+	if s.Name != "web-1" || s.Sandbox != "web" || s.Parent != "" || s.Running || s.ImageDigest != "sha256:0" || s.Disk != 64<<20 || s.Data < 1<<20 || s.Labels["a"] != "b" {
+		t.Errorf("%+v", s)
+	}
+	onDisk(t, h, "web", "after")
+	must(t, h.SetEnv(t.Context(), "web", "SET=after"))
+	second, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{})
+	must(t, err)
+	if second.Name != "web-2" || second.Parent != "web-1" || second.Digest == s.Digest {
+		t.Errorf("%+v", second)
+	}
+	must(t, h.RestoreSnapshot(t.Context(), "web-1", ""))
+	wantOnDisk(t, h, "web", "before")
+	if env, err := h.Env("web"); err != nil || !slices.Equal(env, []string{"SET=after"}) {
+		t.Errorf("a restore changed the settings: %q, %v", env, err)
+	}
+	third, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "again"})
+	must(t, err)
+	if third.Parent != "web-1" || third.Digest != s.Digest {
+		t.Errorf("%+v, want the digest of web-1", third)
+	}
+	if _, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "again"}); !errors.Is(err, ErrSnapshotExists) || KindOf(err) != KindSandbox {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	ranges, err := h.DiffSnapshots("web-1", "web-2")
+	if err != nil || !slices.Equal(ranges, []DiskRange{{Start: 40 << 20, Bytes: 1 << 20}}) {
+		t.Errorf("diff: %v, %v", ranges, err)
+	}
+	all, err := h.Snapshots()
+	if err != nil || len(all) != 3 || all[0].Name != "again" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	// Other names, and another sandbox of the name.
+	must(t, h.Rename(t.Context(), "web", "shop"))
+	if err := h.RestoreSnapshot(t.Context(), "web-2", ""); !errors.Is(err, ErrNoSandbox) {
+		t.Errorf("under the old name: %v", err)
+	}
+	must(t, h.RestoreSnapshot(t.Context(), "web-2", "shop"))
+	wantOnDisk(t, h, "shop", "after")
+	must(t, aNamed(t, h, "web"))
+	if err := h.RestoreSnapshot(t.Context(), "web-2", ""); !errors.Is(err, ErrSnapshotOf) || KindOf(err) != KindSandbox {
+		t.Errorf("into another sandbox of the name: %v", err)
+	}
+	must(t, h.RemoveSnapshot("web-1"))
+	must(t, h.RestoreSnapshot(t.Context(), "again", "shop"))
+	wantOnDisk(t, h, "shop", "before")
+	if _, err := h.InspectSnapshot("web-1"); !errors.Is(err, ErrNoSnapshot) {
+		t.Errorf("one that was removed: %v", err)
+	}
+}
+
+func TestRunningSandboxesAreNotRestored(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
+	run, err := h.lockNamed("web")
+	must(t, err)
+	l, err := state.ListenControl(run.Dir)
+	must(t, err)
+	if err := h.RestoreSnapshot(t.Context(), "s", ""); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "msb stop web") {
+		t.Errorf("%v, want ErrRunning", err)
+	}
+	must(t, errors.Join(l.Close(), run.Lock.Close()))
+}
+
+// TestI13_KilledRestoresLeaveOneDisk: whatever a restore that was killed left is no obstacle, and the disk is the old one
+// or the new one.
+func TestI13_KilledRestoresLeaveOneDisk(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	onDisk(t, h, "web", "first")
+	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
+	onDisk(t, h, "web", "later")
+	must(t, os.WriteFile(namedPath(h, "web", state.NewUpperDisk), []byte("half"), 0o600))
+	wantOnDisk(t, h, "web", "later")
+	must(t, h.RestoreSnapshot(t.Context(), "s", ""))
+	wantOnDisk(t, h, "web", "first")
+	if _, err := os.Lstat(namedPath(h, "web", state.NewUpperDisk)); err == nil {
+		t.Error("half a disk is left")
+	}
+	must(t, h.Remove(t.Context(), "web"))
+}
+
+// TestDamagedSnapshotsReplaceNothing has a chunk changed under a restore and a clone.
+func TestDamagedSnapshotsReplaceNothing(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	onDisk(t, h, "web", "first")
+	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
+	chunks, err := filepath.Glob(filepath.Join(h.Dir(), state.SnapshotsDir, "chunks", "*", "*"))
+	must(t, err)
+	must(t, os.Chmod(chunks[0], 0o600))
+	must(t, os.Truncate(chunks[0], 100))
+	if err := h.RestoreSnapshot(t.Context(), "s", ""); !errors.Is(err, ErrSnapshotDamaged) {
+		t.Errorf("restore: %v", err)
+	}
+	if err := h.CloneSnapshot(t.Context(), "s", "other"); !errors.Is(err, ErrSnapshotDamaged) {
+		t.Errorf("clone: %v", err)
+	}
+	wantOnDisk(t, h, "web", "first")
+	if all, err := h.List(); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestClonesHaveTheDisk(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	onDisk(t, h, "web", "first")
+	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
+	onDisk(t, h, "web", "later")
+	must(t, h.Clone(t.Context(), "web", "one"))
+	must(t, h.CloneSnapshot(t.Context(), "s", "two"))
+	wantOnDisk(t, h, "one", "later")
+	wantOnDisk(t, h, "two", "first")
+	onDisk(t, h, "one", "other")
+	wantOnDisk(t, h, "web", "later")
+	for _, to := range []string{"web", "one"} {
+		if err := h.Clone(t.Context(), "web", to); !errors.Is(err, ErrExists) {
+			t.Errorf("onto %s: %v", to, err)
+		}
+		if err := h.CloneSnapshot(t.Context(), "s", to); !errors.Is(err, ErrExists) {
+			t.Errorf("a snapshot onto %s: %v", to, err)
+		}
+	}
+	if err := errors.Join(h.Clone(t.Context(), "nosuch", "x")); !errors.Is(err, ErrNoSandbox) {
+		t.Errorf("%v", err)
+	}
+	if err := h.CloneSnapshot(t.Context(), "nosuch", "x"); !errors.Is(err, ErrNoSnapshot) {
+		t.Errorf("%v", err)
+	}
+	if err := h.RestoreSnapshot(t.Context(), "s", "two"); !errors.Is(err, ErrSnapshotOf) {
+		t.Errorf("into a clone: %v", err)
+	}
+	// A snapshot of a clone that has not been started yet brings the same disk back, which is another sandbox's.
+	_, err = h.CreateSnapshot(t.Context(), "two", SnapshotOptions{Name: "unborn"})
+	must(t, err)
+	st, err := h.load("two")
+	must(t, err)
+	st.NewIdentity, st.ForgetCA = false, "" // as its first start does
+	must(t, state.WriteJSON(namedPath(h, "two"), state.StoredFile, st))
+	must(t, h.RestoreSnapshot(t.Context(), "unborn", ""))
+	if st, err := h.load("two"); err != nil || !st.NewIdentity {
+		t.Errorf("restored to before its first start it keeps another's identity: %+v, %v", st, err)
+	}
+	needed, err := h.NeededImages()
+	if err != nil || len(needed) != 5 { // three sandboxes, two snapshots
+		t.Errorf("%v, %v", needed, err)
+	}
+}
+
+// TestI13_SlowClonesAreNotSwept: a clone whose disk takes longer than what is taken for left over.
+func TestI13_SlowClonesAreNotSwept(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	st, err := h.load("web")
+	must(t, err)
+	old := time.Now().Add(-time.Hour)
+	var temp string
+	must(t, h.makeClone(cloneOf(st, "other", ""), "web", func(dir string) error {
+		temp = dir
+		must(t, errors.Join(os.WriteFile(filepath.Join(dir, state.UpperDisk), nil, 0o600), os.Chtimes(dir, old, old)))
+		return sweepNamed(h)
+	}))
+	if all, err := h.List(); err != nil || len(all) != 2 || all[0].Problem != "" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	must(t, h.Remove(t.Context(), "other"))
+	// The twin: one that was killed.
+	must(t, os.Mkdir(temp, 0o700))
+	must(t, errors.Join(os.WriteFile(filepath.Join(temp, state.LockFile), nil, 0o600), os.WriteFile(filepath.Join(temp, state.UpperDisk), nil, 0o600), os.Chtimes(temp, old, old)))
+	must(t, sweepNamed(h))
+	if _, err := os.Lstat(temp); err == nil {
+		t.Error("what a kill left is still there")
+	}
+}
+
+// TestI18_ClonesShareNoIdentity: each field of a sandbox's state is kept by a clone or not. A field that is new has to be
+// in one of the lists.
+func TestI18_ClonesShareNoIdentity(t *testing.T) {
+	t.Parallel()
+	kept := []string{
+		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Hide", "DirectoryUser",
+		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
+		"OperatorDirectories", "Credentials",
+	}
+	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed"}
+	parent := &state.Stored{
+		Spec: state.Spec{
+			Name: "web", Hostname: "by-hand", Audit: "/a", Pcap: "/p", PcapOptions: PcapOptions{Off: true}, Ports: []Port{{Host: 80, Guest: 8080}}, AutoRemove: true,
+			Policy: "p", Env: []string{"A=b"}, Grants: grants.Set{},
+		},
+		Created: time.Unix(1, 0), Placeholders: map[string]string{"KEY": "placeholder"}, Label: "a program's", Labels: map[string]string{"a": "b"}, Renamed: "x",
+	}
+	clone := cloneOf(parent, "other", "certs")
+	was, is := reflect.ValueOf(*parent), reflect.ValueOf(*clone)
+	for _, f := range reflect.VisibleFields(was.Type()) {
+		if f.Anonymous {
+			continue
+		}
+		same := reflect.DeepEqual(was.FieldByIndex(f.Index).Interface(), is.FieldByIndex(f.Index).Interface())
+		switch {
+		case slices.Contains(kept, f.Name) == slices.Contains(own, f.Name):
+			t.Errorf("is %s kept by a clone, or its own?", f.Name)
+		case slices.Contains(kept, f.Name) != same:
+			t.Errorf("%s was %v and is %v", f.Name, was.FieldByIndex(f.Index), is.FieldByIndex(f.Index))
+		}
+	}
+	if clone.Name != "other" || clone.Hostname != "other" || clone.Placeholders != nil || clone.Ports[0] != (Port{Guest: 8080}) || clone.ForgetCA != "certs" {
+		t.Errorf("%+v", clone)
+	}
+	if clone.Labels["a"] = "c"; parent.Labels["a"] != "b" || parent.Ports[0].Host != 80 {
+		t.Error("a change to the clone changed the parent")
+	}
+}
+
+// TestI18_ClonesGetNoAuthority: the certificate goes along, to be taken out of the trust stores, and the key does not; the
+// twin shows that it lies in the parent's directory.
+func TestI18_ClonesGetNoAuthority(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	authority, err := ca.New("web")
+	must(t, err)
+	must(t, authority.Save(namedPath(h, "web", state.CaFile)))
+	must(t, os.WriteFile(namedPath(h, "web", state.SSHHostKey), []byte("PRIVATE KEY"), 0o600))
+	if b, err := os.ReadFile(namedPath(h, "web", state.CaFile)); err != nil || !strings.Contains(string(b), "PRIVATE KEY") {
+		t.Fatalf("the parent has no key: %v", err)
+	}
+	_, err = h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
+	must(t, h.Clone(t.Context(), "web", "one"))
+	must(t, h.CloneSnapshot(t.Context(), "s", "two"))
+	for _, dir := range []string{namedPath(h, "one"), namedPath(h, "two"), filepath.Join(h.Dir(), state.SnapshotsDir, "names", "s")} {
+		entries, err := os.ReadDir(dir)
+		must(t, err)
+		for _, e := range entries {
+			if e.Name() == state.UpperDisk {
+				continue
+			}
+			if b, err := os.ReadFile(filepath.Join(dir, e.Name())); err != nil || strings.Contains(string(b), "PRIVATE KEY") {
+				t.Errorf("%s/%s holds a key (%v)", dir, e.Name(), err)
+			}
+		}
+	}
+	for _, name := range []string{"one", "two"} {
+		st, err := h.load(name)
+		if err != nil || st.ForgetCA != string(authority.CertPEM()) {
+			t.Errorf("%s forgets %q (%v), want the parent's certificate", name, st.ForgetCA, err)
+		}
+	}
+}
+
+// TestSnapshotsKeepTheirImages: a disk is of no use without the image below it.
+func TestSnapshotsKeepTheirImages(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	store, err := Store(h)
+	must(t, err)
+	img, err := store.Resolve(t.Context(), DefaultImage, image.Options{})
+	must(t, err)
+	must(t, aNamed(t, h, "web"))
+	st, err := h.load("web")
+	must(t, err)
+	st.Image, st.ImageDigest = DefaultImage, img.Digest
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+	_, err = h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	must(t, err)
+	must(t, h.Remove(t.Context(), "web"))
+	must(t, store.Remove(DefaultImage, img.Digest))
+	for _, gone := range []bool{false, true} {
+		if gone {
+			must(t, h.RemoveSnapshot("s"))
+		}
+		pruned, err := h.Prune(t.Context(), PruneOptions{DryRun: true})
+		if err != nil || len(pruned) > 0 != gone {
+			t.Errorf("removed %v: %v, %v", gone, pruned, err)
+		}
+	}
+}

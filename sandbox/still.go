@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// MaxFreeze is how long the disk of a sandbox that runs is held still for a snapshot or a clone. Its processes wait when
+// they write meanwhile. What would take longer fails, and needs a sandbox that is stopped.
+const MaxFreeze = 20 * time.Second
+
+// source is a sandbox whose disk is copied.
+type source struct {
+	stored *state.Stored
+	dir    string
+	ca     string
+	live   *Sandbox // nil for one that is stopped
+}
+
+// withStill calls do with a sandbox that can't be started meanwhile, or that runs.
+func withStill(ctx context.Context, h *Home, name string, do func(*source) error) error {
+	live, err := connectNamed(ctx, h, name)
+	if errors.Is(err, ErrNotRunning) {
+		return changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+			if err := clearRun(h, run.Dir); err != nil { // its machine may still write to the disk
+				return err
+			}
+			return readSource(run.Dir, st, nil, do)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	st, err := h.load(name)
+	if err == nil {
+		err = readSource(namedPath(h, name), st, live, do)
+	}
+	return errors.Join(err, live.Close())
+}
+
+func readSource(dir string, st *state.Stored, live *Sandbox, do func(*source) error) error {
+	ca, err := certificatesOf(filepath.Join(dir, state.CaFile))
+	if err != nil {
+		return err
+	}
+	return do(&source{stored: st, dir: dir, ca: ca, live: live})
+}
+
+func (s *source) running() bool { return s.live != nil }
+
+// certificates are those that the trust stores on the disk may have of msb's.
+func (s *source) certificates() string { return s.stored.ForgetCA + s.ca }
+
+func (s *source) disk() string { return filepath.Join(s.dir, state.UpperDisk) }
+
+// chunks stores the disk's chunks. Where files can share blocks, a disk that is in use is frozen for a moment only, else
+// it is read once before and most of what is left to do is to see that nothing has changed.
+func (s *source) chunks(ctx context.Context, work *snapshots.Work) (list *snapshots.List, err error) {
+	if s.live == nil {
+		return work.Add(ctx, s.disk())
+	}
+	if shares, err := work.CanStage(s.disk()); err != nil {
+		return nil, err
+	} else if !shares {
+		if err := work.AddChanging(ctx, s.disk()); err != nil {
+			return nil, err
+		}
+	}
+	staged := ""
+	err = s.frozen(ctx, func(ctx context.Context) (err error) {
+		if staged, err = work.Stage(s.disk()); err == nil && staged == "" {
+			list, err = work.Add(ctx, s.disk())
+		}
+		return err
+	})
+	if err == nil && staged != "" {
+		list, err = work.Add(ctx, staged)
+	}
+	return list, err
+}
+
+// copy copies the disk to a path that must not exist.
+func (s *source) copy(ctx context.Context, to string) error {
+	return s.frozen(ctx, func(ctx context.Context) error { return snapshots.CopyDisk(ctx, to, s.disk()) })
+}
+
+// frozen calls do while nothing is written to the disk. It is thawed before anything else is done about an error of do's,
+// such as a full disk.
+func (s *source) frozen(ctx context.Context, do func(context.Context) error) error {
+	if s.live == nil {
+		return do(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, MaxFreeze)
+	defer cancel()
+	frozen, err := s.live.client.Freeze(ctx, MaxFreeze)
+	if err != nil {
+		return err
+	}
+	err = do(ctx)
+	if thawed := frozen.Thaw(); err == nil {
+		err = thawed
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w; the disk of a sandbox that runs may be held for %s: stop it first", err, MaxFreeze)
+	}
+	return err
+}
