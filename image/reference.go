@@ -21,6 +21,20 @@ const (
 // of repository, paths have 4096.
 const maxReferenceBytes = 5 << 10
 
+// IsPortable reports whether a reference means an image on other machines too: in a registry, or the built-in one.
+func IsPortable(ref string) bool {
+	if ref == builtinRef {
+		return true
+	}
+	for _, local := range []string{ociPrefix, archivePrefix, dirPrefix} {
+		if strings.HasPrefix(ref, local) {
+			return false
+		}
+	}
+	_, err := parseRegistry(ref)
+	return err == nil && checkReference(ref) == nil
+}
+
 // source is the reading side of a parsed reference.
 type source interface {
 	// canonical is the key under which the cache remembers the reference; ""

@@ -105,6 +105,7 @@ var (
 	ErrNoSnapshot      = state.ErrNoSnapshot
 	ErrSnapshotExists  = state.ErrSnapshotExists
 	ErrSnapshotDamaged = state.ErrSnapshotDamaged
+	ErrSnapshotArchive = state.ErrSnapshotArchive
 	ErrSnapshotOf      = state.ErrSnapshotOf    // the snapshot is of another sandbox
 	ErrHome            = state.ErrHome          // the state directory isn't the caller's alone
 	ErrSupervisor      = state.ErrSupervisor    // the supervisor process ended without saying why

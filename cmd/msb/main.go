@@ -159,7 +159,7 @@ var otherWords = map[string]string{
 	"rmi":     "use msb image rm",
 	"load":    "use msb image load, or name the file as the image: msb run docker-archive:FILE",
 	"history": "use msb image history IMAGE",
-	"import":  "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH",
+	"import":  "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH; of a snapshot: msb snapshot import FILE",
 	"save":    "use msb image save IMAGE",
 	"commit":  "msb keeps images and makes none; a sandbox with a name keeps its disk",
 	"tag":     "msb keeps images and makes none",

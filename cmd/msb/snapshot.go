@@ -24,7 +24,7 @@ $MSB_HOME/snapshots; docs/snapshots.md has the details.`,
   msb stop web && msb snapshot restore web-1
   msb clone web-1 other`,
 	}
-	c.AddCommand(newSnapshotCreate(ui), newSnapshotList(ui), newSnapshotInspect(ui), newSnapshotRemove(ui), newSnapshotRestore(ui), newSnapshotDiff(ui))
+	c.AddCommand(newSnapshotCreate(ui), newSnapshotList(ui), newSnapshotInspect(ui), newSnapshotRemove(ui), newSnapshotRestore(ui), newSnapshotDiff(ui), newSnapshotExport(ui), newSnapshotImport(ui))
 	return onlyGroups(c)
 }
 

@@ -127,8 +127,19 @@ echo PARENTS > /var/lib/systemd/random-seed`
 	if got := msb("snapshot", "diff", "web-1", "second"); got.code != 0 || !strings.Contains(got.out, "total") {
 		t.Errorf("%+v", got)
 	}
+	archive := filepath.Join(t.TempDir(), "archive")
+	msb("snapshot", "export", "second", archive).want(t, 0, "")
+	msb("snapshot", "import", archive, "back").want(t, 0, "back\n")
+	msb("snapshot", "import", write(t, "hostile", "no archive")).says(t, exitImageRefused, "no archive of a snapshot")
+	msb("stop", "two").want(t, 0, "two\n")
+	msb("rm", "two").want(t, 0, "two\n")
+	msb("clone", "back", "two").want(t, 0, "two\n")
+	msb("start", "-q", "two").want(t, 0, "two\n")
+	if got := sh("two", "cat /f; grep -c BEGIN /etc/ssl/certs/ca-certificates.crt; echo no $TOKEN"); got != "second\n1\nno" {
+		t.Errorf("what came in an archive: %q", got)
+	}
 	msb("rm", "-f", "web", "one", "two").want(t, 0, "web\none\ntwo\n")
-	msb("snapshot", "rm", "web-1", "second").want(t, 0, "web-1\nsecond\n")
+	msb("snapshot", "rm", "web-1", "second", "back").want(t, 0, "web-1\nsecond\nback\n")
 	if left, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", "*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}

@@ -41,7 +41,7 @@ var (
 // Store is the snapshots below one directory. It is safe for concurrent use by several goroutines and processes.
 type Store struct {
 	dir  string
-	free func(dir string) (int64, error)
+	free func(dir string) (int64, error) // state.Free, but in tests
 }
 
 // Open opens the store in dir, which exists.

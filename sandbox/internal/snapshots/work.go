@@ -23,6 +23,7 @@ type Work struct {
 	s    *Store
 	dir  string
 	lock *os.File
+	room func() error // for one chunk more
 	mu   sync.Mutex
 	n    int                        // of chunk files
 	put  map[[sha256.Size]byte]bool // chunks that this work has compared or written
@@ -38,7 +39,7 @@ func (s *Store) Begin(ctx context.Context) (*Work, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Work{s: s, dir: dir, lock: lock, put: make(map[[sha256.Size]byte]bool)}, nil
+	return &Work{s: s, dir: dir, lock: lock, room: s.least, put: make(map[[sha256.Size]byte]bool)}, nil
 }
 
 // Abort removes what was made. After Commit it does nothing.
@@ -180,10 +181,8 @@ func (w *Work) store(c *Chunk, data []byte, disk *os.File) error {
 	}
 	path := w.s.chunkPath(c)
 	if !holds(path, data) {
-		if free, err := w.s.free(w.s.dir); err != nil {
+		if err := w.room(); err != nil {
 			return err
-		} else if free < state.MinFree { // sandboxes that run need it, or their disks are damaged
-			return fmt.Errorf("%s: a snapshot leaves %d MiB free for the sandboxes that run: %w", w.s.dir, state.MinFree>>20, syscall.ENOSPC)
 		}
 		temp := filepath.Join(w.dir, fmt.Sprintf("chunk-%d", n))
 		if err := writeChunk(temp, c, data, disk); err != nil {
@@ -200,6 +199,21 @@ func (w *Work) store(c *Chunk, data []byte, disk *os.File) error {
 	w.put[c.Sum] = true
 	w.mu.Unlock()
 	return nil
+}
+
+// least refuses to take the room that sandboxes that run need, or their disks are damaged.
+func (s *Store) least() error {
+	free, err := s.free(s.dir)
+	if err == nil && free < state.MinFree {
+		err = fmt.Errorf("%s: a snapshot leaves %d MiB free for the sandboxes that run: %w", s.dir, state.MinFree>>20, syscall.ENOSPC)
+	}
+	return err
+}
+
+// spare leaves more free: for what somebody else made.
+func (s *Store) spare() error {
+	_, err := state.Spare(s.dir)
+	return errors.Join(s.least(), err)
 }
 
 func (s *Store) chunkPath(c *Chunk) string {

@@ -106,6 +106,7 @@ var kindBySentinel = []struct {
 	{ErrSnapshotExists, KindSandbox},
 	{ErrSnapshotDamaged, KindSandbox},
 	{ErrSnapshotOf, KindSandbox},
+	{ErrSnapshotArchive, KindImageRefused},
 	{ErrJobName, KindSandbox},
 	{ErrNoJob, KindSandbox},
 	{ErrJobExists, KindSandbox},
