@@ -59,6 +59,8 @@ type Config struct {
 	CA *ca.Authority
 	// Placeholders are those of the sandbox's life before, by the secret's name, which its files may hold.
 	Placeholders map[string]string
+	// Parents are those of the sandboxes that this one was cloned from: the secret's name by the placeholder.
+	Parents map[string]string
 	// Dialer makes the host's connections. Nil is net.Dialer with the fuse; with any other, the
 	// address is checked by the fuse before it is handed over.
 	Dialer Dialer

@@ -94,7 +94,7 @@ func (g *Gateway) build() error {
 	g.startEcho()
 	g.proxy, err = secretproxy.New(secretproxy.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
-		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA, Placeholders: g.cfg.Placeholders,
+		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA, Placeholders: g.cfg.Placeholders, Parents: g.cfg.Parents,
 		Refused:   func(bytes int64) { _ = g.budget.take(int(bytes)) }, // they came this far
 		Terminate: g.cfg.Terminate, KeyLog: g.cfg.keyLog(),
 	})

@@ -11,18 +11,42 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
+
+// CloneOptions are what a clone doesn't have from where it comes. The zero value is fine.
+type CloneOptions struct {
+	// PolicyFile takes the place of the policy. What it takes from this machine has to be approved at the first start.
+	PolicyFile string
+}
+
+func (o CloneOptions) apply(st *state.Stored) error {
+	if o.PolicyFile == "" {
+		return nil
+	}
+	p, err := LoadPolicy(o.PolicyFile)
+	if err != nil {
+		return err
+	}
+	st.PolicyFile = o.PolicyFile
+	st.Policy, st.PolicyName, st.PolicyPath, st.Grants = string(policies.Encode(p)), p.File, p.Path, nil
+	return absolute(&st.PolicyFile)
+}
 
 // Clone makes the sandbox to out of the one called name, with a copy of its disk and its settings, and does not start it.
 // One that runs has its disk frozen for it, for at most MaxFreeze. What tells machines apart is new in the clone: its
 // authority and placeholders from the beginning, and what lies on the disk at its first start (docs/snapshots.md).
 // ErrExists if there is a sandbox to.
-func (h *Home) Clone(ctx context.Context, name, to string) error {
+func (h *Home) Clone(ctx context.Context, name, to string, o CloneOptions) error {
 	err := h.checkNew(to)
 	if err == nil {
 		err = withStill(ctx, h, name, func(src *source) error {
-			return h.makeClone(cloneOf(src.stored, to, src.certificates()), "a clone of "+name, func(dir string) error {
+			st := cloneOf(src.stored, to, src.certificates())
+			if err := o.apply(st); err != nil {
+				return err
+			}
+			return h.makeClone(st, "a clone of "+name, func(dir string) error {
 				return src.copy(ctx, filepath.Join(dir, state.UpperDisk))
 			})
 		})
@@ -32,11 +56,11 @@ func (h *Home) Clone(ctx context.Context, name, to string) error {
 
 // CloneSnapshot makes the sandbox to out of a snapshot, as Clone does out of a sandbox. One out of a snapshot that was
 // imported needs an image that is in the cache.
-func (h *Home) CloneSnapshot(ctx context.Context, snapshot, to string) error {
-	return Fail(h.cloneSnapshot(ctx, snapshot, to))
+func (h *Home) CloneSnapshot(ctx context.Context, snapshot, to string, o CloneOptions) error {
+	return Fail(h.cloneSnapshot(ctx, snapshot, to, o))
 }
 
-func (h *Home) cloneSnapshot(ctx context.Context, snapshot, to string) error {
+func (h *Home) cloneSnapshot(ctx context.Context, snapshot, to string, o CloneOptions) error {
 	if err := h.checkNew(to); err != nil {
 		return err
 	}
@@ -49,6 +73,9 @@ func (h *Home) cloneSnapshot(ctx context.Context, snapshot, to string) error {
 		return err
 	}
 	st := cloneOf(meta.Config, to, meta.CA)
+	if err := o.apply(st); err != nil {
+		return err
+	}
 	if meta.Imported {
 		if err := h.adoptImage(st); err != nil {
 			return err
@@ -112,6 +139,13 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 		c.Ports[i].Host = 0 // any that is free
 	}
 	c.AutoRemove, c.Renamed = false, ""
+	c.ParentPlaceholders = maps.Clone(st.ParentPlaceholders)
+	for secret, placeholder := range st.Placeholders {
+		if c.ParentPlaceholders == nil {
+			c.ParentPlaceholders = map[string]string{}
+		}
+		c.ParentPlaceholders[placeholder] = secret
+	}
 	c.Placeholders = nil
 	c.NewIdentity, c.ForgetCA = true, certificates
 	return &c

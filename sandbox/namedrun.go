@@ -48,6 +48,8 @@ type Status struct {
 	Audit   string `json:"audit"`
 	Pcap    string `json:"pcap,omitempty"`
 	Console string `json:"console"`
+	// ParentPlaceholders are those of the sandboxes from which it was cloned: the secret's name by the placeholder.
+	ParentPlaceholders map[string]string `json:"parent_placeholders,omitempty"`
 	// Started and Info are of the run; Info comes when the guest is ready.
 	Started *time.Time `json:"started,omitempty"`
 	Info    *Info      `json:"info,omitempty"`
@@ -95,7 +97,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Volumes: st.Volumes, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
-		Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
+		ParentPlaceholders: st.ParentPlaceholders, 		Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}
 	if !st.Restart.None() {
 		s.Restart = st.Restart.String()

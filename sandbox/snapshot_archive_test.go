@@ -45,14 +45,14 @@ func TestImportedSnapshotsTakeNothing(t *testing.T) {
 	if _, err := to.ImportSnapshot(t.Context(), bytes.NewReader(archive.Bytes()), "again"); err != nil {
 		t.Errorf("under another name: %v", err)
 	}
-	if err := to.CloneSnapshot(t.Context(), "web-1", "in"); !errors.Is(err, image.ErrNotCached) || !strings.Contains(err.Error(), "msb image pull") {
+	if err := to.CloneSnapshot(t.Context(), "web-1", "in", CloneOptions{}); !errors.Is(err, image.ErrNotCached) || !strings.Contains(err.Error(), "msb image pull") {
 		t.Errorf("without the image: %v", err)
 	}
 	there, err := Store(to)
 	must(t, err)
 	_, err = there.Resolve(t.Context(), DefaultImage, image.Options{})
 	must(t, err)
-	must(t, to.CloneSnapshot(t.Context(), "web-1", "in"))
+	must(t, to.CloneSnapshot(t.Context(), "web-1", "in", CloneOptions{}))
 	wantOnDisk(t, to, "in", "far")
 	got, err := to.load("in")
 	must(t, err)

@@ -144,7 +144,7 @@ func TestDamagedSnapshotsReplaceNothing(t *testing.T) {
 	if err := h.RestoreSnapshot(t.Context(), "s", ""); !errors.Is(err, ErrSnapshotDamaged) {
 		t.Errorf("restore: %v", err)
 	}
-	if err := h.CloneSnapshot(t.Context(), "s", "other"); !errors.Is(err, ErrSnapshotDamaged) {
+	if err := h.CloneSnapshot(t.Context(), "s", "other", CloneOptions{}); !errors.Is(err, ErrSnapshotDamaged) {
 		t.Errorf("clone: %v", err)
 	}
 	wantOnDisk(t, h, "web", "first")
@@ -161,24 +161,24 @@ func TestClonesHaveTheDisk(t *testing.T) {
 	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
 	onDisk(t, h, "web", "later")
-	must(t, h.Clone(t.Context(), "web", "one"))
-	must(t, h.CloneSnapshot(t.Context(), "s", "two"))
+	must(t, h.Clone(t.Context(), "web", "one", CloneOptions{}))
+	must(t, h.CloneSnapshot(t.Context(), "s", "two", CloneOptions{}))
 	wantOnDisk(t, h, "one", "later")
 	wantOnDisk(t, h, "two", "first")
 	onDisk(t, h, "one", "other")
 	wantOnDisk(t, h, "web", "later")
 	for _, to := range []string{"web", "one"} {
-		if err := h.Clone(t.Context(), "web", to); !errors.Is(err, ErrExists) {
+		if err := h.Clone(t.Context(), "web", to, CloneOptions{}); !errors.Is(err, ErrExists) {
 			t.Errorf("onto %s: %v", to, err)
 		}
-		if err := h.CloneSnapshot(t.Context(), "s", to); !errors.Is(err, ErrExists) {
+		if err := h.CloneSnapshot(t.Context(), "s", to, CloneOptions{}); !errors.Is(err, ErrExists) {
 			t.Errorf("a snapshot onto %s: %v", to, err)
 		}
 	}
-	if err := errors.Join(h.Clone(t.Context(), "nosuch", "x")); !errors.Is(err, ErrNoSandbox) {
+	if err := errors.Join(h.Clone(t.Context(), "nosuch", "x", CloneOptions{})); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("%v", err)
 	}
-	if err := h.CloneSnapshot(t.Context(), "nosuch", "x"); !errors.Is(err, ErrNoSnapshot) {
+	if err := h.CloneSnapshot(t.Context(), "nosuch", "x", CloneOptions{}); !errors.Is(err, ErrNoSnapshot) {
 		t.Errorf("%v", err)
 	}
 	if err := h.RestoreSnapshot(t.Context(), "s", "two"); !errors.Is(err, ErrSnapshotOf) {
@@ -228,6 +228,30 @@ func TestI13_SlowClonesAreNotSwept(t *testing.T) {
 	}
 }
 
+// TestClonesGetAnotherPolicy: what the parent's policy was approved to take is not approved for it.
+func TestClonesGetAnotherPolicy(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	st, err := h.load("web")
+	must(t, err)
+	st.Grants = grants.Set{{}}
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+	file := filepath.Join(t.TempDir(), "policy.toml")
+	must(t, os.WriteFile(file, []byte("version = 1\n[egress]\ndefault = \"public\"\n"), 0o600))
+	must(t, h.Clone(t.Context(), "web", "one", CloneOptions{PolicyFile: file}))
+	st, err = h.load("one")
+	if err != nil || st.PolicyFile != file || len(st.Grants) > 0 || !strings.Contains(st.Policy, "public") {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if err := h.Clone(t.Context(), "web", "two", CloneOptions{PolicyFile: file + "x"}); !errors.Is(err, ErrPolicyMissing) {
+		t.Errorf("%v, want ErrPolicyMissing", err)
+	}
+	if all, err := h.List(); err != nil || len(all) != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // TestI18_ClonesShareNoIdentity: each field of a sandbox's state is kept by a clone or not. A field that is new has to be
 // in one of the lists.
 func TestI18_ClonesShareNoIdentity(t *testing.T) {
@@ -237,7 +261,7 @@ func TestI18_ClonesShareNoIdentity(t *testing.T) {
 		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
 		"OperatorDirectories", "Credentials",
 	}
-	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed"}
+	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed"}
 	parent := &state.Stored{
 		Spec: state.Spec{
 			Name: "web", Hostname: "by-hand", Audit: "/a", Pcap: "/p", PcapOptions: PcapOptions{Off: true}, Ports: []Port{{Host: 80, Guest: 8080}}, AutoRemove: true,
@@ -259,8 +283,12 @@ func TestI18_ClonesShareNoIdentity(t *testing.T) {
 			t.Errorf("%s was %v and is %v", f.Name, was.FieldByIndex(f.Index), is.FieldByIndex(f.Index))
 		}
 	}
-	if clone.Name != "other" || clone.Hostname != "other" || clone.Placeholders != nil || clone.Ports[0] != (Port{Guest: 8080}) || clone.ForgetCA != "certs" {
+	if clone.Name != "other" || clone.Hostname != "other" || clone.Placeholders != nil || clone.Ports[0] != (Port{Guest: 8080}) || clone.ForgetCA != "certs" || clone.ParentPlaceholders["placeholder"] != "KEY" {
 		t.Errorf("%+v", clone)
+	}
+	again := cloneOf(clone, "third", "")
+	if again.ParentPlaceholders["placeholder"] != "KEY" {
+		t.Errorf("a clone of the clone knows %v", again.ParentPlaceholders)
 	}
 	if clone.Labels["a"] = "c"; parent.Labels["a"] != "b" || parent.Ports[0].Host != 80 {
 		t.Error("a change to the clone changed the parent")
@@ -282,8 +310,8 @@ func TestI18_ClonesGetNoAuthority(t *testing.T) {
 	}
 	_, err = h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
-	must(t, h.Clone(t.Context(), "web", "one"))
-	must(t, h.CloneSnapshot(t.Context(), "s", "two"))
+	must(t, h.Clone(t.Context(), "web", "one", CloneOptions{}))
+	must(t, h.CloneSnapshot(t.Context(), "s", "two", CloneOptions{}))
 	for _, dir := range []string{namedPath(h, "one"), namedPath(h, "two"), filepath.Join(h.Dir(), state.SnapshotsDir, "names", "s")} {
 		entries, err := os.ReadDir(dir)
 		must(t, err)

@@ -51,6 +51,9 @@ type Config struct {
 	// Placeholders are those of an earlier life of the sandbox, by the secret's
 	// name: one is kept where it has the secret's shape still.
 	Placeholders map[string]string
+	// Parents are placeholders of the sandboxes that this one was cloned from:
+	// the secret's name by the placeholder. Its files may hold them.
+	Parents map[string]string
 	// Terminate stops the sandbox after a violation of a secret that asks for
 	// it. It is called at most once, in a goroutine of its own.
 	Terminate func(reason string)

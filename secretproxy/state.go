@@ -2,6 +2,7 @@ package secretproxy
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -31,6 +32,9 @@ type entry struct {
 	// parent is the secret whose mint made this one; nil for those of the
 	// policy.
 	parent *entry
+	// foreign is set for a placeholder of another sandbox, of which this one's
+	// disk is a copy. There is no value for it and no place where it may stand.
+	foreign bool
 }
 
 // newState reads the sources. Secrets get their placeholder of kept, where it has their shape, and their
@@ -61,8 +65,19 @@ func newState(ctx context.Context, cfg *Config, values *known, policy *policies.
 	for i, h := range holders {
 		entries = append(entries, &entry{holder: h, placeholder: placeholders[i]})
 	}
-	st.table.Store(newTable(entries))
+	st.table.Store(newTable(append(entries, foreignEntries(cfg.Parents)...)))
 	return st, nil
+}
+
+// foreignEntries are in the order of their placeholders.
+func foreignEntries(parents map[string]string) []*entry {
+	entries := make([]*entry, 0, len(parents))
+	for _, placeholder := range slices.Sorted(maps.Keys(parents)) {
+		entries = append(entries, &entry{
+			holder: secret.Fixed(policies.Secret{Name: parents[placeholder]}, secret.Secret{}), placeholder: placeholder, foreign: true,
+		})
+	}
+	return entries
 }
 
 func newTable(entries []*entry) *table {
@@ -90,7 +105,7 @@ func (t *table) find(text string) *entry {
 // placeholders adds those of the policy's own secrets to out, by name.
 func (s *state) placeholders(out map[string]string) map[string]string {
 	for _, e := range s.table.Load().secrets {
-		if e.parent == nil {
+		if e.parent == nil && !e.foreign {
 			out[e.holder.Policy().Name] = e.placeholder
 		}
 	}
@@ -99,7 +114,7 @@ func (s *state) placeholders(out map[string]string) map[string]string {
 
 func (s *state) byName(name string) *entry {
 	secrets := s.table.Load().secrets
-	i := slices.IndexFunc(secrets, func(e *entry) bool { return e.holder.Policy().Name == name })
+	i := slices.IndexFunc(secrets, func(e *entry) bool { return !e.foreign && e.holder.Policy().Name == name })
 	if i < 0 {
 		return nil
 	}

@@ -100,9 +100,19 @@ func (s *swapper) violation(e *entry, place, message string) {
 	s.fault = s.ex.violation(e, place, message)
 }
 
+// codeForeign is the reason for a placeholder of another sandbox.
+const codeForeign = "secret_of_parent"
+
 // violation makes the refusal for a placeholder where its value may not go.
 func (ex *exchange) violation(e *entry, place, message string) *refusal {
 	name := e.holder.Policy().Name
+	ex.place = place
+	if e.foreign {
+		return &refusal{
+			status: http.StatusForbidden, code: codeForeign, rule: ex.verdict.Rule, secret: name,
+			message: "the placeholder of secret " + name + " is that of the sandbox from which this one was cloned; its own is in the variable " + name + " of new commands",
+		}
+	}
 	code := "secret_place"
 	if message == "" {
 		message = "the placeholder of secret " + name + " stands in a place (" + place + ") or a spelling in which its value may not be sent"
@@ -115,7 +125,6 @@ func (ex *exchange) violation(e *entry, place, message string) *refusal {
 	case !ex.mayGo(e):
 		code, message = "secret_host", "the placeholder of secret "+name+" was sent to a host that is not one of its hosts"
 	}
-	ex.place = place
 	return &refusal{status: http.StatusForbidden, code: code, rule: ex.verdict.Rule, secret: name, message: message}
 }
 
@@ -136,7 +145,7 @@ func WhyViolation(reason string) string {
 
 // violated stops the sandbox if the secret asks for it.
 func (p *Proxy) violated(ex *exchange, r *refusal) {
-	if r.secret == "" {
+	if r.secret == "" || r.code == codeForeign { // which a clone may hold without having done anything
 		return
 	}
 	e := ex.state.byName(r.secret)
@@ -235,7 +244,7 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func
 		return s.ex.mayGo(e) && slices.Contains(e.holder.Policy().In, place)
 	}
 	e := t.secrets[h.Needle]
-	allowed := h.Exact && s.ex.guest.isTLS
+	allowed := h.Exact && s.ex.guest.isTLS && !e.foreign
 	if allowed && !mayStand(e) {
 		e = s.twin(t, e, mayStand)
 	}

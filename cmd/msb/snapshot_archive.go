@@ -41,8 +41,8 @@ func newSnapshotImport(ui *ui) *cobra.Command {
 		Use:   "import FILE [SNAPSHOT]",
 		Short: "Bring a snapshot in from an archive that msb snapshot export wrote",
 		Long: `Reads an archive of msb snapshot export; FILE - is standard input. The snapshot has the
-archive's name unless it is given one. msb clone makes sandboxes of it, which have no way
-out: their policy allows nothing. The image below the disk must be in the cache by then.`,
+archive's name unless it is given one. msb clone makes sandboxes of it, whose policy
+allows nothing without --policy. The image below the disk must be in the cache by then.`,
 		Example: `  msb snapshot import web-1.snapshot
   msb image pull python:3.12 && msb clone web-1 web`,
 		Args: named(cobra.RangeArgs(1, 2), "name the archive"),

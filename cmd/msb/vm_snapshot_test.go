@@ -21,7 +21,7 @@ func TestVMSnapshotsAndClones(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, env := otherHome(t)
-	policy := violating(t, "block")
+	policy := violating(t, "terminate")
 	env = append(env, "VM_TEST_TOKEN="+os.Getenv("VM_TEST_TOKEN"))
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, env, args...)) }
 	defer func() { _ = command(t, env, "rm", "--force", "web", "one", "two").Run() }() // after a failure
@@ -114,6 +114,10 @@ echo PARENTS > /var/lib/systemd/random-seed`
 	}
 	if len(ports) != 3 {
 		t.Errorf("the ports are %v, want three", ports)
+	}
+	parents := sh("web", "echo $TOKEN")
+	if got := sh("one", `msb-tour get "https://echo.msb.internal/?elsewhere=`+parents+`" 2>&1 | grep -o secret_of_parent; hostname`); got != "secret_of_parent\none" {
+		t.Errorf("the parent's placeholder in the clone: %q", got)
 	}
 	machine := sh("one", "cat /etc/machine-id")
 	msb("restart", "-q", "one").want(t, 0, "one\n")

@@ -39,6 +39,8 @@ type Stored struct {
 	Credentials *Credentials `json:"credentials,omitempty"`
 	// Placeholders are by the secret's name: files of the guest may hold them.
 	Placeholders map[string]string `json:"placeholders,omitempty"`
+	// ParentPlaceholders are those of the sandboxes whose disk this one's was: the secret's name by the placeholder.
+	ParentPlaceholders map[string]string `json:"parent_placeholders,omitempty"`
 	// NewIdentity tells that the disk is a copy of another sandbox's, and that the next start makes new on it what tells
 	// machines apart. ForgetCA are the certificates, in PEM form, of the sandboxes whose disk it was.
 	NewIdentity bool   `json:"new_identity,omitempty"`

@@ -90,12 +90,12 @@ func (s *supervisor) serveLink() error {
 		return nil
 	}
 	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true, MTU: netstack.LargeMTU} // the card of every backend takes it
-	authority, placeholders, err := s.loadIdentity()
+	authority, stored, err := s.loadIdentity()
 	if err != nil {
 		return errors.Join(err, s.link.Close())
 	}
 	g, err := gateway.New(gateway.Config{
-		CA: authority, Placeholders: placeholders,
+		CA: authority, Placeholders: stored.Placeholders, Parents: stored.ParentPlaceholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
 		Admit:   admitReload(s.plan),
 		Forward: s.ports.forward, DialSandbox: s.peers.dial,

@@ -79,9 +79,9 @@ func (r reloads) Emit(e audit.Event) {
 
 // loadIdentity is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
 // placeholders, which its files may hold.
-func (s *supervisor) loadIdentity() (*ca.Authority, map[string]string, error) {
+func (s *supervisor) loadIdentity() (*ca.Authority, *state.Stored, error) {
 	if s.plan.Name == "" {
-		return nil, nil, nil
+		return nil, new(state.Stored), nil
 	}
 	path := filepath.Join(s.plan.Dir, state.CaFile)
 	authority, err := ca.Load(path)
@@ -97,7 +97,7 @@ func (s *supervisor) loadIdentity() (*ca.Authority, map[string]string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return authority, st.Placeholders, nil
+	return authority, st, nil
 }
 
 // detach makes a sandbox with a name independent of who started it.

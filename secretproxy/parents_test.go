@@ -1,0 +1,68 @@
+package secretproxy
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/policies"
+)
+
+// TestI18_ParentsPlaceholdersAreRefused sends the placeholder of the sandbox that this one was cloned from, wherever one
+// may be: no server gets it, the reason is its own, and the sandbox goes on although the secret of that name would end it.
+// The twin, without Parents, shows that it gets through.
+func TestI18_ParentsPlaceholdersAreRefused(t *testing.T) {
+	t.Parallel()
+	const parents = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
+	for _, known := range []bool{true, false} {
+		s := secretIn(t, header("Authorization"), policies.Place{Kind: policies.InBody})
+		s.OnViolation = policies.Terminate
+		w := newWorld(t, echo, withSecret(s), func(_ *policies.Policy, cfg *Config) {
+			if known {
+				cfg.Parents = map[string]string{parents: "GITHUB_TOKEN"}
+			}
+		})
+		if w.placeholder() == parents || len(w.proxy.Placeholders()) != 1 {
+			t.Errorf("the sandbox' own placeholders are %v", w.proxy.Placeholders())
+		}
+		for range 2 { // a reload keeps it
+			for what, r := range map[string]*http.Request{
+				"its own place": request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", "Bearer "+parents),
+				"another":       request(t, "GET", "https://"+apiHost+"/", nil, "X-Other", parents),
+				"the path":      request(t, "GET", "https://"+apiHost+"/"+parents, nil),
+				"the body":      request(t, "POST", "https://"+apiHost+"/", strings.NewReader("a="+parents)),
+			} {
+				resp, got := do(t, w.client(apiHost, apiAddr, false), r)
+				refused := resp.StatusCode == http.StatusForbidden && strings.Contains(got, `"reason":"secret_of_parent"`)
+				if refused != known || known && strings.Contains(got, parents) {
+					t.Errorf("known %v, %s: status %d: %s", known, what, resp.StatusCode, got)
+				}
+			}
+			resp, got := do(t, w.client(evilHost, evilAddr, false), request(t, "GET", "https://"+evilHost+"/", nil, "X", parents))
+			if refused := resp.StatusCode == http.StatusForbidden; refused != known {
+				t.Errorf("known %v, another host: status %d: %s", known, resp.StatusCode, got)
+			}
+			resp, got = do(t, w.client(apiHost, apiAddr, false), request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", w.placeholder()))
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("known %v, its own: status %d: %s", known, resp.StatusCode, got)
+			}
+			if err := w.proxy.Reload(w.proxy.cfg.Policy, w.judge); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if known && strings.Contains(w.api.bytes()+w.evil.bytes(), parents) {
+			t.Error("a server got it")
+		}
+		if err := w.proxy.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.terminated) != 0 {
+			t.Errorf("known %v: terminated %q", known, w.terminated)
+		}
+		violations := len(w.events.of(audit.SecretViolation))
+		if want := 10; known && violations != want {
+			t.Errorf("%d violations are in the log, want %d", violations, want)
+		}
+	}
+}
