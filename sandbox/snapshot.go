@@ -309,7 +309,11 @@ func (h *Home) restoreSnapshot(ctx context.Context, snapshot, name string) error
 		if err != nil {
 			return err
 		}
-		if err := takeBack(run, st, meta); err != nil {
+		err = syncFile(fresh) // the disk before it is gone then
+		if err == nil {
+			err = takeBack(run, st, meta)
+		}
+		if err != nil {
 			return errors.Join(err, os.Remove(fresh))
 		}
 		if err := os.Rename(fresh, filepath.Join(run.Dir, state.UpperDisk)); err != nil {
@@ -317,6 +321,14 @@ func (h *Home) restoreSnapshot(ctx context.Context, snapshot, name string) error
 		}
 		return errors.Join(writeOrigin(run.Dir, snapshot, meta), state.RemoveJobs(filepath.Join(run.Dir, state.JobsDir)))
 	})
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // takeBack has the next start make a new identity if the disk is of before the sandbox had one. It is written before the

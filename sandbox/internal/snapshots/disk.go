@@ -15,7 +15,7 @@ import (
 )
 
 // WriteDisk makes the disk of a snapshot at path, which must not exist, and returns what the snapshot is. Each chunk is
-// checked: a damaged one is state.ErrSnapshotDamaged. After an error there is no file.
+// checked: a damaged one is state.ErrSnapshotDamaged. After an error there is no file. It is not synced.
 func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err error) {
 	lock, err := s.use(ctx)
 	if err != nil {
@@ -39,9 +39,6 @@ func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err 
 			}
 			return err
 		})
-	}
-	if err == nil {
-		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, errors.Join(err, os.Remove(path))
