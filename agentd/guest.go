@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -137,6 +138,9 @@ func (*guest) Freeze() error { return machine.FreezeUpper() }
 
 // Thaw implements machineOps.
 func (*guest) Thaw() error { return machine.ThawUpper() }
+
+// Upper implements machineOps.
+func (*guest) Upper() (*os.Root, error) { return machine.UpperFiles() }
 
 // Terminate implements machineOps.
 func (*guest) Terminate() { machine.KillAll(unix.SIGTERM) }

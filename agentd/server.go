@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,8 @@ type machineOps interface {
 	// Freeze holds all writes to the workload's disk until Thaw.
 	Freeze() error
 	Thaw() error
+	// Upper is the directory of what was written since the image.
+	Upper() (*os.Root, error)
 	// Terminate asks every process to end.
 	Terminate()
 	Stats() *agentpb.StatsResponse
@@ -105,6 +108,7 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	agentpb.RegisterConnectionsServer(srv, newConnectServer())
 	agentpb.RegisterDirectoriesServer(srv, &directoryServer{root: s.spawner.Root(), shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 }})
 	agentpb.RegisterFreezerServer(srv, &freezeServer{ops: s.ops, shutdown: s.shutdown, longest: s.maxFreeze})
+	agentpb.RegisterSearchServer(srv, &searchServer{ops: s.ops})
 	loopback := newLoopbackServer()
 	defer loopback.close()
 	agentpb.RegisterLoopbackServer(srv, loopback)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type fakeMachine struct {
 	ended     bool
 	frozen    bool
 	freeze    error
+	upper     string
 }
 
 func (f *fakeMachine) Configure(_ context.Context, req *agentpb.HandshakeRequest) (env, warnings []string, err error) {
@@ -65,6 +67,8 @@ func (f *fakeMachine) Thaw() error {
 	f.frozen = false
 	return nil
 }
+
+func (f *fakeMachine) Upper() (*os.Root, error) { return os.OpenRoot(f.upper) }
 
 func (f *fakeMachine) Terminate() {
 	f.mu.Lock()

@@ -151,6 +151,22 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 	return &c
 }
 
+// ParentFiles are the files of a clone that runs which hold placeholders of the sandboxes from which it was cloned: those
+// that were written since the image. more says that there are others, or some that could not be read. All of its disk is
+// read. It is the guest's word only.
+func (h *Home) ParentFiles(ctx context.Context, name string) (paths []string, more bool, err error) {
+	st, err := h.load(name)
+	if err != nil || len(st.ParentPlaceholders) == 0 {
+		return nil, false, Fail(err)
+	}
+	s, err := connectNamed(ctx, h, name)
+	if err != nil {
+		return nil, false, Fail(err)
+	}
+	paths, more, err = s.client.Find(ctx, slices.Sorted(maps.Keys(st.ParentPlaceholders)))
+	return paths, more, Fail(errors.Join(err, s.Close()))
+}
+
 // IsSnapshot reports whether there is a snapshot of that name, however damaged.
 func (h *Home) IsSnapshot(name string) bool {
 	store, err := h.snapshots()

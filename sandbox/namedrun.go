@@ -50,6 +50,10 @@ type Status struct {
 	Console string `json:"console"`
 	// ParentPlaceholders are those of the sandboxes from which it was cloned: the secret's name by the placeholder.
 	ParentPlaceholders map[string]string `json:"parent_placeholders,omitempty"`
+	// ParentFiles are files that hold one, once they were looked for (ParentFiles of Home); MoreParentFiles says that there
+	// are others.
+	ParentFiles     []string `json:"parent_files,omitempty"`
+	MoreParentFiles bool     `json:"more_parent_files,omitempty"`
 	// Started and Info are of the run; Info comes when the guest is ready.
 	Started *time.Time `json:"started,omitempty"`
 	Info    *Info      `json:"info,omitempty"`

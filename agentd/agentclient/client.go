@@ -31,6 +31,7 @@ type Client struct {
 	execs      atomic.Uint64 // that clients of Serve asked for
 	conns      agentpb.ConnectionsClient
 	freezer  agentpb.FreezerClient
+	search   agentpb.SearchClient
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.
@@ -104,6 +105,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
 	c.conns, c.supervisor, c.freezer = agentpb.NewConnectionsClient(conn), agentpb.NewSupervisorClient(conn), agentpb.NewFreezerClient(conn)
+	c.search = agentpb.NewSearchClient(conn)
 	return c, nil
 }
 

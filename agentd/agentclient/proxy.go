@@ -74,6 +74,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
 	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}})
 	agentpb.RegisterFreezerServer(srv, &freezeProxy{proxy: proxy{c: c}})
+	agentpb.RegisterSearchServer(srv, &searchProxy{proxy: proxy{c: c}})
 	if also.Jobs != nil {
 		agentpb.RegisterJobsServer(srv, &jobsAdapter{jobs: also.Jobs})
 	}

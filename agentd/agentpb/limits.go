@@ -53,3 +53,10 @@ const HandshakeTimeout = 30 * time.Second
 // PollName is a file at the top of each directory of the host that the agent
 // polls once, before anybody uses the directory.
 const PollName = ".msb-poll"
+
+// Bounds of Search.Find: how many texts, and the bytes of one. A text that is shorter is in too many files.
+const (
+	MaxFindTexts = 64
+	MinFindBytes = 8
+	MaxFindBytes = 4 << 10
+)

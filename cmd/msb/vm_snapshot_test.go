@@ -38,7 +38,7 @@ func TestVMSnapshotsAndClones(t *testing.T) {
 	msb("start", "-q", "web").want(t, 0, "web\n")
 	const plant = `echo first > /f; mkdir -p /etc/ssh /var/lib/dbus /var/lib/systemd; echo 0123456789abcdef0123456789abcdef > /etc/machine-id
 ln -s /etc/machine-id /var/lib/dbus/machine-id; for k in ed25519 rsa; do echo PARENTS > /etc/ssh/ssh_host_${k}_key; echo PARENTS > /etc/ssh/ssh_host_${k}_key.pub; done
-echo PARENTS > /var/lib/systemd/random-seed`
+echo PARENTS > /var/lib/systemd/random-seed; mkdir -p /root; echo $TOKEN > /root/token`
 	sh("web", plant)
 	// While it runs and writes: the files are pairs, each pair one write apart.
 	writes := command(t, env, "exec", "web", "--", "sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /a; echo $i > /b; done")
@@ -118,6 +118,10 @@ echo PARENTS > /var/lib/systemd/random-seed`
 	parents := sh("web", "echo $TOKEN")
 	if got := sh("one", `msb-tour get "https://echo.msb.internal/?elsewhere=`+parents+`" 2>&1 | grep -o secret_of_parent; hostname`); got != "secret_of_parent\none" {
 		t.Errorf("the parent's placeholder in the clone: %q", got)
+	}
+	var one sandbox.Status
+	if err := json.Unmarshal([]byte(msb("inspect", "--parent-files", "one").out), &one); err != nil || !slices.Equal(one.ParentFiles, []string{"/root/token"}) || one.MoreParentFiles || one.ParentPlaceholders[parents] != "TOKEN" {
+		t.Errorf("the files with the parent's placeholder: %+v, %v", one, err)
 	}
 	machine := sh("one", "cat /etc/machine-id")
 	msb("restart", "-q", "one").want(t, 0, "one\n")

@@ -47,6 +47,8 @@ const (
 	imageDir = "/run/msb/image"
 	upperDir = "/run/msb/upper"
 	rootDir  = "/run/msb/root"
+
+	upperFiles = "data" // in upperDir
 )
 
 // Assemble mounts image, upper layer and overlay in agentd's mount namespace.
@@ -66,7 +68,7 @@ func (r Root) Assemble(ctx context.Context) error {
 	if err := r.mountUpper(ctx); err != nil {
 		return err
 	}
-	data, work := filepath.Join(upperDir, "data"), filepath.Join(upperDir, "work")
+	data, work := filepath.Join(upperDir, upperFiles), filepath.Join(upperDir, "work")
 	for _, d := range []string{data, work} {
 		if err := os.MkdirAll(d, 0o755); err != nil { //nolint:gosec // what a root directory has
 			return fmt.Errorf("make the upper layer: %w", err)
@@ -80,6 +82,15 @@ func (r Root) Assemble(ctx context.Context) error {
 		return fmt.Errorf("mount the overlay: %w", err)
 	}
 	return checkUpper()
+}
+
+// UpperFiles is the directory of what was written since the image.
+func UpperFiles() (*os.Root, error) {
+	root, err := os.OpenRoot(filepath.Join(upperDir, upperFiles))
+	if err != nil {
+		return nil, fmt.Errorf("look into the upper layer: %w", err)
+	}
+	return root, nil
 }
 
 // checkUpper makes sure that the upper layer can be written to. To mount an overlay empties its work directory: a kernel
