@@ -106,7 +106,7 @@ func (s *source) frozen(ctx context.Context, do func(context.Context) error) err
 	if thawed := frozen.Thaw(); err == nil {
 		err = thawed
 	}
-	if ctx.Err() != nil {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("%w; the disk of a sandbox that runs may be held for %s: stop it first", err, MaxFreeze)
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -317,9 +318,9 @@ func TestDamageIsToldAndStays(t *testing.T) {
 func TestI12_FullDisksLeaveNoSnapshot(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	n := 0
+	var n atomic.Int32
 	s.free = func(string) (int64, error) {
-		if n++; n > 2 {
+		if n.Add(1) > 2 {
 			return state.MinFree - 1, nil
 		}
 		return state.MinFree, nil
