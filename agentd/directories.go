@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/files"
+	"github.com/msb-project/msb/agentd/internal/machine"
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
@@ -59,11 +61,15 @@ func (s *directoryServer) Attach(stream attachStream) error {
 	if err != nil {
 		return errors.Join(err, device.Close())
 	}
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	var reader sync.WaitGroup
 	reader.Go(func() { ended <- requests(device, stream) })
 	go func() { ended <- replies(device, stream) }() // which the end of the call ends
-	go func() { _ = s.root.Run(func() error { return poll(start.GetPath()) }) }()
+	go func() {
+		if err := s.show(start); err != nil {
+			ended <- status.Error(codes.InvalidArgument, err.Error())
+		}
+	}()
 	select {
 	case err = <-ended:
 	case <-s.shutdown:
@@ -83,29 +89,55 @@ func (s *directoryServer) mount(start *agentpb.AttachStart) (device *os.File, at
 	}
 	attached = &agentpb.Attached{}
 	err = s.root.Run(func() error {
-		if attached.Uid, attached.Gid, err = workload.LookupUser(start.GetUser()); err != nil {
+		if attached.Uid, attached.Gid, err = workload.LookupUser(start.GetUser()); err != nil || start.GetCopyOnWrite() {
 			return err
 		}
-		if err := os.MkdirAll(start.GetPath(), 0o755); err != nil { //nolint:gosec // as other tools make mount points
-			return fmt.Errorf("make the mount point: %w", err)
-		}
-		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
-		if start.GetReadOnly() {
-			flags |= unix.MS_RDONLY
-		}
-		// What is allowed goes by the modes that the host's files have.
-		options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fd)
-		if err := unix.Mount("host", start.GetPath(), "fuse", flags, options); err != nil {
-			return fmt.Errorf("mount: %w", err)
-		}
-		return nil
+		return mountFuse(fd, start.GetPath(), start.GetReadOnly())
 	})
+	if err == nil && start.GetCopyOnWrite() { // where the workload has no path to it
+		err = mountFuse(fd, machine.LayerOf(start.GetPath()).Lower(), true)
+	}
 	if err != nil {
 		_ = unix.Close(fd) // nothing was mounted
 		return nil, nil, err
 	}
 	// Not earlier: a device without a mount never wakes who waits for it.
 	return os.NewFile(uintptr(fd), fuseDevice), attached, nil
+}
+
+// mountFuse mounts the device's file system, as the calling thread sees paths.
+func mountFuse(fd int, at string, readOnly bool) error {
+	if err := os.MkdirAll(at, 0o755); err != nil { //nolint:gosec // as other tools make mount points
+		return fmt.Errorf("make the mount point: %w", err)
+	}
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	if readOnly {
+		flags |= unix.MS_RDONLY
+	}
+	// What is allowed goes by the modes that the host's files have.
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fd)
+	if err := unix.Mount("host", at, "fuse", flags, options); err != nil {
+		return fmt.Errorf("mount: %w", err)
+	}
+	return nil
+}
+
+// show polls, which tells the host that the directory can be used. The overlay
+// of one that is copied on write is made before: the kernel asks for what is
+// below it, so that messages have to be carried by then.
+func (s *directoryServer) show(start *agentpb.AttachStart) error {
+	if !start.GetCopyOnWrite() {
+		return s.root.Run(func() error { return poll(start.GetPath()) })
+	}
+	layer := machine.LayerOf(start.GetPath())
+	overlay, err := layer.Overlay()
+	if err != nil {
+		return err
+	}
+	if err := s.root.Run(func() error { return machine.Attach(overlay, start.GetPath()) }); err != nil {
+		return err
+	}
+	return poll(layer.Lower())
 }
 
 // poll lets the kernel learn that files of the host can't be polled. Without
@@ -154,6 +186,24 @@ func replies(device *os.File, stream attachStream) error {
 			return nil
 		}
 	}
+}
+
+// Changes implements agentpb.DirectoriesServer.
+func (s *directoryServer) Changes(req *agentpb.ChangesRequest, stream grpc.ServerStreamingServer[agentpb.ChangesResponse]) error {
+	omitted, err := files.Layer(stream.Context(), machine.LayerOf(req.GetPath()).Data(), func(entries []*agentpb.LayerEntry) error {
+		return stream.Send(&agentpb.ChangesResponse{Entries: entries})
+	})
+	if err != nil {
+		return fileStatus(err)
+	}
+	return stream.Send(&agentpb.ChangesResponse{Omitted: omitted})
+}
+
+// ReadChanged implements agentpb.DirectoriesServer.
+func (s *directoryServer) ReadChanged(req *agentpb.ReadChangedRequest, stream grpc.ServerStreamingServer[agentpb.ReadChangedResponse]) error {
+	return fileStatus(files.ReadLayer(machine.LayerOf(req.GetPath()).Data(), req.GetName(), func(b []byte) error {
+		return stream.Send(&agentpb.ReadChangedResponse{Data: b})
+	}))
 }
 
 // settle lets processes end that were asked to, and writes back what the kernel

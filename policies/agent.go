@@ -37,16 +37,21 @@ type Directory struct {
 	Guest string `json:"guest"`
 	// Writable lets the guest change it.
 	Writable bool `json:"writable,omitempty"`
+	// CopyOnWrite keeps what the guest writes in the guest's own layer: the directory is served read-only.
+	CopyOnWrite bool `json:"copy_on_write,omitempty"`
 }
 
-// String is HOST:GUEST, with :rw if the guest may write.
+// String is HOST:GUEST, with :rw if the guest may write, :cow if its changes are its own.
 func (d Directory) String() string {
 	host := d.Host
 	if !strings.Contains(host, "/") {
 		host = "./" + host
 	}
-	if d.Writable {
+	switch {
+	case d.Writable:
 		return host + ":" + d.Guest + ":rw"
+	case d.CopyOnWrite:
+		return host + ":" + d.Guest + ":cow"
 	}
 	return host + ":" + d.Guest
 }
@@ -65,8 +70,10 @@ func ParseDirectory(text string) (d Directory, err error) {
 	case "ro":
 	case "rw":
 		d.Writable = true
+	case "cow":
+		d.CopyOnWrite = true
 	default:
-		return d, fmt.Errorf("%q: it must be ro or rw", mode)
+		return d, fmt.Errorf("%q: it must be ro, rw or cow", mode)
 	}
 	d.Host, d.Guest = rest[:i], path.Clean(rest[i+1:])
 	if !strings.Contains(d.Host, "/") && d.Host != "." && d.Host != ".." {

@@ -14,6 +14,9 @@ type DirectoryOptions struct {
 	// Path is absolute; what is missing of it is made.
 	Path     string
 	ReadOnly bool
+	// CopyOnWrite keeps what the guest writes in a layer of its own, which Changes
+	// lists. It comes with ReadOnly.
+	CopyOnWrite bool
 	// User owns what is in it, as in ExecOptions.
 	User string
 }
@@ -52,7 +55,7 @@ func (d *Directory) attach(o DirectoryOptions) (err error) {
 	if d.stream, err = d.c.dirs.Attach(d.ctx); err != nil {
 		return err
 	}
-	start := &agentpb.AttachStart{Path: o.Path, ReadOnly: o.ReadOnly, User: o.User}
+	start := &agentpb.AttachStart{Path: o.Path, ReadOnly: o.ReadOnly, CopyOnWrite: o.CopyOnWrite, User: o.User}
 	if err := d.stream.Send(&agentpb.AttachRequest{Request: &agentpb.AttachRequest_Start{Start: start}}); err != nil {
 		_, err = d.stream.Recv() // which tells why
 		return err

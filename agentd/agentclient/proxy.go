@@ -72,6 +72,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	)
 	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell, life: life, work: &work, use: also.Use})
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
+	agentpb.RegisterDirectoriesServer(srv, &layerProxy{files: filesProxy{proxy: proxy{c: c}}})
 	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}})
 	agentpb.RegisterFreezerServer(srv, &freezeProxy{proxy: proxy{c: c}})
 	agentpb.RegisterSearchServer(srv, &searchProxy{proxy: proxy{c: c}})

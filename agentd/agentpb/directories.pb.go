@@ -115,7 +115,10 @@ type AttachStart struct {
 	Path     string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	ReadOnly bool   `protobuf:"varint,2,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	// Who the files belong to: as in ExecStart.
-	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// Mount the directory below an overlay, which keeps what the workload writes
+	// in a layer of its own. It comes with read_only.
+	CopyOnWrite   bool `protobuf:"varint,4,opt,name=copy_on_write,json=copyOnWrite,proto3" json:"copy_on_write,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +172,13 @@ func (x *AttachStart) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *AttachStart) GetCopyOnWrite() bool {
+	if x != nil {
+		return x.CopyOnWrite
+	}
+	return false
 }
 
 type AttachResponse struct {
@@ -307,6 +317,293 @@ func (x *Attached) GetGid() uint32 {
 	return 0
 }
 
+type ChangesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in AttachStart.
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangesRequest) Reset() {
+	*x = ChangesRequest{}
+	mi := &file_directories_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangesRequest) ProtoMessage() {}
+
+func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_directories_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
+func (*ChangesRequest) Descriptor() ([]byte, []int) {
+	return file_directories_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ChangesRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+type ChangesResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*LayerEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// In the last message: how many have names that can't be sent: too long, or
+	// no UTF-8.
+	Omitted       int64 `protobuf:"varint,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangesResponse) Reset() {
+	*x = ChangesResponse{}
+	mi := &file_directories_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangesResponse) ProtoMessage() {}
+
+func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_directories_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
+func (*ChangesResponse) Descriptor() ([]byte, []int) {
+	return file_directories_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ChangesResponse) GetEntries() []*LayerEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ChangesResponse) GetOmitted() int64 {
+	if x != nil {
+		return x.Omitted
+	}
+	return 0
+}
+
+// LayerEntry is a file of an overlay's upper layer.
+type LayerEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From the top.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// st_mode of Linux: type and permissions.
+	Mode uint32 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	Size int64  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	// Of a symbolic link.
+	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
+	// The file below is removed.
+	Whiteout bool `protobuf:"varint,5,opt,name=whiteout,proto3" json:"whiteout,omitempty"`
+	// Nothing of the directory below is seen.
+	Opaque        bool `protobuf:"varint,6,opt,name=opaque,proto3" json:"opaque,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LayerEntry) Reset() {
+	*x = LayerEntry{}
+	mi := &file_directories_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LayerEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LayerEntry) ProtoMessage() {}
+
+func (x *LayerEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_directories_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LayerEntry.ProtoReflect.Descriptor instead.
+func (*LayerEntry) Descriptor() ([]byte, []int) {
+	return file_directories_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LayerEntry) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *LayerEntry) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *LayerEntry) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *LayerEntry) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *LayerEntry) GetWhiteout() bool {
+	if x != nil {
+		return x.Whiteout
+	}
+	return false
+}
+
+func (x *LayerEntry) GetOpaque() bool {
+	if x != nil {
+		return x.Opaque
+	}
+	return false
+}
+
+type ReadChangedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in AttachStart.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// A LayerEntry's path.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadChangedRequest) Reset() {
+	*x = ReadChangedRequest{}
+	mi := &file_directories_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadChangedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadChangedRequest) ProtoMessage() {}
+
+func (x *ReadChangedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_directories_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadChangedRequest.ProtoReflect.Descriptor instead.
+func (*ReadChangedRequest) Descriptor() ([]byte, []int) {
+	return file_directories_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReadChangedRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ReadChangedRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ReadChangedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadChangedResponse) Reset() {
+	*x = ReadChangedResponse{}
+	mi := &file_directories_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadChangedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadChangedResponse) ProtoMessage() {}
+
+func (x *ReadChangedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_directories_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadChangedResponse.ProtoReflect.Descriptor instead.
+func (*ReadChangedResponse) Descriptor() ([]byte, []int) {
+	return file_directories_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReadChangedResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_directories_proto protoreflect.FileDescriptor
 
 const file_directories_proto_rawDesc = "" +
@@ -315,11 +612,12 @@ const file_directories_proto_rawDesc = "" +
 	"\rAttachRequest\x121\n" +
 	"\x05start\x18\x01 \x01(\v2\x19.msb.agent.v1.AttachStartH\x00R\x05start\x12\x1a\n" +
 	"\amessage\x18\x02 \x01(\fH\x00R\amessageB\t\n" +
-	"\arequest\"R\n" +
+	"\arequest\"v\n" +
 	"\vAttachStart\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1b\n" +
 	"\tread_only\x18\x02 \x01(\bR\breadOnly\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\"n\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\"\n" +
+	"\rcopy_on_write\x18\x04 \x01(\bR\vcopyOnWrite\"n\n" +
 	"\x0eAttachResponse\x124\n" +
 	"\battached\x18\x01 \x01(\v2\x16.msb.agent.v1.AttachedH\x00R\battached\x12\x1a\n" +
 	"\amessage\x18\x02 \x01(\fH\x00R\amessageB\n" +
@@ -327,9 +625,29 @@ const file_directories_proto_rawDesc = "" +
 	"\bresponse\".\n" +
 	"\bAttached\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x10\n" +
-	"\x03gid\x18\x02 \x01(\rR\x03gid2V\n" +
+	"\x03gid\x18\x02 \x01(\rR\x03gid\"$\n" +
+	"\x0eChangesRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"_\n" +
+	"\x0fChangesResponse\x122\n" +
+	"\aentries\x18\x01 \x03(\v2\x18.msb.agent.v1.LayerEntryR\aentries\x12\x18\n" +
+	"\aomitted\x18\x02 \x01(\x03R\aomitted\"\x94\x01\n" +
+	"\n" +
+	"LayerEntry\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06target\x18\x04 \x01(\tR\x06target\x12\x1a\n" +
+	"\bwhiteout\x18\x05 \x01(\bR\bwhiteout\x12\x16\n" +
+	"\x06opaque\x18\x06 \x01(\bR\x06opaque\"<\n" +
+	"\x12ReadChangedRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\")\n" +
+	"\x13ReadChangedResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\xf6\x01\n" +
 	"\vDirectories\x12G\n" +
-	"\x06Attach\x12\x1b.msb.agent.v1.AttachRequest\x1a\x1c.msb.agent.v1.AttachResponse(\x010\x01B+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
+	"\x06Attach\x12\x1b.msb.agent.v1.AttachRequest\x1a\x1c.msb.agent.v1.AttachResponse(\x010\x01\x12H\n" +
+	"\aChanges\x12\x1c.msb.agent.v1.ChangesRequest\x1a\x1d.msb.agent.v1.ChangesResponse0\x01\x12T\n" +
+	"\vReadChanged\x12 .msb.agent.v1.ReadChangedRequest\x1a!.msb.agent.v1.ReadChangedResponse0\x01B+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
 
 var (
 	file_directories_proto_rawDescOnce sync.Once
@@ -343,23 +661,33 @@ func file_directories_proto_rawDescGZIP() []byte {
 	return file_directories_proto_rawDescData
 }
 
-var file_directories_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_directories_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_directories_proto_goTypes = []any{
-	(*AttachRequest)(nil),  // 0: msb.agent.v1.AttachRequest
-	(*AttachStart)(nil),    // 1: msb.agent.v1.AttachStart
-	(*AttachResponse)(nil), // 2: msb.agent.v1.AttachResponse
-	(*Attached)(nil),       // 3: msb.agent.v1.Attached
+	(*AttachRequest)(nil),       // 0: msb.agent.v1.AttachRequest
+	(*AttachStart)(nil),         // 1: msb.agent.v1.AttachStart
+	(*AttachResponse)(nil),      // 2: msb.agent.v1.AttachResponse
+	(*Attached)(nil),            // 3: msb.agent.v1.Attached
+	(*ChangesRequest)(nil),      // 4: msb.agent.v1.ChangesRequest
+	(*ChangesResponse)(nil),     // 5: msb.agent.v1.ChangesResponse
+	(*LayerEntry)(nil),          // 6: msb.agent.v1.LayerEntry
+	(*ReadChangedRequest)(nil),  // 7: msb.agent.v1.ReadChangedRequest
+	(*ReadChangedResponse)(nil), // 8: msb.agent.v1.ReadChangedResponse
 }
 var file_directories_proto_depIdxs = []int32{
 	1, // 0: msb.agent.v1.AttachRequest.start:type_name -> msb.agent.v1.AttachStart
 	3, // 1: msb.agent.v1.AttachResponse.attached:type_name -> msb.agent.v1.Attached
-	0, // 2: msb.agent.v1.Directories.Attach:input_type -> msb.agent.v1.AttachRequest
-	2, // 3: msb.agent.v1.Directories.Attach:output_type -> msb.agent.v1.AttachResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	6, // 2: msb.agent.v1.ChangesResponse.entries:type_name -> msb.agent.v1.LayerEntry
+	0, // 3: msb.agent.v1.Directories.Attach:input_type -> msb.agent.v1.AttachRequest
+	4, // 4: msb.agent.v1.Directories.Changes:input_type -> msb.agent.v1.ChangesRequest
+	7, // 5: msb.agent.v1.Directories.ReadChanged:input_type -> msb.agent.v1.ReadChangedRequest
+	2, // 6: msb.agent.v1.Directories.Attach:output_type -> msb.agent.v1.AttachResponse
+	5, // 7: msb.agent.v1.Directories.Changes:output_type -> msb.agent.v1.ChangesResponse
+	8, // 8: msb.agent.v1.Directories.ReadChanged:output_type -> msb.agent.v1.ReadChangedResponse
+	6, // [6:9] is the sub-list for method output_type
+	3, // [3:6] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_directories_proto_init() }
@@ -381,7 +709,7 @@ func file_directories_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_directories_proto_rawDesc), len(file_directories_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

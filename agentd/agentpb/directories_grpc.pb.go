@@ -24,7 +24,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Directories_Attach_FullMethodName = "/msb.agent.v1.Directories/Attach"
+	Directories_Attach_FullMethodName      = "/msb.agent.v1.Directories/Attach"
+	Directories_Changes_FullMethodName     = "/msb.agent.v1.Directories/Changes"
+	Directories_ReadChanged_FullMethodName = "/msb.agent.v1.Directories/ReadChanged"
 )
 
 // DirectoriesClient is the client API for Directories service.
@@ -34,6 +36,11 @@ type DirectoriesClient interface {
 	// Attach mounts a directory for as long as the call lasts. The first request
 	// is start, the first response attached; all others are messages.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
+	// Changes sends what is in the layer of a directory that is copied on write,
+	// parents before what is in them, also when it is not attached.
+	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error)
+	// ReadChanged sends a regular file of that layer.
+	ReadChanged(ctx context.Context, in *ReadChangedRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadChangedResponse], error)
 }
 
 type directoriesClient struct {
@@ -57,6 +64,44 @@ func (c *directoriesClient) Attach(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Directories_AttachClient = grpc.BidiStreamingClient[AttachRequest, AttachResponse]
 
+func (c *directoriesClient) Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChangesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Directories_ServiceDesc.Streams[1], Directories_Changes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ChangesRequest, ChangesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Directories_ChangesClient = grpc.ServerStreamingClient[ChangesResponse]
+
+func (c *directoriesClient) ReadChanged(ctx context.Context, in *ReadChangedRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadChangedResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Directories_ServiceDesc.Streams[2], Directories_ReadChanged_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadChangedRequest, ReadChangedResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Directories_ReadChangedClient = grpc.ServerStreamingClient[ReadChangedResponse]
+
 // DirectoriesServer is the server API for Directories service.
 // All implementations must embed UnimplementedDirectoriesServer
 // for forward compatibility.
@@ -64,6 +109,11 @@ type DirectoriesServer interface {
 	// Attach mounts a directory for as long as the call lasts. The first request
 	// is start, the first response attached; all others are messages.
 	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
+	// Changes sends what is in the layer of a directory that is copied on write,
+	// parents before what is in them, also when it is not attached.
+	Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error
+	// ReadChanged sends a regular file of that layer.
+	ReadChanged(*ReadChangedRequest, grpc.ServerStreamingServer[ReadChangedResponse]) error
 	mustEmbedUnimplementedDirectoriesServer()
 }
 
@@ -76,6 +126,12 @@ type UnimplementedDirectoriesServer struct{}
 
 func (UnimplementedDirectoriesServer) Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error {
 	return status.Error(codes.Unimplemented, "method Attach not implemented")
+}
+func (UnimplementedDirectoriesServer) Changes(*ChangesRequest, grpc.ServerStreamingServer[ChangesResponse]) error {
+	return status.Error(codes.Unimplemented, "method Changes not implemented")
+}
+func (UnimplementedDirectoriesServer) ReadChanged(*ReadChangedRequest, grpc.ServerStreamingServer[ReadChangedResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadChanged not implemented")
 }
 func (UnimplementedDirectoriesServer) mustEmbedUnimplementedDirectoriesServer() {}
 func (UnimplementedDirectoriesServer) testEmbeddedByValue()                     {}
@@ -105,6 +161,28 @@ func _Directories_Attach_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Directories_AttachServer = grpc.BidiStreamingServer[AttachRequest, AttachResponse]
 
+func _Directories_Changes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ChangesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(DirectoriesServer).Changes(m, &grpc.GenericServerStream[ChangesRequest, ChangesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Directories_ChangesServer = grpc.ServerStreamingServer[ChangesResponse]
+
+func _Directories_ReadChanged_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadChangedRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(DirectoriesServer).ReadChanged(m, &grpc.GenericServerStream[ReadChangedRequest, ReadChangedResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Directories_ReadChangedServer = grpc.ServerStreamingServer[ReadChangedResponse]
+
 // Directories_ServiceDesc is the grpc.ServiceDesc for Directories service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -118,6 +196,16 @@ var Directories_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Directories_Attach_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Changes",
+			Handler:       _Directories_Changes_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadChanged",
+			Handler:       _Directories_ReadChanged_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "directories.proto",

@@ -58,7 +58,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"a volume's name", []string{"volume", "create", "../x"}, nil, exitSandbox, "letters, digits"},
 		{"a volume's size", []string{"volume", "create", "--size", "huge", "x"}, nil, exitOther, "--size"},
 		{"a copy between no volume", []string{"volume", "cp", "./a", "./b"}, nil, exitOther, "neither is in a sandbox"},
-		{"-v of an unknown mode", []string{"create", "--volume=.:/src:z", "web"}, nil, exitOther, "ro or rw"},
+		{"-v of an unknown mode", []string{"create", "--volume=.:/src:z", "web"}, nil, exitOther, "ro, rw or cow"},
 		{"-v of what isn't there", []string{"run", "-v", "./nosuch:/src"}, nil, exitOther, "there is no"},
 		{"-v over all settings of the guest", []string{"run", "-v", ".:/etc"}, nil, exitOther, "the guest's own"},
 		{"-v over the guest's own", []string{"run", "-v", ".:/proc/x"}, nil, exitOther, "the guest's own"},

@@ -14,6 +14,7 @@ func TestVolumes(t *testing.T) {
 		".:/work":         {Host: ".", Guest: "/work"},
 		"/a:/b:ro":        {Host: "/a", Guest: "/b"},
 		"./a:/b/../c/:rw": {Host: "./a", Guest: "/c", Writable: true},
+		"./a:/b:cow":      {Host: "./a", Guest: "/b", CopyOnWrite: true},
 		"/a:b/c:d:/e:rw":  {Host: "/a:b/c:d", Guest: "/e", Writable: true},
 	} {
 		if got, err := policies.ParseDirectory(v); err != nil || got != want {
@@ -22,7 +23,7 @@ func TestVolumes(t *testing.T) {
 	}
 	for v, words := range map[string]string{
 		"": "HOST:GUEST", "/a": "HOST:GUEST", ":/a": "HOST:GUEST", "/a:b": "HOST:GUEST", "/a:": "HOST:GUEST",
-		"/a:/b:cow": "ro or rw", "/a:/b:z": "ro or rw", "/a:/b:": "ro or rw", "data:/b": "./data",
+		"/a:/b:COW": "ro, rw or cow", "/a:/b:z": "ro, rw or cow", "/a:/b:": "ro, rw or cow", "data:/b": "./data",
 	} {
 		if got, err := policies.ParseDirectory(v); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: got %+v, %v; want %q", v, got, err, words)

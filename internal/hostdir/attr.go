@@ -102,7 +102,7 @@ func (s *Server) attributes(n *node) (*unix.Statx_t, error) {
 	if err == nil {
 		defer d.release()
 		var info *unix.Statx_t
-		if info, err = s.stat(d.fd(), name); err == nil && identityOf(info) == n.is {
+		if info, err = s.stat(d.fd(), name); err == nil && s.same(n, info) {
 			return info, nil
 		}
 	}
@@ -151,7 +151,19 @@ func (s *tree) entry(b []byte, parent *node, d *dir, name string) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
+	s.shown(parent, name, info, false)
 	return s.putEntry(b, n, info), nil
+}
+
+// shown tells of a file that the guest sees.
+func (s *tree) shown(parent *node, name string, info *unix.Statx_t, listed bool) {
+	if s.base == nil || info.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return
+	}
+	s.base(s.wholePath(parent, name), File{
+		Mode: uint32(info.Mode), Inode: info.Ino, Size: info.Size,
+		Modified: info.Mtime.Sec*1e9 + int64(info.Mtime.Nsec), Changed: info.Ctime.Sec*1e9 + int64(info.Ctime.Nsec),
+	}, listed)
 }
 
 func (s *Server) lookup(r request, out []byte) ([]byte, error) {
@@ -216,7 +228,7 @@ func (s *tree) readlink(r request, out []byte) ([]byte, error) {
 	}
 	defer d.release()
 	info, err := s.stat(d.fd(), name)
-	if err != nil || identityOf(info) != n.is {
+	if err != nil || !s.same(n, info) {
 		return nil, unix.ESTALE
 	}
 	target := make([]byte, unix.PathMax)

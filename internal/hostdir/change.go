@@ -490,6 +490,6 @@ func (s *tree) movedTo(is identity, parent *node, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.known[is]; n != nil {
-		_ = s.place(n, parent, name) // what can't be placed is looked up again
+		_ = s.put(n, parent, name) // what can't be placed is looked up again
 	}
 }

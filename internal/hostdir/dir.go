@@ -47,12 +47,11 @@ func (s *tree) dir(n *node) (*dir, error) {
 		return d, nil
 	}
 	path, err := n.path()
-	want := n.is
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	if want.kind != unix.S_IFDIR {
+	if n.is.kind != unix.S_IFDIR {
 		return nil, unix.ENOTDIR
 	}
 	f, err := s.open(path)
@@ -65,7 +64,7 @@ func (s *tree) dir(n *node) (*dir, error) {
 	d := &dir{file: f, expires: s.now().Add(cacheFor)}
 	d.users.Store(1)
 	info, err := s.stat(d.fd(), "")
-	if err == nil && s.identify && identityOf(info) != want {
+	if err == nil && s.identify && !s.same(n, info) {
 		err = unix.ESTALE
 	}
 	if err != nil {

@@ -10,6 +10,9 @@
 // followed for. A node that was moved or replaced meanwhile is ESTALE, upon
 // which the guest's kernel looks the name up again.
 //
+// With Options.ByName a node is a name and no inode, for a guest whose overlay
+// keeps what it has looked up: the directory on the way is opened name by name.
+//
 // The protocol is the kernel's (include/uapi/linux/fuse.h). No library is used:
 // go-fuse's ProtocolServer can be fed with messages, but it trusts its kernel.
 // It writes a line to the process's log for each malformed request, takes a

@@ -129,7 +129,7 @@ func (s *files) openNode(n *node, flags int) (*os.File, *unix.Statx_t, error) {
 	}
 	defer d.release()
 	// Not opened unless it is the one: to open a device can have effects.
-	if info, err := s.stat(d.fd(), name); err != nil || identityOf(info) != n.is {
+	if info, err := s.stat(d.fd(), name); err != nil || !s.same(n, info) {
 		return nil, nil, unix.ESTALE
 	}
 	f, err := openat(d, name, flags, 0)
@@ -140,13 +140,17 @@ func (s *files) openNode(n *node, flags int) (*os.File, *unix.Statx_t, error) {
 		return nil, nil, err
 	}
 	info, err := s.stat(int(f.Fd()), "")
-	if err == nil && identityOf(info) != n.is {
+	if err == nil && !s.same(n, info) {
 		err = unix.ESTALE
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
 		return nil, nil, err
 	}
+	s.mu.Lock()
+	parent := n.parent
+	s.mu.Unlock()
+	s.shown(parent, name, info, false)
 	return f, info, nil
 }
 

@@ -34,6 +34,12 @@ type node struct {
 	resent   bool   // the guest was sent to look again, since it believed in another size
 }
 
+// place is a name in a directory.
+type place struct {
+	parent *node
+	name   string
+}
+
 // path is where the node was last seen, from the top.
 func (n *node) path() (string, error) {
 	var names []string
@@ -74,11 +80,30 @@ func (s *tree) node(id uint64) (*node, error) {
 	return nil, unix.ESTALE
 }
 
+// find is the node that a file at name in parent is, if the guest knows it.
+func (s *tree) find(parent *node, name string, is identity) *node {
+	if !s.byName {
+		return s.known[is]
+	}
+	if n := s.named[place{parent, name}]; n != nil && n.is.kind == is.kind {
+		return n
+	}
+	return nil
+}
+
+// same reports whether info is of the file that n is.
+func (s *tree) same(n *node, info *unix.Statx_t) bool {
+	if s.byName {
+		return info.Mode&unix.S_IFMT == n.is.kind && s.sameMount(info)
+	}
+	return identityOf(info) == n.is
+}
+
 // remember counts one more lookup of the file at name in parent.
 func (s *tree) remember(parent *node, name string, is identity) (*node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.known[is]
+	n := s.find(parent, name, is)
 	if n == nil {
 		if s.count >= s.maxNodes {
 			return nil, unix.ENFILE
@@ -86,9 +111,14 @@ func (s *tree) remember(parent *node, name string, is identity) (*node, error) {
 		s.count++
 		s.lastID++
 		n = &node{id: s.lastID, is: is}
-		s.known[is], s.nodes[n.id] = n, n
+		s.nodes[n.id] = n
+		if s.byName {
+			s.named[place{parent, strings.Clone(name)}] = n
+		} else {
+			s.known[is] = n
+		}
 	}
-	if err := s.place(n, parent, name); err != nil {
+	if err := s.put(n, parent, name); err != nil {
 		s.drop(n)
 		return nil, err
 	}
@@ -96,9 +126,9 @@ func (s *tree) remember(parent *node, name string, is identity) (*node, error) {
 	return n, nil
 }
 
-// place says where a node was seen last. The host may have turned a tree
+// put says where a node was seen last. The host may have turned a tree
 // inside out meanwhile: a path never runs in a circle.
-func (s *tree) place(n, parent *node, name string) error {
+func (s *tree) put(n, parent *node, name string) error {
 	if n.parent == parent && n.name == name {
 		return nil
 	}
@@ -133,6 +163,9 @@ func (s *tree) drop(n *node) {
 		delete(s.nodes, n.id)
 		if s.known[n.is] == n {
 			delete(s.known, n.is)
+		}
+		if at := (place{n.parent, n.name}); s.named[at] == n {
+			delete(s.named, at)
 		}
 		s.retire(n)
 		s.count--

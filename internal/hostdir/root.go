@@ -34,3 +34,23 @@ func openRoot(path string) (*os.Root, error) {
 	defer func() { _ = unix.Close(at) }() // the same
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", at))
 }
+
+// walk opens a directory below the top name by name, so that no link is followed that the host has put on the way since
+// the guest looked.
+func (s *tree) walk(path string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	at, err := s.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range strings.FieldsFunc(path, func(c rune) bool { return c == '/' }) {
+		var fd int
+		err = retry(func() (err error) { fd, err = unix.Openat(int(at.Fd()), name, flags, 0); return err })
+		_ = at.Close() // it was read only
+		if err != nil {
+			return nil, err
+		}
+		at = os.NewFile(uintptr(fd), name)
+	}
+	return at, nil
+}

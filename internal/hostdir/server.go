@@ -54,9 +54,24 @@ type Options struct {
 	// Hide has patterns of names (path.Match) that the guest doesn't see and can't
 	// make. One with a slash is of paths from the top.
 	Hide []string
+	// ByName is for a guest that mounts an overlay over the directory: a name stays the same file for it, whatever the host
+	// puts in its place, since an overlay keeps the files that it has looked up.
+	ByName bool
+	// Base hears of the files that the guest is shown, but of no directory: listed ones come from a listing, others were
+	// looked up or opened.
+	Base func(path string, f File, listed bool)
 	// Share is how many directories are served beside each other, which the limits
 	// are divided by; 0 is 1.
 	Share int
+}
+
+// File is what the guest was shown of a file: enough to tell whether the host has changed it since.
+type File struct {
+	// Mode is Linux's st_mode.
+	Mode        uint32
+	Inode, Size uint64
+	// Modified and Changed are st_mtim and st_ctim, in nanoseconds.
+	Modified, Changed int64
 }
 
 // Server serves one directory.
@@ -89,6 +104,8 @@ type tree struct {
 	readOnly bool
 	owner    owner
 	hide     []string
+	byName   bool
+	base     func(path string, f File, listed bool) // may be nil
 	maxNodes int
 	maxDirs  int
 
@@ -101,6 +118,7 @@ type tree struct {
 	closed bool
 	nodes  map[uint64]*node
 	known  map[identity]*node
+	named  map[place]*node // with byName, in the place of known
 	dirs   map[*node]*dir
 	owners map[identity]owner
 	count  int
@@ -124,12 +142,15 @@ func New(path string, o Options) (*Server, error) {
 	limits := limitsOf(descriptorLimit(), max(o.Share, 1))
 	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
 		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks}, tree: tree{
-			root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
-			nodes: map[uint64]*node{}, known: map[identity]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
+			root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide, byName: o.ByName, base: o.Base, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
+			nodes: map[uint64]*node{}, known: map[identity]*node{}, named: map[place]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
 		},
 	}}
 	s.open = func(path string) (*os.File, error) {
 		return s.root.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	}
+	if o.ByName {
+		s.open = s.walk
 	}
 	if err := s.openTop(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), root.Close())

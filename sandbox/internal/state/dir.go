@@ -49,7 +49,7 @@ const (
 	SSHKnownHosts = "ssh_known_hosts"
 )
 
-var runFile = regexp.MustCompile(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?)$`)
+var runFile = regexp.MustCompile(`^(lock|upper\.ext4(\.new)?|console\.log(\.1)?|supervisor\.log|audit\.jsonl(\.[0-9]+)?|cow-[0-9a-f]{16}\.base)$`)
 
 // RunForm is that of a sandbox's directory in run and kept.
 var RunForm = withJobs(owned.Files(runFile.MatchString))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/internal/cow"
 	"github.com/msb-project/msb/internal/hostdir"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -22,9 +23,21 @@ func (s *supervisor) shareDirectories() error {
 	return nil
 }
 
-func (s *supervisor) shareDirectory(d state.Directory) error {
-	server, err := hostdir.New(d.Host, hostdir.Options{Writable: d.Writable, Hide: s.plan.Hide, Share: len(s.plan.Directories), PollName: agentpb.PollName})
+func (s *supervisor) shareDirectory(d state.Directory) (err error) {
+	opts := hostdir.Options{Writable: d.Writable, Hide: s.plan.Hide, Share: len(s.plan.Directories), PollName: agentpb.PollName}
+	done := func() {}
+	if d.CopyOnWrite {
+		base, err := cow.OpenRecorder(state.BaseFile(s.plan.Dir, d.Guest))
+		if err != nil {
+			return err
+		}
+		done = func() { _ = base.Close() } // a record that is missing is one that was never made
+		opts.ByName = true
+		opts.Base = func(path string, f hostdir.File, listed bool) { base.Shown(path, cow.File(f), listed) }
+	}
+	server, err := hostdir.New(d.Host, opts)
 	if err != nil {
+		done()
 		return err
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, state.BootTimeout)
@@ -33,17 +46,22 @@ func (s *supervisor) shareDirectory(d state.Directory) error {
 	if user == "" {
 		user = s.plan.Image.User
 	}
-	mount, err := s.agent.AttachDirectory(ctx, agentclient.DirectoryOptions{Path: d.Guest, ReadOnly: !d.Writable, User: user})
+	mount, err := s.agent.AttachDirectory(ctx, agentclient.DirectoryOptions{Path: d.Guest, ReadOnly: !d.Writable, CopyOnWrite: d.CopyOnWrite, User: user})
 	if err != nil {
+		done()
 		return errors.Join(err, server.Close())
 	}
 	server.SetOwner(mount.UID, mount.GID)
+	served := make(chan error, 1)
 	s.work.Go(func() {
-		_ = server.Serve(context.WithoutCancel(s.ctx), mount) // it ends with the guest, or a guest that breaks the protocol loses it
+		served <- server.Serve(context.WithoutCancel(s.ctx), mount) // it ends with the guest, or a guest that breaks the protocol loses it
 		mount.Close()
 		_ = server.Close() // nothing is written behind
+		done()
 	})
 	select {
+	case err := <-served:
+		return err
 	case <-server.Polled(): // not earlier: the agent that opened a file would stand still
 		return nil
 	case <-ctx.Done():
