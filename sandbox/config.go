@@ -144,6 +144,7 @@ type Config struct {
 	// changed PolicyFile was taken or refused; may be nil.
 	Notice func(string)
 
+	review      bool               // forReview has been there
 	credentials *state.Credentials // what HideCredentials hides, once it was searched for
 }
 

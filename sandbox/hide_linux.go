@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/msb-project/msb/internal/hostdir"
 )
@@ -18,3 +19,6 @@ func hidePatterns(patterns []string) ([]string, error) {
 
 // hides reports whether patterns hide the file at a path from a directory's top.
 func hides(patterns []string, file string) bool { return hostdir.Hides(patterns, file) }
+
+// openDirectory opens a directory by a path that has no links in it.
+func openDirectory(path string) (*os.Root, error) { return hostdir.OpenRoot(path) }

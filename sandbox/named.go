@@ -32,6 +32,7 @@ type StartOptions struct {
 	Created time.Time
 
 	attached bool // Config.Attached
+	review   bool // Home.Review
 }
 
 // Create makes the sandbox that cfg describes under cfg.Name, and does not start it. It has a disk of its own, which
@@ -198,6 +199,9 @@ func prepareStart(ctx context.Context, h *Home, run *Run, o StartOptions) (*Conf
 		return nil, nil, nil, err
 	}
 	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice, cfg.Trust, cfg.Attached = run.ID, o.Program, o.Progress, o.Notice, o.Trust, o.attached
+	if o.review {
+		cfg.forReview()
+	}
 	if err := cfg.fill(); err != nil {
 		return nil, nil, nil, err
 	}

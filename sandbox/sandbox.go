@@ -94,7 +94,7 @@ func (s *Sandbox) Denied() audit.DenialSummary {
 func (s *Sandbox) Close() error {
 	var err error
 	s.once.Do(func() {
-		if s.name != "" {
+		if s.name != "" && !s.review {
 			s.leave()
 		} else {
 			err = s.close()

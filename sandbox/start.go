@@ -35,6 +35,7 @@ type Sandbox struct {
 	home   *Home
 	run    *Run
 	keep   bool
+	review bool     // of Home.Review: it ends with Close
 	made   *os.File // the lock file of one with a name that Start made: no other has it while it is open
 	cmd    *exec.Cmd
 	client *agentclient.Client
@@ -93,7 +94,7 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 
 // bringUp starts the supervisor of a run, whose lock it takes over, and waits until the sandbox is ready.
 func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *Config, admitted *Admission) (*Sandbox, error) {
-	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, over: make(chan struct{})}
+	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, review: cfg.review, over: make(chan struct{})}
 	agent, err := agentDisk(home)
 	if err == nil {
 		var p *state.Plan
@@ -116,7 +117,7 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
 	p := &state.Plan{
 		Spec: specOf(cfg, admitted), ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir, Holds: grants.HoldsOf(admitted.Policy),
-		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached,
+		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached, Review: cfg.review,
 	}
 	p.Name, p.Hide = s.name, cfg.hidden()
 	if p.Hostname == "" {

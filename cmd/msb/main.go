@@ -133,7 +133,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newAttachCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui), newRenameCommand(ui), newTopCommand(ui), newPruneCommand(ui), newEnvCommand(ui), newSnapshotCommand(ui), newCloneCommand(ui),
-		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newLoginCommand(ui), newLogoutCommand(ui), newInstallCommand(ui), newUninstallCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newPortCommand(ui), newServiceCommand(ui), newWarmCommand(ui), newVolumeCommand(ui), newStatsCommand(ui), newUpdateCommand(ui), newKeepCommand(ui), newMetricsCommand(ui), newSSHCommand(), newSSHConfigCommand(ui), newSSHProxyCommand())
+		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newLoginCommand(ui), newLogoutCommand(ui), newInstallCommand(ui), newUninstallCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newPortCommand(ui), newServiceCommand(ui), newWarmCommand(ui), newVolumeCommand(ui), newStatsCommand(ui), newUpdateCommand(ui), newKeepCommand(ui), newMetricsCommand(ui), newSSHCommand(), newSSHConfigCommand(ui), newSSHProxyCommand(), newDiffCommand(ui))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -151,7 +151,6 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 var otherWords = map[string]string{
 	"version": "use msb --version",
 	"info":    "use msb doctor",
-	"diff":    "use msb policy diff A B, or msb snapshot diff A B",
 	"build":   "msb runs images that other tools build: oci:DIR, docker-archive:FILE, dir:PATH",
 	"pull":    "use msb image pull",
 	"images":  "use msb image ls",

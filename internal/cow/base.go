@@ -1,5 +1,3 @@
-//go:build linux
-
 package cow
 
 import (
@@ -57,12 +55,19 @@ func ReadBase(path string) (Base, error) {
 	lines := bufio.NewScanner(io.LimitReader(f, maxBaseFile))
 	lines.Buffer(make([]byte, 64<<10), 64<<10)
 	for lines.Scan() {
-		if name, file, ok := parseRecord(lines.Bytes()); ok {
+		line, listed := bytes.CutPrefix(lines.Bytes(), []byte(listedMark))
+		name, file, ok := parseRecord(line)
+		if _, known := base[name]; ok && (!known || !listed) {
 			base[name] = file
 		}
 	}
 	return base, lines.Err()
 }
+
+// listedMark begins the record of a file that was only listed. It counts where
+// there is no other before it: of what has been applied, say, which an overlay
+// lists from then on.
+const listedMark = "listed "
 
 func parseRecord(line []byte) (name string, f File, ok bool) {
 	head, quoted, ok := bytes.Cut(line, []byte(" \""))
@@ -146,7 +151,11 @@ func (r *Recorder) Shown(name string, f File, listed bool) {
 	if known && was == f {
 		return
 	}
-	if _, err := r.out.Write(f.record(name)); err != nil {
+	line := f.record(name)
+	if listed {
+		line = append([]byte(listedMark), line...)
+	}
+	if _, err := r.out.Write(line); err != nil {
 		r.full = true // what has no record is not written over
 	}
 }

@@ -44,13 +44,18 @@ func TestBaseIsWhatWasShownFirst(t *testing.T) {
 	}
 	_ = f.Close()
 	r = record(t, path)
+	// While it runs a file is applied, which the host changes and the guest's overlay then lists.
+	if err := Append(path, "made", one); err != nil {
+		t.Fatal(err)
+	}
+	r.Shown("made", two, true)
 	r.Shown("kept", three, false)  // looked up, so that there is no change above it
 	r.Shown("listed", three, true) // there may be one
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	base, err := ReadBase(path)
-	want := Base{"kept": three, "listed": one, odd: one, "applied": two}
+	want := Base{"kept": three, "listed": one, odd: one, "applied": two, "made": one}
 	if err != nil || len(base) != len(want) {
 		t.Fatalf("%d records, %v: %v", len(base), err, base)
 	}

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openRoot opens a directory name by name and follows no link: whoever may write on the way, such as the guest of another
+// OpenRoot opens a directory name by name and follows no link: whoever may write on the way, such as the guest of another
 // sandbox, would put one there between the check of the path and this. openat2(2) with RESOLVE_NO_SYMLINKS does the same
 // from Linux 5.6 on.
-func openRoot(path string) (*os.Root, error) {
+func OpenRoot(path string) (*os.Root, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%s is no absolute path", path)
 	}

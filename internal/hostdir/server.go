@@ -135,7 +135,7 @@ func New(path string, o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	root, err := openRoot(path)
+	root, err := OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}

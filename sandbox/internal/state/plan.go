@@ -63,6 +63,7 @@ type Plan struct {
 	Learn     string       `json:"learn,omitempty"`
 	Keep      bool         `json:"keep,omitempty"`
 	Attached  bool         `json:"attached,omitempty"` // ends with the caller, though it has a name
+	Review    bool         `json:"review,omitempty"`   // is for a look at the disk: no other command gets a session
 }
 
 // Shares reports whether the guest may write to a directory of this machine, or to a volume.

@@ -26,13 +26,13 @@ func (s *supervisor) shareDirectories() error {
 func (s *supervisor) shareDirectory(d state.Directory) (err error) {
 	opts := hostdir.Options{Writable: d.Writable, Hide: s.plan.Hide, Share: len(s.plan.Directories), PollName: agentpb.PollName}
 	done := func() {}
-	if d.CopyOnWrite {
+	opts.ByName = d.CopyOnWrite
+	if d.CopyOnWrite && s.plan.Name != "" { // of others nothing is applied
 		base, err := cow.OpenRecorder(state.BaseFile(s.plan.Dir, d.Guest))
 		if err != nil {
 			return err
 		}
 		done = func() { _ = base.Close() } // a record that is missing is one that was never made
-		opts.ByName = true
 		opts.Base = func(path string, f hostdir.File, listed bool) { base.Shown(path, cow.File(f), listed) }
 	}
 	server, err := hostdir.New(d.Host, opts)

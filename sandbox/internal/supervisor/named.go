@@ -21,7 +21,7 @@ func (s *supervisor) openControl() (err error) {
 	if s.plan.Name == "" {
 		return nil
 	}
-	if s.dir, err = os.Open(s.plan.Dir); err == nil {
+	if s.dir, err = os.Open(s.plan.Dir); err == nil && !s.plan.Review {
 		s.listener, err = state.ListenControl(s.plan.Dir)
 	}
 	return err
@@ -107,6 +107,9 @@ func (s *supervisor) detach(info *state.Info) error {
 	}
 	// Before anybody reads that it is ready: what was seen ready must not end because its caller was killed just then.
 	if err := s.leaveCaller(); err != nil {
+	if s.plan.Review {
+		return s.recordRun(func(r *state.RunRecord) { r.Info = info })
+	}
 		return err
 	}
 	err := errors.Join(s.keepChoices(), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile))))

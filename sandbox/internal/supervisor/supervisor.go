@@ -131,7 +131,7 @@ func (s *supervisor) live(choose, hide func() error) error {
 	err := s.run(choose, hide)
 	if errors.Is(err, errCallerGone) {
 		err = nil // which is how a sandbox ends; what could not be written down is still an error
-		if s.plan.Name != "" && !s.detached.Load() {
+		if s.plan.Name != "" && !s.detached.Load() && !s.plan.Review {
 			err = errStopped // if the caller is there still, somebody else ended it
 		}
 	}

@@ -1,0 +1,148 @@
+package cow
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// rule refuses files that programs of the host run or are steered by, without
+// anybody having said so. Patterns are of consecutive elements of a path
+// (path.Match), in lower case: what lies below a match is refused too.
+type rule struct {
+	name, why string
+	patterns  []string
+}
+
+var rules = []rule{
+	{"direnv", "direnv runs it when a shell enters the directory", []string{".envrc", ".direnv"}},
+	{"shell", "a shell runs it when it starts", []string{
+		".bashrc", ".bash_*", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".inputrc", ".xprofile", ".xinitrc", ".xsession*", ".config/fish", ".cshrc", ".tcshrc", ".kshrc",
+	}},
+	{"editor", "editors run what it names when the directory is opened", []string{
+		".vscode", ".idea", ".fleet", ".zed", "*.code-workspace", ".devcontainer", ".devcontainer.json", ".vim", ".vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".exrc", ".dir-locals*.el", "*.sublime-project",
+	}},
+	{"hooks", "it runs at a commit or a push", []string{
+		".husky", ".githooks", ".git-hooks", ".pre-commit-config.y*ml", ".pre-commit-hooks.y*ml", "lefthook*.y*ml", ".lefthook*", "lefthook*.toml", "lefthook*.json", ".overcommit.yml", ".lintstagedrc*", "lint-staged.config.*",
+	}},
+	{"agent", "a coding agent on this machine reads it, and runs what it names", []string{
+		".claude", ".mcp.json", ".cursor", ".codex", ".gemini", ".continue", ".windsurf", ".opencode", "opencode.json*", ".aider*", ".roo", ".kiro", ".amazonq",
+	}},
+	{"tool", "a tool reads it as settings, which say what the tool runs", []string{
+		".npmrc", ".yarnrc*", ".yarn", ".pnp.*", ".pnpmfile.*", ".cargo", "rust-toolchain*", ".mvn", ".bazelrc", ".bundle", ".irbrc", ".pryrc", ".gdbinit", ".lldbinit", ".mise*", "mise*.toml", ".tool-versions",
+		"*.pth", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg", ".terraformrc", "bunfig.toml", ".watchmanconfig", ".hgrc", ".hg",
+	}},
+	{"home", "programs of yours read it", []string{
+		".ssh", ".gnupg", ".gitconfig", ".config/git", ".config/systemd", ".config/autostart", ".local", ".pam_environment", ".docker", ".kube", ".aws", ".netrc",
+	}},
+}
+
+// gitPlain are what git keeps in its directory and never runs or reads as
+// settings. Everything else there is refused: hooks, config, attributes, the
+// commands of a rebase, other object stores.
+var gitPlain = []string{
+	"objects/[0-9a-f][0-9a-f]", "objects/pack", "objects/info/packs", "objects/info/commit-graph*", "refs", "logs", "index", "head", "orig_head", "fetch_head", "merge_head", "merge_msg", "merge_mode",
+	"cherry_pick_head", "revert_head", "auto_merge", "commit_editmsg", "packed-refs", "shallow", "description", "info/exclude", "info/refs",
+}
+
+// gitDirs are the directories around those.
+var gitDirs = []string{"", "objects", "objects/info", "info", "branches"}
+
+// building are files that builds and tests run.
+var building = []string{
+	"makefile", "gnumakefile", "*.mk", "package.json", "cmakelists.txt", "*.cmake", "build.rs", "build.zig", "*.gradle", "*.gradle.kts", "gradlew*", "pom.xml", "setup.py", "setup.cfg", "pyproject.toml",
+	"conftest.py", "tox.ini", "noxfile.py", "rakefile", "gemfile", "*.gemspec", "justfile", "taskfile.y*ml", "dockerfile*", "docker-compose*.y*ml", "compose.y*ml", "configure", "meson.build", "workspace*", "build.bazel", "*.bzl",
+	".github/workflows", ".gitlab-ci.yml", ".circleci", "jenkinsfile", "*.config.js", "*.config.ts", "*.config.mjs", "*.config.cjs", ".eslintrc*", ".gitmodules", ".gitattributes",
+}
+
+const (
+	buildingNote = "runs when you build or test"
+	gitRefusal   = "git"
+)
+
+// byName are the refusals for what a file is called. beside tells of a file in
+// the same directory as the path's n-th element: a bare repository has no .git.
+func byName(p string, beside func(dir, name string) bool) (all []Refusal, note string) {
+	whole, elements := strings.Split(p, "/"), strings.Split(FoldPath(p), "/")
+	for i, e := range elements {
+		if e == ".git" && !inGit(elements[i+1:]) {
+			all = append(all, Refusal{Name: gitRefusal, Why: "git runs it, or is steered by it"})
+			break
+		}
+		bare := (e == "config" || e == "hooks" || e == "config.worktree") && i > 0 && elements[i-1] != ".git" && beside(path.Join(whole[:i]...), "HEAD")
+		if bare && !slices.Contains(elements[:i], ".git") {
+			all = append(all, Refusal{Name: gitRefusal, Why: "git runs it, or is steered by it: there is a HEAD beside it, as in a bare repository"})
+			break
+		}
+	}
+	for _, r := range rules {
+		if holdsAny(elements, r.patterns) {
+			all = append(all, Refusal{Name: r.name, Why: r.why})
+		}
+	}
+	if holdsAny(elements, building) {
+		note = buildingNote
+	}
+	return all, note
+}
+
+// inGit reports whether a path in a .git is plain data.
+func inGit(rest []string) bool {
+	joined := strings.Join(rest, "/")
+	return slices.Contains(gitDirs, joined) || slices.ContainsFunc(gitPlain, func(p string) bool {
+		n := strings.Count(p, "/") + 1
+		ok, err := path.Match(p, strings.Join(rest[:min(n, len(rest))], "/"))
+		return ok && err == nil
+	})
+}
+
+// holdsAny reports whether a pattern matches consecutive elements.
+func holdsAny(elements, patterns []string) bool {
+	for _, p := range patterns {
+		n := strings.Count(p, "/") + 1
+		for i := 0; i+n <= len(elements); i++ {
+			if ok, err := path.Match(p, strings.Join(elements[i:i+n], "/")); ok && err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// FoldPath is equal for two paths that a file system of any kind may take for one.
+func FoldPath(p string) string {
+	elements := strings.Split(p, "/")
+	for i, e := range elements {
+		elements[i] = fold(e)
+	}
+	return strings.Join(elements, "/")
+}
+
+// fullFolds are letters that become several when case is folded in full, as ext4
+// does in directories that ignore case (utf8 12.1, "NFDICF").
+var fullFolds = strings.NewReplacer("ß", "ss", "ẞ", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
+
+// fold is the name that a file system of any kind may take an element for: case
+// and characters without ink are ignored by some (CVE-2014-9390), dots and
+// spaces at the end by FAT, what follows a colon by NTFS, and git~1 is its short
+// name for .git.
+func fold(element string) string {
+	element, _, _ = strings.Cut(element, ":")
+	element = fullFolds.Replace(element)
+	element = strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
+			return -1
+		}
+		least := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			least = min(least, next)
+		}
+		return unicode.ToLower(least)
+	}, element)
+	element = strings.TrimRight(element, " .")
+	if strings.HasPrefix(element, "git~") {
+		return ".git"
+	}
+	return element
+}

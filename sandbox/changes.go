@@ -1,0 +1,248 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/msb-project/msb/internal/cow"
+	"github.com/msb-project/msb/policies/grants"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// Change is a file that a guest has in another version than this machine, in a directory with Directory.CopyOnWrite.
+// ChangeVersion is one of the two, ChangeRefusal a reason for which Apply refuses it.
+type (
+	Change        = cow.Change
+	ChangeVersion = cow.Version
+	ChangeRefusal = cow.Refusal
+)
+
+// The values of Change.Kind.
+const (
+	ChangeAdded    = cow.Added
+	ChangeModified = cow.Modified
+	ChangeDeleted  = cow.Deleted
+	ChangeMode     = cow.Mode // permissions alone
+)
+
+var (
+	// ErrChangeRefused is wrapped by errors of Apply about a ChangeRefusal.
+	ErrChangeRefused = cow.ErrRefused
+
+	// ErrChanged means that a file is not the one that was compared any more, in the guest or on this machine.
+	ErrChanged = cow.ErrChanged
+
+	// ErrNoChanges means that a sandbox has no directory that is copied on write.
+	ErrNoChanges = errors.New("no directory is copied on write")
+)
+
+// ChangedDirectory is what a guest has made of a directory of this machine. All of it is the guest's word: names, contents
+// and links may be anything.
+type ChangedDirectory struct {
+	Directory
+	// Changes are in the order of their paths.
+	Changes []Change
+	// Omitted counts files that the guest changed and whose names can't be told: too long, or no UTF-8.
+	Omitted int64
+
+	tree *cow.Tree
+}
+
+// Diff is the difference of two texts in the unified format, without names; nil for what is no text or larger than 1 MiB.
+// What Diff has read of the guest's file is what Apply writes, or nothing.
+func (d *ChangedDirectory) Diff(ctx context.Context, c *Change) ([]byte, error) {
+	b, err := d.tree.Diff(ctx, c)
+	return b, Fail(err)
+}
+
+// Apply writes one change to this machine. The names in allow override the refusals of those names, but for final ones. A
+// file is replaced in one rename, and only if it is still the one that was compared. The changes of ApplyOrder are applied
+// in that order.
+func (d *ChangedDirectory) Apply(ctx context.Context, c *Change, allow []string) error {
+	return Fail(d.tree.Apply(ctx, c, func(name string) bool { return slices.Contains(allow, name) }))
+}
+
+// ApplyOrder are the changes that the paths choose, in the order in which they can be applied. A path is one in the guest
+// if it is absolute, else one from the directory's top; a directory is all that is in it. No paths are everything. The
+// directories that a chosen file is made in are chosen too.
+func (d *ChangedDirectory) ApplyOrder(paths []string) []*Change {
+	chosen := map[string]bool{}
+	for i := range d.Changes {
+		if c := &d.Changes[i]; d.chooses(c, paths) {
+			chosen[c.Path] = true
+			for up := path.Dir(c.Path); up != "." && c.New != nil; up = path.Dir(up) {
+				chosen[up] = true
+			}
+		}
+	}
+	var all []*Change
+	for i := range d.Changes {
+		if c := &d.Changes[i]; chosen[c.Path] {
+			all = append(all, c)
+		}
+	}
+	cow.Order(all)
+	return all
+}
+
+func (d *ChangedDirectory) chooses(c *Change, paths []string) bool {
+	return len(paths) == 0 || slices.ContainsFunc(paths, func(p string) bool {
+		p = path.Clean(p)
+		if !path.IsAbs(p) {
+			return c.Within(p)
+		}
+		return strings.HasPrefix(path.Join(d.Guest, c.Path)+"/", strings.TrimSuffix(p, "/")+"/")
+	})
+}
+
+// Close lets go of the directory.
+func (d *ChangedDirectory) Close() error { return d.tree.Close() }
+
+// Changes compares the directories that the guest has copied on write with this machine's. Only a sandbox with a name has
+// them told. Each must be closed.
+func (s *Sandbox) Changes(ctx context.Context) ([]*ChangedDirectory, error) {
+	all, err := s.changes(ctx)
+	return all, Fail(err)
+}
+
+func (s *Sandbox) changes(ctx context.Context) (all []*ChangedDirectory, err error) {
+	if s.name == "" {
+		return nil, fmt.Errorf("%w: a sandbox without a name keeps no changes; give it a Name", ErrConfig)
+	}
+	st, err := s.home.load(s.name)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := configOf(st)
+	if err != nil {
+		return nil, err
+	}
+	hide := slices.Clone(st.Hide)
+	if st.Credentials != nil {
+		hide = append(hide, credentialPatterns(st.Credentials)...)
+	}
+	defer func() {
+		if err != nil {
+			for _, d := range all {
+				err = errors.Join(err, d.Close())
+			}
+			all = nil
+		}
+	}()
+	for _, d := range st.Directories {
+		if !d.CopyOnWrite {
+			continue
+		}
+		changed, err := s.changesOf(ctx, &cfg, d, hide)
+		if err != nil {
+			return all, fmt.Errorf("%s: %w", d.Guest, err)
+		}
+		all = append(all, changed)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w in %s; a sandbox made with -v HOST:GUEST:cow has one", ErrNoChanges, s.name)
+	}
+	return all, nil
+}
+
+func (s *Sandbox) changesOf(ctx context.Context, cfg *Config, d Directory, hide []string) (*ChangedDirectory, error) {
+	layer, err := s.client.Changes(ctx, d.Guest)
+	if err != nil {
+		return nil, err
+	}
+	file := state.BaseFile(s.run.Dir, d.Guest)
+	base, err := cow.ReadBase(file)
+	if err != nil {
+		return nil, err
+	}
+	root, err := openDirectory(d.Host)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := cow.New(root, cow.Options{
+		Base: base, BaseFile: file,
+		Hidden:   func(p string) bool { return hides(hide, p) },
+		Confines: cfg.confines(d.Host),
+		Open: func(ctx context.Context, name string) (io.ReadCloser, error) {
+			return s.client.OpenChanged(ctx, d.Guest, name)
+		},
+		Room: func() (int64, error) { return state.Spare(d.Host) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]cow.Entry, 0, len(layer.Entries))
+	for _, e := range layer.Entries {
+		entries = append(entries, cow.Entry(e))
+	}
+	changes, err := tree.Compare(ctx, entries)
+	if err != nil {
+		return nil, errors.Join(err, tree.Close())
+	}
+	return &ChangedDirectory{Directory: d, Changes: changes, Omitted: layer.Omitted, tree: tree}, nil
+}
+
+// confines says of paths in a directory why a guest's change of them would change what the sandbox may do, or what is run
+// for it on this machine.
+func (c *Config) confines(dir string) func(p string) string {
+	var within []confiningFile
+	for _, f := range c.confining() {
+		if f.path == "" {
+			continue
+		}
+		for _, at := range grants.Way(f.path) {
+			if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) && rel != "." {
+				within = append(within, confiningFile{f.what, cow.FoldPath(rel)})
+			}
+		}
+	}
+	steered := false
+	for _, p := range c.policies() {
+		for _, s := range p.Secrets {
+			steered = steered || grants.Steers(dir, p, s.From) != ""
+		}
+	}
+	return func(p string) string {
+		folded := cow.FoldPath(p)
+		for _, f := range within {
+			if f.path == folded {
+				return "it is " + f.what + ", or on the way to it"
+			}
+		}
+		if !steered {
+			return ""
+		}
+		for _, policy := range c.policies() {
+			for _, s := range policy.Secrets {
+				if grants.Steers(filepath.Join(dir, p), policy, s.From) != "" {
+					return "it decides what is run for the secret " + s.Name
+				}
+			}
+		}
+		return ""
+	}
+}
+
+// Review opens a session for Changes with the sandbox of that name. One that is stopped is started for it, without
+// network, directories of this machine and commands, and is stopped by Close.
+func (h *Home) Review(ctx context.Context, name string, o StartOptions) (*Sandbox, error) {
+	s, err := connectNamed(ctx, h, name)
+	if errors.Is(err, ErrNotRunning) {
+		o.attached, o.review = true, true
+		s, err = startNamed(ctx, h, name, o)
+	}
+	return s, Fail(err)
+}
+
+// forReview takes out of the start all that a look at the disk doesn't need. The policy has no say without a network, and
+// nothing is taken from this machine for it.
+func (c *Config) forReview() {
+	c.Policy, c.PolicyFile, c.Floor, c.NoNet, c.HTTPProxy, c.Ports, c.Directories, c.HideCredentials = nil, "", nil, true, false, nil, nil, false
+	c.Pcap, c.Env, c.Restart, c.AutoRemove, c.IdleStop, c.Lifetime, c.review = "", nil, Restart{}, false, 0, 0, true
+}
