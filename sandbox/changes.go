@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -202,12 +203,7 @@ func (c *Config) confines(dir string) func(p string) string {
 			}
 		}
 	}
-	steered := false
-	for _, p := range c.policies() {
-		for _, s := range p.Secrets {
-			steered = steered || grants.Steers(dir, p, s.From) != ""
-		}
-	}
+	steers := c.steering(dir)
 	return func(p string) string {
 		folded := cow.FoldPath(p)
 		for _, f := range within {
@@ -215,17 +211,39 @@ func (c *Config) confines(dir string) func(p string) string {
 				return "it is " + f.what + ", or on the way to it"
 			}
 		}
-		if !steered {
-			return ""
-		}
-		for _, policy := range c.policies() {
-			for _, s := range policy.Secrets {
-				if grants.Steers(filepath.Join(dir, p), policy, s.From) != "" {
-					return "it decides what is run for the secret " + s.Name
-				}
-			}
+		if steers(p) {
+			return "it decides what is run for a secret of the policy"
 		}
 		return ""
+	}
+}
+
+// steering reports of paths in a directory whether who changes them, or the directories around them, decides what a
+// secret's command does (grants.Steers).
+func (c *Config) steering(dir string) func(p string) bool {
+	known := map[string]bool{}
+	steers := func(at string) bool {
+		is, ok := known[at]
+		for _, p := range c.policies() {
+			for _, s := range p.Secrets {
+				is = is || !ok && grants.Steers(at, p, s.From) != ""
+			}
+		}
+		known[at] = is
+		return is
+	}
+	if !steers(dir) {
+		return func(string) bool { return false }
+	}
+	// Where the directory itself is one of these, so is what comes into it.
+	all := slices.ContainsFunc(append(filepath.SplitList(os.Getenv("PATH")), os.Getenv("HOME")), func(own string) bool { return own != "" && realPath(own) == dir })
+	return func(p string) bool {
+		for at := filepath.Join(dir, p); at != dir; at = filepath.Dir(at) {
+			if all || steers(at) {
+				return true
+			}
+		}
+		return false
 	}
 }
 

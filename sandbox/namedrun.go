@@ -101,7 +101,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	s := &Status{
 		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Volumes: st.Volumes, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
-		ParentPlaceholders: st.ParentPlaceholders, 		Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
+		ParentPlaceholders: st.ParentPlaceholders, Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}
 	if !st.Restart.None() {
 		s.Restart = st.Restart.String()

@@ -23,7 +23,7 @@ func newDiffCommand(ui *ui) *cobra.Command {
 		Use:   "diff [flags] NAME [PATH...]",
 		Short: "Show what a sandbox has changed in its directories of -v HOST:GUEST:cow",
 		Long: `Compares the directories that a sandbox has copied on write with those of this
-machine: each file that differs, why it would be dangerous to copy, and the
+machine: each file that differs, what msb apply would refuse and why, and the
 lines that differ of texts up to 1 MiB. A PATH is one in the guest, or without
 "/" in front one from the directory's top; of a directory, all that is in it.
 A sandbox that is stopped is started for it without network, and stopped again.`,

@@ -105,11 +105,11 @@ func (s *supervisor) detach(info *state.Info) error {
 	if s.plan.Name == "" {
 		return nil
 	}
-	// Before anybody reads that it is ready: what was seen ready must not end because its caller was killed just then.
-	if err := s.leaveCaller(); err != nil {
 	if s.plan.Review {
 		return s.recordRun(func(r *state.RunRecord) { r.Info = info })
 	}
+	// Before anybody reads that it is ready: what was seen ready must not end because its caller was killed just then.
+	if err := s.leaveCaller(); err != nil {
 		return err
 	}
 	err := errors.Join(s.keepChoices(), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile))))
