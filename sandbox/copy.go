@@ -16,8 +16,11 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Files is what can be done with a sandbox's files.
-type Files = agentclient.Files
+// Files is what can be done with a sandbox's files, MkdirOptions how it makes a directory.
+type (
+	Files        = agentclient.Files
+	MkdirOptions = agentclient.MkdirOptions
+)
 
 // Files gives access to the guest's files.
 func (s *Sandbox) Files() *Files { return s.client.Files() }

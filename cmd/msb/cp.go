@@ -140,13 +140,7 @@ func copyBetween(ctx context.Context, ui *ui, from, to place, o sandbox.CopyOpti
 	report, err := transfer(ctx, sb, archive, from, to, o)
 	if e := sb.Close(); err == nil { // a volume's guest writes back
 		err = e
-	}
-	if len(report.Skipped) > 0 {
-		more := ""
-		if report.SkippedMore > 0 {
-			more = fmt.Sprintf(" and %d more", report.SkippedMore)
-		}
-		ui.note("left out, since devices, FIFOs and sockets can't be copied: %s%s", strings.Join(report.Skipped, ", "), more)
+	noteSkipped(ui, report)
 	}
 	return plainError(err)
 }

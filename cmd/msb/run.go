@@ -46,6 +46,8 @@ type runFlags struct {
 	keys                          []byte // of detachKeys
 	ulimits                       []agentclient.Rlimit
 	plain                         bool // the command is all: no entrypoint of the image's
+	copies                        []string
+	copiesIn                      []copyIn // of copies
 }
 
 func newRunCommand(ui *ui) *cobra.Command {
@@ -87,6 +89,7 @@ func (f *runFlags) register(c *cobra.Command) {
 	f.registerExec(fl)
 	fl.BoolVar(&f.remove, "rm", true, "remove the sandbox when its command ends, also with -d and --name, which keep it else; --rm=false keeps logs and disk of one without a name (msb ls --kept)")
 	fl.StringVar(&f.learn, "learn", "", "write the smallest policy that allows what was seen to this `file`; use it with mode = \"report\"")
+	fl.StringArrayVar(&f.copies, "copy", nil, "copy a file or directory of this machine into the guest before the command runs, as msb cp does: `HOST:GUEST` (repeatable)")
 	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")
 	fl.StringVar(&f.name, "name", "", "make a sandbox of this `name`, which stays")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "leave the sandbox and its command running, and print the name; msb logs NAME shows the output")
@@ -173,6 +176,9 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	err = approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err })
 	if err != nil {
 		return makeError(ctx, ui, hintAtCommand(err, cfg.Image))
+	}
+	if err := f.prepared(ctx, ui, sb); err != nil {
+		return makeError(ctx, ui, err)
 	}
 	if reports(&cfg) {
 		ui.note("report mode: what the policy would deny is let through, and logged as would_deny")

@@ -57,6 +57,9 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if cfg.Directories, cfg.Volumes, err = parseVolumes(f.volumes); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}
+	if f.copiesIn, err = parseCopies(f.copies); err != nil {
+		return cfg, nil, &usageError{err: err, help: "msb run --help"}
+	}
 	if cfg.Tmpfs, err = parseTmpfs(f.tmpfs); err != nil {
 		return cfg, nil, &usageError{err: err, help: "msb run --help"}
 	}

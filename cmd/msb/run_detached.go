@@ -16,6 +16,9 @@ func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, a
 	if err := approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err }); err != nil {
 		return hintAtCommand(err, cfg.Image)
 	}
+	if err := f.prepared(ctx, ui, sb); err != nil {
+		return err
+	}
 	if saysCommand(sb.Image().Config, f, argv) {
 		if _, err := startJob(ctx, ui, sb, sandbox.MainJob, execOptions(sb.Image().Config, f, argv)); err != nil {
 			return errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))

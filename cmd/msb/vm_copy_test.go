@@ -91,4 +91,13 @@ func TestVMCopiesGoBothWays(t *testing.T) {
 	}
 	msb("stop", "c").want(t, 0, "c\n")
 	msb("cp", "src", "c:/root").says(t, exitSandbox, "not running", "msb start c")
+
+	run := func(args ...string) result {
+		t.Helper()
+		return msb(append([]string{"run", "--vm", "qemu", "-q"}, args...)...)
+	}
+	run("--copy", "src:/in/deep/dir", "--copy", "./one:two:/in/", "--", "sh", "-c", "cat /in/deep/dir/a '/in/one:two' && /in/deep/dir/deep/run").want(t, 0, "alphacolonran\n")
+	run("--copy", "nosuch:/in", "--name", "n", "--", "true").says(t, exitOther, "--copy nosuch:/in", "there is no nosuch")
+	msb("ls", "-q").want(t, 0, "c\n")
+	run("--copy", "src", "--", "true").says(t, exitOther, "HOST:GUEST")
 }
