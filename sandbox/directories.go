@@ -100,6 +100,9 @@ func checkDirectory(d *Directory) error {
 	if !path.IsAbs(d.Guest) || path.Clean(d.Guest) != d.Guest {
 		return fmt.Errorf("%w: %q in the guest; write an absolute path, such as /work", ErrDirectory, d.Guest)
 	}
+	if d.Writable && d.CopyOnWrite {
+		return fmt.Errorf("%w at %s: Writable and CopyOnWrite are two ways to let the guest write; leave out one", ErrDirectory, d.Guest)
+	}
 	if guestsOwn(d.Guest) {
 		return fmt.Errorf("%w at %s, which is the guest's own; choose another place, such as /work", ErrDirectory, d.Guest)
 	}

@@ -71,9 +71,14 @@ func TestVMCopyOnWriteDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside("cat dir/deep/f", "of the host\n")
+	inside("echo guest > late", "")
+	if err := os.WriteFile(src+"/late", []byte("of the host\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	inside("ls -l > /dev/null; cat late", "guest\n")
 	msb("stop", "d").want(t, 0, "d\n")
 	msb("start", "-q", "d").want(t, 0, "d\n")
-	inside("ls; cat edit", "Makefile\nboth\ndir\nedit\nlink\nmade\nnew\nold\nrepo\nrun\none\ntwo\nthree\n2\n")
+	inside("ls; cat edit", "Makefile\nboth\ndir\nedit\nlate\nlink\nmade\nnew\nold\nrepo\nrun\none\ntwo\nthree\n2\n")
 	has := func(file, want string) {
 		t.Helper()
 		if b, err := os.ReadFile(src + "/" + file); err != nil || string(b) != want {
@@ -86,7 +91,7 @@ func TestVMCopyOnWriteDirectories(t *testing.T) {
 	if err := os.WriteFile(src+"/both", []byte("of the host\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	listed := "/work, copied from " + src + ": 16 changes\n" +
+	listed := "/work, copied from " + src + ": 17 changes\n" +
 		"added     /work/.env (2 B)\n          refused: the sandbox doesn't see the host's files of that name (--hide)\n" +
 		"added     /work/.git (directory)\n" +
 		"added     /work/.git/hooks (directory)\n          refused without --allow git: git runs it, or is steered by it\n" +
@@ -95,6 +100,7 @@ func TestVMCopyOnWriteDirectories(t *testing.T) {
 		"modified  /work/both (11 B)\n          refused without --allow changed: the host has changed it since the sandbox was shown it\n" +
 		"modified  /work/edit (16 B)\n" +
 		"deleted   /work/gone (5 B)\n" +
+		"modified  /work/late (6 B)\n          refused without --allow changed: there is no record that the sandbox was shown the host's file\n" +
 		"added     /work/link (link, to edit)\n" +
 		"added     /work/made (directory)\n" +
 		"added     /work/made/x (2 B)\n" +

@@ -55,19 +55,12 @@ func ReadBase(path string) (Base, error) {
 	lines := bufio.NewScanner(io.LimitReader(f, maxBaseFile))
 	lines.Buffer(make([]byte, 64<<10), 64<<10)
 	for lines.Scan() {
-		line, listed := bytes.CutPrefix(lines.Bytes(), []byte(listedMark))
-		name, file, ok := parseRecord(line)
-		if _, known := base[name]; ok && (!known || !listed) {
+		if name, file, ok := parseRecord(lines.Bytes()); ok {
 			base[name] = file
 		}
 	}
 	return base, lines.Err()
 }
-
-// listedMark begins the record of a file that was only listed. It counts where
-// there is no other before it: of what has been applied, say, which an overlay
-// lists from then on.
-const listedMark = "listed "
 
 func parseRecord(line []byte) (name string, f File, ok bool) {
 	head, quoted, ok := bytes.Cut(line, []byte(" \""))
@@ -101,8 +94,8 @@ func Append(path, name string, f File) error {
 type Recorder struct {
 	mu    sync.Mutex
 	out   *os.File
-	old   Base // of earlier runs
-	fresh map[string]struct{}
+	old   Base            // of earlier runs
+	fresh map[string]bool // whether it was opened
 	bytes int
 	full  bool
 }
@@ -126,36 +119,30 @@ func OpenRecorder(path string) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recorder{out: out, old: old, fresh: map[string]struct{}{}}, nil
+	return &Recorder{out: out, old: old, fresh: map[string]bool{}}, nil
 }
 
 // Shown records what the guest is shown for the first time in this run: it may
-// go by that until it ends. A record of an earlier run stays for a file that is
-// only listed: an overlay lists what lies below a changed file too, and looks it
-// up never again.
-func (r *Recorder) Shown(name string, f File, listed bool) {
+// go by that until the run ends. What it opens counts more than what it only
+// looked up: it knows the content then. What lies below a file that the guest has
+// changed in an earlier run, its overlay doesn't look up, so that the record of
+// that run stays.
+func (r *Recorder) Shown(name string, f File, opened bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.fresh[name]; known || r.full {
+	before, known := r.fresh[name]
+	if r.full || known && (before || !opened) {
 		return
 	}
-	was, known := r.old[name]
-	if known && listed {
-		return
-	}
-	if len(r.fresh) == maxRecords || r.bytes+len(name) > maxRecordBytes {
+	if r.bytes += len(name); len(r.fresh) == maxRecords || r.bytes > maxRecordBytes {
 		r.full = true
 		return
 	}
-	r.fresh[name], r.bytes = struct{}{}, r.bytes+len(name)
-	if known && was == f {
+	r.fresh[name] = opened
+	if was, recorded := r.old[name]; recorded && !known && was == f {
 		return
 	}
-	line := f.record(name)
-	if listed {
-		line = append([]byte(listedMark), line...)
-	}
-	if _, err := r.out.Write(line); err != nil {
+	if _, err := r.out.Write(f.record(name)); err != nil {
 		r.full = true // what has no record is not written over
 	}
 }

@@ -11,7 +11,13 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
+
+// maxPath bounds the paths that guests tell, in bytes. They tell no names that
+// aren't UTF-8 either: of such a file of the host nobody knows whether the guest
+// has another version.
+const maxPath = 3 << 10
 
 // comparison is one Compare.
 type comparison struct {
@@ -201,7 +207,7 @@ func fill(r io.Reader, b []byte) (n int, end bool, err error) {
 }
 
 func holdsMore() Refusal {
-	return Refusal{RefusedHidden, "it holds files that the sandbox doesn't see", true}
+	return Refusal{RefusedHidden, "it holds files that the sandbox doesn't see, or whose names it can't tell", true}
 }
 
 // remove adds the removal of a file of the host, and of all that is in it. kept
@@ -252,7 +258,7 @@ func (c *comparison) removeIn(p string) (kept bool, err error) {
 			return kept, err
 		case info == nil:
 			continue
-		case c.opts.Hidden(below) || info.Mode().Type()&^(fs.ModeDir|fs.ModeSymlink) != 0:
+		case !utf8.ValidString(name) || len(below) > maxPath || c.opts.Hidden(below) || info.Mode().Type()&^(fs.ModeDir|fs.ModeSymlink) != 0:
 			kept = true
 			continue
 		}

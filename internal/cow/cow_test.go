@@ -434,6 +434,19 @@ func TestI14_ModesGiveNoRights(t *testing.T) {
 	}
 }
 
+// TestNamesThatCantBeToldStay: the guest may have a version of such a file in a directory that it has made again.
+func TestNamesThatCantBeToldStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]string{"dir/odd\xff": "x", "dir/f": "x", "gone/odd\xff": "x"})
+	w.guest("dir/", "").Opaque = true
+	w.guest("gone", "gone")
+	errs := w.apply(w.compare())
+	if len(errs) != 1 || !errors.Is(errs["gone"], ErrRefused) {
+		t.Errorf("%v", errs)
+	}
+	w.holds(map[string]string{"dir/": "", "dir/odd\xff": "x", "gone/": "", "gone/odd\xff": "x"})
+}
+
 func TestI14_WhatIsHiddenStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{"dir/.env": "KEY", "dir/f": "x", "other/.env": "KEY", "policy.toml": "strict"})

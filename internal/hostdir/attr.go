@@ -156,14 +156,14 @@ func (s *tree) entry(b []byte, parent *node, d *dir, name string) ([]byte, error
 }
 
 // shown tells of a file that the guest sees.
-func (s *tree) shown(parent *node, name string, info *unix.Statx_t, listed bool) {
+func (s *tree) shown(parent *node, name string, info *unix.Statx_t, opened bool) {
 	if s.base == nil || info.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return
 	}
 	s.base(s.wholePath(parent, name), File{
 		Mode: uint32(info.Mode), Inode: info.Ino, Size: info.Size,
 		Modified: info.Mtime.Sec*1e9 + int64(info.Mtime.Nsec), Changed: info.Ctime.Sec*1e9 + int64(info.Ctime.Nsec),
-	}, listed)
+	}, opened)
 }
 
 func (s *Server) lookup(r request, out []byte) ([]byte, error) {

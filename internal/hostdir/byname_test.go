@@ -84,9 +84,9 @@ func TestBaseHearsOfFilesThatAreShown(t *testing.T) {
 	served := filepath.Join(t.TempDir(), "served")
 	put(t, filepath.Dir(served), map[string]string{"served/d/note": "one", "served/listed": "two", "served/.env": "x"})
 	var heard []string
-	g := newGuest(t, served, Options{ByName: true, Hide: []string{".env"}, Base: func(path string, f File, listed bool) {
-		if listed {
-			path += " listed"
+	g := newGuest(t, served, Options{ByName: true, Hide: []string{".env"}, Base: func(path string, f File, opened bool) {
+		if opened {
+			path += " opened"
 		}
 		if f.Size != 3 || f.Mode&unix.S_IFMT != unix.S_IFREG || f.Inode == 0 || f.Modified == 0 || f.Changed == 0 {
 			t.Errorf("%s: %+v", path, f)
@@ -104,7 +104,11 @@ func TestBaseHearsOfFilesThatAreShown(t *testing.T) {
 	if _, err := g.ask(opReaddirplus, rootID, append(put32(put64(nil, order.Uint64(b), 0), 64<<10), make([]byte, 20)...)); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"d/note", "d/note", "listed listed"}; !slices.Equal(heard, want) {
+	out, err := g.ask(opInit, 0, put32(nil, abiMajor, abiMinor, 0, ^uint32(0)))
+	if flags := order.Uint32(out[12:]); err != nil || flags&(initReaddirplus|initReaddirplusAuto) != 0 {
+		t.Errorf("the guest may list attributes: %x, %v", flags, err)
+	}
+	if want := []string{"d/note", "d/note opened"}; !slices.Equal(heard, want) {
 		t.Errorf("heard of %q, want %q", heard, want)
 	}
 }

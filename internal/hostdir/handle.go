@@ -150,7 +150,7 @@ func (s *files) openNode(n *node, flags int) (*os.File, *unix.Statx_t, error) {
 	s.mu.Lock()
 	parent := n.parent
 	s.mu.Unlock()
-	s.shown(parent, name, info, false)
+	s.shown(parent, name, info, true)
 	return f, info, nil
 }
 

@@ -91,7 +91,6 @@ func (s *Server) addEntry(out []byte, limit int, h *handle, entry []byte, plus b
 func (s *Server) addPlus(out []byte, parent *node, name string, info *unix.Statx_t) []byte {
 	if info != nil && s.servable(info) == nil {
 		if n, err := s.remember(parent, name, identityOf(info)); err == nil {
-			s.shown(parent, name, info, true)
 			return s.putEntry(out, n, info)
 		}
 	}

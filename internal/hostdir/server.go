@@ -57,9 +57,9 @@ type Options struct {
 	// ByName is for a guest that mounts an overlay over the directory: a name stays the same file for it, whatever the host
 	// puts in its place, since an overlay keeps the files that it has looked up.
 	ByName bool
-	// Base hears of the files that the guest is shown, but of no directory: listed ones come from a listing, others were
-	// looked up or opened.
-	Base func(path string, f File, listed bool)
+	// Base hears of each file, but of no directory, that the guest looks up or opens. The guest lists names alone then: an
+	// overlay lists what lies below its own files too, and would be taken to know it.
+	Base func(path string, f File, opened bool)
 	// Share is how many directories are served beside each other, which the limits
 	// are divided by; 0 is 1.
 	Share int
@@ -105,7 +105,7 @@ type tree struct {
 	owner    owner
 	hide     []string
 	byName   bool
-	base     func(path string, f File, listed bool) // may be nil
+	base     func(path string, f File, opened bool) // may be nil
 	maxNodes int
 	maxDirs  int
 
@@ -335,6 +335,9 @@ func (s *Server) greet(r request, out []byte) ([]byte, error) {
 		return nil, unix.EPROTO
 	}
 	want := uint32(initAsyncRead | initBigWrites | initAutoInvalData | initReaddirplus | initReaddirplusAuto | initParallelDirops | initMaxPages)
+	if s.base != nil {
+		want &^= initReaddirplus | initReaddirplusAuto
+	}
 	if !s.readOnly {
 		want |= initPosixLocks | initFlockLocks
 	}

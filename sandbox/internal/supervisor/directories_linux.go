@@ -33,7 +33,7 @@ func (s *supervisor) shareDirectory(d state.Directory) (err error) {
 			return err
 		}
 		done = func() { _ = base.Close() } // a record that is missing is one that was never made
-		opts.Base = func(path string, f hostdir.File, listed bool) { base.Shown(path, cow.File(f), listed) }
+		opts.Base = func(path string, f hostdir.File, opened bool) { base.Shown(path, cow.File(f), opened) }
 	}
 	server, err := hostdir.New(d.Host, opts)
 	if err != nil {

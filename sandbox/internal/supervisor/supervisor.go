@@ -257,7 +257,7 @@ func (s *supervisor) readPolicy() error {
 func (s *supervisor) clearEnvironment() error {
 	var writable []string
 	for _, d := range s.plan.Directories {
-		if d.Writable {
+		if d.Writable || d.CopyOnWrite { // which is written to by what is applied
 			writable = append(writable, d.Host)
 		}
 	}
