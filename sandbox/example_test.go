@@ -89,3 +89,33 @@ func ExampleSandbox_StartJob() {
 	status, err := job.Wait(ctx) // ErrJobLost if the sandbox ended under it
 	fmt.Println(status.State, status.Code, err)
 }
+
+// What a guest changed in a directory that it has copied on write is applied where nothing speaks against it.
+func ExampleSandbox_Changes() {
+	ctx := context.Background()
+	home, err := sandbox.OpenHome("")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	sb, err := home.Review(ctx, "agent", sandbox.StartOptions{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	defer sb.Close()
+	changed, err := sb.Changes(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	for _, d := range changed {
+		defer d.Close()
+		for _, c := range d.ApplyOrder(nil) {
+			if len(c.Refusals) == 0 {
+				err = errors.Join(err, d.Apply(ctx, c, nil))
+			}
+		}
+	}
+	fmt.Println(err)
+}

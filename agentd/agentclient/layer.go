@@ -71,7 +71,7 @@ func (c *Client) Changes(ctx context.Context, path string) (*Layer, error) {
 				return nil, c.fail(err)
 			}
 			if size += len(entry.Path) + len(entry.Target); len(l.Entries) == maxLayerEntries || size > maxLayerBytes {
-				return nil, fmt.Errorf("%w: in %s are more than %d files that the guest made or changed, or %d MiB of names", ErrManyChanges, path, maxLayerEntries, maxLayerBytes>>20)
+				return nil, fmt.Errorf("%w: in %s are more than %d files that the guest made or changed, or %d MiB of names; remove in the guest what is not wanted", ErrManyChanges, path, maxLayerEntries, maxLayerBytes>>20)
 			}
 			l.Entries = append(l.Entries, entry)
 		}

@@ -2,6 +2,7 @@ package cow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type comparison struct {
 	*Tree
 	ctx     context.Context
 	entries map[string]*Entry
+	heads   map[string]bool // directories, folded, in which the guest has a HEAD
 	changes []Change
 }
 
@@ -31,7 +33,7 @@ type comparison struct {
 // in the order of paths. Parents stand before what is in them in the guest's
 // list.
 func (t *Tree) Compare(ctx context.Context, entries []Entry) ([]Change, error) {
-	c := &comparison{Tree: t, ctx: ctx, entries: make(map[string]*Entry, len(entries))}
+	c := &comparison{Tree: t, ctx: ctx, entries: make(map[string]*Entry, len(entries)), heads: map[string]bool{}}
 	for i := range entries {
 		e := &entries[i]
 		up := c.entries[path.Dir(e.Path)]
@@ -39,6 +41,9 @@ func (t *Tree) Compare(ctx context.Context, entries []Entry) ([]Change, error) {
 			return nil, fmt.Errorf("%w: %.200q", ErrList, e.Path)
 		}
 		c.entries[e.Path] = e
+		if fold(path.Base(e.Path)) == "head" && !e.Whiteout {
+			c.heads[FoldPath(path.Dir(e.Path))] = true
+		}
 	}
 	for i := range entries {
 		if err := ctx.Err(); err != nil {
@@ -311,16 +316,20 @@ func (c *comparison) judge(ch *Change) {
 			refuse(RefusedExec, "it becomes executable", false)
 		}
 	}
-	named, note := byName(ch.Path, c.beside)
+	mode := fs.FileMode(0)
+	if v := cmp.Or(ch.New, ch.Old); v != nil {
+		mode = v.Mode
+	}
+	named, note := byName(ch.Path, mode, c.repository)
 	ch.Refusals, ch.Note = append(ch.Refusals, named...), note
 }
 
-// beside reports whether the guest or the host has a file in a directory.
-func (c *comparison) beside(dir, name string) bool {
-	if e := c.entries[path.Join(dir, name)]; e != nil {
-		return !e.Whiteout
+// repository reports whether the guest or the host has a HEAD in a directory.
+func (c *comparison) repository(dir string) bool {
+	if c.heads[FoldPath(dir)] {
+		return true
 	}
-	_, info, err := c.look(path.Join(dir, name))
+	_, info, err := c.look(path.Join(dir, "HEAD"))
 	return err != nil || info != nil
 }
 

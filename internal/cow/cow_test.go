@@ -480,19 +480,23 @@ func TestI12_SizesAreTheGuestsWord(t *testing.T) {
 
 func TestI14_NamesThatRunLaterAreRefused(t *testing.T) {
 	t.Parallel()
-	beside := func(dir, name string) bool { return dir == "repo.git" && name == "HEAD" }
+	repository := func(dir string) bool { return dir == "repo.git" || dir == "hooks/in/config" }
 	for p, want := range map[string]string{
 		"src/main.go": "", ".git/objects/ab/cdef": "", ".git/objects/pack/pack-1.idx": "", ".git/refs/heads/x": "", ".git/HEAD": "", ".git/index": "", ".git/logs/HEAD": "", ".git": "", ".git/COMMIT_EDITMSG": "",
 		".github/workflows/ci.yml": "", "Makefile": "", "docs/hooks/x": "", "config": "", ".gitignore": "", "env": "", "hooks": "",
 		".git/hooks/pre-commit": "git", "a/.git/config": "git", ".git/info/attributes": "git", ".git/rebase-merge/git-rebase-todo": "git", ".git/objects/info/alternates": "git", ".git/modules/x/config": "git", ".git/config.worktree": "git",
-		".git/worktrees/x/gitdir": "git", "repo.git/config": "git", "repo.git/hooks/post-update": "git",
+		".git/worktrees/x/gitdir": "git", "repo.git/config": "git", "repo.git/hooks/post-update": "git", "repo.git/commondir": "git", ".git/refs/x/.git/hooks/y": "git", "hooks/in/config/hooks/x": "git", "repo.git/objects/x": "",
 		".GIT/hooks/x": "git", ".git/Hooks/x": "git", ".g\u200cit/hooks/x": "git", ".git./hooks/x": "git", ".git /hooks/x": "git", "git~1/hooks/x": "git", ".git::$INDEX_ALLOCATION/hooks/x": "git", ".g\u0130t/hooks": "git", ".gıt/hooks": "",
 		".envrc": "direnv", "a/.ENVRC": "direnv", ".envrc\u200d": "direnv",
 		".bashrc": "shell", ".bash_profile": "shell", ".vscode/tasks.json": "editor", "x/.VSCode/settings.json": "editor", ".idea/x": "editor", "a.code-workspace": "editor",
 		".husky/pre-commit": "hooks", ".hus\u212ay/x": "hooks", ".pre-commit-config.yaml": "hooks", ".claude/settings.json": "agent", ".mcp.json": "agent", ".npmrc": "tool", ".cargo/config.toml": "tool", ".ssh/authorized_keys": "home",
 		".con\ufb01g/git/config": "home", ".config/git/config": "home", ".config/other": "",
 	} {
-		all, _ := byName(p, beside)
+		mode := fs.FileMode(0)
+		if strings.HasSuffix(p, ".git") {
+			mode = fs.ModeDir
+		}
+		all, _ := byName(p, mode, repository)
 		got := ""
 		for _, r := range all {
 			got += r.Name
@@ -501,8 +505,14 @@ func TestI14_NamesThatRunLaterAreRefused(t *testing.T) {
 			t.Errorf("%q: refused as %q, want %q", p, got, want)
 		}
 	}
-	if _, note := byName("sub/Makefile", beside); note == "" {
+	if _, note := byName("sub/Makefile", 0, repository); note == "" {
 		t.Error("nothing is said of a Makefile")
+	}
+	// A file in the place of .git names another directory, as links do.
+	for p, mode := range map[string]fs.FileMode{".git": 0, "sub/.GIT": fs.ModeSymlink, ".git/refs": fs.ModeSymlink, ".git/objects/ab/cd": fs.ModeSymlink} {
+		if all, _ := byName(p, mode, repository); len(all) != 1 || all[0].Name != gitRefusal {
+			t.Errorf("%s as %v: %+v", p, mode, all)
+		}
 	}
 }
 
@@ -537,6 +547,20 @@ func (l looker) Write(b []byte) (int, error) {
 }
 
 // TestI13_AKilledApplyLeavesOldOrNew kills a process in the middle of writing.
+func TestI14_BareRepositoriesAreKnownByTheirHead(t *testing.T) {
+	t.Parallel()
+	for head, refused := range map[string]bool{"fake/HEAD": true, "Fake/head": true, "fake/other": false, "HEAD": false} {
+		w := newWorld(t, nil)
+		w.guest(head, "ref: refs/heads/x")
+		w.guest("fake/config", "[core]\n\tfsmonitor = ./x\n")
+		all := w.compare()
+		i := slices.IndexFunc(all, func(c Change) bool { return c.Path == "fake/config" })
+		if r := all[i].Refused(nothing); (r != nil) != refused {
+			t.Errorf("with %s: %+v", head, r)
+		}
+	}
+}
+
 func TestI13_AKilledApplyLeavesOldOrNew(t *testing.T) {
 	const env = "MSB_TEST_APPLY_IN"
 	half, rest := strings.Repeat("n", 64<<10), "ew"

@@ -1,6 +1,7 @@
 package cow
 
 import (
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -61,20 +62,17 @@ const (
 	gitRefusal   = "git"
 )
 
-// byName are the refusals for what a file is called. beside tells of a file in
-// the same directory as the path's n-th element: a bare repository has no .git.
-func byName(p string, beside func(dir, name string) bool) (all []Refusal, note string) {
+// steering are the files of a repository that say what git runs, and where else
+// it looks for them.
+var steering = []string{"config", "config.worktree", "hooks", "commondir", "gitdir"}
+
+// byName are the refusals for what a file of that type is called. repository
+// reports whether a directory has a HEAD, by which git takes it for a bare
+// repository.
+func byName(p string, mode fs.FileMode, repository func(dir string) bool) (all []Refusal, note string) {
 	whole, elements := strings.Split(p, "/"), strings.Split(FoldPath(p), "/")
-	for i, e := range elements {
-		if e == ".git" && !inGit(elements[i+1:]) {
-			all = append(all, Refusal{Name: gitRefusal, Why: "git runs it, or is steered by it"})
-			break
-		}
-		bare := (e == "config" || e == "hooks" || e == "config.worktree") && i > 0 && elements[i-1] != ".git" && beside(path.Join(whole[:i]...), "HEAD")
-		if bare && !slices.Contains(elements[:i], ".git") {
-			all = append(all, Refusal{Name: gitRefusal, Why: "git runs it, or is steered by it: there is a HEAD beside it, as in a bare repository"})
-			break
-		}
+	if why := gitRuns(whole, elements, mode, repository); why != "" {
+		all = append(all, Refusal{Name: gitRefusal, Why: why})
 	}
 	for _, r := range rules {
 		if holdsAny(elements, r.patterns) {
@@ -85,6 +83,23 @@ func byName(p string, beside func(dir, name string) bool) (all []Refusal, note s
 		note = buildingNote
 	}
 	return all, note
+}
+
+// gitRuns says why git is steered by a file; "" for one that steers nothing.
+func gitRuns(whole, folded []string, mode fs.FileMode, repository func(dir string) bool) string {
+	const why = "git runs it, or is steered by it"
+	in := slices.Index(folded, ".git")
+	for i, e := range folded {
+		rest := folded[i+1:]
+		switch {
+		// As a file it names another directory, and so does a link in it.
+		case e == ".git" && (!inGit(rest) || len(rest) == 0 && !mode.IsDir() || mode.Type() == fs.ModeSymlink):
+			return why
+		case in < 0 && i > 0 && slices.Contains(steering, e) && repository(path.Join(whole[:i]...)):
+			return why + ": there is a HEAD beside it, as in a bare repository"
+		}
+	}
+	return ""
 }
 
 // inGit reports whether a path in a .git is plain data.
