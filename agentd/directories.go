@@ -201,7 +201,7 @@ func (s *directoryServer) Changes(req *agentpb.ChangesRequest, stream grpc.Serve
 
 // ReadChanged implements agentpb.DirectoriesServer.
 func (s *directoryServer) ReadChanged(req *agentpb.ReadChangedRequest, stream grpc.ServerStreamingServer[agentpb.ReadChangedResponse]) error {
-	return fileStatus(files.ReadLayer(machine.LayerOf(req.GetPath()).Data(), req.GetName(), func(b []byte) error {
+	return fileStatus(files.ReadLayer(machine.LayerOf(req.GetPath()).Data(), string(req.GetName()), func(b []byte) error {
 		return stream.Send(&agentpb.ReadChangedResponse{Data: b})
 	}))
 }

@@ -49,7 +49,7 @@ type ChangedDirectory struct {
 	Directory
 	// Changes are in the order of their paths.
 	Changes []Change
-	// Omitted counts files that the guest changed and whose names can't be told: too long, or no UTF-8.
+	// Omitted counts files that the guest changed and whose paths are longer than 3 KiB.
 	Omitted int64
 
 	tree *cow.Tree

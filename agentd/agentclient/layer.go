@@ -39,7 +39,7 @@ type LayerEntry struct {
 // Layer is all that a guest changed in a directory.
 type Layer struct {
 	Entries []LayerEntry
-	// Omitted counts further files whose names can't be sent: too long, or no UTF-8.
+	// Omitted counts further files whose paths are too long to be sent.
 	Omitted int64
 }
 
@@ -80,22 +80,22 @@ func (c *Client) Changes(ctx context.Context, path string) (*Layer, error) {
 
 // layerEntry checks the form of what the guest says.
 func layerEntry(m *agentpb.LayerEntry) (LayerEntry, error) {
-	p := m.GetPath()
-	bad := len(p) > maxTargetBytes || len(m.GetTarget()) > maxTargetBytes || m.GetSize() < 0 || strings.ContainsRune(p+m.GetTarget(), 0)
+	p, target := string(m.GetPath()), string(m.GetTarget())
+	bad := len(p) > maxTargetBytes || len(target) > maxTargetBytes || m.GetSize() < 0 || strings.ContainsRune(p+target, 0)
 	for name := range strings.SplitSeq(p, "/") {
 		bad = bad || name == "" || name == "." || name == ".." || len(name) > maxNameBytes
 	}
 	if bad || !filepath.IsLocal(p) {
 		return LayerEntry{}, fmt.Errorf("%w: a changed file named %q", ErrProtocol, guestText(p))
 	}
-	return LayerEntry{Path: p, Mode: fileMode(m.GetMode()), Size: m.GetSize(), Target: m.GetTarget(), Whiteout: m.GetWhiteout(), Opaque: m.GetOpaque()}, nil
+	return LayerEntry{Path: p, Mode: fileMode(m.GetMode()), Size: m.GetSize(), Target: target, Whiteout: m.GetWhiteout(), Opaque: m.GetOpaque()}, nil
 }
 
 // OpenChanged reads a regular file of the layer of the directory at path. The
 // reader must be closed.
 func (c *Client) OpenChanged(ctx context.Context, path, name string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	stream, err := c.dirs.ReadChanged(ctx, &agentpb.ReadChangedRequest{Path: path, Name: name})
+	stream, err := c.dirs.ReadChanged(ctx, &agentpb.ReadChangedRequest{Path: path, Name: []byte(name)})
 	if err != nil {
 		cancel()
 		return nil, c.Files().fileError(ctx, err)

@@ -55,15 +55,15 @@ func changed(entries ...*agentpb.LayerEntry) []*agentpb.ChangesResponse {
 func TestI14_ImpossibleNamesOfChangesEndTheSession(t *testing.T) {
 	t.Parallel()
 	for what, m := range map[string]*agentpb.LayerEntry{
-		"no name": {}, "dot": {Path: "a/."}, "dots": {Path: "a/../../b"}, "above": {Path: "../a"}, "absolute": {Path: "/etc/passwd"}, "empty": {Path: "a//b"}, "slash": {Path: "a/"}, "NUL": {Path: "a\x00"},
-		"long name": {Path: strings.Repeat("n", 256)}, "long path": {Path: strings.Repeat("n/", 2100) + "n"}, "target": {Path: "l", Target: strings.Repeat("t", 4097)}, "size": {Path: "f", Size: -1},
+		"no name": {}, "dot": {Path: []byte("a/.")}, "dots": {Path: []byte("a/../../b")}, "above": {Path: []byte("../a")}, "absolute": {Path: []byte("/etc/passwd")}, "empty": {Path: []byte("a//b")}, "slash": {Path: []byte("a/")}, "NUL": {Path: []byte("a\x00")},
+		"long name": {Path: []byte(strings.Repeat("n", 256))}, "long path": {Path: []byte(strings.Repeat("n/", 2100) + "n")}, "target": {Path: []byte("l"), Target: []byte(strings.Repeat("t", 4097))}, "size": {Path: []byte("f"), Size: -1},
 	} {
-		c := dialLayer(t, &fakeLayer{messages: changed(&agentpb.LayerEntry{Path: "good"}, m)})
+		c := dialLayer(t, &fakeLayer{messages: changed(&agentpb.LayerEntry{Path: []byte("good")}, m)})
 		if _, err := c.Changes(t.Context(), "/work"); !errors.Is(err, ErrProtocol) || !errors.Is(c.Err(), ErrProtocol) {
 			t.Errorf("%s: %v, and the session %v", what, err, c.Err())
 		}
 	}
-	c := dialLayer(t, &fakeLayer{messages: append(changed(&agentpb.LayerEntry{Path: "dir/f", Mode: 0o104755, Size: 3}), &agentpb.ChangesResponse{Omitted: 2})})
+	c := dialLayer(t, &fakeLayer{messages: append(changed(&agentpb.LayerEntry{Path: []byte("dir/f"), Mode: 0o104755, Size: 3}), &agentpb.ChangesResponse{Omitted: 2})})
 	l, err := c.Changes(t.Context(), "/work")
 	if err != nil || len(l.Entries) != 1 || l.Entries[0].Path != "dir/f" || l.Omitted != 2 {
 		t.Errorf("%+v, %v", l, err)
@@ -74,11 +74,11 @@ func TestI11_ListsOfChangesAreBounded(t *testing.T) {
 	t.Parallel()
 	many := make([]*agentpb.LayerEntry, 8<<10)
 	for i := range many {
-		many[i] = &agentpb.LayerEntry{Path: "f"}
+		many[i] = &agentpb.LayerEntry{Path: []byte("f")}
 	}
 	for what, f := range map[string]*fakeLayer{
 		"files": {messages: changed(many...), repeat: 1 << 20},
-		"names": {messages: changed(&agentpb.LayerEntry{Path: "l", Target: strings.Repeat("t", 4096)}), repeat: 1 << 20},
+		"names": {messages: changed(&agentpb.LayerEntry{Path: []byte("l"), Target: []byte(strings.Repeat("t", 4096))}), repeat: 1 << 20},
 	} {
 		c := dialLayer(t, f)
 		if _, err := c.Changes(t.Context(), "/work"); !errors.Is(err, ErrManyChanges) || c.Err() != nil {

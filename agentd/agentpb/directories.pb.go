@@ -365,8 +365,7 @@ func (x *ChangesRequest) GetPath() string {
 type ChangesResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*LayerEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// In the last message: how many have names that can't be sent: too long, or
-	// no UTF-8.
+	// In the last message: how many have paths that are too long to be sent.
 	Omitted       int64 `protobuf:"varint,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -419,13 +418,13 @@ func (x *ChangesResponse) GetOmitted() int64 {
 // LayerEntry is a file of an overlay's upper layer.
 type LayerEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From the top.
-	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// From the top. Linux has names of any bytes.
+	Path []byte `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// st_mode of Linux: type and permissions.
 	Mode uint32 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
 	Size int64  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
 	// Of a symbolic link.
-	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
+	Target []byte `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	// The file below is removed.
 	Whiteout bool `protobuf:"varint,5,opt,name=whiteout,proto3" json:"whiteout,omitempty"`
 	// Nothing of the directory below is seen.
@@ -464,11 +463,11 @@ func (*LayerEntry) Descriptor() ([]byte, []int) {
 	return file_directories_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *LayerEntry) GetPath() string {
+func (x *LayerEntry) GetPath() []byte {
 	if x != nil {
 		return x.Path
 	}
-	return ""
+	return nil
 }
 
 func (x *LayerEntry) GetMode() uint32 {
@@ -485,11 +484,11 @@ func (x *LayerEntry) GetSize() int64 {
 	return 0
 }
 
-func (x *LayerEntry) GetTarget() string {
+func (x *LayerEntry) GetTarget() []byte {
 	if x != nil {
 		return x.Target
 	}
-	return ""
+	return nil
 }
 
 func (x *LayerEntry) GetWhiteout() bool {
@@ -511,7 +510,7 @@ type ReadChangedRequest struct {
 	// As in AttachStart.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// A LayerEntry's path.
-	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Name          []byte `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,11 +552,11 @@ func (x *ReadChangedRequest) GetPath() string {
 	return ""
 }
 
-func (x *ReadChangedRequest) GetName() string {
+func (x *ReadChangedRequest) GetName() []byte {
 	if x != nil {
 		return x.Name
 	}
-	return ""
+	return nil
 }
 
 type ReadChangedResponse struct {
@@ -633,15 +632,15 @@ const file_directories_proto_rawDesc = "" +
 	"\aomitted\x18\x02 \x01(\x03R\aomitted\"\x94\x01\n" +
 	"\n" +
 	"LayerEntry\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x03R\x04size\x12\x16\n" +
-	"\x06target\x18\x04 \x01(\tR\x06target\x12\x1a\n" +
+	"\x06target\x18\x04 \x01(\fR\x06target\x12\x1a\n" +
 	"\bwhiteout\x18\x05 \x01(\bR\bwhiteout\x12\x16\n" +
 	"\x06opaque\x18\x06 \x01(\bR\x06opaque\"<\n" +
 	"\x12ReadChangedRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\")\n" +
+	"\x04name\x18\x02 \x01(\fR\x04name\")\n" +
 	"\x13ReadChangedResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data2\xf6\x01\n" +
 	"\vDirectories\x12G\n" +

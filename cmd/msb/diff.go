@@ -77,7 +77,7 @@ func withChanges(ctx context.Context, ui *ui, name string, do func([]*sandbox.Ch
 	}()
 	for _, d := range all {
 		if d.Omitted > 0 {
-			ui.warn("%s: %d changed files have names that are too long or no UTF-8; they are left out", d.Guest, d.Omitted)
+			ui.warn("%s: %d changed files have paths longer than 3 KiB; they, and what is in them, are left out", d.Guest, d.Omitted)
 		}
 	}
 	return do(all)

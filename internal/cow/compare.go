@@ -12,12 +12,10 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
-// maxPath bounds the paths that guests tell, in bytes. They tell no names that
-// aren't UTF-8 either: of such a file of the host nobody knows whether the guest
-// has another version.
+// maxPath bounds the paths that guests tell, in bytes. Of a file of the host
+// behind a longer one nobody knows whether the guest has another version.
 const maxPath = 3 << 10
 
 // comparison is one Compare.
@@ -212,7 +210,7 @@ func fill(r io.Reader, b []byte) (n int, end bool, err error) {
 }
 
 func holdsMore() Refusal {
-	return Refusal{RefusedHidden, "it holds files that the sandbox doesn't see, or whose names it can't tell", true}
+	return Refusal{RefusedHidden, "it holds files that the sandbox doesn't see, or whose paths are too long", true}
 }
 
 // remove adds the removal of a file of the host, and of all that is in it. kept
@@ -263,7 +261,7 @@ func (c *comparison) removeIn(p string) (kept bool, err error) {
 			return kept, err
 		case info == nil:
 			continue
-		case !utf8.ValidString(name) || len(below) > maxPath || c.opts.Hidden(below) || info.Mode().Type()&^(fs.ModeDir|fs.ModeSymlink) != 0:
+		case len(below) > maxPath || c.opts.Hidden(below) || info.Mode().Type()&^(fs.ModeDir|fs.ModeSymlink) != 0:
 			kept = true
 			continue
 		}

@@ -34,6 +34,7 @@ var rules = []rule{
 		".npmrc", ".yarnrc*", ".yarn", ".pnp.*", ".pnpmfile.*", ".cargo", "rust-toolchain*", ".mvn", ".bazelrc", ".bundle", ".irbrc", ".pryrc", ".gdbinit", ".lldbinit", ".mise*", "mise*.toml", ".tool-versions",
 		"*.pth", "sitecustomize.py", "usercustomize.py", "pyvenv.cfg", ".terraformrc", "bunfig.toml", ".watchmanconfig", ".hgrc", ".hg",
 	}},
+	{"policy", "msb may be run with it as its policy", []string{"policy.toml"}},
 	{"home", "programs of yours read it", []string{
 		".ssh", ".gnupg", ".gitconfig", ".config/git", ".config/systemd", ".config/autostart", ".local", ".pam_environment", ".docker", ".kube", ".aws", ".netrc",
 	}},

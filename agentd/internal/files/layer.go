@@ -7,9 +7,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"syscall"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -28,8 +29,8 @@ const (
 )
 
 // Layer calls send with what is in an overlay's upper layer, parents first.
-// omitted is how many have names that can't be sent: too long, or no UTF-8. No
-// layer is an empty one.
+// omitted is how many have paths that are too long, but for what is in
+// them. No layer is an empty one.
 func Layer(ctx context.Context, dir string, send func([]*agentpb.LayerEntry) error) (omitted int64, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -39,49 +40,74 @@ func Layer(ctx context.Context, dir string, send func([]*agentpb.LayerEntry) err
 		return 0, err
 	}
 	defer func() { _ = root.Close() }()
-	var batch []*agentpb.LayerEntry
-	size := 0
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		err := send(batch)
-		batch, size = batch[:0], 0
+	w := &layerWalk{ctx: ctx, root: root, dir: dir, send: send}
+	err = w.directory(".")
+	return w.omitted, errors.Join(err, w.flush())
+}
+
+// layerWalk goes through a layer. io/fs can't: it has no names that aren't UTF-8.
+type layerWalk struct {
+	ctx     context.Context
+	root    *os.Root
+	dir     string
+	send    func([]*agentpb.LayerEntry) error
+	batch   []*agentpb.LayerEntry
+	size    int
+	omitted int64
+}
+
+func (w *layerWalk) flush() error {
+	if len(w.batch) == 0 {
+		return nil
+	}
+	err := w.send(w.batch)
+	w.batch, w.size = w.batch[:0], 0
+	return err
+}
+
+func (w *layerWalk) directory(at string) error {
+	f, err := w.root.Open(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed since the directory around it was read
+	}
+	if err != nil {
 		return err
 	}
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if errors.Is(err, fs.ErrNotExist) || name == "." && err == nil {
-			return nil
-		}
-		if err != nil {
+	names, err := f.Readdirnames(-1)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := w.ctx.Err(); err != nil {
 			return err
 		}
-		sendable := len(name) <= maxLayerPath && utf8.ValidString(name)
-		if !sendable && d.IsDir() {
-			omitted++
-			return fs.SkipDir
-		}
-		e, err := layerEntry(root, dir, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed since its directory was read
-		}
-		if err != nil {
+		if err := w.entry(path.Join(at, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if !sendable || !utf8.ValidString(e.GetTarget()) {
-			omitted++
-			return nil
-		}
-		batch, size = append(batch, e), size+len(e.GetPath())+len(e.GetTarget())
-		if len(batch) == layerBatch || size > layerBatchBytes {
-			return flush()
-		}
+	}
+	return nil
+}
+
+func (w *layerWalk) entry(name string) error {
+	if len(name) > maxLayerPath {
+		w.omitted++
 		return nil
-	})
-	return omitted, errors.Join(err, flush())
+	}
+	e, err := layerEntry(w.root, w.dir, name)
+	if err != nil {
+		return err
+	}
+	w.batch, w.size = append(w.batch, e), w.size+len(e.GetPath())+len(e.GetTarget())
+	if len(w.batch) == layerBatch || w.size > layerBatchBytes {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if e.GetMode()&unix.S_IFMT == unix.S_IFDIR {
+		return w.directory(name)
+	}
+	return nil
 }
 
 func layerEntry(root *os.Root, dir, name string) (*agentpb.LayerEntry, error) {
@@ -93,10 +119,12 @@ func layerEntry(root *os.Root, dir, name string) (*agentpb.LayerEntry, error) {
 	if !ok {
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: errors.ErrUnsupported}
 	}
-	e := &agentpb.LayerEntry{Path: name, Mode: sys.Mode, Size: st.Size()}
+	e := &agentpb.LayerEntry{Path: []byte(name), Mode: sys.Mode, Size: st.Size()}
 	switch sys.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
-		e.Target, err = root.Readlink(name)
+		var target string
+		target, err = root.Readlink(name)
+		e.Target = []byte(target)
 	case unix.S_IFCHR: // Documentation/filesystems/overlayfs.rst, "whiteouts and opaque directories"
 		e.Whiteout = sys.Rdev == 0
 	case unix.S_IFDIR:

@@ -32,13 +32,14 @@ func TestLayersAreListedParentsFirst(t *testing.T) {
 	dir := t.TempDir()
 	for _, err := range []error{
 		os.MkdirAll(dir+"/d/e", 0o755), os.Mkdir(dir+"/opaque", 0o700), os.WriteFile(dir+"/d/f", []byte("abc"), 0o640), os.Symlink("/far", dir+"/link"),
-		os.WriteFile(dir+"/odd\xff", nil, 0o600), os.Mkdir(dir+"/odd\xfe", 0o755), os.WriteFile(dir+"/odd\xfe/in", nil, 0o600), os.Symlink("\xff", dir+"/badlink"), unix.Mkfifo(dir+"/fifo", 0o600),
+		os.Mkdir(dir+"/odd\xfe", 0o755), os.WriteFile(dir+"/odd\xfe/in\xff", nil, 0o600), os.Symlink("\xff", dir+"/oddlink"), unix.Mkfifo(dir+"/fifo", 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"d 40755 D \"\" false false", "d/e 40755 D \"\" false false", "d/f 100640 3 \"\" false false", "fifo 10600 0 \"\" false false", "link 120777 4 \"/far\" false false"}
+	want := []string{"d 40755 D \"\" false false", "d/e 40755 D \"\" false false", "d/f 100640 3 \"\" false false", "fifo 10600 0 \"\" false false", "link 120777 4 \"/far\" false false",
+		"odd\xfe 40755 D \"\" false false", "odd\xfe/in\xff 100600 0 \"\" false false", "oddlink 120777 1 \"\\xff\" false false"}
 	opaque := "opaque 40700 D \"\" false false"
 	if unix.Mknod(dir+"/gone", unix.S_IFCHR, 0) == nil {
 		want = append(want, "gone 20000 0 \"\" true false")
@@ -55,11 +56,26 @@ func TestLayersAreListedParentsFirst(t *testing.T) {
 			got[i] = strings.Join(parts, " ")
 		}
 	}
-	if !slices.Equal(got, want) || omitted != 3 {
-		t.Errorf("%q and %d more, want %q and 3", got, omitted, want)
+	if !slices.Equal(got, want) || omitted != 0 {
+		t.Errorf("%q and %d more, want %q and none", got, omitted, want)
 	}
 	if all, omitted := layerOf(t, filepath.Join(dir, "nosuch")); len(all) != 0 || omitted != 0 {
 		t.Errorf("%q, %d", all, omitted)
+	}
+}
+
+func TestLongPathsOfLayersAreCounted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := dir
+	for range maxLayerPath/250 + 2 {
+		at = filepath.Join(at, strings.Repeat("d", 250))
+	}
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if all, omitted := layerOf(t, dir); len(all) != maxLayerPath/251 || omitted != 1 {
+		t.Errorf("%d, and %d more", len(all), omitted)
 	}
 }
 
