@@ -73,6 +73,11 @@ func applyAll(ctx context.Context, ui *ui, f *applyFlags, all []*sandbox.Changed
 			}
 			if f.interactive {
 				answer, err := askChange(ctx, ui, d, c)
+				if meanwhile(err) { // what was not shown is not applied
+					refused++
+					ui.warn("%s: %s", path.Join(d.Guest, c.Path), sandbox.ErrChanged.Error())
+					continue
+				}
 				if err != nil {
 					return err
 				}
@@ -125,7 +130,7 @@ func ended(refused int) error {
 func askChange(ctx context.Context, ui *ui, d *sandbox.ChangedDirectory, c *sandbox.Change) (string, error) {
 	text, err := d.Diff(ctx, c)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", path.Join(d.Guest, c.Path), err)
+		return "", err
 	}
 	if err := ui.print(describe(d, c) + shownText(text) + "apply it? [y]es, [n]o, [q]uit: "); err != nil {
 		return "", err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -113,9 +114,9 @@ func diffText(ctx context.Context, ui *ui, all []*sandbox.ChangedDirectory, chos
 			if list {
 				continue
 			}
-			text, err := d.Diff(ctx, c)
+			text, err := difference(ctx, ui, d, c)
 			if err != nil {
-				return fmt.Errorf("%s: %w", path.Join(d.Guest, c.Path), err)
+				return err
 			}
 			if err := ui.print(shownText(text)); err != nil {
 				return err
@@ -123,6 +124,25 @@ func diffText(ctx context.Context, ui *ui, all []*sandbox.ChangedDirectory, chos
 		}
 	}
 	return nil
+}
+
+// difference is the text of a change. A file that the guest or the host changes at this moment has none.
+func difference(ctx context.Context, ui *ui, d *sandbox.ChangedDirectory, c *sandbox.Change) ([]byte, error) {
+	text, err := d.Diff(ctx, c)
+	at := path.Join(d.Guest, c.Path)
+	if meanwhile(err) {
+		ui.warn("%s: %s", at, sandbox.ErrChanged.Error())
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	return text, nil
+}
+
+// meanwhile reports whether a file changed since the comparison, in the guest or on this machine.
+func meanwhile(err error) bool {
+	return errors.Is(err, sandbox.ErrChanged) || errors.Is(err, fs.ErrNotExist)
 }
 
 func count(n int, what string) string {
@@ -215,9 +235,9 @@ func diffJSON(ctx context.Context, ui *ui, all []*sandbox.ChangedDirectory, chos
 		for _, c := range chosen[i] {
 			j := jsonChange{Change: c}
 			if !list && room > 0 {
-				text, err := d.Diff(ctx, c)
+				text, err := difference(ctx, ui, d, c)
 				if err != nil {
-					return fmt.Errorf("%s: %w", path.Join(d.Guest, c.Path), err)
+					return err
 				}
 				if room -= len(text); room > 0 {
 					j.Diff = string(text)
