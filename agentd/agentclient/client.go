@@ -30,8 +30,8 @@ type Client struct {
 	info       Info
 	execs      atomic.Uint64 // that clients of Serve asked for
 	conns      agentpb.ConnectionsClient
-	freezer  agentpb.FreezerClient
-	search   agentpb.SearchClient
+	freezer    agentpb.FreezerClient
+	search     agentpb.SearchClient
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.

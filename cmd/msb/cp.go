@@ -140,8 +140,8 @@ func copyBetween(ctx context.Context, ui *ui, from, to place, o sandbox.CopyOpti
 	report, err := transfer(ctx, sb, archive, from, to, o)
 	if e := sb.Close(); err == nil { // a volume's guest writes back
 		err = e
-	noteSkipped(ui, report)
 	}
+	noteSkipped(ui, report)
 	return plainError(err)
 }
 
