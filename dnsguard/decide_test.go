@@ -127,3 +127,22 @@ func TestI16_GuardAndReplayRefuseAlike(t *testing.T) {
 		})
 	}
 }
+
+// TestI5_PrivateReverseNamesAreNotAsked, whatever a policy lets out: what a private address is called is not the guest's
+// business. That of a public one is asked.
+func TestI5_PrivateReverseNamesAreNotAsked(t *testing.T) {
+	t.Parallel()
+	p, err := policies.Parse("test.toml", []byte("version = 1\n[egress]\ndefault = \"public\"\n[[egress.allow]]\nhosts = [\"*\"]\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := egress.New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]disposition{"5.0.0.10.in-addr.arpa": refuse, "14.215.184.93.in-addr.arpa": ask} {
+		if d := decideName(engine, NewReplay(p, engine), name(text), dns.TypePTR); d.disposition != want || want == refuse && d.verdict.Reason != egress.ReasonSpecialAddress {
+			t.Errorf("%s: %d for %v, want %d", text, d.disposition, d.verdict, want)
+		}
+	}
+}

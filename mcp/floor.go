@@ -182,7 +182,7 @@ func narrowed(file, flags []sandbox.Directory) ([]sandbox.Directory, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("%s is not among agent.directories of the policy file; add it there, or leave it out", d)
 		}
-		out[i].Writable = out[i].Writable && d.Writable
+		out[i].Writable, out[i].CopyOnWrite = out[i].Writable && d.Writable, d.CopyOnWrite
 	}
 	return out, nil
 }

@@ -60,6 +60,12 @@ func TestI11_DirectoriesOfFlagsAreThoseOfTheFile(t *testing.T) {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}
+	for _, mode := range []sandbox.Directory{{Writable: true}, {}, {CopyOnWrite: true}} {
+		flag := sandbox.Directory{Host: "src", Guest: "/work", Writable: mode.Writable, CopyOnWrite: mode.CopyOnWrite}
+		if got, err := narrowed(file, []sandbox.Directory{flag}); err != nil || got[0].Writable != mode.Writable || got[0].CopyOnWrite != mode.CopyOnWrite {
+			t.Errorf("%+v: %+v, %v", flag, got, err)
+		}
+	}
 	if got, err := narrowed(file, nil); err != nil || !slices.Equal(got, file) {
 		t.Errorf("no flag: %+v, %v", got, err)
 	}

@@ -2,6 +2,8 @@ package mcp
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -54,6 +56,50 @@ func TestI15_NamesMayPassToOthers(t *testing.T) {
 	}
 	if _, err := p.opts.Home.Inspect("dev"); err != nil {
 		t.Errorf("the operator's sandbox: %v", err)
+	}
+}
+
+// TestI15_RunsOfOthersAreNotJoined: the sandbox that an agent used runs, and is another one's by the time it is connected to.
+func TestI15_RunsOfOthersAreNotJoined(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "sandbox_create", m{"name": "dev"})
+	st, err := p.own("dev", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	st.Started, st.Created = &began, st.Created.Add(-time.Second) // as one that was made before
+	r := realRunner{home: p.opts.Home, program: "/nosuch", kept: &sessions{keep: keepSession}}
+	if _, err := r.connect(t.Context(), st); !errors.Is(err, sandbox.ErrNoSandbox) {
+		t.Errorf("the other one is connected to: %v", err)
+	}
+	st.Created = st.Created.Add(time.Second) // the twin
+	if _, err := r.connect(t.Context(), st); !errors.Is(err, sandbox.ErrNotRunning) {
+		t.Errorf("its own: %v", err)
+	}
+}
+
+// TestI11_ServersShareTheBoundOnSandboxes that begin to make some at the same time.
+func TestI11_ServersShareTheBoundOnSandboxes(t *testing.T) {
+	t.Parallel()
+	home := newHome(t)
+	var making sync.WaitGroup
+	var first *playground
+	for i := range 6 {
+		p := serve(t, func(o *Options) { o.Home, o.Sandboxes, o.Disk = home, 1, 1<<30 })
+		first = p
+		making.Go(func() { _ = p.create(t.Context(), fmt.Sprintf("s%d", i), &machineArgs{}) }) // all but one may fail
+	}
+	making.Wait()
+	mine, err := first.mine()
+	if err != nil || len(mine) > 1 {
+		t.Errorf("%d sandboxes (%v), want at most 1", len(mine), err)
+	}
+	for i := range mine {
+		if mine[i].Disk != 1<<30 {
+			t.Errorf("its disk has %d bytes, want what the operator allows", mine[i].Disk)
+		}
 	}
 }
 

@@ -90,6 +90,13 @@ func TestI11_OutputIsBounded(t *testing.T) {
 	if cap(c.head)+cap(c.tail) > 16*outputBudget {
 		t.Errorf("%d bytes are held", cap(c.head)+cap(c.tail))
 	}
+	var small capture
+	for range 100 * outputBudget / 100 {
+		_, _ = small.Write([]byte(strings.Repeat("x", 100)))
+	}
+	if cap(small.head)+cap(small.tail) > 16*outputBudget {
+		t.Errorf("of small writes %d bytes are held", cap(small.head)+cap(small.tail))
+	}
 	got := c.untrusted("stdout")
 	if len(got) > outputBudget+200 || strings.Contains(got, "base64") || !strings.Contains(got, " bytes left out …]") {
 		t.Errorf("%d bytes: %.300q", len(got), got)

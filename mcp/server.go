@@ -104,8 +104,11 @@ func (o *Options) shown() []string {
 	all := make([]string, 0, len(o.Directories))
 	for _, d := range o.Directories {
 		mode := " (read-only)"
-		if d.Writable {
+		switch {
+		case d.Writable:
 			mode = " (writable: changes are made on this machine)"
+		case d.CopyOnWrite:
+			mode = " (copied on write: changes stay in the sandbox until the operator applies them)"
 		}
 		all = append(all, printed(d.Host)+" as "+printed(d.Guest)+mode) // a guest may have made the link that leads there
 	}

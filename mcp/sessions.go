@@ -6,7 +6,7 @@ import (
 )
 
 // keepSession is how long a session outlives the call that used it. A client's next call comes soon, and to open a session
-// takes a round trip to the guest. It's short beside any --idle-stop: a session keeps a sandbox busy.
+// takes a round trip to the guest. It's short: the guest holds something for each.
 const keepSession = 10 * time.Second
 
 // sessions are those with running sandboxes, kept for the next call.

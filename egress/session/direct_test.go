@@ -138,3 +138,41 @@ func TestI5_RequestConnectionsCarryTheirNames(t *testing.T) {
 		}
 	}
 }
+
+// TestI11_SpentBudgetsOpenNothing: each new flow is refused with the bound as the reason; before that it is dialled.
+func TestI11_SpentBudgetsOpenNothing(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf(t, "[egress]\ndefault = \"public\"\n")
+	for _, spent := range []bool{false, true} {
+		rules.Spent = func() bool { return spent }
+		s, step := Open(rules, known, egress.UDP, guestAddr, netip.AddrPortFrom(webAddr, 4433))
+		if refused := step.Action == Reject && s.Judged().Verdict.Reason == egress.ReasonLimit; refused != spent {
+			t.Errorf("spent %v: %s, %v", spent, step.Action, s.Judged().Verdict)
+		}
+	}
+}
+
+// TestI5_MappedTargetsBypassVia: where the operator points a name is no affair of a proxy that leads outside.
+func TestI5_MappedTargetsBypassVia(t *testing.T) {
+	t.Parallel()
+	names := mappedNames{netip.MustParseAddr("198.18.0.7"), hostname.MustParse("db.internal")}
+	rules := rulesOf(t, "[tls]\nvia = \"http://192.0.2.1:3128\"\n[hosts]\n\"db.internal\" = \"127.0.0.1:5432\"\n")
+	if _, step := Reopen(rules, names, names.name, netip.AddrPortFrom(names.addr, 443), true); step.Action != Dial || step.Via {
+		t.Errorf("%s, by the proxy: %v; want dial without it", step.Action, step.Via)
+	}
+	if _, step := Open(rules, names, egress.TCP, guestAddr, netip.AddrPortFrom(names.addr, 443)); step.Via {
+		t.Errorf("%s by the proxy", step.Action)
+	}
+}
+
+// TestI6_ProxiedNamesMustBePinned: a recording that says a client asked the proxy for a name doesn't pin it to the address.
+func TestI6_ProxiedNamesMustBePinned(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf(t, webTLS)
+	for _, host := range []hostname.Name{known[webAddr][0], hostname.MustParse("other.example.com")} {
+		s, _ := OpenKnown(rules, known, guestAddr, netip.AddrPortFrom(webAddr, 443), Known{App: egress.AppTLS, Host: host, Proxied: true})
+		if pinned := s.Judged().Flow.Pinned; len(pinned) == 0 || pinned[0] != known[webAddr][0] {
+			t.Errorf("asked for %s: %v is pinned", host, pinned)
+		}
+	}
+}
