@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -238,5 +239,84 @@ func TestLogsCountFromEitherEnd(t *testing.T) {
 	}
 	if _, err := jobLogs(jobText(output), 11); !errors.Is(err, errArgs) || !strings.Contains(err.Error(), "cursor 11: the job has written 10 bytes so far") {
 		t.Errorf("beyond the end: %v", err)
+	}
+}
+
+// kindFiles are files without a directory.
+type kindFiles struct{ fakeFiles }
+
+func (f kindFiles) ReadDir(context.Context, string) ([]agentclient.FileInfo, error) {
+	return nil, &fs.PathError{Op: "readdir", Path: "/file", Err: syscall.ENOTDIR}
+}
+
+type kindMachine struct {
+	fakeMachine
+	files kindFiles
+}
+
+func (m *kindMachine) Files() files { return m.files }
+
+type kindRunner struct {
+	*fakeRunner
+	m *kindMachine
+}
+
+func (r kindRunner) connect(context.Context, *sandbox.Status) (machine, error) { return r.m, nil }
+
+// TestWrongUsesAreAnsweredWithTheRightOne: another tool or another way to write a call.
+func TestWrongUsesAreAnsweredWithTheRightOne(t *testing.T) {
+	t.Parallel()
+	shared, readOnly := t.TempDir(), t.TempDir()
+	p := serve(t, func(o *Options) {
+		o.Tools = []string{AllTools}
+		o.Directories = []sandbox.Directory{{Host: shared, Guest: "/shared", Writable: true}, {Host: readOnly, Guest: "/look"}}
+	})
+	p.says(t, false, "sandbox_create", m{"name": "web"})
+	p.says(t, true, "sandbox_create", m{"name": "web"}, "use it as it is, choose another name")
+	p.says(t, true, "sandbox_exec", m{"argv": "ls -l"}, "a shell line is for command")
+	p.says(t, true, "sandbox_exec", m{"command": "x", "env": m{"A B": "c"}}, "no blanks")
+	for _, key := range []string{"[secrets.X]", " [ 'secrets' . X]", "secrets.X.from = 1", "\"secrets\" = 1"} {
+		p.says(t, true, "sandbox_run", m{"command": "x", "policy": "version = 1\n" + key}, "a client's policy has no secrets")
+	}
+	if text := p.says(t, true, "fs_download", m{"from": "/a", "to": filepath.Join(readOnly, "a")}, "shared read-only", shared); strings.Count(text, readOnly) != 1 {
+		t.Errorf("a directory that is read-only is offered: %s", text)
+	}
+	p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		return sandbox.ExitStatus{}, nil
+	}
+	p.says(t, false, "fs_search", m{"path": "/a", "text": "x"}, "exit code 0\nnothing found")
+	p.fake.exec = nil
+	if text := p.says(t, false, "fs_search", m{"path": "/a", "text": "x"}); strings.Contains(text, "nothing found") {
+		t.Errorf("with a hit: %s", text)
+	}
+	if got := readPart("/a", 900, 900, 500, false); got != "/a has 500 bytes: there is nothing at offset 900" {
+		t.Error(got)
+	}
+	p.runner = kindRunner{p.fake, &kindMachine{files: kindFiles{fakeFiles{"/file": "x"}}}}
+	p.says(t, true, "fs_list", m{"path": "/file"}, "/file is a file: fs_read reads it")
+	p.says(t, true, "fs_list", m{"path": "/none"}, "not a directory")
+}
+
+// TestKillOfAnEndedCallGivesItsResult, which nobody can ask for again.
+func TestKillOfAnEndedCallGivesItsResult(t *testing.T) {
+	t.Parallel()
+	c := newCalls()
+	c.patience = 0
+	release := make(chan struct{})
+	_, err := c.do(t.Context(), "x", func(context.Context) (string, error) { <-release; return "the result", nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := c.get("call-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	<-one.done
+	if text, err := c.kill("call-1"); text != "the result" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := c.get("call-1"); err == nil {
+		t.Error("the call is still there")
 	}
 }

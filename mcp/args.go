@@ -99,8 +99,8 @@ func (p *program) words() ([]string, error) {
 func (p *program) environ() ([]string, error) {
 	var env []string
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(p.Env[name], 0) {
-			return nil, wrong("env: %q can't be set; names hold no = and nothing holds a NUL character", printed(name))
+		if name == "" || strings.ContainsAny(name, "=\x00 \t\r\n") || strings.ContainsRune(p.Env[name], 0) {
+			return nil, wrong("env: %q can't be set; names hold no = and no blanks, and nothing holds a NUL character", printed(name))
 		}
 		env = append(env, name+"="+p.Env[name])
 	}

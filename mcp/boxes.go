@@ -308,6 +308,9 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 
 // taken is ErrExists with what can be done about it.
 func (b *boxes) taken(name string) error {
+	if st, err := b.opts.Home.Inspect(name); err == nil && st.Label == b.label {
+		return fmt.Errorf("%w: %s; use it as it is, choose another name, or delete it with its files (sandbox_stop, remove: true)", sandbox.ErrExists, name)
+	}
 	if b.has(name) {
 		return fmt.Errorf("%w: %s; choose another name, or delete it with its files (sandbox_stop, remove: true)", sandbox.ErrExists, name)
 	}

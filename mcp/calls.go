@@ -186,18 +186,22 @@ func (c *calls) wait(ctx context.Context, name string) (string, error) {
 	return one.text, one.err
 }
 
-// kill ends a call. Its result is lost.
-func (c *calls) kill(name string) error {
+// kill ends a call, whose result is lost. One that has ended gives its result.
+func (c *calls) kill(name string) (string, error) {
 	one, err := c.get(name)
 	if err != nil {
-		return err
+		return "", err
 	}
+	had := one.ended()
 	one.cancel()
 	<-one.done
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop(name)
-	return nil
+	if had {
+		return one.text, one.err
+	}
+	return name + " ended", nil
 }
 
 // close ends every call and waits until nothing of them is left.

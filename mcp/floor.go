@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -280,6 +281,12 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 	return cfg, err
 }
 
+// takesNothing refuses what a client's policy would take of the host.
+const takesNothing = "a client's policy has no secrets, no extra_ca and no [sandbox]; the operator's floor names secrets, and a sandbox without allow and policy gets them"
+
+// secretsTable is the key of secrets in a policy, however it is written.
+var secretsTable = regexp.MustCompile(`(?m)^\s*\[?\s*["']?secrets["']?\s*[].=]`)
+
 // policy is what a client asks for, under the floor; the floor's own where it asks for nothing.
 func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if a.Policy == nil && a.Allow == nil {
@@ -292,6 +299,9 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 		}
 		if len(*a.Policy) > maxPolicy {
 			return nil, wrong("a policy of %d bytes; give at most %d", len(*a.Policy), maxPolicy)
+		}
+		if secretsTable.MatchString(*a.Policy) { // before it is held against rules that it can't have
+			return nil, wrong(takesNothing)
 		}
 		var err error
 		if p, err = policies.Parse("policy", []byte(*a.Policy), nil); err != nil {
@@ -313,7 +323,7 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	// A client takes nothing from the host. What names a file is refused before anything looks at the file: whether it
 	// is there would be told by the error.
 	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || !reflect.DeepEqual(p.Sandbox, policies.Default().Sandbox) {
-		return nil, wrong("a client's policy has no secrets, no extra_ca and no [sandbox]; the operator's floor names secrets, and a sandbox without allow and policy gets them")
+		return nil, wrong(takesNothing)
 	}
 	set, err := o.Home.Grants(p)
 	if err != nil {

@@ -133,7 +133,7 @@ func TestSandboxesAreManaged(t *testing.T) {
 	p.says(t, false, "sandbox_history", m{"sandbox": "other"}, `"tool":"sandbox_start"`, `"failed":true`)
 	p.says(t, true, "sandbox_reset", m{"sandbox": ""}, "sandbox is empty")
 	p.says(t, true, "sandbox_reset", m{"sandbox": "other"}, "no such sandbox")
-	p.says(t, false, "sandbox_reset", m{"sandbox": "default"}, "as when it was made")
+	p.says(t, false, "sandbox_reset", m{"sandbox": "default"}, "its settings and variables stay")
 	p.says(t, true, "sandbox_remove", m{"sandbox": ""}, "sandbox is empty")
 	p.says(t, false, "sandbox_remove", m{"sandbox": "default"}, "removed with its files")
 	p.says(t, true, "sandbox_logs", nil, "no such sandbox")

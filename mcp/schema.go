@@ -60,6 +60,9 @@ func (s *schema) value(at string, v any) error {
 		if n, ok := v.(json.Number); ok {
 			kind = "number " + printed(n.String())
 		}
+		if at == "argv" && kind == "string" {
+			return wrong("argv is a JSON string, and has to be an array, such as [\"ls\", \"-l\"]; a shell line is for command")
+		}
 		return wrong("%s is a JSON %s, and has to be %s", at, kind, want)
 	}
 	switch v := v.(type) {

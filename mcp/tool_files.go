@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"path"
 	"strings"
+	"syscall"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 )
@@ -56,6 +58,9 @@ func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, err
 	if err != nil {
 		return "", err
 	}
+	if info.IsDir() {
+		return "", say("%s is a directory: fs_list shows what is in it", printed(a.Path))
+	}
 	r, err := m.Files().Open(ctx, a.Path, a.Offset, a.Length)
 	if err != nil {
 		return "", err
@@ -76,6 +81,9 @@ func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, err
 // readPart says which part of a file was read, and whether there is more. What the guest says of the size is not true of
 // files of /proc and /sys, nor of one that changes.
 func readPart(path string, from, to, size int64, more bool) string {
+	if from == to && from > size && size > 0 {
+		return fmt.Sprintf("%s has %d bytes: there is nothing at offset %d", printed(path), size, from)
+	}
 	line := fmt.Sprintf("%s: bytes %d to %d", printed(path), from, to)
 	if to == size || more && to < size {
 		line += fmt.Sprintf(" of %d", size)
@@ -175,6 +183,11 @@ func (t fileTools) fsList(ctx context.Context, raw json.RawMessage) (string, err
 		return "", ctx.Err()
 	}
 	entries, err := m.Files().ReadDir(ctx, a.Path)
+	if errors.Is(err, syscall.ENOTDIR) {
+		if info, statErr := m.Files().Stat(ctx, a.Path, true); statErr == nil && !info.IsDir() {
+			return "", say("%s is a file: fs_read reads it", printed(a.Path))
+		}
+	}
 	if err != nil {
 		return "", err
 	}

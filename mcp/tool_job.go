@@ -120,7 +120,7 @@ func (s *server) callAction(ctx context.Context, action, name string) (string, e
 	case "wait":
 		return s.calls.wait(ctx, name)
 	case "kill":
-		return name + " ended", s.calls.kill(name)
+		return s.calls.kill(name)
 	}
 	return "", wrong("job %q: names that begin with %q are those of calls that go on, for the actions wait and kill", name, callPrefix)
 }

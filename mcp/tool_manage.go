@@ -23,12 +23,12 @@ func (s *server) manageTools() []toolSpec {
 		},
 		{
 			name: "sandbox_remove", title: "Remove a sandbox", destructive: true, hint: "delete remove sandbox with its files", ends: true, call: s.sandboxRemove,
-			description: "Stop a sandbox and delete it with its files.", properties: propSandbox, required: []string{"sandbox"},
+			description: "Stop a sandbox and delete it with its files.", properties: propNamed, required: []string{"sandbox"},
 		},
 		{
 			name: "sandbox_reset", title: "Reset a sandbox", destructive: true, idempotent: true, hint: "fresh clean empty start over reset files", call: s.sandboxReset,
-			description: "Stop a sandbox and throw its files and jobs away: it is as when it was made, with its image, bounds, policy and variables. Its next use starts it.",
-			properties:  propSandbox, required: []string{"sandbox"},
+			description: "Stop a sandbox and throw its files and jobs away. Image, bounds, policy and variables stay as they are. Its next use starts it.",
+			properties:  propNamed, required: []string{"sandbox"},
 		},
 		{
 			name: "sandbox_health", title: "Is a sandbox well", readOnly: true, idempotent: true, hint: "alive hung responding state why ended", call: s.sandboxHealth,
@@ -115,7 +115,7 @@ func (s *server) sandboxReset(ctx context.Context, raw json.RawMessage) (string,
 	if err := s.only(st).Stop(ctx, st.Name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
 		return "", err
 	}
-	return "sandbox " + st.Name + " is as when it was made", s.only(st).Reset(ctx, st.Name)
+	return "sandbox " + st.Name + " has no files of yours and no jobs any more; its settings and variables stay", s.only(st).Reset(ctx, st.Name)
 }
 
 // healthWait is how long a guest may take to answer before it counts as hung.

@@ -70,17 +70,20 @@ func (t fileTools) shared(host string, write bool) (string, error) {
 	}
 	switch {
 	case best == nil:
-		return "", say("%s is in none of the directories that the operator shares (%s); use fs_write or fs_read", printed(host), t.sharedNames())
+		return "", say("%s is in none of the directories that the operator shares (%s); use fs_write or fs_read", printed(host), t.sharedNames(write))
 	case write && !best.Writable:
-		return "", say("%s is shared read-only; take another directory (%s), or fs_read", printed(best.Host), t.sharedNames())
+		return "", say("%s is shared read-only; take another directory (%s), or fs_read", printed(best.Host), t.sharedNames(true))
 	}
 	return path.Join(best.Guest, inside), nil
 }
 
-func (t fileTools) sharedNames() string {
+// sharedNames are the directories of this machine, or those of them that are writable.
+func (t fileTools) sharedNames(writable bool) string {
 	names := make([]string, 0, len(t.opts.Directories))
 	for _, d := range t.opts.Directories {
-		names = append(names, printed(d.Host))
+		if d.Writable || !writable {
+			names = append(names, printed(d.Host))
+		}
 	}
 	if len(names) == 0 {
 		return "there are none"

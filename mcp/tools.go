@@ -46,6 +46,7 @@ func (t *toolSpec) tool() *sdk.Tool {
 // Properties that several tools have.
 const (
 	propSandbox = `"sandbox":{"type":"string","description":"name; default: \"default\", made by itself"}`
+	propNamed   = `"sandbox":{"type":"string"}`
 	propProgram = `"command":{"type":"string","description":"shell line, run by /bin/sh -c"},` +
 		`"argv":{"type":"array","items":{"type":"string"},"description":"instead of command: program and arguments, no shell"},` +
 		`"cwd":{"type":"string","description":"absolute path"},` +
@@ -78,7 +79,7 @@ func (s *server) tools() []toolSpec {
 		},
 		{
 			name: "sandbox_exec", title: "Run in a sandbox", always: true, destructive: true, open: true, call: s.sandboxExec,
-			description: "Run a program in a sandbox that stays; starts it if needed. Returns exit code, stdout and stderr; a long output is shortened in its middle. Use job for servers and for what takes longer than its timeout.",
+			description: "Run a program in a sandbox that stays; starts it if needed. Returns exit code, stdout and stderr; a long output is shortened in its middle. Each call is a new process: cd does not persist, stdin is empty unless given. Use job for servers and for what takes longer than its timeout.",
 			properties:  propSandbox + "," + propProgram,
 		},
 		{

@@ -186,7 +186,11 @@ func (s *server) fsSearch(ctx context.Context, raw json.RawMessage) (string, err
 		return "", err
 	}
 	// A path can't be taken for an option: it begins with a slash.
-	return s.execOne(ctx, a.Sandbox, &program{Argv: []string{"/bin/sh", "-c", search, "sh", a.Path, cmp.Or(a.Name, "*"), a.Text}})
+	text, err := s.execOne(ctx, a.Sandbox, &program{Argv: []string{"/bin/sh", "-c", search, "sh", a.Path, cmp.Or(a.Name, "*"), a.Text}})
+	if err == nil && !strings.Contains(text, "[untrusted") {
+		text += "nothing found\n"
+	}
+	return text, err
 }
 
 func (s *server) imageList(_ context.Context, raw json.RawMessage) (string, error) {

@@ -89,6 +89,9 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "fs_list", m{"path": "/odd"}, "1 entries", `\xff`)
 	says(false, "fs_read", m{"path": "/note"}, "kept")
 	says(true, "fs_read", m{"path": "/none"}, "/none")
+	says(true, "fs_read", m{"path": "/work"}, "/work is a directory: fs_list")
+	says(true, "fs_list", m{"path": "/note"}, "/note is a file: fs_read")
+	says(true, "job", m{"action": "start", "argv": []string{"nosuch"}}, "not started (exit code 127); check_installed")
 	says(false, "fs_write", m{"files": []m{{"path": "/shared/x", "content": "made inside"}}})
 	if b, err := os.ReadFile(filepath.Join(shared, "x")); err != nil || string(b) != "made inside" {
 		t.Errorf("in the directory of the host: %q, %v", b, err)
