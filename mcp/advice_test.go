@@ -79,6 +79,7 @@ func TestLostJobsHaveNoExitCode(t *testing.T) {
 		sandbox.JobLost:    "job web is lost: the sandbox ended under it, so that it has no exit code",
 		sandbox.JobDamaged: "job web: damaged",
 		sandbox.JobExited:  "job web: exited, exit code 0",
+		sandbox.JobKilled:  "job web: killed, exit code 0",
 		sandbox.JobRunning: "job web: running",
 	} {
 		if got := jobLine(&sandbox.JobStatus{Name: "web", State: state}); got != want {

@@ -100,7 +100,7 @@ func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	for i := range jobs {
 		j := job{JobStatus: jobs[i]}
 		j.Command = []string{inShort(j.Command)}
-		if j.State == sandbox.JobExited {
+		if hasEnded(j.State) {
 			j.Code = &jobs[i].Code
 		}
 		all.Jobs = append(all.Jobs, j)
@@ -142,13 +142,16 @@ func (s *server) waitForJob(ctx context.Context, j *sandbox.Job) (string, error)
 	return jobLine(&st) + "; the action logs shows its output", nil
 }
 
+// hasEnded reports whether a job has an exit code.
+func hasEnded(s sandbox.JobState) bool { return s == sandbox.JobExited || s == sandbox.JobKilled }
+
 // jobLine says how a job is.
 func jobLine(st *sandbox.JobStatus) string {
 	if st.State == sandbox.JobLost {
 		return fmt.Sprintf("job %s is lost: the sandbox ended under it, so that it has no exit code", printed(st.Name))
 	}
 	line := fmt.Sprintf("job %s: %s", printed(st.Name), printed(string(st.State)))
-	if st.State == sandbox.JobExited {
+	if hasEnded(st.State) {
 		line += fmt.Sprintf(", exit code %d", st.Code)
 	}
 	return line
