@@ -14,3 +14,4 @@ PATH=$gobin:$PATH protoc \
 	*.proto
 # protoc's own version differs from machine to machine and says nothing about
 # the code: without these lines the output is the same everywhere.
+sed -i -e '/^\/\/ [-	 ]*protoc  *v/d' *.pb.go
