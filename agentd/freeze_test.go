@@ -60,8 +60,7 @@ func TestFreezesEndWithoutTheHost(t *testing.T) {
 		"the client gone":    {time.Minute, time.Minute, func(_ func(), c *agentclient.Client) { c.Close() }, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newSession(t)
-			s.server.maxFreeze = tc.longest
+			s := newSession(t, func(s *server) { s.maxFreeze = tc.longest })
 			client, err := agentclient.Dial(t.Context(), s.host, agentclient.Options{})
 			if err != nil {
 				t.Fatal(err)

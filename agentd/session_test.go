@@ -90,12 +90,15 @@ type session struct {
 }
 
 // newSession starts a server; the pipe's host end is not used yet.
-func newSession(t *testing.T) *session {
+func newSession(t *testing.T, change ...func(*server)) *session {
 	t.Helper()
 	host, port := net.Pipe()
 	thread, reaper := workload.NewThread(), workload.NewReaper(false)
 	f := &fakeMachine{}
 	s := &session{machine: f, server: newServer(f, workload.NewSpawner(thread, reaper)), served: make(chan error, 1), host: host}
+	for _, c := range change {
+		c(s.server)
+	}
 	go func() { s.served <- s.server.serve(port) }()
 	t.Cleanup(func() {
 		host.Close()
@@ -110,10 +113,7 @@ func newSession(t *testing.T) *session {
 // dial opens a session with a handshake.
 func dial(t *testing.T, opts agentclient.Options, change ...func(*server)) *session {
 	t.Helper()
-	s := newSession(t)
-	for _, c := range change {
-		c(s.server)
-	}
+	s := newSession(t, change...)
 	client, err := agentclient.Dial(t.Context(), s.host, opts)
 	if err != nil {
 		t.Fatalf("handshake: %v", err)

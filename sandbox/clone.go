@@ -138,7 +138,7 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 	for i := range c.Ports {
 		c.Ports[i].Host = 0 // any that is free
 	}
-	c.AutoRemove, c.Renamed = false, ""
+	c.AutoRemove, c.Renamed, c.Ran = false, "", 0
 	c.ParentPlaceholders = maps.Clone(st.ParentPlaceholders)
 	for secret, placeholder := range st.Placeholders {
 		if c.ParentPlaceholders == nil {

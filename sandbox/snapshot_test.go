@@ -257,17 +257,17 @@ func TestClonesGetAnotherPolicy(t *testing.T) {
 func TestI18_ClonesShareNoIdentity(t *testing.T) {
 	t.Parallel()
 	kept := []string{
-		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Hide", "DirectoryUser",
+		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Hide", "DirectoryUser",
 		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
 		"OperatorDirectories", "Credentials",
 	}
-	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed"}
+	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed", "Ran"}
 	parent := &state.Stored{
 		Spec: state.Spec{
 			Name: "web", Hostname: "by-hand", Audit: "/a", Pcap: "/p", PcapOptions: PcapOptions{Off: true}, Ports: []Port{{Host: 80, Guest: 8080}}, AutoRemove: true,
 			Policy: "p", Env: []string{"A=b"}, Grants: grants.Set{},
 		},
-		Created: time.Unix(1, 0), Placeholders: map[string]string{"KEY": "placeholder"}, Label: "a program's", Labels: map[string]string{"a": "b"}, Renamed: "x",
+		Created: time.Unix(1, 0), Placeholders: map[string]string{"KEY": "placeholder"}, Label: "a program's", Labels: map[string]string{"a": "b"}, Renamed: "x", Ran: time.Hour,
 	}
 	clone := cloneOf(parent, "other", "certs")
 	was, is := reflect.ValueOf(*parent), reflect.ValueOf(*clone)
