@@ -48,7 +48,7 @@ echo PARENTS > /var/lib/systemd/random-seed; mkdir -p /root; echo $TOKEN > /root
 	defer func() { _ = writes.Process.Kill(); _ = writes.Wait() }()
 	sh("web", "until test -e /b; do :; done")
 	msb("snapshot", "create", "web").want(t, 0, "web-1\n")
-	before, err := strconv.Atoi(sh("web", "cat /a"))
+	before, err := strconv.Atoi(sh("web", "until x=$(cat /a) && test -n \"$x\"; do :; done; echo $x")) // a write empties it first
 	if err != nil {
 		t.Fatal(err)
 	}
