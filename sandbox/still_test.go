@@ -35,11 +35,15 @@ func (f *freezer) Freeze(stream grpc.BidiStreamingServer[agentpb.FreezeRequest, 
 	go func() { defer close(ended); _, _ = stream.Recv() }()
 	select {
 	case <-ended:
-		f.frozen.Store(false)
-		return stream.Send(&agentpb.FreezeResponse{})
 	case <-f.early:
-		return errors.New("its time is over")
 	}
+	select {
+	case <-f.early: // also if the client has come to its end since
+		return errors.New("its time is over")
+	default:
+	}
+	f.frozen.Store(false)
+	return stream.Send(&agentpb.FreezeResponse{})
 }
 
 // aLive is a sandbox whose guest is f.
