@@ -239,7 +239,7 @@ func statusOf(err error) error {
 		{ErrBusy, codes.ResourceExhausted},
 		{ErrRefused, codes.InvalidArgument},
 		{ErrTimeout, codes.DeadlineExceeded},
-		{context.Canceled, codes.Canceled},
+		{context.Canceled, codes.Unavailable}, // Serve ends: a client that cancelled hears nothing
 	} {
 		if errors.Is(err, s.sentinel) {
 			// The other side adds the sentinel's words by itself.

@@ -23,11 +23,17 @@ func attach(t *testing.T, c *Client) *Client {
 
 func attachTold(t *testing.T, c *Client, tell func(ExecEvent)) *Client {
 	t.Helper()
+	return attachUntil(t.Context(), t, c, tell)
+}
+
+// attachUntil is attachTold, served until ctx ends.
+func attachUntil(ctx context.Context, t *testing.T, c *Client, tell func(ExecEvent)) *Client {
+	t.Helper()
 	lis, err := net.Listen("unix", filepath.Join(t.TempDir(), "agent.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, lis, c, Services{Tell: tell}) }()
 	t.Cleanup(func() {
@@ -135,6 +141,19 @@ func TestProxyNamesErrorsAlike(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestCommandsEndWithTheirSupervisor: whichever of its calls and its connection ends first, the session is over.
+func TestCommandsEndWithTheirSupervisor(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		ctx, end := context.WithCancel(t.Context())
+		a := attachUntil(ctx, t, dialFake(t, &fakeAgent{exec: echoExec}), nil)
+		_, err := a.Exec(t.Context(), ExecOptions{Argv: []string{"x"}, OnStart: end})
+		if !errors.Is(err, ErrAgentDead) || a.Err() == nil {
+			t.Fatalf("got %v, the session's end %v", err, a.Err())
+		}
+	}
 }
 
 // TestProxyReportsViolationsOnce: its sentence came with the sentinel's words, and got them again on the other side.
