@@ -30,12 +30,6 @@ type proxy struct {
 
 var _ agentpb.AgentServer = (*proxy)(nil)
 
-// Proxy is a server whose calls go to c's guest. Clients of it open their
-// session with Attach. Who may connect is the caller's business.
-func Proxy(c *Client) agentpb.AgentServer {
-	return &proxy{c: c, life: context.Background(), work: new(sync.WaitGroup)}
-}
-
 // maxProxyCalls bounds the calls of one proxy client: above what the guest
 // itself allows, so that it is the guest's limit that is met.
 const maxProxyCalls = 1024

@@ -113,21 +113,6 @@ const (
 	netFeatureGuestTSO6 = 1 << 8
 )
 
-// features tells what the loaded library was built with. Before 1.17.3 it
-// can't say, and the answer is empty.
-func features() []string {
-	var list []string
-	for _, f := range []struct {
-		name   string
-		number C.uint64_t
-	}{{"net", featureNet}, {"blk", featureBlk}} {
-		if C.msb_has_feature(f.number) == 1 {
-			list = append(list, f.name)
-		}
-	}
-	return list
-}
-
 // missingFeature names a feature that the library says it lacks.
 func missingFeature() error {
 	for _, f := range []struct {

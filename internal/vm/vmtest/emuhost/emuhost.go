@@ -135,21 +135,9 @@ func (h *Host) ask(line string) (string, error) {
 // past is a deadline that has passed: it makes a blocked read return.
 var past = time.Unix(1, 0)
 
-// Run runs a program in the host and returns what it wrote, stdout and stderr
-// together, and its exit code. Environment assignments (NAME=value) may stand
-// before the program, as in a shell. One program runs at a time. The test fails
-// when the program can't be run or the context ends first.
-func (h *Host) Run(ctx context.Context, t testing.TB, command ...string) (output string, exit int) {
-	t.Helper()
-	output, exit, err := h.run(ctx, command)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return output, exit
-}
-
-// Try is Run for callers that boot another host when this one gives no answer: it returns an error instead
-// of failing the test. After one, the host can only be ended.
+// Try runs a program in the host and returns what it wrote, stdout and stderr together, and its exit code. Environment
+// assignments (NAME=value) may stand before the program, as in a shell. One program runs at a time. After an error the
+// host can only be ended.
 func (h *Host) Try(ctx context.Context, command ...string) (output string, exit int, err error) {
 	return h.run(ctx, command)
 }
