@@ -46,6 +46,9 @@ const (
 	// to be run again.
 	SandboxDie     Kind = "sandbox.die"
 	SandboxRestart Kind = "sandbox.restart"
+	// SandboxPause and SandboxResume: its guest stands still between them.
+	SandboxPause  Kind = "sandbox.pause"
+	SandboxResume Kind = "sandbox.resume"
 	// SandboxStopping announces that a sandbox ends by itself soon.
 	SandboxStopping Kind = "sandbox.stopping"
 	// ExecCreate, ExecStart and ExecDie are of one other command.

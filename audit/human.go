@@ -35,7 +35,7 @@ func FormatHuman(ev Event) string {
 		put(&b, string(ev.Kind), ev.Secret, ev.Host, ev.Place)
 	case SandboxDie, ExecCreate, ExecStart, ExecDie:
 		humanCommand(&b, ev)
-	case PolicyReload, Limit, LinkDrop, SandboxCreate, SandboxStart, SandboxStop, SandboxRemove, SandboxRestart, SandboxStopping, AuditDropped, AuditRotated:
+	case PolicyReload, Limit, LinkDrop, SandboxCreate, SandboxStart, SandboxStop, SandboxRemove, SandboxRestart, SandboxPause, SandboxResume, SandboxStopping, AuditDropped, AuditRotated:
 		put(&b, string(ev.Kind), ev.Proto)
 		if ev.Count > 0 {
 			put(&b, strconv.FormatUint(ev.Count, 10))

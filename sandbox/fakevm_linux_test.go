@@ -143,6 +143,9 @@ func (m *fakeMachine) Restored() bool         { return false }
 func (m *fakeMachine) Done() <-chan struct{}  { return m.done }
 func (m *fakeMachine) gone()                  { m.over.Do(func() { close(m.done); _ = m.far.Close() }) }
 
+func (m *fakeMachine) Pause() error  { return m.cmd.Process.Signal(unix.SIGSTOP) }
+func (m *fakeMachine) Resume() error { return m.cmd.Process.Signal(unix.SIGCONT) }
+
 func (m *fakeMachine) Kill() error {
 	_ = m.cmd.Process.Kill()
 	<-m.done

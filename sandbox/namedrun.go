@@ -57,6 +57,8 @@ type Status struct {
 	// Started and Info are of the run; Info comes when the guest is ready.
 	Started *time.Time `json:"started,omitempty"`
 	Info    *Info      `json:"info,omitempty"`
+	// Paused is of Home.Pause.
+	Paused bool `json:"paused,omitempty"`
 	// PolicyRefused says why a change of the policy file was refused: the policy before it is in force.
 	PolicyRefused string `json:"policy_refused,omitempty"`
 	// Restart is the policy of `--restart`, RestartCount how often the main command was run again by it.
@@ -114,7 +116,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 		var r state.RunRecord
 		s.Running = true
 		if state.ReadJSON(dir, state.InfoFile, &r) == nil {
-			s.Started, s.Info, s.PolicyRefused = &r.Started, r.Info, r.PolicyRefused
+			s.Started, s.Info, s.Paused, s.PolicyRefused = &r.Started, r.Info, r.Paused, r.PolicyRefused
 		}
 		return s, nil
 	}
@@ -180,7 +182,7 @@ func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 	}
 	asked, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	if _, err := s.client.Stats(asked); err != nil {
+	if _, err := s.client.Stats(asked); err != nil && !errors.Is(err, ErrPaused) {
 		err = errors.Join(err, s.client.Close())
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

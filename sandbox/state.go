@@ -99,6 +99,7 @@ var (
 	ErrNoSandbox       = state.ErrNoSandbox
 	ErrExists          = state.ErrExists
 	ErrRunning         = state.ErrRunning
+	ErrPaused          = agentclient.ErrPaused
 	ErrNotRunning      = state.ErrNotRunning
 	ErrState           = state.ErrState
 	ErrSnapshotName    = state.ErrSnapshotName

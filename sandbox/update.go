@@ -28,7 +28,7 @@ func (h *Home) Update(ctx context.Context, name string, c Changes) error {
 		}
 		return Fail(errors.Join(err, s.Close()))
 	}
-	if !errors.Is(err, ErrNotRunning) {
+	if !errors.Is(err, ErrNotRunning) || c.Paused != nil {
 		return Fail(err)
 	}
 	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
@@ -43,6 +43,19 @@ func (h *Home) Update(ctx context.Context, name string, c Changes) error {
 // Keep starts the time of a sandbox's Lifetime and IdleStop anew: a stop that was announced does not come.
 func (h *Home) Keep(ctx context.Context, name string) error {
 	return h.Update(ctx, name, Changes{Keep: true})
+}
+
+// Pause stops the guest of a sandbox that runs where it is, until Resume or Stop: its processes get no time, its memory
+// stays. Meanwhile ErrPaused is the answer to what needs the guest. One that is paused already is no error.
+func (h *Home) Pause(ctx context.Context, name string) error {
+	paused := true
+	return h.Update(ctx, name, Changes{Paused: &paused})
+}
+
+// Resume lets the guest of a paused sandbox go on. One that is not paused is no error.
+func (h *Home) Resume(ctx context.Context, name string) error {
+	paused := false
+	return h.Update(ctx, name, Changes{Paused: &paused})
 }
 
 // checkChanges refuses what Create would, of st as it would be.

@@ -42,6 +42,9 @@ var (
 	// may; the session goes on.
 	ErrBusy = errors.New("guest agent is at its limit of processes")
 
+	// ErrPaused means that the guest is paused; the session goes on.
+	ErrPaused = errors.New("the sandbox is paused; `msb resume` lets it go on")
+
 	// ErrRefused means that the guest could not do what was asked, as with a
 	// user that the image does not have; the session goes on.
 	ErrRefused = errors.New("guest agent refused the request")
@@ -97,6 +100,8 @@ func (c *Client) callError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %s", ErrBusy, text)
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound, codes.PermissionDenied, codes.Aborted:
 		return fmt.Errorf("%s%s%w%s", text, refusedBefore, ErrRefused, refusedAfter)
+	case codes.OutOfRange:
+		return ErrPaused
 	case codes.Unimplemented:
 		return fmt.Errorf("%w: %s", ErrVersion, text)
 	case codes.DeadlineExceeded, codes.Canceled:

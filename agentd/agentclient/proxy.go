@@ -48,6 +48,8 @@ type Services struct {
 	// Use is told of each call but those that only ask for figures, and returns what is called at its end: a process's
 	// is its own, also when its client has detached.
 	Use func() (done func())
+	// Refuse is asked before each call that needs the guest: an error is the answer.
+	Refuse func() error
 }
 
 // Serve answers clients on lis with c's guest and the services, until ctx ends or lis fails. It closes lis and returns when
@@ -231,6 +233,7 @@ func statusOf(err error) error {
 		{ErrAgentDead, codes.Unavailable},
 		{ErrClosed, codes.Unavailable},
 		{ErrBusy, codes.ResourceExhausted},
+		{ErrPaused, codes.OutOfRange},
 		{ErrRefused, codes.InvalidArgument},
 		{ErrTimeout, codes.DeadlineExceeded},
 		{context.Canceled, codes.Unavailable}, // Serve ends: a client that cancelled hears nothing

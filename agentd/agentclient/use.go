@@ -2,6 +2,7 @@ package agentclient
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc"
 
@@ -22,10 +23,30 @@ func (s Services) useUnary(ctx context.Context, req any, info *grpc.UnaryServerI
 	if info.FullMethod != agentpb.Agent_Stats_FullMethodName && info.FullMethod != agentpb.Supervisor_Usage_FullMethodName {
 		defer used(s.Use)()
 	}
+	if err := s.refused(info.FullMethod); err != nil {
+		return nil, err
+	}
 	return next(ctx, req)
 }
 
-func (s Services) useStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s Services) useStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	defer used(s.Use)()
+	if err := s.refused(info.FullMethod); err != nil {
+		return err
+	}
 	return next(srv, stream)
+}
+
+// refused is Refuse's answer to a call of that method. What is served here goes on without the guest, but for most of jobs.
+func (s Services) refused(method string) error {
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	switch {
+	case s.Refuse == nil, method == agentpb.Jobs_RemoveJob_FullMethodName,
+		service == agentpb.Supervisor_ServiceDesc.ServiceName, service == agentpb.Ports_ServiceDesc.ServiceName:
+		return nil
+	}
+	if err := s.Refuse(); err != nil {
+		return statusOf(err)
+	}
+	return nil
 }

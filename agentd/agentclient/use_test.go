@@ -2,6 +2,7 @@ package agentclient
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -37,4 +38,46 @@ func TestFiguresAreNoUse(t *testing.T) {
 	if began.Load() != ended.Load() {
 		t.Errorf("%d uses began, %d ended", began.Load(), ended.Load())
 	}
+}
+
+// TestPausedGuestsAreAskedNothing: its twin is the same guest before and after.
+func TestPausedGuestsAreAskedNothing(t *testing.T) {
+	t.Parallel()
+	asked := new(atomic.Int64)
+	guest := dialFake(t, &fakeAgent{exec: echoExec, stats: func() (*agentpb.StatsResponse, error) { asked.Add(1); return &agentpb.StatsResponse{}, nil }})
+	var paused atomic.Bool
+	a, b := net.Pipe()
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(ctx, handoff.Of(a), guest, Services{Refuse: func() error {
+			if paused.Load() {
+				return ErrPaused
+			}
+			return nil
+		}})
+	}()
+	c, err := Attach(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []error{nil, ErrPaused, nil} {
+		paused.Store(want != nil)
+		before := asked.Load()
+		if _, err := c.Stats(t.Context()); !errors.Is(err, want) || (asked.Load() == before) != (want != nil) {
+			t.Errorf("figures: %v, asked %d times; want %v", err, asked.Load()-before, want)
+		}
+		if _, err := c.Exec(t.Context(), ExecOptions{Argv: []string{"cat"}, Stdin: strings.NewReader("x")}); !errors.Is(err, want) {
+			t.Errorf("a command: %v, want %v", err, want)
+		}
+		if want == nil {
+			continue // the fake has no files, which would end the session
+		}
+		if _, err := c.Files().Stat(t.Context(), "/", false); !errors.Is(err, want) {
+			t.Errorf("a file: %v, want %v", err, want)
+		}
+	}
+	_ = c.Close()
+	end()
+	<-served
 }

@@ -119,6 +119,8 @@ func stateOf(s *sandbox.Status, now time.Time) string {
 	switch {
 	case s.Running && s.Info == nil:
 		return "starting"
+	case s.Paused:
+		return "paused"
 	case s.Running && s.PolicyRefused != "":
 		return "up, new policy refused"
 	case s.Running && s.Started != nil:

@@ -133,7 +133,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newAttachCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui), newRenameCommand(ui), newTopCommand(ui), newPruneCommand(ui), newEnvCommand(ui), newSnapshotCommand(ui), newCloneCommand(ui),
-		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newLoginCommand(ui), newLogoutCommand(ui), newInstallCommand(ui), newUninstallCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newPortCommand(ui), newServiceCommand(ui), newWarmCommand(ui), newVolumeCommand(ui), newStatsCommand(ui), newUpdateCommand(ui), newKeepCommand(ui), newMetricsCommand(ui), newSSHCommand(), newSSHConfigCommand(ui), newSSHProxyCommand(), newDiffCommand(ui), newApplyCommand(ui))
+		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newLoginCommand(ui), newLogoutCommand(ui), newInstallCommand(ui), newUninstallCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newPortCommand(ui), newServiceCommand(ui), newWarmCommand(ui), newVolumeCommand(ui), newStatsCommand(ui), newUpdateCommand(ui), newKeepCommand(ui), newPauseCommand(ui), newResumeCommand(ui), newMetricsCommand(ui), newSSHCommand(), newSSHConfigCommand(ui), newSSHProxyCommand(), newDiffCommand(ui), newApplyCommand(ui))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -164,7 +164,6 @@ var otherWords = map[string]string{
 	"tag":     "msb keeps images and makes none",
 	"push":    "msb keeps images and makes none",
 	"export":  "use msb cp NAME:/ - > FILE",
-	"pause":   "use msb stop NAME; its disk stays",
 	"network": "the only network is msb's gateway: --no-net, --allow and --policy of msb run say what it lets out",
 	"system":  "use msb doctor, or msb image prune",
 	"learn":   "use msb review --learn FILE, or msb run --learn FILE",

@@ -93,7 +93,7 @@ func (c *Collector) Emit(ev audit.Event) {
 	case audit.DNSQuery:
 		c.lookup(ev)
 	case audit.FlowClose, audit.PortFlow, audit.DNSRebinding, audit.SecretSwap, audit.SecretViolation, audit.PolicyReload,
-		audit.Limit, audit.LinkDrop, audit.SandboxCreate, audit.SandboxStart, audit.SandboxStopping, audit.SandboxStop, audit.SandboxRemove, audit.SandboxDie,
+		audit.Limit, audit.LinkDrop, audit.SandboxCreate, audit.SandboxStart, audit.SandboxPause, audit.SandboxResume, audit.SandboxStopping, audit.SandboxStop, audit.SandboxRemove, audit.SandboxDie,
 		audit.SandboxRestart, audit.ExecCreate, audit.ExecStart, audit.ExecDie, audit.AuditDropped, audit.AuditRotated:
 	}
 }

@@ -88,6 +88,9 @@ type Machine interface {
 	// ErrGuestPanic, ErrGuestOutOfMemory, ErrKilled or ErrVMM and ends in the
 	// console's tail. It returns the context's error when that comes first.
 	Wait(ctx context.Context) error
+	// Pause stops the VMM, and with it the guest, until Resume. Only Kill ends one that is paused.
+	Pause() error
+	Resume() error
 	// Kill ends the machine at once and waits for it.
 	Kill() error
 	// ConsoleTail returns at most the last n bytes of the guest's console.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/internal/vm"
 )
 
@@ -132,6 +134,12 @@ func (m *machine) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// Pause implements vm.Machine.
+func (m *machine) Pause() error { return m.proc.signal(unix.SIGSTOP) }
+
+// Resume implements vm.Machine.
+func (m *machine) Resume() error { return m.proc.signal(unix.SIGCONT) }
 
 // Kill implements vm.Machine. The agent's end is closed too: nobody answers.
 func (m *machine) Kill() error {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/vm"
 )
 
 // process is one VMM process, from fork to reaping.
@@ -134,6 +136,16 @@ func (p *process) reap() {
 	p.reaped = true
 	_ = p.liveness.Close()
 	p.cgroup.close()
+}
+
+// signal sends the whole group a signal.
+func (p *process) signal(sig unix.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return vm.ErrKilled
+	}
+	return os.NewSyscallError("kill", unix.Kill(-p.cmd.Process.Pid, sig))
 }
 
 // kill ends the whole group and waits until it is reaped.

@@ -16,6 +16,8 @@ type Changes struct {
 	Keep     bool           `json:"keep,omitempty"`
 	// Restart holds at once.
 	Restart *Restart `json:"restart,omitempty"`
+	// Paused stops the guest where it is, or lets it go on: of a sandbox that runs only, and for this run only.
+	Paused *bool `json:"paused,omitempty"`
 	// CPUs and Memory, in bytes, hold from the next start on.
 	CPUs   *int   `json:"cpus,omitempty"`
 	Memory *int64 `json:"memory,omitempty"`

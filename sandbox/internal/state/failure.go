@@ -139,6 +139,7 @@ var kindBySentinel = []struct {
 	{image.ErrNotRegistry, KindImageUnknown},
 	{syscall.ENOTDIR, KindImageUnknown},
 	{ErrPolicyMissing, KindPolicyMissing},
+	{agentclient.ErrPaused, KindSandbox},
 	{agentclient.ErrAgentDead, KindAgent},
 	{agentclient.ErrProtocol, KindAgent},
 	{agentclient.ErrVersion, KindAgent},

@@ -11,6 +11,8 @@ type RunRecord struct {
 	Info       *Info     `json:"info,omitempty"` // once it is ready
 	// PolicyRefused is of the last change of the policy file.
 	PolicyRefused string `json:"policy_refused,omitempty"`
+	// Paused is of Home.Pause.
+	Paused bool `json:"paused,omitempty"`
 	// AutoRemove is the Spec's.
 	AutoRemove bool `json:"auto_remove,omitempty"`
 }

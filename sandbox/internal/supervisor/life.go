@@ -37,6 +37,7 @@ type life struct {
 	unused   time.Time // since when nobody uses it; the zero value while it is used
 	end      *lifeEnd  // the one that is announced
 	told     bool      // the guest has a notice
+	stands   bool      // while the guest is paused
 }
 
 // lifeEnd is an end that is near enough to be announced.
@@ -66,10 +67,23 @@ func (l *life) change(now time.Time, spec *state.Spec, keep bool) {
 	}
 }
 
+// stand stops the clocks, or lets them go on. An end that was announced is announced again then.
+func (l *life) stand(now time.Time, stands bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if stands {
+		l.ran += now.Sub(l.mark)
+	}
+	l.mark, l.unused, l.end, l.stands = now, time.Time{}, nil, stands
+}
+
 // ranBy is how much of its lifetime the sandbox has had.
 func (l *life) ranBy(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.stands {
+		return l.ran
+	}
 	return l.ran + now.Sub(l.mark)
 }
 

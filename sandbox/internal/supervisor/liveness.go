@@ -41,7 +41,7 @@ func (s *supervisor) watchGuest() {
 			return
 		case <-tick.C:
 		}
-		if s.lookAtLife(time.Now()) {
+		if !s.paused.Load() && s.lookAtLife(time.Now()) {
 			return
 		}
 		if n%saveRanLooks == 0 && s.plan.Name != "" {
@@ -57,7 +57,10 @@ func (s *supervisor) watchGuest() {
 			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
 			return
 		}
-		if (clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) {
+		if s.paused.Load() {
+			continue
+		}
+		if (s.resumed.Swap(false) || clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) && !s.paused.Load() {
 			s.cancel(fmt.Errorf("%w: it gave no sign of life for %s", agentclient.ErrAgentDead, livenessWait))
 			return
 		}

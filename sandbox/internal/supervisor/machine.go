@@ -256,7 +256,7 @@ func (s *supervisor) announce() error {
 func (s *supervisor) serve() error {
 	caller := handoff.Of(s.control)
 	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call}
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Refuse: s.refuse}
 	s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })
 	if s.listener != nil {
 		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.listener, s.agent, also) })

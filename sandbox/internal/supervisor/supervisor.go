@@ -60,6 +60,9 @@ type supervisor struct {
 
 	storedMu sync.Mutex // of the state of a sandbox with a name
 	recordMu sync.Mutex
+	pauseMu  sync.Mutex // held while paused changes
+	paused   atomic.Bool
+	resumed  atomic.Bool // since the guest's clock was looked at
 	record   state.RunRecord
 
 	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
@@ -348,6 +351,9 @@ func (s *supervisor) stopAgent() error {
 	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // it would be waited for while callers wait for why
 	keeps := (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != ""
 	if (keeps || s.plan.Shares()) && !dead {
+		if s.paused.Load() {
+			_ = s.machine.Resume() // its only error is that it is gone
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), state.SyncTimeout)
 		defer cancel()
 		if s.life.announced() {

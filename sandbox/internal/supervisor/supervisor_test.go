@@ -51,6 +51,8 @@ func (g *guestVM) ConsoleTail(n int) string      { return g.last[max(0, len(g.la
 func (*guestVM) Confinement() []string           { return []string{"nothing"} }
 func (*guestVM) Restored() bool                  { return false }
 func (g *guestVM) Done() <-chan struct{}         { return g.done }
+func (g *guestVM) Pause() error                  { return nil }
+func (g *guestVM) Resume() error                 { return nil }
 func (g *guestVM) Kill() error                   { g.gone(); return nil }
 func (g *guestVM) gone()                         { g.over.Do(func() { close(g.done); _ = g.far.Close() }) }
 func (g *guestVM) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {

@@ -17,6 +17,11 @@ func (s *supervisor) Update(text []byte) error {
 	if err := d.Decode(&c); err != nil {
 		return err
 	}
+	if c.Paused != nil {
+		if err := s.pause(*c.Paused); err != nil {
+			return err
+		}
+	}
 	var now state.Spec
 	err := s.changeStored(func(st *state.Stored) bool {
 		c.Apply(st)

@@ -32,6 +32,9 @@ func (s *supervisor) Usage(ctx context.Context) any {
 }
 
 func (s *supervisor) guestUsage(ctx context.Context) *state.GuestUsage {
+	if s.paused.Load() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, guestUsageWait)
 	defer cancel()
 	st, err := s.agent.Stats(ctx)
