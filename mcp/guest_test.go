@@ -45,7 +45,7 @@ func TestI11_EndlessOutputIsBounded(t *testing.T) {
 	if left := time.Until(end); left > 5*time.Second+timeoutGrace || end.IsZero() {
 		t.Errorf("the guest has %s", left)
 	}
-	p.says(t, false, "sandbox_exec", m{"command": "yes"}, "10737418240 bytes", "in /tmp/msb-stdout-", "in /tmp/msb-stderr-")
+	p.says(t, false, "sandbox_exec", m{"command": "yes"}, "10737418240 bytes", "in /tmp/msb-output/stdout-", "in /tmp/msb-output/stderr-")
 	if taken := maxSpools - room; taken != 2*maxSpool || p.spools.Load() != maxSpools {
 		t.Errorf("%d bytes on the disk, %d left of %d at the end", taken, p.spools.Load(), maxSpools)
 	}

@@ -949,9 +949,9 @@ func TestLongOutputsBecomeFiles(t *testing.T) {
 		kept     []string
 	}{
 		"short":        {"hi", "there", "", nil},
-		"stdout":       {long, "", "all of stdout is in /tmp/msb-stdout-", []string{long}},
-		"stderr":       {"hi", long[:20_000], "all of stderr is in /tmp/msb-stderr-", []string{long[:20_000]}},
-		"binary":       {strings.Repeat("\xff", 40_000), "", "all of stdout is in /tmp/msb-stdout-", []string{strings.Repeat("\xff", 40_000)}},
+		"stdout":       {long, "", "all of stdout is in /tmp/msb-output/stdout-", []string{long}},
+		"stderr":       {"hi", long[:20_000], "all of stderr is in /tmp/msb-output/stderr-", []string{long[:20_000]}},
+		"binary":       {strings.Repeat("\xff", 40_000), "", "all of stdout is in /tmp/msb-output/stdout-", []string{strings.Repeat("\xff", 40_000)}},
 		"over 16 MiB":  {strings.Repeat(long, 250), "", "the first 16809216 bytes of stdout are in", []string{strings.Repeat(long, 250)[:maxSpool+outputBudget]}},
 		"both at once": {long, long, "all of stderr is in", []string{long, long}},
 	} {

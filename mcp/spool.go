@@ -6,7 +6,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
+	"regexp"
+	"slices"
 	"sync/atomic"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -17,6 +21,9 @@ const (
 	maxSpool = 16 << 20
 	// maxSpools bounds what is kept of all outputs at once: the directory of temporary files may be in memory.
 	maxSpools = 8 * maxSpool
+	// outputDir is where the guest has such files, of which the newest maxOutputs stay.
+	outputDir  = "/tmp/msb-output"
+	maxOutputs = 16
 )
 
 // spool keeps an output on this machine until it is known whether a result shows all of it. Its zero value is ready, and
@@ -83,10 +90,11 @@ func (c *capture) keep(ctx context.Context, to files, what string) string {
 	if c.rest.f != nil {
 		all = io.MultiReader(all, io.NewSectionReader(c.rest.f, 0, c.rest.n))
 	}
-	name := "/tmp/msb-" + what + "-" + rand.Text()[:8] + ".txt"
-	if err := to.Mkdir(ctx, "/tmp", agentclient.MkdirOptions{Mode: 0o777, Parents: true}); err != nil {
+	name := outputDir + "/" + what + "-" + rand.Text()[:8] + ".txt"
+	if err := to.Mkdir(ctx, outputDir, agentclient.MkdirOptions{Mode: 0o755, Parents: true}); err != nil {
 		return "" // the guest has no room, or no /tmp: it is the guest's own
 	}
+	dropOutputs(ctx, to)
 	if _, err := to.WriteFile(ctx, name, all, agentclient.WriteOptions{Mode: 0o600}); err != nil {
 		_ = to.Remove(ctx, name, false) // what came of it
 		return ""
@@ -96,3 +104,23 @@ func (c *capture) keep(ctx context.Context, to files, what string) string {
 	}
 	return fmt.Sprintf("all of %s is in %s; read on with fs_read and its offset\n", what, name)
 }
+
+// dropOutputs makes room for one more file in outputDir. It is the guest's, and so only what has such a name goes.
+func dropOutputs(ctx context.Context, in files) {
+	all, err := in.ReadDir(ctx, outputDir)
+	if err != nil {
+		return // the next output tries again
+	}
+	for _, f := range surplus(all) {
+		_ = in.Remove(ctx, path.Join(outputDir, f.Name()), false) // as above
+	}
+}
+
+// surplus are the oldest outputs, but for the newest maxOutputs - 1.
+func surplus[F fs.FileInfo](all []F) []F {
+	outputs := slices.DeleteFunc(all, func(f F) bool { return !outputName.MatchString(f.Name()) })
+	slices.SortFunc(outputs, func(a, b F) int { return a.ModTime().Compare(b.ModTime()) })
+	return outputs[:max(0, len(outputs)+1-maxOutputs)]
+}
+
+var outputName = regexp.MustCompile(`^std(out|err)-[A-Z2-7]{8}\.txt$`)

@@ -109,6 +109,10 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "sandbox_exec", m{"command": "nslookup echo.msb.internal"}, "exit code 0")
 
 	says(false, "sandbox_exec", m{"command": `printf 'a\033[31mb\n'; head -c 3000000 /dev/zero | tr '\0' x`}, `a\x1b[31mb`, "bytes left out")
+	for range 17 { // with the one above two more than stay
+		says(false, "sandbox_exec", m{"command": `head -c 50000 /dev/zero | tr '\0' x`}, "in /tmp/msb-output/stdout-")
+	}
+	says(false, "fs_list", m{"path": "/tmp/msb-output"}, "16 entries")
 	says(true, "sandbox_exec", m{"command": "sleep 1000", "timeout": 1}, "timeout")
 	says(false, "job", m{"action": "start", "job": "beat", "command": "echo one; echo two; exec sleep 1000"}, "job beat started")
 	says(false, "sandbox_exec", m{"command": "until ps | grep -q '[s]leep 1000'; do :; done"})
