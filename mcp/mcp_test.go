@@ -516,6 +516,11 @@ func TestI15_TheFloorHolds(t *testing.T) {
 		}
 	}
 	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{"10.0.0.1:22/tcp+private"}}, "takes nothing from the host")
+	p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n[hosts]\n\"x.internal\" = \"builtin:echo\"\n"}, "beyond the operator's floor")
+	for size, failed := range map[int]bool{maxPolicy: false, maxPolicy + 1: true} {
+		text := "version = 1\n"
+		p.says(t, failed, "sandbox_run", m{"command": "true", "policy": text + strings.Repeat("#", size-len(text))})
+	}
 }
 
 // TestI15_AllowNarrows: what is given is never taken for nothing given, and the floor's [hosts] come with the names that
