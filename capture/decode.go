@@ -53,9 +53,11 @@ func (t Transport) String() string {
 type Headers struct {
 	Transport Transport
 	Src, Dst  netip.AddrPort
-	// Flags and Seq are of TCP.
-	Flags uint8
-	Seq   uint32
+	// Flags, Seq, Ack and Window are of TCP. Scale is that of a SYN (RFC 7323), 0 for none.
+	Flags    uint8
+	Seq, Ack uint32
+	Window   uint16
+	Scale    uint8
 	// Payload is what follows the transport's header; of a ping, what follows its identifier and
 	// sequence number. It is part of the frame, and cut where the capture is.
 	Payload []byte
@@ -172,8 +174,30 @@ func (h Headers) tcp(b []byte, quoted bool) (Headers, bool) {
 	if head < 20 || head > len(b) {
 		return h, false
 	}
+	h.Ack, h.Window = binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint16(b[14:])
+	if h.Flags&SYN != 0 {
+		h.Scale = windowScale(b[20:head])
+	}
 	h.Payload = b[head:]
 	return h, true
+}
+
+// windowScale finds the option of that name among those of a SYN.
+func windowScale(options []byte) uint8 {
+	const end, nothing, scale = 0, 1, 3
+	for len(options) > 0 {
+		switch kind := options[0]; {
+		case kind == end, kind != nothing && (len(options) < 2 || options[1] < 2 || int(options[1]) > len(options)):
+			return 0
+		case kind == nothing:
+			options = options[1:]
+		case kind == scale && options[1] == 3:
+			return min(options[2], 14) // RFC 7323, section 2.3
+		default:
+			options = options[options[1]:]
+		}
+	}
+	return 0
 }
 
 // ICMP types (RFC 792, RFC 4443).

@@ -296,6 +296,8 @@ var malformed = []string{
 	"GET /a#b HTTP/1.1\r\nHost: web.example.com\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost: web.example.com\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "GET /open/1 HTTP/1.1\r\nHost: 93.184.215.14\r\n\r\n",
 }
 
+func cutAnywhere(r *rand.Rand, s string) string { return s[:r.IntN(len(s))] }
+
 func randomTalk(r *rand.Rand) clientTalk {
 	addr := pick(r, diffSite, diffSite, diffOther, "10.0.0.1", "198.18.1.0", "93.184.215.99")
 	port := pick(r, 443, 443, 80, 22)
@@ -313,6 +315,7 @@ func randomTalk(r *rand.Rand) clientTalk {
 	said := pick(r, "", "SSH-2.0-client\r\n", truncatedHello, clientHello(pick(r, "web.example.com", "api.example.com", "evil.example", "")),
 		"GET /open/1 HTTP/1.1\r\nHost: "+host+"\r\n\r\nPOST /closed HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: 2\r\n\r\nhi",
 		"GET / HTTP/1.1\nHost: web.example.com\n\n", "GET / HTTP/1.1\r\nHost: "+host,
+		"GET /open/1 HTTP/1.1\r\nHost: "+host+"\r\n\r\n"+cutAnywhere(r, "GET /open/2 HTTP/1.1\r\nHost: "+host+"\r\n\r\n"),
 		pick(r, "", "GET /open/1 HTTP/1.1\r\nHost: "+host+"\r\n\r\n")+pick(r, malformed...)+pick(r, "", "GET /open/2 HTTP/1.1\r\nHost: web.example.com\r\n\r\n"))
 	for len(said) > 0 {
 		n := 1 + r.IntN(len(said))

@@ -28,8 +28,6 @@ type pending struct {
 	asked    [maxJudges]session.Step
 	refused  *capture.Verdict // of the name that was asked for, as it was recorded
 	first    []byte
-	fin      bool
-	finAt    uint32
 }
 
 // keepSession keeps a session that goes on with the client's next bytes.
@@ -37,34 +35,23 @@ func (p *pending) keepSession(place int, s *session.Session, step *session.Step)
 	p.sessions[place], p.open[place], p.web[place] = s, step.Action == session.NeedBytes, isWeb(s, step)
 }
 
-// said takes a segment of the client's. Segments may come late, twice or overlapping: the first copy of
-// a byte counts, as in the gateway's stack.
+// said takes a segment of the client's.
 func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) {
-	if h.Flags&capture.RST != 0 {
+	switch taken := p.take(h, maxFirst-len(p.first), p.keep); {
+	case !taken:
+		r.settle(id, p, session.More)
+		return
+	case p.gone:
 		r.settle(id, p, session.Gone)
 		return
+	case !p.stands:
+		return
 	}
-	seq := h.Seq
-	if h.Flags&capture.SYN != 0 {
-		seq++
-	}
-	if h.Flags&capture.FIN != 0 {
-		p.fin, p.finAt = true, seq+uint32(len(h.Payload))
-	}
-	if len(h.Payload) > 0 {
-		if !p.take(seq, h.Payload, maxFirst-len(p.first), p.keep) {
-			r.settle(id, p, session.More)
-			return
-		}
-		if cutOff {
-			r.table.row(id).flags |= cut
-		}
-	}
-	if h.Flags&capture.SYN != 0 {
-		return // its bytes are read once the handshake is complete
+	if cutOff && len(h.Payload) > 0 {
+		r.table.row(id).flags |= cut
 	}
 	end := session.More
-	if p.fin && p.next == p.finAt {
+	if p.closed {
 		end = session.Silent
 	}
 	switch {
@@ -115,7 +102,7 @@ func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
 	if p.asks {
 		r.proxyResult(id, p, end)
 	}
-	if end != session.More && len(p.early) == 0 {
+	if end == session.Gone || end == session.Silent && len(p.early) == 0 { // else the capture lacks what is before them
 		r.decide(id, p, end)
 	}
 	for place := range p.open {
@@ -137,14 +124,14 @@ func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
 type unused []*pending
 
 // pending returns one whose next byte has the sequence number next.
-func (u *unused) pending(next uint32) *pending {
+func (u *unused) pending(next uint32, lenient bool) *pending {
 	n := len(*u)
 	if n == 0 {
-		return &pending{stream: stream{next: next}}
+		return &pending{stream: stream{next: next, lenient: lenient}}
 	}
 	p := (*u)[n-1]
 	*u = (*u)[:n-1]
-	*p = pending{stream: stream{next: next}, first: p.first[:0]}
+	*p = pending{stream: stream{next: next, lenient: lenient}, first: p.first[:0]}
 	return p
 }
 

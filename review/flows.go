@@ -81,9 +81,18 @@ func (r *reviewer) refusedComments(id uint32, rec *capture.Record) {
 func (r *reviewer) stale(id uint32, rec *capture.Record, h *capture.Headers, opens bool) bool {
 	row := r.table.row(id)
 	if h.Transport == capture.TransportTCP {
-		return opens && h.Seq != row.isn
+		return opens && h.Seq != row.isn && !r.stands(id)
 	}
 	return rec.Time-row.end >= datagramIdle
+}
+
+// stands reports whether a connection is one that the gateway has not ended: another SYN begins none.
+func (r *reviewer) stands(id uint32) bool {
+	if p := r.pending[id]; p != nil {
+		return p.live()
+	}
+	f := r.follows.live[id]
+	return f != nil && f.live()
 }
 
 // begin opens a flow with its first packet.
@@ -110,7 +119,7 @@ func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, ope
 		row.isn = h.Seq
 	}
 	if flags&inbound == 0 {
-		r.judge(id)
+		r.judge(id, rec.Direction == capture.UnknownDirection)
 	}
 	return id, up, true
 }
@@ -142,7 +151,7 @@ var protos = [...]egress.Proto{
 }
 
 // judge asks every judge about a new flow.
-func (r *reviewer) judge(id uint32) {
+func (r *reviewer) judge(id uint32, lenient bool) {
 	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
 	var wait *pending
@@ -170,7 +179,7 @@ func (r *reviewer) judge(id uint32) {
 			continue
 		}
 		if wait == nil {
-			wait = r.unused.pending(row.isn + 1)
+			wait = r.unused.pending(row.isn+1, lenient)
 			wait.asks = s.Asks()
 		}
 		wait.keepSession(place, s, &step)
@@ -213,6 +222,9 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	} else {
 		row.down += n
 	}
+	if row.key.proto == capture.TransportTCP && !up {
+		r.answered(id, h)
+	}
 	switch {
 	case row.flags&lookup != 0:
 		r.lookup(id, up, h)
@@ -228,5 +240,16 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 		if p := r.pending[id]; p != nil && p.asks {
 			r.proxyResult(id, p, session.More)
 		}
+	}
+}
+
+// answered tells who follows a connection what the gateway said on it.
+func (r *reviewer) answered(id uint32, h *capture.Headers) {
+	if p := r.pending[id]; p != nil {
+		if p.answer(h) {
+			p.first = p.first[:0]
+		}
+	} else if f := r.follows.live[id]; f != nil {
+		f.answer(h)
 	}
 }

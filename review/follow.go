@@ -31,8 +31,6 @@ type follower struct {
 	sessions [maxJudges]*session.Session
 	judged   [maxJudges]bool // by whom each request is judged
 	size     int             // what is held, as it was last counted
-	fin      bool
-	finAt    uint32
 }
 
 // follows are the connections whose requests are read.
@@ -48,7 +46,7 @@ type follows struct {
 
 // begin reads what a client said first, then waits for what it says next.
 func (r *follows) begin(id uint32, p *pending) {
-	f := &follower{stream: p.stream, sessions: p.sessions, judged: p.web, fin: p.fin, finAt: p.finAt}
+	f := &follower{stream: p.stream, sessions: p.sessions, judged: p.web}
 	row := r.table.row(id)
 	r.feed(id, f, p.first)
 	switch {
@@ -73,21 +71,14 @@ func (r *follows) next(id uint32, h *capture.Headers, cutOff bool) {
 		}
 		return
 	}
-	if h.Flags&capture.RST != 0 {
-		r.end(id)
-		return
-	}
-	seq := h.Seq
-	if h.Flags&capture.SYN != 0 {
-		seq++
-	}
-	if h.Flags&capture.FIN != 0 {
-		f.fin, f.finAt = true, seq+uint32(len(h.Payload))
-	}
-	ok := len(h.Payload) == 0 || f.take(seq, h.Payload, followRoom, func(b []byte) int {
+	ok := f.take(h, followRoom, func(b []byte) int {
 		r.feed(id, f, b)
 		return len(b)
 	})
+	if f.gone {
+		r.end(id)
+		return
+	}
 	if f.replay.Over() {
 		r.leave(id, f)
 		return
@@ -103,7 +94,7 @@ func (r *follows) next(id uint32, h *capture.Headers, cutOff bool) {
 
 // ends stops following a client that has left.
 func (r *follows) ends(id uint32, f *follower) {
-	if f.fin && f.next == f.finAt {
+	if f.closed {
 		r.lastHead(id, f)
 		r.leave(id, f)
 	}
@@ -112,7 +103,7 @@ func (r *follows) ends(id uint32, f *follower) {
 // end ends it because the connection ended, or the capture.
 func (r *follows) end(id uint32) {
 	if f := r.live[id]; f != nil {
-		if len(f.early) > 0 { // what is before them never came
+		if len(f.early) > 0 && !f.gone { // what is before them never came
 			r.lostTrack(id)
 		}
 		r.lastHead(id, f)
@@ -122,7 +113,7 @@ func (r *follows) end(id uint32) {
 
 // lastHead lists a request whose head never ended and that the gateway refused all the same.
 func (r *follows) lastHead(id uint32, f *follower) {
-	if f.replay.Refused() {
+	if f.replay.Refused(f.closed) {
 		r.refused(id, f)
 	}
 }

@@ -52,6 +52,21 @@ func segmentTo(to, port uint16, flags byte, seq uint32, payload string) []byte {
 	return append(f, payload...)
 }
 
+// accepts is the answer to a SYN, with a window scale of 14.
+func accepts(from, port uint16, seq uint32) []byte {
+	f := answered(segmentTo(from, port, capture.SYN|capture.ACK, 0, "\x03\x03\x0e\x00"))
+	f[14+20+12] = 0x60
+	binary.BigEndian.PutUint32(f[14+20+8:], seq+1)
+	return f
+}
+
+// announces acknowledges what comes before next.
+func announces(from, port uint16, next uint32) []byte {
+	f := answered(segmentTo(from, port, capture.ACK, 1, ""))
+	binary.BigEndian.PutUint32(f[14+20+8:], next)
+	return f
+}
+
 // packet is the head of an IPv4 packet to good.example.
 func packet(proto byte, length int) []byte {
 	f := append(append(bytes.Clone(pcapgen.GatewayMAC), pcapgen.GuestMAC...), 8, 0, 0x45, 0)
@@ -72,6 +87,10 @@ func question(kind uint16) []byte {
 // tcp sends a segment to good.example.
 func (l *link) tcp(port uint16, flags byte, seq uint32, payload string) {
 	l.w.Packet(capture.FromGuest, segment(port, flags, seq, payload), "")
+	if flags == capture.SYN { // it is answered, and the window is wide
+		l.w.Packet(capture.ToGuest, accepts(80, port, seq), "")
+		l.w.Packet(capture.ToGuest, announces(80, port, seq+1), "")
+	}
 }
 
 // says opens a connection and sends text in pieces of n bytes.
@@ -235,6 +254,30 @@ func TestI11_FollowedConnectionsAreBounded(t *testing.T) {
 		}
 		if unfollowed < tt.conns-tt.followed || unfollowed == tt.conns || len(r.Requests) < tt.conns {
 			t.Errorf("%s: %d of %d connections are not followed, want %d at least; %d requests", name, unfollowed, tt.conns, tt.conns-tt.followed, len(r.Requests))
+		}
+	}
+}
+
+// TestI16_SYNsInAConnectionBeginNone: the gateway's stack drops them, with all that they carry. The twin comes after a reset.
+func TestI16_SYNsInAConnectionBeginNone(t *testing.T) {
+	t.Parallel()
+	const first, second = "GET /open/1 HTTP/1.1\r\nHost: good.example\r\n\r\n", "GET /shut HTTP/1.1\r\nHost: good.example\r\n\r\n"
+	for reset, want := range map[bool][]string{
+		false: {"GET /open/1 allow rule", "GET /shut deny path_not_allowed"},
+		true:  {"GET /open/1 allow rule", "GET /open/1 allow rule"},
+	} {
+		l := newLink()
+		seq := l.says(40000, 1400, first)
+		if reset {
+			l.tcp(40000, capture.RST, seq, "")
+			l.tcp(40000, capture.SYN, 5999, "")
+			l.tcp(40000, capture.ACK, 6000, first)
+		} else {
+			l.w.Packet(capture.FromGuest, segment(40000, capture.SYN, 5999, first), "")
+		}
+		l.tcp(40000, capture.ACK, seq, second) // behind a reset it is of no connection
+		if got := verdictsOn(l.review(t)); !slices.Equal(got, want) {
+			t.Errorf("reset %v: %q, want %q", reset, got, want)
 		}
 	}
 }

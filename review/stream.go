@@ -2,7 +2,9 @@ package review
 
 import (
 	"bytes"
-	"slices"
+	"container/heap"
+
+	"github.com/msb-project/msb/capture"
 )
 
 const (
@@ -12,53 +14,156 @@ const (
 	maxEarlyBytes = 2 * maxFirst
 )
 
-// stream puts a client's segments in order. They may come late, twice or overlapping: the first copy of a
-// byte counts, as in the gateway's stack.
+// stream takes the segments of a client as the gateway's stack does (gVisor, transport/tcp: connect.go and rcv.go), so that
+// it has the same bytes whatever a client without a stack sends: late, twice, overlapping, or where they don't count.
 type stream struct {
-	next    uint32 // the sequence number of the next byte
-	early   []segment
-	waiting int // bytes of early
+	next uint32 // RCV.NXT
+	// lenient takes what comes before the gateway's SYN was seen: the capture knows no directions.
+	lenient  bool
+	answered bool // the gateway's SYN was seen, whose number is iss
+	stands   bool // the client has acknowledged it
+	closed   bool // the client's FIN has had its turn
+	gone     bool // the client has reset the connection
+	over     bool // the gateway has ended its side
+	iss      uint32
+	edge     uint32 // of the window that the gateway announced last, once it has answered
+	window   uint32 // its size
+	scale    uint8
+	early    earlySegments
+	waiting  int // bytes of early
 }
 
+// segment is one that came before its turn.
 type segment struct {
-	seq  uint32
-	data []byte
+	seq    uint32
+	length int
+	data   []byte // as much of it as is of use
+	fin    bool
 }
 
-// take hands what comes next to add, which says how much of it was read: the rest is gone. Only the next
-// room bytes are of use. false means that the client plays with more holes than are kept.
-func (s *stream) take(seq uint32, data []byte, room int, add func([]byte) int) bool {
-	if ahead := int32(seq - s.next); ahead > 0 {
-		room -= int(ahead)
-		if room <= 0 {
-			return true // what decides ends before it
+// earlySegments is a heap as the stack's, which decides between segments that begin at the same place.
+type earlySegments []segment
+
+var _ heap.Interface = (*earlySegments)(nil)
+
+func (e earlySegments) Len() int           { return len(e) }
+func (e earlySegments) Less(i, j int) bool { return before(e[i].seq, e[j].seq) }
+func (e earlySegments) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+
+func (e *earlySegments) Push(x any) {
+	if s, ok := x.(segment); ok {
+		*e = append(*e, s)
+	}
+}
+
+func (e *earlySegments) Pop() any {
+	last := (*e)[len(*e)-1]
+	(*e)[len(*e)-1] = segment{}
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// before compares sequence numbers.
+func before(a, b uint32) bool { return int32(a-b) < 0 }
+
+// answer takes a segment of the gateway's. It reports whether this is its first SYN: nothing counts that was said before.
+func (s *stream) answer(h *capture.Headers) (first bool) {
+	s.over = s.over || h.Flags&(capture.RST|capture.FIN) != 0
+	switch {
+	case h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
+		if first = !s.answered; first {
+			*s = stream{next: h.Ack, answered: true, iss: h.Seq, scale: h.Scale, window: uint32(h.Window), lenient: s.lenient}
+			s.edge = h.Ack + s.window
 		}
-		data = data[:min(len(data), room)]
-		if s.waiting += len(data); len(s.early) == maxEarly || s.waiting > maxEarlyBytes {
-			return false
-		}
-		s.early = append(s.early, segment{seq, bytes.Clone(data)})
+	case h.Flags&capture.ACK != 0 && s.answered:
+		// A unit of the scale is held back of what is announced (netstack/tcp_window.go).
+		s.window = (uint32(h.Window) + 1) << s.scale
+		s.edge = h.Ack + s.window
+	}
+	return first
+}
+
+// live reports whether a SYN is taken for a late one.
+func (s *stream) live() bool { return s.answered && s.stands && !s.closed && !s.gone && !s.over }
+
+// take takes a segment of the client's and hands the bytes whose turn it is to add, which says how much of them was read:
+// the rest is gone. Only the next room bytes are of use. false means that it can't be told what the stack took.
+func (s *stream) take(h *capture.Headers, room int, add func([]byte) int) bool {
+	switch {
+	case s.closed || s.gone:
+		return true
+	case h.Flags&capture.RST != 0:
+		s.gone = h.Seq == s.next // RFC 5961, section 3.2
+		return true
+	case h.Flags&capture.SYN != 0, h.Flags&capture.ACK == 0: // RFC 5961, section 4.2; RFC 9293, section 3.10.7.4
+		return true
+	case !s.stands && !s.established(h):
 		return true
 	}
-	s.add(seq, data, add)
-	for again := len(s.early) > 0; again; {
-		again = false
-		s.early = slices.DeleteFunc(s.early, func(e segment) bool {
-			if int32(e.seq-s.next) > 0 {
-				return false
-			}
-			s.add(e.seq, e.data, add)
-			s.waiting -= len(e.data)
-			again = true
-			return true
-		})
+	one := segment{seq: h.Seq, length: len(h.Payload), data: h.Payload, fin: h.Flags&capture.FIN != 0}
+	switch ahead := int(int32(one.seq - s.next)); {
+	case one.length == 0 && !one.fin, one.length > 0 && ahead+one.length <= 0, one.length == 0 && ahead < 0:
+		return true
+	case ahead > 0:
+		return s.keep(one, room-ahead)
 	}
+	s.consume(&one, add)
+	s.catchUp(add)
 	return true
 }
 
-// add hands on what is new of a segment that does not begin behind next.
-func (s *stream) add(seq uint32, data []byte, add func([]byte) int) {
-	if old := int(s.next - seq); old < len(data) {
-		s.next += uint32(add(data[old:]))
+// established tells whether a segment completes the handshake.
+func (s *stream) established(h *capture.Headers) bool {
+	if s.answered {
+		s.stands = h.Ack == s.iss+1 && !before(h.Seq, s.next) && before(h.Seq, s.edge)
+	} else {
+		s.stands = s.lenient
+	}
+	return s.stands
+}
+
+// keep keeps a segment that came before its turn. Of what begins behind the window that was announced it can't be told
+// whether the stack took it, which may have moved it meanwhile: but not by more than as much again.
+func (s *stream) keep(one segment, room int) bool {
+	if s.answered && before(s.edge, one.seq) {
+		return before(s.next+2*s.window, one.seq)
+	}
+	if one.data = one.data[:min(len(one.data), max(room, 0))]; len(one.data) == 0 && len(s.early) == maxEarly {
+		return true // what decides ends before it
+	}
+	one.data = bytes.Clone(one.data)
+	if s.waiting += len(one.data); len(s.early) == maxEarly || s.waiting > maxEarlyBytes {
+		return false
+	}
+	heap.Push(&s.early, one)
+	return true
+}
+
+// catchUp takes the segments whose turn has come. One that is only a FIN is lost where it came before its turn: the stack
+// takes it for one that was acknowledged.
+func (s *stream) catchUp(add func([]byte) int) {
+	for len(s.early) > 0 && !s.closed {
+		one := s.early[0]
+		if old := !before(s.next, one.seq+uint32(one.length)); !old {
+			if before(s.next, one.seq) {
+				return
+			}
+			s.consume(&one, add)
+		}
+		if !s.closed {
+			heap.Pop(&s.early)
+			s.waiting -= len(one.data)
+		}
+	}
+}
+
+// consume takes a segment that does not begin behind next.
+func (s *stream) consume(one *segment, add func([]byte) int) {
+	if old := int(s.next - one.seq); old < len(one.data) {
+		s.next += uint32(add(one.data[old:]))
+	}
+	if one.fin && s.next == one.seq+uint32(one.length) {
+		s.next++
+		s.closed, s.early, s.waiting = true, nil, 0
 	}
 }

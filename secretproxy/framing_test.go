@@ -106,12 +106,18 @@ func TestReplaySaysWhatNetHTTPRefused(t *testing.T) {
 		if err := r.Feed([]byte(raw), func([]byte) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.Refused(); got != want {
+		if got := r.Refused(false); got != want {
 			t.Errorf("%q is refused: %t", raw, got)
 		}
 		_ = r.Feed([]byte("GET *x"), func([]byte) bool { return true })
-		if err := r.Feed([]byte("\x00\r\n"), func([]byte) bool { return true }); err == nil || r.Refused() || !r.Over() {
-			t.Errorf("%q: refused %t, over %t after %v", raw, r.Refused(), r.Over(), err)
+		if err := r.Feed([]byte("\x00\r\n"), func([]byte) bool { return true }); err == nil || r.Refused(false) || !r.Over() {
+			t.Errorf("%q: refused %t, over %t after %v", raw, r.Refused(false), r.Over(), err)
+		}
+	}
+	for raw, want := range map[string]bool{"": false, "GET": false, "GET ": true, "GET / HTTP/1.1\r\nHost: a": true, "GET / HTTP/1.1\r\nHost: a\r\n\r\n": false} {
+		var r Replay
+		if err := r.Feed([]byte(raw), func([]byte) bool { return true }); err != nil || r.Refused(true) != want {
+			t.Errorf("%q of a client that has closed its side is refused: %t, %v", raw, !want, err)
 		}
 	}
 	var r Replay

@@ -56,10 +56,15 @@ func (r *Replay) Feed(b []byte, found func(head []byte) (more bool)) error {
 }
 
 // Refused reports whether a Proxy has refused the beginning of a head that is held: net/http answers a request
-// line that it can't read without waiting for the fields.
-func (r *Replay) Refused() bool {
-	if len(r.head) == 0 || r.check.held {
+// line that it can't read without waiting for the fields. closed says that the client has closed its side in order:
+// then net/http answers whatever it has of a head, unless that is less than it looks at before.
+func (r *Replay) Refused(closed bool) bool {
+	const least = 4 // bytes
+	switch {
+	case r.check.held, !closed && !bytes.ContainsRune(r.head, '\n'):
 		return false
+	case closed:
+		return len(r.head) >= least
 	}
 	_, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(r.head)))
 	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)

@@ -103,8 +103,8 @@ func httpCases() []Case {
 		raw("http-large-head", "A head over 16 KiB that never ends.",
 			"The guest sends a head of some 20 KiB, forty long headers without the empty line that would "+
 				"end it. A gateway that waited for the end would hold memory for as long as the guest "+
-				"goes on, and for every connection it opens. Reading stops at 16 KiB: the flow stays "+
-				"inspected without a request, and nothing is dialled.",
+				"goes on, and for every connection it opens. Reading stops at 16 KiB: when the client "+
+				"leaves, its request is denied unread, and nothing is dialled.",
 			"GET /repos/a HTTP/1.1\r\n"+host+strings.Repeat("X-Fill: "+strings.Repeat("a", 500)+"\r\n", 40)),
 		{
 			Name: "http-to-443", Policy: inspected,

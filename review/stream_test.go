@@ -1,0 +1,60 @@
+package review
+
+import (
+	"testing"
+
+	"github.com/msb-project/msb/capture"
+)
+
+const ackOnly, synAck = capture.ACK, capture.SYN | capture.ACK
+
+// TestI16_StreamsTakeWhatTheStackTakes holds what random segments can't: what comes before the handshake or far ahead, and
+// what the order of segments that begin at one place decides.
+func TestI16_StreamsTakeWhatTheStackTakes(t *testing.T) {
+	t.Parallel()
+	type seg struct {
+		down  bool
+		flags uint8
+		seq   uint32
+		ack   uint32
+		text  string
+	}
+	said := func(seq uint32, text string) seg { return seg{false, ackOnly, seq, 501, text} }
+	syn, ack := seg{true, synAck, 500, 101, ""}, said(101, "")
+	for name, c := range map[string]struct {
+		lenient bool
+		segs    []seg
+		want    string
+		unclear bool // whether it can be told
+	}{
+		"in order":                               {segs: []seg{syn, ack, said(101, "ab"), said(103, "cd")}, want: "abcd"},
+		"before the gateway's SYN":               {segs: []seg{said(101, "xx"), syn, ack, said(101, "ab")}, want: "ab"},
+		"the same without directions":            {lenient: true, segs: []seg{said(101, "xx"), syn, ack, said(101, "ab")}, want: "xxab"},
+		"without the gateway's side":             {lenient: true, segs: []seg{said(101, "ab")}, want: "ab"},
+		"without the gateway's side, directed":   {segs: []seg{said(101, "ab")}},
+		"with the SYN":                           {segs: []seg{{false, capture.SYN, 100, 0, "xx"}, syn, ack, said(101, "ab")}, want: "ab"},
+		"another number is acknowledged":         {segs: []seg{syn, {false, ackOnly, 101, 999, "xx"}, said(101, "ab")}, want: "ab"},
+		"a reset that is not next":               {segs: []seg{syn, ack, {false, capture.RST, 102, 0, ""}, said(101, "ab")}, want: "ab"},
+		"a reset":                                {segs: []seg{syn, ack, {false, capture.RST, 101, 0, ""}, said(101, "ab")}},
+		"behind a FIN":                           {segs: []seg{syn, ack, {false, ackOnly | capture.FIN, 101, 501, "ab"}, said(104, "cd"), said(103, "cd")}, want: "ab"},
+		"a FIN alone before its turn":            {segs: []seg{syn, ack, {false, ackOnly | capture.FIN, 103, 501, ""}, said(101, "ab"), said(103, "cd")}, want: "abcd"},
+		"two at one place":                       {segs: []seg{syn, ack, said(103, "cd"), said(103, "xx"), said(101, "ab")}, want: "abcd"},
+		"two at one place, behind another":       {segs: []seg{syn, ack, said(102, "b"), said(103, "xx"), said(103, "cd"), said(101, "a")}, want: "abcd"},
+		"behind the window":                      {segs: []seg{syn, ack, said(101+1000, "x"), said(101, "ab")}, unclear: true},
+		"behind twice the window":                {segs: []seg{syn, ack, said(101+2001, "x"), said(101, "ab")}, want: "ab"},
+		"before the end of a window that opened": {segs: []seg{syn, ack, {true, ackOnly, 501, 102, ""}, said(101+1000, "x"), said(101, "ab")}, want: "ab"},
+	} {
+		s, got, clear := &stream{next: 101, lenient: c.lenient}, "", true
+		for _, one := range c.segs {
+			h := &capture.Headers{Flags: one.flags, Seq: one.seq, Ack: one.ack, Window: 999, Payload: []byte(one.text)}
+			if one.down {
+				s.answer(h)
+			} else {
+				clear = s.take(h, maxFirst, func(b []byte) int { got += string(b); return len(b) }) && clear
+			}
+		}
+		if clear == c.unclear || clear && got != c.want {
+			t.Errorf("%s: %q, clear %v; want %q, clear %v", name, got, clear, c.want, !c.unclear)
+		}
+	}
+}
