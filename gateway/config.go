@@ -11,6 +11,7 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
+	"github.com/msb-project/msb/egress/session"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/ca"
@@ -23,9 +24,7 @@ const (
 	// dialTimeout bounds a connection attempt; Linux' own limit of two minutes would keep a guest that
 	// asks for a dead address waiting, and its slot taken.
 	dialTimeout = 20 * time.Second
-	// peekTimeout bounds the wait for a ClientHello or a request's first line. A client that speaks
-	// second (SSH, SMTP) on a rule that needs a name is denied after it.
-	peekTimeout = 10 * time.Second
+	peekTimeout = session.PeekTimeout
 )
 
 // Dialer opens connections from the host; net.Dialer is one. Tests put "the internet" here.

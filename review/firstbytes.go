@@ -2,6 +2,7 @@ package review
 
 import (
 	"slices"
+	"time"
 
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/egress"
@@ -28,6 +29,7 @@ type pending struct {
 	asked    [maxJudges]session.Step
 	refused  *capture.Verdict // of the name that was asked for, as it was recorded
 	first    []byte
+	since    int64 // when the gateway began to read it
 }
 
 // keepSession keeps a session that goes on with the client's next bytes.
@@ -37,6 +39,14 @@ func (p *pending) keepSession(place int, s *session.Session, step *session.Step)
 
 // said takes a segment of the client's.
 func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) {
+	if r.expired(p) {
+		r.expire(id, p)
+		if r.table.row(id).flags&followed != 0 {
+			r.follows.next(id, h, cutOff)
+		}
+		return
+	}
+	stood := p.stands
 	switch taken := p.take(h, maxFirst-len(p.first), p.keep); {
 	case !taken:
 		r.settle(id, p, session.More)
@@ -46,6 +56,8 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 		return
 	case !p.stands:
 		return
+	case !stood:
+		p.since = r.now
 	}
 	if cutOff && len(h.Payload) > 0 {
 		r.table.row(id).flags |= cut
@@ -95,6 +107,22 @@ func (r *reviewer) decide(id uint32, p *pending, end session.Ending) bool {
 		r.keepVerdict(id, place, s, &step)
 	}
 	return !left
+}
+
+// expired reports whether the gateway has waited for the client's bytes for as long as it does.
+func (r *reviewer) expired(p *pending) bool {
+	reads := !p.asks || p.sessions[byPolicy].Asks() // else it waits for an answer itself
+	return p.stands && reads && time.Duration(r.now-p.since) > session.PeekTimeout
+}
+
+// expire decides with what the client has said.
+func (r *reviewer) expire(id uint32, p *pending) {
+	if p.asks {
+		r.proxyResult(id, p, session.Silent)
+		return
+	}
+	r.decide(id, p, session.Silent)
+	r.forget(id, p)
 }
 
 // settle ends the wait: because the client says no more, or because the capture doesn't tell more.

@@ -58,7 +58,7 @@ func judged(log *gatewaytest.Recorder, r *review.Report) {
 			continue
 		}
 		for end := time.Now().Add(time.Second); len(log.Events(audit.FlowOpen)) == 0 && time.Now().Before(end); {
-			time.Sleep(time.Millisecond) //nolint:forbidigo // waits for what the gateway judges in its own time
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

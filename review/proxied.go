@@ -75,6 +75,7 @@ func (r *reviewer) proxyResult(id uint32, p *pending, end session.Ending) {
 			p.first = request.Head
 		}
 	}
+	p.since = r.now
 	wait := false
 	for place, s := range p.sessions {
 		if s == nil {

@@ -60,6 +60,7 @@ type reviewer struct {
 	// requests are those of connections that are looked into.
 	requests requestRows
 	start    int64
+	now      int64 // of the packet at hand
 }
 
 func newReviewer(o Options) (*reviewer, error) {
@@ -128,7 +129,11 @@ func (r *reviewer) reset() error {
 // settleAll judges what is left open.
 func (r *reviewer) settleAll() {
 	for id, p := range r.pending {
-		r.settle(id, p, session.More)
+		if r.expired(p) {
+			r.expire(id, p)
+		} else {
+			r.settle(id, p, session.More)
+		}
 	}
 	for id := range r.follows.live {
 		r.follows.end(id)
@@ -197,6 +202,7 @@ func (r *reviewer) packet(rec *capture.Record) {
 		r.start = rec.Time
 	}
 	r.report.begin(rec.Time)
+	r.now = rec.Time
 	for _, j := range r.judges {
 		if j != nil {
 			j.names.At(time.Duration(rec.Time - r.start))

@@ -3,12 +3,17 @@ package session
 import (
 	"bytes"
 	"errors"
+	"time"
 
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/clienthello"
 	"github.com/msb-project/msb/egress/httphead"
 	"github.com/msb-project/msb/hostname"
 )
+
+// PeekTimeout bounds the wait for a ClientHello or a request's first line. A client that speaks second (SSH, SMTP) on a
+// rule that needs a name is denied after it.
+const PeekTimeout = 10 * time.Second
 
 // MaxFirst bounds the client's bytes that a verdict waits for. Those behind it decide nothing.
 const MaxFirst = clienthello.MaxBytes + 4<<10 // and the headers of its records

@@ -207,8 +207,8 @@ func tlsCases() []Case {
 			Title: "A ClientHello that comes a byte a second.",
 			Story: "A client sends its ClientHello a byte a second, for three minutes and more. Whoever waits for the end holds a " +
 				"place and a timer for each such connection, and whoever gives up early and lets it through has judged " +
-				"nothing. The gateway waits ten seconds for what decides, then denies. Replayed without the " +
-				"pauses, as here, the bytes are an ordinary hello, which is allowed.",
+				"nothing. The gateway waits ten seconds for what decides, then denies, and so does the review. " +
+				"Replayed without the pauses, the bytes are an ordinary hello, which is allowed and dialled.",
 			build: func(t *Tape) {
 				c := t.pinned()
 				for _, b := range helloFor("good.example", "h2") {

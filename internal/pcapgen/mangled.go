@@ -3,6 +3,7 @@ package pcapgen
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 )
@@ -22,6 +23,25 @@ func Mangled(r *rand.Rand) Case {
 		}
 		a := ask("good.example", "repos")
 		mangle(r, t, good+":80", append(a, a...), append(ask("evil.example", "repos"), ask("good.example", "other")...))
+	}
+	return c
+}
+
+// Paused is a case of one connection to a port whose client pauses in the middle of what decides, and of one whose client
+// says nothing before the pause.
+func Paused(port int, pause time.Duration) Case {
+	c := Case{Name: "paused", Story: "A pause in the middle of what decides.", Policy: webOnly + inClear}
+	c.build = func(t *Tape) {
+		t.Lookup("good.example", good)
+		said := helloFor("good.example")
+		if port == 80 {
+			said = []byte("GET /repos/a HTTP/1.1\r\nHost: good.example\r\n\r\n")
+		}
+		half, silent := t.Dial(fmt.Sprint(good, ":", port)), t.Dial(fmt.Sprint(good, ":", port))
+		half.Say(said[:20])
+		t.Wait(pause)
+		half.Say(said[20:]).Close()
+		silent.Say(said).Close()
 	}
 	return c
 }
