@@ -119,7 +119,7 @@ func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, ope
 		row.isn = h.Seq
 	}
 	if flags&inbound == 0 {
-		r.judge(id, rec.Direction == capture.UnknownDirection)
+		r.judge(id)
 	}
 	return id, up, true
 }
@@ -151,7 +151,7 @@ var protos = [...]egress.Proto{
 }
 
 // judge asks every judge about a new flow.
-func (r *reviewer) judge(id uint32, lenient bool) {
+func (r *reviewer) judge(id uint32) {
 	row := r.table.row(id)
 	src, dst := r.table.ends(row.key)
 	var wait *pending
@@ -179,7 +179,7 @@ func (r *reviewer) judge(id uint32, lenient bool) {
 			continue
 		}
 		if wait == nil {
-			wait = r.unused.pending(row.isn+1, lenient)
+			wait = r.unused.pending(row.isn+1, r.lenient)
 			wait.asks = s.Asks()
 		}
 		wait.keepSession(place, s, &step)

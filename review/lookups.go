@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -35,25 +36,30 @@ func (r *reviewer) lookup(id uint32, up bool, h *capture.Headers) {
 		return
 	}
 	s := r.streams[id]
+	opens := up && h.Flags&(capture.SYN|capture.ACK) == capture.SYN
 	if s == nil {
-		if len(h.Payload) == 0 {
+		if len(h.Payload) == 0 && !opens {
 			return
+		}
+		if len(r.streams) >= maxStreams {
+			maps.DeleteFunc(r.streams, func(_ uint32, s *dnsStreams) bool { return s.up.closed || s.up.gone })
 		}
 		if len(r.streams) >= maxStreams {
 			clear(r.streams) // their unfinished messages are lost, as with a hole
 		}
 		s = &dnsStreams{}
+		if opens {
+			s.up = dnsStream{begun: true, stream: stream{next: h.Seq + 1, lenient: r.lenient}}
+		}
 		r.streams[id] = s
 	}
-	way := &s.down
-	if up {
-		way = &s.up
+	way := &s.up
+	if !up {
+		way = &s.down
+		s.up.answer(h)
 	}
-	for _, msg := range way.take(h) {
+	for _, msg := range way.takeMessages(h) {
 		r.message(up, msg)
-	}
-	if h.Flags&(capture.FIN|capture.RST) != 0 && up {
-		delete(r.streams, id)
 	}
 }
 
@@ -88,27 +94,29 @@ func (r *reviewer) message(up bool, packet []byte) {
 // dnsStreams are both ways of a DNS connection over TCP.
 type dnsStreams struct{ up, down dnsStream }
 
-// dnsStream takes messages out of segments that come in order; it gives up on a way that has holes.
+// dnsStream takes messages out of one way.
 type dnsStream struct {
-	begun bool
-	next  uint32
+	stream
+	begun bool // else it begins with the first bytes that are there
 	buf   []byte
 }
 
-func (s *dnsStream) take(h *capture.Headers) [][]byte {
-	if len(h.Payload) == 0 {
-		return nil
-	}
+func (s *dnsStream) takeMessages(h *capture.Headers) [][]byte {
 	if !s.begun {
-		s.begun, s.next = true, h.Seq
+		if len(h.Payload) == 0 {
+			return nil
+		}
+		s.begun, s.stands, s.next = true, true, h.Seq
 	}
-	old := int32(s.next - h.Seq)
-	if old < 0 || int(old) >= len(h.Payload) || len(s.buf) > maxStream {
+	before := len(s.buf)
+	s.take(h, maxStream-len(s.buf), func(b []byte) int { // where it can't be told, what follows is a hole
+		b = b[:min(len(b), maxStream-len(s.buf))]
+		s.buf = append(s.buf, b...)
+		return len(b)
+	})
+	if len(s.buf) == before {
 		return nil
 	}
-	data := h.Payload[old:]
-	s.next += uint32(len(data))
-	s.buf = append(s.buf, data...)
 	var all [][]byte
 	for len(s.buf) >= 2 {
 		n := int(binary.BigEndian.Uint16(s.buf)) + 2

@@ -61,6 +61,7 @@ type reviewer struct {
 	requests requestRows
 	start    int64
 	now      int64 // of the packet at hand
+	lenient  bool  // it has no direction
 }
 
 func newReviewer(o Options) (*reviewer, error) {
@@ -202,7 +203,7 @@ func (r *reviewer) packet(rec *capture.Record) {
 		r.start = rec.Time
 	}
 	r.report.begin(rec.Time)
-	r.now = rec.Time
+	r.now, r.lenient = rec.Time, rec.Direction == capture.UnknownDirection
 	for _, j := range r.judges {
 		if j != nil {
 			j.names.At(time.Duration(rec.Time - r.start))
