@@ -247,8 +247,9 @@ func (c *Config) steering(dir string) func(p string) bool {
 	}
 }
 
-// Review opens a session for Changes with the sandbox of that name. One that is stopped is started for it, without
-// network, directories of this machine and commands, and is stopped by Close.
+// Review opens a session for Changes, or for files, with the sandbox of that name. One that is stopped is started for it,
+// without network, directories of this machine and commands, and is stopped by Close. CheckReach names the paths that lead
+// elsewhere then.
 func (h *Home) Review(ctx context.Context, name string, o StartOptions) (*Sandbox, error) {
 	s, err := connectNamed(ctx, h, name)
 	if errors.Is(err, ErrNotRunning) {
@@ -258,9 +259,35 @@ func (h *Home) Review(ctx context.Context, name string, o StartOptions) (*Sandbo
 	return s, Fail(err)
 }
 
+// CheckReach refuses a path of the guest that is another file while the sandbox runs: one below a directory of this
+// machine or a file system in memory, which a sandbox that Review started does not have. ErrCopy.
+func (s *Sandbox) CheckReach(guest string) error {
+	if !s.review {
+		return nil
+	}
+	st, err := s.home.load(s.name)
+	if err != nil {
+		return Fail(err)
+	}
+	below := func(dir string) bool {
+		return strings.HasPrefix(path.Clean(guest)+"/", strings.TrimSuffix(dir, "/")+"/")
+	}
+	for _, d := range st.Directories {
+		if below(d.Guest) {
+			return fmt.Errorf("%w: %s is in %s of this machine, which a sandbox that is stopped does not have; copy there, or `msb start %s` first", ErrCopy, guest, d.Host, s.name)
+		}
+	}
+	for _, t := range st.Tmpfs {
+		if below(t.Path) {
+			return fmt.Errorf("%w: %s is in the guest's memory (--tmpfs %s), which a sandbox that is stopped does not have; `msb start %s` first", ErrCopy, guest, t.Path, s.name)
+		}
+	}
+	return nil
+}
+
 // forReview takes out of the start all that a look at the disk doesn't need. The policy has no say without a network, and
 // nothing is taken from this machine for it.
 func (c *Config) forReview() {
 	c.Policy, c.PolicyFile, c.Floor, c.NoNet, c.HTTPProxy, c.Ports, c.Directories, c.HideCredentials = nil, "", nil, true, false, nil, nil, false
-	c.Pcap, c.Env, c.Restart, c.AutoRemove, c.IdleStop, c.Lifetime, c.review = "", nil, Restart{}, false, 0, 0, true
+	c.Pcap, c.Env, c.Tmpfs, c.Restart, c.AutoRemove, c.IdleStop, c.Lifetime, c.review = "", nil, nil, Restart{}, false, 0, 0, true
 }

@@ -92,6 +92,9 @@ func (s *Sandbox) CopyTo(ctx context.Context, src, dst string, o CopyOptions) (C
 		return CopyReport{}, err
 	}
 	guest := s.Files()
+	if err := s.CheckReach(dst); err != nil {
+		return CopyReport{}, err
+	}
 	there, err := existing(guest.Stat(ctx, dst, true))
 	if err != nil {
 		return CopyReport{}, err
@@ -168,6 +171,9 @@ const entryBytes = 4 << 10
 // nowhere else. Links come as they are: they may lead anywhere on the host.
 func (s *Sandbox) CopyFrom(ctx context.Context, src, dst string, o CopyOptions) (CopyReport, error) {
 	guest := s.Files()
+	if err := s.CheckReach(src); err != nil {
+		return CopyReport{}, err
+	}
 	st, err := guest.Stat(ctx, strings.TrimSuffix(src, "/."), o.Follow || contents(src) || strings.HasSuffix(src, "/"))
 	if err != nil {
 		return CopyReport{}, err

@@ -17,11 +17,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/image/progress"
 	"github.com/msb-project/msb/sandbox"
 )
 
-const copyLong = `Copies files between this machine and a sandbox that runs. NAME:PATH is a file
-or directory in the sandbox; a PATH that does not begin with "/" is below "/".
+const copyLong = `Copies files between this machine and a sandbox. NAME:PATH is a file or directory
+in the sandbox; a PATH that does not begin with "/" is below "/". A sandbox that is
+stopped is started for it without network, and stopped again: this machine never
+reads the file system that a guest wrote.
 
 Into DEST if it is a directory, else as DEST, which replaces a file. A source
 that ends in "/." is what is in the directory. "-" reads a tar archive from
@@ -37,7 +40,7 @@ func newCopyCommand(ui *ui) *cobra.Command {
 	var o sandbox.CopyOptions
 	c := &cobra.Command{
 		Use:   "cp [flags] SRC DEST",
-		Short: "Copy files between this machine and a sandbox that runs",
+		Short: "Copy files between this machine and a sandbox",
 		Long:  copyLong,
 		Example: `  msb cp ./src agent:/root/               # becomes /root/src
   msb cp agent:/root/report.txt .
@@ -67,6 +70,14 @@ func (e *copyUsage) Error() string { return e.text }
 
 // place is one end of a copy. name is empty for this machine.
 type place struct{ name, path string }
+
+// guestPath is "" on this machine.
+func (p place) guestPath() string {
+	if p.name == "" {
+		return ""
+	}
+	return p.path
+}
 
 // parsePlace reads NAME:PATH. As in docker cp, what begins with "/" or "." is a
 // path of this machine, so that one with a colon can be named.
@@ -99,7 +110,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 		return err
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
-		return home.Connect(ctx, name)
+		return home.Review(ctx, name, sandbox.StartOptions{Progress: progress.New(os.Stderr, progressMode(true))})
 	})
 }
 
@@ -136,6 +147,9 @@ func copyBetween(ctx context.Context, ui *ui, from, to place, o sandbox.CopyOpti
 	sb, err := open(ctx, home, from.name+to.name)
 	if err != nil {
 		return err
+	}
+	if err = sb.CheckReach(from.guestPath() + to.guestPath()); err != nil {
+		return errors.Join(err, sb.Close())
 	}
 	report, err := transfer(ctx, sb, archive, from, to, o)
 	if e := sb.Close(); err == nil { // a volume's guest writes back

@@ -90,7 +90,12 @@ func TestVMCopiesGoBothWays(t *testing.T) {
 		t.Errorf("%q, %v", names, err)
 	}
 	msb("stop", "c").want(t, 0, "c\n")
-	msb("cp", "src", "c:/root").says(t, exitSandbox, "not running", "msb start c")
+	msb("cp", "src/a", "c:/root/stopped").want(t, 0, "")
+	msb("cp", "c:/root/stopped", "from-stopped").want(t, 0, "")
+	if b, err := os.ReadFile(dir + "/from-stopped"); err != nil || string(b) != "alpha" {
+		t.Errorf("%q, %v", b, err)
+	}
+	msb("ls", "--format", "{{.running}}").want(t, 0, "false\n")
 
 	run := func(args ...string) result {
 		t.Helper()
@@ -98,6 +103,11 @@ func TestVMCopiesGoBothWays(t *testing.T) {
 	}
 	run("--copy", "src:/in/deep/dir", "--copy", "./one:two:/in/", "--", "sh", "-c", "cat /in/deep/dir/a '/in/one:two' && /in/deep/dir/deep/run").want(t, 0, "alphacolonran\n")
 	run("--copy", "nosuch:/in", "--name", "n", "--", "true").says(t, exitOther, "--copy nosuch:/in", "there is no nosuch")
-	msb("ls", "-q").want(t, 0, "c\n")
+	msb("create", "--vm", "qemu", "-v", "./src:/work:cow", "--tmpfs", "/mem", "d").want(t, 0, "d\n")
+	msb("cp", "d:/work/a", ".").says(t, exitOther, "of this machine", "msb start d")
+	in = command(t, home, "cp", "-", "d:/mem")
+	in.Stdin = bytes.NewReader(archive)
+	finish(t, in).says(t, exitOther, "in the guest's memory", "msb start d")
+	msb("ls", "-q").want(t, 0, "c\nd\n")
 	run("--copy", "src", "--", "true").says(t, exitOther, "HOST:GUEST")
 }
