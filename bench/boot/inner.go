@@ -34,7 +34,7 @@ const (
 const answerMark = "bench-boot figures: "
 
 // measureInner boots the emulated host and has it measure both sides in turns.
-func measureInner(ctx context.Context, o *options) (all figures, err error) {
+func measureInner(ctx context.Context, o *options) (all values, err error) {
 	scope, err := newScope(ctx)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func measureInner(ctx context.Context, o *options) (all figures, err error) {
 		return nil, err
 	}
 	in := &inside{scope: scope, files: files, options: o}
-	all = figures{}
+	all = values{}
 	progress("libkrun in the emulated host: tools alone, %d round trips, %d cold starts", in.execs(), o.innerRuns)
 	for _, job := range append([]string{jobProcess, jobExec}, slices.Repeat([]string{jobRun}, o.innerRuns)...) {
 		err := in.both(ctx, job, all)
@@ -129,7 +129,7 @@ func (in *inside) execs() int { return max(1, in.options.execs/3) }
 
 // both does a job for msb and then for its peer, if there is one. What a frozen host was asked is asked anew
 // of the next one; its clock does not differ.
-func (in *inside) both(ctx context.Context, job string, all figures) error {
+func (in *inside) both(ctx context.Context, job string, all values) error {
 	for _, side := range in.sides() {
 		f, err := in.done(ctx, job, side)
 		if err != nil {
@@ -140,7 +140,7 @@ func (in *inside) both(ctx context.Context, job string, all figures) error {
 	return nil
 }
 
-func (in *inside) done(ctx context.Context, job, side string) (figures, error) {
+func (in *inside) done(ctx context.Context, job, side string) (values, error) {
 	for {
 		if err := in.boot(ctx); err != nil {
 			return nil, err
@@ -159,7 +159,7 @@ func (in *inside) done(ctx context.Context, job, side string) (figures, error) {
 	}
 }
 
-func (in *inside) ask(ctx context.Context, job, side string) (figures, error) {
+func (in *inside) ask(ctx context.Context, job, side string) (values, error) {
 	limit := runTimeout
 	if job == jobExec {
 		limit = execTimeout
@@ -182,7 +182,7 @@ func (in *inside) ask(ctx context.Context, job, side string) (figures, error) {
 		return nil, fmt.Errorf("%s: exit code %d (%w):\n%s", strings.Join(argv, " "), exit, orUnexpected(err), out)
 	}
 	line, _, _ = strings.Cut(line, "\n")
-	var f figures
+	var f values
 	return f, json.Unmarshal([]byte(line), &f)
 }
 
@@ -195,9 +195,9 @@ const (
 
 // side is msb or its peer.
 type side interface {
-	runOnce(context.Context, figures) error
-	process(context.Context, figures) error
-	execute(ctx context.Context, n int, f figures) error
+	runOnce(context.Context, values) error
+	process(context.Context, values) error
+	execute(ctx context.Context, n int, f values) error
 }
 
 // serveJob is this program inside the emulated host.
@@ -219,11 +219,11 @@ func serveJob(ctx context.Context, o *options) error {
 		measure = s.process
 	case jobExec:
 		extra = time.Duration(o.execs) * perExec
-		measure = func(ctx context.Context, f figures) error { return s.execute(ctx, o.execs, f) }
+		measure = func(ctx context.Context, f values) error { return s.execute(ctx, o.execs, f) }
 	default:
 		return fmt.Errorf("no job %q", o.job)
 	}
-	f := figures{}
+	f := values{}
 	if err := patiently(ctx, f, prefix+seriesBroken, program, extra, measure); err != nil {
 		return err
 	}
@@ -243,9 +243,9 @@ const (
 )
 
 // patiently measures until an attempt is sound.
-func patiently(ctx context.Context, f figures, broken, program string, extra time.Duration, measure func(context.Context, figures) error) error {
+func patiently(ctx context.Context, f values, broken, program string, extra time.Duration, measure func(context.Context, values) error) error {
 	for i := 0; ; i++ {
-		got := figures{}
+		got := values{}
 		bounded, cancel := context.WithTimeout(ctx, stallAfter+extra)
 		err := measure(bounded, got)
 		cancel()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/msb-project/msb/bench/internal/figures"
 	"github.com/msb-project/msb/internal/vm/vmtest"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -21,8 +23,11 @@ type options struct {
 	runs      int    // cold starts here
 	innerRuns int    // cold starts in the emulated host, of each side
 	execs     int    // round trips in a running sandbox
+	many      int    // sandboxes started each way; 0 for none
+	beside    int    // sandboxes that are idle at once
 	json      bool
-	only      string // "here", "inner" or "" for both
+	out       string // a file for benchstat
+	only      string // "here", "inner", "many" or "" for all
 	job       string // internal: what to measure inside the emulated host
 }
 
@@ -34,8 +39,11 @@ func main() {
 	flag.IntVar(&o.runs, "n", 10, "cold starts on this machine")
 	flag.IntVar(&o.innerRuns, "inner-n", 5, "cold starts of each side in the emulated host")
 	flag.IntVar(&o.execs, "execs", 30, "round trips in a running sandbox on this machine; a third of it in the emulated host")
+	flag.IntVar(&o.many, "many", 20, "sandboxes started one by one, staggered and at once, warm and cold; 0 for none")
+	flag.IntVar(&o.beside, "beside", 10, "up to how many sandboxes are idle at once, at most 50, for their memory; needs -many")
+	flag.StringVar(&o.out, "out", "", "write every value to this file, for benchstat")
 	flag.BoolVar(&o.json, "json", false, "print every figure as JSON")
-	flag.StringVar(&o.only, "only", "", "only \"here\" or only \"inner\"")
+	flag.StringVar(&o.only, "only", "", "only \"here\", only \"inner\" or only \"many\"")
 	flag.StringVar(&o.job, "job", "", "internal: run or exec, once, for whoever boots the emulated host")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -54,37 +62,63 @@ func start(ctx context.Context, o *options) error {
 		return err
 	}
 	var r report
-	if o.only != "inner" {
-		here, err := measureHere(ctx, o)
-		if err != nil {
+	var err error
+	if r.Load = load(); o.only == "" || o.only == "here" {
+		if r.Here, err = measureHere(ctx, o); err != nil {
 			return err
 		}
-		r.Here, r.Load = here, load()
+		r.Here.record(&r.set, "emulation")
 	}
-	if o.only != "here" {
-		inner, err := measureInner(ctx, o)
-		if err != nil {
+	if o.only == "" || o.only == "many" {
+		if err := measureMany(ctx, o, &r.set); err != nil {
+			return err
+		}
+	}
+	if o.only == "" || o.only == "inner" {
+		if r.Inner, err = measureInner(ctx, o); err != nil {
 			return fmt.Errorf("in the emulated host: %w", err)
 		}
-		r.Inner = inner
+		r.Inner.record(&r.set, "libkrun")
 	}
 	r.judge()
 	if o.json {
-		return r.writeJSON(os.Stdout)
+		err = r.writeJSON(os.Stdout)
+	} else if err = r.write(os.Stdout); err == nil && (o.only == "" || o.only == "many") && o.many > 0 {
+		err = writeMany(os.Stdout, countsUpTo(o.beside), &r.set)
 	}
-	return r.write(os.Stdout)
+	return errors.Join(err, r.set.WriteFile(o.out))
+}
+
+// measureMany starts many sandboxes under QEMU's emulation.
+func measureMany(ctx context.Context, o *options, set *figures.Set) (err error) {
+	if o.many == 0 {
+		return nil
+	}
+	home, err := os.MkdirTemp("", "bench-boot-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
+	msb := &ours{program: o.msb, home: home, backend: "qemu"}
+	if err := msb.runWarm(ctx, values{}); err != nil { // fills the caches
+		return err
+	}
+	if err := msb.startMany(ctx, o.many, set); err != nil {
+		return err
+	}
+	return msb.grow(ctx, countsUpTo(o.beside), set)
 }
 
 // measureHere takes msb's figures under QEMU's emulation.
-func measureHere(ctx context.Context, o *options) (figures, error) {
+func measureHere(ctx context.Context, o *options) (values, error) {
 	home, err := os.MkdirTemp("", "bench-boot-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(home) }()
 	msb := &ours{program: o.msb, home: home, backend: "qemu"}
-	all := figures{}
-	if err := msb.runWarm(ctx, figures{}); err != nil { // fills the caches
+	all := values{}
+	if err := msb.runWarm(ctx, values{}); err != nil { // fills the caches
 		return nil, err
 	}
 	for i := range o.runs {

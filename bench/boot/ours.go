@@ -29,16 +29,16 @@ func (m *ours) env() []string {
 }
 
 // runOnce measures one `msb run` that boots its guest.
-func (m *ours) runOnce(ctx context.Context, f figures) error {
+func (m *ours) runOnce(ctx context.Context, f values) error {
 	return m.run(ctx, f, "--cold", seriesFirst, seriesRun)
 }
 
 // runWarm measures one that starts from a saved machine.
-func (m *ours) runWarm(ctx context.Context, f figures) error {
+func (m *ours) runWarm(ctx context.Context, f values) error {
 	return m.run(ctx, f, "--cold=false", seriesWarmFirst, seriesWarmRun)
 }
 
-func (m *ours) run(ctx context.Context, f figures, cold, first, exit string) error {
+func (m *ours) run(ctx context.Context, f values, cold, first, exit string) error {
 	t, err := timeCommand(ctx, m.env(), "hi", m.program, "run", "-q", cold, "--vm", m.backend,
 		"--cpus", fmt.Sprint(guestCPUs), "--memory", fmt.Sprintf("%dM", guestMemoryMiB), "--", "echo", "hi")
 	if err != nil {
@@ -50,7 +50,7 @@ func (m *ours) run(ctx context.Context, f figures, cold, first, exit string) err
 }
 
 // process measures what starting msb costs by itself.
-func (m *ours) process(ctx context.Context, f figures) error {
+func (m *ours) process(ctx context.Context, f values) error {
 	return timeProcess(ctx, m.env(), m.program, f, seriesProcess)
 }
 
@@ -58,7 +58,7 @@ func (m *ours) process(ctx context.Context, f figures) error {
 const processStarts = 5
 
 // timeProcess times a program's start and end alone.
-func timeProcess(ctx context.Context, env []string, program string, f figures, series string) error {
+func timeProcess(ctx context.Context, env []string, program string, f values, series string) error {
 	for i := range processStarts + 1 {
 		var out bytes.Buffer
 		start := time.Now()
@@ -77,11 +77,9 @@ func timeProcess(ctx context.Context, env []string, program string, f figures, s
 
 // execute measures n round trips in one running sandbox, and then the memory
 // of its processes.
-func (m *ours) execute(ctx context.Context, n int, f figures) error {
+func (m *ours) execute(ctx context.Context, n int, f values) error {
 	start := time.Now()
-	sb, err := sandbox.Start(ctx, sandbox.Config{
-		Home: m.home, Program: m.program, Backend: m.backend, CPUs: guestCPUs, Memory: guestMemoryMiB << 20,
-	})
+	sb, err := sandbox.Start(ctx, m.config(false))
 	if err != nil {
 		return err
 	}
@@ -98,7 +96,7 @@ func (m *ours) execute(ctx context.Context, n int, f figures) error {
 	return err
 }
 
-func roundTrips(ctx context.Context, sb *sandbox.Sandbox, n int, f figures) error {
+func roundTrips(ctx context.Context, sb *sandbox.Sandbox, n int, f values) error {
 	for i := range n + 1 {
 		start := time.Now()
 		st, err := sb.Exec(ctx, sandbox.ExecOptions{Argv: []string{"/bin/true"}})
@@ -117,7 +115,7 @@ func roundTrips(ctx context.Context, sb *sandbox.Sandbox, n int, f figures) erro
 
 // memory is of the supervisor, and of everything below it: the VMM, which
 // holds the pages that the guest has touched.
-func (m *ours) memory(f figures) error {
+func (m *ours) memory(f values) error {
 	list, err := processes()
 	if err != nil {
 		return err
@@ -139,7 +137,7 @@ func (m *ours) memory(f figures) error {
 
 // agentSize is that of the agent's root disk, which is all that the agent
 // needs on a disk.
-func (m *ours) agentSize(f figures) error {
+func (m *ours) agentSize(f values) error {
 	disks, err := filepath.Glob(filepath.Join(m.home, "guest", "agentd-*"))
 	if err != nil || len(disks) == 0 {
 		return fmt.Errorf("no disk of the agent's in %s: %w", m.home, orUnexpected(err))

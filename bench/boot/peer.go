@@ -59,7 +59,7 @@ func (p *peer) machine() []string {
 }
 
 // runOnce measures one `msb run` of microsandbox.
-func (p *peer) runOnce(ctx context.Context, f figures) error {
+func (p *peer) runOnce(ctx context.Context, f values) error {
 	argv := append([]string{p.program, "run", "--no-tty"}, p.machine()...)
 	t, err := timeCommand(ctx, p.env(), "hi", append(argv, p.root, "--", "/bin/echo", "hi")...)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *peer) runOnce(ctx context.Context, f figures) error {
 }
 
 // process measures what starting microsandbox's tool costs by itself.
-func (p *peer) process(ctx context.Context, f figures) error {
+func (p *peer) process(ctx context.Context, f values) error {
 	return timeProcess(ctx, p.env(), p.program, f, peerPrefix+seriesProcess)
 }
 
@@ -79,7 +79,7 @@ func (p *peer) process(ctx context.Context, f figures) error {
 const sandboxName = "bench"
 
 // create boots a sandbox in the background.
-func (p *peer) create(ctx context.Context, f figures) error {
+func (p *peer) create(ctx context.Context, f values) error {
 	argv := append([]string{p.program, "create", "--replace", "--name", sandboxName}, p.machine()...)
 	start := time.Now()
 	err := output(ctx, io.Discard, p.env(), append(argv, p.root)...)
@@ -89,7 +89,7 @@ func (p *peer) create(ctx context.Context, f figures) error {
 
 // execute measures n round trips in one running sandbox, and then the memory
 // of its process.
-func (p *peer) execute(ctx context.Context, n int, f figures) (err error) {
+func (p *peer) execute(ctx context.Context, n int, f values) (err error) {
 	if err := p.create(ctx, f); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (p *peer) execute(ctx context.Context, n int, f figures) (err error) {
 }
 
 // memory is of the one process that is both VMM and everything else.
-func (p *peer) memory(f figures) error {
+func (p *peer) memory(f values) error {
 	list, err := processes()
 	if err != nil {
 		return err

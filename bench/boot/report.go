@@ -8,14 +8,17 @@ import (
 	"io"
 	"runtime"
 	"text/tabwriter"
+
+	"github.com/msb-project/msb/bench/internal/figures"
 )
 
 // report is everything that was measured, and what is made of it.
 type report struct {
-	Here    figures
+	Here    values
 	Load    string // the machine's load average while Here was taken, of 1 minute
-	Inner   figures
+	Inner   values
 	Targets []target
+	set     figures.Set // every value
 }
 
 // target is a bound that msb sets itself.
@@ -63,13 +66,13 @@ func (r *report) judge() {
 	add("libkrun: exec + start of a process, of microsandbox's exec", "x", execWithProcess(f), maxExecRatio)
 }
 
-func ratio(f figures, series string) float64 {
+func ratio(f values, series string) float64 {
 	return f.spread(series).Median / f.spread(peerPrefix+series).Median
 }
 
 // execWithProcess compares like with like: each of microsandbox's execs starts
 // a process of its command line tool, ours are calls of a program that runs.
-func execWithProcess(f figures) float64 {
+func execWithProcess(f values) float64 {
 	return (f.spread(seriesExec).Median + f.spread(seriesProcess).Median) / f.spread(peerPrefix+seriesExec).Median
 }
 
@@ -106,7 +109,9 @@ func (r *report) write(out io.Writer) error {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, "target\tgot\tbound\treached")
+	if len(r.Targets) > 0 {
+		fmt.Fprintln(w, "target\tgot\tbound\treached")
+	}
 	for _, t := range r.Targets {
 		fmt.Fprintf(w, "%s\t%.2f %s\t%g %s\t%s\n", t.What, t.Got, t.Unit, t.Bound, t.Unit, map[bool]string{true: "yes", false: "NO"}[t.Reached])
 	}
@@ -127,12 +132,12 @@ last target adds the start of msb's own process to it); microsandbox's root is a
 directory shared by virtiofs, ours a disk with an overlay; microsandbox's VMM and
 network stack are one process, ours are two.`
 
-func writeRow(w io.Writer, f figures, series, name, format string, withPeer bool) {
+func writeRow(w io.Writer, f values, series, name, format string, withPeer bool) {
 	s, p := f.spread(series), f.spread(peerPrefix+series)
 	if s.N == 0 && p.N == 0 {
 		return
 	}
-	cells := func(s spread) string {
+	cells := func(s figures.Spread) string {
 		if s.N == 0 {
 			return "–\t–\t–"
 		}
@@ -151,10 +156,10 @@ func writeRow(w io.Writer, f figures, series, name, format string, withPeer bool
 // writeJSON prints every value and its spread.
 func (r *report) writeJSON(out io.Writer) error {
 	type series struct {
-		spread
+		figures.Spread
 		Values []float64 `json:"values"`
 	}
-	all := func(f figures) map[string]series {
+	all := func(f values) map[string]series {
 		m := map[string]series{}
 		for name, values := range f {
 			m[name] = series{f.spread(name), values}

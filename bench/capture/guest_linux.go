@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/msb-project/msb/bench/internal/figures"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -74,8 +75,8 @@ func pour(c net.Conn) (n int64) {
 	}
 }
 
-func (g *realGuest) measure(o options, way string) (*figures, error) {
-	f := &figures{}
+func (g *realGuest) measure(o options, way string) (*samples, error) {
+	f := &samples{}
 	for i := range o.rounds + 1 {
 		for _, on := range []bool{false, true, true, false} {
 			rate, err := g.one(o, way, on)
@@ -113,7 +114,7 @@ func (g *realGuest) one(o options, way string, on bool) (float64, error) {
 }
 
 // guestRows prints the rows of a real guest.
-func guestRows(o options) error {
+func guestRows(o options, set *figures.Set) error {
 	if _, err := os.Stat(o.msb); err != nil {
 		return fmt.Errorf("no msb to run a guest with: %w; run make build, or give -msb \"\"", err)
 	}
@@ -129,6 +130,7 @@ func guestRows(o options) error {
 			return err
 		}
 		fmt.Printf("%6s  %-4s  %s\n", "guest", way, f.short())
+		f.record(set, "guest", way)
 		missed = errors.Join(missed, o.judge("a guest on QEMU", way, f))
 	}
 	return errors.Join(missed, g.sb.Close())

@@ -12,11 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/msb-project/msb/bench/internal/figures"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/netstack/netstacktest"
 	"github.com/msb-project/msb/sandbox"
@@ -30,6 +30,7 @@ type options struct {
 	seconds            float64
 	rounds, mtu        int
 	check              bool
+	out                string
 	server, msb        string
 }
 
@@ -44,6 +45,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 10, "rounds of four transfers: off, on, on, off")
 	flag.StringVar(&o.dir, "dir", "", "where the capture is written; a temporary directory if empty")
 	flag.StringVar(&o.profile, "profile", "", "write the gateway's CPU profiles to this prefix")
+	flag.StringVar(&o.out, "out", "", "write every value to this file, for benchstat")
 	flag.BoolVar(&o.check, "check", false, "fail if a capture costs more than a tenth")
 	flag.Parse()
 	run := compare
@@ -76,6 +78,7 @@ func compare(o options) error {
 	}
 	fmt.Println("   mtu  way    off GB/s (quartiles)     on GB/s (quartiles)     cost   gateway CPU s/GB off    on   packets lost")
 	var missed error
+	var set figures.Set
 	for _, o.mtu = range mtus {
 		w, err := openWorld(o)
 		if err != nil {
@@ -87,6 +90,7 @@ func compare(o options) error {
 				return errors.Join(err, w.close())
 			}
 			fmt.Printf("%6d  %-4s  %s\n", o.mtu, way, f)
+			f.record(&set, "mtu="+strconv.Itoa(o.mtu), way)
 			if o.mtu == netstack.DefaultMTU || len(mtus) == 1 { // no guest of msb's sends as fast at the other
 				missed = errors.Join(missed, o.judge(strconv.Itoa(o.mtu), way, f))
 			}
@@ -96,13 +100,13 @@ func compare(o options) error {
 		}
 	}
 	if o.msb != "" && len(mtus) > 1 {
-		missed = errors.Join(missed, guestRows(o))
+		missed = errors.Join(missed, guestRows(o, &set))
 	}
-	return missed
+	return errors.Join(missed, set.WriteFile(o.out))
 }
 
 // judge is an error for figures that -check doesn't let pass.
-func (o options) judge(guest, way string, f *figures) error {
+func (o options) judge(guest, way string, f *samples) error {
 	if cost := f.cost(); o.check && cost > maxCost {
 		return fmt.Errorf("%s %s: a capture costs %.1f %%", guest, way, 100*cost)
 	}
@@ -225,8 +229,8 @@ func (w *world) ask(command string) (u used, err error) {
 }
 
 // measure makes rounds of transfers in one direction.
-func (w *world) measure(o options, way string) (*figures, error) {
-	f := &figures{}
+func (w *world) measure(o options, way string) (*samples, error) {
+	f := &samples{}
 	if _, err := w.transfer(o, way); err != nil { // the connection's first, which warms
 		return nil, err
 	}
@@ -240,7 +244,7 @@ func (w *world) measure(o options, way string) (*figures, error) {
 	return f, nil
 }
 
-func (w *world) one(o options, way string, on bool, f *figures) error {
+func (w *world) one(o options, way string, on bool, f *samples) error {
 	command := "off"
 	if on {
 		command = "on " + filepath.Join(o.dir, "session.pcapng")
@@ -298,10 +302,10 @@ type sample struct {
 	taken, lost uint64
 }
 
-// figures are the samples of one MTU and direction.
-type figures struct{ off, on []sample }
+// samples are those of one MTU and direction.
+type samples struct{ off, on []sample }
 
-func (f *figures) add(on bool, s sample) {
+func (f *samples) add(on bool, s sample) {
 	if on {
 		f.on = append(f.on, s)
 	} else {
@@ -309,24 +313,36 @@ func (f *figures) add(on bool, s sample) {
 	}
 }
 
+// record adds the values to the series: msb's own are those with a capture.
+func (f *samples) record(set *figures.Set, guest, way string) {
+	what := "Capture/" + guest + "/way=" + way
+	for _, side := range []struct {
+		subject string
+		all     []sample
+	}{{figures.OfMsb, f.on}, {"no capture", f.off}} {
+		for _, s := range side.all {
+			set.Add(what, side.subject, figures.Rate, s.rate)
+		}
+	}
+}
+
 // at is a quantile of a figure.
 func at(all []sample, q float64, figure func(sample) float64) float64 {
-	v := make([]float64, 0, len(all))
-	for _, s := range all {
-		v = append(v, figure(s))
+	v := make([]float64, len(all))
+	for i, s := range all {
+		v[i] = figure(s)
 	}
-	slices.Sort(v)
-	return v[int(q*float64(len(v)-1)+0.5)]
+	return figures.Quantile(v, q)
 }
 
 func rateOf(s sample) float64 { return s.rate / 1e9 }
 func cpuOf(s sample) float64  { return s.cpu }
 
 // cost is the part of the throughput that is gone with a capture.
-func (f *figures) cost() float64 { return 1 - at(f.on, 0.5, rateOf)/at(f.off, 0.5, rateOf) }
+func (f *samples) cost() float64 { return 1 - at(f.on, 0.5, rateOf)/at(f.off, 0.5, rateOf) }
 
 // short is the throughput with and without, and the cost.
-func (f *figures) short() string {
+func (f *samples) short() string {
 	three := func(all []sample) string {
 		return fmt.Sprintf("%.3f (%.3f to %.3f)", at(all, 0.5, rateOf), at(all, 0.25, rateOf), at(all, 0.75, rateOf))
 	}
@@ -334,7 +350,7 @@ func (f *figures) short() string {
 }
 
 // String implements fmt.Stringer.
-func (f *figures) String() string {
+func (f *samples) String() string {
 	var taken, lost uint64
 	for _, s := range f.on {
 		taken, lost = taken+s.taken, lost+s.lost

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/msb-project/msb/bench/internal/figures"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/netstack/netstacktest"
 )
@@ -118,16 +119,13 @@ func (b *bench) throughLink(ctx context.Context, p *peer, latencies bool, loads 
 			return err
 		}
 		if latencies {
-			p.p99 = append(p.p99, l.p99)
+			b.set.Add(seriesP99, p.name, figures.Seconds, l.p99)
 		}
 		if load.name == "" {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "%-26s %-9s %9.0f/s, %.2f %% lost\n", p.name, load.name, l.qps, 100*l.lost)
-		if p.results == nil {
-			p.results = map[string][]float64{}
-		}
-		p.results[load.name] = append(p.results[load.name], l.qps*(1-l.lost))
+		b.set.Add(load.name, p.name, qps, l.qps*(1-l.lost))
 	}
 	return nil
 }

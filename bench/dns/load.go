@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/msb-project/msb/bench/internal/figures"
 	"github.com/msb-project/msb/netstack/netstacktest"
 )
 
@@ -85,11 +85,7 @@ func p99(out string) float64 {
 			all = append(all, v)
 		}
 	}
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[len(all)*99/100]
+	return figures.Quantile(all, 0.99)
 }
 
 // nameFile writes count names that start with prefix, one question each. They are of a public zone, which is asked of

@@ -10,11 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/bench/internal/figures"
 )
 
 // Targets that -check holds.
@@ -31,11 +32,13 @@ func main() {
 	var b bench
 	flag.IntVar(&b.seconds, "seconds", 5, "length of one measurement")
 	flag.IntVar(&b.rounds, "rounds", 3, "measurements of each server; the median counts")
-	flag.IntVar(&b.names, "names", 60000, "uncached names in one measurement")
+	flag.IntVar(&b.names, "names", 60000, "uncached names in one measurement; with -grow, the most names")
 	flag.StringVar(&b.gvproxy, "gvproxy", "", "gvproxy's path, to measure it too")
+	flag.BoolVar(&b.grow, "grow", false, "measure 1 to 1,000,000 names instead")
+	out := flag.String("out", "", "write every value to this file, for benchstat")
 	check := flag.Bool("check", false, "fail when a target is missed")
 	flag.Parse()
-	exit(b.run(context.Background(), *check))
+	exit(errors.Join(b.run(context.Background(), *check), b.set.WriteFile(*out)))
 }
 
 func exit(err error) {
@@ -49,22 +52,30 @@ func exit(err error) {
 type bench struct {
 	seconds, rounds, names int
 
+	grow    bool
 	gvproxy string
 	dir     string
 	serial  int
 	missed  []error
+	set     figures.Set
 }
+
+// qps is the unit of rates.
+const qps = "queries/s"
+
+// Series beside those of rates, which are named for what is asked.
+const (
+	seriesP99  = "DNS/p99_at_half_of_peak"
+	seriesRate = "DNS/"
+)
 
 // peer is one gateway under load.
 type peer struct {
 	name  string
 	start func(ctx context.Context, path string) *exec.Cmd
-	// cached and uncached say which tables it is in, want what dnsguard must reach of it; 0 for nothing.
+	// cached and uncached say which tables it is in, want what msb must reach of it; 0 for nothing.
 	cached, uncached bool
 	want             float64
-
-	results map[string][]float64
-	p99     []float64 // seconds
 }
 
 func (b *bench) run(ctx context.Context, check bool) error {
@@ -94,13 +105,16 @@ func (b *bench) run(ctx context.Context, check bool) error {
 		}
 	}
 	peers := []*peer{
-		{name: "dnsguard", start: b.own(ctx, "guard"), cached: true, uncached: true},
+		{name: figures.OfMsb, start: b.own(ctx, "guard"), cached: true, uncached: true},
 		{name: "bare miekg/dns", start: b.own(ctx, "bare"), cached: true, want: wantOfBare},
 		{name: "bare miekg/dns forwarder", start: b.own(ctx, "forwarder"), uncached: true, want: wantOfBare},
 		{name: "relay to dnsmasq", start: b.own(ctx, "relay"), cached: true, uncached: true},
 	}
 	if b.gvproxy != "" {
 		peers = append(peers, &peer{name: "gvproxy", start: b.startGvproxy, cached: true, want: wantOfGvproxy})
+	}
+	if b.grow {
+		return b.growNames(ctx, []*peer{peers[0], peers[2], peers[3]})
 	}
 	if err := b.measure(ctx, peers); err != nil {
 		return err
@@ -139,7 +153,7 @@ func (b *bench) measure(ctx context.Context, peers []*peer) error {
 		for _, p := range peers {
 			var loads []workload
 			if p.cached {
-				loads = append(loads, workload{"", []string{"-d", hot, "-n", "1"}}, workload{"cached", []string{"-d", hot, "-l", strconv.Itoa(b.seconds)}})
+				loads = append(loads, workload{"", []string{"-d", hot, "-n", "1"}}, workload{seriesRate + "cached", []string{"-d", hot, "-l", strconv.Itoa(b.seconds)}})
 			}
 			if p.uncached {
 				b.serial++
@@ -147,7 +161,7 @@ func (b *bench) measure(ctx context.Context, peers []*peer) error {
 				if err != nil {
 					return err
 				}
-				loads = append(loads, workload{"uncached", []string{"-d", cold, "-n", "1"}})
+				loads = append(loads, workload{seriesRate + "uncached", []string{"-d", cold, "-n", "1"}})
 			}
 			if err := b.throughLink(ctx, p, false, loads); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
@@ -161,7 +175,7 @@ func (b *bench) measure(ctx context.Context, peers []*peer) error {
 // latencies loads dnsguard at half its cached peak, and the bare server at the
 // same rate: what the machine and the link add is in both.
 func (b *bench) latencies(ctx context.Context, peers []*peer) error {
-	half := int(median(peers[0].results["cached"]) / 2)
+	half := int(figures.Median(b.set.Values(seriesRate+"cached", figures.OfMsb, qps)) / 2)
 	fmt.Printf("p99 at %d queries per second (half of dnsguard's peak; best of %d)\n", half, b.rounds)
 	hot := filepath.Join(b.dir, "hot.txt")
 	for range b.rounds {
@@ -173,7 +187,7 @@ func (b *bench) latencies(ctx context.Context, peers []*peer) error {
 		}
 	}
 	for _, p := range peers {
-		best := time.Duration(slices.Min(p.p99) * float64(time.Second))
+		best := time.Duration(figures.Of(b.set.Values(seriesP99, p.name, figures.Seconds)).Min * float64(time.Second))
 		fmt.Printf("  %-26s %9v\n", p.name, best.Round(time.Microsecond))
 		if p == peers[0] && best > wantP99 {
 			b.missed = append(b.missed, fmt.Errorf("p99 %v, want under %v", best, wantP99))
@@ -182,29 +196,48 @@ func (b *bench) latencies(ctx context.Context, peers []*peer) error {
 	return nil
 }
 
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
-}
-
 // report prints the tables and notes which targets were missed.
 func (b *bench) report(peers []*peer) {
-	guard := peers[0]
 	for _, what := range []string{"cached", "uncached"} {
-		fmt.Printf("%s names through the link, queries per second: median [lowest–highest]\n", what)
+		ours := figures.Median(b.set.Values(seriesRate+what, figures.OfMsb, qps))
+		fmt.Printf("%s names through the link, queries per second: median (range)\n", what)
 		for _, p := range peers {
-			all := p.results[what]
+			all := b.set.Values(seriesRate+what, p.name, qps)
 			if len(all) == 0 {
 				continue
 			}
-			ratio := median(guard.results[what]) / median(all)
-			fmt.Printf("  %-26s %9.0f [%.0f–%.0f]   dnsguard/this %.2f\n", p.name, median(all), slices.Min(all), slices.Max(all), ratio)
+			ratio := ours / figures.Median(all)
+			fmt.Printf("  %-26s %s   msb/this %.2f\n", p.name, figures.Text("%.0f", all), ratio)
 			if ratio < p.want {
 				b.missed = append(b.missed, fmt.Errorf("%s: %.2f of %s, want %.2f", what, ratio, p.name, p.want))
 			}
 		}
 	}
+}
+
+// growNames asks for 1 to 1,000,000 different names, each of them once before the clock runs where that takes less than
+// a measurement, and again and again while it runs.
+func (b *bench) growNames(ctx context.Context, peers []*peer) error {
+	for _, n := range []int{1, 100, 10_000, 1_000_000} {
+		if n > b.names {
+			break
+		}
+		names, err := nameFile(b.dir, "grow", n)
+		if err != nil {
+			return err
+		}
+		what := "names/n=" + strconv.Itoa(n)
+		for range b.rounds {
+			for _, p := range peers {
+				loads := []workload{{"", []string{"-d", names, "-n", "1", "-l", strconv.Itoa(b.seconds)}}, {"Growth/" + what, []string{"-d", names, "-l", strconv.Itoa(b.seconds)}}}
+				if err := b.throughLink(ctx, p, false, loads); err != nil {
+					return fmt.Errorf("%s, %d names: %w", p.name, n, err)
+				}
+			}
+		}
+		for _, p := range peers {
+			fmt.Printf("%-10d %-26s %s\n", n, p.name, figures.Text("%.0f", b.set.Values("Growth/"+what, p.name, qps)))
+		}
+	}
+	return nil
 }

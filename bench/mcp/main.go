@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -20,6 +21,7 @@ import (
 type options struct {
 	msb, peer           string // the programs; peer is "" for none
 	starts, execs, runs int
+	out                 string
 }
 
 func main() {
@@ -30,6 +32,7 @@ func main() {
 	flag.IntVar(&o.starts, "starts", 20, "starts of each server")
 	flag.IntVar(&o.execs, "execs", 50, "commands in a running sandbox, of each side; 0 for none")
 	flag.IntVar(&o.runs, "runs", 7, "runs of each kind, of each side; 0 for none")
+	flag.StringVar(&o.out, "out", "", "write every value to this file, for benchstat")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -45,13 +48,13 @@ func start(ctx context.Context, o *options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(home) }()
-	b := &bench{options: o, home: home, env: append(os.Environ(), sandbox.EnvHome+"="+home), f: figures{}}
+	b := &bench{options: o, home: home, env: append(os.Environ(), sandbox.EnvHome+"="+home), f: values{}}
 	for _, step := range []func(context.Context) error{b.idle, b.execs, b.runs} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	return b.f.write(os.Stdout)
+	return errors.Join(b.f.write(os.Stdout), b.f.set().WriteFile(o.out))
 }
 
 // bench is what is measured, and with what.
@@ -59,7 +62,7 @@ type bench struct {
 	*options
 	home string
 	env  []string
-	f    figures
+	f    values
 }
 
 func (b *bench) server(ctx context.Context) (*client, error) {
@@ -71,7 +74,7 @@ func (b *bench) idle(ctx context.Context) error {
 	for i := range b.starts + 1 {
 		f := b.f
 		if i == 0 {
-			f = figures{}
+			f = values{}
 		}
 		if err := b.oneStart(ctx, f, "", []string{b.msb, "mcp", "--vm", "qemu"}); err != nil {
 			return err
@@ -89,7 +92,7 @@ func (b *bench) idle(ctx context.Context) error {
 // lists is how often one server is asked for its tools.
 const lists = 10
 
-func (b *bench) oneStart(ctx context.Context, f figures, prefix string, argv []string) error {
+func (b *bench) oneStart(ctx context.Context, f values, prefix string, argv []string) error {
 	began := time.Now()
 	c, err := startServer(ctx, b.env, argv)
 	if err != nil {
@@ -156,7 +159,7 @@ func (b *bench) execs(ctx context.Context) (err error) {
 	for i := range b.options.execs + 1 {
 		f := b.f
 		if i == 0 { // reads the program from the disk
-			f = figures{}
+			f = values{}
 		}
 		began := time.Now()
 		if err := c.call("sandbox_exec", map[string]any{"sandbox": sandboxName, "argv": []string{"/bin/true"}}); err != nil {
@@ -189,7 +192,7 @@ func (b *bench) runs(ctx context.Context) error {
 	for i := range b.options.runs + 1 {
 		f := b.f
 		if i == 0 { // fills the caches
-			f = figures{}
+			f = values{}
 		}
 		for _, kind := range []struct {
 			tool, line   string

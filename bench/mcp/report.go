@@ -11,10 +11,12 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/msb-project/msb/bench/internal/figures"
 )
 
-// figures are the values of each series, in milliseconds, MiB or bytes as the name says.
-type figures map[string][]float64
+// values are those of each series, in milliseconds, MiB or bytes as the name says.
+type values map[string][]float64
 
 // The series. Those of the peer have its prefix.
 const (
@@ -43,31 +45,64 @@ const (
 	maxRun      = 1.1 // times msb run
 )
 
-func (f figures) add(series string, v float64) { f[series] = append(f[series], v) }
+func (f values) add(series string, v float64) { f[series] = append(f[series], v) }
 
-func (f figures) took(series string, d time.Duration) {
+func (f values) took(series string, d time.Duration) {
 	f.add(series, float64(d.Microseconds())/1000)
 }
 
-func (f figures) median(series string) float64 {
-	v := slices.Sorted(slices.Values(f[series]))
-	if len(v) == 0 {
-		return 0
+func (f values) median(series string) float64 { return figures.Median(f[series]) }
+
+// pairs are series of msb mcp, and what each is compared with in the same run.
+var pairs = [][2]string{{seriesToolExec, seriesExec}, {seriesToolCold, seriesCold}, {seriesToolWarm, seriesWarm}}
+
+// idleSeries are measured of both servers.
+var idleSeries = []string{seriesBytes, seriesFirstList, seriesList, seriesStart, seriesPSS, seriesRSS}
+
+// set is everything in base units.
+func (f values) set() *figures.Set {
+	var set figures.Set
+	add := func(series, subject, from string) {
+		what, unit, _ := strings.Cut(series, ", ")
+		for strings.Contains(unit, ", ") { // the unit comes last
+			var more string
+			more, unit, _ = strings.Cut(unit, ", ")
+			what += " " + more
+		}
+		base, scale := figures.Seconds, 1e-3
+		switch unit {
+		case "MiB":
+			base, scale = figures.Bytes, 1<<20
+		case "bytes":
+			base, scale = figures.Bytes, 1
+		}
+		for _, v := range f[from] {
+			set.Add("MCP/"+strings.ReplaceAll(what, "/", "_"), subject, base, v*scale)
+		}
 	}
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	for _, series := range idleSeries {
+		add(series, figures.OfMsb, series)
+		add(series, "microsandbox-mcp", peerPrefix+series)
+	}
+	for _, pair := range pairs {
+		with, _, _ := strings.Cut(pair[1], ",")
+		add(pair[0], figures.OfMsb, pair[0])
+		add(pair[0], with, pair[1])
+	}
+	return &set
 }
 
-func (f figures) write(out io.Writer) error {
+func (f values) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	load, _ := os.ReadFile("/proc/loadavg") // it is only shown
 	one, _, _ := strings.Cut(string(load), " ")
 	fmt.Fprintf(w, "ratios of medians (%d CPUs, load %s)\n", runtime.NumCPU(), one)
-	for _, series := range []string{seriesBytes, seriesFirstList, seriesList, seriesStart, seriesPSS, seriesRSS} {
+	for _, series := range idleSeries {
 		if peer := f.median(peerPrefix + series); peer > 0 {
 			fmt.Fprintf(w, "msb mcp / microsandbox-mcp: %s\t%.2f\n", series, f.median(series)/peer)
 		}
 	}
-	for _, pair := range [][2]string{{seriesToolExec, seriesExec}, {seriesToolCold, seriesCold}, {seriesToolWarm, seriesWarm}} {
+	for _, pair := range pairs {
 		if base := f.median(pair[1]); base > 0 {
 			fmt.Fprintf(w, "%s / %s\t%.2f\n", pair[0], pair[1], f.median(pair[0])/base)
 		}

@@ -6,9 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"time"
+
+	"github.com/msb-project/msb/bench/internal/figures"
 )
 
 // result is what a client measured. Rates are bytes a second.
@@ -18,7 +19,11 @@ type result struct {
 	Connects               float64       // a second, one after the other
 	ConnectByte            time.Duration // median of connect plus one byte there and back
 	UDP                    time.Duration // median round trip
+	Grown                  []float64     // down, for each of growth
 }
+
+// growth are the flows at once that downloads are measured on with -grow.
+var growth = []int{1, 10, 100, 1000, 10000}
 
 // client measures from where it runs and prints its result as JSON. It waits for
 // a line on stdin before each part, so that CPU time can be read between.
@@ -31,6 +36,7 @@ func client(o options) error {
 		"down8": func() (err error) { r.Down8, err = o.transfer(portSource, 8, pull); return err },
 		"rest":  func() error { return o.latencies(&r) },
 		"idle":  func() error { return o.idle() },
+		"grow":  func() error { return o.growFlows(&r) },
 	}
 	var part string
 	for {
@@ -49,7 +55,7 @@ func client(o options) error {
 func (o options) addr(port int) string { return net.JoinHostPort(o.target, strconv.Itoa(o.base+port)) }
 
 // transfer moves bytes on n flows at once and returns the rate.
-func (o options) transfer(port, n int, move func(net.Conn, time.Time) int64) (float64, error) {
+func (o options) transfer(port, n int, move func(net.Conn, time.Time, []byte) int64) (float64, error) {
 	conns := make([]net.Conn, n)
 	for i := range conns {
 		c, err := net.Dial("tcp", o.addr(port))
@@ -62,8 +68,9 @@ func (o options) transfer(port, n int, move func(net.Conn, time.Time) int64) (fl
 	start := time.Now()
 	end := start.Add(o.duration())
 	moved := make(chan int64, n)
+	size := min(bulk, max(4<<10, 64<<20/n)) // of each flow's buffer
 	for _, c := range conns {
-		go func() { moved <- move(c, end) }()
+		go func() { moved <- move(c, end, make([]byte, size)) }()
 	}
 	var total int64
 	for range conns {
@@ -73,8 +80,7 @@ func (o options) transfer(port, n int, move func(net.Conn, time.Time) int64) (fl
 }
 
 // push writes until end, then waits until the server has read everything.
-func push(c net.Conn, end time.Time) (n int64) {
-	buf := make([]byte, bulk)
+func push(c net.Conn, end time.Time, buf []byte) (n int64) {
 	for time.Now().Before(end) {
 		m, err := c.Write(buf)
 		n += int64(m)
@@ -87,8 +93,9 @@ func push(c net.Conn, end time.Time) (n int64) {
 	return n
 }
 
-func pull(c net.Conn, end time.Time) (n int64) {
-	buf := make([]byte, bulk)
+// pull reads until end, or until the other side has ended.
+func pull(c net.Conn, end time.Time, buf []byte) (n int64) {
+	_ = c.SetReadDeadline(end)
 	for time.Now().Before(end) {
 		m, err := c.Read(buf)
 		n += int64(m)
@@ -97,6 +104,19 @@ func pull(c net.Conn, end time.Time) (n int64) {
 		}
 	}
 	return n
+}
+
+// growFlows measures downloads on more and more flows at once.
+func (o options) growFlows(r *result) error {
+	r.Grown = nil
+	for _, n := range growth {
+		rate, err := o.transfer(portSource, n, pull)
+		if err != nil {
+			return fmt.Errorf("%d flows: %w", n, err)
+		}
+		r.Grown = append(r.Grown, rate)
+	}
+	return nil
 }
 
 // idleFlows are held open at once, by three processes: each has fewer
@@ -139,7 +159,7 @@ func (o options) latencies(r *result) error {
 		_ = c.Close()
 	}
 	r.Connects = samples / time.Since(start).Seconds()
-	r.ConnectByte = median(each)
+	r.ConnectByte = figures.MedianTime(each)
 
 	c, err := net.Dial("udp", o.addr(portUDP))
 	if err != nil {
@@ -160,12 +180,7 @@ func (o options) latencies(r *result) error {
 		each = append(each, time.Since(t))
 	}
 	if len(each) > 0 {
-		r.UDP = median(each)
+		r.UDP = figures.MedianTime(each)
 	}
 	return nil
-}
-
-func median(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)/2]
 }

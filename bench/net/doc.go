@@ -1,4 +1,4 @@
-// Command benchnet measures what a guest gets through the gateway's netstack and
+// Command net measures what a guest gets through the gateway's netstack and
 // Relay beside its peers, in one run on one machine, so that the ratios mean
 // something: raw loopback, a kernel-TCP copy relay, gvproxy (gvisor-tap-vsock)
 // and slirp4netns.
@@ -11,7 +11,9 @@
 // row "msb on the TAP".
 //
 //	go -C bench/peers build -o /tmp/gvproxy github.com/containers/gvisor-tap-vsock/cmd/gvproxy
-//	go run ./netstack/benchnet -gvproxy /tmp/gvproxy -seconds 3
+//	go run ./bench/net -gvproxy /tmp/gvproxy -seconds 3
+//
+// With -grow it measures downloads on 1 to 10,000 flows at once instead.
 //
 // It measures one machine's relations, not a network: nothing here shows
 // behaviour under loss or delay.

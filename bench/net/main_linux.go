@@ -24,6 +24,8 @@ type options struct {
 	tap     bool
 	rounds  int
 	profile string
+	out     string
+	grow    bool
 }
 
 func main() {
@@ -40,9 +42,11 @@ func main() {
 	flag.BoolVar(&o.large, "large", false, "internal")
 	flag.BoolVar(&o.trust, "trust", false, "internal")
 	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of our gateway to this prefix")
+	flag.StringVar(&o.out, "out", "", "write every value to this file, for benchstat")
+	flag.BoolVar(&o.grow, "grow", false, "measure downloads on 1 to 10,000 flows at once instead")
 	flag.Parse()
 	if err := run(o); err != nil {
-		fmt.Fprintln(os.Stderr, "benchnet:", err)
+		fmt.Fprintln(os.Stderr, "bench/net:", err)
 		os.Exit(1)
 	}
 }
@@ -65,7 +69,7 @@ func run(o options) error {
 	return errors.New("no such role: " + o.role)
 }
 
-// compare runs every subject and prints the table.
+// compare runs every subject, round by round, and prints the table.
 func compare(o options) error {
 	srv, base, err := startServer()
 	if err != nil {
@@ -76,24 +80,23 @@ func compare(o options) error {
 	chosen := slices.DeleteFunc(subjects(o), func(s subject) bool {
 		return o.only != "" && !slices.Contains(strings.Split(o.only, ","), s.name)
 	})
-	measured := make([][]row, len(chosen))
+	t := &table{columns: allColumns}
+	if o.grow {
+		t.columns = growthColumns()
+	}
 	for round := range o.rounds {
-		for i, s := range chosen {
+		for _, s := range chosen {
 			fmt.Fprintf(os.Stderr, "%s: measuring, round %d of %d ...\n", s.name, round+1, o.rounds)
 			r, err := s.measure(o)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			r.name = s.name
-			measured[i] = append(measured[i], r)
+			t.add(s.name, r)
 		}
+		slices.Reverse(chosen) // who comes last meets a busier machine
 	}
-	rows := make([]row, len(chosen))
-	for i := range chosen {
-		rows[i] = medianRow(measured[i])
-	}
-	printTable(os.Stdout, rows)
-	return nil
+	t.print(os.Stdout)
+	return t.set.WriteFile(o.out)
 }
 
 func (o options) duration() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }

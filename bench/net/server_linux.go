@@ -32,8 +32,8 @@ func server() error {
 			}
 		}
 	})
+	buf := make([]byte, bulk) // what all flows write: nobody changes it
 	go accept(listeners[portSource], func(c *net.TCPConn) {
-		buf := make([]byte, bulk)
 		for {
 			if _, err := c.Write(buf); err != nil {
 				return

@@ -35,7 +35,7 @@ func subjects(o options) []subject {
 		{"loopback", func(o options) (row, error) { return drive(o, nil, nil, nil) }},
 		{"copy relay", measureRelay},
 		// What the guests of both backends have.
-		{"msb sandbox (mtu 65520)", func(o options) (row, error) { o.mtu = netstack.LargeMTU; return measureMsb(o) }},
+		{ours, func(o options) (row, error) { o.mtu = netstack.LargeMTU; return measureMsb(o) }},
 		// What libkrun's could have instead: CSUM, TSO4 and TSO6 both ways.
 		{"msb mtu 1500, offloads", func(o options) (row, error) {
 			o.mtu, o.large, o.trust = netstack.DefaultMTU, true, true
@@ -140,7 +140,9 @@ func drive(o options, guest *netstacktest.TapGuest, subject *process, mem func(a
 		return subject.cpu()
 	}
 	parts := []string{"up1", "up8", "down1", "down8", "rest"}
-	if mem != nil {
+	if o.grow {
+		parts = []string{"grow"}
+	} else if mem != nil {
 		parts = append(parts, "idle")
 	}
 	for _, part := range parts {

@@ -4,64 +4,104 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"text/tabwriter"
-	"time"
+
+	"github.com/msb-project/msb/bench/internal/figures"
 )
 
-// row is one subject's figures. CPU is seconds of the subject's process for each
+// row is one subject's figures of one round. CPU is seconds of the subject's process for each
 // GB; allocations are for each MB.
 type row struct {
 	result
-	name                 string
 	cpuUp, cpuDown       float64
 	allocsUp, allocsDown float64
 	idle                 float64 // bytes for each of idleFlows
 }
 
-// medianRow is the median of each figure.
-func medianRow(rows []row) row {
-	of := func(figure func(row) float64) float64 {
-		v := make([]float64, len(rows))
-		for i, r := range rows {
-			v[i] = figure(r)
+// column is one figure: how it is called in the table and among the series, and how it is shown.
+type column struct {
+	head, series, unit string
+	of                 func(row) float64
+	show               func(v float64) string
+}
+
+var allColumns = []column{
+	{"up 1", "Net/up/flows=1", figures.Rate, func(r row) float64 { return r.Up1 }, gigabytes},
+	{"up 8", "Net/up/flows=8", figures.Rate, func(r row) float64 { return r.Up8 }, gigabytes},
+	{"down 1", "Net/down/flows=1", figures.Rate, func(r row) float64 { return r.Down1 }, gigabytes},
+	{"down 8", "Net/down/flows=8", figures.Rate, func(r row) float64 { return r.Down8 }, gigabytes},
+	{"connects/s", "Net/connects", "conns/s", func(r row) float64 { return r.Connects }, count},
+	{"connect+1 B", "Net/connect+1B", figures.Seconds, func(r row) float64 { return r.ConnectByte.Seconds() }, micros},
+	{"UDP RTT", "Net/udp_round_trip", figures.Seconds, func(r row) float64 { return r.UDP.Seconds() }, micros},
+	{"CPU s/GB up", "Net/cpu/way=up", "sec/GB", func(r row) float64 { return r.cpuUp }, hundredths},
+	{"down", "Net/cpu/way=down", "sec/GB", func(r row) float64 { return r.cpuDown }, hundredths},
+	{"allocs/MB up", "Net/allocs/way=up", "allocs/MB", func(r row) float64 { return r.allocsUp }, count},
+	{"down", "Net/allocs/way=down", "allocs/MB", func(r row) float64 { return r.allocsDown }, count},
+	{"idle flow", "Net/idle_flow", figures.Bytes, func(r row) float64 { return r.idle }, count},
+}
+
+// growthColumns are downloads on more and more flows.
+func growthColumns() (all []column) {
+	for i, n := range growth {
+		all = append(all, column{strconv.Itoa(n), "Growth/flows/n=" + strconv.Itoa(n), figures.Rate,
+			func(r row) float64 { return r.Grown[i] }, gigabytes})
+	}
+	return all
+}
+
+// table is what all subjects reached, in the order in which they were measured first.
+type table struct {
+	columns  []column
+	subjects []string
+	set      figures.Set
+}
+
+// ours are the subjects that are msb; the first is what sandboxes have.
+const ours = "msb sandbox (mtu 65520)"
+
+// add adds one round. A figure that the subject can't have is 0 and is left out.
+func (t *table) add(subject string, r row) {
+	if subject == ours {
+		subject = figures.OfMsb
+	}
+	if !slices.Contains(t.subjects, subject) {
+		t.subjects = append(t.subjects, subject)
+	}
+	for _, c := range t.columns {
+		if v := c.of(r); v != 0 {
+			t.set.Add(c.series, subject, c.unit, v)
 		}
-		slices.Sort(v)
-		return v[len(v)/2]
-	}
-	return row{
-		name: rows[0].name,
-		result: result{
-			Up1: of(func(r row) float64 { return r.Up1 }), Up8: of(func(r row) float64 { return r.Up8 }),
-			Down1: of(func(r row) float64 { return r.Down1 }), Down8: of(func(r row) float64 { return r.Down8 }),
-			Connects:    of(func(r row) float64 { return r.Connects }),
-			ConnectByte: time.Duration(of(func(r row) float64 { return float64(r.ConnectByte) })),
-			UDP:         time.Duration(of(func(r row) float64 { return float64(r.UDP) })),
-		},
-		cpuUp: of(func(r row) float64 { return r.cpuUp }), cpuDown: of(func(r row) float64 { return r.cpuDown }),
-		allocsUp: of(func(r row) float64 { return r.allocsUp }), allocsDown: of(func(r row) float64 { return r.allocsDown }),
-		idle: of(func(r row) float64 { return r.idle }),
 	}
 }
 
-// printTable shows figures and, for rates, the part of the first row's.
-func printTable(w io.Writer, rows []row) {
-	if len(rows) == 0 {
-		return
+// print shows medians and, for rates, the part of the first row's.
+func (t *table) print(w io.Writer) {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(out, "subject\t")
+	for _, c := range t.columns {
+		fmt.Fprint(out, c.head, "\t")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "subject\tup 1\tup 8\tdown 1\tdown 8\tconnects/s\tconnect+1 B\tUDP RTT\tCPU s/GB up\tdown\tallocs/MB up\tdown\tidle flow\t")
-	base := rows[0]
-	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.0f\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t%s\t\n", r.name,
-			rate(r.Up1, base.Up1), rate(r.Up8, base.Up8), rate(r.Down1, base.Down1), rate(r.Down8, base.Down8),
-			r.Connects, r.ConnectByte.Round(time.Microsecond), r.UDP.Round(time.Microsecond),
-			r.cpuUp, r.cpuDown, count(r.allocsUp), count(r.allocsDown), count(r.idle))
+	fmt.Fprintln(out)
+	for _, subject := range t.subjects {
+		fmt.Fprint(out, subject, "\t")
+		for _, c := range t.columns {
+			v := figures.Median(t.set.Values(c.series, subject, c.unit))
+			fmt.Fprint(out, c.show(v))
+			if c.unit == figures.Rate {
+				fmt.Fprintf(out, " (%.2f)", v/figures.Median(t.set.Values(c.series, t.subjects[0], c.unit)))
+			}
+			fmt.Fprint(out, "\t")
+		}
+		fmt.Fprintln(out)
 	}
-	_ = t.Flush()
-	fmt.Fprintln(w, "rates in GB/s, in brackets as a part of the first row; bytes for each of", idleFlows, "idle flows")
+	_ = out.Flush()
+	fmt.Fprintln(w, "medians; rates in GB/s, in brackets as a part of the first row; microseconds; bytes for each of", idleFlows, "idle flows")
 }
 
-func rate(v, of float64) string { return fmt.Sprintf("%.2f (%.2f)", v/1e9, v/of) }
+func gigabytes(v float64) string  { return fmt.Sprintf("%.2f", v/1e9) }
+func micros(v float64) string     { return fmt.Sprintf("%.0f", v*1e6) }
+func hundredths(v float64) string { return fmt.Sprintf("%.2f", v) }
 
 func count(v float64) string {
 	if v == 0 {

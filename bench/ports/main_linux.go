@@ -13,13 +13,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/msb-project/msb/bench/internal/figures"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/netstack/netstacktest"
@@ -36,6 +36,7 @@ func main() {
 	gvproxy := flag.String("gvproxy", "", "path of a gvproxy; left out if empty")
 	seconds := flag.Float64("seconds", 2, "length of each bulk transfer")
 	rounds := flag.Int("rounds", 3, "how often each subject is measured, in turns; the medians count")
+	out := flag.String("out", "", "write every value to this file, for benchstat")
 	many := flag.Int("many", 1000, "connections that are open at once; each takes two descriptors here")
 	flag.Parse()
 	err := errors.New("this needs root, to make network namespaces")
@@ -43,10 +44,10 @@ func main() {
 	case *role == "gateway":
 		err = serveGateway()
 	case os.Geteuid() == 0:
-		err = compare(*gvproxy, *rounds, *many, time.Duration(*seconds*float64(time.Second)))
+		err = compare(*gvproxy, *out, *rounds, *many, time.Duration(*seconds*float64(time.Second)))
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "benchports:", err)
+		fmt.Fprintln(os.Stderr, "bench/ports:", err)
 		os.Exit(1)
 	}
 }
@@ -70,48 +71,46 @@ func serveGateway() error {
 	return g.Serve(context.Background(), netstack.NewStreamLink(conn))
 }
 
-// figures are of one subject: bytes per second, the median of a connection with one byte there and back, and how long
+// result is of one subject: bytes per second, the median of a connection with one byte there and back, and how long
 // many connections took that were open at once.
-type figures struct {
+type result struct {
 	down, up float64
 	connect  time.Duration
 	many     time.Duration
 	failed   int
 }
 
-func compare(gvproxy string, rounds, many int, bulk time.Duration) error {
-	subjects := []string{"msb"}
+func compare(gvproxy, out string, rounds, many int, bulk time.Duration) error {
+	subjects := []string{figures.OfMsb}
 	if gvproxy != "" {
 		subjects = append(subjects, "gvproxy")
 	}
-	all := map[string][]figures{}
+	var set figures.Set
+	atOnce := strconv.Itoa(many) + " at once"
 	for range rounds {
 		for _, s := range subjects {
-			f, err := measure(s, gvproxy, many, bulk)
+			r, err := measure(s, gvproxy, many, bulk)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s, err)
 			}
-			all[s] = append(all[s], f)
+			set.Add("Ports/down", s, figures.Rate, r.down)
+			set.Add("Ports/up", s, figures.Rate, r.up)
+			set.Add("Ports/connect+1B", s, figures.Seconds, r.connect.Seconds())
+			set.Add("Ports/"+atOnce, s, figures.Seconds, r.many.Seconds())
+			set.Add("Ports/"+atOnce, s, "failures", float64(r.failed))
 		}
 	}
-	fmt.Printf("%-8s  %12s  %12s  %12s  %s\n", "", "down MB/s", "up MB/s", "connect", strconv.Itoa(many)+" at once")
+	fmt.Printf("%-8s  %12s  %12s  %12s  %s\n", "", "down MB/s", "up MB/s", "connect", atOnce)
 	for _, s := range subjects {
-		f := all[s]
-		mid := func(by func(figures) float64) float64 {
-			slices.SortFunc(f, func(a, b figures) int { return int(by(a) - by(b)) })
-			return by(f[len(f)/2])
-		}
-		fmt.Printf("%-8s  %12.0f  %12.0f  %12v  %v, %v failed\n", s,
-			mid(func(f figures) float64 { return f.down })/1e6, mid(func(f figures) float64 { return f.up })/1e6,
-			time.Duration(mid(func(f figures) float64 { return float64(f.connect) })).Round(time.Microsecond),
-			time.Duration(mid(func(f figures) float64 { return float64(f.many) })).Round(time.Millisecond),
-			mid(func(f figures) float64 { return float64(f.failed) }))
+		mid := func(series, unit string) float64 { return figures.Median(set.Values("Ports/"+series, s, unit)) }
+		fmt.Printf("%-8s  %12.0f  %12.0f  %10.0fµs  %.0fms, %.0f failed\n", s, mid("down", figures.Rate)/1e6, mid("up", figures.Rate)/1e6,
+			mid("connect+1B", figures.Seconds)*1e6, mid(atOnce, figures.Seconds)*1e3, mid(atOnce, "failures"))
 	}
-	return nil
+	return set.WriteFile(out)
 }
 
 // measure starts a subject between a guest's server and this process, and drives it.
-func measure(subject, gvproxy string, many int, bulk time.Duration) (f figures, err error) {
+func measure(subject, gvproxy string, many int, bulk time.Duration) (f result, err error) {
 	mtu := netstack.LargeMTU
 	if subject == "gvproxy" {
 		mtu = netstack.DefaultMTU
@@ -291,7 +290,7 @@ func ask(at string) (c net.Conn, err error) {
 	return c, nil
 }
 
-func drive(at string, many int, bulk time.Duration) (f figures, err error) {
+func drive(at string, many int, bulk time.Duration) (f result, err error) {
 	if _, err := netip.ParseAddrPort(at); err != nil {
 		return f, err
 	}
@@ -320,8 +319,7 @@ func drive(at string, many int, bulk time.Duration) (f figures, err error) {
 		times = append(times, time.Since(begin))
 		_ = c.Close()
 	}
-	slices.Sort(times)
-	f.connect = times[len(times)/2]
+	f.connect = figures.MedianTime(times)
 	f.many, f.failed = openMany(at, many)
 	return f, nil
 }

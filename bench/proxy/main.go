@@ -36,6 +36,7 @@ func main() {
 	rounds := flag.Int("rounds", 1, "how often each row is measured: the table has medians and ranges")
 	rows := flag.String("rows", "", "only rows whose name matches this `regexp`")
 	before := flag.String("before", "", "measure msb of another build of this program too, for example of an older commit")
+	out := flag.String("out", "", "write every value to this file, for benchstat")
 	show := flag.String("serve", "", "measure nothing: serve msb's guest-facing side, with what verifies it in this `directory`, until interrupted")
 	flag.Parse()
 	var err error
@@ -45,7 +46,7 @@ func main() {
 	case *show != "":
 		err = expose(*show, *profile)
 	default:
-		err = run(options{time.Duration(*seconds) * time.Second, *rounds, *rows, *quick, *before, *profile})
+		err = run(options{time.Duration(*seconds) * time.Second, *rounds, *rows, *quick, *before, *profile, *out})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-proxy:", err)
@@ -61,6 +62,7 @@ type options struct {
 	quick   bool
 	before  string
 	profile string
+	out     string
 }
 
 func run(o options) error {

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/msb-project/msb/bench/internal/figures"
 )
 
 // row is a measurement with its figures; a load has two.
@@ -26,8 +28,13 @@ type row struct {
 	measure func(*contestant) ([]float64, error)
 }
 
-// figure is how one of them is printed.
-type figure struct{ name, format string }
+// figure is how one of them is printed, and what it is called among the series: there it is in the base unit, of which
+// the printed one is a multiple.
+type figure struct {
+	name, format string
+	series, unit string
+	base         float64
+}
 
 func report(ctx context.Context, out io.Writer, all []*contestant, o options) error {
 	for _, c := range all {
@@ -49,15 +56,16 @@ func report(ctx context.Context, out io.Writer, all []*contestant, o options) er
 		fmt.Fprint(table, "before/bare\tmsb/before\t")
 	}
 	fmt.Fprintln(table)
+	var set figures.Set
 	for _, r := range rows(ctx, o) {
 		if !wanted.MatchString(r.figures[0].name) {
 			continue
 		}
-		if err := r.print(table, all, o); err != nil {
+		if err := r.print(table, &set, all, o); err != nil {
 			return err
 		}
 	}
-	return nil
+	return set.WriteFile(o.out)
 }
 
 // rows are all measurements in their order.
@@ -69,7 +77,7 @@ func rows(ctx context.Context, o options) []row {
 		}
 	}
 	// First: after load, a process has room of its own for more connections.
-	out := []row{{figures: []figure{{"KiB for each of 1000 idle conns", "%.1f"}}, once: true, measure: one(idle)}}
+	out := []row{{figures: []figure{{"KiB for each of 1000 idle conns", "%.1f", "Proxy/idle_conn", figures.Bytes, 1 << 10}}, once: true, measure: one(idle)}}
 	counts := []int{1, 10, 100}
 	if o.quick {
 		counts = counts[1:]
@@ -80,7 +88,8 @@ func rows(ctx context.Context, o options) []row {
 	}{{"HTTP/1.1 wrk", wrk}, {"HTTP/1.1 h2load", h2loadHTTP1}, {"HTTP/2 h2load", h2load}} {
 		for _, n := range counts {
 			name := fmt.Sprintf("%s, %d conns", t.name, n)
-			out = append(out, row{figures: []figure{{"req/s " + name, "%.0f"}, {"CPU us/req " + name, "%.1f"}}, measure: func(c *contestant) ([]float64, error) {
+			series := fmt.Sprintf("Proxy/%s/conns=%d", t.name, n)
+			out = append(out, row{figures: []figure{{"req/s " + name, "%.0f", series, "req/s", 1}, {"CPU us/req " + name, "%.1f", series + "/cpu", "sec/req", 1e-6}}, measure: func(c *contestant) ([]float64, error) {
 				if !c.http2 && strings.Contains(t.name, "HTTP/2") {
 					return []float64{math.NaN(), math.NaN()}, nil
 				}
@@ -88,13 +97,13 @@ func rows(ctx context.Context, o options) []row {
 			}})
 		}
 	}
-	return append(out, row{figures: []figure{{"p50 of one connection, ms", "%.3f"}}, measure: one(median)},
-		row{figures: []figure{{"100 MB body, MB/s", "%.0f"}}, measure: one(bulk)})
+	return append(out, row{figures: []figure{{"p50 of one connection, ms", "%.3f", "Proxy/p50_of_one_connection", figures.Seconds, 1e-3}}, measure: one(median)},
+		row{figures: []figure{{"100 MB body, MB/s", "%.0f", "Proxy/100_MB_body", figures.Rate, 1e6}}, measure: one(bulk)})
 }
 
 // print measures all contestants in turn, so that what else the machine does meets them alike, and compares them
 // round by round.
-func (r *row) print(table *tabwriter.Writer, all []*contestant, o options) error {
+func (r *row) print(table *tabwriter.Writer, set *figures.Set, all []*contestant, o options) error {
 	rounds := o.rounds
 	if r.once {
 		rounds = 1
@@ -112,6 +121,9 @@ func (r *row) print(table *tabwriter.Writer, all []*contestant, o options) error
 			}
 			for i, v := range values {
 				by[i][c.name] = append(by[i][c.name], v)
+				if !math.IsNaN(v) && !math.IsInf(v, 0) {
+					set.Add(r.figures[i].series, c.name, r.figures[i].unit, v*r.figures[i].base)
+				}
 			}
 		}
 		slices.Reverse(order) // who comes last meets a busier machine
@@ -119,7 +131,7 @@ func (r *row) print(table *tabwriter.Writer, all []*contestant, o options) error
 	for i, f := range r.figures {
 		fmt.Fprintf(table, "%s\t", f.name)
 		for _, c := range all {
-			fmt.Fprint(table, spread(f.format, by[i][c.name]), "\t")
+			fmt.Fprint(table, figures.Text(f.format, by[i][c.name]), "\t")
 		}
 		fmt.Fprint(table, ratio(by[i]["msb"], by[i]["bare"]), "\t")
 		if o.before != "" {
@@ -130,24 +142,7 @@ func (r *row) print(table *tabwriter.Writer, all []*contestant, o options) error
 	return table.Flush() // a run takes minutes: each row when it's there
 }
 
-func ratio(a, b []float64) string {
-	out := make([]float64, len(a))
-	for i := range a {
-		out[i] = a[i] / b[i]
-	}
-	return spread("%.2f", out)
-}
-
-// spread is the median, and the range where there are several.
-func spread(format string, values []float64) string {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	out := fmt.Sprintf(format, (sorted[(n-1)/2]+sorted[n/2])/2)
-	if n > 1 {
-		out += fmt.Sprintf(" ("+format+"-"+format+")", sorted[0], sorted[n-1])
-	}
-	return out
-}
+func ratio(a, b []float64) string { return figures.Text("%.2f", figures.Ratios(a, b)) }
 
 // withCPU adds the processor time, in microseconds, that the contestant took for each request of a load. It
 // scatters less than the rate does on a machine that others use too.
@@ -229,8 +224,7 @@ func median(ctx context.Context, to *contestant) (float64, error) {
 		}
 		times = append(times, time.Since(start).Seconds()*1000)
 	}
-	slices.Sort(times)
-	return times[len(times)/2], nil
+	return figures.Median(times), nil
 }
 
 // bulk is the best of three downloads.
