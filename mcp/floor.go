@@ -282,12 +282,13 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 }
 
 // takesNothing refuses what a client's policy would take of the host.
-const takesNothing = "a client's policy has no secrets, no extra_ca and no [sandbox]; the operator's floor names secrets, and a sandbox without allow and policy gets them"
+const takesNothing = "a client's policy has no secrets, no extra_ca and no [sandbox]; the operator's floor names secrets, and a sandbox gets those whose hosts it may reach"
 
 // secretsTable is the key of secrets in a policy, however it is written.
 var secretsTable = regexp.MustCompile(`(?m)^\s*\[?\s*["']?secrets["']?\s*[].=]`)
 
-// policy is what a client asks for, under the floor; the floor's own where it asks for nothing.
+// policy is what a client asks for, under the floor, with the floor's secrets that are of use under it; the floor's own
+// where it asks for nothing.
 func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if a.Policy == nil && a.Allow == nil {
 		return o.Floor, nil
@@ -336,7 +337,7 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if _, err := policies.Tighten(o.Floor, p); err != nil {
 		return nil, say("beyond the operator's floor: %w", err)
 	}
-	return p, nil
+	return policies.Inherit(o.Floor, p), nil
 }
 
 // targetOf is a destination of a rule for one name, as sandbox.Explain has it.
@@ -376,10 +377,21 @@ func (o *Options) mappings(p *policies.Policy) []policies.HostMapping {
 // maxUseless bounds the rules that a result names.
 const maxUseless = 10
 
-// useless says which of a call's allow rules allow nothing, because the operator doesn't. A rule for names below a
-// wildcard, or a range, is not looked at.
+// useless says which of the operator's secrets a call's policy has no use for, and which of its allow rules allow nothing,
+// because the operator doesn't. A rule for names below a wildcard, or a range, is not looked at.
 func (o *Options) useless(a *machineArgs) ([]string, error) {
+	p, err := o.policy(a)
+	if err != nil {
+		return nil, err
+	}
 	var lines []string
+	for i := range o.Floor.Secrets {
+		name := o.Floor.Secrets[i].Name
+		if !slices.ContainsFunc(p.Secrets, func(s policies.Secret) bool { return s.Name == name }) {
+			lines = append(lines, "secret "+name+": not in this sandbox, which may not reach its hosts over inspected https")
+		}
+	}
+	rules := 0
 	for _, allow := range a.Allow {
 		r, err := policies.ParseAllowFlag(allow)
 		if err != nil || len(r.Hosts) != 1 || r.Hosts[0].Wildcard() {
@@ -392,7 +404,7 @@ func (o *Options) useless(a *machineArgs) ([]string, error) {
 		if !answer.Denied() {
 			continue
 		}
-		if len(lines) == maxUseless {
+		if rules++; rules > maxUseless {
 			return append(lines, "others too"), nil
 		}
 		lines = append(lines, printed(allow)+": the operator does not allow it")

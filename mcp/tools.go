@@ -55,7 +55,7 @@ const (
 	propTimeout = `"timeout":{"type":"number","description":"seconds, default 60, at most 600"}`
 	propMachine = `"image":{"type":"string","description":"OCI image, e.g. python:3.12; default: the operator's. Only cached or permitted images"},` +
 		`"cpus":{"type":"integer"},"memory_mb":{"type":"integer","description":"default 512"},` +
-		`"allow":{"type":"array","items":{"type":"string"},"description":"destinations, e.g. pypi.org:443; narrows the operator's policy, never widens it; [] allows none. With allow or policy, a sandbox gets no secrets"},` +
+		`"allow":{"type":"array","items":{"type":"string"},"description":"destinations, e.g. pypi.org:443; narrows the operator's policy, never widens it; [] allows none. Secrets stay where their hosts do"},` +
 		`"policy":{"type":"string","description":"msb policy file as TOML; same limits"}`
 	propPath = `"path":{"type":"string","description":"absolute path in the sandbox"}`
 )
