@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,7 @@ const maxFuseMessage = 256 << 10
 type directoryServer struct {
 	agentpb.UnimplementedDirectoriesServer
 	root     *workload.Root
+	carries  *atomic.Bool // set before the first message is carried
 	shutdown <-chan struct{}
 	busy     func() bool // processes of the host's run
 }
@@ -53,6 +55,7 @@ func (s *directoryServer) Attach(stream attachStream) error {
 	if start == nil || !path.IsAbs(start.GetPath()) {
 		return status.Error(codes.InvalidArgument, "the first message of a directory must be start, with an absolute path")
 	}
+	s.carries.Store(true)
 	device, attached, err := s.mount(start)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())

@@ -92,13 +92,16 @@ func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) (work
 	for _, l := range start.GetRlimits() {
 		c.Rlimits = append(c.Rlimits, workload.Rlimit{Name: l.GetName(), Soft: l.GetSoft(), Hard: l.GetHard()})
 	}
+	var err error
 	if !start.GetAgentsOwn() {
-		return c, nil
+		if s.carries.Load() {
+			c.Stage, err = self()
+		}
+		return c, err
 	}
 	if len(c.Argv) != 1 || c.Argv[0] != agentpb.SFTPServer {
 		return c, status.Error(codes.InvalidArgument, "the agent has no program of that name")
 	}
-	var err error
 	if c.Program, err = self(); err != nil {
 		return c, status.Error(codes.ResourceExhausted, err.Error())
 	}

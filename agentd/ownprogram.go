@@ -11,16 +11,22 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
 // self is the agent's own program. It is opened in the agent's root, which the workload doesn't see.
 var self = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self/exe") })
 
-// RunOwnProgram is the whole life of a process that Exec started as one of the agent's own programs: it returns its exit
+// RunOwnProgram is the whole life of a process that Exec started as one of the agent's own programs, or by way of it: it returns its exit
 // code, and false in every other process. What such a process reads comes from the host's client; it has the rights of
 // the user it runs as.
 func RunOwnProgram() (code int, ok bool) {
-	if os.Getpid() == 1 || os.Args[0] != agentpb.SFTPServer {
+	switch {
+	case os.Getpid() == 1:
+		return 0, false
+	case os.Args[0] == workload.StageName:
+		return workload.RunStage(os.Args), true
+	case os.Args[0] != agentpb.SFTPServer:
 		return 0, false
 	}
 	if err := serveFiles(); err != nil {

@@ -74,6 +74,7 @@ type server struct {
 	down     sync.Once
 
 	execs    atomic.Int32
+	carries  atomic.Bool // directories of the host
 	maxExecs int32
 	env      []string // written before ready
 	left     leftBehind
@@ -106,7 +107,9 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	agentpb.RegisterAgentServer(srv, s)
 	agentpb.RegisterFilesServer(srv, s.files)
 	agentpb.RegisterConnectionsServer(srv, newConnectServer())
-	agentpb.RegisterDirectoriesServer(srv, &directoryServer{root: s.spawner.Root(), shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 }})
+	agentpb.RegisterDirectoriesServer(srv, &directoryServer{
+		root: s.spawner.Root(), carries: &s.carries, shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 },
+	})
 	agentpb.RegisterFreezerServer(srv, &freezeServer{ops: s.ops, shutdown: s.shutdown, longest: s.maxFreeze})
 	agentpb.RegisterSearchServer(srv, &searchServer{ops: s.ops})
 	loopback := newLoopbackServer()

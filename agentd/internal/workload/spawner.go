@@ -25,6 +25,10 @@ type Command struct {
 	Stdin   bool
 	// Program is the file to run, whatever the root has by the name of Argv[0]; nil looks that up.
 	Program *os.File
+	// Stage is the agent's own program, nil for none. The process becomes it first, and then what Argv names, if that is not
+	// on the root's own disk. Between fork and exec Go's scheduler lacks a processor, and the collection of garbage waits
+	// for it: an agent that carries the messages of the file system which has the program would wait for itself.
+	Stage *os.File
 	// Cgroup may be nil.
 	Cgroup *Cgroup
 }
@@ -84,7 +88,7 @@ func (s *Spawner) start(c Command) (*Process, error) {
 		return nil, err
 	}
 	defer io.closeChildEnds()
-	child, err := s.fork(program, c, dir, env, id, io)
+	child, err := s.fork(c.staged(program), c, dir, env, id, io)
 	if err != nil {
 		io.closeOurEnds()
 		return nil, execError(program, err)
@@ -96,10 +100,12 @@ func (s *Spawner) start(c Command) (*Process, error) {
 // process itself, which may always see its own.
 func (c Command) find(pathVar, dir string) (string, error) {
 	if c.Program != nil {
-		return fmt.Sprintf("/proc/self/fd/%d", c.Program.Fd()), nil
+		return fdPath(c.Program), nil
 	}
 	return lookPath(c.Argv[0], pathVar, dir)
 }
+
+func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 func (s *Spawner) fork(program string, c Command, dir string, env []string, id identity, io *stdio) (*child, error) {
 	// Entered with root's rights, on this thread alone: the process inherits it, as under sudo, though its
