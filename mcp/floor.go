@@ -105,7 +105,7 @@ func (o *Options) fill() error {
 	if o.Disk == 0 {
 		o.Disk = DefaultDisk
 	}
-	if _, err := o.Home.Admit(o.Floor, sandbox.AdmitOptions{}); err != nil { // a floor whose grants nobody approved holds nothing
+	if _, err := o.Home.Trust().Admit(o.Floor, sandbox.AdmitOptions{}); err != nil { // a floor whose grants nobody approved holds nothing
 		return err
 	}
 	cfg := o.base(&machineArgs{})
@@ -326,7 +326,7 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || !reflect.DeepEqual(p.Sandbox, policies.Default().Sandbox) {
 		return nil, wrong(takesNothing)
 	}
-	set, err := o.Home.Grants(p)
+	set, err := o.Home.Trust().Grants(p)
 	if err != nil {
 		return nil, err
 	}

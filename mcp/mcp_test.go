@@ -583,11 +583,11 @@ func TestI15_AnUntrustedFloorRefusesToStart(t *testing.T) {
 		if _, err := newServer(Options{Home: home, Floor: floor}, nil); sandbox.KindOf(err) != sandbox.KindGrants || !strings.Contains(err.Error(), "msb policy trust") {
 			t.Fatalf("an untrusted floor with %s: %v", text, err)
 		}
-		set, err := home.Grants(floor)
+		set, err := home.Trust().Grants(floor)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := home.Approve(file, set); err != nil {
+		if err := home.Trust().Approve(file, set); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := newServer(Options{Home: home, Floor: floor}, nil); err != nil && sandbox.KindOf(err) == sandbox.KindGrants {

@@ -21,9 +21,9 @@ func trusted(t *testing.T, home *sandbox.Home, dir, text string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := home.Grants(floor)
+	set, err := home.Trust().Grants(floor)
 	if err == nil {
-		err = home.Approve(file, set)
+		err = home.Trust().Approve(file, set)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -116,12 +116,12 @@ func TestI15_KeptSecretsNeedTheFloorsApproval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.opts.Home.Admit(cfg.Policy, sandbox.AdmitOptions{Floor: cfg.Floor}); !errors.As(err, new(*sandbox.GrantsError)) {
+	if _, err := p.opts.Home.Trust().Admit(cfg.Policy, sandbox.AdmitOptions{Floor: cfg.Floor}); !errors.As(err, new(*sandbox.GrantsError)) {
 		t.Errorf("under the floor: %v", err)
 	}
 	asOwn := *cfg.Policy
 	asOwn.Path = ""
-	if _, err := p.opts.Home.Admit(&asOwn, sandbox.AdmitOptions{Floor: cfg.Floor}); err != nil {
+	if _, err := p.opts.Home.Trust().Admit(&asOwn, sandbox.AdmitOptions{Floor: cfg.Floor}); err != nil {
 		t.Errorf("the twin: %v", err)
 	}
 }

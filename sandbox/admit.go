@@ -50,21 +50,21 @@ type AdmitOptions struct {
 // the rules of flags; one from a file what its user approved. Anything else is a *GrantsError. Under a floor whose own
 // grants are approved, it may take what the floor names (policies.Tighten refuses the rest, approved or not), unless a
 // command would run the files of another tree than the floor's.
-func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
-	set, held, err := grants.Of(p, grants.Options{State: h.dir})
+func (t Trust) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
+	set, held, err := grants.Of(p, grants.Options{State: t.home.dir})
 	if err != nil {
 		return nil, state.FailAs(KindGrants, fmt.Errorf("%s: %w", p.File, err))
 	}
-	a := &Admission{Policy: held, Grants: set, Credentials: true, state: h.dir}
+	a := &Admission{Policy: held, Grants: set, Credentials: true, state: t.home.dir}
 	if o.Trust || p.Path == "" {
 		a.Credentials = o.Floor == nil || o.Floor.Sandbox.Image == p.Sandbox.Image
 		return a, nil
 	}
-	approved, err := h.Approved(p.Path)
+	approved, err := t.Approved(p.Path)
 	if err != nil {
 		return nil, err
 	}
-	flags, err := grantsOfFlags(h, p)
+	flags, err := grantsOfFlags(t.home, p)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (h *Home) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	missing := set.Beyond(approved)
 	byFloor := false
 	if o.Floor != nil {
-		if byFloor, err = trustedFloor(h, o.Floor, held); err != nil {
+		if byFloor, err = trustedFloor(t.home, o.Floor, held); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +104,7 @@ func trustedFloor(h *Home, floor, p *policies.Policy) (bool, error) {
 	if floor.Path == "" {
 		return true, nil
 	}
-	approved, err := h.Approved(floor.Path)
+	approved, err := h.Trust().Approved(floor.Path)
 	return len(set.Beyond(approved)) == 0, err
 }
 
@@ -123,7 +123,7 @@ func grantsOfFlags(h *Home, p *policies.Policy) (grants.Set, error) {
 	own.Egress.Allow = slices.DeleteFunc(slices.Clone(p.Egress.Allow), func(r policies.Rule) bool { return r.Pos != policies.Position{} })
 	own.Hosts = slices.DeleteFunc(slices.Clone(p.Hosts), func(m policies.HostMapping) bool { return m.Pos != policies.Position{} })
 	own.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s policies.Secret) bool { return s.Pos != policies.Position{} })
-	return h.Grants(own)
+	return h.Trust().Grants(own)
 }
 
 // needed leaves out what is taken only where it is needed, unless it was approved before.
@@ -138,15 +138,15 @@ func (a *Admission) Reload(p *policies.Policy) (*policies.Policy, error) {
 }
 
 // Grants are what a policy takes from this machine.
-func (h *Home) Grants(p *policies.Policy) (grants.Set, error) {
-	set, _, err := grants.Of(p, grants.Options{State: h.dir})
+func (t Trust) Grants(p *policies.Policy) (grants.Set, error) {
+	set, _, err := grants.Of(p, grants.Options{State: t.home.dir})
 	if err != nil {
 		return nil, state.FailAs(KindGrants, fmt.Errorf("%s: %w", p.File, err))
 	}
 	return set, nil
 }
 
-// Admit is Home.Admit under $MSB_HOME, which a policy that takes nothing doesn't need.
+// Admit is Trust.Admit under $MSB_HOME, which a policy that takes nothing doesn't need.
 func Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	if set, held, err := grants.Of(p, grants.Options{}); err == nil && len(set) == 0 {
 		return &Admission{Policy: held, Credentials: true}, nil
@@ -155,5 +155,5 @@ func Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	if err != nil {
 		return nil, err
 	}
-	return home.Admit(p, o)
+	return home.Trust().Admit(p, o)
 }

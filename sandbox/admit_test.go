@@ -52,7 +52,7 @@ func lacks(t *testing.T, err error) *GrantsError {
 func TestI15_OnlyFilesNeedApproval(t *testing.T) {
 	t.Parallel()
 	h, path := aPolicy(t, taking)
-	_, err := h.Admit(loaded(t, path), AdmitOptions{})
+	_, err := h.Trust().Admit(loaded(t, path), AdmitOptions{})
 	e := lacks(t, err)
 	if e.File != path || e.New[0].Kind != grants.Secret || !strings.Contains(err.Error(), "msb policy trust "+path) {
 		t.Errorf("%+v: %v", e, err)
@@ -61,18 +61,18 @@ func TestI15_OnlyFilesNeedApproval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Admit(value, AdmitOptions{}); err != nil {
+	if _, err := h.Trust().Admit(value, AdmitOptions{}); err != nil {
 		t.Errorf("a value: %v", err)
 	}
 	for name, o := range map[string]AdmitOptions{"trusted": {Trust: true}, "kept": {Kept: e.All}} {
-		if _, err := h.Admit(loaded(t, path), o); err != nil {
+		if _, err := h.Trust().Admit(loaded(t, path), o); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := h.Approve(path, e.All); err != nil {
+	if err := h.Trust().Approve(path, e.All); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Admit(loaded(t, path), AdmitOptions{}); err != nil {
+	if _, err := h.Trust().Admit(loaded(t, path), AdmitOptions{}); err != nil {
 		t.Errorf("approved: %v", err)
 	}
 	// The start of a sandbox ends there too, before an image is looked for.
@@ -83,14 +83,14 @@ func TestI15_OnlyFilesNeedApproval(t *testing.T) {
 func TestI15_ApprovalsAreOfTheUserAlone(t *testing.T) {
 	t.Parallel()
 	h, path := aPolicy(t, taking)
-	set, err := h.Grants(loaded(t, path))
+	set, err := h.Trust().Grants(loaded(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			if err := h.Approve(path, set); err != nil {
+			if err := h.Trust().Approve(path, set); err != nil {
 				t.Error(err)
 			}
 		})
@@ -119,11 +119,11 @@ func TestI15_ApprovalsAreOfTheUserAlone(t *testing.T) {
 		if err := os.WriteFile(at, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := h.Approved(path); len(got) != 0 || err != nil {
+		if got, err := h.Trust().Approved(path); len(got) != 0 || err != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	if err := h.Approve(path, make(grants.Set, maxApproval/10)); err == nil {
+	if err := h.Trust().Approve(path, make(grants.Set, maxApproval/10)); err == nil {
 		t.Error("an approval without bounds was written")
 	}
 	for i := range maxApprovals - 2 { // besides this one, and the one that is the last
@@ -131,16 +131,16 @@ func TestI15_ApprovalsAreOfTheUserAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(h.Approve(path+".last", set), h.Approve(path, set)); err != nil {
+	if err := errors.Join(h.Trust().Approve(path+".last", set), h.Trust().Approve(path, set)); err != nil {
 		t.Errorf("below the bound, or again: %v", err)
 	}
-	if err := h.Approve(path+".over", set); !errors.Is(err, ErrConfig) {
+	if err := h.Trust().Approve(path+".over", set); !errors.Is(err, ErrConfig) {
 		t.Errorf("one more than %d approvals: %v", maxApprovals, err)
 	}
 	if err := os.Chmod(filepath.Dir(at), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Approve(path, set); !errors.Is(err, ErrHome) {
+	if err := h.Trust().Approve(path, set); !errors.Is(err, ErrHome) {
 		t.Errorf("others may write approvals: %v", err)
 	}
 }
@@ -156,13 +156,13 @@ func TestI15_ApprovalIsOfTheRealFile(t *testing.T) {
 		if err := os.Symlink(to, link); err != nil {
 			t.Fatal(err)
 		}
-		_, err := h.Admit(loaded(t, link), AdmitOptions{})
+		_, err := h.Trust().Admit(loaded(t, link), AdmitOptions{})
 		e := lacks(t, err)
 		if i == 0 {
-			if err := h.Approve(link, e.All); err != nil {
+			if err := h.Trust().Approve(link, e.All); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := h.Admit(loaded(t, path), AdmitOptions{}); err != nil {
+			if _, err := h.Trust().Admit(loaded(t, path), AdmitOptions{}); err != nil {
 				t.Errorf("by its own path: %v", err)
 			}
 		}
@@ -177,7 +177,7 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 	if err := cfg.fill(); err != nil {
 		t.Fatal(err)
 	}
-	admitted, err := h.Admit(cfg.Policy, AdmitOptions{Trust: true})
+	admitted, err := h.Trust().Admit(cfg.Policy, AdmitOptions{Trust: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 	must(t, err)
 	must(t, lock.Close())
 	start := func() error {
-		run, err := h.lockNamed("web")
+		run, err := lockNamed(h, "web")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 func TestI15_ReloadsTakeNoMore(t *testing.T) {
 	t.Parallel()
 	h, path := aPolicy(t, taking)
-	first, err := h.Admit(loaded(t, path), AdmitOptions{Trust: true})
+	first, err := h.Trust().Admit(loaded(t, path), AdmitOptions{Trust: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,9 +218,9 @@ func TestI15_ReloadsTakeNoMore(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(taking, "TAKEN", "HOME", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	set, err := h.Grants(loaded(t, path))
+	set, err := h.Trust().Grants(loaded(t, path))
 	if err == nil {
-		err = h.Approve(path, set)
+		err = h.Trust().Approve(path, set)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestI15_CredentialsForAPolicysImage(t *testing.T) {
 	h, path := aPolicy(t, named)
 	credentials := func(o AdmitOptions) bool {
 		t.Helper()
-		a, err := h.Admit(loaded(t, path), o)
+		a, err := h.Trust().Admit(loaded(t, path), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,12 +249,12 @@ func TestI15_CredentialsForAPolicysImage(t *testing.T) {
 	if credentials(AdmitOptions{}) || !credentials(AdmitOptions{Trust: true}) || credentials(AdmitOptions{Trust: true, Floor: silent}) || !credentials(AdmitOptions{Floor: naming}) {
 		t.Error("unapproved")
 	}
-	if a, err := h.Admit(loaded(t, path), AdmitOptions{}); err != nil || len(a.Grants) != 0 {
+	if a, err := h.Trust().Admit(loaded(t, path), AdmitOptions{}); err != nil || len(a.Grants) != 0 {
 		t.Errorf("nothing was approved, and is %v (%v)", a.Grants, err)
 	}
-	set, err := h.Grants(loaded(t, path))
+	set, err := h.Trust().Grants(loaded(t, path))
 	if err == nil {
-		err = h.Approve(path, set)
+		err = h.Trust().Approve(path, set)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -281,12 +281,12 @@ func TestI15_EveryGrantOfAFileIsAskedFor(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "p.toml")
 		must(t, os.WriteFile(path, []byte("version = 1\n"+text), 0o600))
 		p := loaded(t, path)
-		if _, err := h.Admit(p, AdmitOptions{}); KindOf(err) != KindGrants {
+		if _, err := h.Trust().Admit(p, AdmitOptions{}); KindOf(err) != KindGrants {
 			t.Errorf("%s: %v, want a *GrantsError", what, err)
 		}
 		made := *p
 		made.Path = ""
-		if _, err := h.Admit(&made, AdmitOptions{}); err != nil {
+		if _, err := h.Trust().Admit(&made, AdmitOptions{}); err != nil {
 			t.Errorf("%s, made in code: %v", what, err)
 		}
 	}

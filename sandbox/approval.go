@@ -36,10 +36,16 @@ type approval struct {
 	Grants  grants.Set `json:"grants"`
 }
 
+// Trust is what the user of a state directory lets policy files take from this machine.
+type Trust struct{ home *Home }
+
+// Trust is h's.
+func (h *Home) Trust() Trust { return Trust{h} }
+
 // Approved returns what the user approved for the policy file at path; nothing if there is no approval, or none that
 // can be read.
-func (h *Home) Approved(path string) (grants.Set, error) {
-	file, at, err := approvalOf(h, path)
+func (t Trust) Approved(path string) (grants.Set, error) {
+	file, at, err := approvalOf(t.home, path)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +84,9 @@ type Approval struct {
 	Grants grants.Set
 }
 
-// Approvals returns what the user approved, in the order of the files' paths.
-func (h *Home) Approvals() ([]Approval, error) {
-	names, err := os.ReadDir(filepath.Join(h.dir, trustDir))
+// List returns what the user approved, in the order of the files' paths.
+func (t Trust) List() ([]Approval, error) {
+	names, err := os.ReadDir(filepath.Join(t.home.dir, trustDir))
 	if err != nil {
 		return nil, state.UnlessGone(err)
 	}
@@ -89,11 +95,11 @@ func (h *Home) Approvals() ([]Approval, error) {
 		if !trustFile.MatchString(n.Name()) || !n.Type().IsRegular() {
 			continue
 		}
-		a, err := readApproval(filepath.Join(h.dir, trustDir, n.Name()))
+		a, err := readApproval(filepath.Join(t.home.dir, trustDir, n.Name()))
 		if err != nil {
 			return nil, err
 		}
-		if _, at, err := approvalOf(h, a.File); err != nil || filepath.Base(at) != n.Name() {
+		if _, at, err := approvalOf(t.home, a.File); err != nil || filepath.Base(at) != n.Name() {
 			continue // being written, or damaged: it approves nothing
 		}
 		all = append(all, Approval{a.File, a.Grants})
@@ -103,8 +109,8 @@ func (h *Home) Approvals() ([]Approval, error) {
 }
 
 // Approve writes down that the policy file at path may take set, and nothing that was approved for it before.
-func (h *Home) Approve(path string, set grants.Set) error {
-	file, at, err := approvalOf(h, path)
+func (t Trust) Approve(path string, set grants.Set) error {
+	file, at, err := approvalOf(t.home, path)
 	if err != nil {
 		return err
 	}
@@ -127,12 +133,12 @@ func (h *Home) Approve(path string, set grants.Set) error {
 }
 
 // Forget takes back what was approved for the policy file at path, and returns it; nothing if nothing was.
-func (h *Home) Forget(path string) (grants.Set, error) {
-	set, err := h.Approved(path)
+func (t Trust) Forget(path string) (grants.Set, error) {
+	set, err := t.Approved(path)
 	if err != nil {
 		return nil, err
 	}
-	_, at, err := approvalOf(h, path)
+	_, at, err := approvalOf(t.home, path)
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func (s *Sandbox) changes(ctx context.Context) (all []*ChangedDirectory, err err
 	if s.name == "" {
 		return nil, fmt.Errorf("%w: a sandbox without a name keeps no changes; give it a Name", ErrConfig)
 	}
-	st, err := s.home.load(s.name)
+	st, err := loadStored(s.home, s.name)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (s *Sandbox) CheckReach(guest string) error {
 	if !s.review {
 		return nil
 	}
-	st, err := s.home.load(s.name)
+	st, err := loadStored(s.home, s.name)
 	if err != nil {
 		return Fail(err)
 	}

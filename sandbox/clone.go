@@ -39,14 +39,14 @@ func (o CloneOptions) apply(st *state.Stored) error {
 // authority and placeholders from the beginning, and what lies on the disk at its first start (docs/snapshots.md).
 // ErrExists if there is a sandbox to.
 func (h *Home) Clone(ctx context.Context, name, to string, o CloneOptions) error {
-	err := h.checkNew(to)
+	err := checkNew(h, to)
 	if err == nil {
 		err = withStill(ctx, h, name, func(src *source) error {
 			st := cloneOf(src.stored, to, src.certificates())
 			if err := o.apply(st); err != nil {
 				return err
 			}
-			return h.makeClone(st, "a clone of "+name, func(dir string) error {
+			return makeClone(h, st, "a clone of "+name, func(dir string) error {
 				return src.copy(ctx, filepath.Join(dir, state.UpperDisk))
 			})
 		})
@@ -54,17 +54,17 @@ func (h *Home) Clone(ctx context.Context, name, to string, o CloneOptions) error
 	return Fail(err)
 }
 
-// CloneSnapshot makes the sandbox to out of a snapshot, as Clone does out of a sandbox. One out of a snapshot that was
+// Clone makes the sandbox to out of a snapshot, as Home.Clone does out of a sandbox. One out of a snapshot that was
 // imported needs an image that is in the cache.
-func (h *Home) CloneSnapshot(ctx context.Context, snapshot, to string, o CloneOptions) error {
-	return Fail(h.cloneSnapshot(ctx, snapshot, to, o))
+func (ss Snapshots) Clone(ctx context.Context, snapshot, to string, o CloneOptions) error {
+	return Fail(ss.clone(ctx, snapshot, to, o))
 }
 
-func (h *Home) cloneSnapshot(ctx context.Context, snapshot, to string, o CloneOptions) error {
-	if err := h.checkNew(to); err != nil {
+func (ss Snapshots) clone(ctx context.Context, snapshot, to string, o CloneOptions) error {
+	if err := checkNew(ss.home, to); err != nil {
 		return err
 	}
-	store, err := h.snapshots()
+	store, err := ss.store()
 	if err != nil {
 		return err
 	}
@@ -77,11 +77,11 @@ func (h *Home) cloneSnapshot(ctx context.Context, snapshot, to string, o CloneOp
 		return err
 	}
 	if meta.Imported {
-		if err := h.adoptImage(st); err != nil {
+		if err := adoptImage(ss.home, st); err != nil {
 			return err
 		}
 	}
-	return h.makeClone(st, "snapshot "+snapshot, func(dir string) error {
+	return makeClone(ss.home, st, "snapshot "+snapshot, func(dir string) error {
 		meta, err := store.WriteDisk(ctx, snapshot, filepath.Join(dir, state.UpperDisk))
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func (h *Home) cloneSnapshot(ctx context.Context, snapshot, to string, o CloneOp
 	})
 }
 
-func (h *Home) checkNew(name string) error {
+func checkNew(h *Home, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (h *Home) checkNew(name string) error {
 	return nil
 }
 
-func (h *Home) makeClone(st *state.Stored, from string, disk func(dir string) error) error {
+func makeClone(h *Home, st *state.Stored, from string, disk func(dir string) error) error {
 	lock, err := makeWithDisk(h, st, from, disk)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (h *Home) makeClone(st *state.Stored, from string, disk func(dir string) er
 
 // adoptImage finds the image under an imported disk. It is in the cache, or what an archive says would be fetched with
 // the user's credentials; its configuration is the cache's.
-func (h *Home) adoptImage(st *state.Stored) error {
+func adoptImage(h *Home, st *state.Stored) error {
 	store, err := Store(h)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 // that were written since the image. more says that there are others, or some that could not be read. All of its disk is
 // read. It is the guest's word only.
 func (h *Home) ParentFiles(ctx context.Context, name string) (paths []string, more bool, err error) {
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err != nil || len(st.ParentPlaceholders) == 0 {
 		return nil, false, Fail(err)
 	}
@@ -167,9 +167,9 @@ func (h *Home) ParentFiles(ctx context.Context, name string) (paths []string, mo
 	return paths, more, Fail(errors.Join(err, s.Close()))
 }
 
-// IsSnapshot reports whether there is a snapshot of that name, however damaged.
-func (h *Home) IsSnapshot(name string) bool {
-	store, err := h.snapshots()
+// Has reports whether there is a snapshot of that name, however damaged.
+func (ss Snapshots) Has(name string) bool {
+	store, err := ss.store()
 	if err != nil {
 		return false
 	}

@@ -102,7 +102,7 @@ func TestI8_VariablesNeverReplacePlaceholders(t *testing.T) {
 		t.Errorf("the placeholder itself: %v", err)
 	}
 	must(t, aNamed(t, h, "kept"))
-	st, err := h.load("kept")
+	st, err := loadStored(h, "kept")
 	must(t, err)
 	st.Placeholders = s.info.Placeholders
 	must(t, state.WriteJSON(namedPath(h, "kept"), state.StoredFile, st))

@@ -107,11 +107,11 @@ func TestI15_FoundCredentialsStayHidden(t *testing.T) {
 		must(t, lock.Close())
 	}
 	hidden := func(name string) []string {
-		run, err := h.lockNamed(name)
+		run, err := lockNamed(h, name)
 		must(t, err)
 		_, _, _, _ = prepareStart(t.Context(), h, run, StartOptions{}) // its image isn't there
 		must(t, run.Lock.Close())
-		st, err := h.load(name)
+		st, err := loadStored(h, name)
 		must(t, err)
 		return credentialPatterns(st.Credentials)
 	}

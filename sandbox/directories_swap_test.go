@@ -48,7 +48,7 @@ func TestI14_SharedDirectoriesBecomeNoLinks(t *testing.T) {
 		must(t, err)
 		must(t, lock.Close())
 		tt.change(t, at)
-		run, err := h.lockNamed("n")
+		run, err := lockNamed(h, "n")
 		must(t, err)
 		if _, _, _, err = prepareStart(t.Context(), h, run, StartOptions{}); errors.Is(err, ErrDirectory) != tt.refused {
 			t.Errorf("%s: %v, want refused %t", name, err, tt.refused)

@@ -56,7 +56,7 @@ func (h *Home) Denied(name string) (audit.DenialSummary, error) {
 func (h *Home) WatchDenied(name string) (*DeniedWatch, error) { return watchLog(h, name, true) }
 
 func watchLog(h *Home, name string, fromNow bool) (*DeniedWatch, error) {
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err != nil {
 		return nil, Fail(err)
 	}

@@ -101,7 +101,7 @@ func TestNamedSupervisorsLeaveTheCallersDirectory(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "program")
 		must(t, os.WriteFile(program, []byte("#!/bin/sh\npwd > "+out+"\n"), 0o700))
 		h := newHome(t)
-		run, err := h.NewRun()
+		run, err := newRun(h)
 		must(t, err)
 		s := &Sandbox{name: name, home: h, run: run}
 		must(t, s.launch(&Config{Program: program}, &state.Plan{}))

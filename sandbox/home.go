@@ -53,7 +53,7 @@ func OpenHome(dir string) (*Home, error) {
 			return nil, err
 		}
 	}
-	return h, errors.Join(h.Sweep(), sweepNamed(h), sweepVolumes(h), sweepSnapshots(h))
+	return h, errors.Join(sweepRuns(h), sweepNamed(h), sweepVolumes(h), sweepSnapshots(h))
 }
 
 // homeDir is the absolute path of the state directory.
@@ -122,15 +122,15 @@ type Run struct {
 	Lock *os.File
 }
 
-// NewRun makes and locks a directory for a new sandbox. The lock passes to every process that inherits
+// newRun makes and locks a directory for a new sandbox. The lock passes to every process that inherits
 // Lock and is free when the last of them is gone, however it went.
-func (h *Home) NewRun() (*Run, error) {
+func newRun(h *Home) (*Run, error) {
 	var b [idBytes]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
 	}
 	id := "sb-" + hex.EncodeToString(b[:])
-	// Made under a name that Sweep leaves alone and renamed once it is locked, so that a sweep by
+	// Made under a name that sweepRuns leaves alone and renamed once it is locked, so that a sweep by
 	// another process never sees it unlocked.
 	temp := filepath.Join(h.dir, state.RunsDir, "."+id)
 	if err := os.Mkdir(temp, 0o700); err != nil {

@@ -166,7 +166,7 @@ func TestI13_SweepsOfRandomDirectories(t *testing.T) {
 		dir(content)(t, path)
 		gone[path] = own
 	}
-	must(t, h.Sweep())
+	must(t, sweepRuns(h))
 	for path, want := range gone {
 		if got := !there(t, path); got != want {
 			t.Errorf("%s: gone %v, want %v", path, got, want)
@@ -292,7 +292,7 @@ func TestI13_SweepsFollowNoLinkedDirectory(t *testing.T) {
 	dir(map[string]maker{"sb-0123456789ab": dir(map[string]maker{"lock": file("")})})(t, outside)
 	must(t, os.Remove(runs))
 	link(outside)(t, runs)
-	if err := h.Sweep(); err == nil {
+	if err := sweepRuns(h); err == nil {
 		t.Error("the link is swept without an error")
 	}
 	if !there(t, filepath.Join(outside, "sb-0123456789ab")) {
@@ -300,7 +300,7 @@ func TestI13_SweepsFollowNoLinkedDirectory(t *testing.T) {
 	}
 	must(t, os.Remove(runs))
 	must(t, os.Rename(outside, runs))
-	must(t, h.Sweep())
+	must(t, sweepRuns(h))
 	if there(t, filepath.Join(runs, "sb-0123456789ab")) { // the twin: the same run, behind no link
 		t.Error("an abandoned run stays")
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Sweep removes the run directories that no live process holds. Several may run at once. What does not have a run's name,
+// sweepRuns removes the run directories that no live process holds. Several may run at once. What does not have a run's name,
 // or holds what no run makes, is not msb's and stays.
-func (h *Home) Sweep() error {
+func sweepRuns(h *Home) error {
 	return sweepDir(h, state.RunsDir, func(runs *os.File, name string) error {
 		if runName.MatchString(name) || newRunName.MatchString(name) {
 			return sweepRun(runs, name)

@@ -25,7 +25,7 @@ func newHome(t *testing.T) *Home {
 // left makes the directory of a sandbox whose supervisor was killed.
 func left(t *testing.T, h *Home) string {
 	t.Helper()
-	run, err := h.NewRun()
+	run, err := newRun(h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestI13_ConcurrentSweepsSucceed(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if err := h.Sweep(); err != nil {
+				if err := sweepRuns(h); err != nil {
 					t.Error(err)
 				}
 			})
@@ -79,7 +79,7 @@ func TestI13_ConcurrentSweepsSucceed(t *testing.T) {
 func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	run, err := h.NewRun()
+	run, err := newRun(h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := h.Sweep(); err != nil {
+	if err := sweepRuns(h); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]bool{run.Dir: true, fresh: true, freshTemp: true, old: false, oldTemp: false} {

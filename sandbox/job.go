@@ -61,7 +61,7 @@ func (s *Sandbox) Job(name string) (*Job, error) {
 
 // Jobs are those of the sandbox of that name, whether it runs or not.
 func (h *Home) Jobs(sandbox string) ([]JobStatus, error) {
-	if _, err := h.load(sandbox); err != nil {
+	if _, err := loadStored(h, sandbox); err != nil {
 		return nil, Fail(err)
 	}
 	all, err := jobsIn(namedPath(h, sandbox, state.JobsDir))
@@ -70,7 +70,7 @@ func (h *Home) Jobs(sandbox string) ([]JobStatus, error) {
 
 // Job is a job of the sandbox of that name, whether that runs or not. ErrNoSandbox, ErrNoJob.
 func (h *Home) Job(sandbox, name string) (*Job, error) {
-	if _, err := h.load(sandbox); err != nil {
+	if _, err := loadStored(h, sandbox); err != nil {
 		return nil, Fail(err)
 	}
 	j := &Job{name: name, sandbox: sandbox, home: h, dir: namedPath(h, sandbox, state.JobsDir)}

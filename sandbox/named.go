@@ -82,7 +82,7 @@ func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err er
 	if cfg.Directories, err = cfg.realDirectories(home); err != nil {
 		return nil, nil, err
 	}
-	admitted, err := home.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
+	admitted, err := home.Trust().Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,7 +190,7 @@ func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*
 
 // prepareStart says what to start. The caller holds the lock, so that no other sandbox comes under the name meanwhile.
 func prepareStart(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
-	st, err := h.load(run.ID)
+	st, err := loadStored(h, run.ID)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -208,7 +208,7 @@ func prepareStart(ctx context.Context, h *Home, run *Run, o StartOptions) (*Conf
 	if cfg.Directories, err = cfg.realDirectories(h); err != nil {
 		return nil, nil, nil, err
 	}
-	admitted, err := h.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust, Kept: st.Grants})
+	admitted, err := h.Trust().Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust, Kept: st.Grants})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -272,7 +272,7 @@ func (h *Home) NeededImages() ([]string, error) {
 	for i := range all {
 		digests = append(digests, all[i].Digest)
 	}
-	ofSnapshots, err := h.snapshotImages()
+	ofSnapshots, err := h.Snapshots().images()
 	return append(digests, ofSnapshots...), err
 }
 
@@ -283,7 +283,7 @@ func lockSettled(ctx context.Context, h *Home, name string) (*Run, error) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for n := 1; ; n++ {
-		run, err := h.lockNamed(name)
+		run, err := lockNamed(h, name)
 		if !errors.Is(err, ErrRunning) || n == tries {
 			return run, err
 		}
@@ -299,7 +299,7 @@ func lockSettled(ctx context.Context, h *Home, name string) (*Run, error) {
 }
 
 // lockNamed takes a sandbox's lock, which its supervisor inherits. A lock file that somebody removed is made again.
-func (h *Home) lockNamed(name string) (*Run, error) {
+func lockNamed(h *Home, name string) (*Run, error) {
 	if err := checkRealDir(h, name); err != nil {
 		return nil, err
 	}
@@ -316,7 +316,7 @@ func (h *Home) lockNamed(name string) (*Run, error) {
 		return nil, err
 	}
 	if !h.made.IsZero() { // with the lock held, nothing else comes under the name
-		if _, err := h.load(name); err != nil {
+		if _, err := loadStored(h, name); err != nil {
 			return nil, errors.Join(err, lock.Close())
 		}
 	}

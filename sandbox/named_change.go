@@ -70,7 +70,7 @@ var ErrVariable = errors.New("unusable variable")
 // Env has the variables that every command of the sandbox of that name gets, as KEY=value, in the order in which they
 // were set.
 func (h *Home) Env(name string) ([]string, error) {
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err != nil {
 		return nil, Fail(err)
 	}
@@ -146,7 +146,7 @@ func changeNamed(ctx context.Context, h *Home, name string, do func(*Run, *state
 	if err != nil {
 		return err
 	}
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err == nil {
 		err = do(run, st)
 	}

@@ -22,7 +22,7 @@ func TestRenameKeepsTheSandbox(t *testing.T) {
 			t.Errorf("to %s: %v, want %v", to, err, want)
 		}
 	}
-	run, err := h.lockNamed("web")
+	run, err := lockNamed(h, "web")
 	must(t, err)
 	l, err := state.ListenControl(run.Dir)
 	must(t, err)
@@ -33,7 +33,7 @@ func TestRenameKeepsTheSandbox(t *testing.T) {
 	must(t, os.Remove(filepath.Join(run.Dir, state.ControlSock)))
 	must(t, run.Lock.Close())
 	must(t, h.Rename(t.Context(), "web", "shop"))
-	st, err := h.load("shop")
+	st, err := loadStored(h, "shop")
 	if err != nil || st.Name != "shop" || st.Hostname != "shop" {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -53,7 +53,7 @@ func TestI13_KilledRenamesLoseNothing(t *testing.T) {
 	for _, moved := range []bool{false, true} {
 		h := newHome(t)
 		must(t, aNamed(t, h, "old"))
-		st, err := h.load("old")
+		st, err := loadStored(h, "old")
 		must(t, err)
 		st.Renamed = "new"
 		must(t, state.WriteJSON(namedPath(h, "old"), state.StoredFile, st))
@@ -122,7 +122,7 @@ func TestResetEmptiesTheDisk(t *testing.T) {
 	if err := h.Reset(t.Context(), "nobody"); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("one that is not there: %v", err)
 	}
-	run, err := h.lockNamed("web")
+	run, err := lockNamed(h, "web")
 	must(t, err)
 	if err := h.Reset(t.Context(), "web"); !errors.Is(err, ErrRunning) {
 		t.Errorf("one that runs: %v", err)
@@ -144,7 +144,7 @@ func TestI13_HalfWrittenStateGoesAtTheNextChange(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if _, err := h.load("site"); err != nil {
+	if _, err := loadStored(h, "site"); err != nil {
 		t.Error(err)
 	}
 }

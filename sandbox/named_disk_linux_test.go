@@ -122,7 +122,7 @@ func TestI12_StateIsReplacedInOneRename(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	st, err := h.load("web")
+	st, err := loadStored(h, "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestI12_StateIsReplacedInOneRename(t *testing.T) {
 	if got, err := io.ReadAll(f); err != nil || string(got) != string(before) {
 		t.Errorf("the old state reads %q, %v", got, err)
 	}
-	if now, err := h.load("web"); err != nil || now.CPUs != st.CPUs {
+	if now, err := loadStored(h, "web"); err != nil || now.CPUs != st.CPUs {
 		t.Errorf("the new state: %+v, %v", now, err)
 	}
 }

@@ -24,7 +24,7 @@ func TestI13_FailedStartsSpareTheNext(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	next, err := h.lockNamed("web")
+	next, err := lockNamed(h, "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestI13_LocksAreOfWhatIsThere(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for !stop.Load() {
-				run, err := h.lockNamed("web")
+				run, err := lockNamed(h, "web")
 				if err != nil {
 					runtime.Gosched()
 					continue
@@ -190,7 +190,7 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 	record("machine", state.RunRecord{AutoRemove: true, VMM: state.Identify(os.Getpid())})
 	record("runs", state.RunRecord{AutoRemove: true})
 	must(t, os.Chtimes(namedPath(h, "stays"), old, old))
-	run, err := h.lockNamed("runs")
+	run, err := lockNamed(h, "runs")
 	must(t, err)
 	names := func() (names []string) {
 		again, err := OpenHome(h.Dir())

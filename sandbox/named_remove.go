@@ -76,7 +76,7 @@ func removeLocked(h *Home, run *Run) error {
 	if err := clearRun(h, run.Dir); err != nil {
 		return err
 	}
-	if st, err := h.load(run.ID); err == nil { // one that is damaged can be removed, and one on a disk that is full
+	if st, err := loadStored(h, run.ID); err == nil { // one that is damaged can be removed, and one on a disk that is full
 		_ = logEvent(st, run.Dir, audit.SandboxRemove, "")
 	}
 	return state.RemoveNamed(h.dir, run.ID)
@@ -118,7 +118,7 @@ func sweepTemporary(h *Home, name string) error {
 	if !wasTemporary(dir) {
 		return nil
 	}
-	run, err := h.lockNamed(name)
+	run, err := lockNamed(h, name)
 	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
 		return nil // or about to be removed
 	}

@@ -191,12 +191,12 @@ func TestI13_ALockedSandboxIsNotTouched(t *testing.T) {
 	if err := aNamed(t, h, "web"); err != nil {
 		t.Fatal(err)
 	}
-	run, err := h.lockNamed("web")
+	run, err := lockNamed(h, "web")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = run.Lock.Close() }()
-	if _, err := h.lockNamed("web"); !errors.Is(err, ErrRunning) {
+	if _, err := lockNamed(h, "web"); !errors.Is(err, ErrRunning) {
 		t.Errorf("locked twice: %v", err)
 	}
 	if err := h.Remove(t.Context(), "web"); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "msb stop web") {

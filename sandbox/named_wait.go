@@ -18,7 +18,7 @@ import (
 func (h *Home) WaitEnd(ctx context.Context, name string) error { return Fail(waitEnd(ctx, h, name)) }
 
 func waitEnd(ctx context.Context, h *Home, name string) error {
-	if _, err := h.load(name); err != nil {
+	if _, err := loadStored(h, name); err != nil {
 		return err
 	}
 	dir := namedPath(h, name)

@@ -95,7 +95,7 @@ func (h *Home) List() ([]Status, error) {
 
 // Inspect tells about the sandbox of that name.
 func (h *Home) Inspect(name string) (*Status, error) {
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err != nil {
 		return nil, Fail(err)
 	}
@@ -134,7 +134,7 @@ func auditLog(st *state.Stored, dir string) string {
 
 // Console is the log of the guest's console, of its last run.
 func (h *Home) Console(name string) ([]byte, error) {
-	if _, err := h.load(name); err != nil {
+	if _, err := loadStored(h, name); err != nil {
 		return nil, Fail(err)
 	}
 	var all []byte // two files of bounded size
@@ -155,7 +155,7 @@ func (h *Home) Connect(ctx context.Context, name string) (*Sandbox, error) {
 }
 
 func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
-	if _, err := h.load(name); err != nil {
+	if _, err := loadStored(h, name); err != nil {
 		return nil, err
 	}
 	dir := namedPath(h, name)
@@ -163,7 +163,7 @@ func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, notRunning(name)
 	}
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err != nil { // of the sandbox behind conn, or of a later one
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -251,7 +251,7 @@ func stopNamed(ctx context.Context, h *Home, name string) error {
 	var r state.RunRecord
 	conn, err := state.DialControl(namedPath(h, name))
 	if err == nil && !h.made.IsZero() {
-		if _, err := h.load(name); err != nil { // of the sandbox behind conn, or of a later one
+		if _, err := loadStored(h, name); err != nil { // of the sandbox behind conn, or of a later one
 			return errors.Join(err, conn.Close())
 		}
 	}
@@ -262,14 +262,14 @@ func stopNamed(ctx context.Context, h *Home, name string) error {
 		}
 		return checkEnd(h, name, ready && !r.AutoRemove)
 	}
-	if run, err := h.lockNamed(name); !errors.Is(err, ErrRunning) || state.ReadJSON(namedPath(h, name), state.InfoFile, &r) != nil {
+	if run, err := lockNamed(h, name); !errors.Is(err, ErrRunning) || state.ReadJSON(namedPath(h, name), state.InfoFile, &r) != nil {
 		if run != nil {
 			_ = run.Lock.Close()
 		}
 		return notRunning(name)
 	}
 	if !h.made.IsZero() {
-		if _, err := h.load(name); err != nil { // of the sandbox whose record that is, or of a later one
+		if _, err := loadStored(h, name); err != nil { // of the sandbox whose record that is, or of a later one
 			return err
 		}
 	}

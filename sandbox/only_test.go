@@ -69,7 +69,7 @@ func TestI14_OnlyReachesNoLaterRun(t *testing.T) {
 	must(t, aNamed(t, h, "web"))
 	st, err := h.Inspect("web")
 	must(t, err)
-	run, err := h.lockNamed("web")
+	run, err := lockNamed(h, "web")
 	must(t, err)
 	defer func() { _ = run.Lock.Close() }()
 	l, err := state.ListenControl(run.Dir)

@@ -9,20 +9,26 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Ports are those that the sandbox of that name publishes, whether it runs or not. Host is 0 of one that its first start
+// Ports are the ports that the sandboxes of a state directory publish.
+type Ports struct{ home *Home }
+
+// Ports are those of h's sandboxes.
+func (h *Home) Ports() Ports { return Ports{h} }
+
+// List returns the ports that the sandbox of that name publishes, whether it runs or not. Host is 0 of one that its first start
 // will choose.
-func (h *Home) Ports(name string) ([]Port, error) {
-	st, err := h.load(name)
+func (ps Ports) List(name string) ([]Port, error) {
+	st, err := loadStored(ps.home, name)
 	if err != nil {
 		return nil, Fail(err)
 	}
 	return st.Ports, nil
 }
 
-// AddPort publishes a port of the sandbox of that name: at once if it runs, and at each start. It returns the port with
+// Add publishes a port of the sandbox of that name: at once if it runs, and at each start. It returns the port with
 // what was chosen.
-func (h *Home) AddPort(ctx context.Context, name string, p Port) (added Port, err error) {
-	err = h.changePorts(ctx, name,
+func (ps Ports) Add(ctx context.Context, name string, p Port) (added Port, err error) {
+	err = ps.change(ctx, name,
 		func(s *Sandbox) error {
 			text, err := s.client.AddPort(ctx, p.String())
 			if err == nil {
@@ -41,10 +47,10 @@ func (h *Home) AddPort(ctx context.Context, name string, p Port) (added Port, er
 	return added, err
 }
 
-// RemovePort ends ports of the sandbox of that name, with their connections, and returns which: those that lead to p's
+// Remove ends ports of the sandbox of that name, with their connections, and returns which: those that lead to p's
 // Guest, and only from its Host and Address where these are set.
-func (h *Home) RemovePort(ctx context.Context, name string, p Port) (removed []Port, err error) {
-	err = h.changePorts(ctx, name,
+func (ps Ports) Remove(ctx context.Context, name string, p Port) (removed []Port, err error) {
+	err = ps.change(ctx, name,
 		func(s *Sandbox) error {
 			texts, err := s.client.RemovePort(ctx, p.String())
 			for _, text := range texts {
@@ -68,16 +74,16 @@ func (h *Home) RemovePort(ctx context.Context, name string, p Port) (removed []P
 	return removed, err
 }
 
-// changePorts lets one of the two change the ports of a sandbox: live where it runs, stored where it does not.
-func (h *Home) changePorts(ctx context.Context, name string, live func(*Sandbox) error, stored func(*state.Stored) error) error {
-	s, err := connectNamed(ctx, h, name)
+// change lets one of the two change the ports of a sandbox: live where it runs, stored where it does not.
+func (ps Ports) change(ctx context.Context, name string, live func(*Sandbox) error, stored func(*state.Stored) error) error {
+	s, err := connectNamed(ctx, ps.home, name)
 	if err == nil {
 		return Fail(errors.Join(live(s), s.Close()))
 	}
 	if !errors.Is(err, ErrNotRunning) {
 		return Fail(err)
 	}
-	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+	return Fail(changeNamed(ctx, ps.home, name, func(run *Run, st *state.Stored) error {
 		if err := stored(st); err != nil {
 			return err
 		}

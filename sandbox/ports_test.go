@@ -13,28 +13,28 @@ func TestPortsOfStoppedSandboxesChange(t *testing.T) {
 	must(t, aNamed(t, h, "web"))
 	one, other := Port{Host: 8080, Guest: 80}, Port{Guest: 81}
 	for _, p := range []Port{one, other} {
-		if added, err := h.AddPort(t.Context(), "web", p); err != nil || added != p {
+		if added, err := h.Ports().Add(t.Context(), "web", p); err != nil || added != p {
 			t.Errorf("%v is added as %v, %v", p, added, err)
 		}
 	}
-	if _, err := h.AddPort(t.Context(), "web", Port{Host: 8080, Guest: 90}); !errors.Is(err, ErrPort) {
+	if _, err := h.Ports().Add(t.Context(), "web", Port{Host: 8080, Guest: 90}); !errors.Is(err, ErrPort) {
 		t.Errorf("a port twice: %v", err)
 	}
 	there := func(want ...Port) {
 		t.Helper()
-		if got, err := h.Ports("web"); err != nil || !slices.Equal(got, want) {
+		if got, err := h.Ports().List("web"); err != nil || !slices.Equal(got, want) {
 			t.Errorf("the ports are %v, %v; want %v", got, err, want)
 		}
 	}
 	there(one, other)
-	if removed, err := h.RemovePort(t.Context(), "web", Port{Guest: 80}); err != nil || !slices.Equal(removed, []Port{one}) {
+	if removed, err := h.Ports().Remove(t.Context(), "web", Port{Guest: 80}); err != nil || !slices.Equal(removed, []Port{one}) {
 		t.Errorf("removed %v, %v", removed, err)
 	}
 	there(other)
-	if _, err := h.RemovePort(t.Context(), "web", Port{Host: 8080, Guest: 80}); !errors.Is(err, ErrPort) {
+	if _, err := h.Ports().Remove(t.Context(), "web", Port{Host: 8080, Guest: 80}); !errors.Is(err, ErrPort) {
 		t.Errorf("removed once more: %v", err)
 	}
-	if _, err := h.AddPort(t.Context(), "none", one); !errors.Is(err, ErrNoSandbox) {
+	if _, err := h.Ports().Add(t.Context(), "none", one); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("of no sandbox: %v", err)
 	}
 }

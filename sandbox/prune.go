@@ -70,7 +70,7 @@ func (h *Home) Prune(ctx context.Context, o PruneOptions) (pruned []Pruned, err 
 		}
 		needed = append(needed, s.Digest)
 	}
-	ofSnapshots, err := h.snapshotImages()
+	ofSnapshots, err := h.Snapshots().images()
 	if err != nil {
 		return pruned, Fail(errors.Join(append(errs, err)...))
 	}

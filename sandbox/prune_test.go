@@ -18,7 +18,7 @@ func TestPruneRemovesWhatItNames(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(keptDir(h, id), state.ConsoleLog), make([]byte, 8<<10), 0o600))
 	must(t, aNamed(t, h, "stopped"))
 	must(t, aNamed(t, h, "runs"))
-	run, err := h.lockNamed("runs")
+	run, err := lockNamed(h, "runs")
 	must(t, err)
 	defer func() { _ = run.Lock.Close() }()
 	l, err := state.ListenControl(run.Dir)

@@ -154,7 +154,7 @@ func (s *Sandbox) dropRun() error {
 	if s.name == "" {
 		return s.run.Remove()
 	}
-	run, err := s.home.lockNamed(s.name)
+	run, err := lockNamed(s.home, s.name)
 	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
 		return nil // the directory is another command's now, which has cleared it
 	}

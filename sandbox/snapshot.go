@@ -49,20 +49,26 @@ type SnapshotOptions struct {
 	Labels map[string]string
 }
 
-// CreateSnapshot takes a snapshot of the sandbox of that name. One that runs has its disk frozen for it, for at most
+// Snapshots are the snapshots of a state directory.
+type Snapshots struct{ home *Home }
+
+// Snapshots are h's.
+func (h *Home) Snapshots() Snapshots { return Snapshots{h} }
+
+// Create takes a snapshot of the sandbox of that name. One that runs has its disk frozen for it, for at most
 // MaxFreeze. ErrSnapshotExists if another snapshot has the name. Killed at any time it leaves the snapshot or nothing.
-func (h *Home) CreateSnapshot(ctx context.Context, name string, o SnapshotOptions) (*Snapshot, error) {
-	s, err := h.createSnapshot(ctx, name, o)
+func (ss Snapshots) Create(ctx context.Context, name string, o SnapshotOptions) (*Snapshot, error) {
+	s, err := ss.create(ctx, name, o)
 	return s, Fail(err)
 }
 
-func (h *Home) createSnapshot(ctx context.Context, name string, o SnapshotOptions) (*Snapshot, error) {
+func (ss Snapshots) create(ctx context.Context, name string, o SnapshotOptions) (*Snapshot, error) {
 	if o.Name != "" {
 		if err := state.CheckSnapshotName(o.Name); err != nil {
 			return nil, err
 		}
 	}
-	store, err := h.snapshots()
+	store, err := ss.store()
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +79,7 @@ func (h *Home) createSnapshot(ctx context.Context, name string, o SnapshotOption
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := takeSnapshot(ctx, h, store, work, name, o)
+	snapshot, err := takeSnapshot(ctx, ss.home, store, work, name, o)
 	return snapshot, errors.Join(err, work.Abort())
 }
 
@@ -128,22 +134,22 @@ func commitNext(store *snapshots.Store, work *snapshots.Work, sandbox string, me
 	}
 }
 
-func (h *Home) snapshots() (*snapshots.Store, error) {
-	return snapshots.Open(filepath.Join(h.dir, state.SnapshotsDir))
+func (ss Snapshots) store() (*snapshots.Store, error) {
+	return snapshots.Open(filepath.Join(ss.home.dir, state.SnapshotsDir))
 }
 
 // sweepSnapshots removes what killed commands left.
 func sweepSnapshots(h *Home) error {
-	store, err := h.snapshots()
+	store, err := h.Snapshots().store()
 	if err != nil {
 		return err
 	}
 	return store.Sweep()
 }
 
-// Snapshots returns all snapshots in the order of their names. One that is damaged is among them.
-func (h *Home) Snapshots() ([]Snapshot, error) {
-	store, err := h.snapshots()
+// List returns all snapshots in the order of their names. One that is damaged is among them.
+func (ss Snapshots) List() ([]Snapshot, error) {
+	store, err := ss.store()
 	if err != nil {
 		return nil, Fail(err)
 	}
@@ -165,9 +171,9 @@ func (h *Home) Snapshots() ([]Snapshot, error) {
 	return all, nil
 }
 
-// InspectSnapshot tells about the snapshot of that name.
-func (h *Home) InspectSnapshot(name string) (*Snapshot, error) {
-	store, err := h.snapshots()
+// Inspect tells about the snapshot of that name.
+func (ss Snapshots) Inspect(name string) (*Snapshot, error) {
+	store, err := ss.store()
 	if err != nil {
 		return nil, Fail(err)
 	}
@@ -178,9 +184,9 @@ func (h *Home) InspectSnapshot(name string) (*Snapshot, error) {
 	return snapshotOf(name, meta, list), nil
 }
 
-// RemoveSnapshot removes the snapshot of that name, and what no other snapshot shares of it.
-func (h *Home) RemoveSnapshot(name string) error {
-	store, err := h.snapshots()
+// Remove removes the snapshot of that name, and what no other snapshot shares of it.
+func (ss Snapshots) Remove(name string) error {
+	store, err := ss.store()
 	if err != nil {
 		return Fail(err)
 	}
@@ -190,9 +196,9 @@ func (h *Home) RemoveSnapshot(name string) error {
 // DiskRange is a part of a disk, in bytes.
 type DiskRange = snapshots.Range
 
-// DiffSnapshots are the parts in which the disks of two snapshots differ, to within a MiB.
-func (h *Home) DiffSnapshots(a, b string) ([]DiskRange, error) {
-	store, err := h.snapshots()
+// Diff returns the parts in which the disks of two snapshots differ, to within a MiB.
+func (ss Snapshots) Diff(a, b string) ([]DiskRange, error) {
+	store, err := ss.store()
 	if err != nil {
 		return nil, Fail(err)
 	}
@@ -218,9 +224,9 @@ func snapshotOf(name string, m *snapshots.Meta, list *snapshots.List) *Snapshot 
 	return s
 }
 
-// snapshotImages are the digests of the images under the disks of snapshots.
-func (h *Home) snapshotImages() ([]string, error) {
-	store, err := h.snapshots()
+// images are the digests of the images under the disks of snapshots.
+func (ss Snapshots) images() ([]string, error) {
+	store, err := ss.store()
 	if err != nil {
 		return nil, err
 	}

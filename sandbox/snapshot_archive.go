@@ -14,11 +14,11 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// ExportSnapshot writes the snapshot of that name to w, as one zstd archive: the disk and those settings that take nothing
+// Export writes the snapshot of that name to w, as one zstd archive: the disk and those settings that take nothing
 // from this machine. The policy, directories, ports and files of records are not in it, variables are. A snapshot whose
 // image is a file or directory of this machine can't be exported. After an error the archive is not whole.
-func (h *Home) ExportSnapshot(ctx context.Context, name string, w io.Writer) error {
-	store, err := h.snapshots()
+func (ss Snapshots) Export(ctx context.Context, name string, w io.Writer) error {
+	store, err := ss.store()
 	if err != nil {
 		return Fail(err)
 	}
@@ -34,11 +34,11 @@ func (h *Home) ExportSnapshot(ctx context.Context, name string, w io.Writer) err
 	}))
 }
 
-// ImportSnapshot reads an archive that ExportSnapshot wrote, under that name; "" is the archive's. Sandboxes that are cloned
+// Import reads an archive that Export wrote, under that name; "" is the archive's. Sandboxes that are cloned
 // from it have the settings of the archive and no way out: their policy allows nothing. ErrSnapshotArchive if it is not as
-// ExportSnapshot writes it; nothing of it stays then.
-func (h *Home) ImportSnapshot(ctx context.Context, r io.Reader, name string) (*Snapshot, error) {
-	store, err := h.snapshots()
+// Export writes it; nothing of it stays then.
+func (ss Snapshots) Import(ctx context.Context, r io.Reader, name string) (*Snapshot, error) {
+	store, err := ss.store()
 	if err != nil {
 		return nil, Fail(err)
 	}

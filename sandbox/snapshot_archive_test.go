@@ -23,38 +23,38 @@ func TestImportedSnapshotsTakeNothing(t *testing.T) {
 	must(t, err)
 	img, err := store.Resolve(t.Context(), DefaultImage, image.Options{})
 	must(t, err)
-	st, err := h.load("web")
+	st, err := loadStored(h, "web")
 	must(t, err)
 	st.Policy, st.PolicyFile, st.Image, st.ImageDigest = "version = 1\n[egress]\ndefault = \"public\"\n", "/a/policy.toml", DefaultImage, img.Digest
 	st.Directories, st.Ports, st.Audit, st.Pcap = []Directory{{Host: "/home", Guest: "/h", Writable: true}}, []Port{{Host: 80, Guest: 80}}, "/a/audit", "/a/pcap"
 	st.Placeholders, st.Env, st.Memory, st.ReadOnly = map[string]string{"KEY": "a-placeholder"}, []string{"A=b"}, 1<<30, true
 	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
 	onDisk(t, h, "web", "far")
-	_, err = h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Labels: map[string]string{"a": "b"}})
+	_, err = h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Labels: map[string]string{"a": "b"}})
 	must(t, err)
 	var archive bytes.Buffer
-	must(t, h.ExportSnapshot(t.Context(), "web-1", &archive))
-	s, err := to.ImportSnapshot(t.Context(), bytes.NewReader(archive.Bytes()), "")
+	must(t, h.Snapshots().Export(t.Context(), "web-1", &archive))
+	s, err := to.Snapshots().Import(t.Context(), bytes.NewReader(archive.Bytes()), "")
 	must(t, err)
 	if !s.Imported || s.Name != "web-1" || s.Sandbox != "web" || s.Labels["a"] != "b" || s.ImageDigest != img.Digest {
 		t.Errorf("%+v", s)
 	}
-	if _, err := to.ImportSnapshot(t.Context(), bytes.NewReader(archive.Bytes()), ""); !errors.Is(err, ErrSnapshotExists) {
+	if _, err := to.Snapshots().Import(t.Context(), bytes.NewReader(archive.Bytes()), ""); !errors.Is(err, ErrSnapshotExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if _, err := to.ImportSnapshot(t.Context(), bytes.NewReader(archive.Bytes()), "again"); err != nil {
+	if _, err := to.Snapshots().Import(t.Context(), bytes.NewReader(archive.Bytes()), "again"); err != nil {
 		t.Errorf("under another name: %v", err)
 	}
-	if err := to.CloneSnapshot(t.Context(), "web-1", "in", CloneOptions{}); !errors.Is(err, image.ErrNotCached) || !strings.Contains(err.Error(), "msb image pull") {
+	if err := to.Snapshots().Clone(t.Context(), "web-1", "in", CloneOptions{}); !errors.Is(err, image.ErrNotCached) || !strings.Contains(err.Error(), "msb image pull") {
 		t.Errorf("without the image: %v", err)
 	}
 	there, err := Store(to)
 	must(t, err)
 	_, err = there.Resolve(t.Context(), DefaultImage, image.Options{})
 	must(t, err)
-	must(t, to.CloneSnapshot(t.Context(), "web-1", "in", CloneOptions{}))
+	must(t, to.Snapshots().Clone(t.Context(), "web-1", "in", CloneOptions{}))
 	wantOnDisk(t, to, "in", "far")
-	got, err := to.load("in")
+	got, err := loadStored(to, "in")
 	must(t, err)
 	if len(got.Directories) > 0 || len(got.Ports) > 0 || got.Audit != "" || got.Pcap != "" || got.PolicyFile != "" || len(got.Placeholders) > 0 || len(got.Grants) > 0 || strings.Contains(got.Policy, "public") {
 		t.Errorf("it takes something: %+v", got)
@@ -67,7 +67,7 @@ func TestImportedSnapshotsTakeNothing(t *testing.T) {
 	}
 	// One of the same name and time is not the sandbox that it was taken of.
 	must(t, aNamed(t, to, "web"))
-	if err := to.RestoreSnapshot(t.Context(), "web-1", ""); !errors.Is(err, ErrSnapshotOf) {
+	if err := to.Snapshots().Restore(t.Context(), "web-1", ""); !errors.Is(err, ErrSnapshotOf) {
 		t.Errorf("restored: %v", err)
 	}
 }
@@ -76,14 +76,14 @@ func TestLocalImagesAreNotExported(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	st, err := h.load("web")
+	st, err := loadStored(h, "web")
 	must(t, err)
 	st.Image = "dir:/srv/root"
 	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
-	_, err = h.CreateSnapshot(t.Context(), "web", SnapshotOptions{})
+	_, err = h.Snapshots().Create(t.Context(), "web", SnapshotOptions{})
 	must(t, err)
 	var archive bytes.Buffer
-	if err := h.ExportSnapshot(t.Context(), "web-1", &archive); !errors.Is(err, image.ErrReference) || archive.Len() > 0 {
+	if err := h.Snapshots().Export(t.Context(), "web-1", &archive); !errors.Is(err, image.ErrReference) || archive.Len() > 0 {
 		t.Errorf("%v, and %d bytes", err, archive.Len())
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// RestoreSnapshot puts the disk of a snapshot in place of that of the sandbox that it was taken of, which must be stopped.
+// Restore puts the disk of a snapshot in place of that of the sandbox that it was taken of, which must be stopped.
 // name is what the sandbox is called now; "" is as it was called then. The sandbox stays what it is: its policy, variables,
 // ports, placeholders and authority are those that it has now. Its jobs go. ErrSnapshotOf for any other sandbox. Killed at
 // any time it leaves the old disk or the new one.
-func (h *Home) RestoreSnapshot(ctx context.Context, snapshot, name string) error {
-	return Fail(h.restoreSnapshot(ctx, snapshot, name))
+func (ss Snapshots) Restore(ctx context.Context, snapshot, name string) error {
+	return Fail(ss.restore(ctx, snapshot, name))
 }
 
-func (h *Home) restoreSnapshot(ctx context.Context, snapshot, name string) error {
-	store, err := h.snapshots()
+func (ss Snapshots) restore(ctx context.Context, snapshot, name string) error {
+	store, err := ss.store()
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,11 @@ func (h *Home) restoreSnapshot(ctx context.Context, snapshot, name string) error
 	if name == "" {
 		name = meta.Config.Name
 	}
-	return changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+	return changeNamed(ctx, ss.home, name, func(run *Run, st *state.Stored) error {
 		if meta.Imported || !st.Created.Equal(meta.Config.Created) {
 			return fmt.Errorf("%w than %s: %s; `msb clone %s NEWNAME` makes one from it", ErrSnapshotOf, name, snapshot, snapshot)
 		}
-		if err := clearRun(h, run.Dir); err != nil { // its machine may still write to the disk
+		if err := clearRun(ss.home, run.Dir); err != nil { // its machine may still write to the disk
 			return err
 		}
 		fresh := filepath.Join(run.Dir, state.NewUpperDisk)

@@ -41,54 +41,54 @@ func TestSnapshotsAreRestored(t *testing.T) {
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
 	onDisk(t, h, "web", "before")
-	s, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Labels: map[string]string{"a": "b"}})
+	s, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Labels: map[string]string{"a": "b"}})
 	must(t, err)
 	if s.Name != "web-1" || s.Sandbox != "web" || s.Parent != "" || s.Running || s.ImageDigest != "sha256:0" || s.Disk != 64<<20 || s.Data < 1<<20 || s.Labels["a"] != "b" {
 		t.Errorf("%+v", s)
 	}
 	onDisk(t, h, "web", "after")
 	must(t, h.SetEnv(t.Context(), "web", "SET=after"))
-	second, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{})
+	second, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{})
 	must(t, err)
 	if second.Name != "web-2" || second.Parent != "web-1" || second.Digest == s.Digest {
 		t.Errorf("%+v", second)
 	}
-	must(t, h.RestoreSnapshot(t.Context(), "web-1", ""))
+	must(t, h.Snapshots().Restore(t.Context(), "web-1", ""))
 	wantOnDisk(t, h, "web", "before")
 	if env, err := h.Env("web"); err != nil || !slices.Equal(env, []string{"SET=after"}) {
 		t.Errorf("a restore changed the settings: %q, %v", env, err)
 	}
-	third, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "again"})
+	third, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "again"})
 	must(t, err)
 	if third.Parent != "web-1" || third.Digest != s.Digest {
 		t.Errorf("%+v, want the digest of web-1", third)
 	}
-	if _, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "again"}); !errors.Is(err, ErrSnapshotExists) || KindOf(err) != KindSandbox {
+	if _, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "again"}); !errors.Is(err, ErrSnapshotExists) || KindOf(err) != KindSandbox {
 		t.Errorf("a name that is taken: %v", err)
 	}
-	ranges, err := h.DiffSnapshots("web-1", "web-2")
+	ranges, err := h.Snapshots().Diff("web-1", "web-2")
 	if err != nil || !slices.Equal(ranges, []DiskRange{{Start: 40 << 20, Bytes: 1 << 20}}) {
 		t.Errorf("diff: %v, %v", ranges, err)
 	}
-	all, err := h.Snapshots()
+	all, err := h.Snapshots().List()
 	if err != nil || len(all) != 3 || all[0].Name != "again" {
 		t.Errorf("%+v, %v", all, err)
 	}
 	// Other names, and another sandbox of the name.
 	must(t, h.Rename(t.Context(), "web", "shop"))
-	if err := h.RestoreSnapshot(t.Context(), "web-2", ""); !errors.Is(err, ErrNoSandbox) {
+	if err := h.Snapshots().Restore(t.Context(), "web-2", ""); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("under the old name: %v", err)
 	}
-	must(t, h.RestoreSnapshot(t.Context(), "web-2", "shop"))
+	must(t, h.Snapshots().Restore(t.Context(), "web-2", "shop"))
 	wantOnDisk(t, h, "shop", "after")
 	must(t, aNamed(t, h, "web"))
-	if err := h.RestoreSnapshot(t.Context(), "web-2", ""); !errors.Is(err, ErrSnapshotOf) || KindOf(err) != KindSandbox {
+	if err := h.Snapshots().Restore(t.Context(), "web-2", ""); !errors.Is(err, ErrSnapshotOf) || KindOf(err) != KindSandbox {
 		t.Errorf("into another sandbox of the name: %v", err)
 	}
-	must(t, h.RemoveSnapshot("web-1"))
-	must(t, h.RestoreSnapshot(t.Context(), "again", "shop"))
+	must(t, h.Snapshots().Remove("web-1"))
+	must(t, h.Snapshots().Restore(t.Context(), "again", "shop"))
 	wantOnDisk(t, h, "shop", "before")
-	if _, err := h.InspectSnapshot("web-1"); !errors.Is(err, ErrNoSnapshot) {
+	if _, err := h.Snapshots().Inspect("web-1"); !errors.Is(err, ErrNoSnapshot) {
 		t.Errorf("one that was removed: %v", err)
 	}
 }
@@ -97,13 +97,13 @@ func TestRunningSandboxesAreNotRestored(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	_, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
-	run, err := h.lockNamed("web")
+	run, err := lockNamed(h, "web")
 	must(t, err)
 	l, err := state.ListenControl(run.Dir)
 	must(t, err)
-	if err := h.RestoreSnapshot(t.Context(), "s", ""); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "msb stop web") {
+	if err := h.Snapshots().Restore(t.Context(), "s", ""); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "msb stop web") {
 		t.Errorf("%v, want ErrRunning", err)
 	}
 	must(t, errors.Join(l.Close(), run.Lock.Close()))
@@ -116,12 +116,12 @@ func TestI13_KilledRestoresLeaveOneDisk(t *testing.T) {
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
 	onDisk(t, h, "web", "first")
-	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	_, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
 	onDisk(t, h, "web", "later")
 	must(t, os.WriteFile(namedPath(h, "web", state.NewUpperDisk), []byte("half"), 0o600))
 	wantOnDisk(t, h, "web", "later")
-	must(t, h.RestoreSnapshot(t.Context(), "s", ""))
+	must(t, h.Snapshots().Restore(t.Context(), "s", ""))
 	wantOnDisk(t, h, "web", "first")
 	if _, err := os.Lstat(namedPath(h, "web", state.NewUpperDisk)); err == nil {
 		t.Error("half a disk is left")
@@ -135,16 +135,16 @@ func TestDamagedSnapshotsReplaceNothing(t *testing.T) {
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
 	onDisk(t, h, "web", "first")
-	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	_, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
 	chunks, err := filepath.Glob(filepath.Join(h.Dir(), state.SnapshotsDir, "chunks", "*", "*"))
 	must(t, err)
 	must(t, os.Chmod(chunks[0], 0o600))
 	must(t, os.Truncate(chunks[0], 100))
-	if err := h.RestoreSnapshot(t.Context(), "s", ""); !errors.Is(err, ErrSnapshotDamaged) {
+	if err := h.Snapshots().Restore(t.Context(), "s", ""); !errors.Is(err, ErrSnapshotDamaged) {
 		t.Errorf("restore: %v", err)
 	}
-	if err := h.CloneSnapshot(t.Context(), "s", "other", CloneOptions{}); !errors.Is(err, ErrSnapshotDamaged) {
+	if err := h.Snapshots().Clone(t.Context(), "s", "other", CloneOptions{}); !errors.Is(err, ErrSnapshotDamaged) {
 		t.Errorf("clone: %v", err)
 	}
 	wantOnDisk(t, h, "web", "first")
@@ -158,11 +158,11 @@ func TestClonesHaveTheDisk(t *testing.T) {
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
 	onDisk(t, h, "web", "first")
-	_, err := h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	_, err := h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
 	onDisk(t, h, "web", "later")
 	must(t, h.Clone(t.Context(), "web", "one", CloneOptions{}))
-	must(t, h.CloneSnapshot(t.Context(), "s", "two", CloneOptions{}))
+	must(t, h.Snapshots().Clone(t.Context(), "s", "two", CloneOptions{}))
 	wantOnDisk(t, h, "one", "later")
 	wantOnDisk(t, h, "two", "first")
 	onDisk(t, h, "one", "other")
@@ -171,28 +171,28 @@ func TestClonesHaveTheDisk(t *testing.T) {
 		if err := h.Clone(t.Context(), "web", to, CloneOptions{}); !errors.Is(err, ErrExists) {
 			t.Errorf("onto %s: %v", to, err)
 		}
-		if err := h.CloneSnapshot(t.Context(), "s", to, CloneOptions{}); !errors.Is(err, ErrExists) {
+		if err := h.Snapshots().Clone(t.Context(), "s", to, CloneOptions{}); !errors.Is(err, ErrExists) {
 			t.Errorf("a snapshot onto %s: %v", to, err)
 		}
 	}
 	if err := errors.Join(h.Clone(t.Context(), "nosuch", "x", CloneOptions{})); !errors.Is(err, ErrNoSandbox) {
 		t.Errorf("%v", err)
 	}
-	if err := h.CloneSnapshot(t.Context(), "nosuch", "x", CloneOptions{}); !errors.Is(err, ErrNoSnapshot) {
+	if err := h.Snapshots().Clone(t.Context(), "nosuch", "x", CloneOptions{}); !errors.Is(err, ErrNoSnapshot) {
 		t.Errorf("%v", err)
 	}
-	if err := h.RestoreSnapshot(t.Context(), "s", "two"); !errors.Is(err, ErrSnapshotOf) {
+	if err := h.Snapshots().Restore(t.Context(), "s", "two"); !errors.Is(err, ErrSnapshotOf) {
 		t.Errorf("into a clone: %v", err)
 	}
 	// A snapshot of a clone that has not been started yet brings the same disk back, which is another sandbox's.
-	_, err = h.CreateSnapshot(t.Context(), "two", SnapshotOptions{Name: "unborn"})
+	_, err = h.Snapshots().Create(t.Context(), "two", SnapshotOptions{Name: "unborn"})
 	must(t, err)
-	st, err := h.load("two")
+	st, err := loadStored(h, "two")
 	must(t, err)
 	st.NewIdentity, st.ForgetCA = false, "" // as its first start does
 	must(t, state.WriteJSON(namedPath(h, "two"), state.StoredFile, st))
-	must(t, h.RestoreSnapshot(t.Context(), "unborn", ""))
-	if st, err := h.load("two"); err != nil || !st.NewIdentity {
+	must(t, h.Snapshots().Restore(t.Context(), "unborn", ""))
+	if st, err := loadStored(h, "two"); err != nil || !st.NewIdentity {
 		t.Errorf("restored to before its first start it keeps another's identity: %+v, %v", st, err)
 	}
 	needed, err := h.NeededImages()
@@ -206,11 +206,11 @@ func TestI13_SlowClonesAreNotSwept(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	st, err := h.load("web")
+	st, err := loadStored(h, "web")
 	must(t, err)
 	old := time.Now().Add(-time.Hour)
 	var temp string
-	must(t, h.makeClone(cloneOf(st, "other", ""), "web", func(dir string) error {
+	must(t, makeClone(h, cloneOf(st, "other", ""), "web", func(dir string) error {
 		temp = dir
 		must(t, errors.Join(os.WriteFile(filepath.Join(dir, state.UpperDisk), nil, 0o600), os.Chtimes(dir, old, old)))
 		return sweepNamed(h)
@@ -233,14 +233,14 @@ func TestClonesGetAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))
-	st, err := h.load("web")
+	st, err := loadStored(h, "web")
 	must(t, err)
 	st.Grants = grants.Set{{}}
 	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
 	file := filepath.Join(t.TempDir(), "policy.toml")
 	must(t, os.WriteFile(file, []byte("version = 1\n[egress]\ndefault = \"public\"\n"), 0o600))
 	must(t, h.Clone(t.Context(), "web", "one", CloneOptions{PolicyFile: file}))
-	st, err = h.load("one")
+	st, err = loadStored(h, "one")
 	if err != nil || st.PolicyFile != file || len(st.Grants) > 0 || !strings.Contains(st.Policy, "public") {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -308,10 +308,10 @@ func TestI18_ClonesGetNoAuthority(t *testing.T) {
 	if b, err := os.ReadFile(namedPath(h, "web", state.CaFile)); err != nil || !strings.Contains(string(b), "PRIVATE KEY") {
 		t.Fatalf("the parent has no key: %v", err)
 	}
-	_, err = h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	_, err = h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
 	must(t, h.Clone(t.Context(), "web", "one", CloneOptions{}))
-	must(t, h.CloneSnapshot(t.Context(), "s", "two", CloneOptions{}))
+	must(t, h.Snapshots().Clone(t.Context(), "s", "two", CloneOptions{}))
 	for _, dir := range []string{namedPath(h, "one"), namedPath(h, "two"), filepath.Join(h.Dir(), state.SnapshotsDir, "names", "s")} {
 		entries, err := os.ReadDir(dir)
 		must(t, err)
@@ -325,7 +325,7 @@ func TestI18_ClonesGetNoAuthority(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"one", "two"} {
-		st, err := h.load(name)
+		st, err := loadStored(h, name)
 		if err != nil || st.ForgetCA != string(authority.CertPEM()) {
 			t.Errorf("%s forgets %q (%v), want the parent's certificate", name, st.ForgetCA, err)
 		}
@@ -341,17 +341,17 @@ func TestSnapshotsKeepTheirImages(t *testing.T) {
 	img, err := store.Resolve(t.Context(), DefaultImage, image.Options{})
 	must(t, err)
 	must(t, aNamed(t, h, "web"))
-	st, err := h.load("web")
+	st, err := loadStored(h, "web")
 	must(t, err)
 	st.Image, st.ImageDigest = DefaultImage, img.Digest
 	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
-	_, err = h.CreateSnapshot(t.Context(), "web", SnapshotOptions{Name: "s"})
+	_, err = h.Snapshots().Create(t.Context(), "web", SnapshotOptions{Name: "s"})
 	must(t, err)
 	must(t, h.Remove(t.Context(), "web"))
 	must(t, store.Remove(DefaultImage, img.Digest))
 	for _, gone := range []bool{false, true} {
 		if gone {
-			must(t, h.RemoveSnapshot("s"))
+			must(t, h.Snapshots().Remove("s"))
 		}
 		pruned, err := h.Prune(t.Context(), PruneOptions{DryRun: true})
 		if err != nil || len(pruned) > 0 != gone {

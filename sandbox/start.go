@@ -74,7 +74,7 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if cfg.Directories, err = cfg.realDirectories(home); err != nil {
 		return nil, err
 	}
-	admitted, err := home.Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
+	admitted, err := home.Trust().Admit(cfg.Policy, AdmitOptions{Floor: cfg.Floor, Trust: cfg.Trust})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	run, err := home.NewRun()
+	run, err := newRun(home)
 	if err != nil {
 		return nil, err
 	}

@@ -87,11 +87,11 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 		return "", h.UnsetEnv(ctx, o.Name, "T_"+o.Key)
 	case "addport":
 		guest, _ := strconv.Atoi(o.Key)
-		_, err := h.AddPort(ctx, o.Name, Port{Guest: uint16(guest)})
+		_, err := h.Ports().Add(ctx, o.Name, Port{Guest: uint16(guest)})
 		return "", err
 	case "rmport":
 		guest, _ := strconv.Atoi(o.Key)
-		_, err := h.RemovePort(ctx, o.Name, Port{Guest: uint16(guest)})
+		_, err := h.Ports().Remove(ctx, o.Name, Port{Guest: uint16(guest)})
 		return "", err
 	case "prune":
 		_, err := h.Prune(ctx, PruneOptions{Stopped: o.Key == "stopped"})
@@ -510,7 +510,7 @@ func (m *machineTest) sameBox(h *Home, name string, b *box) {
 		m.fail("%s: %v", name, err)
 	}
 	m.sameEnv(b, env)
-	ports, err := h.Ports(name)
+	ports, err := h.Ports().List(name)
 	var guests []string
 	for _, p := range ports {
 		guests = append(guests, strconv.Itoa(int(p.Guest)))
@@ -669,7 +669,7 @@ func (m *machineTest) runs(h *Home, name string) bool {
 			}
 			continue
 		}
-		run, err := h.lockNamed(name)
+		run, err := lockNamed(h, name)
 		switch {
 		case err == nil:
 			_ = run.Lock.Close()

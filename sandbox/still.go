@@ -37,7 +37,7 @@ func withStill(ctx context.Context, h *Home, name string, do func(*source) error
 	if err != nil {
 		return err
 	}
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err == nil {
 		err = readSource(namedPath(h, name), st, live, do)
 	}

@@ -71,7 +71,7 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 
 // Policy is what the sandbox of that name starts with: its policy file as it is now, under its floor.
 func (h *Home) Policy(name string) (*policies.Policy, error) {
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err != nil {
 		return nil, Fail(err)
 	}
@@ -119,8 +119,8 @@ func checkRealDir(h *Home, name string) error {
 	return nil
 }
 
-// load reads a named sandbox's state.
-func (h *Home) load(name string) (*state.Stored, error) {
+// loadStored reads a named sandbox's state.
+func loadStored(h *Home, name string) (*state.Stored, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // Update changes the sandbox of that name. What does not hold at once holds from its next start on; see Changes.
 func (h *Home) Update(ctx context.Context, name string, c Changes) error {
-	st, err := h.load(name)
+	st, err := loadStored(h, name)
 	if err != nil {
 		return Fail(err)
 	}

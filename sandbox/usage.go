@@ -40,7 +40,7 @@ func (h *Home) Usage(ctx context.Context, names ...string) ([]Usage, error) {
 	work.SetLimit(usageAtOnce)
 	for i, name := range names {
 		work.Go(func() error {
-			err := h.usageOf(ctx, name, &all[i])
+			err := usageOf(h, ctx, name, &all[i])
 			switch missing := errors.Is(err, ErrNoSandbox) || errors.Is(err, ErrNotRunning) || errors.Is(err, ErrName); {
 			case missing && asked:
 				return err
@@ -74,8 +74,8 @@ func (s *Sandbox) Usage(ctx context.Context) (*Usage, error) {
 }
 
 // usageOf asks a supervisor over a session of its own, which does not wait for one that is starting.
-func (h *Home) usageOf(ctx context.Context, name string, u *Usage) error {
-	if _, err := h.load(name); err != nil {
+func usageOf(h *Home, ctx context.Context, name string, u *Usage) error {
+	if _, err := loadStored(h, name); err != nil {
 		return err
 	}
 	dir := namedPath(h, name)

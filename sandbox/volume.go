@@ -39,20 +39,26 @@ type VolumeStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// CreateVolume makes an empty volume; size 0 is DefaultDisk. ErrExists if there is one of that name.
-func (h *Home) CreateVolume(name string, size int64) error { return Fail(h.createVolume(name, size)) }
+// Volumes are the volumes of a state directory.
+type Volumes struct{ home *Home }
 
-func (h *Home) createVolume(name string, size int64) error {
+// Volumes are h's.
+func (h *Home) Volumes() Volumes { return Volumes{h} }
+
+// Create makes an empty volume; size 0 is DefaultDisk. ErrExists if there is one of that name.
+func (vs Volumes) Create(name string, size int64) error { return Fail(vs.create(name, size)) }
+
+func (vs Volumes) create(name string, size int64) error {
 	if err := state.CheckVolumeName(name); err != nil {
 		return err
 	}
 	if size == 0 {
 		size = DefaultDisk
 	}
-	if err := makeDir(filepath.Join(h.dir, state.VolumesDir), mkdirReal); err != nil {
+	if err := makeDir(filepath.Join(vs.home.dir, state.VolumesDir), mkdirReal); err != nil {
 		return err
 	}
-	temp := filepath.Join(h.dir, state.VolumesDir, filepath.Base(state.HiddenPath(h.dir)))
+	temp := filepath.Join(vs.home.dir, state.VolumesDir, filepath.Base(state.HiddenPath(vs.home.dir)))
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return err
 	}
@@ -64,7 +70,7 @@ func (h *Home) createVolume(name string, size int64) error {
 		err = os.WriteFile(filepath.Join(temp, state.LockFile), nil, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(temp, state.VolumePath(h.dir, name))
+		err = os.Rename(temp, state.VolumePath(vs.home.dir, name))
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
 			err = fmt.Errorf("%w: volume %s", ErrExists, name)
 		}
@@ -75,32 +81,32 @@ func (h *Home) createVolume(name string, size int64) error {
 	return nil
 }
 
-// Volumes are all of them, in the order of their names.
-func (h *Home) Volumes() ([]VolumeStatus, error) {
-	names, err := h.volumeNames()
+// List returns all of them, in the order of their names.
+func (vs Volumes) List() ([]VolumeStatus, error) {
+	names, err := vs.names()
 	if err != nil {
 		return nil, Fail(err)
 	}
-	used, err := h.volumeUsers()
+	used, err := vs.users()
 	if err != nil {
 		return nil, Fail(err)
 	}
 	all := make([]VolumeStatus, 0, len(names))
 	for _, name := range names {
-		v, err := h.volume(name, used)
+		v, err := vs.status(name, used)
 		if errors.Is(err, state.ErrNoVolume) {
 			continue // removed just now
 		}
 		if err != nil {
-			v = &VolumeStatus{Name: name, Problem: err.Error(), Sandboxes: used[name], Disk: state.VolumePath(h.dir, name, state.VolumeDisk)}
+			v = &VolumeStatus{Name: name, Problem: err.Error(), Sandboxes: used[name], Disk: state.VolumePath(vs.home.dir, name, state.VolumeDisk)}
 		}
 		all = append(all, *v)
 	}
 	return all, nil
 }
 
-func (h *Home) volumeNames() (names []string, err error) {
-	entries, err := os.ReadDir(filepath.Join(h.dir, state.VolumesDir)) // sorted
+func (vs Volumes) names() (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(vs.home.dir, state.VolumesDir)) // sorted
 	if err != nil {
 		return nil, state.UnlessGone(err)
 	}
@@ -112,9 +118,9 @@ func (h *Home) volumeNames() (names []string, err error) {
 	return names, nil
 }
 
-// volumeUsers are the names of the sandboxes that are made with each volume.
-func (h *Home) volumeUsers() (map[string][]string, error) {
-	all, err := h.List()
+// users are the names of the sandboxes that are made with each volume.
+func (vs Volumes) users() (map[string][]string, error) {
+	all, err := vs.home.List()
 	if err != nil {
 		return nil, err
 	}
@@ -127,24 +133,24 @@ func (h *Home) volumeUsers() (map[string][]string, error) {
 	return users, nil
 }
 
-// Volume tells about the volume of that name.
-func (h *Home) Volume(name string) (*VolumeStatus, error) {
-	used, err := h.volumeUsers()
+// Inspect tells about the volume of that name.
+func (vs Volumes) Inspect(name string) (*VolumeStatus, error) {
+	used, err := vs.users()
 	if err != nil {
 		return nil, Fail(err)
 	}
-	v, err := h.volume(name, used)
+	v, err := vs.status(name, used)
 	return v, Fail(err)
 }
 
-func (h *Home) volume(name string, users map[string][]string) (*VolumeStatus, error) {
-	st, err := state.ReadVolume(h.dir, name)
+func (vs Volumes) status(name string, users map[string][]string) (*VolumeStatus, error) {
+	st, err := state.ReadVolume(vs.home.dir, name)
 	if err != nil {
 		return nil, err
 	}
-	disk := state.VolumePath(h.dir, name, state.VolumeDisk)
+	disk := state.VolumePath(vs.home.dir, name, state.VolumeDisk)
 	v := &VolumeStatus{Name: name, Created: st.Created, Size: st.Size, Used: allocated(disk), Sandboxes: users[name], Disk: disk}
-	lock, err := state.LockVolume(h.dir, name, false)
+	lock, err := state.LockVolume(vs.home.dir, name, false)
 	if errors.Is(err, state.ErrVolumeBusy) {
 		v.Busy = true
 		return v, nil
@@ -155,12 +161,12 @@ func (h *Home) volume(name string, users map[string][]string) (*VolumeStatus, er
 	return v, lock.Close()
 }
 
-// RemoveVolume removes a volume and all that it holds. ErrVolumeBusy while a machine has it, and while a sandbox is made
+// Remove removes a volume and all that it holds. ErrVolumeBusy while a machine has it, and while a sandbox is made
 // with it.
-func (h *Home) RemoveVolume(name string) error { return Fail(h.removeVolume(name)) }
+func (vs Volumes) Remove(name string) error { return Fail(vs.remove(name)) }
 
-func (h *Home) removeVolume(name string) error {
-	lock, err := state.LockVolume(h.dir, name, false)
+func (vs Volumes) remove(name string) error {
+	lock, err := state.LockVolume(vs.home.dir, name, false)
 	if errors.Is(err, state.ErrVolumeBusy) {
 		return fmt.Errorf("%w; stop the sandboxes that have it first: `msb volume inspect %s`", err, name)
 	}
@@ -168,14 +174,14 @@ func (h *Home) removeVolume(name string) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	users, err := h.volumeUsers()
+	users, err := vs.users()
 	if err != nil {
 		return err
 	}
 	if len(users[name]) > 0 {
 		return fmt.Errorf("%w: %s: sandbox %s is made with it; `msb rm %s` removes that", state.ErrVolumeBusy, name, users[name][0], users[name][0])
 	}
-	dir, err := os.Open(filepath.Join(h.dir, state.VolumesDir))
+	dir, err := os.Open(filepath.Join(vs.home.dir, state.VolumesDir))
 	if err != nil {
 		return err
 	}
@@ -188,20 +194,20 @@ func (h *Home) removeVolume(name string) error {
 	if err = errors.Join(err, volume.Close()); err != nil {
 		return fmt.Errorf("volume %s stays: %w; move it away first", name, err)
 	}
-	gone := filepath.Join(h.dir, state.VolumesDir, filepath.Base(state.HiddenPath(h.dir)))
-	if err := os.Rename(state.VolumePath(h.dir, name), gone); err != nil { // from here on it isn't there, however far the removal comes
+	gone := filepath.Join(vs.home.dir, state.VolumesDir, filepath.Base(state.HiddenPath(vs.home.dir)))
+	if err := os.Rename(state.VolumePath(vs.home.dir, name), gone); err != nil { // from here on it isn't there, however far the removal comes
 		return err
 	}
 	return state.RemoveOwn(gone, state.VolumeForm)
 }
 
-// PruneVolumes removes the volumes that no sandbox is made with and no machine has, and tells which.
-func (h *Home) PruneVolumes(dry bool) (removed []VolumeStatus, err error) {
-	all, err := h.Volumes()
+// Prune removes the volumes that no sandbox is made with and no machine has, and tells which.
+func (vs Volumes) Prune(dry bool) (removed []VolumeStatus, err error) {
+	all, err := vs.List()
 	if err != nil {
 		return nil, err
 	}
-	list, err := h.List()
+	list, err := vs.home.List()
 	if err != nil {
 		return nil, Fail(err)
 	}
@@ -217,7 +223,7 @@ func (h *Home) PruneVolumes(dry bool) (removed []VolumeStatus, err error) {
 			continue
 		}
 		if !dry {
-			if err := h.RemoveVolume(v.Name); errors.Is(err, state.ErrVolumeBusy) {
+			if err := vs.Remove(v.Name); errors.Is(err, state.ErrVolumeBusy) {
 				continue // taken meanwhile
 			} else if err != nil {
 				errs = append(errs, err)
@@ -229,18 +235,18 @@ func (h *Home) PruneVolumes(dry bool) (removed []VolumeStatus, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// OpenVolume starts a sandbox without a network that holds nothing but the volume, at VolumeRoot: its files can be copied.
-func (h *Home) OpenVolume(ctx context.Context, name string, readOnly bool, o StartOptions) (*Sandbox, error) {
-	if _, err := state.ReadVolume(h.dir, name); err != nil {
+// Open starts a sandbox without a network that holds nothing but the volume, at VolumeRoot: its files can be copied.
+func (vs Volumes) Open(ctx context.Context, name string, readOnly bool, o StartOptions) (*Sandbox, error) {
+	if _, err := state.ReadVolume(vs.home.dir, name); err != nil {
 		return nil, Fail(err)
 	}
 	return Start(ctx, Config{
-		Home: h.dir, Program: o.Program, Progress: o.Progress, Notice: o.Notice, NoNet: true,
+		Home: vs.home.dir, Program: o.Program, Progress: o.Progress, Notice: o.Notice, NoNet: true,
 		Volumes: []Volume{{Name: name, Guest: VolumeRoot, ReadOnly: readOnly}},
 	})
 }
 
-// VolumeRoot is where OpenVolume's guest has the volume.
+// VolumeRoot is where the guest of Volumes.Open has the volume.
 const VolumeRoot = "/volume"
 
 // checkVolumes says why the volumes can't be.
@@ -278,7 +284,7 @@ func (c *Config) makeVolumes(h *Home) error {
 	for _, v := range c.Volumes {
 		_, err := state.ReadVolume(h.dir, v.Name)
 		if errors.Is(err, state.ErrNoVolume) && !v.ReadOnly {
-			if err = h.createVolume(v.Name, 0); errors.Is(err, ErrExists) {
+			if err = h.Volumes().create(v.Name, 0); errors.Is(err, ErrExists) {
 				err = nil // made just now
 			}
 		}

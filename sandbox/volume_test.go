@@ -17,12 +17,12 @@ func TestI14_NamesOfVolumesAreOneWord(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	for _, name := range []string{"", ".", "..", "../x", "a/b", "/etc", ".hidden", "-rf", "a\nb", "a\x00", "é", "\x1b[2J", strings.Repeat("a", 64)} {
-		if err := h.CreateVolume(name, 0); !errors.Is(err, ErrVolumeName) || KindOf(err) != KindSandbox || strings.ContainsAny(err.Error(), "\n\x00\x1b") {
+		if err := h.Volumes().Create(name, 0); !errors.Is(err, ErrVolumeName) || KindOf(err) != KindSandbox || strings.ContainsAny(err.Error(), "\n\x00\x1b") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	for _, name := range []string{"a", "Data_1.old", strings.Repeat("a", 63)} {
-		if err := h.CreateVolume(name, 16<<20); err != nil {
+		if err := h.Volumes().Create(name, 16<<20); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -31,20 +31,20 @@ func TestI14_NamesOfVolumesAreOneWord(t *testing.T) {
 func TestAVolumeIsThereOnceAndSparse(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	must(t, h.CreateVolume("data", 1<<30))
-	if err := h.CreateVolume("data", 1<<30); !errors.Is(err, ErrExists) {
+	must(t, h.Volumes().Create("data", 1<<30))
+	if err := h.Volumes().Create("data", 1<<30); !errors.Is(err, ErrExists) {
 		t.Error(err)
 	}
-	all, err := h.Volumes()
+	all, err := h.Volumes().List()
 	must(t, err)
 	if len(all) != 1 || all[0].Size != 1<<30 || all[0].Used > 64<<20 || all[0].Busy || all[0].Problem != "" {
 		t.Errorf("%+v", all)
 	}
-	if _, err := h.Volume("nosuch"); !errors.Is(err, ErrNoVolume) {
+	if _, err := h.Volumes().Inspect("nosuch"); !errors.Is(err, ErrNoVolume) {
 		t.Error(err)
 	}
-	must(t, h.RemoveVolume("data"))
-	if err := h.RemoveVolume("data"); !errors.Is(err, ErrNoVolume) {
+	must(t, h.Volumes().Remove("data"))
+	if err := h.Volumes().Remove("data"); !errors.Is(err, ErrNoVolume) {
 		t.Error(err)
 	}
 	if entries, err := os.ReadDir(filepath.Join(h.Dir(), state.VolumesDir)); err != nil || len(entries) != 0 {
@@ -57,7 +57,7 @@ func TestAVolumeIsThereOnceAndSparse(t *testing.T) {
 func TestI13_VolumesHaveOneWriterOrManyReaders(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	must(t, h.CreateVolume("data", 16<<20))
+	must(t, h.Volumes().Create("data", 16<<20))
 	reader, err := state.LockVolume(h.Dir(), "data", true)
 	must(t, err)
 	second, err := state.LockVolume(h.Dir(), "data", true)
@@ -65,7 +65,7 @@ func TestI13_VolumesHaveOneWriterOrManyReaders(t *testing.T) {
 	if _, err := state.LockVolume(h.Dir(), "data", false); !errors.Is(err, ErrVolumeBusy) {
 		t.Errorf("a writer beside readers: %v", err)
 	}
-	if err := h.RemoveVolume("data"); !errors.Is(err, ErrVolumeBusy) {
+	if err := h.Volumes().Remove("data"); !errors.Is(err, ErrVolumeBusy) {
 		t.Errorf("removed under readers: %v", err)
 	}
 	must(t, errors.Join(reader.Close(), second.Close()))
@@ -76,7 +76,7 @@ func TestI13_VolumesHaveOneWriterOrManyReaders(t *testing.T) {
 			t.Errorf("beside a writer, shared %v: %v", shared, err)
 		}
 	}
-	if v, err := h.Volume("data"); err != nil || !v.Busy {
+	if v, err := h.Volumes().Inspect("data"); err != nil || !v.Busy {
 		t.Errorf("%+v, %v", v, err)
 	}
 	go func() { _ = writer.Close() }() // as a machine that is about to go
@@ -88,14 +88,14 @@ func TestI13_VolumesHaveOneWriterOrManyReaders(t *testing.T) {
 func TestVolumesOfSandboxesStay(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	must(t, h.CreateVolume("data", 16<<20))
-	must(t, h.CreateVolume("free", 16<<20))
+	must(t, h.Volumes().Create("data", 16<<20))
+	must(t, h.Volumes().Create("free", 16<<20))
 	must(t, aNamed(t, h, "web"))
-	st, err := h.load("web")
+	st, err := loadStored(h, "web")
 	must(t, err)
 	st.Volumes = []Volume{{Name: "data", Guest: "/data"}}
 	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
-	if err := h.RemoveVolume("data"); !errors.Is(err, ErrVolumeBusy) || !strings.Contains(err.Error(), "web") {
+	if err := h.Volumes().Remove("data"); !errors.Is(err, ErrVolumeBusy) || !strings.Contains(err.Error(), "web") {
 		t.Error(err)
 	}
 	names := func(all []VolumeStatus) (names []string) {
@@ -104,21 +104,21 @@ func TestVolumesOfSandboxesStay(t *testing.T) {
 		}
 		return names
 	}
-	if would, err := h.PruneVolumes(true); err != nil || !slices.Equal(names(would), []string{"free"}) {
+	if would, err := h.Volumes().Prune(true); err != nil || !slices.Equal(names(would), []string{"free"}) {
 		t.Errorf("%v, %v", would, err)
 	}
 	stored := namedPath(h, "web", state.StoredFile)
 	good, err := os.ReadFile(stored)
 	must(t, err)
 	must(t, os.WriteFile(stored, []byte("{"), 0o600))
-	if removed, err := h.PruneVolumes(false); !errors.Is(err, ErrState) || len(removed) > 0 {
+	if removed, err := h.Volumes().Prune(false); !errors.Is(err, ErrState) || len(removed) > 0 {
 		t.Errorf("beside a sandbox whose volumes can't be told: %v, %v", removed, err)
 	}
 	must(t, os.WriteFile(stored, good, 0o600))
-	if removed, err := h.PruneVolumes(false); err != nil || !slices.Equal(names(removed), []string{"free"}) {
+	if removed, err := h.Volumes().Prune(false); err != nil || !slices.Equal(names(removed), []string{"free"}) {
 		t.Errorf("%v, %v", removed, err)
 	}
-	if all, err := h.Volumes(); err != nil || !slices.Equal(names(all), []string{"data"}) || !slices.Equal(all[0].Sandboxes, []string{"web"}) {
+	if all, err := h.Volumes().List(); err != nil || !slices.Equal(names(all), []string{"data"}) || !slices.Equal(all[0].Sandboxes, []string{"web"}) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -127,7 +127,7 @@ func TestVolumesOfSandboxesStay(t *testing.T) {
 func TestI13_HalfMadeVolumesAreSwept(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	must(t, h.CreateVolume("data", 16<<20))
+	must(t, h.Volumes().Create("data", 16<<20))
 	all := filepath.Join(h.Dir(), state.VolumesDir)
 	old := time.Now().Add(-time.Hour)
 	for _, name := range []string{".0123456789ab", ".ba9876543210", "notes"} {

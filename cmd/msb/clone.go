@@ -47,14 +47,14 @@ func cloneFrom(home *sandbox.Home, word string) (clone func(context.Context, str
 		return home.Clone, name, nil
 	}
 	if name, ok := strings.CutPrefix(word, "snapshot:"); ok {
-		return home.CloneSnapshot, name, nil
+		return home.Snapshots().Clone, name, nil
 	}
 	_, missing := home.Inspect(word)
-	switch isSnapshot := home.IsSnapshot(word); {
+	switch isSnapshot := home.Snapshots().Has(word); {
 	case isSnapshot && missing == nil:
 		return nil, "", fmt.Errorf("there are a sandbox and a snapshot %s: write sandbox:%s or snapshot:%s", word, word, word)
 	case isSnapshot:
-		return home.CloneSnapshot, word, nil
+		return home.Snapshots().Clone, word, nil
 	}
 	return home.Clone, word, nil
 }

@@ -199,7 +199,7 @@ func volumeNames(most int) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		all, err := home.Volumes()
+		all, err := home.Volumes().List()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
@@ -221,7 +221,7 @@ func snapshotNames(most int) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		all, err := home.Snapshots()
+		all, err := home.Snapshots().List()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

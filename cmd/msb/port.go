@@ -75,7 +75,7 @@ don't tell ports apart, so that two sandboxes on 127.0.0.1 would share theirs.`,
 		Args:    named(cobra.ExactArgs(1), nameRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				ports, err := home.Ports(args[0])
+				ports, err := home.Ports().List(args[0])
 				if err != nil {
 					return err
 				}
@@ -134,7 +134,7 @@ start. Prints each with what was chosen for it.`,
 		Args: named(cobra.MinimumNArgs(2), portRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			return eachPort(c, args, func(ctx context.Context, home *sandbox.Home, p sandbox.Port) error {
-				p, err := home.AddPort(ctx, args[0], p)
+				p, err := home.Ports().Add(ctx, args[0], p)
 				if err != nil {
 					return err
 				}
@@ -156,7 +156,7 @@ port of this machine that leads to that one. Prints each that was removed.`,
 		Args: named(cobra.MinimumNArgs(2), "name the sandbox and the ports, as in msb port rm web 8080:80"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return eachPort(c, args, func(ctx context.Context, home *sandbox.Home, p sandbox.Port) error {
-				removed, err := home.RemovePort(ctx, args[0], p)
+				removed, err := home.Ports().Remove(ctx, args[0], p)
 				for _, r := range removed {
 					if err := ui.print(r.String() + "\n"); err != nil {
 						return err

@@ -49,7 +49,7 @@ runs is held still meanwhile: processes that write to it wait, at most for 20 s.
 				return &usageError{err: err, help: c.CommandPath() + " --help"}
 			}
 			return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
-				s, err := home.CreateSnapshot(ctx, args[0], o)
+				s, err := home.Snapshots().Create(ctx, args[0], o)
 				if err != nil {
 					return err
 				}
@@ -74,7 +74,7 @@ func newSnapshotList(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := home.Snapshots()
+			all, err := home.Snapshots().List()
 			if err != nil {
 				return err
 			}
@@ -110,7 +110,7 @@ func newSnapshotInspect(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := home.InspectSnapshot(args[0])
+			s, err := home.Snapshots().Inspect(args[0])
 			if err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func newSnapshotRemove(ui *ui) *cobra.Command {
 				return err
 			}
 			return forEach(args, func(name string) error {
-				if err := home.RemoveSnapshot(name); err != nil {
+				if err := home.Snapshots().Remove(name); err != nil {
 					return err
 				}
 				return ui.print(name + "\n")
@@ -157,7 +157,7 @@ placeholders, certificate authority. msb clone makes another sandbox of a snapsh
 				if len(args) == 2 {
 					name = args[1]
 				}
-				if err := home.RestoreSnapshot(ctx, args[0], name); err != nil {
+				if err := home.Snapshots().Restore(ctx, args[0], name); err != nil {
 					return err
 				}
 				ui.note("the disk is as it was in %s", args[0])
@@ -181,7 +181,7 @@ compare those in clones of the two.`,
 			if err != nil {
 				return err
 			}
-			all, err := home.DiffSnapshots(args[0], args[1])
+			all, err := home.Snapshots().Diff(args[0], args[1])
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ files of records are not in it. Variables of -e are, and all that is on the disk
 				return &usageError{err: errors.New("standard output is a terminal: name a file"), help: c.CommandPath() + " --help"}
 			}
 			return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
-				export := func(w io.Writer) error { return home.ExportSnapshot(ctx, args[0], w) }
+				export := func(w io.Writer) error { return home.Snapshots().Export(ctx, args[0], w) }
 				if args[1] == "-" {
 					return export(ui.out)
 				}
@@ -61,7 +61,7 @@ allows nothing without --policy. The image below the disk must be in the cache b
 					defer func() { _ = f.Close() }() // it was only read
 					in = f
 				}
-				s, err := home.ImportSnapshot(ctx, untilDone(ctx, in), name)
+				s, err := home.Snapshots().Import(ctx, untilDone(ctx, in), name)
 				if err != nil {
 					return err
 				}

@@ -84,11 +84,11 @@ func showGrants(ui *ui, home *sandbox.Home, file string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	set, err := home.Grants(p)
+	set, err := home.Trust().Grants(p)
 	if err != nil {
 		return false, err
 	}
-	approved, err := home.Approved(file)
+	approved, err := home.Trust().Approved(file)
 	if err != nil {
 		return false, err
 	}
@@ -119,7 +119,7 @@ func showGrants(ui *ui, home *sandbox.Home, file string) (bool, error) {
 }
 
 func listTrusted(ui *ui, home *sandbox.Home) error {
-	all, err := home.Approvals()
+	all, err := home.Trust().List()
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func listTrusted(ui *ui, home *sandbox.Home) error {
 }
 
 func forgetFile(ui *ui, home *sandbox.Home, file string) error {
-	set, err := home.Forget(file)
+	set, err := home.Trust().Forget(file)
 	if err != nil {
 		return err
 	}
@@ -154,11 +154,11 @@ func trustFile(ui *ui, home *sandbox.Home, file string) error {
 	if err != nil {
 		return err
 	}
-	set, err := home.Grants(p)
+	set, err := home.Trust().Grants(p)
 	if err != nil {
 		return err
 	}
-	if err := home.Approve(file, set); err != nil {
+	if err := home.Trust().Approve(file, set); err != nil {
 		return err
 	}
 	if len(set) == 0 {
@@ -200,7 +200,7 @@ func approved(ctx context.Context, ui *ui, start func() error) error {
 		}
 		home, err := sandbox.OpenHome("")
 		if err == nil {
-			err = home.Approve(lacks.File, lacks.All)
+			err = home.Trust().Approve(lacks.File, lacks.All)
 		}
 		if err != nil {
 			return err

@@ -46,7 +46,7 @@ func newVolumeCreateCommand(ui *ui) *cobra.Command {
 				return &usageError{err: fmt.Errorf("--size: %w", err), help: "msb volume create --help"}
 			}
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				return eachName(ui, args, func(name string) error { return home.CreateVolume(name, n) })
+				return eachName(ui, args, func(name string) error { return home.Volumes().Create(name, n) })
 			})
 		},
 	}
@@ -64,7 +64,7 @@ func newVolumeListCommand(ui *ui) *cobra.Command {
 		Args:    named(cobra.NoArgs, "msb volume ls takes no names; msb volume inspect NAME shows one"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				all, err := home.Volumes()
+				all, err := home.Volumes().List()
 				if err != nil {
 					return err
 				}
@@ -99,7 +99,7 @@ func newVolumeInspectCommand(ui *ui) *cobra.Command {
 		Args:    named(cobra.ExactArgs(1), volumeRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				v, err := home.Volume(args[0])
+				v, err := home.Volumes().Inspect(args[0])
 				if err != nil {
 					return err
 				}
@@ -118,7 +118,7 @@ func newVolumeRemoveCommand(ui *ui) *cobra.Command {
 		Args:    named(cobra.MinimumNArgs(1), volumeRemedy),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				return eachName(ui, args, home.RemoveVolume)
+				return eachName(ui, args, home.Volumes().Remove)
 			})
 		},
 	}
@@ -137,7 +137,7 @@ func newVolumePruneCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				removed, err := home.PruneVolumes(dry)
+				removed, err := home.Volumes().Prune(dry)
 				return errors.Join(err, printVolumes(ui, c, &flags, removed))
 			})
 		},
@@ -185,11 +185,11 @@ func copyVolume(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOpti
 		to.path = inVolume(to.path)
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
-		return home.OpenVolume(ctx, name, reads, sandbox.StartOptions{})
+		return home.Volumes().Open(ctx, name, reads, sandbox.StartOptions{})
 	})
 }
 
-// inVolume is where the guest of OpenVolume has a path of the volume.
+// inVolume is where the guest of Volumes.Open has a path of the volume.
 func inVolume(p string) string {
 	switch {
 	case p == "/":
