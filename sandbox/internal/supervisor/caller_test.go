@@ -12,15 +12,15 @@ import (
 func TestI13_CallersEndWhatIsNotReady(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ gone, attached, ends bool }{{true, false, true}, {false, false, false}, {false, true, true}} {
-		s := &supervisor{plan: &state.Plan{Attached: tc.attached}}
+		s := newSupervisor(&state.Plan{Attached: tc.attached}, nil, nil)
 		s.ctx, s.cancel = context.WithCancelCause(t.Context())
 		if tc.gone {
-			s.callerGone()
+			s.caller.ended()
 		}
-		if err := s.leaveCaller(); errors.Is(err, errCallerGone) != tc.gone || s.detached.Load() == tc.gone {
-			t.Errorf("%+v: %v, detached %t", tc, err, s.detached.Load())
+		if err := s.caller.leave(); errors.Is(err, errCallerGone) != tc.gone || s.caller.detached.Load() == tc.gone {
+			t.Errorf("%+v: %v, detached %t", tc, err, s.caller.detached.Load())
 		}
-		s.callerGone()
+		s.caller.ended()
 		if ended := s.ctx.Err() != nil; ended != tc.ends {
 			t.Errorf("%+v: ended %t", tc, ended)
 		}

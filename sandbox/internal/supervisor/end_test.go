@@ -17,8 +17,7 @@ import (
 // the caller had gone.
 func TestI13_ASupervisorThatHangsEnds(t *testing.T) {
 	t.Parallel()
-	s := &supervisor{plan: newPlan(t, t.TempDir(), ""), out: state.NewStatusLines(io.Discard)}
-	s.ports.s, s.peers.s = s, s
+	s := newSupervisor(newPlan(t, t.TempDir(), ""), state.NewStatusLines(io.Discard), nil)
 	s.ctx, s.cancel = context.WithCancelCause(t.Context())
 	release, ended, exited := make(chan struct{}), make(chan error, 1), make(chan struct{})
 	boundEnd(s.ctx, time.Millisecond, func() { close(exited) })
@@ -55,7 +54,7 @@ func TestI13_ASandboxEndsWithItsDirectory(t *testing.T) {
 	}
 	moved := p.Dir + ".moved"
 	must(t, os.Rename(p.Dir, moved))
-	if s.removed() {
+	if s.named.removed() {
 		t.Error("one that was moved counts as removed")
 	}
 	must(t, os.Rename(moved, p.Dir))
@@ -143,7 +142,7 @@ func TestI13_AttachedSandboxesEndWithTheirCaller(t *testing.T) {
 		ours, theirs, err := state.SocketPair()
 		must(t, err)
 		watched := make(chan struct{})
-		go func() { s.watchCaller(theirs); close(watched) }()
+		go func() { s.supervisor.caller.watch(theirs); close(watched) }()
 		must(t, ours.Close())
 		<-watched
 		if ended := s.ctx.Err() != nil; ended != attached {

@@ -45,11 +45,11 @@ func (s *supervisor) watchGuest() {
 			return
 		}
 		if n%saveRanLooks == 0 && s.plan.Name != "" {
-			if err := s.saveRan(); err != nil {
+			if err := s.named.saveRan(); err != nil {
 				fmt.Fprintln(os.Stderr, err) // the supervisor's log; the next time may be better
 			}
 		}
-		if s.removed() {
+		if s.named.removed() {
 			s.cancel(errRemoved)
 			return
 		}

@@ -43,7 +43,7 @@ func (s *supervisor) startMachine() error {
 	if s.plan.UpperDisk != "" {
 		spec.Disks = append(spec.Disks, vm.Disk{Path: s.plan.UpperDisk, ID: serialUpper})
 	}
-	if err := s.attachVolumes(&spec); err != nil {
+	if err := attachVolumes(s.plan, &spec); err != nil {
 		return err
 	}
 	var link netstack.Link
@@ -63,7 +63,7 @@ func (s *supervisor) startMachine() error {
 		return err
 	}
 	s.machine, s.link = machine, link
-	err = s.recordRun(func(r *state.RunRecord) {
+	err = s.named.recordRun(func(r *state.RunRecord) {
 		*r = state.RunRecord{Started: s.started, Supervisor: state.Identify(os.Getpid()), VMM: state.Identify(machine.PID()), AutoRemove: s.plan.AutoRemove}
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *supervisor) serveLink() error {
 		return nil
 	}
 	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true, MTU: netstack.LargeMTU} // the card of every backend takes it
-	authority, stored, err := s.loadIdentity()
+	authority, stored, err := s.named.identity()
 	if err != nil {
 		return errors.Join(err, s.link.Close())
 	}
@@ -150,7 +150,7 @@ func (s *supervisor) greetAgent() error {
 	if s.gateway != nil {
 		opts.Network, opts.CAPEM, opts.TrustEnv = networkOf(s.gateway.Link(), s.mac), s.gateway.CAPEM(), true
 	}
-	if err := s.asCopy(&opts); err != nil {
+	if err := asCopy(s.plan, &opts); err != nil {
 		return err
 	}
 	agent, err := agentclient.Dial(ctx, s.machine.Agent(), opts)
@@ -164,11 +164,11 @@ func (s *supervisor) greetAgent() error {
 }
 
 // asCopy tells the guest what is new if its disk was another sandbox's.
-func (s *supervisor) asCopy(opts *agentclient.Options) error {
-	if s.plan.Name == "" {
+func asCopy(plan *state.Plan, opts *agentclient.Options) error {
+	if plan.Name == "" {
 		return nil
 	}
-	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	st, err := state.ReadStored(plan.Dir, plan.Name)
 	if err != nil {
 		return err
 	}
@@ -242,11 +242,11 @@ func (s *supervisor) announce() error {
 		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
 	}
 	info.Ports = s.ports.opened()
-	if err := s.detach(info); err != nil {
+	if err := s.named.detach(info); err != nil {
 		return err
 	}
 	err := s.out.Write(state.StatusLine{Ready: info})
-	if s.detached.Load() { // a caller that was killed just now is watchCaller's to judge
+	if s.caller.detached.Load() { // a caller that was killed just now is caller.watch's to judge
 		return nil
 	}
 	return err
@@ -258,8 +258,8 @@ func (s *supervisor) serve() error {
 	s.work.Go(s.watchGuest)
 	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Refuse: s.refuse}
 	s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })
-	if s.listener != nil {
-		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.listener, s.agent, also) })
+	if s.named.listener != nil {
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.named.listener, s.agent, also) })
 	}
 	select {
 	case <-s.ctx.Done():

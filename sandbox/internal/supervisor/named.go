@@ -1,12 +1,13 @@
 package supervisor
 
 import (
-	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -15,14 +16,25 @@ import (
 	"github.com/msb-project/msb/secretproxy/ca"
 )
 
-// openControl makes the socket over which commands reach a sandbox with a name. Who comes before the guest is ready
+// named is what a sandbox with a name has beside others: its control socket, and what is written down in its directory.
+// Its methods do nothing in one without, or are not called.
+type named struct {
+	s        *supervisor
+	listener *net.UnixListener
+	dir      *os.File   // plan.Dir, whatever its path leads to by now
+	storedMu sync.Mutex // of the sandbox's state
+	recordMu sync.Mutex
+	record   state.RunRecord
+}
+
+// open makes the socket over which commands reach a sandbox with a name. Who comes before the guest is ready
 // waits.
-func (s *supervisor) openControl() (err error) {
-	if s.plan.Name == "" {
+func (n *named) open() (err error) {
+	if n.s.plan.Name == "" {
 		return nil
 	}
-	if s.dir, err = os.Open(s.plan.Dir); err == nil && !s.plan.Review {
-		s.listener, err = state.ListenControl(s.plan.Dir)
+	if n.dir, err = os.Open(n.s.plan.Dir); err == nil && !n.s.plan.Review {
+		n.listener, err = state.ListenControl(n.s.plan.Dir)
 	}
 	return err
 }
@@ -32,11 +44,11 @@ var errRemoved = errors.New("the sandbox's directory was removed while it ran")
 
 // removed reports whether the directory of a sandbox with a name was removed. What is there by its name then is another
 // sandbox's.
-func (s *supervisor) removed() bool {
-	if s.dir == nil {
+func (n *named) removed() bool {
+	if n.dir == nil {
 		return false
 	}
-	info, err := s.dir.Stat()
+	info, err := n.dir.Stat()
 	if err != nil {
 		return false
 	}
@@ -45,14 +57,14 @@ func (s *supervisor) removed() bool {
 }
 
 // recordRun writes down what the next start has to know if this process is killed, and what there is to tell.
-func (s *supervisor) recordRun(change func(*state.RunRecord)) error {
-	if s.plan.Name == "" {
+func (n *named) recordRun(change func(*state.RunRecord)) error {
+	if n.s.plan.Name == "" {
 		return nil
 	}
-	s.recordMu.Lock()
-	defer s.recordMu.Unlock()
-	change(&s.record)
-	return state.WriteJSON(s.plan.Dir, state.InfoFile, s.record)
+	n.recordMu.Lock()
+	defer n.recordMu.Unlock()
+	change(&n.record)
+	return state.WriteJSON(n.s.plan.Dir, state.InfoFile, n.record)
 }
 
 // reloads is an audit.Sink that also notes whether a change of the policy file was refused, for who asks.
@@ -67,7 +79,7 @@ func (r reloads) Emit(e audit.Event) {
 		_ = r.s.out.Write(state.StatusLine{Notice: e.Message}) // a caller that is gone ends the sandbox anyway
 	}
 	if e.Kind == audit.PolicyReload {
-		_ = r.s.recordRun(func(run *state.RunRecord) { // the log has it too
+		_ = r.s.named.recordRun(func(run *state.RunRecord) { // the log has it too
 			run.PolicyRefused = ""
 			if e.Action == "deny" {
 				run.PolicyRefused = e.Message
@@ -77,23 +89,23 @@ func (r reloads) Emit(e audit.Event) {
 	r.Sink.Emit(e)
 }
 
-// loadIdentity is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
+// identity is what a sandbox with a name keeps from run to run: its authority, which its trust stores know, and its
 // placeholders, which its files may hold.
-func (s *supervisor) loadIdentity() (*ca.Authority, *state.Stored, error) {
-	if s.plan.Name == "" {
+func (n *named) identity() (*ca.Authority, *state.Stored, error) {
+	if n.s.plan.Name == "" {
 		return nil, new(state.Stored), nil
 	}
-	path := filepath.Join(s.plan.Dir, state.CaFile)
+	path := filepath.Join(n.s.plan.Dir, state.CaFile)
 	authority, err := ca.Load(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ca.ErrExpired) {
-		if authority, err = ca.New(s.plan.Name); err == nil {
+		if authority, err = ca.New(n.s.plan.Name); err == nil {
 			err = authority.Save(path)
 		}
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	st, err := state.ReadStored(n.s.plan.Dir, n.s.plan.Name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,66 +113,47 @@ func (s *supervisor) loadIdentity() (*ca.Authority, *state.Stored, error) {
 }
 
 // detach makes a sandbox with a name independent of who started it.
-func (s *supervisor) detach(info *state.Info) error {
-	if s.plan.Name == "" {
+func (n *named) detach(info *state.Info) error {
+	if n.s.plan.Name == "" {
 		return nil
 	}
-	if s.plan.Review {
-		return s.recordRun(func(r *state.RunRecord) { r.Info = info })
+	if n.s.plan.Review {
+		return n.recordRun(func(r *state.RunRecord) { r.Info = info })
 	}
 	// Before anybody reads that it is ready: what was seen ready must not end because its caller was killed just then.
-	if err := s.leaveCaller(); err != nil {
+	if err := n.s.caller.leave(); err != nil {
 		return err
 	}
-	err := errors.Join(s.keepChoices(), state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, state.EndFile))))
+	err := errors.Join(n.keepChoices(), state.UnlessGone(os.Remove(filepath.Join(n.s.plan.Dir, state.EndFile))))
 	if err == nil {
-		err = s.recordRun(func(r *state.RunRecord) { r.Info = info })
+		err = n.recordRun(func(r *state.RunRecord) { r.Info = info })
 	}
 	if err != nil {
-		s.detached.Store(false)
+		n.s.caller.detached.Store(false)
 	}
 	return err
 }
 
-func (s *supervisor) leaveCaller() error {
-	s.callerMu.Lock()
-	defer s.callerMu.Unlock()
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	s.detached.Store(true)
-	return nil
-}
-
-// callerGone ends the sandbox, unless it lives on without its caller.
-func (s *supervisor) callerGone() {
-	s.callerMu.Lock()
-	defer s.callerMu.Unlock()
-	if !s.detached.Load() || s.plan.Attached {
-		s.cancel(errCallerGone)
-	}
-}
-
 // keepChoices adds to the sandbox's state what a run has chosen: placeholders, and ports for those that were to be any.
 // Placeholders of secrets that a policy has no longer stay: it may have them again.
-func (s *supervisor) keepChoices() error {
-	return s.changeStored(func(st *state.Stored) bool {
-		changed := s.keepPlaceholders(st)
+func (n *named) keepChoices() error {
+	return n.changeStored(func(st *state.Stored) bool {
+		changed := n.keepPlaceholders(st)
 		if st.NewIdentity || st.ForgetCA != "" { // the guest has done it, or would not run
 			st.NewIdentity, st.ForgetCA, changed = false, "", true
 		}
-		if ports := s.ports.opened(); !slices.Equal(st.Ports, ports) {
+		if ports := n.s.ports.opened(); !slices.Equal(st.Ports, ports) {
 			st.Ports, changed = ports, true
 		}
 		return changed
 	})
 }
 
-func (s *supervisor) keepPlaceholders(st *state.Stored) (changed bool) {
-	if s.gateway == nil {
+func (n *named) keepPlaceholders(st *state.Stored) (changed bool) {
+	if n.s.gateway == nil {
 		return false
 	}
-	for name, placeholder := range s.gateway.Placeholders() {
+	for name, placeholder := range n.s.gateway.Placeholders() {
 		if st.Placeholders == nil {
 			st.Placeholders = map[string]string{}
 		}
@@ -170,21 +163,21 @@ func (s *supervisor) keepPlaceholders(st *state.Stored) (changed bool) {
 	return changed
 }
 
-// endNamed writes down how a run ended, then takes its socket away.
-func (s *supervisor) endNamed(end error) error {
-	if s.removed() {
+// end writes down how a run ended, then takes its socket away.
+func (n *named) end(end error) error {
+	if n.removed() {
 		return nil
 	}
 	var errs []error
-	if s.detached.Load() {
+	if n.s.caller.detached.Load() {
 		e := state.End{Time: time.Now().UTC().Truncate(time.Second)}
 		if end != nil {
 			e.Kind, e.Message = state.KindOf(end), end.Error()
 		}
-		errs = append(errs, s.keepChoices(), s.saveRan(), state.WriteJSON(s.plan.Dir, state.EndFile, e))
+		errs = append(errs, n.keepChoices(), n.saveRan(), state.WriteJSON(n.s.plan.Dir, state.EndFile, e))
 	}
 	for _, file := range []string{state.InfoFile, state.ControlSock, state.PeerSock} {
-		errs = append(errs, state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, file))))
+		errs = append(errs, state.UnlessGone(os.Remove(filepath.Join(n.s.plan.Dir, file))))
 	}
 	return errors.Join(errs...)
 }

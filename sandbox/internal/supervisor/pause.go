@@ -23,7 +23,7 @@ func (s *supervisor) pause(paused bool) error {
 			return err
 		}
 	}
-	if err := s.recordRun(func(r *state.RunRecord) { r.Paused = paused }); err != nil {
+	if err := s.named.recordRun(func(r *state.RunRecord) { r.Paused = paused }); err != nil {
 		_ = s.machine.Resume() // its only error is that it is gone
 		s.paused.Store(false)
 		return err

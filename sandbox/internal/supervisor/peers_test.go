@@ -51,8 +51,7 @@ func TestI15_SandboxesAreCalledByName(t *testing.T) {
 	if _, err := web.peers.dial(short, "db", 5432); err == nil || strings.Contains(err.Error(), "[[ingress.allow]]") {
 		t.Errorf("a guest that doesn't answer: %v", err)
 	}
-	nameless := &supervisor{plan: &state.Plan{Home: home}}
-	nameless.peers.s = nameless
+	nameless := newSupervisor(&state.Plan{Home: home}, nil, nil)
 	if _, err := nameless.peers.dial(t.Context(), "db", 5432); err == nil || !strings.Contains(err.Error(), "with a name") {
 		t.Errorf("a sandbox without a name: %v", err)
 	}

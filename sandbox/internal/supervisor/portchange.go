@@ -68,10 +68,10 @@ func (p *ports) record() error {
 	if p.s.plan.Name == "" {
 		return nil
 	}
-	if err := p.s.keepChoices(); err != nil {
+	if err := p.s.named.keepChoices(); err != nil {
 		return err
 	}
-	return p.s.recordRun(func(r *state.RunRecord) {
+	return p.s.named.recordRun(func(r *state.RunRecord) {
 		if r.Info != nil {
 			info := *r.Info
 			info.Ports = p.opened()

@@ -64,8 +64,8 @@ func TestTakenPortsNameTheirOwner(t *testing.T) {
 	}
 	defer l.Close()
 	port := netip.MustParseAddrPort(l.Addr().String()).Port()
-	s := &supervisor{plan: &state.Plan{Spec: state.Spec{Ports: []state.Port{{Guest: 81}, {Host: port, Guest: 80}}}}, ctx: t.Context()}
-	s.ports.s, s.peers.s = s, s
+	s := newSupervisor(&state.Plan{Spec: state.Spec{Ports: []state.Port{{Guest: 81}, {Host: port, Guest: 80}}}}, nil, nil)
+	s.ctx = t.Context()
 	err = s.ports.openAll()
 	if !errors.Is(err, state.ErrPort) || runtime.GOOS == "linux" && !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("a taken port: %v", err)
@@ -180,8 +180,8 @@ func TestPortsChangeWhileASandboxRuns(t *testing.T) {
 func TestI15_PortsNeedTheFloor(t *testing.T) {
 	t.Parallel()
 	for _, floor := range []string{"", "version = 1\n"} {
-		s := &supervisor{plan: &state.Plan{}, ctx: t.Context()}
-		s.ports.s, s.peers.s = s, s
+		s := newSupervisor(&state.Plan{}, nil, nil)
+		s.ctx = t.Context()
 		if floor != "" {
 			s.floor = policies.Default()
 		}

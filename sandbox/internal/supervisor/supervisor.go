@@ -45,6 +45,8 @@ type supervisor struct {
 	gateway *gateway.Gateway
 	ports   ports
 	peers   peers
+	named   named
+	caller  caller
 	machine vm.Machine
 	backend vm.Backend
 	link    netstack.Link
@@ -58,18 +60,9 @@ type supervisor struct {
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock
 
-	storedMu sync.Mutex // of the state of a sandbox with a name
-	recordMu sync.Mutex
-	pauseMu  sync.Mutex // held while paused changes
-	paused   atomic.Bool
-	resumed  atomic.Bool // since the guest's clock was looked at
-	record   state.RunRecord
-
-	// Of a sandbox with a name: its control socket, and whether it has outgrown its caller.
-	listener *net.UnixListener
-	detached atomic.Bool
-	callerMu sync.Mutex // held while it is decided whether the caller's end is the sandbox's
-	dir      *os.File   // plan.Dir, whatever its path leads to by now
+	pauseMu sync.Mutex // held while paused changes
+	paused  atomic.Bool
+	resumed atomic.Bool // since the guest's clock was looked at
 
 	ctx    context.Context // the sandbox's life
 	cancel context.CancelCauseFunc
@@ -81,8 +74,8 @@ var (
 	errStopped    = fmt.Errorf("%w: it was stopped before it was ready", state.ErrNotRunning)
 )
 
-// Run is the whole life of a supervisor process. Its exit code only says whether it could tell
-// its story: the story is in the status lines.
+// Run is the whole life of a supervisor process. Its exit code only says whether it could
+// report the cause: the cause is in the status lines.
 func Run() int { return RunOn(nil) }
 
 // RunOn is Run on machines of a test's; nil is those of the plan's backend.
@@ -107,7 +100,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend) error {
 		return err
 	}
 	file := os.NewFile(state.ControlFD, "control")
-	control, err := net.FileConn(file) // on a duplicate; file stays open for watchCaller
+	control, err := net.FileConn(file) // on a duplicate; file stays open for caller.watch
 	if err != nil {
 		return err
 	}
@@ -117,11 +110,11 @@ func superviseWith(out *state.StatusLines, b vm.Backend) error {
 	if err := limitCore(); err != nil {
 		return err
 	}
-	s := &supervisor{plan: p, out: out, control: control, started: time.Now().UTC().Round(0)}
-	s.ports.s, s.peers.s = s, s
+	s := newSupervisor(p, out, control)
+	s.started = time.Now().UTC().Round(0)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	boundEnd(s.ctx, endWait, func() { os.Exit(1) })
-	go s.watchCaller(file)
+	go s.caller.watch(file)
 	s.handleSignals()
 	if b != nil {
 		return s.live(func() error { s.backend = b; return nil }, func() error { return nil })
@@ -129,12 +122,18 @@ func superviseWith(out *state.StatusLines, b vm.Backend) error {
 	return s.live(s.chooseBackend, hideMemory)
 }
 
+func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
+	s := &supervisor{plan: p, out: out, control: control}
+	s.ports.s, s.peers.s, s.named.s, s.caller.s = s, s, s, s
+	return s
+}
+
 // live is the sandbox's life and its clean-up. choose finds the backend, hide keeps this process's memory from others.
 func (s *supervisor) live(choose, hide func() error) error {
 	err := s.run(choose, hide)
 	if errors.Is(err, errCallerGone) {
 		err = nil // which is how a sandbox ends; what could not be written down is still an error
-		if s.plan.Name != "" && !s.detached.Load() && !s.plan.Review {
+		if s.plan.Name != "" && !s.caller.detached.Load() && !s.plan.Review {
 			err = errStopped // if the caller is there still, somebody else ended it
 		}
 	}
@@ -174,7 +173,7 @@ func (s *supervisor) handleCaptureSignals() {
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
-	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.openControl, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
@@ -212,22 +211,22 @@ func (s *supervisor) endCause(err error) error {
 	defer cancel()
 	ended := s.machine.Wait(ctx)
 	switch {
-	case ctx.Err() != nil: // it lives, so the error is its own story
-		return fmt.Errorf("%w%s", err, s.console())
+	case ctx.Err() != nil: // it lives, so the error is not of its end
+		return fmt.Errorf("%w%s", err, lastConsole(s.machine))
 	case ended != nil:
 		return ended
 	}
-	return fmt.Errorf("%w: the guest left its machine (%w)%s", agentclient.ErrAgentDead, err, s.console())
+	return fmt.Errorf("%w: the guest left its machine (%w)%s", agentclient.ErrAgentDead, err, lastConsole(s.machine))
 }
 
-// console is what the guest last wrote, for an error that it may explain. A crash of the agent begins
+// lastConsole is what the guest last wrote, for an error that it may explain. A crash of the agent begins
 // with its reason and goes on for pages: the beginning is what tells.
-func (s *supervisor) console() string {
+func lastConsole(m vm.Machine) string {
 	const (
 		whole = 64 << 10
 		shown = 1 << 10
 	)
-	text := strings.ReplaceAll(s.machine.ConsoleTail(whole), "\r", "")
+	text := strings.ReplaceAll(m.ConsoleTail(whole), "\r", "")
 	if text == "" {
 		return ""
 	}
@@ -369,7 +368,7 @@ func (s *supervisor) stopAgent() error {
 
 // goesWithRun reports whether this process removes the sandbox of a name. A caller that is there does so itself.
 func (s *supervisor) goesWithRun() bool {
-	return s.plan.Name != "" && s.plan.AutoRemove && (s.detached.Load() || errors.Is(context.Cause(s.ctx), errCallerGone)) && !s.removed()
+	return s.plan.Name != "" && s.plan.AutoRemove && (s.caller.detached.Load() || errors.Is(context.Cause(s.ctx), errCallerGone)) && !s.named.removed()
 }
 
 // removeDirectory removes what stays of no run. end is why it is over.
@@ -378,11 +377,11 @@ func (s *supervisor) removeDirectory(end error) error {
 	case s.goesWithRun():
 		err := state.RemoveNamed(s.plan.Home, s.plan.Name)
 		if err != nil { // it stays as any other
-			err = errors.Join(err, s.endNamed(errors.Join(end, err)))
+			err = errors.Join(err, s.named.end(errors.Join(end, err)))
 		}
 		return err
 	case s.plan.Name != "":
-		return s.endNamed(end)
+		return s.named.end(end)
 	case s.plan.Keep:
 		return os.Rename(s.plan.Dir, filepath.Join(s.plan.Home, state.KeptDir, s.plan.ID)) // where no sweep looks
 	}

@@ -105,8 +105,7 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan) (*supervised, *state
 	go func() { _ = srv.Serve(handoff.Of(g.far)) }()
 	control, caller := net.Pipe()
 	r, w := io.Pipe()
-	s := &supervised{&supervisor{plan: p, out: state.NewStatusLines(w), control: control}, g, caller, make(chan state.StatusLine, 100), make(chan error, 1)}
-	s.ports.s, s.peers.s = s.supervisor, s.supervisor
+	s := &supervised{newSupervisor(p, state.NewStatusLines(w), control), g, caller, make(chan state.StatusLine, 100), make(chan error, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	over := make(chan struct{})
 	t.Cleanup(func() { g.gone(); srv.Stop(); _ = caller.Close(); <-over }) // its directory is about to be removed
@@ -358,13 +357,12 @@ func TestI1_ReloadsAreReportedOnce(t *testing.T) {
 	for _, name := range []string{"", "web"} {
 		var told strings.Builder
 		var heard heardEvents
-		s := &supervisor{plan: newPlan(t, t.TempDir(), name), out: state.NewStatusLines(&told)}
-		s.ports.s, s.peers.s = s, s
+		s := newSupervisor(newPlan(t, t.TempDir(), name), state.NewStatusLines(&told), nil)
 		sink := reloads{&heard, s}
 		sent := []audit.Event{{Kind: audit.SandboxStart, Message: "start"}, {Kind: audit.PolicyReload, Action: "deny", Message: "refused"}, {Kind: audit.PolicyReload, Action: "allow", Message: "taken"}}
 		for i, e := range sent {
 			sink.Emit(e)
-			if refused := s.record.PolicyRefused; (refused == "refused") != (i == 1 && name != "") || refused != "" && i != 1 {
+			if refused := s.named.record.PolicyRefused; (refused == "refused") != (i == 1 && name != "") || refused != "" && i != 1 {
 				t.Errorf("%q: after %s the last refusal is %q", name, e.Message, refused)
 			}
 		}

@@ -23,7 +23,7 @@ func (s *supervisor) Update(text []byte) error {
 		}
 	}
 	var now state.Spec
-	err := s.changeStored(func(st *state.Stored) bool {
+	err := s.named.changeStored(func(st *state.Stored) bool {
 		c.Apply(st)
 		now = st.Spec
 		return true
@@ -38,14 +38,14 @@ func (s *supervisor) Update(text []byte) error {
 
 // changeStored lets do change the state of a sandbox with a name; do reports whether it did. Nobody else writes it while
 // the sandbox runs.
-func (s *supervisor) changeStored(do func(*state.Stored) bool) error {
-	s.storedMu.Lock()
-	defer s.storedMu.Unlock()
-	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+func (n *named) changeStored(do func(*state.Stored) bool) error {
+	n.storedMu.Lock()
+	defer n.storedMu.Unlock()
+	st, err := state.ReadStored(n.s.plan.Dir, n.s.plan.Name)
 	if err != nil || !do(st) {
 		return err
 	}
-	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+	return state.WriteJSON(n.s.plan.Dir, state.StoredFile, st)
 }
 
 // beginLife starts the clocks by which the sandbox ends by itself.
@@ -68,14 +68,14 @@ func (s *supervisor) beginLife() error {
 }
 
 // saveRan writes the running time down for the next start.
-func (s *supervisor) saveRan() error {
-	return s.changeStored(s.keepRan)
+func (n *named) saveRan() error {
+	return n.changeStored(n.keepRan)
 }
 
-func (s *supervisor) keepRan(st *state.Stored) bool {
+func (n *named) keepRan(st *state.Stored) bool {
 	if st.Lifetime == 0 {
 		return false
 	}
-	st.Ran = s.life.ranBy(time.Now())
+	st.Ran = n.s.life.ranBy(time.Now())
 	return true
 }

@@ -12,9 +12,9 @@ import (
 
 // attachVolumes adds the volumes' disks to a machine. It holds their locks itself, also when this process is killed: they
 // are free when nothing can write to the disks any more.
-func (s *supervisor) attachVolumes(spec *vm.Spec) error {
-	for i, v := range s.plan.Volumes {
-		path, lock, err := state.AttachVolume(s.plan.Home, v)
+func attachVolumes(plan *state.Plan, spec *vm.Spec) error {
+	for i, v := range plan.Volumes {
+		path, lock, err := state.AttachVolume(plan.Home, v)
 		if err != nil {
 			return errors.Join(err, closeFiles(spec.Held))
 		}
