@@ -21,17 +21,32 @@ type ends struct {
 	dst     netip.AddrPort
 }
 
-// opened are the verdicts that a gateway gave so far.
-func opened(log *gatewaytest.Recorder) map[ends]audit.Event {
-	verdicts := map[ends]audit.Event{}
+// opened are the verdicts that a gateway gave so far, in order. Of what its proxy was asked for, the last one counts.
+func opened(log *gatewaytest.Recorder) map[ends][]audit.Event {
+	verdicts := map[ends][]audit.Event{}
 	for _, e := range log.Events(audit.FlowOpen) {
 		at := netip.AddrPortFrom(e.Dst, e.Port)
 		if e.Proxy.IsValid() {
 			at = e.Proxy
 		}
-		verdicts[ends{e.Proto, e.SrcPort, at}] = e
+		key := ends{e.Proto, e.SrcPort, at}
+		if e.Proxy.IsValid() {
+			verdicts[key] = nil
+		}
+		verdicts[key] = append(verdicts[key], e)
 	}
 	return verdicts
+}
+
+// verdictsOf counts the flows that a gateway has judged. Pings of an address are one to a review.
+func verdictsOf(log *gatewaytest.Recorder) (n int) {
+	for flow, events := range opened(log) {
+		if flow.proto == "icmp" {
+			events = events[:1]
+		}
+		n += len(events)
+	}
+	return n
 }
 
 // compareGuarded holds what the review says that the frame guard would throw away against what it threw away.
@@ -51,12 +66,25 @@ func (w *wire) compareGuarded(r *review.Report) {
 // or ended before its name was read.
 func compare(t *testing.T, log *gatewaytest.Recorder, flows iter.Seq[review.Flow]) (compared int64) {
 	t.Helper()
-	live := opened(log)
-	for f := range flows {
-		e, ok := live[ends{f.Proto, f.Src.Port(), f.Dst}]
-		if !ok || f.Verdict == nil {
+	live, at := opened(log), map[ends]int{}
+	judged := map[ends]int{}
+	all := slices.Collect(flows)
+	for _, f := range all {
+		if f.Verdict != nil {
+			judged[ends{f.Proto, f.Src.Port(), f.Dst}]++
+		}
+	}
+	for _, f := range all {
+		key := ends{f.Proto, f.Src.Port(), f.Dst}
+		events := live[key]
+		if len(events) == 0 || f.Verdict == nil {
 			continue
 		}
+		e := events[len(events)-1]
+		if len(events) == judged[key] { // else a flood of them was merged, or repeated
+			e = events[at[key]]
+		}
+		at[key]++
 		if f.Cut && e.Reason == egress.ReasonUnreadable.String() {
 			continue // the end of the gateway ended the connection, of which the capture says nothing
 		}

@@ -21,7 +21,7 @@ func (r *reviewer) flow(rec *capture.Record, h *capture.Headers) (id uint32, up,
 	}
 	opens := h.Transport == capture.TransportTCP && h.Flags&(capture.SYN|capture.ACK) == capture.SYN
 	recent := &r.recent[(h.Src.Port()^h.Dst.Port())%recentFlows]
-	if h.Transport == capture.TransportTCP && !opens && !h.Refusal {
+	if h.Transport == capture.TransportTCP && h.Flags&(capture.SYN|capture.RST) == 0 && !h.Refusal {
 		switch {
 		case recent.src == h.Src && recent.dst == h.Dst:
 			return recent.id, true, true
@@ -64,7 +64,7 @@ func (r *reviewer) find(rec *capture.Record, h *capture.Headers, opens bool) (id
 	}
 	if !opens {
 		if id, ok := r.table.live[k.reversed()]; ok {
-			return id, false, true
+			return r.reopened(id, rec, h), false, true
 		}
 	}
 	return r.begin(k, rec, h, opens)
@@ -80,10 +80,15 @@ func (r *reviewer) refusedComments(id uint32, rec *capture.Record) {
 // stale reports whether a packet of a known flow's ends begins another one.
 func (r *reviewer) stale(id uint32, rec *capture.Record, h *capture.Headers, opens bool) bool {
 	row := r.table.row(id)
-	if h.Transport == capture.TransportTCP {
-		return opens && h.Seq != row.isn && !r.stands(id)
+	switch {
+	case h.Transport != capture.TransportTCP:
+		return rec.Time-row.end >= datagramIdle
+	case !opens:
+		return false
+	case r.lenient || row.flags&(inbound|partial) != 0, row.flags&answered == 0 && row.up > 0: // the answers are not there
+		return h.Seq != row.isn && !r.stands(id)
 	}
-	return rec.Time-row.end >= datagramIdle
+	return row.flags&reset != 0
 }
 
 // stands reports whether a connection is one that the gateway has not ended: another SYN begins none.
@@ -110,18 +115,24 @@ func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, ope
 	case rec.Direction == capture.ToGuest:
 		flags = inbound
 	}
+	isn := uint32(0)
+	if opens {
+		isn = h.Seq
+	}
+	return r.open(k, rec, flags, isn), up, true
+}
+
+// open adds a flow, in place of one that has the same ends, and has it judged.
+func (r *reviewer) open(k flowKey, rec *capture.Record, flags rowFlags, isn uint32) (id uint32) {
 	if old, ok := r.table.live[k]; ok {
 		r.drop(old)
 	}
 	id = r.table.open(k, rec.Time, flags)
-	row := r.table.row(id)
-	if opens {
-		row.isn = h.Seq
-	}
+	r.table.row(id).isn = isn
 	if flags&inbound == 0 {
 		r.judge(id)
 	}
-	return id, up, true
+	return id
 }
 
 // fromServer says who sent a packet of a connection whose beginning is not in the capture: what the guest
@@ -143,6 +154,7 @@ func (r *reviewer) drop(id uint32) {
 		r.follows.end(id)
 	}
 	delete(r.streams, id)
+	r.notAgain(id)
 }
 
 // protos are the transports as sessions know them.
@@ -225,6 +237,9 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	if row.key.proto == capture.TransportTCP && !up {
 		r.answered(id, h)
 	}
+	if row.flags&reset != 0 && !up {
+		r.resetBy(id)
+	}
 	switch {
 	case row.flags&lookup != 0:
 		r.lookup(id, up, h)
@@ -234,7 +249,7 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 		} else if row.flags&(followed|untracked) != 0 {
 			r.follows.next(id, h, rec.Length > len(rec.Frame))
 		}
-	case row.flags&followed != 0 && h.Flags&capture.RST != 0:
+	case row.flags&followed != 0 && h.Flags&capture.RST != 0 && (r.lenient || row.flags&reset != 0):
 		r.follows.end(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
 		if p := r.pending[id]; p != nil && p.asks {

@@ -139,6 +139,9 @@ func (r *reviewer) settleAll() {
 	for id := range r.follows.live {
 		r.follows.end(id)
 	}
+	for id := range r.table.again {
+		r.notAgain(id)
+	}
 }
 
 // read takes one capture. Only ctx's end ends the review.
@@ -226,7 +229,12 @@ func (r *reviewer) packet(rec *capture.Record) {
 	if !found {
 		return
 	}
+	again := up && r.mayOpenAgain(id, &h)
 	r.carry(id, up, rec, &h)
+	if again {
+		r.openedAgain(id, rec, &h)
+		return
+	}
 	for _, c := range rec.Comments {
 		r.recorded(id, c)
 	}

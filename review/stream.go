@@ -92,6 +92,9 @@ func (s *stream) take(h *capture.Headers, room int, add func([]byte) int) bool {
 	switch {
 	case s.closed || s.gone:
 		return true
+	case s.answered && !s.stands && h.Flags&(capture.RST|capture.SYN) != 0: // connect.go, synRcvdState
+		s.gone = s.inWindow(h.Seq)
+		return true
 	case h.Flags&capture.RST != 0:
 		s.gone = h.Seq == s.next // RFC 5961, section 3.2
 		return true
@@ -112,10 +115,13 @@ func (s *stream) take(h *capture.Headers, room int, add func([]byte) int) bool {
 	return true
 }
 
+// inWindow is for the handshake, of which the window does not move.
+func (s *stream) inWindow(seq uint32) bool { return !before(seq, s.next) && before(seq, s.edge) }
+
 // established tells whether a segment completes the handshake.
 func (s *stream) established(h *capture.Headers) bool {
 	if s.answered {
-		s.stands = h.Ack == s.iss+1 && !before(h.Seq, s.next) && before(h.Seq, s.edge)
+		s.stands = h.Ack == s.iss+1 && s.inWindow(h.Seq)
 	} else {
 		s.stands = s.lenient
 	}

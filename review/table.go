@@ -22,6 +22,8 @@ type table struct {
 	said  interned[Verdict]
 	// asked is what each proxied flow asked for.
 	asked map[uint32]string
+	// again are the SYNs on connections that may be over.
+	again map[uint32]laterSYN
 }
 
 // rowPiece is how many rows are made at once: they are never moved.
@@ -33,7 +35,8 @@ type row struct {
 	up, down   int64
 	key        flowKey
 	packets    uint32
-	isn        uint32
+	isn        uint32 // of its SYN, and iss of the answer
+	iss        uint32
 	names      uint32 // the pinned names, joined by spaces
 	name       uint32 // what the client said
 	recorded   uint32
@@ -62,6 +65,9 @@ const (
 	untracked
 	// told is one whose requests are in the capture's comments.
 	told
+	// answered is a connection whose SYN the gateway has answered, reset one that it has reset.
+	answered
+	reset
 )
 
 // flowKey names a flow by numbers of addresses, from the side that opened it.
@@ -79,6 +85,7 @@ func (k flowKey) reversed() flowKey {
 func (t *table) init() {
 	t.live = make(map[flowKey]uint32)
 	t.asked = make(map[uint32]string)
+	t.again = make(map[uint32]laterSYN)
 	t.addrs.init()
 	t.names.init()
 	t.said.init()

@@ -35,6 +35,7 @@ type wire struct {
 	answers  map[uint16]int        // messages from a resolver, by the guest's port
 	heard    map[connection]bool   // the gateway said something, or ended
 	pinged   map[netip.Addr]int    // echo replies, by who is said to send them
+	numbers  map[connection]numbers
 
 	// What the capture says, as far as it was played.
 	recorded map[connection]uint32
@@ -48,6 +49,9 @@ type connection struct {
 	peer netip.AddrPort
 }
 
+// numbers are how far a connection came for the gateway: what it sends and takes next.
+type numbers struct{ seq, ack uint32 }
+
 // said is a connection, or what has its shape in UDP; of a ping it has the address only.
 type said struct {
 	by capture.Transport
@@ -60,7 +64,7 @@ func newWire(t *testing.T) *wire {
 	return &wire{
 		t: t, changed: make(chan struct{}), sent: map[said]int{}, dropped: map[said]bool{}, guarded: map[string]int64{},
 		answered: map[connection]uint32{}, over: map[connection]bool{}, answers: map[uint16]int{},
-		heard: map[connection]bool{}, pinged: map[netip.Addr]int{},
+		heard: map[connection]bool{}, pinged: map[netip.Addr]int{}, numbers: map[connection]numbers{},
 		recorded: map[connection]uint32{}, awaited: map[uint16]int{}, pings: map[netip.Addr]int{},
 	}
 }
@@ -91,6 +95,9 @@ func (w *wire) Frame(dir netstack.Direction, frame []byte, dropped frameguard.Re
 func (w *wire) hear(h *capture.Headers) {
 	c := connection{h.Dst.Port(), h.Src}
 	tcp := h.Transport == capture.TransportTCP
+	if tcp {
+		w.note(func() { w.numbers[c] = w.numbers[c].after(h) })
+	}
 	switch {
 	case h.Transport == capture.TransportPing && !h.Request:
 		w.note(func() { w.pinged[h.Src.Addr()]++ })
@@ -103,6 +110,21 @@ func (w *wire) hear(h *capture.Headers) {
 	case tcp && h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
 		w.note(func() { w.answered[c] = h.Seq })
 	}
+}
+
+// after is n after a segment of the gateway's.
+func (n numbers) after(h *capture.Headers) numbers {
+	next := h.Seq + uint32(len(h.Payload))
+	if h.Flags&(capture.SYN|capture.FIN) != 0 {
+		next++
+	}
+	if h.Flags&capture.SYN != 0 || int32(next-n.seq) > 0 && h.Flags&capture.RST == 0 {
+		n.seq = next
+	}
+	if h.Flags&(capture.ACK|capture.RST) == capture.ACK {
+		n.ack = h.Ack
+	}
+	return n
 }
 
 // messages counts the DNS messages of a packet; over TCP each begins with its length.
