@@ -40,6 +40,7 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 
 lint: bin/golangci-lint ## golangci-lint with the house rules and the layers of imports
 	@bin/golangci-lint run ./...
+	@cd bench/report && ../../bin/golangci-lint run ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
 # The tests of these packages boot machines; elsewhere such tests have the build tag vmtest.
@@ -50,6 +51,7 @@ SLOW := ./secretproxy ./review ./image ./netstack ./cmd/msb ./gateway
 
 test-fast: ## every test that needs no virtual machine, with the race detector
 	$(GOTEST) -race $(SLOW) $$($(GO) list ./... | grep -v -E '/internal/vm/(qemu|krun)$$')
+	$(GO) -C bench/report test -count=1 ./... # a module of its own
 	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack # built without the detector, which takes memory too
 
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
@@ -123,7 +125,19 @@ bench-capture: setup-bench build ## what a capture costs bulk transfers through 
 bench-mcp: setup-bench ## msb mcp: tools/list, start, memory and calls, beside microsandbox's MCP server
 	@scripts/bench-mcp
 
-bench: bench-boot bench-net bench-ports bench-dns bench-proxy bench-capture bench-mcp ## all benchmarks beside their peers
+bench-growth: setup-bench build ## what judgements cost under 10 to 100,000 rules, and reviews of longer and longer captures, beside tshark
+	@$(GO) run ./bench/growth
+
+.PHONY: bench-programs bench-quick bench-growth
+bench-programs: setup-bench build bin/gvproxy
+	@mkdir -p bin/bench
+	@$(GO) build -o bin/bench/ ./bench/net ./bench/ports ./bench/dns ./bench/proxy ./bench/capture ./bench/growth
+
+bench: bench-programs ## every benchmark beside its peers in one run (root, 40 minutes on 2 idle CPUs): writes docs/benchmarks.md, fails under bench/floors.toml
+	@$(GO) -C bench/report run . -root $(CURDIR) -write
+
+bench-quick: bench-programs ## the same programs, short, without microsandbox in an emulated host (root, under 5 minutes): prints a table
+	@$(GO) -C bench/report run . -root $(CURDIR) -quick
 
 generate: ## regenerate committed generated files
 	$(GO) generate ./...
