@@ -76,6 +76,13 @@ const (
 	initReaddirplusAuto = 1 << 14
 	initParallelDirops  = 1 << 18
 	initMaxPages        = 1 << 22
+	initCacheSymlinks   = 1 << 23
+)
+
+// Flags of the reply to FUSE_OPEN.
+const (
+	openKeepCache = 1 << 1
+	openNoFlush   = 1 << 5
 )
 
 const (

@@ -133,6 +133,12 @@ func (s *tree) putEntry(b []byte, n *node, info *unix.Statx_t) []byte {
 	return s.putAttr(put32(b, 0, 0), n, info)
 }
 
+// putMissing appends a fuse_entry_out of a name that isn't there, which the guest may believe as long as another.
+func putMissing(b []byte) []byte {
+	b = put64(b, 0, 0, uint64(cacheFor.Seconds()))
+	return append(b, make([]byte, entryBytes-24)...)
+}
+
 // putAttrOut appends a fuse_attr_out.
 func (s *tree) putAttrOut(b []byte, n *node, info *unix.Statx_t) []byte {
 	return s.putAttr(put32(put64(b, uint64(cacheFor.Seconds())), 0, 0), n, info)
@@ -180,11 +186,17 @@ func (s *Server) lookup(r request, out []byte) ([]byte, error) {
 		return s.poll(r, out)
 	}
 	d, err := s.room(parent, name)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		defer d.release()
+		var found []byte
+		if found, err = s.entry(out, parent, d, name); err == nil {
+			return found, nil
+		}
 	}
-	defer d.release()
-	return s.entry(out, parent, d, name)
+	if err == unix.ENOENT { //nolint:errorlint // both return numbers as they are
+		return putMissing(out), nil
+	}
+	return nil, err
 }
 
 func (s *Server) getattr(r request, out []byte) ([]byte, error) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,8 @@ type handle struct {
 	file *os.File
 	mu   sync.RWMutex
 	done bool // under mu: the descriptor is closed
+	// quiet tells that the guest's kernel doesn't say when a process closes the file: its locks go with the handle.
+	quiet bool
 }
 
 func (h *handle) fd() int { return int(h.file.Fd()) }
@@ -179,7 +182,35 @@ func (s *files) openFile(r request, out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return put32(put64(out, h.id), 0, 0), nil
+	return put32(put64(out, h.id), s.openReply(n, h, info, flags), 0), nil
+}
+
+// version is the state of a file's content.
+type version struct {
+	inode, size       uint64
+	modified, changed unix.StatxTimestamp
+}
+
+// settled is how old the last change of a file must be, so that a further one has another time.
+const settled = 2 * time.Second
+
+// openReply is how the guest's kernel deals with an open file.
+func (s *files) openReply(n *node, h *handle, info *unix.Statx_t, flags int) (reply uint32) {
+	now := version{info.Ino, info.Size, info.Mtime, info.Ctime}
+	s.mu.Lock()
+	if n.read == now {
+		reply |= openKeepCache
+	}
+	if s.now().Sub(time.Unix(info.Ctime.Sec, int64(info.Ctime.Nsec))) < settled {
+		now = version{}
+	}
+	n.read = now
+	s.mu.Unlock()
+	if flags&unix.O_ACCMODE == unix.O_RDONLY && !s.readOnly {
+		h.quiet = true
+		reply |= openNoFlush
+	}
+	return reply
 }
 
 // outdated reports whether the guest opens a file that the host has changed

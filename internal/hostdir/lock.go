@@ -34,13 +34,19 @@ type locks struct {
 	maxFiles int
 
 	mu      sync.Mutex
-	files   map[lockOwner]*os.File
+	files   map[lockOwner]*lockFile
 	waiting map[uint64]context.CancelFunc // by the request's number
 }
 
 type lockOwner struct {
 	node  *node
 	owner uint64
+}
+
+// lockFile holds the locks of one owner.
+type lockFile struct {
+	*os.File
+	quiet *handle // through which some were taken, if the guest tells of no close of it
 }
 
 type lockRequest struct {
@@ -97,11 +103,15 @@ func (l *locks) set(s *Server, n *node, q lockRequest) error {
 		return err
 	}
 	lock := q.flock()
-	return retry(func() error { return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) })
+	err = retry(func() error { return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) })
+	if err == nil && h.quiet {
+		f.quiet = h
+	}
+	return err
 }
 
 // file finds the descriptor that holds an owner's locks, or makes it.
-func (l *locks) file(o lockOwner, h *handle, make bool) (*os.File, error) {
+func (l *locks) file(o lockOwner, h *handle, make bool) (*lockFile, error) {
 	if f := l.files[o]; f != nil || !make {
 		return f, nil
 	}
@@ -117,10 +127,31 @@ func (l *locks) file(o lockOwner, h *handle, make bool) (*os.File, error) {
 		return nil, err
 	}
 	if l.files == nil {
-		l.files = map[lockOwner]*os.File{}
+		l.files = map[lockOwner]*lockFile{}
 	}
-	l.files[o] = f
-	return f, nil
+	l.files[o] = &lockFile{File: f}
+	return l.files[o], nil
+}
+
+// released gives back the locks that were taken through a handle of whose closes the guest doesn't tell. It is done before
+// the next message is looked at, which may ask for such a lock.
+func (l *locks) released(s *Server, r request) {
+	a := args{rest: r.body}
+	fh := a.u64()
+	s.mu.Lock()
+	h := s.handles[fh]
+	s.mu.Unlock()
+	if h == nil || h.node.id != r.node {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for o, f := range l.files {
+		if f.quiet == h {
+			delete(l.files, o)
+			_ = f.Close() // nothing is written through it
+		}
+	}
 }
 
 func (q lockRequest) flock() unix.Flock_t {

@@ -30,8 +30,9 @@ type node struct {
 	lookups  uint64 // what the kernel still holds
 	children int    // nodes whose parent this is
 	handles  []*handle
-	size     uint64 // what the guest believes it is
-	resent   bool   // the guest was sent to look again, since it believed in another size
+	size     uint64  // what the guest believes it is
+	resent   bool    // the guest was sent to look again, since it believed in another size
+	read     version // what the guest may have cached of the content
 }
 
 // place is a name in a directory.

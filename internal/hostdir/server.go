@@ -222,6 +222,8 @@ func (s *Server) Serve(ctx context.Context, conn Conn) error {
 				return fmt.Errorf("%w: a second greeting", ErrProtocol)
 			}
 			s.ready = true
+		case opRelease:
+			s.locks.released(s, r)
 		case opSetlkw:
 			if s.locks.wait(ctx, s, r, &work) {
 				continue
@@ -337,6 +339,9 @@ func (s *Server) greet(r request, out []byte) ([]byte, error) {
 	want := uint32(initAsyncRead | initBigWrites | initAutoInvalData | initReaddirplus | initReaddirplusAuto | initParallelDirops | initMaxPages)
 	if s.base != nil {
 		want &^= initReaddirplus | initReaddirplusAuto
+	}
+	if !s.byName { // a node is one link then, and that always leads to the same
+		want |= initCacheSymlinks
 	}
 	if !s.readOnly {
 		want |= initPosixLocks | initFlockLocks
