@@ -8,13 +8,16 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 GOTEST := $(GO) test -count=1
 
-.PHONY: help run test build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-dns bench-proxy bench-latency bench-capture bench-mcp generate clean test-oracle test-memory
+.PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-dns bench-proxy bench-latency bench-capture bench-mcp generate clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 run: setup build ## set up what is missing, then run the command of policy.toml in a microVM
 	@bin/msb run --trust --policy policy.toml
+
+test-quick: guest ## in an edit loop: vet everything, test the packages that differ from upstream, without the race detector
+	@scripts/test-quick
 
 test: setup-test build lint test-fast test-cross test-vm ## set up what is missing, then pass every test (fast ones first)
 
@@ -58,12 +61,16 @@ test-differential: ## random clients on random policies: the gateway and the rev
 	MSB_DIFFERENTIAL=60s $(GOTEST) ./review -run 'TestI16_Random' -count 1
 
 # An emulated guest takes one processor, and an emulated host another, so two run beside each other.
+# The last line tells how often an emulated host, or a sandbox in one, had to be started again.
+test-vm: export MSB_TEST_RETRIES = $(CURDIR)/bin/vm-retries
 test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an emulated host)
+	@mkdir -p bin && : > $$MSB_TEST_RETRIES
 	$(GOTEST) -p 1 -timeout 15m $(VMM)
 	$(GOTEST) -tags vmtest -timeout 20m -run '^TestVM' ./cmd/msb & beside=$$!; \
 	$(GOTEST) -tags vmtest -p 1 -timeout 20m -run 'VM' ./agentd ./sandbox; small=$$?; \
 	$(GOTEST) -tags vmtest -timeout 20m -run 'VM' -skip '^TestVM' ./cmd/msb; rest=$$?; \
 	wait $$beside && exit $$((small + rest))
+	@cat $$MSB_TEST_RETRIES; echo "test-vm: $$(wc -l < $$MSB_TEST_RETRIES) retries of emulated hosts"
 
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25

@@ -145,6 +145,28 @@ func (h *Host) Try(ctx context.Context, command ...string) (output string, exit 
 // End ends the host before the test does.
 func (h *Host) End() error { return h.end() }
 
+// RetriesEnv names a file to which each retry is added as a line; make test-vm counts them.
+const RetriesEnv = "MSB_TEST_RETRIES"
+
+// Retried notes that something in an emulated host, or the host itself, had to be tried again.
+func Retried(t testing.TB, why string) {
+	t.Helper()
+	t.Logf("tried again: %s", why)
+	path := os.Getenv(RetriesEnv)
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		line, _, _ := strings.Cut(why, "\n")
+		_, err = fmt.Fprintf(f, "%s: %s\n", t.Name(), line)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Errorf("note a retry: %v", err)
+	}
+}
+
 // attempts is how often RunFresh boots a host.
 const attempts = 12
 
@@ -175,7 +197,7 @@ func RunFresh(t testing.TB, files map[string]string, limit time.Duration, comman
 		if !frozen {
 			t.Fatal(err)
 		}
-		t.Logf("emulated host %d of %d gave no answer: %v", i+1, attempts, err)
+		Retried(t, fmt.Sprintf("emulated host %d of %d gave no answer: %v", i+1, attempts, err))
 		_ = h.end() // Start's cleanup reports its error
 	}
 	t.Fatalf("%d emulated hosts gave no answer", attempts)
