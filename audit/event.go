@@ -32,6 +32,12 @@ const (
 	SecretViolation Kind = "secret.violation"
 	// PolicyReload is a new policy taken, or refused.
 	PolicyReload Kind = "policy.reload"
+	// AccessRequest is a request for more of the network than the policy allows,
+	// AccessAnswer a person's answer to it, AccessEnd the end of one that was
+	// approved, or that nobody answered.
+	AccessRequest Kind = "access.request"
+	AccessAnswer  Kind = "access.answer"
+	AccessEnd     Kind = "access.end"
 	// Limit is a bound of [limits] or of the gateway that was reached.
 	Limit Kind = "limit"
 	// LinkDrop is frames that the frame guard threw away.
@@ -121,6 +127,8 @@ type Event struct {
 	Reason string `json:"reason,omitempty"`
 	// Class is the address class of Dst where it isn't public.
 	Class string `json:"class,omitempty"`
+	// By is who answered a request, as their command says it.
+	By string `json:"by,omitempty"`
 	// Message is a sentence for people.
 	Message string `json:"message,omitempty"`
 

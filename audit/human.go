@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -35,6 +36,8 @@ func FormatHuman(ev Event) string {
 		put(&b, string(ev.Kind), ev.Secret, ev.Host, ev.Place)
 	case SandboxDie, ExecCreate, ExecStart, ExecDie:
 		humanCommand(&b, ev)
+	case AccessRequest, AccessAnswer, AccessEnd:
+		put(&b, string(ev.Kind), net.JoinHostPort(ev.Host, strconv.Itoa(int(ev.Port))), ev.Method, ev.By)
 	case PolicyReload, Limit, LinkDrop, SandboxCreate, SandboxStart, SandboxStop, SandboxRemove, SandboxRestart, SandboxPause, SandboxResume, SandboxStopping, AuditDropped, AuditRotated:
 		put(&b, string(ev.Kind), ev.Proto)
 		if ev.Count > 0 {

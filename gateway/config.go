@@ -44,6 +44,8 @@ type Config struct {
 	Policy  *policies.Policy
 	// Floor is an operator's policy that neither Policy nor any later one can loosen; nil for none.
 	Floor *policies.Policy
+	// Granted are rules beside those of Policy and Floor, which a person approved; see Gateway.Grant.
+	Granted []policies.Rule
 	// Audit takes every verdict; nil keeps none.
 	Audit audit.Sink
 	// Link holds what netstack needs to know of the guest's end: addresses, MAC, MTU, DHCP, capture

@@ -40,8 +40,10 @@ type Gateway struct {
 
 	partialSums, wrongSums atomic.Int64 // frames
 
-	unasked   atomic.Bool // it was reported that the kernel can't be asked
-	reload    sync.Mutex
+	unasked   atomic.Bool      // it was reported that the kernel can't be asked
+	reload    sync.Mutex       // held while what follows changes
+	given     *policies.Policy // the one in force without its floor and what was granted
+	granted   []policies.Rule
 	ctx       context.Context // ends what outlives a single flow: the address watch
 	cancel    context.CancelFunc
 	watch     sync.WaitGroup
@@ -56,7 +58,7 @@ func New(cfg Config) (*Gateway, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: cfg, classifier: egress.NewClassifier()}
+	g := &Gateway{cfg: cfg, classifier: egress.NewClassifier(), given: cfg.Policy, granted: cfg.Granted}
 	g.inbound = inbound{g: g, slots: make(chan struct{}, netstack.MaxInbound)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.floods = audit.NewFlood(g.emit, g.cfg.Capture.saw)
@@ -101,7 +103,7 @@ func (g *Gateway) build() error {
 	return err
 }
 
-// compile returns p under the operator's floor, and the rules that flows are judged by.
+// compile returns p under the operator's floor and with what was granted, and the rules that flows are judged by.
 func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules, error) {
 	if g.cfg.Floor != nil {
 		tight, err := policies.Tighten(g.cfg.Floor, p)
@@ -109,6 +111,11 @@ func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules,
 			return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 		p = tight
+	}
+	for i := range g.granted {
+		if with, err := policies.WithRule(p, g.granted[i]); err == nil { // else p changed since, and denies it
+			p = with
+		}
 	}
 	rules, err := session.NewRules(p, g.classifier, g.link.Gateway4, g.link.Gateway6)
 	if err != nil {

@@ -105,7 +105,7 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		{"sandbox_run_code", m{"language": "python", "code": "1"}, `unknown field "code"; it takes steps: [{language, code}]; and may take cwd`},
 		{"fs_write", m{"path": "/a", "content": "b"}, "it takes files: [{path, content; and may take base64, executable}]; and may take sandbox"},
 		{"fs_write", m{"files": []m{{"path": "/a", "text": "b"}}}, `unknown field "text" in files[0]; it takes path, content`},
-		{"network", m{"action": "explain", "host": "x"}, `unknown field "host"; it takes action; and may take method, path, sandbox, to`},
+		{"network", m{"action": "explain", "host": "x"}, `unknown field "host"; it takes action; and may take method, methods, path, request, sandbox, to, why`},
 		{"sandbox_list", m{"all": true}, `unknown field "all"; it takes no arguments`},
 		{"sandbox_list", []int{1}, "arguments is a JSON array, and has to be an object"},
 		{"sandbox_create", m{"name": "x", "memory_mb": 512.5}, "memory_mb is a JSON number 512.5, and has to be a whole number"},
@@ -113,7 +113,7 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		{"sandbox_exec", m{"command": "x", "env": m{"A": 1}}, "env.A is a JSON number 1, and has to be a string"},
 		{"sandbox_exec", m{"command": "x", "env": m{"A": nil}}, "env.A is a JSON null, and has to be a string"},
 		{"sandbox_exec", m{"argv": []any{"x", nil}}, "argv[1] is a JSON null, and has to be a string"},
-		{"network", m{"action": 1}, "action is 1; it is explain or denied"},
+		{"network", m{"action": 1}, "action is 1; it is explain, denied, request or answer"},
 		{"sandbox_exec", m{"command": "x", "timeout": 0}, "timeout 0: give it more than 0"},
 	} {
 		p.says(t, true, c.tool, c.args, "wrong arguments", c.want)

@@ -172,14 +172,8 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 	return st.Name + " removed with its files", nil
 }
 
-func (s *server) network(_ context.Context, raw json.RawMessage) (string, error) {
-	var a struct {
-		Action  string `json:"action"`
-		Sandbox string `json:"sandbox"`
-		To      string `json:"to"`
-		Method  string `json:"method"`
-		Path    string `json:"path"`
-	}
+func (s *server) network(ctx context.Context, raw json.RawMessage) (string, error) {
+	var a networkArgs
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
@@ -189,6 +183,14 @@ func (s *server) network(_ context.Context, raw json.RawMessage) (string, error)
 		return "", err
 	}
 	switch a.Action {
+	case "request", "answer":
+		if !made {
+			return "", err
+		}
+		if a.Action == "request" {
+			return s.request(ctx, st, &a)
+		}
+		return s.answer(ctx, st, a.Request)
 	case "explain":
 		if a.To == "" {
 			return "", wrong(`say where to, such as "api.github.com:443"`)

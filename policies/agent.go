@@ -23,6 +23,8 @@ type Agent struct {
 	Secrets []string
 	// Tools are toolsets beside the default tools.
 	Tools []string
+	// MayRequest are the hosts that an agent may ask a person for, by https. nil is every name at port 443, empty is none.
+	MayRequest []SecretHost
 	// Sandboxes bounds how many there are at once; the others are of one sandbox, sizes in bytes.
 	Sandboxes, CPUs int
 	Memory, Disk    int64
@@ -98,6 +100,9 @@ func (c *converter) agent(f *fileAgent) *Agent {
 		}
 		d.Host = c.relative(d.Host)
 		a.Directories = append(a.Directories, d)
+	}
+	if texts := c.words("agent.may_request", f.MayRequest); texts != nil {
+		a.MayRequest = append([]SecretHost{}, c.secretHosts("agent.may_request", texts)...)
 	}
 	if f.Sandboxes != nil {
 		a.Sandboxes = c.count("agent.sandboxes", *f.Sandboxes, maxLimit)
@@ -184,7 +189,7 @@ func (w *writer) agent(a *Agent) {
 	for _, l := range []struct {
 		key  string
 		list []string
-	}{{"images", a.Images}, {"directories", directoryTexts(a.Directories)}, {"secrets", a.Secrets}, {"tools", a.Tools}} {
+	}{{"images", a.Images}, {"directories", directoryTexts(a.Directories)}, {"secrets", a.Secrets}, {"tools", a.Tools}, {"may_request", hostTexts(a.MayRequest)}} {
 		if l.list != nil {
 			w.key(l.key, l.list)
 		}
@@ -213,6 +218,17 @@ func (w *writer) agent(a *Agent) {
 			w.key(d.key, d.time.String())
 		}
 	}
+}
+
+func hostTexts(all []SecretHost) []string {
+	if all == nil {
+		return nil
+	}
+	out := make([]string, 0, len(all))
+	for _, h := range all {
+		out = append(out, h.String())
+	}
+	return out
 }
 
 func directoryTexts(all []Directory) []string {

@@ -151,7 +151,7 @@ func (c *comparer) elements(key string, a, b reflect.Value) {
 		c.add(key, "in the order "+joined(x), "in the order "+joined(y))
 	case a.Len() > 0:
 		c.note(key, a, b)
-	case strings.HasSuffix(key, "agent.secrets"): // left out it is all of them; of other lists, nil and empty mean the same
+	case strings.HasSuffix(key, "agent.secrets"), strings.HasSuffix(key, "agent.may_request"): // left out it is all of them; of other lists, nil and empty mean the same
 		c.add(key, emptyOr(a), emptyOr(b))
 	}
 }

@@ -105,6 +105,7 @@ type fileAgent struct {
 	Directories []string `toml:"directories" doc:"Directories that every sandbox of an agent sees: HOST:GUEST, or HOST:GUEST:rw. A relative HOST is below the file's directory."`
 	Secrets     []string `toml:"secrets" doc:"Names of this file's secrets that an agent's sandboxes get; left out, all of them."`
 	Tools       []string `toml:"tools" doc:"Toolsets beside the default tools: files, images, manage, metrics or all."`
+	MayRequest  []string `toml:"may_request" doc:"Hosts that an agent may ask a person for, by https: names as in rules, port 443; NAME:PORT for another port. Left out, every name at port 443; empty, none."`
 	Sandboxes   *int64   `toml:"sandboxes" doc:"Sandboxes at once."`
 	CPUs        *int64   `toml:"cpus" doc:"Virtual CPUs of one sandbox."`
 	Memory      any      `toml:"memory" kind:"size" doc:"Memory of one sandbox, such as 2G."`

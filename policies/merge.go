@@ -37,6 +37,7 @@ var scalarKeys = []struct {
 	{"agent.directories", func(p *Policy) any { return &agentOf(p).Directories }},
 	{"agent.secrets", func(p *Policy) any { return &agentOf(p).Secrets }},
 	{"agent.tools", func(p *Policy) any { return &agentOf(p).Tools }},
+	{"agent.may_request", func(p *Policy) any { return &agentOf(p).MayRequest }},
 	{"agent.sandboxes", func(p *Policy) any { return &agentOf(p).Sandboxes }},
 	{"agent.cpus", func(p *Policy) any { return &agentOf(p).CPUs }},
 	{"agent.memory", func(p *Policy) any { return &agentOf(p).Memory }},

@@ -20,7 +20,8 @@ func TestIncludedScalarsAreTakenOver(t *testing.T) {
 		"tls.inspect": {`"all"`, `"auto"`}, "tls.via": {`"http://192.0.2.1:3128"`, `"http://192.0.2.2:3128"`},
 		"limits.tcp_connections": {"7", "8"}, "limits.udp_flows": {"7", "8"}, "limits.dns_per_second": {"7", "8"},
 		"agent.images": {`["a"]`, `["b"]`}, "agent.directories": {`["/a:/a"]`, `["/a:/a:rw"]`}, "agent.tools": {`["files"]`, `["all"]`},
-		"agent.sandboxes": {"7", "8"}, "agent.cpus": {"7", "8"}, "agent.memory": {`"700M"`, `"800M"`}, "agent.disk": {`"7M"`, `"8M"`},
+		"agent.may_request": {`["a.example"]`, `["a.example:8443"]`},
+		"agent.sandboxes":   {"7", "8"}, "agent.cpus": {"7", "8"}, "agent.memory": {`"700M"`, `"800M"`}, "agent.disk": {`"7M"`, `"8M"`},
 		"agent.idle_stop": {`"7m"`, `"8m"`}, "agent.lifetime": {`"7m"`, `"8m"`},
 		"limits.egress_bytes": {`"7M"`, `"8M"`}, "limits.egress_rate": {`"7M/s"`, `"8M/s"`},
 	} {

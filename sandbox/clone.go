@@ -146,7 +146,7 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 		}
 		c.ParentPlaceholders[placeholder] = secret
 	}
-	c.Placeholders = nil
+	c.Placeholders, c.Requests = nil, nil
 	c.NewIdentity, c.ForgetCA = true, certificates
 	return &c
 }

@@ -13,6 +13,11 @@ import (
 // logEvent adds a line to the audit log of a sandbox that does not run, whose supervisor would write it else. dir is the
 // sandbox's directory. A log that is no file, such as a pipe, has readers of runs only.
 func logEvent(st *state.Stored, dir string, kind audit.Kind, message string) error {
+	return logEvents(st, dir, audit.Event{Kind: kind, Message: message})
+}
+
+// logEvents is logEvent for lines that say more.
+func logEvents(st *state.Stored, dir string, events ...audit.Event) error {
 	path := auditLog(st, dir)
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil
@@ -23,6 +28,9 @@ func logEvent(st *state.Stored, dir string, kind audit.Kind, message string) err
 	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
-	log.Emit(audit.Event{Kind: kind, Sandbox: st.Name, Message: message})
+	for _, e := range events {
+		e.Sandbox = st.Name
+		log.Emit(e)
+	}
 	return log.Close()
 }

@@ -69,18 +69,28 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 	return cfg, err
 }
 
-// Policy is what the sandbox of that name starts with: its policy file as it is now, under its floor.
+// Policy is what the sandbox of that name starts with: its policy file as it is now, under its floor, with what a person
+// has granted beside.
 func (h *Home) Policy(name string) (*policies.Policy, error) {
 	st, err := loadStored(h, name)
 	if err != nil {
 		return nil, Fail(err)
 	}
 	cfg, err := configOf(st)
-	if err != nil || cfg.Floor == nil || st.PolicyFile == "" && st.Policy == st.Floor { // the floor would only judge twice
-		return cfg.Policy, Fail(err)
+	p := cfg.Policy
+	if err == nil && cfg.Floor != nil && (st.PolicyFile != "" || st.Policy != st.Floor) { // else the floor would only judge twice
+		p, err = policies.Tighten(cfg.Floor, p)
 	}
-	p, err := policies.Tighten(cfg.Floor, cfg.Policy)
-	return p, Fail(err)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	st.Settle(time.Now())
+	for _, r := range st.Granted() {
+		if with, err := policies.WithRule(p, r); err == nil { // as a gateway does
+			p = with
+		}
+	}
+	return p, nil
 }
 
 // LoadPolicy reads a policy file and tells one that can't be read (ErrPolicyMissing) from one that is wrong.

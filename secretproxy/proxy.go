@@ -187,6 +187,17 @@ func (p *Proxy) Reload(policy *policies.Policy, judge Judge) error {
 	return nil
 }
 
+// Rejudge takes a new policy and judge, and leaves the secrets as they are: policy differs in its rules alone.
+func (p *Proxy) Rejudge(policy *policies.Policy, judge Judge) {
+	p.reload.Lock()
+	defer p.reload.Unlock()
+	p.tables.Lock()
+	defer p.tables.Unlock()
+	next := &state{policy: policy, judge: judge}
+	next.table.Store(p.state.Load().table.Load())
+	p.state.Store(next)
+}
+
 // Close ends every connection and overwrites every value.
 func (p *Proxy) Close() error {
 	p.cancel()

@@ -26,9 +26,10 @@ func completeWords(root *cobra.Command) {
 		"snapshot create": names(1), "snapshot inspect": snapshotNames(1), "snapshot rm": snapshotNames(-1), "snapshot restore": inTurn(snapshotNames(1), names(1)),
 		"snapshot diff": snapshotNames(2), "snapshot export": snapshotNames(1), "clone": inTurn(cloneWords),
 		"service": names(1), "ssh": names(1), "ssh-config": names(-1),
-		"diff":  names(1),
-		"apply": names(1),
-		"logs":  names(1), "job ls": names(1), "job logs": jobNames(1), "job wait": jobNames(-1), "job kill": jobNames(-1), "job rm": jobNames(-1),
+		"diff":        names(1),
+		"apply":       names(1),
+		"requests ls": names(-1), "requests approve": requestIDs, "requests deny": requestIDs,
+		"logs": names(1), "job ls": names(1), "job logs": jobNames(1), "job wait": jobNames(-1), "job kill": jobNames(-1), "job rm": jobNames(-1),
 	} {
 		if c := find(root, path); c != nil {
 			c.ValidArgsFunction = words

@@ -18,6 +18,9 @@ type Changes struct {
 	Restart *Restart `json:"restart,omitempty"`
 	// Paused stops the guest where it is, or lets it go on: of a sandbox that runs only, and for this run only.
 	Paused *bool `json:"paused,omitempty"`
+	// Ask and Answer are of a request for more of the network.
+	Ask    *Request       `json:"ask,omitempty"`
+	Answer *RequestAnswer `json:"answer,omitempty"`
 	// CPUs and Memory, in bytes, hold from the next start on.
 	CPUs   *int   `json:"cpus,omitempty"`
 	Memory *int64 `json:"memory,omitempty"`

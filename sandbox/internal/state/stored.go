@@ -41,6 +41,8 @@ type Stored struct {
 	Placeholders map[string]string `json:"placeholders,omitempty"`
 	// ParentPlaceholders are those of the sandboxes whose disk this one's was: the secret's name by the placeholder.
 	ParentPlaceholders map[string]string `json:"parent_placeholders,omitempty"`
+	// Requests are those for more of the network than the policy allows, with their answers; the oldest is first.
+	Requests []Request `json:"requests,omitempty"`
 	// NewIdentity tells that the disk is a copy of another sandbox's, and that the next start makes new on it what tells
 	// machines apart. ForgetCA are the certificates, in PEM form, of the sandboxes whose disk it was.
 	NewIdentity bool   `json:"new_identity,omitempty"`

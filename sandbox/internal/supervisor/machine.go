@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
@@ -94,8 +95,11 @@ func (s *supervisor) serveLink() error {
 	if err != nil {
 		return errors.Join(err, s.link.Close())
 	}
+	stored.Settle(time.Now())
+	s.access.begin(stored)
 	g, err := gateway.New(gateway.Config{
-		CA: authority, Placeholders: stored.Placeholders, Parents: stored.ParentPlaceholders,
+		Granted: stored.Granted(),
+		CA:      authority, Placeholders: stored.Placeholders, Parents: stored.ParentPlaceholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
 		Admit:   admitReload(s.plan),
 		Forward: s.ports.forward, DialSandbox: s.peers.dial,
@@ -108,6 +112,9 @@ func (s *supervisor) serveLink() error {
 	s.work.Go(func() { _ = g.Serve(s.ctx, s.link) }) // it ends with the machine, whose end is what counts
 	s.ports.serveAll()
 	s.peers.serve()
+	if s.plan.Name != "" {
+		s.work.Go(s.watchRequests)
+	}
 	if s.plan.PolicyFile != "" {
 		s.work.Go(func() { g.WatchPolicy(s.ctx, s.plan.PolicyFile, s.policy, nil) })
 	}

@@ -56,6 +56,7 @@ type supervisor struct {
 	greeted atomic.Pointer[agentclient.Client]
 	jobs    *jobs.Keeper
 	life    life
+	access  access
 
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock

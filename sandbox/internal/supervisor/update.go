@@ -17,6 +17,12 @@ func (s *supervisor) Update(text []byte) error {
 	if err := d.Decode(&c); err != nil {
 		return err
 	}
+	switch {
+	case c.Ask != nil:
+		return s.ask(c.Ask)
+	case c.Answer != nil:
+		return s.answer(c.Answer)
+	}
 	if c.Paused != nil {
 		if err := s.pause(*c.Paused); err != nil {
 			return err

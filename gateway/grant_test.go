@@ -1,0 +1,138 @@
+package gateway_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/policies"
+)
+
+// granted is what a person approved: GET from one host.
+func granted(t *testing.T, host string, methods ...string) policies.Rule {
+	t.Helper()
+	r, err := policies.RequestRule(nil, host, 443, methods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Name = "request 1"
+	return r
+}
+
+// TestI15_GrantsOpenOneHost: a sandbox under a floor that allows nothing gets one host, for one method, over a reload of its
+// policy, until that is taken back, which resets what is open.
+func TestI15_GrantsOpenOneHost(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) { c.Floor = gatewaytest.Policy(t, "") })
+	for _, host := range []string{"api.example.com", "other.example.com"} {
+		w.Record(host + ". 60 IN A " + site)
+	}
+	hold := make(chan struct{})
+	w.ServeHTTPS(site+":443", w.CA.Certificate("api.example.com", "other.example.com"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			_ = http.NewResponseController(rw).Flush()
+			select {
+			case <-hold:
+			case <-r.Context().Done():
+			}
+		}
+		_, _ = io.WriteString(rw, "answer")
+	}))
+	defer close(hold)
+	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode == dns.RcodeSuccess {
+		t.Fatalf("before: %v", m)
+	}
+	if err := w.Gateway.Grant([]policies.Rule{granted(t, "api.example.com", "GET")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Gateway.Reload(gatewaytest.Policy(t, "# edited\n")); err != nil {
+		t.Fatal(err)
+	}
+	client := w.Client()
+	get := func(method, url string) (int, error) {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		defer answer.Body.Close()
+		_, err = io.Copy(io.Discard, answer.Body)
+		return answer.StatusCode, err
+	}
+	if code, err := get("GET", "https://api.example.com/"); code != 200 || err != nil {
+		t.Fatalf("granted: %d, %v", code, err)
+	}
+	if code, err := get("POST", "https://api.example.com/"); code == 200 && err == nil {
+		t.Error("a method that was not granted is let through")
+	}
+	if m := w.Resolve("other.example.com", dns.TypeA); m.Rcode == dns.RcodeSuccess {
+		t.Errorf("another host is open: %v", m)
+	}
+	if e := w.Audit.Wait(t, audit.HTTPRequest, 1)[0]; e.Rule != "request 1" {
+		t.Errorf("audit line %+v", e)
+	}
+	addr := w.Lookup("api.example.com")
+	c, err := w.Dial(addr, 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	open := tls.Client(c, &tls.Config{ServerName: "api.example.com", InsecureSkipVerify: true})
+	if _, err := io.WriteString(open, "GET /hold HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.Read(make([]byte, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Gateway.Grant(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, open); err == nil {
+		t.Error("a connection outlives what let it through")
+	}
+	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode == dns.RcodeSuccess {
+		t.Errorf("after: %v", m)
+	}
+	if c, err := w.Dial(addr, 443); err == nil {
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		if tls.Client(c, &tls.Config{ServerName: "api.example.com", InsecureSkipVerify: true}).Handshake() == nil {
+			t.Error("its address is open still")
+		}
+		_ = c.Close()
+	}
+}
+
+// TestI15_DenyRulesBeatGrants: what the floor denies, nobody grants, and a later version of the policy that denies it ends it.
+func TestI15_DenyRulesBeatGrants(t *testing.T) {
+	t.Parallel()
+	const deny = "[[egress.deny]]\nhosts = [\"*.example.com\"]\n"
+	rules := []policies.Rule{granted(t, "api.example.com")}
+	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) { c.Floor = gatewaytest.Policy(t, deny) })
+	if err := w.Gateway.Grant(rules); err == nil {
+		t.Error("a floor that denies it")
+	}
+	w = gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) { c.Granted = rules })
+	w.Record("api.example.com. 60 IN A " + site)
+	w.Serve(site+":443", func(c net.Conn) { _ = c.Close() })
+	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode != dns.RcodeSuccess {
+		t.Errorf("granted from the start: %v", m)
+	}
+	if err := w.Gateway.Reload(gatewaytest.Policy(t, deny)); err != nil {
+		t.Fatal(err)
+	}
+	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode == dns.RcodeSuccess {
+		t.Errorf("denied since: %v", m)
+	}
+}

@@ -1,0 +1,95 @@
+package policies
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func parsed(t *testing.T, text string) *Policy {
+	t.Helper()
+	p, err := Parse("f.toml", []byte("version = 1\n"+text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestI15_RequestsStayWithinTheFloor asks for hosts under floors.
+func TestI15_RequestsStayWithinTheFloor(t *testing.T) {
+	t.Parallel()
+	const some = "[agent]\nmay_request = [\"*.example.net\", \"api.example.org:8443\"]\n"
+	for _, c := range []struct {
+		floor, host string
+		port        uint16
+		methods     []string
+		want        string // of the error; "" for none
+		beyond      bool
+	}{
+		{"", "api.github.com", 0, nil, "", false},
+		{"", "API.GitHub.com", 443, []string{"GET", "POST"}, "", false},
+		{"", "api.github.com", 8443, nil, "may_request of its [agent] does not hold api.github.com:8443", true},
+		{"", "*.github.com", 443, nil, "host: ", false},
+		{"", "192.0.2.1", 443, nil, "is an address", false},
+		{"", "[2001:db8::1]", 443, nil, "is an address", false},
+		{"", "api.github.com", 443, []string{"get"}, "upper case", false},
+		{"", "api.github.com", 443, []string{"CONNECT"}, "CONNECT is refused", false},
+		{"[hosts]\n\"db.example.net\" = \"127.0.0.1:5432\"\n", "db.example.net", 443, nil, "[hosts] maps db.example.net", true},
+		{some, "a.example.net", 443, nil, "", false},
+		{some, "example.net", 443, nil, "does not hold example.net", true},
+		{some, "a.example.net", 8443, nil, "does not hold a.example.net:8443", true},
+		{some, "api.example.org", 8443, nil, "", false},
+		{some, "api.example.org", 443, nil, "does not hold api.example.org", true},
+		{"[agent]\nmay_request = []\n", "api.github.com", 443, nil, "does not hold api.github.com", true},
+		{"[agent]\nimages = []\n", "api.github.com", 443, nil, "", false},
+	} {
+		floor := parsed(t, c.floor)
+		r, err := RequestRule(floor, c.host, c.port, c.methods)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrMayNotRequest) != c.beyond {
+			t.Errorf("%s:%d %v under %q: %v, want %q", c.host, c.port, c.methods, c.floor, err, c.want)
+		}
+		if err == nil && (len(r.Hosts) != 1 || r.Hosts[0].Wildcard() || len(r.Ports) != 1 || r.Ports[0].First != r.Ports[0].Last || r.Protocol != HTTPS || r.Private || len(r.Methods) != len(c.methods)) {
+			t.Errorf("%s: %+v", c.host, r)
+		}
+	}
+	if _, err := RequestRule(nil, "api.github.com", 443, nil); err != nil {
+		t.Errorf("without a floor: %v", err)
+	}
+}
+
+// TestRulesAreAddedToEveryFloor has a rule in a policy under two floors, and what keeps it out.
+func TestRulesAreAddedToEveryFloor(t *testing.T) {
+	t.Parallel()
+	r, err := RequestRule(nil, "api.example.com", 443, []string{"GET"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Name = "request 1"
+	p, middle, floor := parsed(t, ""), parsed(t, ""), parsed(t, "[[egress.allow]]\nhosts = [\"*.example.com\"]\n")
+	middle.Floor, p.Floor = floor, middle
+	q, err := WithRule(p, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, n := q, 0; at != nil; at, n = at.Floor, n+1 {
+		if rules := at.Egress.Allow; len(rules) == 0 || rules[len(rules)-1].Name != "request 1" {
+			t.Errorf("floor %d has %+v", n, rules)
+		}
+	}
+	if len(p.Egress.Allow)+len(middle.Egress.Allow) != 0 || len(floor.Egress.Allow) != 1 {
+		t.Error("the policies themselves were changed")
+	}
+	for text, want := range map[string]string{
+		"[[egress.deny]]\nhosts = [\"*.example.com\"]\n":                                         "can never match",
+		"[tls]\nbypass = [\"api.example.com\"]\n":                                                "tls.bypass",
+		"[tls]\ninspect = \"none\"\n":                                                            "tls.inspect",
+		"[[egress.allow]]\nname = \"request 1\"\nhosts = [\"b.example\"]\n":                      "another rule called",
+		"[[egress.allow]]\nhosts = [\"b.example\"]\n[[egress.deny]]\nhosts = [\"b2.example\"]\n": "",
+	} {
+		for _, q := range []*Policy{parsed(t, text), {Floor: parsed(t, text)}} {
+			if _, err := WithRule(q, r); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", text, err, want)
+			}
+		}
+	}
+}

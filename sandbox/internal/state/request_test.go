@@ -1,0 +1,131 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func states(st *Stored) string {
+	var all []string
+	for i := range st.Requests {
+		all = append(all, string(st.Requests[i].State))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestRequestsEndInTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	st := &Stored{Spec: Spec{Policy: "version = 1\n"}}
+	var ids []string
+	for i, host := range []string{"once.example", "hour.example", "sandbox.example", "denied.example", "late.example", "revoked.example"} {
+		r := NewRequest(host, 443, nil, "because", now)
+		r.State, r.Lifetime, r.By = RequestApproved, ForSandbox, "an agent" // which is not the asker's to say
+		if err := st.Ask(&r, now); err != nil {
+			t.Fatal(err)
+		}
+		if got := st.Requests[i]; got.State != RequestPending || got.Lifetime != "" || got.By != "" {
+			t.Fatalf("asked: %+v", got)
+		}
+		ids = append(ids, r.ID)
+	}
+	if len(st.Granted()) != 0 {
+		t.Error("something is granted before any answer")
+	}
+	for i, life := range []string{ForOnce, ForHour, ForSandbox, "", "-", ForSandbox} {
+		if life == "-" {
+			continue
+		}
+		r, err := st.Answer(&RequestAnswer{ID: ids[i], Approve: life != "", Lifetime: life, By: "alice", Reason: "why not"}, now)
+		if err != nil || r.By != "alice" || r.Answered == nil {
+			t.Errorf("%s: %+v, %v", life, r, err)
+		}
+	}
+	if _, err := st.Answer(&RequestAnswer{ID: ids[5], By: "alice"}, now); err != nil {
+		t.Error(err)
+	}
+	if got := states(st); got != "approved approved approved denied pending revoked" {
+		t.Error(got)
+	}
+	if rules := st.Granted(); len(rules) != 3 || rules[0].Hosts[0].String() != "once.example" || rules[0].Name != "request "+ids[0] || rules[0].Why != "approved by alice" {
+		t.Errorf("%+v", rules)
+	}
+	for _, again := range []RequestAnswer{
+		{ID: ids[3], Approve: true, Lifetime: ForHour}, {ID: ids[3]}, {ID: ids[0], Approve: true, Lifetime: ForSandbox}, {ID: ids[5], Approve: true, Lifetime: ForHour},
+		{ID: ids[4], Approve: true, Lifetime: "ever"}, {ID: ids[4], Approve: true}, {ID: "nosuchid"}, {ID: ids[4], Reason: strings.Repeat("x", 501)},
+	} {
+		if _, err := st.Answer(&again, now); !errors.Is(err, ErrRequest) {
+			t.Errorf("%+v: %v", again, err)
+		}
+	}
+	if at := st.NextEnd(); !at.Equal(now.Add(RequestWait)) {
+		t.Errorf("the next end is at %s", at)
+	}
+	if ended := st.Settle(now.Add(RequestWait-time.Second), ids[0], ids[2][:7]); len(ended) != 1 || ended[0].ID != ids[0] {
+		t.Errorf("used: %+v", ended)
+	}
+	if ended := st.Settle(now.Add(RequestWait)); len(ended) != 1 || ended[0].State != RequestExpired {
+		t.Errorf("late: %+v", ended)
+	}
+	if _, err := st.Answer(&RequestAnswer{ID: ids[4], Approve: true, Lifetime: ForHour}, now.Add(RequestWait)); err == nil || !strings.Contains(err.Error(), "expired already") {
+		t.Errorf("an answer that comes late: %v", err)
+	}
+	if ended := st.Settle(now.Add(GrantHour)); len(ended) != 1 || ended[0].Host != "hour.example" {
+		t.Errorf("an hour: %+v", ended)
+	}
+	if got := states(st); got != "ended ended approved denied expired revoked" || !st.NextEnd().IsZero() {
+		t.Errorf("%s, next %s", got, st.NextEnd())
+	}
+}
+
+func TestI11_RequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	st := &Stored{Spec: Spec{Policy: "version = 1\n[agent]\nmay_request = [\"*.example\"]\n"}}
+	ask := func(host, why string) error {
+		r := NewRequest(host, 443, nil, why, now)
+		return st.Ask(&r, now)
+	}
+	for what, err := range map[string]error{
+		"a long reason": ask("a.example", strings.Repeat("x", maxRequestText+1)), "no UTF-8": ask("a.example", "\xff"), "beyond the floor": ask("a.other", ""),
+		"an id of its own": st.Ask(&Request{ID: "../../x", Host: "a.example", Port: 443}, now),
+	} {
+		if !errors.Is(err, ErrRequest) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for i := range 3 * maxRequests {
+		st.Settle(now)
+		if err := ask(fmt.Sprintf("h%d.example", i), ""); err != nil {
+			t.Fatal(err)
+		}
+		if i%4 != 0 {
+			if _, err := st.Answer(&RequestAnswer{ID: st.Requests[len(st.Requests)-1].ID, By: "x"}, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now = now.Add(RequestWait / maxPending)
+		if len(st.Requests) > maxRequests {
+			t.Fatalf("%d are kept", len(st.Requests))
+		}
+	}
+	for range maxPending {
+		_ = ask("b.example", "")
+	}
+	if err := ask("c.example", ""); err == nil || !strings.Contains(err.Error(), "wait for an answer already") {
+		t.Errorf("one more than may wait: %v", err)
+	}
+	for i := range st.Requests { // what is in force is never forgotten
+		st.Requests[i].State = RequestApproved
+	}
+	for len(st.Requests) < maxRequests {
+		st.Requests = append(slices.Clone(st.Requests), Request{State: RequestApproved})
+	}
+	if err := ask("d.example", ""); err == nil || !strings.Contains(err.Error(), "take one back") {
+		t.Errorf("one more than may be in force: %v", err)
+	}
+}

@@ -1,0 +1,187 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// accessEvery is how often the lifetimes of requests and grants are looked at.
+const accessEvery = time.Second
+
+// access follows what was granted: when it is over, and which grants for once were used.
+type access struct {
+	watches atomic.Bool // grants for once are in force
+
+	mu   sync.Mutex
+	next time.Time         // the first end, the zero time for none
+	once map[string]bool   // by the names of their rules
+	used map[uint64]string // the rules by the flows that they let through
+	over []string          // ids of grants for once whose first flow has ended
+	wake chan struct{}
+}
+
+// begin takes what is in force from now on.
+func (a *access) begin(st *state.Stored) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wake == nil {
+		a.wake, a.used = make(chan struct{}, 1), map[uint64]string{}
+	}
+	a.next, a.once = st.NextEnd(), map[string]bool{}
+	for i := range st.Requests {
+		if r := &st.Requests[i]; r.State == state.RequestApproved && r.Lifetime == state.ForOnce {
+			a.once[r.RuleName()] = true
+		}
+	}
+	a.watches.Store(len(a.once) > 0)
+}
+
+// saw notes which flows a grant for once has let through, and when they end. It never blocks.
+func (a *access) saw(e *audit.Event) {
+	if !a.watches.Load() || e.Flow == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch rule := a.used[e.Flow]; {
+	case e.Kind == audit.FlowClose && rule != "":
+		delete(a.used, e.Flow)
+		a.over = append(a.over, strings.TrimPrefix(rule, (&state.Request{}).RuleName()))
+		delete(a.once, rule) // its other flows end with it
+		select {
+		case a.wake <- struct{}{}:
+		default:
+		}
+	case (e.Kind == audit.FlowOpen || e.Kind == audit.HTTPRequest) && e.Action != "deny" && a.once[e.Rule]:
+		a.used[e.Flow] = e.Rule
+	}
+}
+
+// take gives out the grants for once that are over.
+func (a *access) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	over := a.over
+	a.over = nil
+	return over
+}
+
+// due reports whether something is over by now.
+func (a *access) due(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.over) > 0 || !a.next.IsZero() && !now.Before(a.next)
+}
+
+// watchRequests ends grants and requests whose time is over, until the sandbox ends.
+func (s *supervisor) watchRequests() {
+	tick := time.NewTicker(accessEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.access.wake:
+		case <-tick.C:
+		}
+		if !s.access.due(time.Now()) {
+			continue
+		}
+		if s.changeRequests(nil) != nil {
+			return // the sandbox ends
+		}
+	}
+}
+
+var errNoNetwork = fmt.Errorf("%w: the sandbox has no network", state.ErrRequest)
+
+// ask adds a request. It opens nothing.
+func (s *supervisor) ask(r *state.Request) error {
+	if s.gateway == nil {
+		return errNoNetwork
+	}
+	return s.changeRequests(func(st *state.Stored) (*audit.Event, error) {
+		if err := st.Ask(r, time.Now()); err != nil {
+			return nil, err
+		}
+		e := st.Requests[len(st.Requests)-1].Event(audit.AccessRequest)
+		return &e, nil
+	})
+}
+
+// answer puts what a person approved in force, or takes it back.
+func (s *supervisor) answer(a *state.RequestAnswer) error {
+	if s.gateway == nil {
+		return errNoNetwork
+	}
+	return s.changeRequests(func(st *state.Stored) (*audit.Event, error) {
+		r, err := st.Answer(a, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		e := r.Event(audit.AccessAnswer)
+		return &e, nil
+	})
+}
+
+// changeRequests ends the requests whose time is over, then lets do change them, and puts what is granted then in force and
+// down in the state. What can't be in force is an error, and changes nothing.
+func (s *supervisor) changeRequests(do func(*state.Stored) (*audit.Event, error)) error {
+	s.named.storedMu.Lock()
+	defer s.named.storedMu.Unlock()
+	if err := s.settle(); err != nil {
+		s.cancel(fmt.Errorf("what was granted could not be taken back when its time was over: %w", err))
+		return err
+	}
+	if do == nil {
+		return nil
+	}
+	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	if err != nil {
+		return err
+	}
+	before := st.Granted()
+	event, err := do(st)
+	if err != nil {
+		return err
+	}
+	if err := s.putRequests(st); err != nil {
+		return errors.Join(err, s.gateway.Grant(before))
+	}
+	s.emit(*event)
+	return nil
+}
+
+// settle ends the requests whose time is over.
+func (s *supervisor) settle() error {
+	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	if err != nil {
+		return err
+	}
+	ended := st.Settle(time.Now(), s.access.take()...)
+	if len(ended) == 0 {
+		return nil
+	}
+	if err := s.putRequests(st); err != nil {
+		return err
+	}
+	for i := range ended {
+		s.emit(ended[i].Event(audit.AccessEnd))
+	}
+	return nil
+}
+
+func (s *supervisor) putRequests(st *state.Stored) error {
+	if err := s.gateway.Grant(st.Granted()); err != nil {
+		return err
+	}
+	s.access.begin(st)
+	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+}
