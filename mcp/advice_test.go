@@ -193,6 +193,22 @@ func TestI15_LabelsDependOnReachAlone(t *testing.T) {
 			t.Errorf("the same label: %v, want %v:\n%s", got == first, same, text)
 		}
 	}
+	shared := func(change func(*Options)) string {
+		o := Options{Home: home, Floor: policies.Default(), Directories: []sandbox.Directory{{Host: "/a", Guest: "/work"}}, Hide: []string{"x"}}
+		change(&o)
+		return o.label()
+	}
+	first = shared(func(*Options) {})
+	for what, change := range map[string]func(*Options){
+		"host": func(o *Options) { o.Directories[0].Host = "/b" }, "guest": func(o *Options) { o.Directories[0].Guest = "/b" },
+		"mode": func(o *Options) { o.Directories[0].Writable = true }, "copy": func(o *Options) { o.Directories[0].CopyOnWrite = true },
+		"hide": func(o *Options) { o.Hide = nil }, "credentials": func(o *Options) { o.HideCredentials = true },
+		"file": func(o *Options) { o.Floor.Path = "/other" }, "none": func(o *Options) { o.Directories = nil },
+	} {
+		if shared(change) == first {
+			t.Errorf("%s: the same label", what)
+		}
+	}
 }
 
 func TestPort53IsTheResolvers(t *testing.T) {

@@ -205,3 +205,54 @@ func TestI15_StartsAtOnceAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestI15_ServersShareTheDefaultSandbox that is made by all of them at the same time.
+func TestI15_ServersShareTheDefaultSandbox(t *testing.T) {
+	t.Parallel()
+	home := newHome(t)
+	fake := &fakeRunner{running: map[string]*fakeMachine{}}
+	var all []*playground
+	for range 6 {
+		p := serve(t, func(o *Options) { o.Home = home })
+		p.runner = fake
+		all = append(all, p)
+	}
+	var calls sync.WaitGroup
+	for _, p := range all {
+		calls.Go(func() { p.says(t, false, "sandbox_exec", m{"command": "true"}, "exit code 0") })
+	}
+	calls.Wait()
+	if mine, err := all[0].mine(); err != nil || len(mine) != 1 {
+		t.Errorf("%d sandboxes, %v", len(mine), err)
+	}
+}
+
+// TestI15_DefaultIsNobodyElses: neither of the two names that it may have is taken from another's sandbox.
+func TestI15_DefaultIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	other := defaultName + "-" + p.label[len(p.family):][:6]
+	theirs := func(name, label string) {
+		t.Helper()
+		if err := sandbox.Create(t.Context(), sandbox.Config{Home: p.opts.Home.Dir(), Name: name, Label: label}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, label := range []string{"", p.family + strings.Repeat("0", 32)} { // the operator's, and an older version's
+		theirs(other, label)
+		p.says(t, false, "sandbox_exec", m{"command": "true"}, "exit code 0")
+		p.says(t, false, "sandbox_stop", m{"remove": true}, "default removed with its files")
+		if err := p.opts.Home.Remove(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	theirs(other, "")
+	theirs(defaultName, "")
+	p.says(t, true, "sandbox_exec", m{"command": "true"}, other+", and is not yours")
+	p.says(t, true, "sandbox_stop", m{"remove": true}, "no such sandbox")
+	for _, name := range []string{other, defaultName} {
+		if st, err := p.opts.Home.Inspect(name); err != nil || st.Label != "" {
+			t.Errorf("%s: %v, %v", name, st, err)
+		}
+	}
+}

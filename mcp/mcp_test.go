@@ -559,6 +559,10 @@ func TestI15_AllowNarrows(t *testing.T) {
 	}
 	explained("default", "pypi.org:443", "allow")
 	explained("default", "db.internal:443", "allow")
+	both := "version = 1\n[hosts]\n\"say.internal\" = \"builtin:echo\"\n[[egress.allow]]\nhosts = [\"say.internal\"]\n" // as the floor has it
+	twice := serve(t, func(o *Options) { o.Floor = policy(t, strings.TrimPrefix(both, "version = 1\n")) })
+	twice.says(t, false, "sandbox_create", m{"name": "x", "policy": both}, `"running"`)
+	twice.says(t, false, "network", m{"action": "explain", "sandbox": "x", "to": "say.internal:443"}, `"action":"allow`)
 }
 
 // TestI15_AnUntrustedFloorRefusesToStart: it would hold nothing. The twin is approved.
