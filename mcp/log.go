@@ -3,9 +3,18 @@ package mcp
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/rotate"
+	"github.com/msb-project/msb/sandbox"
 )
 
 // warnings leaves out what go-sdk says of each session that begins and ends.
@@ -29,7 +38,50 @@ const (
 	maxLogLines = 256
 	// maxLogLine bounds one of them, in bytes: an error may repeat what a client sent.
 	maxLogLine = 4 << 10
+	// LogFile is the file of the state directory that all its servers log to, each line with its server's process.
+	LogFile = "mcp.log"
+	// maxLogFile bounds what one server writes there before it sets the file aside as mcp.log.1, in bytes.
+	maxLogFile = 4 << 20
 )
+
+// OpenLogFile opens LogFile. A line that can't be written, for want of space, is dropped: a server goes on without.
+func OpenLogFile(home *sandbox.Home) (io.WriteCloser, error) {
+	open := func(path string) (*os.File, error) {
+		return rotate.OpenNow(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW)
+	}
+	l := &logFile{rotate.File{Path: filepath.Join(home.Dir(), LogFile), Max: maxLogFile, Keep: 1, Opener: open}}
+	if err := l.file.Open(); err != nil {
+		return nil, fmt.Errorf("the log can't be opened: %w", err)
+	}
+	return l, nil
+}
+
+type logFile struct{ file rotate.File }
+
+// Write implements io.Writer for one line.
+func (l *logFile) Write(line []byte) (int, error) {
+	whole := fmt.Appendf(nil, "pid=%d %s", os.Getpid(), cutLine(line))
+	var err error
+	if l.file.File == nil { // it could not be opened behind the last one
+		err = l.file.Open()
+	}
+	if err == nil {
+		_, _ = l.file.Write(whole, func(b []byte) int { return len(b) }, func() error { return errors.Join(l.file.SetAside(), l.file.Open()) })
+	}
+	return len(line), nil
+}
+
+// Close implements io.Closer.
+func (l *logFile) Close() error { return l.file.Close() }
+
+// cutLine is a line of a log of at most maxLogLine bytes.
+func cutLine(line []byte) []byte {
+	if len(line) <= maxLogLine {
+		return line
+	}
+	const end = "…\n"
+	return slices.Concat(trimEnd(line[:maxLogLine-len(end)]), []byte(end)) // line is the caller's
+}
 
 // NewLog is a writer for a client that may not read its server's standard error: lines that it leaves in the pipe are
 // dropped, instead of holding calls up. What is written last may be lost with the process.
@@ -49,13 +101,8 @@ type logWriter chan []byte
 
 // Write implements io.Writer.
 func (l logWriter) Write(line []byte) (int, error) {
-	cut := line
-	if len(line) > maxLogLine {
-		const end = "…\n"
-		cut = slices.Concat(trimEnd(line[:maxLogLine-len(end)]), []byte(end)) // line is the caller's
-	}
 	select {
-	case l <- bytes.Clone(cut):
+	case l <- bytes.Clone(cutLine(line)):
 	default:
 	}
 	return len(line), nil

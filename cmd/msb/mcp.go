@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -48,7 +50,7 @@ is not used is stopped meanwhile.`,
 				fmt.Fprintln(os.Stderr, "This is a server for an agent's client, which starts it by itself: try `msb mcp install --help`. Ctrl+C ends it.")
 			}
 			signal.Ignore(syscall.SIGPIPE) // a client that closes standard error alone has its server still
-			err = mcp.Serve(c.Context(), o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(mcp.NewLog(os.Stderr), nil)))
+			err = serveMCP(c.Context(), &o)
 			if err != nil {
 				time.AfterFunc(lastWordWait, func() { os.Exit(exitOf(err)) })
 			}
@@ -59,6 +61,22 @@ is not used is stopped meanwhile.`,
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(newMCPInstall(ui), newMCPUninstall(ui))
 	return c
+}
+
+// serveMCP serves one client and logs to standard error and to a file.
+func serveMCP(ctx context.Context, o *mcp.Options) error {
+	log := mcp.NewLog(os.Stderr)
+	file, err := mcp.OpenLogFile(o.Home)
+	if err != nil { // a client is served all the same
+		slog.New(slog.NewTextHandler(log, nil)).Warn(err.Error())
+		return mcp.Serve(ctx, *o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(log, nil)))
+	}
+	defer func() { _ = file.Close() }() // each line is written already
+	life := slog.New(slog.NewTextHandler(file, nil))
+	life.Info("begins", "version", version)
+	err = mcp.Serve(ctx, *o, version, os.Stdin, os.Stdout, slog.New(slog.NewTextHandler(io.MultiWriter(log, file), nil)))
+	life.Info("ends", "err", err)
+	return err
 }
 
 // mcpFlags are the flags of a server, which msb mcp install writes into a client's configuration.

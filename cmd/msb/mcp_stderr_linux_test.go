@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/mcp"
 )
 
 // TestMCPNeedsNoReaderOfStandardError: a client may close it, or leave it unread until the pipe is full: calls are
-// answered, and a server that ends because of an error ends all the same.
+// answered, a server that ends because of an error ends all the same, and the file has what nobody read.
 func TestMCPNeedsNoReaderOfStandardError(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"closed", "full"} {
@@ -30,7 +33,8 @@ func TestMCPNeedsNoReaderOfStandardError(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cmd := command(t, []string{"MSB_HOME=" + t.TempDir()}, "mcp")
+		home := t.TempDir()
+		cmd := command(t, []string{"MSB_HOME=" + home}, "mcp")
 		cmd.Stderr = errW
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -66,6 +70,12 @@ func TestMCPNeedsNoReaderOfStandardError(t *testing.T) {
 		_, _ = io.Copy(in, endless) // until the server ends
 		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitOther {
 			t.Errorf("%s: %v", how, err)
+		}
+		log, err := os.ReadFile(filepath.Join(home, mcp.LogFile))
+		for _, line := range []string{"msg=begins", "msg=tool name=sandbox_list", "msg=ends err=\"a message of more than"} {
+			if !strings.Contains(string(log), line) {
+				t.Errorf("%s: no line %q in the file: %s, %v", how, line, log, err)
+			}
 		}
 	}
 }
