@@ -116,10 +116,7 @@ func (g *Gateway) reopen(ctx context.Context, name hostname.Name, dst netip.Addr
 	if step.Action != session.Dial {
 		return nil, fmt.Errorf("%w: %s", errDenied, j.Verdict.Message())
 	}
-	return g.metered(g.dial(ctx, j, step.Via))
-}
-
-func (g *Gateway) metered(conn net.Conn, err error) (net.Conn, error) {
+	conn, err := g.dial(ctx, j, step.Via)
 	if err != nil {
 		return nil, err
 	}

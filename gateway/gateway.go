@@ -18,6 +18,7 @@ import (
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy"
+	"github.com/msb-project/msb/secretproxy/ca"
 )
 
 // Gateway is one sandbox's way out. It does nothing until Serve.
@@ -93,7 +94,7 @@ func (g *Gateway) build() error {
 	if err != nil {
 		return err
 	}
-	g.startEcho()
+	g.echo, g.echoRoots = startEcho(g.cfg.CA)
 	g.proxy, err = secretproxy.New(secretproxy.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
 		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA, Placeholders: g.cfg.Placeholders, Parents: g.cfg.Parents,
@@ -146,16 +147,16 @@ func (g *Gateway) buildStack() error {
 
 // startEcho starts the built-in service under certificates of the sandbox's own authority, which the
 // guest trusts anyway and the proxy trusts for names mapped to it only.
-func (g *Gateway) startEcho() {
-	g.echoRoots = x509.NewCertPool()
-	g.echoRoots.AddCert(g.cfg.CA.Certificate())
-	g.echo = echo.Start(func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+func startEcho(authority *ca.Authority) (*echo.Service, *x509.CertPool) {
+	roots := x509.NewCertPool()
+	roots.AddCert(authority.Certificate())
+	return echo.Start(func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		name, err := hostname.Parse(hello.ServerName)
 		if err != nil {
 			return nil, err
 		}
-		return g.cfg.CA.ForName(name)
-	})
+		return authority.ForName(name)
+	}), roots
 }
 
 // rootsFor implements secretproxy.Config.ExtraRoots.

@@ -39,7 +39,7 @@ func (g *Gateway) dialSandbox(ctx context.Context, network string, t policies.Ta
 // with why it is refused, or nil once the guest has accepted. The connection is a line of the audit log, and ends with ctx
 // or the gateway.
 func ServePeer(ctx context.Context, g *Gateway, client net.Conn, from string, port uint16, answer func(error) error) {
-	ctx, cancel := g.within(ctx)
+	ctx, cancel := within(ctx, g.ctx)
 	defer cancel()
 	defer func() { _ = client.Close() }()
 	judge := func() egress.Verdict { return egress.AdmitSandbox(g.policy.Load(), from, port) }

@@ -22,7 +22,7 @@ const publishedDial = 10 * time.Second
 // audit log: when it ends, or is refused. What the guest sends counts as egress. The end of ctx, or of the gateway, ends
 // l and them; Publish returns then.
 func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
-	ctx, cancel := g.within(ctx)
+	ctx, cancel := within(ctx, g.ctx)
 	defer cancel()
 	closed := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer closed()
@@ -63,10 +63,10 @@ func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
 	}
 }
 
-// within is ctx, and ends with the gateway.
-func (g *Gateway) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// within is ctx, and ends with outer too.
+func within(ctx, outer context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(g.ctx, cancel)
+	stop := context.AfterFunc(outer, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 

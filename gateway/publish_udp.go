@@ -29,7 +29,7 @@ const (
 // the gateway's address, and what the guest answers there goes back. Each client's flow is a line of the audit log when
 // nothing has passed for two minutes, or the number of flows is bounded and it was silent for longest.
 func PublishUDP(ctx context.Context, g *Gateway, conn *net.UDPConn, port uint16) {
-	ctx, cancel := g.within(ctx)
+	ctx, cancel := within(ctx, g.ctx)
 	defer cancel()
 	closed := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer closed()

@@ -52,8 +52,8 @@ func (d Damage) remedy() string {
 func (r *Report) Unread() int { return r.unread }
 
 // unreadable notes a capture that can't be read, or no further.
-func (r *reviewer) unreadable(name string, err error) {
-	r.report.Damage = append(r.report.Damage, Damage{File: name, Err: err})
+func (r *Report) unreadable(name string, err error) {
+	r.Damage = append(r.Damage, Damage{File: name, Err: err})
 }
 
 // recognise says what a file is that is surely no capture.

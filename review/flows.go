@@ -55,7 +55,9 @@ func (r *reviewer) find(rec *capture.Record, h *capture.Headers, opens bool) (id
 		id, found = r.table.live[k]
 		if found {
 			r.table.row(id).end = rec.Time
-			r.refusedComments(id, rec)
+			for _, c := range rec.Comments { // the verdict that came with an ICMP error
+				r.recorded(id, c)
+			}
 		}
 		return 0, false, false
 	}
@@ -68,13 +70,6 @@ func (r *reviewer) find(rec *capture.Record, h *capture.Headers, opens bool) (id
 		}
 	}
 	return r.begin(k, rec, h, opens)
-}
-
-// refusedComments keeps the verdict that came with an ICMP error.
-func (r *reviewer) refusedComments(id uint32, rec *capture.Record) {
-	for _, c := range rec.Comments {
-		r.recorded(id, c)
-	}
 }
 
 // stale reports whether a packet of a known flow's ends begins another one.

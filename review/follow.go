@@ -38,7 +38,7 @@ type follows struct {
 	live  map[uint32]*follower
 	bytes int // that are held of them
 
-	judges   *[maxJudges]*judge
+	judges   *judges
 	table    *table
 	requests *requestRows
 	compared bool

@@ -145,19 +145,19 @@ func firstTime(path string) int64 {
 
 func (r *reviewer) file(ctx context.Context, path string) error {
 	if path == "-" {
-		r.unreadable(path, errors.New("for the standard input, give /dev/stdin"))
+		r.report.unreadable(path, errors.New("for the standard input, give /dev/stdin"))
 		r.report.unread++
 		return nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		r.unreadable(path, errors.Unwrap(err)) // the path stands before it anyway
+		r.report.unreadable(path, errors.Unwrap(err)) // the path stands before it anyway
 		r.report.unread++
 		return nil
 	}
 	defer func() { _ = f.Close() }()
 	if err := recognise(f); err != nil {
-		r.unreadable(path, err)
+		r.report.unreadable(path, err)
 		r.report.unread++
 		return nil
 	}

@@ -31,7 +31,7 @@ type requestRows struct {
 	// pinned are the names of the flows, under each policy.
 	pinned map[uint32]*[maxJudges][]hostname.Name
 
-	judges *[maxJudges]*judge
+	judges *judges
 	report *Report
 }
 
@@ -271,10 +271,10 @@ func (r *reviewer) requestRows() []Request {
 		q := &list[i]
 		row := r.table.row(uint32(q.Flow - 1))
 		if q.Verdict.Action == "" {
-			q.Verdict = r.connection(row.verdict)
+			q.Verdict = r.table.connection(row.verdict)
 		}
 		if r.report.compared && q.Against == nil {
-			v := r.connection(row.against)
+			v := r.table.connection(row.against)
 			q.Against = &v
 		}
 	}
@@ -283,8 +283,8 @@ func (r *reviewer) requestRows() []Request {
 }
 
 // connection is the verdict on a connection as one on its requests.
-func (r *reviewer) connection(n uint32) Verdict {
-	v := r.table.ruling(n)
+func (t *table) connection(n uint32) Verdict {
+	v := t.ruling(n)
 	switch {
 	case v == nil:
 		return Verdict{Action: Undecided}

@@ -43,10 +43,13 @@ const (
 	maxJudges
 )
 
+// judges are those of one review; nil for none of that place.
+type judges [maxJudges]*judge
+
 // reviewer is a review under way.
 type reviewer struct {
 	options Options
-	judges  [maxJudges]*judge
+	judges  judges
 	report  *Report
 	table   table
 	names   nameRows
@@ -151,7 +154,7 @@ func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 		err = ErrEmpty // a pipe: of a file it is known before
 	}
 	if err != nil {
-		r.unreadable(name, err)
+		r.report.unreadable(name, err)
 		return nil
 	}
 	r.guard.annotated = false
@@ -164,10 +167,10 @@ func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 			r.report.Bytes += reader.Offset()
 			r.report.Lost += int64(reader.Lost())
 			if foreign := reader.Foreign(); foreign != nil {
-				r.unreadable(name, foreign)
+				r.report.unreadable(name, foreign)
 			}
 			if !errors.Is(err, io.EOF) {
-				r.unreadable(name, err)
+				r.report.unreadable(name, err)
 			}
 			return nil
 		}
@@ -180,19 +183,19 @@ func (r *reviewer) record(rec *capture.Record) {
 	case capture.PacketRecord:
 		r.packet(rec)
 	case capture.NameRecord:
-		r.given(rec)
+		r.judges.given(rec)
 	case capture.KeysRecord:
 	}
 }
 
 // given pins what a name record says. In the gateway's own captures these are its answers.
-func (r *reviewer) given(rec *capture.Record) {
+func (all *judges) given(rec *capture.Record) {
 	for _, text := range rec.Names {
 		name, err := hostname.Parse(text)
 		if err != nil {
 			continue
 		}
-		for _, j := range r.judges {
+		for _, j := range all {
 			if j != nil {
 				j.names.Given(name, oneAddr(rec.Addr))
 			}

@@ -63,11 +63,11 @@ func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
 
 func (s *Sandbox) process(ctx context.Context, pid int) (Process, error) {
 	dir := path.Join("/proc", strconv.Itoa(pid))
-	status, err := s.readShort(ctx, path.Join(dir, "status"))
+	status, err := readShort(ctx, s, path.Join(dir, "status"))
 	if err != nil {
 		return Process{}, err
 	}
-	command, err := s.readShort(ctx, path.Join(dir, "cmdline"))
+	command, err := readShort(ctx, s, path.Join(dir, "cmdline"))
 	if err != nil {
 		return Process{}, err
 	}
@@ -75,7 +75,7 @@ func (s *Sandbox) process(ctx context.Context, pid int) (Process, error) {
 }
 
 // readShort reads the beginning of a file of the guest's.
-func (s *Sandbox) readShort(ctx context.Context, name string) (string, error) {
+func readShort(ctx context.Context, s *Sandbox, name string) (string, error) {
 	r, err := s.Files().Open(ctx, name, 0, maxProcessFile)
 	if err != nil {
 		return "", err
