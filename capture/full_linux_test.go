@@ -13,7 +13,7 @@ import (
 
 // TestI12_FullDisksLeaveNoHalfBlock writes a packet that has room for a part of itself, in the middle and at the end
 // of a capture: both are readable to their end.
-func TestI12_FullDisksLeaveNoHalfBlock(t *testing.T) { //nolint:paralleltest // the bound is the process's
+func TestI12_FullDisksLeaveNoHalfBlock(t *testing.T) { // not parallel: the bound is the process's
 	for _, after := range []int{0, 60} { // nothing, or a packet that is shorter than what the half takes
 		path := filepath.Join(t.TempDir(), "a.pcapng")
 		o := Options{}.withDefaults()
@@ -53,7 +53,7 @@ func TestI12_FullDisksLeaveNoHalfBlock(t *testing.T) { //nolint:paralleltest // 
 }
 
 // TestI12_FullDisksLeaveNoHalfWrite is the same past the page cache: what the disk took of it is cut off.
-func TestI12_FullDisksLeaveNoHalfWrite(t *testing.T) { //nolint:paralleltest // the bound is the process's
+func TestI12_FullDisksLeaveNoHalfWrite(t *testing.T) { // not parallel: the bound is the process's
 	path := filepath.Join(t.TempDir(), "a.pcapng")
 	o := Options{}.withDefaults()
 	r, err := createRotating(path, &o)

@@ -115,7 +115,7 @@ func TestI11_ViaTakesWhatItIsSent(t *testing.T) {
 	defer srv.Close()
 	for scheme, answer := range map[string]string{"http": "200 OK", "https": "200 OK", "http ": "407 No", "https ": "407 No"} {
 		g := new(Gateway)
-		g.cfg.Roots = srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs //nolint:forcetypeassert // httptest's
+		g.cfg.Roots = srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 		var wire *countedReads
 		opened := make(chan struct{})
 		var before int64

@@ -28,7 +28,7 @@ type Directory struct {
 	UID, GID uint32
 
 	c      *Client
-	ctx    context.Context //nolint:containedctx // the stream's
+	ctx    context.Context // of the stream
 	cancel context.CancelFunc
 	stream agentpb.Directories_AttachClient
 }

@@ -15,7 +15,7 @@ import (
 // Frozen is a disk of a guest that is held still.
 type Frozen struct {
 	c      *Client
-	ctx    context.Context //nolint:containedctx // the stream's
+	ctx    context.Context // of the stream
 	cancel context.CancelFunc
 	stream agentpb.Freezer_FreezeClient
 }

@@ -44,7 +44,7 @@ func read(t *testing.T, f *rotate.File) (all []string) {
 }
 
 // TestFilesEndAtPieces: a piece is never cut, a file takes one at least, and the oldest file is deleted.
-func TestFilesEndAtPieces(t *testing.T) { //nolint:paralleltest // a bound of the process is set below
+func TestFilesEndAtPieces(t *testing.T) { // not parallel: a bound of the process is set below
 	f := newFile(t, 8, 2)
 	for _, b := range []string{"1\n2\n", "3\n4\n5\n", "a longer one\n6\n", "7\n"} {
 		if n, err := f.Write([]byte(b), line, setAside(f)); err != nil || n != len(b) {
@@ -64,7 +64,7 @@ func TestFilesEndAtPieces(t *testing.T) { //nolint:paralleltest // a bound of th
 }
 
 // TestFailedRotationsOverwriteNothing: all files keep their names if the oldest can't be renamed.
-func TestFailedRotationsOverwriteNothing(t *testing.T) { //nolint:paralleltest // a bound of the process is set below
+func TestFailedRotationsOverwriteNothing(t *testing.T) { // not parallel: a bound of the process is set below
 	f := newFile(t, 2, 3)
 	for _, b := range []string{"1\n", "2\n", "3\n"} {
 		if _, err := f.Write([]byte(b), line, setAside(f)); err != nil {
@@ -83,7 +83,7 @@ func TestFailedRotationsOverwriteNothing(t *testing.T) { //nolint:paralleltest /
 }
 
 // TestI12_FullDisksLeaveNoHalfPiece: what didn't fit is cut off, and what comes later follows the last whole one.
-func TestI12_FullDisksLeaveNoHalfPiece(t *testing.T) { //nolint:paralleltest // the bound is the process's
+func TestI12_FullDisksLeaveNoHalfPiece(t *testing.T) { // not parallel: the bound is the process's
 	f := newFile(t, 1000, 1)
 	if err := f.Append([]byte("first\n")); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestI12_FullDisksLeaveNoHalfPiece(t *testing.T) { //nolint:paralleltest // 
 
 // TestI12_FullDisksCutNoOtherFile: what another process wrote behind half a piece stays. The file is written
 // without O_APPEND here, so that something is behind.
-func TestI12_FullDisksCutNoOtherFile(t *testing.T) { //nolint:paralleltest // the bound is the process's
+func TestI12_FullDisksCutNoOtherFile(t *testing.T) { // not parallel: the bound is the process's
 	f := newFile(t, 1000, 1)
 	const before = "first\n............\nlast\n"
 	if err := os.WriteFile(f.Path, []byte(before), 0o600); err != nil {

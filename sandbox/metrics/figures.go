@@ -121,12 +121,3 @@ func each(counts map[string]int64, give give) {
 		give(float64(n), strings.ToValidUTF8(word, "?"))
 	}
 }
-
-// Names are those of all metrics.
-func Names() []string {
-	all := make([]string, 0, len(figures))
-	for i := range figures {
-		all = append(all, figures[i].name)
-	}
-	return all
-}

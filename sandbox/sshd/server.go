@@ -54,7 +54,7 @@ func (s *Server) config() *ssh.ServerConfig {
 			if !bytes.Equal(key.Marshal(), want) {
 				return nil, errKey
 			}
-			return nil, nil //nolint:nilnil // no permissions beside those of every client
+			return nil, nil // no permissions beside those of every client
 		},
 	}
 	c.AddHostKey(s.Keys.host)

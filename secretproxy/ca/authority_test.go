@@ -109,7 +109,7 @@ func TestI11_LeavesAreBoundedAndRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := a.leaves.len(); n != 8 || len(a.leaves.at) != n {
+	if n := a.leaves.order.Len(); n != 8 || len(a.leaves.at) != n {
 		t.Errorf("%d leaves are kept and %d found, want 8", n, len(a.leaves.at))
 	}
 	if again, _ := a.ForName(hostname.MustParse("first.example")); again == first {

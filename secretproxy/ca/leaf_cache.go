@@ -59,10 +59,3 @@ func (c *leafCache) put(subject string, cert *tls.Certificate) {
 		}
 	}
 }
-
-// len is the number of leaves kept.
-func (c *leafCache) len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.order.Len()
-}

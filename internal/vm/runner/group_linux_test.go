@@ -86,7 +86,7 @@ func alive(t *testing.T) (write *os.File, over func() error) {
 
 // TestI13_WhatAVMMMadeEndsWithIt: no process of its group outlives it, however it ends. The filter, which lets it make
 // none, is off.
-func TestI13_WhatAVMMMadeEndsWithIt(t *testing.T) { //nolint:paralleltest // a child of another test would hold the pipe
+func TestI13_WhatAVMMMadeEndsWithIt(t *testing.T) { // not parallel: a child of another test would hold the pipe
 	for _, ends := range []string{"killed", "by itself"} {
 		_, ro, rw := files(t)
 		argv := []string{exe(t), parentArg}
@@ -121,7 +121,7 @@ func TestI13_WhatAVMMMadeEndsWithIt(t *testing.T) { //nolint:paralleltest // a c
 }
 
 // TestI13_AVMMDiesWithItsSupervisor, though nobody is left who could end it.
-func TestI13_AVMMDiesWithItsSupervisor(t *testing.T) { //nolint:paralleltest // as above
+func TestI13_AVMMDiesWithItsSupervisor(t *testing.T) { // not parallel: as above
 	for _, namespaces := range []string{"true", "false"} {
 		write, over := alive(t)
 		disk := filepath.Join(t.TempDir(), "disk")

@@ -56,7 +56,7 @@ func (s *Store) eachChunk(ctx context.Context, name string, list *List, do func(
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			buf := buffers.Get().(*[ChunkBytes]byte) //nolint:forcetypeassert // the pool holds nothing else
+			buf := buffers.Get().(*[ChunkBytes]byte) // the pool holds nothing else
 			defer buffers.Put(buf)
 			chunk, err := s.readChunk(c, buf[:list.length(c.At)])
 			if err != nil {

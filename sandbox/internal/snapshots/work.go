@@ -154,7 +154,7 @@ func (w *Work) add(ctx context.Context, disk string, still bool) (*List, error) 
 
 // addChunk returns nil for one that is all zeros.
 func (w *Work) addChunk(disk *os.File, at, length int64, still bool) (*Chunk, error) {
-	buf := buffers.Get().(*[ChunkBytes]byte) //nolint:forcetypeassert // the pool holds nothing else
+	buf := buffers.Get().(*[ChunkBytes]byte) // the pool holds nothing else
 	defer buffers.Put(buf)
 	data := buf[:length]
 	if _, err := disk.ReadAt(data, at*ChunkBytes); err != nil {
@@ -223,7 +223,7 @@ func (s *Store) chunkPath(c *Chunk) string {
 
 // holds reports whether the file holds data and nothing else.
 func holds(path string, data []byte) bool {
-	buf := buffers.Get().(*[ChunkBytes]byte) //nolint:forcetypeassert // the pool holds nothing else
+	buf := buffers.Get().(*[ChunkBytes]byte) // the pool holds nothing else
 	defer buffers.Put(buf)
 	n, err := readFile(path, buf[:])
 	return err == nil && bytes.Equal(buf[:n], data)
