@@ -145,8 +145,8 @@ func counted(s *DenialSummary) uint64 {
 	return n
 }
 
-// TestNewestDenialsAreListedAndAddUp: what was denied last is in the list, whatever came before it.
-func TestNewestDenialsAreListedAndAddUp(t *testing.T) {
+// TestNewestDenialsAddUp: what was denied last is in the list, whatever came before it.
+func TestNewestDenialsAddUp(t *testing.T) {
 	t.Parallel()
 	var d Denials
 	ask := func(name string) {

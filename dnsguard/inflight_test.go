@@ -38,8 +38,8 @@ func TestI11_LookupsAtOnceAreBounded(t *testing.T) {
 	}
 }
 
-// TestI11_WhoTakesNoAnswerHoldsUpNobody: each of those that wait for one lookup gets its answer.
-func TestI11_WhoTakesNoAnswerHoldsUpNobody(t *testing.T) {
+// TestI11_StalledReadersHoldUpNobody: each of those that wait for one lookup gets its answer.
+func TestI11_StalledReadersHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newInflight(1)

@@ -131,9 +131,9 @@ func TestI6_OnlyClassINCountsInAnswers(t *testing.T) {
 	}
 }
 
-// TestI6_AnswersBehindAReloadPinByIt: a question is under way when a policy comes under which the address, or the name,
+// TestI6_ReloadsJudgeLateAnswers: a question is under way when a policy comes under which the address, or the name,
 // isn't allowed, or [hosts] has a target for the name.
-func TestI6_AnswersBehindAReloadPinByIt(t *testing.T) {
+func TestI6_ReloadsJudgeLateAnswers(t *testing.T) {
 	t.Parallel()
 	for what, next := range map[string]struct {
 		judge  *testJudge

@@ -368,8 +368,8 @@ func TestOffloadedChecksumsAreTakenOnRequest(t *testing.T) {
 	}
 }
 
-// TestManyWrongChecksumsAreAdvisedOnOnce: the frames are counted singly, or many together as at the link's end.
-func TestManyWrongChecksumsAreAdvisedOnOnce(t *testing.T) {
+// TestWrongChecksumsGetOneAdvice: the frames are counted singly, or many together as at the link's end.
+func TestWrongChecksumsGetOneAdvice(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []frameguard.Reason{frameguard.DropPartial.Reason(), frameguard.DropChecksum.Reason()} {
 		for _, tc := range []struct {

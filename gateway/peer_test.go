@@ -44,9 +44,9 @@ func pair(t *testing.T, from, own, others string) (a, b *gatewaytest.World) {
 	return a, b
 }
 
-// TestI15_SandboxesConnectIfBothPoliciesSaySo, and each log says so. Without either rule nothing connects, nor by the other
+// TestI15_BothPoliciesMustAllowSandboxes, and each log says so. Without either rule nothing connects, nor by the other
 // one's address, nor to another port, nor under another name.
-func TestI15_SandboxesConnectIfBothPoliciesSaySo(t *testing.T) {
+func TestI15_BothPoliciesMustAllowSandboxes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		from, own, others string

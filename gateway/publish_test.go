@@ -111,8 +111,8 @@ func TestOnlyPublishedPortsAreReached(t *testing.T) {
 	}
 }
 
-// TestI11_AnswersOfPublishedPortsCountAsEgress has the guest's server send more than the budget holds.
-func TestI11_AnswersOfPublishedPortsCountAsEgress(t *testing.T) {
+// TestI11_PublishedPortAnswersAreEgress has the guest's server send more than the budget holds.
+func TestI11_PublishedPortAnswersAreEgress(t *testing.T) {
 	t.Parallel()
 	const budget, sent = 64 << 10, 1 << 20
 	for limit, whole := range map[string]bool{"[limits]\negress_bytes = \"64K\"\n": false, "": true} {
@@ -145,8 +145,8 @@ func TestI11_AnswersOfPublishedPortsCountAsEgress(t *testing.T) {
 	}
 }
 
-// TestEndsOfPublishedPortsEndTheirConnections closes the listener under a connection that is open.
-func TestEndsOfPublishedPortsEndTheirConnections(t *testing.T) {
+// TestRemovedPortsEndTheirConnections closes the listener under a connection that is open.
+func TestRemovedPortsEndTheirConnections(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "")
 	server, err := w.Guest.ListenTCP(8080)
@@ -199,8 +199,8 @@ func TestResetsPassThroughPublishedPorts(t *testing.T) {
 	}
 }
 
-// TestServersOnLoopbackAreReachedByTheAgent: where the guest refuses, its agent is asked for a way, and nobody else.
-func TestServersOnLoopbackAreReachedByTheAgent(t *testing.T) {
+// TestTheAgentReachesLoopbackServers: where the guest refuses, its agent is asked for a way, and nobody else.
+func TestTheAgentReachesLoopbackServers(t *testing.T) {
 	t.Parallel()
 	for what, tt := range map[string]struct {
 		listens uint16

@@ -93,8 +93,8 @@ func TestPublishedUDPPortsCarryBothWays(t *testing.T) {
 	}
 }
 
-// TestI11_AnswersOfUDPPortsCountAsEgress: a datagram costs its bytes and 64 more.
-func TestI11_AnswersOfUDPPortsCountAsEgress(t *testing.T) {
+// TestI11_UDPPortAnswersAreEgress: a datagram costs its bytes and 64 more.
+func TestI11_UDPPortAnswersAreEgress(t *testing.T) {
 	t.Parallel()
 	const sent = 200 // each answer is twice as much
 	for limit, most := range map[string]int{"[limits]\negress_bytes = \"2K\"\n": 2 << 10 / (2*sent + least), "": 20} {

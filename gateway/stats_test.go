@@ -7,7 +7,7 @@ import (
 	"github.com/msb-project/msb/audit"
 )
 
-func TestDenialsAreCountedByKindAndReason(t *testing.T) {
+func TestDenialsCountByKindAndReason(t *testing.T) {
 	t.Parallel()
 	var c tally
 	for _, e := range []audit.Event{

@@ -72,7 +72,7 @@ func contentOf(t *testing.T, path string) string {
 }
 
 // A pull works after the login and not before, whatever the registry asks for.
-func TestLoginsAreTriedAndUsedByPulls(t *testing.T) {
+func TestPullsUseLogins(t *testing.T) {
 	for _, tokens := range []bool{false, true} {
 		reg := newTestRegistry(t)
 		ref := reg.push(t, fixture{layers: [][]byte{layerOf(t, "n", "1")}}, "app:v1")
@@ -163,7 +163,7 @@ func TestI11_AnswersToLoginsAreBounded(t *testing.T) {
 	}
 }
 
-func TestServersAreNamedAsOtherToolsDo(t *testing.T) {
+func TestServerNamesEqualOtherTools(t *testing.T) {
 	t.Parallel()
 	const hub = "https://index.docker.io/v1/"
 	for text, key := range map[string]string{
@@ -186,7 +186,7 @@ func TestServersAreNamedAsOtherToolsDo(t *testing.T) {
 }
 
 // What docker's types don't know stays, in its place.
-func TestStoredLoginsLeaveTheRestOfTheFile(t *testing.T) {
+func TestStoredLoginsLeaveTheRest(t *testing.T) {
 	const before = "{\n\t\"future\": {\"n\": 12345678901234567890},\n\t\"auths\": {\"other.example\": {\"auth\": \"bzp4\", \"email\": \"a@b\"}},\n\t\"psFormat\": \"table\"\n}"
 	file := dockerDir(t, before)
 	if err := os.Chmod(file, 0o644); err != nil {
@@ -262,7 +262,7 @@ func TestStoredLoginsFollowTheUsersLink(t *testing.T) {
 	}
 }
 
-func TestPodmansLoginsThatAreShadowedAreNamed(t *testing.T) {
+func TestShadowedPodmanLoginsAreNamed(t *testing.T) {
 	dockerDir(t, "")
 	podman := filepath.Join(t.TempDir(), "auth.json")
 	mustWrite(t, podman, []byte("{}"))

@@ -60,8 +60,8 @@ func TestFullDisksAreToldApart(t *testing.T) {
 	}
 }
 
-// TestJobsThatDidNotStartSaySo as programs of sandbox_exec do.
-func TestJobsThatDidNotStartSaySo(t *testing.T) {
+// TestUnstartedJobsSaySo as programs of sandbox_exec do.
+func TestUnstartedJobsSaySo(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.runner = noticeRunner{then: sandbox.Fail(&sandbox.NotStartedError{Status: sandbox.ExitStatus{Code: 127, StartError: agentclient.NotFound, Message: "nosuch: not found"}})}
@@ -119,8 +119,8 @@ func TestLifetimesThatRanOutAreExplained(t *testing.T) {
 	}
 }
 
-// TestUnsetSecretsAreTheOperatorsToSet: a call that needs them names the variable, and nothing starts.
-func TestUnsetSecretsAreTheOperatorsToSet(t *testing.T) {
+// TestOperatorsSetUnsetSecrets: a call that needs them names the variable, and nothing starts.
+func TestOperatorsSetUnsetSecrets(t *testing.T) {
 	t.Parallel()
 	floor := func(from string) *policies.Policy {
 		p := policy(t, "[[egress.allow]]\nhosts = [\"api.example\"]\n[secrets.API_TOKEN]\nfrom = \"env:"+from+"\"\nhosts = [\"api.example\"]\nin = [\"header:Authorization\"]\n")
@@ -280,8 +280,8 @@ type kindRunner struct {
 
 func (r kindRunner) connect(context.Context, *sandbox.Status) (machine, error) { return r.m, nil }
 
-// TestWrongUsesAreAnsweredWithTheRightOne: another tool or another way to write a call.
-func TestWrongUsesAreAnsweredWithTheRightOne(t *testing.T) {
+// TestWrongUsesGetTheRightOne: another tool or another way to write a call.
+func TestWrongUsesGetTheRightOne(t *testing.T) {
 	t.Parallel()
 	shared, readOnly := t.TempDir(), t.TempDir()
 	p := serve(t, func(o *Options) {
@@ -314,8 +314,8 @@ func TestWrongUsesAreAnsweredWithTheRightOne(t *testing.T) {
 	p.says(t, true, "fs_list", m{"path": "/none"}, "not a directory")
 }
 
-// TestKillOfAnEndedCallGivesItsResult, which nobody can ask for again.
-func TestKillOfAnEndedCallGivesItsResult(t *testing.T) {
+// TestKillGivesAnEndedCallsResult, which nobody can ask for again.
+func TestKillGivesAnEndedCallsResult(t *testing.T) {
 	t.Parallel()
 	c := newCalls()
 	c.patience = 0

@@ -117,7 +117,7 @@ func TestFullListsAreDropped(t *testing.T) {
 	}
 }
 
-func TestJobListShowsExitCodesOfEndedJobs(t *testing.T) {
+func TestJobListShowsExitCodes(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	text, err := p.listJobs([]sandbox.JobStatus{{Name: "on", State: sandbox.JobRunning}, {Name: "ended", State: sandbox.JobExited}})

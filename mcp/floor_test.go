@@ -31,8 +31,8 @@ func TestImagesOfFlagsAreReferences(t *testing.T) {
 	}
 }
 
-// TestI11_DirectoriesOfFlagsAreThoseOfTheFile, by whatever path they are named, and read-only where either says so.
-func TestI11_DirectoriesOfFlagsAreThoseOfTheFile(t *testing.T) {
+// TestI11_FlagDirectoriesEqualTheFiles, by whatever path they are named, and read-only where either says so.
+func TestI11_FlagDirectoriesEqualTheFiles(t *testing.T) {
 	top := t.TempDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(top, "src", "in"), 0o755), os.Symlink("src", filepath.Join(top, "link"))); err != nil {
 		t.Fatal(err)

@@ -183,8 +183,8 @@ func TestFirstCallMakesTheDefault(t *testing.T) {
 	p.says(t, true, "sandbox_exec", m{"sandbox": "other", "command": "true"}, "no such sandbox: other", "none yet")
 }
 
-// TestFirstCallsAtOnceMakeOneDefault, where there is room for no other.
-func TestFirstCallsAtOnceMakeOneDefault(t *testing.T) {
+// TestConcurrentFirstCallsMakeOneDefault, where there is room for no other.
+func TestConcurrentFirstCallsMakeOneDefault(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) { o.Sandboxes = 1 })
 	var calls sync.WaitGroup
@@ -680,8 +680,8 @@ func TestDefaultStaysTheSameSandbox(t *testing.T) {
 	p.says(t, false, "sandbox_create", m{"name": defaultName}, `"name":"default"`)
 }
 
-// TestNewDefaultIsSaidToBeNew: behind a change of the policy the agent's files are in another sandbox, once.
-func TestNewDefaultIsSaidToBeNew(t *testing.T) {
+// TestNewDefaultsAreReported: behind a change of the policy the agent's files are in another sandbox, once.
+func TestNewDefaultsAreReported(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	if text := p.says(t, false, "sandbox_exec", m{"command": "true"}); strings.Contains(text, "default") {

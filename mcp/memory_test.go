@@ -44,8 +44,8 @@ func TestI11_RememberedCallsHoldNoArguments(t *testing.T) {
 	}
 }
 
-// TestI11_CallsThatGoOnHoldNoArguments, and those that ended hold no long error.
-func TestI11_CallsThatGoOnHoldNoArguments(t *testing.T) {
+// TestI11_RunningCallsHoldNoArguments, and those that ended hold no long error.
+func TestI11_RunningCallsHoldNoArguments(t *testing.T) {
 	p := serve(t, nil)
 	p.calls.patience = 0
 	gate, begun := make(chan struct{}), make(chan int)

@@ -120,7 +120,7 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 	}
 }
 
-func TestUnknownToolsAreAnsweredWithThoseThereAre(t *testing.T) {
+func TestUnknownToolsGetTheList(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	_, err := p.client.CallTool(t.Context(), &sdk.CallToolParams{Name: "exec"})

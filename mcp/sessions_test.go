@@ -29,8 +29,8 @@ func (m *endable) isClosed() bool {
 	}
 }
 
-// TestSessionsAreKeptForTheNextCall lends one session to several calls; one of another run, or of a run that ended, to none.
-func TestSessionsAreKeptForTheNextCall(t *testing.T) {
+// TestSessionsLastAcrossCalls lends one session to several calls; one of another run, or of a run that ended, to none.
+func TestSessionsLastAcrossCalls(t *testing.T) {
 	t.Parallel()
 	k := &sessions{keep: time.Hour}
 	first, second := time.Unix(1, 0), time.Unix(2, 0)

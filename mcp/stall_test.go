@@ -64,9 +64,9 @@ func TestI11_SlowReadersAreDisconnected(t *testing.T) {
 	})
 }
 
-// TestClientsThatAreGoneEndTheServer: one that closes the server's standard output, and goes on sending, is the end of its
+// TestClosedClientsEndTheServer: one that closes the server's standard output, and goes on sending, is the end of its
 // input.
-func TestClientsThatAreGoneEndTheServer(t *testing.T) {
+func TestClosedClientsEndTheServer(t *testing.T) {
 	t.Parallel()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()

@@ -335,9 +335,9 @@ func TestCancelledCallsEndInTheGuest(t *testing.T) {
 	}
 }
 
-// TestI11_ClientsThatDoNotReadHoldUpNothing: their calls are done, more are not begun, and the server ends with its input
+// TestI11_StalledClientsHoldUpNothing: their calls are done, more are not begun, and the server ends with its input
 // or its context, and by itself where errors are all that it could say.
-func TestI11_ClientsThatDoNotReadHoldUpNothing(t *testing.T) {
+func TestI11_StalledClientsHoldUpNothing(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"input", "flood"} {
 		l := onLine(t, false, time.Millisecond)

@@ -21,9 +21,9 @@ func (l *stuckLink) WriteFrames(*Batch) error { <-l.reads; return nil }
 // Close implements Link.
 func (l *stuckLink) Close() error { return nil }
 
-// TestI11_FramesForAGuestThatDoesntReadAreBounded: in number if they are small, in bytes if they are large, and
+// TestI11_FramesForStalledGuestsAreBounded: in number if they are small, in bytes if they are large, and
 // there is room again once the guest has read.
-func TestI11_FramesForAGuestThatDoesntReadAreBounded(t *testing.T) {
+func TestI11_FramesForStalledGuestsAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ size, most int }{
 		"small frames": {size: 60, most: txFrames},

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestI15_ClientsNeedARuleOfEachFloor asks about clients under none, one and two floors.
-func TestI15_ClientsNeedARuleOfEachFloor(t *testing.T) {
+// TestI15_ClientsNeedEachFloorsRule asks about clients under none, one and two floors.
+func TestI15_ClientsNeedEachFloorsRule(t *testing.T) {
 	t.Parallel()
 	rule := func(cidr string) *Policy {
 		return parse(t, "[[ingress.allow]]\nname = \"lan\"\ncidrs = [\""+cidr+"\"]\n")
@@ -43,9 +43,9 @@ func TestI15_ClientsNeedARuleOfEachFloor(t *testing.T) {
 	}
 }
 
-// TestI15_SandboxesNeedARuleOfEachFloor is the same for other sandboxes. A rule for addresses is none for sandboxes, nor the
+// TestI15_SandboxesNeedEachFloorsRule is the same for other sandboxes. A rule for addresses is none for sandboxes, nor the
 // other way round.
-func TestI15_SandboxesNeedARuleOfEachFloor(t *testing.T) {
+func TestI15_SandboxesNeedEachFloorsRule(t *testing.T) {
 	t.Parallel()
 	rule := func(names, ports string) *Policy {
 		return parse(t, "[[ingress.allow]]\nname = \"app\"\nsandboxes = ["+names+"]\nports = ["+ports+"]\n")

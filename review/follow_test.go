@@ -258,8 +258,8 @@ func TestI11_FollowedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestI16_SYNsInAConnectionBeginNone: the gateway's stack drops them, with all that they carry. The twin comes after a reset.
-func TestI16_SYNsInAConnectionBeginNone(t *testing.T) {
+// TestI16_LateSYNsBeginNoConnection: the gateway's stack drops them, with all that they carry. The twin comes after a reset.
+func TestI16_LateSYNsBeginNoConnection(t *testing.T) {
 	t.Parallel()
 	const first, second = "GET /open/1 HTTP/1.1\r\nHost: good.example\r\n\r\n", "GET /shut HTTP/1.1\r\nHost: good.example\r\n\r\n"
 	for reset, want := range map[bool][]string{

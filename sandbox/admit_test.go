@@ -264,9 +264,9 @@ func TestI15_CredentialsForAPolicysImage(t *testing.T) {
 	}
 }
 
-// TestI15_EveryGrantOfAFileIsAskedFor: each thing that a file can take needs its user's approval. The twin is the same
+// TestI15_FilesNeedEveryGrantApproved: each thing that a file can take needs its user's approval. The twin is the same
 // policy made in code.
-func TestI15_EveryGrantOfAFileIsAskedFor(t *testing.T) {
+func TestI15_FilesNeedEveryGrantApproved(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	dir := t.TempDir()

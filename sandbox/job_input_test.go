@@ -52,9 +52,9 @@ func TestJobsWithoutInputRefuseIt(t *testing.T) {
 	}
 }
 
-// TestI11_InputThatNobodyReadsWaitsInTheWriter: nothing of it piles up, a writer that gives up frees the way, and so does the
+// TestI11_UnreadInputBlocksTheWriter: nothing of it piles up, a writer that gives up frees the way, and so does the
 // job's end.
-func TestI11_InputThatNobodyReadsWaitsInTheWriter(t *testing.T) {
+func TestI11_UnreadInputBlocksTheWriter(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	s := k.session(t)
@@ -73,7 +73,7 @@ func TestI11_InputThatNobodyReadsWaitsInTheWriter(t *testing.T) {
 	}
 }
 
-func TestInputThatNobodyTakesIsToldAfterAWhile(t *testing.T) {
+func TestUnreadInputIsReported(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	j, err := k.session(t).StartJob(t.Context(), "", ExecOptions{Argv: []string{"wait"}, JobInput: true})

@@ -131,7 +131,7 @@ func TestResetEmptiesTheDisk(t *testing.T) {
 	must(t, h.Remove(t.Context(), "web")) // all its files are msb's
 }
 
-func TestI13_HalfWrittenStateGoesAtTheNextChange(t *testing.T) {
+func TestI13_ChangesReplaceHalfWrittenState(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, aNamed(t, h, "web"))

@@ -178,9 +178,9 @@ func TestVMStoppedStartsSaySo(t *testing.T) {
 	}
 }
 
-// TestI13_VMKillsAtRandomMomentsLoseNothing kills the supervisor of a named sandbox at any moment of its start and
+// TestI13_VMRandomKillsLoseNothing kills the supervisor of a named sandbox at any moment of its start and
 // work, over and over. What was synced is there afterwards, no process is, and the next start works.
-func TestI13_VMKillsAtRandomMomentsLoseNothing(t *testing.T) {
+func TestI13_VMRandomKillsLoseNothing(t *testing.T) {
 	const (
 		name  = "killed"
 		kills = 5

@@ -13,8 +13,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestWaitEndTellsHowARunEnded: stopped, killed, and gone with its run. Not parallel: it forks.
-func TestWaitEndTellsHowARunEnded(t *testing.T) {
+// TestWaitEndReportsTheEnd: stopped, killed, and gone with its run. Not parallel: it forks.
+func TestWaitEndReportsTheEnd(t *testing.T) {
 	h, root := newHome(t), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
 	if err := h.WaitEnd(t.Context(), "web"); !errors.Is(err, ErrNoSandbox) {

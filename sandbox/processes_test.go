@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestProcessesAreReadAsTheGuestSays(t *testing.T) {
+func TestProcessesAreWhatTheGuestSays(t *testing.T) {
 	t.Parallel()
 	const status = "Name:\tsleep\nUmask:\t0022\nState:\tS (sleeping)\nPPid:\t7\nUid:\t1000\t1000\t1000\t1000\nVmRSS:\t     512 kB\n"
 	for command, want := range map[string][]string{"sleep\x001000\x00": {"sleep", "1000"}, "": {"[sleep]"}, "a b\x00\x00c\x00": {"a b", "", "c"}} {

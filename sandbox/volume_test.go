@@ -28,7 +28,7 @@ func TestI14_NamesOfVolumesAreOneWord(t *testing.T) {
 	}
 }
 
-func TestAVolumeIsThereOnceAndSparse(t *testing.T) {
+func TestVolumesAreSparseAndUnique(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, h.Volumes().Create("data", 1<<30))
@@ -52,9 +52,9 @@ func TestAVolumeIsThereOnceAndSparse(t *testing.T) {
 	}
 }
 
-// TestI13_VolumesHaveOneWriterOrManyReaders takes locks as supervisors do. A lock that nobody holds is free, however its
+// TestI13_VolumesHaveOneWriter takes locks as supervisors do. A lock that nobody holds is free, however its
 // holder went.
-func TestI13_VolumesHaveOneWriterOrManyReaders(t *testing.T) {
+func TestI13_VolumesHaveOneWriter(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, h.Volumes().Create("data", 16<<20))

@@ -52,7 +52,7 @@ func changed(entries ...*agentpb.LayerEntry) []*agentpb.ChangesResponse {
 	return []*agentpb.ChangesResponse{{Entries: entries}}
 }
 
-func TestI14_ImpossibleNamesOfChangesEndTheSession(t *testing.T) {
+func TestI14_ImpossibleNamesEndTheSession(t *testing.T) {
 	t.Parallel()
 	for what, m := range map[string]*agentpb.LayerEntry{
 		"no name": {}, "dot": {Path: []byte("a/.")}, "dots": {Path: []byte("a/../../b")}, "above": {Path: []byte("../a")}, "absolute": {Path: []byte("/etc/passwd")}, "empty": {Path: []byte("a//b")}, "slash": {Path: []byte("a/")}, "NUL": {Path: []byte("a\x00")},

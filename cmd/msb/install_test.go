@@ -106,7 +106,7 @@ func TestI14_InstallTouchesOnlyItsOwnFiles(t *testing.T) {
 	}
 }
 
-func TestI12_CommandsThatCannotRunAreNotInstalled(t *testing.T) {
+func TestI12_UnrunnableCommandsAreNotInstalled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for say, args := range map[string][]string{

@@ -31,7 +31,7 @@ func (j *slowJob) Write(_ context.Context, p []byte, eof bool) (int, error) {
 	return n, nil
 }
 
-func TestInputIsFedAsSlowlyAsItIsRead(t *testing.T) {
+func TestInputWaitsForItsReader(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "x", "several words of text"} {
 		for _, eof := range []bool{false, true} {

@@ -24,7 +24,7 @@ func registryOf(t *testing.T, password string) (host string) {
 	return strings.TrimPrefix(srv.URL, "http://")
 }
 
-func TestLoginIsTriedBeforeItIsStored(t *testing.T) {
+func TestLoginIsTriedBeforeStored(t *testing.T) {
 	t.Parallel()
 	host := registryOf(t, "secret")
 	dir := t.TempDir()

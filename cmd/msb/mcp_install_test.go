@@ -113,8 +113,8 @@ func TestI12_BrokenServersAreNotInstalled(t *testing.T) {
 	}
 }
 
-// TestInstallWarnsOfProgramsThatClientsDontFind: a name that isn't in PATH, and a path in npx's cache.
-func TestInstallWarnsOfProgramsThatClientsDontFind(t *testing.T) {
+// TestInstallWarnsOfMissingPrograms: a name that isn't in PATH, and a path in npx's cache.
+func TestInstallWarnsOfMissingPrograms(t *testing.T) {
 	home, project := t.TempDir(), t.TempDir()
 	self, err := os.Executable()
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/msb-project/msb/mcp"
 )
 
-// TestMCPNeedsNoReaderOfStandardError: a client may close it, or leave it unread until the pipe is full: calls are
+// TestMCPNeedsNoStderrReader: a client may close it, or leave it unread until the pipe is full: calls are
 // answered, a server that ends because of an error ends all the same, and the file has what nobody read.
-func TestMCPNeedsNoReaderOfStandardError(t *testing.T) {
+func TestMCPNeedsNoStderrReader(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"closed", "full"} {
 		errR, errW, err := os.Pipe()

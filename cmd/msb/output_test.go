@@ -16,8 +16,8 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// TestHelpThatIsLostIsAnError asks every command for its help, with nowhere to print it.
-func TestHelpThatIsLostIsAnError(t *testing.T) {
+// TestLostHelpIsAnError asks every command for its help, with nowhere to print it.
+func TestLostHelpIsAnError(t *testing.T) {
 	t.Parallel()
 	var try func(c *cobra.Command)
 	try = func(c *cobra.Command) {

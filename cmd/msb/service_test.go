@@ -96,7 +96,7 @@ func aService(t *testing.T) (env []string) {
 	return env
 }
 
-func TestServicesRunTheCommandAsItWasGiven(t *testing.T) {
+func TestServicesRunTheGivenCommand(t *testing.T) {
 	t.Parallel()
 	env := aService(t)
 	self, err := os.Executable()

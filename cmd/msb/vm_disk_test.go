@@ -115,8 +115,8 @@ func TestI13_VMFullHostsDamageNoDisk(t *testing.T) {
 	}
 }
 
-// TestVMDamagedDisksAreToldAtTheStart: directories of the disk become zeros, as a host's full disk can leave them.
-func TestVMDamagedDisksAreToldAtTheStart(t *testing.T) {
+// TestVMDamagedDisksAreReportedAtStart: directories of the disk become zeros, as a host's full disk can leave them.
+func TestVMDamagedDisksAreReportedAtStart(t *testing.T) {
 	dir, env := otherHome(t)
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, env, args...)) }
 	defer func() { _ = command(t, env, "rm", "--force", "web").Run() }() // after a failure

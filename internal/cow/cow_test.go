@@ -178,8 +178,8 @@ func (w *world) holds(want map[string]string) {
 	}
 }
 
-// TestApplyMakesTheHostsDirectoryTheGuests goes through every kind of change, then finds none.
-func TestApplyMakesTheHostsDirectoryTheGuests(t *testing.T) {
+// TestApplyMakesBothDirectoriesEqual goes through every kind of change, then finds none.
+func TestApplyMakesBothDirectoriesEqual(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{
 		"edit": "one\n", "same": "same", "gone": "x", "tree/a/b": "x", "tree/c": "x", "swap/in": "x", "file": "x", "link": "->edit", "keeps/k": "k", "opaque/old": "x", "opaque/both": "old", "dirlink/x": "x",
@@ -279,9 +279,9 @@ func TestI14_LinksThatLeadElsewhereAreRefused(t *testing.T) {
 	}
 }
 
-// TestI14_NoLinkIsFollowedForAChange has a link in the place of a directory: from the beginning, or once the change was
+// TestI14_ChangesFollowNoLink has a link in the place of a directory: from the beginning, or once the change was
 // looked at. The twin writes by the path.
-func TestI14_NoLinkIsFollowedForAChange(t *testing.T) {
+func TestI14_ChangesFollowNoLink(t *testing.T) {
 	t.Parallel()
 	for _, later := range []bool{false, true} {
 		w := newWorld(t, map[string]string{"dir/": "", "in/": ""})
@@ -518,8 +518,8 @@ func TestI14_NamesThatRunLaterAreRefused(t *testing.T) {
 	}
 }
 
-// TestOnlyOldOrNewContentIsSeen looks at the host's file at each part that is written of the new one.
-func TestOnlyOldOrNewContentIsSeen(t *testing.T) {
+// TestReadersSeeOldOrNewContent looks at the host's file at each part that is written of the new one.
+func TestReadersSeeOldOrNewContent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{"edit": "old"})
 	text := strings.Repeat("new", 100<<10)
@@ -548,8 +548,8 @@ func (l looker) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestI13_AKilledApplyLeavesOldOrNew kills a process in the middle of writing.
-func TestI14_BareRepositoriesAreKnownByTheirHead(t *testing.T) {
+// TestI13_KilledAppliesLeaveOneVersion kills a process in the middle of writing.
+func TestI14_HeadsIdentifyBareRepositories(t *testing.T) {
 	t.Parallel()
 	for head, refused := range map[string]bool{"fake/HEAD": true, "Fake/head": true, "fake/other": false, "HEAD": false} {
 		w := newWorld(t, nil)
@@ -563,7 +563,7 @@ func TestI14_BareRepositoriesAreKnownByTheirHead(t *testing.T) {
 	}
 }
 
-func TestI13_AKilledApplyLeavesOldOrNew(t *testing.T) {
+func TestI13_KilledAppliesLeaveOneVersion(t *testing.T) {
 	const env = "MSB_TEST_APPLY_IN"
 	half, rest := strings.Repeat("n", 64<<10), "ew"
 	if dir := os.Getenv(env); dir != "" { // the process that is killed

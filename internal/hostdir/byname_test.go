@@ -22,7 +22,7 @@ func (g *guest) expire() {
 	}
 }
 
-func TestByNameAReplacedFileStaysTheNode(t *testing.T) {
+func TestReplacedFilesStayTheNode(t *testing.T) {
 	t.Parallel()
 	for byName, same := range map[bool]bool{true: true, false: false} {
 		served := filepath.Join(t.TempDir(), "served")
@@ -55,9 +55,9 @@ func TestByNameAReplacedFileStaysTheNode(t *testing.T) {
 	}
 }
 
-// TestI14_ByNameFollowsNoLinkOnTheWay puts a link in the place of a directory that the guest has looked up. The twin opens
+// TestI14_ByNameFollowsNoLink puts a link in the place of a directory that the guest has looked up. The twin opens
 // as an os.Root does, which follows links within the directory: to files that are hidden, say.
-func TestI14_ByNameFollowsNoLinkOnTheWay(t *testing.T) {
+func TestI14_ByNameFollowsNoLink(t *testing.T) {
 	t.Parallel()
 	for name, twin := range map[string]bool{"name by name": false, "os.Root alone: the twin": true} {
 		served := filepath.Join(t.TempDir(), "served")
@@ -79,7 +79,7 @@ func TestI14_ByNameFollowsNoLinkOnTheWay(t *testing.T) {
 	}
 }
 
-func TestBaseHearsOfFilesThatAreShown(t *testing.T) {
+func TestShownFilesReachTheBase(t *testing.T) {
 	t.Parallel()
 	served := filepath.Join(t.TempDir(), "served")
 	put(t, filepath.Dir(served), map[string]string{"served/d/note": "one", "served/listed": "two", "served/.env": "x"})

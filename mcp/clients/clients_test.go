@@ -291,8 +291,8 @@ func TestAProjectsLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestTheCopyIsOfTheFileWithoutMSB, whatever is installed after it, and stays where somebody else changed the file.
-func TestTheCopyIsOfTheFileWithoutMSB(t *testing.T) {
+// TestTheCopyIsWithoutMSB, whatever is installed after it, and stays where somebody else changed the file.
+func TestTheCopyIsWithoutMSB(t *testing.T) {
 	home, _ := atHome(t)
 	path := filepath.Join(home, ".claude.json")
 	const before = `{"mine": [1,2]}`
@@ -361,8 +361,8 @@ func TestFaultsOfFilesAreNamed(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheFileAndNotATemporaryOne.
-func TestErrorsNameTheFileAndNotATemporaryOne(t *testing.T) {
+// TestErrorsNameTheUsersFile.
+func TestErrorsNameTheUsersFile(t *testing.T) {
 	home, _ := atHome(t)
 	path := filepath.Join(home, ".claude.json")
 	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
@@ -420,8 +420,8 @@ func TestFilesOfInstallGoWithIt(t *testing.T) {
 	}
 }
 
-// TestOtherEndingsAreUsedWhereTheyAre, and no link of a project is followed for it.
-func TestOtherEndingsAreUsedWhereTheyAre(t *testing.T) {
+// TestPresentFileEndingsAreUsed, and no link of a project is followed for it.
+func TestPresentFileEndingsAreUsed(t *testing.T) {
 	home, project := atHome(t)
 	dir := filepath.Join(home, ".config", "opencode")
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "opencode.jsonc"), []byte("{} // mine\n"), 0o600), os.Symlink(dir+"/x", filepath.Join(project, "opencode.jsonc"))); err != nil {

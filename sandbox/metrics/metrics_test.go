@@ -77,7 +77,7 @@ func TestFiguresBecomeOpenMetrics(t *testing.T) {
 	}
 }
 
-func TestUnreadableHomesAreAnErrorOfTheScrape(t *testing.T) {
+func TestUnreadableHomesFailTheScrape(t *testing.T) {
 	t.Parallel()
 	if code, text := scrape(t, &fixed{err: errors.New("no directory")}, "127.0.0.1", openMetrics); code != http.StatusInternalServerError || !strings.Contains(text, "no directory") {
 		t.Errorf("%d: %s", code, text)
@@ -98,7 +98,7 @@ func TestScrapesByForeignNamesAreRefused(t *testing.T) {
 	}
 }
 
-func TestListenIsLoopbackUnlessAnAddressIsGiven(t *testing.T) {
+func TestListenDefaultsToLoopback(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"9464": "127.0.0.1:9464", ":9464": "127.0.0.1:9464", "localhost:9464": "127.0.0.1:9464", "[::1]:9464": "[::1]:9464",

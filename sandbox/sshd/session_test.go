@@ -115,9 +115,9 @@ func TestTerminalsAndSignals(t *testing.T) {
 	}
 }
 
-// TestI8_VariablesAreOfTheTerminalAndLanguage sets variables that are passed on, and others that could stand in a
+// TestI8_OnlyTerminalAndLanguageVariablesPass sets variables that are passed on, and others that could stand in a
 // placeholder's place.
-func TestI8_VariablesAreOfTheTerminalAndLanguage(t *testing.T) {
+func TestI8_OnlyTerminalAndLanguageVariablesPass(t *testing.T) {
 	t.Parallel()
 	env := make(chan []string, 1)
 	g := &fakeGuest{exec: func(_ context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {

@@ -34,8 +34,8 @@ func TestI10_LongestNeedleWins(t *testing.T) {
 	}
 }
 
-// TestI10_LongNeedlesOfOneBeginningAreAllMasked: tokens of one issuer begin alike, for longer than what is kept of each.
-func TestI10_LongNeedlesOfOneBeginningAreAllMasked(t *testing.T) {
+// TestI10_NeedlesOfOneBeginningAreMasked: tokens of one issuer begin alike, for longer than what is kept of each.
+func TestI10_NeedlesOfOneBeginningAreMasked(t *testing.T) {
 	t.Parallel()
 	begin := strings.Repeat("eyJhbGci", 2*headSize/8)
 	needles := [][]byte{[]byte(begin + "first-end"), []byte(begin + "other-end"), []byte(begin + "third-and-longer-end"), []byte(begin[:headSize])}

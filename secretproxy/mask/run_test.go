@@ -148,8 +148,8 @@ func TestIndentHoldsLastRunOnly(t *testing.T) {
 	}
 }
 
-// TestAPlaceholderIsWholeBehindABeginning: the few characters of a value that passed before are no part of it.
-func TestAPlaceholderIsWholeBehindABeginning(t *testing.T) {
+// TestPlaceholdersBehindABeginningAreComplete: the few characters of a value that passed before are no part of it.
+func TestPlaceholdersBehindABeginningAreComplete(t *testing.T) {
 	t.Parallel()
 	set, replace := compile()
 	st := NewAnswerStream(set, replace, true)
@@ -162,8 +162,8 @@ func TestAPlaceholderIsWholeBehindABeginning(t *testing.T) {
 	}
 }
 
-// TestI8_TheMemoryOfAnAnswerIsOverwritten: the next one gets it. It doesn't run beside tests that would take it.
-func TestI8_TheMemoryOfAnAnswerIsOverwritten(t *testing.T) {
+// TestI8_AnswerMemoryIsOverwritten: the next one gets it. It doesn't run beside tests that would take it.
+func TestI8_AnswerMemoryIsOverwritten(t *testing.T) {
 	set, replace := compile()
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF} {
 		stream := NewAnswerStream(set, replace, false)

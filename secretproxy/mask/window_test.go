@@ -155,8 +155,8 @@ func TestI10_KeysInPEMAreMasked(t *testing.T) {
 	}
 }
 
-// TestI10_RunsOfBase64AreMaskedByThemselves: from 32 characters on, in values with blanks or brackets.
-func TestI10_RunsOfBase64AreMaskedByThemselves(t *testing.T) {
+// TestI10_Base64RunsAreMaskedAlone: from 32 characters on, in values with blanks or brackets.
+func TestI10_Base64RunsAreMaskedAlone(t *testing.T) {
 	t.Parallel()
 	for length, masked := range map[int]bool{31: false, 32: true, 33: true, 63: true, 64: true} {
 		run := strings.Repeat("a3xY/0+q", 9)[:length]
@@ -168,8 +168,8 @@ func TestI10_RunsOfBase64AreMaskedByThemselves(t *testing.T) {
 	}
 }
 
-// TestI10_AKeysLineIsMaskedHoweverOftenItIsEscaped: a secret store writes a key as a string of a string, with \/ for /.
-func TestI10_AKeysLineIsMaskedHoweverOftenItIsEscaped(t *testing.T) {
+// TestI10_EscapedKeyLinesAreMasked: a secret store writes a key as a string of a string, with \/ for /.
+func TestI10_EscapedKeyLinesAreMasked(t *testing.T) {
 	t.Parallel()
 	line := strings.Repeat("a3xY/0+q", 8)
 	value := "-----BEGIN PRIVATE KEY----- " + line + " -----END PRIVATE KEY-----"

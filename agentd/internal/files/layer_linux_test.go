@@ -79,7 +79,7 @@ func TestLongPathsOfLayersAreCounted(t *testing.T) {
 	}
 }
 
-func TestOnlyFilesOfALayerAreRead(t *testing.T) {
+func TestOnlyLayerFilesAreRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/f", []byte("abc"), 0o600); err != nil {

@@ -24,7 +24,7 @@ func program(interpreter string, headers uint16, at, size uint64) string {
 	return string(b) + interpreter + "\x00"
 }
 
-func TestInterpretersAreReadAsTheKernelDoes(t *testing.T) {
+func TestInterpretersAreReadLikeTheKernel(t *testing.T) {
 	dir := t.TempDir()
 	for i, c := range []struct{ text, want, err string }{
 		{"#!/bin/sh -e\n", "/bin/sh", ""},

@@ -161,8 +161,8 @@ func TestOldTemplatesGo(t *testing.T) {
 	}
 }
 
-// TestClocksAreTheSameWithinTheirError: a saved machine is of one clock.
-func TestClocksAreTheSameWithinTheirError(t *testing.T) {
+// TestClocksAgreeWithinTheirError: a saved machine is of one clock.
+func TestClocksAgreeWithinTheirError(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		a, b uint64

@@ -138,8 +138,8 @@ func there(t *testing.T, path string) bool {
 	return err == nil
 }
 
-// TestCapturesThatCantBeMadeAreErrors: also of those that begin without one.
-func TestCapturesThatCantBeMadeAreErrors(t *testing.T) {
+// TestImpossibleCapturesAreErrors: also of those that begin without one.
+func TestImpossibleCapturesAreErrors(t *testing.T) {
 	t.Parallel()
 	for _, off := range []bool{false, true} {
 		files := RecordFiles{Pcap: filepath.Join(t.TempDir(), "nosuch", "link.pcapng"), PcapOptions: state.PcapOptions{Off: off}}

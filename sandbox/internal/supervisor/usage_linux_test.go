@@ -21,8 +21,8 @@ func TestUsageOfAProcessIsRead(t *testing.T) {
 	}
 }
 
-// TestUsageDoesNotWaitForTheGuest asks a supervisor whose guest tells no numbers.
-func TestUsageDoesNotWaitForTheGuest(t *testing.T) {
+// TestUsageWaitsForNoGuest asks a supervisor whose guest tells no numbers.
+func TestUsageWaitsForNoGuest(t *testing.T) {
 	t.Parallel()
 	p := newPlan(t, t.TempDir(), "web")
 	s, info := superviseFake(t, &guestVM{}, p)
