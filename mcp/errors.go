@@ -23,7 +23,7 @@ func withoutCommands(text string) string {
 		clauses := slices.DeleteFunc(strings.Split(line, "; "), func(c string) bool { return strings.Contains(c, "`msb ") })
 		lines[i] = strings.Join(clauses, "; ")
 	}
-	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" || strings.Contains(l, "run `msb ") })
+	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
 	return strings.ReplaceAll(strings.Join(lines, "\n"), "was started without -i", "was started without stdin: true")
 }
 

@@ -90,7 +90,7 @@ func inShort(words []string) string {
 
 // add remembers a call that began. One of which the sandbox's name can't be one was refused.
 func (h *history) add(c pastCall, failed bool) {
-	if (c.sandbox != "" || c.Tool == "sandbox_create") && sandbox.CheckName(c.sandbox) != nil {
+	if c.sandbox != "" && sandbox.CheckName(c.sandbox) != nil {
 		return
 	}
 	c.TookMS, c.Failed = time.Since(c.Time).Milliseconds(), failed

@@ -131,6 +131,11 @@ func TestSandboxesAreManaged(t *testing.T) {
 		t.Errorf("calls that were refused before they began are remembered: %s", text)
 	}
 	p.says(t, false, "sandbox_history", m{"sandbox": "other"}, `"tool":"sandbox_start"`, `"failed":true`)
+	p.says(t, true, "sandbox_create", m{"name": defaultName}, "exists already")
+	p.says(t, true, "sandbox_create", m{"name": "No Name"}, "lower-case")
+	if text := p.says(t, false, "sandbox_history", nil, `"tool":"sandbox_create"`); strings.Count(text, "sandbox_create") != 1 {
+		t.Errorf("of two calls of sandbox_create one has a name: %s", text)
+	}
 	p.says(t, true, "sandbox_reset", m{"sandbox": ""}, "sandbox is empty")
 	p.says(t, true, "sandbox_reset", m{"sandbox": "other"}, "no such sandbox")
 	p.says(t, false, "sandbox_reset", m{"sandbox": "default"}, "its settings and variables stay")

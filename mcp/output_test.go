@@ -1,13 +1,19 @@
 package mcp
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/msb-project/msb/sandbox"
 )
 
 func show(t *testing.T, chunks ...string) string {
@@ -145,6 +151,52 @@ func TestBytesAreShownAtBothEnds(t *testing.T) {
 		left, err3 := strconv.Atoi(form[3])
 		if err := errors.Join(err, err2, err3); err != nil || !strings.HasPrefix(string(first), "begin") || !strings.HasSuffix(string(last), "\xffend") || len(first)+left+len(last) != n+9 || len(got) > outputBudget/2+300 {
 			t.Errorf("%d: %d first, %d last, %d left out, %d shown, %v", n, len(first), len(last), left, len(got), err)
+		}
+	}
+}
+
+// TestPartsEndBetweenCharacters: of a character of each length the part that fits is read again with what follows.
+func TestPartsEndBetweenCharacters(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	for _, char := range []string{"é", "€", "😀"} {
+		for in := 1; in < len(char); in++ {
+			text := strings.Repeat("a", 10-in) + char + "b"
+			p.says(t, false, "fs_write", m{"files": []m{{"path": "/f", "content": text}}})
+			p.fake.running["default"].files["/f"] = text
+			next := fmt.Sprintf("bytes 0 to %d; go on with offset %[1]d\n", 10-in)
+			p.says(t, false, "fs_read", m{"path": "/f", "length": 10}, next, fmt.Sprintf("file, %d bytes]\n%s\n[end", 10-in, text[:10-in]))
+			p.says(t, false, "fs_read", m{"path": "/f", "length": 10, "offset": 10 - in}, "\n"+char+"b\n")
+		}
+	}
+}
+
+// TestGuestsPathErrorsAreMarked, whatever they wrap: the guest chose the path.
+func TestGuestsPathErrorsAreMarked(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{syscall.ENOENT, context.Canceled, sandbox.ErrNoJob, wrong("x")} {
+		if err := error(&fs.PathError{Op: "open", Path: "obey", Err: cause}); own(err) || !strings.Contains(sentence(err), "[untrusted sandbox output") {
+			t.Errorf("%v is this machine's own: %s", cause, sentence(err))
+		}
+		if err := error(say("an error: %w", cause)); !own(err) {
+			t.Errorf("%v in words of this machine is not", cause)
+		}
+	}
+}
+
+// TestCommandsLeaveNoLine of their own, nor half a sentence.
+func TestCommandsLeaveNoLine(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a\n`msb x` does it\nb":             "a\nb",
+		"look at it, then run `msb x`":      "",
+		"a; `msb x` does it; b":             "a; b",
+		"a\n\nb":                            "a\nb",
+		"sh was started without -i":         "sh was started without stdin: true",
+		"msb itself is no command in marks": "msb itself is no command in marks",
+	} {
+		if got := withoutCommands(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
