@@ -282,7 +282,7 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 }
 
 // takesNothing refuses what a client's policy would take of the host.
-const takesNothing = "a client's policy has no secrets, no extra_ca and no [sandbox]; the operator's floor names secrets, and a sandbox gets those whose hosts it may reach"
+const takesNothing = "a client's policy has no secrets, no extra_ca, no [sandbox] and no [agent]; the operator's floor names secrets, and a sandbox gets those whose hosts it may reach"
 
 // secretsTable is the key of secrets in a policy, however it is written.
 var secretsTable = regexp.MustCompile(`(?m)^\s*\[?\s*["']?secrets["']?\s*[].=]`)
@@ -322,8 +322,8 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	}
 	p.Hosts = own
 	// A client takes nothing from the host. What names a file is refused before anything looks at the file: whether it
-	// is there would be told by the error.
-	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || !reflect.DeepEqual(p.Sandbox, policies.Default().Sandbox) {
+	// is there, and where a link leads, would be told by the error.
+	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || p.Agent != nil || !reflect.DeepEqual(p.Sandbox, policies.Default().Sandbox) {
 		return nil, wrong(takesNothing)
 	}
 	set, err := o.Home.Trust().Grants(p)

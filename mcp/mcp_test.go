@@ -515,9 +515,16 @@ func TestI15_TheFloorHolds(t *testing.T) {
 		p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n[sandbox]\n" + key}, "no [sandbox]")
 	}
 	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{strings.Repeat("a", 8<<20)}}, "more than 1024 bytes")
-	for _, named := range []string{file, file + ".nosuch"} { // the answer doesn't tell which of them is there
-		for _, text := range []string{"[[tls.extra_ca]]\nfile = %q\nhosts = [\"pypi.org\"]", "[sandbox]\nimage = \"dir:%s\"", "[secrets.X]\nfrom = \"file:%s\"\nhosts = [\"pypi.org\"]\nin = [\"basic\"]\n[[egress.allow]]\nhosts = [\"pypi.org\"]"} {
-			p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n" + fmt.Sprintf(text, named)}, "a client's policy has no secrets, no extra_ca and no [sandbox]")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range []string{file, file + ".nosuch", link} { // the answer doesn't tell which of them is there, nor what it is
+		for _, text := range []string{"[agent]\ndirectories = [\"%s:/x\"]", "[agent]\nimages = [\"dir:%s\"]", "[[tls.extra_ca]]\nfile = %q\nhosts = [\"pypi.org\"]", "[sandbox]\nimage = \"dir:%s\"", "[secrets.X]\nfrom = \"file:%s\"\nhosts = [\"pypi.org\"]\nin = [\"basic\"]\n[[egress.allow]]\nhosts = [\"pypi.org\"]"} {
+			said := p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n" + fmt.Sprintf(text, named)}, "a client's policy has no secrets, no extra_ca, no [sandbox] and no [agent]")
+			if strings.Contains(said, filepath.Dir(file)) {
+				t.Errorf("where a path leads is told: %s", said)
+			}
 		}
 	}
 	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{"10.0.0.1:22/tcp+private"}}, "takes nothing from the host")
