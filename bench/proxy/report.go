@@ -116,8 +116,12 @@ func (r *row) print(table *tabwriter.Writer, set *figures.Set, all []*contestant
 	for range rounds {
 		for _, c := range order {
 			values, err := r.measure(c)
-			if err != nil {
+			if err != nil && c.name == figures.OfMsb {
 				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			if err != nil { // a peer that can't do it has no value
+				fmt.Fprintf(os.Stderr, "left out: %s, %s: %v\n", c.name, r.figures[0].name, err)
+				values = slices.Repeat([]float64{math.NaN()}, len(r.figures))
 			}
 			for i, v := range values {
 				by[i][c.name] = append(by[i][c.name], v)
@@ -295,9 +299,14 @@ func h2loadWith(ctx context.Context, c *contestant, n int, length time.Duration,
 	return load(ctx, `finished in .*?, ([\d.]+) req/s`, ` [1-9]\d* 4xx| [1-9]\d* 5xx`, "h2load", append(args, "https://"+c.addr+"/")...)
 }
 
+// patience is how long a load generator may take: h2load waits for every answer that is due, and a proxy may owe it one.
+const patience = time.Minute
+
 // load runs a load generator and reads its figure; failed is what its output
 // holds if requests were answered with errors.
 func load(ctx context.Context, figure, failed, name string, args ...string) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w: %s", name, err, out)

@@ -30,7 +30,7 @@ var programs = []program{
 	{"ports", []string{"bin/bench/ports", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 2 -seconds 0.3 -many 200"},
 	{"dns", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 2 -seconds 1 -names 5000"},
 	{"names", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -names 1000000", "-rounds 1 -seconds 1 -names 10000"},
-	{"proxy", []string{"bin/bench/proxy"}, "-rounds 5", "-rounds 2 -seconds 1 -rows (wrk|/2~h2load),~10~conns|idle"},
+	{"proxy", []string{"bin/bench/proxy"}, "-rounds 5", "-rounds 2 -seconds 1 -rows wrk,~10~conns|idle"},
 	{"capture", []string{"bin/bench/capture"}, "", "-rounds 1 -seconds 0.3 -mtu 65520 -msb="},
 	{"growth", []string{"bin/bench/growth"}, "", "-rounds 2 -flows 10000"},
 	{"mcp", []string{"scripts/bench-mcp"}, "", "-starts 5 -execs 10 -runs 1"},
