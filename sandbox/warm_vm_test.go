@@ -23,8 +23,15 @@ var identities = map[string]string{
 	"where programs lie": "head -1 /proc/self/maps; tail -2 /proc/self/maps | head -1",
 	"start of a process": "od -An -tx1 /proc/self/auxv | head -20; od -An -tx1 -v /proc/self/auxv | tail -8",
 	"authority":          "tail -30 $SSL_CERT_FILE",
+	"ports of clients":   portsOfClients,
 	"sandbox":            "echo $MSB_SANDBOX",
 }
+
+// portsOfClients prints the ports that the kernel chose for four TCP connections, which depend on a secret that it draws
+// at its first socket: a saved machine must not have had one.
+const portsOfClients = `for i in 1 2 3 4; do nc -l -p 777$i -e sleep 60 & (until nc 127.0.0.1 777$i -e sleep 60; do :; done) & done >/dev/null 2>&1
+until [ "$(cat /proc/net/tcp /proc/net/tcp6 | grep -c ' 01 ')" -ge 8 ]; do :; done
+cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "01" { print $2, $3 }' | sort`
 
 // TestI18_VMCopiesShareNoIdentity starts two sandboxes from one saved machine, and compares.
 func TestI18_VMCopiesShareNoIdentity(t *testing.T) {
