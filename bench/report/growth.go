@@ -105,7 +105,7 @@ func (c *curve) draw(path string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, "n", c.unit
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
+	p.X.Tick.Marker, p.Y.Tick.Marker = powers(""), powers(c.unit)
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	var lines []any
@@ -126,6 +126,21 @@ func (c *curve) draw(path string) error {
 	if err := plotutil.AddLinePoints(p, lines...); err != nil {
 		return err
 	}
+	p.X.Max *= 1.5                          // the last label has room
 	p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2 // no logarithm of 0 where all values are one
 	return p.Save(16*vg.Centimeter, 10*vg.Centimeter, path)
+}
+
+// powers labels the powers of ten of an axis with values of a unit.
+type powers string
+
+// Ticks implements plot.Ticker.
+func (u powers) Ticks(low, high float64) []plot.Tick {
+	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = strings.TrimSpace(withUnit(ticks[i].Value, string(u)))
+		}
+	}
+	return ticks
 }

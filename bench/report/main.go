@@ -52,7 +52,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return errors.Join(failed, err)
 	}
-	d := document{results: r, machine: describe(ctx, o.root), floors: check(floors, r), complete: o.only == "" && failed == nil}
+	d := document{results: r, machine: describe(ctx, o.root), floors: check(floors, r), complete: o.only == "" && failed == nil, short: o.quick}
 	if o.write {
 		err = d.writeFiles(filepath.Join(o.root, "docs"))
 	} else {

@@ -15,6 +15,7 @@ type document struct {
 	machine  []string
 	floors   []floor
 	complete bool // every program ran
+	short    bool // of a quick run
 }
 
 // method stands above the figures.
@@ -32,7 +33,7 @@ $ benchstat -col /of bin/bench/net.txt
 
 - Every program under ` + "`bench/`" + ` measures msb and its peers in rounds, one after the other within a round, so that what else the machine does meets them alike. A ratio is taken in each round; the table has the median of the rounds and their range.
 - Read the ratios, not the seconds: the absolute values at the end of the page are of this machine.
-- **msb/peer** above 1 is good for rates (unit */s), below 1 for everything else; better ones are bold.
+- **msb/peer** above 1 is good for rates (units that end in /s), below 1 for everything else; better ones are bold.
 - The servers are on loopback and the guest of the network figures is a network namespace with a TAP: no loss, no delay, no network. What each program leaves out stands in its ` + "`doc.go`" + `.
 - ` + "`make bench`" + ` fails where a floor of ` + "`bench/floors.toml`" + ` does not hold. Floors are of ratios and sizes, never of times.
 `
@@ -41,6 +42,9 @@ $ benchstat -col /of bin/bench/net.txt
 func (d *document) markdown(plots bool) string {
 	var b strings.Builder
 	b.WriteString(method)
+	if d.short {
+		b.WriteString("\n**These figures are of a short run, with few rounds** (`make bench-quick`): they show that everything measures, and magnitudes. `make bench` replaces them.\n")
+	}
 	if !d.complete {
 		b.WriteString("\nNot every program ran: what is missing was not measured.\n")
 	}
