@@ -43,7 +43,7 @@ func completeWords(root *cobra.Command) {
 		_ = find(root, path).RegisterFlagCompletionFunc("ulimit", cobra.FixedCompletions(limits, none|cobra.ShellCompDirectiveNoSpace))
 	}
 	policyFile := cobra.FixedCompletions([]string{"toml"}, cobra.ShellCompDirectiveFilterFileExt)
-	for _, path := range []string{"run", "create", "clone", "mcp", "policy from-flags"} {
+	for _, path := range []string{"run", "create", "clone", "mcp", "server start", "policy from-flags"} {
 		c := find(root, path)
 		for flag, words := range map[string]cobra.CompletionFunc{
 			"vm": fixed(backendNames()...), "pull": fixed(string(image.PullMissing), string(image.PullAlways), string(image.PullNever)),

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+// TestI15_ServerTokensAreTheUsersAlone: the first start makes the token, later ones take it as it is, and none that others
+// can read or have put there.
+func TestI15_ServerTokensAreTheUsersAlone(t *testing.T) {
+	t.Parallel()
+	home, err := sandbox.OpenHome(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, path, err := serverToken(home)
+	if err != nil || len(token) < 26 {
+		t.Fatalf("%q, %v", token, err)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if again, _, err := serverToken(home); err != nil || again != token {
+		t.Errorf("the next start has %q, %v", again, err)
+	}
+	other := write(t, "token", token+"\n")
+	for what, change := range map[string]func() error{
+		"others read it":  func() error { return os.Chmod(path, 0o644) },
+		"a link":          func() error { return os.Symlink(other, path) },
+		"a pipe":          func() error { return syscall.Mkfifo(path, 0o600) },
+		"cut short":       func() error { return os.WriteFile(path, []byte(token[:8]), 0o600) },
+		"a space within":  func() error { return os.WriteFile(path, []byte(token+" "+token), 0o600) },
+		"nothing in it":   func() error { return os.WriteFile(path, nil, 0o600) },
+		"a directory":     func() error { return os.Mkdir(path, 0o700) },
+		"what was made":   nil,
+		"another of ours": func() error { return os.WriteFile(path, []byte(strings.Repeat("A", 64)), 0o600) },
+	} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if what == "others read it" {
+			if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if change != nil {
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		good := change == nil || what == "another of ours"
+		if got, _, err := serverToken(home); (err == nil) != good || !good && !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+	}
+}
+
+// TestServerListensAndEnds starts the program, asks it without and with its token, and ends it by a signal.
+func TestServerListensAndEnds(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	cmd := command(t, []string{"MSB_HOME=" + home}, "server", "start", "--listen", "127.0.0.1:0")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	url, file, ok := strings.Cut(strings.TrimSpace(line), "; clients send the token of ")
+	if err != nil || !ok || file != filepath.Join(home, tokenFile) {
+		t.Errorf("%q, %v", line, err)
+	}
+	token, err := os.ReadFile(file)
+	if err != nil {
+		t.Error(err)
+	}
+	for auth, want := range map[string]int{"": http.StatusUnauthorized, "Bearer " + strings.TrimSpace(string(token)): http.StatusBadRequest} { // it is no message
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", auth)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%q: %d, want %d", auth, answer.StatusCode, want)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // by a signal
+}
+
+func TestServerFlagsAreChecked(t *testing.T) {
+	t.Parallel()
+	env := []string{"MSB_HOME=" + t.TempDir()}
+	for args, say := range map[string]string{
+		"--dev --listen 0.0.0.0:0": "127.0.0.1 or ::1 only", "--dev --listen :0": "127.0.0.1 or ::1 only", "--listen nowhere": "ADDRESS:PORT", "--tls-cert x.pem": "go together",
+	} {
+		if got := msb(t, env, append([]string{"server", "start"}, strings.Fields(args)...)...); got.code != exitOther || !strings.Contains(got.err, say) {
+			t.Errorf("%s: %+v, want %q", args, got, say)
+		}
+	}
+}

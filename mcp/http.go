@@ -1,0 +1,380 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/netutil"
+)
+
+// HTTPPath is where clients reach the server.
+const HTTPPath = "/mcp"
+
+// The bounds on what clients make an HTTP server hold, beside those of messages.
+const (
+	// maxConns bounds the connections, maxSessions the sessions of the revisions of the protocol that have them.
+	maxConns    = 256
+	maxSessions = 32
+	// maxRequests bounds the messages under way, maxBodies their bytes.
+	maxRequests = maxInflight
+	maxBodies   = maxInflightBytes
+	// maxHeaders bounds the head of a request, in bytes.
+	maxHeaders = 32 << 10
+	// headWait and bodyWait are how long a client may take to send a request, writeWait to take a piece of the answer.
+	headWait  = 10 * time.Second
+	bodyWait  = 30 * time.Second
+	writeWait = 30 * time.Second
+	// keepConn is how long a connection waits for its next request, keepHTTPSession a session.
+	keepConn        = 2 * time.Minute
+	keepHTTPSession = time.Hour
+	// endWait is how long the last answers may take to be written.
+	endWait = 2 * time.Second
+)
+
+// statelessVersion is the first revision without sessions.
+const statelessVersion = "2026-07-28"
+
+// HTTPOptions say who may use a server over HTTP.
+type HTTPOptions struct {
+	// Token is what clients send with each request, as "Authorization: Bearer TOKEN". "" asks for none.
+	Token string
+	// Hosts are names of this machine that clients call it by, beside localhost and its addresses.
+	Hosts []string
+}
+
+// httpServer serves clients at HTTPPath.
+type httpServer struct {
+	opts     HTTPOptions
+	token    [sha256.Size]byte
+	sessions *sdk.Server
+	old, now http.Handler // of the revisions with sessions, and of those without
+	requests chan struct{}
+	held     atomic.Int64 // bytes of bodies
+	opening  sync.Mutex   // held by a request that opens a session
+	most     int          // sessions
+}
+
+var _ http.Handler = (*httpServer)(nil)
+
+// ServeHTTP serves clients that connect to l, several at once, until ctx ends. They share one server: its sandboxes, its
+// bounds, its calls under way.
+func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h HTTPOptions, log *slog.Logger) error {
+	s, err := newServer(o, log)
+	if err != nil {
+		return err
+	}
+	for _, w := range s.opts.warnings() {
+		log.Warn(w)
+	}
+	defer s.calls.close()
+	srv := &http.Server{
+		Handler: s.overHTTP(version, h), ReadHeaderTimeout: headWait, IdleTimeout: keepConn, MaxHeaderBytes: maxHeaders,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
+	}
+	srv.Protocols.SetHTTP1(true)
+	ended := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		s.calls.close()
+		until, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+		defer cancel()
+		_ = srv.Shutdown(until) // open streams never end by themselves
+		ended <- srv.Close()
+	})
+	err = srv.Serve(netutil.LimitListener(l, maxConns))
+	if !stop() {
+		err = <-ended
+	}
+	return err
+}
+
+func (s *server) overHTTP(version string, o HTTPOptions) *httpServer {
+	h := &httpServer{opts: o, token: sha256.Sum256([]byte(o.Token)), sessions: s.protocol(version), requests: make(chan struct{}, maxRequests), most: maxSessions}
+	stateless := s.protocol(version)
+	calls := &callBound{}
+	for _, p := range []*sdk.Server{h.sessions, stateless} {
+		p.AddReceivingMiddleware(calls.middleware)
+	}
+	quiet := slog.New(warnings{s.log.Handler()})
+	// Host is looked at here, by a stricter rule.
+	h.old = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return h.sessions }, &sdk.StreamableHTTPOptions{
+		SessionTimeout: keepHTTPSession, MaxRequestBodyBytes: maxLine, Logger: quiet, DisableLocalhostProtection: true,
+	})
+	h.now = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return stateless }, &sdk.StreamableHTTPOptions{
+		Stateless: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: maxLine, Logger: quiet, DisableLocalhostProtection: true,
+	})
+	return h
+}
+
+// ServeHTTP implements http.Handler. Nothing of a request is read before it is known whose it is.
+func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !h.ours(r.Host):
+		http.Error(w, "the header Host names another server; if it is a name of this one, start it with --host", http.StatusForbidden)
+		return
+	case !sameOrigin(r):
+		http.Error(w, "the header Origin names another site", http.StatusForbidden)
+		return
+	case r.URL.Path != HTTPPath:
+		http.NotFound(w, r)
+		return
+	case !h.knows(r):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="msb"`)
+		http.Error(w, "the header Authorization has no token of this server: Bearer TOKEN", http.StatusUnauthorized)
+		return
+	}
+	w = &patient{w, http.NewResponseController(w)}
+	next := h.old
+	stateless := r.Header.Get("Mcp-Protocol-Version") >= statelessVersion
+	if stateless {
+		next = h.now
+	}
+	if r.Method != http.MethodPost {
+		next.ServeHTTP(w, r)
+		return
+	}
+	select {
+	case h.requests <- struct{}{}:
+		defer func() { <-h.requests }()
+	default:
+		h.busy(w, fmt.Sprintf("at most %d requests at once", maxRequests))
+		return
+	}
+	body, fault := h.read(w, r)
+	defer h.held.Add(-int64(len(body)))
+	if fault == nil {
+		fault = checkBody(body, stateless)
+	}
+	if fault != nil {
+		fault.write(w)
+		return
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if !stateless && r.Header.Get("Mcp-Session-Id") == "" {
+		h.open(w, r)
+		return
+	}
+	next.ServeHTTP(w, r)
+}
+
+// callBound bounds the tools' calls under way, whose clients may have gone: in a session a call outlives its connection.
+type callBound struct {
+	mu          sync.Mutex
+	calls, held int
+}
+
+func (c *callBound) middleware(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		call, ok := req.GetParams().(*sdk.CallToolParamsRaw)
+		if !ok || call == nil {
+			return next(ctx, method, req)
+		}
+		size := len(call.Arguments)
+		c.mu.Lock()
+		busy := c.calls >= maxInflight || c.held+size > maxInflightBytes
+		if !busy {
+			c.calls, c.held = c.calls+1, c.held+size
+		}
+		c.mu.Unlock()
+		if busy {
+			return nil, &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf("busy: at most %d calls of %d bytes together at once; call again when one is answered", maxInflight, maxInflightBytes)}
+		}
+		defer func() {
+			c.mu.Lock()
+			c.calls, c.held = c.calls-1, c.held-size
+			c.mu.Unlock()
+		}()
+		return next(ctx, method, req)
+	}
+}
+
+// open serves a request that opens a session. go-sdk bounds none of them.
+func (h *httpServer) open(w http.ResponseWriter, r *http.Request) {
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	n := 0
+	for range h.sessions.Sessions() {
+		n++
+	}
+	if n >= h.most {
+		h.busy(w, fmt.Sprintf("at most %d sessions at once; end one with DELETE", h.most))
+		return
+	}
+	h.old.ServeHTTP(w, r)
+}
+
+func (h *httpServer) busy(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "1")
+	(&httpFault{http.StatusServiceUnavailable, nil, codeBusy, "busy: " + why}).write(w)
+}
+
+// ours reports whether a Host is this server's: an address, which no name of somebody else's leads to (DNS rebinding),
+// localhost, or a name of the options.
+func (h *httpServer) ours(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return true
+	}
+	return strings.EqualFold(host, "localhost") || slices.ContainsFunc(h.opts.Hosts, func(own string) bool { return strings.EqualFold(host, own) })
+}
+
+// sameOrigin reports whether no page of another site sends a request: those of browsers name the page's.
+func sameOrigin(r *http.Request) bool {
+	all := r.Header.Values("Origin")
+	if len(all) == 0 {
+		return true
+	}
+	u, err := url.Parse(all[0])
+	return len(all) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+// knows reports whether a request has the token. Its digest is compared, so that no time tells of its bytes.
+func (h *httpServer) knows(r *http.Request) bool {
+	if h.opts.Token == "" {
+		return true
+	}
+	all := r.Header.Values("Authorization")
+	if len(all) != 1 {
+		return false
+	}
+	scheme, token, ok := strings.Cut(all[0], " ")
+	sum := sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1 && ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// read reads the body of a request, within the bounds on all bodies and on time. What it returns counts until the caller
+// takes it off.
+func (h *httpServer) read(w http.ResponseWriter, r *http.Request) (body []byte, fault *httpFault) {
+	rc := http.NewResponseController(w)
+	if rc.SetReadDeadline(time.Now().Add(bodyWait)) == nil {
+		defer func() { _ = rc.SetReadDeadline(time.Time{}) }() // else the connection's end would be taken for the client's
+	}
+	piece := make([]byte, 32<<10)
+	from := http.MaxBytesReader(w, r.Body, maxLine)
+	for {
+		n, err := from.Read(piece)
+		body = append(body, piece[:n]...)
+		held := h.held.Add(int64(n))
+		var long *http.MaxBytesError
+		switch {
+		case held > maxBodies:
+			w.Header().Set("Retry-After", "1")
+			return body, &httpFault{http.StatusServiceUnavailable, nil, codeBusy, fmt.Sprintf("busy: at most %d bytes of requests at once", maxBodies)}
+		case errors.Is(err, io.EOF):
+			return body, nil
+		case errors.As(err, &long):
+			return body, &httpFault{http.StatusRequestEntityTooLarge, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("a message of more than %d bytes; write long files in parts", maxLine)}
+		case err != nil:
+			return body, &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "the body ends too early"}
+		}
+	}
+}
+
+// httpFault is a request that isn't handled.
+type httpFault struct {
+	status int
+	id     json.RawMessage
+	code   int64
+	why    string
+}
+
+func (f *httpFault) write(w http.ResponseWriter) {
+	if f.id == nil {
+		f.id = json.RawMessage("null")
+	}
+	text, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   jsonrpc.Error   `json:"error"`
+	}{"2.0", f.id, jsonrpc.Error{Code: f.code, Message: f.why}})
+	if err != nil {
+		http.Error(w, f.why, f.status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.status)
+	_, _ = w.Write(text) // a client that is gone needs none
+}
+
+// checkBody holds a body to the bounds that messages on standard input have.
+func checkBody(body []byte, stateless bool) *httpFault {
+	body = bytes.TrimSpace(body)
+	switch {
+	case !json.Valid(body):
+		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeParseError, "no JSON"}
+	case !plain(body):
+		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("more than %d values, or more than %d levels", maxValues, maxDepth)}
+	case body[0] != '[':
+		return checkMessage(body, stateless)
+	}
+	var batch []json.RawMessage
+	if err := json.Unmarshal(body, &batch); err != nil || len(batch) == 0 || len(batch) > maxInflight {
+		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("a batch has 1 to %d messages", maxInflight)}
+	}
+	for _, one := range batch {
+		if fault := checkMessage(one, stateless); fault != nil {
+			return fault
+		}
+	}
+	return nil
+}
+
+func checkMessage(raw []byte, stateless bool) *httpFault {
+	id, once := idOf(raw)
+	if !once {
+		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "id: write it once"}
+	}
+	if id != nil && !usable(id) {
+		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "id: write a string of valid UTF-8, or an integer"}
+	}
+	m, err := jsonrpc.DecodeMessage(raw)
+	if err != nil {
+		return &httpFault{http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "no message of JSON-RPC 2.0: " + printed(err.Error())}
+	}
+	r, ok := m.(*jsonrpc.Request)
+	if !ok {
+		return &httpFault{http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "a response: this server asks for nothing"}
+	}
+	if r.IsCall() && !slices.Contains(methods, r.Method) {
+		status := http.StatusOK
+		if stateless {
+			status = http.StatusNotFound
+		}
+		return &httpFault{status, id, jsonrpc.CodeMethodNotFound, fmt.Sprintf("no such method: %q", printed(r.Method))}
+	}
+	return nil
+}
+
+// patient is a response whose client has to take each piece in time: one that reads nothing would hold a call for ever.
+type patient struct {
+	http.ResponseWriter
+	rc *http.ResponseController
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (p *patient) Write(b []byte) (int, error) {
+	_ = p.rc.SetWriteDeadline(time.Now().Add(writeWait)) // a connection that has none is a test's
+	return p.ResponseWriter.Write(b)
+}
