@@ -3,6 +3,7 @@
 package hostdir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -92,4 +93,30 @@ func TestLocksGoWithTheirHandle(t *testing.T) {
 	want(t, "once it was closed", lock(write, 2, unix.F_WRLCK), nil)
 	release(write)
 	want(t, "a third, once the second was closed of whose closes the kernel tells", lock(other, 3, unix.F_WRLCK), unix.EAGAIN)
+}
+
+// TestMissingNamesAreBelieved sees that the guest's kernel asks once a second for a name that isn't there, hidden ones too.
+func TestMissingNamesAreBelieved(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, map[string]string{".env": "KEY=x", "d/f": ""})
+	g := newGuest(t, dir, Options{Writable: true, Hide: []string{".env"}})
+	d := g.must(g.walk("d"))
+	reply := func(parent uint64, file string) []byte {
+		r, _ := parseRequest(message(opLookup, parent, name(file)))
+		return g.s.answer(r)
+	}
+	for _, file := range []string{"missing", ".env"} {
+		b := reply(rootID, file)
+		if len(b) != replyBytes+entryBytes || order.Uint32(b[4:]) != 0 || order.Uint64(b[replyBytes:]) != 0 || order.Uint64(b[replyBytes+16:]) != 1 {
+			t.Errorf("%s: %x", file, b)
+		}
+	}
+	// Where the directory itself is gone, nothing is known.
+	if err := errors.Join(os.Remove(dir+"/d/f"), os.Remove(dir+"/d")); err != nil {
+		t.Fatal(err)
+	}
+	g.s.now = func() time.Time { return time.Now().Add(time.Minute) }
+	if _, err := g.ask(opLookup, d, name("missing")); !errors.Is(err, unix.ESTALE) {
+		t.Errorf("in a removed directory: %v", err)
+	}
 }
