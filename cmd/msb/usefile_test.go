@@ -12,8 +12,11 @@ import (
 // asFileUser makes the test's program do with a file, in a guest, what no command does: see useFile.
 const asFileUser = "MSB_TEST_USES_FILE"
 
-// useFile maps a file, locks a range of it as SQLite does, or opens it exclusively.
+// useFile maps a file, locks a range of it as SQLite does, opens it exclusively, or does all of posixCases below it.
 func useFile(what, file string) error {
+	if what == "posix" {
+		return checkPOSIX(file)
+	}
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func programImage(t *testing.T, programs ...string) string {
 		}
 	}
 	add(busybox, "bin/busybox")
-	for _, name := range []string{"sh", "cat", "ls", "sha256sum", "mkdir", "mv", "ln", "rm", "stat", "chown", "flock", "touch", "find", "wc", "id"} {
+	for _, name := range []string{"sh", "cat", "ls", "sha256sum", "mkdir", "mv", "ln", "rm", "stat", "chown", "flock", "touch", "find", "wc", "id", "sleep"} {
 		if err := os.Symlink("busybox", filepath.Join(dir, "bin", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -63,10 +63,15 @@ func programImage(t *testing.T, programs ...string) string {
 
 // TestVMDirectoriesOfTheHost works in two directories of this machine, one read-only and one not, from inside.
 func TestVMDirectoriesOfTheHost(t *testing.T) {
-	git, err := exec.LookPath("git")
-	if err != nil {
-		t.Fatal(err)
+	programs := map[string]string{}
+	for _, name := range []string{"git", "make", "sqlite3"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatalf("%v; scripts/setup --test installs it", err)
+		}
+		programs[name] = path
 	}
+	git := programs["git"]
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +107,7 @@ func TestVMDirectoriesOfTheHost(t *testing.T) {
 		t.Helper()
 		return msb("exec", "-e", asFileUser+"="+what, "d", "--", program, file)
 	}
-	msb("create", "-q", "--vm", "qemu", "--no-net", "--disk", "1G", "--hide", ".env", "-v", src+":/ro", "-v", rw+":/work/rw:rw", "d", "dir:"+programImage(t, git, self)).want(t, 0, "d\n")
+	msb("create", "-q", "--vm", "qemu", "--no-net", "--disk", "1G", "--hide", ".env", "-v", src+":/ro", "-v", rw+":/work/rw:rw", "d", "dir:"+programImage(t, git, programs["make"], programs["sqlite3"], self)).want(t, 0, "d\n")
 	msb("start", "-q", "d").want(t, 0, "d\n")
 	defer func() { _ = command(t, home, "rm", "--force", "d").Run() }()
 
@@ -133,6 +138,26 @@ func TestVMDirectoriesOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside("cat /work/rw/d/g; git init -q --template= /work/rw/repo && cd /work/rw/repo && git add . && echo new > n && git add n && git -c user.name=x -c user.email=x@example.com commit -q -m two && git gc -q && git fsck && git status --short && git log --format=%s", "of the host, and longer\ntwo\n")
+	use("posix", "/work/rw/posix").want(t, 0, "")
+	inside("for kind in 'mkfifo p' 'mknod p c 1 3' 'mknod p b 1 3' 'nc -l -U p'; do busybox $kind 2>/dev/null && echo $kind; done; ls p 2>/dev/null; true", "")
+
+	// Programs of a directory, which the agent itself starts, and an interpreter.
+	inside("cd /work/rw && cat /bin/busybox > echo && printf '#!/work/rw/echo by\n' > script && busybox chmod +x echo script", "")
+	msb("exec", "d", "--", "/work/rw/echo", "ran").want(t, 0, "ran\n")
+	msb("exec", "-w", "/work/rw", "-u", "user", "d", "--", "./script").want(t, 0, "by /work/rw/script\n")
+	msb("exec", "d", "--", "/work/rw/d/g").says(t, 126, "not an executable file")
+
+	inside("cd /work/rw && sqlite3 db 'PRAGMA journal_mode=WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1), (2); SELECT sum(a) FROM t;' && sqlite3 db 'SELECT count(*) FROM t'", "wal\n3\n2\n")
+	if out, err := exec.CommandContext(t.Context(), programs["sqlite3"], rw+"/db", "INSERT INTO t VALUES (4); PRAGMA integrity_check").CombinedOutput(); err != nil || string(out) != "ok\n" {
+		t.Errorf("the database on the host: %s, %v", out, err)
+	}
+	inside("cd /work/rw && sqlite3 db 'SELECT sum(a) FROM t'", "7\n")
+	// What make is to do again goes by times, which are the host's.
+	inside("mkdir /work/rw/made && cd /work/rw/made && printf 'out: in\n\tcat in > out\n' > Makefile && echo one > in && make -s && make && cat out", "make: 'out' is up to date.\none\n")
+	if err := os.WriteFile(rw+"/made/in", []byte("of the host\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inside("sleep 1.1; cd /work/rw/made && make -s && cat out", "of the host\n")
 	use("map", "/work/rw/mapped").want(t, 0, "")
 	if b, err := os.ReadFile(rw + "/mapped"); err != nil || len(b) != 8192 || string(b[4090:4107]) != "over a page's end" {
 		t.Errorf("mapped: %d bytes, %v", len(b), err)
