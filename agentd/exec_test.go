@@ -220,6 +220,21 @@ func TestBackgroundProcessesDontHoldExec(t *testing.T) {
 	s.run(t, script("kill -9 "+strings.TrimSpace(pid.out)))
 }
 
+// TestI11_EndlessChildrenDontHoldExec: one that is left behind fills the pipe as fast as it is read.
+func TestI11_EndlessChildrenDontHoldExec(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	pid := filepath.Join(t.TempDir(), "pid")
+	o := script("yes & echo $! > " + pid)
+	o.Stdout = io.Discard
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	st, err := s.Exec(ctx, o)
+	if err != nil || !st.OutputHeld {
+		t.Errorf("got %+v, %v", st, err)
+	}
+	s.run(t, script("kill -9 $(cat "+pid+")"))
+}
+
 // writer is a script whose child writes more than a pipe holds once dir/N is there, and leaves its exit code in dir/N.code.
 func writer(dir string, n int, stream string) agentclient.ExecOptions {
 	return script(fmt.Sprintf(`cd %s; (while [ ! -e %d ]; do sleep 0.02; done; head -c 2000000 /dev/zero %s; echo $? > t%d; mv t%d %d.code) & echo started`, dir, n, stream, n, n, n))

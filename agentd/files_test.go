@@ -99,8 +99,40 @@ func TestFilesAreWrittenAndRead(t *testing.T) {
 		if b, _ := os.ReadFile(name); len(b) != 640_004 || string(b[640_000:]) != "more" {
 			t.Errorf("appended: %d bytes", len(b))
 		}
+		if _, err := f.WriteFile(ctx, dir+"/new", strings.NewReader("first"), agentclient.WriteOptions{Append: true}); err != nil {
+			t.Error(err)
+		}
+		if b, _ := os.ReadFile(dir + "/new"); string(b) != "first" {
+			t.Errorf("appended to no file: %q", b)
+		}
 	})
 }
+
+// TestExclusiveWritesReplaceNothing that came into being while they were under way.
+func TestExclusiveWritesReplaceNothing(t *testing.T) {
+	f, dir := guestFiles(t)
+	name := dir + "/f"
+	source := io.MultiReader(strings.NewReader("mine"), readerFunc(func([]byte) (int, error) {
+		if err := os.WriteFile(name, []byte("theirs"), 0o600); err != nil {
+			return 0, err
+		}
+		return 0, io.EOF
+	}))
+	if _, err := f.WriteFile(t.Context(), name, source, agentclient.WriteOptions{Exclusive: true}); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("got %v", err)
+	}
+	if b, _ := os.ReadFile(name); string(b) != "theirs" {
+		t.Errorf("the file holds %q", b)
+	}
+	if list, _ := os.ReadDir(dir); len(list) != 1 {
+		t.Errorf("left: %v", list)
+	}
+}
+
+// readerFunc is a reader that is a function.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestWritesKeepOwnerModeAndLink(t *testing.T) {
 	f, dir := guestFiles(t)

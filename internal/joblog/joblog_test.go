@@ -362,6 +362,23 @@ func TestI12_FullDisksCountLostOutput(t *testing.T) {
 }
 
 // TestI13_HalfARecordIsNoOutput: it is what a kill leaves.
+// TestFullRingsNeedNoRoom: a new segment takes the place of the oldest.
+func TestFullRingsNeedNoRoom(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(t.TempDir(), "a")
+	write := func(bytes int) {
+		_, err := w.Stream(Stdout).Write(make([]byte, bytes))
+		must(t, err)
+	}
+	write(Segments * segmentBytes)
+	w.Room = func() (int64, error) { return 0, nil }
+	write(2 * segmentBytes)
+	if w.Lost() != 0 {
+		t.Errorf("%d bytes were lost", w.Lost())
+	}
+	must(t, w.Close())
+}
+
 func TestI13_HalfARecordIsNoOutput(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(t.TempDir(), "a")
