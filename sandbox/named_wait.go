@@ -39,6 +39,12 @@ func waitFor(ctx context.Context, h *Home, name string, conn net.Conn) error {
 	if err := state.PeerGone(ctx, conn); err != nil {
 		return err
 	}
+	const look = 50 * time.Millisecond
+	for r.Supervisor.PID != 0 && r.Supervisor.Gone(look) != nil { // it closes its connections before it ends
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
 	var end End
 	err := state.ReadJSON(dir, state.EndFile, &end)
 	if _, gone := os.Lstat(dir); errors.Is(gone, fs.ErrNotExist) { // Config.AutoRemove

@@ -260,6 +260,11 @@ func stopNamed(ctx context.Context, h *Home, name string) error {
 		if err := state.EndPeer(ctx, conn, state.StopWait); err != nil {
 			return err // one that was killed wrote nothing down
 		}
+		if ready { // it closes its connections before it ends, so that two who stop it may find it gone too early
+			if err := r.Supervisor.Gone(state.StopWait); err != nil {
+				return err
+			}
+		}
 		return checkEnd(h, name, ready && !r.AutoRemove)
 	}
 	if run, err := lockNamed(h, name); !errors.Is(err, ErrRunning) || state.ReadJSON(namedPath(h, name), state.InfoFile, &r) != nil {
