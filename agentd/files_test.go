@@ -19,6 +19,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -238,7 +239,7 @@ func TestTreesAreChanged(t *testing.T) {
 	f, dir := guestFiles(t)
 	ctx := t.Context()
 	for i, err := range []error{
-		f.Mkdir(ctx, dir+"/a/b/c", agentclient.MkdirOptions{Parents: true, Mode: 0o711 | fs.ModeSticky}),
+		f.Mkdir(ctx, dir+"/a/b/c", agentclient.MkdirOptions{Parents: true, Mode: 0o733 | fs.ModeSticky}),
 		f.Mkdir(ctx, dir+"/a/b/c", agentclient.MkdirOptions{Parents: true}),
 		f.Symlink(ctx, "../x", dir+"/a/l"),
 		f.Chmod(ctx, dir+"/a/b", 0o700|fs.ModeSetgid),
@@ -254,7 +255,7 @@ func TestTreesAreChanged(t *testing.T) {
 		list[1].Mode() != fs.ModeDir|0o700|fs.ModeSetgid {
 		t.Errorf("got %+v, %v", list, err)
 	}
-	if st, err := f.Stat(ctx, dir+"/a/n/c", false); err != nil || st.Mode() != fs.ModeDir|0o711|fs.ModeSticky {
+	if st, err := f.Stat(ctx, dir+"/a/n/c", false); err != nil || st.Mode() != fs.ModeDir|0o733|fs.ModeSticky {
 		t.Errorf("got %+v, %v", st, err)
 	}
 	if err := f.Remove(ctx, dir+"/a", true); err != nil {
@@ -318,6 +319,32 @@ func TestGuestFilesAreAnFS(t *testing.T) {
 	}
 	if err := fstest.TestFS(f.FS(t.Context(), dir), "a.txt", "d/b.txt", "d/e/c"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestArchivesLeaveOutTheKernelsFiles: reading all of /proc has effects, and no end.
+func TestArchivesLeaveOutTheKernelsFiles(t *testing.T) {
+	f, dir := guestFiles(t)
+	if err := os.MkdirAll(dir+"/src/proc", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("/proc", dir+"/src/proc", "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("no mount can be made here: %v", err)
+	}
+	defer func() { _ = unix.Unmount(dir+"/src/proc", unix.MNT_DETACH) }()
+	a, err := f.Pack(t.Context(), dir+"/src", "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	for r := tar.NewReader(a); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil || h.Name != "src/" && h.Name != "src/proc/" {
+			t.Fatalf("%+v, %v", h, err)
+		}
 	}
 }
 
