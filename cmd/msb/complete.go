@@ -26,6 +26,8 @@ func completeWords(root *cobra.Command) {
 		"snapshot create": names(1), "snapshot inspect": snapshotNames(1), "snapshot rm": snapshotNames(-1), "snapshot restore": inTurn(snapshotNames(1), names(1)),
 		"snapshot diff": snapshotNames(2), "snapshot export": snapshotNames(1), "clone": inTurn(cloneWords),
 		"service": names(1), "ssh": names(1), "ssh-config": names(-1),
+		"pause": names(-1), "resume": names(-1), "job input": jobNames(1),
+		"run": imageThenFiles, "warm": inTurn(orFiles(images)), "install": imageThenFiles, "image pull": images, "create": inTurn(noWords, orFiles(images)),
 		"diff":        names(1),
 		"apply":       names(1),
 		"requests ls": names(-1), "requests approve": requestIDs, "requests deny": requestIDs,
@@ -73,6 +75,19 @@ func inTurn(each ...cobra.CompletionFunc) cobra.CompletionFunc {
 		}
 		return each[len(args)](c, nil, word)
 	}
+}
+
+// imageThenFiles is for an image and a command's arguments.
+func imageThenFiles(c *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return orFiles(images)(c, args, word)
+}
+
+// noWords completes a name that is new.
+func noWords(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // orFiles completes files where no word begins as what was typed does.

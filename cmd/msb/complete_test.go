@@ -25,6 +25,8 @@ func TestShellsCompleteSandboxesAndImages(t *testing.T) {
 	for args, want := range map[string]string{
 		"cp|": "web:\n:2\n", "cp w|": "web:\n:2\n", "cp ./x |": "web:\n:2\n", "cp web:/etc|": ":0\n", "cp ./x|": ":0\n", "cp a b |": ":4\n",
 		"capture |": "web\n", "capture web |": "on\noff\n:4\n", "image rm |": "builtin\n:4\n",
+		"run |": "builtin\n", "run b|": "builtin\n:4\n", "run builtin |": ":0\n", "warm |": "builtin\n", "create |": ":4\n", "create new |": "builtin\n", "image pull |": "builtin\n",
+		"pause |": "web\n", "resume |": "web\n", "job input |": "web\n",
 		"policy show |": "web\n", "policy show w|": "web\n:4\n", "policy show py|": "pypi\n", "policy show ./x|": ":0\n", "policy explain w|": "web\n:4\n",
 		"policy diff web |": "web\n", "run --floor |": "toml\n:8\n",
 	} {

@@ -54,7 +54,21 @@ func (m *manyFlags) many(c *cobra.Command, short string, of func(*sandbox.Status
 	}
 }
 
+// each is many, with --all as -a, for a command that does one thing to each sandbox and prints its name.
+func (m *manyFlags) each(c *cobra.Command, ui *ui, of func(*sandbox.Status) bool, do func(*sandbox.Home, context.Context, string) error) {
+	m.many(c, "a", of, func(ctx context.Context, names []string) error {
+		home, err := sandbox.OpenHome("")
+		if err != nil {
+			return err
+		}
+		return untilSignalled(ctx, func(ctx context.Context) error {
+			return eachName(ui, names, func(name string) error { return do(home, ctx, name) })
+		})
+	})
+}
+
 // The states in which sandboxes are picked. One that is damaged is in none but any.
 func anyState(*sandbox.Status) bool    { return true }
 func runs(s *sandbox.Status) bool      { return s.Running }
+func isPaused(s *sandbox.Status) bool  { return s.Paused }
 func isStopped(s *sandbox.Status) bool { return !s.Running && s.Problem == "" }

@@ -125,17 +125,15 @@ func eachName(ui *ui, names []string, do func(name string) error) error {
 }
 
 func newKeepCommand(ui *ui) *cobra.Command {
-	return &cobra.Command{
-		Use:   "keep NAME...",
+	var many manyFlags
+	c := &cobra.Command{
+		Use:   "keep [flags] NAME...",
 		Short: "Start the --max-duration and --idle-timeout of sandboxes anew",
 		Long: `Starts the time of --max-duration and --idle-timeout anew. A stop that was announced
 does not come. msb update --max-duration 0 takes a limit away.`,
-		Example: `  msb keep build`,
-		Args:    named(cobra.MinimumNArgs(1), nameRemedy),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
-				return eachName(ui, args, func(name string) error { return home.Keep(ctx, name) })
-			})
-		},
+		Example: `  msb keep build
+  msb keep --all`,
 	}
+	many.each(c, ui, runs, (*sandbox.Home).Keep)
+	return c
 }
