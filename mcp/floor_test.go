@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,5 +69,35 @@ func TestI11_FlagDirectoriesEqualTheFiles(t *testing.T) {
 	}
 	if got, err := narrowed(file, nil); err != nil || !slices.Equal(got, file) {
 		t.Errorf("no flag: %+v, %v", got, err)
+	}
+}
+
+// TestI11_MemoryStaysWithinTheBound that the operator gives, also where a call doesn't name it.
+func TestI11_MemoryStaysWithinTheBound(t *testing.T) {
+	t.Parallel()
+	for bound, want := range map[int64]int64{128 << 20: 128 << 20, 4 << 30: sandbox.DefaultMemory} {
+		p := serve(t, func(o *Options) { o.Memory = bound })
+		p.says(t, false, "sandbox_run", m{"command": "true"})
+		if got := p.fake.runs[0].Memory; got != want {
+			t.Errorf("a bound of %d: %d bytes, want %d", bound, got, want)
+		}
+		p.says(t, false, "sandbox_run", m{"command": "true", "memory_mb": bound >> 20})
+		p.says(t, true, "sandbox_run", m{"command": "true", "memory_mb": bound>>20 + 1}, "give it 96 to")
+	}
+}
+
+// TestI11_UselessRulesAreNamedInPart: a call may give hundreds.
+func TestI11_UselessRulesAreNamedInPart(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Sandboxes = 9 })
+	for _, n := range []int{0, 1, maxUseless, maxUseless + 1, maxAllow} {
+		allow := []string{}
+		for i := range n {
+			allow = append(allow, fmt.Sprintf("a%d.example:443", i))
+		}
+		text := p.says(t, false, "sandbox_create", m{"name": fmt.Sprintf("s%d", n), "allow": allow})
+		if got := strings.Count(text, "does not allow it"); got != min(n, maxUseless) || strings.HasSuffix(text, "\nothers too") != (n > maxUseless) {
+			t.Errorf("%d rules: %d named: %s", n, got, text)
+		}
 	}
 }

@@ -200,7 +200,7 @@ func TestI15_StartsAtOnceAreBounded(t *testing.T) {
 		for ; over < len(names); over++ {
 			<-refused
 		}
-		if began != servers || len(fake.running) > 1 {
+		if began != servers || len(fake.running) > 1 || servers == 1 && len(fake.running) == 0 { // of several servers each may find the other's
 			t.Errorf("%d servers: %d of %d starts began, %d sandboxes run", servers, began, len(names), len(fake.running))
 		}
 	}

@@ -178,7 +178,7 @@ func TestGuestsPathErrorsAreMarked(t *testing.T) {
 		if err := error(&fs.PathError{Op: "open", Path: "obey", Err: cause}); own(err) || !strings.Contains(sentence(err), "[untrusted sandbox output") {
 			t.Errorf("%v is this machine's own: %s", cause, sentence(err))
 		}
-		if err := error(say("an error: %w", cause)); !own(err) {
+		if err := say("an error: %w", cause); !own(err) {
 			t.Errorf("%v in words of this machine is not", cause)
 		}
 	}

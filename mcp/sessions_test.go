@@ -3,6 +3,7 @@ package mcp
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -89,4 +90,27 @@ func TestSessionsThatNobodyUsesEnd(t *testing.T) {
 	if k.take("a", time.Unix(1, 0)) != nil {
 		t.Error("a closed session was given out")
 	}
+}
+
+// TestUsedSessionsOutliveTheirTimer that fires as a call takes the session.
+func TestUsedSessionsOutliveTheirTimer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := &sessions{keep: time.Second}
+		m, began := newEndable(), time.Unix(1, 0)
+		s := k.add("a", began, m)
+		s.idle.Reset(time.Second) // as if it had been taken too late to stop the timer
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if k.take("a", began) != s || m.isClosed() {
+			t.Error("a session that is used was forgotten")
+		}
+		k.giveBack("a", s)
+		k.giveBack("a", s)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !m.isClosed() {
+			t.Error("one that nobody uses is open")
+		}
+	})
 }

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -54,6 +55,11 @@ func TestTimeoutsBoundConnecting(t *testing.T) {
 		p.says(t, true, "sandbox_run_code", m{"steps": steps, "timeout": 0.001}, c.want)
 		if c.want == "boom" {
 			continue
+		}
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := p.useWithin(cancelled, "", time.Hour); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled call: %v", err)
 		}
 		p.runner = realRunner{p.opts.Home, "", &sessions{keep: time.Hour}} // which waits for half a minute by itself
 		p.says(t, true, "sandbox_exec", m{"command": "x", "timeout": 0.001}, c.want)
