@@ -41,8 +41,12 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	@echo "building golangci-lint (once)"
 	@$(GO) build -C tools/lint -o $(CURDIR)/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
+# Words of nobody else, for which the field has a term: directory, detach, truncated, retired.
+PRIVATE_WORDS := \b[Ff]olders?\b|[Oo]utgr[eo]w|[Aa]ppoint(s|ed)?\b|knownAs|lifeBefore|nameBook|[Cc]ut[Ss]hort|goesOn|obeySwitch|(is|are) seen to |for what it is|[Dd]eparted|where nobody is|an answer that is none
+
 lint: bin/golangci-lint ## golangci-lint with the house rules and the layers of imports
 	@bin/golangci-lint run ./...
+	@! git grep -nE "$(PRIVATE_WORDS)" -- "*.go" || { echo "write the field's term: directory, detach, truncated, malformed …"; exit 1; }
 	@cd bench/report && ../../bin/golangci-lint run ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestFolderAsAnImage(t *testing.T) {
+func TestDirectoryAsAnImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "secret")

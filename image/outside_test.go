@@ -202,7 +202,7 @@ func TestI14_FileThatWasSwappedIsRefused(t *testing.T) {
 			}
 		}
 		var out bytes.Buffer
-		f := &folderWriter{ctx: t.Context(), root: root, tw: tar.NewWriter(&out), inodes: map[[2]uint64]string{}, limits: Limits{Entries: 10, FileBytes: 1 << 20}}
+		f := &treeWriter{ctx: t.Context(), root: root, tw: tar.NewWriter(&out), inodes: map[[2]uint64]string{}, limits: Limits{Entries: 10, FileBytes: 1 << 20}}
 		if err := f.entry("a", st); (err != nil) != swapped || strings.Contains(out.String(), "swap") {
 			t.Errorf("swapped %v: %v", swapped, err)
 		}

@@ -64,8 +64,8 @@ func TestI12_WhatHasGoneIsNotSaved(t *testing.T) {
 	if err := os.CopyFS(bad, os.DirFS(f.layout(t))); err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
-	for _, ref := range []string{ociPrefix + gone, ociPrefix + changed, ociPrefix + bad, dirPrefix + folder} {
+	dir := t.TempDir()
+	for _, ref := range []string{ociPrefix + gone, ociPrefix + changed, ociPrefix + bad, dirPrefix + dir} {
 		mustResolve(t, s, ref, Options{})
 	}
 	other := fixture{layers: [][]byte{layerOf(t, "n", "two")}}
@@ -75,7 +75,7 @@ func TestI12_WhatHasGoneIsNotSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ref, want := range map[string]error{
-		"nosuch": ErrNotCached, ociPrefix + gone: errNoLayers, ociPrefix + changed: errNoLayers, dirPrefix + folder: errNoLayers, ociPrefix + bad: ErrDigest,
+		"nosuch": ErrNotCached, ociPrefix + gone: errNoLayers, ociPrefix + changed: errNoLayers, dirPrefix + dir: errNoLayers, ociPrefix + bad: ErrDigest,
 	} {
 		if err := s.Save(t.Context(), &bytes.Buffer{}, []string{ref}, SaveOptions{}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", ref, err, want)

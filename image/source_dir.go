@@ -27,14 +27,14 @@ func (d dirSource) resolve(ctx context.Context, want Platform, limits Limits) (*
 	}
 	sum := newHashReader(nil, digest{algorithm: "sha256"})
 	size := &countingWriter{w: sum.h}
-	if err := writeFolder(ctx, root, size, limits); err != nil {
+	if err := writeTree(ctx, root, size, limits); err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("read the directory %s: %w", d.path, err)
 	}
 	id := digest{"sha256", hex.EncodeToString(sum.h.Sum(nil))}
 	open := func(ctx context.Context) (io.ReadCloser, error) {
 		pr, pw := io.Pipe()
-		go func() { _ = pw.CloseWithError(writeFolder(ctx, root, pw, limits)) }()
+		go func() { _ = pw.CloseWithError(writeTree(ctx, root, pw, limits)) }()
 		return pr, nil
 	}
 	return &resolved{

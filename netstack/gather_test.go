@@ -48,14 +48,14 @@ func TestBatchedFramesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	const frames, dropped = 100, 40
 	link := frameguard.Default()
-	guestMAC, strangerMAC := net.HardwareAddr{2, 0, 0, 0, 0, 2}, net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	guestMAC, otherMAC := net.HardwareAddr{2, 0, 0, 0, 0, 2}, net.HardwareAddr{2, 0, 0, 0, 0, 9}
 	from, to := netip.AddrPortFrom(link.Guest4, 7), netip.AddrPortFrom(link.Gateway4, 9)
 	var in []byte
 	var want []int
 	for i := range frames {
 		src := guestMAC
 		if i == dropped {
-			src = strangerMAC
+			src = otherMAC
 		}
 		f := ethBetween(src, link.GatewayMAC, ipv4(link.Guest4, link.Gateway4, 17, udp(from, to, []byte{byte(i)})))
 		in = append(binary.BigEndian.AppendUint32(in, uint32(len(f))), f...)

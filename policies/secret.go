@@ -68,7 +68,7 @@ func (s Source) String() string {
 	return "nowhere"
 }
 
-// QuoteArgs shows a command line so that each argument is seen for what it is.
+// QuoteArgs shows a command line so that each argument is seen as one.
 func QuoteArgs(argv []string) string {
 	quoted := make([]string, len(argv))
 	for i, a := range argv {

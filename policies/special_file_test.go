@@ -29,7 +29,7 @@ func TestI12_IrregularPolicyFilesAreRefused(t *testing.T) {
 		"link to fifo": {link, "write the policy to a file"},
 		"included":     {including, "write the policy to a file"},
 		"device":       {os.DevNull, "write the policy to a file"},
-		"folder":       {dir, "name the file in it"},
+		"directory":    {dir, "name the file in it"},
 	} {
 		if _, err := Load(c.path); err == nil || !strings.Contains(err.Error(), c.remedy) {
 			t.Errorf("%s: error %v, want one with %q", name, err, c.remedy)

@@ -17,9 +17,9 @@ type Damage struct {
 
 // Reasons why a file is no capture that can be read; see also those of package capture.
 var (
-	ErrFolder = errors.New("it is a directory")
-	ErrEmpty  = errors.New("it is empty")
-	ErrPacked = errors.New("it is compressed")
+	ErrDirectory = errors.New("it is a directory")
+	ErrEmpty     = errors.New("it is empty")
+	ErrPacked    = errors.New("it is compressed")
 )
 
 // String names file, place, cause and remedy.
@@ -32,8 +32,8 @@ func (d Damage) remedy() string {
 		return "check its path"
 	case errors.Is(d.Err, os.ErrPermission):
 		return "captures have mode 0600: read it as the user who recorded it"
-	case errors.Is(d.Err, ErrFolder):
-		return "name the captures in it, as in FOLDER/*.pcapng*"
+	case errors.Is(d.Err, ErrDirectory):
+		return "name the captures in it, as in DIR/*.pcapng*"
 	case errors.Is(d.Err, ErrEmpty):
 		return "a recording that was begun has at least its head: record it anew, with --pcap"
 	case errors.Is(d.Err, ErrPacked):
@@ -63,7 +63,7 @@ func recognise(f *os.File) error {
 	case err != nil:
 		return err
 	case st.IsDir():
-		return ErrFolder
+		return ErrDirectory
 	case !st.Mode().IsRegular():
 		return nil
 	case st.Size() == 0:

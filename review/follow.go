@@ -202,7 +202,7 @@ func (r *follows) listed(id uint32, f *follower, q *Request, ask func(place int,
 // brief is a copy of the beginning of s.
 func brief(s string) string { return strings.Clone(s[:min(maxWord, len(s))]) }
 
-// faulty is the verdict on a request that is refused for what it is.
+// faulty is the verdict on a request that is rejected as malformed.
 func faulty(code string) Verdict {
 	v := Verdict{Action: egress.Deny.String(), Reason: code}
 	if reason, known := egress.ReasonOf(code); known {

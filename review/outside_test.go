@@ -40,7 +40,7 @@ func TestI12_DamageHasItsRemedy(t *testing.T) {
 		"foreign":      {foreign, "(tcpdump -i eth0), not on \"any\"; what else was readable is shown"},
 		"cut":          {file[:len(file)-5], "what was readable is shown; the recording goes on still, or was killed, or was copied in part"},
 		"spoiled":      {spoiled, "bytes; what was readable is shown"},
-		"a directory":  {nil, "it is a directory; name the captures in it, as in FOLDER/*.pcapng*"},
+		"a directory":  {nil, "it is a directory; name the captures in it, as in DIR/*.pcapng*"},
 		"missing":      {nil, "no such file or directory; check its path"},
 	} {
 		path := filepath.Join(dir, name)

@@ -59,7 +59,7 @@ func sh(t *testing.T, sb *sandbox.Sandbox, line string) (string, sandbox.ExitSta
 	return out.String(), st, err
 }
 
-func runFolders(t *testing.T, home string) []string {
+func runDirectories(t *testing.T, home string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(home, "run"))
 	if err != nil {
@@ -134,7 +134,7 @@ func TestVMRunsACommandAndLeavesNothing(t *testing.T) {
 	for _, pid := range pids {
 		gone(t, pid)
 	}
-	if left := runFolders(t, home(t)); len(left) != 0 {
+	if left := runDirectories(t, home(t)); len(left) != 0 {
 		t.Errorf("left in the run directory: %v", left)
 	}
 }
@@ -305,7 +305,7 @@ func TestVMKernelPanicsShowTheConsole(t *testing.T) {
 	if err == nil || sandbox.KindOf(err) != sandbox.KindGuestPanic || !strings.Contains(err.Error(), "Kernel panic") {
 		t.Errorf("got kind %s, %v; want %s with the console's end", sandbox.KindOf(err), err, sandbox.KindGuestPanic)
 	}
-	if left := runFolders(t, dir); len(left) != 0 {
+	if left := runDirectories(t, dir); len(left) != 0 {
 		t.Errorf("left in the run directory: %v", left)
 	}
 }
@@ -416,7 +416,7 @@ func TestI13_VMKilledCallerLeavesNothing(t *testing.T) {
 	for _, pid := range pids {
 		gone(t, pid)
 	}
-	if left := runFolders(t, dir); len(left) != 0 {
+	if left := runDirectories(t, dir); len(left) != 0 {
 		t.Errorf("left in the run directory: %v", left)
 	}
 }
@@ -443,7 +443,7 @@ func TestI13_VMKilledSupervisorsAreCleanedUp(t *testing.T) {
 	}
 	// A process is a zombie while its last threads still hold its descriptors, the lock among them.
 	deadline := time.Now().Add(20 * time.Second)
-	for left := []string{id}; len(left) != 0; left = runFolders(t, dir) {
+	for left := []string{id}; len(left) != 0; left = runDirectories(t, dir) {
 		if _, err := sandbox.OpenHome(dir); err != nil {
 			t.Fatal(err)
 		}

@@ -55,10 +55,10 @@ func apart(files []namedFile, help string) error {
 		if !f.written || f.path == "" {
 			continue
 		}
-		if dir := filepath.Dir(f.path); !isFolder(dir) {
+		if dir := filepath.Dir(f.path); !isDirectory(dir) {
 			return &usageError{err: fmt.Errorf("%s %s: there is no directory %s; make it first", f.option, f.path, dir), help: help}
 		}
-		if isFolder(f.path) {
+		if isDirectory(f.path) {
 			return &usageError{err: fmt.Errorf("%s %s: it is a directory; name a file in it", f.option, f.path), help: help}
 		}
 	}
@@ -81,7 +81,7 @@ func apart(files []namedFile, help string) error {
 	return nil
 }
 
-func isFolder(path string) bool {
+func isDirectory(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }

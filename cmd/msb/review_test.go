@@ -38,7 +38,7 @@ func TestI12_OtherFilesAreNoCapture(t *testing.T) {
 		{"readme", filepath.Join("..", "..", "README.md"), []string{"README.md: at offset 0: not a capture", "name a pcap or pcapng file"}, false},
 		{"short", write(t, "short.pcap", "ab"), []string{"short.pcap: at offset 0: not a capture", "name a pcap"}, false},
 		{"empty", write(t, "empty.pcapng", ""), []string{"empty.pcapng: it is empty", "--pcap"}, false},
-		{"directory", capturesDir, []string{"pcap: it is a directory", "FOLDER/*.pcapng*"}, false},
+		{"directory", capturesDir, []string{"pcap: it is a directory", "DIR/*.pcapng*"}, false},
 		{"missing", filepath.Join(t.TempDir(), "nosuch.pcapng"), []string{"nosuch.pcapng: no such file", "check its path"}, false},
 		{"packed", write(t, "x.pcapng.gz", packed.String()), []string{"x.pcapng.gz: it is compressed", "unpack it"}, false},
 		{"cut off", write(t, "cut.pcapng", string(whole[:len(whole)*2/3])), []string{"cut.pcapng: at offset ", "cut off", "what was readable is shown"}, true},

@@ -36,7 +36,7 @@ func TestI12_VMSamplesOfTheExitCodesDocs(t *testing.T) {
 			t.Run(line, func(t *testing.T) {
 				sh := exec.CommandContext(t.Context(), "sh", "-c", "{ "+line+"\n} 2>&1")
 				sh.Dir = t.TempDir()
-				sh.Env = append(os.Environ(), asMSB+"=1", sandbox.EnvHome+"="+stateFolder(), "PATH="+bin+":"+os.Getenv("PATH"))
+				sh.Env = append(os.Environ(), asMSB+"=1", sandbox.EnvHome+"="+stateDirectory(), "PATH="+bin+":"+os.Getenv("PATH"))
 				got := vmCommand(t, sh)
 				if strings.TrimRight(got.out, "\n") != strings.TrimRight(want, "\n") {
 					t.Errorf("it prints\n%s\nand the docs say\n%s", got.out, want)

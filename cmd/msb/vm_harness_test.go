@@ -23,7 +23,7 @@ import (
 // patience fails a test instead of letting it hang; nothing is timed by it.
 const patience = 2 * time.Minute
 
-func stateFolder() string { return filepath.Join(scratch, "home") }
+func stateDirectory() string { return filepath.Join(scratch, "home") }
 
 // subreaper makes what an msb that died leaves behind this process's child, so that it is seen.
 var subreaper = sync.OnceValue(func() error {
@@ -48,7 +48,7 @@ func vmCommand(t *testing.T, cmd *exec.Cmd) result {
 		t.Fatal(err)
 	}
 	got := finish(t, cmd)
-	nothingLeft(t, stateFolder())
+	nothingLeft(t, stateDirectory())
 	if strings.Contains(got.err, "goroutine ") && got.code != exitAgent { // the guest's agent may show its own
 		t.Errorf("a stack trace: %s", got.err)
 	}

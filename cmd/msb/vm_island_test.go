@@ -324,5 +324,5 @@ func (a *attacker) leave() {
 	a.t.Helper()
 	_ = a.in.Close()
 	a.wait(a.t).want(a.t, 0, a.out.String())
-	nothingLeft(a.t, stateFolder())
+	nothingLeft(a.t, stateDirectory())
 }

@@ -73,7 +73,7 @@ func onKrun(t *testing.T, args ...string) result {
 		r.start(t)
 		timer := time.AfterFunc(stalled, func() { _ = r.Process.Signal(syscall.SIGTERM) })
 		got := r.wait(t)
-		nothingLeft(t, stateFolder())
+		nothingLeft(t, stateDirectory())
 		failed := strings.Contains(got.err, "did not become ready") ||
 			os.Getenv(emuhost.Env) != "" && strings.Contains(got.err, "kernel panicked")
 		if timer.Stop() && !failed {

@@ -134,7 +134,7 @@ func TestVMRunEndsWithUnreadOutput(t *testing.T) {
 	if got := run.wait(t); got.code != exitSignalled(syscall.SIGPIPE) || strings.Contains(got.err, "broken pipe") {
 		t.Errorf("exit %d and %q, want %d and nothing: whoever reads no more has enough", got.code, got.err, exitSignalled(syscall.SIGPIPE))
 	}
-	nothingLeft(t, stateFolder())
+	nothingLeft(t, stateDirectory())
 }
 
 func TestI2_VMRunNoNetHasNoDevice(t *testing.T) {
@@ -145,7 +145,7 @@ func TestI2_VMRunNoNetHasNoDevice(t *testing.T) {
 
 func TestVMRunKeepsItsFilesWhenAsked(t *testing.T) {
 	got := finish(t, command(t, nil, runArgs([]string{"--rm=false", "--disk", "64M", "--", "sh", "-c", "echo kept > /kept"})...))
-	kept, err := filepath.Glob(filepath.Join(stateFolder(), "kept", "*"))
+	kept, err := filepath.Glob(filepath.Join(stateDirectory(), "kept", "*"))
 	if err != nil || len(kept) != 1 || got.code != 0 || !strings.Contains(got.err, kept[0]) {
 		t.Fatalf("exit %d, kept %v, said %q", got.code, kept, got.err)
 	}
@@ -157,14 +157,14 @@ func TestVMRunKeepsItsFilesWhenAsked(t *testing.T) {
 	if err := os.RemoveAll(kept[0]); err != nil {
 		t.Fatal(err)
 	}
-	nothingLeft(t, stateFolder())
+	nothingLeft(t, stateDirectory())
 }
 
 // TestI8_VMLibrariesLogNothing: the environment turns on the log of gRPC, which quotes what goes by.
 func TestI8_VMLibrariesLogNothing(t *testing.T) {
 	env := []string{"GRPC_GO_LOG_SEVERITY_LEVEL=info", "GRPC_GO_LOG_VERBOSITY_LEVEL=99"}
 	got := finish(t, command(t, env, runArgs([]string{"--rm=false", "--", "true"})...))
-	kept, err := filepath.Glob(filepath.Join(stateFolder(), "kept", "*"))
+	kept, err := filepath.Glob(filepath.Join(stateDirectory(), "kept", "*"))
 	if err != nil || len(kept) != 1 || got.code != 0 || !strings.Contains(got.err, kept[0]) || strings.Contains(got.err, " INFO: ") {
 		t.Fatalf("exit %d, kept %v, said %q", got.code, kept, got.err)
 	}
@@ -174,7 +174,7 @@ func TestI8_VMLibrariesLogNothing(t *testing.T) {
 	if err := os.RemoveAll(kept[0]); err != nil {
 		t.Fatal(err)
 	}
-	nothingLeft(t, stateFolder())
+	nothingLeft(t, stateDirectory())
 }
 
 func TestVMRunFlagsOverrideThePolicy(t *testing.T) {

@@ -83,7 +83,7 @@ func (tt *terminal) end(t *testing.T, code int) {
 	if now := tt.mode(t); now != tt.before {
 		t.Errorf("the terminal is left as %+v, was %+v", now, tt.before)
 	}
-	nothingLeft(t, stateFolder())
+	nothingLeft(t, stateDirectory())
 }
 
 func TestVMTerminalsHaveSizeAndKeys(t *testing.T) {
@@ -130,7 +130,7 @@ func TestVMSignals(t *testing.T) {
 		r.out.await(t, "steady")
 		r.signal(t, os.Interrupt)
 		r.wait(t).want(t, 5, "steady\ninterrupted\n")
-		nothingLeft(t, stateFolder())
+		nothingLeft(t, stateDirectory())
 	})
 	t.Run("a second one kills", func(t *testing.T) {
 		r := background(t, "--", "sh", "-c", "trap 'echo again' INT; echo steady; while :; do sleep 1; done")
@@ -139,21 +139,21 @@ func TestVMSignals(t *testing.T) {
 		r.out.await(t, "again")
 		r.signal(t, os.Interrupt)
 		r.wait(t).want(t, exitSignalled(syscall.SIGINT), "steady\nagain\n")
-		nothingLeft(t, stateFolder())
+		nothingLeft(t, stateDirectory())
 	})
 	t.Run("SIGTERM goes to the guest", func(t *testing.T) {
 		r := background(t, "--", "sh", "-c", "trap 'echo term; exit 6' TERM; echo steady; while :; do sleep 1; done")
 		r.out.await(t, "steady")
 		r.signal(t, syscall.SIGTERM)
 		r.wait(t).want(t, 6, "steady\nterm\n")
-		nothingLeft(t, stateFolder())
+		nothingLeft(t, stateDirectory())
 	})
 	t.Run("and ends a command that does not care", func(t *testing.T) {
 		r := background(t, "--", "sh", "-c", "echo steady; exec sleep 1000")
 		r.out.await(t, "steady")
 		r.signal(t, syscall.SIGTERM)
 		r.wait(t).want(t, exitSignalled(syscall.SIGTERM), "steady\n")
-		nothingLeft(t, stateFolder())
+		nothingLeft(t, stateDirectory())
 	})
 	for name, sig := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "SIGTERM": syscall.SIGTERM} {
 		t.Run(name+" while it boots", func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestVMSignals(t *testing.T) {
 			eventually(t, "a VMM", func() bool { return len(processesBelow(r.Process.Pid)) >= 2 })
 			r.signal(t, sig)
 			r.wait(t).want(t, exitSignalled(sig), "")
-			nothingLeft(t, stateFolder())
+			nothingLeft(t, stateDirectory())
 		})
 	}
 }
@@ -174,5 +174,5 @@ func TestI13_VMKilledMSBLeavesNothing(t *testing.T) {
 	}
 	<-r.ended
 	eventually(t, "the end of every process", func() bool { return len(processesBelow(os.Getpid())) == 0 })
-	nothingLeft(t, stateFolder())
+	nothingLeft(t, stateDirectory())
 }

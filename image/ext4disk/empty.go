@@ -122,7 +122,7 @@ func (d *emptyDisk) write() error {
 		d.put(1, descs),
 		d.inodes(),
 		d.put(d.journal, d.journalSuperblock()),
-		d.put(d.rootDir, d.rootFolder()),
+		d.put(d.rootDir, d.rootBlock()),
 		d.putAt(superblockOffset, d.superblock()),
 	)
 }
@@ -134,8 +134,8 @@ func (d *emptyDisk) putAt(at int64, b []byte) error {
 	return err
 }
 
-// rootFolder is one block with "." and "..".
-func (d *emptyDisk) rootFolder() []byte {
+// rootBlock is one block with "." and "..".
+func (d *emptyDisk) rootBlock() []byte {
 	b := make([]byte, blockSize)
 	const fileTypeDir = 2
 	binary.LittleEndian.PutUint32(b[0:], rootInode)

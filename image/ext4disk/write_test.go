@@ -132,7 +132,7 @@ func TestWriteSortsAttributeBlocks(t *testing.T) {
 	}
 }
 
-func TestWriteLargeFilesAndFolders(t *testing.T) {
+func TestWriteLargeFilesAndDirectories(t *testing.T) {
 	t.Parallel()
 	const large, names = 700 << 20, 20000 // more than 4 extents; a directory of about 100 blocks
 	disk := diskOf(t, Size{Bytes: large, Names: names}, func(tw *tar.Writer) {

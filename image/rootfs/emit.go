@@ -12,7 +12,7 @@ import (
 )
 
 // maxHardLinks is EXT4_LINK_MAX: one inode has at most that many names, one directory
-// at most that many subfolders.
+// at most that many subdirectories.
 const maxHardLinks = 65000
 
 // Size returns the sum of the sizes of the files that are visible, each once,
@@ -60,7 +60,7 @@ type emitter struct {
 }
 
 func (e *emitter) dir(path string, dir *Node) error {
-	subfolders := 0
+	subdirectories := 0
 	for _, name := range slices.Sorted(maps.Keys(dir.children)) {
 		if err := e.ctx.Err(); err != nil {
 			return err
@@ -68,8 +68,8 @@ func (e *emitter) dir(path string, dir *Node) error {
 		n := dir.children[name]
 		full := path + name
 		if n.Kind == Dir {
-			if subfolders++; subfolders > maxHardLinks-2 {
-				return hostile(path, "the directory has more than %d subfolders", maxHardLinks-2)
+			if subdirectories++; subdirectories > maxHardLinks-2 {
+				return hostile(path, "the directory has more than %d subdirectories", maxHardLinks-2)
 			}
 			if err := e.header(full+"/", n, tar.TypeDir); err != nil {
 				return err

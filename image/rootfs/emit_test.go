@@ -63,7 +63,7 @@ func TestI14_TooManyNamesAreRefused(t *testing.T) {
 		kind  Kind
 		most  int
 		words string
-	}{{Dir, maxHardLinks - 2, "subfolders"}, {File, maxHardLinks, "names"}} {
+	}{{Dir, maxHardLinks - 2, "subdirectories"}, {File, maxHardLinks, "names"}} {
 		for _, n := range []int{tt.most, tt.most + 1} {
 			tree := NewTree(&Budget{TotalBytes: 1, FileBytes: 1, Entries: 1 << 20, MetadataBytes: 1 << 30})
 			one := &Node{Kind: File}

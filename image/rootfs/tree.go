@@ -12,7 +12,7 @@ type Tree struct {
 	steps  int64
 }
 
-// NewTree is an empty root, owned by root, mode 0755. Folders that entries imply
+// NewTree is an empty root, owned by root, mode 0755. Directories that entries imply
 // are charged to the budget of the layers: a name of 4 KiB implies 2,000.
 func NewTree(budget *Budget) *Tree { return &Tree{root: newDir(), budget: budget} }
 

@@ -62,7 +62,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestFindLibraryPrefersTheOperatorsFolder(t *testing.T) {
+func TestFindLibraryPrefersOperatorsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(LibDirEnv, dir)
 	want := filepath.Join(dir, "libmsbtest.so.1")

@@ -24,7 +24,7 @@ func (g *Guard) checkARP(p []byte) Verdict {
 	}
 	probe := op == 1 && sender == [4]byte{} // RFC 5227
 	if sender != g.guest4 && !probe {
-		return DropARP // claims the gateway's address, or a stranger's
+		return DropARP // claims the gateway's address, or another's
 	}
 	switch {
 	case target == g.gateway4 && op == 1 && !probe, target == g.gateway4 && op == 2:

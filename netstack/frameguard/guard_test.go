@@ -10,13 +10,13 @@ import (
 )
 
 var (
-	guestMAC    = net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	strangerMAC = net.HardwareAddr{2, 0, 0, 0, 0, 9}
-	allNodes    = net.HardwareAddr{255, 255, 255, 255, 255, 255}
-	solicited   = net.HardwareAddr{0x33, 0x33, 0xff, 0, 0, 1}
-	guestLL     = LinkLocal(guestMAC)
-	routable4   = netip.MustParseAddr("93.184.216.34")
-	routable6   = netip.MustParseAddr("2606:2800:220:1::1")
+	guestMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	otherMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	allNodes  = net.HardwareAddr{255, 255, 255, 255, 255, 255}
+	solicited = net.HardwareAddr{0x33, 0x33, 0xff, 0, 0, 1}
+	guestLL   = LinkLocal(guestMAC)
+	routable4 = netip.MustParseAddr("93.184.216.34")
+	routable6 = netip.MustParseAddr("2606:2800:220:1::1")
 )
 
 func testGuard(t testing.TB, mod func(*Config)) *Guard {
@@ -88,7 +88,7 @@ var (
 	other6  = netip.MustParseAddr("fd6d:7362::77")
 	tcp20   = make([]byte, 20)
 	ourLL   = append([]byte{1, 1}, guestMAC...)
-	badLL   = append([]byte{1, 1}, strangerMAC...)
+	badLL   = append([]byte{1, 1}, otherMAC...)
 )
 
 func TestI3_I4_GuardJudgesFrames(t *testing.T) {
@@ -121,11 +121,11 @@ func TestI3_I4_GuardJudgesFrames(t *testing.T) {
 		"source route to a group":        {frame(net.HardwareAddr{1, 0, 0x5e, 0, 0, 0x16}, guestMAC, etherTypeIPv4, with(v4(g4, netip.MustParseAddr("224.0.0.22"), protoUDP, make([]byte, 40)), 0, 0x47)), DropOptions},
 		"mld report without an address":  {mc6(v6(none6, netip.MustParseAddr("ff02::16"), extHopByHop, 1, tcp20)), DropMulticast},
 		"jumbo":                          {ip4(make([]byte, MaxFrame)), DropLong},
-		"stranger's mac":                 {frame(gwMAC, strangerMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropSourceMAC},
+		"mac of another":                 {frame(gwMAC, otherMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropSourceMAC},
 		"gateway's mac":                  {frame(gwMAC, gwMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropSourceMAC},
-		"to another mac":                 {frame(strangerMAC, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropDestMAC},
-		"arp to another mac":             {frame(strangerMAC, guestMAC, etherTypeARP, arpPacket(1, guestMAC, g4, gw4)), DropDestMAC},
-		"no protocol to another mac":     {frame(strangerMAC, guestMAC, 0x88b5, nil), DropDestMAC},
+		"to another mac":                 {frame(otherMAC, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropDestMAC},
+		"arp to another mac":             {frame(otherMAC, guestMAC, etherTypeARP, arpPacket(1, guestMAC, g4, gw4)), DropDestMAC},
+		"no protocol to another mac":     {frame(otherMAC, guestMAC, 0x88b5, nil), DropDestMAC},
 		"unicast ip to broadcast mac":    {frame(allNodes, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropDestMAC},
 		"unicast ip6 to group mac":       {mc6(v6(g6, routable6, protoTCP, 64, tcp20)), DropDestMAC},
 		"another ip":                     {ip4(v4(other4, routable4, protoTCP, tcp20)), DropSourceIP},
@@ -175,14 +175,14 @@ func TestI3_I4_GuardJudgesFrames(t *testing.T) {
 		"rogue dhcp server":              {frame(allNodes, guestMAC, etherTypeIPv4, v4(g4, bcast, protoUDP, ports(67, 68))), DropDHCPServer},
 		"dhcp discover as another":       {frame(allNodes, guestMAC, etherTypeIPv4, v4(other4, bcast, protoUDP, ports(68, 67))), DropDHCP},
 		"dhcp renewal as another":        {ip4(v4(other4, gw4, protoUDP, ports(68, 67))), DropDHCP},
-		"dhcp to a stranger":             {ip4(v4(g4, routable4, protoUDP, ports(68, 67))), DropDHCP},
+		"dhcp to another server":         {ip4(v4(g4, routable4, protoUDP, ports(68, 67))), DropDHCP},
 		"dhcp from another port":         {ip4(v4(g4, gw4, protoUDP, ports(1000, 67))), DropDHCP},
 		"arp for the gateway":            {arp(arpPacket(1, guestMAC, g4, gw4)), Pass},
 		"arp answer":                     {frame(gwMAC, guestMAC, etherTypeARP, arpPacket(2, guestMAC, g4, gw4)), Pass},
-		"arp for a stranger":             {arp(arpPacket(1, guestMAC, g4, other4)), DropARP},
+		"arp for another address":        {arp(arpPacket(1, guestMAC, g4, other4)), DropARP},
 		"arp claims the gateway":         {arp(arpPacket(2, guestMAC, gw4, g4)), DropARP},
 		"gratuitous claims the gateway":  {arp(arpPacket(1, guestMAC, gw4, gw4)), DropARP},
-		"arp with another mac inside":    {arp(arpPacket(1, strangerMAC, g4, gw4)), DropARP},
+		"arp with another mac inside":    {arp(arpPacket(1, otherMAC, g4, gw4)), DropARP},
 		"gratuitous arp":                 {arp(arpPacket(1, guestMAC, g4, g4)), DropQuiet},
 		"arp probe":                      {arp(arpPacket(1, guestMAC, none4, g4)), DropQuiet},
 		"arp cut":                        {arp(arpPacket(1, guestMAC, g4, gw4)[:27]), DropARP},
@@ -202,17 +202,17 @@ func TestI3_I4_GuardJudgesFrames(t *testing.T) {
 		"echo over 6":                    {ip6(v6(g6, routable6, protoICMPv6, 64, with(tcp20, 0, icmp6Echo))), Pass},
 		"solicits the gateway":           {mc6(v6(g6, ff02, protoICMPv6, 255, solicit(icmp6NS, gw6, ourLL))), Pass},
 		"solicits the gateway's fe80":    {mc6(v6(guestLL, ff02, protoICMPv6, 255, solicit(icmp6NS, gwLL, ourLL))), Pass},
-		"solicits a stranger":            {mc6(v6(g6, ff02, protoICMPv6, 255, solicit(icmp6NS, other6, ourLL))), DropNDP},
+		"solicits another":               {mc6(v6(g6, ff02, protoICMPv6, 255, solicit(icmp6NS, other6, ourLL))), DropNDP},
 		"solicits from afar":             {mc6(v6(g6, ff02, protoICMPv6, 254, solicit(icmp6NS, gw6, ourLL))), DropNDP},
 		"solicits with another mac":      {mc6(v6(g6, ff02, protoICMPv6, 255, solicit(icmp6NS, gw6, badLL))), DropNDP},
 		"solicits with a zero option":    {mc6(v6(g6, ff02, protoICMPv6, 255, solicit(icmp6NS, gw6, make([]byte, 8)))), DropNDP},
-		"solicits as a stranger":         {mc6(v6(other6, ff02, protoICMPv6, 255, solicit(icmp6NS, gw6, ourLL))), DropSourceIP},
+		"solicits as another":            {mc6(v6(other6, ff02, protoICMPv6, 255, solicit(icmp6NS, gw6, ourLL))), DropSourceIP},
 		"dad of its own":                 {mc6(v6(none6, ff02, protoICMPv6, 255, solicit(icmp6NS, g6, nil))), DropQuiet},
 		"dad of the gateway's":           {mc6(v6(none6, ff02, protoICMPv6, 255, solicit(icmp6NS, gw6, nil))), DropNDP},
 		"advertises itself":              {ip6(v6(g6, gw6, protoICMPv6, 255, solicit(icmp6NA, g6, nil))), Pass},
 		"advertises with its mac":        {ip6(v6(g6, gw6, protoICMPv6, 255, solicit(icmp6NA, g6, append([]byte{2, 1}, guestMAC...)))), Pass},
-		"advertises with another mac":    {ip6(v6(g6, gw6, protoICMPv6, 255, solicit(icmp6NA, g6, append([]byte{2, 1}, strangerMAC...)))), DropNDP},
-		"both options, one another's":    {ip6(v6(g6, gw6, protoICMPv6, 255, solicit(icmp6NA, g6, append(append([]byte{}, ourLL...), append([]byte{2, 1}, strangerMAC...)...)))), DropNDP},
+		"advertises with another mac":    {ip6(v6(g6, gw6, protoICMPv6, 255, solicit(icmp6NA, g6, append([]byte{2, 1}, otherMAC...)))), DropNDP},
+		"both options, one another's":    {ip6(v6(g6, gw6, protoICMPv6, 255, solicit(icmp6NA, g6, append(append([]byte{}, ourLL...), append([]byte{2, 1}, otherMAC...)...)))), DropNDP},
 		"advertises the gateway":         {ip6(v6(g6, gw6, protoICMPv6, 255, solicit(icmp6NA, gw6, nil))), DropNDP},
 		"router advertisement":           {mc6(v6(guestLL, ff02, protoICMPv6, 255, solicit(icmp6RA, gw6, nil))), DropRouterAdvert},
 		"redirect over 6":                {ip6(v6(guestLL, gw6, protoICMPv6, 255, solicit(icmp6Redir, gw6, nil))), DropRouterAdvert},
@@ -251,7 +251,7 @@ func TestI4_FirstUnicastSourceIsLeased(t *testing.T) {
 	if got := g.check(frame(gwMAC, guestMAC, etherTypeIPv4, packet)); got != Pass || g.GuestMAC().String() != guestMAC.String() {
 		t.Errorf("first source: %q, leased %s", got.Reason(), g.GuestMAC())
 	}
-	if got := g.check(frame(gwMAC, strangerMAC, etherTypeIPv4, packet)); got != DropSourceMAC {
+	if got := g.check(frame(gwMAC, otherMAC, etherTypeIPv4, packet)); got != DropSourceMAC {
 		t.Errorf("second source: %q", got.Reason())
 	}
 }

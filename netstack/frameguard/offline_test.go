@@ -24,7 +24,7 @@ func TestI4_ReviewsDropWithoutALease(t *testing.T) {
 		want  Verdict
 	}{
 		"msb's link":                         {frame(gwMAC, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), Pass},
-		"msb's link, another guest's MAC":    {frame(gwMAC, strangerMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), Pass},
+		"msb's link, another guest's MAC":    {frame(gwMAC, otherMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), Pass},
 		"msb's link, the gateway's MAC":      {frame(gwMAC, gwMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), DropSourceMAC},
 		"msb's link, a neighbour's address":  {frame(gwMAC, guestMAC, etherTypeIPv4, v4(netip.MustParseAddr("192.168.127.3"), routable4, protoTCP, tcp20)), DropSourceIP},
 		"msb's link, an address from afar":   {frame(gwMAC, guestMAC, etherTypeIPv4, v4(r4, routable4, protoTCP, tcp20)), DropSourceIP},
@@ -37,7 +37,7 @@ func TestI4_ReviewsDropWithoutALease(t *testing.T) {
 		"another link's neighbours 6":        {frame(solicited, machine, etherTypeIPv6, v6(mLL, netip.MustParseAddr("ff02::1:ff00:1"), protoICMPv6, 255, solicit(icmp6NS, routable6, nil))), Pass},
 		"another link's announcement":        {frame(allNodes, machine, etherTypeARP, arpPacket(1, machine, m4, m4)), Pass},
 		"another link's DHCP":                {frame(allNodes, machine, etherTypeIPv4, v4(none4, bcast, protoUDP, ports(68, 67))), Pass},
-		"another MAC inside":                 {frame(allNodes, machine, etherTypeARP, arpPacket(1, strangerMAC, m4, r4)), DropARP},
+		"another MAC inside":                 {frame(allNodes, machine, etherTypeARP, arpPacket(1, otherMAC, m4, r4)), DropARP},
 		"a group's MAC":                      {frame(router, net.HardwareAddr{1, 0, 0x5e, 0, 0, 1}, etherTypeIPv4, v4(m4, routable4, protoTCP, tcp20)), DropSourceMAC},
 		"loopback":                           {away(v4(netip.MustParseAddr("127.0.0.1"), routable4, protoTCP, tcp20)), DropSourceIP},
 		"no address":                         {away(v4(none4, routable4, protoTCP, tcp20)), DropSourceIP},
@@ -65,19 +65,19 @@ func TestI4_AnsweredHostsAreTheGuest(t *testing.T) {
 	t.Parallel()
 	o := NewOffline(gw4, gw6)
 	packet := v4(g4, routable4, protoTCP, tcp20)
-	o.Sent(frame(strangerMAC, guestMAC, etherTypeIPv4, packet)) // of somebody else
-	o.Sent(frame(allNodes, gwMAC, etherTypeIPv4, packet))       // to everybody
-	for _, src := range []net.HardwareAddr{strangerMAC, guestMAC} {
+	o.Sent(frame(otherMAC, guestMAC, etherTypeIPv4, packet)) // of somebody else
+	o.Sent(frame(allNodes, gwMAC, etherTypeIPv4, packet))    // to everybody
+	for _, src := range []net.HardwareAddr{otherMAC, guestMAC} {
 		if got := o.Check(frame(gwMAC, src, etherTypeIPv4, packet), false); got != "" {
 			t.Errorf("before any answer a frame of %s: %q", src, got)
 		}
 	}
 	o.Sent(frame(guestMAC, gwMAC, etherTypeIPv4, packet))
-	o.Sent(frame(strangerMAC, gwMAC, etherTypeIPv4, packet))
+	o.Sent(frame(otherMAC, gwMAC, etherTypeIPv4, packet))
 	if got := o.Check(frame(gwMAC, guestMAC, etherTypeIPv4, packet), false); got != "" {
 		t.Errorf("a frame of the guest: %q", got)
 	}
-	if got := o.Check(frame(gwMAC, strangerMAC, etherTypeIPv4, packet), false); got != DropSourceMAC.Reason() {
+	if got := o.Check(frame(gwMAC, otherMAC, etherTypeIPv4, packet), false); got != DropSourceMAC.Reason() {
 		t.Errorf("a frame of another: %q, want %q", got, DropSourceMAC.Reason())
 	}
 }

@@ -104,14 +104,14 @@ func TestI14_MountPointsAreNeverLinks(t *testing.T) {
 		if err := os.Symlink(victim, filepath.Join(root, at)); err != nil {
 			t.Fatal(err)
 		}
-		if err := ownFolder(filepath.Join(root, at), 0o755); err != nil {
+		if err := ownDirectory(filepath.Join(root, at), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if st, err := os.Lstat(filepath.Join(root, at)); err != nil || !st.IsDir() {
 			t.Errorf("%s: %v, %v", at, st, err)
 		}
 	}
-	if err := ownFolder(filepath.Join(root, "tmp"), 0o777|os.ModeSticky); err != nil {
+	if err := ownDirectory(filepath.Join(root, "tmp"), 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(filepath.Join(root, "tmp")); err != nil || st.Mode() != os.ModeDir|os.ModeSticky|0o777 {

@@ -228,7 +228,7 @@ func mountInside(root string) error {
 	} {
 		target := filepath.Join(root, m.target)
 		if m.kind != "cgroup2" {
-			if err := ownFolder(target, 0o755); err != nil {
+			if err := ownDirectory(target, 0o755); err != nil {
 				return err
 			}
 		}
@@ -236,18 +236,18 @@ func mountInside(root string) error {
 			return fmt.Errorf("mount /%s: %w", m.target, err)
 		}
 	}
-	if err := ownFolder(filepath.Join(root, "tmp"), 0o777|os.ModeSticky); err != nil {
+	if err := ownDirectory(filepath.Join(root, "tmp"), 0o777|os.ModeSticky); err != nil {
 		return err
 	}
-	if err := ownFolder(filepath.Join(root, "run"), 0o755); err != nil {
+	if err := ownDirectory(filepath.Join(root, "run"), 0o755); err != nil {
 		return err
 	}
 	return populateDev(filepath.Join(root, "dev"))
 }
 
-// ownFolder makes sure that path is a directory and no link: we stand outside the
+// ownDirectory makes sure that path is a directory and no link: we stand outside the
 // image's root still, and a link would lead into agentd's.
-func ownFolder(path string, mode os.FileMode) error {
+func ownDirectory(path string, mode os.FileMode) error {
 	st, err := os.Lstat(path)
 	if err == nil && st.IsDir() {
 		return nil

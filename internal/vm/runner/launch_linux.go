@@ -73,7 +73,7 @@ func (l *Launch) start(ctx context.Context) (*machine, error) {
 
 // resolve turns the plan's paths into real ones; links of the host are not
 // there in the VMM's root. What is missing is found out about here, where the
-// error still names what the caller gave. Folders that differ between
+// error still names what the caller gave. Directories that differ between
 // distributions are the runner's to leave out.
 func (l *Launch) resolve() error {
 	for _, paths := range [][]string{l.Plan.ReadWrite, l.Plan.Devices} {

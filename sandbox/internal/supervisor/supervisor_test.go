@@ -346,19 +346,19 @@ func TestSupervisorsConfigureTheGuest(t *testing.T) {
 	}
 }
 
-// heardEvents is a sink that keeps the kinds.
-type heardEvents []audit.Kind
+// eventKinds is a sink that keeps the kinds.
+type eventKinds []audit.Kind
 
-func (h *heardEvents) Emit(e audit.Event) { *h = append(*h, e.Kind) }
+func (h *eventKinds) Emit(e audit.Event) { *h = append(*h, e.Kind) }
 
 // TestI1_ReloadsAreReportedOnce: a foreground caller gets a line, who asks of a named sandbox its last refusal.
 func TestI1_ReloadsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "web"} {
 		var told strings.Builder
-		var heard heardEvents
+		var kinds eventKinds
 		s := newSupervisor(newPlan(t, t.TempDir(), name), state.NewStatusLines(&told), nil)
-		sink := reloads{&heard, s}
+		sink := reloads{&kinds, s}
 		sent := []audit.Event{{Kind: audit.SandboxStart, Message: "start"}, {Kind: audit.PolicyReload, Action: "deny", Message: "refused"}, {Kind: audit.PolicyReload, Action: "allow", Message: "taken"}}
 		for i, e := range sent {
 			sink.Emit(e)
@@ -366,8 +366,8 @@ func TestI1_ReloadsAreReportedOnce(t *testing.T) {
 				t.Errorf("%q: after %s the last refusal is %q", name, e.Message, refused)
 			}
 		}
-		if len(heard) != len(sent) {
-			t.Errorf("%q: %v of %d events went on", name, heard, len(sent))
+		if len(kinds) != len(sent) {
+			t.Errorf("%q: %v of %d events went on", name, kinds, len(sent))
 		}
 		if want := map[bool]string{true: "{\"notice\":\"refused\"}\n{\"notice\":\"taken\"}\n"}[name == ""]; told.String() != want {
 			t.Errorf("%q: the caller got %q, want %q", name, told.String(), want)

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folderWriter writes a host directory as a tar stream. It opens everything through
+// treeWriter writes a host directory as a tar stream. It opens everything through
 // os.Root without following links, so that nothing outside the directory is read
 // even when names are swapped while it runs.
-type folderWriter struct {
-	ctx  context.Context // lives for one writeFolder
+type treeWriter struct {
+	ctx  context.Context // lives for one writeTree
 	root *os.Root
 	tw   *tar.Writer
 	dev  uint64
@@ -37,15 +37,15 @@ type folderWriter struct {
 	limits  Limits
 }
 
-// writeFolder writes names in order of bytes. Sockets are left out, so is what is
+// writeTree writes names in order of bytes. Sockets are left out, so is what is
 // mounted inside the directory.
-func writeFolder(ctx context.Context, root *os.Root, w io.Writer, limits Limits) error {
+func writeTree(ctx context.Context, root *os.Root, w io.Writer, limits Limits) error {
 	st, err := root.Lstat(".")
 	if err != nil {
 		return err
 	}
 	asRoot := os.Geteuid() == 0
-	f := &folderWriter{
+	f := &treeWriter{
 		ctx: ctx, root: root, tw: tar.NewWriter(w), dev: statOf(st).dev,
 		devices: asRoot, owners: asRoot, inodes: make(map[[2]uint64]string), limits: limits,
 	}
@@ -55,7 +55,7 @@ func writeFolder(ctx context.Context, root *os.Root, w io.Writer, limits Limits)
 	return f.tw.Close()
 }
 
-func (f *folderWriter) dir(name string) error {
+func (f *treeWriter) dir(name string) error {
 	d, err := f.root.Open(name)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (f *folderWriter) dir(name string) error {
 	return nil
 }
 
-func (f *folderWriter) entry(name string, st fs.FileInfo) error {
+func (f *treeWriter) entry(name string, st fs.FileInfo) error {
 	if f.entries++; f.entries > f.limits.Entries {
 		return fmt.Errorf("%w: more than %d entries (at %q)", ErrLimit, f.limits.Entries, name)
 	}
@@ -128,7 +128,7 @@ func (f *folderWriter) entry(name string, st fs.FileInfo) error {
 	return f.tw.WriteHeader(hdr)
 }
 
-func (f *folderWriter) directory(name string, hdr *tar.Header) error {
+func (f *treeWriter) directory(name string, hdr *tar.Header) error {
 	d, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (f *folderWriter) directory(name string, hdr *tar.Header) error {
 	return f.dir(name)
 }
 
-func (f *folderWriter) file(name string, st fs.FileInfo, sys hostStat, hdr *tar.Header) error {
+func (f *treeWriter) file(name string, st fs.FileInfo, sys hostStat, hdr *tar.Header) error {
 	key := [2]uint64{sys.dev, sys.ino}
 	if sys.nlink > 1 {
 		if first, ok := f.inodes[key]; ok {

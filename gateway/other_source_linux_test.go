@@ -80,9 +80,9 @@ func answers(p []byte, stranger netip.Addr) (out [][]byte) {
 	return nil
 }
 
-// TestI5_StrangersAnswerForNobody: on the way outside somebody sees what is asked, and answers in the place of whom the
+// TestI5_OtherSourcesAnswerForNobody: on the way outside somebody sees what is asked, and answers in the place of whom the
 // policy lets the guest ask.
-func TestI5_StrangersAnswerForNobody(t *testing.T) {
+func TestI5_OtherSourcesAnswerForNobody(t *testing.T) {
 	alone(t, func(t *testing.T, h *lonelyHost) {
 		h.must(os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o600))
 		h.note(func() { h.answers = func(p []byte) [][]byte { return answers(p, otherAddr) } })
