@@ -136,10 +136,13 @@ bench-capture: setup-bench build ## what a capture costs bulk transfers through 
 bench-mcp: setup-bench ## msb mcp: tools/list, start, memory and calls, beside microsandbox's MCP server
 	@scripts/bench-mcp
 
+bench-work: ## commands, copies and host directories beside the guest's own disk: git, npm and go too
+	@scripts/bench-work
+
 bench-growth: setup-bench build ## what judgements cost under 10 to 100,000 rules, and reviews of longer and longer captures, beside tshark
 	@$(GO) run ./bench/growth
 
-.PHONY: bench-programs bench-quick bench-growth
+.PHONY: bench-programs bench-quick bench-growth bench-work
 bench-programs: setup-bench build bin/gvproxy
 	@mkdir -p bin/bench
 	@$(GO) build -o bin/bench/ ./bench/net ./bench/ports ./bench/dns ./bench/proxy ./bench/capture ./bench/growth
