@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -98,6 +99,35 @@ func TestI11_UselessRulesAreNamedInPart(t *testing.T) {
 		text := p.says(t, false, "sandbox_create", m{"name": fmt.Sprintf("s%d", n), "allow": allow})
 		if got := strings.Count(text, "does not allow it"); got != min(n, maxUseless) || strings.HasSuffix(text, "\nothers too") != (n > maxUseless) {
 			t.Errorf("%d rules: %d named: %s", n, got, text)
+		}
+	}
+}
+
+// TestI15_ImagesOfTheFileNeedItsApproval: those that the policy names may be pulled with the user's credentials only as far
+// as the file is approved; a flag is the operator's own, and what is in the cache is not pulled at all.
+func TestI15_ImagesOfTheFileNeedItsApproval(t *testing.T) {
+	t.Parallel()
+	const own, listed, flagged = "own.example/x:1", "listed.example/x:1", "flagged.example/x:1"
+	for _, c := range []struct {
+		floor, asked   string
+		ofPolicy, pull bool
+	}{
+		{"[sandbox]\nimage = \"" + own + "\"\n", "", true, true},
+		{"", "", false, false},
+		{"", flagged, false, true},
+		{"", "other.example/x:1", false, false},
+		{"[sandbox]\nimage = \"" + own + "\"\n[agent]\nimages = [\"" + listed + "\"]\n", listed, true, true},
+	} {
+		o := Options{Home: newHome(t), Floor: policy(t, c.floor)}
+		if o.Floor.Agent == nil {
+			o.Images = []string{flagged}
+		}
+		if err := o.fill(); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := o.config(&machineArgs{Image: c.asked})
+		if err != nil || cfg.PolicyImage != c.ofPolicy || (cfg.Pull == image.PullMissing) != c.pull {
+			t.Errorf("%q asked for %q: of the policy %v, pull %q, %v", c.floor, c.asked, cfg.PolicyImage, cfg.Pull, err)
 		}
 	}
 }
