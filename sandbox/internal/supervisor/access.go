@@ -17,6 +17,7 @@ const accessEvery = time.Second
 
 // access follows what was granted: when it is over, and which grants for once were used.
 type access struct {
+	s       *supervisor
 	watches atomic.Bool // grants for once are in force
 
 	mu   sync.Mutex
@@ -80,21 +81,21 @@ func (a *access) due(now time.Time) bool {
 	return len(a.over) > 0 || !a.next.IsZero() && !now.Before(a.next)
 }
 
-// watchRequests ends grants and requests whose time is over, until the sandbox ends.
-func (s *supervisor) watchRequests() {
+// watch ends grants and requests whose time is over, until the sandbox ends.
+func (a *access) watch() {
 	tick := time.NewTicker(accessEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-s.ctx.Done():
+		case <-a.s.ctx.Done():
 			return
-		case <-s.access.wake:
+		case <-a.wake:
 		case <-tick.C:
 		}
-		if !s.access.due(time.Now()) {
+		if !a.due(time.Now()) {
 			continue
 		}
-		if s.changeRequests(nil) != nil {
+		if a.change(nil) != nil {
 			return // the sandbox ends
 		}
 	}
@@ -103,11 +104,11 @@ func (s *supervisor) watchRequests() {
 var errNoNetwork = fmt.Errorf("%w: the sandbox has no network", state.ErrRequest)
 
 // ask adds a request. It opens nothing.
-func (s *supervisor) ask(r *state.Request) error {
-	if s.gateway == nil {
+func (a *access) ask(r *state.Request) error {
+	if a.s.gateway == nil {
 		return errNoNetwork
 	}
-	return s.changeRequests(func(st *state.Stored) (*audit.Event, error) {
+	return a.change(func(st *state.Stored) (*audit.Event, error) {
 		if err := st.Ask(r, time.Now()); err != nil {
 			return nil, err
 		}
@@ -117,12 +118,12 @@ func (s *supervisor) ask(r *state.Request) error {
 }
 
 // answer puts what a person approved in force, or takes it back.
-func (s *supervisor) answer(a *state.RequestAnswer) error {
-	if s.gateway == nil {
+func (a *access) answer(answer *state.RequestAnswer) error {
+	if a.s.gateway == nil {
 		return errNoNetwork
 	}
-	return s.changeRequests(func(st *state.Stored) (*audit.Event, error) {
-		r, err := st.Answer(a, time.Now())
+	return a.change(func(st *state.Stored) (*audit.Event, error) {
+		r, err := st.Answer(answer, time.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -131,19 +132,19 @@ func (s *supervisor) answer(a *state.RequestAnswer) error {
 	})
 }
 
-// changeRequests ends the requests whose time is over, then lets do change them, and puts what is granted then in force and
+// change ends the requests whose time is over, then lets do change them, and puts what is granted then in force and
 // down in the state. What can't be in force is an error, and changes nothing.
-func (s *supervisor) changeRequests(do func(*state.Stored) (*audit.Event, error)) error {
-	s.named.storedMu.Lock()
-	defer s.named.storedMu.Unlock()
-	if err := s.settle(); err != nil {
-		s.cancel(fmt.Errorf("what was granted could not be taken back when its time was over: %w", err))
+func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
+	a.s.named.storedMu.Lock()
+	defer a.s.named.storedMu.Unlock()
+	if err := a.settle(); err != nil {
+		a.s.cancel(fmt.Errorf("what was granted could not be taken back when its time was over: %w", err))
 		return err
 	}
 	if do == nil {
 		return nil
 	}
-	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+	st, err := state.ReadStored(a.s.plan.Dir, a.s.plan.Name)
 	if err != nil {
 		return err
 	}
@@ -152,36 +153,36 @@ func (s *supervisor) changeRequests(do func(*state.Stored) (*audit.Event, error)
 	if err != nil {
 		return err
 	}
-	if err := s.putRequests(st); err != nil {
-		return errors.Join(err, s.gateway.Grant(before))
+	if err := a.put(st); err != nil {
+		return errors.Join(err, a.s.gateway.Grant(before))
 	}
-	s.emit(*event)
+	a.s.emit(*event)
 	return nil
 }
 
 // settle ends the requests whose time is over.
-func (s *supervisor) settle() error {
-	st, err := state.ReadStored(s.plan.Dir, s.plan.Name)
+func (a *access) settle() error {
+	st, err := state.ReadStored(a.s.plan.Dir, a.s.plan.Name)
 	if err != nil {
 		return err
 	}
-	ended := st.Settle(time.Now(), s.access.take()...)
+	ended := st.Settle(time.Now(), a.take()...)
 	if len(ended) == 0 {
 		return nil
 	}
-	if err := s.putRequests(st); err != nil {
+	if err := a.put(st); err != nil {
 		return err
 	}
 	for i := range ended {
-		s.emit(ended[i].Event(audit.AccessEnd))
+		a.s.emit(ended[i].Event(audit.AccessEnd))
 	}
 	return nil
 }
 
-func (s *supervisor) putRequests(st *state.Stored) error {
-	if err := s.gateway.Grant(st.Granted()); err != nil {
+func (a *access) put(st *state.Stored) error {
+	if err := a.s.gateway.Grant(st.Granted()); err != nil {
 		return err
 	}
-	s.access.begin(st)
-	return state.WriteJSON(s.plan.Dir, state.StoredFile, st)
+	a.begin(st)
+	return state.WriteJSON(a.s.plan.Dir, state.StoredFile, st)
 }

@@ -113,7 +113,7 @@ func (s *supervisor) serveLink() error {
 	s.ports.serveAll()
 	s.peers.serve()
 	if s.plan.Name != "" {
-		s.work.Go(s.watchRequests)
+		s.work.Go(s.access.watch)
 	}
 	if s.plan.PolicyFile != "" {
 		s.work.Go(func() { g.WatchPolicy(s.ctx, s.plan.PolicyFile, s.policy, nil) })

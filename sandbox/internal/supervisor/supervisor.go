@@ -125,7 +125,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend) error {
 
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
-	s.ports.s, s.peers.s, s.named.s, s.caller.s = s, s, s, s
+	s.ports.s, s.peers.s, s.named.s, s.caller.s, s.access.s = s, s, s, s, s
 	return s
 }
 

@@ -19,9 +19,9 @@ func (s *supervisor) Update(text []byte) error {
 	}
 	switch {
 	case c.Ask != nil:
-		return s.ask(c.Ask)
+		return s.access.ask(c.Ask)
 	case c.Answer != nil:
-		return s.answer(c.Answer)
+		return s.access.answer(c.Answer)
 	}
 	if c.Paused != nil {
 		if err := s.pause(*c.Paused); err != nil {
