@@ -17,6 +17,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/agentd/internal/files"
+	"github.com/msb-project/msb/agentd/internal/machine"
 	"github.com/msb-project/msb/agentd/internal/workload"
 	"github.com/msb-project/msb/internal/tartree"
 )
@@ -40,13 +41,18 @@ func newFileServer(root *workload.Root) *fileServer {
 
 // run runs f in the workload's root and gives its error a status.
 func (s *fileServer) run(f func() error) error {
+	return s.bounded(func() error { return s.root.Run(f) })
+}
+
+// bounded runs f as one of the file operations and gives its error a status.
+func (s *fileServer) bounded(f func() error) error {
 	select {
 	case s.slots <- struct{}{}:
 	default:
 		return status.Errorf(codes.ResourceExhausted, "%d file operations run already; wait for one to end", maxFileCalls)
 	}
 	defer func() { <-s.slots }()
-	return fileStatus(s.root.Run(f))
+	return fileStatus(f())
 }
 
 // fileStatus passes the kernel's number on, so that the host's errors.Is finds
@@ -144,9 +150,19 @@ func (s *fileServer) Watch(req *agentpb.WatchRequest, stream grpc.ServerStreamin
 
 // Pack implements agentpb.FilesServer.
 func (s *fileServer) Pack(req *agentpb.PackRequest, stream grpc.ServerStreamingServer[agentpb.PackResponse]) error {
-	return s.run(func() error {
+	pack := func(w io.Writer) (tartree.Report, error) {
+		return files.Pack(stream.Context(), w, req.GetPath(), req.GetName(), req.GetFollow())
+	}
+	where := s.run
+	if dir, err := outsideRoot(req); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	} else if dir != "" {
+		where = s.bounded
+		pack = func(w io.Writer) (tartree.Report, error) { return files.PackAll(stream.Context(), w, dir) }
+	}
+	return where(func() error {
 		out := &chunkWriter{send: func(b []byte) error { return stream.Send(&agentpb.PackResponse{Data: b}) }}
-		report, err := files.Pack(stream.Context(), out, req.GetPath(), req.GetName(), req.GetFollow())
+		report, err := pack(out)
 		if err != nil && !errors.Is(err, tartree.ErrChanged) {
 			return err
 		}
@@ -155,6 +171,18 @@ func (s *fileServer) Pack(req *agentpb.PackRequest, stream grpc.ServerStreamingS
 		}
 		return stream.Send(&agentpb.PackResponse{Report: reportMessage(report)})
 	})
+}
+
+// outsideRoot is the directory of agentd's own to pack, "" for one of the workload's.
+func outsideRoot(req *agentpb.PackRequest) (string, error) {
+	if req.GetRoot() {
+		return machine.RootDir, nil
+	}
+	if req.GetCache() == "" {
+		return "", nil
+	}
+	layer, err := machine.CacheLayer(req.GetCache())
+	return layer.Data(), err
 }
 
 // Unpack implements agentpb.FilesServer.

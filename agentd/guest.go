@@ -67,10 +67,12 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		if err != nil {
 			return nil, nil, err
 		}
+		caches := machine.OpenCaches(ctx, root.Caches, root.CacheDisk, warn)
 		g.thread.Do(func() {
 			if err = machine.Enter(); err == nil {
 				err = errors.Join(root.MountTmpfs(), volumes.Mount())
 			}
+			attachCaches(caches, root.CacheUser, warn)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -101,6 +103,21 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		g.log.Warn(w)
 	}
 	return env, warnings, nil
+}
+
+// attachCaches mounts caches in the home of that user. The calling thread has entered the root. A sandbox is of use
+// without them: what can't be done is a warning.
+func attachCaches(caches *machine.Caches, user string, warn func(error)) {
+	if caches.Empty() {
+		return
+	}
+	owner, err := workload.LookupOwner(user)
+	if err != nil {
+		warn(fmt.Errorf("the caches are not there: %w", err))
+		caches.Close()
+		return
+	}
+	caches.Mount(owner.Home, int(owner.UID), int(owner.GID), warn)
 }
 
 // renew makes a copy of a saved machine one of its own.
@@ -188,6 +205,14 @@ func parseRoot(r *agentpb.Root) machine.Root {
 	}
 	for _, v := range r.GetVolumes() {
 		root.Volumes = append(root.Volumes, machine.Volume{Disk: disk(v.GetDisk()), Path: v.GetPath(), ReadOnly: v.GetReadOnly()})
+	}
+	for _, c := range r.GetCaches() {
+		root.Caches = append(root.Caches, machine.Cache{Key: c.GetKey(), Path: c.GetPath()})
+	}
+	root.CacheUser = r.GetCacheUser()
+	if d := r.GetCacheDisk(); d != nil {
+		shared := disk(d)
+		root.CacheDisk = &shared
 	}
 	if u := r.GetUpperDisk(); u != nil {
 		upper := disk(u)

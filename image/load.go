@@ -208,13 +208,33 @@ func loadNames(n, of int, tags []string) ([]string, error) {
 		if err := checkReference(tag); err != nil {
 			return nil, err
 		}
-		t, err := name.NewTag(tag)
-		if err != nil || tag == builtinRef || slices.ContainsFunc([]string{ociPrefix, archivePrefix, dirPrefix}, func(p string) bool { return strings.HasPrefix(tag, p) }) {
+		full, ok := loadName(tag)
+		if !ok {
 			return nil, fmt.Errorf("%w: the archive calls an image %.200q, which msb run would not take for its name; save it under another, or run docker-archive:FILE or oci:DIR", ErrReference, tag)
 		}
-		names = append(names, t.Name())
+		names = append(names, full)
 	}
 	return names, nil
+}
+
+// loadName is a tag in the form in which registries' are remembered; !ok if no image can be loaded under it.
+func loadName(tag string) (full string, ok bool) {
+	t, err := name.NewTag(tag)
+	if err != nil || tag == builtinRef || slices.ContainsFunc([]string{ociPrefix, archivePrefix, dirPrefix}, func(p string) bool { return strings.HasPrefix(tag, p) }) {
+		return "", false
+	}
+	return t.Name(), true
+}
+
+// CheckLoadName says whether an image may be given this name by Load: NAME or NAME:TAG, as a registry's. ErrReference.
+func CheckLoadName(tag string) error {
+	if err := checkReference(tag); err != nil {
+		return err
+	}
+	if _, ok := loadName(tag); !ok {
+		return fmt.Errorf("%w: %.200q names no image of the cache's; write NAME or NAME:TAG, such as web:2", ErrReference, tag)
+	}
+	return nil
 }
 
 // archiveBlobs reads the blobs of an OCI layout in an archive.

@@ -288,6 +288,6 @@ func (s *Sandbox) CheckReach(guest string) error {
 // forReview takes out of the start all that a look at the disk doesn't need. The policy has no say without a network, and
 // nothing is taken from this machine for it.
 func (c *Config) forReview() {
-	c.Policy, c.PolicyFile, c.Floor, c.NoNet, c.HTTPProxy, c.Ports, c.Directories, c.HideCredentials = nil, "", nil, true, false, nil, nil, false
+	c.Policy, c.PolicyFile, c.Floor, c.NoNet, c.HTTPProxy, c.Ports, c.Directories, c.HideCredentials, c.Caches = nil, "", nil, true, false, nil, nil, false, nil
 	c.Pcap, c.Env, c.Tmpfs, c.Restart, c.AutoRemove, c.IdleStop, c.Lifetime, c.review = "", nil, nil, Restart{}, false, 0, 0, true
 }

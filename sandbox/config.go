@@ -98,12 +98,16 @@ type Config struct {
 	HideCredentials bool
 	// OperatorDirectories tells that whoever wrote Floor chose Directories; under a Floor there are none else.
 	OperatorDirectories bool
-	// DirectoryUser owns what is in Directories, as a user of ExecOptions; "" is the image's.
+	// DirectoryUser owns what is in Directories and Caches, as a user of ExecOptions; "" is the image's.
 	DirectoryUser string
 
 	// Volumes are disks of this machine's state that the guest sees, and that stay. One that isn't there is made, unless it
 	// is only read. Under a Floor there are none.
 	Volumes []Volume
+
+	// Caches are tools, of CacheTools, whose caches begin with what was committed of other sandboxes (Caches.Commit). What
+	// this one adds is its own. They belong to DirectoryUser and are in that user's home. Under a Floor there are none.
+	Caches []string
 
 	// ReadOnly makes the guest's root read-only: what is mounted in it (Tmpfs, Directories that are writable) stays as it
 	// is. It guards against mistakes and against users without rights; the guest's root can undo it.
@@ -145,6 +149,9 @@ type Config struct {
 	Notice func(string)
 
 	review      bool               // forReview has been there
+	ownDisk     bool               // the writable disk is in the run's directory already
+	forget      string             // certificates, in PEM form, that the disk is rid of
+	cacheWork   string             // the disk of caches that are being changed
 	credentials *state.Credentials // what HideCredentials hides, once it was searched for
 }
 
@@ -199,7 +206,7 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
-	if err := errors.Join(c.checkTmpfs(), c.checkVolumes(), state.CheckPorts(c.Ports, c.NoNet, c.Policy, c.Floor), c.checkEnv()); err != nil {
+	if err := errors.Join(c.checkTmpfs(), c.checkVolumes(), c.checkCaches(), state.CheckPorts(c.Ports, c.NoNet, c.Policy, c.Floor), c.checkEnv()); err != nil {
 		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {

@@ -53,7 +53,7 @@ func OpenHome(dir string) (*Home, error) {
 			return nil, err
 		}
 	}
-	return h, errors.Join(sweepRuns(h), sweepNamed(h), sweepVolumes(h), sweepSnapshots(h))
+	return h, errors.Join(sweepRuns(h), sweepNamed(h), sweepVolumes(h), sweepSnapshots(h), sweepCaches(h))
 }
 
 // homeDir is the absolute path of the state directory.

@@ -35,6 +35,7 @@ func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 		state.KeptDir:      owned.Dirs(runName.MatchString, state.RunForm),
 		state.VolumesDir:   owned.Dirs(func(name string) bool { return state.CheckVolumeName(name) == nil || hiddenName.MatchString(name) }, state.VolumeForm),
 		state.SnapshotsDir: snapshots.Form,
+		state.CachesDir:    state.CachesForm,
 		state.NamedDir:     owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, state.NamedForm),
 	}[name]
 	if name == markerFile {

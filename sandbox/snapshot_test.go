@@ -257,7 +257,7 @@ func TestClonesGetAnotherPolicy(t *testing.T) {
 func TestI18_ClonesShareNoIdentity(t *testing.T) {
 	t.Parallel()
 	kept := []string{
-		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Hide", "DirectoryUser",
+		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Caches", "Hide", "DirectoryUser",
 		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
 		"OperatorDirectories", "Credentials",
 	}

@@ -117,7 +117,7 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
 	p := &state.Plan{
 		Spec: specOf(cfg, admitted), ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir, Holds: grants.HoldsOf(admitted.Policy),
-		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached, Review: cfg.review,
+		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached, Review: cfg.review, CacheWork: cfg.cacheWork, ForgetCA: cfg.forget,
 	}
 	p.Name, p.Hide = s.name, cfg.hidden()
 	if p.Hostname == "" {
@@ -132,7 +132,7 @@ func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.P
 			return nil, err
 		}
 	}
-	if cfg.Disk > 0 && s.name == "" {
+	if cfg.Disk > 0 && s.name == "" && !cfg.ownDisk {
 		if err := image.CreateUpper(p.UpperDisk, cfg.Disk); err != nil {
 			return nil, err
 		}

@@ -114,6 +114,8 @@ var (
 	ErrDirectory       = state.ErrDirectory     // a directory can't be shared
 	ErrTmpfs           = state.ErrTmpfs         // a file system in memory can't be where it should
 	ErrRestart         = state.ErrRestart       // when a command is to be run again can't be read
+	ErrCache           = state.ErrCache         // no such cache, or the sandbox is made without it
+	ErrCacheBusy       = state.ErrCacheBusy     // another command changes the caches
 	ErrVolume          = state.ErrVolume        // a volume can't be attached
 	ErrVolumeName      = state.ErrVolumeName
 	ErrNoVolume        = state.ErrNoVolume

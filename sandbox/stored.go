@@ -20,7 +20,7 @@ func specOf(cfg *Config, admitted *Admission) state.Spec {
 		Name: cfg.Name, Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile, Grants: admitted.Grants,
 		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, Cold: cfg.Cold, CPUs: cfg.CPUs, Memory: cfg.Memory, Hostname: cfg.Hostname, Env: cfg.Env,
 		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Ports: cfg.Ports, Directories: cfg.Directories, Hide: cfg.Hide, DirectoryUser: cfg.DirectoryUser,
-		IdleStop: cfg.IdleStop, Lifetime: cfg.Lifetime, ReadOnly: cfg.ReadOnly, Tmpfs: cfg.Tmpfs, AutoRemove: cfg.AutoRemove, Restart: cfg.Restart, Volumes: cfg.Volumes,
+		IdleStop: cfg.IdleStop, Lifetime: cfg.Lifetime, ReadOnly: cfg.ReadOnly, Tmpfs: cfg.Tmpfs, AutoRemove: cfg.AutoRemove, Restart: cfg.Restart, Volumes: cfg.Volumes, Caches: cfg.Caches,
 	}
 	if cfg.Floor != nil {
 		spec.Floor = string(policies.Encode(cfg.Floor))
@@ -52,7 +52,7 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 		Ports: st.Ports, Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop, Lifetime: st.Lifetime,
-		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove, Restart: st.Restart, Volumes: st.Volumes,
+		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove, Restart: st.Restart, Volumes: st.Volumes, Caches: st.Caches,
 	}
 	if st.PolicyFile == "" {
 		if cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil); err == nil {

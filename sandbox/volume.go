@@ -19,7 +19,7 @@ import (
 )
 
 // MaxVolumes bounds how many volumes one sandbox sees: QEMU's microvm has eight virtio devices, and console, network,
-// agent, image and writable layer are five of them.
+// agent, image and writable layer are five of them. Caches take the place of one.
 const MaxVolumes = 3
 
 // VolumeStatus is a volume as `msb volume ls` shows it.
@@ -247,12 +247,15 @@ func (vs Volumes) Open(ctx context.Context, name string, readOnly bool, o StartO
 }
 
 // VolumeRoot is where the guest of Volumes.Open has the volume.
-const VolumeRoot = "/volume"
+const VolumeRoot = state.VolumeRoot
 
 // checkVolumes says why the volumes can't be.
 func (c *Config) checkVolumes() error {
 	if len(c.Volumes) > 0 && c.Floor != nil {
 		return fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name volumes; leave -v out", ErrVolume)
+	}
+	if len(c.Volumes) == MaxVolumes && len(c.Caches) > 0 {
+		return fmt.Errorf("%w: %d of them and caches, which take the place of one", ErrVolume, len(c.Volumes))
 	}
 	if len(c.Volumes) > MaxVolumes {
 		return fmt.Errorf("%w: %d of them, and a machine has room for %d beside its own disks; leave one out, or put several directories on one volume", ErrVolume, len(c.Volumes), MaxVolumes)

@@ -162,8 +162,23 @@ func (a *Archive) Report() TreeReport {
 // it leads to. The archive must be closed. It is the guest's: nothing in it can
 // be relied on.
 func (f *Files) Pack(ctx context.Context, name, as string, follow bool) (*Archive, error) {
+	return f.pack(ctx, &agentpb.PackRequest{Path: name, Name: as, Follow: follow})
+}
+
+// PackCache returns an archive of what was written to the cache of that key, as
+// Pack does. Nothing was if the error is fs.ErrNotExist.
+func (f *Files) PackCache(ctx context.Context, key string) (*Archive, error) {
+	return f.pack(ctx, &agentpb.PackRequest{Cache: key})
+}
+
+// PackRoot returns an archive of the guest's root, without what is mounted in it.
+func (f *Files) PackRoot(ctx context.Context) (*Archive, error) {
+	return f.pack(ctx, &agentpb.PackRequest{Root: true})
+}
+
+func (f *Files) pack(ctx context.Context, req *agentpb.PackRequest) (*Archive, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	stream, err := f.api.Pack(ctx, &agentpb.PackRequest{Path: name, Name: as, Follow: follow})
+	stream, err := f.api.Pack(ctx, req)
 	if err != nil {
 		cancel()
 		return nil, f.fileError(ctx, err)

@@ -91,6 +91,13 @@ func (r *Root) message() *agentpb.Root {
 	for _, v := range r.Volumes {
 		m.Volumes = append(m.Volumes, &agentpb.Volume{Disk: v.Disk.message(), Path: v.Path, ReadOnly: v.ReadOnly})
 	}
+	for _, c := range r.Caches {
+		m.Caches = append(m.Caches, &agentpb.Cache{Key: c.Key, Path: c.Path})
+	}
+	m.CacheUser = r.CacheUser
+	if r.CacheDisk != (Disk{}) {
+		m.CacheDisk = r.CacheDisk.message()
+	}
 	if r.UpperDisk != (Disk{}) {
 		m.Upper = &agentpb.Root_UpperDisk{UpperDisk: r.UpperDisk.message()}
 		return m

@@ -83,6 +83,11 @@ type Root struct {
 	MakeDirs []string
 	// Volumes are mounted in this order, behind Tmpfs.
 	Volumes []Volume
+	// Caches are mounted in this order, behind Volumes, in the home of CacheUser (as
+	// ExecOptions.User). CacheDisk is below them; the zero value is none.
+	Caches    []Cache
+	CacheDisk Disk
+	CacheUser string
 	// ReadOnly makes the root read-only once all that is of msb is in it.
 	ReadOnly bool
 }
@@ -92,6 +97,14 @@ type Volume struct {
 	Disk     Disk
 	Path     string
 	ReadOnly bool
+}
+
+// Cache is a directory of a tool's cache: an overlay of the directory Key of
+// Root.CacheDisk, and of what the guest writes.
+type Cache struct {
+	Key string
+	// Path is absolute, or begins with "~/".
+	Path string
 }
 
 // Tmpfs is a file system in the guest's memory.

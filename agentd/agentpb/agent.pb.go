@@ -498,7 +498,14 @@ type Root struct {
 	// Nothing is written to the root any more once the handshake is done.
 	ReadOnly bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	// Mounted in this order, behind tmpfs.
-	Volumes       []*Volume `protobuf:"bytes,7,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	Volumes []*Volume `protobuf:"bytes,7,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Mounted in this order, behind volumes.
+	Caches []*Cache `protobuf:"bytes,8,rep,name=caches,proto3" json:"caches,omitempty"`
+	// An ext4 disk with a directory for each key of a cache, mounted read-only.
+	// Absent: the caches begin empty.
+	CacheDisk *Disk `protobuf:"bytes,9,opt,name=cache_disk,json=cacheDisk,proto3" json:"cache_disk,omitempty"`
+	// Whose home a cache's path begins at: as user of an exec.
+	CacheUser     string `protobuf:"bytes,10,opt,name=cache_user,json=cacheUser,proto3" json:"cache_user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +600,27 @@ func (x *Root) GetVolumes() []*Volume {
 	return nil
 }
 
+func (x *Root) GetCaches() []*Cache {
+	if x != nil {
+		return x.Caches
+	}
+	return nil
+}
+
+func (x *Root) GetCacheDisk() *Disk {
+	if x != nil {
+		return x.CacheDisk
+	}
+	return nil
+}
+
+func (x *Root) GetCacheUser() string {
+	if x != nil {
+		return x.CacheUser
+	}
+	return ""
+}
+
 type isRoot_Upper interface {
 	isRoot_Upper()
 }
@@ -610,6 +638,62 @@ func (*Root_UpperDisk) isRoot_Upper() {}
 
 func (*Root_UpperMemoryBytes) isRoot_Upper() {}
 
+// A directory of a tool's cache: an overlay of what sandboxes share, and of
+// what this one writes, which is on the disk of its root.
+type Cache struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Lower-case letters and hyphens.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Absolute, or "~/" and a path in the user's home.
+	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cache) Reset() {
+	*x = Cache{}
+	mi := &file_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cache) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cache) ProtoMessage() {}
+
+func (x *Cache) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cache.ProtoReflect.Descriptor instead.
+func (*Cache) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Cache) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Cache) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 // Volume is a disk with an ext4 file system, for the workload.
 type Volume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -623,7 +707,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +719,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +732,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Volume) GetDisk() *Disk {
@@ -690,7 +774,7 @@ type Tmpfs struct {
 
 func (x *Tmpfs) Reset() {
 	*x = Tmpfs{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +786,7 @@ func (x *Tmpfs) String() string {
 func (*Tmpfs) ProtoMessage() {}
 
 func (x *Tmpfs) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +799,7 @@ func (x *Tmpfs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tmpfs.ProtoReflect.Descriptor instead.
 func (*Tmpfs) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Tmpfs) GetPath() string {
@@ -760,7 +844,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +856,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +869,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Trust) GetCaPem() []byte {
@@ -826,7 +910,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +922,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +935,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExecRequest) GetRequest() isExecRequest_Request {
@@ -968,7 +1052,7 @@ type StdinEOF struct {
 
 func (x *StdinEOF) Reset() {
 	*x = StdinEOF{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1064,7 @@ func (x *StdinEOF) String() string {
 func (*StdinEOF) ProtoMessage() {}
 
 func (x *StdinEOF) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1077,7 @@ func (x *StdinEOF) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StdinEOF.ProtoReflect.Descriptor instead.
 func (*StdinEOF) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 type ExecDetach struct {
@@ -1004,7 +1088,7 @@ type ExecDetach struct {
 
 func (x *ExecDetach) Reset() {
 	*x = ExecDetach{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1100,7 @@ func (x *ExecDetach) String() string {
 func (*ExecDetach) ProtoMessage() {}
 
 func (x *ExecDetach) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1113,7 @@ func (x *ExecDetach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecDetach.ProtoReflect.Descriptor instead.
 func (*ExecDetach) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 type WindowSize struct {
@@ -1042,7 +1126,7 @@ type WindowSize struct {
 
 func (x *WindowSize) Reset() {
 	*x = WindowSize{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1138,7 @@ func (x *WindowSize) String() string {
 func (*WindowSize) ProtoMessage() {}
 
 func (x *WindowSize) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1151,7 @@ func (x *WindowSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSize.ProtoReflect.Descriptor instead.
 func (*WindowSize) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WindowSize) GetRows() uint32 {
@@ -1114,7 +1198,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1210,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1223,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecStart) GetArgv() []string {
@@ -1231,7 +1315,7 @@ type Rlimit struct {
 
 func (x *Rlimit) Reset() {
 	*x = Rlimit{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1327,7 @@ func (x *Rlimit) String() string {
 func (*Rlimit) ProtoMessage() {}
 
 func (x *Rlimit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1340,7 @@ func (x *Rlimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rlimit.ProtoReflect.Descriptor instead.
 func (*Rlimit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Rlimit) GetName() string {
@@ -1296,7 +1380,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1392,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1405,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExecResponse) GetResponse() isExecResponse_Response {
@@ -1422,7 +1506,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1518,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1531,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Started) GetPid() uint32 {
@@ -1484,7 +1568,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1580,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1593,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1570,7 +1654,7 @@ type SetClockRequest struct {
 
 func (x *SetClockRequest) Reset() {
 	*x = SetClockRequest{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1666,7 @@ func (x *SetClockRequest) String() string {
 func (*SetClockRequest) ProtoMessage() {}
 
 func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1679,7 @@ func (x *SetClockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockRequest.ProtoReflect.Descriptor instead.
 func (*SetClockRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetClockRequest) GetClockUnixNs() int64 {
@@ -1615,7 +1699,7 @@ type SetClockResponse struct {
 
 func (x *SetClockResponse) Reset() {
 	*x = SetClockResponse{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1711,7 @@ func (x *SetClockResponse) String() string {
 func (*SetClockResponse) ProtoMessage() {}
 
 func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1724,7 @@ func (x *SetClockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClockResponse.ProtoReflect.Descriptor instead.
 func (*SetClockResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetClockResponse) GetOffsetNs() int64 {
@@ -1658,7 +1742,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1754,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1767,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 type StatsResponse struct {
@@ -1710,7 +1794,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1806,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1819,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatsResponse) GetMemoryTotalBytes() int64 {
@@ -1823,7 +1907,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1919,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1932,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 type ShutdownResponse struct {
@@ -1859,7 +1943,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +1955,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +1968,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -1925,7 +2009,7 @@ const file_agent_proto_rawDesc = "" +
 	"\x05names\x18\x02 \x03(\tR\x05names\"6\n" +
 	"\x04Disk\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x16\n" +
-	"\x06device\x18\x02 \x01(\tR\x06device\"\xb3\x02\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\"\xb2\x03\n" +
 	"\x04Root\x12(\n" +
 	"\x05image\x18\x01 \x01(\v2\x12.msb.agent.v1.DiskR\x05image\x123\n" +
 	"\n" +
@@ -1934,8 +2018,17 @@ const file_agent_proto_rawDesc = "" +
 	"\x05tmpfs\x18\x04 \x03(\v2\x13.msb.agent.v1.TmpfsR\x05tmpfs\x12\x1b\n" +
 	"\tmake_dirs\x18\x05 \x03(\tR\bmakeDirs\x12\x1b\n" +
 	"\tread_only\x18\x06 \x01(\bR\breadOnly\x12.\n" +
-	"\avolumes\x18\a \x03(\v2\x14.msb.agent.v1.VolumeR\avolumesB\a\n" +
-	"\x05upper\"a\n" +
+	"\avolumes\x18\a \x03(\v2\x14.msb.agent.v1.VolumeR\avolumes\x12+\n" +
+	"\x06caches\x18\b \x03(\v2\x13.msb.agent.v1.CacheR\x06caches\x121\n" +
+	"\n" +
+	"cache_disk\x18\t \x01(\v2\x12.msb.agent.v1.DiskR\tcacheDisk\x12\x1d\n" +
+	"\n" +
+	"cache_user\x18\n" +
+	" \x01(\tR\tcacheUserB\a\n" +
+	"\x05upper\"-\n" +
+	"\x05Cache\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"a\n" +
 	"\x06Volume\x12&\n" +
 	"\x04disk\x18\x01 \x01(\v2\x12.msb.agent.v1.DiskR\x04disk\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -2054,7 +2147,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_agent_proto_goTypes = []any{
 	(StartError)(0),           // 0: msb.agent.v1.StartError
 	(*HandshakeRequest)(nil),  // 1: msb.agent.v1.HandshakeRequest
@@ -2063,59 +2156,62 @@ var file_agent_proto_goTypes = []any{
 	(*HostEntry)(nil),         // 4: msb.agent.v1.HostEntry
 	(*Disk)(nil),              // 5: msb.agent.v1.Disk
 	(*Root)(nil),              // 6: msb.agent.v1.Root
-	(*Volume)(nil),            // 7: msb.agent.v1.Volume
-	(*Tmpfs)(nil),             // 8: msb.agent.v1.Tmpfs
-	(*Trust)(nil),             // 9: msb.agent.v1.Trust
-	(*ExecRequest)(nil),       // 10: msb.agent.v1.ExecRequest
-	(*StdinEOF)(nil),          // 11: msb.agent.v1.StdinEOF
-	(*ExecDetach)(nil),        // 12: msb.agent.v1.ExecDetach
-	(*WindowSize)(nil),        // 13: msb.agent.v1.WindowSize
-	(*ExecStart)(nil),         // 14: msb.agent.v1.ExecStart
-	(*Rlimit)(nil),            // 15: msb.agent.v1.Rlimit
-	(*ExecResponse)(nil),      // 16: msb.agent.v1.ExecResponse
-	(*Started)(nil),           // 17: msb.agent.v1.Started
-	(*Exit)(nil),              // 18: msb.agent.v1.Exit
-	(*SetClockRequest)(nil),   // 19: msb.agent.v1.SetClockRequest
-	(*SetClockResponse)(nil),  // 20: msb.agent.v1.SetClockResponse
-	(*StatsRequest)(nil),      // 21: msb.agent.v1.StatsRequest
-	(*StatsResponse)(nil),     // 22: msb.agent.v1.StatsResponse
-	(*ShutdownRequest)(nil),   // 23: msb.agent.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),  // 24: msb.agent.v1.ShutdownResponse
+	(*Cache)(nil),             // 7: msb.agent.v1.Cache
+	(*Volume)(nil),            // 8: msb.agent.v1.Volume
+	(*Tmpfs)(nil),             // 9: msb.agent.v1.Tmpfs
+	(*Trust)(nil),             // 10: msb.agent.v1.Trust
+	(*ExecRequest)(nil),       // 11: msb.agent.v1.ExecRequest
+	(*StdinEOF)(nil),          // 12: msb.agent.v1.StdinEOF
+	(*ExecDetach)(nil),        // 13: msb.agent.v1.ExecDetach
+	(*WindowSize)(nil),        // 14: msb.agent.v1.WindowSize
+	(*ExecStart)(nil),         // 15: msb.agent.v1.ExecStart
+	(*Rlimit)(nil),            // 16: msb.agent.v1.Rlimit
+	(*ExecResponse)(nil),      // 17: msb.agent.v1.ExecResponse
+	(*Started)(nil),           // 18: msb.agent.v1.Started
+	(*Exit)(nil),              // 19: msb.agent.v1.Exit
+	(*SetClockRequest)(nil),   // 20: msb.agent.v1.SetClockRequest
+	(*SetClockResponse)(nil),  // 21: msb.agent.v1.SetClockResponse
+	(*StatsRequest)(nil),      // 22: msb.agent.v1.StatsRequest
+	(*StatsResponse)(nil),     // 23: msb.agent.v1.StatsResponse
+	(*ShutdownRequest)(nil),   // 24: msb.agent.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),  // 25: msb.agent.v1.ShutdownResponse
 }
 var file_agent_proto_depIdxs = []int32{
 	3,  // 0: msb.agent.v1.HandshakeRequest.network:type_name -> msb.agent.v1.Network
 	6,  // 1: msb.agent.v1.HandshakeRequest.root:type_name -> msb.agent.v1.Root
-	9,  // 2: msb.agent.v1.HandshakeRequest.trust:type_name -> msb.agent.v1.Trust
+	10, // 2: msb.agent.v1.HandshakeRequest.trust:type_name -> msb.agent.v1.Trust
 	4,  // 3: msb.agent.v1.Network.hosts:type_name -> msb.agent.v1.HostEntry
 	5,  // 4: msb.agent.v1.Root.image:type_name -> msb.agent.v1.Disk
 	5,  // 5: msb.agent.v1.Root.upper_disk:type_name -> msb.agent.v1.Disk
-	8,  // 6: msb.agent.v1.Root.tmpfs:type_name -> msb.agent.v1.Tmpfs
-	7,  // 7: msb.agent.v1.Root.volumes:type_name -> msb.agent.v1.Volume
-	5,  // 8: msb.agent.v1.Volume.disk:type_name -> msb.agent.v1.Disk
-	14, // 9: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
-	11, // 10: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
-	13, // 11: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
-	12, // 12: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
-	13, // 13: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
-	15, // 14: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
-	17, // 15: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
-	18, // 16: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
-	0,  // 17: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
-	1,  // 18: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
-	10, // 19: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
-	19, // 20: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
-	21, // 21: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
-	23, // 22: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
-	2,  // 23: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
-	16, // 24: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
-	20, // 25: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
-	22, // 26: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
-	24, // 27: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
-	23, // [23:28] is the sub-list for method output_type
-	18, // [18:23] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	9,  // 6: msb.agent.v1.Root.tmpfs:type_name -> msb.agent.v1.Tmpfs
+	8,  // 7: msb.agent.v1.Root.volumes:type_name -> msb.agent.v1.Volume
+	7,  // 8: msb.agent.v1.Root.caches:type_name -> msb.agent.v1.Cache
+	5,  // 9: msb.agent.v1.Root.cache_disk:type_name -> msb.agent.v1.Disk
+	5,  // 10: msb.agent.v1.Volume.disk:type_name -> msb.agent.v1.Disk
+	15, // 11: msb.agent.v1.ExecRequest.start:type_name -> msb.agent.v1.ExecStart
+	12, // 12: msb.agent.v1.ExecRequest.stdin_eof:type_name -> msb.agent.v1.StdinEOF
+	14, // 13: msb.agent.v1.ExecRequest.resize:type_name -> msb.agent.v1.WindowSize
+	13, // 14: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
+	14, // 15: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
+	16, // 16: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
+	18, // 17: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
+	19, // 18: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
+	0,  // 19: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
+	1,  // 20: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
+	11, // 21: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
+	20, // 22: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
+	22, // 23: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
+	24, // 24: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
+	2,  // 25: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
+	17, // 26: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
+	21, // 27: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
+	23, // 28: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
+	25, // 29: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
+	25, // [25:30] is the sub-list for method output_type
+	20, // [20:25] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -2127,8 +2223,8 @@ func file_agent_proto_init() {
 		(*Root_UpperDisk)(nil),
 		(*Root_UpperMemoryBytes)(nil),
 	}
-	file_agent_proto_msgTypes[7].OneofWrappers = []any{}
-	file_agent_proto_msgTypes[9].OneofWrappers = []any{
+	file_agent_proto_msgTypes[8].OneofWrappers = []any{}
+	file_agent_proto_msgTypes[10].OneofWrappers = []any{
 		(*ExecRequest_Start)(nil),
 		(*ExecRequest_Stdin)(nil),
 		(*ExecRequest_StdinEof)(nil),
@@ -2136,7 +2232,7 @@ func file_agent_proto_init() {
 		(*ExecRequest_Signal)(nil),
 		(*ExecRequest_Detach)(nil),
 	}
-	file_agent_proto_msgTypes[15].OneofWrappers = []any{
+	file_agent_proto_msgTypes[16].OneofWrappers = []any{
 		(*ExecResponse_Started)(nil),
 		(*ExecResponse_Stdout)(nil),
 		(*ExecResponse_Stderr)(nil),
@@ -2149,7 +2245,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

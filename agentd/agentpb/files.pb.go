@@ -1379,7 +1379,12 @@ type PackRequest struct {
 	// Pack what a link at path leads to.
 	Follow bool `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
 	// The name of the archive's first entry; empty takes the path's last element.
-	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Pack what was written to the cache of this key, and not what is below it.
+	// path, follow and name are empty then.
+	Cache string `protobuf:"bytes,4,opt,name=cache,proto3" json:"cache,omitempty"`
+	// Pack the workload's root without what is mounted in it. All else is empty.
+	Root          bool `protobuf:"varint,5,opt,name=root,proto3" json:"root,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1433,6 +1438,20 @@ func (x *PackRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *PackRequest) GetCache() string {
+	if x != nil {
+		return x.Cache
+	}
+	return ""
+}
+
+func (x *PackRequest) GetRoot() bool {
+	if x != nil {
+		return x.Root
+	}
+	return false
 }
 
 type PackResponse struct {
@@ -1782,11 +1801,13 @@ const file_files_proto_rawDesc = "" +
 	"\fKIND_CREATED\x10\x01\x12\x10\n" +
 	"\fKIND_WRITTEN\x10\x02\x12\x10\n" +
 	"\fKIND_REMOVED\x10\x03\x12\x13\n" +
-	"\x0fKIND_ATTRIBUTES\x10\x04\"M\n" +
+	"\x0fKIND_ATTRIBUTES\x10\x04\"w\n" +
 	"\vPackRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"T\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05cache\x18\x04 \x01(\tR\x05cache\x12\x12\n" +
+	"\x04root\x18\x05 \x01(\bR\x04root\"T\n" +
 	"\fPackResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x120\n" +
 	"\x06report\x18\x02 \x01(\v2\x18.msb.agent.v1.TreeReportR\x06report\"c\n" +

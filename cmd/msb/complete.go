@@ -22,7 +22,7 @@ func completeWords(root *cobra.Command) {
 		"capture": inTurn(names(1), fixed("on", "off")), "cp": inTurn(orFiles(places), orFiles(places)),
 		"policy presets": fixed(policies.Presets()...), "policy show": inTurn(orFiles(policyWords)), "policy explain": inTurn(orFiles(policyWords)),
 		"policy diff": inTurn(orFiles(policyWords), orFiles(policyWords)), "image rm": images, "image inspect": images, "image history": images, "image save": images,
-		"rename": names(1), "top": names(1), "stats": names(-1), "volume inspect": volumeNames(1), "volume rm": volumeNames(-1), "update": names(-1), "keep": names(-1), "env ls": names(1), "env set": names(1), "env unset": names(1), "port": names(1), "port ls": names(1), "port add": names(1), "port rm": names(1),
+		"rename": names(1), "top": names(1), "stats": names(-1), "volume inspect": volumeNames(1), "volume rm": volumeNames(-1), "cache commit": names(1), "update": names(-1), "keep": names(-1), "env ls": names(1), "env set": names(1), "env unset": names(1), "port": names(1), "port ls": names(1), "port add": names(1), "port rm": names(1),
 		"snapshot create": names(1), "snapshot inspect": snapshotNames(1), "snapshot rm": snapshotNames(-1), "snapshot restore": inTurn(snapshotNames(1), names(1)),
 		"snapshot diff": snapshotNames(2), "snapshot export": snapshotNames(1), "clone": inTurn(cloneWords),
 		"service": names(1), "ssh": names(1), "ssh-config": names(-1),

@@ -133,7 +133,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 		return &usageError{err: plainFlagError(c, err), help: c.CommandPath() + " --help"}
 	})
 	root.AddCommand(newRunCommand(ui), newCreateCommand(ui), newStartCommand(ui), newExecCommand(ui), newJobCommand(ui), newLogsCommand(ui), newAttachCommand(ui), newCopyCommand(ui), newStopCommand(ui), newRestartCommand(ui), newKillCommand(ui), newWaitCommand(ui), newShellCommand(ui), newRenameCommand(ui), newTopCommand(ui), newPruneCommand(ui), newEnvCommand(ui), newSnapshotCommand(ui), newCloneCommand(ui),
-		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newLoginCommand(ui), newLogoutCommand(ui), newInstallCommand(ui), newUninstallCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newPortCommand(ui), newServiceCommand(ui), newWarmCommand(ui), newVolumeCommand(ui), newStatsCommand(ui), newUpdateCommand(ui), newKeepCommand(ui), newPauseCommand(ui), newResumeCommand(ui), newMetricsCommand(ui), newSSHCommand(), newSSHConfigCommand(ui), newSSHProxyCommand(), newDiffCommand(ui), newApplyCommand(ui), newRequestsCommand(ui), newServerCommand(ui))
+		newListCommand(ui), newInspectCommand(ui), newEventsCommand(ui), newRemoveCommand(ui), newCaptureCommand(), newDoctorCommand(ui), newPolicyCommand(ui), newGatewayCommand(ui), newDNSCommand(ui), newImageCommand(ui), newLoginCommand(ui), newLogoutCommand(ui), newInstallCommand(ui), newUninstallCommand(ui), newReviewCommand(ui), newMCPCommand(ui), newPortCommand(ui), newServiceCommand(ui), newWarmCommand(ui), newVolumeCommand(ui), newCacheCommand(ui), newCommitCommand(ui), newStatsCommand(ui), newUpdateCommand(ui), newKeepCommand(ui), newPauseCommand(ui), newResumeCommand(ui), newMetricsCommand(ui), newSSHCommand(), newSSHConfigCommand(ui), newSSHProxyCommand(), newDiffCommand(ui), newApplyCommand(ui), newRequestsCommand(ui), newServerCommand(ui))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -160,7 +160,6 @@ var otherWords = map[string]string{
 	"history": "use msb image history IMAGE",
 	"import":  "name the archive or directory as the image: docker-archive:FILE, oci:DIR, dir:PATH; of a snapshot: msb snapshot import FILE",
 	"save":    "use msb image save IMAGE",
-	"commit":  "msb keeps images and makes none; a sandbox with a name keeps its disk",
 	"tag":     "msb keeps images and makes none",
 	"push":    "msb keeps images and makes none",
 	"export":  "use msb cp NAME:/ - > FILE",

@@ -43,6 +43,7 @@ type runFlags struct {
 	job                           string
 	restart, detachKeys           string
 	life                          lifeFlags
+	caches                        []string
 	keys                          []byte // of detachKeys
 	ulimits                       []agentclient.Rlimit
 	plain                         bool // the command is all: no entrypoint of the image's
@@ -109,6 +110,7 @@ func (f *runFlags) registerMachine(fl *pflag.FlagSet) {
 	fl.StringVar(&f.disk, "disk", "", "writable layer on a sparse disk of this `size`, such as 10G (default: in the guest's memory; 10G for one with a name)")
 	fl.StringArrayVarP(&f.ports, "publish", "p", nil, "let this machine reach a port of the guest: `[ADDRESS:]HOSTPORT:PORT[/udp]` on 127.0.0.1 and ::1 unless ADDRESS says otherwise, or PORT for any of this machine's (repeatable)")
 	fl.StringArrayVarP(&f.volumes, "volume", "v", nil, "let the guest see a directory of this machine, `HOST:GUEST[:ro|rw|cow]`, read-only unless rw (with cow the guest's changes stay in the sandbox, where msb diff and msb apply have them if it has a name, and go with it); or a volume, NAME:GUEST[:ro] (repeatable)")
+	fl.StringSliceVar(&f.caches, "cache", nil, "begin with what was committed of these `tools`' caches (msb cache commit), separated by commas: "+strings.Join(sandbox.CacheTools(), ", "))
 	fl.StringArrayVar(&f.hide, "hide", nil, "hide files from the guest whose name, or path in a -v directory, matches this `pattern`, such as .env or .git/config (repeatable)")
 	fl.BoolVar(&f.hideCredentials, "hide-credentials", false, "hide what looks like credentials in the -v directories: .env, private keys, those of clouds and registries")
 	fl.StringArrayVar(&f.tmpfs, "tmpfs", nil, "an empty file system in the guest's memory, new at each start: `PATH[:size=64M,mode=1777,exec]` (repeatable)")

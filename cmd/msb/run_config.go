@@ -80,6 +80,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	}
 	cfg.ReadOnly, cfg.AutoRemove, cfg.Attached = f.readOnly, f.temporary(), f.temporary() && !f.detach
 	cfg.Hide, cfg.HideCredentials, cfg.DirectoryUser = f.hide, f.hideCredentials, f.user
+	cfg.Caches = f.caches
 	if f.name != "" {
 		cfg.Env = f.environ() // for every command, at each start
 	}

@@ -132,3 +132,46 @@ func BenchmarkCreateEmpty(b *testing.B) {
 		_ = os.Remove(disk)
 	}
 }
+
+func TestOpenFileSystemsAreTold(t *testing.T) {
+	t.Parallel()
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := CreateEmpty(disk, minEmptyBytes); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckClosed(disk); err != nil {
+		t.Errorf("one that was never mounted: %v", err)
+	}
+	for name, change := range map[string]struct {
+		at  int64
+		bit byte
+	}{"journal": {0x60, 0x4}, "errors": {0x3a, 0x2}, "magic": {0x38, 0xff}} {
+		f, err := os.OpenFile(disk, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b [1]byte
+		_, err = f.ReadAt(b[:], superblockOffset+change.at)
+		if err == nil {
+			_, err = f.WriteAt([]byte{b[0] ^ change.bit}, superblockOffset+change.at)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckClosed(disk); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := f.WriteAt(b[:], superblockOffset+change.at); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Truncate(disk, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckClosed(disk); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a short file: %v", err)
+	}
+}

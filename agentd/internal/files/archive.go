@@ -51,6 +51,18 @@ func Pack(ctx context.Context, w io.Writer, p, as string, follow bool) (tartree.
 	return tartree.Pack(ctx, w, root, name, tartree.PackOptions{As: as, Leave: leave})
 }
 
+// PackAll writes what is in a directory of agentd's own as an archive. Of an
+// overlay's upper layer it leaves out what is deleted, and that a directory hides
+// what is below it.
+func PackAll(ctx context.Context, w io.Writer, dir string) (tartree.Report, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return tartree.Report{}, err
+	}
+	defer func() { _ = root.Close() }()
+	return tartree.Pack(ctx, w, root, ".", tartree.PackOptions{As: "."})
+}
+
 // errSynthetic refuses files whose size is told as 0: a copy would be empty.
 var errSynthetic = errors.New("its file system shows the kernel's state; read it with a command in the guest")
 

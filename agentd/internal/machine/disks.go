@@ -30,13 +30,13 @@ func (d Disk) String() string {
 }
 
 // find returns the device file.
-func (d Disk) find(ctx context.Context, sysBlock string) (string, error) {
+func (d Disk) find(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, diskWait)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if dev := d.lookup(sysBlock); dev != "" {
+		if dev := d.lookup("/sys/block"); dev != "" {
 			return "/dev/" + dev, nil
 		}
 		select {

@@ -13,22 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layer is where what the workload writes to a directory of the host stays when
-// that is copied on write: beside the upper layer of its root, for which it has
-// no path, and on the same disk.
-type Layer struct{ key string }
+// Layer is where what the workload writes to a directory stays whose content is
+// not its own: a directory of the host that is copied on write, or a cache. It is
+// beside the upper layer of its root, for which the workload has no path, and on
+// the same disk.
+type Layer struct{ data, lower string }
 
-// LayerOf is the layer of the directory that is mounted at path.
+// LayerOf is the layer of the directory of the host that is mounted at path.
 func LayerOf(path string) Layer {
 	sum := sha256.Sum256([]byte(path))
-	return Layer{hex.EncodeToString(sum[:8])}
+	key := hex.EncodeToString(sum[:8])
+	return Layer{data: filepath.Join(upperDir, "cow", key, "data"), lower: filepath.Join("/run/msb/cow", key)}
 }
 
 // Data holds the changed files.
-func (l Layer) Data() string { return filepath.Join(upperDir, "cow", l.key, "data") }
+func (l Layer) Data() string { return l.data }
 
-// Lower is where the host's directory is mounted.
-func (l Layer) Lower() string { return filepath.Join("/run/msb/cow", l.key) }
+// Lower is where what is below the layer is mounted.
+func (l Layer) Lower() string { return l.lower }
 
 // Overlay puts the layer over Lower. The mount is attached nowhere yet.
 func (l Layer) Overlay() (mount *os.File, err error) {

@@ -25,8 +25,11 @@ type Root struct {
 	// Tmpfs are mounted in this order, MakeDirs made where they are missing.
 	Tmpfs    []Tmpfs
 	MakeDirs []string
-	// Volumes are for OpenVolumes.
-	Volumes []Volume
+	// Volumes are for OpenVolumes, Caches, CacheDisk and CacheUser for OpenCaches.
+	Volumes   []Volume
+	Caches    []Cache
+	CacheDisk *Disk
+	CacheUser string
 	// ReadOnly is for Seal.
 	ReadOnly bool
 }
@@ -42,11 +45,15 @@ type Tmpfs struct {
 	Exec bool
 }
 
+// RootDir is where agentd itself has the workload's root, without what is mounted
+// in it for the workload.
+const RootDir = "/run/msb/root"
+
 // The layers, below agentd's own /run, which no workload sees.
 const (
 	imageDir = "/run/msb/image"
 	upperDir = "/run/msb/upper"
-	rootDir  = "/run/msb/root"
+	rootDir  = RootDir
 
 	upperFiles = "data" // in upperDir
 )
@@ -58,7 +65,7 @@ func (r Root) Assemble(ctx context.Context) error {
 			return fmt.Errorf("make room for the root: %w", err)
 		}
 	}
-	dev, err := r.Image.find(ctx, "/sys/block")
+	dev, err := r.Image.find(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,7 +124,7 @@ func (r Root) mountUpper(ctx context.Context) error {
 		}
 		return nil
 	}
-	dev, err := r.Upper.find(ctx, "/sys/block")
+	dev, err := r.Upper.find(ctx)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,18 @@ func LookupUser(spec string) (uid, gid uint32, err error) {
 	return id.uid, id.gid, err
 }
 
+// Owner is a user with the home that its image gives it.
+type Owner struct {
+	UID, GID uint32
+	Home     string
+}
+
+// LookupOwner is LookupUser with the home.
+func LookupOwner(spec string) (Owner, error) {
+	id, err := ownAccounts.lookup(spec)
+	return Owner{UID: id.uid, GID: id.gid, Home: id.home}, err
+}
+
 // lookup resolves "", name, uid, name:group, uid:gid. A uid that the image
 // does not know is taken as it stands; a name must exist.
 func (a accounts) lookup(spec string) (identity, error) {

@@ -118,6 +118,8 @@ var kindBySentinel = []struct {
 	{ErrVolumeName, KindSandbox},
 	{ErrNoVolume, KindSandbox},
 	{ErrVolumeBusy, KindSandbox},
+	{ErrCache, KindSandbox},
+	{ErrCacheBusy, KindSandbox},
 	{vm.ErrKVMPermission, KindKVMPermission},
 	{vm.ErrNoBackend, KindNoBackend},
 	{vm.ErrLibkrunfwMissing, KindNoBackend},

@@ -60,15 +60,19 @@ type Plan struct {
 	ImageDisk string       `json:"image_disk"`
 	UpperDisk string       `json:"upper_disk,omitempty"`
 	Image     image.Config `json:"image"`
-	Learn     string       `json:"learn,omitempty"`
-	Keep      bool         `json:"keep,omitempty"`
-	Attached  bool         `json:"attached,omitempty"` // ends with the caller, though it has a name
-	Review    bool         `json:"review,omitempty"`   // is for a look at the disk: no other command gets a session
+	// ForgetCA are certificates, in PEM form, that the disk of a sandbox without a name is rid of.
+	ForgetCA string `json:"forget_ca,omitempty"`
+	// CacheWork is the disk of caches that are being changed, which the guest gets to write to.
+	CacheWork string `json:"cache_work,omitempty"`
+	Learn     string `json:"learn,omitempty"`
+	Keep      bool   `json:"keep,omitempty"`
+	Attached  bool   `json:"attached,omitempty"` // ends with the caller, though it has a name
+	Review    bool   `json:"review,omitempty"`   // is for a look at the disk: no other command gets a session
 }
 
-// Shares reports whether the guest may write to a directory of this machine, or to a volume.
+// Shares reports whether the guest may write to a directory of this machine, or to a disk that stays.
 func (p *Plan) Shares() bool {
-	return slices.ContainsFunc(p.Volumes, func(v Volume) bool { return !v.ReadOnly }) ||
+	return p.CacheWork != "" || slices.ContainsFunc(p.Volumes, func(v Volume) bool { return !v.ReadOnly }) ||
 		slices.ContainsFunc(p.Directories, func(d Directory) bool { return d.Writable })
 }
 

@@ -37,6 +37,8 @@ type Spec struct {
 	DirectoryUser string `json:"directory_user,omitempty"`
 	// Volumes are in the order in which they are mounted.
 	Volumes []Volume `json:"volumes,omitempty"`
+	// Caches are tools' names.
+	Caches []string `json:"caches,omitempty"`
 	// Tmpfs are in the order in which they are mounted.
 	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`
 	ReadOnly bool    `json:"read_only,omitempty"`

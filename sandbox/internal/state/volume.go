@@ -22,6 +22,7 @@ const (
 	VolumeDisk     = "disk.ext4"
 	VolumeVersion  = 1
 	maxVolumeName  = 63
+	VolumeRoot     = "/volume"       // where a guest has it that is for its files alone
 	volumeBusyWait = 2 * time.Second // what a machine takes to go whose supervisor was killed
 )
 

@@ -29,6 +29,8 @@ const (
 	serialAgent = "agentd"
 	serialImage = "image"
 	serialUpper = "upper"
+
+	serialCaches = "caches"
 )
 
 func (s *supervisor) startMachine() error {
@@ -39,14 +41,18 @@ func (s *supervisor) startMachine() error {
 			{Path: s.plan.ImageDisk, ReadOnly: true, ID: serialImage},
 		},
 		ConsoleLog: filepath.Join(s.plan.Dir, state.ConsoleLog),
-		Warm:       !s.plan.Cold && len(s.plan.Volumes) == 0, // a saved machine for each set of their sizes would be made
 	}
 	if s.plan.UpperDisk != "" {
 		spec.Disks = append(spec.Disks, vm.Disk{Path: s.plan.UpperDisk, ID: serialUpper})
 	}
+	own := len(spec.Disks)
 	if err := attachVolumes(s.plan, &spec); err != nil {
 		return err
 	}
+	if err := s.attachCaches(&spec); err != nil {
+		return err
+	}
+	spec.Warm = !s.plan.Cold && len(spec.Disks) == own // a saved machine for each set of their sizes would be made
 	var link netstack.Link
 	if !s.plan.NoNet {
 		conn, file, err := state.SocketPair()
@@ -154,6 +160,9 @@ func (s *supervisor) greetAgent() error {
 	if s.plan.UpperDisk != "" {
 		opts.Root.UpperDisk = agentclient.Disk{Serial: serialUpper, Device: "vdc"}
 	}
+	if err := s.addCaches(opts.Root); err != nil {
+		return err
+	}
 	if s.gateway != nil {
 		opts.Network, opts.CAPEM, opts.TrustEnv = networkOf(s.gateway.Link(), s.mac), s.gateway.CAPEM(), true
 	}
@@ -173,6 +182,7 @@ func (s *supervisor) greetAgent() error {
 // asCopy tells the guest what is new if its disk was another sandbox's.
 func asCopy(plan *state.Plan, opts *agentclient.Options) error {
 	if plan.Name == "" {
+		opts.ForgetPEM = []byte(plan.ForgetCA)
 		return nil
 	}
 	st, err := state.ReadStored(plan.Dir, plan.Name)

@@ -51,7 +51,9 @@ type supervisor struct {
 	backend vm.Backend
 	link    netstack.Link
 	mac     net.HardwareAddr
-	agent   *agentclient.Client
+	// cacheDisk is what caches begin with; the zero value is nothing.
+	cacheDisk agentclient.Disk
+	agent     *agentclient.Client
 	// greeted is agent, for who comes before it.
 	greeted atomic.Pointer[agentclient.Client]
 	jobs    *jobs.Keeper

@@ -1,0 +1,249 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// aGeneration makes caches without a machine.
+func aGeneration(t *testing.T, h *Home, tools ...string) {
+	t.Helper()
+	_, err := h.Caches().renew(func(dir, _ string) (*state.StoredCaches, error) {
+		kept := newStoredCaches()
+		for _, tool := range tools {
+			kept.Tools[tool] = state.StoredCache{Bytes: 1, Sandbox: "web", Committed: time.Unix(1, 0).UTC()}
+		}
+		return kept, os.WriteFile(filepath.Join(dir, state.CacheDisk), []byte("disk"), 0o600)
+	})
+	must(t, err)
+}
+
+func generations(t *testing.T, h *Home) []string {
+	t.Helper()
+	names, err := state.Generations(h.Dir())
+	must(t, err)
+	return names
+}
+
+func TestCachesAreAtTheToolsPlaces(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		tool string
+		env  []string
+		want string
+	}{
+		{"pip", nil, "pip ~/.cache/pip"},
+		{"pip", []string{"XDG_CACHE_HOME=/c"}, "pip /c/pip"},
+		{"pip", []string{"PIP_CACHE_DIR=/a", "PIP_CACHE_DIR=/b"}, "pip /b"},
+		{"pip", []string{"PIP_CACHE_DIR=relative", "HOME=/home/me"}, "pip /home/me/.cache/pip"},
+		{"npm", []string{"npm_config_cache=/n"}, "npm /n"},
+		{"go", nil, "go-build ~/.cache/go-build, go-mod ~/go/pkg/mod"},
+		{"go", []string{"GOPATH=/go:/other"}, "go-build ~/.cache/go-build, go-mod /go/pkg/mod"},
+		{"go", []string{"GOMODCACHE=/m", "GOCACHE=/b"}, "go-build /b, go-mod /m"},
+		{"go", []string{"GOCACHE=off"}, "go-build ~/.cache/go-build, go-mod ~/go/pkg/mod"},
+		{"cargo", []string{"CARGO_HOME=/usr/local/cargo"}, "cargo-git /usr/local/cargo/git, cargo-registry /usr/local/cargo/registry"},
+		{"maven", nil, "maven ~/.m2/repository"},
+		{"apt", nil, "apt /var/cache/apt/archives"},
+		{"apk", nil, "apk /etc/apk/cache"},
+	} {
+		all, err := state.CachesOf(c.tool, c.env)
+		must(t, err)
+		var got []string
+		for _, a := range all {
+			got = append(got, a.Key+" "+a.Path)
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s with %q: %q, want %q", c.tool, c.env, got, c.want)
+		}
+	}
+	if _, err := state.CachesOf("pipp", nil); !errors.Is(err, ErrCache) || !strings.Contains(err.Error(), "pip") {
+		t.Error(err)
+	}
+}
+
+func TestCachesThatCantBe(t *testing.T) {
+	t.Parallel()
+	three := []Volume{{Name: "a", Guest: "/a"}, {Name: "b", Guest: "/b"}, {Name: "c", Guest: "/c"}}
+	for name, c := range map[string]Config{
+		"unknown":      {Caches: []string{"gem"}},
+		"twice":        {Caches: []string{"pip", "pip"}},
+		"a floor":      {Caches: []string{"pip"}, Floor: policies.Default()},
+		"nine devices": {Caches: []string{"pip"}, Volumes: three},
+	} {
+		if err := c.fill(); KindOf(err) != KindSandbox && !errors.Is(err, ErrVolume) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, c := range map[string]Config{"all": {Caches: CacheTools()}, "two volumes": {Caches: []string{"go"}, Volumes: three[:2]}, "three volumes": {Volumes: three}} {
+		if err := c.fill(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestCachesInUseStay has machines that hold what they started with while newer caches are made.
+func TestCachesInUseStay(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	if dir, lock, err := state.AttachCaches(h.Dir()); dir != "" || lock != nil || err != nil {
+		t.Errorf("without caches: %q, %v", dir, err)
+	}
+	aGeneration(t, h, "pip")
+	old, machine, err := state.AttachCaches(h.Dir())
+	must(t, err)
+	aGeneration(t, h, "pip", "npm")
+	aGeneration(t, h, "pip", "npm", "go")
+	if got := generations(t, h); !slices.Equal(got, []string{"g00000003", "g00000001"}) || filepath.Base(old) != "g00000001" {
+		t.Errorf("%v, a machine has %s", got, old)
+	}
+	if freed, err := h.Caches().Prune(true); freed != 0 || err != nil {
+		t.Errorf("%d, %v", freed, err)
+	}
+	must(t, machine.Close())
+	if freed, err := h.Caches().Prune(true); freed == 0 || err != nil || len(generations(t, h)) != 2 {
+		t.Errorf("a dry run: %d, %v", freed, err)
+	}
+	if freed, err := h.Caches().Prune(false); freed == 0 || err != nil || !slices.Equal(generations(t, h), []string{"g00000003"}) {
+		t.Errorf("%d, %v, %v", freed, err, generations(t, h))
+	}
+	all, err := h.Caches().List()
+	must(t, err)
+	if len(all) != 3 || all[0].Name != "go" || all[2].Name != "pip" || all[2].Sandbox != "web" {
+		t.Errorf("%+v", all)
+	}
+}
+
+func TestRemovedCachesAreEmpty(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, h.Caches().Remove(t.Context(), nil, StartOptions{}))
+	if got := generations(t, h); len(got) != 0 {
+		t.Errorf("%v was made of nothing", got)
+	}
+	aGeneration(t, h, "pip")
+	must(t, h.Caches().Remove(t.Context(), []string{"npm"}, StartOptions{})) // has nothing
+	if all, err := h.Caches().List(); len(all) != 1 || err != nil {
+		t.Errorf("%v, %v", all, err)
+	}
+	must(t, h.Caches().Remove(t.Context(), []string{"pip"}, StartOptions{}))
+	if all, err := h.Caches().List(); len(all) != 0 || err != nil {
+		t.Errorf("%v, %v", all, err)
+	}
+	if _, err := os.Lstat(state.CachesPath(h.Dir(), "g00000002", state.CacheDisk)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("empty caches have a disk: %v", err)
+	}
+	if err := h.Caches().Remove(t.Context(), []string{"gem"}, StartOptions{}); !errors.Is(err, ErrCache) {
+		t.Error(err)
+	}
+}
+
+func TestI13_KilledCommitsAreSwept(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	aGeneration(t, h, "pip")
+	lock, err := h.Caches().lockWork()
+	must(t, err)
+	work := state.CachesPath(h.Dir(), state.CacheWork)
+	must(t, os.WriteFile(filepath.Join(work, state.CacheDisk), []byte("half"), 0o600))
+	if _, err := h.Caches().lockWork(); !errors.Is(err, ErrCacheBusy) || KindOf(Fail(err)) != KindSandbox {
+		t.Errorf("two at once: %v", err)
+	}
+	must(t, sweepCaches(h))
+	if _, err := os.Stat(filepath.Join(work, state.CacheDisk)); err != nil {
+		t.Errorf("one that is alive was swept: %v", err)
+	}
+	must(t, lock.Close()) // as a kill does
+	again, err := h.Caches().lockWork()
+	must(t, err)
+	if _, err := os.Stat(filepath.Join(work, state.CacheDisk)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next one has the half of the last: %v", err)
+	}
+	must(t, again.Close())
+	must(t, sweepCaches(h))
+	if _, err := os.Stat(work); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	failed := errors.New("failed")
+	if _, err := h.Caches().renew(func(string, string) (*state.StoredCaches, error) { return nil, failed }); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	if got := generations(t, h); !slices.Equal(got, []string{"g00000001"}) {
+		t.Errorf("%v", got)
+	}
+	if _, err := os.Stat(work); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("one that failed stays: %v", err)
+	}
+}
+
+// TestI18_CachesAreCommittedOnly asks for commits of what a sandbox was not made with.
+func TestI18_CachesAreCommittedOnly(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	commit := func(tools ...string) error {
+		_, err := h.Caches().Commit(t.Context(), "web", tools, StartOptions{})
+		return err
+	}
+	if err := commit(); !errors.Is(err, ErrCache) {
+		t.Errorf("without --cache: %v", err)
+	}
+	st, err := loadStored(h, "web")
+	must(t, err)
+	st.Caches = []string{"pip"}
+	must(t, state.WriteJSON(namedPath(h, "web"), state.StoredFile, st))
+	if err := commit("pip", "npm"); !errors.Is(err, ErrCache) || !strings.Contains(err.Error(), "npm") {
+		t.Errorf("of another tool: %v", err)
+	}
+	if err := commit(); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("of one that is stopped: %v", err)
+	}
+	if got := generations(t, h); len(got) != 0 {
+		t.Errorf("%v was made", got)
+	}
+}
+
+func TestI12_DamagedCachesAreTold(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	aGeneration(t, h, "pip")
+	file := state.CachesPath(h.Dir(), "g00000001", state.CacheFile)
+	for _, text := range []string{"{", `{"version": 2}`, ""} {
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+		if _, err := h.Caches().List(); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "msb cache rm --all") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	must(t, h.Caches().Remove(context.Background(), nil, StartOptions{}))
+	if all, err := h.Caches().List(); len(all) != 0 || err != nil {
+		t.Errorf("after the remedy: %v, %v", all, err)
+	}
+}
+
+func TestI11_CommitsFillNoDisk(t *testing.T) {
+	t.Parallel()
+	left := int64(5 << 10)
+	endless := &boundedReader{zeroReader{}, &left}
+	n, err := io.Copy(io.Discard, endless)
+	if !errors.Is(err, syscall.ENOSPC) || n > 5<<10 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	left = 5
+	if b, err := io.ReadAll(&boundedReader{strings.NewReader("12345"), &left}); string(b) != "12345" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+type zeroReader struct{}
+
+func (zeroReader) Read(p []byte) (int, error) { return len(p), nil }
