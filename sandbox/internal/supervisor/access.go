@@ -3,6 +3,8 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,9 @@ import (
 // accessEvery is how often the lifetimes of requests and grants are looked at.
 const accessEvery = time.Second
 
+// accessRetry is when an end that could not be written down is tried again.
+const accessRetry = time.Minute
+
 // access follows what was granted: when it is over, and which grants for once were used.
 type access struct {
 	s       *supervisor
@@ -26,6 +31,8 @@ type access struct {
 	used map[uint64]string // the rules by the flows that they let through
 	over []string          // ids of grants for once whose first flow has ended
 	wake chan struct{}
+
+	unwritten []string // of over, once it could not be written down
 }
 
 // begin takes what is in force from now on.
@@ -69,9 +76,19 @@ func (a *access) saw(e *audit.Event) {
 func (a *access) take() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	over := a.over
-	a.over = nil
+	over := slices.Concat(a.over, a.unwritten)
+	a.over, a.unwritten = nil, nil
 	return over
+}
+
+// again has what is over looked at once more, from at on. used are grants for once among it.
+func (a *access) again(used []string, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unwritten = append(a.unwritten, used...)
+	if a.next.IsZero() || at.Before(a.next) {
+		a.next = at
+	}
 }
 
 // due reports whether something is over by now.
@@ -100,6 +117,9 @@ func (a *access) watch() {
 		}
 	}
 }
+
+// errUnwritten is of an end that is in force, and could not be written down.
+var errUnwritten = errors.New("the end of what was granted could not be written down")
 
 var errNoNetwork = fmt.Errorf("%w: the sandbox has no network", state.ErrRequest)
 
@@ -137,12 +157,16 @@ func (a *access) answer(answer *state.RequestAnswer) error {
 func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
 	a.s.named.storedMu.Lock()
 	defer a.s.named.storedMu.Unlock()
-	if err := a.settle(); err != nil {
+	due := a.due(time.Now())
+	switch err := a.settle(); {
+	case errors.Is(err, errUnwritten) && do == nil:
+		fmt.Fprintln(os.Stderr, err) // the supervisor's log
+		return nil
+	case err != nil && due && !errors.Is(err, errUnwritten):
 		a.s.cancel(fmt.Errorf("what was granted could not be taken back when its time was over: %w", err))
 		return err
-	}
-	if do == nil {
-		return nil
+	case err != nil || do == nil:
+		return err
 	}
 	st, err := state.ReadStored(a.s.plan.Dir, a.s.plan.Name)
 	if err != nil {
@@ -160,18 +184,24 @@ func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
 	return nil
 }
 
-// settle ends the requests whose time is over.
+// settle ends the requests whose time is over. One that can't be written down is over all the same, and written down later.
 func (a *access) settle() error {
 	st, err := state.ReadStored(a.s.plan.Dir, a.s.plan.Name)
 	if err != nil {
 		return err
 	}
-	ended := st.Settle(time.Now(), a.take()...)
+	used := a.take()
+	ended := st.Settle(time.Now(), used...)
 	if len(ended) == 0 {
 		return nil
 	}
-	if err := a.put(st); err != nil {
+	if err := a.s.gateway.Grant(st.Granted()); err != nil {
 		return err
+	}
+	a.begin(st)
+	if err := state.WriteJSON(a.s.plan.Dir, state.StoredFile, st); err != nil { // such as a full disk
+		a.again(used, time.Now().Add(accessRetry))
+		return fmt.Errorf("%w: %w", errUnwritten, err)
 	}
 	for i := range ended {
 		a.s.emit(ended[i].Event(audit.AccessEnd))
@@ -183,6 +213,9 @@ func (a *access) put(st *state.Stored) error {
 	if err := a.s.gateway.Grant(st.Granted()); err != nil {
 		return err
 	}
-	a.begin(st)
-	return state.WriteJSON(a.s.plan.Dir, state.StoredFile, st)
+	err := state.WriteJSON(a.s.plan.Dir, state.StoredFile, st)
+	if err == nil {
+		a.begin(st)
+	}
+	return err
 }

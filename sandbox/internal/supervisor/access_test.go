@@ -46,6 +46,10 @@ func TestI15_OnceEndsWithItsFirstFlow(t *testing.T) {
 	if len(ended) != 1 || ended[0].ID != "once2222" || len(a.used) != 0 {
 		t.Errorf("%+v ended, %v is kept", ended, a.used)
 	}
+	a.again(over, now) // its end could not be written down
+	if again := a.take(); len(again) != len(over) || len(a.take()) != 0 {
+		t.Errorf("%v are over once more", again)
+	}
 	a.begin(st)
 	if a.watches.Load() || !a.due(until) {
 		t.Error("what is left is not followed")
