@@ -246,8 +246,13 @@ func TestI15_DefaultIsNobodyElses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	theirs(other, "")
 	theirs(defaultName, "")
+	for tool, args := range map[string]m{"job": {"action": "list"}, "network": {"action": "denied"}, "fs_read": {"path": "relative"}} { // they make none
+		if text, _ := p.call(t, tool, args); strings.Contains(text, other) {
+			t.Errorf("%s names a sandbox that there is not: %s", tool, text)
+		}
+	}
+	theirs(other, "")
 	p.says(t, true, "sandbox_exec", m{"command": "true"}, other+", and is not yours")
 	p.says(t, true, "sandbox_stop", m{"remove": true}, "no such sandbox")
 	for _, name := range []string{other, defaultName} {

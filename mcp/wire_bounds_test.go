@@ -37,9 +37,15 @@ func TestI11_NotificationsAreTakenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	third, err := jsonrpc.MakeID("three")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &conn{open: map[jsonrpc.ID]*inflight{}}
-	if why := c.admit(id, 1); why != "" {
-		t.Fatal(why)
+	for _, one := range []jsonrpc.ID{id, third} {
+		if why := c.admit(one, 1); why != "" {
+			t.Fatal(why)
+		}
 	}
 	taken := func(method, params string) (n int) {
 		for range 100 {
@@ -56,11 +62,17 @@ func TestI11_NotificationsAreTakenOnce(t *testing.T) {
 		{"notifications/cancelled", `{"requestId":"one"}`, 1},
 		{"notifications/cancelled", `{"requestId":"two"}`, 0},
 		{"notifications/cancelled", `{"requestId":["one"]}`, 0},
-		{"notifications/initialized", `{}`, maxInitialized},
+		{"notifications/initialized", `{"_meta":"` + strings.Repeat("x", maxID) + `"}`, 0},
+		{"notifications/cancelled", `{"reason":"` + strings.Repeat("x", 1<<16) + `","requestId":"three"}`, 0},
+		{"notifications/cancelled", `{"reason":"` + strings.Repeat("x", 1<<15) + `","requestId":"three"}`, 1},
 		{"notifications/nosuch", `{}`, 0},
 	} {
 		if got := taken(tt.method, tt.params); got != tt.want {
-			t.Errorf("%s %s: taken %d times of 100, want %d", tt.method, tt.params, got, tt.want)
+			t.Errorf("%s %.50s: taken %d times of 100, want %d", tt.method, tt.params, got, tt.want)
 		}
+	}
+	c = &conn{open: map[jsonrpc.ID]*inflight{}}
+	if got := taken("notifications/initialized", "{}"); got != maxInitialized {
+		t.Errorf("initialized: taken %d times of 100, want %d", got, maxInitialized)
 	}
 }
