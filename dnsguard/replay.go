@@ -98,6 +98,10 @@ func (r *Replay) Answer(packet []byte) (Replayed, bool) {
 	if msg.Unpack(packet) != nil || !msg.Response || len(msg.Question) != 1 || msg.Question[0].Qclass != dns.ClassINET {
 		return Replayed{}, false
 	}
+	switch msg.Rcode {
+	case dns.RcodeFormatError, dns.RcodeNotImplemented, dns.RcodeBadVers:
+		return Replayed{}, false // it is about the question's form, of which Question has told
+	}
 	q := msg.Question[0]
 	name, err := hostname.Parse(q.Name)
 	if err != nil {
@@ -105,7 +109,10 @@ func (r *Replay) Answer(packet []byte) (Replayed, bool) {
 	}
 	s := decideName(r.judge, r, name, q.Qtype)
 	seen := Replayed{Name: name, Type: dns.Type(q.Qtype).String(), Verdict: s.verdict}
-	if !s.verdict.Allowed() || !answerable(q.Qtype) {
+	if !answerable(q.Qtype) {
+		seen.Verdict = egress.Verdict{Reason: egress.ReasonInvalid, Name: name}
+	}
+	if !seen.Verdict.Allowed() {
 		return seen, true
 	}
 	if m, ok := r.hosts[name]; ok {

@@ -52,11 +52,12 @@ func TestI16_ReviewsFilterAnswersLikeGuards(t *testing.T) {
 		"class CH":        {packet(func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }, "a.example.", dns.TypeA, "a.example. 300 IN A 93.184.216.34"), false, false, "[] []", "a.example", "[] rule"},
 		"of no host":      {packet(nil, `a\032b.example.`, dns.TypeA), false, false, "[] []", "a.example", "[] rule"},
 		"of type ANY":     {packet(nil, "a.example.", dns.TypeANY, "a.example. 300 IN A 93.184.216.34"), true, false, "[] []", "a.example", "[] rule"},
+		"a format error":  {packet(func(m *dns.Msg) { m.Rcode = dns.RcodeFormatError }, "a.example.", dns.TypeA), false, false, "[] []", "a.example", "[] rule"},
 		"cut":             {packet(nil, "a.example.", dns.TypeA, "a.example. 300 IN A 93.184.216.34")[:40], false, false, "[] []", "a.example", "[] rule"},
 	} {
 		r := NewReplay(&policies.Policy{Hosts: []policies.HostMapping{mapped}}, judgeOf("*.example"))
 		seen, taken := r.Answer(c.answer)
-		if got := fmt.Sprint(seen.Addrs, " ", seen.Removed); taken != c.taken || taken && what != "of type ANY" && seen.Verdict.Allowed() != c.allow || got != c.seen {
+		if got := fmt.Sprint(seen.Addrs, " ", seen.Removed); taken != c.taken || taken && seen.Verdict.Allowed() != c.allow || got != c.seen {
 			t.Errorf("%s: %v, %v, %s; want %v, %v, %s", what, taken, seen.Verdict.Allowed(), got, c.taken, c.allow, c.seen)
 		}
 		addrs, v := r.Resolve(name(c.ask))

@@ -2,6 +2,7 @@ package review_test
 
 import (
 	"iter"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -66,6 +67,12 @@ func (w *wire) compareGuarded(r *review.Report) {
 // or ended before its name was read.
 func compare(t *testing.T, log *gatewaytest.Recorder, flows iter.Seq[review.Flow]) (compared int64) {
 	t.Helper()
+	return compareBut(t, log, flows, func(*review.Flow, *audit.Event) bool { return false })
+}
+
+// compareBut is compare with verdicts of the gateway that may be others than the review's.
+func compareBut(t *testing.T, log *gatewaytest.Recorder, flows iter.Seq[review.Flow], open func(*review.Flow, *audit.Event) bool) (compared int64) {
+	t.Helper()
 	live, at := opened(log), map[ends]int{}
 	judged := map[ends]int{}
 	all := slices.Collect(flows)
@@ -85,6 +92,10 @@ func compare(t *testing.T, log *gatewaytest.Recorder, flows iter.Seq[review.Flow
 			e = events[at[key]]
 		}
 		at[key]++
+		if open(&f, &e) {
+			compared++
+			continue
+		}
 		if f.Cut && e.Reason == egress.ReasonUnreadable.String() {
 			continue // the end of the gateway ended the connection, of which the capture says nothing
 		}
@@ -124,4 +135,29 @@ func compareRequests(t *testing.T, log *gatewaytest.Recorder, r *review.Report) 
 		}
 	}
 	return compared
+}
+
+// compareQuestions holds the names that the review found to be asked for against those that the gateway was asked for. more
+// says that the gateway may have read fewer.
+func compareQuestions(t *testing.T, log *gatewaytest.Recorder, r *review.Report, more bool) {
+	t.Helper()
+	live, found := map[string]bool{}, map[string]bool{}
+	for _, e := range log.Events(audit.DNSQuery) {
+		if e.Reason == egress.ReasonInvalid.String() {
+			continue // no question that can be read, and in a review none that has a name
+		}
+		live[strings.Join([]string{e.DNS.Name, e.DNS.Type, e.Action, e.Rule, e.Reason}, " ")] = true
+	}
+	for _, l := range r.Lookups {
+		if l.Verdict.Reason == egress.ReasonInvalid.String() {
+			continue
+		}
+		found[strings.Join([]string{l.Name, l.Type, l.Verdict.Action, l.Verdict.Rule, l.Verdict.Reason}, " ")] = true
+	}
+	if more {
+		maps.DeleteFunc(found, func(name string, _ bool) bool { return !live[name] })
+	}
+	if !maps.Equal(live, found) {
+		t.Errorf("the gateway was asked for %v, the review has %v", slices.Collect(maps.Keys(live)), slices.Collect(maps.Keys(found)))
+	}
 }

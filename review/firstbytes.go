@@ -26,6 +26,7 @@ type pending struct {
 	open     [maxJudges]bool // that need bytes
 	web      [maxJudges]bool // of which what follows are requests, judged one by one
 	asks     bool            // it is a request to the explicit proxy, not answered yet
+	tunnels  bool            // the answer to it is that of a CONNECT
 	asked    [maxJudges]session.Step
 	refused  *capture.Verdict // of the name that was asked for, as it was recorded
 	first    []byte
@@ -62,15 +63,7 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 	if cutOff && len(h.Payload) > 0 {
 		r.table.row(id).flags |= cut
 	}
-	end := session.More
-	if p.closed {
-		end = session.Silent
-	}
-	switch {
-	case p.asks:
-		r.ask(p)
-	case r.decide(id, p, end):
-		r.forget(id, p)
+	if !p.opening && r.sniff(id, p) {
 		if r.table.row(id).flags&followed != 0 { // of this segment, too, there may be more
 			r.follows.next(id, h, cutOff)
 		}
@@ -79,6 +72,26 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 	if cutOff || len(r.pending) > maxPending {
 		r.settle(id, p, session.More)
 	}
+}
+
+// sniff gives what a client has said to the sessions that need it; it reports whether the wait is over.
+func (r *reviewer) sniff(id uint32, p *pending) bool {
+	end := session.More
+	if p.closed {
+		end = session.Silent
+	}
+	if p.asks {
+		if r.ask(p); p.closed && p.sessions[byPolicy].Asks() {
+			r.proxyResult(id, p, end)
+			return true
+		}
+		return false
+	}
+	if !r.decide(id, p, end) {
+		return false
+	}
+	r.forget(id, p)
+	return true
 }
 
 // keep keeps what comes next, as far as it is read.

@@ -1,6 +1,7 @@
 package review
 
 import (
+	"bytes"
 	"net/netip"
 	"slices"
 
@@ -80,7 +81,7 @@ func (r *reviewer) stale(id uint32, rec *capture.Record, h *capture.Headers, ope
 		return rec.Time-row.end >= datagramIdle
 	case !opens:
 		return false
-	case r.lenient || row.flags&(inbound|partial) != 0, row.flags&answered == 0 && row.up > 0: // the answers are not there
+	case r.lenient || row.flags&(inbound|partial|oneSided) != 0:
 		return h.Seq != row.isn && !r.stands(id)
 	}
 	return row.flags&reset != 0
@@ -114,7 +115,9 @@ func (r *reviewer) begin(k flowKey, rec *capture.Record, h *capture.Headers, ope
 	if opens {
 		isn = h.Seq
 	}
-	return r.open(k, rec, flags, isn), up, true
+	id = r.open(k, rec, flags, isn)
+	r.table.row(id).iss = isn + uint32(len(h.Payload)) + 1
+	return id, up, true
 }
 
 // open adds a flow, in place of one that has the same ends, and has it judged.
@@ -150,6 +153,7 @@ func (r *reviewer) drop(id uint32) {
 	}
 	delete(r.streams, id)
 	r.notAgain(id)
+	delete(r.table.stray, id)
 }
 
 // protos are the transports as sessions know them.
@@ -226,6 +230,9 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	n := int64(len(h.Payload)) + int64(max(rec.Length-len(rec.Frame), 0))
 	if up {
 		row.up += n
+		if row.key.proto == capture.TransportTCP && row.flags&answered == 0 {
+			r.unanswered(id, h)
+		}
 	} else {
 		row.down += n
 	}
@@ -248,6 +255,7 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 		r.follows.end(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
 		if p := r.pending[id]; p != nil && p.asks {
+			p.tunnels = bytes.HasPrefix(h.Payload, []byte("HTTP/1.1 200"))
 			r.proxyResult(id, p, session.More)
 		}
 	}
@@ -256,8 +264,12 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 // answered tells who follows a connection what the gateway said on it.
 func (r *reviewer) answered(id uint32, h *capture.Headers) {
 	if p := r.pending[id]; p != nil {
+		opening := p.opening
 		if p.answer(h) {
 			p.first = p.first[:0]
+		}
+		if opening && !p.opening {
+			r.sniff(id, p)
 		}
 	} else if f := r.follows.live[id]; f != nil {
 		f.answer(h)

@@ -90,6 +90,7 @@ func (l *link) tcp(port uint16, flags byte, seq uint32, payload string) {
 	if flags == capture.SYN { // it is answered, and the window is wide
 		l.w.Packet(capture.ToGuest, accepts(80, port, seq), "")
 		l.w.Packet(capture.ToGuest, announces(80, port, seq+1), "")
+		l.w.Packet(capture.FromGuest, segment(port, capture.ACK, seq+1, ""), "")
 	}
 }
 

@@ -106,15 +106,16 @@ func TestFlowsBeginWithWhatIsThere(t *testing.T) {
 		directed string // the flows: from, to, up, down
 		guessed  string // the same where no direction was recorded
 	}{
-		"from its beginning": {[]sent{{up, syn}, {down, both}, {up, data}, {down, reply}}, "40000 > 93.184.215.14:443 5 9", "40000 > 93.184.215.14:443 5 9"},
-		"from the guest on":  {[]sent{{up, data}, {down, reply}, {up, long}}, "40000 > 93.184.215.14:443 9 9", "40000 > 93.184.215.14:443 9 9"},
-		"from the answer on": {[]sent{{down, reply}, {up, data}}, "40000 > 93.184.215.14:443 5 9", "40000 > 93.184.215.14:443 5 9"},
-		"from a SYN-ACK on":  {[]sent{{down, both}, {up, data}}, "40000 > 93.184.215.14:443 5 0", "40000 > 93.184.215.14:443 5 0"},
-		"from a low port":    {[]sent{{up, low}}, "443 > 93.184.215.14:40000 5 0", "40000 > 192.168.127.2:443 0 5"},
-		"a port used again":  {[]sent{{up, syn}, {up, data}, {up, syn}, {up, again}, {up, data}}, "40000 > 93.184.215.14:443 5 0, 40000 > 93.184.215.14:443 5 0", "40000 > 93.184.215.14:443 5 0, 40000 > 93.184.215.14:443 5 0"},
-		"a ping":             {[]sent{{up, ping}, {down, pong}}, "0 > 93.184.215.14 4 4", "0 > 93.184.215.14 4 4"},
-		"a reply to nothing": {[]sent{{down, pong}}, "", ""},
-		"DHCP":               {[]sent{{up, dhcp}}, "", ""},
+		"from its beginning":               {[]sent{{up, syn}, {down, both}, {up, data}, {down, reply}}, "40000 > 93.184.215.14:443 5 9", "40000 > 93.184.215.14:443 5 9"},
+		"from the guest on":                {[]sent{{up, data}, {down, reply}, {up, long}}, "40000 > 93.184.215.14:443 9 9", "40000 > 93.184.215.14:443 9 9"},
+		"from the answer on":               {[]sent{{down, reply}, {up, data}}, "40000 > 93.184.215.14:443 5 9", "40000 > 93.184.215.14:443 5 9"},
+		"from a SYN-ACK on":                {[]sent{{down, both}, {up, data}}, "40000 > 93.184.215.14:443 5 0", "40000 > 93.184.215.14:443 5 0"},
+		"from a SYN-ACK of a high port on": {[]sent{{down, answered(segmentTo(50000, 40000, capture.SYN|capture.ACK, 1999, ""))}}, "40000 > 93.184.215.14:50000 0 0", "40000 > 93.184.215.14:50000 0 0"},
+		"from a low port":                  {[]sent{{up, low}}, "443 > 93.184.215.14:40000 5 0", "40000 > 192.168.127.2:443 0 5"},
+		"a port used again":                {[]sent{{up, syn}, {up, data}, {up, syn}, {up, again}, {up, data}}, "40000 > 93.184.215.14:443 5 0, 40000 > 93.184.215.14:443 5 0", "40000 > 93.184.215.14:443 5 0, 40000 > 93.184.215.14:443 5 0"},
+		"a ping":                           {[]sent{{up, ping}, {down, pong}}, "0 > 93.184.215.14 4 4", "0 > 93.184.215.14 4 4"},
+		"a reply to nothing":               {[]sent{{down, pong}}, "", ""},
+		"DHCP":                             {[]sent{{up, dhcp}}, "", ""},
 	} {
 		var out bytes.Buffer
 		w := capture.NewWriter(&out, capture.Options{})
@@ -124,7 +125,10 @@ func TestFlowsBeginWithWhatIsThere(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for file, want := range map[string]string{out.String(): c.directed, string(classic(t, out.Bytes(), 1<<16)): c.guessed} {
+		const short = 56 // bytes of each frame, of which 2 are payload
+		for file, want := range map[string]string{
+			out.String(): c.directed, string(classic(t, out.Bytes(), 1<<16)): c.guessed, string(classic(t, out.Bytes(), short)): c.guessed,
+		} {
 			r := read(t, []byte(file), review.Options{Policy: policy(t, "[egress]\ndefault = \"public\"\n")})
 			var flows []string
 			for f := range r.Flows() {
@@ -152,5 +156,24 @@ func TestLostVerdictsAreMissed(t *testing.T) {
 		if got := r.Count(review.Unreadable); got != want || strings.Contains(text, "3 verdicts are missing: ") != (want > 0) {
 			t.Errorf("%q: %d faults\n%s", comment, got, text)
 		}
+	}
+}
+
+// TestFlowsWithoutABeginningAreUndecided where a name would decide, and say that something is missing.
+func TestFlowsWithoutABeginningAreUndecided(t *testing.T) {
+	t.Parallel()
+	l := newLink()
+	l.w.Packet(capture.FromGuest, segmentTo(443, 40000, capture.ACK, 1000, "hello"), "")
+	if err := l.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := read(t, l.out.Bytes(), review.Options{Policy: policy(t, "[[egress.allow]]\nhosts = [\"good.example\"]\nprotocol = \"tls\"\n")})
+	for f := range r.Flows() {
+		if !f.Cut || f.Verdict.Action != review.Undecided {
+			t.Errorf("cut %v, %s", f.Cut, f.Verdict.Action)
+		}
+	}
+	if r.Len() != 1 {
+		t.Errorf("%d flows", r.Len())
 	}
 }

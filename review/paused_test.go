@@ -32,3 +32,15 @@ func TestI16_PausesDecideAsInTheGateway(t *testing.T) {
 		}
 	}
 }
+
+// TestDatagramsAfterAPauseAreAnotherFlow, as in the gateway, which forgets them after two minutes.
+func TestDatagramsAfterAPauseAreAnotherFlow(t *testing.T) {
+	t.Parallel()
+	for pause, want := range map[time.Duration]int{119 * time.Second: 1, 121 * time.Second: 2} {
+		c := pcapgen.Datagrams(pause)
+		file, _ := c.Capture()
+		if got := reviewed(t, &c, file).Len(); got != want {
+			t.Errorf("after %s: %d flows, want %d", pause, got, want)
+		}
+	}
+}

@@ -68,6 +68,10 @@ func (r *reviewer) proxyResult(id uint32, p *pending, end session.Ending) {
 		delete(r.pending, id)
 		return
 	}
+	if request != nil && request.Connect && len(p.first) > request.Length && !p.tunnels {
+		r.impatient(id, p)
+		return
+	}
 	if request != nil {
 		r.table.asked[id] = request.Target()
 		p.first = p.first[request.Length:] // what follows is said in the tunnel
@@ -90,6 +94,18 @@ func (r *reviewer) proxyResult(id uint32, p *pending, end session.Ending) {
 	if !wait {
 		r.forget(id, p)
 	}
+}
+
+// impatient denies what a client asked that did not wait for the answer to its CONNECT. The gateway refuses that if it has
+// read the bytes behind it with the request, which only its answer tells.
+func (r *reviewer) impatient(id uint32, p *pending) {
+	for place, s := range p.sessions {
+		if s != nil {
+			f := egress.Flow{Proto: egress.TCP}
+			r.decided(id, place, &f, egress.Verdict{Reason: egress.ReasonUnreadable})
+		}
+	}
+	delete(r.pending, id)
 }
 
 // resolved goes on with one session of a request to the proxy, whose name is resolved by now.

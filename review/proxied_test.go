@@ -17,6 +17,7 @@ import (
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/review"
 )
 
@@ -165,6 +166,24 @@ func TestProxyRequestsAreLearned(t *testing.T) {
 	for want, there := range map[string]bool{"opaque.example": true, "plain.example": true, "192.168.127.1": false} {
 		if strings.Contains(learned, "\""+want) != there {
 			t.Errorf("%q in what was learned: want %v\n%s", want, there, learned)
+		}
+	}
+}
+
+// TestI16_BytesBehindACONNECTAreDenied unless the gateway's answer says that it had not read them with the request.
+func TestI16_BytesBehindACONNECTAreDenied(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]string{
+		"HTTP/1.1 200 Connection established\r\n\r\n": "allow rule",
+		"HTTP/1.1 400 Bad Request\r\n\r\n":            "deny unreadable",
+		"":                                            "deny unreadable",
+	} {
+		c := pcapgen.Impatient(answer)
+		file, _ := c.Capture()
+		for f := range reviewed(t, &c, file).Flows() {
+			if got := f.Verdict; f.Proto == "tcp" && got.Action+" "+got.Reason != want {
+				t.Errorf("answered %q: %s %s, want %s", answer, got.Action, got.Reason, want)
+			}
 		}
 	}
 }

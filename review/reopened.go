@@ -63,19 +63,36 @@ func (r *reviewer) reopened(id uint32, rec *capture.Record, h *capture.Headers) 
 	switch {
 	case h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
 		answers := again && syn.seq == h.Ack-1
-		if standing && (row.iss != h.Seq || answers && syn.seq != row.isn) {
+		if row.flags&reset != 0 || standing && (row.iss != h.Seq || answers && syn.seq != row.isn) {
 			id = r.beginAgain(id, rec, h.Ack-1, answers)
 			row = r.table.row(id)
 		}
-		row.flags, row.iss = row.flags&^reset|answered, h.Seq
+		row.flags, row.iss = row.flags&^oneSided|answered, h.Seq
+		delete(r.table.stray, id)
 	case h.Flags&capture.RST == 0:
 	case standing && again && h.Seq == 0 && h.Ack == syn.seq+syn.length: // RFC 9293, section 3.5.2: no connection has the SYN's ends
 		id = r.beginAgain(id, rec, syn.seq, true)
 		r.table.row(id).flags |= reset
-	case standing, h.Seq == 0 && h.Ack-row.isn-1 <= 1<<16: // else it answers what came before the SYN's answer
+	case !standing && (h.Seq != 0 || h.Ack != row.iss):
+	case !standing && r.table.stray[id] > 0: // a segment before the SYN's answer
+		r.table.stray[id]--
+	default:
 		row.flags |= reset
 	}
 	return id
+}
+
+// unanswered takes a segment of a client whose SYN was not answered.
+func (r *reviewer) unanswered(id uint32, h *capture.Headers) {
+	row := r.table.row(id)
+	end := h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&capture.FIN) // which is 1
+	switch {
+	case h.Flags&(capture.SYN|capture.RST) != 0:
+	case h.Flags&capture.ACK == 0 && end == row.iss && len(r.table.stray) < maxAgain:
+		r.table.stray[id]++
+	case h.Flags&capture.ACK != 0 && len(h.Payload) > 0:
+		row.flags |= oneSided
+	}
 }
 
 // beginAgain opens the connection of a later SYN in place of the one before. known says that it is the SYN that was kept.

@@ -20,17 +20,23 @@ type stream struct {
 	next uint32 // RCV.NXT
 	// lenient takes what comes before the gateway's SYN was seen: the capture knows no directions.
 	lenient  bool
-	answered bool // the gateway's SYN was seen, whose number is iss
-	stands   bool // the client has acknowledged it
-	closed   bool // the client's FIN has had its turn
-	gone     bool // the client has reset the connection
-	over     bool // the gateway has ended its side
-	iss      uint32
+	answered bool   // the gateway's SYN was seen
+	stands   bool   // the client has acknowledged it
+	closed   bool   // the client's FIN has had its turn
+	gone     bool   // the client has reset the connection
+	over     bool   // the gateway has ended its side
 	edge     uint32 // of the window that the gateway announced last, once it has answered
 	window   uint32 // its size
 	scale    uint8
 	early    earlySegments
 	waiting  int // bytes of early
+	// opening says that bytes which came with the end of the handshake are not acknowledged, nor those up to openEnd that
+	// followed them: the stack puts them behind others that have come (connect.go, synRcvdState), and which these are the
+	// capture doesn't tell.
+	opening bool
+	openEnd uint32
+	// unclear says that it can't be told whether the handshake was broken.
+	unclear bool
 }
 
 // segment is one that came before its turn.
@@ -72,13 +78,14 @@ func (s *stream) answer(h *capture.Headers) (first bool) {
 	switch {
 	case h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
 		if first = !s.answered; first {
-			*s = stream{next: h.Ack, answered: true, iss: h.Seq, scale: h.Scale, window: uint32(h.Window), lenient: s.lenient}
+			*s = stream{next: h.Ack, answered: true, scale: h.Scale, window: uint32(h.Window), lenient: s.lenient, unclear: s.unclear}
 			s.edge = h.Ack + s.window
 		}
 	case h.Flags&capture.ACK != 0 && s.answered:
 		// A unit of the scale is held back of what is announced (netstack/tcp_window.go).
 		s.window = (uint32(h.Window) + 1) << s.scale
 		s.edge = h.Ack + s.window
+		s.opening = s.opening && before(h.Ack, s.openEnd)
 	}
 	return first
 }
@@ -88,40 +95,77 @@ func (s *stream) live() bool { return s.answered && s.stands && !s.closed && !s.
 
 // take takes a segment of the client's and hands the bytes whose turn it is to add, which says how much of them was read:
 // the rest is gone. Only the next room bytes are of use. false means that it can't be told what the stack took.
-func (s *stream) take(h *capture.Headers, room int, add func([]byte) int) bool {
+func (s *stream) take(h *capture.Headers, room int, add func([]byte) int) (clear bool) {
+	opens := !s.stands
 	switch {
-	case s.closed || s.gone:
+	case s.gone, s.closed && !s.opening:
 		return true
-	case s.answered && !s.stands && h.Flags&(capture.RST|capture.SYN) != 0: // connect.go, synRcvdState
-		s.gone = s.inWindow(h.Seq)
+	case opens && h.Flags&(capture.RST|capture.SYN) != 0:
+		s.breakHandshake(h)
 		return true
 	case h.Flags&capture.RST != 0:
 		s.gone = h.Seq == s.next // RFC 5961, section 3.2
-		return true
+		return !s.opening
 	case h.Flags&capture.SYN != 0, h.Flags&capture.ACK == 0: // RFC 5961, section 4.2; RFC 9293, section 3.10.7.4
 		return true
-	case !s.stands && !s.established(h):
+	case opens && !s.established(h):
 		return true
 	}
 	one := segment{seq: h.Seq, length: len(h.Payload), data: h.Payload, fin: h.Flags&capture.FIN != 0}
+	if clear = s.clearOrder(&one, opens); s.closed {
+		return clear
+	}
 	switch ahead := int(int32(one.seq - s.next)); {
 	case one.length == 0 && !one.fin, one.length > 0 && ahead+one.length <= 0, one.length == 0 && ahead < 0:
-		return true
+		return clear
 	case ahead > 0:
-		return s.keep(one, room-ahead)
+		return s.keep(one, room-ahead) && clear
 	}
 	s.consume(&one, add)
 	s.catchUp(add)
+	return clear
+}
+
+// clearOrder reports whether the stack takes a segment in its turn, after those before it.
+func (s *stream) clearOrder(one *segment, opens bool) bool {
+	says := one.length > 0 || one.fin
+	switch {
+	case s.unclear:
+		return false
+	case opens && s.answered && one.length > 0:
+		s.opening, s.openEnd = true, one.seq+uint32(one.length)
+		return !one.fin
+	case opens && s.answered:
+		return !one.fin
+	case s.opening && says && one.seq != s.openEnd:
+		return false
+	}
+	s.openEnd += uint32(one.length)
 	return true
+}
+
+// breakHandshake takes a reset or another SYN during the handshake, which ends it in the window (connect.go, synRcvdState;
+// before it begins, netstack's giveUp). The stack may have begun it before the capture shows that.
+func (s *stream) breakHandshake(h *capture.Headers) {
+	const window = 1 << 16 // of any handshake
+	switch inside := h.Seq-s.next < window; {
+	case s.answered:
+		s.gone = s.inWindow(h.Seq)
+	case h.Flags&capture.RST != 0 && h.Seq == s.next:
+		s.gone = true
+	case !s.lenient && inside:
+		s.unclear = true
+	}
 }
 
 // inWindow is for the handshake, of which the window does not move.
 func (s *stream) inWindow(seq uint32) bool { return !before(seq, s.next) && before(seq, s.edge) }
 
-// established tells whether a segment completes the handshake.
+// established tells whether a segment completes the handshake: in a forwarder any number that it acknowledges does
+// (connect.go, synRcvdState without a listener).
 func (s *stream) established(h *capture.Headers) bool {
 	if s.answered {
-		s.stands = h.Ack == s.iss+1 && s.inWindow(h.Seq)
+		s.stands = s.inWindow(h.Seq)
 	} else {
 		s.stands = s.lenient
 	}

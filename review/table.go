@@ -24,6 +24,8 @@ type table struct {
 	asked map[uint32]string
 	// again are the SYNs on connections that may be over.
 	again map[uint32]laterSYN
+	// stray counts the segments before a SYN's answer that are answered by the same reset as the SYN would be.
+	stray map[uint32]int
 }
 
 // rowPiece is how many rows are made at once: they are never moved.
@@ -35,8 +37,8 @@ type row struct {
 	up, down   int64
 	key        flowKey
 	packets    uint32
-	isn        uint32 // of its SYN, and iss of the answer
-	iss        uint32
+	isn        uint32 // of its SYN
+	iss        uint32 // of the gateway's; before that, what a reset that answers the SYN acknowledges
 	names      uint32 // the pinned names, joined by spaces
 	name       uint32 // what the client said
 	recorded   uint32
@@ -68,6 +70,8 @@ const (
 	// answered is a connection whose SYN the gateway has answered, reset one that it has reset.
 	answered
 	reset
+	// oneSided is a connection that carries data though its answer isn't in the capture.
+	oneSided
 )
 
 // flowKey names a flow by numbers of addresses, from the side that opened it.
@@ -86,6 +90,7 @@ func (t *table) init() {
 	t.live = make(map[flowKey]uint32)
 	t.asked = make(map[uint32]string)
 	t.again = make(map[uint32]laterSYN)
+	t.stray = make(map[uint32]int)
 	t.addrs.init()
 	t.names.init()
 	t.said.init()
