@@ -403,6 +403,22 @@ func TestI11_ReloadedEgressBytesBindOpenFlows(t *testing.T) {
 	}
 }
 
+// TestI11_EgressBytesOfEarlierRunsCount: a guest that crashes gets none of them back.
+func TestI11_EgressBytesOfEarlierRunsCount(t *testing.T) {
+	t.Parallel()
+	for used, open := range map[int64]bool{0: true, 10 << 10: false} {
+		w := gatewaytest.StartWith(t, gatewaytest.Policy(t, "[[egress.allow]]\ncidrs = [\""+site+"/32\"]\nprotocol = \"tcp\"\nports = [9]\n[limits]\negress_bytes = \"10K\"\n"), func(c *gateway.Config) { c.EgressUsed = used })
+		w.Serve(site+":9", func(c net.Conn) { _, _ = io.Copy(c, c) })
+		c, err := w.Dial(siteAddr, 9)
+		if (err == nil) != open || w.Gateway.Stats().EgressUsed < used {
+			t.Errorf("%d used: %v, %d used then", used, err, w.Gateway.Stats().EgressUsed)
+		}
+		if err == nil {
+			_ = c.Close()
+		}
+	}
+}
+
 func TestI11_ReloadedLimitsBindNextFlows(t *testing.T) {
 	t.Parallel()
 	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [9]\n"

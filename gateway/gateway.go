@@ -86,6 +86,7 @@ func (g *Gateway) build() error {
 	g.policy.Store(g.cfg.Policy)
 	g.rules.Store(rules)
 	g.budget.set(g.cfg.Policy.Limits.EgressBytes)
+	g.budget.used.Store(g.cfg.EgressUsed)
 	g.guard, err = dnsguard.New(dnsguard.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
 		Dialer: g.dialResolver(), HasIPv6: g.cfg.HasIPv6, Roots: g.cfg.Roots,

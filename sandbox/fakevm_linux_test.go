@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == Verb:
 		agentpb.QuietLog()
-		os.Exit(supervisor.RunOn(fakeBackend{}))
+		os.Exit(supervisor.RunOn(fakeBackend{}, replan))
 	case len(os.Args) > 2 && os.Args[1] == fakeVMMArg:
 		os.Exit(fakeVMM(os.Args[2]))
 	case os.Getenv(callerEnv) != "":
@@ -199,7 +199,7 @@ func (m *fakeMachine) Shutdown(context.Context, *agentpb.ShutdownRequest) (*agen
 	return &agentpb.ShutdownResponse{}, err
 }
 
-// Exec knows: append TOKEN, sync, list, env, exit CODE, and wait for a signal.
+// Exec knows: echo, append TOKEN, sync, list, env, exit CODE, and wait for a signal.
 func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 	first, err := s.Recv()
 	if err != nil {
@@ -233,6 +233,8 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 		m.tokens = append(m.tokens, argv[1])
 	case "sync":
 		err = m.flush()
+	case "echo":
+		out = strings.Join(argv[1:], " ") + "\n"
 	case "list":
 		out = strings.Join(m.tokens, "\n")
 	case "env":

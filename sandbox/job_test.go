@@ -85,7 +85,7 @@ func (k *keeps) start(t *testing.T) {
 		Dir: namedPath(k.home, "web", state.JobsDir), Agent: &fakeGuest{}, Ctx: ctx, Work: &k.work, Self: state.Identify(os.Getpid()),
 		Room: func() (int64, error) { return 1 << 40, nil }, Failed: func(err error) { t.Error(err) },
 	}
-	must(t, k.Settle())
+	must(t, k.Settle(nil))
 	t.Cleanup(func() {
 		k.stop()
 		k.work.Wait()
@@ -296,7 +296,7 @@ func TestI13_JobsAreLostWithSupervisors(t *testing.T) {
 	if err := j.Kill(t.Context(), 9); !errors.Is(err, ErrJobEnded) {
 		t.Errorf("kill: %v", err)
 	}
-	must(t, (&jobs.Keeper{Dir: k.Dir}).Settle()) // the next start
+	must(t, (&jobs.Keeper{Dir: k.Dir}).Settle(nil)) // the next start
 	if file, err := state.ReadJob(k.Dir, "server"); err != nil || file.State != JobLost || file.Reason == "" {
 		t.Errorf("%+v, %v", file, err)
 	}

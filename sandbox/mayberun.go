@@ -14,6 +14,6 @@ func MaybeRun() {
 	backends.MaybeRun()
 	if len(os.Args) > 1 && os.Args[1] == Verb {
 		agentpb.QuietLog()
-		os.Exit(supervisor.Run())
+		os.Exit(supervisor.Run(replan))
 	}
 }

@@ -188,8 +188,40 @@ func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*
 	return bringUp(ctx, home, run, img, cfg, admitted)
 }
 
-// prepareStart says what to start. The caller holds the lock, so that no other sandbox comes under the name meanwhile.
+// prepareStart says what to start, and clears what a run before left. The caller holds the lock, so that no other sandbox
+// comes under the name meanwhile.
 func prepareStart(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
+	cfg, img, admitted, err := prepareRun(ctx, h, run, o)
+	if err == nil {
+		err = clearRun(h, run.Dir)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return cfg, img, admitted, state.CheckWritten(run.Dir)
+}
+
+// replan is supervisor.Replan.
+func replan(ctx context.Context, old *state.Plan) (*state.Plan, error) {
+	home, err := OpenHome(old.Home)
+	if err != nil {
+		return nil, err
+	}
+	run := &Run{ID: old.Name, Dir: old.Dir}
+	cfg, img, admitted, err := prepareRun(ctx, home, run, StartOptions{})
+	if err != nil {
+		return nil, err
+	}
+	agent, err := agentDisk(home)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{name: old.Name, image: img, home: home, run: run}
+	return s.plan(cfg, admitted, agent)
+}
+
+// prepareRun says what a sandbox with a name is run from.
+func prepareRun(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
 	st, err := loadStored(h, run.ID)
 	if err != nil {
 		return nil, nil, nil, err
@@ -229,10 +261,7 @@ func prepareStart(ctx context.Context, h *Home, run *Run, o StartOptions) (*Conf
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := clearRun(h, run.Dir); err != nil {
-		return nil, nil, nil, err
-	}
-	return &cfg, img, admitted, state.CheckWritten(run.Dir)
+	return &cfg, img, admitted, nil
 }
 
 // imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.

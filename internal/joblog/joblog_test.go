@@ -362,6 +362,40 @@ func TestI12_FullDisksCountLostOutput(t *testing.T) {
 }
 
 // TestI13_HalfARecordIsNoOutput: it is what a kill leaves.
+// TestResumedLogsGoOn in the segment in which another writer ended, or in a new one where that is not as it was left.
+func TestResumedLogsGoOn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		damage   func(path string) error
+		out      string
+		segments int
+		missing  int64
+	}{
+		{func(string) error { return nil }, "onetwo", 1, 0},
+		{func(path string) error { return os.Truncate(path, recordHead+8+recordHead) }, "two", 2, 3},
+		{os.Remove, "two", 1, 3},
+	} {
+		dir := t.TempDir()
+		w := NewWriter(dir, "a")
+		_, err := w.Stream(Stdout).Write([]byte("one"))
+		must(t, errors.Join(err, w.Close(), c.damage(w.path(0))))
+		again, err := Resume(dir, "a", w.Total(), w.Lost())
+		must(t, err)
+		_, err = again.Stream(Stderr).Write([]byte("two"))
+		must(t, errors.Join(err, again.Close()))
+		r := newReader(dir, "a")
+		out, missing := drain(t, r)
+		all, err := segments(dir, "a")
+		if string(out) != c.out || missing != c.missing || len(all) != c.segments || err != nil || again.Total() != 6 || again.Lost() != 0 {
+			t.Errorf("%q with %d missing in segments %v, %v; want %+v", out, missing, all, err, c)
+		}
+		must(t, r.Close())
+	}
+	if w, err := Resume(t.TempDir(), "a", 0, 0); err != nil || w.next != 0 {
+		t.Errorf("of no output: %+v, %v", w, err)
+	}
+}
+
 // TestFullRingsNeedNoRoom: a new segment takes the place of the oldest.
 func TestFullRingsNeedNoRoom(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/internal/rotate"
 )
 
@@ -47,6 +49,33 @@ type Writer struct {
 // NewWriter begins a log in dir, which is there. The name holds no dot. Nothing is made before there is output.
 func NewWriter(dir, name string) *Writer {
 	return &Writer{dir: dir, name: name, opener: openNew, now: time.Now}
+}
+
+// Resume goes on with a log that another Writer has closed: total is how many bytes of output there were, lost how many of
+// them were not written.
+func Resume(dir, name string, total, lost int64) (*Writer, error) {
+	all, err := segments(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	w := NewWriter(dir, name)
+	w.total, w.lost = total, lost
+	if len(all) == 0 {
+		return w, nil
+	}
+	last := all[len(all)-1]
+	w.oldest, w.next = all[0], last+1
+	size, err := Size(dir, name)
+	f := &rotate.File{Path: w.path(last), Opener: openLast}
+	if err == nil && size == total && f.Open() == nil { // else the next segment's position tells what is missing
+		w.open = f
+	}
+	return w, nil
+}
+
+// openLast follows no link and waits for nobody who reads.
+func openLast(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
 // Stream is a writer of that stream. It never fails: what the disk doesn't take is counted (Lost), and the process whose

@@ -42,11 +42,14 @@ type Keeper struct {
 	// Restart says when the main job's command is run again; Clock is of the pauses before that, nil for the real one.
 	Restart state.Restart
 	Clock   Clock
+	// Hold leaves a main command running whose guest has ended, if it is to be run again: Held has it then.
+	Hold bool
 
 	mu     sync.Mutex
 	live   map[string]liveJob          // without those whose end is being written
 	ended  map[string]*state.StoredJob // whose end is not written down yet
 	number int                         // of the last name that was chosen
+	held   *state.MainRun
 }
 
 // liveJob is a job that runs.
@@ -61,15 +64,16 @@ type liveJob struct {
 
 var _ agentclient.JobServer = (*Keeper)(nil)
 
-// Settle writes down the end of jobs whose supervisor was killed: this one's lock says that it is gone.
-func (k *Keeper) Settle() error {
+// Settle writes down the end of jobs whose supervisor was killed: this one's lock says that it is gone. again is left
+// running, for Resume; nil for none.
+func (k *Keeper) Settle(again *state.MainRun) error {
 	names, err := state.ListJobs(k.Dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		j, err := state.ReadJob(k.Dir, name)
-		if err == nil && j.State == state.JobRunning {
+		if err == nil && j.State == state.JobRunning && (again == nil || name != again.Job.Name) {
 			j.State, j.Reason = state.JobLost, state.SupervisorKilled
 			err = j.Update(k.Dir)
 		}
@@ -109,11 +113,7 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 			started <- errors.Join(err, k.drop(j.Name)) // before the name is free: it is the caller's to choose again
 			return
 		}
-		st, err = k.restart(run{job: j, opts: o, halted: halted, began: began}, st, err)
-		k.finish(j, out, st, err)
-		if k.Ended != nil {
-			k.Ended(j.Name)
-		}
+		k.lead(&run{job: j, opts: o, halted: halted, began: began}, out, st, err)
 	})
 	select {
 	case err := <-started:
@@ -123,6 +123,19 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 		return j.Name, nil
 	case <-ctx.Done(): // the job starts all the same, as a caller that was killed leaves it
 		return "", ctx.Err()
+	}
+}
+
+// lead is what comes after the first run of a command, which ended with st and err.
+func (k *Keeper) lead(r *run, out *joblog.Writer, st agentclient.ExitStatus, err error) {
+	st, err = k.restart(r, st, err)
+	if r.held {
+		k.hold(r, out)
+		return
+	}
+	k.finish(r.job, out, st, err)
+	if k.Ended != nil {
+		k.Ended(r.job.Name)
 	}
 }
 

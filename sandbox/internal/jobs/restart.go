@@ -1,9 +1,13 @@
 package jobs
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/internal/joblog"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -31,35 +35,114 @@ type run struct {
 	opts   agentclient.ExecOptions
 	halted <-chan struct{} // closed once the command is not to be run again
 	began  time.Time
+	count  state.Restarts
+	held   bool // the next run is in another machine
 }
 
 // restart runs the main job's command again as long as the policy says so, and returns how its last run ended. st and err
 // are the end of the first.
-func (k *Keeper) restart(r run, st agentclient.ExitStatus, err error) (agentclient.ExitStatus, error) {
-	var count state.Restarts
+func (k *Keeper) restart(r *run, st agentclient.ExitStatus, err error) (agentclient.ExitStatus, error) {
 	for {
 		k.died(r.job, st, err)
 		if st.StartError != agentclient.Started { // it was there at the first start: as in docker, this ends it
 			r.job.Reason = state.ShownText(st.Message)
 		}
-		if r.job.Name != state.MainJob || err != nil || k.over(&r) || st.StartError != agentclient.Started {
+		gone := k.guestGone(err)
+		if r.job.Name != state.MainJob || st.StartError != agentclient.Started || r.isHalted() || !gone && (err != nil || k.Ctx.Err() != nil) {
 			return st, err
 		}
-		count.Policy = k.restartPolicy()
-		pause, again := count.Next(k.clock().Now().Sub(r.began), st.Code)
-		if !again || !k.pause(&r, pause) {
+		code := st.Code
+		if err != nil { // the guest took the command along, which did not end well then
+			code = failed
+		}
+		r.count.Policy = k.restartPolicy()
+		pause, again := r.count.Next(k.clock().Now().Sub(r.began), code)
+		if !again {
 			return st, err
 		}
-		r.job.Restarts = count.Count
+		if !gone && !k.pause(r, pause) {
+			if gone = k.guestGone(nil) && !r.isHalted(); !gone {
+				return st, err
+			}
+		}
+		if gone {
+			r.held = true
+			return st, err
+		}
+		r.job.Restarts = r.count.Count
 		if err := r.job.Update(k.Dir); err != nil { // the command is worth more than its number
 			k.Failed(err)
 		}
 		k.restarts(r.job)
-		in := k.resume(&r)
+		in := k.resume(r)
 		r.began = k.clock().Now()
 		st, err = k.Agent.Exec(k.Ctx, r.opts)
 		in.close()
 	}
+}
+
+// failed is the exit code of a command that the end of its guest took along, for restart policies.
+const failed = 1
+
+// guestGone reports whether the guest has ended by itself; err is that of a run, or nil.
+func (k *Keeper) guestGone(err error) bool {
+	if !k.Hold {
+		return false
+	}
+	if cause := context.Cause(k.Ctx); cause != nil {
+		return errors.Is(cause, agentclient.ErrAgentDead)
+	}
+	return errors.Is(err, agentclient.ErrAgentDead)
+}
+
+// hold leaves the command's file as that of one that runs.
+func (k *Keeper) hold(r *run, out *joblog.Writer) {
+	if err := out.Close(); err != nil {
+		k.Failed(err)
+	}
+	r.job.OutputBytes, r.job.LostBytes = out.Total(), out.Lost()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held = state.NewMainRun(r.job, &r.opts, r.count)
+}
+
+// Held is the main command that is to be run again in another machine; nil for none. It is known once Work is done.
+func (k *Keeper) Held() *state.MainRun {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held
+}
+
+// Resume runs a main command that another Keeper held, with its output behind that of the runs before.
+func (k *Keeper) Resume(m *state.MainRun) error {
+	j := m.Job
+	j.Restarts, j.Supervisor = m.Restarts.Count, k.Self
+	out, err := joblog.Resume(k.Dir, j.Name, j.OutputBytes, j.LostBytes)
+	if err == nil {
+		err = j.Update(k.Dir)
+	}
+	if err != nil {
+		return err
+	}
+	out.Room = k.Room
+	halted := make(chan struct{})
+	r := &run{job: &j, opts: m.Options(), halted: halted, count: m.Restarts}
+	r.opts.Stdout, r.opts.Stderr = out.Stream(joblog.Stdout), out.Stream(joblog.Stderr)
+	k.change(j.Name, func(live *liveJob) {
+		live.started, live.halt = j.Started, sync.OnceFunc(func() { close(halted) })
+	})
+	k.restarts(&j)
+	in := k.resume(r)
+	k.Work.Go(func() {
+		r.began = k.clock().Now()
+		st, err := k.Agent.Exec(k.Ctx, r.opts)
+		in.close()
+		k.lead(r, out, st, err)
+	})
+	return nil
 }
 
 // pause waits before the next run, and reports whether there is to be one.
@@ -70,16 +153,16 @@ func (k *Keeper) pause(r *run, d time.Duration) bool {
 	case <-k.Ctx.Done():
 	case <-k.clock().After(d):
 	}
-	return !k.over(r)
+	return !r.isHalted() && k.Ctx.Err() == nil
 }
 
-// over reports whether there is to be no further run.
-func (k *Keeper) over(r *run) bool {
+// isHalted reports whether somebody wants the command not to be run again.
+func (r *run) isHalted() bool {
 	select {
 	case <-r.halted:
 		return true
 	default:
-		return k.Ctx.Err() != nil
+		return false
 	}
 }
 
@@ -97,6 +180,9 @@ func (k *Keeper) resume(r *run) *input {
 func (k *Keeper) change(name string, do func(*liveJob)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.live == nil {
+		k.live = map[string]liveJob{}
+	}
 	live := k.live[name]
 	do(&live)
 	k.live[name] = live

@@ -68,6 +68,7 @@ type Plan struct {
 	Keep      bool   `json:"keep,omitempty"`
 	Attached  bool   `json:"attached,omitempty"` // ends with the caller, though it has a name
 	Review    bool   `json:"review,omitempty"`   // is for a look at the disk: no other command gets a session
+	Again     *Again `json:"again,omitempty"`    // of a run that goes on after the end of its guest
 }
 
 // Shares reports whether the guest may write to a directory of this machine, or to a disk that stays.

@@ -84,9 +84,10 @@ const (
 
 // Restarts counts the restarts of one command.
 type Restarts struct {
-	Policy Restart
-	Count  int
-	pause  time.Duration // before the last one
+	Policy Restart `json:"policy"`
+	Count  int     `json:"count"`
+	// Pause is that before the last one, in nanoseconds.
+	Pause time.Duration `json:"pause"`
 }
 
 // Next says whether a command that ran for so long and ended with this code is run again, and after which pause. It
@@ -102,10 +103,10 @@ func (r *Restarts) Next(ran time.Duration, code int) (pause time.Duration, again
 	if !again {
 		return 0, false
 	}
-	r.pause = min(2*r.pause, maxRestartPause)
-	if r.pause == 0 || ran >= calmRun {
-		r.pause = firstRestartPause
+	r.Pause = min(2*r.Pause, maxRestartPause)
+	if r.Pause == 0 || ran >= calmRun {
+		r.Pause = firstRestartPause
 	}
 	r.Count++
-	return r.pause, true
+	return r.Pause, true
 }

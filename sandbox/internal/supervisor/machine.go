@@ -109,7 +109,8 @@ func (s *supervisor) serveLink() error {
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
 		Admit:   admitReload(s.plan),
 		Forward: s.ports.forward, DialSandbox: s.peers.dial,
-		Terminate: func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
+		Terminate:  func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
+		EgressUsed: s.egressUsed(),
 	})
 	if err != nil {
 		return errors.Join(err, s.link.Close())
@@ -271,10 +272,12 @@ func (s *supervisor) announce() error {
 
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
 func (s *supervisor) serve() error {
-	caller := handoff.Of(s.control)
 	s.work.Go(s.watchGuest)
 	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Refuse: s.refuse}
-	s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })
+	if s.control != nil {
+		caller := handoff.Of(s.control)
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })
+	}
 	if s.named.listener != nil {
 		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.named.listener, s.agent, also) })
 	}
@@ -282,8 +285,11 @@ func (s *supervisor) serve() error {
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	case <-s.machine.Done():
-		return s.endCause(agentclient.ErrAgentDead)
+		return s.guestGone(s.endCause(agentclient.ErrAgentDead))
 	case <-s.agent.Done():
-		return s.endCause(s.agent.Err())
+		if err := s.agent.Err(); !errors.Is(err, agentclient.ErrAgentDead) { // a guest that breaks the protocol gets no other machine
+			return s.endCause(err)
+		}
+		return s.guestGone(s.endCause(s.agent.Err()))
 	}
 }

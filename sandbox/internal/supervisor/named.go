@@ -30,7 +30,7 @@ type named struct {
 // open makes the socket over which commands reach a sandbox with a name. Who comes before the guest is ready
 // waits.
 func (n *named) open() (err error) {
-	if n.s.plan.Name == "" {
+	if n.s.plan.Name == "" || n.dir != nil { // waitAgain has opened it
 		return nil
 	}
 	if n.dir, err = os.Open(n.s.plan.Dir); err == nil && !n.s.plan.Review {
@@ -165,6 +165,15 @@ func (n *named) keepPlaceholders(st *state.Stored) (changed bool) {
 	return changed
 }
 
+// writeEnd writes down why a run ended; nil is a stop.
+func (n *named) writeEnd(end error) error {
+	e := state.End{Time: time.Now().UTC().Truncate(time.Second)}
+	if end != nil {
+		e.Kind, e.Message = state.KindOf(end), end.Error()
+	}
+	return state.WriteJSON(n.s.plan.Dir, state.EndFile, e)
+}
+
 // end writes down how a run ended, then takes its socket away.
 func (n *named) end(end error) error {
 	if n.removed() {
@@ -172,11 +181,7 @@ func (n *named) end(end error) error {
 	}
 	var errs []error
 	if n.s.caller.detached.Load() {
-		e := state.End{Time: time.Now().UTC().Truncate(time.Second)}
-		if end != nil {
-			e.Kind, e.Message = state.KindOf(end), end.Error()
-		}
-		errs = append(errs, n.keepChoices(), n.saveRan(), state.WriteJSON(n.s.plan.Dir, state.EndFile, e))
+		errs = append(errs, n.keepChoices(), n.saveRan(), n.writeEnd(end))
 	}
 	for _, file := range []string{state.InfoFile, state.ControlSock, state.PeerSock} {
 		errs = append(errs, state.UnlessGone(os.Remove(filepath.Join(n.s.plan.Dir, file))))

@@ -1,10 +1,13 @@
 package supervisor
 
 import (
+	"io"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // limitCore keeps secrets out of core files (invariant 8), for this process and its children.
@@ -17,6 +20,37 @@ func limitCore() error {
 // that is not dumpable can't write the user namespace of its child.
 func hideMemory() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// becomeAnew executes this program in this process's place, as the supervisor of a plan that has no caller. It returns on
+// error alone.
+func becomeAnew(plan []byte) error {
+	memory, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(memory), "plan")
+	defer func() { _ = file.Close() }()
+	if _, err := file.Write(plan); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = null.Close() }()
+	for fd, from := range map[int]*os.File{state.PlanFD: file, state.StatusFD: null, state.ControlFD: null} {
+		if err := unix.Dup3(int(from.Fd()), fd, 0); err != nil {
+			return err
+		}
+	}
+	if _, err := unix.FcntlInt(state.LockFD, unix.F_SETFD, 0); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
 // closeStrays closes the descriptors above last that the caller's caller left open: a lock among them would be held for

@@ -63,6 +63,9 @@ type supervisor struct {
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock
 
+	replan  Replan
+	signals signals
+	again   bool       // the main command of a run before runs
 	pauseMu sync.Mutex // held while paused changes
 	paused  atomic.Bool
 	resumed atomic.Bool // since the guest's clock was looked at
@@ -79,12 +82,12 @@ var (
 
 // Run is the whole life of a supervisor process. Its exit code only says whether it could
 // report the cause: the cause is in the status lines.
-func Run() int { return RunOn(nil) }
+func Run(replan Replan) int { return RunOn(nil, replan) }
 
 // RunOn is Run on machines of a test's; nil is those of the plan's backend.
-func RunOn(b vm.Backend) int {
+func RunOn(b vm.Backend, replan Replan) int {
 	out := state.NewStatusLines(os.NewFile(state.StatusFD, "status"))
-	err := superviseWith(out, b)
+	err := superviseWith(out, b, replan)
 	if err != nil {
 		f := &state.Failed{Kind: state.KindOf(err), Message: err.Error()}
 		if out.Write(state.StatusLine{Failed: f}) != nil {
@@ -94,31 +97,38 @@ func RunOn(b vm.Backend) int {
 	return 0
 }
 
-func superviseWith(out *state.StatusLines, b vm.Backend) error {
+func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
 	if err := closeStrays(state.LockFD); err != nil {
 		return err
 	}
-	p, err := state.ReadPlan(os.NewFile(state.PlanFD, "plan"))
-	if err != nil {
-		return err
-	}
-	file := os.NewFile(state.ControlFD, "control")
-	control, err := net.FileConn(file) // on a duplicate; file stays open for caller.watch
-	if err != nil {
-		return err
-	}
-	for _, fd := range []int{state.StatusFD, state.ControlFD, state.LockFD} {
+	for _, fd := range []int{state.PlanFD, state.StatusFD, state.ControlFD, state.LockFD} {
 		syscall.CloseOnExec(fd) // the VMM inherits what it was given and nothing else
+	}
+	fd, err := syscall.Dup(state.PlanFD) // whose number becomeAnew needs
+	if err != nil {
+		return err
+	}
+	p, err := state.ReadPlan(os.NewFile(uintptr(fd), "plan"))
+	if err != nil {
+		return err
 	}
 	if err := limitCore(); err != nil {
 		return err
 	}
-	s := newSupervisor(p, out, control)
-	s.started = time.Now().UTC().Round(0)
+	s := newSupervisor(p, out, nil)
+	s.replan, s.started = replan, time.Now().UTC().Round(0)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	boundEnd(s.ctx, endWait, func() { os.Exit(1) })
-	go s.caller.watch(file)
 	s.handleSignals()
+	if p.Again != nil {
+		s.caller.detached.Store(true)
+	} else {
+		file := os.NewFile(state.ControlFD, "control")
+		if s.control, err = net.FileConn(file); err != nil { // on a duplicate; file stays open for caller.watch
+			return err
+		}
+		go s.caller.watch(file)
+	}
 	if b != nil {
 		return s.live(func() error { s.backend = b; return nil }, func() error { return nil })
 	}
@@ -140,7 +150,8 @@ func (s *supervisor) live(choose, hide func() error) error {
 			err = errStopped // if the caller is there still, somebody else ended it
 		}
 	}
-	err = errors.Join(err, s.cleanUp())
+	cleaned := s.cleanUp()
+	err = errors.Join(err, cleaned, s.goOn(err, cleaned), s.loseAgain(err))
 	return errors.Join(err, s.removeDirectory(err))
 }
 
@@ -153,12 +164,30 @@ func boundEnd(ctx context.Context, limit time.Duration, exit func()) {
 // handleSignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
 func (s *supervisor) handleSignals() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGPIPE)
-	ch := make(chan os.Signal, 1)
-	signal.Notify(ch, syscall.SIGTERM, syscall.SIGHUP)
+	s.signals = signals{ch: make(chan os.Signal, 1), done: make(chan struct{})}
+	signal.Notify(s.signals.ch, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		<-ch
-		s.cancel(errCallerGone)
+		defer close(s.signals.done)
+		for range s.signals.ch {
+			s.signals.came = true
+			s.cancel(errCallerGone)
+		}
 	}()
+}
+
+// signals are those that end the sandbox.
+type signals struct {
+	ch   chan os.Signal
+	came bool // valid after done
+	done chan struct{}
+}
+
+// leave reports whether one has come. From then on they end the process at once.
+func (s *signals) leave() bool {
+	signal.Stop(s.ch)
+	close(s.ch)
+	<-s.done
+	return s.came
 }
 
 // handleCaptureSignals lets signals switch the capture. What goes wrong is told when the sandbox ends: its work is not
@@ -176,7 +205,7 @@ func (s *supervisor) handleCaptureSignals() {
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
-	steps := []func() error{s.readPolicy, s.clearEnvironment, s.openRecords, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.waitAgain, s.readPolicy, s.clearEnvironment, s.openRecords, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
@@ -199,6 +228,9 @@ func (s *supervisor) run(choose, hide func() error) error {
 	}
 	s.event(audit.SandboxStart, "")
 	if err := s.announce(); err != nil {
+		return err
+	}
+	if err := s.runAgain(); err != nil {
 		return err
 	}
 	debug.FreeOSMemory() // of the start: a sandbox waits most of its life
@@ -299,6 +331,7 @@ func (s *supervisor) openJobs() error {
 	dir := filepath.Join(s.plan.Dir, state.JobsDir)
 	s.jobs = &jobs.Keeper{
 		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()), Restart: s.plan.Restart, Event: s.jobEvent,
+		Hold:   s.holds(),
 		Room:   func() (int64, error) { return state.Spare(dir) },
 		Failed: func(err error) { fmt.Fprintln(os.Stderr, err) }, // the supervisor's log
 		Ended: func(name string) {
@@ -307,7 +340,10 @@ func (s *supervisor) openJobs() error {
 			}
 		},
 	}
-	return s.jobs.Settle()
+	if s.plan.Again != nil {
+		return s.jobs.Settle(&s.plan.Again.Main)
+	}
+	return s.jobs.Settle(nil)
 }
 
 func (s *supervisor) chooseBackend() error {

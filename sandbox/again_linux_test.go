@@ -1,0 +1,152 @@
+//go:build !vmtest
+
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// startMain starts sandbox a with a main command that waits for a signal.
+func startMain(t *testing.T, h *Home, restart string) *Job {
+	t.Helper()
+	cfg := operation{Home: h.Dir(), Name: "a", Root: t.TempDir()}.config()
+	var err error
+	cfg.Restart, err = ParseRestart(restart)
+	must(t, err)
+	sb, err := Start(t.Context(), cfg)
+	must(t, err)
+	_, err = sb.StartJob(t.Context(), MainJob, ExecOptions{Argv: []string{"wait"}, Env: []string{"A=b"}})
+	must(t, err)
+	must(t, sb.Close())
+	t.Cleanup(func() { _ = h.Stop(t.Context(), "a") }) // after a failure
+	j, err := h.Job("a", MainJob)
+	must(t, err)
+	return j
+}
+
+func runOf(t *testing.T, h *Home) (r state.RunRecord) {
+	t.Helper()
+	must(t, state.ReadJSON(namedPath(h, "a"), state.InfoFile, &r))
+	return r
+}
+
+// crash kills the machine, as the kernel does for want of memory.
+func crash(t *testing.T, h *Home) state.RunRecord {
+	t.Helper()
+	r := runOf(t, h)
+	must(t, syscall.Kill(r.VMM.PID, syscall.SIGKILL))
+	return r
+}
+
+// await is for what other processes do.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never came true: %s", what)
+		}
+	}
+}
+
+// TestI13_CrashedGuestsAreStartedAgain in the same supervisor, as the restart policy says, with what they had written to
+// their disk and the output of the main command. The twin is the same crash without a policy.
+func TestI13_CrashedGuestsAreStartedAgain(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	do := func(verb, key string) string {
+		t.Helper()
+		out, err := operation{Verb: verb, Home: h.Dir(), Name: "a", Key: key}.do(t.Context(), h)
+		must(t, err)
+		return out
+	}
+	j := startMain(t, h, "on-failure:2")
+	do("append", "kept")
+	do("sync", "")
+	for n := 1; n <= 2; n++ {
+		before := crash(t, h)
+		await(t, "the next machine", func() bool {
+			var r state.RunRecord
+			return state.ReadJSON(namedPath(h, "a"), state.InfoFile, &r) == nil && r.Info != nil && r.VMM != before.VMM
+		})
+		if now := runOf(t, h); now.Supervisor != before.Supervisor {
+			t.Errorf("supervisor %+v, was %+v", now.Supervisor, before.Supervisor)
+		}
+		await(t, "the command runs again", func() bool {
+			st, err := j.Status()
+			return err == nil && st.State == JobRunning && st.Restarts == n
+		})
+		if out := do("list", ""); out != "kept" {
+			t.Errorf("the disk has %q", out)
+		}
+	}
+	crash(t, h)
+	if st, err := j.Wait(t.Context()); !errors.Is(err, ErrJobLost) || st.Restarts != 2 {
+		t.Errorf("after the last: %+v, %v", st, err)
+	}
+	await(t, "the sandbox ends", func() bool {
+		st, err := h.Inspect("a")
+		return err == nil && !st.Running && st.End != nil && st.End.Kind == KindAgent
+	})
+	must(t, h.Remove(t.Context(), "a"))
+
+	j = startMain(t, h, "no")
+	crash(t, h)
+	if _, err := j.Wait(t.Context()); !errors.Is(err, ErrJobLost) {
+		t.Errorf("without a policy: %v", err)
+	}
+	await(t, "the sandbox ends", func() bool { st, err := h.Inspect("a"); return err == nil && !st.Running })
+}
+
+// TestRestartedGuestsTakeSignals, and the end of the command by one ends the restarts; the log goes on over them.
+func TestRestartedGuestsTakeSignals(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	j := startMain(t, h, "always")
+	crash(t, h)
+	await(t, "the command runs again", func() bool { st, err := j.Status(); return err == nil && st.Restarts == 1 })
+	await(t, "a signal", func() bool { return j.Kill(t.Context(), agentclient.SIGTERM) == nil })
+	if st, err := j.Wait(t.Context()); err != nil || st.State != JobKilled || st.Signal != int(agentclient.SIGTERM) {
+		t.Errorf("%+v, %v", st, err)
+	}
+	log, err := j.Logs(t.Context(), LogOptions{})
+	must(t, err)
+	out, err := io.ReadAll(log)
+	if err != nil || strings.Contains(string(out), "missing") {
+		t.Errorf("%q, %v", out, err)
+	}
+	must(t, log.Close())
+	must(t, h.Stop(t.Context(), "a"))
+}
+
+// TestStoppedCrashesStayStopped at whatever moment of the restart the stop comes.
+func TestStoppedCrashesStayStopped(t *testing.T) {
+	t.Parallel()
+	for _, pause := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 150 * time.Millisecond} {
+		h := newHome(t)
+		j := startMain(t, h, "always")
+		crash(t, h)
+		time.Sleep(pause) // the moments of a restart that a test can't see
+		if err := h.Stop(t.Context(), "a"); err != nil {
+			b, _ := os.ReadFile(namedPath(h, "a", state.SupervisorLog))
+			t.Fatalf("%s: %v: %s", pause, err, b)
+		}
+		if st, err := h.Inspect("a"); err != nil || st.Running {
+			t.Errorf("%s: %+v, %v", pause, st, err)
+		}
+		if st, err := j.Status(); err != nil || st.State != JobLost {
+			t.Errorf("%s: %+v, %v", pause, st, err)
+		}
+		run, err := lockSettled(t.Context(), h, "a")
+		must(t, err)
+		must(t, run.Lock.Close())
+	}
+}
