@@ -250,8 +250,9 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 			end.Code, end.Signal = 128+int32(n), n
 		case <-s.Context().Done():
 			return s.Context().Err()
-		case <-m.done:
-			return errors.New("the machine has gone")
+		case <-m.done: // a machine that has gone says nothing: the host learns of it by the end of the stream
+			<-s.Context().Done()
+			return s.Context().Err()
 		}
 	}
 	if err != nil {
