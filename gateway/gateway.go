@@ -202,7 +202,7 @@ func (g *Gateway) close() error {
 	var errs []error
 	if g.stack != nil {
 		errs = append(errs, g.stack.Close())
-		g.recordQuiet()
+		recordQuiet(g)
 	}
 	if g.proxy != nil {
 		errs = append(errs, g.proxy.Close())

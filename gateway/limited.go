@@ -53,7 +53,7 @@ const droppedBy = "frames dropped by the guard: "
 // recordQuiet writes down how many ordinary frames were thrown away, once at the end: those to groups and, of
 // connections that were reset, what was under way. Every guest sends some, and no line at their time is news. A guest that
 // sends many was looking for something.
-func (g *Gateway) recordQuiet() {
+func recordQuiet(g *Gateway) {
 	drops := g.stack.Stats().Drops
 	for _, v := range []frameguard.Verdict{frameguard.DropMulticast, frameguard.DropStray} {
 		if n := drops[v.Reason()]; n > 0 {

@@ -230,7 +230,7 @@ func (s *Sandbox) await(ctx context.Context, notice func(string)) error {
 func (s *Sandbox) next() (state.StatusLine, error) {
 	var line state.StatusLine
 	if err := s.lines.Decode(&line); err != nil {
-		return line, fmt.Errorf("%w%s", ErrSupervisor, s.lastWords())
+		return line, fmt.Errorf("%w%s", ErrSupervisor, lastWords(s))
 	}
 	if f := line.Failed; f != nil {
 		return line, state.FailAs(f.Kind, errors.New(f.Message))
@@ -239,7 +239,7 @@ func (s *Sandbox) next() (state.StatusLine, error) {
 }
 
 // lastWords is the end of the supervisor's own log, where a crash leaves its trace.
-func (s *Sandbox) lastWords() string {
+func lastWords(s *Sandbox) string {
 	b, err := state.ReadOwn(filepath.Join(s.run.Dir, state.SupervisorLog))
 	if err != nil || len(bytes.TrimSpace(b)) == 0 {
 		return ""
