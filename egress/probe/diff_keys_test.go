@@ -86,6 +86,7 @@ var fileKeys = []filed{
 	{"[agent]", "directories", []string{"", `["/a:/a"]`, `["/a:/a:rw"]`, `["/a:/b"]`}},
 	{"[agent]", "secrets", []string{"", "[]"}},
 	{"[agent]", "tools", []string{"", `["files"]`, `["all"]`}},
+	{"[agent]", "may_request", []string{"", "[]", `["a.example.com"]`, `["a.example.com:8443"]`}},
 	{"[agent]", "sandboxes", []string{"", "7", "8"}},
 	{"[agent]", "cpus", []string{"", "7", "8"}},
 	{"[agent]", "memory", []string{"", `"1G"`, "1073741825"}},
@@ -169,7 +170,7 @@ func TestDiffNamesEveryKey(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(11, 31))
 	tried := map[string]int{}
-	for range 12000 {
+	for range 30000 {
 		use := map[string]bool{"": true, "[[egress.allow]] #api": true}
 		choice := make([]int, len(fileKeys))
 		for i, k := range fileKeys {
