@@ -180,7 +180,7 @@ func TestI12_LyingGuestsAreShown(t *testing.T) {
 		t.Errorf("%d directories were read at once", most)
 	}
 	for tool, args := range map[string]m{
-		"fs_list": {"path": "/"}, "fs_stat": {"path": "/x"}, "fs_read": {"path": "/x", "offset": int64(math.MaxInt64 - 2*outputBudget)}, "fs_append": {"path": "/fault", "content": "x"},
+		"fs_list": {"path": "/"}, "fs_stat": {"path": "/x"}, "fs_read": {"path": "/x", "offset": int64(math.MaxInt64 - 2*maxRead)}, "fs_append": {"path": "/fault", "content": "x"},
 		"sandbox_exec": {"command": "x"}, "sandbox_run": {"command": "x"}, "sandbox_run_code": {"steps": []m{{"language": "sh", "code": "x"}}}, "check_installed": {"programs": []string{"sh"}},
 		"sandbox_health": {}, "sandbox_metrics": {}, "job": {"action": "start", "command": "x"}, "fs_search": {"path": "/", "text": "x"},
 	} {

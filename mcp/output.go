@@ -18,6 +18,11 @@ const (
 	outputBudget = 32_000
 	// stderrBudget is the part of it that standard error takes at most.
 	stderrBudget = 8_000
+	// maxRead is what an fs_read that asks for more shows of a file, in bytes.
+	maxRead = 3 * outputBudget
+	// maxReadChars is what a client is told about the results of fs_read: maxRead and the words around it. Claude Code cuts
+	// longer results than 25,000 tokens, but for those of a tool that says so.
+	maxReadChars = maxRead + 1_000
 )
 
 // capture keeps the head and the tail of a stream in bounded memory. Its zero value is ready.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/msb-project/msb/sandbox"
 )
@@ -167,6 +168,34 @@ func TestPartsEndBetweenCharacters(t *testing.T) {
 			next := fmt.Sprintf("bytes 0 to %d; go on with offset %[1]d\n", 10-in)
 			p.says(t, false, "fs_read", m{"path": "/f", "length": 10}, next, fmt.Sprintf("file, %d bytes]\n%s\n[end", 10-in, text[:10-in]))
 			p.says(t, false, "fs_read", m{"path": "/f", "length": 10, "offset": 10 - in}, "\n"+char+"b\n")
+		}
+	}
+}
+
+// TestLongReadsAreWhole: one that asks for more than a result shows by itself gets it, up to the bound that clients are told.
+func TestLongReadsAreWhole(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "fs_write", m{"files": []m{{"path": "/f", "content": "x"}}})
+	long := strings.Repeat("ä", maxRead) // of two bytes
+	p.fake.running["default"].files["/f"] = long
+	for length, want := range map[int]int{0: outputBudget, outputBudget + 2: outputBudget + 2, maxRead: maxRead, 10 * maxRead: maxRead} {
+		text := p.says(t, false, "fs_read", m{"path": "/f", "length": length}, fmt.Sprintf("bytes 0 to %d; go on with offset %[1]d\n", want), "\n"+long[:want]+"\n[end")
+		if n := utf8.RuneCountInString(text); n > maxReadChars {
+			t.Errorf("%d characters, clients are told %d", n, maxReadChars)
+		}
+	}
+	p.fake.running["default"].files["/f"] = strings.Repeat("\x1b", maxRead)
+	if text := p.says(t, false, "fs_read", m{"path": "/f", "length": maxRead}, "left out"); len(text) > maxReadChars {
+		t.Errorf("%d characters of escapes", len(text))
+	}
+	r, err := p.client.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range r.Tools {
+		if most, ok := tool.Meta["anthropic/maxResultSizeChars"]; ok != (tool.Name == "fs_read") || ok && most != float64(maxReadChars) {
+			t.Errorf("%s: %v", tool.Name, most)
 		}
 	}
 }

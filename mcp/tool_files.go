@@ -43,12 +43,13 @@ func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, err
 	if err := guestPath(a.Path); err != nil {
 		return "", err
 	}
-	if a.Offset < 0 || a.Length < 0 || a.Offset > math.MaxInt64-outputBudget {
+	if a.Offset < 0 || a.Length < 0 || a.Offset > math.MaxInt64-maxRead {
 		return "", wrong("offset and length are bytes, at least 0, and lie in a file")
 	}
-	if a.Length == 0 || a.Length > outputBudget {
+	if a.Length == 0 {
 		a.Length = outputBudget
 	}
+	a.Length = min(a.Length, maxRead)
 	m, _, err := t.use(ctx, a.Sandbox)
 	if err != nil {
 		return "", err
@@ -66,16 +67,18 @@ func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, err
 		return "", err
 	}
 	defer func() { _ = r.Close() }() // it was only read
-	var c capture
-	n, err := io.Copy(&c, io.LimitReader(r, a.Length))
+	part, err := io.ReadAll(io.LimitReader(r, a.Length))
 	if err != nil {
 		return "", err
 	}
+	n := int64(len(part))
+	c := capture{head: part, total: n}
 	more := n == a.Length && a.Offset+n != info.Size()
 	if more {
 		n -= c.cut()
 	}
-	return readPart(a.Path, a.Offset, a.Offset+n, info.Size(), more) + "\n" + c.untrusted("file"), nil
+	text, _ := c.shown("file", max(int(a.Length), outputBudget))
+	return readPart(a.Path, a.Offset, a.Offset+n, info.Size(), more) + "\n" + text, nil
 }
 
 // readPart says which part of a file was read, and whether there is more. What the guest says of the size is not true of

@@ -20,7 +20,9 @@ type toolSpec struct {
 	// always is for tools that are loaded with every conversation; the others are found by hint.
 	always bool
 	hint   string
-	call   func(ctx context.Context, args json.RawMessage) (string, error)
+	// mostChars is for tools whose results may be longer than others', on request.
+	mostChars int
+	call      func(ctx context.Context, args json.RawMessage) (string, error)
 }
 
 // takesSandbox tells whether a call names a sandbox that exists.
@@ -36,6 +38,9 @@ func (t *toolSpec) tool() *sdk.Tool {
 		meta["anthropic/alwaysLoad"] = true
 	} else {
 		meta["anthropic/searchHint"] = t.hint
+	}
+	if t.mostChars > 0 {
+		meta["anthropic/maxResultSizeChars"] = t.mostChars
 	}
 	return &sdk.Tool{
 		Meta: meta, Name: t.name, Title: t.title, Description: t.description, InputSchema: schema,
@@ -95,9 +100,9 @@ func (s *server) tools() []toolSpec {
 			properties:  propSandbox + `,"remove":{"type":"boolean"}`,
 		},
 		{
-			name: "fs_read", title: "Read a file", idempotent: true, always: true, call: s.files.fsRead,
+			name: "fs_read", title: "Read a file", idempotent: true, always: true, mostChars: maxReadChars, call: s.files.fsRead,
 			description: "Read a file of a sandbox. Text is escaped where it could act on a terminal; other content comes as base64.",
-			properties:  propSandbox + "," + propPath + `,"offset":{"type":"integer","description":"first byte"},"length":{"type":"integer","description":"bytes, at most 32000"}`,
+			properties:  propSandbox + "," + propPath + `,"offset":{"type":"integer","description":"first byte"},"length":{"type":"integer","description":"bytes, default 32000, at most 96000"}`,
 			required:    []string{"path"},
 		},
 		{
