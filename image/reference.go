@@ -35,6 +35,20 @@ func IsPortable(ref string) bool {
 	return err == nil && checkReference(ref) == nil
 }
 
+// SameReference reports whether two references mean one image of a registry, or are the same text: alpine is
+// docker.io/library/alpine:latest.
+func SameReference(a, b string) bool {
+	if a == b {
+		return true
+	}
+	if !IsPortable(a) || !IsPortable(b) || a == builtinRef || b == builtinRef {
+		return false
+	}
+	x, errX := parseRegistry(a)
+	y, errY := parseRegistry(b)
+	return errX == nil && errY == nil && x.Name() == y.Name()
+}
+
 // source is the reading side of a parsed reference.
 type source interface {
 	// canonical is the key under which the cache remembers the reference; ""

@@ -269,9 +269,14 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 	if cfg.Image == "" {
 		cfg.Image, cfg.PolicyImage = own, own != ""
 	}
+	permitted := slices.Clip(o.Images)
+	if own != "" {
+		permitted = append(permitted, own)
+	}
+	i := slices.IndexFunc(permitted, func(ref string) bool { return image.SameReference(ref, cfg.Image) })
 	switch { // a local image names files of the host
-	case cfg.Image == own && own != "", slices.Contains(o.Images, cfg.Image):
-		cfg.Pull = image.PullMissing
+	case i >= 0:
+		cfg.Image, cfg.Pull = permitted[i], image.PullMissing
 		cfg.PolicyImage = cfg.PolicyImage || o.Floor.Agent != nil
 	case policies.LocalImage(cfg.Image):
 		return cfg, wrong("image %q names files of the host; name one of a registry, or leave image out", printed(cfg.Image))

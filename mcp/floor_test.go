@@ -22,6 +22,17 @@ func TestPoliciesKnowTheToolsets(t *testing.T) {
 	}
 }
 
+func TestImagesArePermittedInAnySpelling(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Images = []string{"python:3.12"} })
+	for ref, pull := range map[string]image.Pull{"python:3.12": image.PullMissing, "docker.io/library/python:3.12": image.PullMissing, "python:3.13": image.PullNever, "library/python": image.PullNever} {
+		cfg, err := p.opts.config(&machineArgs{Image: ref})
+		if err != nil || cfg.Pull != pull || (pull == image.PullMissing) != (cfg.Image == "python:3.12") {
+			t.Errorf("%s: %s is pulled %q, %v", ref, cfg.Image, cfg.Pull, err)
+		}
+	}
+}
+
 func TestImagesOfFlagsAreReferences(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
