@@ -45,6 +45,9 @@ func TestVMCaches(t *testing.T) {
 		t.Errorf("%q", got.out)
 	}
 	msb("rm", "--force", "maker", "reader", "third").want(t, 0, "maker\nreader\nthird\n")
+	if got := msb("cache", "prune", "--dry-run"); got.code != 0 {
+		t.Errorf("cache prune: %+v", got)
+	}
 	msb("cache", "rm", "--all").want(t, 0, "")
 	nothingLeft(t, dir)
 }

@@ -43,6 +43,9 @@ func TestVMPortsArePublished(t *testing.T) {
 	if list := msb("ls").out; !strings.Contains(list, host+"->80/tcp") {
 		t.Errorf("msb ls does not show port %s:\n%s", host, list)
 	}
+	if got := msb("port", "ls", name); got.code != 0 || !strings.Contains(got.out, host) {
+		t.Errorf("port ls: %+v, want port %s in it", got, host)
+	}
 	msb("port", "rm", name, second).want(t, 0, second+"\n")
 	if resp, err := http.Get("http://127.0.0.1:" + host + "/hostname"); err == nil {
 		_ = resp.Body.Close()

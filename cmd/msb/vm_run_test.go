@@ -36,6 +36,21 @@ func TestVMRunExitsAsItsCommand(t *testing.T) {
 	}
 }
 
+// TestVMWarmMakesWhatRunsStartFrom in a state directory that has nothing.
+func TestVMWarmMakesWhatRunsStartFrom(t *testing.T) {
+	dir, env := otherHome(t)
+	if err := subreaper(); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, command(t, env, "warm", "--vm", "qemu", "-q")).want(t, 0, "")
+	nothingLeft(t, dir)
+	saved, err := filepath.Glob(filepath.Join(dir, "kernel", "*"))
+	if err != nil || len(saved) == 0 {
+		t.Errorf("the kernel's cache has %v, %v", saved, err)
+	}
+	finish(t, command(t, env, "run", "--vm", "qemu", "-q", "--", "echo", "warm")).want(t, 0, "warm\n")
+}
+
 func TestVMRunFlagsAreSeenInside(t *testing.T) {
 	t.Setenv("VM_TEST_PASSED_ON", "from outside")
 	t.Setenv("VM_TEST_NOT_PASSED", "must not be seen")

@@ -132,6 +132,10 @@ echo PARENTS > /var/lib/systemd/random-seed; mkdir -p /root; echo $TOKEN > /root
 	if err := json.Unmarshal([]byte(msb("snapshot", "ls", "--json").out), &snapshots); err != nil || len(snapshots) != 2 || !snapshots[1].Running || snapshots[0].Running || snapshots[0].Labels["a"] != "b" || snapshots[0].Parent != "web-1" {
 		t.Errorf("%+v, %v", snapshots, err)
 	}
+	var taken sandbox.Snapshot
+	if err := json.Unmarshal([]byte(msb("snapshot", "inspect", "second").out), &taken); err != nil || taken.Name != "second" || taken.Parent != "web-1" {
+		t.Errorf("snapshot inspect: %+v, %v", taken, err)
+	}
 	if got := msb("snapshot", "diff", "web-1", "second"); got.code != 0 || !strings.Contains(got.out, "total") {
 		t.Errorf("%+v", got)
 	}

@@ -21,6 +21,10 @@ func TestVMVolumes(t *testing.T) {
 	msb("volume", "create", "--size", "64M", "data").want(t, 0, "data\n")
 	msb("run", "--vm", "qemu", "-q", "-d", "--name", "writer", "-v", "data:/data", "--", "sleep", "1000").want(t, 0, "writer\n")
 	msb("exec", "writer", "--", "sh", "-c", "echo kept > /data/note && dd if=/dev/urandom of=/data/big bs=1M count=20 2>/dev/null").want(t, 0, "")
+	msb("volume", "ls", "-q").want(t, 0, "data\n")
+	if got := msb("volume", "inspect", "data"); got.code != 0 || !strings.Contains(got.out, `"writer"`) {
+		t.Errorf("volume inspect: %+v", got)
+	}
 	second := msb("run", "--vm", "qemu", "-q", "--no-net", "-v", "data:/data", "--", "true")
 	if second.code != exitSandbox || !strings.Contains(second.err, "one sandbox may write") {
 		t.Errorf("a second writer: %d, %s", second.code, second.err)
