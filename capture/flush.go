@@ -28,7 +28,7 @@ func (w *Writer) run() {
 }
 
 // flush writes the full batches, and if gathered is set the one that is being gathered too. What comes meanwhile
-// gathers anew.
+// gathers again.
 func (w *Writer) flush(gathered bool) {
 	w.mu.Lock()
 	all := w.queue

@@ -99,7 +99,7 @@ func (p *Pins) Names(addr netip.Addr) []hostname.Name {
 }
 
 // list collects the names whose pins are alive. A list with a held pin past its
-// end is built anew each time, since release may come at any moment.
+// end is built again each time, since release may come at any moment.
 func (a *pinnedAddr) list(now time.Duration) *nameList {
 	list := &nameList{until: 1<<63 - 1}
 	for _, p := range a.pins {
@@ -153,7 +153,7 @@ func (p *Pins) Len() (names, pairs int) {
 }
 
 // Hold keeps a pin for as long as a flow lives: until release is called it
-// neither expires nor is evicted, and after it the grace begins anew. Holding
+// neither expires nor is evicted, and after it the grace begins again. Holding
 // what isn't pinned does nothing: only an answer makes a pin. release may be
 // called more than once.
 func (p *Pins) Hold(name hostname.Name, addr netip.Addr) (release func()) {

@@ -62,7 +62,7 @@ func (a App) String() string {
 	return "invalid"
 }
 
-// Stage is how much of a flow is known. A flow is judged anew at each stage it
+// Stage is how much of a flow is known. A flow is judged again at each stage it
 // goes through; a later stage never widens what an earlier one denied.
 type Stage uint8
 

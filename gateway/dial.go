@@ -99,7 +99,7 @@ func (g *Gateway) dialResolver() func(ctx context.Context, network, addr string)
 }
 
 // dialInspected implements secretproxy.DialFunc. The address is judged again, because a kept connection may be
-// opened anew long after its flow was admitted.
+// opened again long after its flow was admitted.
 func (g *Gateway) dialInspected(ctx context.Context, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
 	return g.reopen(ctx, name, dst, false)
 }

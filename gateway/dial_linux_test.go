@@ -194,7 +194,7 @@ func TestI5_PendingDialsAreJudgedAgain(t *testing.T) {
 	})
 }
 
-// The kernel routes a waiting SYN anew: it is delivered to the host when it is sent again.
+// The kernel routes a waiting SYN again: it is delivered to the host when it is sent again.
 func TestI5_PendingDialsReachTheUnjudged(t *testing.T) {
 	alone(t, func(t *testing.T, h *lonelyHost) {
 		w := openWorld(h, true, nil)

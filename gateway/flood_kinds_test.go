@@ -105,7 +105,7 @@ func comments(t *testing.T, file []byte, prefix string) (n int) {
 // TestI1_I11_DeniedRequestFloodsAreMerged asks for paths that the rule does not name.
 func TestI1_I11_DeniedRequestFloodsAreMerged(t *testing.T) {
 	t.Parallel()
-	// Each connection that the client opens anew asks for the name again.
+	// Each connection that the client opens again asks for the name again.
 	w := gatewaytest.Start(t, "[limits]\ndns_per_second = 100000\n[[egress.allow]]\nname = \"plain\"\nhosts = [\"plain.example.com\"]\nprotocol = \"http\"\npaths = [\"/open/**\"]\n")
 	w.Record("plain.example.com. 60 IN A " + site)
 	w.ServeHTTP(netip.AddrPortFrom(netip.MustParseAddr(site), 80).String(), http.NotFoundHandler())

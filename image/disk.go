@@ -16,7 +16,7 @@ import (
 const (
 	diskFile = "disk.ext4"
 	metaFile = "meta.json"
-	// diskFormat changes when disks are made in another way; older ones are made anew.
+	// diskFormat changes when disks are made in another way; older ones are made again.
 	diskFormat = 1
 	// maxMetaBytes bounds what is read back. Bytes.
 	maxMetaBytes = 8 << 20

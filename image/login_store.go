@@ -180,7 +180,7 @@ func (c *dockerConfig) Save() error {
 	return nil
 }
 
-// replaceFile makes a file anew that is its user's alone, whatever the one before was.
+// replaceFile makes a file again that is its user's alone, whatever the one before was.
 func replaceFile(path string, text []byte) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithStaticPermissions(0o600))
 	if err != nil {

@@ -207,7 +207,7 @@ func TestNeededDisksOutliveTheirNames(t *testing.T) {
 	assertEmpty(t, s)
 }
 
-func TestI13_DamagedDisksAreMadeAnew(t *testing.T) {
+func TestI13_DamagedDisksAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	ref := "oci:" + fixture{layers: [][]byte{layerOf(t, "a", "1")}}.layout(t)
 	for name, damage := range map[string]func(t *testing.T, img *Image){

@@ -354,7 +354,7 @@ func longer(have, most time.Duration) bool { return most > 0 && (have == 0 || ha
 // only is the state directory for one sandbox: another that has its name since may be anybody's.
 func (b *boxes) only(st *sandbox.Status) *sandbox.Home { return b.opts.Home.Only(st.Created) }
 
-// start starts a sandbox that exists. Those that run count anew: there may be more of them than the operator allows now.
+// start starts a sandbox that exists. Those that run count again: there may be more of them than the operator allows now.
 func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) {
 	if err := b.mayStart(st.Name); err != nil {
 		return nil, err

@@ -8,14 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -388,73 +385,6 @@ func (c *conn) accept(line []byte) error {
 		}
 	}
 	return nil
-}
-
-// plain reports whether JSON that is valid decodes to a bounded number of values.
-func plain(b []byte) bool {
-	depth, values, quoted := 0, 0, false
-	for i := 0; i < len(b); i++ {
-		switch {
-		case quoted && b[i] == '\\':
-			i++
-		case b[i] == '"':
-			quoted = !quoted
-		case quoted:
-		case b[i] == '[' || b[i] == '{':
-			depth++
-			values++
-		case b[i] == ']' || b[i] == '}':
-			depth--
-		case b[i] == ',':
-			values++
-		}
-		if depth > maxDepth || values > maxValues {
-			return false
-		}
-	}
-	return true
-}
-
-// member is the value of a key of an object as it was written, nil if there is none, and reports whether it is there at
-// most once. go-sdk distinguishes case, which encoding/json doesn't.
-func member(object []byte, key string) (value json.RawMessage, once bool) {
-	d := json.NewDecoder(bytes.NewReader(object))
-	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return nil, true
-	}
-	for d.More() {
-		var v json.RawMessage
-		k, err := d.Token()
-		if err != nil || d.Decode(&v) != nil || k == key && value != nil {
-			return nil, false
-		}
-		if k == key {
-			value = v
-		}
-	}
-	return value, true
-}
-
-// idOf is the id of a message as it was written, nil if there is none. It reports whether it is there at most once.
-func idOf(line []byte) (id json.RawMessage, once bool) {
-	id, once = member(line, "id")
-	if string(id) == "null" {
-		return nil, once
-	}
-	return id, once
-}
-
-// usable reports whether an id is a string or an integer, and comes back as it was sent: go-sdk cuts fractions off.
-func usable(id json.RawMessage) bool {
-	if len(id) > maxID {
-		return false
-	}
-	if id[0] == '"' { // what is no UTF-8, and half a surrogate pair, is decoded to this
-		var text string
-		return json.Unmarshal(id, &text) == nil && !strings.ContainsRune(text, utf8.RuneError)
-	}
-	var n float64
-	return json.Unmarshal(id, &n) == nil && n == math.Trunc(n) && math.Abs(n) < 1<<53
 }
 
 func (c *conn) acceptOne(raw json.RawMessage) error {

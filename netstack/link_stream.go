@@ -42,7 +42,7 @@ type StreamLink struct {
 	r, w int // buf[r:w] was read and not returned yet
 
 	prefixes []byte
-	iov      net.Buffers // what is left of a write; a field, so that it does not escape anew
+	iov      net.Buffers // what is left of a write; a field, so that it does not escape again
 	iovArray [][]byte
 
 	raw        syscall.RawConn // nil: conn has no descriptor

@@ -81,7 +81,7 @@ func TestCapturesAreWhatTheGeneratorMakes(t *testing.T) {
 	}
 }
 
-// frames are a case's capture, generated anew or as it was recorded, and the world's zone.
+// frames are a case's capture, generated again or as it was recorded, and the world's zone.
 func frames(t *testing.T, c *pcapgen.Case) (file []byte, zone []string) {
 	t.Helper()
 	if !c.Stored() {

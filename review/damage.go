@@ -35,7 +35,7 @@ func (d Damage) remedy() string {
 	case errors.Is(d.Err, ErrDirectory):
 		return "name the captures in it, as in DIR/*.pcapng*"
 	case errors.Is(d.Err, ErrEmpty):
-		return "a recording that was begun has at least its head: record it anew, with --pcap"
+		return "a recording that was begun has at least its head: record it again, with --pcap"
 	case errors.Is(d.Err, ErrPacked):
 		return "unpack it first"
 	case errors.Is(d.Err, capture.ErrLink):

@@ -28,7 +28,7 @@ func TestI12_DamageHasItsRemedy(t *testing.T) {
 	}{
 		"whole.pcapng": {file, ""},
 		"whole.pcap":   {classic(t, file, 1<<16), ""},
-		"empty":        {[]byte{}, "it is empty; a recording that was begun has at least its head: record it anew, with --pcap"},
+		"empty":        {[]byte{}, "it is empty; a recording that was begun has at least its head: record it again, with --pcap"},
 		"gzip":         {[]byte("\x1f\x8bxx"), "it is compressed; unpack it first"},
 		"bzip2":        {[]byte("BZh9"), "it is compressed; unpack it first"},
 		"xz":           {[]byte("\xfd7zXZ"), "it is compressed; unpack it first"},

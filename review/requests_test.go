@@ -113,7 +113,7 @@ func told(r *review.Report) []string {
 }
 
 // TestI9_RequestsInsideTLSAreReviewed: what the recording gateway decided about each request, on kept
-// connections and inside TLS too, is judged anew by another policy, counted, and shown.
+// connections and inside TLS too, is judged again by another policy, counted, and shown.
 func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 	path := recordRequests(t)
 	run := func(o review.Options) *review.Report {

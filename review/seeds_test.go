@@ -81,7 +81,7 @@ func packets(file []byte) func(yield func(*capture.Record) bool) {
 	}
 }
 
-// TestFuzzSeedsAreOfTheCaptures: fuzzing begins with what attacks look like. With -update the seeds are written anew.
+// TestFuzzSeedsAreOfTheCaptures: fuzzing begins with what attacks look like. With -update the seeds are written again.
 func TestFuzzSeedsAreOfTheCaptures(t *testing.T) {
 	t.Parallel()
 	for _, kind := range seedKinds {

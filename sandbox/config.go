@@ -140,7 +140,7 @@ type Config struct {
 	// named one can be started again.
 	IdleStop time.Duration
 	// Lifetime ends the sandbox when it has run for this long, whatever it does; 0 lets it run. A named one that is stopped
-	// before keeps what remains for its next runs; one whose time is over can be started again, and begins anew. Both ends
+	// before keeps what remains for its next runs; one whose time is over can be started again, and begins again. Both ends
 	// are announced to the guest (docs/lifetimes.md).
 	Lifetime time.Duration
 

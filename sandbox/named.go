@@ -286,7 +286,7 @@ func imageOf(ctx context.Context, h *Home, st *state.Stored, cfg *Config, admitt
 	if img.Digest == st.ImageDigest {
 		return img, nil
 	}
-	return nil, fmt.Errorf("%w: %s is another image now (%s) than the one that sandbox %s was made from (%s), which is no longer there; make the sandbox anew",
+	return nil, fmt.Errorf("%w: %s is another image now (%s) than the one that sandbox %s was made from (%s), which is no longer there; make the sandbox again",
 		image.ErrNotCached, st.Image, img.Digest, st.Name, st.ImageDigest)
 }
 

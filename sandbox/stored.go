@@ -59,7 +59,7 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 			cfg.Policy.Path = st.PolicyPath
 		}
 	} else {
-		cfg.Policy, err = loadPolicy(st.PolicyFile, fmt.Sprintf("sandbox %s starts with this file: put it back, or `msb rm %s` and make the sandbox anew", st.Name, st.Name))
+		cfg.Policy, err = loadPolicy(st.PolicyFile, fmt.Sprintf("sandbox %s starts with this file: put it back, or `msb rm %s` and make the sandbox again", st.Name, st.Name))
 	}
 	if err == nil && st.Floor != "" {
 		if cfg.Floor, err = policies.Parse("floor", []byte(st.Floor), nil); err == nil {

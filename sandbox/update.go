@@ -40,7 +40,7 @@ func (h *Home) Update(ctx context.Context, name string, c Changes) error {
 	}))
 }
 
-// Keep starts the time of a sandbox's Lifetime and IdleStop anew: a stop that was announced does not come.
+// Keep starts the time of a sandbox's Lifetime and IdleStop again: a stop that was announced does not come.
 func (h *Home) Keep(ctx context.Context, name string) error {
 	return h.Update(ctx, name, Changes{Keep: true})
 }

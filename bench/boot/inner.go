@@ -127,7 +127,7 @@ var errFrozen = errors.New("the emulated host gave no answer")
 
 func (in *inside) execs() int { return max(1, in.options.execs/3) }
 
-// both does a job for msb and then for its peer, if there is one. What a frozen host was asked is asked anew
+// both does a job for msb and then for its peer, if there is one. What a frozen host was asked is asked again
 // of the next one; its clock does not differ.
 func (in *inside) both(ctx context.Context, job string, all values) error {
 	for _, side := range in.sides() {

@@ -17,7 +17,7 @@ func newCreateCommand(ui *ui) *cobra.Command {
 		Use:   "create [flags] NAME [IMAGE]",
 		Short: "Make a sandbox with a name, which stays until it is removed",
 		Long: `Makes a sandbox that stays: its disk, its placeholders, its certificate authority
-and the variables of -e are there at each start. A policy file is read anew at each start, and
+and the variables of -e are there at each start. A policy file is read again at each start, and
 a change takes effect at once while it runs. msb start starts it.`,
 		Example: `  msb create --policy policy.toml agent python:3.12
   msb start agent

@@ -214,7 +214,7 @@ func remedies(s *audit.DenialSummary, cfg *sandbox.Config) []string {
 		case cfg.Name != "" && cfg.PolicyFile != "":
 			text = "allow with a rule in " + shellQuoted([]string{cfg.PolicyFile}) + " that means the same as "
 		case cfg.Name != "":
-			text = "allow by making it anew with "
+			text = "allow by making it again with "
 		}
 		text += strings.Join(flags, " ")
 		if guessed {

@@ -61,7 +61,7 @@ func TestDenialsAreSaidWithWhatHelps(t *testing.T) {
 		{"ports", sandbox.Config{Audit: "a.jsonl"}, []audit.Event{deniedFlow("evil.example", "93.184.215.14", "tcp", "no_rule", 22), deniedFlow("", "192.0.43.8", "udp", "port_not_allowed", 123), deniedFlow("", "2606:2800::1", "icmp", "no_rule", 0)},
 			"msb: 3 denied: evil.example:22 (no rule), 192.0.43.8:123/udp (port not allowed), 2606:2800::1/icmp (no rule)\nmsb: allow with --allow evil.example:22 --allow 192.0.43.8:123/udp --allow 2606:2800::1/icmp; all of them: a.jsonl\n"},
 		{"a private address", sandbox.Config{Name: "web"}, []audit.Event{deniedFlow("", "10.0.0.1", "tcp", "special_address", 80)},
-			"msb: 1 denied: 10.0.0.1:80 (special address)\nmsb: allow by making it anew with --allow 10.0.0.1:80/tcp+private; all of them: msb events web --denied\n"},
+			"msb: 1 denied: 10.0.0.1:80 (special address)\nmsb: allow by making it again with --allow 10.0.0.1:80/tcp+private; all of them: msb events web --denied\n"},
 		{"metadata", sandbox.Config{}, []audit.Event{deniedFlow("", "169.254.169.254", "tcp", "metadata_address", 80)},
 			"msb: 1 denied: 169.254.169.254:80 (metadata address)\nmsb: a metadata address hands out this machine's own credentials: only a private rule for exactly that address opens it; all of them: --audit FILE\n"},
 		{"a deny rule", sandbox.Config{}, []audit.Event{denyRule},
@@ -172,7 +172,7 @@ func TestExecSaysWhatWasDeniedMeanwhile(t *testing.T) {
 	}
 	logged(t, path, asked("before.example", "no_rule"))
 	for quiet, want := range map[bool]string{
-		false: "msb: 1 denied: meanwhile.example (no rule)\nmsb: allow by making it anew with --allow meanwhile.example:443 (instead of 443 the port that it needs: 80 for http); all of them: msb events web --denied\n",
+		false: "msb: 1 denied: meanwhile.example (no rule)\nmsb: allow by making it again with --allow meanwhile.example:443 (instead of 443 the port that it needs: 80 for http); all of them: msb events web --denied\n",
 		true:  "",
 	} {
 		var said bytes.Buffer

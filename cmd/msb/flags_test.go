@@ -27,6 +27,6 @@ func TestTheCommandLine(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	if err != nil || got.String() != string(want) {
-		t.Errorf("%v; -update writes it anew. Got:\n%s", err, got.String())
+		t.Errorf("%v; -update writes it again. Got:\n%s", err, got.String())
 	}
 }

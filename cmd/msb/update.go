@@ -128,8 +128,8 @@ func newKeepCommand(ui *ui) *cobra.Command {
 	var many manyFlags
 	c := &cobra.Command{
 		Use:   "keep [flags] NAME...",
-		Short: "Start the --max-duration and --idle-timeout of sandboxes anew",
-		Long: `Starts the time of --max-duration and --idle-timeout anew. A stop that was announced
+		Short: "Start the --max-duration and --idle-timeout of sandboxes again",
+		Long: `Starts the time of --max-duration and --idle-timeout again. A stop that was announced
 does not come. msb update --max-duration 0 takes a limit away.`,
 		Example: `  msb keep build
   msb keep --all`,

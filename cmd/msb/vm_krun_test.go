@@ -43,7 +43,7 @@ func TestI2_VMKrun(t *testing.T) {
 		5*time.Minute, "/bin/sh", "-c", "/bin/busybox ip addr add "+hostAddress+"/32 dev lo && "+
 			"exec /msb.test -test.v -test.timeout=4m '-test.run="+inside+"'")
 	t.Log(out)
-	for range strings.Count(out, startedAnew) {
+	for range strings.Count(out, startedAgain) {
 		emuhost.Retried(t, "a sandbox in the emulated host")
 	}
 	if code != 0 {
@@ -51,8 +51,8 @@ func TestI2_VMKrun(t *testing.T) {
 	}
 }
 
-// startedAnew begins what onKrun says of a sandbox that it starts once more.
-const startedAnew = "starting it anew: "
+// startedAgain begins what onKrun says of a sandbox that it starts once more.
+const startedAgain = "starting it again: "
 
 // hostAddress is one that TestI2_VMKrun gives to the emulated host, beside 127.0.0.1 (RFC 2544's range).
 const hostAddress = "198.19.7.7"
@@ -79,7 +79,7 @@ func onKrun(t *testing.T, args ...string) result {
 		if timer.Stop() && !failed {
 			return got
 		}
-		t.Logf(startedAnew+"%+v", got)
+		t.Logf(startedAgain+"%+v", got)
 	}
 	t.Fatal("it stalled again and again")
 	return result{}

@@ -27,7 +27,7 @@ type Rules struct {
 	Gateway []netip.Addr
 	// Spent reports whether [limits] egress_bytes is used up; nil for never.
 	Spent func() bool
-	// Owns reports whether the host's kernel keeps what is sent to dst to itself. It is asked anew whenever
+	// Owns reports whether the host's kernel keeps what is sent to dst to itself. It is asked again whenever
 	// a flow is judged; nil, as without a kernel to ask, is never.
 	Owns func(proto egress.Proto, dst netip.AddrPort) bool
 	// Approval says for how long a denial is held for a person to approve the flow, zero for not at all. Nil asks

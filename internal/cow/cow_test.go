@@ -209,7 +209,7 @@ func TestApplyMakesBothDirectoriesEqual(t *testing.T) {
 	if again := w.compare(); len(again) != 0 {
 		t.Errorf("after it %+v is left", again)
 	}
-	// What was applied is what the guest goes on from, also for who reads the records anew.
+	// What was applied is what the guest goes on from, also for who reads the records again.
 	base, err := ReadBase(w.tree.opts.BaseFile)
 	if err != nil || base["edit"] != w.tree.opts.Base["edit"] || base["gone"] != (File{}) {
 		t.Errorf("%v, %v", base, err)

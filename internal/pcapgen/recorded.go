@@ -19,7 +19,7 @@ var (
 )
 
 // Recorded are sessions of real guests: Linux's TCP/IP stack, busybox' programs, Go's TLS and HTTP/2,
-// taken with `msb run --pcap` on a host whose internet is a namespace beside it. A test makes them anew
+// taken with `msb run --pcap` on a host whose internet is a namespace beside it. A test makes them again
 // (docs/review.md); no two recordings are the same, so the files are what counts.
 func Recorded() []Case {
 	const secret = `

@@ -3,7 +3,7 @@
 //
 //	scrape ─► Handler ─► Collector ─► sandbox.Home.Usage ─ control.sock ─► each supervisor
 //
-// Each scrape asks the supervisors anew; nothing is kept between two. Labels are names of sandboxes, which the operator
+// Each scrape asks the supervisors again; nothing is kept between two. Labels are names of sandboxes, which the operator
 // chose, and words of closed sets (reasons, bounds, directions): no guest chooses one, so that none makes time series.
 //
 // It does not protect who may scrape: whoever reaches the listener reads names of sandboxes and how much they do. A

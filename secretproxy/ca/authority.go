@@ -29,7 +29,7 @@ const (
 	// backdate is how far NotBefore lies in the past: a guest whose clock runs
 	// behind would refuse a certificate from its future.
 	backdate = 24 * time.Hour
-	// renewBefore is the rest of a leaf's life at which it's signed anew.
+	// renewBefore is the rest of a leaf's life at which it's signed again.
 	renewBefore = leafLifetime / 4
 	// serialBits is the size of serial numbers (RFC 5280 allows 20 octets; 8
 	// of randomness is what the CA/Browser Forum asks for).

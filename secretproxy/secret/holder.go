@@ -89,7 +89,7 @@ func (h *Holder) KeepBy(keep Keep) error {
 // Policy is the secret's table in the policy.
 func (h *Holder) Policy() *policies.Secret { return &h.policy }
 
-// Current returns the present value, read anew when the source changed or its
+// Current returns the present value, read again when the source changed or its
 // time is over. If that fails the last good value stays in use and the error
 // comes beside it.
 func (h *Holder) Current(ctx context.Context) (Secret, error) {

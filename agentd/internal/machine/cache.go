@@ -65,7 +65,7 @@ type Caches struct {
 func (c *Caches) Empty() bool { return len(c.list) == 0 }
 
 // OpenCaches makes the overlays. Without a shared disk, or with one that can't be
-// mounted, they begin empty. warn is told of what could not be done.
+// mounted, they begin empty. warn gets what could not be done.
 func OpenCaches(ctx context.Context, list []Cache, shared *Disk, warn func(error)) *Caches {
 	c := &Caches{list: list, apt: -1}
 	if c.Empty() {

@@ -30,7 +30,7 @@ type Volumes struct {
 }
 
 // OpenVolumes mounts the volumes for agentd, so that it can write them back when
-// it leaves. warn is told of one that was not closed in order.
+// it leaves. warn gets one that was not closed in order.
 func OpenVolumes(ctx context.Context, list []Volume, warn func(error)) (*Volumes, error) {
 	v := &Volumes{list: list}
 	for i := range list {

@@ -12,7 +12,7 @@ import (
 const (
 	// ConsoleLogMax bounds each of the two files that a console log may have:
 	// when the log reaches it, it is renamed to "<name>.1", replacing the one
-	// before, and begun anew. A guest can print for ever.
+	// before, and begun again. A guest can print for ever.
 	ConsoleLogMax = 1 << 20
 	// consoleTail is how much of the console's end is kept in memory for
 	// errors: a kernel panic with its trace takes about 4 KiB.

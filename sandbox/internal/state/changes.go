@@ -10,7 +10,7 @@ const StopNotice = "/run/msb-stop"
 
 // Changes are what can change of a sandbox that is there. nil leaves as it is.
 type Changes struct {
-	// Lifetime and IdleStop are limits, 0 for none, and hold at once. Keep starts the time of both anew.
+	// Lifetime and IdleStop are limits, 0 for none, and hold at once. Keep starts the time of both again.
 	Lifetime *time.Duration `json:"lifetime,omitempty"`
 	IdleStop *time.Duration `json:"idle_stop,omitempty"`
 	Keep     bool           `json:"keep,omitempty"`

@@ -74,7 +74,7 @@ func (r Restart) String() string {
 	return string(r.When)
 }
 
-// The pauses before a restart are docker's (daemon/restartmanager): they double up to maxRestartPause, and begin anew
+// The pauses before a restart are docker's (daemon/restartmanager): they double up to maxRestartPause, and begin again
 // after a run of calmRun.
 const (
 	firstRestartPause = 100 * time.Millisecond

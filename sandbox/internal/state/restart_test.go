@@ -26,7 +26,7 @@ func TestRestartPoliciesAreDockers(t *testing.T) {
 	}
 }
 
-// TestRestartPausesDouble to a bound, and begin anew after a run that was long enough.
+// TestRestartPausesDouble to a bound, and begin again after a run that was long enough.
 func TestRestartPausesDouble(t *testing.T) {
 	t.Parallel()
 	r := Restarts{Policy: Restart{When: RestartAlways}}

@@ -13,7 +13,7 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Replan makes the plan of a sandbox with a name anew, as its next start would: with its policy file as it is now, and
+// Replan makes the plan of a sandbox with a name again, as its next start would: with its policy file as it is now, and
 // refusing what a start refuses. This process has the sandbox's lock.
 type Replan func(ctx context.Context, old *state.Plan) (*state.Plan, error)
 
@@ -33,7 +33,7 @@ func (s *supervisor) holds() bool {
 }
 
 // goOn becomes the supervisor of the sandbox's next machine, if the main command's restart policy wants that: this process
-// is executed anew, with nothing of the secrets in its memory, and keeps its identity and the sandbox's lock. It returns
+// is executed again, with nothing of the secrets in its memory, and keeps its identity and the sandbox's lock. It returns
 // if the sandbox is over. end is why the machine is, and what went wrong since.
 func (s *supervisor) goOn(end, cleaned error) error {
 	main := s.jobs.Held()
@@ -59,7 +59,7 @@ func (s *supervisor) goOn(end, cleaned error) error {
 	if err == nil {
 		_ = s.out.Write(state.StatusLine{Failed: &state.Failed{Kind: state.KindOf(end), Message: end.Error()}}) // most callers have gone
 		fmt.Fprintf(os.Stderr, "%s; the main command is run again in a new machine\n", end)
-		err = becomeAnew(text)
+		err = executeAgain(text)
 	}
 	return errors.Join(err, s.lose(&main.Job, state.ShownReason(err)))
 }

@@ -47,7 +47,7 @@ type lifeEnd struct {
 	why  error
 }
 
-// begin starts the clocks of a run. ran is what runs before had of the lifetime; one that was over begins anew.
+// begin starts the clocks of a run. ran is what runs before had of the lifetime; one that was over begins again.
 func (l *life) begin(now time.Time, spec *state.Spec, ran time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +57,7 @@ func (l *life) begin(now time.Time, spec *state.Spec, ran time.Duration) {
 	}
 }
 
-// change takes new limits; keep starts the clocks anew.
+// change takes new limits; keep starts the clocks again.
 func (l *life) change(now time.Time, spec *state.Spec, keep bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *supervisor) tellEnd(now time.Time, end *lifeEnd) {
 	} else {
 		left, remedy := end.at.Sub(now).Round(time.Second), ""
 		if s.plan.Name != "" {
-			remedy = fmt.Sprintf("; `msb keep %s` starts its time anew", s.plan.Name)
+			remedy = fmt.Sprintf("; `msb keep %s` starts its time again", s.plan.Name)
 		}
 		s.event(audit.SandboxStopping, fmt.Sprintf("in %s: %s%s", left, end.word, remedy))
 		text := end.at.UTC().Format(time.RFC3339) + " " + end.word + "\n"

@@ -66,7 +66,7 @@ func TestLifetimesAreRunningTime(t *testing.T) {
 	looks(t, l, "one that is over already", 100*time.Minute, true, 100*time.Minute+30*time.Second, true)
 	over := newLife(time.Hour, 0, time.Hour)
 	if ran := over.ranBy(after(0)); ran != 0 {
-		t.Errorf("a time that was over goes on with %s, want it anew", ran)
+		t.Errorf("a time that was over goes on with %s, want it again", ran)
 	}
 }
 

@@ -22,9 +22,9 @@ func hideMemory() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// becomeAnew executes this program in this process's place, as the supervisor of a plan that has no caller. It returns on
+// executeAgain executes this program in this process's place, as the supervisor of a plan that has no caller. It returns on
 // error alone.
-func becomeAnew(plan []byte) error {
+func executeAgain(plan []byte) error {
 	memory, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err

@@ -16,8 +16,8 @@ func limitCore() error {
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }
 
-// becomeAnew is for where guests start.
-func becomeAnew([]byte) error { return errors.ErrUnsupported }
+// executeAgain is for where guests start.
+func executeAgain([]byte) error { return errors.ErrUnsupported }
 
 // hideMemory has nothing to do where no backend runs yet.
 func hideMemory() error { return nil }

@@ -104,7 +104,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
 	for _, fd := range []int{state.PlanFD, state.StatusFD, state.ControlFD, state.LockFD} {
 		syscall.CloseOnExec(fd) // the VMM inherits what it was given and nothing else
 	}
-	fd, err := syscall.Dup(state.PlanFD) // whose number becomeAnew needs
+	fd, err := syscall.Dup(state.PlanFD) // whose number executeAgain needs
 	if err != nil {
 		return err
 	}
