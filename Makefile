@@ -150,7 +150,7 @@ bench-programs: setup-bench build bin/gvproxy
 bench: bench-programs ## every benchmark beside its peers in one run (root, 40 minutes on 2 idle CPUs): writes docs/benchmarks.md, fails under bench/floors.toml
 	@$(GO) -C bench/report run . -root $(CURDIR) -write
 
-bench-quick: bench-programs ## the same programs, short, without microsandbox in an emulated host (root, under 5 minutes): prints a table
+bench-quick: bench-programs ## the same programs, short, without microsandbox in an emulated host (root): prints a table
 	@$(GO) -C bench/report run . -root $(CURDIR) -quick
 
 generate: ## regenerate committed generated files

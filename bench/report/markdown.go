@@ -24,8 +24,8 @@ const method = `# Benchmarks
 Written by ` + "`make bench`" + `; every figure on this page is of one run on one machine. To repeat it, as root on Linux:
 
 ` + "```console" + `
-$ make bench          # everything, some 40 minutes on two idle CPUs; writes this page
-$ make bench-quick    # the same programs, short, under 5 minutes; prints a table and writes nothing here
+$ make bench          # everything; writes this page
+$ make bench-quick    # the same programs, short; prints a table and writes nothing here
 $ benchstat -col /of bin/bench/net.txt
 ` + "```" + `
 
