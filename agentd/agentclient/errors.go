@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -75,6 +76,9 @@ const localTooLarge = "grpc: received message larger than max"
 // UTF-8: the stream is as it was.
 const notMarshaled = "grpc: error while marshaling"
 
+// earlyDeadline is how long before the caller's deadline the guest's end may see it pass.
+const earlyDeadline = 100 * time.Millisecond
+
 // callError names the error of a call, and ends the session where the guest
 // can't be talked to any more.
 func (c *Client) callError(ctx context.Context, err error) error {
@@ -105,6 +109,10 @@ func (c *Client) callError(ctx context.Context, err error) error {
 	case codes.Unimplemented:
 		return fmt.Errorf("%w: %s", ErrVersion, text)
 	case codes.DeadlineExceeded, codes.Canceled:
+		// The guest's end counts the caller's deadline too, and may be a moment early.
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < earlyDeadline {
+			return fmt.Errorf("%w: %w", ErrTimeout, context.DeadlineExceeded)
+		}
 		return fmt.Errorf("%w: %s", ErrTimeout, text)
 	case codes.Unavailable:
 		return c.fail(fmt.Errorf("%w: %s", ErrAgentDead, text))

@@ -206,6 +206,20 @@ func TestGuestThatIsSilentTimesOut(t *testing.T) {
 	}
 }
 
+// TestEarlyDeadlinesAreTheCallers: the guest's end counts the caller's deadline too, and its reset may come first.
+func TestEarlyDeadlinesAreTheCallers(t *testing.T) {
+	t.Parallel()
+	c := dialFake(t, &fakeAgent{})
+	for left, want := range map[time.Duration]bool{earlyDeadline / 2: true, time.Hour: false} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		err := c.callError(ctx, status.Error(codes.Canceled, "reset"))
+		if !errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded) != want {
+			t.Errorf("%s before the deadline: %v", left, err)
+		}
+		cancel()
+	}
+}
+
 // frames writes HTTP/2 frames of a server after its settings.
 func frames(write func(*http2.Framer)) []byte {
 	var b bytes.Buffer

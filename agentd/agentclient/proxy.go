@@ -236,6 +236,7 @@ func statusOf(err error) error {
 		{ErrPaused, codes.OutOfRange},
 		{ErrRefused, codes.InvalidArgument},
 		{ErrTimeout, codes.DeadlineExceeded},
+		{context.DeadlineExceeded, codes.DeadlineExceeded}, // the caller's, which the message brings with it
 		{context.Canceled, codes.Unavailable}, // Serve ends: a client that cancelled hears nothing
 	} {
 		if errors.Is(err, s.sentinel) {
