@@ -205,7 +205,11 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)
 	}
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+	clients, err := filepath.Glob("clients/*.md")
+	if err != nil || len(clients) == 0 {
+		t.Fatal(clients, err)
+	}
+	for _, page := range slices.Concat(pages, clients, []string{filepath.Join(root, "README.md")}) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -131,28 +130,37 @@ func TestInstallAndUninstallPerClient(t *testing.T) {
 	}
 }
 
-var documentedEntry = regexp.MustCompile("(?ms)^((?:`[a-z-]+`(?:, )?)+):\n\n```(?:json|toml)\n(.*?)^```$")
+var documentedEntry = regexp.MustCompile("(?ms)^## What is written$.*?^```(?:json|toml)\n(.*?)^```$")
 
-// TestDocumentedEntriesAreWritten holds the examples of docs/mcp.md against what --print shows of every client.
-func TestDocumentedEntriesAreWritten(t *testing.T) {
-	page := content(t, "../../docs/mcp.md")
-	atHome(t)
-	var documented []string
-	for _, m := range documentedEntry.FindAllStringSubmatch(page, -1) {
-		for _, name := range strings.Split(m[1], ", ") {
-			name = strings.Trim(name, "`")
-			documented = append(documented, name)
-			c, err := Install(name, User, "/usr/local/bin/msb", []string{"mcp"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(c.After) != m[2] {
-				t.Errorf("%s: got\n%s\nThe page has\n%s", name, c.After, m[2])
-			}
-		}
+// TestEachClientHasAPage, with the entry that --print shows and the file that it goes to.
+func TestEachClientHasAPage(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/clients/*.md")
+	if err != nil || len(pages) != len(Names()) {
+		t.Errorf("%d pages for %d clients, %v", len(pages), len(Names()), err)
 	}
-	if slices.Sort(documented); !slices.Equal(documented, Names()) {
-		t.Errorf("the page has entries of %q; want those of %q", documented, Names())
+	contents := make(map[string]string)
+	for _, name := range Names() {
+		contents[name] = content(t, "../../docs/clients/"+name+".md")
+	}
+	home, dir := atHome(t)
+	for name, page := range contents {
+		c, err := Install(name, User, "/usr/local/bin/msb", []string{"mcp"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := documentedEntry.FindStringSubmatch(page); m == nil || string(c.After) != m[1] {
+			t.Errorf("%s: got\n%s\nThe page has\n%q", name, c.After, m)
+		}
+		if path := "`~" + strings.TrimPrefix(c.Path, home) + "`"; !strings.Contains(page, path) {
+			t.Errorf("%s: the page doesn't name %s", name, path)
+		}
+		project, err := Install(name, Project, "msb", []string{"mcp"})
+		if err == nil && !strings.Contains(page, "`"+strings.TrimPrefix(project.Path, dir+"/")+"`") {
+			t.Errorf("%s: the page doesn't name %s", name, project.Path)
+		}
+		if (err != nil) != strings.Contains(page, "no configuration of a project") {
+			t.Errorf("%s: a project's configuration: %v", name, err)
+		}
 	}
 }
 
