@@ -80,8 +80,8 @@ func readApproval(at string) (approval, error) {
 // Approval is what the user lets a policy file take from this machine.
 type Approval struct {
 	// File is its real path. The file may be gone.
-	File   string
-	Grants grants.Set
+	File   string     `json:"file"`
+	Grants grants.Set `json:"grants"`
 }
 
 // List returns what the user approved, in the order of the files' paths.

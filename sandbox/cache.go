@@ -165,11 +165,11 @@ func (cs Caches) Remove(ctx context.Context, tools []string, o StartOptions) err
 	return Fail(err)
 }
 
-// Prune removes what only sandboxes that have stopped had of the caches, and tells how much.
-func (cs Caches) Prune(dry bool) (freed int64, err error) {
+// Prune removes what only sandboxes that have stopped had of the caches, and tells what.
+func (cs Caches) Prune(dry bool) (pruned []Pruned, err error) {
 	names, err := state.Generations(cs.home.dir)
 	if err != nil || len(names) == 0 {
-		return 0, Fail(err)
+		return nil, Fail(err)
 	}
 	for _, name := range names[1:] {
 		size := bytesBelow(state.CachesPath(cs.home.dir, name))
@@ -184,11 +184,11 @@ func (cs Caches) Prune(dry bool) (freed int64, err error) {
 			err = errors.Join(err, lock.Close())
 		}
 		if err != nil {
-			return freed, Fail(err)
+			return pruned, Fail(err)
 		}
-		freed += size
+		pruned = append(pruned, Pruned{PruneCache, name, size})
 	}
-	return freed, nil
+	return pruned, nil
 }
 
 // cacheWork is a generation that is being made, with the sandbox that has its disk.

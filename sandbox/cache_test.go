@@ -107,15 +107,15 @@ func TestCachesInUseStay(t *testing.T) {
 	if got := generations(t, h); !slices.Equal(got, []string{"g00000003", "g00000001"}) || filepath.Base(old) != "g00000001" {
 		t.Errorf("%v, a machine has %s", got, old)
 	}
-	if freed, err := h.Caches().Prune(true); freed != 0 || err != nil {
-		t.Errorf("%d, %v", freed, err)
+	if pruned, err := h.Caches().Prune(true); len(pruned) > 0 || err != nil {
+		t.Errorf("%v, %v", pruned, err)
 	}
 	must(t, machine.Close())
-	if freed, err := h.Caches().Prune(true); freed == 0 || err != nil || len(generations(t, h)) != 2 {
-		t.Errorf("a dry run: %d, %v", freed, err)
+	if pruned, err := h.Caches().Prune(true); len(pruned) != 1 || pruned[0].Name != "g00000001" || pruned[0].Bytes == 0 || err != nil || len(generations(t, h)) != 2 {
+		t.Errorf("a dry run: %v, %v", pruned, err)
 	}
-	if freed, err := h.Caches().Prune(false); freed == 0 || err != nil || !slices.Equal(generations(t, h), []string{"g00000003"}) {
-		t.Errorf("%d, %v, %v", freed, err, generations(t, h))
+	if pruned, err := h.Caches().Prune(false); len(pruned) != 1 || pruned[0].Kind != PruneCache || err != nil || !slices.Equal(generations(t, h), []string{"g00000003"}) {
+		t.Errorf("%v, %v, %v", pruned, err, generations(t, h))
 	}
 	all, err := h.Caches().List()
 	must(t, err)

@@ -17,12 +17,13 @@ const (
 	PruneKept    PruneKind = "kept"    // of a sandbox without a name: Config.Keep
 	PruneStopped PruneKind = "sandbox" // one with a name
 	PruneImage   PruneKind = "image"   // a disk that no name and no sandbox needs
+	PruneCache   PruneKind = "cache"   // what only sandboxes that have stopped had of the caches
 )
 
 // Pruned is one thing that was removed, or would be.
 type Pruned struct {
 	Kind PruneKind `json:"kind"`
-	// Name is an id, a sandbox's name or an image's digest.
+	// Name is an id, a sandbox's name, an image's digest, or the number of what was committed.
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 }
@@ -76,6 +77,16 @@ func (h *Home) Prune(ctx context.Context, o PruneOptions) (pruned []Pruned, err 
 	}
 	images, err := pruneImages(h, o.DryRun, append(needed, ofSnapshots...))
 	return append(pruned, images...), Fail(errors.Join(append(errs, err)...))
+}
+
+// PruneImages removes the disks that no name, no sandbox and no snapshot needs, and tells which.
+func (h *Home) PruneImages(dry bool) ([]Pruned, error) {
+	needed, err := h.NeededImages()
+	if err != nil {
+		return nil, Fail(err)
+	}
+	pruned, err := pruneImages(h, dry, needed)
+	return pruned, Fail(err)
 }
 
 func pruneImages(h *Home, dry bool, needed []string) ([]Pruned, error) {

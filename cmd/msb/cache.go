@@ -102,22 +102,26 @@ func newCacheRemoveCommand() *cobra.Command {
 
 func newCachePruneCommand(ui *ui) *cobra.Command {
 	var dry bool
+	var flags listFlags
 	c := &cobra.Command{
 		Use:     "prune [flags]",
-		Short:   "Remove what only sandboxes that have stopped had of the caches",
+		Short:   "Remove what only sandboxes that have stopped had of the caches, and list it with its size",
 		Example: `  msb cache prune --dry-run`,
 		Args:    named(cobra.NoArgs, "msb cache prune takes no arguments; msb cache rm TOOL empties one"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if _, err := flags.check(c); err != nil { // before anything is removed
+				return err
+			}
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				freed, err := home.Caches().Prune(dry)
-				if err != nil {
-					return err
+				pruned, err := home.Caches().Prune(dry)
+				if e := printPruned(ui, c, &flags, pruned); err == nil {
+					err = e
 				}
-				ui.note("%s", progress.Bytes(freed))
-				return nil
+				return err
 			})
 		},
 	}
+	flags.register(c)
 	c.Flags().BoolVar(&dry, "dry-run", false, "remove nothing")
 	return c
 }

@@ -163,21 +163,27 @@ func newImageRemove(ui *ui) *cobra.Command {
 }
 
 func newImagePrune(ui *ui) *cobra.Command {
-	return &cobra.Command{
-		Use:     "prune",
-		Short:   "Delete the disks that no name and no sandbox needs",
-		Example: `  msb image prune`,
+	var dry bool
+	var flags listFlags
+	c := &cobra.Command{
+		Use:     "prune [flags]",
+		Short:   "Remove the disks that no name and no sandbox needs, and list them with their size",
+		Example: `  msb image prune --dry-run`,
 		Args:    noArguments,
-		RunE: func(*cobra.Command, []string) error {
-			store, needed, err := openNeeded()
-			if err != nil {
+		RunE: func(c *cobra.Command, _ []string) error {
+			if _, err := flags.check(c); err != nil { // before anything is removed
 				return err
 			}
-			freed, err := store.Prune(needed...)
-			if err != nil {
-				return err
-			}
-			return ui.print(fmt.Sprintf("%s freed\n", progress.Bytes(freed)))
+			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
+				pruned, err := home.PruneImages(dry)
+				if err != nil {
+					return err
+				}
+				return printPruned(ui, c, &flags, pruned)
+			})
 		},
 	}
+	flags.register(c)
+	c.Flags().BoolVar(&dry, "dry-run", false, "remove nothing")
+	return c
 }

@@ -50,7 +50,7 @@ func TestImagePruneSaysWhatItFreed(t *testing.T) {
 		}
 		digests = append(digests, strings.TrimSpace(got.out))
 		if label == "one" {
-			if got := msb(t, env, "image", "prune"); got.code != 0 || got.out != "0 B freed\n" {
+			if got := msb(t, env, "image", "prune"); got.code != 0 || got.out != "KIND   NAME  SIZE\ntotal        0 B\n" {
 				t.Errorf("prune of what has a name: %+v", got)
 			}
 		}
@@ -58,9 +58,11 @@ func TestImagePruneSaysWhatItFreed(t *testing.T) {
 	if digests[0] == digests[1] || !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(digests[1]) {
 		t.Fatalf("pulled %q", digests)
 	}
-	got := msb(t, env, "image", "prune")
-	if got.code != 0 || got.err != "" || !regexp.MustCompile(`^[1-9][0-9.]* [kM]B freed\n$`).MatchString(got.out) {
-		t.Errorf("prune: %+v", got)
+	for _, args := range [][]string{{"--dry-run"}, nil} {
+		got := msb(t, env, append([]string{"image", "prune"}, args...)...)
+		if got.code != 0 || got.err != "" || !regexp.MustCompile(`\nimage +`+digests[0]+` +[1-9][0-9.]* [kM]B\ntotal +[1-9][0-9.]* [kM]B\n$`).MatchString(got.out) {
+			t.Errorf("prune %q: %+v", args, got)
+		}
 	}
 	if got := msb(t, env, "image", "ls", "--json"); !strings.Contains(got.out, digests[1]) || strings.Contains(got.out, digests[0]) {
 		t.Errorf("afterwards there are %s", got.out)

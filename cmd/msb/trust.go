@@ -22,6 +22,7 @@ func trustFlag(fl *pflag.FlagSet, trust *bool) {
 
 func newPolicyTrust(ui *ui) *cobra.Command {
 	var forget, show, list bool
+	var flags listFlags
 	c := &cobra.Command{
 		Use:   "trust [flags] FILE...",
 		Short: "Approve what policy files take from this machine",
@@ -41,20 +42,22 @@ is 3 if something is not approved.`,
 				err = errors.New("--show, --list and --forget are three different things; write one of them")
 			case list != (len(files) == 0):
 				err = errors.New("name the policy file, or write --list and no file")
+			case !list && flags != (listFlags{}):
+				err = errors.New("--json, --quiet and --format are for --list")
 			}
 			if err != nil {
 				return &usageError{err: err, help: "msb policy trust --help"}
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, files []string) error {
+		RunE: func(c *cobra.Command, files []string) error {
 			home, err := sandbox.OpenHome("")
 			if err != nil {
 				return err
 			}
 			switch {
 			case list:
-				return listTrusted(ui, home)
+				return listTrusted(ui, c, home, &flags)
 			case show:
 				lacks := false
 				err := forEach(files, func(file string) error {
@@ -75,6 +78,7 @@ is 3 if something is not approved.`,
 	c.Flags().BoolVar(&show, "show", false, "print what the policies take and whether it is approved; approve nothing")
 	c.Flags().BoolVar(&list, "list", false, "print what was approved, for all files")
 	c.Flags().BoolVar(&forget, "forget", false, "take the approval back")
+	flags.register(c)
 	return c
 }
 
@@ -118,10 +122,13 @@ func showGrants(ui *ui, home *sandbox.Home, file string) (bool, error) {
 	return len(missing) > 0, ui.print(text)
 }
 
-func listTrusted(ui *ui, home *sandbox.Home) error {
+func listTrusted(ui *ui, c *cobra.Command, home *sandbox.Home, flags *listFlags) error {
 	all, err := home.Trust().List()
 	if err != nil {
 		return err
+	}
+	if *flags != (listFlags{}) {
+		return printList(ui, c, flags, all, func(a *sandbox.Approval) string { return audit.Printable(a.File) }, nil)
 	}
 	if len(all) == 0 {
 		ui.note("nothing was approved")

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// isList tells whether a command lists something: by its name, by what it says of itself, or by a flag.
+func isList(c *cobra.Command) bool {
+	return slices.Contains([]string{"ls", "prune", "presets", "history", "top", "stats"}, c.Name()) ||
+		strings.HasPrefix(c.Short, "List ") || c.Flags().Lookup("list") != nil
+}
+
+// TestListsHaveFormatAndJSON walks all commands; those that need no sandbox are run on an empty home. What
+// msb diff --list prints is a part of its answer, which has --json as a whole.
+func TestListsHaveFormatAndJSON(t *testing.T) {
+	t.Parallel()
+	env := []string{"MSB_HOME=" + t.TempDir()}
+	var ran []string
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		for _, below := range c.Commands() {
+			look(below)
+		}
+		if !isList(c) || c.HasSubCommands() || c.CommandPath() == "msb diff" {
+			return
+		}
+		for _, flag := range []string{"json", "format"} {
+			if c.Flags().Lookup(flag) == nil {
+				t.Errorf("%s has no --%s", c.CommandPath(), flag)
+			}
+		}
+		if strings.HasSuffix(c.Name(), "prune") && c.Flags().Lookup("dry-run") == nil {
+			t.Errorf("%s has no --dry-run", c.CommandPath())
+		}
+		words := strings.Fields(c.CommandPath())[1:]
+		if c.Flags().Lookup("list") != nil {
+			words = append(words, "--list")
+		} else if c.ValidateArgs(nil) != nil {
+			return // it lists what belongs to a sandbox
+		}
+		if c.Flags().Lookup("no-stream") != nil {
+			words = append(words, "--no-stream")
+		}
+		got := msb(t, env, append(words, "--json")...)
+		var all []map[string]any
+		if err := json.Unmarshal([]byte(got.out), &all); err != nil || got.code != 0 || got.err != "" || all == nil {
+			t.Errorf("%q --json: %v, %+v", words, err, got)
+		}
+		if got := msb(t, env, append(words, "--format", "x{{json .}}")...); got.code != 0 || strings.Count(got.out, "x{") != len(all) {
+			t.Errorf("%q --format: %+v, want %d lines", words, got, len(all))
+		}
+		if got := msb(t, env, append(words, "--format", "{{.")...); got.code == 0 {
+			t.Errorf("%q takes what is no template: %+v", words, got)
+		}
+		ran = append(ran, strings.Join(words, " "))
+	}
+	look(newRoot(newUI(io.Discard, io.Discard)))
+	for _, must := range []string{"ls", "policy presets", "policy trust --list", "cache prune", "image prune", "volume ls"} {
+		if !slices.Contains(ran, must) {
+			t.Errorf("%s was not run, but %q", must, ran)
+		}
+	}
+}
+
+// TestListsAreLists: where --json and its like would be left unread, they are refused.
+func TestListsAreLists(t *testing.T) {
+	t.Parallel()
+	file := write(t, "policy.toml", "version = 1\n")
+	for _, words := range [][]string{{"policy", "presets", "npm"}, {"policy", "trust", file}, {"policy", "trust", "--show", file}} {
+		if got := msb(t, nil, append(words, "--json")...); got.code != exitOther || got.out != "" {
+			t.Errorf("%q --json: %+v", words, got)
+		}
+	}
+}
