@@ -33,16 +33,27 @@ type pending struct {
 	since    int64 // when the gateway began to read it
 }
 
+// firstBytes are the connections whose clients' first bytes are awaited.
+type firstBytes struct {
+	live   map[uint32]*pending
+	unused unused
+	now    int64 // of the packet at hand
+
+	verdicts *verdicts
+	follows  *follows
+	names    *nameRows
+}
+
 // keepSession keeps a session that goes on with the client's next bytes.
 func (p *pending) keepSession(place int, s *session.Session, step *session.Step) {
 	p.sessions[place], p.open[place], p.web[place] = s, step.Action == session.NeedBytes, isWeb(s, step)
 }
 
 // said takes a segment of the client's.
-func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) {
+func (r *firstBytes) said(id uint32, p *pending, h *capture.Headers, cutOff bool) {
 	if r.expired(p) {
 		r.expire(id, p)
-		if r.table.row(id).flags&followed != 0 {
+		if r.verdicts.table.row(id).flags&followed != 0 {
 			r.follows.next(id, h, cutOff)
 		}
 		return
@@ -61,21 +72,21 @@ func (r *reviewer) said(id uint32, p *pending, h *capture.Headers, cutOff bool) 
 		p.since = r.now
 	}
 	if cutOff && len(h.Payload) > 0 {
-		r.table.row(id).flags |= cut
+		r.verdicts.table.row(id).flags |= cut
 	}
 	if !p.opening && r.sniff(id, p) {
-		if r.table.row(id).flags&followed != 0 { // of this segment, too, there may be more
+		if r.verdicts.table.row(id).flags&followed != 0 { // of this segment, too, there may be more
 			r.follows.next(id, h, cutOff)
 		}
 		return
 	}
-	if cutOff || len(r.pending) > maxPending {
+	if cutOff || len(r.live) > maxPending {
 		r.settle(id, p, session.More)
 	}
 }
 
 // sniff gives what a client has said to the sessions that need it; it reports whether the wait is over.
-func (r *reviewer) sniff(id uint32, p *pending) bool {
+func (r *firstBytes) sniff(id uint32, p *pending) bool {
 	end := session.More
 	if p.closed {
 		end = session.Silent
@@ -102,7 +113,7 @@ func (p *pending) keep(data []byte) (used int) {
 }
 
 // decide gives the client's bytes to the sessions that need them; it reports whether none is left.
-func (r *reviewer) decide(id uint32, p *pending, end session.Ending) bool {
+func (r *firstBytes) decide(id uint32, p *pending, end session.Ending) bool {
 	if len(p.first) == 0 && end == session.More {
 		return false
 	}
@@ -117,19 +128,19 @@ func (r *reviewer) decide(id uint32, p *pending, end session.Ending) bool {
 			left = true
 			continue
 		}
-		r.keepVerdict(id, place, s, &step)
+		r.verdicts.keep(id, place, s, &step)
 	}
 	return !left
 }
 
 // expired reports whether the gateway has waited for the client's bytes for as long as it does.
-func (r *reviewer) expired(p *pending) bool {
+func (r *firstBytes) expired(p *pending) bool {
 	reads := !p.asks || p.sessions[byPolicy].Asks() // else it waits for an answer itself
 	return p.stands && reads && time.Duration(r.now-p.since) > session.PeekTimeout
 }
 
 // expire decides with what the client has said.
-func (r *reviewer) expire(id uint32, p *pending) {
+func (r *firstBytes) expire(id uint32, p *pending) {
 	if p.asks {
 		r.proxyResult(id, p, session.Silent)
 		return
@@ -138,8 +149,17 @@ func (r *reviewer) expire(id uint32, p *pending) {
 	r.forget(id, p)
 }
 
+// end ends the wait because the connection is over, or the capture.
+func (r *firstBytes) end(id uint32, p *pending) {
+	if r.expired(p) {
+		r.expire(id, p)
+	} else {
+		r.settle(id, p, session.More)
+	}
+}
+
 // settle ends the wait: because the client says no more, or because the capture doesn't tell more.
-func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
+func (r *firstBytes) settle(id uint32, p *pending, end session.Ending) {
 	if p.asks {
 		r.proxyResult(id, p, end)
 	}
@@ -148,12 +168,12 @@ func (r *reviewer) settle(id uint32, p *pending, end session.Ending) {
 	}
 	for place := range p.open {
 		if p.open[place] {
-			r.table.row(id).flags |= cut
+			r.verdicts.table.row(id).flags |= cut
 		}
 	}
 	if p.open[byLearner] { // there is nothing to learn from it, which is said
 		f := p.sessions[byLearner].Judged().Flow
-		r.decided(id, byLearner, &f, egress.Verdict{Action: egress.Peek})
+		r.verdicts.decided(id, byLearner, &f, egress.Verdict{Action: egress.Peek})
 	}
 	r.forget(id, p)
 	if end != session.More {
@@ -178,8 +198,8 @@ func (u *unused) pending(next uint32, lenient bool) *pending {
 
 // forget ends the wait; from then on requests are followed, if there are any. Its memory serves another
 // connection, unless it is much.
-func (r *reviewer) forget(id uint32, p *pending) {
-	delete(r.pending, id)
+func (r *firstBytes) forget(id uint32, p *pending) {
+	delete(r.live, id)
 	if slices.Contains(p.web[:], true) {
 		r.follows.begin(id, p)
 	}

@@ -89,7 +89,7 @@ func (r *reviewer) stale(id uint32, rec *capture.Record, h *capture.Headers, ope
 
 // stands reports whether a connection is one that the gateway has not ended: another SYN begins none.
 func (r *reviewer) stands(id uint32) bool {
-	if p := r.pending[id]; p != nil {
+	if p := r.first.live[id]; p != nil {
 		return p.live()
 	}
 	f := r.follows.live[id]
@@ -145,15 +145,15 @@ func fromServer(rec *capture.Record, h *capture.Headers) bool {
 
 // drop forgets what is kept for a flow that another one took the place of.
 func (r *reviewer) drop(id uint32) {
-	if p := r.pending[id]; p != nil {
-		r.settle(id, p, session.Silent)
+	if p := r.first.live[id]; p != nil {
+		r.first.settle(id, p, session.Silent)
 	}
 	if r.table.row(id).flags&followed != 0 {
 		r.follows.end(id)
 	}
 	delete(r.streams, id)
 	r.notAgain(id)
-	delete(r.table.stray, id)
+	delete(r.later.stray, id)
 }
 
 // protos are the transports as sessions know them.
@@ -177,20 +177,20 @@ func (r *reviewer) judge(id uint32) {
 			return
 		case session.Drop:
 			if row.flags |= vanishes; step.Decided {
-				r.keepVerdict(id, place, s, &step)
+				r.verdicts.keep(id, place, s, &step)
 			}
 			continue
 		case session.NeedBytes, session.Refuse, session.Reject, session.NeedNames, session.Wait, session.Dial,
 			session.Relay, session.Inspect, session.Continue, session.End:
 		}
 		if !s.Asks() {
-			r.keepVerdict(id, place, s, &step)
+			r.verdicts.keep(id, place, s, &step)
 		}
 		if step.Action != session.NeedBytes && !isWeb(s, &step) {
 			continue
 		}
 		if wait == nil {
-			wait = r.unused.pending(row.isn+1, r.lenient)
+			wait = r.first.unused.pending(row.isn+1, r.lenient)
 			wait.asks = s.Asks()
 		}
 		wait.keepSession(place, s, &step)
@@ -198,23 +198,14 @@ func (r *reviewer) judge(id uint32) {
 	switch {
 	case wait == nil:
 	case wait.asks:
-		r.asks(id, wait)
+		r.first.asks(id, wait)
 	case row.flags&partial != 0:
 		row.flags |= cut // the bytes that decide came before
 	case !slices.Contains(wait.open[:], true):
-		r.forget(id, wait)
+		r.first.forget(id, wait)
 	default:
-		r.pending[id] = wait
+		r.first.live[id] = wait
 	}
-}
-
-// keepVerdict keeps what a session has decided.
-func (r *reviewer) keepVerdict(id uint32, place int, s *session.Session, step *session.Step) {
-	j := s.Judged()
-	if step.Action == session.NeedBytes {
-		j.Verdict.Action = egress.Peek // an upstream proxy may need the name where the policy doesn't
-	}
-	r.decided(id, place, &j.Flow, j.Verdict)
 }
 
 // isWeb reports whether what follows in a connection are requests that a capture shows.
@@ -231,7 +222,7 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	if up {
 		row.up += n
 		if row.key.proto == capture.TransportTCP && row.flags&answered == 0 {
-			r.unanswered(id, h)
+			r.later.unanswered(id, row, h)
 		}
 	} else {
 		row.down += n
@@ -239,37 +230,37 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	if row.key.proto == capture.TransportTCP && !up {
 		r.answered(id, h)
 	}
-	if row.flags&reset != 0 && !up {
-		r.resetBy(id)
+	if p := r.first.live[id]; p != nil && row.flags&reset != 0 && !up {
+		r.first.end(id, p)
 	}
 	switch {
 	case row.flags&lookup != 0:
 		r.lookup(id, up, h)
 	case row.key.proto == capture.TransportTCP && up:
-		if p := r.pending[id]; p != nil {
-			r.said(id, p, h, rec.Length > len(rec.Frame))
+		if p := r.first.live[id]; p != nil {
+			r.first.said(id, p, h, rec.Length > len(rec.Frame))
 		} else if row.flags&(followed|untracked) != 0 {
 			r.follows.next(id, h, rec.Length > len(rec.Frame))
 		}
 	case row.flags&followed != 0 && h.Flags&capture.RST != 0 && (r.lenient || row.flags&reset != 0):
 		r.follows.end(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
-		if p := r.pending[id]; p != nil && p.asks {
+		if p := r.first.live[id]; p != nil && p.asks {
 			p.tunnels = bytes.HasPrefix(h.Payload, []byte("HTTP/1.1 200"))
-			r.proxyResult(id, p, session.More)
+			r.first.proxyResult(id, p, session.More)
 		}
 	}
 }
 
 // answered tells who follows a connection what the gateway said on it.
 func (r *reviewer) answered(id uint32, h *capture.Headers) {
-	if p := r.pending[id]; p != nil {
+	if p := r.first.live[id]; p != nil {
 		opening := p.opening
 		if p.answer(h) {
 			p.first = p.first[:0]
 		}
 		if opening && !p.opening {
-			r.sniff(id, p)
+			r.first.sniff(id, p)
 		}
 	} else if f := r.follows.live[id]; f != nil {
 		f.answer(h)

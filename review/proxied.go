@@ -11,29 +11,20 @@ import (
 
 // asks begins a flow to the gateway's own proxy. What it asks for is judged when the gateway answers: the
 // names of it are resolved by then, and their records stand before the answer.
-func (r *reviewer) asks(id uint32, p *pending) {
-	row := r.table.row(id)
+func (r *firstBytes) asks(id uint32, p *pending) {
+	row := r.verdicts.table.row(id)
 	row.flags |= proxied
 	if row.flags&partial != 0 {
 		row.flags |= cut
-		r.undecided(id)
+		r.verdicts.undecided(id)
 		return
 	}
-	r.pending[id] = p
-}
-
-// undecided is the verdict on a request that the capture doesn't hold.
-func (r *reviewer) undecided(id uint32) {
-	for place, j := range r.judges {
-		if j != nil && place != byLearner {
-			r.decided(id, place, &egress.Flow{}, egress.Verdict{Action: egress.Peek})
-		}
-	}
+	r.live[id] = p
 }
 
 // ask gives what the client said so far to the sessions, as the gateway reads it: bytes that come with a
 // CONNECT are another matter than those that come behind it.
-func (r *reviewer) ask(p *pending) {
+func (r *firstBytes) ask(p *pending) {
 	for place, s := range p.sessions {
 		if p.open[place] && p.asked[place].Action != session.NeedNames {
 			p.asked[place] = s.Data(p.first, session.More)
@@ -44,28 +35,28 @@ func (r *reviewer) ask(p *pending) {
 
 // proxyResult judges what a client asked of the proxy, at the moment of the answer or at the connection's end. A
 // client that left before it asked to the end is denied.
-func (r *reviewer) proxyResult(id uint32, p *pending, end session.Ending) {
-	row := r.table.row(id)
+func (r *firstBytes) proxyResult(id uint32, p *pending, end session.Ending) {
+	row := r.verdicts.table.row(id)
 	incomplete := p.sessions[byPolicy].Asks()
 	p.asks, p.open = false, [maxJudges]bool{}
 	if incomplete {
 		if end == session.More {
 			row.flags |= cut
-			r.undecided(id)
+			r.verdicts.undecided(id)
 		}
 		for place, s := range p.sessions {
 			if s != nil && end != session.More {
 				step := s.Data(p.first, end)
-				r.keepVerdict(id, place, s, &step)
+				r.verdicts.keep(id, place, s, &step)
 			}
 		}
-		delete(r.pending, id)
+		delete(r.live, id)
 		return
 	}
 	request, _ := p.sessions[byPolicy].Proxied()
 	if p.asked[byPolicy].Action == session.ToDNS {
 		row.flags |= lookup
-		delete(r.pending, id)
+		delete(r.live, id)
 		return
 	}
 	if request != nil && request.Connect && len(p.first) > request.Length && !p.tunnels {
@@ -73,7 +64,7 @@ func (r *reviewer) proxyResult(id uint32, p *pending, end session.Ending) {
 		return
 	}
 	if request != nil {
-		r.table.asked[id] = request.Target()
+		r.verdicts.table.asked[id] = request.Target()
 		p.first = p.first[request.Length:] // what follows is said in the tunnel
 		if !request.Connect {
 			p.first = request.Head
@@ -98,26 +89,26 @@ func (r *reviewer) proxyResult(id uint32, p *pending, end session.Ending) {
 
 // impatient denies what a client asked that did not wait for the answer to its CONNECT. The gateway refuses that if it has
 // read the bytes behind it with the request, which only its answer tells.
-func (r *reviewer) impatient(id uint32, p *pending) {
+func (r *firstBytes) impatient(id uint32, p *pending) {
 	for place, s := range p.sessions {
 		if s != nil {
 			f := egress.Flow{Proto: egress.TCP}
-			r.decided(id, place, &f, egress.Verdict{Reason: egress.ReasonUnreadable})
+			r.verdicts.decided(id, place, &f, egress.Verdict{Reason: egress.ReasonUnreadable})
 		}
 	}
-	delete(r.pending, id)
+	delete(r.live, id)
 }
 
 // resolved goes on with one session of a request to the proxy, whose name is resolved by now.
-func (r *reviewer) resolved(id uint32, place int, p *pending) {
+func (r *firstBytes) resolved(id uint32, place int, p *pending) {
 	s, step := p.sessions[place], p.asked[place]
 	if step.Action == session.NeedNames {
 		addrs, known := r.addrs(place, step.Name)
 		if !known {
-			r.table.row(id).flags |= cut
+			r.verdicts.table.row(id).flags |= cut
 			if place != byLearner {
 				f := s.Judged().Flow
-				r.decided(id, place, &f, egress.Verdict{Action: egress.Peek, Name: step.Name})
+				r.verdicts.decided(id, place, &f, egress.Verdict{Action: egress.Peek, Name: step.Name})
 			}
 			return
 		}
@@ -128,12 +119,12 @@ func (r *reviewer) resolved(id uint32, place int, p *pending) {
 		step = s.Resolved(addrs, err)
 	}
 	p.keepSession(place, s, &step)
-	r.keepVerdict(id, place, s, &step)
+	r.verdicts.keep(id, place, s, &step)
 }
 
 // addrs is where a name that was asked of the proxy is, as far as the capture tells: none if it was refused.
-func (r *reviewer) addrs(place int, name hostname.Name) (addrs []netip.Addr, known bool) {
-	addrs, verdict := r.judges[place].names.Resolve(name)
+func (r *firstBytes) addrs(place int, name hostname.Name) (addrs []netip.Addr, known bool) {
+	addrs, verdict := r.verdicts.judges[place].names.Resolve(name)
 	if place != byLearner {
 		r.names.add(place, true, dnsguard.Replayed{Name: name, Verdict: verdict, Addrs: addrs})
 	}

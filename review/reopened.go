@@ -4,17 +4,75 @@ import (
 	"slices"
 
 	"github.com/msb-project/msb/capture"
-	"github.com/msb-project/msb/egress/session"
 )
 
 // maxAgain bounds the SYNs that wait for their answers.
 const maxAgain = 4096
+
+// laterSYNs are the SYNs on connections that may be over.
+type laterSYNs struct {
+	kept map[uint32]laterSYN
+	// stray counts the segments before a SYN's answer that are answered by the same reset as the SYN would be.
+	stray map[uint32]int
+}
 
 // laterSYN is a SYN on a connection that has been answered. The gateway's stack takes it for a late one unless the
 // connection is over, of which a capture need not show everything: whether it opens another one, only its answer tells.
 type laterSYN struct {
 	seq, length uint32
 	comments    []string // about the connection that it opens, if it does
+}
+
+// keep keeps a SYN until its answer.
+func (l *laterSYNs) keep(id uint32, rec *capture.Record, h *capture.Headers) {
+	if len(l.kept) < maxAgain {
+		l.kept[id] = laterSYN{h.Seq, uint32(len(h.Payload)) + 1, slices.Clone(rec.Comments)}
+	}
+}
+
+// take forgets the SYN on a connection and returns its comments.
+func (l *laterSYNs) take(id uint32) (comments []string) {
+	comments = l.kept[id].comments
+	delete(l.kept, id)
+	return comments
+}
+
+// opens reports whether a segment of the gateway's answers a SYN that opened another connection, whose number is isn. known
+// says that it is the SYN that was kept.
+func (l *laterSYNs) opens(id uint32, row *row, h *capture.Headers) (isn uint32, known, opens bool) {
+	syn, again := l.kept[id]
+	standing := row.flags&answered != 0
+	if h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK {
+		known = again && syn.seq == h.Ack-1
+		return h.Ack - 1, known, row.flags&reset != 0 || standing && (row.iss != h.Seq || known && syn.seq != row.isn)
+	}
+	// RFC 9293, section 3.5.2: no connection has the SYN's ends
+	return syn.seq, true, h.Flags&capture.RST != 0 && standing && again && h.Seq == 0 && h.Ack == syn.seq+syn.length
+}
+
+// resets reports whether a reset of the gateway's, which answers no SYN that was kept, is the end of the connection.
+func (l *laterSYNs) resets(id uint32, row *row, h *capture.Headers) bool {
+	switch {
+	case row.flags&answered != 0:
+	case h.Seq != 0 || h.Ack != row.iss:
+		return false
+	case l.stray[id] > 0: // of a segment before the SYN's answer
+		l.stray[id]--
+		return false
+	}
+	return true
+}
+
+// unanswered takes a segment of a client whose SYN was not answered.
+func (l *laterSYNs) unanswered(id uint32, row *row, h *capture.Headers) {
+	end := h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&capture.FIN) // which is 1
+	switch {
+	case h.Flags&(capture.SYN|capture.RST) != 0:
+	case h.Flags&capture.ACK == 0 && end == row.iss && len(l.stray) < maxAgain:
+		l.stray[id]++
+	case h.Flags&capture.ACK != 0 && len(h.Payload) > 0:
+		row.flags |= oneSided
+	}
 }
 
 // mayOpenAgain reports whether a segment of the client's is a SYN whose answer tells what it is. During the handshake it
@@ -24,29 +82,16 @@ func (r *reviewer) mayOpenAgain(id uint32, h *capture.Headers) bool {
 	if h.Transport != capture.TransportTCP || h.Flags&(capture.SYN|capture.ACK) != capture.SYN || row.flags&(answered|inbound) != answered {
 		return false
 	}
-	if p := r.pending[id]; p != nil {
+	if p := r.first.live[id]; p != nil {
 		return p.stands
 	}
 	f := r.follows.live[id]
 	return f == nil || f.stands
 }
 
-// openedAgain keeps a SYN until its answer.
-func (r *reviewer) openedAgain(id uint32, rec *capture.Record, h *capture.Headers) {
-	r.notAgain(id)
-	if len(r.table.again) < maxAgain {
-		r.table.again[id] = laterSYN{h.Seq, uint32(len(h.Payload)) + 1, slices.Clone(rec.Comments)}
-	}
-}
-
 // notAgain gives the comments on a SYN that opened nothing to the connection that it came on.
 func (r *reviewer) notAgain(id uint32) {
-	syn, ok := r.table.again[id]
-	delete(r.table.again, id)
-	if !ok {
-		return
-	}
-	for _, c := range syn.comments {
+	for _, c := range r.later.take(id) {
 		r.recorded(id, c)
 	}
 }
@@ -58,69 +103,35 @@ func (r *reviewer) reopened(id uint32, rec *capture.Record, h *capture.Headers) 
 	if r.lenient || row.flags&inbound != 0 {
 		return id
 	}
-	syn, again := r.table.again[id]
-	standing := row.flags&answered != 0
+	isn, known, opens := r.later.opens(id, row, h)
+	if opens {
+		id = r.beginAgain(id, rec, isn, known)
+		row = r.table.row(id)
+	}
 	switch {
 	case h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
-		answers := again && syn.seq == h.Ack-1
-		if row.flags&reset != 0 || standing && (row.iss != h.Seq || answers && syn.seq != row.isn) {
-			id = r.beginAgain(id, rec, h.Ack-1, answers)
-			row = r.table.row(id)
-		}
 		row.flags, row.iss = row.flags&^oneSided|answered, h.Seq
-		delete(r.table.stray, id)
-	case h.Flags&capture.RST == 0:
-	case standing && again && h.Seq == 0 && h.Ack == syn.seq+syn.length: // RFC 9293, section 3.5.2: no connection has the SYN's ends
-		id = r.beginAgain(id, rec, syn.seq, true)
-		r.table.row(id).flags |= reset
-	case !standing && (h.Seq != 0 || h.Ack != row.iss):
-	case !standing && r.table.stray[id] > 0: // a segment before the SYN's answer
-		r.table.stray[id]--
-	default:
+		delete(r.later.stray, id)
+	case opens, h.Flags&capture.RST != 0 && r.later.resets(id, row, h):
 		row.flags |= reset
 	}
 	return id
 }
 
-// unanswered takes a segment of a client whose SYN was not answered.
-func (r *reviewer) unanswered(id uint32, h *capture.Headers) {
-	row := r.table.row(id)
-	end := h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&capture.FIN) // which is 1
-	switch {
-	case h.Flags&(capture.SYN|capture.RST) != 0:
-	case h.Flags&capture.ACK == 0 && end == row.iss && len(r.table.stray) < maxAgain:
-		r.table.stray[id]++
-	case h.Flags&capture.ACK != 0 && len(h.Payload) > 0:
-		row.flags |= oneSided
-	}
-}
-
 // beginAgain opens the connection of a later SYN in place of the one before. known says that it is the SYN that was kept.
 func (r *reviewer) beginAgain(old uint32, rec *capture.Record, isn uint32, known bool) (id uint32) {
-	syn := r.table.again[old]
+	var comments []string
 	if known {
-		delete(r.table.again, old)
+		comments = r.later.take(old)
 	} else {
 		r.notAgain(old)
 	}
 	id = r.open(r.table.row(old).key, rec, 0, isn)
 	if known {
 		r.table.row(id).packets++
-		for _, c := range syn.comments {
-			r.recorded(id, c)
-		}
+	}
+	for _, c := range comments {
+		r.recorded(id, c)
 	}
 	return id
-}
-
-// resetBy ends the wait for the client's bytes on a connection that the gateway has reset.
-func (r *reviewer) resetBy(id uint32) {
-	p := r.pending[id]
-	switch {
-	case p == nil:
-	case r.expired(p):
-		r.expire(id, p)
-	default:
-		r.settle(id, p, session.More)
-	}
 }

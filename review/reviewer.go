@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/dnsguard"
 	"github.com/msb-project/msb/egress"
@@ -53,18 +52,18 @@ type reviewer struct {
 	report  *Report
 	table   table
 	names   nameRows
-	// pending are the connections whose clients' first bytes are awaited.
-	pending map[uint32]*pending
-	unused  unused
-	follows follows
-	streams map[uint32]*dnsStreams
-	recent  [recentFlows]recentFlow
-	guard   frameGuard
+	// later are the SYNs on connections that may be over.
+	later    laterSYNs
+	verdicts verdicts
+	first    firstBytes
+	follows  follows
+	streams  map[uint32]*dnsStreams
+	recent   [recentFlows]recentFlow
+	guard    frameGuard
 	// requests are those of connections that are looked into.
 	requests requestRows
 	start    int64
-	now      int64 // of the packet at hand
-	lenient  bool  // it has no direction
+	lenient  bool // it has no direction
 }
 
 func newReviewer(o Options) (*reviewer, error) {
@@ -77,7 +76,7 @@ func newReviewer(o Options) (*reviewer, error) {
 	r := &reviewer{
 		options: o,
 		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
-		pending: make(map[uint32]*pending),
+		later:   laterSYNs{kept: make(map[uint32]laterSYN), stray: make(map[uint32]int)},
 		streams: make(map[uint32]*dnsStreams),
 		guard:   frameGuard{offline: frameguard.NewOffline(o.Gateway...)},
 
@@ -85,6 +84,8 @@ func newReviewer(o Options) (*reviewer, error) {
 	}
 	r.requests.judges, r.requests.report = &r.judges, r.report
 	r.follows = follows{live: make(map[uint32]*follower), judges: &r.judges, table: &r.table, requests: &r.requests, compared: r.report.compared}
+	r.verdicts = verdicts{&r.judges, &r.table}
+	r.first = firstBytes{live: make(map[uint32]*pending), verdicts: &r.verdicts, follows: &r.follows, names: &r.names}
 	r.table.init()
 	r.names.init()
 	if o.Learn {
@@ -122,7 +123,7 @@ func (r *reviewer) newJudges() error {
 func (r *reviewer) reset() error {
 	r.settleAll()
 	clear(r.table.live)
-	clear(r.pending)
+	clear(r.first.live)
 	clear(r.streams)
 	r.recent = [recentFlows]recentFlow{}
 	r.guard = frameGuard{offline: frameguard.NewOffline(r.options.Gateway...)}
@@ -132,17 +133,13 @@ func (r *reviewer) reset() error {
 
 // settleAll judges what is left open.
 func (r *reviewer) settleAll() {
-	for id, p := range r.pending {
-		if r.expired(p) {
-			r.expire(id, p)
-		} else {
-			r.settle(id, p, session.More)
-		}
+	for id, p := range r.first.live {
+		r.first.end(id, p)
 	}
 	for id := range r.follows.live {
 		r.follows.end(id)
 	}
-	for id := range r.table.again {
+	for id := range r.later.kept {
 		r.notAgain(id)
 	}
 }
@@ -209,7 +206,7 @@ func (r *reviewer) packet(rec *capture.Record) {
 		r.start = rec.Time
 	}
 	r.report.begin(rec.Time)
-	r.now, r.lenient = rec.Time, rec.Direction == capture.UnknownDirection
+	r.first.now, r.lenient = rec.Time, rec.Direction == capture.UnknownDirection
 	for _, j := range r.judges {
 		if j != nil {
 			j.names.At(time.Duration(rec.Time - r.start))
@@ -235,7 +232,8 @@ func (r *reviewer) packet(rec *capture.Record) {
 	again := up && r.mayOpenAgain(id, &h)
 	r.carry(id, up, rec, &h)
 	if again {
-		r.openedAgain(id, rec, &h)
+		r.notAgain(id)
+		r.later.keep(id, rec, &h)
 		return
 	}
 	for _, c := range rec.Comments {
@@ -255,7 +253,7 @@ func (r *reviewer) recorded(id uint32, comment string) {
 		r.names.recorded(v)
 		if r.table.row(id).flags&proxied != 0 {
 			r.keepRecorded(id, &v)
-			if p := r.pending[id]; p != nil {
+			if p := r.first.live[id]; p != nil {
 				p.refused = &v
 			}
 		}
@@ -287,7 +285,7 @@ func (r *reviewer) admitted(id uint32, v *capture.Verdict) {
 	row.name = r.table.names.number(name)
 	for place, j := range r.judges {
 		if j != nil && place != byLearner {
-			r.decided(id, place, &egress.Flow{}, judge(j.policy))
+			r.verdicts.decided(id, place, &egress.Flow{}, judge(j.policy))
 		}
 	}
 }
@@ -310,42 +308,6 @@ func (r *reviewer) keepRecorded(id uint32, v *capture.Verdict) {
 		}
 		r.requests.hold(id, dst)
 	}
-}
-
-// decided keeps the verdict of one judge.
-func (r *reviewer) decided(id uint32, place int, f *egress.Flow, v egress.Verdict) {
-	row := r.table.row(id)
-	switch place {
-	case byPolicy:
-		row.verdict = r.table.verdict(flowVerdict(f, v))
-	case byAgainst:
-		row.against = r.table.verdict(flowVerdict(f, v))
-	case byLearner:
-		r.judges[byLearner].learned.Emit(eventOf(f, v))
-	}
-	if place != byLearner {
-		r.table.name(row, f)
-	}
-}
-
-// eventOf is what the gateway's audit log would hold of a verdict.
-func eventOf(f *egress.Flow, v egress.Verdict) audit.Event {
-	e := audit.Event{
-		Kind: audit.FlowOpen, Proto: f.Proto.String(), SrcPort: f.Src.Port(), Dst: f.Dst.Addr(), Port: f.Dst.Port(),
-		Action: v.Action.String(), WouldDeny: v.WouldDeny, Rule: v.Rule, Reason: v.Reason.String(),
-	}
-	for _, n := range f.Pinned {
-		e.Names = append(e.Names, n.String())
-	}
-	if f.Mapped {
-		e.Target = "[hosts]" // that it leads somewhere is what counts
-	}
-	if f.App == egress.AppTLS {
-		e.SNI = f.Name.String()
-	} else {
-		e.Host = f.Name.String()
-	}
-	return e
 }
 
 // finish judges what is left open and returns the report.

@@ -22,10 +22,6 @@ type table struct {
 	said  interned[Verdict]
 	// asked is what each proxied flow asked for.
 	asked map[uint32]string
-	// again are the SYNs on connections that may be over.
-	again map[uint32]laterSYN
-	// stray counts the segments before a SYN's answer that are answered by the same reset as the SYN would be.
-	stray map[uint32]int
 }
 
 // rowPiece is how many rows are made at once: they are never moved.
@@ -89,8 +85,6 @@ func (k flowKey) reversed() flowKey {
 func (t *table) init() {
 	t.live = make(map[flowKey]uint32)
 	t.asked = make(map[uint32]string)
-	t.again = make(map[uint32]laterSYN)
-	t.stray = make(map[uint32]int)
 	t.addrs.init()
 	t.names.init()
 	t.said.init()
