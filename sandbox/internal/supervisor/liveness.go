@@ -41,7 +41,7 @@ func (s *supervisor) watchGuest() {
 			return
 		case <-tick.C:
 		}
-		if !s.paused.Load() && s.lookAtLife(time.Now()) {
+		if !s.pause.on.Load() && s.lookAtLife(time.Now()) {
 			return
 		}
 		if n%saveRanLooks == 0 && s.plan.Name != "" {
@@ -57,10 +57,10 @@ func (s *supervisor) watchGuest() {
 			s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, errHalted))
 			return
 		}
-		if s.paused.Load() {
+		if s.pause.on.Load() {
 			continue
 		}
-		if (s.resumed.Swap(false) || clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) && !s.paused.Load() {
+		if (s.pause.resumed.Swap(false) || clock.jumped() || n%livenessAsk == 0) && !s.answers(clock) && !s.pause.on.Load() {
 			s.cancel(fmt.Errorf("%w: it gave no sign of life for %s", agentclient.ErrAgentDead, livenessWait))
 			return
 		}

@@ -110,7 +110,7 @@ func (s *supervisor) serveLink() error {
 		Admit:   admitReload(s.plan),
 		Forward: s.ports.forward, DialSandbox: s.peers.dial,
 		Terminate:  func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
-		EgressUsed: s.egressUsed(),
+		EgressUsed: s.restart.egressUsed(),
 	})
 	if err != nil {
 		return errors.Join(err, s.link.Close())
@@ -273,7 +273,7 @@ func (s *supervisor) announce() error {
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
 func (s *supervisor) serve() error {
 	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Refuse: s.refuse}
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Refuse: s.pause.refuse}
 	if s.control != nil {
 		caller := handoff.Of(s.control)
 		s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })

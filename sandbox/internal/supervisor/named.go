@@ -30,7 +30,7 @@ type named struct {
 // open makes the socket over which commands reach a sandbox with a name. Who comes before the guest is ready
 // waits.
 func (n *named) open() (err error) {
-	if n.s.plan.Name == "" || n.dir != nil { // waitAgain has opened it
+	if n.s.plan.Name == "" || n.dir != nil { // restart.wait has opened it
 		return nil
 	}
 	if n.dir, err = os.Open(n.s.plan.Dir); err == nil && !n.s.plan.Review {

@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -8,43 +10,51 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// pause stops the guest where it is, or lets it go on. While it is paused nothing is asked of it, neither does its time
+// pause says whether the guest is paused.
+type pause struct {
+	s       *supervisor
+	mu      sync.Mutex  // held while on changes
+	on      atomic.Bool // it is
+	resumed atomic.Bool // since the guest's clock was looked at
+}
+
+// set stops the guest where it is, or lets it go on. While it is paused nothing is asked of it, neither does its time
 // run: of its clock, of its lifetime, and until it counts as unused.
-func (s *supervisor) pause(paused bool) error {
-	s.pauseMu.Lock()
-	defer s.pauseMu.Unlock()
-	if s.paused.Load() == paused {
+func (p *pause) set(paused bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.on.Load() == paused {
 		return nil
 	}
 	if paused {
-		s.paused.Store(true) // first: no call that begins now would be answered
-		if err := s.machine.Pause(); err != nil {
-			s.paused.Store(false)
+		p.on.Store(true) // first: no call that begins now would be answered
+		if err := p.s.machine.Pause(); err != nil {
+			p.on.Store(false)
 			return err
 		}
 	}
-	if err := s.named.recordRun(func(r *state.RunRecord) { r.Paused = paused }); err != nil {
-		_ = s.machine.Resume() // its only error is that it is gone
-		s.paused.Store(false)
+	if err := p.s.named.recordRun(func(r *state.RunRecord) { r.Paused = paused }); err != nil {
+		_ = p.s.machine.Resume() // its only error is that it is gone
+		p.on.Store(false)
 		return err
 	}
-	s.life.stand(time.Now(), paused)
+	p.s.life.stand(time.Now(), paused)
 	if paused {
-		s.event(audit.SandboxPause, "")
+		p.s.event(audit.SandboxPause, "")
 		return nil
 	}
-	if err := s.machine.Resume(); err != nil {
+	if err := p.s.machine.Resume(); err != nil {
 		return err
 	}
-	s.resumed.Store(true)
-	s.paused.Store(false)
-	s.event(audit.SandboxResume, "")
+	p.resumed.Store(true)
+	p.on.Store(false)
+	p.s.event(audit.SandboxResume, "")
 	return nil
 }
 
 // refuse is the answer to calls that only the guest could answer.
-func (s *supervisor) refuse() error {
-	if s.paused.Load() {
+func (p *pause) refuse() error {
+	if p.on.Load() {
 		return agentclient.ErrPaused
 	}
 	return nil

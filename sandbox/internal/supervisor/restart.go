@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -17,115 +16,112 @@ import (
 // refusing what a start refuses. This process has the sandbox's lock.
 type Replan func(ctx context.Context, old *state.Plan) (*state.Plan, error)
 
-// guestGone tells the main command's keeper that the guest ended by itself, and returns why it did.
-func (s *supervisor) guestGone(why error) error {
-	if errors.Is(why, agentclient.ErrAgentDead) {
-		s.cancel(why)
-	} else {
-		s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, why))
-	}
-	return why
+// restart runs the main command of a sandbox with a name again when its guest has ended.
+type restart struct {
+	s      *supervisor
+	replan Replan
+	runs   bool // the main command of a run before
 }
 
 // holds reports whether a main command may outlive the guest: nobody but this process looks after the sandbox.
-func (s *supervisor) holds() bool {
-	return s.plan.Name != "" && !s.plan.Attached && !s.plan.Review && !s.plan.AutoRemove
+func (r *restart) holds() bool {
+	return r.s.plan.Name != "" && !r.s.plan.Attached && !r.s.plan.Review && !r.s.plan.AutoRemove
 }
 
-// goOn becomes the supervisor of the sandbox's next machine, if the main command's restart policy wants that: this process
+// next becomes the supervisor of the sandbox's next machine, if the main command's restart policy wants that: this process
 // is executed again, with nothing of the secrets in its memory, and keeps its identity and the sandbox's lock. It returns
 // if the sandbox is over. end is why the machine is, and what went wrong since.
-func (s *supervisor) goOn(end, cleaned error) error {
-	main := s.jobs.Held()
+func (r *restart) next(end, cleaned error) error {
+	main := r.s.jobs.Held()
 	if main == nil {
 		return nil
 	}
-	if end == nil || cleaned != nil || s.named.removed() || s.replan == nil {
-		return s.lose(&main.Job, "the sandbox ended")
+	if end == nil || cleaned != nil || r.s.named.removed() || r.replan == nil {
+		return r.lose(&main.Job, "the sandbox ended")
 	}
-	plan := *s.plan
+	plan := *r.s.plan
 	plan.Again = &state.Again{Main: *main}
-	if s.gateway != nil {
-		plan.Again.EgressUsed = s.gateway.Stats().EgressUsed
+	if r.s.gateway != nil {
+		plan.Again.EgressUsed = r.s.gateway.Stats().EgressUsed
 	}
 	text, err := json.Marshal(&plan)
 	if err == nil {
 		// Who comes meanwhile waits for the next machine. Where nothing can be written down, nothing can be started either.
-		err = errors.Join(s.named.keepChoices(), s.named.saveRan(), s.named.writeEnd(end), s.named.recordRun(func(r *state.RunRecord) { r.Info, r.VMM = nil, state.ProcessID{} }))
+		err = errors.Join(r.s.named.keepChoices(), r.s.named.saveRan(), r.s.named.writeEnd(end), r.s.named.recordRun(func(run *state.RunRecord) { run.Info, run.VMM = nil, state.ProcessID{} }))
 	}
-	if err == nil && s.signals.leave() {
-		return s.lose(&main.Job, "the sandbox ended")
+	if err == nil && r.s.signals.leave() {
+		return r.lose(&main.Job, "the sandbox ended")
 	}
 	if err == nil {
-		_ = s.out.Write(state.StatusLine{Failed: &state.Failed{Kind: state.KindOf(end), Message: end.Error()}}) // most callers have gone
+		_ = r.s.out.Write(state.StatusLine{Failed: &state.Failed{Kind: state.KindOf(end), Message: end.Error()}}) // most callers have gone
 		fmt.Fprintf(os.Stderr, "%s; the main command is run again in a new machine\n", end)
 		err = executeAgain(text)
 	}
-	return errors.Join(err, s.lose(&main.Job, state.ShownReason(err)))
+	return errors.Join(err, r.lose(&main.Job, state.ShownReason(err)))
 }
 
 // lose writes down that a main command is not run again.
-func (s *supervisor) lose(j *state.StoredJob, reason string) error {
+func (r *restart) lose(j *state.StoredJob, reason string) error {
 	now := time.Now().UTC()
 	j.State, j.Reason, j.Ended = state.JobLost, reason, &now
-	return j.Update(filepath.Join(s.plan.Dir, state.JobsDir))
+	return j.Update(filepath.Join(r.s.plan.Dir, state.JobsDir))
 }
 
-// waitAgain is the pause before the next machine, in which the sandbox can be stopped.
-func (s *supervisor) waitAgain() error {
-	if s.plan.Again == nil {
+// wait is the pause before the next machine, in which the sandbox can be stopped.
+func (r *restart) wait() error {
+	if r.s.plan.Again == nil {
 		return nil
 	}
 	for _, file := range []string{state.ControlSock, state.PeerSock} {
-		if err := state.UnlessGone(os.Remove(filepath.Join(s.plan.Dir, file))); err != nil {
+		if err := state.UnlessGone(os.Remove(filepath.Join(r.s.plan.Dir, file))); err != nil {
 			return err
 		}
 	}
-	if err := s.named.open(); err != nil {
+	if err := r.s.named.open(); err != nil {
 		return err
 	}
-	pause := time.NewTimer(s.plan.Again.Main.Restarts.Pause)
+	pause := time.NewTimer(r.s.plan.Again.Main.Restarts.Pause)
 	defer pause.Stop()
 	select {
-	case <-s.ctx.Done():
-		return context.Cause(s.ctx)
+	case <-r.s.ctx.Done():
+		return context.Cause(r.s.ctx)
 	case <-pause.C:
 	}
-	plan, err := s.replan(s.ctx, s.plan)
+	plan, err := r.replan(r.s.ctx, r.s.plan)
 	if err != nil {
 		return err
 	}
-	plan.Again = s.plan.Again
-	s.plan = plan
+	plan.Again = r.s.plan.Again
+	r.s.plan = plan
 	return nil
 }
 
 // egressUsed is what the runs before took of the policy's egress_bytes.
-func (s *supervisor) egressUsed() int64 {
-	if s.plan.Again == nil {
+func (r *restart) egressUsed() int64 {
+	if r.s.plan.Again == nil {
 		return 0
 	}
-	return s.plan.Again.EgressUsed
+	return r.s.plan.Again.EgressUsed
 }
 
-// runAgain runs the main command in the new machine.
-func (s *supervisor) runAgain() error {
-	if s.plan.Again == nil {
+// run runs the main command in the new machine.
+func (r *restart) run() error {
+	if r.s.plan.Again == nil {
 		return nil
 	}
-	err := s.jobs.Resume(&s.plan.Again.Main)
-	s.again = err == nil
+	err := r.s.jobs.Resume(&r.s.plan.Again.Main)
+	r.runs = err == nil
 	return err
 }
 
-// loseAgain is for a machine that did not come up again.
-func (s *supervisor) loseAgain(end error) error {
-	if s.plan.Again == nil || s.again {
+// giveUp is for a machine that did not come up again.
+func (r *restart) giveUp(end error) error {
+	if r.s.plan.Again == nil || r.runs {
 		return nil
 	}
 	reason := "the sandbox ended"
 	if end != nil {
 		reason = state.ShownReason(end)
 	}
-	return s.lose(&s.plan.Again.Main.Job, reason)
+	return r.lose(&r.s.plan.Again.Main.Job, reason)
 }

@@ -59,16 +59,13 @@ type supervisor struct {
 	jobs    *jobs.Keeper
 	life    life
 	access  access
+	restart restart
+	pause   pause
 
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock
 
-	replan  Replan
 	signals signals
-	again   bool       // the main command of a run before runs
-	pauseMu sync.Mutex // held while paused changes
-	paused  atomic.Bool
-	resumed atomic.Bool // since the guest's clock was looked at
 
 	ctx    context.Context // the sandbox's life
 	cancel context.CancelCauseFunc
@@ -116,7 +113,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
 		return err
 	}
 	s := newSupervisor(p, out, nil)
-	s.replan, s.started = replan, time.Now().UTC().Round(0)
+	s.restart.replan, s.started = replan, time.Now().UTC().Round(0)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	boundEnd(s.ctx, endWait, func() { os.Exit(1) })
 	s.handleSignals()
@@ -137,7 +134,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
 
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
-	s.ports.s, s.peers.s, s.named.s, s.caller.s, s.access.s = s, s, s, s, s
+	s.ports.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s = s, s, s, s, s, s, s
 	return s
 }
 
@@ -151,7 +148,7 @@ func (s *supervisor) live(choose, hide func() error) error {
 		}
 	}
 	cleaned := s.cleanUp()
-	err = errors.Join(err, cleaned, s.goOn(err, cleaned), s.loseAgain(err))
+	err = errors.Join(err, cleaned, s.restart.next(err, cleaned), s.restart.giveUp(err))
 	return errors.Join(err, s.removeDirectory(err))
 }
 
@@ -205,7 +202,7 @@ func (s *supervisor) handleCaptureSignals() {
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
-	steps := []func() error{s.waitAgain, s.readPolicy, s.clearEnvironment, s.openRecords, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
@@ -230,7 +227,7 @@ func (s *supervisor) run(choose, hide func() error) error {
 	if err := s.announce(); err != nil {
 		return err
 	}
-	if err := s.runAgain(); err != nil {
+	if err := s.restart.run(); err != nil {
 		return err
 	}
 	debug.FreeOSMemory() // of the start: a sandbox waits most of its life
@@ -252,6 +249,16 @@ func (s *supervisor) endCause(err error) error {
 		return ended
 	}
 	return fmt.Errorf("%w: the guest left its machine (%w)%s", agentclient.ErrAgentDead, err, lastConsole(s.machine))
+}
+
+// guestGone tells the main command's keeper that the guest ended by itself, and returns why it did.
+func (s *supervisor) guestGone(why error) error {
+	if errors.Is(why, agentclient.ErrAgentDead) {
+		s.cancel(why)
+	} else {
+		s.cancel(fmt.Errorf("%w: %w", agentclient.ErrAgentDead, why))
+	}
+	return why
 }
 
 // lastConsole is what the guest last wrote, for an error that it may explain. A crash of the agent begins
@@ -331,7 +338,7 @@ func (s *supervisor) openJobs() error {
 	dir := filepath.Join(s.plan.Dir, state.JobsDir)
 	s.jobs = &jobs.Keeper{
 		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()), Restart: s.plan.Restart, Event: s.jobEvent,
-		Hold:   s.holds(),
+		Hold:   s.restart.holds(),
 		Room:   func() (int64, error) { return state.Spare(dir) },
 		Failed: func(err error) { fmt.Fprintln(os.Stderr, err) }, // the supervisor's log
 		Ended: func(name string) {
@@ -389,7 +396,7 @@ func (s *supervisor) stopAgent() error {
 	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // it would be waited for while callers wait for why
 	keeps := (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != ""
 	if (keeps || s.plan.Shares()) && !dead {
-		if s.paused.Load() {
+		if s.pause.on.Load() {
 			_ = s.machine.Resume() // its only error is that it is gone
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), state.SyncTimeout)

@@ -24,7 +24,7 @@ func (s *supervisor) Update(text []byte) error {
 		return s.access.answer(c.Answer)
 	}
 	if c.Paused != nil {
-		if err := s.pause(*c.Paused); err != nil {
+		if err := s.pause.set(*c.Paused); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,7 @@ func (s *supervisor) Usage(ctx context.Context) any {
 }
 
 func (s *supervisor) guestUsage(ctx context.Context) *state.GuestUsage {
-	if s.paused.Load() {
+	if s.pause.on.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, guestUsageWait)
