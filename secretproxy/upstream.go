@@ -89,7 +89,7 @@ func (u *upstreams) get(key upstreamKey) (*upstream, error) {
 		up, _ := el.Value.(*upstream)
 		return up, nil
 	}
-	up, err := u.proxy.newUpstream(key)
+	up, err := u.newUpstream(key)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (u *upstreams) closeAll() {
 	}
 }
 
-func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
+func (u *upstreams) newUpstream(key upstreamKey) (*upstream, error) {
 	serverName := key.name.String()
 	if key.name.IsZero() {
 		serverName = key.dst.Addr().Unmap().String()
@@ -162,11 +162,11 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 	protocols.SetHTTP2(key.tls && !key.http1)
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c, err := p.dial(ctx, up, p.cfg.Dial)
+			c, err := u.dial(ctx, up, u.proxy.cfg.Dial)
 			if err != nil {
 				return nil, err
 			}
-			return &headConn{Conn: c, budget: p.memory}, nil
+			return &headConn{Conn: c, budget: u.proxy.memory}, nil
 		},
 		Protocols: &protocols,
 		// Never the environment's proxy (invariant 1).
@@ -185,7 +185,7 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow},
 	}
 	if key.tls {
-		roots, err := p.rootsFor(key.name)
+		roots, err := u.rootsFor(key.name)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +196,7 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 		if key.http1 {
 			cfg.NextProtos = cfg.NextProtos[1:]
 		}
-		t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dialTLS(ctx, up, cfg) }
+		t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return u.dialTLS(ctx, up, cfg) }
 	}
 	up.transport = t
 	return up, nil
@@ -204,14 +204,14 @@ func (p *Proxy) newUpstream(key upstreamKey) (*upstream, error) {
 
 // rootsFor returns what verifies the certificate of that name: the system's
 // roots, and those that [tls] extra_ca adds for it.
-func (p *Proxy) rootsFor(name hostname.Name) (*x509.CertPool, error) {
-	if p.cfg.ExtraRoots != nil {
-		if own := p.cfg.ExtraRoots(name); own != nil {
+func (u *upstreams) rootsFor(name hostname.Name) (*x509.CertPool, error) {
+	if u.proxy.cfg.ExtraRoots != nil {
+		if own := u.proxy.cfg.ExtraRoots(name); own != nil {
 			return own, nil
 		}
 	}
-	roots, cloned := p.cfg.Roots, false
-	for _, extra := range p.state.Load().policy.TLS.ExtraCA {
+	roots, cloned := u.proxy.cfg.Roots, false
+	for _, extra := range u.proxy.state.Load().policy.TLS.ExtraCA {
 		if !slices.ContainsFunc(extra.Hosts, func(h hostname.Pattern) bool { return h.Match(name) }) {
 			continue
 		}

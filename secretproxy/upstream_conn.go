@@ -20,16 +20,16 @@ type upstreamConn struct {
 }
 
 // dial connects to a server, and closes unused connections for that.
-func (p *Proxy) dial(ctx context.Context, up *upstream, open DialFunc) (net.Conn, error) {
-	p.upstreams.trim()
+func (u *upstreams) dial(ctx context.Context, up *upstream, open DialFunc) (net.Conn, error) {
+	u.trim()
 	c, err := open(ctx, up.key.name, up.key.dst)
 	if err != nil {
 		return nil, err
 	}
-	p.upstreams.open.Add(1)
+	u.open.Add(1)
 	up.open.Add(1)
 	return &upstreamConn{c, sync.OnceFunc(func() {
-		p.upstreams.open.Add(-1)
+		u.open.Add(-1)
 		up.open.Add(-1)
 	})}, nil
 }
@@ -52,8 +52,8 @@ func shutWrite(c net.Conn) error {
 }
 
 // dialTLS connects to a server and verifies it. net/http needs to see the connection as it is to speak HTTP/2 on it.
-func (p *Proxy) dialTLS(ctx context.Context, up *upstream, cfg *tls.Config) (net.Conn, error) {
-	raw, err := p.dial(ctx, up, p.cfg.DialTLS)
+func (u *upstreams) dialTLS(ctx context.Context, up *upstream, cfg *tls.Config) (net.Conn, error) {
+	raw, err := u.dial(ctx, up, u.proxy.cfg.DialTLS)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (p *Proxy) dialTLS(ctx context.Context, up *upstream, cfg *tls.Config) (net
 	if conn.ConnectionState().NegotiatedProtocol == "h2" {
 		return conn, nil
 	}
-	return &headConn{Conn: conn, budget: p.memory}, nil
+	return &headConn{Conn: conn, budget: u.proxy.memory}, nil
 }
 
 // maxHeadsCost bounds what the hints and the head of one answer take: 64 KiB of the shortest fields are 3 MiB.
