@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
 func TestExecReportsHowAProcessEnded(t *testing.T) {
@@ -208,6 +210,87 @@ func TestExecTimeoutKillsTheGroup(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// TestTimeoutsEndTheControlGroup also when the process itself took the SIGTERM: what left its process group has had its
+// time too. The control group is a directory, in which its end is asked for by a file. The twin ends in time.
+func TestTimeoutsEndTheControlGroup(t *testing.T) {
+	s := newSession(t)
+	for timeout, killed := range map[time.Duration]bool{50 * time.Millisecond: true, time.Hour: false} {
+		mount := t.TempDir()
+		all, err := workload.NewCgroups(mount, workload.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		group, err := all.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := "exec sleep 1000"
+		if !killed {
+			text = "exit 0"
+		}
+		proc, err := s.server.spawner.Start(workload.Command{Argv: []string{"/bin/sh", "-c", text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &execution{proc: proc}
+		s.server.supervise(t.Context(), e, timeout, group)
+		_, err = os.Lstat(filepath.Join(mount, "msb/exec-1/cgroup.kill"))
+		if e.timedOut != killed || (err == nil) != killed {
+			t.Errorf("after %s: timed out %t, the control group's end: %v", timeout, e.timedOut, err)
+		}
+		e.stdin = newStdinQueue()
+		e.closeStreams()
+		group.Close()
+	}
+}
+
+// refilled is a stream to the host for which another process writes as much to the pipe as was read from it.
+type refilled struct {
+	agentpb.Agent_ExecServer
+	pipe *os.File
+	sent int
+}
+
+func (r *refilled) Send(resp *agentpb.ExecResponse) error {
+	if r.sent += len(resp.GetStdout()); r.sent > 2*maxPipeBytes {
+		return errors.New("there is no bound")
+	}
+	_, err := r.pipe.Write(resp.GetStdout())
+	return err
+}
+
+// TestI11_LastOutputIsBounded: what is in the pipe when a process ends comes with its exit, and nothing that another
+// writes for ever. The twin's pipe is not filled again, and all of it comes.
+func TestI11_LastOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{true, false} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := bytes.Repeat([]byte("x"), 40_000)
+		if _, err := w.Write(in); err != nil {
+			t.Fatal(err)
+		}
+		s := &refilled{pipe: w}
+		if !again {
+			if s.pipe, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stdout := func(b []byte) *agentpb.ExecResponse {
+			return &agentpb.ExecResponse{Response: &agentpb.ExecResponse_Stdout{Stdout: b}}
+		}
+		held := (&outputPumps{}).flush(&execution{stream: s}, r, make([]byte, agentpb.ChunkBytes), stdout)
+		if want := map[bool]int{true: maxPipeBytes, false: len(in)}[again]; !held || s.sent != want {
+			t.Errorf("filled again %t: %d bytes, want %d; held %t", again, s.sent, want, held)
+		}
+		for _, f := range []*os.File{r, w, s.pipe} {
+			f.Close()
+		}
 	}
 }
 

@@ -114,6 +114,12 @@ func TestExclusiveWritesReplaceNothing(t *testing.T) {
 	f, dir := guestFiles(t)
 	name := dir + "/f"
 	source := io.MultiReader(strings.NewReader("mine"), readerFunc(func([]byte) (int, error) {
+		for list, _ := os.ReadDir(dir); len(list) == 0; list, _ = os.ReadDir(dir) { // else it is there before the write begins
+			if t.Context().Err() != nil {
+				return 0, t.Context().Err()
+			}
+			time.Sleep(time.Millisecond)
+		}
 		if err := os.WriteFile(name, []byte("theirs"), 0o600); err != nil {
 			return 0, err
 		}
