@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,33 +159,51 @@ func commandOfImage(ref string) string {
 
 // commandScript is what runs the sandbox.
 func commandScript(given []string, ref string, argv []string) (string, error) {
-	self, err := os.Executable()
+	self, env, err := lastingProgram("msb install")
 	if err != nil {
 		return "", err
 	}
-	if inNPXCache(self) {
-		return "", fmt.Errorf("%s is in npx's cache, which npm empties: the command would not find it later; install the package (npm install --global FILE), and run msb install", self)
-	}
-	if scheme, path, ok := strings.Cut(ref, ":"); ok && commandOfImage(ref) == "" {
-		if path, err = filepath.Abs(path); err != nil {
-			return "", err
-		}
-		ref = scheme + ":" + path
+	if ref, err = absoluteReference(ref); err != nil {
+		return "", err
 	}
 	words := slices.Concat(given, []string{ref, "--"}, argv)
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n" + installMark)
-	for _, variable := range []string{sandbox.EnvHome, vm.LibDirEnv} {
-		if dir := os.Getenv(variable); dir != "" {
-			if dir, err = filepath.Abs(dir); err != nil {
-				return "", err
-			}
-			b.WriteString("export " + variable + "=" + shellQuoted([]string{dir}) + "\n")
-		}
+	for _, variable := range slices.Sorted(maps.Keys(env)) {
+		b.WriteString("export " + variable + "=" + shellQuoted([]string{env[variable]}) + "\n")
 	}
 	b.WriteString("terminal=\nif [ -t 0 ] && [ -t 1 ]; then terminal=-t; fi\n")
 	b.WriteString("exec " + shellQuoted([]string{self}) + " run -i ${terminal:+\"$terminal\"} " + shellQuoted(words) + " \"$@\"\n")
 	return b.String(), nil
+}
+
+// lastingProgram is this msb, for what starts it later and elsewhere, with the variables that say where its things are.
+func lastingProgram(again string) (self string, env map[string]string, err error) {
+	if self, err = os.Executable(); err != nil {
+		return "", nil, err
+	}
+	if inNPXCache(self) {
+		return "", nil, fmt.Errorf("%s is in npx's cache, which npm empties: it would not be found later; install the package (npm install --global FILE), and run %s again", self, again)
+	}
+	env = make(map[string]string)
+	for _, variable := range []string{sandbox.EnvHome, vm.LibDirEnv} {
+		if dir := os.Getenv(variable); dir != "" {
+			if env[variable], err = filepath.Abs(dir); err != nil {
+				return "", nil, err
+			}
+		}
+	}
+	return self, env, nil
+}
+
+// absoluteReference makes the path in an image's name absolute.
+func absoluteReference(ref string) (string, error) {
+	scheme, path, ok := strings.Cut(ref, ":")
+	if !ok || commandOfImage(ref) != "" {
+		return ref, nil
+	}
+	path, err := filepath.Abs(path)
+	return scheme + ":" + path, err
 }
 
 // recorded is the value of a flag that is written down as it was given, for msb run in any working directory.

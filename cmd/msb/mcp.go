@@ -59,7 +59,7 @@ is not used is stopped meanwhile.`,
 	}
 	f.add(c)
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newMCPInstall(ui), newMCPUninstall(ui))
+	c.AddCommand(newMCPInstall(ui), newMCPUninstall(ui), newMCPWrap(ui))
 	return c
 }
 
