@@ -174,7 +174,7 @@ func TestExecSignalsReachIdleProcesses(t *testing.T) {
 func TestExecTimeoutWakesAStoppedProcess(t *testing.T) {
 	s := dial(t, agentclient.Options{}, func(s *server) { s.killGrace = time.Minute })
 	o := script("trap 'echo woken; exit 7' TERM; kill -STOP $$; while :; do sleep 0.05; done")
-	o.Timeout = 500 * time.Millisecond
+	o.Timeout = 3 * time.Second // the shell has set its trap by then
 	if got := s.run(t, o); !got.TimedOut || got.Code != 7 || got.out != "woken\n" {
 		t.Errorf("got %+v, want its own end within the grace", got)
 	}
@@ -384,8 +384,8 @@ func TestSlowReadersLoseNothing(t *testing.T) {
 }
 
 func TestI11_ExecOutputHasBackpressure(t *testing.T) {
+	counter := filepath.Join(t.TempDir(), "count") // removed when the process has ended, which writes there until then
 	s := dial(t, agentclient.Options{})
-	counter := filepath.Join(t.TempDir(), "count")
 	o := script(`i=0; while :; do head -c 65536 /dev/zero; i=$((i+1)); echo $i >` + counter + `; done`)
 	blocked, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once

@@ -42,6 +42,7 @@ func guestFiles(t *testing.T) (*agentclient.Files, string) {
 // throughProxy is guestFiles with a supervisor's proxy between.
 func throughProxy(t *testing.T) (*agentclient.Files, string) {
 	t.Helper()
+	dir := t.TempDir() // removed when the agent has ended, which may write there until then
 	guest := dial(t, agentclient.Options{})
 	near, far := net.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -56,7 +57,7 @@ func throughProxy(t *testing.T) (*agentclient.Files, string) {
 		cancel()
 		<-served
 	})
-	return client.Files(), t.TempDir()
+	return client.Files(), dir
 }
 
 // eventually waits for what another goroutine does soon.

@@ -20,7 +20,7 @@ func (f *fakeMachine) isFrozen() bool {
 // thawed waits until the disk is not frozen.
 func (f *fakeMachine) thawed(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); f.isFrozen(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); f.isFrozen(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the disk stays frozen")
 		}

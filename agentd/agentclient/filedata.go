@@ -113,6 +113,9 @@ func (f *Files) WriteFile(ctx context.Context, name string, r io.Reader, o Write
 	if errors.As(err, &source) {
 		return FileInfo{}, source.error // the deferred cancel leaves the file as it was
 	}
+	if ctx.Err() != nil { // the end of the call may overtake its cancellation, and commits
+		return FileInfo{}, f.fileError(ctx, ctx.Err())
+	}
 	m, err := stream.CloseAndRecv()
 	if err != nil {
 		return FileInfo{}, f.fileError(ctx, err)
@@ -228,6 +231,9 @@ func (f *Files) Unpack(ctx context.Context, dir string, r io.Reader, owner *Owne
 	var source sourceError
 	if errors.As(err, &source) {
 		return TreeReport{}, source.error
+	}
+	if ctx.Err() != nil { // as in WriteFile
+		return TreeReport{}, f.fileError(ctx, ctx.Err())
 	}
 	m, err := stream.CloseAndRecv()
 	if err != nil {

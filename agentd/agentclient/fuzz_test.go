@@ -60,7 +60,7 @@ func FuzzAgentStream(f *testing.F) {
 	f.Add(first, rest)
 	f.Add(first, rest[:len(rest)/2])
 	f.Fuzz(func(t *testing.T, first, rest []byte) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		host, guest := net.Pipe()
 		talked := make(chan struct{})

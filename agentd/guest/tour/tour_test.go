@@ -88,7 +88,7 @@ func closedPort(t *testing.T) string {
 func newTour(t *testing.T, s *httptest.Server, resolver netip.AddrPort) *tour {
 	t.Helper()
 	return &tour{
-		dialer: &net.Dialer{Timeout: 5 * time.Second}, client: s.Client(), echoURL: s.URL,
+		dialer: &net.Dialer{Timeout: time.Minute}, client: s.Client(), echoURL: s.URL,
 		resolver: resolver, token: "msb_placeholder", backend: "qemu",
 	}
 }
