@@ -237,7 +237,7 @@ func statusOf(err error) error {
 		{ErrRefused, codes.InvalidArgument},
 		{ErrTimeout, codes.DeadlineExceeded},
 		{context.DeadlineExceeded, codes.DeadlineExceeded}, // the caller's, which the message brings with it
-		{context.Canceled, codes.Unavailable}, // Serve ends: a client that cancelled hears nothing
+		{context.Canceled, codes.Unavailable},              // Serve ends: a client that cancelled hears nothing
 	} {
 		if errors.Is(err, s.sentinel) {
 			// The other side adds the sentinel's words by itself.
