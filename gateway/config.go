@@ -80,6 +80,9 @@ type Config struct {
 	Forward func(ctx context.Context, port uint16) (uint16, error)
 	// DialSandbox connects to a port of another sandbox, for a name of [hosts] that leads there. Nil knows no other.
 	DialSandbox func(ctx context.Context, name string, port uint16) (net.Conn, error)
+	// Use is called with a flow's number in the audit log and a rule, before the rule lets the flow, or a request on it,
+	// through. Its error refuses it. Nil refuses nothing.
+	Use func(flow uint64, rule string) error
 	// EgressUsed is what was taken of [limits] egress_bytes already.
 	EgressUsed int64
 	// Terminate ends the sandbox after a violation of a secret that asks for it; nil does nothing.

@@ -161,6 +161,10 @@ func (f *flow) Request(r *egress.Flow) (v egress.Verdict, done func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, end := f.session.Request(r)
+	if v.Allowed() && f.use(v.Rule) != nil {
+		end()
+		return egress.Verdict{Rule: v.Rule, Reason: egress.ReasonLimit, Name: v.Name, Addr: v.Addr}, func() {}
+	}
 	return v, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -182,6 +186,14 @@ func (f *flow) admit(ctx context.Context) (done func(up, down int64, err error))
 		f.unpin()
 		f.recordClose(j, up, down, closing(err, context.Cause(ctx)))
 	}
+}
+
+// use reports a use of a rule, which Config.Use may refuse.
+func (f *flow) use(rule string) error {
+	if f.gateway.cfg.Use == nil {
+		return nil
+	}
+	return f.gateway.cfg.Use(f.id, rule)
 }
 
 func (f *flow) unpin() {

@@ -2,9 +2,12 @@ package gateway_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +114,71 @@ func TestI15_GrantsOpenOneHost(t *testing.T) {
 			t.Error("its address is open still")
 		}
 		_ = c.Close()
+	}
+}
+
+// TestI15_RefusedUsesSendNothing refuses uses of a rule: of a connection that is relayed, of one that is inspected, and of a
+// request on one that another rule inspects. The twin refuses none.
+func TestI15_RefusedUsesSendNothing(t *testing.T) {
+	t.Parallel()
+	const reads = "[[egress.allow]]\nname = \"reads\"\nhosts = [\"api.example.com\"]\nports = [443]\nprotocol = \"https\"\nmethods = [\"GET\"]\n"
+	for name, c := range map[string]struct {
+		policy  string
+		methods []string
+		other   int // answers to requests of the other rule
+	}{"relayed": {"", nil, 0}, "inspected": {"", []string{"POST"}, 0}, "beside another rule": {reads, []string{"POST"}, 1}} {
+		for _, refuses := range []bool{true, false} {
+			var mu sync.Mutex
+			uses := map[uint64]int{}
+			w := gatewaytest.StartWith(t, gatewaytest.Policy(t, c.policy), func(cfg *gateway.Config) {
+				cfg.Granted = []policies.Rule{granted(t, "api.example.com", c.methods...)}
+				cfg.Use = func(flow uint64, rule string) error {
+					if rule != "request 1" {
+						return nil
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					uses[flow]++
+					if refuses {
+						return errors.New("used up")
+					}
+					return nil
+				}
+			})
+			w.Record("api.example.com. 60 IN A " + site)
+			var posts atomic.Int32
+			w.ServeHTTPS(site+":443", w.CA.Certificate("api.example.com"), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					posts.Add(1)
+				}
+			}))
+			client := w.Client()
+			answers := 0
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				r, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.com/", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if answer, err := client.Do(r); err == nil {
+					_ = answer.Body.Close()
+					if answer.StatusCode == http.StatusOK {
+						answers++
+					}
+				}
+			}
+			w.Close()
+			mu.Lock()
+			if len(uses) == 0 || uses[0] > 0 {
+				t.Errorf("%s: uses by flow: %v", name, uses)
+			}
+			mu.Unlock()
+			if refuses && (posts.Load() > 0 || answers != c.other) || !refuses && posts.Load() != 1 {
+				t.Errorf("%s, refused %t: %d posts outside, %d answers", name, refuses, posts.Load(), answers)
+			}
+			if dialled := len(w.Dialled()); refuses && c.other == 0 && dialled > 0 {
+				t.Errorf("%s: %d connections went outside", name, dialled)
+			}
+		}
 	}
 }
 

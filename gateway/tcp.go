@@ -173,8 +173,12 @@ func (x *tcpExecutor) resolve(name hostname.Name) session.Step {
 // dial dials before the guest's handshake is completed, so that it sees a refused or dead destination as such.
 func (x *tcpExecutor) dial(via bool) session.Step {
 	x.done = x.admit(x.ctx)
-	var err error
-	if x.upstream, err = x.gateway.dial(x.ctx, x.judged(), via); err != nil {
+	j := x.judged()
+	err := x.use(j.Verdict.Rule)
+	if err == nil {
+		x.upstream, err = x.gateway.dial(x.ctx, j, via)
+	}
+	if err != nil {
 		x.done(0, 0, err)
 	}
 	step := x.dialed(err)
@@ -202,6 +206,11 @@ func (x *tcpExecutor) relay() {
 
 func (x *tcpExecutor) inspect() {
 	done := x.admit(x.ctx)
+	if err := x.use(x.judged().Verdict.Rule); err != nil {
+		x.reset()
+		done(0, 0, err)
+		return
+	}
 	if err := x.accept(); err != nil {
 		done(0, 0, err)
 		return

@@ -143,6 +143,9 @@ func (rs Requests) Find(id string) (name string, r Request, err error) {
 func (rs Requests) Answer(ctx context.Context, name string, a RequestAnswer) error {
 	return Fail(changeRequests(ctx, rs.home, name, Changes{Answer: &a}, func(st *state.Stored) (audit.Event, error) {
 		r, err := st.Answer(&a, time.Now())
+		if err == nil {
+			err = r.MarkUnused(namedPath(rs.home, name))
+		}
 		if err != nil {
 			return audit.Event{}, err
 		}
@@ -165,7 +168,7 @@ func changeRequests(ctx context.Context, h *Home, name string, c Changes, do fun
 	}
 	return changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
 		var events []audit.Event
-		ended := st.Settle(time.Now())
+		ended := st.Settle(time.Now(), st.UsedOnce(run.Dir)...)
 		for i := range ended {
 			events = append(events, ended[i].Event(audit.AccessEnd))
 		}
@@ -176,6 +179,7 @@ func changeRequests(ctx context.Context, h *Home, name string, c Changes, do fun
 		if err := state.WriteJSON(run.Dir, state.StoredFile, st); err != nil {
 			return err
 		}
+		st.Unmark(run.Dir)
 		return logEvents(st, run.Dir, append(events, event)...)
 	})
 }

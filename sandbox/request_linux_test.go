@@ -12,6 +12,7 @@ import (
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // logged are the lines about access in a sandbox's audit log.
@@ -123,6 +124,50 @@ func TestI15_OnlyAnswersOpenHosts(t *testing.T) {
 	if all, err := h.Requests().List("b"); err != nil || len(all) != 0 || allows(t, h, "b", "api.example.com") {
 		t.Errorf("a clone has %+v, %v", all, err)
 	}
+}
+
+// TestI13_UsedGrantsEndAtTheNextStart approves a request once while the sandbox is stopped. It is there over starts, until it
+// was used in a run that was killed.
+func TestI13_UsedGrantsEndAtTheNextStart(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	do := func(verb string) {
+		t.Helper()
+		_, err := operation{Verb: verb, Home: h.Dir(), Name: "a", Root: t.TempDir()}.do(t.Context(), h)
+		must(t, err)
+	}
+	do("create")
+	r, err := h.Requests().Ask(t.Context(), "a", "api.example.com", 443, nil, "")
+	must(t, err)
+	must(t, h.Requests().Answer(t.Context(), "a", RequestAnswer{ID: r.ID, Approve: true, Lifetime: "once", By: "alice"}))
+	for range 2 {
+		do("start")
+		if !allows(t, h, "a", "api.example.com") {
+			t.Error("it is over and was not used")
+		}
+		do("stop")
+	}
+	must(t, os.Remove(state.OnceFile(namedPath(h, "a"), r.ID))) // as a use does
+	do("start")
+	if allows(t, h, "a", "api.example.com") {
+		t.Error("it is back after its use")
+	}
+	do("stop")
+	log := logged(t, h, "a")
+	if n := len(log); n != 3 || log[2].Kind != audit.AccessEnd {
+		t.Errorf("%+v", log)
+	}
+	again, err := h.Requests().Ask(t.Context(), "a", "api.example.com", 443, nil, "")
+	must(t, err)
+	must(t, h.Requests().Answer(t.Context(), "a", RequestAnswer{ID: again.ID, Approve: true, Lifetime: "once", By: "alice"}))
+	must(t, h.Requests().Answer(t.Context(), "a", RequestAnswer{ID: again.ID, By: "bob"}))
+	if _, err := os.Lstat(state.OnceFile(namedPath(h, "a"), again.ID)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was taken back is marked still: %v", err)
+	}
+	last, err := h.Requests().Ask(t.Context(), "a", "api.example.com", 443, nil, "")
+	must(t, err)
+	must(t, h.Requests().Answer(t.Context(), "a", RequestAnswer{ID: last.ID, Approve: true, Lifetime: "once", By: "alice"}))
+	must(t, h.Remove(t.Context(), "a"))
 }
 
 // TestI15_RequestsBeyondDenyRulesAreRefused: nobody is asked for what no answer would open.

@@ -4,11 +4,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
@@ -100,6 +104,47 @@ func (r *Request) Rule(floor *policies.Policy) (policies.Rule, error) {
 
 // RuleName is the name of the request's rule in verdicts.
 func (r *Request) RuleName() string { return "request " + r.ID }
+
+// OnceFile is in a sandbox's directory as long as the grant for once of that id is unused. Its first use removes it, which no
+// kill undoes and a full disk doesn't keep from.
+func OnceFile(dir, id string) string { return filepath.Join(dir, oncePrefix+id) }
+
+const oncePrefix = "once-"
+
+// MarkUnused makes the OnceFile of a request that was approved for once just now.
+func (r *Request) MarkUnused(dir string) error {
+	if r.State != RequestApproved || r.Lifetime != ForOnce {
+		return nil
+	}
+	f, err := os.OpenFile(OnceFile(dir, r.ID), os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// UsedOnce are the ids of the grants for once that were used.
+func (st *Stored) UsedOnce(dir string) (ids []string) {
+	for i := range st.Requests {
+		r := &st.Requests[i]
+		if r.State != RequestApproved || r.Lifetime != ForOnce {
+			continue
+		}
+		if _, err := os.Lstat(OnceFile(dir, r.ID)); err != nil {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// Unmark removes each OnceFile of a grant that is over. One that stays does no harm.
+func (st *Stored) Unmark(dir string) {
+	for i := range st.Requests {
+		if r := &st.Requests[i]; r.Lifetime == ForOnce && r.State != RequestApproved {
+			_ = os.Remove(OnceFile(dir, r.ID))
+		}
+	}
+}
 
 // Settle ends what is over by now, and the grants for once that are in used, and reports what it ended.
 func (st *Stored) Settle(now time.Time, used ...string) (ended []Request) {

@@ -3,14 +3,15 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -23,53 +24,91 @@ const accessRetry = time.Minute
 // access follows what was granted: when it is over, and which grants for once were used.
 type access struct {
 	s       *supervisor
-	watches atomic.Bool // grants for once are in force
+	watches atomic.Bool // grants for once are in force, or flows that they let through are open
 
 	mu   sync.Mutex
-	next time.Time         // the first end, the zero time for none
-	once map[string]bool   // by the names of their rules
-	used map[uint64]string // the rules by the flows that they let through
-	over []string          // ids of grants for once whose first flow has ended
+	next time.Time           // the first end, the zero time for none
+	once map[string]*onceUse // by the names of their rules
+	used map[uint64][]string // the names by the flows that they let through
+	over []string            // ids of grants for once whose first flow has ended
 	wake chan struct{}
 
 	unwritten []string // of over, once it could not be written down
 }
+
+// onceUse is a grant for once that is in force.
+type onceUse struct {
+	id         string
+	used, over bool
+}
+
+// errUsed refuses what comes behind the first flow of a grant for once.
+var errUsed = errors.New("it was allowed once, and the connection that used it has ended")
 
 // begin takes what is in force from now on.
 func (a *access) begin(st *state.Stored) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.wake == nil {
-		a.wake, a.used = make(chan struct{}, 1), map[uint64]string{}
+		a.wake, a.used = make(chan struct{}, 1), map[uint64][]string{}
 	}
-	a.next, a.once = st.NextEnd(), map[string]bool{}
+	before := a.once
+	a.next, a.once = st.NextEnd(), map[string]*onceUse{}
 	for i := range st.Requests {
 		if r := &st.Requests[i]; r.State == state.RequestApproved && r.Lifetime == state.ForOnce {
-			a.once[r.RuleName()] = true
+			if a.once[r.RuleName()] = before[r.RuleName()]; before[r.RuleName()] == nil {
+				a.once[r.RuleName()] = &onceUse{id: r.ID}
+			}
 		}
 	}
-	a.watches.Store(len(a.once) > 0)
+	a.watches.Store(len(a.once)+len(a.used) > 0)
 }
 
-// saw notes which flows a grant for once has let through, and when they end. It never blocks.
+// use implements gateway.Config.Use. A grant for once is used up before anything of its first flow leaves.
+func (a *access) use(flow uint64, rule string) error {
+	if !a.watches.Load() {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.once[rule]
+	switch {
+	case g == nil:
+		return nil
+	case g.over:
+		return errUsed
+	case !g.used:
+		if err := os.Remove(state.OnceFile(a.s.plan.Dir, g.id)); errors.Is(err, fs.ErrNotExist) {
+			return errUsed
+		} else if err != nil {
+			return err
+		}
+		g.used = true
+	}
+	if !slices.Contains(a.used[flow], rule) {
+		a.used[flow] = append(a.used[flow], rule)
+	}
+	return nil
+}
+
+// saw notes when a flow ends that a grant for once has let through. It never blocks.
 func (a *access) saw(e *audit.Event) {
-	if !a.watches.Load() || e.Flow == 0 {
+	if e.Kind != audit.FlowClose || !a.watches.Load() {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch rule := a.used[e.Flow]; {
-	case e.Kind == audit.FlowClose && rule != "":
-		delete(a.used, e.Flow)
-		a.over = append(a.over, strings.TrimPrefix(rule, (&state.Request{}).RuleName()))
-		delete(a.once, rule) // its other flows end with it
-		select {
-		case a.wake <- struct{}{}:
-		default:
+	for _, rule := range a.used[e.Flow] {
+		if g := a.once[rule]; g != nil && !g.over {
+			g.over = true // its other flows end with it
+			a.over = append(a.over, g.id)
+			select {
+			case a.wake <- struct{}{}:
+			default:
+			}
 		}
-	case (e.Kind == audit.FlowOpen || e.Kind == audit.HTTPRequest) && e.Action != "deny" && a.once[e.Rule]:
-		a.used[e.Flow] = e.Rule
 	}
+	delete(a.used, e.Flow)
 }
 
 // take gives out the grants for once that are over.
@@ -144,6 +183,9 @@ func (a *access) answer(answer *state.RequestAnswer) error {
 	}
 	return a.change(func(st *state.Stored) (*audit.Event, error) {
 		r, err := st.Answer(answer, time.Now())
+		if err == nil {
+			err = r.MarkUnused(a.s.plan.Dir)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -158,7 +200,7 @@ func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
 	a.s.named.storedMu.Lock()
 	defer a.s.named.storedMu.Unlock()
 	due := a.due(time.Now())
-	switch err := a.settle(); {
+	switch err := a.settle(a.take(), a.s.gateway.Grant); {
 	case errors.Is(err, errUnwritten) && do == nil:
 		fmt.Fprintln(os.Stderr, err) // the supervisor's log
 		return nil
@@ -172,30 +214,39 @@ func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
 	if err != nil {
 		return err
 	}
-	before := st.Granted()
+	before := *st
+	before.Requests = slices.Clone(st.Requests)
 	event, err := do(st)
 	if err != nil {
 		return err
 	}
-	if err := a.put(st); err != nil {
-		return errors.Join(err, a.s.gateway.Grant(before))
+	a.begin(st) // a use of what is in force must not be missed
+	err = a.s.gateway.Grant(st.Granted())
+	if err == nil {
+		err = state.WriteJSON(a.s.plan.Dir, state.StoredFile, st)
 	}
+	if err != nil {
+		err = errors.Join(err, a.s.gateway.Grant(before.Granted()))
+		a.begin(&before)
+		return err
+	}
+	st.Unmark(a.s.plan.Dir)
 	a.s.emit(*event)
 	return nil
 }
 
-// settle ends the requests whose time is over. One that can't be written down is over all the same, and written down later.
-func (a *access) settle() error {
+// settle ends the requests whose time is over, and the grants for once that are in used. put puts what is left in force. One
+// that can't be written down is over all the same, and written down later.
+func (a *access) settle(used []string, put func([]policies.Rule) error) error {
 	st, err := state.ReadStored(a.s.plan.Dir, a.s.plan.Name)
 	if err != nil {
 		return err
 	}
-	used := a.take()
 	ended := st.Settle(time.Now(), used...)
 	if len(ended) == 0 {
 		return nil
 	}
-	if err := a.s.gateway.Grant(st.Granted()); err != nil {
+	if err := put(st.Granted()); err != nil {
 		return err
 	}
 	a.begin(st)
@@ -203,19 +254,24 @@ func (a *access) settle() error {
 		a.again(used, time.Now().Add(accessRetry))
 		return fmt.Errorf("%w: %w", errUnwritten, err)
 	}
+	st.Unmark(a.s.plan.Dir)
 	for i := range ended {
 		a.s.emit(ended[i].Event(audit.AccessEnd))
 	}
 	return nil
 }
 
-func (a *access) put(st *state.Stored) error {
-	if err := a.s.gateway.Grant(st.Granted()); err != nil {
+// settleOffline is settle where no gateway has what was granted: before a run, and behind it, when nothing that was used
+// is open any more.
+func (a *access) settleOffline() error {
+	if a.s.plan.Name == "" || a.s.plan.NoNet || a.s.named.removed() {
+		return nil
+	}
+	a.s.named.storedMu.Lock()
+	defer a.s.named.storedMu.Unlock()
+	st, err := state.ReadStored(a.s.plan.Dir, a.s.plan.Name)
+	if err != nil {
 		return err
 	}
-	err := state.WriteJSON(a.s.plan.Dir, state.StoredFile, st)
-	if err == nil {
-		a.begin(st)
-	}
-	return err
+	return a.settle(st.UsedOnce(a.s.plan.Dir), func([]policies.Rule) error { return nil })
 }

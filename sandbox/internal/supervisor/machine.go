@@ -11,7 +11,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
@@ -97,15 +96,17 @@ func (s *supervisor) serveLink() error {
 		return nil
 	}
 	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true, MTU: netstack.LargeMTU} // the card of every backend takes it
+	if err := s.access.settleOffline(); err != nil {
+		return errors.Join(err, s.link.Close())
+	}
 	authority, stored, err := s.named.identity()
 	if err != nil {
 		return errors.Join(err, s.link.Close())
 	}
-	stored.Settle(time.Now())
 	s.access.begin(stored)
 	g, err := gateway.New(gateway.Config{
-		Granted: stored.Granted(),
-		CA:      authority, Placeholders: stored.Placeholders, Parents: stored.ParentPlaceholders,
+		Granted: stored.Granted(), Use: s.access.use,
+		CA: authority, Placeholders: stored.Placeholders, Parents: stored.ParentPlaceholders,
 		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
 		Admit:   admitReload(s.plan),
 		Forward: s.ports.forward, DialSandbox: s.peers.dial,

@@ -140,7 +140,6 @@ func (n *named) detach(info *state.Info) error {
 func (n *named) keepChoices() error {
 	return n.changeStored(func(st *state.Stored) bool {
 		changed := n.keepPlaceholders(st)
-		changed = len(st.Settle(time.Now(), n.s.access.take()...)) > 0 || changed
 		if st.NewIdentity || st.ForgetCA != "" { // the guest has done it, or would not run
 			st.NewIdentity, st.ForgetCA, changed = false, "", true
 		}

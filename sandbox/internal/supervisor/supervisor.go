@@ -381,6 +381,9 @@ func (s *supervisor) cleanUp() error {
 		}
 	}
 	s.work.Wait()
+	if s.gateway != nil {
+		errs = append(errs, s.access.settleOffline())
+	}
 	if s.records != nil {
 		s.event(audit.SandboxStop, "")
 		if s.goesWithRun() {
