@@ -38,6 +38,8 @@ func TestOnlyTheUnusedStopsIdle(t *testing.T) {
 	looks(t, l, "it has ended", 3*time.Minute, false, 0, false)
 	done := l.call()
 	looks(t, l, "a call", 3*time.Minute+50*time.Second, false, 0, false)
+	looks(t, l, "the same call, still open", 8*time.Minute, false, 0, false)
+	looks(t, l, "the same call, a minute later", 9*time.Minute, false, 0, false)
 	done()
 	done()
 	looks(t, l, "its end", 10*time.Minute, false, 0, false)
