@@ -14,12 +14,15 @@ import (
 )
 
 // Store opens the image cache of a home, with the image that msb carries inside itself.
-func Store(home *Home) (*image.Store, error) {
-	return image.Open(home.Images(), image.StoreOptions{Builtin: builtin})
+func Store(home *Home) (*image.Store, error) { return store(home, "") }
+
+// store is Store, with the image that program carries where this one carries none.
+func store(home *Home, program string) (*image.Store, error) {
+	return image.Open(home.Images(), image.StoreOptions{Builtin: func() (image.Builtin, error) { return builtin(program) }})
 }
 
 func resolve(ctx context.Context, home *Home, cfg *Config, admitted *Admission) (*image.Image, error) {
-	store, err := Store(home)
+	store, err := store(home, cfg.Program)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +38,8 @@ func resolve(ctx context.Context, home *Home, cfg *Config, admitted *Admission) 
 // builtinPath is where the built-in image's programs are.
 const builtinPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-func builtin() (image.Builtin, error) {
-	part := guest.Builtin()
+func builtin(program string) (image.Builtin, error) {
+	part := guestPart(guest.Builtin(), program)
 	digest, err := part.Digest()
 	if err != nil {
 		return image.Builtin{}, err
@@ -49,8 +52,8 @@ func builtin() (image.Builtin, error) {
 }
 
 // agentDisk returns the agent's root disk, written out once for each version of it and when it was damaged.
-func agentDisk(home *Home) (string, error) {
-	part := guest.AgentRoot()
+func agentDisk(home *Home, program string) (string, error) {
+	part := guestPart(guest.AgentRoot(), program)
 	digest, err := part.Digest()
 	if err != nil {
 		return "", err

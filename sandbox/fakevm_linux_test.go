@@ -45,6 +45,8 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == Verb:
 		agentpb.QuietLog()
 		os.Exit(supervisor.RunOn(fakeBackend{}, replan))
+	case len(os.Args) == 3 && os.Args[1] == partVerb:
+		os.Exit(lendPart(os.Args[2], os.Stdout, os.Stderr))
 	case len(os.Args) > 2 && os.Args[1] == fakeVMMArg:
 		os.Exit(fakeVMM(os.Args[2]))
 	case os.Getenv(callerEnv) != "":

@@ -16,4 +16,7 @@ func MaybeRun() {
 		agentpb.QuietLog()
 		os.Exit(supervisor.Run(replan))
 	}
+	if len(os.Args) == 3 && os.Args[1] == partVerb {
+		os.Exit(lendPart(os.Args[2], os.Stdout, os.Stderr))
+	}
 }

@@ -212,7 +212,7 @@ func replan(ctx context.Context, old *state.Plan) (*state.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := agentDisk(home)
+	agent, err := agentDisk(home, "")
 	if err != nil {
 		return nil, err
 	}

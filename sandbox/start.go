@@ -95,7 +95,7 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 // bringUp starts the supervisor of a run, whose lock it takes over, and waits until the sandbox is ready.
 func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *Config, admitted *Admission) (*Sandbox, error) {
 	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, review: cfg.review, over: make(chan struct{})}
-	agent, err := agentDisk(home)
+	agent, err := agentDisk(home, cfg.Program)
 	if err == nil {
 		var p *state.Plan
 		if p, err = s.plan(cfg, admitted, agent); err == nil {

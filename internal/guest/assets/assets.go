@@ -31,11 +31,23 @@ func Builtin() Part { return Part{"builtin-" + arch() + ".tar.gz"} }
 // architectures.
 func arch() string { return runtime.GOARCH }
 
-// Open returns the part's content, uncompressed. The caller closes it.
-func (p Part) Open() (io.ReadCloser, error) {
+// Name says which part it is.
+func (p Part) Name() string { return p.name }
+
+// Packed returns the part as it is embedded: what Digest is of. The caller closes it.
+func (p Part) Packed() (io.ReadCloser, error) {
 	f, err := files.Open("bin/" + p.name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, ErrNotBuilt)
+	}
+	return f, nil
+}
+
+// Open returns the part's content, uncompressed. The caller closes it.
+func (p Part) Open() (io.ReadCloser, error) {
+	f, err := p.Packed()
+	if err != nil {
+		return nil, err
 	}
 	z, err := gzip.NewReader(f)
 	if err != nil {
