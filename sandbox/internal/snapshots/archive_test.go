@@ -9,7 +9,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -201,5 +204,43 @@ func TestI11_ArchivesThatNeverEnd(t *testing.T) {
 	_, _, err := imported(t, r)
 	if _ = r.Close(); !errors.Is(err, state.ErrSnapshotArchive) || !errors.Is(err, errTooLong) {
 		t.Errorf("%v, want errTooLong", err)
+	}
+}
+
+// TestI11_ClonesOfBombsFillNothing imports a small archive whose list names one chunk a thousand times, and makes a disk of it
+// while there is room for a few chunks.
+func TestI11_ClonesOfBombsFillNothing(t *testing.T) {
+	t.Parallel()
+	const chunks, fit = 1000, 5
+	data := strings.Repeat("x", ChunkBytes)
+	list := &List{Size: chunks * ChunkBytes}
+	for at := range int64(chunks) {
+		list.Chunks = append(list.Chunks, Chunk{at, sumOf(data)})
+	}
+	m, err := json.Marshal(Manifest{Version: archiveVersion, Name: "a", Sandbox: "web", Disk: list.Digest()})
+	must(t, err)
+	archive := written(t, file(manifestMember, string(m)), file(listMember, string(list.Encode())), file(chunkMember+list.Chunks[0].name(), data))
+	s := newStore(t)
+	w, err := s.Begin(t.Context())
+	must(t, err)
+	_, list, err = w.Import(t.Context(), bytes.NewReader(archive))
+	must(t, err)
+	meta := aMeta()
+	meta.Imported = true
+	must(t, w.Commit("in", meta, list))
+	if len(archive) > 100<<10 {
+		t.Errorf("the archive has %d bytes", len(archive))
+	}
+	var asked atomic.Int64
+	s.free = func(string) (int64, error) { return state.MinFree + (fit-asked.Add(1))*ChunkBytes, nil }
+	path := filepath.Join(t.TempDir(), "disk")
+	if _, err := s.WriteDisk(t.Context(), "in", path); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v, want ENOSPC", err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a part of the disk stays: %v", err)
+	}
+	if n := asked.Load(); n > fit+2*int64(runtime.GOMAXPROCS(0))+1 {
+		t.Errorf("%d chunks were written or begun where %d fit", n, fit)
 	}
 }

@@ -8,14 +8,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
 // WriteDisk makes the disk of a snapshot at path, which must not exist, and returns what the snapshot is. Each chunk is
-// checked: a damaged one is state.ErrSnapshotDamaged. After an error there is no file. It is not synced.
+// checked: a damaged one is state.ErrSnapshotDamaged. It fills no file system: a small archive that was imported may name one
+// chunk a million times. After an error there is no file. It is not synced.
 func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err error) {
 	lock, err := s.use(ctx)
 	if err != nil {
@@ -30,9 +34,16 @@ func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err 
 	if err != nil {
 		return nil, err
 	}
+	room := s.least
+	if m.Imported {
+		room = s.spare
+	}
 	err = f.Truncate(list.Size)
 	if err == nil {
 		err = s.eachChunk(ctx, name, list, func(c *Chunk, data []byte, chunk *os.File) error {
+			if err := room(); err != nil {
+				return err
+			}
 			err := shareRange(f, c.At*ChunkBytes, chunk, 0, int64(len(data)))
 			if errors.Is(err, errNoReflink) {
 				err = writeSparse(f, c.At*ChunkBytes, data)
@@ -92,7 +103,8 @@ func (s *Store) readChunk(c *Chunk, data []byte) (*os.File, error) {
 }
 
 // CopyDisk makes a copy of a disk, which nobody may write to meanwhile, at a path that must not exist: it shares the
-// blocks where the file system can, else it is as sparse as the disk. After an error there is no file.
+// blocks where the file system can, else it is as sparse as the disk, and fills no file system. After an error there is no
+// file.
 func CopyDisk(ctx context.Context, to, disk string) error {
 	if err := cloneFile(to, disk); !errors.Is(err, errNoReflink) {
 		return err
@@ -106,14 +118,14 @@ func CopyDisk(ctx context.Context, to, disk string) error {
 	if err != nil {
 		return err
 	}
-	err = copySparse(ctx, f, from)
+	err = copySparse(ctx, f, from, state.Free)
 	if err = errors.Join(err, f.Close()); err != nil {
 		err = errors.Join(err, os.Remove(to))
 	}
 	return err
 }
 
-func copySparse(ctx context.Context, to, from *os.File) error {
+func copySparse(ctx context.Context, to, from *os.File, free func(dir string) (int64, error)) error {
 	info, err := from.Stat()
 	if err == nil {
 		err = to.Truncate(info.Size())
@@ -121,10 +133,13 @@ func copySparse(ctx context.Context, to, from *os.File) error {
 	if err != nil {
 		return err
 	}
-	const step = 64 << 20 // between looks at ctx
+	const step = 4 << 20 // between looks at ctx and at the room that is left
 	return eachExtent(from, info.Size(), func(start, end int64) error {
 		for ; start < end; start += step {
 			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := leaves(filepath.Dir(to.Name()), free); err != nil {
 				return err
 			}
 			_, errFrom := from.Seek(start, io.SeekStart)

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -457,6 +458,30 @@ func TestDiffNamesEveryDifference(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(tc.want) {
 				t.Errorf("%s: %v, want %v", what, got, tc.want)
 			}
+		}
+	}
+}
+
+// TestI11_CopiesFillNothing copies a disk while there is room for a part of it.
+func TestI11_CopiesFillNothing(t *testing.T) {
+	t.Parallel()
+	var places []int64
+	for at := range int64(16) {
+		places = append(places, at*ChunkBytes)
+	}
+	from, err := os.Open(aDisk(t, 16*ChunkBytes, places...))
+	must(t, err)
+	defer from.Close()
+	for _, room := range []int64{8 << 20, 1 << 30} {
+		to, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+		must(t, err)
+		defer to.Close()
+		free := func(string) (int64, error) {
+			at, err := to.Seek(0, io.SeekCurrent)
+			return state.MinFree + room - at, err
+		}
+		if err := copySparse(t.Context(), to, from, free); errors.Is(err, syscall.ENOSPC) != (room < 1<<30) {
+			t.Errorf("room for %d bytes: %v", room, err)
 		}
 	}
 }

@@ -201,11 +201,14 @@ func (w *Work) store(c *Chunk, data []byte, disk *os.File) error {
 	return nil
 }
 
-// least refuses to take the room that sandboxes that run need, or their disks are damaged.
-func (s *Store) least() error {
-	free, err := s.free(s.dir)
-	if err == nil && free < state.MinFree {
-		err = fmt.Errorf("%s: a snapshot leaves %d MiB free for the sandboxes that run: %w", s.dir, state.MinFree>>20, syscall.ENOSPC)
+// least is leaves for the store's directory.
+func (s *Store) least() error { return leaves(s.dir, s.free) }
+
+// leaves refuses to take the room that sandboxes that run need, or their disks are damaged.
+func leaves(dir string, free func(string) (int64, error)) error {
+	left, err := free(dir)
+	if err == nil && left < state.MinFree {
+		err = fmt.Errorf("%s: a copy of a disk leaves %d MiB free for the sandboxes that run: %w", dir, state.MinFree>>20, syscall.ENOSPC)
 	}
 	return err
 }
