@@ -6,7 +6,8 @@ FUZZTIME ?= 30s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
-GOTEST := $(GO) test -count=1
+# Half an hour for a package: a busy machine takes ten times as long as an idle one.
+GOTEST := $(GO) test -count=1 -timeout 30m
 
 .PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-dns bench-proxy bench-latency bench-capture bench-mcp generate clean test-oracle test-memory
 

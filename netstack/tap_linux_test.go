@@ -116,7 +116,7 @@ func exchange(g *netstacktest.TapGuest, dst string) error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	const size = 8 << 20
 	go func() {
 		_, _ = c.Write(make([]byte, size))

@@ -112,7 +112,7 @@ func TestI11_FullWindowLeavesAcknowledgementsHeard(t *testing.T) {
 
 	r := &rawTCP{t: t, cfg: s.Config(), conn: guest, link: netstack.NewStreamLink(guest), next: 1000}
 	r.send(header.TCPFlagSyn, []byte{3, 3, 3, 1}, nil)
-	if _, ok := r.receive(5 * time.Second); !ok {
+	if _, ok := r.receive(patience); !ok {
 		t.Fatal("no SYN-ACK")
 	}
 	r.send(header.TCPFlagAck, nil, nil)
@@ -138,7 +138,7 @@ func TestI11_FullWindowLeavesAcknowledgementsHeard(t *testing.T) {
 		r.send(header.TCPFlagAck, nil, nil)
 		got := 0
 		for got == 0 {
-			fresh, ok := r.receive(5 * time.Second)
+			fresh, ok := r.receive(patience)
 			if !ok {
 				t.Fatalf("round %d: the acknowledgement of a guest with a full window was not heard", round)
 			}
