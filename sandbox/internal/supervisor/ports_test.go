@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -194,6 +195,49 @@ func TestI15_PortsNeedTheFloor(t *testing.T) {
 		}
 		if _, err := s.ports.AddPort("80"); !errors.Is(err, state.ErrPort) || len(s.ports.open) > 0 {
 			t.Errorf("added under a floor: %v", err)
+		}
+	}
+}
+
+// TestI15_PortsAreNotStolen has a sandbox listen, and another ask for the same port at addresses that overlap its own: none
+// of them gets a connection that is the first one's. The twin asks for another port.
+func TestI15_PortsAreNotStolen(t *testing.T) {
+	t.Parallel()
+	addresses := []netip.Addr{{}, netip.MustParseAddr("0.0.0.0"), netip.IPv6Unspecified()}
+	shared := func(a, b state.Port) bool {
+		return slices.ContainsFunc(a.Addresses(), func(x netip.Addr) bool {
+			return slices.ContainsFunc(b.Addresses(), func(y netip.Addr) bool { return x.Is4() == y.Is4() && overlap(x, y) })
+		})
+	}
+	for _, udp := range []bool{false, true} {
+		for _, owner := range addresses {
+			held, err := listenAt(t.Context(), t.TempDir(), state.Port{Address: owner, Guest: 80, UDP: udp})
+			if owner.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
+				continue
+			}
+			must(t, err)
+			for _, thief := range addresses {
+				wanted := state.Port{Address: thief, Host: held.Host, Guest: 80, UDP: udp}
+				if !shared(held.Port, wanted) {
+					continue
+				}
+				got, err := listenOnce(t.Context(), t.TempDir(), wanted)
+				if !errors.Is(err, syscall.EADDRINUSE) || !errors.Is(err, state.ErrPort) {
+					t.Errorf("%s beside %s: %v, want EADDRINUSE", wanted, held, err)
+				}
+				if err == nil {
+					got.close()
+				}
+				wanted.Host = 0
+				free, err := listenOnce(t.Context(), "", wanted)
+				if err != nil && !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.Is(err, syscall.EAFNOSUPPORT) {
+					t.Errorf("%s, any port: %v", wanted, err)
+				}
+				if err == nil {
+					free.close()
+				}
+			}
+			held.close()
 		}
 	}
 }
