@@ -137,7 +137,7 @@ func Install(name string, scope Scope, command string, args []string) (*Change, 
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.edit(before, c.servers, c.entry(command, slices.Clone(append([]string{}, args...))))
+	after, err := c.edit(before, c.servers, c.entry(command, append([]string{}, args...)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -146,14 +146,16 @@ func Install(name string, scope Scope, command string, args []string) (*Change, 
 			return nil, fmt.Errorf("%s: %s can't read this file: %w; take it out, and run the command again", path, c.title, err)
 		}
 	}
+	change := &Change{Title: c.title, Restart: c.restart, Path: path, Before: before, After: after}
+	if !change.Changes() {
+		return change, nil
+	}
 	bare, err := c.edit(before, c.servers, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	change := &Change{Title: c.title, Restart: c.restart, Path: path, Before: before, After: after, backup: bytes.Equal(bare, before)}
-	if change.Changes() {
-		change.Dropped = c.dropped(before, after, strings.HasSuffix(path, ".toml"))
-	}
+	change.backup = bytes.Equal(bare, before)
+	change.Dropped = c.dropped(before, after, strings.HasSuffix(path, ".toml"))
 	change.again = len(change.Dropped) == 0 && !change.backup && c.undoes(nil, bare)
 	return change, nil
 }

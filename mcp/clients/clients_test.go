@@ -218,7 +218,7 @@ func TestNothingElseChanges(t *testing.T) {
 			}
 			continue
 		}
-		if got := content(t, path); strings.Contains(got, "/opt/msb") || strings.Contains(c.before, "mine") != strings.Contains(got, "mine") {
+		if got := content(t, path); strings.Contains(got, "msb") || strings.Contains(c.before, "mine") != strings.Contains(got, "mine") {
 			t.Errorf("%s: without msb\n%s", what, got)
 		}
 	}
@@ -239,6 +239,10 @@ func TestTOMLTablesAreReplacedInPlace(t *testing.T) {
 	if got, want := content(t, path), "a = 1\n\n[mcp_servers.msb]\ncommand = \"/opt/msb\"\nargs = [\"mcp\"]\n\n[z]\nb = 2\n"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	remove(t, "codex", User)
+	if got, want := content(t, path), "a = 1\n\n[z]\nb = 2\n"; got != want {
+		t.Errorf("without msb\n%s\nwant\n%s", got, want)
+	}
 }
 
 // TestUnknownConfigurationStaysUntouched, and the error names the file.
@@ -257,6 +261,9 @@ func TestUnknownConfigurationStaysUntouched(t *testing.T) {
 		{"codex", ".codex/config.toml", "\"mcp_servers\" = {}\n[a]\nb = 1\n"},
 		{"codex", ".codex/config.toml", "[[mcp_servers]]\na = 1\n"},
 		{"codex", ".codex/config.toml", "mcp_servers = 1\n"},
+		// What looks like msb's table is in a text.
+		{"codex", ".codex/config.toml", "x = \"\"\"\n[mcp_servers.msb]\n[y]\n\"\"\"\n[mcp_servers.msb]\ncommand = \"old\"\n"},
+		{"codex", ".codex/config.toml", "[mcp_servers.db]\nx = \"\"\"\n[mcp_servers.msb]\n[y]\n\"\"\"\n[mcp_servers.msb]\ncommand = \"old\"\n"},
 		{"codex", ".codex/config.toml", "x = \"\"\"\n[mcp_servers.msb]\n\"\"\"\n[mcp_servers.msb]\ncommand = \"old\"\n"},
 	} {
 		path := filepath.Join(home, c.file)
@@ -338,13 +345,14 @@ func TestFaultsOfFilesAreNamed(t *testing.T) {
 		mode              os.FileMode
 		say               string
 	}{
-		"comment":        {"claude-code", ".claude.json", "{\n  // mine\n  \"a\": 1\n}", 0o600, "Claude Code can't read this file: a comment in line 2"},
-		"trailing comma": {"claude-code", ".claude.json", "{\"a\": 1,\n}", 0o600, "a trailing comma in line 2"},
-		"not JSON":       {"claude-code", ".claude.json", "{ not JSON", 0o600, "line 1, column 3"},
-		"BOM":            {"cursor", ".cursor/mcp.json", "\xef\xbb\xbf{}", 0o600, "byte order mark"},
-		"null":           {"cursor", ".cursor/mcp.json", "null", 0o600, "the file is no object of JSON"},
-		"null servers":   {"cursor", ".cursor/mcp.json", `{"mcpServers": null}`, 0o600, `"mcpServers" is no object of JSON`},
-		"read-only":      {"cursor", ".cursor/mcp.json", "{}", 0o444, "is read-only"},
+		"comment":         {"claude-code", ".claude.json", "{\n  // mine\n  \"a\": 1\n}", 0o600, "Claude Code can't read this file: a comment in line 2"},
+		"trailing comma":  {"claude-code", ".claude.json", "{\"a\": 1,\n}", 0o600, "a trailing comma in line 2"},
+		"comma at an end": {"claude-desktop", ".config/Claude/claude_desktop_config.json", "{\"a\": 1,}\n", 0o600, "a trailing comma in line 1"},
+		"not JSON":        {"claude-code", ".claude.json", "{ not JSON", 0o600, "line 1, column 3"},
+		"BOM":             {"cursor", ".cursor/mcp.json", "\xef\xbb\xbf{}", 0o600, "byte order mark"},
+		"null":            {"cursor", ".cursor/mcp.json", "null", 0o600, "the file is no object of JSON"},
+		"null servers":    {"cursor", ".cursor/mcp.json", `{"mcpServers": null}`, 0o600, `"mcpServers" is no object of JSON`},
+		"read-only":       {"cursor", ".cursor/mcp.json", "{}", 0o444, "is read-only"},
 	} {
 		path := filepath.Join(home, c.file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -449,11 +457,134 @@ func TestPresentFileEndingsAreUsed(t *testing.T) {
 	}
 }
 
+// TestOtherClientsFilesEndAsTheyDo: where a client reads no .jsonc, one that is there is nobody's.
+func TestOtherClientsFilesEndAsTheyDo(t *testing.T) {
+	home, _ := atHome(t)
+	path := filepath.Join(home, ".cursor", "mcp.json")
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path+"c", []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if c := install(t, "cursor", User, "mcp"); c.Path != path {
+		t.Errorf("wrote %s", c.Path)
+	}
+}
+
+// TestWhatIsThereStaysAsItIs: an entry that says the same in another way is no reason to write, nor is one that is not
+// there, even to a file that can't be written.
+func TestWhatIsThereStaysAsItIs(t *testing.T) {
+	home, _ := atHome(t)
+	const noFile = "{\n  \"mcpServers\": {}\n}\n" // what Install and Uninstall could leave of a new file
+	for what, c := range map[string]struct {
+		client, file, doc string
+		uninstall         bool
+	}{
+		"compact":             {"cursor", ".cursor/mcp.json", `{"mcpServers": {"msb": {"args":["mcp"],"command":"/opt/msb"}}}`, false},
+		"comments":            {"cursor", ".cursor/mcp.json", "{\"mcpServers\": {\"msb\": {\"args\":[\"mcp\",],/* mine */\"command\":\"/opt/msb\"}}}", false},
+		"an inline table":     {"codex", ".codex/config.toml", "[mcp_servers]\nmsb = {command = \"/opt/msb\", args = [\"mcp\"]}\n", false},
+		"another's":           {"codex", ".codex/config.toml", "mcp_servers = {x = {command = \"y\"}}\n", true},
+		"comments, no msb":    {"claude-code", ".claude.json", "{} // mine\n", true},
+		"removed by a person": {"windsurf", ".codeium/windsurf/mcp_config.json", noFile, true},
+		"empty":               {"gemini", ".gemini/settings.json", "", true},
+	} {
+		path := filepath.Join(home, c.file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(c.doc), 0o444)); err != nil {
+			t.Fatal(err)
+		}
+		if what == "removed by a person" {
+			if err := os.WriteFile(path+BackupEnding, []byte("{}"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change, err := Install(c.client, User, "/opt/msb", []string{"mcp"})
+		if c.uninstall {
+			change, err = Uninstall(c.client, User)
+		}
+		if err == nil {
+			err = change.Write()
+		}
+		if err != nil || change.Changes() || content(t, path) != c.doc {
+			t.Errorf("%s: %v, %s", what, err, content(t, path))
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFilesLikeAnInstallsOwnHaveACopy: a file that looks like what Install and Uninstall make of none, and an empty one, come
+// back as they were.
+func TestFilesLikeAnInstallsOwnHaveACopy(t *testing.T) {
+	home, _ := atHome(t)
+	path := filepath.Join(home, ".cursor", "mcp.json")
+	with, err := editJSON(nil, "mcpServers", stdio("msb", []string{"mcp"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := editJSON(with, "mcpServers", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range []string{string(without), ""} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(before), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		install(t, "cursor", User, "mcp")
+		if got := content(t, path+BackupEnding); got != before {
+			t.Errorf("the copy of %q holds %q", before, got)
+		}
+		remove(t, "cursor", User)
+		if got := content(t, path); got != before {
+			t.Errorf("%q came back as %q", before, got)
+		}
+	}
+}
+
+// TestEntriesStandAsTheDocumentDoes: indented as its first member is, and comments stay where they were.
+func TestEntriesStandAsTheDocumentDoes(t *testing.T) {
+	for what, c := range map[string]struct{ before, after string }{
+		"one line":         {`{"a": 1}`, "{\"a\": 1,\n  \"s\": {\n    \"msb\": 1\n  }\n}"},
+		"a comment first":  {"{\n\t// mine\n\t\"a\": 1\n}", "{\n\t// mine\n\t\"a\": 1,\n  \"s\": {\n    \"msb\": 1\n  }\n}"},
+		"a comment behind": {"{ // mine\n\t\"a\": 1\n}", "{ // mine\n\t\"a\": 1,\n\t\"s\": {\n\t\t\"msb\": 1\n\t}\n}"},
+		"a blank line":     {"{\n\n    \"a\": 1\n}", "{\n\n    \"a\": 1,\n    \"s\": {\n        \"msb\": 1\n    }\n}"},
+		"an older entry":   {"{\n  \"s\": {\n    // mine\n    \"msb\": 2\n  }\n}", "{\n  \"s\": {\n    // mine\n    \"msb\": 1\n  }\n}"},
+	} {
+		got, err := editJSON([]byte(c.before), "s", 1)
+		if err != nil || string(got) != c.after {
+			t.Errorf("%s: got\n%s\n%v, want\n%s", what, got, err, c.after)
+		}
+	}
+}
+
+// TestWhatIsNoFileIsNamed, and no error has the name of a temporary file.
+func TestWhatIsNoFileIsNamed(t *testing.T) {
+	home, _ := atHome(t)
+	path := filepath.Join(home, ".claude.json")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install("claude-code", User, "msb", nil); err == nil || err.Error() != path+" is no regular file" {
+		t.Error(err)
+	}
+	for size, want := range map[int64]string{maxFile: "can't be read as JSON", maxFile + 1: "is larger than 64 MiB"} {
+		path := filepath.Join(home, ".gemini", "settings.json")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o600), os.Truncate(path, size)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Install("gemini", User, "msb", nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	path = filepath.Join(home, "missing", "x.json")
+	if err := put(path, nil, 0o600); err == nil || err.Error() != path+" can't be written: no such file or directory" {
+		t.Error(err)
+	}
+}
+
 // TestKeysOfOthersAreNamed where a new entry has no place for them, and the copy holds them.
 func TestKeysOfOthersAreNamed(t *testing.T) {
 	home, _ := atHome(t)
 	for name, c := range map[string]struct{ file, before, want string }{
-		"cursor":   {".cursor/mcp.json", `{"mcpServers": {"msb": {"command": "x", "timeout": 5, "env": {"A": "b"}, /* mine */}}}`, "[env timeout]"},
+		"cursor":   {".cursor/mcp.json", `{"mcpServers": {"msb": {"command": "x", "timeout": 5, "env": {"A": "b"}, /* mine */ "e": 1, "d": 1, "c": 1, "b": 1, "a": 1}}}`, "[a b c d e env timeout]"},
 		"codex":    {".codex/config.toml", "[mcp_servers.msb]\ncommand = \"x\"\nstartup_timeout_sec = 5\n", "[startup_timeout_sec]"},
 		"gemini":   {".gemini/settings.json", `{"mcpServers": {"msb": {"command": "x", "args": []}}}`, "[]"},
 		"windsurf": {".codeium/windsurf/mcp_config.json", `{"mcpServers": {}}`, "[]"},

@@ -39,10 +39,7 @@ func read(path string) ([]byte, error) {
 	if err == nil && len(b) > maxFile {
 		err = fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
 	}
-	if b == nil {
-		b = []byte{}
-	}
-	return b, err
+	return b, err // never nil
 }
 
 // Changes reports whether there is anything to write.
@@ -73,11 +70,11 @@ func (c *Change) Write() error {
 	if err := c.keep(mode); err != nil {
 		return err
 	}
-	if c.undo && c.After == nil {
-		if err := os.Remove(c.Path); err != nil || c.dir == "" {
+	if c.After == nil {
+		if err := os.Remove(c.Path); err != nil {
 			return err
 		}
-		_ = os.Remove(c.dir) // it stays where it holds something
+		_ = os.Remove(c.dir) // it stays where it holds something, and may be ""
 		return nil
 	}
 	if err := put(c.Path, c.After, mode); err != nil {

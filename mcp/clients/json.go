@@ -2,7 +2,6 @@ package clients
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,11 +109,8 @@ func patch(root *hujson.Value, op, path string, value any) error {
 
 // lines puts what was added on lines of its own, indented as the first member of the document is.
 func lines(root *hujson.Value, path string, value any) error {
-	unit := "  "
-	if first, _, ok := strings.Cut(string(root.Value.(*hujson.Object).Members[0].Name.BeforeExtra), "\n"); ok && first == "" {
-		unit = cmp.Or(strings.TrimLeft(string(root.Value.(*hujson.Object).Members[0].Name.BeforeExtra), "\n"), unit)
-	}
-	if strings.Trim(unit, " \t") != "" { // a comment
+	_, unit, _ := strings.Cut(string(root.Value.(*hujson.Object).Members[0].Name.BeforeExtra), "\n")
+	if unit = strings.TrimLeft(unit, "\n"); unit == "" || strings.Trim(unit, " \t") != "" { // one line, or a comment
 		unit = "  "
 	}
 	depth := strings.Count(path, "/")
