@@ -1,10 +1,12 @@
 package mcp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -104,6 +106,21 @@ func mayRead(p *policies.Policy) error {
 		return say("a secret of the policy can't be read\nNext: tell the operator that %s not set where msb mcp runs", variables(names))
 	}
 	return nil
+}
+
+// valueFault is what msb says of a secret without which a sandbox doesn't start. Of a source it may name a path of the host.
+var valueFault = regexp.MustCompile(`secret (\w+): unusable secret: (its (?:value|source) [\w ,;:-]+)?`)
+
+// unusable says which secret has no value that can be used, and why, and nothing of where it is read.
+func unusable(err error) error {
+	if sandbox.KindOf(err) != sandbox.KindSecretValue { // a guest may have written it
+		return err
+	}
+	what, why := "a secret of the policy", ""
+	if fault := valueFault.FindStringSubmatch(err.Error()); fault != nil {
+		what, why = "secret "+fault[1], fault[2]
+	}
+	return say("%s can't be used: %s\nNext: tell the operator, who gives it a value where the policy reads it from", what, cmp.Or(why, "its source can't be read"))
 }
 
 // variables is "the variable A is" or "the variables A, B are".

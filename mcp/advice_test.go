@@ -17,6 +17,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
+	secretvalue "github.com/msb-project/msb/secretproxy/secret"
 )
 
 // TestFullDisksAreToldApart: the sandbox's own, one of a shared directory, and this machine's at a start.
@@ -137,6 +138,44 @@ func TestOperatorsSetUnsetSecrets(t *testing.T) {
 		if got := unset(p.opts.Floor); (len(got) == 1) != missing {
 			t.Errorf("%s: %v", from, got)
 		}
+	}
+}
+
+// TestI8_UnusableSecretsAreNamed, and neither their values nor where those are. The twin is the same text from a guest, whose
+// words stand between marks.
+func TestI8_UnusableSecretsAreNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "token")
+	p := serve(t, nil)
+	for value, want := range map[string]string{
+		"hunter2":                   "secret API_TOKEN can't be used: its value is 7 bytes long; below 8 it would turn up by chance in ordinary answers: use a longer value\nNext: tell the operator",
+		"":                          "secret API_TOKEN can't be used: its source gave nothing\nNext: ",
+		"hunter22 ":                 "its value starts or ends with white space",
+		"hunter2\x01hunter2":        "its value holds a line break or another control character",
+		strings.Repeat("long", 9e3): "its value is longer than 8192 bytes",
+		"none":                      "secret API_TOKEN can't be used: its source can't be read\n",
+	} {
+		if err := os.WriteFile(file, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		from := policies.Source{Kind: policies.FromFile, Value: file}
+		if value == "none" {
+			from.Value += "s"
+		}
+		_, err := secretvalue.Open(t.Context(), []policies.Secret{{Name: "API_TOKEN", From: from, In: []policies.Place{{Kind: policies.InBasic}}}}, time.Now)
+		p.fake.startErr = sandbox.Fail(fmt.Errorf("the gateway: %w", err))
+		text := p.says(t, true, "sandbox_exec", m{"command": "true"}, want)
+		if strings.Contains(text, "hunter2") || strings.Contains(text, dir) || strings.Contains(text, "untrusted") {
+			t.Errorf("%.20q: %s", value, text)
+		}
+		p.fake.startErr = errors.New(err.Error())
+		if text := p.says(t, true, "sandbox_exec", m{"command": "true"}); strings.Contains(outside(t, text), "API_TOKEN") {
+			t.Errorf("the twin: %s", text)
+		}
+	}
+	if text := sentence(unusable(sandbox.Fail(secretvalue.ErrValue))); !strings.HasPrefix(text, "a secret of the policy can't be used: ") {
+		t.Error(text)
 	}
 }
 

@@ -369,7 +369,7 @@ func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) 
 	}
 	m, err := b.runner.start(ctx, st)
 	if err != nil {
-		return nil, err
+		return nil, unusable(err)
 	}
 	// Another server on this state directory may have started one at the same time.
 	if n, err := b.othersRun(st.Name); err != nil || n >= b.opts.Sandboxes {

@@ -39,7 +39,7 @@ func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, e
 	defer free()
 	m, err := s.runner.run(ctx, cfg)
 	if err != nil {
-		return "", s.opts.imageFault(cfg.Image, err)
+		return "", s.opts.imageFault(cfg.Image, unusable(err))
 	}
 	out, err := call.run(ctx, m, nil)
 	if closeErr := m.Close(); err == nil { // it waits until nothing is left

@@ -66,9 +66,10 @@ const (
 	KindGuestMemory   = state.KindGuestMemory
 	KindAgent         = state.KindAgent
 	KindSecret        = state.KindSecret
-	KindGrants        = state.KindGrants   // what the policy takes from this machine is not approved: a *GrantsError
-	KindIdle          = state.KindIdle     // nobody used it: Config.IdleStop
-	KindLifetime      = state.KindLifetime // Config.Lifetime is over
+	KindGrants        = state.KindGrants      // what the policy takes from this machine is not approved: a *GrantsError
+	KindIdle          = state.KindIdle        // nobody used it: Config.IdleStop
+	KindSecretValue   = state.KindSecretValue // a secret of the policy has no value that can be used
+	KindLifetime      = state.KindLifetime    // Config.Lifetime is over
 	KindSandbox       = state.KindSandbox
 )
 

@@ -85,7 +85,7 @@ func exitOf(err error) int {
 		return exitSecret
 	case sandbox.KindSandbox:
 		return exitSandbox
-	case sandbox.KindIdle, sandbox.KindLifetime, sandbox.KindOther:
+	case sandbox.KindSecretValue, sandbox.KindIdle, sandbox.KindLifetime, sandbox.KindOther:
 	}
 	return exitOther
 }

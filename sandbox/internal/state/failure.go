@@ -9,6 +9,7 @@ import (
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/secretproxy/secret"
 )
 
 // ErrSupervisor means that the supervisor process ended without saying why.
@@ -48,10 +49,11 @@ const (
 	KindGuestMemory   Kind = "guest_out_of_memory"
 	KindAgent         Kind = "agent_dead"
 	KindSecret        Kind = "secret_violation"
-	KindGrants        Kind = "policy_grants" // what the policy takes from this machine is not approved: a *GrantsError
-	KindIdle          Kind = "idle"          // nobody used it: Config.IdleStop
-	KindLifetime      Kind = "lifetime"      // Config.Lifetime is over
-	KindSandbox       Kind = "sandbox"       // no sandbox of that name, or it isn't in the state that was asked for
+	KindGrants        Kind = "policy_grants"   // what the policy takes from this machine is not approved: a *GrantsError
+	KindSecretValue   Kind = "secret_unusable" // a secret of the policy has no value that can be used
+	KindIdle          Kind = "idle"            // nobody used it: Config.IdleStop
+	KindLifetime      Kind = "lifetime"        // Config.Lifetime is over
+	KindSandbox       Kind = "sandbox"         // no sandbox of that name, or it isn't in the state that was asked for
 )
 
 // Failure is an error with its Kind. Error gives the sentence alone.
@@ -141,6 +143,7 @@ var kindBySentinel = []struct {
 	{image.ErrNotRegistry, KindImageUnknown},
 	{syscall.ENOTDIR, KindImageUnknown},
 	{ErrPolicyMissing, KindPolicyMissing},
+	{secret.ErrValue, KindSecretValue},
 	{agentclient.ErrPaused, KindSandbox},
 	{agentclient.ErrAgentDead, KindAgent},
 	{agentclient.ErrProtocol, KindAgent},
