@@ -71,7 +71,7 @@ func (o Options) Check() (warnings []string, err error) {
 }
 
 func (o *Options) fill() error {
-	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 || o.IdleStop < 0 {
+	if o.Sandboxes < 0 || o.CPUs < 0 || o.Memory < 0 || o.Disk < 0 || o.IdleStop < 0 || o.Lifetime < 0 {
 		return errors.New("a bound below 0: give it at least 1, or leave it out")
 	}
 	if err := sandbox.CheckBackend(o.Backend); err != nil {

@@ -182,8 +182,8 @@ type callBound struct {
 
 func (c *callBound) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		call, ok := req.GetParams().(*sdk.CallToolParamsRaw)
-		if !ok || call == nil {
+		call, _ := req.GetParams().(*sdk.CallToolParamsRaw)
+		if call == nil {
 			return next(ctx, method, req)
 		}
 		size := len(call.Arguments)
@@ -244,7 +244,7 @@ func sameOrigin(r *http.Request) bool {
 		return true
 	}
 	u, err := url.Parse(all[0])
-	return len(all) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+	return len(all) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
 }
 
 // knows reports whether a request has the token. Its digest is compared, so that no time tells of its bytes.
@@ -256,9 +256,9 @@ func (h *httpServer) knows(r *http.Request) bool {
 	if len(all) != 1 {
 		return false
 	}
-	scheme, token, ok := strings.Cut(all[0], " ")
+	scheme, token, _ := strings.Cut(all[0], " ")
 	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1 && ok && strings.EqualFold(scheme, "Bearer")
+	return subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
 // read reads the body of a request, within the bounds on all bodies and on time. What it returns counts until the caller

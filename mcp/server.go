@@ -124,8 +124,8 @@ func initializeAgain(impl *sdk.Implementation, caps *sdk.ServerCapabilities, ins
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 			session, ok := req.GetSession().(*sdk.ServerSession)
-			params, isInit := req.GetParams().(*sdk.InitializeParams)
-			if !ok || !isInit || method != "initialize" || params == nil || session.InitializeParams() == nil {
+			params, _ := req.GetParams().(*sdk.InitializeParams)
+			if !ok || params == nil || session.InitializeParams() == nil {
 				return next(ctx, method, req)
 			}
 			version := handshakeVersions[0]
@@ -143,7 +143,7 @@ func initializeAgain(impl *sdk.Implementation, caps *sdk.ServerCapabilities, ins
 func unknownTool(names []string) sdk.Middleware {
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-			if call, ok := req.GetParams().(*sdk.CallToolParamsRaw); ok && call != nil && !slices.Contains(names, call.Name) {
+			if call, _ := req.GetParams().(*sdk.CallToolParamsRaw); call != nil && !slices.Contains(names, call.Name) {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("unknown tool %q; there are %s", printed(call.Name), strings.Join(names, ", "))}
 			}
 			return next(ctx, method, req)
