@@ -301,6 +301,7 @@ func TestI12_BytesThatAreNoTextAreCounted(t *testing.T) {
 		"\xc3":                     "because 1 of these bytes", // nothing follows
 		"\xff\xfe\xfd":             "because 3 of these bytes",
 		"é\xe2\x82":                "because 2 of these bytes",
+		"\uFFFD\xff":               "because 1 of these bytes",
 		"\uFFFDa":                  "bytes]\n\uFFFDa\n[end", // a character as any other
 		"a\u00a0b":                 "bytes]\na\u00a0b\n[end",
 		"\x1b[31m\u202e\u2800\r":   `bytes]` + "\n" + `\x1b[31m\u202e\u2800\r` + "\n[end",
