@@ -164,7 +164,7 @@ func TestI8_UnusableSecretsAreNamed(t *testing.T) {
 			from.Value += "s"
 		}
 		_, err := secretvalue.Open(t.Context(), []policies.Secret{{Name: "API_TOKEN", From: from, In: []policies.Place{{Kind: policies.InBasic}}}}, time.Now)
-		p.fake.startErr = sandbox.Fail(fmt.Errorf("the gateway: %w", err))
+		p.fake.startErr = sandbox.Fail(fmt.Errorf("%w: %w", sandbox.ErrSecretValue, err))
 		text := p.says(t, true, "sandbox_exec", m{"command": "true"}, want)
 		if strings.Contains(text, "hunter2") || strings.Contains(text, dir) || strings.Contains(text, "untrusted") {
 			t.Errorf("%.20q: %s", value, text)
@@ -174,7 +174,7 @@ func TestI8_UnusableSecretsAreNamed(t *testing.T) {
 			t.Errorf("the twin: %s", text)
 		}
 	}
-	if text := sentence(unusable(sandbox.Fail(secretvalue.ErrValue))); !strings.HasPrefix(text, "a secret of the policy can't be used: ") {
+	if text := sentence(unusable(sandbox.Fail(sandbox.ErrSecretValue))); !strings.HasPrefix(text, "a secret of the policy can't be used: ") {
 		t.Error(text)
 	}
 }

@@ -96,6 +96,7 @@ const (
 
 // Errors about sandboxes, their files and their jobs, for errors.Is.
 var (
+	ErrSecretValue     = state.ErrSecretValue
 	ErrName            = state.ErrName
 	ErrNoSandbox       = state.ErrNoSandbox
 	ErrExists          = state.ErrExists

@@ -9,7 +9,6 @@ import (
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/secretproxy/secret"
 )
 
 // ErrSupervisor means that the supervisor process ended without saying why.
@@ -29,6 +28,9 @@ var ErrLifetime = errors.New("its lifetime is over")
 
 // ErrTerminated is the end of a sandbox whose guest broke a rule that ends it.
 var ErrTerminated = errors.New("the policy ends the sandbox")
+
+// ErrSecretValue means that a secret of the policy has no value that can be used.
+var ErrSecretValue = errors.New("a secret's value can't be used")
 
 // Kind sorts the ways in which starting or running a sandbox can go wrong. It travels from the
 // supervisor to the caller, and cmd/msb makes it an exit code.
@@ -143,7 +145,7 @@ var kindBySentinel = []struct {
 	{image.ErrNotRegistry, KindImageUnknown},
 	{syscall.ENOTDIR, KindImageUnknown},
 	{ErrPolicyMissing, KindPolicyMissing},
-	{secret.ErrValue, KindSecretValue},
+	{ErrSecretValue, KindSecretValue},
 	{agentclient.ErrPaused, KindSandbox},
 	{agentclient.ErrAgentDead, KindAgent},
 	{agentclient.ErrProtocol, KindAgent},

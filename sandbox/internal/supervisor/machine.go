@@ -21,6 +21,7 @@ import (
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
+	"github.com/msb-project/msb/secretproxy/secret"
 )
 
 // The serials by which the agent finds its disks.
@@ -113,6 +114,9 @@ func (s *supervisor) serveLink() error {
 		Terminate:  func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
 		EgressUsed: s.restart.egressUsed(),
 	})
+	if errors.Is(err, secret.ErrValue) {
+		err = fmt.Errorf("%w: %w", state.ErrSecretValue, err)
+	}
 	if err != nil {
 		return errors.Join(err, s.link.Close())
 	}
