@@ -116,8 +116,13 @@ func (p *proxy) Stats(ctx context.Context, r *agentpb.StatsRequest) (*agentpb.St
 
 // Exec implements agentpb.AgentServer. Both directions pass one message at a
 // time, so that a side that stops reading stops the other.
-func (p *proxy) Exec(down agentpb.Agent_ExecServer) error {
+func (p *proxy) Exec(down agentpb.Agent_ExecServer) (err error) {
 	ctx, cancel := context.WithCancel(p.life)
+	defer func() { // to the guest it is a cancelled call, of which the client would think that the session ended
+		if end := down.Context().Err(); err != nil && errors.Is(end, context.DeadlineExceeded) {
+			err = status.FromContextError(end).Err()
+		}
+	}()
 	attached := context.AfterFunc(down.Context(), cancel) // until the client detaches
 	up, err := p.c.api.Exec(ctx)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -152,6 +153,39 @@ func TestCommandsEndWithTheirSupervisor(t *testing.T) {
 		_, err := a.Exec(t.Context(), ExecOptions{Argv: []string{"x"}, OnStart: end})
 		if !errors.Is(err, ErrAgentDead) || a.Err() == nil {
 			t.Fatalf("got %v, the session's end %v", err, a.Err())
+		}
+	}
+}
+
+// earlyContext has a deadline that the other end counts alone, as if its clock were ahead.
+type earlyContext struct {
+	context.Context
+	at time.Time
+}
+
+// Deadline implements context.Context.
+func (c earlyContext) Deadline() (time.Time, bool) { return c.at, true }
+
+// TestDeadlinesEndNoSession: where the supervisor saw a caller's deadline before the caller did, the guest seemed to be
+// gone.
+func TestDeadlinesEndNoSession(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	t.Cleanup(func() { close(held) })
+	c := dialFake(t, &fakeAgent{
+		exec:  func(s agentpb.Agent_ExecServer) error { <-s.Context().Done(); return s.Context().Err() },
+		stats: func() (*agentpb.StatsResponse, error) { <-held; return &agentpb.StatsResponse{}, nil },
+	})
+	a := attach(t, c)
+	for name, call := range map[string]func(context.Context) error{
+		"exec":  func(ctx context.Context) error { _, err := a.Exec(ctx, ExecOptions{Argv: []string{"x"}}); return err },
+		"stats": func(ctx context.Context) error { _, err := a.Stats(ctx); return err },
+	} {
+		for range 50 { // the supervisor's answer and its reset of the call come at once, in either order
+			err := call(earlyContext{t.Context(), time.Now().Add(5 * time.Millisecond)})
+			if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || a.Err() != nil || c.Err() != nil {
+				t.Fatalf("%s: %v; the session's end %v, the supervisor's %v", name, err, a.Err(), c.Err())
+			}
 		}
 	}
 }
