@@ -351,12 +351,8 @@ func (cs Caches) lockWork() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := lock.Stat()
-	if err == nil {
-		var there fs.FileInfo
-		if there, err = os.Lstat(filepath.Join(dir, state.LockFile)); err != nil || !os.SameFile(held, there) {
-			err = fmt.Errorf("%w; try again", state.ErrCacheBusy)
-		}
+	if state.CheckLock(lock, filepath.Join(dir, state.LockFile)) != nil {
+		err = fmt.Errorf("%w; try again", state.ErrCacheBusy)
 	}
 	for _, file := range []string{state.CacheDisk, state.CacheFile} {
 		if err == nil {

@@ -199,7 +199,14 @@ func lockGeneration(path string, how int) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
-	return lockAs(dir, 0, how)
+	lock, err := lockAs(dir, 0, how)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckLock(lock, filepath.Join(path, LockFile)); err != nil { // a prune removed it, and a machine would have no disk
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
 }
 
 // ShareLock makes a lock that is held alone one that is held shared.

@@ -103,6 +103,19 @@ func LockDir(path string, flags int) (*os.File, error) {
 // a directory that has no lock file is fs.ErrNotExist.
 func LockAt(dir *os.File, flags int) (*os.File, error) { return lockAs(dir, flags, unix.LOCK_EX) }
 
+// CheckLock is fs.ErrNotExist if a lock that was just taken is no longer the file at path: who had it before has removed it.
+func CheckLock(lock *os.File, path string) error {
+	held, err := lock.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Lstat(path)
+	if err == nil && !os.SameFile(held, there) {
+		err = &os.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
+	}
+	return err
+}
+
 func lockAs(dir *os.File, flags, how int) (*os.File, error) {
 	path := filepath.Join(dir.Name(), LockFile)
 	fd, err := unix.Openat(int(dir.Fd()), LockFile, flags|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)

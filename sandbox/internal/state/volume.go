@@ -93,14 +93,7 @@ func LockVolume(home, name string, shared bool) (*os.File, error) {
 	if err != nil {
 		return nil, noVolume(name, err)
 	}
-	locked, err := lock.Stat()
-	if err == nil {
-		var there os.FileInfo
-		if there, err = os.Lstat(VolumePath(home, name, LockFile)); err == nil && !os.SameFile(locked, there) {
-			err = fs.ErrNotExist // removed before it was locked
-		}
-	}
-	if err != nil {
+	if err := CheckLock(lock, VolumePath(home, name, LockFile)); err != nil {
 		return nil, errors.Join(noVolume(name, err), lock.Close())
 	}
 	return lock, nil
