@@ -236,7 +236,7 @@ func TestCachedImagesAreListedOnce(t *testing.T) {
 	}
 	names := []string{"dir:/srv/private", "oci:/srv/other"}
 	for i := range maxImages + 5 {
-		names = append(names, fmt.Sprintf("cached.example/x:%d", i))
+		names = append(names, fmt.Sprintf("z.example/x:%d", i))
 	}
 	for _, name := range names {
 		ref := strings.Replace(string(text), `"builtin"`, `"`+name+`"`, 1)
@@ -246,7 +246,7 @@ func TestCachedImagesAreListedOnce(t *testing.T) {
 	}
 	got, err := p.opts.images()
 	if err != nil || len(got.Cached) != maxImages || got.Cached[0] != sandbox.DefaultImage || strings.Count(fmt.Sprint(got.Cached), sandbox.DefaultImage) != 1 || strings.Contains(fmt.Sprint(got), "/srv") ||
-		len(got.Pullable) != 1 || !strings.Contains(fmt.Sprint(got.Cached), "cached.example") {
+		len(got.Pullable) != 1 || !strings.Contains(fmt.Sprint(got.Cached), "z.example") {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for n, want := range map[int]int{0: 1, 1: 1, maxImages: maxImages, maxImages + 1: maxImages} {
