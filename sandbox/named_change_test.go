@@ -148,3 +148,20 @@ func TestI13_ChangesReplaceHalfWrittenState(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestResetsRemoveJobs, whose output is of the disk that goes. A variable stays.
+func TestResetsRemoveJobs(t *testing.T) {
+	t.Parallel()
+	h, _ := aMade(t)
+	must(t, h.SetEnv(t.Context(), "web", "A=1"))
+	dir := namedPath(h, "web", state.JobsDir)
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, (&state.StoredJob{JobStatus: JobStatus{Name: "a", State: JobExited}}).Create(dir))
+	must(t, h.Reset(t.Context(), "web"))
+	if jobs, err := h.Jobs("web"); err != nil || len(jobs) > 0 {
+		t.Errorf("%+v, %v", jobs, err)
+	}
+	if env, err := h.Env("web"); err != nil || len(env) != 1 {
+		t.Errorf("%q, %v", env, err)
+	}
+}

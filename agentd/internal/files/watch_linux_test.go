@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
@@ -55,6 +57,25 @@ func TestMovedDirectoriesReportNewPaths(t *testing.T) {
 	for got := range seen {
 		if strings.Contains(got, "/d/") {
 			t.Errorf("%s: there is no such directory any more", got)
+		}
+	}
+}
+
+// TestI11_WatchedDirectoriesAreBounded. The twin has room for one more.
+func TestI11_WatchedDirectoriesAreBounded(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{in: os.NewFile(uintptr(fd), "inotify"), paths: map[int32]string{}}
+	defer func() { _ = w.in.Close() }()
+	for i := range int32(maxWatches - 1) {
+		w.paths[-1-i] = ""
+	}
+	for _, full := range []bool{false, true} {
+		if err := w.one(t.TempDir()); errors.Is(err, errTooManyDirs) != full || !full && err != nil {
+			t.Errorf("full %t: %v", full, err)
 		}
 	}
 }

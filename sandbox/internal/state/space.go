@@ -44,6 +44,10 @@ func Spare(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
+	return spareOf(dir, &st)
+}
+
+func spareOf(dir string, st *unix.Statfs_t) (int64, error) {
 	free, keep := st.Bavail, st.Blocks/spareFraction
 	if free <= keep {
 		return 0, fmt.Errorf("%s: less than a %dth of its file system is free: %w", dir, spareFraction, syscall.ENOSPC)

@@ -60,6 +60,11 @@ func TestI15_OnceEndsWithItsFirstFlow(t *testing.T) {
 	if slices.Sort(over); !slices.Equal(over, []string{"once2222", "twin2222"}) || a.due(now) {
 		t.Errorf("%v are over", over)
 	}
+	a.saw(&audit.Event{Kind: audit.FlowOpen, Flow: 6, Rule: "request once2222", Action: "allow"})
+	a.saw(&audit.Event{Kind: audit.FlowClose, Flow: 6})
+	if len(a.used) != 0 || a.due(now) {
+		t.Error("it is used once more before its end is in force")
+	}
 	ended := st.Settle(now, over...)
 	if len(ended) != 2 || len(a.used) != 0 {
 		t.Errorf("%+v ended, %v is kept", ended, a.used)

@@ -65,7 +65,14 @@ func TestTakenPortsNameTheirOwner(t *testing.T) {
 	}
 	defer l.Close()
 	port := netip.MustParseAddrPort(l.Addr().String()).Port()
-	s := newSupervisor(&state.Plan{Spec: state.Spec{Ports: []state.Port{{Guest: 81}, {Host: port, Guest: 80}}}}, nil, nil)
+	first := netip.MustParseAddr("127.0.0.77") // where no other test listens
+	free, err := lc.Listen(t.Context(), "tcp", netip.AddrPortFrom(first, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	firstAt := netip.MustParseAddrPort(free.Addr().String())
+	_ = free.Close()
+	s := newSupervisor(&state.Plan{Spec: state.Spec{Ports: []state.Port{{Address: first, Host: firstAt.Port(), Guest: 81}, {Host: port, Guest: 80}}}}, nil, nil)
 	s.ctx = t.Context()
 	err = s.ports.openAll()
 	if !errors.Is(err, state.ErrPort) || runtime.GOOS == "linux" && !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
@@ -74,12 +81,14 @@ func TestTakenPortsNameTheirOwner(t *testing.T) {
 	if len(s.ports.open) != 0 {
 		t.Errorf("%d ports are open still", len(s.ports.open))
 	}
-	// IPv4's was free, and must be again.
-	again, err := lc.Listen(t.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String())
-	if err != nil {
-		t.Errorf("the other address's port: %v", err)
-	} else {
-		_ = again.Close()
+	// IPv4's was free, and that of the port before it; they must be again.
+	for _, at := range []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), firstAt} {
+		again, err := lc.Listen(t.Context(), "tcp", at.String())
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+		} else {
+			_ = again.Close()
+		}
 	}
 }
 
