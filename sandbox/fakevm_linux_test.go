@@ -282,6 +282,12 @@ func callOnce(text string) int {
 			return 2
 		}
 	}
+	if o.Trap {
+		if err := trap(); err != nil {
+			fmt.Println(err)
+			return 2
+		}
+	}
 	h, err := OpenHome(o.Home)
 	if err == nil {
 		_, err = o.do(context.Background(), h)

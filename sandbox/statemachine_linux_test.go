@@ -42,8 +42,10 @@ const (
 // operation is one verb on one sandbox. Home is a path, Root its image's directory.
 type operation struct {
 	Verb, Home, Root, Name, To, Key, Job string
-	// Full: in a process whose files can't grow. Kill: in a process that is killed after that time.
+	// Full: in a process whose files can't grow. Trap: in one that asks before each of faultCalls. Kill: in a process that is
+	// killed after that time.
 	Full bool
+	Trap bool
 	Kill time.Duration
 }
 
@@ -93,6 +95,23 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 		guest, _ := strconv.Atoi(o.Key)
 		_, err := h.Ports().Remove(ctx, o.Name, Port{Guest: uint16(guest)})
 		return "", err
+	case "clone":
+		return "", h.Clone(ctx, o.Name, o.To, CloneOptions{})
+	case "reset":
+		return "", h.Reset(ctx, o.Name)
+	case "update":
+		return "", h.Update(ctx, o.Name, Changes{Labels: map[string]string{o.Key: o.To}})
+	case "snapshot":
+		_, err := h.Snapshots().Create(ctx, o.Name, SnapshotOptions{Name: o.To})
+		return "", err
+	case "restore":
+		return "", h.Snapshots().Restore(ctx, o.To, o.Name)
+	case "rmsnapshot":
+		return "", h.Snapshots().Remove(o.To)
+	case "mkvolume":
+		return "", h.Volumes().Create(o.To, 64<<20)
+	case "rmvolume":
+		return "", h.Volumes().Remove(o.To)
 	case "prune":
 		_, err := h.Prune(ctx, PruneOptions{Stopped: o.Key == "stopped"})
 		return "", err
@@ -815,21 +834,7 @@ func (o operation) again(ctx context.Context, h *Home) (string, error) {
 }
 
 // processes are those of the run, but for this one.
-func (m *machineTest) processes() (pids []int) {
-	entries, err := os.ReadDir("/proc")
-	must(m.t, err)
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && slices.Contains(strings.Split(string(env), "\x00"), m.mark) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
+func (m *machineTest) processes() []int { return markedProcesses(m.mark) }
 
 // finish starts what is left once more, removes everything, and looks for what stays.
 func (m *machineTest) finish() {

@@ -41,7 +41,7 @@ var (
 
 var (
 	generationForm = regexp.MustCompile(`^g[0-9]{8}$`)
-	cacheFile      = regexp.MustCompile(`^(lock|disk\.ext4|cache\.json)$`)
+	cacheFile      = regexp.MustCompile(`^(lock|disk\.ext4|cache\.json|\.cache\.json[0-9]+)$`) // the last is one that renameio is writing
 )
 
 // Forms of a generation's directory, and of the directory of all.

@@ -1,0 +1,372 @@
+//go:build !vmtest
+
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// faultsEnv is what TestI13_FaultsAtEveryStep walks: "all", or verbs with commas; without it each verb has
+// few.
+const faultsEnv = "MSB_TEST_FAULTS"
+
+const (
+	// fewFaults is how many each verb has without it, or one if it starts a machine, and faultsTime about how long it takes.
+	fewFaults  = 2
+	faultsTime = 20 * time.Second
+)
+
+// faultVerb is a verb that writes state, for TestI13_FaultsAtEveryStep. All are done with the sandbox a; b is another's name, and s
+// a snapshot's or volume's.
+type faultVerb struct {
+	op     operation
+	before []operation // beside what every verb has before it: the sandbox, which has synced the token 1
+	runs   bool        // the sandbox runs
+	// holds reports whether it is done.
+	holds func(h *Home, runs bool) bool
+	// again are errors of the same operation, once it is done.
+	again []error
+}
+
+// machines is how many machines the verb's test starts at least, for each fault.
+func (v *faultVerb) machines() int {
+	if v.runs || slices.Contains([]string{"start", "run", "prune"}, v.op.Verb) {
+		return 1
+	}
+	return 0
+}
+
+func isWhole(h *Home, name string) bool { _, err := loadStored(h, name); return err == nil }
+
+func faultVerbs() map[string]*faultVerb {
+	is := func(name string, want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool { return isWhole(h, name) == want }
+	}
+	hasEnv := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			env, err := h.Env("a")
+			return err == nil && slices.Contains(env, "T_X=new") == want && slices.Contains(env, "T_X=1") == false
+		}
+	}
+	hasPort := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			ports, err := h.Ports().List("a")
+			return err == nil && slices.ContainsFunc(ports, func(p Port) bool { return p.Guest == 80 }) == want
+		}
+	}
+	hasJob := func(states ...JobState) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			jobs, err := h.Jobs("a")
+			i := slices.IndexFunc(jobs, func(j JobStatus) bool { return j.Name == "x" })
+			if i < 0 {
+				return err == nil && len(states) == 0
+			}
+			return slices.Contains(states, jobs[i].State)
+		}
+	}
+	hasSnapshot := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			s, err := h.Snapshots().Inspect("s")
+			return (err == nil && s.Problem == "") == want && (want || errors.Is(err, ErrNoSnapshot))
+		}
+	}
+	hasVolume := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			v, err := h.Volumes().Inspect("s")
+			return (err == nil && v.Problem == "") == want && (want || errors.Is(err, ErrNoVolume))
+		}
+	}
+	running := func(want bool) func(*Home, bool) bool {
+		return func(_ *Home, runs bool) bool { return runs == want }
+	}
+	return map[string]*faultVerb{
+		"create":     {op: operation{Verb: "create", Name: "b"}, holds: is("b", true), again: []error{ErrExists}},
+		"run":        {op: operation{Verb: "run", Name: "b"}, holds: is("b", true), again: []error{ErrExists}},
+		"clone":      {op: operation{Verb: "clone", Name: "a", To: "b"}, holds: is("b", true), again: []error{ErrExists}},
+		"start":      {op: operation{Verb: "start", Name: "a"}, holds: running(true), again: []error{ErrRunning}},
+		"stop":       {op: operation{Verb: "stop", Name: "a"}, runs: true, holds: running(false), again: []error{ErrNotRunning}},
+		"remove":     {op: operation{Verb: "remove", Name: "a"}, holds: is("a", false), again: []error{ErrNoSandbox}},
+		"rename":     {op: operation{Verb: "rename", Name: "a", To: "b"}, holds: is("b", true), again: []error{ErrNoSandbox}},
+		"setenv":     {op: operation{Verb: "setenv", Name: "a", Key: "X", To: "new"}, holds: hasEnv(true)},
+		"unsetenv":   {op: operation{Verb: "unsetenv", Name: "a", Key: "X"}, holds: hasEnv(false)},
+		"update":     {op: operation{Verb: "update", Name: "a", Key: "k", To: "v"}, holds: hasLabel},
+		"addport":    {op: operation{Verb: "addport", Name: "a", Key: "80"}, runs: true, holds: hasPort(true)},
+		"rmport":     {op: operation{Verb: "rmport", Name: "a", Key: "80"}, before: []operation{{Verb: "addport", Name: "a", Key: "80"}}, runs: true, holds: hasPort(false), again: []error{ErrPort}},
+		"job":        {op: operation{Verb: "job", Name: "a", Job: "x"}, runs: true, holds: hasJob(JobRunning, JobLost), again: []error{ErrJobExists}},
+		"kill":       {op: operation{Verb: "kill", Name: "a", Job: "x"}, before: []operation{{Verb: "job", Name: "a", Job: "x"}}, runs: true, holds: hasJob(JobKilled, JobLost), again: []error{ErrJobEnded}},
+		"rmjob":      {op: operation{Verb: "rmjob", Name: "a", Job: "x"}, before: []operation{{Verb: "job", Name: "a", Job: "x", To: "3"}}, runs: true, holds: hasJob(), again: []error{ErrNoJob}},
+		"reset":      {op: operation{Verb: "reset", Name: "a"}, holds: is("a", true)},
+		"snapshot":   {op: operation{Verb: "snapshot", Name: "a", To: "s"}, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
+		"restore":    {op: operation{Verb: "restore", Name: "a", To: "s"}, before: []operation{{Verb: "snapshot", Name: "a", To: "s"}}, holds: hasSnapshot(true)},
+		"rmsnapshot": {op: operation{Verb: "rmsnapshot", Name: "a", To: "s"}, before: []operation{{Verb: "snapshot", Name: "a", To: "s"}}, holds: hasSnapshot(false), again: []error{ErrNoSnapshot}},
+		"mkvolume":   {op: operation{Verb: "mkvolume", To: "s"}, holds: hasVolume(true), again: []error{ErrExists}},
+		"rmvolume":   {op: operation{Verb: "rmvolume", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(false), again: []error{ErrNoVolume}},
+		"prune":      {op: operation{Verb: "prune", Key: "stopped"}, holds: is("a", false)},
+	}
+}
+
+func hasLabel(h *Home, _ bool) bool {
+	s, err := h.Inspect("a")
+	return err == nil && s.Labels["k"] == "v"
+}
+
+// TestI13_FaultsAtEveryStep lets a fault come at each step of each verb that writes state: the process that is in the step is killed,
+// or its caller, supervisor or VMM, or the disk is full or read-only from there on. What was said to be done is done; the
+// operation can be done again; what was there before is there; and nothing stays in the end: no process, no directory, no
+// lock. Not parallel: it forks.
+func TestI13_FaultsAtEveryStep(t *testing.T) {
+	m := &machineTest{t: t, mark: "MSB_TEST_RUN=" + strconv.FormatInt(time.Now().UnixNano(), 10), root: t.TempDir()}
+	name, value, _ := strings.Cut(m.mark, "=")
+	t.Setenv(name, value)
+	t.Cleanup(func() {
+		for _, pid := range m.processes() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	must(t, os.WriteFile(filepath.Join(m.root, "file"), nil, 0o600))
+	all := faultVerbs()
+	wanted, began := os.Getenv(faultsEnv), time.Now()
+	verbs := slices.Sorted(maps.Keys(all))
+	slices.SortStableFunc(verbs, func(a, b string) int { return cmp.Compare(all[a].machines(), all[b].machines()) })
+	for _, verb := range verbs {
+		if wanted != "" && wanted != "all" && !slices.Contains(strings.Split(wanted, ","), verb) {
+			continue
+		}
+		if wanted == "" && time.Since(began) > faultsTime {
+			t.Logf("%s and what follows it: no time", verb)
+			break
+		}
+		t.Run(verb, func(t *testing.T) {
+			m.t = t
+			m.walkFaults(all[verb], wanted != "")
+		})
+	}
+}
+
+// walkFaults does an operation with each kind of fault at each of its steps, or at three of them.
+func (m *machineTest) walkFaults(v *faultVerb, every bool) {
+	h := newHome(m.t)
+	dir, err := filepath.EvalSymlinks(h.Dir())
+	must(m.t, err)
+	f := &faults{home: dir, mark: m.mark}
+	m.homes, m.done = []*Home{h}, []string{v.op.Verb}
+	steps := m.faultRun(h, f, v, "", 0)
+	kinds := []string{killSelf, diskFull, diskReadOnly}
+	byRole := map[string]string{"supervisor": killSupervisor, "VMM": killVMM, "caller": killCaller}
+	for _, step := range steps {
+		role, _, _ := strings.Cut(step, ":")
+		if kind := byRole[role]; role != "caller" && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind, killCaller)
+		}
+	}
+	slices.Sort(kinds)
+	kinds = slices.Compact(kinds)
+	if v.runs { // it has them from before
+		kinds = []string{killSelf, killCaller, killSupervisor, killVMM, diskFull, diskReadOnly}
+	}
+	total := 0
+	for i, kind := range kinds {
+		for n := 1; n <= len(steps) && !m.t.Failed(); n++ {
+			// Few faults at steps that differ from verb to verb: kinds and steps in turn.
+			if few := (i+len(steps))%len(kinds) < fewFaults-v.machines() && n == 1+(i*7+len(v.op.Verb)*5)%len(steps); every || few {
+				m.faultRun(h, f, v, kind, n)
+				total++
+			}
+		}
+	}
+	m.t.Logf("%d steps, %d faults", len(steps), total)
+}
+
+// faultRun does one operation with one fault, and looks at what comes of it. It returns the steps of the operation.
+func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at int) []string {
+	m.t.Helper()
+	ctx := m.t.Context()
+	plain := func(o operation) (string, error) {
+		o.Home, o.Root = h.Dir(), m.root
+		return o.do(ctx, h)
+	}
+	prepare := []operation{{Verb: "create", Name: "a"}, {Verb: "setenv", Name: "a", Key: "X", To: "1"}, {Verb: "create", Name: "c"}, {Verb: "setenv", Name: "c", Key: "Y", To: "2"}}
+	if v.op.Verb == "prune" {
+		prepare = append(prepare, operation{Verb: "start", Name: "c"})
+	}
+	for _, o := range prepare {
+		if _, err := plain(o); err != nil {
+			m.t.Fatalf("%s: %v", o, err)
+		}
+	}
+	writeToken(m.t, h, "1")
+	if v.runs { // its processes are to ask, too
+		if done, why := f.do(m.t, m.at(h, operation{Verb: "start", Name: "a"})); !done {
+			m.t.Fatalf("start: %s", why)
+		}
+	}
+	for _, o := range v.before {
+		if _, err := plain(o); err != nil {
+			m.t.Fatalf("%s: %v", o, err)
+		}
+	}
+	if v.op.Verb == "restore" {
+		writeToken(m.t, h, "2") // it goes
+	}
+	f.arm(kind, at)
+	done, why := f.do(m.t, m.at(h, v.op))
+	steps, hit, struck := f.disarm(m.t)
+	m.done = []string{v.op.String() + " with " + kind + " at " + hit}
+	if kind != "" && hit == "" && at <= len(steps) {
+		m.fail("no fault at step %d of %q", at, steps)
+	}
+	if kind == "" && !done {
+		m.fail("%s", why)
+	}
+	if (kind == diskFull || kind == diskReadOnly) && !done && why == "" {
+		m.fail("it fails without a word")
+	}
+	runs := m.rests(h, "a")
+	for end := time.Now().Add(settleTime); struck == "VMM" && (runs || m.rests(h, "b")) && time.Now().Before(end); runs = m.rests(h, "a") {
+		time.Sleep(time.Millisecond) // until the supervisor has seen it
+	}
+	m.rests(h, "b")
+	ended := struck == "supervisor" || struck == "VMM"
+	holds := v.holds(h, runs)
+	if done && !holds && (v.op.Verb != "start" || !ended) {
+		m.fail("it is not done, and was said to be")
+	}
+	if v.runs && v.op.Verb != "stop" && !runs { // as after any kill, it is started again
+		if !ended && kind != diskFull && kind != diskReadOnly {
+			m.fail("it runs no longer")
+		}
+		if _, err := plain(operation{Verb: "start", Name: "a"}); err != nil {
+			m.fail("%v", err)
+		}
+	}
+	if _, err := plain(v.op); err != nil && !slices.ContainsFunc(v.again, func(w error) bool { return errors.Is(err, w) }) && !(v.op.Verb == "kill" && errors.Is(err, ErrNotRunning)) {
+		m.fail("again: %v", err)
+	}
+	if runs := m.rests(h, "a"); !v.holds(h, runs) {
+		m.fail("done once more, it is not done")
+	}
+	m.faultRest(h, v)
+	m.sweepAll(h)
+	return steps
+}
+
+func (m *machineTest) at(h *Home, o operation) operation {
+	o.Home, o.Root = h.Dir(), m.root
+	return o
+}
+
+// rests waits until a sandbox has come to rest, and reports whether it runs.
+func (m *machineTest) rests(h *Home, name string) bool {
+	if _, err := os.Lstat(namedPath(h, name)); err != nil {
+		return false
+	}
+	return m.runs(h, name)
+}
+
+// writeToken writes the file of a's guest, which does not run.
+func writeToken(t *testing.T, h *Home, token string) {
+	t.Helper()
+	disk, err := os.OpenFile(namedPath(h, "a", state.UpperDisk), os.O_WRONLY, 0)
+	must(t, err)
+	_, err = disk.WriteAt([]byte(token+"\x00"), tokensAt)
+	must(t, errors.Join(err, disk.Close()))
+}
+
+// faultRest looks for what was there before the operation: another sandbox, and the guest's file.
+func (m *machineTest) faultRest(h *Home, v *faultVerb) {
+	m.t.Helper()
+	if env, err := h.Env("c"); err != nil || !slices.Equal(env, []string{"T_Y=2"}) {
+		m.fail("another sandbox has %q, %v", env, err)
+	}
+	name, want := "a", "1"
+	switch v.op.Verb {
+	case "rename", "clone":
+		name = "b"
+	case "reset":
+		want = ""
+	case "remove", "prune":
+		return
+	}
+	if m.rests(h, name) {
+		must(m.t, h.Stop(m.t.Context(), name))
+	}
+	disk, err := os.Open(namedPath(h, name, state.UpperDisk))
+	must(m.t, err)
+	defer func() { _ = disk.Close() }()
+	b := make([]byte, 8)
+	_, err = disk.ReadAt(b, tokensAt)
+	if got, _, _ := strings.Cut(string(b), "\x00"); err != nil || got != want {
+		m.fail("the disk of %s has %q, %v; want %q", name, got, err, want)
+	}
+	if env, err := h.Env(name); err != nil || len(env) != 1 && v.op.Verb != "unsetenv" {
+		m.fail("%s has %q, %v", name, env, err)
+	}
+}
+
+// sweepAll removes all sandboxes, snapshots and volumes, and looks for what stays.
+func (m *machineTest) sweepAll(h *Home) {
+	m.t.Helper()
+	ctx := m.t.Context()
+	all, err := h.List()
+	for i := range all {
+		if all[i].Running {
+			err = errors.Join(err, h.Stop(ctx, all[i].Name))
+		}
+		err = errors.Join(err, h.Remove(ctx, all[i].Name))
+	}
+	shots, shotsErr := h.Snapshots().List()
+	for i := range shots {
+		err = errors.Join(err, h.Snapshots().Remove(shots[i].Name))
+	}
+	volumes, volumesErr := h.Volumes().List()
+	for i := range volumes {
+		err = errors.Join(err, h.Volumes().Remove(volumes[i].Name))
+	}
+	if err = errors.Join(err, shotsErr, volumesErr); err != nil {
+		m.fail("%v", err)
+	}
+	old := time.Now().Add(-2 * newRunGrace)
+	for _, sub := range []string{state.SnapshotsDir, state.VolumesDir} {
+		err := filepath.WalkDir(filepath.Join(h.Dir(), sub), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Chtimes(path, old, old)
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			m.fail("%v", err)
+		}
+	}
+	m.empty(h)
+	for _, sub := range []string{state.SnapshotsDir, state.VolumesDir} {
+		var left []string
+		_ = filepath.WalkDir(filepath.Join(h.Dir(), sub), func(path string, d fs.DirEntry, err error) error { // it may not be there
+			if err == nil && !d.IsDir() && path != filepath.Join(h.Dir(), state.SnapshotsDir, state.LockFile) {
+				left = append(left, path)
+			}
+			return nil
+		})
+		if len(left) > 0 {
+			m.fail("%q stay", left)
+		}
+	}
+	for end := time.Now().Add(settleTime); len(m.processes()) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.fail("processes %v stay", m.processes())
+			return
+		}
+	}
+}
