@@ -67,7 +67,7 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 		names[tool.Name] = true
 		p.says(t, true, tool.Name, m{"no_such": 1}, "no_such")
 	}
-	if len(names) != 30 || len(r.Tools) != 30 {
+	if len(names) != 31 || len(r.Tools) != 31 {
 		t.Errorf("%d tools of all, %d names", len(r.Tools), len(names))
 	}
 	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a/b", "content": "text"}}})
@@ -97,6 +97,12 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 		t.Errorf("a toolset that there is not: %v", err)
 	}
 	one := serve(t, func(o *Options) { o.Tools = []string{"metrics"} })
+	for _, there := range []string{"jobs", "network"} {
+		p := serve(t, func(o *Options) { o.Tools = []string{there} })
+		if r, err := p.client.ListTools(t.Context(), nil); err != nil || len(r.Tools) != 12 {
+			t.Errorf("toolset %s: %d tools, %v", there, len(r.Tools), err)
+		}
+	}
 	if r, err := one.client.ListTools(t.Context(), nil); err != nil || len(r.Tools) != 13 {
 		t.Errorf("one toolset: %d tools, %v", len(r.Tools), err)
 	}
@@ -125,6 +131,11 @@ func TestSandboxesAreManaged(t *testing.T) {
 	p.says(t, true, "sandbox_install", m{"packages": []string{"git"}, "with": "brew"}, "system, pip or npm", "brew")
 	p.says(t, true, "sandbox_install", m{"packages": []string{"--root=/"}}, "a package's name")
 	p.says(t, true, "sandbox_install", m{"packages": []string{}}, "give 1 to 64")
+	p.says(t, false, "sandbox_inspect", nil, `"name":"default"`, `"running":false`, `"image":"builtin"`, `"image_digest":"`, `"created":"`)
+	if text := p.says(t, false, "sandbox_inspect", nil); strings.Contains(text, p.opts.Home.Dir()) || strings.Contains(text, "lifetime") {
+		t.Errorf("an agent is told %s", text)
+	}
+	p.says(t, true, "sandbox_inspect", m{"sandbox": "other"}, "no such sandbox: other")
 	p.says(t, false, "sandbox_health", nil, `"answers":true`, `"processes":7`, `"answer_ms":`)
 	p.says(t, false, "sandbox_history", nil, `"tool":"sandbox_install","what":"git curl"`)
 	if text := p.says(t, false, "sandbox_history", nil); strings.Contains(text, "--root=/") || strings.Contains(text, "can't be set") {
@@ -815,6 +826,15 @@ func TestI15_CopiesStayInSharedDirectories(t *testing.T) {
 	}
 	p.opts.HideCredentials = true
 	p.says(t, true, "fs_upload", m{"from": filepath.Join(work, ".env"), "to": "/in"}, "not exist", "or the operator hides it")
+	twice := serve(t, func(o *Options) {
+		o.Tools = []string{"files"}
+		o.Directories = []sandbox.Directory{{Host: docs, Guest: "/look"}, {Host: docs, Guest: "/edit", Writable: true}, {Host: docs, Guest: "/again"}}
+	})
+	twice.says(t, false, "fs_write", m{"files": []m{{"path": "/x", "content": "new"}}})
+	twice.says(t, false, "fs_download", m{"from": "/x", "to": filepath.Join(docs, "out")})
+	if files := twice.fake.running["default"].files; files["/edit/out"] != "new" {
+		t.Errorf("of a directory that is shared twice the writable one is written to: %v", files)
+	}
 	alone := serve(t, func(o *Options) { o.Tools = []string{"files"} })
 	alone.says(t, true, "fs_upload", m{"from": work, "to": "/in"}, "there are none", "fs_write")
 }

@@ -31,6 +31,10 @@ func (s *server) manageTools() []toolSpec {
 			properties:  propNamed, required: []string{"sandbox"},
 		},
 		{
+			name: "sandbox_inspect", title: "Look at a sandbox", readOnly: true, idempotent: true, hint: "details image digest size times limits of a sandbox", call: s.sandboxInspect,
+			description: "All that is known of a sandbox, as JSON: image, bounds, times, directories, and how its last run ended. Starts nothing.", properties: propSandbox,
+		},
+		{
 			name: "sandbox_health", title: "Is a sandbox well", readOnly: true, idempotent: true, hint: "alive hung responding state why ended", call: s.sandboxHealth,
 			description: "Whether a sandbox runs and answers, in how many milliseconds, and how its last run ended, as JSON. Starts nothing.", properties: propSandbox,
 		},
@@ -120,6 +124,39 @@ func (s *server) sandboxReset(ctx context.Context, raw json.RawMessage) (string,
 
 // healthWait is how long a guest may take to answer before it counts as hung.
 const healthWait = 5 * time.Second
+
+// inspected is what an agent learns of its sandbox: none of this machine's paths but those of shared directories.
+type inspected struct {
+	listed
+	Digest    string     `json:"image_digest"`
+	Created   time.Time  `json:"created"`
+	Started   *time.Time `json:"started,omitempty"`
+	Backend   string     `json:"backend,omitempty"`
+	Paused    bool       `json:"paused,omitempty"`
+	IdleStop  int64      `json:"stops_when_idle_s,omitempty"`
+	Lifetime  int64      `json:"lifetime_s,omitempty"`
+	Remaining int64      `json:"lifetime_left_s,omitempty"`
+	Shared    []string   `json:"directories,omitempty"`
+	Secrets   []secret   `json:"secrets,omitempty"`
+}
+
+func (s *server) sandboxInspect(_ context.Context, raw json.RawMessage) (string, error) {
+	st, err := s.ownOf(raw)
+	if err != nil {
+		return "", err
+	}
+	seen := inspected{
+		listed: row(st, s.label), Digest: st.Digest, Created: st.Created, Started: st.Started, Paused: st.Paused,
+		IdleStop: int64(st.IdleStop.Seconds()), Lifetime: int64(st.Lifetime.Seconds()), Shared: s.opts.shown(), Secrets: s.opts.secrets(),
+	}
+	if st.Info != nil {
+		seen.Backend = st.Info.Backend
+	}
+	if st.Lifetime > 0 {
+		seen.Remaining = int64(max(0, st.Lifetime-st.Ran).Seconds())
+	}
+	return asJSON(seen)
+}
 
 func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string, error) {
 	st, err := s.ownOf(raw)

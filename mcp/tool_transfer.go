@@ -64,7 +64,10 @@ func (t fileTools) shared(host string, write bool) (string, error) {
 	for i := range t.opts.Directories {
 		d := &t.opts.Directories[i]
 		rel, err := filepath.Rel(d.Host, filepath.Clean(host))
-		if err == nil && filepath.IsLocal(rel) && (best == nil || len(d.Host) > len(best.Host)) {
+		if err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		if best == nil || len(d.Host) > len(best.Host) || len(d.Host) == len(best.Host) && d.Writable { // shared twice
 			best, inside = d, rel
 		}
 	}

@@ -16,8 +16,9 @@ import (
 // AllTools names every toolset.
 const AllTools = "all"
 
-// Toolsets are the names of tools that a server has on request: each tool costs every conversation its description.
-func Toolsets() []string { return []string{"files", "images", "manage", "metrics"} }
+// Toolsets are the names of tools that a server has on request: each tool costs every conversation its description. The
+// tools of jobs and network are there by themselves.
+func Toolsets() []string { return []string{"files", "images", "jobs", "manage", "metrics", "network"} }
 
 func checkToolsets(names []string) error {
 	for _, n := range names {

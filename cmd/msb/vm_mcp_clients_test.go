@@ -52,6 +52,7 @@ func TestI15_VMInspectorCallsEveryTool(t *testing.T) {
 	calls(false, "check_installed", m{"programs": []string{"sh"}}, "sh: /bin/sh")
 	calls(false, "job", m{"action": "start", "job": "beat", "command": "exec sleep 1000"}, "job beat started")
 	calls(false, "sandbox_metrics", m{}, "memory_free_mb")
+	calls(false, "sandbox_inspect", m{}, `"image_digest":"sha256:`, `"backend":"qemu"`)
 	calls(false, "sandbox_health", m{}, `"answers":true`)
 	calls(false, "network", m{"action": "denied"})
 	calls(true, "sandbox_install", m{"packages": []string{"jq"}})
