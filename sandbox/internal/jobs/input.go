@@ -57,8 +57,13 @@ func (in *input) write(ctx context.Context, p []byte, eof bool) (n int, err erro
 	if in.finished {
 		return 0, agentclient.ErrJobInput
 	}
-	late := context.AfterFunc(ctx, func() { _ = in.near.SetWriteDeadline(time.Unix(1, 0)) }) // the past
-	defer late()
+	past := make(chan struct{})
+	late := context.AfterFunc(ctx, func() { defer close(past); _ = in.near.SetWriteDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !late() {
+			<-past // or it would end the next writer's wait
+		}
+	}()
 	if err := in.near.SetWriteDeadline(time.Now().Add(inputWait)); err != nil {
 		return 0, state.ErrJobEnded
 	}
