@@ -67,7 +67,8 @@ func (r *reviewer) find(rec *capture.Record, h *capture.Headers, opens bool) (id
 	}
 	if !opens {
 		if id, ok := r.table.live[k.reversed()]; ok {
-			return r.reopened(id, rec, h), false, true
+			id, found = r.reopened(id, rec, h)
+			return id, false, found
 		}
 	}
 	return r.begin(k, rec, h, opens)

@@ -6,15 +6,22 @@ import (
 	"github.com/msb-project/msb/capture"
 )
 
-// maxAgain bounds the SYNs that wait for their answers.
-const maxAgain = 4096
+const (
+	// maxAgain bounds the SYNs that wait for their answers, and the connections of which stray resets are expected.
+	maxAgain = 4096
+	// maxStray bounds the stray resets that are expected of one connection.
+	maxStray = 64
+)
 
 // laterSYNs are the SYNs on connections that may be over.
 type laterSYNs struct {
 	kept map[uint32]laterSYN
-	// stray counts the segments before a SYN's answer that are answered by the same reset as the SYN would be.
-	stray map[uint32]int
+	// stray are the resets that answer segments which came before a SYN's answer. They may come behind it.
+	stray map[uint32][]strayReset
 }
+
+// strayReset are the numbers of a reset that ends no connection (RFC 9293, section 3.5.2).
+type strayReset struct{ seq, ack uint32 }
 
 // laterSYN is a SYN on a connection that has been answered. The gateway's stack takes it for a late one unless the
 // connection is over, of which a capture need not show everything: whether it opens another one, only its answer tells.
@@ -50,28 +57,30 @@ func (l *laterSYNs) opens(id uint32, row *row, h *capture.Headers) (isn uint32, 
 	return syn.seq, true, h.Flags&capture.RST != 0 && standing && again && h.Seq == 0 && h.Ack == syn.seq+syn.length
 }
 
-// resets reports whether a reset of the gateway's, which answers no SYN that was kept, is the end of the connection.
-func (l *laterSYNs) resets(id uint32, row *row, h *capture.Headers) bool {
-	switch {
-	case row.flags&answered != 0:
-	case h.Seq != 0 || h.Ack != row.iss:
-		return false
-	case l.stray[id] > 0: // of a segment before the SYN's answer
-		l.stray[id]--
+// isStray reports whether a reset of the gateway's is about another segment than those of the connection.
+func (l *laterSYNs) isStray(id uint32, h *capture.Headers) bool {
+	i := slices.Index(l.stray[id], strayReset{h.Seq, h.Ack})
+	if i < 0 || h.Flags&capture.RST == 0 {
 		return false
 	}
+	l.stray[id] = slices.Delete(l.stray[id], i, i+1)
 	return true
 }
 
 // unanswered takes a segment of a client whose SYN was not answered.
 func (l *laterSYNs) unanswered(id uint32, row *row, h *capture.Headers) {
-	end := h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&capture.FIN) // which is 1
-	switch {
-	case h.Flags&(capture.SYN|capture.RST) != 0:
-	case h.Flags&capture.ACK == 0 && end == row.iss && len(l.stray) < maxAgain:
-		l.stray[id]++
-	case h.Flags&capture.ACK != 0 && len(h.Payload) > 0:
-		row.flags |= oneSided
+	if h.Flags&(capture.SYN|capture.RST) != 0 {
+		return
+	}
+	answer := strayReset{ack: h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&capture.FIN)} // which is 1
+	if h.Flags&capture.ACK != 0 {
+		answer = strayReset{seq: h.Ack}
+		if len(h.Payload) > 0 {
+			row.flags |= oneSided
+		}
+	}
+	if n := len(l.stray[id]); n < maxStray && (n > 0 || len(l.stray) < maxAgain) {
+		l.stray[id] = append(l.stray[id], answer)
 	}
 }
 
@@ -97,25 +106,27 @@ func (r *reviewer) notAgain(id uint32) {
 }
 
 // reopened takes a segment of the gateway's. It returns its connection, which is another than id where the segment answers
-// a SYN that opened one.
-func (r *reviewer) reopened(id uint32, rec *capture.Record, h *capture.Headers) uint32 {
+// a SYN that opened one; false where it is no connection's.
+func (r *reviewer) reopened(id uint32, rec *capture.Record, h *capture.Headers) (uint32, bool) {
 	row := r.table.row(id)
 	if r.lenient || row.flags&inbound != 0 {
-		return id
+		return id, true
 	}
 	isn, known, opens := r.later.opens(id, row, h)
-	if opens {
+	switch {
+	case opens:
 		id = r.beginAgain(id, rec, isn, known)
 		row = r.table.row(id)
+	case r.later.isStray(id, h):
+		return id, false
 	}
 	switch {
 	case h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
 		row.flags, row.iss = row.flags&^oneSided|answered, h.Seq
-		delete(r.later.stray, id)
-	case opens, h.Flags&capture.RST != 0 && r.later.resets(id, row, h):
+	case h.Flags&capture.RST != 0 && (opens || row.flags&answered != 0 || h.Seq == 0 && h.Ack == row.iss):
 		row.flags |= reset
 	}
-	return id
+	return id, true
 }
 
 // beginAgain opens the connection of a later SYN in place of the one before. known says that it is the SYN that was kept.

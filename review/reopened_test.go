@@ -61,6 +61,10 @@ func TestI16_ResetConnectionsAreOpenedAgain(t *testing.T) {
 		"a stray segment before the answer": {
 			[][]byte{first[0], up(ackOnly, 1, "x"), down(rst, 1, 0), first[1], first[2]}, 1, []string{"1 GET /open/1 allow"},
 		},
+		"resets of stray segments behind the answer": {
+			[][]byte{first[0], up(ackOnly, 1, "x"), up(0, 70000, "xx"), first[1], down(rack, 0, 70002), down(rst, 1, 0), first[2]},
+			1, []string{"1 GET /open/1 allow"},
+		},
 	} {
 		l := newLink()
 		for _, f := range c.frames {

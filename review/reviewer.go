@@ -76,7 +76,7 @@ func newReviewer(o Options) (*reviewer, error) {
 	r := &reviewer{
 		options: o,
 		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
-		later:   laterSYNs{kept: make(map[uint32]laterSYN), stray: make(map[uint32]int)},
+		later:   laterSYNs{kept: make(map[uint32]laterSYN), stray: make(map[uint32][]strayReset)},
 		streams: make(map[uint32]*dnsStreams),
 		guard:   frameGuard{offline: frameguard.NewOffline(o.Gateway...)},
 
