@@ -238,6 +238,24 @@ func TestI9_ProxyRefusesAmbiguousRequests(t *testing.T) {
 	}
 }
 
+func TestProxyPassesBytesBehindTheHead(t *testing.T) {
+	t.Parallel()
+	w := gatewaytest.Start(t, proxyPolicy)
+	w.Record("plain.example.com. 60 IN A " + site)
+	bodies := make(chan string, 1)
+	w.ServeHTTP(site+":80", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- string(body)
+	}))
+	resp, body := ask(t, w, "POST http://plain.example.com/open/x HTTP/1.1\r\nHost: plain.example.com\r\nContent-Length: 5\r\n\r\nhello")
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	if body := <-bodies; body != "hello" {
+		t.Errorf("the server got %q of what came with the head", body)
+	}
+}
+
 func TestI7_TunnelsKeepTheirName(t *testing.T) {
 	t.Parallel()
 	w := gatewaytest.Start(t, "[[egress.allow]]\nhosts = [\"api.example.com\", \"b.example.com\"]\nprotocol = \"tls\"\nports = [443]\n")
