@@ -269,7 +269,7 @@ func (s *Session) Dialed(err error) Step {
 		return s.nextAddr()
 	}
 	s.state = stateOver
-	if s.flow.Stage == egress.StageName || s.proxied != nil {
+	if s.flow.Stage == egress.StageName { // as in every tunnel
 		return Step{Action: Refuse} // by a reset: the client takes its handshake for the server's
 	}
 	return Step{Action: Reject}
