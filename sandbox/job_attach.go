@@ -16,9 +16,10 @@ type AttachOptions struct {
 	// Stdin is copied to the job's standard input, if it was started with JobInput. Its end leaves the job's open. An error
 	// of it other than io.EOF ends the attachment, and is what Attach returns.
 	Stdin io.Reader
-	// Stdout and Stderr get what the job writes from now on. One that takes nothing holds up this attachment alone: what the
+	// Stdout and Stderr get what the job writes from now on, or with All from its beginning, though it has ended. One that takes nothing holds up this attachment alone: what the
 	// ring of the job's output no longer has by then is counted by Missing.
 	Stdout, Stderr io.Writer
+	All            bool
 	Missing        func(bytes int64)
 	// Attached is called once: what is written from then on is copied.
 	Attached func()
@@ -33,13 +34,13 @@ const (
 
 // Attach joins a running job's streams until it has ended, and returns how it ended. The output is read from the job's
 // files, as Logs does, so that the job waits for nobody. When ctx ends, Stdin fails or a writer does, the job runs on.
-// ErrJobEnded, ErrNotRunning. A Read of Stdin may be under way after Attach has returned.
+// ErrJobEnded without All, ErrNotRunning. A Read of Stdin may be under way after Attach has returned.
 func (j *Job) Attach(ctx context.Context, o AttachOptions) (JobStatus, error) {
 	st, err := j.Status()
 	if err != nil {
 		return st, err
 	}
-	if st.State != JobRunning {
+	if st.State != JobRunning && !o.All {
 		return st, Fail(fmt.Errorf("%w: %s", ErrJobEnded, j.name))
 	}
 	here := *j
@@ -114,6 +115,9 @@ func (j *Job) follow(ctx context.Context, o *AttachOptions, begin func()) (JobSt
 	tick := time.NewTicker(attachPause)
 	defer tick.Stop()
 	opened, final := time.Now(), (*end)(nil)
+	if o.All {
+		opened = time.Time{}
+	}
 	begin() // what the input leads to is output from now on
 	if o.Attached != nil {
 		o.Attached()

@@ -139,6 +139,43 @@ func TestAttachEndsWithItsInput(t *testing.T) {
 	}
 }
 
+// TestAttachShowsAll that a job has written, of one that runs and of one that has ended. Who left it by the detach keys
+// joins the same command again, and sees what it writes from then on.
+func TestAttachShowsAll(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t)
+	s := k.session(t)
+	main, err := s.StartJob(t.Context(), MainJob, ExecOptions{Argv: []string{"cat", "before\n"}, JobInput: true, TTY: true})
+	must(t, err)
+	eventuallyText(t, main, "before\n")
+	r, w := io.Pipe()
+	out, outEnd := io.Pipe()
+	all := &attached{out: out, ended: make(chan error, 1)}
+	go func() {
+		_, err := main.Attach(t.Context(), AttachOptions{All: true, Stdin: r, Stdout: outEnd})
+		all.ended <- err
+	}()
+	all.expect(t, "before\n")
+	_, err = io.WriteString(w, "typed\n")
+	must(t, err)
+	all.expect(t, "typed\n")
+	must(t, w.CloseWithError(ErrDetach))
+	if err := <-all.ended; !errors.Is(err, ErrDetach) {
+		t.Errorf("left with %v", err)
+	}
+	again := k.attach(t.Context(), t, s, MainJob, strings.NewReader("again\n"))
+	again.expect(t, "again\n")
+	_, err = main.Write(t.Context(), nil, true)
+	must(t, err)
+	if err := <-again.ended; err != nil {
+		t.Error(err)
+	}
+	var text strings.Builder
+	if st, err := main.Attach(t.Context(), AttachOptions{All: true, Stdin: strings.NewReader("late"), Stdout: &text}); err != nil || st.State != JobExited || text.String() != "before\ntyped\nagain\n" {
+		t.Errorf("of one that has ended: %q, %+v, %v", text.String(), st, err)
+	}
+}
+
 // TestJobTerminalsAreResized with the newest size, also of one that takes none meanwhile.
 func TestJobTerminalsAreResized(t *testing.T) {
 	t.Parallel()

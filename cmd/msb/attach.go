@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +25,7 @@ func newAttachCommand(ui *ui) *cobra.Command {
 	var f attachFlags
 	c := &cobra.Command{
 		Use:   "attach [flags] NAME",
-		Short: "Join the streams of the command that msb run -d left running",
+		Short: "Join the streams of the command that msb run -d, or run -it and the detach keys, left running",
 		Long: `Shows what the command writes from now on, and passes standard input on if the
 sandbox was run with -i, until the command has ended: its exit code is msb's. With
 a terminal (run -dit), ctrl-p and then ctrl-q leave the command running and end msb.
@@ -76,9 +78,7 @@ func attachNamed(ctx context.Context, ui *ui, home *sandbox.Home, name string, f
 		sig.running.Store(true)
 		go passSignals(ctx, ui, j, sig.guest)
 	}
-	o := sandbox.AttachOptions{Stdout: os.Stdout, Stderr: os.Stderr, Missing: func(n int64) {
-		ui.note("%d bytes of output are missing here: they came faster than they were read, or the disk was full", n)
-	}}
+	o := sandbox.AttachOptions{Stdout: os.Stdout, Stderr: os.Stderr, Missing: missing(ui)}
 	if st.Input && !f.noStdin {
 		o.Stdin = os.Stdin
 	}
@@ -93,11 +93,16 @@ func attachNamed(ctx context.Context, ui *ui, home *sandbox.Home, name string, f
 	return attachEnd(ctx, ui, name, st, err)
 }
 
+// noteLeft tells whoever typed the detach keys how to come back.
+func noteLeft(ui *ui, name string) {
+	ui.note("detached; %s runs on: `msb attach %s` joins its command again, `msb stop %s` ends it", name, name, name)
+}
+
 // attachEnd turns the end of an attachment into that of msb.
 func attachEnd(ctx context.Context, ui *ui, name string, st sandbox.JobStatus, err error) error {
 	switch {
 	case errors.Is(err, errDetached):
-		ui.note("detached; %s runs on: `msb attach %s` joins its command again, `msb stop %s` ends it", name, name, name)
+		noteLeft(ui, name)
 		return nil
 	case errors.Is(err, syscall.EPIPE):
 		return exitCode(exitSignalled(syscall.SIGPIPE)) // whoever read the output has what they wanted
@@ -122,18 +127,60 @@ func attachTerminal(ctx context.Context, j *sandbox.Job, o *sandbox.AttachOption
 		o.Stdin = &keyboard{from: o.Stdin, keys: keys}
 	}
 	if size.Resize != nil {
-		go func() {
-			for s := size.Size; ; {
-				_ = j.Resize(ctx, s) // of one that has ended, which the output tells
-				select {
-				case s = <-size.Resize:
-				case <-ctx.Done():
-					return
-				}
-			}
-		}()
+		go resizeJob(ctx, j, size.Size, size.Resize)
 	}
 	return restore, nil
+}
+
+// resizeJob gives a job's terminal the size of the user's, until ctx ends.
+func resizeJob(ctx context.Context, j *sandbox.Job, now agentclient.Size, changes <-chan agentclient.Size) {
+	for {
+		_ = j.Resize(ctx, now) // of one that has ended, which the output tells
+		select {
+		case now = <-changes:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// runMain runs a command as the job that msb run -d makes of it, and joins it from its beginning: what detach keys leave
+// running can be joined again.
+func runMain(ctx context.Context, ui *ui, sb *sandbox.Sandbox, o sandbox.ExecOptions) (agentclient.ExitStatus, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	job := o
+	job.Signals, job.Resize, job.JobInput = nil, nil, true
+	job.Stdin, job.Stdout, job.Stderr = nil, nil, nil
+	j, err := sb.StartJob(ctx, sandbox.MainJob, job)
+	var not *sandbox.NotStartedError
+	if errors.As(err, &not) {
+		return not.Status, nil
+	}
+	if err != nil {
+		return agentclient.ExitStatus{}, err
+	}
+	go passSignals(ctx, ui, j, o.Signals)
+	go resizeJob(ctx, j, o.Size, o.Resize)
+	st, err := j.Attach(ctx, sandbox.AttachOptions{All: true, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Missing: missing(ui)})
+	if errors.Is(err, sandbox.ErrJobLost) { // the supervisor knows of a panic, no memory, a violation
+		select {
+		case <-sb.Done():
+			err = cmp.Or(sb.Err(), err)
+		case <-time.After(lastWord):
+		}
+	}
+	return agentclient.ExitStatus{Code: st.Code, Signal: agentclient.Signal(st.Signal), TimedOut: st.TimedOut, OOMKilled: st.OOMKilled}, err
+}
+
+// lastWord is how long a sandbox that ended by itself may take to say why.
+const lastWord = 10 * time.Second
+
+// missing tells of output that could not be shown.
+func missing(ui *ui) func(int64) {
+	return func(n int64) {
+		ui.note("%d bytes of output are missing here: they came faster than they were read, or the disk was full", n)
+	}
 }
 
 // passSignals sends a job the user's signals.

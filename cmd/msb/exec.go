@@ -84,13 +84,19 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 		if restore, err = makeTerminal(ctx, &opts, f.stdin); err != nil {
 			return 0, err
 		}
-		if opts.Stdin != nil && sb.Name() != "" && !f.temporary() { // others end with msb
-			opts.Stdin = &keyboard{from: opts.Stdin, keys: f.keys}
-		}
 	}
 	execCtx, cancel := withTimeout(ctx, f.timeout)
 	defer cancel()
-	st, err := sb.Exec(execCtx, opts)
+	run := sb.Exec
+	if f.tty && f.stdin && sb.Name() != "" && !f.temporary() { // others end with msb
+		opts.Stdin = &keyboard{from: opts.Stdin, keys: f.keys}
+		if !f.plain {
+			run = func(ctx context.Context, o sandbox.ExecOptions) (agentclient.ExitStatus, error) {
+				return runMain(ctx, ui, sb, o)
+			}
+		}
+	}
+	st, err := run(execCtx, opts)
 	restore() // before anything is said: a line's end doesn't begin a line in raw mode
 	if sb.Name() != "" || f.disk != "" {
 		warnAtHostRoom(ui, sb)

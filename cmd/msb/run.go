@@ -192,7 +192,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	}
 	code, err := execIn(ctx, ui, sb, f, argv, sig)
 	if errors.Is(err, errDetached) {
-		noteDetached(ui, f.name)
+		noteLeft(ui, f.name)
 		return sb.Close()
 	}
 	err = errors.Join(err, sb.Stop(context.WithoutCancel(ctx)))

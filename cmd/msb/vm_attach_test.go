@@ -77,4 +77,31 @@ func TestVMAttachJoinsAndLeaves(t *testing.T) {
 	if got := msb("exec", "fore", "--", "pidof", "sleep"); got.code != 0 {
 		t.Errorf("the command ended with its msb: %+v", got)
 	}
+	at = terminalOf(t, command(t, home, "attach", "fore"))
+	eventually(t, "its terminal is joined", func() bool { return at.mode(t) != at.before })
+	at.key(t, "\x03") // to the same terminal, whose foreground process it ends
+	if got := at.wait(t); got.code != 130 {
+		t.Errorf("ctrl-c in what was joined again: %+v", got)
+	}
+
+	// Whoever leaves a shell of run -it is back in it; its exit code is that of the command, and it may end at once.
+	at = terminalOf(t, command(t, home, "run", "--vm", "qemu", "-q", "--disk", "1G", "--name", "back", "-it", "--", "sh"))
+	defer func() { _ = command(t, home, "rm", "--force", "back").Run() }()
+	at.key(t, "a=here; tty; stty size; echo $a\r")
+	at.out.await(t, "33 101\r\nhere")
+	at.key(t, "\x10\x11")
+	if got := at.wait(t); got.code != 0 {
+		t.Errorf("run after the detach keys: %+v", got)
+	}
+	at = terminalOf(t, command(t, home, "attach", "back"))
+	at.key(t, "echo $a again; exit 5\r")
+	at.out.await(t, "here again")
+	if got := at.wait(t); got.code != 5 {
+		t.Errorf("after exit: %+v", got)
+	}
+	at = terminalOf(t, command(t, home, "run", "--vm", "qemu", "-q", "--disk", "1G", "--name", "short", "-it", "--", "sh", "-c", "echo short; exit 7"))
+	defer func() { _ = command(t, home, "rm", "--force", "short").Run() }()
+	if got := at.wait(t); got.code != 7 || !strings.Contains(got.out, "short") {
+		t.Errorf("one that ends at once: %+v", got)
+	}
 }
