@@ -52,9 +52,6 @@ func NewReplay(p *policies.Policy, judge Judge) *Replay {
 // At sets the time, counted from any start. It never goes back.
 func (r *Replay) At(t time.Duration) { r.now = max(r.now, t) }
 
-// Pins returns the pin table.
-func (r *Replay) Pins() *Pins { return r.pins }
-
 // Pinned returns the names that are pinned to addr.
 func (r *Replay) Pinned(addr netip.Addr) []hostname.Name { return r.pins.Names(addr) }
 

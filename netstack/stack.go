@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -277,9 +276,6 @@ func (s *Stack) limited(kind LimitKind, protocol string, src, dst netip.AddrPort
 	s.cnt.limits[slices.Index(limitKinds[:], kind)].Add(1)
 	s.cfg.Handler.Limited(LimitEvent{Kind: kind, Protocol: protocol, Src: src, Dst: dst, Time: s.now()})
 }
-
-// GuestMAC is the leased address, nil while none was seen.
-func (s *Stack) GuestMAC() net.HardwareAddr { return s.guard.GuestMAC() }
 
 // Config returns the configuration with its defaults filled in.
 func (s *Stack) Config() Config { return s.cfg }

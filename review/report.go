@@ -214,9 +214,6 @@ func (r *Report) begin(ns int64) {
 // Len is how many flows there are.
 func (r *Report) Len() int { return r.table.flows }
 
-// Compared reports whether a second policy judged too.
-func (r *Report) Compared() bool { return r.compared }
-
 // Learned is the policy that would let through what was seen; nil unless it was asked for.
 func (r *Report) Learned() []byte { return r.learned }
 

@@ -64,13 +64,6 @@ func (i *Internet) Record(lines ...string) {
 	}
 }
 
-// Forget removes every record of a name.
-func (i *Internet) Forget(name string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.zone, dns.Fqdn(name))
-}
-
 func (i *Internet) answer(w dns.ResponseWriter, q *dns.Msg) {
 	m := new(dns.Msg)
 	m.SetReply(q)

@@ -57,9 +57,6 @@ func (b *Budget) addFile(name string, size int64) error {
 	return nil
 }
 
-// Bytes is the sum of file contents so far.
-func (b *Budget) Bytes() int64 { return b.bytes.Load() }
-
 // Reader bounds a decompressed layer: a tar stream may go on after its end mark,
 // and a few kilobytes of gzip can hold gigabytes of such zeros.
 func (b *Budget) Reader(r io.Reader) io.Reader { return &budgetReader{r: r, b: b} }
