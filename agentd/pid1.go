@@ -17,9 +17,9 @@ import (
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
-// ErrNotPID1 means that the program was started anywhere but as a machine's
+// errNotPID1 means that the program was started anywhere but as a machine's
 // first process.
-var ErrNotPID1 = errors.New("agentd is the first process of a microVM and does nothing elsewhere")
+var errNotPID1 = errors.New("agentd is the first process of a microVM and does nothing elsewhere")
 
 // portWait is how long the host may take to open the agent's port.
 const portWait = 60 * time.Second
@@ -29,7 +29,7 @@ const portWait = 60 * time.Second
 // say goes to the console, which the host keeps as a log.
 func Main() error {
 	if os.Getpid() != 1 {
-		return ErrNotPID1
+		return errNotPID1
 	}
 	agentpb.QuietLog()
 	err := machine.Boot()
@@ -38,7 +38,7 @@ func Main() error {
 		machine.Settle()
 		err = serveHost(context.Background(), log)
 	}
-	if err != nil && !errors.Is(err, ErrHostGone) {
+	if err != nil && !errors.Is(err, errHostGone) {
 		log.Error("agent session ended", "err", err)
 	}
 	machine.KillAll(unix.SIGKILL)

@@ -243,7 +243,7 @@ func TestI12_HostGarbageEndsTheSession(t *testing.T) {
 			_, _ = s.host.Write(data) // the server may hang up in the middle
 			err := <-s.served
 			s.served <- err
-			if !errors.Is(err, ErrProtocol) {
+			if !errors.Is(err, errProtocol) {
 				t.Errorf("got %v, want ErrProtocol", err)
 			}
 		})
@@ -269,7 +269,7 @@ func TestHostThatLeavesEndsTheSession(t *testing.T) {
 	}
 	err := <-s.served
 	s.served <- err
-	if !errors.Is(err, ErrHostGone) {
+	if !errors.Is(err, errHostGone) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -35,11 +35,11 @@ const (
 )
 
 var (
-	// ErrHostGone means that the host closed the stream.
-	ErrHostGone = errors.New("the host closed the agent's stream")
+	// errHostGone means that the host closed the stream.
+	errHostGone = errors.New("the host closed the agent's stream")
 
-	// ErrProtocol means that what came from the host is not HTTP/2 as agreed.
-	ErrProtocol = errors.New("the host broke the agent's protocol")
+	// errProtocol means that what came from the host is not HTTP/2 as agreed.
+	errProtocol = errors.New("the host broke the agent's protocol")
 )
 
 // machineOps is what the handshake and the control calls do to the machine.
@@ -131,9 +131,9 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	default:
 	}
 	if errors.Is(conn.reason, errClosedByUs) {
-		return ErrProtocol
+		return errProtocol
 	}
-	return fmt.Errorf("%w: %w", ErrHostGone, conn.reason)
+	return fmt.Errorf("%w: %w", errHostGone, conn.reason)
 }
 
 // stopServer waits for the calls to end, but not for ever: a process that the
