@@ -6,7 +6,7 @@
 //	                                       └────► Serve ─► unix socket ─► Attach
 //
 // The guest is hostile. A frame that is huge, cut, unknown or out of order ends
-// the session with a named error (ErrProtocol, ErrTooLarge, ErrAgentDead), and
+// the session with a named error (ErrProtocol, errTooLarge, ErrAgentDead), and
 // what is held in memory for the guest is bounded by the limits of agentpb
 // times the number of calls that the host itself has open.
 //

@@ -17,9 +17,9 @@ var (
 	// ErrProtocol means that the guest broke the protocol. The session is over.
 	ErrProtocol = errors.New("guest agent broke the protocol")
 
-	// ErrTooLarge means that the guest sent a message above
+	// errTooLarge means that the guest sent a message above
 	// agentpb.MaxMessageBytes. The session is over.
-	ErrTooLarge = errors.New("guest agent sent a message that is too large")
+	errTooLarge = errors.New("guest agent sent a message that is too large")
 
 	// ErrVersion means that host and guest share no protocol version. The
 	// remedy is to start the sandbox with the msb that prepared its disks.
@@ -99,7 +99,7 @@ func (c *Client) callError(ctx context.Context, err error) error {
 	switch st.Code() { //nolint:exhaustive // every other code is a broken protocol
 	case codes.ResourceExhausted:
 		if strings.HasPrefix(st.Message(), localTooLarge) {
-			return c.fail(fmt.Errorf("%w: %s", ErrTooLarge, text))
+			return c.fail(fmt.Errorf("%w: %s", errTooLarge, text))
 		}
 		return fmt.Errorf("%w: %s", ErrBusy, text)
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound, codes.PermissionDenied, codes.Aborted:

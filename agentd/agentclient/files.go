@@ -163,7 +163,7 @@ func (f *Files) checked(m *agentpb.FileInfo) (FileInfo, error) {
 }
 
 // ReadDir lists a directory in the order of names: at most 1,048,576 entries,
-// else ErrTooLarge.
+// else errTooLarge.
 func (f *Files) ReadDir(ctx context.Context, dir string) ([]FileInfo, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,7 +186,7 @@ func (f *Files) ReadDir(ctx context.Context, dir string) ([]FileInfo, error) {
 				return nil, err
 			}
 			if len(out) == maxEntries {
-				return nil, fmt.Errorf("%w: %s holds more than %d entries", ErrTooLarge, path.Clean(dir), maxEntries)
+				return nil, fmt.Errorf("%w: %s holds more than %d entries", errTooLarge, path.Clean(dir), maxEntries)
 			}
 			out = append(out, i)
 		}

@@ -86,7 +86,7 @@ func FuzzAgentStream(f *testing.F) {
 		if err == nil {
 			return // a whole session, as the recorded seed is
 		}
-		for _, named := range []error{ErrProtocol, ErrTooLarge, ErrVersion, ErrAgentDead, ErrBusy, ErrRefused, ErrTimeout} {
+		for _, named := range []error{ErrProtocol, errTooLarge, ErrVersion, ErrAgentDead, ErrBusy, ErrRefused, ErrTimeout} {
 			if errors.Is(err, named) && ctx.Err() == nil {
 				return
 			}

@@ -122,7 +122,7 @@ func TestI12_MisorderedExecMessagesEndSessions(t *testing.T) {
 		"negative code":             {send: []*agentpb.ExecResponse{started, exit(&agentpb.Exit{Code: -1})}, want: ErrProtocol},
 		"impossible signal":         {send: []*agentpb.ExecResponse{started, exit(&agentpb.Exit{Code: 1, Signal: 1 << 30})}, want: ErrProtocol},
 		"signal with success":       {send: []*agentpb.ExecResponse{started, exit(&agentpb.Exit{Signal: 9})}, want: ErrProtocol},
-		"huge message":              {send: []*agentpb.ExecResponse{started, huge}, want: ErrTooLarge},
+		"huge message":              {send: []*agentpb.ExecResponse{started, huge}, want: errTooLarge},
 		"its own internal error":    {end: status.Error(codes.Internal, "\x1b]52;c;bad\x07"), want: ErrProtocol},
 		"a status nobody knows":     {end: status.Error(codes.Code(99), "x"), want: ErrProtocol},
 		"success without a message": {end: status.Error(codes.OK, ""), want: ErrProtocol},
@@ -169,7 +169,7 @@ func TestI12_HandshakeAnswersAreJudged(t *testing.T) {
 		"refused":           {func() (*agentpb.HandshakeResponse, error) { return nil, status.Error(codes.Aborted, "no disk") }, ErrRefused},
 		"huge": {func() (*agentpb.HandshakeResponse, error) {
 			return &agentpb.HandshakeResponse{Version: 1, Kernel: strings.Repeat("x", 2*agentpb.MaxMessageBytes)}, nil
-		}, ErrTooLarge},
+		}, errTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Dial(t.Context(), serveFake(t, &fakeAgent{handshake: tt.handshake}), Options{})

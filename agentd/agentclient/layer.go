@@ -43,9 +43,9 @@ type Layer struct {
 	Omitted int64
 }
 
-// ErrManyChanges means that the layer holds more than 262,144 files, or their
+// errManyChanges means that the layer holds more than 262,144 files, or their
 // paths more than 64 MiB.
-var ErrManyChanges = errors.New("too many changes to list")
+var errManyChanges = errors.New("too many changes to list")
 
 // Changes lists the layer of the directory that is, or was, attached at path.
 func (c *Client) Changes(ctx context.Context, path string) (*Layer, error) {
@@ -71,7 +71,7 @@ func (c *Client) Changes(ctx context.Context, path string) (*Layer, error) {
 				return nil, c.fail(err)
 			}
 			if size += len(entry.Path) + len(entry.Target); len(l.Entries) == maxLayerEntries || size > maxLayerBytes {
-				return nil, fmt.Errorf("%w: in %s are more than %d files that the guest made or changed, or %d MiB of names; remove in the guest what is not wanted", ErrManyChanges, path, maxLayerEntries, maxLayerBytes>>20)
+				return nil, fmt.Errorf("%w: in %s are more than %d files that the guest made or changed, or %d MiB of names; remove in the guest what is not wanted", errManyChanges, path, maxLayerEntries, maxLayerBytes>>20)
 			}
 			l.Entries = append(l.Entries, entry)
 		}

@@ -81,7 +81,7 @@ func TestI11_ListsOfChangesAreBounded(t *testing.T) {
 		"names": {messages: changed(&agentpb.LayerEntry{Path: []byte("l"), Target: []byte(strings.Repeat("t", 4096))}), repeat: 1 << 20},
 	} {
 		c := dialLayer(t, f)
-		if _, err := c.Changes(t.Context(), "/work"); !errors.Is(err, ErrManyChanges) || c.Err() != nil {
+		if _, err := c.Changes(t.Context(), "/work"); !errors.Is(err, errManyChanges) || c.Err() != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -55,13 +55,13 @@ func (c *Client) Update(ctx context.Context, changes []byte) error {
 		return c.callError(ctx, err)
 	}
 	if r.GetError() != "" {
-		return fmt.Errorf("%w: %s", ErrUpdate, guestText(r.GetError()))
+		return fmt.Errorf("%w: %s", errUpdate, guestText(r.GetError()))
 	}
 	return nil
 }
 
-// ErrUpdate means that the supervisor could not make or write down a change. The session goes on.
-var ErrUpdate = errors.New("the change could not be made")
+// errUpdate means that the supervisor could not make or write down a change. The session goes on.
+var errUpdate = errors.New("the change could not be made")
 
 // supervisorAdapter serves a SupervisorServer.
 type supervisorAdapter struct {
