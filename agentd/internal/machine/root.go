@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrDamaged means that the disk for writes is of no use as it is.
-var ErrDamaged = errors.New("the sandbox's disk is damaged")
+// errDamaged means that the disk for writes is of no use as it is.
+var errDamaged = errors.New("the sandbox's disk is damaged")
 
 // Root says what the workload's root is made of.
 type Root struct {
@@ -108,7 +108,7 @@ func checkUpper() error {
 		err = os.Remove(probe)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the kernel found errors in its file system and lets nothing be written to it (%w); on the host, e2fsck -fy upper.ext4 in the sandbox's directory repairs most", ErrDamaged, err)
+		return fmt.Errorf("%w: the kernel found errors in its file system and lets nothing be written to it (%w); on the host, e2fsck -fy upper.ext4 in the sandbox's directory repairs most", errDamaged, err)
 	}
 	return nil
 }
