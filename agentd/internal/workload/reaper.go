@@ -53,10 +53,10 @@ func (r *Reaper) Close() {
 	<-r.done
 }
 
-// Start calls start, which forks, and takes charge of the process. Nothing is
+// start calls start, which forks, and takes charge of the process. Nothing is
 // reaped meanwhile: the process can't be gone before it is known here, and
 // ForkExec's own wait for a child whose exec failed finds it.
-func (r *Reaper) Start(start func() (int, error)) (*child, error) {
+func (r *Reaper) start(start func() (int, error)) (*child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err := start()

@@ -17,15 +17,15 @@ type Root struct {
 	namespace string
 }
 
-// Root returns where t stands when Run is called.
-func (t *Thread) Root() *Root {
+// root returns where t stands when Run is called.
+func (t *Thread) root() *Root {
 	var tid int
 	t.Do(func() { tid = unix.Gettid() })
 	return &Root{namespace: fmt.Sprintf("/proc/self/task/%d/ns/mnt", tid)}
 }
 
 // Root is where the spawner's processes start.
-func (s *Spawner) Root() *Root { return s.thread.Root() }
+func (s *Spawner) Root() *Root { return s.thread.root() }
 
 // Run runs f in the root, on an OS thread that ends with it. f must not start
 // goroutines that use paths: they would stand elsewhere.

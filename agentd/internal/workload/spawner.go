@@ -131,7 +131,7 @@ func (s *Spawner) fork(program string, c Command, dir string, env []string, id i
 	if c.Cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(c.Cgroup.dir.Fd())
 	}
-	return s.reaper.Start(func() (int, error) {
+	return s.reaper.start(func() (int, error) {
 		pid, err := syscall.ForkExec(program, c.Argv, attr)
 		if err != nil || !attr.Sys.Ptrace {
 			return pid, err
