@@ -33,12 +33,12 @@ type series struct{ name, unit string }
 // spaces may not be in a name of the benchmark format.
 var spaces = strings.NewReplacer(" ", "_", "\t", "_", ",", "")
 
-// Name is a series' name: "what/of=subject".
-func Name(what, subject string) string { return spaces.Replace(what + "/of=" + subject) }
+// name is a series' name: "what/of=subject".
+func name(what, subject string) string { return spaces.Replace(what + "/of=" + subject) }
 
 // Add adds a value of one round.
 func (s *Set) Add(what, subject, unit string, v float64) {
-	k := series{Name(what, subject), unit}
+	k := series{name(what, subject), unit}
 	if s.values == nil {
 		s.values = map[series][]float64{}
 	}
@@ -50,11 +50,11 @@ func (s *Set) Add(what, subject, unit string, v float64) {
 
 // Values are those of one series.
 func (s *Set) Values(what, subject, unit string) []float64 {
-	return s.values[series{Name(what, subject), unit}]
+	return s.values[series{name(what, subject), unit}]
 }
 
-// Write writes every value as a line of its own: benchstat takes the median of lines with one name.
-func (s *Set) Write(w io.Writer) error {
+// write writes every value as a line of its own: benchstat takes the median of lines with one name.
+func (s *Set) write(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "goos: %s\ngoarch: %s\n", runtime.GOOS, runtime.GOARCH)
 	said := map[string]bool{}
@@ -79,7 +79,7 @@ func (s *Set) WriteFile(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Write(f), f.Close())
+	return errors.Join(s.write(f), f.Close())
 }
 
 // Spread is what is said of a series.

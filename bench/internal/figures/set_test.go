@@ -41,7 +41,7 @@ func TestSetIsInBenchmarkFormat(t *testing.T) {
 	s.Add("Net/up 1", OfMsb, Rate, 9e8)
 	s.Add("Net/connect", OfMsb, Seconds, 0.00025)
 	var b strings.Builder
-	if err := s.Write(&b); err != nil {
+	if err := s.write(&b); err != nil {
 		t.Fatal(err)
 	}
 	_, got, _ := strings.Cut(b.String(), "goarch: ")
