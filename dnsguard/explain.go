@@ -61,14 +61,14 @@ func (o Outcome) String() string {
 
 // Explanation says what a guest was told and why.
 type Explanation struct {
-	// Name is what was judged; zero if the question held no host name. For
+	// name is what was judged; zero if the question held no host name. For
 	// "_https._tcp.example.com" it is example.com.
-	Name hostname.Name
-	// Type is the question's type, "A", "HTTPS".
-	Type    string
+	name hostname.Name
+	// qtype is the question's type, "A", "HTTPS".
+	qtype   string
 	Outcome Outcome
-	// Rcode is the response code in words, "NOERROR", "REFUSED".
-	Rcode string
+	// rcode is the response code in words, "NOERROR", "REFUSED".
+	rcode string
 	// EDE is the Extended DNS Error (RFC 8914) and its text; the guest sees
 	// them if its query had EDNS. HasEDE tells code 0 ("Other") from none.
 	EDE    uint16
@@ -77,15 +77,15 @@ type Explanation struct {
 	// Verdict is the judgement on the name; its zero value if none was asked
 	// for.
 	Verdict egress.Verdict
-	// Answers are the addresses and names in the answer, Removed the addresses
+	// answers are the addresses and names in the answer, Removed the addresses
 	// that were taken out of it.
-	Answers []string
+	answers []string
 	Removed []netip.Addr
 	// Upstream is the server that answered, as the policy writes it.
 	Upstream string
-	// Cached says that nothing was asked upstream.
-	Cached bool
-	// TTL is what the guest was told.
-	TTL     time.Duration
+	// cached says that nothing was asked upstream.
+	cached bool
+	// ttl is what the guest was told.
+	ttl     time.Duration
 	Latency time.Duration
 }

@@ -154,7 +154,7 @@ func checkAnswer(t *testing.T, g *Guard, m *dns.Msg) {
 	}
 	check := func(raw []byte) {
 		a, ok := netip.AddrFromSlice(raw)
-		if !ok || a.Is4In6() || !egress.Classify(a).Public() || !g.Pins().Pinned(name("www.api.example"), a) {
+		if !ok || a.Is4In6() || !egress.Classify(a).Public() || !g.Pins().pinned(name("www.api.example"), a) {
 			t.Errorf("%v was handed out", a)
 		}
 	}

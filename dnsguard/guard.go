@@ -60,7 +60,7 @@ type Guard struct {
 	waiting  chan struct{} // a slot for each question that waits for an upstream
 	tcp      chan struct{} // a slot for each connection over TCP
 
-	mu     sync.Mutex // serialises Reload and Close
+	mu     sync.Mutex // serialises reload and Close
 	ctx    context.Context
 	cancel context.CancelFunc
 }
@@ -94,13 +94,13 @@ func (e *epoch) Mapped(addr netip.Addr) (hostname.Name, bool) {
 // Pinned implements nameTable.
 func (e *epoch) Pinned(addr netip.Addr) []hostname.Name { return e.pins.Names(addr) }
 
-// ErrConfig is wrapped by errors of New and Reload about what they were given.
-var ErrConfig = errors.New("dnsguard can't start")
+// errConfig is wrapped by errors of New and Prepare about what they were given.
+var errConfig = errors.New("dnsguard can't start")
 
 // New returns a Guard for one sandbox. Close ends it.
 func New(cfg Config) (*Guard, error) {
 	if cfg.Policy == nil || cfg.Judge == nil {
-		return nil, fmt.Errorf("%w: Config needs a Policy and a Judge", ErrConfig)
+		return nil, fmt.Errorf("%w: Config needs a Policy and a Judge", errConfig)
 	}
 	g := &Guard{
 		sandbox:  cfg.Sandbox,
@@ -124,18 +124,18 @@ func New(cfg Config) (*Guard, error) {
 	g.options = upstream.Options{Clock: g.clock, Dial: cfg.Dialer, Roots: cfg.Roots, ResolvConf: cfg.resolvConf}
 	g.pins, g.tunnels = newPins(g.clock), newTunnelZones(g.clock)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	if err := g.Reload(cfg.Policy, cfg.Judge); err != nil {
+	if err := g.reload(cfg.Policy, cfg.Judge); err != nil {
 		g.cancel()
 		return nil, err
 	}
 	return g, nil
 }
 
-// Reload puts p and judge in force for every question from now on. What is kept
+// reload puts p and judge in force for every question from now on. What is kept
 // of earlier answers is dropped, and so are pins that judge no longer allows;
 // pins that it does allow, and the addresses of [hosts], stay. On an error
 // everything stays as it was.
-func (g *Guard) Reload(p *policies.Policy, judge Judge) error {
+func (g *Guard) reload(p *policies.Policy, judge Judge) error {
 	next, err := g.Prepare(p, judge)
 	if err != nil {
 		return err
@@ -144,17 +144,17 @@ func (g *Guard) Reload(p *policies.Policy, judge Judge) error {
 	return nil
 }
 
-// Prepared is a Reload of which everything that can fail is done. Install or
+// Prepared is a reload of which everything that can fail is done. Install or
 // Discard must be called, and no other Prepare before.
 type Prepared struct {
 	guard     *Guard
 	next, old *epoch
 }
 
-// Prepare is the first half of Reload.
+// Prepare is the first half of a reload.
 func (g *Guard) Prepare(p *policies.Policy, judge Judge) (*Prepared, error) {
 	if p == nil || judge == nil {
-		return nil, fmt.Errorf("%w: a reload needs a policy and a judge", ErrConfig)
+		return nil, fmt.Errorf("%w: a reload needs a policy and a judge", errConfig)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -165,12 +165,12 @@ func (g *Guard) Prepare(p *policies.Policy, judge Judge) (*Prepared, error) {
 		hosts = old.hosts
 	}
 	if next.hosts, err = hosts.with(p.Hosts); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", errConfig, err)
 	}
 	if old != nil && slices.Equal(old.policy.DNS.Servers, p.DNS.Servers) {
 		next.upstreams = old.upstreams
 	} else if next.upstreams, err = upstream.New(p.DNS.Servers, g.options); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", errConfig, err)
 	}
 	if old != nil && old.policy.Limits.DNSPerSecond == p.Limits.DNSPerSecond {
 		next.bucket = old.bucket

@@ -94,7 +94,7 @@ func TestI5_AddressesOfEveryRecordAreJudged(t *testing.T) {
 				if !may[host](a) {
 					wrong++
 				}
-				if !k.Pins().Pinned(hostname.MustParse(host), a) {
+				if !k.Pins().pinned(hostname.MustParse(host), a) {
 					t.Errorf("%q: %v was handed out and isn't pinned", lines, a)
 				}
 			}

@@ -60,7 +60,7 @@ func TestI5_HostsNamesGetStableAddresses(t *testing.T) {
 	// its, and a new one gets an address that nobody had.
 	p := *k.Guard.epoch.Load().policy
 	p.Hosts = mappings("aaa.internal", "registry.internal", "host")
-	if err := k.Reload(&p, judge); err != nil {
+	if err := k.reload(&p, judge); err != nil {
 		t.Fatal(err)
 	}
 	delete(want, "db.internal")
@@ -140,14 +140,14 @@ func TestResolveJudgesLikeQuestions(t *testing.T) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 	for _, a := range got {
-		if !k.Pins().Pinned(name("api.example"), a) {
+		if !k.Pins().pinned(name("api.example"), a) {
 			t.Errorf("%v is not pinned", a)
 		}
 	}
 	if got, err := k.Resolve(t.Context(), name("db.internal")); err != nil || len(got) != 2 || got[0] != addr("198.18.1.0") {
 		t.Errorf("mapped: %v, %v", got, err)
 	}
-	for n, want := range map[string]error{"evil.test": ErrRefused, "evil.example": ErrRefused, "none.example": ErrNoAddress, "localhost": ErrRefused} {
+	for n, want := range map[string]error{"evil.test": ErrRefused, "evil.example": ErrRefused, "none.example": errNoAddress, "localhost": ErrRefused} {
 		if got, err := k.Resolve(t.Context(), name(n)); !errors.Is(err, want) || len(got) != 0 || !strings.Contains(err.Error(), n) {
 			t.Errorf("%s: %v, %v, want %v", n, got, err, want)
 		}
@@ -168,10 +168,10 @@ func TestI6_ReloadsDropPinsAndAnswers(t *testing.T) {
 	if m, _ := k.ask(t, "a.example", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("answered after the reload: %v", m)
 	}
-	if k.Pins().Addrs(name("a.example")) != nil || !k.Pins().Pinned(name("b.example"), addr("93.184.216.35")) {
+	if k.Pins().Addrs(name("a.example")) != nil || !k.Pins().pinned(name("b.example"), addr("93.184.216.35")) {
 		t.Error("the pins are not those of the new judge")
 	}
-	if err := k.Reload(nil, nil); !errors.Is(err, ErrConfig) {
+	if err := k.reload(nil, nil); !errors.Is(err, errConfig) {
 		t.Errorf("a reload of nothing: %v", err)
 	}
 	if m, _ := k.ask(t, "b.example", dns.TypeA); len(m.Answer) != 1 {

@@ -9,7 +9,7 @@ import (
 
 // Judge says which names may be looked up and which addresses a name may have.
 // It does no I/O and is asked from many goroutines. Guard asks the judge that
-// was set last; see Reload.
+// was set last; see reload.
 type Judge interface {
 	// DecideName says whether name may be looked up at all.
 	DecideName(name hostname.Name) egress.Verdict

@@ -17,17 +17,17 @@ func TestI6_HoldRevivesNoPin(t *testing.T) {
 	p.put(name, []netip.Addr{addr}, time.Minute)
 	now = time.Minute + pinGrace
 	release := p.Hold(name, addr)
-	if p.Pinned(name, addr) {
+	if p.pinned(name, addr) {
 		t.Error("a pin that ended is held")
 	}
 	release()
-	if p.Pinned(name, addr) {
+	if p.pinned(name, addr) {
 		t.Error("a pin that ended lives again after the flow")
 	}
 	p.put(name, []netip.Addr{addr}, time.Minute) // the twin: one that lives is held
 	release = p.Hold(name, addr)
 	now += time.Hour
-	if !p.Pinned(name, addr) {
+	if !p.pinned(name, addr) {
 		t.Error("a pin that a flow holds ended")
 	}
 	release()

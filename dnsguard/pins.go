@@ -131,9 +131,9 @@ func (p *Pins) Addrs(name hostname.Name) []netip.Addr {
 	return addrs
 }
 
-// Pinned reports whether addr is pinned to name. An IPv4-mapped addr is its
+// pinned reports whether addr is pinned to name. An IPv4-mapped addr is its
 // IPv4 address.
-func (p *Pins) Pinned(name hostname.Name, addr netip.Addr) bool {
+func (p *Pins) pinned(name hostname.Name, addr netip.Addr) bool {
 	now := p.clock()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -141,9 +141,9 @@ func (p *Pins) Pinned(name hostname.Name, addr netip.Addr) bool {
 	return pin != nil && pin.alive(now)
 }
 
-// Len returns how many names and how many pairs of name and address are in the
+// len returns how many names and how many pairs of name and address are in the
 // table, ended ones that were not cleared away yet included.
-func (p *Pins) Len() (names, pairs int) {
+func (p *Pins) len() (names, pairs int) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, owner := range p.names {

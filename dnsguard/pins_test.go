@@ -28,14 +28,14 @@ func TestPinLivesForTTLAndGrace(t *testing.T) {
 	n, a := name("api.example"), addr("93.184.216.34")
 	p.put(n, []netip.Addr{a}, time.Minute)
 	clock.advance(time.Minute + pinGrace - 1)
-	if !p.Pinned(n, a) || !slices.Equal(p.Names(a), []hostname.Name{n}) || !slices.Equal(p.Addrs(n), []netip.Addr{a}) {
+	if !p.pinned(n, a) || !slices.Equal(p.Names(a), []hostname.Name{n}) || !slices.Equal(p.Addrs(n), []netip.Addr{a}) {
 		t.Error("gone before its end")
 	}
-	if !p.Pinned(n, addr("::ffff:93.184.216.34")) {
+	if !p.pinned(n, addr("::ffff:93.184.216.34")) {
 		t.Error("the mapped form is another address")
 	}
 	clock.advance(1)
-	if p.Pinned(n, a) || p.Names(a) != nil || p.Addrs(n) != nil {
+	if p.pinned(n, a) || p.Names(a) != nil || p.Addrs(n) != nil {
 		t.Error("there after its end")
 	}
 }
@@ -48,7 +48,7 @@ func TestFreshAnswersKeepTheUnion(t *testing.T) {
 	clock.advance(50 * time.Second)
 	p.put(n, []netip.Addr{second}, time.Minute)
 	clock.advance(time.Minute + pinGrace - 1)
-	if !p.Pinned(n, first) || !p.Pinned(n, second) {
+	if !p.pinned(n, first) || !p.pinned(n, second) {
 		t.Errorf("the second answer took the first one's address away: %v", p.Addrs(n))
 	}
 	// A name that rotates for ever keeps no address for longer than max_ttl
@@ -57,7 +57,7 @@ func TestFreshAnswersKeepTheUnion(t *testing.T) {
 		p.put(n, []netip.Addr{second}, time.Minute)
 		clock.advance(time.Minute)
 	}
-	if p.Pinned(n, first) || !p.Pinned(n, second) {
+	if p.pinned(n, first) || !p.pinned(n, second) {
 		t.Errorf("after hours of rotation: %v", p.Addrs(n))
 	}
 }
@@ -66,27 +66,27 @@ func TestLiveFlowKeepsItsPin(t *testing.T) {
 	t.Parallel()
 	p, clock := testPins()
 	n, a := name("api.example"), addr("93.184.216.34")
-	if p.Hold(n, a); p.Pinned(n, a) {
+	if p.Hold(n, a); p.pinned(n, a) {
 		t.Fatal("holding made a pin")
 	}
 	p.put(n, []netip.Addr{a}, time.Minute)
 	one, two := p.Hold(n, a), p.Hold(n, a)
 	clock.advance(24 * time.Hour)
-	if !p.Pinned(n, a) || len(p.Names(a)) != 1 {
+	if !p.pinned(n, a) || len(p.Names(a)) != 1 {
 		t.Error("a held pin ended")
 	}
 	one()
 	one()
 	clock.advance(24 * time.Hour)
-	if !p.Pinned(n, a) {
+	if !p.pinned(n, a) {
 		t.Error("releasing twice released another flow's hold")
 	}
 	two()
-	if !p.Pinned(n, a) {
+	if !p.pinned(n, a) {
 		t.Error("no grace after the last flow")
 	}
 	clock.advance(pinGrace)
-	if p.Pinned(n, a) || p.Names(a) != nil {
+	if p.pinned(n, a) || p.Names(a) != nil {
 		t.Error("there after the grace")
 	}
 }
@@ -100,11 +100,11 @@ func TestI11_PinsAreBounded(t *testing.T) {
 	for i := range 3 * maxPinnedNames {
 		p.put(name(fmt.Sprintf("n%d.example", i)), []netip.Addr{numbered(i)}, time.Hour)
 	}
-	names, pairs := p.Len()
+	names, pairs := p.len()
 	if names != maxPinnedNames || pairs != names {
 		t.Errorf("%d names, %d pairs, want %d", names, pairs, maxPinnedNames)
 	}
-	if !p.Pinned(heldName, heldAddr) {
+	if !p.pinned(heldName, heldAddr) {
 		t.Error("a held pin was evicted")
 	}
 	if got := p.evictedNames.Load(); got != 2*maxPinnedNames+1 {
@@ -181,7 +181,7 @@ func TestI11_MillionNamesInBoundedMemory(t *testing.T) {
 	if most-before > bound {
 		t.Errorf("the heap grew by %d MiB, want at most %d", (most-before)>>20, bound>>20)
 	}
-	if names, _ := p.Len(); names != maxPinnedNames || p.evictedNames.Load() != million-maxPinnedNames {
+	if names, _ := p.len(); names != maxPinnedNames || p.evictedNames.Load() != million-maxPinnedNames {
 		t.Errorf("%d names kept, %d evicted", names, p.evictedNames.Load())
 	}
 	p.check(t)
@@ -203,13 +203,13 @@ func TestI6_UnpinnedAnswersAreAskedAgain(t *testing.T) {
 	for i := range maxPinnedNames {
 		k.Pins().put(name(fmt.Sprintf("n%d.example", i)), []netip.Addr{numbered(i)}, time.Hour)
 	}
-	if k.Pins().Pinned(name("api.example"), addr("93.184.216.34")) {
+	if k.Pins().pinned(name("api.example"), addr("93.184.216.34")) {
 		t.Fatal("the flood evicted nothing")
 	}
-	if _, why := k.ask(t, "api.example", dns.TypeA); why.Cached {
+	if _, why := k.ask(t, "api.example", dns.TypeA); why.cached {
 		t.Error("answered from the cache without a pin")
 	}
-	if !k.Pins().Pinned(name("api.example"), addr("93.184.216.34")) {
+	if !k.Pins().pinned(name("api.example"), addr("93.184.216.34")) {
 		t.Error("handed out and not pinned")
 	}
 }

@@ -55,7 +55,7 @@ func TestI5_InternalAddressesAreNotPinned(t *testing.T) {
 			if why.Outcome != OutcomeRebinding || !slices.Equal(why.Removed, []netip.Addr{addr(c.addr)}) {
 				t.Errorf("explained as %+v", why)
 			}
-			if k.Pins().Pinned(name("evil.example"), addr(c.addr)) || k.Pins().Names(addr(c.addr)) != nil {
+			if k.Pins().pinned(name("evil.example"), addr(c.addr)) || k.Pins().Names(addr(c.addr)) != nil {
 				t.Error("the address is pinned")
 			}
 			events := k.audit.kind(audit.DNSRebinding)
@@ -81,7 +81,7 @@ func TestI5_RebindingAnswersAreRefused(t *testing.T) {
 		t.Fatalf("first answer: %v", m)
 	}
 	m, why := k.ask(t, "rebind.example", dns.TypeA)
-	if why.Cached {
+	if why.cached {
 		t.Error("an answer with TTL 0 was kept")
 	}
 	if m.Rcode != dns.RcodeRefused || len(m.Answer) != 0 {
@@ -177,8 +177,8 @@ func TestCNAMEChainsPinTheNameAsked(t *testing.T) {
 	))
 	m, why := k.ask(t, "WWW.Example", dns.TypeA)
 	want := []string{"edge.cdn.test.", "pop.cdn.test.", "93.184.216.34"}
-	if !slices.Equal(texts(m), want) || why.TTL != 100*time.Second {
-		t.Errorf("got %v, TTL %v", texts(m), why.TTL)
+	if !slices.Equal(texts(m), want) || why.ttl != 100*time.Second {
+		t.Errorf("got %v, TTL %v", texts(m), why.ttl)
 	}
 	if got := k.Pins().Names(addr("93.184.216.34")); len(got) != 1 || got[0] != name("www.example") {
 		t.Errorf("pinned to %v", got)
@@ -227,7 +227,7 @@ func TestI6_RecordsOutOfBailiwickStayBehind(t *testing.T) {
 	if k.Pins().Addrs(name("bank.example")) != nil {
 		t.Error("another name is pinned")
 	}
-	if names, _ := k.Pins().Len(); names != 1 {
+	if names, _ := k.Pins().len(); names != 1 {
 		t.Errorf("%d names are pinned", names)
 	}
 }
@@ -252,7 +252,7 @@ func TestI11_ThousandRecordAnswerIsCut(t *testing.T) {
 	}
 	for _, rr := range m.Answer {
 		got, _ := netip.AddrFromSlice(rr.(*dns.A).A)
-		if !k.Pins().Pinned(name("many.example"), got) {
+		if !k.Pins().pinned(name("many.example"), got) {
 			t.Errorf("%v was handed out but isn't pinned", got)
 		}
 	}
@@ -297,7 +297,7 @@ func TestI6_ForeignAuthorityStaysBehind(t *testing.T) {
 	if m, _ := k.ask(t, "a.example", dns.TypeTXT); len(m.Ns) != 0 {
 		t.Errorf("the guest got %v", m.Ns)
 	}
-	if _, why := k.ask(t, "a.example", dns.TypeA); why.TTL != time.Minute {
-		t.Errorf("the answer is good for %v, want the shortest time, a minute", why.TTL)
+	if _, why := k.ask(t, "a.example", dns.TypeA); why.ttl != time.Minute {
+		t.Errorf("the answer is good for %v, want the shortest time, a minute", why.ttl)
 	}
 }

@@ -29,7 +29,7 @@ func TestI6_ReloadDropsPinsOfForbiddenAddresses(t *testing.T) {
 	k := newKit(t, labJudge(true), labRecords)
 	k.ask(t, "lab.example", dns.TypeA)
 	n, inside, outside := name("lab.example"), addr("10.0.0.1"), addr("93.184.216.34")
-	if !k.Pins().Pinned(n, inside) || !k.Pins().Pinned(n, outside) {
+	if !k.Pins().pinned(n, inside) || !k.Pins().pinned(n, outside) {
 		t.Fatalf("pinned before: %v", k.Pins().Addrs(n))
 	}
 	defer k.Pins().Hold(n, inside)() // a live flow is no reason to keep it
@@ -85,15 +85,15 @@ func TestI11_HeldPinsAreNotEvicted(t *testing.T) {
 		clock.advance(time.Millisecond)
 		p.put(n, []netip.Addr{numbered(i)}, time.Hour)
 	}
-	if !p.Pinned(n, a) || len(p.Addrs(n)) != maxPinsPerName {
-		t.Errorf("a name with many addresses: held %v, %d addresses", p.Pinned(n, a), len(p.Addrs(n)))
+	if !p.pinned(n, a) || len(p.Addrs(n)) != maxPinsPerName {
+		t.Errorf("a name with many addresses: held %v, %d addresses", p.pinned(n, a), len(p.Addrs(n)))
 	}
 	for i := range 2 * maxNamesPerAddr {
 		clock.advance(time.Millisecond)
 		p.put(name(fmt.Sprintf("n%d.example", i)), []netip.Addr{a}, time.Hour)
 	}
-	if !p.Pinned(n, a) || len(p.Names(a)) != maxNamesPerAddr {
-		t.Errorf("an address with many names: held %v, %d names", p.Pinned(n, a), len(p.Names(a)))
+	if !p.pinned(n, a) || len(p.Names(a)) != maxNamesPerAddr {
+		t.Errorf("an address with many names: held %v, %d names", p.pinned(n, a), len(p.Names(a)))
 	}
 }
 
@@ -159,7 +159,7 @@ func TestI6_ReloadsJudgeLateAnswers(t *testing.T) {
 		<-asked
 		p := *k.epoch.Load().policy
 		p.Hosts = next.hosts
-		if err := k.Reload(&p, next.judge); err != nil {
+		if err := k.reload(&p, next.judge); err != nil {
 			t.Fatal(err)
 		}
 		close(release)

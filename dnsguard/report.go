@@ -19,10 +19,10 @@ func (g *Guard) newReply(q *wire.Question, t replySpec) *reply {
 	}
 	s, v := t.subject, t.subject.verdict
 	r.explanation = Explanation{
-		Name:    s.host,
-		Type:    dns.Type(q.Type).String(),
+		name:    s.host,
+		qtype:   dns.Type(q.Type).String(),
 		Outcome: t.outcome,
-		Rcode:   dns.RcodeToString[t.rcode],
+		rcode:   dns.RcodeToString[t.rcode],
 		EDE:     t.ede,
 		HasEDE:  t.text != "",
 		Text:    t.text,
@@ -32,7 +32,7 @@ func (g *Guard) newReply(q *wire.Question, t replySpec) *reply {
 	if name == "" {
 		name = presentation(q)
 	}
-	r.detail = audit.DNSDetail{Name: name, Type: r.explanation.Type, Outcome: r.explanation.Rcode}
+	r.detail = audit.DNSDetail{Name: name, Type: r.explanation.qtype, Outcome: r.explanation.rcode}
 	r.reason = t.reason
 	if r.reason == egress.ReasonNone {
 		r.reason = v.Reason
@@ -57,7 +57,7 @@ func (r *reply) describe(rrs []dns.RR) {
 			r.detail.Answers = append(r.detail.Answers, text)
 		}
 	}
-	r.explanation.Answers = r.detail.Answers
+	r.explanation.answers = r.detail.Answers
 }
 
 // describeRR is what the audit log keeps of a record: addresses and names, not

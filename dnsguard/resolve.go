@@ -20,22 +20,22 @@ var (
 	// answer held nothing but addresses it may not have, or that a bound is
 	// reached.
 	ErrRefused = errors.New("name refused")
-	// ErrNoAddress says that the name doesn't exist or has no address.
-	ErrNoAddress = errors.New("no address")
-	// ErrUpstream says that no upstream had an answer.
-	ErrUpstream = errors.New("no answer from upstream")
+	// errNoAddress says that the name doesn't exist or has no address.
+	errNoAddress = errors.New("no address")
+	// errUpstream says that no upstream had an answer.
+	errUpstream = errors.New("no answer from upstream")
 )
 
 // RefusedError is ErrRefused with what it is about.
 type RefusedError struct {
-	Name   hostname.Name
+	name   hostname.Name
 	Reason egress.Reason
-	Text   string
+	text   string
 }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return ErrRefused.Error() + ": " + e.Name.Display() + ": " + e.Text
+	return ErrRefused.Error() + ": " + e.name.Display() + ": " + e.text
 }
 
 // Unwrap returns ErrRefused.
@@ -58,7 +58,7 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 		if raw == nil || answer.Unpack(raw) != nil {
 			return nil, Explanation{Outcome: OutcomeRefusedQuery}
 		}
-		return answer, Explanation{Outcome: OutcomeRefusedQuery, Rcode: dns.RcodeToString[answer.Rcode]}
+		return answer, Explanation{Outcome: OutcomeRefusedQuery, rcode: dns.RcodeToString[answer.Rcode]}
 	}
 	r, cached := g.answer(ctx, g.epoch.Load(), q)
 	if r == nil {
@@ -71,7 +71,7 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 		return nil, Explanation{Outcome: OutcomeFailed, Text: err.Error()}
 	}
 	explained := r.explanation
-	explained.Cached, explained.Latency = cached, now-start
+	explained.cached, explained.Latency = cached, now-start
 	return answer, explained
 }
 
@@ -81,7 +81,7 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 // sandbox's rate: it is the guest who makes the proxy ask.
 func (g *Guard) Resolve(ctx context.Context, name hostname.Name) ([]netip.Addr, error) {
 	if name.IsZero() {
-		return nil, &RefusedError{Reason: egress.ReasonInvalid, Text: "there is no name"}
+		return nil, &RefusedError{Reason: egress.ReasonInvalid, text: "there is no name"}
 	}
 	six := make(chan *reply, 1)
 	go func() { six <- g.resolveType(ctx, name, dns.TypeAAAA) }()
@@ -139,10 +139,10 @@ func resolveError(name hostname.Name, replies ...*reply) error {
 		case OutcomeAnswered, OutcomeEmpty, OutcomeNoName, OutcomeLocal:
 			continue
 		case OutcomeFailed:
-			return fmt.Errorf("%w: %s: %s", ErrUpstream, name.Display(), text)
+			return fmt.Errorf("%w: %s: %s", errUpstream, name.Display(), text)
 		case OutcomeRefusedName, OutcomeRefusedQuery, OutcomeRebinding, OutcomeLimited:
 		}
-		return &RefusedError{Name: name, Reason: r.reason, Text: text}
+		return &RefusedError{name: name, Reason: r.reason, text: text}
 	}
-	return fmt.Errorf("%w: %s", ErrNoAddress, name.Display())
+	return fmt.Errorf("%w: %s", errNoAddress, name.Display())
 }

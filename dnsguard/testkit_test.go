@@ -292,7 +292,7 @@ func addr(s string) netip.Addr          { return netip.MustParseAddr(s) }
 // setJudge puts another judge in force and leaves the policy as it is.
 func (k *kit) setJudge(t *testing.T, j Judge) {
 	t.Helper()
-	if err := k.Reload(k.epoch.Load().policy, j); err != nil {
+	if err := k.reload(k.epoch.Load().policy, j); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -128,7 +128,7 @@ func TestI11_ReloadsKeepTheTunnelMeter(t *testing.T) {
 		floored := allowing("*.test")
 		floored.Floor = allowing(host)
 		for i, next := range []*policies.Policy{allowing(host), allowing(host, "other.test"), allowing("other.test"), allowing(host), floored} {
-			if err := k.Reload(next, judge); err != nil {
+			if err := k.reload(next, judge); err != nil {
 				t.Fatal(err)
 			}
 			if len(next.Egress.Allow) == 1 && next.Egress.Allow[0].Name == "other.test" {
