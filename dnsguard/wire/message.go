@@ -52,7 +52,7 @@ func TTLOffsets(body []byte, records int) ([]uint16, error) {
 	offsets := make([]uint16, 0, records)
 	off := 0
 	for range records {
-		for body[off] != 0 && body[off]&Pointer != Pointer {
+		for body[off] != 0 && body[off]&pointer != pointer {
 			off += 1 + int(body[off])
 		}
 		if body[off] == 0 {

@@ -14,7 +14,7 @@ const (
 	HeaderLen  = 12
 	MaxName    = 255 // a name with all its length octets
 	OPTLen     = 11  // an OPT record without options
-	Pointer    = 0xc0
+	pointer    = 0xc0
 	FlagQR     = 0x80 // in byte 2
 	FlagTC     = 0x02
 	FlagRD     = 0x01
@@ -38,35 +38,35 @@ type Question struct {
 	Size int
 }
 
-// ErrShape says that a query isn't of the plain form that Read takes;
+// errShape says that a query isn't of the plain form that Read takes;
 // what is wrong with it is for the caller to find out.
-var ErrShape = errors.New("not a plain query")
+var errShape = errors.New("not a plain query")
 
 // Read reads a query of one question, class IN, with at most an OPT
 // record behind it.
 func (q *Question) Read(packet []byte) error {
 	if len(packet) < HeaderLen+5 || packet[2]&(FlagQR|MaskOpcode|FlagTC) != 0 {
-		return ErrShape
+		return errShape
 	}
 	counts := binary.BigEndian.Uint64(packet[4:])
 	if counts != 1<<48 && counts != 1<<48|1 {
-		return ErrShape
+		return errShape
 	}
 	end, ok := q.readName(packet)
 	if !ok || len(packet) < end+4 {
-		return ErrShape
+		return errShape
 	}
 	q.Packet, q.NameEnd = packet, end
 	q.Type = binary.BigEndian.Uint16(packet[end:])
 	copy(q.key[end-HeaderLen:], packet[end:end+2])
 	if binary.BigEndian.Uint16(packet[end+2:]) != dns.ClassINET {
-		return ErrShape
+		return errShape
 	}
 	q.EDNS, q.Size = false, MinUDP
 	rest := packet[end+4:]
 	if counts == 1<<48 {
 		if len(rest) != 0 {
-			return ErrShape
+			return errShape
 		}
 		return nil
 	}
@@ -87,7 +87,7 @@ func (q *Question) readName(packet []byte) (end int, ok bool) {
 			return off, true
 		}
 		// A root label must still fit behind this one.
-		if n&Pointer != 0 || off+n >= len(packet) || off+n-HeaderLen >= MaxName {
+		if n&pointer != 0 || off+n >= len(packet) || off+n-HeaderLen >= MaxName {
 			return 0, false
 		}
 		for _, c := range packet[off : off+n] {
@@ -105,13 +105,13 @@ func (q *Question) readName(packet []byte) (end int, ok bool) {
 // have no business upstream.
 func (q *Question) readOPT(rest []byte) error {
 	if len(rest) < OPTLen || rest[0] != 0 || binary.BigEndian.Uint16(rest[1:]) != dns.TypeOPT {
-		return ErrShape
+		return errShape
 	}
 	if version := rest[6]; version != 0 {
-		return ErrShape
+		return errShape
 	}
 	if int(binary.BigEndian.Uint16(rest[9:])) != len(rest)-OPTLen {
-		return ErrShape
+		return errShape
 	}
 	q.EDNS = true
 	q.Size = min(max(int(binary.BigEndian.Uint16(rest[3:])), MinUDP), MaxUDP)
