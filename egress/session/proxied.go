@@ -73,7 +73,7 @@ func (s *Session) asked(b []byte, end Ending) Step {
 		s.state = stateOver
 		s.verdict = egress.Verdict{Reason: egress.ReasonUnreadable, Addr: s.flow.Dst.Addr()}
 		return Step{Action: Refuse, Decided: true, Refusal: Refusal{
-			Status: http.StatusBadRequest, Body: ProxyBody{"bad_request", s.verdict.Reason.String(), "", err.Error()},
+			status: http.StatusBadRequest, body: proxyBody{"bad_request", s.verdict.Reason.String(), "", err.Error()},
 		}}
 	}
 	p.request = request
@@ -108,7 +108,7 @@ func (s *Session) Resolved(addrs []netip.Addr, err error) Step {
 	if err != nil {
 		text = err.Error()
 	}
-	return Step{Action: Refuse, Refusal: Refusal{Status: http.StatusBadGateway, Body: ProxyBody{"upstream", "upstream_name", "", text}}}
+	return Step{Action: Refuse, Refusal: Refusal{status: http.StatusBadGateway, body: proxyBody{"upstream", "upstream_name", "", text}}}
 }
 
 // refusedName is the verdict on a name that was not resolved: where the policy allows the name, for the
@@ -128,7 +128,7 @@ func (s *Session) nextAddr() Step {
 		s.state = stateOver
 		refusal := denial(s.verdict)
 		if p.dialErr != nil {
-			refusal = Refusal{Status: http.StatusBadGateway, Body: dialRefusal(p.dialErr)}
+			refusal = Refusal{status: http.StatusBadGateway, body: dialRefusal(p.dialErr)}
 		}
 		return Step{Action: Refuse, Skipped: s.skipped(), Refusal: refusal}
 	}
@@ -145,10 +145,10 @@ func (s *Session) nextAddr() Step {
 }
 
 // dialRefusal keeps to the class of an error: its text speaks of the host's network.
-func dialRefusal(err error) ProxyBody {
+func dialRefusal(err error) proxyBody {
 	var netErr net.Error
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout() {
-		return ProxyBody{"upstream", "upstream_timeout", "", "the server did not answer in time"}
+		return proxyBody{"upstream", "upstream_timeout", "", "the server did not answer in time"}
 	}
-	return ProxyBody{"upstream", "upstream_refused", "", "the server could not be connected to"}
+	return proxyBody{"upstream", "upstream_refused", "", "the server could not be connected to"}
 }

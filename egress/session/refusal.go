@@ -11,15 +11,15 @@ import (
 
 // Refusal is how a connection that stands is ended.
 type Refusal struct {
-	// Status and Body answer a request to the explicit proxy; 0 for any other connection.
-	Status int
-	Body   ProxyBody
-	// App is the protocol in which any other client is told; a client whose protocol isn't known is reset.
-	App egress.App
+	// status and Body answer a request to the explicit proxy; 0 for any other connection.
+	status int
+	body   proxyBody
+	// app is the protocol in which any other client is told; a client whose protocol isn't known is reset.
+	app egress.App
 }
 
-// ProxyBody is the body of an answer that the explicit proxy gives itself; secretproxy's have the same keys.
-type ProxyBody struct {
+// proxyBody is the body of an answer that the explicit proxy gives itself; secretproxy's have the same keys.
+type proxyBody struct {
 	Error   string `json:"error"`
 	Reason  string `json:"reason"`
 	Rule    string `json:"rule,omitempty"`
@@ -40,26 +40,26 @@ var httpDenied = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nCo
 // Bytes is what is written to the client before the connection ends; empty means that it is reset.
 func (r Refusal) Bytes() []byte {
 	switch {
-	case r.Status != 0:
+	case r.status != 0:
 		return r.proxyAnswer()
-	case r.App == egress.AppTLS:
+	case r.app == egress.AppTLS:
 		return []byte(accessDenied)
-	case r.App == egress.AppHTTP:
+	case r.app == egress.AppHTTP:
 		return []byte(httpDenied)
 	}
 	return nil
 }
 
 func (r Refusal) proxyAnswer() []byte {
-	body, err := json.Marshal(r.Body)
+	body, err := json.Marshal(r.body)
 	if err != nil { // a struct of strings always encodes
 		body = []byte("{}")
 	}
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nCache-Control: no-store\r\nX-Msb-Reason: %s\r\nConnection: close\r\n\r\n%s\n",
-		r.Status, http.StatusText(r.Status), len(body)+1, r.Body.Reason, body)
+		r.status, http.StatusText(r.status), len(body)+1, r.body.Reason, body)
 }
 
 // denial is a verdict as the explicit proxy tells it.
 func denial(v egress.Verdict) Refusal {
-	return Refusal{Status: http.StatusForbidden, Body: ProxyBody{"denied", v.Reason.String(), v.Rule, v.Message()}}
+	return Refusal{status: http.StatusForbidden, body: proxyBody{"denied", v.Reason.String(), v.Rule, v.Message()}}
 }

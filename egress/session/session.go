@@ -206,7 +206,7 @@ func (s *Session) denied() Step {
 		return s.nextAddr()
 	case standing || s.proxied != nil:
 		s.state = stateOver
-		return Step{Action: Refuse, Decided: true, Refusal: Refusal{App: s.flow.App}}
+		return Step{Action: Refuse, Decided: true, Refusal: Refusal{app: s.flow.App}}
 	}
 	s.state = stateOver
 	return Step{Action: Reject, Decided: true}

@@ -105,7 +105,7 @@ func final(rules *Rules, pieces []string) string {
 	if step.Action == NeedBytes {
 		step = s.Data([]byte(first), Silent)
 	}
-	return fmt.Sprint(step.Action, " ", s.Judged().Verdict.Reason, " ", step.Refusal.App)
+	return fmt.Sprint(step.Action, " ", s.Judged().Verdict.Reason, " ", step.Refusal.app)
 }
 
 func TestI16_GoneIsNotSilent(t *testing.T) {
@@ -188,7 +188,7 @@ func TestI16_DenialsWaitForApproval(t *testing.T) {
 	if step = s.Data([]byte(clientHello("other.example.com")), More); step.Action != Wait {
 		t.Fatal(step.Action)
 	}
-	if step = s.Expire(); step.Action != Refuse || step.Refusal.App != egress.AppTLS || !step.Decided {
+	if step = s.Expire(); step.Action != Refuse || step.Refusal.app != egress.AppTLS || !step.Decided {
 		t.Errorf("got %+v, want an alert", step)
 	}
 }
@@ -262,7 +262,7 @@ func TestI16_ProxiedAddressesAreTriedInTurn(t *testing.T) {
 	if step = s.Dialed(errors.New("refused")); step.Action != Dial || s.Judged().Flow.Dst.Addr().String() != "93.184.215.15" {
 		t.Fatalf("%+v", step)
 	}
-	if step = s.Dialed(errors.New("refused")); step.Action != Refuse || step.Refusal.Status != 502 || step.Decided {
+	if step = s.Dialed(errors.New("refused")); step.Action != Refuse || step.Refusal.status != 502 || step.Decided {
 		t.Fatalf("%+v", step)
 	}
 	if len(step.Skipped) != 0 {
