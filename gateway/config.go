@@ -17,8 +17,8 @@ import (
 	"github.com/msb-project/msb/secretproxy/ca"
 )
 
-// ErrConfig is wrapped by errors of New about its Config.
-var ErrConfig = errors.New("gateway can't start")
+// errConfig is wrapped by errors of New about its Config.
+var errConfig = errors.New("gateway can't start")
 
 const (
 	// dialTimeout bounds a connection attempt; Linux' own limit of two minutes would keep a guest that
@@ -91,7 +91,7 @@ type Config struct {
 
 func (c *Config) fill() error {
 	if c.Policy == nil {
-		return fmt.Errorf("%w: it has no policy", ErrConfig)
+		return fmt.Errorf("%w: it has no policy", errConfig)
 	}
 	if c.Audit == nil {
 		c.Audit = audit.Discard{}
@@ -108,7 +108,7 @@ func (c *Config) fill() error {
 	if c.CA == nil {
 		authority, err := ca.New(c.Sandbox)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrConfig, err)
+			return fmt.Errorf("%w: %w", errConfig, err)
 		}
 		c.CA = authority
 	}

@@ -72,7 +72,7 @@ func New(cfg Config) (*Gateway, error) {
 func (g *Gateway) build() error {
 	g.classifier.AskKernel(g.owns)
 	if err := g.followHost(); err != nil {
-		return fmt.Errorf("%w: reading the host's own addresses: %w", ErrConfig, err)
+		return fmt.Errorf("%w: reading the host's own addresses: %w", errConfig, err)
 	}
 	if err := g.buildStack(); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules,
 	if g.cfg.Floor != nil {
 		tight, err := policies.Tighten(g.cfg.Floor, p)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
+			return nil, nil, fmt.Errorf("%w: %w", errConfig, err)
 		}
 		p = tight
 	}
@@ -121,7 +121,7 @@ func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules,
 	}
 	rules, err := session.NewRules(p, g.classifier, g.link.Gateway4, g.link.Gateway6)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, nil, fmt.Errorf("%w: %w", errConfig, err)
 	}
 	rules.Spent = g.budget.spent
 	return p, rules, nil
@@ -139,7 +139,7 @@ func (g *Gateway) buildStack() error {
 	link.Limits = linkLimits(link.Limits, g.cfg.Policy)
 	stack, err := netstack.New(link)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return fmt.Errorf("%w: %w", errConfig, err)
 	}
 	g.stack, g.link = stack, stack.Config()
 	g.classifier.SetGateway(g.link.Gateway4, g.link.Gateway6)
