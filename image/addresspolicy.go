@@ -69,7 +69,7 @@ func reachOf(addr netip.Addr) reach {
 	return reachPublic
 }
 
-// addressPolicy is the default DialPolicy. The user named the registry's host, so
+// addressPolicy is the default dialPolicy. The user named the registry's host, so
 // that may be anywhere but where only a trick leads; what the registry redirects to
 // may be no nearer to this machine than the registry itself.
 type addressPolicy struct {
@@ -78,13 +78,13 @@ type addressPolicy struct {
 
 func newAddressPolicy() *addressPolicy { return &addressPolicy{} }
 
-func (p *addressPolicy) check(t DialTarget) error {
-	got := reachOf(t.Addr.Addr())
-	if t.Host == t.Registry {
+func (p *addressPolicy) check(t dialTarget) error {
+	got := reachOf(t.addr.Addr())
+	if t.host == t.registry {
 		// A name that resolves to a metadata address is rebinding; an address
 		// that the user typed is his choice.
-		if _, err := netip.ParseAddr(t.Host); err != nil && got == reachNever {
-			return fmt.Errorf("%w: registry %q resolves to %s", ErrAddress, t.Host, t.Addr.Addr())
+		if _, err := netip.ParseAddr(t.host); err != nil && got == reachNever {
+			return fmt.Errorf("%w: registry %q resolves to %s", ErrAddress, t.host, t.addr.Addr())
 		}
 		if got != reachNever {
 			p.raise(got)
@@ -95,13 +95,13 @@ func (p *addressPolicy) check(t DialTarget) error {
 		return nil
 	}
 	return fmt.Errorf("%w: registry %q leads to %q at %s; if that is meant, name that registry itself",
-		ErrAddress, t.Registry, t.Host, t.Addr.Addr())
+		ErrAddress, t.registry, t.host, t.addr.Addr())
 }
 
 // publicOnly is the policy for a reference that somebody else chose.
-func publicOnly(t DialTarget) error {
-	if reachOf(t.Addr.Addr()) != reachPublic {
-		return fmt.Errorf("%w: registry %q leads to %s, which is no public address", ErrAddress, t.Registry, t.Addr.Addr())
+func publicOnly(t dialTarget) error {
+	if reachOf(t.addr.Addr()) != reachPublic {
+		return fmt.Errorf("%w: registry %q leads to %s, which is no public address", ErrAddress, t.registry, t.addr.Addr())
 	}
 	return nil
 }

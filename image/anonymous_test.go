@@ -49,7 +49,7 @@ func TestI15_AnonymousPullsBringNothingPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s := openStore(t, StoreOptions{DialPolicy: func(DialTarget) error { return nil }})
+	s := openStore(t, StoreOptions{dialPolicy: func(dialTarget) error { return nil }})
 	refuse := func(ref string, pull Pull) {
 		t.Helper()
 		if img, err := s.Resolve(t.Context(), ref, Options{Anonymous: true, Pull: pull}); err == nil {

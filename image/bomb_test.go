@@ -58,36 +58,36 @@ func nothingLeft(t *testing.T, s *Store) {
 
 // TestI11_NamesOfArchiveMembersAreBounded: an archive of 2.2 MB took 2.95 GB, for names of a megabyte each.
 func TestI11_NamesOfArchiveMembersAreBounded(t *testing.T) {
-	small := Limits{MetadataBytes: 1 << 20}
+	small := sizeLimits{metadataBytes: 1 << 20}
 	for name, tt := range map[string]struct {
 		n      int
 		header func(i int) *tar.Header
-		limits Limits
+		limits sizeLimits
 		refuse bool
 	}{
-		"names of a megabyte": {6, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, 1000<<10)} }, Limits{}, true},
+		"names of a megabyte": {6, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, 1000<<10)} }, sizeLimits{}, true},
 		"links of a megabyte": {6, func(i int) *tar.Header {
 			return &tar.Header{Name: numbered(i, 50), Linkname: numbered(i, 1000<<10), Typeflag: tar.TypeSymlink}
-		}, Limits{}, true},
+		}, sizeLimits{}, true},
 		"hard links of a megabyte": {6, func(i int) *tar.Header {
 			return &tar.Header{Name: numbered(i, 50), Linkname: numbered(i, 1000<<10), Typeflag: tar.TypeLink}
-		}, Limits{}, true},
-		"names over the limit": {1, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, maxMemberName+1)} }, Limits{}, true},
-		"names at the limit":   {1, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, maxMemberName)} }, Limits{}, false},
+		}, sizeLimits{}, true},
+		"names over the limit": {1, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, maxMemberName+1)} }, sizeLimits{}, true},
+		"names at the limit":   {1, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, maxMemberName)} }, sizeLimits{}, false},
 		"many long names":      {300, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, maxMemberName)} }, small, true},
 		"many long links": {300, func(i int) *tar.Header {
 			return &tar.Header{Name: numbered(i, 9), Linkname: numbered(i, maxMemberName), Typeflag: tar.TypeLink}
 		}, small, true},
 		"names of what is no file":  {300, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, maxMemberName), Typeflag: tar.TypeFifo} }, small, true},
 		"one name again and again":  {300, func(int) *tar.Header { return &tar.Header{Name: numbered(1, maxMemberName)} }, small, true},
-		"many members":              {401, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, 9)} }, Limits{Entries: 400}, true},
-		"as many members as may be": {400, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, 9)} }, Limits{Entries: 400}, false},
+		"many members":              {401, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, 9)} }, sizeLimits{entries: 400}, true},
+		"as many members as may be": {400, func(i int) *tar.Header { return &tar.Header{Name: numbered(i, 9)} }, sizeLimits{entries: 400}, false},
 	} {
 		plainTar := tarOf(t, tt.n, tt.header)
 		for codec, compress := range map[string]func(testing.TB, []byte) []byte{"plain": plain, "gzip": gzipped} {
 			path := filepath.Join(t.TempDir(), "a.tar")
 			mustWrite(t, path, compress(t, plainTar))
-			s := openStore(t, StoreOptions{Limits: tt.limits})
+			s := openStore(t, StoreOptions{limits: tt.limits})
 			var err error
 			kept, allocated := holds(func() any { _, err = s.Resolve(t.Context(), archivePrefix+path, Options{}); return nil })
 			if errors.Is(err, ErrLimit) != tt.refuse || err == nil {
@@ -111,7 +111,7 @@ func TestI11_HeadersAreNotKeptForNames(t *testing.T) {
 	})))
 	s := openStore(t, StoreOptions{})
 	kept, _ := holds(func() any {
-		a, err := archiveSource{path, s}.open(t.Context(), s.opts.Limits)
+		a, err := archiveSource{path, s}.open(t.Context(), s.opts.limits)
 		if err != nil || len(a.members) != n {
 			t.Fatalf("%+v, %v", a, err)
 		}
@@ -195,7 +195,7 @@ func TestI12_ArchivesAreUnpackedBesideTheCache(t *testing.T) {
 	if err := errors.Join(w.Close(), zip.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(homes[0], StoreOptions{Limits: Limits{TotalBytes: size / 2}})
+	s, err := Open(homes[0], StoreOptions{limits: sizeLimits{totalBytes: size / 2}})
 	if err != nil {
 		t.Fatal(err)
 	}

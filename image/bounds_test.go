@@ -40,12 +40,12 @@ func TestI11_BoundsAreExact(t *testing.T) {
 		bound  int
 		is     error
 		layout func(n int) fixture
-		limits func(n int) Limits
+		limits func(n int) sizeLimits
 	}{
-		"layers":          {3, ErrLimit, func(n int) fixture { return fixture{layers: slices.Repeat([][]byte{file}, n)} }, func(int) Limits { return Limits{Layers: 3} }},
-		"bytes of layers": {0, ErrLimit, func(int) fixture { return fixture{layers: [][]byte{file}, compress: plain} }, func(n int) Limits { return Limits{TotalBytes: int64(len(file) - n)} }},
-		"bytes of a file": {0, ErrLimit, func(int) fixture { return fixture{layers: [][]byte{file}} }, func(n int) Limits { return Limits{FileBytes: int64(10 - n)} }},
-		"entries":         {0, ErrLimit, func(int) fixture { return fixture{layers: [][]byte{layerOf(t, "a", "", "b", "", "c", "")}} }, func(n int) Limits { return Limits{Entries: 3 - n} }},
+		"layers":          {3, ErrLimit, func(n int) fixture { return fixture{layers: slices.Repeat([][]byte{file}, n)} }, func(int) sizeLimits { return sizeLimits{layers: 3} }},
+		"bytes of layers": {0, ErrLimit, func(int) fixture { return fixture{layers: [][]byte{file}, compress: plain} }, func(n int) sizeLimits { return sizeLimits{totalBytes: int64(len(file) - n)} }},
+		"bytes of a file": {0, ErrLimit, func(int) fixture { return fixture{layers: [][]byte{file}} }, func(n int) sizeLimits { return sizeLimits{fileBytes: int64(10 - n)} }},
+		"entries":         {0, ErrLimit, func(int) fixture { return fixture{layers: [][]byte{layerOf(t, "a", "", "b", "", "c", "")}} }, func(n int) sizeLimits { return sizeLimits{entries: 3 - n} }},
 		"the configuration": {maxConfigBytes, ErrLimit, func(n int) fixture {
 			return fixture{layers: [][]byte{file}, mutate: func(m map[string]any) { m["config"].(map[string]any)["size"] = n }}
 		}, nil},
@@ -70,11 +70,11 @@ func TestI11_BoundsAreExact(t *testing.T) {
 			t.Parallel()
 			for over := range 2 {
 				n := tc.bound + over
-				limits := Limits{}
+				limits := sizeLimits{}
 				if tc.limits != nil {
 					limits = tc.limits(n)
 				}
-				s := openStore(t, StoreOptions{Limits: limits})
+				s := openStore(t, StoreOptions{limits: limits})
 				dir := tc.layout(n).layout(t)
 				_, err := s.Resolve(t.Context(), "oci:"+dir, Options{})
 				if want := []error{nil, tc.is}[over]; !errors.Is(err, want) {
@@ -240,15 +240,15 @@ func TestDirectoriesReachTheirBounds(t *testing.T) {
 	dir := t.TempDir()
 	mustWrite(t, filepath.Join(dir, "a", "file"), []byte("0123456789"))
 	for what, tc := range map[string]struct {
-		limits Limits
+		limits sizeLimits
 		is     error
 	}{
-		"entries":       {Limits{Entries: 3}, nil},
-		"one more":      {Limits{Entries: 2}, ErrLimit},
-		"bytes":         {Limits{FileBytes: 10}, nil},
-		"one byte more": {Limits{FileBytes: 9}, ErrLimit},
+		"entries":       {sizeLimits{entries: 3}, nil},
+		"one more":      {sizeLimits{entries: 2}, ErrLimit},
+		"bytes":         {sizeLimits{fileBytes: 10}, nil},
+		"one byte more": {sizeLimits{fileBytes: 9}, ErrLimit},
 	} {
-		s := openStore(t, StoreOptions{Limits: tc.limits})
+		s := openStore(t, StoreOptions{limits: tc.limits})
 		if _, err := s.Resolve(t.Context(), "dir:"+dir, Options{}); !errors.Is(err, tc.is) {
 			t.Errorf("%s: %v, want %v", what, err, tc.is)
 		}

@@ -21,8 +21,8 @@ const parallelLayers = 4
 // build makes the disk of r in a staging directory and publishes it. The caller
 // holds the lock of r.digest.
 func (s *Store) build(ctx context.Context, r *resolved, rep *reporter) error {
-	if len(r.layers) > s.opts.Limits.Layers {
-		return fmt.Errorf("%w: it has %d layers, at most %d are allowed", ErrLimit, len(r.layers), s.opts.Limits.Layers)
+	if len(r.layers) > s.opts.limits.layers {
+		return fmt.Errorf("%w: it has %d layers, at most %d are allowed", ErrLimit, len(r.layers), s.opts.limits.layers)
 	}
 	if err := checkFree(s.dir, compressedBytes(r.layers)); err != nil {
 		return err
@@ -78,10 +78,10 @@ func (s *Store) buildDisk(ctx context.Context, st *staging, sources []layerSourc
 		}
 		spools = append(spools, f)
 	}
-	limits := s.opts.Limits
+	limits := s.opts.limits
 	budget := &rootfs.Budget{
-		TotalBytes: limits.TotalBytes, FileBytes: limits.FileBytes,
-		Entries: int64(limits.Entries), MetadataBytes: limits.MetadataBytes,
+		TotalBytes: limits.totalBytes, FileBytes: limits.fileBytes,
+		Entries: int64(limits.entries), MetadataBytes: limits.metadataBytes,
 	}
 	layers, err := readLayers(ctx, sources, spools, budget, rep)
 	if err != nil {

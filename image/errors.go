@@ -32,7 +32,7 @@ var (
 	ErrDigest = errors.New("digest mismatch")
 	// ErrHostile means that a layer holds an entry that no sound image has.
 	ErrHostile = rootfs.ErrHostile
-	// ErrLimit means that the image is over one of the Limits.
+	// ErrLimit means that the image is over one of the limits.
 	ErrLimit = rootfs.ErrLimit
 	// ErrConfig means that the image's manifest or configuration is malformed.
 	ErrConfig = errors.New("invalid image configuration")

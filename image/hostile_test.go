@@ -25,7 +25,7 @@ func TestI12_HostileImagesLeaveNothing(t *testing.T) {
 		f      fixture
 		is     error
 		says   string
-		limits Limits
+		limits sizeLimits
 	}{
 		"entry leaves the root":   {f: fixture{layers: [][]byte{good, layerOf(t, "../../etc/cron.d/evil", "x")}}, is: ErrHostile, says: `"../../etc/cron.d/evil"`},
 		"diffID lies":             {f: fixture{layers: [][]byte{good}, diffIDs: []string{other}}, is: ErrDigest, says: other},
@@ -43,10 +43,10 @@ func TestI12_HostileImagesLeaveNothing(t *testing.T) {
 		"gzip is broken":          {f: fixture{layers: [][]byte{good}, compress: func(t testing.TB, b []byte) []byte { z := gzipped(t, b); z[len(z)/2] ^= 0xff; return z }}, is: ErrHostile, says: "layer 1 of 1"},
 		"gzip is cut":             {f: fixture{layers: [][]byte{good}, compress: func(t testing.TB, b []byte) []byte { z := gzipped(t, b); return z[:len(z)-9] }}, is: ErrHostile, says: "layer 1 of 1"},
 		"zstd is broken":          {f: fixture{layers: [][]byte{good}, compress: func(t testing.TB, b []byte) []byte { z := zstded(t, b); z[len(z)/2] ^= 0xff; return z }}, is: ErrHostile, says: "layer 1 of 1"},
-		"bomb after the tar":      {f: fixture{layers: [][]byte{good}, compress: bomb}, is: ErrLimit, limits: Limits{TotalBytes: 1 << 20, Entries: 10}, says: "decompress"},
-		"bomb as a file":          {f: fixture{layers: [][]byte{layerOf(t, "evil", strings.Repeat("\x00", 2<<20))}}, is: ErrLimit, limits: Limits{TotalBytes: 1 << 20}, says: `"evil"`},
-		"file over the limit":     {f: fixture{layers: [][]byte{layerOf(t, "evil", strings.Repeat("\x00", 2<<20))}}, is: ErrLimit, limits: Limits{FileBytes: 1 << 20}, says: `"evil"`},
-		"entries over the limit":  {f: fixture{layers: [][]byte{layerOf(t, "a", "", "b", "", "evil", "")}}, is: ErrLimit, limits: Limits{Entries: 2}, says: `"evil"`},
+		"bomb after the tar":      {f: fixture{layers: [][]byte{good}, compress: bomb}, is: ErrLimit, limits: sizeLimits{totalBytes: 1 << 20, entries: 10}, says: "decompress"},
+		"bomb as a file":          {f: fixture{layers: [][]byte{layerOf(t, "evil", strings.Repeat("\x00", 2<<20))}}, is: ErrLimit, limits: sizeLimits{totalBytes: 1 << 20}, says: `"evil"`},
+		"file over the limit":     {f: fixture{layers: [][]byte{layerOf(t, "evil", strings.Repeat("\x00", 2<<20))}}, is: ErrLimit, limits: sizeLimits{fileBytes: 1 << 20}, says: `"evil"`},
+		"entries over the limit":  {f: fixture{layers: [][]byte{layerOf(t, "a", "", "b", "", "evil", "")}}, is: ErrLimit, limits: sizeLimits{entries: 2}, says: `"evil"`},
 		"NUL in the environment":  {f: fixture{layers: [][]byte{good}, config: map[string]any{"Env": []string{"A=b\x00c"}}}, is: ErrConfig, says: "Env"},
 		"name with a newline":     {f: fixture{layers: [][]byte{good}, config: map[string]any{"Env": []string{"A\nB=c"}}}, is: ErrConfig, says: "Env"},
 		"variable without a name": {f: fixture{layers: [][]byte{good}, config: map[string]any{"Env": []string{"=c"}}}, is: ErrConfig, says: "Env"},
@@ -58,7 +58,7 @@ func TestI12_HostileImagesLeaveNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openStore(t, StoreOptions{Limits: tc.limits})
+			s := openStore(t, StoreOptions{limits: tc.limits})
 			_, err := s.Resolve(t.Context(), "oci:"+tc.f.layout(t), Options{})
 			if !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v\nwant %v that says %q", err, tc.is, tc.says)

@@ -1,19 +1,19 @@
 package image
 
-// Limits bound what one image may cost the host. A zero field is its default.
-type Limits struct {
-	// TotalBytes is the sum of all file contents, hidden ones included. Bytes.
-	TotalBytes int64
-	// FileBytes is the size of one file. Bytes. At most maxFileBytes.
-	FileBytes int64
-	// Entries counts entries of all layers, hidden ones included: each costs
+// sizeLimits bound what one image may cost the host. A zero field is its default.
+type sizeLimits struct {
+	// totalBytes is the sum of all file contents, hidden ones included. Bytes.
+	totalBytes int64
+	// fileBytes is the size of one file. Bytes. At most maxFileBytes.
+	fileBytes int64
+	// entries counts entries of all layers, hidden ones included: each costs
 	// memory here and an inode in the disk.
-	Entries int
-	// Layers counts layers.
-	Layers int
-	// MetadataBytes is the sum of names, link targets and extended attributes,
+	entries int
+	// layers counts layers.
+	layers int
+	// metadataBytes is the sum of names, link targets and extended attributes,
 	// which are held in memory. Bytes.
-	MetadataBytes int64
+	metadataBytes int64
 }
 
 // Defaults and hard bounds.
@@ -31,21 +31,21 @@ const (
 	defaultMetadataBytes = 512 << 20
 )
 
-func (l Limits) withDefaults() Limits {
-	if l.TotalBytes <= 0 {
-		l.TotalBytes = defaultTotalBytes
+func (l sizeLimits) withDefaults() sizeLimits {
+	if l.totalBytes <= 0 {
+		l.totalBytes = defaultTotalBytes
 	}
-	if l.FileBytes <= 0 || l.FileBytes > maxFileBytes {
-		l.FileBytes = maxFileBytes
+	if l.fileBytes <= 0 || l.fileBytes > maxFileBytes {
+		l.fileBytes = maxFileBytes
 	}
-	if l.Entries <= 0 {
-		l.Entries = defaultEntries
+	if l.entries <= 0 {
+		l.entries = defaultEntries
 	}
-	if l.Layers <= 0 {
-		l.Layers = defaultLayers
+	if l.layers <= 0 {
+		l.layers = defaultLayers
 	}
-	if l.MetadataBytes <= 0 {
-		l.MetadataBytes = defaultMetadataBytes
+	if l.metadataBytes <= 0 {
+		l.metadataBytes = defaultMetadataBytes
 	}
 	return l
 }

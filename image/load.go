@@ -52,7 +52,7 @@ func (s *Store) load(ctx context.Context, r io.Reader, o LoadOptions, rep *repor
 	if want == (Platform{}) {
 		want = DefaultPlatform()
 	}
-	found, err := ar.images(ctx, want, s.opts.Limits)
+	found, err := ar.images(ctx, want, s.opts.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,8 @@ func (s *Store) spoolArchive(ctx context.Context, r io.Reader) (*archive, error)
 		return nil, err
 	}
 	ar := &archive{f: f, members: make(map[string]member)}
-	w := &spaceWriter{ctx: ctx, f: f, dir: s.dir, limit: s.opts.Limits.TotalBytes}
-	err = ar.index(tar.NewReader(io.TeeReader(plain, w)), func() (int64, error) { return w.n, nil }, s.opts.Limits)
+	w := &spaceWriter{ctx: ctx, f: f, dir: s.dir, limit: s.opts.limits.totalBytes}
+	err = ar.index(tar.NewReader(io.TeeReader(plain, w)), func() (int64, error) { return w.n, nil }, s.opts.limits)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -105,7 +105,7 @@ type loaded struct {
 }
 
 // images are those of the archive, by whichever list it has; docker's archives have both.
-func (a *archive) images(ctx context.Context, want Platform, limits Limits) ([]loaded, error) {
+func (a *archive) images(ctx context.Context, want Platform, limits sizeLimits) ([]loaded, error) {
 	var all []loaded
 	var err error
 	if _, docker := a.members["manifest.json"]; docker {
@@ -121,7 +121,7 @@ func (a *archive) images(ctx context.Context, want Platform, limits Limits) ([]l
 	return all, err
 }
 
-func (a *archive) dockerImages(want Platform, limits Limits) ([]loaded, error) {
+func (a *archive) dockerImages(want Platform, limits sizeLimits) ([]loaded, error) {
 	entries, err := a.manifest()
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (a *archive) dockerImages(want Platform, limits Limits) ([]loaded, error) {
 // The annotations in which tools write an image's whole name; refNameAnnotation may be a tag alone.
 const containerdNameAnnotation = "io.containerd.image.name"
 
-func (a *archive) layoutImages(ctx context.Context, want Platform, limits Limits) ([]loaded, error) {
+func (a *archive) layoutImages(ctx context.Context, want Platform, limits sizeLimits) ([]loaded, error) {
 	raw, err := a.read("index.json")
 	if err != nil {
 		return nil, err

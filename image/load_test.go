@@ -180,7 +180,7 @@ func TestI11_LoadedArchivesAreBounded(t *testing.T) {
 	f := fixture{layers: [][]byte{layerOf(t, "n", strings.Repeat("x", 1<<20))}}
 	archive := gzipped(t, archiveOf(t, f, false))
 	for limit, fits := range map[int64]bool{1 << 19: false, 1 << 22: true} {
-		s := openStore(t, StoreOptions{Limits: Limits{TotalBytes: limit}})
+		s := openStore(t, StoreOptions{limits: sizeLimits{totalBytes: limit}})
 		_, err := s.Load(t.Context(), bytes.NewReader(archive), LoadOptions{})
 		if (err == nil) != fits || err != nil && !errors.Is(err, ErrLimit) {
 			t.Errorf("a limit of %d: %v", limit, err)

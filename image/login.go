@@ -70,8 +70,8 @@ func ParseServer(s string) (Server, error) {
 // Name is the registry's host and port.
 func (s Server) Name() string { return s.reg.RegistryStr() }
 
-// Key is what docker's configuration has for it.
-func (s Server) Key() string {
+// key is what docker's configuration has for it.
+func (s Server) key() string {
 	if s.Name() == name.DefaultRegistry {
 		return authn.DefaultAuthKey
 	}

@@ -46,15 +46,15 @@ func (s Server) StoreLogin(l Login) (StoredLogin, error) {
 	if err != nil {
 		return StoredLogin{}, err
 	}
-	kept := StoredLogin{File: c.Filename, Helper: c.helper(s.Key())}
+	kept := StoredLogin{File: c.Filename, Helper: c.helper(s.key())}
 	if c.text == nil {
 		kept.Shadowed = podmanAuth()
 	}
-	auth := types.AuthConfig{Username: l.Username, Password: l.Password, ServerAddress: s.Key()}
+	auth := types.AuthConfig{Username: l.Username, Password: l.Password, ServerAddress: s.key()}
 	if kept.Helper != "" {
 		return kept, helperError(kept.Helper, credentials.NewNativeStore(c, kept.Helper).Store(auth))
 	}
-	c.AuthConfigs[s.Key()] = auth
+	c.AuthConfigs[s.key()] = auth
 	return kept, c.Save()
 }
 
@@ -64,8 +64,8 @@ func (s Server) RemoveLogin() (known bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	keys := []string{s.Key()}
-	if s.Key() == s.Name() { // older tools wrote these
+	keys := []string{s.key()}
+	if s.key() == s.Name() { // older tools wrote these
 		keys = append(keys, "http://"+s.Name(), "https://"+s.Name())
 	}
 	for _, key := range keys {

@@ -169,13 +169,13 @@ func TestServerNamesEqualOtherTools(t *testing.T) {
 	for text, key := range map[string]string{
 		"": hub, "docker.io": hub, "index.docker.io": hub, hub: hub, "ghcr.io": "ghcr.io", "https://ghcr.io/v2/": "ghcr.io", "localhost:5000": "localhost:5000", "[::1]:5000": "[::1]:5000",
 	} {
-		if s, err := ParseServer(text); err != nil || s.Key() != key {
-			t.Errorf("%q: %q, %v; want %q", text, s.Key(), err, key)
+		if s, err := ParseServer(text); err != nil || s.key() != key {
+			t.Errorf("%q: %q, %v; want %q", text, s.key(), err, key)
 		}
 	}
 	for _, bad := range []string{"a b", "user@ghcr.io", "ghcr.io\n", "\x1b[2J", "http://", strings.Repeat("a", maxServer+1)} {
 		if s, err := ParseServer(bad); !errors.Is(err, ErrReference) {
-			t.Errorf("%q: %q, %v", bad, s.Key(), err)
+			t.Errorf("%q: %q, %v", bad, s.key(), err)
 		}
 	}
 	for _, bad := range []Login{{"", "x"}, {"x", ""}, {"a:b", "x"}, {"a\n", "x"}, {"a", "x\x00"}, {"a", strings.Repeat("x", maxLogin)}} {

@@ -162,7 +162,7 @@ func platformError(want Platform, has []string) error {
 }
 
 // resolveManifest reads the configuration of a manifest and lines its layers up.
-func resolveManifest(ctx context.Context, from blobs, raw []byte, want Platform, limits Limits) (*resolved, error) {
+func resolveManifest(ctx context.Context, from blobs, raw []byte, want Platform, limits sizeLimits) (*resolved, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
 		return nil, fmt.Errorf("%w: the manifest is malformed: %w", ErrConfig, err)
@@ -202,20 +202,20 @@ func resolveManifest(ctx context.Context, from blobs, raw []byte, want Platform,
 	return r, nil
 }
 
-func checkManifest(m *v1.Manifest, limits Limits) error {
+func checkManifest(m *v1.Manifest, limits sizeLimits) error {
 	if m.Config.Size < 0 || m.Config.Size > maxConfigBytes {
 		return fmt.Errorf("%w: the configuration claims %d bytes, at most %d are read", ErrLimit, m.Config.Size, maxConfigBytes)
 	}
-	if len(m.Layers) > limits.Layers {
-		return fmt.Errorf("%w: it has %d layers, at most %d are allowed", ErrLimit, len(m.Layers), limits.Layers)
+	if len(m.Layers) > limits.layers {
+		return fmt.Errorf("%w: it has %d layers, at most %d are allowed", ErrLimit, len(m.Layers), limits.layers)
 	}
 	if m.Config.MediaType != "" && !m.Config.MediaType.IsConfig() {
 		return fmt.Errorf("%w: the reference means a %q artifact, not a container image", ErrConfig, m.Config.MediaType)
 	}
 	var sum int64
 	for i, l := range m.Layers {
-		if l.Size < 0 || l.Size > limits.TotalBytes-sum {
-			return fmt.Errorf("%w: with layer %d (%d bytes) the layers take more than %d bytes", ErrLimit, i+1, l.Size, limits.TotalBytes)
+		if l.Size < 0 || l.Size > limits.totalBytes-sum {
+			return fmt.Errorf("%w: with layer %d (%d bytes) the layers take more than %d bytes", ErrLimit, i+1, l.Size, limits.totalBytes)
 		}
 		sum += l.Size
 		// A foreign layer is fetched from wherever its manifest says: not by us.

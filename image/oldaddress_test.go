@@ -15,7 +15,7 @@ func TestI5_NumbersAreNoRegistrysHost(t *testing.T) {
 	t.Parallel()
 	went := errors.New("it goes out")
 	transport := newRegistryTransport("registry.example", "https", &StoreOptions{
-		Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, went }),
+		transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, went }),
 	})
 	for host, want := range map[string]error{
 		"registry.example": went, "r2.registry.example.": went, "8.8.8.8": went, "[2606:2800:21f::1]": went, "localhost": went,

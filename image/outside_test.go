@@ -80,8 +80,8 @@ func TestI5_DialPolicyJudgesResolvedAddresses(t *testing.T) {
 	ref = strings.Replace(ref, "127.0.0.1", "localhost", 1)
 	refuse := errors.New("not today")
 	var mu sync.Mutex
-	var seen []DialTarget
-	s := openStore(t, StoreOptions{DialPolicy: func(d DialTarget) error {
+	var seen []dialTarget
+	s := openStore(t, StoreOptions{dialPolicy: func(d dialTarget) error {
 		mu.Lock()
 		defer mu.Unlock()
 		seen = append(seen, d)
@@ -92,7 +92,7 @@ func TestI5_DialPolicyJudgesResolvedAddresses(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(seen) == 0 || seen[0].Host != "localhost" || !seen[0].Addr.Addr().IsLoopback() || seen[0].Addr.Port() == 0 || !strings.HasSuffix(u.Host, seen[0].Addr.String()[strings.LastIndexByte(seen[0].Addr.String(), ':'):]) {
+	if len(seen) == 0 || seen[0].host != "localhost" || !seen[0].addr.Addr().IsLoopback() || seen[0].addr.Port() == 0 || !strings.HasSuffix(u.Host, seen[0].addr.String()[strings.LastIndexByte(seen[0].addr.String(), ':'):]) {
 		t.Errorf("the policy saw %+v", seen)
 	}
 	if reg.gets.Load() != 0 {
@@ -202,7 +202,7 @@ func TestI14_FileThatWasSwappedIsRefused(t *testing.T) {
 			}
 		}
 		var out bytes.Buffer
-		f := &treeWriter{ctx: t.Context(), root: root, tw: tar.NewWriter(&out), inodes: map[[2]uint64]string{}, limits: Limits{Entries: 10, FileBytes: 1 << 20}}
+		f := &treeWriter{ctx: t.Context(), root: root, tw: tar.NewWriter(&out), inodes: map[[2]uint64]string{}, limits: sizeLimits{entries: 10, fileBytes: 1 << 20}}
 		if err := f.entry("a", st); (err != nil) != swapped || strings.Contains(out.String(), "swap") {
 			t.Errorf("swapped %v: %v", swapped, err)
 		}
@@ -215,7 +215,7 @@ func TestI11_LocalImagesAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "archive")
 	mustWrite(t, path, archiveOf(t, two, false))
 	for layers, want := range map[int]error{2: nil, 1: ErrConfig} {
-		s := openStore(t, StoreOptions{Limits: Limits{Layers: layers}})
+		s := openStore(t, StoreOptions{limits: sizeLimits{layers: layers}})
 		if _, err := s.Resolve(t.Context(), "docker-archive:"+path, Options{}); !errors.Is(err, want) {
 			t.Errorf("2 layers where %d are allowed: %v", layers, err)
 		}

@@ -40,7 +40,7 @@ func TestResolveFromTheReferenceRegistry(t *testing.T) {
 			if scheme == "https" {
 				// The client takes loopback addresses for plain HTTP: give it a name.
 				host = "registry.test:443"
-				opts.Transport = tlsTo(t, srv)
+				opts.transport = tlsTo(t, srv)
 			}
 			tag, err := name.NewTag(host + "/team/app:v1")
 			if err != nil {
@@ -55,8 +55,8 @@ func TestResolveFromTheReferenceRegistry(t *testing.T) {
 				t.Fatal(err)
 			}
 			var transport http.RoundTripper = http.DefaultTransport.(*http.Transport).Clone()
-			if opts.Transport != nil {
-				transport = opts.Transport
+			if opts.transport != nil {
+				transport = opts.transport
 			}
 			if err := remote.Write(tag, img, remote.WithTransport(transport)); err != nil {
 				t.Fatal(err)
@@ -273,15 +273,15 @@ func TestI5_SpecialRedirectsAreNotDialled(t *testing.T) {
 		{"127.0.0.1", "127.0.0.1", "127.0.0.1", true},
 		{"localhost", "localhost", "::1", true},
 	} {
-		err := newAddressPolicy().check(DialTarget{Registry: tc.registry, Host: tc.host, Addr: netip.AddrPortFrom(netip.MustParseAddr(tc.addr), 443)})
+		err := newAddressPolicy().check(dialTarget{registry: tc.registry, host: tc.host, addr: netip.AddrPortFrom(netip.MustParseAddr(tc.addr), 443)})
 		if (err == nil) != tc.ok || (err != nil && !errors.Is(err, ErrAddress)) {
 			t.Errorf("%s leads to %s at %s: %v, want allowed %t", tc.registry, tc.host, tc.addr, err, tc.ok)
 		}
 	}
 	// A registry inside an organisation may lead to its storage there, not to this machine.
 	p := newAddressPolicy()
-	target := func(host, addr string) DialTarget {
-		return DialTarget{Registry: "registry.corp", Host: host, Addr: netip.MustParseAddrPort(addr)}
+	target := func(host, addr string) dialTarget {
+		return dialTarget{registry: "registry.corp", host: host, addr: netip.MustParseAddrPort(addr)}
 	}
 	if err := errors.Join(p.check(target("registry.corp", "10.0.0.1:443")), p.check(target("storage.corp", "10.0.0.2:443"))); err != nil {
 		t.Errorf("a private registry: %v", err)
@@ -298,12 +298,12 @@ func TestDialPolicySeesTheExactAddress(t *testing.T) {
 	reg := newTestRegistry(t)
 	ref := reg.push(t, fixture{layers: [][]byte{layerOf(t, "a", "1")}}, "app:v1")
 	refuse := errors.New("not today")
-	var seen DialTarget
-	s := openStore(t, StoreOptions{DialPolicy: func(d DialTarget) error { seen = d; return refuse }})
+	var seen dialTarget
+	s := openStore(t, StoreOptions{dialPolicy: func(d dialTarget) error { seen = d; return refuse }})
 	if _, err := s.Resolve(t.Context(), ref, Options{}); !errors.Is(err, refuse) {
 		t.Errorf("got %v, want the policy's error", err)
 	}
-	if seen.Registry != "127.0.0.1" || seen.Host != "127.0.0.1" || !seen.Addr.Addr().IsLoopback() {
+	if seen.registry != "127.0.0.1" || seen.host != "127.0.0.1" || !seen.addr.Addr().IsLoopback() {
 		t.Errorf("the policy saw %+v", seen)
 	}
 	if reg.gets.Load() != 0 {

@@ -8,7 +8,7 @@ import (
 
 // resolver asks a source what it holds for a platform.
 type resolver interface {
-	resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error)
+	resolve(ctx context.Context, want Platform, limits sizeLimits) (*resolved, error)
 }
 
 // Resolve returns the image that ref means, from the cache or fetched now. Its
@@ -47,7 +47,7 @@ func (s *Store) resolve(ctx context.Context, ref string, opts Options, rep *repo
 		}
 	}
 	rep.phase(PhaseResolving)
-	r, err := src.resolve(ctx, want, s.opts.Limits)
+	r, err := src.resolve(ctx, want, s.opts.limits)
 	if err != nil {
 		return nil, err
 	}

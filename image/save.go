@@ -89,7 +89,7 @@ func (s *Store) again(ctx context.Context, d *Details, asked string) (*resolved,
 		r.ref = r.ref.Context().Digest(d.Digest) // what its tag means may have changed
 		src = r
 	}
-	r, err := src.resolve(ctx, d.Platform, s.opts.Limits)
+	r, err := src.resolve(ctx, d.Platform, s.opts.limits)
 	if errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("%w, and %s has it no longer; what msb image load brought is in that archive: %w", errNoLayers, from, err)
 	}

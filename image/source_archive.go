@@ -34,7 +34,7 @@ const (
 
 func (a archiveSource) canonical() string { return "" }
 
-func (a archiveSource) resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error) {
+func (a archiveSource) resolve(ctx context.Context, want Platform, limits sizeLimits) (*resolved, error) {
 	ar, err := a.open(ctx, limits)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ type archive struct {
 
 // open indexes the members. A compressed archive is unpacked into a nameless file on the way, since its members are not
 // read in their order.
-func (a archiveSource) open(ctx context.Context, limits Limits) (*archive, error) {
+func (a archiveSource) open(ctx context.Context, limits sizeLimits) (*archive, error) {
 	f, err := os.OpenFile(a.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, localError(a.path, err)
@@ -140,7 +140,7 @@ func (w *spaceWriter) Write(p []byte) (int, error) {
 }
 
 // index takes the members of the archive that tr reads; place says where in the file the contents of the last one start.
-func (a *archive) index(tr *tar.Reader, place func() (int64, error), limits Limits) error {
+func (a *archive) index(tr *tar.Reader, place func() (int64, error), limits sizeLimits) error {
 	for n := 0; ; n++ {
 		hdr, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -149,8 +149,8 @@ func (a *archive) index(tr *tar.Reader, place func() (int64, error), limits Limi
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return indexError(err)
 		}
-		if n >= min(limits.Entries, maxArchiveMembers) {
-			return fmt.Errorf("%w: more than %d members", ErrLimit, min(limits.Entries, maxArchiveMembers))
+		if n >= min(limits.entries, maxArchiveMembers) {
+			return fmt.Errorf("%w: more than %d members", ErrLimit, min(limits.entries, maxArchiveMembers))
 		}
 		offset, err := place()
 		if err != nil {
@@ -173,12 +173,12 @@ func indexError(err error) error {
 }
 
 // add takes one member. Names are copied: as parts of a header they would keep a megabyte of it.
-func (a *archive) add(hdr *tar.Header, offset int64, limits Limits) error {
+func (a *archive) add(hdr *tar.Header, offset int64, limits sizeLimits) error {
 	if len(hdr.Name) > maxMemberName || len(hdr.Linkname) > maxMemberName {
 		return fmt.Errorf("%w: the name of member %.80q… or its link has more than %d bytes", ErrLimit, hdr.Name, maxMemberName)
 	}
-	if a.names += int64(len(hdr.Name) + len(hdr.Linkname)); a.names > limits.MetadataBytes {
-		return fmt.Errorf("%w: the names of its members take more than %d bytes", ErrLimit, limits.MetadataBytes)
+	if a.names += int64(len(hdr.Name) + len(hdr.Linkname)); a.names > limits.metadataBytes {
+		return fmt.Errorf("%w: the names of its members take more than %d bytes", ErrLimit, limits.metadataBytes)
 	}
 	name := path.Clean(strings.Clone(hdr.Name))
 	switch hdr.Typeflag {
@@ -227,7 +227,7 @@ type archiveManifest struct {
 	Layers   []string
 }
 
-func (a *archive) resolve(want Platform, limits Limits) (*resolved, error) {
+func (a *archive) resolve(want Platform, limits sizeLimits) (*resolved, error) {
 	images, err := a.manifest()
 	if err != nil {
 		return nil, err
@@ -243,7 +243,7 @@ func (a *archive) resolve(want Platform, limits Limits) (*resolved, error) {
 }
 
 // resolveEntry reads the configuration of one image and lines its layers up.
-func (a *archive) resolveEntry(m *archiveManifest, want Platform, limits Limits) (*resolved, error) {
+func (a *archive) resolveEntry(m *archiveManifest, want Platform, limits sizeLimits) (*resolved, error) {
 	rawConfig, err := a.read(m.Config)
 	if err != nil {
 		return nil, err
@@ -255,9 +255,9 @@ func (a *archive) resolveEntry(m *archiveManifest, want Platform, limits Limits)
 	if !want.runs(config.platform) {
 		return nil, platformError(want, []string{config.platform.String()})
 	}
-	if len(m.Layers) != len(config.diffIDs) || len(m.Layers) > limits.Layers {
+	if len(m.Layers) != len(config.diffIDs) || len(m.Layers) > limits.layers {
 		return nil, fmt.Errorf("%w: it lists %d layers, its configuration %d; at most %d are allowed",
-			ErrConfig, len(m.Layers), len(config.diffIDs), limits.Layers)
+			ErrConfig, len(m.Layers), len(config.diffIDs), limits.layers)
 	}
 	// The configuration names every layer by digest: its own digest is the image's.
 	res := &resolved{digest: sha256Of(rawConfig), config: config.config, platform: config.platform, raw: rawConfig}

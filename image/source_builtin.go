@@ -15,7 +15,7 @@ var _ source = builtinSource{}
 
 func (b builtinSource) canonical() string { return "" }
 
-func (b builtinSource) resolve(_ context.Context, want Platform, _ Limits) (*resolved, error) {
+func (b builtinSource) resolve(_ context.Context, want Platform, _ sizeLimits) (*resolved, error) {
 	if b.open == nil {
 		return nil, fmt.Errorf("%w: this build has no built-in image; name another", ErrNotFound)
 	}

@@ -20,7 +20,7 @@ const dirPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 func (d dirSource) canonical() string { return "" }
 
-func (d dirSource) resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error) {
+func (d dirSource) resolve(ctx context.Context, want Platform, limits sizeLimits) (*resolved, error) {
 	root, err := os.OpenRoot(d.path)
 	if err != nil {
 		return nil, localError(d.path, err)

@@ -26,7 +26,7 @@ var _ source = ociSource{}
 
 func (o ociSource) canonical() string { return "" }
 
-func (o ociSource) resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error) {
+func (o ociSource) resolve(ctx context.Context, want Platform, limits sizeLimits) (*resolved, error) {
 	root, err := os.OpenRoot(o.dir)
 	if err != nil {
 		return nil, localError(o.dir, err)
@@ -40,7 +40,7 @@ func (o ociSource) resolve(ctx context.Context, want Platform, limits Limits) (*
 	return res, nil
 }
 
-func (o ociSource) read(ctx context.Context, root *os.Root, want Platform, limits Limits) (*resolved, error) {
+func (o ociSource) read(ctx context.Context, root *os.Root, want Platform, limits sizeLimits) (*resolved, error) {
 	from := &layoutBlobs{dir: o.dir, root: root}
 	index, err := from.read("index.json", maxManifestBytes)
 	if err != nil {

@@ -27,10 +27,10 @@ var _ source = registrySource{}
 
 func (r registrySource) canonical() string { return r.ref.Name() }
 
-func (r registrySource) resolve(ctx context.Context, want Platform, limits Limits) (*resolved, error) {
+func (r registrySource) resolve(ctx context.Context, want Platform, limits sizeLimits) (*resolved, error) {
 	repo := r.ref.Context()
 	rt := newRegistryTransport(repo.RegistryStr(), schemeOf(repo.Registry), r.opts)
-	if r.anonymous && r.opts.DialPolicy == nil {
+	if r.anonymous && r.opts.dialPolicy == nil {
 		rt.policy = publicOnly
 	}
 	keys := &keychain{anonymous: r.anonymous}

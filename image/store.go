@@ -27,27 +27,27 @@ type Builtin struct {
 type StoreOptions struct {
 	// Builtin supplies the image "builtin"; nil when there is none.
 	Builtin func() (Builtin, error)
-	// Limits bound each image.
-	Limits Limits
-	// DialPolicy judges each address before a registry connection is made to it;
+	// sizeLimits bound each image.
+	limits sizeLimits
+	// dialPolicy judges each address before a registry connection is made to it;
 	// nil is the default policy, which lets the registry's own host through and
 	// refuses special-purpose addresses to anything it redirects to.
-	DialPolicy func(DialTarget) error
-	// Transport makes registry requests in place of a transport with DialPolicy.
-	Transport http.RoundTripper
+	dialPolicy func(dialTarget) error
+	// transport makes registry requests in place of a transport with dialPolicy.
+	transport http.RoundTripper
 
 	// stallTimeout is shortened by tests; 0 is the default.
 	stallTimeout time.Duration
 }
 
-// DialTarget is an address that a pull is about to connect to.
-type DialTarget struct {
-	// Registry is the host of the reference, as the user wrote it, without port.
-	Registry string
-	// Host is the host of the request, Registry or what it redirected to.
-	Host string
-	// Addr is the exact address.
-	Addr netip.AddrPort
+// dialTarget is an address that a pull is about to connect to.
+type dialTarget struct {
+	// registry is the host of the reference, as the user wrote it, without port.
+	registry string
+	// host is the host of the request, registry or what it redirected to.
+	host string
+	// addr is the exact address.
+	addr netip.AddrPort
 }
 
 // Store is a cache of root disks under one directory. It is safe for concurrent use
@@ -64,7 +64,7 @@ func Open(dir string, opts StoreOptions) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the image cache: %w", err)
 	}
-	opts.Limits = opts.Limits.withDefaults()
+	opts.limits = opts.limits.withDefaults()
 	s := &Store{dir: dir, opts: opts, now: time.Now}
 	for _, sub := range []string{disksDir, refsDir, tmpDir, locksDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {

@@ -33,7 +33,7 @@ const (
 type registryTransport struct {
 	// registry is the host of the reference with its port, scheme its scheme.
 	registry, scheme string
-	policy           func(DialTarget) error
+	policy           func(dialTarget) error
 	next             http.RoundTripper
 	stall            time.Duration
 	// proxies are hosts that the environment names as proxies: the user's choice.
@@ -43,7 +43,7 @@ type registryTransport struct {
 var _ http.RoundTripper = (*registryTransport)(nil)
 
 func newRegistryTransport(registry, scheme string, opts *StoreOptions) *registryTransport {
-	t := &registryTransport{registry: registry, scheme: scheme, policy: opts.DialPolicy, next: opts.Transport, stall: opts.stallTimeout}
+	t := &registryTransport{registry: registry, scheme: scheme, policy: opts.dialPolicy, next: opts.transport, stall: opts.stallTimeout}
 	if t.stall == 0 {
 		t.stall = stallTimeout
 	}
@@ -103,7 +103,7 @@ func (t *registryTransport) judge(host, exact string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %q is no address", ErrAddress, exact)
 	}
-	return t.policy(DialTarget{Registry: hostOf(t.registry), Host: host, Addr: addr})
+	return t.policy(dialTarget{registry: hostOf(t.registry), host: host, addr: addr})
 }
 
 // RoundTrip implements http.RoundTripper. Every redirect comes through here.
@@ -117,7 +117,7 @@ func (t *registryTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	}
 	// A proxy would connect for us: literal addresses are judged here as well.
 	if addr, err := netip.ParseAddr(req.URL.Hostname()); err == nil {
-		if err := t.policy(DialTarget{Registry: hostOf(t.registry), Host: req.URL.Hostname(), Addr: netip.AddrPortFrom(addr, 0)}); err != nil {
+		if err := t.policy(dialTarget{registry: hostOf(t.registry), host: req.URL.Hostname(), addr: netip.AddrPortFrom(addr, 0)}); err != nil {
 			return nil, err
 		}
 	}

@@ -34,12 +34,12 @@ type treeWriter struct {
 	// inodes are files with several names, by device and inode.
 	inodes  map[[2]uint64]string
 	entries int
-	limits  Limits
+	limits  sizeLimits
 }
 
 // writeTree writes names in order of bytes. Sockets are left out, so is what is
 // mounted inside the directory.
-func writeTree(ctx context.Context, root *os.Root, w io.Writer, limits Limits) error {
+func writeTree(ctx context.Context, root *os.Root, w io.Writer, limits sizeLimits) error {
 	st, err := root.Lstat(".")
 	if err != nil {
 		return err
@@ -86,8 +86,8 @@ func (f *treeWriter) dir(name string) error {
 }
 
 func (f *treeWriter) entry(name string, st fs.FileInfo) error {
-	if f.entries++; f.entries > f.limits.Entries {
-		return fmt.Errorf("%w: more than %d entries (at %q)", ErrLimit, f.limits.Entries, name)
+	if f.entries++; f.entries > f.limits.entries {
+		return fmt.Errorf("%w: more than %d entries (at %q)", ErrLimit, f.limits.entries, name)
 	}
 	sys := statOf(st)
 	hdr := &tar.Header{
@@ -153,8 +153,8 @@ func (f *treeWriter) file(name string, st fs.FileInfo, sys hostStat, hdr *tar.He
 		}
 		f.inodes[key] = name
 	}
-	if st.Size() > f.limits.FileBytes {
-		return fmt.Errorf("%w: file %q has %d bytes, at most %d are allowed", ErrLimit, name, st.Size(), f.limits.FileBytes)
+	if st.Size() > f.limits.fileBytes {
+		return fmt.Errorf("%w: file %q has %d bytes, at most %d are allowed", ErrLimit, name, st.Size(), f.limits.fileBytes)
 	}
 	// Without O_NONBLOCK a FIFO that took the name would hold us for ever.
 	in, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
