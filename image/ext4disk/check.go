@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// ErrDamaged means that a file is not the disk that was written.
-var ErrDamaged = errors.New("disk is damaged")
+// errDamaged means that a file is not the disk that was written.
+var errDamaged = errors.New("disk is damaged")
 
 // minPadded is the least size that Padded returns.
 const minPadded = 64 << 20
@@ -31,7 +31,7 @@ func Check(path string, size int64) error {
 		return err
 	}
 	if !st.Mode().IsRegular() || st.Size() != size && st.Size() != Padded(size) {
-		return fmt.Errorf("%w: %s has %d bytes, %d were written", ErrDamaged, path, st.Size(), size)
+		return fmt.Errorf("%w: %s has %d bytes, %d were written", errDamaged, path, st.Size(), size)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -40,10 +40,10 @@ func Check(path string, size int64) error {
 	defer func() { _ = f.Close() }()
 	var magic [2]byte
 	if _, err := f.ReadAt(magic[:], superblockOffset+sbMagicOffset); err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if binary.LittleEndian.Uint16(magic[:]) != sbMagic {
-		return fmt.Errorf("%w: %s is no ext4 file system", ErrDamaged, path)
+		return fmt.Errorf("%w: %s is no ext4 file system", errDamaged, path)
 	}
 	return nil
 }
@@ -58,11 +58,11 @@ func CheckClosed(path string) error {
 	defer func() { _ = f.Close() }()
 	var sb [0x64]byte
 	if _, err := f.ReadAt(sb[:], superblockOffset); err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	const needsRecovery, hasErrors = 0x4, 0x2
 	if binary.LittleEndian.Uint16(sb[sbMagicOffset:]) != sbMagic || binary.LittleEndian.Uint32(sb[0x60:])&needsRecovery != 0 || binary.LittleEndian.Uint16(sb[0x3a:])&hasErrors != 0 {
-		return fmt.Errorf("%w: the file system in %s was not closed in order", ErrDamaged, path)
+		return fmt.Errorf("%w: the file system in %s was not closed in order", errDamaged, path)
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ErrSize means that an empty disk can't have the wanted size.
-var ErrSize = errors.New("unsupported disk size")
+// errSize means that an empty disk can't have the wanted size.
+var errSize = errors.New("unsupported disk size")
 
 const (
 	// minEmptyBytes leaves room for a journal and something to write.
@@ -42,7 +42,7 @@ type layout struct {
 
 func newLayout(size int64) (layout, error) {
 	if size < minEmptyBytes || size > maxEmptyBytes {
-		return layout{}, fmt.Errorf("%w: %d bytes; choose from %d to %d", ErrSize, size, int64(minEmptyBytes), int64(maxEmptyBytes))
+		return layout{}, fmt.Errorf("%w: %d bytes; choose from %d to %d", errSize, size, int64(minEmptyBytes), int64(maxEmptyBytes))
 	}
 	l := layout{blocks: uint32(size / blockSize)}
 	l.groups = (l.blocks + blocksPerGroup - 1) / blocksPerGroup

@@ -102,7 +102,7 @@ func TestI12_CreateEmptyRefusesAndLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, size := range []int64{-1, 0, minEmptyBytes - 1, maxEmptyBytes + 1} {
 		disk := filepath.Join(dir, "upper")
-		if err := CreateEmpty(disk, size); !errors.Is(err, ErrSize) {
+		if err := CreateEmpty(disk, size); !errors.Is(err, errSize) {
 			t.Errorf("size %d: %v, want ErrSize", size, err)
 		}
 		if _, err := os.Lstat(disk); !os.IsNotExist(err) {
@@ -158,7 +158,7 @@ func TestOpenFileSystemsAreTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := CheckClosed(disk); !errors.Is(err, ErrDamaged) {
+		if err := CheckClosed(disk); !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := f.WriteAt(b[:], superblockOffset+change.at); err != nil {
@@ -171,7 +171,7 @@ func TestOpenFileSystemsAreTold(t *testing.T) {
 	if err := os.Truncate(disk, 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckClosed(disk); !errors.Is(err, ErrDamaged) {
+	if err := CheckClosed(disk); !errors.Is(err, errDamaged) {
 		t.Errorf("a short file: %v", err)
 	}
 }

@@ -201,10 +201,10 @@ func TestI12_CheckFindsDamage(t *testing.T) {
 	if err := Check(disk, st.Size()); err != nil {
 		t.Errorf("a whole disk: %v", err)
 	}
-	if err := Check(disk, st.Size()+1); !errors.Is(err, ErrDamaged) {
+	if err := Check(disk, st.Size()+1); !errors.Is(err, errDamaged) {
 		t.Errorf("a short disk: %v, want ErrDamaged", err)
 	}
-	for padded, want := range map[int64]error{Padded(st.Size()): nil, Padded(st.Size()) - 1: ErrDamaged, 2 * Padded(st.Size()): ErrDamaged} {
+	for padded, want := range map[int64]error{Padded(st.Size()): nil, Padded(st.Size()) - 1: errDamaged, 2 * Padded(st.Size()): errDamaged} {
 		if err := os.Truncate(disk, padded); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestI12_CheckFindsDamage(t *testing.T) {
 	if err := os.WriteFile(disk, make([]byte, st.Size()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Check(disk, st.Size()); !errors.Is(err, ErrDamaged) {
+	if err := Check(disk, st.Size()); !errors.Is(err, errDamaged) {
 		t.Errorf("an overwritten disk: %v, want ErrDamaged", err)
 	}
 	if err := Check(disk+"-missing", 1); !errors.Is(err, os.ErrNotExist) {
