@@ -57,9 +57,9 @@ func (b *Budget) addFile(name string, size int64) error {
 	return nil
 }
 
-// Reader bounds a decompressed layer: a tar stream may go on after its end mark,
+// reader bounds a decompressed layer: a tar stream may go on after its end mark,
 // and a few kilobytes of gzip can hold gigabytes of such zeros.
-func (b *Budget) Reader(r io.Reader) io.Reader { return &budgetReader{r: r, b: b} }
+func (b *Budget) reader(r io.Reader) io.Reader { return &budgetReader{r: r, b: b} }
 
 type budgetReader struct {
 	r io.Reader

@@ -17,7 +17,7 @@ func TestI11_StreamsAreReadInBounds(t *testing.T) {
 		b := &Budget{TotalBytes: content, Entries: entries}
 		var err error
 		for _, size := range []int{most / 2, most - most/2 + extra} {
-			_, readErr := io.Copy(io.Discard, b.Reader(bytes.NewReader(make([]byte, size))))
+			_, readErr := io.Copy(io.Discard, b.reader(bytes.NewReader(make([]byte, size))))
 			err = errors.Join(err, readErr)
 		}
 		if !errors.Is(err, want) {

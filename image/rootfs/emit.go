@@ -18,17 +18,17 @@ const maxHardLinks = 65000
 // Size returns the sum of the sizes of the files that are visible, each once,
 // and the number of names.
 func (t *Tree) Size() (bytes int64, names int) {
-	seen := make(map[*Node]bool)
-	var walk func(*Node)
-	walk = func(dir *Node) {
+	seen := make(map[*node]bool)
+	var walk func(*node)
+	walk = func(dir *node) {
 		for _, n := range dir.children {
 			names++
-			if n.Kind == Dir {
+			if n.kind == kindDir {
 				walk(n)
 				continue
 			}
-			if n.Kind == File && !seen[n] {
-				bytes += n.Content.Size
+			if n.kind == kindFile && !seen[n] {
+				bytes += n.content.size
 			}
 			seen[n] = true
 		}
@@ -59,7 +59,7 @@ type emitter struct {
 	buf     []byte
 }
 
-func (e *emitter) dir(path string, dir *Node) error {
+func (e *emitter) dir(path string, dir *node) error {
 	subdirectories := 0
 	for _, name := range slices.Sorted(maps.Keys(dir.children)) {
 		if err := e.ctx.Err(); err != nil {
@@ -67,7 +67,7 @@ func (e *emitter) dir(path string, dir *Node) error {
 		}
 		n := dir.children[name]
 		full := path + name
-		if n.Kind == Dir {
+		if n.kind == kindDir {
 			if subdirectories++; subdirectories > maxHardLinks-2 {
 				return hostile(path, "the directory has more than %d subdirectories", maxHardLinks-2)
 			}
@@ -86,7 +86,7 @@ func (e *emitter) dir(path string, dir *Node) error {
 	return nil
 }
 
-func (e *emitter) leaf(path string, n *Node) error {
+func (e *emitter) leaf(path string, n *node) error {
 	if n.written != "" {
 		if n.links++; n.links >= maxHardLinks {
 			return hostile(path, "the file has more than %d names", maxHardLinks)
@@ -94,54 +94,54 @@ func (e *emitter) leaf(path string, n *Node) error {
 		return e.tw.WriteHeader(&tar.Header{Format: tar.FormatPAX, Typeflag: tar.TypeLink, Name: path, Linkname: n.written})
 	}
 	n.written = path
-	switch n.Kind {
-	case File:
+	switch n.kind {
+	case kindFile:
 		if err := e.header(path, n, tar.TypeReg); err != nil {
 			return err
 		}
-		if n.Content.Size == 0 {
+		if n.content.size == 0 {
 			return nil
 		}
-		if _, err := io.CopyBuffer(struct{ io.Writer }{e.tw}, n.Content.reader(), e.buf); err != nil {
+		if _, err := io.CopyBuffer(struct{ io.Writer }{e.tw}, n.content.reader(), e.buf); err != nil {
 			return err
 		}
-		e.written(n.Content.Size)
+		e.written(n.content.size)
 		return nil
-	case Symlink:
+	case kindSymlink:
 		return e.header(path, n, tar.TypeSymlink)
-	case CharDevice:
+	case kindCharDevice:
 		return e.header(path, n, tar.TypeChar)
-	case BlockDevice:
+	case kindBlockDevice:
 		return e.header(path, n, tar.TypeBlock)
-	case FIFO:
+	case kindFIFO:
 		return e.header(path, n, tar.TypeFifo)
-	case Dir:
+	case kindDir:
 	}
-	return fmt.Errorf("rootfs: node %q of kind %d is no leaf", path, n.Kind)
+	return fmt.Errorf("rootfs: node %q of kind %d is no leaf", path, n.kind)
 }
 
-func (e *emitter) header(path string, n *Node, flag byte) error {
-	mtime := diskTime(n.ModTime)
+func (e *emitter) header(path string, n *node, flag byte) error {
+	mtime := diskTime(n.modTime)
 	hdr := &tar.Header{
 		Format:   tar.FormatPAX,
 		Typeflag: flag,
 		Name:     path,
-		Linkname: n.Target,
-		Size:     n.Content.Size,
-		Mode:     int64(n.Mode),
-		Uid:      int(n.UID),
-		Gid:      int(n.GID),
+		Linkname: n.target,
+		Size:     n.content.size,
+		Mode:     int64(n.mode),
+		Uid:      int(n.uid),
+		Gid:      int(n.gid),
 		ModTime:  mtime,
-		Devmajor: int64(n.Major),
-		Devminor: int64(n.Minor),
+		Devmajor: int64(n.major),
+		Devminor: int64(n.minor),
 		// Without these the disk would say 1970 for both.
 		AccessTime: mtime,
 		ChangeTime: mtime,
 	}
-	if len(n.Xattrs) > 0 {
-		hdr.PAXRecords = make(map[string]string, len(n.Xattrs))
+	if len(n.xattrs) > 0 {
+		hdr.PAXRecords = make(map[string]string, len(n.xattrs))
 	}
-	for name, value := range n.Xattrs {
+	for name, value := range n.xattrs {
 		if name == aclAccess || name == aclDefault {
 			var err error
 			if value, err = diskACL(value); err != nil {

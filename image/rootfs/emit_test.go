@@ -60,19 +60,19 @@ func TestI12_FullDisksAreAlwaysReported(t *testing.T) {
 func TestI14_TooManyNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		kind  Kind
+		kind  kind
 		most  int
 		words string
-	}{{Dir, maxHardLinks - 2, "subdirectories"}, {File, maxHardLinks, "names"}} {
+	}{{kindDir, maxHardLinks - 2, "subdirectories"}, {kindFile, maxHardLinks, "names"}} {
 		for _, n := range []int{tt.most, tt.most + 1} {
 			tree := NewTree(&Budget{TotalBytes: 1, FileBytes: 1, Entries: 1 << 20, MetadataBytes: 1 << 30})
-			one := &Node{Kind: File}
-			tree.root.children = make(map[string]*Node, n)
+			one := &node{kind: kindFile}
+			tree.root.children = make(map[string]*node, n)
 			for i := range n {
 				name := string([]byte{'a' + byte(i>>12&15), 'a' + byte(i>>8&15), 'a' + byte(i>>4&15), 'a' + byte(i&15), 'a' + byte(i>>16)})
 				tree.root.children[name] = one
-				if tt.kind == Dir {
-					tree.root.children[name] = &Node{Kind: Dir}
+				if tt.kind == kindDir {
+					tree.root.children[name] = &node{kind: kindDir}
 				}
 			}
 			err := tree.WriteTar(t.Context(), io.Discard, func(int64) {})

@@ -20,7 +20,7 @@ type Layer struct {
 type entry struct {
 	name  string
 	parts []string
-	node  *Node
+	node  *node
 	// link holds the components of a hard link's target; node is nil then.
 	link     []string
 	linkName string
@@ -41,7 +41,7 @@ const (
 // ReadLayer reads a plain tar stream to its end, file contents into spool.
 // Errors wrap ErrHostile or ErrLimit and name the entry.
 func ReadLayer(ctx context.Context, r io.Reader, spool *Spool, budget *Budget) (*Layer, error) {
-	r = budget.Reader(r)
+	r = budget.reader(r)
 	tr := tar.NewReader(r)
 	l := &Layer{}
 	last := ""
@@ -111,14 +111,14 @@ func (l *Layer) add(ctx context.Context, hdr *tar.Header, content io.Reader, spo
 	if e.node, err = nodeOf(hdr); err != nil {
 		return err
 	}
-	if err := budget.addMetadata(hdr.Name, xattrBytes(e.node.Xattrs)); err != nil {
+	if err := budget.addMetadata(hdr.Name, xattrBytes(e.node.xattrs)); err != nil {
 		return err
 	}
-	if e.node.Kind == File {
+	if e.node.kind == kindFile {
 		if err := budget.addFile(hdr.Name, hdr.Size); err != nil {
 			return err
 		}
-		if e.node.Content, err = spool.append(ctx, content, hdr.Size); err != nil {
+		if e.node.content, err = spool.append(ctx, content, hdr.Size); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (l *Layer) add(ctx context.Context, hdr *tar.Header, content io.Reader, spo
 }
 
 // nodeOf checks an entry's metadata.
-func nodeOf(hdr *tar.Header) (*Node, error) {
+func nodeOf(hdr *tar.Header) (*node, error) {
 	kind, ok := kindOf(hdr.Typeflag)
 	if !ok {
 		return nil, hostile(hdr.Name, "entries of type %q are unknown", hdr.Typeflag)
@@ -143,46 +143,46 @@ func nodeOf(hdr *tar.Header) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{
-		Kind:    kind,
-		Mode:    uint32(hdr.Mode) & 0o7777,
-		UID:     uint32(hdr.Uid),
-		GID:     uint32(hdr.Gid),
-		ModTime: hdr.ModTime,
-		Xattrs:  xattrs,
+	n := &node{
+		kind:    kind,
+		mode:    uint32(hdr.Mode) & 0o7777,
+		uid:     uint32(hdr.Uid),
+		gid:     uint32(hdr.Gid),
+		modTime: hdr.ModTime,
+		xattrs:  xattrs,
 	}
 	switch kind {
-	case Dir:
-		n.children = map[string]*Node{}
-	case Symlink:
+	case kindDir:
+		n.children = map[string]*node{}
+	case kindSymlink:
 		if hdr.Linkname == "" || len(hdr.Linkname) >= maxPathBytes || strings.IndexByte(hdr.Linkname, 0) >= 0 {
 			return nil, hostile(hdr.Name, "its link target is empty, too long or holds a NUL byte")
 		}
-		n.Target = hdr.Linkname
-	case CharDevice, BlockDevice:
+		n.target = hdr.Linkname
+	case kindCharDevice, kindBlockDevice:
 		if hdr.Devmajor < 0 || hdr.Devmajor > maxDevMajor || hdr.Devminor < 0 || hdr.Devminor > maxDevMinor {
 			return nil, hostile(hdr.Name, "%d:%d is no Linux device number", hdr.Devmajor, hdr.Devminor)
 		}
-		n.Major, n.Minor = uint32(hdr.Devmajor), uint32(hdr.Devminor)
-	case File, FIFO:
+		n.major, n.minor = uint32(hdr.Devmajor), uint32(hdr.Devminor)
+	case kindFile, kindFIFO:
 	}
 	return n, nil
 }
 
-func kindOf(flag byte) (Kind, bool) {
+func kindOf(flag byte) (kind, bool) {
 	switch flag {
 	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont, 0:
-		return File, true
+		return kindFile, true
 	case tar.TypeDir:
-		return Dir, true
+		return kindDir, true
 	case tar.TypeSymlink:
-		return Symlink, true
+		return kindSymlink, true
 	case tar.TypeChar:
-		return CharDevice, true
+		return kindCharDevice, true
 	case tar.TypeBlock:
-		return BlockDevice, true
+		return kindBlockDevice, true
 	case tar.TypeFifo:
-		return FIFO, true
+		return kindFIFO, true
 	default:
 		return 0, false
 	}

@@ -299,7 +299,7 @@ func TestOverlayAttributesAreStripped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := l.entries[0].node.Xattrs
+	got := l.entries[0].node.xattrs
 	if len(got) != 2 || got["user.kept"] != "v" || got["security.capability"] != "c" {
 		t.Errorf("kept %q, want user.kept and security.capability", got)
 	}

@@ -5,53 +5,53 @@ import (
 	"time"
 )
 
-// Kind is what a Node is.
-type Kind uint8
+// kind is what a node is.
+type kind uint8
 
 // The kinds of nodes. Sockets do not appear in images.
 const (
-	Dir Kind = iota + 1
-	File
-	Symlink
-	CharDevice
-	BlockDevice
-	FIFO
+	kindDir kind = iota + 1
+	kindFile
+	kindSymlink
+	kindCharDevice
+	kindBlockDevice
+	kindFIFO
 )
 
-// Node is an inode of the tree. Hard links are several names for one Node.
-type Node struct {
-	Kind Kind
-	// Mode holds the permission, set-ID and sticky bits, at most 0o7777.
-	Mode     uint32
-	UID, GID uint32
-	ModTime  time.Time
-	// Xattrs are the extended attributes by full name, values as the kernel's
+// node is an inode of the tree. Hard links are several names for one node.
+type node struct {
+	kind kind
+	// mode holds the permission, set-ID and sticky bits, at most 0o7777.
+	mode     uint32
+	uid, gid uint32
+	modTime  time.Time
+	// xattrs are the extended attributes by full name, values as the kernel's
 	// getxattr returns them.
-	Xattrs map[string]string
-	// Target is what a Symlink points to, a guest path.
-	Target string
-	// Major and Minor number a device.
-	Major, Minor uint32
-	// Content holds the bytes of a File.
-	Content Extent
+	xattrs map[string]string
+	// target is what a symlink points to, a guest path.
+	target string
+	// major and minor number a device.
+	major, minor uint32
+	// content holds the bytes of a file.
+	content extent
 
-	children map[string]*Node
+	children map[string]*node
 	links    int
 	// written is the path under which the tar stream already has this node.
 	written string
 }
 
-// Extent is a range of a Spool.
-type Extent struct {
-	Spool  *Spool
-	Offset int64
-	Size   int64
+// extent is a range of a Spool.
+type extent struct {
+	spool  *Spool
+	offset int64
+	size   int64
 }
 
-func (e Extent) reader() io.Reader {
-	return io.NewSectionReader(e.Spool.f, e.Offset, e.Size)
+func (e extent) reader() io.Reader {
+	return io.NewSectionReader(e.spool.f, e.offset, e.size)
 }
 
-func newDir() *Node {
-	return &Node{Kind: Dir, Mode: 0o755, children: map[string]*Node{}}
+func newDir() *node {
+	return &node{kind: kindDir, mode: 0o755, children: map[string]*node{}}
 }

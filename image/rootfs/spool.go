@@ -30,25 +30,25 @@ func NewSpool(f *os.File) *Spool {
 var zeroBlock [spoolBlock]byte
 
 // append copies exactly size bytes of r.
-func (s *Spool) append(ctx context.Context, r io.Reader, size int64) (Extent, error) {
+func (s *Spool) append(ctx context.Context, r io.Reader, size int64) (extent, error) {
 	start := (s.end + spoolBlock - 1) &^ (spoolBlock - 1)
 	pos := start
 	for left := size; left > 0; {
 		if err := ctx.Err(); err != nil {
-			return Extent{}, err
+			return extent{}, err
 		}
 		n, err := io.ReadFull(r, s.buf[:min(left, int64(len(s.buf)))])
 		if err != nil {
-			return Extent{}, err
+			return extent{}, err
 		}
 		if err := s.writeSparse(s.buf[:n], pos); err != nil {
-			return Extent{}, err
+			return extent{}, err
 		}
 		pos += int64(n)
 		left -= int64(n)
 	}
 	s.end = pos
-	return Extent{Spool: s, Offset: start, Size: size}, nil
+	return extent{spool: s, offset: start, size: size}, nil
 }
 
 // writeSparse writes runs of blocks that hold something.

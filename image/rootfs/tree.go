@@ -7,7 +7,7 @@ import (
 
 // Tree is a root directory in memory.
 type Tree struct {
-	root   *Node
+	root   *node
 	budget *Budget
 	steps  int64
 }
@@ -50,7 +50,7 @@ func (t *Tree) Mask() {
 
 func (t *Tree) applyEntry(e *entry) error {
 	if len(e.parts) == 0 {
-		if e.node == nil || e.node.Kind != Dir {
+		if e.node == nil || e.node.kind != kindDir {
 			return hostile(e.name, "the root of the image can only be a directory")
 		}
 		t.root.setMetadata(e.node)
@@ -64,7 +64,7 @@ func (t *Tree) applyEntry(e *entry) error {
 	if e.node == nil {
 		return t.applyHardLink(e, dir, base)
 	}
-	if old := dir.children[base]; old != nil && old.Kind == Dir && e.node.Kind == Dir {
+	if old := dir.children[base]; old != nil && old.kind == kindDir && e.node.kind == kindDir {
 		old.setMetadata(e.node)
 		return nil
 	}
@@ -72,7 +72,7 @@ func (t *Tree) applyEntry(e *entry) error {
 	return nil
 }
 
-func (t *Tree) applyHardLink(e *entry, dir *Node, base string) error {
+func (t *Tree) applyHardLink(e *entry, dir *node, base string) error {
 	if len(e.link) == 0 {
 		return hostile(e.name, "it is a hard link to the root directory")
 	}
@@ -80,29 +80,29 @@ func (t *Tree) applyHardLink(e *entry, dir *Node, base string) error {
 	if err != nil {
 		return err
 	}
-	var target *Node
+	var target *node
 	if from != nil {
 		target = from.children[e.link[len(e.link)-1]]
 	}
 	switch {
 	case target == nil:
 		return hostile(e.name, "its hard link target %s does not exist in the image", quoteName(e.linkName))
-	case target.Kind == Dir:
+	case target.kind == kindDir:
 		return hostile(e.name, "its hard link target %s is a directory", quoteName(e.linkName))
 	}
 	dir.children[base] = target
 	return nil
 }
 
-func (n *Node) setMetadata(from *Node) {
-	n.Mode, n.UID, n.GID, n.ModTime, n.Xattrs = from.Mode, from.UID, from.GID, from.ModTime, from.Xattrs
+func (n *node) setMetadata(from *node) {
+	n.mode, n.uid, n.gid, n.modTime, n.xattrs = from.mode, from.uid, from.gid, from.modTime, from.xattrs
 }
 
 // resolve finds the directory that parts mean inside the root. Links are followed,
 // absolute ones from the root, and ".." stops at the root, as a process whose
 // root this is would see it. Missing directories are made, or answered with nil.
-func (t *Tree) resolve(name string, parts []string, create bool) (*Node, error) {
-	stack := []*Node{t.root}
+func (t *Tree) resolve(name string, parts []string, create bool) (*node, error) {
+	stack := []*node{t.root}
 	// todo is a stack of components, the next one last.
 	todo := make([]string, 0, len(parts))
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -134,21 +134,21 @@ func (t *Tree) resolve(name string, parts []string, create bool) (*Node, error) 
 			next = newDir()
 			dir.children[part] = next
 		}
-		switch next.Kind {
-		case Dir:
+		switch next.kind {
+		case kindDir:
 			stack = append(stack, next)
 			if len(stack) > maxPathBytes/2 {
 				return nil, hostile(name, "links make its path longer than %d bytes", maxPathBytes)
 			}
-		case Symlink:
+		case kindSymlink:
 			if links++; links > maxLinks {
 				return nil, hostile(name, "more than %d links on its path: a loop", maxLinks)
 			}
-			if strings.HasPrefix(next.Target, "/") {
+			if strings.HasPrefix(next.target, "/") {
 				stack = stack[:1]
 			}
-			todo = pushTarget(todo, next.Target)
-		case File, CharDevice, BlockDevice, FIFO:
+			todo = pushTarget(todo, next.target)
+		case kindFile, kindCharDevice, kindBlockDevice, kindFIFO:
 			return nil, hostile(name, "its parent %q is not a directory", part)
 		}
 	}

@@ -53,7 +53,7 @@ func (t *Tree) applyWhiteouts(l *Layer) error {
 			continue
 		}
 		if w.opaque {
-			dir.children = map[string]*Node{}
+			dir.children = map[string]*node{}
 			continue
 		}
 		delete(dir.children, w.base)
@@ -64,19 +64,19 @@ func (t *Tree) applyWhiteouts(l *Layer) error {
 // walkPlain finds the directory of a whiteout without following links: a marker that
 // reaches through a link deletes in a place that its name does not say, and no
 // builder writes one. Nil when the directory is not there.
-func (t *Tree) walkPlain(w whiteout) (*Node, error) {
+func (t *Tree) walkPlain(w whiteout) (*node, error) {
 	dir := t.root
 	for _, p := range w.parent {
 		next := dir.children[p]
 		if next == nil {
 			return nil, nil
 		}
-		switch next.Kind {
-		case Dir:
+		switch next.kind {
+		case kindDir:
 			dir = next
-		case Symlink:
+		case kindSymlink:
 			return nil, hostile(w.name, "the whiteout reaches through the link %q", p)
-		case File, CharDevice, BlockDevice, FIFO:
+		case kindFile, kindCharDevice, kindBlockDevice, kindFIFO:
 			return nil, nil
 		}
 	}
