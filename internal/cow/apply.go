@@ -18,9 +18,9 @@ import (
 	"syscall"
 )
 
-// TemporaryPrefix begins the name of a file that Apply is writing, beside the one
+// temporaryPrefix begins the name of a file that Apply is writing, beside the one
 // that it replaces. A kill may leave it.
-const TemporaryPrefix = ".msb-apply-"
+const temporaryPrefix = ".msb-apply-"
 
 // Order sorts changes so that each can be applied after those before it: what is
 // removed first, from the deepest on, then what is made, from the top on.
@@ -156,7 +156,7 @@ func (a *application) replace(makeIt func(temporary string) error) (err error) {
 func temporaryName() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	return TemporaryPrefix + hex.EncodeToString(b[:])
+	return temporaryPrefix + hex.EncodeToString(b[:])
 }
 
 func unlessGone(err error) error {

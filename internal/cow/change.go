@@ -86,13 +86,13 @@ type Refusal struct {
 
 // The names of refusals that don't come from a list of file names (rules.go).
 const (
-	RefusedChanged  = "changed"  // the host's file is not what the guest was shown
-	RefusedExec     = "exec"     // it gets an executable bit
-	RefusedLink     = "link"     // it leads elsewhere
-	RefusedHidden   = "hidden"   // the sandbox doesn't see it
-	RefusedSpecial  = "special"  // a device, FIFO or socket
-	RefusedConfines = "confines" // it says what the sandbox may do
-	RefusedMount    = "mount"    // it is in another file system
+	refusedChanged  = "changed"  // the host's file is not what the guest was shown
+	refusedExec     = "exec"     // it gets an executable bit
+	refusedLink     = "link"     // it leads elsewhere
+	refusedHidden   = "hidden"   // the sandbox doesn't see it
+	refusedSpecial  = "special"  // a device, FIFO or socket
+	refusedConfines = "confines" // it says what the sandbox may do
+	refusedMount    = "mount"    // it is in another file system
 )
 
 var (
@@ -102,11 +102,11 @@ var (
 	// ErrChanged means that the host's or the guest's file is not the one that was compared.
 	ErrChanged = errors.New("it changed meanwhile; look at the difference again")
 
-	// ErrList means that no guest's kernel makes such a layer.
-	ErrList = errors.New("the guest's list of changes is malformed")
+	// errList means that no guest's kernel makes such a layer.
+	errList = errors.New("the guest's list of changes is malformed")
 
-	// ErrMany means that there are more changes than maxChanges.
-	ErrMany = errors.New("too many changes")
+	// errMany means that there are more changes than maxChanges.
+	errMany = errors.New("too many changes")
 )
 
 // maxChanges bounds the changes of one directory, with the files of directories

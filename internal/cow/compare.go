@@ -36,7 +36,7 @@ func (t *Tree) Compare(ctx context.Context, entries []Entry) ([]Change, error) {
 		e := &entries[i]
 		up := c.entries[path.Dir(e.Path)]
 		if c.entries[e.Path] != nil || path.Dir(e.Path) != "." && (up == nil || up.Whiteout || !up.Mode.IsDir()) {
-			return nil, fmt.Errorf("%w: %.200q", ErrList, e.Path)
+			return nil, fmt.Errorf("%w: %.200q", errList, e.Path)
 		}
 		c.entries[e.Path] = e
 		if fold(path.Base(e.Path)) == "head" && !e.Whiteout {
@@ -60,7 +60,7 @@ func (t *Tree) Compare(ctx context.Context, entries []Entry) ([]Change, error) {
 
 func (c *comparison) add(ch Change) error {
 	if len(c.changes) == maxChanges {
-		return fmt.Errorf("%w: more than %d; remove in the guest what is not wanted, or stop sharing what is (msb cp copies directories)", ErrMany, maxChanges)
+		return fmt.Errorf("%w: more than %d; remove in the guest what is not wanted, or stop sharing what is (msb cp copies directories)", errMany, maxChanges)
 	}
 	c.changes = append(c.changes, ch)
 	return nil
@@ -72,11 +72,11 @@ func (c *comparison) entry(e *Entry) error {
 		if e.Whiteout {
 			return nil
 		}
-		return c.add(Change{Path: e.Path, Kind: Added, New: version(e.Mode, e.Size, e.Target), Refusals: []Refusal{{RefusedHidden, "the sandbox doesn't see the host's files of that name (--hide)", true}}})
+		return c.add(Change{Path: e.Path, Kind: Added, New: version(e.Mode, e.Size, e.Target), Refusals: []Refusal{{refusedHidden, "the sandbox doesn't see the host's files of that name (--hide)", true}}})
 	}
 	host, info, err := c.look(e.Path)
 	if errors.Is(err, errMount) {
-		return c.add(Change{Path: e.Path, Kind: Added, New: version(e.Mode, e.Size, e.Target), Refusals: []Refusal{{RefusedMount, errMount.Error(), true}}})
+		return c.add(Change{Path: e.Path, Kind: Added, New: version(e.Mode, e.Size, e.Target), Refusals: []Refusal{{refusedMount, errMount.Error(), true}}})
 	}
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *comparison) entry(e *Entry) error {
 		}
 	}
 	if t := e.Mode.Type(); t != 0 && t != fs.ModeDir && t != fs.ModeSymlink {
-		ch.Refusals = append(ch.Refusals, Refusal{RefusedSpecial, "it is a device, FIFO or socket", true})
+		ch.Refusals = append(ch.Refusals, Refusal{refusedSpecial, "it is a device, FIFO or socket", true})
 	}
 	return c.add(ch)
 }
@@ -210,7 +210,7 @@ func fill(r io.Reader, b []byte) (n int, end bool, err error) {
 }
 
 func holdsMore() Refusal {
-	return Refusal{RefusedHidden, "it holds files that the sandbox doesn't see, or whose paths are too long", true}
+	return Refusal{refusedHidden, "it holds files that the sandbox doesn't see, or whose paths are too long", true}
 }
 
 // remove adds the removal of a file of the host, and of all that is in it. kept
@@ -288,21 +288,21 @@ func namesIn(dir *os.Root) ([]string, error) {
 func (c *comparison) judge(ch *Change) {
 	refuse := func(name, why string, final bool) { ch.Refusals = append(ch.Refusals, Refusal{name, why, final}) }
 	if why := c.opts.Confines(ch.Path); why != "" {
-		refuse(RefusedConfines, why, true)
+		refuse(refusedConfines, why, true)
 	}
 	if ch.New != nil && ch.New.Mode.Type() == fs.ModeSymlink {
 		if why := c.leadsOut(ch.Path, ch.New.Target); why != "" {
-			refuse(RefusedLink, why, true)
+			refuse(refusedLink, why, true)
 		}
 	}
 	if was, shown := c.opts.Base[ch.Path]; !ch.host.directory() && (ch.Old == nil && was != File{} || ch.Old != nil && (!shown || was != ch.host)) {
 		switch {
 		case ch.Old == nil:
-			refuse(RefusedChanged, "the host has removed it since the sandbox was shown it", false)
+			refuse(refusedChanged, "the host has removed it since the sandbox was shown it", false)
 		case !shown || was == File{}:
-			refuse(RefusedChanged, "there is no record that the sandbox was shown the host's file", false)
+			refuse(refusedChanged, "there is no record that the sandbox was shown the host's file", false)
 		default:
-			refuse(RefusedChanged, "the host has changed it since the sandbox was shown it", false)
+			refuse(refusedChanged, "the host has changed it since the sandbox was shown it", false)
 		}
 	}
 	if n := ch.New; n != nil && n.Mode.IsRegular() {
@@ -311,7 +311,7 @@ func (c *comparison) judge(ch *Change) {
 			before = ch.Old.Mode
 		}
 		if n.Mode.Perm()&0o111&^before != 0 {
-			refuse(RefusedExec, "it becomes executable", false)
+			refuse(refusedExec, "it becomes executable", false)
 		}
 	}
 	mode := fs.FileMode(0)

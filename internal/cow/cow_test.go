@@ -246,7 +246,7 @@ func TestI12_ImpossibleLayersAreRefused(t *testing.T) {
 	for name, layer := range map[string][]Entry{
 		"twice": {file, file}, "below a file": {file, inner}, "below nothing": {inner}, "below what is removed": {gone, inner}, "before its directory": {inner, dir},
 	} {
-		if _, err := w.tree.Compare(t.Context(), layer); !errors.Is(err, ErrList) {
+		if _, err := w.tree.Compare(t.Context(), layer); !errors.Is(err, errList) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -263,7 +263,7 @@ func TestI14_LinksThatLeadElsewhereAreRefused(t *testing.T) {
 		w.guest("sub/link", "->"+target)
 		all := w.compare()
 		c := &all[0]
-		if r := c.Refused(func(name string) bool { return true }); (r != nil) != refused || r != nil && r.Name != RefusedLink {
+		if r := c.Refused(func(name string) bool { return true }); (r != nil) != refused || r != nil && r.Name != refusedLink {
 			t.Errorf("%q: %+v", target, r)
 		}
 		if err := w.tree.Apply(t.Context(), c, func(string) bool { return true }); errors.Is(err, ErrRefused) != refused {
@@ -370,7 +370,7 @@ func TestHostsOwnChangesAreKept(t *testing.T) {
 		w.holds(want) // with nothing half written beside it
 		// The twin: who has looked may write over it.
 		if tt.when == "before" {
-			w.must(w.tree.Apply(t.Context(), &all[0], func(name string) bool { return name == RefusedChanged }))
+			w.must(w.tree.Apply(t.Context(), &all[0], func(name string) bool { return name == refusedChanged }))
 			want[tt.file] = "guest"
 			w.holds(want)
 		}
@@ -383,7 +383,7 @@ func TestHostsRemovalIsAChange(t *testing.T) {
 	w.guest("edit", "two")
 	w.must(os.Remove(w.top + "/edit"))
 	all := w.compare()
-	if r := all[0].Refused(nothing); r == nil || r.Name != RefusedChanged {
+	if r := all[0].Refused(nothing); r == nil || r.Name != refusedChanged {
 		t.Errorf("%+v", all)
 	}
 }
@@ -422,7 +422,7 @@ func TestI14_ModesGiveNoRights(t *testing.T) {
 	all := w.compare()
 	for i := range all {
 		c := &all[i]
-		if r := c.Refused(nothing); r == nil || r.Name != RefusedExec {
+		if r := c.Refused(nothing); r == nil || r.Name != refusedExec {
 			t.Errorf("%s: %+v", c.Path, c.Refusals)
 		}
 		w.must(w.tree.Apply(t.Context(), c, func(string) bool { return true }))
@@ -594,7 +594,7 @@ func TestI13_KilledAppliesLeaveOneVersion(t *testing.T) {
 	defer func() { _ = stdin.Close() }()
 	w.must(c.Start())
 	temporary := func() string {
-		found, _ := filepath.Glob(w.top + "/" + TemporaryPrefix + "*")
+		found, _ := filepath.Glob(w.top + "/" + temporaryPrefix + "*")
 		for _, f := range found {
 			if info, err := os.Stat(f); err == nil && info.Size() == int64(len(half)) {
 				return f
