@@ -59,7 +59,7 @@ func FuzzServe(f *testing.F) {
 			t.Fatal(err)
 		}
 		s.maxNodes, s.maxHandles = 50, 20
-		if err := s.Serve(context.Background(), &script{t: t, rest: requests}); !errors.Is(err, io.EOF) && !errors.Is(err, ErrProtocol) {
+		if err := s.Serve(context.Background(), &script{t: t, rest: requests}); !errors.Is(err, io.EOF) && !errors.Is(err, errProtocol) {
 			t.Errorf("ended with %v", err)
 		}
 		if s.count > 50 || len(s.handles) > 20 || len(s.nodes) > s.count {

@@ -56,7 +56,7 @@ func TestI11_OwnersAreForgottenAndBounded(t *testing.T) {
 	if err := os.Link(filepath.Join(dir, "f"), filepath.Join(dir, "f2")); err != nil {
 		t.Fatal(err)
 	}
-	g := newGuest(t, dir, Options{Writable: true, UID: 5})
+	g := newGuest(t, dir, Options{Writable: true, uid: 5})
 	f, h, twin := g.must(g.walk("f")), g.must(g.walk("h")), g.must(g.walk("g"))
 	if got := g.chown(f, 1000); got != 1000 {
 		t.Errorf("owner %d", got)

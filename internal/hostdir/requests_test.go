@@ -84,7 +84,7 @@ func TestSetattrSetsWhatItNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := newGuest(t, dir, Options{Writable: true, UID: 7, GID: 8})
+			g := newGuest(t, dir, Options{Writable: true, uid: 7, gid: 8})
 			id, fh := g.must(g.walk(names...)), uint64(0)
 			file, nameless := strings.HasPrefix(kind, "file"), kind == "file without a name"
 			if file {

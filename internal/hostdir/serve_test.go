@@ -75,7 +75,7 @@ func TestGreetingComesFirstAndOnce(t *testing.T) {
 			t.Parallel()
 			_, p := newSession(t, dir, Options{})
 			bad(p)
-			if err := <-p.ended; !errors.Is(err, ErrProtocol) {
+			if err := <-p.ended; !errors.Is(err, errProtocol) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -86,7 +86,7 @@ func TestGreetingComesFirstAndOnce(t *testing.T) {
 		t.Errorf("greeting %x", b)
 	}
 	close(p.requests)
-	if err := <-p.ended; err == nil || errors.Is(err, ErrProtocol) {
+	if err := <-p.ended; err == nil || errors.Is(err, errProtocol) {
 		t.Errorf("ended with %v", err)
 	}
 }

@@ -40,8 +40,8 @@ type Conn interface {
 	Send(reply []byte) error
 }
 
-// ErrProtocol means that the guest sent what its kernel never sends.
-var ErrProtocol = errors.New("the guest sent no request of the FUSE protocol")
+// errProtocol means that the guest sent what its kernel never sends.
+var errProtocol = errors.New("the guest sent no request of the FUSE protocol")
 
 // Options say how a directory is served.
 type Options struct {
@@ -49,8 +49,8 @@ type Options struct {
 	PollName string
 	// Writable lets the guest change it.
 	Writable bool
-	// UID and GID are whom the guest sees as the owner of everything.
-	UID, GID uint32
+	// uid and gid are whom the guest sees as the owner of everything.
+	uid, gid uint32
 	// Hide has patterns of names (path.Match) that the guest doesn't see and can't
 	// make. One with a slash is of paths from the top.
 	Hide []string
@@ -142,7 +142,7 @@ func New(path string, o Options) (*Server, error) {
 	limits := limitsOf(descriptorLimit(), max(o.Share, 1))
 	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
 		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks}, tree: tree{
-			root: root, readOnly: !o.Writable, owner: owner{o.UID, o.GID}, hide: o.Hide, byName: o.ByName, base: o.Base, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
+			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, hide: o.Hide, byName: o.ByName, base: o.Base, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
 			nodes: map[uint64]*node{}, known: map[identity]*node{}, named: map[place]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
 		},
 	}}
@@ -211,7 +211,7 @@ func (s *Server) Serve(ctx context.Context, conn Conn) error {
 		}
 		r, ok := parseRequest(b)
 		if !ok || len(b) > maxMessage || !s.ready && r.op != opInit {
-			return fmt.Errorf("%w: %d bytes", ErrProtocol, len(b))
+			return fmt.Errorf("%w: %d bytes", errProtocol, len(b))
 		}
 		switch r.op {
 		case opForget, opBatchForget, opInterrupt, opDestroy:
@@ -219,7 +219,7 @@ func (s *Server) Serve(ctx context.Context, conn Conn) error {
 			continue
 		case opInit:
 			if s.ready {
-				return fmt.Errorf("%w: a second greeting", ErrProtocol)
+				return fmt.Errorf("%w: a second greeting", errProtocol)
 			}
 			s.ready = true
 		case opRelease:

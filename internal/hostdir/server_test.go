@@ -148,7 +148,7 @@ func TestGuestModesGiveNoHostRights(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"f": ""})
-	g := newGuest(t, dir, Options{Writable: true, UID: 5, GID: 6})
+	g := newGuest(t, dir, Options{Writable: true, uid: 5, gid: 6})
 	id := g.must(g.walk("f"))
 	body := append(put32(nil, setMode, 0), make([]byte, 80)...)
 	order.PutUint32(body[68:], 0o6751)
