@@ -240,7 +240,7 @@ func (r *Reader) openSegment(n uint64) (*os.File, error) {
 	return os.OpenFile(filepath.Join(r.dir, segmentName(r.name, n)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// Hold keeps the segments that are there until Close, so that a Rewind leads to the same beginning.
+// Hold keeps the segments that are there until Close, so that a rewind leads to the same beginning.
 func (r *Reader) Hold() error {
 	all, err := r.list(r.dir, r.name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -260,8 +260,8 @@ func (r *Reader) Hold() error {
 	return nil
 }
 
-// Rewind reads from the oldest byte again.
-func (r *Reader) Rewind() {
+// rewind reads from the oldest byte again.
+func (r *Reader) rewind() {
 	r.leave()
 	r.pos = 0
 }
