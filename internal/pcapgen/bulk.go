@@ -8,9 +8,9 @@ import (
 // Bulk is a capture of a TLS download of n segments, for measurements.
 func Bulk(n int) []byte {
 	t := newTape("a download")
-	t.Lookup("good.example", good)
-	c := t.Dial(good + ":443").Say(helloFor("good.example", "h2"))
-	c.Hear(bytes.Repeat([]byte{0xee}, n*maxSegment))
+	t.lookup("good.example", good)
+	c := t.dial(good + ":443").say(helloFor("good.example", "h2"))
+	c.hear(bytes.Repeat([]byte{0xee}, n*maxSegment))
 	c.Close()
 	return t.bytes()
 }
@@ -20,11 +20,11 @@ func Bulk(n int) []byte {
 func Many(n int) []byte {
 	t := newTape("many connections")
 	for i := range 16 {
-		t.Lookup("good.example", fmt.Sprintf("93.184.215.%d", i+1))
+		t.lookup("good.example", fmt.Sprintf("93.184.215.%d", i+1))
 	}
 	for i := range n {
 		t.port = uint16(1024 + i)
-		t.Dial(fmt.Sprintf("93.184.215.%d:443", i%16+1)).Say(helloFor("good.example", "h2")).Hear(serverSpeaks(300)).Close()
+		t.dial(fmt.Sprintf("93.184.215.%d:443", i%16+1)).say(helloFor("good.example", "h2")).hear(serverSpeaks(300)).Close()
 	}
 	return t.bytes()
 }
@@ -37,14 +37,14 @@ func Traffic(n int) []byte {
 	t := newTape("an agent at work")
 	for begun := 0; begun < n; begun += atOnce {
 		type download struct {
-			*Conn
+			*conn
 			bursts int
 		}
 		var all []download
 		for i := begun; i < min(begun+atOnce, n); i++ {
 			addr := fmt.Sprintf("93.184.215.%d", i%16+1)
-			t.Lookup("good.example", addr)
-			c := t.Dial(addr + ":443").Say(helloFor("good.example", "h2"))
+			t.lookup("good.example", addr)
+			c := t.dial(addr + ":443").say(helloFor("good.example", "h2"))
 			all = append(all, download{c, []int{1, 5, 20, 100}[i%4]})
 		}
 		for left := len(all); left > 0; {
@@ -54,7 +54,7 @@ func Traffic(n int) []byte {
 				if d.bursts == 0 {
 					continue
 				}
-				d.Hear(bytes.Repeat([]byte{0xee}, burst*maxSegment))
+				d.hear(bytes.Repeat([]byte{0xee}, burst*maxSegment))
 				if d.bursts--; d.bursts == 0 {
 					d.Close()
 				} else {

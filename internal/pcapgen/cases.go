@@ -34,7 +34,7 @@ type Case struct {
 	Spoken    bool
 	GuestPort uint16
 
-	build func(*Tape)
+	build func(*tape)
 }
 
 // Capture is a generated case as a pcapng file, with the records that the world's resolver has in it.

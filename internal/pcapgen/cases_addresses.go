@@ -3,13 +3,13 @@ package pcapgen
 import "net/netip"
 
 // probe connects to each address on port 80 and pings it, as a guest that looks for what is there.
-func probe(addrs ...string) func(*Tape) {
-	return func(t *Tape) {
+func probe(addrs ...string) func(*tape) {
+	return func(t *tape) {
 		for _, a := range addrs {
 			addr := netip.MustParseAddr(a)
-			t.SYN(netip.AddrPortFrom(addr, 80).String())
-			t.UDP(netip.AddrPortFrom(addr, 161).String(), []byte("public"))
-			t.Ping(a, false)
+			t.syn(netip.AddrPortFrom(addr, 80).String())
+			t.udp(netip.AddrPortFrom(addr, 161).String(), []byte("public"))
+			t.ping(a, false)
 		}
 	}
 }
@@ -125,10 +125,10 @@ func addresses() []Case {
 				"than DNS and a proxy is served there; if other ports led on to the host, a guest could " +
 				"find services that listen on every interface. All three are refused as the host's own " +
 				"address, even where everything public is allowed, and nothing is dialled.",
-			build: func(t *Tape) {
-				t.SYN("192.168.127.1:22")
-				t.SYN("[fd6d:7362::1]:80")
-				t.UDP("192.168.127.1:123", make([]byte, 48))
+			build: func(t *tape) {
+				t.syn("192.168.127.1:22")
+				t.syn("[fd6d:7362::1]:80")
+				t.udp("192.168.127.1:123", make([]byte, 48))
 			}},
 	}
 	for i := range all {
@@ -142,9 +142,9 @@ func addresses() []Case {
 			"connects to an ordinary address in it, which is dialled, and to 169.254.169.254, where " +
 			"a cloud gives out credentials. A range is not enough for the metadata service, which " +
 			"must be named by exactly its own address: that connection is refused.",
-		build: func(t *Tape) {
-			t.SYN("169.254.7.7:80")
-			t.SYN("169.254.169.254:80")
+		build: func(t *tape) {
+			t.syn("169.254.7.7:80")
+			t.syn("169.254.169.254:80")
 		},
 	})
 }

@@ -21,15 +21,15 @@ func answerCases() []Case {
 				"chain of thirty aliases below the attacker's zone. A resolver that follows every alias asks " +
 				"for ever, at the expense of the host. The answer is looked through as it is, with a bound: " +
 				"neither leads to an address, and the connection that the guest tries finds nothing pinned.",
-			build: func(t *Tape) {
-				t.Zone("loop.good.example. 60 IN CNAME back.good.example.", "back.good.example. 60 IN CNAME loop.good.example.")
+			build: func(t *tape) {
+				t.addZone("loop.good.example. 60 IN CNAME back.good.example.", "back.good.example. 60 IN CNAME loop.good.example.")
 				for i := range 30 {
-					t.Zone(fmt.Sprintf("c%d.good.example. 60 IN CNAME c%d.good.example.", i, i+1))
+					t.addZone(fmt.Sprintf("c%d.good.example. 60 IN CNAME c%d.good.example.", i, i+1))
 				}
-				t.Zone("c30.good.example. 60 IN A " + evil)
-				t.Resolve("loop.good.example", dns.TypeA)
-				t.Resolve("c0.good.example", dns.TypeA)
-				t.Dial(evil + ":443").Say(helloFor("c0.good.example")).Close()
+				t.addZone("c30.good.example. 60 IN A " + evil)
+				t.resolve("loop.good.example", dns.TypeA)
+				t.resolve("c0.good.example", dns.TypeA)
+				t.dial(evil + ":443").say(helloFor("c0.good.example")).Close()
 			},
 		},
 		{
@@ -40,13 +40,13 @@ func answerCases() []Case {
 				"every door and fill the table. Sixty-four addresses of an answer count, the others are not " +
 				"even shown to the guest: the connection to the first is allowed, the one to the last finds " +
 				"nothing pinned.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i := range 72 {
-					t.Zone(fmt.Sprintf("big.good.example. 60 IN A 93.190.1.%d", 100+i))
+					t.addZone(fmt.Sprintf("big.good.example. 60 IN A 93.190.1.%d", 100+i))
 				}
-				t.Resolve("big.good.example", dns.TypeA)
-				t.Dial("93.190.1.100:443").Say(helloFor("big.good.example")).Close()
-				t.Dial("93.190.1.171:443").Say(helloFor("big.good.example")).Close()
+				t.resolve("big.good.example", dns.TypeA)
+				t.dial("93.190.1.100:443").say(helloFor("big.good.example")).Close()
+				t.dial("93.190.1.171:443").say(helloFor("big.good.example")).Close()
 			},
 		},
 		{
@@ -56,13 +56,13 @@ func answerCases() []Case {
 				"service, a host that no rule has, and one more with its address as a hint. Clients follow " +
 				"such a target as they follow an alias. What the record leads to is not what the rule says: " +
 				"nothing is pinned for the other host, and the connection to its address is denied.",
-			build: func(t *Tape) {
-				t.Zone("a.good.example. 60 IN HTTPS 0 metadata.google.internal.", "b.good.example. 60 IN HTTPS 1 evil.example. alpn=h2",
+			build: func(t *tape) {
+				t.addZone("a.good.example. 60 IN HTTPS 0 metadata.google.internal.", "b.good.example. 60 IN HTTPS 1 evil.example. alpn=h2",
 					"c.good.example. 60 IN SVCB 1 evil.example. alpn=h2 port=22 ipv4hint="+evil)
-				t.Resolve("a.good.example", dns.TypeHTTPS)
-				t.Resolve("b.good.example", dns.TypeHTTPS)
-				t.Resolve("c.good.example", dns.TypeSVCB)
-				t.Dial(evil + ":443").Say(helloFor("evil.example")).Close()
+				t.resolve("a.good.example", dns.TypeHTTPS)
+				t.resolve("b.good.example", dns.TypeHTTPS)
+				t.resolve("c.good.example", dns.TypeSVCB)
+				t.dial(evil + ":443").say(helloFor("evil.example")).Close()
 			},
 		},
 		{
@@ -72,18 +72,18 @@ func answerCases() []Case {
 				"each another address, as it does for every question. If the second answer took the place of " +
 				"the first, one of the two would be refused at random. Pins of a name add up while they live: " +
 				"both connections are allowed, each to the address that its own program was told.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				const second = "93.184.215.77"
-				t.Zone("cdn.good.example. 60 IN A "+good, "cdn.good.example. 60 IN A "+second)
+				t.addZone("cdn.good.example. 60 IN A "+good, "cdn.good.example. 60 IN A "+second)
 				for i := range 2 {
 					q := question("cdn.good.example", dns.TypeA, uint16(i+1))
-					port := t.UDP(resolver, packed(q))
+					port := t.udp(resolver, packed(q))
 					answer := t.answerTo(q)
 					answer.Answer = answer.Answer[i : i+1]
 					t.datagram(false, port, gatewayDNS, packed(answer))
 				}
 				for _, addr := range []string{good, second} {
-					t.Dial(addr + ":443").Say(helloFor("cdn.good.example", "h2")).Close()
+					t.dial(addr + ":443").say(helloFor("cdn.good.example", "h2")).Close()
 				}
 			},
 		},
@@ -95,14 +95,14 @@ func answerCases() []Case {
 				"that, and cutting them off would break honest programs. A flow is judged when it begins and " +
 				"lives on; a new connection to the address that was only remembered is refused until the name " +
 				"is asked for again.",
-			build: func(t *Tape) {
-				c := t.pinned().Say(helloFor("good.example", "h2")).Hear(serverSpeaks(800))
+			build: func(t *tape) {
+				c := t.pinned().say(helloFor("good.example", "h2")).hear(serverSpeaks(800))
 				for range 6 {
-					t.Wait(10 * time.Minute)
-					c.Say(clientSpeaks(100)).Hear(serverSpeaks(100))
+					t.wait(10 * time.Minute)
+					c.say(clientSpeaks(100)).hear(serverSpeaks(100))
 				}
-				t.SYN(good + ":443")
-				c.Say(clientSpeaks(100)).Hear(serverSpeaks(100)).Close()
+				t.syn(good + ":443")
+				c.say(clientSpeaks(100)).hear(serverSpeaks(100)).Close()
 			},
 		},
 		{
@@ -113,12 +113,12 @@ func answerCases() []Case {
 				"and of 64 KiB, version 1, and two such records. Options would tell a resolver outside about " +
 				"the inside, or carry data past those who count names. The gateway asks with its own; the " +
 				"last two are refused, and the others answered without their options.",
-			build: func(t *Tape) {
-				t.Zone("good.example. 300 IN A " + good)
+			build: func(t *tape) {
+				t.addZone("good.example. 300 IN A " + good)
 				for i, shape := range ednsShapes() {
 					q := question("good.example", dns.TypeA, uint16(i+1))
 					shape(q)
-					port := t.UDP(resolver, packed(q))
+					port := t.udp(resolver, packed(q))
 					t.datagram(false, port, gatewayDNS, packed(t.answerTo(q)))
 				}
 			},
@@ -131,18 +131,18 @@ func answerCases() []Case {
 				"last would even become the allowed name if the resolver tidied up what it is asked. Rules " +
 				"compare the ASCII form that goes over the wire: only the names of the policy, in any case, " +
 				"are resolved; raw bytes are no host name at all.",
-			build: func(t *Tape) {
-				t.Zone("xn--bcher-kva.example. 300 IN A "+good, "good.example. 300 IN A "+good)
+			build: func(t *tape) {
+				t.addZone("xn--bcher-kva.example. 300 IN A "+good, "good.example. 300 IN A "+good)
 				for _, name := range []string{
 					"xn--bcher-kva.example", "XN--BCHER-KVA.Example", "xn--gd-fmca.example", "xn--ood-8tb.example", "xn--pi7cfya.example",
 					"good.xn--exmple-4nf", "xn--a.good.example",
 				} {
-					t.Resolve(name, dns.TypeA)
+					t.resolve(name, dns.TypeA)
 				}
 				for _, name := range []string{"bücher.example", "gооd.example", "ｇｏｏｄ.example"} {
 					q := question("x.example", dns.TypeA, 99)
 					q.Question[0].Name = escaped(name) + "."
-					t.Ask(packed(q))
+					t.ask(packed(q))
 				}
 			},
 		},
@@ -154,11 +154,11 @@ func answerCases() []Case {
 				"Encrypted questions would be answered past the gateway, and nothing of them would be pinned " +
 				"or written down. Ports 853 and 443 are refused although everything public is open; on the " +
 				"other ports a datagram is only a datagram, which this policy lets out.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				initial := append([]byte{0xc3, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x44, 0x96}, make([]byte, 1182)...)
 				for _, port := range []string{"853", "443", "784", "8853"} {
-					t.UDP("94.140.14.14:"+port, initial)
-					t.UDP("1.1.1.1:"+port, initial)
+					t.udp("94.140.14.14:"+port, initial)
+					t.udp("1.1.1.1:"+port, initial)
 				}
 			},
 		},

@@ -16,13 +16,13 @@ var posting = strings.Replace(inClear, `methods = ["GET"]`, `methods = ["GET", "
 
 // alone puts each request on a connection of its own to an address of its own, so that what was dialled
 // tells which of them were passed on. All are the allowed host's.
-func alone(requests ...string) func(*Tape) {
-	return func(t *Tape) {
+func alone(requests ...string) func(*tape) {
+	return func(t *tape) {
 		addr := func(i int) string { return fmt.Sprintf("93.184.215.%d", 101+i) }
 		for i := range requests {
-			t.Zone("good.example. 300 IN A " + addr(i))
+			t.addZone("good.example. 300 IN A " + addr(i))
 		}
-		t.Resolve("good.example", dns.TypeA)
+		t.resolve("good.example", dns.TypeA)
 		for i, r := range requests {
 			t.asks(addr(i)+":80", r)
 		}
@@ -54,7 +54,7 @@ func framingCases() []Case {
 				"list, a plus, a minus, hexadecimal, a number beyond 64 bits, a space inside, nothing at all, " +
 				"a word. Behind each body stands a request for a path that no rule has. The gateway takes " +
 				"plain decimal digits, once, and nothing else: all nine are refused, and nothing is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				var all []string
 				for _, n := range []string{"5\r\nContent-Length: 6", "5, 5", "+5", "-5", "0x5", "18446744073709551621", "5 5", "", "five"} {
 					all = append(all, post("Content-Length: "+n+"\r\n", "hello"+hidden))
@@ -70,7 +70,7 @@ func framingCases() []Case {
 				"HTTP/1.0. Whoever does not see chunks takes the hidden request behind them for one of its " +
 				"own. The word must be exactly `chunked`, once, in HTTP/1.1; everything else is refused, and " +
 				"nothing is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				const body = "0\r\n\r\n" + hidden
 				var all []string
 				for _, field := range []string{
@@ -91,7 +91,7 @@ func framingCases() []Case {
 				"reader takes for the end of a chunk is the begin of a request for another. Five are refused " +
 				"with their heads; the data of the sixth is looked at while it passes, so its server is " +
 				"dialled, and the request ends at the lie.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				var all []string
 				for _, chunk := range []string{"5;a=b\nc\r\nhello", "5\nhello", "+5\r\nhello", "0x5\r\nhello", "10000000000000005\r\nhello", "4\r\nhello"} {
 					all = append(all, post("Transfer-Encoding: chunked\r\n", chunk+"\r\n0\r\n\r\n"+hidden))
@@ -107,7 +107,7 @@ func framingCases() []Case {
 				"trailers into the head acts on a request that nobody judged. Those that are announced are " +
 				"refused before anything is dialled; those that come unannounced end the request, which the " +
 				"server never gets whole.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				const body = "5\r\nhello\r\n0\r\n"
 				var all []string
 				for _, field := range []string{"Host: evil.example", "Authorization: Bearer x", "X-HTTP-Method-Override: DELETE", "Content-Length: 9"} {
@@ -138,14 +138,14 @@ func framingCases() []Case {
 				"a place and a timer in whoever waits for it, for as long as the guest likes. The gateway " +
 				"waits ten seconds for what decides. In the capture the bytes come over a minute and a half; " +
 				"replayed without the pauses they are an ordinary request, which is allowed.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				c := t.Dial(good + ":80")
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				c := t.dial(good + ":80")
 				for _, b := range []byte("GET /repos/a HTTP/1.1\r\n" + hostLine + "Accept: */*\r\nX-Slow: " + strings.Repeat("a", 20) + "\r\n\r\n") {
-					t.Wait(time.Second)
-					c.Say([]byte{b})
+					t.wait(time.Second)
+					c.say([]byte{b})
 				}
-				c.Hear(ok("at last")).Close()
+				c.hear(ok("at last")).Close()
 			},
 		},
 		{
@@ -155,12 +155,12 @@ func framingCases() []Case {
 				"is allowed, so the server is dialled, and both ends hold a connection for a guest that does " +
 				"nothing. Only the number of connections bounds that: a slow upload is also what a slow line " +
 				"looks like. The server gets what came, never a body that claims to be whole.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				c := t.Dial(good + ":80").Say([]byte(post("Content-Length: 100\r\n", "")))
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				c := t.dial(good + ":80").say([]byte(post("Content-Length: 100\r\n", "")))
 				for range 30 {
-					t.Wait(time.Minute)
-					c.Say([]byte("a"))
+					t.wait(time.Minute)
+					c.say([]byte("a"))
 				}
 				c.Close()
 			},

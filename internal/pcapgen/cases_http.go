@@ -5,11 +5,11 @@ import "strings"
 // httpCases are requests in clear, which show on the wire what inspection meets.
 func httpCases() []Case {
 	raw := func(name, title, story, request string) Case {
-		return Case{Name: name, Title: title, Story: story, Policy: inspected, build: func(t *Tape) {
-			t.Lookup("good.example", good)
-			c := t.Dial(good + ":80").Say([]byte(request))
+		return Case{Name: name, Title: title, Story: story, Policy: inspected, build: func(t *tape) {
+			t.lookup("good.example", good)
+			c := t.dial(good + ":80").say([]byte(request))
 			if name != "http-large-head" { // it never ends, so nobody answers
-				c.Hear(ok("what the server says"))
+				c.hear(ok("what the server says"))
 			}
 			c.Close()
 		}}
@@ -113,30 +113,30 @@ func httpCases() []Case {
 				"HTTPS there. If the gateway passed it on, the request would leave unencrypted under a " +
 				"rule that promises TLS. The flow is to be inspected, but no TLS begins on it: no " +
 				"request comes of it, and the server is not dialled.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				t.Dial(good + ":443").Say(get("good.example", "/repos/a")).Hear(ok("what the server says")).Close()
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				t.dial(good + ":443").say(get("good.example", "/repos/a")).hear(ok("what the server says")).Close()
 			},
 		},
 		{
 			Name: "http-proxy", Policy: webOnly + strings.Replace(inClear, "80", "8080", 1),
 			Story: "A client that is told to use the gateway's own proxy: tunnels to an allowed name, to a denied name, to private and public addresses and with another name inside, a plain request that is allowed and one that is not, and one that can be read in two ways.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				tunnel := func(target string) *Conn {
-					return t.Dial(explicitProxy).Say([]byte("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n"))
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				tunnel := func(target string) *conn {
+					return t.dial(explicitProxy).say([]byte("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n"))
 				}
 				established, denied := []byte("HTTP/1.1 200 Connection established\r\n\r\n"), []byte("HTTP/1.1 403 Forbidden\r\n\r\n")
-				tunnel("good.example:443").Hear(established).Say(helloFor("good.example", "h2")).Close()
-				tunnel("good.example:443").Hear(established).Say(helloFor("evil.example", "h2")).Close()
-				tunnel("good.example:22").Hear(denied).Close()
-				tunnel("evil.example:443").Hear(denied).Close()
-				tunnel("metadata.google.internal:80").Hear(denied).Close()
-				tunnel("10.0.0.1:80").Hear(denied).Close()
-				tunnel(evil + ":443").Hear(denied).Close()
-				tunnel("127.1:80").Hear([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")).Close()
+				tunnel("good.example:443").hear(established).say(helloFor("good.example", "h2")).Close()
+				tunnel("good.example:443").hear(established).say(helloFor("evil.example", "h2")).Close()
+				tunnel("good.example:22").hear(denied).Close()
+				tunnel("evil.example:443").hear(denied).Close()
+				tunnel("metadata.google.internal:80").hear(denied).Close()
+				tunnel("10.0.0.1:80").hear(denied).Close()
+				tunnel(evil + ":443").hear(denied).Close()
+				tunnel("127.1:80").hear([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")).Close()
 				for _, path := range []string{"/repos/a", "/admin"} {
-					t.Dial(explicitProxy).Say([]byte("GET http://good.example:8080" + path + " HTTP/1.1\r\nHost: good.example:8080\r\n\r\n")).Hear(denied).Close()
+					t.dial(explicitProxy).say([]byte("GET http://good.example:8080" + path + " HTTP/1.1\r\nHost: good.example:8080\r\n\r\n")).hear(denied).Close()
 				}
 			},
 		},

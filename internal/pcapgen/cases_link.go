@@ -20,9 +20,9 @@ func linkCases() []Case {
 				"header. A switch that reads addresses and type before it checks the length reads past " +
 				"the end, crashes, or takes bytes of another frame. The guard drops them all before " +
 				"anything else looks; there is no flow, and the gateway serves on.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for n := range 14 {
-					t.Send(bytes.Repeat([]byte{0xff}, n))
+					t.send(bytes.Repeat([]byte{0xff}, n))
 				}
 			}},
 		{Name: "link-ethertypes", Odd: true,
@@ -31,10 +31,10 @@ func linkCases() []Case {
 				"length, the type of LLDP, and the type of IPv6 before an IPv4 packet. A tag could take " +
 				"a frame to another network of the host, and a wrong type could make two readers see " +
 				"different packets. All five are dropped, and nothing is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				inner := t.syn4(good)[14:]
 				for _, head := range [][]byte{{0x81, 0, 0, 1, 8, 0}, {0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0}, {0, 46}, {0x88, 0xcc}, {0x86, 0xdd}} {
-					t.Send(append(append(bytes.Clone(ether12()), head...), inner...))
+					t.send(append(append(bytes.Clone(ether12()), head...), inner...))
 				}
 			}},
 		{Name: "link-source-mac",
@@ -46,11 +46,11 @@ func linkCases() []Case {
 				"not in this capture, so that the review takes the first for the guest's and shows a flow; " +
 				"the other two no guest can have. The gateway's frame guard drops all three, and nothing " +
 				"is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, mac := range []net.HardwareAddr{{2, 0, 0, 0, 0, 9}, GatewayMAC, {1, 0, 0x5e, 0, 0, 1}} {
 					f := t.syn4(good)
 					copy(f[6:], mac)
-					t.Send(f)
+					t.send(f)
 				}
 			}},
 		{Name: "link-source-ip",
@@ -60,12 +60,12 @@ func linkCases() []Case {
 				"neighbour's, the gateway's, loopback and 8.8.8.8. Forged sources put the blame on " +
 				"somebody else or draw answers to a victim. The frame guard drops all four, in the review " +
 				"too, which knows the addresses of msb's link; none is seen upstream.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, a := range []net.IP{{192, 168, 127, 3}, {192, 168, 127, 1}, {127, 0, 0, 1}, {8, 8, 8, 8}} {
 					ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: a, DstIP: net.ParseIP(evil).To4()}
 					udp := &layers.UDP{SrcPort: 5, DstPort: 6}
 					must(udp.SetNetworkLayerForChecksum(ip))
-					t.Send(pack(ether(true, layers.EthernetTypeIPv4), ip, udp, gopacket.Payload("x")))
+					t.send(pack(ether(true, layers.EthernetTypeIPv4), ip, udp, gopacket.Payload("x")))
 				}
 			}},
 		{Name: "link-arp", Odd: true,
@@ -76,13 +76,13 @@ func linkCases() []Case {
 				"made-up machine. With the first or the last it could draw others' traffic to itself on " +
 				"a shared link. None is answered or learned from, no flow comes of it, and nothing " +
 				"leaves.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, a := range []struct {
 					op            uint16
 					mac           net.HardwareAddr
 					sender, asked string
 				}{{2, GuestMAC, "192.168.127.1", "192.168.127.2"}, {1, GuestMAC, "192.168.127.2", "192.168.127.9"}, {2, GuestMAC, "192.168.127.2", "192.168.127.2"}, {1, net.HardwareAddr{2, 9, 9, 9, 9, 9}, "192.168.127.9", "192.168.127.1"}} {
-					t.Send(pack(&layers.Ethernet{SrcMAC: GuestMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
+					t.send(pack(&layers.Ethernet{SrcMAC: GuestMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
 						&layers.ARP{AddrType: 1, Protocol: 0x800, HwAddressSize: 6, ProtAddressSize: 4, Operation: a.op,
 							SourceHwAddress: a.mac, SourceProtAddress: net.ParseIP(a.sender).To4(), DstHwAddress: make([]byte, 6), DstProtAddress: net.ParseIP(a.asked).To4()}))
 				}
@@ -94,7 +94,7 @@ func linkCases() []Case {
 				"requests for a lease with invented MACs. A false offer could give a neighbour a route " +
 				"through the attacker, and the flood could use up all leases. The guard drops " +
 				"the offer, in the review too; no invented MAC gets a lease, and nothing leaves.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i := range 20 {
 					mac := net.HardwareAddr{2, 7, 7, 7, 7, byte(i)}
 					d := &layers.DHCPv4{Operation: layers.DHCPOpRequest, HardwareType: 1, HardwareLen: 6, Xid: uint32(i), ClientHWAddr: mac}
@@ -108,7 +108,7 @@ func linkCases() []Case {
 					ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: src, DstIP: dst}
 					udp := &layers.UDP{SrcPort: from, DstPort: to}
 					must(udp.SetNetworkLayerForChecksum(ip))
-					t.Send(pack(&layers.Ethernet{SrcMAC: GuestMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeIPv4}, ip, udp, d))
+					t.send(pack(&layers.Ethernet{SrcMAC: GuestMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeIPv4}, ip, udp, d))
 				}
 			}},
 		{Name: "link-rogue-ra",
@@ -119,7 +119,7 @@ func linkCases() []Case {
 				"router and the second would turn the gateway's traffic towards it. Guests may announce " +
 				"only themselves: the guard drops both frames, no flow is made, and nothing is seen " +
 				"upstream.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, kind := range []uint8{layers.ICMPv6TypeRouterAdvertisement, layers.ICMPv6TypeNeighborAdvertisement} {
 					eth, ip := t.ip(true, Gateway6, layers.IPProtocolICMPv6)
 					six := ip.(*layers.IPv6)
@@ -130,7 +130,7 @@ func linkCases() []Case {
 					if kind == layers.ICMPv6TypeNeighborAdvertisement {
 						body = &layers.ICMPv6NeighborAdvertisement{Flags: 0x20, TargetAddress: Gateway6.AsSlice()}
 					}
-					t.Send(pack(eth, six, icmp, body))
+					t.send(pack(eth, six, icmp, body))
 				}
 			}},
 		{Name: "ip-options", Odd: true,
@@ -139,14 +139,14 @@ func linkCases() []Case {
 				"recorded route and a timestamp. A router that obeys a source route takes the packet " +
 				"somewhere other than the destination that was judged. The frame guard drops every packet " +
 				"with options, in the review too, and nothing is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, kind := range []byte{131, 137, 7, 68} {
 					f := t.syn4(good)
 					options := []byte{kind, 7, 4, 10, 0, 0, 1, 0}
 					f = append(append(bytes.Clone(f[:34]), options...), f[34:]...)
 					f[14] = 0x47
 					binary.BigEndian.PutUint16(f[16:], binary.BigEndian.Uint16(f[16:])+8)
-					t.Send(ipChecksum(f))
+					t.send(ipChecksum(f))
 				}
 			}},
 		{Name: "ip6-extensions", Odd: true,
@@ -156,9 +156,9 @@ func linkCases() []Case {
 				"routing header of type 0, four destination options in a row, a late fragment without " +
 				"its first, and a mobility header. Such chains push the ports out of a filter's sight or " +
 				"lead a packet elsewhere. None becomes a flow, and nothing is sent on.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, chain := range [][]byte{{0}, {43}, {60, 60, 60, 60}, {44}, {135}} {
-					t.Send(t.withExtensions(chain))
+					t.send(t.withExtensions(chain))
 				}
 			}},
 		{Name: "ip-fragments", Odd: true,
@@ -169,10 +169,10 @@ func linkCases() []Case {
 				"without flags, or other bytes than the receiver joins. The review reads no fragments; " +
 				"the gateway judges what is whole, so the fitting pair leads to the one dial that " +
 				"everything public allows.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				whole := t.syn4(good)[34:]
 				for _, f := range []struct{ from, to, offset, more int }{{0, 8, 0, 1}, {8, 20, 1, 0}, {0, 16, 0, 1}, {8, 20, 1, 0}, {0, 8, 0, 1}, {0, 8, 100, 1}, {0, 8, 0x1fff, 0}} {
-					t.Send(t.fragment(whole[f.from:f.to], f.offset, f.more == 1))
+					t.send(t.fragment(whole[f.from:f.to], f.offset, f.more == 1))
 				}
 			}},
 		{Name: "ip-lies", Odd: true,
@@ -182,7 +182,7 @@ func linkCases() []Case {
 				"of 4 or 15 words, version 5, wrong checksums of IP and TCP, a TCP header of 1 or 15 " +
 				"words. A parser that believes them reads outside the packet. The review, which " +
 				"looks at no checksums, shows two as allowed; the gateway discards all nine and dials nothing.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, lie := range []func([]byte){
 					func(f []byte) { binary.BigEndian.PutUint16(f[16:], 20) },
 					func(f []byte) { binary.BigEndian.PutUint16(f[16:], 9000) },
@@ -191,7 +191,7 @@ func linkCases() []Case {
 				} {
 					f := t.syn4(good)
 					lie(f)
-					t.Send(f)
+					t.send(f)
 				}
 			}},
 		{Name: "ip-protocols",
@@ -201,13 +201,13 @@ func linkCases() []Case {
 				"run code for them that few have tested. Only TCP, UDP and ICMP are taken from a guest: " +
 				"the others are dropped without becoming flows, even under a policy that allows " +
 				"everything public.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				eth, ip := t.ip(true, gatewayDNS.Addr(), layers.IPProtocolESP)
-				t.Send(pack(eth, ip, gopacket.Payload(bytes.Repeat([]byte{1}, 40))))
+				t.send(pack(eth, ip, gopacket.Payload(bytes.Repeat([]byte{1}, 40))))
 				eth, ip = t.ip(true, gatewayDNS.Addr(), layers.IPProtocolGRE)
-				t.Send(pack(eth, ip, &layers.GRE{Protocol: layers.EthernetTypeIPv4}, &layers.IPv4{Version: 4, TTL: 1, Protocol: 253, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}}, gopacket.Payload("inside")))
+				t.send(pack(eth, ip, &layers.GRE{Protocol: layers.EthernetTypeIPv4}, &layers.IPv4{Version: 4, TTL: 1, Protocol: 253, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}}, gopacket.Payload("inside")))
 				eth, ip = t.ip(true, gatewayDNS.Addr(), layers.IPProtocolSCTP)
-				t.Send(pack(eth, ip, &layers.SCTP{SrcPort: 1, DstPort: 2}))
+				t.send(pack(eth, ip, &layers.SCTP{SrcPort: 1, DstPort: 2}))
 			}},
 		{Name: "ip-multicast", Odd: true,
 			Title: "Multicast and broadcast of both families, as discovery protocols send them.",
@@ -215,9 +215,9 @@ func linkCases() []Case {
 				"broadcast address and to its subnet's. On the host's network they would find devices " +
 				"and call on all of them at once. The frame guard drops all five, in the review too, and " +
 				"none reaches the host's network.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, dst := range []string{"224.0.0.251:5353", "239.255.255.250:1900", "255.255.255.255:9999", "192.168.127.255:138", "[ff02::fb]:5353"} {
-					t.UDP(dst, []byte("anybody there"))
+					t.udp(dst, []byte("anybody there"))
 				}
 			}},
 		{Name: "icmp-redirect", Odd: true,
@@ -228,10 +228,10 @@ func linkCases() []Case {
 				"gateway's routes, a forged error could end a connection, and a timestamp tells of the " +
 				"host's clock. No state changes for them: nothing is judged as a flow, and nothing is " +
 				"sent out.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, kind := range []uint8{layers.ICMPv4TypeRedirect, layers.ICMPv4TypeTimestampRequest, layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4TypeTimeExceeded} {
 					eth, ip := t.ip(true, gatewayDNS.Addr(), layers.IPProtocolICMPv4)
-					t.Send(pack(eth, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 1)}, gopacket.Payload(t.syn4(good)[14:42])))
+					t.send(pack(eth, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 1)}, gopacket.Payload(t.syn4(good)[14:42])))
 				}
 			}},
 		{Name: "ping-of-death", Odd: true,
@@ -241,12 +241,12 @@ func linkCases() []Case {
 				"of the largest size that IP allows, which has crashed whole systems. Fragmented ICMP " +
 				"serves no guest and is dropped piece by piece; no ping is answered, and the gateway " +
 				"lives on.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				piece := append([]byte{8, 0, 0, 0, 0, 1, 0, 1}, make([]byte, 1472)...)
 				for at := 0; at < 8190; at += 185 {
-					t.Send(t.fragmentOf(1, Gateway4, piece, at, true))
+					t.send(t.fragmentOf(1, Gateway4, piece, at, true))
 				}
-				t.Send(t.fragmentOf(1, Gateway4, piece, 8189, false))
+				t.send(t.fragmentOf(1, Gateway4, piece, 8189, false))
 			}},
 	}
 	for i := range all {
@@ -259,7 +259,7 @@ func linkCases() []Case {
 func ether12() []byte { return append(bytes.Clone(GatewayMAC), GuestMAC...) }
 
 // syn4 is a frame with a SYN to port 443 of an IPv4 address.
-func (t *Tape) syn4(dst string) []byte {
+func (t *tape) syn4(dst string) []byte {
 	peer := net.ParseIP(dst).To4()
 	t.id++
 	ip := &layers.IPv4{Version: 4, TTL: 64, Id: t.id, Protocol: layers.IPProtocolTCP, SrcIP: Guest4.AsSlice(), DstIP: peer}
@@ -275,11 +275,11 @@ func ipChecksum(f []byte) []byte {
 	return f
 }
 
-func (t *Tape) fragment(piece []byte, offset int, more bool) []byte {
+func (t *tape) fragment(piece []byte, offset int, more bool) []byte {
 	return t.fragmentOf(6, netip.MustParseAddr(good), piece, offset, more)
 }
 
-func (t *Tape) fragmentOf(proto layers.IPProtocol, dst netip.Addr, piece []byte, offset int, more bool) []byte {
+func (t *tape) fragmentOf(proto layers.IPProtocol, dst netip.Addr, piece []byte, offset int, more bool) []byte {
 	ip := &layers.IPv4{Version: 4, TTL: 64, Id: 4242, Protocol: proto, FragOffset: uint16(offset), SrcIP: Guest4.AsSlice(), DstIP: dst.AsSlice()}
 	if more {
 		ip.Flags = layers.IPv4MoreFragments
@@ -288,7 +288,7 @@ func (t *Tape) fragmentOf(proto layers.IPProtocol, dst netip.Addr, piece []byte,
 }
 
 // withExtensions is a datagram behind a chain of extension headers.
-func (t *Tape) withExtensions(chain []byte) []byte {
+func (t *tape) withExtensions(chain []byte) []byte {
 	var body []byte
 	for i := range chain {
 		next := byte(17)

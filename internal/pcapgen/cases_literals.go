@@ -36,12 +36,12 @@ func literalCases() []Case {
 				"a metadata service. A resolver that took one for an address would hand out the host, and one " +
 				"that asked outside would let a stranger choose. None is asked outside, though every public " +
 				"name is allowed.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, name := range []string{
 					"127.0.0.1", "0x7f000001", "0x7f.0.0.1", "2130706433", "0177.0.0.1", "127.1", "127.0.0.1.",
 					"169.254.169.254", "::1",
 				} {
-					t.Resolve(name, dns.TypeA)
+					t.resolve(name, dns.TypeA)
 				}
 			},
 		},
@@ -53,9 +53,9 @@ func literalCases() []Case {
 				"inside, metadata services, the gateway itself. Rebinding needs one class that was forgotten. " +
 				"The questions go out, since the names are allowed; no answer gives the guest an address, and " +
 				"each is written down as rebinding.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i, a := range inside {
-					t.Lookup(fmt.Sprintf("n%d.good.example", i), a)
+					t.lookup(fmt.Sprintf("n%d.good.example", i), a)
 				}
 			},
 		},
@@ -67,8 +67,8 @@ func literalCases() []Case {
 				"with a zone, with a dot behind. A gateway that dialled what the header says would open the " +
 				"host, and a server that forwards would too. Each request is refused, whichever way it could " +
 				"be read, and nothing is dialled.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
+			build: func(t *tape) {
+				t.lookup("good.example", good)
 				for _, l := range literals {
 					t.asks(good+":80", "GET /repos/a HTTP/1.1\r\nHost: "+l+"\r\n\r\n")
 				}
@@ -82,7 +82,7 @@ func literalCases() []Case {
 				"address, and libraries disagree on what 0177.0.0.1 or 127.1 mean. What is an address is " +
 				"refused by its class, what is only nearly one is refused as unreadable, and nothing is " +
 				"dialled although everything public is open.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, l := range literals {
 					t.asks(explicitProxy, "CONNECT "+l+":80 HTTP/1.1\r\nHost: "+l+":80\r\n\r\n")
 					t.asks(explicitProxy, "GET http://"+l+"/ HTTP/1.1\r\nHost: "+l+"\r\n\r\n")
@@ -96,18 +96,18 @@ func literalCases() []Case {
 				"service and to a name that no rule has; the guest's client follows each. A proxy that " +
 				"followed them itself would fetch from the inside on the guest's behalf. Redirects go to the " +
 				"guest, and what it then opens is judged like any other connection: all four are refused.",
-			build: func(t *Tape) {
-				t.Zone("good.example. 300 IN A "+good, "evil.example. 300 IN A "+evil)
-				t.Resolve("good.example", dns.TypeA)
+			build: func(t *tape) {
+				t.addZone("good.example. 300 IN A "+good, "evil.example. 300 IN A "+evil)
+				t.resolve("good.example", dns.TypeA)
 				for _, to := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "evil.example"} {
-					t.Dial(good + ":80").Say(get("good.example", "/repos/a")).
-						Hear([]byte("HTTP/1.1 302 Found\r\nLocation: http://" + to + "/repos/a\r\nContent-Length: 0\r\n\r\n")).Close()
+					t.dial(good + ":80").say(get("good.example", "/repos/a")).
+						hear([]byte("HTTP/1.1 302 Found\r\nLocation: http://" + to + "/repos/a\r\nContent-Length: 0\r\n\r\n")).Close()
 					if a, err := netip.ParseAddr(to); err == nil {
-						t.Refused(netip.AddrPortFrom(a, 80).String())
+						t.refused(netip.AddrPortFrom(a, 80).String())
 						continue
 					}
-					t.Resolve(to, dns.TypeA)
-					t.Refused(evil + ":80")
+					t.resolve(to, dns.TypeA)
+					t.refused(evil + ":80")
 				}
 			},
 		},
@@ -115,6 +115,6 @@ func literalCases() []Case {
 }
 
 // asks makes one request on a connection of its own, which is refused.
-func (t *Tape) asks(server, request string) {
-	t.Dial(server).Say([]byte(request)).Hear([]byte("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")).Close()
+func (t *tape) asks(server, request string) {
+	t.dial(server).say([]byte(request)).hear([]byte("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")).Close()
 }

@@ -21,10 +21,10 @@ func networkCases() []Case {
 				"trusts the length in the frame's IP header reads behind the frame. The link takes frames up " +
 				"to 64 KiB, so the first two are packets with a tail that nobody reads; the last is dropped " +
 				"unread.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i, size := range []int{9014, 65536, 65537} {
 					f := t.syn4(fmt.Sprintf("93.184.215.%d", 101+i))
-					t.Send(append(f, make([]byte, size-len(f))...))
+					t.send(append(f, make([]byte, size-len(f))...))
 				}
 			}},
 		{Name: "link-source-ip6",
@@ -34,15 +34,15 @@ func networkCases() []Case {
 				"one and a mapped one. Guards are often written for IPv4 first, and a forged source puts the " +
 				"blame on others. The frame guard drops all seven, in the review too. Only an eighth, from the " +
 				"guest's own address, is seen upstream.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, a := range []string{"fd6d:7362::3", "fd6d:7362::1", "::1", "2001:4860:4860::8888", "fe80::dead", "::", "::ffff:192.168.127.2"} {
 					src := net.ParseIP(a)
 					ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolUDP, SrcIP: src.To16(), DstIP: net.ParseIP(good6)}
 					udp := &layers.UDP{SrcPort: 5, DstPort: 6}
 					must(udp.SetNetworkLayerForChecksum(ip))
-					t.Send(pack(ether(true, layers.EthernetTypeIPv6), ip, udp, gopacket.Payload("x")))
+					t.send(pack(ether(true, layers.EthernetTypeIPv6), ip, udp, gopacket.Payload("x")))
 				}
-				t.Send(t.datagram6(5001))
+				t.send(t.datagram6(5001))
 			}},
 		{Name: "link-ndp", Odd: true,
 			Title: "Neighbour discovery that asks for strangers, claims others' addresses, and announces without being asked.",
@@ -65,7 +65,7 @@ func networkCases() []Case {
 				"and L2TP packets to a public host. A filter that judges the outer address would let them " +
 				"pass, and a tunnel's end, perhaps the host itself, would unwrap them. Only TCP, UDP and ICMP " +
 				"are taken from a guest: none of the five becomes a flow, although everything public is open.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, proto := range []layers.IPProtocol{layers.IPProtocolIPv4, layers.IPProtocolIPv6, layers.IPProtocolGRE, layers.IPProtocolESP, 115} {
 					eth, ip := t.ip(true, netip.MustParseAddr(evil), proto)
 					inner := t.syn4("169.254.169.254")[14:]
@@ -77,7 +77,7 @@ func networkCases() []Case {
 						inner = append([]byte{0, 0, 8, 0}, inner...)
 					default:
 					}
-					t.Send(pack(eth, ip, gopacket.Payload(inner)))
+					t.send(pack(eth, ip, gopacket.Payload(inner)))
 				}
 			}},
 		{Name: "ip-fragment-flood",
@@ -86,11 +86,11 @@ func networkCases() []Case {
 				"Each waits for its rest, so memory and timers grow with every packet, and honest fragments " +
 				"find no place. What waits is bounded and expires; the gateway serves on, no packet comes of " +
 				"it, and nothing is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i := range 300 {
 					f := t.fragmentOf(layers.IPProtocolUDP, netip.MustParseAddr(good), make([]byte, 1400), 0, true)
 					binary.BigEndian.PutUint16(f[18:], uint16(i))
-					t.Send(ipChecksum(f))
+					t.send(ipChecksum(f))
 				}
 			}},
 		{Name: "ip6-fragments", Odd: true,
@@ -117,7 +117,7 @@ func networkCases() []Case {
 				"that believes a length reads outside of the packet; one that ignores checksums takes what a " +
 				"network has damaged. The review can read some and shows them as allowed; the gateway sends " +
 				"only an eighth on, which tells the truth.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, lie := range []func([]byte){
 					func(f []byte) { binary.BigEndian.PutUint16(f[18:], 0) }, func(f []byte) { binary.BigEndian.PutUint16(f[18:], 4) },
 					func(f []byte) { binary.BigEndian.PutUint16(f[18:], 9000) }, func(f []byte) { binary.BigEndian.PutUint16(f[58:], 3) },
@@ -125,9 +125,9 @@ func networkCases() []Case {
 				} {
 					f := t.datagram6(5000)
 					lie(f)
-					t.Send(f)
+					t.send(f)
 				}
-				t.Send(t.datagram6(5001))
+				t.send(t.datagram6(5001))
 			}},
 		{Name: "icmp6-redirect", Odd: true,
 			Title: "ICMPv6 redirects, forged errors and node queries sent by the guest.",
@@ -136,7 +136,7 @@ func networkCases() []Case {
 				"routes, a forged size makes every connection slow, and a node query asks for the host's " +
 				"names. No state changes for them: nothing is judged as a flow, nothing is told, and nothing " +
 				"is sent out.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, kind := range []uint8{layers.ICMPv6TypeRedirect, layers.ICMPv6TypePacketTooBig, layers.ICMPv6TypeDestinationUnreachable, layers.ICMPv6TypeParameterProblem, 139} {
 					body := append(binary.BigEndian.AppendUint32(nil, 68), t.datagram6(5001)[14:]...)
 					t.icmp6(GatewayMAC, Guest6, Gateway6, kind, body)
@@ -149,13 +149,13 @@ func networkCases() []Case {
 				"states by the order of flags have taken the second for an allowed connection from outside. " +
 				"The gateway answers each SYN itself and knows no others: nothing comes in, and without a " +
 				"name nothing is dialled.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				c := t.SYN(good + ":443")
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				c := t.syn(good + ":443")
 				c.packet(false, &layers.TCP{SYN: true}, nil)
 				c.ack++
 				c.packet(true, &layers.TCP{SYN: true, ACK: true}, nil)
-				d := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort(), seq: 1, ack: 1}
+				d := &conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort(), seq: 1, ack: 1}
 				d.packet(true, &layers.TCP{SYN: true, ACK: true}, nil)
 			}},
 		{Name: "tcp-zero-window", Timed: true, Policy: webOnly,
@@ -164,12 +164,12 @@ func networkCases() []Case {
 				"for an hour whenever the server asks. Each such connection keeps data and a timer at whoever " +
 				"waits, at the cost of a packet now and then. The connection is allowed and dialled; how many " +
 				"a guest may hold is bounded, and so is what waits in each.",
-			build: func(t *Tape) {
-				c := t.pinned().Say(helloFor("good.example", "h2"))
+			build: func(t *tape) {
+				c := t.pinned().say(helloFor("good.example", "h2"))
 				c.shut = true
-				c.Hear([]byte("x"))
+				c.hear([]byte("x"))
 				for range 20 {
-					t.Wait(3 * time.Minute)
+					t.wait(3 * time.Minute)
 					c.packet(false, &layers.TCP{ACK: true}, nil)
 					c.packet(true, &layers.TCP{ACK: true}, nil)
 				}

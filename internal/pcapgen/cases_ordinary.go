@@ -23,11 +23,11 @@ func ordinary() []Case {
 		{
 			Name: "apt", Policy: "[[egress.allow]]\nname = \"debian\"\nhosts = [\"deb.debian.org\"]\nports = [80]\nprotocol = \"http\"\n",
 			Story: "apt-get update resolves the mirror, fetches the release file over plain HTTP on one kept connection, and closes it. Packages are signed, so plain HTTP is usual; each request is judged by its Host.",
-			build: func(t *Tape) {
-				t.Lookup("deb.debian.org", "151.101.2.132")
-				c := t.Dial("151.101.2.132:80")
-				c.Say(get("deb.debian.org", "/debian/dists/trixie/InRelease")).Hear(ok(strings.Repeat("Origin: Debian\n", 90)))
-				c.Say(get("deb.debian.org", "/debian/dists/trixie/main/binary-amd64/Packages.xz")).Hear(ok("...")).Close()
+			build: func(t *tape) {
+				t.lookup("deb.debian.org", "151.101.2.132")
+				c := t.dial("151.101.2.132:80")
+				c.say(get("deb.debian.org", "/debian/dists/trixie/InRelease")).hear(ok(strings.Repeat("Origin: Debian\n", 90)))
+				c.say(get("deb.debian.org", "/debian/dists/trixie/main/binary-amd64/Packages.xz")).hear(ok("...")).Close()
 			},
 		},
 		{
@@ -38,17 +38,17 @@ func ordinary() []Case {
 				"two names, two lookups and two TLS connections. Anyone who builds software in a sandbox " +
 				"needs this to work out of the box, without opening other hosts beside. The pypi preset " +
 				"names both, and each connection is allowed by the preset's rule for its name.",
-			build: func(t *Tape) {
-				t.Visit("pypi.org", "151.101.0.223", "h2", "http/1.1")
-				t.Visit("files.pythonhosted.org", "151.101.1.63", "h2", "http/1.1")
+			build: func(t *tape) {
+				t.visit("pypi.org", "151.101.0.223", "h2", "http/1.1")
+				t.visit("files.pythonhosted.org", "151.101.1.63", "h2", "http/1.1")
 			},
 		},
 		{
 			Name: "npm", Policy: "include = [\"npm\"]\n",
 			Story: "npm install asks the registry over TLS and, as some packages' scripts do, a host that the preset does not name; that one is not resolved and its flow is refused.",
-			build: func(t *Tape) {
-				t.Visit("registry.npmjs.org", "104.16.0.35", "h2", "http/1.1")
-				t.Visit("telemetry.example", evil, "h2")
+			build: func(t *tape) {
+				t.visit("registry.npmjs.org", "104.16.0.35", "h2", "http/1.1")
+				t.visit("telemetry.example", evil, "h2")
 			},
 		},
 		{
@@ -59,11 +59,11 @@ func ordinary() []Case {
 				"for IPv4 only, and receives a large answer on one TLS connection. An empty AAAA answer " +
 				"must not count as a failure, and a long download must not be cut short. Lookups and " +
 				"connection are allowed by the one rule, and the pinned address is dialled.",
-			build: func(t *Tape) {
-				t.Zone("github.com. 60 IN A 140.82.121.4")
-				t.Resolve("github.com", dns.TypeA)
-				t.Resolve("github.com", dns.TypeAAAA)
-				t.Dial("140.82.121.4:443").Say(helloFor("github.com", "h2", "http/1.1")).Hear(serverSpeaks(9000)).Close()
+			build: func(t *tape) {
+				t.addZone("github.com. 60 IN A 140.82.121.4")
+				t.resolve("github.com", dns.TypeA)
+				t.resolve("github.com", dns.TypeAAAA)
+				t.dial("140.82.121.4:443").say(helloFor("github.com", "h2", "http/1.1")).hear(serverSpeaks(9000)).Close()
 			},
 		},
 		{
@@ -73,9 +73,9 @@ func ordinary() []Case {
 				"first. A gateway that waited for the client's first bytes to learn a name would wait " +
 				"for ever. A tcp rule needs no name in the stream: the connection is allowed by the " +
 				"pinned address alone and dialled at once, and what is spoken on it nobody looks at.",
-			build: func(t *Tape) {
-				t.Lookup("github.com", "140.82.121.4")
-				t.Dial("140.82.121.4:22").Hear([]byte("SSH-2.0-babeld\r\n")).Say([]byte("SSH-2.0-OpenSSH_10.0\r\n")).Close()
+			build: func(t *tape) {
+				t.lookup("github.com", "140.82.121.4")
+				t.dial("140.82.121.4:22").hear([]byte("SSH-2.0-babeld\r\n")).say([]byte("SSH-2.0-OpenSSH_10.0\r\n")).Close()
 			},
 		},
 		{
@@ -85,9 +85,9 @@ func ordinary() []Case {
 				"that names GET and paths below /repos. Inspection must not break an ordinary client " +
 				"whose request is just what the rule describes. The flow is inspected, the request " +
 				"allowed by the rule, and the server is dialled at the address that was pinned.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				t.Dial(good + ":80").Say(get("good.example", "/repos/acme")).Hear(ok("hello")).Close()
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				t.dial(good + ":80").say(get("good.example", "/repos/acme")).hear(ok("hello")).Close()
 			},
 		},
 		{
@@ -98,17 +98,17 @@ func ordinary() []Case {
 				"and paths. These can be judged only inside TLS, so the gateway has to end the session " +
 				"itself instead of passing it on. The flow is inspected; as the capture has no keys and " +
 				"no requests, the review can say no more, and the replayed hello dials nobody.",
-			build: func(t *Tape) { t.Visit("good.example", good, "h2", "http/1.1") },
+			build: func(t *tape) { t.visit("good.example", good, "h2", "http/1.1") },
 		},
 		{
 			Name: "curl-h3", Policy: webOnly,
 			Story: "A client tries QUIC to an allowed name, finds it refused, and falls back to TLS over TCP. QUIC would hide the name that the rule goes by.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
+			build: func(t *tape) {
+				t.lookup("good.example", good)
 				initial := append([]byte{0xc3, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x44, 0x96}, make([]byte, 1182)...)
-				t.UDP(good+":443", initial)
-				t.Wait(300 * time.Millisecond)
-				t.Dial(good + ":443").Say(helloFor("good.example", "h2")).Hear(serverSpeaks(2000)).Close()
+				t.udp(good+":443", initial)
+				t.wait(300 * time.Millisecond)
+				t.dial(good + ":443").say(helloFor("good.example", "h2")).hear(serverSpeaks(2000)).Close()
 			},
 		},
 		{
@@ -119,11 +119,11 @@ func ordinary() []Case {
 				"IPv6 and the IPv4 address nearly at once, as RFC 8305 has it. It uses whichever answers " +
 				"first, so a pin of one family must not displace the other. Both connections say the " +
 				"allowed name at an address pinned for it: both are allowed and dialled.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good6)
-				t.Lookup("good.example", good)
-				t.Dial("[" + good6 + "]:443").Say(helloFor("good.example", "h2")).Hear(serverSpeaks(700)).Close()
-				t.Dial(good + ":443").Say(helloFor("good.example", "h2")).Close()
+			build: func(t *tape) {
+				t.lookup("good.example", good6)
+				t.lookup("good.example", good)
+				t.dial("[" + good6 + "]:443").say(helloFor("good.example", "h2")).hear(serverSpeaks(700)).Close()
+				t.dial(good + ":443").say(helloFor("good.example", "h2")).Close()
 			},
 		},
 		{
@@ -135,29 +135,29 @@ func ordinary() []Case {
 				"wrong, yet echo payloads can carry data, so a rule must cover the address. The two in " +
 				"the range go out, the gateway answers by itself, and the last is denied, since no rule " +
 				"covers it.",
-			build: func(t *Tape) {
-				t.Ping(good, true)
-				t.Ping("93.184.215.77", false)
-				t.Ping("192.168.127.1", true)
-				t.Ping(evil, false)
+			build: func(t *tape) {
+				t.ping(good, true)
+				t.ping("93.184.215.77", false)
+				t.ping("192.168.127.1", true)
+				t.ping(evil, false)
 			},
 		},
 		{
 			Name: "port-scan", Policy: "[[egress.allow]]\nname = \"one port\"\ncidrs = [\"45.33.32.156/32\"]\nports = [22]\nprotocol = \"tcp\"\n",
 			Story: "A scan of forty ports of one public host. One is allowed and may be dialled; the other thirty-nine are reset by the gateway and nothing leaves for them.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for port := 1; port <= 40; port++ {
-					t.Refused(evil + ":" + strconv.Itoa(port))
+					t.refused(evil + ":" + strconv.Itoa(port))
 				}
 			},
 		},
 		{
 			Name: "hosts-mapped", Policy: "[hosts]\n\"registry.internal\" = \"127.0.0.1:5000\"\n", Opens: []string{"127.0.0.1"},
 			Story: "A name of [hosts] is answered with an address of the benchmarking range that stands for a service on the host. It is the only way there.",
-			build: func(t *Tape) {
-				t.Lookup("registry.internal", "198.18.1.0")
-				t.Dial("198.18.1.0:80").Say(get("registry.internal", "/v2/")).Hear(ok("{}")).Close()
-				t.Refused("127.0.0.1:5000")
+			build: func(t *tape) {
+				t.lookup("registry.internal", "198.18.1.0")
+				t.dial("198.18.1.0:80").say(get("registry.internal", "/v2/")).hear(ok("{}")).Close()
+				t.refused("127.0.0.1:5000")
 			},
 		},
 		{
@@ -168,10 +168,10 @@ func ordinary() []Case {
 				"guest greets a server there, then tries SSH on the same host and the database port of a " +
 				"host just outside of the range. The first is dialled; the others are refused as special " +
 				"addresses, so that one opening does not become a way into the network.",
-			build: func(t *Tape) {
-				t.Dial("10.20.3.4:5432").Say([]byte{0, 0, 0, 8, 4, 210, 22, 47}).Hear([]byte("N")).Close()
-				t.Refused("10.20.3.4:22")
-				t.Refused("10.21.3.4:5432")
+			build: func(t *tape) {
+				t.dial("10.20.3.4:5432").say([]byte{0, 0, 0, 8, 4, 210, 22, 47}).hear([]byte("N")).Close()
+				t.refused("10.20.3.4:22")
+				t.refused("10.21.3.4:5432")
 			},
 		},
 		{
@@ -182,10 +182,10 @@ func ordinary() []Case {
 				"for STARTTLS, and a TLS hello comes in the middle of the stream. A gateway that " +
 				"insisted on reading a name first would stall or break this. The tcp rule lets the flow " +
 				"pass by its pinned address, without a look at either part.",
-			build: func(t *Tape) {
-				t.Lookup("mail.example", "198.35.26.96")
-				t.Dial("198.35.26.96:587").Hear([]byte("220 mail.example ESMTP\r\n")).Say([]byte("EHLO guest\r\n")).
-					Hear([]byte("250-mail.example\r\n250 STARTTLS\r\n")).Say([]byte("STARTTLS\r\n")).Hear([]byte("220 go\r\n")).Say(helloFor("mail.example")).Close()
+			build: func(t *tape) {
+				t.lookup("mail.example", "198.35.26.96")
+				t.dial("198.35.26.96:587").hear([]byte("220 mail.example ESMTP\r\n")).say([]byte("EHLO guest\r\n")).
+					hear([]byte("250-mail.example\r\n250 STARTTLS\r\n")).say([]byte("STARTTLS\r\n")).hear([]byte("220 go\r\n")).say(helloFor("mail.example")).Close()
 			},
 		},
 		{
@@ -196,10 +196,10 @@ func ordinary() []Case {
 				"An ordinary name is resolved and visited; the denied one is then asked for, and said in " +
 				"the TLS hello at the address of the allowed one, which a shared host might serve. Both " +
 				"attempts at it are denied by the deny rule, and only the ordinary host is dialled.",
-			build: func(t *Tape) {
-				t.Visit("anything.example", "104.18.2.3", "h2")
-				t.Lookup("gist.example", "104.18.2.4")
-				t.Dial("104.18.2.3:443").Say(helloFor("gist.example")).Close()
+			build: func(t *tape) {
+				t.visit("anything.example", "104.18.2.3", "h2")
+				t.lookup("gist.example", "104.18.2.4")
+				t.dial("104.18.2.3:443").say(helloFor("gist.example")).Close()
 			},
 		},
 		{
@@ -211,9 +211,9 @@ func ordinary() []Case {
 				"flow goes out and is marked as one that would be denied. It is no way inward: the " +
 				"private address is refused as special all the same, and only the public host is " +
 				"dialled.",
-			build: func(t *Tape) {
-				t.Visit("anything.example", "104.18.2.3", "h2")
-				t.Refused("10.0.0.1:80")
+			build: func(t *tape) {
+				t.visit("anything.example", "104.18.2.3", "h2")
+				t.refused("10.0.0.1:80")
 			},
 		},
 	}

@@ -15,7 +15,7 @@ func tlsCases() []Case {
 				"An address of a large host stands for many sites, and without a name there is no " +
 				"telling which one the guest wants or what the server will take it for. The rule goes by " +
 				"name, so the connection is denied for having none, before anything is dialled.",
-			build: func(t *Tape) { t.pinned().Say(hello(helloOptions{alpn: []string{"h2"}})).Close() },
+			build: func(t *tape) { t.pinned().say(hello(helloOptions{alpn: []string{"h2"}})).Close() },
 		},
 		{
 			Name: "tls-sni-denied",
@@ -25,7 +25,7 @@ func tlsCases() []Case {
 				"the TLS hello. Where both are customers of one host, a filter that trusts the address " +
 				"would carry the session to the attacker's site: domain fronting by SNI. No rule allows " +
 				"that name, so the connection is denied and the server is never dialled.",
-			build: func(t *Tape) { t.pinned().Say(helloFor("evil.example")).Close() },
+			build: func(t *tape) { t.pinned().say(helloFor("evil.example")).Close() },
 		},
 		{
 			Name: "tls-sni-not-pinned",
@@ -35,7 +35,7 @@ func tlsCases() []Case {
 				"wildcard allows that name too, but nobody asked its zone where it lives, so an attacker " +
 				"could take an allowed name to an address of their own choosing. The connection is " +
 				"denied because the name is not pinned there, and nothing is dialled.",
-			build: func(t *Tape) { t.pinned().Say(helloFor("www.good.example")).Close() },
+			build: func(t *tape) { t.pinned().say(helloFor("www.good.example")).Close() },
 		},
 		{
 			Name: "tls-address-unresolved",
@@ -46,7 +46,7 @@ func tlsCases() []Case {
 				"filter that goes by it alone sends data to whoever holds the address. Nothing is pinned " +
 				"there: no rule covers the address, so the connection is denied at its SYN, and nothing " +
 				"leaves.",
-			build: func(t *Tape) { t.Dial(evil + ":443").Say(helloFor("good.example")).Close() },
+			build: func(t *tape) { t.dial(evil + ":443").say(helloFor("good.example")).Close() },
 		},
 		{
 			Name: "tls-two-names", Odd: true,
@@ -56,8 +56,8 @@ func tlsCases() []Case {
 				"RFC 6066 does not allow for names of one type. A filter that reads the first and a " +
 				"server that reads the last would judge and serve different sites. The hello is denied " +
 				"as unreadable rather than taken in either way, and nothing is dialled.",
-			build: func(t *Tape) {
-				t.pinned().Say(hello(helloOptions{names: []string{"good.example", "evil.example"}})).Close()
+			build: func(t *tape) {
+				t.pinned().say(hello(helloOptions{names: []string{"good.example", "evil.example"}})).Close()
 			},
 		},
 		{
@@ -67,8 +67,8 @@ func tlsCases() []Case {
 				"Parsers disagree on which of two extensions counts, so a filter that accepted the " +
 				"doubling could be shown one name while the server obeys another. Even with equal names " +
 				"the hello is denied as unreadable, as TLS forbids it, and the server is not dialled.",
-			build: func(t *Tape) {
-				t.pinned().Say(hello(helloOptions{names: []string{"good.example"}, twice: true})).Close()
+			build: func(t *tape) {
+				t.pinned().say(hello(helloOptions{names: []string{"good.example"}, twice: true})).Close()
 			},
 		},
 		{
@@ -78,7 +78,7 @@ func tlsCases() []Case {
 				"host name. Treated as a name it could match by accident, and a server would answer with " +
 				"whatever site is its default, about which the rule says nothing. The hello is denied as " +
 				"unreadable although the address is pinned, and nothing is dialled.",
-			build: func(t *Tape) { t.pinned().Say(helloFor("93.184.215.14")).Close() },
+			build: func(t *tape) { t.pinned().say(helloFor("93.184.215.14")).Close() },
 		},
 		{
 			Name: "tls-20-segments",
@@ -88,9 +88,9 @@ func tlsCases() []Case {
 				"with a tiny window. A filter that looks at the first segment only finds no name in it, " +
 				"and then either blocks an honest client or lets everything through. The hello is put " +
 				"together to its end, the name found and allowed, and the server dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				h := helloFor("good.example", "h2")
-				t.pinned().Split(h, len(h)/20+1).Hear(serverSpeaks(100)).Close()
+				t.pinned().split(h, len(h)/20+1).hear(serverSpeaks(100)).Close()
 			},
 		},
 		{
@@ -101,13 +101,13 @@ func tlsCases() []Case {
 				"permits. Parsers that read only the first record miss the name, so this is a known way " +
 				"around filters by name. Here the records are joined before reading: the name is " +
 				"good.example, pinned at that address, so the connection is allowed and dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				msg := helloMessage(helloOptions{names: []string{"good.example"}})
 				var b []byte
 				for i := range 5 {
 					b = append(b, record(22, msg[i*len(msg)/5:(i+1)*len(msg)/5])...)
 				}
-				t.pinned().Say(b).Close()
+				t.pinned().say(b).Close()
 			},
 		},
 		{
@@ -118,8 +118,8 @@ func tlsCases() []Case {
 				"them large, and takes several segments. Honest clients send such hellos more and more, " +
 				"so a bound that is too tight would break them one update after another. It is below the " +
 				"bound of 16 KiB: its name is read and allowed, and the server is dialled.",
-			build: func(t *Tape) {
-				t.pinned().Say(hello(helloOptions{names: []string{"good.example"}, extra: 9000})).Close()
+			build: func(t *tape) {
+				t.pinned().say(hello(helloOptions{names: []string{"good.example"}, extra: 9000})).Close()
 			},
 		},
 		{
@@ -129,8 +129,8 @@ func tlsCases() []Case {
 				"KiB. Without a bound a guest could have the gateway keep megabytes for each connection " +
 				"while it looks for the hello's end. Its name stands at the front and is an allowed one, " +
 				"yet the hello is denied as unreadable, and nothing is dialled.",
-			build: func(t *Tape) {
-				t.pinned().Say(hello(helloOptions{names: []string{"good.example"}, extra: 20000})).Close()
+			build: func(t *tape) {
+				t.pinned().say(hello(helloOptions{names: []string{"good.example"}, extra: 20000})).Close()
 			},
 		},
 		{
@@ -141,8 +141,8 @@ func tlsCases() []Case {
 				"browsers send with ECH. The server goes by the inner name, which nobody on the way can " +
 				"read, so an allowed outer name would be a cover for any site of the same host. The " +
 				"connection is denied for the extension, and the server sees none of it.",
-			build: func(t *Tape) {
-				t.pinned().Say(hello(helloOptions{names: []string{"good.example"}, ech: true})).Close()
+			build: func(t *tape) {
+				t.pinned().say(hello(helloOptions{names: []string{"good.example"}, ech: true})).Close()
 			},
 		},
 		{
@@ -152,8 +152,8 @@ func tlsCases() []Case {
 				"name. Old servers still answer it with a session of a later version, so it would be a " +
 				"way to reach an allowed address without saying whom one wants. The bytes are not TLS as " +
 				"the rule means it: the connection is denied as a mismatch of protocol.",
-			build: func(t *Tape) {
-				t.pinned().Say(append([]byte{0x80, 0x2e, 1, 3, 1, 0, 0x15, 0, 0, 0, 0x10}, bytes.Repeat([]byte{1}, 37)...)).Close()
+			build: func(t *tape) {
+				t.pinned().say(append([]byte{0x80, 0x2e, 1, 3, 1, 0, 0x15, 0, 0, 0, 0x10}, bytes.Repeat([]byte{1}, 37)...)).Close()
 			},
 		},
 		{
@@ -163,17 +163,17 @@ func tlsCases() []Case {
 				"What counts is what is said and not the port's habit: a filter that expected HTTP there " +
 				"would fail on the first byte or let it pass unread. The rule has both ports for TLS, so " +
 				"the hello's name is checked as on 443, allowed and dialled.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				t.Dial(good + ":80").Say(helloFor("good.example", "h2")).Close()
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				t.dial(good + ":80").say(helloFor("good.example", "h2")).Close()
 			},
 		},
 		{
 			Name: "tls-overlap", Odd: true, Story: "Overlapping segments: the first copy of the bytes says an allowed name, the second a denied one at the same place. The gateway judges what its own stack reads, which is what it relays.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				c := t.pinned()
 				a, b := helloFor("good.example"), helloFor("evil.example")
-				c.At(40, a[40:]).At(40, b[40:]).Say(a[:40])
+				c.at(40, a[40:]).at(40, b[40:]).say(a[:40])
 				c.seq += uint32(len(a) - 40)
 				c.Close()
 			},
@@ -185,10 +185,10 @@ func tlsCases() []Case {
 				"as packets on real networks sometimes do. A filter that reads segments in the order of " +
 				"arrival finds no hello and no name. The stream is put in order before it is read: the " +
 				"name is good.example, and the connection is allowed and dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				c := t.pinned()
 				h := helloFor("good.example")
-				c.At(100, h[100:]).Say(h[:100])
+				c.at(100, h[100:]).say(h[:100])
 				c.seq += uint32(len(h) - 100)
 				c.Close()
 			},
@@ -200,7 +200,7 @@ func tlsCases() []Case {
 				"prepared connections do. If the gateway dialled on the handshake alone, the guest could " +
 				"make contact without ever naming whom it wants, and learn which ports are open. No " +
 				"hello came, so the flow is denied as a mismatch of protocol, and nothing is dialled.",
-			build: func(t *Tape) { t.pinned().Close() },
+			build: func(t *tape) { t.pinned().Close() },
 		},
 		{
 			Name: "tls-slow-hello", Timed: true,
@@ -209,11 +209,11 @@ func tlsCases() []Case {
 				"place and a timer for each such connection, and whoever gives up early and lets it through has judged " +
 				"nothing. The gateway waits ten seconds for what decides, then denies, and so does the review. " +
 				"Replayed without the pauses, the bytes are an ordinary hello, which is allowed and dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				c := t.pinned()
 				for _, b := range helloFor("good.example", "h2") {
-					t.Wait(time.Second)
-					c.Say([]byte{b})
+					t.wait(time.Second)
+					c.say([]byte{b})
 				}
 				c.Close()
 			},
@@ -226,10 +226,10 @@ func tlsCases() []Case {
 				"below the wildcard. Servers in C stop at the NUL, others trim or fold. What is not a host name in ASCII is " +
 				"unreadable, the last is not pinned at the address, and only the dot behind, which means the same " +
 				"host to everyone, is allowed.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
+			build: func(t *tape) {
+				t.lookup("good.example", good)
 				for _, name := range []string{"good.example.", "*.good.example", "good.example\x00.evil.example", "good.example ", "", "ｇｏｏｄ.example", "a_b.good.example"} {
-					t.Dial(good + ":443").Say(helloFor(name)).Close()
+					t.dial(good + ":443").say(helloFor(name)).Close()
 				}
 			},
 		},
@@ -240,7 +240,7 @@ func tlsCases() []Case {
 				"home-made protocol of malware might begin. A rule for TLS would be a rule for anything " +
 				"if unknown bytes were passed on for the server to sort out. The connection is denied as " +
 				"a mismatch of protocol, and the server is not dialled.",
-			build: func(t *Tape) { t.pinned().Say([]byte("\x00\x01\x02\x03 not a protocol\n")).Close() },
+			build: func(t *tape) { t.pinned().say([]byte("\x00\x01\x02\x03 not a protocol\n")).Close() },
 		},
 		{
 			Name:  "quic",
@@ -249,9 +249,9 @@ func tlsCases() []Case {
 				"443 of its address. QUIC wraps the hello in encryption that differs with each version, " +
 				"so a name in it is not there to be checked before data flows. The rule is for TLS over " +
 				"TCP: the datagram is denied as QUIC and not sent on, and clients fall back.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				t.UDP(good+":443", append([]byte{0xc3, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x44, 0x96}, make([]byte, 1182)...))
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				t.udp(good+":443", append([]byte{0xc3, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x44, 0x96}, make([]byte, 1182)...))
 			},
 		},
 	}
@@ -262,7 +262,7 @@ func tlsCases() []Case {
 }
 
 // pinned resolves good.example and connects to it.
-func (t *Tape) pinned() *Conn {
-	t.Lookup("good.example", good)
-	return t.Dial(good + ":443")
+func (t *tape) pinned() *conn {
+	t.lookup("good.example", good)
+	return t.dial(good + ":443")
 }

@@ -20,9 +20,9 @@ func transportCases() []Case {
 				"by a rule. State for half-open connections is what such floods use up, and each dial " +
 				"would make the host part of a scan. Every one is denied and reset before a handshake, " +
 				"so that it holds nothing, and none is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i := range 200 {
-					t.SYN(fmt.Sprintf("45.33.32.%d:443", i+1))
+					t.syn(fmt.Sprintf("45.33.32.%d:443", i+1))
 				}
 			},
 		},
@@ -34,10 +34,10 @@ func transportCases() []Case {
 				"completes a handshake. Each asks the gateway to keep a place for a client that may " +
 				"still speak, and a dial for each would have the guest flood the server. Without a hello " +
 				"the flows stay undecided, as the name is missing, and the server sees none of them.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
+			build: func(t *tape) {
+				t.lookup("good.example", good)
 				for range 100 {
-					t.SYN(good + ":443")
+					t.syn(good + ":443")
 				}
 			},
 		},
@@ -49,9 +49,9 @@ func transportCases() []Case {
 				"for the rest of a known flow could be worn down or led past its rules. The address was " +
 				"never resolved and no rule covers it: the review denies all of them, and nothing is " +
 				"dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i := range 40 {
-					c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
+					c := &conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
 					c.packet(true, &layers.TCP{RST: i%2 == 0, FIN: i%2 == 1, ACK: i%2 == 1}, nil)
 				}
 			},
@@ -63,9 +63,9 @@ func transportCases() []Case {
 				"with RST. Scanners send these to slip past filters that know plain SYNs only, and to " +
 				"tell stacks apart. The second looks like the answer to a connection from outside, but it is " +
 				"the guest that sent it. The review denies all four as the guest's own; the gateway dials nothing.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for _, f := range []layers.TCP{{}, {FIN: true, SYN: true, RST: true, PSH: true, ACK: true, URG: true}, {SYN: true, FIN: true}, {SYN: true, RST: true}} {
-					c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
+					c := &conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
 					c.packet(true, &f, nil)
 				}
 			},
@@ -78,7 +78,7 @@ func transportCases() []Case {
 				"it. Some stacks take the urgent byte out of the stream, so a filter and a server could " +
 				"read two different names. The gateway ends TCP itself and reads good.example from the " +
 				"bytes that it will relay; the connection is allowed and dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				c := t.pinned()
 				h := helloFor("good.example")
 				c.packet(true, &layers.TCP{ACK: true, PSH: true, URG: true, Urgent: 60}, h)
@@ -95,9 +95,9 @@ func transportCases() []Case {
 				"connection, or from a forged source. The bytes wait for a handshake that does not come: " +
 				"nothing is dialled, and the review, which sees no more than the SYN, leaves the flow " +
 				"undecided.",
-			build: func(t *Tape) {
-				t.Lookup("good.example", good)
-				c := &Conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
+			build: func(t *tape) {
+				t.lookup("good.example", good)
+				c := &conn{t: t, peer: netip.MustParseAddrPort(good + ":443"), port: t.nextPort()}
 				c.packet(true, &layers.TCP{SYN: true}, helloFor("good.example"))
 			},
 		},
@@ -109,9 +109,9 @@ func transportCases() []Case {
 				"covered by a rule. UDP has no handshake, so each could take up a place in the gateway's " +
 				"table and carry a byte to wherever the guest likes. All are denied, with ICMP errors so " +
 				"that clients need not wait, and none is sent on.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				for i := range 300 {
-					t.UDP(fmt.Sprintf("45.33.%d.%d:9", 32+i/250, i%250+1), []byte("x"))
+					t.udp(fmt.Sprintf("45.33.%d.%d:9", 32+i/250, i%250+1), []byte("x"))
 				}
 			},
 		},
@@ -122,10 +122,10 @@ func transportCases() []Case {
 				"answer, and then asks a server outside of it. Clocks matter to certificates, so this " +
 				"must work, but port 123 is also a handy way out for other data. The first flow is " +
 				"allowed and seen upstream; the second is denied, since no rule covers it.",
-			build: func(t *Tape) {
-				port := t.UDP("162.159.200.1:123", append([]byte{0x23}, make([]byte, 47)...))
+			build: func(t *tape) {
+				port := t.udp("162.159.200.1:123", append([]byte{0x23}, make([]byte, 47)...))
 				t.datagram(false, port, netip.MustParseAddrPort("162.159.200.1:123"), append([]byte{0x24, 1}, make([]byte, 46)...))
-				t.UDP("45.33.32.156:123", append([]byte{0x23}, make([]byte, 47)...))
+				t.udp("45.33.32.156:123", append([]byte{0x23}, make([]byte, 47)...))
 			},
 		},
 		{
@@ -136,9 +136,9 @@ func transportCases() []Case {
 				"servers answer a few bytes with very many, which is used to flood others, and the " +
 				"policy allows everything public except these two ports. Its deny rule goes before the " +
 				"default: both datagrams are denied by it, and neither leaves.",
-			build: func(t *Tape) {
-				t.UDP("45.33.32.156:11211", []byte("\x00\x01\x00\x00\x00\x01\x00\x00stats\r\n"))
-				t.UDP("45.33.32.156:1900", []byte("M-SEARCH * HTTP/1.1\r\n\r\n"))
+			build: func(t *tape) {
+				t.udp("45.33.32.156:11211", []byte("\x00\x01\x00\x00\x00\x01\x00\x00stats\r\n"))
+				t.udp("45.33.32.156:1900", []byte("M-SEARCH * HTTP/1.1\r\n\r\n"))
 			},
 		},
 	}

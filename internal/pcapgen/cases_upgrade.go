@@ -100,7 +100,7 @@ func upgradeCases() []Case {
 				"another port, with a name before an @, and with a comma. The first three are the same host " +
 				"by every specification, and honest clients send them; they are allowed. The others lead " +
 				"readers to different places, and are refused without a guess.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				var all []string
 				for _, h := range []string{"GOOD.EXAMPLE", "good.example:80", "good.example.", "good.example:8080", "good.example@evil.example", "good.example, evil.example"} {
 					all = append(all, "GET /repos/a HTTP/1.1\r\nHost: "+h+"\r\n\r\n")
@@ -116,7 +116,7 @@ func upgradeCases() []Case {
 				"semicolon, another case, a fragment, a NUL, overlong UTF-8. Servers clean such paths up " +
 				"after the gateway has judged them, each in its own way. What is not one path for every " +
 				"reader is refused, and nothing is dialled.",
-			build: func(t *Tape) {
+			build: func(t *tape) {
 				var all []string
 				for _, p := range []string{
 					"//repos/a", "/repos//../admin", "/repos/./../admin", "/repos/../admin", "/repos/%2e%2e/admin", "/repos/%2E./admin",

@@ -10,8 +10,8 @@ import (
 // resolver is where guests ask.
 const resolver = "192.168.127.1:53"
 
-// Zone adds records that the world's resolver answers with, in zone-file form.
-func (t *Tape) Zone(lines ...string) {
+// addZone adds records that the world's resolver answers with, in zone-file form.
+func (t *tape) addZone(lines ...string) {
 	for _, l := range lines {
 		rr, err := dns.NewRR(l)
 		must(err)
@@ -21,7 +21,7 @@ func (t *Tape) Zone(lines ...string) {
 }
 
 // answerTo is what the world answers to a question.
-func (t *Tape) answerTo(q *dns.Msg) *dns.Msg {
+func (t *tape) answerTo(q *dns.Msg) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetReply(q)
 	m.RecursionAvailable = true
@@ -62,29 +62,29 @@ func packed(m *dns.Msg) []byte {
 	return b
 }
 
-// Resolve asks for name over UDP and shows the answer.
-func (t *Tape) Resolve(name string, kind uint16) { t.ResolveAt(resolver, name, kind) }
+// resolve asks for name over UDP and shows the answer.
+func (t *tape) resolve(name string, kind uint16) { t.resolveAt(resolver, name, kind) }
 
-// ResolveAt is Resolve with another resolver.
-func (t *Tape) ResolveAt(server, name string, kind uint16) {
+// resolveAt is resolve with another resolver.
+func (t *tape) resolveAt(server, name string, kind uint16) {
 	t.id++
 	q := question(name, kind, t.id)
-	port := t.UDP(server, packed(q))
+	port := t.udp(server, packed(q))
 	t.datagram(false, port, netip.MustParseAddrPort(server), packed(t.answerTo(q)))
 }
 
-// Ask sends a query of any bytes, which nothing answers.
-func (t *Tape) Ask(packet []byte) { t.UDP(resolver, packet) }
+// ask sends a query of any bytes, which nothing answers.
+func (t *tape) ask(packet []byte) { t.udp(resolver, packet) }
 
 // framed is a message as it goes over TCP.
 func framed(b []byte) []byte { return append(be16(len(b)), b...) }
 
-// Lookup is a zone record and its resolution at once: the ordinary beginning of most flows.
-func (t *Tape) Lookup(name, addr string) {
+// lookup is a zone record and its resolution at once: the ordinary beginning of most flows.
+func (t *tape) lookup(name, addr string) {
 	kind, text := dns.TypeA, " 300 IN A "
 	if netip.MustParseAddr(addr).Is6() {
 		kind, text = dns.TypeAAAA, " 300 IN AAAA "
 	}
-	t.Zone(dns.Fqdn(name) + text + addr)
-	t.Resolve(name, kind)
+	t.addZone(dns.Fqdn(name) + text + addr)
+	t.resolve(name, kind)
 }

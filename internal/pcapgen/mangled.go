@@ -23,9 +23,9 @@ func Mangled(r *rand.Rand, harder bool) Case {
 	tunnel := func(host string) []byte {
 		return append([]byte("CONNECT "+host+":443 HTTP/1.1\r\n\r\n"), helloFor(host)...)
 	}
-	c.build = func(t *Tape) {
-		t.Lookup("good.example", good)
-		t.Zone("a.good.example. 300 IN A " + good)
+	c.build = func(t *tape) {
+		t.lookup("good.example", good)
+		t.addZone("a.good.example. 300 IN A " + good)
 		kinds := 4
 		if harder {
 			kinds = 6
@@ -49,17 +49,17 @@ func Mangled(r *rand.Rand, harder bool) Case {
 // says nothing before the pause.
 func Paused(port int, pause time.Duration) Case {
 	c := Case{Name: "paused", Story: "A pause in the middle of what decides.", Policy: webOnly + inClear}
-	c.build = func(t *Tape) {
-		t.Lookup("good.example", good)
+	c.build = func(t *tape) {
+		t.lookup("good.example", good)
 		said := helloFor("good.example")
 		if port == 80 {
 			said = []byte("GET /repos/a HTTP/1.1\r\nHost: good.example\r\n\r\n")
 		}
-		half, silent := t.Dial(fmt.Sprint(good, ":", port)), t.Dial(fmt.Sprint(good, ":", port))
-		half.Say(said[:20])
-		t.Wait(pause)
-		half.Say(said[20:]).Close()
-		silent.Say(said).Close()
+		half, silent := t.dial(fmt.Sprint(good, ":", port)), t.dial(fmt.Sprint(good, ":", port))
+		half.say(said[:20])
+		t.wait(pause)
+		half.say(said[20:]).Close()
+		silent.say(said).Close()
 	}
 	return c
 }
@@ -67,11 +67,11 @@ func Paused(port int, pause time.Duration) Case {
 // Impatient is a case of a client that does not wait for the answer to its CONNECT, whose beginning is given.
 func Impatient(answer string) Case {
 	c := Case{Name: "impatient", Story: "Bytes behind a CONNECT.", Policy: webOnly}
-	c.build = func(t *Tape) {
-		t.Lookup("good.example", good)
-		conn := t.Dial(Gateway4.String() + ":3128")
-		conn.Say([]byte("CONNECT good.example:443 HTTP/1.1\r\n\r\n")).Say(helloFor("good.example"))
-		conn.Hear([]byte(answer)).Close()
+	c.build = func(t *tape) {
+		t.lookup("good.example", good)
+		conn := t.dial(Gateway4.String() + ":3128")
+		conn.say([]byte("CONNECT good.example:443 HTTP/1.1\r\n\r\n")).say(helloFor("good.example"))
+		conn.hear([]byte(answer)).Close()
 	}
 	return c
 }
@@ -79,16 +79,16 @@ func Impatient(answer string) Case {
 // Datagrams is a case of two datagrams from one socket, with a pause between them.
 func Datagrams(pause time.Duration) Case {
 	c := Case{Name: "datagrams", Story: "A pause between two datagrams.", Policy: everything}
-	c.build = func(t *Tape) {
-		port := t.UDP(good+":9999", []byte("first"))
-		t.Wait(pause)
+	c.build = func(t *tape) {
+		port := t.udp(good+":9999", []byte("first"))
+		t.wait(pause)
 		t.datagram(true, port, netip.MustParseAddrPort(good+":9999"), []byte("second"))
 	}
 	return c
 }
 
-func mangle(r *rand.Rand, t *Tape, harder bool, dst string, a, b []byte) {
-	c := t.SYN(dst)
+func mangle(r *rand.Rand, t *tape, harder bool, dst string, a, b []byte) {
+	c := t.syn(dst)
 	c.packet(false, &layers.TCP{SYN: true, ACK: true}, nil)
 	c.ack++
 	if harder {
@@ -100,11 +100,11 @@ func mangle(r *rand.Rand, t *Tape, harder bool, dst string, a, b []byte) {
 	for range 1 + r.IntN(8) {
 		c.mangled(r, harder, a, b)
 	}
-	c.Split(a, 1+r.IntN(len(a)))
+	c.split(a, 1+r.IntN(len(a)))
 }
 
 // shaken sends a segment during the handshake.
-func (c *Conn) shaken(r *rand.Rand, a []byte) {
+func (c *conn) shaken(r *rand.Rand, a []byte) {
 	seq, ack := c.seq, c.ack
 	tcp := &layers.TCP{ACK: true}
 	c.seq += []uint32{0, 0, 1, 100, 1 << 14, 1 << 20, 1<<32 - 1, 1<<32 - 100}[r.IntN(8)]
@@ -123,7 +123,7 @@ func (c *Conn) shaken(r *rand.Rand, a []byte) {
 }
 
 // mangled sends one piece of a or b from its place on.
-func (c *Conn) mangled(r *rand.Rand, harder bool, a, b []byte) {
+func (c *conn) mangled(r *rand.Rand, harder bool, a, b []byte) {
 	from := a
 	if r.IntN(2) == 0 {
 		from = b

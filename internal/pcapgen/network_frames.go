@@ -24,7 +24,7 @@ func checksum(b []byte) uint16 {
 }
 
 // datagram6 is a frame with a datagram of nine bytes to a public IPv6 address.
-func (t *Tape) datagram6(port layers.UDPPort) []byte {
+func (t *tape) datagram6(port layers.UDPPort) []byte {
 	eth, ip := t.ip(true, netip.MustParseAddr(good6), layers.IPProtocolUDP)
 	udp := &layers.UDP{SrcPort: layers.UDPPort(t.nextPort()), DstPort: port}
 	must(udp.SetNetworkLayerForChecksum(ip.(gopacket.NetworkLayer)))
@@ -32,13 +32,13 @@ func (t *Tape) datagram6(port layers.UDPPort) []byte {
 }
 
 // icmp6 sends a message of neighbour discovery's hop limit; body is what follows its checksum.
-func (t *Tape) icmp6(to net.HardwareAddr, src, dst netip.Addr, kind uint8, body []byte) {
+func (t *tape) icmp6(to net.HardwareAddr, src, dst netip.Addr, kind uint8, body []byte) {
 	eth := ether(true, layers.EthernetTypeIPv6)
 	eth.DstMAC = to
 	ip := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}
 	must(icmp.SetNetworkLayerForChecksum(ip))
-	t.Send(pack(eth, ip, icmp, gopacket.Payload(body)))
+	t.send(pack(eth, ip, icmp, gopacket.Payload(body)))
 }
 
 // groupMAC is where frames to a multicast address go.
@@ -52,7 +52,7 @@ func groupMAC(a netip.Addr) net.HardwareAddr {
 
 var allNodes = netip.MustParseAddr("ff02::1")
 
-func discovery(t *Tape) {
+func discovery(t *tape) {
 	neighbour := netip.MustParseAddr("fd6d:7362::3")
 	about := func(target netip.Addr, flags byte, option byte) []byte {
 		body := append([]byte{flags, 0, 0, 0}, target.AsSlice()...)
@@ -75,7 +75,7 @@ func discovery(t *Tape) {
 	t.icmp6(groupMAC(routers), Guest6, routers, 133, make([]byte, 4))
 }
 
-func groups(t *Tape) {
+func groups(t *tape) {
 	group, nodes := []byte{239, 1, 2, 3}, []byte{0, 0, 0, 0}
 	for _, m := range []struct {
 		kind byte
@@ -90,7 +90,7 @@ func groups(t *Tape) {
 		ip.(*layers.IPv4).TTL = 1
 		msg := append([]byte{m.kind, 0, 0, 0}, m.body...)
 		binary.BigEndian.PutUint16(msg[2:], checksum(msg))
-		t.Send(pack(eth, ip, gopacket.Payload(msg)))
+		t.send(pack(eth, ip, gopacket.Payload(msg)))
 	}
 	streams := netip.MustParseAddr("ff0e::1:2:3").AsSlice()
 	for _, kind := range []uint8{130, 131, 132} {
@@ -103,7 +103,7 @@ func groups(t *Tape) {
 
 // pieces6 are fragments of IPv6 packets to one address.
 type pieces6 struct {
-	t  *Tape
+	t  *tape
 	id uint32
 	to netip.Addr
 }
@@ -124,7 +124,7 @@ func (p *pieces6) send(kind byte, piece []byte, offset int, more bool) {
 	binary.BigEndian.PutUint16(head[2:], at)
 	binary.BigEndian.PutUint32(head[4:], p.id)
 	eth, ip := p.t.ip(true, p.to, layers.IPProtocolIPv6Fragment)
-	p.t.Send(pack(eth, ip, gopacket.Payload(append(head, piece...))))
+	p.t.send(pack(eth, ip, gopacket.Payload(append(head, piece...))))
 }
 
 // syn is the TCP part of a SYN.
@@ -138,7 +138,7 @@ func (p *pieces6) syn() []byte {
 	return pack(tcp)
 }
 
-func fragments6(t *Tape) {
+func fragments6(t *tape) {
 	const tcp, destination = 6, 60
 	options := append([]byte{tcp, 7, 1, 60}, make([]byte, 60)...) // 64 bytes of padding before TCP
 	p := &pieces6{t: t}
@@ -159,7 +159,7 @@ func fragments6(t *Tape) {
 	p.send(tcp, p.syn()[:16], 0, true)
 }
 
-func hopByHop(t *Tape) {
+func hopByHop(t *tape) {
 	shapes := [][]byte{
 		{17, 0, 1, 4, 0, 0, 0, 0},                         // padding
 		{17, 0, 5, 2, 0, 0, 1, 0},                         // router alert
@@ -172,7 +172,7 @@ func hopByHop(t *Tape) {
 		f, options := t.datagram6(5000), shapes[i%len(shapes)]
 		f[20] = 0 // next header
 		binary.BigEndian.PutUint16(f[18:], uint16(len(f)-head+len(options)))
-		t.Send(slices.Concat(f[:head], options, f[head:]))
+		t.send(slices.Concat(f[:head], options, f[head:]))
 	}
-	t.Send(t.datagram6(5001))
+	t.send(t.datagram6(5001))
 }

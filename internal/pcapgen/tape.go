@@ -28,8 +28,8 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // step is the time between two frames.
 const step = 700 * time.Microsecond
 
-// Tape is a capture in the making.
-type Tape struct {
+// tape is a capture in the making.
+type tape struct {
 	w    *pcapgo.NgWriter
 	out  *bytes.Buffer
 	at   time.Time
@@ -38,8 +38,8 @@ type Tape struct {
 	zone map[string][]string
 }
 
-func newTape(comment string) *Tape {
-	t := &Tape{out: new(bytes.Buffer), at: epoch, port: 40000, zone: map[string][]string{}}
+func newTape(comment string) *tape {
+	t := &tape{out: new(bytes.Buffer), at: epoch, port: 40000, zone: map[string][]string{}}
 	w, err := pcapgo.NewNgWriterInterface(t.out,
 		pcapgo.NgInterface{Name: "eth0", LinkType: layers.LinkTypeEthernet, TimestampResolution: 9},
 		pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "msb pcapgen", Comment: comment}})
@@ -55,23 +55,23 @@ func must(err error) {
 	}
 }
 
-// Wait lets time pass.
-func (t *Tape) Wait(d time.Duration) { t.at = t.at.Add(d) }
+// wait lets time pass.
+func (t *tape) wait(d time.Duration) { t.at = t.at.Add(d) }
 
-func (t *Tape) frame(direction pcapgo.NgEpbFlag, b []byte) {
+func (t *tape) frame(direction pcapgo.NgEpbFlag, b []byte) {
 	t.at = t.at.Add(step)
 	must(t.w.WritePacketWithOptions(
 		gopacket.CaptureInfo{Timestamp: t.at, CaptureLength: len(b), Length: len(b)}, b,
 		pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: direction}}))
 }
 
-// Send puts a frame of the guest's on the tape, byte by byte as it is.
-func (t *Tape) Send(b []byte) { t.frame(pcapgo.NgEpbFlagDirectionOutbound, b) }
+// send puts a frame of the guest's on the tape, byte by byte as it is.
+func (t *tape) send(b []byte) { t.frame(pcapgo.NgEpbFlagDirectionOutbound, b) }
 
-// Receive puts a frame to the guest on the tape.
-func (t *Tape) Receive(b []byte) { t.frame(pcapgo.NgEpbFlagDirectionInbound, b) }
+// receive puts a frame to the guest on the tape.
+func (t *tape) receive(b []byte) { t.frame(pcapgo.NgEpbFlagDirectionInbound, b) }
 
-func (t *Tape) bytes() []byte {
+func (t *tape) bytes() []byte {
 	must(t.w.Flush())
 	return t.out.Bytes()
 }
@@ -92,7 +92,7 @@ func ether(up bool, kind layers.EthernetType) *layers.Ethernet {
 }
 
 // ip is the IP head of a packet between the guest and peer.
-func (t *Tape) ip(up bool, peer netip.Addr, proto layers.IPProtocol) (eth *layers.Ethernet, ip gopacket.SerializableLayer) {
+func (t *tape) ip(up bool, peer netip.Addr, proto layers.IPProtocol) (eth *layers.Ethernet, ip gopacket.SerializableLayer) {
 	t.id++
 	src, dst := guestOf(peer), peer
 	if !up {
@@ -115,19 +115,19 @@ func guestOf(peer netip.Addr) netip.Addr {
 	return Guest6
 }
 
-func (t *Tape) nextPort() uint16 {
+func (t *tape) nextPort() uint16 {
 	t.port++
 	return t.port
 }
 
-// UDP sends a datagram from a new port and returns the port.
-func (t *Tape) UDP(dst string, payload []byte) uint16 {
+// udp sends a datagram from a new port and returns the port.
+func (t *tape) udp(dst string, payload []byte) uint16 {
 	port := t.nextPort()
 	t.datagram(true, port, netip.MustParseAddrPort(dst), payload)
 	return port
 }
 
-func (t *Tape) datagram(up bool, port uint16, peer netip.AddrPort, payload []byte) {
+func (t *tape) datagram(up bool, port uint16, peer netip.AddrPort, payload []byte) {
 	eth, ip := t.ip(up, peer.Addr(), layers.IPProtocolUDP)
 	udp := &layers.UDP{SrcPort: layers.UDPPort(port), DstPort: layers.UDPPort(peer.Port())}
 	if !up {
@@ -137,16 +137,16 @@ func (t *Tape) datagram(up bool, port uint16, peer netip.AddrPort, payload []byt
 	t.put(up, pack(eth, ip, udp, gopacket.Payload(payload)))
 }
 
-func (t *Tape) put(up bool, b []byte) {
+func (t *tape) put(up bool, b []byte) {
 	if up {
-		t.Send(b)
+		t.send(b)
 	} else {
-		t.Receive(b)
+		t.receive(b)
 	}
 }
 
-// Ping sends an echo request and, if answered, shows the reply.
-func (t *Tape) Ping(dst string, answered bool) {
+// ping sends an echo request and, if answered, shows the reply.
+func (t *tape) ping(dst string, answered bool) {
 	peer := netip.MustParseAddr(dst)
 	for _, up := range []bool{true, false} {
 		if !up && !answered {

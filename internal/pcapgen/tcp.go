@@ -10,27 +10,27 @@ import (
 // maxSegment is what the stacks of the captures put into one segment.
 const maxSegment = 1400
 
-// Conn is a TCP connection of the guest's.
-type Conn struct {
-	t        *Tape
+// conn is a TCP connection of the guest's.
+type conn struct {
+	t        *tape
 	peer     netip.AddrPort
 	port     uint16
 	seq, ack uint32
 	shut     bool // the guest announces a window of zero
 }
 
-// Dial shows a connection to dst that is established.
-func (t *Tape) Dial(dst string) *Conn {
-	c := t.SYN(dst)
+// dial shows a connection to dst that is established.
+func (t *tape) dial(dst string) *conn {
+	c := t.syn(dst)
 	c.packet(false, &layers.TCP{SYN: true, ACK: true}, nil)
 	c.ack++
 	c.packet(true, &layers.TCP{ACK: true}, nil)
 	return c
 }
 
-// SYN sends a SYN that nothing answers.
-func (t *Tape) SYN(dst string) *Conn {
-	c := &Conn{t: t, peer: netip.MustParseAddrPort(dst), port: t.nextPort()}
+// syn sends a SYN that nothing answers.
+func (t *tape) syn(dst string) *conn {
+	c := &conn{t: t, peer: netip.MustParseAddrPort(dst), port: t.nextPort()}
 	c.seq = uint32(c.port) * 1000
 	c.ack = uint32(c.port) * 7000
 	c.packet(true, &layers.TCP{SYN: true}, nil)
@@ -38,15 +38,15 @@ func (t *Tape) SYN(dst string) *Conn {
 	return c
 }
 
-// Refused shows a connection to dst that is reset at once.
-func (t *Tape) Refused(dst string) {
-	c := t.SYN(dst)
+// refused shows a connection to dst that is reset at once.
+func (t *tape) refused(dst string) {
+	c := t.syn(dst)
 	c.packet(false, &layers.TCP{RST: true, ACK: true}, nil)
 }
 
 // packet sends one segment with the connection's numbers, without changing them. What flags leaves at
 // zero is filled in.
-func (c *Conn) packet(up bool, tcp *layers.TCP, payload []byte) {
+func (c *conn) packet(up bool, tcp *layers.TCP, payload []byte) {
 	eth, ip := c.t.ip(up, c.peer.Addr(), layers.IPProtocolTCP)
 	tcp.Window = 64240
 	if c.shut && up {
@@ -71,11 +71,11 @@ func (c *Conn) packet(up bool, tcp *layers.TCP, payload []byte) {
 	c.t.put(up, pack(eth, ip, tcp, gopacket.Payload(payload)))
 }
 
-// Say sends bytes, which the other end acknowledges.
-func (c *Conn) Say(b []byte) *Conn { return c.Split(b, maxSegment) }
+// say sends bytes, which the other end acknowledges.
+func (c *conn) say(b []byte) *conn { return c.split(b, maxSegment) }
 
-// Split is Say in segments of n bytes.
-func (c *Conn) Split(b []byte, n int) *Conn {
+// split is say in segments of n bytes.
+func (c *conn) split(b []byte, n int) *conn {
 	for len(b) > 0 {
 		part := b[:min(n, len(b))]
 		b = b[len(part):]
@@ -86,8 +86,8 @@ func (c *Conn) Split(b []byte, n int) *Conn {
 	return c
 }
 
-// At sends bytes at an offset from the connection's place, without moving it: overlaps, holes.
-func (c *Conn) At(offset int, b []byte) *Conn {
+// at sends bytes at an offset from the connection's place, without moving it: overlaps, holes.
+func (c *conn) at(offset int, b []byte) *conn {
 	old := c.seq
 	c.seq += uint32(offset)
 	c.packet(true, &layers.TCP{ACK: true, PSH: true}, b)
@@ -95,8 +95,8 @@ func (c *Conn) At(offset int, b []byte) *Conn {
 	return c
 }
 
-// Hear receives bytes.
-func (c *Conn) Hear(b []byte) *Conn {
+// hear receives bytes.
+func (c *conn) hear(b []byte) *conn {
 	for len(b) > 0 {
 		part := b[:min(maxSegment, len(b))]
 		b = b[len(part):]
@@ -108,7 +108,7 @@ func (c *Conn) Hear(b []byte) *Conn {
 }
 
 // Close ends the connection from the guest's side, in order.
-func (c *Conn) Close() {
+func (c *conn) Close() {
 	c.packet(true, &layers.TCP{FIN: true, ACK: true}, nil)
 	c.seq++
 	c.packet(false, &layers.TCP{FIN: true, ACK: true}, nil)

@@ -85,11 +85,11 @@ func serverSpeaks(n int) []byte { return record(23, bytes.Repeat([]byte{0xee}, n
 // clientSpeaks stands for encrypted data of the client.
 func clientSpeaks(n int) []byte { return record(23, bytes.Repeat([]byte{0xdd}, n)) }
 
-// Visit resolves name, connects to it with TLS and exchanges some data.
-func (t *Tape) Visit(name, addr string, alpn ...string) {
-	t.Lookup(name, addr)
-	c := t.Dial(netip443(addr))
-	c.Say(helloFor(name, alpn...)).Hear(serverSpeaks(1800)).Say(clientSpeaks(200)).Hear(serverSpeaks(900)).Close()
+// visit resolves name, connects to it with TLS and exchanges some data.
+func (t *tape) visit(name, addr string, alpn ...string) {
+	t.lookup(name, addr)
+	c := t.dial(netip443(addr))
+	c.say(helloFor(name, alpn...)).hear(serverSpeaks(1800)).say(clientSpeaks(200)).hear(serverSpeaks(900)).Close()
 }
 
 func netip443(addr string) string {
