@@ -36,8 +36,8 @@ var (
 	// up with zeros, or cut off.
 	ErrChanged = errors.New("changed while it was copied, and the copy may be of no one moment; copy it again when nothing writes to it")
 
-	// ErrSpecial means that the one file to pack is none that an archive carries the content of.
-	ErrSpecial = errors.New("it is a device, FIFO or socket, which can't be copied; let a command read it into a file, and copy that")
+	// errSpecial means that the one file to pack is none that an archive carries the content of.
+	errSpecial = errors.New("it is a device, FIFO or socket, which can't be copied; let a command read it into a file, and copy that")
 )
 
 // Report says what an archive holds of what was asked for.
@@ -141,7 +141,7 @@ func (p *packer) visit(name string, _ fs.DirEntry, err error) error {
 		return p.add(name, st, target)
 	}
 	if name == p.top {
-		return &fs.PathError{Op: "pack", Path: name, Err: ErrSpecial}
+		return &fs.PathError{Op: "pack", Path: name, Err: errSpecial}
 	}
 	p.report.skip(name)
 	return nil

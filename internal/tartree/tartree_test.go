@@ -228,7 +228,7 @@ func TestSpecialFilesAloneAreRefused(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	for _, file := range []string{dir + "/pipe", dir + "/socket", "/dev/null"} {
 		name := filepath.Base(file)
-		if _, err := Pack(t.Context(), io.Discard, openRoot(t, filepath.Dir(file)), name, PackOptions{}); !errors.Is(err, ErrSpecial) || !strings.Contains(err.Error(), name) {
+		if _, err := Pack(t.Context(), io.Discard, openRoot(t, filepath.Dir(file)), name, PackOptions{}); !errors.Is(err, errSpecial) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -303,7 +303,7 @@ func TestI14_LinksThatAreThereLeadNowhere(t *testing.T) {
 	}
 	wantText(t, cwd+"/copy/file", "xx")
 	in = archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, tar.Header{Name: "d/out/victim", Typeflag: tar.TypeReg, Size: 2})
-	if _, err := Extract(t.Context(), in, openRoot(t, cwd), "copy", UnpackOptions{}); !errors.Is(err, ErrOutside) {
+	if _, err := Extract(t.Context(), in, openRoot(t, cwd), "copy", UnpackOptions{}); !errors.Is(err, errOutside) {
 		t.Errorf("got %v, want ErrOutside", err)
 	}
 	wantText(t, outside+"/victim", "precious")
@@ -350,7 +350,7 @@ func TestI11_ArchivesKeepWithinTheirLimits(t *testing.T) {
 	for name, o := range map[string]UnpackOptions{"bytes": {MaxBytes: 99}, "entries": {MaxEntries: 1}} {
 		cwd := t.TempDir()
 		in := archive(t, tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 50}, tar.Header{Name: "b", Typeflag: tar.TypeReg, Size: 50})
-		if _, err := Unpack(t.Context(), in, openRoot(t, cwd), o); !errors.Is(err, ErrLimit) {
+		if _, err := Unpack(t.Context(), in, openRoot(t, cwd), o); !errors.Is(err, errLimit) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if list, _ := os.ReadDir(cwd); len(list) != 1 {
@@ -397,7 +397,7 @@ func TestI11_NamesInMessagesAreBounded(t *testing.T) {
 		}
 	}
 	r, err := Unpack(t.Context(), archive(t, tar.Header{Name: long + "x", Typeflag: tar.TypeFifo}), openRoot(t, t.TempDir()), UnpackOptions{})
-	if !errors.Is(err, ErrLimit) || len(r.Skipped) > 0 {
+	if !errors.Is(err, errLimit) || len(r.Skipped) > 0 {
 		t.Errorf("a FIFO: %d skipped, %v", len(r.Skipped), err)
 	}
 }

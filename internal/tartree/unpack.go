@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	// ErrOutside means that an entry's name or a link leads out of the
+	// errOutside means that an entry's name or a link leads out of the
 	// directory that the archive is extracted into.
-	ErrOutside = errors.New("archive entry leads outside of the directory")
+	errOutside = errors.New("archive entry leads outside of the directory")
 
-	// ErrNotAsked means that an archive holds more than the file or directory
+	// errNotAsked means that an archive holds more than the file or directory
 	// that Extract was asked for.
-	ErrNotAsked = errors.New("archive entry was not asked for")
+	errNotAsked = errors.New("archive entry was not asked for")
 )
 
 // Owner is a numeric owner.
@@ -35,12 +35,12 @@ type UnpackOptions struct {
 	// DropSetID takes setuid and setgid bits off.
 	DropSetID bool
 	// MaxBytes and MaxEntries bound what is written; 0 is no bound. An archive
-	// above them ends with ErrLimit.
+	// above them ends with errLimit.
 	MaxBytes, MaxEntries int64
 }
 
-// ErrLimit means that an archive holds more than UnpackOptions allows.
-var ErrLimit = errors.New("archive is larger than allowed")
+// errLimit means that an archive holds more than UnpackOptions allows.
+var errLimit = errors.New("archive is larger than allowed")
 
 // maxDirs is how many directories get the archive's permissions and times after
 // their content. Beyond it they keep write permission and the time of the copy.
@@ -70,7 +70,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, o UnpackOptions) (R
 
 // Extract extracts an archive of one file or directory, its first entry, and
 // names it as in parent. If as is a directory already, the archive's directory
-// is merged with it. Any entry outside of the first one is ErrNotAsked.
+// is merged with it. Any entry outside of the first one is errNotAsked.
 func Extract(ctx context.Context, r io.Reader, parent *os.Root, as string, o UnpackOptions) (Report, error) {
 	in := tar.NewReader(contextReader{ctx, r})
 	h, err := in.Next()
@@ -80,13 +80,13 @@ func Extract(ctx context.Context, r io.Reader, parent *os.Root, as string, o Unp
 	u := &unpacker{ctx: ctx, root: parent, opts: o}
 	if h.Typeflag != tar.TypeDir {
 		if h.Typeflag == tar.TypeLink {
-			return u.report, fmt.Errorf("%w: it begins with a hard link", ErrNotAsked)
+			return u.report, fmt.Errorf("%w: it begins with a hard link", errNotAsked)
 		}
 		if err := u.entry(in, h, as); err != nil {
 			return u.report, err
 		}
 		if next, err := in.Next(); err == nil {
-			return u.report, fmt.Errorf("%w: %.200q", ErrNotAsked, next.Name)
+			return u.report, fmt.Errorf("%w: %.200q", errNotAsked, next.Name)
 		} else if !errors.Is(err, io.EOF) {
 			return u.report, fmt.Errorf("read the archive: %w", err)
 		}
@@ -154,14 +154,14 @@ func (u *unpacker) entries(in *tar.Reader, top string) error {
 func inside(entry, top string) (string, error) {
 	for part := range strings.SplitSeq(entry, "/") {
 		if part == ".." {
-			return "", fmt.Errorf("%w: %.200q", ErrOutside, entry)
+			return "", fmt.Errorf("%w: %.200q", errOutside, entry)
 		}
 	}
 	name := path.Clean("/" + entry)[1:]
 	if top != "" && top != "." && top != "/" {
 		rest, ok := strings.CutPrefix(name+"/", strings.TrimPrefix(top, "/")+"/")
 		if !ok {
-			return "", fmt.Errorf("%w: %.200q", ErrNotAsked, entry)
+			return "", fmt.Errorf("%w: %.200q", errNotAsked, entry)
 		}
 		name = strings.TrimSuffix(rest, "/")
 	}
@@ -176,15 +176,15 @@ const maxName = 64 << 10
 
 func (u *unpacker) entry(in io.Reader, h *tar.Header, name string) error {
 	if len(h.Name) > maxName || len(h.Linkname) > maxName {
-		return fmt.Errorf("%w: the name of %.200q, or its link, has more than %d bytes", ErrLimit, h.Name, maxName)
+		return fmt.Errorf("%w: the name of %.200q, or its link, has more than %d bytes", errLimit, h.Name, maxName)
 	}
 	// The size is the archive's claim; of a sparse file it costs the sender nothing.
 	if o := u.opts; (o.MaxBytes > 0 && h.Size > o.MaxBytes-u.report.Bytes) || (o.MaxEntries > 0 && u.report.Entries >= o.MaxEntries) {
-		return fmt.Errorf("%w: at %.200q, after %d files and %d bytes", ErrLimit, h.Name, u.report.Entries, u.report.Bytes)
+		return fmt.Errorf("%w: at %.200q, after %d files and %d bytes", errLimit, h.Name, u.report.Entries, u.report.Bytes)
 	}
 	if err := u.store(in, h, name); err != nil {
 		if escapes(err) {
-			return fmt.Errorf("%w: %.200q", ErrOutside, h.Name)
+			return fmt.Errorf("%w: %.200q", errOutside, h.Name)
 		}
 		return fmt.Errorf("extract %.200q: %w", h.Name, err)
 	}
