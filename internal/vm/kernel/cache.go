@@ -46,7 +46,7 @@ func Ensure(dir, library string) (string, error) {
 		if err != nil {
 			return err
 		}
-		return img.WriteELF(w)
+		return img.writeELF(w)
 	})
 	if err == nil && !known {
 		err = cachefile.Write(index, 0o600, []byte(name+"\n"))

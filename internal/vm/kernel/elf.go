@@ -11,28 +11,28 @@ import (
 // it has the same offset in its page as in memory.
 const segmentOffset = 0x1000
 
-// WriteELF writes the image as an ELF64 executable with one loadable segment
+// writeELF writes the image as an ELF64 executable with one loadable segment
 // and one PVH note.
-func (img *Image) WriteELF(w io.Writer) error {
+func (img *kernelImage) writeELF(w io.Writer) error {
 	// Eight bytes for a 32-bit address: QEMU reads eight whatever the size says.
-	note := binary.LittleEndian.AppendUint64(noteHeader(8), uint64(img.PVHEntry))
+	note := binary.LittleEndian.AppendUint64(noteHeader(8), uint64(img.pvhEntry))
 	const ehdrBytes, phdrBytes = 64, 56
 	noteOffset := uint64(ehdrBytes + 2*phdrBytes)
 
 	header := elf.Header64{
 		Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
-		Entry: img.Entry, Phoff: ehdrBytes, Ehsize: ehdrBytes, Phentsize: phdrBytes, Phnum: 2,
+		Entry: img.entry, Phoff: ehdrBytes, Ehsize: ehdrBytes, Phentsize: phdrBytes, Phnum: 2,
 	}
 	copy(header.Ident[:], elf.ELFMAG)
 	header.Ident[elf.EI_CLASS] = byte(elf.ELFCLASS64)
 	header.Ident[elf.EI_DATA] = byte(elf.ELFDATA2LSB)
 	header.Ident[elf.EI_VERSION] = byte(elf.EV_CURRENT)
 
-	size := uint64(len(img.Bytes))
+	size := uint64(len(img.bytes))
 	progs := []elf.Prog64{
 		{
 			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_W | elf.PF_X), Off: segmentOffset,
-			Vaddr: img.Load, Paddr: img.Load, Filesz: size, Memsz: size, Align: segmentOffset,
+			Vaddr: img.load, Paddr: img.load, Filesz: size, Memsz: size, Align: segmentOffset,
 		},
 		{
 			Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: noteOffset,
@@ -49,6 +49,6 @@ func (img *Image) WriteELF(w io.Writer) error {
 	if _, err := w.Write(head.Bytes()); err != nil {
 		return err
 	}
-	_, err := w.Write(img.Bytes)
+	_, err := w.Write(img.bytes)
 	return err
 }

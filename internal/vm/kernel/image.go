@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// ErrFormat says that a file is not a libkrunfw that this package can read.
-var ErrFormat = errors.New("not a usable libkrunfw")
+// errFormat says that a file is not a libkrunfw that this package can read.
+var errFormat = errors.New("not a usable libkrunfw")
 
 // maxImageBytes bounds what is read as a kernel: today's is 21.5 MB, and
 // anything several times that is not the array that we look for.
@@ -23,40 +23,40 @@ const (
 	getterSymbol = "krunfw_get_kernel"
 )
 
-// Image is a kernel as it lies in guest memory.
-type Image struct {
-	// Load is the physical address of the first byte of Bytes.
-	Load uint64
-	// Entry is the physical address of the 64-bit entry point.
-	Entry uint64
-	// PVHEntry is the physical address of the 32-bit PVH entry point.
-	PVHEntry uint32
-	// Bytes is the kernel, BSS included.
-	Bytes []byte
+// kernelImage is a kernel as it lies in guest memory.
+type kernelImage struct {
+	// load is the physical address of the first byte of bytes.
+	load uint64
+	// entry is the physical address of the 64-bit entry point.
+	entry uint64
+	// pvhEntry is the physical address of the 32-bit PVH entry point.
+	pvhEntry uint32
+	// bytes is the kernel, BSS included.
+	bytes []byte
 }
 
 // openImage reads the image out of the libkrunfw at path.
-func openImage(path string) (*Image, error) {
+func openImage(path string) (*kernelImage, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	img, err := Parse(f)
+	img, err := parse(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return img, nil
 }
 
-// Parse reads the image out of a libkrunfw. Its errors wrap ErrFormat.
-func Parse(r io.ReaderAt) (*Image, error) {
+// parse reads the image out of a libkrunfw. Its errors wrap errFormat.
+func parse(r io.ReaderAt) (*kernelImage, error) {
 	lib, err := elf.NewFile(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		return nil, fmt.Errorf("%w: %w", errFormat, err)
 	}
 	if lib.Machine != elf.EM_X86_64 || lib.Class != elf.ELFCLASS64 {
-		return nil, fmt.Errorf("%w: made for %v, only x86-64 is supported", ErrFormat, lib.Machine)
+		return nil, fmt.Errorf("%w: made for %v, only x86-64 is supported", errFormat, lib.Machine)
 	}
 	bundle, getter, err := symbols(lib)
 	if err != nil {
@@ -73,7 +73,7 @@ func Parse(r io.ReaderAt) (*Image, error) {
 	// The array is a C string literal, so the symbol is one NUL longer.
 	if size == 0 || size > bundle.Size || entry < load || entry >= load+size {
 		return nil, fmt.Errorf("%w: kernel of %d bytes at %#x with entry %#x in an array of %d bytes",
-			ErrFormat, size, load, entry, bundle.Size)
+			errFormat, size, load, entry, bundle.Size)
 	}
 	data, err := readAt(lib, bundle.Value, size)
 	if err != nil {
@@ -83,13 +83,13 @@ func Parse(r io.ReaderAt) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Image{Load: load, Entry: entry, PVHEntry: pvh, Bytes: data}, nil
+	return &kernelImage{load: load, entry: entry, pvhEntry: pvh, bytes: data}, nil
 }
 
 func symbols(lib *elf.File) (bundle, getter elf.Symbol, err error) {
 	syms, err := lib.DynamicSymbols()
 	if err != nil {
-		return bundle, getter, fmt.Errorf("%w: %w", ErrFormat, err)
+		return bundle, getter, fmt.Errorf("%w: %w", errFormat, err)
 	}
 	for _, s := range syms {
 		switch s.Name {
@@ -102,9 +102,9 @@ func symbols(lib *elf.File) (bundle, getter elf.Symbol, err error) {
 	const maxGetterBytes = 4096
 	switch {
 	case bundle.Size == 0 || bundle.Size > maxImageBytes:
-		return bundle, getter, fmt.Errorf("%w: symbol %s has %d bytes", ErrFormat, bundleSymbol, bundle.Size)
+		return bundle, getter, fmt.Errorf("%w: symbol %s has %d bytes", errFormat, bundleSymbol, bundle.Size)
 	case getter.Size == 0 || getter.Size > maxGetterBytes:
-		return bundle, getter, fmt.Errorf("%w: function %s has %d bytes", ErrFormat, getterSymbol, getter.Size)
+		return bundle, getter, fmt.Errorf("%w: function %s has %d bytes", errFormat, getterSymbol, getter.Size)
 	}
 	return bundle, getter, nil
 }
@@ -120,14 +120,14 @@ func readAt(lib *elf.File, addr, n uint64) ([]byte, error) {
 		var buf bytes.Buffer
 		section := io.NewSectionReader(p, int64(addr-p.Vaddr), int64(n))
 		if _, err := io.Copy(&buf, section); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+			return nil, fmt.Errorf("%w: %w", errFormat, err)
 		}
 		if uint64(buf.Len()) != n {
-			return nil, fmt.Errorf("%w: cut short at %d of %d bytes", ErrFormat, buf.Len(), n)
+			return nil, fmt.Errorf("%w: cut short at %d of %d bytes", errFormat, buf.Len(), n)
 		}
 		return buf.Bytes(), nil
 	}
-	return nil, fmt.Errorf("%w: address %#x is in no segment", ErrFormat, addr)
+	return nil, fmt.Errorf("%w: address %#x is in no segment", errFormat, addr)
 }
 
 // decodeGetter reads the three constants that krunfw_get_kernel stores through
@@ -158,7 +158,7 @@ func decodeGetter(code []byte) (load, entry, size uint64, err error) {
 		i += insnBytes - 1
 	}
 	if found != len(values) {
-		return 0, 0, 0, fmt.Errorf("%w: %s stores %d constants, want 3", ErrFormat, getterSymbol, found)
+		return 0, 0, 0, fmt.Errorf("%w: %s stores %d constants, want 3", errFormat, getterSymbol, found)
 	}
 	return values[0], values[1], values[2], nil
 }

@@ -37,55 +37,55 @@ func TestDecodeGetter(t *testing.T) {
 		}
 	}
 	for n := range len(optimised) - 1 {
-		if _, _, _, err := decodeGetter(optimised[:n]); !errors.Is(err, ErrFormat) {
+		if _, _, _, err := decodeGetter(optimised[:n]); !errors.Is(err, errFormat) {
 			t.Errorf("%d bytes of code: %v, want ErrFormat", n, err)
 		}
 	}
 }
 
 // image is a kernel of one page with a PVH note in it.
-func image() *Image {
+func image() *kernelImage {
 	data := make([]byte, 4096)
 	copy(data[512:], noteHeader(8))
 	binary.LittleEndian.PutUint64(data[512+len(noteHeader(8)):], 0x1000040)
-	return &Image{Load: 0x1000000, Entry: 0x1000123, PVHEntry: 0x1000040, Bytes: data}
+	return &kernelImage{load: 0x1000000, entry: 0x1000123, pvhEntry: 0x1000040, bytes: data}
 }
 
 func TestBothLoadersReadOurELF(t *testing.T) {
 	t.Parallel()
 	img := image()
 	var buf bytes.Buffer
-	if err := img.WriteELF(&buf); err != nil {
+	if err := img.writeELF(&buf); err != nil {
 		t.Fatal(err)
 	}
 	f, err := elf.NewFile(bytes.NewReader(buf.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Type != elf.ET_EXEC || f.Machine != elf.EM_X86_64 || f.Entry != img.Entry || len(f.Progs) != 2 {
+	if f.Type != elf.ET_EXEC || f.Machine != elf.EM_X86_64 || f.Entry != img.entry || len(f.Progs) != 2 {
 		t.Fatalf("header %+v", f.FileHeader)
 	}
 	load, note := f.Progs[0], f.Progs[1]
-	if load.Type != elf.PT_LOAD || load.Paddr != img.Load || load.Filesz != 4096 || load.Off%4096 != 0 {
+	if load.Type != elf.PT_LOAD || load.Paddr != img.load || load.Filesz != 4096 || load.Off%4096 != 0 {
 		t.Errorf("segment %+v", load.ProgHeader)
 	}
 	got := make([]byte, load.Filesz)
-	if _, err := load.ReadAt(got, 0); err != nil || !bytes.Equal(got, img.Bytes) {
+	if _, err := load.ReadAt(got, 0); err != nil || !bytes.Equal(got, img.bytes) {
 		t.Errorf("the segment is not the kernel (%v)", err)
 	}
 	desc := make([]byte, note.Filesz)
 	if _, err := note.ReadAt(desc, 0); err != nil || note.Type != elf.PT_NOTE {
 		t.Fatalf("note %+v: %v", note.ProgHeader, err)
 	}
-	if entry, err := findPVHEntry(desc); err != nil || entry != img.PVHEntry {
-		t.Errorf("PVH entry %#x (%v), want %#x", entry, err, img.PVHEntry)
+	if entry, err := findPVHEntry(desc); err != nil || entry != img.pvhEntry {
+		t.Errorf("PVH entry %#x (%v), want %#x", entry, err, img.pvhEntry)
 	}
 }
 
 func TestFindPVHEntryWithoutNote(t *testing.T) {
 	t.Parallel()
 	for _, data := range [][]byte{nil, make([]byte, 100), noteHeader(8), append(noteHeader(4), 1, 2)} {
-		if _, err := findPVHEntry(data); !errors.Is(err, ErrFormat) {
+		if _, err := findPVHEntry(data); !errors.Is(err, errFormat) {
 			t.Errorf("%x: %v, want ErrFormat", data, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestEnsureOnWhatIsNoLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache := filepath.Join(dir, "cache")
-	if _, err := Ensure(cache, file); !errors.Is(err, ErrFormat) {
+	if _, err := Ensure(cache, file); !errors.Is(err, errFormat) {
 		t.Errorf("ensure: %v, want ErrFormat", err)
 	}
 	if _, err := Ensure(cache, filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
@@ -131,21 +131,21 @@ func TestLookupTakesOnlyAKernelsName(t *testing.T) {
 // allocation that its own size does not justify.
 func FuzzParse(f *testing.F) {
 	var buf bytes.Buffer
-	if err := image().WriteELF(&buf); err != nil {
+	if err := image().writeELF(&buf); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(buf.Bytes())
 	f.Add([]byte("\x7fELF"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		img, err := Parse(bytes.NewReader(data))
+		img, err := parse(bytes.NewReader(data))
 		if err != nil {
-			if !errors.Is(err, ErrFormat) {
+			if !errors.Is(err, errFormat) {
 				t.Errorf("%v does not wrap ErrFormat", err)
 			}
 			return
 		}
-		if len(img.Bytes) > len(data) {
-			t.Errorf("a kernel of %d bytes out of a file of %d", len(img.Bytes), len(data))
+		if len(img.bytes) > len(data) {
+			t.Errorf("a kernel of %d bytes out of a file of %d", len(img.bytes), len(data))
 		}
 	})
 }

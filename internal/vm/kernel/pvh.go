@@ -22,7 +22,7 @@ func findPVHEntry(image []byte) (uint32, error) {
 			return binary.LittleEndian.Uint32(image[i+len(want):]), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: the kernel has no PVH entry (CONFIG_PVH)", ErrFormat)
+	return 0, fmt.Errorf("%w: the kernel has no PVH entry (CONFIG_PVH)", errFormat)
 }
 
 // noteHeader is the head of a PVH note: name size, description size, type, name.
