@@ -14,13 +14,13 @@ const Verb = "__vmm-krun"
 type Config struct {
 	// CacheDir is where the guest's kernel is kept, made when missing.
 	CacheDir string
-	// Self is the command that runs runner.Main; nil means this program under
+	// self is the command that runs runner.Main; nil means this program under
 	// runner.Verb.
-	Self []string
-	// ProbeKVM tells whether KVM is usable; nil means vm.ProbeKVM.
-	ProbeKVM func() error
-	// Record records the VMM's system calls instead of refusing any; nil refuses.
-	Record *runner.Recording
+	self []string
+	// probeKVM tells whether KVM is usable; nil means vm.ProbeKVM.
+	probeKVM func() error
+	// record records the VMM's system calls instead of refusing any; nil refuses.
+	record *runner.Recording
 }
 
 // Backend starts machines in libkrun.
@@ -30,8 +30,8 @@ var _ vm.Backend = (*Backend)(nil)
 
 // New returns the backend. Nothing is looked at before Probe or Start.
 func New(c Config) *Backend {
-	if c.ProbeKVM == nil {
-		c.ProbeKVM = vm.ProbeKVM
+	if c.probeKVM == nil {
+		c.probeKVM = vm.ProbeKVM
 	}
 	return &Backend{config: c}
 }
@@ -45,7 +45,7 @@ func (b *Backend) Probe(context.Context) vm.Report {
 		return vm.Report{Note: err.Error(), Checks: []vm.Check{vm.Missing("libkrun", true, err)}}
 	}
 	version, library := checkLibrary()
-	r := vm.Report{Checks: []vm.Check{library, vm.CheckLibkrunfw(), vm.CheckKVM(b.config.ProbeKVM(), true)}}
+	r := vm.Report{Checks: []vm.Check{library, vm.CheckLibkrunfw(), vm.CheckKVM(b.config.probeKVM(), true)}}
 	for _, c := range r.Checks {
 		if !c.OK {
 			r.Note = c.Detail

@@ -42,14 +42,14 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 	}
 	// Without a usable KVM libkrun panics, or runs a guest that dies in
 	// seconds: say so before.
-	if err := b.config.ProbeKVM(); err != nil {
+	if err := b.config.probeKVM(); err != nil {
 		return nil, err
 	}
 	c, err := b.configure(spec)
 	if err != nil {
 		return nil, err
 	}
-	l, err := runner.NewLaunch(b.config.Self, spec)
+	l, err := runner.NewLaunch(b.config.self, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (b *Backend) plan(l *runner.Launch, c *config) error {
 	l.Files = append(l.Files, pipe)
 	l.Plan.Argv = []string{exe, Verb, strconv.Itoa(configFD)}
 	l.Plan.Env = []string{"GOMAXPROCS=1", "GOGC=off", "RUST_BACKTRACE=0"}
-	l.Plan.Handover, l.Plan.VMM, l.Recording = true, runner.Libkrun, b.config.Record
+	l.Plan.Handover, l.Plan.VMM, l.Recording = true, runner.Libkrun, b.config.record
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, c.Libkrun, c.Libkrunfw, c.Kernel)
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.Libraries(exe, c.Libkrun, c.Libkrunfw)...)
 	l.Plan.Devices = append(l.Plan.Devices, vm.KVMDevice)
@@ -147,8 +147,8 @@ func (b *Backend) plan(l *runner.Launch, c *config) error {
 // program is the executable that answers Verb: the one that answers
 // runner.Verb.
 func (b *Backend) program() (string, error) {
-	if len(b.config.Self) > 0 {
-		return filepath.EvalSymlinks(b.config.Self[0])
+	if len(b.config.self) > 0 {
+		return filepath.EvalSymlinks(b.config.self[0])
 	}
 	exe, err := os.Executable()
 	if err != nil {

@@ -25,7 +25,7 @@ var triedInVain = map[runner.Refused]bool{
 func TestI8_FullLifeNeedsNoOtherCall(t *testing.T) {
 	if vm.ProbeKVM() == nil {
 		r := new(runner.Recording)
-		s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, Record: r}), Root: vmtest.Root(t, scratch)}
+		s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, record: r}), Root: vmtest.Root(t, scratch)}
 		s.NeedsNoOtherCall(t, r, func(c runner.Refused) bool { return triedInVain[c] }, "reboot", "kill")
 		return
 	}

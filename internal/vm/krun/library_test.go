@@ -59,7 +59,7 @@ func TestUnusableLibrariesAreRefused(t *testing.T) {
 
 func TestKVMIsLookedAtBeforeLibkrun(t *testing.T) {
 	t.Parallel()
-	b := New(Config{CacheDir: t.TempDir(), ProbeKVM: func() error { return vm.ErrKVMPermission }})
+	b := New(Config{CacheDir: t.TempDir(), probeKVM: func() error { return vm.ErrKVMPermission }})
 	if r := b.Probe(t.Context()); r.Usable || r.Note == "" {
 		t.Errorf("probe without KVM: %+v", r)
 	}
