@@ -20,9 +20,9 @@ import (
 type Config struct {
 	// CacheDir is where the guest's kernel is kept, made when missing.
 	CacheDir string
-	// Self is the command that runs runner.Main; nil means this program under
+	// self is the command that runs runner.Main; nil means this program under
 	// runner.Verb.
-	Self []string
+	self []string
 	// NestedVirtualisation emulates a CPU whose guest can run guests of its
 	// own, whether or not there is KVM. All CPUs share one host thread and a
 	// clock that counts instructions: with a thread for each CPU, QEMU 7.2's
@@ -30,12 +30,12 @@ type Config struct {
 	// fire faster than emulation serves them. Time inside is then the number
 	// of instructions, whatever the host's load.
 	NestedVirtualisation bool
-	// Record records the VMM's system calls instead of refusing any; nil refuses.
-	Record *runner.Recording
-	// Find finds QEMU and ProbeKVM tells whether KVM is usable; nil means
+	// record records the VMM's system calls instead of refusing any; nil refuses.
+	record *runner.Recording
+	// find finds QEMU and ProbeKVM tells whether KVM is usable; nil means
 	// vm.FindQEMU and vm.ProbeKVM.
-	Find     func() (string, error)
-	ProbeKVM func() error
+	find     func() (string, error)
+	probeKVM func() error
 }
 
 // Backend starts machines in QEMU.
@@ -48,11 +48,11 @@ var _ vm.Backend = (*Backend)(nil)
 
 // New returns the backend. Nothing but the time is looked at before Probe or Start.
 func New(c Config) *Backend {
-	if c.Find == nil {
-		c.Find = vm.FindQEMU
+	if c.find == nil {
+		c.find = vm.FindQEMU
 	}
-	if c.ProbeKVM == nil {
-		c.ProbeKVM = vm.ProbeKVM
+	if c.probeKVM == nil {
+		c.probeKVM = vm.ProbeKVM
 	}
 	return &Backend{config: c, tsc: newTSCMeter()}
 }
@@ -68,7 +68,7 @@ func (b *Backend) Probe(ctx context.Context) vm.Report {
 		return vm.Report{Note: err.Error(), Checks: []vm.Check{vm.Missing("qemu", true, err)}}
 	}
 	version, qemuCheck := b.checkQEMU(ctx)
-	kvm := b.config.ProbeKVM()
+	kvm := b.config.probeKVM()
 	r := vm.Report{Checks: []vm.Check{qemuCheck, vm.CheckLibkrunfw(), vm.CheckKVM(kvm, false)}}
 	for _, c := range r.Checks {
 		if c.Required && !c.OK {
@@ -84,7 +84,7 @@ func (b *Backend) Probe(ctx context.Context) vm.Report {
 }
 
 func (b *Backend) checkQEMU(ctx context.Context) (string, vm.Check) {
-	path, err := b.config.Find()
+	path, err := b.config.find()
 	if err != nil {
 		return "", vm.Missing("qemu", true, err)
 	}

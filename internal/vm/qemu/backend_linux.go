@@ -84,14 +84,14 @@ func (b *Backend) prepare(spec *vm.Spec, s saving) (*runner.Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := runner.NewLaunch(b.config.Self, spec)
+	l, err := runner.NewLaunch(b.config.self, spec)
 	if err != nil {
 		return nil, err
 	}
 	accel := b.accel()
 	l.Plan.Argv = args(binary, image, spec.KernelCmdline()+b.clockArgument(accel), spec, accel, numbers(spec, s))
 	l.Plan.Descriptors = s.memory != nil
-	l.Plan.Env, l.Plan.VMM, l.Recording = []string{}, runner.QEMU, b.config.Record
+	l.Plan.Env, l.Plan.VMM, l.Recording = []string{}, runner.QEMU, b.config.record
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, image)
 	modules := modules(binary)
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, modules...)
@@ -120,7 +120,7 @@ func (b *Backend) accel() accel {
 	switch {
 	case b.config.NestedVirtualisation:
 		return emulatedInTurn
-	case b.config.ProbeKVM() == nil:
+	case b.config.probeKVM() == nil:
 		return onKVM
 	}
 	return emulated
@@ -152,7 +152,7 @@ func firmware(binary string) []string {
 }
 
 func (b *Backend) find() (string, error) {
-	path, err := b.config.Find()
+	path, err := b.config.find()
 	if err != nil {
 		return "", err
 	}

@@ -22,6 +22,6 @@ var triedInVain = map[runner.Refused]string{
 func TestI8_FullLifeNeedsNoOtherCall(t *testing.T) {
 	t.Parallel()
 	r := new(runner.Recording)
-	s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, Record: r}), Root: vmtest.Root(t, scratch), Serials: true}
+	s := &vmtest.Suite{Backend: New(Config{CacheDir: scratch, record: r}), Root: vmtest.Root(t, scratch), Serials: true}
 	s.NeedsNoOtherCall(t, r, func(c runner.Refused) bool { return triedInVain[c] != "" }, "reboot", "kill")
 }

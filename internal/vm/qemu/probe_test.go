@@ -20,9 +20,9 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 		want   error
 		note   string
 	}{
-		{name: "emulation", config: Config{ProbeKVM: noKVM}, note: "by emulation"},
-		{name: "on KVM", config: Config{ProbeKVM: func() error { return nil }}, note: "on KVM"},
-		{name: "no QEMU", config: Config{ProbeKVM: noKVM, Find: gone}, want: vm.ErrQEMUMissing},
+		{name: "emulation", config: Config{probeKVM: noKVM}, note: "by emulation"},
+		{name: "on KVM", config: Config{probeKVM: func() error { return nil }}, note: "on KVM"},
+		{name: "no QEMU", config: Config{probeKVM: noKVM, find: gone}, want: vm.ErrQEMUMissing},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 
 func TestStartSaysWhatIsMissing(t *testing.T) {
 	gone := func() (string, error) { return "", vm.ErrQEMUMissing }
-	b := New(Config{CacheDir: t.TempDir(), Find: gone})
+	b := New(Config{CacheDir: t.TempDir(), find: gone})
 	if _, err := b.Start(t.Context(), suiteSpec(t)); !errors.Is(err, vm.ErrQEMUMissing) {
 		t.Errorf("start: %v, want ErrQEMUMissing", err)
 	}
