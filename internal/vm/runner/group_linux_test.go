@@ -52,7 +52,7 @@ func supervisor(namespaces bool, disk string) error {
 		return err
 	}
 	l := Launch{
-		Agent: agent, Console: console, Files: []*os.File{agentFD, consoleFD, os.NewFile(3, "alive")},
+		agent: agent, Console: console, Files: []*os.File{agentFD, consoleFD, os.NewFile(3, "alive")},
 		Plan: Plan{Argv: []string{self, victimArg}, ReadOnly: Libraries(self), ReadWrite: []string{disk}, Devices: []string{"/dev/null"}},
 	}
 	log, err := newConsole("")

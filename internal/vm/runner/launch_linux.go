@@ -28,12 +28,12 @@ type Launch struct {
 	// Files are inherited by the VMM as FirstFileFD and up. Start closes them
 	// in this process.
 	Files []*os.File
-	// Agent and Console are this side's ends of the channels; the machine
+	// agent and Console are this side's ends of the channels; the machine
 	// takes them over.
-	Agent   net.Conn
+	agent   net.Conn
 	Console io.ReadCloser
-	// ConsoleLog is Spec.ConsoleLog.
-	ConsoleLog string
+	// consoleLog is Spec.ConsoleLog.
+	consoleLog string
 	// limits are of the VMM's control group, where there can be one.
 	limits limits
 	// Recording records system calls instead of refusing them; nil refuses.
@@ -46,7 +46,7 @@ func (l *Launch) Start(ctx context.Context) (vm.Machine, error) {
 	defer closeAll(l.Files)
 	m, err := l.start(ctx)
 	if err != nil {
-		return nil, errors.Join(err, l.Agent.Close(), l.Console.Close())
+		return nil, errors.Join(err, l.agent.Close(), l.Console.Close())
 	}
 	return m, nil
 }
@@ -55,7 +55,7 @@ func (l *Launch) start(ctx context.Context) (*machine, error) {
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
-	log, err := newConsole(l.ConsoleLog)
+	log, err := newConsole(l.consoleLog)
 	if err != nil {
 		return nil, fmt.Errorf("console log: %w", err)
 	}
@@ -163,5 +163,5 @@ func closeAll(files []*os.File) {
 // Discard lets go of a launch that will not be started.
 func (l *Launch) Discard() error {
 	closeAll(l.Files)
-	return errors.Join(l.Agent.Close(), l.Console.Close())
+	return errors.Join(l.agent.Close(), l.Console.Close())
 }

@@ -39,7 +39,7 @@ var _ vm.Machine = (*machine)(nil)
 
 func newMachine(proc *process, l *Launch, log *console, stderr *os.File) *machine {
 	m := &machine{
-		proc: proc, agent: l.Agent, consoleFile: l.Console, log: log,
+		proc: proc, agent: l.agent, consoleFile: l.Console, log: log,
 		stderrFile: stderr, stderr: &console{tail: tail{max: consoleTail}},
 		done: make(chan struct{}),
 	}

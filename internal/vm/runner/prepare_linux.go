@@ -12,7 +12,7 @@ import (
 // for the disks. The disks' paths in the Spec become real paths.
 func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
 	l := &Launch{
-		Self: self, ConsoleLog: spec.ConsoleLog,
+		Self: self, consoleLog: spec.ConsoleLog,
 		limits: limits{memory: int64(spec.MemoryMiB)<<20 + vmmMemory, threads: spec.CPUs + vmmThreads},
 	}
 	spec.Disks = append([]vm.Disk(nil), spec.Disks...)
@@ -43,6 +43,6 @@ func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
 	if err != nil {
 		return nil, errors.Join(err, agent.Close(), agentFD.Close())
 	}
-	l.Agent, l.Console, l.Files = agent, console, []*os.File{agentFD, consoleFD}
+	l.agent, l.Console, l.Files = agent, console, []*os.File{agentFD, consoleFD}
 	return l, nil
 }

@@ -145,7 +145,7 @@ func launch(t *testing.T, argv []string, readOnly, readWrite string) *Launch {
 		t.Fatal(err)
 	}
 	return &Launch{
-		Agent: agent, Console: console, Files: []*os.File{agentFD, consoleFD},
+		agent: agent, Console: console, Files: []*os.File{agentFD, consoleFD},
 		Plan: Plan{
 			Argv: argv, Env: []string{"ONLY=this"},
 			ReadOnly:  append([]string{readOnly}, Libraries(argv[0])...),

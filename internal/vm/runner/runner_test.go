@@ -209,7 +209,7 @@ func TestProgramThatIsMissingIsReported(t *testing.T) {
 	if m, err := l.Start(t.Context()); !errors.Is(err, vm.ErrVMM) || m != nil {
 		t.Fatalf("start: %v, %v; want ErrVMM", m, err)
 	}
-	if _, err := l.Agent.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+	if _, err := l.agent.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the agent's end is left open: %v", err)
 	}
 }

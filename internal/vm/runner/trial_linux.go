@@ -11,8 +11,8 @@ import (
 
 // Trial is what a VMM that starts now would be confined by.
 type Trial struct {
-	// InForce is what vm.Machine.Confinement would say.
-	InForce []string
+	// inForce is what vm.Machine.Confinement would say.
+	inForce []string
 	// Namespaces is why the VMM would have none of its own; nil if it would.
 	Namespaces error
 	// Landlock is the kernel's version of it, 0 for none.
@@ -31,14 +31,14 @@ const trialProgram = "/nosuch-msb-trial"
 func Try(ctx context.Context) (Trial, error) {
 	t := Trial{Landlock: landlockABI()}
 	var err error
-	if t.InForce, t.Cgroup, err = try(ctx, true); err == nil {
+	if t.inForce, t.Cgroup, err = try(ctx, true); err == nil {
 		return t, nil
 	}
 	if !isNamespaceError(err) {
 		return t, err
 	}
 	t.Namespaces = err
-	t.InForce, t.Cgroup, err = try(ctx, false)
+	t.inForce, t.Cgroup, err = try(ctx, false)
 	return t, err
 }
 
