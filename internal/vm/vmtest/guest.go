@@ -109,7 +109,7 @@ func (g *Guest) read() (string, error) {
 func (g *Guest) Ask(t testing.TB, format string, args ...any) string {
 	t.Helper()
 	command := fmt.Sprintf(format, args...)
-	g.Tell(t, command)
+	g.tell(t, command)
 	answer, err := g.read()
 	if err != nil {
 		t.Fatalf("answer to %q: %v\nconsole:\n%s", command, err, g.ConsoleTail(4096))
@@ -117,8 +117,8 @@ func (g *Guest) Ask(t testing.TB, format string, args ...any) string {
 	return answer
 }
 
-// Tell sends one command and waits for nothing.
-func (g *Guest) Tell(t testing.TB, command string) {
+// tell sends one command and waits for nothing.
+func (g *Guest) tell(t testing.TB, command string) {
 	t.Helper()
 	if _, err := fmt.Fprintln(g.Agent(), command); err != nil {
 		t.Fatalf("tell %q: %v", command, err)

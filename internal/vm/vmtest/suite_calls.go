@@ -73,7 +73,7 @@ func (s *Suite) live(t *testing.T, end string) {
 		}
 		return
 	}
-	g.Tell(t, end)
+	g.tell(t, end)
 	if err := g.Wait(t.Context()); err != nil {
 		t.Errorf("the guest's end: %v", err)
 	}

@@ -37,7 +37,7 @@ func (s *Suite) HowAMachineEnds(t *testing.T) {
 				spec.MemoryMiB = tt.memoryMiB
 			}
 			g := Boot(t, s.Backend, spec)
-			g.Tell(t, tt.tell)
+			g.tell(t, tt.tell)
 			err := g.Wait(t.Context())
 			if !errors.Is(err, tt.want) || (tt.want == nil && err != nil) {
 				t.Fatalf("wait: %v, want %v", err, tt.want)
