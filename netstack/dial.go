@@ -19,8 +19,8 @@ import (
 // MaxInbound bounds the connections into one guest, those that wait for its last acknowledgement included.
 const MaxInbound = 12288
 
-// ErrInbound is returned by DialGuest while there are MaxInbound connections.
-var ErrInbound = fmt.Errorf("netstack: there are %d connections into the guest already", MaxInbound)
+// errInbound is returned by DialGuest while there are MaxInbound connections.
+var errInbound = fmt.Errorf("netstack: there are %d connections into the guest already", MaxInbound)
 
 // DialGuest connects to a TCP port of the guest from the gateway's address, for published ports. The caller owns the
 // connection and must Close or Reset it. It takes none of Limits, which are for what the guest begins.
@@ -92,7 +92,7 @@ func (t *tcpFlows) reserveInbound(src netip.AddrPort) (*TCPFlow, error) {
 	case t.stack.ctx.Err() != nil:
 		return nil, ErrClosed
 	case len(t.inbound) >= MaxInbound:
-		return nil, ErrInbound
+		return nil, errInbound
 	}
 	f.ctx, f.cancel = context.WithCancel(t.stack.ctx)
 	t.inbound[f] = struct{}{}

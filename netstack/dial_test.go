@@ -21,7 +21,7 @@ func TestI11_InboundConnectionsAreBounded(t *testing.T) {
 		}
 		last = f
 	}
-	if _, err := flows.reserveInbound(guest); !errors.Is(err, ErrInbound) {
+	if _, err := flows.reserveInbound(guest); !errors.Is(err, errInbound) {
 		t.Errorf("one more: %v", err)
 	}
 	flows.release(last)
