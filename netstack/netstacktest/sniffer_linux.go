@@ -21,13 +21,13 @@ type Packet struct {
 	Device string
 	// Ends are known of TCP, UDP and pings, whose ports are 0; they are zero of anything else.
 	Src, Dst netip.AddrPort
-	// What is the protocol, or the frame in hexadecimal where it is none of those.
-	What string
+	// what is the protocol, or the frame in hexadecimal where it is none of those.
+	what string
 }
 
 // String is Packet as a test's message has it.
 func (p Packet) String() string {
-	return fmt.Sprintf("%s on %s from %v to %v", p.What, p.Device, p.Src, p.Dst)
+	return fmt.Sprintf("%s on %s from %v to %v", p.what, p.Device, p.Src, p.Dst)
 }
 
 // Sniffer sees every packet that is sent in a namespace, on every device, from when it is made. Those of
@@ -80,9 +80,9 @@ func (s *Sniffer) Packets() ([]Packet, error) {
 		}
 		p := Packet{Device: s.devices[at.Ifindex]}
 		if h, ok := capture.Decode(buf[:n]); ok {
-			p.Src, p.Dst, p.What = h.Src, h.Dst, h.Transport.String()
+			p.Src, p.Dst, p.what = h.Src, h.Dst, h.Transport.String()
 		} else {
-			p.What = fmt.Sprintf("%x", buf[:min(n, 96)])
+			p.what = fmt.Sprintf("%x", buf[:min(n, 96)])
 		}
 		seen = append(seen, p)
 	}
