@@ -34,8 +34,8 @@ const maxScript = 1 << 20
 // may lead elsewhere.
 const maxInterpreter = 255
 
-// ErrTooMuch means that a command can reach more files than can be looked at.
-var ErrTooMuch = errors.New("its command can reach too many files")
+// errTooMuch means that a command can reach more files than can be looked at.
+var errTooMuch = errors.New("its command can reach too many files")
 
 func (w *worker) command(s *policies.Source) (string, error) {
 	what := "command " + policies.QuoteArgs(s.Argv)

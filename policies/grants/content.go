@@ -94,7 +94,7 @@ func (c *counter) entry(path string, d fs.DirEntry, err error) error {
 
 func (c *counter) tooMuch() error {
 	return fmt.Errorf("%w: %s holds more than %d entries or %d MiB; give the policy a directory of its own, or name a program with plain arguments",
-		ErrTooMuch, policies.QuoteArgs(c.hold.Trees), maxEntries, maxContent>>20)
+		errTooMuch, policies.QuoteArgs(c.hold.Trees), maxEntries, maxContent>>20)
 }
 
 // file adds a file of size bytes; one that grows meanwhile has another digest.

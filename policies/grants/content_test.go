@@ -27,8 +27,8 @@ func TestI11_TreesAreReadInBounds(t *testing.T) {
 		want   error
 	}{
 		"room":             {counter{entries: maxEntries - 1, bytes: maxContent - 10}, nil},
-		"too many entries": {counter{entries: maxEntries}, ErrTooMuch},
-		"too many bytes":   {counter{bytes: maxContent - 9}, ErrTooMuch},
+		"too many entries": {counter{entries: maxEntries}, errTooMuch},
+		"too many bytes":   {counter{bytes: maxContent - 9}, errTooMuch},
 	} {
 		count := c.before
 		count.sum, count.hold = sha256.New(), &policies.Hold{Trees: []string{dir}}
@@ -37,7 +37,7 @@ func TestI11_TreesAreReadInBounds(t *testing.T) {
 		}
 	}
 	unreadable := counter{entries: maxEntries, sum: sha256.New(), hold: &policies.Hold{Trees: []string{dir}}}
-	if err := unreadable.entry(filepath.Join(dir, "gone"), nil, fs.ErrPermission); !errors.Is(err, ErrTooMuch) {
+	if err := unreadable.entry(filepath.Join(dir, "gone"), nil, fs.ErrPermission); !errors.Is(err, errTooMuch) {
 		t.Errorf("one entry too many that can't be read: %v", err)
 	}
 }
