@@ -25,8 +25,8 @@ const (
 	Unreadable Condition = "unreadable"
 )
 
-// Conditions lists them all.
-func Conditions() []Condition {
+// conditions lists them all.
+func conditions() []Condition {
 	return []Condition{AllowedPrivate, IsChanged, Loosened, Tightened, Denied, IsUndecided, Unreadable}
 }
 
@@ -38,9 +38,9 @@ func ParseConditions(list string) ([]Condition, error) {
 		if c == "" {
 			continue
 		}
-		if !slices.Contains(Conditions(), c) {
-			known := make([]string, 0, len(Conditions()))
-			for _, k := range Conditions() {
+		if !slices.Contains(conditions(), c) {
+			known := make([]string, 0, len(conditions()))
+			for _, k := range conditions() {
 				known = append(known, string(k))
 			}
 			return nil, fmt.Errorf("unknown condition %q: one of %s", c, strings.Join(known, ", "))

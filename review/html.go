@@ -24,7 +24,7 @@ var reportPage string
 
 // pageTemplate is made when it is needed: every process of msb would make it otherwise.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("report").Funcs(template.FuncMap{"size": Size}).Parse(reportPage))
+	return template.Must(template.New("report").Funcs(template.FuncMap{"size": size}).Parse(reportPage))
 })
 
 // page is what the template shows.

@@ -194,7 +194,7 @@ func (n *nameRows) row(k lookupKey) *Lookup {
 func (n *nameRows) countLate() {
 	for k, l := range n.late {
 		l.Recorded = n.byName[k.name].recorded
-		for _, c := range Conditions() {
+		for _, c := range conditions() {
 			if holdsFor(c, l) {
 				n.beyond[c]++
 			}

@@ -25,9 +25,9 @@ type Options struct {
 	Captures []string
 	// Policy judges every flow; Against, if it isn't nil, does too, for comparison.
 	Policy, Against *policies.Policy
-	// Gateway are the gateway's addresses on the link, default the ones that msb uses; Host are those of
+	// gateway are the gateway's addresses on the link, default the ones that msb uses; Host are those of
 	// the host that the sandbox ran on, which the capture doesn't tell.
-	Gateway, Host []netip.Addr
+	gateway, Host []netip.Addr
 	// Learn gathers what a policy would need that lets all of it through; see Report.Learned.
 	Learn bool
 }

@@ -254,7 +254,7 @@ func (r *requestRows) teachAll() {
 // beyond counts a request that is not listed.
 func (r *requestRows) beyond(q *Request) {
 	r.report.MoreRequests++
-	for _, c := range Conditions() {
+	for _, c := range conditions() {
 		if c != Unreadable && holds(c, &q.Verdict, q.Against, q.Recorded) {
 			r.report.beyond[c]++
 		}

@@ -70,15 +70,15 @@ func newReviewer(o Options) (*reviewer, error) {
 	if o.Policy == nil {
 		return nil, errors.New("a review needs a policy")
 	}
-	if o.Gateway == nil {
-		o.Gateway = defaultGateway()
+	if o.gateway == nil {
+		o.gateway = defaultGateway()
 	}
 	r := &reviewer{
 		options: o,
 		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
 		later:   laterSYNs{kept: make(map[uint32]laterSYN), stray: make(map[uint32][]strayReset)},
 		streams: make(map[uint32]*dnsStreams),
-		guard:   frameGuard{offline: frameguard.NewOffline(o.Gateway...)},
+		guard:   frameGuard{offline: frameguard.NewOffline(o.gateway...)},
 
 		requests: requestRows{unclaimed: make(map[uint32][]claim), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
@@ -104,9 +104,9 @@ func (r *reviewer) newJudges() error {
 		if p == nil {
 			continue
 		}
-		classifier := egress.NewClassifier(r.options.Gateway...)
+		classifier := egress.NewClassifier(r.options.gateway...)
 		classifier.SetHost(r.options.Host...)
-		rules, err := session.NewRules(p, classifier, r.options.Gateway...)
+		rules, err := session.NewRules(p, classifier, r.options.gateway...)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (r *reviewer) reset() error {
 	clear(r.first.live)
 	clear(r.streams)
 	r.recent = [recentFlows]recentFlow{}
-	r.guard = frameGuard{offline: frameguard.NewOffline(r.options.Gateway...)}
+	r.guard = frameGuard{offline: frameguard.NewOffline(r.options.gateway...)}
 	r.start = 0
 	return r.newJudges()
 }

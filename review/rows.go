@@ -83,7 +83,7 @@ func (r *Report) rows(onlyChanged bool) iter.Seq[*[columns]string] {
 			if f.Verdict != nil && (!onlyChanged || f.Changed()) {
 				row = [columns]string{
 					strconv.Itoa(f.ID), f.Proto + "/" + strconv.Itoa(int(f.Src.Port())), f.target(), dash(audit.Printable(f.known())),
-					Size(f.BytesUp), Size(f.BytesDown),
+					size(f.BytesUp), size(f.BytesDown),
 					action(r.other(f.Against, f.Recorded)), action(f.Verdict), dash(f.Verdict.Rule), dash(f.Verdict.Reason),
 				}
 				if !yield(&row) {
@@ -172,8 +172,8 @@ func action(v *Verdict) string {
 	return v.Action
 }
 
-// Size writes a number of bytes for people.
-func Size(n int64) string {
+// size writes a number of bytes for people.
+func size(n int64) string {
 	const unit = 1000
 	if n < unit {
 		return strconv.FormatInt(n, 10)
@@ -232,7 +232,7 @@ func (r *Report) Summary() []string {
 	changes += r.beyond[IsChanged]
 	lines := []string{
 		fmt.Sprintf("%d packets, %s bytes; %d flows, %d judged: %d allowed, %d inspected, %d denied, %d undecided; %d names",
-			r.Packets, Size(r.Bytes), r.Len(), judged, allowed, inspected, denied, undecided, len(r.Lookups)),
+			r.Packets, size(r.Bytes), r.Len(), judged, allowed, inspected, denied, undecided, len(r.Lookups)),
 	}
 	if n := len(r.Requests); n > 0 {
 		lines = append(lines, fmt.Sprintf("requests: %d; %d allowed, %d denied, %d undecided", n, n-refused-unclear, refused, unclear))
