@@ -189,7 +189,7 @@ func TestI15_NamedSandboxesKeepTheirApproval(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = run.Lock.Close() }()
+		defer func() { _ = run.lock.Close() }()
 		_, _, _, err = prepareStart(t.Context(), h, run, StartOptions{})
 		return err
 	}

@@ -147,6 +147,6 @@ func TestStoppedCrashesStayStopped(t *testing.T) {
 		}
 		run, err := lockSettled(t.Context(), h, "a")
 		must(t, err)
-		must(t, run.Lock.Close())
+		must(t, run.lock.Close())
 	}
 }

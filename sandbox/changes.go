@@ -157,7 +157,7 @@ func (s *Sandbox) changesOf(ctx context.Context, cfg *Config, d Directory, hide 
 	if err != nil {
 		return nil, err
 	}
-	file := state.BaseFile(s.run.Dir, d.Guest)
+	file := state.BaseFile(s.run.dir, d.Guest)
 	base, err := cow.ReadBase(file)
 	if err != nil {
 		return nil, err

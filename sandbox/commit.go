@@ -88,8 +88,8 @@ func copyOf(ctx context.Context, h *Home, src *source, o StartOptions) (*Sandbox
 		return nil, err
 	}
 	cfg.ownDisk = true
-	if err := src.copy(ctx, filepath.Join(run.Dir, state.UpperDisk)); err != nil {
-		return nil, errors.Join(err, run.Remove(), run.Lock.Close())
+	if err := src.copy(ctx, filepath.Join(run.dir, state.UpperDisk)); err != nil {
+		return nil, errors.Join(err, run.remove(), run.lock.Close())
 	}
 	return bringUp(ctx, h, run, img, &cfg, admitted)
 }

@@ -52,9 +52,9 @@ var credentialContents = []struct {
 // notLooked are directories of others' files, which are many.
 var notLooked = []string{"node_modules", ".venv", "vendor", "target", "objects"}
 
-// Credentials returns the paths, from the top, of the files below dir that look as if they held credentials. It looks
+// credentials returns the paths, from the top, of the files below dir that look as if they held credentials. It looks
 // at 100,000 files at most, and follows no link.
-func Credentials(dir string) ([]string, error) {
+func credentials(dir string) ([]string, error) {
 	s, err := searchCredentials(dir, maxLooked)
 	return s.found, err
 }
@@ -150,7 +150,7 @@ func (c *Config) hidden() []string {
 		return slices.Concat(c.Hide, credentialPatterns(c.credentials))
 	}
 	for _, d := range c.Directories {
-		found, err := Credentials(d.Host)
+		found, err := credentials(d.Host)
 		if err != nil {
 			continue // the supervisor's own error is the better one
 		}

@@ -110,7 +110,7 @@ func TestI15_FoundCredentialsStayHidden(t *testing.T) {
 		run, err := lockNamed(h, name)
 		must(t, err)
 		_, _, _, _ = prepareStart(t.Context(), h, run, StartOptions{}) // its image isn't there
-		must(t, run.Lock.Close())
+		must(t, run.lock.Close())
 		st, err := loadStored(h, name)
 		must(t, err)
 		return credentialPatterns(st.Credentials)

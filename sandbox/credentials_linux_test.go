@@ -36,7 +36,7 @@ func TestCredentialsAreFoundAndHidden(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "id_rsa")); err != nil {
 		t.Fatal(err)
 	}
-	found, err := Credentials(dir)
+	found, err := credentials(dir)
 	var want []string
 	for p := range holding {
 		want = append(want, p)
@@ -87,7 +87,7 @@ func TestI11_CredentialSearchIsBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(deep, ".env"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := Credentials(dir); err != nil || len(found) > 0 {
+	if found, err := credentials(dir); err != nil || len(found) > 0 {
 		t.Errorf("found %q, %v", found, err)
 	}
 }

@@ -20,13 +20,13 @@ const maxDirectories = 16
 // noMounts are the guest's own, which a directory would cover.
 var noMounts = []string{"/", "/proc", "/sys", "/dev"}
 
-// CheckDirectories says why the directories can't be shared.
-func (c *Config) CheckDirectories(home *Home) error {
+// checkDirectories says why the directories can't be shared.
+func (c *Config) checkDirectories(home *Home) error {
 	_, err := c.directories(home)
 	return err
 }
 
-// ResolveDirectories is CheckDirectories for a Config that more than one sandbox is made of: what the links in the
+// ResolveDirectories is checkDirectories for a Config that more than one sandbox is made of: what the links in the
 // directories' paths lead to now is what all of them see, or they don't start.
 func (c *Config) ResolveDirectories(home *Home) (err error) {
 	c.Directories, err = c.directories(home)

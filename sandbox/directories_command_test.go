@@ -79,7 +79,7 @@ func TestI15_GuestsChangeNoCommands(t *testing.T) {
 			p.Secrets = []policies.Secret{{Name: "T", From: policies.Source{Kind: policies.FromCommand, Argv: tt.argv}}}
 			try := func(host string, writable bool) error {
 				c := &Config{Policy: p, Directories: []Directory{{Host: at(host), Guest: "/w", Writable: writable}}}
-				return c.CheckDirectories(&Home{dir: "/nosuch/msb"})
+				return c.checkDirectories(&Home{dir: "/nosuch/msb"})
 			}
 			for _, host := range tt.refused {
 				if err := try(host, true); !errors.Is(err, ErrDirectory) {
@@ -111,7 +111,7 @@ func TestI15_CommandsAreCheckedFromAnywhere(t *testing.T) {
 		t.Chdir(cwd)
 		for host, refused := range map[string]bool{"proj/scripts": true, "else/scripts": false} {
 			c := &Config{Policy: p, Directories: []Directory{{Host: at(host), Guest: "/w", Writable: true}}}
-			if err := c.CheckDirectories(&Home{dir: "/nosuch/msb"}); (err != nil) != refused {
+			if err := c.checkDirectories(&Home{dir: "/nosuch/msb"}); (err != nil) != refused {
 				t.Errorf("%s from %s: %v, want refused %t", host, cwd, err, refused)
 			}
 		}

@@ -43,7 +43,7 @@ func TestI15_LinksOnTheWayConfine(t *testing.T) {
 			try := func(host string, writable bool) error {
 				c := &Config{Policy: policies.Default(), Directories: []Directory{{Host: at(host), Guest: "/w", Writable: writable}}}
 				set(c)
-				return c.CheckDirectories(&Home{dir: "/nosuch/msb"})
+				return c.checkDirectories(&Home{dir: "/nosuch/msb"})
 			}
 			value := what == "secret" || what == "floor"
 			for _, host := range way.refused {

@@ -53,7 +53,7 @@ func TestI14_SharedDirectoriesBecomeNoLinks(t *testing.T) {
 		if _, _, _, err = prepareStart(t.Context(), h, run, StartOptions{}); errors.Is(err, ErrDirectory) != tt.refused {
 			t.Errorf("%s: %v, want refused %t", name, err, tt.refused)
 		}
-		must(t, run.Lock.Close())
+		must(t, run.lock.Close())
 	}
 }
 
@@ -86,7 +86,7 @@ func TestI14_GuestsLinksShareNothing(t *testing.T) {
 	} {
 		for _, writable := range []bool{true, false} {
 			c := &Config{Policy: policies.Default(), Directories: []Directory{{Host: at("") + "/" + tt.inner, Guest: "/a"}, {Host: at(tt.outer), Guest: "/b", Writable: writable}}}
-			if err := c.CheckDirectories(&Home{dir: "/nosuch/msb"}); errors.Is(err, ErrDirectory) != (tt.refused && writable) {
+			if err := c.checkDirectories(&Home{dir: "/nosuch/msb"}); errors.Is(err, ErrDirectory) != (tt.refused && writable) {
 				t.Errorf("%s beside %s, writable %t: %v", tt.inner, tt.outer, writable, err)
 			}
 		}

@@ -115,16 +115,16 @@ func (h *Home) Kernel() string { return filepath.Join(h.dir, state.KernelDir) }
 // Guest is where the agent's root disk is cached.
 func (h *Home) Guest() string { return filepath.Join(h.dir, guestDir) }
 
-// Run is one sandbox's directory, locked by whoever holds Lock open.
-type Run struct {
-	ID   string
-	Dir  string
-	Lock *os.File
+// runDir is one sandbox's directory, locked by whoever holds lock open.
+type runDir struct {
+	id   string
+	dir  string
+	lock *os.File
 }
 
 // newRun makes and locks a directory for a new sandbox. The lock passes to every process that inherits
-// Lock and is free when the last of them is gone, however it went.
-func newRun(h *Home) (*Run, error) {
+// lock and is free when the last of them is gone, however it went.
+func newRun(h *Home) (*runDir, error) {
 	var b [idBytes]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
@@ -144,11 +144,11 @@ func newRun(h *Home) (*Run, error) {
 	if err := os.Rename(temp, dir); err != nil {
 		return nil, errors.Join(err, state.RemoveOwn(temp, state.RunForm), lock.Close())
 	}
-	return &Run{ID: id, Dir: dir, Lock: lock}, nil
+	return &runDir{id: id, dir: dir, lock: lock}, nil
 }
 
-// Remove deletes the directory; a second call does nothing.
-func (r *Run) Remove() error { return state.RemoveOwn(r.Dir, state.RunForm) }
+// remove deletes the directory; a second call does nothing.
+func (r *runDir) remove() error { return state.RemoveOwn(r.dir, state.RunForm) }
 
 func keptDir(h *Home, id string) string { return filepath.Join(h.dir, state.KeptDir, id) }
 

@@ -30,14 +30,14 @@ func left(t *testing.T, h *Home) string {
 		t.Fatal(err)
 	}
 	for _, name := range []string{state.ConsoleLog, state.AuditLog, state.UpperDisk} {
-		if err := os.WriteFile(filepath.Join(run.Dir, name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(run.dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := run.Lock.Close(); err != nil {
+	if err := run.lock.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return run.Dir
+	return run.dir
 }
 
 func there(t *testing.T, path string) bool {
@@ -91,7 +91,7 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, dir := range []string{run.Dir, old, oldTemp} {
+	for _, dir := range []string{run.dir, old, oldTemp} {
 		if err := os.Chtimes(dir, past, past); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 	if err := sweepRuns(h); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]bool{run.Dir: true, fresh: true, freshTemp: true, old: false, oldTemp: false} {
+	for dir, want := range map[string]bool{run.dir: true, fresh: true, freshTemp: true, old: false, oldTemp: false} {
 		if got := there(t, dir); got != want {
 			t.Errorf("%s there: %v, want %v", filepath.Base(dir), got, want)
 		}
@@ -107,10 +107,10 @@ func TestI13_SweepLeavesTheLivingAlone(t *testing.T) {
 	if there(t, filepath.Join(fresh, state.LockFile)) {
 		t.Error("the sweep made a lock in a directory that had none")
 	}
-	if err := errors.Join(run.Lock.Close(), run.Remove(), run.Remove()); err != nil {
+	if err := errors.Join(run.lock.Close(), run.remove(), run.remove()); err != nil {
 		t.Errorf("removing twice: %v", err)
 	}
-	if there(t, run.Dir) {
+	if there(t, run.dir) {
 		t.Error("the directory is still there after Remove")
 	}
 }

@@ -49,13 +49,13 @@ func (s *Sandbox) StartJob(ctx context.Context, name string, opts ExecOptions) (
 
 // Jobs are the sandbox's jobs in the order in which they started, with those that have ended.
 func (s *Sandbox) Jobs() ([]JobStatus, error) {
-	all, err := jobsIn(filepath.Join(s.run.Dir, state.JobsDir))
+	all, err := jobsIn(filepath.Join(s.run.dir, state.JobsDir))
 	return all, Fail(err)
 }
 
 // Job is the job of that name. ErrNoJob.
 func (s *Sandbox) Job(name string) (*Job, error) {
-	j := &Job{name: name, sandbox: s.name, home: s.home, dir: filepath.Join(s.run.Dir, state.JobsDir), client: s.client}
+	j := &Job{name: name, sandbox: s.name, home: s.home, dir: filepath.Join(s.run.dir, state.JobsDir), client: s.client}
 	return j, j.find()
 }
 
@@ -201,7 +201,7 @@ func (j *Job) Remove(ctx context.Context) error {
 		if _, err = j.Status(); err == nil || errors.Is(err, ErrState) { // nobody else has removed it
 			err = state.RemoveJob(j.dir, j.name)
 		}
-		return errors.Join(err, run.Lock.Close())
+		return errors.Join(err, run.lock.Close())
 	}))
 }
 

@@ -107,7 +107,7 @@ func (k *keeps) session(t *testing.T) *Sandbox {
 	go func() { served <- agentclient.Serve(ctx, l, client, agentclient.Services{Jobs: k.Keeper}) }()
 	conn, err := state.DialControl(namedPath(k.home, "web"))
 	must(t, err)
-	s := &Sandbox{name: "web", home: k.home, run: &Run{ID: "web", Dir: namedPath(k.home, "web")}, over: make(chan struct{})}
+	s := &Sandbox{name: "web", home: k.home, run: &runDir{id: "web", dir: namedPath(k.home, "web")}, over: make(chan struct{})}
 	s.client, err = agentclient.Attach(conn)
 	must(t, err)
 	t.Cleanup(func() {

@@ -183,22 +183,22 @@ func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*
 	}
 	cfg, img, admitted, err := prepareStart(ctx, home, run, o)
 	if err != nil {
-		return nil, errors.Join(err, run.Lock.Close())
+		return nil, errors.Join(err, run.lock.Close())
 	}
 	return bringUp(ctx, home, run, img, cfg, admitted)
 }
 
 // prepareStart says what to start, and clears what a run before left. The caller holds the lock, so that no other sandbox
 // comes under the name meanwhile.
-func prepareStart(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
+func prepareStart(ctx context.Context, h *Home, run *runDir, o StartOptions) (*Config, *image.Image, *Admission, error) {
 	cfg, img, admitted, err := prepareRun(ctx, h, run, o)
 	if err == nil {
-		err = clearRun(h, run.Dir)
+		err = clearRun(h, run.dir)
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return cfg, img, admitted, state.CheckWritten(run.Dir)
+	return cfg, img, admitted, state.CheckWritten(run.dir)
 }
 
 // replan is supervisor.Replan.
@@ -207,7 +207,7 @@ func replan(ctx context.Context, old *state.Plan) (*state.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := &Run{ID: old.Name, Dir: old.Dir}
+	run := &runDir{id: old.Name, dir: old.Dir}
 	cfg, img, admitted, err := prepareRun(ctx, home, run, StartOptions{})
 	if err != nil {
 		return nil, err
@@ -221,8 +221,8 @@ func replan(ctx context.Context, old *state.Plan) (*state.Plan, error) {
 }
 
 // prepareRun says what a sandbox with a name is run from.
-func prepareRun(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config, *image.Image, *Admission, error) {
-	st, err := loadStored(h, run.ID)
+func prepareRun(ctx context.Context, h *Home, run *runDir, o StartOptions) (*Config, *image.Image, *Admission, error) {
+	st, err := loadStored(h, run.id)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -230,7 +230,7 @@ func prepareRun(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice, cfg.Trust, cfg.Attached = run.ID, o.Program, o.Progress, o.Notice, o.Trust, o.attached
+	cfg.Name, cfg.Program, cfg.Progress, cfg.Notice, cfg.Trust, cfg.Attached = run.id, o.Program, o.Progress, o.Notice, o.Trust, o.attached
 	if o.review {
 		cfg.forReview()
 	}
@@ -253,7 +253,7 @@ func prepareRun(ctx context.Context, h *Home, run *Run, o StartOptions) (*Config
 		st.Credentials = cfg.credentials
 	}
 	if !reflect.DeepEqual(&was, st) {
-		if err := state.WriteJSON(run.Dir, state.StoredFile, st); err != nil {
+		if err := state.WriteJSON(run.dir, state.StoredFile, st); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -307,7 +307,7 @@ func (h *Home) NeededImages() ([]string, error) {
 
 // lockSettled is lockNamed for after a kill: a supervisor's last threads hold its lock for a moment longer than its
 // socket answers.
-func lockSettled(ctx context.Context, h *Home, name string) (*Run, error) {
+func lockSettled(ctx context.Context, h *Home, name string) (*runDir, error) {
 	const tries, pause = 100, 20 * time.Millisecond
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -328,7 +328,7 @@ func lockSettled(ctx context.Context, h *Home, name string) (*Run, error) {
 }
 
 // lockNamed takes a sandbox's lock, which its supervisor inherits. A lock file that somebody removed is made again.
-func lockNamed(h *Home, name string) (*Run, error) {
+func lockNamed(h *Home, name string) (*runDir, error) {
 	if err := checkRealDir(h, name); err != nil {
 		return nil, err
 	}
@@ -349,7 +349,7 @@ func lockNamed(h *Home, name string) (*Run, error) {
 			return nil, errors.Join(err, lock.Close())
 		}
 	}
-	return &Run{ID: name, Dir: namedPath(h, name), Lock: lock}, nil
+	return &runDir{id: name, dir: namedPath(h, name), lock: lock}, nil
 }
 
 // isAt reports whether path still leads to the file.

@@ -16,21 +16,21 @@ import (
 
 // Rename gives the sandbox of that name another. ErrRunning while it runs, ErrExists if the other name is taken.
 func (h *Home) Rename(ctx context.Context, name, to string) error {
-	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+	return Fail(changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
 		if err := CheckName(to); err != nil {
 			return err
 		}
 		if _, err := os.Lstat(namedPath(h, to)); err == nil {
 			return exists(to)
 		}
-		if err := clearRun(h, run.Dir); err != nil { // what it has of the run before is of the old name
+		if err := clearRun(h, run.dir); err != nil { // what it has of the run before is of the old name
 			return err
 		}
 		st.Renamed = to
-		if err := state.WriteJSON(run.Dir, state.StoredFile, st); err != nil {
+		if err := state.WriteJSON(run.dir, state.StoredFile, st); err != nil {
 			return err
 		}
-		err := os.Rename(run.Dir, namedPath(h, to))
+		err := os.Rename(run.dir, namedPath(h, to))
 		if errors.Is(err, fs.ErrExist) { // a directory that holds something is never replaced
 			return exists(to)
 		}
@@ -41,26 +41,26 @@ func (h *Home) Rename(ctx context.Context, name, to string) error {
 // Reset gives the sandbox of that name an empty disk in place of its own, as when it was made; its jobs go too. ErrRunning
 // while it runs. Killed at any time it leaves the old disk or the new one.
 func (h *Home) Reset(ctx context.Context, name string) error {
-	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
-		if err := clearRun(h, run.Dir); err != nil { // its machine may still write to the disk
+	return Fail(changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
+		if err := clearRun(h, run.dir); err != nil { // its machine may still write to the disk
 			return err
 		}
-		fresh := filepath.Join(run.Dir, state.NewUpperDisk)
+		fresh := filepath.Join(run.dir, state.NewUpperDisk)
 		if err := state.UnlessGone(os.Remove(fresh)); err != nil { // from a reset that was killed
 			return err
 		}
 		if err := image.CreateUpper(fresh, st.Disk); err != nil {
 			return err
 		}
-		if err := os.Rename(fresh, filepath.Join(run.Dir, state.UpperDisk)); err != nil {
+		if err := os.Rename(fresh, filepath.Join(run.dir, state.UpperDisk)); err != nil {
 			return err
 		}
 		for _, d := range st.Directories { // what was shown of it has no changes above it any more
-			if err := state.UnlessGone(os.Remove(state.BaseFile(run.Dir, d.Guest))); err != nil {
+			if err := state.UnlessGone(os.Remove(state.BaseFile(run.dir, d.Guest))); err != nil {
 				return err
 			}
 		}
-		return state.RemoveJobs(filepath.Join(run.Dir, state.JobsDir))
+		return state.RemoveJobs(filepath.Join(run.dir, state.JobsDir))
 	}))
 }
 
@@ -100,12 +100,12 @@ func (h *Home) UnsetEnv(ctx context.Context, name string, variables ...string) e
 }
 
 func changeEnv(ctx context.Context, h *Home, name string, added []string, do func([]string) []string) error {
-	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+	return Fail(changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
 		if err := noPlaceholder(added, st.Placeholders); err != nil {
 			return err
 		}
 		st.Env = withoutOverridden(do(st.Env))
-		return state.WriteJSON(run.Dir, state.StoredFile, st)
+		return state.WriteJSON(run.dir, state.StoredFile, st)
 	}))
 }
 
@@ -135,7 +135,7 @@ func withoutOverridden(env []string) []string {
 }
 
 // changeNamed lets do change the state of a sandbox that does not run.
-func changeNamed(ctx context.Context, h *Home, name string, do func(*Run, *state.Stored) error) error {
+func changeNamed(ctx context.Context, h *Home, name string, do func(*runDir, *state.Stored) error) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -150,5 +150,5 @@ func changeNamed(ctx context.Context, h *Home, name string, do func(*Run, *state
 	if err == nil {
 		err = do(run, st)
 	}
-	return errors.Join(err, run.Lock.Close())
+	return errors.Join(err, run.lock.Close())
 }

@@ -24,14 +24,14 @@ func TestRenameKeepsTheSandbox(t *testing.T) {
 	}
 	run, err := lockNamed(h, "web")
 	must(t, err)
-	l, err := state.ListenControl(run.Dir)
+	l, err := state.ListenControl(run.dir)
 	must(t, err)
 	if err := h.Rename(t.Context(), "web", "shop"); !errors.Is(err, ErrRunning) {
 		t.Errorf("one that runs: %v, want ErrRunning", err)
 	}
 	must(t, l.Close())
-	must(t, os.Remove(filepath.Join(run.Dir, state.ControlSock)))
-	must(t, run.Lock.Close())
+	must(t, os.Remove(filepath.Join(run.dir, state.ControlSock)))
+	must(t, run.lock.Close())
 	must(t, h.Rename(t.Context(), "web", "shop"))
 	st, err := loadStored(h, "shop")
 	if err != nil || st.Name != "shop" || st.Hostname != "shop" {
@@ -127,7 +127,7 @@ func TestResetEmptiesTheDisk(t *testing.T) {
 	if err := h.Reset(t.Context(), "web"); !errors.Is(err, ErrRunning) {
 		t.Errorf("one that runs: %v", err)
 	}
-	must(t, run.Lock.Close())
+	must(t, run.lock.Close())
 	must(t, h.Remove(t.Context(), "web")) // all its files are msb's
 }
 

@@ -28,16 +28,16 @@ func TestI13_FailedStartsSpareTheNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = next.Lock.Close() }()
-	l, err := state.ListenControl(next.Dir)
+	defer func() { _ = next.lock.Close() }()
+	l, err := state.ListenControl(next.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if err := state.WriteJSON(next.Dir, state.InfoFile, state.RunRecord{Started: time.Now()}); err != nil {
+	if err := state.WriteJSON(next.dir, state.InfoFile, state.RunRecord{Started: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	failed := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: next.Dir}}
+	failed := &Sandbox{name: "web", home: h, run: &runDir{id: "web", dir: next.dir}}
 	if err := failed.dropRun(); err != nil {
 		t.Error(err)
 	}
@@ -58,7 +58,7 @@ func TestI13_InterruptedStartsEndReadySandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = theirs.Close() }()
-	s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: namedPath(h, "web")}, over: make(chan struct{}), cmd: exec.Command("sleep", "60")}
+	s := &Sandbox{name: "web", home: h, run: &runDir{id: "web", dir: namedPath(h, "web")}, over: make(chan struct{}), cmd: exec.Command("sleep", "60")}
 	if s.client, err = agentclient.Attach(ours); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestI13_LocksAreOfWhatIsThere(t *testing.T) {
 					runtime.Gosched()
 					continue
 				}
-				if !isAt(run.Lock, filepath.Join(dir, state.LockFile)) {
+				if !isAt(run.lock, filepath.Join(dir, state.LockFile)) {
 					t.Error("the lock is that of a sandbox that was removed")
 					stop.Store(true)
 				}
@@ -124,7 +124,7 @@ func TestI13_LocksAreOfWhatIsThere(t *testing.T) {
 					t.Error(err)
 				}
 				_ = os.RemoveAll(gone) // another one may be about to make a lock in it
-				_ = run.Lock.Close()   // nothing was written to it
+				_ = run.lock.Close()   // nothing was written to it
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestI13_DiscardMeansItsOwnSandbox(t *testing.T) {
 		must(t, aNamed(t, h, "web"))
 		made, err := os.Open(namedPath(h, "web", state.LockFile))
 		must(t, err)
-		s := &Sandbox{name: "web", home: h, run: &Run{ID: "web", Dir: namedPath(h, "web")}, over: make(chan struct{}), made: made}
+		s := &Sandbox{name: "web", home: h, run: &runDir{id: "web", dir: namedPath(h, "web")}, over: make(chan struct{}), made: made}
 		ours, theirs, err := state.SocketPair()
 		must(t, err)
 		must(t, theirs.Close())
@@ -158,7 +158,7 @@ func TestI13_DiscardMeansItsOwnSandbox(t *testing.T) {
 		if another {
 			must(t, h.Remove(t.Context(), "web"))
 			must(t, aNamed(t, h, "web"))
-			l, err := state.ListenControl(s.run.Dir) // this process: a signal to it would be refused with an error
+			l, err := state.ListenControl(s.run.dir) // this process: a signal to it would be refused with an error
 			must(t, err)
 			defer func() { _ = l.Close() }()
 		}
@@ -205,7 +205,7 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 	if got, want := names(), []string{"machine", "runs", "starting", "stays"}; !slices.Equal(got, want) {
 		t.Errorf("there are %q, want %q", got, want)
 	}
-	must(t, run.Lock.Close())
+	must(t, run.lock.Close())
 	if got, want := names(), []string{"machine", "starting", "stays"}; !slices.Equal(got, want) {
 		t.Errorf("there are %q, want %q", got, want)
 	}

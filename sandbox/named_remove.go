@@ -64,22 +64,22 @@ func removeMade(ctx context.Context, h *Home, name string, lock *os.File) error 
 	if err != nil {
 		return err
 	}
-	if !isAt(lock, filepath.Join(run.Dir, state.LockFile)) {
-		return run.Lock.Close()
+	if !isAt(lock, filepath.Join(run.dir, state.LockFile)) {
+		return run.lock.Close()
 	}
 	return removeLocked(h, run)
 }
 
 // removeLocked removes a sandbox whose lock the caller took, and lets go of the lock.
-func removeLocked(h *Home, run *Run) error {
-	defer func() { _ = run.Lock.Close() }()
-	if err := clearRun(h, run.Dir); err != nil {
+func removeLocked(h *Home, run *runDir) error {
+	defer func() { _ = run.lock.Close() }()
+	if err := clearRun(h, run.dir); err != nil {
 		return err
 	}
-	if st, err := loadStored(h, run.ID); err == nil { // one that is damaged can be removed, and one on a disk that is full
-		_ = logEvent(st, run.Dir, audit.SandboxRemove, "")
+	if st, err := loadStored(h, run.id); err == nil { // one that is damaged can be removed, and one on a disk that is full
+		_ = logEvent(st, run.dir, audit.SandboxRemove, "")
 	}
-	return state.RemoveNamed(h.dir, run.ID)
+	return state.RemoveNamed(h.dir, run.id)
 }
 
 // sweepNamed removes what killed commands left half-made or half-removed, and sandboxes that were to go with their run.
@@ -126,7 +126,7 @@ func sweepTemporary(h *Home, name string) error {
 		return err
 	}
 	if !wasTemporary(dir) { // looked at under the lock: another has the name now
-		return run.Lock.Close()
+		return run.lock.Close()
 	}
 	return removeLocked(h, run)
 }

@@ -195,7 +195,7 @@ func TestI13_ALockedSandboxIsNotTouched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = run.Lock.Close() }()
+	defer func() { _ = run.lock.Close() }()
 	if _, err := lockNamed(h, "web"); !errors.Is(err, ErrRunning) {
 		t.Errorf("locked twice: %v", err)
 	}

@@ -168,7 +168,7 @@ func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	s := &Sandbox{
-		name: name, home: h, run: &Run{ID: name, Dir: dir}, over: make(chan struct{}), pcap: st.Pcap != "",
+		name: name, home: h, run: &runDir{id: name, dir: dir}, over: make(chan struct{}), pcap: st.Pcap != "",
 		image: &image.Image{Ref: st.Image, Digest: st.ImageDigest, Config: st.ImageConfig},
 	}
 	if s.client, err = agentclient.Attach(conn); err != nil {
@@ -216,17 +216,17 @@ func (s *Sandbox) watchSession() {
 	// The supervisor writes down why before its process ends, and the socket is gone then.
 	for deadline := time.Now().Add(lastWordWait); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // waits for another process's file
 		var end End
-		if _, err := os.Lstat(s.run.Dir); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(s.run.dir); errors.Is(err, fs.ErrNotExist) {
 			break // removed, and with it the reason
 		}
-		if conn, err := state.DialControl(s.run.Dir); err == nil {
+		if conn, err := state.DialControl(s.run.dir); err == nil {
 			_ = conn.Close()
 			if errors.Is(s.failure, agentclient.ErrClosed) {
 				break // by us: the sandbox lives on
 			}
 			continue
 		}
-		if state.ReadJSON(s.run.Dir, state.EndFile, &end) == nil {
+		if state.ReadJSON(s.run.dir, state.EndFile, &end) == nil {
 			s.failure = fmt.Errorf("%w: %s was stopped meanwhile, or its guest shut down; `msb start %s` starts it", ErrNotRunning, s.name, s.name)
 			if end.Message != "" {
 				s.failure = state.FailAs(end.Kind, errors.New(end.Message))
@@ -269,7 +269,7 @@ func stopNamed(ctx context.Context, h *Home, name string) error {
 	}
 	if run, err := lockNamed(h, name); !errors.Is(err, ErrRunning) || state.ReadJSON(namedPath(h, name), state.InfoFile, &r) != nil {
 		if run != nil {
-			_ = run.Lock.Close()
+			_ = run.lock.Close()
 		}
 		return notRunning(name)
 	}

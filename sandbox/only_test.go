@@ -71,12 +71,12 @@ func TestI14_OnlyReachesNoLaterRun(t *testing.T) {
 	must(t, err)
 	run, err := lockNamed(h, "web")
 	must(t, err)
-	defer func() { _ = run.Lock.Close() }()
-	l, err := state.ListenControl(run.Dir)
+	defer func() { _ = run.lock.Close() }()
+	l, err := state.ListenControl(run.dir)
 	must(t, err)
 	defer func() { _ = l.Close() }()
 	self := state.RunRecord{Started: time.Now(), Supervisor: state.Identify(os.Getpid())}
-	must(t, state.WriteJSON(run.Dir, state.InfoFile, self)) // whoever takes it for its own ends this process
+	must(t, state.WriteJSON(run.dir, state.InfoFile, self)) // whoever takes it for its own ends this process
 	other := h.Only(st.Created.Add(-time.Hour))
 	for _, socket := range []bool{true, false} {
 		if !socket {

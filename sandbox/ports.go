@@ -83,10 +83,10 @@ func (ps Ports) change(ctx context.Context, name string, live func(*Sandbox) err
 	if !errors.Is(err, ErrNotRunning) {
 		return Fail(err)
 	}
-	return Fail(changeNamed(ctx, ps.home, name, func(run *Run, st *state.Stored) error {
+	return Fail(changeNamed(ctx, ps.home, name, func(run *runDir, st *state.Stored) error {
 		if err := stored(st); err != nil {
 			return err
 		}
-		return state.WriteJSON(run.Dir, state.StoredFile, st)
+		return state.WriteJSON(run.dir, state.StoredFile, st)
 	}))
 }

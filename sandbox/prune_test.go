@@ -20,8 +20,8 @@ func TestPruneRemovesWhatItNames(t *testing.T) {
 	must(t, aNamed(t, h, "runs"))
 	run, err := lockNamed(h, "runs")
 	must(t, err)
-	defer func() { _ = run.Lock.Close() }()
-	l, err := state.ListenControl(run.Dir)
+	defer func() { _ = run.lock.Close() }()
+	l, err := state.ListenControl(run.dir)
 	must(t, err)
 	defer func() { _ = l.Close() }()
 	names := func(all []Pruned) (names []string) {

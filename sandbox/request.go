@@ -166,9 +166,9 @@ func changeRequests(ctx context.Context, h *Home, name string, c Changes, do fun
 	if !errors.Is(err, ErrNotRunning) {
 		return err
 	}
-	return changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+	return changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
 		var events []audit.Event
-		ended := st.Settle(time.Now(), st.UsedOnce(run.Dir)...)
+		ended := st.Settle(time.Now(), st.UsedOnce(run.dir)...)
 		for i := range ended {
 			events = append(events, ended[i].Event(audit.AccessEnd))
 		}
@@ -176,10 +176,10 @@ func changeRequests(ctx context.Context, h *Home, name string, c Changes, do fun
 		if err != nil {
 			return err
 		}
-		if err := state.WriteJSON(run.Dir, state.StoredFile, st); err != nil {
+		if err := state.WriteJSON(run.dir, state.StoredFile, st); err != nil {
 			return err
 		}
-		st.Unmark(run.Dir)
-		return logEvents(st, run.Dir, append(events, event)...)
+		st.Unmark(run.dir)
+		return logEvents(st, run.dir, append(events, event)...)
 	})
 }

@@ -34,7 +34,7 @@ func (s *Sandbox) Image() *image.Image { return s.image }
 const MinHostRoom = state.MinFree
 
 // HostRoom is how many bytes are free on this machine where the sandbox's disk is.
-func (s *Sandbox) HostRoom() (int64, error) { return state.Free(s.run.Dir) }
+func (s *Sandbox) HostRoom() (int64, error) { return state.Free(s.run.dir) }
 
 // Exec runs one process and returns how it ended. An error means that it could not be run to its end,
 // and has a Kind; a program that is missing or fails is an ExitStatus.
@@ -118,9 +118,9 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 		return s.Stop(ctx)
 	}
 	var stopped error
-	if conn, err := state.DialControl(s.run.Dir); err == nil {
+	if conn, err := state.DialControl(s.run.dir); err == nil {
 		// While the file is there, who answers is the supervisor of no other sandbox.
-		if isAt(s.made, filepath.Join(s.run.Dir, state.LockFile)) {
+		if isAt(s.made, filepath.Join(s.run.dir, state.LockFile)) {
 			stopped = state.EndPeer(ctx, conn, state.StopWait)
 		} else {
 			_ = conn.Close()
@@ -152,7 +152,7 @@ func (s *Sandbox) abandon() (err error) {
 // dropRun removes what a run leaves that never began, or is over.
 func (s *Sandbox) dropRun() error {
 	if s.name == "" {
-		return s.run.Remove()
+		return s.run.remove()
 	}
 	run, err := lockNamed(s.home, s.name)
 	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
@@ -161,7 +161,7 @@ func (s *Sandbox) dropRun() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(clearRun(s.home, run.Dir), run.Lock.Close())
+	return errors.Join(clearRun(s.home, run.dir), run.lock.Close())
 }
 
 func (s *Sandbox) close() error {
@@ -214,7 +214,7 @@ func (s *Sandbox) SwitchCapture(on bool) error {
 	if s.name == "" {
 		return s.cmd.Process.Signal(n)
 	}
-	conn, err := state.DialControl(s.run.Dir)
+	conn, err := state.DialControl(s.run.dir)
 	if err != nil {
 		return notRunning(s.name)
 	}
@@ -223,4 +223,4 @@ func (s *Sandbox) SwitchCapture(on bool) error {
 }
 
 // KeptDir is where Config.Keep leaves the run directory after Close.
-func (s *Sandbox) KeptDir() string { return keptDir(s.home, s.run.ID) }
+func (s *Sandbox) KeptDir() string { return keptDir(s.home, s.run.id) }

@@ -31,14 +31,14 @@ func (ss Snapshots) restore(ctx context.Context, snapshot, name string) error {
 	if name == "" {
 		name = meta.Config.Name
 	}
-	return changeNamed(ctx, ss.home, name, func(run *Run, st *state.Stored) error {
+	return changeNamed(ctx, ss.home, name, func(run *runDir, st *state.Stored) error {
 		if meta.Imported || !st.Created.Equal(meta.Config.Created) {
 			return fmt.Errorf("%w than %s: %s; `msb clone %s NEWNAME` makes one from it", ErrSnapshotOf, name, snapshot, snapshot)
 		}
-		if err := clearRun(ss.home, run.Dir); err != nil { // its machine may still write to the disk
+		if err := clearRun(ss.home, run.dir); err != nil { // its machine may still write to the disk
 			return err
 		}
-		fresh := filepath.Join(run.Dir, state.NewUpperDisk)
+		fresh := filepath.Join(run.dir, state.NewUpperDisk)
 		if err := state.UnlessGone(os.Remove(fresh)); err != nil { // from a restore that was killed
 			return err
 		}
@@ -53,10 +53,10 @@ func (ss Snapshots) restore(ctx context.Context, snapshot, name string) error {
 		if err != nil {
 			return errors.Join(err, os.Remove(fresh))
 		}
-		if err := os.Rename(fresh, filepath.Join(run.Dir, state.UpperDisk)); err != nil {
+		if err := os.Rename(fresh, filepath.Join(run.dir, state.UpperDisk)); err != nil {
 			return err
 		}
-		return errors.Join(writeOrigin(run.Dir, snapshot, meta), state.RemoveJobs(filepath.Join(run.Dir, state.JobsDir)))
+		return errors.Join(writeOrigin(run.dir, snapshot, meta), state.RemoveJobs(filepath.Join(run.dir, state.JobsDir)))
 	})
 }
 
@@ -70,10 +70,10 @@ func syncFile(path string) error {
 
 // takeBack has the next start make a new identity if the disk is of before the sandbox had one. It is written before the
 // disk is there, or a kill between would bring another sandbox's back.
-func takeBack(run *Run, st *state.Stored, meta *snapshots.Meta) error {
+func takeBack(run *runDir, st *state.Stored, meta *snapshots.Meta) error {
 	if !meta.Config.NewIdentity {
 		return nil
 	}
 	st.NewIdentity, st.ForgetCA = true, meta.Config.ForgetCA
-	return state.WriteJSON(run.Dir, state.StoredFile, st)
+	return state.WriteJSON(run.dir, state.StoredFile, st)
 }

@@ -101,12 +101,12 @@ func TestRunningSandboxesAreNotRestored(t *testing.T) {
 	must(t, err)
 	run, err := lockNamed(h, "web")
 	must(t, err)
-	l, err := state.ListenControl(run.Dir)
+	l, err := state.ListenControl(run.dir)
 	must(t, err)
 	if err := h.Snapshots().Restore(t.Context(), "s", ""); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "msb stop web") {
 		t.Errorf("%v, want ErrRunning", err)
 	}
-	must(t, errors.Join(l.Close(), run.Lock.Close()))
+	must(t, errors.Join(l.Close(), run.lock.Close()))
 }
 
 // TestI13_KilledRestoresLeaveOneDisk: whatever a restore that was killed left is no obstacle, and the disk is the old one

@@ -33,7 +33,7 @@ type Sandbox struct {
 	info   Info
 	image  *image.Image
 	home   *Home
-	run    *Run
+	run    *runDir
 	keep   bool
 	review bool     // of Home.Review: it ends with Close
 	made   *os.File // the lock file of one with a name that Start made: no other has it while it is open
@@ -93,7 +93,7 @@ func start(ctx context.Context, cfg Config) (*Sandbox, error) {
 }
 
 // bringUp starts the supervisor of a run, whose lock it takes over, and waits until the sandbox is ready.
-func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *Config, admitted *Admission) (*Sandbox, error) {
+func bringUp(ctx context.Context, home *Home, run *runDir, img *image.Image, cfg *Config, admitted *Admission) (*Sandbox, error) {
 	s := &Sandbox{name: cfg.Name, image: img, home: home, run: run, keep: cfg.Keep, review: cfg.review, over: make(chan struct{})}
 	agent, err := agentDisk(home, cfg.Program)
 	if err == nil {
@@ -103,7 +103,7 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, run.Lock.Close(), s.dropRun())
+		return nil, errors.Join(err, run.lock.Close(), s.dropRun())
 	}
 	if err := s.await(ctx, cfg.Notice); err != nil {
 		return nil, errors.Join(err, s.abandon())
@@ -116,19 +116,19 @@ func bringUp(ctx context.Context, home *Home, run *Run, img *image.Image, cfg *C
 // plan makes the writable disk, if one is wanted, and says what the supervisor needs to know.
 func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
 	p := &state.Plan{
-		Spec: specOf(cfg, admitted), ID: s.run.ID, Home: s.home.Dir(), Dir: s.run.Dir, Holds: grants.HoldsOf(admitted.Policy),
+		Spec: specOf(cfg, admitted), ID: s.run.id, Home: s.home.Dir(), Dir: s.run.dir, Holds: grants.HoldsOf(admitted.Policy),
 		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached, Review: cfg.review, CacheWork: cfg.cacheWork, ForgetCA: cfg.forget,
 	}
 	p.Name, p.Hide = s.name, cfg.hidden()
 	if p.Hostname == "" {
-		p.Hostname = s.run.ID
+		p.Hostname = s.run.id
 	}
 	if p.Audit == "" {
-		p.Audit = filepath.Join(s.run.Dir, state.AuditLog)
+		p.Audit = filepath.Join(s.run.dir, state.AuditLog)
 	}
 	if cfg.Disk > 0 {
-		p.UpperDisk = filepath.Join(s.run.Dir, state.UpperDisk)
-		if err := state.CheckRoom(s.run.Dir); err != nil {
+		p.UpperDisk = filepath.Join(s.run.dir, state.UpperDisk)
+		if err := state.CheckRoom(s.run.dir); err != nil {
 			return nil, err
 		}
 	}
@@ -158,20 +158,20 @@ func (s *Sandbox) launch(cfg *Config, p *state.Plan) error {
 	if err != nil {
 		return errors.Join(err, closeAll(planR, planW, statusR, statusW))
 	}
-	log, err := os.OpenFile(filepath.Join(s.run.Dir, state.SupervisorLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(filepath.Join(s.run.dir, state.SupervisorLog), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return errors.Join(err, closeAll(planR, planW, statusR, statusW, theirs), ours.Close())
 	}
 	s.cmd = exec.Command(cfg.Program, Verb) //nolint:noctx // it outlives the start's context; Close ends it
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.ExtraFiles = []*os.File{planR, statusW, theirs, s.run.Lock}
+	s.cmd.ExtraFiles = []*os.File{planR, statusW, theirs, s.run.lock}
 	// A group of its own: Ctrl-C in the terminal is for the guest, not for the supervisor.
 	s.cmd.SysProcAttr = ownGroup(s.name != "")
 	if s.name != "" {
 		leaveDirectory(s.cmd)
 	}
 	err = s.cmd.Start()
-	_ = closeAll(planR, statusW, theirs, log, s.run.Lock)
+	_ = closeAll(planR, statusW, theirs, log, s.run.lock)
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting the supervisor: %w", err), closeAll(planW, statusR), ours.Close())
 	}
@@ -240,7 +240,7 @@ func (s *Sandbox) next() (state.StatusLine, error) {
 
 // lastWords is the end of the supervisor's own log, where a crash leaves its trace.
 func lastWords(s *Sandbox) string {
-	b, err := state.ReadOwn(filepath.Join(s.run.Dir, state.SupervisorLog))
+	b, err := state.ReadOwn(filepath.Join(s.run.dir, state.SupervisorLog))
 	if err != nil || len(bytes.TrimSpace(b)) == 0 {
 		return ""
 	}

@@ -691,7 +691,7 @@ func (m *machineTest) runs(h *Home, name string) bool {
 		run, err := lockNamed(h, name)
 		switch {
 		case err == nil:
-			_ = run.Lock.Close()
+			_ = run.lock.Close()
 			return false
 		case errors.Is(err, ErrNoSandbox):
 			return false

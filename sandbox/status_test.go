@@ -13,7 +13,7 @@ import (
 // watched is a sandbox whose supervisor said these lines.
 func watched(t *testing.T, said ...string) (s *Sandbox, notices []string) {
 	t.Helper()
-	s = &Sandbox{run: &Run{Dir: t.TempDir()}, lines: json.NewDecoder(strings.NewReader(strings.Join(said, "\n"))), over: make(chan struct{})}
+	s = &Sandbox{run: &runDir{dir: t.TempDir()}, lines: json.NewDecoder(strings.NewReader(strings.Join(said, "\n"))), over: make(chan struct{})}
 	s.notice = func(n string) { notices = append(notices, n) }
 	s.watch()
 	return s, notices

@@ -27,11 +27,11 @@ type source struct {
 func withStill(ctx context.Context, h *Home, name string, do func(*source) error) error {
 	live, err := connectNamed(ctx, h, name)
 	if errors.Is(err, ErrNotRunning) {
-		return changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
-			if err := clearRun(h, run.Dir); err != nil { // its machine may still write to the disk
+		return changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
+			if err := clearRun(h, run.dir); err != nil { // its machine may still write to the disk
 				return err
 			}
-			return readSource(run.Dir, st, nil, do)
+			return readSource(run.dir, st, nil, do)
 		})
 	}
 	if err != nil {

@@ -31,12 +31,12 @@ func (h *Home) Update(ctx context.Context, name string, c Changes) error {
 	if !errors.Is(err, ErrNotRunning) || c.Paused != nil {
 		return Fail(err)
 	}
-	return Fail(changeNamed(ctx, h, name, func(run *Run, st *state.Stored) error {
+	return Fail(changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
 		if err := checkChanges(st, &c); err != nil {
 			return err
 		}
 		c.Apply(st)
-		return state.WriteJSON(run.Dir, state.StoredFile, st)
+		return state.WriteJSON(run.dir, state.StoredFile, st)
 	}))
 }
 
