@@ -80,7 +80,7 @@ func (s *Store) Export(ctx context.Context, name string, out io.Writer, describe
 		return err
 	}
 	w := tar.NewWriter(z)
-	err = errors.Join(writeMember(w, manifestMember, text), writeMember(w, listMember, list.Encode()))
+	err = errors.Join(writeMember(w, manifestMember, text), writeMember(w, listMember, list.encode()))
 	if err == nil {
 		err = s.exportChunks(ctx, name, list, w)
 	}
@@ -91,18 +91,18 @@ func (s *Store) Export(ctx context.Context, name string, out io.Writer, describe
 }
 
 func (s *Store) exportChunks(ctx context.Context, name string, list *List, w *tar.Writer) error {
-	buf := make([]byte, ChunkBytes)
+	buf := make([]byte, chunkBytes)
 	written := make(map[[sha256.Size]byte]bool)
-	for i := range list.Chunks {
-		c := &list.Chunks[i]
-		if written[c.Sum] {
+	for i := range list.chunks {
+		c := &list.chunks[i]
+		if written[c.sum] {
 			continue
 		}
-		written[c.Sum] = true
+		written[c.sum] = true
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		data := buf[:list.length(c.At)]
+		data := buf[:list.length(c.at)]
 		f, err := s.readChunk(c, data)
 		if err != nil {
 			return damaged(name, err)
@@ -147,26 +147,26 @@ func (w *Work) Import(ctx context.Context, in io.Reader) (*Manifest, *List, erro
 }
 
 func (w *Work) importChunks(ctx context.Context, a *archiveReader, list *List) error {
-	lengths := make(map[[sha256.Size]byte]int64, len(list.Chunks))
+	lengths := make(map[[sha256.Size]byte]int64, len(list.chunks))
 	var bytesLeft int64
-	for _, c := range list.Chunks {
-		length := list.length(c.At)
-		if have, ok := lengths[c.Sum]; ok && have != length {
+	for _, c := range list.chunks {
+		length := list.length(c.at)
+		if have, ok := lengths[c.sum]; ok && have != length {
 			return refused(errors.New("a chunk has two lengths"))
 		} else if !ok {
 			bytesLeft += 2*tarBlock + length
 		}
-		lengths[c.Sum] = length
+		lengths[c.sum] = length
 	}
 	a.left = bytesLeft + 4*tarBlock // of the tar's end
-	buf := make([]byte, ChunkBytes)
-	for i := range list.Chunks {
-		c := &list.Chunks[i]
-		length, first := lengths[c.Sum]
+	buf := make([]byte, chunkBytes)
+	for i := range list.chunks {
+		c := &list.chunks[i]
+		length, first := lengths[c.sum]
 		if !first {
 			continue
 		}
-		delete(lengths, c.Sum)
+		delete(lengths, c.sum)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (w *Work) importChunks(ctx context.Context, a *archiveReader, list *List) e
 		if err := a.member(chunkMember+c.name(), data); err != nil {
 			return refused(err)
 		}
-		if sha256.Sum256(data) != c.Sum {
+		if sha256.Sum256(data) != c.sum {
 			return refused(fmt.Errorf("chunk %s holds something else than its name says", c.name()))
 		}
 		if err := w.store(c, data, nil); err != nil {
@@ -214,7 +214,7 @@ func (a *archiveReader) head() (*Manifest, *List, error) {
 	if digestOf(text) != m.Disk {
 		return nil, nil, errors.New("the list of its chunks has another digest")
 	}
-	list, err := ParseList(text)
+	list, err := parseList(text)
 	return m, list, err
 }
 

@@ -48,11 +48,11 @@ func imported(t *testing.T, archive io.Reader) (*Store, *Manifest, error) {
 
 func TestArchivesComeBack(t *testing.T) {
 	t.Parallel()
-	for _, disk := range []string{aDisk(t, 5*ChunkBytes+512, 0, ChunkBytes, 5*ChunkBytes), aDisk(t, 64<<20), aDisk(t, 512, 0)} {
+	for _, disk := range []string{aDisk(t, 5*chunkBytes+512, 0, chunkBytes, 5*chunkBytes), aDisk(t, 64<<20), aDisk(t, 512, 0)} {
 		s := newStore(t)
 		list := take(t, s, "out", disk)
 		to, m, err := imported(t, bytes.NewReader(exported(t, s, "out")))
-		if err != nil || m.Name != "out" || m.Disk != list.Digest() {
+		if err != nil || m.Name != "out" || m.Disk != list.digest() {
 			t.Fatalf("%+v, %v", m, err)
 		}
 		path := filepath.Join(t.TempDir(), "disk")
@@ -99,9 +99,9 @@ func written(t *testing.T, members ...member) []byte {
 func TestI12_HostileArchivesAreRefused(t *testing.T) {
 	t.Parallel()
 	data := strings.Repeat("x", 4096)
-	list := &List{Size: 4096, Chunks: []Chunk{{At: 0, Sum: sumOf(data)}}}
+	list := &List{Size: 4096, chunks: []chunkRef{{at: 0, sum: sumOf(data)}}}
 	manifest := func(change func(*Manifest)) member {
-		m := &Manifest{Version: archiveVersion, Name: "a", Sandbox: "web", Disk: list.Digest()}
+		m := &Manifest{Version: archiveVersion, Name: "a", Sandbox: "web", Disk: list.digest()}
 		if change != nil {
 			change(m)
 		}
@@ -110,9 +110,9 @@ func TestI12_HostileArchivesAreRefused(t *testing.T) {
 		return file(manifestMember, string(b))
 	}
 	other := func(l *List) []member {
-		return []member{manifest(func(m *Manifest) { m.Disk = l.Digest() }), file(listMember, string(l.Encode()))}
+		return []member{manifest(func(m *Manifest) { m.Disk = l.digest() }), file(listMember, string(l.encode()))}
 	}
-	good, index, chunk := manifest(nil), file(listMember, string(list.Encode())), file(chunkMember+list.Chunks[0].name(), data)
+	good, index, chunk := manifest(nil), file(listMember, string(list.encode())), file(chunkMember+list.chunks[0].name(), data)
 	long := chunk
 	long.Size, long.content = 1<<40, data
 	link := chunk
@@ -120,7 +120,7 @@ func TestI12_HostileArchivesAreRefused(t *testing.T) {
 	pax := chunk
 	pax.Format, pax.PAXRecords = tar.FormatPAX, map[string]string{"MSB.x": "y"}
 	flipped := file(chunk.Name, "y"+data[1:])
-	twoLengths := &List{Size: ChunkBytes + 4096, Chunks: []Chunk{{0, sumOf(data)}, {1, sumOf(data)}}}
+	twoLengths := &List{Size: chunkBytes + 4096, chunks: []chunkRef{{0, sumOf(data)}, {1, sumOf(data)}}}
 	whole := written(t, good, index, chunk)
 	bomb := func(name string, size int64) []byte {
 		var out bytes.Buffer
@@ -128,7 +128,7 @@ func TestI12_HostileArchivesAreRefused(t *testing.T) {
 		must(t, err)
 		w := tar.NewWriter(z)
 		must(t, w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: size}))
-		for n := int64(0); n < size; n += ChunkBytes {
+		for n := int64(0); n < size; n += chunkBytes {
 			_, err := w.Write(zeros[:])
 			must(t, err)
 		}
@@ -167,8 +167,8 @@ func TestI12_HostileArchivesAreRefused(t *testing.T) {
 		"a chunk of two lengths":     written(t, append(other(twoLengths), chunk)...),
 		"a disk of no bytes":         written(t, append(other(&List{}), chunk)...),
 		"a disk that is too large":   written(t, append(other(&List{Size: maxDiskBytes + 1}), chunk)...),
-		"a chunk behind the disk":    written(t, append(other(&List{Size: 4096, Chunks: []Chunk{{1, sumOf(data)}}}), chunk)...),
-		"a manifest without end":     bomb(manifestMember, maxManifestBytes+ChunkBytes),
+		"a chunk behind the disk":    written(t, append(other(&List{Size: 4096, chunks: []chunkRef{{1, sumOf(data)}}}), chunk)...),
+		"a manifest without end":     bomb(manifestMember, maxManifestBytes+chunkBytes),
 		"a first member without end": bomb("x", 64<<20),
 	} {
 		_, _, err := imported(t, bytes.NewReader(archive))

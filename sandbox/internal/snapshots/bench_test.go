@@ -18,8 +18,8 @@ func BenchmarkGiB(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	buf := make([]byte, ChunkBytes)
-	for at := int64(0); at < data; at += ChunkBytes {
+	buf := make([]byte, chunkBytes)
+	for at := int64(0); at < data; at += chunkBytes {
 		_, _ = rand.Read(buf)
 		if _, err := f.WriteAt(buf, at); err != nil {
 			b.Fatal(err)

@@ -40,13 +40,13 @@ func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err 
 	}
 	err = f.Truncate(list.Size)
 	if err == nil {
-		err = s.eachChunk(ctx, name, list, func(c *Chunk, data []byte, chunk *os.File) error {
+		err = s.eachChunk(ctx, name, list, func(c *chunkRef, data []byte, chunk *os.File) error {
 			if err := room(); err != nil {
 				return err
 			}
-			err := shareRange(f, c.At*ChunkBytes, chunk, 0, int64(len(data)))
+			err := shareRange(f, c.at*chunkBytes, chunk, 0, int64(len(data)))
 			if errors.Is(err, errNoReflink) {
-				err = writeSparse(f, c.At*ChunkBytes, data)
+				err = writeSparse(f, c.at*chunkBytes, data)
 			}
 			return err
 		})
@@ -58,30 +58,30 @@ func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err 
 }
 
 // eachChunk calls do with what each chunk holds, once that is checked, from several goroutines.
-func (s *Store) eachChunk(ctx context.Context, name string, list *List, do func(c *Chunk, data []byte, chunk *os.File) error) error {
+func (s *Store) eachChunk(ctx context.Context, name string, list *List, do func(c *chunkRef, data []byte, chunk *os.File) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i := range list.Chunks {
-		c := &list.Chunks[i]
+	for i := range list.chunks {
+		c := &list.chunks[i]
 		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			buf := buffers.Get().(*[ChunkBytes]byte) // the pool holds nothing else
+			buf := buffers.Get().(*[chunkBytes]byte) // the pool holds nothing else
 			defer buffers.Put(buf)
-			chunk, err := s.readChunk(c, buf[:list.length(c.At)])
+			chunk, err := s.readChunk(c, buf[:list.length(c.at)])
 			if err != nil {
 				return damaged(name, err)
 			}
 			defer func() { _ = chunk.Close() }()
-			return do(c, buf[:list.length(c.At)], chunk)
+			return do(c, buf[:list.length(c.at)], chunk)
 		})
 	}
 	return g.Wait()
 }
 
 // readChunk reads a chunk of that length and compares it with its digest.
-func (s *Store) readChunk(c *Chunk, data []byte) (*os.File, error) {
+func (s *Store) readChunk(c *chunkRef, data []byte) (*os.File, error) {
 	f, err := openFile(s.chunkPath(c))
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Store) readChunk(c *Chunk, data []byte) (*os.File, error) {
 	if err == nil {
 		_, err = io.ReadFull(f, data)
 	}
-	if err == nil && sha256.Sum256(data) != c.Sum {
+	if err == nil && sha256.Sum256(data) != c.sum {
 		err = fmt.Errorf("chunk %s holds something else than its name says", c.name())
 	}
 	if err != nil {
@@ -176,7 +176,7 @@ func cloneFile(to, from string) error {
 // chunksWithData are the numbers of the chunks in which a file has data, in order.
 func chunksWithData(f *os.File, size int64) (places []int64, err error) {
 	err = eachExtent(f, size, func(start, end int64) error {
-		for at := start / ChunkBytes; at*ChunkBytes < end; at++ {
+		for at := start / chunkBytes; at*chunkBytes < end; at++ {
 			if n := len(places); n == 0 || places[n-1] < at {
 				places = append(places, at)
 			}
@@ -208,7 +208,7 @@ func writeSparse(f *os.File, at int64, data []byte) error {
 	return nil
 }
 
-var zeros [ChunkBytes]byte
+var zeros [chunkBytes]byte
 
 func allZero(b []byte) bool { return bytes.Equal(b, zeros[:len(b)]) }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// MetaVersion is that of snapshot.json. A snapshot of a machine's memory would be another file beside the list, named
+// metaVersion is that of snapshot.json. A snapshot of a machine's memory would be another file beside the list, named
 // here.
-const MetaVersion = 1
+const metaVersion = 1
 
 // Meta is what there is to know of a snapshot beside the disk's chunks.
 type Meta struct {
@@ -75,7 +75,7 @@ func (s *Store) Load(name string) (*Meta, *List, error) {
 	}
 	var list *List
 	if err == nil {
-		list, err = ParseList(b)
+		list, err = parseList(b)
 	}
 	if err != nil {
 		return nil, nil, damaged(name, err)
@@ -101,8 +101,8 @@ func (s *Store) LoadMeta(name string) (*Meta, error) {
 		dec.DisallowUnknownFields()
 		err = dec.Decode(m)
 	}
-	if err == nil && (m.Version != MetaVersion || m.Config == nil) {
-		err = fmt.Errorf("%s is of version %d, want %d", metaFile, m.Version, MetaVersion)
+	if err == nil && (m.Version != metaVersion || m.Config == nil) {
+		err = fmt.Errorf("%s is of version %d, want %d", metaFile, m.Version, metaVersion)
 	}
 	if err != nil {
 		return nil, damaged(name, err)
@@ -116,8 +116,8 @@ func damaged(name string, err error) error {
 
 // writeTo writes both files of a snapshot into a new directory.
 func writeTo(dir string, m *Meta, list *List) error {
-	text := list.Encode()
-	m.Version, m.Disk = MetaVersion, digestOf(text)
+	text := list.encode()
+	m.Version, m.Disk = metaVersion, digestOf(text)
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err

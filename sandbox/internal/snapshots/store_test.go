@@ -85,11 +85,11 @@ func allocated(t *testing.T, path string) int64 {
 func TestDisksComeBackSparse(t *testing.T) {
 	t.Parallel()
 	for name, disk := range map[string]string{
-		"empty":      aDisk(t, 10*ChunkBytes),
-		"odd-end":    aDisk(t, 3*ChunkBytes+5000, 0, 3*ChunkBytes+100),
+		"empty":      aDisk(t, 10*chunkBytes),
+		"odd-end":    aDisk(t, 3*chunkBytes+5000, 0, 3*chunkBytes+100),
 		"one-byte":   aDisk(t, 1, 0),
-		"middle":     aDisk(t, 64*ChunkBytes, 5*ChunkBytes+8192, 6*ChunkBytes-2048, 63*ChunkBytes),
-		"odd-middle": aDisk(t, 2*ChunkBytes+1, ChunkBytes-1),
+		"middle":     aDisk(t, 64*chunkBytes, 5*chunkBytes+8192, 6*chunkBytes-2048, 63*chunkBytes),
+		"odd-middle": aDisk(t, 2*chunkBytes+1, chunkBytes-1),
 	} {
 		s := newStore(t)
 		list := take(t, s, name, disk)
@@ -110,8 +110,8 @@ func TestDisksComeBackSparse(t *testing.T) {
 				t.Errorf("%s: the copy takes %d bytes, want at most %d", name, got, most)
 			}
 		}
-		if len(list.Chunks) > 4 {
-			t.Errorf("%s: %d chunks, holes among them", name, len(list.Chunks))
+		if len(list.chunks) > 4 {
+			t.Errorf("%s: %d chunks, holes among them", name, len(list.chunks))
 		}
 		if _, err := s.WriteDisk(t.Context(), name, to); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("over a file: %v", err)
@@ -125,17 +125,17 @@ func TestDisksComeBackSparse(t *testing.T) {
 func TestSnapshotsShareChunks(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	disk := aDisk(t, 8*ChunkBytes, 0, 2*ChunkBytes, 4*ChunkBytes)
+	disk := aDisk(t, 8*chunkBytes, 0, 2*chunkBytes, 4*chunkBytes)
 	one := take(t, s, "one", disk)
 	f, err := os.OpenFile(disk, os.O_RDWR, 0)
 	must(t, err)
-	_, err = f.WriteAt([]byte("changed"), 2*ChunkBytes+77)
+	_, err = f.WriteAt([]byte("changed"), 2*chunkBytes+77)
 	must(t, errors.Join(err, f.Close()))
 	two := take(t, s, "two", disk)
 	if got := len(below(t, s, chunksDir)); got != 4 {
 		t.Errorf("%d chunks are kept, want the 3 of the first and 1 more", got)
 	}
-	if got := fmt.Sprint(Diff(one, two)); got != fmt.Sprint([]Range{{2 * ChunkBytes, ChunkBytes}}) {
+	if got := fmt.Sprint(Diff(one, two)); got != fmt.Sprint([]Range{{2 * chunkBytes, chunkBytes}}) {
 		t.Errorf("they differ in %s", got)
 	}
 	must(t, s.Remove("one"))
@@ -157,10 +157,10 @@ func TestSnapshotsShareChunks(t *testing.T) {
 func TestNamesAreTakenOnce(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	first := take(t, s, "a", aDisk(t, ChunkBytes, 0))
+	first := take(t, s, "a", aDisk(t, chunkBytes, 0))
 	w, err := s.Begin(t.Context())
 	must(t, err)
-	list, err := w.Add(t.Context(), aDisk(t, ChunkBytes, 0))
+	list, err := w.Add(t.Context(), aDisk(t, chunkBytes, 0))
 	must(t, err)
 	for range 2 {
 		if err := w.Commit("a", aMeta(), list); !errors.Is(err, state.ErrSnapshotExists) {
@@ -168,7 +168,7 @@ func TestNamesAreTakenOnce(t *testing.T) {
 		}
 	}
 	must(t, w.Commit("b", aMeta(), list))
-	if _, got, err := s.Load("a"); err != nil || got.Digest() != first.Digest() {
+	if _, got, err := s.Load("a"); err != nil || got.digest() != first.digest() {
 		t.Errorf("the first is %v, %v", got, err)
 	}
 	for _, bad := range []string{"", "..", "a/b", "../x", "-a", "A", "\x1b"} {
@@ -196,22 +196,22 @@ func TestI13_KilledSnapshotsAreSwept(t *testing.T) {
 		},
 		"chunks": func(t *testing.T, _ *Store, w *Work) {
 			t.Helper()
-			_, err := w.Add(t.Context(), aDisk(t, 4*ChunkBytes, 0, ChunkBytes))
+			_, err := w.Add(t.Context(), aDisk(t, 4*chunkBytes, 0, chunkBytes))
 			must(t, err)
 		},
 		"before the rename": func(t *testing.T, _ *Store, w *Work) {
 			t.Helper()
-			list, err := w.Add(t.Context(), aDisk(t, 4*ChunkBytes, 0, ChunkBytes))
+			list, err := w.Add(t.Context(), aDisk(t, 4*chunkBytes, 0, chunkBytes))
 			must(t, errors.Join(err, writeTo(filepath.Join(w.dir, newDir), aMeta(), list)))
 		},
 		"removing": func(t *testing.T, s *Store, w *Work) {
 			t.Helper()
-			take(t, s, "gone", aDisk(t, 4*ChunkBytes, 0, ChunkBytes))
+			take(t, s, "gone", aDisk(t, 4*chunkBytes, 0, chunkBytes))
 			must(t, os.Rename(s.path(namesDir, "gone"), filepath.Join(w.dir, droppedDir)))
 		},
 	} {
 		s := newStore(t)
-		kept := aDisk(t, 4*ChunkBytes, 0, 3*ChunkBytes)
+		kept := aDisk(t, 4*chunkBytes, 0, 3*chunkBytes)
 		take(t, s, "kept", kept)
 		w, err := s.Begin(t.Context())
 		must(t, err)
@@ -239,7 +239,7 @@ func TestI13_KilledSnapshotsAreSwept(t *testing.T) {
 func TestChunksInUseStay(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	take(t, s, "a", aDisk(t, ChunkBytes, 0))
+	take(t, s, "a", aDisk(t, chunkBytes, 0))
 	lock, err := s.use(t.Context())
 	must(t, err)
 	must(t, s.Remove("a"))
@@ -284,7 +284,7 @@ func TestDamageIsToldAndStays(t *testing.T) {
 		},
 	} {
 		s := newStore(t)
-		disk := aDisk(t, 2*ChunkBytes, 0, ChunkBytes)
+		disk := aDisk(t, 2*chunkBytes, 0, chunkBytes)
 		take(t, s, "a", disk)
 		damage(s)
 		to := filepath.Join(t.TempDir(), "to")
@@ -328,7 +328,7 @@ func TestI12_FullDisksLeaveNoSnapshot(t *testing.T) {
 	}
 	w, err := s.Begin(t.Context())
 	must(t, err)
-	if _, err := w.Add(t.Context(), aDisk(t, 8*ChunkBytes, 0, ChunkBytes, 2*ChunkBytes, 3*ChunkBytes)); !errors.Is(err, syscall.ENOSPC) || state.KindOf(err) != state.KindNoSpace {
+	if _, err := w.Add(t.Context(), aDisk(t, 8*chunkBytes, 0, chunkBytes, 2*chunkBytes, 3*chunkBytes)); !errors.Is(err, syscall.ENOSPC) || state.KindOf(err) != state.KindNoSpace {
 		t.Errorf("%v, want ENOSPC", err)
 	}
 	must(t, w.Abort())
@@ -344,7 +344,7 @@ func TestCancelledSnapshotsLeaveNothing(t *testing.T) {
 	w, err := s.Begin(ctx)
 	must(t, err)
 	cancel()
-	if _, err := w.Add(ctx, aDisk(t, 8*ChunkBytes, 0)); !errors.Is(err, context.Canceled) {
+	if _, err := w.Add(ctx, aDisk(t, 8*chunkBytes, 0)); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	must(t, w.Abort())
@@ -363,7 +363,7 @@ func TestCancelledSnapshotsLeaveNothing(t *testing.T) {
 func TestI13_OnlyOwnFilesAreSwept(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	take(t, s, "a", aDisk(t, ChunkBytes, 0))
+	take(t, s, "a", aDisk(t, chunkBytes, 0))
 	work, err := s.newWork()
 	must(t, err)
 	files := []string{filepath.Join(work, "mine"), s.path(tmpDir, "mine"), s.path(chunksDir, "mine"), s.path(namesDir, "a", "mine")}
@@ -410,8 +410,8 @@ func TestListsAreReadAsWritten(t *testing.T) {
 		"size 3000000\n\n":                                false,
 		"size 3000000\n9223372036854775807 " + sum + "\n": false,
 	} {
-		l, err := ParseList([]byte(text))
-		if (err == nil) != ok || err == nil && string(l.Encode()) != text {
+		l, err := parseList([]byte(text))
+		if (err == nil) != ok || err == nil && string(l.encode()) != text {
 			t.Errorf("%q: %v, %v", text, l, err)
 		}
 	}
@@ -421,11 +421,11 @@ func FuzzParseList(f *testing.F) {
 	f.Add([]byte("size 3000000\n0 " + strings.Repeat("ab", 32) + "\n2 " + strings.Repeat("0f", 32) + "\n"))
 	f.Add([]byte("size 1\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := ParseList(b)
+		l, err := parseList(b)
 		if err != nil {
 			return
 		}
-		if !bytes.Equal(l.Encode(), b) || l.Bytes() < 0 || l.Bytes() > l.Size {
+		if !bytes.Equal(l.encode(), b) || l.Bytes() < 0 || l.Bytes() > l.Size {
 			t.Errorf("%q is read as %v", b, l)
 		}
 	})
@@ -436,11 +436,11 @@ func TestDiffNamesEveryDifference(t *testing.T) {
 	list := func(size int64, at ...int64) *List {
 		l := &List{Size: size}
 		for _, a := range at {
-			l.Chunks = append(l.Chunks, Chunk{At: a % 100, Sum: [32]byte{1, byte(a / 100)}})
+			l.chunks = append(l.chunks, chunkRef{at: a % 100, sum: [32]byte{1, byte(a / 100)}})
 		}
 		return l
 	}
-	const mib = ChunkBytes
+	const mib = chunkBytes
 	for what, tc := range map[string]struct {
 		a, b *List
 		want []Range

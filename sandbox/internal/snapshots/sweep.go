@@ -130,7 +130,7 @@ func (s *Store) needed() (map[string]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range list.Chunks {
+		for _, c := range list.chunks {
 			needed[c.name()] = true
 		}
 	}

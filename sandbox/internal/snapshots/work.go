@@ -127,9 +127,9 @@ func (w *Work) add(ctx context.Context, disk string, still bool) (*List, error) 
 		return nil, err
 	}
 	if list.Size > maxDiskBytes || len(places) > maxChunks {
-		return nil, fmt.Errorf("a disk of %d bytes with %d MiB in it is too large for a snapshot: at most %d TiB and 1 TiB", list.Size, len(places)*(ChunkBytes>>20), int64(maxDiskBytes)>>40)
+		return nil, fmt.Errorf("a disk of %d bytes with %d MiB in it is too large for a snapshot: at most %d TiB and 1 TiB", list.Size, len(places)*(chunkBytes>>20), int64(maxDiskBytes)>>40)
 	}
-	found := make([]*Chunk, len(places))
+	found := make([]*chunkRef, len(places))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, at := range places {
@@ -146,24 +146,24 @@ func (w *Work) add(ctx context.Context, disk string, still bool) (*List, error) 
 	}
 	for _, c := range found {
 		if c != nil {
-			list.Chunks = append(list.Chunks, *c)
+			list.chunks = append(list.chunks, *c)
 		}
 	}
 	return list, nil
 }
 
 // addChunk returns nil for one that is all zeros.
-func (w *Work) addChunk(disk *os.File, at, length int64, still bool) (*Chunk, error) {
-	buf := buffers.Get().(*[ChunkBytes]byte) // the pool holds nothing else
+func (w *Work) addChunk(disk *os.File, at, length int64, still bool) (*chunkRef, error) {
+	buf := buffers.Get().(*[chunkBytes]byte) // the pool holds nothing else
 	defer buffers.Put(buf)
 	data := buf[:length]
-	if _, err := disk.ReadAt(data, at*ChunkBytes); err != nil {
+	if _, err := disk.ReadAt(data, at*chunkBytes); err != nil {
 		return nil, err
 	}
 	if allZero(data) {
 		return nil, nil
 	}
-	c := &Chunk{At: at, Sum: sha256.Sum256(data)}
+	c := &chunkRef{at: at, sum: sha256.Sum256(data)}
 	if !still {
 		disk = nil
 	}
@@ -171,9 +171,9 @@ func (w *Work) addChunk(disk *os.File, at, length int64, still bool) (*Chunk, er
 }
 
 // store puts a chunk in its place, with the blocks of disk unless that is nil. One that is there is compared: a damaged one would damage each snapshot that shares it.
-func (w *Work) store(c *Chunk, data []byte, disk *os.File) error {
+func (w *Work) store(c *chunkRef, data []byte, disk *os.File) error {
 	w.mu.Lock()
-	n, known := w.n, w.put[c.Sum]
+	n, known := w.n, w.put[c.sum]
 	w.n++
 	w.mu.Unlock()
 	if known {
@@ -196,7 +196,7 @@ func (w *Work) store(c *Chunk, data []byte, disk *os.File) error {
 		}
 	}
 	w.mu.Lock()
-	w.put[c.Sum] = true
+	w.put[c.sum] = true
 	w.mu.Unlock()
 	return nil
 }
@@ -219,28 +219,28 @@ func (s *Store) spare() error {
 	return errors.Join(s.least(), err)
 }
 
-func (s *Store) chunkPath(c *Chunk) string {
+func (s *Store) chunkPath(c *chunkRef) string {
 	name := c.name()
 	return s.path(chunksDir, name[:2], name)
 }
 
 // holds reports whether the file holds data and nothing else.
 func holds(path string, data []byte) bool {
-	buf := buffers.Get().(*[ChunkBytes]byte) // the pool holds nothing else
+	buf := buffers.Get().(*[chunkBytes]byte) // the pool holds nothing else
 	defer buffers.Put(buf)
 	n, err := readFile(path, buf[:])
 	return err == nil && bytes.Equal(buf[:n], data)
 }
 
 // writeChunk makes the file of a chunk, which shares disk's blocks where it can. disk may be nil.
-func writeChunk(path string, c *Chunk, data []byte, disk *os.File) error {
+func writeChunk(path string, c *chunkRef, data []byte, disk *os.File) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
 		return err
 	}
 	err = errNoReflink
 	if disk != nil {
-		err = shareRange(f, 0, disk, c.At*ChunkBytes, int64(len(data)))
+		err = shareRange(f, 0, disk, c.at*chunkBytes, int64(len(data)))
 	}
 	if errors.Is(err, errNoReflink) {
 		err = f.Truncate(int64(len(data)))
@@ -251,4 +251,4 @@ func writeChunk(path string, c *Chunk, data []byte, disk *os.File) error {
 	return errors.Join(err, f.Close())
 }
 
-var buffers = sync.Pool{New: func() any { return new([ChunkBytes]byte) }}
+var buffers = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
