@@ -35,12 +35,12 @@ const (
 	// ForOnce ends with the first connection that used it.
 	ForOnce = "once"
 	ForHour = "hour"
-	// ForSandbox lasts until the sandbox is removed.
-	ForSandbox = "sandbox"
+	// forSandbox lasts until the sandbox is removed.
+	forSandbox = "sandbox"
 )
 
 // Lifetimes are the lifetimes of a grant, the shortest first.
-func Lifetimes() []string { return []string{ForOnce, ForHour, ForSandbox} }
+func Lifetimes() []string { return []string{ForOnce, ForHour, forSandbox} }
 
 // RequestState says what became of a request.
 type RequestState string
@@ -228,7 +228,7 @@ func (st *Stored) Answer(a *RequestAnswer, now time.Time) (*Request, error) {
 			return nil, fmt.Errorf("%w: a lifetime of %.40q; it is %s", ErrRequest, a.Lifetime, strings.Join(Lifetimes(), ", "))
 		}
 		r.State, r.Lifetime = RequestApproved, a.Lifetime
-		if a.Lifetime != ForSandbox {
+		if a.Lifetime != forSandbox {
 			until := now.UTC().Truncate(time.Second).Add(GrantHour)
 			r.Until = &until
 		}
@@ -269,7 +269,7 @@ func (r *Request) Event(kind audit.Kind) audit.Event {
 	case audit.AccessAnswer:
 		e.By, e.Action, e.Message = r.By, "deny", string(r.State)
 		if r.State == RequestApproved {
-			e.Action, e.Message = "allow", "for "+map[string]string{ForOnce: "once", ForHour: "an hour", ForSandbox: "as long as the sandbox is there"}[r.Lifetime]
+			e.Action, e.Message = "allow", "for "+map[string]string{ForOnce: "once", ForHour: "an hour", forSandbox: "as long as the sandbox is there"}[r.Lifetime]
 		}
 		if r.Reason != "" {
 			e.Message += ": " + r.Reason

@@ -24,7 +24,7 @@ func TestRequestsEndInTime(t *testing.T) {
 	var ids []string
 	for i, host := range []string{"once.example", "hour.example", "sandbox.example", "denied.example", "late.example", "revoked.example"} {
 		r := NewRequest(host, 443, nil, "because", now)
-		r.State, r.Lifetime, r.By = RequestApproved, ForSandbox, "an agent" // which is not the asker's to say
+		r.State, r.Lifetime, r.By = RequestApproved, forSandbox, "an agent" // which is not the asker's to say
 		if err := st.Ask(&r, now); err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestRequestsEndInTime(t *testing.T) {
 	if len(st.Granted()) != 0 {
 		t.Error("something is granted before any answer")
 	}
-	for i, life := range []string{ForOnce, ForHour, ForSandbox, "", "-", ForSandbox} {
+	for i, life := range []string{ForOnce, ForHour, forSandbox, "", "-", forSandbox} {
 		if life == "-" {
 			continue
 		}
@@ -55,7 +55,7 @@ func TestRequestsEndInTime(t *testing.T) {
 		t.Errorf("%+v", rules)
 	}
 	for _, again := range []RequestAnswer{
-		{ID: ids[3], Approve: true, Lifetime: ForHour}, {ID: ids[3]}, {ID: ids[0], Approve: true, Lifetime: ForSandbox}, {ID: ids[5], Approve: true, Lifetime: ForHour},
+		{ID: ids[3], Approve: true, Lifetime: ForHour}, {ID: ids[3]}, {ID: ids[0], Approve: true, Lifetime: forSandbox}, {ID: ids[5], Approve: true, Lifetime: ForHour},
 		{ID: ids[4], Approve: true, Lifetime: "ever"}, {ID: ids[4], Approve: true}, {ID: "nosuchid"}, {ID: ids[4], Reason: strings.Repeat("x", 501)},
 	} {
 		if _, err := st.Answer(&again, now); !errors.Is(err, ErrRequest) {
