@@ -17,23 +17,23 @@ type source interface {
 	Usage(ctx context.Context, names ...string) ([]sandbox.Usage, error)
 }
 
-// Collector asks for the figures of all sandboxes that run.
-type Collector struct{ from source }
+// collector asks for the figures of all sandboxes that run.
+type collector struct{ from source }
 
-var _ prometheus.Collector = (*Collector)(nil)
+var _ prometheus.Collector = (*collector)(nil)
 
-// NewCollector collects from the sandboxes of home.
-func NewCollector(home *sandbox.Home) *Collector { return &Collector{from: home} }
+// newCollector collects from the sandboxes of home.
+func newCollector(home *sandbox.Home) *collector { return &collector{from: home} }
 
 // Describe implements prometheus.Collector.
-func (*Collector) Describe(to chan<- *prometheus.Desc) {
+func (*collector) Describe(to chan<- *prometheus.Desc) {
 	for i := range figures {
 		to <- figures[i].desc
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *Collector) Collect(to chan<- prometheus.Metric) {
+func (c *collector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectWait)
 	defer cancel()
 	all, err := c.from.Usage(ctx)

@@ -1,7 +1,7 @@
 // Package metrics shows what the sandboxes of a state directory use as OpenMetrics, for Prometheus and what reads its
 // format.
 //
-//	scrape ─► Handler ─► Collector ─► sandbox.Home.Usage ─ control.sock ─► each supervisor
+//	scrape ─► Handler ─► collector ─► sandbox.Home.Usage ─ control.sock ─► each supervisor
 //
 // Each scrape asks the supervisors again; nothing is kept between two. Labels are names of sandboxes, which the operator
 // chose, and words of closed sets (reasons, bounds, directions): no guest chooses one, so that none makes time series.

@@ -22,9 +22,9 @@ const maxScrapes = 4
 
 // Handler answers GET /metrics with the figures of the sandboxes of home that run. A request that names another host than
 // an address, or localhost, is refused: a web page that leads its own name to this machine would read them.
-func Handler(home *sandbox.Home) http.Handler { return handlerOf(NewCollector(home)) }
+func Handler(home *sandbox.Home) http.Handler { return handlerOf(newCollector(home)) }
 
-func handlerOf(c *Collector) http.Handler {
+func handlerOf(c *collector) http.Handler {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	figures := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
@@ -53,7 +53,7 @@ func addressed(host string) bool {
 // Write writes the figures once, as OpenMetrics.
 func Write(w io.Writer, home *sandbox.Home) error {
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(NewCollector(home)); err != nil {
+	if err := registry.Register(newCollector(home)); err != nil {
 		return err
 	}
 	families, err := registry.Gather()
@@ -69,8 +69,8 @@ func Write(w io.Writer, home *sandbox.Home) error {
 	return err
 }
 
-// ErrListen is wrapped by errors about an address to listen at.
-var ErrListen = errors.New("can't listen there")
+// errListen is wrapped by errors about an address to listen at.
+var errListen = errors.New("can't listen there")
 
 // ParseListen reads PORT, :PORT or ADDRESS:PORT. Without an address it is loopback: who can reach this machine must not
 // read what its sandboxes do because an address was left out.
@@ -85,7 +85,7 @@ func ParseListen(s string) (netip.AddrPort, error) {
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	addr, err := netip.ParseAddr(host)
 	if err != nil || portErr != nil {
-		return netip.AddrPort{}, fmt.Errorf("%w: %q; write PORT for 127.0.0.1, or ADDRESS:PORT, such as 9464 or [::1]:9464", ErrListen, s)
+		return netip.AddrPort{}, fmt.Errorf("%w: %q; write PORT for 127.0.0.1, or ADDRESS:PORT, such as 9464 or [::1]:9464", errListen, s)
 	}
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }

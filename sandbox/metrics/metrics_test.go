@@ -30,7 +30,7 @@ func scrape(t *testing.T, from source, host, accept string) (int, string) {
 	r := httptest.NewRequest(http.MethodGet, "http://"+host+"/metrics", nil)
 	r.Header.Set("Accept", accept)
 	w := httptest.NewRecorder()
-	handlerOf(&Collector{from: from}).ServeHTTP(w, r)
+	handlerOf(&collector{from: from}).ServeHTTP(w, r)
 	body, err := io.ReadAll(w.Result().Body)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestListenDefaultsToLoopback(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"", "web:9464", "127.0.0.1", "127.0.0.1:http", "99999", "*:9464"} {
-		if got, err := ParseListen(in); !errors.Is(err, ErrListen) {
+		if got, err := ParseListen(in); !errors.Is(err, errListen) {
 			t.Errorf("%q: %s, %v", in, got, err)
 		}
 	}
