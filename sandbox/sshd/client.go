@@ -18,7 +18,7 @@ var errPath = errors.New("a path that ssh's configuration can't hold: it has a q
 
 // Options are the client's, as in ssh_config(5): nothing of the user's own configuration has to change for them.
 func (c *Client) Options() ([]string, error) {
-	for _, path := range append([]string{c.Keys.ClientFile, c.Keys.KnownHostsFile}, c.Proxy...) {
+	for _, path := range append([]string{c.Keys.clientFile, c.Keys.knownHostsFile}, c.Proxy...) {
 		if strings.ContainsAny(path, "\"'`\\$\x7f") || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' }) {
 			return nil, fmt.Errorf("%w: %q", errPath, path)
 		}
@@ -29,13 +29,13 @@ func (c *Client) Options() ([]string, error) {
 	}
 	whole := func(path string) string { return `"` + strings.ReplaceAll(path, "%", "%%") + `"` }
 	return []string{
-		"User " + AnyUser,
+		"User " + anyUser,
 		"ProxyCommand " + strings.ReplaceAll(strings.Join(proxy, " "), "%", "%%"),
-		"IdentityFile " + whole(c.Keys.ClientFile),
+		"IdentityFile " + whole(c.Keys.clientFile),
 		"IdentitiesOnly yes",
 		"IdentityAgent none",
 		"PreferredAuthentications publickey",
-		"UserKnownHostsFile " + whole(c.Keys.KnownHostsFile),
+		"UserKnownHostsFile " + whole(c.Keys.knownHostsFile),
 		"GlobalKnownHostsFile none",
 		"StrictHostKeyChecking yes",
 		"HostKeyAlgorithms ssh-ed25519",

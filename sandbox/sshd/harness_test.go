@@ -88,7 +88,7 @@ func tryServe(t *testing.T, g Guest, change ...func(*Server, *ssh.ClientConfig))
 	}
 	server := &Server{Guest: g, Keys: keys, Name: "box", User: "app", hangup: 10 * time.Millisecond}
 	config := &ssh.ClientConfig{
-		User: AnyUser, Auth: []ssh.AuthMethod{ssh.PublicKeys(clientKey(t, dir))},
+		User: anyUser, Auth: []ssh.AuthMethod{ssh.PublicKeys(clientKey(t, dir))},
 		HostKeyCallback: ssh.FixedHostKey(keys.host.PublicKey()),
 	}
 	for _, c := range change {

@@ -22,27 +22,27 @@ type Keys struct {
 	host   ssh.Signer
 	client ssh.PublicKey
 
-	// ClientFile has the client's private key, KnownHostsFile the server's public one for any name.
-	ClientFile, KnownHostsFile string
+	// clientFile has the client's private key, knownHostsFile the server's public one for any name.
+	clientFile, knownHostsFile string
 }
 
 // OpenKeys reads the keys in a sandbox's directory, and makes those that are missing.
 func OpenKeys(dir string) (*Keys, error) {
-	k := &Keys{ClientFile: filepath.Join(dir, state.SSHClientKey), KnownHostsFile: filepath.Join(dir, state.SSHKnownHosts)}
+	k := &Keys{clientFile: filepath.Join(dir, state.SSHClientKey), knownHostsFile: filepath.Join(dir, state.SSHKnownHosts)}
 	host, err := openKey(filepath.Join(dir, state.SSHHostKey))
 	if err != nil {
 		return nil, err
 	}
-	client, err := openKey(k.ClientFile)
+	client, err := openKey(k.clientFile)
 	if err != nil {
 		return nil, err
 	}
 	k.host, k.client = host, client.PublicKey()
 	line := append([]byte("* "), ssh.MarshalAuthorizedKey(host.PublicKey())...)
-	if there, err := state.ReadOwn(k.KnownHostsFile); err == nil && bytes.Equal(there, line) {
+	if there, err := state.ReadOwn(k.knownHostsFile); err == nil && bytes.Equal(there, line) {
 		return k, nil
 	}
-	return k, renameio.WriteFile(k.KnownHostsFile, line, 0o600, renameio.WithStaticPermissions(0o600))
+	return k, renameio.WriteFile(k.knownHostsFile, line, 0o600, renameio.WithStaticPermissions(0o600))
 }
 
 // openKey reads a key. One that is missing is made under another name and linked: of several processes that make it, all

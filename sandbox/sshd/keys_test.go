@@ -60,7 +60,7 @@ func TestI18_SSHKeysAreTheSandboxesOwn(t *testing.T) {
 			t.Errorf("msb rm leaves a half-written %s", e.Name())
 		}
 	}
-	_, hosts, key, _, _, err := ssh.ParseKnownHosts(mustRead(t, made[0].KnownHostsFile))
+	_, hosts, key, _, _, err := ssh.ParseKnownHosts(mustRead(t, made[0].knownHostsFile))
 	if err != nil || len(hosts) != 1 || hosts[0] != "*" || !bytes.Equal(key.Marshal(), made[0].host.PublicKey().Marshal()) {
 		t.Errorf("known hosts: %v, %v", hosts, err)
 	}
@@ -103,7 +103,7 @@ func TestDamagedKeysAreNamed(t *testing.T) {
 // TestConfigurationsQuotePaths writes paths that ssh_config reads as they are, and refuses others.
 func TestConfigurationsQuotePaths(t *testing.T) {
 	t.Parallel()
-	c := &Client{Keys: &Keys{ClientFile: "/h m/100%/k", KnownHostsFile: "/h/n"}, Proxy: []string{"/b in/msb", "ssh-proxy", "x"}}
+	c := &Client{Keys: &Keys{clientFile: "/h m/100%/k", knownHostsFile: "/h/n"}, Proxy: []string{"/b in/msb", "ssh-proxy", "x"}}
 	got, err := c.Host("x")
 	if err != nil || !strings.HasPrefix(got, "Host x.msb\n  User msb\n") ||
 		!strings.Contains(got, "\n  IdentityFile \"/h m/100%%/k\"\n") || !strings.Contains(got, "\n  ProxyCommand '/b in/msb' 'ssh-proxy' 'x'\n") {
@@ -111,7 +111,7 @@ func TestConfigurationsQuotePaths(t *testing.T) {
 	}
 	for _, bad := range []string{`a"b`, "a'b", `a\b`, "a$b", "a`b", "a\nb"} {
 		for _, c := range []*Client{
-			{Keys: &Keys{ClientFile: bad}}, {Keys: &Keys{KnownHostsFile: bad}}, {Keys: &Keys{}, Proxy: []string{bad}},
+			{Keys: &Keys{clientFile: bad}}, {Keys: &Keys{knownHostsFile: bad}}, {Keys: &Keys{}, Proxy: []string{bad}},
 		} {
 			if _, err := c.Host("x"); err == nil {
 				t.Errorf("%q was written", bad)

@@ -16,8 +16,8 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 )
 
-// AnyUser is the SSH user that stands for the sandbox's own; every other is a user of the guest.
-const AnyUser = "msb"
+// anyUser is the SSH user that stands for the sandbox's own; every other is a user of the guest.
+const anyUser = "msb"
 
 // Guest is what a server leads to.
 type Guest interface {
@@ -37,7 +37,7 @@ type Server struct {
 	Keys  *Keys
 	// Name is the sandbox's, which direct-tcpip may ask for as its host.
 	Name string
-	// User is who runs the commands of AnyUser, as in ExecOptions.
+	// User is who runs the commands of anyUser, as in ExecOptions.
 	User string
 
 	hangup time.Duration // hangupWait; tests shorten it
@@ -92,7 +92,7 @@ func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 }
 
 func (s *Server) userOf(name string) string {
-	if name == AnyUser {
+	if name == anyUser {
 		return s.User
 	}
 	return name

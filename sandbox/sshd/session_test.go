@@ -30,7 +30,7 @@ func TestCommandsAreCarried(t *testing.T) {
 		}
 		return agentclient.ExitStatus{Code: 7}, err
 	}}
-	for user, want := range map[string]string{AnyUser: "app", "root": "root"} {
+	for user, want := range map[string]string{anyUser: "app", "root": "root"} {
 		s := serve(t, g, func(_ *Server, c *ssh.ClientConfig) { c.User = user })
 		session := s.session(t)
 		var out, errs bytes.Buffer
