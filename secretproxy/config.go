@@ -77,17 +77,17 @@ type Config struct {
 // the server.
 var ErrVia = errors.New("the proxy of [tls] via")
 
-// ErrConfig is wrapped by errors about a Config.
-var ErrConfig = errors.New("secretproxy can't start")
+// errConfig is wrapped by errors about a Config.
+var errConfig = errors.New("secretproxy can't start")
 
 func (c *Config) fill() error {
 	switch {
 	case c.Policy == nil:
-		return fmt.Errorf("%w: it has no policy", ErrConfig)
+		return fmt.Errorf("%w: it has no policy", errConfig)
 	case c.Judge == nil:
-		return fmt.Errorf("%w: it has no judge", ErrConfig)
+		return fmt.Errorf("%w: it has no judge", errConfig)
 	case c.Dial == nil:
-		return fmt.Errorf("%w: it has no dialer", ErrConfig)
+		return fmt.Errorf("%w: it has no dialer", errConfig)
 	}
 	if c.Audit == nil {
 		c.Audit = audit.Discard{}
@@ -116,14 +116,14 @@ func (c *Config) fill() error {
 	if c.Roots == nil {
 		roots, err := x509.SystemCertPool()
 		if err != nil {
-			return fmt.Errorf("%w: reading the system's roots: %w", ErrConfig, err)
+			return fmt.Errorf("%w: reading the system's roots: %w", errConfig, err)
 		}
 		c.Roots = roots
 	}
 	if c.CA == nil {
 		authority, err := ca.New(c.Sandbox)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrConfig, err)
+			return fmt.Errorf("%w: %w", errConfig, err)
 		}
 		c.CA = authority
 	}

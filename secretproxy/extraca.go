@@ -22,10 +22,10 @@ func CheckFiles(policy *policies.Policy) error {
 	for _, extra := range policy.TLS.ExtraCA {
 		pem, err := extraPEM(&extra)
 		if err != nil {
-			return fmt.Errorf("%w: tls.extra_ca: %w; name a file of certificates in PEM form", ErrConfig, err)
+			return fmt.Errorf("%w: tls.extra_ca: %w; name a file of certificates in PEM form", errConfig, err)
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			return fmt.Errorf("%w: tls.extra_ca: %s holds no certificate in PEM form", ErrConfig, extra.File)
+			return fmt.Errorf("%w: tls.extra_ca: %s holds no certificate in PEM form", errConfig, extra.File)
 		}
 	}
 	return nil
