@@ -171,5 +171,5 @@ func newSerial(random io.Reader) (*big.Int, error) {
 	return new(big.Int).SetBytes(serial), nil
 }
 
-// Fingerprint is the SHA-256 of the root certificate.
-func (a *Authority) Fingerprint() [sha256.Size]byte { return sha256.Sum256(a.cert.Raw) }
+// fingerprint is the SHA-256 of the root certificate.
+func (a *Authority) fingerprint() [sha256.Size]byte { return sha256.Sum256(a.cert.Raw) }

@@ -65,7 +65,7 @@ func TestTwoSandboxesShareNoAuthority(t *testing.T) {
 	if _, err := leaf.Leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: "api.example.com"}); err == nil {
 		t.Error("a leaf of one sandbox verifies in another")
 	}
-	if a.Fingerprint() == b.Fingerprint() {
+	if a.fingerprint() == b.fingerprint() {
 		t.Error("the fingerprints are equal")
 	}
 }
@@ -144,7 +144,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
 	b, err := Load(path)
-	if err != nil || b.Fingerprint() != a.Fingerprint() {
+	if err != nil || b.fingerprint() != a.fingerprint() {
 		t.Errorf("Load: %v", err)
 	}
 	later := func() time.Time { return time.Now().Add(rootLifetime) }
