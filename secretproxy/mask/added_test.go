@@ -83,13 +83,13 @@ func TestI17_AMessageBeginsWithoutARun(t *testing.T) {
 		if err != nil || string(out) != "see " {
 			t.Errorf("a token that goes on: %q, %v", out, err)
 		}
-		if out, err = st.EndMessage(nil); err != nil || len(out) != 2*minRun {
+		if out, err = st.endMessage(nil); err != nil || len(out) != 2*minRun {
 			t.Errorf("its end: %q, %v", out, err)
 		}
 		if out, err = st.Push(nil, []byte("abc"), false); err != nil || string(out) != "abc" {
 			t.Errorf("the beginning of the next message: %q, %v", out, err)
 		}
-		if out, err = st.EndMessage(nil); err != nil || len(out) > 0 {
+		if out, err = st.endMessage(nil); err != nil || len(out) > 0 {
 			t.Errorf("its end: %q, %v", out, err)
 		}
 	}

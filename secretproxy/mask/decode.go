@@ -23,8 +23,8 @@ const (
 	maxEncodings = 2
 )
 
-// ErrEncoding says that a content encoding can't be undone.
-var ErrEncoding = errors.New("unknown content encoding")
+// errEncoding says that a content encoding can't be undone.
+var errEncoding = errors.New("unknown content encoding")
 
 // CanDecode reports whether Decode undoes that content encoding (lower case).
 func CanDecode(name string) bool {
@@ -42,11 +42,11 @@ func CanDecode(name string) bool {
 func Decode(body io.Reader, encodings string) (io.Reader, error) {
 	names := strings.FieldsFunc(strings.ToLower(encodings), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 	if len(names) > maxEncodings {
-		return nil, fmt.Errorf("%w: %d of them", ErrEncoding, len(names))
+		return nil, fmt.Errorf("%w: %d of them", errEncoding, len(names))
 	}
 	for i := len(names) - 1; i >= 0; i-- {
 		if !CanDecode(names[i]) {
-			return nil, fmt.Errorf("%w %q", ErrEncoding, names[i])
+			return nil, fmt.Errorf("%w %q", errEncoding, names[i])
 		}
 		if names[i] != "identity" {
 			body = &lazyDecoder{name: names[i], source: body}

@@ -18,7 +18,7 @@ func TestI11_EncodingsOverEncodingsAreBounded(t *testing.T) {
 	for n := range 5 {
 		r, err := Decode(bytes.NewReader(packed), strings.TrimSuffix(strings.Repeat("gzip, ", n), ", "))
 		if n > 2 {
-			if !errors.Is(err, ErrEncoding) {
+			if !errors.Is(err, errEncoding) {
 				t.Errorf("%d encodings: %v", n, err)
 			}
 		} else if err != nil {

@@ -11,13 +11,13 @@ import (
 type Framing uint8
 
 const (
-	// FrameNone has no boundaries but blank lines, as server-sent events do.
-	FrameNone Framing = iota
-	// FrameLines ends a message with each line break: all kinds of JSON.
-	FrameLines
-	// FramePrefixed has a flag byte and a length of four bytes before each
+	// frameNone has no boundaries but blank lines, as server-sent events do.
+	frameNone Framing = iota
+	// frameLines ends a message with each line break: all kinds of JSON.
+	frameLines
+	// framePrefixed has a flag byte and a length of four bytes before each
 	// message: gRPC and Connect.
-	FramePrefixed
+	framePrefixed
 )
 
 // FramingOf returns the framing of bodies of a content type.
@@ -26,11 +26,11 @@ func FramingOf(contentType string) Framing {
 	switch {
 	case err != nil:
 	case strings.HasPrefix(media, "application/grpc"), strings.HasPrefix(media, "application/connect+"):
-		return FramePrefixed
+		return framePrefixed
 	case strings.Contains(media, "json"):
-		return FrameLines
+		return frameLines
 	}
-	return FrameNone
+	return frameNone
 }
 
 // prefixSize is the size of the head of a message of gRPC.
@@ -47,7 +47,7 @@ type frame struct {
 // feed follows b from an index on. It returns the index from which bytes belong
 // to the message under way, and whether one ended before.
 func (f *frame) feed(b []byte, from int) (at int, fresh bool) {
-	if f.kind != FramePrefixed {
+	if f.kind != framePrefixed {
 		return from, false
 	}
 	for from < len(b) {

@@ -63,7 +63,7 @@ type conversation struct {
 }
 
 func newConversation(r *rand.Rand) *conversation {
-	c := &conversation{live: r.IntN(4) > 0, framing: []Framing{FrameNone, FrameNone, FrameLines, FramePrefixed}[r.IntN(4)], end: io.EOF}
+	c := &conversation{live: r.IntN(4) > 0, framing: []Framing{frameNone, frameNone, frameLines, framePrefixed}[r.IntN(4)], end: io.EOF}
 	c.values[0], c.values[1] = twoValues(r)
 	for i, v := range c.values {
 		c.sets[i] = Compile([][]byte{[]byte(v)}, Options{})

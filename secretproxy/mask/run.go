@@ -90,7 +90,7 @@ func (r *tokenRun) step(c byte, at int) {
 		}
 	case classBreak:
 		again := r.fold != 0 && (r.fold != '\r' || c != '\n')
-		if r.count < minRun || again || r.frame.kind == FrameLines {
+		if r.count < minRun || again || r.frame.kind == frameLines {
 			r.count, r.fold = 0, 0
 			return
 		}

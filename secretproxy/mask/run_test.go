@@ -19,29 +19,29 @@ func TestI17_OnlyTokenRunsAreHeld(t *testing.T) {
 		framing Framing
 		held    int
 	}{
-		{"", FrameNone, 0},
-		{"data: {\"x\":\"" + line + "\"}\n\n", FrameNone, 0}, // an event of an API
-		{"data: " + line + "\n\n", FrameNone, 0},
-		{"data: " + line + "\r\n\r\n", FrameNone, 0},
-		{"data: " + line + "\n", FrameNone, len(line) + 1},
-		{"data: " + line + "\n", FrameLines, 0},
-		{"hello wor", FrameNone, 0},
-		{"see abcdefg", FrameNone, 0},
-		{"see abcdefgh", FrameNone, 8},
-		{"see abcdefgh ", FrameNone, 0},
-		{"x " + line + "\r\n  " + line + "\n", FrameNone, 2*len(line) + 5}, // folded base64
-		{"x " + line + "\n" + strings.Repeat(" ", 3000), FrameNone, len(line) + 3001},
-		{"{\"token\":\"abc\\u00", FrameNone, 16},
-		{"see \\u{61}\\x{0062}", FrameNone, 14},
-		{"see {\\u{61}\\x{0062}}", FrameNone, 0},
-		{"see abcdefgh\\u{6z}", FrameNone, 0},
-		{"a\x00b\x00c\x00d\x00e\x00f\x00g\x00h\x00", FrameNone, 16},
-		{"\x00\x00\x00\x00\x41" + line, FramePrefixed, len(line)},
-		{"\x00\x00\x00\x00\x40" + line, FramePrefixed, 0},
-		{"\x00\x00\x00\x00\x40" + line + "\x00\x00\x00", FramePrefixed, 0},
-		{"\x00\x00\x00\x00\x40" + line + "\x00\x00\x00\x01\x00" + line, FramePrefixed, len(line)},
-		{"\x00\x00\x00\x00\x40" + line, FrameNone, len(line) + 1},
-		{strings.Repeat("a", 40*minWindow), FrameNone, -1}, // a window
+		{"", frameNone, 0},
+		{"data: {\"x\":\"" + line + "\"}\n\n", frameNone, 0}, // an event of an API
+		{"data: " + line + "\n\n", frameNone, 0},
+		{"data: " + line + "\r\n\r\n", frameNone, 0},
+		{"data: " + line + "\n", frameNone, len(line) + 1},
+		{"data: " + line + "\n", frameLines, 0},
+		{"hello wor", frameNone, 0},
+		{"see abcdefg", frameNone, 0},
+		{"see abcdefgh", frameNone, 8},
+		{"see abcdefgh ", frameNone, 0},
+		{"x " + line + "\r\n  " + line + "\n", frameNone, 2*len(line) + 5}, // folded base64
+		{"x " + line + "\n" + strings.Repeat(" ", 3000), frameNone, len(line) + 3001},
+		{"{\"token\":\"abc\\u00", frameNone, 16},
+		{"see \\u{61}\\x{0062}", frameNone, 14},
+		{"see {\\u{61}\\x{0062}}", frameNone, 0},
+		{"see abcdefgh\\u{6z}", frameNone, 0},
+		{"a\x00b\x00c\x00d\x00e\x00f\x00g\x00h\x00", frameNone, 16},
+		{"\x00\x00\x00\x00\x41" + line, framePrefixed, len(line)},
+		{"\x00\x00\x00\x00\x40" + line, framePrefixed, 0},
+		{"\x00\x00\x00\x00\x40" + line + "\x00\x00\x00", framePrefixed, 0},
+		{"\x00\x00\x00\x00\x40" + line + "\x00\x00\x00\x01\x00" + line, framePrefixed, len(line)},
+		{"\x00\x00\x00\x00\x40" + line, frameNone, len(line) + 1},
+		{strings.Repeat("a", 40*minWindow), frameNone, -1}, // a window
 	} {
 		for _, value := range []string{"a-value-of-some-kind", `{"a": "b c", "d"}`, line[:40]} {
 			set := Compile([][]byte{[]byte(value)}, Options{})
@@ -54,7 +54,7 @@ func TestI17_OnlyTokenRunsAreHeld(t *testing.T) {
 			if value != line[:40] && err == nil && len(tt.data)-len(out) != want {
 				t.Errorf("%.40q: %d bytes are held back, want %d", tt.data, len(tt.data)-len(out), want)
 			}
-			rest, err := st.EndMessage(nil)
+			rest, err := st.endMessage(nil)
 			if all := string(out) + string(rest); err != nil || value != line[:40] && all != tt.data {
 				t.Errorf("%.40q: at the message's end %.40q had come out (%v)", tt.data, all, err)
 			}

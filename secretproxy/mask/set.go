@@ -129,8 +129,8 @@ type Hit struct {
 	length     int
 }
 
-// Encode returns replacement in the spelling of the hit.
-func (h *Hit) Encode(replacement []byte) []byte {
+// encode returns replacement in the spelling of the hit.
+func (h *Hit) encode(replacement []byte) []byte {
 	out := recode(h, replacement)
 	if !h.isBase64() {
 		return out

@@ -12,7 +12,7 @@ type Replacer func(Hit) ([]byte, error)
 // ReplaceBy returns a Replacer that puts replacements[needle] in the spelling
 // that was found.
 func ReplaceBy(replacements [][]byte) Replacer {
-	return func(h Hit) ([]byte, error) { return h.Encode(replacements[h.Needle]), nil }
+	return func(h Hit) ([]byte, error) { return h.encode(replacements[h.Needle]), nil }
 }
 
 // looseDepth is how many characters of a needle must be there before a live
@@ -108,9 +108,9 @@ func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
 	return st.advance(dst, copy(st.room(len(piece)), piece), final)
 }
 
-// EndMessage ends a message: what is held back of it is appended to dst, and
+// endMessage ends a message: what is held back of it is appended to dst, and
 // what follows stands by itself.
-func (st *Stream) EndMessage(dst []byte) ([]byte, error) {
+func (st *Stream) endMessage(dst []byte) ([]byte, error) {
 	dst, err := st.advance(dst, 0, true)
 	st.each(func(st *Stream) {
 		st.buf, st.done, st.fills = st.buf[:0], 0, nil
