@@ -12,19 +12,19 @@ import (
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// ErrShape says that the shape of a placeholder can't be used.
-var ErrShape = errors.New("unusable placeholder shape")
+// errShape says that the shape of a placeholder can't be used.
+var errShape = errors.New("unusable placeholder shape")
 
-// Placeholder makes a placeholder of that shape (policies.ParseShape), in which
+// placeholder makes a placeholder of that shape (policies.ParseShape), in which
 // {n} stands for n random characters of [A-Za-z0-9]; "" is
 // policies.DefaultPlaceholder.
-func Placeholder(shape string, random io.Reader) (string, error) {
+func placeholder(shape string, random io.Reader) (string, error) {
 	if shape == "" {
 		shape = policies.DefaultPlaceholder
 	}
 	s, err := policies.ParseShape(shape)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrShape, err)
+		return "", fmt.Errorf("%w: %w", errShape, err)
 	}
 	run, err := randomRun(s.Random, random)
 	if err != nil {
@@ -80,7 +80,7 @@ func Placeholders(holders []*Holder, kept map[string]string, random io.Reader) (
 		for try := range attempts {
 			p := kept[h.policy.Name]
 			if try > 0 || !fits(h.policy.Placeholder, p) {
-				if p, err = Placeholder(h.policy.Placeholder, random); err != nil {
+				if p, err = placeholder(h.policy.Placeholder, random); err != nil {
 					return nil, fmt.Errorf("secret %s: %w", h.policy.Name, err)
 				}
 			}
@@ -90,7 +90,7 @@ func Placeholders(holders []*Holder, kept map[string]string, random io.Reader) (
 			}
 		}
 		if !placed {
-			return nil, fmt.Errorf("secret %s: %w %q: it isn't distinct from other placeholders or values: change the text around {n}", h.policy.Name, ErrShape, h.policy.Placeholder)
+			return nil, fmt.Errorf("secret %s: %w %q: it isn't distinct from other placeholders or values: change the text around {n}", h.policy.Name, errShape, h.policy.Placeholder)
 		}
 	}
 	return out, nil

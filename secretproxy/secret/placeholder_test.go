@@ -21,7 +21,7 @@ func TestPlaceholderHasItsShape(t *testing.T) {
 	} {
 		seen := make(map[string]bool)
 		for range 50 {
-			p, err := Placeholder(shape, rand.Reader)
+			p, err := placeholder(shape, rand.Reader)
 			if err != nil || !regexp.MustCompile(want).MatchString(p) || seen[p] {
 				t.Errorf("%q: %q, %v", shape, p, err)
 			}
@@ -30,11 +30,11 @@ func TestPlaceholderHasItsShape(t *testing.T) {
 	}
 	// 256 is no multiple of 62: the rest would make some characters likelier.
 	unfair := bytes.Repeat([]byte{0xff, 248}, 32)
-	if p, err := Placeholder("t{16}", bytes.NewReader(append(unfair, bytes.Repeat([]byte{247}, 64)...))); err != nil || p != "t"+strings.Repeat("9", 16) {
+	if p, err := placeholder("t{16}", bytes.NewReader(append(unfair, bytes.Repeat([]byte{247}, 64)...))); err != nil || p != "t"+strings.Repeat("9", 16) {
 		t.Errorf("%q, %v of bytes that are thrown away and the last that isn't", p, err)
 	}
 	for _, shape := range []string{"ghp_", "ghp_{", "ghp_{x}", "ghp_{15}", "ghp_{-5}", "a b{36}", "a%{36}", "é{36}", "{99999}"} {
-		if p, err := Placeholder(shape, rand.Reader); !errors.Is(err, ErrShape) {
+		if p, err := placeholder(shape, rand.Reader); !errors.Is(err, errShape) {
 			t.Errorf("%q: %q, %v; want ErrShape", shape, p, err)
 		}
 	}
@@ -51,10 +51,10 @@ func TestPlaceholdersAreDistinct(t *testing.T) {
 	}
 	// A source that always gives the same bytes makes one a prefix of another.
 	same := bytes.NewReader(make([]byte, 1<<16))
-	if _, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{17}", "value-two")}, nil, same); !errors.Is(err, ErrShape) {
+	if _, err := Placeholders([]*Holder{holder("A", "x{16}", "value-one"), holder("B", "x{17}", "value-two")}, nil, same); !errors.Is(err, errShape) {
 		t.Errorf("got %v, want ErrShape for prefixes", err)
 	}
-	if _, err := Placeholders([]*Holder{holder("A", "contains-value-{16}", "contains-value")}, nil, rand.Reader); !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), "secret A") {
+	if _, err := Placeholders([]*Holder{holder("A", "contains-value-{16}", "contains-value")}, nil, rand.Reader); !errors.Is(err, errShape) || !strings.Contains(err.Error(), "secret A") {
 		t.Errorf("got %v, want ErrShape for a shape that holds the value", err)
 	}
 }
