@@ -118,8 +118,8 @@ func payloadHash(r *http.Request, held *memory.Hold) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// ErrKeys says what AWS credentials look like.
-var ErrKeys = errors.New("write the JSON that `aws configure export-credentials` prints, lines aws_access_key_id = … and aws_secret_access_key = …, or ID:SECRET")
+// errKeys says what AWS credentials look like.
+var errKeys = errors.New("write the JSON that `aws configure export-credentials` prints, lines aws_access_key_id = … and aws_secret_access_key = …, or ID:SECRET")
 
 // ParseKeys reads the JSON of the AWS CLI's credential processes, the
 // lines of a shared credentials file, or ID:SECRET[:TOKEN].
@@ -152,7 +152,7 @@ func ParseKeys(value []byte) (aws.Credentials, error) {
 		}
 	}
 	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
-		return aws.Credentials{}, ErrKeys
+		return aws.Credentials{}, errKeys
 	}
 	return c, nil
 }
