@@ -46,7 +46,7 @@ func (l *Lines) Next() (Line, error) {
 
 // Rewind reads from the oldest byte again.
 func (l *Lines) Rewind() {
-	l.Reader.rewind()
+	l.rewind()
 	clear(l.begun)
 	l.ready = nil
 }
