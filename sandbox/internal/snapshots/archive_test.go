@@ -212,14 +212,14 @@ func TestI11_ArchivesThatNeverEnd(t *testing.T) {
 func TestI11_ClonesOfBombsFillNothing(t *testing.T) {
 	t.Parallel()
 	const chunks, fit = 1000, 5
-	data := strings.Repeat("x", ChunkBytes)
-	list := &List{Size: chunks * ChunkBytes}
+	data := strings.Repeat("x", chunkBytes)
+	list := &List{Size: chunks * chunkBytes}
 	for at := range int64(chunks) {
-		list.Chunks = append(list.Chunks, Chunk{at, sumOf(data)})
+		list.chunks = append(list.chunks, Chunk{at, sumOf(data)})
 	}
 	m, err := json.Marshal(Manifest{Version: archiveVersion, Name: "a", Sandbox: "web", Disk: list.Digest()})
 	must(t, err)
-	archive := written(t, file(manifestMember, string(m)), file(listMember, string(list.Encode())), file(chunkMember+list.Chunks[0].name(), data))
+	archive := written(t, file(manifestMember, string(m)), file(listMember, string(list.Encode())), file(chunkMember+list.chunks[0].name(), data))
 	s := newStore(t)
 	w, err := s.Begin(t.Context())
 	must(t, err)
@@ -232,7 +232,7 @@ func TestI11_ClonesOfBombsFillNothing(t *testing.T) {
 		t.Errorf("the archive has %d bytes", len(archive))
 	}
 	var asked atomic.Int64
-	s.free = func(string) (int64, error) { return state.MinFree + (fit-asked.Add(1))*ChunkBytes, nil }
+	s.free = func(string) (int64, error) { return state.MinFree + (fit-asked.Add(1))*chunkBytes, nil }
 	path := filepath.Join(t.TempDir(), "disk")
 	if _, err := s.WriteDisk(t.Context(), "in", path); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("%v, want ENOSPC", err)
