@@ -16,7 +16,7 @@ import (
 // what its standard output was meant to.
 func (r *reader) runCommand(ctx context.Context, from *policies.Source) ([]byte, error) {
 	if len(from.Argv) == 0 {
-		return nil, fmt.Errorf("%w: its command is empty", errValue)
+		return nil, fmt.Errorf("%w: its command is empty", ErrValue)
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (r *reader) runCommand(ctx context.Context, from *policies.Source) ([]byte,
 	if from.Hold != nil {
 		done, err := holdCommand(cmd, from.Hold)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the command %s: %w", errValue, from.Argv[0], err)
+			return nil, fmt.Errorf("%w: the command %s: %w", ErrValue, from.Argv[0], err)
 		}
 		defer done()
 	}
@@ -37,7 +37,7 @@ func (r *reader) runCommand(ctx context.Context, from *policies.Source) ([]byte,
 	cmd.Stdout = &out
 	if err := cmd.Run(); err != nil {
 		clear(out.data)
-		return nil, fmt.Errorf("%w: the command %s: %w: run it by hand to see why", errValue, from.Argv[0], err)
+		return nil, fmt.Errorf("%w: the command %s: %w: run it by hand to see why", ErrValue, from.Argv[0], err)
 	}
 	return trimLine(out.data), nil
 }

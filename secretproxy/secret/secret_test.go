@@ -112,7 +112,7 @@ func TestSources(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", c.name, got.Reveal(), c.want)
 			}
 			holders[0].Close()
-		case !errors.Is(err, errValue) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "secret S"):
+		case !errors.Is(err, ErrValue) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "secret S"):
 			t.Errorf("%s: got %v, want an error about %q", c.name, err, c.want)
 		case strings.Contains(err.Error(), value):
 			t.Errorf("%s: the value is in the error", c.name)
@@ -196,7 +196,7 @@ func TestRotation(t *testing.T) {
 	expect(3, "command-value-3")
 	write("short")
 	now = now.Add(2 * fileCheckEvery)
-	if got, err := holders[0].Current(context.Background()); !errors.Is(err, errValue) || string(got.Reveal()) != value+"-2" {
+	if got, err := holders[0].Current(context.Background()); !errors.Is(err, ErrValue) || string(got.Reveal()) != value+"-2" {
 		t.Errorf("after a bad rotation: %q, %v; want the last good value and an error", got.Reveal(), err)
 	}
 	for _, h := range holders {

@@ -29,8 +29,8 @@ const (
 	commandTimeout = 30 * time.Second
 )
 
-// errValue is wrapped by errors about a value that can't be used.
-var errValue = errors.New("unusable secret")
+// ErrValue is wrapped by errors about a value that can't be used.
+var ErrValue = errors.New("unusable secret")
 
 // reader reads sources. Its fields are the outside world, replaced in tests.
 type reader struct {
@@ -60,7 +60,7 @@ func (r *reader) readSource(ctx context.Context, s *policies.Secret) ([]byte, er
 	case policies.FromEnv:
 		value, ok := r.lookupEnv(s.From.Value)
 		if !ok {
-			return nil, fmt.Errorf("%w: the variable %s is not set: export it, or read the value from a file or a command", errValue, s.From.Value)
+			return nil, fmt.Errorf("%w: the variable %s is not set: export it, or read the value from a file or a command", ErrValue, s.From.Value)
 		}
 		return []byte(value), nil
 	case policies.FromFile:
@@ -69,19 +69,19 @@ func (r *reader) readSource(ctx context.Context, s *policies.Secret) ([]byte, er
 		return r.runCommand(ctx, &s.From)
 	case policies.FromNone:
 	}
-	return nil, fmt.Errorf("%w: it has no source: write from = \"env:NAME\", \"file:PATH\" or \"command:…\"", errValue)
+	return nil, fmt.Errorf("%w: it has no source: write from = \"env:NAME\", \"file:PATH\" or \"command:…\"", ErrValue)
 }
 
 func readFile(from *policies.Source) ([]byte, error) {
 	path := from.Value
 	file, err := grants.Open(from)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errValue, withoutPath(err, path))
+		return nil, fmt.Errorf("%w: %w", ErrValue, withoutPath(err, path))
 	}
 	defer file.Close()
 	value, err := io.ReadAll(io.LimitReader(file, MaxLength+2))
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading %s: %w", errValue, path, err)
+		return nil, fmt.Errorf("%w: reading %s: %w", ErrValue, path, err)
 	}
 	return trimLine(value), nil
 }
@@ -114,16 +114,16 @@ func trimLine(value []byte) []byte {
 func check(s *policies.Secret, value []byte) error {
 	switch {
 	case len(value) == 0:
-		return fmt.Errorf("%w: its source gave nothing", errValue)
+		return fmt.Errorf("%w: its source gave nothing", ErrValue)
 	case len(value) < MinLength:
-		return fmt.Errorf("%w: its value is %d bytes long; below %d it would turn up by chance in ordinary answers: use a longer value", errValue, len(value), MinLength)
+		return fmt.Errorf("%w: its value is %d bytes long; below %d it would turn up by chance in ordinary answers: use a longer value", ErrValue, len(value), MinLength)
 	case len(value) > MaxLength:
-		return fmt.Errorf("%w: its value is longer than %d bytes", errValue, MaxLength)
+		return fmt.Errorf("%w: its value is longer than %d bytes", ErrValue, MaxLength)
 	case len(bytes.TrimSpace(value)) != len(value):
-		return fmt.Errorf("%w: its value starts or ends with white space: remove it from the source", errValue)
+		return fmt.Errorf("%w: its value starts or ends with white space: remove it from the source", ErrValue)
 	}
 	if slices.ContainsFunc(s.In, InHead) && slices.ContainsFunc(value, func(c byte) bool { return c < ' ' || c == 0x7f }) {
-		return fmt.Errorf("%w: its value holds a line break or another control character, which a header can't carry: remove it from the source, or use in = [\"body\"]", errValue)
+		return fmt.Errorf("%w: its value holds a line break or another control character, which a header can't carry: remove it from the source, or use in = [\"body\"]", ErrValue)
 	}
 	return nil
 }

@@ -215,7 +215,7 @@ func TestI11_ClonesOfBombsFillNothing(t *testing.T) {
 	data := strings.Repeat("x", chunkBytes)
 	list := &List{Size: chunks * chunkBytes}
 	for at := range int64(chunks) {
-		list.chunks = append(list.chunks, Chunk{at, sumOf(data)})
+		list.chunks = append(list.chunks, chunkRef{at, sumOf(data)})
 	}
 	m, err := json.Marshal(Manifest{Version: archiveVersion, Name: "a", Sandbox: "web", Disk: list.Digest()})
 	must(t, err)
