@@ -217,9 +217,9 @@ func TestI11_ClonesOfBombsFillNothing(t *testing.T) {
 	for at := range int64(chunks) {
 		list.chunks = append(list.chunks, chunkRef{at, sumOf(data)})
 	}
-	m, err := json.Marshal(Manifest{Version: archiveVersion, Name: "a", Sandbox: "web", Disk: list.Digest()})
+	m, err := json.Marshal(Manifest{Version: archiveVersion, Name: "a", Sandbox: "web", Disk: list.digest()})
 	must(t, err)
-	archive := written(t, file(manifestMember, string(m)), file(listMember, string(list.Encode())), file(chunkMember+list.chunks[0].name(), data))
+	archive := written(t, file(manifestMember, string(m)), file(listMember, string(list.encode())), file(chunkMember+list.chunks[0].name(), data))
 	s := newStore(t)
 	w, err := s.Begin(t.Context())
 	must(t, err)
