@@ -467,9 +467,9 @@ func TestI11_CopiesFillNothing(t *testing.T) {
 	t.Parallel()
 	var places []int64
 	for at := range int64(16) {
-		places = append(places, at*ChunkBytes)
+		places = append(places, at*chunkBytes)
 	}
-	from, err := os.Open(aDisk(t, 16*ChunkBytes, places...))
+	from, err := os.Open(aDisk(t, 16*chunkBytes, places...))
 	must(t, err)
 	defer from.Close()
 	for _, room := range []int64{8 << 20, 1 << 30} {
