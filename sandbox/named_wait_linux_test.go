@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -65,5 +66,23 @@ func TestWaitEndReportsTheEnd(t *testing.T) {
 	must(t, h.Stop(t.Context(), "web"))
 	if err := <-ended; err != nil {
 		t.Errorf("gone with its run: %v", err)
+	}
+}
+
+// TestWaitEndTakesNoOlderEnd: the run before ended well, and this one's supervisor was killed. The twin wrote its end down.
+func TestWaitEndTakesNoOlderEnd(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, aNamed(t, h, "web"))
+	dir, now := namedPath(h, "web"), time.Now().UTC()
+	must(t, state.WriteJSON(dir, state.InfoFile, state.RunRecord{Started: now}))
+	for age, want := range map[time.Duration]error{time.Hour: ErrSupervisor, 0: nil} {
+		must(t, state.WriteJSON(dir, state.EndFile, End{Time: now.Add(-age).Truncate(time.Second)}))
+		conn, far, err := state.SocketPair()
+		must(t, err)
+		must(t, far.Close())
+		if err := waitFor(t.Context(), h, "web", conn); !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("an end that is %s old: %v, want %v", age, err, want)
+		}
 	}
 }

@@ -59,12 +59,22 @@ func TestTakenUDPPortsNameTheirOwner(t *testing.T) {
 func TestTakenPortsNameTheirOwner(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "[::1]:0")
-	if err != nil {
-		t.Skip("no IPv6:", err)
+	l, port := net.Listener(nil), uint16(0)
+	for l == nil { // until one is found that is free at IPv4's address, where another program may have it
+		var err error
+		if l, err = lc.Listen(t.Context(), "tcp", "[::1]:0"); err != nil {
+			t.Skip("no IPv6:", err)
+		}
+		port = netip.MustParseAddrPort(l.Addr().String()).Port()
+		other, err := lc.Listen(t.Context(), "tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String())
+		if err != nil {
+			_ = l.Close()
+			l = nil
+			continue
+		}
+		_ = other.Close()
 	}
 	defer l.Close()
-	port := netip.MustParseAddrPort(l.Addr().String()).Port()
 	first := netip.MustParseAddr("127.0.0.77") // where no other test listens
 	free, err := lc.Listen(t.Context(), "tcp", netip.AddrPortFrom(first, 0).String())
 	if err != nil {
