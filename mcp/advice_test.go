@@ -88,7 +88,7 @@ func TestLostJobsHaveNoExitCode(t *testing.T) {
 		}
 	}
 	p := serve(t, nil)
-	text, err := p.listJobs([]sandbox.JobStatus{{Name: "web", State: sandbox.JobLost, Reason: "x"}})
+	text, err := p.jobs.listJobs([]sandbox.JobStatus{{Name: "web", State: sandbox.JobLost, Reason: "x"}})
 	if err != nil || strings.Contains(text, "exit_code") {
 		t.Errorf("%s, %v", text, err)
 	}

@@ -65,7 +65,7 @@ func TestI11_ListsOfJobsAreBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("echo long; ", 12_000)
 	jobs := slices.Repeat([]sandbox.JobStatus{{Name: "web", Command: []string{"/bin/sh", "-c", long}}}, 40)
-	s := &server{calls: newCalls()}
+	s := jobTools{calls: newCalls()}
 	text, err := s.listJobs(slices.Clone(jobs))
 	if err != nil || len(text) > outputBudget+200 || strings.Count(text, `"web"`) != 40 {
 		t.Errorf("%d bytes, %d jobs, %v", len(text), strings.Count(text, `"web"`), err)

@@ -120,7 +120,7 @@ func TestFullListsAreDropped(t *testing.T) {
 func TestJobListShowsExitCodes(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
-	text, err := p.listJobs([]sandbox.JobStatus{{Name: "on", State: sandbox.JobRunning}, {Name: "ended", State: sandbox.JobExited}})
+	text, err := p.jobs.listJobs([]sandbox.JobStatus{{Name: "on", State: sandbox.JobRunning}, {Name: "ended", State: sandbox.JobExited}})
 	if err != nil || strings.Count(text, `"exit_code"`) != 1 || !strings.Contains(text, `"exit_code":0`) {
 		t.Errorf("%s, %v", text, err)
 	}

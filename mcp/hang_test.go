@@ -124,6 +124,7 @@ func TestI12_HungGuestsHoldNoCallUp(t *testing.T) {
 				}
 				h := hung{t, at, make(chan struct{}), new(sync.Once)}
 				p.runner, p.calls = hungRunner{hungMachine{h}}, newCalls()
+				p.jobs.calls = p.calls
 				raw, err := json.Marshal(args)
 				if err != nil {
 					t.Fatal(err)

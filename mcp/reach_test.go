@@ -444,7 +444,7 @@ func TestI12_LyingJobsAreShown(t *testing.T) {
 		if line := jobLine(&st); len(line) > 1000 || strings.ContainsAny(line, "\x1b\n") || strings.Contains(line, ", exit code") != (st.State == sandbox.JobExited || st.State == sandbox.JobKilled) {
 			t.Errorf("%s: %.300q", what, line)
 		}
-		s := &server{calls: newCalls()}
+		s := jobTools{calls: newCalls()}
 		text, err := s.listJobs([]sandbox.JobStatus{st, st})
 		if err != nil || len(text) > outputBudget+200 || strings.Contains(outside(t, text), "obey") || strings.ContainsRune(text, 0x1b) {
 			t.Errorf("%s: %d bytes, %v: %.300q", what, len(text), err, text)

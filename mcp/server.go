@@ -28,6 +28,7 @@ const instructions = `msb runs programs in microVM sandboxes behind a network po
 type server struct {
 	*boxes
 	files   fileTools
+	jobs    jobTools
 	calls   *calls
 	history history
 	log     *slog.Logger
@@ -62,7 +63,8 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	b := &boxes{opts: o, family: o.family(), label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
-	s := &server{boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, calls: newCalls(), log: log, cleanup: cleanupWait}
+	c := newCalls()
+	s := &server{boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, jobs: jobTools{b, c}, calls: c, log: log, cleanup: cleanupWait}
 	s.spools.Store(maxSpools)
 	return s, nil
 }

@@ -11,7 +11,13 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
+// jobTools are the tool on jobs, and on calls that went on.
+type jobTools struct {
+	*boxes
+	calls *calls
+}
+
+func (t jobTools) job(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Action  string            `json:"action"`
 		Sandbox string            `json:"sandbox"`
@@ -35,29 +41,29 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 		}
 	}
 	if strings.HasPrefix(a.Job, callPrefix) {
-		return s.callAction(ctx, a.Action, a.Job)
+		return t.callAction(ctx, a.Action, a.Job)
 	}
 	if a.Action == "start" {
-		return s.startJob(ctx, a.Sandbox, a.Job, &program{Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env}, a.Stdin)
+		return t.startJob(ctx, a.Sandbox, a.Job, &program{Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env}, a.Stdin)
 	}
-	st, err := s.own(a.Sandbox, false)
+	st, err := t.own(a.Sandbox, false)
 	if unnamed := a.Sandbox == "" || a.Sandbox == defaultName; a.Action == "list" && unnamed && errors.Is(err, sandbox.ErrNoSandbox) {
-		return s.listJobs(nil)
+		return t.listJobs(nil)
 	}
 	if err != nil {
 		return "", err
 	}
 	if a.Action == "list" {
-		jobs, err := s.only(st).Jobs(st.Name)
+		jobs, err := t.only(st).Jobs(st.Name)
 		if err != nil {
 			return "", err
 		}
-		return s.listJobs(jobs)
+		return t.listJobs(jobs)
 	}
 	if a.Job == "" {
 		return "", wrong("name the job; the action list shows them")
 	}
-	j, err := s.only(st).Job(st.Name, a.Job)
+	j, err := t.only(st).Job(st.Name, a.Job)
 	if err != nil {
 		return "", err
 	}
@@ -65,7 +71,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 	case "logs":
 		return jobLogs(j, a.Cursor)
 	case "wait":
-		return s.waitForJob(ctx, j)
+		return t.waitForJob(ctx, j)
 	case "input":
 		return jobInput(ctx, j, a.Data, a.EOF)
 	case "kill":
@@ -88,7 +94,7 @@ func (s *server) job(ctx context.Context, raw json.RawMessage) (string, error) {
 
 // listJobs are the jobs of a sandbox and the calls that go on, whichever sandbox those are about, bounded. Why a job was
 // lost may be in the guest's words.
-func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
+func (t jobTools) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	type job struct {
 		sandbox.JobStatus
 		Code *int `json:"exit_code,omitempty"` // of one that has ended
@@ -96,7 +102,7 @@ func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	all := struct {
 		Jobs  []job      `json:"jobs"`
 		Calls []callInfo `json:"calls,omitempty"`
-	}{[]job{}, s.calls.list()}
+	}{[]job{}, t.calls.list()}
 	for i := range jobs {
 		j := job{JobStatus: jobs[i]}
 		j.Command = []string{inShort(j.Command)}
@@ -115,19 +121,19 @@ func (s *server) listJobs(jobs []sandbox.JobStatus) (string, error) {
 }
 
 // callAction is for a call that went on when its client's wait was over.
-func (s *server) callAction(ctx context.Context, action, name string) (string, error) {
+func (t jobTools) callAction(ctx context.Context, action, name string) (string, error) {
 	switch action {
 	case "wait":
-		return s.calls.wait(ctx, name)
+		return t.calls.wait(ctx, name)
 	case "kill":
-		return s.calls.kill(name)
+		return t.calls.kill(name)
 	}
 	return "", wrong("job %q: names that begin with %q are those of calls that go on, for the actions wait and kill", name, callPrefix)
 }
 
 // waitForJob waits for a job's end as long as a client waits.
-func (s *server) waitForJob(ctx context.Context, j *sandbox.Job) (string, error) {
-	inner, cancel := context.WithTimeout(ctx, s.calls.waiting)
+func (t jobTools) waitForJob(ctx context.Context, j *sandbox.Job) (string, error) {
+	inner, cancel := context.WithTimeout(ctx, t.calls.waiting)
 	defer cancel()
 	st, err := j.Wait(inner)
 	if errors.Is(err, sandbox.ErrJobLost) {
@@ -157,12 +163,12 @@ func jobLine(st *sandbox.JobStatus) string {
 	return line
 }
 
-func (s *server) startJob(ctx context.Context, in, job string, a *program, stdin bool) (string, error) {
+func (t jobTools) startJob(ctx context.Context, in, job string, a *program, stdin bool) (string, error) {
 	p, err := a.prepare()
 	if err != nil {
 		return "", err
 	}
-	m, st, err := s.use(ctx, in)
+	m, st, err := t.use(ctx, in)
 	if err != nil {
 		return "", err
 	}

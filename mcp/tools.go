@@ -118,7 +118,7 @@ func (s *server) tools() []toolSpec {
 			properties:  propSandbox + "," + propPath, required: []string{"path"},
 		},
 		{
-			name: "job", title: "Background jobs", destructive: true, open: true, hint: "background process server daemon logs kill", call: s.job,
+			name: "job", title: "Background jobs", destructive: true, open: true, hint: "background process server daemon logs kill", call: s.jobs.job,
 			description: "Programs that run on in a sandbox. start: run one; stdin: true for one that takes input. list. logs: output from cursor on, and the next cursor. input: data for its stdin. wait: for its end, or for the result of a call that went on. kill: SIGTERM, or SIGKILL with force. remove: delete one that ended.",
 			properties: `"action":{"enum":["start","list","logs","input","wait","kill","remove"]},"job":{"type":"string","description":"job name; start may leave it out"},"cursor":{"type":"integer","description":"of logs; -1000: the last 1000 bytes"},"force":{"type":"boolean"},"stdin":{"type":"boolean"},"data":{"type":"string"},"eof":{"type":"boolean","description":"end stdin behind data"},` +
 				propSandbox + `,"command":{"type":"string"},"argv":{"type":"array","items":{"type":"string"}},"cwd":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":"string"}}`,
