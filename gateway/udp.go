@@ -65,7 +65,7 @@ func (g *Gateway) relayUDP(ctx context.Context, u *netstack.UDPFlow, f *flow) {
 	var wg sync.WaitGroup
 	var up int64
 	wg.Go(func() {
-		up, err = copyUp(upstream, guest)
+		up, err = copyUp(ctx, upstream, guest)
 		end()
 	})
 	down, _ := copyDatagrams(guest, upstream) // ends when either side is closed: by idleness or ctx

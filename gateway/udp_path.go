@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -69,8 +70,8 @@ func (p *udpPath) Read(b []byte) (int, error) {
 	}
 }
 
-// copyUp is copyDatagrams from the guest to the host's path.
-func copyUp(dst *udpPath, src *netstack.UDPConn) (total int64, err error) {
+// copyUp is copyDatagrams from the guest to the host's path. Nothing that the guest sent after ctx's end leaves.
+func copyUp(ctx context.Context, dst *udpPath, src *netstack.UDPConn) (total int64, err error) {
 	buf, ok := datagrams.Get().(*[]byte)
 	if !ok {
 		return 0, io.ErrShortBuffer
@@ -78,6 +79,9 @@ func copyUp(dst *udpPath, src *netstack.UDPConn) (total int64, err error) {
 	defer datagrams.Put(buf)
 	for {
 		n, err := src.Read(*buf)
+		if err == nil && ctx.Err() != nil {
+			err = net.ErrClosed // as when the sockets are closed, a moment later
+		}
 		if err != nil {
 			return total, err
 		}

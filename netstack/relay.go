@@ -55,7 +55,7 @@ func Relay(ctx context.Context, guest *TCPConn, upstream net.Conn, opts RelayOpt
 	r := &relay{guest: guest, upstream: upstream, opts: opts}
 	stop := context.AfterFunc(ctx, func() { r.reset(ctx.Err()) })
 	upDone := make(chan struct{})
-	go func() { defer close(upDone); r.copyUp() }()
+	go func() { defer close(upDone); r.copyUp(ctx) }()
 	r.copyDown()
 	<-upDone
 	stop() // closing ends the flow's context, which may be this one
@@ -74,8 +74,9 @@ func (r *relay) reset(err error) {
 	})
 }
 
-// copyUp carries the guest's bytes to upstream, and its FIN or RST.
-func (r *relay) copyUp() {
+// copyUp carries the guest's bytes to upstream, and its FIN or RST. Nothing that the guest sent after ctx's end leaves: the
+// reset comes from a goroutine of its own, and may be later.
+func (r *relay) copyUp(ctx context.Context) {
 	for {
 		if err := r.guest.waitReadable(); err != nil {
 			r.reset(err)
@@ -83,7 +84,9 @@ func (r *relay) copyUp() {
 		}
 		buf := upBuffers.Get().(*[]byte) // the pool holds nothing else
 		n, err := r.guest.Read(*buf)
-		if n > 0 && r.opts.Admit != nil {
+		if n > 0 && ctx.Err() != nil {
+			err = ctx.Err()
+		} else if n > 0 && r.opts.Admit != nil {
 			err = errors.Join(err, r.opts.Admit(n))
 		}
 		if n > 0 && err == nil {

@@ -198,3 +198,44 @@ func TestRelayEndsWithItsContext(t *testing.T) {
 		t.Error("guest read EOF, want a reset")
 	}
 }
+
+// overContext has ended, and nobody was told yet.
+type overContext struct{ context.Context }
+
+// Err implements context.Context.
+func (overContext) Err() error { return context.Canceled }
+
+// TestEndedRelaysSendNothing: a reset comes a moment after the end of the relay's context, and what the guest sent
+// meanwhile left.
+func TestEndedRelaysSendNothing(t *testing.T) {
+	t.Parallel()
+	for _, over := range []bool{true, false} {
+		result := make(chan error, 1)
+		near, far := net.Pipe()
+		_, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{TCP: func(_ context.Context, f *netstack.TCPFlow) {
+			c, err := f.Accept()
+			if err != nil {
+				result <- err
+				return
+			}
+			ctx := context.Background()
+			if over {
+				ctx = overContext{ctx}
+			}
+			_, _, err = netstack.Relay(ctx, c, near, netstack.RelayOptions{})
+			result <- err
+		}}})
+		c, err := g.DialTCP(testContext(t), server4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("x"))
+		if n, err := far.Read(make([]byte, 1)); (n == 0) != over {
+			t.Errorf("over %v: %d bytes left, %v", over, n, err)
+		}
+		_, _ = c.Close(), far.Close()
+		if err := <-result; errors.Is(err, context.Canceled) != over {
+			t.Errorf("over %v: the relay ended with %v", over, err)
+		}
+	}
+}
