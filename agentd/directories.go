@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,16 +27,11 @@ import (
 // fuseDevice is the kernel's end of a mount, in the agent's own /dev.
 const fuseDevice = "/dev/fuse"
 
-// maxFuseMessage is above the largest request of the kernel: it refuses to hand
-// one out into less than it may need (FUSE_MIN_READ_BUFFER, and the largest
-// write that the host's INIT allows).
-const maxFuseMessage = 256 << 10
-
-// directoryServer mounts directories of the host and carries the messages
-// between the kernel and the host.
+// directoryServer mounts directories of the host.
 type directoryServer struct {
 	agentpb.UnimplementedDirectoriesServer
 	root     *workload.Root
+	carrier  *carrier
 	carries  *atomic.Bool // set before the first message is carried
 	shutdown <-chan struct{}
 	busy     func() bool // processes of the host's run
@@ -43,31 +39,22 @@ type directoryServer struct {
 
 var _ agentpb.DirectoriesServer = (*directoryServer)(nil)
 
-type attachStream = grpc.BidiStreamingServer[agentpb.AttachRequest, agentpb.AttachResponse]
-
 // Attach implements agentpb.DirectoriesServer.
-func (s *directoryServer) Attach(stream attachStream) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	start := first.GetStart()
-	if start == nil || !path.IsAbs(start.GetPath()) {
-		return status.Error(codes.InvalidArgument, "the first message of a directory must be start, with an absolute path")
+func (s *directoryServer) Attach(start *agentpb.AttachRequest, stream grpc.ServerStreamingServer[agentpb.AttachResponse]) error {
+	if !path.IsAbs(start.GetPath()) || s.carrier == nil {
+		return status.Error(codes.InvalidArgument, "a directory needs an absolute path, and the port of its messages")
 	}
 	s.carries.Store(true)
 	device, attached, err := s.mount(start)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	err = stream.Send(&agentpb.AttachResponse{Response: &agentpb.AttachResponse_Attached{Attached: attached}})
-	if err != nil {
-		return errors.Join(err, device.Close())
-	}
 	ended := make(chan error, 3)
-	var reader sync.WaitGroup
-	reader.Go(func() { ended <- requests(device, stream) })
-	go func() { ended <- replies(device, stream) }() // which the end of the call ends
+	var requests sync.WaitGroup
+	requests.Go(func() { ended <- s.carrier.carry(start.GetNumber(), device) })
+	if err := stream.Send(attached); err != nil {
+		ended <- err
+	}
 	go func() {
 		if err := s.show(start); err != nil {
 			ended <- status.Error(codes.InvalidArgument, err.Error())
@@ -75,22 +62,25 @@ func (s *directoryServer) Attach(stream attachStream) error {
 	}()
 	select {
 	case err = <-ended:
+	case <-stream.Context().Done():
+		err = stream.Context().Err()
 	case <-s.shutdown:
 		s.settle(start.GetPath())
 	}
+	device.stop()
+	requests.Wait()
 	_ = device.Close() // ends the mount: what is used of it fails from now on
-	reader.Wait()
 	return err
 }
 
 // mount makes the mount point and mounts the directory there, as the workload
 // sees it.
-func (s *directoryServer) mount(start *agentpb.AttachStart) (device *os.File, attached *agentpb.Attached, err error) {
+func (s *directoryServer) mount(start *agentpb.AttachRequest) (device *rawFile, attached *agentpb.AttachResponse, err error) {
 	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open %s: %w", fuseDevice, err)
 	}
-	attached = &agentpb.Attached{}
+	attached = &agentpb.AttachResponse{}
 	err = s.root.Run(func() error {
 		if attached.Uid, attached.Gid, err = workload.LookupUser(start.GetUser()); err != nil || start.GetCopyOnWrite() {
 			return err
@@ -104,8 +94,11 @@ func (s *directoryServer) mount(start *agentpb.AttachStart) (device *os.File, at
 		_ = unix.Close(fd) // nothing was mounted
 		return nil, nil, err
 	}
-	// Not earlier: a device without a mount never wakes who waits for it.
-	return os.NewFile(uintptr(fd), fuseDevice), attached, nil
+	if device, err = newRawFile(fd); err != nil {
+		_ = unix.Close(fd) // ends the mount
+		return nil, nil, err
+	}
+	return device, attached, nil
 }
 
 // mountFuse mounts the device's file system, as the calling thread sees paths.
@@ -128,9 +121,9 @@ func mountFuse(fd int, at string, readOnly bool) error {
 // show polls, which tells the host that the directory can be used. The overlay
 // of one that is copied on write is made before: the kernel asks for what is
 // below it, so that messages have to be carried by then.
-func (s *directoryServer) show(start *agentpb.AttachStart) error {
+func (s *directoryServer) show(start *agentpb.AttachRequest) error {
 	if !start.GetCopyOnWrite() {
-		return s.root.Run(func() error { return poll(start.GetPath()) })
+		return s.root.Run(func() error { return errors.Join(poll(start.GetPath()), readAhead(start.GetPath())) })
 	}
 	layer := machine.LayerOf(start.GetPath())
 	overlay, err := layer.Overlay()
@@ -140,7 +133,18 @@ func (s *directoryServer) show(start *agentpb.AttachStart) error {
 	if err := s.root.Run(func() error { return machine.Attach(overlay, start.GetPath()) }); err != nil {
 		return err
 	}
-	return poll(layer.Lower())
+	return errors.Join(poll(layer.Lower()), readAhead(layer.Lower()))
+}
+
+// readAhead lets the kernel read more at once than it starts with, which the
+// host's INIT can only lower.
+func readAhead(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
+	return os.WriteFile(name, []byte(strconv.Itoa(agentpb.DirectoryReadAhead>>10)), 0)
 }
 
 // poll lets the kernel learn that files of the host can't be polled. Without
@@ -153,42 +157,6 @@ func poll(dir string) error {
 	}
 	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 	return errors.Join(err, unix.Close(fd))
-}
-
-// requests carries the kernel's messages to the host until the directory is
-// unmounted.
-func requests(device *os.File, stream attachStream) error {
-	buf := make([]byte, maxFuseMessage)
-	for {
-		n, err := device.Read(buf)
-		switch {
-		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINTR):
-			continue // a request that was given up
-		case errors.Is(err, unix.ENODEV), errors.Is(err, os.ErrClosed):
-			return nil
-		case err != nil:
-			return status.Error(codes.Aborted, err.Error())
-		}
-		if err := stream.Send(&agentpb.AttachResponse{Response: &agentpb.AttachResponse_Message{Message: buf[:n]}}); err != nil {
-			return err
-		}
-	}
-}
-
-// replies carries the host's messages to the kernel.
-func replies(device *os.File, stream attachStream) error {
-	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		// One that the kernel doesn't wait for any more is refused, which is of no
-		// interest.
-		_, err = device.Write(m.GetMessage())
-		if errors.Is(err, unix.ENODEV) || errors.Is(err, os.ErrClosed) {
-			return nil
-		}
-	}
 }
 
 // Changes implements agentpb.DirectoriesServer.

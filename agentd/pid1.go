@@ -66,6 +66,11 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	// Before anything of the workload runs, which could open it otherwise.
+	dirs, err := machine.OpenPort(waitCtx, agentpb.DirectoryPortName)
+	if err != nil {
+		return err
+	}
 	if err := machine.LoopbackUp(); err != nil {
 		log.Warn("no loopback", "err", err)
 	}
@@ -75,6 +80,11 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 		log.Warn("no control groups", "err", err)
 	}
 	s := newServer(ops, workload.NewSpawner(thread, workload.NewReaper(true)))
+	messages, err := rawPort(dirs)
+	if err != nil {
+		return err
+	}
+	s.carrier = newCarrier(messages)
 	if err := s.serve(port); err != nil {
 		return fmt.Errorf("serve the host: %w", err)
 	}
@@ -86,4 +96,13 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 func workloadLimits() workload.Limits {
 	free := machine.ReadStats().MemoryAvailable
 	return workload.Limits{PIDs: machine.ThreadLimit() / 2, MemoryBytes: free - min(free/16, 64<<20)}
+}
+
+// rawPort makes a rawFile of a port.
+func rawPort(port *os.File) (*rawFile, error) {
+	fd, err := unix.FcntlInt(port.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err = errors.Join(err, port.Close()); err != nil {
+		return nil, err
+	}
+	return newRawFile(fd)
 }

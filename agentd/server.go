@@ -75,6 +75,7 @@ type server struct {
 
 	execs    atomic.Int32
 	carries  atomic.Bool // directories of the host
+	carrier  *carrier    // of their messages; nil where there is no port for them
 	maxExecs int32
 	env      []string // written before ready
 	left     leftBehind
@@ -108,7 +109,7 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	agentpb.RegisterFilesServer(srv, s.files)
 	agentpb.RegisterConnectionsServer(srv, newConnectServer())
 	agentpb.RegisterDirectoriesServer(srv, &directoryServer{
-		root: s.spawner.Root(), carries: &s.carries, shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 },
+		root: s.spawner.Root(), carrier: s.carrier, carries: &s.carries, shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 },
 	})
 	agentpb.RegisterFreezerServer(srv, &freezeServer{ops: s.ops, shutdown: s.shutdown, longest: s.maxFreeze})
 	agentpb.RegisterSearchServer(srv, &searchServer{ops: s.ops})

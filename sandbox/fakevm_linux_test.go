@@ -138,6 +138,7 @@ type fakeMachine struct {
 }
 
 func (m *fakeMachine) Agent() vm.Conn         { return m.host }
+func (*fakeMachine) Directories() vm.Conn     { near, far := net.Pipe(); _ = far.Close(); return near }
 func (m *fakeMachine) PID() int               { return m.cmd.Process.Pid }
 func (m *fakeMachine) ConsoleTail(int) string { return "" }
 func (m *fakeMachine) Confinement() []string  { return nil }

@@ -17,12 +17,13 @@ type DirectoryOptions struct {
 	// CopyOnWrite keeps what the guest writes in a layer of its own, which Changes
 	// lists. It comes with ReadOnly.
 	CopyOnWrite bool
+	// Number is what is before its messages on the machine's port for them.
+	Number uint32
 	// User owns what is in it, as in ExecOptions.
 	User string
 }
 
-// Directory is a directory of the host that the guest has mounted. It carries
-// the guest kernel's FUSE requests to who serves it, and the replies back.
+// Directory is a directory of the host that the guest has mounted.
 type Directory struct {
 	// UID and GID are the numbers of DirectoryOptions.User in the guest.
 	UID, GID uint32
@@ -34,8 +35,8 @@ type Directory struct {
 }
 
 // AttachDirectory lets the guest mount a directory, until Close or the
-// session's end. The caller has to answer what Recv returns. ctx bounds the
-// mounting.
+// session's end. The caller answers the requests of the guest's kernel that come
+// over the machine's port for them. ctx bounds the mounting.
 func (c *Client) AttachDirectory(ctx context.Context, o DirectoryOptions) (*Directory, error) {
 	d := &Directory{c: c}
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -52,41 +53,33 @@ func (c *Client) AttachDirectory(ctx context.Context, o DirectoryOptions) (*Dire
 }
 
 func (d *Directory) attach(o DirectoryOptions) (err error) {
-	if d.stream, err = d.c.dirs.Attach(d.ctx); err != nil {
-		return err
-	}
-	start := &agentpb.AttachStart{Path: o.Path, ReadOnly: o.ReadOnly, CopyOnWrite: o.CopyOnWrite, User: o.User}
-	if err := d.stream.Send(&agentpb.AttachRequest{Request: &agentpb.AttachRequest_Start{Start: start}}); err != nil {
-		_, err = d.stream.Recv() // which tells why
-		return err
-	}
-	m, err := d.stream.Recv()
+	d.stream, err = d.c.dirs.Attach(d.ctx, &agentpb.AttachRequest{
+		Path: o.Path, ReadOnly: o.ReadOnly, CopyOnWrite: o.CopyOnWrite, User: o.User, Number: o.Number,
+	})
 	if err != nil {
 		return err
 	}
-	if m.GetAttached() == nil {
-		return fmt.Errorf("%w: a directory's first message is not that it is mounted", ErrProtocol)
+	m, err := d.stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: a directory that was never mounted", ErrProtocol)
 	}
-	d.UID, d.GID = m.GetAttached().GetUid(), m.GetAttached().GetGid()
+	if err != nil {
+		return err
+	}
+	d.UID, d.GID = m.GetUid(), m.GetGid()
 	return nil
 }
 
-// Recv returns the next request of the guest's kernel; io.EOF once the guest has
-// unmounted the directory.
-func (d *Directory) Recv() ([]byte, error) {
-	m, err := d.stream.Recv()
+// Wait waits until the guest has unmounted the directory, or lost it.
+func (d *Directory) Wait() error {
+	_, err := d.stream.Recv()
 	if errors.Is(err, io.EOF) {
-		return nil, io.EOF
+		return nil
 	}
 	if err != nil {
-		return nil, d.c.callError(d.ctx, err)
+		return d.c.callError(d.ctx, err)
 	}
-	return m.GetMessage(), nil
-}
-
-// Send sends a reply.
-func (d *Directory) Send(reply []byte) error {
-	return d.stream.Send(&agentpb.AttachRequest{Request: &agentpb.AttachRequest_Message{Message: reply}})
+	return d.c.fail(fmt.Errorf("%w: a directory was mounted twice", ErrProtocol))
 }
 
 // Close takes the directory away from the guest.

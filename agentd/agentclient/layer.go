@@ -119,7 +119,7 @@ type layerProxy struct {
 var _ agentpb.DirectoriesServer = (*layerProxy)(nil)
 
 // Attach implements agentpb.DirectoriesServer: it is refused.
-func (p *layerProxy) Attach(agentpb.Directories_AttachServer) error {
+func (p *layerProxy) Attach(*agentpb.AttachRequest, agentpb.Directories_AttachServer) error {
 	return status.Error(codes.PermissionDenied, "directories are attached by the sandbox's supervisor")
 }
 

@@ -12,6 +12,17 @@ const (
 // the guest finds it under /sys/class/virtio-ports.
 const PortName = "msb.agent"
 
+// DirectoryPortName is the name of the port that carries messages of directories.
+const DirectoryPortName = "msb.directories"
+
+// DirectoryReadAhead is how much of a file a guest's kernel reads at once, in bytes: what one message carries.
+const DirectoryReadAhead = 256 << 10
+
+// MaxDirectoryMessage bounds such a message on both ends: above the largest
+// request of the kernel, which refuses to hand one out into less than it may need
+// (FUSE_MIN_READ_BUFFER, and the largest write that the host's INIT allows).
+const MaxDirectoryMessage = 264 << 10
+
 // SFTPServer is argv[0] of the agent's own SFTP server.
 const SFTPServer = "msb-sftp-server"
 

@@ -318,7 +318,7 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 		s.forget(n.id, 1)
 		return nil, err
 	}
-	return put32(put64(out, h.id), 0, 0), nil
+	return put32(put64(out, h.id), s.closeReply(h, flags), 0), nil
 }
 
 // target takes the name that r makes or removes in the directory of its node.

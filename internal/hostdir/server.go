@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxIO is the most that one request reads or writes, in bytes.
-	maxIO = 128 << 10
+	maxIO = 256 << 10
 
 	// maxMessage bounds a message in bytes: a write with its head, rounded up.
 	maxMessage = maxIO + 4<<10

@@ -12,6 +12,10 @@ import (
 // byte stream. The guest finds it under /sys/class/virtio-ports/*/name.
 const AgentPort = "msb.agent"
 
+// DirectoryPort is the name of the port that carries the FUSE messages of the
+// host's directories, past the agent's gRPC: most of their cost was there.
+const DirectoryPort = "msb.directories"
+
 // Spec describes one machine.
 type Spec struct {
 	// CPUs is the number of virtual CPUs, 1 to MaxCPUs.
@@ -81,6 +85,8 @@ type Machine interface {
 	// Reading gives io.EOF when the VMM is gone. Writes block until the guest
 	// reads.
 	Agent() Conn
+	// Directories is the host's end of the port DirectoryPort, as Agent is of the agent's.
+	Directories() Conn
 	// PID is the VMM's process id as this process sees it.
 	PID() int
 	// Wait waits until the machine is gone and everything it used is released.

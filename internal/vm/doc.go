@@ -6,6 +6,7 @@
 //
 //	disks     raw files, seen as /dev/vda, /dev/vdb, … in the order of the Spec
 //	agent     one byte stream, the virtio-console port "msb.agent"
+//	files     another, "msb.directories"
 //	network   one stream socket with a 4-byte length before each frame, or nothing at all
 //	console   output only, into a log of bounded size
 //

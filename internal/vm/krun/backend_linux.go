@@ -67,18 +67,19 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 	return l, nil
 }
 
-// Descriptors of the confined process, after the two of runner.NewLaunch.
+// Descriptors of the confined process, after the three of runner.NewLaunch.
 const (
 	agentFD   = runner.FirstFileFD
 	consoleFD = runner.FirstFileFD + 1
-	configFD  = runner.FirstFileFD + 2
-	netFD     = runner.FirstFileFD + 3
+	dirsFD    = runner.FirstFileFD + 2
+	configFD  = runner.FirstFileFD + 3
+	netFD     = runner.FirstFileFD + 4
 )
 
 func (b *Backend) configure(spec *vm.Spec) (*config, error) {
 	c := &config{
 		Cmdline: spec.KernelCmdline(), CPUs: uint8(spec.CPUs), MemoryMiB: uint32(spec.MemoryMiB),
-		AgentFD: agentFD, ConsoleFD: consoleFD, NetFD: -1,
+		AgentFD: agentFD, DirectoriesFD: dirsFD, ConsoleFD: consoleFD, NetFD: -1,
 	}
 	if spec.Net != nil {
 		c.NetFD, c.MAC = netFD, spec.Net.MAC

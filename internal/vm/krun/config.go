@@ -12,8 +12,8 @@ type config struct {
 	CPUs      uint8
 	MemoryMiB uint32
 	Disks     []vm.Disk
-	// AgentFD is a stream socket, NetFD is one too, or -1; ConsoleFD is a
-	// terminal.
-	AgentFD, ConsoleFD, NetFD int
-	MAC                       []byte
+	// AgentFD and DirectoriesFD are stream sockets, NetFD is one too, or -1;
+	// ConsoleFD is a terminal.
+	AgentFD, DirectoriesFD, ConsoleFD, NetFD int
+	MAC                                      []byte
 }

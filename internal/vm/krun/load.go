@@ -176,13 +176,23 @@ func addConsole(ctx C.uint32_t, c *config) error {
 	if err := call("add_virtio_console_multiport", id); err != nil {
 		return err
 	}
-	console, agent := C.CString("console"), C.CString(vm.AgentPort)
+	console := C.CString("console")
 	defer C.free(unsafe.Pointer(console))
-	defer C.free(unsafe.Pointer(agent))
 	if err := call("add_console_port_tty", C.msb_add_tty(ctx, C.uint32_t(id), console, C.int(c.ConsoleFD))); err != nil {
 		return err
 	}
-	return call("add_console_port_inout", C.msb_add_port(ctx, C.uint32_t(id), agent, C.int(c.AgentFD), C.int(c.AgentFD)))
+	for _, p := range []struct {
+		name string
+		fd   int
+	}{{vm.AgentPort, c.AgentFD}, {vm.DirectoryPort, c.DirectoriesFD}} {
+		name := C.CString(p.name)
+		err := call("add_console_port_inout", C.msb_add_port(ctx, C.uint32_t(id), name, C.int(p.fd), C.int(p.fd)))
+		C.free(unsafe.Pointer(name))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func addDisks(ctx C.uint32_t, c *config) error {

@@ -11,7 +11,7 @@ import (
 
 // fds are the descriptors that QEMU inherits; 0 is one that there is not. The
 // last three are of machines that are saved or restored.
-type fds struct{ agent, console, net, memory, monitor, state int }
+type fds struct{ agent, console, dirs, net, memory, monitor, state int }
 
 // args builds QEMU's command line. The Spec was validated: no value of it can
 // hold what has a meaning in an option, but paths can, see escape.
@@ -32,6 +32,7 @@ func args(binary, kernel, cmdline string, spec *vm.Spec, accel accel, fd fds) []
 		"-device", "virtio-serial-device,max_ports=4",
 		"-chardev", fmt.Sprintf("socket,id=console,fd=%d", fd.console), "-device", "virtconsole,chardev=console",
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", fd.agent), "-device", "virtserialport,chardev=agent,name="+vm.AgentPort,
+		"-chardev", fmt.Sprintf("socket,id=dirs,fd=%d", fd.dirs), "-device", "virtserialport,chardev=dirs,name="+vm.DirectoryPort,
 	)
 	if fd.state == 0 { // a copy's kernel is in its memory
 		argv = append(argv, "-kernel", kernel, "-append", cmdline)

@@ -57,8 +57,8 @@ func (b *Backend) start(ctx context.Context, spec *vm.Spec, s saving) (vm.Machin
 
 // numbers are the descriptors of a machine's files, in the order of start.
 func numbers(spec *vm.Spec, s saving) fds {
-	fd := fds{agent: runner.FirstFileFD, console: runner.FirstFileFD + 1}
-	next := runner.FirstFileFD + 2
+	fd := fds{agent: runner.FirstFileFD, console: runner.FirstFileFD + 1, dirs: runner.FirstFileFD + 2}
+	next := runner.FirstFileFD + 3
 	for _, n := range []struct {
 		there bool
 		to    *int

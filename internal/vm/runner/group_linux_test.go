@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,8 +52,9 @@ func supervisor(namespaces bool, disk string) error {
 	if err != nil {
 		return err
 	}
+	directories, _ := net.Pipe() // the VMM has no end of it
 	l := Launch{
-		agent: agent, Console: console, Files: []*os.File{agentFD, consoleFD, os.NewFile(3, "alive")},
+		agent: agent, dirs: directories, Console: console, Files: []*os.File{agentFD, consoleFD, os.NewFile(3, "alive")},
 		Plan: Plan{Argv: []string{self, victimArg}, ReadOnly: Libraries(self), ReadWrite: []string{disk}, Devices: []string{"/dev/null"}},
 	}
 	log, err := newConsole("")

@@ -28,10 +28,10 @@ type Launch struct {
 	// Files are inherited by the VMM as FirstFileFD and up. Start closes them
 	// in this process.
 	Files []*os.File
-	// agent and Console are this side's ends of the channels; the machine
-	// takes them over.
-	agent   net.Conn
-	Console io.ReadCloser
+	// agent, dirs and Console are this side's ends of the channels; the
+	// machine takes them over.
+	agent, dirs net.Conn
+	Console     io.ReadCloser
 	// consoleLog is Spec.ConsoleLog.
 	consoleLog string
 	// limits are of the VMM's control group, where there can be one.
@@ -46,7 +46,7 @@ func (l *Launch) Start(ctx context.Context) (vm.Machine, error) {
 	defer closeAll(l.Files)
 	m, err := l.start(ctx)
 	if err != nil {
-		return nil, errors.Join(err, l.agent.Close(), l.Console.Close())
+		return nil, errors.Join(err, l.closeChannels())
 	}
 	return m, nil
 }
@@ -163,5 +163,9 @@ func closeAll(files []*os.File) {
 // Discard lets go of a launch that will not be started.
 func (l *Launch) Discard() error {
 	closeAll(l.Files)
-	return errors.Join(l.agent.Close(), l.Console.Close())
+	return l.closeChannels()
+}
+
+func (l *Launch) closeChannels() error {
+	return errors.Join(l.agent.Close(), l.dirs.Close(), l.Console.Close())
 }

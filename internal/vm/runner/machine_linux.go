@@ -22,7 +22,7 @@ const errTail = 2 << 10
 // machine is a VMM process with its channels.
 type machine struct {
 	proc        *process
-	agent       net.Conn
+	agent, dirs net.Conn
 	consoleFile io.ReadCloser
 	log         *console
 	confinement []string
@@ -39,7 +39,7 @@ var _ vm.Machine = (*machine)(nil)
 
 func newMachine(proc *process, l *Launch, log *console, stderr *os.File) *machine {
 	m := &machine{
-		proc: proc, agent: l.agent, consoleFile: l.Console, log: log,
+		proc: proc, agent: l.agent, dirs: l.dirs, consoleFile: l.Console, log: log,
 		stderrFile: stderr, stderr: &console{tail: tail{max: consoleTail}},
 		done: make(chan struct{}),
 	}
@@ -110,6 +110,9 @@ func outOfMemory(console string) bool {
 // Agent implements vm.Machine.
 func (m *machine) Agent() vm.Conn { return m.agent }
 
+// Directories implements vm.Machine.
+func (m *machine) Directories() vm.Conn { return m.dirs }
+
 // PID implements vm.Machine.
 func (m *machine) PID() int { return m.proc.cmd.Process.Pid }
 
@@ -141,14 +144,16 @@ func (m *machine) Pause() error { return m.proc.signal(unix.SIGSTOP) }
 // Resume implements vm.Machine.
 func (m *machine) Resume() error { return m.proc.signal(unix.SIGCONT) }
 
-// Kill implements vm.Machine. The agent's end is closed too: nobody answers.
+// Kill implements vm.Machine. The channels are closed too: nobody answers.
 func (m *machine) Kill() error {
 	err := m.proc.kill()
 	if err == nil {
 		<-m.done
 	}
-	if cerr := m.agent.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
-		err = errors.Join(err, cerr)
+	for _, c := range []net.Conn{m.agent, m.dirs} {
+		if cerr := c.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+			err = errors.Join(err, cerr)
+		}
 	}
 	return err
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/msb-project/msb/internal/vm"
 )
 
-// NewLaunch makes what every backend needs out of a validated Spec: the two
-// channels, as FirstFileFD (agent) and FirstFileFD+1 (console), and the grants
-// for the disks. The disks' paths in the Spec become real paths.
+// NewLaunch makes what every backend needs out of a validated Spec: the
+// channels, as FirstFileFD (agent), FirstFileFD+1 (console) and FirstFileFD+2
+// (directories), and the grants for the disks. The disks' paths in the Spec become real paths.
 func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
 	l := &Launch{
 		Self: self, consoleLog: spec.ConsoleLog,
@@ -43,6 +43,10 @@ func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
 	if err != nil {
 		return nil, errors.Join(err, agent.Close(), agentFD.Close())
 	}
-	l.agent, l.Console, l.Files = agent, console, []*os.File{agentFD, consoleFD}
+	dirs, dirsFD, err := StreamPair("directories")
+	if err != nil {
+		return nil, errors.Join(err, agent.Close(), agentFD.Close(), console.Close(), consoleFD.Close())
+	}
+	l.agent, l.Console, l.dirs, l.Files = agent, console, dirs, []*os.File{agentFD, consoleFD, dirsFD}
 	return l, nil
 }

@@ -144,8 +144,9 @@ func launch(t *testing.T, argv []string, readOnly, readWrite string) *Launch {
 	if err != nil {
 		t.Fatal(err)
 	}
+	directories, _ := net.Pipe() // the VMM has no end of it
 	return &Launch{
-		agent: agent, Console: console, Files: []*os.File{agentFD, consoleFD},
+		agent: agent, dirs: directories, Console: console, Files: []*os.File{agentFD, consoleFD},
 		Plan: Plan{
 			Argv: argv, Env: []string{"ONLY=this"},
 			ReadOnly:  append([]string{readOnly}, Libraries(argv[0])...),

@@ -15,15 +15,20 @@ import (
 // shareDirectories mounts the sandbox's directories in its guest and serves them for as long as its agent lives, which
 // is longer than the sandbox's own context: a guest writes back what it holds when it stops.
 func (s *supervisor) shareDirectories() error {
+	if len(s.plan.Directories) == 0 {
+		return nil
+	}
+	port := hostdir.NewPort(s.machine.Directories())
+	s.work.Go(func() { _ = port.Serve() }) // it ends with the machine, or a guest that breaks the protocol loses its directories
 	for _, d := range s.plan.Directories {
-		if err := s.shareDirectory(d); err != nil {
+		if err := s.shareDirectory(port, d); err != nil {
 			return fmt.Errorf("%w: %s at %s: %w", state.ErrDirectory, d.Host, d.Guest, err)
 		}
 	}
 	return nil
 }
 
-func (s *supervisor) shareDirectory(d state.Directory) (err error) {
+func (s *supervisor) shareDirectory(port *hostdir.Port, d state.Directory) (err error) {
 	opts := hostdir.Options{Writable: d.Writable, Hide: s.plan.Hide, Share: len(s.plan.Directories), PollName: agentpb.PollName}
 	done := func() {}
 	opts.ByName = d.CopyOnWrite
@@ -46,15 +51,21 @@ func (s *supervisor) shareDirectory(d state.Directory) (err error) {
 	if user == "" {
 		user = s.plan.Image.User
 	}
-	mount, err := s.agent.AttachDirectory(ctx, agentclient.DirectoryOptions{Path: d.Guest, ReadOnly: !d.Writable, CopyOnWrite: d.CopyOnWrite, User: user})
+	conn := port.Open()
+	mount, err := s.agent.AttachDirectory(ctx, agentclient.DirectoryOptions{Path: d.Guest, ReadOnly: !d.Writable, CopyOnWrite: d.CopyOnWrite, User: user, Number: conn.Number})
 	if err != nil {
+		conn.Close()
 		done()
 		return errors.Join(err, server.Close())
 	}
 	server.SetOwner(mount.UID, mount.GID)
 	served := make(chan error, 1)
 	s.work.Go(func() {
-		served <- server.Serve(context.WithoutCancel(s.ctx), mount) // it ends with the guest, or a guest that breaks the protocol loses it
+		defer conn.Close()
+		_ = mount.Wait() // it ends with the guest
+	})
+	s.work.Go(func() {
+		served <- server.Serve(context.WithoutCancel(s.ctx), conn) // a guest that breaks the protocol loses it
 		mount.Close()
 		_ = server.Close() // nothing is written behind
 		done()

@@ -46,6 +46,7 @@ type guestVM struct {
 func (*guestVM) Name() string                    { return "fake" }
 func (*guestVM) Probe(context.Context) vm.Report { return vm.Report{} }
 func (g *guestVM) Agent() vm.Conn                { return g.host }
+func (*guestVM) Directories() vm.Conn            { near, far := net.Pipe(); _ = far.Close(); return near }
 func (*guestVM) PID() int                        { return os.Getpid() }
 func (g *guestVM) ConsoleTail(n int) string      { return g.last[max(0, len(g.last)-n):] }
 func (*guestVM) Confinement() []string           { return []string{"nothing"} }

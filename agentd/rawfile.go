@@ -1,0 +1,104 @@
+//go:build linux
+
+package agentd
+
+import (
+	"io"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawFile is a descriptor in non-blocking mode that Go's runtime knows nothing of.
+// Where the CPU is emulated, what the runtime does around a system call that may
+// block (its monitor's thread is woken, timers are set) and its poller cost more
+// than the call (measured: a message took half the time in a loop without either).
+// So calls are made past it. That keeps a P from other goroutines for as long as one
+// lasts: carryWait at most, after which the wait is one that the runtime knows of.
+type rawFile struct {
+	fd   int
+	quit int // an eventfd that ends reading and waiting
+}
+
+// carryWait is how long the next message is waited for without giving way. A reply
+// takes a fraction of it.
+const carryWait = 4 * time.Millisecond
+
+// newRawFile takes over fd, which must not be known to the runtime.
+func newRawFile(fd int) (*rawFile, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	quit, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	return &rawFile{fd, quit}, nil
+}
+
+// stop makes Read and Write return os.ErrClosed once they would wait.
+func (f *rawFile) stop() { _, _ = unix.Write(f.quit, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// Close comes after Read and Write.
+func (f *rawFile) Close() error {
+	_ = unix.Close(f.quit) // nothing is written to it
+	return unix.Close(f.fd)
+}
+
+// Read implements io.Reader.
+func (f *rawFile) Read(b []byte) (int, error) {
+	n, err := f.call(unix.SYS_READ, unix.POLLIN, b)
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Write implements io.Writer.
+func (f *rawFile) Write(b []byte) (sent int, err error) {
+	for sent < len(b) && err == nil {
+		var n int
+		n, err = f.call(unix.SYS_WRITE, unix.POLLOUT, b[sent:])
+		sent += n
+	}
+	return sent, err
+}
+
+func (f *rawFile) call(number uintptr, event int16, b []byte) (int, error) {
+	for {
+		n, _, errno := unix.RawSyscall(number, uintptr(f.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if err := f.wait(event); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, errno
+		}
+	}
+}
+
+func (f *rawFile) wait(event int16) error {
+	fds := [2]unix.PollFd{{Fd: int32(f.fd), Events: event}, {Fd: int32(f.quit), Events: unix.POLLIN}}
+	limit := unix.NsecToTimespec(int64(carryWait))
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), uintptr(len(fds)), uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	var err error
+	switch {
+	case errno != 0:
+		err = errno
+	case n == 0:
+		_, err = unix.Ppoll(fds[:], nil, nil)
+	}
+	if err != nil && err != unix.EINTR {
+		return err
+	}
+	if fds[1].Revents != 0 {
+		return os.ErrClosed
+	}
+	return nil
+}
