@@ -159,9 +159,15 @@ type Kept struct {
 	Ended time.Time
 }
 
-// KeptRuns returns what Config.Keep left, in the order in which the sandboxes ended.
-func (h *Home) KeptRuns() ([]Kept, error) {
-	entries, err := os.ReadDir(filepath.Join(h.dir, state.KeptDir))
+// KeptRuns are what Config.Keep left in a state directory.
+type KeptRuns struct{ home *Home }
+
+// KeptRuns are h's.
+func (h *Home) KeptRuns() KeptRuns { return KeptRuns{h} }
+
+// List returns them in the order in which the sandboxes ended.
+func (k KeptRuns) List() ([]Kept, error) {
+	entries, err := os.ReadDir(filepath.Join(k.home.dir, state.KeptDir))
 	if err != nil {
 		return nil, err
 	}
@@ -171,16 +177,16 @@ func (h *Home) KeptRuns() ([]Kept, error) {
 		if err != nil || !e.IsDir() || !runName.MatchString(e.Name()) {
 			continue // removed just now, or not msb's
 		}
-		all = append(all, Kept{e.Name(), keptDir(h, e.Name()), info.ModTime()})
+		all = append(all, Kept{e.Name(), keptDir(k.home, e.Name()), info.ModTime()})
 	}
 	slices.SortFunc(all, func(a, b Kept) int { return a.Ended.Compare(b.Ended) })
 	return all, nil
 }
 
-// RemoveKept removes what Config.Keep left of the sandbox of that id; ErrNoSandbox if there is nothing.
-func (h *Home) RemoveKept(id string) error {
-	if _, err := os.Lstat(keptDir(h, id)); !runName.MatchString(id) || err != nil {
+// Remove removes what is left of the sandbox of that id; ErrNoSandbox if there is nothing.
+func (k KeptRuns) Remove(id string) error {
+	if _, err := os.Lstat(keptDir(k.home, id)); !runName.MatchString(id) || err != nil {
 		return Fail(missing(id, fs.ErrNotExist))
 	}
-	return Fail(state.RemoveOwn(keptDir(h, id), state.RunForm))
+	return Fail(state.RemoveOwn(keptDir(k.home, id), state.RunForm))
 }

@@ -48,12 +48,12 @@ func (h *Home) Prune(ctx context.Context, o PruneOptions) (pruned []Pruned, err 
 		}
 		pruned = append(pruned, p)
 	}
-	kept, err := h.KeptRuns()
+	kept, err := h.KeptRuns().List()
 	if err != nil {
 		return nil, Fail(err)
 	}
 	for _, k := range kept {
-		remove(Pruned{PruneKept, k.ID, bytesBelow(k.Dir)}, func() error { return h.RemoveKept(k.ID) })
+		remove(Pruned{PruneKept, k.ID, bytesBelow(k.Dir)}, func() error { return h.KeptRuns().Remove(k.ID) })
 	}
 	all, err := h.List()
 	if err != nil {

@@ -50,7 +50,7 @@ func TestPruneRemovesWhatItNames(t *testing.T) {
 			t.Errorf("%+v: %q, %v, %v; want %d, and %d left of %d", step.o, names(got), err, listErr, step.want, step.left, len(all))
 		}
 	}
-	if kept, err := h.KeptRuns(); err != nil || len(kept) != 0 {
+	if kept, err := h.KeptRuns().List(); err != nil || len(kept) != 0 {
 		t.Errorf("%+v, %v", kept, err)
 	}
 }

@@ -60,7 +60,7 @@ func newListCommand(ui *ui) *cobra.Command {
 
 // listKept lists what msb run --rm=false left: logs and disks of sandboxes without a name.
 func listKept(ui *ui, c *cobra.Command, home *sandbox.Home, flags *listFlags) error {
-	all, err := home.KeptRuns()
+	all, err := home.KeptRuns().List()
 	if err != nil {
 		return err
 	}

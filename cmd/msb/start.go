@@ -139,7 +139,7 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 				remove = func(ctx context.Context, name string) error { return stopAndRemove(ctx, home, name) }
 			}
 			err := remove(ctx, name)
-			if errors.Is(err, sandbox.ErrNoSandbox) && home.RemoveKept(name) == nil { // of msb run --rm=false
+			if errors.Is(err, sandbox.ErrNoSandbox) && home.KeptRuns().Remove(name) == nil { // of msb run --rm=false
 				err = nil
 			}
 			if err != nil {
