@@ -35,13 +35,14 @@ func TestI13_EveryPairOfVerbs(t *testing.T) {
 		}
 	})
 	must(t, os.WriteFile(filepath.Join(m.root, "file"), nil, 0o600))
-	h, all, pairs := newHome(t), faultVerbs(), 0
+	h, all, pairs, began := newHome(t), faultVerbs(), 0, time.Now()
 	m.homes = []*Home{h}
 	verbs := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(v string) bool { return os.Getenv(faultsEnv) == "" && all[v].machines() > 0 })
 	for i, one := range verbs {
 		for _, other := range verbs[i:] {
-			if pairs++; !t.Failed() {
+			if !t.Failed() && (os.Getenv(faultsEnv) != "" || time.Since(began) < faultsTime) {
 				m.pair(h, all[one], all[other])
+				pairs++
 			}
 		}
 	}
