@@ -34,6 +34,7 @@ type server struct {
 	log     *slog.Logger
 	spools  atomic.Int64 // bytes that outputs may still be kept in
 	cleanup time.Duration
+	every   time.Duration // progressEvery
 }
 
 // Serve answers one client on r and w until r ends or ctx does. It logs to log and writes nothing but messages to w.
@@ -64,7 +65,10 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	}
 	b := &boxes{opts: o, family: o.family(), label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
 	c := newCalls()
-	s := &server{boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, jobs: jobTools{b, c}, calls: c, log: log, cleanup: cleanupWait}
+	s := &server{
+		boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, jobs: jobTools{b, c}, calls: c, log: log,
+		cleanup: cleanupWait, every: progressEvery,
+	}
 	s.spools.Store(maxSpools)
 	return s, nil
 }
@@ -200,7 +204,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 		if token := progressToken(req.Params); token != nil {
 			done := make(chan struct{})
 			var reporter sync.WaitGroup
-			reporter.Go(func() { report(ctx, req.Session, token, done) })
+			reporter.Go(func() { report(ctx, req.Session, token, s.every, done) })
 			defer reporter.Wait()
 			defer close(done)
 		}
@@ -270,8 +274,8 @@ func (s *server) run(ctx context.Context, t *toolSpec, args json.RawMessage) (st
 	return text, err
 }
 
-func report(ctx context.Context, session *sdk.ServerSession, token any, done <-chan struct{}) {
-	tick := time.NewTicker(progressEvery)
+func report(ctx context.Context, session *sdk.ServerSession, token any, every time.Duration, done <-chan struct{}) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 1; ; n++ {
 		select {
