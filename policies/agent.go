@@ -138,7 +138,9 @@ func (c *converter) words(key string, list []string) []string {
 }
 
 // AgentTools are the values of agent.tools.
-func AgentTools() []string { return []string{"files", "images", "jobs", "manage", "metrics", "network", "all"} }
+func AgentTools() []string {
+	return []string{"files", "images", "jobs", "manage", "metrics", "network", "all"}
+}
 
 func (c *converter) checkWords(key string, list []string, check func(string) error) {
 	for i, w := range list {

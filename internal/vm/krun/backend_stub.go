@@ -21,5 +21,5 @@ func (b *Backend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	return nil, errBuild
 }
 
-// main is the hidden verb: it says why it can't be run.
-func main() int { return 125 }
+// Main is the hidden verb: it says why it can't be run.
+func Main() int { return 125 }
