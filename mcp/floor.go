@@ -353,8 +353,6 @@ func targetOf(r *policies.Rule) string {
 		return host + "/icmp"
 	case len(r.Ports) > 0:
 		port = r.Ports[0].First
-	case r.Protocol == policies.HTTP:
-		port = 80
 	}
 	to := fmt.Sprintf("%s:%d", host, port)
 	if r.Protocol == policies.UDP {

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -56,7 +58,7 @@ func TestProgressIsReported(t *testing.T) {
 			}
 		}
 		r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Meta: sdk.Meta{"progressToken": token}, Name: "sandbox_exec", Arguments: m{"command": "x"}})
-		if err != nil || r.IsError {
+		if err != nil || !strings.HasPrefix(r.Content[0].(*sdk.TextContent).Text, "exit code 0") {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 		_, _ = c.Close(), session.Wait()
@@ -128,6 +130,63 @@ func TestCancelledCallsDoNotWait(t *testing.T) {
 	}
 	if text, err := p.answer(cancelled, st, all[0].ID); !errors.Is(err, context.Canceled) {
 		t.Errorf("while nobody answers: %q, %v", text, err)
+	}
+}
+
+// TestCancelledCallsGetNoName, though there is room for one: nobody would ask by it.
+func TestCancelledCallsGetNoName(t *testing.T) {
+	t.Parallel()
+	c := newCalls()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.do(cancelled, "x", func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+	if !errors.Is(err, context.Canceled) || len(c.list()) != 0 {
+		t.Errorf("%v, %v", err, c.list())
+	}
+}
+
+// TestI15_DefaultsBeyondTheBoundsAreNotExplained as if they were still to be made.
+func TestI15_DefaultsBeyondTheBoundsAreNotExplained(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "sandbox_exec", m{"command": "true"})
+	p.opts.Disk--
+	for _, action := range []string{"explain", "denied"} {
+		p.says(t, true, "network", m{"action": action, "to": "a.example:443"}, "larger than the operator allows now")
+	}
+}
+
+// TestI11_FaultsAreShort, whichever part of them is long, and keep their codes.
+func TestI11_FaultsAreShort(t *testing.T) {
+	t.Parallel()
+	text := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", n-2) + `"`) }
+	for _, c := range []struct {
+		fault jsonrpc.Error
+		whole bool
+	}{
+		{jsonrpc.Error{Code: 7, Message: "m"}, true}, {jsonrpc.Error{Code: 7, Message: "m", Data: text(maxFault)}, true},
+		{jsonrpc.Error{Code: 7, Message: "m", Data: text(maxFault + 1)}, false}, {jsonrpc.Error{Code: 7, Message: "m", Data: json.RawMessage("{")}, false},
+		{jsonrpc.Error{Code: 7, Message: strings.Repeat("m\x1b", maxFault)}, false},
+	} {
+		in := &jsonrpc.Response{Error: &c.fault}
+		out := short(in)
+		var got *jsonrpc.Error
+		if !errors.As(out.Error, &got) || got.Code != 7 || (out == in) != c.whole || !c.whole && (got.Data != nil || strings.Contains(got.Message, "\x1b") || len(got.Message) > maxFault) {
+			t.Errorf("%.80v: %.300v", c.fault, out.Error)
+		}
+	}
+}
+
+// TestI14_SpoolsHaveNoNames: what a guest wrote is in no file that others of this machine can open.
+func TestI14_SpoolsHaveNoNames(t *testing.T) { // not parallel: it sets a variable
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	var s spool
+	defer s.close()
+	s.write([]byte("x"))
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 || s.f == nil || s.err != nil || filepath.Dir(s.f.Name()) != dir {
+		t.Errorf("%v, %v, %v", left, err, s.err)
 	}
 }
 
