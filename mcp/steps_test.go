@@ -19,6 +19,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -367,5 +368,43 @@ func TestI12_DestinationsActOnNoTerminal(t *testing.T) {
 		if text := p.says(t, true, "network", c.args, c.want); strings.Contains(text, "\x1b") {
 			t.Errorf("%v: it acts on terminals: %q", c.args, text)
 		}
+	}
+}
+
+// TestFaultsOfRunsAreSaid, though the sandbox ends well behind them.
+func TestFaultsOfRunsAreSaid(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.fake.exec = func(context.Context, sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+		return sandbox.ExitStatus{}, errBoom
+	}
+	p.says(t, true, "sandbox_run", m{"command": "x"}, "boom")
+}
+
+// TestI12_ReasonsActOnNoTerminal, of an approval as little as of a denial; a denial without one is a denial.
+func TestI12_ReasonsActOnNoTerminal(t *testing.T) {
+	t.Parallel()
+	for _, state := range []sandbox.RequestState{sandbox.RequestApproved, sandbox.RequestDenied} {
+		text, err := answered(&sandbox.Request{Host: "a.example", Port: 443, State: state, Reason: "a\x1bb\nc", Lifetime: "hour"})
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, `: a\x1bb\nc;`) {
+			t.Errorf("%s: %q", state, text)
+		}
+	}
+	for reason, want := range map[string]string{"": "denied", "a\x1bb": "denied", "no_rule": "no_rule"} {
+		note := deniedNote(&audit.DenialSummary{Denied: 1, List: []audit.Denial{{Host: "a.example", Port: 443, Reason: reason}}}, "")
+		if note != `network policy: 1 denied: "a.example:443" (`+want+")\n" {
+			t.Errorf("%q: %q", reason, note)
+		}
+	}
+}
+
+func TestSharedDirectoriesAreSorted(t *testing.T) {
+	t.Parallel()
+	files := fileTools{&boxes{opts: Options{Directories: []sandbox.Directory{{Host: "/b", Writable: true}, {Host: "/a"}}}}, nil}
+	if all, writable := files.sharedNames(false), files.sharedNames(true); all != "/a, /b" || writable != "/b" {
+		t.Errorf("%s; %s", all, writable)
 	}
 }
