@@ -134,8 +134,8 @@ func (namedFiles) Handshake(context.Context, *agentpb.HandshakeRequest) (*agentp
 
 func (n namedFiles) List(_ *agentpb.ListRequest, s grpc.ServerStreamingServer[agentpb.ListResponse]) error {
 	var all []*agentpb.FileInfo
-	for _, name := range n.names {
-		all = append(all, &agentpb.FileInfo{Name: []byte(name), Mode: 0o100644})
+	for i, name := range n.names {
+		all = append(all, &agentpb.FileInfo{Name: []byte(name), Mode: 0o100644, ModifiedUnixNs: int64(i)})
 	}
 	return s.Send(&agentpb.ListResponse{Entries: all})
 }
@@ -163,11 +163,11 @@ type listedRunner struct {
 
 func (r listedRunner) connect(context.Context, *sandbox.Status) (machine, error) { return r.m, nil }
 
-// TestI12_NamesMakeNoEntries of files that there are not: a guest's file may have ends of lines in its name.
-func TestI12_NamesMakeNoEntries(t *testing.T) {
-	t.Parallel()
+// dialNamed is a client of a guest whose directories have these names, the oldest first.
+func dialNamed(t *testing.T, names ...string) *agentclient.Client {
+	t.Helper()
 	l, srv := bufconn.Listen(1<<16), grpc.NewServer()
-	guest := namedFiles{names: []string{"a\n-rwxr-xr-x 7 forged", "b"}}
+	guest := namedFiles{names: names}
 	agentpb.RegisterAgentServer(srv, guest)
 	agentpb.RegisterFilesServer(srv, guest)
 	served := make(chan error, 1)
@@ -182,6 +182,13 @@ func TestI12_NamesMakeNoEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestI12_NamesMakeNoEntries of files that there are not: a guest's file may have ends of lines in its name.
+func TestI12_NamesMakeNoEntries(t *testing.T) {
+	t.Parallel()
+	c := dialNamed(t, "a\n-rwxr-xr-x 7 forged", "b")
 	p := serve(t, nil)
 	p.runner = listedRunner{p.fake, &listedMachine{of: c}}
 	text := p.says(t, false, "fs_list", m{"path": "/"}, "/: 2 entries\n", `-rw-r--r-- 0 a\n-rwxr-xr-x 7 forged`)

@@ -221,13 +221,15 @@ func TestDefaultsMayGoDuringACall(t *testing.T) {
 	}
 }
 
+// longOutput is a program that writes more than a result shows.
+func longOutput(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
+	_, err := io.WriteString(o.Stdout, strings.Repeat("x", outputBudget+1))
+	return sandbox.ExitStatus{}, err
+}
+
 // TestFaultsOfOutputFilesAreTheGuests: the result is there without the file, and what came of the file goes.
 func TestFaultsOfOutputFilesAreTheGuests(t *testing.T) {
 	t.Parallel()
-	long := func(_ context.Context, o sandbox.ExecOptions) (sandbox.ExitStatus, error) {
-		_, err := io.WriteString(o.Stdout, strings.Repeat("x", outputBudget+1))
-		return sandbox.ExitStatus{}, err
-	}
 	for fail, want := range map[string][]string{
 		"":                  {"mkdir /tmp/msb-output 755 true", "list /tmp/msb-output", "write /tmp/msb-output/stdout- 600 false"},
 		"mkdir /tmp/msb-ou": {"mkdir /tmp/msb-output 755 true"},
@@ -235,7 +237,7 @@ func TestFaultsOfOutputFilesAreTheGuests(t *testing.T) {
 		"write":             {"mkdir /tmp/msb-output 755 true", "list /tmp/msb-output", "write /tmp/msb-output/stdout- 600 false", "remove /tmp/msb-output/stdout- false"},
 	} {
 		p, calls := record(t, fail)
-		p.fake.exec = long
+		p.fake.exec = longOutput
 		text := p.says(t, false, "sandbox_exec", m{"command": "x"}, "exit code 0", "bytes left out")
 		if kept := strings.Contains(text, "all of stdout is in "+outputDir); kept != (fail == "" || fail == "list") {
 			t.Errorf("%s fails: %.200s", fail, text)
