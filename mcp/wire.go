@@ -449,9 +449,9 @@ func (c *conn) wanted(r *jsonrpc.Request) bool {
 		if len(r.Params) > 1<<16 {
 			return false
 		}
-		raw, once := member(r.Params, "requestId")
+		raw, _ := member(r.Params, "requestId") // nil if it is there twice
 		var value any
-		if raw == nil || !once || !usable(raw) || json.Unmarshal(raw, &value) != nil {
+		if raw == nil || !usable(raw) || json.Unmarshal(raw, &value) != nil {
 			return false
 		}
 		id, err := jsonrpc.MakeID(value)
