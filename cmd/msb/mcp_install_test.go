@@ -99,7 +99,7 @@ func TestI12_BrokenServersAreNotInstalled(t *testing.T) {
 		{[]string{"install", "cursor", "-v", "nosuch-directory/x:/work"}, exitOther, "make it first"},
 		{[]string{"install", "cursor", "-v", "web:/work"}, exitOther, "./web"},
 		{[]string{"install", "cursor", "--image", "Python:3"}, exitImageUnknown, `did you mean "python:3"?`},
-		{[]string{"install", "cursor", "--tools", "file"}, exitOther, "files, images, manage, metrics"},
+		{[]string{"install", "cursor", "--tools", "file"}, exitOther, "files, images, jobs, manage"},
 		{[]string{"install", "cursor", "--max-memory", "x"}, exitOther, "such as 2G"},
 		{[]string{"install", "cursor", "--vm", "hyperv"}, exitNoBackend, `"hyperv" is not one of auto`},
 	} {
