@@ -135,7 +135,7 @@ func (namedFiles) Handshake(context.Context, *agentpb.HandshakeRequest) (*agentp
 func (n namedFiles) List(_ *agentpb.ListRequest, s grpc.ServerStreamingServer[agentpb.ListResponse]) error {
 	var all []*agentpb.FileInfo
 	for i, name := range n.names {
-		all = append(all, &agentpb.FileInfo{Name: []byte(name), Mode: 0o100644, ModifiedUnixNs: int64(i)})
+		all = append(all, &agentpb.FileInfo{Name: []byte(name), Mode: map[bool]uint32{true: 0o040755, false: 0o100644}[name == "dir"], ModifiedUnixNs: int64(i)})
 	}
 	return s.Send(&agentpb.ListResponse{Entries: all})
 }
