@@ -258,6 +258,7 @@ func TestEndedServersEndTheirCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.calls.patience = time.Hour
 	running := make(chan struct{})
 	s.runner = &fakeRunner{running: map[string]*fakeMachine{}, exec: func(ctx context.Context, _ sandbox.ExecOptions) (sandbox.ExitStatus, error) {
 		close(running)
@@ -283,7 +284,7 @@ func TestEndedServersEndTheirCalls(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(time.Minute): // it is done at once, and waits for an hour without
 		t.Error("the server waits for a call that goes on")
 	}
 }

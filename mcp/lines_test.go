@@ -265,6 +265,7 @@ func TestDirectoriesAreNotRead(t *testing.T) {
 func TestCancelledListsDoNotWait(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
+	p.says(t, false, "sandbox_exec", m{"command": "true"})
 	for range maxListings {
 		p.files.listing <- struct{}{}
 	}
