@@ -177,7 +177,7 @@ func TestSlowDisksReportLostPackets(t *testing.T) {
 		t.Fatalf("taken %d, lost %d", taken, lost)
 	}
 	close(out.go_)
-	for deadline := time.Now().Add(20 * time.Second); ; { // a packet gets in once there is room again
+	for deadline := time.Now().Add(60 * time.Second); ; { // a packet gets in once there is room again
 		if w.Packet(FromGuest, frame(0, 1000), "") != (Ticket{}) {
 			break
 		}

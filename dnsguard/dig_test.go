@@ -22,7 +22,7 @@ func dig(t *testing.T, addr net.Addr, args ...string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	args = append([]string{"@" + host, "-p", port, "+noall", "+answer", "+nottlid", "+tries=1", "+time=10"}, args...)
 	out, err := exec.CommandContext(ctx, "dig", args...).CombinedOutput()

@@ -53,7 +53,7 @@ func TestI6_AnyPort53IsOurs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 		for i, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			m := new(dns.Msg).SetQuestion("api.example.", qtype)
 			m.Id = uint16(100 + i)
@@ -97,7 +97,7 @@ func TestGuestStackServesInParallel(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			conn, err := g.DialTCP(ctx, netip.MustParseAddrPort("8.8.4.4:53"))
 			if err != nil {
@@ -105,7 +105,7 @@ func TestGuestStackServesInParallel(t *testing.T) {
 				return
 			}
 			defer func() { _ = conn.Close() }()
-			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 			client := &dns.Conn{Conn: conn}
 			if err := client.WriteMsg(new(dns.Msg).SetQuestion("many.example.", dns.TypeA)); err != nil {
 				t.Error(err)

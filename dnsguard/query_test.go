@@ -68,7 +68,7 @@ func (g *guest) exchange(packet []byte) []byte {
 
 func (g *guest) read() []byte {
 	g.t.Helper()
-	_ = g.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = g.SetReadDeadline(time.Now().Add(60 * time.Second))
 	buf := make([]byte, 65536)
 	n, err := g.Read(buf)
 	if err != nil {
@@ -259,7 +259,7 @@ func (k *kit) tcpGuest(t testing.TB) *dns.Conn {
 		_ = client.Close()
 		<-done
 	})
-	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = client.SetDeadline(time.Now().Add(60 * time.Second))
 	return &dns.Conn{Conn: client}
 }
 

@@ -254,7 +254,7 @@ func (k *kit) ask(t testing.TB, name string, qtype uint16) (*dns.Msg, Explanatio
 	t.Helper()
 	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)
 	m.SetEdns0(1232, false)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	answer, why := k.Answer(ctx, m)
 	if answer == nil {

@@ -111,7 +111,7 @@ func (o *outward) channels(t *testing.T) map[string]func(i int) {
 			return
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 		_, _ = io.WriteString(c, text)
 		_, _ = c.Read(make([]byte, 1))
 	}
@@ -162,7 +162,7 @@ func (o *outward) askTCP(name string) {
 		return
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeA)
 	conn := &dns.Conn{Conn: c}

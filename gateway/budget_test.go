@@ -63,7 +63,7 @@ func TestI11_EmptyDatagramsTakeFromEgressBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		over := func() bool { return len(w.Audit.Events(audit.FlowClose)) > 0 || limit == "" && got.Load() > most }
-		for deadline := time.Now().Add(30 * time.Second); !over() && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(60 * time.Second); !over() && time.Now().Before(deadline); {
 			_, _ = c.Write(nil)
 		}
 		_ = c.Close()

@@ -89,7 +89,7 @@ func said(t *testing.T, w *gatewaytest.World, addr netip.Addr, first string) boo
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	if _, err := io.WriteString(c, first); err != nil {
 		return false
 	}

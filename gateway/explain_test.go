@@ -175,7 +175,7 @@ func (x *explained) try(target probe.Target, at netip.Addr) string {
 func (x *explained) once(target probe.Target, at netip.Addr, secure bool) string {
 	x.t.Helper()
 	flows, requests := len(x.Audit.Events(audit.FlowOpen)), len(x.Audit.Events(audit.HTTPRequest))
-	ctx, cancel := context.WithTimeout(x.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(x.t.Context(), 60*time.Second)
 	defer cancel()
 	x.port++
 	dst := netip.AddrPortFrom(at, target.Port)
@@ -195,7 +195,7 @@ func (x *explained) once(target probe.Target, at netip.Addr, secure bool) string
 			break // the log says why
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 		x.request(c, target, at, secure)
 	}
 	action := x.Audit.Wait(x.t, audit.FlowOpen, flows+1)[flows].Action

@@ -36,7 +36,7 @@ func TestUDPIsJudgedAndRelayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	_, _ = c.Write([]byte("time?"))
 	buf := make([]byte, 64)
 	if n, err := c.Read(buf); err != nil || string(buf[:n]) != "re: time?" {
@@ -49,7 +49,7 @@ func TestUDPIsJudgedAndRelayed(t *testing.T) {
 	}
 	defer d.Close()
 	_, _ = d.Write([]byte("quic"))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if _, err := w.Guest.WaitFrame(ctx, prohibited); err != nil {
 		t.Errorf("denied datagram: no ICMP administratively prohibited: %v", err)
@@ -77,7 +77,7 @@ func TestPingsThatDontLeaveAreAnswered(t *testing.T) {
 			t.Parallel()
 			w := gatewaytest.Start(t, tt.policy)
 			w.AnswerPings(siteAddr)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			over := make(chan error, 1)
 			go func() { over <- w.Guest.Ping(ctx, siteAddr, []byte("hello")) }()
 			if tt.left == 0 {
@@ -247,7 +247,7 @@ func TestHostsLeadToTheirTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	if b, _ := io.ReadAll(c); string(b) != "the operator's" {
 		t.Errorf("got %q", b)
 	}
@@ -284,11 +284,11 @@ func TestReloadsEndOnlyDeniedFlows(t *testing.T) {
 	if err := w.Gateway.Reload(gatewaytest.Policy(t, rule("1000"))); err != nil {
 		t.Fatal(err)
 	}
-	_ = goes.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = goes.SetDeadline(time.Now().Add(60 * time.Second))
 	if _, err := goes.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the flow that is no longer allowed: %v, want a reset", err)
 	}
-	_ = stays.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = stays.SetDeadline(time.Now().Add(60 * time.Second))
 	_, _ = stays.Write([]byte("x"))
 	if _, err := stays.Read(make([]byte, 1)); err != nil {
 		t.Errorf("the flow that is still allowed: %v", err)
@@ -388,7 +388,7 @@ func TestI11_ReloadedEgressBytesBindOpenFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	if err := w.Gateway.Reload(gatewaytest.Policy(t, rule+"[limits]\negress_bytes = \"10K\"\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +456,7 @@ func TestI11_ReloadedLimitsBindNextFlows(t *testing.T) {
 	reload(limits(1))
 	dial(false)
 	for i, c := range open { // those above the new bound go on
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 		_, _ = c.Write([]byte("x"))
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			t.Errorf("connection %d after the bound was lowered: %v", i, err)
@@ -495,7 +495,7 @@ func TestI11_EgressBytesEndFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	for range 64 {
 		if _, err = c.Write(make([]byte, 16<<10)); err != nil {
 			break

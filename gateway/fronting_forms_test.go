@@ -231,7 +231,7 @@ func rawFront(t *testing.T, policy string, send func(*tls.Conn) []byte, protos [
 	tr, _ := w.Client().Transport.(*http.Transport)
 	c := tls.Client(raw, &tls.Config{ServerName: "www.example.com", RootCAs: tr.TLSClientConfig.RootCAs, NextProtos: protos, MinVersion: tls.VersionTLS12})
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	if err := c.Handshake(); err != nil {
 		t.Fatal(err)
 	}

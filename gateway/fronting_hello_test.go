@@ -157,7 +157,7 @@ func helloTo(t *testing.T, policy, sent string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	_, _ = io.WriteString(c, sent) // a refusal may come before everything is written
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

@@ -235,7 +235,7 @@ func TestI7_HelloFormsDontFront(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer raw.Close()
-				_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+				_ = raw.SetDeadline(time.Now().Add(60 * time.Second))
 				if tt.cut != "" {
 					raw = &cutFirst{Conn: raw, records: tt.cut == "records"}
 				}

@@ -91,7 +91,7 @@ func TestI15_GrantsOpenOneHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	open := tls.Client(c, &tls.Config{ServerName: "api.example.com", InsecureSkipVerify: true})
 	if _, err := io.WriteString(open, "GET /hold HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestI15_GrantsOpenOneHost(t *testing.T) {
 		t.Errorf("after: %v", m)
 	}
 	if c, err := w.Dial(addr, 443); err == nil {
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 		if tls.Client(c, &tls.Config{ServerName: "api.example.com", InsecureSkipVerify: true}).Handshake() == nil {
 			t.Error("its address is open still")
 		}

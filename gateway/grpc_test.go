@@ -90,7 +90,7 @@ func TestI7_GRPCMethodsFollowPaths(t *testing.T) {
 			t.Run(name+method, func(t *testing.T) {
 				t.Parallel()
 				seen, client := grpcTo(t, rules)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 				defer cancel()
 				for _, call := range []string{open, method, open} {
 					want := codes.OK

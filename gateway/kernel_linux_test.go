@@ -126,7 +126,7 @@ func (h *lonelyHost) add(a string) {
 		return
 	}
 	// The kernel makes the route of an IPv6 address a moment later, in a work queue.
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if routes, err := netlink.RouteGet(addr.IP); err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
 			return
 		}

@@ -58,7 +58,7 @@ ports = [443]
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	if _, err := io.WriteString(c, "hello"); err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +72,12 @@ ports = [443]
 		t.Fatal(err)
 	}
 	defer datagrams.Close()
-	_ = datagrams.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = datagrams.SetDeadline(time.Now().Add(60 * time.Second))
 	_, _ = datagrams.Write([]byte("time?"))
 	if n, err := datagrams.Read(make([]byte, 64)); n != 9 {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if err := w.Guest.Ping(ctx, git, []byte("1234")); err != nil {
 		t.Error(err)

@@ -75,7 +75,7 @@ func TestPublishedUDPPortsCarryBothWays(t *testing.T) {
 		}
 		defer c.Close()
 		for range 2 {
-			if got := askUDP(t, c, text, 20*time.Second); got != text+text {
+			if got := askUDP(t, c, text, 60*time.Second); got != text+text {
 				t.Errorf("%d bytes came back for %d", len(got), len(text))
 			}
 		}
@@ -106,7 +106,7 @@ func TestI11_UDPPortAnswersAreEgress(t *testing.T) {
 		}
 		answers := 0
 		for len(w.Audit.Events(audit.PortFlow)) == 0 && answers < most {
-			if askUDP(t, c, strings.Repeat("x", sent), 20*time.Second) == "" {
+			if askUDP(t, c, strings.Repeat("x", sent), 60*time.Second) == "" {
 				break
 			}
 			answers++

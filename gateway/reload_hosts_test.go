@@ -41,7 +41,7 @@ func TestI16_PeekedFlowsFollowHosts(t *testing.T) {
 			if err := w.Gateway.Reload(gatewaytest.Policy(t, tt.after)); err != nil {
 				t.Fatal(err)
 			}
-			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 			go func() {
 				_ = tls.Client(c, &tls.Config{ServerName: "web.example.com", InsecureSkipVerify: true}).Handshake() // the audit says what came of it
 			}()

@@ -52,7 +52,7 @@ func TestI16_ReloadsDuringVerdictsCount(t *testing.T) {
 						return false
 					}
 				})
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 				defer cancel()
 				done := make(chan struct{})
 				go func() { defer close(done); try(ctx, w) }()

@@ -34,7 +34,7 @@ func TestReloadsResetInspectedConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: web.example.com\r\n\r\n")
 		if _, err := c.Read(make([]byte, 4096)); err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestI16_ReloadsEndRemappedFlows(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+				_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 				answers := bufio.NewReader(c)
 				ask := func() error {
 					_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: web.example.com\r\n\r\n")

@@ -99,7 +99,7 @@ func hello(t *testing.T, w *gatewaytest.World, name string) error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	return tls.Client(c, &tls.Config{ServerName: name, RootCAs: w.CA.Pool(), InsecureSkipVerify: name == ""}).Handshake()
 }
 
@@ -153,7 +153,7 @@ func TestServerFirstProtocolsConnectAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	banner := make([]byte, 14)
 	if _, err := io.ReadFull(c, banner); err != nil || string(banner) != "SSH-2.0-test\r\n" {
 		t.Fatalf("banner %q, %v", banner, err)
@@ -185,7 +185,7 @@ func TestUpstreamResetReachesTheGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	_, _ = c.Write([]byte("x"))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "reset") && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %v, want a reset", err)
@@ -206,7 +206,7 @@ func TestGuestResetReachesTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

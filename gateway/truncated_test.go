@@ -24,7 +24,7 @@ func TestStalledClientsGetProtocolRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 		_, _ = io.WriteString(c, first)
 		_ = c.(interface{ CloseWrite() error }).CloseWrite()
 		var got bytes.Buffer

@@ -295,7 +295,7 @@ func TestViaChangesWithReloads(t *testing.T) {
 					t.Errorf("a kept connection: %d %s", status, body)
 				}
 				c := w.Client()
-				c.Timeout = 20 * time.Second
+				c.Timeout = 60 * time.Second
 				resp, err := c.Get("https://" + host + "/")
 				if err == nil {
 					_ = resp.Body.Close()

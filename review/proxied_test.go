@@ -67,7 +67,7 @@ func recordAsked(t *testing.T) (file []byte, ports []uint16) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 		if _, err := io.WriteString(conn, a.request); err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ const (
 	// maxBusy is what all sessions that go on at a time may hold, in bytes.
 	maxBusy = 128 << 20
 	// spokenWait bounds every wait of a script.
-	spokenWait = 30 * time.Second
+	spokenWait = 60 * time.Second
 )
 
 // script is what a case's guest and servers do, and what is to come of it.

@@ -17,7 +17,7 @@ import (
 )
 
 // replayWait bounds each wait for the gateway.
-const replayWait = 20 * time.Second
+const replayWait = 60 * time.Second
 
 // wire is what passes on a link, seen by its tap, beside what a capture says should pass. A guest that
 // does again what the capture's did asks it when to go on. The gateway's sequence numbers are its own, so

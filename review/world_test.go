@@ -87,7 +87,7 @@ func upstream(world *gatewaytest.Internet) string {
 
 // settle waits until the world saw what is wanted, or, where that is not known, nothing more for a while.
 func settle(world *gatewaytest.Internet, want string) {
-	limit := 20 * time.Second
+	limit := 60 * time.Second
 	if want == "" {
 		limit = 1500 * time.Millisecond
 	}

@@ -136,7 +136,7 @@ func repeated(t *testing.T, w *world, where string, md metadata.MD) {
 func TestGRPCCallsKeepTheirTrailers(t *testing.T) {
 	t.Parallel()
 	w, client := grpcThrough(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	ctx = metadata.AppendToOutgoingContext(ctx, "x-api-key", w.placeholder())
 	for name, want := range map[string]*status.Status{
@@ -162,7 +162,7 @@ func TestGRPCCallsKeepTheirTrailers(t *testing.T) {
 func TestGRPCStreamsAreFullDuplex(t *testing.T) {
 	t.Parallel()
 	w, client := grpcThrough(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	ctx = metadata.AppendToOutgoingContext(ctx, "x-api-key", w.placeholder())
 	s, err := client.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, callEverybody)

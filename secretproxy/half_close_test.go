@@ -99,7 +99,7 @@ func halfClosed(t *testing.T, c net.Conn, request string, shut func(*testing.T, 
 	shut(t, c)
 	select {
 	case <-began:
-	case <-time.After(30 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Fatal("the request didn't reach the server")
 	}
 	select {

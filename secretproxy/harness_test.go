@@ -262,7 +262,7 @@ func (w *world) client(name string, dst netip.AddrPort, http2 bool) *http.Client
 	}
 	w.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{
-		Transport: tr, Timeout: 30 * time.Second,
+		Transport: tr, Timeout: 60 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -274,7 +274,7 @@ func (w *world) tlsConn(name string, dst netip.AddrPort, alpn ...string) *tls.Co
 	if err := c.Handshake(); err != nil {
 		w.t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	return c
 }
 

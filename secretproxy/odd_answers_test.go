@@ -105,7 +105,7 @@ func TestInvalidStatusCodesAreNamed(t *testing.T) {
 			}
 			s := tls.Server(c, &tls.Config{Certificates: w.api.TLS.Certificates, MinVersion: tls.VersionTLS12})
 			defer s.Close()
-			_ = s.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = s.SetDeadline(time.Now().Add(60 * time.Second))
 			_, _ = s.Read(make([]byte, 4096))
 			_, _ = io.WriteString(s, "HTTP/1.1 "+status+" "+realValue+"\r\nContent-Length: 2\r\n\r\nhi")
 			_, _ = io.Copy(io.Discard, s)

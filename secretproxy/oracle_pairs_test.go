@@ -209,7 +209,7 @@ func (g *guessed) ask(t *testing.T, i, seed int) string {
 		g.conns[i] = g.worlds[i].tlsConn(apiHost, apiAddr)
 		g.read[i] = bufio.NewReader(g.conns[i])
 	}
-	_ = g.conns[i].SetDeadline(time.Now().Add(20 * time.Second))
+	_ = g.conns[i].SetDeadline(time.Now().Add(60 * time.Second))
 	method := []string{"GET", "GET", "GET", "HEAD", "POST"}[seed%5]
 	length := ""
 	if method == "POST" {

@@ -76,7 +76,7 @@ func TestI8_LibrariesLogNoTraffic(t *testing.T) {
 			}
 			body := "you sent " + r.Header.Get("Authorization")
 			_, _ = fmt.Fprintf(s, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-			_ = s.SetReadDeadline(time.Now().Add(30 * time.Second))
+			_ = s.SetReadDeadline(time.Now().Add(60 * time.Second))
 			_, _ = io.Copy(io.Discard, s) // until the proxy has noticed, and closed
 		}()
 		do(t, w.client(apiHost, apiAddr, false), request(t, "HEAD", "https://"+apiHost+"/", nil, "Authorization", "Bearer "+w.placeholder()))

@@ -22,7 +22,7 @@ func TestResumedSessionsKeepTheirName(t *testing.T) {
 			c := tls.Client(w.pipe(f, false), &tls.Config{
 				RootCAs: w.root, ServerName: apiHost, NextProtos: []string{"http/1.1"}, ClientSessionCache: sessions, MaxVersion: version, MinVersion: version,
 			})
-			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 			return c, c.Handshake()
 		}
 		for i := range 3 {

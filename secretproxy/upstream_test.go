@@ -362,7 +362,7 @@ func TestRotationDuringARequest(t *testing.T) {
 		_, _ = io.WriteString(rw, got)
 	}, withSecret(s))
 	c := w.client(apiHost, apiAddr, false)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for {
 		_, body := do(t, c, request(t, "GET", "https://"+apiHost+"/", nil, "Authorization", w.placeholder()))
 		if body != w.placeholder() {

@@ -22,7 +22,7 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-const frameWait = 30 * time.Second
+const frameWait = 60 * time.Second
 
 // testFrame is a frame with that first byte, as a client or a server sends it.
 func testFrame(client bool, first byte, payload string) string {

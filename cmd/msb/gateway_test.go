@@ -94,7 +94,7 @@ func lookup(t *testing.T, g *netstacktest.Guest, ready readyLine, name string) (
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeA)
 	conn := &dns.Conn{Conn: c}
@@ -136,7 +136,7 @@ func get(t *testing.T, g *netstacktest.Guest, ready readyLine, name string, port
 	defer tr.CloseIdleConnections()
 	req, _ := http.NewRequest(http.MethodGet, "https://"+name+"/", nil)
 	req.Header.Set("Authorization", ready.Placeholders["TOKEN"])
-	resp, err := (&http.Client{Transport: tr, Timeout: 30 * time.Second}).Do(req)
+	resp, err := (&http.Client{Transport: tr, Timeout: 60 * time.Second}).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestGatewayServesAForeignVMM(t *testing.T) {
 	}
 	guest.Close()
 	again := plug(t, ready)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for rcode := dns.RcodeSuccess; rcode != dns.RcodeNameError; _, rcode = lookup(t, again, ready, "echo.msb.internal") {
 		if time.Now().After(deadline) {
 			t.Fatal("the new policy is not in force")
@@ -235,7 +235,7 @@ func TestGatewayEndsWithItsLink(t *testing.T) {
 		if err != nil {
 			t.Errorf("exit: %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		t.Error("the gateway outlives its link")
 	}
 }
