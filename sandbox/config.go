@@ -102,8 +102,9 @@ type Config struct {
 	DirectoryUser string
 
 	// Volumes are disks of this machine's state that the guest sees, and that stay. One that isn't there is made, unless it
-	// is only read. Under a Floor there are none.
-	Volumes []Volume
+	// is only read. Under a Floor there are none, unless OperatorVolumes tells that whoever wrote Floor bounds them.
+	Volumes         []Volume
+	OperatorVolumes bool
 
 	// Caches are tools, of CacheTools, whose caches begin with what was committed of other sandboxes (Caches.Commit). What
 	// this one adds is its own. They belong to DirectoryUser and are in that user's home. Under a Floor there are none.

@@ -259,7 +259,7 @@ func TestI18_ClonesShareNoIdentity(t *testing.T) {
 	kept := []string{
 		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Caches", "Hide", "DirectoryUser",
 		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
-		"OperatorDirectories", "Credentials",
+		"OperatorDirectories", "OperatorVolumes", "Credentials",
 	}
 	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed", "Ran", "Requests"}
 	parent := &state.Stored{

@@ -251,7 +251,7 @@ const VolumeRoot = state.VolumeRoot
 
 // checkVolumes says why the volumes can't be.
 func (c *Config) checkVolumes() error {
-	if len(c.Volumes) > 0 && c.Floor != nil {
+	if len(c.Volumes) > 0 && c.Floor != nil && !c.OperatorVolumes {
 		return fmt.Errorf("%w: under an operator's floor a sandbox gets what the floor names, and a floor can't name volumes; leave -v out", ErrVolume)
 	}
 	if len(c.Volumes) == MaxVolumes && len(c.Caches) > 0 {

@@ -175,4 +175,6 @@ func TestVolumesThatCannotBeAreRefused(t *testing.T) {
 	}
 	good := Config{Volumes: many[:MaxVolumes]}
 	must(t, good.fill())
+	floored := Config{Volumes: many[:1], Floor: policies.Default(), OperatorVolumes: true}
+	must(t, floored.fill())
 }

@@ -35,6 +35,7 @@ type Stored struct {
 	// HideCredentials has credentials searched for again at each start.
 	HideCredentials     bool `json:"hide_credentials,omitempty"`
 	OperatorDirectories bool `json:"operator_directories,omitempty"`
+	OperatorVolumes     bool `json:"operator_volumes,omitempty"`
 	// Credentials are those that a start found; the next ones hide them as well.
 	Credentials *Credentials `json:"credentials,omitempty"`
 	// Placeholders are by the secret's name: files of the guest may hold them.
