@@ -27,6 +27,7 @@ type files interface {
 	WriteFile(ctx context.Context, name string, r io.Reader, o agentclient.WriteOptions) (agentclient.FileInfo, error)
 	Remove(ctx context.Context, name string, recursive bool) error
 	Rename(ctx context.Context, from, to string) error
+	Symlink(ctx context.Context, target, name string) error
 }
 
 var _ files = (*sandbox.Files)(nil)
@@ -282,13 +283,29 @@ func (b *boxes) reserve() (free func(), err error) {
 	return func() { b.mu.Lock(); b.reserved--; b.mu.Unlock() }, nil
 }
 
+// config is the sandbox that a client asks for, at most the floor, with the volumes that it names.
+func (b *boxes) config(a *machineArgs) (sandbox.Config, error) {
+	cfg, err := b.opts.config(a)
+	for _, text := range a.Volumes {
+		v, parseErr := b.parseMount(text)
+		cfg.Volumes, err = append(cfg.Volumes, v), errors.Join(err, parseErr)
+	}
+	cfg.OperatorVolumes = true
+	return cfg, err
+}
+
 // create makes a named sandbox, and does not start it.
 func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
-	cfg, err := b.opts.config(a)
+	cfg, err := b.config(a)
 	if err != nil {
 		return err
 	}
 	cfg.Name, cfg.Label, cfg.Disk, cfg.IdleStop = name, b.label, b.opts.Disk, b.opts.IdleStop
+	if a.also != nil {
+		if err := a.also(&cfg); err != nil {
+			return err
+		}
+	}
 	free, err := b.reserve()
 	if err != nil {
 		return err
@@ -321,6 +338,18 @@ func (b *boxes) taken(name string) error {
 func (b *boxes) removeOwn(ctx context.Context, name string) error {
 	st, err := b.own(name, true)
 	if err != nil {
+		return err
+	}
+	return b.only(st).Remove(ctx, st.Name)
+}
+
+// discard stops and removes a sandbox that this server has just made.
+func (b *boxes) discard(ctx context.Context, name string) error {
+	st, err := b.own(name, true)
+	if err != nil {
+		return err
+	}
+	if err := b.runner.stop(ctx, st); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
 		return err
 	}
 	return b.only(st).Remove(ctx, st.Name)

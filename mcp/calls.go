@@ -27,6 +27,9 @@ const (
 type calls struct {
 	patience, waiting time.Duration
 
+	// unnamed tells that there is no tool to ask for a call by its name: each is waited for.
+	unnamed bool
+
 	mu      sync.Mutex
 	closed  bool
 	live    map[*call]bool
@@ -58,7 +61,9 @@ func (c *calls) do(ctx context.Context, tool string, work func(context.Context) 
 	if one.wait(ctx, c.patience) {
 		return one.text, one.err
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && c.unnamed {
+		one.wait(ctx, maxTimeout+patience)
+	} else if ctx.Err() == nil {
 		if name, ok := c.keep(one); ok {
 			return underWay(tool, name), nil
 		}

@@ -142,6 +142,11 @@ func (f fakeFiles) Remove(_ context.Context, name string, _ bool) error {
 	return nil
 }
 
+func (f fakeFiles) Symlink(_ context.Context, target, name string) error {
+	f[name] = "link to " + target
+	return nil
+}
+
 func (f fakeFiles) Rename(_ context.Context, from, to string) error {
 	f[to] = f[from]
 	delete(f, from)

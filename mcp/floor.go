@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -118,6 +119,7 @@ func (o *Options) fill() error {
 // agent holds the options to the floor's [agent], which alone decides what an agent has: options that are not given are
 // the file's, and what goes beyond it is an error.
 func (o *Options) agent(a *policies.Agent) error {
+	chosen := o.Tools
 	for _, l := range []struct {
 		key        string
 		have, most *[]string
@@ -128,6 +130,9 @@ func (o *Options) agent(a *policies.Agent) error {
 			}
 		}
 		*l.have = *l.most
+	}
+	if listOf(chosen) != "" { // one of those that the file permits
+		o.Tools = chosen
 	}
 	if err := checkToolsets(o.Tools); err != nil {
 		return fmt.Errorf("agent.tools: %w", err)
@@ -243,6 +248,11 @@ type machineArgs struct {
 	MemoryMB int64    `json:"memory_mb"`
 	Allow    []string `json:"allow"`
 	Policy   *string  `json:"policy"`
+	Volumes  []string `json:"volumes"`
+
+	// also changes what comes of it, within the floor; made is what else belongs to making the sandbox. Both may be nil.
+	also func(*sandbox.Config) error
+	made func(context.Context, machine) error
 }
 
 func (o *Options) base(a *machineArgs) sandbox.Config {

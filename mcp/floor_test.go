@@ -17,7 +17,7 @@ import (
 // TestPoliciesKnowTheToolsets, so that msb policy check judges agent.tools as a start does.
 func TestPoliciesKnowTheToolsets(t *testing.T) {
 	t.Parallel()
-	if got, want := policies.AgentTools(), append(Toolsets(), AllTools); !slices.Equal(got, want) {
+	if got, want := policies.AgentTools(), slices.Concat(Toolsets(), []string{AllTools}, Lists()); !slices.Equal(got, want) {
 		t.Errorf("policies know %q, the server %q", got, want)
 	}
 }

@@ -83,6 +83,7 @@ func (f hungFiles) WriteFile(ctx context.Context, _ string, _ io.Reader, _ agent
 }
 func (f hungFiles) Remove(ctx context.Context, _ string, _ bool) error { return f.do(ctx, "remove") }
 func (f hungFiles) Rename(ctx context.Context, _, _ string) error      { return f.do(ctx, "rename") }
+func (f hungFiles) Symlink(ctx context.Context, _, _ string) error     { return f.do(ctx, "symlink") }
 
 type hungRunner struct{ hungMachine }
 

@@ -206,12 +206,15 @@ func visible(r rune, raw []byte) string {
 	return string(raw)
 }
 
+// markBegin begins what a guest wrote.
+const markBegin = "[untrusted sandbox output "
+
 // mark encloses what a guest wrote.
 func mark(what string, total int64, text string) string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
 	id := hex.EncodeToString(b[:])
-	return fmt.Sprintf("[untrusted sandbox output %s: %s, %d bytes]\n%s\n[end %s]\n", id, what, total, text, id)
+	return fmt.Sprintf("%s%s: %s, %d bytes]\n%s\n[end %s]\n", markBegin, id, what, total, text, id)
 }
 
 // printed is one line of what a guest or a client chose, for sentences.

@@ -35,6 +35,7 @@ type server struct {
 	spools  atomic.Int64 // bytes that outputs may still be kept in
 	cleanup time.Duration
 	every   time.Duration // progressEvery
+	list    *toolList     // instead of our own tools; nil for these
 }
 
 // Serve answers one client on r and w until r ends or ctx does. It logs to log and writes nothing but messages to w.
@@ -70,6 +71,10 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 		cleanup: cleanupWait, every: progressEvery,
 	}
 	s.spools.Store(maxSpools)
+	if list, ok := toolLists()[listOf(o.Tools)]; ok {
+		s.list = &list
+		c.unnamed = true // there is no tool to ask for them by
+	}
 	return s, nil
 }
 
@@ -77,15 +82,20 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 func (s *server) protocol(version string) *sdk.Server {
 	impl := &sdk.Implementation{Name: "msb", Title: "msb sandboxes", Version: version}
 	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}}
+	if s.list != nil { // our prompts are about our tools
+		caps.Prompts = nil
+	}
 	instructions := s.instructions()
 	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: slog.New(warnings{s.log.Handler()})})
-	all := append(s.tools(), s.moreTools()...)
+	all := s.listed()
 	names := make([]string, 0, len(all))
 	for _, t := range all {
 		p.AddTool(t.tool(), s.handler(t))
 		names = append(names, t.name)
 	}
-	s.addPrompts(p)
+	if s.list == nil {
+		s.addPrompts(p)
+	}
 	p.AddReceivingMiddleware(initializeAgain(impl, caps, instructions), unknownTool(names), noCursor)
 	return p
 }
@@ -102,7 +112,11 @@ func (s *server) instructions() string {
 		}
 		files += ". The operator's secrets are in the variables " + strings.Join(names, ", ") + " as placeholders, which become their values only on the way to their hosts, in the places that sandbox_list shows: send them as they are"
 	}
-	return fmt.Sprintf(instructions, files)
+	intro := instructions
+	if s.list != nil {
+		intro = s.list.intro
+	}
+	return fmt.Sprintf(intro, files)
 }
 
 // shown are the directories of this machine with their paths in a sandbox.
@@ -221,6 +235,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 		if t.name != "sandbox_run" && (failed == nil || !failed.refused) { // whose sandbox is gone; and what never began
 			s.history.add(past, failed != nil)
 		}
+		text = s.spoken(text)
 		s.log.Info("tool", "name", t.name, "took", time.Since(began).Round(time.Millisecond), "err", why)
 		return result(text, failed != nil), nil
 	}

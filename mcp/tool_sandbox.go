@@ -25,7 +25,7 @@ func (s *server) sandboxRun(ctx context.Context, raw json.RawMessage) (string, e
 	if err != nil {
 		return "", err
 	}
-	cfg, err := s.opts.config(&a.machineArgs)
+	cfg, err := s.config(&a.machineArgs)
 	if err != nil {
 		return "", err
 	}
@@ -60,27 +60,37 @@ func (s *server) sandboxCreate(ctx context.Context, raw json.RawMessage) (string
 	if err := decode(raw, &a); err != nil {
 		return "", err
 	}
-	if err := sandbox.CheckName(a.Name); err != nil {
+	return s.makeSandbox(ctx, a.Name, &a.machineArgs)
+}
+
+// makeSandbox makes and starts a sandbox with a name.
+func (s *server) makeSandbox(ctx context.Context, name string, a *machineArgs) (string, error) {
+	if err := sandbox.CheckName(name); err != nil {
 		return "", err
 	}
-	if a.Name == defaultName {
-		a.Name = s.defaultName()
+	if name == defaultName {
+		name = s.defaultName()
 	}
-	if err := s.create(ctx, a.Name, &a.machineArgs); err != nil {
+	if err := s.create(ctx, name, a); err != nil {
 		return "", err
 	}
-	m, _, err := s.use(ctx, a.Name)
+	m, _, err := s.use(ctx, name)
+	if err == nil && a.made != nil {
+		if err = a.made(ctx, m); err != nil {
+			_ = m.Close() // the session's
+		}
+	}
 	if err != nil { // one that does not start does not stay
-		return "", errors.Join(err, s.removeOwn(context.WithoutCancel(ctx), a.Name))
+		return "", errors.Join(err, s.discard(context.WithoutCancel(ctx), name))
 	}
 	if err := m.Close(); err != nil {
 		return "", err
 	}
-	st, err := s.own(a.Name, false)
+	st, err := s.own(name, false)
 	if err != nil {
 		return "", err
 	}
-	useless, err := s.opts.useless(&a.machineArgs)
+	useless, err := s.opts.useless(a)
 	if err != nil {
 		return "", err
 	}

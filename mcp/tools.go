@@ -67,16 +67,20 @@ const (
 
 // tools are the default tools, in the order of their use.
 func (s *server) tools() []toolSpec {
+	machine := propMachine
+	if s.hasToolset("volumes") {
+		machine += `,"volumes":{"type":"array","items":{"type":"string"},"description":"NAME:/path or NAME:/path:ro, of volume_create"}`
+	}
 	return []toolSpec{
 		{
 			name: "sandbox_run", title: "Run once in a fresh sandbox", always: true, open: true, call: s.sandboxRun,
 			description: "Run one program in a new microVM that is thrown away afterwards. Returns exit code, output and what the network policy denied.",
-			properties:  propProgram + "," + propMachine,
+			properties:  propProgram + "," + machine,
 		},
 		{
 			name: "sandbox_create", title: "Make a sandbox", open: true, hint: "new microVM image cpus memory network policy", call: s.sandboxCreate,
 			description: "Make and start a named sandbox that keeps its files until it is removed. Not needed for the default sandbox.",
-			properties:  `"name":{"type":"string","description":"lower-case letters, digits, hyphens"},` + propMachine, required: []string{"name"},
+			properties:  `"name":{"type":"string","description":"lower-case letters, digits, hyphens"},` + machine, required: []string{"name"},
 		},
 		{
 			name: "sandbox_list", title: "List sandboxes", readOnly: true, idempotent: true, hint: "which sandboxes exist, running, image", call: s.sandboxList,

@@ -18,15 +18,17 @@ const AllTools = "all"
 
 // Toolsets are the names of tools that a server has on request: each tool costs every conversation its description. The
 // tools of jobs and network are there by themselves.
-func Toolsets() []string { return []string{"files", "images", "jobs", "manage", "metrics", "network"} }
+func Toolsets() []string {
+	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes"}
+}
 
 func checkToolsets(names []string) error {
 	for _, n := range names {
-		if n != AllTools && !slices.Contains(Toolsets(), n) {
-			return fmt.Errorf("toolset %q: it is none of %s, %s", n, strings.Join(Toolsets(), ", "), AllTools)
+		if n != AllTools && !slices.Contains(Toolsets(), n) && !slices.Contains(Lists(), n) {
+			return fmt.Errorf("toolset %q: it is none of %s, %s, and none of the lists %s", n, strings.Join(Toolsets(), ", "), AllTools, strings.Join(Lists(), ", "))
 		}
 	}
-	return nil
+	return checkAlone(names)
 }
 
 // moreTools are the tools of the toolsets that the operator asked for.
@@ -81,14 +83,20 @@ func (s *server) moreTools() []toolSpec {
 			name: "sandbox_metrics", title: "What a sandbox uses", idempotent: true, hint: "cpu memory disk usage load processes", call: s.sandboxMetrics,
 			description: "Memory, disk, processor time and processes of a sandbox, as it says itself, as JSON.", properties: propSandbox,
 		}},
+		"volumes": s.volumeTools(),
 	}
 	var all []toolSpec
 	for _, name := range Toolsets() {
-		if slices.Contains(s.opts.Tools, name) || slices.Contains(s.opts.Tools, AllTools) {
+		if s.hasToolset(name) {
 			all = append(all, sets[name]...)
 		}
 	}
 	return all
+}
+
+// hasToolset reports whether the operator asked for a toolset.
+func (s *server) hasToolset(name string) bool {
+	return slices.Contains(s.opts.Tools, name) || slices.Contains(s.opts.Tools, AllTools)
 }
 
 type pathArgs struct {

@@ -101,7 +101,7 @@ func (f *mcpFlags) add(c *cobra.Command) {
 	f.given = flags.Changed
 	flags.DurationVar(&f.o.Lifetime, "lifetime", 0, "stop a sandbox this `duration` after its start, whatever it does; 0 for never")
 	flags.DurationVar(&f.o.IdleStop, "idle-stop", mcp.DefaultIdleStop, "stop a sandbox that had no call and no job for this `duration`; 0 for never")
-	flags.StringSliceVar(&f.o.Tools, "tools", nil, "more tools, by toolsets: "+strings.Join(mcp.Toolsets(), ", ")+" or "+mcp.AllTools+" (`SETS`, with commas)")
+	flags.StringSliceVar(&f.o.Tools, "tools", nil, "more tools, by toolsets: "+strings.Join(mcp.Toolsets(), ", ")+" or "+mcp.AllTools+" (`SETS`, with commas); or another server's tools instead: "+strings.Join(mcp.Lists(), ", "))
 	flags.StringVar(&f.o.Backend, "vm", "auto", "`backend`: auto, krun or qemu")
 }
 
