@@ -267,7 +267,7 @@ func (s *server) run(ctx context.Context, t *toolSpec, args json.RawMessage) (st
 	if t.takesSandbox() {
 		_ = json.Unmarshal(args, &a) // what can't be read is refused by the tool
 	}
-	if !t.takesSandbox() || t.ends {
+	if !t.takesSandbox() || t.ends || t.foreign {
 		return t.call(ctx, args)
 	}
 	if a.Sandbox != "" && a.Sandbox != defaultName {

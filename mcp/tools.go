@@ -17,6 +17,8 @@ type toolSpec struct {
 	readOnly, destructive, idempotent, open bool
 	// ends is for tools that stop or remove a sandbox, and name it.
 	ends bool
+	// foreign is for tools of lists whose "sandbox" is no name of ours.
+	foreign bool
 	// always is for tools that are loaded with every conversation; the others are found by hint.
 	always bool
 	hint   string
