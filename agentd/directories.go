@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
-	"github.com/msb-project/msb/agentd/internal/files"
-	"github.com/msb-project/msb/agentd/internal/machine"
+	"github.com/msb-project/msb/agentd/internal/fileops"
+	"github.com/msb-project/msb/agentd/internal/system"
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
@@ -88,7 +88,7 @@ func (s *directoryServer) mount(start *agentpb.AttachRequest) (device *rawFile, 
 		return mountFuse(fd, start.GetPath(), start.GetReadOnly())
 	})
 	if err == nil && start.GetCopyOnWrite() { // where the workload has no path to it
-		err = mountFuse(fd, machine.LayerOf(start.GetPath()).Lower(), true)
+		err = mountFuse(fd, system.LayerOf(start.GetPath()).Lower(), true)
 	}
 	if err != nil {
 		_ = unix.Close(fd) // nothing was mounted
@@ -125,12 +125,12 @@ func (s *directoryServer) show(start *agentpb.AttachRequest) error {
 	if !start.GetCopyOnWrite() {
 		return s.root.Run(func() error { return errors.Join(poll(start.GetPath()), readAhead(start.GetPath())) })
 	}
-	layer := machine.LayerOf(start.GetPath())
+	layer := system.LayerOf(start.GetPath())
 	overlay, err := layer.Overlay()
 	if err != nil {
 		return err
 	}
-	if err := s.root.Run(func() error { return machine.Attach(overlay, start.GetPath()) }); err != nil {
+	if err := s.root.Run(func() error { return system.Attach(overlay, start.GetPath()) }); err != nil {
 		return err
 	}
 	return errors.Join(poll(layer.Lower()), readAhead(layer.Lower()))
@@ -161,7 +161,7 @@ func poll(dir string) error {
 
 // Changes implements agentpb.DirectoriesServer.
 func (s *directoryServer) Changes(req *agentpb.ChangesRequest, stream grpc.ServerStreamingServer[agentpb.ChangesResponse]) error {
-	omitted, err := files.Layer(stream.Context(), machine.LayerOf(req.GetPath()).Data(), func(entries []*agentpb.LayerEntry) error {
+	omitted, err := fileops.Layer(stream.Context(), system.LayerOf(req.GetPath()).Data(), func(entries []*agentpb.LayerEntry) error {
 		return stream.Send(&agentpb.ChangesResponse{Entries: entries})
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *directoryServer) Changes(req *agentpb.ChangesRequest, stream grpc.Serve
 
 // ReadChanged implements agentpb.DirectoriesServer.
 func (s *directoryServer) ReadChanged(req *agentpb.ReadChangedRequest, stream grpc.ServerStreamingServer[agentpb.ReadChangedResponse]) error {
-	return fileStatus(files.ReadLayer(machine.LayerOf(req.GetPath()).Data(), string(req.GetName()), func(b []byte) error {
+	return fileStatus(fileops.ReadLayer(system.LayerOf(req.GetPath()).Data(), string(req.GetName()), func(b []byte) error {
 		return stream.Send(&agentpb.ReadChangedResponse{Data: b})
 	}))
 }

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
-	"github.com/msb-project/msb/agentd/internal/files"
-	"github.com/msb-project/msb/agentd/internal/machine"
+	"github.com/msb-project/msb/agentd/internal/fileops"
+	"github.com/msb-project/msb/agentd/internal/system"
 	"github.com/msb-project/msb/agentd/internal/workload"
 	"github.com/msb-project/msb/internal/tartree"
 )
@@ -92,7 +92,7 @@ func fileStatus(err error) error {
 // Stat implements agentpb.FilesServer.
 func (s *fileServer) Stat(_ context.Context, req *agentpb.StatRequest) (info *agentpb.FileInfo, err error) {
 	return info, s.run(func() error {
-		info, err = files.Stat(req.GetPath(), req.GetFollow())
+		info, err = fileops.Stat(req.GetPath(), req.GetFollow())
 		return err
 	})
 }
@@ -100,7 +100,7 @@ func (s *fileServer) Stat(_ context.Context, req *agentpb.StatRequest) (info *ag
 // List implements agentpb.FilesServer.
 func (s *fileServer) List(req *agentpb.ListRequest, stream grpc.ServerStreamingServer[agentpb.ListResponse]) error {
 	return s.run(func() error {
-		return files.List(req.GetPath(), func(entries []*agentpb.FileInfo) error {
+		return fileops.List(req.GetPath(), func(entries []*agentpb.FileInfo) error {
 			return stream.Send(&agentpb.ListResponse{Entries: entries})
 		})
 	})
@@ -109,7 +109,7 @@ func (s *fileServer) List(req *agentpb.ListRequest, stream grpc.ServerStreamingS
 // Read implements agentpb.FilesServer.
 func (s *fileServer) Read(req *agentpb.ReadRequest, stream grpc.ServerStreamingServer[agentpb.ReadResponse]) error {
 	return s.run(func() error {
-		return files.Read(req.GetPath(), req.GetOffset(), req.GetLength(), func(b []byte) error {
+		return fileops.Read(req.GetPath(), req.GetOffset(), req.GetLength(), func(b []byte) error {
 			return stream.Send(&agentpb.ReadResponse{Data: b})
 		})
 	})
@@ -125,7 +125,7 @@ func (s *fileServer) Write(stream grpc.ClientStreamingServer[agentpb.WriteReques
 		return status.Error(codes.InvalidArgument, "the first message of a write must be start")
 	}
 	return s.run(func() error {
-		info, err := files.Write(first.GetStart(), func() ([]byte, error) {
+		info, err := fileops.Write(first.GetStart(), func() ([]byte, error) {
 			req, err := stream.Recv()
 			return req.GetData(), err
 		})
@@ -138,27 +138,27 @@ func (s *fileServer) Write(stream grpc.ClientStreamingServer[agentpb.WriteReques
 
 // Change implements agentpb.FilesServer.
 func (s *fileServer) Change(_ context.Context, req *agentpb.ChangeRequest) (*agentpb.ChangeResponse, error) {
-	return &agentpb.ChangeResponse{}, s.run(func() error { return files.Change(req) })
+	return &agentpb.ChangeResponse{}, s.run(func() error { return fileops.Change(req) })
 }
 
 // Watch implements agentpb.FilesServer.
 func (s *fileServer) Watch(req *agentpb.WatchRequest, stream grpc.ServerStreamingServer[agentpb.WatchResponse]) error {
 	return s.run(func() error {
-		return files.Watch(stream.Context(), req.GetPath(), req.GetRecursive(), stream.Send)
+		return fileops.Watch(stream.Context(), req.GetPath(), req.GetRecursive(), stream.Send)
 	})
 }
 
 // Pack implements agentpb.FilesServer.
 func (s *fileServer) Pack(req *agentpb.PackRequest, stream grpc.ServerStreamingServer[agentpb.PackResponse]) error {
 	pack := func(w io.Writer) (tartree.Report, error) {
-		return files.Pack(stream.Context(), w, req.GetPath(), req.GetName(), req.GetFollow())
+		return fileops.Pack(stream.Context(), w, req.GetPath(), req.GetName(), req.GetFollow())
 	}
 	where := s.run
 	if dir, err := outsideRoot(req); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	} else if dir != "" {
 		where = s.bounded
-		pack = func(w io.Writer) (tartree.Report, error) { return files.PackAll(stream.Context(), w, dir) }
+		pack = func(w io.Writer) (tartree.Report, error) { return fileops.PackAll(stream.Context(), w, dir) }
 	}
 	return where(func() error {
 		out := &chunkWriter{send: func(b []byte) error { return stream.Send(&agentpb.PackResponse{Data: b}) }}
@@ -176,12 +176,12 @@ func (s *fileServer) Pack(req *agentpb.PackRequest, stream grpc.ServerStreamingS
 // outsideRoot is the directory of agentd's own to pack, "" for one of the workload's.
 func outsideRoot(req *agentpb.PackRequest) (string, error) {
 	if req.GetRoot() {
-		return machine.RootDir, nil
+		return system.RootDir, nil
 	}
 	if req.GetCache() == "" {
 		return "", nil
 	}
-	layer, err := machine.CacheLayer(req.GetCache())
+	layer, err := system.CacheLayer(req.GetCache())
 	return layer.Data(), err
 }
 
@@ -199,7 +199,7 @@ func (s *fileServer) Unpack(stream grpc.ClientStreamingServer[agentpb.UnpackRequ
 			req, err := stream.Recv()
 			return req.GetData(), err
 		}}
-		report, err := files.Unpack(stream.Context(), first.GetStart(), in)
+		report, err := fileops.Unpack(stream.Context(), first.GetStart(), in)
 		if err != nil {
 			return err
 		}

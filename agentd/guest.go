@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentpb"
-	"github.com/msb-project/msb/agentd/internal/machine"
+	"github.com/msb-project/msb/agentd/internal/system"
 	"github.com/msb-project/msb/agentd/internal/truststore"
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
@@ -38,10 +38,10 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		}
 	}
 	if ns := req.GetClockUnixNs(); ns != 0 {
-		_, err := machine.SetClock(time.Unix(0, ns))
+		_, err := system.SetClock(time.Unix(0, ns))
 		warn(err)
 	}
-	seeded := machine.Seed(req.GetEntropy())
+	seeded := system.Seed(req.GetEntropy())
 	warn(seeded)
 	if req.GetRestored() {
 		if err := renew(req, seeded); err != nil {
@@ -63,13 +63,13 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 		if err := root.Assemble(ctx); err != nil {
 			return nil, nil, err
 		}
-		volumes, err := machine.OpenVolumes(ctx, root.Volumes, warn)
+		volumes, err := system.OpenVolumes(ctx, root.Volumes, warn)
 		if err != nil {
 			return nil, nil, err
 		}
-		caches := machine.OpenCaches(ctx, root.Caches, root.CacheDisk, warn)
+		caches := system.OpenCaches(ctx, root.Caches, root.CacheDisk, warn)
 		g.thread.Do(func() {
-			if err = machine.Enter(); err == nil {
+			if err = system.Enter(); err == nil {
 				err = errors.Join(root.MountTmpfs(), volumes.Mount())
 			}
 			attachCaches(caches, root.CacheUser, warn)
@@ -107,7 +107,7 @@ func (g *guest) Configure(ctx context.Context, req *agentpb.HandshakeRequest) (e
 
 // attachCaches mounts caches in the home of that user. The calling thread has entered the root. A sandbox is of use
 // without them: what can't be done is a warning.
-func attachCaches(caches *machine.Caches, user string, warn func(error)) {
+func attachCaches(caches *system.Caches, user string, warn func(error)) {
 	if caches.Empty() {
 		return
 	}
@@ -132,7 +132,7 @@ func renew(req *agentpb.HandshakeRequest, seeded error) error {
 	if len(mac) != 6 {
 		mac = make(net.HardwareAddr, 6) // no card, only what the kernel made
 	}
-	return machine.RenewMACs(mac)
+	return system.RenewMACs(mac)
 }
 
 // forgetOthers makes the copy of another sandbox's disk one of its own, before
@@ -144,27 +144,27 @@ func forgetOthers(req *agentpb.HandshakeRequest) error {
 	if !req.GetNewIdentity() {
 		return nil
 	}
-	return machine.RenewIdentity("/")
+	return system.RenewIdentity("/")
 }
 
 // SetClock implements machineOps.
-func (*guest) SetClock(t time.Time) (time.Duration, error) { return machine.SetClock(t) }
+func (*guest) SetClock(t time.Time) (time.Duration, error) { return system.SetClock(t) }
 
 // Freeze implements machineOps.
-func (*guest) Freeze() error { return machine.FreezeUpper() }
+func (*guest) Freeze() error { return system.FreezeUpper() }
 
 // Thaw implements machineOps.
-func (*guest) Thaw() error { return machine.ThawUpper() }
+func (*guest) Thaw() error { return system.ThawUpper() }
 
 // Upper implements machineOps.
-func (*guest) Upper() (*os.Root, error) { return machine.UpperFiles() }
+func (*guest) Upper() (*os.Root, error) { return system.UpperFiles() }
 
 // Terminate implements machineOps.
-func (*guest) Terminate() { machine.KillAll(unix.SIGTERM) }
+func (*guest) Terminate() { system.KillAll(unix.SIGTERM) }
 
 // Stats implements machineOps.
 func (*guest) Stats() *agentpb.StatsResponse {
-	s := machine.ReadStats()
+	s := system.ReadStats()
 	return &agentpb.StatsResponse{
 		MemoryTotalBytes: s.MemoryTotal, MemoryAvailableBytes: s.MemoryAvailable,
 		UptimeNs: int64(s.Uptime), CpuBusyNs: int64(s.CPUBusy),
@@ -195,19 +195,19 @@ func (*guest) Kernel() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-func parseRoot(r *agentpb.Root) machine.Root {
-	disk := func(d *agentpb.Disk) machine.Disk {
-		return machine.Disk{Serial: d.GetSerial(), Device: d.GetDevice()}
+func parseRoot(r *agentpb.Root) system.Root {
+	disk := func(d *agentpb.Disk) system.Disk {
+		return system.Disk{Serial: d.GetSerial(), Device: d.GetDevice()}
 	}
-	root := machine.Root{Image: disk(r.GetImage()), UpperBytes: r.GetUpperMemoryBytes(), MakeDirs: r.GetMakeDirs(), ReadOnly: r.GetReadOnly()}
+	root := system.Root{Image: disk(r.GetImage()), UpperBytes: r.GetUpperMemoryBytes(), MakeDirs: r.GetMakeDirs(), ReadOnly: r.GetReadOnly()}
 	for _, t := range r.GetTmpfs() {
-		root.Tmpfs = append(root.Tmpfs, machine.Tmpfs{Path: t.GetPath(), Size: t.GetSizeBytes(), Mode: t.Mode, Exec: t.GetExec()})
+		root.Tmpfs = append(root.Tmpfs, system.Tmpfs{Path: t.GetPath(), Size: t.GetSizeBytes(), Mode: t.Mode, Exec: t.GetExec()})
 	}
 	for _, v := range r.GetVolumes() {
-		root.Volumes = append(root.Volumes, machine.Volume{Disk: disk(v.GetDisk()), Path: v.GetPath(), ReadOnly: v.GetReadOnly()})
+		root.Volumes = append(root.Volumes, system.Volume{Disk: disk(v.GetDisk()), Path: v.GetPath(), ReadOnly: v.GetReadOnly()})
 	}
 	for _, c := range r.GetCaches() {
-		root.Caches = append(root.Caches, machine.Cache{Key: c.GetKey(), Path: c.GetPath()})
+		root.Caches = append(root.Caches, system.Cache{Key: c.GetKey(), Path: c.GetPath()})
 	}
 	root.CacheUser = r.GetCacheUser()
 	if d := r.GetCacheDisk(); d != nil {
@@ -222,13 +222,13 @@ func parseRoot(r *agentpb.Root) machine.Root {
 }
 
 // parseNetwork checks every address before anything is configured.
-func parseNetwork(req *agentpb.HandshakeRequest) (*machine.Network, machine.Names, error) {
-	names := machine.Names{Hostname: req.GetHostname()}
+func parseNetwork(req *agentpb.HandshakeRequest) (*system.Network, system.Names, error) {
+	names := system.Names{Hostname: req.GetHostname()}
 	n := req.GetNetwork()
 	if n == nil {
 		return nil, names, nil
 	}
-	network := &machine.Network{MAC: net.HardwareAddr(n.GetMac()), MTU: int(n.GetMtu())}
+	network := &system.Network{MAC: net.HardwareAddr(n.GetMac()), MTU: int(n.GetMtu())}
 	if len(network.MAC) != 6 {
 		return nil, names, errors.New("the handshake's MAC address is not 6 bytes long")
 	}
@@ -252,7 +252,7 @@ func parseNetwork(req *agentpb.HandshakeRequest) (*machine.Network, machine.Name
 		if err != nil {
 			return nil, names, fmt.Errorf("the handshake's hosts: %w", err)
 		}
-		names.Hosts = append(names.Hosts, machine.HostEntry{Address: a, Names: h.GetNames()})
+		names.Hosts = append(names.Hosts, system.HostEntry{Address: a, Names: h.GetNames()})
 	}
 	return network, names, nil
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentpb"
-	"github.com/msb-project/msb/agentd/internal/machine"
+	"github.com/msb-project/msb/agentd/internal/system"
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
@@ -32,19 +32,19 @@ func Main() error {
 		return errNotPID1
 	}
 	agentpb.QuietLog()
-	err := machine.Boot()
+	err := system.Boot()
 	log := slog.New(slog.NewTextHandler(console(), nil))
 	if err == nil {
-		machine.Settle()
+		system.Settle()
 		err = serveHost(context.Background(), log)
 	}
 	if err != nil && !errors.Is(err, errHostGone) {
 		log.Error("agent session ended", "err", err)
 	}
-	machine.KillAll(unix.SIGKILL)
+	system.KillAll(unix.SIGKILL)
 	// When even this fails, PID 1 returns, the kernel panics, and panic=-1
 	// leaves the machine.
-	return machine.Leave()
+	return system.Leave()
 }
 
 // console is the machine's console: PID 1's own descriptors are closed where
@@ -62,21 +62,21 @@ func console() *os.File {
 func serveHost(ctx context.Context, log *slog.Logger) error {
 	waitCtx, cancel := context.WithTimeout(ctx, portWait)
 	defer cancel()
-	port, err := machine.OpenPort(waitCtx, agentpb.PortName)
+	port, err := system.OpenPort(waitCtx, agentpb.PortName)
 	if err != nil {
 		return err
 	}
 	// Before anything of the workload runs, which could open it otherwise.
-	dirs, err := machine.OpenPort(waitCtx, agentpb.DirectoryPortName)
+	dirs, err := system.OpenPort(waitCtx, agentpb.DirectoryPortName)
 	if err != nil {
 		return err
 	}
-	if err := machine.LoopbackUp(); err != nil {
+	if err := system.LoopbackUp(); err != nil {
 		log.Warn("no loopback", "err", err)
 	}
 	thread := workload.NewThread()
 	ops := &guest{thread: thread, log: log}
-	if ops.cgroups, err = workload.NewCgroups(machine.CgroupMount, workloadLimits()); err != nil {
+	if ops.cgroups, err = workload.NewCgroups(system.CgroupMount, workloadLimits()); err != nil {
 		log.Warn("no control groups", "err", err)
 	}
 	s := newServer(ops, workload.NewSpawner(thread, workload.NewReaper(true)))
@@ -94,8 +94,8 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 // workloadLimits leaves the agent and the kernel half of the threads, and of the memory that is free before the first exec a
 // sixteenth, at most 64 MiB.
 func workloadLimits() workload.Limits {
-	free := machine.ReadStats().MemoryAvailable
-	return workload.Limits{PIDs: machine.ThreadLimit() / 2, MemoryBytes: free - min(free/16, 64<<20)}
+	free := system.ReadStats().MemoryAvailable
+	return workload.Limits{PIDs: system.ThreadLimit() / 2, MemoryBytes: free - min(free/16, 64<<20)}
 }
 
 // rawPort makes a rawFile of a port.

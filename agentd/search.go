@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
-	"github.com/msb-project/msb/agentd/internal/files"
+	"github.com/msb-project/msb/agentd/internal/fileops"
 )
 
 // searchServer looks for texts in the upper layer.
@@ -41,7 +41,7 @@ func (s *searchServer) Find(ctx context.Context, req *agentpb.FindRequest) (*age
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	defer root.Close()
-	found, more, err := files.Search(ctx, root, req.GetTexts())
+	found, more, err := fileops.Search(ctx, root, req.GetTexts())
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/msb-project/msb/agentd"
 	"github.com/msb-project/msb/agentd/agentclient"
-	guest "github.com/msb-project/msb/internal/guest/assets"
+	"github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/qemu"
 	"github.com/msb-project/msb/internal/vm/runner"
@@ -128,7 +128,7 @@ func (m *machine) want(t *testing.T, script, want string, change ...func(*agentc
 
 func agentDisk(t *testing.T) string {
 	t.Helper()
-	return part(t, guest.AgentRoot(), "agentd.ext4", func(dst *os.File, src io.Reader) error {
+	return part(t, assets.AgentRoot(), "agentd.ext4", func(dst *os.File, src io.Reader) error {
 		_, err := io.Copy(dst, src)
 		return err
 	})
@@ -136,13 +136,13 @@ func agentDisk(t *testing.T) string {
 
 func imageDisk(t *testing.T) string {
 	t.Helper()
-	return part(t, guest.Builtin(), "builtin.ext4", func(dst *os.File, src io.Reader) error {
+	return part(t, assets.Builtin(), "builtin.ext4", func(dst *os.File, src io.Reader) error {
 		return tar2ext4.ConvertTarToExt4(src, dst)
 	})
 }
 
 // part unpacks an embedded part once for all tests.
-func part(t *testing.T, p guest.Part, name string, unpack func(*os.File, io.Reader) error) string {
+func part(t *testing.T, p assets.Part, name string, unpack func(*os.File, io.Reader) error) string {
 	t.Helper()
 	path := filepath.Join(scratch, name)
 	if _, err := os.Stat(path); err == nil {

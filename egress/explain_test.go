@@ -166,7 +166,7 @@ func TestCheckNamesFindsDeadRules(t *testing.T) {
 	} {
 		p := &policies.Policy{
 			Hosts:  []policies.HostMapping{{Name: names("mapped.localhost")[0]}, {Name: names("a.mapped.localhost")[0]}},
-			Egress: policies.Egress{Allow: []policies.Rule{{Name: "r", Hosts: patterns("fine.example.com", host), Pos: policies.Position{File: "f", Line: 7, Col: 3}}}},
+			Egress: policies.EgressRules{Allow: []policies.Rule{{Name: "r", Hosts: patterns("fine.example.com", host), Pos: policies.Position{File: "f", Line: 7, Col: 3}}}},
 		}
 		err := CheckNames(p)
 		if (err != nil) != never || never && (!strings.Contains(err.Error(), host) || !strings.Contains(err.Error(), "f:7:3")) {

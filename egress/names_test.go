@@ -164,7 +164,7 @@ func TestResolverListIsReadWhole(t *testing.T) {
 func TestI5_NoNameReachesMetadataAddresses(t *testing.T) {
 	t.Parallel()
 	n := hostname.MustParse("lab.example")
-	e := mustEngine(t, &policies.Policy{Version: 1, DNS: policies.Default().DNS, Egress: policies.Egress{Allow: []policies.Rule{{
+	e := mustEngine(t, &policies.Policy{Version: 1, DNS: policies.Default().DNS, Egress: policies.EgressRules{Allow: []policies.Rule{{
 		Name: "lab", Hosts: []hostname.Pattern{hostname.MustParsePattern("lab.example")}, Ports: []policies.PortRange{{First: 80, Last: 80}}, Protocol: policies.TCP,
 		Within: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("128.0.0.0/1"), netip.MustParsePrefix("::/1"), netip.MustParsePrefix("8000::/1"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("169.254.169.254/31")},
 	}}}})

@@ -24,7 +24,7 @@ const (
 	maxPath = 2 << 10
 )
 
-// Capture writes a sandbox's frames to a capture with the gateway's verdicts beside them. Give it to
+// CaptureTap writes a sandbox's frames to a capture with the gateway's verdicts beside them. Give it to
 // Config.Capture; Start it, with nil to stop, at any time.
 //
 // A verdict is a comment on the flow's first packet; on the client's connection to the explicit proxy for
@@ -32,7 +32,7 @@ const (
 // the writer gathers packets for a moment, so most verdicts still find it; where one comes later (it
 // waited for a ClientHello, say) it goes to the flow's next packet. So do the verdicts on the requests of
 // an inspected flow. DNS answers become name records.
-type Capture struct {
+type CaptureTap struct {
 	writer atomic.Pointer[capture.Writer]
 
 	mu sync.Mutex
@@ -54,7 +54,7 @@ type lateComments struct {
 	lost  int // beyond the bounds
 }
 
-var _ netstack.BatchTap = (*Capture)(nil)
+var _ netstack.BatchTap = (*CaptureTap)(nil)
 
 // flowKey is what a packet and an audit event both know of a flow.
 type flowKey struct {
@@ -63,14 +63,14 @@ type flowKey struct {
 	dst     netip.AddrPort
 }
 
-// NewCapture returns a Capture that is stopped.
-func NewCapture() *Capture {
-	return &Capture{first: make(map[flowKey]capture.Ticket), late: make(map[flowKey]*lateComments)}
+// NewCaptureTap returns a CaptureTap that is stopped.
+func NewCaptureTap() *CaptureTap {
+	return &CaptureTap{first: make(map[flowKey]capture.Ticket), late: make(map[flowKey]*lateComments)}
 }
 
 // Start sends frames to w from now on, and returns the writer before it, if any, for the caller to
 // close. A nil w stops.
-func (c *Capture) Start(w *capture.Writer) *capture.Writer {
+func (c *CaptureTap) Start(w *capture.Writer) *capture.Writer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.writer.Swap(w) // under the lock: no ticket of the old one's is to meet the new one
@@ -81,7 +81,7 @@ func (c *Capture) Start(w *capture.Writer) *capture.Writer {
 }
 
 // forgetLate drops the comments that wait, and counts them; the caller holds mu.
-func (c *Capture) forgetLate() {
+func (c *CaptureTap) forgetLate() {
 	for _, late := range c.late {
 		c.forgotten += len(late.texts) + late.lost
 	}
@@ -99,7 +99,7 @@ func (c *Config) keyLog() io.Writer {
 }
 
 // keyLog is an io.Writer that puts TLS keys into the capture.
-type keyLog struct{ c *Capture }
+type keyLog struct{ c *CaptureTap }
 
 // Write implements io.Writer. It never fails: a capture must not end a handshake.
 func (k keyLog) Write(p []byte) (int, error) {
@@ -110,7 +110,7 @@ func (k keyLog) Write(p []byte) (int, error) {
 }
 
 // Frame implements netstack.FrameTap.
-func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped frameguard.Reason) {
+func (c *CaptureTap) Frame(dir netstack.Direction, frame []byte, dropped frameguard.Reason) {
 	w := c.writer.Load()
 	if w == nil {
 		return
@@ -131,7 +131,7 @@ func (c *Capture) Frame(dir netstack.Direction, frame []byte, dropped frameguard
 }
 
 // Frames implements netstack.BatchTap.
-func (c *Capture) Frames(dir netstack.Direction, frames *netstack.Batch) {
+func (c *CaptureTap) Frames(dir netstack.Direction, frames *netstack.Batch) {
 	w := c.writer.Load()
 	if w == nil {
 		return
@@ -171,7 +171,7 @@ func direction(d netstack.Direction) capture.Direction {
 }
 
 // match ties a packet to a verdict that came or will come.
-func (c *Capture) match(w *capture.Writer, dir netstack.Direction, frame []byte, t capture.Ticket) {
+func (c *CaptureTap) match(w *capture.Writer, dir netstack.Direction, frame []byte, t capture.Ticket) {
 	h, ok := capture.Decode(frame)
 	opens := dir == netstack.FromGuest && (h.Transport != capture.TransportTCP || h.Flags&(capture.SYN|capture.ACK) == capture.SYN)
 	if !ok || !opens && c.some.Load() == 0 {
@@ -200,7 +200,7 @@ func (c *Capture) match(w *capture.Writer, dir netstack.Direction, frame []byte,
 
 // handOver puts the comments that wait for a flow on its packet. Those for which the packet is lost, or on its way
 // to the disk already, wait on; the caller holds mu.
-func (c *Capture) handOver(w *capture.Writer, t capture.Ticket, key flowKey) {
+func (c *CaptureTap) handOver(w *capture.Writer, t capture.Ticket, key flowKey) {
 	late := c.late[key]
 	for len(late.texts) > 0 {
 		first := late.texts[0]

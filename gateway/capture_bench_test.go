@@ -16,7 +16,7 @@ import (
 func BenchmarkBulk(b *testing.B) {
 	for _, name := range []string{"off", "on"} {
 		b.Run("capture="+name, func(b *testing.B) {
-			c := gateway.NewCapture()
+			c := gateway.NewCaptureTap()
 			p := gatewaytest.Policy(b, "[[egress.allow]]\nname = \"sink\"\ncidrs = [\"93.184.215.20/32\"]\nports = [9]\nprotocol = \"tcp\"\n")
 			world := gatewaytest.StartWith(b, p, func(cfg *gateway.Config) { cfg.Capture = c })
 			received := make(chan struct{})

@@ -20,13 +20,13 @@ import (
 
 // tapped is a capture in memory with a guest's frames.
 type tapped struct {
-	*Capture
+	*CaptureTap
 	file bytes.Buffer
 	w    *capture.Writer
 }
 
 func newTapped() *tapped {
-	c := &tapped{Capture: NewCapture()}
+	c := &tapped{CaptureTap: NewCaptureTap()}
 	c.w = capture.NewWriter(&c.file, capture.Options{})
 	c.Start(c.w)
 	return c
@@ -181,7 +181,7 @@ func TestI11_OverlongCommentsAreCounted(t *testing.T) {
 // TestSwitchingUnderLoadTearsNoCapture: frames and verdicts come from many goroutines while parts begin and end.
 func TestSwitchingUnderLoadTearsNoCapture(t *testing.T) {
 	t.Parallel()
-	c := NewCapture()
+	c := NewCaptureTap()
 	stop := make(chan struct{})
 	var guests sync.WaitGroup
 	for g := range uint16(4) {

@@ -10,10 +10,10 @@ import (
 )
 
 // sink returns an audit.Sink that hands events on to next and takes the verdicts out of them.
-func (c *Capture) sink(next audit.Sink) audit.Sink { return captureSink{c, next} }
+func (c *CaptureTap) sink(next audit.Sink) audit.Sink { return captureSink{c, next} }
 
 type captureSink struct {
-	c    *Capture
+	c    *CaptureTap
 	next audit.Sink
 }
 
@@ -27,7 +27,7 @@ func (s captureSink) Emit(e audit.Event) {
 
 // saw takes a verdict that the audit merges with others: its packet has its comment all the same. c may be
 // nil.
-func (c *Capture) saw(e audit.Event) {
+func (c *CaptureTap) saw(e audit.Event) {
 	if c == nil {
 		return
 	}
@@ -37,7 +37,7 @@ func (c *Capture) saw(e audit.Event) {
 }
 
 // take makes a comment of a verdict.
-func (c *Capture) take(w *capture.Writer, e *audit.Event) {
+func (c *CaptureTap) take(w *capture.Writer, e *audit.Event) {
 	v := capture.Verdict{
 		Kind: capture.KindFlow, Flow: e.Flow, Action: e.Action, WouldDeny: e.WouldDeny, Rule: e.Rule, Reason: e.Reason,
 		Message: e.Message,
@@ -89,7 +89,7 @@ func text(v capture.Verdict) string {
 // refused puts the verdict on a name that a client asked the explicit proxy for beside the client's
 // connection. The audit has it as a question of the gateway's own, which no packet belongs to. c may be
 // nil.
-func (c *Capture) refused(r *httphead.ProxyRequest, client, proxy netip.AddrPort, verdict *egress.Verdict) {
+func (c *CaptureTap) refused(r *httphead.ProxyRequest, client, proxy netip.AddrPort, verdict *egress.Verdict) {
 	if c == nil {
 		return
 	}
@@ -105,7 +105,7 @@ func (c *Capture) refused(r *httphead.ProxyRequest, client, proxy netip.AddrPort
 }
 
 // comment puts text on the flow's first packet if that waits still, else on its next one.
-func (c *Capture) comment(w *capture.Writer, key flowKey, text string) {
+func (c *CaptureTap) comment(w *capture.Writer, key flowKey, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.writer.Load() != w {

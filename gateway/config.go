@@ -53,7 +53,7 @@ type Config struct {
 	Link netstack.Config
 	// Capture takes frames, verdicts and the guest's TLS keys while it is started; it becomes the link's
 	// Tap. Nil captures nothing.
-	Capture *Capture
+	Capture *CaptureTap
 	// Roots verify upstream servers; nil is the host's.
 	Roots *x509.CertPool
 	// CA is the sandbox's authority; nil makes one that lives in memory only.

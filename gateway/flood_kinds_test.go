@@ -50,7 +50,7 @@ func TestI1_I11_DeniedNameFloodsAreMerged(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer
 	pcap := capture.NewWriter(&file, capture.Options{})
-	c := gateway.NewCapture()
+	c := gateway.NewCaptureTap()
 	c.Start(pcap)
 	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, "[limits]\ndns_per_second = 100000\n"), func(cfg *gateway.Config) { cfg.Capture = c })
 	start := time.Now()

@@ -108,7 +108,7 @@ func (i *inbound) revokeClients() (ended int) {
 
 // admitted puts the verdict on a client beside the packets of its flow: those between the gateway's address and the
 // guest's port. c may be nil. One that was refused has no packets.
-func (c *Capture) admitted(ev *audit.Event, gateway, guest netip.AddrPort) {
+func (c *CaptureTap) admitted(ev *audit.Event, gateway, guest netip.AddrPort) {
 	if c == nil {
 		return
 	}

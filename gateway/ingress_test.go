@@ -146,7 +146,7 @@ func TestI16_ReloadsEndRefusedClients(t *testing.T) {
 // TestClientsAreInTheCapture: a comment beside the flow's packets names the client and the rule.
 func TestClientsAreInTheCapture(t *testing.T) {
 	t.Parallel()
-	c := gateway.NewCapture()
+	c := gateway.NewCaptureTap()
 	var file bytes.Buffer
 	out := capture.NewWriter(&file, capture.Options{})
 	c.Start(out)

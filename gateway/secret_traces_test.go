@@ -62,7 +62,7 @@ in = ["header:Authorization", "basic", "query:key", "body"]
 placeholder = "tok_{32}"
 `)
 	sink := audit.NewLog(&audited, audit.Options{})
-	tap, writer := gateway.NewCapture(), capture.NewWriter(&captured, capture.Options{})
+	tap, writer := gateway.NewCaptureTap(), capture.NewWriter(&captured, capture.Options{})
 	tap.Start(writer)
 	w := gatewaytest.StartWith(t, policy, func(c *gateway.Config) { c.Audit, c.Capture = sink, tap })
 	w.Record("api.example.com. 60 IN A "+site, "other.example.com. 60 IN A "+other, "broken.example.com. 60 IN A 93.184.215.77")

@@ -17,7 +17,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
-	secretvalue "github.com/msb-project/msb/secretproxy/secret"
+	"github.com/msb-project/msb/secretproxy/secretstore"
 )
 
 // TestFullDisksAreToldApart: the sandbox's own, one of a shared directory, and this machine's at a start.
@@ -163,7 +163,7 @@ func TestI8_UnusableSecretsAreNamed(t *testing.T) {
 		if value == "none" {
 			from.Value += "s"
 		}
-		_, err := secretvalue.Open(t.Context(), []policies.Secret{{Name: "API_TOKEN", From: from, In: []policies.Place{{Kind: policies.InBasic}}}}, time.Now)
+		_, err := secretstore.Open(t.Context(), []policies.Secret{{Name: "API_TOKEN", From: from, In: []policies.Place{{Kind: policies.InBasic}}}}, time.Now)
 		p.fake.startErr = sandbox.Fail(fmt.Errorf("%w: %w", sandbox.ErrSecretValue, err))
 		text := p.says(t, true, "sandbox_exec", m{"command": "true"}, want)
 		if strings.Contains(text, "hunter2") || strings.Contains(text, dir) || strings.Contains(text, "untrusted") {

@@ -56,7 +56,7 @@ func (c *converter) policy(doc fileDoc) *Policy {
 // scalar notes that the file sets a key of which there is only one.
 func (c *converter) scalar(key string) { c.set[key] = c.places.of(key) }
 
-func (c *converter) sandbox(s *Sandbox, f *fileSandbox) {
+func (c *converter) sandbox(s *SandboxDefaults, f *fileSandbox) {
 	if f.Image != nil {
 		c.scalar("sandbox.image")
 		if s.Image = *f.Image; s.Image == "" {
@@ -87,7 +87,7 @@ const (
 	minMemory = 96 << 20
 )
 
-func (c *converter) egress(e *Egress, f *fileEgress) {
+func (c *converter) egress(e *EgressRules, f *fileEgress) {
 	e.Default = DefaultAction(c.enum("egress.default", f.Default, defaultActions))
 	e.Mode = Mode(c.enum("egress.mode", f.Mode, modes))
 	for i, r := range f.Allow {

@@ -108,7 +108,7 @@ func list[T any](w *writer, name string, v []T) {
 	}
 }
 
-func (w *writer) sandbox(s Sandbox) {
+func (w *writer) sandbox(s SandboxDefaults) {
 	if s.Image == "" && len(s.Command) == 0 && s.CPUs == 0 && s.Memory == 0 {
 		return
 	}

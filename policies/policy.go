@@ -19,8 +19,8 @@ type Policy struct {
 	// policy that was made in code or parsed from memory, which is its maker's own.
 	Path    string
 	Version int
-	Sandbox Sandbox
-	Egress  Egress
+	Sandbox SandboxDefaults
+	Egress  EgressRules
 	Ingress Ingress
 	// Hosts are the names that the operator maps to targets of the host's
 	// choosing, in file order. They are the only way to the host itself.
@@ -51,9 +51,9 @@ type Position struct {
 	Col  int // from 1, in characters
 }
 
-// Sandbox says what `msb run --policy FILE` starts; flags override it. Zero
+// SandboxDefaults says what `msb run --policy FILE` starts; flags override it. Zero
 // fields mean that the file says nothing.
-type Sandbox struct {
+type SandboxDefaults struct {
 	// Image is an OCI reference, "oci:DIR", "docker-archive:FILE", "dir:PATH"
 	// or "builtin".
 	Image   string

@@ -6,9 +6,9 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// Egress is what may leave. The order of judgement: special-purpose floor, deny
+// EgressRules is what may leave. The order of judgement: special-purpose floor, deny
 // rules, allow rules, default.
-type Egress struct {
+type EgressRules struct {
 	Default DefaultAction
 	Mode    Mode
 	Allow   []Rule

@@ -109,7 +109,7 @@ type difference struct {
 	t      *testing.T
 	policy string
 	path   string
-	tap    *gateway.Capture
+	tap    *gateway.CaptureTap
 	// port is the last one that the guest dialled TCP from: flows are told apart by it, and a port that the guest's
 	// stack chose twice made two of one.
 	port uint16
@@ -117,7 +117,7 @@ type difference struct {
 
 func newDifference(t *testing.T, policy string) *difference {
 	t.Helper()
-	d := &difference{t: t, policy: policy, path: filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCapture(), port: 20000}
+	d := &difference{t: t, policy: policy, path: filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCaptureTap(), port: 20000}
 	w, err := capture.Create(d.path, capture.Options{})
 	if err != nil {
 		t.Fatal(err)

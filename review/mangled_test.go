@@ -56,7 +56,7 @@ func TestI16_RandomSegmentsAreReviewedAlike(t *testing.T) {
 type recordedGuest struct {
 	*guest
 	path   string
-	tap    *gateway.Capture
+	tap    *gateway.CaptureTap
 	broken map[connection]bool // by a reset of the client's
 	// laden are connections whose handshake is completed by a segment that says something, or may be broken by another; of
 	// those in shaken it is over.
@@ -67,7 +67,7 @@ func startRecordedGuest(t *testing.T, c *pcapgen.Case, file []byte, zone []strin
 	t.Helper()
 	g := &recordedGuest{
 		guest: &guest{wire: newWire(t), mac: macOf(t, file)},
-		path:  filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCapture(), broken: map[connection]bool{}, laden: map[connection]bool{}, shaken: map[connection]bool{},
+		path:  filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCaptureTap(), broken: map[connection]bool{}, laden: map[connection]bool{}, shaken: map[connection]bool{},
 	}
 	g.raw = true
 	w, err := capture.Create(g.path, capture.Options{})

@@ -56,7 +56,7 @@ func recordAsked(t *testing.T) (file []byte, ports []uint16) {
 	t.Helper()
 	var out bytes.Buffer
 	w := capture.NewWriter(&out, capture.Options{})
-	c := gateway.NewCapture()
+	c := gateway.NewCaptureTap()
 	c.Start(w)
 	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, askedPolicy), func(cfg *gateway.Config) { cfg.Capture = c })
 	world.Record("opaque.example. 60 IN A 93.184.215.20", "plain.example. 60 IN A 93.184.215.21")

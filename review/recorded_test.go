@@ -52,7 +52,7 @@ func recordSession(t *testing.T) (path string, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := gateway.NewCapture()
+	c := gateway.NewCaptureTap()
 	c.Start(w)
 	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, recordPolicy), func(cfg *gateway.Config) { cfg.Capture = c })
 	world.Record("api.example.com. 60 IN A 93.184.215.14")
@@ -191,7 +191,7 @@ func TestReviewsAgreeWithLiveVerdicts(t *testing.T) {
 
 func TestCaptureIsSwitchedWhileRunning(t *testing.T) {
 	t.Parallel()
-	c := gateway.NewCapture()
+	c := gateway.NewCaptureTap()
 	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, recordPolicy[:strings.Index(recordPolicy, "[secrets")]), func(cfg *gateway.Config) { cfg.Capture = c })
 	world.Record("api.example.com. 60 IN A 93.184.215.14")
 	var out bytes.Buffer

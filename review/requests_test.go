@@ -54,7 +54,7 @@ func recordRequests(t *testing.T) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := gateway.NewCapture()
+	c := gateway.NewCaptureTap()
 	c.Start(w)
 	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, requestPolicy), func(cfg *gateway.Config) { cfg.Capture = c })
 	world.Record("api.example.com. 60 IN A 93.184.215.14", "plain.example. 60 IN A 93.184.215.20")

@@ -70,7 +70,7 @@ type session struct {
 	t         *testing.T
 	life      *lifetime
 	authority *ca.Authority // the sandbox's
-	tap       *gateway.Capture
+	tap       *gateway.CaptureTap
 	file      bytes.Buffer
 
 	addrs map[string]netip.Addr
@@ -129,7 +129,7 @@ func speak(t *testing.T, c *pcapgen.Case, play script) []byte {
 	}
 	life := &lifetime{TB: t}
 	defer life.end()
-	s := &session{t: t, life: life, authority: authority, tap: gateway.NewCapture(), addrs: map[string]netip.Addr{}, port: c.GuestPort}
+	s := &session{t: t, life: life, authority: authority, tap: gateway.NewCaptureTap(), addrs: map[string]netip.Addr{}, port: c.GuestPort}
 	w := capture.NewWriter(&s.file, capture.Options{Comment: cmp.Or(c.Title, c.Story)})
 	s.tap.Start(w)
 	s.World = gatewaytest.StartWith(life, gatewaytest.Policy(t, c.Policy), func(cfg *gateway.Config) {

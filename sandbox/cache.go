@@ -23,7 +23,7 @@ import (
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/image/ext4disk"
 	"github.com/msb-project/msb/internal/owned"
-	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -372,7 +372,7 @@ func (cs Caches) build(ctx context.Context, dir, newest string, o StartOptions, 
 	if newest == "" || errors.Is(err, fs.ErrNotExist) {
 		err = image.CreateUpper(disk, CacheSize)
 	} else if kept, err = state.ReadCaches(state.CachesPath(cs.home.dir, newest)); err == nil {
-		err = snapshots.CopyDisk(ctx, disk, old)
+		err = diskstore.CopyDisk(ctx, disk, old)
 	}
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
-	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -270,4 +270,4 @@ func ofProcess(path string) bool {
 }
 
 // CheckBackend says whether a Config may have this backend, without a look at the machine.
-func CheckBackend(name string) error { return vm.CheckChoice(name, backends.All("")...) }
+func CheckBackend(name string) error { return vm.CheckChoice(name, hypervisors.All("")...) }

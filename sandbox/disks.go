@@ -9,7 +9,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/cachefile"
-	guest "github.com/msb-project/msb/internal/guest/assets"
+	"github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/policies"
 )
 
@@ -39,7 +39,7 @@ func resolve(ctx context.Context, home *Home, cfg *Config, admitted *Admission) 
 const builtinPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func builtin(program string) (image.Builtin, error) {
-	part := guestPart(guest.Builtin(), program)
+	part := guestPart(assets.Builtin(), program)
 	digest, err := part.Digest()
 	if err != nil {
 		return image.Builtin{}, err
@@ -53,7 +53,7 @@ func builtin(program string) (image.Builtin, error) {
 
 // agentDisk returns the agent's root disk, written out once for each version of it and when it was damaged.
 func agentDisk(home *Home, program string) (string, error) {
-	part := guestPart(guest.AgentRoot(), program)
+	part := guestPart(assets.AgentRoot(), program)
 	digest, err := part.Digest()
 	if err != nil {
 		return "", err

@@ -27,7 +27,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/internal/handoff"
 	"github.com/msb-project/msb/internal/vm"
-	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/sandbox/internal/supervisor"
 )
 
@@ -40,7 +40,7 @@ const (
 
 // TestMain lets the test's own program be a real supervisor with a machine that isn't one, and a caller that a test kills.
 func TestMain(m *testing.M) {
-	backends.MaybeRun()
+	hypervisors.MaybeRun()
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == Verb:
 		agentpb.QuietLog()

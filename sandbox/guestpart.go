@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	guest "github.com/msb-project/msb/internal/guest/assets"
+	"github.com/msb-project/msb/internal/guest/assets"
 )
 
 // A program that uses this package by `go get` carries no parts of the guest, since they are built and not in the module. It
@@ -34,7 +34,7 @@ type part interface {
 }
 
 // guestPart is this program's own part, or that of program if this one has none.
-func guestPart(own guest.Part, program string) part {
+func guestPart(own assets.Part, program string) part {
 	if _, err := own.Digest(); err == nil || program == "" {
 		return own
 	}
@@ -43,8 +43,8 @@ func guestPart(own guest.Part, program string) part {
 
 // lendPart prints a part for another program.
 func lendPart(name string, out, warn io.Writer) int {
-	all := []guest.Part{guest.AgentRoot(), guest.Builtin()}
-	i := slices.IndexFunc(all, func(p guest.Part) bool { return p.Name() == name })
+	all := []assets.Part{assets.AgentRoot(), assets.Builtin()}
+	i := slices.IndexFunc(all, func(p assets.Part) bool { return p.Name() == name })
 	if i < 0 {
 		_, _ = fmt.Fprintf(warn, "no part of the guest is called %.80q\n", name)
 		return 1
@@ -82,7 +82,7 @@ func (p lentPart) read(whole bool) (digest string, packed []byte, err error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("%w; %s, which Program names, can't be asked for them: %w", guest.ErrNotBuilt, p.program, err)
+		return "", nil, fmt.Errorf("%w; %s, which Program names, can't be asked for them: %w", assets.ErrNotBuilt, p.program, err)
 	}
 	line := make([]byte, hex.EncodedLen(sha256.Size)+1)
 	_, err = io.ReadFull(out, line)
@@ -102,7 +102,7 @@ func (p lentPart) read(whole bool) (digest string, packed []byte, err error) {
 		cancel() // it may write on
 	}
 	if err = errors.Join(err, cmd.Wait()); err != nil {
-		return "", nil, fmt.Errorf("%w, and neither was %s, which Program names: %w: %.200q", guest.ErrNotBuilt, p.program, err, said.String())
+		return "", nil, fmt.Errorf("%w, and neither was %s, which Program names: %w: %.200q", assets.ErrNotBuilt, p.program, err, said.String())
 	}
 	if sum := sha256.Sum256(packed); hex.EncodeToString(sum[:]) != digest {
 		return "", nil, fmt.Errorf("%s of %s is not what its digest says: that msb is damaged", p.name, p.program)

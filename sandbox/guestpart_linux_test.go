@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	guest "github.com/msb-project/msb/internal/guest/assets"
+	"github.com/msb-project/msb/internal/guest/assets"
 )
 
 // TestPartsAreLentByPrograms: this test's own program is the msb that carries them.
@@ -18,7 +18,7 @@ func TestPartsAreLentByPrograms(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	must(t, err)
-	for _, own := range []guest.Part{guest.AgentRoot(), guest.Builtin()} {
+	for _, own := range []assets.Part{assets.AgentRoot(), assets.Builtin()} {
 		want, err := own.Digest()
 		if err != nil {
 			t.Skip(err)
@@ -43,7 +43,7 @@ func TestPartsAreLentByPrograms(t *testing.T) {
 			t.Errorf("%s is asked for though it is here", own.Name())
 		}
 	}
-	if _, err := (lentPart{"none.gz", self}).Digest(); !errors.Is(err, guest.ErrNotBuilt) || !strings.Contains(err.Error(), `no part of the guest is called`) {
+	if _, err := (lentPart{"none.gz", self}).Digest(); !errors.Is(err, assets.ErrNotBuilt) || !strings.Contains(err.Error(), `no part of the guest is called`) {
 		t.Errorf("a part that there isn't: %v", err)
 	}
 }
@@ -68,7 +68,7 @@ func TestI12_OtherProgramsLendNothing(t *testing.T) {
 			t.Errorf("%s: %v; want %q", script, err, says)
 		}
 	}
-	if _, err := (lentPart{"agentd", "/nowhere/msb"}).Digest(); !errors.Is(err, guest.ErrNotBuilt) {
+	if _, err := (lentPart{"agentd", "/nowhere/msb"}).Digest(); !errors.Is(err, assets.ErrNotBuilt) {
 		t.Error(err)
 	}
 }

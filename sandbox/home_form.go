@@ -10,7 +10,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/owned"
-	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -34,7 +34,7 @@ func homeForm(name string, mode fs.FileMode) (owned.Form, bool) {
 		trustDir:           owned.Files(trustFile.MatchString),
 		state.KeptDir:      owned.Dirs(runName.MatchString, state.RunForm),
 		state.VolumesDir:   owned.Dirs(func(name string) bool { return state.CheckVolumeName(name) == nil || hiddenName.MatchString(name) }, state.VolumeForm),
-		state.SnapshotsDir: snapshots.Form,
+		state.SnapshotsDir: diskstore.Form,
 		state.CachesDir:    state.CachesForm,
 		state.NamedDir:     owned.Dirs(func(name string) bool { return CheckName(name) == nil || hiddenName.MatchString(name) }, state.NamedForm),
 	}[name]

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/sandbox/internal/jobs"
+	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 )
 
 // TestJobEventsTellEveryRun in their order, with exit codes and the number of each restart.
@@ -26,7 +26,7 @@ func TestJobEventsTellEveryRun(t *testing.T) {
 		clock := newPauses()
 		var mu sync.Mutex
 		var told []string
-		k.Event = func(e jobs.Event) {
+		k.Event = func(e jobkeeper.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			line := [...]string{agentclient.ExecCreated: "create", agentclient.ExecStarted: "start", agentclient.ExecDied: "die"}[e.Stage]
@@ -64,7 +64,7 @@ func TestLostJobsDieWithoutACode(t *testing.T) {
 	t.Parallel()
 	k := newKeeper(t)
 	died := make(chan *int, 1)
-	k.Event = func(e jobs.Event) {
+	k.Event = func(e jobkeeper.Event) {
 		if e.Stage == agentclient.ExecDied {
 			died <- e.Code
 		}

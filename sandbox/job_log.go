@@ -39,8 +39,8 @@ type LogEntry struct {
 	Missing int64
 }
 
-// JobLog reads a job's output. It is for one goroutine.
-type JobLog struct {
+// LogReader reads a job's output. It is for one goroutine.
+type LogReader struct {
 	ctx    context.Context
 	job    *Job
 	opts   LogOptions
@@ -55,12 +55,12 @@ type JobLog struct {
 
 // Logs opens the job's output, also of one that runs or whose sandbox doesn't. The output is bytes of the guest's,
 // terminal escapes included. Closing the log, or never reading it, changes nothing for the job. Reads end with ctx.
-func (j *Job) Logs(ctx context.Context, o LogOptions) (*JobLog, error) {
+func (j *Job) Logs(ctx context.Context, o LogOptions) (*LogReader, error) {
 	st, err := j.Status()
 	if err != nil {
 		return nil, err
 	}
-	l := &JobLog{
+	l := &LogReader{
 		ctx: ctx, job: j, opts: o, opened: time.Now(), status: st, final: st.State != JobRunning,
 		lines: joblog.NewLines(j.dir, j.name),
 	}
@@ -77,7 +77,7 @@ var errNothingYet = errors.New("no line yet")
 
 // skip goes on to the last Tail lines of what is there. It counts the lines and reads them again: 8 MiB of empty ones
 // would take a hundred times that in memory.
-func (l *JobLog) skip() error {
+func (l *LogReader) skip() error {
 	if err := l.lines.Hold(); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (l *JobLog) skip() error {
 }
 
 // pass reads over so many lines, if there are as many, and returns how many it were.
-func (l *JobLog) pass(most int) (n int, err error) {
+func (l *LogReader) pass(most int) (n int, err error) {
 	for n < most {
 		e, err := l.next()
 		if errors.Is(err, io.EOF) || errors.Is(err, errNothingYet) {
@@ -110,7 +110,7 @@ func (l *JobLog) pass(most int) (n int, err error) {
 }
 
 // Next is the next line. io.EOF is the end: of what is there, or with Follow that of the job.
-func (l *JobLog) Next() (LogEntry, error) {
+func (l *LogReader) Next() (LogEntry, error) {
 	for {
 		e, err := l.next()
 		if !errors.Is(err, errNothingYet) {
@@ -125,7 +125,7 @@ func (l *JobLog) Next() (LogEntry, error) {
 }
 
 // next is Next without the wait.
-func (l *JobLog) next() (LogEntry, error) {
+func (l *LogReader) next() (LogEntry, error) {
 	for {
 		if err := l.ctx.Err(); err != nil {
 			return LogEntry{}, err
@@ -160,7 +160,7 @@ func (l *JobLog) next() (LogEntry, error) {
 }
 
 // look asks whether the job has ended. What was written before that is read after it.
-func (l *JobLog) look() error {
+func (l *LogReader) look() error {
 	st, err := l.job.Status()
 	switch {
 	case errors.Is(err, ErrNoJob):
@@ -174,7 +174,7 @@ func (l *JobLog) look() error {
 }
 
 // finish queues what stands behind the last newline.
-func (l *JobLog) finish() {
+func (l *LogReader) finish() {
 	l.ended = true
 	for _, line := range l.lines.Rest() {
 		l.add(line)
@@ -184,7 +184,7 @@ func (l *JobLog) finish() {
 	}
 }
 
-func (l *JobLog) add(line joblog.Line) {
+func (l *LogReader) add(line joblog.Line) {
 	if line.Time.Before(l.opts.Since) {
 		return
 	}
@@ -192,7 +192,7 @@ func (l *JobLog) add(line joblog.Line) {
 }
 
 // Read implements io.Reader: both streams' lines as one, and nothing of what is missing.
-func (l *JobLog) Read(p []byte) (int, error) {
+func (l *LogReader) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
 		e, err := l.Next()
 		if err != nil {
@@ -206,7 +206,7 @@ func (l *JobLog) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (l *JobLog) Close() error { return l.lines.Close() }
+func (l *LogReader) Close() error { return l.lines.Close() }
 
 // JobOutput is a part of a job's output.
 type JobOutput struct {

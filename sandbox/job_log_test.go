@@ -15,7 +15,7 @@ func TestI11_TailsEndWhereTheyBegan(t *testing.T) {
 	dir := t.TempDir()
 	w := joblog.NewWriter(dir, "job")
 	_, _ = io.WriteString(w.Stream(joblog.Stdout), "before\n")
-	l := &JobLog{
+	l := &LogReader{
 		ctx: t.Context(), opts: LogOptions{Follow: true, Tail: 1}, opened: time.Now(), final: true,
 		lines: joblog.NewLines(dir, "job"),
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/internal/joblog"
-	"github.com/msb-project/msb/sandbox/internal/jobs"
+	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -62,7 +62,7 @@ func (g *fakeGuest) Exec(ctx context.Context, o ExecOptions) (ExitStatus, error)
 
 // keeps is a running sandbox of the name web, as far as jobs go: its supervisor is in this process.
 type keeps struct {
-	*jobs.Keeper
+	*jobkeeper.Keeper
 	home *Home
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -81,7 +81,7 @@ func (k *keeps) start(t *testing.T) {
 	t.Helper()
 	var ctx context.Context
 	ctx, k.stop = context.WithCancel(t.Context())
-	k.Keeper = &jobs.Keeper{
+	k.Keeper = &jobkeeper.Keeper{
 		Dir: namedPath(k.home, "web", state.JobsDir), Agent: &fakeGuest{}, Ctx: ctx, Work: &k.work, Self: state.Identify(os.Getpid()),
 		Room: func() (int64, error) { return 1 << 40, nil }, Failed: func(err error) { t.Error(err) },
 	}
@@ -296,7 +296,7 @@ func TestI13_JobsAreLostWithSupervisors(t *testing.T) {
 	if err := j.Kill(t.Context(), 9); !errors.Is(err, ErrJobEnded) {
 		t.Errorf("kill: %v", err)
 	}
-	must(t, (&jobs.Keeper{Dir: k.Dir}).Settle(nil)) // the next start
+	must(t, (&jobkeeper.Keeper{Dir: k.Dir}).Settle(nil)) // the next start
 	if file, err := state.ReadJob(k.Dir, "server"); err != nil || file.State != JobLost || file.Reason == "" {
 		t.Errorf("%+v, %v", file, err)
 	}

@@ -4,14 +4,14 @@ import (
 	"os"
 
 	"github.com/msb-project/msb/agentd/agentpb"
-	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/sandbox/internal/supervisor"
 )
 
 // MaybeRun must be the first thing that main (or TestMain) of a program that starts sandboxes does: a
 // process that was started as supervisor or VMM becomes one here and does not return.
 func MaybeRun() {
-	backends.MaybeRun()
+	hypervisors.MaybeRun()
 	if len(os.Args) > 1 && os.Args[1] == Verb {
 		agentpb.QuietLog()
 		os.Exit(supervisor.Run(replan))

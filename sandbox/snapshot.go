@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -83,9 +83,9 @@ func (ss Snapshots) create(ctx context.Context, name string, o SnapshotOptions) 
 	return snapshot, errors.Join(err, work.Abort())
 }
 
-func takeSnapshot(ctx context.Context, h *Home, store *snapshots.Store, work *snapshots.Work, name string, o SnapshotOptions) (*Snapshot, error) {
-	meta := &snapshots.Meta{Created: time.Now().UTC().Round(0), Labels: o.Labels}
-	var list *snapshots.List
+func takeSnapshot(ctx context.Context, h *Home, store *diskstore.Store, work *diskstore.Work, name string, o SnapshotOptions) (*Snapshot, error) {
+	meta := &diskstore.Meta{Created: time.Now().UTC().Round(0), Labels: o.Labels}
+	var list *diskstore.List
 	err := withStill(ctx, h, name, func(src *source) (err error) {
 		meta.Running, meta.Config, meta.CA = src.running(), src.stored, src.certificates()
 		if meta.Parent, err = readOrigin(src.dir); err != nil {
@@ -110,7 +110,7 @@ func takeSnapshot(ctx context.Context, h *Home, store *snapshots.Store, work *sn
 }
 
 // commitNext gives a snapshot the first name that is free behind those that there are.
-func commitNext(store *snapshots.Store, work *snapshots.Work, sandbox string, meta *snapshots.Meta, list *snapshots.List) (string, error) {
+func commitNext(store *diskstore.Store, work *diskstore.Work, sandbox string, meta *diskstore.Meta, list *diskstore.List) (string, error) {
 	names, err := store.Names()
 	if err != nil {
 		return "", err
@@ -134,8 +134,8 @@ func commitNext(store *snapshots.Store, work *snapshots.Work, sandbox string, me
 	}
 }
 
-func (ss Snapshots) store() (*snapshots.Store, error) {
-	return snapshots.Open(filepath.Join(ss.home.dir, state.SnapshotsDir))
+func (ss Snapshots) store() (*diskstore.Store, error) {
+	return diskstore.Open(filepath.Join(ss.home.dir, state.SnapshotsDir))
 }
 
 // sweepSnapshots removes what killed commands left.
@@ -194,7 +194,7 @@ func (ss Snapshots) Remove(name string) error {
 }
 
 // DiskRange is a part of a disk, in bytes.
-type DiskRange = snapshots.Range
+type DiskRange = diskstore.Range
 
 // Diff returns the parts in which the disks of two snapshots differ, to within a MiB.
 func (ss Snapshots) Diff(a, b string) ([]DiskRange, error) {
@@ -210,10 +210,10 @@ func (ss Snapshots) Diff(a, b string) ([]DiskRange, error) {
 	if err != nil {
 		return nil, Fail(err)
 	}
-	return snapshots.Diff(one, two), nil
+	return diskstore.Diff(one, two), nil
 }
 
-func snapshotOf(name string, m *snapshots.Meta, list *snapshots.List) *Snapshot {
+func snapshotOf(name string, m *diskstore.Meta, list *diskstore.List) *Snapshot {
 	s := &Snapshot{
 		Name: name, Sandbox: m.Config.Name, Created: m.Created, Labels: m.Labels, Digest: m.Disk, Running: m.Running, Imported: m.Imported,
 		Image: m.Config.Image, ImageDigest: m.Config.ImageDigest, Disk: list.Size, Data: list.Bytes(),
@@ -244,8 +244,8 @@ func (ss Snapshots) images() ([]string, error) {
 }
 
 // readOrigin is nil for a sandbox that was at no snapshot.
-func readOrigin(dir string) (*snapshots.Origin, error) {
-	o := new(snapshots.Origin)
+func readOrigin(dir string) (*diskstore.Origin, error) {
+	o := new(diskstore.Origin)
 	err := state.ReadJSON(dir, state.OriginFile, o)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -256,8 +256,8 @@ func readOrigin(dir string) (*snapshots.Origin, error) {
 	return o, nil
 }
 
-func writeOrigin(dir, snapshot string, m *snapshots.Meta) error {
-	return state.WriteJSON(dir, state.OriginFile, snapshots.Origin{Name: snapshot, Disk: m.Disk})
+func writeOrigin(dir, snapshot string, m *diskstore.Meta) error {
+	return state.WriteJSON(dir, state.OriginFile, diskstore.Origin{Name: snapshot, Disk: m.Disk})
 }
 
 // certificatesOf are those in a file of PEM blocks, without the key beside them; "" if there is no file.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/image"
-	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -22,12 +22,12 @@ func (ss Snapshots) Export(ctx context.Context, name string, w io.Writer) error 
 	if err != nil {
 		return Fail(err)
 	}
-	return Fail(store.Export(ctx, name, w, func(m *snapshots.Meta) (*snapshots.Manifest, error) {
+	return Fail(store.Export(ctx, name, w, func(m *diskstore.Meta) (*diskstore.Manifest, error) {
 		c := m.Config
 		if !image.IsPortable(c.Image) {
 			return nil, fmt.Errorf("%w: snapshot %s is of a sandbox of %q, which is only on this machine", image.ErrReference, name, c.Image)
 		}
-		return &snapshots.Manifest{
+		return &diskstore.Manifest{
 			Name: name, Sandbox: c.Name, Created: m.Created, Labels: m.Labels, Running: m.Running, Image: c.Image, ImageDigest: c.ImageDigest,
 			CPUs: c.CPUs, Memory: c.Memory, NoNet: c.NoNet, HTTPProxy: c.HTTPProxy, Env: c.Env, ReadOnly: c.ReadOnly, Tmpfs: c.Tmpfs, CA: m.CA,
 		}, nil
@@ -50,7 +50,7 @@ func (ss Snapshots) Import(ctx context.Context, r io.Reader, name string) (*Snap
 	return s, Fail(errors.Join(err, work.Abort()))
 }
 
-func importSnapshot(ctx context.Context, work *snapshots.Work, r io.Reader, name string) (*Snapshot, error) {
+func importSnapshot(ctx context.Context, work *diskstore.Work, r io.Reader, name string) (*Snapshot, error) {
 	if name != "" {
 		if err := state.CheckSnapshotName(name); err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func importSnapshot(ctx context.Context, work *snapshots.Work, r io.Reader, name
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSnapshotArchive, err)
 	}
-	meta := &snapshots.Meta{Created: m.Created, Labels: m.Labels, Running: m.Running, Imported: true, Config: config, CA: m.CA}
+	meta := &diskstore.Meta{Created: m.Created, Labels: m.Labels, Running: m.Running, Imported: true, Config: config, CA: m.CA}
 	if err := work.Commit(name, meta, list); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func importSnapshot(ctx context.Context, work *snapshots.Work, r io.Reader, name
 var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // configOfArchive is what a sandbox is that an archive describes.
-func configOfArchive(m *snapshots.Manifest, list *snapshots.List) (*state.Stored, error) {
+func configOfArchive(m *diskstore.Manifest, list *diskstore.List) (*state.Stored, error) {
 	const sector = 512
 	if list.Size%sector != 0 {
 		return nil, fmt.Errorf("the disk has %d bytes, which are no whole sectors", list.Size)

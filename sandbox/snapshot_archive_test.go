@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/image"
-	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -91,37 +91,37 @@ func TestLocalImagesAreNotExported(t *testing.T) {
 // TestI12_HostileSettingsAreRefused: each differs in one thing from what is taken.
 func TestI12_HostileSettingsAreRefused(t *testing.T) {
 	t.Parallel()
-	good := func() (*snapshots.Manifest, *snapshots.List) {
-		return &snapshots.Manifest{
+	good := func() (*diskstore.Manifest, *diskstore.List) {
+		return &diskstore.Manifest{
 			Name: "web-1", Sandbox: "web", Created: time.Now(), Image: "alpine:3.20", ImageDigest: "sha256:" + strings.Repeat("0", 64), CPUs: 2, Memory: 1 << 30, Env: []string{"A=b"},
-		}, &snapshots.List{Size: 1 << 20}
+		}, &diskstore.List{Size: 1 << 20}
 	}
 	if m, l := good(); true {
 		if _, err := configOfArchive(m, l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for what, change := range map[string]func(*snapshots.Manifest, *snapshots.List){
-		"a path for a name":     func(m *snapshots.Manifest, _ *snapshots.List) { m.Sandbox = "../x" },
-		"no name":               func(m *snapshots.Manifest, _ *snapshots.List) { m.Sandbox = "" },
-		"a directory for image": func(m *snapshots.Manifest, _ *snapshots.List) { m.Image = "dir:/home" },
-		"an archive for image":  func(m *snapshots.Manifest, _ *snapshots.List) { m.Image = "docker-archive:/home/x" },
-		"a layout for image":    func(m *snapshots.Manifest, _ *snapshots.List) { m.Image = "oci:/home/x" },
-		"no image":              func(m *snapshots.Manifest, _ *snapshots.List) { m.Image = "" },
-		"a URL for image":       func(m *snapshots.Manifest, _ *snapshots.List) { m.Image = "https://x/y" },
-		"escapes in the image":  func(m *snapshots.Manifest, _ *snapshots.List) { m.Image = "\x1b[2J" },
-		"no digest":             func(m *snapshots.Manifest, _ *snapshots.List) { m.ImageDigest = "sha256:../../x" },
-		"no size of sectors":    func(_ *snapshots.Manifest, l *snapshots.List) { l.Size = 513 },
-		"very many processors":  func(m *snapshots.Manifest, _ *snapshots.List) { m.CPUs = 1 << 20 },
-		"negative processors":   func(m *snapshots.Manifest, _ *snapshots.List) { m.CPUs = -1 },
-		"too much memory":       func(m *snapshots.Manifest, _ *snapshots.List) { m.Memory = 1 << 60 },
-		"no variable":           func(m *snapshots.Manifest, _ *snapshots.List) { m.Env = []string{"A"} },
-		"a NUL in a variable":   func(m *snapshots.Manifest, _ *snapshots.List) { m.Env = []string{"A=b\x00c"} },
-		"a relative tmpfs":      func(m *snapshots.Manifest, _ *snapshots.List) { m.Tmpfs = []Tmpfs{{Path: "x"}} },
-		"a key": func(m *snapshots.Manifest, _ *snapshots.List) {
+	for what, change := range map[string]func(*diskstore.Manifest, *diskstore.List){
+		"a path for a name":     func(m *diskstore.Manifest, _ *diskstore.List) { m.Sandbox = "../x" },
+		"no name":               func(m *diskstore.Manifest, _ *diskstore.List) { m.Sandbox = "" },
+		"a directory for image": func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "dir:/home" },
+		"an archive for image":  func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "docker-archive:/home/x" },
+		"a layout for image":    func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "oci:/home/x" },
+		"no image":              func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "" },
+		"a URL for image":       func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "https://x/y" },
+		"escapes in the image":  func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "\x1b[2J" },
+		"no digest":             func(m *diskstore.Manifest, _ *diskstore.List) { m.ImageDigest = "sha256:../../x" },
+		"no size of sectors":    func(_ *diskstore.Manifest, l *diskstore.List) { l.Size = 513 },
+		"very many processors":  func(m *diskstore.Manifest, _ *diskstore.List) { m.CPUs = 1 << 20 },
+		"negative processors":   func(m *diskstore.Manifest, _ *diskstore.List) { m.CPUs = -1 },
+		"too much memory":       func(m *diskstore.Manifest, _ *diskstore.List) { m.Memory = 1 << 60 },
+		"no variable":           func(m *diskstore.Manifest, _ *diskstore.List) { m.Env = []string{"A"} },
+		"a NUL in a variable":   func(m *diskstore.Manifest, _ *diskstore.List) { m.Env = []string{"A=b\x00c"} },
+		"a relative tmpfs":      func(m *diskstore.Manifest, _ *diskstore.List) { m.Tmpfs = []Tmpfs{{Path: "x"}} },
+		"a key": func(m *diskstore.Manifest, _ *diskstore.List) {
 			m.CA = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 		},
-		"words for certificate": func(m *snapshots.Manifest, _ *snapshots.List) { m.CA = "x" },
+		"words for certificate": func(m *diskstore.Manifest, _ *diskstore.List) { m.CA = "x" },
 	} {
 		m, l := good()
 		change(m, l)

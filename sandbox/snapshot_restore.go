@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -70,7 +70,7 @@ func syncFile(path string) error {
 
 // takeBack has the next start make a new identity if the disk is of before the sandbox had one. It is written before the
 // disk is there, or a kill between would bring another sandbox's back.
-func takeBack(run *runDir, st *state.Stored, meta *snapshots.Meta) error {
+func takeBack(run *runDir, st *state.Stored, meta *diskstore.Meta) error {
 	if !meta.Config.NewIdentity {
 		return nil
 	}

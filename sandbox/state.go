@@ -2,8 +2,8 @@ package sandbox
 
 import (
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/sandbox/internal/jobs"
-	"github.com/msb-project/msb/sandbox/internal/records"
+	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
+	"github.com/msb-project/msb/sandbox/internal/journal"
 	"github.com/msb-project/msb/sandbox/internal/state"
 	"github.com/msb-project/msb/sandbox/internal/supervisor"
 )
@@ -23,9 +23,9 @@ type (
 	// PcapOptions say how a capture is written.
 	PcapOptions = state.PcapOptions
 	// RecordFiles names what is written down of a sandbox; "" leaves a record out.
-	RecordFiles = records.RecordFiles
+	RecordFiles = journal.RecordFiles
 	// Records are the open files of RecordFiles. Close writes them out.
-	Records = records.Records
+	Records = journal.Records
 	// Info is what a started sandbox says of itself.
 	Info = state.Info
 	// End is how a run of a named sandbox ended.
@@ -83,7 +83,7 @@ const (
 )
 
 // MaxJobs bounds the jobs of a sandbox, those that have ended included.
-const MaxJobs = jobs.MaxJobs
+const MaxJobs = jobkeeper.MaxJobs
 
 // Verb is the hidden first argument that makes msb a supervisor; see MaybeRun.
 const Verb = state.Verb
@@ -122,7 +122,7 @@ var (
 	ErrVolumeName      = state.ErrVolumeName
 	ErrNoVolume        = state.ErrNoVolume
 	ErrVolumeBusy      = state.ErrVolumeBusy  // a machine has it, or a sandbox is made with it
-	ErrNoCapture       = records.ErrNoCapture // there is no file to capture into
+	ErrNoCapture       = journal.ErrNoCapture // there is no file to capture into
 	ErrJobName         = state.ErrJobName
 	ErrJobExists       = state.ErrJobExists
 	ErrNoJob           = state.ErrNoJob
@@ -152,7 +152,7 @@ func CheckVolumeName(name string) error { return state.CheckVolumeName(name) }
 func CheckJobName(name string) error { return state.CheckJobName(name) }
 
 // OpenRecords opens the files. Whatever can't be written is an error before anything runs.
-func OpenRecords(files RecordFiles) (*Records, error) { return records.OpenRecords(files) }
+func OpenRecords(files RecordFiles) (*Records, error) { return journal.OpenRecords(files) }
 
 // GuardMemory keeps this process' memory out of core files and away from the user's other processes (invariant 8). A
 // program that holds secrets without a supervisor, such as `msb gateway`, calls it before it reads them, and starts no

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/msb-project/msb/sandbox/internal/snapshots"
+	"github.com/msb-project/msb/sandbox/internal/diskstore"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -61,7 +61,7 @@ func (s *source) disk() string { return filepath.Join(s.dir, state.UpperDisk) }
 
 // chunks stores the disk's chunks. Where files can share blocks, a disk that is in use is frozen for a moment only, else
 // it is read once before and most of what is left to do is to see that nothing has changed.
-func (s *source) chunks(ctx context.Context, work *snapshots.Work) (list *snapshots.List, err error) {
+func (s *source) chunks(ctx context.Context, work *diskstore.Work) (list *diskstore.List, err error) {
 	if s.live == nil {
 		return work.Add(ctx, s.disk())
 	}
@@ -87,7 +87,7 @@ func (s *source) chunks(ctx context.Context, work *snapshots.Work) (list *snapsh
 
 // copy copies the disk to a path that must not exist.
 func (s *source) copy(ctx context.Context, to string) error {
-	return s.frozen(ctx, func(ctx context.Context) error { return snapshots.CopyDisk(ctx, to, s.disk()) })
+	return s.frozen(ctx, func(ctx context.Context) error { return diskstore.CopyDisk(ctx, to, s.disk()) })
 }
 
 // frozen calls do while nothing is written to the disk. It is thawed before anything else is done about an error of do's,

@@ -10,7 +10,7 @@ import (
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
 	"github.com/msb-project/msb/secretproxy/memory"
-	"github.com/msb-project/msb/secretproxy/secret"
+	"github.com/msb-project/msb/secretproxy/secretstore"
 	"github.com/msb-project/msb/secretproxy/sigv4"
 )
 
@@ -66,7 +66,7 @@ type known struct {
 
 // keptValue is one value.
 type keptValue struct {
-	value       secret.Secret
+	value       secretstore.Secret
 	signs       bool // AWS credentials, of which an answer may hold any part
 	placeholder string
 	rank        rank
@@ -106,12 +106,12 @@ func notKept(err error) *refusal {
 
 // keep takes ownership of a value, which the answers of all exchanges are searched for from then on. A value
 // that was known before gets the new placeholder.
-func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) (secret.Secret, error) {
+func (k *known) keep(value []byte, policy *policies.Secret, placeholder string) (secretstore.Secret, error) {
 	return k.keepAs(rankPolicy, value, policy, placeholder)
 }
 
 // keepAs is keep for a value of that rank.
-func (k *known) keepAs(r rank, value []byte, policy *policies.Secret, placeholder string) (secret.Secret, error) {
+func (k *known) keepAs(r rank, value []byte, policy *policies.Secret, placeholder string) (secretstore.Secret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	sum := sha256.Sum256(value)
@@ -127,18 +127,18 @@ func (k *known) keepAs(r rank, value []byte, policy *policies.Secret, placeholde
 		}
 		if !found && k.size+len(value)+knownCost > k.limit || k.held.Size()+cost > k.room {
 			clear(value)
-			return secret.Secret{}, errKnownFull
+			return secretstore.Secret{}, errKnownFull
 		}
 		if !k.held.Take(cost) { // for now
 			clear(value)
-			return secret.Secret{}, memory.ErrFull
+			return secretstore.Secret{}, memory.ErrFull
 		}
 	}
 	switch {
 	case !found:
 		i = len(k.values)
 		k.at[sum], k.size = i, k.size+len(value)+knownCost
-		k.values = append(k.values, keptValue{value: secret.New(value), signs: signs, placeholder: placeholder, rank: r})
+		k.values = append(k.values, keptValue{value: secretstore.New(value), signs: signs, placeholder: placeholder, rank: r})
 		k.order[r] = append(k.order[r], i)
 		k.version.Add(1)
 		if !signs {

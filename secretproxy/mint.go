@@ -14,7 +14,7 @@ import (
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/memory"
-	"github.com/msb-project/msb/secretproxy/secret"
+	"github.com/msb-project/msb/secretproxy/secretstore"
 )
 
 const (
@@ -94,10 +94,10 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 // a short text is none that clients would take for a token.
 func (p *Proxy) registerAll(ex *exchange, status int, parents []*entry, texts []tokenText, strict bool) error {
 	for _, t := range texts {
-		if len(t.text) < secret.MinLength && !strict {
+		if len(t.text) < secretstore.MinLength && !strict {
 			continue
 		}
-		if len(t.text) < secret.MinLength || len(t.text) > secret.MaxLength {
+		if len(t.text) < secretstore.MinLength || len(t.text) > secretstore.MaxLength {
 			return errTokenAnswer
 		}
 		for _, parent := range mintersOf(parents, t.field) {
@@ -137,7 +137,7 @@ func keepsToken(p *Proxy, answer *tokenReader, before []tokenText) bool {
 	}
 	after := scanTokens(bytes.NewReader(out), false, func(string) bool { return true })
 	return slices.ContainsFunc(after.texts, func(t tokenText) bool {
-		return slices.ContainsFunc(before, func(b tokenText) bool { return len(b.text) >= secret.MinLength && t.text == b.text })
+		return slices.ContainsFunc(before, func(b tokenText) bool { return len(b.text) >= secretstore.MinLength && t.text == b.text })
 	})
 }
 
@@ -208,8 +208,8 @@ func (p *Proxy) register(r rank, parent *entry, field, token string) error {
 	owner := st.byName(policy.Name)
 	policy.Name += "." + field + "." + strconv.FormatUint(minted.Add(1), 10)
 	policy.Placeholder, policy.Mint, policy.From = policies.DefaultPlaceholder, nil, policies.Source{}
-	value := secret.New([]byte(token))
-	names, err := secret.Placeholders([]*secret.Holder{secret.Fixed(policy, value)}, nil, p.cfg.rand)
+	value := secretstore.New([]byte(token))
+	names, err := secretstore.Placeholders([]*secretstore.Holder{secretstore.Fixed(policy, value)}, nil, p.cfg.rand)
 	value.Close()
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (p *Proxy) register(r rank, parent *entry, field, token string) error {
 		return nil
 	}
 	policy.Hosts, policy.In = owner.holder.Policy().Hosts, owner.holder.Policy().In
-	next := old.with(&entry{holder: secret.Fixed(policy, value), placeholder: names[0], parent: owner})
+	next := old.with(&entry{holder: secretstore.Fixed(policy, value), placeholder: names[0], parent: owner})
 	if countMinted(next.secrets) > maxMinted {
 		first := slices.IndexFunc(next.secrets, func(e *entry) bool { return e.parent != nil })
 		next = newTable(slices.Delete(next.secrets, first, first+1))
@@ -265,7 +265,7 @@ func (s *state) inherited(entries []*entry) []*entry {
 		policy := *e.holder.Policy()
 		policy.Hosts, policy.In = entries[i].holder.Policy().Hosts, entries[i].holder.Policy().In
 		out = append(out, &entry{
-			holder: secret.Fixed(policy, e.holder.Value()), placeholder: e.placeholder, parent: entries[i],
+			holder: secretstore.Fixed(policy, e.holder.Value()), placeholder: e.placeholder, parent: entries[i],
 		})
 	}
 	return out

@@ -8,7 +8,7 @@ import (
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
-	"github.com/msb-project/msb/secretproxy/secret"
+	"github.com/msb-project/msb/secretproxy/secretstore"
 )
 
 // state is everything that a reload replaces.
@@ -27,7 +27,7 @@ type table struct {
 
 // entry is one secret with its placeholder.
 type entry struct {
-	holder      *secret.Holder
+	holder      *secretstore.Holder
 	placeholder string
 	// parent is the secret whose mint made this one; nil for those of the
 	// policy.
@@ -43,14 +43,14 @@ func newState(ctx context.Context, cfg *Config, values *known, policy *policies.
 	if err := CheckFiles(policy); err != nil {
 		return nil, err
 	}
-	holders, err := secret.Open(ctx, policy.Secrets, cfg.now)
+	holders, err := secretstore.Open(ctx, policy.Secrets, cfg.now)
 	if err != nil {
 		return nil, err
 	}
-	placeholders, err := secret.Placeholders(holders, kept, cfg.rand)
+	placeholders, err := secretstore.Placeholders(holders, kept, cfg.rand)
 	// Backwards, so that of two secrets with one value the first gives the placeholder.
 	for i := len(holders) - 1; i >= 0 && err == nil; i-- {
-		err = holders[i].KeepBy(func(value []byte) (secret.Secret, error) {
+		err = holders[i].KeepBy(func(value []byte) (secretstore.Secret, error) {
 			return values.keep(value, &policy.Secrets[i], placeholders[i])
 		})
 	}
@@ -74,7 +74,7 @@ func foreignEntries(parents map[string]string) []*entry {
 	entries := make([]*entry, 0, len(parents))
 	for _, placeholder := range slices.Sorted(maps.Keys(parents)) {
 		entries = append(entries, &entry{
-			holder: secret.Fixed(policies.Secret{Name: parents[placeholder]}, secret.Secret{}), placeholder: placeholder, foreign: true,
+			holder: secretstore.Fixed(policies.Secret{Name: parents[placeholder]}, secretstore.Secret{}), placeholder: placeholder, foreign: true,
 		})
 	}
 	return entries

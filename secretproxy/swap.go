@@ -13,7 +13,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/secretproxy/mask"
-	"github.com/msb-project/msb/secretproxy/secret"
+	"github.com/msb-project/msb/secretproxy/secretstore"
 )
 
 // swapper puts values in the place of placeholders of one request.
@@ -26,7 +26,7 @@ type swapper struct {
 	// streams is set when the request goes out: what is put into it from then on is audited at once.
 	streams bool
 	// values are those this request carries, each read once.
-	values map[*entry]secret.Secret
+	values map[*entry]secretstore.Secret
 }
 
 // swap puts the real values into r. A placeholder in any place that its secret
@@ -259,7 +259,7 @@ func (s *swapper) value(t *table, h *mask.Hit, place policies.Place, escape func
 	if s.fault != nil {
 		return nil, &errViolation{s.fault}
 	}
-	if secret.InHead(place) && bytes.ContainsAny(value, "\r\n\x00") {
+	if secretstore.InHead(place) && bytes.ContainsAny(value, "\r\n\x00") {
 		s.violation(e, place.String(), "secret "+e.holder.Policy().Name+" has no value that could be sent there")
 		return nil, &errViolation{s.fault}
 	}
@@ -321,12 +321,12 @@ func (s *swapper) grow(n int64) bool {
 
 // present returns the value that this request carries: read once, so that a
 // rotation in the middle of a body doesn't make two of it.
-func (s *swapper) present(e *entry) secret.Secret {
+func (s *swapper) present(e *entry) secretstore.Secret {
 	if v, ok := s.values[e]; ok {
 		return v
 	}
 	if s.values == nil {
-		s.values = make(map[*entry]secret.Secret)
+		s.values = make(map[*entry]secretstore.Secret)
 	}
 	current, err := e.holder.Current(s.req.Context()) // on an error the last good value stays
 	s.fault = cmp.Or(s.fault, notKept(err))

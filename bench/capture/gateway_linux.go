@@ -67,7 +67,7 @@ func gatewayRole(o options) error {
 	if err != nil {
 		return err
 	}
-	tap := gateway.NewCapture()
+	tap := gateway.NewCaptureTap()
 	sink, source, _ := strings.Cut(o.server, ",")
 	g, err := gateway.New(gateway.Config{
 		Sandbox: "bench", Policy: p, Link: linkConfig(o), Capture: tap,
@@ -100,7 +100,7 @@ func gatewayRole(o options) error {
 }
 
 // obey takes commands until stdin ends.
-func obey(tap *gateway.Capture) {
+func obey(tap *gateway.CaptureTap) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var w *capture.Writer
 		if path, on := strings.CutPrefix(in.Text(), "on "); on {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -65,7 +65,7 @@ func newCacheListCommand(ui *ui) *cobra.Command {
 					rows := append(make([][]string, 0, 1+len(all)), []string{"NAME", "SIZE", "COMMITTED", "SANDBOX"})
 					for i := range all {
 						s := &all[i]
-						rows = append(rows, []string{s.Name, progress.Bytes(s.Bytes), age(now.Sub(s.Committed)) + " ago", audit.Printable(s.Sandbox)})
+						rows = append(rows, []string{s.Name, progressbar.Bytes(s.Bytes), age(now.Sub(s.Committed)) + " ago", audit.Printable(s.Sandbox)})
 					}
 					return rows
 				})

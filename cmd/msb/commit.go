@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -23,7 +23,7 @@ variables are left out, and what tells machines apart. docs/snapshots.md says mo
 		Args: named(cobra.ExactArgs(2), "name the sandbox and the image, as in msb commit build tools:1"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
-				img, err := home.Snapshots().Commit(ctx, args[0], args[1], sandbox.StartOptions{Progress: progress.New(os.Stderr, progressMode(quiet))})
+				img, err := home.Snapshots().Commit(ctx, args[0], args[1], sandbox.StartOptions{Progress: progressbar.New(os.Stderr, progressMode(quiet))})
 				if err != nil {
 					return err
 				}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
-	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -58,7 +58,7 @@ func completeWords(root *cobra.Command) {
 
 // backendNames are what --vm takes.
 func backendNames() []string {
-	all := backends.All("")
+	all := hypervisors.All("")
 	names := make([]string, 1, 1+len(all))
 	names[0] = vm.Auto
 	for _, b := range all {

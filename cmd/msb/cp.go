@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -110,7 +110,7 @@ func copyFiles(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOptio
 		return err
 	}
 	return copyBetween(ctx, ui, from, to, o, func(ctx context.Context, home *sandbox.Home, name string) (*sandbox.Sandbox, error) {
-		return home.Review(ctx, name, sandbox.StartOptions{Progress: progress.New(os.Stderr, progressMode(true))})
+		return home.Review(ctx, name, sandbox.StartOptions{Progress: progressbar.New(os.Stderr, progressMode(true))})
 	})
 }
 

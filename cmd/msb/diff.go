@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -62,7 +62,7 @@ func withChanges(ctx context.Context, ui *ui, name string, do func([]*sandbox.Ch
 	if err != nil {
 		return err
 	}
-	sb, err := home.Review(ctx, name, sandbox.StartOptions{Progress: progress.New(os.Stderr, progressMode(true))})
+	sb, err := home.Review(ctx, name, sandbox.StartOptions{Progress: progressbar.New(os.Stderr, progressMode(true))})
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func versions(c *sandbox.Change) string {
 		parts = append(parts, "to "+audit.Printable(is.Target))
 	}
 	if is.Type == "file" && c.Kind != sandbox.ChangeMode {
-		parts = append(parts, progress.Bytes(is.Size))
+		parts = append(parts, progressbar.Bytes(is.Size))
 	}
 	if len(parts) == 0 {
 		return ""

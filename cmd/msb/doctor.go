@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	guest "github.com/msb-project/msb/internal/guest/assets"
+	"github.com/msb-project/msb/internal/guest/assets"
 	"github.com/msb-project/msb/internal/vm"
-	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -86,7 +86,7 @@ func diagnose(ctx context.Context) diagnosis {
 		d.add(f)
 	}
 	lacks := d.required() // before the backends': one of them is enough
-	all := backends.All(cache)
+	all := hypervisors.All(cache)
 	seen := map[string]bool{}
 	for _, b := range all {
 		for _, c := range b.Probe(ctx).Checks {
@@ -144,7 +144,7 @@ func diskSpace(home *sandbox.Home) finding {
 }
 
 func guestParts() finding {
-	digest, err := guest.AgentRoot().Digest()
+	digest, err := assets.AgentRoot().Digest()
 	if err != nil {
 		return finding{Name: "guest parts", Detail: err.Error(), Remedy: "make build", Required: true}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/image"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -72,7 +72,7 @@ func newImagePull(ui *ui) *cobra.Command {
 						}
 					}()
 					img, err = store.Resolve(ctx, ref, image.Options{
-						Pull: image.PullAlways, Progress: progress.New(os.Stderr, progressMode(quiet)),
+						Pull: image.PullAlways, Progress: progressbar.New(os.Stderr, progressMode(quiet)),
 					})
 					return err
 				})
@@ -132,7 +132,7 @@ func printImages(ui *ui, c *cobra.Command, list []image.Image, flags *listFlags)
 	return printList(ui, c, flags, all, func(r *imageRow) string { return r.Ref }, func(all []imageRow) [][]string {
 		rows := append(make([][]string, 0, 1+len(all)), []string{"IMAGE", "DIGEST", "PLATFORM", "SIZE"})
 		for _, r := range all {
-			rows = append(rows, []string{r.Ref, r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progress.Bytes(r.SizeBytes)})
+			rows = append(rows, []string{r.Ref, r.Digest[:min(digestShown, len(r.Digest))], r.Platform, progressbar.Bytes(r.SizeBytes)})
 		}
 		return rows
 	})

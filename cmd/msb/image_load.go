@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/image"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 )
 
 func newImageLoad(ui *ui) *cobra.Command {
@@ -33,7 +33,7 @@ mean what was loaded until they are pulled again. docs/images.md has the bounds.
 				return err
 			}
 			return untilSignalled(c.Context(), func(ctx context.Context) error {
-				return loadImages(ctx, ui, store, input, progress.New(os.Stderr, progressMode(quiet)))
+				return loadImages(ctx, ui, store, input, progressbar.New(os.Stderr, progressMode(quiet)))
 			})
 		},
 	}

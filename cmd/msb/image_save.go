@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/image"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 )
 
 func newImageSave(ui *ui) *cobra.Command {
@@ -35,7 +35,7 @@ by msb image load can't be saved unless its registry has it.`,
 			}
 			return untilSignalled(c.Context(), func(ctx context.Context) error {
 				save := func(w io.Writer) error {
-					return store.Save(ctx, w, refs, image.SaveOptions{Progress: progress.New(os.Stderr, progressMode(false))})
+					return store.Save(ctx, w, refs, image.SaveOptions{Progress: progressbar.New(os.Stderr, progressMode(false))})
 				}
 				if output == "" {
 					return save(ui.out)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -77,7 +77,7 @@ func jobRows(all []sandbox.JobStatus, now time.Time) [][]string {
 			started = age(now.Sub(s.Started)) + " ago"
 		}
 		if s.Ended != nil {
-			output = progress.Bytes(s.OutputBytes)
+			output = progressbar.Bytes(s.OutputBytes)
 		}
 		const most = 60
 		command := []rune(audit.Printable(strings.Join(s.Command, " ")))

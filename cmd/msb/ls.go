@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -91,7 +91,7 @@ func statusRows(all []sandbox.Status, now time.Time) [][]string {
 			continue
 		}
 		rows = append(rows, []string{
-			s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progress.Bytes(s.Used), portsOf(s),
+			s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progressbar.Bytes(s.Used), portsOf(s),
 			audit.Printable(first(s.PolicyFile, "-")),
 		})
 	}

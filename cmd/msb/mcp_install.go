@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/msb-project/msb/mcp/clients"
+	"github.com/msb-project/msb/mcp/clientconfig"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -23,13 +23,13 @@ func newMCPInstall(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "install CLIENT [flags]",
 		Short: "Write msb into the configuration of an MCP client",
-		Long: "Makes msb mcp, with the flags given here, a server of CLIENT: " + strings.Join(clients.Names(), ", ") + `.
-What else stands in its configuration stays as it is, comments too; FILE` + clients.BackupEnding + ` holds what it was
+		Long: "Makes msb mcp, with the flags given here, a server of CLIENT: " + strings.Join(clientconfig.Names(), ", ") + `.
+What else stands in its configuration stays as it is, comments too; FILE` + clientconfig.BackupEnding + ` holds what it was
 before msb. A second time it changes only what is different. msb mcp uninstall CLIENT takes it out again.`,
 		Example: `  msb mcp install claude-code
   msb mcp install vscode --scope project --policy floor.toml
   msb mcp install zed --print`,
-		Args: named(cobra.ExactArgs(1), "name the client, one at a time: "+strings.Join(clients.Names(), ", ")),
+		Args: named(cobra.ExactArgs(1), "name the client, one at a time: "+strings.Join(clientconfig.Names(), ", ")),
 		RunE: func(c *cobra.Command, args []string) error {
 			o, err := f.options()
 			var warnings []string
@@ -42,17 +42,17 @@ before msb. A second time it changes only what is different. msb mcp uninstall C
 			for _, w := range warnings {
 				ui.note("warning: %s", w)
 			}
-			command, words, err := serverCommand(c.Flags(), clients.Scope(scope))
+			command, words, err := serverCommand(c.Flags(), clientconfig.Scope(scope))
 			if err != nil {
 				return err
 			}
-			if clients.Scope(scope) == clients.Project {
+			if clientconfig.Scope(scope) == clientconfig.Project {
 				warnWithoutPath(ui)
 			}
-			change, err := clients.Install(args[0], clients.Scope(scope), command, words)
+			change, err := clientconfig.Install(args[0], clientconfig.Scope(scope), command, words)
 			return applyChange(ui, change, err, dry, "msb is a server of %s now: %s\n")
 		},
-		ValidArgs: clients.Names(),
+		ValidArgs: clientconfig.Names(),
 	}
 	f.add(c)
 	scopeFlags(c, &scope, &dry)
@@ -65,27 +65,27 @@ func newMCPUninstall(ui *ui) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "uninstall CLIENT [flags]",
 		Short:   "Take msb out of the configuration of an MCP client",
-		Long:    "Takes the server msb out of the configuration of CLIENT: " + strings.Join(clients.Names(), ", ") + ".",
+		Long:    "Takes the server msb out of the configuration of CLIENT: " + strings.Join(clientconfig.Names(), ", ") + ".",
 		Example: `  msb mcp uninstall claude-code`,
-		Args:    named(cobra.ExactArgs(1), "name the client, one at a time: "+strings.Join(clients.Names(), ", ")),
+		Args:    named(cobra.ExactArgs(1), "name the client, one at a time: "+strings.Join(clientconfig.Names(), ", ")),
 		RunE: func(_ *cobra.Command, args []string) error {
-			change, err := clients.Uninstall(args[0], clients.Scope(scope))
+			change, err := clientconfig.Uninstall(args[0], clientconfig.Scope(scope))
 			return applyChange(ui, change, err, dry, "msb is no server of %s any more: %s\n")
 		},
-		ValidArgs: clients.Names(),
+		ValidArgs: clientconfig.Names(),
 	}
 	scopeFlags(c, &scope, &dry)
 	return c
 }
 
 func scopeFlags(c *cobra.Command, scope *string, dry *bool) {
-	c.Flags().StringVar(scope, "scope", string(clients.User), "`whose` configuration: user, or project for that of the working directory")
+	c.Flags().StringVar(scope, "scope", string(clientconfig.User), "`whose` configuration: user, or project for that of the working directory")
 	c.Flags().BoolVar(dry, "print", false, "print the file as it would be, and change nothing")
 }
 
 // serverCommand is how a client starts the server. A project's configuration is for other machines too: there msb is
 // sought by its name.
-func serverCommand(flags *pflag.FlagSet, scope clients.Scope) (command string, args []string, err error) {
+func serverCommand(flags *pflag.FlagSet, scope clientconfig.Scope) (command string, args []string, err error) {
 	args = []string{"mcp"}
 	flags.Visit(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
@@ -111,7 +111,7 @@ func serverCommand(flags *pflag.FlagSet, scope clients.Scope) (command string, a
 			args = append(args, "--"+f.Name+"="+v)
 		}
 	})
-	if err != nil || scope == clients.Project {
+	if err != nil || scope == clientconfig.Project {
 		return "msb", args, err
 	}
 	if command, err = os.Executable(); err == nil && inNPXCache(command) {
@@ -143,15 +143,15 @@ func warnWithoutPath(ui *ui) {
 	ui.note("warning: no msb is in your PATH, where the client looks for it; %s", remedy)
 }
 
-func applyChange(ui *ui, change *clients.Change, err error, dry bool, done string) error {
-	if errors.Is(err, clients.ErrUnknown) || errors.Is(err, clients.ErrScope) {
+func applyChange(ui *ui, change *clientconfig.Change, err error, dry bool, done string) error {
+	if errors.Is(err, clientconfig.ErrUnknown) || errors.Is(err, clientconfig.ErrScope) {
 		return &usageError{err: err, help: "msb mcp install --help"}
 	}
 	if err != nil {
 		return err
 	}
 	if len(change.Dropped) > 0 {
-		ui.note("warning: the new entry msb has no %s, which the old one had; %s%s keeps it", strings.Join(change.Dropped, ", "), change.Path, clients.BackupEnding)
+		ui.note("warning: the new entry msb has no %s, which the old one had; %s%s keeps it", strings.Join(change.Dropped, ", "), change.Path, clientconfig.BackupEnding)
 	}
 	if dry {
 		if change.After == nil && change.Changes() {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -43,8 +43,8 @@ func printPruned(ui *ui, c *cobra.Command, flags *listFlags, pruned []sandbox.Pr
 		var sum int64
 		for _, p := range pruned {
 			sum += p.Bytes
-			rows = append(rows, []string{string(p.Kind), p.Name, progress.Bytes(p.Bytes)})
+			rows = append(rows, []string{string(p.Kind), p.Name, progressbar.Bytes(p.Bytes)})
 		}
-		return append(rows, []string{"total", "", progress.Bytes(sum)})
+		return append(rows, []string{"total", "", progressbar.Bytes(sum)})
 	})
 }

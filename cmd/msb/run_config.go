@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/msb-project/msb/image"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -87,7 +87,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	if !f.rules.Given() {
 		cfg.PolicyFile = f.policy // flags can't be merged into a later version of the file
 	}
-	cfg.Progress = progress.New(os.Stderr, progressMode(f.quiet))
+	cfg.Progress = progressbar.New(os.Stderr, progressMode(f.quiet))
 	if argv == nil && ref == "" {
 		argv = p.Sandbox.Command
 	}
@@ -114,14 +114,14 @@ func (f *runFlags) temporary() bool { return f.name != "" && f.removeSet && f.re
 // smallestSize is below any memory or disk in bytes that makes sense: a smaller one lacks its unit.
 const smallestSize = 64 << 10
 
-func progressMode(quiet bool) progress.Style {
+func progressMode(quiet bool) progressbar.Style {
 	switch {
 	case quiet:
-		return progress.Quiet
+		return progressbar.Quiet
 	case isTerminal(os.Stderr):
-		return progress.Terminal
+		return progressbar.Terminal
 	}
-	return progress.Plain
+	return progressbar.Plain
 }
 
 func (f *runFlags) loadPolicy() (*policies.Policy, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -94,7 +94,7 @@ func snapshotRows(all []sandbox.Snapshot, now time.Time) [][]string {
 			rows = append(rows, []string{s.Name, "damaged", audit.Printable(s.Problem)})
 			continue
 		}
-		rows = append(rows, []string{s.Name, audit.Printable(s.Sandbox), age(now.Sub(s.Created)) + " ago", audit.Printable(first(s.Parent, "-")), progress.Bytes(s.Data), audit.Printable(s.Image)})
+		rows = append(rows, []string{s.Name, audit.Printable(s.Sandbox), age(now.Sub(s.Created)) + " ago", audit.Printable(first(s.Parent, "-")), progressbar.Bytes(s.Data), audit.Printable(s.Image)})
 	}
 	return rows
 }
@@ -189,9 +189,9 @@ compare those in clones of the two.`,
 			return printList(ui, c, &flags, all, at, func(all []sandbox.DiskRange) [][]string {
 				rows, sum := append(make([][]string, 0, 2+len(all)), []string{"START", "SIZE"}), int64(0)
 				for i := range all {
-					rows, sum = append(rows, []string{at(&all[i]), progress.Bytes(all[i].Bytes)}), sum+all[i].Bytes
+					rows, sum = append(rows, []string{at(&all[i]), progressbar.Bytes(all[i].Bytes)}), sum+all[i].Bytes
 				}
-				return append(rows, []string{"total", progress.Bytes(sum)})
+				return append(rows, []string{"total", progressbar.Bytes(sum)})
 			})
 		},
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -64,7 +64,7 @@ func startAll(ctx context.Context, ui *ui, names []string, quiet, trust bool, st
 		var sb *sandbox.Sandbox
 		err := approved(ctx, ui, func() (err error) {
 			sb, err = sandbox.StartNamed(ctx, name, sandbox.StartOptions{
-				Progress: progress.New(os.Stderr, progressMode(quiet)), Trust: trust,
+				Progress: progressbar.New(os.Stderr, progressMode(quiet)), Trust: trust,
 				Notice: func(why string) { ui.note("%s", why) },
 			})
 			return err

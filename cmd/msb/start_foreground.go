@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -23,7 +23,7 @@ func startForeground(ctx context.Context, ui *ui, name string, quiet, trust bool
 	var sb *sandbox.Sandbox
 	err = approved(ctx, ui, func() (err error) {
 		sb, err = sandbox.StartNamed(ctx, name, sandbox.StartOptions{
-			Progress: progress.New(os.Stderr, progressMode(quiet)), Trust: trust,
+			Progress: progressbar.New(os.Stderr, progressMode(quiet)), Trust: trust,
 			Notice: func(why string) { ui.note("%s", why) },
 		})
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -137,16 +137,16 @@ func (r *statsRow) cells() []string {
 	}
 	memory, share, pids, net, flows, denied := "-", "-", "-", "-", "-", "-"
 	if g := r.Guest; g != nil {
-		memory, pids = progress.Bytes(g.MemoryUsed)+" / "+progress.Bytes(r.Memory), strconv.Itoa(g.Processes)
+		memory, pids = progressbar.Bytes(g.MemoryUsed)+" / "+progressbar.Bytes(r.Memory), strconv.Itoa(g.Processes)
 		share = fmt.Sprintf("%.2f%%", 100*float64(g.MemoryUsed)/float64(max(r.Memory, 1)))
 	}
 	if g := r.Gateway; g != nil {
-		net, flows = progress.Bytes(g.BytesDown)+" / "+progress.Bytes(g.BytesUp), strconv.Itoa(g.Flows)
+		net, flows = progressbar.Bytes(g.BytesDown)+" / "+progressbar.Bytes(g.BytesUp), strconv.Itoa(g.Flows)
 		var n uint64
 		for _, d := range g.Denied {
 			n += d.Count
 		}
 		denied = strconv.FormatUint(n, 10)
 	}
-	return []string{r.Name, fmt.Sprintf("%.2f%%", r.CPUPercent), memory, share, net, progress.Bytes(r.DiskUsed), pids, flows, denied}
+	return []string{r.Name, fmt.Sprintf("%.2f%%", r.CPUPercent), memory, share, net, progressbar.Bytes(r.DiskUsed), pids, flows, denied}
 }

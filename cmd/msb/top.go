@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -45,7 +45,7 @@ func processRows(all []sandbox.Process) [][]string {
 	for i := range all {
 		p := &all[i]
 		rows = append(rows, []string{
-			strconv.Itoa(p.PID), strconv.Itoa(p.Parent), strconv.Itoa(int(p.UID)), audit.Printable(p.State), progress.Bytes(p.Memory),
+			strconv.Itoa(p.PID), strconv.Itoa(p.Parent), strconv.Itoa(int(p.UID)), audit.Printable(p.State), progressbar.Bytes(p.Memory),
 			audit.Printable(strings.Join(p.Command, " ")),
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/image/progress"
+	"github.com/msb-project/msb/image/progressbar"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -85,7 +85,7 @@ func printVolumes(ui *ui, c *cobra.Command, flags *listFlags, all []sandbox.Volu
 				rows = append(rows, []string{v.Name, "damaged", audit.Printable(v.Problem)})
 				continue
 			}
-			rows = append(rows, []string{v.Name, policies.FormatSize(v.Size), progress.Bytes(v.Used), strconv.FormatBool(v.Busy), first(strings.Join(v.Sandboxes, ", "), "-")})
+			rows = append(rows, []string{v.Name, policies.FormatSize(v.Size), progressbar.Bytes(v.Used), strconv.FormatBool(v.Busy), first(strings.Join(v.Sandboxes, ", "), "-")})
 		}
 		return rows
 	})

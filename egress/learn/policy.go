@@ -25,7 +25,7 @@ func (c *Collector) Policy(base *policies.Policy) []byte {
 		p = &copied
 	}
 	p.Floor, p.Include = nil, nil
-	p.Egress = policies.Egress{Deny: p.Egress.Deny}
+	p.Egress = policies.EgressRules{Deny: p.Egress.Deny}
 	comments := map[string]string{}
 	for _, d := range c.order {
 		if !c.keepRequests(p, base, d, comments) {

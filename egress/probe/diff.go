@@ -48,7 +48,7 @@ type Change struct {
 // once. A name is taken to have an address that no
 // rule is about. Sampling finds no more than it looks for, so that each key that differs is listed as well.
 func Diff(a, b *policies.Policy) (*Comparison, error) {
-	open, err := egress.New(&policies.Policy{Egress: policies.Egress{Default: policies.DefaultPublic}})
+	open, err := egress.New(&policies.Policy{Egress: policies.EgressRules{Default: policies.DefaultPublic}})
 	if err != nil {
 		return nil, err
 	}

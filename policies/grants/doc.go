@@ -7,7 +7,7 @@
 // Of computes a policy's grants, and a copy of the policy whose sources are held
 // to what was found: the real path of a file or program, the content of what the
 // writer of the policy may change. Whoever reads a source checks that again
-// (Hold's user is package secretproxy/secret).
+// (Hold's user is package secretproxy/secretstore).
 //
 // # What it doesn't protect against
 //

@@ -1,4 +1,4 @@
-package guest
+package assets
 
 import (
 	"compress/gzip"

@@ -1,4 +1,4 @@
-// Package guest holds the files that a guest is made of and that msb carries
+// Package assets holds the files that a guest is made of and that msb carries
 // inside itself: the agent's root disk and the image called "builtin".
 //
 //	guest/build.sh ─► guest/assets/bin/*.gz ─► (go:embed) ─► AgentRoot, Builtin
@@ -8,4 +8,4 @@
 //
 // It does not protect against whoever can write msb's own binary: what is
 // embedded is trusted as the binary is. Digest is for cache keys.
-package guest
+package assets

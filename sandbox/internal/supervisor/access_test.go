@@ -17,7 +17,7 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
-	"github.com/msb-project/msb/sandbox/internal/records"
+	"github.com/msb-project/msb/sandbox/internal/journal"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -92,7 +92,7 @@ func governed(t *testing.T, lifetime string) (*supervisor, *gatewaytest.World, s
 	w.Record("api.example.com. 60 IN A 93.184.216.34")
 	s.gateway = w.Gateway
 	var err error
-	s.records, err = records.OpenRecords(records.RecordFiles{Audit: p.Audit})
+	s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: p.Audit})
 	must(t, err)
 	t.Cleanup(func() { _ = s.records.Close(nil) })
 	must(t, s.named.open())

@@ -3,7 +3,7 @@ package supervisor
 import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/sandbox/internal/jobs"
+	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -25,7 +25,7 @@ func (s *supervisor) execEvent(e agentclient.ExecEvent) {
 }
 
 // jobEvent tells of a job. The main one's is the sandbox's own command, as a container's is.
-func (s *supervisor) jobEvent(e jobs.Event) {
+func (s *supervisor) jobEvent(e jobkeeper.Event) {
 	kind := execKinds[e.Stage]
 	if e.Job == state.MainJob && e.Stage == agentclient.ExecDied {
 		kind = audit.SandboxDie

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/sandbox/internal/jobs"
+	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -24,10 +24,10 @@ func TestLifecycleLinesAreWritten(t *testing.T) {
 			t.Fatal(<-s.ended)
 		}
 		s.execEvent(agentclient.ExecEvent{Stage: agentclient.ExecDied, ID: 1, Program: "sh", Code: new(0)})
-		s.jobEvent(jobs.Event{Stage: agentclient.ExecStarted, Job: state.MainJob, Program: "run"})
-		s.jobEvent(jobs.Event{Stage: agentclient.ExecDied, Job: "other", Program: "run", Code: new(2)})
-		s.jobEvent(jobs.Event{Stage: agentclient.ExecDied, Job: state.MainJob, Program: "run", Code: new(3)})
-		s.jobEvent(jobs.Event{Job: state.MainJob, Program: "run", Restarts: 4})
+		s.jobEvent(jobkeeper.Event{Stage: agentclient.ExecStarted, Job: state.MainJob, Program: "run"})
+		s.jobEvent(jobkeeper.Event{Stage: agentclient.ExecDied, Job: "other", Program: "run", Code: new(2)})
+		s.jobEvent(jobkeeper.Event{Stage: agentclient.ExecDied, Job: state.MainJob, Program: "run", Code: new(3)})
+		s.jobEvent(jobkeeper.Event{Job: state.MainJob, Program: "run", Restarts: 4})
 		s.cancel(errCallerGone)
 		if err := <-s.ended; err != nil {
 			t.Error(err)

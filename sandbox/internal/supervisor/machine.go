@@ -21,7 +21,7 @@ import (
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
-	"github.com/msb-project/msb/secretproxy/secret"
+	"github.com/msb-project/msb/secretproxy/secretstore"
 )
 
 // The serials by which the agent finds its disks.
@@ -114,7 +114,7 @@ func (s *supervisor) serveLink() error {
 		Terminate:  func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
 		EgressUsed: s.restart.egressUsed(),
 	})
-	if errors.Is(err, secret.ErrValue) {
+	if errors.Is(err, secretstore.ErrValue) {
 		err = fmt.Errorf("%w: %w", state.ErrSecretValue, err)
 	}
 	if err != nil {

@@ -20,12 +20,12 @@ import (
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/internal/vm"
-	"github.com/msb-project/msb/internal/vm/backends"
+	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
-	"github.com/msb-project/msb/sandbox/internal/jobs"
-	"github.com/msb-project/msb/sandbox/internal/records"
+	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
+	"github.com/msb-project/msb/sandbox/internal/journal"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -40,7 +40,7 @@ type supervisor struct {
 	floor   *policies.Policy // nil for none
 	out     *state.StatusLines
 	control net.Conn
-	records *records.Records
+	records *journal.Records
 	denials audit.Denials
 	gateway *gateway.Gateway
 	ports   ports
@@ -56,7 +56,7 @@ type supervisor struct {
 	agent     *agentclient.Client
 	// greeted is agent, for who comes before it.
 	greeted atomic.Pointer[agentclient.Client]
-	jobs    *jobs.Keeper
+	jobs    *jobkeeper.Keeper
 	life    life
 	access  access
 	restart restart
@@ -327,7 +327,7 @@ func (s *supervisor) clearEnvironment() error {
 }
 
 func (s *supervisor) openRecords() (err error) {
-	s.records, err = records.OpenRecords(records.RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
+	s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
 	if err == nil {
 		s.handleCaptureSignals()
 	}
@@ -336,7 +336,7 @@ func (s *supervisor) openRecords() (err error) {
 
 func (s *supervisor) openJobs() error {
 	dir := filepath.Join(s.plan.Dir, state.JobsDir)
-	s.jobs = &jobs.Keeper{
+	s.jobs = &jobkeeper.Keeper{
 		Dir: dir, Agent: s.agent, Ctx: s.ctx, Work: &s.work, Self: state.Identify(os.Getpid()), Restart: s.plan.Restart, Event: s.jobEvent,
 		Hold:   s.restart.holds(),
 		Room:   func() (int64, error) { return state.Spare(dir) },
@@ -354,7 +354,7 @@ func (s *supervisor) openJobs() error {
 }
 
 func (s *supervisor) chooseBackend() error {
-	all := backends.All(filepath.Join(s.plan.Home, state.KernelDir))
+	all := hypervisors.All(filepath.Join(s.plan.Home, state.KernelDir))
 	backend, why, err := vm.Select(s.ctx, s.plan.Backend, all...)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ type Host struct {
 // Start boots a host that holds the given files, path in the host to path here,
 // together with the libraries that they need, libkrun, libkrunfw and busybox as
 // /bin/sh and /bin/busybox. The test's program must answer runner.Verb, as
-// backends.MaybeRun does in TestMain. The host ends with the test.
+// hypervisors.MaybeRun does in TestMain. The host ends with the test.
 func Start(t testing.TB, files map[string]string) *Host {
 	t.Helper()
 	dir := t.TempDir()

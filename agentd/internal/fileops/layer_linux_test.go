@@ -1,0 +1,98 @@
+package fileops
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+)
+
+func layerOf(t *testing.T, dir string) (all []string, omitted int64) {
+	t.Helper()
+	omitted, err := Layer(t.Context(), dir, func(entries []*agentpb.LayerEntry) error {
+		for _, e := range entries {
+			all = append(all, fmt.Sprintf("%s %o %d %q %t %t", e.GetPath(), e.GetMode(), e.GetSize(), e.GetTarget(), e.GetWhiteout(), e.GetOpaque()))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, omitted
+}
+
+func TestLayersAreListedParentsFirst(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, err := range []error{
+		os.MkdirAll(dir+"/d/e", 0o755), os.Mkdir(dir+"/opaque", 0o700), os.WriteFile(dir+"/d/f", []byte("abc"), 0o640), os.Symlink("/far", dir+"/link"),
+		os.Mkdir(dir+"/odd\xfe", 0o755), os.WriteFile(dir+"/odd\xfe/in\xff", nil, 0o600), os.Symlink("\xff", dir+"/oddlink"), unix.Mkfifo(dir+"/fifo", 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"d 40755 D \"\" false false", "d/e 40755 D \"\" false false", "d/f 100640 3 \"\" false false", "fifo 10600 0 \"\" false false", "link 120777 4 \"/far\" false false",
+		"odd\xfe 40755 D \"\" false false", "odd\xfe/in\xff 100600 0 \"\" false false", "oddlink 120777 1 \"\\xff\" false false"}
+	opaque := "opaque 40700 D \"\" false false"
+	if unix.Mknod(dir+"/gone", unix.S_IFCHR, 0) == nil {
+		want = append(want, "gone 20000 0 \"\" true false")
+	}
+	if unix.Setxattr(dir+"/opaque", "trusted.overlay.opaque", []byte("y"), 0) == nil { // for root alone
+		opaque = "opaque 40700 D \"\" false true"
+	}
+	want = append(want, opaque)
+	slices.Sort(want)
+	got, omitted := layerOf(t, dir)
+	for i, e := range got { // the size of a directory is its file system's affair
+		if parts := strings.Split(e, " "); strings.HasPrefix(parts[1], "4") {
+			parts[2] = "D"
+			got[i] = strings.Join(parts, " ")
+		}
+	}
+	if !slices.Equal(got, want) || omitted != 0 {
+		t.Errorf("%q and %d more, want %q and none", got, omitted, want)
+	}
+	if all, omitted := layerOf(t, filepath.Join(dir, "nosuch")); len(all) != 0 || omitted != 0 {
+		t.Errorf("%q, %d", all, omitted)
+	}
+}
+
+func TestLongPathsOfLayersAreCounted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := dir
+	for range maxLayerPath/250 + 2 {
+		at = filepath.Join(at, strings.Repeat("d", 250))
+	}
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if all, omitted := layerOf(t, dir); len(all) != maxLayerPath/251 || omitted != 1 {
+		t.Errorf("%d, and %d more", len(all), omitted)
+	}
+}
+
+func TestOnlyLayerFilesAreRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/f", []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	take := func(b []byte) error { got = append(got, b...); return nil }
+	if err := ReadLayer(dir, "f", take); err != nil || string(got) != "abc" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, name := range []string{"", "../f", "/etc/passwd", "."} {
+		if err := ReadLayer(dir, name, take); err == nil {
+			t.Errorf("%q is read", name)
+		}
+	}
+}

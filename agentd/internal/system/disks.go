@@ -1,0 +1,66 @@
+//go:build linux
+
+package system
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Disk names a block device: by virtio serial, or else by kernel name.
+type Disk struct{ Serial, Device string }
+
+// deviceName keeps a name from the host to whole virtio disks of /dev.
+var deviceName = regexp.MustCompile(`^vd[a-z]{1,2}$`)
+
+// diskWait is how long a device may take to appear after boot. With virtio-mmio
+// they are there before PID 1 starts.
+const diskWait = time.Second
+
+func (d Disk) String() string {
+	if d.Serial != "" {
+		return fmt.Sprintf("the disk with serial %q", d.Serial)
+	}
+	return fmt.Sprintf("the disk %q", d.Device)
+}
+
+// find returns the device file.
+func (d Disk) find(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, diskWait)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if dev := d.lookup("/sys/block"); dev != "" {
+			return "/dev/" + dev, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%s is not there; the machine was started with other disks than the handshake names", d)
+		case <-tick.C:
+		}
+	}
+}
+
+func (d Disk) lookup(sysBlock string) string {
+	if d.Serial != "" {
+		files, _ := filepath.Glob(filepath.Join(sysBlock, "vd*", "serial")) // a constant pattern
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err == nil && strings.TrimSpace(string(b)) == d.Serial {
+				return filepath.Base(filepath.Dir(f))
+			}
+		}
+	}
+	if deviceName.MatchString(d.Device) {
+		if _, err := os.Stat(filepath.Join(sysBlock, d.Device)); err == nil {
+			return d.Device
+		}
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+//go:build linux
+
+package system
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Network is how the guest's one link is set up.
+type Network struct {
+	MAC       net.HardwareAddr
+	Addresses []netip.Prefix
+	Gateways  []netip.Addr
+	// MTU in bytes; 0 keeps the device's.
+	MTU int
+}
+
+// LoopbackUp brings lo up.
+func LoopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bring lo up: %w", err)
+	}
+	return nil
+}
+
+// RenewMACs gives every device but lo another MAC address: the machine's own
+// card mac, those that the kernel made for itself a random one. In copies of one
+// saved machine they are all the same.
+func RenewMACs(mac net.HardwareAddr) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list network devices: %w", err)
+	}
+	for _, l := range links {
+		attrs := l.Attrs()
+		if attrs.Flags&net.FlagLoopback != 0 || len(attrs.HardwareAddr) != len(mac) {
+			continue
+		}
+		own := mac
+		if l.Type() != "device" {
+			own = make(net.HardwareAddr, len(mac))
+			_, _ = rand.Read(own) // crypto/rand never fails
+			own[0] = own[0]&^1 | 2
+		}
+		if err := netlink.LinkSetHardwareAddr(l, own); err != nil {
+			return fmt.Errorf("give %s the address %s: %w", attrs.Name, own, err)
+		}
+	}
+	return nil
+}
+
+// Apply sets the link up by netlink.
+func (n Network) Apply() error {
+	link, err := n.link()
+	if err != nil {
+		return err
+	}
+	name := link.Attrs().Name
+	// Addresses are the host's to give: no router advertisement may add any,
+	// and a second of duplicate detection on a link of two buys nothing.
+	for key, value := range map[string]string{"accept_ra": "0", "autoconf": "0", "accept_dad": "0", "dad_transmits": "0"} {
+		_ = setSysctl("net/ipv6/conf/"+name+"/"+key, value) // a kernel without IPv6 has none
+	}
+	if n.MTU > 0 {
+		if err := netlink.LinkSetMTU(link, n.MTU); err != nil {
+			return fmt.Errorf("set the MTU of %s to %d: %w", name, n.MTU, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bring %s up: %w", name, err)
+	}
+	for _, p := range n.Addresses {
+		addr := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+		if p.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrAdd(link, addr); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("give %s the address %s: %w", name, p, err)
+		}
+	}
+	for _, gw := range n.Gateways {
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}
+		if err := netlink.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("route by %s: %w", gw, err)
+		}
+	}
+	return nil
+}
+
+func (n Network) link() (netlink.Link, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	for _, l := range links {
+		if bytes.Equal(l.Attrs().HardwareAddr, n.MAC) {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("no network device has the address %s; the machine was started with another", n.MAC)
+}

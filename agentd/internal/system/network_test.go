@@ -1,0 +1,56 @@
+//go:build linux
+
+package system
+
+import (
+	"bytes"
+	"net"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestI18_MACsAreRenewed gives devices of a network namespace other addresses, twice.
+func TestI18_MACsAreRenewed(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal("it needs root, as make test does: ", err)
+	}
+	for _, name := range []string{"own0", "own1"} {
+		tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
+		if err := netlink.LinkAdd(tap); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addresses := func() map[string]net.HardwareAddr {
+		links, err := netlink.LinkList()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make(map[string]net.HardwareAddr)
+		for _, l := range links {
+			all[l.Attrs().Name] = l.Attrs().HardwareAddr
+		}
+		return all
+	}
+	seen := []map[string]net.HardwareAddr{addresses()}
+	for range 2 {
+		if err := RenewMACs(net.HardwareAddr{2, 0, 0, 0, 0, 1}); err != nil {
+			t.Fatal(err)
+		}
+		now := addresses()
+		for _, before := range seen {
+			for _, name := range []string{"own0", "own1"} {
+				if bytes.Equal(before[name], now[name]) || now[name][0]&3 != 2 {
+					t.Errorf("%s has %s, as before or not locally administered", name, now[name])
+				}
+			}
+			if !bytes.Equal(before["lo"], now["lo"]) {
+				t.Errorf("lo has %s", now["lo"])
+			}
+		}
+		seen = append(seen, now)
+	}
+}

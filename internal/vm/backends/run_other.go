@@ -1,5 +1,0 @@
-//go:build !linux
-
-package backends
-
-func run([]string) (int, bool) { return 0, false }

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package hypervisors
+
+func run([]string) (int, bool) { return 0, false }

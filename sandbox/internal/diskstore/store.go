@@ -1,0 +1,166 @@
+package diskstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/owned"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+const (
+	namesDir  = "names"
+	chunksDir = "chunks"
+	tmpDir    = "tmp"
+	lockFile  = "lock"
+
+	metaFile = "snapshot.json"
+	listFile = "disk.chunks"
+
+	newDir     = "new"     // in a directory of tmp: a snapshot before its rename
+	droppedDir = "dropped" // a snapshot that is removed
+	stagedDisk = "disk"    // a disk that shares its blocks with a sandbox's
+)
+
+var (
+	workName  = regexp.MustCompile(`^[A-Z2-7]{26}$`) // rand.Text
+	workFile  = regexp.MustCompile(`^(disk|archive|chunk-[0-9]+)$`)
+	groupName = regexp.MustCompile(`^[0-9a-f]{2}$`)
+	chunkName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// Store is the snapshots below one directory. It is safe for concurrent use by several goroutines and processes.
+type Store struct {
+	dir  string
+	free func(dir string) (int64, error) // state.Free, but in tests
+}
+
+// Open opens the store in dir, which exists.
+func Open(dir string) (*Store, error) {
+	for _, sub := range []string{namesDir, chunksDir, tmpDir} {
+		path := filepath.Join(dir, sub)
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("open the snapshots: %w", err)
+		}
+		if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("%w: %s is no directory, and links are not followed here; move it away", state.ErrHome, path)
+		}
+	}
+	return &Store{dir: dir, free: state.Free}, nil
+}
+
+// snapshotForm is that of one snapshot's directory, workForm that of one in tmp.
+var snapshotForm = owned.Files(func(name string) bool { return name == metaFile || name == listFile })
+
+func workForm(name string, mode fs.FileMode) (owned.Form, bool) {
+	if name == newDir || name == droppedDir {
+		return snapshotForm, mode == fs.ModeDir
+	}
+	return nil, mode == 0 && workFile.MatchString(name)
+}
+
+// Form is that of a store's directory.
+func Form(name string, mode fs.FileMode) (owned.Form, bool) {
+	if name == lockFile {
+		return nil, mode == 0
+	}
+	inside, ok := map[string]owned.Form{
+		namesDir:  owned.Dirs(func(name string) bool { return state.CheckName(name) == nil }, snapshotForm),
+		chunksDir: owned.Dirs(groupName.MatchString, owned.Files(chunkName.MatchString)),
+		tmpDir:    owned.Dirs(workName.MatchString, workForm),
+	}[name]
+	return inside, ok && mode == fs.ModeDir
+}
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+// tryLock takes the store's lock (unix.LOCK_SH or LOCK_EX); unix.EWOULDBLOCK tells that somebody has it in the other way.
+func (s *Store) tryLock(how int) (*os.File, error) {
+	f, err := os.OpenFile(s.path(lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// use keeps every chunk that is there from being removed until the file is closed. It waits for who removes chunks.
+func (s *Store) use(ctx context.Context) (*os.File, error) {
+	const pause = 20 * time.Millisecond
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		f, err := s.tryLock(unix.LOCK_SH)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// newWork makes a directory in tmp. Whoever finds it with the lock free removes it, and chunks that nobody needs.
+func (s *Store) newWork() (string, error) {
+	dir := s.path(tmpDir, rand.Text())
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+// Remove removes the snapshot of that name, and the chunks that no other needs: at once, or by a later command while
+// others use chunks.
+func (s *Store) Remove(name string) error {
+	if err := state.CheckSnapshotName(name); err != nil {
+		return err
+	}
+	if err := s.checkOwn(name); err != nil {
+		return err
+	}
+	dir, err := s.newWork()
+	if err != nil {
+		return err
+	}
+	err = os.Rename(s.path(namesDir, name), filepath.Join(dir, droppedDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = missing(name)
+	}
+	return errors.Join(err, s.Sweep())
+}
+
+// checkOwn looks whether a snapshot's directory holds what msb did not make, which no removal may take along.
+func (s *Store) checkOwn(name string) error {
+	names, err := os.Open(s.path(namesDir))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = names.Close() }()
+	dir, err := owned.Open(names, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing(name)
+	}
+	if err == nil {
+		err = errors.Join(owned.Check(dir, snapshotForm), dir.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot %s stays: %w; move it away first", name, err)
+	}
+	return nil
+}
+
+func missing(name string) error {
+	return fmt.Errorf("%w: %s; `msb snapshot ls` lists those there are", state.ErrNoSnapshot, name)
+}

@@ -1,7 +1,0 @@
-// Package jobs is the supervisor's side of jobs: commands that run without a client. It runs them in the guest by way of
-// the agent, keeps their output in bounded files (joblog), and writes down how they ended, on a disk that has become full
-// too. It serves the calls about them (agentclient.JobServer).
-//
-// What it does not protect against: a guest that lies about how its processes ended. What it says is kept as its word,
-// bounded.
-package jobs
