@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
 const (
@@ -27,16 +28,17 @@ const (
 	connectTimeout = 10 * time.Second
 )
 
-// connectServer opens connections to addresses of the guest's own.
+// connectServer opens connections to addresses of the guest's own, and carries those of its programs to the host.
 type connectServer struct {
 	agentpb.UnimplementedConnectionsServer
-	slots chan struct{}
+	slots     chan struct{}
+	listeners *listenServer
 }
 
 var _ agentpb.ConnectionsServer = (*connectServer)(nil)
 
-func newConnectServer() *connectServer {
-	return &connectServer{slots: make(chan struct{}, maxConnections)}
+func newConnectServer(root *workload.Root) *connectServer {
+	return &connectServer{slots: make(chan struct{}, maxConnections), listeners: newListenServer(root)}
 }
 
 // Connect implements agentpb.ConnectionsServer.
@@ -55,7 +57,7 @@ func (s *connectServer) Connect(stream grpc.BidiStreamingServer[agentpb.ConnectR
 	if start == nil {
 		return status.Error(codes.InvalidArgument, "the first message of a connection must be start")
 	}
-	conn, err := dialOwn(stream.Context(), start)
+	conn, err := s.open(stream.Context(), start)
 	if err != nil {
 		return err
 	}
@@ -75,8 +77,20 @@ func (s *connectServer) Connect(stream grpc.BidiStreamingServer[agentpb.ConnectR
 	return <-toServer
 }
 
+// open connects to a server, or takes a connection of a listener's, which ends with that.
+func (s *connectServer) open(ctx context.Context, start *agentpb.ConnectStart) (halfCloser, error) {
+	if start.GetAccepted() == 0 {
+		return dialOwn(ctx, start)
+	}
+	a, err := s.listeners.take(start.GetAccepted())
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
 // dialOwn connects to an address of this machine, and to no other: what goes out is for the workload to ask.
-func dialOwn(ctx context.Context, start *agentpb.ConnectStart) (*net.TCPConn, error) {
+func dialOwn(ctx context.Context, start *agentpb.ConnectStart) (halfCloser, error) {
 	addr, err := netip.ParseAddr(start.GetAddress())
 	if err != nil || addr.Zone() != "" || start.GetPort() == 0 || start.GetPort() > 1<<16-1 {
 		return nil, status.Errorf(codes.InvalidArgument, "%q, port %d: no address and port", start.GetAddress(), start.GetPort())
@@ -90,12 +104,12 @@ func dialOwn(ctx context.Context, start *agentpb.ConnectStart) (*net.TCPConn, er
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	tcp, ok := conn.(*net.TCPConn)
+	half, ok := conn.(halfCloser)
 	if !ok {
 		conn.Close()
 		return nil, status.Error(codes.Internal, "the connection is not TCP")
 	}
-	return tcp, nil
+	return half, nil
 }
 
 func ownAddress(addr netip.Addr) bool {
@@ -110,7 +124,7 @@ func ownAddress(addr netip.Addr) bool {
 }
 
 // sendToServer writes the host's bytes. A server that stops reading stops the host by gRPC's flow control.
-func sendToServer(stream agentpb.Connections_ConnectServer, conn *net.TCPConn) error {
+func sendToServer(stream agentpb.Connections_ConnectServer, conn halfCloser) error {
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -128,7 +142,7 @@ func sendToServer(stream agentpb.Connections_ConnectServer, conn *net.TCPConn) e
 }
 
 // receiveFromServer returns nil once the server has sent all.
-func receiveFromServer(stream agentpb.Connections_ConnectServer, conn *net.TCPConn) error {
+func receiveFromServer(stream agentpb.Connections_ConnectServer, conn halfCloser) error {
 	buf := make([]byte, agentpb.ChunkBytes)
 	for {
 		n, err := conn.Read(buf)

@@ -39,13 +39,18 @@ func serveOnce(t *testing.T, serve func(*net.TCPConn)) netip.AddrPort {
 // proxied is a session as other processes have it, through Serve.
 func proxied(t *testing.T, s *session) *agentclient.Client {
 	t.Helper()
+	return served(t, s, agentclient.Services{})
+}
+
+func served(t *testing.T, s *session, also agentclient.Services) *agentclient.Client {
+	t.Helper()
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- agentclient.Serve(ctx, l, s.Client, agentclient.Services{}) }()
+	go func() { served <- agentclient.Serve(ctx, l, s.Client, also) }()
 	conn, err := net.Dial("unix", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

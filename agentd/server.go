@@ -107,7 +107,7 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	)
 	agentpb.RegisterAgentServer(srv, s)
 	agentpb.RegisterFilesServer(srv, s.files)
-	agentpb.RegisterConnectionsServer(srv, newConnectServer())
+	agentpb.RegisterConnectionsServer(srv, newConnectServer(s.spawner.Root()))
 	agentpb.RegisterDirectoriesServer(srv, &directoryServer{
 		root: s.spawner.Root(), carrier: s.carrier, carries: &s.carries, shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 },
 	})

@@ -23,10 +23,13 @@ type Conn struct {
 // Connect opens a connection to an address of the guest's own: loopback, or one of its interfaces'. ErrRefused if the
 // address is another or nobody listens there. Cancelling ctx ends the connection.
 func (c *Client) Connect(ctx context.Context, to netip.AddrPort) (*Conn, error) {
+	return c.connect(ctx, &agentpb.ConnectStart{Address: to.Addr().String(), Port: uint32(to.Port())})
+}
+
+func (c *Client) connect(ctx context.Context, start *agentpb.ConnectStart) (*Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	call, err := c.conns.Connect(ctx)
 	if err == nil {
-		start := &agentpb.ConnectStart{Address: to.Addr().String(), Port: uint32(to.Port())}
 		_ = call.Send(&agentpb.ConnectRequest{Request: &agentpb.ConnectRequest_Start{Start: start}}) // Recv has the call's error
 		var first *agentpb.ConnectResponse
 		if first, err = call.Recv(); err == nil && first.GetConnected() == nil {

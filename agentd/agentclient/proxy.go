@@ -48,6 +48,9 @@ type Services struct {
 	// Use is told of each call but those that only ask for figures, and returns what is called at its end: a process's
 	// is its own, also when its client has detached.
 	Use func() (done func())
+	// Back is asked before a client lets the guest connect to what leads further, at that port. The listener ends with the
+	// context that it returns, and done is called at its end. nil refuses all.
+	Back func(ctx context.Context, to Back, port uint16) (_ context.Context, done func(), _ error)
 	// Refuse is asked before each call that needs the guest: an error is the answer.
 	Refuse func() error
 }
@@ -69,7 +72,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell, life: life, work: &work, use: also.Use})
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
 	agentpb.RegisterDirectoriesServer(srv, &layerProxy{files: filesProxy{proxy: proxy{c: c}}})
-	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}})
+	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}, back: also.Back})
 	agentpb.RegisterFreezerServer(srv, &freezeProxy{proxy: proxy{c: c}})
 	agentpb.RegisterSearchServer(srv, &searchProxy{proxy: proxy{c: c}})
 	if also.Jobs != nil {

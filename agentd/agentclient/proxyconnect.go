@@ -12,6 +12,7 @@ import (
 type connectProxy struct {
 	agentpb.UnimplementedConnectionsServer
 	proxy
+	back func(ctx context.Context, to Back, port uint16) (context.Context, func(), error)
 }
 
 var _ agentpb.ConnectionsServer = (*connectProxy)(nil)
