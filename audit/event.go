@@ -20,6 +20,9 @@ const (
 	FlowClose Kind = "flow.close"
 	// PortFlow is a connection to a published port, when it has ended.
 	PortFlow Kind = "port.flow"
+	// SSHForward is a way back to an SSH client's machine that was opened, refused,
+	// or ended by a new policy.
+	SSHForward Kind = "ssh.forward"
 	// DNSQuery is the verdict on a DNS question, and its outcome.
 	DNSQuery Kind = "dns.query"
 	// DNSRebinding is an answer that held addresses which the name may not have.

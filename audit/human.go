@@ -30,6 +30,11 @@ func FormatHuman(ev Event) string {
 	case PortFlow:
 		put(&b, string(ev.Kind), ev.Client.String(), "to port", strconv.Itoa(int(ev.Port)),
 			fmt.Sprintf("up %d down %d in %v", ev.BytesUp, ev.BytesDown, ev.Duration.Round(time.Millisecond)))
+	case SSHForward:
+		put(&b, string(ev.Kind))
+		if ev.Port > 0 {
+			put(&b, "port", strconv.Itoa(int(ev.Port)))
+		}
 	case DNSQuery, DNSRebinding:
 		humanDNS(&b, ev)
 	case SecretSwap, SecretViolation:

@@ -36,6 +36,9 @@ func (c *converter) policy(doc fileDoc) *Policy {
 	if doc.Ingress != nil {
 		c.ingress(&p.Ingress, doc.Ingress)
 	}
+	if doc.SSH != nil {
+		c.ssh(&p.SSH, doc.SSH)
+	}
 	c.hosts(p, doc.Hosts)
 	if doc.DNS != nil {
 		c.dns(&p.DNS, doc.DNS)

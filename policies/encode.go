@@ -40,6 +40,7 @@ func EncodeWith(p *Policy, c Comments) []byte {
 		w.rule("deny", r, c)
 	}
 	w.ingress(&p.Ingress)
+	w.ssh(p.SSH)
 	if len(p.Hosts) > 0 {
 		w.table("hosts")
 		for _, h := range p.Hosts {

@@ -13,6 +13,7 @@ type fileDoc struct {
 	Sandbox *fileSandbox          `toml:"sandbox" doc:"What msb run starts; flags override it."`
 	Egress  *fileEgress           `toml:"egress" doc:"What may leave the sandbox."`
 	Ingress *fileIngress          `toml:"ingress" doc:"Who may connect to the guest's ports, beside this machine."`
+	SSH     *fileSSH              `toml:"ssh" doc:"Ways back to the machine of an SSH client, which lead around all other rules."`
 	Hosts   map[string]string     `toml:"hosts" doc:"Names that lead to a target of the host's choosing: ADDRESS:PORT, ADDRESS (the same port), sandbox:NAME:PORT or builtin:echo."`
 	DNS     *fileDNS              `toml:"dns" doc:"How allowed names are resolved."`
 	TLS     *fileTLS              `toml:"tls" doc:"Which connections are inspected, and which roots are trusted."`
@@ -60,6 +61,12 @@ type fileIngressRule struct {
 	Ports     []any    `toml:"ports" kind:"ports" doc:"The guest's ports that these sandboxes may connect to."`
 
 	Why *string `toml:"why" doc:"A sentence for people."`
+}
+
+type fileSSH struct {
+	AgentForwarding   *bool `toml:"agent_forwarding" doc:"Lets the guest use the client's ssh agent (ssh -A)."`
+	ReverseForwarding *bool `toml:"reverse_forwarding" doc:"Lets the guest's programs connect to what the client names (ssh -R)."`
+	X11Forwarding     *bool `toml:"x11_forwarding" doc:"Lets the guest's programs use the client's display (ssh -X, -Y)."`
 }
 
 type fileDNS struct {

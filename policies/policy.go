@@ -22,6 +22,7 @@ type Policy struct {
 	Sandbox SandboxDefaults
 	Egress  EgressRules
 	Ingress Ingress
+	SSH     SSH
 	// Hosts are the names that the operator maps to targets of the host's
 	// choosing, in file order. They are the only way to the host itself.
 	Hosts   []HostMapping

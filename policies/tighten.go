@@ -8,8 +8,8 @@ import (
 // Tighten returns p under an operator's floor: what both allow, and nothing
 // else. Neither argument is changed.
 //
-// Rules, names and [hosts] targets are intersected by judging twice: the result
-// holds p's rules, and its Floor holds the operator's. The rest is intersected
+// Rules, names, [hosts] targets and [ssh] are intersected by judging twice: the
+// result holds p's, and its Floor holds the operator's. The rest is intersected
 // here: the smaller of each limit and lifetime, enforcing unless both only
 // report, inspecting if either does, the operator's resolvers and upstream
 // proxy. Where p asks for something that has no smaller form (a target, a

@@ -16,3 +16,18 @@ func (s *Sandbox) Connect(ctx context.Context, to netip.AddrPort) (*GuestConn, e
 	c, err := s.client.Connect(ctx, to)
 	return c, Fail(err)
 }
+
+// ListenOptions, GuestListener and Back are those of Listen.
+type (
+	ListenOptions = agentclient.ListenOptions
+	GuestListener = agentclient.Listener
+	Back          = agentclient.Back
+)
+
+// Listen lets the guest's programs connect to this process, for an SSH server that leads them to its client: to the
+// client's ssh agent, or to what the client forwards. It is refused unless the policy's [ssh] allows it. Cancelling ctx ends
+// the listener and its connections.
+func (s *Sandbox) Listen(ctx context.Context, o ListenOptions) (*GuestListener, error) {
+	l, err := s.client.Listen(ctx, o)
+	return l, Fail(err)
+}

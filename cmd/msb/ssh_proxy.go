@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -55,7 +56,9 @@ func serveSSH(ctx context.Context, home *sandbox.Home, name string) error {
 	if err != nil {
 		return sandbox.Fail(err)
 	}
-	server := &sshd.Server{Guest: sshGuest{sb}, Keys: keys, Name: name, User: sb.Image().Config.User}
+	server := &sshd.Server{Guest: sshGuest{sb}, Keys: keys, Name: name, User: sb.Image().Config.User, Warn: func(text string) {
+		_, _ = fmt.Fprintln(os.Stderr, "msb: "+text) // ssh shows it
+	}}
 	return server.Serve(ctx, &stdioConn{in: os.Stdin, out: os.Stdout})
 }
 
@@ -72,6 +75,35 @@ func (g sshGuest) Connect(ctx context.Context, to netip.AddrPort) (sshd.Conn, er
 	}
 	return c, nil
 }
+
+// Listen implements sshd.Guest.
+func (g sshGuest) Listen(ctx context.Context, o sandbox.ListenOptions) (sshd.Listener, error) {
+	l, err := g.Sandbox.Listen(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return sshListener{l}, nil
+}
+
+// sshListener is a listener in the guest as sshd sees it.
+type sshListener struct{ l *sandbox.GuestListener }
+
+var _ sshd.Listener = sshListener{}
+
+// Where implements sshd.Listener.
+func (l sshListener) Where() (path string, port uint16) { return l.l.Path, l.l.Port }
+
+// Accept implements sshd.Listener.
+func (l sshListener) Accept() (sshd.Conn, netip.AddrPort, error) {
+	c, from, err := l.l.Accept()
+	if err != nil {
+		return nil, from, err
+	}
+	return c, from, nil
+}
+
+// Close implements sshd.Listener.
+func (l sshListener) Close() error { return l.l.Close() }
 
 // stdioConn makes standard input and output one connection. Close ends what is written; a Read that waits goes on
 // waiting, until ssh closes its end or this process ends.

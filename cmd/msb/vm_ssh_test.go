@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"io"
 	"net"
@@ -45,18 +46,22 @@ func (c *sshClients) ssh(args ...string) result {
 func startSSH(t *testing.T) (*sshClients, func(args ...string) result) {
 	t.Helper()
 	var programs []string
-	for _, name := range []string{"ssh", "sftp", "scp", "rsync", "git"} {
+	for _, name := range []string{"ssh", "sftp", "scp", "rsync", "git", "ssh-add"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatalf("%v; scripts/setup --test installs it", err)
 		}
-		if name == "rsync" || name == "git" {
+		if name == "rsync" || name == "git" || name == "ssh-add" {
 			programs = append(programs, path)
 		}
 	}
 	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
-	msb("create", "-q", "--vm", "qemu", "--no-net", "--disk", "1G", "-e", "TOKEN=of-the-sandbox", "s", "dir:"+programImage(t, programs...)).want(t, 0, "s\n")
+	image := "dir:" + programImage(t, programs...)
+	msb("create", "-q", "--vm", "qemu", "--no-net", "--disk", "1G", "-e", "TOKEN=of-the-sandbox", "s", image).want(t, 0, "s\n")
+	policy := write(t, "ssh.toml", "version = 1\n[ssh]\nagent_forwarding = true\nreverse_forwarding = true\n")
+	msb("create", "-q", "--vm", "qemu", "--trust", "--policy", policy, "back", image).want(t, 0, "back\n")
+	t.Cleanup(func() { _ = command(t, home, "rm", "--force", "back").Run() })
 	t.Cleanup(func() { _ = command(t, home, "rm", "--force", "s").Run() })
 	msb("ssh", "s", "true").says(t, exitSandbox, "msb start s")
 	msb("start", "-q", "s").want(t, 0, "s\n")
@@ -86,6 +91,13 @@ func TestVMSSH(t *testing.T) {
 	t.Run("end", func(t *testing.T) { c.end(t) })
 	t.Run("files", func(t *testing.T) { c.files(t) })
 	t.Run("forwarding", func(t *testing.T) { c.forwarding(t) })
+	msb("start", "-q", "back").want(t, 0, "back\n")
+	t.Run("back", func(t *testing.T) { c.back(t) })
+	events := msb("events", "back", "--filter", "event=ssh.forward", "--json")
+	if n := strings.Count(events.out, `"allow"`); n != 2 || strings.Count(events.out, `"deny"`) != 1 {
+		t.Errorf("the log has %s", events.out)
+	}
+	msb("rm", "--force", "back").want(t, 0, "back\n")
 
 	keys := func() string {
 		b, err := os.ReadFile(filepath.Join(strings.TrimPrefix(c.env[0], sandbox.EnvHome+"="), "sandboxes", "s", "ssh_client_key"))
@@ -166,6 +178,11 @@ func (c *sshClients) files(t *testing.T) {
 // emptyAgent is the socket of an agent without keys.
 func emptyAgent(t *testing.T) string {
 	t.Helper()
+	return agentWith(t, agent.NewKeyring())
+}
+
+func agentWith(t *testing.T, keys agent.Agent) string {
+	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "agent"))
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +194,7 @@ func emptyAgent(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			go func() { defer conn.Close(); _ = agent.ServeAgent(agent.NewKeyring(), conn) }()
+			go func() { defer conn.Close(); _ = agent.ServeAgent(keys, conn) }()
 		}
 	}()
 	return l.Addr().String()
@@ -225,4 +242,36 @@ func (c *sshClients) forwarding(t *testing.T) {
 	got := c.ssh("-X", "s.msb", "echo [$DISPLAY]")
 	got.want(t, 0, "[]\n")
 	got.says(t, 0, "X11 forwarding request failed")
+}
+
+// back has programs of a guest whose policy allows it use the client's agent and a server of the client's.
+func (c *sshClients) back(t *testing.T) {
+	keys := agent.NewKeyring()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err == nil {
+		err = keys.Add(agent.AddedKey{PrivateKey: private, Comment: "of-the-client"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.ssh("-o", "IdentityAgent="+agentWith(t, keys), "-A", "back.msb", "ssh-add -l; stat -c %a $SSH_AUTH_SOCK"); got.code != 0 || !strings.Contains(got.out, "of-the-client") || !strings.HasSuffix(got.out, "\n600\n") {
+		t.Errorf("-A: %+v", got)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "from the client\n")
+			conn.Close()
+		}
+	}()
+	c.ssh("-o", "ExitOnForwardFailure=yes", "-R", "8081:"+l.Addr().String(), "back.msb", "busybox nc 127.0.0.1 8081 </dev/null").want(t, 0, "from the client\n")
+	c.ssh("-X", "back.msb", "echo [$DISPLAY]").says(t, 0, "x11_forwarding = true")
 }

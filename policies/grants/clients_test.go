@@ -37,3 +37,34 @@ func TestI15_ClientsAreGrants(t *testing.T) {
 		t.Errorf("a private range is taken for approved by one of clients: %v, %v", set, err)
 	}
 }
+
+// TestI15_WaysBackAreGrants: each key of [ssh] is approved by itself, and one that is false takes nothing.
+func TestI15_WaysBackAreGrants(t *testing.T) {
+	t.Parallel()
+	of := func(text string) Set {
+		p, err := policies.Parse("p.toml", []byte("version = 1\n[ssh]\n"+text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, _, err := Of(p, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	keys := []string{"agent_forwarding", "reverse_forwarding", "x11_forwarding"}
+	for _, key := range keys {
+		got := of(key + " = true\n")
+		if got.String() != "ssh "+key {
+			t.Errorf("it takes %q", got)
+		}
+		if none := of(key + " = false\n"); len(none) > 0 {
+			t.Errorf("%s that is false takes %q", key, none)
+		}
+		for _, other := range keys {
+			if more := len(of(other+" = true\n").Beyond(got)) > 0; more != (other != key) {
+				t.Errorf("%s is covered by %s: %t", other, key, !more)
+			}
+		}
+	}
+}

@@ -29,6 +29,8 @@ const (
 	Private Kind = "private range"
 	// Client is a range of addresses from which published ports may be reached.
 	Client Kind = "clients"
+	// SSH is a key of [ssh]: a way back to the machine of an SSH client.
+	SSH Kind = "ssh"
 	// Target is a line of [hosts].
 	Target Kind = "host"
 	// Resolver is a DNS server of the policy's choice.

@@ -87,6 +87,13 @@ func (w *worker) network(p *policies.Policy) {
 			}
 		}
 	}
+	for what, allowed := range map[string]bool{
+		"agent_forwarding": p.SSH.AgentForwarding, "reverse_forwarding": p.SSH.ReverseForwarding, "x11_forwarding": p.SSH.X11Forwarding,
+	} {
+		if allowed {
+			w.add(SSH, what, "")
+		}
+	}
 	for _, h := range p.Hosts {
 		if h.Target.Builtin == "" {
 			w.add(Target, h.Name.String()+" at "+h.Target.String(), "")

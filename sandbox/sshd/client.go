@@ -33,7 +33,6 @@ func (c *Client) Options() ([]string, error) {
 		"ProxyCommand " + strings.ReplaceAll(strings.Join(proxy, " "), "%", "%%"),
 		"IdentityFile " + whole(c.Keys.clientFile),
 		"IdentitiesOnly yes",
-		"IdentityAgent none",
 		"PreferredAuthentications publickey",
 		"UserKnownHostsFile " + whole(c.Keys.knownHostsFile),
 		"GlobalKnownHostsFile none",

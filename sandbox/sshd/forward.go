@@ -14,6 +14,9 @@ import (
 // errElsewhere refuses what would lead around the policy.
 var errElsewhere = errors.New("only the guest's own loopback can be forwarded to (localhost, 127.0.0.1, ::1)")
 
+// errBackElsewhere is errElsewhere for ssh -R.
+var errBackElsewhere = errors.New("the guest listens at its own loopback only (localhost, 127.0.0.1, ::1)")
+
 // forward carries a connection of ssh -L, -D or -W to a server in the guest.
 func (l *link) forward(ctx context.Context, c ssh.NewChannel) {
 	var m struct {

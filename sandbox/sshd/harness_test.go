@@ -19,6 +19,14 @@ import (
 type fakeGuest struct {
 	exec    func(context.Context, agentclient.ExecOptions) (agentclient.ExitStatus, error)
 	connect func(context.Context, netip.AddrPort) (Conn, error)
+	listen  func(context.Context, agentclient.ListenOptions) (Listener, error) // nil: the policy allows none
+}
+
+func (g *fakeGuest) Listen(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+	if g.listen == nil {
+		return nil, errors.New("the policy has nothing of it in [ssh]")
+	}
+	return g.listen(ctx, o)
 }
 
 func (g *fakeGuest) Exec(ctx context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {

@@ -8,6 +8,14 @@ const (
 	maxSessions = 32
 	maxForwards = 128
 
+	// maxReverse bounds the ports of ssh -R, maxBack the guest's connections to the client that are open at once; others
+	// wait to be accepted.
+	maxReverse = 16
+	maxBack    = 64
+
+	// xauthWait is for a guest that is busy.
+	xauthWait = 10 * time.Second
+
 	// maxVariables and maxVariable, in bytes of NAME=value, bound what a session keeps before its command starts.
 	maxVariables = 64
 	maxVariable  = 4096

@@ -23,6 +23,8 @@ const anyUser = "msb"
 type Guest interface {
 	Exec(ctx context.Context, opts agentclient.ExecOptions) (agentclient.ExitStatus, error)
 	Connect(ctx context.Context, to netip.AddrPort) (Conn, error)
+	// Listen is refused where the policy doesn't allow what Back says.
+	Listen(ctx context.Context, o agentclient.ListenOptions) (Listener, error)
 }
 
 // Conn is a connection to a server in the guest.
@@ -39,6 +41,8 @@ type Server struct {
 	Name string
 	// User is who runs the commands of anyUser, as in ExecOptions.
 	User string
+	// Warn tells the client's user why something was refused, where SSH has no place for it; may be nil.
+	Warn func(string)
 
 	hangup time.Duration // hangupWait; tests shorten it
 }
@@ -79,16 +83,26 @@ func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 		return fmt.Errorf("the SSH client: %w", err)
 	}
 	defer func() { _ = client.Close() }() // its only error is that it is closed already
-	go ssh.DiscardRequests(requests)      // refuses tcpip-forward and streamlocal-forward; it ends with the connection
-	l := &link{server: s, user: s.userOf(client.User()), sessions: make(chan struct{}, maxSessions), forwards: make(chan struct{}, maxForwards)}
+	l := &link{
+		server: s, client: client, user: s.userOf(client.User()),
+		sessions: make(chan struct{}, maxSessions), forwards: make(chan struct{}, maxForwards), backs: make(chan struct{}, maxBack),
+	}
+	l.back.link = l
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	l.work.Go(func() { l.back.serveRequests(ctx, requests) }) // until the connection ends
 	for c := range channels {
 		l.open(ctx, c)
 	}
 	cancel() // a connection that the guest has not taken by now
 	l.work.Wait()
 	return nil
+}
+
+func (s *Server) warn(format string, args ...any) {
+	if s.Warn != nil {
+		s.Warn(fmt.Sprintf(format, args...))
+	}
 }
 
 func (s *Server) userOf(name string) string {
@@ -100,10 +114,14 @@ func (s *Server) userOf(name string) string {
 
 // link is one client's connection.
 type link struct {
-	server             *Server
-	user               string
-	sessions, forwards chan struct{} // as many as are open
-	work               sync.WaitGroup
+	server *Server
+	client *ssh.ServerConn
+	user   string
+	back   back
+
+	sessions, forwards, backs chan struct{} // as many as are open
+
+	work sync.WaitGroup
 }
 
 // open answers a client that asks for a channel. It does not wait for the guest: all channels wait for it.

@@ -19,6 +19,7 @@ type session struct {
 
 	env     []string
 	tty     bool
+	display bool
 	size    agentclient.Size
 	resize  chan agentclient.Size
 	signals chan agentclient.Signal
@@ -34,10 +35,13 @@ func (l *link) session(ctx context.Context, c ssh.NewChannel) {
 		return // the client has gone
 	}
 	s := &session{link: l, channel: channel, resize: make(chan agentclient.Size, 1), signals: make(chan agentclient.Signal, signalQueue)}
+	client := ctx
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the command outlives its client by hangupWait
 	defer cancel()
+	display, closeDisplay := context.WithCancel(client)
+	defer closeDisplay()
 	for r := range requests {
-		ok := s.request(r)
+		ok := s.request(client, display, r)
 		if r.WantReply {
 			_ = r.Reply(ok, nil) // its only error is that the client has gone
 		}
@@ -63,15 +67,19 @@ func starts(request string) bool {
 	return request == "shell" || request == "exec" || request == "subsystem"
 }
 
-// request answers one request of the client's (RFC 4254, section 6). Those of agent and X11 forwarding are refused as all
-// that aren't known.
-func (s *session) request(r *ssh.Request) bool {
+// request answers one request of the client's (RFC 4254, section 6). What leads to its agent lasts as long as the client,
+// its display as long as the session.
+func (s *session) request(client, display context.Context, r *ssh.Request) bool {
 	running := s.ended != nil
 	switch r.Type {
 	case "env":
 		return !running && s.setVariable(r.Payload)
 	case "pty-req":
 		return !running && s.openTerminal(r.Payload)
+	case "auth-agent-req@openssh.com":
+		return !running && s.useAgent(client)
+	case "x11-req":
+		return !running && s.openDisplay(display, r.Payload)
 	case "shell", "exec", "subsystem":
 		_, ok := s.command(r)
 		return !running && ok
@@ -81,6 +89,15 @@ func (s *session) request(r *ssh.Request) bool {
 		return running && s.signalNamed(r.Payload)
 	}
 	return false
+}
+
+// useAgent lets the session's command use the client's ssh agent.
+func (s *session) useAgent(client context.Context) bool {
+	path, ok := s.link.back.agentSocket(client)
+	if ok {
+		s.env = append(s.env, "SSH_AUTH_SOCK="+path)
+	}
+	return ok
 }
 
 // inHome runs a command in its user's home, as sshd does, with bash if it is there and sh otherwise.

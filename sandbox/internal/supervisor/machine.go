@@ -278,7 +278,7 @@ func (s *supervisor) announce() error {
 // serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
 func (s *supervisor) serve() error {
 	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Refuse: s.pause.refuse}
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Back: s.ssh.admit, Refuse: s.pause.refuse}
 	if s.control != nil {
 		caller := handoff.Of(s.control)
 		s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })

@@ -86,6 +86,9 @@ func (r reloads) Emit(e audit.Event) {
 			}
 		})
 	}
+	if e.Kind == audit.PolicyReload && e.Action == "allow" {
+		r.s.ssh.again()
+	}
 	r.s.access.saw(&e)
 	r.Sink.Emit(e)
 }

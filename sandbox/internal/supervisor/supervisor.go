@@ -44,6 +44,7 @@ type supervisor struct {
 	denials audit.Denials
 	gateway *gateway.Gateway
 	ports   ports
+	ssh     forwards
 	peers   peers
 	named   named
 	caller  caller
@@ -134,7 +135,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
 
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
-	s.ports.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s = s, s, s, s, s, s, s
+	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s = s, s, s, s, s, s, s, s
 	return s
 }
 

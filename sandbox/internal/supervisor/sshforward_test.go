@@ -1,0 +1,143 @@
+package supervisor
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/gateway"
+	"github.com/msb-project/msb/gateway/gatewaytest"
+	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox/internal/records"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+const allSSH = "[ssh]\nagent_forwarding = true\nreverse_forwarding = true\nx11_forwarding = true\n"
+
+// forwardLines are the lines about forwardings in a sandbox's log, which it closes.
+func forwardLines(t *testing.T, s *supervisor) (lines []string) {
+	t.Helper()
+	must(t, s.records.Close(nil))
+	text, err := os.ReadFile(s.plan.Audit)
+	must(t, err)
+	for line := range bytes.Lines(text) {
+		var e audit.Event
+		must(t, json.Unmarshal(line, &e))
+		if e.Kind == audit.SSHForward {
+			lines = append(lines, e.Action+" "+e.Rule)
+		}
+	}
+	return lines
+}
+
+// TestI15_WaysBackNeedPolicyAndFloor asks for each way back under policies and floors, with a network and without. Each
+// answer is one line of the log.
+func TestI15_WaysBackNeedPolicyAndFloor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		policy, floor string // "-" is no floor
+		allowed       []agentclient.Back
+		says          string
+	}{
+		{"", "-", nil, "the policy has no"},
+		{allSSH, "-", []agentclient.Back{agentclient.BackAgent, agentclient.BackReverse, agentclient.BackX11}, ""},
+		{"[ssh]\nreverse_forwarding = true\n", "-", []agentclient.Back{agentclient.BackReverse}, "the policy has no"},
+		{"[ssh]\nx11_forwarding = true\nagent_forwarding = false\n", "-", []agentclient.Back{agentclient.BackX11}, "the policy has no"},
+		{allSSH, "", nil, "the operator's floor has no"},
+		{allSSH, "[ssh]\nagent_forwarding = true\n", []agentclient.Back{agentclient.BackAgent}, "the operator's floor has no"},
+		{"", allSSH, nil, "the policy has no"},
+	} {
+		s := newSupervisor(&state.Plan{Dir: t.TempDir()}, nil, nil)
+		s.plan.Audit = filepath.Join(s.plan.Dir, "audit.jsonl")
+		s.policy = gatewaytest.Policy(t, c.policy)
+		if c.floor != "-" {
+			s.floor = gatewaytest.Policy(t, c.floor)
+		}
+		var err error
+		s.records, err = records.OpenRecords(records.RecordFiles{Audit: s.plan.Audit})
+		must(t, err)
+		var want []string
+		for _, to := range []agentclient.Back{agentclient.BackAgent, agentclient.BackReverse, agentclient.BackX11} {
+			ctx, done, err := s.ssh.admit(t.Context(), to, 7)
+			action := "deny"
+			if slices.Contains(c.allowed, to) {
+				action = "allow"
+				must(t, err)
+				if ctx.Err() != nil || len(s.ssh.open) != 1 {
+					t.Errorf("%+v: %s is closed: %d are open", c, to, len(s.ssh.open))
+				}
+				done()
+				if ctx.Err() == nil || len(s.ssh.open) != 0 {
+					t.Errorf("%+v: %s is open when it has ended", c, to)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), sshKeys[to].key) {
+				t.Errorf("%+v: %s: %v", c, to, err)
+			}
+			want = append(want, action+" ssh."+sshKeys[to].key)
+		}
+		if _, _, err := s.ssh.admit(t.Context(), 0, 0); err == nil {
+			t.Error("what isn't known is allowed")
+		}
+		if got := forwardLines(t, s); !slices.Equal(got[:min(len(got), 3)], want) {
+			t.Errorf("%+v: the log has %q, want %q", c, got, want)
+		}
+	}
+}
+
+// TestI15_ReloadsEndWaysBack: a new policy ends what it no longer allows, and nothing else. One that is refused ends none.
+func TestI15_ReloadsEndWaysBack(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(&state.Plan{Dir: t.TempDir()}, state.NewStatusLines(io.Discard), nil)
+	s.plan.Audit = filepath.Join(s.plan.Dir, "audit.jsonl")
+	var err error
+	s.records, err = records.OpenRecords(records.RecordFiles{Audit: s.plan.Audit})
+	must(t, err)
+	floor := gatewaytest.Policy(t, allSSH)
+	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, allSSH), func(c *gateway.Config) {
+		c.Audit, c.Floor = reloads{c.Audit, s}, floor
+	})
+	s.gateway, s.floor = w.Gateway, floor
+	agent, _, err := s.ssh.admit(t.Context(), agentclient.BackAgent, 0)
+	must(t, err)
+	reverse, _, err := s.ssh.admit(t.Context(), agentclient.BackReverse, 0)
+	must(t, err)
+	if err := w.Gateway.Reload(policies.Default()); err != nil {
+		t.Fatal(err)
+	}
+	if agent.Err() == nil || reverse.Err() == nil || len(s.ssh.open) != 0 {
+		t.Error("what the new policy doesn't allow is open")
+	}
+	must(t, w.Gateway.Reload(gatewaytest.Policy(t, "[ssh]\nreverse_forwarding = true\n")))
+	if _, _, err := s.ssh.admit(t.Context(), agentclient.BackAgent, 0); err == nil {
+		t.Error("the policy of before is in force")
+	}
+	reverse, _, err = s.ssh.admit(t.Context(), agentclient.BackReverse, 0)
+	must(t, err)
+	must(t, w.Gateway.Reload(gatewaytest.Policy(t, allSSH)))
+	bad := gatewaytest.Policy(t, "")
+	bad.DNS.Servers = []policies.Server{{Kind: policies.ServerUDP}} // which the floor doesn't have
+	if err := w.Gateway.Reload(bad); err == nil {
+		t.Error("a policy that can't hold was taken")
+	}
+	if reverse.Err() != nil || len(s.ssh.open) != 1 {
+		t.Error("what is allowed was ended")
+	}
+	want := []string{
+		"allow ssh.agent_forwarding", "allow ssh.reverse_forwarding", "deny ssh.agent_forwarding", "deny ssh.reverse_forwarding",
+		"deny ssh.agent_forwarding", "allow ssh.reverse_forwarding",
+	}
+	got := forwardLines(t, s)
+	if len(got) > 4 {
+		slices.Sort(got[2:4]) // those that a reload ends have no order
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,439 @@
+package sshd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+)
+
+// TestMain lets the test's program be the ProxyCommand of OpenSSH's client: it joins its standard streams to a socket.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("MSB_TEST_JOIN"); path != "" {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		go func() { _, _ = io.Copy(c, os.Stdin); os.Exit(0) }()
+		_, _ = io.Copy(os.Stdout, c)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// localGuest is a guest that is this machine: commands run here, and listeners listen here.
+func localGuest(t *testing.T, allowed ...agentclient.Back) *fakeGuest {
+	t.Helper()
+	g := waits()
+	g.exec = func(ctx context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+		if o.Argv[0] == "xauth" {
+			b, err := io.ReadAll(o.Stdin)
+			if !strings.HasPrefix(string(b), "add unix:") {
+				t.Errorf("xauth is told %q", b)
+			}
+			return agentclient.ExitStatus{}, err
+		}
+		cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = append([]string{"PATH=" + os.Getenv("PATH")}, o.Env...), o.Stdout, o.Stderr
+		_ = cmd.Run()
+		return agentclient.ExitStatus{Code: cmd.ProcessState.ExitCode()}, nil
+	}
+	g.listen = func(_ context.Context, o agentclient.ListenOptions) (Listener, error) {
+		if !slices.Contains(allowed, o.Back) {
+			return nil, fmt.Errorf("the policy has no %s in [ssh]", o.Back)
+		}
+		l := &localListener{open: map[net.Conn]bool{}}
+		var err error
+		switch o.Back {
+		case agentclient.BackAgent:
+			l.path = filepath.Join(t.TempDir(), "agent")
+			l.l, err = net.Listen("unix", l.path)
+		case agentclient.BackX11:
+			l.l, err = net.Listen("tcp", "127.0.0.1:0")
+			l.port = 6010
+		default:
+			l.l, err = net.Listen("tcp", o.At.String())
+		}
+		if err != nil {
+			return nil, err
+		}
+		if a, err := netip.ParseAddrPort(l.l.Addr().String()); err == nil && l.port == 0 {
+			l.port = a.Port()
+		}
+		t.Cleanup(func() { l.Close() })
+		return l, nil
+	}
+	return g
+}
+
+// localListener ends its connections when it is closed, as a guest does.
+type localListener struct {
+	l    net.Listener
+	path string
+	port uint16
+
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+func (l *localListener) Where() (string, uint16) { return l.path, l.port }
+
+func (l *localListener) Accept() (Conn, netip.AddrPort, error) {
+	c, err := l.l.Accept()
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[c] = true
+	from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+	return c.(Conn), from, nil
+}
+
+func (l *localListener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		c.Close()
+	}
+	return l.l.Close()
+}
+
+// openSSH runs OpenSSH's client against a server for g, and returns what it printed.
+func openSSH(t *testing.T, g *fakeGuest, args ...string) (out string, err error) {
+	t.Helper()
+	program, err := exec.LookPath("ssh")
+	if err != nil {
+		t.Skip("no ssh here:", err)
+	}
+	dir := t.TempDir()
+	keys, err := OpenKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			server := &Server{Guest: g, Keys: keys, Name: "box", Warn: func(text string) { t.Log(text) }}
+			err = server.Serve(t.Context(), conn)
+		}
+		served <- err
+	}()
+	client := &Client{Keys: keys, Proxy: []string{"/usr/bin/env", "MSB_TEST_JOIN=" + socket, os.Args[0]}}
+	block, err := client.Host("box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config")
+	if err := os.WriteFile(config, []byte(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"-F", config}, args...)...)
+	cmd.Env = append(os.Environ(), "SSH_AUTH_SOCK="+keyring(t))
+	b, err := cmd.CombinedOutput()
+	l.Close()
+	<-served
+	return string(b), err
+}
+
+// keyring is the socket of an ssh agent with one key, whose comment is "of-the-client".
+func keyring(t *testing.T) string {
+	t.Helper()
+	ring := agent.NewKeyring()
+	key, err := openKeyOf(t)
+	if err == nil {
+		err = ring.Add(agent.AddedKey{PrivateKey: key, Comment: "of-the-client"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveUnix(t, func(c net.Conn) { _ = agent.ServeAgent(ring, c) })
+}
+
+func openKeyOf(t *testing.T) (any, error) {
+	t.Helper()
+	dir := t.TempDir()
+	keys, err := OpenKeys(dir)
+	if err != nil {
+		return nil, err
+	}
+	return ssh.ParseRawPrivateKey(mustRead(t, keys.clientFile))
+}
+
+func serveUnix(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "l"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); serve(c) }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestI15_AgentForwardingNeedsThePolicy has a command of the guest ask the client's agent, where the policy allows it and
+// where it doesn't.
+func TestI15_AgentForwardingNeedsThePolicy(t *testing.T) {
+	t.Parallel()
+	const ask = `[ -S "$SSH_AUTH_SOCK" ] && ssh-add -l || echo no agent`
+	out, err := openSSH(t, localGuest(t, agentclient.BackAgent), "-A", "box.msb", ask)
+	if err != nil || !strings.Contains(out, "of-the-client") {
+		t.Errorf("allowed: %q, %v", out, err)
+	}
+	out, err = openSSH(t, localGuest(t, agentclient.BackReverse, agentclient.BackX11), "-A", "box.msb", "echo [$SSH_AUTH_SOCK]")
+	if err != nil || strings.TrimSpace(out) != "[]" {
+		t.Errorf("not allowed: %q, %v", out, err)
+	}
+}
+
+// TestI15_ReverseForwardingNeedsThePolicy has a program of the guest reach a server of the client's.
+func TestI15_ReverseForwardingNeedsThePolicy(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("from the client's server\n"))
+			c.Close()
+		}
+	}()
+	at := filepath.Join(t.TempDir(), "at") // where the guest listens: any port may be taken on this machine
+	use := `bash -c 'exec 3<>/dev/tcp/127.0.0.1/$(cat ` + at + `) && cat <&3'`
+	for _, c := range []struct {
+		allowed agentclient.Back
+		want    string
+		code    int
+	}{{agentclient.BackReverse, "from the client's server", 0}, {agentclient.BackAgent, "remote port forwarding failed", 255}} {
+		g := localGuest(t, c.allowed)
+		listen := g.listen
+		g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+			asked := o.At.Port()
+			o.At = netip.AddrPortFrom(o.At.Addr(), 0)
+			l, err := listen(ctx, o)
+			if err == nil {
+				_, port := l.Where()
+				l.(*localListener).port = asked
+				err = os.WriteFile(at, fmt.Append(nil, port), 0o600)
+			}
+			return l, err
+		}
+		out, err := openSSH(t, g, "-o", "ExitOnForwardFailure=yes", "-R", "8080:"+l.Addr().String(), "box.msb", use)
+		var exit *exec.ExitError
+		if !strings.Contains(out, c.want) || c.code == 0 && err != nil || c.code != 0 && (!errors.As(err, &exit) || exit.ExitCode() != c.code) {
+			t.Errorf("%s: %q, %v", c.allowed, out, err)
+		}
+	}
+}
+
+// reverse is a request for ssh -R, as on the wire.
+type reverse struct {
+	Host string
+	Port uint32
+}
+
+// TestI1_ReverseForwardingStaysOnLoopback asks for listeners at other addresses than the guest's loopback.
+func TestI1_ReverseForwardingStaysOnLoopback(t *testing.T) {
+	t.Parallel()
+	g := localGuest(t, agentclient.BackReverse)
+	asked := make(chan netip.AddrPort, 1)
+	listen := g.listen
+	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+		asked <- o.At
+		o.At = netip.MustParseAddrPort("127.0.0.1:0") // the number is the guest's, and taken here
+		l, err := listen(ctx, o)
+		if err == nil {
+			l.(*localListener).port = 7
+		}
+		return l, err
+	}
+	s := serve(t, g)
+	for host, want := range map[string]string{"": "127.0.0.1:7", "localhost": "127.0.0.1:7", "127.0.0.1": "127.0.0.1:7", "::1": "[::1]:7", "127.3.3.3": "127.3.3.3:7"} {
+		ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{host, 7}))
+		if !ok || err != nil {
+			t.Errorf("%q: %t, %v", host, ok, err)
+			continue
+		}
+		if got := <-asked; got.String() != want {
+			t.Errorf("%q: the guest listens at %s", host, got)
+		}
+		if ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{host, 7})); ok || err != nil {
+			t.Errorf("%q a second time: %t, %v", host, ok, err)
+		}
+	}
+	for _, r := range []reverse{{"0.0.0.0", 7}, {"::", 7}, {"*", 7}, {"10.0.0.1", 7}, {"192.168.127.2", 7}, {"fe80::1%eth0", 7}, {"example.com", 7}, {"localhost", 1<<16 + 7}} {
+		if ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(r)); ok || err != nil {
+			t.Errorf("%+v: %t, %v", r, ok, err)
+		}
+	}
+	if ok, _, err := s.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(reverse{"localhost", 8})); ok || err != nil {
+		t.Errorf("one that isn't there was cancelled: %t, %v", ok, err)
+	}
+	if ok, _, err := s.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(reverse{"localhost", 7})); !ok || err != nil {
+		t.Errorf("cancel: %t, %v", ok, err)
+	}
+	select {
+	case at := <-asked:
+		t.Errorf("the guest was asked for %s", at)
+	default:
+	}
+}
+
+// TestI11_ReverseForwardingsAreBounded asks for one more than there may be, which one that is cancelled makes room for.
+func TestI11_ReverseForwardingsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := serve(t, localGuest(t, agentclient.BackReverse))
+	first := uint32(0)
+	for n := range maxReverse {
+		ok, reply, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{"localhost", 0}))
+		var m struct{ Port uint32 }
+		if !ok || err != nil || ssh.Unmarshal(reply, &m) != nil || m.Port == 0 {
+			t.Fatalf("%d: %t, %q, %v", n, ok, reply, err)
+		}
+		if first == 0 {
+			first = m.Port
+		}
+	}
+	ask := func() bool {
+		ok, _, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{"localhost", 0}))
+		return ok && err == nil
+	}
+	if ask() {
+		t.Error("there is one more")
+	}
+	if ok, _, err := s.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(reverse{"localhost", first})); !ok || err != nil || !ask() {
+		t.Errorf("one that was cancelled leaves no room: %t, %v", ok, err)
+	}
+}
+
+// TestI11_ListenersEndWithTheirClient: nothing of what leads back is left when the client goes, and what a program of the
+// guest has open ends with it.
+func TestI11_ListenersEndWithTheirClient(t *testing.T) {
+	t.Parallel()
+	g := localGuest(t, agentclient.BackReverse)
+	listen, opened := g.listen, make(chan *localListener, 1)
+	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+		l, err := listen(ctx, o)
+		if err == nil {
+			opened <- l.(*localListener)
+		}
+		return l, err
+	}
+	s := serve(t, g)
+	ok, reply, err := s.SendRequest("tcpip-forward", true, ssh.Marshal(reverse{"localhost", 0}))
+	var m struct{ Port uint32 }
+	if !ok || err != nil || ssh.Unmarshal(reply, &m) != nil {
+		t.Fatalf("%t, %v", ok, err)
+	}
+	channels := s.HandleChannelOpen("forwarded-tcpip")
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", m.Port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := <-channels
+	var told direct
+	if err := ssh.Unmarshal(c.ExtraData(), &told); err != nil || told.Host != "localhost" || told.Port != m.Port || told.Origin != "127.0.0.1" || told.OriginPort == 0 {
+		t.Errorf("the client is told %+v, %v", told, err)
+	}
+	channel, requests, err := c.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	if _, err := channel.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes came when the client had gone", n)
+	}
+	if _, _, err := (<-opened).Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the guest listens on for a client that has gone: %v", err)
+	}
+}
+
+// TestI15_X11ForwardingNeedsThePolicy opens a display that is the client's, and gives the guest's user its cookie.
+func TestI15_X11ForwardingNeedsThePolicy(t *testing.T) {
+	t.Parallel()
+	ask := ssh.Marshal(x11{Protocol: "MIT-MAGIC-COOKIE-1", Cookie: "00ff", Screen: 3})
+	for _, allowed := range []bool{true, false} {
+		g := localGuest(t, agentclient.BackAgent)
+		if allowed {
+			g = localGuest(t, agentclient.BackX11)
+		}
+		env := make(chan []string, 1)
+		exec := g.exec
+		g.exec = func(ctx context.Context, o agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+			if o.Argv[0] == "xauth" {
+				return exec(ctx, o)
+			}
+			env <- o.Env
+			return agentclient.ExitStatus{}, nil
+		}
+		s := serve(t, g)
+		channel, requests, err := s.OpenChannel("session", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go ssh.DiscardRequests(requests)
+		for _, bad := range []x11{{}, {Single: true, Protocol: "a", Cookie: "b"}, {Protocol: "a b", Cookie: "b"}, {Protocol: "a", Cookie: "b\nremove"}} {
+			if ok, err := channel.SendRequest("x11-req", true, ssh.Marshal(bad)); ok || err != nil {
+				t.Errorf("%+v: %t, %v", bad, ok, err)
+			}
+		}
+		if ok, err := channel.SendRequest("x11-req", true, ask); ok != allowed || err != nil {
+			t.Errorf("%t, want %t (%v)", ok, allowed, err)
+		}
+		if ok, err := channel.SendRequest("x11-req", true, ask); ok || err != nil {
+			t.Errorf("a second display: %t, %v", ok, err)
+		}
+		if ok, err := channel.SendRequest("shell", true, nil); !ok || err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Contains(<-env, "DISPLAY=localhost:10.3"); got != allowed {
+			t.Errorf("the command has the display: %t, want %t", got, allowed)
+		}
+	}
+}
