@@ -143,6 +143,12 @@ bench-work: ## commands, copies and host directories beside the guest's own disk
 bench-growth: setup-bench build ## what judgements cost under 10 to 100,000 rules, and reviews of longer and longer captures, beside tshark
 	@$(GO) run ./bench/growth
 
+SOAK_ROUNDS ?= 300
+.PHONY: soak
+soak: setup-bench build ## SOAK_ROUNDS (300) rounds of create, exec, copy, publish, snapshot, clone, remove: nothing may grow (25 minutes)
+	@$(GO) build -o bin/bench/ ./bench/soak
+	@bin/bench/soak -program bin/msb -rounds $(SOAK_ROUNDS)
+
 .PHONY: bench-programs bench-quick bench-growth bench-work
 bench-programs: setup-bench build bin/gvproxy
 	@mkdir -p bin/bench
