@@ -7,48 +7,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
-	"github.com/msb-project/msb/dnsguard/wire"
 	"github.com/msb-project/msb/egress"
 )
-
-// newReply returns a reply without records that says t.
-func (g *Guard) newReply(q *wire.Question, t replySpec) *reply {
-	r := &reply{rcode: t.rcode}
-	if t.text != "" {
-		r.ede = wire.PackEDE(t.ede, t.text)
-	}
-	s, v := t.subject, t.subject.verdict
-	r.explanation = Explanation{
-		name:    s.host,
-		qtype:   dns.Type(q.Type).String(),
-		Outcome: t.outcome,
-		rcode:   dns.RcodeToString[t.rcode],
-		EDE:     t.ede,
-		HasEDE:  t.text != "",
-		Text:    t.text,
-		Verdict: v,
-	}
-	name := s.name.String()
-	if name == "" {
-		name = presentation(q)
-	}
-	r.detail = audit.DNSDetail{Name: name, Type: r.explanation.qtype, Outcome: r.explanation.rcode}
-	r.reason = t.reason
-	if r.reason == egress.ReasonNone {
-		r.reason = v.Reason
-	}
-	return r
-}
-
-// presentation is the name of q with odd bytes escaped, for the audit log.
-func presentation(q *wire.Question) string {
-	name, _, _ := dns.UnpackDomainName(q.WireName(), 0) // it was read, so that it is well formed
-	return name
-}
-
-func (r *reply) setUpstream(from string) {
-	r.explanation.Upstream, r.detail.Upstream = from, from
-}
 
 // describe notes the addresses and names that a reply hands out.
 func (r *reply) describe(rrs []dns.RR) {

@@ -167,3 +167,18 @@ func firstOf(names []string) string {
 	}
 	return ""
 }
+
+// admitted puts the verdict on a client beside the packets of its flow: those between the gateway's address and the
+// guest's port. c may be nil. One that was refused has no packets.
+func (c *CaptureTap) admitted(ev *audit.Event, gateway, guest netip.AddrPort) {
+	if c == nil {
+		return
+	}
+	if w := c.writer.Load(); w != nil {
+		v := capture.Verdict{Kind: capture.KindPort, Action: ev.Action, Rule: ev.Rule, Reason: ev.Reason, Client: ev.Client.String()}
+		if ev.Peer != "" {
+			v.Client = capture.PeerPrefix + ev.Peer
+		}
+		c.comment(w, flowKey{transportOf(ev.Proto), guest.Port(), gateway}, text(v))
+	}
+}

@@ -107,13 +107,3 @@ func (t *tally) read(s *Stats) {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Reason, b.Reason))
 	})
 }
-
-// count is how many clients are connected to published ports.
-func (c *clients) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.live)
-}
-
-// Clients are the connections and UDP flows of published ports that are alive now.
-func (g *Gateway) Clients() int { return g.inbound.clients.count() }

@@ -13,7 +13,7 @@
 // Directories of this machine are the operator's choice, by flags; a client can't ask for one.
 //
 // It is larger than other packages because each call goes through one server: its floor, its bounds, its sandboxes and its
-// output. Clients' configurations are written by the package clients below.
+// output. Clients' configurations are written by the package clientconfig below.
 //
 // What it does not protect against: an agent that believes what untrusted output says. The marks tell where such
 // output begins and ends, and what is done with it is the client's matter. The bound on sandboxes counts those of

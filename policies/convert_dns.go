@@ -118,21 +118,6 @@ func parseDoH(s string) (Server, error) {
 	return server, err
 }
 
-// String returns the server as the file writes it.
-func (s Server) String() string {
-	switch s.Kind {
-	case ServerSystem:
-		return "system"
-	case ServerUDP:
-		return "udp://" + s.Addr.String()
-	case ServerTLS:
-		return "tls://" + s.Addr.String() + "#" + s.ServerName.String()
-	case ServerHTTPS:
-		return s.URL
-	}
-	return fmt.Sprintf("invalid(%d)", s.Kind)
-}
-
 // checkVia checks the address of an upstream proxy.
 func checkVia(s string) error {
 	u, err := url.Parse(s)

@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/msb-project/msb/hostname"
 )
 
 // Target is where a name of [hosts] leads. Exactly one of Addr, Builtin and
@@ -80,9 +78,6 @@ func parseTarget(s string) (Target, error) {
 	return Target{Addr: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}, nil
 }
 
-// ServerKind is how an upstream resolver is spoken to.
-type ServerKind uint8
-
 // The kinds of dns.servers.
 const (
 	// ServerSystem ("system") is what the host's resolv.conf names.
@@ -95,16 +90,3 @@ const (
 	// ServerHTTPS ("https://host/path") is DNS over HTTPS.
 	ServerHTTPS
 )
-
-// Server is one upstream resolver.
-type Server struct {
-	Kind ServerKind
-	// Addr is set for ServerUDP and ServerTLS, with its port, and for
-	// ServerHTTPS if the URL holds an address.
-	Addr netip.AddrPort
-	// ServerName is the name to verify, for ServerTLS and ServerHTTPS; zero for
-	// a ServerHTTPS whose URL holds an address, which is verified itself.
-	ServerName hostname.Name
-	// URL is set for ServerHTTPS.
-	URL string
-}

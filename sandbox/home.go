@@ -1,14 +1,11 @@
 package sandbox
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,79 +111,3 @@ func (h *Home) Kernel() string { return filepath.Join(h.dir, state.KernelDir) }
 
 // Guest is where the agent's root disk is cached.
 func (h *Home) Guest() string { return filepath.Join(h.dir, guestDir) }
-
-// runDir is one sandbox's directory, locked by whoever holds lock open.
-type runDir struct {
-	id   string
-	dir  string
-	lock *os.File
-}
-
-// newRun makes and locks a directory for a new sandbox. The lock passes to every process that inherits
-// lock and is free when the last of them is gone, however it went.
-func newRun(h *Home) (*runDir, error) {
-	var b [idBytes]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return nil, err
-	}
-	id := "sb-" + hex.EncodeToString(b[:])
-	// Made under a name that sweepRuns leaves alone and renamed once it is locked, so that a sweep by
-	// another process never sees it unlocked.
-	temp := filepath.Join(h.dir, state.RunsDir, "."+id)
-	if err := os.Mkdir(temp, 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := state.LockDir(temp, os.O_CREATE|os.O_EXCL)
-	if err != nil {
-		return nil, errors.Join(err, state.RemoveOwn(temp, state.RunForm))
-	}
-	dir := filepath.Join(h.dir, state.RunsDir, id)
-	if err := os.Rename(temp, dir); err != nil {
-		return nil, errors.Join(err, state.RemoveOwn(temp, state.RunForm), lock.Close())
-	}
-	return &runDir{id: id, dir: dir, lock: lock}, nil
-}
-
-// remove deletes the directory; a second call does nothing.
-func (r *runDir) remove() error { return state.RemoveOwn(r.dir, state.RunForm) }
-
-func keptDir(h *Home, id string) string { return filepath.Join(h.dir, state.KeptDir, id) }
-
-// Kept is what Config.Keep left of a sandbox: its logs and its disk, if it had one.
-type Kept struct {
-	ID    string
-	Dir   string
-	Ended time.Time
-}
-
-// KeptRuns are what Config.Keep left in a state directory.
-type KeptRuns struct{ home *Home }
-
-// KeptRuns are h's.
-func (h *Home) KeptRuns() KeptRuns { return KeptRuns{h} }
-
-// List returns them in the order in which the sandboxes ended.
-func (k KeptRuns) List() ([]Kept, error) {
-	entries, err := os.ReadDir(filepath.Join(k.home.dir, state.KeptDir))
-	if err != nil {
-		return nil, err
-	}
-	var all []Kept
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !e.IsDir() || !runName.MatchString(e.Name()) {
-			continue // removed just now, or not msb's
-		}
-		all = append(all, Kept{e.Name(), keptDir(k.home, e.Name()), info.ModTime()})
-	}
-	slices.SortFunc(all, func(a, b Kept) int { return a.Ended.Compare(b.Ended) })
-	return all, nil
-}
-
-// Remove removes what is left of the sandbox of that id; ErrNoSandbox if there is nothing.
-func (k KeptRuns) Remove(id string) error {
-	if _, err := os.Lstat(keptDir(k.home, id)); !runName.MatchString(id) || err != nil {
-		return Fail(missing(id, fs.ErrNotExist))
-	}
-	return Fail(state.RemoveOwn(keptDir(k.home, id), state.RunForm))
-}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox/internal/state"
+	"golang.org/x/sys/unix"
 )
 
 // MainJob is the name of the job that `msb run -d` makes of the command: `msb logs` shows its output.
@@ -221,4 +221,9 @@ func (j *Job) call(ctx context.Context, running func(*agentclient.Client) error,
 		return err
 	}
 	return errors.Join(running(s.client), s.Close())
+}
+
+// sortJobs orders by the time of the start.
+func sortJobs(all []JobStatus) {
+	slices.SortStableFunc(all, func(a, b JobStatus) int { return a.Started.Compare(b.Started) })
 }

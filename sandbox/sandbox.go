@@ -2,9 +2,13 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -224,3 +228,34 @@ func (s *Sandbox) SwitchCapture(on bool) error {
 
 // KeptDir is where Config.Keep leaves the run directory after Close.
 func (s *Sandbox) KeptDir() string { return keptDir(s.home, s.run.id) }
+
+// Sandbox is a started sandbox. Its methods may be called from several goroutines.
+type Sandbox struct {
+	name   string // "" for one that leaves nothing
+	info   Info
+	image  *image.Image
+	home   *Home
+	run    *runDir
+	keep   bool
+	review bool     // of Home.Review: it ends with Close
+	made   *os.File // the lock file of one with a name that Start made: no other has it while it is open
+	cmd    *exec.Cmd
+	client *agentclient.Client
+	lines  *json.Decoder
+	pipe   *os.File
+
+	pcap    bool          // there is a capture to switch
+	notice  func(string)  // of a policy that was taken or refused
+	watched bool          // over will be closed
+	over    chan struct{} // closed when the supervisor has gone
+	failure error         // why, valid after over
+	denied  audit.DenialSummary
+	once    sync.Once
+	after   func(time.Duration) <-chan time.Time // time.After, but in tests
+}
+
+// ExecOptions says what to run in a sandbox, ExitStatus how it ended.
+type (
+	ExecOptions = agentclient.ExecOptions
+	ExitStatus  = agentclient.ExitStatus
+)

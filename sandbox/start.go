@@ -9,48 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
-	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
-
-// ExecOptions says what to run in a sandbox, ExitStatus how it ended.
-type (
-	ExecOptions = agentclient.ExecOptions
-	ExitStatus  = agentclient.ExitStatus
-)
-
-// Sandbox is a started sandbox. Its methods may be called from several goroutines.
-type Sandbox struct {
-	name   string // "" for one that leaves nothing
-	info   Info
-	image  *image.Image
-	home   *Home
-	run    *runDir
-	keep   bool
-	review bool     // of Home.Review: it ends with Close
-	made   *os.File // the lock file of one with a name that Start made: no other has it while it is open
-	cmd    *exec.Cmd
-	client *agentclient.Client
-	lines  *json.Decoder
-	pipe   *os.File
-
-	pcap    bool          // there is a capture to switch
-	notice  func(string)  // of a policy that was taken or refused
-	watched bool          // over will be closed
-	over    chan struct{} // closed when the supervisor has gone
-	failure error         // why, valid after over
-	denied  audit.DenialSummary
-	once    sync.Once
-	after   func(time.Duration) <-chan time.Time // time.After, but in tests
-}
 
 // Start brings up the sandbox that cfg describes and returns once commands can be run in it. Its
 // errors have a Kind. The context bounds the start alone; Close ends the sandbox. With Config.Name it is Create and

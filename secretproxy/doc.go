@@ -9,14 +9,14 @@
 // of each HTTP/1 head refuses what parsers read differently; then net/http
 // parses HTTP/1 and HTTP/2, and nothing else does. The request's host must be
 // the SNI and a name pinned to the destination; the judge sees method and path;
-// placeholders are swapped (package secret) or are a violation. goproxy
+// placeholders are swapped (package secretstore) or are a violation. goproxy
 // forwards over a transport of our own, verified for the same name, to the
 // pinned address. The answer is masked on its way back (package mask). What all of
 // that holds is counted (package memory).
 //
 // It is larger than other packages because a request, its answer, its upgrade and its signature share one exchange: its
 // placeholders, its budget and its lines in the audit log. What knows no exchange is a package below (ca, mask, memory,
-// secret, sigv4).
+// secretstore, sigv4).
 //
 // What this package does not protect against:
 //   - What an upstream does with a value that it may have, including giving it

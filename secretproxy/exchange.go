@@ -165,3 +165,10 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	b.n.Add(int64(n))
 	return n, err
 }
+
+// end says that the request is over.
+func (ex *exchange) end() {
+	for _, done := range ex.ends {
+		done()
+	}
+}

@@ -9,13 +9,7 @@ import (
 	"github.com/elazarl/goproxy"
 )
 
-// quiet is goproxy's logger: its lines would hold URLs and headers.
-type quiet struct{}
-
 var _ goproxy.Logger = quiet{}
-
-// Printf implements goproxy.Logger.
-func (quiet) Printf(string, ...any) {}
 
 // newForward builds the handler that carries requests upstream. goproxy gets
 // clean requests only: refused ones never reach it, and its own transport and

@@ -52,3 +52,9 @@ func speaksOfTraffic(function string) bool {
 	}
 	return false
 }
+
+// quiet is goproxy's logger: its lines would hold URLs and headers.
+type quiet struct{}
+
+// Printf implements goproxy.Logger.
+func (quiet) Printf(string, ...any) {}

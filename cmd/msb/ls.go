@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -144,29 +143,4 @@ func age(d time.Duration) string {
 		return strconv.Itoa(int(d.Hours())) + "h"
 	}
 	return strconv.Itoa(int(d.Hours())/24) + "d"
-}
-
-func newInspectCommand(ui *ui) *cobra.Command {
-	var parents bool
-	c := &cobra.Command{
-		Use:   "inspect [flags] NAME",
-		Short: "Tell about a sandbox in JSON: state, backend, confinement, placeholders, files",
-		Example: `  msb inspect agent
-  msb inspect agent | jq -r .info.confinement[]`,
-		Args: named(cobra.ExactArgs(1), nameRemedy),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withHome(c, func(ctx context.Context, home *sandbox.Home) error {
-				s, err := home.Inspect(args[0])
-				if err == nil && parents {
-					s.ParentFiles, s.MoreParentFiles, err = home.ParentFiles(ctx, args[0])
-				}
-				if err != nil {
-					return err
-				}
-				return ui.json(s)
-			})
-		},
-	}
-	c.Flags().BoolVar(&parents, "parent-files", false, "read the disk of a clone that runs for files that hold a parent's placeholder, and list them")
-	return c
 }

@@ -1,7 +1,7 @@
 // Package hostdir serves one directory of the host to a guest: it answers the
 // raw requests of the guest kernel's FUSE client.
 //
-//	guest's kernel ─ /dev/fuse ─ agentd ─ gRPC ─► Server.Serve ─► os.Root ─► *at(2) with one name
+//	guest's kernel ─ /dev/fuse ─ agentd ─ console port ─► Port.Serve ─► Server ─► os.Root ─► *at(2) with one name
 //
 // A node is a file that the guest looked up: its device, inode and time of
 // birth, and the name under which it was last seen. Directories are opened from

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/msb-project/msb/sandbox"
+	"github.com/spf13/cobra"
+)
+
+func newRemoveCommand(ui *ui) *cobra.Command {
+	var force bool
+	var many manyFlags
+	c := &cobra.Command{
+		Use:     "rm [flags] NAME...",
+		Aliases: []string{"remove"},
+		Short:   "Remove sandboxes and all that their disks hold",
+		Example: `  msb rm agent
+  msb rm --force --filter label=team=web`,
+	}
+	many.many(c, "a", anyState, func(ctx context.Context, names []string) error {
+		home, err := sandbox.OpenHome("")
+		if err != nil {
+			return err
+		}
+		return forEach(names, func(name string) error {
+			remove := home.Remove
+			if force {
+				remove = func(ctx context.Context, name string) error { return stopAndRemove(ctx, home, name) }
+			}
+			err := remove(ctx, name)
+			if errors.Is(err, sandbox.ErrNoSandbox) && home.KeptRuns().Remove(name) == nil { // of msb run --rm=false
+				err = nil
+			}
+			if err != nil {
+				return err
+			}
+			return ui.print(name + "\n")
+		})
+	})
+	c.Flags().BoolVarP(&force, "force", "f", false, "stop those that run first")
+	return c
+}
+
+// stopAndRemove removes a sandbox whatever it does: one that another command begins to start can't be stopped yet when
+// it is first asked.
+func stopAndRemove(ctx context.Context, home *sandbox.Home, name string) error {
+	const tries = 5
+	for n := 1; ; n++ {
+		if err := home.Stop(ctx, name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
+			return err
+		}
+		if err := home.Remove(ctx, name); !errors.Is(err, sandbox.ErrRunning) || n == tries {
+			return err
+		}
+	}
+}
