@@ -15,7 +15,7 @@ import (
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
 	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/sandbox/internal/records"
+	"github.com/msb-project/msb/sandbox/internal/journal"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -61,7 +61,7 @@ func TestI15_WaysBackNeedPolicyAndFloor(t *testing.T) {
 			s.floor = gatewaytest.Policy(t, c.floor)
 		}
 		var err error
-		s.records, err = records.OpenRecords(records.RecordFiles{Audit: s.plan.Audit})
+		s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: s.plan.Audit})
 		must(t, err)
 		var want []string
 		for _, to := range []agentclient.Back{agentclient.BackAgent, agentclient.BackReverse, agentclient.BackX11} {
@@ -97,7 +97,7 @@ func TestI15_ReloadsEndWaysBack(t *testing.T) {
 	s := newSupervisor(&state.Plan{Dir: t.TempDir()}, state.NewStatusLines(io.Discard), nil)
 	s.plan.Audit = filepath.Join(s.plan.Dir, "audit.jsonl")
 	var err error
-	s.records, err = records.OpenRecords(records.RecordFiles{Audit: s.plan.Audit})
+	s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: s.plan.Audit})
 	must(t, err)
 	floor := gatewaytest.Policy(t, allSSH)
 	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, allSSH), func(c *gateway.Config) {
