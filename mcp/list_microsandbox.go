@@ -28,7 +28,7 @@ func microsandboxList() toolList {
 			"fs_write", "sandbox_fs_write", "; read on with fs_read and its offset", "; tail -c +N in sandbox_shell shows it from byte N on", "fs_read", "sandbox_fs_read", "fs_list", "sandbox_fs_list",
 			"; go on with offset ", "; tail -c +N in sandbox_shell shows the rest, from byte ",
 			"; start what takes longer with job", "", ", or start it with job", "", "; check_installed says which programs there are", "", "; the tool network explains it", "",
-			"memory_mb", "memoryMib", "; sandbox_exec keeps it as a file", "; a sandbox of sandbox_create keeps it as a file", "give command (a shell line) or argv, not both", "give command",
+			"larger memory_mb", "larger memoryMib", "memory_mb ", "memoryMib ", "; sandbox_exec keeps it as a file", "; a sandbox of sandbox_create keeps it as a file", "give command (a shell line) or argv, not both", "give command",
 		},
 	}
 }

@@ -25,7 +25,7 @@ func microsandboxHTTPList() toolList {
 			", so write a file with fs_write and run that", "; put it into a file with several calls", ", so write what is long into a file with fs_write", "",
 			"write what is long into a file with fs_write", "write what is long into a file", "; read on with fs_read and its offset", "; sandbox_run_command with tail shows the rest",
 			"; start what takes longer with job", "", ", or start it with job", "", "; check_installed says which programs there are", "", "; the tool network explains it", "",
-			"memory_mb", "memory", "; sandbox_exec keeps it as a file", "", "sandbox_exec", "sandbox_run_command", ": fs_list shows what is in it", "", ": fs_read reads it", "",
+			"larger memory_mb", "larger memory", "memory_mb ", "memory ", "; sandbox_exec keeps it as a file", "", "sandbox_exec", "sandbox_run_command", ": fs_list shows what is in it", "", ": fs_read reads it", "",
 			", or take one that sandbox_list shows", "", "take one that sandbox_list shows", "take another", ": sandbox_list shows what is hidden", "", "; sandbox_list shows their names", "",
 			"in the places that sandbox_list shows", "in their places", "; use fs_write or fs_read", "", "or stop it with sandbox_stop", "or remove it with sandbox_stop",
 			"; make it with volume_create", "", "; volume_list shows those that there are", "", "remove one with volume_remove", "the operator can remove some",

@@ -21,7 +21,7 @@ const (
 
 // Lists are the names of the lists, for Options.Tools. One of them stands alone there: two lists, or one beside a toolset,
 // could have one name with two meanings.
-func Lists() []string { return []string{listMicrosandbox, listMicrosandboxHTTP} }
+func Lists() []string { return []string{listMicrosandbox, listMicrosandboxHTTP, listBird} }
 
 // toolList is one list. Its tools are adapters: they do what they do by our own tools, under the same floor and bounds.
 type toolList struct {
@@ -36,6 +36,7 @@ func toolLists() map[string]toolList {
 	return map[string]toolList{
 		listMicrosandbox:     microsandboxList(),
 		listMicrosandboxHTTP: microsandboxHTTPList(),
+		listBird:             birdList(),
 	}
 }
 

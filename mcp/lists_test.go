@@ -153,7 +153,7 @@ func TestListsNameTheirOwnTools(t *testing.T) {
 			"network policy: 1 denied; the tool network explains it\n", "start it with sandbox_exec or any other call", "take one that sandbox_list shows",
 			"remove sandboxes with sandbox_stop (remove: true), or tell", "use another name, or delete it with its files (sandbox_stop, remove: true)",
 			"the directories that the operator shares (/x); use fs_write or fs_read", "or stop it with sandbox_stop", "sandbox is empty; sandbox_list shows their names",
-			"sandbox x is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", "stop it with sandbox_stop first", quietConsole,
+			"sandbox x is larger than the operator allows now; remove it with sandbox_stop (remove: true) and create it again", "sandbox is running; stop it with sandbox_stop first", quietConsole,
 			"no such volume: x; make it with volume_create", "no such volume: x; volume_list shows those that there are", "remove one with volume_remove",
 			"it is not there, or the operator hides it: sandbox_list shows what is hidden",
 		} {

@@ -109,8 +109,11 @@ func TestI15_EveryToolKeepsToItsOwnSandboxes(t *testing.T) {
 	for _, tool := range append(p.tools(), p.moreTools()...) {
 		for name, refused := range all {
 			for _, args := range onSandbox(&tool, name) {
-				if tool.name == "fs_upload" {
+				switch tool.name {
+				case "fs_upload", "sync_start":
 					args["from"] = share.Host
+				case "git_clone":
+					args["repo"] = "https://a.example/b"
 				}
 				if tool.name == "fs_download" {
 					args["to"] = share.Host

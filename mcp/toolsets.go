@@ -19,7 +19,7 @@ const AllTools = "all"
 // Toolsets are the names of tools that a server has on request: each tool costs every conversation its description. The
 // tools of jobs and network are there by themselves.
 func Toolsets() []string {
-	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes"}
+	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "snapshots", "ports", "git", "sync"}
 }
 
 func checkToolsets(names []string) error {
@@ -83,7 +83,11 @@ func (s *server) moreTools() []toolSpec {
 			name: "sandbox_metrics", title: "What a sandbox uses", idempotent: true, hint: "cpu memory disk usage load processes", call: s.sandboxMetrics,
 			description: "Memory, disk, processor time and processes of a sandbox, as it says itself, as JSON.", properties: propSandbox,
 		}},
-		"volumes": s.volumeTools(),
+		"volumes":   s.volumeTools(),
+		"snapshots": s.snapshotTools(),
+		"ports":     s.portTools(),
+		"git":       s.gitTools(),
+		"sync":      s.syncTools(),
 	}
 	var all []toolSpec
 	for _, name := range Toolsets() {

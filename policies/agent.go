@@ -139,7 +139,7 @@ func (c *converter) words(key string, list []string) []string {
 
 // AgentTools are the values of agent.tools.
 func AgentTools() []string {
-	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "all", "microsandbox", "microsandbox-http"}
+	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "snapshots", "ports", "git", "sync", "all", "microsandbox", "microsandbox-http", "bird"}
 }
 
 func (c *converter) checkWords(key string, list []string, check func(string) error) {

@@ -19,9 +19,12 @@ import (
 type CloneOptions struct {
 	// PolicyFile takes the place of the policy. What it takes from this machine has to be approved at the first start.
 	PolicyFile string
+	// Label is as in Config; the label of what it is cloned from is not kept.
+	Label string
 }
 
 func (o CloneOptions) apply(st *state.Stored) error {
+	st.Label = o.Label
 	if o.PolicyFile == "" {
 		return nil
 	}

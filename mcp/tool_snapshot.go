@@ -1,0 +1,200 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+const (
+	// maxSnapshots bounds the snapshots of one policy file's agents. Each takes at most a sandbox's disk.
+	maxSnapshots = 8
+	// snapshotLabel is the label of a snapshot with the label of the sandbox that it was taken of.
+	snapshotLabel = "mcp.label"
+)
+
+// snapshots are those that were taken under this very floor: one of another may hold settings that this one forbids. What
+// came in an archive is none, whatever label it has.
+func (b *boxes) snapshots() ([]sandbox.Snapshot, error) {
+	all, err := b.opts.Home.Snapshots().List()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(s sandbox.Snapshot) bool { return s.Imported || s.Labels[snapshotLabel] != b.label }), nil
+}
+
+// snapshot is the one of that name, if this server may use it.
+func (b *boxes) snapshot(name string) (*sandbox.Snapshot, error) {
+	all, err := b.snapshots()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(s sandbox.Snapshot) bool { return s.Name == name })
+	if i < 0 {
+		return nil, say("no such snapshot: %s; snapshot_list shows those that there are", printed(name))
+	}
+	return &all[i], nil
+}
+
+func (b *boxes) takeSnapshot(ctx context.Context, box, name string) (string, error) {
+	st, err := b.own(box, false)
+	if err != nil {
+		return "", err
+	}
+	b.mu.Lock() // with which they are counted
+	defer b.mu.Unlock()
+	all, err := b.snapshots()
+	if err != nil {
+		return "", err
+	}
+	if len(all) >= maxSnapshots {
+		return "", say("there are %d snapshots, and at most %d may be; remove one with snapshot_remove", len(all), maxSnapshots)
+	}
+	taken, err := b.only(st).Snapshots().Create(ctx, st.Name, sandbox.SnapshotOptions{Name: name, Labels: map[string]string{snapshotLabel: b.label}})
+	if errors.Is(err, sandbox.ErrSnapshotExists) {
+		return "", fmt.Errorf("%w: %s; choose another name", sandbox.ErrSnapshotExists, printed(name))
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("snapshot %s has the disk of sandbox %s; programs and memory are not in it", taken.Name, st.Name), nil
+}
+
+// snapshotRow is a snapshot as a client sees it.
+type snapshotRow struct {
+	Name    string    `json:"name"`
+	Sandbox string    `json:"sandbox"`
+	Image   string    `json:"image"`
+	Created time.Time `json:"created"`
+	DataMB  int64     `json:"data_mb"`
+}
+
+func (b *boxes) listSnapshots() (string, error) {
+	all, err := b.snapshots()
+	if err != nil {
+		return "", err
+	}
+	rows := make([]snapshotRow, 0, len(all))
+	for i := range all {
+		s := &all[i]
+		rows = append(rows, snapshotRow{s.Name, s.Sandbox, s.Image, s.Created, s.Data >> 20})
+	}
+	return asJSON(map[string]any{"snapshots": rows, "max_snapshots": maxSnapshots})
+}
+
+// restore puts the disk of a snapshot in place of that of the sandbox of which it was taken.
+func (b *boxes) restore(ctx context.Context, snapshot, box string) (string, error) {
+	st, err := b.own(box, false)
+	if err != nil {
+		return "", err
+	}
+	s, err := b.snapshot(snapshot)
+	if err != nil {
+		return "", err
+	}
+	if err := b.only(st).Stop(ctx, st.Name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
+		return "", err
+	}
+	err = b.only(st).Snapshots().Restore(ctx, s.Name, st.Name)
+	if errors.Is(err, sandbox.ErrSnapshotOf) {
+		return "", fmt.Errorf("%w: snapshot %s is of another sandbox than %s; sandbox_clone makes a new one from it", sandbox.ErrSnapshotOf, s.Name, st.Name)
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("sandbox %s has the disk of snapshot %s; its jobs ended, and its next use starts it", st.Name, s.Name), nil
+}
+
+func (b *boxes) removeSnapshot(name string) (string, error) {
+	s, err := b.snapshot(name)
+	if err == nil {
+		err = b.opts.Home.Snapshots().Remove(s.Name)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "snapshot " + s.Name + " removed", nil
+}
+
+// clone makes a sandbox out of another, or out of a snapshot. It has the same floor, policy and bounds, and counts as one.
+func (b *boxes) clone(ctx context.Context, box, snapshot, to string) (string, error) {
+	if box != "" && snapshot != "" {
+		return "", wrong("give sandbox or snapshot, not both")
+	}
+	if to == defaultName {
+		to = b.defaultName()
+	}
+	var makeIt func() error
+	if snapshot != "" {
+		s, err := b.snapshot(snapshot)
+		if err != nil {
+			return "", err
+		}
+		makeIt = func() error {
+			return b.opts.Home.Snapshots().Clone(ctx, s.Name, to, sandbox.CloneOptions{Label: b.label})
+		}
+	} else {
+		st, err := b.own(box, false)
+		if err != nil {
+			return "", err
+		}
+		makeIt = func() error { return b.only(st).Clone(ctx, st.Name, to, sandbox.CloneOptions{Label: b.label}) }
+	}
+	free, err := b.reserve()
+	if err != nil {
+		return "", err
+	}
+	defer free()
+	if err := makeIt(); errors.Is(err, sandbox.ErrExists) {
+		return "", b.taken(to)
+	} else if err != nil {
+		return "", err
+	}
+	return "sandbox " + to + " is a clone with a disk of its own; its next use starts it", nil
+}
+
+// snapshotTools are the toolset "snapshots".
+func (s *server) snapshotTools() []toolSpec {
+	const propSnapshot = `"snapshot":{"type":"string"}`
+	return []toolSpec{
+		{
+			name: "snapshot_create", title: "Save a sandbox's disk", hint: "snapshot checkpoint save state", call: adapter(func(ctx context.Context, a *snapshotArgs) (string, error) {
+				return s.takeSnapshot(ctx, a.Sandbox, a.Snapshot)
+			}),
+			description: "Save the disk of a sandbox, running or not, to restore or clone it later. Programs and memory are not saved.",
+			properties:  propSandbox + `,"snapshot":{"type":"string","description":"its name; default: the sandbox's with a number"}`,
+		},
+		{
+			name: "snapshot_list", title: "List snapshots", readOnly: true, idempotent: true, hint: "saved disks checkpoints", call: adapter(func(context.Context, *struct{}) (string, error) { return s.listSnapshots() }),
+			description: "List the snapshots with the sandboxes that they are of, as JSON.",
+		},
+		{
+			name: "snapshot_restore", title: "Go back to a snapshot", destructive: true, hint: "roll back undo restore state", call: adapter(func(ctx context.Context, a *snapshotArgs) (string, error) {
+				return s.restore(ctx, a.Snapshot, a.Sandbox)
+			}),
+			description: "Stop a sandbox and give it back the disk of a snapshot of it. What was written since is gone.",
+			properties:  propSandbox + "," + propSnapshot, required: []string{"snapshot"},
+		},
+		{
+			name: "snapshot_remove", title: "Remove a snapshot", destructive: true, hint: "delete saved disk", call: adapter(func(_ context.Context, a *snapshotArgs) (string, error) { return s.removeSnapshot(a.Snapshot) }),
+			description: "Remove a snapshot.", properties: propSnapshot, required: []string{"snapshot"},
+		},
+		{
+			name: "sandbox_clone", title: "Copy a sandbox", hint: "duplicate fork copy of a sandbox or snapshot", call: adapter(func(ctx context.Context, a *snapshotArgs) (string, error) {
+				return s.clone(ctx, a.Sandbox, a.Snapshot, a.To)
+			}),
+			description: "Make a sandbox with a copy of another's disk, or of a snapshot's, and the same settings.",
+			properties:  propSandbox + "," + propSnapshot + `,"to":{"type":"string","description":"name of the new sandbox"}`, required: []string{"to"},
+		},
+	}
+}
+
+type snapshotArgs struct {
+	Sandbox  string `json:"sandbox"`
+	Snapshot string `json:"snapshot"`
+	To       string `json:"to"`
+}
