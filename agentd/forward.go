@@ -33,19 +33,24 @@ type loopbackServer struct {
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
-	forwards map[forward]net.Listener
+	forwards map[forward]forwarder
+	flows    udpFlows
 }
+
+// forwarder is what a forward listens with.
+type forwarder interface{ Close() error }
 
 // forward is a server's port, and where the host reaches it.
 type forward struct {
 	port         uint16
 	listen, from netip.Addr
+	udp          bool
 }
 
 var _ agentpb.LoopbackServer = (*loopbackServer)(nil)
 
 func newLoopbackServer() *loopbackServer {
-	s := &loopbackServer{slots: make(chan struct{}, maxForwarded), forwards: make(map[forward]net.Listener)}
+	s := &loopbackServer{slots: make(chan struct{}, maxForwarded), forwards: make(map[forward]forwarder)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -57,21 +62,45 @@ func (s *loopbackServer) Forward(ctx context.Context, r *agentpb.ForwardRequest)
 	if !ok1 || !ok2 || r.GetPort() == 0 || r.GetPort() > 1<<16-1 {
 		return nil, status.Error(codes.InvalidArgument, "a forward needs a port and two addresses")
 	}
-	f := forward{uint16(r.GetPort()), listen, from}
-	c, err := f.dial(ctx)
-	if err != nil {
+	f := forward{uint16(r.GetPort()), listen, from, r.GetUdp()}
+	if err := f.check(ctx); err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}
-	_ = c.Close() // there is a server
 	l, err := s.open(f)
 	if err != nil {
 		return nil, err
 	}
-	a, err := netip.ParseAddrPort(l.Addr().String())
-	if err != nil {
-		return nil, status.Error(codes.Internal, err.Error())
+	return &agentpb.ForwardResponse{Port: uint32(portOf(l))}, nil
+}
+
+func portOf(l forwarder) uint16 {
+	var at net.Addr
+	switch l := l.(type) {
+	case net.Listener:
+		at = l.Addr()
+	case *net.UDPConn:
+		at = l.LocalAddr()
+	default:
+		return 0
 	}
-	return &agentpb.ForwardResponse{Port: uint32(a.Port())}, nil
+	a, err := netip.ParseAddrPort(at.String())
+	if err != nil {
+		return 0 // the host takes it for what it is
+	}
+	return a.Port()
+}
+
+// check is an error unless there is a server.
+func (f forward) check(ctx context.Context) error {
+	if f.udp {
+		_, err := loopbackUDP("/proc/self/net", f.port)
+		return err
+	}
+	c, err := f.dial(ctx)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err
 }
 
 // dial connects to the server.
@@ -88,7 +117,7 @@ func (f forward) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // open listens for the host, or finds who does.
-func (s *loopbackServer) open(f forward) (net.Listener, error) {
+func (s *loopbackServer) open(f forward) (forwarder, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch l := s.forwards[f]; {
@@ -100,6 +129,20 @@ func (s *loopbackServer) open(f forward) (net.Listener, error) {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d ports lead to loopback servers already", maxForwards)
 	}
 	var lc net.ListenConfig
+	if f.udp {
+		c, err := lc.ListenPacket(s.ctx, "udp", netip.AddrPortFrom(f.listen, 0).String())
+		if err != nil {
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
+		}
+		conn, ok := c.(*net.UDPConn)
+		if !ok { // it is
+			_ = c.Close()
+			return nil, status.Error(codes.Internal, "no UDP socket")
+		}
+		s.forwards[f] = conn
+		s.work.Go(func() { s.serveUDP(conn, f) })
+		return conn, nil
+	}
 	l, err := lc.Listen(s.ctx, "tcp", netip.AddrPortFrom(f.listen, 0).String())
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())

@@ -75,9 +75,9 @@ type Config struct {
 	// Admit looks at what a later version of the policy file takes from the host, and returns it with its
 	// sources held to what was found; its error keeps the policy in force. Nil admits every one.
 	Admit func(*policies.Policy) (*policies.Policy, error)
-	// Forward is asked about a published port on which the guest refuses connections. It returns a port of the guest
-	// that leads to a server there which listens on 127.0.0.1 only. Nil knows none.
-	Forward func(ctx context.Context, port uint16) (uint16, error)
+	// Forward is asked about a published port on which the guest refuses connections, or datagrams. It returns a port of
+	// the guest that leads to a server there which listens on 127.0.0.1 only. Nil knows none.
+	Forward func(ctx context.Context, proto egress.Proto, port uint16) (uint16, error)
 	// DialSandbox connects to a port of another sandbox, for a name of [hosts] that leads there. Nil knows no other.
 	DialSandbox func(ctx context.Context, name string, port uint16) (net.Conn, error)
 	// Use is called with a flow's number in the audit log and a rule, before the rule lets the flow, or a request on it,

@@ -118,7 +118,7 @@ func (i *inbound) dialPublished(ctx context.Context, port uint16) (*netstack.TCP
 	if i.g.cfg.Forward == nil {
 		return nil, fmt.Errorf("%w; does its server listen on 127.0.0.1 only? Let it listen on 0.0.0.0", err)
 	}
-	by, forwardErr := i.g.cfg.Forward(ctx, port)
+	by, forwardErr := i.g.cfg.Forward(ctx, egress.TCP, port)
 	if forwardErr != nil {
 		return nil, fmt.Errorf("%w; nor by 127.0.0.1: %w", err, forwardErr)
 	}

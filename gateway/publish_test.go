@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
 )
@@ -205,20 +206,23 @@ func TestTheAgentReachesLoopbackServers(t *testing.T) {
 	t.Parallel()
 	for what, tt := range map[string]struct {
 		listens uint16
-		forward func(context.Context, uint16) (uint16, error)
+		forward func(context.Context, egress.Proto, uint16) (uint16, error)
 		asked   bool
 		message string
 	}{
 		"on its address":         {8080, nil, false, ""},
-		"on loopback":            {9090, func(context.Context, uint16) (uint16, error) { return 9090, nil }, true, ""},
-		"nowhere":                {9091, func(context.Context, uint16) (uint16, error) { return 0, errors.New("none listens") }, true, "none listens"},
-		"where the agent lies":   {9091, func(context.Context, uint16) (uint16, error) { return 9090, nil }, true, "refused"},
+		"on loopback":            {9090, func(context.Context, egress.Proto, uint16) (uint16, error) { return 9090, nil }, true, ""},
+		"nowhere":                {9091, func(context.Context, egress.Proto, uint16) (uint16, error) { return 0, errors.New("none listens") }, true, "none listens"},
+		"where the agent lies":   {9091, func(context.Context, egress.Proto, uint16) (uint16, error) { return 9090, nil }, true, "refused"},
 		"without an agent (any)": {9091, nil, false, "0.0.0.0"},
 	} {
 		asked := make(chan uint16, 10)
 		w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) {
 			if tt.forward != nil {
-				c.Forward = func(ctx context.Context, port uint16) (uint16, error) { asked <- port; return tt.forward(ctx, port) }
+				c.Forward = func(ctx context.Context, proto egress.Proto, port uint16) (uint16, error) {
+					asked <- port
+					return tt.forward(ctx, proto, port)
+				}
 			}
 		})
 		greets(t, w, tt.listens)

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -71,23 +73,82 @@ type udpPort struct {
 // udpInbound is the datagrams of one client.
 type udpInbound struct {
 	ev    audit.Event
-	guest net.Conn
 	begin time.Time
 	last  atomic.Int64 // when something passed, in nanoseconds
 	down  atomic.Int64
 	// refused tells that the guest answered that nothing listens on the port.
 	refused atomic.Bool
+
+	mu    sync.Mutex
+	guest net.Conn
+	over  bool
+	// unanswered are the first datagrams, as long as the server may turn out to listen on loopback only: the guest has
+	// refused them then. held is their size.
+	unanswered [][]byte
+	held       int
+	settled    bool // nothing is kept any more
+
+	forwarded bool // by the guest's agent; of the goroutine of answers
 }
+
+// maxUnanswered bounds what a flow keeps of its first datagrams, in bytes. Others are lost, as datagrams may be.
+const maxUnanswered = 16 << 10
 
 // send hands a datagram to the guest. That an earlier one was refused is told by the call after it, once.
 func (f *udpInbound) send(b []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	n, err := f.guest.Write(b)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		f.refused.Store(true)
+		_ = f.guest.SetReadDeadline(time.Now()) // for answers to look; its only error is that it is closed
 		n, err = f.guest.Write(b)
 	}
 	if err == nil {
 		f.down.Add(int64(n))
+		if !f.settled && f.held+n <= maxUnanswered {
+			f.unanswered, f.held = append(f.unanswered, bytes.Clone(b)), f.held+n
+		}
+	}
+}
+
+// settle keeps no datagrams any more, and returns those that were.
+func (f *udpInbound) settle() [][]byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kept := f.unanswered
+	f.unanswered, f.settled = nil, true
+	return kept
+}
+
+// conn is the guest's end.
+func (f *udpInbound) conn() net.Conn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.guest
+}
+
+// close ends the flow.
+func (f *udpInbound) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	_ = f.guest.Close() // its only error is that it is closed already
+}
+
+// replace takes another guest's end, and sends it what the one before refused.
+func (f *udpInbound) replace(guest net.Conn) {
+	kept := f.settle()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.guest.Close()
+	f.guest = guest
+	if f.over {
+		_ = guest.Close()
+		return
+	}
+	for _, b := range kept {
+		_, _ = guest.Write(b) // it may be lost
 	}
 }
 
@@ -139,7 +200,7 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
 	ctx, done := p.g.inbound.follow(ctx, p.g.inbound.byAddress(egress.UDP, f.ev.Client.Addr()))
 	defer done()
-	stop := context.AfterFunc(ctx, func() { _ = f.guest.Close() })
+	stop := context.AfterFunc(ctx, f.close)
 	defer stop()
 	buf, ok := datagrams.Get().(*[]byte)
 	if !ok {
@@ -147,13 +208,24 @@ func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
 	}
 	defer datagrams.Put(buf)
 	for {
+		guest := f.conn()
 		silent := time.Unix(0, f.last.Load()).Add(p.idle)
-		_ = f.guest.SetReadDeadline(silent)
-		n, err := f.guest.Read(*buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) && time.Unix(0, f.last.Load()).Add(p.idle).After(silent) {
-			continue // its client has sent something meanwhile
+		_ = guest.SetReadDeadline(silent)
+		n, err := 0, error(syscall.ECONNREFUSED)
+		elsewhere := p.g.cfg.Forward != nil && !f.forwarded && f.ev.BytesUp == 0 // the server may listen on loopback only
+		if !elsewhere || !f.refused.Load() {
+			n, err = guest.Read(*buf)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && (time.Unix(0, f.last.Load()).Add(p.idle).After(silent) || time.Now().Before(silent)) {
+			continue // its client has sent something meanwhile, or send has set the deadline
+		}
+		if elsewhere && errors.Is(err, syscall.ECONNREFUSED) {
+			if err = p.forward(ctx, f); err == nil {
+				continue
+			}
 		}
 		if err == nil {
+			f.settle()
 			err = p.g.budget.takePacket(n)
 		}
 		if err != nil {
@@ -167,9 +239,26 @@ func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
 	}
 }
 
+// forward has the guest's agent lead to a server that listens on 127.0.0.1 only.
+func (p *udpPort) forward(ctx context.Context, f *udpInbound) error {
+	ctx, cancel := context.WithTimeout(ctx, publishedDial)
+	defer cancel()
+	by, err := p.g.cfg.Forward(ctx, egress.UDP, p.port)
+	if err != nil {
+		return fmt.Errorf("the guest doesn't answer on this port: nothing listens on its address; nor by 127.0.0.1: %w", err)
+	}
+	guest, err := p.g.stack.DialGuestUDP(by)
+	if err != nil {
+		return err
+	}
+	f.forwarded = true
+	f.replace(guest)
+	return nil
+}
+
 // ended completes what the audit log says of a flow.
 func (p *udpPort) ended(ctx context.Context, f *udpInbound, err error) {
-	_ = f.guest.Close()
+	f.close()
 	f.ev.BytesDown, f.ev.Duration = f.down.Load(), time.Since(f.begin)
 	switch {
 	case errors.Is(err, errBudget):
@@ -209,7 +298,7 @@ func (u *udpFlows) take(now time.Time) bool {
 		return false
 	}
 	delete(u.live, oldest) // its place is the new one's
-	_ = oldest.guest.Close()
+	oldest.close()
 	return true
 }
 

@@ -2,6 +2,8 @@ package gateway_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/gateway/gatewaytest"
 )
@@ -114,6 +117,69 @@ func TestI11_UDPPortAnswersAreEgress(t *testing.T) {
 		_ = c.Close()
 		if answers > most || limit == "" && answers != most {
 			t.Errorf("%q: %d answers came, %d fit", limit, answers, most)
+		}
+	}
+}
+
+// TestTheAgentReachesLoopbackUDPServers: where the guest refuses datagrams, its agent is asked for a way, and the first
+// datagram comes to the server.
+func TestTheAgentReachesLoopbackUDPServers(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		by      uint16 // where the agent leads; 0 for nowhere
+		message string
+	}{
+		"on loopback":          {5354, ""},
+		"nowhere":              {0, "none listens"},
+		"where the agent lies": {5355, "on 127.0.0.1 only"},
+	} {
+		asked := make(chan uint16, 10)
+		w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) {
+			c.Forward = func(_ context.Context, proto egress.Proto, port uint16) (uint16, error) {
+				if proto != egress.UDP {
+					t.Errorf("%s: the agent is asked for %s", what, proto)
+				}
+				asked <- port
+				if tt.by == 0 {
+					return 0, errors.New("none listens")
+				}
+				return tt.by, nil
+			}
+		})
+		_, _ = publishUDP(t, w, 5354)
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); gateway.PublishUDP(t.Context(), w.Gateway, conn, 5353) }()
+		c, err := net.DialUDP("udp4", nil, conn.LocalAddr().(*net.UDPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if tt.message == "" {
+			if got := askUDP(t, c, "one", time.Minute); got != "oneone" {
+				t.Errorf("%s: the first datagram's answer is %q", what, got)
+			}
+			if got := askUDP(t, c, "two", time.Minute); got != "twotwo" {
+				t.Errorf("%s: the second one's is %q", what, got)
+			}
+		} else if _, err := c.Write([]byte("one")); err != nil {
+			t.Fatal(err)
+		}
+		if port := <-asked; port != 5353 {
+			t.Errorf("%s: the agent was asked for %d", what, port)
+		}
+		if tt.message != "" {
+			if ev := w.Audit.Wait(t, audit.PortFlow, 1)[0]; !strings.Contains(ev.Message, tt.message) {
+				t.Errorf("%s: the audit log says %+v", what, ev)
+			}
+		}
+		conn.Close()
+		<-ended
+		if len(asked) > 0 {
+			t.Errorf("%s: the agent was asked twice", what)
 		}
 	}
 }

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -103,11 +107,31 @@ func (t *tcpFlows) reserveInbound(src netip.AddrPort) (*TCPFlow, error) {
 // guestUDP is a socket that is connected to a UDP port of the guest.
 type guestUDP struct {
 	*gonet.UDPConn
-	ep tcpip.Endpoint
+	ep      tcpip.Endpoint
+	wq      *waiter.Queue
+	refuses waiter.Entry
+	refused atomic.Bool // since Read looked
+	closed  sync.Once
+}
+
+// watch lets a Read that waits return when the guest refuses a datagram: gonet's waits for datagrams only.
+func (c *guestUDP) watch() {
+	c.refuses = waiter.NewFunctionEntry(waiter.EventErr, func(waiter.EventMask) {
+		c.refused.Store(true)
+		_ = c.SetReadDeadline(time.Now()) // never fails
+	})
+	c.wq.EventRegister(&c.refuses)
+}
+
+// Close implements net.Conn.
+func (c *guestUDP) Close() error {
+	c.closed.Do(func() { c.wq.EventUnregister(&c.refuses) })
+	return c.UDPConn.Close()
 }
 
 // DialGuestUDP returns a socket of the gateway's address that is connected to a UDP port of the guest: a Read and a Write
-// for each datagram. A Write never waits: one for which a guest that takes none leaves no room is lost, as UDP may be. The
+// for each datagram. That the guest refuses one is told by the next of either, and a Read that waits for it ends: set its
+// deadline before each. A Write never waits: one for which a guest that takes none leaves no room is lost, as UDP may be. The
 // caller must close it, and bounds how many there are.
 func (s *Stack) DialGuestUDP(port uint16) (net.Conn, error) {
 	if s.ctx.Err() != nil {
@@ -127,7 +151,8 @@ func (s *Stack) DialGuestUDP(port uint16) (net.Conn, error) {
 		ep.Close()
 		return nil, &dialError{guest, translate(terr)}
 	}
-	c := &guestUDP{gonet.NewUDPConn(wq, ep), ep}
+	c := &guestUDP{UDPConn: gonet.NewUDPConn(wq, ep), ep: ep, wq: wq}
+	c.watch()
 	if s.ctx.Err() != nil {
 		return nil, errors.Join(ErrClosed, c.Close())
 	}
@@ -147,6 +172,11 @@ func (c *guestUDP) Write(b []byte) (int, error) {
 // Read implements net.Conn.
 func (c *guestUDP) Read(b []byte) (int, error) {
 	n, err := c.UDPConn.Read(b)
+	if c.refused.Swap(false) && errors.Is(err, os.ErrDeadlineExceeded) {
+		if terr := c.ep.LastError(); terr != nil { // nil: a Write has told it
+			return n, translate(terr)
+		}
+	}
 	return n, translateConn(err)
 }
 

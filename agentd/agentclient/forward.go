@@ -8,10 +8,10 @@ import (
 )
 
 // ForwardLoopback has the guest pass connections on to a server of its own that listens at a loopback address only. It
-// returns the port of the guest's address listen that leads there, for connections from the one address from. ErrRefused
-// where no server listens.
-func (c *Client) ForwardLoopback(ctx context.Context, port uint16, listen, from netip.Addr) (uint16, error) {
-	r, err := c.loopback.Forward(ctx, &agentpb.ForwardRequest{Port: uint32(port), Listen: listen.AsSlice(), From: from.AsSlice()})
+// returns the port of the guest's address listen that leads there, for connections, or datagrams, from the one address
+// from. ErrRefused where no server listens.
+func (c *Client) ForwardLoopback(ctx context.Context, udp bool, port uint16, listen, from netip.Addr) (uint16, error) {
+	r, err := c.loopback.Forward(ctx, &agentpb.ForwardRequest{Port: uint32(port), Listen: listen.AsSlice(), From: from.AsSlice(), Udp: udp})
 	if err != nil {
 		return 0, c.callError(ctx, err)
 	}

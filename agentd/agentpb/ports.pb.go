@@ -25,12 +25,14 @@ const (
 
 type ForwardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The server's TCP port.
+	// The server's port.
 	Port uint32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	// The guest's own address to listen at.
 	Listen []byte `protobuf:"bytes,2,opt,name=listen,proto3" json:"listen,omitempty"`
 	// The only address that may connect there.
-	From          []byte `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	From []byte `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	// It is UDP's, and not TCP's.
+	Udp           bool `protobuf:"varint,4,opt,name=udp,proto3" json:"udp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -84,6 +86,13 @@ func (x *ForwardRequest) GetFrom() []byte {
 		return x.From
 	}
 	return nil
+}
+
+func (x *ForwardRequest) GetUdp() bool {
+	if x != nil {
+		return x.Udp
+	}
+	return false
 }
 
 type ForwardResponse struct {
@@ -234,11 +243,12 @@ var File_ports_proto protoreflect.FileDescriptor
 
 const file_ports_proto_rawDesc = "" +
 	"\n" +
-	"\vports.proto\x12\fmsb.agent.v1\"P\n" +
+	"\vports.proto\x12\fmsb.agent.v1\"b\n" +
 	"\x0eForwardRequest\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x16\n" +
 	"\x06listen\x18\x02 \x01(\fR\x06listen\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\fR\x04from\"%\n" +
+	"\x04from\x18\x03 \x01(\fR\x04from\x12\x10\n" +
+	"\x03udp\x18\x04 \x01(\bR\x03udp\"%\n" +
 	"\x0fForwardResponse\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\"!\n" +
 	"\vPortRequest\x12\x12\n" +

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -160,13 +161,13 @@ func (p *ports) opened() []state.Port {
 var errNotReady = errors.New("the guest isn't ready yet")
 
 // forward implements gateway.Config.Forward.
-func (p *ports) forward(ctx context.Context, port uint16) (uint16, error) {
+func (p *ports) forward(ctx context.Context, proto egress.Proto, port uint16) (uint16, error) {
 	agent := p.s.greeted.Load()
 	if agent == nil {
 		return 0, errNotReady
 	}
 	l := p.s.gateway.Link()
-	return agent.ForwardLoopback(ctx, port, l.Guest4, l.Gateway4)
+	return agent.ForwardLoopback(ctx, proto == egress.UDP, port, l.Guest4, l.Gateway4)
 }
 
 // serveAll carries the connections to the published ports.
