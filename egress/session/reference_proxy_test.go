@@ -35,10 +35,8 @@ func (refPins) Pinned(addr netip.Addr) []hostname.Name {
 }
 
 func (refPins) Mapped(addr netip.Addr) (hostname.Name, bool) {
-	return hostname.MustParse("db.internal"), addr.String() == refMapped
+	return hostname.MustParse(refLine), addr.String() == refMapped
 }
-
-const refMapped = "198.18.0.7"
 
 func refPinned(addr string) string {
 	for name, addrs := range refNames {
@@ -126,22 +124,22 @@ func refSeed() (uint64, *rand.Rand) {
 	return seed, rand.New(rand.NewPCG(seed, 2))
 }
 
-// refPairs runs do with random policies, each followed by another one.
-func refPairs(t *testing.T, n int, extra string, do func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string)) {
+// refPairs runs do with policies of random, each followed by another one.
+func refPairs(t *testing.T, n int, random func(*rand.Rand) refPolicy, do func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string)) {
 	t.Helper()
-	for _, name := range []string{"web.example.com", "api.example.com", "evil.example.com"} {
+	for _, name := range []string{"web.example.com", "api.example.com", "evil.example.com", refLine} {
 		refHellos[name] = clientHello(name)
 	}
 	seed, r := refSeed()
-	start, before := time.Now(), refRandomPolicy(r)
-	rules := rulesOf(t, before.text()+extra)
+	start, before := time.Now(), random(r)
+	rules := rulesOf(t, before.text())
 	const each = 40
 	for range n {
-		after := refRandomPolicy(r)
-		next := rulesOf(t, after.text()+extra)
+		after := random(r)
+		next := rulesOf(t, after.text())
 		for range each {
 			if what, got, want := do(r, rules, next, &before, &after); got != want {
-				t.Fatalf("seed %d: %+v\nfirst policy:\n%s\nsecond:\n%s\ngot %s, want %s", seed, what, before.text(), after.text(), got, want)
+				t.Fatalf("seed %d: %v\nfirst policy:\n%s\nsecond:\n%s\ngot %s, want %s", seed, what, before.text(), after.text(), got, want)
 			}
 		}
 		before, rules = after, next
@@ -152,7 +150,7 @@ func refPairs(t *testing.T, n int, extra string, do func(r *rand.Rand, rules, ne
 // TestI16_ProxiedRequestsAgreeWithTheReference: with the policy changed before the request is read, while its name is
 // resolved, in its tunnel, or never.
 func TestI16_ProxiedRequestsAgreeWithTheReference(t *testing.T) { //nolint:paralleltest // refHellos
-	refPairs(t, 120, "", func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
+	refPairs(t, 120, refRandomPolicy, func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
 		q := refRandomRequest(r)
 		got, want = refProxied(r, &q, rules, next, before, after)
 		return q, got, want
@@ -251,7 +249,7 @@ func TestI16_AskedDenialsAgreeWithTheReference(t *testing.T) { //nolint:parallel
 		asked.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Minute }
 		return &asked
 	}
-	refPairs(t, 120, "", func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
+	refPairs(t, 120, refRandomPolicy, func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
 		k := refRandomTalk(r)
 		k.pinned = refPinned(k.addr)
 		if before.before(&k) != "deny" || k.special() {
@@ -282,64 +280,68 @@ func TestI16_AskedDenialsAgreeWithTheReference(t *testing.T) { //nolint:parallel
 	})
 }
 
-// TestI16_HostsAgreeWithTheReference: where names are no boundary, a line of [hosts] that no rule names opens its ports, beside
-// deny rules, and no pings. Another target or none ends what runs.
+// refLinePolicy has a line of [hosts], and rules that may be about its name.
+func refLinePolicy(r *rand.Rand) refPolicy {
+	return refValid(r, func(r *rand.Rand) refPolicy {
+		p := refAnyPolicy(r)
+		p.line = true
+		if r.IntN(2) == 0 { // no rule has the name
+			return p
+		}
+		for range 1 + r.IntN(2) {
+			p.rules = append(p.rules, pick(r,
+				refRule{host: refLine, protocol: "https", port: 443},
+				refRule{host: refLine, protocol: "https", port: 443, get: true},
+				refRule{host: refLine, protocol: "tls", port: 443},
+				refRule{host: refLine, protocol: "http", port: 80},
+				refRule{host: refLine, protocol: "tcp", port: 22},
+				refRule{host: refLine, protocol: "tcp", port: 443},
+				refRule{host: refLine, protocol: "udp", port: 443},
+				refRule{deny: true, host: refLine},
+			))
+		}
+		return p
+	})
+}
+
+// TestI16_HostsAgreeWithTheReference: a line of [hosts] that no allow rule names opens its ports, beside deny rules, and no
+// pings. Where names are a boundary, TLS and HTTP to it are inspected, and what could be either is refused. An allow rule
+// with its name takes the place of all that.
 func TestI16_HostsAgreeWithTheReference(t *testing.T) { //nolint:paralleltest // refHellos
-	const line = "[hosts]\n\"db.internal\" = \"127.0.0.1:5432\"\n"
-	refPairs(t, 120, line, func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
+	refPairs(t, 240, refLinePolicy, func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
 		k := refRandomTalk(r)
-		k.addr, k.pinned = refMapped, "db.internal"
-		if before.fronted() || before.inspect || after.fronted() || after.inspect {
+		k.addr, k.pinned = refMapped, refLine
+		if (k.kind == "tls" || k.kind == "http") && r.IntN(2) == 0 {
+			k.says(refLine)
+		}
+		got, want = refRun(r, refPins{}, &k, rules, next, before, after)
+		return k, got, want
+	})
+}
+
+// TestI16_HostsLeadToTheirTarget: by no proxy, and another target or none ends what runs.
+func TestI16_HostsLeadToTheirTarget(t *testing.T) { //nolint:paralleltest // refHellos
+	refPairs(t, 60, refLinePolicy, func(r *rand.Rand, rules, next *Rules, before, _ *refPolicy) (what any, got, want string) {
+		k := refRandomTalk(r)
+		k.addr, k.pinned = refMapped, refLine
+		s, step := Open(rules, refPins{}, k.proto, guestAddr, netip.AddrPortFrom(netip.MustParseAddr(k.addr), k.port))
+		if step.Action != Dial && step.Action != Inspect {
 			return k, "", ""
-		}
-		opens := func(p *refPolicy) string {
-			switch {
-			case k.proto != egress.ICMP && k.port == 53:
-				return "to dns"
-			case k.proto == egress.UDP && k.port == 5353:
-				return "drop"
-			case k.proto == egress.ICMP:
-				return "reject"
-			}
-			for _, rule := range p.rules {
-				if rule.deny && rule.matches(&k, k.pinned) {
-					return "reject"
-				}
-			}
-			switch {
-			case !p.deniesNames(&k):
-				return "dial"
-			case k.proto == egress.TCP: // under "public" a name is looked for on the ports of the web
-				return "need bytes"
-			case k.port == 443: // QUIC says none
-				return "reject"
-			}
-			return "dial"
-		}
-		s, step := Open(rules, refPins{}, k.proto, guestAddr, netip.AddrPortFrom(netip.MustParseAddr(refMapped), k.port))
-		if want = opens(before); want != "dial" || step.Action != Dial {
-			return k, step.Action.String(), want
 		}
 		if target := s.Judged().Target.String(); target != "127.0.0.1:5432" || step.Via {
 			return k, fmt.Sprint(target, step.Via), "the line's target, by no proxy"
 		}
 		s.Dialed(nil)
 		later := *next
-		if r.IntN(3) == 0 {
-			later.Hosts = pick(r, nil, rulesOf(t, "[hosts]\n\"db.internal\" = \"127.0.0.1:5433\"\n").Hosts)
-			return k, s.Revise(&later).Action.String(), "end"
-		}
-		if want = "end"; opens(after) == "dial" {
-			want = "continue"
-		}
-		return k, s.Revise(&later).Action.String(), want
+		later.Hosts = pick(r, nil, rulesOf(t, "[hosts]\n\"db.internal\" = \"127.0.0.1:5433\"\n").Hosts)
+		return k, s.Revise(&later).Action.String(), "end"
 	})
 }
 
 // TestI16_NamesAgreeWithTheReference: which names the resolver may look up, docs/policy.md: those of an allow rule by name, all
 // under the default "public", and none that a deny rule leaves nothing of.
 func TestI16_NamesAgreeWithTheReference(t *testing.T) { //nolint:paralleltest // refHellos
-	refPairs(t, 120, "", func(r *rand.Rand, rules, _ *Rules, before, _ *refPolicy) (what any, got, want string) {
+	refPairs(t, 120, refRandomPolicy, func(r *rand.Rand, rules, _ *Rules, before, _ *refPolicy) (what any, got, want string) {
 		name := pick(r, "web.example.com", "api.example.com", "evil.example.com", "other.example.com")
 		want = "deny"
 		for _, rule := range before.rules {
