@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/egress"
-	"github.com/msb-project/msb/hostname"
 )
 
 // Outcome is what became of a question, for statistics and explanations.
@@ -61,15 +60,8 @@ func (o Outcome) String() string {
 
 // Explanation says what a guest was told and why.
 type Explanation struct {
-	// name is what was judged; zero if the question held no host name. For
-	// "_https._tcp.example.com" it is example.com.
-	name hostname.Name
-	// qtype is the question's type, "A", "HTTPS".
-	qtype   string
 	Outcome Outcome
-	// rcode is the response code in words, "NOERROR", "REFUSED".
-	rcode string
-	// EDE is the Extended DNS Error (RFC 8914) and its text; the guest sees
+	// EDE is the Extended DNS Error (RFC 8914) and Text its text; the guest sees
 	// them if its query had EDNS. HasEDE tells code 0 ("Other") from none.
 	EDE    uint16
 	HasEDE bool
@@ -77,15 +69,13 @@ type Explanation struct {
 	// Verdict is the judgement on the name; its zero value if none was asked
 	// for.
 	Verdict egress.Verdict
-	// answers are the addresses and names in the answer, Removed the addresses
-	// that were taken out of it.
-	answers []string
+	// Removed are the addresses that were taken out of the answer.
 	Removed []netip.Addr
 	// Upstream is the server that answered, as the policy writes it.
 	Upstream string
-	// cached says that nothing was asked upstream.
-	cached bool
-	// ttl is what the guest was told.
-	ttl     time.Duration
+	// Cached says that nothing was asked upstream.
+	Cached bool
+	// TTL is what the guest was told.
+	TTL     time.Duration
 	Latency time.Duration
 }

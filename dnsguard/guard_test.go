@@ -18,14 +18,14 @@ func TestAllowedNamesArePinnedAndAudited(t *testing.T) {
 	if m.Rcode != dns.RcodeSuccess || !slices.Equal(texts(m), []string{"93.184.216.34"}) {
 		t.Fatalf("got %v", m)
 	}
-	if why.Outcome != OutcomeAnswered || why.cached || why.Upstream != "udp://"+upstreamAddr {
+	if why.Outcome != OutcomeAnswered || why.Cached || why.Upstream != "udp://"+upstreamAddr {
 		t.Errorf("explained as %+v", why)
 	}
 	if !k.Pins().pinned(name("api.example"), addr("93.184.216.34")) {
 		t.Error("the address is not pinned")
 	}
 	m, why = k.ask(t, "API.example", dns.TypeA)
-	if !why.cached || k.auth.asked.Load() != 1 {
+	if !why.Cached || k.auth.asked.Load() != 1 {
 		t.Errorf("the second question went upstream: %+v", why)
 	}
 	if got := m.Question[0].Name; got != "API.example." {
@@ -80,7 +80,7 @@ func TestGuestTTLIsThePins(t *testing.T) {
 	}
 	k.clock.advance(1000*time.Second + time.Millisecond)
 	m, why := k.ask(t, "long.example", dns.TypeA)
-	if got := m.Answer[0].Header().Ttl; got != 2600 || !why.cached {
-		t.Errorf("later: told %d s (cached %v), want what is left, rounded up: 2600", got, why.cached)
+	if got := m.Answer[0].Header().Ttl; got != 2600 || !why.Cached {
+		t.Errorf("later: told %d s (cached %v), want what is left, rounded up: 2600", got, why.Cached)
 	}
 }

@@ -136,7 +136,7 @@ func (g *Guard) keep(e *epoch, r *reply, f *filter, metered bool) {
 			g.pins.retain(now.mayPin)
 		}
 	}
-	r.explanation.ttl = life
+	r.explanation.TTL = life
 }
 
 // rebinding refuses an answer of which no address is left.

@@ -206,7 +206,7 @@ func TestI6_UnpinnedAnswersAreAskedAgain(t *testing.T) {
 	if k.Pins().pinned(name("api.example"), addr("93.184.216.34")) {
 		t.Fatal("the flood evicted nothing")
 	}
-	if _, why := k.ask(t, "api.example", dns.TypeA); why.cached {
+	if _, why := k.ask(t, "api.example", dns.TypeA); why.Cached {
 		t.Error("answered from the cache without a pin")
 	}
 	if !k.Pins().pinned(name("api.example"), addr("93.184.216.34")) {

@@ -81,7 +81,7 @@ func TestI5_RebindingAnswersAreRefused(t *testing.T) {
 		t.Fatalf("first answer: %v", m)
 	}
 	m, why := k.ask(t, "rebind.example", dns.TypeA)
-	if why.cached {
+	if why.Cached {
 		t.Error("an answer with TTL 0 was kept")
 	}
 	if m.Rcode != dns.RcodeRefused || len(m.Answer) != 0 {
@@ -177,8 +177,8 @@ func TestCNAMEChainsPinTheNameAsked(t *testing.T) {
 	))
 	m, why := k.ask(t, "WWW.Example", dns.TypeA)
 	want := []string{"edge.cdn.test.", "pop.cdn.test.", "93.184.216.34"}
-	if !slices.Equal(texts(m), want) || why.ttl != 100*time.Second {
-		t.Errorf("got %v, TTL %v", texts(m), why.ttl)
+	if !slices.Equal(texts(m), want) || why.TTL != 100*time.Second {
+		t.Errorf("got %v, TTL %v", texts(m), why.TTL)
 	}
 	if got := k.Pins().Names(addr("93.184.216.34")); len(got) != 1 || got[0] != name("www.example") {
 		t.Errorf("pinned to %v", got)
@@ -297,7 +297,7 @@ func TestI6_ForeignAuthorityStaysBehind(t *testing.T) {
 	if m, _ := k.ask(t, "a.example", dns.TypeTXT); len(m.Ns) != 0 {
 		t.Errorf("the guest got %v", m.Ns)
 	}
-	if _, why := k.ask(t, "a.example", dns.TypeA); why.ttl != time.Minute {
-		t.Errorf("the answer is good for %v, want the shortest time, a minute", why.ttl)
+	if _, why := k.ask(t, "a.example", dns.TypeA); why.TTL != time.Minute {
+		t.Errorf("the answer is good for %v, want the shortest time, a minute", why.TTL)
 	}
 }

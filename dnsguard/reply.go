@@ -95,10 +95,7 @@ func (g *Guard) newReply(q *wire.Question, t replySpec) *reply {
 	}
 	s, v := t.subject, t.subject.verdict
 	r.explanation = Explanation{
-		name:    s.host,
-		qtype:   dns.Type(q.Type).String(),
 		Outcome: t.outcome,
-		rcode:   dns.RcodeToString[t.rcode],
 		EDE:     t.ede,
 		HasEDE:  t.text != "",
 		Text:    t.text,
@@ -108,7 +105,7 @@ func (g *Guard) newReply(q *wire.Question, t replySpec) *reply {
 	if name == "" {
 		name = presentation(q)
 	}
-	r.detail = audit.DNSDetail{Name: name, Type: r.explanation.qtype, Outcome: r.explanation.rcode}
+	r.detail = audit.DNSDetail{Name: name, Type: dns.Type(q.Type).String(), Outcome: dns.RcodeToString[t.rcode]}
 	r.reason = t.reason
 	if r.reason == egress.ReasonNone {
 		r.reason = v.Reason

@@ -17,7 +17,6 @@ func (r *reply) describe(rrs []dns.RR) {
 			r.detail.Answers = append(r.detail.Answers, text)
 		}
 	}
-	r.explanation.answers = r.detail.Answers
 }
 
 // describeRR is what the audit log keeps of a record: addresses and names, not

@@ -58,7 +58,7 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 		if raw == nil || answer.Unpack(raw) != nil {
 			return nil, Explanation{Outcome: OutcomeRefusedQuery}
 		}
-		return answer, Explanation{Outcome: OutcomeRefusedQuery, rcode: dns.RcodeToString[answer.Rcode]}
+		return answer, Explanation{Outcome: OutcomeRefusedQuery}
 	}
 	r, cached := g.answer(ctx, g.epoch.Load(), q)
 	if r == nil {
@@ -71,7 +71,7 @@ func (g *Guard) Answer(ctx context.Context, msg *dns.Msg) (*dns.Msg, Explanation
 		return nil, Explanation{Outcome: OutcomeFailed, Text: err.Error()}
 	}
 	explained := r.explanation
-	explained.cached, explained.Latency = cached, now-start
+	explained.Cached, explained.Latency = cached, now-start
 	return answer, explained
 }
 

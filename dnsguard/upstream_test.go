@@ -210,11 +210,11 @@ func TestUpstreamFailuresAreBrieflyCached(t *testing.T) {
 		t.Errorf("got %v", m)
 	}
 	before := dials.Load()
-	if _, why := k.ask(t, "a.example", dns.TypeA); !why.cached || dials.Load() != before {
+	if _, why := k.ask(t, "a.example", dns.TypeA); !why.Cached || dials.Load() != before {
 		t.Errorf("asked again at once: %+v", why)
 	}
 	k.clock.advance(failureTTL)
-	if _, why := k.ask(t, "a.example", dns.TypeA); why.cached {
+	if _, why := k.ask(t, "a.example", dns.TypeA); why.Cached {
 		t.Error("the failure is remembered for too long")
 	}
 }
@@ -231,12 +231,12 @@ func TestSOABoundsNegativeAnswers(t *testing.T) {
 		if m.Rcode != c.rcode || why.Outcome != c.outcome || len(m.Ns) != 1 || m.Ns[0].Header().Ttl != 60 {
 			t.Errorf("%s: %v", c.name, m)
 		}
-		if _, why := k.ask(t, c.name, dns.TypeA); !why.cached {
+		if _, why := k.ask(t, c.name, dns.TypeA); !why.Cached {
 			t.Errorf("%s: not kept", c.name)
 		}
 	}
 	k.clock.advance(61 * time.Second)
-	if _, why := k.ask(t, "no.example", dns.TypeA); why.cached {
+	if _, why := k.ask(t, "no.example", dns.TypeA); why.Cached {
 		t.Error("kept for longer than the SOA says")
 	}
 }

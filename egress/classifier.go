@@ -43,8 +43,8 @@ func NewClassifier(gateway ...netip.Addr) *Classifier {
 	return c
 }
 
-// Class returns the class of a. A zone is ignored. It doesn't allocate.
-func (c *Classifier) Class(a netip.Addr) Class {
+// class returns the class of a. A zone is ignored. It doesn't allocate.
+func (c *Classifier) class(a netip.Addr) Class {
 	return classify(a, c.snap.Load())
 }
 

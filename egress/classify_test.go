@@ -170,7 +170,7 @@ func TestI5_EmbeddedAddressesDecideTheClass(t *testing.T) {
 	for form, embed := range embeddings {
 		for v4, want := range inner {
 			a := netip.AddrFrom16(embed(netip.MustParseAddr(v4).As4()))
-			got := c.Class(a)
+			got := c.class(a)
 			if form == "ISATAP on fe80:" && severity(want) < severity(ClassMetadata) {
 				want = ClassLinkLocal // as bad already
 			}
@@ -201,12 +201,12 @@ func TestI5_HostAndGatewayBeatTheTables(t *testing.T) {
 		"10.1.2.3": ClassHost, "::ffff:10.1.2.3": ClassHost, "93.184.215.14": ClassHost, "fe80::1": ClassHost, "fe80::1%eth7": ClassHost,
 		"192.168.127.1": ClassGateway, "fd5a::1": ClassGateway, "10.1.2.4": ClassPrivate, "8.8.8.8": ClassPublic,
 	} {
-		if got := c.Class(netip.MustParseAddr(s)); got != want {
+		if got := c.class(netip.MustParseAddr(s)); got != want {
 			t.Errorf("%s: %v, want %v", s, got, want)
 		}
 	}
 	c.SetHost()
-	if got := c.Class(netip.MustParseAddr("93.184.215.14")); got != ClassPublic {
+	if got := c.class(netip.MustParseAddr("93.184.215.14")); got != ClassPublic {
 		t.Errorf("a removed host address is still %v", got)
 	}
 }
@@ -216,7 +216,7 @@ func TestClassifyDoesNotAllocate(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("64:ff9b:1::7f00:1"), netip.MustParseAddr("2a00:1450::1")}
 	if n := testing.AllocsPerRun(100, func() {
 		for _, a := range addrs {
-			c.Class(a)
+			c.class(a)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations, want 0", n)

@@ -74,9 +74,9 @@ func followInNamespace(t *testing.T) {
 	addr := &netlink.Addr{IPNet: netlink.NewIPNet([]byte{93, 184, 215, 99})}
 	want := func(class Class) {
 		t.Helper()
-		for c.Class(netip.MustParseAddr("93.184.215.99")) != class {
+		for c.class(netip.MustParseAddr("93.184.215.99")) != class {
 			if ctx.Err() != nil {
-				t.Fatalf("the address is still %v, want %v", c.Class(netip.MustParseAddr("93.184.215.99")), class)
+				t.Fatalf("the address is still %v, want %v", c.class(netip.MustParseAddr("93.184.215.99")), class)
 			}
 			runtime.Gosched()
 		}

@@ -76,14 +76,14 @@ func TestI5_FollowLearnsAddressesAddedWhileRunning(t *testing.T) {
 		t.Error("a failing read was not reported")
 	}
 	for _, a := range []netip.Addr{first, second} {
-		if got := c.Class(a); got != ClassHost {
+		if got := c.class(a); got != ClassHost {
 			t.Errorf("%v is %v, want host (and to stay so when a read fails)", a, got)
 		}
 	}
 	h.ticks <- time.Time{}
 	h.addrs <- []netip.Addr{second}
 	h.ticks <- time.Time{}
-	if got := c.Class(first); got != ClassPublic {
+	if got := c.class(first); got != ClassPublic {
 		t.Errorf("%v is %v after it was removed, want public", first, got)
 	}
 	cancel()
@@ -109,7 +109,7 @@ func TestI5_FollowReadsAgainWhenAnnouncementsBreak(t *testing.T) {
 		t.Fatal("the addresses were not read")
 	}
 	h.ticks <- time.Time{} // taken once they are in force
-	if got := c.Class(added); got != ClassHost {
+	if got := c.class(added); got != ClassHost {
 		t.Errorf("%v is %v, want host", added, got)
 	}
 }
@@ -133,7 +133,7 @@ func TestI5_RefreshKnowsTheHostsInterfaces(t *testing.T) {
 		t.Fatalf("no interface addresses on this machine: %v", err)
 	}
 	for _, a := range addrs {
-		if got := c.Class(a); got != ClassHost {
+		if got := c.class(a); got != ClassHost {
 			t.Errorf("%v is %v, want host", a, got)
 		}
 	}

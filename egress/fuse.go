@@ -9,27 +9,27 @@ import (
 	"syscall"
 )
 
-// ErrFused is wrapped by every refusal of the dial fuse.
-var ErrFused = errors.New("refused by the dial fuse")
+// errFused is wrapped by every refusal of the dial fuse.
+var errFused = errors.New("refused by the dial fuse")
 
-// FuseError says which address the fuse refused, and of what class it is.
-type FuseError struct {
+// fuseError says which address the fuse refused, and of what class it is.
+type fuseError struct {
 	Addr  netip.AddrPort // zero where the address couldn't be read
 	Class Class
 }
 
-var _ error = (*FuseError)(nil)
+var _ error = (*fuseError)(nil)
 
 // Error says what was refused and what would open it.
-func (e *FuseError) Error() string {
+func (e *fuseError) Error() string {
 	if !e.Addr.IsValid() {
-		return ErrFused.Error() + ": the address is not a literal IP address and port"
+		return errFused.Error() + ": the address is not a literal IP address and port"
 	}
-	return fmt.Sprintf("%v: %v is %s; only a private rule, within of a rule for its name, or a line in [hosts] leads there", ErrFused, e.Addr, e.Class.Sentence())
+	return fmt.Sprintf("%v: %v is %s; only a private rule, within of a rule for its name, or a line in [hosts] leads there", errFused, e.Addr, e.Class.Sentence())
 }
 
 // Unwrap makes errors.Is(err, ErrFused) true.
-func (e *FuseError) Unwrap() error { return ErrFused }
+func (e *fuseError) Unwrap() error { return errFused }
 
 // Reach is how far a dial may go.
 type Reach uint8
@@ -67,11 +67,11 @@ func Fuse(c *Classifier, reach func(netip.AddrPort) Reach) func(ctx context.Cont
 		case strings.HasPrefix(network, "udp"):
 			proto = UDP
 		default:
-			return &FuseError{}
+			return &fuseError{}
 		}
 		dst, err := netip.ParseAddrPort(address)
 		if err != nil {
-			return &FuseError{}
+			return &fuseError{}
 		}
 		return CheckDial(c, proto, dst, reach)
 	}
@@ -83,10 +83,10 @@ func Fuse(c *Classifier, reach func(netip.AddrPort) Reach) func(ctx context.Cont
 // host's meanwhile.
 func CheckDial(c *Classifier, proto Proto, dst netip.AddrPort, reach func(netip.AddrPort) Reach) error {
 	if c == nil || !dst.IsValid() {
-		return &FuseError{}
+		return &fuseError{}
 	}
 	dst = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
-	class, far := c.Class(dst.Addr()), ReachPublic
+	class, far := c.class(dst.Addr()), ReachPublic
 	if reach != nil {
 		far = reach(dst)
 	}
@@ -100,5 +100,5 @@ func CheckDial(c *Classifier, proto Proto, dst netip.AddrPort, reach func(netip.
 	default:
 		return nil
 	}
-	return &FuseError{Addr: dst, Class: class}
+	return &fuseError{Addr: dst, Class: class}
 }

@@ -86,15 +86,15 @@ func TestI5_FuseJudgesTheExactAddress(t *testing.T) {
 			}
 			continue
 		}
-		var fe *FuseError
-		if !errors.Is(err, ErrFused) || !errors.As(err, &fe) || fe.Class != tt.class {
+		var fe *fuseError
+		if !errors.Is(err, errFused) || !errors.As(err, &fe) || fe.Class != tt.class {
 			t.Errorf("%s %s: %v, want fused as %v", tt.network, tt.address, err, tt.class)
 		}
 	}
 	// A range that a rule opened may hold the gateway's address, or become the host's.
 	everywhere := Fuse(c, func(netip.AddrPort) Reach { return ReachPrivate })
 	for address, class := range map[string]Class{"192.168.127.1:53": ClassGateway, "93.184.215.77:443": ClassHost, "127.0.0.1:80": ClassLoopback} {
-		var fe *FuseError
+		var fe *fuseError
 		if err := everywhere(context.Background(), "tcp4", address, nil); !errors.As(err, &fe) || fe.Class != class {
 			t.Errorf("%s by a private rule: %v, want fused as %v", address, err, class)
 		}
@@ -102,10 +102,10 @@ func TestI5_FuseJudgesTheExactAddress(t *testing.T) {
 	if err := everywhere(context.Background(), "tcp4", "10.20.1.2:80", nil); err != nil {
 		t.Errorf("a private rule opens nothing: %v", err)
 	}
-	if err := Fuse(nil, func(netip.AddrPort) Reach { return ReachTarget })(context.Background(), "tcp4", "93.184.215.14:443", nil); !errors.Is(err, ErrFused) {
+	if err := Fuse(nil, func(netip.AddrPort) Reach { return ReachTarget })(context.Background(), "tcp4", "93.184.215.14:443", nil); !errors.Is(err, errFused) {
 		t.Errorf("a fuse without a classifier passed an address: %v", err)
 	}
-	if err := Fuse(c, nil)(context.Background(), "tcp4", "10.20.1.1:5432", nil); !errors.Is(err, ErrFused) {
+	if err := Fuse(c, nil)(context.Background(), "tcp4", "10.20.1.1:5432", nil); !errors.Is(err, errFused) {
 		t.Errorf("a fuse without exceptions passed a private address: %v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestI5_FuseHoldsInARealDialer(t *testing.T) {
 		}
 	}()
 	d := net.Dialer{ControlContext: Fuse(NewClassifier(), nil)}
-	if _, err := d.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, ErrFused) {
+	if _, err := d.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, errFused) {
 		t.Errorf("dial: %v, want the fuse", err)
 	}
 	select {

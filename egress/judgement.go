@@ -109,7 +109,7 @@ func (j *judgement) judgeRanges() (Verdict, bool) {
 		j.trace.add("special ranges", "the policy maps no such name in [hosts]")
 		return j.deny(ReasonHostAddress, nil), true
 	}
-	j.class = j.e.classifier.Class(j.dst)
+	j.class = j.e.classifier.class(j.dst)
 	if j.f.Local && !j.class.final() {
 		j.class = ClassHost
 	}

@@ -107,7 +107,7 @@ func (e *Engine) AllowsAddr(n hostname.Name, a netip.Addr) Verdict {
 }
 
 func (e *Engine) judgeAddr(n hostname.Name, a netip.Addr) Verdict {
-	v := Verdict{Name: n, Addr: a, Class: e.classifier.Class(a)}
+	v := Verdict{Name: n, Addr: a, Class: e.classifier.class(a)}
 	if v.Class.final() {
 		v.Reason = v.Class.reason()
 		return v

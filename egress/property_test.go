@@ -199,7 +199,7 @@ func TestI5_SpecialAddressesNeedRules(t *testing.T) {
 	out := 0
 	everyFlow(t, 2, func(_ *rand.Rand, p *policies.Policy, c *Classifier, e *Engine, f Flow) string {
 		v := e.Decide(&f)
-		class := c.Class(f.Dst.Addr())
+		class := c.class(f.Dst.Addr())
 		if v.Action == Deny || f.Mapped || class == ClassPublic {
 			return ""
 		}
@@ -229,9 +229,9 @@ func TestI5_PrivateRulesWidenNoName(t *testing.T) {
 	everyFlow(t, 9, func(r *rand.Rand, p *policies.Policy, c *Classifier, e *Engine, f Flow) string {
 		claimed := slices.ContainsFunc(p.Egress.Allow, func(r policies.Rule) bool {
 			ref := reference{p, c, f, nil}
-			return len(r.Hosts) > 0 && ref.covers(r) && opensIt(&r, &f) && c.Class(f.Dst.Addr()) != ClassMetadata
+			return len(r.Hosts) > 0 && ref.covers(r) && opensIt(&r, &f) && c.class(f.Dst.Addr()) != ClassMetadata
 		})
-		if p.Floor != nil || f.Mapped || c.Class(f.Dst.Addr()) == ClassPublic || !claimed {
+		if p.Floor != nil || f.Mapped || c.class(f.Dst.Addr()) == ClassPublic || !claimed {
 			return ""
 		}
 		met++
@@ -258,7 +258,7 @@ func TestI1_EmptyPoliciesAllowNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 20_000 {
 		f := randomFlow(r)
-		if v := e.Decide(&f); v.Action != Deny || !v.Reason.Denies() || v.Message() == "" {
+		if v := e.Decide(&f); v.Action != Deny || !v.Reason.denies() || v.Message() == "" {
 			t.Fatalf("%+v: %v, %q", f, v.Action, v.Message())
 		}
 	}
@@ -277,7 +277,7 @@ func TestVerdictsAreWellFormed(t *testing.T) {
 			return "Explain comes to another verdict"
 		case len(steps) == 0:
 			return "no steps"
-		case v.Reason.Denies() != (v.Action == Deny || v.WouldDeny) && v.Reason != ReasonNeedsName && v.Reason != ReasonNeedsRequest:
+		case v.Reason.denies() != (v.Action == Deny || v.WouldDeny) && v.Reason != ReasonNeedsName && v.Reason != ReasonNeedsRequest:
 			// A joined verdict may carry the closer look of one policy and the
 			// would-be denial of the other; nothing else may differ.
 			if !v.WouldDeny || v.Action != Allow || e.floor == nil {

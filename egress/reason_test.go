@@ -44,7 +44,7 @@ func TestReasonsAreComplete(t *testing.T) {
 		if len(s) < 10 || strings.HasSuffix(s, ".") || strings.Contains(s, "\n") {
 			t.Errorf("%v: sentence %q", r, s)
 		}
-		if r.Denies() && r.Reportable() && r.aboutClass() {
+		if r.denies() && r.Reportable() && r.aboutClass() {
 			t.Errorf("%v: report mode would open special ranges", r)
 		}
 	}
@@ -52,7 +52,7 @@ func TestReasonsAreComplete(t *testing.T) {
 		t.Errorf("%d reasons have a text, want each up to lastReason", len(seen))
 	}
 	for _, c := range classes() {
-		if c.Public() == c.reason().Denies() && c != ClassPublic {
+		if c.Public() == c.reason().denies() && c != ClassPublic {
 			t.Errorf("class %v has no reason for a denial", c)
 		}
 	}
@@ -67,7 +67,7 @@ func reasonsDoc() string {
 	table := func(title string, denies bool) {
 		fmt.Fprintf(&b, "## %s\n\n| code | meaning |\n|---|---|\n", title)
 		for _, r := range reasons() {
-			if r.Denies() == denies {
+			if r.denies() == denies {
 				fmt.Fprintf(&b, "| `%s` | %s |\n", r, r.Sentence())
 			}
 		}

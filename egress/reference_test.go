@@ -84,12 +84,12 @@ func (r reference) mapping() (policies.HostMapping, bool) {
 	return policies.HostMapping{}, false
 }
 
-func (r reference) public() bool { return r.c.Class(r.dst()) == ClassPublic }
+func (r reference) public() bool { return r.c.class(r.dst()) == ClassPublic }
 
 // leads: a rule for the name n is one at this address too. Without within that is
 // every public address.
 func (r reference) leads(c policies.Rule, n hostname.Name) bool {
-	class := r.c.Class(r.dst())
+	class := r.c.class(r.dst())
 	if !r.named(c, n) || len(c.Within) == 0 {
 		return r.named(c, n) && class == ClassPublic
 	}
@@ -116,7 +116,7 @@ func (r reference) claims() (mine, quic bool) {
 
 // privately: a private rule covers the address.
 func (r reference) privately() bool {
-	class := r.c.Class(r.dst())
+	class := r.c.class(r.dst())
 	for _, c := range r.p.Egress.Allow {
 		for _, p := range c.CIDRs {
 			if c.Private && r.covers(c) && p.Contains(r.dst()) && (class != ClassMetadata || p.IsSingleIP()) {
@@ -132,7 +132,7 @@ func (r reference) rangesAllow() bool {
 		_, ok := r.mapping()
 		return ok
 	}
-	switch r.c.Class(r.dst()) {
+	switch r.c.class(r.dst()) {
 	case ClassPublic:
 		return true
 	case ClassHost, ClassGateway, ClassLoopback, ClassUnspecified, ClassInvalid:
@@ -324,7 +324,7 @@ func (r reference) grants() []grant {
 	if !r.public() {
 		mine, _ = r.claims()
 	}
-	class := r.c.Class(r.dst())
+	class := r.c.class(r.dst())
 	var out []grant
 	for _, c := range r.p.Egress.Allow {
 		if !r.covers(c) {

@@ -64,7 +64,7 @@ func (t *Tree) Apply(ctx context.Context, c *Change, allow func(name string) boo
 	now, _, err := lookIn(parent, a.name)
 	if err == nil && !now.directory() {
 		t.opts.Base[c.Path] = now
-		err = Append(t.opts.BaseFile, c.Path, now)
+		err = appendTo(t.opts.BaseFile, c.Path, now)
 	}
 	return err
 }

@@ -79,8 +79,8 @@ func (f File) record(name string) []byte {
 	return fmt.Appendf(nil, "%o %d %d %d %d %s\n", f.Mode, f.Inode, f.Size, f.Modified, f.Changed, strconv.Quote(name))
 }
 
-// Append adds a record: what has been written to the host, say.
-func Append(path, name string, f File) error {
+// appendTo adds a record: what has been written to the host, say.
+func appendTo(path, name string, f File) error {
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err

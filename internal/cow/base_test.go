@@ -35,7 +35,7 @@ func TestBaseIsWhatWasShownFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A kill cut the last line short.
-	if err := Append(path, "applied", two); err != nil {
+	if err := appendTo(path, "applied", two); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)

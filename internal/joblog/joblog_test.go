@@ -98,7 +98,7 @@ func TestI11_ARingKeepsItsBound(t *testing.T) {
 	r := newReader(w.dir, "a")
 	defer func() { _ = r.Close() }()
 	out, missing := drain(t, r)
-	if int64(len(out))+missing != w.Total() || len(out) < (Segments-1)*segmentBytes {
+	if int64(len(out))+missing != w.Total() || len(out) < (segmentsKept-1)*segmentBytes {
 		t.Errorf("%d bytes and %d missing, of %d", len(out), missing, w.Total())
 	}
 	before := slow.Pos()
@@ -260,7 +260,7 @@ func TestAHeldLogIsReadTwice(t *testing.T) {
 			must(t, l.Hold())
 		}
 		first, _ := drain(t, l.Reader)
-		for i := range Segments {
+		for i := range segmentsKept {
 			put(string(rune('a' + i)))
 		}
 		l.Rewind()
@@ -404,7 +404,7 @@ func TestFullRingsNeedNoRoom(t *testing.T) {
 		_, err := w.Stream(Stdout).Write(make([]byte, bytes))
 		must(t, err)
 	}
-	write(Segments * segmentBytes)
+	write(segmentsKept * segmentBytes)
 	w.Room = func() (int64, error) { return 0, nil }
 	write(2 * segmentBytes)
 	if w.Lost() != 0 {

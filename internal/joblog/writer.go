@@ -17,10 +17,10 @@ import (
 const (
 	// segmentBytes is when a segment is full. One record may go over it.
 	segmentBytes = 1 << 20
-	// Segments is how many a ring holds.
-	Segments = 8
+	// segmentsKept is how many a ring holds.
+	segmentsKept = 8
 	// MaxBytes bounds what a log takes on the disk: the segments, and one record over the end of each.
-	MaxBytes = Segments * (segmentBytes + recordHead + maxPayload)
+	MaxBytes = segmentsKept * (segmentBytes + recordHead + maxPayload)
 
 	// retryAfter is how long output is dropped before the disk is tried again.
 	retryAfter = time.Second
@@ -165,7 +165,7 @@ func (w *Writer) closeSegment() error {
 // openSegment begins the next segment with a first record, after the oldest was deleted if there are as many as there
 // may be. A disk that takes no record gets no segment either: empty ones would push out those with output.
 func (w *Writer) openSegment(now time.Time, s Stream, p []byte) error {
-	full := w.next-w.oldest >= Segments
+	full := w.next-w.oldest >= segmentsKept
 	if full { // the new one needs no more room than the oldest had
 		if err := os.Remove(w.path(w.oldest)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

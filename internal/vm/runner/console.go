@@ -77,8 +77,8 @@ func (c *console) Close() error {
 	return c.failed
 }
 
-// Tail returns at most the last n bytes.
-func (c *console) Tail(n int) string {
+// lastLines returns at most the last n bytes.
+func (c *console) lastLines(n int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tail.last(n)

@@ -76,7 +76,7 @@ func (m *machine) watch() {
 // verdict says how the machine ended.
 func (m *machine) verdict() error {
 	state := m.proc.cmd.ProcessState
-	text := m.log.Tail(consoleTail)
+	text := m.log.lastLines(consoleTail)
 	switch ws, ok := state.Sys().(syscall.WaitStatus); {
 	case m.proc.wasKilled():
 		return vm.ErrKilled
@@ -87,9 +87,9 @@ func (m *machine) verdict() error {
 		if outOfMemory(text) {
 			cause = vm.ErrGuestOutOfMemory
 		}
-		return fmt.Errorf("%w; the end of its console:\n%s", cause, m.log.Tail(errTail))
+		return fmt.Errorf("%w; the end of its console:\n%s", cause, m.log.lastLines(errTail))
 	case !state.Success():
-		return fmt.Errorf("%w (%v): %s\n%s", vm.ErrVMM, state, strings.TrimSpace(m.stderr.Tail(errTail)), m.log.Tail(errTail))
+		return fmt.Errorf("%w (%v): %s\n%s", vm.ErrVMM, state, strings.TrimSpace(m.stderr.lastLines(errTail)), m.log.lastLines(errTail))
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (m *machine) Confinement() []string { return m.confinement }
 func (m *machine) Restored() bool { return false }
 
 // ConsoleTail implements vm.Machine.
-func (m *machine) ConsoleTail(n int) string { return m.log.Tail(n) }
+func (m *machine) ConsoleTail(n int) string { return m.log.lastLines(n) }
 
 // Done implements vm.Machine.
 func (m *machine) Done() <-chan struct{} { return m.done }

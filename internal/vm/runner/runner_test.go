@@ -262,7 +262,7 @@ func TestFullDisksKeepTheConsoleTail(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.copyFrom(io.LimitReader(strings.NewReader("hello console"), 100))
-	if got := c.Tail(7); got != "console" {
+	if got := c.lastLines(7); got != "console" {
 		t.Errorf("tail %q", got)
 	}
 	if err := c.Close(); !errors.Is(err, unix.ENOSPC) {

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// RequestWait is how long a request waits for its answer.
-	RequestWait = 30 * time.Minute
-	// GrantHour is how long a grant for an hour holds, and one for once that nothing uses.
-	GrantHour = time.Hour
+	// requestWait is how long a request waits for its answer.
+	requestWait = 30 * time.Minute
+	// grantHour is how long a grant for an hour holds, and one for once that nothing uses.
+	grantHour = time.Hour
 	// maxPending bounds the requests of one sandbox that wait, maxRequests all that are kept of it.
 	maxPending  = 8
 	maxRequests = 64
@@ -92,7 +92,7 @@ var ErrRequest = errors.New("request refused")
 func NewRequest(host string, port uint16, methods []string, why string, now time.Time) Request {
 	now = now.UTC().Truncate(time.Second)
 	id := strings.ToLower(rand.Text()[:8]) // base32
-	return Request{ID: id, Host: host, Port: port, Methods: methods, Why: why, Asked: now, Expires: now.Add(RequestWait), State: RequestPending}
+	return Request{ID: id, Host: host, Port: port, Methods: methods, Why: why, Asked: now, Expires: now.Add(requestWait), State: RequestPending}
 }
 
 // Rule is what the request becomes in a policy.
@@ -229,7 +229,7 @@ func (st *Stored) Answer(a *RequestAnswer, now time.Time) (*Request, error) {
 		}
 		r.State, r.Lifetime = RequestApproved, a.Lifetime
 		if a.Lifetime != forSandbox {
-			until := now.UTC().Truncate(time.Second).Add(GrantHour)
+			until := now.UTC().Truncate(time.Second).Add(grantHour)
 			r.Until = &until
 		}
 	case r.State == RequestPending:

@@ -62,19 +62,19 @@ func TestRequestsEndInTime(t *testing.T) {
 			t.Errorf("%+v: %v", again, err)
 		}
 	}
-	if at := st.NextEnd(); !at.Equal(now.Add(RequestWait)) {
+	if at := st.NextEnd(); !at.Equal(now.Add(requestWait)) {
 		t.Errorf("the next end is at %s", at)
 	}
-	if ended := st.Settle(now.Add(RequestWait-time.Second), ids[0], ids[2][:7]); len(ended) != 1 || ended[0].ID != ids[0] {
+	if ended := st.Settle(now.Add(requestWait-time.Second), ids[0], ids[2][:7]); len(ended) != 1 || ended[0].ID != ids[0] {
 		t.Errorf("used: %+v", ended)
 	}
-	if ended := st.Settle(now.Add(RequestWait)); len(ended) != 1 || ended[0].State != RequestExpired {
+	if ended := st.Settle(now.Add(requestWait)); len(ended) != 1 || ended[0].State != RequestExpired {
 		t.Errorf("late: %+v", ended)
 	}
-	if _, err := st.Answer(&RequestAnswer{ID: ids[4], Approve: true, Lifetime: ForHour}, now.Add(RequestWait)); err == nil || !strings.Contains(err.Error(), "expired already") {
+	if _, err := st.Answer(&RequestAnswer{ID: ids[4], Approve: true, Lifetime: ForHour}, now.Add(requestWait)); err == nil || !strings.Contains(err.Error(), "expired already") {
 		t.Errorf("an answer that comes late: %v", err)
 	}
-	if ended := st.Settle(now.Add(GrantHour)); len(ended) != 1 || ended[0].Host != "hour.example" {
+	if ended := st.Settle(now.Add(grantHour)); len(ended) != 1 || ended[0].Host != "hour.example" {
 		t.Errorf("an hour: %+v", ended)
 	}
 	if got := states(st); got != "ended ended approved denied expired revoked" || !st.NextEnd().IsZero() {
@@ -108,7 +108,7 @@ func TestI11_RequestsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		now = now.Add(RequestWait / maxPending)
+		now = now.Add(requestWait / maxPending)
 		if len(st.Requests) > maxRequests {
 			t.Fatalf("%d are kept", len(st.Requests))
 		}
