@@ -2,9 +2,7 @@ package secretproxy
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
-	"time"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/egress"
@@ -46,15 +44,12 @@ func (p *Proxy) ServeTLS(ctx context.Context, conn net.Conn, f egress.Flow) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer guest.Close()
 	p.counters.connections.Add(1)
-	tlsConn := tls.Server(guest, p.tlsConfig)
-	_ = conn.SetDeadline(p.cfg.now().Add(handshakeTimeout))
-	if err := tlsConn.HandshakeContext(ctx); err != nil {
-		handshakeFailed(p, guest, err)
+	tlsConn, protocol := p.handshake(ctx, guest)
+	if tlsConn == nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
 	var served net.Conn = tlsConn
-	if tlsConn.ConnectionState().NegotiatedProtocol != "h2" {
+	if protocol != "h2" {
 		served = newStrictConn(p, guest, tlsConn)
 	} else {
 		held := &memory.Hold{Budget: p.memory}

@@ -308,7 +308,7 @@ func refLinePolicy(r *rand.Rand) refPolicy {
 // pings. Where names are a boundary, TLS and HTTP to it are inspected, and what could be either is refused. An allow rule
 // with its name takes the place of all that.
 func TestI16_HostsAgreeWithTheReference(t *testing.T) { //nolint:paralleltest // refHellos
-	refPairs(t, 240, refLinePolicy, func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
+	refPairs(t, 100, refLinePolicy, func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
 		k := refRandomTalk(r)
 		k.addr, k.pinned = refMapped, refLine
 		if (k.kind == "tls" || k.kind == "http") && r.IntN(2) == 0 {
@@ -321,7 +321,7 @@ func TestI16_HostsAgreeWithTheReference(t *testing.T) { //nolint:paralleltest //
 
 // TestI16_HostsLeadToTheirTarget: by no proxy, and another target or none ends what runs.
 func TestI16_HostsLeadToTheirTarget(t *testing.T) { //nolint:paralleltest // refHellos
-	refPairs(t, 60, refLinePolicy, func(r *rand.Rand, rules, next *Rules, before, _ *refPolicy) (what any, got, want string) {
+	refPairs(t, 30, refLinePolicy, func(r *rand.Rand, rules, next *Rules, before, _ *refPolicy) (what any, got, want string) {
 		k := refRandomTalk(r)
 		k.addr, k.pinned = refMapped, refLine
 		s, step := Open(rules, refPins{}, k.proto, guestAddr, netip.AddrPortFrom(netip.MustParseAddr(k.addr), k.port))
