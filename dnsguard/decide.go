@@ -26,7 +26,7 @@ type decision struct {
 	// malformed says what is wrong with the question itself, whatever its name; ede is the error for it.
 	malformed string
 	ede       uint16
-	// owners are the names of the address that a reverse name stands for.
+	// owners are the names of the address in a reverse name.
 	owners []hostname.Name
 }
 

@@ -58,7 +58,7 @@ func (o Outcome) String() string {
 	return "none"
 }
 
-// Explanation says what a guest was told and why.
+// Explanation says what answer a guest got and why.
 type Explanation struct {
 	Outcome Outcome
 	// EDE is the Extended DNS Error (RFC 8914) and Text its text; the guest sees
@@ -75,7 +75,7 @@ type Explanation struct {
 	Upstream string
 	// Cached says that nothing was asked upstream.
 	Cached bool
-	// TTL is what the guest was told.
+	// TTL is that of the guest's answer.
 	TTL     time.Duration
 	Latency time.Duration
 }

@@ -42,7 +42,7 @@ const (
 	maxPinnedNames  = 16384
 	maxPinsPerName  = 64
 	maxNamesPerAddr = 256
-	// pinGrace is how long a pin outlives the TTL that the guest was told:
+	// pinGrace is how long a pin outlives the TTL in the guest's answer:
 	// getaddrinfo hides the TTL, and curl keeps what it got for 60 s.
 	pinGrace = 2 * time.Minute
 

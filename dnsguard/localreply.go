@@ -75,7 +75,7 @@ func (g *Guard) refuseSpent(q *wire.Question, s subject, err error) *reply {
 	})
 }
 
-// What guests are told at the two bounds that pass by themselves.
+// Texts of the two refusals for a rate, after which a guest may try again.
 const (
 	tooManyWaiting = "too many questions wait for an answer; ask again"
 	tooManyASecond = "more questions than limits.dns_per_second allows; ask again"

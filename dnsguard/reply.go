@@ -23,8 +23,8 @@ type reply struct {
 	ttlOffsets []uint16
 	// ede is an Extended DNS Error option as on the wire; nil for none.
 	ede []byte
-	// ttlUntil is when what the guest was told ends; cacheUntil is 0 for what
-	// isn't kept.
+	// ttlUntil is when the TTL in the guest's answer ends; cacheUntil is 0 for a
+	// reply that isn't cached.
 	ttlUntil, cacheUntil time.Duration
 	// addrs are the addresses in the answer; pinned tells whether they still
 	// are.
@@ -41,7 +41,7 @@ type reply struct {
 // pinsCurrent reports whether every address of the reply is still pinned.
 func (r *reply) pinsCurrent() bool { return r.pinned.current() }
 
-// ttl is what the guest is told at the time now: what is left of the pin,
+// ttl is the TTL of an answer at the time now: what is left of the pin,
 // rounded up so that it is never shorter than the pin.
 func (r *reply) ttl(now time.Duration) uint32 {
 	left := r.ttlUntil - now

@@ -102,7 +102,7 @@ func (g *Guard) limited(why string, ends flowEnds) {
 	})
 }
 
-// actionOf is the verdict that an outcome stands for.
+// actionOf is the audit log's verdict for an outcome.
 func actionOf(o Outcome) egress.Action {
 	switch o {
 	case OutcomeRefusedName, OutcomeRefusedQuery, OutcomeRebinding, OutcomeLimited:

@@ -169,7 +169,7 @@ func (j *judgement) inspectable() bool {
 	return false
 }
 
-// miss notes how close a rule came to allowing the flow; the closest is told.
+// miss notes how close a rule came to allowing the flow; a denial names the closest.
 func (j *judgement) miss(reason Reason, r *rule) {
 	if closeness(reason) > closeness(j.near) {
 		j.near, j.nearRule = reason, r

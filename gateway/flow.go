@@ -20,20 +20,20 @@ var errRevoked = errors.New("the policy no longer allows this flow")
 // errHost ends a flow whose destination became the host's.
 var errHost = errors.New("its destination became one of the host's own addresses")
 
-// flow is one flow from its first packet to its end: its session, and what an executor of its steps needs
-// beside it.
+// flow is one flow from its first packet to its end: its session, and the state that is needed to carry out its
+// steps.
 type flow struct {
 	gateway *Gateway
 	cancel  context.CancelCauseFunc
 
 	mu      sync.Mutex // serialises the calls of session: a reload comes from another goroutine
 	session *session.Session
-	resumed *session.Step // how a flow that waits goes on
+	resumed *session.Step // the next step of a flow that waited
 
 	id       uint64
-	reported bool // an audit line has id
+	reported bool // the audit log has a line with id
 	started  time.Time
-	release  []func() // pins that the flow keeps
+	release  []func() // give up the pins that the flow holds
 }
 
 // flowTable holds the live flows, so that a reload can judge them again.
@@ -77,7 +77,7 @@ func (g *Gateway) open(ctx context.Context, proto egress.Proto, src, dst netip.A
 	var step session.Step
 	f.session, step = session.Open(rules, g.guard, proto, src, dst)
 	switch step.Action {
-	case session.Reject, session.Drop, session.ToDNS: // nothing lives on that a reload could end
+	case session.Reject, session.Drop, session.ToDNS: // over at once: a reload has nothing to end
 		f.cancel = func(error) {}
 		return ctx, f, step
 	case session.Refuse, session.NeedBytes, session.NeedNames, session.Wait, session.Dial, session.Relay,
@@ -92,7 +92,7 @@ func (g *Gateway) open(ctx context.Context, proto egress.Proto, src, dst netip.A
 	return ctx, f, step
 }
 
-// forget ends what is kept for the flow.
+// forget removes the flow from the table and gives up its pins.
 func (f *flow) forget() {
 	f.gateway.flows.remove(f)
 	f.unpin()
@@ -107,8 +107,8 @@ func (f *flow) revise(rules *session.Rules) (ended bool) {
 // rejudge judges the flow again when the host's addresses or routes changed.
 func (f *flow) rejudge() { f.judgedAgain(errHost, f.session.Rejudge) }
 
-// judgedAgain does with the flow what judge makes of it, and reports whether that is its end. A flow that waits goes on
-// with another step.
+// judgedAgain judges the flow again by calling judge, and reports whether that ends it. A flow that waits continues
+// with the step that judge returns.
 func (f *flow) judgedAgain(cause error, judge func() session.Step) (ended bool) {
 	f.mu.Lock()
 	step := judge()
@@ -140,7 +140,7 @@ func (f *flow) dialed(err error) session.Step {
 	return f.session.Dialed(err)
 }
 
-// wait ends a Wait: by what other rules made of it meanwhile, else by the denial, since nobody can be asked yet.
+// wait ends a Wait: by the verdict of rules that came meanwhile, else by the denial, since msb can't ask a person yet.
 func (f *flow) wait() session.Step {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,8 +172,8 @@ func (f *flow) Request(r *egress.Flow) (v egress.Verdict, done func()) {
 	}
 }
 
-// admit holds the pins of a flow that is about to be let through and writes its verdict down. The returned
-// function must be called when it is over.
+// admit holds the pins of a flow that is about to be let through and records its verdict. The caller must call the
+// returned function when the flow is over.
 func (f *flow) admit(ctx context.Context) (done func(up, down int64, err error)) {
 	j := f.judged()
 	if !j.Flow.Mapped {
@@ -214,7 +214,7 @@ func closing(err, cause error) string {
 	return ""
 }
 
-// verdicts writes down what a step decided.
+// verdicts records the verdicts of a step.
 func (f *flow) verdicts(step *session.Step) {
 	for _, j := range step.Skipped {
 		f.record(j)

@@ -41,11 +41,11 @@ type Gateway struct {
 
 	partialSums, wrongSums atomic.Int64 // frames
 
-	unasked   atomic.Bool      // it was reported that the kernel can't be asked
-	reload    sync.Mutex       // held while what follows changes
-	given     *policies.Policy // the one in force without its floor and what was granted
+	unasked   atomic.Bool      // a warning said already that the kernel can't be asked
+	reload    sync.Mutex       // serialises changes of the fields below
+	given     *policies.Policy // the policy in force, without its floor and without grants
 	granted   []policies.Rule
-	ctx       context.Context // ends what outlives a single flow: the address watch
+	ctx       context.Context // ends with the gateway: for work of no single flow, such as the address watch
 	cancel    context.CancelFunc
 	watch     sync.WaitGroup
 	closeOnce sync.Once
@@ -99,13 +99,13 @@ func (g *Gateway) build() error {
 	g.proxy, err = secretproxy.New(secretproxy.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
 		Dial: g.dialInspected, DialTLS: g.dialInspectedTLS, Roots: g.cfg.Roots, ExtraRoots: g.rootsFor, CA: g.cfg.CA, Placeholders: g.cfg.Placeholders, Parents: g.cfg.Parents,
-		Refused:   func(bytes int64) { _ = g.budget.take(int(bytes)) }, // they came this far
+		Refused:   func(bytes int64) { _ = g.budget.take(int(bytes)) }, // those bytes reached the gateway
 		Terminate: g.cfg.Terminate, KeyLog: g.cfg.keyLog(),
 	})
 	return err
 }
 
-// compile returns p under the operator's floor and with what was granted, and the rules that flows are judged by.
+// compile returns p under the operator's floor and with the grants of requests, and the rules that judge flows.
 func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules, error) {
 	if g.cfg.Floor != nil {
 		tight, err := policies.Tighten(g.cfg.Floor, p)
@@ -115,7 +115,7 @@ func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules,
 		p = tight
 	}
 	for i := range g.granted {
-		if with, err := policies.WithRule(p, g.granted[i]); err == nil { // else p changed since, and denies it
+		if with, err := policies.WithRule(p, g.granted[i]); err == nil { // p may have changed since the grant, and deny it
 			p = with
 		}
 	}
@@ -127,7 +127,7 @@ func (g *Gateway) compile(p *policies.Policy) (*policies.Policy, *session.Rules,
 	return p, rules, nil
 }
 
-// linkLimits is l with what a policy says of flows and rate.
+// linkLimits is l with the policy's bounds on flows and rate.
 func linkLimits(l netstack.Limits, p *policies.Policy) netstack.Limits {
 	l.TCPConnections, l.UDPFlows, l.EgressRate = p.Limits.TCPConnections, p.Limits.UDPFlows, p.Limits.EgressRate
 	return l

@@ -94,7 +94,7 @@ type udpInbound struct {
 // maxUnanswered bounds what a flow keeps of its first datagrams, in bytes. Others are lost, as datagrams may be.
 const maxUnanswered = 16 << 10
 
-// send hands a datagram to the guest. That an earlier one was refused is told by the call after it, once.
+// send hands a datagram to the guest. The refusal of an earlier one is returned by the next call, once.
 func (f *udpInbound) send(b []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

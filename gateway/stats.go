@@ -58,7 +58,7 @@ type deniedKey struct {
 	reason string
 }
 
-// maxDeniedKeys bounds the kinds and reasons that are told apart. Both are of closed sets, some dozens together: it stands
+// maxDeniedKeys bounds the kinds and reasons that are counted separately. Both are of closed sets, some dozens together: it stands
 // against a reason that somebody makes of foreign bytes one day.
 const maxDeniedKeys = 256
 

@@ -31,7 +31,7 @@ func (g *Gateway) HandleTCP(ctx context.Context, t *netstack.TCPFlow) {
 	}
 }
 
-// tcpExecutor does with a connection what its session says.
+// tcpExecutor carries out the steps of a connection's session.
 type tcpExecutor struct {
 	*flow
 	ctx   context.Context // it lives as long as its HandleTCP
@@ -40,7 +40,7 @@ type tcpExecutor struct {
 	stop  func() bool
 	// asked says that the request to the explicit proxy was read, tunnel that a CONNECT waits for its answer.
 	asked, tunnel bool
-	// first is what was read and goes on to whoever serves the connection.
+	// first holds the bytes that were read so far; whoever serves the connection gets them.
 	first    []byte
 	upstream net.Conn
 	done     func(up, down int64, err error)
@@ -71,7 +71,7 @@ func (x *tcpExecutor) do(step *session.Step) (session.Step, bool) {
 	return session.Step{}, false
 }
 
-// close takes away the hook on the context that do left behind.
+// close removes the hook that do set on the context.
 func (x *tcpExecutor) close() {
 	if x.stop != nil {
 		x.stop()
@@ -134,8 +134,8 @@ func (x *tcpExecutor) read() session.Step {
 	}
 }
 
-// takeRequest reports whether the request to the explicit proxy has just been read, and puts in its place what
-// its server is to see.
+// takeRequest reports whether the request to the explicit proxy has just been read, and replaces it by the request
+// that the server gets.
 func (x *tcpExecutor) takeRequest() bool {
 	x.mu.Lock()
 	request, _ := x.session.Proxied()
@@ -182,7 +182,7 @@ func (x *tcpExecutor) dial(via bool) session.Step {
 		x.done(0, 0, err)
 	}
 	step := x.dialed(err)
-	if err == nil && step.Action != session.Relay { // it was ended meanwhile
+	if err == nil && step.Action != session.Relay { // a reload ended it meanwhile
 		x.done(0, 0, x.upstream.Close())
 	}
 	return step

@@ -26,7 +26,7 @@ func Lists() []string { return []string{listMicrosandbox, listMicrosandboxHTTP, 
 // toolList is one list. Its tools are adapters: they do what they do by our own tools, under the same floor and bounds.
 type toolList struct {
 	tools func(s *server) []toolSpec
-	// intro is what a client is told of the server. %s stands for what there is of files and secrets.
+	// intro describes the server to a client. %s is replaced by a description of the files and secrets.
 	intro string
 	// words are pairs: what msb says of its own tools and parameters, and what it says of those of the list.
 	words []string

@@ -16,7 +16,7 @@ type sessions struct {
 	byName map[string]*session
 }
 
-// running is a machine whose end is told.
+// running is a machine that reports its end.
 type running interface {
 	machine
 	Done() <-chan struct{}

@@ -77,7 +77,7 @@ type Config struct {
 	// RouterAdvertisements answers router solicitations (SLAAC off, prefix
 	// on link, default router) so that plain guests find IPv6.
 	RouterAdvertisements bool
-	// DNS is told to DHCP clients; the gateway's own address if invalid.
+	// DNS is the resolver that DHCP clients get; the gateway's own address if invalid.
 	DNS netip.Addr
 }
 

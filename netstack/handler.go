@@ -8,7 +8,7 @@ import (
 	"github.com/msb-project/msb/netstack/frameguard"
 )
 
-// Handler is told of every flow that a guest starts. Its methods run on
+// Handler is called for every flow that a guest starts. Its methods run on
 // goroutines of their own, as many at a time as Limits says, never on the path
 // that frames take.
 type Handler interface {

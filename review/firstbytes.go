@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxFirst bounds the client's bytes that are kept: those behind it decide nothing.
+	// maxFirst bounds the client's bytes that are kept: later bytes don't change the verdict.
 	maxFirst = session.MaxFirst
-	// maxPending bounds the connections whose first bytes are awaited at a time; beyond it they are told
+	// maxPending bounds the connections whose first bytes are awaited at a time; beyond it they are reported
 	// as undecided.
 	maxPending = 16384
-	// maxUnused bounds the memory that is kept for connections to come.
+	// maxUnused bounds the buffers that are kept for reuse by later connections.
 	maxUnused = 64
 )
 
@@ -23,8 +23,8 @@ const (
 type pending struct {
 	stream
 	sessions [maxJudges]*session.Session
-	open     [maxJudges]bool // that need bytes
-	web      [maxJudges]bool // of which what follows are requests, judged one by one
+	open     [maxJudges]bool // judges whose session needs bytes
+	web      [maxJudges]bool // judges that judge each request that follows
 	asks     bool            // it is a request to the explicit proxy, not answered yet
 	tunnels  bool            // the answer to it is that of a CONNECT
 	asked    [maxJudges]session.Step
@@ -44,12 +44,12 @@ type firstBytes struct {
 	names    *nameRows
 }
 
-// keepSession keeps a session that goes on with the client's next bytes.
+// keepSession keeps a session that needs the client's next bytes.
 func (p *pending) keepSession(place int, s *session.Session, step *session.Step) {
 	p.sessions[place], p.open[place], p.web[place] = s, step.Action == session.NeedBytes, isWeb(s, step)
 }
 
-// said takes a segment of the client's.
+// said takes a segment that the client sent.
 func (r *firstBytes) said(id uint32, p *pending, h *capture.Headers, cutOff bool) {
 	if r.expired(p) {
 		r.expire(id, p)
@@ -105,7 +105,7 @@ func (r *firstBytes) sniff(id uint32, p *pending) bool {
 	return true
 }
 
-// keep keeps what comes next, as far as it is read.
+// keep appends the client's next bytes, up to maxFirst.
 func (p *pending) keep(data []byte) (used int) {
 	data = data[:min(len(data), maxFirst-len(p.first))]
 	p.first = append(p.first, data...)
@@ -133,7 +133,7 @@ func (r *firstBytes) decide(id uint32, p *pending, end session.Ending) bool {
 	return !left
 }
 
-// expired reports whether the gateway has waited for the client's bytes for as long as it does.
+// expired reports whether the gateway's time limit for the client's bytes is over.
 func (r *firstBytes) expired(p *pending) bool {
 	reads := !p.asks || p.sessions[byPolicy].Asks() // else it waits for an answer itself
 	return p.stands && reads && time.Duration(r.now-p.since) > session.PeekTimeout
@@ -158,7 +158,7 @@ func (r *firstBytes) end(id uint32, p *pending) {
 	}
 }
 
-// settle ends the wait: because the client says no more, or because the capture doesn't tell more.
+// settle ends the wait: the client sends no more, or the capture has no more.
 func (r *firstBytes) settle(id uint32, p *pending, end session.Ending) {
 	if p.asks {
 		r.proxyResult(id, p, end)
@@ -181,7 +181,7 @@ func (r *firstBytes) settle(id uint32, p *pending, end session.Ending) {
 	}
 }
 
-// unused are those whose wait is over, for others.
+// unused are pending values whose wait is over, for reuse.
 type unused []*pending
 
 // pending returns one whose next byte has the sequence number next.

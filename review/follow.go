@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxFollowed bounds the connections whose requests are followed at a time, maxFollowBytes what is held
-	// of all of them: heads that have not ended, and segments before their turn. What is beyond is told as
+	// maxFollowed bounds the connections whose requests are followed at a time, maxFollowBytes the buffers
+	// of all of them: incomplete heads, and segments that came early. Connections beyond are reported as
 	// undecided.
 	maxFollowed    = 16384
 	maxFollowBytes = 64 << 20
@@ -30,7 +30,7 @@ type follower struct {
 	replay   secretproxy.Replay
 	sessions [maxJudges]*session.Session
 	judged   [maxJudges]bool // by whom each request is judged
-	size     int             // what is held, as it was last counted
+	size     int             // of the buffers, at the last count
 }
 
 // follows are the connections whose requests are read.
@@ -124,7 +124,7 @@ func (r *follows) leave(id uint32, f *follower) {
 	delete(r.live, id)
 }
 
-// count brings what is held up to date.
+// count updates the size of all buffers.
 func (r *follows) count(f *follower) {
 	size := f.waiting + f.replay.Size()
 	r.bytes += size - f.size
@@ -211,7 +211,7 @@ func faulty(code string) Verdict {
 	return v
 }
 
-// learnedRequest is what the collector is told of a request.
+// learnedRequest is a request as the collector gets it.
 func learnedRequest(q *Request, f *egress.Flow, said *secretproxy.Replayed) *audit.Event {
 	e := requestEvent(q, f, said.Verdict)
 	if said.Fault != "" {

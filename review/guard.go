@@ -19,7 +19,7 @@ const (
 	leastHead = 128
 )
 
-// ordinary is the reason of what every guest sends to groups: it is counted, and no news.
+// ordinary is the reason of multicast that every guest sends: the report counts it and lists none.
 var ordinary = string(frameguard.DropMulticast.Reason())
 
 // frameGuard finds the frames that the gateway's frame guard throws away: in a gateway's own capture by its

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Bounds on what the page holds: a browser stays quick with it. What is beyond is counted on the page.
+// Bounds on the rows of the page, so that browsers stay quick. The page says how many it leaves out.
 const (
 	maxPageFlows  = 5000
 	maxPageNames  = 2000

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxLookups bounds the different names of a report; the rest is counted in the last row.
+	// maxLookups bounds the different names of a report; its last row counts all others.
 	maxLookups = 100_000
 	// maxLate bounds the names beyond it whose verdicts are waited for, maxStreams the connections that a
 	// resolver is asked on.

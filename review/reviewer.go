@@ -31,7 +31,7 @@ type reviewer struct {
 	streams  map[uint32]*dnsStreams
 	recent   [recentFlows]recentFlow
 	guard    frameGuard
-	// requests are those of connections that are looked into.
+	// requests are those of inspected connections.
 	requests requestRows
 	start    int64
 	lenient  bool // it has no direction
@@ -65,7 +65,7 @@ func newReviewer(o Options) (*reviewer, error) {
 	return r, r.newJudges()
 }
 
-// reset begins another recording: of the ones before only the report knows.
+// reset begins another recording. Nothing but the report remains of the ones before.
 func (r *reviewer) reset() error {
 	r.settleAll()
 	clear(r.table.live)
@@ -77,7 +77,7 @@ func (r *reviewer) reset() error {
 	return r.newJudges()
 }
 
-// settleAll judges what is left open.
+// settleAll judges the connections that are still undecided.
 func (r *reviewer) settleAll() {
 	for id, p := range r.first.live {
 		r.first.end(id, p)
@@ -241,7 +241,7 @@ func (r *reviewer) keepRecorded(id uint32, v *capture.Verdict) {
 	}
 }
 
-// finish judges what is left open and returns the report.
+// finish judges the connections that are still undecided and returns the report.
 func (r *reviewer) finish() *Report {
 	r.settleAll()
 	r.report.table = &r.table

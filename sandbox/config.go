@@ -67,7 +67,7 @@ type Config struct {
 	PolicyImage bool
 	// Pull says when a registry is asked; "" is image.PullMissing.
 	Pull image.Pull
-	// Progress is told how the image comes; nil for silence.
+	// Progress gets the events of the image's pull; may be nil.
 	Progress image.Progress
 
 	// Backend is "auto", "krun" or "qemu"; "" is auto.
@@ -145,7 +145,7 @@ type Config struct {
 	// are announced to the guest (docs/lifetimes.md).
 	Lifetime time.Duration
 
-	// Notice is told, before the guest boots, which backend was chosen and why, and by another goroutine when a
+	// Notice is called, before the guest boots, with the backend that was chosen and why, and by another goroutine when a
 	// changed PolicyFile was taken or refused; may be nil.
 	Notice func(string)
 

@@ -238,7 +238,7 @@ func (s *Sandbox) watchSession() {
 }
 
 // Stop ends the run of the named sandbox: its guest writes back what it holds, and leaves. ErrNotRunning if there is
-// no run. What the run could not write down of its records is told by Inspect.
+// no run. Inspect reports what the run could not record.
 func (h *Home) Stop(ctx context.Context, name string) error { return Fail(stopNamed(ctx, h, name)) }
 
 func stopNamed(ctx context.Context, h *Home, name string) error {

@@ -206,7 +206,7 @@ func (s *Sandbox) close() error {
 	return errors.Join(err, s.dropRun())
 }
 
-// SwitchCapture turns the capture of Config.Pcap on or off. What goes wrong is told by Close.
+// SwitchCapture turns the capture of Config.Pcap on or off. Close returns its errors.
 func (s *Sandbox) SwitchCapture(on bool) error {
 	n := SignalCaptureOff
 	switch {

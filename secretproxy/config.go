@@ -62,7 +62,7 @@ type Config struct {
 	// values, are never logged.
 	KeyLog io.Writer
 
-	// Refused is told how many bytes of bodies were read of requests that were then refused: they count as
+	// Refused is called with the bytes that were read of bodies of requests which were then refused: they count as
 	// what the sandbox sent. nil counts none.
 	Refused func(bytes int64)
 

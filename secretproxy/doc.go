@@ -11,8 +11,8 @@
 // the SNI and a name pinned to the destination; the judge sees method and path;
 // placeholders are swapped (package secretstore) or are a violation. goproxy
 // forwards over a transport of our own, verified for the same name, to the
-// pinned address. The answer is masked on its way back (package mask). What all of
-// that holds is counted (package memory).
+// pinned address. The answer is masked on its way back (package mask). One budget bounds the
+// memory of all of that (package memory).
 //
 // It is larger than other packages because a request, its answer, its upgrade and its signature share one exchange: its
 // placeholders, its budget and its lines in the audit log. What knows no exchange is a package below (ca, mask, memory,

@@ -218,7 +218,7 @@ func (h *headCheck) field(line []byte) *headError {
 		h.head.chunked = true
 	case "expect":
 		if !bytes.EqualFold(value, []byte("100-continue")) {
-			// Or net/http answers it, and nobody is told of the request.
+			// Otherwise net/http would answer it, and the audit log would miss the request.
 			return badHead("expect", "it expects something else than 100-continue")
 		}
 	case "upgrade":

@@ -46,7 +46,7 @@ const (
 	ranks
 )
 
-// known is every value that the sandbox has had, with the placeholder that stands for it. None is forgotten
+// known is every value that the sandbox has had, with its placeholder. None is forgotten
 // while the sandbox lives: a server may show a value long after it stopped working, and what is forgotten
 // at a bound is forgotten when the guest wants it.
 type known struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // wholeResponse is up to where an answer of known length is masked in one
-// piece, so that the guest is told its length.
+// piece, so that its head has its length.
 const wholeResponse = 64 << 10
 
 // maskResponse takes values out of an answer's header and arranges for its

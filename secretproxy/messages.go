@@ -23,7 +23,7 @@ const (
 	// messageFlags are all that exist: compressed, Connect's end of a stream, gRPC-Web's trailers.
 	messageFlags = 0x83
 	// maxMessage bounds a message that is held whole while it is decompressed: what gRPC's own clients
-	// take unless they are told otherwise.
+	// take unless they are configured otherwise.
 	maxMessage = 4 << 20
 )
 

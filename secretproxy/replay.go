@@ -85,7 +85,7 @@ type Replayed struct {
 	// Overrides are the methods that its headers ask for, separated by commas.
 	Overrides string
 	Verdict   egress.Verdict
-	// Fault is the code of a refusal that is none of the policy's; empty for none.
+	// Fault is the code of a refusal for another cause than the policy; empty for none.
 	Fault string
 	// Last says that the connection ends with it.
 	Last bool

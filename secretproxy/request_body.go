@@ -109,7 +109,7 @@ type searchedBody struct {
 	swapper *swapper
 }
 
-// Read implements io.Reader. A violation is told here: if the answer has begun, the transport tells it to nobody
+// Read implements io.Reader. It reports a violation itself: once the answer has begun, the transport drops the error
 // (attack: a server that answers at once, and a guest whose body goes on with placeholders).
 func (b *searchedBody) Read(p []byte) (int, error) {
 	n, err := b.search(p)

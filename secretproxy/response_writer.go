@@ -157,7 +157,7 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 		b.ex.out.failed = true
 		var violation *errViolation
 		switch {
-		case errors.As(err, &violation) && violation.refusal.secret == "": // others are told where they are found
+		case errors.As(err, &violation) && violation.refusal.secret == "": // others are reported where they are found
 			b.proxy.auditRefusal(b.ex, violation.refusal)
 		case errors.Is(err, errMessage):
 			b.proxy.auditRefusal(b.ex, unmaskable())

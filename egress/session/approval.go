@@ -6,7 +6,7 @@ import (
 	"github.com/msb-project/msb/egress"
 )
 
-// approvalTime is how long a denial is held for a person to approve the flow, zero for not at all.
+// approvalTime is how long a denial waits for a person to approve the flow; zero means that it doesn't wait.
 func (s *Session) approvalTime() time.Duration {
 	if s.rules.Approval == nil || !s.verdict.Reason.Reportable() {
 		return 0
@@ -14,13 +14,13 @@ func (s *Session) approvalTime() time.Duration {
 	return s.rules.Approval(&s.flow, s.verdict)
 }
 
-// Answer ends a Wait with a person's verdict, which stands in for the engine's: what comes after it in the
-// flow, and the dial fuse, are as for any other verdict.
+// Answer ends a Wait with a person's verdict, which replaces the engine's. The later steps of the flow and the dial
+// fuse are those of any other verdict.
 func (s *Session) Answer(allow bool) Step {
 	if s.state != stateWaiting {
 		return Step{Action: Continue}
 	}
-	if s.rules.owns(&s.flow) { // since when it was asked
+	if s.rules.owns(&s.flow) { // the host may have got the address meanwhile
 		allow = false
 	}
 	if !allow || s.verdict.Class != egress.ClassPublic || s.rules.spent() {
@@ -31,10 +31,10 @@ func (s *Session) Answer(allow bool) Step {
 	return s.resume(v)
 }
 
-// Expire ends a Wait to which nobody answered: the denial stands.
+// Expire ends a Wait that nobody answered: the flow is denied.
 func (s *Session) Expire() Step { return s.Answer(false) }
 
-// resume goes on where the flow began to wait.
+// resume continues the flow at the stage where it began to wait.
 func (s *Session) resume(v egress.Verdict) Step {
 	if s.heldAt == egress.StageName {
 		s.state = stateFirst

@@ -12,6 +12,6 @@
 // into force.
 //
 // A Session holds no socket, starts no goroutine and reads no clock; it is not safe for several goroutines.
-// What it doesn't protect against: an executor that dials something else than the step says. The dial fuse
-// of package egress stands behind it.
+// What it doesn't protect against: an executor that dials another address than the step's. The dial fuse of
+// package egress catches that.
 package session

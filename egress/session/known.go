@@ -8,8 +8,8 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// Known is what a client is known to say first, without its bytes: a recording tells it of a connection that was
-// inspected, since what TLS hides isn't in a capture.
+// Known is what a client said first, where its bytes are not at hand: in a capture of an inspected connection TLS
+// hides them, and the gateway's comments give protocol and host instead.
 type Known struct {
 	App  egress.App
 	Host hostname.Name // zero for a literal address

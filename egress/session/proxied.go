@@ -30,16 +30,16 @@ func (e *NameError) Unwrap() error { return e.Err }
 type proxied struct {
 	client, proxy netip.AddrPort
 	request       httphead.ProxyRequest
-	addrs         []netip.Addr // that were not judged yet
-	denied        []Judged     // that nobody was told of yet
+	addrs         []netip.Addr // not judged yet
+	denied        []Judged     // not reported yet
 	dialErr       error
-	// tunnel says that the client was told that its CONNECT succeeded.
+	// tunnel says that the client has the answer to its CONNECT: it succeeded.
 	tunnel bool
 }
 
 func (p *proxied) skip(j Judged) { p.denied = append(p.denied, j) }
 
-// skipped takes the denials that nobody was told of yet.
+// skipped takes the denials that were not reported yet.
 func (s *Session) skipped() []Judged {
 	if s.proxied == nil {
 		return nil
@@ -65,7 +65,7 @@ func (s *Session) asked(b []byte, end Ending) Step {
 	switch {
 	case errors.Is(err, httphead.ErrIncomplete) && end == More:
 		return Step{Action: NeedBytes}
-	case errors.Is(err, httphead.ErrIncomplete): // it said nothing, or went away
+	case errors.Is(err, httphead.ErrIncomplete): // the client said nothing, or closed
 		s.state = stateOver
 		s.verdict = egress.Verdict{Reason: egress.ReasonUnreadable, Addr: s.flow.Dst.Addr()}
 		return Step{Action: Refuse, Decided: true}
@@ -144,7 +144,7 @@ func (s *Session) nextAddr() Step {
 	return step
 }
 
-// dialRefusal keeps to the class of an error: its text speaks of the host's network.
+// dialRefusal gives the class of an error only: its text would tell the guest about the host's network.
 func dialRefusal(err error) proxyBody {
 	var netErr net.Error
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout() {

@@ -9,12 +9,12 @@ import (
 	"github.com/msb-project/msb/egress"
 )
 
-// Refusal is how a connection that stands is ended.
+// Refusal is how an established connection is ended.
 type Refusal struct {
 	// status and Body answer a request to the explicit proxy; 0 for any other connection.
 	status int
 	body   proxyBody
-	// app is the protocol in which any other client is told; a client whose protocol isn't known is reset.
+	// app is the protocol of the refusal for any other client; a client whose protocol isn't known is reset.
 	app egress.App
 }
 
@@ -30,8 +30,7 @@ type proxyBody struct {
 // and not as a broken network.
 const accessDenied = "\x15\x03\x03\x00\x02\x02\x31"
 
-// httpDeniedBody and httpDenied answer plain HTTP that was not understood well enough for secretproxy
-// to answer it.
+// httpDeniedBody and httpDenied answer plain HTTP whose head can't be parsed: secretproxy needs one that can.
 const httpDeniedBody = `{"error":"denied by the sandbox's policy","reason":"host_mismatch"}` + "\n"
 
 var httpDenied = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: " +
@@ -59,7 +58,7 @@ func (r Refusal) proxyAnswer() []byte {
 		r.status, http.StatusText(r.status), len(body)+1, r.body.Reason, body)
 }
 
-// denial is a verdict as the explicit proxy tells it.
+// denial is a verdict in the explicit proxy's words.
 func denial(v egress.Verdict) Refusal {
 	return Refusal{status: http.StatusForbidden, body: proxyBody{"denied", v.Reason.String(), v.Rule, v.Message()}}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// Reopen judges a connection of secretproxy's own to the destination of an inspected flow: one may be opened
-// long after its flow was. name is the host of the requests, zero for a literal address.
+// Reopen judges a further connection that secretproxy opens to the destination of an inspected flow, perhaps long
+// after the flow began. name is the host of the requests, zero for a literal address.
 func Reopen(rules *Rules, names Names, name hostname.Name, dst netip.AddrPort, tls bool) (*Session, Step) {
 	s := &Session{rules: rules, names: names}
 	s.newFlow(egress.TCP, netip.AddrPort{}, dst)

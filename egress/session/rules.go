@@ -11,9 +11,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// ProxyPort is where the gateway's own addresses take requests as an HTTP proxy, for clients that are told to
-// use one. It is no second way out: what is asked for is resolved by the sandbox's own resolver and judged
-// as the flow that the client would have opened itself.
+// ProxyPort is where the gateway's own addresses take requests as an HTTP proxy, for clients that are configured to
+// use one. It is no second way out: the sandbox's own resolver looks up the name, and the flow is judged as one that
+// the client opens itself.
 const ProxyPort = 3128
 
 // Rules is everything that a flow is judged by. It never changes: a new policy is a new Rules.
@@ -27,14 +27,14 @@ type Rules struct {
 	Gateway []netip.Addr
 	// Spent reports whether [limits] egress_bytes is used up; nil for never.
 	Spent func() bool
-	// Owns reports whether the host's kernel keeps what is sent to dst to itself. It is asked again whenever
-	// a flow is judged; nil, as without a kernel to ask, is never.
+	// Owns reports whether the host's kernel delivers packets to dst locally. It is called at each judgement of a
+	// flow; nil means never, as in a review, which has no kernel to ask.
 	Owns func(proto egress.Proto, dst netip.AddrPort) bool
-	// Approval says for how long a denial is held for a person to approve the flow, zero for not at all. Nil asks
-	// nobody. It is asked of denials by rules and by the default only: what leads to special-purpose addresses
-	// is nobody's to allow.
+	// Approval returns how long a denial waits for a person to approve the flow; zero, or a nil Approval, means
+	// not at all. It is called for denials by rules and by the default only: no person can open special-purpose
+	// addresses.
 	Approval func(f *egress.Flow, v egress.Verdict) time.Duration
-	// Trace is told the steps of each judgement; nil tells nobody.
+	// Trace receives the steps of each judgement; may be nil.
 	Trace func(stage egress.Stage, steps []egress.Step)
 }
 

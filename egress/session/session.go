@@ -23,9 +23,9 @@ type state uint8
 
 const (
 	stateOver    state = iota
-	stateAsking        // a request to the explicit proxy is read
-	stateNaming        // what it asks for is resolved
-	stateFirst         // the client's first bytes are read
+	stateAsking        // reads a request to the explicit proxy
+	stateNaming        // the name that it asks for is being resolved
+	stateFirst         // reads the client's first bytes
 	stateWaiting       // a denial waits for an approval
 	stateDialing
 	stateRunning
@@ -60,7 +60,7 @@ func (s *Session) newFlow(proto egress.Proto, src, dst netip.AddrPort) {
 	s.lookUp()
 }
 
-// lookUp sets what is known now of the destination's names.
+// lookUp sets the names that the destination has now.
 func (s *Session) lookUp() {
 	name, mapped := s.names.Mapped(s.flow.Dst.Addr())
 	s.flow.Mapped, s.host = mapped, name
@@ -80,7 +80,7 @@ func (s *Session) open() Step {
 		return Step{Action: Drop} // the stack itself answers
 	case s.flow.Proto == egress.UDP && announces(dst.Port()):
 		if s.verdict = s.decide(); s.verdict.Allowed() {
-			s.verdict.Reason = egress.ReasonProtocol // no rule opens a network that the guest isn't on
+			s.verdict.Reason = egress.ReasonProtocol // the guest is on no network that could get an announcement
 		}
 		s.verdict.Action = egress.Deny
 		return Step{Action: Drop, Decided: true}
@@ -104,7 +104,7 @@ func announces(port uint16) bool {
 // decide asks the engine about the flow as it is known now.
 func (s *Session) decide() egress.Verdict {
 	v := s.rules.decide(&s.flow)
-	// Before it is allowed, or somebody is asked, the kernel says that it doesn't route it to this host.
+	// Before the flow is allowed, or a person is asked, the kernel must say that it doesn't route it to this host.
 	if v.Allowed() || s.rules.Approval != nil {
 		v = s.decideLocal(v)
 	}
@@ -114,7 +114,7 @@ func (s *Session) decide() egress.Verdict {
 	return v
 }
 
-// decideLocal judges again, with what the kernel says now of the destination; v is without it.
+// decideLocal judges again if the kernel routes the destination to this host; v is the verdict without that.
 func (s *Session) decideLocal(v egress.Verdict) egress.Verdict {
 	if s.flow.Local = s.rules.owns(&s.flow); s.flow.Local {
 		return s.rules.decide(&s.flow)
@@ -155,7 +155,7 @@ func (s *Session) connect(v egress.Verdict) Step {
 func (s *Session) datagram() Step {
 	v := &s.verdict
 	if v.Allowed() && s.flow.Proto == egress.ICMP && s.flow.Mapped {
-		v.Action, v.WouldDeny, v.Reason = egress.Deny, false, egress.ReasonPort // a line of [hosts] stands for ports
+		v.Action, v.WouldDeny, v.Reason = egress.Deny, false, egress.ReasonPort // a line of [hosts] opens ports only
 		return s.denied()
 	}
 	if v.Action != egress.Allow {
@@ -183,8 +183,8 @@ func (s *Session) inspect() Step {
 	return Step{Action: Inspect, Decided: true, Skipped: s.skipped()}
 }
 
-// viaUsed reports whether TLS to the destination goes through the upstream proxy. What the operator pointed at
-// by address ([hosts], private rules) is no affair of a proxy that leads outside.
+// viaUsed reports whether TLS to the destination goes through the upstream proxy. Targets that
+// the operator gave by address ([hosts], private rules) are inside, where that proxy doesn't lead.
 func (s *Session) viaUsed() bool {
 	return s.rules.Via != nil && !s.flow.Mapped && !s.verdict.Special
 }
@@ -251,12 +251,12 @@ func (s *Session) named(v egress.Verdict) Step {
 	case v.Action == egress.Allow:
 		return s.dial()
 	}
-	// A second Peek would mean that even the name can't decide: nothing more will be known.
+	// A second Peek would mean that even the name can't decide, and nothing more will be known: deny.
 	s.verdict.Action = egress.Deny
 	return s.deny()
 }
 
-// Dialed says what came of a Dial.
+// Dialed takes the result of a Dial.
 func (s *Session) Dialed(err error) Step {
 	switch {
 	case s.state != stateDialing:

@@ -15,7 +15,7 @@ import (
 // rule that needs a name is denied after it.
 const PeekTimeout = 10 * time.Second
 
-// MaxFirst bounds the client's bytes that a verdict waits for. Those behind it decide nothing.
+// MaxFirst bounds the client's bytes that a verdict waits for. Later bytes don't change the verdict.
 const MaxFirst = clienthello.MaxBytes + 4<<10 // and the headers of its records
 
 // sniffed is what a client's first bytes are.
@@ -68,9 +68,9 @@ func sniffPrefix(b []byte) (said sniffed, more bool) {
 	return sniffed{app: egress.AppHTTP, err: err}, false
 }
 
-// unclear reports whether some server may find TLS or HTTP in bytes that are neither by the letter: servers skip
-// line ends and alerts in front, take methods of any letters and length, other blanks, and SSLv2's hello, whose
-// first bit is set. All text but the greeting of SSH counts.
+// unclear reports whether some lenient server may take bytes for TLS or HTTP that are neither by the standards.
+// Servers skip leading line ends and alerts, and accept methods of any letters and length, other white space, and
+// SSLv2's hello, whose first bit is set. All text but the greeting of SSH counts as unclear.
 func unclear(b []byte) bool {
 	const changeCipherSpec, heartbeat = 20, 24 // RFC 8446, section 5.1; RFC 6520, section 3
 	switch c := b[0]; {
@@ -86,7 +86,7 @@ func unclear(b []byte) bool {
 // errTruncated is a client that stopped in the middle of its first words.
 var errTruncated = errors.New("the client stopped before its name was known")
 
-// truncated is what is known of a client that says no more after n bytes that began like app.
+// truncated is the result for a client that stopped after n bytes that began like app.
 func truncated(n int, app egress.App, end Ending) sniffed {
 	switch {
 	case n == 0 && end == Silent: // a server speaks first

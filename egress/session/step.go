@@ -8,15 +8,15 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// Action is what is to be done next. The zero value says nothing to the guest and ends the flow.
+// Action is what the executor does next. The zero value, Drop, ends the flow without an answer to the guest.
 type Action uint8
 
 const (
-	// Drop ends the flow without a word.
+	// Drop ends the flow without an answer.
 	Drop Action = iota
 	// Reject ends a flow that was not answered yet: by a reset, or an ICMP error.
 	Reject
-	// Refuse ends a connection that stands, as the Refusal says.
+	// Refuse ends an established connection with the Refusal.
 	Refuse
 	// NeedBytes completes the handshake and reads from the client; call Data.
 	NeedBytes
@@ -26,7 +26,7 @@ const (
 	Wait
 	// Dial opens the host's side; call Dialed.
 	Dial
-	// Relay completes the handshake if that is to be done still, and carries bytes both ways.
+	// Relay completes the handshake unless that is done, and carries bytes both ways.
 	Relay
 	// Inspect hands the connection to secretproxy, with every byte that was read. Each of its requests goes
 	// through Request.
@@ -52,12 +52,12 @@ func (a Action) String() string {
 // Step is one order of a session.
 type Step struct {
 	Action Action
-	// Decided says that the session's verdict is final and new: one audit line tells of it.
+	// Decided says that the session's verdict is final and new: the executor writes one audit line for it.
 	Decided bool
 	// Skipped are the verdicts on addresses of a proxied name that were denied before this step: a line
 	// for each.
 	Skipped []Judged
-	// Refusal is what the client of a Refuse is told.
+	// Refusal is the answer to the client of a Refuse.
 	Refusal Refusal
 	// Name is what NeedNames resolves.
 	Name hostname.Name
@@ -75,13 +75,13 @@ type Judged struct {
 	Target policies.Target
 }
 
-// Ending says what a client will still say.
+// Ending says whether more of the client's bytes may come.
 type Ending uint8
 
 const (
 	// More means that more bytes may come.
 	More Ending = iota
-	// Silent means that the client closed its side, or said nothing more in the time that it has.
+	// Silent means that the client closed its side, or sent nothing more within PeekTimeout.
 	Silent
 	// Gone means that the connection broke.
 	Gone

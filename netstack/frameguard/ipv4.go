@@ -44,7 +44,7 @@ func (g *Guard) checkIPv4(dstMAC mac, p []byte) Verdict {
 	case src != g.guest4:
 		return DropSourceIP
 	case dst[0]>>4 == 14 || dst == [4]byte{255, 255, 255, 255} || dst == g.bcast4:
-		return DropMulticast // 224/4 and every broadcast; 240/4 is nobody's, and refused as any special range
+		return DropMulticast // 224/4 and every broadcast; 240/4 is reserved, and refused as any special range
 	case dst == g.guest4 || dst == [4]byte{}:
 		return DropDestIP
 	case dstMAC != g.gatewayMAC:

@@ -108,7 +108,7 @@ func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
 	return st.advance(dst, copy(st.room(len(piece)), piece), final)
 }
 
-// endMessage ends a message: what is held back of it is appended to dst, and
+// endMessage ends a message: the bytes held back of it are appended to dst, and
 // what follows stands by itself.
 func (st *Stream) endMessage(dst []byte) ([]byte, error) {
 	dst, err := st.advance(dst, 0, true)
@@ -119,7 +119,7 @@ func (st *Stream) endMessage(dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// room returns n bytes behind what is held, to read the next piece into.
+// room returns n bytes behind the buffered ones, to read the next piece into.
 func (st *Stream) room(n int) []byte {
 	st.buf = slices.Grow(st.buf, n)
 	return st.buf[len(st.buf) : len(st.buf)+n]

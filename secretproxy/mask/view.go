@@ -141,7 +141,7 @@ func (v *view) takesIn(raw []byte, to int) bool {
 	return false
 }
 
-// leaves reports whether c, which is special, stands for itself.
+// leaves reports whether c, which is special, means itself here.
 func (l lens) leaves(c byte) bool {
 	return l.own() && c != byte(l) && (c == '%' || c == '\\' || c == '&')
 }
@@ -194,7 +194,7 @@ func (v *view) undo(raw []byte, limit int) bool {
 	if v.marks = v.marks[:0]; v.parent != nil {
 		v.ahead = v.parent.marks
 	}
-	from, changed := 0, false // what stands for itself begins at from
+	from, changed := 0, false // unchanged bytes begin at from
 	for i := v.next(raw, 0); i < len(raw); {
 		if i+1 < limit && !v.lens.leaves(raw[i]) {
 			third := byte(' ') // an indent may follow
@@ -327,7 +327,7 @@ func glance(c, next, third byte) (kind unitKind, width int, to byte) {
 	return unitLiteral, 0, 0
 }
 
-// between copies what stands for itself before a unit, and behind another one if
+// between copies unchanged bytes before a unit, and behind another one if
 // there is one; of a long run, what is near them.
 func (v *view) between(raw []byte, from, to int, behind bool) {
 	if v.margin == 0 || to-from <= 2*v.margin {

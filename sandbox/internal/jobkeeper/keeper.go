@@ -32,11 +32,11 @@ type Keeper struct {
 	Work *sync.WaitGroup
 	Self state.ProcessID
 	Room func() (int64, error) // what their output may still take, in bytes
-	// Failed is told what could not be written down.
+	// Failed gets errors of writing a job's files.
 	Failed func(error)
-	// Ended is told which job's end is written down, or was tried to; may be nil.
+	// Ended gets the name of a job when its end is recorded, or that failed; may be nil.
 	Ended func(name string)
-	// Event is told what becomes of jobs, and returns at once; may be nil.
+	// Event gets the events of jobs, and must return at once; may be nil.
 	Event func(Event)
 	Again time.Duration // between tries to write down an end; 0 is endAgain
 	// Restart says when the main job's command is run again; Clock is of the pauses before that, nil for the real one.

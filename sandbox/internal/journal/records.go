@@ -99,7 +99,7 @@ func (r *Records) Capture() *gateway.CaptureTap { return r.capture }
 var ErrNoCapture = errors.New("no file was named for a capture; run or create with --pcap FILE, and with --pcap-off to begin without")
 
 // SwitchCapture turns the capture on or off. Each part is a capture of its own: the file of the part before
-// is rotated away, as one that is full. An error is told by Close too.
+// is rotated away, as one that is full. Close returns an error too.
 func (r *Records) SwitchCapture(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,7 +49,7 @@ const (
 // maxPlan bounds what a supervisor reads of its plan: a policy of a hundred thousand rules is 20 MiB.
 const maxPlan = 64 << 20
 
-// Plan is what a supervisor is told.
+// Plan is what a supervisor gets from its caller.
 type Plan struct {
 	Spec
 	ID        string       `json:"id"`

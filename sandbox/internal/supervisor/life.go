@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// stopNotice is how long before its end by itself a sandbox's jobs are told. In a life that is shorter than twice
+	// stopNotice is how long before a sandbox ends by itself its jobs are notified. In a life that is shorter than twice
 	// that it is half of it.
 	stopNotice = 30 * time.Second
 	// termWait is how long jobs may take to end after SIGTERM before the machine ends: docker stop's.

@@ -32,7 +32,7 @@ type published struct {
 	sockets   []*net.UDPConn
 }
 
-// openAll listens at the ports that are published, before the guest boots: one that is taken is told at once.
+// openAll listens at the ports that are published, before the guest boots: one that is in use is reported at once.
 func (p *ports) openAll() error {
 	for _, one := range p.s.plan.Ports {
 		open, err := listenAt(p.s.ctx, p.s.plan.Home, one)

@@ -188,7 +188,7 @@ func (s *signals) leave() bool {
 	return s.came
 }
 
-// handleCaptureSignals lets signals switch the capture. What goes wrong is told when the sandbox ends: its work is not
+// handleCaptureSignals lets signals switch the capture. Errors are reported when the sandbox ends: its work is not
 // lost for it, and a capture that is missing does not go unnoticed.
 func (s *supervisor) handleCaptureSignals() {
 	ch := make(chan os.Signal, 4)
