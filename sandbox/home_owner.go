@@ -20,7 +20,7 @@ func checkOurs(dir string, uid int) error {
 		return fmt.Errorf("%w: %s belongs to another user; set %s to a directory of your own, or chown it", ErrHome, dir, EnvHome)
 	}
 	if perm := info.Mode().Perm(); perm&othersWrite != 0 {
-		return fmt.Errorf("%w: others may write to %s (mode %04o); run chmod go-w on it once nobody has changed what is in it", ErrHome, dir, perm)
+		return fmt.Errorf("%w: others may write to %s (mode %04o); check that its contents are yours, then run chmod go-w on it", ErrHome, dir, perm)
 	}
 	return nil
 }

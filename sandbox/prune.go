@@ -36,7 +36,7 @@ type PruneOptions struct {
 	Stopped bool
 }
 
-// Prune removes what Config.Keep left and the images that nobody needs, and tells what. It goes on after an error.
+// Prune removes what Config.Keep left and unused images, and returns what it removed. It continues after an error.
 func (h *Home) Prune(ctx context.Context, o PruneOptions) (pruned []Pruned, err error) {
 	var errs []error
 	remove := func(p Pruned, do func() error) {

@@ -23,7 +23,7 @@ func newDNSCommand(ui *ui) *cobra.Command {
 	var trust bool
 	c := &cobra.Command{
 		Use:     "dns NAME --policy FILE|SANDBOX|PRESET",
-		Short:   "Show what a guest would be told about a name, and why",
+		Short:   "Show the answer that a guest would get for a name, and why",
 		Long:    "Asks the resolver that a sandbox under this policy would have, upstream servers included. Exit code 3 when the name is refused, 125 when no server answered.",
 		Example: "  msb dns api.github.com --policy policy.toml\n  msb dns example.com --type HTTPS --policy web",
 		Args:    named(cobra.ExactArgs(1), "name the one host name to resolve"),

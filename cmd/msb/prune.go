@@ -14,7 +14,7 @@ func newPruneCommand(ui *ui) *cobra.Command {
 	var flags listFlags
 	c := &cobra.Command{
 		Use:   "prune [flags]",
-		Short: "Remove what msb run --rm=false left and images that nobody needs, and list it with its size",
+		Short: "Remove what msb run --rm=false left and unused images, and list them with their sizes",
 		Example: `  msb prune --dry-run
   msb prune --stopped                      # the sandboxes that don't run, too, with their disks`,
 		Args: named(cobra.NoArgs, "msb prune takes no arguments; msb rm NAME removes one sandbox"),

@@ -120,7 +120,7 @@ func AttachVolume(home string, v Volume) (disk string, lock *os.File, err error)
 	}
 	switch {
 	case errors.Is(err, ErrVolumeBusy) && v.ReadOnly:
-		err = fmt.Errorf("%w; a sandbox writes to it, and nobody can read meanwhile: stop that one", err)
+		err = fmt.Errorf("%w; a sandbox writes to it, which excludes readers: stop that one", err)
 	case errors.Is(err, ErrVolumeBusy):
 		err = fmt.Errorf("%w; one sandbox may write to a volume, or several read it (-v %s:%s:ro in all): stop the others", err, v.Name, v.Guest)
 	}
