@@ -85,7 +85,7 @@ func portOf(l forwarder) uint16 {
 	}
 	a, err := netip.ParseAddrPort(at.String())
 	if err != nil {
-		return 0 // the host takes it for what it is
+		return 0 // an address without a port has none to report
 	}
 	return a.Port()
 }
