@@ -159,7 +159,10 @@ var quiet = slog.New(slog.DiscardHandler)
 // cache is a state directory whose cache has the built-in image's disk, which takes seconds to write under the race detector.
 var cache string
 
-func TestMain(m *testing.M) { os.Exit(withCache(m)) }
+func TestMain(m *testing.M) {
+	sandbox.MaybeRun()
+	os.Exit(withCache(m))
+}
 
 func withCache(m *testing.M) int {
 	var err error

@@ -158,6 +158,9 @@ type Config struct {
 
 func (c *Config) fill() error {
 	if c.Program == "" {
+		if !mayRun {
+			return fmt.Errorf("%w: this program would start itself as supervisor, but hasn't called MaybeRun; call it first thing in main, or set Program to an installed msb", ErrConfig)
+		}
 		self, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("%w: this program's own path is unknown (%w); set Program", ErrConfig, err)

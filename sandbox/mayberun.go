@@ -8,9 +8,13 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/supervisor"
 )
 
+// mayRun is set once MaybeRun was called: a program that doesn't call it would start itself again and again.
+var mayRun bool
+
 // MaybeRun must be the first thing that main (or TestMain) of a program that starts sandboxes does: a
 // process that was started as supervisor or VMM becomes one here and does not return.
 func MaybeRun() {
+	mayRun = true
 	hypervisors.MaybeRun()
 	if len(os.Args) > 1 && os.Args[1] == Verb {
 		agentpb.QuietLog()
