@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -147,6 +148,12 @@ func (b *boxes) mine() ([]sandbox.Status, error) {
 	return mine, nil
 }
 
+// counted are those of mine that count for the bound on sandboxes: children have a budget of their own.
+func (b *boxes) counted() ([]sandbox.Status, error) {
+	mine, err := b.mine()
+	return slices.DeleteFunc(mine, func(st sandbox.Status) bool { return st.Parent != "" }), err
+}
+
 // own is the sandbox of that name, if this server may use it; "" and "default" are the default one. remove tells that it is
 // only to be stopped or removed, which may be done with one of an older version of the floor too.
 func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
@@ -272,7 +279,7 @@ func (b *boxes) tooMany() error {
 func (b *boxes) reserve() (free func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	mine, err := b.mine()
+	mine, err := b.counted()
 	if err != nil {
 		return nil, err
 	}
@@ -300,6 +307,7 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 	if err != nil {
 		return err
 	}
+	cfg.Children = b.opts.Children
 	cfg.Name, cfg.Label, cfg.Disk, cfg.IdleStop = name, b.label, b.opts.Disk, b.opts.IdleStop
 	if a.also != nil {
 		if err := a.also(&cfg); err != nil {
@@ -317,7 +325,7 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 		return b.opts.imageFault(cfg.Image, err)
 	}
 	// Another server on this state directory may have made one at the same time.
-	if mine, err := b.mine(); err != nil || len(mine) > b.opts.Sandboxes {
+	if mine, err := b.counted(); err != nil || len(mine) > b.opts.Sandboxes {
 		return errors.Join(err, b.tooMany(), b.removeOwn(context.WithoutCancel(ctx), name))
 	}
 	return nil
@@ -385,10 +393,12 @@ func (b *boxes) only(st *sandbox.Status) *sandbox.Home { return b.opts.Home.Only
 
 // start starts a sandbox that exists. Those that run count again: there may be more of them than the operator allows now.
 func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) {
-	if err := b.mayStart(st.Name); err != nil {
-		return nil, err
+	if st.Parent == "" {
+		if err := b.mayStart(st.Name); err != nil {
+			return nil, err
+		}
+		defer b.started(st.Name)
 	}
-	defer b.started(st.Name)
 	p, err := b.only(st).Policy(st.Name)
 	if err == nil {
 		err = mayRead(p)
@@ -401,7 +411,7 @@ func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) 
 		return nil, unusable(err)
 	}
 	// Another server on this state directory may have started one at the same time.
-	if n, err := b.othersRun(st.Name); err != nil || n >= b.opts.Sandboxes {
+	if n, err := b.othersRun(st.Name); st.Parent == "" && (err != nil || n >= b.opts.Sandboxes) {
 		return nil, errors.Join(err, b.tooMany(), m.Close(), b.runner.stop(context.WithoutCancel(ctx), st))
 	}
 	return m, nil
@@ -440,7 +450,7 @@ func (b *boxes) started(name string) {
 
 // othersRun is how many sandboxes beside that one run.
 func (b *boxes) othersRun(name string) (n int, err error) {
-	mine, err := b.mine()
+	mine, err := b.counted()
 	for i := range mine {
 		if mine[i].Running && mine[i].Name != name {
 			n++

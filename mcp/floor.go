@@ -57,6 +57,8 @@ type Options struct {
 	Directories     []sandbox.Directory
 	Hide            []string
 	HideCredentials bool
+	// Children is what a sandbox may have of children; nil for none.
+	Children *sandbox.ChildBudget
 	// IdleStop is when a sandbox that nobody uses is stopped; 0 is never.
 	IdleStop time.Duration
 	// Lifetime is when a sandbox is stopped whatever it does; 0 is never.
@@ -169,6 +171,7 @@ func (o *Options) agent(a *policies.Agent) error {
 			*n.have = n.most
 		}
 	}
+	o.Children = a.Children
 	if a.Secrets != nil {
 		floor := *o.Floor
 		floor.Secrets = slices.DeleteFunc(slices.Clone(floor.Secrets), func(s policies.Secret) bool { return !slices.Contains(a.Secrets, s.Name) })

@@ -172,7 +172,7 @@ func (s *server) birdTools() []toolSpec {
 		bird("expose", "Publish a port", "port:integer|host_port:integer sandbox", "Let programs of the operator's machine, and no others, connect to a port of a sandbox. The policy must have an ingress rule.", s.birdExpose),
 		bird("unexpose", "Unpublish a port", "port:integer", "End the publishing of this port of the operator's machine.", s.birdUnexpose),
 		bird("network_info", "Who can reach what", "", "The sandboxes with their published ports, as JSON. Sandboxes don't reach each other.", s.birdNetwork),
-		bird("spawn", "Make a child sandbox", "|image parent name cpus:integer memory", "Make a sandbox that belongs to another and may do no more than it, within the operator's budget.", s.birdSpawn),
+		bird("spawn", "Make a child sandbox", "|image parent name cpus:integer memory", "Make a sandbox that belongs to another and may do no more than it, within the operator's budget. It is removed when its time is over.", s.birdSpawn),
 		bird("children", "List child sandboxes", "|parent", "List the children of a sandbox, and what is left of the budget, as JSON.", s.birdChildren),
 		bird("destroy_child", "Remove a child sandbox", "name", "Stop a child and delete it with its files.", s.birdDestroyChild),
 	}

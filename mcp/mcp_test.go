@@ -67,7 +67,7 @@ func TestToolsetsAreThereOnRequest(t *testing.T) {
 		names[tool.Name] = true
 		p.says(t, true, tool.Name, m{"no_such": 1}, "no_such")
 	}
-	if len(names) != 45 || len(r.Tools) != 45 {
+	if len(names) != 48 || len(r.Tools) != 48 {
 		t.Errorf("%d tools of all, %d names", len(r.Tools), len(names))
 	}
 	p.says(t, false, "fs_write", m{"files": []m{{"path": "/a/b", "content": "text"}}})

@@ -167,6 +167,11 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 	if err != nil {
 		return "", err
 	}
+	if remove {
+		if err := s.only(st).Children().RemoveAll(ctx, st.Name); err != nil {
+			return "", err
+		}
+	}
 	done := "stopped"
 	if err := s.only(st).Stop(ctx, st.Name); errors.Is(err, sandbox.ErrNotRunning) {
 		done = "was not running"

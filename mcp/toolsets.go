@@ -19,7 +19,7 @@ const AllTools = "all"
 // Toolsets are the names of tools that a server has on request: each tool costs every conversation its description. The
 // tools of jobs and network are there by themselves.
 func Toolsets() []string {
-	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "snapshots", "ports", "git", "sync"}
+	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "snapshots", "ports", "git", "sync", "children"}
 }
 
 func checkToolsets(names []string) error {
@@ -88,6 +88,7 @@ func (s *server) moreTools() []toolSpec {
 		"ports":     s.portTools(),
 		"git":       s.gitTools(),
 		"sync":      s.syncTools(),
+		"children":  s.childTools(),
 	}
 	var all []toolSpec
 	for _, name := range Toolsets() {

@@ -30,7 +30,7 @@ var ownErrors = []error{
 	sandbox.ErrConfig, sandbox.ErrHome, sandbox.ErrVariable,
 	sandbox.ErrName, sandbox.ErrNoSandbox, sandbox.ErrExists, sandbox.ErrRunning, sandbox.ErrNotRunning,
 	sandbox.ErrJobName, sandbox.ErrNoJob, sandbox.ErrJobExists, sandbox.ErrJobRunning, sandbox.ErrJobEnded, sandbox.ErrJobLimit, sandbox.ErrJobInput,
-	sandbox.ErrVolumeName, sandbox.ErrNoVolume, sandbox.ErrVolumeBusy, sandbox.ErrSnapshotName, sandbox.ErrNoSnapshot, sandbox.ErrSnapshotExists, sandbox.ErrSnapshotOf,
+	sandbox.ErrVolumeName, sandbox.ErrNoVolume, sandbox.ErrVolumeBusy, sandbox.ErrSnapshotName, sandbox.ErrNoSnapshot, sandbox.ErrSnapshotExists, sandbox.ErrSnapshotOf, sandbox.ErrChildren,
 }
 
 // own reports whether no guest chose anything of an error's text: all that it is made of is known to be this machine's.

@@ -30,7 +30,38 @@ type Agent struct {
 	Memory, Disk    int64
 	// IdleStop stops a sandbox that nobody uses, Lifetime any.
 	IdleStop, Lifetime time.Duration
+	// Children is nil for none.
+	Children *ChildBudget
 }
+
+// ChildBudget bounds the children of one sandbox, with those of its children: sandboxes that it may have made, each of
+// which may do no more than its parent.
+type ChildBudget struct {
+	// Count is of those at once, Total of those in the sandbox's life. Depth is of generations, 1 for children that have
+	// none.
+	Count int `json:"count"`
+	Total int `json:"total"`
+	Depth int `json:"depth"`
+	// CPUs and Memory, in bytes, are of those at once together.
+	CPUs   int   `json:"cpus"`
+	Memory int64 `json:"memory"`
+	// Images are those that a child may have beside its parent's.
+	Images []string `json:"images,omitempty"`
+	// Lifetime, in nanoseconds, is when a child is removed.
+	Lifetime time.Duration `json:"lifetime"`
+}
+
+// The budget of a file that has [agent.children] and leaves a key out.
+const (
+	defaultChildren      = 3
+	defaultChildTotal    = 20
+	defaultChildMemory   = 2 << 30 // bytes
+	defaultChildLifetime = 10 * time.Minute
+	maxChildren          = 64
+	// MaxChildDepth bounds the generations of children.
+	MaxChildDepth = 4
+	maxChildTotal = 100_000
+)
 
 // Directory is a directory of this machine that a guest sees.
 type Directory struct {
@@ -121,7 +152,35 @@ func (c *converter) agent(f *fileAgent) *Agent {
 	}
 	c.duration("agent.idle_stop", f.IdleStop, &a.IdleStop)
 	c.duration("agent.lifetime", f.Lifetime, &a.Lifetime)
+	if f.Children != nil {
+		a.Children = c.children(f.Children)
+	}
 	return a
+}
+
+func newChildBudget() *ChildBudget {
+	return &ChildBudget{Count: defaultChildren, Total: defaultChildTotal, Depth: 1, CPUs: defaultChildren, Memory: defaultChildMemory, Lifetime: defaultChildLifetime}
+}
+
+func (c *converter) children(f *fileChildren) *ChildBudget {
+	b := newChildBudget()
+	b.Images = c.words("agent.children.images", f.Images)
+	c.checkWords("agent.children.images", b.Images, image.CheckReference)
+	for _, n := range []struct {
+		key  string
+		from *int64
+		to   *int
+		most int64
+	}{{"count", f.Count, &b.Count, maxChildren}, {"total", f.Total, &b.Total, maxChildTotal}, {"depth", f.Depth, &b.Depth, MaxChildDepth}, {"cpus", f.CPUs, &b.CPUs, maxCPUs}} {
+		if n.from != nil {
+			*n.to = c.count("agent.children."+n.key, *n.from, n.most)
+		}
+	}
+	if f.Memory != nil {
+		b.Memory = c.size("agent.children.memory", f.Memory, ParseSize)
+	}
+	c.duration("agent.children.lifetime", f.Lifetime, &b.Lifetime)
+	return b
 }
 
 // words reads a list of names: none is empty or there twice.
@@ -139,7 +198,7 @@ func (c *converter) words(key string, list []string) []string {
 
 // AgentTools are the values of agent.tools.
 func AgentTools() []string {
-	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "snapshots", "ports", "git", "sync", "all", "microsandbox", "microsandbox-http", "bird"}
+	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "snapshots", "ports", "git", "sync", "children", "all", "microsandbox", "microsandbox-http", "bird"}
 }
 
 func (c *converter) checkWords(key string, list []string, check func(string) error) {
@@ -219,6 +278,18 @@ func (w *writer) agent(a *Agent) {
 		if d.time != 0 {
 			w.key(d.key, d.time.String())
 		}
+	}
+	if b := a.Children; b != nil {
+		w.table("agent.children")
+		w.key("count", b.Count)
+		w.key("total", b.Total)
+		w.key("depth", b.Depth)
+		w.key("cpus", b.CPUs)
+		w.key("memory", FormatSize(b.Memory))
+		if b.Images != nil {
+			w.key("images", b.Images)
+		}
+		w.key("lifetime", b.Lifetime.String())
 	}
 }
 

@@ -38,7 +38,7 @@ var uncompared = map[string]bool{
 // fileKeys are the keys of fields that a file calls something else; "" where a
 // field is the value of the table around it.
 var fileKeys = map[string]string{
-	"Rule.CIDRs": "cidrs", "IngressRule.CIDRs": "cidrs", "SandboxDefaults.CPUs": "cpus", "Agent.CPUs": "cpus", "HostMapping.Target": "", "Secret.From": "",
+	"Rule.CIDRs": "cidrs", "IngressRule.CIDRs": "cidrs", "SandboxDefaults.CPUs": "cpus", "Agent.CPUs": "cpus", "ChildBudget.CPUs": "cpus", "HostMapping.Target": "", "Secret.From": "",
 }
 
 type comparer struct{ found []Difference }

@@ -119,6 +119,18 @@ type fileAgent struct {
 	Disk        any      `toml:"disk" kind:"size" doc:"Disk of one sandbox, such as 10G; sparse."`
 	IdleStop    *string  `toml:"idle_stop" kind:"duration" doc:"When a sandbox without a call and a job is stopped."`
 	Lifetime    *string  `toml:"lifetime" kind:"duration" doc:"When a sandbox is stopped whatever it does."`
+
+	Children *fileChildren `toml:"children" doc:"What a sandbox of an agent may have of children; without it, none."`
+}
+
+type fileChildren struct {
+	Count    *int64   `toml:"count" doc:"Children at once of one sandbox, with theirs."`
+	Total    *int64   `toml:"total" doc:"Children of one sandbox in its life, with theirs."`
+	Depth    *int64   `toml:"depth" doc:"Generations: 1 is children without children."`
+	CPUs     *int64   `toml:"cpus" doc:"Virtual CPUs of all children of one sandbox together."`
+	Memory   any      `toml:"memory" kind:"size" doc:"Memory of all children of one sandbox together, such as 2G."`
+	Images   []string `toml:"images" doc:"Images that a child may have, beside its parent's."`
+	Lifetime *string  `toml:"lifetime" kind:"duration" doc:"When a child is removed whatever it does."`
 }
 
 type fileLimits struct {

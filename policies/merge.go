@@ -47,6 +47,22 @@ var scalarKeys = []struct {
 	{"agent.disk", func(p *Policy) any { return &agentOf(p).Disk }},
 	{"agent.idle_stop", func(p *Policy) any { return &agentOf(p).IdleStop }},
 	{"agent.lifetime", func(p *Policy) any { return &agentOf(p).Lifetime }},
+	{"agent.children.count", func(p *Policy) any { return &childrenOf(p).Count }},
+	{"agent.children.total", func(p *Policy) any { return &childrenOf(p).Total }},
+	{"agent.children.depth", func(p *Policy) any { return &childrenOf(p).Depth }},
+	{"agent.children.cpus", func(p *Policy) any { return &childrenOf(p).CPUs }},
+	{"agent.children.memory", func(p *Policy) any { return &childrenOf(p).Memory }},
+	{"agent.children.images", func(p *Policy) any { return &childrenOf(p).Images }},
+	{"agent.children.lifetime", func(p *Policy) any { return &childrenOf(p).Lifetime }},
+}
+
+// childrenOf makes [agent.children] where a file that sets a key of it is merged in.
+func childrenOf(p *Policy) *ChildBudget {
+	a := agentOf(p)
+	if a.Children == nil {
+		a.Children = newChildBudget()
+	}
+	return a.Children
 }
 
 // agentOf makes [agent] where a file that sets a key of it is merged in.
@@ -79,6 +95,9 @@ func (l *loader) merge(u *unit) *Policy {
 		}
 		if q.Agent != nil {
 			agentOf(p)
+			if q.Agent.Children != nil {
+				childrenOf(p)
+			}
 		}
 		l.mergeScalars(u, inc, own)
 	}

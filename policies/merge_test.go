@@ -23,6 +23,8 @@ func TestIncludedScalarsAreTakenOver(t *testing.T) {
 		"agent.may_request": {`["a.example"]`, `["a.example:8443"]`},
 		"agent.sandboxes":   {"7", "8"}, "agent.cpus": {"7", "8"}, "agent.memory": {`"700M"`, `"800M"`}, "agent.disk": {`"7M"`, `"8M"`},
 		"agent.idle_stop": {`"7m"`, `"8m"`}, "agent.lifetime": {`"7m"`, `"8m"`},
+		"agent.children.count": {"7", "8"}, "agent.children.total": {"7", "8"}, "agent.children.depth": {"2", "4"}, "agent.children.cpus": {"7", "8"},
+		"agent.children.memory": {`"700M"`, `"800M"`}, "agent.children.images": {`["a"]`, `["b"]`}, "agent.children.lifetime": {`"7m"`, `"8m"`},
 		"limits.egress_bytes": {`"7M"`, `"8M"`}, "limits.egress_rate": {`"7M/s"`, `"8M/s"`},
 	} {
 		files := map[string]string{"a.toml": key + " = " + v[0], "same.toml": key + " = " + v[0], "b.toml": key + " = " + v[1], "none.toml": ""}

@@ -149,6 +149,12 @@ type Config struct {
 	// changed PolicyFile was taken or refused; may be nil.
 	Notice func(string)
 
+	// Children is what the sandbox may have of children (Children); nil for none.
+	Children *ChildBudget
+
+	parent        string // of a child
+	parentCreated time.Time
+
 	review      bool               // forReview has been there
 	ownDisk     bool               // the writable disk is in the run's directory already
 	forget      string             // certificates, in PEM form, that the disk is rid of

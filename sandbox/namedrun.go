@@ -18,16 +18,19 @@ import (
 
 // Status is a named sandbox as `msb ls` shows it.
 type Status struct {
-	Name    string            `json:"name"`
-	Label   string            `json:"label,omitempty"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	Running bool              `json:"running"`
-	Created time.Time         `json:"created"`
-	Image   string            `json:"image"`
-	Digest  string            `json:"digest"`
-	CPUs    int               `json:"cpus"`
-	Memory  int64             `json:"memory_bytes"`
-	Disk    int64             `json:"disk_bytes"`
+	Name   string            `json:"name"`
+	Label  string            `json:"label,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// Parent is the sandbox whose child this is, and ParentCreated when that was made.
+	Parent        string    `json:"parent,omitempty"`
+	ParentCreated time.Time `json:"parent_created,omitzero"`
+	Running       bool      `json:"running"`
+	Created       time.Time `json:"created"`
+	Image         string    `json:"image"`
+	Digest        string    `json:"digest"`
+	CPUs          int       `json:"cpus"`
+	Memory        int64     `json:"memory_bytes"`
+	Disk          int64     `json:"disk_bytes"`
 	// Used is what the disk takes on the host.
 	Used       int64  `json:"disk_used_bytes"`
 	PolicyFile string `json:"policy_file,omitempty"`
@@ -101,7 +104,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	}
 	dir := namedPath(h, name)
 	s := &Status{
-		Name: name, Label: st.Label, Labels: st.Labels, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
+		Name: name, Label: st.Label, Labels: st.Labels, Parent: st.Parent, ParentCreated: st.ParentCreated, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Volumes: st.Volumes, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
 		ParentPlaceholders: st.ParentPlaceholders, Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}

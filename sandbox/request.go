@@ -52,6 +52,9 @@ func (rs Requests) Ask(ctx context.Context, name, host string, port uint16, meth
 	if err != nil {
 		return Request{}, Fail(err)
 	}
+	if st.Parent != "" { // what a person gives it would be more than its parent has
+		return Request{}, Fail(fmt.Errorf("%w: sandbox %s is a child, which has no more than its parent", ErrRequest, name))
+	}
 	r := state.NewRequest(host, port, methods, why, time.Now())
 	rule, err := r.Rule(st.RequestFloor())
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
 	"github.com/msb-project/msb/secretproxy/ca"
@@ -257,17 +258,18 @@ func TestClonesGetAnotherPolicy(t *testing.T) {
 func TestI18_ClonesShareNoIdentity(t *testing.T) {
 	t.Parallel()
 	kept := []string{
-		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Caches", "Hide", "DirectoryUser",
+		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Between", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Caches", "Hide", "DirectoryUser",
 		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
 		"OperatorDirectories", "OperatorVolumes", "Credentials",
 	}
-	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed", "Ran", "Requests"}
+	own := []string{"Name", "Hostname", "Created", "Placeholders", "NewIdentity", "ForgetCA", "ParentPlaceholders", "Label", "Audit", "Pcap", "PcapOptions", "Ports", "AutoRemove", "Renamed", "Ran", "Requests", "Parent", "ParentCreated", "Children"}
 	parent := &state.Stored{
 		Spec: state.Spec{
 			Name: "web", Hostname: "by-hand", Audit: "/a", Pcap: "/p", PcapOptions: PcapOptions{Off: true}, Ports: []Port{{Host: 80, Guest: 8080}}, AutoRemove: true,
 			Policy: "p", Env: []string{"A=b"}, Grants: grants.Set{},
 		},
 		Created: time.Unix(1, 0), Placeholders: map[string]string{"KEY": "placeholder"}, Label: "a program's", Labels: map[string]string{"a": "b"}, Renamed: "x", Ran: time.Hour,
+		Parent: "above", ParentCreated: time.Unix(1, 0), Children: &policies.ChildBudget{Count: 1},
 		Requests: []state.Request{{ID: "k3x7pq2m", State: state.RequestApproved}},
 	}
 	clone := cloneOf(parent, "other", "certs")

@@ -23,9 +23,17 @@ func specOf(cfg *Config, admitted *Admission) state.Spec {
 		IdleStop: cfg.IdleStop, Lifetime: cfg.Lifetime, ReadOnly: cfg.ReadOnly, Tmpfs: cfg.Tmpfs, AutoRemove: cfg.AutoRemove, Restart: cfg.Restart, Volumes: cfg.Volumes, Caches: cfg.Caches,
 	}
 	if cfg.Floor != nil {
-		spec.Floor = string(policies.Encode(cfg.Floor))
+		spec.Floor, spec.Between = floorTexts(cfg.Floor)
 	}
 	return spec
+}
+
+// floorTexts are a floor, and the policies under it that are above the sandbox's own.
+func floorTexts(floor *policies.Policy) (top string, between []string) {
+	for ; floor.Floor != nil; floor = floor.Floor {
+		between = slices.Insert(between, 0, string(policies.Encode(floor)))
+	}
+	return string(policies.Encode(floor)), between
 }
 
 // newStored is what cfg, which is filled, and its image become.
@@ -33,11 +41,16 @@ func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) 
 	st := &state.Stored{
 		Version: state.StoredVersion, Spec: specOf(cfg, admitted), Label: cfg.Label, Labels: cfg.Labels, Created: time.Now().UTC().Round(0),
 		PolicyPath: cfg.Policy.Path, Disk: cfg.Disk, Image: cfg.Image, PolicyImage: cfg.PolicyImage, ImageDigest: img.Digest, ImageConfig: img.Config,
+		Parent: cfg.parent, ParentCreated: cfg.parentCreated, Children: cfg.Children,
 		HideCredentials: cfg.HideCredentials, OperatorDirectories: cfg.OperatorDirectories, OperatorVolumes: cfg.OperatorVolumes,
 	}
 	st.Name = name
 	if cfg.Floor != nil {
-		st.FloorPath = cfg.Floor.Path
+		top := cfg.Floor
+		for top.Floor != nil {
+			top = top.Floor
+		}
+		st.FloorPath = top.Path
 	}
 	if st.Hostname == "" {
 		st.Hostname = name
@@ -52,7 +65,7 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 		Ports: st.Ports, Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop, Lifetime: st.Lifetime,
-		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove, Restart: st.Restart, Volumes: st.Volumes, OperatorVolumes: st.OperatorVolumes, Caches: st.Caches,
+		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove, Restart: st.Restart, Volumes: st.Volumes, OperatorVolumes: st.OperatorVolumes, Caches: st.Caches, Children: st.Children, parent: st.Parent, parentCreated: st.ParentCreated,
 	}
 	if st.PolicyFile == "" {
 		if cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil); err == nil {
@@ -62,8 +75,12 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 		cfg.Policy, err = loadPolicy(st.PolicyFile, fmt.Sprintf("sandbox %s starts with this file: put it back, or `msb rm %s` and make the sandbox again", st.Name, st.Name))
 	}
 	if err == nil && st.Floor != "" {
-		if cfg.Floor, err = policies.Parse("floor", []byte(st.Floor), nil); err == nil {
-			cfg.Floor.Path = st.FloorPath
+		if cfg.Floor, err = st.ReadFloor(); err == nil {
+			top := cfg.Floor
+			for ; top.Floor != nil; top = top.Floor {
+				top.Path = st.FloorPath // a child's parents took what the floor names
+			}
+			top.Path = st.FloorPath
 		}
 	}
 	return cfg, err
@@ -78,7 +95,7 @@ func (h *Home) Policy(name string) (*policies.Policy, error) {
 	}
 	cfg, err := configOf(st)
 	p := cfg.Policy
-	if err == nil && cfg.Floor != nil && (st.PolicyFile != "" || st.Policy != st.Floor) { // else the floor would only judge twice
+	if err == nil && cfg.Floor != nil && (st.PolicyFile != "" || st.Policy != st.Floor || len(st.Between) > 0) { // else the floor would only judge twice
 		p, err = policies.Tighten(cfg.Floor, p)
 	}
 	if err != nil {

@@ -42,6 +42,9 @@ const (
 	ControlSock = "control.sock" // of the run
 	PeerSock    = "peer.sock"    // of the run, for other sandboxes
 	OriginFile  = "origin.json"  // the snapshot that its disk was at last
+	// ChildrenFile counts the children that were made of it, ChildrenLock is held meanwhile.
+	ChildrenFile = "children.json"
+	ChildrenLock = "children.lock"
 
 	// The SSH server's key, that of its client, and the server's as the client knows it.
 	SSHHostKey    = "ssh_host_key"

@@ -16,6 +16,9 @@ type Spec struct {
 	PolicyName string `json:"policy_name"`
 	PolicyFile string `json:"policy_file,omitempty"`
 	Floor      string `json:"floor,omitempty"` // TOML
+	// Between are the policies of the sandboxes whose child this is and that are narrower than the floor, in TOML; the
+	// highest is first.
+	Between []string `json:"between,omitempty"`
 	// Grants are what the policy, and a later version of it, may take from this machine.
 	Grants      grants.Set  `json:"grants,omitempty"`
 	NoNet       bool        `json:"no_net,omitempty"`
@@ -48,6 +51,24 @@ type Spec struct {
 	// IdleStop and Lifetime are in nanoseconds.
 	IdleStop time.Duration `json:"idle_stop,omitempty"`
 	Lifetime time.Duration `json:"lifetime,omitempty"`
+}
+
+// ReadFloor is the floor with the policies between it and the sandbox's own under it, nil for none.
+func (s *Spec) ReadFloor() (*policies.Policy, error) {
+	if s.Floor == "" {
+		return nil, nil
+	}
+	floor, err := policies.Parse("floor", []byte(s.Floor), nil)
+	for _, text := range s.Between {
+		if err != nil {
+			break
+		}
+		var p *policies.Policy
+		if p, err = policies.Parse("policy of a parent", []byte(text), nil); err == nil {
+			floor, err = policies.Tighten(floor, p)
+		}
+	}
+	return floor, err
 }
 
 // Directory is a directory of this machine that a guest sees.

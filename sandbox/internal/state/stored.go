@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/image"
+	"github.com/msb-project/msb/policies"
 )
 
 // StoredVersion is that of sandbox.json.
@@ -48,6 +49,11 @@ type Stored struct {
 	// machines apart. ForgetCA are the certificates, in PEM form, of the sandboxes whose disk it was.
 	NewIdentity bool   `json:"new_identity,omitempty"`
 	ForgetCA    string `json:"forget_ca,omitempty"`
+	// Parent is the sandbox whose child this is, ParentCreated tells it from a later one of that name.
+	Parent        string    `json:"parent,omitempty"`
+	ParentCreated time.Time `json:"parent_created,omitzero"`
+	// Children is the budget of a sandbox that may have children, and of theirs.
+	Children *policies.ChildBudget `json:"children,omitempty"`
 	// Renamed is the name that the directory is about to get. It is written before the directory has it, so that the
 	// state is good under both names if a kill comes between.
 	Renamed string `json:"renamed,omitempty"`

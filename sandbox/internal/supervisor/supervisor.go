@@ -288,10 +288,7 @@ func (s *supervisor) readPolicy() error {
 	}
 	s.plan.Holds.Apply(p)
 	s.policy = p
-	if s.plan.Floor == "" {
-		return nil
-	}
-	if s.floor, err = policies.Parse("floor", []byte(s.plan.Floor), nil); err != nil {
+	if s.floor, err = s.plan.ReadFloor(); err != nil {
 		return fmt.Errorf("the operator's floor as handed over: %w", err)
 	}
 	return nil

@@ -1,0 +1,78 @@
+package mcp
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+const childFloor = "[egress]\ndefault = \"deny\"\n[[egress.allow]]\nhosts = [\"a.example\", \"b.example\"]\n[agent]\ntools = [\"children\", \"manage\"]\nsandboxes = 2\n[agent.children]\ncount = 2\ntotal = 4\ncpus = 4\nlifetime = \"5m\"\n"
+
+// TestI15_ChildrenOfAnAgent: they are made within the budget, used as any sandbox, and go with their parent.
+func TestI15_ChildrenOfAnAgent(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Floor = policy(t, childFloor) })
+	p.says(t, true, "child_spawn", nil, "no such sandbox")
+	p.says(t, false, "sandbox_exec", m{"command": "true"})
+	p.says(t, false, "sandbox_create", m{"name": "second"})
+	p.says(t, true, "sandbox_create", m{"name": "third"}, "too many sandboxes")
+	p.says(t, false, "child_spawn", m{"name": "kid", "cpus": 1, "memory_mb": 256, "allow": []string{"a.example:443"}}, "child kid of sandbox default runs, for at most 5m0s", `"name":"kid"`)
+	st, err := p.opts.Home.Inspect("kid")
+	if err != nil || st.Parent != "default" || st.Label != p.label || st.CPUs != 1 || st.Memory != 256<<20 || st.Lifetime != 5*time.Minute {
+		t.Errorf("%+v, %v", st, err)
+	}
+	reaches := func(host string) bool {
+		pol, err := p.opts.Home.Policy("kid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := sandbox.Explain(pol, host+":443", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !a.Denied()
+	}
+	if !reaches("a.example") || reaches("b.example") {
+		t.Errorf("the child reaches a.example %v, b.example %v", reaches("a.example"), reaches("b.example"))
+	}
+	p.says(t, false, "sandbox_exec", m{"sandbox": "kid", "command": "id"}, "exit code 0")
+	for _, bad := range []m{{"name": "../x"}, {"cpus": 3}, {"memory_mb": 4096}, {"image": "alpine"}, {"policy": "version = 1\n[secrets.K]\n"}, {"policy": "version = 1\n[agent]\n"}, {"name": "second"}, {"sandbox": "other"}} {
+		p.says(t, true, "child_spawn", bad)
+	}
+	p.says(t, true, "child_spawn", m{"sandbox": "kid"}, "1 deep at most")
+	p.says(t, false, "child_spawn", nil, "child default-")
+	p.says(t, true, "child_spawn", nil, "at most 2 may be at once")
+	p.says(t, false, "child_list", nil, `"name":"kid"`, `"parent":"default"`, `"made":2`, `"total":4`)
+	p.says(t, false, "child_list", m{"sandbox": "second"}, `"children":[]`)
+	p.says(t, true, "child_destroy", m{"name": "second"}, "is no child")
+	p.says(t, false, "child_destroy", m{"name": "kid"}, "kid removed")
+	p.says(t, false, "child_spawn", nil, "child default-")
+	p.says(t, false, "sandbox_stop", m{"sandbox": "default", "remove": true}, "default removed")
+	if mine, err := p.mine(); err != nil || len(mine) != 1 || mine[0].Name != "second" {
+		t.Errorf("left: %+v, %v", mine, err)
+	}
+	other := serve(t, func(o *Options) {
+		o.Home, o.Floor = p.opts.Home, policy(t, strings.Replace(childFloor, "count = 2", "count = 1", 1))
+	})
+	other.says(t, true, "child_spawn", m{"sandbox": "second"}, "another budget")
+	none := serve(t, func(o *Options) { o.Tools = []string{"children"} })
+	none.says(t, false, "sandbox_exec", m{"command": "true"})
+	none.says(t, true, "child_spawn", nil, "no budget for children")
+}
+
+// TestBirdChildren under the list's names.
+func TestBirdChildren(t *testing.T) {
+	t.Parallel()
+	p := withList(t, listBird, func(o *Options) {
+		o.Floor = policy(t, strings.Replace(childFloor, "[\"children\", \"manage\"]", "[\"bird\"]", 1))
+	})
+	p.says(t, false, "exec", m{"command": "true"})
+	p.says(t, false, "spawn", m{"name": "kid", "cpus": 1, "memory": "256M"}, "child kid of sandbox default runs")
+	p.says(t, false, "children", nil, `"name":"kid"`, `"memory_mb":256`)
+	p.speaks(t, p.says(t, true, "spawn", m{"memory": "much"}, "512M or 1G"))
+	p.speaks(t, p.says(t, true, "spawn", m{"parent": "none"}, "no such sandbox"))
+	p.speaks(t, p.says(t, true, "destroy_child", m{"name": "default"}, "is no child"))
+	p.says(t, false, "destroy_child", m{"name": "kid"}, "kid removed")
+}
