@@ -271,7 +271,7 @@ type reverse struct {
 func TestI1_ReverseForwardingStaysOnLoopback(t *testing.T) {
 	t.Parallel()
 	g := localGuest(t, agentclient.BackReverse)
-	asked := make(chan netip.AddrPort, 1)
+	asked := make(chan netip.AddrPort, 100)
 	listen := g.listen
 	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
 		asked <- o.At

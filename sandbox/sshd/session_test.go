@@ -212,7 +212,9 @@ func TestCommandsEndWithTheirClient(t *testing.T) {
 // TestRequestsComeBeforeTheCommand refuses a second command, and what would change the first.
 func TestRequestsComeBeforeTheCommand(t *testing.T) {
 	t.Parallel()
-	channel, requests, err := serve(t, waits()).OpenChannel("session", nil)
+	g := localGuest(t, agentclient.BackAgent, agentclient.BackX11)
+	g.exec = waits().exec
+	channel, requests, err := serve(t, g).OpenChannel("session", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +243,8 @@ func TestRequestsComeBeforeTheCommand(t *testing.T) {
 	if !ask("env", variable{"LANG", "C"}) || !ask("exec", text{"x"}) {
 		t.Fatal("the command was not taken")
 	}
-	if ask("exec", text{"y"}) || ask("shell", nil) || ask("subsystem", text{"sftp"}) || ask("env", variable{"LANG", "C"}) || ask("signal", text{"NONE"}) {
+	if ask("exec", text{"y"}) || ask("shell", nil) || ask("subsystem", text{"sftp"}) || ask("env", variable{"LANG", "C"}) || ask("signal", text{"NONE"}) ||
+		ask("auth-agent-req@openssh.com", nil) || ask("x11-req", x11{Protocol: "MIT-MAGIC-COOKIE-1", Cookie: "00"}) {
 		t.Error("a request behind the command was taken")
 	}
 }
