@@ -29,6 +29,8 @@ type Home struct {
 	answer time.Duration // what a sandbox that is starting may take to answer; 0 is connectWait
 	gone   time.Duration // what a VMM may take to end whose supervisor was killed; 0 is vmmGoneWait
 	made   time.Time     // of Only; zero is any
+
+	settled time.Duration // 0 is indexSettled; tests shorten it
 }
 
 // OpenHome opens the state directory dir, or $MSB_HOME, or ~/.msb, creates what is missing (mode 0700) and removes what

@@ -79,17 +79,23 @@ func (h *Home) List() ([]Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Status
+	names := make([]string, 0, len(entries))
 	for _, e := range entries {
-		if !e.IsDir() || CheckName(e.Name()) != nil {
-			continue
+		if e.IsDir() && CheckName(e.Name()) == nil {
+			names = append(names, e.Name())
 		}
-		st, err := h.Inspect(e.Name())
+	}
+	l := h.newLister(len(names))
+	defer l.close()
+	stamps := l.stamps(names)
+	all := make([]Status, 0, len(names))
+	for i, name := range names {
+		st, err := l.status(name, stamps[i])
 		if errors.Is(err, ErrNoSandbox) {
 			continue // removed just now
 		}
 		if err != nil {
-			st = &Status{Name: e.Name(), Dir: namedPath(h, e.Name()), Problem: err.Error()}
+			st = &Status{Name: name, Dir: namedPath(h, name), Problem: err.Error()}
 		}
 		all = append(all, *st)
 	}

@@ -20,6 +20,8 @@ const (
 	RunsDir   = "run"
 	KeptDir   = "kept"
 	NamedDir  = "sandboxes"
+	// IndexFile is a cache of what List reads of many sandboxes.
+	IndexFile = "sandboxes.index"
 
 	SnapshotsDir = "snapshots"
 

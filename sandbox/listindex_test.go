@@ -1,0 +1,166 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// recorded makes a home with so many sandboxes that are stopped, whose directories were changed an hour ago.
+func recorded(tb testing.TB, n int) *Home {
+	tb.Helper()
+	home, err := OpenHome(filepath.Join(tb.TempDir(), "home"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for i := range n {
+		dir := namedPath(home, fmt.Sprintf("n%05d", i))
+		st := &state.Stored{Version: state.StoredVersion, Created: time.Unix(int64(i), 0).UTC(), Labels: map[string]string{"n": fmt.Sprint(i)}}
+		st.Name, st.Image, st.CPUs, st.Memory, st.Disk = filepath.Base(dir), "builtin", 1, 512<<20, 1<<30
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			tb.Fatal(err)
+		}
+		if err := state.WriteJSON(dir, state.StoredFile, st); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return home
+}
+
+// TestListsOfManyAreWhatTheyWouldBe changes sandboxes in each way that there is, and compares a list that the index helps
+// with one of a home that has none.
+func TestListsOfManyAreWhatTheyWouldBe(t *testing.T) {
+	t.Parallel()
+	home := recorded(t, indexFrom+indexAgain)
+	file := filepath.Join(home.dir, state.IndexFile)
+	same := func(what string) {
+		t.Helper()
+		got, err := home.List()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := os.Rename(file, file+"-kept"); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		want, err := home.List()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := os.Rename(file+"-kept", file); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d sandboxes, want %d", what, len(got), len(want))
+		}
+		for i := range got {
+			if !reflect.DeepEqual(got[i], want[i]) {
+				t.Errorf("%s: got %+v, want %+v", what, got[i], want[i])
+			}
+		}
+	}
+	settle(t, home)
+	same("first")
+	if _, err := home.List(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Fatalf("there is no index: %v", err)
+	}
+	same("with the index")
+	if l := home.newLister(indexFrom); len(l.kept.Entries) != indexFrom+indexAgain {
+		t.Errorf("the index has %d sandboxes", len(l.kept.Entries))
+	} else {
+		l.close()
+	}
+	rewrite := func(name string, change func(*state.Stored)) {
+		t.Helper()
+		st, err := state.ReadStored(namedPath(home, name), name)
+		if err == nil {
+			change(st)
+			err = state.WriteJSON(namedPath(home, name), state.StoredFile, st)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite("n00001", func(st *state.Stored) { st.Label = "new" })
+	same("another label")
+	if err := state.WriteJSON(namedPath(home, "n00002"), state.EndFile, End{Kind: KindGuestPanic, Message: "it broke"}); err != nil {
+		t.Fatal(err)
+	}
+	same("another end")
+	if err := os.RemoveAll(namedPath(home, "n00003")); err != nil {
+		t.Fatal(err)
+	}
+	same("one removed")
+	if err := os.Rename(namedPath(home, "n00004"), namedPath(home, "n00003")); err != nil {
+		t.Fatal(err)
+	}
+	same("one in another's place")
+	l, err := state.ListenControl(namedPath(home, "n00005"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("one that runs")
+	if got, err := home.Inspect("n00005"); err != nil || !got.Running {
+		t.Errorf("it does not run: %+v, %v", got, err)
+	}
+	l.Close()
+	same("one that was killed")
+	if err := os.WriteFile(file, []byte("no index"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	same("a damaged index")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(t.TempDir(), "elsewhere"), file); err != nil {
+		t.Fatal(err)
+	}
+	same("a link in its place")
+}
+
+// settle makes a home's sandboxes as if they had been as they are for long: changes of a moment ago are not kept.
+func settle(tb testing.TB, home *Home) {
+	tb.Helper()
+	home.settled = -time.Hour
+}
+
+// TestFreshSandboxesAreNotKept: what a directory was a moment ago may change again without another time.
+func TestFreshSandboxesAreNotKept(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	at := func(d time.Duration) stamp {
+		s := now.Add(-d)
+		return stamp{Modified: [2]int64{s.Unix(), int64(s.Nanosecond())}, Changed: [2]int64{s.Unix(), int64(s.Nanosecond())}}
+	}
+	for age, want := range map[time.Duration]bool{-time.Second: false, 0: false, time.Second: false, indexSettled: false, indexSettled + 1: true, time.Hour: true} {
+		if at(age).settled(now, indexSettled) != want {
+			t.Errorf("changed %s ago: settled %t", age, !want)
+		}
+	}
+	old, young := at(time.Hour), at(0)
+	old.Changed = young.Changed
+	if old.settled(now, indexSettled) {
+		t.Error("the time of its change is not looked at")
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	home := recorded(b, 10_000)
+	settle(b, home)
+	if _, err := home.List(); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if all, err := home.List(); err != nil || len(all) != 10_000 {
+			b.Fatal(len(all), err)
+		}
+	}
+}
