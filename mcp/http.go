@@ -160,7 +160,7 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, fault := h.read(w, r)
 	defer h.held.Add(-int64(len(body)))
 	if fault == nil {
-		fault = checkBody(body, stateless)
+		fault = checkBody(body, stateless, !stateless && r.Header.Get("Mcp-Session-Id") != "")
 	}
 	if fault != nil {
 		fault.write(w)
@@ -315,8 +315,9 @@ func (f *httpFault) write(w http.ResponseWriter) {
 	_, _ = w.Write(text) // a client that is gone needs none
 }
 
-// checkBody holds a body to the bounds that messages on standard input have.
-func checkBody(body []byte, stateless bool) *httpFault {
+// checkBody holds a body to the bounds that messages on standard input have. In a session go-sdk asks clients, and takes
+// responses: it ignores those to nothing that it asked.
+func checkBody(body []byte, stateless, session bool) *httpFault {
 	body = bytes.TrimSpace(body)
 	switch {
 	case !json.Valid(body):
@@ -324,21 +325,21 @@ func checkBody(body []byte, stateless bool) *httpFault {
 	case !plain(body):
 		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("more than %d values, or more than %d levels", maxValues, maxDepth)}
 	case body[0] != '[':
-		return checkMessage(body, stateless)
+		return checkMessage(body, stateless, session)
 	}
 	var batch []json.RawMessage
 	if err := json.Unmarshal(body, &batch); err != nil || len(batch) == 0 || len(batch) > maxInflight {
 		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("a batch has 1 to %d messages", maxInflight)}
 	}
 	for _, one := range batch {
-		if fault := checkMessage(one, stateless); fault != nil {
+		if fault := checkMessage(one, stateless, session); fault != nil {
 			return fault
 		}
 	}
 	return nil
 }
 
-func checkMessage(raw []byte, stateless bool) *httpFault {
+func checkMessage(raw []byte, stateless, session bool) *httpFault {
 	id, once := idOf(raw)
 	if !once {
 		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "id: write it once"}
@@ -351,8 +352,11 @@ func checkMessage(raw []byte, stateless bool) *httpFault {
 		return &httpFault{http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "no message of JSON-RPC 2.0: " + printed(err.Error())}
 	}
 	r, ok := m.(*jsonrpc.Request)
+	if !ok && session {
+		return nil
+	}
 	if !ok {
-		return &httpFault{http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "a response: this server asks for nothing"}
+		return &httpFault{http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "a response outside of a session: this server asks for nothing there"}
 	}
 	if r.IsCall() && !slices.Contains(methods, r.Method) {
 		status := http.StatusOK

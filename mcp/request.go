@@ -27,7 +27,8 @@ type networkArgs struct {
 	Request string   `json:"request"`
 }
 
-// request puts a request to the operator. Nothing in this server answers one: a person does, by msb requests.
+// request puts a request to the operator. No call answers one: a person does, by msb requests, or in the client where the
+// floor says so.
 func (s *server) request(ctx context.Context, st *sandbox.Status, a *networkArgs) (string, error) {
 	host, port, err := requested(a.To)
 	if err != nil {
@@ -40,12 +41,19 @@ func (s *server) request(ctx context.Context, st *sandbox.Status, a *networkArgs
 	if _, err := policies.RequestRule(s.opts.Floor, host, port, a.Methods); err != nil {
 		return "", say("%s", printed(err.Error()))
 	}
+	h, _ := ctx.Value(humanKey{}).(*human)
+	if h != nil && h.state != "" {
+		return s.resume(ctx, h, st, a)
+	}
 	r, err := s.only(st).Requests().Ask(ctx, st.Name, host, port, a.Methods, a.Why)
 	if err != nil { // of nothing that a guest says
 		return "", say("%s", printed(withoutCommands(err.Error())))
 	}
-	return "request " + r.ID + " waits for the operator, until " + r.Expires.Format(time.RFC3339) + ". Nothing is open yet, and no tool can answer it. Tell the user that they decide, in a terminal of their own: msb requests approve " +
-		r.ID + ", or msb requests deny " + r.ID + ". Then call network with action answer and request " + r.ID + ", which waits for what they say\n", nil
+	text := "request " + r.ID + " waits for the operator, until " + r.Expires.Format(time.RFC3339) + ". " + waitsFor(r.ID)
+	if h == nil {
+		return text, nil
+	}
+	return s.ask(ctx, h, st, a, &r, text)
 }
 
 // requested is a destination of a request: HOST or HOST:PORT.
@@ -85,30 +93,44 @@ func (s *server) answer(ctx context.Context, st *sandbox.Status, id string) (str
 		shown := make([]shownRequest, 0, len(all))
 		for i := range all {
 			r := &all[i]
-			shown = append(shown, shownRequest{r.ID, net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))), r.Methods, string(r.State), r.Lifetime, r.Until, r.Reason})
+			shown = append(shown, shownRequest{r.ID, destination(r), r.Methods, string(r.State), r.Lifetime, r.Until, r.Reason})
 		}
 		return asJSON(shown)
 	}
+	r, err := s.outcome(ctx, st, id)
+	if err != nil {
+		return "", err
+	}
+	return answered(r)
+}
+
+// outcome waits until a request is answered or over.
+func (s *server) outcome(ctx context.Context, st *sandbox.Status, id string) (*sandbox.Request, error) {
 	tick := time.NewTicker(answerPoll)
 	defer tick.Stop()
 	for {
-		all, err := s.only(st).Requests().List(st.Name)
-		if err != nil {
-			return "", err
-		}
-		i := slices.IndexFunc(all, func(r sandbox.Request) bool { return r.ID == id })
-		if i < 0 {
-			return "", say("there is no request %q of sandbox %s; action answer without request lists them", printed(id), st.Name)
-		}
-		if all[i].State != sandbox.RequestPending {
-			return answered(&all[i])
+		r, err := s.requestOf(st, id)
+		if err != nil || r.State != sandbox.RequestPending {
+			return r, err
 		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return nil, ctx.Err()
 		case <-tick.C:
 		}
 	}
+}
+
+func (s *server) requestOf(st *sandbox.Status, id string) (*sandbox.Request, error) {
+	all, err := s.only(st).Requests().List(st.Name)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(r sandbox.Request) bool { return r.ID == id })
+	if i < 0 {
+		return nil, say("there is no request %q of sandbox %s; action answer without request lists them", printed(id), st.Name)
+	}
+	return &all[i], nil
 }
 
 // answered says what became of a request; all but an approval is a failure.
@@ -117,7 +139,7 @@ func answered(r *sandbox.Request) (string, error) {
 	if r.Reason != "" {
 		why = ": " + printed(r.Reason)
 	}
-	to := printed(net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))))
+	to := printed(destination(r))
 	switch r.State { //nolint:exhaustive // one that waits comes to no answer
 	case sandbox.RequestApproved:
 		lasts := map[string]string{"once": "until the first connection that uses it has ended", "hour": "for an hour", "sandbox": "as long as the sandbox is there"}[r.Lifetime]

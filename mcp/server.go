@@ -32,7 +32,9 @@ type server struct {
 	calls   *calls
 	history history
 	log     *slog.Logger
-	spools  atomic.Int64 // bytes that outputs may still be kept in
+	seals   *seals
+	asking  chan struct{} // held by calls that wait for the person behind their client
+	spools  atomic.Int64  // bytes that outputs may still be kept in
 	cleanup time.Duration
 	every   time.Duration // progressEvery
 	list    *toolList     // instead of our own tools; nil for these
@@ -66,8 +68,12 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	}
 	b := &boxes{opts: o, family: o.family(), label: o.label(), runner: realRunner{o.Home, o.Program, &sessions{keep: keepSession}}, making: make(chan struct{}, 1)}
 	c := newCalls()
+	k, err := newSeals()
+	if err != nil {
+		return nil, err
+	}
 	s := &server{
-		boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, jobs: jobTools{b, c}, calls: c, log: log,
+		boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, jobs: jobTools{b, c}, calls: c, log: log, seals: k, asking: make(chan struct{}, maxAsking),
 		cleanup: cleanupWait, every: progressEvery,
 	}
 	s.spools.Store(maxSpools)
@@ -223,6 +229,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer close(done)
 		}
 		past := recall(began, t.name, req.Params.Arguments)
+		ctx, person := s.withHuman(ctx, req)
 		text, err := s.calls.do(ctx, t.name, oneCall(s, &t, takes, req))
 		var failed *toolFailure
 		if err != nil && !errors.As(err, &failed) {
@@ -237,6 +244,9 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 		}
 		text = s.spoken(text)
 		s.log.Info("tool", "name", t.name, "took", time.Since(began).Round(time.Millisecond), "err", why)
+		if q := person.question(); q != nil && failed == nil {
+			return q, nil
+		}
 		return result(text, failed != nil), nil
 	}
 }

@@ -132,7 +132,7 @@ func (s *server) tools() []toolSpec {
 		},
 		{
 			name: "network", title: "Explain the network policy, ask for more", open: true, hint: "connection refused denied firewall policy egress allow request", call: s.network,
-			description: "explain: would this destination be allowed, and by which rule (nothing is sent). denied: what the policy refused, and why. request: ask the operator for https to a host; they decide, in a terminal. answer: wait for what they say; without request, list.",
+			description: "explain: would this destination be allowed, and by which rule (nothing is sent). denied: what the policy refused, and why. request: ask the operator for https to a host; they decide. answer: wait for what they say; without request, list.",
 			properties: `"action":{"enum":["explain","denied","request","answer"]},"sandbox":{"type":"string"},"to":{"type":"string","description":"e.g. api.github.com:443; for explain also time.example:123/udp"},` +
 				`"method":{"type":"string","description":"HTTP method, e.g. POST"},"path":{"type":"string","description":"HTTP path"},` +
 				`"methods":{"type":"array","items":{"type":"string"},"description":"of request; none: all"},"why":{"type":"string","description":"of request, for the operator"},"request":{"type":"string","description":"of answer"}`,

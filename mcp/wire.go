@@ -40,6 +40,8 @@ const (
 	stallWait = 10 * time.Second
 	// flushWait is how long a client that sends no more may take to read the last answers.
 	flushWait = time.Second
+	// maxAsked bounds this server's own calls that a client doesn't answer.
+	maxAsked = 64
 	// maxInitialized bounds the notifications of that name; clients send two at most.
 	maxInitialized = 16
 )
@@ -70,7 +72,7 @@ var _ sdk.Transport = (*transport)(nil)
 func (t *transport) Connect(ctx context.Context) (sdk.Connection, error) {
 	c := &conn{
 		transport: t, in: bufio.NewReaderSize(t.r, 64<<10), incoming: make(chan jsonrpc.Message), out: make(chan outgoing, maxWaiting),
-		eof: make(chan struct{}), ended: make(chan struct{}), written: make(chan struct{}, 1), open: map[jsonrpc.ID]*inflight{},
+		eof: make(chan struct{}), ended: make(chan struct{}), written: make(chan struct{}, 1), open: map[jsonrpc.ID]*inflight{}, asked: map[jsonrpc.ID]bool{},
 	}
 	c.release = context.AfterFunc(ctx, func() { c.stop(io.EOF) })
 	go c.read() // both end with the connection, or with the process where a stream of it blocks for ever
@@ -94,7 +96,8 @@ type conn struct {
 
 	mu          sync.Mutex
 	open        map[jsonrpc.ID]*inflight
-	calls, held int // calls that are not answered, and their bytes
+	calls, held int                 // calls that are not answered, and their bytes
+	asked       map[jsonrpc.ID]bool // this server's own calls that the client has not answered
 }
 
 var _ sdk.Connection = (*conn)(nil)
@@ -171,9 +174,14 @@ func (c *conn) end() { c.endOnce.Do(func() { close(c.ended) }) }
 // further calls done.
 func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	size := -1
-	if r, ok := m.(*jsonrpc.Response); ok {
+	switch r := m.(type) {
+	case *jsonrpc.Response:
 		size = c.answered(r.ID) // with its answer the client may use the id again
 		m = short(r)
+	case *jsonrpc.Request:
+		if err := c.asks(r); err != nil {
+			return err
+		}
 	}
 	line, err := jsonrpc.EncodeMessage(m)
 	if err == nil {
@@ -189,6 +197,35 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
 		}
 	}
 	return err
+}
+
+// asks notes a call to the client, whose answer is then passed on, and the end of one.
+func (c *conn) asks(r *jsonrpc.Request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case r.IsCall() && len(c.asked) >= maxAsked:
+		return fmt.Errorf("the client has not answered %d calls", len(c.asked))
+	case r.IsCall():
+		c.asked[r.ID] = true
+	case r.Method == "notifications/cancelled":
+		var id any
+		if raw, _ := member(r.Params, "requestId"); raw != nil && json.Unmarshal(raw, &id) == nil {
+			if id, err := jsonrpc.MakeID(id); err == nil {
+				delete(c.asked, id)
+			}
+		}
+	}
+	return nil
+}
+
+// awaited reports whether a response is one to a call of this server's, for once.
+func (c *conn) awaited(id jsonrpc.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.asked[id]
+	delete(c.asked, id)
+	return was
 }
 
 // short is a response as it is, or an error of go-sdk's without what it repeats of a long message.
@@ -399,9 +436,15 @@ func (c *conn) acceptOne(raw json.RawMessage) error {
 	if err != nil {
 		return c.refuse(id, jsonrpc.CodeInvalidRequest, "no message of JSON-RPC 2.0: "+printed(err.Error()))
 	}
+	if answer, ok := m.(*jsonrpc.Response); ok {
+		if !c.awaited(answer.ID) {
+			return nil
+		}
+		return c.pass(answer)
+	}
 	r, ok := m.(*jsonrpc.Request)
 	if !ok {
-		return nil // a response: this server asks for nothing
+		return nil
 	}
 	switch {
 	case !r.IsCall():
@@ -415,8 +458,13 @@ func (c *conn) acceptOne(raw json.RawMessage) error {
 			return c.refuse(id, codeBusy, why)
 		}
 	}
+	return c.pass(r)
+}
+
+// pass gives a message to go-sdk.
+func (c *conn) pass(m jsonrpc.Message) error {
 	select {
-	case c.incoming <- r:
+	case c.incoming <- m:
 		return nil
 	case <-c.eof:
 		return io.EOF

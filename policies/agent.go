@@ -25,6 +25,8 @@ type Agent struct {
 	Tools []string
 	// MayRequest are the hosts that an agent may ask a person for, by https. nil is every name at port 443, empty is none.
 	MayRequest []SecretHost
+	// Approve says where a person answers what an agent asks for.
+	Approve Approve
 	// Sandboxes bounds how many there are at once; the others are of one sandbox, sizes in bytes.
 	Sandboxes, CPUs int
 	Memory, Disk    int64
@@ -61,6 +63,16 @@ const (
 	// MaxChildDepth bounds the generations of children.
 	MaxChildDepth = 4
 	maxChildTotal = 100_000
+)
+
+// Approve says where a person answers the requests of an agent.
+type Approve uint8
+
+const (
+	// InTerminal is by `msb requests` alone.
+	InTerminal Approve = iota
+	// ByClient is in the agent's own client too, which vouches that it asks a person (MCP's elicitation).
+	ByClient
 )
 
 // Directory is a directory of this machine that a guest sees.
@@ -116,7 +128,7 @@ func ParseDirectory(text string) (d Directory, err error) {
 }
 
 func (c *converter) agent(f *fileAgent) *Agent {
-	a := &Agent{Images: c.words("agent.images", f.Images), Secrets: c.words("agent.secrets", f.Secrets), Tools: c.words("agent.tools", f.Tools)}
+	a := &Agent{Approve: Approve(c.enum("agent.approve", f.Approve, approvals)), Images: c.words("agent.images", f.Images), Secrets: c.words("agent.secrets", f.Secrets), Tools: c.words("agent.tools", f.Tools)}
 	c.checkWords("agent.images", a.Images, image.CheckReference)
 	c.checkWords("agent.tools", a.Tools, func(name string) error { return unlike("toolset", name, AgentTools()) })
 	if f.Directories != nil {
@@ -254,6 +266,9 @@ func (w *writer) agent(a *Agent) {
 		if l.list != nil {
 			w.key(l.key, l.list)
 		}
+	}
+	if a.Approve != InTerminal {
+		w.key("approve", a.Approve.String())
 	}
 	for _, n := range []struct {
 		key string

@@ -83,7 +83,7 @@ func TestSchemaEnumsAreComplete(t *testing.T) {
 		want  enum
 	}{
 		{fileEgress{}, "Default", defaultActions}, {fileEgress{}, "Mode", modes}, {fileRule{}, "Protocol", protocols},
-		{fileTLS{}, "Inspect", inspects}, {fileSecret{}, "OnViolation", violations}, {fileSecret{}, "Kind", enum{SigV4}},
+		{fileTLS{}, "Inspect", inspects}, {fileSecret{}, "OnViolation", violations}, {fileAgent{}, "Approve", approvals}, {fileSecret{}, "Kind", enum{SigV4}},
 	} {
 		f, _ := reflect.TypeOf(c.of).FieldByName(c.field)
 		if got := strings.Fields(f.Tag.Get("of")); !reflect.DeepEqual(got, []string(c.want)) {

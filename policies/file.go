@@ -113,6 +113,7 @@ type fileAgent struct {
 	Secrets     []string `toml:"secrets" doc:"Names of this file's secrets that an agent's sandboxes get; left out, all of them."`
 	Tools       []string `toml:"tools" doc:"Toolsets beside the default tools: files, images, manage, metrics or all."`
 	MayRequest  []string `toml:"may_request" doc:"Hosts that an agent may ask a person for, by https: names as in rules, port 443; NAME:PORT for another port. Left out, every name at port 443; empty, none."`
+	Approve     *string  `toml:"approve" kind:"enum" of:"terminal client" doc:"Where a person answers what an agent asks for: terminal, by msb requests; client, in the agent's own client too, which vouches that it asks one."`
 	Sandboxes   *int64   `toml:"sandboxes" doc:"Sandboxes at once."`
 	CPUs        *int64   `toml:"cpus" doc:"Virtual CPUs of one sandbox."`
 	Memory      any      `toml:"memory" kind:"size" doc:"Memory of one sandbox, such as 2G."`

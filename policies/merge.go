@@ -41,6 +41,7 @@ var scalarKeys = []struct {
 	{"agent.secrets", func(p *Policy) any { return &agentOf(p).Secrets }},
 	{"agent.tools", func(p *Policy) any { return &agentOf(p).Tools }},
 	{"agent.may_request", func(p *Policy) any { return &agentOf(p).MayRequest }},
+	{"agent.approve", func(p *Policy) any { return &agentOf(p).Approve }},
 	{"agent.sandboxes", func(p *Policy) any { return &agentOf(p).Sandboxes }},
 	{"agent.cpus", func(p *Policy) any { return &agentOf(p).CPUs }},
 	{"agent.memory", func(p *Policy) any { return &agentOf(p).Memory }},

@@ -21,6 +21,7 @@ func TestIncludedScalarsAreTakenOver(t *testing.T) {
 		"limits.tcp_connections": {"7", "8"}, "limits.udp_flows": {"7", "8"}, "limits.dns_per_second": {"7", "8"},
 		"agent.images": {`["a"]`, `["b"]`}, "agent.directories": {`["/a:/a"]`, `["/a:/a:rw"]`}, "agent.tools": {`["files"]`, `["all"]`},
 		"agent.may_request": {`["a.example"]`, `["a.example:8443"]`},
+		"agent.approve":     {`"client"`, `"terminal"`},
 		"agent.sandboxes":   {"7", "8"}, "agent.cpus": {"7", "8"}, "agent.memory": {`"700M"`, `"800M"`}, "agent.disk": {`"7M"`, `"8M"`},
 		"agent.idle_stop": {`"7m"`, `"8m"`}, "agent.lifetime": {`"7m"`, `"8m"`},
 		"agent.children.count": {"7", "8"}, "agent.children.total": {"7", "8"}, "agent.children.depth": {"2", "4"}, "agent.children.cpus": {"7", "8"},

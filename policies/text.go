@@ -34,6 +34,7 @@ var (
 	protocols      = enum{"any", "https", "http", "tls", "tcp", "udp", "icmp"}
 	inspects       = enum{"auto", "all", "none"}
 	violations     = enum{"block", "terminate"}
+	approvals      = enum{"terminal", "client"}
 )
 
 // String returns the value as the file writes it.
@@ -50,6 +51,9 @@ func (i Inspect) String() string { return inspects.text(uint8(i)) }
 
 // String returns the value as the file writes it.
 func (o OnViolation) String() string { return violations.text(uint8(o)) }
+
+// String returns the value as the file writes it.
+func (a Approve) String() string { return approvals.text(uint8(a)) }
 
 // String returns "443" or "1-1024".
 func (r PortRange) String() string {
