@@ -44,7 +44,7 @@ type Options struct {
 type Log struct {
 	options Options
 	out     output
-	queue   chan Event
+	queue   chan entry
 	now     func() time.Time
 	encoder *encoder // of the writer
 
@@ -106,7 +106,7 @@ func newLog(out output, o Options) *Log {
 	}
 	l := &Log{
 		options: o, out: out, now: time.Now, encoder: newEncoder(), patience: closeWait,
-		queue: make(chan Event, o.Queue),
+		queue: make(chan entry, o.Queue),
 		done:  make(chan struct{}),
 	}
 	go l.run()
@@ -116,13 +116,7 @@ func newLog(out output, o Options) *Log {
 // Emit implements Sink. It takes a few hundred nanoseconds, whatever the disk
 // does; an event that finds the queue full, or the log closed, is counted.
 func (l *Log) Emit(ev Event) {
-	if ev.Time.IsZero() {
-		ev.Time = l.now()
-	}
-	if ev.Sandbox == "" {
-		ev.Sandbox = l.options.Sandbox
-	}
-	ev = bounded(ev)
+	ev = l.filled(ev)
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
@@ -130,9 +124,59 @@ func (l *Log) Emit(ev Event) {
 		return
 	}
 	select {
-	case l.queue <- ev:
+	case l.queue <- entry{Event: ev}:
 	default:
 		l.lose(standsFor(&ev))
+	}
+}
+
+func (l *Log) filled(ev Event) Event {
+	if ev.Time.IsZero() {
+		ev.Time = l.now()
+	}
+	if ev.Sandbox == "" {
+		ev.Sandbox = l.options.Sandbox
+	}
+	return bounded(ev)
+}
+
+// entry is an event in the queue. written, if there is one, gets what came of its line.
+type entry struct {
+	Event
+	written chan error
+}
+
+// Write adds an event and returns once its line is written, or an error: then what it tells must not come about. It waits
+// for a bounded time.
+func (l *Log) Write(ev Event) error {
+	e := entry{l.filled(ev), make(chan error, 1)}
+	slow := time.NewTimer(l.patience)
+	defer slow.Stop()
+	if err := l.enqueue(e, slow.C); err != nil {
+		return err
+	}
+	select {
+	case err := <-e.written:
+		return err
+	case <-slow.C:
+		return errSlow
+	}
+}
+
+// errSlow is of an output that takes nothing.
+var errSlow = errors.New("audit log can't be written: nothing takes its lines")
+
+func (l *Log) enqueue(e entry, slow <-chan time.Time) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return ErrClosed
+	}
+	select {
+	case l.queue <- e:
+		return nil
+	case <-slow:
+		return errSlow
 	}
 }
 
@@ -189,25 +233,43 @@ type batch struct {
 func (l *Log) run() {
 	defer close(l.done)
 	var b batch
-	for ev := range l.queue {
-		l.line(&b, ev)
+	for e := range l.queue {
+		if e.written != nil {
+			e.written <- l.alone(&b, e.Event)
+			continue
+		}
+		_ = l.line(&b, e.Event) // it was noted, as what flush returns is
 		if len(l.queue) == 0 || len(b.lines) >= batchBytes {
-			l.flush(&b)
+			_ = l.flush(&b)
 		}
 	}
-	l.flush(&b)
+	_ = l.flush(&b)
 	l.note(l.out.close())
 }
 
+// alone writes what b has, and then ev by itself.
+func (l *Log) alone(b *batch, ev Event) error {
+	if len(b.lines) > 0 {
+		if err := l.flush(b); err != nil {
+			return err
+		}
+	}
+	if err := l.line(b, ev); err != nil {
+		return err
+	}
+	return l.flush(b)
+}
+
 // line appends ev as a line.
-func (l *Log) line(b *batch, ev Event) {
+func (l *Log) line(b *batch, ev Event) error {
 	lines, err := l.encoder.appendLine(b.lines, ev)
 	if err != nil {
 		l.note(err)
 		l.lose(standsFor(&ev))
-		return
+		return err
 	}
 	b.lines, b.stand = lines, append(b.stand, standsFor(&ev))
+	return nil
 }
 
 // standsFor is how many verdicts, frames or lines an event is about: a lost line of a flood is as many lost ones.
@@ -220,14 +282,16 @@ func (l *Log) lose(n uint64) {
 }
 
 // flush writes b, with a line about what was lost if anything was.
-func (l *Log) flush(b *batch) {
+func (l *Log) flush(b *batch) (err error) {
 	if n := l.lost.Swap(0); n > 0 {
-		l.line(b, droppedEvent(l.now(), l.options.Sandbox, n))
+		_ = l.line(b, droppedEvent(l.now(), l.options.Sandbox, n))
 		b.hasLostLine = true
 	}
 	if len(b.lines) > 0 {
-		if n, err := l.out.write(b.lines); err != nil {
-			l.note(fmt.Errorf("audit log can't be written: %w", err))
+		n, failed := l.out.write(b.lines)
+		if failed != nil {
+			err = fmt.Errorf("audit log can't be written: %w", failed)
+			l.note(err)
 			missing := b.stand[countLines(b.lines[:n]):]
 			if last := len(missing) - 1; b.hasLostLine && last >= 0 {
 				l.lost.Add(missing[last])
@@ -239,6 +303,7 @@ func (l *Log) flush(b *batch) {
 		}
 	}
 	b.lines, b.stand, b.hasLostLine = b.lines[:0], b.stand[:0], false
+	return err
 }
 
 func countLines(b []byte) uint64 {

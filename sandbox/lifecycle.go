@@ -18,9 +18,20 @@ func logEvent(st *state.Stored, dir string, kind audit.Kind, message string) err
 
 // logEvents is logEvent for lines that say more.
 func logEvents(st *state.Stored, dir string, events ...audit.Event) error {
+	if info, err := os.Stat(auditLog(st, dir)); err == nil && !info.Mode().IsRegular() {
+		return nil
+	}
+	return recordEvents(st, dir, events...)
+}
+
+// errNoReader is of an audit log that is a pipe or a device: while the sandbox doesn't run, nobody reads it.
+var errNoReader = errors.New("the audit log is no file, and is read while the sandbox runs only; start it first")
+
+// recordEvents is logEvents for what may only come about once its lines are written.
+func recordEvents(st *state.Stored, dir string, events ...audit.Event) error {
 	path := auditLog(st, dir)
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil
+		return errNoReader
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("audit log: %w", err)
 	}

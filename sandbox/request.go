@@ -115,6 +115,7 @@ func (rs Requests) List(name string) ([]Request, error) {
 		return nil, Fail(err)
 	}
 	st.Settle(time.Now())
+	st.MarkUsed(namedPath(rs.home, name))
 	return st.Requests, nil
 }
 
@@ -179,10 +180,21 @@ func changeRequests(ctx context.Context, h *Home, name string, c Changes, do fun
 		if err != nil {
 			return err
 		}
+		events = append(events, event)
+		opens := state.Opens(&event)
+		if opens { // without its line it doesn't stand
+			if err := recordEvents(st, run.dir, events...); err != nil {
+				return err
+			}
+			events = nil
+		}
 		if err := state.WriteJSON(run.dir, state.StoredFile, st); err != nil {
+			if opens {
+				err = errors.Join(err, logEvents(st, run.dir, state.Unopened(&event)))
+			}
 			return err
 		}
 		st.Unmark(run.dir)
-		return logEvents(st, run.dir, append(events, event)...)
+		return logEvents(st, run.dir, events...)
 	})
 }

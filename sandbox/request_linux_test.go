@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -147,7 +148,19 @@ func TestI13_UsedGrantsEndAtTheNextStart(t *testing.T) {
 		}
 		do("stop")
 	}
+	used := func() bool {
+		t.Helper()
+		all, err := h.Requests().List("a")
+		must(t, err)
+		return all[0].Used
+	}
+	if used() {
+		t.Error("it is shown as used")
+	}
 	must(t, os.Remove(state.OnceFile(namedPath(h, "a"), r.ID))) // as a use does
+	if !used() {
+		t.Error("a use in a run that was killed is not shown")
+	}
 	do("start")
 	if allows(t, h, "a", "api.example.com") {
 		t.Error("it is back after its use")
@@ -168,6 +181,40 @@ func TestI13_UsedGrantsEndAtTheNextStart(t *testing.T) {
 	must(t, err)
 	must(t, h.Requests().Answer(t.Context(), "a", RequestAnswer{ID: last.ID, Approve: true, Lifetime: "once", By: "alice"}))
 	must(t, h.Remove(t.Context(), "a"))
+}
+
+// TestI1_ApprovalsOfStoppedSandboxesNeedTheirLine: where it can't be written, or nobody would read it, nothing opens. The
+// twin is an ordinary log, and what closes needs no line.
+func TestI1_ApprovalsOfStoppedSandboxesNeedTheirLine(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	must(t, Create(t.Context(), Config{Home: h.Dir(), Name: "a", Disk: 64 << 20}))
+	logTo := func(path string) {
+		t.Helper()
+		st, err := loadStored(h, "a")
+		must(t, err)
+		st.Audit = path
+		must(t, state.WriteJSON(namedPath(h, "a"), state.StoredFile, st))
+	}
+	for path, want := range map[string]string{filepath.Join(t.TempDir(), "none", "audit.jsonl"): "audit log", "/dev/null": "is no file", "": ""} {
+		r, err := h.Requests().Ask(t.Context(), "a", "api.example.com", 443, nil, "")
+		must(t, err)
+		logTo(path)
+		err = h.Requests().Answer(t.Context(), "a", RequestAnswer{ID: r.ID, Approve: true, Lifetime: "once", By: "alice"})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", path, err)
+		}
+		if allows(t, h, "a", "api.example.com") != (want == "") {
+			t.Errorf("%q: it opens without a line", path)
+		}
+		_, now, err := h.Requests().Find(r.ID)
+		if must(t, err); want != "" && now.State != RequestPending {
+			t.Errorf("%q: it is %s", path, now.State)
+		}
+		logTo("/dev/null")
+		must(t, h.Requests().Answer(t.Context(), "a", RequestAnswer{ID: r.ID, By: "bob"}))
+		logTo("")
+	}
 }
 
 // TestI15_RequestsBeyondDenyRulesAreRefused: nobody is asked for what no answer would open.

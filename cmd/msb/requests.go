@@ -106,6 +106,8 @@ func requestRows(all []listedRequest, now time.Time) [][]string {
 		switch {
 		case r.State == sandbox.RequestPending:
 			state += ", " + age(r.Expires.Sub(now)) + " left"
+		case r.Used:
+			state = "used " + r.Lifetime
 		case r.State == sandbox.RequestApproved && r.Until != nil:
 			state += " " + r.Lifetime + ", " + age(r.Until.Sub(now)) + " left"
 		case r.State == sandbox.RequestApproved:

@@ -72,6 +72,8 @@ type Request struct {
 	By       string     `json:"by,omitempty"`
 	Reason   string     `json:"reason,omitempty"`
 	Answered *time.Time `json:"answered,omitempty"`
+	// Used tells of an approval for once that it has let its connection through. It is not stored.
+	Used bool `json:"used,omitempty"`
 }
 
 // RequestAnswer answers a request.
@@ -135,6 +137,16 @@ func (st *Stored) UsedOnce(dir string) (ids []string) {
 		}
 	}
 	return ids
+}
+
+// MarkUsed fills in Used, of grants for once that were used and whose connection is open, or whose end is not written down:
+// that of a sandbox that was killed is at its next start.
+func (st *Stored) MarkUsed(dir string) {
+	used := st.UsedOnce(dir)
+	st.Requests = slices.Clone(st.Requests)
+	for i := range st.Requests {
+		st.Requests[i].Used = slices.Contains(used, st.Requests[i].ID)
+	}
 }
 
 // Unmark removes each OnceFile of a grant that is over. One that stays does no harm.
@@ -283,6 +295,16 @@ func (r *Request) Event(kind audit.Kind) audit.Event {
 		}
 	}
 	return e
+}
+
+// Opens reports whether an event is of an approval, which stands only once its line is written.
+func Opens(e *audit.Event) bool { return e.Kind == audit.AccessAnswer && e.Action == "allow" }
+
+// Unopened is the line of an approval that could not be put in force, behind its own.
+func Unopened(e *audit.Event) audit.Event {
+	end := *e
+	end.Kind, end.Action, end.By, end.Message = audit.AccessEnd, "", "", "it could not be put in force"
+	return end
 }
 
 // RequestFloor is the policy whose [agent] bounds requests: the operator's floor, or the sandbox's own policy where there

@@ -220,6 +220,12 @@ func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
 	if err != nil {
 		return err
 	}
+	opens := state.Opens(event)
+	if opens { // without its line it doesn't stand
+		if err := a.s.record(*event); err != nil {
+			return err
+		}
+	}
 	a.begin(st) // a use of what is in force must not be missed
 	err = a.s.gateway.Grant(st.Granted())
 	if err == nil {
@@ -228,10 +234,15 @@ func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
 	if err != nil {
 		err = errors.Join(err, a.s.gateway.Grant(before.Granted()))
 		a.begin(&before)
+		if opens {
+			a.s.emit(state.Unopened(event))
+		}
 		return err
 	}
 	st.Unmark(a.s.plan.Dir)
-	a.s.emit(*event)
+	if !opens {
+		a.s.emit(*event)
+	}
 	return nil
 }
 

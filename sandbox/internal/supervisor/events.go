@@ -16,6 +16,12 @@ func (s *supervisor) emit(e audit.Event) {
 	s.records.Sink().Emit(e)
 }
 
+// record is emit for what may only come about once its line is written.
+func (s *supervisor) record(e audit.Event) error {
+	e.Sandbox = s.plan.ID
+	return s.records.Record(e)
+}
+
 // execKinds are by agentclient.ExecStage.
 var execKinds = [...]audit.Kind{agentclient.ExecCreated: audit.ExecCreate, agentclient.ExecStarted: audit.ExecStart, agentclient.ExecDied: audit.ExecDie}
 

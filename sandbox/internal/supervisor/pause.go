@@ -34,9 +34,12 @@ func (p *pause) set(paused bool) error {
 		}
 	}
 	if err := p.s.named.recordRun(func(r *state.RunRecord) { r.Paused = paused }); err != nil {
-		_ = p.s.machine.Resume() // its only error is that it is gone
-		p.on.Store(false)
-		return err
+		_ = p.s.named.recordRun(func(r *state.RunRecord) { r.Paused = !paused }) // the next record has it, at least
+		if paused {
+			_ = p.s.machine.Resume() // its only error is that it is gone
+			p.on.Store(false)
+		}
+		return err // a guest that was to go on stays paused, with all that stands still
 	}
 	p.s.life.stand(time.Now(), paused)
 	if paused {

@@ -26,10 +26,7 @@ func (p *ports) AddPort(text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	before := p.open
-	p.open = append(slices.Clone(p.open), open)
-	if err := p.record(); err != nil {
-		p.open = before
+	if err := p.change(append(slices.Clone(p.open), open)); err != nil {
 		open.close()
 		return "", err
 	}
@@ -46,12 +43,11 @@ func (p *ports) RemovePort(text string) (removed []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.open
-	p.open = slices.DeleteFunc(slices.Clone(p.open), func(o *published) bool { return o.Meant(one) })
-	if len(p.open) == len(before) {
+	left := slices.DeleteFunc(slices.Clone(p.open), func(o *published) bool { return o.Meant(one) })
+	if len(left) == len(before) {
 		return nil, fmt.Errorf("%w: %s is not published; `msb port ls` lists those that are", state.ErrPort, one)
 	}
-	if err := p.record(); err != nil {
-		p.open = before
+	if err := p.change(left); err != nil {
 		return nil, err
 	}
 	for _, o := range before {
@@ -63,21 +59,35 @@ func (p *ports) RemovePort(text string) (removed []string, err error) {
 	return removed, nil
 }
 
-// record writes the ports down for the next start, and for those who ask.
+// change has these ports open, once they are written down. An error changes nothing.
+func (p *ports) change(open []*published) error {
+	before := p.open
+	p.open = open
+	err := p.record()
+	if err != nil {
+		p.open = before
+		_ = p.record() // the next record has it, if this one can't be written either
+	}
+	return err
+}
+
+// record writes the ports down for those who ask, and for the next start. That comes last: what fails before it is not
+// published then.
 func (p *ports) record() error {
 	if p.s.plan.Name == "" {
 		return nil
 	}
-	if err := p.s.named.keepChoices(); err != nil {
-		return err
-	}
-	return p.s.named.recordRun(func(r *state.RunRecord) {
+	err := p.s.named.recordRun(func(r *state.RunRecord) {
 		if r.Info != nil {
 			info := *r.Info
 			info.Ports = p.opened()
 			r.Info = &info
 		}
 	})
+	if err != nil {
+		return err
+	}
+	return p.s.named.keepChoices()
 }
 
 // policyNow is the policy in force.
