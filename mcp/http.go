@@ -22,7 +22,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/net/netutil"
 )
 
 // HTTPPath is where clients reach the server.
@@ -88,6 +87,7 @@ func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h
 	srv := &http.Server{
 		Handler: s.overHTTP(version, h), ReadHeaderTimeout: headWait, IdleTimeout: keepConn, MaxHeaderBytes: maxHeaders,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
+		ConnContext: withVisitor,
 	}
 	srv.Protocols.SetHTTP1(true)
 	ended := make(chan error, 1)
@@ -98,7 +98,7 @@ func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h
 		_ = srv.Shutdown(until) // open streams never end by themselves
 		ended <- srv.Close()
 	})
-	err = srv.Serve(netutil.LimitListener(l, maxConns))
+	err = srv.Serve(newGate(l))
 	if !stop() {
 		err = <-ended
 	}
@@ -140,6 +140,7 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the header Authorization has no token of this server: Bearer TOKEN", http.StatusUnauthorized)
 		return
 	}
+	known(r)
 	w = &patient{w, http.NewResponseController(w)}
 	next := h.old
 	stateless := r.Header.Get("Mcp-Protocol-Version") >= statelessVersion

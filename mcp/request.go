@@ -93,6 +93,9 @@ func (s *server) answer(ctx context.Context, st *sandbox.Status, id string) (str
 		shown := make([]shownRequest, 0, len(all))
 		for i := range all {
 			r := &all[i]
+			if r.Used {
+				r.State = "used"
+			}
 			shown = append(shown, shownRequest{r.ID, destination(r), r.Methods, string(r.State), r.Lifetime, r.Until, r.Reason})
 		}
 		return asJSON(shown)

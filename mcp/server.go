@@ -229,8 +229,8 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer close(done)
 		}
 		past := recall(began, t.name, req.Params.Arguments)
-		ctx, person := s.withHuman(ctx, req)
-		text, err := s.calls.do(ctx, t.name, oneCall(s, &t, takes, req))
+		within, person := s.withHuman(ctx, req)
+		text, err := s.calls.do(within, t.name, oneCall(s, &t, takes, req))
 		var failed *toolFailure
 		if err != nil && !errors.As(err, &failed) {
 			failed = failure(err)
