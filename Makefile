@@ -81,6 +81,10 @@ test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machi
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25 -clock-load
 
+.PHONY: test-conformance
+test-conformance: setup-test guest ## the MCP conformance suite against our HTTP layer and msb itself (2 minutes)
+	$(GOTEST) -v -tags conformance -run Conformance ./mcp
+
 test-oracle: ## 200,000 pairs of conversations in which a guest guesses at a secret's value: none may differ; 100,000 spellings of values: none may show
 	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_GuessesShowNothing ./secretproxy/mask
 	MSB_ORACLE_PAIRS=200000 $(GOTEST) -v -timeout 60m -run TestI17_AnswersToGuessesAreAlike ./secretproxy
@@ -164,4 +168,4 @@ generate: ## regenerate committed generated files
 	$(GO) generate ./...
 
 clean: ## remove what the build made (downloads under lib/ too)
-	rm -rf bin lib cmd/msb/testdata/npm/node_modules internal/guest/assets/bin/*
+	rm -rf bin lib cmd/msb/testdata/npm/node_modules mcp/testdata/conformance/node_modules internal/guest/assets/bin/*

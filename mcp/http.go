@@ -35,6 +35,8 @@ const (
 	// maxRequests bounds the messages under way, maxBodies their bytes.
 	maxRequests = maxInflight
 	maxBodies   = maxInflightBytes
+	// maxListens bounds the requests that stay open to tell of changes, of the revisions without sessions.
+	maxListens = 16
 	// maxHeaders bounds the head of a request, in bytes.
 	maxHeaders = 32 << 10
 	// headWait and bodyWait are how long a client may take to send a request, writeWait to take a piece of the answer.
@@ -61,14 +63,17 @@ type HTTPOptions struct {
 
 // httpServer serves clients at HTTPPath.
 type httpServer struct {
-	opts     HTTPOptions
-	token    [sha256.Size]byte
-	sessions *sdk.Server
-	old, now http.Handler // of the revisions with sessions, and of those without
-	requests chan struct{}
-	held     atomic.Int64 // bytes of bodies
-	opening  sync.Mutex   // held by a request that opens a session
-	most     int          // sessions
+	opts        HTTPOptions
+	token       [sha256.Size]byte
+	sessions    *sdk.Server
+	old, now    http.Handler // of the revisions with sessions, and of those without
+	requests    chan struct{}
+	listens     chan struct{} // requests that stay open for what clients subscribed to
+	held        atomic.Int64  // bytes of bodies
+	opening     sync.Mutex    // held by a request that opens a session
+	most        int           // sessions
+	methods     []string      // that are passed on
+	body, write time.Duration // bodyWait and writeWait, but in tests
 }
 
 var _ http.Handler = (*httpServer)(nil)
@@ -83,7 +88,7 @@ func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h
 	for _, w := range s.opts.warnings() {
 		log.Warn(w)
 	}
-	defer s.calls.close()
+	defer s.end()
 	srv := &http.Server{
 		Handler: s.overHTTP(version, h), ReadHeaderTimeout: headWait, IdleTimeout: keepConn, MaxHeaderBytes: maxHeaders,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
@@ -106,7 +111,7 @@ func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h
 }
 
 func (s *server) overHTTP(version string, o HTTPOptions) *httpServer {
-	h := &httpServer{opts: o, token: sha256.Sum256([]byte(o.Token)), sessions: s.protocol(version), requests: make(chan struct{}, maxRequests), most: maxSessions}
+	h := &httpServer{opts: o, token: sha256.Sum256([]byte(o.Token)), sessions: s.protocol(version), requests: make(chan struct{}, maxRequests), listens: make(chan struct{}, maxListens), most: maxSessions, methods: methods, body: bodyWait, write: writeWait}
 	stateless := s.protocol(version)
 	calls := &callBound{}
 	for _, p := range []*sdk.Server{h.sessions, stateless} {
@@ -141,7 +146,7 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	known(r)
-	w = &patient{w, http.NewResponseController(w)}
+	w = &patient{w, http.NewResponseController(w), h.write}
 	next := h.old
 	stateless := r.Header.Get("Mcp-Protocol-Version") >= statelessVersion
 	if stateless {
@@ -151,21 +156,29 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
 		return
 	}
-	select {
-	case h.requests <- struct{}{}:
-		defer func() { <-h.requests }()
-	default:
+	free := take(h.requests)
+	if free == nil {
 		h.busy(w, fmt.Sprintf("at most %d requests at once", maxRequests))
 		return
 	}
+	defer func() { free() }()
 	body, fault := h.read(w, r)
 	defer h.held.Add(-int64(len(body)))
 	if fault == nil {
-		fault = checkBody(body, stateless, !stateless && r.Header.Get("Mcp-Session-Id") != "")
+		fault = h.check(body, stateless, !stateless && r.Header.Get("Mcp-Session-Id") != "")
 	}
 	if fault != nil {
 		fault.write(w)
 		return
+	}
+	if stateless && listens(body) {
+		listen := take(h.listens)
+		if listen == nil {
+			h.busy(w, fmt.Sprintf("at most %d subscriptions/listen at once", maxListens))
+			return
+		}
+		free() // it stays open: others' requests have the place
+		free = listen
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if !stateless && r.Header.Get("Mcp-Session-Id") == "" {
@@ -175,7 +188,24 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	next.ServeHTTP(w, r)
 }
 
-// callBound bounds the tools' calls under way, whose clients may have gone: in a session a call outlives its connection.
+// take takes a place of a bound, and returns what gives it back; nil if there is none.
+func take(places chan struct{}) (free func()) {
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }
+	default:
+		return nil
+	}
+}
+
+// listens reports whether a message is one that stays open.
+func listens(body []byte) bool {
+	m, err := jsonrpc.DecodeMessage(body)
+	r, ok := m.(*jsonrpc.Request)
+	return err == nil && ok && r.Method == "subscriptions/listen"
+}
+
+// callBound bounds the tools' calls under way, and resources that are read, whose clients may have gone: in a session a call outlives its connection.
 type callBound struct {
 	mu          sync.Mutex
 	calls, held int
@@ -183,11 +213,16 @@ type callBound struct {
 
 func (c *callBound) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		call, _ := req.GetParams().(*sdk.CallToolParamsRaw)
-		if call == nil {
+		size := 0
+		switch p := req.GetParams().(type) {
+		case *sdk.CallToolParamsRaw:
+			if p != nil {
+				size = len(p.Arguments)
+			}
+		case *sdk.ReadResourceParams:
+		default:
 			return next(ctx, method, req)
 		}
-		size := len(call.Arguments)
 		c.mu.Lock()
 		busy := c.calls >= maxInflight || c.held+size > maxInflightBytes
 		if !busy {
@@ -266,8 +301,12 @@ func (h *httpServer) knows(r *http.Request) bool {
 // takes it off.
 func (h *httpServer) read(w http.ResponseWriter, r *http.Request) (body []byte, fault *httpFault) {
 	rc := http.NewResponseController(w)
-	if rc.SetReadDeadline(time.Now().Add(bodyWait)) == nil {
-		defer func() { _ = rc.SetReadDeadline(time.Time{}) }() // else the connection's end would be taken for the client's
+	if rc.SetReadDeadline(time.Now().Add(h.body)) == nil {
+		defer func() {
+			if fault == nil { // else net/http would wait for the rest of the body, for ever
+				_ = rc.SetReadDeadline(time.Time{}) // else the connection's end would be taken for the client's
+			}
+		}()
 	}
 	piece := make([]byte, 32<<10)
 	from := http.MaxBytesReader(w, r.Body, maxLine)
@@ -316,9 +355,9 @@ func (f *httpFault) write(w http.ResponseWriter) {
 	_, _ = w.Write(text) // a client that is gone needs none
 }
 
-// checkBody holds a body to the bounds that messages on standard input have. In a session go-sdk asks clients, and takes
+// check holds a body to the bounds that messages on standard input have. In a session go-sdk asks clients, and takes
 // responses: it ignores those to nothing that it asked.
-func checkBody(body []byte, stateless, session bool) *httpFault {
+func (h *httpServer) check(body []byte, stateless, session bool) *httpFault {
 	body = bytes.TrimSpace(body)
 	switch {
 	case !json.Valid(body):
@@ -326,21 +365,21 @@ func checkBody(body []byte, stateless, session bool) *httpFault {
 	case !plain(body):
 		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("more than %d values, or more than %d levels", maxValues, maxDepth)}
 	case body[0] != '[':
-		return checkMessage(body, stateless, session)
+		return h.checkMessage(body, stateless, session)
 	}
 	var batch []json.RawMessage
 	if err := json.Unmarshal(body, &batch); err != nil || len(batch) == 0 || len(batch) > maxInflight {
 		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("a batch has 1 to %d messages", maxInflight)}
 	}
 	for _, one := range batch {
-		if fault := checkMessage(one, stateless, session); fault != nil {
+		if fault := h.checkMessage(one, stateless, session); fault != nil {
 			return fault
 		}
 	}
 	return nil
 }
 
-func checkMessage(raw []byte, stateless, session bool) *httpFault {
+func (h *httpServer) checkMessage(raw []byte, stateless, session bool) *httpFault {
 	id, once := idOf(raw)
 	if !once {
 		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "id: write it once"}
@@ -359,7 +398,7 @@ func checkMessage(raw []byte, stateless, session bool) *httpFault {
 	if !ok {
 		return &httpFault{http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "a response outside of a session: this server asks for nothing there"}
 	}
-	if r.IsCall() && !slices.Contains(methods, r.Method) {
+	if r.IsCall() && !slices.Contains(h.methods, r.Method) {
 		status := http.StatusOK
 		if stateless {
 			status = http.StatusNotFound
@@ -372,7 +411,8 @@ func checkMessage(raw []byte, stateless, session bool) *httpFault {
 // patient is a response whose client has to take each piece in time: one that reads nothing would hold a call for ever.
 type patient struct {
 	http.ResponseWriter
-	rc *http.ResponseController
+	rc   *http.ResponseController
+	wait time.Duration
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -380,6 +420,6 @@ func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // Write implements http.ResponseWriter.
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.rc.SetWriteDeadline(time.Now().Add(writeWait)) // a connection that has none is a test's
+	_ = p.rc.SetWriteDeadline(time.Now().Add(p.wait)) // a connection that has none is a test's
 	return p.ResponseWriter.Write(b)
 }

@@ -96,6 +96,9 @@ func post(t *testing.T, url, body string, head map[string]string) (status int, s
 	return answer.StatusCode, answer.Header.Get("Mcp-Session-Id"), string(b)
 }
 
+// metaNow is of each request of a client without a session.
+const metaNow = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
+
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
 func TestHTTPVersionsChooseSessions(t *testing.T) {
@@ -114,7 +117,7 @@ func TestHTTPVersionsChooseSessions(t *testing.T) {
 	if status, _, text := post(t, url, fmt.Sprintf(call, ""), old); status != http.StatusOK || !strings.Contains(text, "max_sandboxes") {
 		t.Errorf("in a session: %d: %s", status, text)
 	}
-	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
+	const meta = "," + metaNow
 	status, session, text = post(t, url, fmt.Sprintf(call, meta), map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "sandbox_list"})
 	if status != http.StatusOK || session != "" || !strings.Contains(text, "max_sandboxes") {
 		t.Errorf("without a session: %d, session %q: %s", status, session, text)
@@ -178,8 +181,8 @@ func TestI11_HTTPBodiesAreBounded(t *testing.T) {
 		"no JSON":  {"GET / HTTP/1.1", "no JSON", 400}, "nothing": {"", "no JSON", 400},
 		"two ids":   {`{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, "write it once", 400},
 		"a batch":   {"[" + strings.TrimSuffix(strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, maxInflight+1), ",") + "]", "1 to 64 messages", 400},
-		"a method":  {`{"jsonrpc":"2.0","id":7,"method":"resources/subscribe"}`, `"id":7`, 200},
-		"an answer": {`{"jsonrpc":"2.0","id":7,"result":{}}`, "asks for nothing", 400},
+		"a method":  {`{"jsonrpc":"2.0","id":7,"method":"logging/setLevel"}`, `"id":7`, 200},
+		"an answer": {`{"jsonrpc":"2.0","id":7,"result":{}}`, "asks for nothing there", 400},
 	} {
 		status, _, text := post(t, srv.URL+HTTPPath, c.body, nil)
 		if status != c.want || !strings.Contains(text, c.words) {

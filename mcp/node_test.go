@@ -18,6 +18,16 @@ const npm = "../cmd/msb/testdata/npm/"
 // node runs a program of npm and returns what it printed.
 func node(t *testing.T, argv ...string) string {
 	t.Helper()
+	out, err := nodeIn(t, npm, argv...)
+	if err != nil {
+		t.Errorf("%q: %v", argv, err)
+	}
+	return out
+}
+
+// nodeIn is node in another directory.
+func nodeIn(t *testing.T, dir string, argv ...string) (string, error) {
+	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("Node.js is pinned for Linux on x86-64")
 	}
@@ -29,13 +39,10 @@ func node(t *testing.T, argv ...string) string {
 		t.Fatalf("%v: scripts/setup --test installs it", err)
 	}
 	cmd := exec.CommandContext(t.Context(), path, argv...)
-	cmd.Dir, cmd.Stderr = npm, os.Stderr
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + filepath.Dir(path) + ":/usr/bin:/bin"}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Errorf("%q: %v", argv, err)
-	}
-	return string(out)
+	return string(out), err
 }
 
 // TestI15_TypeScriptSDKsAskTheirUser over HTTP, with sessions and without.

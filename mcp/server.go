@@ -33,6 +33,10 @@ type server struct {
 	history history
 	log     *slog.Logger
 	seals   *seals
+
+	watchMu  sync.Mutex
+	watchers []*watcher // one for each protocol
+
 	asking  chan struct{} // held by calls that wait for the person behind their client
 	spools  atomic.Int64  // bytes that outputs may still be kept in
 	cleanup time.Duration
@@ -53,13 +57,24 @@ func Serve(ctx context.Context, o Options, version string, r io.ReadCloser, w io
 }
 
 func (s *server) serve(ctx context.Context, version string, t sdk.Transport) error {
-	defer s.calls.close()
+	defer s.end()
 	defer context.AfterFunc(ctx, s.calls.close)() // go-sdk waits for the calls under way
 	err := s.protocol(version).Run(ctx, t)
 	if errors.Is(err, ctx.Err()) { // it was asked to end
 		err = nil
 	}
 	return err
+}
+
+// end ends the calls under way, and what looks at resources.
+func (s *server) end() {
+	s.calls.close()
+	s.watchMu.Lock()
+	all := s.watchers
+	s.watchMu.Unlock()
+	for _, w := range all {
+		w.close()
+	}
 }
 
 func newServer(o Options, log *slog.Logger) (*server, error) {
@@ -87,12 +102,20 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 // protocol is the server with its tools.
 func (s *server) protocol(version string) *sdk.Server {
 	impl := &sdk.Implementation{Name: "msb", Title: "msb sandboxes", Version: version}
-	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}}
-	if s.list != nil { // our prompts are about our tools
-		caps.Prompts = nil
+	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}, Resources: &sdk.ResourceCapabilities{Subscribe: true}}
+	if s.list != nil { // our prompts and resources are about our tools
+		caps.Prompts, caps.Resources = nil, nil
 	}
 	instructions := s.instructions()
-	p := sdk.NewServer(impl, &sdk.ServerOptions{Instructions: instructions, Capabilities: caps, Logger: slog.New(warnings{s.log.Handler()})})
+	w := newWatcher(s, version)
+	p := sdk.NewServer(impl, &sdk.ServerOptions{
+		Instructions: instructions, Capabilities: caps, Logger: slog.New(warnings{s.log.Handler()}),
+		SubscribeHandler: w.subscribe, UnsubscribeHandler: w.unsubscribe,
+	})
+	w.protocol = p
+	s.watchMu.Lock()
+	s.watchers = append(s.watchers, w)
+	s.watchMu.Unlock()
 	all := s.listed()
 	names := make([]string, 0, len(all))
 	for _, t := range all {
@@ -101,8 +124,9 @@ func (s *server) protocol(version string) *sdk.Server {
 	}
 	if s.list == nil {
 		s.addPrompts(p)
+		s.addResources(p, version)
 	}
-	p.AddReceivingMiddleware(initializeAgain(impl, caps, instructions), unknownTool(names), noCursor)
+	p.AddReceivingMiddleware(initializeAgain(impl, caps, instructions), unknownTool(names), noCursor, knownResources)
 	return p
 }
 
@@ -188,6 +212,14 @@ func noCursor(next sdk.MethodHandler) sdk.MethodHandler {
 				cursor = p.Cursor
 			}
 		case *sdk.ListPromptsParams:
+			if p != nil {
+				cursor = p.Cursor
+			}
+		case *sdk.ListResourcesParams:
+			if p != nil {
+				cursor = p.Cursor
+			}
+		case *sdk.ListResourceTemplatesParams:
 			if p != nil {
 				cursor = p.Cursor
 			}

@@ -47,7 +47,8 @@ const (
 )
 
 // methods are the calls that this server answers. go-sdk has more, and answers some in ways that end the connection.
-var methods = []string{"initialize", "ping", "server/discover", "tools/list", "tools/call", "prompts/list", "prompts/get"}
+var methods = []string{"initialize", "ping", "server/discover", "tools/list", "tools/call", "prompts/list", "prompts/get",
+	"resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"}
 
 // codeBusy is of JSON-RPC's range for a server's own errors.
 const codeBusy = -32000
