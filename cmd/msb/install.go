@@ -12,8 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -280,21 +280,49 @@ func putCommand(path, script string) error {
 	case !made:
 		return fmt.Errorf("%s is there already, and msb install did not make it; choose another --name or --dir", path)
 	}
-	return renameio.WriteFile(path, []byte(script), 0o700)
+	temporary, err := writeCommand(path, script)
+	if err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
 }
 
 // newCommand links the script to its name, which fails where another file has it by now.
 func newCommand(path, script string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".msb-install-")
+	temporary, err := writeCommand(path, script)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(script)
-	err = errors.Join(err, f.Chmod(0o700), f.Close())
-	if err == nil {
-		err = os.Link(f.Name(), path)
+	return errors.Join(os.Link(temporary, path), os.Remove(temporary))
+}
+
+const (
+	// temporaryCommand begins the name of a script that is being written.
+	temporaryCommand = ".msb-install-"
+	// commandGrace is how old one is that a kill left.
+	commandGrace = time.Minute
+)
+
+// writeCommand writes a script beside path, and removes those that a kill left there.
+func writeCommand(path, script string) (temporary string, err error) {
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temporaryCommand+"*"))
+	for _, old := range left {
+		if info, e := os.Lstat(old); e == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > commandGrace {
+			_ = os.Remove(old) // the next msb install tries again
+		}
 	}
-	return errors.Join(err, os.Remove(f.Name()))
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), temporaryCommand)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(script)
+	if err = errors.Join(err, f.Chmod(0o700), f.Sync(), f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
 }
 
 // warnAtPath says what keeps a shell from finding the command.

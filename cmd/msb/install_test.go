@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // installedArgs are what a script gives msb.
@@ -127,5 +129,36 @@ func TestI12_UnrunnableCommandsAreNotInstalled(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestHalfWrittenCommandsAreSwept: what a kill left in the middle of msb install goes with the next one; what another writes
+// just now, and what has another name, stays. It is the same for a new command and one that is replaced.
+func TestHalfWrittenCommandsAreSwept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, script := range []string{"#!/bin/sh\n" + installMark + "one\n", "#!/bin/sh\n" + installMark + "two\n"} {
+		past := time.Now().Add(-2 * commandGrace)
+		for name, at := range map[string]time.Time{temporaryCommand + "1": past, temporaryCommand + "2": time.Now(), ".msb-other": past} {
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, at, at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := putCommand(filepath.Join(dir, "tool"), script); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "tool"))
+		if want := []string{temporaryCommand + "2", ".msb-other", "tool"}; err != nil || string(b) != script || !slices.Equal(names, want) {
+			t.Errorf("%q, %v; there are %q, want %q", b, err, names, want)
+		}
 	}
 }
