@@ -15,6 +15,7 @@ import (
 type productPackage struct {
 	directory, name string
 	types           []string
+	methods         map[string]int // by the type, exported or not
 }
 
 // productPackages are the packages of the tree at top, without tests and generated files.
@@ -43,9 +44,12 @@ func productPackages(t *testing.T, top string) []productPackage {
 		}
 		directory := filepath.Dir(path)
 		if byDirectory[directory] == nil {
-			byDirectory[directory] = &productPackage{directory: directory, name: file.Name.Name}
+			byDirectory[directory] = &productPackage{directory: directory, name: file.Name.Name, methods: map[string]int{}}
 		}
 		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
+				byDirectory[directory].methods[receiver(f)]++
+			}
 			group, ok := decl.(*ast.GenDecl)
 			if !ok {
 				continue
@@ -66,6 +70,36 @@ func productPackages(t *testing.T, top string) []productPackage {
 		all = append(all, *p)
 	}
 	return all
+}
+
+// receiver is the name of the type that f is a method of.
+func receiver(f *ast.FuncDecl) (name string) {
+	ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && name == "" {
+			name = id.Name
+		}
+		return name == ""
+	})
+	return name
+}
+
+// maxMethods is how many methods a type may have: one with more does more than one thing.
+const maxMethods = 40
+
+func TestTypesHaveFewMethods(t *testing.T) {
+	t.Parallel()
+	most := 0
+	for _, p := range productPackages(t, root) {
+		for name, n := range p.methods {
+			most = max(most, n)
+			if n > maxMethods {
+				t.Errorf("%s.%s has %d methods, at most %d are allowed", p.directory, name, n, maxMethods)
+			}
+		}
+	}
+	if most < maxMethods/2 {
+		t.Errorf("no type has more than %d methods: this test counts nothing", most)
+	}
 }
 
 // singular is what two names have in common that differ in case or in a plural's s.

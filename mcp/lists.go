@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -133,4 +135,45 @@ func (s *server) cwd(name, given string) (string, error) {
 		return "", err
 	}
 	return st.Labels[workdirLabel], nil
+}
+
+// named calls one of our tools that takes a sandbox alone.
+func (s *server) named(ctx context.Context, name string, call toolCall) (string, error) {
+	return s.relay(ctx, call, map[string]any{"sandbox": name})
+}
+
+// variables are those that all programs of a sandbox get.
+func (s *server) variables(env map[string]string) ([]string, error) {
+	all, err := (&program{Env: env}).environ()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > maxEnv || len(strings.Join(all, "")) > maxWords {
+		return nil, wrong("a sandbox has at most %d variables of %d bytes together", maxEnv, maxWords)
+	}
+	return all, nil
+}
+
+// bound accepts a directory of this machine that sandboxes see anyway, where they see it. No call adds one.
+func (s *server) bound(host, guest string, write bool) error {
+	is := func(d sandbox.Directory) bool {
+		return d.Guest == guest && (d.Host == host || d.Host == realPath(host)) && (d.Writable || !write)
+	}
+	if slices.ContainsFunc(s.opts.Directories, is) {
+		return nil
+	}
+	return say("%s can't be bound at %s: every sandbox sees the directories that the operator shares, and no others; they are %s", printed(host), printed(guest), cmp.Or(strings.Join(s.opts.shown(), ", "), "none"))
+}
+
+// statsOf is what a sandbox that runs says it uses.
+func (s *server) statsOf(ctx context.Context, st *sandbox.Status) (agentclient.Stats, error) {
+	m, err := s.runner.connect(ctx, st)
+	if errors.Is(err, sandbox.ErrNotRunning) {
+		return agentclient.Stats{}, say("sandbox %s does not run", st.Name)
+	}
+	if err != nil {
+		return agentclient.Stats{}, startFault{err}
+	}
+	defer func() { _ = m.Close() }() // the session's
+	return m.Stats(ctx)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // spawn makes and starts a child of a sandbox, within the operator's budget.
-func (s *server) spawn(ctx context.Context, parent, name string, a *machineArgs) (string, error) {
+func (s childTools) spawn(ctx context.Context, parent, name string, a *machineArgs) (string, error) {
 	st, err := s.own(parent, false)
 	if err != nil {
 		return "", err
@@ -57,7 +57,7 @@ func (s *server) spawn(ctx context.Context, parent, name string, a *machineArgs)
 }
 
 // childPolicy is what a call asks for, under the parent's policy; nil for the parent's own.
-func (s *server) childPolicy(parent *sandbox.Status, a *machineArgs) (*policies.Policy, error) {
+func (s childTools) childPolicy(parent *sandbox.Status, a *machineArgs) (*policies.Policy, error) {
 	if a.Policy == nil && a.Allow == nil {
 		return nil, nil
 	}
@@ -70,7 +70,7 @@ func (s *server) childPolicy(parent *sandbox.Status, a *machineArgs) (*policies.
 	return under.policy(a)
 }
 
-func (s *server) listChildren(parent string) (string, error) {
+func (s childTools) listChildren(parent string) (string, error) {
 	st, err := s.own(parent, false)
 	if err != nil {
 		return "", err
@@ -95,7 +95,7 @@ func (s *server) listChildren(parent string) (string, error) {
 }
 
 // destroyChild removes a child, whichever of this server's sandboxes it belongs to.
-func (s *server) destroyChild(ctx context.Context, name string) (string, error) {
+func (s childTools) destroyChild(ctx context.Context, name string) (string, error) {
 	st, err := s.own(name, true)
 	if err != nil {
 		return "", err
@@ -110,7 +110,9 @@ func (s *server) destroyChild(ctx context.Context, name string) (string, error) 
 }
 
 // childTools are the toolset "children".
-func (s *server) childTools() []toolSpec {
+type childTools struct{ *server }
+
+func (s childTools) all() []toolSpec {
 	type args struct {
 		Sandbox string `json:"sandbox"`
 		Name    string `json:"name"`
@@ -135,22 +137,6 @@ func (s *server) childTools() []toolSpec {
 			description: "Stop a child and delete it with its files and its own children.", properties: `"name":{"type":"string"}`, required: []string{"name"},
 		},
 	}
-}
-
-func (s *server) birdSpawn(ctx context.Context, a *birdArgs) (string, error) {
-	memory, err := memoryMB(a.Memory)
-	if err != nil {
-		return "", err
-	}
-	return s.spawn(ctx, a.Parent, a.Name, &machineArgs{Image: a.Image, CPUs: a.CPUs, MemoryMB: memory})
-}
-
-func (s *server) birdChildren(_ context.Context, a *birdArgs) (string, error) {
-	return s.listChildren(a.Parent)
-}
-
-func (s *server) birdDestroyChild(ctx context.Context, a *birdArgs) (string, error) {
-	return s.destroyChild(ctx, a.Name)
 }
 
 // memoryMB reads 512M or 1G; "" is 0.

@@ -32,7 +32,7 @@ shift 2
 exec git clone "$@"`
 
 // tokenAdvice answers whoever would hand over a credential.
-func (s *server) tokenAdvice(host string) error {
+func (s gitTools) tokenAdvice(host string) error {
 	have := "no secret of the operator's policy is for " + printed(host)
 	if v := s.gitSecret(host); v != "" {
 		have = "the operator has given one for " + printed(host) + ": leave the credential out"
@@ -41,7 +41,7 @@ func (s *server) tokenAdvice(host string) error {
 }
 
 // gitSecret is the variable of the operator's secret that goes to a host as the password of basic authentication.
-func (s *server) gitSecret(host string) string {
+func (s gitTools) gitSecret(host string) string {
 	name, err := hostname.Parse(host)
 	if err != nil {
 		return ""
@@ -57,7 +57,7 @@ func (s *server) gitSecret(host string) string {
 }
 
 // repository is the host and the last name of a repository's URL.
-func (s *server) repository(repo string) (host, name string, err error) {
+func (s gitTools) repository(repo string) (host, name string, err error) {
 	u, parseErr := url.Parse(repo)
 	if parseErr != nil || u.Scheme != "https" || u.Host == "" {
 		return "", "", wrong("repo %q: give an https URL, such as https://github.com/user/repo.git", printed(repo))
@@ -72,7 +72,7 @@ func (s *server) repository(repo string) (host, name string, err error) {
 	return u.Hostname(), name, nil
 }
 
-func (s *server) gitClone(ctx context.Context, a *gitArgs) (string, error) {
+func (s gitTools) gitClone(ctx context.Context, a *gitArgs) (string, error) {
 	host, name, err := s.repository(a.Repo)
 	if err != nil {
 		return "", err
@@ -99,7 +99,9 @@ func (s *server) gitClone(ctx context.Context, a *gitArgs) (string, error) {
 }
 
 // gitTools are the toolset "git".
-func (s *server) gitTools() []toolSpec {
+type gitTools struct{ *server }
+
+func (s gitTools) all() []toolSpec {
 	return []toolSpec{{
 		name: "git_clone", title: "Clone a repository", open: true, hint: "git clone checkout repository", call: adapter(s.gitClone),
 		description: "Clone a git repository into a sandbox, whose image has to have git. No credential is needed or taken: the operator's secret for the host is used by itself.",

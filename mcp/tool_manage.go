@@ -15,7 +15,9 @@ import (
 )
 
 // manageTools are the toolset "manage".
-func (s *server) manageTools() []toolSpec {
+type manageTools struct{ *server }
+
+func (s manageTools) all() []toolSpec {
 	return []toolSpec{
 		{
 			name: "sandbox_start", title: "Start a sandbox", idempotent: true, open: true, hint: "start boot stopped sandbox", call: s.sandboxStart,
@@ -66,7 +68,7 @@ type sandboxArg struct {
 }
 
 // ownOf is the sandbox that a tool's only argument names.
-func (s *server) ownOf(raw json.RawMessage) (*sandbox.Status, error) {
+func (s manageTools) ownOf(raw json.RawMessage) (*sandbox.Status, error) {
 	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (s *server) ownOf(raw json.RawMessage) (*sandbox.Status, error) {
 	return s.own(a.Sandbox, false)
 }
 
-func (s *server) sandboxStart(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxStart(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
 		return "", err
@@ -93,7 +95,7 @@ func (s *server) sandboxStart(ctx context.Context, raw json.RawMessage) (string,
 	return asJSON(row(st, s.label))
 }
 
-func (s *server) sandboxRemove(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxRemove(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
 		return "", err
@@ -104,7 +106,7 @@ func (s *server) sandboxRemove(ctx context.Context, raw json.RawMessage) (string
 	return s.stop(ctx, a.Sandbox, true)
 }
 
-func (s *server) sandboxReset(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxReset(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
 		return "", err
@@ -140,7 +142,7 @@ type inspected struct {
 	Secrets   []secret   `json:"secrets,omitempty"`
 }
 
-func (s *server) sandboxInspect(_ context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxInspect(_ context.Context, raw json.RawMessage) (string, error) {
 	st, err := s.ownOf(raw)
 	if err != nil {
 		return "", err
@@ -158,7 +160,7 @@ func (s *server) sandboxInspect(_ context.Context, raw json.RawMessage) (string,
 	return asJSON(seen)
 }
 
-func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxHealth(ctx context.Context, raw json.RawMessage) (string, error) {
 	st, err := s.ownOf(raw)
 	if err != nil {
 		return "", err
@@ -192,7 +194,7 @@ func (s *server) sandboxHealth(ctx context.Context, raw json.RawMessage) (string
 	return strings.TrimSuffix(text+"\n"+words, "\n"), err
 }
 
-func (s *server) sandboxHistory(_ context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxHistory(_ context.Context, raw json.RawMessage) (string, error) {
 	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
 		return "", err
@@ -204,7 +206,7 @@ func (s *server) sandboxHistory(_ context.Context, raw json.RawMessage) (string,
 	return asJSON(s.history.of(cmp.Or(a.Sandbox, byDefault), byDefault))
 }
 
-func (s *server) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		sandboxArg
 		Set   map[string]string `json:"set"`
@@ -239,7 +241,7 @@ func (s *server) sandboxEnv(ctx context.Context, raw json.RawMessage) (string, e
 // maxEnv bounds the variables of a sandbox: each of its programs is started with them.
 const maxEnv = 256
 
-func (s *server) changeEnv(ctx context.Context, st *sandbox.Status, set, unset []string) error {
+func (s manageTools) changeEnv(ctx context.Context, st *sandbox.Status, set, unset []string) error {
 	if len(set)+len(unset) == 0 {
 		return nil
 	}
@@ -266,7 +268,7 @@ func (s *server) changeEnv(ctx context.Context, st *sandbox.Status, set, unset [
 // quietConsole is the console of a sandbox that is well: its kernel starts with "quiet".
 const quietConsole = "the console shows nothing: the kernel writes there when something is wrong, such as memory that ran out; dmesg in sandbox_exec shows the rest"
 
-func (s *server) sandboxLogs(_ context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxLogs(_ context.Context, raw json.RawMessage) (string, error) {
 	st, err := s.ownOf(raw)
 	if err != nil {
 		return "", err
@@ -300,7 +302,7 @@ exec python3 -m pip install --no-input --disable-pip-version-check "$@"`,
 
 const maxPackages = 64
 
-func (s *server) sandboxInstall(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s manageTools) sandboxInstall(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		sandboxArg
 		Packages []string `json:"packages"`

@@ -9,7 +9,7 @@ import (
 )
 
 // publish lets programs of this machine connect to a port of a sandbox.
-func (s *server) publish(ctx context.Context, box string, guest, host int64, udp bool) (string, error) {
+func (s portTools) publish(ctx context.Context, box string, guest, host int64, udp bool) (string, error) {
 	if guest < 1 || guest > maxPort || host < 0 || host > maxPort {
 		return "", wrong("port %d of the sandbox at %d of this machine: ports are 1 to %d", guest, host, maxPort)
 	}
@@ -40,7 +40,7 @@ func (s *server) publish(ctx context.Context, box string, guest, host int64, udp
 const maxPort = 65535
 
 // unpublish ends the ports of a sandbox that lead to one of its own, or those from one of this machine's; 0 is any.
-func (s *server) unpublish(ctx context.Context, st *sandbox.Status, match func(sandbox.Port) bool) (string, error) {
+func (s portTools) unpublish(ctx context.Context, st *sandbox.Status, match func(sandbox.Port) bool) (string, error) {
 	all, err := s.only(st).Ports().List(st.Name)
 	if err != nil {
 		return "", err
@@ -64,7 +64,7 @@ func (s *server) unpublish(ctx context.Context, st *sandbox.Status, match func(s
 	return "no longer published, with their connections: " + strings.Join(ended, ", "), nil
 }
 
-func (s *server) listPorts(box string) (string, error) {
+func (s portTools) listPorts(box string) (string, error) {
 	st, err := s.own(box, false)
 	if err != nil {
 		return "", err
@@ -93,7 +93,9 @@ type portArgs struct {
 }
 
 // portTools are the toolset "ports".
-func (s *server) portTools() []toolSpec {
+type portTools struct{ *server }
+
+func (s portTools) all() []toolSpec {
 	const propPort = `"port":{"type":"integer","description":"of the sandbox"}`
 	return []toolSpec{
 		{
@@ -118,4 +120,19 @@ func (s *server) portTools() []toolSpec {
 			description: "End the publishing of a port of a sandbox, with its connections.", properties: propSandbox + "," + propPort + `,"host_port":{"type":"integer"}`, required: []string{"port"},
 		},
 	}
+}
+
+// agentPort reads a port that an agent publishes. It is for this machine alone: for others the operator publishes.
+func (s *server) agentPort(text string) (sandbox.Port, error) {
+	p, err := sandbox.ParsePort(text)
+	if err != nil {
+		return p, wrong("%w", err)
+	}
+	if p.Address.IsValid() && !p.Address.IsLoopback() {
+		return p, wrong("port %q is for other machines; leave the address out", printed(text))
+	}
+	if p.Host != 0 && p.Host < minHostPort {
+		return p, wrong("port %q: give this machine's port as 0, for any that is free, or at least %d", printed(text), minHostPort)
+	}
+	return p, nil
 }

@@ -17,9 +17,12 @@ const (
 	snapshotLabel = "mcp.label"
 )
 
+// ownSnapshots are those of the sandboxes of one server.
+type ownSnapshots struct{ *boxes }
+
 // snapshots are those that were taken under this very floor: one of another may hold settings that this one forbids. What
 // came in an archive is none, whatever label it has.
-func (b *boxes) snapshots() ([]sandbox.Snapshot, error) {
+func (b ownSnapshots) snapshots() ([]sandbox.Snapshot, error) {
 	all, err := b.opts.Home.Snapshots().List()
 	if err != nil {
 		return nil, err
@@ -28,7 +31,7 @@ func (b *boxes) snapshots() ([]sandbox.Snapshot, error) {
 }
 
 // snapshot is the one of that name, if this server may use it.
-func (b *boxes) snapshot(name string) (*sandbox.Snapshot, error) {
+func (b ownSnapshots) snapshot(name string) (*sandbox.Snapshot, error) {
 	all, err := b.snapshots()
 	if err != nil {
 		return nil, err
@@ -40,7 +43,7 @@ func (b *boxes) snapshot(name string) (*sandbox.Snapshot, error) {
 	return &all[i], nil
 }
 
-func (b *boxes) takeSnapshot(ctx context.Context, box, name string) (string, error) {
+func (b ownSnapshots) takeSnapshot(ctx context.Context, box, name string) (string, error) {
 	st, err := b.own(box, false)
 	if err != nil {
 		return "", err
@@ -73,7 +76,7 @@ type snapshotRow struct {
 	DataMB  int64     `json:"data_mb"`
 }
 
-func (b *boxes) listSnapshots() (string, error) {
+func (b ownSnapshots) listSnapshots() (string, error) {
 	all, err := b.snapshots()
 	if err != nil {
 		return "", err
@@ -87,7 +90,7 @@ func (b *boxes) listSnapshots() (string, error) {
 }
 
 // restore puts the disk of a snapshot in place of that of the sandbox of which it was taken.
-func (b *boxes) restore(ctx context.Context, snapshot, box string) (string, error) {
+func (b ownSnapshots) restore(ctx context.Context, snapshot, box string) (string, error) {
 	st, err := b.own(box, false)
 	if err != nil {
 		return "", err
@@ -109,7 +112,7 @@ func (b *boxes) restore(ctx context.Context, snapshot, box string) (string, erro
 	return fmt.Sprintf("sandbox %s has the disk of snapshot %s; its jobs ended, and its next use starts it", st.Name, s.Name), nil
 }
 
-func (b *boxes) removeSnapshot(name string) (string, error) {
+func (b ownSnapshots) removeSnapshot(name string) (string, error) {
 	s, err := b.snapshot(name)
 	if err == nil {
 		err = b.opts.Home.Snapshots().Remove(s.Name)
@@ -121,7 +124,7 @@ func (b *boxes) removeSnapshot(name string) (string, error) {
 }
 
 // clone makes a sandbox out of another, or out of a snapshot. It has the same floor, policy and bounds, and counts as one.
-func (b *boxes) clone(ctx context.Context, box, snapshot, to string) (string, error) {
+func (b ownSnapshots) clone(ctx context.Context, box, snapshot, to string) (string, error) {
 	if box != "" && snapshot != "" {
 		return "", wrong("give sandbox or snapshot, not both")
 	}
@@ -159,33 +162,34 @@ func (b *boxes) clone(ctx context.Context, box, snapshot, to string) (string, er
 
 // snapshotTools are the toolset "snapshots".
 func (s *server) snapshotTools() []toolSpec {
+	own := ownSnapshots{s.boxes}
 	const propSnapshot = `"snapshot":{"type":"string"}`
 	return []toolSpec{
 		{
 			name: "snapshot_create", title: "Save a sandbox's disk", hint: "snapshot checkpoint save state", call: adapter(func(ctx context.Context, a *snapshotArgs) (string, error) {
-				return s.takeSnapshot(ctx, a.Sandbox, a.Snapshot)
+				return own.takeSnapshot(ctx, a.Sandbox, a.Snapshot)
 			}),
 			description: "Save the disk of a sandbox, running or not, to restore or clone it later. Programs and memory are not saved.",
 			properties:  propSandbox + `,"snapshot":{"type":"string","description":"its name; default: the sandbox's with a number"}`,
 		},
 		{
-			name: "snapshot_list", title: "List snapshots", readOnly: true, idempotent: true, hint: "saved disks checkpoints", call: adapter(func(context.Context, *struct{}) (string, error) { return s.listSnapshots() }),
+			name: "snapshot_list", title: "List snapshots", readOnly: true, idempotent: true, hint: "saved disks checkpoints", call: adapter(func(context.Context, *struct{}) (string, error) { return own.listSnapshots() }),
 			description: "List the snapshots with the sandboxes that they are of, as JSON.",
 		},
 		{
 			name: "snapshot_restore", title: "Go back to a snapshot", destructive: true, hint: "roll back undo restore state", call: adapter(func(ctx context.Context, a *snapshotArgs) (string, error) {
-				return s.restore(ctx, a.Snapshot, a.Sandbox)
+				return own.restore(ctx, a.Snapshot, a.Sandbox)
 			}),
 			description: "Stop a sandbox and give it back the disk of a snapshot of it. What was written since is gone.",
 			properties:  propSandbox + "," + propSnapshot, required: []string{"snapshot"},
 		},
 		{
-			name: "snapshot_remove", title: "Remove a snapshot", destructive: true, hint: "delete saved disk", call: adapter(func(_ context.Context, a *snapshotArgs) (string, error) { return s.removeSnapshot(a.Snapshot) }),
+			name: "snapshot_remove", title: "Remove a snapshot", destructive: true, hint: "delete saved disk", call: adapter(func(_ context.Context, a *snapshotArgs) (string, error) { return own.removeSnapshot(a.Snapshot) }),
 			description: "Remove a snapshot.", properties: propSnapshot, required: []string{"snapshot"},
 		},
 		{
 			name: "sandbox_clone", title: "Copy a sandbox", hint: "duplicate fork copy of a sandbox or snapshot", call: adapter(func(ctx context.Context, a *snapshotArgs) (string, error) {
-				return s.clone(ctx, a.Sandbox, a.Snapshot, a.To)
+				return own.clone(ctx, a.Sandbox, a.Snapshot, a.To)
 			}),
 			description: "Make a sandbox with a copy of another's disk, or of a snapshot's, and the same settings.",
 			properties:  propSandbox + "," + propSnapshot + `,"to":{"type":"string","description":"name of the new sandbox"}`, required: []string{"to"},

@@ -25,7 +25,7 @@ sleep 1
 done`
 
 // startSync copies a directory that the operator shares to another place of a sandbox for as long as the sandbox runs.
-func (s *server) startSync(ctx context.Context, box, from, to string) (string, error) {
+func (s syncTools) startSync(ctx context.Context, box, from, to string) (string, error) {
 	source, err := s.files.shared(from, false)
 	if err == nil {
 		err = guestPath(to)
@@ -48,7 +48,7 @@ func (s *server) startSync(ctx context.Context, box, from, to string) (string, e
 	return fmt.Sprintf("%s.%s copies what is new in %s to %s, every second, until sync_stop or the sandbox's end; what is removed there stays here", st.Name, job, printed(from), printed(to)), nil
 }
 
-func (s *server) stopSync(ctx context.Context, id string) (string, error) {
+func (s syncTools) stopSync(ctx context.Context, id string) (string, error) {
 	box, job, ok := strings.Cut(id, ".")
 	if !ok || !strings.HasPrefix(job, syncPrefix) || sandbox.CheckJobName(job) != nil {
 		return "", wrong("%q: give what sync_start said, such as default.sync-ab12cd34", printed(id))
@@ -71,7 +71,9 @@ func (s *server) stopSync(ctx context.Context, id string) (string, error) {
 }
 
 // syncTools are the toolset "sync".
-func (s *server) syncTools() []toolSpec {
+type syncTools struct{ *server }
+
+func (s syncTools) all() []toolSpec {
 	type args struct {
 		Sandbox string `json:"sandbox"`
 		From    string `json:"from"`

@@ -78,17 +78,17 @@ func (s *server) moreTools() []toolSpec {
 			name: "image_list", title: "List images", readOnly: true, idempotent: true, hint: "which images are there, python node", call: s.imageList,
 			description: "List the images that a sandbox can be made of, as JSON: those in the cache, and those that may be pulled.",
 		}},
-		"manage": s.manageTools(),
+		"manage": manageTools{s}.all(),
 		"metrics": {{
 			name: "sandbox_metrics", title: "What a sandbox uses", idempotent: true, hint: "cpu memory disk usage load processes", call: s.sandboxMetrics,
 			description: "Memory, disk, processor time and processes of a sandbox, as it says itself, as JSON.", properties: propSandbox,
 		}},
 		"volumes":   s.volumeTools(),
 		"snapshots": s.snapshotTools(),
-		"ports":     s.portTools(),
-		"git":       s.gitTools(),
-		"sync":      s.syncTools(),
-		"children":  s.childTools(),
+		"ports":     portTools{s}.all(),
+		"git":       gitTools{s}.all(),
+		"sync":      syncTools{s}.all(),
+		"children":  childTools{s}.all(),
 	}
 	var all []toolSpec
 	for _, name := range Toolsets() {

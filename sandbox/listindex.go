@@ -72,7 +72,7 @@ type lister struct {
 	read   int // sandboxes that the index didn't have
 }
 
-func (h *Home) newLister(n int) *lister {
+func newLister(h *Home, n int) *lister {
 	l := &lister{home: h, kept: index{}}
 	if n < indexFrom || !h.made.IsZero() {
 		return l

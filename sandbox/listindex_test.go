@@ -72,7 +72,7 @@ func TestListsOfManyAreWhatTheyWouldBe(t *testing.T) {
 		t.Fatalf("there is no index: %v", err)
 	}
 	same("with the index")
-	if l := home.newLister(indexFrom); len(l.kept.Entries) != indexFrom+indexAgain {
+	if l := newLister(home, indexFrom); len(l.kept.Entries) != indexFrom+indexAgain {
 		t.Errorf("the index has %d sandboxes", len(l.kept.Entries))
 	} else {
 		l.close()

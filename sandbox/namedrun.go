@@ -85,7 +85,7 @@ func (h *Home) List() ([]Status, error) {
 			names = append(names, e.Name())
 		}
 	}
-	l := h.newLister(len(names))
+	l := newLister(h, len(names))
 	defer l.close()
 	stamps := l.stamps(names)
 	all := make([]Status, 0, len(names))

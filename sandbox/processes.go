@@ -47,7 +47,7 @@ func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
 		if err != nil || pid <= kernelThreads || len(all) == maxProcesses {
 			continue
 		}
-		p, err := s.process(ctx, pid)
+		p, err := readProcess(ctx, s, pid)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH):
 			continue // ended just now
@@ -61,7 +61,7 @@ func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
 	return all, nil
 }
 
-func (s *Sandbox) process(ctx context.Context, pid int) (Process, error) {
+func readProcess(ctx context.Context, s *Sandbox, pid int) (Process, error) {
 	dir := path.Join("/proc", strconv.Itoa(pid))
 	status, err := readShort(ctx, s, path.Join(dir, "status"))
 	if err != nil {

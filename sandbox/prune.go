@@ -80,7 +80,7 @@ func (h *Home) Prune(ctx context.Context, o PruneOptions) (pruned []Pruned, err 
 }
 
 // PruneImages removes the disks that no name, no sandbox and no snapshot needs, and tells which.
-func (h *Home) PruneImages(dry bool) ([]Pruned, error) {
+func PruneImages(h *Home, dry bool) ([]Pruned, error) {
 	needed, err := h.NeededImages()
 	if err != nil {
 		return nil, Fail(err)

@@ -175,7 +175,7 @@ func newImagePrune(ui *ui) *cobra.Command {
 				return err
 			}
 			return withHome(c, func(_ context.Context, home *sandbox.Home) error {
-				pruned, err := home.PruneImages(dry)
+				pruned, err := sandbox.PruneImages(home, dry)
 				if err != nil {
 					return err
 				}
