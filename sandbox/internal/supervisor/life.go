@@ -98,11 +98,14 @@ func (l *life) call() (done func()) {
 }
 
 // look returns the end that is near, if one is, and whether that is news: an end that was not there at the last look, or
-// none where there was one. busy tells that something other than clients' calls is a use.
+// none where there was one. While the clocks stand still there is none. busy tells that something other than clients' calls is a use.
 func (l *life) look(now time.Time, busy bool) (end *lifeEnd, news bool) {
 	used := l.called.Swap(false) || l.calls.Load() > 0 || busy
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.stands {
+		return nil, false
+	}
 	switch {
 	case used:
 		l.unused = time.Time{}

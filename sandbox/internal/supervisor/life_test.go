@@ -161,6 +161,7 @@ func TestTimesStandStillInAPause(t *testing.T) {
 	if ran := l.ranBy(after(5 * time.Hour)); ran != 9*time.Minute+40*time.Second {
 		t.Errorf("it ran for %s", ran)
 	}
+	looks(t, l, "a look at one that stands still", 5*time.Hour, false, 0, false)
 	l.stand(after(6*time.Hour), false)
 	looks(t, l, "the notice is taken back", 6*time.Hour, false, 0, true)
 	looks(t, l, "unused again", 6*time.Hour+9*time.Minute+30*time.Second, false, 6*time.Hour+10*time.Minute, true)

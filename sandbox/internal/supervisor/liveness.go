@@ -41,7 +41,7 @@ func (s *supervisor) watchGuest() {
 			return
 		case <-tick.C:
 		}
-		if !s.pause.on.Load() && s.lookAtLife(time.Now()) {
+		if s.lookAtLife(time.Now()) {
 			return
 		}
 		if n%saveRanLooks == 0 && s.plan.Name != "" {
