@@ -174,9 +174,10 @@ func (cs Caches) Prune(dry bool) (pruned []Pruned, err error) {
 	for _, name := range names[1:] {
 		size := bytesBelow(state.CachesPath(cs.home.dir, name))
 		lock, err := state.LockGeneration(cs.home.dir, name)
-		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, unix.EWOULDBLOCK) {
 			continue
 		}
+		err = state.UnlessGone(err) // a removal that was killed took the lock, and left the directory
 		if err == nil && !dry {
 			err = state.RemoveOwn(state.CachesPath(cs.home.dir, name), state.CacheForm)
 		}
@@ -320,10 +321,7 @@ func (cs Caches) renew(build func(dir, newest string) (*state.StoredCaches, erro
 		err = state.WriteJSON(dir, state.CacheFile, kept)
 	}
 	if err == nil && kept != nil {
-		err = state.ShareLock(lock) // as machines hold it, which start as soon as it has its name
-	}
-	if err == nil && kept != nil {
-		err = os.Rename(dir, state.CachesPath(cs.home.dir, state.NextGeneration(newest)))
+		err = publishCaches(lock, dir, state.CachesPath(cs.home.dir, state.NextGeneration(newest)))
 	}
 	if err != nil || kept == nil {
 		return nil, errors.Join(err, state.RemoveOwn(dir, state.CacheForm), lock.Close())
@@ -333,6 +331,14 @@ func (cs Caches) renew(build func(dir, newest string) (*state.StoredCaches, erro
 	}
 	_, err = cs.Prune(false)
 	return kept, err
+}
+
+// publishCaches gives a generation its name. Its lock is held as machines hold it, which start as soon as it has the name.
+func publishCaches(lock *os.File, work, generation string) error {
+	if err := state.ShareLock(lock); err != nil {
+		return err
+	}
+	return os.Rename(work, generation)
 }
 
 // lockWork makes the directory of a generation that is being made, or empties what a killed command left in it.

@@ -247,3 +247,31 @@ func TestI11_CommitsFillNoDisk(t *testing.T) {
 type zeroReader struct{}
 
 func (zeroReader) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestNewCachesAreGivenAtOnce: a machine gets the newest generation while the command that made it still holds its lock.
+func TestNewCachesAreGivenAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	lock, err := h.Caches().lockWork()
+	must(t, err)
+	work, first := state.CachesPath(h.Dir(), state.CacheWork), state.NextGeneration("")
+	must(t, publishCaches(lock, work, state.CachesPath(h.Dir(), first)))
+	dir, shared, err := state.AttachCaches(h.Dir())
+	if err != nil || filepath.Base(dir) != first {
+		t.Fatalf("%s, %v", dir, err)
+	}
+	must(t, errors.Join(shared.Close(), lock.Close()))
+}
+
+// TestCachesWithoutLockAreRemoved: a removal that was killed has taken the lock and left the directory.
+func TestCachesWithoutLockAreRemoved(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	aGeneration(t, h, "pip")
+	old := generations(t, h)[0]
+	must(t, os.Remove(state.CachesPath(h.Dir(), old, state.LockFile)))
+	aGeneration(t, h, "pip")
+	if got := generations(t, h); len(got) != 1 || got[0] == old {
+		t.Errorf("there are %q", got)
+	}
+}

@@ -104,7 +104,7 @@ func rootLayer(ctx context.Context, h *Home, at *Sandbox) (layer *os.File, diges
 	if err != nil {
 		return nil, "", err
 	}
-	layer, err = os.CreateTemp(h.Images(), ".commit-")
+	layer, err = os.CreateTemp(at.run.dir, "layer") // a kill leaves it there, and the directory is swept
 	if err == nil {
 		err = os.Remove(layer.Name())
 	}

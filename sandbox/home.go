@@ -52,7 +52,7 @@ func OpenHome(dir string) (*Home, error) {
 			return nil, err
 		}
 	}
-	return h, errors.Join(sweepRuns(h), sweepNamed(h), sweepVolumes(h), sweepSnapshots(h), sweepCaches(h))
+	return h, errors.Join(sweepRuns(h), sweepNamed(h), sweepVolumes(h), sweepSnapshots(h), sweepCaches(h), sweepTrust(h))
 }
 
 // homeDir is the absolute path of the state directory.

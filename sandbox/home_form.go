@@ -16,12 +16,13 @@ import (
 
 // What msb makes under $MSB_HOME, by name. Only what is listed here is ever swept.
 var (
-	runName    = regexp.MustCompile(`^sb-[0-9a-f]{12}$`)
-	newRunName = regexp.MustCompile(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
-	hiddenName = regexp.MustCompile(`^\.[0-9a-f]{12}$`)    // half made or half removed
-	kernelFile = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|warm-[0-9a-f]{24}(\.sum|\.failed)?|qemu-[0-9a-f]{16}\.version|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
-	trustFile  = regexp.MustCompile(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
-	guestFile  = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
+	runName      = regexp.MustCompile(`^sb-[0-9a-f]{12}$`)
+	newRunName   = regexp.MustCompile(`^\.sb-[0-9a-f]{12}$`) // between mkdir and rename
+	hiddenName   = regexp.MustCompile(`^\.[0-9a-f]{12}$`)    // half made or half removed
+	kernelFile   = regexp.MustCompile(`^(kernel-[0-9a-f]{64}\.elf(\.sum)?|kernel-[0-9a-f]{16}\.index|warm-[0-9a-f]{24}(\.sum|\.failed)?|qemu-[0-9a-f]{16}\.version|\.new-[0-9]+|\.kernel-[0-9a-f]+\.(elf|index)[0-9]+)$`)
+	trustFile    = regexp.MustCompile(`^([0-9a-f]{64}\.json|\.[0-9a-f]{64}\.json[0-9]+)$`)
+	newTrustFile = regexp.MustCompile(`^\.[0-9a-f]{64}\.json[0-9]+$`) // one that renameio is writing
+	guestFile    = regexp.MustCompile(`^(agentd-[0-9a-f]{16}\.ext4(\.sum)?|\.new-[0-9]+)$`)
 )
 
 // homeForm is that of the state directory of an msb that wrote no marker yet.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,4 +73,20 @@ func sweepRun(runs *os.File, name string) error {
 		return errors.Join(err, fmt.Errorf("%w: %s", owned.ErrForeign, lock.Name()))
 	}
 	return state.RemoveIn(runs, dir, name, state.RunForm)
+}
+
+// sweepTrust removes the files that a kill in the middle of writing an approval left.
+func sweepTrust(h *Home) error {
+	err := sweepDir(h, trustDir, func(dir *os.File, name string) error {
+		if !newTrustFile.MatchString(name) {
+			return nil
+		}
+		var info unix.Stat_t
+		err := unix.Fstatat(int(dir.Fd()), name, &info, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil || info.Mode&unix.S_IFMT != unix.S_IFREG || time.Since(time.Unix(info.Mtim.Unix())) <= newRunGrace {
+			return err // another command may be writing it
+		}
+		return unix.Unlinkat(int(dir.Fd()), name, 0)
+	})
+	return state.UnlessGone(err)
 }

@@ -178,3 +178,30 @@ func TestI14_LinkedLocksAreNotFollowed(t *testing.T) {
 		t.Error("a file was made where the link leads")
 	}
 }
+
+// TestHalfWrittenApprovalsAreSwept: what a kill left in the middle of msb policy trust goes, an approval and what is being
+// written stay.
+func TestHalfWrittenApprovalsAreSwept(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	policy := filepath.Join(t.TempDir(), "p.toml")
+	must(t, h.Trust().Approve(policy, nil))
+	_, at, err := approvalOf(h, policy)
+	must(t, err)
+	old, now := filepath.Join(filepath.Dir(at), "."+filepath.Base(at)+"123"), filepath.Join(filepath.Dir(at), "."+filepath.Base(at)+"124")
+	foreign := filepath.Join(filepath.Dir(at), ".notes")
+	past := time.Now().Add(-2 * newRunGrace)
+	for _, path := range []string{old, now, foreign} {
+		must(t, os.WriteFile(path, nil, 0o600))
+	}
+	for _, path := range []string{old, foreign, at} {
+		must(t, os.Chtimes(path, past, past))
+	}
+	_, err = OpenHome(h.Dir())
+	must(t, err)
+	for path, want := range map[string]bool{old: false, now: true, foreign: true, at: true} {
+		if _, err := os.Lstat(path); (err == nil) != want {
+			t.Errorf("%s: %v", filepath.Base(path), err)
+		}
+	}
+}

@@ -64,6 +64,10 @@ func (rs Requests) Ask(ctx context.Context, name, host string, port uint16, meth
 	if err := wouldHelp(rs.home, name, &rule); err != nil {
 		return Request{}, Fail(err)
 	}
+	st.Settle(time.Now())
+	if err := st.Ask(&r, time.Now()); err != nil { // a supervisor's refusal would be no ErrRequest
+		return Request{}, Fail(err)
+	}
 	err = changeRequests(ctx, rs.home, name, Changes{Ask: &r}, func(st *state.Stored) (audit.Event, error) {
 		if err := st.Ask(&r, time.Now()); err != nil {
 			return audit.Event{}, err
@@ -145,6 +149,14 @@ func (rs Requests) Find(id string) (name string, r Request, err error) {
 // Answer answers a request of the sandbox of that name, or takes back one that was approved. What is approved is in
 // force when it returns, or from the next start on.
 func (rs Requests) Answer(ctx context.Context, name string, a RequestAnswer) error {
+	st, err := loadStored(rs.home, name)
+	if err != nil {
+		return Fail(err)
+	}
+	st.Settle(time.Now(), st.UsedOnce(namedPath(rs.home, name))...)
+	if _, err := st.Answer(&a, time.Now()); err != nil {
+		return Fail(err)
+	}
 	return Fail(changeRequests(ctx, rs.home, name, Changes{Answer: &a}, func(st *state.Stored) (audit.Event, error) {
 		r, err := st.Answer(&a, time.Now())
 		if err == nil {
