@@ -3,9 +3,9 @@
 package sandbox
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,12 +31,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/supervisor"
 )
 
-// fakeVMM is the first argument of the process that stands for a VMM, callerEnv what makes the test's program do one
-// operation on sandboxes.
-const (
-	fakeVMMArg = "__fake-vmm"
-	callerEnv  = "MSB_TEST_CALLER"
-)
+// realMachines is false where the machines are fakeMachine.
+const realMachines = false
 
 // TestMain lets the test's own program be a real supervisor with a machine that isn't one, and a caller that a test kills.
 func TestMain(m *testing.M) {
@@ -84,12 +80,24 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	// A real one is killed with its supervisor, paused or not. This one goes on, sees it and takes its time.
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGCONT}
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the signal comes with the end of the thread
+		defer close(ended)
+		err := cmd.Start()
+		if started <- err; err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, err
 	}
 	word := make([]byte, 64)
 	if n, _ := says.Read(word); string(word[:n]) != "ok" {
-		return nil, errors.Join(fmt.Errorf("the fake VMM says %q", word[:n]), cmd.Wait())
+		<-ended
+		return nil, fmt.Errorf("the fake VMM says %q", word[:n])
 	}
 	m := &fakeMachine{cmd: cmd, life: life, done: make(chan struct{}), disk: disk}
 	m.host, m.far = net.Pipe()
@@ -98,8 +106,9 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	}
 	srv := grpc.NewServer()
 	agentpb.RegisterAgentServer(srv, m)
+	agentpb.RegisterFilesServer(srv, fakeFiles{})
 	go func() { _ = srv.Serve(handoff.Of(m.far)) }()
-	go func() { _ = cmd.Wait(); m.gone() }()
+	go func() { <-ended; m.gone() }()
 	return m, nil
 }
 
@@ -119,9 +128,6 @@ func fakeVMM(path string) int {
 	}
 	return 0
 }
-
-// tokensAt is where the fake guest's file begins on its disk, which nobody mounts.
-const tokensAt = 1 << 20
 
 // fakeMachine is the guest, which has one file of tokens. What is appended is in its memory until it syncs or shuts down.
 type fakeMachine struct {
@@ -237,6 +243,8 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 		m.tokens = append(m.tokens, argv[1])
 	case "sync":
 		err = m.flush()
+	case "/bin/sh": // that of a change of the caches, which asks for their sizes
+		out = "4\tpip\n"
 	case "echo":
 		out = strings.Join(argv[1:], " ") + "\n"
 	case "list":
@@ -270,34 +278,34 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 	return s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: end}})
 }
 
-// callOnce does one operation in a process of its own, and prints "done" or why not.
-func callOnce(text string) int {
-	var o operation
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		fmt.Println(err)
-		return 2
-	}
-	if o.Full { // no file of this process grows any more, as on a disk that is full
-		signal.Ignore(unix.SIGXFSZ)
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: 0}); err != nil {
-			fmt.Println(err)
-			return 2
-		}
-	}
-	if o.Trap {
-		if err := trap(); err != nil {
-			fmt.Println(err)
-			return 2
-		}
-	}
-	h, err := OpenHome(o.Home)
+// fakeFiles are the guest's: every archive of it has one file, and what is written is dropped.
+type fakeFiles struct {
+	agentpb.UnimplementedFilesServer
+}
+
+func (fakeFiles) Pack(_ *agentpb.PackRequest, s agentpb.Files_PackServer) error {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err := w.WriteHeader(&tar.Header{Name: "file", Mode: 0o644, Size: 4, Typeflag: tar.TypeReg})
 	if err == nil {
-		_, err = o.do(context.Background(), h)
+		_, err = w.Write([]byte("data"))
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err) // a pipe: no file
-		return 1
+	if err = errors.Join(err, w.Close()); err == nil {
+		err = s.Send(&agentpb.PackResponse{Data: b.Bytes()})
 	}
-	fmt.Print("done")
-	return 0
+	return errors.Join(err, s.Send(&agentpb.PackResponse{Report: &agentpb.TreeReport{Entries: 1, Bytes: 4}}))
+}
+
+func (fakeFiles) Unpack(s agentpb.Files_UnpackServer) error {
+	for {
+		if _, err := s.Recv(); errors.Is(err, io.EOF) {
+			return s.SendAndClose(&agentpb.TreeReport{Entries: 1, Bytes: 4})
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func (fakeFiles) Change(context.Context, *agentpb.ChangeRequest) (*agentpb.ChangeResponse, error) {
+	return &agentpb.ChangeResponse{}, nil
 }

@@ -1,5 +1,3 @@
-//go:build !vmtest
-
 package sandbox
 
 import (
@@ -50,6 +48,9 @@ var faultCalls = map[int32]struct {
 	unix.SYS_FLOCK:           {"flock", 0, -1, false},
 	unix.SYS_FSYNC:           {"fsync", 0, -1, false},
 }
+
+// fakeVMMArg is the first argument of the process that stands for a VMM.
+const fakeVMMArg = "__fake-vmm"
 
 // Kinds of faults: the process that is in the call, or another one, is killed, or from then on the disk takes nothing.
 const (
@@ -229,6 +230,18 @@ func (f *faults) decide(n *notification) unix.Errno {
 		f.strike(pid, role)
 	case f.kind == killCaller:
 		f.strike(f.caller, "caller")
+	case realMachines:
+		for _, name := range []string{"a", "b"} {
+			var r state.RunRecord
+			if state.ReadJSON(filepath.Join(f.home, "state", state.NamedDir, name), state.InfoFile, &r) != nil {
+				continue
+			}
+			if f.kind == killVMM && r.VMM.PID != 0 {
+				f.strike(r.VMM.PID, "VMM")
+			} else if f.kind == killSupervisor {
+				f.strike(r.Supervisor.PID, "supervisor")
+			}
+		}
 	default:
 		for _, pid := range markedProcesses(f.mark) {
 			if _, role := f.who(pid); "kill -9 of the "+role == f.kind {

@@ -1,10 +1,13 @@
-//go:build !vmtest
-
 package sandbox
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -29,11 +34,16 @@ const (
 	faultsTime = 20 * time.Second
 )
 
+// tokensAt is where the fake guest's file begins on its disk, which nobody mounts.
+const tokensAt = 1 << 20
+
 // faultVerb is a verb that writes state, for TestI13_FaultsAtEveryStep. All are done with the sandbox a; b is another's name, and s
 // a snapshot's or volume's.
 type faultVerb struct {
 	op     operation
-	before []operation // beside what every verb has before it: the sandbox, which has synced the token 1
+	first  []operation // before what every verb has before it: the sandbox, which has synced the token 1
+	made   string      // the Key of its create
+	before []operation // behind it
 	runs   bool        // the sandbox runs
 	// holds reports whether it is done.
 	holds func(h *Home, runs bool) bool
@@ -43,7 +53,7 @@ type faultVerb struct {
 
 // machines is how many machines the verb's test starts at least, for each fault.
 func (v *faultVerb) machines() int {
-	if v.runs || slices.Contains([]string{"start", "run", "prune"}, v.op.Verb) {
+	if v.runs || slices.Contains([]string{"start", "run", "prune", "commit"}, v.op.Verb) {
 		return 1
 	}
 	return 0
@@ -92,7 +102,76 @@ func faultVerbs() map[string]*faultVerb {
 	running := func(want bool) func(*Home, bool) bool {
 		return func(_ *Home, runs bool) bool { return runs == want }
 	}
+	paused := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			st, err := h.Inspect("a")
+			return err == nil && st.Paused == want
+		}
+	}
+	hasGrant := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			set, err := h.Trust().Approved(operation{Home: h.Dir()}.beside("policy.toml"))
+			return err == nil && (len(set) == 1) == want
+		}
+	}
+	// What is approved is in the policy, and what is not is not in it.
+	hasRequest := func(want RequestState) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			all, err := h.Requests().List("a")
+			p, policyErr := h.Policy("a")
+			if err != nil || policyErr != nil || len(all) == 0 || all[0].State != want {
+				return false
+			}
+			a, err := Explain(p, "api.example.com:443", "", "")
+			return err == nil && a.Denied() == (want != RequestApproved)
+		}
+	}
+	hasImage := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			store, err := Store(h)
+			if err != nil {
+				return false
+			}
+			_, err = store.Resolve(context.Background(), loadedImage, image.Options{Pull: image.PullNever})
+			return (err == nil) == want && (want || errors.Is(err, image.ErrNotCached))
+		}
+	}
+	hasCache := func(want bool) func(*Home, bool) bool {
+		return func(h *Home, _ bool) bool {
+			all, err := h.Caches().List()
+			return err == nil && (len(all) == 1) == want
+		}
+	}
+	captures := func(h *Home, _ bool) bool { // it can be read as far as it was written
+		f, err := os.Open(operation{Home: h.Dir()}.beside(captureName))
+		if err == nil {
+			_, err = capture.NewReader(f)
+			_ = f.Close()
+		}
+		return err == nil || errors.Is(err, io.EOF)
+	}
+	ask := operation{Verb: "ask", Name: "a", Key: "api.example.com"}
+	load := operation{Verb: "load", Key: archiveName}
 	return map[string]*faultVerb{
+		"trust":       {op: operation{Verb: "trust"}, holds: hasGrant(true)},
+		"forget":      {op: operation{Verb: "forget"}, before: []operation{{Verb: "trust"}}, holds: hasGrant(false)},
+		"ask":         {op: ask, holds: hasRequest(RequestPending)},
+		"askrunning":  {op: ask, runs: true, holds: hasRequest(RequestPending)},
+		"approve":     {op: operation{Verb: "answer", Name: "a", Key: "sandbox"}, before: []operation{ask}, runs: true, holds: hasRequest(RequestApproved), again: []error{ErrRequest}},
+		"approveonce": {op: operation{Verb: "answer", Name: "a", Key: state.ForOnce}, before: []operation{ask}, holds: hasRequest(RequestApproved), again: []error{ErrRequest}},
+		"deny":        {op: operation{Verb: "answer", Name: "a"}, before: []operation{ask}, holds: hasRequest(RequestDenied), again: []error{ErrRequest}},
+		"pause":       {op: operation{Verb: "pause", Name: "a"}, runs: true, holds: paused(true)},
+		"resume":      {op: operation{Verb: "resume", Name: "a"}, before: []operation{{Verb: "pause", Name: "a"}}, runs: true, holds: paused(false)},
+		"keep":        {op: operation{Verb: "keep", Name: "a"}, runs: true, holds: is("a", true)},
+		"capture":     {op: operation{Verb: "capture", Name: "a"}, made: "capture", runs: true, holds: captures},
+		"load":        {op: load, holds: hasImage(true)},
+		"rmimage":     {op: operation{Verb: "rmimage", To: loadedImage}, before: []operation{load}, holds: hasImage(false), again: []error{image.ErrNotCached}},
+		"commit":      {op: operation{Verb: "commit", Name: "a", To: loadedImage}, holds: hasImage(true)},
+		"import":      {op: operation{Verb: "import", Key: "s.msb", To: "s"}, first: []operation{load}, made: "image", before: []operation{{Verb: "snapshot", Name: "a", To: "s"}, {Verb: "export", Key: "s.msb", To: "s"}, {Verb: "rmsnapshot", To: "s"}}, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
+		"mkcache":     {op: operation{Verb: "mkcache"}, holds: hasCache(true)},
+		"cachecommit": {op: operation{Verb: "cachecommit", Name: "a"}, made: "cache", runs: true, holds: hasCache(true)},
+		"rmcache":     {op: operation{Verb: "rmcache"}, before: []operation{{Verb: "mkcache"}}, holds: hasCache(false)},
+
 		"create":     {op: operation{Verb: "create", Name: "b"}, holds: is("b", true), again: []error{ErrExists}},
 		"run":        {op: operation{Verb: "run", Name: "b"}, holds: is("b", true), again: []error{ErrExists}},
 		"clone":      {op: operation{Verb: "clone", Name: "a", To: "b"}, holds: is("b", true), again: []error{ErrExists}},
@@ -106,7 +185,7 @@ func faultVerbs() map[string]*faultVerb {
 		"addport":    {op: operation{Verb: "addport", Name: "a", Key: "80"}, runs: true, holds: hasPort(true)},
 		"rmport":     {op: operation{Verb: "rmport", Name: "a", Key: "80"}, before: []operation{{Verb: "addport", Name: "a", Key: "80"}}, runs: true, holds: hasPort(false), again: []error{ErrPort}},
 		"job":        {op: operation{Verb: "job", Name: "a", Job: "x"}, runs: true, holds: hasJob(JobRunning, JobLost), again: []error{ErrJobExists}},
-		"kill":       {op: operation{Verb: "kill", Name: "a", Job: "x"}, before: []operation{{Verb: "job", Name: "a", Job: "x"}}, runs: true, holds: hasJob(JobKilled, JobLost), again: []error{ErrJobEnded}},
+		"kill":       {op: operation{Verb: "kill", Name: "a", Job: "x"}, before: []operation{{Verb: "job", Name: "a", Job: "x"}}, runs: true, holds: hasJob(JobKilled, JobLost), again: []error{ErrJobEnded, ErrNotRunning}},
 		"rmjob":      {op: operation{Verb: "rmjob", Name: "a", Job: "x"}, before: []operation{{Verb: "job", Name: "a", Job: "x", To: "3"}}, runs: true, holds: hasJob(), again: []error{ErrNoJob}},
 		"reset":      {op: operation{Verb: "reset", Name: "a"}, holds: is("a", true)},
 		"snapshot":   {op: operation{Verb: "snapshot", Name: "a", To: "s"}, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
@@ -121,6 +200,49 @@ func faultVerbs() map[string]*faultVerb {
 func hasLabel(h *Home, _ bool) bool {
 	s, err := h.Inspect("a")
 	return err == nil && s.Labels["k"] == "v"
+}
+
+// staleNames makes the names of a directory that is matched old, or fails for them if age is zero.
+func (m *machineTest) staleNames(h *Home, sub string, match func(string) bool, age time.Time) {
+	m.t.Helper()
+	names, err := os.ReadDir(filepath.Join(h.Dir(), sub))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.fail("%v", err)
+	}
+	for _, n := range names {
+		switch {
+		case !match(n.Name()):
+		case age.IsZero():
+			m.fail("%s stays in %s", n.Name(), sub)
+		default:
+			must(m.t, os.Chtimes(filepath.Join(h.Dir(), sub, n.Name()), age, age))
+		}
+	}
+}
+
+// archiveName is of an archive of loadedImage beside the home.
+const archiveName = "image.tar"
+
+// anImageArchive is an image of one file.
+func anImageArchive(t *testing.T) []byte {
+	t.Helper()
+	text := anArchive(t, []string{"etc/passwd"}, nil)
+	layer, err := os.Create(filepath.Join(t.TempDir(), "layer"))
+	must(t, err)
+	defer func() { _ = layer.Close() }()
+	_, err = layer.Write(text)
+	must(t, err)
+	sum := sha256.Sum256(text)
+	var b bytes.Buffer
+	must(t, writeImage(&b, loadedImage, &image.Config{Cmd: []string{"run"}}, layer, hex.EncodeToString(sum[:])))
+	return b.Bytes()
+}
+
+func unlessNotCached(err error) error {
+	if errors.Is(err, image.ErrNotCached) {
+		return nil
+	}
+	return err
 }
 
 // TestI13_FaultsAtEveryStep lets a fault come at each step of each verb that writes state: the process that is in the step is killed,
@@ -141,7 +263,13 @@ func TestI13_FaultsAtEveryStep(t *testing.T) {
 	wanted, began := os.Getenv(faultsEnv), time.Now()
 	verbs := slices.Sorted(maps.Keys(all))
 	slices.SortStableFunc(verbs, func(a, b string) int { return cmp.Compare(all[a].machines(), all[b].machines()) })
+	if realMachines && wanted == "" {
+		t.Skip("with real machines it takes minutes: " + faultsEnv + "=all asks for it")
+	}
 	for _, verb := range verbs {
+		if realMachines && all[verb].made == "image" {
+			continue // which has no shell
+		}
 		if wanted != "" && wanted != "all" && !slices.Contains(strings.Split(wanted, ","), verb) {
 			continue
 		}
@@ -161,9 +289,18 @@ func (m *machineTest) walkFaults(v *faultVerb, every bool) {
 	h := newHome(m.t)
 	dir, err := filepath.EvalSymlinks(h.Dir())
 	must(m.t, err)
-	f := &faults{home: dir, mark: m.mark}
+	f := &faults{home: filepath.Dir(dir), mark: m.mark} // with what is named beside it
+	must(m.t, os.WriteFile(operation{Home: dir}.beside(archiveName), anImageArchive(m.t), 0o600))
 	m.homes, m.done = []*Home{h}, []string{v.op.Verb}
 	steps := m.faultRun(h, f, v, "", 0)
+	if realMachines { // one kill of each, where the most has been begun
+		kinds := []string{killCaller, killSupervisor, killVMM}[:map[bool]int{true: 3, false: 1}[v.machines() > 0]]
+		for _, kind := range kinds {
+			m.faultRun(h, f, v, kind, 1+len(steps)*2/3)
+		}
+		m.t.Logf("%d steps, %d kills", len(steps), len(kinds))
+		return
+	}
 	kinds := []string{killSelf, diskFull, diskReadOnly}
 	byRole := map[string]string{"supervisor": killSupervisor, "VMM": killVMM, "caller": killCaller}
 	for _, step := range steps {
@@ -198,7 +335,7 @@ func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at
 		o.Home, o.Root = h.Dir(), m.root
 		return o.do(ctx, h)
 	}
-	prepare := []operation{{Verb: "create", Name: "a"}, {Verb: "setenv", Name: "a", Key: "X", To: "1"}, {Verb: "create", Name: "c"}, {Verb: "setenv", Name: "c", Key: "Y", To: "2"}}
+	prepare := slices.Concat(v.first, []operation{{Verb: "create", Name: "a", Key: v.made}, {Verb: "setenv", Name: "a", Key: "X", To: "1"}, {Verb: "create", Name: "c"}, {Verb: "setenv", Name: "c", Key: "Y", To: "2"}})
 	if v.op.Verb == "prune" {
 		prepare = append(prepare, operation{Verb: "start", Name: "c"})
 	}
@@ -208,7 +345,12 @@ func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at
 		}
 	}
 	writeToken(m.t, h, "1")
-	if v.runs { // its processes are to ask, too
+	switch {
+	case v.runs && realMachines:
+		if _, err := plain(operation{Verb: "start", Name: "a"}); err != nil {
+			m.t.Fatalf("start: %v", err)
+		}
+	case v.runs: // its processes are to ask, too
 		if done, why := f.do(m.t, m.at(h, operation{Verb: "start", Name: "a"})); !done {
 			m.t.Fatalf("start: %s", why)
 		}
@@ -225,7 +367,7 @@ func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at
 	done, why := f.do(m.t, m.at(h, v.op))
 	steps, hit, struck := f.disarm(m.t)
 	m.done = []string{v.op.String() + " with " + kind + " at " + hit}
-	if kind != "" && hit == "" && at <= len(steps) {
+	if kind != "" && hit == "" && at <= len(steps) && !realMachines {
 		m.fail("no fault at step %d of %q", at, steps)
 	}
 	if kind == "" && !done {
@@ -241,7 +383,7 @@ func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at
 	m.rests(h, "b")
 	ended := struck == "supervisor" || struck == "VMM"
 	holds := v.holds(h, runs)
-	if done && !holds && (v.op.Verb != "start" || !ended) {
+	if done && !holds && (v.op.Verb != "start" && v.op.Verb != "pause" || !ended) {
 		m.fail("it is not done, and was said to be")
 	}
 	if v.runs && v.op.Verb != "stop" && !runs { // as after any kill, it is started again
@@ -252,7 +394,7 @@ func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at
 			m.fail("%v", err)
 		}
 	}
-	if _, err := plain(v.op); err != nil && !slices.ContainsFunc(v.again, func(w error) bool { return errors.Is(err, w) }) && !(v.op.Verb == "kill" && errors.Is(err, ErrNotRunning)) {
+	if _, err := plain(v.op); err != nil && !slices.ContainsFunc(v.again, func(w error) bool { return isError(err, w) }) {
 		m.fail("again: %v", err)
 	}
 	if runs := m.rests(h, "a"); !v.holds(h, runs) {
@@ -261,6 +403,11 @@ func (m *machineTest) faultRun(h *Home, f *faults, v *faultVerb, kind string, at
 	m.faultRest(h, v)
 	m.sweepAll(h)
 	return steps
+}
+
+// isError is errors.Is, also of an error that a supervisor made and its caller knows the text of alone.
+func isError(err, want error) bool {
+	return errors.Is(err, want) || strings.Contains(err.Error(), want.Error())
 }
 
 func (m *machineTest) at(h *Home, o operation) operation {
@@ -279,6 +426,14 @@ func (m *machineTest) rests(h *Home, name string) bool {
 // writeToken writes the file of a's guest, which does not run.
 func writeToken(t *testing.T, h *Home, token string) {
 	t.Helper()
+	if realMachines {
+		for _, o := range []operation{{Verb: "start"}, {Verb: "token", Key: token}, {Verb: "stop"}} {
+			o.Home, o.Name = h.Dir(), "a"
+			_, err := o.do(t.Context(), h)
+			must(t, err)
+		}
+		return
+	}
 	disk, err := os.OpenFile(namedPath(h, "a", state.UpperDisk), os.O_WRONLY, 0)
 	must(t, err)
 	_, err = disk.WriteAt([]byte(token+"\x00"), tokensAt)
@@ -303,17 +458,32 @@ func (m *machineTest) faultRest(h *Home, v *faultVerb) {
 	if m.rests(h, name) {
 		must(m.t, h.Stop(m.t.Context(), name))
 	}
-	disk, err := os.Open(namedPath(h, name, state.UpperDisk))
-	must(m.t, err)
-	defer func() { _ = disk.Close() }()
-	b := make([]byte, 8)
-	_, err = disk.ReadAt(b, tokensAt)
-	if got, _, _ := strings.Cut(string(b), "\x00"); err != nil || got != want {
+	if got, err := m.tokenOf(h, name); err != nil || got != want {
 		m.fail("the disk of %s has %q, %v; want %q", name, got, err, want)
 	}
 	if env, err := h.Env(name); err != nil || len(env) != 1 && v.op.Verb != "unsetenv" {
 		m.fail("%s has %q, %v", name, env, err)
 	}
+}
+
+// tokenOf reads the file of a guest, which does not run.
+func (m *machineTest) tokenOf(h *Home, name string) (token string, err error) {
+	if realMachines {
+		for _, verb := range []string{"start", "list", "stop"} {
+			out, e := operation{Verb: verb, Home: h.Dir(), Name: name}.do(m.t.Context(), h)
+			token, err = token+strings.TrimSpace(out), errors.Join(err, e)
+		}
+		return token, err
+	}
+	disk, err := os.Open(namedPath(h, name, state.UpperDisk))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = disk.Close() }()
+	b := make([]byte, 8)
+	_, err = disk.ReadAt(b, tokensAt)
+	token, _, _ = strings.Cut(string(b), "\x00")
+	return token, err
 }
 
 // sweepAll removes all sandboxes, snapshots and volumes, and looks for what stays.
@@ -335,7 +505,11 @@ func (m *machineTest) sweepAll(h *Home) {
 	for i := range volumes {
 		err = errors.Join(err, h.Volumes().Remove(volumes[i].Name))
 	}
-	if err = errors.Join(err, shotsErr, volumesErr); err != nil {
+	store, storeErr := Store(h)
+	if storeErr == nil {
+		storeErr = unlessNotCached(store.Remove(loadedImage))
+	}
+	if err = errors.Join(err, shotsErr, volumesErr, storeErr, h.Caches().Remove(ctx, nil, StartOptions{})); err != nil {
 		m.fail("%v", err)
 	}
 	old := time.Now().Add(-2 * newRunGrace)
@@ -350,7 +524,14 @@ func (m *machineTest) sweepAll(h *Home) {
 			m.fail("%v", err)
 		}
 	}
+	m.staleNames(h, trustDir, newTrustFile.MatchString, old)
+	m.staleNames(h, state.CachesDir, func(name string) bool { return name == state.CacheWork }, old)
 	m.empty(h)
+	m.staleNames(h, trustDir, newTrustFile.MatchString, time.Time{})
+	m.staleNames(h, imagesDir, func(name string) bool { _, ok := image.Form(name, fs.ModeDir); return !ok }, time.Time{})
+	if names, err := os.ReadDir(state.CachesPath(h.Dir())); err == nil && len(names) > 1 { // the newest, which has nothing in it, stays
+		m.fail("in caches: %v", names)
+	}
 	for _, sub := range []string{state.SnapshotsDir, state.VolumesDir} {
 		var left []string
 		_ = filepath.WalkDir(filepath.Join(h.Dir(), sub), func(path string, d fs.DirEntry, err error) error { // it may not be there

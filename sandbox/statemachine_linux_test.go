@@ -1,5 +1,3 @@
-//go:build !vmtest
-
 package sandbox
 
 import (
@@ -14,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,8 +21,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -34,9 +37,13 @@ const (
 	// fastOperations and fastTime bound it without them.
 	fastOperations = 3000
 	fastTime       = 6 * time.Second
+	// realTime bounds it with real machines, which it has with operationsEnv alone.
+	realTime = 15 * time.Minute
 	// settleTime is what a sandbox may take to come to rest after a kill.
-	settleTime = 20 * time.Second
-	shownOps   = 40
+	settleTime = 2 * time.Minute
+	// callerEnv makes the test's program do one operation.
+	callerEnv = "MSB_TEST_OPERATION"
+	shownOps  = 40
 )
 
 // operation is one verb on one sandbox. Home is a path, Root its image's directory.
@@ -115,7 +122,52 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 	case "prune":
 		_, err := h.Prune(ctx, PruneOptions{Stopped: o.Key == "stopped"})
 		return "", err
-	case "append", "sync", "list", "env":
+	case "keep":
+		return "", h.Keep(ctx, o.Name)
+	case "pause":
+		return "", h.Pause(ctx, o.Name)
+	case "resume":
+		return "", h.Resume(ctx, o.Name)
+	case "capture":
+		return "", o.capture(ctx, h)
+	case "trust":
+		return "", h.Trust().Approve(o.beside("policy.toml"), grants.Set{{Kind: grants.Secret, What: "env:TOKEN", To: "example.com"}})
+	case "forget":
+		_, err := h.Trust().Forget(o.beside("policy.toml"))
+		return "", err
+	case "ask":
+		_, err := h.Requests().Ask(ctx, o.Name, o.Key, 0, nil, "")
+		return "", err
+	case "answer":
+		all, err := h.Requests().List(o.Name)
+		if err == nil && len(all) > 0 {
+			err = h.Requests().Answer(ctx, o.Name, RequestAnswer{ID: all[0].ID, Approve: o.Key != "", Lifetime: o.Key})
+		}
+		return "", err
+	case "load", "export", "import":
+		return "", o.file(ctx, h)
+	case "rmimage":
+		store, err := Store(h)
+		if err == nil {
+			err = store.Remove(o.To)
+		}
+		return "", err
+	case "commit":
+		_, err := h.Snapshots().Commit(ctx, o.Name, o.To, StartOptions{})
+		return "", err
+	case "mkcache":
+		_, err := h.Caches().renew(func(dir, _ string) (*state.StoredCaches, error) {
+			kept := newStoredCaches()
+			kept.Tools["pip"] = state.StoredCache{Bytes: 1, Sandbox: "web"}
+			return kept, os.WriteFile(filepath.Join(dir, state.CacheDisk), []byte("disk"), 0o600)
+		})
+		return "", err
+	case "cachecommit":
+		_, err := h.Caches().Commit(ctx, o.Name, nil, StartOptions{})
+		return "", err
+	case "rmcache":
+		return "", h.Caches().Remove(ctx, nil, StartOptions{})
+	case "append", "sync", "list", "env", "token":
 		return o.exec(ctx, h)
 	case "job":
 		return "", o.startJob(ctx, h)
@@ -134,7 +186,74 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 }
 
 func (o operation) config() Config {
-	return Config{Name: o.Name, Home: o.Home, Disk: 64 << 20, Policy: policies.Default(), Image: "dir:" + o.Root}
+	c := Config{Name: o.Name, Home: o.Home, Disk: 64 << 20, Policy: policies.Default(), Image: "dir:" + o.Root}
+	if realMachines {
+		c.Image, c.Backend = "", "qemu"
+	}
+	switch o.Key {
+	case "cache":
+		c.Caches = []string{"pip"}
+	case "capture":
+		c.Pcap, c.PcapOptions = o.beside(captureName), PcapOptions{Off: true}
+	case "image":
+		c.Image = loadedImage
+	}
+	return c
+}
+
+const (
+	captureName = "capture.pcapng"
+	loadedImage = "tools:1"
+)
+
+// beside is a file of the test beside the home.
+func (o operation) beside(name string) string { return filepath.Join(filepath.Dir(o.Home), name) }
+
+// file reads or writes a file beside the home, which its owner named.
+func (o operation) file(ctx context.Context, h *Home) error {
+	flags := os.O_RDONLY
+	if o.Verb == "export" {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	}
+	f, err := os.OpenFile(o.beside(o.Key), flags, 0o600)
+	if err != nil {
+		return err
+	}
+	switch o.Verb {
+	case "export":
+		err = h.Snapshots().Export(ctx, o.To, f)
+	case "import":
+		_, err = h.Snapshots().Import(ctx, f, o.To)
+	case "load":
+		var store *image.Store
+		if store, err = Store(h); err == nil {
+			_, err = store.Load(ctx, f, image.LoadOptions{})
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+// capture turns the capture on, and waits until the supervisor has begun a file or is gone. One that could not begin it
+// says so at its end, so that the wait has one.
+func (o operation) capture(ctx context.Context, h *Home) error {
+	before, err := os.Stat(o.beside(captureName))
+	if err != nil {
+		return err
+	}
+	sb, err := h.Connect(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	err = sb.SwitchCapture(true)
+	for end := time.Now().Add(time.Second); err == nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		now, e := os.Stat(o.beside(captureName))
+		conn, gone := state.DialControl(namedPath(h, o.Name))
+		if gone != nil || e == nil && !os.SameFile(before, now) {
+			break
+		}
+		_ = conn.Close()
+	}
+	return errors.Join(err, sb.Close())
 }
 
 func (o operation) exec(ctx context.Context, h *Home) (string, error) {
@@ -143,7 +262,14 @@ func (o operation) exec(ctx context.Context, h *Home) (string, error) {
 		return "", err
 	}
 	var out bytes.Buffer
-	st, err := sb.Exec(ctx, ExecOptions{Argv: []string{o.Verb, o.Key}, Stdout: &out})
+	argv := []string{o.Verb, o.Key}
+	if realMachines {
+		script := map[string]string{
+			"append": `echo "$1" >>/root/tokens`, "token": `echo "$1" >/root/tokens && sync`, "sync": "sync", "list": "cat /root/tokens 2>/dev/null; true", "env": "env | grep ^T_; true",
+		}[o.Verb]
+		argv = []string{"/bin/sh", "-c", script, "sh", o.Key}
+	}
+	st, err := sb.Exec(ctx, ExecOptions{Argv: argv, Stdout: &out})
 	if err == nil && st.Code != 0 {
 		err = fmt.Errorf("%+v", st)
 	}
@@ -157,8 +283,13 @@ func (o operation) startJob(ctx context.Context, h *Home) error {
 		return err
 	}
 	argv := []string{"wait"}
-	if o.To != "" {
+	switch {
+	case o.To != "" && realMachines:
+		argv = []string{"/bin/sh", "-c", "exit " + o.To}
+	case o.To != "":
 		argv = []string{"exit", o.To}
+	case realMachines:
+		argv = []string{"sleep", "1000000"}
 	}
 	j, err := sb.StartJob(ctx, o.Job, ExecOptions{Argv: argv})
 	if err == nil && o.To != "" {
@@ -174,6 +305,7 @@ type box struct {
 	ports         []string
 	tokens        []string // in the guest's file
 	synced        int      // of them, on the disk
+	unsure        bool     // whether those behind synced are still in the file, after a kill
 	jobs          map[string]JobState
 }
 
@@ -350,6 +482,9 @@ func TestI13_RandomOperationsLoseNothing(t *testing.T) {
 	must(t, err)
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv(seedEnv), strconv.FormatInt(time.Now().UnixNano(), 10)), 10, 64)
 	must(t, err)
+	if realMachines && os.Getenv(operationsEnv) == "" {
+		t.Skip("with real machines it takes minutes: " + operationsEnv + "=200 asks for it")
+	}
 	m := &machineTest{t: t, rand: rand.New(rand.NewPCG(seed, 0)), mark: "MSB_TEST_RUN=" + strconv.FormatUint(seed, 10)}
 	name, value, _ := strings.Cut(m.mark, "=")
 	t.Setenv(name, value)
@@ -363,11 +498,12 @@ func TestI13_RandomOperationsLoseNothing(t *testing.T) {
 	})
 	m.root = t.TempDir()
 	must(t, os.WriteFile(filepath.Join(m.root, "file"), nil, 0o600))
-	for range 2 {
+	for range map[bool]int{false: 2, true: 1}[realMachines] {
 		m.homes, m.models = append(m.homes, newHome(t)), append(m.models, model{})
 	}
 	began := time.Now()
-	for len(m.done) < operations && !t.Failed() && (os.Getenv(operationsEnv) != "" || time.Since(began) < fastTime) {
+	limit := map[bool]time.Duration{false: fastTime, true: realTime}[realMachines]
+	for len(m.done) < operations && !t.Failed() && (!realMachines && os.Getenv(operationsEnv) != "" || time.Since(began) < limit) {
 		m.step()
 	}
 	if !t.Failed() {
@@ -402,6 +538,11 @@ func (m *machineTest) oneOf(words ...string) string { return words[m.rand.IntN(l
 func (m *machineTest) step() {
 	i := m.rand.IntN(len(m.homes))
 	h, md := m.homes[i], m.models[i]
+	for name, b := range md {
+		if b.unsure && b.runs && !b.damaged {
+			m.readTokens(h, name, b)
+		}
+	}
 	o := operation{Verb: m.pick(), Home: h.Dir(), Root: m.root, Name: m.oneOf("a", "b", "c")}
 	switch o.Verb {
 	case "rename":
@@ -431,6 +572,9 @@ func (m *machineTest) step() {
 	switch {
 	case m.rand.IntN(25) == 0:
 		o.Kill = time.Duration(m.rand.IntN(60_000)) * time.Microsecond
+		if realMachines { // whose starts take seconds
+			o.Kill *= 100
+		}
 	case m.rand.IntN(60) == 0:
 		o.Full = true
 	}
@@ -560,6 +704,14 @@ func (m *machineTest) killSupervisor(h *Home, md model, name string) {
 		return
 	}
 	m.kills++
+	if m.rand.IntN(4) == 0 { // the machine's process: its supervisor sees it, and ends
+		if err := errors.Join(syscall.Kill(r.VMM.PID, syscall.SIGKILL), r.Supervisor.Gone(settleTime)); err != nil {
+			m.fail("the VMM: %v", err)
+		}
+		b.end()
+		m.lost(h, name, b, false)
+		return
+	}
 	if err := syscall.Kill(r.Supervisor.PID, syscall.SIGKILL); err != nil {
 		m.fail("%v", err)
 	}
@@ -591,6 +743,10 @@ func (m *machineTest) lost(h *Home, name string, b *box, removed bool) {
 	if removed || b.synced == len(b.tokens) {
 		return
 	}
+	if realMachines {
+		b.unsure = true
+		return
+	}
 	b.tokens = b.tokens[:b.synced] // the fake guest writes at a sync only
 }
 
@@ -598,6 +754,9 @@ func (m *machineTest) lost(h *Home, name string, b *box, removed bool) {
 func (m *machineTest) readTokens(h *Home, name string, b *box) {
 	m.t.Helper()
 	out, err := operation{Verb: "list", Name: name}.exec(m.t.Context(), h)
+	if got := strings.Fields(out); b.unsure && len(got) >= b.synced && len(got) <= len(b.tokens) {
+		b.tokens, b.synced, b.unsure = b.tokens[:len(got)], len(got), false
+	}
 	if got := strings.Fields(out); err != nil || !slices.Equal(got, b.tokens) {
 		m.fail("the guest has %q, %v; want %q", got, err, b.tokens)
 	}
@@ -893,4 +1052,36 @@ func (m *machineTest) empty(h *Home) {
 			m.fail("in %s: %v, %v", sub, entries, err)
 		}
 	}
+}
+
+// callOnce does one operation in a process of its own, and prints "done" or why not.
+func callOnce(text string) int {
+	var o operation
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	if o.Full { // no file of this process grows any more, as on a disk that is full
+		signal.Ignore(unix.SIGXFSZ)
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 0, Max: 0}); err != nil {
+			fmt.Println(err)
+			return 2
+		}
+	}
+	if o.Trap {
+		if err := trap(); err != nil {
+			fmt.Println(err)
+			return 2
+		}
+	}
+	h, err := OpenHome(o.Home)
+	if err == nil {
+		_, err = o.do(context.Background(), h)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err) // a pipe: no file
+		return 1
+	}
+	fmt.Print("done")
+	return 0
 }
