@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/hostdir"
@@ -133,13 +136,24 @@ func TestI15_FoundCredentialsStayHidden(t *testing.T) {
 // TestI15_UnreadableFilesStayHidden has a guest take the modes away that the search needs; it could give them back later.
 func TestI15_UnreadableFilesStayHidden(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() == 0 {
-		t.Skip("root reads whatever the modes are")
-	}
 	dir := writeTree(t, map[string]string{"tls/server.key": privateKey, "a.key": privateKey, "open/x": "x"})
 	must(t, os.Chmod(filepath.Join(dir, "tls"), 0))
 	must(t, os.Chmod(filepath.Join(dir, "a.key"), 0))
 	defer func() { must(t, os.Chmod(filepath.Join(dir, "tls"), 0o700)) }()
+	if os.Geteuid() == 0 { // which reads whatever the modes are: this thread is somebody else to the file system
+		const nobody = 65534
+		must(t, os.Chmod(filepath.Dir(dir), 0o755))
+		must(t, os.Chmod(dir, 0o755))
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		must(t, unix.Setfsuid(nobody))
+		defer func() { must(t, unix.Setfsuid(0)) }()
+		if f, err := os.Open(dir); err != nil {
+			t.Skipf("nobody else reads temporary directories here: %v", err)
+		} else {
+			must(t, f.Close())
+		}
+	}
 	c := &Config{Directories: []Directory{{Host: dir, Guest: "/work"}}, HideCredentials: true}
 	if got := c.hidden(); !hostdir.Hides(got, "tls/server.key") || !hostdir.Hides(got, "a.key") || hostdir.Hides(got, "open/x") {
 		t.Errorf("hidden: %q", got)

@@ -377,6 +377,46 @@ func TestHostsOwnChangesAreKept(t *testing.T) {
 	}
 }
 
+// TestAnotherInThePlaceIsAChange: between the comparison and Apply the host puts something else in the place of what the
+// guest has removed. Whatever it is, it stays.
+func TestAnotherInThePlaceIsAChange(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ old, becomes string }{
+		"the same content": {"one", "one"}, "other content": {"one", "two"}, "a link": {"one", "->elsewhere"}, "a directory for a file": {"one", "/"},
+		"another link": {"->one", "->two"}, "a file for a link": {"->one", "one"}, "another directory": {"/", "/"}, "a file for a directory": {"/", "one"},
+	} {
+		put := func(w *world, text string) string {
+			name := "x"
+			if text == "/" {
+				name, text = "x/", ""
+			}
+			w.host(name, text)
+			return name
+		}
+		for _, replaced := range []bool{true, false} {
+			w := newWorld(t, map[string]string{"other": "text"})
+			put(w, tt.old)
+			w.see()
+			w.guest("x", "gone")
+			all := w.compare()
+			want, err := map[string]string{"other": "text"}, error(nil)
+			if replaced {
+				w.must(os.Rename(filepath.Join(w.top, "x"), filepath.Join(w.top, "moved"))) // its inode stays taken
+				at := put(w, tt.becomes)
+				want[at], want[strings.Replace(map[bool]string{true: "x/", false: "x"}[tt.old == "/"], "x", "moved", 1)] = strings.Trim(tt.becomes, "/"), strings.Trim(tt.old, "/")
+				err = ErrChanged
+			}
+			if len(all) != 1 {
+				t.Fatalf("%s: %+v", name, all)
+			}
+			if got := w.tree.Apply(t.Context(), &all[0], nothing); !errors.Is(got, err) {
+				t.Errorf("%s, replaced %t: %v, want %v", name, replaced, got, err)
+			}
+			w.holds(want)
+		}
+	}
+}
+
 func TestHostsRemovalIsAChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{"edit": "one"})

@@ -5,8 +5,10 @@ package hostdir
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +146,56 @@ func TestWritesAreTheHostsAtOnce(t *testing.T) {
 	want(t, "closed", g.close(id, fh), unix.EBADF)
 }
 
+// TestFlagsOfOpenAreTheHosts: of a file that the guest opens or makes with each set of flags, what reads and writes do is
+// what they do on the host, where it has become longer meanwhile.
+func TestFlagsOfOpenAreTheHosts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		flags               uint32
+		reads, writes, made bool
+		text                string // after "X" is written at 0
+	}{
+		{unix.O_RDONLY, true, false, false, "oldhost"}, {unix.O_WRONLY, false, true, false, "Xldhost"}, {unix.O_RDWR, true, true, false, "Xldhost"},
+		{unix.O_WRONLY | unix.O_APPEND, false, true, false, "oldhostX"}, {unix.O_RDWR | unix.O_APPEND, true, true, false, "oldhostX"},
+		{unix.O_RDWR, true, true, true, "Xost"}, {unix.O_RDWR | unix.O_APPEND, true, true, true, "hostX"}, {unix.O_WRONLY | unix.O_APPEND, false, true, true, "hostX"},
+	} {
+		dir := t.TempDir()
+		g := newGuest(t, dir, Options{Writable: true})
+		var id, fh uint64
+		var err error
+		if tt.made {
+			id, fh, err = g.create(rootID, "f", tt.flags)
+		} else {
+			put(t, dir, map[string]string{"f": "old"})
+			id = g.must(g.walk("f"))
+			fh, err = g.open(id, tt.flags)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := os.OpenFile(filepath.Join(dir, "f"), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = own.WriteString("host")
+		if err = errors.Join(err, own.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.read(id, fh, 1); (err == nil) != tt.reads {
+			t.Errorf("%#x: read: %v", tt.flags, err)
+		}
+		if err := g.write(id, fh, 0, "X"); (err == nil) != tt.writes {
+			t.Errorf("%#x: write: %v", tt.flags, err)
+		}
+		if err := g.close(id, fh); err != nil {
+			t.Error(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(b) != tt.text {
+			t.Errorf("%#x, made %t: %q, %v; want %q", tt.flags, tt.made, b, err, tt.text)
+		}
+	}
+}
+
 func TestGuestModesGiveNoHostRights(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -271,6 +323,39 @@ func TestI11_DirectoriesKeptOpenAreBounded(t *testing.T) {
 	put(t, dir, map[string]string{deep + "f": "f"})
 	if text, err := g.cat(strings.Split(deep+"f", "/")...); err != nil || text != "f" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestOldestDirectoryIsClosed: in the place of one more the directory goes that was not used for longest, and never the top,
+// which no path leads back to if the host moves it.
+func TestOldestDirectoryIsClosed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"a/b/c/d/e/f": "", "a/b2/f": ""})
+	g := newGuest(t, dir, Options{})
+	g.s.maxDirs = 3
+	ids := map[string]uint64{"": rootID}
+	for _, step := range []struct {
+		in, name string
+		open     []string // behind it, of those that were looked into
+	}{
+		{"", "a", []string{""}}, {"a", "b", []string{"", "a"}}, {"b", "c", []string{"", "a", "b"}}, {"a", "b2", []string{"", "a", "b"}},
+		{"c", "d", []string{"", "a", "c"}}, {"d", "e", []string{"", "c", "d"}}, {"b2", "f", []string{"", "b2", "d"}},
+	} {
+		b, err := g.ask(opLookup, ids[step.in], name(step.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[step.name] = order.Uint64(b)
+		var open []string
+		for _, n := range slices.Sorted(maps.Keys(ids)) {
+			if g.s.dirs[g.s.nodes[ids[n]]] != nil {
+				open = append(open, n)
+			}
+		}
+		if !slices.Equal(open, step.open) {
+			t.Errorf("after %s in %q: open are %q, want %q", step.name, step.in, open, step.open)
+		}
 	}
 }
 

@@ -134,3 +134,36 @@ func TestRemovedJobsEndsAreDropped(t *testing.T) {
 		work.Wait()
 	})
 }
+
+// TestPausesEndBeforeTheNextRun: a command whose pause is over is run again, unless somebody ended it or the sandbox ends
+// meanwhile, whichever is seen first.
+func TestPausesEndBeforeTheNextRun(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ ended, halted, over, again bool }{
+		"over": {false, false, true, true}, "halted": {false, true, false, false}, "the sandbox ends": {true, false, false, false},
+		"halted as it is over": {false, true, true, false}, "the sandbox ends as it is over": {true, false, true, false}, "all at once": {true, true, true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			halted := make(chan struct{})
+			k := &Keeper{Ctx: ctx}
+			if tt.ended {
+				cancel()
+			}
+			if tt.halted {
+				close(halted)
+			}
+			d := time.Hour
+			if tt.over {
+				d = 0
+			}
+			if got := k.pause(&run{job: &state.StoredJob{JobStatus: state.JobStatus{Name: state.MainJob}}, halted: halted}, d); got != tt.again {
+				t.Errorf("%s: run again: %t, want %t", name, got, tt.again)
+			}
+			if !k.live[state.MainJob].pausing {
+				t.Errorf("%s: meanwhile it is not known to pause", name)
+			}
+		})
+	}
+}
