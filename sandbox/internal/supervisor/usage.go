@@ -18,7 +18,7 @@ const guestUsageWait = 2 * time.Second
 func (s *supervisor) Usage(ctx context.Context) any {
 	u := &state.Usage{
 		Name: s.plan.ID, Started: s.started, Running: time.Since(s.begun), CPUs: s.plan.CPUs, Memory: s.plan.Memory,
-		Jobs: s.jobs.Running(), Guest: s.guestUsage(ctx),
+		Jobs: s.jobs.Running(), Guest: guestUsage(ctx, s),
 	}
 	u.CPU, u.Resident = processUsage(s.machine.PID())
 	if s.plan.UpperDisk != "" {
@@ -31,7 +31,8 @@ func (s *supervisor) Usage(ctx context.Context) any {
 	return u
 }
 
-func (s *supervisor) guestUsage(ctx context.Context) *state.GuestUsage {
+// guestUsage is what the guest says that it uses; nil if it is paused or says nothing.
+func guestUsage(ctx context.Context, s *supervisor) *state.GuestUsage {
 	if s.pause.on.Load() {
 		return nil
 	}
