@@ -54,7 +54,7 @@ type human struct {
 type humanKey struct{}
 
 // withHuman lets a call ask the person behind its client.
-func (s *server) withHuman(ctx context.Context, req *sdk.CallToolRequest) (context.Context, *human) {
+func (s networkTool) withHuman(ctx context.Context, req *sdk.CallToolRequest) (context.Context, *human) {
 	h := &human{state: req.Params.RequestState, by: vouched(req.ClientInfo())}
 	h.answer, _ = req.Params.InputResponses[approvalKey].(*sdk.ElicitResult)
 	caps := req.ClientCapabilities()
@@ -128,7 +128,7 @@ func about(st *sandbox.Status, a *networkArgs, by string) ([]byte, error) {
 
 // ask puts a request to the person behind a client, and does what they say. asked is what a client is told where no
 // person was asked, or none decided.
-func (s *server) ask(ctx context.Context, h *human, st *sandbox.Status, a *networkArgs, r *sandbox.Request, asked string) (string, error) {
+func (s networkTool) ask(ctx context.Context, h *human, st *sandbox.Status, a *networkArgs, r *sandbox.Request, asked string) (string, error) {
 	if !h.asks {
 		return asked, nil
 	}
@@ -163,7 +163,7 @@ func (s *server) ask(ctx context.Context, h *human, st *sandbox.Status, a *netwo
 }
 
 // elicited waits for a person's answer by the client. It ends when the request was answered in a terminal, or expired.
-func (s *server) elicited(ctx context.Context, h *human, st *sandbox.Status, r *sandbox.Request) (*sdk.ElicitResult, error) {
+func (s networkTool) elicited(ctx context.Context, h *human, st *sandbox.Status, r *sandbox.Request) (*sdk.ElicitResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var watch sync.WaitGroup
@@ -177,7 +177,7 @@ func (s *server) elicited(ctx context.Context, h *human, st *sandbox.Status, r *
 }
 
 // resume takes the answer that a client brought back with the call made again.
-func (s *server) resume(ctx context.Context, h *human, st *sandbox.Status, a *networkArgs) (string, error) {
+func (s networkTool) resume(ctx context.Context, h *human, st *sandbox.Status, a *networkArgs) (string, error) {
 	what, err := about(st, a, h.by)
 	if err != nil {
 		return "", err
@@ -194,7 +194,7 @@ func (s *server) resume(ctx context.Context, h *human, st *sandbox.Status, a *ne
 }
 
 // decide does what a person said. Only a decision opens anything: a form that was sent as it came has none.
-func (s *server) decide(ctx context.Context, st *sandbox.Status, id, by string, said *sdk.ElicitResult, undecided string) (string, error) {
+func (s networkTool) decide(ctx context.Context, st *sandbox.Status, id, by string, said *sdk.ElicitResult, undecided string) (string, error) {
 	a := sandbox.RequestAnswer{ID: id, By: by}
 	switch said.Action {
 	case "decline":
@@ -232,7 +232,7 @@ func shortened(why string) string {
 }
 
 // unlessAnswered says what became of a request; otherwise is the text of one that waits.
-func (s *server) unlessAnswered(st *sandbox.Status, id, otherwise string) (string, error) {
+func (s networkTool) unlessAnswered(st *sandbox.Status, id, otherwise string) (string, error) {
 	r, err := s.requestOf(st, id)
 	if err != nil || r.State == sandbox.RequestPending {
 		return otherwise, err
@@ -241,7 +241,7 @@ func (s *server) unlessAnswered(st *sandbox.Status, id, otherwise string) (strin
 }
 
 // deniedLately reports whether a person denied the destination of a request to its sandbox within quietAfterDenial.
-func (s *server) deniedLately(st *sandbox.Status, asked *sandbox.Request) (bool, error) {
+func (s networkTool) deniedLately(st *sandbox.Status, asked *sandbox.Request) (bool, error) {
 	all, err := s.only(st).Requests().List(st.Name)
 	return slices.ContainsFunc(all, func(r sandbox.Request) bool {
 		return r.State == sandbox.RequestDenied && r.Host == asked.Host && r.Port == asked.Port && r.Answered != nil && time.Since(*r.Answered) < quietAfterDenial

@@ -244,7 +244,7 @@ func (s birdTools) birdRun(ctx context.Context, a *birdArgs, argv ...string) (st
 		a.Timeout = &limit
 	}
 	args := append([]string{"/bin/sh", "-c", argv[0], "sh", cmp.Or(a.Workdir, birdDir)}, argv[1:]...)
-	return s.birdIn(ctx, a.Sandbox, s.sandboxExec, map[string]any{"argv": args, "stdin": a.Stdin, "timeout": a.Timeout})
+	return s.birdIn(ctx, a.Sandbox, execTools{s.server}.sandboxExec, map[string]any{"argv": args, "stdin": a.Stdin, "timeout": a.Timeout})
 }
 
 func (s birdTools) birdExec(ctx context.Context, a *birdArgs) (string, error) {
@@ -274,7 +274,7 @@ func (s birdTools) birdEnv(ctx context.Context, a *birdArgs) (string, error) {
 	line := ""
 	switch cmp.Or(a.Action, "list") {
 	case "list":
-		return s.birdIn(ctx, a.Sandbox, s.sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", "[ ! -e " + birdEnv + " ] || cat " + birdEnv}})
+		return s.birdIn(ctx, a.Sandbox, execTools{s.server}.sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", "[ ! -e " + birdEnv + " ] || cat " + birdEnv}})
 	case "set":
 		line = "export " + a.Key + "='" + strings.ReplaceAll(a.Value, "'", `'\''`) + "'"
 	case "unset":
@@ -284,7 +284,7 @@ func (s birdTools) birdEnv(ctx context.Context, a *birdArgs) (string, error) {
 	if !envKey.MatchString(a.Key) || strings.ContainsAny(a.Value, "\n\x00") {
 		return "", wrong("key %q: a variable's name has letters, digits and underscores, and its value is one line", printed(a.Key))
 	}
-	return s.birdIn(ctx, a.Sandbox, s.sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", birdChangeEnv, "sh", a.Key, line}})
+	return s.birdIn(ctx, a.Sandbox, execTools{s.server}.sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", birdChangeEnv, "sh", a.Key, line}})
 }
 
 func (s birdTools) birdBg(ctx context.Context, a *birdArgs) (string, error) {
@@ -403,7 +403,7 @@ const emptyDir = `[ -z "$(ls -A "$1" 2>/dev/null)" ]`
 func (s birdTools) birdReset(ctx context.Context, a *birdArgs) (string, error) {
 	name := cmp.Or(a.Sandbox, defaultName)
 	if !a.Wipe {
-		_, err := s.relay(ctx, s.sandboxExec, map[string]any{"sandbox": name, "argv": []string{"/bin/sh", "-c", emptyDir, "sh", birdDir}})
+		_, err := s.relay(ctx, execTools{s.server}.sandboxExec, map[string]any{"sandbox": name, "argv": []string{"/bin/sh", "-c", emptyDir, "sh", birdDir}})
 		var failed *toolFailure
 		if errors.As(err, &failed) {
 			return "", say("sandbox %s has files in %s, which would be gone: take what you need with download or read_file and give wipe_workspace: true", name, birdDir)

@@ -297,7 +297,7 @@ func TestWhatACallLeavesIsRemoved(t *testing.T) {
 		cancel()
 		return sandbox.ExitStatus{}, context.Canceled
 	}
-	_, _ = p.sandboxRunCode(ctx, []byte(`{"steps":[{"language":"sh","code":"x"}]}`))
+	_, _ = execTools{p.server}.sandboxRunCode(ctx, []byte(`{"steps":[{"language":"sh","code":"x"}]}`))
 	lines := strings.Split(calls(), "\n")
 	if last := lines[len(lines)-1]; len(lines) != 3 || lines[0] != "mkdir /tmp 777 true" || !strings.HasPrefix(last, "remove /tmp/msb-") || !strings.HasSuffix(last, ".sh false") ||
 		lines[1] != "write "+strings.TrimSuffix(strings.TrimPrefix(last, "remove "), " false")+" 600 false" {

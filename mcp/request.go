@@ -27,9 +27,12 @@ type networkArgs struct {
 	Request string   `json:"request"`
 }
 
+// networkTool is the tool "network", with what it asks people.
+type networkTool struct{ *server }
+
 // request puts a request to the operator. No call answers one: a person does, by msb requests, or in the client where the
 // floor says so.
-func (s *server) request(ctx context.Context, st *sandbox.Status, a *networkArgs) (string, error) {
+func (s networkTool) request(ctx context.Context, st *sandbox.Status, a *networkArgs) (string, error) {
 	host, port, err := requested(a.To)
 	if err != nil {
 		return "", err
@@ -84,7 +87,7 @@ type shownRequest struct {
 }
 
 // answer waits for the answer to a request, or lists all requests of the sandbox.
-func (s *server) answer(ctx context.Context, st *sandbox.Status, id string) (string, error) {
+func (s networkTool) answer(ctx context.Context, st *sandbox.Status, id string) (string, error) {
 	if id == "" {
 		all, err := s.only(st).Requests().List(st.Name)
 		if err != nil {
@@ -108,7 +111,7 @@ func (s *server) answer(ctx context.Context, st *sandbox.Status, id string) (str
 }
 
 // outcome waits until a request is answered or over.
-func (s *server) outcome(ctx context.Context, st *sandbox.Status, id string) (*sandbox.Request, error) {
+func (s networkTool) outcome(ctx context.Context, st *sandbox.Status, id string) (*sandbox.Request, error) {
 	tick := time.NewTicker(answerPoll)
 	defer tick.Stop()
 	for {
@@ -124,7 +127,7 @@ func (s *server) outcome(ctx context.Context, st *sandbox.Status, id string) (*s
 	}
 }
 
-func (s *server) requestOf(st *sandbox.Status, id string) (*sandbox.Request, error) {
+func (s networkTool) requestOf(st *sandbox.Status, id string) (*sandbox.Request, error) {
 	all, err := s.only(st).Requests().List(st.Name)
 	if err != nil {
 		return nil, err

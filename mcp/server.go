@@ -261,7 +261,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 			defer close(done)
 		}
 		past := recall(began, t.name, req.Params.Arguments)
-		within, person := s.withHuman(ctx, req)
+		within, person := networkTool{s}.withHuman(ctx, req)
 		text, err := s.calls.do(within, t.name, oneCall(s, &t, takes, req))
 		var failed *toolFailure
 		if err != nil && !errors.As(err, &failed) {

@@ -135,8 +135,11 @@ func notStarted(st *sandbox.ExitStatus, cwd string, argv []string) string {
 	return line + "\n" + marked("why it was not started", st.Message, maxSentence)
 }
 
+// execTools are the tools that run programs.
+type execTools struct{ *server }
+
 // execIn runs a program in a named sandbox and says what was denied meanwhile.
-func (s *server) execIn(ctx context.Context, m machine, in *sandbox.Status, p *prepared) (string, error) {
+func (s execTools) execIn(ctx context.Context, m machine, in *sandbox.Status, p *prepared) (string, error) {
 	watch, watchErr := s.only(in).WatchDenied(in.Name) // without it, nothing is said of it
 	if watchErr == nil {
 		defer func() { _ = watch.Close() }() // it was only read
@@ -155,7 +158,7 @@ func (s *server) execIn(ctx context.Context, m machine, in *sandbox.Status, p *p
 	return out.text(ctx, note, m.Files())
 }
 
-func (s *server) sandboxExec(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s execTools) sandboxExec(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Sandbox string `json:"sandbox"`
 		program
@@ -167,7 +170,7 @@ func (s *server) sandboxExec(ctx context.Context, raw json.RawMessage) (string, 
 }
 
 // execOne runs one program in a sandbox, which is started or made if need be.
-func (s *server) execOne(ctx context.Context, in string, a *program) (string, error) {
+func (s execTools) execOne(ctx context.Context, in string, a *program) (string, error) {
 	p, err := a.prepare()
 	if err != nil {
 		return "", err
@@ -207,7 +210,7 @@ type step struct {
 	Code     string `json:"code"`
 }
 
-func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s execTools) sandboxRunCode(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Sandbox string   `json:"sandbox"`
 		Steps   []step   `json:"steps"`
@@ -250,7 +253,7 @@ func (s *server) sandboxRunCode(ctx context.Context, raw json.RawMessage) (strin
 	return all.String(), nil
 }
 
-func (s *server) runStep(ctx context.Context, m machine, in *sandbox.Status, st *step, p *program) (string, error) {
+func (s execTools) runStep(ctx context.Context, m machine, in *sandbox.Status, st *step, p *program) (string, error) {
 	lang := languages[cmp.Or(otherNames[st.Language], st.Language)]
 	file := "/tmp/msb-" + rand.Text() + lang.ending
 	if err := m.Files().Mkdir(ctx, "/tmp", agentclient.MkdirOptions{Mode: 0o777, Parents: true}); err != nil {
@@ -293,7 +296,7 @@ const cleanupWait = 2 * time.Second
 // maxPrograms bounds what one call looks for.
 const maxPrograms = 64
 
-func (s *server) checkInstalled(ctx context.Context, raw json.RawMessage) (string, error) {
+func (s execTools) checkInstalled(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a struct {
 		Sandbox  string   `json:"sandbox"`
 		Programs []string `json:"programs"`

@@ -203,9 +203,9 @@ func (s *server) network(ctx context.Context, raw json.RawMessage) (string, erro
 			return "", err
 		}
 		if a.Action == "request" {
-			return s.request(ctx, st, &a)
+			return networkTool{s}.request(ctx, st, &a)
 		}
-		return s.answer(ctx, st, a.Request)
+		return networkTool{s}.answer(ctx, st, a.Request)
 	case "explain":
 		if a.To == "" {
 			return "", wrong(`say where to, such as "api.github.com:443"`)

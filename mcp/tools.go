@@ -89,12 +89,12 @@ func (s *server) tools() []toolSpec {
 			description: "List the sandboxes with state, image and resources, the images there are, and the operator's bounds, as JSON.",
 		},
 		{
-			name: "sandbox_exec", title: "Run in a sandbox", always: true, destructive: true, open: true, call: s.sandboxExec,
+			name: "sandbox_exec", title: "Run in a sandbox", always: true, destructive: true, open: true, call: execTools{s}.sandboxExec,
 			description: "Run a program in a sandbox that stays; starts it if needed. Returns exit code, stdout and stderr; a long output is shortened in its middle. Each call is a new process: cd does not persist, stdin is empty unless given. Use job for servers and for what takes longer than its timeout.",
 			properties:  propSandbox + "," + propProgram,
 		},
 		{
-			name: "sandbox_run_code", title: "Run code in a sandbox", destructive: true, open: true, hint: "python node bash ruby perl go snippet script", call: s.sandboxRunCode,
+			name: "sandbox_run_code", title: "Run code in a sandbox", destructive: true, open: true, hint: "python node bash ruby perl go snippet script", call: execTools{s}.sandboxRunCode,
 			description: "Run pieces of code in a sandbox, in order, until one fails. Each is a program of its own; files stay. Languages are those of the image.",
 			properties: propSandbox + `,"steps":{"type":"array","minItems":1,"maxItems":16,"items":{"type":"object","additionalProperties":false,"required":["language","code"],"properties":{` +
 				`"language":{"enum":["python","py","node","javascript","js","sh","shell","bash","ruby","perl","php","lua","go"]},"code":{"type":"string"}}}},"cwd":{"type":"string","description":"absolute path"},` + propTimeout,
@@ -139,7 +139,7 @@ func (s *server) tools() []toolSpec {
 			required: []string{"action"},
 		},
 		{
-			name: "check_installed", title: "Check for programs", idempotent: true, hint: "which program is available python git installed", call: s.checkInstalled,
+			name: "check_installed", title: "Check for programs", idempotent: true, hint: "which program is available python git installed", call: execTools{s}.checkInstalled,
 			description: "Which of these programs a sandbox has, and where.",
 			properties:  propSandbox + `,"programs":{"type":"array","minItems":1,"maxItems":64,"items":{"type":"string"}}`, required: []string{"programs"},
 		},

@@ -200,7 +200,7 @@ func (s *server) fsSearch(ctx context.Context, raw json.RawMessage) (string, err
 		return "", err
 	}
 	// A path can't be taken for an option: it begins with a slash.
-	text, err := s.execOne(ctx, a.Sandbox, &program{Argv: []string{"/bin/sh", "-c", search, "sh", a.Path, cmp.Or(a.Name, "*"), a.Text}})
+	text, err := execTools{s}.execOne(ctx, a.Sandbox, &program{Argv: []string{"/bin/sh", "-c", search, "sh", a.Path, cmp.Or(a.Name, "*"), a.Text}})
 	if err == nil && !strings.Contains(text, "[untrusted") {
 		text += "nothing found\n"
 	}
