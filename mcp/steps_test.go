@@ -129,7 +129,7 @@ func TestCancelledCallsDoNotWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := p.answer(cancelled, st, all[0].ID); !errors.Is(err, context.Canceled) {
+	if text, err := (networkTool{p.server}).answer(cancelled, st, all[0].ID); !errors.Is(err, context.Canceled) {
 		t.Errorf("while nobody answers: %q, %v", text, err)
 	}
 }
