@@ -134,7 +134,7 @@ func (s birdTools) all() []toolSpec {
 		}),
 		bird("batch_write", "Write files", "files|sandbox", `Write several files: a JSON object, in a string, of absolute paths and contents.`, s.birdBatch),
 		bird("install", "Install packages", "packages|sandbox", "Install packages, with blanks between, by the image's package manager. The policy must allow where they come from.", func(ctx context.Context, a *birdArgs) (string, error) {
-			return s.birdIn(ctx, a.Sandbox, manageTools{s.server}.sandboxInstall, map[string]any{"packages": strings.Fields(a.Packages), "timeout": maxTimeout.Seconds()})
+			return s.birdIn(ctx, a.Sandbox, manageTools(s).sandboxInstall, map[string]any{"packages": strings.Fields(a.Packages), "timeout": maxTimeout.Seconds()})
 		}),
 		bird("env", "Variables", "|action key value sandbox", "Variables of exec, python and bg: action set (with key and value), unset (with key), or list. They are kept in a file of the sandbox: no place for secrets.", s.birdEnv),
 		bird("bg", "Start a background process", "command|name workdir sandbox", "Start a shell line that runs on in a sandbox. logs shows its output.", s.birdBg),
@@ -148,7 +148,7 @@ func (s birdTools) all() []toolSpec {
 		}),
 		bird("reset", "Reset a sandbox", "|wipe_workspace:boolean sandbox", "Throw the files and processes of a sandbox away. Nothing of it stays: if /workspace holds files, wipe_workspace has to be true.", s.birdReset),
 		bird("destroy", "Remove a sandbox", "sandbox", "Stop a sandbox and delete it with all its files.", func(ctx context.Context, a *birdArgs) (string, error) {
-			return s.named(ctx, a.Sandbox, manageTools{s.server}.sandboxRemove)
+			return s.named(ctx, a.Sandbox, manageTools(s).sandboxRemove)
 		}),
 		bird("clone", "Copy a sandbox", "source target", "Make a sandbox with a copy of another's disk and the same settings.", func(ctx context.Context, a *birdArgs) (string, error) {
 			return ownSnapshots{s.boxes}.clone(ctx, a.Source, "", a.Target)
@@ -163,10 +163,10 @@ func (s birdTools) all() []toolSpec {
 			if err := s.ensure(ctx, a.Sandbox); err != nil {
 				return "", err
 			}
-			return syncTools{s.server}.startSync(ctx, a.Sandbox, a.LocalDir, cmp.Or(a.SandboxDir, birdDir))
+			return syncTools(s).startSync(ctx, a.Sandbox, a.LocalDir, cmp.Or(a.SandboxDir, birdDir))
 		}),
 		bird("sync_stop", "End such copying", "job_id", "End what sync_start began; the files stay.", func(ctx context.Context, a *birdArgs) (string, error) {
-			return syncTools{s.server}.stopSync(ctx, a.JobID)
+			return syncTools(s).stopSync(ctx, a.JobID)
 		}),
 		bird("snapshot", "Save a sandbox's disk", "snapshot_name|sandbox", "Save the disk of a sandbox, /workspace too, to restore it later.", func(ctx context.Context, a *birdArgs) (string, error) {
 			return ownSnapshots{s.boxes}.takeSnapshot(ctx, a.Sandbox, a.SnapshotName)
@@ -244,7 +244,7 @@ func (s birdTools) birdRun(ctx context.Context, a *birdArgs, argv ...string) (st
 		a.Timeout = &limit
 	}
 	args := append([]string{"/bin/sh", "-c", argv[0], "sh", cmp.Or(a.Workdir, birdDir)}, argv[1:]...)
-	return s.birdIn(ctx, a.Sandbox, execTools{s.server}.sandboxExec, map[string]any{"argv": args, "stdin": a.Stdin, "timeout": a.Timeout})
+	return s.birdIn(ctx, a.Sandbox, execTools(s).sandboxExec, map[string]any{"argv": args, "stdin": a.Stdin, "timeout": a.Timeout})
 }
 
 func (s birdTools) birdExec(ctx context.Context, a *birdArgs) (string, error) {
@@ -274,7 +274,7 @@ func (s birdTools) birdEnv(ctx context.Context, a *birdArgs) (string, error) {
 	line := ""
 	switch cmp.Or(a.Action, "list") {
 	case "list":
-		return s.birdIn(ctx, a.Sandbox, execTools{s.server}.sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", "[ ! -e " + birdEnv + " ] || cat " + birdEnv}})
+		return s.birdIn(ctx, a.Sandbox, execTools(s).sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", "[ ! -e " + birdEnv + " ] || cat " + birdEnv}})
 	case "set":
 		line = "export " + a.Key + "='" + strings.ReplaceAll(a.Value, "'", `'\''`) + "'"
 	case "unset":
@@ -284,7 +284,7 @@ func (s birdTools) birdEnv(ctx context.Context, a *birdArgs) (string, error) {
 	if !envKey.MatchString(a.Key) || strings.ContainsAny(a.Value, "\n\x00") {
 		return "", wrong("key %q: a variable's name has letters, digits and underscores, and its value is one line", printed(a.Key))
 	}
-	return s.birdIn(ctx, a.Sandbox, execTools{s.server}.sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", birdChangeEnv, "sh", a.Key, line}})
+	return s.birdIn(ctx, a.Sandbox, execTools(s).sandboxExec, map[string]any{"argv": []string{"/bin/sh", "-c", birdChangeEnv, "sh", a.Key, line}})
 }
 
 func (s birdTools) birdBg(ctx context.Context, a *birdArgs) (string, error) {
@@ -388,7 +388,7 @@ func (s birdTools) birdHealth(ctx context.Context, _ *birdArgs) (string, error) 
 		if mine[i].Label != s.label {
 			continue
 		}
-		text, err := s.named(ctx, mine[i].Name, manageTools{s.server}.sandboxHealth)
+		text, err := s.named(ctx, mine[i].Name, manageTools(s).sandboxHealth)
 		if err != nil {
 			return "", err
 		}
@@ -403,7 +403,7 @@ const emptyDir = `[ -z "$(ls -A "$1" 2>/dev/null)" ]`
 func (s birdTools) birdReset(ctx context.Context, a *birdArgs) (string, error) {
 	name := cmp.Or(a.Sandbox, defaultName)
 	if !a.Wipe {
-		_, err := s.relay(ctx, execTools{s.server}.sandboxExec, map[string]any{"sandbox": name, "argv": []string{"/bin/sh", "-c", emptyDir, "sh", birdDir}})
+		_, err := s.relay(ctx, execTools(s).sandboxExec, map[string]any{"sandbox": name, "argv": []string{"/bin/sh", "-c", emptyDir, "sh", birdDir}})
 		var failed *toolFailure
 		if errors.As(err, &failed) {
 			return "", say("sandbox %s has files in %s, which would be gone: take what you need with download or read_file and give wipe_workspace: true", name, birdDir)
@@ -412,7 +412,7 @@ func (s birdTools) birdReset(ctx context.Context, a *birdArgs) (string, error) {
 			return "", err
 		}
 	}
-	return s.named(ctx, name, manageTools{s.server}.sandboxReset)
+	return s.named(ctx, name, manageTools(s).sandboxReset)
 }
 
 func (s birdTools) birdHistory(_ context.Context, a *birdArgs) (string, error) {
@@ -444,16 +444,16 @@ func (s birdTools) birdUpload(ctx context.Context, a *birdArgs) (string, error) 
 
 func (s birdTools) birdGitClone(ctx context.Context, a *birdArgs) (string, error) {
 	if a.Token != "" {
-		host, _, err := gitTools{s.server}.repository(a.Repo)
+		host, _, err := gitTools(s).repository(a.Repo)
 		if err != nil {
 			return "", err
 		}
-		return "", gitTools{s.server}.tokenAdvice(host)
+		return "", gitTools(s).tokenAdvice(host)
 	}
 	if err := s.ensure(ctx, a.Sandbox); err != nil {
 		return "", err
 	}
-	return gitTools{s.server}.gitClone(ctx, &gitArgs{Sandbox: a.Sandbox, Repo: a.Repo, Branch: a.Branch, Path: cmp.Or(a.Path, birdDir), Full: a.Shallow != nil && !*a.Shallow})
+	return gitTools(s).gitClone(ctx, &gitArgs{Sandbox: a.Sandbox, Repo: a.Repo, Branch: a.Branch, Path: cmp.Or(a.Path, birdDir), Full: a.Shallow != nil && !*a.Shallow})
 }
 
 func (s birdTools) birdRestore(ctx context.Context, a *birdArgs) (string, error) {
@@ -476,7 +476,7 @@ func (s birdTools) birdExpose(ctx context.Context, a *birdArgs) (string, error) 
 	if host == 0 && a.Port >= minHostPort {
 		host = a.Port
 	}
-	return portTools{s.server}.publish(ctx, a.Sandbox, a.Port, host, false)
+	return portTools(s).publish(ctx, a.Sandbox, a.Port, host, false)
 }
 
 func (s birdTools) birdUnexpose(ctx context.Context, a *birdArgs) (string, error) {
@@ -488,7 +488,7 @@ func (s birdTools) birdUnexpose(ctx context.Context, a *birdArgs) (string, error
 	for i := range mine {
 		for _, p := range mine[i].Ports {
 			if mine[i].Label == s.label && is(p) {
-				return portTools{s.server}.unpublish(ctx, &mine[i], is)
+				return portTools(s).unpublish(ctx, &mine[i], is)
 			}
 		}
 	}
@@ -524,13 +524,13 @@ func (s birdTools) birdSpawn(ctx context.Context, a *birdArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return childTools{s.server}.spawn(ctx, a.Parent, a.Name, &machineArgs{Image: a.Image, CPUs: a.CPUs, MemoryMB: memory})
+	return childTools(s).spawn(ctx, a.Parent, a.Name, &machineArgs{Image: a.Image, CPUs: a.CPUs, MemoryMB: memory})
 }
 
 func (s birdTools) birdChildren(_ context.Context, a *birdArgs) (string, error) {
-	return childTools{s.server}.listChildren(a.Parent)
+	return childTools(s).listChildren(a.Parent)
 }
 
 func (s birdTools) birdDestroyChild(ctx context.Context, a *birdArgs) (string, error) {
-	return childTools{s.server}.destroyChild(ctx, a.Name)
+	return childTools(s).destroyChild(ctx, a.Name)
 }

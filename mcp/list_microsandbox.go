@@ -70,7 +70,7 @@ func (s microsandboxTools) all() []toolSpec {
 		},
 		{
 			name: "sandbox_inspect", title: "Look at a sandbox", readOnly: true, idempotent: true, call: adapter(func(ctx context.Context, a *msArgs) (string, error) {
-				return s.named(ctx, a.Name, manageTools{s.server}.sandboxInspect)
+				return s.named(ctx, a.Name, manageTools(s).sandboxInspect)
 			}),
 			description: "All that is known of a sandbox, as JSON. Starts nothing.", properties: msName, required: []string{"name"},
 		},
@@ -193,7 +193,7 @@ func (s microsandboxTools) msExec(ctx context.Context, a *msExecArgs) (string, e
 	if err != nil {
 		return "", err
 	}
-	return s.relay(ctx, execTools{s.server}.sandboxExec, map[string]any{"sandbox": a.Name, "argv": append([]string{a.Command}, a.Args...), "cwd": cwd, "env": a.Env, "timeout": a.Timeout})
+	return s.relay(ctx, execTools(s).sandboxExec, map[string]any{"sandbox": a.Name, "argv": append([]string{a.Command}, a.Args...), "cwd": cwd, "env": a.Env, "timeout": a.Timeout})
 }
 
 func (s microsandboxTools) msShell(ctx context.Context, a *msExecArgs) (string, error) {
@@ -201,7 +201,7 @@ func (s microsandboxTools) msShell(ctx context.Context, a *msExecArgs) (string, 
 	if err != nil {
 		return "", err
 	}
-	return s.relay(ctx, execTools{s.server}.sandboxExec, map[string]any{"sandbox": a.Name, "command": a.Command, "cwd": cwd, "timeout": a.Timeout})
+	return s.relay(ctx, execTools(s).sandboxExec, map[string]any{"sandbox": a.Name, "command": a.Command, "cwd": cwd, "timeout": a.Timeout})
 }
 
 func (s microsandboxTools) msRemove(ctx context.Context, a *msArgs) (string, error) {

@@ -208,7 +208,7 @@ func (s microsandboxHTTPTools) httpRunCode(ctx context.Context, a *struct {
 	if !ok {
 		return "", wrong("language %q; it is python or nodejs", printed(a.Language))
 	}
-	return s.in(ctx, &a.httpBox, execTools{s.server}.sandboxRunCode, map[string]any{"steps": []step{{language, a.Code}}})
+	return s.in(ctx, &a.httpBox, execTools(s).sandboxRunCode, map[string]any{"steps": []step{{language, a.Code}}})
 }
 
 func (s microsandboxHTTPTools) httpRunCommand(ctx context.Context, a *struct {
@@ -216,7 +216,7 @@ func (s microsandboxHTTPTools) httpRunCommand(ctx context.Context, a *struct {
 	Command string   `json:"command"`
 	Args    []string `json:"args"`
 }) (string, error) {
-	return s.in(ctx, &a.httpBox, execTools{s.server}.sandboxExec, map[string]any{"argv": append([]string{a.Command}, a.Args...)})
+	return s.in(ctx, &a.httpBox, execTools(s).sandboxExec, map[string]any{"argv": append([]string{a.Command}, a.Args...)})
 }
 
 // httpRow is a sandbox in the answer of sandbox_get_metrics; figures of one that doesn't answer are missing.

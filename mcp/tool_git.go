@@ -91,7 +91,7 @@ func (s gitTools) gitClone(ctx context.Context, a *gitArgs) (string, error) {
 		argv = append(argv, "--branch", a.Branch)
 	}
 	limit := maxTimeout.Seconds()
-	text, err := execTools{s.server}.execOne(ctx, a.Sandbox, &program{Argv: append(argv, "--", a.Repo, name), Timeout: &limit})
+	text, err := execTools(s).execOne(ctx, a.Sandbox, &program{Argv: append(argv, "--", a.Repo, name), Timeout: &limit})
 	if err != nil {
 		return "", err
 	}

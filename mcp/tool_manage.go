@@ -318,5 +318,5 @@ func (s manageTools) sandboxInstall(ctx context.Context, raw json.RawMessage) (s
 	if i := slices.IndexFunc(a.Packages, func(p string) bool { return p == "" || p[0] == '-' || strings.ContainsAny(p, "\x00\n") || len(p) > 255 }); i >= 0 {
 		return "", wrong("package %q: give a package's name, such as git or requests==2.32.3", printed(a.Packages[i]))
 	}
-	return execTools{s.server}.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", installers[cmp.Or(a.With, "system")], "sh"}, a.Packages...), Timeout: a.Timeout})
+	return execTools(s).execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", installers[cmp.Or(a.With, "system")], "sh"}, a.Packages...), Timeout: a.Timeout})
 }
