@@ -103,6 +103,9 @@ type refusing struct {
 	calls int
 }
 
+// SetReadDeadline implements net.Conn.
+func (r *refusing) SetReadDeadline(time.Time) error { return nil }
+
 // Write implements net.Conn.
 func (r *refusing) Write(b []byte) (int, error) {
 	if r.calls++; r.calls%2 == 0 {

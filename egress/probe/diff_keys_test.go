@@ -21,7 +21,7 @@ type filed struct {
 }
 
 // fileTables are a policy file's tables in their order.
-var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[[ingress.allow]]", "[[ingress.allow]] #app", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]", "[agent]"}
+var fileTables = []string{"", "[sandbox]", "[egress]", "[[egress.allow]] #api", "[[egress.allow]] #lab", "[[egress.deny]]", "[[ingress.allow]]", "[[ingress.allow]] #app", "[hosts]", "[dns]", "[tls]", "[[tls.extra_ca]]", "[secrets.T]", "[secrets.T.mint]", "[secrets.A]", "[limits]", "[agent]", "[agent.children]", "[ssh]"}
 
 var fileKeys = []filed{
 	{"", "version", []string{"1"}},
@@ -93,6 +93,17 @@ var fileKeys = []filed{
 	{"[agent]", "disk", []string{"", `"1G"`, "1073741825"}},
 	{"[agent]", "idle_stop", []string{"", `"7m"`, `"8m"`}},
 	{"[agent]", "lifetime", []string{"", `"7m"`, `"8m"`}},
+	{"[agent]", "approve", []string{`"terminal"`, `"client"`}},
+	{"[agent.children]", "count", []string{"", "7", "8"}},
+	{"[agent.children]", "total", []string{"", "7", "8"}},
+	{"[agent.children]", "depth", []string{"", "2", "3"}},
+	{"[agent.children]", "cpus", []string{"", "7", "8"}},
+	{"[agent.children]", "memory", []string{"", `"1G"`, "1073741825"}},
+	{"[agent.children]", "lifetime", []string{"", `"7m"`, `"8m"`}},
+	{"[agent.children]", "images", []string{"", `["a"]`, `["a", "b"]`}},
+	{"[ssh]", "agent_forwarding", []string{"false", "true"}},
+	{"[ssh]", "reverse_forwarding", []string{"false", "true"}},
+	{"[ssh]", "x11_forwarding", []string{"false", "true"}},
 }
 
 // fileText writes a policy of the tables that use names, with the value that choice has for each key.
