@@ -178,10 +178,11 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 	} else if err != nil {
 		return "", err
 	}
-	if !remove {
+	if !remove && st.Parent == "" {
 		return fmt.Sprintf("%s %s; its files stay", st.Name, done), nil
 	}
-	if err := s.only(st).Remove(ctx, st.Name); err != nil {
+	// The end of a child removes it, too.
+	if err := s.only(st).Remove(ctx, st.Name); err != nil && (st.Parent == "" || !errors.Is(err, sandbox.ErrNoSandbox)) {
 		return "", err
 	}
 	return st.Name + " removed with its files", nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/sandbox"
@@ -17,12 +18,16 @@ func TestI15_VMInspectorCallsEveryTool(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(shared, "from-host"), []byte("hello"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	h := newMCPHost(t, "--tools=all --vm=qemu --max-disk=1G -v="+shared+":/shared:rw")
+	policy := write(t, "policy.toml", "version = 1\n[[ingress.allow]]\nname = \"me\"\ncidrs = [\"127.0.0.0/8\"]\n[agent]\ntools = [\"all\"]\ndisk = \"1G\"\ndirectories = [\""+shared+":/shared:rw\"]\n[agent.children]\ncount = 1\n")
+	h := newMCPHost(t, "--tools=all --vm=qemu --max-disk=1G --policy="+policy+" -v="+shared+":/shared:rw")
 	env := []string{sandbox.EnvHome + "=" + h.state}
-	defer func() { _ = command(t, env, "rm", "--force", "default", "two").Run() }()
+	if out, err := command(t, env, "policy", "trust", policy).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer func() { _ = command(t, env, "rm", "--force", "default", "two", "child").Run() }()
 	type m = map[string]any
 	called := map[string]bool{}
-	calls := func(failed bool, tool string, args m, words ...string) {
+	calls := func(failed bool, tool string, args m, words ...string) (text string) {
 		t.Helper()
 		called[tool] = true
 		input, err := json.Marshal(args)
@@ -32,6 +37,10 @@ func TestI15_VMInspectorCallsEveryTool(t *testing.T) {
 		var got mcpResult
 		h.inspect(t, &got, "--method", "tools/call", "--tool-name", tool, "--tool-args-json", string(input))
 		got.check(t, tool, failed, words...)
+		for _, c := range got.Content {
+			text += c.Text
+		}
+		return text
 	}
 	calls(false, "sandbox_create", m{"name": "two", "cpus": 1})
 	calls(false, "sandbox_remove", m{"sandbox": "two"}, "two")
@@ -57,6 +66,26 @@ func TestI15_VMInspectorCallsEveryTool(t *testing.T) {
 	calls(false, "network", m{"action": "denied"})
 	calls(true, "sandbox_install", m{"packages": []string{"jq"}})
 	calls(false, "sandbox_logs", m{}, "console")
+	calls(false, "port_publish", m{"port": 8000}, "127.0.0.1:")
+	calls(false, "port_list", m{}, `"port":8000`)
+	calls(false, "port_remove", m{"port": 8000})
+	calls(false, "volume_create", m{"name": "data", "size_mb": 64}, "data")
+	calls(false, "volume_list", m{}, `"name":"data"`)
+	calls(false, "volume_remove", m{"name": "data"}, "data")
+	calls(false, "snapshot_create", m{"snapshot": "before"}, "before")
+	calls(false, "snapshot_list", m{}, `"name":"before"`)
+	calls(false, "sandbox_clone", m{"snapshot": "before", "to": "two"}, "two")
+	calls(false, "sandbox_remove", m{"sandbox": "two"})
+	calls(false, "snapshot_restore", m{"snapshot": "before", "sandbox": "default"})
+	calls(false, "snapshot_remove", m{"snapshot": "before"})
+	id, _, _ := strings.Cut(calls(false, "sync_start", m{"from": shared, "to": "/root/copy"}, "copies what is new"), " ")
+	calls(false, "sync_stop", m{"sync": id}, "ended")
+	calls(true, "git_clone", m{"repo": "https://git.example/a.git", "path": "/root"}, "git")
+	calls(false, "child_spawn", m{"name": "child"}, "child child of sandbox default runs")
+	calls(true, "child_spawn", m{"name": "second"}, "at most 1")
+	calls(false, "child_list", m{}, `"name":"child"`)
+	calls(true, "child_destroy", m{"name": "default"}, "no child")
+	calls(false, "child_destroy", m{"name": "child"})
 	calls(false, "sandbox_stop", m{}, "stopped")
 	calls(false, "sandbox_env", m{"set": m{"A": "b"}}, `"A":"b"`)
 	calls(false, "sandbox_start", m{}, "running")
