@@ -217,7 +217,7 @@ func TestAgentSocketsAreTheirUsers(t *testing.T) {
 	}
 }
 
-// TestI11_UnclaimedConnectionsEnd: the guest is told of so many connections and no more, which end if the host doesn't come
+// TestI11_UnclaimedConnectionsEnd: the agent announces a bounded number of connections, which end if the host doesn't come
 // for them, and none is carried twice.
 func TestI11_UnclaimedConnectionsEnd(t *testing.T) {
 	s := newListenServer(nil)

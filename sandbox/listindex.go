@@ -21,7 +21,7 @@ const (
 	// indexSettled is how long a directory must be unchanged for what was read of it to be kept: two changes in one tick of
 	// the file system's clock have one time.
 	indexSettled = 2 * time.Second
-	// indexAgain is how many sandboxes may have to be read before the index is written anew.
+	// indexAgain is how many sandboxes may have to be read before the index is written again.
 	indexAgain = 64
 	// indexVersion is that of indexFile's content; another one is not read.
 	indexVersion = 1

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// errNoTerminal stands against a shell that waits for ever: the end of what is no terminal means nothing to it.
+// errNoTerminal is returned in place of a shell that would wait for ever: it does not notice the end of an input that is no terminal.
 // checkExec returns it.
 var errNoTerminal = errors.New("-it needs a terminal on standard input, and there is none; leave out -t to pass standard input on")
 
