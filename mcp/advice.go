@@ -142,26 +142,3 @@ func (o *Options) hidden() []string {
 	}
 	return all
 }
-
-// secret is one of the policy as a client sees it: nothing of where its value is.
-type secret struct {
-	Variable string   `json:"variable"`
-	Hosts    []string `json:"hosts"`
-	In       []string `json:"in"`
-}
-
-func (o *Options) secrets() []secret {
-	all := make([]secret, 0, len(o.Floor.Secrets))
-	for i := range o.Floor.Secrets {
-		s := &o.Floor.Secrets[i]
-		one := secret{Variable: s.Name}
-		for _, h := range s.Hosts {
-			one.Hosts = append(one.Hosts, h.String())
-		}
-		for _, p := range s.In {
-			one.In = append(one.In, p.String())
-		}
-		all = append(all, one)
-	}
-	return all
-}

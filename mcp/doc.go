@@ -2,7 +2,7 @@
 // an operator's floor.
 //
 // Data flow: messages are read as lines and held to bounds of number and size (wire.go). A tool's call is decoded
-// strictly (args.go), held to the floor and the bounds (floor.go), and done with the SDK of package sandbox (boxes.go).
+// strictly (args.go), held to the floor and the bounds (floor.go), and done with the SDK of package sandbox (boxes.go, machine.go).
 // Every result is one text, without structured content: clients that get both drop one of them. What a guest printed is
 // escaped, bounded and marked (output.go).
 //

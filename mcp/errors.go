@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -132,4 +133,19 @@ func printedList(names []string) string {
 		shown = append(shown, printed(n))
 	}
 	return strings.Join(shown, ", ")
+}
+
+// toolFailure is a call that failed: its text is a result. It holds on to nothing else, since it may be kept.
+type toolFailure struct {
+	text    string
+	why     string // for the log
+	refused bool   // before anything was done
+}
+
+func (f *toolFailure) Error() string { return cmp.Or(f.why, "the program failed") }
+
+// failure is an error as a result.
+func failure(err error) *toolFailure {
+	refused := errors.Is(err, errArgs) || errors.Is(err, sandbox.ErrName) || errors.Is(err, sandbox.ErrJobName)
+	return &toolFailure{text: sentence(err), why: printed(err.Error()), refused: refused}
 }

@@ -15,21 +15,6 @@ import (
 // answerPoll is how often a request is looked at while a call waits for its answer.
 const answerPoll = 500 * time.Millisecond
 
-// networkArgs are those of the tool network.
-type networkArgs struct {
-	Action  string   `json:"action"`
-	Sandbox string   `json:"sandbox"`
-	To      string   `json:"to"`
-	Method  string   `json:"method"`
-	Path    string   `json:"path"`
-	Methods []string `json:"methods"`
-	Why     string   `json:"why"`
-	Request string   `json:"request"`
-}
-
-// networkTool is the tool "network", with what it asks people.
-type networkTool struct{ *server }
-
 // request puts a request to the operator. No call answers one: a person does, by msb requests, or in the client where the
 // floor says so.
 func (s networkTool) request(ctx context.Context, st *sandbox.Status, a *networkArgs) (string, error) {

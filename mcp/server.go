@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,8 +16,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/msb-project/msb/sandbox"
 )
 
 // instructions are what a client shows its model about the server, with what files there are.
@@ -347,21 +344,6 @@ func report(ctx context.Context, session *sdk.ServerSession, token any, every ti
 			}
 		}
 	}
-}
-
-// toolFailure is a call that failed: its text is a result. It holds on to nothing else, since it may be kept.
-type toolFailure struct {
-	text    string
-	why     string // for the log
-	refused bool   // before anything was done
-}
-
-func (f *toolFailure) Error() string { return cmp.Or(f.why, "the program failed") }
-
-// failure is an error as a result.
-func failure(err error) *toolFailure {
-	refused := errors.Is(err, errArgs) || errors.Is(err, sandbox.ErrName) || errors.Is(err, sandbox.ErrJobName)
-	return &toolFailure{text: sentence(err), why: printed(err.Error()), refused: refused}
 }
 
 func result(text string, failed bool) *sdk.CallToolResult {

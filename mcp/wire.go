@@ -4,14 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -45,13 +42,6 @@ const (
 	// maxInitialized bounds the notifications of that name; clients send two at most.
 	maxInitialized = 16
 )
-
-// methods are the calls that this server answers. go-sdk has more, and answers some in ways that end the connection.
-var methods = []string{"initialize", "ping", "server/discover", "tools/list", "tools/call", "prompts/list", "prompts/get",
-	"resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"}
-
-// codeBusy is of JSON-RPC's range for a server's own errors.
-const codeBusy = -32000
 
 var (
 	errEndless = fmt.Errorf("a message of more than %d bytes", maxSkipped)
@@ -102,18 +92,6 @@ type conn struct {
 }
 
 var _ sdk.Connection = (*conn)(nil)
-
-// inflight is a call that is not answered.
-type inflight struct {
-	bytes     int
-	cancelled bool
-}
-
-// outgoing is a line for the client. done, if there is one, gets what came of it.
-type outgoing struct {
-	line []byte
-	done chan error
-}
 
 // SessionID implements sdk.Connection.
 func (c *conn) SessionID() string { return "" }
@@ -170,136 +148,6 @@ func (c *conn) stop(err error) {
 }
 
 func (c *conn) end() { c.endOnce.Do(func() { close(c.ended) }) }
-
-// Write implements sdk.Connection. A call is in flight until its answer is written: a client that doesn't read gets no
-// further calls done.
-func (c *conn) Write(ctx context.Context, m jsonrpc.Message) error {
-	size := -1
-	switch r := m.(type) {
-	case *jsonrpc.Response:
-		size = c.answered(r.ID) // with its answer the client may use the id again
-		m = short(r)
-	case *jsonrpc.Request:
-		if err := c.asks(r); err != nil {
-			return err
-		}
-	}
-	line, err := jsonrpc.EncodeMessage(m)
-	if err == nil {
-		err = c.send(ctx, append(line, '\n'))
-	}
-	if size >= 0 {
-		c.mu.Lock()
-		c.calls, c.held = c.calls-1, c.held-size
-		c.mu.Unlock()
-		select {
-		case c.written <- struct{}{}:
-		default: // one is there already
-		}
-	}
-	return err
-}
-
-// asks notes a call to the client, whose answer is then passed on, and the end of one.
-func (c *conn) asks(r *jsonrpc.Request) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case r.IsCall() && len(c.asked) >= maxAsked:
-		return fmt.Errorf("the client has not answered %d calls", len(c.asked))
-	case r.IsCall():
-		c.asked[r.ID] = true
-	case r.Method == "notifications/cancelled":
-		var id any
-		if raw, _ := member(r.Params, "requestId"); raw != nil && json.Unmarshal(raw, &id) == nil {
-			if id, err := jsonrpc.MakeID(id); err == nil {
-				delete(c.asked, id)
-			}
-		}
-	}
-	return nil
-}
-
-// awaited reports whether a response is one to a call of this server's, for once.
-func (c *conn) awaited(id jsonrpc.ID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.asked[id]
-	delete(c.asked, id)
-	return was
-}
-
-// short is a response as it is, or an error of go-sdk's without what it repeats of a long message.
-func short(r *jsonrpc.Response) *jsonrpc.Response {
-	var fault *jsonrpc.Error
-	if r.Error == nil {
-		return r
-	}
-	known := errors.As(r.Error, &fault)
-	if len(r.Error.Error()) <= maxFault && (!known || len(fault.Data) <= maxFault && (fault.Data == nil || json.Valid(fault.Data))) {
-		return r
-	}
-	bare := &jsonrpc.Error{Message: printed(r.Error.Error())}
-	if known {
-		bare.Code = fault.Code
-	}
-	return &jsonrpc.Response{ID: r.ID, Error: bare}
-}
-
-// answered takes a call out of those whose ids are in use, and returns its bytes, or -1.
-func (c *conn) answered(id jsonrpc.ID) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	one := c.open[id]
-	if one == nil {
-		return -1
-	}
-	delete(c.open, id)
-	return one.bytes
-}
-
-// send gives the client a line and waits until it is written.
-func (c *conn) send(ctx context.Context, line []byte) error {
-	done := make(chan error, 1)
-	select {
-	case c.out <- outgoing{line, done}:
-	case <-c.ended:
-		return io.EOF // as the client has it
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-c.ended:
-		return io.EOF // as the client has it
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (c *conn) write() {
-	for {
-		select {
-		case <-c.ended:
-			return
-		case o := <-c.out:
-			var err error
-			if len(o.line) > 0 {
-				_, err = c.w.Write(o.line)
-			}
-			if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) { // a client that is gone
-				err = io.EOF
-			}
-			if err != nil {
-				c.stop(err)
-			}
-			if o.done != nil {
-				o.done <- err
-			}
-		}
-	}
-}
 
 // read accepts lines until there are no more.
 func (c *conn) read() {
@@ -364,157 +212,4 @@ func (c *conn) skip(front []byte, whole bool) error {
 		id = [][]byte{nil, nil}
 	}
 	return c.refuse(id[1], jsonrpc.CodeInvalidRequest, fmt.Sprintf("a message of more than %d bytes; write long files in parts", maxLine))
-}
-
-// refuse answers a message that isn't handled. id is its JSON.
-func (c *conn) refuse(id json.RawMessage, code int64, why string) error {
-	if len(id) == 0 || len(id) > maxID || bytes.ContainsAny(id[:1], "{[tf") || id[0] == '"' && !usable(id) {
-		id = json.RawMessage("null")
-	}
-	line, err := json.Marshal(struct {
-		Version string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Error   jsonrpc.Error   `json:"error"`
-	}{"2.0", id, jsonrpc.Error{Code: code, Message: why}})
-	if err != nil {
-		return err
-	}
-	o := outgoing{line: append(line, '\n')}
-	select {
-	case c.out <- o:
-		return nil
-	default:
-	}
-	stalled := time.NewTimer(c.stallWait)
-	defer stalled.Stop()
-	select {
-	case c.out <- o:
-		return nil
-	case <-c.ended:
-		return io.EOF
-	case <-stalled.C:
-		return errStalled
-	}
-}
-
-// accept passes on what a line holds.
-func (c *conn) accept(line []byte) error {
-	line = bytes.TrimSpace(line)
-	if len(line) == 0 {
-		return nil
-	}
-	if !json.Valid(line) {
-		return c.refuse(nil, jsonrpc.CodeParseError, "no JSON")
-	}
-	if !plain(line) {
-		id, _ := idOf(line)
-		return c.refuse(id, jsonrpc.CodeInvalidRequest, fmt.Sprintf("more than %d values, or more than %d levels", maxValues, maxDepth))
-	}
-	if line[0] != '[' {
-		return c.acceptOne(line)
-	}
-	var batch []json.RawMessage
-	if err := json.Unmarshal(line, &batch); err != nil || len(batch) == 0 || len(batch) > maxInflight {
-		return c.refuse(nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("a batch has 1 to %d messages", maxInflight))
-	}
-	for _, one := range batch {
-		if err := c.acceptOne(one); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *conn) acceptOne(raw json.RawMessage) error {
-	id, once := idOf(raw)
-	if !once {
-		return c.refuse(nil, jsonrpc.CodeInvalidRequest, "id: write it once")
-	}
-	if id != nil && !usable(id) {
-		return c.refuse(id, jsonrpc.CodeInvalidRequest, "id: write a string of valid UTF-8, or an integer")
-	}
-	m, err := jsonrpc.DecodeMessage(raw)
-	if err != nil {
-		return c.refuse(id, jsonrpc.CodeInvalidRequest, "no message of JSON-RPC 2.0: "+printed(err.Error()))
-	}
-	if answer, ok := m.(*jsonrpc.Response); ok {
-		if !c.awaited(answer.ID) {
-			return nil
-		}
-		return c.pass(answer)
-	}
-	r, ok := m.(*jsonrpc.Request)
-	if !ok {
-		return nil
-	}
-	switch {
-	case !r.IsCall():
-		if !c.wanted(r) {
-			return nil
-		}
-	case !slices.Contains(methods, r.Method):
-		return c.refuse(id, jsonrpc.CodeMethodNotFound, fmt.Sprintf("no such method: %q", printed(r.Method)))
-	default:
-		if why := c.admit(r.ID, len(raw)); why != "" {
-			return c.refuse(id, codeBusy, why)
-		}
-	}
-	return c.pass(r)
-}
-
-// pass gives a message to go-sdk.
-func (c *conn) pass(m jsonrpc.Message) error {
-	select {
-	case c.incoming <- m:
-		return nil
-	case <-c.eof:
-		return io.EOF
-	}
-}
-
-// admit takes a call in, or says why not.
-func (c *conn) admit(id jsonrpc.ID, size int) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.open[id] != nil:
-		return "a call with this id is under way"
-	case c.calls >= maxInflight || c.held+size > maxInflightBytes:
-		return fmt.Sprintf("busy: at most %d calls of %d bytes together at once; call again when one is answered", maxInflight, maxInflightBytes)
-	}
-	c.open[id] = &inflight{bytes: size}
-	c.calls, c.held = c.calls+1, c.held+size
-	return ""
-}
-
-// wanted reports whether a notification is passed on. go-sdk keeps those that it has not handled without a bound: of each
-// call one is taken, and all that mean nothing here are dropped.
-func (c *conn) wanted(r *jsonrpc.Request) bool {
-	switch r.Method {
-	case "notifications/initialized":
-		c.initialized++
-		return c.initialized <= maxInitialized && len(r.Params) <= maxID
-	case "notifications/cancelled":
-		if len(r.Params) > 1<<16 {
-			return false
-		}
-		raw, _ := member(r.Params, "requestId") // nil if it is there twice
-		var value any
-		if raw == nil || !usable(raw) || json.Unmarshal(raw, &value) != nil {
-			return false
-		}
-		id, err := jsonrpc.MakeID(value)
-		if err != nil {
-			return false
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		one := c.open[id]
-		if one == nil || one.cancelled {
-			return false
-		}
-		one.cancelled = true
-		return true
-	}
-	return false
 }
