@@ -140,7 +140,7 @@ func (s *Sandbox) changes(ctx context.Context) (all []*ChangedDirectory, err err
 		if !d.CopyOnWrite {
 			continue
 		}
-		changed, err := s.changesOf(ctx, &cfg, d, hide)
+		changed, err := changesOf(ctx, s, &cfg, d, hide)
 		if err != nil {
 			return all, fmt.Errorf("%s: %w", d.Guest, err)
 		}
@@ -152,7 +152,7 @@ func (s *Sandbox) changes(ctx context.Context) (all []*ChangedDirectory, err err
 	return all, nil
 }
 
-func (s *Sandbox) changesOf(ctx context.Context, cfg *Config, d Directory, hide []string) (*ChangedDirectory, error) {
+func changesOf(ctx context.Context, s *Sandbox, cfg *Config, d Directory, hide []string) (*ChangedDirectory, error) {
 	layer, err := s.client.Changes(ctx, d.Guest)
 	if err != nil {
 		return nil, err
@@ -288,6 +288,6 @@ func (s *Sandbox) CheckReach(guest string) error {
 // forReview takes out of the start all that a look at the disk doesn't need. The policy has no say without a network, and
 // nothing is taken from this machine for it.
 func (c *Config) forReview() {
-	c.Policy, c.PolicyFile, c.Floor, c.NoNet, c.HTTPProxy, c.Ports, c.Directories, c.HideCredentials, c.Caches = nil, "", nil, true, false, nil, nil, false, nil
+	c.Policy, c.PolicyFile, c.Floor, c.NoNet, c.Containers, c.HTTPProxy, c.Ports, c.Directories, c.HideCredentials, c.Caches = nil, "", nil, true, false, false, nil, nil, false, nil
 	c.Pcap, c.Env, c.Tmpfs, c.Restart, c.AutoRemove, c.IdleStop, c.Lifetime, c.review = "", nil, nil, Restart{}, false, 0, 0, true
 }

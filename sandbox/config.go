@@ -57,6 +57,9 @@ type Config struct {
 	// HTTPProxy sets HTTP_PROXY and its like for every process, to the gateway's explicit proxy. It is
 	// for clients that need one: without it everything is judged just the same.
 	HTTPProxy bool
+	// Containers lets Sandbox.Containers add containers while the sandbox runs, whose roots and mounts are directories of
+	// this machine. Secret placeholders and the trust of the sandbox's authority are not put into them.
+	Containers bool
 	// NoNet gives the guest no network device at all, not even the link to the gateway.
 	NoNet bool
 

@@ -258,7 +258,7 @@ func TestClonesGetAnotherPolicy(t *testing.T) {
 func TestI18_ClonesShareNoIdentity(t *testing.T) {
 	t.Parallel()
 	kept := []string{
-		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Between", "Grants", "NoNet", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Caches", "Hide", "DirectoryUser",
+		"Version", "Policy", "PolicyName", "PolicyFile", "Floor", "Between", "Grants", "NoNet", "Containers", "HTTPProxy", "Backend", "Cold", "CPUs", "Memory", "Env", "Directories", "Volumes", "Caches", "Hide", "DirectoryUser",
 		"Tmpfs", "ReadOnly", "Restart", "IdleStop", "Lifetime", "Labels", "PolicyPath", "FloorPath", "Disk", "Image", "PolicyImage", "ImageDigest", "ImageConfig", "HideCredentials",
 		"OperatorDirectories", "OperatorVolumes", "Credentials",
 	}

@@ -18,7 +18,7 @@ import (
 func specOf(cfg *Config, admitted *Admission) state.Spec {
 	spec := state.Spec{
 		Name: cfg.Name, Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile, Grants: admitted.Grants,
-		NoNet: cfg.NoNet, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, Cold: cfg.Cold, CPUs: cfg.CPUs, Memory: cfg.Memory, Hostname: cfg.Hostname, Env: cfg.Env,
+		NoNet: cfg.NoNet, Containers: cfg.Containers, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, Cold: cfg.Cold, CPUs: cfg.CPUs, Memory: cfg.Memory, Hostname: cfg.Hostname, Env: cfg.Env,
 		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Ports: cfg.Ports, Directories: cfg.Directories, Hide: cfg.Hide, DirectoryUser: cfg.DirectoryUser,
 		IdleStop: cfg.IdleStop, Lifetime: cfg.Lifetime, ReadOnly: cfg.ReadOnly, Tmpfs: cfg.Tmpfs, AutoRemove: cfg.AutoRemove, Restart: cfg.Restart, Volumes: cfg.Volumes, Caches: cfg.Caches,
 	}
@@ -61,7 +61,7 @@ func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) 
 // configOf is what a run of it starts from. A policy file is read again: it is what counts, as for `msb run`.
 func configOf(st *state.Stored) (cfg Config, err error) {
 	cfg = Config{
-		PolicyFile: st.PolicyFile, NoNet: st.NoNet, HTTPProxy: st.HTTPProxy, Backend: st.Backend, Cold: st.Cold, CPUs: st.CPUs, Memory: st.Memory,
+		PolicyFile: st.PolicyFile, NoNet: st.NoNet, Containers: st.Containers, HTTPProxy: st.HTTPProxy, Backend: st.Backend, Cold: st.Cold, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 		Ports: st.Ports, Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop, Lifetime: st.Lifetime,

@@ -22,6 +22,7 @@ type Spec struct {
 	// Grants are what the policy, and a later version of it, may take from this machine.
 	Grants      grants.Set  `json:"grants,omitempty"`
 	NoNet       bool        `json:"no_net,omitempty"`
+	Containers  bool        `json:"containers,omitempty"`
 	HTTPProxy   bool        `json:"http_proxy,omitempty"`
 	Backend     string      `json:"backend"`
 	Cold        bool        `json:"cold,omitempty"`
