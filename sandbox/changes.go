@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/msb-project/msb/internal/cow"
-	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -187,64 +184,6 @@ func changesOf(ctx context.Context, s *Sandbox, cfg *Config, d Directory, hide [
 		return nil, errors.Join(err, tree.Close())
 	}
 	return &ChangedDirectory{Directory: d, Changes: changes, Omitted: layer.Omitted, tree: tree}, nil
-}
-
-// confines says of paths in a directory why a guest's change of them would change what the sandbox may do, or what is run
-// for it on this machine.
-func (c *Config) confines(dir string) func(p string) string {
-	var within []confiningFile
-	for _, f := range c.confining() {
-		if f.path == "" {
-			continue
-		}
-		for _, at := range grants.Way(f.path) {
-			if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) && rel != "." {
-				within = append(within, confiningFile{f.what, cow.FoldPath(rel)})
-			}
-		}
-	}
-	steers := c.steering(dir)
-	return func(p string) string {
-		folded := cow.FoldPath(p)
-		for _, f := range within {
-			if f.path == folded {
-				return "it is " + f.what + ", or on the way to it"
-			}
-		}
-		if steers(p) {
-			return "it decides what is run for a secret of the policy"
-		}
-		return ""
-	}
-}
-
-// steering reports of paths in a directory whether who changes them, or the directories around them, decides what a
-// secret's command does (grants.Steers).
-func (c *Config) steering(dir string) func(p string) bool {
-	known := map[string]bool{}
-	steers := func(at string) bool {
-		is, ok := known[at]
-		for _, p := range c.policies() {
-			for _, s := range p.Secrets {
-				is = is || !ok && grants.Steers(at, p, s.From) != ""
-			}
-		}
-		known[at] = is
-		return is
-	}
-	if !steers(dir) {
-		return func(string) bool { return false }
-	}
-	// Where the directory itself is one of these, so is what comes into it.
-	all := slices.ContainsFunc(append(filepath.SplitList(os.Getenv("PATH")), os.Getenv("HOME")), func(own string) bool { return own != "" && realPath(own) == dir })
-	return func(p string) bool {
-		for at := filepath.Join(dir, p); at != dir; at = filepath.Dir(at) {
-			if all || steers(at) {
-				return true
-			}
-		}
-		return false
-	}
 }
 
 // Review opens a session for Changes, or for files, with the sandbox of that name. One that is stopped is started for it,

@@ -170,13 +170,3 @@ func (h *Home) ParentFiles(ctx context.Context, name string) (paths []string, mo
 	paths, more, err = s.client.Find(ctx, slices.Sorted(maps.Keys(st.ParentPlaceholders)))
 	return paths, more, Fail(errors.Join(err, s.Close()))
 }
-
-// Has reports whether there is a snapshot of that name, however damaged.
-func (ss Snapshots) Has(name string) bool {
-	store, err := ss.store()
-	if err != nil {
-		return false
-	}
-	_, err = store.LoadMeta(name)
-	return err == nil || errors.Is(err, ErrSnapshotDamaged)
-}

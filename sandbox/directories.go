@@ -177,33 +177,6 @@ func (c *Config) secrets() (all []policies.Secret) {
 	return all
 }
 
-type confiningFile struct{ what, path string }
-
-// confining are the files that say what the sandbox may do, or record what it did.
-func (c *Config) confining() []confiningFile {
-	all := []confiningFile{
-		{"the policy", c.PolicyFile}, {"the audit log", c.Audit}, {"the capture", c.Pcap}, {"the learned policy", c.Learn},
-	}
-	for _, p := range c.policies() {
-		all = append(all, confiningFile{"the policy", p.Path})
-		for _, f := range slices.Concat(p.Included, p.Outside) {
-			all = append(all, confiningFile{"a file that the policy includes", f})
-		}
-		for _, ca := range p.TLS.ExtraCA {
-			all = append(all, confiningFile{"roots that the policy trusts", ca.File})
-		}
-	}
-	for _, s := range c.secrets() {
-		if s.From.Kind == policies.FromFile {
-			all = append(all, confiningFile{"the value of the secret " + s.Name, s.From.Value})
-		}
-	}
-	return all
-}
-
-// holds reports whether inner is dir or lies in it, by another mount of dir too. Both are real paths.
-func holds(dir, inner string) bool { return grants.Within(dir, inner) }
-
 // realPath resolves what is there of a path: a log may be made later.
 func realPath(p string) string {
 	abs, err := filepath.Abs(p)

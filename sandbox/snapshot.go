@@ -278,3 +278,13 @@ func certificatesOf(path string) (string, error) {
 	}
 	return certs.String(), err
 }
+
+// Has reports whether there is a snapshot of that name, however damaged.
+func (ss Snapshots) Has(name string) bool {
+	store, err := ss.store()
+	if err != nil {
+		return false
+	}
+	_, err = store.LoadMeta(name)
+	return err == nil || errors.Is(err, ErrSnapshotDamaged)
+}

@@ -6,11 +6,9 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies/grants"
 )
@@ -88,55 +86,4 @@ func ReadPlan(f *os.File) (*Plan, error) {
 		return nil, fmt.Errorf("reading the plan: %w", err)
 	}
 	return p, nil
-}
-
-// StatusLines writes status lines, from any goroutine.
-type StatusLines struct {
-	mu  sync.Mutex
-	out *json.Encoder
-}
-
-// NewStatusLines writes them to w.
-func NewStatusLines(w io.Writer) *StatusLines { return &StatusLines{out: json.NewEncoder(w)} }
-
-func (l *StatusLines) Write(s StatusLine) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Encode(s)
-}
-
-// StatusLine is one line from the supervisor; exactly one field is set.
-type StatusLine struct {
-	// Notice is a sentence for the user: before the guest boots, and when a changed policy was taken or refused.
-	Notice string `json:"notice,omitempty"`
-	// Ready says that commands may be run.
-	Ready *Info `json:"ready,omitempty"`
-	// Denied is what was denied in the sandbox's life, at its end.
-	Denied *audit.DenialSummary `json:"denied,omitempty"`
-	// Failed says why the sandbox did not start, or why it ended by itself.
-	Failed *Failed `json:"failed,omitempty"`
-}
-
-type Failed struct {
-	Kind    Kind   `json:"kind"`
-	Message string `json:"message"`
-}
-
-// Info is what a started sandbox says of itself.
-type Info struct {
-	ID      string `json:"id"`
-	Backend string `json:"backend"`
-	// Kernel is the guest's release, in the guest's own words.
-	Kernel string `json:"kernel"`
-	// Ports are those that are published, with the ones that were chosen.
-	Ports []Port `json:"ports,omitempty"`
-	// Restored tells that the guest is a copy of a saved machine, see Config.Cold.
-	Restored bool `json:"restored,omitempty"`
-	// Confinement lists what the VMM process is confined by.
-	Confinement []string `json:"confinement"`
-	// Warnings are sentences about what could not be set up in the guest, and about files of secrets that others may
-	// read.
-	Warnings []string `json:"warnings,omitempty"`
-	// Placeholders gives each secret's placeholder by name.
-	Placeholders map[string]string `json:"placeholders,omitempty"`
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
-	"github.com/msb-project/msb/internal/handoff"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
@@ -225,76 +224,5 @@ func networkOf(l netstack.Config, mac net.HardwareAddr) *agentclient.Network {
 		Gateways:   []netip.Addr{l.Gateway4, l.Gateway6},
 		DNSServers: []netip.Addr{l.Gateway4},
 		MTU:        l.MTU,
-	}
-}
-
-// environment is the image's, then msb's own, then the caller's.
-func (s *supervisor) environment() []string {
-	env := slices.Clone(s.plan.Image.Env)
-	env = append(env, "MSB_SANDBOX="+s.plan.ID, "MSB_BACKEND="+s.backend.Name())
-	if s.gateway != nil {
-		for name, placeholder := range s.gateway.Placeholders() {
-			env = append(env, name+"="+placeholder)
-		}
-	}
-	if s.gateway != nil && s.plan.HTTPProxy {
-		env = append(env, proxyEnvironment(s.gateway.Link())...)
-	}
-	return append(env, s.plan.Env...)
-}
-
-// proxyEnvironment names the gateway's explicit proxy in the variables that clients read, in both
-// spellings that they read them in.
-func proxyEnvironment(l netstack.Config) []string {
-	url := "http://" + netip.AddrPortFrom(l.Gateway4, gateway.ProxyPort).String()
-	none := "localhost,127.0.0.1,::1"
-	return []string{
-		"HTTP_PROXY=" + url, "HTTPS_PROXY=" + url, "NO_PROXY=" + none,
-		"http_proxy=" + url, "https_proxy=" + url, "no_proxy=" + none,
-	}
-}
-
-func (s *supervisor) announce() error {
-	info := &state.Info{
-		ID: s.plan.ID, Backend: s.backend.Name(),
-		Kernel: s.agent.Info().Kernel, Warnings: s.agent.Info().Warnings,
-		Confinement: s.machine.Confinement(), Restored: s.machine.Restored(),
-	}
-	if s.gateway != nil {
-		info.Placeholders = s.gateway.Placeholders()
-		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
-	}
-	info.Ports = s.ports.opened()
-	if err := s.named.detach(info); err != nil {
-		return err
-	}
-	err := s.out.Write(state.StatusLine{Ready: info})
-	if s.caller.detached.Load() { // a caller that was killed just now is caller.watch's to judge
-		return nil
-	}
-	return err
-}
-
-// serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
-func (s *supervisor) serve() error {
-	s.work.Go(s.watchGuest)
-	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Back: s.ssh.admit, Refuse: s.pause.refuse}
-	if s.control != nil {
-		caller := handoff.Of(s.control)
-		s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })
-	}
-	if s.named.listener != nil {
-		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.named.listener, s.agent, also) })
-	}
-	select {
-	case <-s.ctx.Done():
-		return context.Cause(s.ctx)
-	case <-s.machine.Done():
-		return s.guestGone(s.endCause(agentclient.ErrAgentDead))
-	case <-s.agent.Done():
-		if err := s.agent.Err(); !errors.Is(err, agentclient.ErrAgentDead) { // a guest that breaks the protocol gets no other machine
-			return s.endCause(err)
-		}
-		return s.guestGone(s.endCause(s.agent.Err()))
 	}
 }

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +21,6 @@ import (
 	"github.com/msb-project/msb/internal/vm/hypervisors"
 	"github.com/msb-project/msb/netstack"
 	"github.com/msb-project/msb/policies"
-	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 	"github.com/msb-project/msb/sandbox/internal/journal"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -159,47 +156,6 @@ func boundEnd(ctx context.Context, limit time.Duration, exit func()) {
 	context.AfterFunc(ctx, func() { time.AfterFunc(limit, exit) })
 }
 
-// handleSignals makes SIGTERM and SIGHUP an orderly end. SIGINT is for the guest and comes as a request.
-func (s *supervisor) handleSignals() {
-	signal.Ignore(syscall.SIGINT, syscall.SIGPIPE)
-	s.signals = signals{ch: make(chan os.Signal, 1), done: make(chan struct{})}
-	signal.Notify(s.signals.ch, syscall.SIGTERM, syscall.SIGHUP)
-	go func() {
-		defer close(s.signals.done)
-		for range s.signals.ch {
-			s.signals.came = true
-			s.cancel(errCallerGone)
-		}
-	}()
-}
-
-// signals are those that end the sandbox.
-type signals struct {
-	ch   chan os.Signal
-	came bool // valid after done
-	done chan struct{}
-}
-
-// leave reports whether one has come. From then on they end the process at once.
-func (s *signals) leave() bool {
-	signal.Stop(s.ch)
-	close(s.ch)
-	<-s.done
-	return s.came
-}
-
-// handleCaptureSignals lets signals switch the capture. Errors are reported when the sandbox ends: its work is not
-// lost for it, and a capture that is missing does not go unnoticed.
-func (s *supervisor) handleCaptureSignals() {
-	ch := make(chan os.Signal, 4)
-	signal.Notify(ch, state.SignalCaptureOn, state.SignalCaptureOff)
-	go func() {
-		for n := range ch {
-			_ = s.records.SwitchCapture(n == state.SignalCaptureOn) // Records.Close tells of it
-		}
-	}()
-}
-
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
@@ -294,36 +250,6 @@ func (s *supervisor) readPolicy() error {
 	return nil
 }
 
-// clearEnvironment takes the variables out of this process that lead into a directory that the guest may write to
-// (PYTHONPATH, LD_LIBRARY_PATH): a secret's command would run what the guest puts there.
-func (s *supervisor) clearEnvironment() error {
-	var writable []string
-	for _, d := range s.plan.Directories {
-		if d.Writable || d.CopyOnWrite { // which is written to by what is applied
-			writable = append(writable, d.Host)
-		}
-	}
-	if len(writable) == 0 {
-		return nil
-	}
-	secrets := s.policy.Secrets
-	if s.floor != nil {
-		secrets = slices.Concat(secrets, s.floor.Secrets)
-	}
-	kept := grants.Environ(os.Environ(), writable)
-	for _, v := range os.Environ() {
-		name, _, _ := strings.Cut(v, "=")
-		isSecret := func(o policies.Secret) bool { return o.From.Kind == policies.FromEnv && o.From.Value == name }
-		if name == "PATH" || slices.Contains(kept, v) || slices.ContainsFunc(secrets, isSecret) {
-			continue
-		}
-		if err := os.Unsetenv(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (s *supervisor) openRecords() (err error) {
 	s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
 	if err == nil {
@@ -359,78 +285,4 @@ func (s *supervisor) chooseBackend() error {
 	}
 	s.backend = backend
 	return s.out.Write(state.StatusLine{Notice: why})
-}
-
-// cleanUp ends everything that run started, in the order that loses nothing: the guest first, so that
-// its last bytes are judged and written down.
-func (s *supervisor) cleanUp() error {
-	s.cancel(errCallerGone)
-	var errs []error
-	if s.agent != nil {
-		errs = append(errs, s.stopAgent())
-	}
-	if s.machine != nil {
-		_ = s.machine.Kill() // its only error is that it is gone already
-	}
-	if s.gateway != nil {
-		errs = append(errs, s.gateway.Close())
-		if denied := s.denials.Summary(); !denied.Empty() {
-			_ = s.out.Write(state.StatusLine{Denied: &denied}) // the caller of one with a name may have gone
-		}
-	}
-	s.work.Wait()
-	if s.gateway != nil {
-		errs = append(errs, s.access.settleOffline())
-	}
-	if s.records != nil {
-		s.event(audit.SandboxStop, "")
-		if s.goesWithRun() {
-			s.event(audit.SandboxRemove, "")
-		}
-		errs = append(errs, s.records.Close(s.policy))
-	}
-	return errors.Join(errs...)
-}
-
-// stopAgent lets a guest with a disk that will be kept, or a directory of the host's, write back what it holds.
-func (s *supervisor) stopAgent() error {
-	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // it would be waited for while callers wait for why
-	keeps := (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != ""
-	if (keeps || s.plan.Shares()) && !dead {
-		if s.pause.on.Load() {
-			_ = s.machine.Resume() // its only error is that it is gone
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), state.SyncTimeout)
-		defer cancel()
-		if s.life.announced() {
-			_ = s.takeBackNotice(ctx) // a start removes one that is left, too
-		}
-		if err := s.agent.Shutdown(ctx); err == nil {
-			_ = s.machine.Wait(ctx)
-		}
-	}
-	_ = s.agent.Close() // its only error is that the stream is closed already
-	return nil
-}
-
-// goesWithRun reports whether this process removes the sandbox of a name. A caller that is there does so itself.
-func (s *supervisor) goesWithRun() bool {
-	return s.plan.Name != "" && s.plan.AutoRemove && (s.caller.detached.Load() || errors.Is(context.Cause(s.ctx), errCallerGone)) && !s.named.removed()
-}
-
-// removeDirectory removes what stays of no run. end is why it is over.
-func (s *supervisor) removeDirectory(end error) error {
-	switch {
-	case s.goesWithRun():
-		err := state.RemoveNamed(s.plan.Home, s.plan.Name)
-		if err != nil { // it stays as any other
-			err = errors.Join(err, s.named.end(errors.Join(end, err)))
-		}
-		return err
-	case s.plan.Name != "":
-		return s.named.end(end)
-	case s.plan.Keep:
-		return os.Rename(s.plan.Dir, filepath.Join(s.plan.Home, state.KeptDir, s.plan.ID)) // where no sweep looks
-	}
-	return state.RemoveOwn(s.plan.Dir, state.RunForm)
 }

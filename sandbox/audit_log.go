@@ -1,10 +1,12 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -44,4 +46,9 @@ func recordEvents(st *state.Stored, dir string, events ...audit.Event) error {
 		log.Emit(e)
 	}
 	return log.Close()
+}
+
+// auditLog is the file of a sandbox's verdicts.
+func auditLog(st *state.Stored, dir string) string {
+	return cmp.Or(st.Audit, filepath.Join(dir, state.AuditLog))
 }

@@ -1,0 +1,55 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/internal/handoff"
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+func (s *supervisor) announce() error {
+	info := &state.Info{
+		ID: s.plan.ID, Backend: s.backend.Name(),
+		Kernel: s.agent.Info().Kernel, Warnings: s.agent.Info().Warnings,
+		Confinement: s.machine.Confinement(), Restored: s.machine.Restored(),
+	}
+	if s.gateway != nil {
+		info.Placeholders = s.gateway.Placeholders()
+		info.Warnings = append(info.Warnings, s.gateway.Warnings()...)
+	}
+	info.Ports = s.ports.opened()
+	if err := s.named.detach(info); err != nil {
+		return err
+	}
+	err := s.out.Write(state.StatusLine{Ready: info})
+	if s.caller.detached.Load() { // a caller that was killed just now is caller.watch's to judge
+		return nil
+	}
+	return err
+}
+
+// serve answers the caller until it goes, the machine ends or the policy ends the sandbox.
+func (s *supervisor) serve() error {
+	s.work.Go(s.watchGuest)
+	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Back: s.ssh.admit, Refuse: s.pause.refuse}
+	if s.control != nil {
+		caller := handoff.Of(s.control)
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })
+	}
+	if s.named.listener != nil {
+		s.work.Go(func() { _ = agentclient.Serve(s.ctx, s.named.listener, s.agent, also) })
+	}
+	select {
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	case <-s.machine.Done():
+		return s.guestGone(s.endCause(agentclient.ErrAgentDead))
+	case <-s.agent.Done():
+		if err := s.agent.Err(); !errors.Is(err, agentclient.ErrAgentDead) { // a guest that breaks the protocol gets no other machine
+			return s.endCause(err)
+		}
+		return s.guestGone(s.endCause(s.agent.Err()))
+	}
+}

@@ -1,0 +1,130 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/msb-project/msb/sandbox/internal/state"
+)
+
+// Status is a named sandbox as `msb ls` shows it.
+type Status struct {
+	Name   string            `json:"name"`
+	Label  string            `json:"label,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// Parent is the sandbox whose child this is, and ParentCreated when that was made.
+	Parent        string    `json:"parent,omitempty"`
+	ParentCreated time.Time `json:"parent_created,omitzero"`
+	Running       bool      `json:"running"`
+	Created       time.Time `json:"created"`
+	Image         string    `json:"image"`
+	Digest        string    `json:"digest"`
+	CPUs          int       `json:"cpus"`
+	Memory        int64     `json:"memory_bytes"`
+	Disk          int64     `json:"disk_bytes"`
+	// Used is what the disk takes on the host.
+	Used       int64  `json:"disk_used_bytes"`
+	PolicyFile string `json:"policy_file,omitempty"`
+	// IdleStop and Lifetime, in nanoseconds, are as in Config.
+	IdleStop time.Duration `json:"idle_stop,omitempty"`
+	Lifetime time.Duration `json:"lifetime,omitempty"`
+	// Ran is how much of Lifetime it has had, in nanoseconds; while it runs, to the minute.
+	Ran time.Duration `json:"ran,omitempty"`
+	// Directories are those of this machine that the guest sees.
+	Directories []Directory `json:"directories,omitempty"`
+	// Volumes are those that the guest sees.
+	Volumes []Volume `json:"volumes,omitempty"`
+	// Ports are those that are published.
+	Ports []Port `json:"ports,omitempty"`
+	// Dir is the sandbox's own directory under $MSB_HOME.
+	Dir string `json:"directory"`
+	// Audit and Pcap are the files of its records, Console is the log of its kernel.
+	Audit   string `json:"audit"`
+	Pcap    string `json:"pcap,omitempty"`
+	Console string `json:"console"`
+	// ParentPlaceholders are those of the sandboxes from which it was cloned: the secret's name by the placeholder.
+	ParentPlaceholders map[string]string `json:"parent_placeholders,omitempty"`
+	// ParentFiles are files that hold one, once they were looked for (ParentFiles of Home); MoreParentFiles says that there
+	// are others.
+	ParentFiles     []string `json:"parent_files,omitempty"`
+	MoreParentFiles bool     `json:"more_parent_files,omitempty"`
+	// Started and Info are of the run; Info comes when the guest is ready.
+	Started *time.Time `json:"started,omitempty"`
+	Info    *Info      `json:"info,omitempty"`
+	// Paused is of Home.Pause.
+	Paused bool `json:"paused,omitempty"`
+	// PolicyRefused says why a change of the policy file was refused: the policy before it is in force.
+	PolicyRefused string `json:"policy_refused,omitempty"`
+	// Restart is the policy of `--restart`, RestartCount how often the main command was run again by it.
+	Restart      string `json:"restart,omitempty"`
+	RestartCount int    `json:"restart_count,omitempty"`
+	// End is how the run before ended, if it was not killed.
+	End *End `json:"end,omitempty"`
+	// Problem says why the state can't be read; the other fields are empty then.
+	Problem string `json:"problem,omitempty"`
+}
+
+// List returns the named sandboxes in the order of their names. One whose state is damaged is among them.
+func (h *Home) List() ([]Status, error) {
+	entries, err := os.ReadDir(filepath.Join(h.dir, state.NamedDir)) // sorted
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if e.IsDir() && CheckName(e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	l := newLister(h, len(names))
+	defer l.close()
+	stamps := l.stamps(names)
+	all := make([]Status, 0, len(names))
+	for i, name := range names {
+		st, err := l.status(name, stamps[i])
+		if errors.Is(err, ErrNoSandbox) {
+			continue // removed just now
+		}
+		if err != nil {
+			st = &Status{Name: name, Dir: namedPath(h, name), Problem: err.Error()}
+		}
+		all = append(all, *st)
+	}
+	return all, nil
+}
+
+// Inspect tells about the sandbox of that name.
+func (h *Home) Inspect(name string) (*Status, error) {
+	st, err := loadStored(h, name)
+	if err != nil {
+		return nil, Fail(err)
+	}
+	dir := namedPath(h, name)
+	s := &Status{
+		Name: name, Label: st.Label, Labels: st.Labels, Parent: st.Parent, ParentCreated: st.ParentCreated, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
+		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Volumes: st.Volumes, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
+		ParentPlaceholders: st.ParentPlaceholders, Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
+	}
+	if !st.Restart.None() {
+		s.Restart = st.Restart.String()
+	}
+	if main, err := state.ReadJob(filepath.Join(dir, state.JobsDir), MainJob); err == nil {
+		s.RestartCount = main.Restarts
+	}
+	if conn, err := state.DialControl(dir); err == nil {
+		_ = conn.Close()
+		var r state.RunRecord
+		s.Running = true
+		if state.ReadJSON(dir, state.InfoFile, &r) == nil {
+			s.Started, s.Info, s.Paused, s.PolicyRefused = &r.Started, r.Info, r.Paused, r.PolicyRefused
+		}
+		return s, nil
+	}
+	var end End
+	if state.ReadJSON(dir, state.EndFile, &end) == nil {
+		s.End = &end
+	}
+	return s, nil
+}
