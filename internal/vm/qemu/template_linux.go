@@ -1,0 +1,144 @@
+package qemu
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/internal/cachefile"
+	"github.com/msb-project/msb/internal/vm"
+)
+
+const (
+	// maxStateBytes bounds the state of a machine's CPUs and devices, which has
+	// some 50 kB.
+	maxStateBytes = 1 << 20
+	// maxTemplates bounds the saved machines of a cache; one has some 50 MB.
+	maxTemplates = 8
+	// giveUp is how long machines of a kind that could not be saved or restored
+	// are started without trying again.
+	giveUp = time.Hour
+	// maxTSCOff is by how many parts in a million the clock of a saved machine
+	// may be off; twice what the measurement is exact to is usual.
+	maxTSCOff = 200
+)
+
+const (
+	templatePrefix = "warm-"
+	failedSuffix   = ".failed"
+)
+
+// templatePath names the file of the Spec's kind of machine by everything that
+// its state depends on.
+func (b *Backend) templatePath(spec *vm.Spec) (string, error) {
+	binary, err := b.find()
+	if err != nil {
+		return "", err
+	}
+	image, err := b.kernel()
+	if err != nil {
+		return "", err
+	}
+	kind := blank(spec, make([]string, len(spec.Disks)-1))
+	if kind.Net != nil {
+		kind.Net = &vm.Net{MAC: blankMAC}
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "1\x00%q\x00", args(binary, image, spec.KernelCmdline(), &kind, b.accel(), fds{memory: 1, monitor: 1}))
+	for _, d := range spec.Disks[1:] {
+		info, err := os.Stat(d.Path)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%d\x00", info.Size())
+	}
+	for _, path := range append(modules(binary), binary, image, spec.Disks[0].Path) {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s\x00%d:%d:%d:%d\x00", path, st.Dev, st.Ino, st.Size, st.Mtim.Nano())
+	}
+	return filepath.Join(b.config.CacheDir, templatePrefix+hex.EncodeToString(h.Sum(nil)[:12])), nil
+}
+
+// templateFile is what is left to read of a template: its memory.
+type templateFile struct {
+	io.Reader
+	io.Closer
+}
+
+// template opens the template at path, made when it is missing, was damaged or
+// is of another clock.
+func (b *Backend) template(ctx context.Context, path string, spec *vm.Spec) (*template, *templateFile, error) {
+	for attempt := 0; ; attempt++ {
+		made := false
+		err := cachefile.Ensure(path, func(w io.Writer) error {
+			made = true
+			return b.save(ctx, spec, w)
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("save a machine: %w", err)
+		}
+		if made {
+			b.dropOld(path)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		in := bufio.NewReaderSize(f, 1<<20)
+		t, err := readTemplate(in)
+		if err != nil {
+			return nil, nil, errors.Join(err, f.Close())
+		}
+		if attempt > 0 || near(b.tsc.frequency(), t.TSC) {
+			return t, &templateFile{in, f}, nil
+		}
+		if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// near tells whether two frequencies are the same clock's.
+func near(a, b uint64) bool {
+	return max(a, b)-min(a, b) <= max(a, b)*maxTSCOff/1_000_000
+}
+
+// dropOld removes the oldest saved machines beyond maxTemplates, but not kept.
+func (b *Backend) dropOld(kept string) {
+	list, err := filepath.Glob(filepath.Join(b.config.CacheDir, templatePrefix+"*"))
+	if err != nil {
+		return
+	}
+	age := make(map[string]time.Time)
+	for _, path := range list {
+		info, err := os.Lstat(path)
+		if err == nil && path != kept && !strings.Contains(filepath.Base(path), ".") {
+			age[path] = info.ModTime()
+		}
+	}
+	oldest := slices.SortedFunc(func(yield func(string) bool) {
+		for path := range age {
+			if !yield(path) {
+				return
+			}
+		}
+	}, func(a, b string) int { return age[a].Compare(age[b]) })
+	for i := 0; i+maxTemplates-1 < len(oldest); i++ {
+		_ = os.Remove(oldest[i])
+		_ = os.Remove(oldest[i] + cachefile.SumSuffix)
+	}
+}
