@@ -69,3 +69,13 @@ func (r *hashReader) Read(p []byte) (int, error) {
 }
 
 func (r *hashReader) sum() string { return hex.EncodeToString(r.h.Sum(nil)) }
+
+func (r *hashReader) check(want *digest, what string) error {
+	if want == nil {
+		return nil
+	}
+	if got := r.sum(); got != want.hex {
+		return fmt.Errorf("%w: %s has digest %s:%s, the image says %s", ErrDigest, what, want.algorithm, got, want)
+	}
+	return nil
+}

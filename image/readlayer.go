@@ -64,16 +64,6 @@ func orSHA256(d *digest) digest {
 	return *d
 }
 
-func (r *hashReader) check(want *digest, what string) error {
-	if want == nil {
-		return nil
-	}
-	if got := r.sum(); got != want.hex {
-		return fmt.Errorf("%w: %s has digest %s:%s, the image says %s", ErrDigest, what, want.algorithm, got, want)
-	}
-	return nil
-}
-
 // countingReader reports progress and ends a blob that is longer than its
 // descriptor says, before it fills the disk.
 type countingReader struct {
