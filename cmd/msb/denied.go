@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -204,7 +205,7 @@ func remedies(s *audit.DenialSummary, cfg *sandbox.Config) []string {
 			guessed = guessed || d.DNS
 			continue
 		}
-		if w := first(ruleRemedy(d), otherRemedy[d.Reason]); w != "" && !slices.Contains(words, w) {
+		if w := cmp.Or(ruleRemedy(d), otherRemedy[d.Reason]); w != "" && !slices.Contains(words, w) {
 			words = append(words, w)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -83,7 +84,7 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 func execOptions(c image.Config, f *runFlags, argv []string) sandbox.ExecOptions {
 	opts := sandbox.ExecOptions{
 		Argv: argv, Env: f.environ(),
-		Dir: first(f.workdir, c.WorkingDir), MakeDir: !f.plain || f.workdir == "", User: first(f.user, c.User),
+		Dir: cmp.Or(f.workdir, c.WorkingDir), MakeDir: !f.plain || f.workdir == "", User: cmp.Or(f.user, c.User),
 		Timeout: f.timeout, TTY: f.tty, Rlimits: f.ulimits,
 		Stdout: os.Stdout, Stderr: os.Stderr,
 	}

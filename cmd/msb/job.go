@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func jobState(s *sandbox.JobStatus) string {
 		text += " " + strconv.Itoa(s.Code)
 	}
 	if s.State == sandbox.JobKilled {
-		text += " " + first(unix.SignalName(unix.Signal(s.Signal)), "by signal "+strconv.Itoa(s.Signal))
+		text += " " + cmp.Or(unix.SignalName(unix.Signal(s.Signal)), "by signal "+strconv.Itoa(s.Signal))
 	}
 	switch {
 	case s.OOMKilled:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -91,7 +92,7 @@ func statusRows(all []sandbox.Status, now time.Time) [][]string {
 		}
 		rows = append(rows, []string{
 			s.Name, stateOf(s, now), audit.Printable(s.Image), strconv.Itoa(s.CPUs), policies.FormatSize(s.Memory), progressbar.Bytes(s.Used), portsOf(s),
-			audit.Printable(first(s.PolicyFile, "-")),
+			audit.Printable(cmp.Or(s.PolicyFile, "-")),
 		})
 	}
 	return rows

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -110,7 +111,7 @@ func printPorts(ui *ui, c *cobra.Command, list *listFlags, name string, ports []
 	return printList(ui, c, list, rows, func(r *row) string { return r.Port }, func(rows []row) [][]string {
 		table := append(make([][]string, 0, 1+len(rows)), []string{"GUEST", "HOST", "URL"})
 		for _, r := range rows {
-			table = append(table, []string{r.Guest, first(strings.Join(r.Hosts, ", "), "any, at the next start"), first(r.URL, "-")})
+			table = append(table, []string{r.Guest, cmp.Or(strings.Join(r.Hosts, ", "), "any, at the next start"), cmp.Or(r.URL, "-")})
 		}
 		return table
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func requestRows(all []listedRequest, now time.Time) [][]string {
 		case r.State == sandbox.RequestApproved:
 			state += " " + r.Lifetime
 		}
-		rows = append(rows, []string{r.ID, r.Sandbox, hostOf(&r.Request), first(strings.Join(r.Methods, ","), "all"), state, audit.Printable(r.Why)})
+		rows = append(rows, []string{r.ID, r.Sandbox, hostOf(&r.Request), cmp.Or(strings.Join(r.Methods, ","), "all"), state, audit.Printable(r.Why)})
 	}
 	return rows
 }

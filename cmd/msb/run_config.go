@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -41,8 +42,8 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 		return cfg, nil, err
 	}
 	cfg = sandbox.Config{
-		Policy: p, Trust: f.trust, PolicyImage: ref == "" && p.Sandbox.Image != "", NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: first(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
-		Backend: f.backend, Cold: f.cold, CPUs: firstInt(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
+		Policy: p, Trust: f.trust, PolicyImage: ref == "" && p.Sandbox.Image != "", NoNet: f.noNet, HTTPProxy: f.httpProxy, Image: cmp.Or(ref, p.Sandbox.Image), Pull: image.Pull(f.pull),
+		Backend: f.backend, Cold: f.cold, CPUs: cmp.Or(f.cpus, p.Sandbox.CPUs), Memory: p.Sandbox.Memory,
 		Hostname: f.hostname, Audit: f.audit, Pcap: f.pcap.path, PcapOptions: pcap, Learn: f.learn, Lifetime: f.life.maxDuration, IdleStop: f.life.idleTimeout, Keep: !f.remove && f.name == "", Name: f.name,
 		Notice: func(why string) { ui.note("%s", why) },
 	}
@@ -223,24 +224,6 @@ func splitArgs(args []string, dash int) (ref string, argv []string) {
 		argv = all
 	}
 	return ref, argv
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
-func firstInt(values ...int) int {
-	for _, v := range values {
-		if v != 0 {
-			return v
-		}
-	}
-	return 0
 }
 
 // noteUnset tells of each -e NAME that msb's own environment does not have, which other container tools pass over

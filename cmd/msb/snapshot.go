@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -94,7 +95,7 @@ func snapshotRows(all []sandbox.Snapshot, now time.Time) [][]string {
 			rows = append(rows, []string{s.Name, "damaged", audit.Printable(s.Problem)})
 			continue
 		}
-		rows = append(rows, []string{s.Name, audit.Printable(s.Sandbox), age(now.Sub(s.Created)) + " ago", audit.Printable(first(s.Parent, "-")), progressbar.Bytes(s.Data), audit.Printable(s.Image)})
+		rows = append(rows, []string{s.Name, audit.Printable(s.Sandbox), age(now.Sub(s.Created)) + " ago", audit.Printable(cmp.Or(s.Parent, "-")), progressbar.Bytes(s.Data), audit.Printable(s.Image)})
 	}
 	return rows
 }

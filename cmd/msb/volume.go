@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func printVolumes(ui *ui, c *cobra.Command, flags *listFlags, all []sandbox.Volu
 				rows = append(rows, []string{v.Name, "damaged", audit.Printable(v.Problem)})
 				continue
 			}
-			rows = append(rows, []string{v.Name, policies.FormatSize(v.Size), progressbar.Bytes(v.Used), strconv.FormatBool(v.Busy), first(strings.Join(v.Sandboxes, ", "), "-")})
+			rows = append(rows, []string{v.Name, policies.FormatSize(v.Size), progressbar.Bytes(v.Used), strconv.FormatBool(v.Busy), cmp.Or(strings.Join(v.Sandboxes, ", "), "-")})
 		}
 		return rows
 	})
