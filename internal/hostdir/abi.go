@@ -23,6 +23,7 @@ const (
 	attrBytes   = 88
 	entryBytes  = 128
 	rootID      = 1
+	noID        = 0 // which the guest can't name
 )
 
 type opcode uint32
@@ -112,6 +113,7 @@ type request struct {
 	op     opcode
 	unique uint64
 	node   uint64
+	asker  owner
 	body   []byte
 }
 
@@ -120,7 +122,7 @@ func parseRequest(b []byte) (request, bool) {
 	if len(b) < headerBytes || uint64(order.Uint32(b)) != uint64(len(b)) {
 		return request{}, false
 	}
-	r := request{op: opcode(order.Uint32(b[4:])), unique: order.Uint64(b[8:]), node: order.Uint64(b[16:]), body: b[headerBytes:]}
+	r := request{op: opcode(order.Uint32(b[4:])), unique: order.Uint64(b[8:]), node: order.Uint64(b[16:]), asker: owner{order.Uint32(b[24:]), order.Uint32(b[28:])}, body: b[headerBytes:]}
 	extra := int(order.Uint16(b[36:])) * 8 // extensions, at the end
 	if extra > len(r.body) {
 		return request{}, false

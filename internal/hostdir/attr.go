@@ -66,8 +66,14 @@ func (s *tree) putAttr(b []byte, n *node, info *unix.Statx_t) []byte {
 	n.size = info.Size
 	own := s.ownerOf(n.is)
 	s.mu.Unlock()
+	mode := uint32(info.Mode)
+	if s.real {
+		own = owner{info.Uid, info.Gid}
+	} else {
+		mode &^= unix.S_ISUID | unix.S_ISGID
+	}
 	b = put64(b, info.Ino, info.Size, info.Blocks, uint64(info.Atime.Sec), uint64(info.Mtime.Sec), uint64(info.Ctime.Sec))
-	b = put32(b, info.Atime.Nsec, info.Mtime.Nsec, info.Ctime.Nsec, uint32(info.Mode)&^(unix.S_ISUID|unix.S_ISGID), info.Nlink)
+	b = put32(b, info.Atime.Nsec, info.Mtime.Nsec, info.Ctime.Nsec, mode, info.Nlink)
 	return put32(b, own.uid, own.gid, 0, info.Blksize, 0)
 }
 

@@ -3,6 +3,8 @@
 package hostdir
 
 import (
+	"os"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -72,9 +74,15 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 			return nil, unix.EEXIST
 		}
 	}
-	f, err := openat(d, name, flags&(openFlags|unix.O_EXCL|unix.O_TRUNC)|unix.O_CREAT, mode&permissions)
+	f, made, err := s.make(d, name, flags, mode&permissions)
 	if err != nil {
 		return nil, err
+	}
+	if made && s.real {
+		if err := s.give(d, f, r.asker); err != nil {
+			_, _ = f.Close(), unix.Unlinkat(d.fd(), name, 0) // nobody could use it
+			return nil, err
+		}
 	}
 	info, err := s.stat(int(f.Fd()), "")
 	if err == nil {
@@ -98,6 +106,21 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 		return nil, err
 	}
 	return put32(put64(out, h.id), s.closeReply(h, flags), 0), nil
+}
+
+// make opens a file and makes it where it is missing. Whether it did counts for give alone.
+func (s *tree) make(d *dir, name string, flags int, mode uint32) (f *os.File, made bool, err error) {
+	flags &= openFlags | unix.O_EXCL | unix.O_TRUNC
+	if s.real && flags&unix.O_EXCL == 0 {
+		f, err = openat(d, name, flags|unix.O_CREAT|unix.O_EXCL, mode)
+		if err != unix.EEXIST { //nolint:errorlint // x/sys returns numbers as they are
+			return f, true, err
+		}
+		f, err = openat(d, name, flags, mode)
+		return f, false, err
+	}
+	f, err = openat(d, name, flags|unix.O_CREAT, mode)
+	return f, true, err
 }
 
 // target takes the name that r makes or removes in the directory of its node.
@@ -136,6 +159,9 @@ func (s *Server) mkdir(r request, out []byte) ([]byte, error) {
 	if err := unix.Mkdirat(d.fd(), name, mode&permissions); err != nil {
 		return nil, err
 	}
+	if err := s.giveName(d, name, r.asker); err != nil {
+		return nil, err
+	}
 	return s.entry(out, parent, d, name)
 }
 
@@ -151,6 +177,9 @@ func (s *Server) symlink(r request, out []byte) ([]byte, error) {
 		return nil, err
 	}
 	if err := unix.Symlinkat(to, d.fd(), name); err != nil {
+		return nil, err
+	}
+	if err := s.giveName(d, name, r.asker); err != nil {
 		return nil, err
 	}
 	return s.entry(out, parent, d, name)

@@ -10,6 +10,9 @@
 // followed for. A node that was moved or replaced meanwhile is ESTALE, upon
 // which the guest's kernel looks the name up again.
 //
+// With Options.File the guest's top is a file, and its directory a node that the
+// guest has no number for.
+//
 // With Options.ByName a node is a name and no inode, for a guest whose overlay
 // keeps what it has looked up: the directory on the way is opened name by name.
 //

@@ -17,8 +17,9 @@ import (
 
 // guest is a guest's kernel: it sends raw requests and reads the replies.
 type guest struct {
-	t *testing.T
-	s *Server
+	t     *testing.T
+	s     *Server
+	asker owner
 }
 
 // newGuest serves a directory.
@@ -30,7 +31,7 @@ func newGuest(t *testing.T, dir string, o Options) *guest {
 	}
 	served(dir, 1)
 	s.conn = silent{}
-	g := &guest{t, s}
+	g := &guest{t: t, s: s}
 	t.Cleanup(func() {
 		g.forgetAll()
 		_ = s.Close()
@@ -74,6 +75,7 @@ func (g *guest) ask(op opcode, node uint64, body []byte) ([]byte, error) {
 	if !ok {
 		g.t.Fatal("the test's own request is malformed")
 	}
+	r.asker = g.asker
 	b := g.s.answer(r)
 	if int(order.Uint32(b)) != len(b) || order.Uint64(b[8:]) != 7 {
 		g.t.Fatalf("reply %x", b)

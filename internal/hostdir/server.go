@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -51,6 +52,13 @@ type Options struct {
 	Writable bool
 	// uid and gid are whom the guest sees as the owner of everything.
 	uid, gid uint32
+	// File serves one regular file, which is all of the guest's file system, and nothing of the directory that it lies in.
+	// There is no PollName.
+	File bool
+	// HostOwners shows the guest each file's own user, group, setuid and setgid bits, and gives files that the guest makes or
+	// gives away to the users that it says, which takes the rights of root here. Without it all is the guest's user's, and
+	// what the guest gives away is remembered alone.
+	HostOwners bool
 	// Hide has patterns of names (path.Match) that the guest doesn't see and can't
 	// make. One with a slash is of paths from the top.
 	Hide []string
@@ -103,6 +111,7 @@ type tree struct {
 	first    *node // the top's
 	readOnly bool
 	owner    owner
+	real     bool // owners are the host's
 	hide     []string
 	byName   bool
 	base     func(path string, f File, opened bool) // may be nil
@@ -128,12 +137,17 @@ type tree struct {
 
 type owner struct{ uid, gid uint32 }
 
-// New opens the directory at path, which is absolute and has no links in it.
+// New opens the directory at path, or with Options.File the regular file. The path is absolute and has no links in it.
 func New(path string, o Options) (*Server, error) {
 	for _, p := range o.Hide {
 		if err := CheckHide(p); err != nil {
 			return nil, err
 		}
+	}
+	name := ""
+	if o.File {
+		path, name = filepath.Split(path)
+		o.PollName = ""
 	}
 	root, err := OpenRoot(path)
 	if err != nil {
@@ -142,7 +156,7 @@ func New(path string, o Options) (*Server, error) {
 	limits := limitsOf(descriptorLimit(), max(o.Share, 1))
 	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
 		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks}, tree: tree{
-			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, hide: o.Hide, byName: o.ByName, base: o.Base, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
+			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, real: o.HostOwners, hide: o.Hide, byName: o.ByName, base: o.Base, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
 			nodes: map[uint64]*node{}, known: map[identity]*node{}, named: map[place]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
 		},
 	}}
@@ -152,14 +166,15 @@ func New(path string, o Options) (*Server, error) {
 	if o.ByName {
 		s.open = s.walk
 	}
-	if err := s.openTop(); err != nil {
+	if err := s.openTop(name); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), root.Close())
 	}
 	return s, nil
 }
 
-// openTop makes the first node, whose directory stays open.
-func (s *Server) openTop() error {
+// openTop makes the first node, whose directory stays open. With a name the guest's first node is that file: it knows none
+// of the directory.
+func (s *Server) openTop(name string) error {
 	f, err := s.root.Open(".")
 	if err != nil {
 		return err
@@ -170,8 +185,19 @@ func (s *Server) openTop() error {
 		return errors.Join(err, f.Close())
 	}
 	n := &node{id: rootID, is: identityOf(s.top)}
-	s.first = n
-	s.nodes[rootID], s.known[n.is], s.dirs[n] = n, n, d
+	s.first, s.dirs[n] = n, d
+	if name != "" {
+		info, err := s.stat(d.fd(), name)
+		if err == nil && info.Mode&unix.S_IFMT != unix.S_IFREG {
+			err = unix.EINVAL
+		}
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		n.id = noID
+		n = &node{id: rootID, is: identityOf(info), parent: n, name: name}
+	}
+	s.nodes[rootID], s.known[n.is] = n, n
 	return nil
 }
 

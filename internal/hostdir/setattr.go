@@ -9,9 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOwners bounds how many files have an owner that the guest gave them.
-const maxOwners = 1 << 16
-
 // setting is what a SETATTR asks for.
 type setting struct {
 	valid        uint32
@@ -57,7 +54,9 @@ func (s *Server) setattr(r request, out []byte) ([]byte, error) {
 		}
 	}
 	if v.valid&(setUID|setGID) != 0 {
-		s.chown(n.is, v)
+		if err := s.chown(n, v); err != nil {
+			return nil, err
+		}
 	}
 	info, err := s.attributes(n)
 	if err != nil {
@@ -143,31 +142,4 @@ func (s *files) pin(n *node) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "pinned"), nil
-}
-
-// chown remembers an owner for as long as the server lives. The host's files
-// keep theirs: they are the user's.
-func (s *tree) chown(is identity, v setting) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	own := s.ownerOf(is)
-	if v.valid&setUID != 0 {
-		own.uid = v.owner.uid
-	}
-	if v.valid&setGID != 0 {
-		own.gid = v.owner.gid
-	}
-	if own == s.owner {
-		delete(s.owners, is)
-	} else if _, have := s.owners[is]; have || len(s.owners) < maxOwners {
-		s.owners[is] = own
-	}
-}
-
-// ownerOf is whom the guest sees as a file's owner. The caller holds mu.
-func (s *tree) ownerOf(is identity) owner {
-	if own, have := s.owners[is]; have {
-		return own
-	}
-	return s.owner
 }
