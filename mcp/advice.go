@@ -25,7 +25,7 @@ type advised struct {
 // Unwrap gives the cause.
 func (a advised) Unwrap() error { return a.error }
 
-// startFault is an error from before there was a session with a sandbox: it is this machine's.
+// startFault is an error that happened before there was a session with a sandbox, so no guest wrote its text.
 type startFault struct{ error }
 
 // Unwrap gives the cause.
@@ -61,7 +61,7 @@ func (s *server) advise(name string, err error) error {
 	return err
 }
 
-// outlived is the lifetime of a sandbox that ended by it, "" for another.
+// outlived is the lifetime of a sandbox that it has ended, "" for any other.
 func outlived(st *sandbox.Status) string {
 	over := st.Started != nil && time.Since(*st.Started) >= st.Lifetime || st.Started == nil && st.End != nil && st.End.Kind == sandbox.KindLifetime
 	if st.Lifetime == 0 || !over {
@@ -80,13 +80,13 @@ func (o *Options) inShared(path string) bool {
 	return false
 }
 
-// hides reports whether sandboxes don't see all of the directories of this machine.
+// hides reports whether some files of the shared directories are hidden from sandboxes.
 func (o *Options) hides() bool {
 	return len(o.Directories) > 0 && (o.HideCredentials || len(o.Hide) > 0)
 }
 
-// unset are the variables that secrets of a policy are read from and that are not set here: a sandbox with these secrets
-// doesn't start.
+// unset are the variables that secrets of a policy are read from and that are not set in this process. A sandbox with such
+// a secret doesn't start.
 func unset(p *policies.Policy) []string {
 	var names []string
 	if p == nil {
@@ -108,10 +108,11 @@ func mayRead(p *policies.Policy) error {
 	return nil
 }
 
-// valueFault is what msb says of a secret without which a sandbox doesn't start. Of a source it may name a path of the host.
+// valueFault matches what msb says of a secret that can't be read. Only the captured part is shown: the rest may name a
+// path of the host.
 var valueFault = regexp.MustCompile(`secret (\w+): unusable secret: (its (?:value|source) [\w ,;:-]+)?`)
 
-// unusable says which secret has no value that can be used, and why, and nothing of where it is read.
+// unusable says which secret has no usable value, and why, without its source.
 func unusable(err error) error {
 	if sandbox.KindOf(err) != sandbox.KindSecretValue { // a guest may have written it
 		return err
@@ -131,7 +132,7 @@ func variables(names []string) string {
 	return "the variables " + strings.Join(names, ", ") + " are"
 }
 
-// hidden says what sandboxes don't see of the directories of this machine.
+// hidden describes the files of the shared directories that sandboxes don't see.
 func (o *Options) hidden() []string {
 	if len(o.Directories) == 0 {
 		return nil

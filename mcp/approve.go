@@ -21,26 +21,27 @@ import (
 const (
 	// approvalKey names the question to a person among those of a result.
 	approvalKey = "approval"
-	// quietAfterDenial is how long a person who denied a host to a sandbox isn't asked for it again by the client: an agent
-	// that asks until somebody agrees by mistake gets one question.
+	// quietAfterDenial is how long, after a denial, the client doesn't ask for the same host in the same sandbox again: an
+	// agent can't repeat its request until somebody agrees by mistake.
 	quietAfterDenial = time.Hour
-	// maxAsking bounds the questions that wait for persons while calls are under way, all clients together.
+	// maxAsking bounds the calls that wait for a person's answer, over all clients.
 	maxAsking = 16
 	// maxReason bounds the sentence of a person, in bytes; state.maxRequestText is above it.
 	maxReason = 400
 )
 
-// decisions are what a person may answer, and the lifetimes that they stand for. The first, which some clients choose
-// beforehand, opens nothing.
+// decisions are the answers that a person can choose, with the lifetimes that they stand for. The first one opens nothing,
+// since some clients preselect it.
 var decisions = []struct{ say, lifetime string }{
 	{"deny", ""}, {"allow once", "once"}, {"allow for an hour", "hour"}, {"allow as long as the sandbox is there", "sandbox"},
 }
 
-// human is the person behind a client, during one call. The client vouches for them.
+// human is the person behind a client, during one call. Only the client knows who answers.
 type human struct {
 	by   string
 	asks bool // the floor lets the client ask, and the client can
-	// elicit asks while the call is under way. nil in the revisions that ask between two calls: want, then answer and state.
+	// elicit asks during the call. It is nil in the revisions that ask between two calls, which use want, then answer and
+	// state.
 	elicit func(context.Context, *sdk.ElicitParams) (*sdk.ElicitResult, error)
 	// state and answer are what the client brought back.
 	state  string
@@ -48,7 +49,7 @@ type human struct {
 
 	mu     sync.Mutex
 	result *sdk.CallToolResult
-	late   bool // the call was answered without
+	late   bool // the call was answered without a question
 }
 
 type humanKey struct{}
@@ -67,7 +68,7 @@ func (s networkTool) withHuman(ctx context.Context, req *sdk.CallToolRequest) (c
 	return context.WithValue(ctx, humanKey{}, h), h
 }
 
-// vouched says in the audit log who answered. The client says both words of itself.
+// vouched names, for the audit log, the client that vouches for an answer. Its name and version are the client's own words.
 func vouched(c *sdk.Implementation) string {
 	if c == nil {
 		c = &sdk.Implementation{}
@@ -75,7 +76,7 @@ func vouched(c *sdk.Implementation) string {
 	return fmt.Sprintf("a person, vouched by client %q %q", printed(c.Name), printed(c.Version))
 }
 
-// want has the call's result be a question, unless the call was answered already.
+// want makes the call's result a question, unless the call was answered already.
 func (h *human) want(q *sdk.ElicitParams, state string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +85,7 @@ func (h *human) want(q *sdk.ElicitParams, state string) {
 	}
 }
 
-// question is the result of want; what is wanted later is lost.
+// question ends the call with the question of want, or with nil. Later calls of want have no effect.
 func (h *human) question() *sdk.CallToolResult {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,7 +93,7 @@ func (h *human) question() *sdk.CallToolResult {
 	return h.result
 }
 
-// questionAbout is what a person reads. The reason is the agent's, and shown as such.
+// questionAbout is the question that a person reads. It shows the reason as the agent's words.
 func questionAbout(name string, r *sandbox.Request) *sdk.ElicitParams {
 	how := ""
 	if len(r.Methods) > 0 {
@@ -120,14 +121,13 @@ func destination(r *sandbox.Request) string {
 	return net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port)))
 }
 
-// about is what an answer to a question about a call is for: this sandbox, and all that the call asks for. The sandbox of
-// that name of another day is another.
+// about identifies what an answer is for: the sandbox, by name and creation time, and everything that the call asks for.
 func about(st *sandbox.Status, a *networkArgs, by string) ([]byte, error) {
 	return json.Marshal([]any{st.Name, st.Created, a, by})
 }
 
-// ask puts a request to the person behind a client, and does what they say. asked is what a client is told where no
-// person was asked, or none decided.
+// ask puts a request to the person behind a client and carries out the decision. asked is the result if nobody was asked or
+// nobody decided.
 func (s networkTool) ask(ctx context.Context, h *human, st *sandbox.Status, a *networkArgs, r *sandbox.Request, asked string) (string, error) {
 	if !h.asks {
 		return asked, nil
@@ -162,7 +162,7 @@ func (s networkTool) ask(ctx context.Context, h *human, st *sandbox.Status, a *n
 	return s.decide(ctx, st, r.ID, h.by, answer, asked)
 }
 
-// elicited waits for a person's answer by the client. It ends when the request was answered in a terminal, or expired.
+// elicited waits for a person's answer in the client. It ends early when the request is answered in a terminal, or expires.
 func (s networkTool) elicited(ctx context.Context, h *human, st *sandbox.Status, r *sandbox.Request) (*sdk.ElicitResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -176,7 +176,7 @@ func (s networkTool) elicited(ctx context.Context, h *human, st *sandbox.Status,
 	return h.elicit(ctx, questionAbout(st.Name, r))
 }
 
-// resume takes the answer that a client brought back with the call made again.
+// resume takes the answer that a client brought with its second call.
 func (s networkTool) resume(ctx context.Context, h *human, st *sandbox.Status, a *networkArgs) (string, error) {
 	what, err := about(st, a, h.by)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s networkTool) resume(ctx context.Context, h *human, st *sandbox.Status, a
 	return s.decide(ctx, st, id, h.by, h.answer, waits)
 }
 
-// decide does what a person said. Only a decision opens anything: a form that was sent as it came has none.
+// decide carries out a person's decision. A form that was sent unchanged holds none, and opens nothing.
 func (s networkTool) decide(ctx context.Context, st *sandbox.Status, id, by string, said *sdk.ElicitResult, undecided string) (string, error) {
 	a := sandbox.RequestAnswer{ID: id, By: by}
 	switch said.Action {
@@ -207,7 +207,7 @@ func (s networkTool) decide(ctx context.Context, st *sandbox.Status, id, by stri
 		a.Lifetime, a.Approve = decisions[i].lifetime, decisions[i].lifetime != ""
 		why, _ := said.Content["why"].(string)
 		a.Reason = shortened(why)
-	default: // they looked at something else
+	default: // the person closed the question
 		return s.unlessAnswered(st, id, undecided)
 	}
 	err := s.only(st).Requests().Answer(ctx, st.Name, a)
@@ -222,7 +222,7 @@ func (s networkTool) decide(ctx context.Context, st *sandbox.Status, id, by stri
 	return s.unlessAnswered(st, id, undecided)
 }
 
-// shortened is a person's reason, as long as one may be.
+// shortened is a person's reason, cut to maxReason.
 func shortened(why string) string {
 	why = strings.ToValidUTF8(why, "")
 	if len(why) <= maxReason {
@@ -231,7 +231,7 @@ func shortened(why string) string {
 	return strings.ToValidUTF8(why[:maxReason], "") + "…"
 }
 
-// unlessAnswered says what became of a request; otherwise is the text of one that waits.
+// unlessAnswered says how a request was answered; for a pending one it returns otherwise.
 func (s networkTool) unlessAnswered(st *sandbox.Status, id, otherwise string) (string, error) {
 	r, err := s.requestOf(st, id)
 	if err != nil || r.State == sandbox.RequestPending {
@@ -240,7 +240,7 @@ func (s networkTool) unlessAnswered(st *sandbox.Status, id, otherwise string) (s
 	return answered(r)
 }
 
-// deniedLately reports whether a person denied the destination of a request to its sandbox within quietAfterDenial.
+// deniedLately reports whether a person denied the same destination to the same sandbox within quietAfterDenial.
 func (s networkTool) deniedLately(st *sandbox.Status, asked *sandbox.Request) (bool, error) {
 	all, err := s.only(st).Requests().List(st.Name)
 	return slices.ContainsFunc(all, func(r sandbox.Request) bool {

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// errArgs are arguments that can't be used. Its sentence says what to write.
+// errArgs is wrapped by errors about arguments, which say what to write instead.
 var errArgs = errors.New("wrong arguments")
 
 func wrong(format string, args ...any) error {
 	return say("%w: "+format, append([]any{errArgs}, args...)...)
 }
 
-// decode reads a tool's arguments strictly: a slip in a name must not be taken for a default.
+// decode reads a tool's arguments strictly: a misspelled name is an error, and not ignored.
 func decode(raw json.RawMessage, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 || string(bytes.TrimSpace(raw)) == "null" {
 		return nil
@@ -30,7 +30,7 @@ func decode(raw json.RawMessage, into any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) { // its own sentence names the fields of this program
+	if errors.As(err, &kind) { // encoding/json's own text names this program's fields
 		return wrong("%s is a JSON %s, and has to be %s", printed(cmp.Or(kind.Field[strings.LastIndexByte(kind.Field, '.')+1:], "it")), printed(kind.Value), jsonKind(kind.Type))
 	}
 	if err != nil {
@@ -42,7 +42,7 @@ func decode(raw json.RawMessage, into any) error {
 	return nil
 }
 
-// jsonKind is what of JSON a type is read from.
+// jsonKind names the kind of JSON value that a type is read from.
 func jsonKind(t reflect.Type) string {
 	switch t.Kind() { //nolint:exhaustive // the kinds that arguments have
 	case reflect.String:
@@ -114,7 +114,7 @@ func (p *program) timeout() (time.Duration, error) {
 	if !(*p.Timeout > 0 && *p.Timeout <= maxTimeout.Seconds()) {
 		return 0, wrong("timeout %v: give it more than 0 and at most %v seconds; start what takes longer with job", *p.Timeout, maxTimeout.Seconds())
 	}
-	return max(time.Duration(*p.Timeout*float64(time.Second)), time.Millisecond), nil // 0 would be none
+	return max(time.Duration(*p.Timeout*float64(time.Second)), time.Millisecond), nil // 0 would be no timeout
 }
 
 // guestFile is guestPath for a file to be written.
@@ -125,7 +125,7 @@ func guestFile(p string) error {
 	return guestPath(p)
 }
 
-// guestPath refuses what is no absolute path of a guest. Where it leads is the guest's own matter.
+// guestPath refuses anything but an absolute path. Where it leads in the guest is not checked.
 func guestPath(p string) error {
 	if !path.IsAbs(p) || strings.ContainsRune(p, 0) || len(p) > 4095 { // PATH_MAX
 		return wrong("path %q: write an absolute path of the sandbox, such as /root/app.py", printed(p))

@@ -45,8 +45,8 @@ func (b *boxes) counted() ([]sandbox.Status, error) {
 	return slices.DeleteFunc(mine, func(st sandbox.Status) bool { return st.Parent != "" }), err
 }
 
-// own is the sandbox of that name, if this server may use it; "" and "default" are the default one. remove tells that it is
-// only to be stopped or removed, which may be done with one of an older version of the floor too.
+// own is the sandbox of that name, if this server may use it; "" and "default" mean the default one. remove says that the
+// caller only stops or removes it, which is allowed for sandboxes of older versions of the floor too.
 func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 	var st *sandbox.Status
 	var err error
@@ -83,16 +83,16 @@ func (b *boxes) own(name string, remove bool) (*sandbox.Status, error) {
 // madeBefore says why a sandbox of this floor's file can't be used.
 const madeBefore = "made under an older version of the operator's policy, or with other directories"
 
-// getBack says how its files can be had.
+// getBack says how to get at its files.
 const getBack = "for its files, the operator can restore the policy's text, or take them out with msb cp"
 
-// has tells whether there is a sandbox of that name of any version of the floor's file.
+// has reports whether there is a sandbox of that name, of any version of the floor's file.
 func (b *boxes) has(name string) bool {
 	st, err := b.opts.Home.Inspect(name)
 	return err == nil && strings.HasPrefix(st.Label, b.family)
 }
 
-// noSuch is ErrNoSandbox with the names of those that can be used.
+// noSuch is ErrNoSandbox with the names of the sandboxes that can be used.
 func (b *boxes) noSuch(name string) error {
 	var names []string
 	mine, err := b.mine()
@@ -111,8 +111,8 @@ func (b *boxes) noSuch(name string) error {
 	return fmt.Errorf("%w: %s; %s; sandbox_create makes one", sandbox.ErrNoSandbox, name, there)
 }
 
-// longer reports whether a time is beyond a bound; 0 is none, of both.
+// longer reports whether a time exceeds a bound; 0 means without end, for both.
 func longer(have, most time.Duration) bool { return most > 0 && (have == 0 || have > most) }
 
-// only is the state directory for one sandbox: another that has its name since may be anybody's.
+// only is the state directory restricted to this very sandbox: a later one of the same name may be somebody else's.
 func (b *boxes) only(st *sandbox.Status) *sandbox.Home { return b.opts.Home.Only(st.Created) }

@@ -8,7 +8,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// config is the sandbox that a client asks for, at most the floor, with the volumes that it names.
+// config is the sandbox that a client asks for, within the floor, with the volumes that it names.
 func (b *boxes) config(a *machineArgs) (sandbox.Config, error) {
 	cfg, err := b.opts.config(a)
 	for _, text := range a.Volumes {

@@ -9,11 +9,11 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// defaultName is the sandbox that is made by itself.
+// defaultName is the name of the sandbox that the first call makes.
 const defaultName = "default"
 
-// createDefault makes the default sandbox. Clients call several tools at once: one of the calls makes it, and the others
-// take no place meanwhile.
+// createDefault makes the default sandbox. Clients call several tools at once: one call makes it, and the others wait
+// without taking a place.
 func (b *boxes) createDefault(ctx context.Context, name string) error {
 	select {
 	case b.making <- struct{}{}:
@@ -34,14 +34,14 @@ func (b *boxes) createDefault(ctx context.Context, name string) error {
 	return err
 }
 
-// defaultName is "default", or another where somebody else has a sandbox of that name.
+// defaultName is "default", or another name if somebody else has a sandbox called so.
 func (b *boxes) defaultName() string {
 	name, _ := b.byDefault()
 	return name
 }
 
-// byDefault is defaultName with the sandbox of that name, nil if there is none. One that was made under another name stays
-// the default when "default" is free again: it has the files.
+// byDefault is defaultName with the sandbox of that name, nil if there is none. A default that was made under another name
+// stays the default even when "default" is free again, since it has the files.
 func (b *boxes) byDefault() (string, *sandbox.Status) {
 	other := defaultName + "-" + b.label[len(b.family):][:6]
 	if st, err := b.opts.Home.Inspect(other); err == nil && st.Label == b.label {
@@ -57,8 +57,8 @@ func (b *boxes) byDefault() (string, *sandbox.Status) {
 	return defaultName, st
 }
 
-// about gives a result of a call to the default sandbox a first line where that isn't "default". was is what byDefault said
-// of it before the call.
+// about adds a first line to the result of a call to the default sandbox, if that isn't called "default". was is what
+// byDefault returned before the call.
 func (b *boxes) about(name string, was *sandbox.Status, text string) string {
 	if name == defaultName || was == nil && !b.has(name) { // nothing was made
 		return text
@@ -72,7 +72,7 @@ func (b *boxes) about(name string, was *sandbox.Status, text string) string {
 
 // older are the default sandboxes of other versions of the floor.
 func (b *boxes) older() []string {
-	mine, _ := b.mine() // it is only said
+	mine, _ := b.mine() // the names are only mentioned
 	var names []string
 	for i := range mine {
 		if name := mine[i].Name; mine[i].Label != b.label && (name == defaultName || strings.HasPrefix(name, defaultName+"-")) {

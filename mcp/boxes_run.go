@@ -9,7 +9,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// start starts a sandbox that exists. Those that run count again: there may be more of them than the operator allows now.
+// start starts an existing sandbox. It counts the running ones again: there may be more than the operator allows now.
 func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) {
 	if st.Parent == "" {
 		if err := b.mayStart(st.Name); err != nil {
@@ -35,7 +35,7 @@ func (b *boxes) start(ctx context.Context, st *sandbox.Status) (machine, error) 
 	return m, nil
 }
 
-// mayStart counts a sandbox as running from now on until started is called, or says why it can't run.
+// mayStart counts a sandbox as running until started is called, or says why it can't run.
 func (b *boxes) mayStart(name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *boxes) started(name string) {
 	}
 }
 
-// othersRun is how many sandboxes beside that one run.
+// othersRun counts the other sandboxes that run.
 func (b *boxes) othersRun(name string) (n int, err error) {
 	mine, err := b.counted()
 	for i := range mine {
@@ -77,10 +77,10 @@ func (b *boxes) othersRun(name string) (n int, err error) {
 	return n, err
 }
 
-// startingPoll is how often a sandbox that another process starts is looked at.
+// startingPoll is how often a start by another process is checked.
 const startingPoll = 50 * time.Millisecond
 
-// use opens a session with a sandbox of this server. One that is stopped is started, and the default one is made.
+// use opens a session with a sandbox of this server. It starts a stopped one, and makes the default one.
 func (b *boxes) use(ctx context.Context, name string) (machine, *sandbox.Status, error) {
 	m, st, err := b.open(ctx, name)
 	if err != nil {
@@ -116,8 +116,7 @@ func (b *boxes) open(ctx context.Context, name string) (machine, *sandbox.Status
 	}
 }
 
-// useWithin is use for a program that has this long: a sandbox that is up has to answer in that time. One that starts may
-// take longer.
+// useWithin is use for a program with a time limit: a running sandbox has to answer within it. A start may take longer.
 func (b *boxes) useWithin(ctx context.Context, name string, limit time.Duration) (machine, *sandbox.Status, error) {
 	st, err := b.own(name, false)
 	if err != nil || !st.Running || st.Info == nil {
@@ -132,7 +131,7 @@ func (b *boxes) useWithin(ctx context.Context, name string, limit time.Duration)
 	return m, used, err
 }
 
-// with calls do with a session of a sandbox, which is started or made if need be.
+// with calls do with a session of a sandbox, which it starts or makes if need be.
 func (b *boxes) with(ctx context.Context, name string, do func(machine) (string, error)) (string, error) {
 	m, _, err := b.use(ctx, name)
 	if err != nil {

@@ -11,23 +11,25 @@ import (
 )
 
 const (
-	// patience is how long a client waits for an answer at once: a first pull and boot can take longer than the minute
-	// after which some clients give a call up.
+	// patience is how long a call may take before it continues in the background: some clients give up after a minute, and
+	// a first pull and boot can take longer.
 	patience = 45 * time.Second
-	// waiting is how long the action wait waits: it is a call itself, and shall not become another that goes on.
+	// waiting is how long the action wait waits. It is below patience, since it is a call itself and must not continue in
+	// the background.
 	waiting = 40 * time.Second
-	// maxCalls bounds the calls that went on without an answer, those that nobody asked for since included.
+	// maxCalls bounds the background calls, finished ones included until their result is asked for.
 	maxCalls = 16
 	// callPrefix begins the names of such calls, which no job can have.
 	callPrefix = "call-"
 )
 
-// calls are those that are under way. One that outlasts its client's wait gets a name to ask by; it ends by itself, by
-// kill, or with the server.
+// calls are the calls in progress. One that takes longer than patience gets a name, and ends by itself, by kill, or with
+// the server.
 type calls struct {
 	patience, waiting time.Duration
 
-	// unnamed tells that there is no tool to ask for a call by its name: each is waited for.
+	// unnamed says that the list in force has no tool to ask for a call by its name, so the client waits for each call's
+	// end.
 	unnamed bool
 
 	mu      sync.Mutex
@@ -51,8 +53,8 @@ func newCalls() *calls {
 	return &calls{patience: patience, waiting: waiting, live: map[*call]bool{}, byName: map[string]*call{}}
 }
 
-// do answers with what work returns, or with a name to ask by if that takes longer than a client's patience. Until then a
-// client that gives up ends the work.
+// do returns the result of work, or a name to ask by if that takes longer than patience. Until then the work ends if its
+// client gives up.
 func (c *calls) do(ctx context.Context, tool string, work func(context.Context) (string, error)) (string, error) {
 	one, err := c.begin(ctx, tool, work)
 	if err != nil {
@@ -67,7 +69,7 @@ func (c *calls) do(ctx context.Context, tool string, work func(context.Context) 
 		if name, ok := c.keep(one); ok {
 			return underWay(tool, name), nil
 		}
-		one.wait(ctx, maxTimeout+patience) // there is no room for another: it is waited for, as a short one
+		one.wait(ctx, maxTimeout+patience) // there is no room for another background call: wait for this one
 	}
 	one.cancel()
 	<-one.done // nothing of it is left
@@ -116,14 +118,14 @@ func (c *call) ended() bool {
 	}
 }
 
-// callInfo is a call that went on, as a client sees it.
+// callInfo is a background call, as a client sees it.
 type callInfo struct {
 	Name string `json:"job"`
 	Tool string `json:"tool"`
 	Done bool   `json:"done"`
 }
 
-// list are the calls that went on and whose results nobody has asked for.
+// list are the background calls whose results nobody has asked for.
 func (c *calls) list() []callInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +141,7 @@ func underWay(tool, name string) string {
 	return fmt.Sprintf("%s is still under way and goes on: the tool job with action wait and job %q gives its result, once; kill ends it, list shows such calls", tool, name)
 }
 
-// keep gives a call that goes on a name. In a full list the oldest that is done makes room: nobody asked for it.
+// keep gives a background call a name. If the list is full, the oldest finished call is dropped.
 func (c *calls) keep(one *call) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +178,7 @@ func (c *calls) get(name string) (*call, error) {
 	return nil, say("no such call: %s; %s", name, there)
 }
 
-// wait is the result of a call, once: it is forgotten with that. One that is not done keeps its name.
+// wait returns the result of a call and forgets the call. A call that isn't done keeps its name.
 func (c *calls) wait(ctx context.Context, name string) (string, error) {
 	one, err := c.get(name)
 	if err != nil {
@@ -191,7 +193,7 @@ func (c *calls) wait(ctx context.Context, name string) (string, error) {
 	return one.text, one.err
 }
 
-// kill ends a call, whose result is lost. One that has ended gives its result.
+// kill ends a call and loses its result. If the call has ended already, kill returns the result.
 func (c *calls) kill(name string) (string, error) {
 	one, err := c.get(name)
 	if err != nil {

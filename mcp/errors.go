@@ -13,11 +13,11 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// maxSentence bounds an error, in bytes: a policy may have many faults.
+// maxSentence bounds an error's text, in bytes: a policy may have many faults.
 const maxSentence = 4000
 
-// withoutCommands leaves out what an error of package sandbox says to a user of the command line: a model that follows it
-// looks for a shell on the host. What it may do instead is its tool's remedy.
+// withoutCommands removes the commands that an error of package sandbox recommends: a model would look for a shell on the
+// host to run them. remedy names the tool to use instead.
 func withoutCommands(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -40,7 +40,7 @@ var jobRemedies = []struct {
 	{sandbox.ErrJobInput, "start a job with stdin: true to give it input"},
 }
 
-// remedy says what to do where the error itself doesn't.
+// remedy says what to do if the error itself doesn't.
 func remedy(err error) string {
 	var advice advised
 	if errors.As(err, &advice) {
@@ -77,7 +77,7 @@ func remedy(err error) string {
 	return ""
 }
 
-// imageFault says of an image that is not in the cache which ones are.
+// imageFault adds the images that can be used to an error about one that isn't in the cache.
 func (o *Options) imageFault(name string, err error) error {
 	if !errors.Is(err, image.ErrNotCached) {
 		return err
@@ -135,7 +135,7 @@ func printedList(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// toolFailure is a call that failed: its text is a result. It holds on to nothing else, since it may be kept.
+// toolFailure is a failed call, whose text is its result. It refers to nothing else, since it may be kept for long.
 type toolFailure struct {
 	text    string
 	why     string // for the log

@@ -26,13 +26,12 @@ const (
 // labelPrefix begins the label of every sandbox of msb mcp.
 const labelPrefix = "mcp-"
 
-// family begins the label of the sandboxes of every version of the floor's file; a floor without a file has one too. What
-// another file's agents made is none of this server's.
+// family begins the label of the sandboxes of every version of the floor's file; a floor without a file has a family too.
+// Sandboxes of other families are not this server's.
 func (o *Options) family() string { return labelPrefix + digest([]byte(o.Floor.Path)) + "-" }
 
-// label ties sandboxes to the floor and the directories that they were made with: one of another version of the floor may
-// do what this one forbids. Of [agent] only what it leaves of secrets and directories counts; own holds sandboxes to its
-// bounds.
+// label ties sandboxes to the floor and the directories that they were made with, since a sandbox of another version may do
+// what this floor forbids. Of [agent] only the remaining secrets and directories count; own checks the bounds.
 func (o *Options) label() string {
 	reach := *o.Floor
 	reach.Agent = nil
@@ -57,7 +56,7 @@ type machineArgs struct {
 	Policy   *string  `json:"policy"`
 	Volumes  []string `json:"volumes"`
 
-	// also changes what comes of it, within the floor; made is what else belongs to making the sandbox. Both may be nil.
+	// also changes the resulting Config, within the floor; made runs when the sandbox has been made. Both may be nil.
 	also func(*sandbox.Config) error
 	made func(context.Context, machine) error
 }
@@ -103,14 +102,14 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 	return cfg, err
 }
 
-// takesNothing refuses what a client's policy would take of the host.
+// takesNothing is the error for a client's policy that would take something from the host.
 const takesNothing = "a client's policy has no secrets, no extra_ca, no [sandbox] and no [agent]; the operator's floor names secrets, and a sandbox gets those whose hosts it may reach"
 
 // secretsTable is the key of secrets in a policy, however it is written.
 var secretsTable = regexp.MustCompile(`(?m)^\s*\[?\s*["']?secrets["']?\s*[].=]`)
 
-// policy is what a client asks for, under the floor, with the floor's secrets that are of use under it; the floor's own
-// where it asks for nothing.
+// policy is the policy that a client asks for, under the floor, with those of the floor's secrets that it can still use. A
+// client that asks for nothing gets the floor's own.
 func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if a.Policy == nil && a.Allow == nil {
 		return o.Floor, nil
@@ -123,7 +122,7 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 		if len(*a.Policy) > maxPolicy {
 			return nil, wrong("a policy of %d bytes; give at most %d", len(*a.Policy), maxPolicy)
 		}
-		if secretsTable.MatchString(*a.Policy) { // before it is held against rules that it can't have
+		if secretsTable.MatchString(*a.Policy) { // before rules that it can't have are applied to it
 			return nil, wrong(takesNothing)
 		}
 		var err error
@@ -143,8 +142,8 @@ func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 		return nil, wrong("allow: %s", strings.ReplaceAll(err.Error(), "--allow ", ""))
 	}
 	p.Hosts = own
-	// A client takes nothing from the host. What names a file is refused before anything looks at the file: whether it
-	// is there, and where a link leads, would be told by the error.
+	// A client takes nothing from the host. A policy that names a file is refused before anything opens the file: the error
+	// would tell whether it exists and where a link leads.
 	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || p.Agent != nil || !reflect.DeepEqual(p.Sandbox, policies.Default().Sandbox) {
 		return nil, wrong(takesNothing)
 	}
@@ -178,8 +177,8 @@ func targetOf(r *policies.Rule) string {
 	return to
 }
 
-// mappings are the floor's [hosts] of names that p allows, for p to have too: the floor's own count only for names that
-// the policy above maps in the same way. Any other would be allowed by its mapping alone.
+// mappings copies the floor's [hosts] into p, for the names that p allows: a mapping of the floor applies only if p has the
+// same one. Names that p doesn't allow are left out, since a mapping alone would allow them.
 func (o *Options) mappings(p *policies.Policy) []policies.HostMapping {
 	var all []policies.HostMapping
 	for _, m := range o.Floor.Hosts {
@@ -197,8 +196,8 @@ func (o *Options) mappings(p *policies.Policy) []policies.HostMapping {
 // maxUseless bounds the rules that a result names.
 const maxUseless = 10
 
-// useless says which of the operator's secrets a call's policy has no use for, and which of its allow rules allow nothing,
-// because the operator doesn't. A rule for names below a wildcard, or a range, is not looked at.
+// useless names the operator's secrets that a call's policy can't use, and the allow rules of the call that allow nothing
+// because the operator doesn't. It skips rules for wildcards and ranges.
 func (o *Options) useless(a *machineArgs) ([]string, error) {
 	p, err := o.policy(a)
 	if err != nil {

@@ -24,7 +24,7 @@ type history struct {
 	calls []pastCall // the oldest first
 }
 
-// pastCall holds no content of files, standard input and variables: they may be private, and long.
+// pastCall holds no contents of files, standard input and variables: they may be private and long.
 type pastCall struct {
 	Time    time.Time `json:"time"`
 	Tool    string    `json:"tool"`
@@ -34,8 +34,8 @@ type pastCall struct {
 	sandbox string    // "" is the default one
 }
 
-// recall is what is remembered of a call, before it is known how it ends. Nothing of it keeps the arguments in memory.
-// Without a sandbox's name it is one to the default sandbox.
+// recall makes the entry of a call that begins. It copies what it keeps, so that the arguments can be freed. A call without
+// a sandbox's name is one to the default sandbox.
 func recall(began time.Time, tool string, raw json.RawMessage) pastCall {
 	var a struct {
 		Sandbox  string   `json:"sandbox"`
@@ -52,7 +52,7 @@ func recall(began time.Time, tool string, raw json.RawMessage) pastCall {
 			Path string `json:"path"`
 		} `json:"files"`
 	}
-	_ = json.Unmarshal(raw, &a) // what can't be read is refused
+	_ = json.Unmarshal(raw, &a) // a call that can't be read is refused anyway
 	words := slices.Concat([]string{a.Action, a.Job, a.Command}, a.Argv, []string{a.Path, a.From, a.To}, a.Packages)
 	for _, f := range a.Files {
 		words = append(words, f.Path)
@@ -67,7 +67,7 @@ func recall(began time.Time, tool string, raw json.RawMessage) pastCall {
 	return pastCall{Time: began.UTC(), Tool: tool, What: inShort(words), sandbox: strings.Clone(name[:min(len(name), maxWhat)])}
 }
 
-// inShort are words on one line of at most maxWhat bytes.
+// inShort joins words into one line of at most maxWhat bytes.
 func inShort(words []string) string {
 	var line []byte
 	cut := false
@@ -88,7 +88,7 @@ func inShort(words []string) string {
 	return text
 }
 
-// add remembers a call that began. One of which the sandbox's name can't be one was refused.
+// add remembers a call that began. A call with an impossible name was refused, and isn't kept.
 func (h *history) add(c pastCall, failed bool) {
 	if c.sandbox != "" && sandbox.CheckName(c.sandbox) != nil {
 		return

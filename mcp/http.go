@@ -27,15 +27,15 @@ import (
 // HTTPPath is where clients reach the server.
 const HTTPPath = "/mcp"
 
-// The bounds on what clients make an HTTP server hold, beside those of messages.
+// The bounds on what clients make an HTTP server hold, in addition to those on messages.
 const (
 	// maxConns bounds the connections, maxSessions the sessions of the revisions of the protocol that have them.
 	maxConns    = 256
 	maxSessions = 32
-	// maxRequests bounds the messages under way, maxBodies their bytes.
+	// maxRequests bounds the messages in progress, maxBodies their bytes.
 	maxRequests = maxInflight
 	maxBodies   = maxInflightBytes
-	// maxListens bounds the requests that stay open to tell of changes, of the revisions without sessions.
+	// maxListens bounds the requests that stay open to report changes, in the revisions without sessions.
 	maxListens = 16
 	// maxHeaders bounds the head of a request, in bytes.
 	maxHeaders = 32 << 10
@@ -57,7 +57,7 @@ const statelessVersion = "2026-07-28"
 type HTTPOptions struct {
 	// Token is what clients send with each request, as "Authorization: Bearer TOKEN". "" asks for none.
 	Token string
-	// Hosts are names of this machine that clients call it by, beside localhost and its addresses.
+	// Hosts are the names that clients may use for this machine, besides localhost and its addresses.
 	Hosts []string
 }
 
@@ -78,8 +78,8 @@ type httpServer struct {
 
 var _ http.Handler = (*httpServer)(nil)
 
-// ServeHTTP serves clients that connect to l, several at once, until ctx ends. They share one server: its sandboxes, its
-// bounds, its calls under way.
+// ServeHTTP serves clients that connect to l, several at once, until ctx ends. They share the sandboxes, the bounds and the
+// calls in progress.
 func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h HTTPOptions, log *slog.Logger) error {
 	s, err := newServer(o, log)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *server) overHTTP(version string, o HTTPOptions) *httpServer {
 		p.AddReceivingMiddleware(calls.middleware)
 	}
 	quiet := slog.New(warnings{s.log.Handler()})
-	// Host is looked at here, by a stricter rule.
+	// ours checks Host by a stricter rule.
 	h.old = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return h.sessions }, &sdk.StreamableHTTPOptions{
 		SessionTimeout: keepHTTPSession, MaxRequestBodyBytes: maxLine, Logger: quiet, DisableLocalhostProtection: true,
 	})
@@ -128,7 +128,7 @@ func (s *server) overHTTP(version string, o HTTPOptions) *httpServer {
 	return h
 }
 
-// ServeHTTP implements http.Handler. Nothing of a request is read before it is known whose it is.
+// ServeHTTP implements http.Handler. It reads no body before it knows whose the request is.
 func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !h.ours(r.Host):
@@ -188,7 +188,7 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	next.ServeHTTP(w, r)
 }
 
-// take takes a place of a bound, and returns what gives it back; nil if there is none.
+// take takes a place and returns the function that frees it, or nil if there is no place.
 func take(places chan struct{}) (free func()) {
 	select {
 	case places <- struct{}{}:
@@ -198,14 +198,15 @@ func take(places chan struct{}) (free func()) {
 	}
 }
 
-// listens reports whether a message is one that stays open.
+// listens reports whether a message asks for a stream of changes, which stays open.
 func listens(body []byte) bool {
 	m, err := jsonrpc.DecodeMessage(body)
 	r, ok := m.(*jsonrpc.Request)
 	return err == nil && ok && r.Method == "subscriptions/listen"
 }
 
-// callBound bounds the tools' calls under way, and resources that are read, whose clients may have gone: in a session a call outlives its connection.
+// callBound bounds the tool calls and reads of resources in progress. In a session a call outlives its connection, so
+// bounds on connections and requests don't cover it.
 type callBound struct {
 	mu          sync.Mutex
 	calls, held int
@@ -261,8 +262,8 @@ func (h *httpServer) busy(w http.ResponseWriter, why string) {
 	(&httpFault{http.StatusServiceUnavailable, nil, codeBusy, "busy: " + why}).write(w)
 }
 
-// ours reports whether a Host is this server's: an address, which no name of somebody else's leads to (DNS rebinding),
-// localhost, or a name of the options.
+// ours reports whether a Host is this server's: an address, localhost, or a name of the options. Any other name may be an
+// attacker's that resolves to this machine (DNS rebinding).
 func (h *httpServer) ours(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -273,7 +274,7 @@ func (h *httpServer) ours(host string) bool {
 	return strings.EqualFold(host, "localhost") || slices.ContainsFunc(h.opts.Hosts, func(own string) bool { return strings.EqualFold(host, own) })
 }
 
-// sameOrigin reports whether no page of another site sends a request: those of browsers name the page's.
+// sameOrigin reports whether a request doesn't come from a page of another site: browsers send the page's origin.
 func sameOrigin(r *http.Request) bool {
 	all := r.Header.Values("Origin")
 	if len(all) == 0 {
@@ -283,7 +284,8 @@ func sameOrigin(r *http.Request) bool {
 	return len(all) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
 }
 
-// knows reports whether a request has the token. Its digest is compared, so that no time tells of its bytes.
+// knows reports whether a request has the token. It compares digests, so that the time says nothing about the token's
+// bytes.
 func (h *httpServer) knows(r *http.Request) bool {
 	if h.opts.Token == "" {
 		return true
@@ -297,14 +299,14 @@ func (h *httpServer) knows(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// read reads the body of a request, within the bounds on all bodies and on time. What it returns counts until the caller
-// takes it off.
+// read reads the body of a request, within the bounds on time and on all bodies. The bytes count in h.held until the caller
+// subtracts them.
 func (h *httpServer) read(w http.ResponseWriter, r *http.Request) (body []byte, fault *httpFault) {
 	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(time.Now().Add(h.body)) == nil {
 		defer func() {
-			if fault == nil { // else net/http would wait for the rest of the body, for ever
-				_ = rc.SetReadDeadline(time.Time{}) // else the connection's end would be taken for the client's
+			if fault == nil { // otherwise net/http would wait for the rest of the body for ever
+				_ = rc.SetReadDeadline(time.Time{}) // otherwise the end of the connection would look like the client's end
 			}
 		}()
 	}
@@ -355,8 +357,8 @@ func (f *httpFault) write(w http.ResponseWriter) {
 	_, _ = w.Write(text) // a client that is gone needs none
 }
 
-// check holds a body to the bounds that messages on standard input have. In a session go-sdk asks clients, and takes
-// responses: it ignores those to nothing that it asked.
+// check applies the bounds of messages on standard input to a body. In a session it lets responses pass: go-sdk ignores
+// those to questions that it didn't ask.
 func (h *httpServer) check(body []byte, stateless, session bool) *httpFault {
 	body = bytes.TrimSpace(body)
 	switch {
@@ -408,7 +410,7 @@ func (h *httpServer) checkMessage(raw []byte, stateless, session bool) *httpFaul
 	return nil
 }
 
-// patient is a response whose client has to take each piece in time: one that reads nothing would hold a call for ever.
+// patient is a ResponseWriter with a deadline for each piece: a client that reads nothing would hold a call for ever.
 type patient struct {
 	http.ResponseWriter
 	rc   *http.ResponseController
@@ -420,6 +422,6 @@ func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // Write implements http.ResponseWriter.
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.rc.SetWriteDeadline(time.Now().Add(p.wait)) // a connection that has none is a test's
+	_ = p.rc.SetWriteDeadline(time.Now().Add(p.wait)) // only connections of tests have no deadlines
 	return p.ResponseWriter.Write(b)
 }

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxStrangers bounds the connections that have sent no request of a client of this server's. One more ends the
-	// oldest of them: whoever has no token takes no connection from those who have.
+	// maxStrangers bounds the connections that have not sent a request with the token. One more ends the oldest of them, so
+	// that nobody without the token can use up the connections.
 	maxStrangers = 64
 	// strangerWait is how long such a connection may take to send one.
 	strangerWait = 10 * time.Second
 )
 
-// gate accepts connections, and keeps those apart that nothing is known of.
+// gate is a listener that tracks the connections that have not sent a request with the token.
 type gate struct {
 	net.Listener
 	most  int
@@ -44,13 +44,13 @@ func (g *gate) Accept() (net.Conn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.strangers) >= g.most {
-		g.strangers[0].late.Reset(0) // by itself: the end of TLS may wait for the other side
+		g.strangers[0].late.Reset(0) // in a goroutine: closing TLS may wait for the other side
 		g.strangers = slices.Delete(g.strangers, 0, 1)
 	}
 	g.strangers = append(g.strangers, v)
 	v.late = g.after(strangerWait, func() {
 		if !v.known.Load() {
-			_ = v.Close() // nobody is told
+			_ = v.Close() // the other side gets no error
 		}
 	})
 	return v, nil
@@ -71,7 +71,7 @@ type visitor struct {
 	net.Conn
 	gate  *gate
 	late  *time.Timer
-	known atomic.Bool // it has sent a request of a client of this server's
+	known atomic.Bool // it has sent a request with the token
 }
 
 // Close implements net.Conn.
@@ -87,7 +87,7 @@ func withVisitor(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, visitorKey{}, c)
 }
 
-// known tells the gate that a request is of a client of this server's.
+// known tells the gate that a connection has sent a request with the token.
 func known(r *http.Request) {
 	if v, ok := r.Context().Value(visitorKey{}).(*visitor); ok {
 		v.known.Store(true)

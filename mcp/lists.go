@@ -13,24 +13,24 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// The lists of tools that a server can have instead of its own: the names and parameters are those of other servers of
-// sandboxes, for agents and scripts that know these.
+// The lists of tools that a server can have instead of its own. Names and parameters are those of other sandbox servers,
+// for agents and scripts that were written for them.
 const (
 	listMicrosandbox     = "microsandbox"
 	listMicrosandboxHTTP = "microsandbox-http"
 	listBird             = "bird"
 )
 
-// Lists are the names of the lists, for Options.Tools. One of them stands alone there: two lists, or one beside a toolset,
-// could have one name with two meanings.
+// Lists are the names of the lists, for Options.Tools. A list can't be combined with another or with a toolset, since some
+// names would mean two things.
 func Lists() []string { return []string{listMicrosandbox, listMicrosandboxHTTP, listBird} }
 
-// toolList is one list. Its tools are adapters: they do what they do by our own tools, under the same floor and bounds.
+// toolList is one list. Its tools are adapters, which call our own tools under the same floor and bounds.
 type toolList struct {
 	tools func(s *server) []toolSpec
 	// intro describes the server to a client. %s is replaced by a description of the files and secrets.
 	intro string
-	// words are pairs: what msb says of its own tools and parameters, and what it says of those of the list.
+	// words are pairs: a name of msb's own tools and parameters, and the list's name for it.
 	words []string
 }
 
@@ -70,7 +70,7 @@ func (s *server) listed() []toolSpec {
 	return append(s.tools(), s.moreTools()...)
 }
 
-// spoken is what msb says, in the words of the list in force. What a guest wrote stays as it is.
+// spoken translates msb's text into the names of the list in force. It leaves what a guest wrote as it is.
 func (s *server) spoken(text string) string {
 	if s.list == nil {
 		return text
@@ -85,7 +85,7 @@ func (s *server) spoken(text string) string {
 		}
 		id, _, _ := strings.Cut(rest, ":")
 		marked, after, _ := strings.Cut(rest, "[end "+id+"]")
-		if len(marked) == len(rest) { // no end: all of it may be a guest's
+		if len(marked) == len(rest) { // without an end mark, all of it may be a guest's
 			return b.String() + markBegin + rest
 		}
 		b.WriteString(markBegin + marked + "[end " + id + "]")
@@ -95,7 +95,7 @@ func (s *server) spoken(text string) string {
 
 type toolCall = func(ctx context.Context, args json.RawMessage) (string, error)
 
-// relay calls one of our own tools with these arguments, of which "sandbox" is the sandbox.
+// relay calls one of our own tools with these arguments; "sandbox" is the sandbox.
 func (s *server) relay(ctx context.Context, call toolCall, args map[string]any) (string, error) {
 	raw, err := json.Marshal(args)
 	if err != nil {
@@ -122,7 +122,7 @@ func adapter[A any](do func(ctx context.Context, a *A) (string, error)) toolCall
 // workdirLabel is the label of a sandbox with the directory in which its programs start, for lists that have one.
 const workdirLabel = "mcp.workdir"
 
-// cwd is the directory in which a program starts that names none.
+// cwd is the directory in which a program starts if the call names none.
 func (s *server) cwd(name, given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -142,7 +142,7 @@ func (s *server) named(ctx context.Context, name string, call toolCall) (string,
 	return s.relay(ctx, call, map[string]any{"sandbox": name})
 }
 
-// variables are those that all programs of a sandbox get.
+// variables are the variables that all programs of a sandbox get.
 func (s *server) variables(env map[string]string) ([]string, error) {
 	all, err := (&program{Env: env}).environ()
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *server) variables(env map[string]string) ([]string, error) {
 	return all, nil
 }
 
-// bound accepts a directory of this machine that sandboxes see anyway, where they see it. No call adds one.
+// bound accepts a directory of this machine only where sandboxes see it anyway. No call adds a directory.
 func (s *server) bound(host, guest string, write bool) error {
 	is := func(d sandbox.Directory) bool {
 		return d.Guest == guest && (d.Host == host || d.Host == realPath(host)) && (d.Writable || !write)
@@ -165,7 +165,7 @@ func (s *server) bound(host, guest string, write bool) error {
 	return say("%s can't be bound at %s: every sandbox sees the directories that the operator shares, and no others; they are %s", printed(host), printed(guest), cmp.Or(strings.Join(s.opts.shown(), ", "), "none"))
 }
 
-// statsOf is what a sandbox that runs says it uses.
+// statsOf asks a running sandbox for what it uses.
 func (s *server) statsOf(ctx context.Context, st *sandbox.Status) (agentclient.Stats, error) {
 	m, err := s.runner.connect(ctx, st)
 	if errors.Is(err, sandbox.ErrNotRunning) {

@@ -17,7 +17,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// warnings leaves out what go-sdk says of each session that begins and ends.
+// warnings drops go-sdk's lines about the begin and end of each session.
 type warnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -38,13 +38,13 @@ const (
 	maxLogLines = 256
 	// maxLogLine bounds one of them, in bytes: an error may repeat what a client sent.
 	maxLogLine = 4 << 10
-	// LogFile is the file of the state directory that all its servers log to, each line with its server's process.
+	// LogFile is the file of the state directory that all servers log to; each line names its server's process.
 	LogFile = "mcp.log"
 	// maxLogFile bounds what one server writes there before it sets the file aside as mcp.log.1, in bytes.
 	maxLogFile = 4 << 20
 )
 
-// OpenLogFile opens LogFile. A line that can't be written, for want of space, is dropped: a server goes on without.
+// OpenLogFile opens LogFile. Lines that can't be written, for lack of space, are dropped, and the server continues.
 func OpenLogFile(home *sandbox.Home) (io.WriteCloser, error) {
 	open := func(path string) (*os.File, error) {
 		return rotate.OpenNow(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW)
@@ -83,8 +83,8 @@ func cutLine(line []byte) []byte {
 	return slices.Concat(trimEnd(line[:maxLogLine-len(end)]), []byte(end)) // line is the caller's
 }
 
-// NewLog is a writer for a client that may not read its server's standard error: lines that it leaves in the pipe are
-// dropped, instead of holding calls up. What is written last may be lost with the process.
+// NewLog is a writer to standard error for a client that may not read it: lines that don't fit in the pipe are dropped, so
+// that they don't block calls. The last lines may be lost when the process ends.
 func NewLog(w io.Writer) io.Writer {
 	l := make(logWriter, maxLogLines)
 	go func() { // for as long as the process lives

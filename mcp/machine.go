@@ -9,7 +9,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// files are those of a guest; *sandbox.Files.
+// files is what this package uses of *sandbox.Files.
 type files interface {
 	Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error)
 	Stat(ctx context.Context, name string, follow bool) (agentclient.FileInfo, error)
@@ -35,7 +35,7 @@ type machine interface {
 	Close() error
 }
 
-// real is a machine that is one.
+// real is the machine of a real sandbox; tests have others.
 type real struct{ *sandbox.Sandbox }
 
 func (r real) Files() files { return r.Sandbox.Files() }
@@ -58,15 +58,15 @@ func (r real) StartJob(ctx context.Context, name string, o sandbox.ExecOptions) 
 	return j.Name(), nil
 }
 
-// runner makes machines run; tests put one of their own here.
+// runner starts sandboxes and connects to them; tests have one of their own.
 type runner interface {
-	// connect opens a session with a named sandbox that runs, or gives out one that is open.
+	// connect opens a session with a running named sandbox, or returns one that is open.
 	connect(ctx context.Context, st *sandbox.Status) (machine, error)
-	// start starts a named sandbox that exists.
+	// start starts an existing named sandbox.
 	start(ctx context.Context, st *sandbox.Status) (machine, error)
-	// stop ends one that start has started.
+	// stop ends a sandbox that start has started.
 	stop(ctx context.Context, st *sandbox.Status) error
-	// run starts one without a name.
+	// run starts a sandbox without a name.
 	run(ctx context.Context, cfg sandbox.Config) (machine, error)
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// The bounds that flags change. Together they bound what an agent takes of the host: 4 sandboxes, 8 GiB of memory.
+// The defaults of the bounds. Together they limit what an agent takes from the host: 4 sandboxes, 8 GiB of memory.
 const (
 	DefaultSandboxes = 4
 	DefaultCPUs      = 2
@@ -23,7 +23,8 @@ const (
 	DefaultIdleStop  = 30 * time.Minute
 )
 
-// Options say what a server lets its client do. The zero value is no network, the built-in image and those of the cache.
+// Options say what a server lets its client do. The zero value allows no network, the built-in image and those of the
+// cache.
 type Options struct {
 	// Home is the state directory.
 	Home *sandbox.Home
@@ -38,12 +39,12 @@ type Options struct {
 	Memory, Disk    int64
 	// Tools are toolsets (Toolsets, AllTools) beside the default tools.
 	Tools []string
-	// Directories are those of this machine that every sandbox sees, Hide and HideCredentials what it doesn't see of them,
+	// Directories are the directories of this machine that every sandbox sees; Hide and HideCredentials hide files in them,
 	// as in sandbox.Config.
 	Directories     []sandbox.Directory
 	Hide            []string
 	HideCredentials bool
-	// Children is what a sandbox may have of children; nil for none.
+	// Children is the budget for children of a sandbox; nil for none.
 	Children *sandbox.ChildBudget
 	// IdleStop is when a sandbox that nobody uses is stopped; 0 is never.
 	IdleStop time.Duration
@@ -51,7 +52,7 @@ type Options struct {
 	Lifetime time.Duration
 }
 
-// Check says why a server with these options would not start, and what an operator should know of one that would.
+// Check says why a server with these options would not start, or returns warnings about one that would.
 func (o Options) Check() (warnings []string, err error) {
 	if err := o.fill(); err != nil {
 		return nil, err
@@ -99,13 +100,13 @@ func (o *Options) fill() error {
 	}
 	cfg := o.base(&machineArgs{})
 	cfg.Policy, cfg.RealDirectories = o.Floor, false
-	err := cfg.ResolveDirectories(o.Home) // once: a guest may put links in the place of what lies in a directory of its own
+	err := cfg.ResolveDirectories(o.Home) // resolved once: a guest may put links into a directory that it can write to
 	o.Directories = cfg.Directories
 	return err
 }
 
-// agent holds the options to the floor's [agent], which alone decides what an agent has: options that are not given are
-// the file's, and what goes beyond it is an error.
+// agent applies the floor's [agent]: options that are not given are the file's, and an option that goes beyond the file is
+// an error.
 func (o *Options) agent(a *policies.Agent) error {
 	chosen := o.Tools
 	for _, l := range []struct {
@@ -166,8 +167,8 @@ func (o *Options) agent(a *policies.Agent) error {
 	return nil
 }
 
-// narrowed are the directories of the file, read-only where a flag says so. What a flag names has to be among them, by
-// whatever path.
+// narrowed are the directories of the file, read-only where a flag says so. A directory that a flag names has to be among
+// them, by any path to it.
 func narrowed(file, flags []sandbox.Directory) ([]sandbox.Directory, error) {
 	out := slices.Clone(file)
 	for _, d := range flags {
@@ -182,7 +183,7 @@ func narrowed(file, flags []sandbox.Directory) ([]sandbox.Directory, error) {
 	return out, nil
 }
 
-// realPath is where a path leads, or the path where it leads nowhere yet.
+// realPath resolves the links of a path; a path that doesn't exist stays as it is.
 func realPath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -193,7 +194,7 @@ func realPath(path string) string {
 	return path
 }
 
-// flagOf are the flags of msb mcp by their keys in [agent], where they have another name.
+// flagOf maps keys of [agent] to the flags of msb mcp that have another name.
 var flagOf = map[string]string{"sandboxes": "max-sandboxes", "cpus": "max-cpus", "memory": "max-memory", "disk": "max-disk", "idle_stop": "idle-stop"}
 
 func beyondAgent(key, have, most string) error {

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// outputBudget is what one result shows of a guest's output, in bytes: 8,000 tokens of 4 bytes. Claude Code warns at
-	// 10,000 tokens.
+	// outputBudget is how much of a guest's output one result shows, in bytes: 8,000 tokens of 4 bytes. Claude Code warns
+	// at 10,000 tokens.
 	outputBudget = 32_000
-	// stderrBudget is the part of it that standard error takes at most.
+	// stderrBudget is the most that standard error takes of it.
 	stderrBudget = 8_000
-	// maxRead is what an fs_read that asks for more shows of a file, in bytes.
+	// maxRead is the most that an fs_read with a length shows of a file, in bytes.
 	maxRead = 3 * outputBudget
-	// maxReadChars is what a client is told about the results of fs_read: maxRead and the words around it. Claude Code cuts
-	// longer results than 25,000 tokens, but for those of a tool that says so.
+	// maxReadChars is the size of results that fs_read announces to clients: maxRead and the text around it. Claude Code
+	// cuts results of more than 25,000 tokens, unless the tool announces a size.
 	maxReadChars = maxRead + 1_000
 )
 
@@ -30,7 +30,7 @@ type capture struct {
 	mu         sync.Mutex
 	head, tail []byte
 	total      int64
-	rest       *spool // of all behind head; nil keeps no more than head and tail
+	rest       *spool // keeps everything after head; nil keeps only head and tail
 }
 
 // Write implements io.Writer. It never fails, so that a guest that prints without end is read to its end.
@@ -52,14 +52,14 @@ func (c *capture) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// untrusted is what was captured, as much of it as one result shows.
+// untrusted is the captured output, cut to what one result shows.
 func (c *capture) untrusted(what string) string {
 	text, _ := c.shown(what, outputBudget)
 	return text
 }
 
-// shown is what was captured, escaped, at most about budget bytes of it, between marks that the guest can't foresee. It
-// reports whether nothing was left out.
+// shown is the captured output, escaped, at most about budget bytes of it, between marks that the guest can't foresee. It
+// reports whether it is complete.
 func (c *capture) shown(what string, budget int) (text string, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *capture) shown(what string, budget int) (text string, all bool) {
 		return "", true
 	}
 	head, tail := c.head, c.tail
-	if c.total == int64(len(c.head)+len(c.tail)) { // nothing is lost: one text
+	if c.total == int64(len(c.head)+len(c.tail)) { // head and tail are contiguous
 		head, tail = append(c.head[:len(c.head):len(c.head)], c.tail...), nil
 	}
 	text, all = shorten(head, tail, c.total, budget)
@@ -90,7 +90,7 @@ func shorten(head, tail []byte, total int64, budget int) (text string, all bool)
 	return first + "\n[… " + strconv.FormatInt(total-int64(n)-int64(m), 10) + " bytes left out …]\n" + last, false
 }
 
-// shortenBytes is shorten for what is no text: as base64, of which a token has fewer characters than of text.
+// shortenBytes is shorten for binary data, shown as base64, of which a token has fewer characters than of text.
 func shortenBytes(head, tail []byte, total int64, budget int) (text string, all bool) {
 	bad := strconv.Itoa(notUTF8(head) + notUTF8(tail))
 	if tail != nil {
@@ -121,7 +121,7 @@ func notUTF8(b []byte) (n int) {
 	return n
 }
 
-// isText reports whether b is UTF-8; of one that goes on elsewhere the last character may be cut.
+// isText reports whether b is UTF-8. If more follows elsewhere, the last character may be cut.
 func isText(b []byte, whole bool) bool {
 	if !whole {
 		b = trimEnd(b)
@@ -129,7 +129,7 @@ func isText(b []byte, whole bool) bool {
 	return utf8.Valid(b)
 }
 
-// trimEnd leaves out the beginning of a character that was cut.
+// trimEnd drops an incomplete character from the end.
 func trimEnd(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if last := b[len(b)-i:]; utf8.RuneStart(last[0]) {
@@ -142,7 +142,8 @@ func trimEnd(b []byte) []byte {
 	return b
 }
 
-// cut takes the beginning of a character off the end of what goes on elsewhere, and returns how many bytes that were.
+// cut drops an incomplete character from the end of an output of which more follows elsewhere, and returns the number of
+// its bytes.
 func (c *capture) cut() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +153,7 @@ func (c *capture) cut() int64 {
 	return int64(n - len(c.head))
 }
 
-// trimStart leaves out the rest of a character that was cut.
+// trimStart drops an incomplete character from the beginning.
 func trimStart(b []byte) []byte {
 	for i := 0; i < utf8.UTFMax-1 && len(b) > 0 && !utf8.RuneStart(b[0]); i++ {
 		b = b[1:]
@@ -160,7 +161,7 @@ func trimStart(b []byte) []byte {
 	return b
 }
 
-// escape shows b until budget bytes are reached, and how many bytes of b that are.
+// escape escapes b until budget bytes are reached, and returns how many bytes of b it used.
 func escape(b []byte, budget int) (string, int) {
 	var s strings.Builder
 	n := 0
@@ -191,8 +192,8 @@ func escapeEnd(b []byte, budget int) (string, int) {
 	return text, n
 }
 
-// visible is a character as a reader sees it, or as a Go escape if it would act on a terminal (control characters), turn
-// the direction of text, or not be seen at all (format characters, tags, variation selectors, fillers, the blank of Braille).
+// visible is a character as it is, or as a Go escape if it would act on a terminal (control characters), change the
+// direction of text, or be invisible (format characters, tags, variation selectors, fillers, the blank of Braille).
 func visible(r rune, raw []byte) string {
 	switch {
 	case r == utf8.RuneError && len(raw) < 2:
@@ -206,10 +207,10 @@ func visible(r rune, raw []byte) string {
 	return string(raw)
 }
 
-// markBegin begins what a guest wrote.
+// markBegin begins the mark before a guest's text.
 const markBegin = "[untrusted sandbox output "
 
-// mark encloses what a guest wrote.
+// mark encloses a guest's text.
 func mark(what string, total int64, text string) string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -217,7 +218,7 @@ func mark(what string, total int64, text string) string {
 	return fmt.Sprintf("%s%s: %s, %d bytes]\n%s\n[end %s]\n", markBegin, id, what, total, text, id)
 }
 
-// printed is one line of what a guest or a client chose, for sentences.
+// printed escapes text that a guest or a client chose, as one line for use in a sentence.
 func printed(s string) string {
 	text, n := escape([]byte(s), 200)
 	if n < len(s) {

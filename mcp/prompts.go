@@ -7,7 +7,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// promptSpec is a task that a person starts with a few words. In text, {ARGUMENT} stands for what was given.
+// promptSpec is a task that a person starts with a few words. In text, {ARGUMENT} stands for an argument's value.
 type promptSpec struct {
 	name, title, description string
 	arguments                []*sdk.PromptArgument

@@ -12,10 +12,10 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// answerPoll is how often a request is looked at while a call waits for its answer.
+// answerPoll is how often a request is checked while a call waits for its answer.
 const answerPoll = 500 * time.Millisecond
 
-// request puts a request to the operator. No call answers one: a person does, by msb requests, or in the client where the
+// request puts a request to the operator. No call answers it: a person does, with msb requests, or in the client if the
 // floor says so.
 func (s networkTool) request(ctx context.Context, st *sandbox.Status, a *networkArgs) (string, error) {
 	host, port, err := requested(a.To)
@@ -25,7 +25,7 @@ func (s networkTool) request(ctx context.Context, st *sandbox.Status, a *network
 	if a.Why == "" {
 		return "", wrong("say why: the operator decides by it")
 	}
-	// The sandbox has the floor of the day when it was made; may_request may be narrower now.
+	// The sandbox keeps the floor that it was made with; may_request may be narrower now.
 	if _, err := policies.RequestRule(s.opts.Floor, host, port, a.Methods); err != nil {
 		return "", say("%s", printed(err.Error()))
 	}
@@ -34,7 +34,7 @@ func (s networkTool) request(ctx context.Context, st *sandbox.Status, a *network
 		return s.resume(ctx, h, st, a)
 	}
 	r, err := s.only(st).Requests().Ask(ctx, st.Name, host, port, a.Methods, a.Why)
-	if err != nil { // of nothing that a guest says
+	if err != nil { // none of its text is a guest's
 		return "", say("%s", printed(withoutCommands(err.Error())))
 	}
 	text := "request " + r.ID + " waits for the operator, until " + r.Expires.Format(time.RFC3339) + ". " + waitsFor(r.ID)
@@ -95,7 +95,7 @@ func (s networkTool) answer(ctx context.Context, st *sandbox.Status, id string) 
 	return answered(r)
 }
 
-// outcome waits until a request is answered or over.
+// outcome waits until a request is answered or has ended.
 func (s networkTool) outcome(ctx context.Context, st *sandbox.Status, id string) (*sandbox.Request, error) {
 	tick := time.NewTicker(answerPoll)
 	defer tick.Stop()
@@ -124,7 +124,7 @@ func (s networkTool) requestOf(st *sandbox.Status, id string) (*sandbox.Request,
 	return &all[i], nil
 }
 
-// answered says what became of a request; all but an approval is a failure.
+// answered says how a request ended; everything but an approval is a failure.
 func answered(r *sandbox.Request) (string, error) {
 	why := ""
 	if r.Reason != "" {

@@ -27,11 +27,11 @@ const (
 
 	// maxURI bounds the URI of a resource, in bytes.
 	maxURI = 8 << 10
-	// readWait is how long a resource may take: a file of a sandbox that is stopped waits for its start.
+	// readWait is how long a read may take: a file of a stopped sandbox waits for its start.
 	readWait = patience
 )
 
-// what are the resources of a sandbox, or of the server where there is no sandbox.
+// what names a resource of a sandbox, or of the server if there is no sandbox.
 const (
 	aboutRuntime   = "runtime"
 	aboutSandboxes = "sandboxes"
@@ -40,7 +40,7 @@ const (
 	aboutFile      = "files"
 )
 
-// resourceURI is the URI of a resource, taken apart.
+// resourceURI is the parsed URI of a resource.
 type resourceURI struct{ sandbox, about, path string }
 
 // parseResource reads the URI of a resource.
@@ -92,7 +92,7 @@ func (s *server) addResources(p *sdk.Server, version string) {
 	}
 }
 
-// notReadable is an error of a resource for a client.
+// notReadable turns an error about a resource into one for a client.
 func notReadable(err error) error {
 	code := int64(jsonrpc.CodeInternalError)
 	if errors.Is(err, sandbox.ErrNoSandbox) {
@@ -101,7 +101,7 @@ func notReadable(err error) error {
 	return &jsonrpc.Error{Code: code, Message: sentence(err)}
 }
 
-// knownResources refuses the URIs of what are no resources, before go-sdk repeats them.
+// knownResources refuses URIs of unknown resources, before go-sdk repeats them in its error.
 func knownResources(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if p, _ := req.GetParams().(*sdk.ReadResourceParams); p != nil {
@@ -121,7 +121,7 @@ func noResource(uri string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Data: data, Message: "there is no resource " + printed(uri) + "; resources/list and resources/templates/list show them"}
 }
 
-// resource is the text of one.
+// resource is the text of a resource.
 func (s *server) resource(ctx context.Context, version, uri string) (string, error) {
 	r, ok := parseResource(uri)
 	if !ok {
@@ -179,7 +179,7 @@ func (s *server) runtime(version string) (string, error) {
 	}{version, s.opts.Sandboxes, s.opts.CPUs, s.opts.Memory >> 20, s.opts.Disk >> 20, seconds(s.opts.IdleStop), seconds(s.opts.Lifetime), approve.String()})
 }
 
-// shownPolicy is a policy without what it takes of this machine: where secrets come from, files, mapped addresses, proxies.
+// shownPolicy is a policy without what it takes from this machine: sources of secrets, files, mapped addresses, proxies.
 func shownPolicy(what string, p *policies.Policy) string {
 	head := "msb: " + what + ", without what it takes of this machine."
 	if p.Floor != nil {

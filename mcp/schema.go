@@ -21,7 +21,7 @@ type schema struct {
 	Values     json.RawMessage    `json:"additionalProperties"` // false, or the schema of a map's values
 }
 
-// schema is the tool's input schema. One that is no JSON is this program's own fault, and allows nothing.
+// schema is the tool's input schema. An invalid one is a bug of this program, and allows nothing.
 func (t *toolSpec) schema() *schema {
 	s := &schema{Type: "object", Required: t.required}
 	if json.Unmarshal([]byte("{"+t.properties+"}"), &s.Properties) != nil {
@@ -30,8 +30,8 @@ func (t *toolSpec) schema() *schema {
 	return s
 }
 
-// check holds a call's arguments to the schema before the tool reads them: what is missing must not be taken for empty,
-// nor a slip in a name for a default. Lengths are the tools' own matter.
+// check checks a call's arguments against the schema before the tool reads them, so that a missing argument isn't taken for
+// an empty one, nor a misspelled one for a default. The tools check lengths themselves.
 func (s *schema) check(raw json.RawMessage) error {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -97,7 +97,7 @@ func (s *schema) object(at string, v map[string]any) error {
 		if p == nil {
 			return wrong("unknown field %q%s; it takes %s", printed(name), of, s.fields())
 		}
-		if v[name] == nil && values == nil { // as if it were not there
+		if v[name] == nil && values == nil { // null counts as missing
 			continue
 		}
 		inner := printed(name)
@@ -116,7 +116,7 @@ func (s *schema) object(at string, v map[string]any) error {
 	return nil
 }
 
-// fields are the names of an object's fields, those that have to be there first.
+// fields are the names of an object's fields, the required ones first.
 func (s *schema) fields() string {
 	if len(s.Properties) == 0 {
 		return "no arguments"

@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// maxSealed bounds the questions to persons that clients may still bring answers to, all clients together.
+	// maxSealed bounds the open questions to persons, over all clients.
 	maxSealed = 64
 	// maxState bounds what is taken for a requestState, in bytes.
 	maxState = 512
 )
 
-// errState is of a requestState that this server didn't give out for this call, or that was used.
+// errState is for a requestState that this server didn't issue for this call, or that was used.
 var errState = errors.New("requestState: it is none of this call, was used, or is too old; make the call again without it")
 
-// seals give out the requestState of questions to persons. A client that has no session keeps it, and could forge, repeat
-// or swap it: it is encrypted and authenticated with a key of this process, for one call's arguments, and opens once.
+// seals issue the requestState of questions to persons. A client without a session keeps it, and could forge, replay or
+// swap it. Therefore it is encrypted and authenticated with a key of this process, for one call's arguments, and opens
+// once.
 type seals struct {
 	aead cipher.AEAD
 	now  func() time.Time
@@ -45,8 +46,8 @@ func newSeals() (*seals, error) {
 	return &seals{aead: aead, now: time.Now, until: map[string]time.Time{}}, nil
 }
 
-// seal is the state of a question about the request of that id, which is answered until then. about is what the answer is
-// for. It reports false where too many questions are open.
+// seal makes the state of a question about the request of that id, valid until the given time. about is what the answer is
+// for. It reports false if too many questions are open.
 func (k *seals) seal(about []byte, id string, until time.Time) (state string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,7 +64,7 @@ func (k *seals) seal(about []byte, id string, until time.Time) (state string, ok
 	return base64.RawURLEncoding.EncodeToString(k.aead.Seal(nil, nil, plain, about)), true //nolint:gosec // the nonce is random: NewGCMWithRandomNonce adds it
 }
 
-// open is the id of the request of a state, once.
+// open returns the id of a state's request. It works once.
 func (k *seals) open(about []byte, state string) (id string, err error) {
 	if len(state) > maxState {
 		return "", errState

@@ -34,8 +34,8 @@ type server struct {
 	watchMu  sync.Mutex
 	watchers []*watcher // one for each protocol
 
-	asking  chan struct{} // held by calls that wait for the person behind their client
-	spools  atomic.Int64  // bytes that outputs may still be kept in
+	asking  chan struct{} // held by calls that wait for a person's answer
+	spools  atomic.Int64  // room for outputs, in bytes
 	cleanup time.Duration
 	every   time.Duration // progressEvery
 	list    *toolList     // instead of our own tools; nil for these
@@ -57,13 +57,13 @@ func (s *server) serve(ctx context.Context, version string, t sdk.Transport) err
 	defer s.end()
 	defer context.AfterFunc(ctx, s.calls.close)() // go-sdk waits for the calls under way
 	err := s.protocol(version).Run(ctx, t)
-	if errors.Is(err, ctx.Err()) { // it was asked to end
+	if errors.Is(err, ctx.Err()) { // a signal ended it
 		err = nil
 	}
 	return err
 }
 
-// end ends the calls under way, and what looks at resources.
+// end ends the calls in progress and the watcher of resources.
 func (s *server) end() {
 	s.calls.close()
 	s.watchMu.Lock()
@@ -91,7 +91,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 	s.spools.Store(maxSpools)
 	if list, ok := toolLists()[listOf(o.Tools)]; ok {
 		s.list = &list
-		c.unnamed = true // there is no tool to ask for them by
+		c.unnamed = true // the list has no tool to ask for them
 	}
 	return s, nil
 }
@@ -100,7 +100,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 func (s *server) protocol(version string) *sdk.Server {
 	impl := &sdk.Implementation{Name: "msb", Title: "msb sandboxes", Version: version}
 	caps := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{}, Resources: &sdk.ResourceCapabilities{Subscribe: true}}
-	if s.list != nil { // our prompts and resources are about our tools
+	if s.list != nil { // our prompts and resources name our tools
 		caps.Prompts, caps.Resources = nil, nil
 	}
 	instructions := s.instructions()
@@ -165,8 +165,8 @@ func (o *Options) shown() []string {
 // handshakeVersions are the revisions that have initialize; the newest is first.
 var handshakeVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-// initializeAgain answers an initialize behind a server/discover, and a second one: clients send both to learn what a
-// server speaks, and go-sdk takes them for an error.
+// initializeAgain answers an initialize after a server/discover, and a second initialize: clients send both to learn a
+// server's revisions, and go-sdk refuses them.
 func initializeAgain(impl *sdk.Implementation, caps *sdk.ServerCapabilities, instructions string) sdk.Middleware {
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
@@ -186,7 +186,7 @@ func initializeAgain(impl *sdk.Implementation, caps *sdk.ServerCapabilities, ins
 	}
 }
 
-// unknownTool refuses calls of tools that there are not, and says which there are.
+// unknownTool refuses calls of unknown tools, and names the known ones.
 func unknownTool(names []string) sdk.Middleware {
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
@@ -198,8 +198,8 @@ func unknownTool(names []string) sdk.Middleware {
 	}
 }
 
-// noCursor refuses cursors: each list has one page. go-sdk decodes them with encoding/gob, which isn't made to read what
-// others wrote.
+// noCursor refuses cursors, since each list has one page. go-sdk would decode them with encoding/gob, which isn't safe for
+// untrusted input.
 func noCursor(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		cursor := ""
@@ -228,7 +228,7 @@ func noCursor(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// progressToken is a token that is short enough to be repeated for as long as a call goes on, nil for none.
+// progressToken is the call's progress token, nil if there is none or if it is too long to be repeated with each report.
 func progressToken(p *sdk.CallToolParamsRaw) any {
 	switch token := p.GetProgressToken().(type) {
 	case string:
@@ -241,8 +241,8 @@ func progressToken(p *sdk.CallToolParamsRaw) any {
 	return nil
 }
 
-// progressEvery is how often a client that asked for it learns that a call is under way: some give up without, after a
-// minute.
+// progressEvery is how often a client that asked for it gets a report about a call in progress: without, some give up after
+// a minute.
 const progressEvery = 10 * time.Second
 
 // handler calls a tool and makes its text, or its error, a result.
@@ -268,7 +268,7 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 		if failed != nil {
 			text, why = failed.text, failed.why
 		}
-		if t.name != "sandbox_run" && (failed == nil || !failed.refused) { // whose sandbox is gone; and what never began
+		if t.name != "sandbox_run" && (failed == nil || !failed.refused) { // its sandbox is gone, or it never began
 			s.history.add(past, failed != nil)
 		}
 		text = s.spoken(text)
@@ -280,8 +280,8 @@ func (s *server) handler(t toolSpec) sdk.ToolHandler {
 	}
 }
 
-// oneCall is a tool's call, for once. It takes the arguments out of the request: a call that goes on for long, and what is
-// kept of it, would hold these megabytes.
+// oneCall runs one call of a tool. It takes the arguments out of the request, which may have megabytes, so that a long call
+// doesn't keep them in memory.
 func oneCall(s *server, t *toolSpec, takes *schema, req *sdk.CallToolRequest) func(context.Context) (string, error) {
 	raw := req.Params.Arguments
 	req.Params.Arguments = nil
@@ -300,11 +300,11 @@ func oneCall(s *server, t *toolSpec, takes *schema, req *sdk.CallToolRequest) fu
 	}
 }
 
-// run calls a tool. A result of the default sandbox says which one that is.
+// run calls a tool. The result of a call to the default sandbox says which one that is.
 func (s *server) run(ctx context.Context, t *toolSpec, args json.RawMessage) (string, error) {
 	var a sandboxArg
 	if t.takesSandbox() {
-		_ = json.Unmarshal(args, &a) // what can't be read is refused by the tool
+		_ = json.Unmarshal(args, &a) // the tool refuses what can't be read
 	}
 	if !t.takesSandbox() || t.ends || t.foreign {
 		return t.call(ctx, args)
@@ -350,7 +350,7 @@ func result(text string, failed bool) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: failed}
 }
 
-// asJSON is a result of data, compact. What would not be seen of a string is escaped in a way that JSON knows.
+// asJSON is data as compact JSON. Invisible characters in strings are escaped as JSON does.
 func asJSON(v any) (string, error) {
 	b, err := json.Marshal(v)
 	var s strings.Builder

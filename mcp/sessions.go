@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// keepSession is how long a session outlives the call that used it. A client's next call comes soon, and to open a session
-// takes a round trip to the guest. It's short: the guest holds something for each.
+// keepSession is how long a session is kept after a call. The next call often comes soon, and opening a session takes a
+// round trip to the guest. It is short because each session takes resources of the guest.
 const keepSession = 10 * time.Second
 
 // sessions are those with running sandboxes, kept for the next call.
@@ -16,7 +16,7 @@ type sessions struct {
 	byName map[string]*session
 }
 
-// running is a machine that reports its end.
+// running is a machine that reports when it ends.
 type running interface {
 	machine
 	Done() <-chan struct{}
@@ -30,7 +30,7 @@ type session struct {
 	idle    *time.Timer
 }
 
-// take gives out the session with the run of a sandbox that began at started, nil if there is none that lives.
+// take returns the session with the run of a sandbox that began at started, or nil if there is no live one.
 func (k *sessions) take(name string, started time.Time) *session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,7 +51,7 @@ func (k *sessions) take(name string, started time.Time) *session {
 	return nil
 }
 
-// add keeps a session that was opened, and gives it out.
+// add keeps a newly opened session and returns it, in use.
 func (k *sessions) add(name string, started time.Time, m running) *session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +74,7 @@ func (k *sessions) add(name string, started time.Time, m running) *session {
 	return s
 }
 
-// giveBack ends one use of a session. One that was forgotten meanwhile closes with its last.
+// giveBack ends one use of a session. A session that was forgotten meanwhile closes with its last use.
 func (k *sessions) giveBack(name string, s *session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +88,7 @@ func (k *sessions) giveBack(name string, s *session) {
 	s.idle.Reset(k.keep)
 }
 
-// forget closes a session that nobody uses, and leaves one that is used to its last user. The caller holds the lock.
+// forget closes a session that nobody uses; one in use is closed by its last user. The caller holds the lock.
 func (k *sessions) forget(name string, s *session) {
 	if k.byName[name] == s {
 		delete(k.byName, name)

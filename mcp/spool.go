@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// maxSpool bounds what is kept of one output, behind its head, for the guest to have as a file, in bytes.
+	// maxSpool bounds what is kept of one output after its head, to be written to a file in the guest, in bytes.
 	maxSpool = 16 << 20
-	// maxSpools bounds what is kept of all outputs at once: the directory of temporary files may be in memory.
+	// maxSpools bounds what is kept of all outputs at once, in bytes: the directory of temporary files may be in memory.
 	maxSpools = 8 * maxSpool
-	// outputDir is where the guest has such files, of which the newest maxOutputs stay.
+	// outputDir is the guest's directory of such files, of which the newest maxOutputs are kept.
 	outputDir  = "/tmp/msb-output"
 	maxOutputs = 16
 )
 
-// spool keeps an output on this machine until it is known whether a result shows all of it. Its zero value is ready, and
-// makes a file without a name once there is something to keep. If that fails the result itself is not lost for it.
+// spool keeps an output on this machine until it is known whether the result shows all of it. Its zero value is ready, and
+// creates a nameless file when there is something to keep. If that fails, the result is still complete up to its usual
+// length.
 type spool struct {
-	room  *atomic.Int64 // what there is for all of them; nil is enough
+	room  *atomic.Int64 // shared by all spools; nil for no bound
 	f     *os.File
 	n     int64 // bytes in f
 	taken int64 // of room
@@ -40,7 +41,7 @@ type spool struct {
 // take is how much of b may be kept.
 func (s *spool) take(b []byte) []byte {
 	n := min(int64(len(b)), maxSpool-s.taken)
-	if s.room != nil && s.room.Add(-n) < 0 { // another takes the rest
+	if s.room != nil && s.room.Add(-n) < 0 { // another spool takes the rest
 		s.room.Add(n)
 		n = 0
 	}
@@ -52,7 +53,7 @@ func (s *spool) write(b []byte) {
 	if s == nil || s.err != nil || s.full {
 		return
 	}
-	if taken := s.take(b); len(taken) < len(b) { // what comes later would follow a gap
+	if taken := s.take(b); len(taken) < len(b) { // later bytes would follow a gap
 		s.full, b = true, taken
 	}
 	if len(b) == 0 {
@@ -79,7 +80,7 @@ func (s *spool) close() {
 	}
 }
 
-// keep writes what a result doesn't show into a file of the guest, and says how to read it.
+// keep writes an output that a result doesn't show in full into a file of the guest, and says how to read it.
 func (c *capture) keep(ctx context.Context, to files, what string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,11 +93,11 @@ func (c *capture) keep(ctx context.Context, to files, what string) string {
 	}
 	name := outputDir + "/" + what + "-" + rand.Text()[:8] + ".txt"
 	if err := to.Mkdir(ctx, outputDir, agentclient.MkdirOptions{Mode: 0o755, Parents: true}); err != nil {
-		return "" // the guest has no room, or no /tmp: it is the guest's own
+		return "" // the guest has no room, or no /tmp: the result stays without the file
 	}
 	dropOutputs(ctx, to)
 	if _, err := to.WriteFile(ctx, name, all, agentclient.WriteOptions{Mode: 0o600}); err != nil {
-		_ = to.Remove(ctx, name, false) // what came of it
+		_ = to.Remove(ctx, name, false) // whether the file was written
 		return ""
 	}
 	if n := int64(len(c.head)) + c.rest.n; n < c.total {
@@ -105,7 +106,8 @@ func (c *capture) keep(ctx context.Context, to files, what string) string {
 	return fmt.Sprintf("all of %s is in %s; read on with fs_read and its offset\n", what, name)
 }
 
-// dropOutputs makes room for one more file in outputDir. It is the guest's, and so only what has such a name goes.
+// dropOutputs makes room for one more file in outputDir. The guest may have files of its own there, so only those with such
+// a name are removed.
 func dropOutputs(ctx context.Context, in files) {
 	all, err := in.ReadDir(ctx, outputDir)
 	if err != nil {

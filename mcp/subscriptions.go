@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// watchEvery is how often the resources that clients subscribed to are looked at.
+	// watchEvery is how often subscribed resources are checked.
 	watchEvery = 2 * time.Second
 	// maxSubscriptions bounds those of one session, maxWatched those of all sessions.
 	maxSubscriptions = 16
 	maxWatched       = 64
 )
 
-// watcher tells clients that a resource which they subscribed to is another now. It looks only while there are subscribers.
+// watcher tells clients when a resource that they subscribed to has changed. It checks only while there are subscribers.
 type watcher struct {
 	s       *server
 	version string
@@ -63,7 +63,7 @@ func (w *watcher) subscribe(ctx context.Context, req *sdk.SubscribeRequest) erro
 			return notReadable(err)
 		}
 	}
-	stamp, digest := w.stamp(&r), w.digest(ctx, uri) // before the answer: what changes behind it is told
+	stamp, digest := w.stamp(&r), w.digest(ctx, uri) // before the answer, so that later changes are reported
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forgetEnded(req.Session)
@@ -105,7 +105,7 @@ func (w *watcher) unsubscribe(_ context.Context, req *sdk.UnsubscribeRequest) er
 	return nil
 }
 
-// forgetEnded drops the subscriptions of sessions that have ended; go-sdk tells of no end. w.mu is held.
+// forgetEnded drops the subscriptions of sessions that have ended, which go-sdk doesn't report. w.mu is held.
 func (w *watcher) forgetEnded(but *sdk.ServerSession) {
 	live := map[*sdk.ServerSession]bool{but: true}
 	for one := range w.protocol.Sessions() {
@@ -123,7 +123,7 @@ func (w *watcher) forgetEnded(but *sdk.ServerSession) {
 	}
 }
 
-// look looks for changes until there are no subscribers.
+// look checks for changes until there are no subscribers.
 func (w *watcher) look() {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
@@ -145,7 +145,7 @@ func (w *watcher) look() {
 	}
 }
 
-// left are the resources with subscribers, nil if there are none: then nobody looks any longer.
+// left are the resources with subscribers, nil if there are none: then look ends.
 func (w *watcher) left() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,7 +182,7 @@ func (w *watcher) changed(uri string) bool {
 	return !same
 }
 
-// stamp tells without reading a long audit log that it is as it was. "" is for what has no such log.
+// stamp identifies the state of a resource's audit log without reading it. "" is for a resource without a log.
 func (w *watcher) stamp(r *resourceURI) string {
 	if r.about != aboutDenials {
 		return ""
@@ -198,10 +198,10 @@ func (w *watcher) stamp(r *resourceURI) string {
 	return fmt.Sprint(st.Created, info.Size(), info.ModTime())
 }
 
-// marks are those around what programs wrote; their number is another each time.
+// marks match those around a guest's text, whose random number differs each time.
 var marks = regexp.MustCompile(`(?m)^\[(untrusted sandbox output|end) [^]:]*`)
 
-// digest changes with a resource; an error is a state of it. How much of a disk is used counts for nothing.
+// digest changes when a resource changes; an error counts as a state of it. Disk usage is ignored.
 func (w *watcher) digest(ctx context.Context, uri string) string {
 	if uri == resourceSandboxes {
 		mine, err := w.s.mine()

@@ -46,7 +46,7 @@ func (s childTools) spawn(ctx context.Context, parent, name string, a *machineAr
 		return "", s.opts.imageFault(a.Image, err)
 	}
 	m, made, err := s.use(ctx, child)
-	if err != nil { // one that does not start does not stay
+	if err != nil { // a child that doesn't start is removed
 		return "", errors.Join(err, cs.Remove(context.WithoutCancel(ctx), st.Name, child))
 	}
 	if err := m.Close(); err != nil {
@@ -56,7 +56,7 @@ func (s childTools) spawn(ctx context.Context, parent, name string, a *machineAr
 	return fmt.Sprintf("child %s of sandbox %s runs, for at most %s: its end removes it with its files\n%s", child, st.Name, made.Lifetime, text), err
 }
 
-// childPolicy is what a call asks for, under the parent's policy; nil for the parent's own.
+// childPolicy is the policy that a call asks for, under the parent's; nil for the parent's own.
 func (s childTools) childPolicy(parent *sandbox.Status, a *machineArgs) (*policies.Policy, error) {
 	if a.Policy == nil && a.Allow == nil {
 		return nil, nil
@@ -94,7 +94,7 @@ func (s childTools) listChildren(parent string) (string, error) {
 	return asJSON(all)
 }
 
-// destroyChild removes a child, whichever of this server's sandboxes it belongs to.
+// destroyChild removes a child of any of this server's sandboxes.
 func (s childTools) destroyChild(ctx context.Context, name string) (string, error) {
 	st, err := s.own(name, true)
 	if err != nil {

@@ -56,12 +56,12 @@ type outcome struct {
 	argv           []string
 }
 
-// timeoutGrace is how long the guest may take to end a program whose time is up, before the host ends the call: the
-// guest's own word is not enough.
+// timeoutGrace is how long the guest may take to end a program after its timeout. Then the host ends the call, since the
+// guest may not.
 const timeoutGrace = 10 * time.Second
 
-// run runs a program. room is for sandboxes that stay: all of the output is kept until the outcome is closed, as far as
-// there is room.
+// run runs a program. room, for sandboxes that stay, is where the complete output is kept until the outcome is closed, as
+// far as it fits.
 func (p *prepared) run(ctx context.Context, m machine, room *atomic.Int64) (*outcome, error) {
 	o := &outcome{limit: p.limit, cwd: p.cwd, argv: p.argv}
 	if room != nil {
@@ -83,8 +83,8 @@ func (o *outcome) close() {
 	o.stderr.rest.close()
 }
 
-// text is the result of a program: a line about its end, then its output. What it doesn't show becomes a file in the
-// sandbox to, if that stays. One that failed is a toolFailure.
+// text is the result of a program: a line about its end, then its output. Output that it doesn't show is written to a file
+// in the sandbox to, unless that is nil. The result of a failed program is a toolFailure.
 func (o *outcome) text(ctx context.Context, note string, to files) (string, error) {
 	var b strings.Builder
 	st := &o.status
@@ -129,7 +129,7 @@ func notStarted(st *sandbox.ExitStatus, cwd string, argv []string) string {
 	switch {
 	case len(argv) == 1 && strings.ContainsAny(argv[0], " \t"):
 		line += "; argv has one element with blanks: give each argument an element of its own, or the line as command"
-	case st.StartError == agentclient.NotFound && cwd == "": // else it may be the directory that is missing
+	case st.StartError == agentclient.NotFound && cwd == "": // otherwise the directory may be missing
 		line += "; check_installed says which programs there are"
 	}
 	return line + "\n" + marked("why it was not started", st.Message, maxSentence)
@@ -140,7 +140,7 @@ type execTools struct{ *server }
 
 // execIn runs a program in a named sandbox and says what was denied meanwhile.
 func (s execTools) execIn(ctx context.Context, m machine, in *sandbox.Status, p *prepared) (string, error) {
-	watch, watchErr := s.only(in).WatchDenied(in.Name) // without it, nothing is said of it
+	watch, watchErr := s.only(in).WatchDenied(in.Name) // without it, the note is left out
 	if watchErr == nil {
 		defer func() { _ = watch.Close() }() // it was only read
 	}
@@ -169,7 +169,7 @@ func (s execTools) sandboxExec(ctx context.Context, raw json.RawMessage) (string
 	return s.execOne(ctx, a.Sandbox, &a.program)
 }
 
-// execOne runs one program in a sandbox, which is started or made if need be.
+// execOne runs one program in a sandbox, which it starts or makes if need be.
 func (s execTools) execOne(ctx context.Context, in string, a *program) (string, error) {
 	p, err := a.prepare()
 	if err != nil {
@@ -183,7 +183,8 @@ func (s execTools) execOne(ctx context.Context, in string, a *program) (string, 
 	return s.execIn(ctx, m, st, p)
 }
 
-// languages are the programs that run code, the first that the image has, and the ending of its file.
+// languages are the programs that run code, of which the first that the image has is used, and the ending of the code's
+// file.
 var languages = map[string]struct {
 	ending string
 	argv   [][]string
@@ -199,7 +200,7 @@ var languages = map[string]struct {
 	"go":     {".go", [][]string{{"go", "run"}}},
 }
 
-// otherNames are what languages are called too.
+// otherNames are further names of languages.
 var otherNames = map[string]string{"py": "python", "javascript": "node", "js": "node", "shell": "sh"}
 
 // maxSteps bounds the steps of one call.
@@ -289,8 +290,8 @@ func (s execTools) runStep(ctx context.Context, m machine, in *sandbox.Status, s
 	return "", nil
 }
 
-// cleanupWait is how long a guest may take to remove what a call left there: a cancelled call waits for it, and a guest may
-// never answer.
+// cleanupWait is how long a guest may take to remove a call's files: a cancelled call waits for that, and a guest may never
+// answer.
 const cleanupWait = 2 * time.Second
 
 // maxPrograms bounds what one call looks for.
@@ -315,7 +316,7 @@ func (s execTools) checkInstalled(ctx context.Context, raw json.RawMessage) (str
 	return s.execOne(ctx, a.Sandbox, &program{Argv: append([]string{"/bin/sh", "-c", lookFor, "sh"}, a.Programs...)})
 }
 
-// lookFor prints where programs are. A shell that has one built in names it without its path.
+// lookFor prints the paths of programs. For a built-in command a shell prints the name alone.
 const lookFor = `for p in "$@"; do
 w=$(command -v "$p") || w="not installed"
 if [ "$w" = "$p" ]; then

@@ -20,7 +20,8 @@ const (
 	maxFiles = 256
 	// maxEntries bounds what is listed of a directory.
 	maxEntries = 500
-	// maxListings bounds the directories that are read at once: each may have a million entries, 200 MB of memory.
+	// maxListings bounds the directories that are read at once: each may have a million entries, which take 200 MB of
+	// memory.
 	maxListings = 2
 )
 
@@ -81,8 +82,8 @@ func (t fileTools) fsRead(ctx context.Context, raw json.RawMessage) (string, err
 	return readPart(a.Path, a.Offset, a.Offset+n, info.Size(), more) + "\n" + text, nil
 }
 
-// readPart says which part of a file was read, and whether there is more. What the guest says of the size is not true of
-// files of /proc and /sys, nor of one that changes.
+// readPart says which part of a file was read, and whether there is more. The guest's size is wrong for files of /proc and
+// /sys, and for a file that changes.
 func readPart(path string, from, to, size int64, more bool) string {
 	if from == to && from > size && size > 0 {
 		return fmt.Sprintf("%s has %d bytes: there is nothing at offset %d", printed(path), size, from)
@@ -129,7 +130,7 @@ func (t fileTools) fsWrite(ctx context.Context, raw json.RawMessage) (string, er
 	if len(a.Files) < 1 || len(a.Files) > maxFiles {
 		return "", wrong("%d files; give 1 to %d", len(a.Files), maxFiles)
 	}
-	for i := range a.Files { // all of them before one is written
+	for i := range a.Files { // check all of them before any is written
 		f := &a.Files[i]
 		if err := guestFile(f.Path); err != nil {
 			return "", err

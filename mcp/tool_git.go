@@ -31,7 +31,7 @@ fi
 shift 2
 exec git clone "$@"`
 
-// tokenAdvice answers whoever would hand over a credential.
+// tokenAdvice refuses a call that passes a credential, and says how to use a secret.
 func (s gitTools) tokenAdvice(host string) error {
 	have := "no secret of the operator's policy is for " + printed(host)
 	if v := s.gitSecret(host); v != "" {
@@ -40,7 +40,7 @@ func (s gitTools) tokenAdvice(host string) error {
 	return wrong("a credential is no argument: it would be in the conversation and in the sandbox. The operator puts it into the policy file as a secret with in = [\"basic\"] for the host; a sandbox has a placeholder of it, and git_clone uses that by itself. Now, %s", have)
 }
 
-// gitSecret is the variable of the operator's secret that goes to a host as the password of basic authentication.
+// gitSecret is the variable of the operator's secret that may be a host's password in basic authentication.
 func (s gitTools) gitSecret(host string) string {
 	name, err := hostname.Parse(host)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// jobTools are the tool on jobs, and on calls that went on.
+// jobTools are the tool "job", for jobs and background calls.
 type jobTools struct {
 	*boxes
 	calls *calls
@@ -92,8 +92,8 @@ func (t jobTools) job(ctx context.Context, raw json.RawMessage) (string, error) 
 	return "", wrong("action %q", printed(a.Action))
 }
 
-// listJobs are the jobs of a sandbox and the calls that go on, whichever sandbox those are about, bounded. Why a job was
-// lost may be in the guest's words.
+// listJobs lists the jobs of a sandbox and the background calls of all sandboxes, bounded. The reason why a job was lost
+// may be the guest's words.
 func (t jobTools) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	type job struct {
 		sandbox.JobStatus
@@ -120,7 +120,7 @@ func (t jobTools) listJobs(jobs []sandbox.JobStatus) (string, error) {
 	return c.untrusted("jobs"), err
 }
 
-// callAction is for a call that went on when its client's wait was over.
+// callAction acts on a background call.
 func (t jobTools) callAction(ctx context.Context, action, name string) (string, error) {
 	switch action {
 	case "wait":
@@ -151,7 +151,7 @@ func (t jobTools) waitForJob(ctx context.Context, j *sandbox.Job) (string, error
 // hasEnded reports whether a job has an exit code.
 func hasEnded(s sandbox.JobState) bool { return s == sandbox.JobExited || s == sandbox.JobKilled }
 
-// jobLine says how a job is.
+// jobLine describes a job's state.
 func jobLine(st *sandbox.JobStatus) string {
 	if st.State == sandbox.JobLost {
 		return fmt.Sprintf("job %s is lost: the sandbox ended under it, so that it has no exit code", printed(st.Name))
@@ -206,14 +206,14 @@ func jobInput(ctx context.Context, j jobWriter, data string, eof bool) (string, 
 	return text + "; the action logs shows what it answers", nil
 }
 
-// jobWriter is a job; *sandbox.Job.
+// jobWriter is what jobInput uses of *sandbox.Job.
 type jobWriter interface {
 	Write(ctx context.Context, p []byte, eof bool) (int, error)
 }
 
 var _ jobWriter = (*sandbox.Job)(nil)
 
-// jobLogs shows the output of a job from a cursor on, which counts its bytes; one below 0 counts from the end.
+// jobLogs shows the output of a job from a cursor on. The cursor counts bytes; below 0 it counts from the end.
 func jobLogs(j jobReader, cursor int64) (string, error) {
 	status, err := j.Status()
 	if err != nil {
@@ -249,7 +249,7 @@ func jobLogs(j jobReader, cursor int64) (string, error) {
 	return head + "\n" + c.untrusted("job output"), nil
 }
 
-// jobReader is a job; *sandbox.Job.
+// jobReader is what jobLogs uses of *sandbox.Job.
 type jobReader interface {
 	Status() (sandbox.JobStatus, error)
 	OutputSize() (int64, error)

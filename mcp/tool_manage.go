@@ -67,7 +67,7 @@ type sandboxArg struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// ownOf is the sandbox that a tool's only argument names.
+// ownOf is the sandbox named by a tool's only argument.
 func (s manageTools) ownOf(raw json.RawMessage) (*sandbox.Status, error) {
 	var a sandboxArg
 	if err := decode(raw, &a); err != nil {
@@ -127,7 +127,7 @@ func (s manageTools) sandboxReset(ctx context.Context, raw json.RawMessage) (str
 // healthWait is how long a guest may take to answer before it counts as hung.
 const healthWait = 5 * time.Second
 
-// inspected is what an agent learns of its sandbox: none of this machine's paths but those of shared directories.
+// inspected is what an agent learns about its sandbox: of this machine's paths only those of shared directories.
 type inspected struct {
 	listed
 	Digest    string     `json:"image_digest"`
@@ -265,7 +265,7 @@ func (s manageTools) changeEnv(ctx context.Context, st *sandbox.Status, set, uns
 	return err
 }
 
-// quietConsole is the console of a sandbox that is well: its kernel starts with "quiet".
+// quietConsole stands for an empty console, which is the normal case: the kernel starts with "quiet".
 const quietConsole = "the console shows nothing: the kernel writes there when something is wrong, such as memory that ran out; dmesg in sandbox_exec shows the rest"
 
 func (s manageTools) sandboxLogs(_ context.Context, raw json.RawMessage) (string, error) {

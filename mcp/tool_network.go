@@ -42,14 +42,14 @@ func (s *server) network(ctx context.Context, raw json.RawMessage) (string, erro
 		if strings.Contains(a.To, "://") {
 			return "", wrong("to %q is a URL; give HOST:PORT, and its path as path", printed(a.To))
 		}
-		p := s.opts.Floor // what the default sandbox will be made with
+		p := s.opts.Floor // the policy that the default sandbox will be made with
 		if made {
 			if p, err = s.only(st).Policy(st.Name); err != nil {
 				return "", err
 			}
 		}
 		answer, err := sandbox.Explain(p, a.To, strings.ToUpper(a.Method), a.Path)
-		if errors.Is(err, sandbox.ErrConfig) { // which says that a sandbox can't start
+		if errors.Is(err, sandbox.ErrConfig) { // the policy's error says that a sandbox can't start
 			return "", wrong("%s", strings.TrimPrefix(err.Error(), sandbox.ErrConfig.Error()+": "))
 		}
 		if err != nil {
@@ -68,13 +68,13 @@ func (s *server) network(ctx context.Context, raw json.RawMessage) (string, erro
 		}
 		text, err := explained(&d)
 		var c capture
-		_, _ = c.Write([]byte(text)) // names are the guest's
+		_, _ = c.Write([]byte(text)) // the guest chose the names
 		return deniedHead + c.untrusted("denied"), err
 	}
 	return "", wrong("action %q", printed(a.Action))
 }
 
-// resolverAnswers is said of port 53, to which no rule applies.
+// resolverAnswers is the answer about port 53, to which no rule applies.
 const resolverAnswers = "msb's own resolver answers what is sent to port 53, whatever the address, and no such packet goes out; whether it resolves a name is in the answer about a port of that name, such as NAME:443"
 
 // explainedAnswer is an answer with its steps as lines.
@@ -95,8 +95,8 @@ func explainedAnswer(a *sandbox.Answer) (string, error) {
 // deniedHead says how to read what follows.
 const deniedHead = "newest first; count is how often (a name counts once, however often it is asked for), others counts what is not in the list\n"
 
-// explained is what was denied, as a client sees it, with the reasons as sentences. What a result has no room for of the
-// list, the oldest, is among the others.
+// explained is a summary of denials as a client sees it, with the reasons as sentences. The oldest entries, for which a
+// result has no room, are counted among the others.
 func explained(d *audit.DenialSummary) (string, error) {
 	all := struct {
 		audit.DenialSummary
@@ -122,7 +122,7 @@ func explained(d *audit.DenialSummary) (string, error) {
 // shownDenials is how many destinations a note names.
 const shownDenials = 3
 
-// hostOnly is a name or address that a guest asked for; of what is neither nothing is shown.
+// hostOnly is the name or address that a guest asked for, or "" for anything else.
 func hostOnly(s string) string {
 	if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
 		return addr.String()
@@ -133,7 +133,7 @@ func hostOnly(s string) string {
 	return "what is no host name"
 }
 
-// deniedNote says what the policy refused meanwhile; "" for nothing.
+// deniedNote says what the policy refused since before; "" for nothing.
 func deniedNote(d *audit.DenialSummary, name string) string {
 	if d.Denied == 0 {
 		return ""
@@ -145,7 +145,7 @@ func deniedNote(d *audit.DenialSummary, name string) string {
 			to = fmt.Sprintf("%s:%d", to, d.List[i].Port)
 		}
 		reason := d.List[i].Reason
-		if reason == "" || strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" { // no reason code of msb's
+		if reason == "" || strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" { // not one of msb's reason codes
 			reason = "denied"
 		}
 		if n := d.List[i].Count; n > 1 {

@@ -77,7 +77,7 @@ func (s *server) makeSandbox(ctx context.Context, name string, a *machineArgs) (
 			_ = m.Close() // the session's
 		}
 	}
-	if err != nil { // one that does not start does not stay
+	if err != nil { // a sandbox that doesn't start is removed
 		return "", errors.Join(err, s.discard(context.WithoutCancel(ctx), name))
 	}
 	if err := m.Close(); err != nil {
@@ -95,7 +95,7 @@ func (s *server) makeSandbox(ctx context.Context, name string, a *machineArgs) (
 	return strings.Join(append([]string{text}, useless...), "\n"), err
 }
 
-// listed is a sandbox as a client sees it: nothing of the host's paths.
+// listed is a sandbox as a client sees it, without paths of the host.
 type listed struct {
 	Name     string `json:"name"`
 	Running  bool   `json:"running"`
@@ -158,7 +158,7 @@ func (s *server) sandboxStop(ctx context.Context, raw json.RawMessage) (string, 
 	return s.stop(ctx, a.Sandbox, a.Remove)
 }
 
-// stop stops a sandbox, and removes it if told so.
+// stop stops a sandbox, and removes it if remove is set.
 func (s *server) stop(ctx context.Context, name string, remove bool) (string, error) {
 	st, err := s.own(name, true)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 	return st.Name + " removed with its files", nil
 }
 
-// secret is one of the policy as a client sees it: nothing of where its value is.
+// secret is a secret of the policy as a client sees it, without its source.
 type secret struct {
 	Variable string   `json:"variable"`
 	Hosts    []string `json:"hosts"`

@@ -17,11 +17,11 @@ const (
 	snapshotLabel = "mcp.label"
 )
 
-// ownSnapshots are those of the sandboxes of one server.
+// ownSnapshots are the snapshots of one server's sandboxes.
 type ownSnapshots struct{ *boxes }
 
-// snapshots are those that were taken under this very floor: one of another may hold settings that this one forbids. What
-// came in an archive is none, whatever label it has.
+// snapshots are those that were taken under the current floor: others may hold settings that it forbids. Imported ones are
+// left out, whatever their label is.
 func (b ownSnapshots) snapshots() ([]sandbox.Snapshot, error) {
 	all, err := b.opts.Home.Snapshots().List()
 	if err != nil {
@@ -48,7 +48,7 @@ func (b ownSnapshots) takeSnapshot(ctx context.Context, box, name string) (strin
 	if err != nil {
 		return "", err
 	}
-	b.mu.Lock() // with which they are counted
+	b.mu.Lock() // the lock that their number is checked under
 	defer b.mu.Unlock()
 	all, err := b.snapshots()
 	if err != nil {
@@ -89,7 +89,7 @@ func (b ownSnapshots) listSnapshots() (string, error) {
 	return asJSON(map[string]any{"snapshots": rows, "max_snapshots": maxSnapshots})
 }
 
-// restore puts the disk of a snapshot in place of that of the sandbox of which it was taken.
+// restore replaces the disk of a sandbox by that of a snapshot that was taken of it.
 func (b ownSnapshots) restore(ctx context.Context, snapshot, box string) (string, error) {
 	st, err := b.own(box, false)
 	if err != nil {
@@ -123,7 +123,8 @@ func (b ownSnapshots) removeSnapshot(name string) (string, error) {
 	return "snapshot " + s.Name + " removed", nil
 }
 
-// clone makes a sandbox out of another, or out of a snapshot. It has the same floor, policy and bounds, and counts as one.
+// clone makes a sandbox from another one or from a snapshot. It has the same floor, policy and bounds, and counts as a
+// sandbox.
 func (b ownSnapshots) clone(ctx context.Context, box, snapshot, to string) (string, error) {
 	if box != "" && snapshot != "" {
 		return "", wrong("give sandbox or snapshot, not both")

@@ -14,8 +14,8 @@ import (
 // syncPrefix begins the names of the jobs that copy.
 const syncPrefix = "sync-"
 
-// syncScript copies what is newer from $1 to $2, once and then every second. It runs in the sandbox, and so sees of the
-// operator's directory what the sandbox does. What is removed there stays in the copy.
+// syncScript copies newer files from $1 to $2, at once and then every second. It runs in the sandbox, so hidden files
+// aren't copied. Removed files stay in the copy.
 const syncScript = `mkdir -p "$2" && cd "$1" || exit 1
 while :; do
 find . \( -name .git -o -name node_modules -o -name __pycache__ -o -name .venv -o -name venv -o -name .DS_Store \) -prune -o -type f -print | while IFS= read -r f; do

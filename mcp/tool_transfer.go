@@ -20,8 +20,8 @@ type transferArgs struct {
 	To      string `json:"to"`
 }
 
-// fsUpload and fsDownload name the operator's files by their paths on the machine, and reach them where the sandbox has
-// them: what is hidden, read-only or leads out of a directory is so here too, and no path of the machine is opened.
+// fsUpload and fsDownload take paths of the operator's machine and use the same files inside the sandbox. So hidden and
+// read-only files, and links that lead out, are treated as in the sandbox, and no path of the machine is opened.
 func (t fileTools) fsUpload(ctx context.Context, raw json.RawMessage) (string, error) {
 	var a transferArgs
 	from := ""
@@ -54,12 +54,12 @@ func (t fileTools) fsDownload(ctx context.Context, raw json.RawMessage) (string,
 	return t.transfer(ctx, &a, a.From, to)
 }
 
-// shared is where a sandbox sees a path of this machine.
+// shared translates a path of this machine into the path at which a sandbox sees it.
 func (t fileTools) shared(host string, write bool) (string, error) {
 	if !filepath.IsAbs(host) {
 		return "", wrong("%q: write an absolute path of the operator's machine", printed(host))
 	}
-	var best *sandbox.Directory // the innermost
+	var best *sandbox.Directory // the innermost directory
 	var inside string
 	for i := range t.opts.Directories {
 		d := &t.opts.Directories[i]

@@ -17,15 +17,15 @@ const (
 	maxVolumes = 8
 	// defaultVolume is a volume's size in bytes if nothing is said.
 	defaultVolume = 1 << 30
-	minVolume     = 16 << 20 // below it ext4 has little room beside its own
-	// maxVolumeName leaves room for what stands before it.
+	minVolume     = 16 << 20 // below it, ext4's own structures leave little room
+	// maxVolumeName leaves room for volumePrefix.
 	maxVolumeName = 40
 )
 
-// volumePrefix begins the names of this policy file's agents' volumes among those of the machine. They reach no other.
+// volumePrefix begins the names, on the machine, of the volumes of this policy file's agents. They reach no others.
 func (b *boxes) volumePrefix() string { return b.family[:len(labelPrefix)+12] + "." }
 
-// volumeName is the name that the machine has for an agent's volume.
+// volumeName is the machine's name for an agent's volume.
 func (b *boxes) volumeName(name string) (string, error) {
 	if err := sandbox.CheckVolumeName(name); err != nil {
 		return "", wrong("%w", err)
@@ -61,7 +61,7 @@ func (b *boxes) makeVolume(name string, sizeMB int64) (string, error) {
 	if sizeMB < 0 || sizeMB > b.opts.Disk>>20 || size < minVolume {
 		return "", wrong("a volume of %d MB: give it %d to %d", sizeMB, minVolume>>20, b.opts.Disk>>20)
 	}
-	b.mu.Lock() // with which they are counted
+	b.mu.Lock() // the lock that their number is checked under
 	defer b.mu.Unlock()
 	all, err := b.volumes()
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *boxes) makeVolume(name string, sizeMB int64) (string, error) {
 	return fmt.Sprintf("volume %s of %d MB is there; a sandbox that is made with it sees it", name, size>>20), nil
 }
 
-// volumeRow is a volume as a client sees it: nothing of the host's paths.
+// volumeRow is a volume as a client sees it, without paths of the host.
 type volumeRow struct {
 	Name      string    `json:"name"`
 	SizeMB    int64     `json:"size_mb"`
@@ -131,7 +131,8 @@ func (b *boxes) parseMount(text string) (sandbox.Volume, error) {
 	return b.mount(parts[0], parts[1], mode == "ro")
 }
 
-// mount is a volume of an agent's at a path of a sandbox. It has to be there: one that a start made would have any size.
+// mount is an agent's volume at a path of a sandbox. The volume has to exist: one that the start made would have a size of
+// its own.
 func (b *boxes) mount(name, guest string, readOnly bool) (v sandbox.Volume, err error) {
 	if err := guestPath(guest); err != nil {
 		return v, err

@@ -8,7 +8,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// toolSpec is one tool. Its description and schema are what every conversation pays for: short.
+// toolSpec is one tool. Its description and schema are part of every conversation, so they are short.
 type toolSpec struct {
 	name, title, description string
 	properties               string // of the input schema
@@ -17,17 +17,17 @@ type toolSpec struct {
 	readOnly, destructive, idempotent, open bool
 	// ends is for tools that stop or remove a sandbox, and name it.
 	ends bool
-	// foreign is for tools of lists whose "sandbox" is no name of ours.
+	// foreign is for tools of lists whose "sandbox" isn't one of our names.
 	foreign bool
-	// always is for tools that are loaded with every conversation; the others are found by hint.
+	// always is for tools that clients should load in every conversation; they find the others by hint.
 	always bool
 	hint   string
-	// mostChars is for tools whose results may be longer than others', on request.
+	// mostChars is the size of results that a tool announces to clients; 0 for the usual one.
 	mostChars int
 	call      func(ctx context.Context, args json.RawMessage) (string, error)
 }
 
-// takesSandbox tells whether a call names a sandbox that exists.
+// takesSandbox reports whether a call names an existing sandbox.
 func (t *toolSpec) takesSandbox() bool { return strings.Contains(t.properties, `"sandbox":`) }
 
 func (t *toolSpec) tool() *sdk.Tool {

@@ -9,8 +9,8 @@ import (
 // AllTools names every toolset.
 const AllTools = "all"
 
-// Toolsets are the names of tools that a server has on request: each tool costs every conversation its description. The
-// tools of jobs and network are there by themselves.
+// Toolsets are the names of the toolsets that a server has on request, since each tool costs every conversation its
+// description. The tools of jobs and network are always there.
 func Toolsets() []string {
 	return []string{"files", "images", "jobs", "manage", "metrics", "network", "volumes", "snapshots", "ports", "git", "sync", "children"}
 }

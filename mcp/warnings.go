@@ -6,7 +6,7 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// warnings are what an operator should know of a server that starts all the same.
+// warnings are problems that an operator should know of, and that don't keep a server from starting.
 func (o *Options) warnings() []string {
 	var all []string
 	if names := unset(o.Floor); len(names) > 0 {

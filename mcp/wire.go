@@ -15,29 +15,30 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The bounds on what a client makes this process hold. go-sdk's own transport has the first alone, and ends at any
-// message that it can't read.
+// The bounds on what a client makes this process hold. go-sdk's own transport has only the first, and ends at any message
+// that it can't read.
 const (
 	// maxLine bounds one message, in bytes. What is longer is skipped and answered with an error.
 	maxLine = 8 << 20
-	// maxSkipped ends the connection: a line that has no end is no message.
+	// maxSkipped is the length of a line, in bytes, that ends the connection.
 	maxSkipped = 8 * maxLine
 	// maxInflight and maxInflightBytes bound the calls that are not answered yet; one more is answered with an error.
 	maxInflight      = 64
 	maxInflightBytes = 4 * maxLine
-	// maxDepth and maxValues bound what a message decodes to: an empty value is 2 bytes of text and up to 100 of memory.
+	// maxDepth and maxValues bound the values of a message: an empty one is 2 bytes of text and up to 100 of memory.
 	maxDepth  = 64
 	maxValues = 1 << 17
-	// maxID bounds an id and a progress token, maxFault what an error of go-sdk says, in bytes: it repeats what it doesn't know.
+	// maxID bounds an id and a progress token, maxFault the text of an error of go-sdk's, which may repeat parts of a
+	// message; in bytes.
 	maxID    = 256
 	maxFault = 1000
 	// maxWaiting bounds the errors of this file that wait for a client to read them.
 	maxWaiting = 256
 	// stallWait is how long a client may send without reading.
 	stallWait = 10 * time.Second
-	// flushWait is how long a client that sends no more may take to read the last answers.
+	// flushWait is how long a client may take to read the last answers after its input has ended.
 	flushWait = time.Second
-	// maxAsked bounds this server's own calls that a client doesn't answer.
+	// maxAsked bounds this server's own calls that the client has not answered.
 	maxAsked = 64
 	// maxInitialized bounds the notifications of that name; clients send two at most.
 	maxInitialized = 16
@@ -48,8 +49,8 @@ var (
 	errStalled = errors.New("the client sends and does not read")
 )
 
-// transport carries messages as lines, and holds the client to the bounds above. What can't be read is answered with an
-// error, and the next line is read. A batch, which one revision of the protocol has, counts as so many messages; each is
+// transport carries messages as lines, and enforces the bounds above. A line that can't be read is answered with an error,
+// and the next line is read. A batch, which one revision of the protocol has, counts as that many messages; each is
 // answered by itself.
 type transport struct {
 	r                    io.ReadCloser
@@ -66,7 +67,7 @@ func (t *transport) Connect(ctx context.Context) (sdk.Connection, error) {
 		eof: make(chan struct{}), ended: make(chan struct{}), written: make(chan struct{}, 1), open: map[jsonrpc.ID]*inflight{}, asked: map[jsonrpc.ID]bool{},
 	}
 	c.release = context.AfterFunc(ctx, func() { c.stop(io.EOF) })
-	go c.read() // both end with the connection, or with the process where a stream of it blocks for ever
+	go c.read() // both end with the connection, or with the process if a stream blocks for ever
 	go c.write()
 	return c, nil
 }
@@ -109,8 +110,8 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// answerRest waits for the answers of calls that were read before the end: go-sdk cancels them once it learns of the end.
-// It waits no longer than flushWait, so that a client's end is that of its calls.
+// answerRest waits for the answers to calls that were read before the end of input, since go-sdk cancels them once it
+// learns of the end. It waits at most flushWait, so that a client's end also ends its calls.
 func (c *conn) answerRest(ctx context.Context) {
 	for {
 		c.mu.Lock()
@@ -133,12 +134,12 @@ func (c *conn) answerRest(ctx context.Context) {
 func (c *conn) Close() error {
 	c.release()
 	c.stop(io.EOF)
-	_ = c.send(context.Background(), nil) // behind the others
+	_ = c.send(context.Background(), nil) // after all other lines
 	c.end()
 	return errors.Join(c.r.Close(), c.w.Close())
 }
 
-// stop reads no more, and writes no more a little later.
+// stop ends the reading at once, and the writing after flushWait.
 func (c *conn) stop(err error) {
 	c.stopOnce.Do(func() {
 		c.readErr = err
@@ -149,7 +150,7 @@ func (c *conn) stop(err error) {
 
 func (c *conn) end() { c.endOnce.Do(func() { close(c.ended) }) }
 
-// read accepts lines until there are no more.
+// read accepts lines until the end of input.
 func (c *conn) read() {
 	for {
 		line, err := c.line()
@@ -163,7 +164,7 @@ func (c *conn) read() {
 	}
 }
 
-// line is the next one. One that is too long is answered, and the one behind it is the next.
+// line reads the next line. It answers a line that is too long with an error, and reads the one after it.
 func (c *conn) line() ([]byte, error) {
 	var line []byte
 	for {
@@ -177,13 +178,13 @@ func (c *conn) line() ([]byte, error) {
 			line = nil
 		case err == nil:
 			return line, nil
-		case !errors.Is(err, bufio.ErrBufferFull): // of a line without an end nothing is taken
+		case !errors.Is(err, bufio.ErrBufferFull): // a line without an end is dropped
 			return nil, err
 		}
 	}
 }
 
-// idAtFront and idAtEnd find the id of a message that is not read: clients write it first or last.
+// idAtFront and idAtEnd find the id of a message that is too long to be parsed: clients write it first or last.
 var (
 	idAtFront = regexp.MustCompile(`^\s*\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*,`)
 	idAtEnd   = regexp.MustCompile(`,\s*"id":\s*(-?\d{1,16}|"[\w-]{1,64}")\s*\}\s*$`)
@@ -192,7 +193,7 @@ var (
 // skip reads to the end of a line whose beginning is given, and answers it.
 func (c *conn) skip(front []byte, whole bool) error {
 	tail := bytes.Clone(front[len(front)-maxID:])
-	front = bytes.Clone(front[:maxID]) // the rest may go
+	front = bytes.Clone(front[:maxID]) // the rest can be freed
 	for n := maxLine; !whole; {
 		part, err := c.in.ReadSlice('\n')
 		tail = append(tail[:copy(tail, tail[max(0, len(tail)-maxID):])], part...)

@@ -15,7 +15,7 @@ import (
 var methods = []string{"initialize", "ping", "server/discover", "tools/list", "tools/call", "prompts/list", "prompts/get",
 	"resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"}
 
-// codeBusy is of JSON-RPC's range for a server's own errors.
+// codeBusy is in JSON-RPC's range for a server's own errors.
 const codeBusy = -32000
 
 // inflight is a call that is not answered.
@@ -55,7 +55,7 @@ func (c *conn) refuse(id json.RawMessage, code int64, why string) error {
 	}
 }
 
-// accept passes on what a line holds.
+// accept passes on the messages of a line.
 func (c *conn) accept(line []byte) error {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 {
@@ -130,7 +130,7 @@ func (c *conn) pass(m jsonrpc.Message) error {
 	}
 }
 
-// admit takes a call in, or says why not.
+// admit counts a call as in progress, or says why it is refused.
 func (c *conn) admit(id jsonrpc.ID, size int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +145,7 @@ func (c *conn) admit(id jsonrpc.ID, size int) string {
 	return ""
 }
 
-// awaited reports whether a response is one to a call of this server's, for once.
+// awaited reports whether a response answers a call of this server's, and forgets that call.
 func (c *conn) awaited(id jsonrpc.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,8 +154,8 @@ func (c *conn) awaited(id jsonrpc.ID) bool {
 	return was
 }
 
-// wanted reports whether a notification is passed on. go-sdk keeps those that it has not handled without a bound: of each
-// call one is taken, and all that mean nothing here are dropped.
+// wanted reports whether a notification is passed on. go-sdk queues notifications without a bound, so only one cancellation
+// of each call passes, and notifications that have no effect here are dropped.
 func (c *conn) wanted(r *jsonrpc.Request) bool {
 	switch r.Method {
 	case "notifications/initialized":

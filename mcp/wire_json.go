@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// plain reports whether JSON that is valid decodes to a bounded number of values.
+// plain reports whether valid JSON is within maxValues and maxDepth.
 func plain(b []byte) bool {
 	depth, values, quoted := 0, 0, false
 	for i := 0; i < len(b); i++ {
@@ -33,8 +33,8 @@ func plain(b []byte) bool {
 	return true
 }
 
-// member is the value of a key of an object as it was written, nil if there is none, and reports whether it is there at
-// most once. go-sdk distinguishes case, which encoding/json doesn't.
+// member is the raw value of an object's key, nil if there is none, and reports whether the key occurs at most once. go-sdk
+// distinguishes case, which encoding/json doesn't.
 func member(object []byte, key string) (value json.RawMessage, once bool) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
@@ -53,7 +53,7 @@ func member(object []byte, key string) (value json.RawMessage, once bool) {
 	return value, true
 }
 
-// idOf is the id of a message as it was written, nil if there is none. It reports whether it is there at most once.
+// idOf is the raw id of a message, nil if there is none, and reports whether it occurs at most once.
 func idOf(line []byte) (id json.RawMessage, once bool) {
 	id, once = member(line, "id")
 	if string(id) == "null" {
@@ -62,7 +62,7 @@ func idOf(line []byte) (id json.RawMessage, once bool) {
 	return id, once
 }
 
-// usable reports whether an id is a string or an integer, and comes back as it was sent: go-sdk cuts fractions off.
+// usable reports whether an id is a string or an integer, which go-sdk returns unchanged. It would cut off fractions.
 func usable(id json.RawMessage) bool {
 	if len(id) > maxID {
 		return false

@@ -41,8 +41,8 @@ type client struct {
 	entry       func(command string, args []string) any
 	user        func(home, config string) string // config is where the system keeps configuration
 	project     string                           // "" for none
-	restart     string                           // what to do for it to be seen
-	leave       string                           // what to do for its end to be seen, where that is something else
+	restart     string                           // what to do to make the change visible
+	leave       string                           // what to do after Uninstall, if that differs
 	strict      bool                             // it reads JSON without comments and trailing commas only
 	jsonc       bool                             // its files may end in .jsonc instead of .json
 	edit        func(doc []byte, table string, entry any) ([]byte, error)
@@ -64,7 +64,7 @@ func typed(command string, args []string) any {
 	}{"stdio", command, args}
 }
 
-// all clients, with the places that their documentation names (looked up in November 2026).
+// all clients, with the paths that their documentation names (looked up in November 2026).
 var all = []client{
 	{name: "claude-code", title: "Claude Code", strict: true, servers: "mcpServers", entry: typed, project: ".mcp.json", restart: "start a new session",
 		user: func(home, _ string) string { return filepath.Join(home, ".claude.json") }},
@@ -119,19 +119,19 @@ func Names() []string {
 type Change struct {
 	// Title is the client's name, Restart what a person does for the change to be seen.
 	Title, Restart string
-	// Path is the file. Before is nil where there is none, After where it is removed; they are equal where nothing changes.
+	// Path is the file. Before is nil if there is none, After if it is to be removed; they are equal if nothing changes.
 	Path          string
 	Before, After []byte
 	// Dropped are keys of an entry msb that the change takes out: somebody else's.
 	Dropped []string
-	// undo is set where After is what the file was before msb came into it, else backup where Before is that. again is set
-	// where Install made Before.
+	// undo says that After is the file as it was before msb was installed, backup that Before is that file. again says that
+	// Install made Before.
 	undo, backup, again bool
 	// dir is a directory of a project that goes with the file if nothing else is in it.
 	dir string
 }
 
-// Install is the change that makes command, with args, the server msb of a client.
+// Install is the change that adds command, with args, as the server msb of a client.
 func Install(name string, scope Scope, command string, args []string) (*Change, error) {
 	c, path, before, err := open(name, scope)
 	if err != nil {
@@ -160,7 +160,7 @@ func Install(name string, scope Scope, command string, args []string) (*Change, 
 	return change, nil
 }
 
-// Uninstall is the change that takes the server msb out.
+// Uninstall is the change that removes the server msb.
 func Uninstall(name string, scope Scope) (*Change, error) {
 	c, path, before, err := open(name, scope)
 	if err != nil {
@@ -187,7 +187,7 @@ func Uninstall(name string, scope Scope) (*Change, error) {
 	return change, nil
 }
 
-// dropped are the keys of before's entry msb that after's has not. Both were read as what they are.
+// dropped are the keys of before's entry msb that after's entry lacks. Both files are valid.
 func (c *client) dropped(before, after []byte, isTOML bool) []string {
 	read := func(doc []byte) map[string]any {
 		var all map[string]any
@@ -211,8 +211,8 @@ func (c *client) dropped(before, after []byte, isTOML bool) []string {
 	return keys
 }
 
-// undoes reports whether after is what Install and Uninstall make of first, which holds no msb: then nobody else changed
-// the file meanwhile.
+// undoes reports whether after is what Install and then Uninstall make of first, the file without msb: then nobody else has
+// changed the file.
 func (c *client) undoes(first, after []byte) bool {
 	bare, err := c.edit(first, c.servers, nil)
 	if err != nil || !bytes.Equal(bare, first) {
@@ -243,8 +243,8 @@ func open(name string, scope Scope) (c *client, path string, doc []byte, err err
 	return &found, path, doc, err
 }
 
-// path is the file of a scope. Links in a user's own configuration are followed, as dotfiles are often kept elsewhere;
-// those of a project are not, since whoever wrote the project would choose what is written to.
+// path is the file of a scope. Links in a user's own configuration are followed, since dotfiles are often kept elsewhere.
+// Links in a project are not: the project's author would choose which file is written.
 func (c *client) path(scope Scope) (string, error) {
 	switch {
 	case scope == Project && c.project == "":
@@ -274,7 +274,7 @@ func (c *client) path(scope Scope) (string, error) {
 	return path, nil
 }
 
-// orJSONC is the file with the other ending where a client reads both and only that is there.
+// orJSONC is the path with the other ending, if the client reads both and only that file exists.
 func (c *client) orJSONC(path string) string {
 	if !c.jsonc {
 		return path

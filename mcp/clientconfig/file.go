@@ -74,7 +74,7 @@ func (c *Change) Write() error {
 		if err := os.Remove(c.Path); err != nil {
 			return err
 		}
-		_ = os.Remove(c.dir) // it stays where it holds something, and may be ""
+		_ = os.Remove(c.dir) // it stays if it holds something, and may be ""
 		return nil
 	}
 	if err := put(c.Path, c.After, mode); err != nil {
@@ -86,8 +86,8 @@ func (c *Change) Write() error {
 	return nil
 }
 
-// keep makes the copy, unless there is an older one of the same install, or nothing to copy: a file that Install
-// made is no file of before.
+// keep makes the backup, unless there is an older one of the same install or nothing to back up: a file that Install made
+// isn't kept.
 func (c *Change) keep(mode os.FileMode) error {
 	if c.undo || c.again || c.Before == nil {
 		return nil
@@ -98,7 +98,7 @@ func (c *Change) keep(mode os.FileMode) error {
 	return put(c.Path+BackupEnding, c.Before, mode)
 }
 
-// put writes a file by way of a temporary one, whose name no error has.
+// put writes a file by way of a temporary one, whose name it keeps out of errors.
 func put(path string, content []byte, mode os.FileMode) error {
 	err := renameio.WriteFile(path, content, mode, renameio.IgnoreUmask())
 	var of *fs.PathError

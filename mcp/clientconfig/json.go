@@ -54,7 +54,7 @@ func editJSON(doc []byte, table string, entry any) ([]byte, error) {
 	return root.Pack(), nil
 }
 
-// strictJSON says what a reader that takes neither comments nor trailing commas stumbles over.
+// strictJSON says what in a document a reader without comments and trailing commas would refuse.
 func strictJSON(doc []byte) error {
 	var v any
 	var at *json.SyntaxError
@@ -140,7 +140,7 @@ func lines(root *hujson.Value, path string, value any) error {
 	return nil
 }
 
-// same reports whether a value says what entry does.
+// same reports whether a value is equal to entry.
 func same(v *hujson.Value, entry any) bool {
 	plain := v.Clone()
 	plain.Standardize()

@@ -56,7 +56,7 @@ func editTOML(doc []byte, table string, entry any) ([]byte, error) {
 	return []byte(out), checkTOML(old, out, table, want)
 }
 
-// cutTable returns what stands before and behind the lines of a table and of the tables below it.
+// cutTable returns the text before and after the lines of a table and its subtables.
 func cutTable(doc, table string) (before, after string) {
 	var out [2]strings.Builder
 	in, seen := false, 0
@@ -75,7 +75,7 @@ func cutTable(doc, table string) (before, after string) {
 	return out[0].String(), out[1].String()
 }
 
-// checkTOML makes sure that a new document has want as the server, and otherwise says what the old one did.
+// checkTOML makes sure that a new document has want as the server, and otherwise is the same as the old one.
 func checkTOML(old map[string]any, text, table string, want any) error {
 	var got map[string]any
 	if toml.Unmarshal([]byte(text), &got) == nil && reflect.DeepEqual(take(got, table), want) {
@@ -87,8 +87,8 @@ func checkTOML(old map[string]any, text, table string, want any) error {
 	return byHand(table)
 }
 
-// extensible makes sure that a header [TABLE.msb] may be added to a document, which TOML forbids for inline tables: the
-// package toml reads one all the same, and strict readers, as Codex's, would then read nothing of the file.
+// extensible makes sure that a header [TABLE.msb] may be added to a document. TOML forbids it for inline tables: the
+// package toml reads such a file all the same, but strict readers, as Codex's, would reject the whole file.
 func extensible(doc, table string) error {
 	var left map[string]any
 	if err := toml.Unmarshal([]byte(doc), &left); err != nil {
@@ -105,7 +105,7 @@ func byHand(table string) error {
 	return fmt.Errorf("%s.%s is written in a way that msb doesn't change (an inline table, or dotted keys); write the headers [%[1]s.NAME] in its place, and run the command again", table, serverName)
 }
 
-// take removes the server from a document and returns it.
+// take removes the server from a decoded document and returns it.
 func take(doc map[string]any, table string) any {
 	servers, _ := doc[table].(map[string]any)
 	server := servers[serverName]
