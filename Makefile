@@ -49,6 +49,7 @@ lint: bin/golangci-lint ## golangci-lint with the house rules and the layers of 
 	@bin/golangci-lint run ./...
 	@! git grep -nE "$(PRIVATE_WORDS)" -- "*.go" || { echo "write the field's term: directory, detach, truncated, malformed …"; exit 1; }
 	@cd bench/report && ../../bin/golangci-lint run ./...
+	@cd shim && ../bin/golangci-lint run --build-tags containerdtest ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
 # The tests of these packages boot machines; elsewhere such tests have the build tag vmtest.
@@ -60,6 +61,7 @@ SLOW := ./secretproxy ./review ./image ./netstack ./cmd/msb ./gateway
 test-fast: ## every test that needs no virtual machine, with the race detector
 	$(GOTEST) -race $(SLOW) $$($(GO) list ./... | grep -v -E '/internal/vm/(qemu|krun)$$')
 	$(GO) -C bench/report test -count=1 ./... # a module of its own
+	$(GO) -C shim test -race -count=1 ./...   # likewise
 	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack # built without the detector, which takes memory too
 
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
@@ -76,6 +78,13 @@ test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an e
 	$(GOTEST) -tags vmtest -timeout 20m -run 'VM' -skip '^TestVM' ./cmd/msb; rest=$$?; \
 	wait $$beside && exit $$((small + rest))
 	@cat $$MSB_TEST_RETRIES; echo "test-vm: $$(wc -l < $$MSB_TEST_RETRIES) retries of emulated hosts"
+
+.PHONY: shim test-containerd
+shim: guest ## build bin/containerd-shim-msb-v1, the shim by which containerd runs pods in microVMs
+	@$(GO) -C shim build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/containerd-shim-msb-v1
+
+test-containerd: shim ## a real containerd runs containers with the shim, beside runc (root)
+	MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test -count=1 -timeout 20m -tags containerdtest -run '^TestContainerd' .
 
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
@@ -104,6 +113,7 @@ test-cross: ## build and vet what other systems compile
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/msb
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) -C shim vet -tags containerdtest ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)

@@ -1,0 +1,23 @@
+package shim
+
+// Annotations of the OCI spec that containerd's CRI sets (pkg/cri/annotations), and those of msb, which a pod carries.
+const (
+	annotationType    = "io.kubernetes.cri.container-type"
+	annotationSandbox = "io.kubernetes.cri.sandbox-id"
+
+	annotationPodName      = "io.kubernetes.cri.sandbox-name"
+	annotationPodNamespace = "io.kubernetes.cri.sandbox-namespace"
+	annotationContainer    = "io.kubernetes.cri.container-name"
+
+	annotationMemory    = "io.kubernetes.cri.sandbox-memory"
+	annotationCPUPeriod = "io.kubernetes.cri.sandbox-cpu-period"
+	annotationCPUQuota  = "io.kubernetes.cri.sandbox-cpu-quota"
+	annotationCPUShares = "io.kubernetes.cri.sandbox-cpu-shares"
+
+	annotationPolicy  = "msb.dev/policy"
+	annotationCapture = "msb.dev/capture"
+	annotationAudit   = "msb.dev/audit"
+
+	// typeSandbox is the annotationType of the container that stands for the pod, whose image (pause) is not run.
+	typeSandbox = "sandbox"
+)

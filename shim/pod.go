@@ -1,0 +1,59 @@
+package shim
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// pod is what the containers of one shim share.
+type pod struct {
+	machine  machine
+	settings *settings
+	hostname string
+	memory   int64 // the machine's, in bytes
+	cpus     int
+	dir      string // in msb's state directory, which goes with the machine
+	alone    bool   // there is one container only, and no pod around it
+
+	once   sync.Once
+	closed error
+}
+
+// bootPod boots the machine that a pod's first container asks for.
+func bootPod(ctx context.Context, boot bootFunc, id string, spec *specs.Spec, s *settings) (*pod, error) {
+	cfg, err := machineConfig(id, spec, s)
+	if err != nil {
+		return nil, err
+	}
+	m, name, err := boot(ctx, cfg, network(spec))
+	if err != nil {
+		return nil, err
+	}
+	return &pod{
+		machine: m, settings: s, hostname: spec.Hostname, alone: spec.Annotations[annotationSandbox] == "",
+		memory: cfg.Memory, cpus: cfg.CPUs,
+		dir: filepath.Join(s.Home, "run", name),
+	}, nil
+}
+
+// close ends the machine, with all that runs in it, and waits until it has gone.
+func (p *pod) close() error {
+	if p == nil {
+		return nil
+	}
+	p.once.Do(func() { p.closed = p.machine.Close() })
+	return p.closed
+}
+
+// over tells whether the machine has ended.
+func (p *pod) over() bool {
+	select {
+	case <-p.machine.Done():
+		return true
+	default:
+		return false
+	}
+}

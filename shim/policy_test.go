@@ -1,0 +1,156 @@
+package shim
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/msb-project/msb/sandbox"
+)
+
+const floorText = `version = 1
+[[egress.allow]]
+hosts = ["api.example"]
+ports = [443]
+`
+
+// underFloor is a pod's configuration under a floor's text; "" is none.
+func underFloor(t *testing.T, floor string, annotations map[string]string) (sandbox.Config, error) {
+	t.Helper()
+	dir := t.TempDir()
+	s := &settings{Home: dir, Records: dir, CPUs: 1, HostProfiles: profilesRefuse}
+	if floor != "" {
+		s.Floor = filepath.Join(dir, "floor.toml")
+		if err := os.WriteFile(s.Floor, []byte(floor), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return machineConfig("id1", &specs.Spec{Annotations: annotations}, s)
+}
+
+func TestPolicyUnderTheFloor(t *testing.T) {
+	t.Parallel()
+	tighter := "version = 1\n[[egress.allow]]\nhosts = [\"api.example\"]\nports = [443]\nmethods = [\"GET\"]\n"
+	cfg, err := underFloor(t, floorText, map[string]string{annotationPolicy: tighter})
+	if err != nil || cfg.Floor == nil || len(cfg.Policy.Egress.Allow) != 1 {
+		t.Errorf("a tighter policy: %v, %+v", err, cfg.Policy)
+	}
+	cfg, err = underFloor(t, floorText, nil)
+	if err != nil || cfg.Policy == nil || len(cfg.Policy.Egress.Allow) != 1 {
+		t.Errorf("without a policy of its own the floor holds: %v, %+v", err, cfg.Policy)
+	}
+	cfg, err = underFloor(t, "", nil)
+	if err != nil || cfg.Policy != nil {
+		t.Errorf("without a floor nothing is allowed: %v, %+v", err, cfg.Policy)
+	}
+}
+
+// TestPoliciesOfPodsAreRefused with their line and remedy, and so are annotations that name anything of the node.
+func TestPoliciesOfPodsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		floor       string
+		annotations map[string]string
+		want        []string
+	}{
+		{floorText, map[string]string{annotationPolicy: "version = 1\nsurprise = 2\n"}, []string{annotationPolicy + ":2", "surprise"}},
+		{floorText, map[string]string{annotationPolicy: "version = 1\n[[egress.allow]]\nhosts = [\"api.example\"]\n[secrets.KEY]\nfrom = \"file:/etc/shadow\"\nin = [\"header:Authorization\"]\nhosts = [\"api.example\"]\n"}, []string{"beyond the node's floor", ":4", "floor names no secret"}},
+		{floorText, map[string]string{annotationPolicy: "version = 1\ninclude = [\"/etc/passwd\"]\n"}, []string{annotationPolicy + ":2"}},
+		{floorText, map[string]string{annotationPolicy: strings.Repeat("#", maxPolicy+1)}, []string{"give at most"}},
+		{"", map[string]string{annotationPolicy: "version = 1\n"}, []string{"no floor", defaultFloor}},
+		{"version = 2\n", nil, []string{"the node's floor", "floor.toml:1"}},
+		{floorText, map[string]string{annotationCapture: "/etc/passwd"}, []string{annotationCapture, `write "on" or "off"`}},
+		{floorText, map[string]string{annotationAudit: "on", annotationPodName: "../x", annotationPodNamespace: "a"}, []string{`"../x"`}},
+		{floorText, map[string]string{annotationMemory: "much"}, []string{annotationMemory, "no number"}},
+	} {
+		_, err := underFloor(t, c.floor, c.annotations)
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%.200v: want %q, got %v", c.annotations, want, err)
+			}
+		}
+	}
+}
+
+func TestRecordsAreNamedForThePod(t *testing.T) {
+	t.Parallel()
+	cfg, err := underFloor(t, floorText, map[string]string{annotationCapture: "on", annotationAudit: "true", annotationPodName: "web-0", annotationPodNamespace: "shop"})
+	if err != nil || filepath.Base(cfg.Pcap) != "shop_web-0_id1.pcapng" || filepath.Base(cfg.Audit) != "shop_web-0_id1.audit.jsonl" {
+		t.Errorf("%v: %q, %q", err, cfg.Pcap, cfg.Audit)
+	}
+	if cfg, err := underFloor(t, floorText, nil); err != nil || cfg.Pcap+cfg.Audit != "" {
+		t.Errorf("without annotations: %v, %q, %q", err, cfg.Pcap, cfg.Audit)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	for text, want := range map[string]string{
+		"":                              "",
+		"floor = \"here.toml\"\n":       "no absolute path",
+		"memory = \"lots\"\n":           "memory: ",
+		"host_profiles = \"yes\"\n":     `write "refuse" or "drop"`,
+		"floors = \"/etc/x\"\n":         "unknown key floors",
+		"cpus = \"two\"\n":              "cpus",
+		"host_profiles = \"drop\"\n":    "",
+		"memory_overhead = \"64MiB\"\n": "",
+	} {
+		l.settings(text)
+		_, err := loadSettings(l.options)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+	if _, err := loadSettings(&anypb.Any{TypeUrl: "containerd.runc.v1.Options"}); err == nil || !strings.Contains(err.Error(), "another runtime's") {
+		t.Errorf("runc's options: %v", err)
+	}
+}
+
+func TestMachineSize(t *testing.T) {
+	t.Parallel()
+	s := &settings{memory: 512 << 20, overhead: 128 << 20, disk: 1 << 30, CPUs: 1}
+	for _, c := range []struct {
+		annotations map[string]string
+		resources   *specs.LinuxResources
+		memory      int64
+		cpus        int
+	}{
+		{nil, nil, 512 << 20, 1},
+		{nil, baseSpec().Linux.Resources, (64 + 128) << 20, 1},
+		{map[string]string{annotationSandbox: "p", annotationMemory: "1073741824", annotationCPUQuota: "250000", annotationCPUPeriod: "100000"}, baseSpec().Linux.Resources, (1024 + 128) << 20, 3},
+		{map[string]string{annotationSandbox: "p", annotationCPUShares: "2048", annotationCPUQuota: "-1"}, nil, 512 << 20, 2},
+	} {
+		var cfg sandbox.Config
+		err := machineSize(&cfg, s, &specs.Spec{Annotations: c.annotations, Linux: &specs.Linux{Resources: c.resources}})
+		if err != nil || cfg.Memory != c.memory || cfg.CPUs != c.cpus || cfg.Disk != s.disk {
+			t.Errorf("%v: %v, memory %d, processors %d", c.annotations, err, cfg.Memory, cfg.CPUs)
+		}
+	}
+}
+
+// TestNetworkNamespace: what is started there is in the namespace, and the caller isn't.
+func TestNetworkNamespace(t *testing.T) {
+	t.Parallel()
+	link := func() string {
+		s, err := os.Readlink("/proc/thread-self/ns/net")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if err := inNetwork("/not/there", func() error { t.Error("called"); return nil }); err == nil {
+		t.Error("a namespace that isn't there")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("entering a namespace needs root")
+	}
+	before, inside := link(), ""
+	if err := inNetwork("/proc/self/ns/net", func() error { inside = link(); return nil }); err != nil || inside != before {
+		t.Errorf("%v: %s, want %s", err, inside, before)
+	}
+}
