@@ -131,27 +131,6 @@ func (p *Pins) Addrs(name hostname.Name) []netip.Addr {
 	return addrs
 }
 
-// pinned reports whether addr is pinned to name. An IPv4-mapped addr is its
-// IPv4 address.
-func (p *Pins) pinned(name hostname.Name, addr netip.Addr) bool {
-	now := p.clock()
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	pin := p.find(name, plain(addr))
-	return pin != nil && pin.alive(now)
-}
-
-// len returns how many names and how many pairs of name and address are in the
-// table, ended ones that were not cleared away yet included.
-func (p *Pins) len() (names, pairs int) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	for _, owner := range p.names {
-		pairs += len(owner.pins)
-	}
-	return len(p.names), pairs
-}
-
 // Hold keeps a pin for as long as a flow lives: until release is called it
 // neither expires nor is evicted, and after it the grace begins again. Holding
 // what isn't pinned does nothing: only an answer makes a pin. release may be

@@ -228,3 +228,24 @@ func BenchmarkPinnedNames(b *testing.B) {
 		i++
 	}
 }
+
+// pinned reports whether addr is pinned to name. An IPv4-mapped addr is its
+// IPv4 address.
+func (p *Pins) pinned(name hostname.Name, addr netip.Addr) bool {
+	now := p.clock()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	pin := p.find(name, plain(addr))
+	return pin != nil && pin.alive(now)
+}
+
+// len returns how many names and how many pairs of name and address are in the
+// table, ended ones that were not cleared away yet included.
+func (p *Pins) len() (names, pairs int) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, owner := range p.names {
+		pairs += len(owner.pins)
+	}
+	return len(p.names), pairs
+}

@@ -136,9 +136,6 @@ func (r Reason) String() string { return r.text().code }
 // Sentence returns one sentence for people, without a full stop.
 func (r Reason) Sentence() string { return r.text().sentence }
 
-// denies reports whether r is a reason for a denial.
-func (r Reason) denies() bool { return r >= ReasonNoRule }
-
 // aboutClass reports whether the address class is part of the story.
 func (r Reason) aboutClass() bool {
 	return r == ReasonSpecialAddress || r == ReasonMetadata || r == ReasonHostAddress

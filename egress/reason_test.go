@@ -99,3 +99,6 @@ func TestReasonsDocIsCurrent(t *testing.T) {
 		t.Error("docs/reasons.md is out of date: run go test ./egress -run TestReasonsDocIsCurrent -update")
 	}
 }
+
+// denies reports whether r is a reason for a denial.
+func (r Reason) denies() bool { return r >= ReasonNoRule }

@@ -26,17 +26,17 @@ func (e *GrantsError) Error() string {
 
 // Admission is a policy that may run, and what it may take.
 type Admission struct {
-	// Policy has its sources held to what was found behind them.
+	// Policy is the policy, its sources bound to what was found behind them.
 	Policy *policies.Policy
-	// Grants are what Policy takes. A later version of its file may take no more.
+	// Grants are what Policy takes. A later version of its file may not take more.
 	Grants grants.Set
-	// Credentials tells whether an image that the policy names may be pulled with the user's credentials.
+	// Credentials says whether an image that the policy names may be pulled with the user's credentials.
 	Credentials bool
 
 	state string // msb's state directory
 }
 
-// AdmitOptions say what approves a policy beside what its user approved before.
+// AdmitOptions say what approves a policy in addition to the user's stored approvals.
 type AdmitOptions struct {
 	// Floor is the operator's policy above; nil for none.
 	Floor *policies.Policy
@@ -46,8 +46,8 @@ type AdmitOptions struct {
 	Kept grants.Set
 }
 
-// Admit looks at what a policy takes from this machine. A policy that was made in code takes what it says, and so do
-// the rules of flags; one from a file what its user approved. Anything else is a *GrantsError. Under a floor whose own
+// Admit checks what a policy takes from this machine. A policy that was made in code, and the rules of flags, may take what
+// they say; a policy from a file may take what its user approved. Anything else is a *GrantsError. Under a floor whose own
 // grants are approved, it may take what the floor names (policies.Tighten refuses the rest, approved or not), unless a
 // command would run the files of another tree than the floor's.
 func (t Trust) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
@@ -87,9 +87,9 @@ func (t Trust) Admit(p *policies.Policy, o AdmitOptions) (*Admission, error) {
 	return a, nil
 }
 
-// trustedFloor tells whether what a floor names is approved for a policy under it: all of the floor's grants are, or it was
-// made in code, and the policy's commands run the floor's files. One that names "sh ./get-token" names the script beside
-// it, and none that whoever wrote the policy put beside theirs.
+// trustedFloor reports whether what a floor names is approved for a policy under it: all of the floor's grants are
+// approved, or the floor was made in code, and the policy's commands run the floor's files. A floor that names "sh
+// ./get-token" means the script beside the floor, not one beside the policy.
 func trustedFloor(h *Home, floor, p *policies.Policy) (bool, error) {
 	set, held, err := grants.Of(floor, grants.Options{State: h.dir})
 	if err != nil {
@@ -108,7 +108,7 @@ func trustedFloor(h *Home, floor, p *policies.Policy) (bool, error) {
 	return len(set.Beyond(approved)) == 0, err
 }
 
-// runsFiles reports whether a command held so may run files of the tree of its policy.
+// runsFiles reports whether a command with this binding may run files of its policy's tree.
 func runsFiles(h *policies.Hold) bool { return h != nil && (h.Program != "" || h.Content != "") }
 
 // sameFiles reports whether two commands may run the same files of the same trees.
@@ -116,7 +116,7 @@ func sameFiles(a, b *policies.Hold) bool {
 	return runsFiles(a) && a.Path == b.Path && a.Dir == b.Dir && a.Program == b.Program && slices.Equal(a.Trees, b.Trees)
 }
 
-// grantsOfFlags are the grants of what no file holds: its user wrote it on the command line.
+// grantsOfFlags are the grants that come from no file: the user wrote them on the command line.
 func grantsOfFlags(h *Home, p *policies.Policy) (grants.Set, error) {
 	own := policies.Default() // so that no key is in it but those of flags
 	own.File, own.Path, own.Include, own.Included = p.File, p.Path, p.Include, p.Included
@@ -126,13 +126,13 @@ func grantsOfFlags(h *Home, p *policies.Policy) (grants.Set, error) {
 	return h.Trust().Grants(own)
 }
 
-// needed leaves out what is taken only where it is needed, unless it was approved before.
+// needed drops grants that are taken only if they are needed, unless they were approved before.
 func needed(set, approved grants.Set) grants.Set {
 	return slices.DeleteFunc(slices.Clone(set), func(g grants.Grant) bool { return g.Optional() && !approved.Has(g) })
 }
 
-// Reload admits a later version of a policy file for a sandbox that runs: it may take what the one before took,
-// whatever was approved meanwhile.
+// Reload admits a later version of a policy file for a running sandbox: it may take what the version before took, whatever
+// was approved meanwhile.
 func (a *Admission) Reload(p *policies.Policy) (*policies.Policy, error) {
 	return grants.Reload(p, a.Grants, grants.Options{State: a.state})
 }

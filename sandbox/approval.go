@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// trustDir holds what the user approved: a file for each policy file, named by the digest of its real path.
+	// trustDir holds the user's approvals: a file for each policy file, named by the digest of its real path.
 	trustDir        = "trust"
 	approvalVersion = 1
 	// maxApproval bounds one of them, in bytes: a grant takes some 200.
@@ -108,7 +108,7 @@ func (t Trust) List() ([]Approval, error) {
 	return all, nil
 }
 
-// Approve writes down that the policy file at path may take set, and nothing that was approved for it before.
+// Approve stores that the policy file at path may take set, in place of what was approved for it before.
 func (t Trust) Approve(path string, set grants.Set) error {
 	file, at, err := approvalOf(t.home, path)
 	if err != nil {
@@ -145,8 +145,8 @@ func (t Trust) Forget(path string) (grants.Set, error) {
 	return set, state.UnlessGone(os.Remove(at))
 }
 
-// approvalOf returns the real path of a policy file, and where its approval is. A link that leads to another file
-// later is another policy.
+// approvalOf returns the real path of a policy file, and the path of its approval. If a link leads to another file later,
+// that is another policy.
 func approvalOf(h *Home, path string) (file, at string, err error) {
 	if file, err = filepath.Abs(path); err != nil {
 		return "", "", err

@@ -12,8 +12,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// logEvent adds a line to the audit log of a sandbox that does not run, whose supervisor would write it else. dir is the
-// sandbox's directory. A log that is no file, such as a pipe, has readers of runs only.
+// logEvent adds a line to the audit log of a sandbox that doesn't run; otherwise its supervisor does. dir is the sandbox's
+// directory. A log that is a pipe or device is skipped, since it is read only while the sandbox runs.
 func logEvent(st *state.Stored, dir string, kind audit.Kind, message string) error {
 	return logEvents(st, dir, audit.Event{Kind: kind, Message: message})
 }
@@ -26,10 +26,10 @@ func logEvents(st *state.Stored, dir string, events ...audit.Event) error {
 	return recordEvents(st, dir, events...)
 }
 
-// errNoReader is of an audit log that is a pipe or a device: while the sandbox doesn't run, nobody reads it.
+// errNoReader is for an audit log that is a pipe or a device: nobody reads it while the sandbox doesn't run.
 var errNoReader = errors.New("the audit log is no file, and is read while the sandbox runs only; start it first")
 
-// recordEvents is logEvents for what may only come about once its lines are written.
+// recordEvents is logEvents for changes that need their lines written first: a line that can't be written is an error.
 func recordEvents(st *state.Stored, dir string, events ...audit.Event) error {
 	path := auditLog(st, dir)
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {

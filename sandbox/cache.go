@@ -20,12 +20,12 @@ import (
 // CacheSize bounds what all caches hold together, in bytes: the size of the file system that they are on.
 const CacheSize = 32 << 30
 
-// CacheStatus is what the sandboxes of a state directory share of a tool's cache.
+// CacheStatus describes the part of a tool's cache that the sandboxes of a state directory share.
 type CacheStatus struct {
 	// Name is the tool's, of CacheTools.
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
-	// Committed is when something was committed to it at last, Sandbox what that was of.
+	// Committed is when something was last committed to it, Sandbox the sandbox that it came from.
 	Committed time.Time `json:"committed"`
 	Sandbox   string    `json:"sandbox"`
 }
@@ -55,7 +55,7 @@ type Caches struct{ home *Home }
 // Caches are h's.
 func (h *Home) Caches() Caches { return Caches{h} }
 
-// List returns those that something was committed to, in the order of their names.
+// List returns the caches that something was committed to, by name.
 func (cs Caches) List() ([]CacheStatus, error) {
 	dir, lock, err := state.AttachCaches(cs.home.dir)
 	if dir == "" || err != nil {
@@ -77,7 +77,7 @@ func cacheStatus(kept *state.StoredCaches) []CacheStatus {
 	return all
 }
 
-// Remove empties the caches of these tools, of all without one. Sandboxes that run keep what they have.
+// Remove empties the caches of these tools, or of all tools if none is given. Running sandboxes keep what they have.
 func (cs Caches) Remove(ctx context.Context, tools []string, o StartOptions) error {
 	for _, tool := range tools {
 		if _, err := state.CachesOf(tool, nil); err != nil {
@@ -112,7 +112,7 @@ func (cs Caches) Remove(ctx context.Context, tools []string, o StartOptions) err
 	return Fail(err)
 }
 
-// Prune removes what only sandboxes that have stopped had of the caches, and tells what.
+// Prune removes old generations that no running sandbox uses, and returns what it removed.
 func (cs Caches) Prune(dry bool) (pruned []Pruned, err error) {
 	names, err := state.Generations(cs.home.dir)
 	if err != nil || len(names) == 0 {
@@ -139,7 +139,7 @@ func (cs Caches) Prune(dry bool) (pruned []Pruned, err error) {
 	return pruned, nil
 }
 
-// change makes a generation out of the newest one: change works on a copy of its disk, which a sandbox of its own has.
+// change makes a new generation from the newest one: change works in a temporary sandbox with a copy of its disk.
 func (cs Caches) change(ctx context.Context, o StartOptions, change func(*cacheWork) error) (*state.StoredCaches, error) {
 	return cs.renew(func(dir, newest string) (*state.StoredCaches, error) {
 		return cs.build(ctx, dir, newest, o, change)
@@ -161,8 +161,8 @@ func newStoredCaches() *state.StoredCaches {
 	return &state.StoredCaches{Version: state.CacheVersion, Tools: map[string]state.StoredCache{}}
 }
 
-// renew makes a generation of what build puts into a directory. newest is the generation before, "" for none. Nothing is
-// made if build returns nil.
+// renew makes a generation from what build puts into a directory. newest is the previous generation, "" for none. If build
+// returns nil, no generation is made.
 func (cs Caches) renew(build func(dir, newest string) (*state.StoredCaches, error)) (*state.StoredCaches, error) {
 	lock, err := cs.lockWork()
 	if err != nil {
@@ -193,7 +193,8 @@ func (cs Caches) renew(build func(dir, newest string) (*state.StoredCaches, erro
 	return kept, err
 }
 
-// publishCaches gives a generation its name. Its lock is held as machines hold it, which start as soon as it has the name.
+// publishCaches gives a generation its name. It changes to a shared lock first, since machines may use the generation as
+// soon as it has the name.
 func publishCaches(lock *os.File, work, generation string) error {
 	if err := state.ShareLock(lock); err != nil {
 		return err
@@ -201,7 +202,7 @@ func publishCaches(lock *os.File, work, generation string) error {
 	return os.Rename(work, generation)
 }
 
-// sweepCaches removes what a command left that was killed while it changed the caches.
+// sweepCaches removes what a command left behind that was killed while it changed the caches.
 func sweepCaches(h *Home) error {
 	err := sweepDir(h, state.CachesDir, func(all *os.File, name string) error {
 		if name != state.CacheWork {

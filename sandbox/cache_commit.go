@@ -25,9 +25,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Commit adds what the sandbox of that name, which must run, has written to its caches to what sandboxes get that
-// start from now on. Without tools it is all that the sandbox has. Files are passed on and no file system: a sandbox that
-// starts for it and has no network writes them. Killed at any time it changes all or nothing.
+// Commit adds what the running sandbox of that name has written to its caches to what later sandboxes start with. Without
+// tools it commits all caches of the sandbox. It passes on files and not a file system: a temporary sandbox without a
+// network writes them to the new disk. A kill at any time changes all or nothing.
 func (cs Caches) Commit(ctx context.Context, name string, tools []string, o StartOptions) ([]CacheStatus, error) {
 	all, err := cs.commit(ctx, name, tools, o)
 	return all, Fail(err)
@@ -68,7 +68,7 @@ func (cs Caches) commit(ctx context.Context, name string, tools []string, o Star
 	return cacheStatus(kept), nil
 }
 
-// cacheWork is a generation that is being made, with the sandbox that has its disk.
+// cacheWork is a generation in the making, with the temporary sandbox that has its disk.
 type cacheWork struct {
 	helper *Sandbox
 	kept   *state.StoredCaches
@@ -109,7 +109,7 @@ func (w *cacheWork) take(ctx context.Context, from *Sandbox, tool string) error 
 	return nil
 }
 
-// boundedReader refuses what this machine has no room for: the archive is the guest's, and may have no end.
+// boundedReader refuses an archive that is too large for this machine: it comes from the guest, and may have no end.
 type boundedReader struct {
 	r    io.Reader
 	left *int64
@@ -123,7 +123,8 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// settle gives all files to everybody, since the users of sandboxes have different numbers, and measures the caches.
+// settle makes all files readable and writable for everybody, since users have different numbers in other sandboxes, and
+// measures the caches.
 func (w *cacheWork) settle(ctx context.Context) error {
 	const script = `cd "$1" && chown -R 0:0 . &&
 find . -mindepth 1 ! -type d ! -type f ! -type l -exec rm -f {} + &&

@@ -13,8 +13,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Change is a file that a guest has in another version than this machine, in a directory with Directory.CopyOnWrite.
-// ChangeVersion is one of the two, ChangeRefusal a reason for which Apply refuses it.
+// Change is a file whose version in the guest differs from that of this machine, in a directory with Directory.CopyOnWrite.
+// ChangeVersion is one of the two versions, ChangeRefusal a reason why Apply refuses the change.
 type (
 	Change        = cow.Change
 	ChangeVersion = cow.Version
@@ -33,15 +33,15 @@ var (
 	// ErrChangeRefused is wrapped by errors of Apply about a ChangeRefusal.
 	ErrChangeRefused = cow.ErrRefused
 
-	// ErrChanged means that a file is not the one that was compared any more, in the guest or on this machine.
+	// ErrChanged means that a file has changed since it was compared, in the guest or on this machine.
 	ErrChanged = cow.ErrChanged
 
-	// ErrNoChanges means that a sandbox has no directory that is copied on write.
+	// ErrNoChanges means that a sandbox has no directory with CopyOnWrite.
 	ErrNoChanges = errors.New("no directory is copied on write")
 )
 
-// ChangedDirectory is what a guest has made of a directory of this machine. All of it is the guest's word: names, contents
-// and links may be anything.
+// ChangedDirectory holds a guest's changes to a directory of this machine. Don't trust it: the guest chose names, contents
+// and links.
 type ChangedDirectory struct {
 	Directory
 	// Changes are in the order of their paths.
@@ -52,8 +52,8 @@ type ChangedDirectory struct {
 	tree *cow.Tree
 }
 
-// Diff is the difference of two texts in the unified format, without names; nil for what is no text or larger than 1 MiB.
-// What Diff has read of the guest's file is what Apply writes, or nothing.
+// Diff is the difference of two texts in the unified format, without names; nil for binary files and for those larger than
+// 1 MiB. Apply then writes exactly the content that Diff has read, or nothing.
 func (d *ChangedDirectory) Diff(ctx context.Context, c *Change) ([]byte, error) {
 	b, err := d.tree.Diff(ctx, c)
 	return b, Fail(err)
@@ -66,9 +66,9 @@ func (d *ChangedDirectory) Apply(ctx context.Context, c *Change, allow []string)
 	return Fail(d.tree.Apply(ctx, c, func(name string) bool { return slices.Contains(allow, name) }))
 }
 
-// ApplyOrder are the changes that the paths choose, in the order in which they can be applied. A path is one in the guest
-// if it is absolute, else one from the directory's top; a directory is all that is in it. No paths are everything. The
-// directories that a chosen file is made in are chosen too.
+// ApplyOrder returns the changes that the paths choose, in the order in which they can be applied. An absolute path is one
+// in the guest, a relative one starts at the directory's top; a directory stands for everything in it. Without paths, it
+// returns all changes. The new directories above a chosen file are chosen too.
 func (d *ChangedDirectory) ApplyOrder(paths []string) []*Change {
 	chosen := map[string]bool{}
 	for i := range d.Changes {
@@ -102,8 +102,8 @@ func (d *ChangedDirectory) chooses(c *Change, paths []string) bool {
 // Close lets go of the directory.
 func (d *ChangedDirectory) Close() error { return d.tree.Close() }
 
-// Changes compares the directories that the guest has copied on write with this machine's. Only a sandbox with a name has
-// them told. Each must be closed.
+// Changes compares the guest's directories with CopyOnWrite with this machine's. Only a sandbox with a name supports it.
+// Close each result.
 func (s *Sandbox) Changes(ctx context.Context) ([]*ChangedDirectory, error) {
 	all, err := s.changes(ctx)
 	return all, Fail(err)
@@ -186,9 +186,9 @@ func changesOf(ctx context.Context, s *Sandbox, cfg *Config, d Directory, hide [
 	return &ChangedDirectory{Directory: d, Changes: changes, Omitted: layer.Omitted, tree: tree}, nil
 }
 
-// Review opens a session for Changes, or for files, with the sandbox of that name. One that is stopped is started for it,
-// without network, directories of this machine and commands, and is stopped by Close. CheckReach names the paths that lead
-// elsewhere then.
+// Review opens a session for Changes, or for files, with the sandbox of that name. It starts a stopped sandbox, without
+// network, directories of this machine and commands, and Close stops it again. Check paths with CheckReach, since without
+// these some lead elsewhere.
 func (h *Home) Review(ctx context.Context, name string, o StartOptions) (*Sandbox, error) {
 	s, err := connectNamed(ctx, h, name)
 	if errors.Is(err, ErrNotRunning) {
@@ -198,8 +198,8 @@ func (h *Home) Review(ctx context.Context, name string, o StartOptions) (*Sandbo
 	return s, Fail(err)
 }
 
-// CheckReach refuses a path of the guest that is another file while the sandbox runs: one below a directory of this
-// machine or a file system in memory, which a sandbox that Review started does not have. ErrCopy.
+// CheckReach refuses, with ErrCopy, a path below a directory of this machine or a file system in memory: a sandbox that
+// Review started doesn't have them, so the path would be another file.
 func (s *Sandbox) CheckReach(guest string) error {
 	if !s.review {
 		return nil
@@ -224,8 +224,8 @@ func (s *Sandbox) CheckReach(guest string) error {
 	return nil
 }
 
-// forReview takes out of the start all that a look at the disk doesn't need. The policy has no say without a network, and
-// nothing is taken from this machine for it.
+// forReview removes from the Config everything that reading the disk doesn't need. Without a network the policy has no
+// effect, and nothing is taken from this machine for it.
 func (c *Config) forReview() {
 	c.Policy, c.PolicyFile, c.Floor, c.NoNet, c.Containers, c.HTTPProxy, c.Ports, c.Directories, c.HideCredentials, c.Caches = nil, "", nil, true, false, false, nil, nil, false, nil
 	c.Pcap, c.Env, c.Tmpfs, c.Restart, c.AutoRemove, c.IdleStop, c.Lifetime, c.review = "", nil, nil, Restart{}, false, 0, 0, true

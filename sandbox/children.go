@@ -21,10 +21,10 @@ import (
 // ErrChildren is wrapped by errors about children that can't be made: there is no budget, or it is used up.
 var ErrChildren = errors.New("no child can be made")
 
-// ChildBudget bounds the children of a sandbox, theirs included.
+// ChildBudget bounds the children of a sandbox, including their own children.
 type ChildBudget = policies.ChildBudget
 
-// ChildOptions say what of a child is not as its parent is.
+// ChildOptions say in what a child differs from its parent.
 type ChildOptions struct {
 	// Name is the child's; "" is the parent's with random letters behind it.
 	Name string
@@ -33,7 +33,7 @@ type ChildOptions struct {
 	// CPUs and Memory, in bytes, are at most the parent's; 0 is the parent's.
 	CPUs   int
 	Memory int64
-	// Policy is the child's, which the parent's is above; nil is the parent's own. It takes nothing from the host.
+	// Policy is the child's own policy, bounded by the parent's; nil is the parent's. It takes nothing from the host.
 	Policy *policies.Policy
 	// Pull says whether a registry is asked for Image.
 	Pull image.Pull
@@ -50,7 +50,7 @@ type Children struct {
 // Children are h's.
 func (h *Home) Children() Children { return Children{h.Only(time.Time{}), h} }
 
-// ChildrenStatus is what a sandbox has of children, theirs included, and the budget; nil without one.
+// ChildrenStatus lists the children of a sandbox, including their own children, and its budget, nil if it has none.
 type ChildrenStatus struct {
 	Root     string       `json:"budget_of"`
 	Children []Status     `json:"children"`
@@ -58,7 +58,7 @@ type ChildrenStatus struct {
 	Budget   *ChildBudget `json:"budget"`
 }
 
-// family is a sandbox that may have children, with those that it has.
+// family is a sandbox that may have children, with its children.
 type family struct {
 	parent *state.Stored
 	root   *state.Stored // whose budget counts; the parent, if that is no child
@@ -66,7 +66,7 @@ type family struct {
 	all    []Status      // the root's children, and theirs
 }
 
-// familyOf looks at the sandbox of that name. A child whose parent is gone has no root.
+// familyOf finds the family of the sandbox of that name. A child whose parent is gone has no root.
 func (cs Children) familyOf(name string) (*family, error) {
 	parent, err := loadStored(cs.only, name)
 	if err != nil {
@@ -115,7 +115,7 @@ func (cs Children) below(name string, created time.Time) ([]Status, error) {
 	return all, nil
 }
 
-// List tells what the sandbox of that name has of children.
+// List returns the children of the sandbox of that name.
 func (cs Children) List(name string) (*ChildrenStatus, error) {
 	f, err := cs.familyOf(name)
 	if err != nil {
@@ -129,8 +129,8 @@ func (cs Children) List(name string) (*ChildrenStatus, error) {
 	return &ChildrenStatus{Root: f.root.Name, Children: own, Made: made.Made, Budget: f.root.Children}, Fail(err)
 }
 
-// Make makes a child of the sandbox called parent, within the budget, and does not start it. What counts is written down
-// before, so that no kill gives anything back. A child is removed when its run ends.
+// Make makes a child of the sandbox called parent, within the budget, and does not start it. It stores the new count first,
+// so that a kill gives nothing back. A child is removed when its run ends.
 func (cs Children) Make(ctx context.Context, parent string, o ChildOptions) (string, error) {
 	name, err := cs.make(ctx, parent, o)
 	return name, Fail(err)
@@ -230,7 +230,7 @@ func (f *family) config(o *ChildOptions) (*Config, error) {
 	return &cfg, nil
 }
 
-// room says whether the budget has room for the child, and gives it processors and memory.
+// room checks that the budget has room for the child, and sets its processors and memory.
 func (f *family) room(cfg *Config, o *ChildOptions) error {
 	b, p := f.root.Children, f.parent
 	if o.CPUs < 0 || o.CPUs > p.CPUs || o.Memory < 0 || o.Memory > p.Memory {
@@ -305,7 +305,7 @@ func (cs Children) removeAll(ctx context.Context, all []Status) error {
 	return errors.Join(errs...)
 }
 
-// storedChildren is kept beside a sandbox that may have children.
+// storedChildren is the file beside a sandbox that may have children.
 type storedChildren struct {
 	Made int `json:"made"`
 }
@@ -320,11 +320,11 @@ func readChildren(h *Home, root string) (c storedChildren, err error) {
 
 const (
 	childrenLockPoll = 50 * time.Millisecond
-	// childrenLockWait bounds the wait for another process that makes a child: an image may have to come first.
+	// childrenLockWait bounds the wait for another process that makes a child, which may have to pull an image.
 	childrenLockWait = time.Minute
 )
 
-// lockChildren keeps others from making children of a root meanwhile.
+// lockChildren keeps other processes from making children of a root.
 func lockChildren(ctx context.Context, h *Home, root string) (unlock func(), err error) {
 	lock, err := os.OpenFile(namedPath(h, root, state.ChildrenLock), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// CloneOptions are what a clone doesn't have from where it comes. The zero value is fine.
+// CloneOptions say what a clone doesn't take over from its source. The zero value is fine.
 type CloneOptions struct {
-	// PolicyFile takes the place of the policy. What it takes from this machine has to be approved at the first start.
+	// PolicyFile replaces the policy. What it takes from this machine has to be approved at the first start.
 	PolicyFile string
-	// Label is as in Config; the label of what it is cloned from is not kept.
+	// Label is as in Config; the source's label is not kept.
 	Label string
 }
 
@@ -37,10 +37,10 @@ func (o CloneOptions) apply(st *state.Stored) error {
 	return absolute(&st.PolicyFile)
 }
 
-// Clone makes the sandbox to out of the one called name, with a copy of its disk and its settings, and does not start it.
-// One that runs has its disk frozen for it, for at most MaxFreeze. What tells machines apart is new in the clone: its
-// authority and placeholders from the beginning, and what lies on the disk at its first start (docs/snapshots.md).
-// ErrExists if there is a sandbox to.
+// Clone makes the sandbox to from the one called name, with a copy of its disk and its settings, and does not start it. The
+// disk of a running sandbox is frozen meanwhile, for at most MaxFreeze. The clone gets an identity of its own: authority
+// and placeholders now, and what lies on the disk at its first start (docs/snapshots.md). ErrExists if there is a sandbox
+// to.
 func (h *Home) Clone(ctx context.Context, name, to string, o CloneOptions) error {
 	err := checkNew(h, to)
 	if err == nil {
@@ -57,8 +57,8 @@ func (h *Home) Clone(ctx context.Context, name, to string, o CloneOptions) error
 	return Fail(err)
 }
 
-// Clone makes the sandbox to out of a snapshot, as Home.Clone does out of a sandbox. One out of a snapshot that was
-// imported needs an image that is in the cache.
+// Clone makes the sandbox to from a snapshot, as Home.Clone does from a sandbox. For an imported snapshot, the image has to
+// be in the cache.
 func (ss Snapshots) Clone(ctx context.Context, snapshot, to string, o CloneOptions) error {
 	return Fail(ss.clone(ctx, snapshot, to, o))
 }
@@ -111,8 +111,8 @@ func makeClone(h *Home, st *state.Stored, from string, disk func(dir string) err
 	return lock.Close()
 }
 
-// adoptImage finds the image under an imported disk. It is in the cache, or what an archive says would be fetched with
-// the user's credentials; its configuration is the cache's.
+// adoptImage finds the image under an imported disk in the cache, and takes its configuration from there. It never pulls,
+// since an archive could then have any image fetched with the user's credentials.
 func adoptImage(h *Home, st *state.Stored) error {
 	store, err := Store(h)
 	if err != nil {
@@ -130,8 +130,8 @@ func adoptImage(h *Home, st *state.Stored) error {
 	return nil
 }
 
-// cloneOf is what a sandbox is made of a copy of st's disk. Its identity is its own, and what two sandboxes can't have both
-// is left out: files of records, ports of this machine.
+// cloneOf is the state of a clone of st. It has an identity of its own, and leaves out what two sandboxes can't share:
+// files of records and ports of this machine.
 func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 	c := *st
 	c.Name, c.Hostname, c.Created = name, name, time.Now().UTC().Round(0)
@@ -155,9 +155,9 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 	return &c
 }
 
-// ParentFiles are the files of a clone that runs which hold placeholders of the sandboxes from which it was cloned: those
-// that were written since the image. more says that there are others, or some that could not be read. All of its disk is
-// read. It is the guest's word only.
+// ParentFiles returns the files of a running clone that hold placeholders of the sandboxes from which it was cloned, among
+// those written since the image. more says that there are others, or that some could not be read. The guest reads all of
+// its disk, and may lie.
 func (h *Home) ParentFiles(ctx context.Context, name string) (paths []string, more bool, err error) {
 	st, err := loadStored(h, name)
 	if err != nil || len(st.ParentPlaceholders) == 0 {

@@ -22,11 +22,11 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Commit makes what the sandbox of that name has as its root an image of the cache, under that name, and returns it.
-// One that runs has its disk frozen for it, for at most MaxFreeze. What is mounted in the root is left out: volumes,
-// directories of this machine, caches. So are the sandbox's variables, its authority's certificate (but for Java's
-// keystores) and what tells machines apart. No extended attributes are in it. The image begins with the variables and
-// the command of the sandbox's own image.
+// Commit makes an image of the cache, under that name, from the root of the sandbox of that name, and returns it. The disk
+// of a running sandbox is frozen meanwhile, for at most MaxFreeze. It leaves out what is mounted in the root (volumes,
+// directories of this machine, caches), the sandbox's variables, its authority's certificate (except in Java's keystores),
+// what tells machines apart, and extended attributes. The image has the variables and the command of the sandbox's own
+// image.
 func (ss Snapshots) Commit(ctx context.Context, name, ref string, o StartOptions) (*image.Image, error) {
 	img, err := commitImage(ctx, ss.home, name, ref, o)
 	return img, Fail(err)
@@ -129,7 +129,7 @@ var ofOneSandbox = []string{
 	"run/msb-stop",
 }
 
-// copyLayer copies an archive without what is of one sandbox. A hard link to something that is left out is left out too.
+// copyLayer copies an archive without the files of ofOneSandbox. Hard links to files that are left out are left out too.
 func copyLayer(w io.Writer, r io.Reader) error {
 	in, out := tar.NewReader(r), tar.NewWriter(w)
 	for {
@@ -161,7 +161,7 @@ func leftOut(name string) bool {
 	})
 }
 
-// writeImage writes what docker save does of an image of one layer.
+// writeImage writes an image of one layer in the format of docker save.
 func writeImage(w io.Writer, ref string, c *image.Config, layer *os.File, digest string) error {
 	platform := image.DefaultPlatform()
 	config, err := json.Marshal(v1.ConfigFile{

@@ -28,14 +28,14 @@ const (
 // ErrConfig is wrapped by errors of Start about its Config.
 var ErrConfig = errors.New("sandbox can't start")
 
-// Config says what to start. The zero value is the built-in image, one CPU, 512 MiB and no way out.
+// Config says what to start. The zero value is the built-in image, one CPU, 512 MiB and no network access.
 type Config struct {
-	// Name makes a sandbox that stays (Create): its disk, placeholders and authority are there at the next
-	// start. "" is one that leaves nothing.
+	// Name makes a sandbox that is kept (Create): the next start has its disk, placeholders and authority. A sandbox
+	// without a name leaves nothing behind.
 	Name string
-	// Label is a word of the caller's own that stays with a named sandbox (Status.Label); msb makes nothing of it.
+	// Label is a word of the caller's own that is stored with a named sandbox (Status.Label); msb doesn't interpret it.
 	Label string
-	// Labels are the user's own, which stay with a named sandbox (Status.Labels); msb makes nothing of them.
+	// Labels are the user's own, and are stored with a named sandbox (Status.Labels); msb doesn't interpret them.
 	Labels map[string]string
 	// Home is the state directory; "" is $MSB_HOME, else ~/.msb.
 	Home string
@@ -43,9 +43,9 @@ type Config struct {
 	// then call MaybeRun first thing in main.
 	Program string
 
-	// Policy says what the sandbox may reach; nil is policies.Default(), which is nothing.
+	// Policy says what the sandbox may reach; nil is policies.Default(), which allows nothing.
 	Policy *policies.Policy
-	// PolicyFile is watched: when it changes and is sound, it replaces Policy while the sandbox runs.
+	// PolicyFile is watched: when it changes and is valid, it replaces Policy while the sandbox runs.
 	PolicyFile string
 	// Floor is an operator's policy that neither Policy nor a changed PolicyFile can loosen; nil for
 	// none.
@@ -54,8 +54,8 @@ type Config struct {
 	// sandbox. Without it Start returns a *GrantsError for what its user did not approve. A policy that was
 	// made in code needs no approval.
 	Trust bool
-	// HTTPProxy sets HTTP_PROXY and its like for every process, to the gateway's explicit proxy. It is
-	// for clients that need one: without it everything is judged just the same.
+	// HTTPProxy sets HTTP_PROXY and its like for every process, to the gateway's explicit proxy. It is for clients that
+	// need a proxy; everything is judged in the same way without it.
 	HTTPProxy bool
 	// Containers lets Sandbox.Containers add containers while the sandbox runs, whose roots and mounts are directories of
 	// this machine. Secret placeholders and the trust of the sandbox's authority are not put into them.
@@ -65,17 +65,17 @@ type Config struct {
 
 	// Image is a reference as package image reads it; "" is DefaultImage.
 	Image string
-	// PolicyImage tells that Image is of the policy's choice and not of the caller's: unless that is
-	// approved, a registry is asked without the user's credentials, and on public addresses only.
+	// PolicyImage says that the policy chose Image, and not the caller: unless that is approved, it is pulled without the
+	// user's credentials, and from public addresses only.
 	PolicyImage bool
 	// Pull says when a registry is asked; "" is image.PullMissing.
 	Pull image.Pull
-	// Progress gets the events of the image's pull; may be nil.
+	// Progress gets the events of the image's pull; it may be nil.
 	Progress image.Progress
 
 	// Backend is "auto", "krun" or "qemu"; "" is auto.
 	Backend string
-	// Cold boots the guest; else it may be a copy of one that was saved once it had booted (docs/warm-starts.md).
+	// Cold boots the guest; otherwise it may be a copy of a saved machine that has booted (docs/warm-starts.md).
 	Cold bool
 	CPUs int
 	// Memory is the guest's, in bytes.
@@ -91,36 +91,36 @@ type Config struct {
 	// Ports are those of this machine that lead to ports of the guest's; see ParsePort. An Address for
 	// other machines needs an ingress rule of Policy, and a Floor one of its own for any port.
 	Ports []Port
-	// Directories are those of this machine that the guest sees, and Hide patterns of names in them that it doesn't
-	// (path.Match; one with a slash is of a path from a directory's top).
+	// Directories are the directories of this machine that the guest sees, and Hide patterns of names that are hidden in
+	// them (path.Match; a pattern with a slash is a path from a directory's top).
 	Directories []Directory
 	Hide        []string
-	// RealDirectories tells that Directories are real paths (ResolveDirectories): one that has become a link is refused.
+	// RealDirectories says that Directories are real paths (ResolveDirectories): one that has become a link is refused.
 	RealDirectories bool
-	// HideCredentials hides what looks like credentials (Credentials), too.
+	// HideCredentials also hides files that look like credentials (Credentials).
 	HideCredentials bool
-	// OperatorDirectories tells that whoever wrote Floor chose Directories; under a Floor there are none else.
+	// OperatorDirectories says that the author of Floor chose Directories; under a Floor no others are allowed.
 	OperatorDirectories bool
 	// DirectoryUser owns what is in Directories and Caches, as a user of ExecOptions; "" is the image's.
 	DirectoryUser string
 
-	// Volumes are disks of this machine's state that the guest sees, and that stay. One that isn't there is made, unless it
-	// is only read. Under a Floor there are none, unless OperatorVolumes tells that whoever wrote Floor bounds them.
+	// Volumes are disks that outlive the sandbox. A missing one is made, unless it is read-only. Under a Floor none are
+	// allowed, unless OperatorVolumes says that the author of Floor bounds them.
 	Volumes         []Volume
 	OperatorVolumes bool
 
-	// Caches are tools, of CacheTools, whose caches begin with what was committed of other sandboxes (Caches.Commit). What
-	// this one adds is its own. They belong to DirectoryUser and are in that user's home. Under a Floor there are none.
+	// Caches are tools, of CacheTools, whose caches start with what was committed from other sandboxes (Caches.Commit).
+	// What this sandbox adds is its own. They belong to DirectoryUser and are in that user's home. Under a Floor none are
+	// allowed.
 	Caches []string
 
-	// ReadOnly makes the guest's root read-only: what is mounted in it (Tmpfs, Directories that are writable) stays as it
-	// is. It guards against mistakes and against users without rights; the guest's root can undo it.
+	// ReadOnly makes the guest's root read-only, but not what is mounted in it (Tmpfs, writable Directories). It guards
+	// against mistakes and unprivileged users; the guest's root can undo it.
 	ReadOnly bool
 	// Tmpfs are file systems in the guest's memory, new at each start.
 	Tmpfs []Tmpfs
 
-	// Audit is the file that gets every verdict; "" keeps it in the run directory, which goes with the
-	// sandbox.
+	// Audit is the file that gets every verdict; "" is one in the run directory, which is removed with the sandbox.
 	Audit string
 	// Pcap is the file that gets every frame of the link; "" captures none.
 	Pcap        string
@@ -128,31 +128,30 @@ type Config struct {
 	// Learn is the file that gets, when the sandbox ends, the smallest policy that would have allowed
 	// what was seen; "" learns nothing.
 	Learn string
-	// Keep leaves the run directory (console and audit log, writable disk) behind when the sandbox ends.
+	// Keep keeps the run directory (console and audit log, writable disk) when the sandbox ends.
 	Keep bool
 
-	// AutoRemove removes a sandbox with a name when its run ends, however it does. A job of the name MainJob ends the run
-	// with it.
+	// AutoRemove removes a sandbox with a name when its run ends, for any reason. The end of the job MainJob ends the run.
 	AutoRemove bool
-	// Restart says when the main job's command is run again by itself, while the sandbox runs.
+	// Restart says when the main job's command is restarted while the sandbox runs.
 	Restart Restart
-	// Attached ends the run when this process does, however that ends. Without it one with a name runs on.
+	// Attached ends the run when this process ends, for any reason. Without it, a sandbox with a name runs on.
 	Attached bool
 
-	// IdleStop ends the sandbox when for this long nobody used it, 0 lets it run: no command, copy, session of ssh or other
-	// call of a client was under way but those for figures, no job ran, and nobody was connected to a published port. A
-	// named one can be started again.
+	// IdleStop ends the sandbox when it has been idle for this long; 0 lets it run. Idle means that no command, copy, ssh
+	// session or other call of a client is in progress, except those for figures, no job runs, and nobody is connected to a
+	// published port. A named sandbox can be started again.
 	IdleStop time.Duration
-	// Lifetime ends the sandbox when it has run for this long, whatever it does; 0 lets it run. A named one that is stopped
-	// before keeps what remains for its next runs; one whose time is over can be started again, and begins again. Both ends
-	// are announced to the guest (docs/lifetimes.md).
+	// Lifetime ends the sandbox when it has run for this long, whatever it does; 0 lets it run. A named sandbox that is
+	// stopped earlier has the rest for its next runs; once the time is up, the next start begins a new lifetime. The guest
+	// is told of both ends in advance (docs/lifetimes.md).
 	Lifetime time.Duration
 
-	// Notice is called, before the guest boots, with the backend that was chosen and why, and by another goroutine when a
-	// changed PolicyFile was taken or refused; may be nil.
+	// Notice is called before the guest boots with the chosen backend and the reason, and, by another goroutine, when a
+	// changed PolicyFile was accepted or refused. It may be nil.
 	Notice func(string)
 
-	// Children is what the sandbox may have of children (Children); nil for none.
+	// Children is the budget for the sandbox's children (Children); nil for none.
 	Children *ChildBudget
 
 	parent        string // of a child
@@ -230,8 +229,8 @@ func (c *Config) check() error {
 	return CheckBackend(c.Backend)
 }
 
-// checkEnv refuses variables that would stand in the place of a secret's placeholder: `-e TOKEN` takes the real value into
-// the guest, as other tools' users are used to.
+// checkEnv refuses variables that would replace a secret's placeholder: `-e TOKEN`, as users of other tools write it, would
+// give the real value to the guest.
 func (c *Config) checkEnv() error {
 	placeholders := map[string]string{}
 	for _, s := range c.Policy.Secrets {
@@ -257,7 +256,7 @@ const maxHostname = 64
 // hostnameForm is that of RFC 1123, section 2.1.
 var hostnameForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 
-// ofProcess reports whether a path leads to an open file of the process that looks, as /dev/stdout and /dev/fd/3 do: for
+// ofProcess reports whether a path leads to an open file of the process that opens it, as /dev/stdout and /dev/fd/3 do: for
 // another process it is another file.
 func ofProcess(path string) bool {
 	const maxLinks = 40 // as in the kernel
@@ -281,5 +280,5 @@ func ofProcess(path string) bool {
 	return false
 }
 
-// CheckBackend says whether a Config may have this backend, without a look at the machine.
+// CheckBackend says whether a Config may name this backend. It doesn't check the machine.
 func CheckBackend(name string) error { return vm.CheckChoice(name, hypervisors.All("")...) }

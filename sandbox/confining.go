@@ -37,8 +37,8 @@ func (c *Config) confining() []confiningFile {
 // holds reports whether inner is dir or lies in it, by another mount of dir too. Both are real paths.
 func holds(dir, inner string) bool { return grants.Within(dir, inner) }
 
-// confines says of paths in a directory why a guest's change of them would change what the sandbox may do, or what is run
-// for it on this machine.
+// confines maps paths in a directory to the reason why a change by the guest would change what the sandbox may do, or what
+// is run for it on this machine.
 func (c *Config) confines(dir string) func(p string) string {
 	var within []confiningFile
 	for _, f := range c.confining() {
@@ -66,8 +66,8 @@ func (c *Config) confines(dir string) func(p string) string {
 	}
 }
 
-// steering reports of paths in a directory whether who changes them, or the directories around them, decides what a
-// secret's command does (grants.Steers).
+// steering finds the paths in a directory that steer a secret's command: whoever changes them, or the directories around
+// them, decides what the command does (grants.Steers).
 func (c *Config) steering(dir string) func(p string) bool {
 	known := map[string]bool{}
 	steers := func(at string) bool {
@@ -83,7 +83,7 @@ func (c *Config) steering(dir string) func(p string) bool {
 	if !steers(dir) {
 		return func(string) bool { return false }
 	}
-	// Where the directory itself is one of these, so is what comes into it.
+	// If the directory itself is one of these, so is every new file in it.
 	all := slices.ContainsFunc(append(filepath.SplitList(os.Getenv("PATH")), os.Getenv("HOME")), func(own string) bool { return own != "" && realPath(own) == dir })
 	return func(p string) bool {
 		for at := filepath.Join(dir, p); at != dir; at = filepath.Dir(at) {

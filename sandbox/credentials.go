@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxLooked bounds how many files of a directory are looked at for credentials before a start, and maxDepth how far
+	// maxLooked bounds how many files of a directory are searched for credentials before a start, and maxDepth how far
 	// below its top.
 	maxLooked = 100_000
 	maxDepth  = 6
 
-	// maxCredential is how much of a file is read to tell whether it holds any, in bytes.
+	// maxCredential is how much of a file is searched, in bytes.
 	maxCredential = 64 << 10
 
-	// maxFound is how many of them are hidden one by one: more are hidden by name.
+	// maxFound is how many credentials are hidden one by one; more are hidden by name.
 	maxFound = 500
 
 	// maxShown is how many files a warning names.
@@ -49,7 +49,7 @@ var credentialContents = []struct {
 	{".git/config", regexp.MustCompile(`(?i)://[^/@\s]*:[^/@\s]+@|extraheader\s*=`)},
 }
 
-// notLooked are directories of others' files, which are many.
+// notLooked are directories that hold many files of other projects.
 var notLooked = []string{"node_modules", ".venv", "vendor", "target", "objects"}
 
 // credentials returns the paths, from the top, of the files below dir that look as if they held credentials. It looks
@@ -62,7 +62,7 @@ func credentials(dir string) ([]string, error) {
 // search is what came of a search for credentials.
 type search struct {
 	found []string
-	// unread are files and directories that can't be read now: a guest changes modes, and changes them back.
+	// unread are files and directories that can't be read now: a guest may make them unreadable, and readable again later.
 	unread []string
 	// cut tells that there is more than was looked at.
 	cut bool
@@ -141,7 +141,7 @@ func endsWith(p, pattern string) bool {
 	return err == nil && ok
 }
 
-// hidden are the patterns of what the guest doesn't see. It warns of credentials that it does see.
+// hidden returns the patterns of the files to hide, and warns of credentials that the guest can see.
 func (c *Config) hidden() []string {
 	if c.HideCredentials {
 		if c.credentials == nil {
@@ -166,8 +166,8 @@ func (c *Config) hidden() []string {
 	return slices.Clone(c.Hide)
 }
 
-// searchDirectories finds the credentials to hide, and adds them to those of the starts before: a guest may have made them
-// look otherwise.
+// searchDirectories finds the credentials to hide, and adds them to those of earlier starts: a guest may have changed these
+// so that they aren't found again.
 func (c *Config) searchDirectories(before *state.Credentials, most int) {
 	now := new(state.Credentials)
 	if before != nil {
@@ -178,7 +178,7 @@ func (c *Config) searchDirectories(before *state.Credentials, most int) {
 		now.Paths = slices.Concat(now.Paths, s.found, s.unread)
 		slices.Sort(now.Paths)
 		now.Paths = slices.Compact(now.Paths)
-		// The guest may make so many files that the search ends before the one that counts, or so many that look like
+		// The guest may make so many files that the search ends before the real credential, or so many that look like
 		// credentials that each of its requests is compared with thousands of paths.
 		if (s.cut || len(now.Paths) > maxFound) && !now.ByName {
 			now.ByName = true

@@ -20,14 +20,8 @@ const maxDirectories = 16
 // noMounts are the guest's own, which a directory would cover.
 var noMounts = []string{"/", "/proc", "/sys", "/dev"}
 
-// checkDirectories says why the directories can't be shared.
-func (c *Config) checkDirectories(home *Home) error {
-	_, err := c.directories(home)
-	return err
-}
-
-// ResolveDirectories is checkDirectories for a Config that more than one sandbox is made of: what the links in the
-// directories' paths lead to now is what all of them see, or they don't start.
+// ResolveDirectories checks the directories of a Config from which several sandboxes are made. It resolves the links in the
+// directories' paths once: if a link is changed later, the sandboxes don't start.
 func (c *Config) ResolveDirectories(home *Home) (err error) {
 	c.Directories, err = c.directories(home)
 	c.RealDirectories = err == nil
@@ -59,7 +53,7 @@ func (c *Config) directories(home *Home) ([]Directory, error) {
 		if err := checkDirectory(d); err != nil {
 			return nil, err
 		}
-		// A guest puts a link in the place of a directory that lies in another one of its own.
+		// A guest may replace a directory by a link if it lies in another one that the guest can write to.
 		if given := c.Directories[i].Host; c.RealDirectories && given != d.Host {
 			return nil, fmt.Errorf("%w: %s is or lies behind a link now, which leads to %s, and was none when it was shared; put the directory back, or make the sandbox again with what the guest is to see", ErrDirectory, given, d.Host)
 		}
@@ -87,15 +81,15 @@ func checkLinksWithin(given, real []Directory) error {
 	return nil
 }
 
-// guestsOwn reports whether a path is, or lies in, what is the guest's own.
+// guestsOwn reports whether a path is in one of the guest's own directories, which nothing may cover.
 func guestsOwn(p string) bool {
-	if p == "/etc" { // with resolv.conf, hosts and the roots that the agent writes; what lies in it may be covered
+	if p == "/etc" { // holds resolv.conf, hosts and the roots that the agent writes; directories below it may be covered
 		return true
 	}
 	return slices.ContainsFunc(noMounts, func(own string) bool { return p == own || own != "/" && strings.HasPrefix(p, own+"/") })
 }
 
-// checkDirectory looks at the guest's path, and makes the host's its real one.
+// checkDirectory checks the guest's path, and resolves the host's.
 func checkDirectory(d *Directory) error {
 	if !path.IsAbs(d.Guest) || path.Clean(d.Guest) != d.Guest {
 		return fmt.Errorf("%w: %q in the guest; write an absolute path, such as /work", ErrDirectory, d.Guest)
@@ -123,7 +117,7 @@ func checkDirectory(d *Directory) error {
 	return nil
 }
 
-// admitDirectory refuses a directory by which a guest would get at what confines it.
+// admitDirectory refuses a directory that would give a guest access to what confines it.
 func (c *Config) admitDirectory(home *Home, d *Directory) error {
 	state := realPath(home.Dir())
 	if holds(d.Host, state) || holds(state, d.Host) {
@@ -177,7 +171,7 @@ func (c *Config) secrets() (all []policies.Secret) {
 	return all
 }
 
-// realPath resolves what is there of a path: a log may be made later.
+// realPath resolves the existing part of a path: a log may be made later.
 func realPath(p string) string {
 	abs, err := filepath.Abs(p)
 	if err != nil {

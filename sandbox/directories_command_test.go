@@ -117,3 +117,9 @@ func TestI15_CommandsAreCheckedFromAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// checkDirectories says why the directories can't be shared.
+func (c *Config) checkDirectories(home *Home) error {
+	_, err := c.directories(home)
+	return err
+}

@@ -16,7 +16,7 @@ import (
 // Store opens the image cache of a home, with the image that msb carries inside itself.
 func Store(home *Home) (*image.Store, error) { return store(home, "") }
 
-// store is Store, with the image that program carries where this one carries none.
+// store is Store, with the built-in image of program if this one has none.
 func store(home *Home, program string) (*image.Store, error) {
 	return image.Open(home.Images(), image.StoreOptions{Builtin: func() (image.Builtin, error) { return builtin(program) }})
 }
@@ -51,7 +51,7 @@ func builtin(program string) (image.Builtin, error) {
 	}, nil
 }
 
-// agentDisk returns the agent's root disk, written out once for each version of it and when it was damaged.
+// agentDisk returns the agent's root disk, which is written once for each version, and again if it is damaged.
 func agentDisk(home *Home, program string) (string, error) {
 	part := guestPart(assets.AgentRoot(), program)
 	digest, err := part.Digest()

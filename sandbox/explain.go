@@ -42,7 +42,7 @@ func WhyDenied(reason string) string {
 	return secretproxy.WhyViolation(reason)
 }
 
-// Denied is what the audit log of the sandbox of that name holds of refusals, whether it runs or not.
+// Denied summarises the refusals in the audit log of the sandbox of that name, whether it runs or not.
 func (h *Home) Denied(name string) (audit.DenialSummary, error) {
 	w, err := watchLog(h, name, false)
 	if err != nil {
@@ -52,7 +52,7 @@ func (h *Home) Denied(name string) (audit.DenialSummary, error) {
 	return w.Next()
 }
 
-// WatchDenied watches what is denied from now on to the sandbox of that name.
+// WatchDenied watches the refusals of the sandbox of that name from now on.
 func (h *Home) WatchDenied(name string) (*DeniedWatch, error) { return watchLog(h, name, true) }
 
 func watchLog(h *Home, name string, fromNow bool) (*DeniedWatch, error) {
@@ -74,7 +74,7 @@ func watchLog(h *Home, name string, fromNow bool) (*DeniedWatch, error) {
 // DeniedWatch reads refusals from an audit log.
 type DeniedWatch struct{ tail *audit.Tail }
 
-// Next is what was denied since the watch began or Next was called, as audit.Denials.Newest has it.
+// Next returns the refusals since the watch began or since the last Next, as audit.Denials.Newest does.
 func (w *DeniedWatch) Next() (audit.DenialSummary, error) {
 	var d audit.Denials
 	err := w.tail.Next(func(_ []byte, ev *audit.Event) error { d.Emit(*ev); return nil })

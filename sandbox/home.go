@@ -26,8 +26,8 @@ const (
 // Home is msb's state directory.
 type Home struct {
 	dir    string
-	answer time.Duration // what a sandbox that is starting may take to answer; 0 is connectWait
-	gone   time.Duration // what a VMM may take to end whose supervisor was killed; 0 is vmmGoneWait
+	answer time.Duration // how long a starting sandbox may take to answer; 0 is connectWait
+	gone   time.Duration // how long the VMM of a killed supervisor may take to end; 0 is vmmGoneWait
 	made   time.Time     // of Only; zero is any
 
 	settled time.Duration // 0 is indexSettled; tests shorten it
@@ -70,7 +70,7 @@ func homeDir(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// makeDir makes a directory of the caller's alone, or finds it there.
+// makeDir makes a directory that only the caller may use, unless it exists.
 func makeDir(dir string, mkdir func(string, fs.FileMode) error) error {
 	err := mkdir(dir, 0o700)
 	if info, e := os.Stat(dir); errors.Is(err, unix.ENOTDIR) || e == nil && !info.IsDir() {
@@ -82,7 +82,7 @@ func makeDir(dir string, mkdir func(string, fs.FileMode) error) error {
 	return checkOurs(dir, os.Geteuid())
 }
 
-// mkdirReal is os.MkdirAll for one directory, where a link is none: what lies behind it is not msb's to clean up.
+// mkdirReal is os.MkdirAll for one directory. A link is refused, since msb must not clean up what lies behind it.
 func mkdirReal(dir string, mode fs.FileMode) error {
 	if err := os.Mkdir(dir, mode); !errors.Is(err, fs.ErrExist) {
 		return err

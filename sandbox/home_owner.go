@@ -9,8 +9,8 @@ import (
 // othersWrite are the permission bits that let group or others write.
 const othersWrite = 0o022
 
-// checkOurs refuses a directory in which anybody but uid (and root) could plant what is trusted later: a
-// kernel, an image, a link in the place of a lock. A link to a directory is fine: it stands in one of ours.
+// checkOurs refuses a directory in which anybody but uid (and root) could plant files that are trusted later: a kernel, an
+// image, a link in place of a lock. A link to a directory is fine, since it lies in a directory of ours.
 func checkOurs(dir string, uid int) error {
 	info, err := os.Stat(dir)
 	if err != nil {

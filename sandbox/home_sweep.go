@@ -24,7 +24,7 @@ func sweepRuns(h *Home) error {
 	})
 }
 
-// sweepDir calls sweep for the names in a directory of the home. What turns out not to be msb's stays.
+// sweepDir calls sweep for the names in a directory of the home. It leaves what isn't msb's.
 func sweepDir(h *Home, sub string, sweep func(dir *os.File, name string) error) error {
 	dir, err := openHomeDir(h, sub)
 	if err != nil {
@@ -43,8 +43,8 @@ func sweepDir(h *Home, sub string, sweep func(dir *os.File, name string) error) 
 	return nil
 }
 
-// sweepRun never makes a lock: in a directory that another sweep has all but removed, that would be a new
-// file on which the other's removal fails.
+// sweepRun never makes a lock: if another sweep has almost removed the directory, the new file would make that removal
+// fail.
 func sweepRun(runs *os.File, name string) error {
 	dir, err := owned.Open(runs, name)
 	if err != nil {

@@ -24,14 +24,14 @@ type Job struct {
 	sandbox string // "" for one without a name
 	home    *Home
 	dir     string
-	started time.Time           // tells it from a later job of the same name; zero if the job's file is damaged
+	started time.Time           // distinguishes it from a later job of the same name; zero if the job's file is damaged
 	client  *agentclient.Client // nil: a session is opened where one is needed
 }
 
-// StartJob starts a process that runs on when this session ends, and returns when its program runs. The name is for the
-// caller to choose; "" is a number's. Of opts it takes no streams, no Resize and no Signals: the output is kept, and
-// with JobInput standard input comes by Job.Write.
-// ErrJobName, ErrJobExists, ErrJobLimit, and a *NotStartedError if the program can't be run.
+// StartJob starts a process that runs on when this session ends, and returns when its program runs. The caller chooses the
+// name; "" is the next free number. Of opts it takes no streams, no Resize and no Signals: the output is kept, and with
+// JobInput standard input comes by Job.Write. ErrJobName, ErrJobExists, ErrJobLimit, and a *NotStartedError if the program
+// can't be run.
 func (s *Sandbox) StartJob(ctx context.Context, name string, opts ExecOptions) (*Job, error) {
 	if err := noPlaceholder(opts.Env, s.info.Placeholders); err != nil {
 		return nil, Fail(err)
@@ -77,7 +77,7 @@ func (h *Home) Job(sandbox, name string) (*Job, error) {
 	return j, j.find()
 }
 
-// find learns which of the jobs that may have the name one after another this is.
+// find determines which job this is, of those that have had the name one after another.
 func (j *Job) find() error {
 	stored, err := j.read()
 	if err == nil {
@@ -119,7 +119,7 @@ func (j *Job) id() agentclient.JobID { return agentclient.JobID{Name: j.name, St
 // Name is the job's name.
 func (j *Job) Name() string { return j.name }
 
-// Status is the job as it is now. ErrNoJob once it is removed, also when another job has its name since.
+// Status is the job's current state. ErrNoJob once it is removed, even if another job has its name.
 func (j *Job) Status() (JobStatus, error) {
 	stored, err := j.read()
 	if err != nil {
@@ -131,8 +131,8 @@ func (j *Job) Status() (JobStatus, error) {
 	return stored.Current(), nil
 }
 
-// current is Status, and for a job that is gone how it ended: a sandbox of Config.AutoRemove goes with its main job. held
-// is the job's file as it was opened before, or nil.
+// current is Status, also for a job that was removed, since a sandbox of Config.AutoRemove is removed with its main job.
+// held is the job's file, opened before, or nil.
 func (j *Job) current(held *os.File) (JobStatus, error) {
 	st, err := j.Status()
 	if held == nil || !errors.Is(err, ErrNoJob) {
@@ -144,11 +144,11 @@ func (j *Job) current(held *os.File) (JobStatus, error) {
 	return st, err
 }
 
-// jobPause is the time between two looks at a job that is followed or waited for: what is looked at are files, so that
-// nobody has to answer.
+// jobPause is the time between two checks of a job that is followed or waited for. The checks read files, so that no
+// process has to answer.
 const jobPause = 50 * time.Millisecond
 
-// Wait returns when the job has ended, however it did. ErrJobLost with the status of one that is lost.
+// Wait returns when the job has ended, for any reason. For a lost job it returns ErrJobLost with the status.
 func (j *Job) Wait(ctx context.Context) (JobStatus, error) {
 	tick := time.NewTicker(jobPause)
 	defer tick.Stop()
@@ -181,9 +181,9 @@ func (j *Job) Kill(ctx context.Context, sig agentclient.Signal) error {
 	}))
 }
 
-// Write gives the job bytes of standard input, and behind them end of file with eof. It returns how many the job has
-// taken, on error too. ErrJobInput if it was started without ExecOptions.JobInput or has had its end of file,
-// ErrJobEnded, and ErrBusy if it has taken nothing for five seconds: the rest may be written again then.
+// Write writes to the job's standard input and, with eof, closes it afterwards. It returns how many bytes the job has
+// taken, on error too. ErrJobInput if it was started without ExecOptions.JobInput or has had its end of file, ErrJobEnded,
+// and ErrBusy if it has taken nothing for five seconds: the rest may be written again then.
 func (j *Job) Write(ctx context.Context, p []byte, eof bool) (n int, err error) {
 	err = j.call(ctx, func(c *agentclient.Client) error { n, err = c.WriteJob(ctx, j.id(), p, eof); return err }, func() error {
 		return fmt.Errorf("%w: %s", ErrJobEnded, j.name)
@@ -194,7 +194,7 @@ func (j *Job) Write(ctx context.Context, p []byte, eof bool) (n int, err error) 
 // Remove deletes a job that has ended, and its output. ErrJobRunning.
 func (j *Job) Remove(ctx context.Context) error {
 	return Fail(j.call(ctx, func(c *agentclient.Client) error { return c.RemoveJob(ctx, j.id()) }, func() error {
-		run, err := lockSettled(ctx, j.home, j.sandbox) // against a start, whose supervisor looks through the jobs
+		run, err := lockSettled(ctx, j.home, j.sandbox) // against a start, whose supervisor reads all jobs
 		if err != nil {
 			return err
 		}

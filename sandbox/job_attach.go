@@ -13,20 +13,20 @@ import (
 
 // AttachOptions are the streams that join a job's. Each may be nil.
 type AttachOptions struct {
-	// Stdin is copied to the job's standard input, if it was started with JobInput. Its end leaves the job's open. An error
-	// of it other than io.EOF ends the attachment, and is what Attach returns.
+	// Stdin is copied to the job's standard input, if it was started with JobInput. The end of Stdin doesn't close the
+	// job's. Any error of it but io.EOF ends the attachment, and Attach returns it.
 	Stdin io.Reader
-	// Stdout and Stderr get what the job writes from now on, or with All from its beginning, though it has ended. One that takes nothing holds up this attachment alone: what the
-	// ring of the job's output no longer has by then is counted by Missing.
+	// Stdout and Stderr get what the job writes from now on, or with All from its beginning, even if it has ended. A slow
+	// writer delays only this attachment; Missing counts the output that the job's ring no longer has by then.
 	Stdout, Stderr io.Writer
 	All            bool
 	Missing        func(bytes int64)
-	// Attached is called once: what is written from then on is copied.
+	// Attached is called once: output from then on is copied.
 	Attached func()
 }
 
 const (
-	// attachPause is the time between two looks at the output of a job that is attached: somebody may type.
+	// attachPause is the time between two checks of an attached job's output. It is short because somebody may be typing.
 	attachPause = 10 * time.Millisecond
 	// attachPart is the most that is read of Stdin at once, in bytes.
 	attachPart = 32 << 10
@@ -76,7 +76,7 @@ func (j *Job) Resize(ctx context.Context, size agentclient.Size) error {
 	}))
 }
 
-// feed copies r to the job. A job that takes no more, for now or for good, is none of who attached.
+// feed copies r to the job. It is no error if the job takes no more.
 func (j *Job) feed(ctx context.Context, r io.Reader) error {
 	buf := make([]byte, attachPart)
 	for {
@@ -85,7 +85,7 @@ func (j *Job) feed(ctx context.Context, r io.Reader) error {
 			n, err := j.Write(ctx, rest, false)
 			rest = rest[n:]
 			if errors.Is(err, ErrJobInput) || errors.Is(err, ErrJobEnded) {
-				rest = nil // between two runs of --restart, or at its end, which follow tells
+				rest = nil // between two runs of --restart, or at the job's end, which follow reports
 			} else if err != nil && !errors.Is(err, ErrBusy) {
 				return err
 			}

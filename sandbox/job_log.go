@@ -11,25 +11,25 @@ import (
 	"github.com/msb-project/msb/internal/joblog"
 )
 
-// LogOptions say what of a job's output is read. The zero value is all that is kept.
+// LogOptions say which part of a job's output is read. The zero value is all that is kept.
 type LogOptions struct {
 	// Follow waits for more until the job has ended.
 	Follow bool
 	// Since leaves out lines that were written before.
 	Since time.Time
-	// Tail leaves out all but the last so many lines of what is there at first; 0 is all of them, -1 none.
+	// Tail skips all but the last Tail lines of the existing output; 0 skips none, -1 all.
 	Tail int
 }
 
 // LogEntry is a line of a job's output.
 type LogEntry struct {
 	Time time.Time
-	// Stderr tells standard error from standard output. With a terminal all is standard output.
+	// Stderr is true for standard error. With a terminal, everything is standard output.
 	Stderr bool
 	// Data is the line with its newline. One above 16 KiB comes in several entries, of which the last has the newline.
 	Data []byte
-	// Missing is how many bytes of output are missing here, and Data empty: they are older than what is kept, or the host's
-	// disk had no room for them.
+	// Missing is how many bytes of output are missing here; Data is empty then. They are older than what is kept, or the
+	// host's disk had no room for them.
 	Missing int64
 }
 
@@ -47,8 +47,8 @@ type LogReader struct {
 	rest         []byte
 }
 
-// Logs opens the job's output, also of one that runs or whose sandbox doesn't. The output is bytes of the guest's,
-// terminal escapes included. Closing the log, or never reading it, changes nothing for the job. Reads end with ctx.
+// Logs opens the job's output, whether the job and its sandbox run or not. The output is the guest's raw bytes, terminal
+// escapes included. Closing the log, or never reading it, doesn't affect the job. Reads end with ctx.
 func (j *Job) Logs(ctx context.Context, o LogOptions) (*LogReader, error) {
 	st, err := j.Status()
 	if err != nil {
@@ -69,8 +69,8 @@ func (j *Job) Logs(ctx context.Context, o LogOptions) (*LogReader, error) {
 // errNothingYet means that a line may come.
 var errNothingYet = errors.New("no line yet")
 
-// skip goes on to the last Tail lines of what is there. It counts the lines and reads them again: 8 MiB of empty ones
-// would take a hundred times that in memory.
+// skip advances to the last Tail lines of the existing output. It counts the lines and reads them again, since 8 MiB of
+// empty lines would take a hundred times that in memory.
 func (l *LogReader) skip() error {
 	if err := l.lines.Hold(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (l *LogReader) skip() error {
 	return err
 }
 
-// pass reads over so many lines, if there are as many, and returns how many it were.
+// pass skips up to that many lines, and returns how many it skipped.
 func (l *LogReader) pass(most int) (n int, err error) {
 	for n < most {
 		e, err := l.next()
@@ -185,7 +185,7 @@ func (l *LogReader) add(line joblog.Line) {
 	l.queue = append(l.queue, LogEntry{Time: line.Time, Stderr: line.Stream == joblog.Stderr, Data: line.Data, Missing: line.Missing})
 }
 
-// Read implements io.Reader: both streams' lines as one, and nothing of what is missing.
+// Read implements io.Reader: the lines of both streams as one, without missing output.
 func (l *LogReader) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
 		e, err := l.Next()

@@ -8,15 +8,15 @@ import (
 
 // JobOutput is a part of a job's output.
 type JobOutput struct {
-	// Data is what was written, both streams in the order in which it was.
+	// Data is what was written, both streams in order.
 	Data []byte
 	// Missing is how many bytes before Data are missing, as in LogEntry.
 	Missing int64
-	// Next is the number of the first byte behind Data: where the next part begins.
+	// Next is the offset of the first byte after Data, where the next part begins.
 	Next int64
 }
 
-// OutputSize is how many bytes the job wrote so far, those that are missing included.
+// OutputSize is how many bytes the job wrote so far, including missing ones.
 func (j *Job) OutputSize() (int64, error) {
 	st, err := j.Status()
 	if err != nil {
@@ -29,8 +29,8 @@ func (j *Job) OutputSize() (int64, error) {
 	return max(n, st.OutputBytes), nil
 }
 
-// Output is at most most bytes of the job's output, from the byte with the number from on; the first is 0. It reads
-// nothing of what is long before them, waits for nothing, and ends before bytes that are missing.
+// Output is at most most bytes of the job's output, from offset from on. It doesn't read what comes long before, doesn't
+// wait, and ends before missing bytes.
 func (j *Job) Output(from int64, most int) (JobOutput, error) {
 	st, err := j.Status()
 	if err != nil {

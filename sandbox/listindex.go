@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// indexFrom is how many sandboxes there must be for an index to be kept: fewer are read as quickly.
+	// indexFrom is the number of sandboxes from which an index is kept: reading fewer takes no longer without it.
 	indexFrom = 256
-	// indexSettled is how long a directory must be unchanged for what was read of it to be kept: two changes in one tick of
-	// the file system's clock have one time.
+	// indexSettled is how long a directory must be unchanged before its entry is kept: two changes in one tick of the file
+	// system's clock have the same time.
 	indexSettled = 2 * time.Second
 	// indexAgain is how many sandboxes may have to be read before the index is written again.
 	indexAgain = 64
@@ -27,22 +27,22 @@ const (
 	indexVersion = 1
 )
 
-// index is what was read of sandboxes that were stopped, so that a list need not open ten thousand files. It is a cache: it
-// may be removed, and one that can't be read is none.
+// index holds what was read about stopped sandboxes, so that a list need not open ten thousand files. It is a cache: it may
+// be removed, and an unreadable one is ignored.
 type index struct {
 	Version int
 	Dir     string // of the sandboxes
 	Entries map[string]*indexed
 }
 
-// indexed is a sandbox that was stopped, as it was when its directory was last changed. All that changes it then renames a
-// file of its directory, or of its jobs'.
+// indexed is a stopped sandbox as of the last change of its directory. Every later change renames a file in its directory,
+// or in that of its jobs.
 type indexed struct {
 	At, Jobs stamp
 	Status   Status
 }
 
-// stamp tells whether anything was made, renamed or removed in a directory.
+// stamp changes when anything is made, renamed or removed in a directory.
 type stamp struct {
 	Device, Inode uint64
 	Modified      [2]int64
@@ -92,7 +92,7 @@ func newLister(h *Home, n int) *lister {
 	return l
 }
 
-// stamps are those of the sandboxes' directories, taken by two at once: most of the time of a long list goes there.
+// stamps takes the stamps of the sandboxes' directories, two at once, since a long list spends most of its time there.
 func (l *lister) stamps(names []string) []stamp {
 	all := make([]stamp, len(names))
 	if l.parent == nil {
@@ -111,7 +111,7 @@ func (l *lister) stamps(names []string) []stamp {
 	return all
 }
 
-// status is Inspect's, or what the index has. at was taken before.
+// status is Inspect's result, or the index's. at was taken before.
 func (l *lister) status(name string, at stamp) (*Status, error) {
 	if l.parent == nil {
 		return l.home.Inspect(name)
@@ -134,13 +134,13 @@ func (l *lister) status(name string, at stamp) (*Status, error) {
 	return st, nil
 }
 
-// socketLeft reports whether a supervisor runs, begins to, or was killed: its files change as they are.
+// socketLeft reports whether a supervisor runs, is starting, or was killed: then files change without a rename.
 func (l *lister) socketLeft(name string) bool {
 	var st unix.Stat_t
 	return unix.Fstatat(int(l.parent.Fd()), name+"/"+state.ControlSock, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// close writes the index down if it has become old. What goes wrong costs the next list its time and nothing else.
+// close writes the index if it has become old. An error only makes the next list slower.
 func (l *lister) close() {
 	if l.parent == nil {
 		return
@@ -158,7 +158,7 @@ func (l *lister) close() {
 // maxIndex bounds what is read of an index, in bytes.
 const maxIndex = 64 << 20
 
-// readIndex reads a file of the user's own, through no link.
+// readIndex reads a file of the user's own, and follows no link.
 func readIndex(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

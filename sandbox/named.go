@@ -20,7 +20,7 @@ import (
 // DefaultDisk is the size of a named sandbox's writable disk, in bytes. The file is sparse.
 const DefaultDisk = 10 << 30
 
-// StartOptions are what starting a sandbox that exists needs beside its state. The zero value is fine.
+// StartOptions are what the start of an existing sandbox needs besides its state. The zero value is fine.
 type StartOptions struct {
 	// Home, Program, Progress and Notice are as in Config.
 	Home, Program string
@@ -59,7 +59,7 @@ func startNew(ctx context.Context, cfg *Config) (*Sandbox, error) {
 	return s, nil
 }
 
-// makeNamed also returns the lock file of what it made, which is not locked.
+// makeNamed also returns the lock file of the new sandbox, not locked.
 func create(ctx context.Context, cfg *Config) (home *Home, lock *os.File, err error) {
 	if err := CheckName(cfg.Name); err != nil {
 		return nil, nil, err
@@ -101,7 +101,7 @@ func exists(name string) error {
 	return fmt.Errorf("%w: %s; `msb start %s` starts it, `msb exec %s -- COMMAND` uses it while it runs, `msb rm %s` removes it", ErrExists, name, name, name, name)
 }
 
-// absolute makes paths independent of the directory that a later command is called in.
+// absolute makes paths independent of a later command's working directory.
 func absolute(paths ...*string) error {
 	for _, p := range paths {
 		if *p == "" {
@@ -123,9 +123,8 @@ func makeNamed(h *Home, st *state.Stored) (lock *os.File, err error) {
 	})
 }
 
-// makeWithDisk makes the directory under a name that nobody looks at, and renames it: one that is there is whole. It is
-// locked until then, however long disk takes, so that no sweep takes it for left over. from is what the sandbox's audit log
-// says that it was made from.
+// makeWithDisk makes the directory under a hidden name and renames it, so that a visible one is complete. It is locked
+// until then, however long disk takes, so that no sweep removes it. from is the sandbox's origin, for its audit log.
 func makeWithDisk(h *Home, st *state.Stored, from string, disk func(dir string) error) (lock *os.File, err error) {
 	temp := state.HiddenPath(h.dir)
 	if err := os.Mkdir(temp, 0o700); err != nil {
@@ -139,7 +138,7 @@ func makeWithDisk(h *Home, st *state.Stored, from string, disk func(dir string) 
 		err = disk(temp)
 	}
 	if err == nil {
-		if e := logEvent(st, temp, audit.SandboxCreate, from); st.Audit == "" { // whether another file can be written to is for starts to tell
+		if e := logEvent(st, temp, audit.SandboxCreate, from); st.Audit == "" { // starts check whether other files can be written to
 			err = e
 		}
 	}
@@ -162,8 +161,8 @@ func makeWithDisk(h *Home, st *state.Stored, from string, disk func(dir string) 
 	return lock, nil
 }
 
-// StartNamed starts the sandbox of that name, which runs until Stop, whatever becomes of this process once StartNamed
-// has returned. ErrRunning when it runs already.
+// StartNamed starts the sandbox of that name, which runs until Stop, even if this process ends after StartNamed has
+// returned. ErrRunning if it runs already.
 func StartNamed(ctx context.Context, name string, o StartOptions) (*Sandbox, error) {
 	home, err := OpenHome(o.Home)
 	if err != nil {
@@ -188,8 +187,8 @@ func startNamed(ctx context.Context, home *Home, name string, o StartOptions) (*
 	return bringUp(ctx, home, run, img, cfg, admitted)
 }
 
-// prepareStart says what to start, and clears what a run before left. The caller holds the lock, so that no other sandbox
-// comes under the name meanwhile.
+// prepareStart determines what to start, and removes what an earlier run left. The caller holds the lock, so that no other
+// sandbox gets the name meanwhile.
 func prepareStart(ctx context.Context, h *Home, run *runDir, o StartOptions) (*Config, *image.Image, *Admission, error) {
 	cfg, img, admitted, err := prepareRun(ctx, h, run, o)
 	if err == nil {
@@ -264,7 +263,7 @@ func prepareRun(ctx context.Context, h *Home, run *runDir, o StartOptions) (*Con
 	return &cfg, img, admitted, nil
 }
 
-// imageOf finds the image that the sandbox was made from: its disk lies on top of that one and of no other.
+// imageOf finds the image that the sandbox was made from, since its disk fits no other.
 func imageOf(ctx context.Context, h *Home, st *state.Stored, cfg *Config, admitted *Admission) (*image.Image, error) {
 	store, err := Store(h)
 	if err != nil {
@@ -290,8 +289,7 @@ func imageOf(ctx context.Context, h *Home, st *state.Stored, cfg *Config, admitt
 		image.ErrNotCached, st.Image, img.Digest, st.Name, st.ImageDigest)
 }
 
-// NeededImages are the digests of the images that the named sandboxes were made from, and those that there are snapshots
-// of: their disks lie on top of them.
+// NeededImages are the digests of the images under the disks of named sandboxes and of snapshots.
 func (h *Home) NeededImages() ([]string, error) {
 	all, err := h.List()
 	if err != nil {
@@ -305,8 +303,7 @@ func (h *Home) NeededImages() ([]string, error) {
 	return append(digests, ofSnapshots...), err
 }
 
-// lockSettled is lockNamed for after a kill: a supervisor's last threads hold its lock for a moment longer than its
-// socket answers.
+// lockSettled is lockNamed after a kill: a supervisor's last threads hold its lock a little longer than its socket answers.
 func lockSettled(ctx context.Context, h *Home, name string) (*runDir, error) {
 	const tries, pause = 100, 20 * time.Millisecond
 	tick := time.NewTicker(pause)

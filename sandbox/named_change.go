@@ -14,7 +14,7 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Rename gives the sandbox of that name another. ErrRunning while it runs, ErrExists if the other name is taken.
+// Rename changes the name of a sandbox. ErrRunning while it runs, ErrExists if the new name is taken.
 func (h *Home) Rename(ctx context.Context, name, to string) error {
 	return Fail(changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
 		if err := CheckName(to); err != nil {
@@ -38,8 +38,8 @@ func (h *Home) Rename(ctx context.Context, name, to string) error {
 	}))
 }
 
-// Reset gives the sandbox of that name an empty disk in place of its own, as when it was made; its jobs go too. ErrRunning
-// while it runs. Killed at any time it leaves the old disk or the new one.
+// Reset replaces the disk of the sandbox of that name by an empty one, as when it was made, and removes its jobs.
+// ErrRunning while it runs. A kill at any time leaves the old disk or the new one.
 func (h *Home) Reset(ctx context.Context, name string) error {
 	return Fail(changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
 		if err := clearRun(h, run.dir); err != nil { // its machine may still write to the disk
@@ -67,7 +67,7 @@ func (h *Home) Reset(ctx context.Context, name string) error {
 // ErrVariable is wrapped by errors about a variable that can't be set.
 var ErrVariable = errors.New("unusable variable")
 
-// Env has the variables that every command of the sandbox of that name gets, as KEY=value, in the order in which they
+// Env returns the variables that every command of the sandbox of that name gets, as KEY=value, in the order in which they
 // were set.
 func (h *Home) Env(name string) ([]string, error) {
 	st, err := loadStored(h, name)

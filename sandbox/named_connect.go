@@ -65,21 +65,22 @@ func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 	return s, nil
 }
 
-// connectWait is more than a sandbox takes from its socket to its first answer.
+// connectWait bounds the wait of a new session: it is more than a starting sandbox takes from its socket to its first
+// answer.
 const connectWait = state.BootTimeout + 30*time.Second
 
-// answerWait is for one that was ready: what it takes on a machine under heavy load, and no boot.
+// answerWait bounds it for a sandbox that was ready, which has no boot left, on a machine under heavy load.
 const answerWait = 30 * time.Second
 
 func notRunning(name string) error {
 	return fmt.Errorf("%w: %s; `msb start %s` starts it", ErrNotRunning, name, name)
 }
 
-// watchSession learns of the sandbox's end by that of the session.
+// watchSession reports the end of the session as the end of the sandbox.
 func (s *Sandbox) watchSession() {
 	<-s.client.Done()
 	s.failure = s.client.Err()
-	// The supervisor writes down why before its process ends, and the socket is gone then.
+	// The supervisor stores the reason before its process ends and the socket is removed.
 	for deadline := time.Now().Add(lastWordWait); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // waits for another process's file
 		var end End
 		if _, err := os.Lstat(s.run.dir); errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +104,7 @@ func (s *Sandbox) watchSession() {
 	close(s.over)
 }
 
-// missing says that there is no sandbox of that name; err is why its directory can't be looked at.
+// missing says that there is no sandbox of that name; err is why its directory can't be read.
 func missing(name string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -20,8 +20,8 @@ import (
 // vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.
 const vmmGoneWait = 10 * time.Second
 
-// clearRun removes what a run that was killed left, once its VMM is gone too: two machines must never write to one
-// disk. The caller holds the lock.
+// clearRun removes what a killed run left, after its VMM has ended too: two machines must never write to one disk. The
+// caller holds the lock.
 func clearRun(h *Home, dir string) error {
 	var r state.RunRecord
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.VMM.PID != 0 {
@@ -54,8 +54,8 @@ func removeNamed(ctx context.Context, h *Home, name string) error {
 	return removeLocked(h, run)
 }
 
-// removeMade removes a sandbox whose first start failed, unless another command has started or removed it: lock is the
-// file that it was made with.
+// removeMade removes a sandbox whose first start failed, unless another command has started or removed it. lock is the file
+// that it was made with.
 func removeMade(ctx context.Context, h *Home, name string, lock *os.File) error {
 	run, err := lockSettled(ctx, h, name)
 	if errors.Is(err, ErrRunning) || errors.Is(err, ErrNoSandbox) {
@@ -70,19 +70,19 @@ func removeMade(ctx context.Context, h *Home, name string, lock *os.File) error 
 	return removeLocked(h, run)
 }
 
-// removeLocked removes a sandbox whose lock the caller took, and lets go of the lock.
+// removeLocked removes a sandbox whose lock the caller holds, and releases the lock.
 func removeLocked(h *Home, run *runDir) error {
 	defer func() { _ = run.lock.Close() }()
 	if err := clearRun(h, run.dir); err != nil {
 		return err
 	}
-	if st, err := loadStored(h, run.id); err == nil { // one that is damaged can be removed, and one on a disk that is full
+	if st, err := loadStored(h, run.id); err == nil { // a damaged sandbox can be removed, and one on a full disk
 		_ = logEvent(st, run.dir, audit.SandboxRemove, "")
 	}
 	return state.RemoveNamed(h.dir, run.id)
 }
 
-// sweepNamed removes what killed commands left half-made or half-removed, and sandboxes that were to go with their run.
+// sweepNamed removes what killed commands left half-made or half-removed, and sandboxes of AutoRemove whose run is over.
 func sweepNamed(h *Home) error {
 	return sweepDir(h, state.NamedDir, func(all *os.File, name string) error {
 		if CheckName(name) == nil {
@@ -112,7 +112,8 @@ func sweepNamed(h *Home) error {
 	})
 }
 
-// sweepTemporary removes a sandbox of Config.AutoRemove whose supervisor was killed: its run is over, but its record is there.
+// sweepTemporary removes a sandbox of Config.AutoRemove whose supervisor was killed: its run is over, but the run's record
+// is still there.
 func sweepTemporary(h *Home, name string) error {
 	dir := namedPath(h, name)
 	if !wasTemporary(dir) {
@@ -131,7 +132,7 @@ func sweepTemporary(h *Home, name string) error {
 	return removeLocked(h, run)
 }
 
-// wasTemporary reports whether a run's record says that the sandbox goes with it, and its machine is gone.
+// wasTemporary reports whether a run's record says that the sandbox is removed with it, and the machine has ended.
 func wasTemporary(dir string) bool {
 	var r state.RunRecord
 	switch err := state.ReadJSON(dir, state.InfoFile, &r); {

@@ -31,7 +31,7 @@ func stopNamed(ctx context.Context, h *Home, name string) error {
 		if err := state.EndPeer(ctx, conn, state.StopWait); err != nil {
 			return err // one that was killed wrote nothing down
 		}
-		if ready { // it closes its connections before it ends, so that two who stop it may find it gone too early
+		if ready { // it closes its connections before it ends, so a second caller of Stop may find it gone too early
 			if err := r.Supervisor.Gone(state.StopWait); err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func stopNamed(ctx context.Context, h *Home, name string) error {
 	return r.Supervisor.End(ctx, state.StopWait) // somebody removed the socket under it
 }
 
-// checkEnd looks whether a run that was ready wrote down how it ended, which the next start and msb ls tell of.
+// checkEnd checks that a run that was ready has stored how it ended, for the next start and msb ls.
 func checkEnd(h *Home, name string, ready bool) error {
 	var end End
 	if err := state.ReadJSON(namedPath(h, name), state.EndFile, &end); ready && err != nil {

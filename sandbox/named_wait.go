@@ -12,9 +12,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// WaitEnd waits until the run of the sandbox of that name is over, however many runs come after it: nil after a stop, an
+// WaitEnd waits until the current run of the sandbox of that name is over, even if others follow: nil after a stop, an
 // error with its Kind if it ended by itself (KindIdle and KindLifetime among them), ErrSupervisor if its supervisor was
-// killed. ErrNotRunning if there is no run. It is no use of the sandbox, which Config.IdleStop looks for.
+// killed. ErrNotRunning if there is no run. For Config.IdleStop it doesn't count as use of the sandbox.
 func (h *Home) WaitEnd(ctx context.Context, name string) error { return Fail(waitEnd(ctx, h, name)) }
 
 func waitEnd(ctx context.Context, h *Home, name string) error {

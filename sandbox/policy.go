@@ -10,8 +10,8 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// Policy is what the sandbox of that name starts with: its policy file as it is now, under its floor, with what a person
-// has granted beside.
+// Policy is the policy that the sandbox of that name starts with: its policy file as it is now, under its floor, with the
+// approved requests.
 func (h *Home) Policy(name string) (*policies.Policy, error) {
 	st, err := loadStored(h, name)
 	if err != nil {

@@ -15,8 +15,8 @@ type Ports struct{ home *Home }
 // Ports are those of h's sandboxes.
 func (h *Home) Ports() Ports { return Ports{h} }
 
-// List returns the ports that the sandbox of that name publishes, whether it runs or not. Host is 0 of one that its first start
-// will choose.
+// List returns the ports that the sandbox of that name publishes, whether it runs or not. Host is 0 if the first start
+// chooses it.
 func (ps Ports) List(name string) ([]Port, error) {
 	st, err := loadStored(ps.home, name)
 	if err != nil {
@@ -25,8 +25,8 @@ func (ps Ports) List(name string) ([]Port, error) {
 	return st.Ports, nil
 }
 
-// Add publishes a port of the sandbox of that name: at once if it runs, and at each start. It returns the port with
-// what was chosen.
+// Add publishes a port of the sandbox of that name: at once if it runs, and at each start. It returns the port with the
+// chosen Host.
 func (ps Ports) Add(ctx context.Context, name string, p Port) (added Port, err error) {
 	err = ps.change(ctx, name,
 		func(s *Sandbox) error {
@@ -47,8 +47,8 @@ func (ps Ports) Add(ctx context.Context, name string, p Port) (added Port, err e
 	return added, err
 }
 
-// Remove ends ports of the sandbox of that name, with their connections, and returns which: those that lead to p's
-// Guest, and only from its Host and Address where these are set.
+// Remove ends ports of the sandbox of that name, with their connections, and returns them: those that lead to p's Guest,
+// and only from its Host and Address if these are set.
 func (ps Ports) Remove(ctx context.Context, name string, p Port) (removed []Port, err error) {
 	err = ps.change(ctx, name,
 		func(s *Sandbox) error {
@@ -74,7 +74,7 @@ func (ps Ports) Remove(ctx context.Context, name string, p Port) (removed []Port
 	return removed, err
 }
 
-// change lets one of the two change the ports of a sandbox: live where it runs, stored where it does not.
+// change changes the ports of a sandbox: live if it runs, stored if it doesn't.
 func (ps Ports) change(ctx context.Context, name string, live func(*Sandbox) error, stored func(*state.Stored) error) error {
 	s, err := connectNamed(ctx, ps.home, name)
 	if err == nil {

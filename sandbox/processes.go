@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Process is a process of a guest. All of it is the guest's word.
+// Process is a process of a guest, as the guest reports it.
 type Process struct {
 	PID    int    `json:"pid"`
 	Parent int    `json:"ppid"`

@@ -112,7 +112,7 @@ func wouldHelp(h *Home, name string, rule *policies.Rule) error {
 	return nil
 }
 
-// List returns the requests of the sandbox of that name and what became of them, the oldest first.
+// List returns the requests of the sandbox of that name with their states, the oldest first.
 func (rs Requests) List(name string) ([]Request, error) {
 	st, err := loadStored(rs.home, name)
 	if err != nil {
@@ -146,8 +146,8 @@ func (rs Requests) Find(id string) (name string, r Request, err error) {
 	return "", Request{}, Fail(fmt.Errorf("%w: there is none of the id %.40q; `msb requests ls` shows them", ErrRequest, id))
 }
 
-// Answer answers a request of the sandbox of that name, or takes back one that was approved. What is approved is in
-// force when it returns, or from the next start on.
+// Answer answers a request of the sandbox of that name, or revokes an approved one. An approval is in force when Answer
+// returns, or from the next start on.
 func (rs Requests) Answer(ctx context.Context, name string, a RequestAnswer) error {
 	st, err := loadStored(rs.home, name)
 	if err != nil {
@@ -169,7 +169,7 @@ func (rs Requests) Answer(ctx context.Context, name string, a RequestAnswer) err
 	}))
 }
 
-// changeRequests has the sandbox's supervisor make a change, or makes it with do where none runs.
+// changeRequests lets the sandbox's supervisor make a change, or makes it with do if none runs.
 func changeRequests(ctx context.Context, h *Home, name string, c Changes, do func(*state.Stored) (audit.Event, error)) error {
 	s, err := connectNamed(ctx, h, name)
 	if err == nil {

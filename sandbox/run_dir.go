@@ -17,8 +17,8 @@ type runDir struct {
 	lock *os.File
 }
 
-// newRun makes and locks a directory for a new sandbox. The lock passes to every process that inherits
-// lock and is free when the last of them is gone, however it went.
+// newRun makes and locks a directory for a new sandbox. Every process that inherits lock holds the lock; it is free when
+// the last of them has ended, for any reason.
 func newRun(h *Home) (*runDir, error) {
 	var b [idBytes]byte
 	if _, err := rand.Read(b[:]); err != nil {

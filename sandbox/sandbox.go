@@ -18,23 +18,22 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// lastWordWait bounds the wait for the supervisor's account of an end that the agent's session noticed
-// first.
+// lastWordWait bounds the wait for the supervisor's reason, if the agent's session noticed the end first.
 const lastWordWait = 5 * time.Second
 
 // ID is the sandbox's id, unique on this machine; its name if it has one.
 func (s *Sandbox) ID() string { return s.info.ID }
 
-// Name is the sandbox's name; "" for one that leaves nothing.
+// Name is the sandbox's name; "" for one without.
 func (s *Sandbox) Name() string { return s.name }
 
-// Info is what the sandbox said of itself when it was ready.
+// Info is what the sandbox reported when it was ready.
 func (s *Sandbox) Info() Info { return s.info }
 
 // Image is what its root was made from.
 func (s *Sandbox) Image() *image.Image { return s.image }
 
-// MinHostRoom is the least room, in bytes, on this machine in which a sandbox with a disk starts.
+// MinHostRoom is how many bytes must be free on this machine for a sandbox with a disk to start.
 const MinHostRoom = state.MinFree
 
 // HostRoom is how many bytes are free on this machine where the sandbox's disk is.
@@ -50,7 +49,7 @@ func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error
 	if err == nil || ctx.Err() != nil {
 		return st, err
 	}
-	if s.client.Err() == nil { // the session goes on: this command was refused, or its output has no reader
+	if s.client.Err() == nil { // the session continues: this command was refused, or its output has no reader
 		return st, Fail(err)
 	}
 	// The session ended under the exec. The supervisor knows why: a panic, no memory, a violation.
@@ -62,7 +61,7 @@ func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error
 	}
 }
 
-// Stats asks the guest what it uses. It is the guest's word only.
+// Stats asks the guest what it uses. A hostile guest may lie.
 func (s *Sandbox) Stats(ctx context.Context) (agentclient.Stats, error) {
 	st, err := s.client.Stats(ctx)
 	return st, Fail(err)
@@ -81,8 +80,8 @@ func (s *Sandbox) Done() <-chan struct{} { return s.over }
 // Err is why the sandbox ended by itself. Valid after Done.
 func (s *Sandbox) Err() error { return Fail(s.failure) }
 
-// Denied is what was denied in the life of a sandbox that was started here. It waits for the sandbox's end, which Close
-// or Stop brings; one with a name that runs on, and one of Connect, tell nothing.
+// Denied summarises the refusals of a sandbox that was started here. It waits for the sandbox's end, so call it after Close
+// or Stop; it is empty for a sandbox with a name that runs on, and for one of Connect.
 func (s *Sandbox) Denied() audit.DenialSummary {
 	select {
 	case <-s.over:
@@ -92,9 +91,8 @@ func (s *Sandbox) Denied() audit.DenialSummary {
 	}
 }
 
-// Close ends the sandbox and waits until nothing is left of it: no process, no file but those that
-// Config.Keep asked for. A sandbox with a name runs on: Close ends this session with it, Stop the sandbox. Further
-// calls return nil.
+// Close ends the sandbox and waits until nothing is left of it: no process, and no file but those of Config.Keep. A sandbox
+// with a name runs on: Close ends only this session, Stop ends the sandbox. Further calls return nil.
 func (s *Sandbox) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -115,15 +113,15 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	return errors.Join(s.home.Stop(ctx, s.name), s.Close())
 }
 
-// Discard is Stop for a sandbox that was to be of use for something that failed: one with a name that Start made is
-// removed too, with its disk. Another that has the name since is left alone.
+// Discard is Stop for a sandbox that is of no use since a later step failed: it also removes a named sandbox that Start
+// made, with its disk. A newer sandbox of the same name is left alone.
 func (s *Sandbox) Discard(ctx context.Context) error {
 	if s.made == nil {
 		return s.Stop(ctx)
 	}
 	var stopped error
 	if conn, err := state.DialControl(s.run.dir); err == nil {
-		// While the file is there, who answers is the supervisor of no other sandbox.
+		// While the file exists, no other sandbox's supervisor can answer.
 		if isAt(s.made, filepath.Join(s.run.dir, state.LockFile)) {
 			stopped = state.EndPeer(ctx, conn, state.StopWait)
 		} else {
@@ -144,16 +142,16 @@ func (s *Sandbox) leave() {
 	}
 }
 
-// abandon ends a sandbox that did not become ready. Until it is, its supervisor ends with its caller.
+// abandon ends a sandbox that did not become ready. Until it is ready, its supervisor ends with its caller.
 func (s *Sandbox) abandon() (err error) {
-	if s.name != "" { // which became ready at this very moment and would live on
+	if s.name != "" { // which has just become ready and would run on
 		_ = s.cmd.Process.Signal(syscall.SIGTERM) // its only error is that it is gone already
 	}
 	s.once.Do(func() { err = s.close() })
 	return err
 }
 
-// dropRun removes what a run leaves that never began, or is over.
+// dropRun removes the files of a run that never began, or is over.
 func (s *Sandbox) dropRun() error {
 	if s.name == "" {
 		return s.run.remove()

@@ -33,17 +33,16 @@ type Snapshot struct {
 	Imported    bool   `json:"imported"`
 	Image       string `json:"image"`
 	ImageDigest string `json:"image_digest"`
-	// Disk is the size of the disk, Data what of it is not all zeros, to within a chunk. Snapshots share chunks that are
-	// equal.
+	// Disk is the size of the disk, Data the size of its non-zero chunks. Snapshots share equal chunks.
 	Disk int64 `json:"disk_bytes"`
 	Data int64 `json:"data_bytes"`
-	// Problem says why it can't be read; the other fields are empty then.
+	// Problem says why the snapshot can't be read; the other fields are empty then.
 	Problem string `json:"problem,omitempty"`
 }
 
 // SnapshotOptions are the choices of one snapshot. The zero value is fine.
 type SnapshotOptions struct {
-	// Name is that of the snapshot; "" is the sandbox's with the next number behind it, as web-1.
+	// Name is the snapshot's name; "" is the sandbox's with the next free number, such as web-1.
 	Name string
 	// Labels are the user's.
 	Labels map[string]string
@@ -55,8 +54,8 @@ type Snapshots struct{ home *Home }
 // Snapshots are h's.
 func (h *Home) Snapshots() Snapshots { return Snapshots{h} }
 
-// Create takes a snapshot of the sandbox of that name. One that runs has its disk frozen for it, for at most
-// MaxFreeze. ErrSnapshotExists if another snapshot has the name. Killed at any time it leaves the snapshot or nothing.
+// Create takes a snapshot of the sandbox of that name. The disk of a running sandbox is frozen meanwhile, for at most
+// MaxFreeze. ErrSnapshotExists if another snapshot has the name. A kill at any time leaves the snapshot or nothing.
 func (ss Snapshots) Create(ctx context.Context, name string, o SnapshotOptions) (*Snapshot, error) {
 	s, err := ss.create(ctx, name, o)
 	return s, Fail(err)
@@ -109,7 +108,7 @@ func takeSnapshot(ctx context.Context, h *Home, store *diskstore.Store, work *di
 	return snapshotOf(o.Name, meta, list), nil
 }
 
-// commitNext gives a snapshot the first name that is free behind those that there are.
+// commitNext gives a snapshot the sandbox's name with a number above all existing ones.
 func commitNext(store *diskstore.Store, work *diskstore.Work, sandbox string, meta *diskstore.Meta, list *diskstore.List) (string, error) {
 	names, err := store.Names()
 	if err != nil {
@@ -147,7 +146,7 @@ func sweepSnapshots(h *Home) error {
 	return store.Sweep()
 }
 
-// List returns all snapshots in the order of their names. One that is damaged is among them.
+// List returns all snapshots, damaged ones included, by name.
 func (ss Snapshots) List() ([]Snapshot, error) {
 	store, err := ss.store()
 	if err != nil {
@@ -184,7 +183,7 @@ func (ss Snapshots) Inspect(name string) (*Snapshot, error) {
 	return snapshotOf(name, meta, list), nil
 }
 
-// Remove removes the snapshot of that name, and what no other snapshot shares of it.
+// Remove removes the snapshot of that name, and the chunks that no other snapshot shares.
 func (ss Snapshots) Remove(name string) error {
 	store, err := ss.store()
 	if err != nil {
@@ -279,7 +278,7 @@ func certificatesOf(path string) (string, error) {
 	return certs.String(), err
 }
 
-// Has reports whether there is a snapshot of that name, however damaged.
+// Has reports whether there is a snapshot of that name, damaged or not.
 func (ss Snapshots) Has(name string) bool {
 	store, err := ss.store()
 	if err != nil {

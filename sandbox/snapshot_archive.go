@@ -14,9 +14,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Export writes the snapshot of that name to w, as one zstd archive: the disk and those settings that take nothing
-// from this machine. The policy, directories, ports and files of records are not in it, variables are. A snapshot whose
-// image is a file or directory of this machine can't be exported. After an error the archive is not whole.
+// Export writes the snapshot of that name to w, as one zstd archive: the disk and those settings that take nothing from
+// this machine. The policy, directories, ports and files of records are not in it, variables are. A snapshot whose image is
+// a file or directory of this machine can't be exported. After an error the archive is incomplete.
 func (ss Snapshots) Export(ctx context.Context, name string, w io.Writer) error {
 	store, err := ss.store()
 	if err != nil {
@@ -34,9 +34,9 @@ func (ss Snapshots) Export(ctx context.Context, name string, w io.Writer) error 
 	}))
 }
 
-// Import reads an archive that Export wrote, under that name; "" is the archive's. Sandboxes that are cloned
-// from it have the settings of the archive and no way out: their policy allows nothing. ErrSnapshotArchive if it is not as
-// Export writes it; nothing of it stays then.
+// Import reads an archive of Export as a snapshot of that name; "" is the archive's. Sandboxes that are cloned from it have
+// the archive's settings and a policy that allows nothing. ErrSnapshotArchive, and no snapshot, if the archive isn't as
+// Export writes it.
 func (ss Snapshots) Import(ctx context.Context, r io.Reader, name string) (*Snapshot, error) {
 	store, err := ss.store()
 	if err != nil {
@@ -79,7 +79,7 @@ func importSnapshot(ctx context.Context, work *diskstore.Work, r io.Reader, name
 
 var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// configOfArchive is what a sandbox is that an archive describes.
+// configOfArchive is the Config that an archive describes.
 func configOfArchive(m *diskstore.Manifest, list *diskstore.List) (*state.Stored, error) {
 	const sector = 512
 	if list.Size%sector != 0 {

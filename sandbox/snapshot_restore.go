@@ -11,10 +11,10 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Restore puts the disk of a snapshot in place of that of the sandbox that it was taken of, which must be stopped.
-// name is what the sandbox is called now; "" is as it was called then. The sandbox stays what it is: its policy, variables,
-// ports, placeholders and authority are those that it has now. Its jobs go. ErrSnapshotOf for any other sandbox. Killed at
-// any time it leaves the old disk or the new one.
+// Restore replaces the disk of a stopped sandbox by that of a snapshot that was taken of it. name is the sandbox's current
+// name; "" is its name at the time of the snapshot. The sandbox keeps its current policy, variables, ports, placeholders
+// and authority; its jobs are removed. ErrSnapshotOf for any other sandbox. A kill at any time leaves the old disk or the
+// new one.
 func (ss Snapshots) Restore(ctx context.Context, snapshot, name string) error {
 	return Fail(ss.restore(ctx, snapshot, name))
 }
@@ -68,8 +68,8 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// takeBack has the next start make a new identity if the disk is of before the sandbox had one. It is written before the
-// disk is there, or a kill between would bring another sandbox's back.
+// takeBack makes the next start create a new identity if the disk is from before the sandbox had its own. It is stored
+// before the disk is replaced, since a kill in between would bring back another sandbox's identity.
 func takeBack(run *runDir, st *state.Stored, meta *diskstore.Meta) error {
 	if !meta.Config.NewIdentity {
 		return nil

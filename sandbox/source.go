@@ -11,8 +11,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// MaxFreeze is how long the disk of a sandbox that runs is held still for a snapshot or a clone. Its processes wait when
-// they write meanwhile. What would take longer fails, and needs a sandbox that is stopped.
+// MaxFreeze bounds how long the disk of a running sandbox is frozen for a snapshot or a clone. Its processes wait when they
+// write meanwhile. If it would take longer, the snapshot fails, and the sandbox has to be stopped for it.
 const MaxFreeze = 20 * time.Second
 
 // source is a sandbox whose disk is copied.
@@ -23,7 +23,7 @@ type source struct {
 	live   *Sandbox // nil for one that is stopped
 }
 
-// withStill calls do with a sandbox that can't be started meanwhile, or that runs.
+// withStill calls do with a sandbox that runs, or that is locked so that it can't be started meanwhile.
 func withStill(ctx context.Context, h *Home, name string, do func(*source) error) error {
 	live, err := connectNamed(ctx, h, name)
 	if errors.Is(err, ErrNotRunning) {
@@ -54,13 +54,13 @@ func readSource(dir string, st *state.Stored, live *Sandbox, do func(*source) er
 
 func (s *source) running() bool { return s.live != nil }
 
-// certificates are those that the trust stores on the disk may have of msb's.
+// certificates are msb's certificates that the trust stores on the disk may contain.
 func (s *source) certificates() string { return s.stored.ForgetCA + s.ca }
 
 func (s *source) disk() string { return filepath.Join(s.dir, state.UpperDisk) }
 
-// chunks stores the disk's chunks. Where files can share blocks, a disk that is in use is frozen for a moment only, else
-// it is read once before and most of what is left to do is to see that nothing has changed.
+// chunks stores the disk's chunks. If files can share blocks, a disk in use is frozen only for a moment. Otherwise it is
+// read once before the freeze, so that during the freeze most chunks only have to be compared.
 func (s *source) chunks(ctx context.Context, work *diskstore.Work) (list *diskstore.List, err error) {
 	if s.live == nil {
 		return work.Add(ctx, s.disk())
@@ -90,8 +90,8 @@ func (s *source) copy(ctx context.Context, to string) error {
 	return s.frozen(ctx, func(ctx context.Context) error { return diskstore.CopyDisk(ctx, to, s.disk()) })
 }
 
-// frozen calls do while nothing is written to the disk. It is thawed before anything else is done about an error of do's,
-// such as a full disk.
+// frozen calls do while nothing is written to the disk. It thaws the disk before it handles an error of do, such as a full
+// disk.
 func (s *source) frozen(ctx context.Context, do func(context.Context) error) error {
 	if s.live == nil {
 		return do(ctx)

@@ -18,9 +18,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// Start brings up the sandbox that cfg describes and returns once commands can be run in it. Its
-// errors have a Kind. The context bounds the start alone; Close ends the sandbox. With Config.Name it is Create and
-// StartNamed, and a sandbox that does not start does not stay.
+// Start brings up the sandbox that cfg describes and returns once commands can be run in it. Its errors have a Kind. The
+// context bounds the start alone; Close ends the sandbox. With Config.Name it is Create and StartNamed, and removes a
+// sandbox that doesn't start.
 func Start(ctx context.Context, cfg Config) (*Sandbox, error) {
 	s, err := start(ctx, cfg)
 	return s, Fail(err)
@@ -79,7 +79,7 @@ func bringUp(ctx context.Context, home *Home, run *runDir, img *image.Image, cfg
 	return s, nil
 }
 
-// plan makes the writable disk, if one is wanted, and says what the supervisor needs to know.
+// plan makes the writable disk, if there is one, and returns what the supervisor needs to know.
 func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
 	p := &state.Plan{
 		Spec: specOf(cfg, admitted), ID: s.run.id, Home: s.home.Dir(), Dir: s.run.dir, Holds: grants.HoldsOf(admitted.Policy),
@@ -131,7 +131,7 @@ func (s *Sandbox) launch(cfg *Config, p *state.Plan) error {
 	s.cmd = exec.Command(cfg.Program, Verb) //nolint:noctx // it outlives the start's context; Close ends it
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.ExtraFiles = []*os.File{planR, statusW, theirs, s.run.lock}
-	// A group of its own: Ctrl-C in the terminal is for the guest, not for the supervisor.
+	// A process group of its own, since Ctrl-C in the terminal is meant for the guest.
 	s.cmd.SysProcAttr = ownGroup(s.name != "")
 	if s.name != "" {
 		leaveDirectory(s.cmd)
@@ -153,13 +153,13 @@ func (s *Sandbox) launch(cfg *Config, p *state.Plan) error {
 	return nil
 }
 
-// ownGroup keeps the terminal's signals from the supervisor; with stays, its hang-up too.
+// ownGroup keeps the terminal's signals from the supervisor; with stays, also its hang-up.
 func ownGroup(stays bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: !stays, Setsid: stays}
 }
 
-// leaveDirectory starts a supervisor that outlives its caller in /, so that it keeps no file system busy. What it finds
-// by a relative path it finds by an absolute one.
+// leaveDirectory starts a supervisor that outlives its caller in /, so that it keeps no file system busy. Relative paths
+// are made absolute for it.
 func leaveDirectory(cmd *exec.Cmd) {
 	if abs, err := filepath.Abs(cmd.Path); err == nil && filepath.Base(cmd.Path) != cmd.Path {
 		cmd.Path = abs

@@ -30,7 +30,7 @@ type Status struct {
 	// IdleStop and Lifetime, in nanoseconds, are as in Config.
 	IdleStop time.Duration `json:"idle_stop,omitempty"`
 	Lifetime time.Duration `json:"lifetime,omitempty"`
-	// Ran is how much of Lifetime it has had, in nanoseconds; while it runs, to the minute.
+	// Ran is how much of Lifetime is used, in nanoseconds; while it runs, to the minute.
 	Ran time.Duration `json:"ran,omitempty"`
 	// Directories are those of this machine that the guest sees.
 	Directories []Directory `json:"directories,omitempty"`
@@ -46,8 +46,8 @@ type Status struct {
 	Console string `json:"console"`
 	// ParentPlaceholders are those of the sandboxes from which it was cloned: the secret's name by the placeholder.
 	ParentPlaceholders map[string]string `json:"parent_placeholders,omitempty"`
-	// ParentFiles are files that hold one, once they were looked for (ParentFiles of Home); MoreParentFiles says that there
-	// are others.
+	// ParentFiles are files that hold one, as last searched by Home.ParentFiles; MoreParentFiles says that there are
+	// others.
 	ParentFiles     []string `json:"parent_files,omitempty"`
 	MoreParentFiles bool     `json:"more_parent_files,omitempty"`
 	// Started and Info are of the run; Info comes when the guest is ready.
@@ -55,9 +55,9 @@ type Status struct {
 	Info    *Info      `json:"info,omitempty"`
 	// Paused is of Home.Pause.
 	Paused bool `json:"paused,omitempty"`
-	// PolicyRefused says why a change of the policy file was refused: the policy before it is in force.
+	// PolicyRefused says why a change of the policy file was refused: the previous policy is in force.
 	PolicyRefused string `json:"policy_refused,omitempty"`
-	// Restart is the policy of `--restart`, RestartCount how often the main command was run again by it.
+	// Restart is the policy of `--restart`, RestartCount how often it has restarted the main command.
 	Restart      string `json:"restart,omitempty"`
 	RestartCount int    `json:"restart_count,omitempty"`
 	// End is how the run before ended, if it was not killed.
@@ -66,7 +66,7 @@ type Status struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// List returns the named sandboxes in the order of their names. One whose state is damaged is among them.
+// List returns the named sandboxes, damaged ones included, by name.
 func (h *Home) List() ([]Status, error) {
 	entries, err := os.ReadDir(filepath.Join(h.dir, state.NamedDir)) // sorted
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// specOf is what cfg, which is filled, says to supervisors and to later starts.
+// specOf is what supervisors and later starts need to know of cfg, which is filled.
 func specOf(cfg *Config, admitted *Admission) state.Spec {
 	spec := state.Spec{
 		Name: cfg.Name, Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile, Grants: admitted.Grants,

@@ -173,7 +173,7 @@ func newWorld(t *testing.T, handler http.HandlerFunc, options ...option) *world 
 			t.Errorf("Close: %v", err)
 		}
 	})
-	if !w.root.AppendCertsFromPEM(p.capem()) {
+	if !w.root.AppendCertsFromPEM(p.cfg.CA.CertPEM()) {
 		t.Fatal("the proxy's CA is not PEM")
 	}
 	return w

@@ -151,9 +151,6 @@ func (p *Proxy) Placeholders() map[string]string {
 	return p.state.Load().placeholders(make(map[string]string))
 }
 
-// capem returns the root certificate that the guest must trust.
-func (p *Proxy) capem() []byte { return p.cfg.CA.CertPEM() }
-
 // Warnings returns sentences for the operator about sources that others may
 // read.
 func (p *Proxy) Warnings() []string {

@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -170,6 +169,3 @@ func newSerial(random io.Reader) (*big.Int, error) {
 	serial[0] |= 1 // never zero
 	return new(big.Int).SetBytes(serial), nil
 }
-
-// fingerprint is the SHA-256 of the root certificate.
-func (a *Authority) fingerprint() [sha256.Size]byte { return sha256.Sum256(a.cert.Raw) }

@@ -2,6 +2,7 @@ package ca
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -203,3 +204,6 @@ func BenchmarkNewLeaf(b *testing.B) {
 		}
 	}
 }
+
+// fingerprint is the SHA-256 of the root certificate.
+func (a *Authority) fingerprint() [sha256.Size]byte { return sha256.Sum256(a.cert.Raw) }

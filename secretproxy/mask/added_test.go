@@ -94,3 +94,14 @@ func TestI17_AMessageBeginsWithoutARun(t *testing.T) {
 		}
 	}
 }
+
+// endMessage ends a message: the bytes held back of it are appended to dst, and
+// what follows stands by itself.
+func (st *Stream) endMessage(dst []byte) ([]byte, error) {
+	dst, err := st.advance(dst, 0, true)
+	st.each(func(st *Stream) {
+		st.buf, st.done, st.fills = st.buf[:0], 0, nil
+		st.run = tokenRun{frame: st.run.frame}
+	})
+	return dst, err
+}

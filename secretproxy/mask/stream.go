@@ -108,17 +108,6 @@ func (st *Stream) Push(dst, piece []byte, final bool) ([]byte, error) {
 	return st.advance(dst, copy(st.room(len(piece)), piece), final)
 }
 
-// endMessage ends a message: the bytes held back of it are appended to dst, and
-// what follows stands by itself.
-func (st *Stream) endMessage(dst []byte) ([]byte, error) {
-	dst, err := st.advance(dst, 0, true)
-	st.each(func(st *Stream) {
-		st.buf, st.done, st.fills = st.buf[:0], 0, nil
-		st.run = tokenRun{frame: st.run.frame}
-	})
-	return dst, err
-}
-
 // room returns n bytes behind the buffered ones, to read the next piece into.
 func (st *Stream) room(n int) []byte {
 	st.buf = slices.Grow(st.buf, n)

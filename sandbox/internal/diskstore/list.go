@@ -54,9 +54,6 @@ func (l *List) encode() []byte {
 	return b
 }
 
-// digest names what the disk holds.
-func (l *List) digest() string { return digestOf(l.encode()) }
-
 func digestOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])

@@ -485,3 +485,6 @@ func TestI11_CopiesFillNothing(t *testing.T) {
 		}
 	}
 }
+
+// digest names what the disk holds.
+func (l *List) digest() string { return digestOf(l.encode()) }
