@@ -67,6 +67,9 @@ func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 	if start == nil {
 		return nil, status.Error(codes.InvalidArgument, "the first message of an exec must be start")
 	}
+	if start.GetContainer() != nil {
+		return s.execInContainer(stream, start)
+	}
 	group := s.ops.Cgroup()
 	if group != nil {
 		defer group.Close()
@@ -81,6 +84,26 @@ func (s *server) exec(stream agentpb.Agent_ExecServer) (*agentpb.Exit, error) {
 	}
 	e := &execution{stream: stream, proc: proc, tty: start.GetTty(), stdin: newStdinQueue(), fed: make(chan struct{})}
 	return s.run(e, time.Duration(start.GetTimeoutNs()), group)
+}
+
+// execInContainer is exec for a process of a container.
+func (s *server) execInContainer(stream agentpb.Agent_ExecServer, start *agentpb.ExecStart) (*agentpb.Exit, error) {
+	if s.containers == nil {
+		return nil, status.Error(codes.FailedPrecondition, "this agent has no containers")
+	}
+	proc, group, done, err := s.containers.start(start.GetContainer())
+	if _, known := status.FromError(err); err != nil && known {
+		return nil, err
+	}
+	if err != nil {
+		return startFailed(err)
+	}
+	defer done()
+	e := &execution{stream: stream, proc: proc, tty: proc.Stderr == nil, stdin: newStdinQueue(), fed: make(chan struct{})}
+	if !start.GetStdin() {
+		e.stdin.end()
+	}
+	return s.run(e, 0, group)
 }
 
 func (s *server) command(start *agentpb.ExecStart, group *workload.Cgroup) (workload.Command, error) {

@@ -22,6 +22,8 @@ var self = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self
 // the user it runs as.
 func RunOwnProgram() (code int, ok bool) {
 	switch {
+	case os.Args[0] == workload.ContainerStageName: // which is the first process of its own namespace
+		return workload.RunContainerStage(), true
 	case os.Getpid() == 1:
 		return 0, false
 	case os.Args[0] == workload.StageName:

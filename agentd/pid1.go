@@ -79,12 +79,17 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	if ops.cgroups, err = workload.NewCgroups(system.CgroupMount, workloadLimits()); err != nil {
 		log.Warn("no control groups", "err", err)
 	}
-	s := newServer(ops, workload.NewSpawner(thread, workload.NewReaper(true)))
+	reaper := workload.NewReaper(true)
+	s := newServer(ops, workload.NewSpawner(thread, reaper))
 	messages, err := rawPort(dirs)
 	if err != nil {
 		return err
 	}
 	s.carrier = newCarrier(messages)
+	s.containers = &containerServer{
+		cgroups: ops.cgroups, reaper: reaper, carrier: s.carrier, carries: &s.carries, shutdown: s.shutdown, log: log,
+		all: map[string]*container{}, watchers: map[chan *agentpb.ContainerEvent]struct{}{},
+	}
 	if err := s.serve(port); err != nil {
 		return fmt.Errorf("serve the host: %w", err)
 	}

@@ -67,6 +67,8 @@ type server struct {
 	ops     machineOps
 	spawner *workload.Spawner
 	files   *fileServer
+	// containers is nil where PID 1 is no machine's.
+	containers *containerServer
 
 	ready    atomic.Bool   // the handshake is done
 	shaking  atomic.Bool   // a handshake was begun
@@ -112,6 +114,9 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 		root: s.spawner.Root(), carrier: s.carrier, carries: &s.carries, shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 },
 	})
 	agentpb.RegisterFreezerServer(srv, &freezeServer{ops: s.ops, shutdown: s.shutdown, longest: s.maxFreeze})
+	if s.containers != nil {
+		agentpb.RegisterContainersServer(srv, s.containers)
+	}
 	agentpb.RegisterSearchServer(srv, &searchServer{ops: s.ops})
 	loopback := newLoopbackServer()
 	defer loopback.close()

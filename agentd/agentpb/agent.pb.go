@@ -1191,7 +1191,10 @@ type ExecStart struct {
 	MakeCwd bool `protobuf:"varint,10,opt,name=make_cwd,json=makeCwd,proto3" json:"make_cwd,omitempty"`
 	// argv[0] names a program of the agent's own, which runs in the workload's
 	// root as user: "msb-sftp-server".
-	AgentsOwn     bool `protobuf:"varint,11,opt,name=agents_own,json=agentsOwn,proto3" json:"agents_own,omitempty"`
+	AgentsOwn bool `protobuf:"varint,11,opt,name=agents_own,json=agentsOwn,proto3" json:"agents_own,omitempty"`
+	// Starts a process of a container: of the other fields only tty, size and
+	// stdin count then.
+	Container     *ContainerStart `protobuf:"bytes,12,opt,name=container,proto3" json:"container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1301,6 +1304,13 @@ func (x *ExecStart) GetAgentsOwn() bool {
 		return x.AgentsOwn
 	}
 	return false
+}
+
+func (x *ExecStart) GetContainer() *ContainerStart {
+	if x != nil {
+		return x.Container
+	}
+	return nil
 }
 
 type Rlimit struct {
@@ -1975,7 +1985,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\fmsb.agent.v1\"\x83\x03\n" +
+	"\vagent.proto\x12\fmsb.agent.v1\x1a\x10containers.proto\"\x83\x03\n" +
 	"\x10HandshakeRequest\x12\x1f\n" +
 	"\vmin_version\x18\x01 \x01(\rR\n" +
 	"minVersion\x12\x1f\n" +
@@ -2060,7 +2070,7 @@ const file_agent_proto_rawDesc = "" +
 	"\n" +
 	"WindowSize\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x12\n" +
-	"\x04cols\x18\x02 \x01(\rR\x04cols\"\xb6\x02\n" +
+	"\x04cols\x18\x02 \x01(\rR\x04cols\"\xf2\x02\n" +
 	"\tExecStart\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x10\n" +
 	"\x03env\x18\x02 \x03(\tR\x03env\x12\x10\n" +
@@ -2075,7 +2085,8 @@ const file_agent_proto_rawDesc = "" +
 	"\bmake_cwd\x18\n" +
 	" \x01(\bR\amakeCwd\x12\x1d\n" +
 	"\n" +
-	"agents_own\x18\v \x01(\bR\tagentsOwn\"D\n" +
+	"agents_own\x18\v \x01(\bR\tagentsOwn\x12:\n" +
+	"\tcontainer\x18\f \x01(\v2\x1c.msb.agent.v1.ContainerStartR\tcontainer\"D\n" +
 	"\x06Rlimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
@@ -2175,6 +2186,7 @@ var file_agent_proto_goTypes = []any{
 	(*StatsResponse)(nil),     // 23: msb.agent.v1.StatsResponse
 	(*ShutdownRequest)(nil),   // 24: msb.agent.v1.ShutdownRequest
 	(*ShutdownResponse)(nil),  // 25: msb.agent.v1.ShutdownResponse
+	(*ContainerStart)(nil),    // 26: msb.agent.v1.ContainerStart
 }
 var file_agent_proto_depIdxs = []int32{
 	3,  // 0: msb.agent.v1.HandshakeRequest.network:type_name -> msb.agent.v1.Network
@@ -2194,24 +2206,25 @@ var file_agent_proto_depIdxs = []int32{
 	13, // 14: msb.agent.v1.ExecRequest.detach:type_name -> msb.agent.v1.ExecDetach
 	14, // 15: msb.agent.v1.ExecStart.size:type_name -> msb.agent.v1.WindowSize
 	16, // 16: msb.agent.v1.ExecStart.rlimits:type_name -> msb.agent.v1.Rlimit
-	18, // 17: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
-	19, // 18: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
-	0,  // 19: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
-	1,  // 20: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
-	11, // 21: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
-	20, // 22: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
-	22, // 23: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
-	24, // 24: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
-	2,  // 25: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
-	17, // 26: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
-	21, // 27: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
-	23, // 28: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
-	25, // 29: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	26, // 17: msb.agent.v1.ExecStart.container:type_name -> msb.agent.v1.ContainerStart
+	18, // 18: msb.agent.v1.ExecResponse.started:type_name -> msb.agent.v1.Started
+	19, // 19: msb.agent.v1.ExecResponse.exit:type_name -> msb.agent.v1.Exit
+	0,  // 20: msb.agent.v1.Exit.start_error:type_name -> msb.agent.v1.StartError
+	1,  // 21: msb.agent.v1.Agent.Handshake:input_type -> msb.agent.v1.HandshakeRequest
+	11, // 22: msb.agent.v1.Agent.Exec:input_type -> msb.agent.v1.ExecRequest
+	20, // 23: msb.agent.v1.Agent.SetClock:input_type -> msb.agent.v1.SetClockRequest
+	22, // 24: msb.agent.v1.Agent.Stats:input_type -> msb.agent.v1.StatsRequest
+	24, // 25: msb.agent.v1.Agent.Shutdown:input_type -> msb.agent.v1.ShutdownRequest
+	2,  // 26: msb.agent.v1.Agent.Handshake:output_type -> msb.agent.v1.HandshakeResponse
+	17, // 27: msb.agent.v1.Agent.Exec:output_type -> msb.agent.v1.ExecResponse
+	21, // 28: msb.agent.v1.Agent.SetClock:output_type -> msb.agent.v1.SetClockResponse
+	23, // 29: msb.agent.v1.Agent.Stats:output_type -> msb.agent.v1.StatsResponse
+	25, // 30: msb.agent.v1.Agent.Shutdown:output_type -> msb.agent.v1.ShutdownResponse
+	26, // [26:31] is the sub-list for method output_type
+	21, // [21:26] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_agent_proto_init() }
@@ -2219,6 +2232,7 @@ func file_agent_proto_init() {
 	if File_agent_proto != nil {
 		return
 	}
+	file_containers_proto_init()
 	file_agent_proto_msgTypes[5].OneofWrappers = []any{
 		(*Root_UpperDisk)(nil),
 		(*Root_UpperMemoryBytes)(nil),

@@ -65,6 +65,17 @@ const HandshakeTimeout = 30 * time.Second
 // polls once, before anybody uses the directory.
 const PollName = ".msb-poll"
 
+// Bounds of containers, which both ends hold to.
+const (
+	MaxContainers      = 64  // that are not deleted
+	MaxContainerMounts = 64  // of one
+	MaxContainerExecs  = 64  // of one, at once
+	MaxContainerPaths  = 256 // masked ones of one, and likewise read-only ones, sysctls and files of control groups
+	MaxSockets         = 1024
+	// MaxDirectories bounds what is mounted of the host at once.
+	MaxDirectories = 256
+)
+
 // Bounds of Search.Find: how many texts, and the bytes of one. A text that is shorter is in too many files.
 const (
 	MaxFindTexts = 64

@@ -34,6 +34,10 @@ func (l Layer) Lower() string { return l.lower }
 
 // Overlay puts the layer over Lower. The mount is attached nowhere yet.
 func (l Layer) Overlay() (mount *os.File, err error) {
+	return l.overlay(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+}
+
+func (l Layer) overlay(attributes int) (mount *os.File, err error) {
 	work := filepath.Join(filepath.Dir(l.Data()), "work")
 	for _, d := range []string{l.Data(), work} {
 		if err := os.MkdirAll(d, 0o755); err != nil { //nolint:gosec // as of the root's own layer
@@ -43,29 +47,11 @@ func (l Layer) Overlay() (mount *os.File, err error) {
 	if err := copyRootMode(l.Lower(), l.Data()); err != nil {
 		return nil, err
 	}
-	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("make an overlay: %w", err)
-	}
-	defer func() { _ = unix.Close(fs) }()
-	for _, o := range [][2]string{
-		{"lowerdir", l.Lower()}, {"upperdir", l.Data()}, {"workdir", work},
+	return newMount("overlay", attributes,
+		[2]string{"lowerdir", l.Lower()}, [2]string{"upperdir", l.Data()}, [2]string{"workdir", work},
 		// With these the layer is made of whole files under their own names, and the host may change the directory
 		// while it is not mounted (Documentation/filesystems/overlayfs.rst).
-		{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}, {"xino", "off"},
-	} {
-		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
-			return nil, fmt.Errorf("set up the overlay's %s: %w", o[0], err)
-		}
-	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, fmt.Errorf("make the overlay: %w", err)
-	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
-	if err != nil {
-		return nil, fmt.Errorf("mount the overlay: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "overlay"), nil
+		[2]string{"redirect_dir", "nofollow"}, [2]string{"metacopy", "off"}, [2]string{"index", "off"}, [2]string{"xino", "off"})
 }
 
 // Attach moves the mount to path as the calling thread sees it.

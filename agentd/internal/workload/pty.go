@@ -16,8 +16,12 @@ type Size struct{ Rows, Cols uint16 }
 const ttyGroup = 5
 
 // openPTY returns a master that Go's poller knows and its slave.
-func openPTY(size Size, owner uint32) (master *os.File, slave int, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+func openPTY(pts *os.File, size Size, owner uint32) (master *os.File, slave int, err error) {
+	at, name := unix.AT_FDCWD, "/dev/ptmx"
+	if pts != nil {
+		at, name = int(pts.Fd()), "ptmx"
+	}
+	fd, err := unix.Openat(at, name, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, -1, fmt.Errorf("open /dev/ptmx: %w", err)
 	}

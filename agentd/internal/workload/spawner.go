@@ -31,6 +31,8 @@ type Command struct {
 	Stage *os.File
 	// Cgroup may be nil.
 	Cgroup *Cgroup
+
+	pts *os.File // the mount whose terminals it gets; nil for /dev/pts
 }
 
 // ErrRequest is a command that can't be started as it stands: no such user, a

@@ -29,7 +29,7 @@ func openStdio(c Command, id identity) (*stdio, error) {
 
 func (s *stdio) open(c Command, id identity) error {
 	if c.TTY {
-		master, slave, err := openPTY(c.Size, id.uid)
+		master, slave, err := openPTY(c.pts, c.Size, id.uid)
 		if err != nil {
 			return err
 		}

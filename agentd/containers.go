@@ -1,0 +1,474 @@
+//go:build linux
+
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/system"
+	"github.com/msb-project/msb/agentd/internal/workload"
+)
+
+// containerServer makes and holds the containers of the guest.
+type containerServer struct {
+	agentpb.UnimplementedContainersServer
+	cgroups  *workload.Cgroups // nil where there are none
+	reaper   *workload.Reaper
+	carrier  *carrier
+	carries  *atomic.Bool
+	shutdown <-chan struct{}
+	log      *slog.Logger
+
+	mu       sync.Mutex
+	all      map[string]*container // nil for one that is being made
+	last     uint64
+	watchers map[chan *agentpb.ContainerEvent]struct{}
+}
+
+var _ agentpb.ContainersServer = (*containerServer)(nil)
+
+// container is one container.
+type container struct {
+	*workload.Container
+	id      string
+	number  uint64
+	devices []*mountedDevice
+	unwatch func()
+
+	mu      sync.Mutex
+	started bool
+	execs   map[string]*workload.Process // nil for one that is being started
+	pausing sync.Mutex
+}
+
+// mountedDevice is a directory or a file of the host, whose messages are carried until it is closed.
+type mountedDevice struct {
+	device *rawFile
+	done   chan struct{}
+}
+
+func (d *mountedDevice) close() {
+	d.device.stop()
+	<-d.done
+	_ = d.device.Close() // ends the mount, if there is one still
+}
+
+// containerID is what containers and their processes may be called.
+var containerID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+func checkID(what, id string) error {
+	if !containerID.MatchString(id) {
+		return status.Errorf(codes.InvalidArgument, "%s %.40q: an id has 1 to 128 letters, digits, \".\", \"_\" and \"-\", the first a letter or a digit", what, id)
+	}
+	return nil
+}
+
+// Create implements agentpb.ContainersServer.
+func (s *containerServer) Create(ctx context.Context, r *agentpb.CreateContainerRequest) (*agentpb.CreateContainerResponse, error) {
+	setup, process, err := parseContainer(r)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if s.cgroups == nil || s.carrier == nil {
+		return nil, status.Error(codes.FailedPrecondition, "the guest's kernel has no control groups, or the machine no port for directories")
+	}
+	number, err := s.reserve(r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	c := &container{id: r.GetId(), number: number, execs: map[string]*workload.Process{}}
+	if err = s.make(ctx, c, r, setup, process); err == nil && ctx.Err() != nil { // nobody would know of it
+		err = errors.Join(ctx.Err(), s.remove(c, c.Group()))
+	}
+	s.mu.Lock()
+	if err == nil {
+		s.all[c.id] = c
+	} else {
+		delete(s.all, c.id)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &agentpb.CreateContainerResponse{Pid: uint32(c.First().PID)}, nil
+}
+
+// reserve takes the id, and a number, which no container had before.
+func (s *containerServer) reserve(id string) (uint64, error) {
+	if err := checkID("container", id); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, have := s.all[id]; have {
+		return 0, status.Errorf(codes.InvalidArgument, "there is a container %s already", id)
+	}
+	if len(s.all) >= agentpb.MaxContainers {
+		return 0, status.Errorf(codes.ResourceExhausted, "%d containers are there already; delete one", len(s.all))
+	}
+	if s.last == 0 {
+		if err := system.ForgetContainers(); err != nil {
+			return 0, status.Error(codes.ResourceExhausted, "remove what is left of containers of before: "+err.Error())
+		}
+	}
+	s.last++
+	s.all[id] = nil
+	return s.last, nil
+}
+
+func (s *containerServer) make(ctx context.Context, c *container, r *agentpb.CreateContainerRequest, setup *workload.ContainerSetup, process *workload.ContainerProcess) (err error) {
+	group, err := s.cgroups.NewNamed("container-" + strconv.FormatUint(c.number, 10))
+	if err != nil {
+		return err
+	}
+	var files workload.ContainerFiles
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, f := range append(files.Binds, files.Root, files.PTS) {
+			if f != nil {
+				_ = f.Close() // it may be closed already
+			}
+		}
+		err = errors.Join(err, s.remove(c, group))
+	}()
+	if err := limitContainer(group, r.GetLimits()); err != nil {
+		return err
+	}
+	lower, err := s.mount(c, r.GetRoot(), unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	files.Root, err = system.ContainerRoot(c.number, lower)
+	if err = errors.Join(err, lower.Close()); err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	for i := range setup.Mounts {
+		m := &setup.Mounts[i]
+		if m.Type != "bind" {
+			continue
+		}
+		f, err := s.mount(c, r.GetMounts()[i].GetSource(), m.Attributes)
+		if err != nil {
+			return fmt.Errorf("mounts[%d]: %w", i, err)
+		}
+		m.Bind, files.Binds = len(files.Binds), append(files.Binds, f)
+	}
+	if files.PTS, err = system.NewTerminals(); err != nil {
+		return err
+	}
+	setup.Place = system.ContainerPlace(c.number)
+	if c.Container, err = workload.NewContainer(ctx, s.reaper, group, setup, process, files); err != nil {
+		return err
+	}
+	c.unwatch, err = group.WatchOOM(func(kills uint64) { s.tell(&agentpb.ContainerEvent{Container: c.id, OomKills: kills}) })
+	if err != nil {
+		c.unwatch = func() {}
+		s.log.Warn("no word of a container's memory", "err", err)
+	}
+	return nil
+}
+
+// mount mounts a directory or a file of the host, attached nowhere.
+func (s *containerServer) mount(c *container, d *agentpb.HostDirectory, attributes int) (*os.File, error) {
+	if d.GetNumber() == 0 {
+		return nil, errors.New("nobody serves it")
+	}
+	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", fuseDevice, err)
+	}
+	f, err := system.NewFuse(fd, d.GetFile(), attributes)
+	if err != nil {
+		_ = unix.Close(fd) // nothing was mounted
+		return nil, err
+	}
+	device, err := newRawFile(fd)
+	if err != nil {
+		_, _ = unix.Close(fd), f.Close()
+		return nil, err
+	}
+	s.carries.Store(true)
+	m := &mountedDevice{device: device, done: make(chan struct{})}
+	c.devices = append(c.devices, m)
+	go func() {
+		defer close(m.done)
+		if err := s.carrier.carry(d.GetNumber(), device); err != nil {
+			s.log.Warn("a container lost a directory of the host", "err", err)
+		}
+	}()
+	return f, nil
+}
+
+// remove removes all that is of a container.
+func (s *containerServer) remove(c *container, group *workload.Cgroup) error {
+	group.Kill()
+	err := group.Settle(deleteGrace)
+	if c.Container != nil {
+		c.Close()
+	}
+	if c.unwatch != nil {
+		c.unwatch()
+	}
+	for _, d := range c.devices {
+		d.close()
+	}
+	return errors.Join(err, group.Remove(), system.RemoveContainer(c.number))
+}
+
+// deleteGrace is how long killed processes of a container may take to end.
+const deleteGrace = 2 * stopGrace
+
+func (s *containerServer) find(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.all[id]; c != nil {
+		return c, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "there is no container %.40q", id)
+}
+
+// Delete implements agentpb.ContainersServer.
+func (s *containerServer) Delete(_ context.Context, r *agentpb.DeleteContainerRequest) (*agentpb.DeleteContainerResponse, error) {
+	s.mu.Lock()
+	c := s.all[r.GetContainer()]
+	if c != nil {
+		s.all[c.id] = nil // nobody else gets it
+	}
+	s.mu.Unlock()
+	if c == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no container %.40q", r.GetContainer())
+	}
+	err := s.remove(c, c.Group())
+	s.mu.Lock()
+	delete(s.all, c.id)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, status.Error(codes.Aborted, err.Error())
+	}
+	return &agentpb.DeleteContainerResponse{}, nil
+}
+
+// start starts what Exec names. The group is the first process's alone: to end it ends all. done comes after the process's
+// end.
+func (s *containerServer) start(r *agentpb.ContainerStart) (p *workload.Process, group *workload.Cgroup, done func(), err error) {
+	c, err := s.find(r.GetContainer())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if r.GetExecId() == "" {
+		c.mu.Lock()
+		c.started = true
+		c.mu.Unlock()
+		p, err := c.Start()
+		return p, c.Group(), func() {}, err
+	}
+	process, err := parseProcess(r.GetProcess())
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%w: %w", workload.ErrRequest, err)
+	}
+	if err := c.reserve(r.GetExecId()); err != nil {
+		return nil, nil, nil, err
+	}
+	p, err = c.Exec(process)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		delete(c.execs, r.GetExecId())
+		return nil, nil, nil, err
+	}
+	c.execs[r.GetExecId()] = p
+	return p, nil, func() {
+		c.mu.Lock()
+		delete(c.execs, r.GetExecId())
+		c.mu.Unlock()
+	}, nil
+}
+
+func (c *container) reserve(execID string) error {
+	if err := checkID("exec", execID); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, have := c.execs[execID]; have {
+		return status.Errorf(codes.InvalidArgument, "the container has a process %s already", execID)
+	}
+	if len(c.execs) >= agentpb.MaxContainerExecs {
+		return status.Errorf(codes.ResourceExhausted, "%d processes run in the container for the host already; wait for one to end", len(c.execs))
+	}
+	c.execs[execID] = nil
+	return nil
+}
+
+// Signal implements agentpb.ContainersServer.
+func (s *containerServer) Signal(_ context.Context, r *agentpb.SignalContainerRequest) (*agentpb.SignalContainerResponse, error) {
+	c, err := s.find(r.GetContainer())
+	if err != nil {
+		return nil, err
+	}
+	sig := syscall.Signal(r.GetSignal())
+	if sig <= 0 || sig > maxSignal {
+		return nil, status.Errorf(codes.InvalidArgument, "there is no signal %d", r.GetSignal())
+	}
+	if r.GetAll() {
+		if sig == syscall.SIGKILL {
+			c.Group().Kill()
+			return &agentpb.SignalContainerResponse{}, nil
+		}
+		pids, err := c.Group().Procs(maxPids)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, sig) // it may have ended
+		}
+		if err != nil {
+			return nil, status.Error(codes.Aborted, err.Error())
+		}
+		return &agentpb.SignalContainerResponse{Gone: len(pids) == 0}, nil
+	}
+	p := c.First()
+	if r.GetExecId() != "" {
+		c.mu.Lock()
+		p = c.execs[r.GetExecId()]
+		c.mu.Unlock()
+	}
+	return &agentpb.SignalContainerResponse{Gone: p == nil || !p.Signal(sig)}, nil
+}
+
+const (
+	maxSignal = 64
+	// maxPids bounds how many processes of a container are listed or signalled.
+	maxPids = 1 << 15
+)
+
+// Update implements agentpb.ContainersServer.
+func (s *containerServer) Update(_ context.Context, r *agentpb.UpdateContainerRequest) (*agentpb.UpdateContainerResponse, error) {
+	c, err := s.find(r.GetContainer())
+	if err != nil {
+		return nil, err
+	}
+	if err := setLimits(c.Group(), r.GetLimits()); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &agentpb.UpdateContainerResponse{}, nil
+}
+
+// Pause implements agentpb.ContainersServer.
+func (s *containerServer) Pause(ctx context.Context, r *agentpb.PauseContainerRequest) (*agentpb.PauseContainerResponse, error) {
+	c, err := s.find(r.GetContainer())
+	if err != nil {
+		return nil, err
+	}
+	c.pausing.Lock()
+	defer c.pausing.Unlock()
+	if err := c.Group().Freeze(!r.GetResume(), ctx.Done()); err != nil {
+		return nil, status.Error(codes.Aborted, err.Error())
+	}
+	return &agentpb.PauseContainerResponse{}, nil
+}
+
+// Stats implements agentpb.ContainersServer.
+func (s *containerServer) Stats(_ context.Context, r *agentpb.ContainerStatsRequest) (*agentpb.ContainerStatsResponse, error) {
+	c, err := s.find(r.GetContainer())
+	if err != nil {
+		return nil, err
+	}
+	g := c.Group()
+	values := func(name string) map[string]uint64 {
+		v, _ := g.Values(name) // a kernel without it has none
+		return v
+	}
+	resp := &agentpb.ContainerStatsResponse{
+		Memory: values("memory.stat"), Cpu: values("cpu.stat"), MemoryEvents: values("memory.events"),
+		MemoryCurrent: g.Value("memory.current"), MemoryPeak: g.Value("memory.peak"), MemoryLimit: g.Value("memory.max"),
+		PidsCurrent: g.Value("pids.current"), PidsLimit: g.Value("pids.max"),
+	}
+	pids, err := g.Procs(maxPids)
+	if err != nil {
+		return nil, status.Error(codes.Aborted, err.Error())
+	}
+	for _, pid := range pids {
+		resp.Pids = append(resp.Pids, uint32(pid))
+	}
+	slices.Sort(resp.Pids)
+	return resp, nil
+}
+
+// tell passes an event on to those who watch.
+func (s *containerServer) tell(e *agentpb.ContainerEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watchers {
+		select {
+		case w <- e:
+		default: // one that doesn't read misses it
+		}
+	}
+}
+
+const (
+	maxWatchers   = 8
+	watcherEvents = 256
+)
+
+// Watch implements agentpb.ContainersServer.
+func (s *containerServer) Watch(_ *agentpb.WatchContainersRequest, stream agentpb.Containers_WatchServer) error {
+	events := make(chan *agentpb.ContainerEvent, watcherEvents)
+	s.mu.Lock()
+	full := len(s.watchers) >= maxWatchers
+	if !full {
+		s.watchers[events] = struct{}{}
+	}
+	s.mu.Unlock()
+	if full {
+		return status.Errorf(codes.ResourceExhausted, "%d watch already", maxWatchers)
+	}
+	defer func() {
+		s.mu.Lock()
+		delete(s.watchers, events)
+		s.mu.Unlock()
+	}()
+	if err := stream.Send(&agentpb.ContainerEvent{}); err != nil { // from now on none is missed
+		return err
+	}
+	for {
+		select {
+		case e := <-events:
+			if err := stream.Send(e); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-s.shutdown:
+			return nil
+		}
+	}
+}
+
+// ListeningSockets implements agentpb.ContainersServer.
+func (s *containerServer) ListeningSockets(context.Context, *agentpb.ListeningSocketsRequest) (*agentpb.ListeningSocketsResponse, error) {
+	sockets, err := system.ListeningSockets(agentpb.MaxSockets)
+	if err != nil {
+		return nil, status.Error(codes.Aborted, err.Error())
+	}
+	resp := &agentpb.ListeningSocketsResponse{}
+	for _, l := range sockets {
+		resp.Sockets = append(resp.Sockets, &agentpb.ListeningSocket{Network: l.Network, Address: l.Address.Addr().AsSlice(), Port: uint32(l.Address.Port())})
+	}
+	return resp, nil
+}

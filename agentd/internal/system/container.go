@@ -1,0 +1,95 @@
+//go:build linux
+
+package system
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// containersDir is where containers have places of the agent's own, below its own /run.
+const containersDir = "/run/msb/containers"
+
+// ContainerPlace is the place of the container of that number.
+func ContainerPlace(number uint64) string {
+	return filepath.Join(containersDir, strconv.FormatUint(number, 10))
+}
+
+// ContainerLayer is what the container of that number writes to its root.
+func ContainerLayer(number uint64) Layer {
+	return Layer{
+		data:  filepath.Join(upperDir, "containers", strconv.FormatUint(number, 10), upperFiles),
+		lower: filepath.Join(ContainerPlace(number), "lower"),
+	}
+}
+
+// ForgetContainers removes what containers of before have left on the disk, when the machine was killed.
+func ForgetContainers() error { return os.RemoveAll(filepath.Join(upperDir, "containers")) }
+
+// RemoveContainer removes what is of a container whose mounts have gone.
+func RemoveContainer(number uint64) error {
+	return errors.Join(os.RemoveAll(filepath.Dir(ContainerLayer(number).data)), os.RemoveAll(ContainerPlace(number)))
+}
+
+// ContainerRoot mounts the container's root, attached nowhere: what it writes over what the mount lower has.
+func ContainerRoot(number uint64, lower *os.File) (*os.File, error) {
+	layer := ContainerLayer(number)
+	if err := os.MkdirAll(layer.lower, 0o700); err != nil {
+		return nil, fmt.Errorf("make room for the container: %w", err)
+	}
+	if err := unix.MoveMount(int(lower.Fd()), "", unix.AT_FDCWD, layer.lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return nil, fmt.Errorf("attach the container's files: %w", err)
+	}
+	root, err := layer.overlay(unix.MOUNT_ATTR_NODEV)
+	// The overlay has a mount of its own of what is below it.
+	return root, errors.Join(err, unix.Unmount(layer.lower, unix.MNT_DETACH))
+}
+
+// NewFuse mounts what is asked for by way of device, attached nowhere: a directory, or a file.
+func NewFuse(device int, file bool, attributes int) (*os.File, error) {
+	mode := unix.S_IFDIR
+	if file {
+		mode = unix.S_IFREG
+	}
+	return newMount("fuse", attributes,
+		[2]string{"source", "host"}, [2]string{"fd", strconv.Itoa(device)}, [2]string{"rootmode", strconv.FormatInt(int64(mode), 8)},
+		[2]string{"user_id", "0"}, [2]string{"group_id", "0"}, [2]string{"allow_other"}, [2]string{"default_permissions"})
+}
+
+// NewTerminals mounts a devpts of its own, attached nowhere.
+func NewTerminals() (*os.File, error) {
+	return newMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
+		[2]string{"newinstance"}, [2]string{"ptmxmode", "0666"}, [2]string{"mode", "0620"}, [2]string{"gid", "5"})
+}
+
+// newMount makes a file system with options, of which those without a value are flags, and a mount of it.
+func newMount(kind string, attributes int, options ...[2]string) (*os.File, error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file system of the kind %s: %w", kind, err)
+	}
+	defer func() { _ = unix.Close(fs) }() // the mount is made by then
+	for _, o := range options {
+		if o[1] == "" {
+			err = unix.FsconfigSetFlag(fs, o[0])
+		} else {
+			err = unix.FsconfigSetString(fs, o[0], o[1])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("set up %s of %s: %w", o[0], kind, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("make a file system of the kind %s: %w", kind, err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attributes)
+	if err != nil {
+		return nil, fmt.Errorf("mount a file system of the kind %s: %w", kind, err)
+	}
+	return os.NewFile(uintptr(fd), kind), nil
+}
