@@ -32,6 +32,7 @@ type Client struct {
 	conns      agentpb.ConnectionsClient
 	freezer    agentpb.FreezerClient
 	search     agentpb.SearchClient
+	containers agentpb.ContainersClient
 
 	// leaving is set once Shutdown was asked for: the guest ends the session
 	// itself then.
@@ -105,7 +106,7 @@ func newClient(rwc io.ReadWriteCloser) (*Client, error) {
 	c.conn, c.api, c.files, c.jobs = conn, agentpb.NewAgentClient(conn), agentpb.NewFilesClient(conn), agentpb.NewJobsClient(conn)
 	c.dirs, c.ports, c.loopback = agentpb.NewDirectoriesClient(conn), agentpb.NewPortsClient(conn), agentpb.NewLoopbackClient(conn)
 	c.conns, c.supervisor, c.freezer = agentpb.NewConnectionsClient(conn), agentpb.NewSupervisorClient(conn), agentpb.NewFreezerClient(conn)
-	c.search = agentpb.NewSearchClient(conn)
+	c.search, c.containers = agentpb.NewSearchClient(conn), agentpb.NewContainersClient(conn)
 	return c, nil
 }
 

@@ -64,7 +64,8 @@ type ContainerProcess struct {
 // Capabilities are names such as "CAP_CHOWN".
 type Capabilities struct{ Bounding, Effective, Inheritable, Permitted, Ambient []string }
 
-// ContainerResources are the limits of a container's control group; 0 sets none. Those of the sandbox stand above them.
+// ContainerResources are the limits of a container's control group; 0 sets none, and MemoryBytes below 0 takes one away.
+// Those of the sandbox stand above them.
 type ContainerResources struct {
 	MemoryBytes int64
 	// CPUWeight is 1 to 10000 (cpu.weight).

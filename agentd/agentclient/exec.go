@@ -65,6 +65,9 @@ type ExecOptions struct {
 	// Stdout and Stderr may be nil: what is written there is dropped.
 	Stdout, Stderr io.Writer
 
+	// Container runs a process of a container; of the fields above only Stdin, Stdout and Stderr count then.
+	Container *ContainerExec
+
 	// OnStart is called once the program runs, before any output; nil for none.
 	OnStart func()
 
@@ -105,7 +108,7 @@ type ExitStatus struct {
 // that there is no exit status: a session that ended, a refusal (ErrRefused,
 // ErrBusy), or a writer of the caller that failed.
 func (c *Client) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error) {
-	if len(opts.Argv) == 0 || opts.Argv[0] == "" {
+	if opts.Container == nil && (len(opts.Argv) == 0 || opts.Argv[0] == "") {
 		return ExitStatus{}, fmt.Errorf("%w: no program named", ErrRefused)
 	}
 	callCtx, cancel := context.WithCancel(ctx)
@@ -142,6 +145,9 @@ func (c *Client) receiveExec(ctx, callCtx context.Context, s *execSender, opts E
 		case *agentpb.ExecResponse_Started:
 			s.stdin.open(int(min(r.Started.GetStdinWindow(), agentpb.StdinWindowBytes)))
 			go s.forwardControls(callCtx, opts.Resize, opts.Signals)
+			if opts.Container != nil && opts.Container.OnPID != nil {
+				opts.Container.OnPID(r.Started.GetPid())
+			}
 			if opts.OnStart != nil {
 				opts.OnStart()
 			}
@@ -160,7 +166,7 @@ func (c *Client) receiveExec(ctx, callCtx context.Context, s *execSender, opts E
 			return exitStatus(r.Exit), nil
 		}
 		if err != nil {
-			return ExitStatus{}, fmt.Errorf("write the output of %q: %w", opts.Argv[0], err)
+			return ExitStatus{}, fmt.Errorf("write the output of %q: %w", opts.name(), err)
 		}
 	}
 }
@@ -192,6 +198,14 @@ func exitStatus(e *agentpb.Exit) ExitStatus {
 	return st
 }
 
+// name is what errors call the process.
+func (o *ExecOptions) name() string {
+	if o.Container != nil {
+		return "a process of " + o.Container.ID
+	}
+	return o.Argv[0]
+}
+
 // start is the first message of the call.
 func (o ExecOptions) start() *agentpb.ExecRequest {
 	m := &agentpb.ExecStart{
@@ -200,6 +214,12 @@ func (o ExecOptions) start() *agentpb.ExecRequest {
 	}
 	if o.TTY {
 		m.Size = o.Size.message()
+	}
+	if x := o.Container; x != nil {
+		m.Container = &agentpb.ContainerStart{Container: x.ID, ExecId: x.ExecID}
+		if x.Process != nil {
+			m.Container.Process = x.Process.message()
+		}
 	}
 	for _, r := range o.Rlimits {
 		m.Rlimits = append(m.Rlimits, &agentpb.Rlimit{Name: r.Name, Soft: r.Soft, Hard: r.Hard})

@@ -51,6 +51,8 @@ type Services struct {
 	// Back is asked before a client lets the guest connect to what leads further, at that port. The listener ends with the
 	// context that it returns, and done is called at its end. nil refuses all.
 	Back func(ctx context.Context, to Back, port uint16) (_ context.Context, done func(), _ error)
+	// Containers serves what containers see of the host; nil refuses all containers.
+	Containers *ContainerDirectories
 	// Refuse is asked before each call that needs the guest: an error is the answer.
 	Refuse func() error
 }
@@ -74,6 +76,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	agentpb.RegisterDirectoriesServer(srv, &layerProxy{files: filesProxy{proxy: proxy{c: c}}})
 	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}, back: also.Back})
 	agentpb.RegisterFreezerServer(srv, &freezeProxy{proxy: proxy{c: c}})
+	agentpb.RegisterContainersServer(srv, &containersProxy{proxy: proxy{c: c}, directories: also.Containers})
 	agentpb.RegisterSearchServer(srv, &searchProxy{proxy: proxy{c: c}})
 	if also.Jobs != nil {
 		agentpb.RegisterJobsServer(srv, &jobsAdapter{jobs: also.Jobs})

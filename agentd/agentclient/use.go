@@ -20,7 +20,7 @@ func used(use func() func()) (done func()) {
 // useUnary and useStream tell Use of calls. To look at a sandbox's figures again and again, as monitoring does, is no use
 // of it.
 func (s Services) useUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if info.FullMethod != agentpb.Agent_Stats_FullMethodName && info.FullMethod != agentpb.Supervisor_Usage_FullMethodName {
+	if info.FullMethod != agentpb.Agent_Stats_FullMethodName && info.FullMethod != agentpb.Supervisor_Usage_FullMethodName && info.FullMethod != agentpb.Containers_Stats_FullMethodName {
 		defer used(s.Use)()
 	}
 	if err := s.refused(info.FullMethod); err != nil {

@@ -71,7 +71,7 @@ type Plan struct {
 
 // Shares reports whether the guest may write to a directory of this machine, or to a disk that stays.
 func (p *Plan) Shares() bool {
-	return p.CacheWork != "" || slices.ContainsFunc(p.Volumes, func(v Volume) bool { return !v.ReadOnly }) ||
+	return p.CacheWork != "" || p.Containers || slices.ContainsFunc(p.Volumes, func(v Volume) bool { return !v.ReadOnly }) ||
 		slices.ContainsFunc(p.Directories, func(d Directory) bool { return d.Writable })
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
@@ -18,14 +20,57 @@ func (s *supervisor) shareDirectories() error {
 	if len(s.plan.Directories) == 0 {
 		return nil
 	}
-	port := hostdir.NewPort(s.machine.Directories())
-	s.work.Go(func() { _ = port.Serve() }) // it ends with the machine, or a guest that breaks the protocol loses its directories
+	port := s.shared.of(s)
 	for _, d := range s.plan.Directories {
 		if err := s.shareDirectory(port, d); err != nil {
 			return fmt.Errorf("%w: %s at %s: %w", state.ErrDirectory, d.Host, d.Guest, err)
 		}
 	}
 	return nil
+}
+
+// sharedPort is the port of all directories' messages. It is served from its first use on, and ends with the machine, or
+// for a guest that breaks the protocol.
+type sharedPort struct {
+	once sync.Once
+	port *hostdir.Port
+}
+
+func (p *sharedPort) of(s *supervisor) *hostdir.Port {
+	p.once.Do(func() {
+		p.port = hostdir.NewPort(s.machine.Directories())
+		s.work.Go(func() { _ = p.port.Serve() })
+	})
+	return p.port
+}
+
+// What directories of containers have of a supervisor's limits: roots have many files, mounts few.
+const (
+	shareOfRoot  = 8
+	shareOfMount = 32
+)
+
+// offerDirectory serves a directory of a container, or a file.
+func offerDirectory(s *supervisor, d agentclient.HostDirectory) (number uint32, done func(), err error) {
+	share := shareOfMount
+	if d.Root {
+		share = shareOfRoot
+	}
+	server, err := hostdir.New(d.Path, hostdir.Options{
+		Writable: !d.ReadOnly, File: d.File, HostOwners: os.Geteuid() == 0, Share: share,
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("%w: %w", state.ErrDirectory, err)
+	}
+	conn := s.shared.of(s).Open()
+	served := make(chan struct{})
+	s.work.Go(func() { // which ends with the machine at the latest
+		defer close(served)
+		_ = server.Serve(context.WithoutCancel(s.ctx), conn) // it ends with conn; a guest that breaks the protocol loses it
+		conn.Close()
+		_ = server.Close() // nothing is written behind
+	})
+	return conn.Number, func() { conn.Close(); <-served }, nil
 }
 
 func (s *supervisor) shareDirectory(port *hostdir.Port, d state.Directory) (err error) {

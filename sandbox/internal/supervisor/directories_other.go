@@ -5,6 +5,7 @@ package supervisor
 import (
 	"fmt"
 
+	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -14,3 +15,9 @@ func (s *supervisor) shareDirectories() error {
 	}
 	return nil
 }
+
+func offerDirectory(*supervisor, agentclient.HostDirectory) (uint32, func(), error) {
+	return 0, nil, fmt.Errorf("%w: this system can't", state.ErrDirectory)
+}
+
+type sharedPort struct{}

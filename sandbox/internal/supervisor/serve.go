@@ -34,6 +34,9 @@ func (s *supervisor) announce() error {
 func (s *supervisor) serve() error {
 	s.work.Go(s.watchGuest)
 	also := agentclient.Services{Jobs: s.jobs, Ports: &s.ports, Supervisor: s, Tell: s.execEvent, Use: s.life.call, Back: s.ssh.admit, Refuse: s.pause.refuse}
+	if s.plan.Containers {
+		also.Containers = agentclient.NewContainerDirectories(func(d agentclient.HostDirectory) (uint32, func(), error) { return offerDirectory(s, d) })
+	}
 	if s.control != nil {
 		caller := handoff.Of(s.control)
 		s.work.Go(func() { _ = agentclient.Serve(s.ctx, caller, s.agent, also) })

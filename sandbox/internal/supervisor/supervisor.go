@@ -52,6 +52,7 @@ type supervisor struct {
 	// cacheDisk is what caches begin with; the zero value is nothing.
 	cacheDisk agentclient.Disk
 	agent     *agentclient.Client
+	shared    sharedPort
 	// greeted is agent, for who comes before it.
 	greeted atomic.Pointer[agentclient.Client]
 	jobs    *jobkeeper.Keeper
