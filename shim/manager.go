@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -28,6 +29,9 @@ const Name = "io.containerd.msb.v1"
 
 // killed is the exit status that containerd is told of a container whose shim is gone.
 const killed = 128 + uint32(syscall.SIGKILL)
+
+// addressFile is in the bundle of the container that a shim was started for, and names the shim's socket.
+const addressFile = "address"
 
 // manager starts shims and cleans up after those that were killed.
 type manager struct{}
@@ -79,6 +83,10 @@ func (manager) Start(ctx context.Context, params *bootapi.BootstrapParams) (_ *b
 			_ = containerdshim.RemoveSocket(address)
 		}
 	}()
+	// Whoever cleans up reads it: RunShim when it ends, Stop when it was killed.
+	if err := os.WriteFile(addressFile, []byte(address), 0o600); err != nil {
+		return nil, err
+	}
 	return result, serveBeside(ctx, params, listener)
 }
 
@@ -144,7 +152,22 @@ func (manager) Stop(ctx context.Context, id string) (containerdshim.StopStatus, 
 	if err == nil && left.Exited != nil {
 		status.ExitStatus, status.ExitedAt = int(left.Exited.Status), left.Exited.At
 	}
-	return status, errors.Join(err, unmountRoot(bundle), left.clean(ctx))
+	return status, errors.Join(err, removeSocket(bundle), left.clean(ctx), unmountRoot(bundle))
+}
+
+// removeSocket removes the socket of a shim that was killed.
+func removeSocket(bundle string) error {
+	address, err := containerdshim.ReadAddress(filepath.Join(bundle, addressFile))
+	if err != nil { // this container's shim was another one's, too
+		return nil //nolint:nilerr // see above
+	}
+	if containerdshim.CanConnect(address) {
+		return nil
+	}
+	if err := containerdshim.RemoveSocket(address); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // readSpec reads a bundle's config.json. A field of a later version of the spec is an error, too.

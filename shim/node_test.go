@@ -341,7 +341,7 @@ func busyboxLayer() ([]byte, error) {
 }
 
 // waitFor waits until ok, which looks at another process.
-func waitFor(t *testing.T, what string, ok func() bool) {
+func waitFor(t *testing.T, what string, ok func() bool, instead ...func() any) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -350,6 +350,9 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
+			for _, f := range instead {
+				t.Logf("got %q", f())
+			}
 			t.Fatalf("waited %v for %s", patience, what)
 		}
 	}

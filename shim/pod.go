@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"sync"
 
@@ -15,6 +16,7 @@ type pod struct {
 	hostname string
 	memory   int64 // the machine's, in bytes
 	cpus     int
+	sysctls  map[string]string
 	dir      string // in msb's state directory, which goes with the machine
 	alone    bool   // there is one container only, and no pod around it
 
@@ -32,7 +34,7 @@ func bootPod(ctx context.Context, boot bootFunc, id string, spec *specs.Spec, s 
 	if err != nil {
 		return nil, err
 	}
-	return &pod{
+	p := &pod{
 		machine: m, settings: s, hostname: spec.Hostname, alone: spec.Annotations[annotationSandbox] == "",
 		memory: cfg.Memory, cpus: cfg.CPUs,
 		dir: filepath.Join(s.Home, "run", name),

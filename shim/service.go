@@ -184,6 +184,7 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 	if err := t.left.write(r.Bundle); err != nil {
 		return err
 	}
+	cfg.Sysctls = p.withSysctls(cfg.Sysctls)
 	if !isPod { // of the pod itself, the image (pause) isn't run
 		if cfg.Root, err = mountRoot(r.Bundle, mountsOf(r.Rootfs)); err != nil {
 			return err

@@ -131,6 +131,7 @@ func TestPodIsOneMachine(t *testing.T) {
 	l := newLab(t)
 	pod := podSpec(typeSandbox, "pod")
 	pod.Annotations[annotationMemory] = "134217728"
+	pod.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
 	l.running("pod", pod, streams{})
 	if len(l.m.containers) != 0 {
 		t.Error("the pause image was made a container")
@@ -145,8 +146,8 @@ func TestPodIsOneMachine(t *testing.T) {
 	if l.boots != 1 || len(l.m.containers) != 2 {
 		t.Errorf("%d machines, %d containers", l.boots, len(l.m.containers))
 	}
-	if got := l.m.containers[1].cfg.Hostname; got != "web" {
-		t.Errorf("host name %q, want the pod's", got)
+	if c := l.m.containers[1].cfg; c.Hostname != "web" || len(c.Sysctls) != 1 {
+		t.Errorf("host name %q, sysctls %v, want the pod's", c.Hostname, c.Sysctls)
 	}
 	if l.m.cfg.Memory != 128<<20+defaultOverhead || l.m.netns != "/run/netns/x" {
 		t.Errorf("memory %d, network %s", l.m.cfg.Memory, l.m.netns)
