@@ -48,10 +48,14 @@ func (c *caller) leave() error {
 	return nil
 }
 
-// ended ends the sandbox, unless it lives on without its caller.
+// ended ends the sandbox, unless it lives on without its caller. A caller hangs up too when its call broke off because
+// the guest ended: the sandbox then ends for that, and serve finds out why, which this would hide.
 func (c *caller) ended() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if agent := c.s.greeted.Load(); agent != nil && agent.Err() != nil {
+		return
+	}
 	if !c.detached.Load() || c.s.plan.Attached {
 		c.s.cancel(errCallerGone)
 	}
