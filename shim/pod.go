@@ -38,7 +38,22 @@ func bootPod(ctx context.Context, boot bootFunc, id string, spec *specs.Spec, s 
 		machine: m, settings: s, hostname: spec.Hostname, alone: spec.Annotations[annotationSandbox] == "",
 		memory: cfg.Memory, cpus: cfg.CPUs,
 		dir: filepath.Join(s.Home, "run", name),
-	}, nil
+	}
+	if !p.alone && spec.Linux != nil {
+		p.sysctls = spec.Linux.Sysctl
+	}
+	return p, nil
+}
+
+// withSysctls adds the pod's to a container's own. The network's are all containers' alike, and the others are set in each:
+// the pod has no namespace beside theirs.
+func (p *pod) withSysctls(own map[string]string) map[string]string {
+	all := maps.Clone(p.sysctls)
+	if all == nil {
+		return own
+	}
+	maps.Copy(all, own)
+	return all
 }
 
 // close ends the machine, with all that runs in it, and waits until it has gone.
