@@ -68,9 +68,6 @@ func (c *TCPConn) Reset() {
 // CloseWrite sends FIN after what was written; reading goes on.
 func (c *TCPConn) CloseWrite() error { return translateConn(c.inner.CloseWrite()) }
 
-// CloseRead ends reading; what the guest still sends is answered with RST.
-func (c *TCPConn) CloseRead() error { return translateConn(c.inner.CloseRead()) }
-
 // LocalAddr is the address that the guest dialled.
 func (c *TCPConn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.flow.dst) }
 

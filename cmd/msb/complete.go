@@ -158,95 +158,61 @@ func find(root *cobra.Command, path string) *cobra.Command {
 	return nil
 }
 
-// names completes names of sandboxes, in the first most arguments; -1 is in all of them.
-func names(most int) cobra.CompletionFunc {
+// completed completes with what list finds in the state directory, in the first most arguments; -1 is in all of them.
+func completed[T any](most int, list func(home *sandbox.Home, args []string) ([]T, error), name func(*T) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
-			return nil, cobra.ShellCompDirectiveDefault
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		home, err := sandbox.OpenHome("")
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		all, err := home.List()
+		all, err := list(home, args)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		words := make([]cobra.Completion, 0, len(all))
-		for _, s := range all {
-			words = append(words, s.Name)
+		for i := range all {
+			words = append(words, name(&all[i]))
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// names completes names of sandboxes, in the first most arguments; behind these come files. -1 is in all of them.
+func names(most int) cobra.CompletionFunc {
+	sandboxes := completed(most, func(h *sandbox.Home, _ []string) ([]sandbox.Status, error) { return h.List() }, func(s *sandbox.Status) string { return s.Name })
+	return func(c *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if most >= 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return sandboxes(c, args, begun)
 	}
 }
 
 // jobNames completes a sandbox's name, then names of its jobs, in the first most places behind it; -1 is all of them.
 func jobNames(most int) cobra.CompletionFunc {
+	if most >= 0 {
+		most++
+	}
+	jobs := completed(most, func(h *sandbox.Home, args []string) ([]sandbox.JobStatus, error) { return h.Jobs(args[0]) }, func(j *sandbox.JobStatus) string { return j.Name })
 	return func(c *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
 			return names(1)(c, args, begun)
 		}
-		if most >= 0 && len(args) > most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		home, err := sandbox.OpenHome("")
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		all, err := home.Jobs(args[0])
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		words := make([]cobra.Completion, 0, len(all))
-		for i := range all {
-			words = append(words, all[i].Name)
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp
+		return jobs(c, args, begun)
 	}
 }
 
 // volumeNames completes names of volumes, in the first most arguments; -1 is in all of them.
 func volumeNames(most int) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if most >= 0 && len(args) >= most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		home, err := sandbox.OpenHome("")
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		all, err := home.Volumes().List()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		words := make([]cobra.Completion, 0, len(all))
-		for i := range all {
-			words = append(words, all[i].Name)
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp
-	}
+	return completed(most, func(h *sandbox.Home, _ []string) ([]sandbox.VolumeStatus, error) { return h.Volumes().List() }, func(v *sandbox.VolumeStatus) string { return v.Name })
 }
 
 // snapshotNames completes names of snapshots, in the first most arguments; -1 is in all of them.
 func snapshotNames(most int) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if most >= 0 && len(args) >= most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		home, err := sandbox.OpenHome("")
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		all, err := home.Snapshots().List()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		words := make([]cobra.Completion, 0, len(all))
-		for i := range all {
-			words = append(words, all[i].Name)
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp
-	}
+	return completed(most, func(h *sandbox.Home, _ []string) ([]sandbox.Snapshot, error) { return h.Snapshots().List() }, func(s *sandbox.Snapshot) string { return s.Name })
 }
 
 // cloneWords completes what a sandbox can be made of.

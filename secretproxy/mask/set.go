@@ -41,9 +41,6 @@ const (
 	minWindow = 1024
 )
 
-// Window is how many bytes of the data are searched together at least.
-func (s *Set) Window() int { return s.window }
-
 // step is what slides through a window at once.
 func (s *Set) step() int { return s.window / 4 }
 

@@ -134,7 +134,7 @@ func TestI10_LaterStagesMaskEverywhere(t *testing.T) {
 	const token = "r3al-minted-token-0001"
 	set := Compile([][]byte{[]byte(testValue)}, Options{}).Then(Compile([][]byte{[]byte(token)}, Options{}), ReplaceBy([][]byte{[]byte("<token>")}))
 	replace := ReplaceBy([][]byte{[]byte("<value>")})
-	long := strings.Repeat("q", 5*set.Window())
+	long := strings.Repeat("q", 5*set.window)
 	for _, around := range []string{"", "see ", long} {
 		text := around + testValue + token + " " + percentOf(token) + around + token + "/" + testValue + around
 		want := around + "<value><token> <token>" + around + "<token>/<value>" + around
@@ -163,7 +163,7 @@ func TestI17_StagesHoldNoMessageBack(t *testing.T) {
 	t.Parallel()
 	set := Compile([][]byte{[]byte(testValue)}, Options{}).Then(Compile([][]byte{[]byte("r3al-minted-token-0001")}, Options{}), ReplaceBy([][]byte{nil}))
 	st := NewAnswerStream(set, ReplaceBy([][]byte{nil}), true)
-	for _, message := range []string{"data: 0123456789abcdef\n\n", "data: " + strings.Repeat("x", 5*set.Window()) + "\n\n", "abcdefg"} {
+	for _, message := range []string{"data: 0123456789abcdef\n\n", "data: " + strings.Repeat("x", 5*set.window) + "\n\n", "abcdefg"} {
 		if out, err := st.Push(nil, []byte(message), false); string(out) != message || err != nil {
 			t.Errorf("of %d bytes %d came at once (%v)", len(message), len(out), err)
 		}
