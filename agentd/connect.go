@@ -37,8 +37,8 @@ type connectServer struct {
 
 var _ agentpb.ConnectionsServer = (*connectServer)(nil)
 
-func newConnectServer(root *workload.Root) *connectServer {
-	return &connectServer{slots: make(chan struct{}, maxConnections), listeners: newListenServer(root)}
+func newConnectServer(root *workload.Root, children childSocket) *connectServer {
+	return &connectServer{slots: make(chan struct{}, maxConnections), listeners: newListenServer(root, children)}
 }
 
 // Connect implements agentpb.ConnectionsServer.

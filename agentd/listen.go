@@ -51,6 +51,8 @@ type listenServer struct {
 	root  *workload.Root
 	slots chan struct{}
 	claim time.Duration // claimWait; tests change it
+	// children opens the socket of BACK_CHILDREN.
+	children childSocket
 
 	mu        sync.Mutex
 	last      uint64
@@ -71,8 +73,8 @@ func (a *accepted) Close() error {
 	return a.halfCloser.Close()
 }
 
-func newListenServer(root *workload.Root) *listenServer {
-	return &listenServer{root: root, slots: make(chan struct{}, maxListeners), claim: claimWait, unclaimed: make(map[uint64]*accepted)}
+func newListenServer(root *workload.Root, children childSocket) *listenServer {
+	return &listenServer{root: root, slots: make(chan struct{}, maxListeners), claim: claimWait, children: children, unclaimed: make(map[uint64]*accepted)}
 }
 
 // Listen implements agentpb.ConnectionsServer.
@@ -91,7 +93,7 @@ func (s *connectServer) Listen(r *agentpb.ListenRequest, stream grpc.ServerStrea
 		return err
 	}
 	defer func() { _ = listener.Close() }()
-	if first.GetPath() != "" {
+	if r.GetBack() == agentpb.Back_BACK_AGENT {
 		defer l.remove(first.GetPath())
 	}
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
@@ -108,6 +110,12 @@ func (s *listenServer) open(ctx context.Context, r *agentpb.ListenRequest) (net.
 	case agentpb.Back_BACK_AGENT:
 		l, path, err := s.openSocket(r.GetUser())
 		return l, &agentpb.Listening{Path: path}, err
+	case agentpb.Back_BACK_CHILDREN:
+		l, err := s.children(s.root, r.GetUser())
+		if err != nil {
+			return nil, nil, status.Error(codes.InvalidArgument, fmt.Errorf("a socket for children: %w", err).Error())
+		}
+		return l, &agentpb.Listening{Path: agentpb.ChildSocket}, nil
 	case agentpb.Back_BACK_REVERSE:
 	case agentpb.Back_BACK_X11:
 		if r.GetPort() == 0 {

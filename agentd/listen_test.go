@@ -220,7 +220,7 @@ func TestAgentSocketsAreTheirUsers(t *testing.T) {
 // TestI11_UnclaimedConnectionsEnd: the agent announces a bounded number of connections, which end if the host doesn't come
 // for them, and none is carried twice.
 func TestI11_UnclaimedConnectionsEnd(t *testing.T) {
-	s := newListenServer(nil)
+	s := newListenServer(nil, nil)
 	s.claim = time.Millisecond
 	ours, theirs := net.Pipe()
 	freed := make(chan struct{})

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/pkg/sftp"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/agentd/internal/childctl"
 	"github.com/msb-project/msb/agentd/internal/workload"
 )
 
@@ -28,6 +30,8 @@ func RunOwnProgram() (code int, ok bool) {
 		return 0, false
 	case os.Args[0] == workload.StageName:
 		return workload.RunStage(os.Args), true
+	case filepath.Base(os.Args[0]) == filepath.Base(agentpb.ChildProgram):
+		return childctl.Run(os.Args[1:], agentpb.ChildSocket, os.Stdout, os.Stderr), true
 	case os.Args[0] != agentpb.SFTPServer:
 		return 0, false
 	}

@@ -81,6 +81,7 @@ type server struct {
 	maxExecs int32
 	env      []string // written before ready
 	left     leftBehind
+	children childSocket // openChildSocket; tests change it
 
 	// Waits that tests shorten.
 	killGrace, drainGrace, maxFreeze time.Duration
@@ -91,7 +92,7 @@ var _ agentpb.AgentServer = (*server)(nil)
 func newServer(ops machineOps, spawner *workload.Spawner) *server {
 	return &server{
 		ops: ops, spawner: spawner, files: newFileServer(spawner.Root()), shutdown: make(chan struct{}),
-		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace, maxFreeze: maxFreeze, left: leftBehind{max: maxLeftBehind},
+		maxExecs: maxExecs, killGrace: killGrace, drainGrace: drainGrace, maxFreeze: maxFreeze, left: leftBehind{max: maxLeftBehind}, children: openChildSocket,
 	}
 }
 
@@ -109,7 +110,7 @@ func (s *server) serve(rwc io.ReadWriteCloser) error {
 	)
 	agentpb.RegisterAgentServer(srv, s)
 	agentpb.RegisterFilesServer(srv, s.files)
-	agentpb.RegisterConnectionsServer(srv, newConnectServer(s.spawner.Root()))
+	agentpb.RegisterConnectionsServer(srv, newConnectServer(s.spawner.Root(), s.children))
 	agentpb.RegisterDirectoriesServer(srv, &directoryServer{
 		root: s.spawner.Root(), carrier: s.carrier, carries: &s.carries, shutdown: s.shutdown, busy: func() bool { return s.execs.Load() > 0 },
 	})

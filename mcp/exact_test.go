@@ -57,8 +57,8 @@ func TestI11_BoundsOfArgumentsAreExact(t *testing.T) {
 		{"sandbox_create", func(n int) m { return create("memory_mb", 512+n) }, "give it 96 to 512"},
 		{"sandbox_create", func(n int) m { return create("memory_mb", sandbox.MinMemory>>20-n) }, "give it 96 to 512"},
 		{"sandbox_create", func(n int) m { return create("memory_mb", -n) }, "give it 96 to 512"},
-		{"sandbox_create", func(n int) m { return create("policy", inPolicy(maxPolicy+n)) }, "a policy of 65537 bytes"},
-		{"sandbox_create", func(n int) m { return create("allow", rules(maxAllow+n)) }, "257 allow rules"},
+		{"sandbox_create", func(n int) m { return create("policy", inPolicy(sandbox.MaxNarrowPolicy+n)) }, "a policy of 65537 bytes"},
+		{"sandbox_create", func(n int) m { return create("allow", rules(sandbox.MaxNarrowAllow+n)) }, "257 allow rules"},
 		{"sandbox_run_code", func(n int) m { return m{"steps": many(maxSteps+n, m{"language": "sh", "code": ""})} }, "17 steps; give 1 to 16"},
 		{"sandbox_run_code", func(n int) m { return m{"steps": many(1-n, m{"language": "sh", "code": ""})} }, "0 steps; give 1 to 16"},
 		{"check_installed", func(n int) m { return m{"programs": many(maxPrograms+n, "x")} }, "65 programs; give 1 to 64"},
@@ -83,7 +83,7 @@ func TestI11_BoundsOfArgumentsAreExact(t *testing.T) {
 			}
 		}
 	}
-	for over, rule := range []string{"/" + long(maxRule-len("https://a.example//*")), "/" + long(maxRule)} { // whatever is said of the rule itself
+	for over, rule := range []string{"/" + long(sandbox.MaxNarrowRule-len("https://a.example//*")), "/" + long(sandbox.MaxNarrowRule)} { // whatever is said of the rule itself
 		_, err := p.opts.policy(&machineArgs{Allow: []string{"https://a.example" + rule + "/*"}})
 		if beyond := err != nil && strings.Contains(err.Error(), "a rule of more than 1024 bytes"); beyond != (over == 1) {
 			t.Errorf("a rule, %d: %.100v", over, err)

@@ -4,23 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"reflect"
-	"regexp"
 	"slices"
-	"strings"
 
-	"github.com/msb-project/msb/hostname"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
-)
-
-const (
-	// maxPolicy bounds the text of a client's policy, in bytes, maxAllow the rules of its allow, and maxRule one of them.
-	maxPolicy = 64 << 10
-	maxAllow  = 256
-	maxRule   = 1 << 10
 )
 
 // labelPrefix begins the label of every sandbox of msb mcp.
@@ -102,63 +92,21 @@ func (o *Options) config(a *machineArgs) (sandbox.Config, error) {
 	return cfg, err
 }
 
-// takesNothing is the error for a client's policy that would take something from the host.
-const takesNothing = "a client's policy has no secrets, no extra_ca, no [sandbox] and no [agent]; the operator's floor names secrets, and a sandbox gets those whose hosts it may reach"
-
-// secretsTable is the key of secrets in a policy, however it is written.
-var secretsTable = regexp.MustCompile(`(?m)^\s*\[?\s*["']?secrets["']?\s*[].=]`)
-
-// policy is the policy that a client asks for, under the floor, with those of the floor's secrets that it can still use. A
-// client that asks for nothing gets the floor's own.
+// policy is what a client asks for, under the floor, with the floor's secrets that are of use under it; the floor's own
+// where it asks for nothing.
 func (o *Options) policy(a *machineArgs) (*policies.Policy, error) {
 	if a.Policy == nil && a.Allow == nil {
 		return o.Floor, nil
 	}
-	p := policies.Default() // allow: [] allows nothing
-	if a.Policy != nil {
-		if strings.TrimSpace(*a.Policy) == "" {
-			return nil, wrong("policy is empty; leave it out for the operator's own, or give allow: [] for no network")
-		}
-		if len(*a.Policy) > maxPolicy {
-			return nil, wrong("a policy of %d bytes; give at most %d", len(*a.Policy), maxPolicy)
-		}
-		if secretsTable.MatchString(*a.Policy) { // before rules that it can't have are applied to it
-			return nil, wrong(takesNothing)
-		}
-		var err error
-		if p, err = policies.Parse("policy", []byte(*a.Policy), nil); err != nil {
-			return nil, wrong("%w", err)
-		}
+	p, err := o.Home.Trust().Narrow(o.Floor, a.Policy, a.Allow)
+	var asked *sandbox.NarrowError
+	switch {
+	case errors.As(err, &asked) && asked.Beyond:
+		return nil, say("beyond the operator's floor: %w", asked.Err)
+	case errors.As(err, &asked):
+		return nil, wrong("%w", asked.Err)
 	}
-	if len(a.Allow) > maxAllow {
-		return nil, wrong("%d allow rules; give at most %d", len(a.Allow), maxAllow)
-	}
-	if slices.ContainsFunc(a.Allow, func(rule string) bool { return len(rule) > maxRule }) {
-		return nil, wrong("allow: a rule of more than %d bytes", maxRule)
-	}
-	own := p.Hosts
-	p.Hosts = slices.Concat(own, o.Floor.Hosts)
-	if err := policies.AddFlags(p, policies.Flags{Allow: a.Allow}); err != nil {
-		return nil, wrong("allow: %s", strings.ReplaceAll(err.Error(), "--allow ", ""))
-	}
-	p.Hosts = own
-	// A client takes nothing from the host. A policy that names a file is refused before anything opens the file: the error
-	// would tell whether it exists and where a link leads.
-	if len(p.Secrets) > 0 || len(p.TLS.ExtraCA) > 0 || p.Agent != nil || !reflect.DeepEqual(p.Sandbox, policies.Default().Sandbox) {
-		return nil, wrong(takesNothing)
-	}
-	set, err := o.Home.Trust().Grants(p)
-	if err != nil {
-		return nil, err
-	}
-	if len(set) > 0 {
-		return nil, wrong("a client's policy takes nothing from the host, but this takes %s; only the operator's floor may", set.Lines()[0])
-	}
-	p.Hosts = slices.Concat(own, o.mappings(p))
-	if _, err := policies.Tighten(o.Floor, p); err != nil {
-		return nil, say("beyond the operator's floor: %w", err)
-	}
-	return policies.Inherit(o.Floor, p), nil
+	return p, err
 }
 
 // targetOf is a destination of a rule for one name, as sandbox.Explain has it.
@@ -175,22 +123,6 @@ func targetOf(r *policies.Rule) string {
 		to += "/udp"
 	}
 	return to
-}
-
-// mappings copies the floor's [hosts] into p, for the names that p allows: a mapping of the floor applies only if p has the
-// same one. Names that p doesn't allow are left out, since a mapping alone would allow them.
-func (o *Options) mappings(p *policies.Policy) []policies.HostMapping {
-	var all []policies.HostMapping
-	for _, m := range o.Floor.Hosts {
-		maps := func(h policies.HostMapping) bool { return h.Name == m.Name }
-		names := func(r policies.Rule) bool {
-			return slices.ContainsFunc(r.Hosts, func(h hostname.Pattern) bool { return h.Match(m.Name) })
-		}
-		if !slices.ContainsFunc(p.Hosts, maps) && slices.ContainsFunc(p.Egress.Allow, names) {
-			all = append(all, m)
-		}
-	}
-	return all
 }
 
 // maxUseless bounds the rules that a result names.

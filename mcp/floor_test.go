@@ -102,7 +102,7 @@ func TestI11_MemoryStaysWithinTheBound(t *testing.T) {
 func TestI11_UselessRulesAreNamedInPart(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) { o.Sandboxes = 9 })
-	for _, n := range []int{0, 1, maxUseless, maxUseless + 1, maxAllow} {
+	for _, n := range []int{0, 1, maxUseless, maxUseless + 1, sandbox.MaxNarrowAllow} {
 		allow := []string{}
 		for i := range n {
 			allow = append(allow, fmt.Sprintf("a%d.example:443", i))

@@ -540,7 +540,7 @@ func TestI15_TheFloorHolds(t *testing.T) {
 	}
 	p.says(t, true, "sandbox_run", m{"command": "true", "allow": []string{"10.0.0.1:22/tcp+private"}}, "takes nothing from the host")
 	p.says(t, true, "sandbox_run", m{"command": "true", "policy": "version = 1\n[hosts]\n\"x.internal\" = \"builtin:echo\"\n"}, "beyond the operator's floor")
-	for size, failed := range map[int]bool{maxPolicy: false, maxPolicy + 1: true} {
+	for size, failed := range map[int]bool{sandbox.MaxNarrowPolicy: false, sandbox.MaxNarrowPolicy + 1: true} {
 		text := "version = 1\n"
 		p.says(t, failed, "sandbox_run", m{"command": "true", "policy": text + strings.Repeat("#", size-len(text))})
 	}
@@ -555,7 +555,7 @@ func TestI15_AllowNarrows(t *testing.T) {
 	})
 	p.says(t, true, "sandbox_create", m{"name": "x", "policy": ""}, "policy is empty")
 	p.says(t, true, "sandbox_create", m{"name": "x", "policy": " \n", "allow": []string{"pypi.org"}}, "policy is empty")
-	p.says(t, true, "sandbox_create", m{"name": "x", "allow": slices.Repeat([]string{"pypi.org"}, maxAllow+1)}, "at most 256")
+	p.says(t, true, "sandbox_create", m{"name": "x", "allow": slices.Repeat([]string{"pypi.org"}, sandbox.MaxNarrowAllow+1)}, "at most 256")
 	explained := func(name, to, action string) {
 		t.Helper()
 		p.says(t, false, "network", m{"action": "explain", "sandbox": name, "to": to}, `"action":"`+action)

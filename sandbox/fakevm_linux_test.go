@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == Verb:
 		agentpb.QuietLog()
-		os.Exit(supervisor.RunOn(fakeBackend{}, replan))
+		os.Exit(supervisor.RunOn(fakeBackend{}, hooks))
 	case len(os.Args) == 3 && os.Args[1] == partVerb:
 		os.Exit(lendPart(os.Args[2], os.Stdout, os.Stderr))
 	case len(os.Args) > 2 && os.Args[1] == fakeVMMArg:

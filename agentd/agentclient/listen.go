@@ -23,20 +23,22 @@ const (
 	BackAgent   = agentpb.Back_BACK_AGENT
 	BackReverse = agentpb.Back_BACK_REVERSE
 	BackX11     = agentpb.Back_BACK_X11
+	// BackChildren is for the supervisor itself: a client can't have it.
+	BackChildren = agentpb.Back_BACK_CHILDREN
 )
 
 // ListenOptions say where programs of the guest can connect to the host.
 type ListenOptions struct {
 	Back Back
-	// User owns the socket of BackAgent, as in ExecOptions.
+	// User owns the socket of BackAgent and BackChildren, as in ExecOptions.
 	User string
-	// At is a loopback address and a port, 0 for any; not for BackAgent.
+	// At is a loopback address and a port, 0 for any; not for sockets.
 	At netip.AddrPort
 }
 
 // Listener accepts connections of programs of the guest.
 type Listener struct {
-	// Path is the socket's in the guest, for BackAgent; Port is the port of others.
+	// Path is the socket's in the guest, if it is one; Port is the port of others.
 	Path string
 	Port uint16
 
@@ -78,7 +80,7 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) (*Listener, error)
 
 // sound reports whether the guest listens where it was asked to. A path becomes a variable of the guest's own programs.
 func (l *Listener) sound(o ListenOptions, first *agentpb.Listening) bool {
-	if o.Back == BackAgent {
+	if o.Back == BackAgent || o.Back == BackChildren {
 		const longest = 107 // sun_path of unix(7)
 		return path.IsAbs(l.Path) && len(l.Path) <= longest && !strings.ContainsRune(l.Path, 0) && first.GetPort() == 0
 	}

@@ -34,6 +34,9 @@ const (
 	Back_BACK_REVERSE Back = 2
 	// A port of the guest's loopback, 6000 and the number of the display.
 	Back_BACK_X11 Back = 3
+	// A Unix socket of the user's, for what belongs to the sandbox's children
+	// (ChildRequest). The agent's own program lies beside it.
+	Back_BACK_CHILDREN Back = 4
 )
 
 // Enum value maps for Back.
@@ -43,12 +46,14 @@ var (
 		1: "BACK_AGENT",
 		2: "BACK_REVERSE",
 		3: "BACK_X11",
+		4: "BACK_CHILDREN",
 	}
 	Back_value = map[string]int32{
 		"BACK_UNSPECIFIED": 0,
 		"BACK_AGENT":       1,
 		"BACK_REVERSE":     2,
 		"BACK_X11":         3,
+		"BACK_CHILDREN":    4,
 	}
 )
 
@@ -82,10 +87,10 @@ func (Back) EnumDescriptor() ([]byte, []int) {
 type ListenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Back  Back                   `protobuf:"varint,1,opt,name=back,proto3,enum=msb.agent.v1.Back" json:"back,omitempty"`
-	// Whose the socket is: as in ExecStart. BACK_AGENT only.
+	// Whose the socket is: as in ExecStart. Of BACK_AGENT and BACK_CHILDREN only.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// A loopback address, and a port of it; 0 is any that is free. Not for
-	// BACK_AGENT.
+	// sockets.
 	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	Port          uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -289,7 +294,7 @@ type Accepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For ConnectStart.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Of the client: not for BACK_AGENT.
+	// Of the client: not for sockets.
 	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Port          uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -700,13 +705,14 @@ const file_connect_proto_rawDesc = "" +
 	"\bresponse\"\v\n" +
 	"\tConnected\"\f\n" +
 	"\n" +
-	"ConnectEOF*L\n" +
+	"ConnectEOF*_\n" +
 	"\x04Back\x12\x14\n" +
 	"\x10BACK_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"BACK_AGENT\x10\x01\x12\x10\n" +
 	"\fBACK_REVERSE\x10\x02\x12\f\n" +
-	"\bBACK_X11\x10\x032\xa0\x01\n" +
+	"\bBACK_X11\x10\x03\x12\x11\n" +
+	"\rBACK_CHILDREN\x10\x042\xa0\x01\n" +
 	"\vConnections\x12J\n" +
 	"\aConnect\x12\x1c.msb.agent.v1.ConnectRequest\x1a\x1d.msb.agent.v1.ConnectResponse(\x010\x01\x12E\n" +
 	"\x06Listen\x12\x1b.msb.agent.v1.ListenRequest\x1a\x1c.msb.agent.v1.ListenResponse0\x01B+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"

@@ -65,6 +65,7 @@ type Plan struct {
 	Learn     string `json:"learn,omitempty"`
 	Keep      bool   `json:"keep,omitempty"`
 	Attached  bool   `json:"attached,omitempty"` // ends with the caller, though it has a name
+	Children  bool   `json:"children,omitempty"` // its programs may ask for children of it
 	Review    bool   `json:"review,omitempty"`   // is for a look at the disk: no other command gets a session
 	Again     *Again `json:"again,omitempty"`    // of a run that goes on after the end of its guest
 }

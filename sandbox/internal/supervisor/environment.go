@@ -24,7 +24,7 @@ func (s *supervisor) environment() []string {
 	if s.gateway != nil && s.plan.HTTPProxy {
 		env = append(env, proxyEnvironment(s.gateway.Link())...)
 	}
-	return append(env, s.plan.Env...)
+	return s.children.addPath(append(env, s.plan.Env...))
 }
 
 // proxyEnvironment names the gateway's explicit proxy in the variables that clients read, in both

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/msb-project/msb/agentd/agentclient"
+	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/gateway"
 	"github.com/msb-project/msb/internal/vm"
@@ -208,6 +209,9 @@ func rootOf(plan *state.Plan) *agentclient.Root {
 		return r
 	}
 	// What later calls would make.
+	if plan.Children {
+		r.MakeDirs = append(r.MakeDirs, agentpb.ChildDir)
+	}
 	for _, d := range plan.Directories {
 		r.MakeDirs = append(r.MakeDirs, d.Guest)
 	}

@@ -54,12 +54,13 @@ type supervisor struct {
 	agent     *agentclient.Client
 	shared    sharedPort
 	// greeted is agent, for who comes before it.
-	greeted atomic.Pointer[agentclient.Client]
-	jobs    *jobkeeper.Keeper
-	life    life
-	access  access
-	restart restart
-	pause   pause
+	greeted  atomic.Pointer[agentclient.Client]
+	jobs     *jobkeeper.Keeper
+	life     life
+	access   access
+	restart  restart
+	pause    pause
+	children children
 
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock
@@ -76,14 +77,21 @@ var (
 	errStopped    = fmt.Errorf("%w: it was stopped before it was ready", state.ErrNotRunning)
 )
 
+// Hooks are what the package above does for a supervisor.
+type Hooks struct {
+	Replan Replan
+	// Children answers programs of a sandbox that may have children; nil for nobody.
+	Children func(*state.Plan) (ChildCall, error)
+}
+
 // Run is the whole life of a supervisor process. Its exit code only says whether it could
 // report the cause: the cause is in the status lines.
-func Run(replan Replan) int { return RunOn(nil, replan) }
+func Run(h Hooks) int { return RunOn(nil, h) }
 
 // RunOn is Run on machines of a test's; nil is those of the plan's backend.
-func RunOn(b vm.Backend, replan Replan) int {
+func RunOn(b vm.Backend, h Hooks) int {
 	out := state.NewStatusLines(os.NewFile(state.StatusFD, "status"))
-	err := superviseWith(out, b, replan)
+	err := superviseWith(out, b, h)
 	if err != nil {
 		f := &state.Failed{Kind: state.KindOf(err), Message: err.Error()}
 		if out.Write(state.StatusLine{Failed: f}) != nil {
@@ -93,7 +101,7 @@ func RunOn(b vm.Backend, replan Replan) int {
 	return 0
 }
 
-func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
+func superviseWith(out *state.StatusLines, b vm.Backend, h Hooks) error {
 	if err := closeStrays(state.LockFD); err != nil {
 		return err
 	}
@@ -112,7 +120,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
 		return err
 	}
 	s := newSupervisor(p, out, nil)
-	s.restart.replan, s.started = replan, time.Now().UTC().Round(0)
+	s.restart.replan, s.children.hook, s.started = h.Replan, h.Children, time.Now().UTC().Round(0)
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	boundEnd(s.ctx, endWait, func() { os.Exit(1) })
 	s.handleSignals()
@@ -133,7 +141,8 @@ func superviseWith(out *state.StatusLines, b vm.Backend, replan Replan) error {
 
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
-	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s = s, s, s, s, s, s, s, s
+	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.children.s = s, s, s, s, s, s, s, s, s
+	s.children.wait = childRequestWait
 	return s
 }
 
@@ -178,6 +187,7 @@ func (s *supervisor) run(choose, hide func() error) error {
 	} else if err != nil {
 		return err
 	}
+	s.children.open()
 	if err := errors.Join(s.openJobs(), s.beginLife()); err != nil {
 		return err
 	}
