@@ -2,6 +2,8 @@ package mcp
 
 import (
 	"encoding/json"
+	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -11,15 +13,16 @@ import (
 )
 
 const (
-	// maxHistory bounds the calls that are remembered, of all sandboxes together, and shownHistory those of one answer.
+	// maxHistory bounds the calls that are remembered of sandboxes that are not there, and shownHistory those of one answer.
 	maxHistory   = 1000
 	shownHistory = 100
 	// maxWhat bounds what is remembered of a call's arguments, in bytes.
 	maxWhat = 200
 )
 
-// history are the newest calls of this server, in memory.
+// history are the newest calls. Those to a sandbox are kept with it, so that they outlive this server; others are in memory.
 type history struct {
+	*boxes
 	mu    sync.Mutex
 	calls []pastCall // the oldest first
 }
@@ -67,6 +70,9 @@ func recall(began time.Time, tool string, raw json.RawMessage) pastCall {
 	return pastCall{Time: began.UTC(), Tool: tool, What: inShort(words), sandbox: strings.Clone(name[:min(len(name), maxWhat)])}
 }
 
+// likeSecret is what looks like a credential in a command: the history is kept on disk.
+var likeSecret = regexp.MustCompile(`(?i)(\b(?:[a-z0-9_-]*(?:token|secret|password|passwd|api_?key|access_?key|credential)[a-z0-9_-]*["']?\s*[=:]\s*|(?:bearer|basic|token)\s+)|://[^\s/@:]*:)[^\s@]+|\b(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[a-z0-9_.-]{8,}`)
+
 // inShort joins words into one line of at most maxWhat bytes.
 func inShort(words []string) string {
 	var line []byte
@@ -81,7 +87,7 @@ func inShort(words []string) string {
 			break
 		}
 	}
-	text := strings.ToValidUTF8(string(line[:max(0, len(line)-1)]), "")
+	text := likeSecret.ReplaceAllString(strings.ToValidUTF8(string(line[:max(0, len(line)-1)]), ""), "$1***")
 	if cut {
 		text += "…"
 	}
@@ -94,6 +100,15 @@ func (h *history) add(c pastCall, failed bool) {
 		return
 	}
 	c.TookMS, c.Failed = time.Since(c.Time).Milliseconds(), failed
+	if st := h.there(c.sandbox); st != nil {
+		line, err := json.Marshal(c)
+		if err == nil {
+			err = sandbox.AddCall(h.only(st), st.Name, line)
+		}
+		if err == nil || errors.Is(err, sandbox.ErrNoSandbox) { // which has just been removed
+			return
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.calls) == maxHistory {
@@ -102,11 +117,32 @@ func (h *history) add(c pastCall, failed bool) {
 	h.calls = append(h.calls, c)
 }
 
+// there is the sandbox of that name if it is one of this server's; "" is the default one.
+func (h *history) there(name string) *sandbox.Status {
+	if h.boxes == nil {
+		return nil
+	}
+	st, err := h.own(name, true)
+	if err != nil || st.Label != h.label {
+		return nil
+	}
+	return st
+}
+
 // of are the newest calls to a sandbox. byDefault is the name of the default one.
 func (h *history) of(name, byDefault string) []pastCall {
+	of := []pastCall{}
+	if st := h.there(name); st != nil {
+		lines, _ := sandbox.PastCalls(h.only(st), st.Name) // what can't be read is not shown
+		for _, line := range lines {
+			var c pastCall
+			if json.Unmarshal(line, &c) == nil && c.Tool != "" {
+				of = append(of, c)
+			}
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	of := []pastCall{}
 	for _, c := range h.calls {
 		if c.sandbox == name || c.sandbox == "" && name == byDefault {
 			of = append(of, c)

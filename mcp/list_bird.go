@@ -147,7 +147,7 @@ func (s birdTools) all() []toolSpec {
 		bird("clone", "Copy a sandbox", "source target", "Make a sandbox with a copy of another's disk and the same settings.", func(ctx context.Context, a *birdArgs) (string, error) {
 			return ownSnapshots{s.boxes}.clone(ctx, a.Source, "", a.Target)
 		}),
-		bird("history", "What was done in a sandbox", "|limit:integer sandbox", "The newest calls of this server to a sandbox, oldest first, 20 unless limit says how many.", s.birdHistory),
+		bird("history", "What was done in a sandbox", "|limit:integer sandbox", "The newest calls to a sandbox, oldest first, 20 unless limit says how many.", s.birdHistory),
 		bird("upload", "Copy from this machine", "local_path|sandbox_path sandbox", "Copy a file or directory into a directory of a sandbox. Only from the directories that the operator shares.", s.birdUpload),
 		bird("download", "Copy to this machine", "sandbox_path local_path|sandbox", "Copy a file or directory of a sandbox to the operator's machine. Only into directories that the operator shares writable.", func(ctx context.Context, a *birdArgs) (string, error) {
 			return s.birdIn(ctx, a.Sandbox, s.files.fsDownload, map[string]any{"from": a.SandboxPath, "to": a.LocalPath})

@@ -85,7 +85,7 @@ func newServer(o Options, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	s := &server{
-		boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, jobs: jobTools{b, c}, calls: c, log: log, seals: k, asking: make(chan struct{}, maxAsking),
+		boxes: b, files: fileTools{b, make(chan struct{}, maxListings)}, jobs: jobTools{b, c}, calls: c, history: history{boxes: b}, log: log, seals: k, asking: make(chan struct{}, maxAsking),
 		cleanup: cleanupWait, every: progressEvery,
 	}
 	s.spools.Store(maxSpools)

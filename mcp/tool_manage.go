@@ -42,7 +42,7 @@ func (s manageTools) all() []toolSpec {
 		},
 		{
 			name: "sandbox_history", title: "What was done in a sandbox", readOnly: true, idempotent: true, hint: "earlier calls commands log of actions", call: s.sandboxHistory,
-			description: "The calls of this server to a sandbox, oldest first, with time, duration and outcome, as JSON. The newest 100.", properties: propSandbox,
+			description: "The calls to a sandbox, oldest first, with time, duration and outcome, as JSON. The newest 100.", properties: propSandbox,
 		},
 		{
 			name: "sandbox_env", title: "Variables of a sandbox", idempotent: true, destructive: true, hint: "environment variables set unset show", call: s.sandboxEnv,

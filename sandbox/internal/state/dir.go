@@ -44,6 +44,9 @@ const (
 	ControlSock = "control.sock" // of the run
 	PeerSock    = "peer.sock"    // of the run, for other sandboxes
 	OriginFile  = "origin.json"  // the snapshot that its disk was at last
+	// CallsFile has what agents did with it, in lines; with OlderCalls behind its name, the file before.
+	CallsFile  = "calls.jsonl"
+	OlderCalls = ".1"
 	// ChildrenFile counts the children that were made of it, ChildrenLock is held meanwhile.
 	ChildrenFile = "children.json"
 	ChildrenLock = "children.lock"
