@@ -20,7 +20,7 @@ run: setup build ## set up what is missing, then run the command of policy.toml 
 test-quick: guest ## in an edit loop: vet everything, test the packages that differ from upstream, without the race detector
 	@scripts/test-quick
 
-test: setup-test build lint test-fast test-cross test-vm ## set up what is missing, then pass every test (fast ones first)
+test: setup-test build lint test-fast test-cross test-vm test-containerd ## set up what is missing, then pass every test (fast ones first)
 
 build: guest ## build bin/msb with the guest parts inside
 	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/msb ./cmd/msb

@@ -38,6 +38,21 @@ const (
 // patience guards against hangs; guests run under emulation on a busy machine.
 const patience = 2 * time.Minute
 
+// home is msb's state directory for all nodes of a run: the guest's kernel and the saved machine are made once.
+var home string
+
+func TestMain(m *testing.M) {
+	var err error
+	if home, err = os.MkdirTemp("", "msbhome"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(home); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
 const testImage = "msb.test/busybox:latest"
 
 // node is a private containerd.
@@ -80,7 +95,7 @@ address = '%[1]s/t.sock'
 [plugins.'io.containerd.shim.v1.manager']
 socket_dir = '%[1]s/s'
 `, dir))
-	n.write(t, "shim.toml", fmt.Sprintf("home = %q\nrecords = %q\nfloor = %q\nmemory = \"256M\"\ndisk = \"1G\"\n", n.file("msb"), n.file("records"), n.file("floor.toml")))
+	n.write(t, "shim.toml", fmt.Sprintf("home = %q\nrecords = %q\nfloor = %q\nmemory = \"256M\"\ndisk = \"1G\"\n", home, n.file("records"), n.file("floor.toml")))
 	n.write(t, "floor.toml", "version = 1\n")
 	n.start(t)
 	n.importImage(t)
@@ -171,7 +186,7 @@ type process struct {
 	line string
 }
 
-// processes are those that have the node's directory in their arguments, environment or working directory, the daemon and
+// processes are those that have the node's directory, or msb's, in their arguments, environment or working directory, the daemon and
 // this very process aside.
 func (n *node) processes() (all []process) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -183,7 +198,7 @@ func (n *node) processes() (all []process) {
 		line, _ := os.ReadFile(dir + "/cmdline")
 		env, _ := os.ReadFile(dir + "/environ")
 		cwd, _ := os.Readlink(dir + "/cwd")
-		if strings.Contains(string(line)+"\x00"+string(env)+"\x00"+cwd, n.dir) {
+		if of := string(line) + "\x00" + string(env) + "\x00" + cwd; strings.Contains(of, n.dir) || strings.Contains(of, home) {
 			all = append(all, process{pid, strings.ReplaceAll(string(line), "\x00", " ")})
 		}
 	}

@@ -210,8 +210,12 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 
 // watch tells containerd of processes that the guest's kernel killed for lack of memory.
 func (s *service) watch(p *pod) {
+	told := map[string]uint64{}
 	err := p.machine.Watch(s.ctx, func(e sandbox.ContainerEvent) {
-		s.send(&eventstypes.TaskOOM{ContainerID: e.ID})
+		if e.OOMKills > told[e.ID] { // the first one says how it is
+			s.send(&eventstypes.TaskOOM{ContainerID: e.ID})
+		}
+		told[e.ID] = e.OOMKills
 	})
 	if err != nil {
 		log.G(s.ctx).WithError(err).Debug("the machine's events ended")
@@ -283,11 +287,13 @@ func (s *service) remove(ctx context.Context, t *task) error {
 	others := slices.DeleteFunc(slices.Collect(maps.Keys(s.tasks)), func(id string) bool { return id == t.id })
 	s.mu.Unlock()
 	var err error
-	if t.c != nil && !pod.over() {
-		err = t.c.Delete(ctx)
-	}
-	if len(others) == 0 {
-		err = errors.Join(err, pod.close())
+	switch {
+	case len(others) == 0: // with all that is of the container
+		err = pod.close()
+	case t.c != nil:
+		if err = t.c.Delete(ctx); pod.over() {
+			err = pod.close()
+		}
 	}
 	if err = errors.Join(err, unmountRoot(t.bundle)); err != nil {
 		return err

@@ -301,6 +301,7 @@ func TestCallsReachTheContainer(t *testing.T) {
 	if got, want := c.calls, []string{"pause", "resume", "resize", "update"}; !slices.Equal(got, want) {
 		t.Errorf("the container got %v, want %v", got, want)
 	}
+	l.m.oom <- sandbox.ContainerEvent{ID: "one"} // none so far
 	l.m.oom <- sandbox.ContainerEvent{ID: "one", OOMKills: 1}
 	if got := l.heard.topics(t, 5)[4]; got != "/tasks/oom" {
 		t.Errorf("got the event %s", got)
