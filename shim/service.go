@@ -267,8 +267,9 @@ func (s *service) ended(pod *pod, t *task, p *process, exit leftExit) {
 	if id == "" {
 		id = t.id
 	}
-	t.settle(p, exit)
-	s.send(&eventstypes.TaskExit{ContainerID: t.id, ID: id, Pid: pid(), ExitStatus: exit.Status, ExitedAt: protobuf.ToTimestamp(exit.At)})
+	t.settle(p, exit, func() {
+		s.send(&eventstypes.TaskExit{ContainerID: t.id, ID: id, Pid: pid(), ExitStatus: exit.Status, ExitedAt: protobuf.ToTimestamp(exit.At)})
+	})
 	if p.execID != "" {
 		t.live.Done()
 	} else if t.c == nil || pod.alone { // the machine ends with the task that stands for the pod, or with a container that is alone

@@ -158,17 +158,18 @@ func (t *task) setPaused(ctx context.Context, paused bool) error {
 	return nil
 }
 
-// settle records how a process ended.
-func (t *task) settle(p *process, exit leftExit) {
+// settle records how a process ended, and tells it before anybody can delete the process, whose event would come first.
+func (t *task) settle(p *process, exit leftExit, tell func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.status, p.at = exit.Status, exit.At
 	close(p.exited)
+	tell()
 }
 
 // end settles a process that could not be started.
 func (t *task) end(p *process, exit leftExit) {
-	t.settle(p, exit)
+	t.settle(p, exit, func() {})
 	if p.execID != "" {
 		t.live.Done()
 	}
