@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,8 +28,7 @@ type containerServer struct {
 	agentpb.UnimplementedContainersServer
 	cgroups  *workload.Cgroups // nil where there are none
 	reaper   *workload.Reaper
-	carrier  *carrier
-	carries  *atomic.Bool
+	mounts   *hostMounts
 	shutdown <-chan struct{}
 	log      *slog.Logger
 
@@ -47,25 +45,13 @@ type container struct {
 	*workload.Container
 	id      string
 	number  uint64
-	devices []*mountedDevice
+	mounted []uint32 // of the host's directories and files
 	unwatch func()
 
 	mu      sync.Mutex
 	started bool
 	execs   map[string]*workload.Process // nil for one that is being started
 	pausing sync.Mutex
-}
-
-// mountedDevice is a directory or a file of the host, whose messages are carried until it is closed.
-type mountedDevice struct {
-	device *rawFile
-	done   chan struct{}
-}
-
-func (d *mountedDevice) close() {
-	d.device.stop()
-	<-d.done
-	_ = d.device.Close() // ends the mount, if there is one still
 }
 
 // containerID is what containers and their processes may be called.
@@ -84,7 +70,7 @@ func (s *containerServer) Create(ctx context.Context, r *agentpb.CreateContainer
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if s.cgroups == nil || s.carrier == nil {
+	if s.cgroups == nil || s.mounts == nil {
 		return nil, status.Error(codes.FailedPrecondition, "the guest's kernel has no control groups, or the machine no port for directories")
 	}
 	number, err := s.reserve(r.GetId())
@@ -151,7 +137,14 @@ func (s *containerServer) make(ctx context.Context, c *container, r *agentpb.Cre
 	if err := limitContainer(group, r.GetLimits()); err != nil {
 		return err
 	}
-	lower, err := s.mount(c, r.GetRoot(), unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV)
+	mount := func(d *agentpb.HostDirectory, attributes int) (*os.File, error) {
+		f, err := s.mounts.take(d, attributes)
+		if err == nil {
+			c.mounted = append(c.mounted, d.GetNumber())
+		}
+		return f, err
+	}
+	lower, err := mount(r.GetRoot(), unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
 		return fmt.Errorf("root: %w", err)
 	}
@@ -164,7 +157,7 @@ func (s *containerServer) make(ctx context.Context, c *container, r *agentpb.Cre
 		if m.Type != "bind" {
 			continue
 		}
-		f, err := s.mount(c, r.GetMounts()[i].GetSource(), m.Attributes)
+		f, err := mount(r.GetMounts()[i].GetSource(), m.Attributes)
 		if err != nil {
 			return fmt.Errorf("mounts[%d]: %w", i, err)
 		}
@@ -185,37 +178,6 @@ func (s *containerServer) make(ctx context.Context, c *container, r *agentpb.Cre
 	return nil
 }
 
-// mount mounts a directory or a file of the host, attached nowhere.
-func (s *containerServer) mount(c *container, d *agentpb.HostDirectory, attributes int) (*os.File, error) {
-	if d.GetNumber() == 0 {
-		return nil, errors.New("nobody serves it")
-	}
-	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", fuseDevice, err)
-	}
-	f, err := system.NewFuse(fd, d.GetFile(), attributes)
-	if err != nil {
-		_ = unix.Close(fd) // nothing was mounted
-		return nil, err
-	}
-	device, err := newRawFile(fd)
-	if err != nil {
-		_, _ = unix.Close(fd), f.Close()
-		return nil, err
-	}
-	s.carries.Store(true)
-	m := &mountedDevice{device: device, done: make(chan struct{})}
-	c.devices = append(c.devices, m)
-	go func() {
-		defer close(m.done)
-		if err := s.carrier.carry(d.GetNumber(), device); err != nil {
-			s.log.Warn("a container lost a directory of the host", "err", err)
-		}
-	}()
-	return f, nil
-}
-
 // remove removes all that is of a container.
 func (s *containerServer) remove(c *container, group *workload.Cgroup) error {
 	group.Kill()
@@ -226,8 +188,8 @@ func (s *containerServer) remove(c *container, group *workload.Cgroup) error {
 	if c.unwatch != nil {
 		c.unwatch()
 	}
-	for _, d := range c.devices {
-		d.close()
+	for _, number := range c.mounted {
+		s.mounts.release(number)
 	}
 	return errors.Join(err, group.Remove(), system.RemoveContainer(c.number))
 }

@@ -9,6 +9,10 @@
 // no more rights than any other process of its user. Connect opens TCP
 // connections to the guest's own addresses.
 //
+// Containers are process trees with a root, namespaces and a control group of
+// their own: their processes are the agent's own program first, which makes or
+// enters the namespaces and gives up its rights.
+//
 // It lives in a mount namespace and a root of its own; processes start from a
 // thread that stands in the workload's root, so no file of an image or of a
 // workload is ever run as, or instead of, agentd.

@@ -87,8 +87,9 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	}
 	s.carrier = newCarrier(messages)
 	s.containers = &containerServer{
-		cgroups: ops.cgroups, reaper: reaper, carrier: s.carrier, carries: &s.carries, shutdown: s.shutdown, log: log,
-		all: map[string]*container{}, watchers: map[chan *agentpb.ContainerEvent]struct{}{},
+		cgroups: ops.cgroups, reaper: reaper, shutdown: s.shutdown, log: log,
+		mounts: &hostMounts{carrier: s.carrier, carries: &s.carries, log: log, all: map[uint32]*hostMount{}},
+		all:    map[string]*container{}, watchers: map[chan *agentpb.ContainerEvent]struct{}{},
 	}
 	if err := s.serve(port); err != nil {
 		return fmt.Errorf("serve the host: %w", err)

@@ -233,7 +233,7 @@ func (c *Container) run(ctx context.Context, p *containerProcess, x agentclient.
 		return startFailure(r)
 	case <-ctx.Done():
 		cancel()
-		<-done
+		<-done //nolint:errcheck // it is that of ctx, or comes too late
 		return Fail(ctx.Err())
 	}
 }
@@ -312,7 +312,8 @@ func (c *Container) Resize(ctx context.Context, execID string, size agentclient.
 	}
 }
 
-// CloseStdin ends the process's standard input, once what was read of it is written.
+// CloseStdin ends the process's standard input. What was not read of Stdin until then is dropped: a caller that has an end
+// of its own to close lets Stdin end instead.
 func (c *Container) CloseStdin(_ context.Context, execID string) error {
 	p, err := c.process(execID)
 	if err == nil {
@@ -363,8 +364,12 @@ func (r *endedReader) Read(b []byte) (int, error) {
 	if len(r.rest) == 0 {
 		select {
 		case r.rest = <-r.read:
-		case <-r.closed:
-			return 0, io.EOF
+		default:
+			select {
+			case r.rest = <-r.read:
+			case <-r.closed:
+				return 0, io.EOF
+			}
 		}
 	}
 	n := copy(b, r.rest)

@@ -40,13 +40,13 @@ func containerRoot(t *testing.T) string {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(root, "bin/busybox"), string(b), 0o755)
-	for _, applet := range strings.Fields("sh cat ls echo id sleep hostname touch env pwd stat ps kill grep tty stty mknod mount mkdir dd head test true nc ln readlink umask chmod wc tail sed awk sync printf") {
+	for _, applet := range strings.Fields("sh cat ls echo id sleep hostname touch env pwd stat ps kill grep tty stty mknod mount mkdir dd head test true nc ln readlink umask chmod wc tail sed awk sync rm printf mkfifo") {
 		if err := os.Symlink("busybox", filepath.Join(root, "bin", applet)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(t, filepath.Join(root, "etc/passwd"), "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n", 0o644)
-	if err := os.Chmod(root, 0o755); err != nil { //nolint:gosec // as images have it
+	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return root
@@ -262,9 +262,9 @@ func TestVMContainersOfAPod(t *testing.T) {
 	t.Run("two that share the network and nothing else", func(t *testing.T) { p.shareNetwork(t) })
 	t.Run("terminal", func(t *testing.T) { p.terminal(t) })
 	t.Run("mounts", func(t *testing.T) { p.mounts(t) })
-	t.Run("I11 memory", func(t *testing.T) { p.memory(t) })
-	t.Run("I14 hostile roots", func(t *testing.T) { p.hostileRoots(t) })
-	t.Run("I12 what can't be honoured is named", func(t *testing.T) { p.refused(t) })
+	t.Run("I11_MemoryIsBounded", func(t *testing.T) { p.memory(t) })
+	t.Run("I14_HostileRootsLeadNowhere", func(t *testing.T) { p.hostileRoots(t) })
+	t.Run("I12_WhatIsNotHonouredIsNamed", func(t *testing.T) { p.refused(t) })
 	t.Run("nothing is left", func(t *testing.T) {
 		// The sandbox's own root is another: the agent's places are looked at by what they take.
 		out, _, err := sh(t, sb, "ls /sys/fs/cgroup/msb | grep -c container; ps | grep -c '[m]sb-container'; ps | grep -c '[s]leep'")
@@ -316,6 +316,8 @@ func (p *pod) shareNetwork(t *testing.T) {
 	p.want(t, a, "cat /proc/kcore /proc/keys | wc -c; ls /sys/firmware | wc -l; echo 1 > /proc/sys/vm/drop_caches", "0\n0\nsh: can't create /proc/sys/vm/drop_caches: Read-only file system")
 	// Neither the machine's disks nor its ports can be reached by a device that is made, anywhere.
 	p.want(t, b, "for d in /tmp /dev /dev/shm; do mknod $d/disk b 254 0; head -c1 $d/disk; mknod $d/n c 1 3; cat $d/n; done 2>&1 | grep -c 'Permission denied'", "6")
+	// A process has no descriptors but its own, and sees no process of another container or of the agent.
+	p.want(t, b, "ls /proc/self/fd | wc -l; cat /proc/[0-9]*/comm 2>/dev/null | grep -vxE 'sh|cat|sleep|grep|wc|exe|busybox' | wc -l; cat /proc/1/cmdline | wc -c", "4\n0\n11")
 	p.want(t, b, "mount -t tmpfs x /tmp 2>&1 | grep -c denied; ls /run /proc/1/root/run 2>&1 | grep -c 'No such'", "1\n2")
 	p.want(t, b, "dd if=/dev/zero bs=4 count=1 2>/dev/null | wc -c; echo x > /dev/null; head -c4 /dev/urandom | wc -c; chmod 000 /dev/null", "4\n4")
 	p.want(t, a, "stat -c %a /dev/null", "666")
@@ -428,6 +430,12 @@ func (p *pod) mounts(t *testing.T) {
 	if err := unix.Stat(filepath.Join(host, "data", "g"), &st); err != nil || st.Uid != 1000 || st.Gid != 1000 {
 		t.Errorf("the host has %d:%d, %v", st.Uid, st.Gid, err)
 	}
+	// What two containers see is one file system: a FIFO connects them, whatever the umask of the supervisor is.
+	other := containerConfig(t, "beside", "sh", "-c", "umask 0; mkfifo -m 666 /shared/fifo; echo ready; cat /shared/fifo; exec sleep 1000")
+	other.Mounts = append(other.Mounts, sandbox.ContainerMount{Type: "bind", Source: filepath.Join(host, "data"), Target: "/shared"})
+	_, out := p.background(t, other, "ready")
+	p.want(t, c, "stat -c %a /var/data/fifo; echo across > /var/data/fifo; rm /var/data/fifo", "666")
+	out.waitFor(t, "across")
 	p.want(t, c, "mknod /var/data/disk b 254 0; ls /var/data", "mknod: /var/data/disk: Operation not permitted\nf\ng")
 }
 

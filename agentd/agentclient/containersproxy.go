@@ -26,14 +26,27 @@ type ContainerDirectories struct {
 	// offer serves one on the guest's port for directories, by the number that it returns, until done is called.
 	offer func(HostDirectory) (number uint32, done func(), err error)
 
-	mu  sync.Mutex
-	of  map[string]func() // by a container's id
-	all int
+	// turn is held while a container is made or deleted: a directory that one gives back is not offered to another before
+	// the guest has unmounted it.
+	turn chan struct{}
+	mu   sync.Mutex
+	of   map[string]func() // by a container's id
+	all  int
+}
+
+// take takes the turn until done is called.
+func (d *ContainerDirectories) take(ctx context.Context) (done func(), err error) {
+	select {
+	case d.turn <- struct{}{}:
+		return func() { <-d.turn }, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // NewContainerDirectories has offer serve them.
 func NewContainerDirectories(offer func(HostDirectory) (number uint32, done func(), err error)) *ContainerDirectories {
-	return &ContainerDirectories{offer: offer, of: map[string]func(){}}
+	return &ContainerDirectories{offer: offer, turn: make(chan struct{}, 1), of: map[string]func(){}}
 }
 
 // prepare serves what r names and puts the numbers in the place of the paths.
@@ -119,11 +132,18 @@ type containersProxy struct {
 
 var _ agentpb.ContainersServer = (*containersProxy)(nil)
 
+var errNoContainers = status.Error(codes.PermissionDenied, "the sandbox was not started to take containers")
+
 // Create implements agentpb.ContainersServer.
 func (p *containersProxy) Create(ctx context.Context, r *agentpb.CreateContainerRequest) (*agentpb.CreateContainerResponse, error) {
 	if p.directories == nil {
-		return nil, status.Error(codes.PermissionDenied, "the sandbox was not started to take containers")
+		return nil, errNoContainers
 	}
+	over, err := p.directories.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer over()
 	done, err := p.directories.prepare(r)
 	if err != nil {
 		return nil, err
@@ -163,11 +183,20 @@ func (p *containersProxy) Stats(ctx context.Context, r *agentpb.ContainerStatsRe
 
 // Delete implements agentpb.ContainersServer.
 func (p *containersProxy) Delete(ctx context.Context, r *agentpb.DeleteContainerRequest) (*agentpb.DeleteContainerResponse, error) {
-	resp, err := p.c.containers.Delete(ctx, r)
-	if err == nil && p.directories != nil {
-		p.directories.release(r.GetContainer())
+	if p.directories == nil {
+		return nil, errNoContainers
 	}
-	return resp, p.status(ctx, err)
+	over, err := p.directories.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer over()
+	resp, err := p.c.containers.Delete(ctx, r)
+	if err != nil {
+		return nil, p.status(ctx, err)
+	}
+	p.directories.release(r.GetContainer())
+	return resp, nil
 }
 
 // Watch implements agentpb.ContainersServer.

@@ -30,6 +30,8 @@ type fakeAgent struct {
 	handshake func() (*agentpb.HandshakeResponse, error)
 	exec      func(agentpb.Agent_ExecServer) error
 	stats     func() (*agentpb.StatsResponse, error)
+	// containers may be nil.
+	containers agentpb.ContainersServer
 }
 
 func (f *fakeAgent) Handshake(context.Context, *agentpb.HandshakeRequest) (*agentpb.HandshakeResponse, error) {
@@ -70,6 +72,9 @@ func serveFake(t testing.TB, f *fakeAgent) net.Conn {
 	l.conns <- guest
 	srv := grpc.NewServer()
 	agentpb.RegisterAgentServer(srv, f)
+	if f.containers != nil {
+		agentpb.RegisterContainersServer(srv, f.containers)
+	}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
 	t.Cleanup(func() { close(l.done); srv.Stop(); <-served })

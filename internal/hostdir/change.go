@@ -59,8 +59,11 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 	a.skip(8)
 	if r.op == opMknod {
 		mode = uint32(flags)
-		if mode&unix.S_IFMT != unix.S_IFREG && mode&unix.S_IFMT != 0 {
-			return nil, unix.EPERM // sockets, FIFOs and devices
+		switch kind := mode & unix.S_IFMT; {
+		case s.real && (kind == unix.S_IFSOCK || kind == unix.S_IFIFO):
+			return s.meetingPoint(r, &a, kind|mode&permissions, out)
+		case kind != unix.S_IFREG && kind != 0:
+			return nil, unix.EPERM // devices, and what only containers may make
 		}
 		flags = unix.O_RDONLY | unix.O_EXCL
 	}
@@ -79,7 +82,7 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 		return nil, err
 	}
 	if made && s.real {
-		if err := s.give(d, f, r.asker); err != nil {
+		if err := s.give(d, f, r.asker, mode); err != nil {
 			_, _ = f.Close(), unix.Unlinkat(d.fd(), name, 0) // nobody could use it
 			return nil, err
 		}
@@ -106,6 +109,22 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 		return nil, err
 	}
 	return put32(put64(out, h.id), s.closeReply(h, flags), 0), nil
+}
+
+// meetingPoint makes a socket or a FIFO. Nobody here opens it.
+func (s *Server) meetingPoint(r request, a *args, mode uint32, out []byte) ([]byte, error) {
+	parent, name, d, err := s.target(r, a)
+	if err != nil {
+		return nil, err
+	}
+	defer d.release()
+	if err := unix.Mknodat(d.fd(), name, mode, 0); err != nil {
+		return nil, err
+	}
+	if err := s.giveName(d, name, r.asker, mode); err != nil {
+		return nil, err
+	}
+	return s.entry(out, parent, d, name)
 }
 
 // make opens a file and makes it where it is missing. Whether it did counts for give alone.
@@ -159,7 +178,7 @@ func (s *Server) mkdir(r request, out []byte) ([]byte, error) {
 	if err := unix.Mkdirat(d.fd(), name, mode&permissions); err != nil {
 		return nil, err
 	}
-	if err := s.giveName(d, name, r.asker); err != nil {
+	if err := s.giveName(d, name, r.asker, mode); err != nil {
 		return nil, err
 	}
 	return s.entry(out, parent, d, name)
@@ -179,7 +198,7 @@ func (s *Server) symlink(r request, out []byte) ([]byte, error) {
 	if err := unix.Symlinkat(to, d.fd(), name); err != nil {
 		return nil, err
 	}
-	if err := s.giveName(d, name, r.asker); err != nil {
+	if err := s.giveName(d, name, r.asker, 0); err != nil {
 		return nil, err
 	}
 	return s.entry(out, parent, d, name)

@@ -3,6 +3,7 @@
 package hostdir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,7 +26,7 @@ func TestI14_OneFileIsAllThatIsServed(t *testing.T) {
 	}
 	for _, n := range []string{"secret", "hosts", "p", ".."} {
 		_, err := g.ask(opLookup, rootID, name(n))
-		if err != unix.ENOTDIR && err != unix.EINVAL {
+		if !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.EINVAL) {
 			t.Errorf("%s: %v", n, err)
 		}
 	}
@@ -109,15 +110,25 @@ func TestHostOwnersAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	sees("a file that was there", again, 0, 7, 0o6755)
-	b, err := g.ask(opMkdir, d, append(put32(nil, 0o755, 0), name("sub")...))
+	b, err := g.ask(opMkdir, d, append(put32(nil, 0o775, 0), name("sub")...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sees("a directory in one with a group", order.Uint64(b), 1001, 1000, 0o2755)
+	sees("a directory in one with a group", order.Uint64(b), 1001, 1000, 0o2775)
 	if b, err = g.ask(opSymlink, rootID, append(name("link"), name("/etc/shadow")...)); err != nil {
 		t.Fatal(err)
 	}
 	sees("link", order.Uint64(b), 1001, 1002, 0o777)
+	for at, kind := range map[string]uint32{"socket": unix.S_IFSOCK, "fifo": unix.S_IFIFO} {
+		if b, err = g.ask(opMknod, rootID, append(put32(nil, kind|0o660, 0, 0, 0), name(at)...)); err != nil {
+			t.Fatal(err)
+		}
+		sees(at, order.Uint64(b), 1001, 1002, 0o660)
+		_, err = g.open(order.Uint64(b), unix.O_RDWR)
+		want(t, "open "+at, err, unix.EISDIR)
+	}
+	_, err = g.ask(opMknod, rootID, append(put32(nil, unix.S_IFCHR|0o660, 1<<8|3, 0, 0), name("null")...))
+	want(t, "a device", err, unix.EPERM)
 	mode := append(put32(nil, setMode, 0), make([]byte, 80)...)
 	order.PutUint32(mode[68:], 0o6755)
 	if _, err := g.ask(opSetattr, made, mode); err != nil {

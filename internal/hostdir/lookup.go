@@ -54,8 +54,12 @@ func checkName(name string) error {
 func (s *tree) servable(info *unix.Statx_t) error {
 	switch info.Mode & unix.S_IFMT {
 	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
+	case unix.S_IFSOCK, unix.S_IFIFO: // names by which programs of the guest meet in its own kernel
+		if !s.real {
+			return unix.ENOENT
+		}
 	default:
-		return unix.ENOENT // sockets, FIFOs and devices are as if they weren't there
+		return unix.ENOENT // devices are as if they weren't there
 	}
 	if !s.sameMount(info) {
 		return unix.EACCES

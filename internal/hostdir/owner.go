@@ -34,10 +34,14 @@ func (s *Server) chown(n *node, v setting) error {
 	return unix.Fchownat(int(f.Fd()), "", own[0], own[1], unix.AT_EMPTY_PATH)
 }
 
-// give makes what was made in d for a user of the guest that user's own, with Options.HostOwners. In a directory that
-// hands its group on, the group stays.
-func (s *tree) give(d *dir, made *os.File, to owner) error {
+// give makes what was made in d for a user of the guest that user's own, with Options.HostOwners, and its mode what the
+// guest's process asked for, whatever this process's umask is. In a directory that hands its group on, the group stays.
+func (s *tree) give(d *dir, made *os.File, to owner, mode uint32) error {
 	up, err := s.stat(d.fd(), "")
+	if err != nil {
+		return err
+	}
+	info, err := s.stat(int(made.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -45,12 +49,15 @@ func (s *tree) give(d *dir, made *os.File, to owner) error {
 	if up.Mode&unix.S_ISGID != 0 {
 		gid = -1
 	}
-	return unix.Fchownat(int(made.Fd()), "", int(to.uid), gid, unix.AT_EMPTY_PATH)
+	if err := unix.Fchownat(int(made.Fd()), "", int(to.uid), gid, unix.AT_EMPTY_PATH); err != nil || info.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return err
+	}
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", made.Fd()), mode&permissions|uint32(info.Mode&unix.S_ISGID))
 }
 
-// giveName is give for a directory or a link. Whoever else writes in d may have put another in its place: that is given to
+// giveName is give for all but regular files. Whoever else writes in d may have put another in its place: that is given to
 // nobody, unless it is of no worth either.
-func (s *tree) giveName(d *dir, name string, to owner) error {
+func (s *tree) giveName(d *dir, name string, to owner, mode uint32) error {
 	if !s.real {
 		return nil
 	}
@@ -63,14 +70,16 @@ func (s *tree) giveName(d *dir, name string, to owner) error {
 	if err != nil {
 		return err
 	}
-	if info.Mode&unix.S_IFMT == unix.S_IFDIR {
+	switch info.Mode & unix.S_IFMT {
+	case unix.S_IFLNK, unix.S_IFSOCK, unix.S_IFIFO:
+	case unix.S_IFDIR:
 		if left, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err != nil || len(left) > 0 {
 			return unix.ESTALE
 		}
-	} else if info.Mode&unix.S_IFMT != unix.S_IFLNK {
+	default:
 		return unix.ESTALE
 	}
-	return s.give(d, f, to)
+	return s.give(d, f, to, mode)
 }
 
 func (s *tree) rememberOwner(is identity, v setting) {

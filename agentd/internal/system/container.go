@@ -50,15 +50,50 @@ func ContainerRoot(number uint64, lower *os.File) (*os.File, error) {
 	return root, errors.Join(err, unix.Unmount(layer.lower, unix.MNT_DETACH))
 }
 
-// NewFuse mounts what is asked for by way of device, attached nowhere: a directory, or a file.
-func NewFuse(device int, file bool, attributes int) (*os.File, error) {
-	mode := unix.S_IFDIR
+// HostPlace is where the agent itself has what the host serves by that number.
+func HostPlace(number uint32) string {
+	return filepath.Join("/run/msb/host", strconv.FormatUint(uint64(number), 10))
+}
+
+// MountHost mounts there what is asked for by way of device: a directory, or a file.
+func MountHost(device int, number uint32, file bool) error {
+	place, mode := HostPlace(number), unix.S_IFDIR
+	err := os.MkdirAll(filepath.Dir(place), 0o700)
 	if file {
 		mode = unix.S_IFREG
+		err = errors.Join(err, os.WriteFile(place, nil, 0o600))
+	} else {
+		err = errors.Join(err, os.MkdirAll(place, 0o700))
 	}
-	return newMount("fuse", attributes,
-		[2]string{"source", "host"}, [2]string{"fd", strconv.Itoa(device)}, [2]string{"rootmode", strconv.FormatInt(int64(mode), 8)},
-		[2]string{"user_id", "0"}, [2]string{"group_id", "0"}, [2]string{"allow_other"}, [2]string{"default_permissions"})
+	if err != nil {
+		return fmt.Errorf("make room for a directory of the host: %w", err)
+	}
+	// What is allowed goes by the modes that the host's files have.
+	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0,allow_other,default_permissions", device, mode)
+	if err := unix.Mount("host", place, "fuse", unix.MS_NODEV, options); err != nil {
+		return errors.Join(fmt.Errorf("mount: %w", err), os.Remove(place))
+	}
+	return nil
+}
+
+// UnmountHost undoes MountHost. Mounts of containers stay.
+func UnmountHost(number uint32) error {
+	err := unix.Unmount(HostPlace(number), unix.MNT_DETACH)
+	return errors.Join(err, os.Remove(HostPlace(number)))
+}
+
+// CloneMount makes another mount of what is mounted at path, attached nowhere.
+func CloneMount(path string, attributes int) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err == nil && attributes != 0 {
+		if err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: uint64(attributes)}); err != nil {
+			_ = unix.Close(fd) // nobody has seen it
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mount %s once more: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // NewTerminals mounts a devpts of its own, attached nowhere.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -130,6 +131,28 @@ func (g *Cgroup) Freeze(hold bool, stop <-chan struct{}) error {
 		case <-changed:
 		case <-stop:
 			return errors.New("processes of the container can't be held still now")
+		}
+	}
+}
+
+// Settle waits until no process of the group is left, at most for limit.
+func (g *Cgroup) Settle(limit time.Duration) error {
+	changed, end, err := watchFile(filepath.Join(g.path, "cgroup.events"))
+	if err != nil {
+		return err
+	}
+	defer end()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for {
+		events, err := g.Values("cgroup.events")
+		if err != nil || events["populated"] == 0 {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return errors.New("processes of the container do not end")
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -278,17 +277,4 @@ func (c *child) Signal(sig syscall.Signal) bool {
 	c.reaper.mu.Lock()
 	defer c.reaper.mu.Unlock()
 	return c.reaper.children[c.PID] == c && syscall.Kill(c.PID, sig) == nil
-}
-
-// Settle waits until no process of the group is left, at most for limit.
-func (g *Cgroup) Settle(limit time.Duration) error {
-	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
-		events, err := g.Values("cgroup.events")
-		if err == nil && events["populated"] == 0 || errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if time.Now().After(end) {
-			return errors.New("processes of the container do not end")
-		}
-	}
 }

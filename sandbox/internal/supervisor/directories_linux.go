@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/internal/cow"
@@ -34,11 +36,14 @@ func (s *supervisor) shareDirectories() error {
 type sharedPort struct {
 	once sync.Once
 	port *hostdir.Port
+
+	mu      sync.Mutex
+	offered map[offerKey]*offered
 }
 
 func (p *sharedPort) of(s *supervisor) *hostdir.Port {
 	p.once.Do(func() {
-		p.port = hostdir.NewPort(s.machine.Directories())
+		p.port, p.offered = hostdir.NewPort(s.machine.Directories()), map[offerKey]*offered{}
 		s.work.Go(func() { _ = p.port.Serve() })
 	})
 	return p.port
@@ -50,8 +55,48 @@ const (
 	shareOfMount = 32
 )
 
-// offerDirectory serves a directory of a container, or a file.
+// offered is a directory or a file that containers see, and how many do.
+type offered struct {
+	number  uint32
+	users   int
+	release func()
+}
+
+// offerKey tells what is at a path from what was there before.
+type offerKey struct {
+	agentclient.HostDirectory
+	device, inode uint64
+}
+
+// offerDirectory serves a directory of a container, or a file. What several containers see is served once.
 func offerDirectory(s *supervisor, d agentclient.HostDirectory) (number uint32, done func(), err error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(d.Path, &st); err != nil {
+		return 0, nil, fmt.Errorf("%w: %s: %w", state.ErrDirectory, d.Path, err)
+	}
+	key := offerKey{d, st.Dev, st.Ino}
+	port := s.shared.of(s)
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	o := s.shared.offered[key]
+	if o == nil {
+		if o, err = serveOffer(s, port, d); err != nil {
+			return 0, nil, fmt.Errorf("%w: %w", state.ErrDirectory, err)
+		}
+		s.shared.offered[key] = o
+	}
+	o.users++
+	return o.number, func() {
+		s.shared.mu.Lock()
+		defer s.shared.mu.Unlock()
+		if o.users--; o.users == 0 {
+			delete(s.shared.offered, key)
+			o.release()
+		}
+	}, nil
+}
+
+func serveOffer(s *supervisor, port *hostdir.Port, d agentclient.HostDirectory) (*offered, error) {
 	share := shareOfMount
 	if d.Root {
 		share = shareOfRoot
@@ -60,9 +105,9 @@ func offerDirectory(s *supervisor, d agentclient.HostDirectory) (number uint32, 
 		Writable: !d.ReadOnly, File: d.File, HostOwners: os.Geteuid() == 0, Share: share,
 	})
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", state.ErrDirectory, err)
+		return nil, err
 	}
-	conn := s.shared.of(s).Open()
+	conn := port.Open()
 	served := make(chan struct{})
 	s.work.Go(func() { // which ends with the machine at the latest
 		defer close(served)
@@ -70,7 +115,7 @@ func offerDirectory(s *supervisor, d agentclient.HostDirectory) (number uint32, 
 		conn.Close()
 		_ = server.Close() // nothing is written behind
 	})
-	return conn.Number, func() { conn.Close(); <-served }, nil
+	return &offered{number: conn.Number, release: func() { conn.Close(); <-served }}, nil
 }
 
 func (s *supervisor) shareDirectory(port *hostdir.Port, d state.Directory) (err error) {
