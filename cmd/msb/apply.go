@@ -126,7 +126,7 @@ func ended(refused int) error {
 	return nil
 }
 
-// askChange shows a change and returns what the user says to it: "y", "n" or "q".
+// askChange shows a change and returns the user's answer: "y", "n" or "q".
 func askChange(ctx context.Context, ui *ui, d *sandbox.ChangedDirectory, c *sandbox.Change) (string, error) {
 	text, err := d.Diff(ctx, c)
 	if err != nil {

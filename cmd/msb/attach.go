@@ -116,7 +116,7 @@ func attachEnd(ctx context.Context, ui *ui, name string, st sandbox.JobStatus, e
 	return nil
 }
 
-// attachTerminal lets the job's terminal follow the user's, whose keys it gets.
+// attachTerminal puts the user's terminal into raw mode for the job, and keeps the job's terminal at its size.
 func attachTerminal(ctx context.Context, j *sandbox.Job, o *sandbox.AttachOptions, keys []byte) (restore func(), err error) {
 	var size sandbox.ExecOptions
 	restore, err = makeTerminal(ctx, &size, o.Stdin != nil)
@@ -144,8 +144,8 @@ func resizeJob(ctx context.Context, j *sandbox.Job, now agentclient.Size, change
 	}
 }
 
-// runMain runs a command as the job that msb run -d makes of it, and joins it from its beginning: what detach keys leave
-// running can be joined again.
+// runMain runs a command as the sandbox's main job, as msb run -d does, and attaches to it from its beginning, so that one
+// can attach again after the detach keys.
 func runMain(ctx context.Context, ui *ui, sb *sandbox.Sandbox, o sandbox.ExecOptions) (agentclient.ExitStatus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

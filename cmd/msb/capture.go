@@ -9,7 +9,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// nameOf is which of two arguments is the name, if they were swapped.
+// nameOf finds the name among two arguments that may be swapped.
 func nameOf(args []string) string {
 	if args[0] == "on" || args[0] == "off" {
 		return args[1]

@@ -13,7 +13,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// completeWords tells the shell what may stand where: names of sandboxes, presets and images, backends, pull policies.
+// completeWords registers completions: names of sandboxes, presets and images, backends, pull policies.
 func completeWords(root *cobra.Command) {
 	const files, none = cobra.ShellCompDirectiveDefault, cobra.ShellCompDirectiveNoFileComp
 	fixed := func(words ...string) cobra.CompletionFunc { return cobra.FixedCompletions(words, none) }
@@ -67,7 +67,7 @@ func backendNames() []string {
 	return names
 }
 
-// inTurn completes each argument by its own function, and none behind them.
+// inTurn completes each argument by its own function, and no further ones.
 func inTurn(each ...cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= len(each) {
@@ -90,7 +90,7 @@ func noWords(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellC
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// orFiles completes files where no word begins as what was typed does.
+// orFiles completes files if none of the words has the typed prefix.
 func orFiles(words cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		all, how := words(c, args, word)
@@ -102,7 +102,7 @@ func orFiles(words cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// places completes the NAME: of msb cp, behind which a path goes on.
+// places completes the NAME: of msb cp, which a path follows.
 func places(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	all, _ := names(1)(c, nil, word)
 	for i := range all {
@@ -111,13 +111,13 @@ func places(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobr
 	return all, cobra.ShellCompDirectiveNoSpace
 }
 
-// policyWords completes what names a policy beside a file: sandboxes and presets.
+// policyWords completes the names that may stand for a policy file: sandboxes and presets.
 func policyWords(c *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	all, _ := names(1)(c, nil, word)
 	return append(all, policies.Presets()...), cobra.ShellCompDirectiveNoFileComp
 }
 
-// sandboxNames and knownImages are what a slip in a name is compared with.
+// sandboxNames and knownImages are the words that a misspelled name is compared with.
 func sandboxNames() []string {
 	all, _ := names(-1)(nil, nil, "")
 	return all
@@ -158,7 +158,8 @@ func find(root *cobra.Command, path string) *cobra.Command {
 	return nil
 }
 
-// completed completes with what list finds in the state directory, in the first most arguments; -1 is in all of them.
+// completed completes the first most arguments, all of them for -1, with the names of what list finds in the state
+// directory.
 func completed[T any](most int, list func(home *sandbox.Home, args []string) ([]T, error), name func(*T) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {

@@ -13,7 +13,8 @@ import (
 // copyIn is a value of --copy.
 type copyIn struct{ host, guest string }
 
-// parseCopies reads the values of --copy: HOST:GUEST, apart from its end, since a path of this machine may hold colons.
+// parseCopies reads the values of --copy, HOST:GUEST. It splits at the last ":/", since a path of this machine may hold
+// colons.
 func parseCopies(values []string) ([]copyIn, error) {
 	all := make([]copyIn, 0, len(values))
 	for _, v := range values {
@@ -26,7 +27,7 @@ func parseCopies(values []string) ([]copyIn, error) {
 	return all, nil
 }
 
-// copyAll is msb cp of each, before the command runs. The directories around GUEST are made.
+// copyAll does what msb cp does for each, before the command runs. It makes the directories above GUEST.
 func copyAll(ctx context.Context, ui *ui, sb *sandbox.Sandbox, copies []copyIn) error {
 	for _, c := range copies {
 		up := path.Dir(path.Clean(c.guest))
@@ -55,7 +56,7 @@ func noteSkipped(ui *ui, report sandbox.CopyReport) {
 	ui.note("left out, since devices, FIFOs and sockets can't be copied: %s%s", strings.Join(report.Skipped, ", "), more)
 }
 
-// prepared copies into a sandbox that was made for a command; one that can't be filled doesn't stay.
+// prepared copies into a sandbox that was made for a command, and discards the sandbox if that fails.
 func (f *runFlags) prepared(ctx context.Context, ui *ui, sb *sandbox.Sandbox) error {
 	if err := copyAll(ctx, ui, sb, f.copiesIn); err != nil {
 		return errors.Join(err, sb.Discard(context.WithoutCancel(ctx)))

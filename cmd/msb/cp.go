@@ -79,8 +79,8 @@ func (p place) guestPath() string {
 	return p.path
 }
 
-// parsePlace reads NAME:PATH. As in docker cp, what begins with "/" or "." is a
-// path of this machine, so that one with a colon can be named.
+// parsePlace reads NAME:PATH. As in docker cp, an argument that begins with "/" or "." is a
+// path of this machine, even with a colon in it.
 func parsePlace(arg string) (place, error) {
 	name, file, ok := strings.Cut(arg, ":")
 	if !ok || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
@@ -159,8 +159,8 @@ func copyBetween(ctx context.Context, ui *ui, from, to place, o sandbox.CopyOpti
 	return plainError(err)
 }
 
-// tarInput looks at the first header of a tar archive before anything is sent: the guest would only say that the input
-// ended early.
+// tarInput checks the first header of a tar archive before anything is sent: for other input the guest would only report an
+// early end.
 func tarInput(in io.Reader, terminal bool) (io.Reader, error) {
 	if terminal {
 		return nil, &copyUsage{"standard input is a terminal; pipe an archive into it, as in tar c . | msb cp - NAME:/root"}
@@ -232,8 +232,8 @@ func transfer(ctx context.Context, sb *sandbox.Sandbox, archive io.Reader, from,
 	return sb.CopyFrom(ctx, from.path, to.path, o)
 }
 
-// plainError keeps a file's error from being taken for one of the image or the
-// policy, which have exit codes of their own.
+// plainError strips the sentinels from a file's error: msb would exit with the code for a
+// missing image or policy.
 func plainError(err error) error {
 	var p *fs.PathError
 	var l *os.LinkError

@@ -50,7 +50,7 @@ a change takes effect at once while it runs. msb start starts it.`,
 	return c
 }
 
-// named turns a wrong number of arguments into a sentence that says what is missing.
+// named turns an error about the number of arguments into a sentence that says what is missing.
 func named(check cobra.PositionalArgs, remedy string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if check(c, args) == nil {

@@ -20,8 +20,8 @@ const (
 	shownHost    = 64
 )
 
-// noteDenials says at the end of a run what was denied, and how to let it out and see all of it; and which allowed
-// names did not resolve, which no policy mends.
+// noteDenials says at the end of a run what was denied, how to allow it and how to see the rest. It also names allowed
+// names that did not resolve, which no policy can fix.
 func noteDenials(ui *ui, s *audit.DenialSummary, cfg *sandbox.Config) {
 	noteUnresolved(ui, s)
 	if s.Denied == 0 && s.WouldDeny == 0 {
@@ -69,8 +69,8 @@ func noteUnresolved(ui *ui, s *audit.DenialSummary) {
 	ui.note("%d allowed %s did not resolve: %s; the policy is not the reason", n, names, strings.Join(parts, ", "))
 }
 
-// watchDenials calls do and says what was denied meanwhile to the sandbox of that name, by its audit log. One whose log
-// can't be read has none to say.
+// watchDenials calls do and then says what the audit log of the sandbox of that name reports as denied meanwhile. It says
+// nothing if the log can't be read.
 func watchDenials(ui *ui, home *sandbox.Home, name string, do func() (int, error)) (int, error) {
 	st, err := home.Inspect(name)
 	if err != nil {
@@ -123,7 +123,7 @@ func deniedLine(s *audit.DenialSummary) string {
 	return strings.Join(head, ", ") + ": " + strings.Join(parts, ", ")
 }
 
-// because is a reason in words, with the rule that denies or that comes closest.
+// because is a reason as a sentence, with the denying rule or the one that comes closest.
 func because(d *audit.Denial) string {
 	text := strings.ReplaceAll(d.Reason, "_", " ")
 	switch {
@@ -136,7 +136,7 @@ func because(d *audit.Denial) string {
 	return text
 }
 
-// times is how often, where that is more than once. A name is asked for twice by most clients, for its IPv4 and its IPv6
+// times says how often, if it was more than once; not for names, which most clients ask for twice, for IPv4 and for IPv6
 // addresses.
 func times(d *audit.Denial) string {
 	if d.Count < 2 || d.DNS {
@@ -153,12 +153,12 @@ func quoted(s string, plain bool) string {
 	return strconv.Quote(s)
 }
 
-// plainPath reports whether a path holds nothing that could pass for words of msb's.
+// plainPath reports whether a path holds nothing that could be mistaken for msb's own text.
 func plainPath(s string) bool {
 	return s != "" && s[0] == '/' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~%/") == ""
 }
 
-// destination is where the guest wanted to go. A name that could pass for something else is quoted.
+// destination is where the guest wanted to connect. A name that could be mistaken for other text is quoted.
 func destination(d *audit.Denial) string {
 	host := quoted(shorten(d.Host), plainHost(d.Host))
 	switch {
@@ -192,7 +192,7 @@ func plainHost(s string) bool {
 	return s != "" && s[0] != '-' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
 }
 
-// remedies say what opens the destinations that are named: flags where flags do, else what does.
+// remedies say how to allow the named destinations: by flags if possible, otherwise in another way.
 func remedies(s *audit.DenialSummary, cfg *sandbox.Config) []string {
 	var flags, words []string
 	guessed := false
@@ -238,8 +238,8 @@ func ruleRemedy(d *audit.Denial) string {
 	return ""
 }
 
-// otherRemedy is what opens a destination that --allow alone doesn't, by reason. A reason that isn't here has none but
-// the policy's own words.
+// otherRemedy says, by reason, how to allow a destination for which --allow isn't enough. For other reasons there is no
+// remedy but to change the policy.
 var otherRemedy = map[string]string{
 	egress.ReasonMetadata.String():     "a metadata address hands out this machine's own credentials: only a private rule for exactly that address opens it",
 	egress.ReasonMetadataName.String(): "that name leads to this machine's own credentials, and stays closed",
@@ -253,7 +253,7 @@ var otherRemedy = map[string]string{
 	egress.ReasonLimit.String():        "bounds are in the policy's [limits]",
 }
 
-// allowFlag is the argument of --allow that opens a destination; "" where none does.
+// allowFlag is the argument of --allow for a destination; "" if there is none.
 func allowFlag(d *audit.Denial) string {
 	if !plainHost(d.Host) {
 		return ""

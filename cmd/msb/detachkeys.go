@@ -18,7 +18,7 @@ const (
 	maxDetachKeys = 16
 )
 
-// errDetached is the end of a keyboard on which the detach keys were typed.
+// errDetached is the error of a keyboard on which the detach keys were typed.
 var errDetached = sandbox.ErrDetach
 
 // parseDetachKeys reads keys as docker does: single characters, ctrl-a to ctrl-z, ctrl-@, ctrl-[, ctrl-\, ctrl-], ctrl-^,
@@ -52,8 +52,8 @@ func parseDetachKeys(text string) ([]byte, error) {
 	return keys, nil
 }
 
-// keyboard is what somebody types, until they type the detach keys: Read returns errDetached then. Keys that begin as
-// those do are held back until the next one tells.
+// keyboard reads the user's keys until the detach keys are typed, when Read returns errDetached. It holds back a prefix of
+// the detach keys until the next key decides.
 type keyboard struct {
 	from    io.Reader
 	keys    []byte

@@ -126,7 +126,7 @@ func diffText(ctx context.Context, ui *ui, all []*sandbox.ChangedDirectory, chos
 	return nil
 }
 
-// difference is the text of a change. A file that the guest or the host changes at this moment has none.
+// difference is the text of a change, empty for a file that the guest or the host changes at this moment.
 func difference(ctx context.Context, ui *ui, d *sandbox.ChangedDirectory, c *sandbox.Change) ([]byte, error) {
 	text, err := d.Diff(ctx, c)
 	at := path.Join(d.Guest, c.Path)
@@ -152,7 +152,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// describe is a change's line, and one for each reason to look twice.
+// describe is a change's line, and a line for each warning and refusal.
 func describe(d *sandbox.ChangedDirectory, c *sandbox.Change) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-8s  %s%s\n", c.Kind, audit.Printable(path.Join(d.Guest, c.Path)), versions(c))
@@ -198,7 +198,7 @@ func versions(c *sandbox.Change) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// shownText is a difference with nothing in it that a terminal acts on.
+// shownText is a difference without characters that a terminal acts on.
 func shownText(text []byte) string {
 	var b strings.Builder
 	for line := range bytes.Lines(text) {
@@ -213,7 +213,7 @@ func shownText(text []byte) string {
 	return b.String()
 }
 
-// maxJSONText bounds the differences in one output, in bytes, which is made whole. Those beyond it are left out.
+// maxJSONText bounds the differences in one output, in bytes, since it is built in memory. Further ones are left out.
 const maxJSONText = 64 << 20
 
 // jsonChange is a change with its text.

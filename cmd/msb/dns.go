@@ -55,8 +55,8 @@ func newDNSCommand(ui *ui) *cobra.Command {
 	return c
 }
 
-// admittedUnder reads a policy, by its file or name, under an operator's floor, for a command that does what the policy says: what
-// it takes from this machine is approved, as for msb run.
+// admittedUnder reads a policy, by its file or name, under an operator's floor, for a command that applies it. What the
+// policy takes from this machine must be approved, as for msb run.
 func admittedUnder(ctx context.Context, ui *ui, floorPath, path string, trust bool) (*policies.Policy, error) {
 	p, err := policyNamed(path)
 	if err != nil {
@@ -143,7 +143,7 @@ func askDNS(ctx context.Context, ui *ui, g *dnsguard.Guard, name string, code ui
 	return nil
 }
 
-// reason is why the guest is told that: what stands in the way, else the rule that lets the name out.
+// reason explains the guest's answer: what denies the name, or the rule that allows it.
 func reason(why *dnsguard.Explanation) string {
 	if why.Text != "" || why.Verdict.Action == egress.Deny {
 		return why.Text

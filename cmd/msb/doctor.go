@@ -19,9 +19,8 @@ import (
 const (
 	// lowDisk is where doctor warns: room for the kernel (21 MB), the built-in image and one ordinary image.
 	lowDisk = 2 << 30
-	// firstRunDisk is what the first run needs at least: it writes 37 MB (kernel, agent, built-in image),
-	// and parts of that twice for a moment. nextRunDisk is for a run that finds them there: its writable
-	// disk, console and audit.
+	// firstRunDisk is what the first run needs at least: it writes 37 MB (kernel, agent, built-in image), and parts of that
+	// twice for a moment. nextRunDisk is for later runs: their writable disk, console and audit log.
 	firstRunDisk = 64 << 20
 	nextRunDisk  = sandbox.MinHostRoom
 )
@@ -41,7 +40,7 @@ type finding struct {
 type diagnosis struct {
 	// Usable is true when at least one backend can run, and nothing else that is required is missing.
 	Usable bool `json:"usable"`
-	// Backend is what --vm auto takes, and Why the sentence that says why.
+	// Backend is what --vm auto chooses, and Why the reason.
 	Backend  string    `json:"backend,omitempty"`
 	Why      string    `json:"why"`
 	Findings []finding `json:"findings"`
@@ -108,7 +107,7 @@ func diagnose(ctx context.Context) diagnosis {
 	return d
 }
 
-// required are sentences on what is missing so far and can't be done without.
+// required are the sentences about missing requirements.
 func (d *diagnosis) required() []string {
 	var lacks []string
 	for _, f := range d.Findings {

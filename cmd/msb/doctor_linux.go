@@ -46,7 +46,7 @@ const (
 		"kernel.apparmor_restrict_unprivileged_userns; in a container, its seccomp profile); msb runs without"
 )
 
-// confinement tries what a VMM would be confined by, and how far that goes.
+// confinement confines a process as a VMM would be, and reports what held.
 func confinement(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, trialTime)
 	defer cancel()

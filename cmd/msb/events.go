@@ -60,7 +60,7 @@ var dockerEvents = map[string]audit.Kind{
 	"exec_create": audit.ExecCreate, "exec_start": audit.ExecStart, "exec_die": audit.ExecDie,
 }
 
-// readFilters reads --filter. Any kind that has a dot may be: a log may hold those of a later msb.
+// readFilters reads --filter. It accepts any kind with a dot, since a log may hold events of a later msb.
 func (f *eventsFlags) readFilters() error {
 	for _, filter := range f.filters {
 		word, ok := strings.CutPrefix(filter, "event=")
@@ -76,7 +76,7 @@ func (f *eventsFlags) readFilters() error {
 	return nil
 }
 
-// eventsPause is the time between two looks at a log that is followed.
+// eventsPause is the time between two checks of a followed log.
 const eventsPause = 200 * time.Millisecond
 
 func showEvents(ctx context.Context, ui *ui, f *eventsFlags, name string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// execIn runs the command and returns the exit code that msb takes over.
+// execIn runs the command and returns its exit code, with which msb exits.
 func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv []string, sig *interrupts) (int, error) {
 	opts := execOptions(sb.Image().Config, f, argv)
 	opts.Signals = sig.guest
@@ -37,7 +37,7 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 		}
 	}
 	st, err := run(execCtx, opts)
-	restore() // before anything is said: a line's end doesn't begin a line in raw mode
+	restore() // before any message: in raw mode a line feed doesn't return to the line's beginning
 	if sb.Name() != "" || f.disk != "" {
 		warnAtHostRoom(ui, sb)
 	}
@@ -69,10 +69,10 @@ func execIn(ctx context.Context, ui *ui, sb *sandbox.Sandbox, f *runFlags, argv 
 	return st.Code, nil
 }
 
-// timeoutGrace is what the guest gets to keep --timeout by itself: it sends SIGTERM, then SIGKILL.
+// timeoutGrace is how long the guest may take to enforce --timeout itself: it sends SIGTERM, then SIGKILL.
 const timeoutGrace = 15 * time.Second
 
-// withTimeout ends the wait for a guest that does not keep --timeout.
+// withTimeout ends the wait for a guest that doesn't enforce --timeout.
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if d == 0 {
 		return context.WithCancel(ctx)

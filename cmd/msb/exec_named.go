@@ -55,7 +55,7 @@ ends once the program runs. The job's output is kept: msb job logs NAME JOB.
 	return c
 }
 
-// checkJob refuses flags that mean nothing for a job, or for what is none.
+// checkJob refuses flags that have no meaning for a job, and those that have one only for a job.
 func (f *runFlags) checkJob(named bool) error {
 	var err error
 	switch {

@@ -8,8 +8,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// exitCode is an error that says nothing more than the code to exit with: the command's own, or one
-// whose sentence was printed already.
+// exitCode is an error that only carries the exit code: the command's own, or that of an error which was printed already.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

@@ -23,7 +23,7 @@ var beginnings = map[string]string{
 	"--ca-out": "-----BEGIN CERTIFICATE-----",
 }
 
-// holdsOther reports whether there is a file at path that holds something, and begins with something else.
+// holdsOther reports whether there is a non-empty file at path that begins in another way.
 func holdsOther(path, beginning string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -48,8 +48,8 @@ func readFiles(paths []string) []namedFile {
 	return files
 }
 
-// apart refuses options whose files can't be written, those that would write over what another one reads or writes, and
-// those whose file is there and of another kind: a mistyped line must not cost anybody a policy or a capture.
+// apart refuses options whose files can't be written, that would overwrite a file which another option reads or writes, or
+// that would overwrite a file of another kind: a typing error must not cost anybody a policy or a capture.
 func apart(files []namedFile, help string) error {
 	for _, f := range files {
 		if !f.written || f.path == "" {
@@ -86,8 +86,8 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// sameFile reports whether two paths lead to one regular file, or would once it is there. What is no file (a
-// pipe, /dev/stdout) may be named twice.
+// sameFile reports whether two paths lead to one regular file, or would once it exists. A pipe or /dev/stdout may be named
+// twice.
 func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
@@ -102,8 +102,7 @@ func sameFile(a, b string) bool {
 	return errX == nil && errY == nil && a == b
 }
 
-// writeWhole writes a file that is there whole or not at all; what stood there before stays if it fails.
-// What is no regular file is written to as it is.
+// writeWhole replaces a file in one step; if that fails, the old file stays. A pipe or device is written to directly.
 func writeWhole(path string, mode os.FileMode, content []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return os.WriteFile(path, content, mode)

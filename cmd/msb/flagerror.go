@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// plainFlagError puts what pflag says of a flag, strconv's and time's own words among it, into a sentence with its remedy.
+// plainFlagError turns an error of pflag, which may quote strconv's and time's, into a sentence with a remedy.
 func plainFlagError(c *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
 	var bare *pflag.ValueRequiredError
@@ -27,7 +27,7 @@ func plainFlagError(c *cobra.Command, err error) error {
 	return err
 }
 
-// once is the value of a flag that is given once: of two floors or policies, the second would put the first out of force.
+// once is the value of a flag that may be given once: a second floor or policy would silently replace the first.
 type once struct {
 	pflag.Value
 	given bool
@@ -44,7 +44,7 @@ func (o *once) Set(text string) error {
 	return o.Value.Set(text)
 }
 
-// takeOnce makes a command and those below it refuse a second one of each flag.
+// takeOnce makes a command and its subcommands refuse these flags if they are given twice.
 func takeOnce(c *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		if f := c.Flags().Lookup(name); f != nil {
@@ -56,7 +56,7 @@ func takeOnce(c *cobra.Command, flags ...string) {
 	}
 }
 
-// filled is the value of a flag that names something: with "" for a variable that isn't set, msb would run without the
+// filled is the value of a flag that must not be empty: if a shell variable isn't set, msb would otherwise run without the
 // floor, the record or the name that was asked for.
 type filled struct{ pflag.Value }
 
@@ -70,7 +70,7 @@ func (f filled) Set(text string) error {
 	return f.Value.Set(text)
 }
 
-// takeFilled makes a command and those below it refuse an empty value of each flag.
+// takeFilled makes a command and its subcommands refuse empty values of these flags.
 func takeFilled(c *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		if f := c.Flags().Lookup(name); f != nil && f.Value.Type() == "string" {
@@ -87,7 +87,7 @@ type variables struct{ pflag.Value }
 
 var errNoVariable = errors.New("it names no variable")
 
-// Set implements pflag.Value. A variable's name could begin with a dash, but -e -- is one that lacks its value.
+// Set implements pflag.Value. A variable's name could begin with a dash, but -e -- is a flag without its value.
 func (v variables) Set(text string) error {
 	if text == "" || text[0] == '-' || text[0] == '=' {
 		return errNoVariable
@@ -125,7 +125,7 @@ func usageOf(f *pflag.Flag) string {
 	return text
 }
 
-// unknownFlag says of a flag that a command doesn't have what does it in msb, or which flag may have been meant.
+// unknownFlag says, for an unknown flag, what does the same in msb, or which flag may have been meant.
 func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) error {
 	name := unknown.GetSpecifiedName()
 	if unknown.GetSpecifiedShortnames() != "" {
@@ -147,7 +147,8 @@ func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) error {
 	return fmt.Errorf("unknown flag %s", name)
 }
 
-// didYouMean is the word that another is most likely a slip of, as the beginning of a sentence; "" if there is none.
+// didYouMean suggests the known word that is closest to a misspelled one, as the beginning of a sentence; "" if there is
+// none.
 func didYouMean(word string, known []string) string {
 	if like := policies.Closest(word, known); like != "" && like != word {
 		return fmt.Sprintf("did you mean %s? ", like)

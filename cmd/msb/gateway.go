@@ -37,7 +37,7 @@ type readyLine struct {
 	GuestIPv6   string `json:"guest_ipv6"`
 	GatewayIPv6 string `json:"gateway_ipv6"`
 	PrefixIPv6  int    `json:"prefix_ipv6"`
-	// GuestMAC is missing without --mac: the first source seen on the link is leased then.
+	// GuestMAC is missing without --mac: the first source address on the link is leased then.
 	GuestMAC   string `json:"guest_mac,omitempty"`
 	GatewayMAC string `json:"gateway_mac"`
 	MTU        int    `json:"mtu"`
@@ -142,8 +142,7 @@ func runGateway(ctx context.Context, ui *ui, f *gatewayFlags) error {
 	return errors.Join(serveGateway(ctx, ui, f, p, g), g.Close(), rec.Close(p))
 }
 
-// gatewayNotes says on the terminal what became of a changed policy, and what is wrong with a link, with or without
-// --audit.
+// gatewayNotes prints whether a changed policy was accepted, and errors of a link, with or without --audit.
 type gatewayNotes struct{ ui *ui }
 
 var _ audit.Sink = gatewayNotes{}

@@ -35,7 +35,7 @@ func openStore() (*image.Store, error) {
 	return sandbox.Store(home)
 }
 
-// openNeeded opens the cache and tells which images sandboxes with a name need.
+// openNeeded opens the cache and returns the images that sandboxes with a name need.
 func openNeeded() (*image.Store, []string, error) {
 	home, err := sandbox.OpenHome("")
 	if err != nil {

@@ -48,8 +48,7 @@ by msb image load can't be saved unless its registry has it.`,
 	return c
 }
 
-// writeStream puts a file in place once all of it is written. What is no regular file, such as a pipe, is written to as it
-// is.
+// writeStream puts a file in place once all of it is written. A pipe or device is written to directly.
 func writeStream(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)

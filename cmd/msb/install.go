@@ -22,7 +22,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// installMark is the second line of the scripts of msb install. What lacks it is somebody else's.
+// installMark is the second line of the scripts of msb install. Files without it are somebody else's.
 const installMark = "# Made by msb install; msb uninstall removes it.\n"
 
 func newInstallCommand(ui *ui) *cobra.Command {
@@ -177,7 +177,7 @@ func commandScript(given []string, ref string, argv []string) (string, error) {
 	return b.String(), nil
 }
 
-// lastingProgram is this msb, for what starts it later and elsewhere, with the variables that say where its things are.
+// lastingProgram is the path of this msb for later starts from elsewhere, with the variables that locate its files.
 func lastingProgram(again string) (self string, env map[string]string, err error) {
 	if self, err = os.Executable(); err != nil {
 		return "", nil, err
@@ -206,7 +206,7 @@ func absoluteReference(ref string) (string, error) {
 	return scheme + ":" + path, err
 }
 
-// recorded is the value of a flag that is written down as it was given, for msb run in any working directory.
+// recorded is the value of a flag that is stored as it was given, for msb run in any working directory.
 type recorded struct {
 	pflag.Value
 	flag string
@@ -225,7 +225,7 @@ func (r *recorded) Set(text string) error {
 			return err
 		}
 		text = abs
-	case "secret": // from wherever the command is called, another file would be read, or another program run
+	case "secret": // a relative path would be another file or program in another working directory
 		if relativeSource.MatchString(text) {
 			return errors.New("the command is called in other directories too: write the path of the secret's source from / on")
 		}
@@ -266,7 +266,7 @@ func installed(path string) (bool, error) {
 	return string(b) == begin, err
 }
 
-// putCommand writes a script whole or not at all, over nothing but one of ours.
+// putCommand writes a script in one step, and replaces only scripts of msb install.
 func putCommand(path, script string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as other installers make it
 		return err
@@ -287,7 +287,7 @@ func putCommand(path, script string) error {
 	return os.Rename(temporary, path)
 }
 
-// newCommand links the script to its name, which fails where another file has it by now.
+// newCommand links the script to its name, which fails if another file has taken it.
 func newCommand(path, script string) error {
 	temporary, err := writeCommand(path, script)
 	if err != nil {

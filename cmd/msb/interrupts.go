@@ -19,7 +19,7 @@ func (s signalled) Error() string { return syscall.Signal(s).String() }
 // exitSignalled is what a shell reports of a command that a signal ended.
 func exitSignalled(s syscall.Signal) int { return 128 + int(s) }
 
-// interruptedCode is the exit code of a sandbox whose context a signal ended.
+// interruptedCode is the exit code of a run whose context a signal ended.
 func interruptedCode(ctx context.Context) int {
 	var s signalled
 	if errors.As(context.Cause(ctx), &s) {
@@ -39,7 +39,7 @@ type interrupts struct {
 func catchInterrupts(kill context.CancelCauseFunc) *interrupts {
 	in := &interrupts{guest: make(chan agentclient.Signal, 4), ch: make(chan os.Signal, 4)}
 	signal.Notify(in.ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	// A reader that goes (`msb run … | head`) must not end msb in the middle of things: the write fails instead.
+	// A reader that ends (`msb run … | head`) must not kill msb before it has cleaned up: the write fails instead.
 	signal.Ignore(syscall.SIGPIPE)
 	go func() {
 		asked := map[syscall.Signal]bool{}

@@ -194,7 +194,7 @@ func newJobRemoveCommand(ui *ui) *cobra.Command {
 	return c
 }
 
-// killedWait is how long a guest may take to report the end of a job that it was told to kill.
+// killedWait is how long a guest may take to report the end of a killed job.
 const killedWait = 30 * time.Second
 
 // killable is a job, but in tests.
@@ -223,7 +223,7 @@ func killAndRemove(ctx context.Context, j killable, limit time.Duration) error {
 	return j.Remove(ctx)
 }
 
-// forJobs calls do for each of the jobs behind a sandbox's name, and goes on after an error.
+// forJobs calls do for each job named after a sandbox's name, and continues after an error.
 func forJobs(ctx context.Context, args []string, do func(context.Context, *sandbox.Job) error) error {
 	home, err := sandbox.OpenHome("")
 	if err != nil {

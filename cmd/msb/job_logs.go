@@ -19,7 +19,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// logFlags is what of an output is shown, and how: as in other container tools.
+// logFlags say which part of an output is shown, and how, as in other container tools.
 type logFlags struct {
 	follow, timestamps, json bool
 	since, tail, grep        string

@@ -22,7 +22,7 @@ type links struct {
 	close func()
 }
 
-// errNoMoreLinks ends --keep where a link can't come again (an inherited descriptor).
+// errNoMoreLinks ends --keep when no further link can come (an inherited descriptor).
 var errNoMoreLinks = errors.New("no more links")
 
 func openLinks(ctx context.Context, listen, kind string) (*links, error) {
@@ -67,8 +67,8 @@ func listenStream(ctx context.Context, path string) (*links, error) {
 	}, nil
 }
 
-// listenDatagram makes the first socket at once, so that the ready line is true, and another for each
-// next link: a datagram socket has one peer in its life.
+// listenDatagram makes the first socket at once, before the ready line, and another for each later link, since a datagram
+// socket has one peer.
 func listenDatagram(path string) (*links, error) {
 	waiting, err := bindDatagram(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func bindDatagram(path string) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// listenError puts the remedy to what is wrong with --listen's path.
+// listenError adds the remedy to an error about --listen's path.
 func listenError(path string, err error) error {
 	remedy := "give --listen another path"
 	switch {
@@ -145,7 +145,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// inherited takes the one link of a descriptor over, at once: the ready line promises it.
+// inherited takes over the one link of a descriptor, before the ready line.
 func inherited(fd int, stream bool) (*links, error) {
 	f := os.NewFile(uintptr(fd), "link")
 	var link netstack.Link

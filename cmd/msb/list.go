@@ -43,7 +43,7 @@ func (l *listFlags) check(c *cobra.Command) (*template.Template, error) {
 	return t, nil
 }
 
-// printList prints all as the flags of c say; name gives an element's name, rows the table.
+// printList prints all in the format that the flags of c choose; name gives an element's name, rows the table.
 func printList[T any](ui *ui, c *cobra.Command, l *listFlags, all []T, name func(*T) string, rows func([]T) [][]string) error {
 	t, err := l.check(c)
 	if err != nil {
@@ -98,7 +98,7 @@ func (u *ui) formatted(t *template.Template, v any) error {
 	return u.print(out.String() + "\n")
 }
 
-// printableValues is a JSON value whose texts act on no terminal: a process of the guest chooses its own arguments.
+// printableValues escapes a JSON value's strings for a terminal: a process of the guest chooses its own arguments.
 func printableValues(v any) any {
 	switch v := v.(type) {
 	case string:

@@ -16,7 +16,7 @@ import (
 	"github.com/msb-project/msb/image"
 )
 
-// maxPasswordInput is more than a password has, and maxUserName more than a name that somebody types, in bytes.
+// maxPasswordInput and maxUserName bound what is read, in bytes; passwords and names are shorter.
 const maxPasswordInput, maxUserName = 128 << 10, 1 << 10
 
 func newLoginCommand(ui *ui) *cobra.Command {
@@ -145,7 +145,7 @@ func readPassword(r io.Reader) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), err
 }
 
-// prompt asks on the terminal, which is as it was when a signal ends the question.
+// prompt asks on the terminal, and restores the terminal if a signal ends the question.
 func prompt(ctx context.Context, ui *ui, text string, read func() (string, error)) (string, error) {
 	fd := int(os.Stdin.Fd())
 	before, err := term.GetState(fd)

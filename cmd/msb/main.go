@@ -37,7 +37,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(stderr)
 	root.SetArgs(upToUnknown(root, args))
-	// No signal is caught here: a command that did not look at the context would not end by one.
+	// No signal is caught here, or one would not end commands that ignore the context.
 	err := root.ExecuteContext(context.Background())
 	var code exitCode
 	own := errors.As(err, &code)
@@ -60,8 +60,9 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	return ended
 }
 
-// upToUnknown leaves out what stands behind a word that is no command, which is what is wrong: of --help there cobra
-// makes the help of the group and calls it a success, and of another command's flags an unknown flag of the group.
+// upToUnknown drops the arguments after an unknown command, so that the error is about that command. For a --help there,
+// cobra would print the group's help and succeed; for another command's flags, it would report an unknown flag of the
+// group.
 func upToUnknown(root *cobra.Command, args []string) []string {
 	c, rest, err := root.Find(args)
 	if err != nil || !c.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
@@ -70,7 +71,7 @@ func upToUnknown(root *cobra.Command, args []string) []string {
 	return args[:len(args)-len(rest)+1]
 }
 
-// helpCommand is cobra's, which shows the help of a group for a word that is no command of it.
+// helpCommand is cobra's, but fails for an unknown command, for which cobra's shows the help of the group.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -147,7 +148,7 @@ nothing else, and puts secrets into requests without the guest ever seeing them.
 	return root
 }
 
-// otherWords are what other tools call what msb does in another way.
+// otherWords are commands of other tools, with what msb has for them.
 var otherWords = map[string]string{
 	"version": "use msb --version",
 	"info":    "use msb doctor",
@@ -184,7 +185,7 @@ func unknownCommand(root *cobra.Command, word string) error {
 	return &usageError{err: fmt.Errorf("unknown command %q%s", word, hintFor(root, word)), help: "msb --help"}
 }
 
-// hintFor says what somebody may have meant. What removes something is never guessed.
+// hintFor suggests the command that may have been meant, but never one that removes something.
 func hintFor(c *cobra.Command, word string) string {
 	if hint := otherWords[word]; hint != "" {
 		return ": " + hint
@@ -201,8 +202,8 @@ func hintFor(c *cobra.Command, word string) string {
 	return ""
 }
 
-// onlyGroups makes a command that only holds others refuse what is none of them: cobra shows its help and
-// calls that a success, which a script takes for a check that passed.
+// onlyGroups makes a group of commands refuse unknown ones: cobra shows the help and succeeds, which a script would take
+// for success.
 func onlyGroups(c *cobra.Command) *cobra.Command {
 	c.Args, c.SuggestionsMinimumDistance = cobra.ArbitraryArgs, 2
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -9,14 +9,14 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// manyFlags say which sandboxes a command acts on beside those that are named.
+// manyFlags choose sandboxes besides those that are named.
 type manyFlags struct {
 	all     bool
 	filters []string
 }
 
-// many gives a command that acts on sandboxes --all and --filter; short is the short form of --all, "" for none. of picks
-// those that the command has something to do with.
+// many adds --all and --filter to a command that acts on sandboxes; short is the short form of --all, "" for none. of
+// chooses the states that the command applies to.
 func (m *manyFlags) many(c *cobra.Command, short string, of func(*sandbox.Status) bool, do func(context.Context, []string) error) {
 	c.Flags().BoolVarP(&m.all, "all", short, false, "all sandboxes, in place of names")
 	c.Flags().StringArrayVar(&m.filters, "filter", nil, "all sandboxes with `label=KEY[=VALUE]`, in place of names (repeatable: all must match)")
@@ -67,7 +67,7 @@ func (m *manyFlags) each(c *cobra.Command, ui *ui, of func(*sandbox.Status) bool
 	})
 }
 
-// The states in which sandboxes are picked. One that is damaged is in none but any.
+// The states by which sandboxes are chosen. A damaged sandbox is in no state but any.
 func anyState(*sandbox.Status) bool    { return true }
 func runs(s *sandbox.Status) bool      { return s.Running }
 func isPaused(s *sandbox.Status) bool  { return s.Paused }

@@ -18,7 +18,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// lastWordWait is how long a server that failed waits for somebody to read why from standard error.
+// lastWordWait is how long a failed server waits for its client to read the reason from standard error.
 const lastWordWait = time.Second
 
 func newMCPCommand(ui *ui) *cobra.Command {
@@ -116,7 +116,7 @@ func (f *mcpFlags) noBounds(o *mcp.Options, a *policies.Agent) error {
 	return nil
 }
 
-// ungiven leaves out the defaults of flags that were not given where the policy's [agent] says something.
+// ungiven drops the defaults of flags that were not given if the policy's [agent] sets the same bound.
 func (f *mcpFlags) ungiven(o *mcp.Options, a *policies.Agent) {
 	if a.Sandboxes > 0 && !f.given("max-sandboxes") {
 		o.Sandboxes = 0

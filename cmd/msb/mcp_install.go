@@ -83,8 +83,8 @@ func scopeFlags(c *cobra.Command, scope *string, dry *bool) {
 	c.Flags().BoolVar(dry, "print", false, "print the file as it would be, and change nothing")
 }
 
-// serverCommand is how a client starts the server. A project's configuration is for other machines too: there msb is
-// sought by its name.
+// serverCommand is how a client starts the server. A project's configuration is for other machines too, so it names msb
+// without a path.
 func serverCommand(flags *pflag.FlagSet, scope clientconfig.Scope) (command string, args []string, err error) {
 	args = []string{"mcp"}
 	flags.Visit(func(f *pflag.Flag) {

@@ -11,7 +11,7 @@ const (
 	noDevices = "a guest gets no device of this machine; leave it out"
 )
 
-// otherFlags are flags of container tools that msb's have no counterpart for, or one of another name.
+// otherFlags are flags of container tools for which msb has no counterpart, or one with another name.
 var otherFlags = map[string]string{
 	"volumes-from": noVolumes, "mount": noVolumes + ", --tmpfs PATH mounts a file system in memory",
 	"P": noPorts, "publish-all": noPorts, "expose": noPorts,

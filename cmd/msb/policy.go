@@ -69,8 +69,7 @@ func newPolicyCheck(ui *ui) *cobra.Command {
 	return c
 }
 
-// checked reads a policy and looks for everything that is wrong with it, of parts that are sound beside faults of others
-// too.
+// checked reads a policy and finds all of its faults, also in the valid parts of a file that has faults elsewhere.
 func checked(floorFile, arg string) (*policies.Policy, error) {
 	p, err := policyNamed(arg)
 	var wrong policies.ErrorList
@@ -110,7 +109,7 @@ func newPolicyShow(ui *ui) *cobra.Command {
 	}
 }
 
-// notInForce is a comment for the policy of a sandbox that runs and refused it.
+// notInForce is a comment for a policy that the running sandbox refused.
 func notInForce(arg string) string {
 	if _, err := os.Stat(arg); err == nil {
 		return ""
@@ -126,7 +125,7 @@ func notInForce(arg string) string {
 	return "# not in force, the one before is: " + audit.Printable(st.PolicyRefused) + "\n"
 }
 
-// policyNamed is the policy of a file; where there is none, of the sandbox or the preset of that name.
+// policyNamed is the policy of a file; if there is no such file, of the sandbox or preset of that name.
 func policyNamed(arg string) (*policies.Policy, error) {
 	p, err := sandbox.LoadPolicy(arg)
 	if sandbox.KindOf(err) != sandbox.KindPolicyMissing {

@@ -117,7 +117,7 @@ func printPorts(ui *ui, c *cobra.Command, list *listFlags, name string, ports []
 	})
 }
 
-// isLocalhost reports whether who listens at an address is reached under localhost.
+// isLocalhost reports whether a listener at an address is reached under localhost.
 func isLocalhost(a netip.Addr) bool {
 	return a.IsUnspecified() || a == netip.IPv6Loopback() || a == netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
@@ -169,7 +169,7 @@ port of this machine that leads to that one. Prints each that was removed.`,
 	}
 }
 
-// eachPort reads the ports behind a name, and does one after the other.
+// eachPort reads the ports after a name, and calls do for each.
 func eachPort(c *cobra.Command, args []string, do func(context.Context, *sandbox.Home, sandbox.Port) error) error {
 	ports := make([]sandbox.Port, 0, len(args)-1)
 	for _, a := range args[1:] {

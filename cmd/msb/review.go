@@ -64,7 +64,7 @@ exit code 3 if a condition of --fail-on holds:
 	return c
 }
 
-// conditions reads --fail-on. Given without any, as by a variable that nobody set, it is no way to pass.
+// conditions reads --fail-on. An empty value, as from an unset variable, is an error: otherwise every review would pass.
 func (f *reviewFlags) conditions() ([]review.Condition, error) {
 	all, err := review.ParseConditions(f.failOn)
 	if err == nil && f.failOnSet && len(all) == 0 {

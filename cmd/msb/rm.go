@@ -42,8 +42,8 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 	return c
 }
 
-// stopAndRemove removes a sandbox whatever it does: one that another command begins to start can't be stopped yet when
-// it is first asked.
+// stopAndRemove stops and removes a sandbox. It tries again, since a sandbox that another command has just begun to start
+// can't be stopped yet.
 func stopAndRemove(ctx context.Context, home *sandbox.Home, name string) error {
 	const tries = 5
 	for n := 1; ; n++ {

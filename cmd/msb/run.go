@@ -169,7 +169,7 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	if f.detach {
 		return untilStarted(ctx, ui, func(ctx context.Context) error { return runDetached(ctx, ui, f, cfg, argv) })
 	}
-	// Signals are the guest's here: one that cancelled msb itself would take the choice from the command.
+	// Signals go to the guest here: if they cancelled msb, the command could not handle them.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	sig := catchInterrupts(cancel)
@@ -215,10 +215,10 @@ func runSandbox(ctx context.Context, ui *ui, f *runFlags, args []string, dash in
 	return nil
 }
 
-// errRestartAttached is --restart for a command that its sandbox ends with.
+// errRestartAttached refuses --restart for a command that ends its sandbox.
 var errRestartAttached = errors.New("--restart is for a sandbox that runs on when its command has ended: give -d too, or leave it out")
 
-// hintAtCommand helps who forgot the dashes: what looks like a command was taken for an image.
+// hintAtCommand adds a hint if a command was taken for an image because the "--" is missing.
 func hintAtCommand(err error, image string) error {
 	if sandbox.KindOf(err) != sandbox.KindImageUnknown || strings.ContainsAny(image, "/:.") {
 		return err
@@ -235,7 +235,7 @@ func reports(cfg *sandbox.Config) bool {
 	return report(cfg.Policy) && report(cfg.Floor)
 }
 
-// startError tells a start that the user interrupted from one that failed.
+// startError distinguishes a start that the user interrupted from one that failed.
 func startError(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return exitCode(interruptedCode(ctx))
@@ -243,7 +243,7 @@ func startError(ctx context.Context, err error) error {
 	return err
 }
 
-// makeError is startError for a sandbox that is made, with a sentence for who interrupted it.
+// makeError is startError for creating a sandbox, with a message if the user interrupted it.
 func makeError(ctx context.Context, ui *ui, err error) error {
 	if err != nil && ctx.Err() != nil {
 		ui.note("interrupted before the sandbox was ready; nothing of it stays")

@@ -109,7 +109,7 @@ func (f *runFlags) config(ui *ui, args []string, dash int) (sandbox.Config, []st
 	return cfg, argv, nil
 }
 
-// temporary reports whether a sandbox with a name goes when its command ends.
+// temporary reports whether a sandbox with a name is removed when its command ends.
 func (f *runFlags) temporary() bool { return f.name != "" && f.removeSet && f.remove }
 
 // smallestSize is below any memory or disk in bytes that makes sense: a smaller one lacks its unit.
@@ -164,7 +164,7 @@ func (f *runFlags) check() error {
 	return f.checkExec()
 }
 
-// checkExec refuses what no command can be run with, before a machine is started for it.
+// checkExec refuses invalid options of a command before a machine is started for it.
 func (f *runFlags) checkExec() error {
 	if err := f.checkEnv(); err != nil {
 		return err
@@ -215,7 +215,7 @@ func splitArgs(args []string, dash int) (ref string, argv []string) {
 	before, after := args[:dash], args[dash:]
 	if len(before) > 0 {
 		ref, before = before[0], before[1:]
-		// Flags end at IMAGE, so a "--" behind it comes here as an argument.
+		// Flags end at IMAGE, so a "--" after it is an argument here.
 		if len(before) > 0 && before[0] == "--" {
 			before = before[1:]
 		}
@@ -226,8 +226,7 @@ func splitArgs(args []string, dash int) (ref string, argv []string) {
 	return ref, argv
 }
 
-// noteUnset tells of each -e NAME that msb's own environment does not have, which other container tools pass over
-// without a word.
+// noteUnset warns of each -e NAME that is not in msb's own environment, which other container tools ignore silently.
 func (f *runFlags) noteUnset(ui *ui) {
 	for _, e := range f.env {
 		if _, ok := os.LookupEnv(e); !ok && !strings.Contains(e, "=") {

@@ -10,7 +10,7 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// runDetached is `msb run --detach`. A sandbox that does not start, or whose command doesn't, does not stay.
+// runDetached is `msb run --detach`. It removes a sandbox that doesn't start, or whose command doesn't.
 func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, argv []string) error {
 	var sb *sandbox.Sandbox
 	if err := approved(ctx, ui, func() (err error) { sb, err = sandbox.Start(ctx, cfg); return err }); err != nil {
@@ -27,8 +27,8 @@ func runDetached(ctx context.Context, ui *ui, f *runFlags, cfg sandbox.Config, a
 	return errors.Join(started(ui, sb), sb.Close())
 }
 
-// saysCommand reports whether the user, the policy or the image names a command: a shell that nobody asked for, and that
-// nobody can type into, is none.
+// saysCommand reports whether the user, the policy or the image names a command. The default shell doesn't count, since
+// nobody could type into it.
 func saysCommand(c image.Config, f *runFlags, argv []string) bool {
 	return f.entrypoint != "" || len(argv)+len(c.Entrypoint)+len(c.Cmd) > 0
 }

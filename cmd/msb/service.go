@@ -43,9 +43,8 @@ killed, but not after msb stop. A COMMAND is run in it at each start, as by msb 
 	}
 }
 
-// unitText is a unit of systemd.service(5). KillMode=mixed leaves the end to msb, which has the guest write back: a
-// signal to all processes would end the VMM first. Nothing gets better by itself for the codes of
-// RestartPreventExitStatus.
+// unitText is a unit of systemd.service(5). KillMode=mixed signals msb alone, which lets the guest write back first; a
+// signal to all processes would end the VMM. For the codes of RestartPreventExitStatus a restart doesn't help.
 const unitText = `# The sandbox %[1]s of msb, as msb service printed it. To install it:
 #   msb service %[1]s > ~/.config/systemd/user/msb-%[1]s.service
 #   systemctl --user daemon-reload

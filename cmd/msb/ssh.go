@@ -77,8 +77,7 @@ func runSSH(program string, options []string, tty bool, args []string) error {
 	return fmt.Errorf("%s: %w", program, syscall.Exec(program, argv, os.Environ()))
 }
 
-// sshClient makes the sandbox's keys where they are missing. The configuration leads to this very msb and to the state
-// directory that it uses.
+// sshClient makes the sandbox's keys if they are missing. The configuration names this msb's path and its state directory.
 func sshClient(home *sandbox.Home, st *sandbox.Status) (*sshd.Client, error) {
 	keys, err := sshd.OpenKeys(st.Dir)
 	if err != nil {

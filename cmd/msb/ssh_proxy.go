@@ -30,8 +30,8 @@ func newSSHProxyCommand() *cobra.Command {
 			if term.IsTerminal(int(os.Stdin.Fd())) {
 				return &usageError{err: errors.New("ssh-proxy is for ssh to run; use msb ssh " + args[0]), help: "msb ssh --help"}
 			}
-			// ssh sends SIGHUP when it ends, a terminal SIGINT to both: the end of standard input tells when it is over, and
-			// the commands get their time to end.
+			// ssh sends SIGHUP when it ends, and a terminal SIGINT to both. Both are ignored: the session ends with
+			// standard input, and its commands have time to end.
 			signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
 			home, err := sandbox.OpenHome("")
 			if err != nil {
@@ -105,8 +105,8 @@ func (l sshListener) Accept() (sshd.Conn, netip.AddrPort, error) {
 // Close implements sshd.Listener.
 func (l sshListener) Close() error { return l.l.Close() }
 
-// stdioConn makes standard input and output one connection. Close ends what is written; a Read that waits goes on
-// waiting, until ssh closes its end or this process ends.
+// stdioConn makes standard input and output one connection. Close ends the writing; a pending Read waits until ssh closes
+// its end or this process ends.
 type stdioConn struct{ in, out *os.File }
 
 var _ net.Conn = (*stdioConn)(nil)

@@ -83,7 +83,7 @@ func startAll(ctx context.Context, ui *ui, names []string, quiet, trust bool, st
 	})
 }
 
-// forEach goes on after an error, so that one name that is wrong doesn't keep the others.
+// forEach continues after an error, so that one wrong name doesn't stop the others.
 func forEach(names []string, do func(string) error) error {
 	errs := make([]error, 0, len(names))
 	for _, name := range names {

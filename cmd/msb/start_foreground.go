@@ -9,8 +9,8 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// startForeground is `msb start --foreground`: it ends with the sandbox's run, and a signal to it ends that. argv, if not
-// empty, becomes the sandbox's main job, with the image's entrypoint as for msb run -d.
+// startForeground is `msb start --foreground`: it ends with the sandbox's run, and a signal ends both. argv, if not empty,
+// becomes the sandbox's main job, with the image's entrypoint as for msb run -d.
 func startForeground(ctx context.Context, ui *ui, name string, quiet, trust bool, argv []string) error {
 	ui.quiet = quiet
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -58,7 +58,7 @@ func startForeground(ctx context.Context, ui *ui, name string, quiet, trust bool
 	return errors.Join(err, stopped)
 }
 
-// startMain makes a command the sandbox's main job, in place of one that has ended. One that runs is left.
+// startMain makes a command the sandbox's main job, in place of one that has ended. It leaves a running one alone.
 func startMain(ctx context.Context, ui *ui, sb *sandbox.Sandbox, argv []string) error {
 	old, err := sb.Job(sandbox.MainJob)
 	if err == nil {

@@ -57,7 +57,7 @@ it goes on, a picture a second, until Ctrl-C. docs/metrics.md says what each fig
 // statsRow is a line of `msb stats`.
 type statsRow struct {
 	sandbox.Usage
-	// CPUPercent is of one processor, as docker's: a guest with two of them may have 200.
+	// CPUPercent is relative to one processor, as docker's: a guest with two may have 200.
 	CPUPercent float64 `json:"cpu_percent"`
 }
 
@@ -105,7 +105,7 @@ func (s *statsView) show(rows []statsRow) error {
 	return printList(s.ui, s.c, &s.f.list, rows, func(r *statsRow) string { return r.Name }, statsRows)
 }
 
-// statsOf adds what the processor did between two answers of the same run.
+// statsOf adds the processor's load between two answers of the same run.
 func statsOf(before, now []sandbox.Usage) []statsRow {
 	last := make(map[string]*sandbox.Usage, len(before))
 	for i := range before {

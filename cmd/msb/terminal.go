@@ -12,13 +12,12 @@ import (
 	"golang.org/x/term"
 )
 
-// errNoTerminal is returned in place of a shell that would wait for ever: it does not notice the end of an input that is no terminal.
+// errNoTerminal refuses -t with an input that isn't a terminal: a shell would not notice its end, and wait for ever.
 // checkExec returns it.
 var errNoTerminal = errors.New("-it needs a terminal on standard input, and there is none; leave out -t to pass standard input on")
 
-// makeTerminal follows the size of the user's terminal and, where the guest gets its keys, puts it into
-// raw mode, so that Ctrl-C is a key as well. Where it gets none, Ctrl-C stays msb's to pass on: in raw
-// mode nobody would read it.
+// makeTerminal follows the size of the user's terminal. If the guest gets its keys, the terminal is put into raw mode, so
+// that Ctrl-C is a key too. If not, Ctrl-C remains a signal, which msb passes on: in raw mode nobody would read it.
 func makeTerminal(ctx context.Context, opts *sandbox.ExecOptions, keys bool) (restore func(), err error) {
 	fd := int(os.Stdin.Fd())
 	if !term.IsTerminal(fd) {

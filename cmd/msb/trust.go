@@ -82,7 +82,7 @@ is 3 if something is not approved.`,
 	return c
 }
 
-// showGrants prints what a policy takes, and of each thing whether it is approved. It tells whether something is missing.
+// showGrants prints what a policy takes, and whether each thing is approved. It reports whether an approval is missing.
 func showGrants(ui *ui, home *sandbox.Home, file string) (bool, error) {
 	p, err := sandbox.LoadPolicy(file)
 	if err != nil {
@@ -174,7 +174,7 @@ func trustFile(ui *ui, home *sandbox.Home, file string) error {
 	return ui.print(audit.Printable(file) + ": approved\n" + listed(set))
 }
 
-// listed is a line for each grant, with nothing that a terminal would act on.
+// listed has a line for each grant, without characters that a terminal acts on.
 func listed(set grants.Set) string {
 	var b strings.Builder
 	for _, line := range set.Lines() {
@@ -186,7 +186,7 @@ func listed(set grants.Set) string {
 // maxAsked bounds how often one start asks: what a policy takes can change under the question.
 const maxAsked = 3
 
-// approved calls start and, at a terminal, asks for what it lacks, and calls it again.
+// approved calls start; if approvals are missing, it asks for them at a terminal and calls start again.
 func approved(ctx context.Context, ui *ui, start func() error) error {
 	for asked := 0; ; asked++ {
 		err := start()
@@ -215,7 +215,7 @@ func approved(ctx context.Context, ui *ui, start func() error) error {
 	}
 }
 
-// ask shows what is new and reads the answer. It reads no more than a line: the rest is the guest's.
+// ask shows what is new and reads the answer. It reads one line only, since the rest of the input is for the guest.
 func ask(ctx context.Context, ui *ui, lacks *sandbox.GrantsError) (bool, error) {
 	_, _ = fmt.Fprintf(ui.err, "msb: %s takes from this machine what you have not approved:\n%smsb: approve it for this file, from now on? [y/N] ", audit.Printable(lacks.File), listed(lacks.New))
 	answer := make(chan string, 1)
@@ -230,7 +230,7 @@ func ask(ctx context.Context, ui *ui, lacks *sandbox.GrantsError) (bool, error) 
 	}
 }
 
-// readLine reads at most so many bytes, and nothing behind the line.
+// readLine reads one line of at most that many bytes, and nothing after it.
 func readLine(longest int) string {
 	var line []byte
 	for one := make([]byte, 1); len(line) < longest; {

@@ -20,7 +20,7 @@ type ui struct {
 	quiet    bool
 }
 
-// checkedWriter remembers the first error of a write: cobra prints a command's help and goes on as if it had been seen.
+// checkedWriter remembers the first error of a write, since cobra ignores errors when it prints help.
 type checkedWriter struct {
 	io.Writer
 	err error
@@ -37,8 +37,7 @@ func (w *checkedWriter) Write(b []byte) (int, error) {
 
 func newUI(out, err io.Writer) *ui { return &ui{out: out, err: err} }
 
-// fail prints an error. Text that came from a guest or a registry is in it, so control characters are
-// shown, not obeyed.
+// fail prints an error. It may quote a guest or a registry, so control characters are escaped.
 func (u *ui) fail(err error) {
 	text := strings.ReplaceAll(strings.TrimRight(err.Error(), "\n"), "\t", "  ")
 	lines := strings.Split(text, "\n")
@@ -48,7 +47,7 @@ func (u *ui) fail(err error) {
 	_, _ = fmt.Fprintln(u.err, "msb: "+strings.Join(lines, "\n     "))
 }
 
-// warn prints a sentence that says why msb's exit code is not the command's own; --quiet leaves it.
+// warn prints why msb's exit code is not the command's own, even with --quiet.
 func (u *ui) warn(format string, args ...any) {
 	_, _ = fmt.Fprintln(u.err, "msb: "+audit.Printable(fmt.Sprintf(format, args...)))
 }
@@ -66,8 +65,8 @@ func (u *ui) json(v any) error { return u.encode(v, "  ") }
 // jsonLine prints v on one line, for programs that read line by line.
 func (u *ui) jsonLine(v any) error { return u.encode(v, "") }
 
-// encode escapes what a terminal obeys and JSON leaves as it is (C1 controls, text direction): names of images and a
-// guest's words are in it.
+// encode escapes characters that a terminal acts on and JSON doesn't escape (C1 controls, text direction): the values may
+// hold names of images and a guest's text.
 func (u *ui) encode(v any, indent string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

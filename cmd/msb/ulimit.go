@@ -29,7 +29,7 @@ func (ulimits) String() string { return "" }
 // Type implements pflag.Value.
 func (ulimits) Type() string { return "stringArray" }
 
-// Set implements pflag.Value. The form is docker's: NAME=SOFT[:HARD], where -1 is no limit. A later one of a name counts.
+// Set implements pflag.Value. The form is docker's: NAME=SOFT[:HARD], where -1 is no limit. The last one of a name counts.
 func (u ulimits) Set(text string) error {
 	name, values, _ := strings.Cut(text, "=")
 	soft, hard, two := strings.Cut(values, ":")

@@ -190,7 +190,7 @@ func copyVolume(ctx context.Context, ui *ui, src, dst string, o sandbox.CopyOpti
 	})
 }
 
-// inVolume is where the guest of Volumes.Open has a path of the volume.
+// inVolume is the path in the guest of Volumes.Open for a path of the volume.
 func inVolume(p string) string {
 	switch {
 	case p == "/":

@@ -30,7 +30,7 @@ func parseVolumes(values []string) (dirs []sandbox.Directory, volumes []sandbox.
 	return dirs, volumes, nil
 }
 
-// parseDirectories reads the values of -v where volumes have no place.
+// parseDirectories reads the values of -v for commands that take no volumes.
 func parseDirectories(values []string) ([]sandbox.Directory, error) {
 	all := make([]sandbox.Directory, 0, len(values))
 	for _, v := range values {
