@@ -152,12 +152,14 @@ func mountDev(devices []int) error {
 // attachOwn mounts a file system of the kernel's own. A link on the way would put it elsewhere, and its usual path would be
 // the image's: such an image is refused.
 func attachOwn(mount int, target string) error {
-	if err := os.MkdirAll(target, 0o755); err != nil { //nolint:gosec // as other tools make mount points
-		return err
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	at, err := unix.Openat2(unix.AT_FDCWD, target, how)
+	if errors.Is(err, unix.ENOENT) {
+		if err := os.MkdirAll(target, 0o755); err != nil { //nolint:gosec // as other tools make mount points
+			return err
+		}
+		at, err = unix.Openat2(unix.AT_FDCWD, target, how)
 	}
-	at, err := unix.Openat2(unix.AT_FDCWD, target, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
-	})
 	if errors.Is(err, unix.ELOOP) {
 		return errors.New("the path is a link, or leads over one, in the container's root")
 	}
