@@ -2,6 +2,9 @@ package review_test
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -9,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -97,5 +101,45 @@ func TestPageShowsHostileTextAsText(t *testing.T) {
 	dom, _ := chromium(t, writePage(t, read(t, file, review.Options{Policy: p}), "</title><script>document.title='owned'</script>"))
 	if strings.Contains(dom, "<title>owned") || strings.Count(dom, "<script>") != 1 {
 		t.Errorf("text of the capture ran as script:\n%.2000s", dom)
+	}
+}
+
+// TestPagesCountVerdictsAndNames: the tables above the flows say what the flows say, sums of bytes aside.
+func TestPagesCountVerdictsAndNames(t *testing.T) {
+	t.Parallel()
+	c, file := caseOf(t, "npm")
+	r := read(t, file, review.Options{Policy: policyOf(t, &c)})
+	flows, denied, byAction := map[string]int{}, map[string]int{}, map[string]int{}
+	for f := range r.Flows() {
+		if f.Verdict == nil {
+			continue
+		}
+		name := cmp.Or(f.Name, strings.Join(f.Names, " "), f.Dst.Addr().String())
+		flows[name]++
+		byAction[f.Verdict.Action]++
+		if f.Verdict.Action == "deny" {
+			denied[name]++
+		}
+	}
+	if len(flows) < 2 || len(byAction) < 2 {
+		t.Fatalf("flows to %v with verdicts %v: the case has too little to count", flows, byAction)
+	}
+	var page bytes.Buffer
+	if err := r.WriteHTML(&page, "npm"); err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]int{}
+	for _, row := range regexp.MustCompile(`<tr><td class="(\w+)">\w+</td><td>[^<]*</td><td>[^<]*</td><td class="n">(\d+)</td>`).FindAllStringSubmatch(page.String(), -1) {
+		n, _ := strconv.Atoi(row[2])
+		counted[row[1]] += n
+	}
+	if !maps.Equal(counted, byAction) {
+		t.Errorf("verdicts are counted as %v, want %v", counted, byAction)
+	}
+	for name, n := range flows {
+		row := fmt.Sprintf(`<tr><td>%s</td><td class="n">%d</td><td class="n">%d</td>`, name, n, denied[name])
+		if !strings.Contains(page.String(), row) {
+			t.Errorf("no row %s", row)
+		}
 	}
 }
