@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Half an hour for a package: a busy machine takes ten times as long as an idle one.
 GOTEST := $(GO) test -count=1 -timeout 30m
 
-.PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-dns bench-proxy bench-latency bench-capture bench-mcp generate clean test-oracle test-memory
+.PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-dns bench-proxy bench-latency bench-capture bench-mcp generate mcpb clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -176,6 +176,9 @@ bench: bench-programs ## every benchmark beside its peers in one run (root, 40 m
 
 bench-quick: bench-programs ## the same programs, short, without microsandbox in an emulated host (root): prints a table
 	@$(GO) -C bench/report run . -root $(CURDIR) -quick
+
+mcpb: build ## pack msb as an MCP bundle, bin/msb.mcpb
+	$(GO) run ./packaging/mcpb -version "$$(git describe --tags --match 'v[0-9]*' 2>/dev/null | sed s/^v// | grep . || echo 0.0.0)" -o bin/msb.mcpb
 
 generate: ## regenerate committed generated files
 	$(GO) generate ./...
