@@ -332,6 +332,10 @@ func busyboxLayer() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	ask, err := buildAsk()
+	if err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	file := func(h tar.Header, text string) {
@@ -345,6 +349,7 @@ func busyboxLayer() ([]byte, error) {
 		file(d, "")
 	}
 	file(tar.Header{Name: "bin/busybox", Mode: 0o755}, string(program))
+	file(tar.Header{Name: "bin/ask", Mode: 0o755}, string(ask))
 	for applet := range strings.FieldsSeq(string(applets)) {
 		if applet != "busybox" {
 			file(tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, "")
@@ -353,6 +358,18 @@ func busyboxLayer() ([]byte, error) {
 	file(tar.Header{Name: "etc/passwd", Mode: 0o644}, "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n")
 	file(tar.Header{Name: "etc/group", Mode: 0o644}, "root:x:0:\nuser:x:1000:\nextra:x:2000:user\n")
 	return b.Bytes(), errors.Join(err, w.Close())
+}
+
+// buildAsk builds the program of testdata/ask.
+func buildAsk() ([]byte, error) {
+	path := filepath.Join(home, "..", filepath.Base(home)+".ask")
+	defer func() { _ = os.Remove(path) }()
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./testdata/ask")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	return os.ReadFile(path)
 }
 
 // waitFor waits until ok, which looks at another process.

@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 
@@ -65,6 +66,9 @@ func records(cfg *sandbox.Config, s *settings, id string, annotations map[string
 	}
 	if !recordName.MatchString(id) {
 		return refused(fmt.Sprintf("the id %q is none of containerd", id))
+	}
+	if err := os.MkdirAll(s.Records, 0o700); err != nil {
+		return err
 	}
 	if capture {
 		cfg.Pcap = filepath.Join(s.Records, base+".pcapng")
