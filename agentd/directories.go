@@ -177,8 +177,8 @@ func (s *directoryServer) ReadChanged(req *agentpb.ReadChangedRequest, stream gr
 	}))
 }
 
-// settle lets processes end that were asked to, and writes back what the kernel
-// still holds of files that they had mapped.
+// settle waits for processes that were asked to end, and writes back the pages of files that
+// they had mapped.
 func (s *directoryServer) settle(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace/2)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 // maxFreeze bounds how long the workload's writes are held, whatever the host asks for.
 const maxFreeze = time.Minute
 
-// freezeServer holds the workload's disk still. Its own clock ends that: a host that stopped or died must not hold it.
+// freezeServer freezes the workload's disk. It thaws it by its own clock, since the host may stop or die meanwhile.
 type freezeServer struct {
 	agentpb.UnimplementedFreezerServer
 	shutdown <-chan struct{}

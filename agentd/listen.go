@@ -26,7 +26,7 @@ const (
 	// maxListeners bounds the host's listeners in the guest.
 	maxListeners = 64
 
-	// maxUnclaimed bounds the connections of one listener that the host was told of and has not asked for. Others wait in
+	// maxUnclaimed bounds the connections of one listener that were announced to the host and not yet taken. Others wait in
 	// the kernel's queue.
 	maxUnclaimed = 16
 
@@ -157,8 +157,8 @@ func (s *listenServer) openDisplay(ctx context.Context, r *agentpb.ListenRequest
 	return nil, nil, err
 }
 
-// openSocket makes a socket that only that user can connect to. Its directory becomes the user's last: who owns it can
-// put a link in the socket's place, and root would give away what that leads to.
+// openSocket makes a socket that only that user can connect to. It gives the directory to the user last: a directory's
+// owner can replace the socket by a link, and root's chown would then apply to the link's target.
 func (s *listenServer) openSocket(user string) (l *net.UnixListener, path string, err error) {
 	err = s.root.Run(func() (err error) {
 		owner, err := workload.LookupOwner(user)

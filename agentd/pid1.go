@@ -24,9 +24,9 @@ var errNotPID1 = errors.New("agentd is the first process of a microVM and does n
 // portWait is how long the host may take to open the agent's port.
 const portWait = 60 * time.Second
 
-// Main is PID 1 of the guest: it serves the host and leaves the machine when
-// the session is over. It returns only where it is not PID 1. What it has to
-// say goes to the console, which the host keeps as a log.
+// Main is PID 1 of the guest: it serves the host and leaves the machine when the session is
+// over. It returns only if it is not PID 1. Its messages go to the console, which the host
+// keeps as a log.
 func Main() error {
 	if os.Getpid() != 1 {
 		return errNotPID1
@@ -97,8 +97,8 @@ func serveHost(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// workloadLimits leaves the agent and the kernel half of the threads, and of the memory that is free before the first exec a
-// sixteenth, at most 64 MiB.
+// workloadLimits reserves for the agent and the kernel half of the threads, and a sixteenth of the memory that is free
+// before the first exec, at most 64 MiB.
 func workloadLimits() workload.Limits {
 	free := system.ReadStats().MemoryAvailable
 	return workload.Limits{PIDs: system.ThreadLimit() / 2, MemoryBytes: free - min(free/16, 64<<20)}

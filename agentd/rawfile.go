@@ -11,19 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawFile is a descriptor in non-blocking mode that Go's runtime knows nothing of.
-// Where the CPU is emulated, what the runtime does around a system call that may
-// block (its monitor's thread is woken, timers are set) and its poller cost more
-// than the call (measured: a message took half the time in a loop without either).
-// So calls are made past it. That keeps a P from other goroutines for as long as one
-// lasts: carryWait at most, after which the wait is one that the runtime knows of.
+// rawFile is a non-blocking descriptor that bypasses Go's runtime. On an emulated CPU, the
+// runtime's work around a system call that may block (it wakes its monitor thread and sets
+// timers) and its poller cost more than the call: without them a message took half the time. A
+// raw call keeps a P from other goroutines while it lasts, so it waits for at most carryWait;
+// after that the wait goes through the runtime.
 type rawFile struct {
 	fd   int
 	quit int // an eventfd that ends reading and waiting
 }
 
-// carryWait is how long the next message is waited for without giving way. A reply
-// takes a fraction of it.
+// carryWait bounds a raw wait for the next message. A reply takes a fraction of it.
 const carryWait = 4 * time.Millisecond
 
 // newRawFile takes over fd, which must not be known to the runtime.

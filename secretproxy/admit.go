@@ -7,8 +7,8 @@ import (
 	"github.com/msb-project/msb/egress"
 )
 
-// admit refuses requests that aren't about the connection they came on, and
-// those that the policy denies. Nothing of the request was acted on before.
+// admit refuses requests for another host than their connection's, and those that the policy
+// denies. Nothing has acted on the request before.
 func admit(ex *exchange, r *http.Request) *refusal {
 	if fault := checkForm(r); fault != nil {
 		return fault
@@ -43,14 +43,14 @@ func judgeMethod(ex *exchange, method string) egress.Verdict {
 	if ex.guest.requests == nil || !v.Allowed() {
 		return v
 	}
-	// By the rules in force for the connection too: a reload may be between the two.
+	// The rules in force now apply to the connection too: a reload may have come since it was opened.
 	v, done := ex.guest.requests.Request(&f)
 	ex.ends = append(ex.ends, done)
 	return v
 }
 
-// methods returns the request's method, and those that frameworks would take
-// it for: a rule that allows POST must not let a DELETE through in its clothes.
+// methods returns the request's method, and those that override fields make frameworks use
+// instead: a rule that allows POST must not let through a POST that is handled as a DELETE.
 func methods(r *http.Request) []string {
 	out := []string{r.Method}
 	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {

@@ -80,9 +80,8 @@ func authority(host string, port, defaultPort uint16) string {
 	return host + ":" + strconv.Itoa(int(port))
 }
 
-// dropAliases removes fields that CGI and its heirs can't tell from ones that
-// are judged or removed: HTTP_X_HTTP_METHOD_OVERRIDE comes from dashes and from
-// underscores. nginx and Apache drop them too.
+// dropAliases removes fields with underscores that CGI can't distinguish from fields that are
+// judged or removed: both become HTTP_X_HTTP_METHOD_OVERRIDE. nginx and Apache drop them too.
 func dropAliases(h http.Header) {
 	var buf [64]byte
 	for name := range h {

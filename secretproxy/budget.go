@@ -28,8 +28,7 @@ const (
 	// maxSwappedHead bounds a head after values were put in: one of 64 KiB has room for 3,000 placeholders,
 	// each of which may stand for 8 KiB.
 	maxSwappedHead = 1 << 20
-	// maskCost is what searching a stream holds beside the stream's own window: a piece of 64 KiB, and
-	// what its escapes are undone into.
+	// maskCost is the memory of a search besides the stream's own window: a piece of 64 KiB, and its unescaped form.
 	maskCost = 192 << 10
 	// brotliCost and zstdCost are the decoders' windows with their slack: 16 MiB (RFC 7932, section 9.1), and
 	// 8 MiB (RFC 8878, section 3.1.1.1.2) with a copy.
@@ -56,7 +55,7 @@ func headSize(h http.Header) int64 {
 	return n
 }
 
-// holdHead takes the room for an answer's head in the place of what was taken before it was whole. Over HTTP/2 its
+// holdHead takes the room for an answer's head, and gives back what was reserved before its size was known. Over HTTP/2 its
 // trailers may come while nobody reads its body; over HTTP/1 they are read at the end of it.
 func (ex *exchange) holdHead(resp *http.Response) bool {
 	defer ex.endHead()
@@ -67,7 +66,7 @@ func (ex *exchange) holdHead(resp *http.Response) bool {
 	return ex.held.Take(2*headSize(resp.Header) + answerHeadCost)
 }
 
-// holdAnswer takes the room for an answer's head, and for what waits of its body while the guest doesn't read.
+// holdAnswer takes the room for an answer's head, and for the part of its body that waits while the guest doesn't read.
 func (ex *exchange) holdAnswer(resp *http.Response) bool {
 	n := int64(0)
 	if resp.Body != nil && resp.Body != http.NoBody {
@@ -86,8 +85,8 @@ type maskHold struct {
 	taken  int64
 }
 
-// take takes the room for the stream, or what it needs more of it now: it grows with the longest value (attack: a mint
-// of 8 KiB while many answers are under way).
+// take takes the room for the stream, or the additional room that it needs now: it grows with the longest value (attack: a
+// mint of 8 KiB while many answers are under way).
 func (h *maskHold) take() bool {
 	more := maskCost + int64(h.stream.Bound()) - h.taken
 	if more <= 0 {

@@ -37,22 +37,21 @@ type Config struct {
 	// Audit gets one event for each request; nil discards them.
 	Audit audit.Sink
 	Dial  DialFunc
-	// DialTLS is Dial for servers that are spoken TLS with, where the way to
-	// them differs; nil is Dial.
+	// DialTLS replaces Dial for TLS servers, if the route to them differs; nil is Dial.
 	DialTLS DialFunc
 	// Roots verify upstreams; nil means the system's (SSL_CERT_FILE is
 	// honoured where Go honours it).
 	Roots *x509.CertPool
-	// ExtraRoots returns the only roots for a name, or nil for the usual ones:
-	// the built-in services of [hosts] have certificates of their own.
+	// ExtraRoots returns the only roots for a name, or nil for the usual ones. It is for the
+	// built-in services of [hosts], which have certificates of their own.
 	ExtraRoots func(hostname.Name) *x509.CertPool
 	// CA is the sandbox's authority; nil makes a fresh one.
 	CA *ca.Authority
-	// Placeholders are those of an earlier life of the sandbox, by the secret's
-	// name: one is kept where it has the secret's shape still.
+	// Placeholders are those of an earlier run of the sandbox, by the secret's name. One is
+	// kept if it still has the secret's shape.
 	Placeholders map[string]string
-	// Parents are placeholders of the sandboxes that this one was cloned from:
-	// the secret's name by the placeholder. Its files may hold them.
+	// Parents maps placeholders of the sandboxes that this one was cloned from to the secrets'
+	// names. The sandbox's files may hold them.
 	Parents map[string]string
 	// Terminate stops the sandbox after a violation of a secret that asks for
 	// it. It is called at most once, in a goroutine of its own.
@@ -62,8 +61,8 @@ type Config struct {
 	// values, are never logged.
 	KeyLog io.Writer
 
-	// Refused is called with the bytes that were read of bodies of requests which were then refused: they count as
-	// what the sandbox sent. nil counts none.
+	// Refused is called with the number of bytes that were read from the body of a request which was then refused: they
+	// count as sent by the sandbox. nil counts none.
 	Refused func(bytes int64)
 
 	now    func() time.Time
@@ -73,8 +72,7 @@ type Config struct {
 	halfClose time.Duration
 }
 
-// ErrVia is wrapped by errors of DialTLS about a proxy on the way, not about
-// the server.
+// ErrVia is wrapped by errors of DialTLS about the upstream proxy, not about the server.
 var ErrVia = errors.New("the proxy of [tls] via")
 
 // errConfig is wrapped by errors about a Config.

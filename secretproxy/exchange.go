@@ -70,8 +70,8 @@ func auditAnswer(p *Proxy, ex *exchange, status int) {
 	p.cfg.Audit.Emit(e)
 }
 
-// growStack makes room on the stack before the first call that needs it: each request over HTTP/2 has a goroutine of
-// its own, and moving the frames of the search costs more than the search.
+// growStack grows the stack before the first deep call: each request over HTTP/2 has a goroutine of its own, and moving the
+// frames of the search to a larger stack costs more than the search.
 //
 //go:noinline
 func growStack() {
@@ -137,7 +137,8 @@ func (p *Proxy) serveRequest(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		panic(http.ErrAbortHandler) // the guest went away
 	}
-	// Only now: what waits would keep a table that has been replaced, and use secrets that a reload took away.
+	// Only now, after the wait: a waiting request would otherwise use a table that was replaced, and secrets that a reload
+	// removed.
 	ex.state = p.state.Load()
 	ex.table = ex.state.table.Load()
 	if fault := ex.judgeUpgrade(r.Header); fault != nil {

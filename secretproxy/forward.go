@@ -28,8 +28,8 @@ func (p *Proxy) newForward() *goproxy.ProxyHttpServer {
 	return f
 }
 
-// roundTrip sends a request over its exchange's own transport. A request
-// without one is a mistake of this package and goes nowhere.
+// roundTrip sends a request over its exchange's own transport. A request without an exchange is
+// a bug of this package, and is not sent.
 var roundTrip = goproxy.RoundTripperFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) {
 	ex, ok := r.Context().Value(exchangeKey{}).(*exchange)
 	if !ok || ex.up == nil {
@@ -98,8 +98,8 @@ func (p *Proxy) send(w http.ResponseWriter, r *http.Request, ex *exchange) {
 	}
 }
 
-// informational passes 103 Early Hints on, masked, if there is room for them. 100 is the server's own
-// affair with us; 101 is an answer.
+// informational passes 103 Early Hints on, masked, if there is room for them. 100 is between the server and this proxy; 101
+// is an answer.
 func (p *Proxy) informational(ex *exchange, code int, h http.Header) {
 	room := 2 * headSize(h)
 	if code != http.StatusEarlyHints || !ex.held.Take(room) {
@@ -150,7 +150,7 @@ func (p *Proxy) prepare(ex *exchange, resp *http.Response, err error) *refusal {
 	}
 	hopResponse(resp.Header)
 	if ex.head || bodyless(resp.StatusCode) {
-		// Over HTTP/2, net/http takes a length without a body for one that broke off, also here.
+		// Over HTTP/2, net/http takes a length without a body for a body that was cut off, also here.
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
 	}
@@ -186,8 +186,8 @@ func bodyless(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusNotModified
 }
 
-// refused has the sources of the secrets that were sent read again, where the
-// policy asks for it: the server may have refused a value that was rotated away.
+// refused rereads the sources of the secrets that were sent, if the policy asks for it: the
+// server may have refused a value that was rotated.
 func (ex *exchange) refused(status int) {
 	if status != http.StatusUnauthorized {
 		return

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// halfClose lets a guest that ends its side of an HTTP/1 connection after a request read the answer.
-// net/http reads on while a handler runs, and cancels the request at the first error, of which the end of
-// the guest's bytes is one.
+// halfClose lets a guest read the answer after it has closed its side of an HTTP/1 connection. net/http reads on while a
+// handler runs, and cancels the request at the first error, such as the end of the guest's bytes.
 type halfClose struct {
 	mu        sync.Mutex
 	answering bool          // net/http is at a request

@@ -54,9 +54,9 @@ func (p *Proxy) handshake(ctx context.Context, guest *guestConn) (conn *tls.Conn
 	return conn, conn.ConnectionState().NegotiatedProtocol
 }
 
-// named notes the name that the connection is for. The SNI must be a name that
-// dnsguard pinned to the address the guest connected to (invariant 7); none is
-// needed only where no name is pinned, at a literal address.
+// named sets the name that the connection is for. The SNI must be a name that dnsguard pinned
+// to the address the guest connected to (invariant 7); none is needed only where no name is
+// pinned, at a literal address.
 func named(hello *tls.ClientHelloInfo) error {
 	guest := guestOf(hello.Conn)
 	if guest == nil {
@@ -103,8 +103,7 @@ func handshakeFailed(p *Proxy, guest *guestConn, err error) {
 	p.cfg.Audit.Emit(e)
 }
 
-// handshakeCause has sentences of our own: those of crypto/tls can hold what the guest chose, such as its list of
-// protocols.
+// handshakeCause returns sentences of our own: those of crypto/tls may quote the guest, such as its list of protocols.
 func handshakeCause(err error) string {
 	var record tls.RecordHeaderError
 	var alert *net.OpError
@@ -123,7 +122,7 @@ func handshakeCause(err error) string {
 	return "the two sides have no version, cipher or protocol in common, or a message of the guest's is malformed"
 }
 
-// connectionRefused audits a connection that the budget has no room for. There is no answer to it but its end.
+// connectionRefused audits a connection that the budget has no room for. It is closed without an answer.
 func (p *Proxy) connectionRefused(guest *guestConn) {
 	p.counters.refused.Add(1)
 	fault := memoryFull()

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// cleanHop removes what is between the guest and this proxy only, and fields
-// with which a request would tell the upstream that it is for another host or
-// path than the one that was judged.
+// cleanHop removes hop-by-hop fields, and fields that would make the upstream use another host
+// or path than the one that was judged.
 func cleanHop(r *http.Request) {
 	h := r.Header
 	upgrade := upgradeType(h)

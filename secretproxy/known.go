@@ -20,21 +20,21 @@ const (
 	maxKnown = 1 << 20
 	// knownCost is added to each value's length.
 	knownCost = 512
-	// needleCost is what the spellings of a value take in a compiled set, measured, and in the next one while that
-	// replaces it.
+	// needleCost is the measured memory of a value's spellings in a compiled set, and in the next set while that replaces
+	// it.
 	needleCost = 20 << 10
 )
 
 // errKnownFull refuses a value that could not be kept.
 var errKnownFull = errors.New("the sandbox has had as many secret values as are kept, all of which are still masked; start it again")
 
-// errTokensClash refuses an answer in which a token overlaps another one in part, and every later answer with a
-// token. A guest that has a server send JSON of its choice chooses a token that begins beside another one and ends with
-// a guess: without an end, it would read that one letter by letter.
+// errTokensClash refuses an answer in which a token overlaps another one in part, and every later answer with a token. A
+// guest that makes a server send JSON of its choice can register a token that begins before another one and ends with a
+// guess; with unlimited tries it would learn that token letter by letter.
 var errTokensClash = errors.New("two tokens overlap in an answer; no answer with a token is passed on any more")
 
-// rank says whose choice a value is. Those of a rank are sought where those before it left something, so that they
-// tell nothing of them (see mask.Set.Then).
+// rank says who chose a value. Values of a rank are searched only in what the ranks before it left, so that they reveal
+// nothing about those (see mask.Set.Then).
 type rank int
 
 const (
@@ -46,9 +46,8 @@ const (
 	ranks
 )
 
-// known is every value that the sandbox has had, with its placeholder. None is forgotten
-// while the sandbox lives: a server may show a value long after it stopped working, and what is forgotten
-// at a bound is forgotten when the guest wants it.
+// known holds every value that the sandbox has had, with its placeholder. None is forgotten while the sandbox lives: a
+// server may show a value long after it stopped working, and a guest could make a bounded table forget one.
 type known struct {
 	mu      sync.Mutex
 	values  []keptValue
@@ -198,7 +197,7 @@ func (k *known) newest() *masker {
 	return m
 }
 
-// addRank compiles what is new of a rank, and puts it before the ranks behind it.
+// addRank compiles the new values of a rank, and puts them before the later ranks.
 func (k *known) addRank(m *masker, r rank) {
 	var needles, replacements [][]byte
 	o := &m.own[r]

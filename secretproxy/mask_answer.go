@@ -9,15 +9,15 @@ import (
 	"github.com/msb-project/msb/secretproxy/mask"
 )
 
-// wholeResponse is up to where an answer of known length is masked in one
-// piece, so that its head has its length.
+// wholeResponse bounds answers of known length that are masked in one piece, so that the head
+// has the new length.
 const wholeResponse = 64 << 10
 
 // maskResponse takes values out of an answer's header and arranges for its
 // body and trailers to be masked while they are read.
 func (p *Proxy) maskResponse(ex *exchange, resp *http.Response) *refusal {
-	// A service that refuses a signature repeats what was signed. What it grants
-	// is not searched: downloads go on where they stopped.
+	// A service that refuses a signature repeats what was signed. Granted answers are not
+	// searched, so that downloads can resume.
 	refused := resp.StatusCode >= http.StatusMultipleChoices && ex.signed()
 	ex.masked = ex.masked || p.known.masks() // a reload brought the sandbox's first secret
 	if !ex.masked && !refused {
@@ -108,8 +108,8 @@ func (p *Proxy) maskWhole(ex *exchange, resp *http.Response) *refusal {
 		}
 		return upstreamRefusal(err)
 	}
-	// Only now: a server can send its head, and in the body a value that the sandbox got meanwhile (attack: a long poll
-	// that repeats what a later request carried, over a rotation).
+	// The masker is taken only now: a server can send its head, and in the body a value that the sandbox got meanwhile
+	// (attack: a long poll that repeats what a later request carried, over a rotation).
 	m := maskHead(p, resp)
 	out, hits, err := m.set.ReplaceBytes(whole[:n], m.replace)
 	if err != nil {

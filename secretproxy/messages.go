@@ -70,7 +70,7 @@ type messages struct {
 	plain  []byte // of a message that was compressed
 	taken  int64  // for plain
 	left   uint32 // bytes to come of a message that goes through
-	other  bool   // it is no sequence of messages, whatever it says: no client can read any out of it
+	other  bool   // it is no sequence of messages, whatever its type says: no client can read any from it
 	err    error
 }
 

@@ -90,8 +90,8 @@ func (p *Proxy) mintFrom(ex *exchange, resp *http.Response, parents []*entry, st
 	return nil
 }
 
-// registerAll makes secrets of texts. Elsewhere than where tokens are promised,
-// a short text is none that clients would take for a token.
+// registerAll makes secrets of texts. It skips short texts at paths other than the policy's,
+// which no client would take for tokens.
 func (p *Proxy) registerAll(ex *exchange, status int, parents []*entry, texts []tokenText, strict bool) error {
 	for _, t := range texts {
 		if len(t.text) < secretstore.MinLength && !strict {
@@ -109,8 +109,8 @@ func (p *Proxy) registerAll(ex *exchange, status int, parents []*entry, texts []
 	return nil
 }
 
-// mintersOf returns the secrets that make secrets of a field's texts. Some
-// clients take names in any case.
+// mintersOf returns the secrets whose mint names a field. Names are compared in any case, as
+// some clients do.
 func mintersOf(parents []*entry, name string) []*entry {
 	var out []*entry
 	for _, parent := range parents {
@@ -158,8 +158,8 @@ func (ex *exchange) minting(status int) (parents []*entry, strict bool) {
 	return parents, strict
 }
 
-// rankOf returns the rank of tokens in an answer. Only at the path itself they are the server's own: of another that
-// some servers take for it, others make the name of a guest's file.
+// rankOf returns the rank of tokens in an answer. Only at exactly the policy's path they are the server's own: a similar
+// path may be the policy's on some servers, and the name of a guest's file on others.
 func (ex *exchange) rankOf(parent *entry, status int) rank {
 	if status >= 200 && status <= 299 && ex.path == parent.holder.Policy().Mint.Path {
 		return rankPath
@@ -167,10 +167,9 @@ func (ex *exchange) rankOf(parent *entry, status int) rank {
 	return rankAnswer
 }
 
-// loosePath is what the most careless server takes a path for: decoded more
-// than once, without parameters, backslashes as slashes,
-// in any case. A token that is replaced needlessly does no harm; one that isn't,
-// because it was asked for at /OAuth/token;x, is the guest's.
+// loosePath is a path as the most lenient server reads it: decoded more than once, without
+// parameters, backslashes as slashes, in any case. A token that is replaced needlessly does no
+// harm; one that isn't, because it was requested at /OAuth/token;x, would reach the guest.
 func loosePath(raw string) string {
 	for range maxDecodings {
 		decoded, err := url.PathUnescape(raw)
@@ -194,8 +193,8 @@ func loosePath(raw string) string {
 // minted numbers the tokens of a process, so that their names are distinct.
 var minted atomic.Uint64
 
-// register makes a token a secret of the state that is in force, which a reload may have put there while
-// the request was under way. It is masked from here on, even if its secret is gone and it works nowhere.
+// register adds a token to the state in force, which may be newer than the request. The token is masked from here on, even
+// if its secret was removed and it works nowhere.
 func (p *Proxy) register(r rank, parent *entry, field, token string) error {
 	p.tables.Lock()
 	defer p.tables.Unlock()
@@ -248,8 +247,8 @@ func knownFull() *refusal {
 	}
 }
 
-// inherited returns the tokens that go on working after a reload: those whose
-// secret is still there.
+// inherited returns the tokens that keep working after a reload: those whose secret still
+// exists.
 func (s *state) inherited(entries []*entry) []*entry {
 	var out []*entry
 	for _, e := range s.table.Load().secrets {

@@ -20,8 +20,8 @@ const (
 	// maxTokenRaw bounds it before its encodings are undone: gzip can go on for
 	// ever without a byte of content.
 	maxTokenRaw = 2 * maxTokenAnswer
-	// keptCost is how much of the budget is taken for each byte that is kept: it is read in a buffer that
-	// doubles, by a decoder with another, and masked once to see what becomes of it.
+	// keptCost is how much of the budget each kept byte takes: for a buffer that doubles, the decoder's own buffer, and a
+	// trial of the masking.
 	keptCost = 4
 	// maxTokenDepth bounds the nesting of such an answer, each level of which
 	// takes memory of the decoder.
@@ -30,7 +30,7 @@ const (
 
 var (
 	errTokenAnswer = errors.New("not one JSON object of at most 1 MiB")
-	// errTokenDepth is refused at every path: a guest can have a server repeat what it nested before the tokens.
+	// errTokenDepth is refused at every path: a guest can make a server repeat deep nesting before the tokens.
 	errTokenDepth = errors.New("an object that is nested too deeply")
 	byteOrderMark = []byte("\xef\xbb\xbf")
 )
@@ -230,9 +230,8 @@ func (l *lateTokens) Read(p []byte) (int, error) {
 	return l.body.Read(p)
 }
 
-// waits reports whether the head of an answer must not wait for its first bytes:
-// it is a stream whose type holds no JSON object, and a client may wait for the
-// head before it goes on.
+// waits reports whether the head of an answer must be sent before its first bytes: it is a
+// stream whose type holds no JSON object, and a client may need the head to continue.
 func waits(resp *http.Response) bool {
 	if resp.ContentLength >= 0 {
 		return false

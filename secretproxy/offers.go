@@ -125,8 +125,8 @@ func harmless(coding string) bool {
 	return false
 }
 
-// encodings are those of an answer that have to be undone, of all its Content-Encoding fields: a first one
-// that is empty hides no other.
+// encodings are the encodings of an answer that have to be undone, from all its Content-Encoding fields: an empty first
+// field must not hide another.
 func encodings(h http.Header) string {
 	if len(h["Content-Encoding"]) == 0 {
 		return ""

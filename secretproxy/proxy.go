@@ -18,13 +18,12 @@ import (
 	"github.com/msb-project/msb/secretproxy/memory"
 )
 
-// Limits of the guest-facing server. What a guest sends is bounded before it's
-// understood.
+// Limits of the guest-facing server. They apply before the guest's bytes are parsed.
 const (
 	// handshakeTimeout is for the guest's TLS handshake.
 	handshakeTimeout = 10 * time.Second
-	// headTimeout is from the first byte of a request to the end of its head:
-	// a guest that sends a byte a second holds a goroutine that long at most.
+	// headTimeout bounds the time from the first byte of a request to the end of its head, and
+	// so how long a guest that sends a byte a second holds a goroutine.
 	headTimeout = 30 * time.Second
 	// idleTimeout is how long a kept connection may wait for the next request.
 	idleTimeout = 2 * time.Minute

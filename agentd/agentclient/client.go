@@ -34,8 +34,7 @@ type Client struct {
 	search     agentpb.SearchClient
 	containers agentpb.ContainersClient
 
-	// leaving is set once Shutdown was asked for: the guest ends the session
-	// itself then.
+	// leaving is set by Shutdown, after which the guest ends the session itself.
 	leaving atomic.Bool
 
 	mu    sync.Mutex
@@ -134,7 +133,7 @@ func (c *Client) end(err error) error {
 	return c.err
 }
 
-// fail ends the session because of err and returns the reason that stays.
+// fail ends the session because of err and returns the session's error, which is the first one.
 func (c *Client) fail(err error) error {
 	err = c.end(err)
 	_ = c.close() // the reason is recorded already
@@ -154,8 +153,8 @@ func (c *Client) Err() error {
 // Info is what the guest said at the handshake; empty after Attach.
 func (c *Client) Info() Info { return c.info }
 
-// Close ends the session and closes the stream; the guest leaves its machine.
-// Calls under way return ErrClosed.
+// Close ends the session and closes the stream; the guest then shuts down. Calls in progress
+// return ErrClosed.
 func (c *Client) Close() error {
 	_ = c.end(ErrClosed) // an earlier reason stays
 	err := c.close()

@@ -20,8 +20,8 @@ type Conn struct {
 	err    error // of reading
 }
 
-// Connect opens a connection to an address of the guest's own: loopback, or one of its interfaces'. ErrRefused if the
-// address is another or nobody listens there. Cancelling ctx ends the connection.
+// Connect opens a connection to one of the guest's own addresses: loopback, or an interface's. ErrRefused if it is another
+// address or nobody listens there. Cancelling ctx ends the connection.
 func (c *Client) Connect(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	return c.connect(ctx, &agentpb.ConnectStart{Address: to.Addr().String(), Port: uint32(to.Port())})
 }

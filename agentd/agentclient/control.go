@@ -7,8 +7,8 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// SetClock sets the guest's wall clock to t, for after a pause or a jump, and
-// returns how far off the guest was: its clock minus t.
+// SetClock sets the guest's wall clock to t, after a pause or a jump, and returns how far off
+// it was: the guest's clock minus t.
 func (c *Client) SetClock(ctx context.Context, t time.Time) (time.Duration, error) {
 	resp, err := c.api.SetClock(ctx, &agentpb.SetClockRequest{ClockUnixNs: t.UnixNano()})
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	}, nil
 }
 
-// Shutdown asks the guest to end its processes, write back its data and leave
-// the machine. It returns when the guest agreed; Done tells when it is gone.
+// Shutdown asks the guest to end its processes, write back its data and leave the machine. It
+// returns when the guest has agreed; Done is closed when the guest has ended.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.leaving.Store(true)
 	_, err := c.api.Shutdown(ctx, &agentpb.ShutdownRequest{})

@@ -34,9 +34,9 @@ type Directory struct {
 	stream agentpb.Directories_AttachClient
 }
 
-// AttachDirectory lets the guest mount a directory, until Close or the
-// session's end. The caller answers the requests of the guest's kernel that come
-// over the machine's port for them. ctx bounds the mounting.
+// AttachDirectory makes the guest mount a directory, until Close or the session's end. The
+// caller answers the guest kernel's requests, which come over the machine's port for
+// directories. ctx bounds the mounting.
 func (c *Client) AttachDirectory(ctx context.Context, o DirectoryOptions) (*Directory, error) {
 	d := &Directory{c: c}
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))

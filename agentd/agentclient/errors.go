@@ -35,27 +35,26 @@ var (
 	// ErrClosed means that Client.Close was called on this side.
 	ErrClosed = errors.New("agent session is closed")
 
-	// ErrDetach is for ExecOptions.Stdin: its user leaves, and the process runs
-	// on. The session goes on.
+	// ErrDetach is returned by ExecOptions.Stdin when its user detaches: the process runs on,
+	// and the session continues.
 	ErrDetach = errors.New("detached")
 
-	// ErrBusy means that the guest runs as many processes for the host as it
-	// may; the session goes on.
+	// ErrBusy means that the guest runs as many processes for the host as it may; the session
+	// continues.
 	ErrBusy = errors.New("guest agent is at its limit of processes")
 
 	// ErrPaused means that the guest is paused; the session goes on.
 	ErrPaused = errors.New("the sandbox is paused; `msb resume` lets it go on")
 
-	// ErrRefused means that the guest could not do what was asked, as with a
-	// user that the image does not have; the session goes on.
+	// ErrRefused means that the guest could not do what was asked, as with a user that the
+	// image doesn't have; the session continues.
 	ErrRefused = errors.New("guest agent refused the request")
 )
 
-// maxGuestTextBytes bounds what of a guest's own words gets into an error.
+// maxGuestTextBytes bounds a guest's text in an error.
 const maxGuestTextBytes = 512
 
-// guestText makes words from the guest fit for an error: bounded, and without
-// what would steer the terminal that shows it.
+// guestText makes a guest's text safe for an error: bounded, and without control characters.
 func guestText(s string) string {
 	if len(s) > maxGuestTextBytes {
 		s = s[:maxGuestTextBytes] + "…"
@@ -79,8 +78,8 @@ const notMarshaled = "grpc: error while marshaling"
 // earlyDeadline is how long before the caller's deadline the guest's end may see it pass.
 const earlyDeadline = 100 * time.Millisecond
 
-// callError names the error of a call, and ends the session where the guest
-// can't be talked to any more.
+// callError translates the error of a call, and ends the session if the guest can't be reached
+// any more.
 func (c *Client) callError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -124,5 +123,5 @@ func (c *Client) callError(ctx context.Context, err error) error {
 	return c.fail(fmt.Errorf("%w: %s", ErrProtocol, text))
 }
 
-// refusedBefore and refusedAfter enclose ErrRefused behind the cause, which comes first.
+// refusedBefore and refusedAfter enclose ErrRefused, which follows the cause.
 const refusedBefore, refusedAfter = " (", ")"

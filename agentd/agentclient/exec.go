@@ -41,8 +41,8 @@ type ExecOptions struct {
 	AgentsOwn bool
 	// Env is added to the sandbox's defaults: KEY=value.
 	Env []string
-	// Dir is the working directory; empty means "/". One that is missing is made
-	// with MakeDir, else it is a NotFound.
+	// Dir is the working directory; empty means "/". A missing one is made with MakeDir, and
+	// NotFound without it.
 	Dir     string
 	MakeDir bool
 	// User is "", name, uid, name:group or uid:gid; empty means root.
@@ -84,7 +84,7 @@ const (
 	Started StartError = iota
 	// NotFound means that there is no such program or working directory: code 127.
 	NotFound
-	// NotExecutable means that there is one and it can't be run, or entered: code 126.
+	// NotExecutable means that it exists and can't be run, or entered: code 126.
 	NotExecutable
 )
 
@@ -98,8 +98,8 @@ type ExitStatus struct {
 	StartError StartError
 	// Message is the guest's sentence on StartError.
 	Message string
-	// OutputHeld says that another process of the guest still held the output
-	// open; what it writes later is read and thrown away.
+	// OutputHeld says that another process of the guest still held the output open; what that
+	// process writes later is discarded.
 	OutputHeld bool
 }
 
@@ -227,7 +227,7 @@ func (o ExecOptions) start() *agentpb.ExecRequest {
 	return &agentpb.ExecRequest{Request: &agentpb.ExecRequest_Start{Start: m}}
 }
 
-// execOptions is what start was made from, but for the streams and channels.
+// execOptions are the ExecOptions that start was made from, without streams and channels.
 func execOptions(m *agentpb.ExecStart) ExecOptions {
 	o := ExecOptions{
 		Argv: m.GetArgv(), Env: m.GetEnv(), Dir: m.GetCwd(), MakeDir: m.GetMakeCwd(), User: m.GetUser(),

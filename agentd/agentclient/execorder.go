@@ -6,8 +6,8 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// execOrder holds a guest to the order that the schema states: started once
-// and first, or exit alone; output and acknowledgements between; exit last.
+// execOrder checks that a guest keeps to the schema's order of messages: started once and
+// first, or exit alone; then output and acknowledgements; exit last.
 type execOrder struct{ started bool }
 
 func (o *execOrder) check(resp *agentpb.ExecResponse) error {
@@ -29,8 +29,8 @@ func (o *execOrder) check(resp *agentpb.ExecResponse) error {
 	return fmt.Errorf("%w: an exec message of unknown kind", ErrProtocol)
 }
 
-// checkExit keeps codes to what a process can have: callers pass them on as
-// their own exit code, where 256 would turn into success.
+// checkExit refuses codes that no process can have: callers exit with the code, and 256 would
+// become 0, success.
 func (o *execOrder) checkExit(e *agentpb.Exit) error {
 	if e.GetCode() < 0 || e.GetCode() > 255 || e.GetSignal() > maxSignal {
 		return fmt.Errorf("%w: exit code %d, signal %d", ErrProtocol, e.GetCode(), e.GetSignal())

@@ -75,8 +75,8 @@ func (s *execSender) forwardStdin(ctx context.Context, r io.Reader) {
 			return
 		}
 		if err != nil {
-			// A reader that fails looks like one that ended: the process must
-			// not wait for what never comes.
+			// A reader that fails is treated as one that ended, so that the process doesn't
+			// wait for ever.
 			eof := &agentpb.ExecRequest_StdinEof{StdinEof: &agentpb.StdinEOF{}}
 			_ = s.send(&agentpb.ExecRequest{Request: eof}) // the receiving half tells why
 			return
@@ -100,8 +100,7 @@ func (w *window) open(size int) {
 	w.mu.Unlock()
 }
 
-// take waits until something may be sent and takes up to most; 0 means that
-// ctx ended.
+// take waits for room in the window and takes up to most bytes of it; 0 means that ctx ended.
 func (w *window) take(ctx context.Context, most int) int {
 	for {
 		w.mu.Lock()

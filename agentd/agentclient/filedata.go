@@ -87,8 +87,8 @@ type WriteOptions struct {
 	Mode fs.FileMode
 	// Owner is that of the file that is replaced, or root, if it is nil.
 	Owner *Owner
-	// Append writes behind the end. Without it, the file is replaced at once
-	// when all bytes are there, and stays as it was if they don't come.
+	// Append writes after the end. Without it, the file is replaced in one step once all bytes
+	// have arrived, and otherwise stays as it was.
 	Append bool
 	// Exclusive fails with fs.ErrExist where a file exists.
 	Exclusive bool
@@ -160,16 +160,15 @@ func (a *Archive) Report() TreeReport {
 	return *a.report
 }
 
-// Pack makes an archive of the file or directory at name. Its first entry is
-// called as; empty takes the base of name. With follow, a link at name is what
-// it leads to. The archive must be closed. It is the guest's: nothing in it can
-// be relied on.
+// Pack makes an archive of the file or directory at name. Its first entry is called as; empty
+// takes the base of name. With follow, a link at name is what it leads to. The archive must be
+// closed. Don't trust its contents: the guest wrote it.
 func (f *Files) Pack(ctx context.Context, name, as string, follow bool) (*Archive, error) {
 	return f.pack(ctx, &agentpb.PackRequest{Path: name, Name: as, Follow: follow})
 }
 
-// PackCache returns an archive of what was written to the cache of that key, as
-// Pack does. Nothing was if the error is fs.ErrNotExist.
+// PackCache returns an archive of what was written to the cache of that key, as Pack does. The
+// error is fs.ErrNotExist if nothing was written.
 func (f *Files) PackCache(ctx context.Context, key string) (*Archive, error) {
 	return f.pack(ctx, &agentpb.PackRequest{Cache: key})
 }
@@ -212,8 +211,8 @@ func (f *Files) pack(ctx context.Context, req *agentpb.PackRequest) (*Archive, e
 	return a, nil
 }
 
-// Unpack extracts the archive r into a directory that exists. owner is given to
-// every file; nil keeps what the archive says.
+// Unpack extracts the archive r into an existing directory. Every file gets owner; nil keeps
+// the archive's owners.
 func (f *Files) Unpack(ctx context.Context, dir string, r io.Reader, owner *Owner) (TreeReport, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

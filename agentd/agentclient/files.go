@@ -16,11 +16,10 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// Files is what can be done with a guest's files. Paths are absolute and name
-// files as the guest's processes see them. Errors of the guest's kernel are a
-// *fs.PathError, so that errors.Is finds fs.ErrNotExist, fs.ErrExist,
-// fs.ErrPermission and syscall.ENOSPC. Its methods may be called from several
-// goroutines; the guest does 64 operations at once and answers ErrBusy above.
+// Files are the operations on a guest's files. Paths are absolute and name files as the guest's
+// processes see them. Errors of the guest's kernel are a *fs.PathError, so that errors.Is finds
+// fs.ErrNotExist, fs.ErrExist, fs.ErrPermission and syscall.ENOSPC. Its methods may be called
+// from several goroutines; the guest does 64 operations at once and answers ErrBusy above.
 type Files struct {
 	c   *Client
 	api agentpb.FilesClient
@@ -132,8 +131,8 @@ func guestFileError(err error) *fs.PathError {
 	return nil
 }
 
-// fileError names the error of a file call: a *fs.PathError with the guest's
-// errno, or what callError makes of it.
+// fileError translates the error of a file call: into a *fs.PathError with the guest's errno,
+// or as callError does.
 func (f *Files) fileError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -212,8 +211,7 @@ func (f *Files) change(ctx context.Context, req *agentpb.ChangeRequest) error {
 type MkdirOptions struct {
 	// Mode is 0755 if it is 0.
 	Mode fs.FileMode
-	// Parents makes what is missing above as well, and takes a directory that
-	// exists already.
+	// Parents also makes missing parents, and accepts an existing directory.
 	Parents bool
 	// Owner is root if it is nil.
 	Owner *Owner

@@ -20,8 +20,8 @@ type Frozen struct {
 	stream agentpb.Freezer_FreezeClient
 }
 
-// Freeze writes the guest's disk back and holds all writes to it until Thaw, and at most for limit. ctx bounds all of it.
-// It is the guest's word only that nothing writes.
+// Freeze makes the guest write back its disk and hold all writes to it until Thaw, for at most limit. ctx bounds all of it.
+// A hostile guest may write all the same.
 func (c *Client) Freeze(ctx context.Context, limit time.Duration) (*Frozen, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	f := &Frozen{c: c, ctx: ctx, cancel: cancel}
@@ -42,8 +42,8 @@ func (f *Frozen) begin(limit time.Duration) (err error) {
 	return err
 }
 
-// Thaw lets the guest write again. It is an error if the disk was not frozen until then: a copy of it is of no use. A
-// second call does nothing.
+// Thaw lets the guest write again. It is an error if the disk was not frozen until now, since a copy of it is inconsistent.
+// A second call does nothing.
 func (f *Frozen) Thaw() error {
 	defer f.cancel()
 	_ = f.stream.CloseSend() // its only error is the call's own

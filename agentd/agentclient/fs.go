@@ -8,8 +8,8 @@ import (
 	"path"
 )
 
-// FS returns the guest's files below dir for code that reads an fs.FS; ctx ends
-// its operations. Links are followed inside the guest, out of dir too.
+// FS returns the guest's files below dir as an fs.FS; ctx ends its operations. The guest
+// follows links, also out of dir.
 func (f *Files) FS(ctx context.Context, dir string) fs.FS {
 	return &guestFS{ctx: ctx, files: f, dir: dir}
 }

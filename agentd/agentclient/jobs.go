@@ -32,7 +32,7 @@ type NotStartedError struct {
 // Error implements error.
 func (e *NotStartedError) Error() string { return e.Status.Message }
 
-// JobID says which job is meant of those that had the name one after another.
+// JobID distinguishes jobs that have had the same name one after another.
 type JobID struct {
 	Name string
 	// Started is when it started; the zero time is any of them.
@@ -63,7 +63,7 @@ type JobServer interface {
 	SignalJob(ctx context.Context, id JobID, s Signal) error
 	// WriteJob returns how many bytes of p the job has taken, on error too. eof closes its standard input behind p.
 	WriteJob(ctx context.Context, id JobID, p []byte, eof bool) (int, error)
-	// ResizeJob sets the size of the job's terminal; one without a terminal takes no notice.
+	// ResizeJob sets the size of the job's terminal; a job without one ignores it.
 	ResizeJob(ctx context.Context, id JobID, s Size) error
 	RemoveJob(ctx context.Context, id JobID) error
 }
@@ -94,9 +94,8 @@ type jobText struct {
 func (e *jobText) Error() string { return e.text }
 func (e *jobText) Unwrap() error { return e.sentinel }
 
-// StartJob starts a detached process whose output the supervisor keeps, and
-// returns its name when the program runs. An empty name is chosen. Of o it takes
-// no streams and no channels.
+// StartJob starts a detached process whose output the supervisor keeps, and returns its name when the program runs. If the
+// name is empty, the supervisor chooses one. It ignores o's streams and channels.
 func (c *Client) StartJob(ctx context.Context, name string, o ExecOptions) (string, error) {
 	if len(o.Argv) == 0 || o.Argv[0] == "" {
 		return "", fmt.Errorf("%w: no program named", ErrRefused)
@@ -113,7 +112,7 @@ func (c *Client) SignalJob(ctx context.Context, id JobID, s Signal) error {
 	return c.jobError(ctx, r, err)
 }
 
-// WriteJob gives a job bytes of standard input, and behind them end of file with eof. It returns how many the job has
+// WriteJob writes to a job's standard input and, with eof, closes it afterwards. It returns how many bytes the job has
 // taken, on error too. ErrJobInput if it was started without JobInput, or has had its end of file; ErrBusy if it takes
 // nothing for some seconds, and may be called again then.
 func (c *Client) WriteJob(ctx context.Context, id JobID, p []byte, eof bool) (int, error) {
@@ -207,8 +206,7 @@ func (a *jobsAdapter) RemoveJob(ctx context.Context, r *agentpb.RemoveJobRequest
 	return jobResponse(r.GetName(), a.jobs.RemoveJob(ctx, jobID(r.GetName(), r.GetStarted())))
 }
 
-// jobResponse makes an error part of the answer. One that is none of jobErrors
-// is the call's.
+// jobResponse puts an error of jobErrors into the answer. Any other is the call's error.
 func jobResponse(name string, err error) (*agentpb.JobResponse, error) {
 	if err == nil {
 		return &agentpb.JobResponse{Name: name}, nil

@@ -22,8 +22,8 @@ const (
 	maxLayerBytes   = 64 << 20
 )
 
-// LayerEntry is a file in the layer of a directory that is copied on write. It
-// is the guest's word: only its form is checked.
+// LayerEntry is a file in the layer of a directory with CopyOnWrite, as the guest reports it:
+// only its form is checked.
 type LayerEntry struct {
 	// Path is from the directory's top, with slashes; no element is "." or "..".
 	Path string
@@ -31,8 +31,8 @@ type LayerEntry struct {
 	Size int64
 	// Target is where a symbolic link leads, as it is written in the link.
 	Target string
-	// Whiteout tells that the file below is removed, Opaque that nothing of the
-	// directory below is seen.
+	// Whiteout says that the file below is removed, Opaque that the contents of the directory
+	// below are hidden.
 	Whiteout, Opaque bool
 }
 
@@ -109,8 +109,8 @@ func (c *Client) OpenChanged(ctx context.Context, path, name string) (io.ReadClo
 	}}, nil
 }
 
-// layerProxy serves on what a guest changed. Directories are attached by the
-// process that owns the machine.
+// layerProxy passes on calls about a guest's changes. Only the process that owns the machine
+// attaches directories.
 type layerProxy struct {
 	agentpb.UnimplementedDirectoriesServer
 	files filesProxy

@@ -15,7 +15,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// Back is what programs of the guest reach through a listener, beyond the host.
+// Back is what the guest's programs reach through a listener: something of the client's, beyond the host.
 type Back = agentpb.Back
 
 // What a listener may lead to.
@@ -49,7 +49,7 @@ type Listener struct {
 }
 
 // Listen lets programs of the guest connect to the host, until ctx ends or the listener is closed; its connections end with
-// it. ErrRefused if the guest can't listen there, or if the policy allows no way back to what Back says.
+// it. ErrRefused if the guest can't listen there, or if the policy doesn't allow Back.
 func (c *Client) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &agentpb.ListenRequest{Back: o.Back, User: o.User}
@@ -78,7 +78,8 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) (*Listener, error)
 	return l, nil
 }
 
-// sound reports whether the guest listens where it was asked to. A path becomes a variable of the guest's own programs.
+// sound reports whether the guest listens where it was asked to. It checks a path too, since the path becomes a variable of
+// the guest's programs.
 func (l *Listener) sound(o ListenOptions, first *agentpb.Listening) bool {
 	if o.Back == BackAgent || o.Back == BackChildren {
 		const longest = 107 // sun_path of unix(7)
@@ -116,7 +117,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Listen implements agentpb.ConnectionsServer. Without Services.Back there is no way back.
+// Listen implements agentpb.ConnectionsServer. Without Services.Back it refuses all listeners.
 func (p *connectProxy) Listen(r *agentpb.ListenRequest, down grpc.ServerStreamingServer[agentpb.ListenResponse]) error {
 	if p.back == nil {
 		return status.Error(codes.InvalidArgument, "nothing leads out of the guest here")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Options says how a session is opened. The zero value configures nothing in
-// the guest but its clock and its randomness.
+// Options say how a session is opened. The zero value sets only the guest's clock and its
+// randomness.
 type Options struct {
 	// HandshakeTimeout bounds Dial; 0 means agentpb.HandshakeTimeout.
 	HandshakeTimeout time.Duration
@@ -32,12 +32,11 @@ type Options struct {
 	// randomness the handshake fails then.
 	Restored bool
 
-	// NewIdentity says that the disk is a copy of another sandbox's: what tells
-	// machines apart is made new on it.
+	// NewIdentity says that the disk is a copy of another sandbox's: the guest renews what
+	// tells machines apart.
 	NewIdentity bool
 
-	// ForgetPEM holds certificates in PEM form that the guest's lists may have
-	// and are taken out of them.
+	// ForgetPEM holds certificates in PEM form that the guest removes from its trust stores.
 	ForgetPEM []byte
 
 	// Env holds defaults for the environment of every process: KEY=value.
@@ -63,8 +62,8 @@ type HostEntry struct {
 	Names   []string
 }
 
-// Disk names a block device by its virtio serial and, where the machine gives
-// it none, by the name that the guest's kernel gives it ("vdb").
+// Disk names a block device by its virtio serial or, if it has none, by the guest kernel's name
+// for it ("vdb").
 type Disk struct {
 	Serial string
 	Device string
@@ -118,7 +117,7 @@ type Tmpfs struct {
 	Exec bool
 }
 
-// Info is what the guest said at the handshake. It is the guest's word only.
+// Info is what the guest reported at the handshake. A hostile guest may lie.
 type Info struct {
 	// Version is the protocol version that both ends use.
 	Version      uint32

@@ -17,8 +17,8 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// proxy serves a session on: everything but Handshake and Shutdown, which stay
-// with the process that owns the machine.
+// proxy passes a session's calls on: all but Handshake and Shutdown, which only the process
+// that owns the machine may make.
 type proxy struct {
 	agentpb.UnimplementedAgentServer
 	c    *Client
@@ -30,8 +30,8 @@ type proxy struct {
 
 var _ agentpb.AgentServer = (*proxy)(nil)
 
-// maxProxyCalls bounds the calls of one proxy client: above what the guest
-// itself allows, so that it is the guest's limit that is met.
+// maxProxyCalls bounds the calls of one proxy client. It is above the guest's own limit, so
+// that clients meet that one first.
 const maxProxyCalls = 1024
 
 // proxyGreeting is how long a proxy client may take for its first bytes.
@@ -43,17 +43,17 @@ type Services struct {
 	Ports PortServer
 	// Supervisor answers for the process that serves.
 	Supervisor SupervisorServer
-	// Tell hears of the processes that clients run, jobs excepted, and returns at once.
+	// Tell gets the events of the processes that clients run, except jobs. It must return at once.
 	Tell func(ExecEvent)
-	// Use is told of each call but those that only ask for figures, and returns what is called at its end: a process's
-	// is its own, also when its client has detached.
+	// Use is called for each call, except those that only ask for figures, and returns a function that is called at its
+	// end. For a process that is the end of the process, even if its client has detached.
 	Use func() (done func())
-	// Back is asked before a client lets the guest connect to what leads further, at that port. The listener ends with the
-	// context that it returns, and done is called at its end. nil refuses all.
+	// Back is asked before a client lets the guest connect through it, at that port. The listener ends with the returned
+	// context, and done is called at its end. nil refuses all.
 	Back func(ctx context.Context, to Back, port uint16) (_ context.Context, done func(), _ error)
 	// Containers serves what containers see of the host; nil refuses all containers.
 	Containers *ContainerDirectories
-	// Refuse is asked before each call that needs the guest: an error is the answer.
+	// Refuse is asked before each call that needs the guest: if it returns an error, that is the answer.
 	Refuse func() error
 }
 
@@ -124,7 +124,7 @@ func (p *proxy) Stats(ctx context.Context, r *agentpb.StatsRequest) (*agentpb.St
 // time, so that a side that stops reading stops the other.
 func (p *proxy) Exec(down agentpb.Agent_ExecServer) (err error) {
 	ctx, cancel := context.WithCancel(p.life)
-	defer func() { // to the guest it is a cancelled call, of which the client would think that the session ended
+	defer func() { // for the guest the call is cancelled, which the client would take for the end of the session
 		if end := down.Context().Err(); err != nil && errors.Is(end, context.DeadlineExceeded) {
 			err = status.FromContextError(end).Err()
 		}
@@ -227,7 +227,7 @@ func (p *proxy) receive(ctx context.Context, e *proxiedExec) error {
 	}
 }
 
-// status passes a call's error on with a code that Attach's side names alike.
+// status passes a call's error on with a code that Attach's side translates back.
 func (p *proxy) status(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// filesProxy serves the guest's files on. What comes from the guest is checked
-// by the client at the other end, as it is here by Client.
+// filesProxy passes on calls about the guest's files. The client at the other end checks the
+// guest's messages, as Client does here.
 type filesProxy struct {
 	agentpb.UnimplementedFilesServer
 	proxy
@@ -75,8 +75,8 @@ func fromGuest[Req, Resp any](p *filesProxy, req *Req, down grpc.ServerStreaming
 	}
 }
 
-// toGuest passes a stream to the guest. It is half-closed only where the client
-// half-closed it: a client that broke off must not commit what it sent.
+// toGuest passes a stream to the guest. It half-closes the stream only if the client did: the
+// guest must not commit the data of a client that was cut off.
 func toGuest[Req, Resp any](p *filesProxy, down grpc.ClientStreamingServer[Req, Resp],
 	call func(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[Req, Resp], error),
 ) error {

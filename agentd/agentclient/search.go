@@ -10,8 +10,8 @@ import (
 // maxFoundPaths is how many the guest may name in one answer.
 const maxFoundPaths = 256
 
-// Find names files that were written since the image and hold one of the texts. more says that there are others, or some
-// that could not be read. It is the guest's word only.
+// Find returns the files that were written since the image and hold one of the texts. more says that there are others, or
+// that some could not be read. The guest may lie.
 func (c *Client) Find(ctx context.Context, texts []string) (paths []string, more bool, err error) {
 	req := new(agentpb.FindRequest)
 	for _, t := range texts[:min(len(texts), agentpb.MaxFindTexts)] {

@@ -12,8 +12,8 @@ import (
 // how it ended: end of file and a broken protocol look alike from above.
 type stream struct {
 	io.ReadWriteCloser
-	// ended is told the first reason once: an I/O error, or nil when gRPC
-	// closed a healthy stream because of what it read.
+	// ended is called once, with the first reason: an I/O error, or nil if gRPC closed a
+	// healthy stream because of what it read.
 	ended func(error)
 	once  sync.Once
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
-// maxUsage bounds what a supervisor may say of its figures, in bytes: their number is fixed, but for reasons and bounds,
-// which are some dozens.
+// maxUsage bounds a supervisor's figures, in bytes: their number is fixed, except for some dozens of reasons and bounds.
 const maxUsage = 64 << 10
 
-// SupervisorServer is what a supervisor answers by itself to clients of Serve.
+// SupervisorServer answers the calls of clients of Serve that the supervisor handles itself.
 type SupervisorServer interface {
 	// Usage is encoded as JSON.
 	Usage(ctx context.Context) any
@@ -60,7 +59,7 @@ func (c *Client) Update(ctx context.Context, changes []byte) error {
 	return nil
 }
 
-// errUpdate means that the supervisor could not make or write down a change. The session goes on.
+// errUpdate means that the supervisor could not make or store a change. The session continues.
 var errUpdate = errors.New("the change could not be made")
 
 // supervisorAdapter serves a SupervisorServer.

@@ -17,8 +17,7 @@ func used(use func() func()) (done func()) {
 	return use()
 }
 
-// useUnary and useStream tell Use of calls. To look at a sandbox's figures again and again, as monitoring does, is no use
-// of it.
+// useUnary and useStream report calls to Use. Calls for figures don't count as use, since monitoring repeats them.
 func (s Services) useUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if info.FullMethod != agentpb.Agent_Stats_FullMethodName && info.FullMethod != agentpb.Supervisor_Usage_FullMethodName && info.FullMethod != agentpb.Containers_Stats_FullMethodName {
 		defer used(s.Use)()
@@ -37,7 +36,7 @@ func (s Services) useStream(srv any, stream grpc.ServerStream, info *grpc.Stream
 	return next(srv, stream)
 }
 
-// refused is Refuse's answer to a call of that method. What is served here goes on without the guest, but for most of jobs.
+// refused is Refuse's answer to a call of that method. It doesn't ask for calls that work without the guest.
 func (s Services) refused(method string) error {
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	switch {

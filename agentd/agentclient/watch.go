@@ -11,8 +11,8 @@ import (
 // Change is what happened to a file.
 type Change int
 
-// The changes. ChangeLost has no path: events were lost, and the whole tree
-// has to be looked at again.
+// The changes. ChangeLost has no path: events were lost, and the whole tree has to be read
+// again.
 const (
 	ChangeLost Change = iota
 	ChangeCreated

@@ -16,7 +16,7 @@ const (
 	ExecDied
 )
 
-// ExecEvent says what became of a process that a client of Serve asked for.
+// ExecEvent reports the start or end of a process that a client of Serve asked for.
 type ExecEvent struct {
 	Stage ExecStage
 	// ID ties the events of one process together; it is unique in one session with the guest.
@@ -27,7 +27,7 @@ type ExecEvent struct {
 	Code *int
 }
 
-// witnessed tells of one process. Its methods may be called from several goroutines.
+// witnessed reports the events of one process. Its methods may be called from several goroutines.
 type witnessed struct {
 	tell func(ExecEvent)
 	mu   sync.Mutex
