@@ -69,9 +69,9 @@ func reachOf(addr netip.Addr) reach {
 	return reachPublic
 }
 
-// addressPolicy is the default dialPolicy. The user named the registry's host, so
-// that may be anywhere but where only a trick leads; what the registry redirects to
-// may be no nearer to this machine than the registry itself.
+// addressPolicy is the default dialPolicy. The registry's host may have any address except
+// those that only an attack would use, since the user named it. Its redirects may not lead
+// closer to this machine than the registry itself is.
 type addressPolicy struct {
 	nearest atomic.Int32
 }
@@ -81,8 +81,8 @@ func newAddressPolicy() *addressPolicy { return &addressPolicy{} }
 func (p *addressPolicy) check(t dialTarget) error {
 	got := reachOf(t.addr.Addr())
 	if t.host == t.registry {
-		// A name that resolves to a metadata address is rebinding; an address
-		// that the user typed is his choice.
+		// A name that resolves to a metadata address is a rebinding attack; an address that the
+		// user typed is the user's choice.
 		if _, err := netip.ParseAddr(t.host); err != nil && got == reachNever {
 			return fmt.Errorf("%w: registry %q resolves to %s", ErrAddress, t.host, t.addr.Addr())
 		}

@@ -86,7 +86,7 @@ func (s *Store) dropDisk(d digest) error {
 	return nil
 }
 
-// checkDisk looks whether a disk's directory holds what the store did not make, which goes nowhere.
+// checkDisk refuses to remove a disk's directory that holds files which the store did not make.
 func (s *Store) checkDisk(d digest) error {
 	disks, err := os.Open(filepath.Join(s.dir, disksDir))
 	if err != nil {

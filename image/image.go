@@ -89,9 +89,9 @@ type Options struct {
 	Platform Platform
 	// Pull is the pull policy; "" is PullMissing.
 	Pull Pull
-	// Anonymous asks a registry without the user's credentials and on public
-	// addresses only, and doesn't serve what came to the cache in another way: the
-	// reference was chosen by somebody else.
+	// Anonymous asks a registry without the user's credentials and on public addresses only,
+	// and ignores cached images that were fetched in another way. It is for references that
+	// somebody else chose.
 	Anonymous bool
 	// Progress is told what happens; nil for silence.
 	Progress Progress

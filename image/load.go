@@ -28,8 +28,8 @@ type LoadOptions struct {
 
 // Load brings the images of an archive into the cache, under the names that it has for them: one that docker save writes
 // (manifest.json), or a tar of an OCI image layout, plain or compressed. Until a registry is asked (PullAlways), a name
-// means what was loaded last. All is read and checked as an image of docker-archive: is; what can be told from the
-// archive's lists is told before any disk is made. The result has an Image for each name.
+// means what was loaded last. Everything is checked as for docker-archive:; errors in the archive's lists are reported
+// before any disk is made. The result has an Image for each name.
 func (s *Store) Load(ctx context.Context, r io.Reader, o LoadOptions) ([]Image, error) {
 	rep := newReporter("the archive", o.Progress, s.now)
 	rep.phase(PhaseResolving)
@@ -194,7 +194,7 @@ func (a *archive) layoutImages(ctx context.Context, want Platform, limits sizeLi
 	return all, nil
 }
 
-// loadNames checks the names of image n of so many, and brings them into the form in which registries' are remembered.
+// loadNames checks the names of an image, and brings them into the form in which names of registries are stored.
 func loadNames(n, of int, tags []string) ([]string, error) {
 	tags = slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return tag == "" })
 	switch {
@@ -217,7 +217,7 @@ func loadNames(n, of int, tags []string) ([]string, error) {
 	return names, nil
 }
 
-// loadName is a tag in the form in which registries' are remembered; !ok if no image can be loaded under it.
+// loadName brings a tag into the form in which names of registries are stored; !ok if no image can be loaded under it.
 func loadName(tag string) (full string, ok bool) {
 	t, err := name.NewTag(tag)
 	if err != nil || tag == builtinRef || slices.ContainsFunc([]string{ociPrefix, archivePrefix, dirPrefix}, func(p string) bool { return strings.HasPrefix(tag, p) }) {

@@ -30,10 +30,10 @@ const (
 
 // StoredLogin says where credentials are.
 type StoredLogin struct {
-	// File is docker's configuration. Helper is the credential helper that has the credentials; "" if they are in File,
+	// File is docker's configuration. Helper is the credential helper that stores the credentials; "" if they are in File,
 	// unencrypted.
 	File, Helper string
-	// Shadowed is Podman's file of credentials that pulls used until now, "" if none: with docker's there it is not read.
+	// Shadowed is Podman's file of credentials, if pulls used it until now: once docker's file exists, Podman's isn't read.
 	Shadowed string
 }
 
@@ -95,8 +95,7 @@ func helperError(helper string, err error) error {
 	return fmt.Errorf("the credential helper docker-credential-%s: %w", helper, shortError{err})
 }
 
-// dockerConfig is docker's configuration. What is written is its text with other credentials, so that keys stay that
-// docker's types don't know.
+// dockerConfig is docker's configuration. Changes edit its text, so that keys which docker's types don't know are kept.
 type dockerConfig struct {
 	*configfile.ConfigFile
 	text   []byte // nil: there is no file

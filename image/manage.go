@@ -99,7 +99,7 @@ func refNames(ref string) []string {
 	return names
 }
 
-// Unneeded are the disks that Prune deletes: by digest, the bytes that each takes on the host.
+// Unneeded returns the disks that Prune deletes, by digest, with the bytes that each takes on the host.
 func (s *Store) Unneeded(needed ...string) (map[string]int64, error) {
 	disks, err := s.unneeded(needed)
 	if err != nil {

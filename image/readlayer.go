@@ -51,8 +51,8 @@ func readCompressed(ctx context.Context, compressed io.Reader, src layerSource, 
 	return l, nil
 }
 
-// worthDigest says whether the rest of a broken layer is read for its digest:
-// only where the bytes themselves made no sense.
+// worthDigest says whether the rest of a broken layer is read to check its digest: only if its
+// bytes could not be decoded.
 func worthDigest(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.Is(err, ErrHostile) && !errors.Is(err, ErrLimit)
 }

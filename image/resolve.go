@@ -81,8 +81,8 @@ func (s *Store) byPolicy(key string, want Platform, opts Options) (*Image, error
 	}
 }
 
-// ensureDisk returns the disk of r, made now by this or another process if need be. An anonymous one is made of
-// what anybody can fetch: a manifest says which layers it wants, and not that whoever wrote it may have them.
+// ensureDisk returns the disk of r, made now by this or another process if need be. An anonymous pull doesn't use a disk
+// that was made with the user's credentials: the author of a manifest may name layers that only the user may read.
 func (s *Store) ensureDisk(ctx context.Context, r *resolved, anonymous bool, rep *reporter) (*Image, error) {
 	if img := s.loadDisk(r.digest); img != nil && (img.anonymous || !anonymous) {
 		return img, nil

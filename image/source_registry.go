@@ -54,7 +54,7 @@ func (r registrySource) resolve(ctx context.Context, want Platform, limits sizeL
 	return res, nil
 }
 
-// keychain is the user's, unless it is to give nothing away, and remembers whether it gave anything.
+// keychain gives out the user's credentials, or none for anonymous pulls, and remembers whether it gave any.
 type keychain struct {
 	anonymous bool
 	used      atomic.Bool

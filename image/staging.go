@@ -83,7 +83,7 @@ func (st *staging) publish(to string) error {
 	return syncDir(filepath.Dir(to))
 }
 
-// cleanStaging removes staging directories whose owner is gone. What does not look like one is not the store's.
+// cleanStaging removes staging directories whose owner has ended. It leaves other directories alone.
 func (s *Store) cleanStaging() error {
 	root := filepath.Join(s.dir, tmpDir)
 	tmp, err := os.OpenFile(root, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)

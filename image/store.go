@@ -29,9 +29,9 @@ type StoreOptions struct {
 	Builtin func() (Builtin, error)
 	// sizeLimits bound each image.
 	limits sizeLimits
-	// dialPolicy judges each address before a registry connection is made to it;
-	// nil is the default policy, which lets the registry's own host through and
-	// refuses special-purpose addresses to anything it redirects to.
+	// dialPolicy judges each address before a registry connection is made to it. nil is the
+	// default policy, which allows the registry's own host and refuses redirects to
+	// special-purpose addresses.
 	dialPolicy func(dialTarget) error
 	// transport makes registry requests in place of a transport with dialPolicy.
 	transport http.RoundTripper

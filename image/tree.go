@@ -28,8 +28,8 @@ type treeWriter struct {
 	dev  uint64
 	// devices says whether device nodes are taken: only root could have made them.
 	devices bool
-	// owners says whether owners are kept; without root, everything belongs to
-	// the guest's root, as the directory's own user is nobody there.
+	// owners says whether owners are kept. Without root, everything belongs to the guest's
+	// root, since the directory's owner doesn't exist in the guest.
 	owners bool
 	// inodes are files with several names, by device and inode.
 	inodes  map[[2]uint64]string
@@ -37,8 +37,8 @@ type treeWriter struct {
 	limits  sizeLimits
 }
 
-// writeTree writes names in order of bytes. Sockets are left out, so is what is
-// mounted inside the directory.
+// writeTree writes names in byte order. It leaves out sockets, and what is mounted inside the
+// directory.
 func writeTree(ctx context.Context, root *os.Root, w io.Writer, limits sizeLimits) error {
 	st, err := root.Lstat(".")
 	if err != nil {

@@ -156,8 +156,8 @@ func TestNoBoundHoldsNone(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfOthersAreNotSaidToBeOlder: only a default of an older version of this policy explains that files are gone.
-func TestDefaultsOfOthersAreNotSaidToBeOlder(t *testing.T) {
+// TestOthersDefaultsAreNotCalledOlder: only a default of an older version of this policy explains that files are gone.
+func TestOthersDefaultsAreNotCalledOlder(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	if err := sandbox.Create(t.Context(), sandbox.Config{Home: p.opts.Home.Dir(), Name: defaultName}); err != nil { // the user's own
@@ -602,8 +602,8 @@ func TestWrongTypesAreNamedByTheirFields(t *testing.T) {
 	}
 }
 
-// TestOptionsAreNotChangedByWhatIsShown: what a list shows is made of copies.
-func TestOptionsAreNotChangedByWhatIsShown(t *testing.T) {
+// TestShowingChangesNoOptions: what a list shows is made of copies.
+func TestShowingChangesNoOptions(t *testing.T) {
 	t.Parallel()
 	hide := []string{"a", "b"}
 	o := Options{Directories: []sandbox.Directory{{Host: "/x", Guest: "/x"}}, Hide: hide[:1], HideCredentials: true}

@@ -32,9 +32,9 @@ func recorded(tb testing.TB, n int) *Home {
 	return home
 }
 
-// TestListsOfManyAreWhatTheyWouldBe changes sandboxes in each way that there is, and compares a list that the index helps
+// TestIndexedListsEqualFreshOnes changes sandboxes in each way that there is, and compares a list that the index helps
 // with one of a home that has none.
-func TestListsOfManyAreWhatTheyWouldBe(t *testing.T) {
+func TestIndexedListsEqualFreshOnes(t *testing.T) {
 	t.Parallel()
 	home := recorded(t, indexFrom+indexAgain)
 	file := filepath.Join(home.dir, state.IndexFile)

@@ -511,9 +511,9 @@ func TestWhatIsThereStaysAsItIs(t *testing.T) {
 	}
 }
 
-// TestFilesLikeAnInstallsOwnHaveACopy: a file that looks like what Install and Uninstall make of none, and an empty one, come
+// TestFilesLikeOursHaveABackup: a file that looks like what Install and Uninstall make of none, and an empty one, come
 // back as they were.
-func TestFilesLikeAnInstallsOwnHaveACopy(t *testing.T) {
+func TestFilesLikeOursHaveABackup(t *testing.T) {
 	home, _ := atHome(t)
 	path := filepath.Join(home, ".cursor", "mcp.json")
 	with, err := editJSON(nil, "mcpServers", stdio("msb", []string{"mcp"}))
