@@ -17,8 +17,6 @@ type HostDirectory struct {
 	Path     string
 	File     bool
 	ReadOnly bool
-	// Root tells that a container's root is made of it.
-	Root bool
 }
 
 // ContainerDirectories are what the containers of one guest see of this machine.
@@ -89,7 +87,7 @@ func (d *ContainerDirectories) prepare(r *agentpb.CreateContainerRequest) (done 
 		err = status.Errorf(codes.InvalidArgument, "mounts: %d of them, at most %d may be", len(r.GetMounts()), agentpb.MaxContainerMounts)
 	}
 	if err == nil {
-		err = serve(r.GetRoot(), HostDirectory{ReadOnly: true, Root: true})
+		err = serve(r.GetRoot(), HostDirectory{ReadOnly: true})
 	}
 	for _, m := range r.GetMounts() {
 		if err == nil {

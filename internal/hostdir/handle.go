@@ -28,11 +28,12 @@ func (h *handle) fd() int { return int(h.file.Fd()) }
 func (s *files) newHandle(n *node, f *os.File) (*handle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.handles) >= s.maxHandles || s.nodes[n.id] != n {
+	if s.nodes[n.id] != n {
 		_ = f.Close() // nothing was done with it
-		if s.nodes[n.id] != n {
-			return nil, unix.ESTALE
-		}
+		return nil, unix.ESTALE
+	}
+	if s.closed || len(s.handles) >= s.maxHandles || !s.pool.take(poolHandles, s.maxHandles) {
+		_ = f.Close() // the same
 		return nil, unix.EMFILE
 	}
 	s.lastHandle++
@@ -80,6 +81,7 @@ func (s *files) release(r request, out []byte) ([]byte, error) {
 	h := s.handles[fh]
 	if h != nil && h.node.id == r.node {
 		delete(s.handles, fh)
+		s.pool.give(poolHandles, 1)
 		h.node.handles = slices.DeleteFunc(h.node.handles, func(o *handle) bool { return o == h })
 		s.drop(h.node)
 	} else {

@@ -4,6 +4,7 @@ package hostdir
 
 import (
 	"math"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,3 +33,41 @@ func descriptorLimit() int {
 	}
 	return int(min(l.Cur, math.MaxInt32))
 }
+
+// Pool is what directories share of the process that come and go while a machine runs. One may take all of it that the
+// others don't use.
+type Pool struct {
+	most           limits
+	nodes, handles atomic.Int64
+}
+
+// poolShare is how many directories of a pool have their own directories kept open and locks, which nobody waits for.
+const poolShare = 64
+
+// NewPool makes the pool of a machine.
+func NewPool() *Pool {
+	descriptors := descriptorLimit()
+	most := limitsOf(descriptors, poolShare)
+	whole := limitsOf(descriptors, 1)
+	most.nodes, most.handles = whole.nodes, min(4*maxHandles, descriptors/2*3/4)
+	return &Pool{most: most}
+}
+
+// take counts one more of at most most; a nil pool has no bound of its own.
+func (p *Pool) take(of func(*Pool) *atomic.Int64, most int) bool {
+	if p == nil || of(p).Add(1) <= int64(most) {
+		return true
+	}
+	of(p).Add(-1)
+	return false
+}
+
+// give takes back n.
+func (p *Pool) give(of func(*Pool) *atomic.Int64, n int) {
+	if p != nil {
+		of(p).Add(-int64(n))
+	}
+}
+
+func poolNodes(p *Pool) *atomic.Int64   { return &p.nodes }
+func poolHandles(p *Pool) *atomic.Int64 { return &p.handles }

@@ -100,3 +100,44 @@ func takeAll(t *testing.T, share int) {
 		}
 	}
 }
+
+// TestI11_PoolsBoundAllOfTheirDirectories: what one directory of a pool takes no other gets, until it is given back or the
+// directory is closed.
+func TestI11_PoolsBoundAllOfTheirDirectories(t *testing.T) {
+	t.Parallel()
+	pool := NewPool()
+	pool.most.nodes, pool.most.handles = 3, 2
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"a": "", "b": "", "c": "", "d": ""})
+	one := newGuest(t, dir, Options{Pool: pool})
+	s, err := New(dir, Options{Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.conn = silent{}
+	two := &guest{t: t, s: s}
+	a, b := one.must(one.walk("a")), one.must(one.walk("b"))
+	c := two.must(two.walk("c"))
+	_, err = two.walk("d")
+	want(t, "a fourth file", err, unix.ENFILE)
+	fh := one.must(one.open(a, unix.O_RDONLY))
+	one.must(one.open(b, unix.O_RDONLY))
+	_, err = two.open(c, unix.O_RDONLY)
+	want(t, "a third handle", err, unix.EMFILE)
+	if err := one.close(a, fh); err != nil {
+		t.Fatal(err)
+	}
+	two.must(two.open(c, unix.O_RDONLY))
+	one.forgetAll()
+	two.must(two.walk("d"))
+	one.must(one.walk("a"))
+	_, err = one.walk("b")
+	want(t, "a fourth file again", err, unix.ENFILE)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	one.forgetAll()
+	if pool.nodes.Load() != 0 || pool.handles.Load() != 0 {
+		t.Errorf("%d nodes and %d handles are left", pool.nodes.Load(), pool.handles.Load())
+	}
+}

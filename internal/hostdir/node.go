@@ -106,7 +106,7 @@ func (s *tree) remember(parent *node, name string, is identity) (*node, error) {
 	defer s.mu.Unlock()
 	n := s.find(parent, name, is)
 	if n == nil {
-		if s.count >= s.maxNodes {
+		if s.closed || s.count >= s.maxNodes || !s.pool.take(poolNodes, s.maxNodes) {
 			return nil, unix.ENFILE
 		}
 		s.count++
@@ -170,6 +170,7 @@ func (s *tree) drop(n *node) {
 		}
 		s.retire(n)
 		s.count--
+		s.pool.give(poolNodes, 1)
 		up := n.parent
 		if up != nil {
 			up.children--

@@ -71,6 +71,8 @@ type Options struct {
 	// Share is how many directories are served beside each other, which the limits
 	// are divided by; 0 is 1.
 	Share int
+	// Pool takes the place of Share; nil for none.
+	Pool *Pool
 }
 
 // File is what the guest was shown of a file: enough to tell whether the host has changed it since.
@@ -115,6 +117,7 @@ type tree struct {
 	hide     []string
 	byName   bool
 	base     func(path string, f File, opened bool) // may be nil
+	pool     *Pool                                  // may be nil
 	maxNodes int
 	maxDirs  int
 
@@ -154,9 +157,12 @@ func New(path string, o Options) (*Server, error) {
 		return nil, err
 	}
 	limits := limitsOf(descriptorLimit(), max(o.Share, 1))
+	if o.Pool != nil {
+		limits = o.Pool.most
+	}
 	s := &Server{pollName: o.PollName, polled: make(chan struct{}), files: files{
 		maxHandles: limits.handles, handles: map[uint64]*handle{}, locks: locks{maxFiles: limits.locks}, tree: tree{
-			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, real: o.HostOwners, hide: o.Hide, byName: o.ByName, base: o.Base, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
+			root: root, readOnly: !o.Writable, owner: owner{o.uid, o.gid}, real: o.HostOwners, hide: o.Hide, byName: o.ByName, base: o.Base, pool: o.Pool, maxNodes: limits.nodes, maxDirs: limits.dirs, identify: true, now: time.Now,
 			nodes: map[uint64]*node{}, known: map[identity]*node{}, named: map[place]*node{}, dirs: map[*node]*dir{}, owners: map[identity]owner{}, count: 1, lastID: rootID,
 		},
 	}}
@@ -210,6 +216,9 @@ func (s *Server) Close() error {
 	s.closed = true
 	handles := s.handles
 	s.handles = map[uint64]*handle{}
+	s.pool.give(poolHandles, len(handles))
+	s.pool.give(poolNodes, s.count-1) // but the top
+	s.count = 1
 	for n := range s.dirs {
 		s.retire(n)
 	}

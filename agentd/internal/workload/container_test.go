@@ -68,12 +68,12 @@ func newBench(t *testing.T) *bench {
 	}
 	program, err := os.ReadFile(box)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(b.root, "bin/busybox"), program, 0o755) //nolint:gosec // a program
+		err = os.WriteFile(filepath.Join(b.root, "bin/busybox"), program, 0o755)
 	}
 	for _, name := range strings.Fields("sh cat sleep grep id") {
 		err = errors.Join(err, os.Symlink("busybox", filepath.Join(b.root, "bin", name)))
 	}
-	if err = errors.Join(err, os.Chmod(b.root, 0o755)); err != nil { //nolint:gosec // as images have it
+	if err = errors.Join(err, os.Chmod(b.root, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return b

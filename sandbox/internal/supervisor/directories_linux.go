@@ -37,23 +37,18 @@ type sharedPort struct {
 	once sync.Once
 	port *hostdir.Port
 
+	pool    *hostdir.Pool // of what containers see
 	mu      sync.Mutex
 	offered map[offerKey]*offered
 }
 
 func (p *sharedPort) of(s *supervisor) *hostdir.Port {
 	p.once.Do(func() {
-		p.port, p.offered = hostdir.NewPort(s.machine.Directories()), map[offerKey]*offered{}
+		p.port, p.pool, p.offered = hostdir.NewPort(s.machine.Directories()), hostdir.NewPool(), map[offerKey]*offered{}
 		s.work.Go(func() { _ = p.port.Serve() })
 	})
 	return p.port
 }
-
-// What directories of containers have of a supervisor's limits: roots have many files, mounts few.
-const (
-	shareOfRoot  = 8
-	shareOfMount = 32
-)
 
 // offered is a directory or a file that containers see, and how many do.
 type offered struct {
@@ -97,12 +92,8 @@ func offerDirectory(s *supervisor, d agentclient.HostDirectory) (number uint32, 
 }
 
 func serveOffer(s *supervisor, port *hostdir.Port, d agentclient.HostDirectory) (*offered, error) {
-	share := shareOfMount
-	if d.Root {
-		share = shareOfRoot
-	}
 	server, err := hostdir.New(d.Path, hostdir.Options{
-		Writable: !d.ReadOnly, File: d.File, HostOwners: os.Geteuid() == 0, Share: share,
+		Writable: !d.ReadOnly, File: d.File, HostOwners: os.Geteuid() == 0, Pool: s.shared.pool,
 	})
 	if err != nil {
 		return nil, err
