@@ -39,6 +39,16 @@ func mountOf(m *specs.Mount, r *refusals) (out sandbox.ContainerMount, ok bool) 
 	return out, len(r.found) == before
 }
 
+// podShm replaces the /dev/shm that CRI shares between a pod's containers, a tmpfs of the node, by one of the container's own,
+// of CRI's size: programs map what is in it, and each container has its own IPC namespace, too.
+func podShm(spec *specs.Spec, m *specs.Mount) specs.Mount {
+	pod := spec.Annotations[annotationSandbox]
+	if pod == "" || m.Destination != "/dev/shm" || !strings.HasSuffix(m.Source, "/sandboxes/"+pod+"/shm") {
+		return *m
+	}
+	return specs.Mount{Destination: m.Destination, Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "nodev", "noexec", "mode=1777", "size=64M"}}
+}
+
 // mountOption takes an option over, and tells whether the mount is then as the option asks.
 func mountOption(m *sandbox.ContainerMount, option string) bool {
 	switch option {

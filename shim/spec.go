@@ -29,7 +29,8 @@ func containerOf(id, root, hostname string, spec *specs.Spec, s *settings) (sand
 		cfg.Process = processOf(spec.Process, r)
 	}
 	for i := range spec.Mounts {
-		if m, ok := mountOf(&spec.Mounts[i], r); ok {
+		mount := podShm(spec, &spec.Mounts[i])
+		if m, ok := mountOf(&mount, r); ok {
 			cfg.Mounts = append(cfg.Mounts, m)
 		}
 	}

@@ -92,6 +92,12 @@ func TestSpecIsConverted(t *testing.T) {
 		}
 	}
 	s := baseSpec()
+	s.Annotations = map[string]string{annotationSandbox: "p"}
+	s.Mounts = []specs.Mount{{Destination: "/dev/shm", Type: "bind", Source: "/run/c/sandboxes/p/shm", Options: []string{"rbind", "ro"}}}
+	if got, err := convert(s); err != nil || got.Mounts[0].Type != "tmpfs" || got.Mounts[0].Mode != 0o1777 {
+		t.Errorf("the pod's shared memory: %+v, %v", got.Mounts, err)
+	}
+	s = baseSpec()
 	s.Hostname = ""
 	if got, err := convert(s); err != nil || got.Hostname != "pod" {
 		t.Errorf("a container without a name of its own has %q (%v), want the pod's", got.Hostname, err)

@@ -1,0 +1,129 @@
+//go:build containerdtest
+
+package shim_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestContainerdCRI: what a kubelet asks containerd for, with a network of CNI's. The twin of the pod that shares processes is
+// the one that doesn't.
+func TestContainerdCRI(t *testing.T) {
+	const forward = "/proc/sys/net/ipv4/ip_forward" // which CNI's plugin sets
+	before, err := os.ReadFile(forward)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(forward, before, 0) })
+	n := startNode(t)
+	n.stop(t)
+	if err := os.MkdirAll(n.file("cni"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.write(t, "cni/10.conflist", fmt.Sprintf(`{"cniVersion":"0.4.0","name":"t","plugins":[{"type":"ptp","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.213.7.0/24"}]]}}]}`, n.file("ipam")))
+	b, err := os.ReadFile(n.file("config.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(b), "'io.containerd.cri.v1.images', 'io.containerd.cri.v1.runtime', 'io.containerd.grpc.v1.cri', ", "", 1)
+	n.write(t, "config.toml", text+fmt.Sprintf(`
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = '%s'
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ['/usr/lib/cni']
+conf_dir = '%s'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.msb]
+runtime_type = 'io.containerd.msb.v1'
+sandboxer = 'podsandbox'
+pod_annotations = ['msb.dev/*']
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.msb.options]
+ConfigPath = '%s'
+`, testImage, n.file("cni"), n.file("shim.toml")))
+	n.start(t)
+	n.try("-n", "k8s.io", "images", "import", "--local", n.file("image.tar"))
+	conn, err := grpc.NewClient("unix://"+n.file("c.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r := cri.NewRuntimeServiceClient(conn)
+	ns := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER} // as the kubelet asks, unless processes are shared
+	pod := &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "u1"}, Hostname: "web", LogDirectory: n.file("logs"),
+		DnsConfig: &cri.DNSConfig{Servers: []string{"192.0.2.53"}, Searches: []string{"svc.cluster.local"}},
+		Linux: &cri.LinuxPodSandboxConfig{
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: ns},
+			Resources:       &cri.LinuxContainerResources{MemoryLimitInBytes: 64 << 20},
+		},
+	}
+	sb, err := r.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: pod, RuntimeHandler: "msb"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := r.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sb.PodSandboxId}); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: sb.PodSandboxId}); err != nil {
+			t.Error(err)
+		}
+		n.isClean(t)
+	}()
+	if st, err := r.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sb.PodSandboxId}); err != nil || st.Status.State != cri.PodSandboxState_SANDBOX_READY || !strings.HasPrefix(st.Status.Network.GetIp(), "10.213.7.") {
+		t.Errorf("the pod's status: %v, %v", st, err)
+	}
+	container := func(pid cri.NamespaceMode) (string, error) {
+		c, err := r.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sb.PodSandboxId, SandboxConfig: pod, Config: &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: pid.String()}, Image: &cri.ImageSpec{Image: testImage}, LogPath: "c.log",
+			Command: []string{"/bin/sh", "-c", "trap 'exit 6' TERM; echo logged; while :; do sleep 0.1; done"},
+			Linux: &cri.LinuxContainerConfig{
+				Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 32 << 20, CpuShares: 102, OomScoreAdj: 900},
+				SecurityContext: &cri.LinuxContainerSecurityContext{
+					NamespaceOptions: &cri.NamespaceOption{Pid: pid}, RunAsUser: &cri.Int64Value{Value: 1000}, SupplementalGroups: []int64{2000},
+					MaskedPaths: []string{"/proc/kcore"}, ReadonlyPaths: []string{"/proc/sys"},
+				},
+			},
+		}})
+		if err != nil {
+			return "", err
+		}
+		_, err = r.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: c.ContainerId})
+		return c.ContainerId, err
+	}
+	if _, err := container(cri.NamespaceMode_POD); err == nil || !strings.Contains(err.Error(), "shareProcessNamespace") {
+		t.Errorf("a container that shares the pod's processes: %v", err)
+	}
+	c, err := container(cri.NamespaceMode_CONTAINER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := r.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c, Timeout: int64(patience.Seconds()), Cmd: []string{
+		"/bin/sh", "-c", "hostname; cat /etc/resolv.conf; id; grep -c ' /dev/shm tmpfs ' /proc/mounts; cat /proc/sys/net/ipv4/ip_unprivileged_port_start; exit 4",
+	}})
+	const want = "web\nsearch svc.cluster.local\nnameserver 192.0.2.53\nuid=1000(user) gid=1000(user) groups=1000(user),2000(extra)\n1\n0\n"
+	if err != nil || e.ExitCode != 4 || string(e.Stdout) != want {
+		t.Errorf("exec: %v, exit code %d\n%s%s", err, e.GetExitCode(), e.GetStdout(), e.GetStderr())
+	}
+	if log, err := os.ReadFile(n.file("logs/c.log")); err != nil || !strings.HasSuffix(string(log), " stdout F logged\n") {
+		t.Errorf("the log: %q, %v", log, err)
+	}
+	if s, err := r.ContainerStats(ctx, &cri.ContainerStatsRequest{ContainerId: c}); err != nil || s.Stats.Memory.GetWorkingSetBytes().GetValue() == 0 {
+		t.Errorf("stats: %v, %v", s, err)
+	}
+	if _, err := r.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c, Timeout: int64(patience.Seconds())}); err != nil {
+		t.Error(err)
+	}
+	if s, err := r.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: c}); err != nil || s.Status.State != cri.ContainerState_CONTAINER_EXITED || s.Status.ExitCode != 6 {
+		t.Errorf("after its end: %v, %v", s, err)
+	}
+}
