@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Half an hour for a package: a busy machine takes ten times as long as an idle one.
 GOTEST := $(GO) test -count=1 -timeout 30m
 
-.PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-dns bench-proxy bench-latency bench-capture bench-mcp generate mcpb clean test-oracle test-memory
+.PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-life bench-dns bench-proxy bench-latency bench-capture bench-mcp generate mcpb clean test-oracle test-memory
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -130,8 +130,11 @@ bench-boot: setup-bench build ## cold start and exec round trip, beside microsan
 bench-net: setup-bench bin/gvproxy ## throughput and latency of the link, beside gvproxy, slirp4netns and a kernel relay (root)
 	@$(GO) run ./bench/net -gvproxy bin/gvproxy
 
-bench-ports: setup-bench bin/gvproxy ## published ports, beside gvproxy (root)
-	@$(GO) run ./bench/ports -gvproxy bin/gvproxy
+bench-ports: setup-bench bin/gvproxy ## published ports, beside gvproxy and QEMU's hostfwd (root)
+	@$(GO) run ./bench/ports -gvproxy bin/gvproxy -qemu qemu-system-x86_64
+
+bench-life: bench-programs ## what lasts: published ports, 50 sandboxes at once, msb ls of 10,000, clones of 1 GiB, ssh (root, 20 minutes): prints tables
+	@$(GO) -C bench/report run . -root $(CURDIR) -only '^(ports|sandboxes|life)$$'
 
 bench-dns: setup-bench bin/gvproxy ## the resolver, beside dnsmasq, a bare server and gvproxy (root)
 	@$(GO) run ./bench/dns -gvproxy bin/gvproxy
@@ -169,7 +172,7 @@ soak: setup-bench build ## SOAK_ROUNDS (300) rounds of create, exec, copy, publi
 .PHONY: bench-programs bench-quick bench-growth bench-work
 bench-programs: setup-bench build bin/gvproxy
 	@mkdir -p bin/bench
-	@$(GO) build -o bin/bench/ ./bench/net ./bench/ports ./bench/dns ./bench/proxy ./bench/capture ./bench/growth
+	@$(GO) build -o bin/bench/ ./bench/net ./bench/ports ./bench/dns ./bench/proxy ./bench/capture ./bench/growth ./bench/life
 
 bench: bench-programs ## every benchmark beside its peers in one run (root, 40 minutes on 2 idle CPUs): writes docs/benchmarks.md, fails under bench/floors.toml
 	@$(GO) -C bench/report run . -root $(CURDIR) -write

@@ -8,16 +8,16 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/msb-project/msb/bench/internal/figures"
 	"github.com/msb-project/msb/gateway"
@@ -29,11 +29,15 @@ import (
 const (
 	guestPort = 8080
 	connects  = 500
+	// clients open and close connections as fast as they can, each with one byte there and back.
+	clients = 4
+	perSec  = "conns/s"
 )
 
 func main() {
 	role := flag.String("role", "", "internal: what this process is")
 	gvproxy := flag.String("gvproxy", "", "path of a gvproxy; left out if empty")
+	qemu := flag.String("qemu", "", "path of a qemu-system-x86_64, for its hostfwd; left out if empty")
 	seconds := flag.Float64("seconds", 2, "length of each bulk transfer")
 	rounds := flag.Int("rounds", 3, "how often each subject is measured, in turns; the medians count")
 	out := flag.String("out", "", "write every value to this file, for benchstat")
@@ -44,7 +48,7 @@ func main() {
 	case *role == "gateway":
 		err = serveGateway()
 	case os.Geteuid() == 0:
-		err = compare(*gvproxy, *out, *rounds, *many, time.Duration(*seconds*float64(time.Second)))
+		err = compare(peers{{"gvproxy", *gvproxy, startGvproxy, *many}, {"qemu hostfwd", *qemu, startQEMU, 0}}, *out, *rounds, *many, time.Duration(*seconds*float64(time.Second)))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench/ports:", err)
@@ -71,49 +75,59 @@ func serveGateway() error {
 	return g.Serve(context.Background(), netstack.NewStreamLink(conn))
 }
 
-// result is of one subject: bytes per second, the median of a connection with one byte there and back, and how long
-// many connections took that were open at once.
+// result is of one subject: bytes per second, the median of a connection with one byte there and back, how many of
+// these some clients open in a second, and how long many connections took that were open at once.
 type result struct {
 	down, up float64
 	connect  time.Duration
+	perSec   float64
 	many     time.Duration
 	failed   int
 }
 
-func compare(gvproxy, out string, rounds, many int, bulk time.Duration) error {
-	subjects := []string{figures.OfMsb}
-	if gvproxy != "" {
-		subjects = append(subjects, "gvproxy")
+func compare(others peers, out string, rounds, many int, bulk time.Duration) error {
+	subjects := []peer{{name: figures.OfMsb, begin: startMsb, many: many}}
+	for _, p := range others {
+		if p.path != "" {
+			subjects = append(subjects, p)
+		}
 	}
 	var set figures.Set
 	atOnce := strconv.Itoa(many) + " at once"
 	for range rounds {
 		for _, s := range subjects {
-			r, err := measure(s, gvproxy, many, bulk)
+			r, err := measure(s, bulk)
 			if err != nil {
-				return fmt.Errorf("%s: %w", s, err)
+				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			set.Add("Ports/down", s, figures.Rate, r.down)
-			set.Add("Ports/up", s, figures.Rate, r.up)
-			set.Add("Ports/connect+1B", s, figures.Seconds, r.connect.Seconds())
-			set.Add("Ports/"+atOnce, s, figures.Seconds, r.many.Seconds())
-			set.Add("Ports/"+atOnce, s, "failures", float64(r.failed))
+			set.Add("Ports/down", s.name, figures.Rate, r.down)
+			set.Add("Ports/up", s.name, figures.Rate, r.up)
+			set.Add("Ports/connect+1B", s.name, figures.Seconds, r.connect.Seconds())
+			set.Add("Ports/connects", s.name, perSec, r.perSec)
+			if s.many > 0 {
+				set.Add("Ports/"+atOnce, s.name, figures.Seconds, r.many.Seconds())
+				set.Add("Ports/"+atOnce, s.name, "failures", float64(r.failed))
+			}
 		}
 	}
-	fmt.Printf("%-8s  %12s  %12s  %12s  %s\n", "", "down MB/s", "up MB/s", "connect", atOnce)
+	fmt.Printf("%-12s  %12s  %12s  %12s  %12s  %s\n", "", "down MB/s", "up MB/s", "connect", "connects/s", atOnce)
 	for _, s := range subjects {
-		mid := func(series, unit string) float64 { return figures.Median(set.Values("Ports/"+series, s, unit)) }
-		fmt.Printf("%-8s  %12.0f  %12.0f  %10.0fµs  %.0fms, %.0f failed\n", s, mid("down", figures.Rate)/1e6, mid("up", figures.Rate)/1e6,
-			mid("connect+1B", figures.Seconds)*1e6, mid(atOnce, figures.Seconds)*1e3, mid(atOnce, "failures"))
+		mid := func(series, unit string) float64 { return figures.Median(set.Values("Ports/"+series, s.name, unit)) }
+		fmt.Printf("%-12s  %12.0f  %12.0f  %10.0fµs  %12.0f", s.name, mid("down", figures.Rate)/1e6, mid("up", figures.Rate)/1e6,
+			mid("connect+1B", figures.Seconds)*1e6, mid("connects", perSec))
+		if s.many > 0 {
+			fmt.Printf("  %.0fms, %.0f failed", mid(atOnce, figures.Seconds)*1e3, mid(atOnce, "failures"))
+		}
+		fmt.Println()
 	}
 	return set.WriteFile(out)
 }
 
 // measure starts a subject between a guest's server and this process, and drives it.
-func measure(subject, gvproxy string, many int, bulk time.Duration) (f result, err error) {
-	mtu := netstack.LargeMTU
-	if subject == "gvproxy" {
-		mtu = netstack.DefaultMTU
+func measure(subject peer, bulk time.Duration) (f result, err error) {
+	mtu := netstack.DefaultMTU
+	if subject.name == figures.OfMsb {
+		mtu = netstack.LargeMTU
 	}
 	plan, err := netstack.New(netstack.Config{MTU: mtu, Handler: &netstacktest.Handler{}})
 	if err != nil {
@@ -131,17 +145,13 @@ func measure(subject, gvproxy string, many int, bulk time.Duration) (f result, e
 		return f, err
 	}
 	defer server.Close()
-	begin := startMsb
-	if subject == "gvproxy" {
-		begin = func() (net.Conn, string, func(), error) { return startGvproxy(gvproxy) }
-	}
-	link, at, stop, err := begin()
+	link, at, stop, err := subject.begin(subject.path, cfg.Guest4)
 	if err != nil {
 		return f, err
 	}
 	defer stop()
 	g.Bridge(link)
-	return drive(at, many, bulk)
+	return drive(at, subject.many, bulk)
 }
 
 // serve answers in the guest: the first byte of a connection says how.
@@ -187,13 +197,12 @@ func answer(c net.Conn) {
 	}
 }
 
-func startMsb() (link net.Conn, at string, stop func(), err error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+func startMsb(string, netip.Addr) (link net.Conn, at string, stop func(), err error) {
+	far, link, err := linkPair()
 	if err != nil {
 		return nil, "", nil, err
 	}
-	far, near := os.NewFile(uintptr(fds[0]), "far"), os.NewFile(uintptr(fds[1]), "near")
-	defer func() { _, _ = far.Close(), near.Close() }()
+	defer func() { _ = far.Close() }()
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, "", nil, err
@@ -209,57 +218,11 @@ func startMsb() (link net.Conn, at string, stop func(), err error) {
 	}
 	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err == nil {
-		link, err = net.FileConn(near)
-	}
 	if err != nil {
 		stop()
 		return nil, "", nil, err
 	}
 	return link, strings.TrimSpace(line), stop, nil
-}
-
-func startGvproxy(path string) (link net.Conn, at string, stop func(), err error) {
-	dir, err := os.MkdirTemp("", "benchports")
-	if err != nil {
-		return nil, "", nil, err
-	}
-	sock, api := filepath.Join(dir, "qemu.sock"), filepath.Join(dir, "api.sock")
-	cmd := exec.Command(path, "-listen-qemu", "unix://"+sock, "-listen", "unix://"+api, "-mtu", "1500", "-ssh-port", "-1")
-	if err := cmd.Start(); err != nil {
-		return nil, "", nil, err
-	}
-	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); _ = os.RemoveAll(dir) }
-	free, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		stop()
-		return nil, "", nil, err
-	}
-	at = free.Addr().String()
-	_ = free.Close()
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", api)
-	}}}
-	body := fmt.Sprintf(`{"local":%q,"remote":"192.168.127.2:%d","protocol":"tcp"}`, at, guestPort)
-	err = await(func() error {
-		resp, err := client.Post("http://gvproxy/services/forwarder/expose", "application/json", strings.NewReader(body))
-		if err != nil {
-			return err
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
-	if err == nil {
-		link, err = net.Dial("unix", sock)
-	}
-	if err != nil {
-		stop()
-		return nil, "", nil, err
-	}
-	return link, at, stop, nil
 }
 
 // await tries until it works, for ten seconds.
@@ -320,8 +283,32 @@ func drive(at string, many int, bulk time.Duration) (f result, err error) {
 		_ = c.Close()
 	}
 	f.connect = figures.MedianTime(times)
-	f.many, f.failed = openMany(at, many)
-	return f, nil
+	if f.perSec, err = connectFor(at, bulk); err == nil {
+		f.many, f.failed = openMany(at, many)
+	}
+	return f, err
+}
+
+// connectFor returns how many connections were opened and closed per second.
+func connectFor(at string, bulk time.Duration) (float64, error) {
+	var n atomic.Int64
+	var group errgroup.Group
+	begin := time.Now()
+	for range clients {
+		group.Go(func() error {
+			for time.Since(begin) < bulk {
+				c, err := ask(at)
+				if err != nil {
+					return err
+				}
+				_ = c.Close()
+				n.Add(1)
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	return float64(n.Load()) / time.Since(begin).Seconds(), err
 }
 
 // transfer returns bytes per second.

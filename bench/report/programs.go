@@ -22,12 +22,13 @@ type program struct {
 // programs are all of them. Each takes -out.
 var programs = []program{
 	{"boot", []string{"scripts/bench-boot"}, "-n 10 -inner-n 5 -execs 30 -many 20 -beside 50", "-n 3 -execs 9 -many 0 -only here"},
-	{"sandboxes", []string{"scripts/bench-boot"}, "", "-many 3 -beside 5 -only many"},
+	{"sandboxes", []string{"scripts/bench-boot"}, "-many 1 -beside 50 -only many", "-many 3 -beside 5 -only many"},
 	{"net", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy"}, "-rounds 5 -seconds 2",
 		"-rounds 2 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520),gvproxy,slirp4netns"},
 	{"flows", []string{"bin/bench/net", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -seconds 2 -only copy~relay,msb~sandbox~(mtu~65520),slirp4netns",
 		"-rounds 1 -seconds 0.3 -only copy~relay,msb~sandbox~(mtu~65520)"},
-	{"ports", []string{"bin/bench/ports", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 2 -seconds 0.3 -many 200"},
+	{"ports", []string{"bin/bench/ports", "-gvproxy", "bin/gvproxy", "-qemu", "qemu-system-x86_64"}, "-rounds 5", "-rounds 2 -seconds 0.3 -many 200"},
+	{"life", []string{"bin/bench/life"}, "-rounds 5", "-rounds 2 -recorded 1000 -data 64"},
 	{"dns", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy"}, "-rounds 5", "-rounds 2 -seconds 1 -names 5000"},
 	{"names", []string{"bin/bench/dns", "-gvproxy", "bin/gvproxy", "-grow"}, "-rounds 3 -names 1000000", "-rounds 1 -seconds 1 -names 10000"},
 	{"proxy", []string{"bin/bench/proxy"}, "-rounds 5", "-rounds 2 -seconds 1 -rows wrk,~10~conns|idle"},
@@ -60,10 +61,14 @@ func (o options) measure(ctx context.Context) error {
 	}
 	var failed error
 	for _, p := range programs {
-		if !wanted.MatchString(p.name) || p.name == "sandboxes" && !o.quick { // of a whole run of boot they are part
+		if !wanted.MatchString(p.name) {
 			continue
 		}
 		out := filepath.Join(o.results(), p.name+".txt")
+		if p.name == "sandboxes" && !o.quick && wanted.MatchString("boot") { // which measures them too
+			failed = errors.Join(failed, os.RemoveAll(out))
+			continue
+		}
 		argv := append(append(append([]string{}, p.argv...), p.arguments(o.quick)...), "-out", out)
 		fmt.Fprintf(os.Stderr, "\n== %s (load %s)\n", strings.Join(argv, " "), load())
 		if err := os.RemoveAll(out); err != nil {

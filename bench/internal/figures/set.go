@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"runtime"
 	"slices"
@@ -51,6 +52,17 @@ func (s *Set) Add(what, subject, unit string, v float64) {
 // Values are those of one series.
 func (s *Set) Values(what, subject, unit string) []float64 {
 	return s.values[series{name(what, subject), unit}]
+}
+
+// All are the series by their names, what/of=subject, in the order in which they came.
+func (s *Set) All() iter.Seq2[string, []float64] {
+	return func(yield func(string, []float64) bool) {
+		for _, k := range s.order {
+			if !yield(k.name+" "+k.unit, s.values[k]) {
+				return
+			}
+		}
+	}
 }
 
 // write writes every value as a line of its own: benchstat takes the median of lines with one name.

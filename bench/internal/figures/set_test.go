@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -57,5 +58,12 @@ BenchmarkNet/connect/of=msb 1 0.00025 sec/op
 	}
 	if got := s.Values("Net/up 1", OfMsb, Rate); !slices.Equal(got, []float64{8.8e8, 9e8}) {
 		t.Errorf("values: %v", got)
+	}
+	var names []string
+	for name, values := range s.All() {
+		names = append(names, fmt.Sprint(name, len(values)))
+	}
+	if !slices.Equal(names, []string{"Net/up_1/of=msb B/s2", "Net/up_1/of=copy_relay B/s1", "Net/connect/of=msb sec/op1"}) {
+		t.Errorf("all: %q", names)
 	}
 }
