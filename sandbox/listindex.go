@@ -6,6 +6,7 @@ import (
 	"encoding/gob"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 	// indexAgain is how many sandboxes may have to be read before the index is written again.
 	indexAgain = 64
 	// indexVersion is that of indexFile's content; another one is not read.
-	indexVersion = 1
+	indexVersion = 2
 )
 
 // index holds what was read about stopped sandboxes, so that a list need not open ten thousand files. It is a cache: it may
@@ -32,8 +33,12 @@ const (
 type index struct {
 	Version int
 	Dir     string // of the sandboxes
-	Entries map[string]*indexed
+	// Parts hold the sandboxes in the order of their names, each part in its own gob, so that several are read at once.
+	Parts [][]byte
 }
+
+// indexParts is how many parts there are.
+const indexParts = 4
 
 // indexed is a stopped sandbox as of the last change of its directory. Every later change renames a file in its directory,
 // or in that of its jobs.
@@ -42,11 +47,10 @@ type indexed struct {
 	Status   Status
 }
 
-// stamp changes when anything is made, renamed or removed in a directory.
+// stamp changes when anything is made, renamed or removed in a directory. Times are in nanoseconds since 1970.
 type stamp struct {
-	Device, Inode uint64
-	Modified      [2]int64
-	Changed       [2]int64
+	Device, Inode     uint64
+	Modified, Changed int64
 }
 
 // stampOf is zero for what is no directory.
@@ -60,65 +64,82 @@ func stampOf(parent int, path string) (s stamp) {
 
 // settled reports whether the directory was unchanged for long enough at that time.
 func (s stamp) settled(at time.Time, wait time.Duration) bool {
-	return at.Sub(time.Unix(s.Modified[0], s.Modified[1])) > wait && at.Sub(time.Unix(s.Changed[0], s.Changed[1])) > wait
+	return at.Sub(time.Unix(0, s.Modified)) > wait && at.Sub(time.Unix(0, s.Changed)) > wait
 }
 
-// lister reads sandboxes with the help of the index.
+// lister reads sandboxes, one after the other in the order of their names, with the help of the index.
 type lister struct {
 	home   *Home
-	parent *os.File
-	kept   index
-	fresh  index
+	dir    string
+	parent *os.File // nil where there is no index
+	at     []stamp  // of the sandboxes' directories
+	kept   [][]indexed
+	fresh  []*indexed
 	read   int // sandboxes that the index didn't have
 }
 
-func newLister(h *Home, n int) *lister {
-	l := &lister{home: h, kept: index{}}
-	if n < indexFrom || !h.made.IsZero() {
+func newLister(h *Home, names []string) *lister {
+	l := &lister{home: h, dir: filepath.Join(h.dir, state.NamedDir), at: make([]stamp, len(names))}
+	if len(names) < indexFrom || !h.made.IsZero() {
 		return l
 	}
-	dir := filepath.Join(h.dir, state.NamedDir)
-	parent, err := os.Open(dir)
+	parent, err := os.Open(l.dir)
 	if err != nil {
 		return l
 	}
-	l.parent = parent
-	l.fresh = index{Version: indexVersion, Dir: dir, Entries: make(map[string]*indexed, n)}
-	b, err := readIndex(filepath.Join(h.dir, state.IndexFile))
-	if err == nil && gob.NewDecoder(bytes.NewReader(b)).Decode(&l.kept) == nil && l.kept.Version == indexVersion && l.kept.Dir == dir {
-		return l
+	l.parent, l.fresh = parent, make([]*indexed, 0, len(names))
+	var all sync.WaitGroup // most of the time of a long list goes here
+	l.readKept(&all)
+	for i, name := range names {
+		l.at[i] = stampOf(int(parent.Fd()), name)
 	}
-	l.kept = index{}
+	all.Wait()
 	return l
 }
 
-// stamps takes the stamps of the sandboxes' directories, two at once, since a long list spends most of its time there.
-func (l *lister) stamps(names []string) []stamp {
-	all := make([]stamp, len(names))
-	if l.parent == nil {
-		return all
+// readKept begins to read what was kept. A part that can't be read is empty.
+func (l *lister) readKept(all *sync.WaitGroup) {
+	var x index
+	b, err := readIndex(filepath.Join(l.home.dir, state.IndexFile))
+	if err != nil || gob.NewDecoder(bytes.NewReader(b)).Decode(&x) != nil || x.Version != indexVersion || x.Dir != l.dir || len(x.Parts) > indexParts {
+		return
 	}
-	var both sync.WaitGroup
-	half := len(names) / 2
-	for _, part := range [][2]int{{0, half}, {half, len(names)}} {
-		both.Go(func() {
-			for i := part[0]; i < part[1]; i++ {
-				all[i] = stampOf(int(l.parent.Fd()), names[i])
+	l.kept = make([][]indexed, len(x.Parts))
+	for i, part := range x.Parts {
+		all.Go(func() {
+			var entries []indexed
+			if gob.NewDecoder(bytes.NewReader(part)).Decode(&entries) == nil {
+				l.kept[i] = entries
 			}
 		})
 	}
-	both.Wait()
-	return all
 }
 
-// status is Inspect's result, or the index's. at was taken before.
-func (l *lister) status(name string, at stamp) (*Status, error) {
+// find is what was kept of a sandbox, nil for nothing.
+func (l *lister) find(name string) *indexed {
+	for len(l.kept) > 0 {
+		for len(l.kept[0]) > 0 && l.kept[0][0].Status.Name < name {
+			l.kept[0] = l.kept[0][1:]
+		}
+		if len(l.kept[0]) > 0 {
+			if one := &l.kept[0][0]; one.Status.Name == name {
+				return one
+			}
+			return nil
+		}
+		l.kept = l.kept[1:]
+	}
+	return nil
+}
+
+// status is Inspect's result, or the index's, for the sandbox names[i].
+func (l *lister) status(i int, name string) (*Status, error) {
 	if l.parent == nil {
 		return l.home.Inspect(name)
 	}
-	jobs := name + "/" + state.JobsDir
-	if one := l.kept.Entries[name]; one != nil && at != (stamp{}) && one.At == at && (one.Jobs == stamp{} || one.Jobs == stampOf(int(l.parent.Fd()), jobs)) {
-		l.fresh.Entries[name] = one
+	jobs, at := name+"/"+state.JobsDir, l.at[i]
+	if one := l.find(name); one != nil && at != (stamp{}) && one.At == at && (one.Jobs == stamp{} || one.Jobs == stampOf(int(l.parent.Fd()), jobs)) {
+		l.fresh = append(l.fresh, one)
 		return &one.Status, nil
 	}
 	before, jobsBefore := time.Now(), stampOf(int(l.parent.Fd()), jobs)
@@ -129,7 +150,7 @@ func (l *lister) status(name string, at stamp) (*Status, error) {
 	l.read++
 	wait := cmp.Or(l.home.settled, indexSettled)
 	if !st.Running && !l.socketLeft(name) && at.settled(before, wait) && (jobsBefore == stamp{} || jobsBefore.settled(before, wait)) {
-		l.fresh.Entries[name] = &indexed{at, jobsBefore, *st}
+		l.fresh = append(l.fresh, &indexed{at, jobsBefore, *st})
 	}
 	return st, nil
 }
@@ -149,8 +170,16 @@ func (l *lister) close() {
 	if l.read < indexAgain {
 		return
 	}
+	x := index{Version: indexVersion, Dir: l.dir}
+	for part := range slices.Chunk(l.fresh, 1+len(l.fresh)/indexParts) {
+		var b bytes.Buffer
+		if gob.NewEncoder(&b).Encode(part) != nil {
+			return
+		}
+		x.Parts = append(x.Parts, b.Bytes())
+	}
 	var b bytes.Buffer
-	if gob.NewEncoder(&b).Encode(&l.fresh) == nil {
+	if gob.NewEncoder(&b).Encode(&x) == nil {
 		_ = renameio.WriteFile(filepath.Join(l.home.dir, state.IndexFile), b.Bytes(), 0o600, renameio.WithStaticPermissions(0o600))
 	}
 }

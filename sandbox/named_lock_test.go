@@ -211,6 +211,30 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 	}
 }
 
+// TestI13_SweepsComeToEverySandbox: each command looks at few of many sandboxes, and some command at each.
+func TestI13_SweepsComeToEverySandbox(t *testing.T) {
+	t.Parallel()
+	const many = 10_000
+	looks := make([]int, many)
+	for turn := range sweepTurns {
+		sum := 0
+		for i := range looks {
+			if sweepsNow(i, turn) {
+				looks[i]++
+				sum++
+			}
+		}
+		if sum > sweepAll+many/sweepTurns+1 {
+			t.Errorf("a command looks at %d of %d", sum, many)
+		}
+	}
+	for i, n := range looks {
+		if n == 0 || i < sweepAll && n != sweepTurns {
+			t.Errorf("%d commands look at the sandbox %d", n, i)
+		}
+	}
+}
+
 // TestWaitOutlivesTheSandbox: one of Config.AutoRemove goes at the end that is waited for.
 func TestWaitOutlivesTheSandbox(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,6 +20,13 @@ import (
 
 // vmmGoneWait bounds the wait for the VMM of a supervisor that was killed: the kernel ends it at the same moment.
 const vmmGoneWait = 10 * time.Second
+
+// Each command looks at sweepAll sandboxes and at one of sweepTurns of the others: a file of each has to be read, which of
+// all of them would take longer than most commands.
+const sweepAll, sweepTurns = 64, 256
+
+// sweepsNow reports whether a command whose turn it is looks at the sandbox that comes behind seen others.
+func sweepsNow(seen, turn int) bool { return seen < sweepAll || seen%sweepTurns == turn }
 
 // clearRun removes what a killed run left, after its VMM has ended too: two machines must never write to one disk. The
 // caller holds the lock.
@@ -84,8 +92,12 @@ func removeLocked(h *Home, run *runDir) error {
 
 // sweepNamed removes what killed commands left half-made or half-removed, and sandboxes of AutoRemove whose run is over.
 func sweepNamed(h *Home) error {
+	seen, turn := -1, rand.IntN(sweepTurns)
 	return sweepDir(h, state.NamedDir, func(all *os.File, name string) error {
 		if CheckName(name) == nil {
+			if seen++; !sweepsNow(seen, turn) {
+				return nil
+			}
 			return sweepTemporary(h, name)
 		}
 		if !hiddenName.MatchString(name) {

@@ -78,12 +78,11 @@ func (h *Home) List() ([]Status, error) {
 			names = append(names, e.Name())
 		}
 	}
-	l := newLister(h, len(names))
+	l := newLister(h, names)
 	defer l.close()
-	stamps := l.stamps(names)
 	all := make([]Status, 0, len(names))
 	for i, name := range names {
-		st, err := l.status(name, stamps[i])
+		st, err := l.status(i, name)
 		if errors.Is(err, ErrNoSandbox) {
 			continue // removed just now
 		}

@@ -56,12 +56,11 @@ func printList[T any](ui *ui, c *cobra.Command, l *listFlags, all []T, name func
 		}
 		return ui.json(all)
 	case l.quiet:
+		var names strings.Builder
 		for i := range all {
-			if err := ui.print(name(&all[i]) + "\n"); err != nil {
-				return err
-			}
+			names.WriteString(name(&all[i]) + "\n")
 		}
-		return nil
+		return ui.print(names.String())
 	case l.format == "":
 		return ui.table(rows(all))
 	}

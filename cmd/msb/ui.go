@@ -80,13 +80,17 @@ func (u *ui) encode(v any, indent string) error {
 
 // table prints rows in aligned columns.
 func (u *ui) table(rows [][]string) error {
-	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
+	var text strings.Builder // in one piece: the writer of tables writes each cell by itself
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
 			return err
 		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return u.print(text.String())
 }
 
 func (u *ui) print(s string) error {
