@@ -107,9 +107,11 @@ func printableValues(v any) any {
 			v[i] = printableValues(v[i])
 		}
 	case map[string]any:
+		out := make(map[string]any, len(v)) // an archive of somebody else chooses the keys of its labels
 		for k := range v {
-			v[k] = printableValues(v[k])
+			out[audit.Printable(k)] = printableValues(v[k])
 		}
+		return out
 	}
 	return v
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/msb-project/msb/sandbox"
 )
 
 // isList tells whether a command lists something: by its name, by what it says of itself, or by a flag.
@@ -75,6 +78,27 @@ func TestListsAreLists(t *testing.T) {
 	for _, words := range [][]string{{"policy", "presets", "npm"}, {"policy", "trust", file}, {"policy", "trust", "--show", file}} {
 		if got := msb(t, nil, append(words, "--json")...); got.code != exitOther || got.out != "" {
 			t.Errorf("%q --json: %+v", words, got)
+		}
+	}
+}
+
+// TestI12_ListsActOnNoTerminal has texts of a guest, and labels of somebody's archive, in a list's template.
+func TestI12_ListsActOnNoTerminal(t *testing.T) {
+	t.Parallel()
+	all := []sandbox.Snapshot{{Name: "a", Labels: map[string]string{"\x1b]0;key\a": "\x1b[2Jvalue", "plain": "text"}}}
+	for _, format := range []string{"{{.labels}}", "{{range $k, $v := .labels}}{{$k}}={{$v}}{{end}}", "{{index .labels \"plain\"}} {{.labels}}"} {
+		c := &cobra.Command{}
+		flags := &listFlags{}
+		flags.register(c)
+		if err := c.ParseFlags([]string{"--format", format}); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := printList(newUI(&out, io.Discard), c, flags, all, func(s *sandbox.Snapshot) string { return s.Name }, nil); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsAny(out.String(), "\x1b\a") || !strings.Contains(out.String(), "text") {
+			t.Errorf("%s: %q", format, out.String())
 		}
 	}
 }
