@@ -7,14 +7,17 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh/agent"
 
@@ -46,12 +49,12 @@ func (c *sshClients) ssh(args ...string) result {
 func startSSH(t *testing.T) (*sshClients, func(args ...string) result) {
 	t.Helper()
 	var programs []string
-	for _, name := range []string{"ssh", "sftp", "scp", "rsync", "git", "ssh-add"} {
+	for _, name := range []string{"ssh", "sftp", "scp", "rsync", "git", "ssh-add", "perl"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatalf("%v; scripts/setup --test installs it", err)
 		}
-		if name == "rsync" || name == "git" || name == "ssh-add" {
+		if name == "rsync" || name == "git" || name == "ssh-add" || name == "perl" {
 			programs = append(programs, path)
 		}
 	}
@@ -59,7 +62,7 @@ func startSSH(t *testing.T) (*sshClients, func(args ...string) result) {
 	msb := func(args ...string) result { t.Helper(); return finish(t, command(t, home, args...)) }
 	image := "dir:" + programImage(t, programs...)
 	msb("create", "-q", "--vm", "qemu", "--no-net", "--disk", "1G", "-e", "TOKEN=of-the-sandbox", "s", image).want(t, 0, "s\n")
-	policy := write(t, "ssh.toml", "version = 1\n[ssh]\nagent_forwarding = true\nreverse_forwarding = true\n")
+	policy := write(t, "ssh.toml", "version = 1\n[ssh]\nagent_forwarding = true\nreverse_forwarding = true\nx11_forwarding = true\n")
 	msb("create", "-q", "--vm", "qemu", "--trust", "--policy", policy, "back", image).want(t, 0, "back\n")
 	t.Cleanup(func() { _ = command(t, home, "rm", "--force", "back").Run() })
 	t.Cleanup(func() { _ = command(t, home, "rm", "--force", "s").Run() })
@@ -93,9 +96,12 @@ func TestVMSSH(t *testing.T) {
 	t.Run("forwarding", func(t *testing.T) { c.forwarding(t) })
 	msb("start", "-q", "back").want(t, 0, "back\n")
 	t.Run("back", func(t *testing.T) { c.back(t) })
-	events := msb("events", "back", "--filter", "event=ssh.forward", "--json")
-	if n := strings.Count(events.out, `"allow"`); n != 2 || strings.Count(events.out, `"deny"`) != 1 {
-		t.Errorf("the log has %s", events.out)
+	t.Run("udp", func(t *testing.T) { udpOfLoopback(t, msb, "back") })
+	for name, want := range map[string][2]int{"back": {3, 0}, "s": {0, 3}} {
+		events := msb("events", name, "--filter", "event=ssh.forward", "--json")
+		if got := [2]int{strings.Count(events.out, `"allow"`), strings.Count(events.out, `"deny"`)}; got != want {
+			t.Errorf("the log of %s has %v, want %v allowed and denied: %s", name, got, want, events.out)
+		}
 	}
 	msb("rm", "--force", "back").want(t, 0, "back\n")
 
@@ -241,7 +247,7 @@ func (c *sshClients) forwarding(t *testing.T) {
 	c.env = append(c.env, "DISPLAY=127.0.0.1:99")
 	got := c.ssh("-X", "s.msb", "echo [$DISPLAY]")
 	got.want(t, 0, "[]\n")
-	got.says(t, 0, "X11 forwarding request failed")
+	got.says(t, 0, "X11 forwarding request failed", "x11_forwarding = true")
 }
 
 // back has programs of a guest whose policy allows it use the client's agent and a server of the client's.
@@ -273,5 +279,68 @@ func (c *sshClients) back(t *testing.T) {
 		}
 	}()
 	c.ssh("-o", "ExitOnForwardFailure=yes", "-R", "8081:"+l.Addr().String(), "back.msb", "busybox nc 127.0.0.1 8081 </dev/null").want(t, 0, "from the client\n")
-	c.ssh("-X", "back.msb", "echo [$DISPLAY]").says(t, 0, "x11_forwarding = true")
+	c.display(t)
+}
+
+// display has a program of the guest open a window of the client's: what the guest's xauth was given is the cookie of its
+// connection, which the client's ssh checks.
+func (c *sshClients) display(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan []byte, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		setup := make([]byte, 12+20+16)
+		_, _ = io.ReadFull(conn, setup)
+		asked <- setup
+		_, _ = io.WriteString(conn, "from the display\n")
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	number, _ := strconv.Atoi(port)
+	c.env = append(c.env, fmt.Sprintf("DISPLAY=127.0.0.1:%d", number-6000))
+	const program = `printf '#!/bin/sh\ncat > /cookie\n' > /bin/xauth && chmod 755 /bin/xauth`
+	c.ssh("back.msb", program).want(t, 0, "")
+	const window = `n=${DISPLAY#localhost:}; n=${n%%.*}; { printf 'l\0\013\0\0\0\022\0\020\0\0\0MIT-MAGIC-COOKIE-1\0\0'; cut -d ' ' -f 4 /cookie | xxd -r -p; sleep 1; } | busybox nc 127.0.0.1 $((6000 + n))`
+	if got := c.ssh("-Y", "back.msb", window); got.code != 0 || got.out != "from the display\n" {
+		t.Errorf("-Y: %+v", got)
+	}
+	select {
+	case setup := <-asked:
+		if !bytes.HasPrefix(setup, []byte("l\x00\x0b\x00")) || !bytes.Contains(setup, []byte("MIT-MAGIC-COOKIE-1")) {
+			t.Errorf("the display was asked %q", setup)
+		}
+	default:
+		t.Error("nobody connected to the display")
+	}
+}
+
+// udpOfLoopback publishes a UDP port whose server listens on the guest's 127.0.0.1 alone.
+func udpOfLoopback(t *testing.T, msb func(args ...string) result, name string) {
+	t.Helper()
+	const echo = `socket(S, 2, 2, 0); bind(S, pack("S n C4 x8", 2, 5353, 127, 0, 0, 1)) || die; while ($a = recv(S, $d, 2000, 0)) { send(S, "again: $d", 0, $a) }`
+	if got := msb("exec", "-d", name, "--", "perl", "-e", echo); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	host, _, _ := strings.Cut(msb("port", "add", name, "0:5353/udp").out, ":")
+	conn, err := net.Dial("udp4", "127.0.0.1:"+host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer := make([]byte, 100)
+	eventually(t, "an answer over UDP of a server on the guest's 127.0.0.1", func() bool {
+		if _, err := conn.Write([]byte("ping")); err != nil {
+			return false
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		n, err := conn.Read(answer)
+		return err == nil && string(answer[:n]) == "again: ping"
+	})
 }
