@@ -119,6 +119,25 @@ func TestI12_HostileArchivesAreRefused(t *testing.T) {
 	link.Typeflag, link.Linkname, link.Size, link.content = tar.TypeSymlink, "/etc/passwd", 0, ""
 	pax := chunk
 	pax.Format, pax.PAXRecords = tar.FormatPAX, map[string]string{"MSB.x": "y"}
+	global := member{Header: tar.Header{Name: "global", Typeflag: tar.TypeXGlobalHeader, Format: tar.FormatPAX, PAXRecords: map[string]string{"path": chunk.Name}}}
+	as := func(kind byte) member {
+		m := chunk
+		if m.Typeflag = kind; kind != tar.TypeCont {
+			m.Size, m.content = 0, ""
+		}
+		return m
+	}
+	wide := func() []byte {
+		var out bytes.Buffer
+		z, err := zstd.NewWriter(&out, zstd.WithWindowSize(8*archiveWindow), zstd.WithSingleSegment(false))
+		must(t, err)
+		plain, err := zstd.NewReader(bytes.NewReader(written(t, good, index, chunk)))
+		must(t, err)
+		defer plain.Close()
+		_, err = io.Copy(z, plain)
+		must(t, errors.Join(err, z.Flush(), z.Close())) // flushed, so that the window is written down
+		return out.Bytes()
+	}
 	flipped := file(chunk.Name, "y"+data[1:])
 	twoLengths := &List{Size: chunkBytes + 4096, chunks: []chunkRef{{0, sumOf(data)}, {1, sumOf(data)}}}
 	whole := written(t, good, index, chunk)
@@ -154,6 +173,15 @@ func TestI12_HostileArchivesAreRefused(t *testing.T) {
 		"another name":               written(t, good, index, file("chunks/../../x", data)),
 		"an absolute name":           written(t, good, index, file("/"+chunk.Name, data)),
 		"a link":                     written(t, good, index, link),
+		"a hard link":                written(t, good, index, as(tar.TypeLink)),
+		"a FIFO":                     written(t, good, index, as(tar.TypeFifo)),
+		"a contiguous file":          written(t, good, index, as(tar.TypeCont)),
+		"a directory":                written(t, good, index, as(tar.TypeDir)),
+		"a header for all":           written(t, good, index, global, chunk),
+		"a header for all first":     written(t, global, good, index, chunk),
+		"a manifest as a link":       written(t, member{Header: tar.Header{Name: manifestMember, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, index, chunk),
+		"a chunk under two names":    written(t, good, index, file("./"+chunk.Name, data)),
+		"a window of 64 MiB":         wide(),
 		"extended headers":           written(t, good, index, pax),
 		"a chunk of other bytes":     written(t, good, index, flipped),
 		"a chunk cut off":            written(t, good, index, file(chunk.Name, data[1:])),
@@ -243,4 +271,25 @@ func TestI11_ClonesOfBombsFillNothing(t *testing.T) {
 	if n := asked.Load(); n > fit+2*int64(runtime.GOMAXPROCS(0))+1 {
 		t.Errorf("%d chunks were written or begun where %d fit", n, fit)
 	}
+}
+
+// TestI11_ArchivesLeaveRoom: what somebody else made takes no more of a disk than guests may, and a snapshot of one's own does.
+func TestI11_ArchivesLeaveRoom(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	disk := aDisk(t, 2*chunkBytes, 0, chunkBytes)
+	take(t, s, "out", disk)
+	archive := exported(t, s, "out")
+	to := newStore(t)
+	to.forGuests = func(string) (int64, error) { return 0, syscall.ENOSPC }
+	w, err := to.Begin(t.Context())
+	must(t, err)
+	if _, _, err := w.Import(t.Context(), bytes.NewReader(archive)); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v, want ENOSPC", err)
+	}
+	must(t, w.Abort())
+	if left := below(t, to, chunksDir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	take(t, to, "own", disk)
 }

@@ -40,8 +40,9 @@ var (
 
 // Store is the snapshots below one directory. It is safe for concurrent use by several goroutines and processes.
 type Store struct {
-	dir  string
-	free func(dir string) (int64, error) // state.Free, but in tests
+	dir string
+	// state.Free and state.Spare, but in tests
+	free, forGuests func(dir string) (int64, error)
 }
 
 // Open opens the store in dir, which exists.
@@ -55,7 +56,7 @@ func Open(dir string) (*Store, error) {
 			return nil, fmt.Errorf("%w: %s is no directory, and links are not followed here; move it away", state.ErrHome, path)
 		}
 	}
-	return &Store{dir: dir, free: state.Free}, nil
+	return &Store{dir: dir, free: state.Free, forGuests: state.Spare}, nil
 }
 
 // snapshotForm is that of one snapshot's directory, workForm that of one in tmp.

@@ -122,6 +122,20 @@ func TestDisksComeBackSparse(t *testing.T) {
 	}
 }
 
+// TestZerosAreNotKept has a disk with zeros that were written, which take room on it.
+func TestZerosAreNotKept(t *testing.T) {
+	t.Parallel()
+	disk := aDisk(t, 4*chunkBytes, 0)
+	f, err := os.OpenFile(disk, os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteAt(make([]byte, 2*chunkBytes), chunkBytes)
+	must(t, errors.Join(err, f.Close()))
+	s := newStore(t)
+	if list := take(t, s, "zeros", disk); len(list.chunks) != 1 {
+		t.Errorf("%d chunks, want the one that is not zeros", len(list.chunks))
+	}
+}
+
 func TestSnapshotsShareChunks(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

@@ -215,7 +215,7 @@ func leaves(dir string, free func(string) (int64, error)) error {
 
 // spare leaves more free: for what somebody else made.
 func (s *Store) spare() error {
-	_, err := state.Spare(s.dir)
+	_, err := s.forGuests(s.dir)
 	return errors.Join(s.least(), err)
 }
 
