@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,6 +24,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/internal/handoff"
@@ -107,14 +110,15 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	srv := grpc.NewServer()
 	agentpb.RegisterAgentServer(srv, m)
 	agentpb.RegisterFilesServer(srv, fakeFiles{})
+	agentpb.RegisterFreezerServer(srv, fakeFreezer{machine: m})
 	go func() { _ = srv.Serve(handoff.Of(m.far)) }()
 	go func() { <-ended; m.gone() }()
 	return m, nil
 }
 
 // fakeVMM holds the disk until it is told to end, or its supervisor has gone: then longer than the next start takes.
-func fakeVMM(path string) int {
-	disk, err := os.OpenFile(path, os.O_RDWR, 0)
+func fakeVMM(name string) int {
+	disk, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err == nil {
 		err = unix.Flock(int(disk.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
@@ -209,6 +213,30 @@ func (m *fakeMachine) Shutdown(context.Context, *agentpb.ShutdownRequest) (*agen
 	return &agentpb.ShutdownResponse{}, err
 }
 
+// fakeFreezer holds the guest's file for as long as the host asks.
+type fakeFreezer struct {
+	agentpb.UnimplementedFreezerServer
+	machine *fakeMachine
+}
+
+func (f fakeFreezer) Freeze(s grpc.BidiStreamingServer[agentpb.FreezeRequest, agentpb.FreezeResponse]) error {
+	f.machine.mu.Lock()
+	defer f.machine.mu.Unlock()
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	if err := f.machine.flush(); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error()) // as the agent's, which the session outlives
+	}
+	if err := s.Send(&agentpb.FreezeResponse{}); err != nil {
+		return err
+	}
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return s.Send(&agentpb.FreezeResponse{})
+}
+
 // Exec knows: echo, append TOKEN, sync, list, env, exit CODE, and wait for a signal.
 func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 	first, err := s.Recv()
@@ -276,6 +304,11 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 		}
 	}
 	return s.Send(&agentpb.ExecResponse{Response: &agentpb.ExecResponse_Exit{Exit: end}})
+}
+
+// Stat says that everything is a directory.
+func (fakeFiles) Stat(_ context.Context, r *agentpb.StatRequest) (*agentpb.FileInfo, error) {
+	return &agentpb.FileInfo{Name: []byte(path.Base(r.GetPath())), Mode: unix.S_IFDIR | 0o755}, nil
 }
 
 // fakeFiles are the guest's: every archive of it has one file, and what is written is dropped.

@@ -53,7 +53,7 @@ type faultVerb struct {
 
 // machines is how many machines the verb's test starts at least, for each fault.
 func (v *faultVerb) machines() int {
-	if v.runs || slices.Contains([]string{"start", "run", "prune", "commit"}, v.op.Verb) {
+	if v.runs || slices.Contains([]string{"start", "run", "prune", "commit", "volumecp"}, v.op.Verb) {
 		return 1
 	}
 	return 0
@@ -150,6 +150,20 @@ func faultVerbs() map[string]*faultVerb {
 		}
 		return err == nil || errors.Is(err, io.EOF)
 	}
+	archived := func(h *Home, _ bool) bool { // whole, or Import refuses it
+		f, err := os.Open(operation{Home: h.Dir()}.beside("out.msb"))
+		if err != nil {
+			return false
+		}
+		defer func() { _ = f.Close() }()
+		_, err = h.Snapshots().Import(context.Background(), f, "probe")
+		return err == nil && h.Snapshots().Remove("probe") == nil
+	}
+	hasLifetime := func(h *Home, _ bool) bool {
+		s, err := h.Inspect("a")
+		return err == nil && s.Lifetime == time.Hour
+	}
+	shot := operation{Verb: "snapshot", Name: "a", To: "s"}
 	ask := operation{Verb: "ask", Name: "a", Key: "api.example.com"}
 	load := operation{Verb: "load", Key: archiveName}
 	return map[string]*faultVerb{
@@ -168,6 +182,7 @@ func faultVerbs() map[string]*faultVerb {
 		"rmimage":     {op: operation{Verb: "rmimage", To: loadedImage}, before: []operation{load}, holds: hasImage(false), again: []error{image.ErrNotCached}},
 		"commit":      {op: operation{Verb: "commit", Name: "a", To: loadedImage}, holds: hasImage(true)},
 		"import":      {op: operation{Verb: "import", Key: "s.msb", To: "s"}, first: []operation{load}, made: "image", before: []operation{{Verb: "snapshot", Name: "a", To: "s"}, {Verb: "export", Key: "s.msb", To: "s"}, {Verb: "rmsnapshot", To: "s"}}, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
+		"export":      {op: operation{Verb: "export", Key: "out.msb", To: "s"}, first: []operation{load}, made: "image", before: []operation{shot}, holds: archived},
 		"mkcache":     {op: operation{Verb: "mkcache"}, holds: hasCache(true)},
 		"cachecommit": {op: operation{Verb: "cachecommit", Name: "a"}, made: "cache", runs: true, holds: hasCache(true)},
 		"rmcache":     {op: operation{Verb: "rmcache"}, before: []operation{{Verb: "mkcache"}}, holds: hasCache(false)},
@@ -175,6 +190,8 @@ func faultVerbs() map[string]*faultVerb {
 		"create":     {op: operation{Verb: "create", Name: "b"}, holds: is("b", true), again: []error{ErrExists}},
 		"run":        {op: operation{Verb: "run", Name: "b"}, holds: is("b", true), again: []error{ErrExists}},
 		"clone":      {op: operation{Verb: "clone", Name: "a", To: "b"}, holds: is("b", true), again: []error{ErrExists}},
+		"clonerun":   {op: operation{Verb: "clone", Name: "a", To: "b"}, runs: true, holds: is("b", true), again: []error{ErrExists}},
+		"cloneshot":  {op: operation{Verb: "clonesnapshot", Key: "s", To: "b"}, before: []operation{shot}, holds: is("b", true), again: []error{ErrExists}},
 		"start":      {op: operation{Verb: "start", Name: "a"}, holds: running(true), again: []error{ErrRunning}},
 		"stop":       {op: operation{Verb: "stop", Name: "a"}, runs: true, holds: running(false), again: []error{ErrNotRunning}},
 		"remove":     {op: operation{Verb: "remove", Name: "a"}, holds: is("a", false), again: []error{ErrNoSandbox}},
@@ -182,6 +199,7 @@ func faultVerbs() map[string]*faultVerb {
 		"setenv":     {op: operation{Verb: "setenv", Name: "a", Key: "X", To: "new"}, holds: hasEnv(true)},
 		"unsetenv":   {op: operation{Verb: "unsetenv", Name: "a", Key: "X"}, holds: hasEnv(false)},
 		"update":     {op: operation{Verb: "update", Name: "a", Key: "k", To: "v"}, holds: hasLabel},
+		"lifetime":   {op: operation{Verb: "lifetime", Name: "a"}, runs: true, holds: hasLifetime},
 		"addport":    {op: operation{Verb: "addport", Name: "a", Key: "80"}, runs: true, holds: hasPort(true)},
 		"rmport":     {op: operation{Verb: "rmport", Name: "a", Key: "80"}, before: []operation{{Verb: "addport", Name: "a", Key: "80"}}, runs: true, holds: hasPort(false), again: []error{ErrPort}},
 		"job":        {op: operation{Verb: "job", Name: "a", Job: "x"}, runs: true, holds: hasJob(JobRunning, JobLost), again: []error{ErrJobExists}},
@@ -189,10 +207,12 @@ func faultVerbs() map[string]*faultVerb {
 		"rmjob":      {op: operation{Verb: "rmjob", Name: "a", Job: "x"}, before: []operation{{Verb: "job", Name: "a", Job: "x", To: "3"}}, runs: true, holds: hasJob(), again: []error{ErrNoJob}},
 		"reset":      {op: operation{Verb: "reset", Name: "a"}, holds: is("a", true)},
 		"snapshot":   {op: operation{Verb: "snapshot", Name: "a", To: "s"}, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
+		"shotrun":    {op: shot, runs: true, holds: hasSnapshot(true), again: []error{ErrSnapshotExists}},
 		"restore":    {op: operation{Verb: "restore", Name: "a", To: "s"}, before: []operation{{Verb: "snapshot", Name: "a", To: "s"}}, holds: hasSnapshot(true)},
 		"rmsnapshot": {op: operation{Verb: "rmsnapshot", Name: "a", To: "s"}, before: []operation{{Verb: "snapshot", Name: "a", To: "s"}}, holds: hasSnapshot(false), again: []error{ErrNoSnapshot}},
 		"mkvolume":   {op: operation{Verb: "mkvolume", To: "s"}, holds: hasVolume(true), again: []error{ErrExists}},
 		"rmvolume":   {op: operation{Verb: "rmvolume", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(false), again: []error{ErrNoVolume}},
+		"volumecp":   {op: operation{Verb: "volumecp", To: "s"}, before: []operation{{Verb: "mkvolume", To: "s"}}, holds: hasVolume(true)},
 		"prune":      {op: operation{Verb: "prune", Key: "stopped"}, holds: is("a", false)},
 	}
 }
@@ -448,7 +468,7 @@ func (m *machineTest) faultRest(h *Home, v *faultVerb) {
 	}
 	name, want := "a", "1"
 	switch v.op.Verb {
-	case "rename", "clone":
+	case "rename", "clone", "clonesnapshot":
 		name = "b"
 	case "reset":
 		want = ""

@@ -105,6 +105,8 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 		return "", err
 	case "clone":
 		return "", h.Clone(ctx, o.Name, o.To, CloneOptions{})
+	case "clonesnapshot":
+		return "", h.Snapshots().Clone(ctx, o.Key, o.To, CloneOptions{})
 	case "reset":
 		return "", h.Reset(ctx, o.Name)
 	case "update":
@@ -118,6 +120,16 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 		return "", h.Snapshots().Remove(o.To)
 	case "mkvolume":
 		return "", h.Volumes().Create(o.To, 64<<20)
+	case "volumecp":
+		sb, err := h.Volumes().Open(ctx, o.To, false, StartOptions{})
+		if err != nil {
+			return "", err
+		}
+		_, err = sb.CopyTo(ctx, o.beside(archiveName), VolumeRoot, CopyOptions{})
+		return "", errors.Join(err, sb.Close())
+	case "lifetime":
+		lifetime := time.Hour
+		return "", h.Update(ctx, o.Name, Changes{Lifetime: &lifetime})
 	case "rmvolume":
 		return "", h.Volumes().Remove(o.To)
 	case "child":
