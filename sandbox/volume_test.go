@@ -79,7 +79,7 @@ func TestI13_VolumesHaveOneWriter(t *testing.T) {
 	if v, err := h.Volumes().Inspect("data"); err != nil || !v.Busy {
 		t.Errorf("%+v, %v", v, err)
 	}
-	go func() { _ = writer.Close() }() // as a machine that is about to go
+	time.AfterFunc(200*time.Millisecond, func() { _ = writer.Close() }) // as a machine that is about to go
 	_, lock, err := state.AttachVolume(h.Dir(), Volume{Name: "data", Guest: "/data"})
 	must(t, err)
 	must(t, lock.Close())
