@@ -167,9 +167,9 @@ func TestContainersHaveWhatIsTheirsAlone(t *testing.T) {
 	if _, err := io.ReadFull(p.Stdout, got); err != nil || string(got) != want {
 		t.Errorf("got %q, want %q, %v", got, want, err)
 	}
-	line := "until grep -q sleep /proc/1/comm; do :; done; echo $$; echo x > /new; echo x > /proc/sys/kernel/hostname; cat /proc/uptime"
+	line := "until grep -q sleep /proc/1/comm; do :; done; echo $$; echo x > /new; echo x > /proc/sys/kernel/hostname; cat /proc/uptime | grep -c ."
 	out, st := b.run(c.Exec(&ContainerProcess{Args: []string{"sh", "-c", line}, Env: []string{"PATH=/bin"}}))
-	if st.ExitStatus() != 0 || strings.HasPrefix(out, "1\n") || strings.Count(out, "Read-only file system") != 2 {
+	if st.ExitStatus() != 1 || strings.HasPrefix(out, "1\n") || !strings.Contains(out, "\n0\n") || strings.Count(out, "Read-only file system") != 2 {
 		t.Errorf("%q, %v", out, st)
 	}
 	if pids, err := c.Group().Procs(10); err != nil || len(pids) != 1 || pids[0] != p.PID {
@@ -235,14 +235,17 @@ func TestI14_LinksOfRootsLeadNowhere(t *testing.T) {
 	if err := os.Symlink("../../../.."+outside+"/deep", filepath.Join(b.root, "data")); err != nil {
 		t.Fatal(err)
 	}
-	c, err := b.add("echo x > /data/f && cat /data/f", func(s *ContainerSetup, p *ContainerProcess) {
-		s.Mounts = append(s.Mounts, ContainerMount{Type: "tmpfs", Target: "/data"})
+	if err := os.Symlink("/away", filepath.Join(b.root, "bin", "link")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.add("echo x > /data/f && cat /data/f && grep -c ' /away tmpfs' /proc/mounts", func(s *ContainerSetup, p *ContainerProcess) {
+		s.Mounts = append(s.Mounts, ContainerMount{Type: "tmpfs", Target: "/data"}, ContainerMount{Type: "tmpfs", Target: "/bin/link"})
 		p.Cwd = "/data/made"
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, st := b.run(c.Start()); out != "x\n" || st.ExitStatus() != 0 {
+	if out, st := b.run(c.Start()); out != "x\n1\n" || st.ExitStatus() != 0 {
 		t.Errorf("%q, %v", out, st)
 	}
 	if all, err := os.ReadDir(outside); err != nil || len(all) > 0 {
