@@ -6,6 +6,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -49,14 +52,16 @@ func playRegistry(t *testing.T) (address string) {
 // denied, ask why, leave a job, read hostile output, review, stop and remove.
 func TestI15_VMAnAgentsDay(t *testing.T) {
 	home := []string{sandbox.EnvHome + "=" + filepath.Join(t.TempDir(), "home")}
-	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n[[egress.allow]]\nhosts = [\"registry.example\"]\nprotocol = \"http\"\nmethods = [\"GET\"]\n[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n\"registry.example\" = \""+playRegistry(t)+"\"\n")
+	shared := t.TempDir()
+	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"echo.msb.internal\"]\nprotocol = \"https\"\n[[egress.allow]]\nhosts = [\"registry.example\"]\nprotocol = \"http\"\nmethods = [\"GET\"]\n[hosts]\n\"echo.msb.internal\" = \"builtin:echo\"\n\"registry.example\" = \""+playRegistry(t)+"\"\n[agent]\ndisk = \"1G\"\ndirectories = [\""+shared+":/shared:rw\"]\napprove = \"client\"\nmay_request = [\"*.example\"]\n")
 	if r := finish(t, command(t, home, "policy", "trust", floor)); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	shared := t.TempDir()
 	defer func() { _ = command(t, home, "rm", "--force", "default").Run() }()
 	cmd := command(t, home, "mcp", "--vm", "qemu", "--policy", floor, "--max-disk", "1G", "-v", shared+":/shared:rw")
-	client, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: cmd}, nil)
+	answer := sdk.ElicitResult{Action: "accept", Content: map[string]any{"decision": "allow for an hour", "why": "it builds"}}
+	person := func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) { r := answer; return &r, nil }
+	client, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{ElicitationHandler: person}).Connect(t.Context(), &sdk.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +113,30 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(false, "network", m{"action": "explain", "to": "echo.msb.internal:443"}, `"action":"inspect"`)
 	says(false, "sandbox_exec", m{"command": "nslookup echo.msb.internal"}, "exit code 0")
 
+	// More is asked for, and a person answers: in the client, or in a terminal where they leave it open.
+	says(true, "network", m{"action": "request", "to": "asked.other", "why": "x"}, "may_request")
+	says(false, "network", m{"action": "request", "to": "asked.example", "why": "to build"}, "for an hour", "it builds")
+	says(false, "network", m{"action": "explain", "to": "asked.example:443"}, `"action":"inspect"`, "approved by")
+	answer = sdk.ElicitResult{Action: "decline"}
+	says(true, "network", m{"action": "request", "to": "evil.example", "why": "x"}, "denied")
+	says(false, "network", m{"action": "explain", "to": "evil.example:443"}, `"action":"deny"`)
+	answer = sdk.ElicitResult{Action: "cancel"}
+	says(false, "network", m{"action": "request", "to": "later.example", "why": "to test"}, "msb requests approve")
+	var waiting []struct{ ID string }
+	if r := finish(t, command(t, home, "requests", "ls", "--json")); json.Unmarshal([]byte(r.out), &waiting) != nil || len(waiting) == 0 {
+		t.Fatalf("%+v", r)
+	}
+	for i := range waiting { // no other is open
+		_ = command(t, home, "requests", "approve", "--why", "it tests", waiting[i].ID).Run()
+	}
+	says(false, "network", m{"action": "explain", "to": "later.example:443"}, `"action":"inspect"`, "approved by")
+	log, err := os.ReadFile(filepath.Join(strings.TrimPrefix(home[0], sandbox.EnvHome+"="), "sandboxes", "default", "audit.jsonl"))
+	for _, w := range []string{"to build", `vouched by client \"test\" \"1\"`, "it builds", "it tests"} {
+		if !strings.Contains(string(log), w) {
+			t.Errorf("%v: %s is not in the audit log", err, w)
+		}
+	}
+
 	says(false, "sandbox_exec", m{"command": `printf 'a\033[31mb\n'; head -c 3000000 /dev/zero | tr '\0' x`}, `a\x1b[31mb`, "bytes left out")
 	for range 17 { // with the one above two more than stay
 		says(false, "sandbox_exec", m{"command": `head -c 50000 /dev/zero | tr '\0' x`}, "in /tmp/msb-output/stdout-")
@@ -116,6 +145,12 @@ func TestI15_VMAnAgentsDay(t *testing.T) {
 	says(true, "sandbox_exec", m{"command": "sleep 1000", "timeout": 1}, "timeout")
 	says(false, "job", m{"action": "start", "job": "beat", "command": "echo one; echo two; exec sleep 1000"}, "job beat started")
 	says(false, "sandbox_exec", m{"command": "until ps | grep -q '[s]leep 1000'; do :; done"})
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // what it wrote is on its way to the host
+		r, err := client.CallTool(t.Context(), &sdk.CallToolParams{Name: "job", Arguments: m{"action": "logs", "job": "beat"}})
+		if err != nil || strings.Contains(r.Content[0].(*sdk.TextContent).Text, "two") {
+			break
+		}
+	}
 	says(false, "job", m{"action": "logs", "job": "beat"}, "running", "one\ntwo", "next cursor 8")
 	says(false, "job", m{"action": "logs", "job": "beat", "cursor": 4}, "two", "next cursor 8")
 	says(false, "job", m{"action": "kill", "job": "beat", "force": true}, "signal 9")
