@@ -65,6 +65,7 @@ func TestPoliciesOfPodsAreRefused(t *testing.T) {
 		{"version = 2\n", nil, []string{"the node's floor", "floor.toml:1"}},
 		{floorText, map[string]string{annotationCapture: "/etc/passwd"}, []string{annotationCapture, `write "on" or "off"`}},
 		{floorText, map[string]string{annotationAudit: "on", annotationPodName: "../x", annotationPodNamespace: "a"}, []string{`"../x"`}},
+		{floorText, map[string]string{annotationAudit: "on", annotationPodName: "a", annotationPodNamespace: "../x"}, []string{`"../x"`}},
 		{floorText, map[string]string{annotationMemory: "much"}, []string{annotationMemory, "no number"}},
 	} {
 		_, err := underFloor(t, c.floor, c.annotations)

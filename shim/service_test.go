@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	eventstypes "github.com/containerd/containerd/api/events"
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
@@ -102,6 +103,7 @@ func TestLifeOfOneContainer(t *testing.T) {
 	if got := l.wait("one", ""); got != 137 {
 		t.Errorf("exit status %d, want 137", got)
 	}
+	<-l.m.over // no other container can come
 	if err := l.kill("one", "", 9); !is(err, errdefs.ErrNotFound) {
 		t.Errorf("a signal for what has ended: %v, want not found", err)
 	}
@@ -184,8 +186,11 @@ func TestMachineDies(t *testing.T) {
 	if a, b := l.wait("one", "e"), l.wait("one", ""); a != 137 || b != 137 {
 		t.Errorf("got %d and %d, want 137", a, b)
 	}
-	if got := l.heard.topics(t, 6)[4:]; !slices.Equal(got, []string{"/tasks/exit", "/tasks/exit"}) {
-		t.Errorf("events %v", got)
+	l.heard.topics(t, 6)
+	for i, want := range []string{"e", "one"} {
+		if e, ok := l.heard.all[4+i].(*eventstypes.TaskExit); !ok || e.ID != want {
+			t.Errorf("event %d is %+v, want the exit of %s", 4+i, l.heard.all[4+i], want)
+		}
 	}
 	if err := l.remove("one", ""); err != nil {
 		t.Error(err)
@@ -303,8 +308,12 @@ func TestCallsReachTheContainer(t *testing.T) {
 	}
 	l.m.oom <- sandbox.ContainerEvent{ID: "one"} // none so far
 	l.m.oom <- sandbox.ContainerEvent{ID: "one", OOMKills: 1}
-	if got := l.heard.topics(t, 5)[4]; got != "/tasks/oom" {
-		t.Errorf("got the event %s", got)
+	l.heard.topics(t, 5)
+	if err := l.kill("one", "", 9); err != nil {
+		t.Error(err)
+	}
+	if got := l.heard.topics(t, 6)[4:]; !slices.Equal(got, []string{"/tasks/oom", "/tasks/exit"}) {
+		t.Errorf("got the events %v", got)
 	}
 }
 
@@ -320,5 +329,28 @@ func TestSignalBeforeStart(t *testing.T) {
 	}
 	if err := l.remove("one", ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestExecsEndFirst: the end of a container is its last event, however late the guest tells of its execs' ends.
+func TestExecsEndFirst(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	c := l.running("one", baseSpec(), streams{})
+	if err := l.exec("one", "e", streams{}); err != nil {
+		t.Fatal(err)
+	}
+	c.proc("").end(sandbox.ContainerExit{Code: 1})
+	for l.exec("one", "late", streams{}) == nil { // until the end has come
+		if err := l.kill("one", "late", 9); err != nil || l.wait("one", "late") != 137 || l.remove("one", "late") != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := l.state("one"); got != tasktypes.Status_RUNNING {
+		t.Errorf("with an exec that runs: %v", got)
+	}
+	c.proc("e").end(sandbox.ContainerExit{})
+	if got := l.wait("one", ""); got != 1 {
+		t.Errorf("exit status %d, want 1", got)
 	}
 }
