@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/msb-project/msb/sandbox"
 )
 
 // TestI13_HistoryOutlivesServers: what was done with a sandbox is known to the next server, of whatever version, also once
@@ -73,5 +75,62 @@ func TestI8_HistoryHoldsNoSecrets(t *testing.T) {
 	file, err := os.ReadFile(filepath.Join(p.opts.Home.Dir(), "sandboxes", "default", "calls.jsonl"))
 	if err != nil || strings.Contains(text+string(file), value) {
 		t.Errorf("%v: %s\n%s", err, text, file)
+	}
+}
+
+// TestI15_HistoryIsOfOwnSandboxes: that of a sandbox of an older version of the policy isn't shown. What can't be written
+// down is known to this server alone.
+func TestI15_HistoryIsOfOwnSandboxes(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Tools = []string{AllTools} })
+	for name, label := range map[string]string{"older": p.family + strings.Repeat("0", 32), "mine": p.label} {
+		if err := sandbox.Create(t.Context(), sandbox.Config{Home: p.opts.Home.Dir(), Name: name, Label: label}); err != nil {
+			t.Fatal(err)
+		}
+		if err := sandbox.AddCall(p.opts.Home, name, []byte(`{"tool":"x","what":"made before"}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.says(t, false, "sandbox_history", m{"sandbox": "mine"}, "made before")
+	if text, _ := p.call(t, "sandbox_history", m{"sandbox": "older"}); strings.Contains(text, "made before") {
+		t.Errorf("an older version's: %s", text)
+	}
+	file := filepath.Join(p.opts.Home.Dir(), "sandboxes", "mine", "calls.jsonl")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(file, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, false, "sandbox_exec", m{"sandbox": "mine", "command": "make all"})
+	p.says(t, false, "sandbox_history", m{"sandbox": "mine"}, `"what":"make all"`)
+}
+
+// TestUsedGrantsAreShown in the list of requests.
+func TestUsedGrantsAreShown(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Floor = policy(t, "[agent]\nmay_request = [\"*.example\"]\n") })
+	p.says(t, false, "sandbox_exec", m{"command": "true"})
+	p.says(t, false, "network", m{"action": "request", "to": "a.example", "why": "x"})
+	r := p.newest(t)
+	if err := p.opts.Home.Requests().Answer(t.Context(), defaultName, sandbox.RequestAnswer{ID: r.ID, Approve: true, Lifetime: "once"}); err != nil {
+		t.Fatal(err)
+	}
+	p.says(t, false, "network", m{"action": "answer"}, `"state":"approved"`)
+	if err := os.Remove(filepath.Join(p.opts.Home.Dir(), "sandboxes", defaultName, "once-"+r.ID)); err != nil { // as its first connection does
+		t.Fatal(err)
+	}
+	p.says(t, false, "network", m{"action": "answer"}, `"state":"used"`)
+}
+
+func TestI11_URIsAreBounded(t *testing.T) {
+	t.Parallel()
+	uri := resourceSandboxes + "/a/files/"
+	uri += strings.Repeat("x", maxURI-len(uri))
+	if _, ok := parseResource(uri); !ok {
+		t.Error("one of the longest is refused")
+	}
+	if _, ok := parseResource(uri + "x"); ok {
+		t.Error("a longer one is taken")
 	}
 }

@@ -88,6 +88,7 @@ func TestMicrosandboxList(t *testing.T) {
 	p.says(t, true, "sandbox_metrics", m{"name": "web"}, "does not run")
 	p.says(t, false, "sandbox_remove", m{"name": "web"}, "web removed")
 	p.says(t, false, "volume_remove", m{"name": "data"}, "removed")
+	p.says(t, true, "sandbox_create", m{"name": "x", "image": "builtin", "volumes": []m{{"type": "bind", "source": shared, "guestPath": "/shared"}}}, "can't be bound") // which is shared read-only
 	p.says(t, true, "sandbox_create", m{"name": "x", "image": "builtin", "entrypoint": []string{"sh"}}, "entrypoint")
 	p.says(t, true, "sandbox_create", m{"name": "x", "image": "builtin", "maxDuration": 3601}, "give it 1 to 3600")
 	p.says(t, true, "sandbox_create", m{"name": "x", "image": "builtin", "workdir": "srv"}, "absolute path")
