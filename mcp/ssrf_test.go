@@ -115,10 +115,22 @@ func TestI15_NothingOverHTTPLeadsElsewhere(t *testing.T) {
 	if n := dialled.Load(); n > 0 {
 		t.Errorf("an address of this machine was dialled %d times", n)
 	}
-	if r, err := http.Get(values[0]); err == nil { //nolint:noctx // the twin
+	if r, err := http.Get(values[0]); err == nil { // the twin
 		_ = r.Body.Close()
 	}
 	if text, err := os.ReadFile(canary); err != nil || string(text) != secret || dialled.Load() == 0 {
 		t.Errorf("it could not be dialled or read anyway: the test shows nothing")
+	}
+}
+
+// TestI15_OneTokenAlone: a request with two is refused, whichever is right: another reader of it may take the other.
+func TestI15_OneTokenAlone(t *testing.T) {
+	t.Parallel()
+	h := serve(t, nil).overHTTP("test", HTTPOptions{Token: testToken})
+	for want, all := range map[bool][]string{true: {"Bearer " + testToken}, false: {"Bearer " + testToken, "Bearer x"}} {
+		r := &http.Request{Header: http.Header{"Authorization": all}}
+		if got := h.knows(r); got != want {
+			t.Errorf("%q: %v", all, got)
+		}
 	}
 }

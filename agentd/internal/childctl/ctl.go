@@ -114,7 +114,7 @@ func ask(r *agentpb.ChildRequest, socket string, stdout, stderr io.Writer) (int,
 	if len(line) >= agentpb.MaxChildRequest {
 		return 0, fmt.Errorf("a request of %d bytes; give at most %d", len(line), agentpb.MaxChildRequest-1)
 	}
-	c, err := net.Dial("unix", socket) //nolint:noctx // the kernel answers at once
+	c, err := net.Dial("unix", socket) //nolint:forbidigo,noctx // of the guest's own kernel, which answers at once
 	if err != nil {
 		return 0, fmt.Errorf("%w; a sandbox has children only with a budget, and only the user of its image and root may ask for them", err)
 	}
