@@ -41,7 +41,7 @@ func (c *listClient) says(failed bool, tool string, args map[string]any, words .
 }
 
 // TestI15_VMClientsCallEveryListedTool has a client of each other server call each tool of its list, on one sandbox that
-// runs on while msb is replaced under it. Its history and its audit log go on.
+// runs on while servers come and go. Its history and its audit log go on.
 func TestI15_VMClientsCallEveryListedTool(t *testing.T) {
 	type m = map[string]any
 	shared := t.TempDir()
