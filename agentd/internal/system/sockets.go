@@ -24,7 +24,8 @@ func ListeningSockets(limit int) (all []Socket, err error) {
 	for _, table := range []struct{ file, network, state string }{
 		{"tcp", "tcp", "0A"}, {"tcp6", "tcp", "0A"}, {"udp", "udp", "07"}, {"udp6", "udp", "07"}, // TCP_LISTEN, and TCP_CLOSE of what is not connected
 	} {
-		b, err := os.ReadFile("/proc/net/" + table.file)
+		// Of this thread: /proc/net is that of the main one, which may have been put into another namespace.
+		b, err := os.ReadFile("/proc/thread-self/net/" + table.file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a kernel without IPv6
 		}
