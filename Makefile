@@ -7,7 +7,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # A scripted caller (CI, a pipe) gets every `go test` line; a person at a terminal gets them as well.
 # Half an hour for a package: a busy machine takes ten times as long as an idle one.
-GOTEST := $(GO) test -count=1 -timeout 30m
+# Vet runs with the linters. Paths are trimmed as in the build, so that both share what was compiled, and nothing debugs these programs.
+GOTEST_FLAGS := -count=1 -timeout 30m -vet=off -trimpath -ldflags=-w
+GOTEST := $(GO) test $(GOTEST_FLAGS)
 
 .PHONY: help run test test-quick build setup lint test-fast test-differential test-vm test-clock probe-confinement record-calls test-cross fuzz bench bench-boot bench-net bench-ports bench-life bench-dns bench-proxy bench-latency bench-capture bench-mcp generate mcpb clean test-oracle test-memory
 
@@ -60,8 +62,8 @@ SLOW := ./secretproxy ./review ./image ./netstack ./cmd/msb ./gateway
 
 test-fast: ## every test that needs no virtual machine, with the race detector
 	$(GOTEST) -race $(SLOW) $$($(GO) list ./... | grep -v -E '/internal/vm/(qemu|krun)$$')
-	$(GO) -C bench/report test -count=1 ./... # a module of its own
-	$(GO) -C shim test -race -count=1 ./...   # likewise
+	$(GO) -C bench/report test $(GOTEST_FLAGS) ./... # a module of its own
+	$(GO) -C shim test $(GOTEST_FLAGS) -race ./... # likewise
 	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack # built without the detector, which takes memory too
 
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
@@ -87,7 +89,7 @@ shim: guest ## build bin/containerd-shim-msb-v1, the shim by which containerd ru
 	@$(GO) -C shim build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/containerd-shim-msb-v1
 
 test-containerd: shim ## a real containerd runs containers with the shim, beside runc (root)
-	MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test -count=1 -timeout 20m -tags containerdtest -run '^TestContainerd' .
+	MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -tags containerdtest -run '^TestContainerd' .
 
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
