@@ -110,6 +110,7 @@ func TestSubscribersLearnOfChanges(t *testing.T) {
 				t.Fatalf("%s: %v", version, err)
 			}
 		}
+		awaitSubscriptions(t, w, len(uris)) // in the later era the client doesn't
 		next := func(want string) {
 			t.Helper()
 			select {
@@ -137,6 +138,22 @@ func TestSubscribersLearnOfChanges(t *testing.T) {
 			if err := c.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: uri}); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// awaitSubscriptions waits until n resources have subscribers.
+func awaitSubscriptions(t *testing.T, w *watcher, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		there := len(w.byURI)
+		w.mu.Unlock()
+		if there == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d resources have subscribers, want %d", there, n)
 		}
 	}
 }
