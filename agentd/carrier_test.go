@@ -126,8 +126,8 @@ func TestI11_CarrierBoundsMessages(t *testing.T) {
 	}
 }
 
-// TestRawFilesEndWhereTheStreamDoes: the end of a stream isn't a read of nothing, for ever.
-func TestRawFilesEndWhereTheStreamDoes(t *testing.T) {
+// TestRawFilesEndWithTheStream: the end of a stream isn't a read of nothing, for ever.
+func TestRawFilesEndWithTheStream(t *testing.T) {
 	t.Parallel()
 	f, other := pair(t, unix.SOCK_STREAM)
 	_ = unix.Shutdown(other, unix.SHUT_RDWR)

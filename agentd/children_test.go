@@ -30,8 +30,8 @@ func TestDialAsAnother(t *testing.T) {
 	}
 }
 
-// TestI15_ChildSocketIsOneUsersAndRoots: the kernel lets nobody else connect. The twin is a socket that all may write to.
-func TestI15_ChildSocketIsOneUsersAndRoots(t *testing.T) {
+// TestI15_ChildSocketIsForOneUser: the kernel lets nobody else connect. The twin is a socket that all may write to.
+func TestI15_ChildSocketIsForOneUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to be somebody else")
 	}

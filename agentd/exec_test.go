@@ -107,7 +107,7 @@ func TestExecMakesWorkingDirectories(t *testing.T) {
 	}
 }
 
-func TestExecRefusesWhatCannotBe(t *testing.T) {
+func TestExecRefusesInvalidRequests(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	for name, change := range map[string]func(*agentclient.ExecOptions){
 		"no program":            func(o *agentclient.ExecOptions) { o.Argv = nil },

@@ -193,7 +193,7 @@ func TestI13_BrokenWritesLeaveTheFile(t *testing.T) {
 	})
 }
 
-func TestFileErrorsAreTheKernels(t *testing.T) {
+func TestFileErrorsMatchTheKernels(t *testing.T) {
 	eachWay(t, func(t *testing.T, f *agentclient.Files, dir string) {
 		ctx := t.Context()
 		if err := syscall.Mkfifo(dir+"/pipe", 0o600); err != nil {

@@ -92,8 +92,8 @@ func TestFreezesEndWithoutTheHost(t *testing.T) {
 	}
 }
 
-// TestFreezesThatFail leave nothing frozen.
-func TestFreezesThatFail(t *testing.T) {
+// TestFailedFreezesAreThawed leave nothing frozen.
+func TestFailedFreezesAreThawed(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	if _, err := s.Freeze(t.Context(), -1); err == nil {
 		t.Error("a freeze without a limit")

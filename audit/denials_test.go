@@ -208,7 +208,7 @@ func TestUnresolvedNamesAreUpstreamFailures(t *testing.T) {
 }
 
 // A name that the policy allows and that doesn't resolve is no denial; one that resolves later is no news.
-func TestI11_UnresolvedNamesAreToldAndBounded(t *testing.T) {
+func TestI11_UnresolvedNamesAreListedAndBounded(t *testing.T) {
 	var d Denials
 	ask := func(name, typ, outcome string, answers ...string) {
 		d.Emit(Event{Kind: DNSQuery, Action: "allow", DNS: &DNSDetail{Name: name, Type: typ, Outcome: outcome, Upstream: "system", Answers: answers}})

@@ -124,7 +124,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestAnotherReaderReadsIt(t *testing.T) {
+func TestOtherReadersReadCaptures(t *testing.T) {
 	t.Parallel()
 	var out buffer
 	w := NewWriter(&out, Options{SnapLen: 100})

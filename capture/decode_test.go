@@ -77,7 +77,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestGoesOn(t *testing.T) {
+func TestContinuesTCPTakesPlainDataOnly(t *testing.T) {
 	t.Parallel()
 	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4}
 	ip := &layers.IPv4{Version: 4, SrcIP: net.IP{10, 0, 0, 2}, DstIP: net.IP{10, 0, 0, 1}, Protocol: 6}

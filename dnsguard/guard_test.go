@@ -66,7 +66,7 @@ func TestI6_UnallowedNamesAreRefused(t *testing.T) {
 	}
 }
 
-func TestGuestTTLIsThePins(t *testing.T) {
+func TestGuestTTLEqualsThePins(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, judgeOf("*.example"), records("short.example. 1 IN A 93.184.216.34", "long.example. 86400 IN A 93.184.216.34"))
 	for _, c := range []struct {

@@ -199,7 +199,7 @@ func anchors(page string) map[string]bool {
 	return found
 }
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestLinkTargetsExist(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("*.md")
 	if err != nil || len(pages) == 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/msb-project/msb/egress"
 )
 
-// TestClientsOfAnOlderPolicyAreEnded: one that connected while the policy changed is judged once more when it is followed, and
+// TestClientsOfOldPoliciesAreEnded: one that connected while the policy changed is judged once more when it is followed, and
 // each time that clients are revoked.
-func TestClientsOfAnOlderPolicyAreEnded(t *testing.T) {
+func TestClientsOfOldPoliciesAreEnded(t *testing.T) {
 	t.Parallel()
 	var i inbound
 	verdict := egress.Verdict{Action: egress.Deny}

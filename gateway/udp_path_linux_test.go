@@ -178,9 +178,9 @@ func headers(addr string) int {
 	return 28
 }
 
-// TestPathMTUIsTheHosts looks for the largest datagram that goes through in one piece, as QUIC does: from a
+// TestGuestsFindTheHostsPathMTU looks for the largest datagram that goes through in one piece, as QUIC does: from a
 // link of 65,520 bytes it is what the host's path takes.
-func TestPathMTUIsTheHosts(t *testing.T) {
+func TestGuestsFindTheHostsPathMTU(t *testing.T) {
 	g := startWide(t)
 	for addr, mtu := range farPorts {
 		c := dialFar(t, g, addr, unix.IP_PMTUDISC_PROBE)

@@ -54,8 +54,8 @@ func viaTo(g *Gateway, raw string, serve func(net.Conn)) (net.Conn, error) {
 	return dialVia(context.Background(), g, via, hostname.MustParse("api.example.com"), netip.MustParseAddrPort("93.184.215.14:443"))
 }
 
-// TestI11_ViaIsWaitedForSoLong has a proxy that keeps the dial waiting, on a fake clock.
-func TestI11_ViaIsWaitedForSoLong(t *testing.T) {
+// TestI11_WaitsForViaAreBounded has a proxy that keeps the dial waiting, on a fake clock.
+func TestI11_WaitsForViaAreBounded(t *testing.T) {
 	t.Parallel()
 	head := func(c net.Conn) { _, _ = http.ReadRequest(bufio.NewReader(c)) }
 	for name, tt := range map[string]struct {
@@ -106,9 +106,9 @@ func TestI11_ViaIsWaitedForSoLong(t *testing.T) {
 	}
 }
 
-// TestI11_ViaTakesWhatItIsSent compares what a dial took from the budget with what arrived at the proxy. What goes
+// TestI11_ViaDialsCountAsEgress compares what a dial took from the budget with what arrived at the proxy. What goes
 // through the tunnel is counted by whoever writes it.
-func TestI11_ViaTakesWhatItIsSent(t *testing.T) {
+func TestI11_ViaDialsCountAsEgress(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(nil)
 	srv.StartTLS()

@@ -157,8 +157,8 @@ func TestAnIndexNamesManyPlatforms(t *testing.T) {
 	}
 }
 
-// TestI12_ArchivesThatAreNone are told from each other, and none stays open.
-func TestI12_ArchivesThatAreNone(t *testing.T) {
+// TestI12_OtherFilesAreNoArchives are told from each other, and none stays open.
+func TestI12_OtherFilesAreNoArchives(t *testing.T) {
 	t.Parallel()
 	good := archiveOf(t, fixture{layers: [][]byte{layerOf(t, "n", "one")}}, false)
 	members := func(files ...string) []byte {

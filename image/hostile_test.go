@@ -165,7 +165,7 @@ func TestI14_LayoutsDoNotLeadOutside(t *testing.T) {
 	assertEmpty(t, s)
 }
 
-func TestI12_IndexesThatNeverEnd(t *testing.T) {
+func TestI12_EndlessIndexesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := fixture{layers: [][]byte{layerOf(t, "a", "1")}}.write(t, dir)
@@ -179,7 +179,7 @@ func TestI12_IndexesThatNeverEnd(t *testing.T) {
 	}
 }
 
-func TestI12_BadReferences(t *testing.T) {
+func TestI12_BadReferencesAreNamed(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, StoreOptions{})
 	for ref, says := range map[string]string{

@@ -112,7 +112,7 @@ func TestDockerArchive(t *testing.T) {
 	}
 }
 
-func TestI12_BadArchives(t *testing.T) {
+func TestI12_BadArchivesAreRefused(t *testing.T) {
 	t.Parallel()
 	good := layerOf(t, "n", "one")
 	cut := archiveOf(t, fixture{layers: [][]byte{good}}, false)

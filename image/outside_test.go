@@ -100,8 +100,8 @@ func TestI5_DialPolicyJudgesResolvedAddresses(t *testing.T) {
 	}
 }
 
-// TestI12_ArchiveWhoseConfigurationIsAnother has its member's name lie about it.
-func TestI12_ArchiveWhoseConfigurationIsAnother(t *testing.T) {
+// TestI12_SwappedConfigurationsAreRefused has its member's name lie about it.
+func TestI12_SwappedConfigurationsAreRefused(t *testing.T) {
 	t.Parallel()
 	f := fixture{layers: [][]byte{layerOf(t, "n", "one")}}
 	good := archiveOf(t, f, false)

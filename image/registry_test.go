@@ -142,7 +142,7 @@ func TestPullPolicies(t *testing.T) {
 	}
 }
 
-func TestI12_RegistriesThatMisbehave(t *testing.T) {
+func TestI12_MisbehavingRegistriesAreNamed(t *testing.T) {
 	t.Parallel()
 	answer := func(status int, kind, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

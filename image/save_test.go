@@ -55,8 +55,8 @@ func TestSaveKeepsTheNames(t *testing.T) {
 	}
 }
 
-// TestI12_WhatHasGoneIsNotSaved: an image whose layers are there no longer, are others, or never were.
-func TestI12_WhatHasGoneIsNotSaved(t *testing.T) {
+// TestI12_IncompleteImagesAreNotSaved: an image whose layers are there no longer, are others, or never were.
+func TestI12_IncompleteImagesAreNotSaved(t *testing.T) {
 	t.Parallel()
 	f := fixture{layers: [][]byte{layerOf(t, "n", "one")}}
 	s := openStore(t, StoreOptions{})

@@ -377,8 +377,8 @@ func TestI11_StatesOfQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestI15_DeniedHostsAreNotAskedForAgain: an agent can't ask a person until they give in.
-func TestI15_DeniedHostsAreNotAskedForAgain(t *testing.T) {
+// TestI15_DeniedHostsAreNotAskedAgain: an agent can't ask a person until they give in.
+func TestI15_DeniedHostsAreNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{handshake, stateless} {
 		p := serveAsking(t)
@@ -417,8 +417,8 @@ func TestAnswersInATerminalEndQuestions(t *testing.T) {
 	}
 }
 
-// TestClientsThatFailToAskLeaveTheTerminal: their error is no answer.
-func TestClientsThatFailToAskLeaveTheTerminal(t *testing.T) {
+// TestFailedQuestionsLeaveTheTerminal: their error is no answer.
+func TestFailedQuestionsLeaveTheTerminal(t *testing.T) {
 	t.Parallel()
 	p := serveAsking(t)
 	c := overPipes(t, p.server, handshake, &sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {

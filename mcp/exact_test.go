@@ -272,8 +272,8 @@ func TestI15_BoundsOfTheFileAreExact(t *testing.T) {
 	}
 }
 
-// TestI15_TheOperatorsPolicyStaysAsItWas: [agent] leaves secrets out of what a server uses, not of what it was given.
-func TestI15_TheOperatorsPolicyStaysAsItWas(t *testing.T) {
+// TestI15_TheOperatorsPolicyIsUnchanged: [agent] leaves secrets out of what a server uses, not of what it was given.
+func TestI15_TheOperatorsPolicyIsUnchanged(t *testing.T) {
 	t.Parallel()
 	o := Options{Home: newHome(t), Floor: policy(t, "[[egress.allow]]\nhosts = [\"a.example\"]\n[secrets.A]\nfrom = \"env:MSB_TEST_UNSET\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"+
 		"[secrets.B]\nfrom = \"env:MSB_TEST_UNSET\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n")}
@@ -292,8 +292,8 @@ func TestI15_TheOperatorsPolicyStaysAsItWas(t *testing.T) {
 	}
 }
 
-// TestI12_BytesThatAreNoTextAreCounted exactly, at either end and between.
-func TestI12_BytesThatAreNoTextAreCounted(t *testing.T) {
+// TestI12_NonTextBytesAreCounted exactly, at either end and between.
+func TestI12_NonTextBytesAreCounted(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"a\xffb":                   "because 1 of these bytes",

@@ -114,9 +114,9 @@ func TestI11_UselessRulesAreNamedInPart(t *testing.T) {
 	}
 }
 
-// TestI15_ImagesOfTheFileNeedItsApproval: those that the policy names may be pulled with the user's credentials only as far
+// TestI15_PolicyImagesNeedApproval: those that the policy names may be pulled with the user's credentials only as far
 // as the file is approved; a flag is the operator's own, and what is in the cache is not pulled at all.
-func TestI15_ImagesOfTheFileNeedItsApproval(t *testing.T) {
+func TestI15_PolicyImagesNeedApproval(t *testing.T) {
 	t.Parallel()
 	const own, listed, flagged = "own.example/x:1", "listed.example/x:1", "flagged.example/x:1"
 	for _, c := range []struct {

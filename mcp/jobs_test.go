@@ -76,8 +76,8 @@ func TestJobsSayWhatBecameOfThem(t *testing.T) {
 	}
 }
 
-// TestWaitsForJobsEndWithTheirCalls, by whichever way a call ends, and a fault is no job that goes on.
-func TestWaitsForJobsEndWithTheirCalls(t *testing.T) {
+// TestJobWaitsEndWithTheirCalls, by whichever way a call ends, and a fault is no job that goes on.
+func TestJobWaitsEndWithTheirCalls(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.says(t, false, "sandbox_exec", m{"command": "true"})

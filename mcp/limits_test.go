@@ -68,8 +68,8 @@ func TestI11_HTTPClientsReadAndWriteInTime(t *testing.T) {
 	}
 }
 
-// TestBusyServersSayWhenToComeAgain, whatever they are full of.
-func TestBusyServersSayWhenToComeAgain(t *testing.T) {
+// TestBusyServersSayWhenToRetry, whatever they are full of.
+func TestBusyServersSayWhenToRetry(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	for what, fill := range map[string]func(*httpServer){
@@ -192,8 +192,8 @@ func TestFaultsOfOutputEndTheServer(t *testing.T) {
 	_ = made.Close()
 }
 
-// TestAnswersThatWaitAreWrittenAtTheEnd, to a client that reads.
-func TestAnswersThatWaitAreWrittenAtTheEnd(t *testing.T) {
+// TestPendingAnswersAreWrittenAtTheEnd, to a client that reads.
+func TestPendingAnswersAreWrittenAtTheEnd(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	synctest.Test(t, func(t *testing.T) {

@@ -61,8 +61,8 @@ func TestHistoryIsOfTheDefault(t *testing.T) {
 	}
 }
 
-// TestMissingSandboxesAreNamedWithTheUsable alone.
-func TestMissingSandboxesAreNamedWithTheUsable(t *testing.T) {
+// TestMissingSandboxesListUsableOnes alone.
+func TestMissingSandboxesListUsableOnes(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) { o.Sandboxes = 9 })
 	for name, label := range map[string]string{"mine": p.label, "older": p.family + strings.Repeat("0", 32)} {
@@ -123,8 +123,8 @@ func TestI11_PlacesOfStartsAreFreed(t *testing.T) {
 	}
 }
 
-// TestI15_SandboxesWithoutTheirPolicyDoNotStart.
-func TestI15_SandboxesWithoutTheirPolicyDoNotStart(t *testing.T) {
+// TestI15_SandboxesNeedTheirPolicyToStart.
+func TestI15_SandboxesNeedTheirPolicyToStart(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	if err := sandbox.Create(t.Context(), sandbox.Config{Home: p.opts.Home.Dir(), Name: "web", Label: p.label}); err != nil {
@@ -276,8 +276,8 @@ func TestCancelledListsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestCopiesAreRefusedWithWhatIsWritable.
-func TestCopiesAreRefusedWithWhatIsWritable(t *testing.T) {
+// TestRefusedCopiesNameWritableDirectories.
+func TestRefusedCopiesNameWritableDirectories(t *testing.T) {
 	t.Parallel()
 	read, write := t.TempDir(), t.TempDir()
 	p := serve(t, func(o *Options) {

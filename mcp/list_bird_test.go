@@ -296,7 +296,7 @@ func TestOwnToolsets(t *testing.T) {
 }
 
 // TestI15_SnapshotsOfAnotherFloor can't be used: a clone of one would have its settings.
-func TestI15_SnapshotsOfAnotherFloorAreNot(t *testing.T) {
+func TestI15_SnapshotsOfAnotherFloorAreRefused(t *testing.T) {
 	t.Parallel()
 	wide := policy(t, "[egress]\ndefault = \"public\"\n")
 	p := serve(t, func(o *Options) { o.Floor, o.Tools = wide, []string{"snapshots"} })
@@ -314,8 +314,8 @@ func TestI15_SnapshotsOfAnotherFloorAreNot(t *testing.T) {
 	}
 }
 
-// TestI15_ImportedSnapshotsAreNot an agent's, whatever label their archive has.
-func TestI15_ImportedSnapshotsAreNot(t *testing.T) {
+// TestI15_ImportedSnapshotsAreNotTheAgents an agent's, whatever label their archive has.
+func TestI15_ImportedSnapshotsAreNotTheAgents(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) { o.Tools = []string{"snapshots"} })
 	p.says(t, false, "sandbox_exec", m{"command": "true"})

@@ -212,8 +212,8 @@ func TestI15_ListsHoldToTheFloor(t *testing.T) {
 	p.speaks(t, p.says(t, true, "sandbox_run", m{"image": "builtin", "command": "true"}, "too many sandboxes"))
 }
 
-// TestListsAnswerAtLast: a list has no tool that asks for a call that goes on.
-func TestListsAnswerAtLast(t *testing.T) {
+// TestListsWaitForLongCalls: a list has no tool that asks for a call that goes on.
+func TestListsWaitForLongCalls(t *testing.T) {
 	t.Parallel()
 	p := withList(t, listMicrosandbox, nil)
 	p.calls.patience = 0

@@ -188,7 +188,7 @@ func TestInstallersFindTheImagesManager(t *testing.T) {
 	}
 }
 
-func TestFirstCallMakesTheDefault(t *testing.T) {
+func TestFirstCallCreatesTheDefaultSandbox(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.says(t, false, "sandbox_list", nil, `"sandboxes":[]`)

@@ -75,8 +75,8 @@ func initParams(version string) string {
 	return fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"t","version":"1"}}`, version)
 }
 
-// TestEachRevisionIsSpoken, and an initialize that comes twice, or behind a discover, is answered.
-func TestEachRevisionIsSpoken(t *testing.T) {
+// TestEachRevisionIsServed, and an initialize that comes twice, or behind a discover, is answered.
+func TestEachRevisionIsServed(t *testing.T) {
 	t.Parallel()
 	home, err := sandbox.OpenHome(t.TempDir())
 	if err != nil {

@@ -63,9 +63,9 @@ func onSandbox(tool *toolSpec, name string) []m {
 	return calls
 }
 
-// TestI15_EveryToolKeepsToItsOwnSandboxes: no tool uses one of somebody else, of an older version of the operator's policy, or
+// TestI15_EveryToolKeepsToOwnSandboxes: no tool uses one of somebody else, of an older version of the operator's policy, or
 // that is beyond what the operator allows now. Those of older versions, and those beyond it, can be stopped and removed.
-func TestI15_EveryToolKeepsToItsOwnSandboxes(t *testing.T) {
+func TestI15_EveryToolKeepsToOwnSandboxes(t *testing.T) {
 	t.Parallel()
 	share := sandbox.Directory{Host: t.TempDir(), Guest: "/work", Writable: true}
 	p := serve(t, func(o *Options) {
@@ -250,9 +250,9 @@ func record(t *testing.T, fail string) (p *playground, calls func() string) {
 	}
 }
 
-// TestFilesAreUsedAsTheToolsSay: links are followed where a file is read, and not where it is looked at, renamed or removed;
+// TestFileToolsKeepTheirDescriptions: links are followed where a file is read, and not where it is looked at, renamed or removed;
 // modes and options are those that the descriptions promise.
-func TestFilesAreUsedAsTheToolsSay(t *testing.T) {
+func TestFileToolsKeepTheirDescriptions(t *testing.T) {
 	t.Parallel()
 	p, calls := record(t, "")
 	for _, c := range []struct {
@@ -375,8 +375,8 @@ func TestListsSayWhatTheyLeaveOut(t *testing.T) {
 	}
 }
 
-// TestCodeWithoutItsLanguageIsNotStarted, whichever of its programs are missing, and a long output ends the steps.
-func TestCodeWithoutItsLanguageIsNotStarted(t *testing.T) {
+// TestCodeNeedsItsLanguage, whichever of its programs are missing, and a long output ends the steps.
+func TestCodeNeedsItsLanguage(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	ran := []string{}
@@ -502,8 +502,8 @@ func (r stopping) stop(ctx context.Context, st *sandbox.Status) error {
 	return r.fakeRunner.stop(ctx, st)
 }
 
-// TestI11_StartsBesideAnotherServersAreTakenBack, also where the client has gone meanwhile. The twin has room for both.
-func TestI11_StartsBesideAnotherServersAreTakenBack(t *testing.T) {
+// TestI11_StartsBeyondTheBoundAreUndone, also where the client has gone meanwhile. The twin has room for both.
+func TestI11_StartsBeyondTheBoundAreUndone(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{1, 2} {
 		home := newHome(t)
@@ -549,8 +549,8 @@ func (r cancelling) start(ctx context.Context, _ *sandbox.Status) (machine, erro
 	return nil, ctx.Err()
 }
 
-// TestI11_SandboxesThatDoNotStartAreGone, whether their start fails or their client goes.
-func TestI11_SandboxesThatDoNotStartAreGone(t *testing.T) {
+// TestI11_FailedStartsLeaveNoSandbox, whether their start fails or their client goes.
+func TestI11_FailedStartsLeaveNoSandbox(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -566,8 +566,8 @@ func TestI11_SandboxesThatDoNotStartAreGone(t *testing.T) {
 	}
 }
 
-// TestWrongTypesAreNamedByTheirFields, without a word of this program's types.
-func TestWrongTypesAreNamedByTheirFields(t *testing.T) {
+// TestWrongTypesAreNamedByField, without a word of this program's types.
+func TestWrongTypesAreNamedByField(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		`{"files":[{"path":7}]}`:        "path is a JSON number, and has to be a string",

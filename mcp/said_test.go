@@ -20,8 +20,8 @@ import (
 	"github.com/msb-project/msb/sandbox"
 )
 
-// TestErrorsSayOfWhatKindTheyAre, each class by its own sentence, and the next step.
-func TestErrorsSayOfWhatKindTheyAre(t *testing.T) {
+// TestErrorsSayTheirKind, each class by its own sentence, and the next step.
+func TestErrorsSayTheirKind(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err  error

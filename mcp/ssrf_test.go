@@ -123,8 +123,8 @@ func TestI15_NothingOverHTTPLeadsElsewhere(t *testing.T) {
 	}
 }
 
-// TestI15_OneTokenAlone: a request with two is refused, whichever is right: another reader of it may take the other.
-func TestI15_OneTokenAlone(t *testing.T) {
+// TestI15_TwoTokensAreRefused: a request with two is refused, whichever is right: another reader of it may take the other.
+func TestI15_TwoTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	h := serve(t, nil).overHTTP("test", HTTPOptions{Token: testToken})
 	for want, all := range map[bool][]string{true: {"Bearer " + testToken}, false: {"Bearer " + testToken, "Bearer x"}} {

@@ -146,8 +146,8 @@ func TestCancelledCallsGetNoName(t *testing.T) {
 	}
 }
 
-// TestI15_DefaultsBeyondTheBoundsAreNotExplained as if they were still to be made.
-func TestI15_DefaultsBeyondTheBoundsAreNotExplained(t *testing.T) {
+// TestI15_DefaultsBeyondBoundsAreNotExplained as if they were still to be made.
+func TestI15_DefaultsBeyondBoundsAreNotExplained(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	p.says(t, false, "sandbox_exec", m{"command": "true"})

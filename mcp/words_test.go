@@ -100,9 +100,9 @@ func (r noticeRunner) run(context.Context, sandbox.Config) (machine, error) {
 	return noticeMachine{r.then}, r.atStart
 }
 
-// TestI12_GuestsWordsStandBetweenMarks: each tool meets each error that a guest has a say in, at the start and at work, and
+// TestI12_GuestTextStandsBetweenMarks: each tool meets each error that a guest has a say in, at the start and at work, and
 // a guest whose links, messages and names are hostile. The twin is the error itself.
-func TestI12_GuestsWordsStandBetweenMarks(t *testing.T) {
+func TestI12_GuestTextStandsBetweenMarks(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
 	p := serve(t, func(o *Options) {

@@ -27,8 +27,8 @@ type finished struct {
 
 func (finished) Close() error { return nil }
 
-// TestI3_StreamsThatEndAnywhere reads streams of frames, whole and in single bytes: the lengths of the frames, then the error.
-func TestI3_StreamsThatEndAnywhere(t *testing.T) {
+// TestI3_TruncatedStreamsEndInErrors reads streams of frames, whole and in single bytes: the lengths of the frames, then the error.
+func TestI3_TruncatedStreamsEndInErrors(t *testing.T) {
 	t.Parallel()
 	framed := func(n, have int) string {
 		return string(append(binary.BigEndian.AppendUint32(nil, uint32(n)), make([]byte, have)...))

@@ -99,7 +99,7 @@ func TestReadDeadlinesMatchPackageNet(t *testing.T) {
 	}
 }
 
-func TestContextsEndWithTheGuest(t *testing.T) {
+func TestFlowContextsEndWithTheGuest(t *testing.T) {
 	t.Parallel()
 	started, late, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{

@@ -33,8 +33,8 @@ func TestI16_PausesDecideAsInTheGateway(t *testing.T) {
 	}
 }
 
-// TestDatagramsAfterAPauseAreAnotherFlow, as in the gateway, which forgets them after two minutes.
-func TestDatagramsAfterAPauseAreAnotherFlow(t *testing.T) {
+// TestDatagramsAfterPausesBeginFlows, as in the gateway, which forgets them after two minutes.
+func TestDatagramsAfterPausesBeginFlows(t *testing.T) {
 	t.Parallel()
 	for pause, want := range map[time.Duration]int{119 * time.Second: 1, 121 * time.Second: 2} {
 		c := pcapgen.Datagrams(pause)

@@ -268,8 +268,8 @@ func headOf(file []byte) []byte {
 	return file[:at]
 }
 
-// TestHostAddressesAreTheReviewersWord: a capture doesn't say which addresses the host had.
-func TestHostAddressesAreTheReviewersWord(t *testing.T) {
+// TestHostAddressesComeFromOptions: a capture doesn't say which addresses the host had.
+func TestHostAddressesComeFromOptions(t *testing.T) {
 	t.Parallel()
 	_, file := caseOf(t, "port-scan")
 	p := policy(t, "[egress]\ndefault = \"public\"\n")

@@ -81,9 +81,9 @@ type session struct {
 	heard bytes.Buffer // all that the guest got, decrypted
 }
 
-// TestI7_I9_SpokenAttacksAreStoodAndRecorded speaks each case. What the capture shows of it, verdict by verdict,
+// TestI7_I9_SpokenAttacksAreWithstood speaks each case. What the capture shows of it, verdict by verdict,
 // must be what the stored one shows.
-func TestI7_I9_SpokenAttacksAreStoodAndRecorded(t *testing.T) {
+func TestI7_I9_SpokenAttacksAreWithstood(t *testing.T) {
 	before := live()
 	t.Cleanup(func() {
 		if grown := live() - before; grown > maxGrowth {

@@ -36,7 +36,7 @@ func generations(t *testing.T, h *Home) []string {
 	return names
 }
 
-func TestCachesAreAtTheToolsPlaces(t *testing.T) {
+func TestCachePathsFollowEachTool(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		tool string
@@ -72,7 +72,7 @@ func TestCachesAreAtTheToolsPlaces(t *testing.T) {
 	}
 }
 
-func TestCachesThatCantBe(t *testing.T) {
+func TestUnusableCachesAreRefused(t *testing.T) {
 	t.Parallel()
 	three := []Volume{{Name: "a", Guest: "/a"}, {Name: "b", Guest: "/b"}, {Name: "c", Guest: "/c"}}
 	for name, c := range map[string]Config{
@@ -213,7 +213,7 @@ func TestI18_CachesAreCommittedOnly(t *testing.T) {
 	}
 }
 
-func TestI12_DamagedCachesAreTold(t *testing.T) {
+func TestI12_DamagedCachesAreReported(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	aGeneration(t, h, "pip")

@@ -208,8 +208,8 @@ func TestI15_ChildrenBelongToOneParent(t *testing.T) {
 	}
 }
 
-// TestI15_ManyAtOnceKeepToTheBudget: calls that come together don't all find room.
-func TestI15_ManyAtOnceKeepToTheBudget(t *testing.T) {
+// TestI15_ConcurrentChildrenKeepTheBudget: calls that come together don't all find room.
+func TestI15_ConcurrentChildrenKeepTheBudget(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	newParent(t, h, budget(nil), nil)

@@ -27,10 +27,10 @@ var pairErrors = []error{
 	image.ErrNotCached,
 }
 
-// TestI13_EveryPairOfVerbs does two operations at once on the sandboxes a and b, for every two verbs that write state. Each is done or
+// TestI13_ConcurrentVerbsAreSerialised does two operations at once on the sandboxes a and b, for every two verbs that write state. Each is done or
 // fails as if the other had come first; another sandbox stays as it was; what both made can be removed, and nothing stays.
 // Verbs that start machines are in it with MSB_TEST_FAULTS. Not parallel: it forks.
-func TestI13_EveryPairOfVerbs(t *testing.T) {
+func TestI13_ConcurrentVerbsAreSerialised(t *testing.T) {
 	m := &machineTest{t: t, mark: "MSB_TEST_RUN=" + strconv.FormatInt(time.Now().UnixNano(), 10), root: t.TempDir()}
 	name, value, _ := strings.Cut(m.mark, "=")
 	t.Setenv(name, value)

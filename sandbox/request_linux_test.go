@@ -127,9 +127,9 @@ func TestI15_OnlyAnswersOpenHosts(t *testing.T) {
 	}
 }
 
-// TestI13_UsedGrantsEndAtTheNextStart approves a request once while the sandbox is stopped. It is there over starts, until it
+// TestI13_UsedGrantsEndAtNextStart approves a request once while the sandbox is stopped. It is there over starts, until it
 // was used in a run that was killed.
-func TestI13_UsedGrantsEndAtTheNextStart(t *testing.T) {
+func TestI13_UsedGrantsEndAtNextStart(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	do := func(verb string) {
@@ -183,9 +183,9 @@ func TestI13_UsedGrantsEndAtTheNextStart(t *testing.T) {
 	must(t, h.Remove(t.Context(), "a"))
 }
 
-// TestI1_ApprovalsOfStoppedSandboxesNeedTheirLine: where it can't be written, or nobody would read it, nothing opens. The
+// TestI1_StoppedSandboxesApprovalsNeedTheirLine: where it can't be written, or nobody would read it, nothing opens. The
 // twin is an ordinary log, and what closes needs no line.
-func TestI1_ApprovalsOfStoppedSandboxesNeedTheirLine(t *testing.T) {
+func TestI1_StoppedSandboxesApprovalsNeedTheirLine(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	must(t, Create(t.Context(), Config{Home: h.Dir(), Name: "a", Disk: 64 << 20}))

@@ -151,7 +151,7 @@ func TestI13_HalfMadeVolumesAreSwept(t *testing.T) {
 	}
 }
 
-func TestVolumesThatCannotBeAreRefused(t *testing.T) {
+func TestUnusableVolumesAreRefused(t *testing.T) {
 	t.Parallel()
 	many := make([]Volume, 0, MaxVolumes+1)
 	for _, name := range []string{"a", "b", "c", "d"} {

@@ -11,9 +11,9 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// TestI7_OneAddressOfTwoNames has both names pinned to the address of a
+// TestI7_SharedAddressesKeepHostsApart has both names pinned to the address of a
 // connection: the host of a request must still be the one in its SNI.
-func TestI7_OneAddressOfTwoNames(t *testing.T) {
+func TestI7_SharedAddressesKeepHostsApart(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		w := newWorld(t, echo, withSecret(secretIn(t, header("Authorization"))))
@@ -57,9 +57,9 @@ func TestEveryMethodOverrideIsJudged(t *testing.T) {
 	}
 }
 
-// TestI9_SemicolonsInAQuery hides a parameter in another: servers that split at
+// TestI9_SemicolonsHideNoParameter hides a parameter in another: servers that split at
 // semicolons would read the value under a name that is not listed.
-func TestI9_SemicolonsInAQuery(t *testing.T) {
+func TestI9_SemicolonsHideNoParameter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, echo, withSecret(secretIn(t, query("token"))))
 	c := w.client(apiHost, apiAddr, false)

@@ -121,8 +121,8 @@ func (o *open) Request(*egress.Flow) (egress.Verdict, func()) {
 	return egress.Verdict{Action: egress.Allow}, func() { o.Add(-1) }
 }
 
-// TestI16_RequestsEnd: whoever judges requests is told that they are over, by each method that they were judged for.
-func TestI16_RequestsEnd(t *testing.T) {
+// TestI16_JudgesLearnWhenRequestsEnd: whoever judges requests is told that they are over, by each method that they were judged for.
+func TestI16_JudgesLearnWhenRequestsEnd(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		var requests open

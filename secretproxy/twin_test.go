@@ -11,9 +11,9 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI9_SecretsOfOneValue: two secrets have one value and a host each. Answers hold the first one's placeholder, which
+// TestI9_EqualValuesKeepTheirHosts: two secrets have one value and a host each. Answers hold the first one's placeholder, which
 // stands for the value at the second one's host too, in its places only. Its twin is a secret of another value.
-func TestI9_SecretsOfOneValue(t *testing.T) {
+func TestI9_EqualValuesKeepTheirHosts(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{true, false} {
 		value := realValue

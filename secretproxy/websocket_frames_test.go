@@ -237,10 +237,10 @@ func socketSecret(t *testing.T) policies.Secret {
 	return secretIn(t, header("Authorization"), policies.Place{Kind: policies.InWebSocket})
 }
 
-// TestI9_PlaceholderInAWebSocket sends it in messages cut at every length: to the
+// TestI9_WebSocketsCarryValuesToTheirHost sends it in messages cut at every length: to the
 // secret's host, where the value takes its place, and elsewhere, where nothing of
 // it may arrive.
-func TestI9_PlaceholderInAWebSocket(t *testing.T) {
+func TestI9_WebSocketsCarryValuesToTheirHost(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -318,9 +318,9 @@ func TestI9_PlaceholderInAWebSocket(t *testing.T) {
 	}
 }
 
-// TestI9_PlaceholderInAControlFrame sends it where programs read text too, between
+// TestI9_ControlFramesCarryNoPlaceholder sends it where programs read text too, between
 // the frames of a message as well.
-func TestI9_PlaceholderInAControlFrame(t *testing.T) {
+func TestI9_ControlFramesCarryNoPlaceholder(t *testing.T) {
 	t.Parallel()
 	for _, first := range []byte{0x88, 0x89, 0x8a} {
 		for _, within := range []bool{false, true} {

@@ -211,8 +211,8 @@ func TestGuestThatIsSilentTimesOut(t *testing.T) {
 	}
 }
 
-// TestEarlyDeadlinesAreTheCallers: the guest's end counts the caller's deadline too, and its reset may come first.
-func TestEarlyDeadlinesAreTheCallers(t *testing.T) {
+// TestEarlyResetsCountAsDeadlines: the guest's end counts the caller's deadline too, and its reset may come first.
+func TestEarlyResetsCountAsDeadlines(t *testing.T) {
 	t.Parallel()
 	c := dialFake(t, &fakeAgent{})
 	for left, want := range map[time.Duration]bool{earlyDeadline / 2: true, time.Hour: false} {

@@ -12,8 +12,8 @@ import (
 	"github.com/msb-project/msb/internal/handoff"
 )
 
-// TestFiguresAreNoUse counts what clients of Serve do. Its twin is the call that is a use.
-func TestFiguresAreNoUse(t *testing.T) {
+// TestReadingFiguresIsNoUse counts what clients of Serve do. Its twin is the call that is a use.
+func TestReadingFiguresIsNoUse(t *testing.T) {
 	t.Parallel()
 	guest := dialFake(t, &fakeAgent{exec: echoExec, stats: func() (*agentpb.StatsResponse, error) { return &agentpb.StatsResponse{}, nil }})
 	var began, ended atomic.Int64

@@ -116,7 +116,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-func TestResultsOfNobodyAreRefused(t *testing.T) {
+func TestResultsWithoutSubjectAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := readResults(dir); err == nil {

@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 )
 
-func TestDetachKeysAreDockers(t *testing.T) {
+func TestDetachKeysParseAsInDocker(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"": "\x10\x11", "ctrl-p,ctrl-q": "\x10\x11", "ctrl-a": "\x01", "ctrl-Z": "\x1a", "ctrl-@": "\x00", "ctrl-[": "\x1b", `ctrl-\`: "\x1c", "ctrl-]": "\x1d", "ctrl-^,ctrl-_": "\x1e\x1f", "a,B,DEL": "aB\x7f",

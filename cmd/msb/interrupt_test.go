@@ -72,7 +72,7 @@ func endsBy(t *testing.T, sig syscall.Signal, msb func(args ...string) *exec.Cmd
 }
 
 // A registry that never answers: the signal that ends the wait is the exit code.
-func TestI12_SignalsDuringAPull(t *testing.T) {
+func TestI12_SignalsEndAPull(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"run"}, {"run", "-d", "--name", "web"}, {"create", "web"}, {"image", "pull"}} {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {

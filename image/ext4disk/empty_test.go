@@ -133,7 +133,7 @@ func BenchmarkCreateEmpty(b *testing.B) {
 	}
 }
 
-func TestOpenFileSystemsAreTold(t *testing.T) {
+func TestUncleanFileSystemsAreRecognised(t *testing.T) {
 	t.Parallel()
 	disk := filepath.Join(t.TempDir(), "disk")
 	if err := CreateEmpty(disk, minEmptyBytes); err != nil {

@@ -193,8 +193,8 @@ func TestSettledFilesAreNotRead(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce heals one file from several sides.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentCallsHealOneFile heals one file from several sides.
+func TestConcurrentCallsHealOneFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "kernel")
 	for range 20 {

@@ -377,9 +377,9 @@ func TestHostsOwnChangesAreKept(t *testing.T) {
 	}
 }
 
-// TestAnotherInThePlaceIsAChange: between the comparison and Apply the host puts something else in the place of what the
+// TestReplacedFilesCountAsChanged: between the comparison and Apply the host puts something else in the place of what the
 // guest has removed. Whatever it is, it stays.
-func TestAnotherInThePlaceIsAChange(t *testing.T) {
+func TestReplacedFilesCountAsChanged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ old, becomes string }{
 		"the same content": {"one", "one"}, "other content": {"one", "two"}, "a link": {"one", "->elsewhere"}, "a directory for a file": {"one", "/"},
@@ -474,8 +474,8 @@ func TestI14_ModesGiveNoRights(t *testing.T) {
 	}
 }
 
-// TestPathsThatCantBeToldStay: the guest may have a version of such a file in a directory that it has made again.
-func TestPathsThatCantBeToldStay(t *testing.T) {
+// TestUnreportablePathsStay: the guest may have a version of such a file in a directory that it has made again.
+func TestUnreportablePathsStay(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat(strings.Repeat("d", 250)+"/", maxPath/251) + strings.Repeat("f", 100)
 	w := newWorld(t, map[string]string{"d/" + long: "x", "d/odd\xff": "x"})
@@ -506,8 +506,8 @@ func TestI14_WhatIsHiddenStays(t *testing.T) {
 	}
 }
 
-// TestI12_SizesAreTheGuestsWord: a sparse file of the guest's takes no room there.
-func TestI12_SizesAreTheGuestsWord(t *testing.T) {
+// TestI12_ReportedSizesAreNotTrusted: a sparse file of the guest's takes no room there.
+func TestI12_ReportedSizesAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.guest("huge", "").Size = 1 << 60

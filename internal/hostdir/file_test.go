@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestI14_OneFileIsAllThatIsServed: the guest's top is the file, which it may read and write; of the directory that it
+// TestI14_OnlyOneFileIsServed: the guest's top is the file, which it may read and write; of the directory that it
 // lies in it can name nothing.
-func TestI14_OneFileIsAllThatIsServed(t *testing.T) {
+func TestI14_OnlyOneFileIsServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"hosts": "ours", "secret": "x"})

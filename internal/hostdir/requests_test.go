@@ -293,8 +293,8 @@ func TestI12_TruncatedRequestsDoNothing(t *testing.T) {
 	}
 }
 
-// TestRequestsThatMakeNoSense are refused by the kernel's own numbers.
-func TestRequestsThatMakeNoSense(t *testing.T) {
+// TestInvalidRequestsGetKernelErrors are refused by the kernel's own numbers.
+func TestInvalidRequestsGetKernelErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"f": "text", "d/x": ""})
@@ -357,8 +357,8 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestRepliesAreTheHosts compares replies with what the host's kernel says of the same files.
-func TestRepliesAreTheHosts(t *testing.T) {
+// TestRepliesMatchTheHost compares replies with what the host's kernel says of the same files.
+func TestRepliesMatchTheHost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -447,8 +447,8 @@ func TestRepliesAreTheHosts(t *testing.T) {
 	want(t, "open of the replaced file", err, unix.ESTALE)
 }
 
-// TestRangesAreTheHosts looks at the guest's locks of ranges from another of its processes and from the host.
-func TestRangesAreTheHosts(t *testing.T) {
+// TestRangeLocksMatchTheHost looks at the guest's locks of ranges from another of its processes and from the host.
+func TestRangeLocksMatchTheHost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"f": ""})
@@ -559,8 +559,8 @@ func TestI11_WaitersForLocksAreBounded(t *testing.T) {
 	}
 }
 
-// TestPathsThatTheHostTurns are too long, or would run in a circle.
-func TestPathsThatTheHostTurns(t *testing.T) {
+// TestCyclicAndOverlongPathsAreRefused are too long, or would run in a circle.
+func TestCyclicAndOverlongPathsAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"a/b/f": ""})

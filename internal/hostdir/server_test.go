@@ -107,7 +107,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	}
 }
 
-func TestWritesAreTheHostsAtOnce(t *testing.T) {
+func TestWritesReachTheHostAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	g := newGuest(t, dir, Options{Writable: true})
@@ -146,9 +146,9 @@ func TestWritesAreTheHostsAtOnce(t *testing.T) {
 	want(t, "closed", g.close(id, fh), unix.EBADF)
 }
 
-// TestFlagsOfOpenAreTheHosts: of a file that the guest opens or makes with each set of flags, what reads and writes do is
+// TestOpenFlagsActAsOnHost: of a file that the guest opens or makes with each set of flags, what reads and writes do is
 // what they do on the host, where it has become longer meanwhile.
-func TestFlagsOfOpenAreTheHosts(t *testing.T) {
+func TestOpenFlagsActAsOnHost(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		flags               uint32

@@ -469,9 +469,9 @@ func TestOtherClientsFilesEndAsTheyDo(t *testing.T) {
 	}
 }
 
-// TestWhatIsThereStaysAsItIs: an entry that says the same in another way is no reason to write, nor is one that is not
+// TestEqualEntriesAreNotRewritten: an entry that says the same in another way is no reason to write, nor is one that is not
 // there, even to a file that can't be written.
-func TestWhatIsThereStaysAsItIs(t *testing.T) {
+func TestEqualEntriesAreNotRewritten(t *testing.T) {
 	home, _ := atHome(t)
 	const noFile = "{\n  \"mcpServers\": {}\n}\n" // what Install and Uninstall could leave of a new file
 	for what, c := range map[string]struct {

@@ -62,8 +62,8 @@ func TestI3_SegmentsFitTheirPacket(t *testing.T) {
 	}
 }
 
-// TestI3_LongestFrame is one byte shorter than the shortest that is dropped for its length.
-func TestI3_LongestFrame(t *testing.T) {
+// TestI3_LongestFramePasses is one byte shorter than the shortest that is dropped for its length.
+func TestI3_LongestFramePasses(t *testing.T) {
 	t.Parallel()
 	g := testGuard(t, nil)
 	f := append(frame(gwMAC, guestMAC, etherTypeIPv4, v4(g4, routable4, protoTCP, tcp20)), make([]byte, MaxFrame)...)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestIsland shows that the island is what tests of refusals need: whatever leaves the host is answered
+// TestIslandsAnswerEveryAddress shows that the island is what tests of refusals need: whatever leaves the host is answered
 // there, at every address, and is seen.
-func TestIsland(t *testing.T) {
+func TestIslandsAnswerEveryAddress(t *testing.T) {
 	t.Parallel()
 	island, err := OpenIsland()
 	if err != nil {

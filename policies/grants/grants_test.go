@@ -66,7 +66,7 @@ func inside(host, within string) string {
 	return head + "[[egress.allow]]\nhosts = [\"" + host + "\"]\nwithin = [\"" + within + "\"]\n"
 }
 
-func TestI15_WhatAPolicyTakes(t *testing.T) {
+func TestI15_GrantsListWhatPoliciesTake(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
 	put(t, dir, "ca.pem", "roots", 0o600)
@@ -110,7 +110,7 @@ func TestI15_WhatAPolicyTakes(t *testing.T) {
 }
 
 // Each change on the right takes more than what is on the left, and has to be approved.
-func TestI15_MoreIsAskedFor(t *testing.T) {
+func TestI15_EachExtensionNeedsApproval(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
 	const env = "\"env:T\""
@@ -271,7 +271,7 @@ func TestI15_InterpretersThatReachTheTree(t *testing.T) {
 
 // Whatever the command may run counts: modes too, what is beside the file that a linked policy is, and what is around it
 // in the repository. msb's own state doesn't, wherever it lies.
-func TestI15_WhatCountsAsContent(t *testing.T) {
+func TestI15_RunnableFilesCountAsContent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(t *testing.T, top string)
@@ -373,7 +373,7 @@ func TestI11_PipesAreNotWaitedFor(t *testing.T) {
 }
 
 // The directory of a tree may have a name that would end a word.
-func TestI15_TreesOfAnyName(t *testing.T) {
+func TestI15_OddTreeNamesAreRecognised(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a=b", "a:b", "a,b", "a b", "a (b)", "a#b"} {
 		tree := filepath.Join(realDir(t), name, "tree")
@@ -445,7 +445,7 @@ func TestI15_APolicyThatIsAScript(t *testing.T) {
 }
 
 // The tree is the outermost repository: a .git that somebody puts below makes it no smaller.
-func TestI15_ThePlantedRepository(t *testing.T) {
+func TestI15_PlantedRepositoriesShrinkNoTree(t *testing.T) {
 	t.Parallel()
 	top := realDir(t)
 	put(t, top, ".git/HEAD", "", 0o600)
@@ -467,7 +467,7 @@ func TestI15_ThePlantedRepository(t *testing.T) {
 }
 
 // What a link leads to is what is approved, for files, images, includes and programs.
-func TestI15_LinksThatChange(t *testing.T) {
+func TestI15_LinkTargetsAreApproved(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		secretFrom("\"file:link\""),

@@ -39,8 +39,8 @@ func TestI15_GrantsSayWhatIsDone(t *testing.T) {
 	}
 }
 
-// TestI15_ProgramsThatRunOthers has programs elsewhere, by all forms of their names, with plain arguments.
-func TestI15_ProgramsThatRunOthers(t *testing.T) {
+// TestI15_InterpretersAreRecognised has programs elsewhere, by all forms of their names, with plain arguments.
+func TestI15_InterpretersAreRecognised(t *testing.T) {
 	t.Parallel()
 	bin, tree := realDir(t), realDir(t)
 	for name, runs := range map[string]bool{

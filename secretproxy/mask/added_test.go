@@ -49,8 +49,8 @@ func TestI10_NeedlesOfOneBeginningAreMasked(t *testing.T) {
 	}
 }
 
-// TestI10_EscapedBlankBeforeNeedle: what a server makes of it is an indent behind a line break.
-func TestI10_EscapedBlankBeforeNeedle(t *testing.T) {
+// TestI10_EscapedLeadingBlanksAreMasked: what a server makes of it is an indent behind a line break.
+func TestI10_EscapedLeadingBlanksAreMasked(t *testing.T) {
 	t.Parallel()
 	set := Compile([][]byte{[]byte("%20token-0123456789abc")}, Options{})
 	for _, text := range []string{`"see\n token-01234\u003567\u0038\u0039abc"`, "see\r\n\ttoken-01234%3567%38%39abc"} {
@@ -60,8 +60,8 @@ func TestI10_EscapedBlankBeforeNeedle(t *testing.T) {
 	}
 }
 
-// TestI10_EscapesAtNeedleEnds: what follows a value makes an escape of its last character.
-func TestI10_EscapesAtNeedleEnds(t *testing.T) {
+// TestI10_EscapesBehindValuesHideNothing: what follows a value makes an escape of its last character.
+func TestI10_EscapesBehindValuesHideNothing(t *testing.T) {
 	t.Parallel()
 	needles := [][]byte{[]byte("key-and-rest-of-it%"), []byte("another-plain-value")}
 	for name, set := range map[string]*Set{

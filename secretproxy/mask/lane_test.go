@@ -114,8 +114,8 @@ func TestI17_SamplesHoldEightCharacters(t *testing.T) {
 	}
 }
 
-// TestI10_AnyLengthAtAnyPlace: a pattern has a sample wherever it stands, at the end of a text too.
-func TestI10_AnyLengthAtAnyPlace(t *testing.T) {
+// TestI10_PatternsAreFoundAtAnyPlace: a pattern has a sample wherever it stands, at the end of a text too.
+func TestI10_PatternsAreFoundAtAnyPlace(t *testing.T) {
 	t.Parallel()
 	const letters = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0eF_hJ-lMnoPqRstUvwXyz"
 	for n := minPattern; n <= 2*headSize; n++ {

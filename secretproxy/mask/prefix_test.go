@@ -62,8 +62,8 @@ func TestI10_TextInFrontUnmasksNothing(t *testing.T) {
 	t.Logf("%d pass; %d stand as they are", shown, literal)
 }
 
-// TestI10_TextInFrontOfPieces: the same on a live answer, cut anywhere.
-func TestI10_TextInFrontOfPieces(t *testing.T) {
+// TestI10_TextBeforePiecesUnmasksNothing: the same on a live answer, cut anywhere.
+func TestI10_TextBeforePiecesUnmasksNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ value, text string }{
 		{"a3T0k3nV4lue/F0rTests", `{"t":"%a3T0k3nV4lue\/F0rTests"}`}, {"a3T0k3nV4lue&F0rTests", `<p>\xa3T0k3nV4lue&amp;F0rTests`},

@@ -188,9 +188,9 @@ func TestI10_OwnEscapesHideNoValue(t *testing.T) {
 	}
 }
 
-// TestI10_LongValuesInQuotedPrintable: behind 76 characters quoted-printable text has a line break, which a
+// TestI10_QuotedPrintableBreaksHideNoValue: behind 76 characters quoted-printable text has a line break, which a
 // string spells \r\n or \n.
-func TestI10_LongValuesInQuotedPrintable(t *testing.T) {
+func TestI10_QuotedPrintableBreaksHideNoValue(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(76, 1))
 	for n := 60; n < 400; n += 7 {
@@ -306,9 +306,9 @@ func showsPart(out, text string, n int) string {
 	return ""
 }
 
-// TestI10_IndentsOfWideTextInStrings: an indent behind a line break of a value, each character of it with a zero, as
+// TestI10_WideIndentsHideNoValue: an indent behind a line break of a value, each character of it with a zero, as
 // JSON and programming languages write it.
-func TestI10_IndentsOfWideTextInStrings(t *testing.T) {
+func TestI10_WideIndentsHideNoValue(t *testing.T) {
 	t.Parallel()
 	const value = "t4b=3Dqc%tk74\tG0%5c\nYr%LYe&bsol;a9zlqS8z\n H%0ATN k1l"
 	r := rand.New(rand.NewPCG(1, 1))

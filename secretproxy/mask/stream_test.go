@@ -104,8 +104,8 @@ func TestI10_NonASCIIIsFoundByNumber(t *testing.T) {
 	}
 }
 
-// TestI10_CharacterAtHeadEnd: of a long value a beginning is kept, whose last character is not cut in two.
-func TestI10_CharacterAtHeadEnd(t *testing.T) {
+// TestI10_HeadsEndBetweenCharacters: of a long value a beginning is kept, whose last character is not cut in two.
+func TestI10_HeadsEndBetweenCharacters(t *testing.T) {
 	t.Parallel()
 	for shift := range 3 {
 		value := []byte(strings.Repeat("k", shift) + strings.Repeat("\u9375", headSize))

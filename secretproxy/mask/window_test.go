@@ -60,8 +60,8 @@ func TestI11_StreamsKeepWithinTheirBound(t *testing.T) {
 	}
 }
 
-// TestI10_LongValuesInWideSpellings: values up to the largest, in spellings of many bytes a character.
-func TestI10_LongValuesInWideSpellings(t *testing.T) {
+// TestI10_LongWideValuesAreMasked: values up to the largest, in spellings of many bytes a character.
+func TestI10_LongWideValuesAreMasked(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{700, 8 << 10} {
 		value := []byte(strings.Repeat("k3y-0f_a/v4lue+", n/15+1)[:n])

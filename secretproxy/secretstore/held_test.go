@@ -97,7 +97,7 @@ func TestI15_CommandsRunAwayFromThePolicy(t *testing.T) {
 }
 
 // A file beside the policy that becomes a link is not followed, whichever part of its path it is.
-func TestI15_FilesThatBecomeLinks(t *testing.T) {
+func TestI15_SwappedInLinksAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	for _, swap := range []string{"sub/token", "sub"} {
 		dir, other := t.TempDir(), t.TempDir()

@@ -37,8 +37,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestI11_ChunksThatCantBeSigned: none of these is read farther than its fault, and nothing stays held.
-func TestI11_ChunksThatCantBeSigned(t *testing.T) {
+// TestI11_UnsignableChunksAreRefused: none of these is read farther than its fault, and nothing stays held.
+func TestI11_UnsignableChunksAreRefused(t *testing.T) {
 	t.Parallel()
 	const signed = ";chunk-signature=00\r\n"
 	for name, c := range map[string]struct {
@@ -76,8 +76,8 @@ func TestI11_ChunksThatCantBeSigned(t *testing.T) {
 	}
 }
 
-// TestHashOfAnotherLength: what the client says of the body is a SHA-256, or one of the words for none.
-func TestHashOfAnotherLength(t *testing.T) {
+// TestPayloadHashesMustBeSHA256: what the client says of the body is a SHA-256, or one of the words for none.
+func TestPayloadHashesMustBeSHA256(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]error{
 		strings.Repeat("0a", 32): nil, sigv4.UnsignedPayload: nil, "": nil,

@@ -139,8 +139,8 @@ func (b *bench) run(p *Process, err error) (string, syscall.WaitStatus) {
 	return string(out), p.Status()
 }
 
-// TestContainersHaveWhatIsTheirsAlone makes containers as the guest's agent does, on this machine's kernel.
-func TestContainersHaveWhatIsTheirsAlone(t *testing.T) {
+// TestContainersHaveTheirOwnSettings makes containers as the guest's agent does, on this machine's kernel.
+func TestContainersHaveTheirOwnSettings(t *testing.T) {
 	b := newBench(t)
 	umask, oom := uint32(0o77), int32(500)
 	c, err := b.add("echo $$; cat /proc/sys/kernel/hostname /proc/self/oom_score_adj; umask; id -u; id -G; ulimit -n; grep -E 'CapBnd|CapEff|NoNewPrivs' /proc/self/status; exec sleep 1000", func(s *ContainerSetup, p *ContainerProcess) {

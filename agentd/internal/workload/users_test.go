@@ -50,7 +50,7 @@ func TestUserLookupMatchesContainerTools(t *testing.T) {
 	}
 }
 
-func TestLookupStandsImagesThatMeanHarm(t *testing.T) {
+func TestHostileAccountFilesAreWithstood(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := accounts{passwd: filepath.Join(dir, "passwd"), group: filepath.Join(dir, "none")}

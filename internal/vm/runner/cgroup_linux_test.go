@@ -33,8 +33,8 @@ func groups(t *testing.T, own string, tree map[string]string) (self, mount strin
 	return self, mount
 }
 
-// TestBoundsAreWritten looks at where a group is made, and with what. The kernel's part is TestI8_CgroupBoundsTheVMM's.
-func TestBoundsAreWritten(t *testing.T) {
+// TestCgroupBoundsAreWritten looks at where a group is made, and with what. The kernel's part is TestI8_CgroupBoundsTheVMM's.
+func TestCgroupBoundsAreWritten(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		own  string
@@ -72,7 +72,7 @@ func TestBoundsAreWritten(t *testing.T) {
 	}
 }
 
-func TestCgroupsThatAreNotDelegated(t *testing.T) {
+func TestUndelegatedCgroupsAreNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		own  string

@@ -214,8 +214,8 @@ type endless struct{ block []byte }
 
 func (e *endless) Read(p []byte) (int, error) { return copy(p, e.block), nil }
 
-// TestI11_ArchivesThatNeverEnd packs a stream that no reader of tar gets to the end of.
-func TestI11_ArchivesThatNeverEnd(t *testing.T) {
+// TestI11_EndlessArchivesAreRefused packs a stream that no reader of tar gets to the end of.
+func TestI11_EndlessArchivesAreRefused(t *testing.T) {
 	t.Parallel()
 	var one bytes.Buffer
 	w := tar.NewWriter(&one)

@@ -270,8 +270,8 @@ func TestChunksInUseStay(t *testing.T) {
 	}
 }
 
-// TestDamageIsToldAndStays: no damaged byte reaches a disk, and while a list can't be read no chunk is removed.
-func TestDamageIsToldAndStays(t *testing.T) {
+// TestDamagedChunksAreReportedAndKept: no damaged byte reaches a disk, and while a list can't be read no chunk is removed.
+func TestDamagedChunksAreReportedAndKept(t *testing.T) {
 	t.Parallel()
 	change := func(path string, do func([]byte) []byte) {
 		b, err := os.ReadFile(path)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRestartPoliciesAreDockers reads what docker reads, and says of the rest what to write.
-func TestRestartPoliciesAreDockers(t *testing.T) {
+// TestRestartPoliciesParseAsInDocker reads what docker reads, and says of the rest what to write.
+func TestRestartPoliciesParseAsInDocker(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Restart{
 		"no": {When: RestartNo}, "always": {When: RestartAlways}, "on-failure": {When: RestartOnFailure}, "on-failure:3": {When: RestartOnFailure, Most: 3},

@@ -102,8 +102,8 @@ func TestI15_RequestsForChildrenAreBounded(t *testing.T) {
 	})
 }
 
-// TestI15_FewRequestsForChildrenAreUnderWay: a flood waits in the guest, and the end of a program ends what it asked for.
-func TestI15_FewRequestsForChildrenAreUnderWay(t *testing.T) {
+// TestI15_ChildRequestsInFlightAreBounded: a flood waits in the guest, and the end of a program ends what it asked for.
+func TestI15_ChildRequestsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}, 100), make(chan struct{}, 100)
 	p := asking(t, time.Minute, func(ctx context.Context, _ []byte, _ io.Writer) {

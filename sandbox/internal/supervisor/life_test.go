@@ -127,8 +127,8 @@ func TestLifetimesEndSandboxesInOrder(t *testing.T) {
 	}
 }
 
-// TestUpdatesHoldAtOnceAndStay changes a sandbox that runs.
-func TestUpdatesHoldAtOnceAndStay(t *testing.T) {
+// TestUpdatesApplyAtOnceAndStay changes a sandbox that runs.
+func TestUpdatesApplyAtOnceAndStay(t *testing.T) {
 	t.Parallel()
 	p := newPlan(t, t.TempDir(), "web")
 	s, info := superviseFake(t, &guestVM{}, p)

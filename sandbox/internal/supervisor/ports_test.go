@@ -18,8 +18,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestPortsAreOfThisMachineOnly listens at any port: at loopback addresses, at one number, and nowhere else.
-func TestPortsAreOfThisMachineOnly(t *testing.T) {
+// TestPortsListenOnLoopbackOnly listens at any port: at loopback addresses, at one number, and nowhere else.
+func TestPortsListenOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	open, err := listenAt(context.Background(), t.TempDir(), state.Port{Guest: 80})
 	if err != nil {

@@ -52,9 +52,9 @@ func TestI1_ApprovalsNeedTheirLine(t *testing.T) {
 	}
 }
 
-// TestI12_PortsThatAreNotWrittenDown are not published at the next start either, nor by the next change. Its twin is
+// TestI12_UnwrittenPortsAreNotPublished are not published at the next start either, nor by the next change. Its twin is
 // written.
-func TestI12_PortsThatAreNotWrittenDown(t *testing.T) {
+func TestI12_UnwrittenPortsAreNotPublished(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, t.TempDir(), "web")
 	plan.NoNet = false
@@ -91,8 +91,8 @@ func TestI12_PortsThatAreNotWrittenDown(t *testing.T) {
 	must(t, <-s.ended)
 }
 
-// TestI12_PausesThatAreNotWrittenDown leave the guest as it was, with its clock and its lifetime.
-func TestI12_PausesThatAreNotWrittenDown(t *testing.T) {
+// TestI12_UnwrittenPausesChangeNothing leave the guest as it was, with its clock and its lifetime.
+func TestI12_UnwrittenPausesChangeNothing(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, t.TempDir(), "box")
 	s, info := superviseFake(t, &guestVM{}, plan)
