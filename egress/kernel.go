@@ -23,7 +23,7 @@ func KernelOwns(proto Proto, dst netip.AddrPort) (bool, error) {
 		}
 	}
 	if err != nil {
-		return true, fmt.Errorf("the kernel doesn't say where %v leads, which is refused therefore: %w", dst.Addr(), err)
+		return true, fmt.Errorf("%v is refused, since the kernel doesn't say where it leads: %w", dst.Addr(), err)
 	}
 	return owns, nil
 }

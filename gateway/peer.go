@@ -14,7 +14,7 @@ import (
 var (
 	errPeerDatagrams = errors.New("another sandbox is reached over TCP only")
 	errNoPeers       = errors.New("there are no other sandboxes here")
-	errPeerRefused   = errors.New("its policy lets this sandbox not in: it needs [[ingress.allow]] with sandboxes and ports")
+	errPeerRefused   = errors.New("its policy doesn't let this sandbox in: it needs [[ingress.allow]] with sandboxes and ports")
 	errPeerBound     = errors.New("too many connections to its ports")
 )
 

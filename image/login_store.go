@@ -143,7 +143,7 @@ func readDockerConfig() (*dockerConfig, error) {
 		return nil, fmt.Errorf("%s has more than %d MiB", path, maxDockerConfig>>20)
 	}
 	if err := c.LoadFromReader(bytes.NewReader(c.text)); err != nil {
-		return nil, fmt.Errorf("%s can't be read, and is left as it is: %w; mend it, or set %s to another directory", path, err, dockerConfigEnv)
+		return nil, fmt.Errorf("%s can't be read, and is left as it is: %w; repair it, or set %s to another directory", path, err, dockerConfigEnv)
 	}
 	if c.AuthConfigs == nil { // "auths": null
 		c.AuthConfigs = map[string]types.AuthConfig{}

@@ -179,7 +179,7 @@ func (c *converter) size(key string, v any, parse func(string) (int64, error)) i
 	case string:
 		n, err := parse(v)
 		if err == nil && n == 0 {
-			err = fmt.Errorf("%q is nothing at all; leave the key out for no limit", v)
+			err = fmt.Errorf("%q lets nothing through; leave the key out for no limit", v)
 		}
 		if err != nil {
 			c.addErr(key, err)

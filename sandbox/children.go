@@ -76,7 +76,7 @@ func (cs Children) familyOf(name string) (*family, error) {
 	for f.root.Parent != "" {
 		above, err := loadStored(cs.home, f.root.Parent)
 		if errors.Is(err, ErrNoSandbox) || err == nil && !above.Created.Equal(f.root.ParentCreated) {
-			return nil, fmt.Errorf("%w: the sandbox whose child %s is has gone", ErrChildren, f.root.Name)
+			return nil, fmt.Errorf("%w: the parent of sandbox %s has gone", ErrChildren, f.root.Name)
 		}
 		if err != nil {
 			return nil, err
@@ -199,7 +199,7 @@ func (f *family) config(o *ChildOptions) (*Config, error) {
 	}
 	if o.Image != "" && !image.SameReference(o.Image, p.Image) {
 		if policies.LocalImage(o.Image) || !slices.ContainsFunc(b.Images, func(ref string) bool { return image.SameReference(ref, o.Image) }) {
-			return nil, fmt.Errorf("%w: image %.80q is none that children may have", ErrChildren, o.Image)
+			return nil, fmt.Errorf("%w: children may not have image %.80q", ErrChildren, o.Image)
 		}
 		cfg.Image, cfg.PolicyImage = o.Image, true
 	}
@@ -250,9 +250,9 @@ func (f *family) room(cfg *Config, o *ChildOptions) error {
 	case len(f.all) >= b.Count:
 		return fmt.Errorf("%w: sandbox %s has %d, and at most %d may be at once; remove one first", ErrChildren, f.root.Name, len(f.all), b.Count)
 	case cpus > b.CPUs:
-		return fmt.Errorf("%w: the children of sandbox %s would have %d CPUs together, and at most %d are theirs", ErrChildren, f.root.Name, cpus, b.CPUs)
+		return fmt.Errorf("%w: the children of sandbox %s would have %d CPUs together, and may have at most %d", ErrChildren, f.root.Name, cpus, b.CPUs)
 	case memory > b.Memory:
-		return fmt.Errorf("%w: the children of sandbox %s would have %d MiB together, and at most %d are theirs", ErrChildren, f.root.Name, memory>>20, b.Memory>>20)
+		return fmt.Errorf("%w: the children of sandbox %s would have %d MiB together, and may have at most %d", ErrChildren, f.root.Name, memory>>20, b.Memory>>20)
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func (vs Volumes) Prune(dry bool) (removed []VolumeStatus, err error) {
 	}
 	for i := range list {
 		if list[i].Problem != "" {
-			return nil, Fail(fmt.Errorf("%w: sandbox %s is damaged, and which volumes it is made with can't be told: `msb rm %s`, or remove volumes by name", ErrState, list[i].Name, list[i].Name))
+			return nil, Fail(fmt.Errorf("%w: sandbox %s is damaged, so that its volumes are unknown: `msb rm %s`, or remove volumes by name", ErrState, list[i].Name, list[i].Name))
 		}
 	}
 	var errs []error

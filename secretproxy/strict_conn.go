@@ -47,7 +47,7 @@ const maxEarly = 64 << 10
 const refusedHead = "GET "
 
 // errEarly ends a connection on which more came.
-var errEarly = errors.New("too much came behind a request for an upgrade, before its answer")
+var errEarly = errors.New("the client sent too much after its request for an upgrade, before the answer")
 
 var _ net.Conn = (*strictConn)(nil)
 

@@ -142,7 +142,7 @@ echo PARENTS > /var/lib/systemd/random-seed; mkdir -p /root; echo $TOKEN > /root
 	archive := filepath.Join(t.TempDir(), "archive")
 	msb("snapshot", "export", "second", archive).want(t, 0, "")
 	msb("snapshot", "import", archive, "back").want(t, 0, "back\n")
-	msb("snapshot", "import", write(t, "hostile", "no archive")).says(t, exitImageRefused, "no archive of a snapshot")
+	msb("snapshot", "import", write(t, "hostile", "no archive")).says(t, exitImageRefused, "not the archive of a snapshot")
 	msb("stop", "two").want(t, 0, "two\n")
 	msb("rm", "two").want(t, 0, "two\n")
 	msb("clone", "back", "two").want(t, 0, "two\n")

@@ -34,7 +34,7 @@ const (
 var (
 	// ErrChanged means that the archive is complete, but files changed their size while they were read: they are filled
 	// up with zeros, or cut off.
-	ErrChanged = errors.New("changed while it was copied, and the copy may be of no one moment; copy it again when nothing writes to it")
+	ErrChanged = errors.New("changed while it was copied, so that the copy may mix old and new content; copy it again when nothing writes to it")
 
 	// errSpecial means that the one file to pack is none that an archive carries the content of.
 	errSpecial = errors.New("it is a device, FIFO or socket, which can't be copied; let a command read it into a file, and copy that")

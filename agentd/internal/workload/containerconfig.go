@@ -84,7 +84,7 @@ func (p *ContainerProcess) Check() error {
 	}
 	const none = 1<<32 - 1 // means "no change" to the system calls
 	if p.UID == none || p.GID == none {
-		return fmt.Errorf("user %d:%d: the highest number is nobody's", p.UID, p.GID)
+		return fmt.Errorf("user %d:%d: the highest number is reserved", p.UID, p.GID)
 	}
 	if len(p.Groups) > maxGroups {
 		return fmt.Errorf("additional groups: %d of them, at most %d may be", len(p.Groups), maxGroups)

@@ -76,5 +76,5 @@ func try(ctx context.Context, namespaces bool) (inForce []string, bounded bool, 
 	case st.err() != nil:
 		return nil, false, st.err()
 	}
-	return nil, false, fmt.Errorf("%w: its process said nothing", vm.ErrVMM)
+	return nil, false, fmt.Errorf("%w: its process reported nothing", vm.ErrVMM)
 }

@@ -283,7 +283,7 @@ type bounded struct {
 	left int64
 }
 
-var errTooLong = errors.New("it is longer than what it says that it holds")
+var errTooLong = errors.New("it is longer than the parts that it lists")
 
 // Read implements io.Reader.
 func (b *bounded) Read(p []byte) (int, error) {

@@ -120,7 +120,7 @@ func openPeer(conn net.Conn) (pidfd int, err error) {
 }
 
 // ErrForeign stands against a signal to a process that has nothing to do with the sandbox.
-var ErrForeign = errors.New("who is said to be the sandbox's supervisor is none; if nothing of it runs, remove its control.sock and run.json")
+var ErrForeign = errors.New("the recorded supervisor of the sandbox is another program; if nothing of the sandbox runs, remove its control.sock and run.json")
 
 // foreign reports whether a process says by its command line that it is no supervisor. Where /proc hides that
 // (proc(5), hidepid) it is taken for one.

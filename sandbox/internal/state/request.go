@@ -183,7 +183,7 @@ var requestID = regexp.MustCompile(`^[a-z2-7]{8}$`)
 func (st *Stored) Ask(asked *Request, now time.Time) error {
 	r := NewRequest(asked.Host, asked.Port, asked.Methods, asked.Why, now) // nothing of an answer is the asker's
 	if r.ID = asked.ID; !requestID.MatchString(r.ID) {
-		return fmt.Errorf("%w: an id of the form %s", ErrRequest, requestID)
+		return fmt.Errorf("%w: the id must have the form %s", ErrRequest, requestID)
 	}
 	if _, err := r.Rule(st.RequestFloor()); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
@@ -197,7 +197,7 @@ func (st *Stored) Ask(asked *Request, now time.Time) error {
 			pending++
 		}
 		if st.Requests[i].ID == r.ID {
-			return fmt.Errorf("%w: there is one of this id", ErrRequest)
+			return fmt.Errorf("%w: there is a request with this id already", ErrRequest)
 		}
 	}
 	if pending >= maxPending {

@@ -11,7 +11,7 @@ var (
 	ErrNoSnapshot      = errors.New("there is no such snapshot")
 	ErrSnapshotExists  = errors.New("the snapshot exists already")
 	ErrSnapshotDamaged = errors.New("the snapshot is damaged")
-	ErrSnapshotArchive = errors.New("no archive of a snapshot, or a damaged one")
+	ErrSnapshotArchive = errors.New("not the archive of a snapshot, or a damaged one")
 	ErrSnapshotOf      = errors.New("the snapshot is of another sandbox")
 )
 

@@ -205,7 +205,7 @@ func (a *access) change(do func(*state.Stored) (*audit.Event, error)) error {
 		fmt.Fprintln(os.Stderr, err) // the supervisor's log
 		return nil
 	case err != nil && due && !errors.Is(err, errUnwritten):
-		a.s.cancel(fmt.Errorf("what was granted could not be taken back when its time was over: %w", err))
+		a.s.cancel(fmt.Errorf("a grant could not be taken back when its time was over: %w", err))
 		return err
 	case err != nil || do == nil:
 		return err
