@@ -193,7 +193,8 @@ func TestSettledFilesAreNotRead(t *testing.T) {
 	}
 }
 
-// TestConcurrentCallsHealOneFile heals one file from several sides.
+// TestConcurrentCallsHealOneFile damages a file, and has several goroutines ask
+// for it at once.
 func TestConcurrentCallsHealOneFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "kernel")

@@ -43,8 +43,8 @@ func Order(changes []*Change) {
 }
 
 // Apply makes the host's file what the guest's is, and records that. allow
-// reports which refusals are overridden. Whatever goes wrong, and wherever a kill
-// comes, a file is the old one or the new one.
+// reports which refusals are overridden. After an error or a kill at any point, a
+// file is either the old one or the new one.
 func (t *Tree) Apply(ctx context.Context, c *Change, allow func(name string) bool) error {
 	if r := c.Refused(allow); r != nil {
 		return fmt.Errorf("%w: %s (%s)", ErrRefused, r.Why, r.Name)

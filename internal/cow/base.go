@@ -40,8 +40,8 @@ type File struct {
 // Base is, by the path from the directory's top, what the guest was shown.
 type Base map[string]File
 
-// ReadBase reads the records at path. None is an empty Base, and a line that was
-// cut short by a kill is left out.
+// ReadBase reads the records at path. A missing file is an empty Base, and a
+// line that was cut short by a kill is left out.
 func ReadBase(path string) (Base, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,11 +122,11 @@ func OpenRecorder(path string) (*Recorder, error) {
 	return &Recorder{out: out, old: old, fresh: map[string]bool{}}, nil
 }
 
-// Shown records what the guest is shown for the first time in this run: it may
-// go by that until the run ends. What it opens counts more than what it only
-// looked up: it knows the content then. What lies below a file that the guest has
-// changed in an earlier run, its overlay doesn't look up, so that the record of
-// that run stays.
+// Shown records what the guest is shown for the first time in this run: it may go
+// by that until the run ends. An open counts more than a lookup, since the guest
+// then knows the content. The overlay doesn't look up the host's version of a
+// file that the guest changed in an earlier run, so that the record of that run
+// stays.
 func (r *Recorder) Shown(name string, f File, opened bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// Entry is a file of the guest's layer: the guest's word, of which only the
-// form was checked.
+// Entry is a file of the guest's layer, as the guest reports it: only its form
+// was checked.
 type Entry struct {
 	// Path is from the top, with slashes; no element is "." or "..".
 	Path   string

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// maxPath bounds the paths that guests tell, in bytes. Of a file of the host
-// behind a longer one nobody knows whether the guest has another version.
+// maxPath bounds the paths that guests report, in bytes. For a file of the host
+// with a longer path it is unknown whether the guest has another version.
 const maxPath = 3 << 10
 
 // comparison is one Compare.
@@ -104,8 +104,8 @@ func (c *comparison) entry(e *Entry) error {
 	return c.add(ch)
 }
 
-// existing looks at a file that both have; done tells that there is no change, or
-// that there is none but of what is in the directory.
+// existing compares a file that both have; done means that the file itself is
+// unchanged, though files in the directory may have changed.
 func (c *comparison) existing(e *Entry, ch *Change, host File, info fs.FileInfo) (done bool, err error) {
 	if info.IsDir() && (!e.Mode.IsDir() || e.Opaque) {
 		kept, err := c.removeIn(e.Path)
@@ -142,8 +142,8 @@ func (c *comparison) existing(e *Entry, ch *Change, host File, info fs.FileInfo)
 	return equal && perm == info.Mode().Perm(), nil
 }
 
-// permissions are what a file gets that the guest gives mode and the host has:
-// nothing that lets others write, unless they can already.
+// permissions are the guest's, without write permission for group and others
+// unless the host's file has it already.
 func permissions(mode, host fs.FileMode) fs.FileMode { return mode.Perm() & (host.Perm() | 0o755) }
 
 func (c *comparison) old(p string, info fs.FileInfo) (*Version, error) {

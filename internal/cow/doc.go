@@ -16,6 +16,6 @@
 // tool makes of it is for who applies it to judge. The list of names that run
 // later (rules.go) is of what is known. Between the last look at a file and its
 // rename the host's own change is lost. A crash of the host may lose what the
-// kernel has not written yet. Hard links of the host's files are parted, and
-// extended attributes, owners and times are not carried.
+// kernel has not written yet. Hard links between the host's files are broken,
+// and extended attributes, owners and times are not carried.
 package cow

@@ -140,9 +140,9 @@ func FoldPath(p string) string {
 var fullFolds = strings.NewReplacer("ß", "ss", "ẞ", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
 // fold is the name that a file system of any kind may take an element for: case
-// and characters without ink are ignored by some (CVE-2014-9390), dots and
-// spaces at the end by FAT, what follows a colon by NTFS, and git~1 is its short
-// name for .git.
+// and invisible characters are ignored by some (CVE-2014-9390), dots and spaces
+// at the end by FAT, what follows a colon by NTFS, and git~1 is its short name
+// for .git.
 func fold(element string) string {
 	element, _, _ = strings.Cut(element, ":")
 	element = fullFolds.Replace(element)

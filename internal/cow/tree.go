@@ -19,8 +19,8 @@ type Options struct {
 	BaseFile string
 	// Hidden reports whether the guest doesn't see the host's file at path.
 	Hidden func(path string) bool
-	// Confines says why a file may not be written since it says what the sandbox may
-	// do; "" for one that doesn't.
+	// Confines says why a file that decides what the sandbox may do may not be
+	// written; "" for any other file.
 	Confines func(path string) string
 	// Open reads a regular file of the guest's layer.
 	Open func(ctx context.Context, path string) (io.ReadCloser, error)

@@ -13,8 +13,8 @@ import (
 
 const (
 	abiMajor = 7
-	// abiMinor is what the replies are laid out for. 31 is the least that is
-	// spoken: the kernel then sends the longer structures only.
+	// abiMinor is what the replies are laid out for. Kernels below 31 are
+	// refused: from there on only the longer structures are sent.
 	abiMinor    = 38
 	abiMinMinor = 31
 

@@ -83,7 +83,8 @@ func (s *tree) putEntry(b []byte, n *node, info *unix.Statx_t) []byte {
 	return s.putAttr(put32(b, 0, 0), n, info)
 }
 
-// putMissing appends a fuse_entry_out of a name that isn't there, which the guest may believe as long as another.
+// putMissing appends a fuse_entry_out of a name that isn't there, which the guest may cache for as long as one that
+// is there.
 func putMissing(b []byte) []byte {
 	b = put64(b, 0, 0, uint64(cacheFor.Seconds()))
 	return append(b, make([]byte, entryBytes-24)...)
@@ -94,7 +95,7 @@ func (s *tree) putAttrOut(b []byte, n *node, info *unix.Statx_t) []byte {
 	return s.putAttr(put32(put64(b, uint64(cacheFor.Seconds())), 0, 0), n, info)
 }
 
-// shown tells of a file that the guest sees.
+// shown reports a file that the guest sees to Options.Base.
 func (s *tree) shown(parent *node, name string, info *unix.Statx_t, opened bool) {
 	if s.base == nil || info.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return

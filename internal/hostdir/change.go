@@ -12,7 +12,8 @@ import (
 // give programs of the guest rights of the host's user.
 const permissions = 0o777 | unix.S_ISVTX
 
-// readOnlyError is the reply to what a directory that is read-only doesn't do.
+// readOnlyError is the reply to an operation that a read-only directory
+// refuses.
 func readOnlyError(op opcode) error {
 	switch op {
 	case opSetattr, opSymlink, opMknod, opMkdir, opUnlink, opRmdir, opRename, opRename2, opLink, opCreate, opWrite, opFallocate:
@@ -22,7 +23,7 @@ func readOnlyError(op opcode) error {
 	}
 }
 
-// change does what changes the host's files.
+// change answers requests that change the host's files.
 func (s *Server) change(r request, out []byte) ([]byte, error) {
 	switch r.op {
 	case opSetattr:
@@ -61,7 +62,7 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 		mode = uint32(flags)
 		switch kind := mode & unix.S_IFMT; {
 		case s.real && (kind == unix.S_IFSOCK || kind == unix.S_IFIFO):
-			return s.meetingPoint(r, &a, kind|mode&permissions, out)
+			return s.makeSpecial(r, &a, kind|mode&permissions, out)
 		case kind != unix.S_IFREG && kind != 0:
 			return nil, unix.EPERM // devices, and what only containers may make
 		}
@@ -111,8 +112,8 @@ func (s *Server) create(r request, out []byte) ([]byte, error) {
 	return put32(put64(out, h.id), s.closeReply(h, flags), 0), nil
 }
 
-// meetingPoint makes a socket or a FIFO. Nobody here opens it.
-func (s *Server) meetingPoint(r request, a *args, mode uint32, out []byte) ([]byte, error) {
+// makeSpecial makes a socket or a FIFO, which this process never opens.
+func (s *Server) makeSpecial(r request, a *args, mode uint32, out []byte) ([]byte, error) {
 	parent, name, d, err := s.target(r, a)
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (s *Server) meetingPoint(r request, a *args, mode uint32, out []byte) ([]by
 	return s.entry(out, parent, d, name)
 }
 
-// make opens a file and makes it where it is missing. Whether it did counts for give alone.
+// make opens a file and makes it where it is missing. Only give needs to know whether it did.
 func (s *tree) make(d *dir, name string, flags int, mode uint32) (f *os.File, made bool, err error) {
 	flags &= openFlags | unix.O_EXCL | unix.O_TRUNC
 	if s.real && flags&unix.O_EXCL == 0 {
@@ -157,8 +158,8 @@ func (s *Server) target(r request, a *args) (*node, string, *dir, error) {
 	return parent, name, d, err
 }
 
-// spot is room for a name that the guest wants to use: a hidden one it may not
-// make either.
+// spot is room for a name that the guest wants to create: it may not create a
+// hidden one either.
 func (s *tree) spot(parent *node, name string) (*dir, error) {
 	if s.hidden(parent, name) {
 		return nil, unix.EACCES

@@ -25,10 +25,10 @@
 //
 // What the guest may write it may fill with anything: programs, hooks of
 // repositories, links that lead elsewhere when a program of the host follows
-// them. Of what lies in the directory everything is served but what
-// Options.Hide names: a hard link to a file is that file. A bind mount is told
-// from the directory around it only where the kernel says which mount a file is
-// of (Linux 5.8). Within cacheFor a guest may see attributes that the host has
+// them. Everything in the directory is served except what Options.Hide names,
+// hard links to files elsewhere included. A bind mount is told from the
+// directory around it only where the kernel says which mount a file is of
+// (Linux 5.8). Within cacheFor a guest may see attributes that the host has
 // changed meanwhile. How much a guest writes is bounded by the host's disk
 // alone.
 package hostdir

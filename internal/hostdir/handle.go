@@ -18,7 +18,8 @@ type handle struct {
 	file *os.File
 	mu   sync.RWMutex
 	done bool // under mu: the descriptor is closed
-	// quiet tells that the guest's kernel doesn't say when a process closes the file: its locks go with the handle.
+	// quiet means that the guest's kernel sends no message for each close of the file, so that locks last until the
+	// handle is released.
 	quiet bool
 }
 

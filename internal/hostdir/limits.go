@@ -12,8 +12,8 @@ import (
 // limits are what one directory may take of the process.
 type limits struct{ nodes, handles, locks, dirs int }
 
-// limitsOf divides what a process with so many descriptors has among its directories. All of them together take half: the
-// guest opens as many files as it may, and the process needs descriptors for the machine, its network and its callers.
+// limitsOf divides a process's descriptors among its directories. All of them together take half: the guest opens as
+// many files as it may, and the process needs descriptors for the machine, its network and its callers.
 func limitsOf(descriptors, share int) limits {
 	each := descriptors / 2 / share
 	const least = 2 // the top and one more
@@ -34,14 +34,15 @@ func descriptorLimit() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// Pool is what directories share of the process that come and go while a machine runs. One may take all of it that the
-// others don't use.
+// Pool holds the limits of directories that come and go while a machine runs. One directory may use whatever the
+// others don't.
 type Pool struct {
 	most           limits
 	nodes, handles atomic.Int64
 }
 
-// poolShare is how many directories of a pool have their own directories kept open and locks, which nobody waits for.
+// poolShare is the number of directories by which a pool's open directories and locks are divided: unlike nodes and
+// handles, these are not counted together.
 const poolShare = 64
 
 // NewPool makes the pool of a machine.

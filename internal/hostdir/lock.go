@@ -21,8 +21,8 @@ const (
 	// maxWaiters bounds how many requests wait for locks.
 	maxWaiters = 256
 
-	// lockPoll is how often a lock that somebody else has is tried again: the
-	// kernel's own waiting can't be given up.
+	// lockPoll is how often a lock that somebody else holds is tried again:
+	// waiting in the kernel can't be cancelled.
 	lockPoll = 10 * time.Millisecond
 )
 
@@ -46,7 +46,7 @@ type lockOwner struct {
 // lockFile holds the locks of one owner.
 type lockFile struct {
 	*os.File
-	quiet *handle // through which some were taken, if the guest tells of no close of it
+	quiet *handle // the quiet handle through which some were taken, or nil
 }
 
 type lockRequest struct {
@@ -133,8 +133,8 @@ func (l *locks) file(o lockOwner, h *handle, make bool) (*lockFile, error) {
 	return l.files[o], nil
 }
 
-// released gives back the locks that were taken through a handle of whose closes the guest doesn't tell. It is done before
-// the next message is looked at, which may ask for such a lock.
+// released gives back the locks that were taken through a quiet handle. It runs before the next message is handled,
+// which may ask for such a lock.
 func (l *locks) released(s *Server, r request) {
 	a := args{rest: r.body}
 	fh := a.u64()

@@ -127,8 +127,8 @@ func (s *tree) remember(parent *node, name string, is identity) (*node, error) {
 	return n, nil
 }
 
-// put says where a node was seen last. The host may have turned a tree
-// inside out meanwhile: a path never runs in a circle.
+// put records where a node was seen last. The host may have moved a directory
+// into one that was below it: put keeps paths free of cycles.
 func (s *tree) put(n, parent *node, name string) error {
 	if n.parent == parent && n.name == name {
 		return nil

@@ -125,12 +125,11 @@ func (s *files) closeReply(h *handle, flags int) uint32 {
 	return openNoFlush
 }
 
-// outdated reports whether the guest opens a file that the host has changed
-// since the guest was shown its size, as far as that goes: what is cached of the
-// content, an open drops. The kernel looks the name up again for an
-// ESTALE, and only then: without it, sendfile(2) and mmap(2) would go by the old
-// size until cacheFor is over. A file that changes all the time is opened the
-// second time.
+// outdated reports whether the host has changed a file's size since the guest
+// was shown it. An open drops cached content, but sendfile(2) and mmap(2) would
+// go by the old size until cacheFor is over: only an ESTALE makes the kernel
+// look the name up again. A file that changes all the time is opened at the
+// second try.
 func (s *files) outdated(n *node, info *unix.Statx_t) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

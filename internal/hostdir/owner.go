@@ -55,8 +55,8 @@ func (s *tree) give(d *dir, made *os.File, to owner, mode uint32) error {
 	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", made.Fd()), mode&permissions|uint32(info.Mode&unix.S_ISGID))
 }
 
-// giveName is give for all but regular files. Whoever else writes in d may have put another in its place: that is given to
-// nobody, unless it is of no worth either.
+// giveName is give for all but regular files. Another process that writes in d may have replaced it: a regular file or
+// a directory that holds something keeps its owner.
 func (s *tree) giveName(d *dir, name string, to owner, mode uint32) error {
 	if !s.real {
 		return nil

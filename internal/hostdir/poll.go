@@ -4,10 +4,10 @@ package hostdir
 
 import "golang.org/x/sys/unix"
 
-// A guest that carries the kernel's messages with a program in Go opens files of the directory too, and Go registers each
-// with epoll in a call that its scheduler doesn't see: if the kernel asks the server about the file then (FUSE_POLL),
-// who would carry the question stands still. Once poll is answered with ENOSYS the kernel asks no more. So the guest
-// polls Options.PollName first, before anybody else opens a file; Polled tells that it did.
+// A guest that carries the kernel's messages with a program in Go opens files of the directory too, and Go registers
+// each with epoll in a call that its scheduler doesn't see: if the kernel asks the server about the file then
+// (FUSE_POLL), the program that would carry the question is blocked. Once poll is answered with ENOSYS the kernel asks
+// no more. So the guest polls Options.PollName first, before anybody else opens a file; Polled tells that it did.
 //
 // See https://github.com/hanwen/go-fuse and https://github.com/golang/go/issues/21014.
 

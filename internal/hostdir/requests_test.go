@@ -293,7 +293,8 @@ func TestI12_TruncatedRequestsDoNothing(t *testing.T) {
 	}
 }
 
-// TestInvalidRequestsGetKernelErrors are refused by the kernel's own numbers.
+// TestInvalidRequestsGetKernelErrors: each is refused with the number that the
+// kernel itself would give.
 func TestInvalidRequestsGetKernelErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -559,7 +560,8 @@ func TestI11_WaitersForLocksAreBounded(t *testing.T) {
 	}
 }
 
-// TestCyclicAndOverlongPathsAreRefused are too long, or would run in a circle.
+// TestCyclicAndOverlongPathsAreRefused, which the host can make by moving
+// directories.
 func TestCyclicAndOverlongPathsAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -25,7 +25,7 @@ const (
 	// MaxMessage bytes twice, and a thread while it waits for the disk.
 	maxInflight = 16
 
-	// maxNodes is how many files the guest's kernel may hold in mind: some 300
+	// maxNodes is how many files the guest's kernel may know at once: some 300
 	// bytes each. A guest that asks for more gets ENFILE.
 	maxNodes = 1 << 19
 
@@ -55,9 +55,9 @@ type Options struct {
 	// File serves one regular file, which is all of the guest's file system, and nothing of the directory that it lies in.
 	// There is no PollName.
 	File bool
-	// HostOwners shows the guest each file's own user, group, setuid and setgid bits, and gives files that the guest makes or
-	// gives away to the users that it says, which takes the rights of root here. Without it all is the guest's user's, and
-	// what the guest gives away is remembered alone.
+	// HostOwners shows the guest each file's own user, group, setuid and setgid bits, and gives files that the guest
+	// makes or gives away to the users that it says, which takes the rights of root here. Without it all is the
+	// guest's user's, and a change of owner by the guest is only remembered.
 	HostOwners bool
 	// Hide has patterns of names (path.Match) that the guest doesn't see and can't
 	// make. One with a slash is of paths from the top.
@@ -277,7 +277,8 @@ func (s *Server) Serve(ctx context.Context, conn Conn) error {
 	}
 }
 
-// reply sends one reply. That the connection has ended is Recv's to say.
+// reply sends one reply. It reports no error: Recv returns the one that ends
+// the connection.
 func (s *Server) reply(b []byte) {
 	s.send.Lock()
 	defer s.send.Unlock()

@@ -54,7 +54,7 @@ func (s *Server) fallocate(r request, out []byte) ([]byte, error) {
 	return out, nil
 }
 
-// grown notes what the guest's kernel takes the size for after a write.
+// grown records the size that the guest's kernel assumes after a write.
 func (s *files) grown(n *node, size uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
