@@ -13,7 +13,8 @@ import (
 const AgentPort = "msb.agent"
 
 // DirectoryPort is the name of the port that carries the FUSE messages of the
-// host's directories, past the agent's gRPC: most of their cost was there.
+// host's directories. They don't go through the agent's gRPC, which was most of
+// their cost.
 const DirectoryPort = "msb.directories"
 
 // Spec describes one machine.
@@ -36,7 +37,7 @@ type Spec struct {
 	// made no key, identity or connection and looked at no disk but the first.
 	// A backend may then start it from a saved state; see Machine.Restored.
 	Warm bool
-	// Held are files that the VMM keeps open until it ends, and does nothing with: locks, say. Start takes them over.
+	// Held are files that the VMM only keeps open until it ends, such as locks. Start takes them over.
 	Held []*os.File
 	// ConsoleLog is the path of the file that receives the guest's console. It
 	// is bounded: see ConsoleLogMax. Empty keeps the tail in memory only.
@@ -94,7 +95,7 @@ type Machine interface {
 	// ErrGuestPanic, ErrGuestOutOfMemory, ErrKilled or ErrVMM and ends in the
 	// console's tail. It returns the context's error when that comes first.
 	Wait(ctx context.Context) error
-	// Pause stops the VMM, and with it the guest, until Resume. Only Kill ends one that is paused.
+	// Pause stops the VMM, and with it the guest, until Resume. Only Kill ends a paused machine.
 	Pause() error
 	Resume() error
 	// Kill ends the machine at once and waits for it.

@@ -5,7 +5,8 @@ import (
 	"github.com/msb-project/msb/internal/vm/runner"
 )
 
-// run obeys a hidden verb. False: the arguments have none.
+// run runs the hidden verb that args begin with, and returns false if they
+// don't.
 func run(args []string) (int, bool) {
 	if len(args) < 2 {
 		return 0, false

@@ -18,6 +18,6 @@
 // is no virtiofs either.
 //
 // What this package does not protect against: libkrun is one process with its
-// device models in it, and a flaw there is a flaw in front of vm/runner's
-// confinement only.
+// device models in it, and for a flaw there only vm/runner's confinement is
+// left.
 package krun

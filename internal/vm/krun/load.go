@@ -136,7 +136,7 @@ func build(c *config) (C.uint32_t, error) {
 		return 0, err
 	}
 	ctx := C.uint32_t(id)
-	for _, step := range []func(C.uint32_t, *config) error{shutDoors, setMachine, addConsole, addDisks, addNet} {
+	for _, step := range []func(C.uint32_t, *config) error{disableDefaults, setMachine, addConsole, addDisks, addNet} {
 		if err := step(ctx, c); err != nil {
 			return 0, err
 		}
@@ -144,9 +144,9 @@ func build(c *config) (C.uint32_t, error) {
 	return ctx, nil
 }
 
-// shutDoors switches off what libkrun adds unasked. Without the first the guest
-// has the host's network through TSI whenever it has no network card.
-func shutDoors(ctx C.uint32_t, _ *config) error {
+// disableDefaults switches off what libkrun adds by default. Without the first
+// call a guest without a network card has the host's network through TSI.
+func disableDefaults(ctx C.uint32_t, _ *config) error {
 	if err := call("disable_implicit_vsock", C.msb_disable_implicit_vsock(ctx)); err != nil {
 		return err
 	}

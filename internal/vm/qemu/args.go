@@ -13,8 +13,8 @@ import (
 // last three are of machines that are saved or restored.
 type fds struct{ agent, console, dirs, net, memory, monitor, state int }
 
-// args builds QEMU's command line. The Spec was validated: no value of it can
-// hold what has a meaning in an option, but paths can, see escape.
+// args builds QEMU's command line. The Spec was validated: no value in it can
+// hold a character of QEMU's option syntax, except paths; see escape.
 func args(binary, kernel, cmdline string, spec *vm.Spec, accel accel, fd fds) []string {
 	argv := []string{
 		binary,
@@ -91,9 +91,10 @@ func (a accel) options() []string {
 		return []string{"-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=2,sleep=on"}
 	case emulated:
 	}
-	// The guest's kernel spends a tenth of its boot on virtualisation that it
-	// could do nothing with. Without ERMS it copies by words: emulation does
-	// each byte of a "rep movsb" by itself, three times slower or more.
+	// The guest's kernel spends a tenth of its boot on setting up
+	// virtualisation that it can't use. Without ERMS it copies by words:
+	// emulation does each byte of a "rep movsb" by itself, three times slower
+	// or more.
 	return []string{"-accel", "tcg,thread=multi", "-cpu", "max,svm=off,vmx=off,erms=off"}
 }
 
@@ -109,7 +110,7 @@ func disks(list []vm.Disk) []string {
 		}
 		argv = append(argv,
 			"-drive", fmt.Sprintf("id=d%d,if=none,format=raw,%s,file=%s", i, options, escape(d.Path)),
-			// By default QEMU stops the machine when the host's disk is full, and waits for somebody to go on.
+			// By default QEMU stops the machine when the host's disk is full, until somebody resumes it.
 			"-device", fmt.Sprintf("virtio-blk-device,drive=d%d,serial=%s,werror=report,rerror=report", i, d.ID))
 	}
 	return argv

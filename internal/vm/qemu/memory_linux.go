@@ -56,7 +56,7 @@ func used(f *os.File, size int64) ([]extent, error) {
 	return list, nil
 }
 
-// extentBytes is in what pieces memory is looked at for zeros.
+// extentBytes is the size of the pieces in which memory is searched for zeros.
 const extentBytes = 16 << 10
 
 // written returns the parts of a file that are not holes.

@@ -25,7 +25,7 @@ type monitor struct {
 }
 
 const (
-	// monitorWait bounds what a machine is waited for.
+	// monitorWait bounds the saving of a machine, and its restoring.
 	monitorWait = 20 * time.Second
 	// maxMonitorBytes bounds what is read of a monitor in all.
 	maxMonitorBytes = 1 << 20
@@ -137,7 +137,7 @@ func (m *monitor) note(r *reply) {
 	}
 }
 
-// within ends what is waited for with the context, until it is called off.
+// within ends every wait when the context ends, until off is called.
 func (m *monitor) within(ctx context.Context) (off func() bool) {
 	return context.AfterFunc(ctx, func() { _ = m.conn.SetDeadline(time.Unix(1, 0)) })
 }

@@ -9,9 +9,9 @@ import (
 	"os"
 )
 
-// template is a machine that was saved when its first process was ready: what
-// is kept in the cache of it. Nothing of an image, a policy or a secret was in
-// that machine.
+// template is what the cache keeps of a machine that was saved when its first
+// process was ready. Nothing of an image, a policy or a secret was ever in that
+// machine.
 type template struct {
 	// Greeting is what the guest wrote to the agent's port.
 	Greeting []byte

@@ -29,8 +29,8 @@ const (
 	// giveUp is how long machines of a kind that could not be saved or restored
 	// are started without trying again.
 	giveUp = time.Hour
-	// maxTSCOff is by how many parts in a million the clock of a saved machine
-	// may be off; twice what the measurement is exact to is usual.
+	// maxTSCOff is how far off the clock of a saved machine may be, in parts
+	// per million. Two measurements usually differ by twice their accuracy.
 	maxTSCOff = 200
 )
 

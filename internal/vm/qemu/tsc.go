@@ -19,8 +19,8 @@ const (
 	tscSpan = 20 * time.Millisecond
 	// tscStale bounds the span: over a suspend of the host TSC and clock differ.
 	tscStale = 10 * time.Second
-	// Frequencies outside of these are a broken measurement: the kernel would
-	// take any value for true.
+	// A frequency outside of these is a broken measurement, and the kernel
+	// would believe it.
 	minTSCKHz, maxTSCKHz = 100_000, 20_000_000
 )
 

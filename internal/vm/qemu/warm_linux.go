@@ -26,7 +26,7 @@ var blankMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 func (b *Backend) startWarm(ctx context.Context, spec *vm.Spec) vm.Machine {
 	path, err := b.templatePath(spec)
 	if err != nil {
-		return nil // the ordinary start says it better
+		return nil // the ordinary start reports the error
 	}
 	if info, err := os.Stat(path + failedSuffix); err == nil && time.Since(info.ModTime()) < giveUp {
 		return nil
@@ -44,8 +44,8 @@ func (b *Backend) startWarm(ctx context.Context, spec *vm.Spec) vm.Machine {
 	return nil
 }
 
-// blank is the Spec of the machine that is saved: of the sandbox's it has the
-// first disk only, and empty ones at the paths in place of the others.
+// blank is the Spec of the machine to be saved: it has the sandbox's first
+// disk, and the empty disks at paths in place of the others.
 func blank(spec *vm.Spec, paths []string) vm.Spec {
 	kind := vm.Spec{
 		CPUs: spec.CPUs, MemoryMiB: spec.MemoryMiB, Cmdline: spec.Cmdline, Net: spec.Net,
@@ -270,7 +270,8 @@ func (r *restored) Agent() vm.Conn { return r.agent }
 // Restored implements vm.Machine.
 func (r *restored) Restored() bool { return true }
 
-// greeted is an agent's stream that begins with what it said before it was saved.
+// greeted is the agent's stream of a restored machine, which begins with what the
+// guest wrote before it was saved.
 type greeted struct {
 	vm.Conn
 	said []byte

@@ -23,8 +23,8 @@ type victims struct {
 type attack struct {
 	name string
 	try  func(v *victims) error
-	// filterOnly marks those that nothing but the filter stands against where
-	// there are no namespaces: with a filter that refuses nothing they work.
+	// filterOnly marks those that only the filter prevents where there are no
+	// namespaces: with a filter that refuses nothing they work.
 	filterOnly bool
 }
 
@@ -51,7 +51,7 @@ func child(pid uintptr, errno unix.Errno) error {
 }
 
 var attacks = []attack{
-	// Files of the user's: Landlock has no word on these.
+	// Files of the user's: Landlock doesn't cover these.
 	{"chmod", func(v *victims) error { return unix.Chmod(v.File, 0o777) }, true},
 	{"fchmodat", func(v *victims) error { return unix.Fchmodat(unix.AT_FDCWD, v.File, 0o777, 0) }, true},
 	{"chown", func(v *victims) error { return unix.Chown(v.File, os.Getuid(), os.Getgid()) }, true},
@@ -154,10 +154,10 @@ var attacks = []attack{
 	{"connect", func(*victims) error { return refusedAs(unix.Connect(FirstFileFD, &unix.SockaddrUnix{Name: "/x"})) }, false},
 	{"bind", func(*victims) error { return unix.Bind(FirstFileFD, &unix.SockaddrUnix{Name: "@msb-probe"}) }, false},
 	{"listen", func(*victims) error { return unix.Listen(FirstFileFD, 1) }, false},
-	// Landlock has a word on these too.
+	// Landlock covers these too.
 	{"connect by TCP", func(*victims) error { return byTCP(unix.Connect) }, false},
 	{"bind by TCP", func(*victims) error { return byTCP(unix.Bind) }, false},
-	// The kernel's other doors.
+	// Other ways into the kernel.
 	{"x32", func(*victims) error { return wants(unix.ENOSYS, raw(x32Bit|unix.SYS_GETPID)) }, false},
 	{"io_uring", func(*victims) error {
 		p := [128]byte{}

@@ -37,9 +37,9 @@ const namespaceBits = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET 
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // calls are what the VMMs may do as process self. `make record-calls` records
-// QEMU's under emulation; libkrun's tests run with the list in force. What is
-// there by knowledge only, for KVM, another kernel, another C library or a path
-// that rarely runs, says "unrecorded".
+// QEMU's under emulation; libkrun's tests run with the list in force. An entry
+// that no recording has shown, because it is for KVM, another kernel, another C
+// library or a path that rarely runs, says "unrecorded".
 //
 // Not here, and so refused: chmod, chown, setxattr, utime and their kin, link,
 // rename, unlink, mkdir and mknod (they would work on what Landlock lets be
@@ -59,7 +59,7 @@ func calls(self int) []call {
 		{nr: unix.SYS_BRK, why: "malloc"},
 		{nr: unix.SYS_MEMBARRIER, why: "unrecorded: QEMU's RCU and Go's garbage collector where the kernel offers it"},
 
-		// Files: which ones is Landlock's and the mounts' affair.
+		// Files: Landlock and the mounts decide which ones.
 		{nr: unix.SYS_OPENAT, why: "disks, kernel, firmware, libraries"},
 		{nr: unix.SYS_CLOSE, why: "descriptors"},
 		{nr: unix.SYS_CLOSE_RANGE, why: "unrecorded: newer C libraries"},
@@ -89,7 +89,7 @@ func calls(self int) []call {
 		{nr: unix.SYS_FADVISE64, by: QEMU, why: "unrecorded: QEMU's hints about disks"},
 		{nr: unix.SYS_DUP, by: Libkrun, why: "libkrun copies the descriptors that it is given"},
 		{nr: unix.SYS_DUP3, why: "unrecorded: the same in other libraries"},
-		// Not F_SETOWN and F_SETSIG: with O_ASYNC they are a kill of any process of the user's.
+		// Not F_SETOWN and F_SETSIG: with O_ASYNC they send a signal to any process of the user.
 		{nr: unix.SYS_FCNTL, why: "flags and locks of descriptors", only: is(1,
 			unix.F_DUPFD, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
 			unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW,
@@ -156,8 +156,8 @@ func calls(self int) []call {
 		{nr: unix.SYS_RESTART_SYSCALL, why: "the kernel, after a stop and continue"},
 		{nr: unix.SYS_EXIT, why: "a thread's end"},
 		{nr: unix.SYS_EXIT_GROUP, why: "the end"},
-		// The way from the runner to the VMM. It makes no process, and what it executes is confined as well;
-		// QEMU's own filter refuses it from then on.
+		// The runner becomes the VMM by execve, which makes no process and keeps the confinement; QEMU's own
+		// filter refuses it from then on.
 		{nr: unix.SYS_EXECVE, why: "the runner becomes the VMM"},
 
 		// About itself.

@@ -17,7 +17,8 @@ var errNoCgroup = errors.New("no control group of version 2 with memory and pids
 const (
 	cgroupMount = "/sys/fs/cgroup"
 	cgroupSelf  = "/proc/self/cgroup"
-	// cgroupPrefix begins the names of VMMs' groups. One that is empty and older than cgroupAge was left by a kill.
+	// cgroupPrefix begins the names of VMMs' groups. A group that is empty and older than cgroupAge was left by a
+	// killed supervisor.
 	cgroupPrefix = "msb-vmm-"
 	cgroupAge    = time.Minute
 )
@@ -50,14 +51,15 @@ func spawnBounded(p *Plan, self []string, files []*os.File, stderr *os.File, l l
 		if err == nil {
 			return proc, status, nil
 		}
-		group.close() // who may make groups may yet not be allowed to put a process there
+		group.close() // this process may make groups, but not put a process there
 	}
 	return spawn(p, self, files, stderr, nil)
 }
 
-// newCgroup makes a group below the nearest ancestor of this process's own whose groups have both controllers.
-// Controllers are switched on nowhere: who may use them is whoever manages the groups to say. Its own group is an
-// ancestor too; the kernel lets only the root of all hold both processes and groups with controllers.
+// newCgroup makes a group below the nearest ancestor of this process's own whose groups have both controllers. It
+// switches no controller on: that is for whoever manages the groups to decide. The search begins at its own
+// group, where it fails unless that is the root: the kernel lets no other group hold both processes and groups
+// with controllers.
 func newCgroup(self, mount string, l limits) (*cgroup, error) {
 	own, err := ownCgroup(self)
 	if err != nil {
@@ -112,7 +114,7 @@ func makeCgroup(parent string, l limits) (*cgroup, error) {
 	for name, value := range map[string]int64{"memory.max": l.memory, "pids.max": int64(l.threads)} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(path, name), []byte(strconv.FormatInt(value, 10)), 0))
 	}
-	// Else what is over the bound goes to the host's swap. A kernel without swap has no such file.
+	// Otherwise memory over the bound goes to the host's swap. A kernel without swap has no such file.
 	_ = os.WriteFile(filepath.Join(path, "memory.swap.max"), []byte(strconv.FormatInt(l.memory, 10)), 0)
 	if err == nil {
 		var dir *os.File

@@ -11,8 +11,8 @@ import (
 // handful of channels, with room for one event descriptor per queue and CPU.
 const maxOpenFiles = 4096
 
-// confine takes rights away from the calling thread, weakest bond first, all
-// but system calls. It returns what is in force, for people.
+// confine takes rights away from the calling thread, except system calls, which
+// refuseSyscalls restricts. It returns what is in force, in words for users.
 func confine(p *Plan) ([]string, error) {
 	var done []string
 	if p.Namespaces {
@@ -64,7 +64,7 @@ func limitResources(p *Plan) error {
 			return fmt.Errorf("%s: %w", limit.name, err)
 		}
 	}
-	// Beyond the limit a write is an error and not the end.
+	// A write beyond the limit then fails instead of killing the process.
 	signal.Ignore(unix.SIGXFSZ)
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {

@@ -90,7 +90,7 @@ const consoleChunk = 32 << 10
 
 // copyFrom reads the console until its end.
 func (c *console) copyFrom(r io.Reader) {
-	// LimitReader-free on purpose: it must be read for as long as it lasts.
+	// No limit: a console that is not read blocks the guest.
 	_, _ = io.CopyBuffer(onlyWriter{c}, r, make([]byte, consoleChunk))
 }
 

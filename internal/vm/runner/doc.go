@@ -22,8 +22,8 @@
 // or to a file's attributes. [vm.Machine.Confinement] says which it was.
 //
 // The VMM dies with its supervisor: by the parent-death signal, which is bound
-// to the thread that started it and so that thread is kept, and by the
-// liveness pipe, which closes the moment before the signal is armed.
+// to the thread that started it, so that this thread is kept; and by the
+// liveness pipe, which covers the moment before the signal is armed.
 //
 // What this package does not protect against: a VMM that is broken out of may
 // still use its CPU and memory, write its writable disks, and talk to the

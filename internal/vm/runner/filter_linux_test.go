@@ -34,7 +34,7 @@ func judge(t *testing.T, p *Plan, arch, nr uint32, args ...uint32) uint32 {
 }
 
 // TestI8_ArgumentsAreJudged: some of these say the same refused by the filter and by a file that doesn't know them, so
-// that a process can't tell who stood against it. The twin of each row is an argument that passes.
+// that a process can't tell which of the two refused it. The twin of each row is an argument that passes.
 func TestI8_ArgumentsAreJudged(t *testing.T) {
 	t.Parallel()
 	const (

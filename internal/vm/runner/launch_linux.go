@@ -62,7 +62,7 @@ func (l *Launch) start(ctx context.Context) (*machine, error) {
 	m, err := l.attempt(ctx, log, true)
 	var ns *namespaceError
 	if errors.As(err, &ns) {
-		// Once more without: Landlock and seccomp still hold.
+		// Try again without namespaces: Landlock and seccomp still confine it.
 		m, err = l.attempt(ctx, log, false)
 	}
 	if err != nil {
@@ -71,10 +71,10 @@ func (l *Launch) start(ctx context.Context) (*machine, error) {
 	return m, nil
 }
 
-// resolve turns the plan's paths into real ones; links of the host are not
-// there in the VMM's root. What is missing is found out about here, where the
-// error still names what the caller gave. Directories that differ between
-// distributions are the runner's to leave out.
+// resolve turns the plan's paths into real ones, since the VMM's root has none
+// of the host's links. A missing file is an error here, where it can still be
+// named as the caller gave it; directories that some distributions lack are
+// left out by the runner.
 func (l *Launch) resolve() error {
 	for _, paths := range [][]string{l.Plan.ReadWrite, l.Plan.Devices} {
 		for i, path := range paths {

@@ -83,7 +83,7 @@ func interpreter(lib *elf.File) string {
 }
 
 // find looks for a library as the dynamic linker does for the file that needs
-// it, in every directory: which of several it will take is its own affair.
+// it, in every directory, since the linker may take any of several.
 func (f *finder) find(by *elf.File, dirs []string, name string) {
 	if strings.Contains(name, "/") {
 		f.found(name)

@@ -65,7 +65,7 @@ func TestStaticProgramsNeedNoLibrary(t *testing.T) {
 	}
 }
 
-// TestI8_NoLinkGrantsADirectory stands against /lib, a link to /usr/lib: a rule of Landlock's about the link
+// TestI8_NoLinkGrantsADirectory guards against /lib, a link to /usr/lib: a rule of Landlock's about the link
 // would be about every file below.
 func TestI8_NoLinkGrantsADirectory(t *testing.T) {
 	if landlockABI() == 0 {

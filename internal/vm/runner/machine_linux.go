@@ -144,7 +144,8 @@ func (m *machine) Pause() error { return m.proc.signal(unix.SIGSTOP) }
 // Resume implements vm.Machine.
 func (m *machine) Resume() error { return m.proc.signal(unix.SIGCONT) }
 
-// Kill implements vm.Machine. The channels are closed too: nobody answers.
+// Kill implements vm.Machine. The channels are closed too, since nothing
+// answers on them any more.
 func (m *machine) Kill() error {
 	err := m.proc.kill()
 	if err == nil {

@@ -27,7 +27,7 @@ func Main() int {
 	return exitFailed
 }
 
-// become does not return but with an error.
+// become returns only an error.
 func become(out io.Writer) error {
 	plan, err := readPlan()
 	if err != nil {

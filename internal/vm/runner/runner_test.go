@@ -109,7 +109,7 @@ func TestI8_ConfinedProcessesReachOnlyTheirFiles(t *testing.T) {
 }
 
 // TestI8_AttacksWorkWithoutTheFilter shows that the attacks above are real: with a filter that refuses
-// nothing, and no namespaces, those that nothing else stands against work.
+// nothing, and no namespaces, those that nothing else prevents succeed.
 func TestI8_AttacksWorkWithoutTheFilter(t *testing.T) {
 	r := new(Recording)
 	f, confinement := observe(t, false, r)

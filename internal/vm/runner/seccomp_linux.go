@@ -75,7 +75,8 @@ func filter(p *Plan, self int) []unix.SockFilter {
 	}
 	prog = append(prog, ioctlBlock(v)...)
 	return append(prog,
-		// Even in a recording: whoever gets clone3 takes no clone.
+		// Even in a recording: a C library for which clone3 works never calls
+		// clone.
 		skipUnless(bpfEqual, unix.SYS_CLONE3, 1), stmt(bpfReturn, errnoAction(unix.ENOSYS)),
 		skipUnless(bpfAtLeast, unknownFrom, 1), stmt(bpfReturn, v.refuse(unix.ENOSYS)),
 		stmt(bpfReturn, v.refuse(unix.EPERM)),
@@ -105,8 +106,8 @@ func (c call) block(v verdicts) []unix.SockFilter {
 	return append([]unix.SockFilter{skipUnless(bpfEqual, c.nr, len(body))}, body...)
 }
 
-// ioctlBlock lets those of ioctls and KVM's through. Others get what a file
-// says that doesn't know them.
+// ioctlBlock allows those of ioctls and KVM's. Others get ENOTTY, as from a
+// file that doesn't know them.
 func ioctlBlock(v verdicts) []unix.SockFilter {
 	allow := stmt(bpfReturn, v.allow)
 	body := make([]unix.SockFilter, 0, 2*len(ioctls)+5)

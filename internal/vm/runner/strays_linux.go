@@ -24,7 +24,7 @@ func dropStrays(first int) error {
 	}
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= first {
-			unix.CloseOnExec(fd) // the one that read the directory is gone already
+			unix.CloseOnExec(fd) // the descriptor that read the directory is closed already
 		}
 	}
 	return nil

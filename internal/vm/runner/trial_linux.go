@@ -21,13 +21,13 @@ type Trial struct {
 	Cgroup bool
 }
 
-// trialProgram is executed by a trial, and is on no host: what is tried is how
-// far the way to it leads.
+// trialProgram is what a trial executes. It is on no host: a trial shows
+// whether a VMM would get as far as execve.
 const trialProgram = "/nosuch-msb-trial"
 
-// Try takes the way of a VMM up to its first instruction, in a process that
-// ends there. An error says that no VMM can be confined here, so that none
-// would start: seccomp is refused, say.
+// Try does what starting a VMM does, up to its first instruction, in a process
+// that ends there. An error means that no VMM would start here, because it
+// can't be confined: seccomp is refused, say.
 func Try(ctx context.Context) (Trial, error) {
 	t := Trial{Landlock: landlockABI()}
 	var err error

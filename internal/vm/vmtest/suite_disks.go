@@ -75,8 +75,8 @@ func (s *Suite) ReadOnlyDiskIsOpenedForReadingOnly(t *testing.T) {
 			t.Errorf("%s begins with %q, want %q", path, got, want)
 		}
 	}
-	// The guest's kernel keeps the flag of its own free will; what binds a
-	// guest that does not is how QEMU opened the file.
+	// The guest's kernel need not honour the read-only flag; what holds against
+	// one that doesn't is how QEMU opened the file.
 	if mode := openMode(t, g.PID(), readOnly); mode != unix.O_RDONLY {
 		t.Errorf("the read-only disk is open with mode %#o, want O_RDONLY", mode)
 	}

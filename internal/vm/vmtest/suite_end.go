@@ -100,7 +100,7 @@ func (s *Suite) KillEndsTheProcessAndLeavesNoZombie(t *testing.T) {
 	}
 }
 
-// KilledByAnotherIsReported kills a machine behind its back.
+// KilledByAnotherIsReported kills a machine's process directly.
 func (s *Suite) KilledByAnotherIsReported(t *testing.T) {
 	t.Helper()
 	g := Boot(t, s.Backend, s.spec(t))
@@ -112,8 +112,8 @@ func (s *Suite) KilledByAnotherIsReported(t *testing.T) {
 	}
 }
 
-// GuestHasAConsoleAndAClock prints a line to the kernel's own console: where it
-// has none, a panic has no words. And it looks at the clock source.
+// GuestHasAConsoleAndAClock prints a line to the kernel's own console: without
+// one a panic leaves no text. It also checks the clock source.
 func (s *Suite) GuestHasAConsoleAndAClock(t *testing.T) {
 	t.Helper()
 	g := Boot(t, s.Backend, s.spec(t))
