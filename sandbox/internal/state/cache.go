@@ -20,9 +20,9 @@ import (
 )
 
 // The directories and files of caches under $MSB_HOME. A generation is a disk that nobody writes to any more, with a
-// directory for each key; sandboxes that start get the newest. Its lock is held, shared, by each machine that has it. The
-// one that is being made is in CacheWork, whose lock is held alone. The newest is never removed; one without a disk has
-// nothing in it.
+// directory for each key; sandboxes that start get the newest. Its lock is held, shared, by each machine that has it.
+// The one that is being made is in CacheWork, whose lock is held exclusively. The newest is never removed; one without
+// a disk has nothing in it.
 const (
 	CachesDir    = "caches"
 	CacheWork    = "work"
@@ -33,9 +33,10 @@ const (
 
 // Errors about caches.
 var (
-	// ErrCache is of a tool that has none here, or of a sandbox without it.
+	// ErrCache means that no tool of that name has a cache here, or that the
+	// sandbox doesn't use it.
 	ErrCache = errors.New("no such cache")
-	// ErrCacheBusy tells that the caches are being changed.
+	// ErrCacheBusy means that the caches are being changed.
 	ErrCacheBusy = errors.New("another command changes the caches")
 )
 
@@ -61,7 +62,7 @@ type StoredCache struct {
 	// Bytes is what the files of a tool take on the disk.
 	Bytes     int64     `json:"bytes"`
 	Committed time.Time `json:"committed"`
-	// Sandbox is the one that something was committed of at last.
+	// Sandbox is the one whose files were committed last.
 	Sandbox string `json:"sandbox"`
 }
 
@@ -78,8 +79,7 @@ type Cache struct {
 	Path string
 }
 
-// cacheTools have their caches where the tools' own documentation says that they are without configuration, and with the
-// variables that images set.
+// cacheTools lists where each tool's documentation puts its caches by default, and by the variables that images set.
 var cacheTools = []cacheTool{
 	{"apk", func(func(string) string) []Cache { return []Cache{{"apk", "/etc/apk/cache"}} }},
 	{"apt", func(func(string) string) []Cache { return []Cache{{"apt", "/var/cache/apt/archives"}} }},
@@ -117,8 +117,8 @@ func CacheTools() []string {
 	return names
 }
 
-// CachesOf are the directories of a tool for processes with that environment, KEY=value; ErrCache if there is no such tool.
-// What the environment has that is no absolute path is passed over.
+// CachesOf are the directories of a tool for processes with that environment, KEY=value; ErrCache if there is no such
+// tool. A variable whose value is no absolute path is ignored.
 func CachesOf(tool string, environ []string) ([]Cache, error) {
 	i := slices.IndexFunc(cacheTools, func(t cacheTool) bool { return t.name == tool })
 	if i < 0 {
@@ -163,14 +163,14 @@ func Generations(home string) (names []string, err error) {
 	return names, nil
 }
 
-// NextGeneration is the name of the one behind newest, which may be "".
+// NextGeneration is the name of the generation after newest, which may be "".
 func NextGeneration(newest string) string {
 	n, _ := strconv.Atoi(strings.TrimPrefix(newest, "g")) // of digits alone
 	return fmt.Sprintf("g%08d", n+1)
 }
 
-// AttachCaches takes the lock of the newest generation for a machine, shared, and names its directory. Without one both
-// are zero.
+// AttachCaches takes a shared lock on the newest generation for a machine, and returns its directory. Without a
+// generation both are zero.
 func AttachCaches(home string) (dir string, lock *os.File, err error) {
 	for {
 		names, err := Generations(home)
@@ -188,7 +188,7 @@ func AttachCaches(home string) (dir string, lock *os.File, err error) {
 	}
 }
 
-// LockGeneration takes the lock of a generation alone: unix.EWOULDBLOCK while a machine has it.
+// LockGeneration takes the exclusive lock of a generation: unix.EWOULDBLOCK while a machine holds it.
 func LockGeneration(home, name string) (*os.File, error) {
 	return lockGeneration(CachesPath(home, name), unix.LOCK_EX)
 }
@@ -209,7 +209,7 @@ func lockGeneration(path string, how int) (*os.File, error) {
 	return lock, nil
 }
 
-// ShareLock makes a lock that is held alone one that is held shared.
+// ShareLock turns an exclusive lock into a shared one.
 func ShareLock(lock *os.File) error { return unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB) }
 
 // ReadCaches reads what is kept of a generation.

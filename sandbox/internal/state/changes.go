@@ -5,31 +5,32 @@ import (
 	"time"
 )
 
-// StopNotice is the guest's file that tells of a stop which is near.
+// StopNotice is the file in the guest that announces a stop.
 const StopNotice = "/run/msb-stop"
 
-// Changes are what can change of a sandbox that is there. nil leaves as it is.
+// Changes are the settings of a sandbox that can be changed later. nil keeps a
+// setting.
 type Changes struct {
-	// Lifetime and IdleStop are limits, 0 for none, and hold at once. Keep starts the time of both again.
+	// Lifetime and IdleStop are limits, 0 for none, and take effect at once. Keep starts the time of both again.
 	Lifetime *time.Duration `json:"lifetime,omitempty"`
 	IdleStop *time.Duration `json:"idle_stop,omitempty"`
 	Keep     bool           `json:"keep,omitempty"`
-	// Restart holds at once.
+	// Restart takes effect at once.
 	Restart *Restart `json:"restart,omitempty"`
-	// Paused stops the guest where it is, or lets it go on: of a sandbox that runs only, and for this run only.
+	// Paused pauses or resumes the guest: only while the sandbox runs, and for this run only.
 	Paused *bool `json:"paused,omitempty"`
 	// Ask and Answer are of a request for more of the network.
 	Ask    *Request       `json:"ask,omitempty"`
 	Answer *RequestAnswer `json:"answer,omitempty"`
-	// CPUs and Memory, in bytes, hold from the next start on.
+	// CPUs and Memory, in bytes, take effect at the next start.
 	CPUs   *int   `json:"cpus,omitempty"`
 	Memory *int64 `json:"memory,omitempty"`
-	// Labels are set, those of RemoveLabels removed before.
+	// Labels are set after those of RemoveLabels are removed.
 	Labels       map[string]string `json:"labels,omitempty"`
 	RemoveLabels []string          `json:"remove_labels,omitempty"`
 }
 
-// Apply makes the changes, which whoever asks for them has checked.
+// Apply makes the changes. The caller has checked them.
 func (c *Changes) Apply(st *Stored) {
 	set(&st.Lifetime, c.Lifetime)
 	set(&st.IdleStop, c.IdleStop)

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoControl says that what is in the place of a control socket is none.
+// errNoControl means that the file in the place of a control socket is no
+// socket.
 var errNoControl = errors.New("it is no socket")
 
 // DialControl connects to the control socket in dir, a path of any length. It follows no link: behind one is a socket

@@ -43,7 +43,7 @@ const (
 	InfoFile    = "run.json"     // what the run says of itself
 	ControlSock = "control.sock" // of the run
 	PeerSock    = "peer.sock"    // of the run, for other sandboxes
-	OriginFile  = "origin.json"  // the snapshot that its disk was at last
+	OriginFile  = "origin.json"  // the snapshot that its disk was last at
 	// CallsFile has what agents did with it, in lines; with OlderCalls behind its name, the file before.
 	CallsFile  = "calls.jsonl"
 	OlderCalls = ".1"
@@ -67,12 +67,13 @@ var RunForm = withJobs(owned.Files(runFile.MatchString))
 func RemoveIn(parent, dir *os.File, name string, form owned.Form) error {
 	err := owned.Remove(parent, dir, name, form, LockFile)
 	if errors.Is(err, unix.ENOTEMPTY) {
-		return nil // somebody writes into it still: a later sweep has it
+		return nil // somebody still writes into it: a later sweep removes it
 	}
 	return err
 }
 
-// RemoveOwn is removeIn for who has the lock. What is not there is no error.
+// RemoveOwn is RemoveIn for the holder of the lock. A missing directory is no
+// error.
 func RemoveOwn(path string, form owned.Form) error {
 	parent, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -111,7 +112,8 @@ func LockDir(path string, flags int) (*os.File, error) {
 // a directory that has no lock file is fs.ErrNotExist.
 func LockAt(dir *os.File, flags int) (*os.File, error) { return lockAs(dir, flags, unix.LOCK_EX) }
 
-// CheckLock is fs.ErrNotExist if a lock that was just taken is no longer the file at path: who had it before has removed it.
+// CheckLock is fs.ErrNotExist if a lock that was just taken is no longer the file at path, because its last holder
+// removed it.
 func CheckLock(lock *os.File, path string) error {
 	held, err := lock.Stat()
 	if err != nil {

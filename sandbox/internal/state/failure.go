@@ -17,7 +17,7 @@ var ErrSupervisor = errors.New("the sandbox's supervisor ended unexpectedly")
 // ErrPolicyMissing means that the policy file could not be read.
 var ErrPolicyMissing = errors.New("policy file can't be read")
 
-// ErrHome tells that the state directory isn't the caller's alone.
+// ErrHome means that others than the caller can write to the state directory.
 var ErrHome = errors.New("state directory isn't safe to use")
 
 // ErrIdle is the end of a sandbox that nobody used for as long as its IdleStop.
@@ -69,7 +69,7 @@ func (f *Failure) Error() string { return f.err.Error() }
 // Unwrap gives the cause.
 func (f *Failure) Unwrap() error { return f.err }
 
-// Fail gives err the kind that its sentinels tell; nil stays nil.
+// Fail gives err the kind of its sentinels; nil stays nil.
 func Fail(err error) error {
 	var have *Failure
 	if err == nil || errors.As(err, &have) {

@@ -223,7 +223,7 @@ func ReadJob(dir, name string) (*StoredJob, error) {
 	return nil, fmt.Errorf("%w: %s: %w; remove the job", ErrState, JobPath(dir, name), bad)
 }
 
-// LastStatus is what the file of a job that is gone said at last. It was opened before.
+// LastStatus is what the file of a removed job said last. It was opened before the removal.
 func LastStatus(f *os.File) (*StoredJob, error) {
 	j := new(StoredJob)
 	return j, json.NewDecoder(io.NewSectionReader(f, 0, JobFileBytes)).Decode(j)
@@ -246,7 +246,7 @@ func (j *StoredJob) Current() JobStatus {
 	return st
 }
 
-// ListJobs are the names of the jobs in a directory, in order. One without jobs may not be there.
+// ListJobs are the names of the jobs in a directory, in order. A missing directory has none.
 func ListJobs(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -6,17 +6,17 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 )
 
-// Again is what a supervisor goes on with whose guest has ended by itself, in a new machine.
+// Again is what a supervisor needs to go on in a new machine after its guest has ended by itself.
 type Again struct {
 	Main MainRun `json:"main"`
-	// EgressUsed is what the runs before took of the policy's egress_bytes, which a guest must not get back by a crash.
+	// EgressUsed is how much of the policy's egress_bytes earlier runs used: a guest must not get it back by a crash.
 	EgressUsed int64 `json:"egress_used,omitempty"`
 }
 
 // MainRun is a main command that is to be run again. The fields behind Restarts are those of agentclient.ExecOptions.
 type MainRun struct {
 	Job StoredJob `json:"job"`
-	// Restarts has counted the run that is to come, and has the pause before it.
+	// Restarts counts the coming run too, and has the pause before it.
 	Restarts Restarts `json:"restarts"`
 
 	Argv     []string             `json:"argv"`
@@ -31,7 +31,8 @@ type MainRun struct {
 	JobInput bool                 `json:"job_input,omitempty"`
 }
 
-// NewMainRun is a run of j, which is running, with what can be written down of o.
+// NewMainRun is a run of the running job j, with those options of o that can be
+// stored.
 func NewMainRun(j *StoredJob, o *agentclient.ExecOptions, r Restarts) *MainRun {
 	return &MainRun{
 		Job: *j, Restarts: r, Argv: o.Argv, Env: o.Env, Dir: o.Dir, MakeDir: o.MakeDir, User: o.User, Timeout: o.Timeout,

@@ -44,7 +44,7 @@ func NamedForm(name string, mode fs.FileMode) (owned.Form, bool) {
 // idBytes is how many random bytes make the name of a hidden directory.
 const idBytes = 6
 
-// HiddenPath is a new path among the named sandboxes of a home that no name can be.
+// HiddenPath is a new path among the named sandboxes of a home that can't be a sandbox's name.
 func HiddenPath(home string) string {
 	var b [idBytes]byte
 	_, _ = rand.Read(b[:]) // crypto/rand never fails
@@ -57,13 +57,13 @@ func RemoveNamed(home, name string) error {
 		return fmt.Errorf("sandbox %s stays: %w; move it away first", name, err)
 	}
 	gone := HiddenPath(home)
-	if err := os.Rename(filepath.Join(home, NamedDir, name), gone); err != nil { // from here on it isn't there, however far the removal comes
+	if err := os.Rename(filepath.Join(home, NamedDir, name), gone); err != nil { // from here on the sandbox is gone, even if the removal breaks off
 		return err
 	}
 	return RemoveOwn(gone, NamedForm)
 }
 
-// checkNamed looks whether a sandbox's directory holds what msb did not make, which no removal may take along.
+// checkNamed is an error if a sandbox's directory holds files that msb did not make: no removal may delete those.
 func checkNamed(home, name string) error {
 	all, err := os.OpenFile(filepath.Join(home, NamedDir), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -58,15 +58,15 @@ type Plan struct {
 	ImageDisk string       `json:"image_disk"`
 	UpperDisk string       `json:"upper_disk,omitempty"`
 	Image     image.Config `json:"image"`
-	// ForgetCA are certificates, in PEM form, that the disk of a sandbox without a name is rid of.
+	// ForgetCA are certificates, in PEM form, that are removed from the disk of a sandbox without a name.
 	ForgetCA string `json:"forget_ca,omitempty"`
-	// CacheWork is the disk of caches that are being changed, which the guest gets to write to.
+	// CacheWork is the disk of caches that are being changed, which the guest may write to.
 	CacheWork string `json:"cache_work,omitempty"`
 	Learn     string `json:"learn,omitempty"`
 	Keep      bool   `json:"keep,omitempty"`
 	Attached  bool   `json:"attached,omitempty"` // ends with the caller, though it has a name
 	Children  bool   `json:"children,omitempty"` // its programs may ask for children of it
-	Review    bool   `json:"review,omitempty"`   // is for a look at the disk: no other command gets a session
+	Review    bool   `json:"review,omitempty"`   // only to look at the disk: no other command gets a session
 	Again     *Again `json:"again,omitempty"`    // of a run that goes on after the end of its guest
 }
 

@@ -20,7 +20,7 @@ type Port struct {
 	Host uint16 `json:"host"`
 	// Guest is the guest's.
 	Guest uint16 `json:"guest"`
-	// UDP tells that both are UDP's, and not TCP's.
+	// UDP means that both are ports of UDP, not of TCP.
 	UDP bool `json:"udp,omitempty"`
 }
 
@@ -94,7 +94,7 @@ func (p Port) Proto() string {
 	return "tcp"
 }
 
-// Meant reports whether p is what other names, in which 0 and no address stand for any.
+// Meant reports whether other names p; in other, 0 is any port and no address is any address.
 func (p Port) Meant(other Port) bool {
 	return p.Guest == other.Guest && p.UDP == other.UDP && (other.Host == 0 || other.Host == p.Host) && (!other.Address.IsValid() || other.Address == p.Address)
 }

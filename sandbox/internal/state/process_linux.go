@@ -52,8 +52,8 @@ func processStart(pid int) (start string, over bool) {
 	return parseStat(b)
 }
 
-// parseStat reads a process's stat file (proc(5): fields 3, 20 and 22). One is over that is a zombie whose other threads
-// have let go of its files too. The name before the fields may hold anything.
+// parseStat reads a process's stat file (proc(5): fields 3, 20 and 22). A process is over when it is a zombie and its
+// other threads have released its files too. The name before the fields may hold anything.
 func parseStat(b []byte) (start string, over bool) {
 	const state, threads, started = 0, 17, 19 // counted from the state
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
@@ -119,7 +119,7 @@ func openPeer(conn net.Conn) (pidfd int, err error) {
 	return pidfd, nil
 }
 
-// ErrForeign stands against a signal to a process that has nothing to do with the sandbox.
+// ErrForeign keeps a signal from a process that has nothing to do with the sandbox.
 var ErrForeign = errors.New("the recorded supervisor of the sandbox is another program; if nothing of the sandbox runs, remove its control.sock and run.json")
 
 // foreign reports whether a process says by its command line that it is no supervisor. Where /proc hides that

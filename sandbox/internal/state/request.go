@@ -21,7 +21,7 @@ import (
 const (
 	// requestWait is how long a request waits for its answer.
 	requestWait = 30 * time.Minute
-	// grantHour is how long a grant for an hour holds, and one for once that nothing uses.
+	// grantHour is how long a grant for an hour lasts, and an unused grant for once.
 	grantHour = time.Hour
 	// maxPending bounds the requests of one sandbox that wait, maxRequests all that are kept of it.
 	maxPending  = 8
@@ -61,18 +61,19 @@ type Request struct {
 	Host    string   `json:"host"`
 	Port    uint16   `json:"port"`
 	Methods []string `json:"methods,omitempty"` // none are all
-	// Why is whoever asks' own reason.
+	// Why is the asker's own reason.
 	Why     string       `json:"why,omitempty"`
 	Asked   time.Time    `json:"asked"`
 	Expires time.Time    `json:"expires"` // while it waits
 	State   RequestState `json:"state"`
-	// The rest is of the answer. Lifetime and Until are of an approval; a grant without Until lasts as long as the sandbox.
+	// The rest belongs to the answer. Only an approval has Lifetime and Until; a grant without Until lasts as long as
+	// the sandbox.
 	Lifetime string     `json:"lifetime,omitempty"`
 	Until    *time.Time `json:"until,omitempty"`
 	By       string     `json:"by,omitempty"`
 	Reason   string     `json:"reason,omitempty"`
 	Answered *time.Time `json:"answered,omitempty"`
-	// Used tells of an approval for once that it has let its connection through. It is not stored.
+	// Used means that an approval for once has let its connection through. It is not stored.
 	Used bool `json:"used,omitempty"`
 }
 
@@ -80,7 +81,7 @@ type Request struct {
 type RequestAnswer struct {
 	ID      string `json:"id"`
 	Approve bool   `json:"approve"`
-	// Lifetime is of an approval.
+	// Only an approval has a Lifetime.
 	Lifetime string `json:"lifetime,omitempty"`
 	// By says who answers, Reason why.
 	By     string `json:"by"`
@@ -107,8 +108,8 @@ func (r *Request) Rule(floor *policies.Policy) (policies.Rule, error) {
 // RuleName is the name of the request's rule in verdicts.
 func (r *Request) RuleName() string { return "request " + r.ID }
 
-// OnceFile is in a sandbox's directory as long as the grant for once of that id is unused. Its first use removes it, which no
-// kill undoes and a full disk doesn't keep from.
+// OnceFile is in a sandbox's directory as long as the grant for once of that id is unused. Its first use removes it: a
+// removal works on a full disk too, and no kill undoes it.
 func OnceFile(dir, id string) string { return filepath.Join(dir, oncePrefix+id) }
 
 const oncePrefix = "once-"
@@ -139,8 +140,8 @@ func (st *Stored) UsedOnce(dir string) (ids []string) {
 	return ids
 }
 
-// MarkUsed fills in Used, of grants for once that were used and whose connection is open, or whose end is not written down:
-// that of a sandbox that was killed is at its next start.
+// MarkUsed sets Used of grants for once whose connection is open, or whose end is not written down yet: after a kill,
+// the next start does that.
 func (st *Stored) MarkUsed(dir string) {
 	used := st.UsedOnce(dir)
 	st.Requests = slices.Clone(st.Requests)
@@ -256,7 +257,7 @@ func (st *Stored) Answer(a *RequestAnswer, now time.Time) (*Request, error) {
 	return r, nil
 }
 
-// NextEnd is when the first of what waits or is in force is over, the zero time if nothing is.
+// NextEnd is when the next waiting request or grant ends; the zero time if there is none.
 func (st *Stored) NextEnd() (at time.Time) {
 	for i := range st.Requests {
 		r := &st.Requests[i]
@@ -300,7 +301,7 @@ func (r *Request) Event(kind audit.Kind) audit.Event {
 // Opens reports whether an event is of an approval, which stands only once its line is written.
 func Opens(e *audit.Event) bool { return e.Kind == audit.AccessAnswer && e.Action == "allow" }
 
-// Unopened is the line of an approval that could not be put in force, behind its own.
+// Unopened is a second line about an approval, which could not be put in force.
 func Unopened(e *audit.Event) audit.Event {
 	end := *e
 	end.Kind, end.Action, end.By, end.Message = audit.AccessEnd, "", "", "it could not be put in force"

@@ -2,8 +2,8 @@ package state
 
 import "time"
 
-// RunRecord is what a running sandbox leaves beside its state. A kill leaves it there, so that it is believed only
-// as far as the control socket answers.
+// RunRecord is what a running sandbox leaves beside its state. A kill leaves it behind, so it counts only if the
+// control socket answers.
 type RunRecord struct {
 	Started    time.Time `json:"started"`
 	Supervisor ProcessID `json:"supervisor"`
@@ -11,7 +11,7 @@ type RunRecord struct {
 	Info       *Info     `json:"info,omitempty"` // once it is ready
 	// PolicyRefused is of the last change of the policy file.
 	PolicyRefused string `json:"policy_refused,omitempty"`
-	// Paused is of Home.Pause.
+	// Paused is set by Home.Pause.
 	Paused bool `json:"paused,omitempty"`
 	// AutoRemove is the Spec's.
 	AutoRemove bool `json:"auto_remove,omitempty"`

@@ -46,7 +46,7 @@ type Spec struct {
 	// Tmpfs are in the order in which they are mounted.
 	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`
 	ReadOnly bool    `json:"read_only,omitempty"`
-	// AutoRemove has the sandbox removed when its run ends, which the end of its main job does.
+	// AutoRemove removes the sandbox when its run ends; the end of its main job ends the run.
 	AutoRemove bool    `json:"auto_remove,omitempty"`
 	Restart    Restart `json:"restart,omitzero"`
 	// IdleStop and Lifetime are in nanoseconds.
@@ -87,7 +87,7 @@ type Tmpfs struct {
 	Exec bool `json:"exec,omitempty"`
 }
 
-// ErrTmpfs is wrapped by errors about a tmpfs that can't be.
+// ErrTmpfs is wrapped by errors about a tmpfs that can't be mounted.
 var ErrTmpfs = errors.New("tmpfs can't be mounted")
 
 // ErrDirectory is wrapped by errors about a directory that can't be shared.

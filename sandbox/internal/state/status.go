@@ -29,7 +29,7 @@ type StatusLine struct {
 	Notice string `json:"notice,omitempty"`
 	// Ready says that commands may be run.
 	Ready *Info `json:"ready,omitempty"`
-	// Denied is what was denied in the sandbox's life, at its end.
+	// Denied sums up, when the sandbox ends, what was denied.
 	Denied *audit.DenialSummary `json:"denied,omitempty"`
 	// Failed says why the sandbox did not start, or why it ended by itself.
 	Failed *Failed `json:"failed,omitempty"`
@@ -44,7 +44,7 @@ type Failed struct {
 type Info struct {
 	ID      string `json:"id"`
 	Backend string `json:"backend"`
-	// Kernel is the guest's release, in the guest's own words.
+	// Kernel is the guest's release, as the guest reports it.
 	Kernel string `json:"kernel"`
 	// Ports are those that are published, with the ones that were chosen.
 	Ports []Port `json:"ports,omitempty"`

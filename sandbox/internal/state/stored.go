@@ -45,7 +45,7 @@ type Stored struct {
 	ParentPlaceholders map[string]string `json:"parent_placeholders,omitempty"`
 	// Requests are those for more of the network than the policy allows, with their answers; the oldest is first.
 	Requests []Request `json:"requests,omitempty"`
-	// NewIdentity tells that the disk is a copy of another sandbox's, and that the next start makes new on it what tells
+	// NewIdentity means that the disk is a copy of another sandbox's, and that the next start renews on it what tells
 	// machines apart. ForgetCA are the certificates, in PEM form, of the sandboxes whose disk it was.
 	NewIdentity bool   `json:"new_identity,omitempty"`
 	ForgetCA    string `json:"forget_ca,omitempty"`
@@ -63,7 +63,7 @@ type Stored struct {
 type Credentials struct {
 	// Paths are from a directory's top.
 	Paths []string `json:"paths,omitempty"`
-	// ByName tells that there were too many, and that all are hidden whose name could be one's.
+	// ByName means that there were too many, and that every file is hidden whose name could be that of credentials.
 	ByName bool `json:"by_name,omitempty"`
 }
 

@@ -2,8 +2,8 @@ package state
 
 import "time"
 
-// Usage is what a running sandbox uses at a moment, and what its gateway counted since its start. But for Guest all of it
-// was measured on this machine, outside of the guest.
+// Usage is what a running sandbox uses at a moment, and what its gateway counted since its start. Everything except
+// Guest was measured on this machine, outside of the guest.
 type Usage struct {
 	Name    string    `json:"name"`
 	Started time.Time `json:"started"`
@@ -20,7 +20,7 @@ type Usage struct {
 	Disk     int64 `json:"disk_bytes"`
 	// Jobs are those that run.
 	Jobs int `json:"jobs"`
-	// Guest is the guest's own word; nil if it gave none in time.
+	// Guest is what the guest reports; nil if it didn't in time.
 	Guest *GuestUsage `json:"guest,omitempty"`
 	// Gateway is nil without a network.
 	Gateway *GatewayUsage `json:"gateway,omitempty"`
@@ -28,14 +28,14 @@ type Usage struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// GuestUsage is what a guest says of itself. It may say anything.
+// GuestUsage is what a guest reports about itself. It may report anything.
 type GuestUsage struct {
 	MemoryUsed int64 `json:"memory_used_bytes"`
 	Processes  int   `json:"processes"`
 	OOMKills   int64 `json:"oom_kills"`
 }
 
-// GatewayUsage is what a gateway carries, and counted since the start. What is the guest's is numbers alone.
+// GatewayUsage is what a gateway carries, and counted since the start. The guest influences only numbers in it.
 type GatewayUsage struct {
 	// BytesUp and BytesDown are of the frames from and to the guest.
 	BytesUp    int64 `json:"bytes_up"`

@@ -22,8 +22,8 @@ const (
 	VolumeDisk     = "disk.ext4"
 	VolumeVersion  = 1
 	maxVolumeName  = 63
-	VolumeRoot     = "/volume"       // where a guest has it that is for its files alone
-	volumeBusyWait = 2 * time.Second // what a machine takes to go whose supervisor was killed
+	VolumeRoot     = "/volume"       // where a guest that only serves the volume's files has it
+	volumeBusyWait = 2 * time.Second // how long the machine of a killed supervisor takes to end
 )
 
 // Errors about volumes.
@@ -31,7 +31,7 @@ var (
 	ErrVolumeName = errors.New("invalid volume name")
 	ErrNoVolume   = errors.New("no such volume")
 	ErrVolumeBusy = errors.New("volume is in use")
-	// ErrVolume is of one that can't be attached, or made.
+	// ErrVolume means that a volume can't be attached or made.
 	ErrVolume = errors.New("volume can't be attached")
 )
 
@@ -72,7 +72,8 @@ func VolumePath(home, name string, file ...string) string {
 	return filepath.Join(append([]string{home, VolumesDir, name}, file...)...)
 }
 
-// LockVolume takes a volume's lock, alone or shared, without waiting. ErrNoVolume, ErrVolumeBusy.
+// LockVolume takes a volume's lock, exclusive or shared, without waiting. Its errors are ErrNoVolume and
+// ErrVolumeBusy.
 func LockVolume(home, name string, shared bool) (*os.File, error) {
 	if err := CheckVolumeName(name); err != nil {
 		return nil, err
@@ -106,7 +107,8 @@ func noVolume(name string, err error) error {
 	return fmt.Errorf("volume %s: %w", name, err)
 }
 
-// AttachVolume takes the lock of a volume for a machine, and names its disk. A machine that is about to go is waited for.
+// AttachVolume takes the lock of a volume for a machine, and names its disk. It waits for a machine that is about to
+// end.
 func AttachVolume(home string, v Volume) (disk string, lock *os.File, err error) {
 	const pause = 50 * time.Millisecond
 	tick := time.NewTicker(pause)
