@@ -18,7 +18,8 @@ import (
 // accessEvery is how often the lifetimes of requests and grants are looked at.
 const accessEvery = time.Second
 
-// accessRetry is when an end that could not be written down is tried again.
+// accessRetry is the pause before an end that could not be written down is
+// tried again.
 const accessRetry = time.Minute
 
 // access follows what was granted: when it is over, and which grants for once were used.
@@ -45,7 +46,7 @@ type onceUse struct {
 // errUsed refuses what comes behind the first flow of a grant for once.
 var errUsed = errors.New("it was allowed once, and the connection that used it has ended")
 
-// begin takes what is in force from now on.
+// begin replaces what is in force.
 func (a *access) begin(st *state.Stored) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,7 +112,7 @@ func (a *access) saw(e *audit.Event) {
 	delete(a.used, e.Flow)
 }
 
-// take gives out the grants for once that are over.
+// take returns the grants for once that are over, and forgets them.
 func (a *access) take() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,7 +121,7 @@ func (a *access) take() []string {
 	return over
 }
 
-// again has what is over looked at once more, from at on. used are grants for once among it.
+// again makes settle run once more at the time at. used are the grants for once that are over.
 func (a *access) again(used []string, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,8 +158,9 @@ func (a *access) watch() {
 	}
 }
 
-// errUnwritten is of an end that is in force, and could not be written down.
-var errUnwritten = errors.New("the end of what was granted could not be written down")
+// errUnwritten means that the end of a grant is in force but could not be
+// written down.
+var errUnwritten = errors.New("the end of a grant could not be written down")
 
 var errNoNetwork = fmt.Errorf("%w: the sandbox has no network", state.ErrRequest)
 
@@ -272,8 +274,8 @@ func (a *access) settle(used []string, put func([]policies.Rule) error) error {
 	return nil
 }
 
-// settleOffline is settle where no gateway has what was granted: before a run, and behind it, when nothing that was used
-// is open any more.
+// settleOffline is settle without a gateway: before a run, and after it, when no connection that used a grant is open
+// any more.
 func (a *access) settleOffline() error {
 	if a.s.plan.Name == "" || a.s.plan.NoNet || a.s.named.removed() {
 		return nil

@@ -48,8 +48,8 @@ func (c *caller) leave() error {
 	return nil
 }
 
-// ended ends the sandbox, unless it lives on without its caller. A caller hangs up too when its call broke off because
-// the guest ended: the sandbox then ends for that, and serve finds out why, which this would hide.
+// ended ends the sandbox, unless it lives on without its caller. A caller also hangs up when its call breaks off
+// because the guest ended: serve then reports why, which ending the sandbox here would hide.
 func (c *caller) ended() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

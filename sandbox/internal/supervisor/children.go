@@ -41,7 +41,8 @@ type children struct {
 	wait time.Duration // childRequestWait; tests change it
 }
 
-// open lets programs of the guest ask, if the sandbox has a budget. Where the guest can't have the socket, nobody can.
+// open lets programs of the guest ask, if the sandbox has a budget. It is no error if the guest can't open the socket:
+// its programs just can't ask.
 func (c *children) open() {
 	if !c.s.plan.Children || c.hook == nil {
 		return

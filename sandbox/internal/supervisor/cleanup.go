@@ -44,7 +44,7 @@ func (s *supervisor) cleanUp() error {
 
 // stopAgent lets a guest with a disk that will be kept, or a directory of the host's, write back what it holds.
 func (s *supervisor) stopAgent() error {
-	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // it would be waited for while callers wait for why
+	dead := errors.Is(context.Cause(s.ctx), agentclient.ErrAgentDead) // waiting for a dead agent would only delay the error that callers wait for
 	keeps := (s.plan.Keep || s.plan.Name != "") && s.plan.UpperDisk != ""
 	if (keeps || s.plan.Shares()) && !dead {
 		if s.pause.on.Load() {
@@ -63,17 +63,19 @@ func (s *supervisor) stopAgent() error {
 	return nil
 }
 
-// goesWithRun reports whether this process removes the sandbox of a name. A caller that is there does so itself.
+// goesWithRun reports whether this process removes a sandbox that has a name. A caller that is still there does so
+// itself.
 func (s *supervisor) goesWithRun() bool {
 	return s.plan.Name != "" && s.plan.AutoRemove && (s.caller.detached.Load() || errors.Is(context.Cause(s.ctx), errCallerGone)) && !s.named.removed()
 }
 
-// removeDirectory removes what stays of no run. end is why it is over.
+// removeDirectory removes the run's directory, or what a sandbox that stays
+// doesn't keep of it. end is why the run is over.
 func (s *supervisor) removeDirectory(end error) error {
 	switch {
 	case s.goesWithRun():
 		err := state.RemoveNamed(s.plan.Home, s.plan.Name)
-		if err != nil { // it stays as any other
+		if err != nil { // it stays like any other sandbox
 			err = errors.Join(err, s.named.end(errors.Join(end, err)))
 		}
 		return err

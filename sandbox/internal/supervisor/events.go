@@ -16,7 +16,7 @@ func (s *supervisor) emit(e audit.Event) {
 	s.records.Sink().Emit(e)
 }
 
-// record is emit for what may only come about once its line is written.
+// record is emit for an event that may only happen once its line is written.
 func (s *supervisor) record(e audit.Event) error {
 	e.Sandbox = s.plan.ID
 	return s.records.Record(e)
@@ -25,12 +25,12 @@ func (s *supervisor) record(e audit.Event) error {
 // execKinds are by agentclient.ExecStage.
 var execKinds = [...]audit.Kind{agentclient.ExecCreated: audit.ExecCreate, agentclient.ExecStarted: audit.ExecStart, agentclient.ExecDied: audit.ExecDie}
 
-// execEvent tells of a command of a client's.
+// execEvent records a client's command.
 func (s *supervisor) execEvent(e agentclient.ExecEvent) {
 	s.emit(audit.Event{Kind: execKinds[e.Stage], Exec: e.ID, Program: e.Program, ExitCode: e.Code})
 }
 
-// jobEvent tells of a job. The main one's is the sandbox's own command, as a container's is.
+// jobEvent records what becomes of a job. The main one's is the sandbox's own command, as a container's is.
 func (s *supervisor) jobEvent(e jobkeeper.Event) {
 	kind := execKinds[e.Stage]
 	if e.Job == state.MainJob && e.Stage == agentclient.ExecDied {

@@ -91,7 +91,7 @@ func TestGuestsClockIsKept(t *testing.T) {
 	}
 }
 
-// TestLyingClocksAreLeftAlone stands against a guest that keeps the supervisor busy.
+// TestLyingClocksAreLeftAlone guards against a guest that keeps the supervisor busy.
 func TestLyingClocksAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := &fakeWorld{wall: time.Unix(1_700_000_000, 0)}

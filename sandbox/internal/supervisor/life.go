@@ -36,8 +36,8 @@ type life struct {
 	mark     time.Time
 	unused   time.Time // since when nobody uses it; the zero value while it is used
 	end      *lifeEnd  // the one that is announced
-	told     bool      // the guest has a notice
-	stands   bool      // while the guest is paused
+	noticed  bool      // the guest has a notice
+	paused   bool      // while the guest is
 }
 
 // lifeEnd is an end that is near enough to be announced.
@@ -47,7 +47,8 @@ type lifeEnd struct {
 	why  error
 }
 
-// begin starts the clocks of a run. ran is what runs before had of the lifetime; one that was over begins again.
+// begin starts the clocks of a run. ran is how much of the lifetime earlier runs used; a lifetime that was over
+// begins again.
 func (l *life) begin(now time.Time, spec *state.Spec, ran time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,21 +68,21 @@ func (l *life) change(now time.Time, spec *state.Spec, keep bool) {
 	}
 }
 
-// stand stops the clocks, or lets them go on. An end that was announced is announced again then.
-func (l *life) stand(now time.Time, stands bool) {
+// setPaused stops the clocks, or lets them go on. An end that was announced is announced again then.
+func (l *life) setPaused(now time.Time, paused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if stands {
+	if paused {
 		l.ran += now.Sub(l.mark)
 	}
-	l.mark, l.unused, l.end, l.stands = now, time.Time{}, nil, stands
+	l.mark, l.unused, l.end, l.paused = now, time.Time{}, nil, paused
 }
 
 // ranBy is how much of its lifetime the sandbox has had.
 func (l *life) ranBy(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stands {
+	if l.paused {
 		return l.ran
 	}
 	return l.ran + now.Sub(l.mark)
@@ -103,7 +104,7 @@ func (l *life) look(now time.Time, busy bool) (end *lifeEnd, news bool) {
 	used := l.called.Swap(false) || l.calls.Load() > 0 || busy
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stands {
+	if l.paused {
 		return nil, false
 	}
 	switch {
@@ -116,8 +117,8 @@ func (l *life) look(now time.Time, busy bool) (end *lifeEnd, news bool) {
 	if next != nil && l.end != nil && next.word == l.end.word {
 		return l.end, false
 	}
-	news = next != nil || l.told
-	l.end, l.told = next, next != nil
+	news = next != nil || l.noticed
+	l.end, l.noticed = next, next != nil
 	return next, news
 }
 
@@ -196,5 +197,5 @@ func (s *supervisor) takeBackNotice(ctx context.Context) error {
 func (l *life) announced() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.told
+	return l.noticed
 }

@@ -157,12 +157,12 @@ func TestTimesStandStillInAPause(t *testing.T) {
 	l := newLife(time.Hour, 10*time.Minute, 0)
 	looks(t, l, "the first look", 0, false, 0, false)
 	looks(t, l, "the notice", 9*time.Minute+30*time.Second, false, 10*time.Minute, true)
-	l.stand(after(9*time.Minute+40*time.Second), true)
+	l.setPaused(after(9*time.Minute+40*time.Second), true)
 	if ran := l.ranBy(after(5 * time.Hour)); ran != 9*time.Minute+40*time.Second {
 		t.Errorf("it ran for %s", ran)
 	}
 	looks(t, l, "a look at one that stands still", 5*time.Hour, false, 0, false)
-	l.stand(after(6*time.Hour), false)
+	l.setPaused(after(6*time.Hour), false)
 	looks(t, l, "the notice is taken back", 6*time.Hour, false, 0, true)
 	looks(t, l, "unused again", 6*time.Hour+9*time.Minute+30*time.Second, false, 6*time.Hour+10*time.Minute, true)
 	if ran := l.ranBy(after(6*time.Hour + time.Minute)); ran != 10*time.Minute+40*time.Second {

@@ -67,8 +67,8 @@ func (s *supervisor) watchGuest() {
 	}
 }
 
-// halted knows the kernel's last words (kernel/reboot.c). A guest's root can print them too, and ends
-// its own sandbox by it.
+// halted looks for the kernel's last message (kernel/reboot.c). A guest's root can print them too,
+// and ends its own sandbox by it.
 func halted(console string) bool {
 	return strings.Contains(console, "reboot: System halted") || strings.Contains(console, "System halted instead")
 }
@@ -82,6 +82,6 @@ func (s *supervisor) answers(clock *guestClock) bool {
 
 // alive is answers within ctx.
 func (s *supervisor) alive(ctx context.Context, clock *guestClock) bool {
-	// Whatever else is wrong with the session, its own end tells.
+	// Any other fault ends the session, which is reported elsewhere.
 	return clock.look(ctx) || ctx.Err() == nil || s.ctx.Err() != nil
 }

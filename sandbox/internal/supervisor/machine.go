@@ -52,7 +52,7 @@ func (s *supervisor) startMachine() error {
 	if err := s.attachCaches(&spec); err != nil {
 		return err
 	}
-	spec.Warm = !s.plan.Cold && len(spec.Disks) == own // a saved machine for each set of their sizes would be made
+	spec.Warm = !s.plan.Cold && len(spec.Disks) == own // other disks would need a saved machine for each set of their sizes
 	var link netstack.Link
 	if !s.plan.NoNet {
 		conn, file, err := state.SocketPair()
@@ -208,7 +208,8 @@ func rootOf(plan *state.Plan) *agentclient.Root {
 	if !plan.ReadOnly {
 		return r
 	}
-	// What later calls would make.
+	// A read-only root needs the directories that are otherwise made when they
+	// are used.
 	if plan.Children {
 		r.MakeDirs = append(r.MakeDirs, agentpb.ChildDir)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/msb-project/msb/secretproxy/ca"
 )
 
-// named is what a sandbox with a name has beside others: its control socket, and what is written down in its directory.
-// Its methods do nothing in one without, or are not called.
+// named is what only a sandbox with a name has: its control socket, and what is written down in its directory. Without
+// a name its methods do nothing or are not called.
 type named struct {
 	s        *supervisor
 	listener *net.UnixListener
@@ -27,8 +27,8 @@ type named struct {
 	record   state.RunRecord
 }
 
-// open makes the socket over which commands reach a sandbox with a name. Who comes before the guest is ready
-// waits.
+// open makes the socket over which commands reach a sandbox with a name. A command that comes before the
+// guest is ready waits.
 func (n *named) open() (err error) {
 	if n.s.plan.Name == "" || n.dir != nil { // restart.wait has opened it
 		return nil
@@ -67,7 +67,7 @@ func (n *named) recordRun(change func(*state.RunRecord)) error {
 	return state.WriteJSON(n.s.plan.Dir, state.InfoFile, n.record)
 }
 
-// reloads is an audit.Sink that also notes whether a change of the policy file was refused, for who asks.
+// reloads is an audit.Sink that also notes whether a change of the policy file was refused, for commands that ask.
 type reloads struct {
 	audit.Sink
 	s *supervisor
@@ -116,7 +116,7 @@ func (n *named) identity() (*ca.Authority, *state.Stored, error) {
 	return authority, st, nil
 }
 
-// detach makes a sandbox with a name independent of who started it.
+// detach makes a sandbox with a name independent of its caller.
 func (n *named) detach(info *state.Info) error {
 	if n.s.plan.Name == "" {
 		return nil

@@ -18,8 +18,8 @@ type pause struct {
 	resumed atomic.Bool // since the guest's clock was looked at
 }
 
-// set stops the guest where it is, or lets it go on. While it is paused nothing is asked of it, neither does its time
-// run: of its clock, of its lifetime, and until it counts as unused.
+// set stops the guest where it is, or lets it go on. While it is paused it is asked nothing, and no time passes: not
+// for its clock, not for its lifetime, and not until it counts as unused.
 func (p *pause) set(paused bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,7 +41,7 @@ func (p *pause) set(paused bool) error {
 		}
 		return err // a guest that was to go on stays paused, with all that stands still
 	}
-	p.s.life.stand(time.Now(), paused)
+	p.s.life.setPaused(time.Now(), paused)
 	if paused {
 		p.s.event(audit.SandboxPause, "")
 		return nil

@@ -27,7 +27,8 @@ const (
 // peerRequest begins a connection from one supervisor to another, behind its length in two bytes. The connection carries
 // the guests' bytes once the peerAnswer has no error.
 type peerRequest struct {
-	// From is the name of the sandbox that calls. Who can connect to the socket is the user of both, and is believed.
+	// From is the name of the sandbox that calls. It is trusted: only the user of both sandboxes can connect to the
+	// socket.
 	From string `json:"from"`
 	Port uint16 `json:"port"`
 }

@@ -27,7 +27,7 @@ func callable(t *testing.T, home, name, policy string) *supervised {
 	return s
 }
 
-// TestI15_SandboxesAreCalledByName: the error says what stands against it. Where both policies agree, the guest is asked:
+// TestI15_SandboxesAreCalledByName: the error says what prevents it. Where both policies agree, the guest is asked:
 // this one doesn't answer.
 func TestI15_SandboxesAreCalledByName(t *testing.T) {
 	t.Parallel()

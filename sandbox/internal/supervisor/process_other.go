@@ -16,7 +16,7 @@ func limitCore() error {
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }
 
-// executeAgain is for where guests start.
+// executeAgain fails: no guest starts here.
 func executeAgain([]byte) error { return errors.ErrUnsupported }
 
 // hideMemory has nothing to do where no backend runs yet.

@@ -46,7 +46,8 @@ func (r *restart) next(end, cleaned error) error {
 	}
 	text, err := json.Marshal(&plan)
 	if err == nil {
-		// Who comes meanwhile waits for the next machine. Where nothing can be written down, nothing can be started either.
+		// A command that connects meanwhile waits for the next machine. If nothing can be written down, nothing can be
+		// started either.
 		err = errors.Join(r.s.named.keepChoices(), r.s.named.saveRan(), r.s.named.writeEnd(end), r.s.named.recordRun(func(run *state.RunRecord) { run.Info, run.VMM = nil, state.ProcessID{} }))
 	}
 	if err == nil && r.s.signals.leave() {
@@ -114,7 +115,8 @@ func (r *restart) run() error {
 	return err
 }
 
-// giveUp is for a machine that did not come up again.
+// giveUp records that the main command is lost if the new machine never came as
+// far as running it.
 func (r *restart) giveUp(end error) error {
 	if r.s.plan.Again == nil || r.runs {
 		return nil

@@ -24,7 +24,7 @@ func (s *supervisor) announce() error {
 		return err
 	}
 	err := s.out.Write(state.StatusLine{Ready: info})
-	if s.caller.detached.Load() { // a caller that was killed just now is caller.watch's to judge
+	if s.caller.detached.Load() { // caller.watch handles a caller that was killed just now
 		return nil
 	}
 	return err

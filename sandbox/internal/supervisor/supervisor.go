@@ -26,8 +26,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// endWait bounds the time from the sandbox's end to that of its supervisor. It is more than who asked for the end
-// waits for.
+// endWait bounds the time from the sandbox's end to that of its supervisor. It is longer than the wait of whoever
+// asked for the end.
 const endWait = 2 * state.StopWait
 
 // supervisor is the process that owns one sandbox: gateway, secrets, machine and run directory.
@@ -53,7 +53,7 @@ type supervisor struct {
 	cacheDisk agentclient.Disk
 	agent     *agentclient.Client
 	shared    sharedPort
-	// greeted is agent, for who comes before it.
+	// greeted is agent, for callers that may come before it is set.
 	greeted  atomic.Pointer[agentclient.Client]
 	jobs     *jobkeeper.Keeper
 	life     life
@@ -176,7 +176,7 @@ func (s *supervisor) run(choose, hide func() error) error {
 			return context.Cause(s.ctx)
 		}
 		if err != nil {
-			return err // of the host's side: the guest's console has nothing to say about it
+			return err // the host's: the guest's console can't explain it
 		}
 	}
 	if err := s.greetAgent(); err != nil {
@@ -204,7 +204,7 @@ func (s *supervisor) run(choose, hide func() error) error {
 
 // endCause prefers the machine's own account to an error that followed from its end.
 func (s *supervisor) endCause(err error) error {
-	if s.ctx.Err() != nil { // whatever failed, failed for that
+	if s.ctx.Err() != nil { // the failure followed from that
 		return context.Cause(s.ctx)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

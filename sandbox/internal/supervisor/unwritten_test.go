@@ -52,8 +52,7 @@ func TestI1_ApprovalsNeedTheirLine(t *testing.T) {
 	}
 }
 
-// TestI12_UnwrittenPortsAreNotPublished are not published at the next start either, nor by the next change. Its twin is
-// written.
+// TestI12_UnwrittenPortsAreNotPublished, neither at the next start nor by the next change. Its twin is written.
 func TestI12_UnwrittenPortsAreNotPublished(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, t.TempDir(), "web")
@@ -91,7 +90,7 @@ func TestI12_UnwrittenPortsAreNotPublished(t *testing.T) {
 	must(t, <-s.ended)
 }
 
-// TestI12_UnwrittenPausesChangeNothing leave the guest as it was, with its clock and its lifetime.
+// TestI12_UnwrittenPausesChangeNothing: the guest is left as it was, with its clock and its lifetime.
 func TestI12_UnwrittenPausesChangeNothing(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, t.TempDir(), "box")
@@ -104,7 +103,7 @@ func TestI12_UnwrittenPausesChangeNothing(t *testing.T) {
 	stands := func() bool {
 		s.life.mu.Lock()
 		defer s.life.mu.Unlock()
-		return s.life.stands
+		return s.life.paused
 	}
 	for _, to := range []bool{true, false} {
 		must(t, os.Remove(record))

@@ -14,8 +14,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// attachVolumes adds the volumes' disks to a machine. It holds their locks itself, also when this process is killed: they
-// are free when nothing can write to the disks any more.
+// attachVolumes adds the volumes' disks to a machine. The machine's process holds their locks, even if this one is
+// killed: they are free once nothing can write to the disks any more.
 func attachVolumes(plan *state.Plan, spec *vm.Spec) error {
 	for i, v := range plan.Volumes {
 		path, lock, err := state.AttachVolume(plan.Home, v)
