@@ -171,8 +171,8 @@ func (j *judgement) inspectable() bool {
 
 // miss notes how close a rule came to allowing the flow; a denial names the closest.
 func (j *judgement) miss(reason Reason, r *rule) {
-	if closeness(reason) > closeness(j.near) {
-		j.near, j.nearRule = reason, r
+	if closeness(reason) > closeness(j.closestMiss) {
+		j.closestMiss, j.closestRule = reason, r
 	}
 }
 

@@ -22,7 +22,7 @@ type snapshot struct {
 }
 
 // class returns ClassGateway, ClassHost, or ClassInvalid for neither. The host
-// comes first: where both have an address, the harder denial tells the truth.
+// comes first: where both have an address, the stricter denial applies.
 func (s *snapshot) class(a netip.Addr) Class {
 	if s == nil {
 		return ClassInvalid
@@ -48,7 +48,8 @@ func (c *Classifier) class(a netip.Addr) Class {
 	return classify(a, c.snap.Load())
 }
 
-// AskKernel has Owns ask. It must be called before the classifier is used.
+// AskKernel makes Owns call owns. It must be called before the classifier is
+// used.
 func (c *Classifier) AskKernel(owns func(Proto, netip.AddrPort) bool) { c.kernel = owns }
 
 // Owns reports whether the host's kernel keeps what is sent to dst to itself;

@@ -19,11 +19,11 @@ func (j *judgement) granted(a Action, reason Reason) Verdict {
 	return v
 }
 
-// denyNear is a denial by the default, with the reason that helps most.
-func (j *judgement) denyNear() Verdict {
+// denyClosest is a denial by the default, with the reason that helps most.
+func (j *judgement) denyClosest() Verdict {
 	switch {
-	case j.near != ReasonNone:
-		return j.deny(j.near, j.nearRule)
+	case j.closestMiss != ReasonNone:
+		return j.deny(j.closestMiss, j.closestRule)
 	case j.dns && (j.e.public || j.port == dotPort):
 		return j.deny(ReasonEncryptedDNS, nil)
 	case j.f.Stage != StageConnect && !j.pinned && !j.f.Name.IsZero() && j.e.allow.names.has(j.f.Name):
@@ -41,9 +41,9 @@ func (j *judgement) concludeDatagram() Verdict {
 	reason, ok := j.byDefault()
 	switch {
 	case !ok:
-		return j.denyNear()
-	case j.f.Proto == UDP && (j.near == ReasonQUIC || j.port == httpsPort && j.looksInside()):
-		return j.deny(ReasonQUIC, j.nearRule)
+		return j.denyClosest()
+	case j.f.Proto == UDP && (j.closestMiss == ReasonQUIC || j.port == httpsPort && j.looksInside()):
+		return j.deny(ReasonQUIC, j.closestRule)
 	}
 	return j.granted(Allow, reason)
 }
@@ -61,7 +61,7 @@ func (j *judgement) concludeConnect() Verdict {
 	case j.relay != nil && j.mustName == nil && j.mustInspect == nil && j.secret == nil:
 		return j.verdict(Allow, ReasonRule, j.relay)
 	case j.relay == nil && j.peek == nil && j.inspect == nil && !open:
-		return j.denyNear()
+		return j.denyClosest()
 	case j.inspect != nil && !j.mixed && j.relay == nil && j.peek == nil && !open:
 		return j.verdict(Inspect, ReasonNeedsRequest, j.inspect)
 	}
@@ -82,7 +82,7 @@ func (j *judgement) concludeName() Verdict {
 	reason, open := j.byDefault()
 	switch {
 	case j.relay == nil && j.inspect == nil && !open:
-		return j.denyNear()
+		return j.denyClosest()
 	case j.mustInspect != nil && j.inspectable():
 		return j.verdict(Inspect, ReasonNeedsRequest, j.mustInspect)
 	case j.mustInspect != nil:
@@ -144,5 +144,5 @@ func (j *judgement) concludeRequest() Verdict {
 	if reason, open := j.byDefault(); open {
 		return j.granted(Allow, reason)
 	}
-	return j.denyNear()
+	return j.denyClosest()
 }

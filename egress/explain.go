@@ -81,8 +81,8 @@ func traceAllow(j *judgement) {
 	switch {
 	case found:
 		return
-	case j.nearRule != nil:
-		j.trace.add("allow rules", "rule ", j.nearRule.name, " comes closest: ", j.near.Sentence())
+	case j.closestRule != nil:
+		j.trace.add("allow rules", "rule ", j.closestRule.name, " comes closest: ", j.closestMiss.Sentence())
 	default:
 		j.trace.add("allow rules", "none matches")
 	}

@@ -41,11 +41,11 @@ func (c *Classifier) refresh(read func() ([]netip.Addr, error)) error {
 	return nil
 }
 
-// Follow keeps the host's own addresses current until ctx ends: at once where
-// the system announces changes (netlink on Linux), and every ten seconds
-// anyway. changed is called after each time, when addresses, routes or routing
-// rules may have changed. It blocks; the caller owns the goroutine. trouble hears
-// of errors; the last known addresses stay in force then. Both may be nil.
+// Follow keeps the host's own addresses current until ctx ends: at once where the
+// system announces changes (netlink on Linux), and every ten seconds anyway.
+// changed is called after each time, when addresses, routes or routing rules may
+// have changed. It blocks; the caller owns the goroutine. trouble is called with
+// errors, after which the last known addresses stay in force. Both may be nil.
 func (c *Classifier) Follow(ctx context.Context, changed func(), trouble func(error)) {
 	c.follow(ctx, realHostAddrs(), changed, trouble)
 }

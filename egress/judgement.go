@@ -37,9 +37,9 @@ type judgement struct {
 	relay, peek, inspect, secret *rule
 	// mixed says that both TLS and HTTP are inspected here: the client's first bytes tell which it is.
 	mixed bool
-	// near is how close a rule came, for the sentence of a denial.
-	near     Reason
-	nearRule *rule
+	// closestMiss is how close a rule came, for the sentence of a denial.
+	closestMiss Reason
+	closestRule *rule
 }
 
 // run is the order of judgement: special ranges, deny

@@ -136,7 +136,7 @@ func (r Reason) String() string { return r.text().code }
 // Sentence returns one sentence for people, without a full stop.
 func (r Reason) Sentence() string { return r.text().sentence }
 
-// aboutClass reports whether the address class is part of the story.
+// aboutClass reports whether the address class is part of the reason.
 func (r Reason) aboutClass() bool {
 	return r == ReasonSpecialAddress || r == ReasonMetadata || r == ReasonHostAddress
 }

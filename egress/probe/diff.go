@@ -117,7 +117,7 @@ type differ struct {
 	rules    []policies.Rule // of both
 	requests []request       // worth asking about at the destination in hand
 	changes  []Change
-	// everywhere is what changes for a whole family of destinations: no news at one of them.
+	// everywhere is what changes for a whole family of destinations: it is not reported again for one of them.
 	everywhere map[common]bool
 	open       *egress.Engine // lets out what is public
 }
@@ -204,7 +204,7 @@ type transition struct {
 	before, after outcome
 }
 
-// gather adds t to the one of groups that changes alike. What changes as the first one does is no news.
+// gather adds t to the one of groups that changes alike. A change that is the first one's again is not added.
 func gather(groups []transition, t transition) []transition {
 	for i, g := range groups {
 		if g.before.action != t.before.action || g.after.action != t.after.action {
@@ -220,7 +220,7 @@ func gather(groups []transition, t transition) []transition {
 
 func (d *differ) compareRequests(dest destination, cell portCell, t talk, x, y outcome) {
 	if x.action != inspected && y.action != inspected || x.action == denied || y.action == denied {
-		return // what opens or closes as a whole has been said
+		return // what opens or closes as a whole is reported already
 	}
 	for _, r := range d.requests {
 		p, q := x.request(t, r), y.request(t, r)
