@@ -145,7 +145,7 @@ func besides(ev *Event) bool {
 	return ev.Kind == SecretViolation || ev.Kind == DNSRebinding && ev.DNS != nil && ev.DNS.Outcome == "REFUSED"
 }
 
-// denialOf is where ev's guest wanted to go; events of a flood that were merged don't tell.
+// denialOf is where ev's guest wanted to go; merged events of a flood don't hold that.
 func denialOf(ev *Event) (Denial, bool) {
 	d := Denial{Port: ev.Port, Proto: ev.Proto, Reason: ev.Reason, Rule: ev.Rule}
 	switch {
@@ -168,7 +168,7 @@ func denialOf(ev *Event) (Denial, bool) {
 }
 
 // resolved notes what became of a question for an address that the policy allows. What msb answers by itself, and the
-// names of addresses, are no news.
+// names of addresses, are not noted.
 func (d *Denials) resolved(q *DNSDetail, message string) {
 	if q.Type != "A" && q.Type != "AAAA" || strings.HasSuffix(strings.ToLower(strings.TrimSuffix(q.Name, ".")), ".arpa") {
 		return

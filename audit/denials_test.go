@@ -175,7 +175,7 @@ func TestNewestDenialsAddUp(t *testing.T) {
 	}
 }
 
-// TestUnresolvedNamesAreUpstreamFailures: what msb answers itself, other types and reverse names are no news.
+// TestUnresolvedNamesAreUpstreamFailures: what msb answers itself, other types and reverse names are not listed.
 func TestUnresolvedNamesAreUpstreamFailures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -207,7 +207,7 @@ func TestUnresolvedNamesAreUpstreamFailures(t *testing.T) {
 	}
 }
 
-// A name that the policy allows and that doesn't resolve is no denial; one that resolves later is no news.
+// A name that the policy allows and that doesn't resolve is no denial; one that resolves later drops off the list.
 func TestI11_UnresolvedNamesAreListedAndBounded(t *testing.T) {
 	var d Denials
 	ask := func(name, typ, outcome string, answers ...string) {

@@ -146,8 +146,8 @@ type entry struct {
 	written chan error
 }
 
-// Write adds an event and returns once its line is written, or an error: then what it tells must not come about. It waits
-// for a bounded time.
+// Write adds an event and returns once its line is written, or an error: then what it announces must not happen. It
+// waits for a bounded time.
 func (l *Log) Write(ev Event) error {
 	e := entry{l.filled(ev), make(chan error, 1)}
 	slow := time.NewTimer(l.patience)
@@ -214,7 +214,7 @@ func droppedEvent(t time.Time, sandbox string, n uint64) Event {
 	}
 }
 
-// rotatedEvent tells of lines that were deleted with the oldest file.
+// rotatedEvent reports lines that were deleted with the oldest file.
 func rotatedEvent(t time.Time, sandbox string, n uint64) Event {
 	return Event{
 		Time: t, Sandbox: sandbox, Kind: AuditRotated, Count: n,

@@ -17,7 +17,7 @@ type rotating struct {
 	rotate.File
 	// deletedLine makes the line that says how many lines were deleted with a file.
 	deletedLine func(lines uint64) []byte
-	// unreported is how many lines were deleted and not yet told of.
+	// unreported is how many lines were deleted and not yet reported.
 	unreported uint64
 	// first is the file that was opened at first: a pipe is never rotated.
 	first *os.File

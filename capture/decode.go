@@ -62,7 +62,7 @@ type Headers struct {
 	// sequence number. It is part of the frame, and cut where the capture is.
 	Payload []byte
 	// Refusal says that this is an ICMP error about a packet of the flow: Src and Dst are those of the
-	// packet it quotes, so Src is the end that is told.
+	// packet it quotes, so Src is the end that gets the error.
 	Refusal bool
 	// Fragment says that the datagram is in pieces and only this one was read.
 	Fragment bool

@@ -10,7 +10,8 @@ import (
 var errBudget = errors.New("[limits] egress_bytes is used up")
 
 // packetCost is what each DNS question, datagram, echo request and attempt to connect takes from the budget
-// beside its payload: where and when it goes tells something, be it empty. It is the smallest frame of Ethernet.
+// beside its payload: even an empty one carries information by where and when it goes. It is the smallest frame
+// of Ethernet.
 const packetCost = 64
 
 // budget counts what a sandbox sends, all flows together, against [limits] egress_bytes.

@@ -96,7 +96,7 @@ func TestI11_RefusedViaDialsCountAsEgress(t *testing.T) {
 	}
 }
 
-// TestI11_ConnectAttemptsCountAsEgress has each connection refused: that it was tried tells something.
+// TestI11_ConnectAttemptsCountAsEgress has each connection refused: an attempt alone carries information.
 func TestI11_ConnectAttemptsCountAsEgress(t *testing.T) {
 	t.Parallel()
 	const rule = "[[egress.allow]]\ncidrs = [\"" + site + "/32\"]\nprotocol = \"tcp\"\nports = [9]\n"

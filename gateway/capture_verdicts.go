@@ -21,7 +21,7 @@ var _ audit.Sink = captureSink{}
 
 // Emit implements audit.Sink.
 func (s captureSink) Emit(e audit.Event) {
-	s.c.saw(e) // first: who has seen the line may stop the capture, and its comment is there
+	s.c.saw(e) // first: whoever has seen the line may stop the capture, which must hold the comment by then
 	s.next.Emit(e)
 }
 

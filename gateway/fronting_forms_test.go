@@ -109,7 +109,7 @@ func TestI7_NoHTTP2RequestFronts(t *testing.T) {
 
 const (
 	lastMark = "/last/.." // as long as the data of an HTTP/2 ping
-	// allowed is the form that is let through: it shows that the others are refused for what they are.
+	// allowed is the form that is let through: it shows that the others are refused because of their form.
 	allowed = "nothing denied"
 )
 

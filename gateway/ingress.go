@@ -14,7 +14,7 @@ var errIngress = errors.New("the policy no longer lets this client connect")
 // inbound is what comes to published ports.
 type inbound struct {
 	g       *Gateway
-	slots   chan struct{} // one for each connection, or for who waits for one
+	slots   chan struct{} // one for each connection, or each wait for one
 	clients clients
 	udp     udpFlows
 }

@@ -50,9 +50,9 @@ func many(sums *atomic.Int64, n int64) bool {
 
 const droppedBy = "frames dropped by the guard: "
 
-// recordQuiet writes down how many ordinary frames were thrown away, once at the end: those to groups and, of
-// connections that were reset, what was under way. Every guest sends some, and no line at their time is news. A guest that
-// sends many was looking for something.
+// recordQuiet writes one line at the end about the ordinary frames that were dropped: those to groups, and segments
+// that were under way when their connection was reset. Every guest sends some, so that a line for each would hide
+// others. A guest that sends many was looking for something.
 func recordQuiet(g *Gateway) {
 	drops := g.stack.Stats().Drops
 	for _, v := range []frameguard.Verdict{frameguard.DropMulticast, frameguard.DropStray} {

@@ -42,7 +42,8 @@ func udp4(a, b netip.AddrPort, text string) []byte {
 	return from4(a.Addr(), b.Addr(), unix.IPPROTO_UDP, append(u, text...))
 }
 
-// answers are what comes back from the wire for one packet: strangers' first, if honest at all that of whom it was for.
+// answers returns what the wire sends back for one packet: the strangers' replies first, then, if any, the
+// addressee's.
 func answers(p []byte, stranger netip.Addr) (out [][]byte) {
 	if len(p) < 28 || p[0] != 0x45 {
 		return nil
@@ -80,8 +81,8 @@ func answers(p []byte, stranger netip.Addr) (out [][]byte) {
 	return nil
 }
 
-// TestI5_OtherSourcesAnswerForNobody: on the way outside somebody sees what is asked, and answers in the place of whom the
-// policy lets the guest ask.
+// TestI5_OtherSourcesAnswerForNobody: somebody on the path outside sees the queries and answers in place of the host
+// that the policy allows.
 func TestI5_OtherSourcesAnswerForNobody(t *testing.T) {
 	alone(t, func(t *testing.T, h *lonelyHost) {
 		h.must(os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o600))

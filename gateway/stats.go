@@ -12,7 +12,7 @@ import (
 	"github.com/msb-project/msb/secretproxy"
 )
 
-// Stats is what a gateway counted since it was made. Nothing in it is of the guest's choice but numbers.
+// Stats is what a gateway counted since it was made. The guest influences only numbers in it.
 type Stats struct {
 	// Clients are the connections and UDP flows of published ports that are alive now; Link has those of the guest's.
 	Clients int
@@ -58,8 +58,8 @@ type deniedKey struct {
 	reason string
 }
 
-// maxDeniedKeys bounds the kinds and reasons that are counted separately. Both are of closed sets, some dozens together: it stands
-// against a reason that somebody makes of foreign bytes one day.
+// maxDeniedKeys bounds the kinds and reasons that are counted separately. Both are of closed sets, some dozens
+// together; the bound holds if a reason is ever made of a guest's bytes.
 const maxDeniedKeys = 256
 
 // otherReason is that of all beyond maxDeniedKeys.

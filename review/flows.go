@@ -253,7 +253,8 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	}
 }
 
-// answered tells who follows a connection what the gateway said on it.
+// answered passes a segment of the gateway's on to whatever follows the
+// connection.
 func (r *reviewer) answered(id uint32, h *capture.Headers) {
 	if p := r.first.live[id]; p != nil {
 		opening := p.opening

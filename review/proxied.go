@@ -22,8 +22,8 @@ func (r *firstBytes) asks(id uint32, p *pending) {
 	r.live[id] = p
 }
 
-// ask gives what the client said so far to the sessions, as the gateway reads it: bytes that come with a
-// CONNECT are another matter than those that come behind it.
+// ask gives what the client said so far to the sessions, as the gateway reads it: bytes that come
+// together with a CONNECT are judged otherwise than those that follow it.
 func (r *firstBytes) ask(p *pending) {
 	for place, s := range p.sessions {
 		if p.open[place] && p.asked[place].Action != session.NeedNames {
@@ -34,7 +34,7 @@ func (r *firstBytes) ask(p *pending) {
 }
 
 // proxyResult judges what a client asked of the proxy, at the moment of the answer or at the connection's end. A
-// client that left before it asked to the end is denied.
+// client that left before its request was complete is denied.
 func (r *firstBytes) proxyResult(id uint32, p *pending, end session.Ending) {
 	row := r.verdicts.table.row(id)
 	incomplete := p.sessions[byPolicy].Asks()
@@ -87,8 +87,8 @@ func (r *firstBytes) proxyResult(id uint32, p *pending, end session.Ending) {
 	}
 }
 
-// impatient denies what a client asked that did not wait for the answer to its CONNECT. The gateway refuses that if it has
-// read the bytes behind it with the request, which only its answer tells.
+// impatient denies the request of a client that did not wait for the answer to its CONNECT. The gateway refuses such a
+// request if it read the bytes behind it at the same time; only its answer shows whether it did.
 func (r *firstBytes) impatient(id uint32, p *pending) {
 	for place, s := range p.sessions {
 		if s != nil {

@@ -24,7 +24,7 @@ type laterSYNs struct {
 type strayReset struct{ seq, ack uint32 }
 
 // laterSYN is a SYN on a connection that has been answered. The gateway's stack takes it for a late one unless the
-// connection is over, of which a capture need not show everything: whether it opens another one, only its answer tells.
+// connection is over, which a capture need not show: only the answer shows whether the SYN opens another connection.
 type laterSYN struct {
 	seq, length uint32
 	comments    []string // about the connection that it opens, if it does

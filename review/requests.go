@@ -105,7 +105,7 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 	}
 	recorded := recordedVerdict(v)
 	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Overrides: v.Overrides, Recorded: &recorded}
-	r.table.row(id).flags |= told
+	r.table.row(id).flags |= commented
 	if c, ok := r.requests.claimed(id, &q); ok && c.at != unlisted {
 		old := &r.requests.list[c.at]
 		old.Recorded = &recorded
@@ -264,8 +264,8 @@ func (r *requestRows) beyond(q *Request) {
 // rows are all requests, in the order of their flows. One that a policy doesn't look at is judged as its
 // connection is.
 func (r *reviewer) requestRows() []Request {
-	list := slices.DeleteFunc(r.requests.list, func(q Request) bool { // comments told all the same
-		return q.Unfollowed && r.table.row(uint32(q.Flow-1)).flags&told != 0
+	list := slices.DeleteFunc(r.requests.list, func(q Request) bool { // a comment reports these
+		return q.Unfollowed && r.table.row(uint32(q.Flow-1)).flags&commented != 0
 	})
 	for i := range list {
 		q := &list[i]

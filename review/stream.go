@@ -30,9 +30,9 @@ type stream struct {
 	scale    uint8
 	early    earlySegments
 	waiting  int // bytes of early
-	// opening says that bytes which came with the end of the handshake are not acknowledged, nor those up to openEnd that
-	// followed them: the stack puts them behind others that have come (connect.go, synRcvdState), and which these are the
-	// capture doesn't tell.
+	// opening means that bytes which came with the end of the handshake, and those up to openEnd that followed them,
+	// are not acknowledged: the stack puts them behind others that have come (connect.go, synRcvdState), and the
+	// capture doesn't show behind which.
 	opening bool
 	openEnd uint32
 	// unclear says that it can't be told whether the handshake was broken.
@@ -172,8 +172,8 @@ func (s *stream) established(h *capture.Headers) bool {
 	return s.stands
 }
 
-// keep keeps a segment that came before its turn. Of what begins behind the window that was announced it can't be told
-// whether the stack took it, which may have moved it meanwhile: but not by more than as much again.
+// keep keeps a segment that came before its turn. A segment that begins behind the announced window may have been
+// taken or not: the stack may have moved the window meanwhile, by its own size at most.
 func (s *stream) keep(one segment, room int) bool {
 	if s.answered && before(s.edge, one.seq) {
 		return before(s.next+2*s.window, one.seq)

@@ -58,11 +58,11 @@ const (
 	lookup
 	// proxied is one to the explicit proxy, which is judged as what it asks for.
 	proxied
-	// followed is one whose requests are followed, untracked one of which more would be to follow than is.
+	// followed is one whose requests are followed, untracked one of which more requests may follow than are read.
 	followed
 	untracked
-	// told is one whose requests are in the capture's comments.
-	told
+	// commented is one whose requests are in the capture's comments.
+	commented
 	// answered is a connection whose SYN the gateway has answered, reset one that it has reset.
 	answered
 	reset
