@@ -101,8 +101,8 @@ func (g *Guard) answerEmpty(q *wire.Question, s subject) *reply {
 	return g.newReply(q, replySpec{outcome: OutcomeEmpty, subject: s})
 }
 
-// answerMapped answers for a name of [hosts]. Its addresses need no pin: what
-// they lead to is the operator's word, see Mapped.
+// answerMapped answers for a name of [hosts]. Its addresses need no pin: the
+// operator chose what they lead to, see Mapped.
 func (g *Guard) answerMapped(e *epoch, q *wire.Question, s subject) *reply {
 	v4, v6, _ := e.hosts.addrs(s.name)
 	hdr := dns.RR_Header{Name: s.name.String() + ".", Rrtype: q.Type, Class: dns.ClassINET}

@@ -111,10 +111,10 @@ func (g *Guard) exchange(e *epoch, q *wire.Question, subj subject) *reply {
 	return r
 }
 
-// keep sets how long r is good for and pins its addresses. The guest is told
-// what the pin was given, so that it never holds an address longer than we do
-// but for the grace; upstream is asked again when its own TTL ends, where
-// questions are metered not before the guest's does.
+// keep sets how long r is good for and pins its addresses. The guest's TTL is
+// that of the pin without its grace, so that the guest never holds an address
+// longer than the pin lasts. Upstream is asked again when its own TTL ends;
+// where questions are metered, not before the guest's TTL ends.
 func (g *Guard) keep(e *epoch, r *reply, f *filter, metered bool) {
 	now := g.clock()
 	lowest, highest := ttlBounds(e.policy.DNS)

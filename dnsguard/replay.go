@@ -97,7 +97,7 @@ func (r *Replay) Answer(packet []byte) (Replayed, bool) {
 	}
 	switch msg.Rcode {
 	case dns.RcodeFormatError, dns.RcodeNotImplemented, dns.RcodeBadVers:
-		return Replayed{}, false // it is about the question's form, of which Question has told
+		return Replayed{}, false // it is about the question's form, which Question has reported
 	}
 	q := msg.Question[0]
 	name, err := hostname.Parse(q.Name)

@@ -98,8 +98,8 @@ func (s *session) wait(e *epoch, q *wire.Question, subj subject, start time.Dura
 	return r
 }
 
-// enter reports whether answers may still be handed on; whoever entered is
-// waited for by leave.
+// enter reports whether answers may still be delivered; leave waits for those
+// that entered.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *session) enter() bool {
 	return true
 }
 
-// leave ends the handing on of answers: what comes later is for nobody.
+// leave ends the delivery of answers: later ones are dropped.
 func (s *session) leave() {
 	s.mu.Lock()
 	s.over = true

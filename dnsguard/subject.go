@@ -76,8 +76,8 @@ func judgeName(judge Judge, name hostname.Name, qtype uint16) subject {
 	return subject{name, name, verdict}
 }
 
-// judgeHost is the judge's word, except that a special name is refused
-// whatever it says: no rule opens it.
+// judgeHost is the judge's verdict, except that a special name is always
+// refused: no rule opens it.
 func judgeHost(judge Judge, name hostname.Name) egress.Verdict {
 	if reason, special := egress.SpecialName(name); special {
 		return egress.Verdict{Action: egress.Deny, Reason: reason, Name: name}

@@ -7,7 +7,7 @@ import (
 )
 
 // completeChecksum finishes the TCP checksum of a segment that gVisor leaves to
-// the segmentation hardware it believes in: there it is the sum of the pseudo
+// segmentation hardware, which isn't there: it holds the sum of the pseudo
 // header only, and a guest drops such a segment.
 func completeChecksum(pkt *stack.PacketBuffer) {
 	if pkt.GSOOptions.Type == stack.GSONone || !pkt.GSOOptions.NeedsCsum {

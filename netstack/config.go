@@ -13,11 +13,11 @@ import (
 const (
 	// DefaultMTU in bytes is what every NIC takes.
 	DefaultMTU = 1500
-	// LargeMTU in bytes is five to seven times as fast, because the cost of a
-	// transfer is the cost of its frames; for a guest whose NIC receives such
-	// frames (virtio with mergeable buffers, as QEMU's, or with TSO offered to
-	// the guest, as libkrun's; libkrun's with features 0 takes 1500 only). It is
-	// the largest multiple of 16 for which frame and headers stay under MaxFrame.
+	// LargeMTU in bytes is for a guest whose NIC receives such frames (virtio
+	// with mergeable buffers, as QEMU's, or with TSO offered to the guest, as
+	// libkrun's; libkrun's with features 0 takes 1500 only). It is five to seven
+	// times as fast, because a transfer costs what its frames cost. It is the
+	// largest multiple of 16 for which frame and headers stay under MaxFrame.
 	LargeMTU = 65520
 	// minMTU is the smallest link that IPv6 runs on (RFC 8200, section 5).
 	minMTU = 1280

@@ -129,10 +129,11 @@ func (c *guestUDP) Close() error {
 	return c.UDPConn.Close()
 }
 
-// DialGuestUDP returns a socket of the gateway's address that is connected to a UDP port of the guest: a Read and a Write
-// for each datagram. That the guest refuses one is told by the next of either, and a Read that waits for it ends: set its
-// deadline before each. A Write never waits: one for which a guest that takes none leaves no room is lost, as UDP may be. The
-// caller must close it, and bounds how many there are.
+// DialGuestUDP returns a socket of the gateway's address that is connected to a UDP port of the guest: a Read and a
+// Write for each datagram. When the guest refuses a datagram, the next Read or Write returns the error, and a Read
+// that waits ends; so set the read deadline before each Read. A Write never waits: while the guest takes nothing and
+// there is no room, a datagram is lost, as UDP may be. The caller must close the socket, and bounds how many there
+// are.
 func (s *Stack) DialGuestUDP(port uint16) (net.Conn, error) {
 	if s.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -173,7 +174,7 @@ func (c *guestUDP) Write(b []byte) (int, error) {
 func (c *guestUDP) Read(b []byte) (int, error) {
 	n, err := c.UDPConn.Read(b)
 	if c.refused.Swap(false) && errors.Is(err, os.ErrDeadlineExceeded) {
-		if terr := c.ep.LastError(); terr != nil { // nil: a Write has told it
+		if terr := c.ep.LastError(); terr != nil { // nil: a Write has returned it
 			return n, translate(terr)
 		}
 	}

@@ -30,7 +30,7 @@ type endpoint struct {
 	taps BatchTap // tap, if it is one
 	cnt  *counters
 	// summed says that the checksums of the frame that is delivered are right.
-	summed atomic.Bool // of who reads the link; others read
+	summed atomic.Bool // written only by the goroutine that reads the link
 	// guard knows the guest's MAC: every frame goes there.
 	guard *frameguard.Guard
 
@@ -38,7 +38,7 @@ type endpoint struct {
 	dispatcher stack.NetworkDispatcher
 	link       Link
 
-	// Of who holds the txQueue's right to write.
+	// Used only by the holder of the txQueue's right to write.
 	batch     Batch
 	unflushed func()
 	flat      []byte // a frame in one piece for the tap

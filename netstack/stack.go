@@ -63,7 +63,8 @@ type Stack struct {
 	wg     sync.WaitGroup // handlers
 
 	serveMu sync.Mutex // one link at a time
-	// passed are frames that the guard let pass and that the tap has not seen yet; of who reads the link.
+	// passed are frames that the guard let pass and that the tap has not seen yet; used only by the goroutine that
+	// reads the link.
 	passed Batch
 
 	closeOnce sync.Once

@@ -15,8 +15,8 @@ import (
 	"github.com/msb-project/msb/netstack/frameguard"
 )
 
-// forwarderInFlight is gVisor's own cap, above which it swallows SYNs without a
-// word: out of reach, because ours answers RST.
+// forwarderInFlight is gVisor's own cap, above which it drops SYNs silently. It
+// is never reached: our lower bound answers with RST.
 const forwarderInFlight = 1 << 20
 
 // closeLinger is how long a closed connection may wait for the guest to take

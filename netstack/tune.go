@@ -30,7 +30,7 @@ const (
 	// userTimeout ends a connection whose data the guest does not acknowledge,
 	// a window held at zero for ever included.
 	userTimeout = 2 * time.Minute
-	// keepalive finds guests that went without a word.
+	// keepalive finds guests that went away without FIN or RST.
 	keepaliveIdle     = 2 * time.Minute
 	keepaliveInterval = 30 * time.Second
 	keepaliveCount    = 4

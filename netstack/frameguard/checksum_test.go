@@ -62,7 +62,7 @@ func TestI3_SegmentsFitTheirPacket(t *testing.T) {
 	}
 }
 
-// TestI3_LongestFramePasses is one byte shorter than the shortest that is dropped for its length.
+// TestI3_LongestFramePasses, and the one that is a byte longer is dropped.
 func TestI3_LongestFramePasses(t *testing.T) {
 	t.Parallel()
 	g := testGuard(t, nil)

@@ -7,7 +7,7 @@ import (
 )
 
 // Offline is the frame guard for frames out of a capture, which doesn't say what was leased to the
-// guest. It judges by the guard's own code, with the lease that speaks most for a frame:
+// guest. It judges by the guard's own code, with the lease that is most favourable to the frame:
 //   - A frame to the gateway's MAC, or to a group from an address of msb's link, is from that link. The
 //     guest's IP addresses are known there; its MAC is any that a guest can have, until Sent tells it.
 //   - Any other frame is taken to come from the guest's own MAC and addresses and to go to its gateway's.

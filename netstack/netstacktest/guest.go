@@ -114,7 +114,7 @@ func NewGuest(t testing.TB, conn net.Conn, cfg netstack.Config) *Guest {
 	g.wg.Add(2)
 	go func() { defer g.wg.Done(); g.send(ctx) }()
 	go func() { defer g.wg.Done(); g.receive() }()
-	t.Cleanup(sync.OnceFunc(g.Close)) // once it is closed the test, which keeps its cleanups, lets go of it
+	t.Cleanup(sync.OnceFunc(g.Close)) // OnceFunc forgets g once called: a test keeps its cleanups until it ends
 	return g
 }
 
