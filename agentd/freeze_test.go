@@ -92,7 +92,7 @@ func TestFreezesEndWithoutTheHost(t *testing.T) {
 	}
 }
 
-// TestFailedFreezesAreThawed leave nothing frozen.
+// TestFailedFreezesAreThawed: nothing stays frozen.
 func TestFailedFreezesAreThawed(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	if _, err := s.Freeze(t.Context(), -1); err == nil {

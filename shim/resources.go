@@ -53,8 +53,8 @@ func (r *refusals) cpu(c *specs.LinuxCPU) {
 	r.add(value(c.Idle) != 0, "cpu idle", leaveOut)
 }
 
-// devices looks at the rules of the devices' control group. The guest's own usual devices may be allowed, and making nodes
-// of any: none else is there.
+// devices looks at the rules of the devices' control group. Rules may allow the guest's usual devices, and making
+// nodes of any: there are no others.
 func (r *refusals) devices(rules []specs.LinuxDeviceCgroup) {
 	for _, d := range rules {
 		if !d.Allow || d.Access == "m" {

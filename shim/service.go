@@ -168,7 +168,7 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 	if p != nil {
 		hostname = p.hostname
 	}
-	// What can't be honoured is said before anything is made.
+	// What can't be honoured is reported before anything is made.
 	cfg, err := containerOf(r.ID, "", hostname, spec, settings)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 func (s *service) watch(p *pod) {
 	told := map[string]uint64{}
 	err := p.machine.Watch(s.ctx, func(e sandbox.ContainerEvent) {
-		if e.OOMKills > told[e.ID] { // the first one says how it is
+		if e.OOMKills > told[e.ID] { // the first event has the count so far
 			s.send(&eventstypes.TaskOOM{ContainerID: e.ID})
 		}
 		told[e.ID] = e.OOMKills

@@ -52,8 +52,8 @@ func Pack(ctx context.Context, w io.Writer, p, as string, follow bool) (tartree.
 }
 
 // PackAll writes what is in a directory of agentd's own as an archive. Of an
-// overlay's upper layer it leaves out what is deleted, and that a directory hides
-// what is below it.
+// overlay's upper layer it leaves out which files are deleted and which
+// directories hide what is below them.
 func PackAll(ctx context.Context, w io.Writer, dir string) (tartree.Report, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

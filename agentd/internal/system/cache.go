@@ -28,8 +28,8 @@ const (
 	// cachesDir is where the shared disk is mounted, noCache an empty directory.
 	cachesDir = "/run/msb/caches"
 	noCache   = "/run/msb/no-cache"
-	// aptConf is what covers aptClean, with which images of Debian and Ubuntu
-	// remove each package once it is installed.
+	// aptConf is mounted over aptClean, by which images of Debian and Ubuntu
+	// delete each package once it is installed.
 	aptConf  = "/run/msb/apt.conf"
 	aptClean = "/etc/apt/apt.conf.d/docker-clean"
 	aptKey   = "apt"

@@ -28,10 +28,10 @@ func ContainerLayer(number uint64) Layer {
 	}
 }
 
-// ForgetContainers removes what containers of before have left on the disk, when the machine was killed.
+// ForgetContainers removes what earlier containers left on the disk when the machine was killed.
 func ForgetContainers() error { return os.RemoveAll(filepath.Join(upperDir, "containers")) }
 
-// RemoveContainer removes what is of a container whose mounts have gone.
+// RemoveContainer removes the files of a container whose mounts have gone.
 func RemoveContainer(number uint64) error {
 	return errors.Join(os.RemoveAll(filepath.Dir(ContainerLayer(number).data)), os.RemoveAll(ContainerPlace(number)))
 }
@@ -50,12 +50,12 @@ func ContainerRoot(number uint64, lower *os.File) (*os.File, error) {
 	return root, errors.Join(err, unix.Unmount(layer.lower, unix.MNT_DETACH))
 }
 
-// HostPlace is where the agent itself has what the host serves by that number.
+// HostPlace is where the agent mounts what the host serves under that number.
 func HostPlace(number uint32) string {
 	return filepath.Join("/run/msb/host", strconv.FormatUint(uint64(number), 10))
 }
 
-// MountHost mounts there what is asked for by way of device: a directory, or a file.
+// MountHost mounts it there, a directory or a file; its FUSE messages go through device.
 func MountHost(device int, number uint32, file bool) error {
 	place, mode := HostPlace(number), unix.S_IFDIR
 	err := os.MkdirAll(filepath.Dir(place), 0o700)
@@ -68,7 +68,7 @@ func MountHost(device int, number uint32, file bool) error {
 	if err != nil {
 		return fmt.Errorf("make room for a directory of the host: %w", err)
 	}
-	// What is allowed goes by the modes that the host's files have.
+	// The kernel checks access by the modes of the host's files.
 	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0,allow_other,default_permissions", device, mode)
 	if err := unix.Mount("host", place, "fuse", unix.MS_NODEV, options); err != nil {
 		return errors.Join(fmt.Errorf("mount: %w", err), os.Remove(place))

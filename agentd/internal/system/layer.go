@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layer is where what the workload writes to a directory stays whose content is
-// not its own: a directory of the host that is copied on write, or a cache. It is
-// beside the upper layer of its root, for which the workload has no path, and on
-// the same disk.
+// Layer holds what the workload writes to a directory whose content comes from
+// elsewhere: a directory of the host that is copied on write, or a cache. It lies
+// beside the upper layer of the root, on the same disk, where the workload has no
+// path to it.
 type Layer struct{ data, lower string }
 
 // LayerOf is the layer of the directory of the host that is mounted at path.

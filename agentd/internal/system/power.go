@@ -37,7 +37,7 @@ func trim(dir string) {
 	defer unix.Close(fd)
 	// struct fstrim_range of linux/fs.h: start, length, least extent.
 	all := [3]uint64{0, 1<<64 - 1, 0}
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), fitrim, uintptr(unsafe.Pointer(&all))) // it is a favour
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), fitrim, uintptr(unsafe.Pointer(&all))) // a file system that isn't trimmed only takes more space
 }
 
 // fitrim is FITRIM of linux/fs.h, _IOWR('X', 121, struct fstrim_range).

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errDamaged means that the disk for writes is of no use as it is.
+// errDamaged means that the disk for writes can't be used as it is.
 var errDamaged = errors.New("the sandbox's disk is damaged")
 
 // Root says what the workload's root is made of.

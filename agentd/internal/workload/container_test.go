@@ -139,7 +139,8 @@ func (b *bench) run(p *Process, err error) (string, syscall.WaitStatus) {
 	return string(out), p.Status()
 }
 
-// TestContainersHaveTheirOwnSettings makes containers as the guest's agent does, on this machine's kernel.
+// TestContainersHaveTheirOwnSettings of each kind. It makes containers as the guest's agent does, on this machine's
+// kernel.
 func TestContainersHaveTheirOwnSettings(t *testing.T) {
 	b := newBench(t)
 	umask, oom := uint32(0o77), int32(500)

@@ -188,7 +188,7 @@ func workingDir(dir string, makeIt bool) (string, error) {
 	return dir, dirError(dir, err)
 }
 
-// dirError tells a working directory that can't be used from a machine at its end; nil stays nil.
+// dirError tells a working directory that can't be used from a machine that is out of resources; nil stays nil.
 func dirError(dir string, err error) error {
 	var errno syscall.Errno
 	switch {
