@@ -157,7 +157,7 @@ func TestAnIndexNamesManyPlatforms(t *testing.T) {
 	}
 }
 
-// TestI12_OtherFilesAreNoArchives are told from each other, and none stays open.
+// TestI12_OtherFilesAreNoArchives: each has its own error, and none stays open.
 func TestI12_OtherFilesAreNoArchives(t *testing.T) {
 	t.Parallel()
 	good := archiveOf(t, fixture{layers: [][]byte{layerOf(t, "n", "one")}}, false)

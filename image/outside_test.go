@@ -100,7 +100,8 @@ func TestI5_DialPolicyJudgesResolvedAddresses(t *testing.T) {
 	}
 }
 
-// TestI12_SwappedConfigurationsAreRefused has its member's name lie about it.
+// TestI12_SwappedConfigurationsAreRefused: the member's name lies about its
+// content.
 func TestI12_SwappedConfigurationsAreRefused(t *testing.T) {
 	t.Parallel()
 	f := fixture{layers: [][]byte{layerOf(t, "n", "one")}}

@@ -276,7 +276,7 @@ func TestCancelledListsDoNotWait(t *testing.T) {
 	}
 }
 
-// TestRefusedCopiesNameWritableDirectories.
+// TestRefusedCopiesNameWritableDirectories, if there are any.
 func TestRefusedCopiesNameWritableDirectories(t *testing.T) {
 	t.Parallel()
 	read, write := t.TempDir(), t.TempDir()

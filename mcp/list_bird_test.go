@@ -314,7 +314,7 @@ func TestI15_SnapshotsOfAnotherFloorAreRefused(t *testing.T) {
 	}
 }
 
-// TestI15_ImportedSnapshotsAreNotTheAgents an agent's, whatever label their archive has.
+// TestI15_ImportedSnapshotsAreNotTheAgents, whatever label their archive has.
 func TestI15_ImportedSnapshotsAreNotTheAgents(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) { o.Tools = []string{"snapshots"} })

@@ -57,7 +57,7 @@ func AddFlags(p *Policy, flags Flags) error {
 	if err := addSecrets(&own, flags.Secrets); err != nil {
 		return err
 	}
-	// For the checks they are p's own file's; in p they have no place, by which what their user wrote is known.
+	// For the checks they count as p's own file's; in p they have no position, which shows that the user wrote them.
 	placed, f := own, &faults{file: p.File}
 	placed.Egress.Allow = slices.Clone(own.Egress.Allow)
 	placed.Egress.Deny = slices.Clone(own.Egress.Deny)

@@ -237,9 +237,9 @@ func socketSecret(t *testing.T) policies.Secret {
 	return secretIn(t, header("Authorization"), policies.Place{Kind: policies.InWebSocket})
 }
 
-// TestI9_WebSocketsCarryValuesToTheirHost sends it in messages cut at every length: to the
-// secret's host, where the value takes its place, and elsewhere, where nothing of
-// it may arrive.
+// TestI9_WebSocketsCarryValuesToTheirHost sends a placeholder in messages cut at every
+// length: to the secret's host, where the value takes its place, and elsewhere, where
+// nothing of it may arrive.
 func TestI9_WebSocketsCarryValuesToTheirHost(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -318,8 +318,8 @@ func TestI9_WebSocketsCarryValuesToTheirHost(t *testing.T) {
 	}
 }
 
-// TestI9_ControlFramesCarryNoPlaceholder sends it where programs read text too, between
-// the frames of a message as well.
+// TestI9_ControlFramesCarryNoPlaceholder sends one where programs read text too,
+// between the frames of a message as well.
 func TestI9_ControlFramesCarryNoPlaceholder(t *testing.T) {
 	t.Parallel()
 	for _, first := range []byte{0x88, 0x89, 0x8a} {

@@ -84,8 +84,8 @@ func TestUnreadableHomesFailTheScrape(t *testing.T) {
 	}
 }
 
-// TestScrapesByForeignNamesAreRefused stands against web pages that lead a name of their own to 127.0.0.1. Its twins are
-// the addresses, which are answered.
+// TestScrapesByForeignNamesAreRefused guards against web pages that point a name of their own at 127.0.0.1. Its twins
+// are the addresses, which are answered.
 func TestScrapesByForeignNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]int{

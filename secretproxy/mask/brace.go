@@ -2,7 +2,8 @@ package mask
 
 // braceState is where in \u{41} or \x{41} a live answer is. Their brackets end no
 // run: all but the last character of a value would show when the rest comes later.
-// It is kept beside the buffer, of which the needles decide how much is left.
+// It is kept beside the buffer, because how much is left in the buffer depends on
+// the needles.
 type braceState uint8
 
 const (

@@ -38,8 +38,8 @@ func (p *pattern) fits(g grid) bool {
 	return g.size >= least && p.holds(g) && (g.size < 32 || p.form == formDecimal)
 }
 
-// holds reports whether the grid's samples leave out two fifths of the pattern: of
-// what people know of values, such as sk-, most are beginnings.
+// holds reports whether the grid's samples leave out two fifths of the pattern:
+// what people know of a value is mostly its beginning, such as sk-.
 func (p *pattern) holds(g grid) bool { return 3*p.size >= 5*g.span() || g.step == 1 }
 
 // newLanes takes samples of every pattern, in as few lanes as it can: each lane

@@ -116,7 +116,8 @@ func TestI17_BrokenAnswerGivesNothingHeld(t *testing.T) {
 	}
 }
 
-// TestI10_LongRunsAtEndsAreMasked: more zeros than are kept of a run.
+// TestI10_LongRunsAtEndsAreMasked: the value ends in more zeros than are kept
+// of a run.
 func TestI10_LongRunsAtEndsAreMasked(t *testing.T) {
 	t.Parallel()
 	value := testValue + strings.Repeat("0", 2*maxFill)

@@ -122,8 +122,8 @@ func writeMember(w *tar.Writer, name string, content []byte) error {
 	return err
 }
 
-// Import stores the chunks of an archive. What an archive that Export didn't write has in it is state.ErrSnapshotArchive. A
-// file system of which less than a twentieth is free is not filled by it.
+// Import stores the chunks of an archive. An archive that Export didn't write is state.ErrSnapshotArchive. Import
+// keeps a twentieth of the file system free.
 func (w *Work) Import(ctx context.Context, in io.Reader) (*Manifest, *List, error) {
 	z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(archiveWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {

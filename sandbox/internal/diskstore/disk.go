@@ -17,9 +17,9 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// WriteDisk makes the disk of a snapshot at path, which must not exist, and returns what the snapshot is. Each chunk is
-// checked: a damaged one is state.ErrSnapshotDamaged. It fills no file system: a small archive that was imported may name one
-// chunk a million times. After an error there is no file. It is not synced.
+// WriteDisk makes the disk of a snapshot at path, which must not exist, and returns what the snapshot is. Each chunk
+// is checked: a damaged one is state.ErrSnapshotDamaged. It leaves room on the file system: a small archive that was
+// imported may name one chunk a million times. After an error there is no file. It is not synced.
 func (s *Store) WriteDisk(ctx context.Context, name, path string) (m *Meta, err error) {
 	lock, err := s.use(ctx)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *Store) readChunk(c *chunkRef, data []byte) (*os.File, error) {
 }
 
 // CopyDisk makes a copy of a disk, which nobody may write to meanwhile, at a path that must not exist: it shares the
-// blocks where the file system can, else it is as sparse as the disk, and fills no file system. After an error there is no
-// file.
+// blocks where the file system can, else it is as sparse as the disk, and room is left on the file system. After an
+// error there is no file.
 func CopyDisk(ctx context.Context, to, disk string) error {
 	if err := cloneFile(to, disk); !errors.Is(err, errNoReflink) {
 		return err

@@ -142,7 +142,7 @@ func (s *Store) Remove(name string) error {
 	return errors.Join(err, s.Sweep())
 }
 
-// checkOwn looks whether a snapshot's directory holds what msb did not make, which no removal may take along.
+// checkOwn is an error if a snapshot's directory holds files that msb did not make: no removal may delete those.
 func (s *Store) checkOwn(name string) error {
 	names, err := os.Open(s.path(namesDir))
 	if err != nil {

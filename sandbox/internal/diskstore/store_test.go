@@ -270,7 +270,8 @@ func TestChunksInUseStay(t *testing.T) {
 	}
 }
 
-// TestDamagedChunksAreReportedAndKept: no damaged byte reaches a disk, and while a list can't be read no chunk is removed.
+// TestDamagedChunksAreReportedAndKept: no damaged byte reaches a disk, and no chunk is removed while a list can't be
+// read.
 func TestDamagedChunksAreReportedAndKept(t *testing.T) {
 	t.Parallel()
 	change := func(path string, do func([]byte) []byte) {

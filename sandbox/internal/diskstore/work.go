@@ -204,7 +204,7 @@ func (w *Work) store(c *chunkRef, data []byte, disk *os.File) error {
 // least is leaves for the store's directory.
 func (s *Store) least() error { return leaves(s.dir, s.free) }
 
-// leaves refuses to take the room that sandboxes that run need, or their disks are damaged.
+// leaves refuses to take the room that running sandboxes need: without it their disks are damaged.
 func leaves(dir string, free func(string) (int64, error)) error {
 	left, err := free(dir)
 	if err == nil && left < state.MinFree {
@@ -213,7 +213,8 @@ func leaves(dir string, free func(string) (int64, error)) error {
 	return err
 }
 
-// spare leaves more free: for what somebody else made.
+// spare leaves more room than least, for a disk whose content somebody else
+// chose.
 func (s *Store) spare() error {
 	_, err := s.forGuests(s.dir)
 	return errors.Join(s.least(), err)

@@ -2,6 +2,6 @@
 // the agent, keeps their output in bounded files (joblog), and writes down how they ended, on a disk that has become full
 // too. It serves the calls about them (agentclient.JobServer).
 //
-// What it does not protect against: a guest that lies about how its processes ended. What it says is kept as its word,
-// bounded.
+// What it does not protect against: a guest that lies about how its processes ended. What it reports is stored,
+// bounded, as its own report.
 package jobkeeper

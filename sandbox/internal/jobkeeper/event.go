@@ -32,7 +32,7 @@ func program(j *state.StoredJob) string {
 	return j.Command[0]
 }
 
-// died tells how a run ended.
+// died reports how a run ended.
 func (k *Keeper) died(j *state.StoredJob, st agentclient.ExitStatus, err error) {
 	var not *state.NotStartedError
 	if err != nil && !errors.As(err, &not) {
@@ -42,7 +42,7 @@ func (k *Keeper) died(j *state.StoredJob, st agentclient.ExitStatus, err error) 
 	k.event(j, agentclient.ExecDied, &st.Code)
 }
 
-// restarts tells that the command is about to be run again.
+// restarts reports that the command is about to be run again.
 func (k *Keeper) restarts(j *state.StoredJob) {
 	if k.Event != nil {
 		k.Event(Event{Job: j.Name, Program: program(j), Restarts: j.Restarts})

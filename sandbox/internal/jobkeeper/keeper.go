@@ -42,7 +42,8 @@ type Keeper struct {
 	// Restart says when the main job's command is run again; Clock is of the pauses before that, nil for the real one.
 	Restart state.Restart
 	Clock   Clock
-	// Hold leaves a main command running whose guest has ended, if it is to be run again: Held has it then.
+	// Hold keeps a main command that is to be run again marked as running when its guest has ended; Held returns it
+	// then.
 	Hold bool
 
 	mu     sync.Mutex
@@ -126,7 +127,7 @@ func (k *Keeper) StartJob(ctx context.Context, name string, o agentclient.ExecOp
 	}
 }
 
-// lead is what comes after the first run of a command, which ended with st and err.
+// lead handles the end of a command's first run, with st and err, and any further runs.
 func (k *Keeper) lead(r *run, out *joblog.Writer, st agentclient.ExitStatus, err error) {
 	st, err = k.restart(r, st, err)
 	if r.held {

@@ -52,7 +52,7 @@ func (k *Keeper) restart(r *run, st agentclient.ExitStatus, err error) (agentcli
 			return st, err
 		}
 		code := st.Code
-		if err != nil { // the guest took the command along, which did not end well then
+		if err != nil { // the command ended with its guest, which counts as a failure
 			code = failed
 		}
 		r.count.Policy = k.restartPolicy()
@@ -70,7 +70,7 @@ func (k *Keeper) restart(r *run, st agentclient.ExitStatus, err error) (agentcli
 			return st, err
 		}
 		r.job.Restarts = r.count.Count
-		if err := r.job.Update(k.Dir); err != nil { // the command is worth more than its number
+		if err := r.job.Update(k.Dir); err != nil { // better a wrong count than no command
 			k.Failed(err)
 		}
 		k.restarts(r.job)
@@ -81,7 +81,7 @@ func (k *Keeper) restart(r *run, st agentclient.ExitStatus, err error) (agentcli
 	}
 }
 
-// failed is the exit code of a command that the end of its guest took along, for restart policies.
+// failed is the exit code that restart policies see of a command that ended with its guest.
 const failed = 1
 
 // guestGone reports whether the guest has ended by itself; err is that of a run, or nil.
@@ -95,7 +95,7 @@ func (k *Keeper) guestGone(err error) bool {
 	return errors.Is(err, agentclient.ErrAgentDead)
 }
 
-// hold leaves the command's file as that of one that runs.
+// hold leaves the command marked as running in its file.
 func (k *Keeper) hold(r *run, out *joblog.Writer) {
 	if err := out.Close(); err != nil {
 		k.Failed(err)
