@@ -112,9 +112,9 @@ func waitGone(t *testing.T, path string) {
 	t.Errorf("%s stays", path)
 }
 
-// TestI15_NothingLeadsBackUnasked: a supervisor that allows none lets no listener be opened, and one that allows some only
-// those.
-func TestI15_NothingLeadsBackUnasked(t *testing.T) {
+// TestI15_ListenersNeedTheSupervisorsGrant: if the supervisor allows none, the guest's agent opens no listener; if it
+// allows some, only those.
+func TestI15_ListenersNeedTheSupervisorsGrant(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	none, some := proxied(t, s), backed(t, s, agentclient.BackReverse)
 	for _, back := range []agentclient.Back{agentclient.BackAgent, agentclient.BackReverse, agentclient.BackX11, 0, 7} {

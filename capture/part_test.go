@@ -78,8 +78,8 @@ func TestI13_EmptyPartsDisplaceNoFullOne(t *testing.T) {
 	}
 }
 
-// TestI13_StatisticsMakeNoPart: what is written at the end of a full file is no reason for a new one.
-func TestI13_StatisticsMakeNoPart(t *testing.T) {
+// TestI13_StatisticsStartNoNewFile: what is written at the end of a full file doesn't open another.
+func TestI13_StatisticsStartNoNewFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "link.pcapng")
 	o := Options{MaxBytes: 600, Keep: 2}.withDefaults()

@@ -49,8 +49,8 @@ func TestI16_ExplainSaysWhatTheGatewayDoes(t *testing.T) {
 	}
 }
 
-// TestI16_ExplainOfOddTargets holds targets that explain once judged otherwise than the gateway.
-func TestI16_ExplainOfOddTargets(t *testing.T) {
+// TestI16_ExplainAgreesOnOddTargets has targets that explain once judged otherwise than the gateway.
+func TestI16_ExplainAgreesOnOddTargets(t *testing.T) {
 	t.Parallel()
 	const hosts = "[hosts]\n\"mapped.internal\" = \"127.0.0.1:5000\"\n"
 	rule := func(protocol, ports string) string {

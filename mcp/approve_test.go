@@ -324,8 +324,8 @@ func TestI15_StatesOfQuestionsAreSealed(t *testing.T) {
 	}
 }
 
-// TestI15_AStateIsOfOneClient: another client of the server has no use for it.
-func TestI15_AStateIsOfOneClient(t *testing.T) {
+// TestI15_StatesServeOneClient: the server refuses a state from another client.
+func TestI15_StatesServeOneClient(t *testing.T) {
 	t.Parallel()
 	k, err := newSeals()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 const childFloor = "[egress]\ndefault = \"deny\"\n[[egress.allow]]\nhosts = [\"a.example\", \"b.example\"]\n[agent]\ntools = [\"children\", \"manage\"]\nsandboxes = 2\n[agent.children]\ncount = 2\ntotal = 4\ncpus = 4\nlifetime = \"5m\"\n"
 
-// TestI15_ChildrenOfAnAgent: they are made within the budget, used as any sandbox, and go with their parent.
-func TestI15_ChildrenOfAnAgent(t *testing.T) {
+// TestI15_AgentsChildrenKeepToTheBudget: they are made within the budget, used as any sandbox, and go with their parent.
+func TestI15_AgentsChildrenKeepToTheBudget(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) { o.Floor = policy(t, childFloor) })
 	p.says(t, true, "child_spawn", nil, "no such sandbox")

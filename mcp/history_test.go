@@ -78,9 +78,9 @@ func TestI8_HistoryHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestI15_HistoryIsOfOwnSandboxes: that of a sandbox of an older version of the policy isn't shown. What can't be written
-// down is known to this server alone.
-func TestI15_HistoryIsOfOwnSandboxes(t *testing.T) {
+// TestI15_HistoryShowsOnlyOwnSandboxes: calls to a sandbox of an older version of the policy aren't shown. Calls that
+// can't be written down are known to this server alone.
+func TestI15_HistoryShowsOnlyOwnSandboxes(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) { o.Tools = []string{AllTools} })
 	for name, label := range map[string]string{"older": p.family + strings.Repeat("0", 32), "mine": p.label} {

@@ -227,8 +227,9 @@ func TestI15_ServersShareTheDefaultSandbox(t *testing.T) {
 	}
 }
 
-// TestI15_DefaultIsNobodyElses: neither of the two names that it may have is taken from another's sandbox.
-func TestI15_DefaultIsNobodyElses(t *testing.T) {
+// TestI15_DefaultsNameOnlyOwnSandboxes: the default sandbox has one of two names, and somebody else's sandbox is used
+// under neither.
+func TestI15_DefaultsNameOnlyOwnSandboxes(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	other := defaultName + "-" + p.label[len(p.family):][:6]

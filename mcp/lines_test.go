@@ -90,8 +90,8 @@ func (w meanwhile) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// TestI15_DefaultsTakenMeanwhileAreOthers: another policy's server makes "default" while this one is about to.
-func TestI15_DefaultsTakenMeanwhileAreOthers(t *testing.T) {
+// TestI15_DefaultsTakenMeanwhileAreLeftAlone: another policy's server makes "default" while this one is about to.
+func TestI15_DefaultsTakenMeanwhileAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
 	n := 1

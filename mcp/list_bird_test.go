@@ -138,7 +138,8 @@ func TestBirdSnapshots(t *testing.T) {
 	p.speaks(t, p.says(t, true, "restore", m{"snapshot_name": "base"}, "no such snapshot"))
 }
 
-// TestBirdSandboxesOfOthers can't be used by any tool that names one.
+// TestI15_BirdToolsReachNoOthers: no tool that names a sandbox can use somebody
+// else's.
 func TestI15_BirdToolsReachNoOthers(t *testing.T) {
 	t.Parallel()
 	p := withList(t, listBird, nil)

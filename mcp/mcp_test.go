@@ -546,9 +546,9 @@ func TestI15_TheFloorHolds(t *testing.T) {
 	}
 }
 
-// TestI15_AllowNarrows: what is given is never taken for nothing given, and the floor's [hosts] come with the names that
-// are allowed, no others.
-func TestI15_AllowNarrows(t *testing.T) {
+// TestI15_AllowOnlyNarrowsTheFloor: an empty policy is an error, not the default, and of the floor's [hosts] only
+// those of allowed names come along.
+func TestI15_AllowOnlyNarrowsTheFloor(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(o *Options) {
 		o.Floor = policy(t, "[hosts]\n\"echo.internal\" = \"127.0.0.1:8443\"\n\"db.internal\" = \"127.0.0.1:5432\"\n[[egress.allow]]\nhosts = [\"pypi.org\"]\n")

@@ -89,8 +89,8 @@ func TestI15_FloorNamesWhatAPolicyTakes(t *testing.T) {
 	}
 }
 
-// Under "public" a rule on names has nothing inspected, so that it is no reason against a bypass.
-func TestI7_BypassUnderAPublicFloor(t *testing.T) {
+// Under "public" a rule on names has nothing inspected, so that it doesn't exclude a bypass.
+func TestI7_PublicFloorsAllowBypass(t *testing.T) {
 	t.Parallel()
 	const rules = "[[egress.allow]]\nname = \"web\"\nhosts = [\"a.example\"]\n[[egress.deny]]\nname = \"no\"\nhosts = [\"evil.example\"]\n"
 	own := parse(t, "[tls]\nbypass = [\"a.example\"]\n[[egress.allow]]\nhosts = [\"a.example\"]\n")
@@ -102,8 +102,8 @@ func TestI7_BypassUnderAPublicFloor(t *testing.T) {
 	}
 }
 
-// Every floor of a chain has to name it: the second one is put below the first.
-func TestI15_EveryFloorNamesIt(t *testing.T) {
+// The second floor is put below the first.
+func TestI15_EveryFloorMustNameTheSecret(t *testing.T) {
 	t.Parallel()
 	secret := oneSecret("from = \"env:T\"", "hosts = [\"a.example\"]", "in = [\"basic\"]")
 	tight, err := Tighten(parse(t, secret), parse(t, secret))

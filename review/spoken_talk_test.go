@@ -77,7 +77,7 @@ func (s *session) handshake(name string, change func(*tls.Config), alpn ...strin
 	return s.handshakeOn(s.dial(name, 443), name, change, alpn...)
 }
 
-// handshakeOn is handshake on a connection that stands.
+// handshakeOn is handshake on an established connection.
 func (s *session) handshakeOn(raw net.Conn, name string, change func(*tls.Config), alpn ...string) (*tls.Conn, error) {
 	s.t.Helper()
 	cfg := &tls.Config{

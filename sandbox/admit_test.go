@@ -232,7 +232,7 @@ func TestI15_ReloadsTakeNoMore(t *testing.T) {
 
 // An image that a policy names gets the user's credentials where that is approved, and under a floor only if the
 // floor names it.
-func TestI15_CredentialsForAPolicysImage(t *testing.T) {
+func TestI15_PolicyImagesNeedApprovalForCredentials(t *testing.T) {
 	t.Parallel()
 	const named = "version = 1\n[sandbox]\nimage = \"registry.example/x:1\"\n"
 	h, path := aPolicy(t, named)

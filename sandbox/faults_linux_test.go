@@ -24,7 +24,7 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// faultsEnv is what TestI13_FaultsAtEveryStep walks: "all", or verbs with commas; without it each verb has
+// faultsEnv is what TestI13_FaultsAtEveryStepLoseNothing walks: "all", or verbs with commas; without it each verb has
 // few.
 const faultsEnv = "MSB_TEST_FAULTS"
 
@@ -37,8 +37,8 @@ const (
 // tokensAt is where the fake guest's file begins on its disk, which nobody mounts.
 const tokensAt = 1 << 20
 
-// faultVerb is a verb that writes state, for TestI13_FaultsAtEveryStep. All are done with the sandbox a; b is another's name, and s
-// a snapshot's or volume's.
+// faultVerb is a verb that writes state, for TestI13_FaultsAtEveryStepLoseNothing. All are done with the sandbox a; b
+// is another's name, and s a snapshot's or volume's.
 type faultVerb struct {
 	op     operation
 	first  []operation // before what every verb has before it: the sandbox, which has synced the token 1
@@ -265,11 +265,11 @@ func unlessNotCached(err error) error {
 	return err
 }
 
-// TestI13_FaultsAtEveryStep lets a fault come at each step of each verb that writes state: the process that is in the step is killed,
-// or its caller, supervisor or VMM, or the disk is full or read-only from there on. What was said to be done is done; the
-// operation can be done again; what was there before is there; and nothing stays in the end: no process, no directory, no
-// lock. Not parallel: it forks.
-func TestI13_FaultsAtEveryStep(t *testing.T) {
+// TestI13_FaultsAtEveryStepLoseNothing lets a fault come at each step of each verb that writes state: the process that
+// is in the step is killed, or its caller, supervisor or VMM, or the disk is full or read-only from there on. What was
+// said to be done is done; the operation can be done again; what was there before is there; and nothing stays in the
+// end: no process, no directory, no lock. Not parallel: it forks.
+func TestI13_FaultsAtEveryStepLoseNothing(t *testing.T) {
 	m := &machineTest{t: t, mark: "MSB_TEST_RUN=" + strconv.FormatInt(time.Now().UnixNano(), 10), root: t.TempDir()}
 	name, value, _ := strings.Cut(m.mark, "=")
 	t.Setenv(name, value)

@@ -138,8 +138,9 @@ func TestI13_SweepsTakeOnlyWhatMsbMade(t *testing.T) {
 	}
 }
 
-// TestI13_SweepsOfRandomDirectories: a directory goes if its name and all that is in it are msb's, and stays whole else.
-func TestI13_SweepsOfRandomDirectories(t *testing.T) {
+// TestI13_SweepsSpareRandomForeignDirectories: a directory goes if its name and all that is in it are msb's, and stays
+// whole else.
+func TestI13_SweepsSpareRandomForeignDirectories(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(26, 1))
 	names := []string{"sb-%012x", ".sb-%012x", "sb-%011x", "sb-%012x~", "Sb-%012x", "%012x", "sb_%012x"}

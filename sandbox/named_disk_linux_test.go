@@ -71,9 +71,9 @@ func TestI13_ADiskStaysOnItsImage(t *testing.T) {
 	}
 }
 
-// TestI13_NoMachineBesideTheOldOne: the supervisor was killed and its VMM still lives, here a process that never ends by
-// itself. Neither a second machine nor a removal may come to the disk before it has gone.
-func TestI13_NoMachineBesideTheOldOne(t *testing.T) { // not parallel: from its fork to its exec a child holds others' locks
+// TestI13_LivingVMMsBlockStartAndRemoval: the supervisor was killed and its VMM still lives, here a process that never
+// ends by itself. Neither a second machine nor a removal may touch the disk before it has ended.
+func TestI13_LivingVMMsBlockStartAndRemoval(t *testing.T) { // not parallel: from its fork to its exec a child holds others' locks
 	mark, program := filepath.Join(t.TempDir(), "mark"), filepath.Join(t.TempDir(), "supervisor")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch "+mark+"\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)

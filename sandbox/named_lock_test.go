@@ -99,9 +99,9 @@ func TestI13_RemovedLocksAreMadeAgain(t *testing.T) {
 	}
 }
 
-// TestI13_LocksAreOfWhatIsThere: sandboxes of one name come and go, and whoever gets the lock has that of the one
-// that is there: a lock file that was opened before its sandbox was removed excludes nobody.
-func TestI13_LocksAreOfWhatIsThere(t *testing.T) {
+// TestI13_LocksBelongToTheCurrentSandbox: sandboxes of one name come and go, and whoever gets the lock has the current
+// one's: a lock file that was opened before its sandbox was removed excludes nobody.
+func TestI13_LocksBelongToTheCurrentSandbox(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	dir := namedPath(h, "web")
@@ -211,8 +211,8 @@ func TestI13_TemporarySandboxesAreSwept(t *testing.T) {
 	}
 }
 
-// TestI13_SweepsComeToEverySandbox: each command looks at few of many sandboxes, and some command at each.
-func TestI13_SweepsComeToEverySandbox(t *testing.T) {
+// TestI13_SweepsReachEverySandbox: each command looks at few of many sandboxes, and some command at each.
+func TestI13_SweepsReachEverySandbox(t *testing.T) {
 	t.Parallel()
 	const many = 10_000
 	looks := make([]int, many)

@@ -10,8 +10,8 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestI14_OnlyLeavesLaterSandboxesAlone: who holds a sandbox by its name and the moment at which it was made does nothing to
-// another that has the name since. Without that moment the name is all there is.
+// TestI14_OnlyLeavesLaterSandboxesAlone: a handle of a name and a creation time does nothing to a later sandbox of the
+// name. Without the time the name alone counts.
 func TestI14_OnlyLeavesLaterSandboxesAlone(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

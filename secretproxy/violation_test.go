@@ -108,7 +108,7 @@ func TestI9_QueriesTakeLineBreaksEscaped(t *testing.T) {
 	}
 }
 
-func TestI9_AnywhereElseIsAViolation(t *testing.T) {
+func TestI9_PlaceholdersElsewhereAreViolations(t *testing.T) {
 	t.Parallel()
 	get := func(path string, headers ...string) *http.Request {
 		return request(t, "GET", "https://"+apiHost+path, nil, headers...)

@@ -288,7 +288,7 @@ func TestAReportingFloorLoosensNothing(t *testing.T) {
 }
 
 // A guest that can write its own policy file gains nothing by it.
-func TestI15_AReloadTakesNoMore(t *testing.T) {
+func TestI15_ReloadsGrantNothingUnapproved(t *testing.T) {
 	t.Parallel()
 	tr := newTrial(t)
 	log := filepath.Join(tr.dir, "audit.jsonl")
@@ -325,7 +325,7 @@ func TestI15_AReloadTakesNoMore(t *testing.T) {
 }
 
 // At a terminal the new grants are shown, and the answer decides.
-func TestI15_ATerminalIsAsked(t *testing.T) {
+func TestI15_AnswersAtTerminalsDecide(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		answer string

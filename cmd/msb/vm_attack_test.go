@@ -251,7 +251,7 @@ func (i *island) addToHost(addr string) {
 	}
 }
 
-func TestI2_VMAttacksWithoutANetwork(t *testing.T) {
+func TestI2_VMNoNetworkStopsEveryAttack(t *testing.T) {
 	i := newIsland(t)
 	a := i.guest("", "--no-net")
 	i.run(a, []attack{

@@ -451,7 +451,7 @@ func TestI14_OnlyWhatWasShownIsWritten(t *testing.T) {
 	}
 }
 
-func TestI14_ModesGiveNoRights(t *testing.T) {
+func TestI14_AppliedModesAddNoRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{"edit": "x", "shared": "x"})
 	w.must(os.Chmod(w.top+"/shared", 0o666))
@@ -489,7 +489,7 @@ func TestUnreportablePathsStay(t *testing.T) {
 	}
 }
 
-func TestI14_WhatIsHiddenStays(t *testing.T) {
+func TestI14_HiddenFilesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{"dir/.env": "KEY", "dir/f": "x", "other/.env": "KEY", "policy.toml": "strict"})
 	w.hidden = []string{".env"}

@@ -177,8 +177,9 @@ func TestI14_SwappedFileIsNotOpened(t *testing.T) {
 	}
 }
 
-// TestI14_FilesSwappedWhileOpened: two files change their names all the time, also between the look at one and its open.
-func TestI14_FilesSwappedWhileOpened(t *testing.T) {
+// TestI14_FilesSwappedBeforeOpenAreStale: two files change their names all the time, also between the look at one and
+// its open.
+func TestI14_FilesSwappedBeforeOpenAreStale(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"mine": "mine", "else": "else"})

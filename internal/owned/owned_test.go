@@ -18,8 +18,8 @@ func form(name string, mode os.FileMode) (owned.Form, bool) {
 	return nil, mode == 0 && strings.HasPrefix(name, "f")
 }
 
-// TestI13_OnlyWhatWasMadeIsRemoved has directories in the form and others, down to one entry.
-func TestI13_OnlyWhatWasMadeIsRemoved(t *testing.T) {
+// TestI13_ForeignEntriesPreventRemoval has directories that msb could have made, and others that differ in one entry.
+func TestI13_ForeignEntriesPreventRemoval(t *testing.T) {
 	t.Parallel()
 	for what, tc := range map[string]struct {
 		entries []string // "x/" is a directory, "x ->" a link to a file of the test's
@@ -93,8 +93,9 @@ func TestI13_OnlyWhatWasMadeIsRemoved(t *testing.T) {
 	}
 }
 
-// TestI13_LastIsRemovedLast: a lock file tells of what a kill left, so that it stays while there is anything else.
-func TestI13_LastIsRemovedLast(t *testing.T) {
+// TestI13_LockFilesAreRemovedLast: a kill's leftovers are recognized by their lock file, so that it stays while there
+// is anything else.
+func TestI13_LockFilesAreRemovedLast(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	top := filepath.Join(base, "top")

@@ -203,7 +203,7 @@ var commandForms = []string{
 	`"command:%u/bash-static x"`,
 }
 
-func TestI15_CommandsThatReachTheTree(t *testing.T) {
+func TestI15_ChangedProgramsInTheTreeAsk(t *testing.T) {
 	t.Parallel()
 	for _, form := range commandForms {
 		top := realDir(t)
@@ -235,7 +235,7 @@ func TestI15_CommandsThatReachTheTree(t *testing.T) {
 }
 
 // A script's interpreter is what Linux makes of the first line: 255 bytes of it, each word up to a NUL.
-func TestI15_InterpretersThatReachTheTree(t *testing.T) {
+func TestI15_InterpretersInTheTreeAsk(t *testing.T) {
 	t.Parallel()
 	top := realDir(t)
 	tree := filepath.Join(top, "tree")
@@ -422,8 +422,8 @@ func TestPlainCommandsAreAskedForOnce(t *testing.T) {
 	}
 }
 
-// A policy file is no way to change a program: what isn't a plain rule counts as content.
-func TestI15_APolicyThatIsAScript(t *testing.T) {
+// A policy may be the script that a secret's command runs: any change but a plain rule counts as a changed program.
+func TestI15_ScriptsInPoliciesNeedApproval(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{
 		"# exec /bin/evil\n",

@@ -13,8 +13,8 @@ import (
 	"github.com/msb-project/msb/policies/grants"
 )
 
-// TestI15_GrantsSayWhatIsDone has a policy with everything that can be done with a secret, each on its own.
-func TestI15_GrantsSayWhatIsDone(t *testing.T) {
+// TestI15_GrantsListEachUse has a policy with everything that can be done with a secret, each on its own.
+func TestI15_GrantsListEachUse(t *testing.T) {
 	t.Parallel()
 	dir := realDir(t)
 	both := strings.Replace(secretFrom(`"env:T"`), "in = [\"basic\"]", "in = [\"basic\", \"body\"]", 1)

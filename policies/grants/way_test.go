@@ -9,8 +9,9 @@ import (
 	"github.com/msb-project/msb/policies/grants"
 )
 
-// TestI14_WaysNameEachLink follows paths as the kernel does.
-func TestI14_WaysNameEachLink(t *testing.T) {
+// TestI14_PathsAreFollowedLinkByLink follows paths as the kernel does, and
+// lists each link on the way.
+func TestI14_PathsAreFollowedLinkByLink(t *testing.T) {
 	t.Parallel()
 	top := realDir(t)
 	put(t, top, "a/file", "", 0o600)

@@ -59,8 +59,8 @@ func TestI1_ForwardingLeadsToLoopback(t *testing.T) {
 	}
 }
 
-// TestI1_NothingLeadsBack asks for reverse, agent, X11 and Unix socket forwarding.
-func TestI1_NothingLeadsBack(t *testing.T) {
+// TestI1_BackwardForwardingIsRefused asks for reverse, agent, X11 and Unix socket forwarding.
+func TestI1_BackwardForwardingIsRefused(t *testing.T) {
 	t.Parallel()
 	s := serve(t, waits())
 	for name, payload := range map[string][]byte{

@@ -78,8 +78,9 @@ func TestI15_ChangedProgramsAreNotRun(t *testing.T) {
 	}
 }
 
-// A command runs where no relative path and no variable leads beside the policy.
-func TestI15_CommandsRunAwayFromThePolicy(t *testing.T) {
+// A command runs where no relative path and no variable leads to files beside
+// the policy.
+func TestI15_CommandsIgnoreFilesBesideThePolicy(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "printf"), "#!/bin/sh\necho value-of-the-attacker\n", 0o700)
 	t.Setenv("PATH", dir+":.:"+os.Getenv("PATH"))
@@ -132,7 +133,7 @@ func TestI15_SwappedInLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestI15_AProgramThatComesLater(t *testing.T) {
+func TestI15_LaterProgramsAreNotApproved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := held(t, dir, `"command:./tool"`)

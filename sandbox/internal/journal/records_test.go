@@ -79,9 +79,9 @@ func TestI13_TwoSandboxesDontShareACapture(t *testing.T) {
 	must(t, again.Close(nil))
 }
 
-// TestI13_LearningWaitsForNobody: at a pipe that nobody reads from, a supervisor waited for ever, also when its caller
-// had gone.
-func TestI13_LearningWaitsForNobody(t *testing.T) {
+// TestI13_LearningNeverWaitsForReaders: at a pipe that nobody reads from, a supervisor waited for ever, also when its
+// caller had gone.
+func TestI13_LearningNeverWaitsForReaders(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
 	must(t, unix.Mkfifo(path, 0o600))

@@ -8,10 +8,10 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI15_VariablesLeadCommandsToNoGuest has a secret's command ask for variables of the caller's. Those that lead into a
-// directory that the guest may write to are gone; read-only, the same directory takes none. It is not parallel: variables
-// are the process's.
-func TestI15_VariablesLeadCommandsToNoGuest(t *testing.T) {
+// TestI15_VariablesNameNoGuestWritableDirectory has a secret's command ask for variables of the caller's. Those that
+// name a directory that the guest may write to are unset; where the guest may only read it, they stay. It is not
+// parallel: variables are the process's.
+func TestI15_VariablesNameNoGuestWritableDirectory(t *testing.T) {
 	const policy = "version = 1\n[[egress.allow]]\nhosts = [\"a.example\"]\n[secrets.TOKEN]\nfrom = \"command:printenv PLANTED\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n" +
 		"[secrets.OTHER]\nfrom = \"env:VALUE\"\nhosts = [\"a.example\"]\nin = [\"basic\"]\n"
 	shared := t.TempDir()
