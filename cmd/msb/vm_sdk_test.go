@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,9 +24,10 @@ func moduleProxy(t *testing.T) string {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	list, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "-z", "--", ".", ":!tools/lint", ":!bench/peers", ":!bench/report").Output() // those are other modules
-	if err != nil {
-		t.Fatal(err)
+	files := tracked(t, ".")
+	for _, name := range tracked(t, "*/go.mod") { // of other modules
+		other := strings.TrimSuffix(name, "go.mod")
+		files = slices.DeleteFunc(files, func(name string) bool { return strings.HasPrefix(name, other) })
 	}
 	file, err := os.Create(filepath.Join(at, sdkVersion+".zip"))
 	if err != nil {
@@ -33,7 +35,7 @@ func moduleProxy(t *testing.T) string {
 	}
 	defer file.Close()
 	z := zip.NewWriter(file)
-	for _, name := range strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+	for _, name := range files {
 		src, err := os.Open(filepath.Join("../..", name))
 		if err != nil {
 			t.Fatal(err)
@@ -55,6 +57,16 @@ func moduleProxy(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// tracked are this tree's files that match, as git has them.
+func tracked(t *testing.T, match string) []string {
+	t.Helper()
+	list, err := exec.CommandContext(t.Context(), "git", "-C", "../..", "ls-files", "-z", "--", match).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
 }
 
 // goFile is a file at the top of this tree.
