@@ -144,7 +144,7 @@ type Config struct {
 	IdleStop time.Duration
 	// Lifetime ends the sandbox when it has run for this long, whatever it does; 0 lets it run. A named sandbox that is
 	// stopped earlier has the rest for its next runs; once the time is up, the next start begins a new lifetime. The guest
-	// is told of both ends in advance (docs/lifetimes.md).
+	// gets a notice before either end (docs/lifetimes.md).
 	Lifetime time.Duration
 
 	// Notice is called before the guest boots with the chosen backend and the reason, and, by another goroutine, when a

@@ -90,7 +90,7 @@ func containerConfig(t *testing.T, id string, args ...string) sandbox.ContainerC
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
-	// seen is told of each write.
+	// seen is called with each write.
 	seen chan struct{}
 }
 

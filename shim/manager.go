@@ -27,7 +27,7 @@ import (
 // Name is the runtime's name in containerd's configuration and for ctr.
 const Name = "io.containerd.msb.v1"
 
-// killed is the exit status that containerd is told of a container whose shim is gone.
+// killed is the exit status that containerd gets for a container whose shim is gone.
 const killed = 128 + uint32(syscall.SIGKILL)
 
 // addressFile is in the bundle of the container that a shim was started for, and names the shim's socket.
