@@ -122,6 +122,11 @@ func (c *fakeContainer) proc(execID string) *fakeProcess {
 func (c *fakeContainer) PID(string) uint32 { return 1 }
 func (c *fakeContainer) Signal(_ context.Context, execID string, sig agentclient.Signal, _ bool) error {
 	if execID == "" { // its execs are in its process namespace
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.procs) == 0 {
+			return sandbox.ErrNoProcess
+		}
 		for _, p := range c.procs {
 			p.end(sandbox.ContainerExit{Code: 128 + int(sig), Signal: sig})
 		}

@@ -8,7 +8,6 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 
-	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -17,7 +16,7 @@ import (
 const killGrace = 10 * time.Second
 
 // process is a container's first process (execID "") or one of its execs. Its fields are guarded by its task's mutex but
-// for exited, which is closed when status and at are set for good.
+// for its channels; exited is closed when status and at are set for good.
 type process struct {
 	execID  string
 	streams streams
@@ -25,6 +24,7 @@ type process struct {
 	spec    sandbox.ContainerProcess // of an exec
 
 	started bool
+	running chan struct{} // closed when the guest has answered to the start
 	exited  chan struct{}
 	status  uint32
 	at      time.Time
@@ -32,7 +32,7 @@ type process struct {
 }
 
 func newProcess(execID string, s streams) *process {
-	return &process{execID: execID, streams: s, exited: make(chan struct{})}
+	return &process{execID: execID, streams: s, running: make(chan struct{}), exited: make(chan struct{})}
 }
 
 func (p *process) over() bool {
@@ -68,10 +68,7 @@ func (p *process) wait(ctx context.Context) error {
 }
 
 // dropAfterKill gives up on the outputs' readers some time after a SIGKILL.
-func (p *process) dropAfterKill(sig agentclient.Signal) {
-	if sig != agentclient.SIGKILL || p.io == nil {
-		return
-	}
+func (p *process) dropAfterKill(io *stdio) {
 	p.stop.Do(func() {
 		go func() {
 			t := time.NewTimer(killGrace)
@@ -79,7 +76,7 @@ func (p *process) dropAfterKill(sig agentclient.Signal) {
 			select {
 			case <-p.exited:
 			case <-t.C:
-				p.io.close()
+				io.close()
 			}
 		}()
 	})

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	eventstypes "github.com/containerd/containerd/api/events"
@@ -352,5 +353,31 @@ func TestExecsEndFirst(t *testing.T) {
 	c.proc("e").end(sandbox.ContainerExit{})
 	if got := l.wait("one", ""); got != 1 {
 		t.Errorf("exit status %d, want 1", got)
+	}
+}
+
+// TestCallsRaceWithStart: what containerd may send while a process starts. No signal gets lost.
+func TestCallsRaceWithStart(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	if err := l.create("one", baseSpec(), streams{}); err != nil {
+		t.Fatal(err)
+	}
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if err := l.kill("one", "", uint32(agentclient.SIGKILL)); err != nil {
+			t.Error(err)
+		}
+	})
+	calls.Go(func() {
+		_, err := l.s.CloseIO(t.Context(), &taskapi.CloseIORequest{ID: "one", Stdin: true})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	_, _ = l.s.Start(t.Context(), &taskapi.StartRequest{ID: "one"}) // too late after the signal
+	calls.Wait()
+	if got := l.wait("one", ""); got != 137 {
+		t.Errorf("exit status %d, want that of the signal", got)
 	}
 }

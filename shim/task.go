@@ -75,20 +75,25 @@ func (t *task) begin(p *process) error {
 }
 
 // run starts a process that begin admitted.
-func (t *task) run(ctx context.Context, namespace string, p *process) (err error) {
+func (t *task) run(ctx context.Context, namespace string, p *process) error {
+	defer close(p.running)
 	if t.c == nil {
 		return nil
 	}
-	if p.io, err = openStdio(context.WithoutCancel(ctx), t.id, namespace, p.streams); err != nil {
+	io, err := openStdio(context.WithoutCancel(ctx), t.id, namespace, p.streams)
+	if err != nil {
 		return err
 	}
+	t.mu.Lock()
+	p.io = io
+	t.mu.Unlock()
 	if p.execID == "" {
-		err = t.c.Start(ctx, p.io.ContainerStdio)
+		err = t.c.Start(ctx, io.ContainerStdio)
 	} else {
-		err = t.c.Exec(ctx, p.execID, p.spec, p.io.ContainerStdio)
+		err = t.c.Exec(ctx, p.execID, p.spec, io.ContainerStdio)
 	}
 	if err != nil {
-		p.io.close()
+		io.close()
 	}
 	return err
 }
@@ -112,11 +117,19 @@ func (t *task) await(ctx context.Context, m machine, p *process) leftExit {
 	return leftExit{uint32(exit.Code), exit.At}
 }
 
-// signal sends a signal to a process, or to all of the container's.
+// signal sends a signal to a process, or to all of the container's. It waits for a start that is under way.
 func (t *task) signal(ctx context.Context, p *process, sig agentclient.Signal, all bool) error {
 	t.mu.Lock()
 	started := p.started
 	t.mu.Unlock()
+	if started {
+		select {
+		case <-p.running:
+		case <-p.exited:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	switch {
 	case p.over():
 		return errOver
@@ -129,7 +142,9 @@ func (t *task) signal(ctx context.Context, p *process, sig agentclient.Signal, a
 	case !started:
 		return withKind("the process was not started", errdefs.ErrFailedPrecondition)
 	}
-	p.dropAfterKill(sig)
+	if sig == agentclient.SIGKILL {
+		p.dropAfterKill(p.io)
+	}
 	err := t.c.Signal(ctx, p.execID, sig, all)
 	if errors.Is(err, sandbox.ErrNoProcess) {
 		return errOver
