@@ -58,8 +58,8 @@ func (s *Session) Proxied() (*httphead.ProxyRequest, netip.AddrPort) {
 	return &s.proxied.request, s.proxied.proxy
 }
 
-// asked reads a request to the explicit proxy.
-func (s *Session) asked(b []byte, end Ending) Step {
+// proxyRequest reads a request to the explicit proxy.
+func (s *Session) proxyRequest(b []byte, end Ending) Step {
 	p := s.proxied
 	request, err := httphead.ParseProxy(b)
 	switch {

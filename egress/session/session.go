@@ -216,7 +216,7 @@ func (s *Session) denied() Step {
 func (s *Session) Data(first []byte, end Ending) Step {
 	switch s.state {
 	case stateAsking:
-		return s.asked(first, end)
+		return s.proxyRequest(first, end)
 	case stateFirst:
 		said, more := sniff(first)
 		if more && end == More {
