@@ -154,17 +154,17 @@ func (s *Server) target(r request, a *args) (*node, string, *dir, error) {
 	if err != nil {
 		return nil, "", nil, err
 	}
-	d, err := s.spot(parent, name)
+	d, err := s.openParentToChange(parent, name)
 	return parent, name, d, err
 }
 
-// spot is room for a name that the guest wants to create: it may not create a
-// hidden one either.
-func (s *tree) spot(parent *node, name string) (*dir, error) {
+// openParentToChange is openParent for a name that the guest creates or removes. A hidden name is refused: the guest
+// may not create one either.
+func (s *tree) openParentToChange(parent *node, name string) (*dir, error) {
 	if s.hidden(parent, name) {
 		return nil, unix.EACCES
 	}
-	return s.room(parent, name)
+	return s.openParent(parent, name)
 }
 
 func (s *Server) mkdir(r request, out []byte) ([]byte, error) {
@@ -280,7 +280,7 @@ func (s *Server) rename(r request, out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	newDir, err := s.spot(newParent, newName)
+	newDir, err := s.openParentToChange(newParent, newName)
 	if err != nil {
 		return nil, err
 	}

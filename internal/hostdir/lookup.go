@@ -19,7 +19,7 @@ func (s *Server) lookup(r request, out []byte) ([]byte, error) {
 	if s.pollable(r.node, name) {
 		return s.poll(r, out)
 	}
-	d, err := s.room(parent, name)
+	d, err := s.openParent(parent, name)
 	if err == nil {
 		defer d.release()
 		var found []byte
@@ -74,8 +74,8 @@ func (s *tree) sameMount(info *unix.Statx_t) bool {
 	return info.Dev_major == s.top.Dev_major && info.Dev_minor == s.top.Dev_minor
 }
 
-// room opens the directory parent for a name in it that the guest may use.
-func (s *tree) room(parent *node, name string) (*dir, error) {
+// openParent opens the directory parent for a name in it that the guest may use.
+func (s *tree) openParent(parent *node, name string) (*dir, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
