@@ -22,7 +22,7 @@ func (p *Pins) put(name hostname.Name, addrs []netip.Addr, ttl time.Duration) re
 	p.clear(now)
 	owner := p.names[name]
 	if owner == nil {
-		p.makeRoom()
+		p.evictName()
 		owner = &pinnedName{name: name}
 		p.names[name] = owner
 	} else {
@@ -139,10 +139,10 @@ func (p *Pins) clear(now time.Duration) {
 	}
 }
 
-// makeRoom evicts the name that was pinned longest ago and isn't held by a
-// flow. If flows hold every name the table grows by one: flows are bounded by
+// evictName evicts, once the table is full, the name pinned longest ago that no
+// flow holds. If flows hold every name the table grows by one: flows are bounded by
 // the policy's limits.
-func (p *Pins) makeRoom() {
+func (p *Pins) evictName() {
 	if len(p.names) < maxPinnedNames {
 		return
 	}

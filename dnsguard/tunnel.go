@@ -109,7 +109,7 @@ func (m *tunnelMeter) admit(s subject) bool {
 		charges[&m.zones.services] = extraBytes(s.name, s.host)
 	}
 	for zone, extra := range charges {
-		if !zone.room(extra, now) {
+		if !zone.allows(extra, now) {
 			return false
 		}
 	}
@@ -144,8 +144,8 @@ func (z *tunnelZones) zone(base hostname.Name, now time.Duration) *tunnelZone {
 	return zone
 }
 
-// room reports whether a question of so many bytes is within the bounds.
-func (z *tunnelZone) room(extra int, now time.Duration) bool {
+// allows reports whether a question with extra more bytes is within the bounds.
+func (z *tunnelZone) allows(extra int, now time.Duration) bool {
 	if now-z.start >= tunnelWindow {
 		*z = tunnelZone{start: now}
 	}
