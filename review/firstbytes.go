@@ -27,10 +27,11 @@ type pending struct {
 	web      [maxJudges]bool // judges that judge each request that follows
 	asks     bool            // it is a request to the explicit proxy, not answered yet
 	tunnels  bool            // the answer to it is that of a CONNECT
-	asked    [maxJudges]session.Step
-	refused  *capture.Verdict // of the name that was asked for, as it was recorded
-	first    []byte
-	since    int64 // when the gateway began to read it
+	// proxySteps are the last steps of the sessions of such a request.
+	proxySteps [maxJudges]session.Step
+	refused    *capture.Verdict // of the name that was asked for, as it was recorded
+	first      []byte
+	since      int64 // when the gateway began to read it
 }
 
 // firstBytes are the connections whose clients' first bytes are awaited.

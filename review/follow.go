@@ -16,8 +16,8 @@ const (
 	// undecided.
 	maxFollowed    = 16384
 	maxFollowBytes = 64 << 20
-	// followRoom is how far ahead of what was read a segment may be.
-	followRoom = 1 << 20
+	// followWindow is how far ahead of what was read a segment may be.
+	followWindow = 1 << 20
 	// maxPath bounds the path that is kept of a request, as in a gateway's comments, maxWord its method and
 	// those that its headers ask for, which are judged whole, and the rule and the reason of a comment.
 	maxPath = 2 << 10
@@ -71,7 +71,7 @@ func (r *follows) next(id uint32, h *capture.Headers, cutOff bool) {
 		}
 		return
 	}
-	ok := f.take(h, followRoom, func(b []byte) int {
+	ok := f.take(h, followWindow, func(b []byte) int {
 		r.feed(id, f, b)
 		return len(b)
 	})
@@ -196,7 +196,7 @@ func (r *follows) listed(id uint32, f *follower, q *Request, ask func(place int,
 	if f.judged[byPolicy] || f.judged[byAgainst] {
 		at = r.requests.add(q)
 	}
-	r.requests.claim(id, claim{at, q, learned})
+	r.requests.await(id, pendingRequest{at, q, learned})
 }
 
 // brief is a copy of the beginning of s.

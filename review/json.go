@@ -87,8 +87,8 @@ func (w *flowWriter) append(b []byte, i int) ([]byte, error) {
 	if b, err = repeated(b, `,"name":`, &w.name, row.name, func() any { return w.t.names.value(row.name) }); err != nil {
 		return b, err
 	}
-	if asked := w.t.asked[uint32(i)]; asked != "" {
-		text, err := json.Marshal(asked)
+	if target := w.t.proxyTargets[uint32(i)]; target != "" {
+		text, err := json.Marshal(target)
 		if err != nil {
 			return b, err
 		}

@@ -167,6 +167,6 @@ func (g *liveGuest) whole(r *review.Report) iter.Seq[review.Flow] {
 // flow. Its verdict is the name's.
 func refusedByName(log *gatewaytest.Recorder, f *review.Flow) bool {
 	return f.Dst.Port() == gateway.ProxyPort && slices.ContainsFunc(log.Events(audit.DNSQuery), func(e audit.Event) bool {
-		return e.Action == f.Verdict.Action && e.Reason == f.Verdict.Reason && strings.HasPrefix(f.Asked, e.DNS.Name+":")
+		return e.Action == f.Verdict.Action && e.Reason == f.Verdict.Reason && strings.HasPrefix(f.ProxyTarget, e.DNS.Name+":")
 	})
 }

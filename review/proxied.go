@@ -26,8 +26,8 @@ func (r *firstBytes) asks(id uint32, p *pending) {
 // together with a CONNECT are judged otherwise than those that follow it.
 func (r *firstBytes) ask(p *pending) {
 	for place, s := range p.sessions {
-		if p.open[place] && p.asked[place].Action != session.NeedNames {
-			p.asked[place] = s.Data(p.first, session.More)
+		if p.open[place] && p.proxySteps[place].Action != session.NeedNames {
+			p.proxySteps[place] = s.Data(p.first, session.More)
 			p.open[place] = s.Asks()
 		}
 	}
@@ -54,7 +54,7 @@ func (r *firstBytes) proxyResult(id uint32, p *pending, end session.Ending) {
 		return
 	}
 	request, _ := p.sessions[byPolicy].Proxied()
-	if p.asked[byPolicy].Action == session.ToDNS {
+	if p.proxySteps[byPolicy].Action == session.ToDNS {
 		row.flags |= lookup
 		delete(r.live, id)
 		return
@@ -64,7 +64,7 @@ func (r *firstBytes) proxyResult(id uint32, p *pending, end session.Ending) {
 		return
 	}
 	if request != nil {
-		r.verdicts.table.asked[id] = request.Target()
+		r.verdicts.table.proxyTargets[id] = request.Target()
 		p.first = p.first[request.Length:] // what follows is said in the tunnel
 		if !request.Connect {
 			p.first = request.Head
@@ -101,7 +101,7 @@ func (r *firstBytes) impatient(id uint32, p *pending) {
 
 // resolved goes on with one session of a request to the proxy, whose name is resolved by now.
 func (r *firstBytes) resolved(id uint32, place int, p *pending) {
-	s, step := p.sessions[place], p.asked[place]
+	s, step := p.sessions[place], p.proxySteps[place]
 	if step.Action == session.NeedNames {
 		addrs, known := r.addrs(place, step.Name)
 		if !known {

@@ -21,7 +21,7 @@ import (
 	"github.com/msb-project/msb/review"
 )
 
-const askedPolicy = `
+const proxyPolicy = `
 [[egress.allow]]
 name = "opaque"
 hosts = ["opaque.example"]
@@ -36,9 +36,9 @@ protocol = "http"
 paths = ["/open/**"]
 `
 
-// asked are requests to the explicit proxy, each with the answer's status and the comment that its
+// proxyRequests are requests to the explicit proxy, each with the answer's status and the comment that its
 // connection must have in the capture.
-var asked = []struct {
+var proxyRequests = []struct {
 	request, status string
 	comment         []string
 }{
@@ -50,19 +50,19 @@ var asked = []struct {
 	{"GET http://127.1/ HTTP/1.1\r\n\r\n", "400", []string{"action=deny", "reason=unreadable"}},
 }
 
-// recordAsked captures a guest that uses the gateway's proxy. It returns the guest's ports, one for each
-// of asked.
-func recordAsked(t *testing.T) (file []byte, ports []uint16) {
+// recordProxied captures a guest that uses the gateway's proxy. It returns the guest's ports, one for each
+// of proxyRequests.
+func recordProxied(t *testing.T) (file []byte, ports []uint16) {
 	t.Helper()
 	var out bytes.Buffer
 	w := capture.NewWriter(&out, capture.Options{})
 	c := gateway.NewCaptureTap()
 	c.Start(w)
-	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, askedPolicy), func(cfg *gateway.Config) { cfg.Capture = c })
+	world := gatewaytest.StartWith(t, gatewaytest.Policy(t, proxyPolicy), func(cfg *gateway.Config) { cfg.Capture = c })
 	world.Record("opaque.example. 60 IN A 93.184.215.20", "plain.example. 60 IN A 93.184.215.21")
 	world.Serve("93.184.215.20:9", func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	world.ServeHTTP("93.184.215.21:80", http.NewServeMux())
-	for _, a := range asked {
+	for _, a := range proxyRequests {
 		conn, err := world.Dial(world.Gateway.Link().Gateway4, gateway.ProxyPort)
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func recordAsked(t *testing.T) (file []byte, ports []uint16) {
 		ports = append(ports, conn.LocalAddr().(*net.TCPAddr).AddrPort().Port())
 		_ = conn.Close()
 	}
-	world.Audit.Wait(t, audit.FlowOpen, len(asked)-1) // the denied name is a question's line
+	world.Audit.Wait(t, audit.FlowOpen, len(proxyRequests)-1) // the denied name is a question's line
 	c.Start(nil)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -112,9 +112,9 @@ func commentsTo(t *testing.T, file []byte) map[uint16]string {
 
 func TestI1_ProxyVerdictsAnnotateClientPackets(t *testing.T) {
 	t.Parallel()
-	file, ports := recordAsked(t)
+	file, ports := recordProxied(t)
 	comments := commentsTo(t, file)
-	for i, a := range asked {
+	for i, a := range proxyRequests {
 		for _, want := range a.comment {
 			if !strings.Contains(comments[ports[i]], want) {
 				t.Errorf("%q: the comments are %q, want %s in them", a.request, comments[ports[i]], want)
@@ -125,20 +125,20 @@ func TestI1_ProxyVerdictsAnnotateClientPackets(t *testing.T) {
 
 func TestProxyRequestsAreReviewedAsJudged(t *testing.T) {
 	t.Parallel()
-	file, ports := recordAsked(t)
-	same := read(t, file, review.Options{Policy: gatewaytest.Policy(t, askedPolicy)})
+	file, ports := recordProxied(t)
+	same := read(t, file, review.Options{Policy: gatewaytest.Policy(t, proxyPolicy)})
 	byPort := map[uint16]review.Flow{}
 	for f := range same.Flows() {
 		byPort[f.Src.Port()] = f
 	}
-	for i, a := range asked {
+	for i, a := range proxyRequests {
 		f := byPort[ports[i]]
 		if f.Verdict == nil || f.Recorded == nil || f.Verdict.Action != f.Recorded.Action || f.Verdict.Reason != f.Recorded.Reason || f.Verdict.Rule != f.Recorded.Rule {
 			t.Errorf("%q: recorded %+v, reviewed %+v; want the same", a.request, f.Recorded, f.Verdict)
 		}
 		target := strings.Fields(a.request)[1]
-		if readable := a.status != "400" && strings.HasPrefix(a.request, "CONNECT"); readable && f.Asked != target {
-			t.Errorf("%q: asked for %q", a.request, f.Asked)
+		if readable := a.status != "400" && strings.HasPrefix(a.request, "CONNECT"); readable && f.ProxyTarget != target {
+			t.Errorf("%q: asked for %q", a.request, f.ProxyTarget)
 		}
 	}
 	if n := same.Count(review.IsChanged); n != 0 {
@@ -161,7 +161,7 @@ func TestProxyRequestsAreReviewedAsJudged(t *testing.T) {
 // TestProxyRequestsAreLearned: only the target belongs into a policy, not the gateway's address.
 func TestProxyRequestsAreLearned(t *testing.T) {
 	t.Parallel()
-	file, _ := recordAsked(t)
+	file, _ := recordProxied(t)
 	learned := string(read(t, file, review.Options{Policy: gatewaytest.Policy(t, ""), Learn: true}).Learned())
 	for want, there := range map[string]bool{"opaque.example": true, "plain.example": true, "192.168.127.1": false} {
 		if strings.Contains(learned, "\""+want) != there {

@@ -76,9 +76,9 @@ type Flow struct {
 	// Host. Of an inbound flow, Name is the address of the client of a published port.
 	Names []string `json:"names,omitempty"`
 	Name  string   `json:"name,omitempty"`
-	// Asked is what the client asked the gateway's proxy at Dst for, "api.example.com:443". The verdicts
-	// are about that, and so are Names.
-	Asked string `json:"asked,omitempty"`
+	// ProxyTarget is the host and port that the client asked the gateway's proxy at Dst for,
+	// "api.example.com:443". The verdicts and Names are about it.
+	ProxyTarget string `json:"asked,omitempty"`
 	// Start and End are the times of the first and the last packet.
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
@@ -234,7 +234,7 @@ func (t *table) flow(i int) Flow {
 	src, dst := t.ends(row.key)
 	f := Flow{
 		ID: i + 1, Proto: row.key.proto.String(), Src: src, Dst: dst,
-		Name: t.names.value(row.name), Asked: t.asked[uint32(i)],
+		Name: t.names.value(row.name), ProxyTarget: t.proxyTargets[uint32(i)],
 		Start: time.Unix(0, row.start).UTC(), End: time.Unix(0, row.end).UTC(),
 		BytesUp: row.up, BytesDown: row.down, Packets: int64(row.packets),
 		Inbound: row.flags&inbound != 0, Partial: row.flags&partial != 0, Cut: row.flags&cut != 0,

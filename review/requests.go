@@ -24,10 +24,10 @@ const maxRequests = 250_000
 // requestRows gathers them.
 type requestRows struct {
 	list []Request
-	// unclaimed are those that are known from their bytes and not yet from a comment, by their flows; claims
+	// pending are those that are known from their bytes and not yet from a comment, by their flows; numPending
 	// is how many.
-	unclaimed map[uint32][]claim
-	claims    int
+	pending    map[uint32][]pendingRequest
+	numPending int
 	// pinned are the names of the flows, under each policy.
 	pinned map[uint32]*[maxJudges][]hostname.Name
 
@@ -35,8 +35,8 @@ type requestRows struct {
 	report *Report
 }
 
-// claim is a request that a comment may tell more of.
-type claim struct {
+// pendingRequest is a request whose recorded verdict may still come, in a comment.
+type pendingRequest struct {
 	at      int // in the list, or unlisted
 	request *Request
 	learned *audit.Event // what is learned of it, unless there is a comment
@@ -55,38 +55,38 @@ func (r *requestRows) add(q *Request) int {
 	return len(r.list) - 1
 }
 
-// claim keeps a request for its comment.
-func (r *requestRows) claim(id uint32, c claim) {
+// await keeps a request for its comment.
+func (r *requestRows) await(id uint32, p pendingRequest) {
 	switch {
-	case r.claims < maxRequests:
-		r.claims++
-		r.unclaimed[id] = append(r.unclaimed[id], c)
+	case r.numPending < maxRequests:
+		r.numPending++
+		r.pending[id] = append(r.pending[id], p)
 	default:
-		r.teach(c)
+		r.teach(p)
 	}
 }
 
-// maxUnclaimed bounds how many requests a comment is compared with.
-const maxUnclaimed = 64
+// maxCompared bounds how many requests a comment is compared with.
+const maxCompared = 64
 
-// claimed takes the claim that a comment's request belongs to. They come in the order of the requests, so that
-// those before it have none.
-func (r *requestRows) claimed(id uint32, q *Request) (c claim, found bool) {
-	all := r.unclaimed[id]
-	i := slices.IndexFunc(all[:min(len(all), maxUnclaimed)], func(c claim) bool { return q.same(c.request) })
+// match takes out the pending request that a comment is about. Comments come in the order of the requests: the
+// requests before it have none.
+func (r *requestRows) match(id uint32, q *Request) (p pendingRequest, found bool) {
+	all := r.pending[id]
+	i := slices.IndexFunc(all[:min(len(all), maxCompared)], func(p pendingRequest) bool { return q.same(p.request) })
 	if i < 0 {
-		return claim{}, false
+		return pendingRequest{}, false
 	}
-	for _, c := range all[:i] {
-		r.teach(c)
+	for _, p := range all[:i] {
+		r.teach(p)
 	}
-	c, all = all[i], all[i+1:]
-	r.claims -= i + 1
-	r.unclaimed[id] = all
+	p, all = all[i], all[i+1:]
+	r.numPending -= i + 1
+	r.pending[id] = all
 	if len(all) == 0 {
-		delete(r.unclaimed, id)
+		delete(r.pending, id)
 	}
-	return c, true
+	return p, true
 }
 
 func (q *Request) judged(place int, f *egress.Flow, v egress.Verdict) {
@@ -106,8 +106,8 @@ func (r *reviewer) requested(id uint32, v *capture.Verdict) {
 	recorded := recordedVerdict(v)
 	q := Request{Flow: int(id) + 1, Scheme: v.Scheme, Host: v.Name, Method: v.Method, Path: v.Path, Overrides: v.Overrides, Recorded: &recorded}
 	r.table.row(id).flags |= commented
-	if c, ok := r.requests.claimed(id, &q); ok && c.at != unlisted {
-		old := &r.requests.list[c.at]
+	if p, ok := r.requests.match(id, &q); ok && p.at != unlisted {
+		old := &r.requests.list[p.at]
 		old.Recorded = &recorded
 		for place := range r.judges {
 			if place == byLearner { // the comment says more
@@ -235,18 +235,18 @@ func requestEvent(q *Request, f *egress.Flow, v egress.Verdict) audit.Event {
 	return e
 }
 
-// teach gives the collector a request that no comment told of.
-func (r *requestRows) teach(c claim) {
-	if c.learned != nil {
-		r.judges[byLearner].learned.Emit(*c.learned)
+// teach gives the collector a request that no comment is about.
+func (r *requestRows) teach(p pendingRequest) {
+	if p.learned != nil {
+		r.judges[byLearner].learned.Emit(*p.learned)
 	}
 }
 
 // teachAll is teach for all that are left.
 func (r *requestRows) teachAll() {
-	for _, id := range slices.Sorted(maps.Keys(r.unclaimed)) {
-		for _, c := range r.unclaimed[id] {
-			r.teach(c)
+	for _, id := range slices.Sorted(maps.Keys(r.pending)) {
+		for _, p := range r.pending[id] {
+			r.teach(p)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func newReviewer(o Options) (*reviewer, error) {
 		streams: make(map[uint32]*dnsStreams),
 		guard:   frameGuard{offline: frameguard.NewOffline(o.gateway...)},
 
-		requests: requestRows{unclaimed: make(map[uint32][]claim), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
+		requests: requestRows{pending: make(map[uint32][]pendingRequest), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
 	r.requests.judges, r.requests.report = &r.judges, r.report
 	r.follows = follows{live: make(map[uint32]*follower), judges: &r.judges, table: &r.table, requests: &r.requests, compared: r.report.compared}

@@ -138,8 +138,8 @@ func (r *Report) other(against, recorded *Verdict) *Verdict {
 }
 
 func (f *Flow) target() string {
-	if f.Asked != "" {
-		return f.Asked + " by proxy"
+	if f.ProxyTarget != "" {
+		return f.ProxyTarget + " by proxy"
 	}
 	if f.Dst.Port() == 0 {
 		return f.Dst.Addr().String()

@@ -20,8 +20,8 @@ type table struct {
 	addrs interned[netip.Addr]
 	names interned[string]
 	said  interned[Verdict]
-	// asked is what each proxied flow asked for.
-	asked map[uint32]string
+	// proxyTargets are the hosts and ports that the proxied flows ask for.
+	proxyTargets map[uint32]string
 }
 
 // rowPiece is how many rows are made at once: they are never moved.
@@ -84,7 +84,7 @@ func (k flowKey) reversed() flowKey {
 
 func (t *table) init() {
 	t.live = make(map[flowKey]uint32)
-	t.asked = make(map[uint32]string)
+	t.proxyTargets = make(map[uint32]string)
 	t.addrs.init()
 	t.names.init()
 	t.said.init()
