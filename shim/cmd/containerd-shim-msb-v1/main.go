@@ -1,4 +1,3 @@
-// Command containerd-shim-msb-v1 is the shim by which containerd runs pods in msb's microVMs: see package shim.
 package main
 
 import (
