@@ -48,7 +48,7 @@ func (s gitTools) gitSecret(host string) string {
 	}
 	for i := range s.opts.Floor.Secrets {
 		one := &s.opts.Floor.Secrets[i]
-		basic := slices.ContainsFunc(one.In, func(p policies.Place) bool { return p.String() == "basic" })
+		basic := slices.ContainsFunc(one.In, func(p policies.Place) bool { return p.Kind == policies.InBasic })
 		if basic && slices.ContainsFunc(one.Hosts, func(h policies.SecretHost) bool { return h.Pattern.Match(name) }) {
 			return one.Name
 		}
