@@ -13,6 +13,7 @@ const (
 	// maxMessage bounds Message: a refused policy's holds the faults of a file, each with its remedy.
 	maxMessage = 4096
 	maxList    = 64 // entries of Names, Answers, Removed
+	maxLabels  = 16 // entries of Labels
 )
 
 // cutMark ends what was cut.
@@ -30,6 +31,7 @@ func bounded(ev Event) Event {
 	ev.Message = cut(ev.Message, maxMessage)
 	ev.Kind = Kind(cut(string(ev.Kind), maxString))
 	ev.Names = cutList(ev.Names)
+	ev.Labels = cutLabels(ev.Labels)
 	if ev.DNS != nil && !ev.DNS.within() {
 		d := *ev.DNS
 		d.Name, d.Type, d.Outcome, d.Upstream = cut(d.Name, maxString), cut(d.Type, maxString), cut(d.Outcome, maxString), cut(d.Upstream, maxString)

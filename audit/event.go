@@ -81,7 +81,10 @@ type Event struct {
 	Time time.Time `json:"time"`
 	// Sandbox is the sandbox's name or id.
 	Sandbox string `json:"sandbox,omitempty"`
-	Kind    Kind   `json:"kind"`
+	// Labels say what the sandbox is to its caller; see Options.Labels. Emit adds
+	// the log's to an event's own.
+	Labels map[string]string `json:"labels,omitempty"`
+	Kind   Kind              `json:"kind"`
 	// Flow ties the events of one flow together; it is unique in one run of a
 	// gateway, from 1.
 	Flow uint64 `json:"flow,omitempty"`

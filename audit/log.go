@@ -37,6 +37,9 @@ type Options struct {
 	Keep     int
 	// Sandbox is filled into events that name none.
 	Sandbox string
+	// Labels are added to every event; see CheckLabels. An event's own label of the
+	// same key stays.
+	Labels map[string]string
 }
 
 // Log is a Sink that writes JSON lines. Its methods may be called from any
@@ -87,7 +90,7 @@ func OpenLog(path string, o Options) (*Log, error) {
 		o.Keep = DefaultKeep
 	}
 	f, err := openRotating(path, o.MaxBytes, o.Keep, func(lines uint64) []byte {
-		ev := rotatedEvent(time.Now(), o.Sandbox, lines)
+		ev := rotatedEvent(time.Now(), o, lines)
 		line, err := newEncoder().appendLine(nil, ev)
 		if err != nil {
 			return nil // a fixed set of plain fields: there is nothing that can't be encoded
@@ -137,6 +140,7 @@ func (l *Log) filled(ev Event) Event {
 	if ev.Sandbox == "" {
 		ev.Sandbox = l.options.Sandbox
 	}
+	ev.Labels = withLabels(l.options.Labels, ev.Labels)
 	return bounded(ev)
 }
 
@@ -207,17 +211,17 @@ func (l *Log) Close() error {
 	return l.Err()
 }
 
-func droppedEvent(t time.Time, sandbox string, n uint64) Event {
+func droppedEvent(t time.Time, o Options, n uint64) Event {
 	return Event{
-		Time: t, Sandbox: sandbox, Kind: AuditDropped, Count: n,
+		Time: t, Sandbox: o.Sandbox, Labels: o.Labels, Kind: AuditDropped, Count: n,
 		Message: fmt.Sprintf("%d events were lost: they came faster than they could be written, or could not be written", n),
 	}
 }
 
 // rotatedEvent reports lines that were deleted with the oldest file.
-func rotatedEvent(t time.Time, sandbox string, n uint64) Event {
+func rotatedEvent(t time.Time, o Options, n uint64) Event {
 	return Event{
-		Time: t, Sandbox: sandbox, Kind: AuditRotated, Count: n,
+		Time: t, Sandbox: o.Sandbox, Labels: o.Labels, Kind: AuditRotated, Count: n,
 		Message: fmt.Sprintf("the oldest file was deleted, and %d lines with it", n),
 	}
 }
@@ -284,7 +288,7 @@ func (l *Log) lose(n uint64) {
 // flush writes b, with a line about what was lost if anything was.
 func (l *Log) flush(b *batch) (err error) {
 	if n := l.lost.Swap(0); n > 0 {
-		_ = l.line(b, droppedEvent(l.now(), l.options.Sandbox, n))
+		_ = l.line(b, droppedEvent(l.now(), l.options, n))
 		b.hasLostLine = true
 	}
 	if len(b.lines) > 0 {

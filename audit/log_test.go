@@ -250,7 +250,7 @@ func TestConcurrentEmitAndClose(t *testing.T) {
 // fullEvent has every field set.
 func fullEvent() Event {
 	return Event{
-		Time: noon, Sandbox: "box", Kind: HTTPRequest, Flow: 7, Proto: "tcp", SrcPort: 40000,
+		Time: noon, Sandbox: "box", Labels: map[string]string{"pod": "web"}, Kind: HTTPRequest, Flow: 7, Proto: "tcp", SrcPort: 40000,
 		Dst: netip.MustParseAddr("140.82.112.5"), Port: 443, Client: netip.MustParseAddrPort("127.0.0.1:50000"), Peer: "web", Proxy: netip.MustParseAddrPort("192.168.127.1:3128"), Names: []string{"api.github.com"},
 		Target: "127.0.0.1:5000", SNI: "api.github.com", Host: "api.github.com", Scheme: "https", Method: "GET", Path: "/repos/acme", Overrides: "DELETE", Status: 200,
 		Action: "inspect", WouldDeny: true, Rule: "github", Reason: "rule", Class: "public", By: "alice by msb requests", Message: "an allow rule covers it",

@@ -37,7 +37,7 @@ func recordEvents(st *state.Stored, dir string, events ...audit.Event) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("audit log: %w", err)
 	}
-	log, err := audit.OpenLog(path, audit.Options{})
+	log, err := audit.OpenLog(path, audit.Options{Labels: st.AuditLabels})
 	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}

@@ -136,7 +136,7 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 	c := *st
 	c.Name, c.Hostname, c.Created = name, name, time.Now().UTC().Round(0)
 	c.Label, c.Labels = "", maps.Clone(st.Labels)
-	c.Audit, c.Pcap, c.PcapOptions = "", "", PcapOptions{}
+	c.Audit, c.AuditLabels, c.Pcap, c.PcapOptions = "", nil, "", PcapOptions{}
 	c.Ports = slices.Clone(st.Ports)
 	for i := range c.Ports {
 		c.Ports[i].Host = 0 // any that is free

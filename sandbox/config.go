@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/hypervisors"
@@ -122,6 +123,8 @@ type Config struct {
 
 	// Audit is the file that gets every verdict; "" is one in the run directory, which is removed with the sandbox.
 	Audit string
+	// AuditLabels are on every line of Audit, as "labels"; see audit.CheckLabels.
+	AuditLabels map[string]string
 	// Pcap is the file that gets every frame of the link; "" captures none.
 	Pcap        string
 	PcapOptions PcapOptions
@@ -218,7 +221,7 @@ func (c *Config) check() error {
 	if c.IdleStop < 0 || c.Lifetime < 0 {
 		return fmt.Errorf("%w: IdleStop %s, Lifetime %s; give each a time such as 30m, or 0 for none", ErrConfig, c.IdleStop, c.Lifetime)
 	}
-	if err := errors.Join(c.checkTmpfs(), c.checkVolumes(), c.checkCaches(), state.CheckPorts(c.Ports, c.NoNet, c.Policy, c.Floor), c.checkEnv()); err != nil {
+	if err := errors.Join(c.checkTmpfs(), c.checkVolumes(), c.checkCaches(), state.CheckPorts(c.Ports, c.NoNet, c.Policy, c.Floor), c.checkAuditLabels(), c.checkEnv()); err != nil {
 		return err
 	}
 	for _, f := range []struct{ what, path string }{{"policy file", c.PolicyFile}, {"audit log", c.Audit}, {"capture", c.Pcap}, {"file to learn into", c.Learn}} {
@@ -227,6 +230,13 @@ func (c *Config) check() error {
 		}
 	}
 	return CheckBackend(c.Backend)
+}
+
+func (c *Config) checkAuditLabels() error {
+	if err := audit.CheckLabels(c.AuditLabels); err != nil {
+		return fmt.Errorf("%w: AuditLabels: %w", ErrConfig, err)
+	}
+	return nil
 }
 
 // checkEnv refuses variables that would replace a secret's placeholder: `-e TOKEN`, as users of other tools write it, would

@@ -17,7 +17,7 @@ func specOf(cfg *Config, admitted *Admission) state.Spec {
 	spec := state.Spec{
 		Name: cfg.Name, Policy: string(policies.Encode(cfg.Policy)), PolicyName: cfg.Policy.File, PolicyFile: cfg.PolicyFile, Grants: admitted.Grants,
 		NoNet: cfg.NoNet, Containers: cfg.Containers, HTTPProxy: cfg.HTTPProxy, Backend: cfg.Backend, Cold: cfg.Cold, CPUs: cfg.CPUs, Memory: cfg.Memory, Hostname: cfg.Hostname, Env: cfg.Env,
-		Audit: cfg.Audit, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Ports: cfg.Ports, Directories: cfg.Directories, Hide: cfg.Hide, DirectoryUser: cfg.DirectoryUser,
+		Audit: cfg.Audit, AuditLabels: cfg.AuditLabels, Pcap: cfg.Pcap, PcapOptions: cfg.PcapOptions, Ports: cfg.Ports, Directories: cfg.Directories, Hide: cfg.Hide, DirectoryUser: cfg.DirectoryUser,
 		IdleStop: cfg.IdleStop, Lifetime: cfg.Lifetime, ReadOnly: cfg.ReadOnly, Tmpfs: cfg.Tmpfs, AutoRemove: cfg.AutoRemove, Restart: cfg.Restart, Volumes: cfg.Volumes, Caches: cfg.Caches,
 	}
 	if cfg.Floor != nil {
@@ -61,7 +61,7 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 	cfg = Config{
 		PolicyFile: st.PolicyFile, NoNet: st.NoNet, Containers: st.Containers, HTTPProxy: st.HTTPProxy, Backend: st.Backend, Cold: st.Cold, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
-		Audit: st.Audit, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
+		Audit: st.Audit, AuditLabels: st.AuditLabels, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 		Ports: st.Ports, Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop, Lifetime: st.Lifetime,
 		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove, Restart: st.Restart, Volumes: st.Volumes, OperatorVolumes: st.OperatorVolumes, Caches: st.Caches, Children: st.Children, parent: st.Parent, parentCreated: st.ParentCreated,
 	}

@@ -27,7 +27,7 @@ func TestI12_StoredConfigsComeBack(t *testing.T) {
 		Policy: parse("version = 1\n[egress]\ndefault = \"deny\"\n", "/a/p.toml"), Floor: parse("version = 1\n[egress]\ndefault = \"public\"\n", "/a/floor.toml"),
 		HTTPProxy: true, NoNet: true, Containers: true, Image: "alpine", PolicyImage: true, Backend: "qemu", Cold: true, CPUs: 3, Memory: 1 << 30, Disk: 2 << 30, Hostname: "host", Env: []string{"A=b"},
 		Directories: []Directory{{Host: "/h", Guest: "/g", Writable: true}}, Hide: []string{"*.x"}, HideCredentials: true, OperatorDirectories: true, OperatorVolumes: true, RealDirectories: true, DirectoryUser: "me",
-		Audit: "/a/audit", Pcap: "/a/pcap", PcapOptions: PcapOptions{Off: true, MaxBytes: 1, MaxAge: 2, Keep: 3}, IdleStop: time.Minute, Lifetime: time.Hour, AutoRemove: true,
+		Audit: "/a/audit", AuditLabels: map[string]string{"pod": "web"}, Pcap: "/a/pcap", PcapOptions: PcapOptions{Off: true, MaxBytes: 1, MaxAge: 2, Keep: 3}, IdleStop: time.Minute, Lifetime: time.Hour, AutoRemove: true,
 		Ports: []Port{{Host: 1, Guest: 2}}, Restart: Restart{When: "on-failure", Most: 3}, ReadOnly: true, Tmpfs: []Tmpfs{{Path: "/tmp"}}, Volumes: []Volume{{Name: "data", Guest: "/data", ReadOnly: true}}, Caches: []string{"pip"}, Children: &ChildBudget{Count: 1, Images: []string{"a"}},
 	}
 	h := newHome(t)

@@ -17,6 +17,9 @@ type bootFunc func(ctx context.Context, cfg sandbox.Config, netns string) (machi
 // machineConfig says what machine a pod gets. id is its first container's.
 func machineConfig(id string, spec *specs.Spec, s *settings) (cfg sandbox.Config, err error) {
 	cfg = sandbox.Config{Home: s.Home, Backend: s.Backend, Hostname: spec.Hostname, Containers: true}
+	if cfg.AuditLabels, err = auditLabels(id, spec.Annotations, s); err != nil {
+		return cfg, err
+	}
 	if err := machineSize(&cfg, s, spec); err != nil {
 		return cfg, err
 	}

@@ -95,9 +95,15 @@ protocol = "http"
 	}
 	var denied bool
 	for line := range strings.Lines(string(b)) {
-		var e struct{ Action, Reason string }
+		var e struct {
+			Action, Reason string
+			Labels         map[string]string
+		}
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
+		}
+		if e.Labels["pod"] != "web" || e.Labels["namespace"] != "shop" || e.Labels["node"] == "" || e.Labels["container"] != "p1" {
+			t.Errorf("labels %v", e.Labels)
 		}
 		denied = denied || e.Action == "deny"
 	}

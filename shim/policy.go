@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -44,6 +45,23 @@ func nodePolicy(cfg *sandbox.Config, s *settings, annotations map[string]string)
 	// What the policy takes of the node is what the floor names, which Tighten has just found.
 	cfg.Policy, cfg.Floor, cfg.Trust = policies.Inherit(floor, p), floor, true
 	return nil
+}
+
+// auditLabels are on all lines of a pod's audit log, or of a container that is alone.
+func auditLabels(id string, annotations map[string]string, s *settings) (map[string]string, error) {
+	labels := map[string]string{"node": s.Node}
+	for label, value := range map[string]string{"namespace": annotations[annotationPodNamespace], "pod": annotations[annotationPodName]} {
+		if value != "" {
+			labels[label] = value
+		}
+	}
+	if annotations[annotationSandbox] == "" {
+		labels["container"] = id
+	}
+	if err := audit.CheckLabels(labels); err != nil {
+		return nil, refused("the names of the pod, its container and its node in the audit log: " + err.Error())
+	}
+	return labels, nil
 }
 
 // recordName is what may be part of a file's name: what Kubernetes and containerd allow in names, and no path.

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,5 +154,26 @@ func TestNetworkNamespace(t *testing.T) {
 	before, inside := link(), ""
 	if err := inNetwork("/proc/self/ns/net", func() error { inside = link(); return nil }); err != nil || inside != before {
 		t.Errorf("%v: %s, want %s", err, inside, before)
+	}
+}
+
+// TestAuditLinesNameThePod: labels are those of the pod, the node and, of a container without a pod, its id.
+func TestAuditLinesNameThePod(t *testing.T) {
+	t.Parallel()
+	s := &settings{Home: t.TempDir(), Records: t.TempDir(), CPUs: 1, HostProfiles: profilesRefuse, Node: "n1"}
+	for name, c := range map[string]struct{ annotations, want map[string]string }{
+		"pod": {
+			map[string]string{annotationPodName: "web", annotationPodNamespace: "shop", annotationSandbox: "id1"},
+			map[string]string{"pod": "web", "namespace": "shop", "node": "n1"},
+		},
+		"container alone": {nil, map[string]string{"container": "id1", "node": "n1"}},
+	} {
+		got, err := auditLabels("id1", c.annotations, s)
+		if err != nil || !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if _, err := auditLabels("id1", map[string]string{annotationPodName: strings.Repeat("x", 600)}, s); err == nil {
+		t.Error("a name of 600 bytes is taken")
 	}
 }

@@ -42,6 +42,8 @@ type settings struct {
 	Floor string `toml:"floor"`
 	// Records is where captures and audit logs of pods go that ask for them.
 	Records string `toml:"records"`
+	// Node is the node's name in audit logs.
+	Node string `toml:"node"`
 	// Backend is "auto", "krun" or "qemu".
 	Backend string `toml:"backend"`
 	// Memory is a machine's whose pod has no limit, Overhead is added to the limit of one that has, Disk is the scratch disk
@@ -116,6 +118,11 @@ func (s *settings) check() (err error) {
 	for _, f := range []struct{ key, path string }{{"home", s.Home}, {"records", s.Records}, {"floor", s.Floor}} {
 		if f.path != "" && !filepath.IsAbs(f.path) || f.path == "" && f.key != "floor" {
 			return fmt.Errorf("%s: %q is no absolute path", f.key, f.path)
+		}
+	}
+	if s.Node == "" {
+		if s.Node, err = os.Hostname(); err != nil {
+			return fmt.Errorf("node: the node's host name: %w", err)
 		}
 	}
 	if s.HostProfiles != profilesRefuse && s.HostProfiles != profilesDrop {

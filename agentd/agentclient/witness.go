@@ -23,6 +23,8 @@ type ExecEvent struct {
 	ID uint64
 	// Program is the first word of the command: the others may be private.
 	Program string
+	// Container is the id of the process's container; "" if it is in none.
+	Container string
 	// Code is that of ExecDied; nil if the process has none, because its client or the guest has gone.
 	Code *int
 }
@@ -36,7 +38,11 @@ type witnessed struct {
 
 func (c *Client) witness(m *agentpb.ExecStart, tell func(ExecEvent)) *witnessed {
 	w := &witnessed{tell: tell, last: ExecEvent{ID: c.execs.Add(1)}}
-	if argv := m.GetArgv(); len(argv) > 0 {
+	argv := m.GetArgv()
+	if in := m.GetContainer(); in != nil {
+		w.last.Container, argv = in.GetContainer(), in.GetProcess().GetArgs() // none of the first process, which Create made
+	}
+	if len(argv) > 0 {
 		w.last.Program = argv[0]
 	}
 	w.to(ExecCreated, nil)

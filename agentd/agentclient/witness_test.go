@@ -62,6 +62,27 @@ func TestServeTellsOfEachProcess(t *testing.T) {
 	}
 }
 
+// TestServeTellsOfContainersProcesses: of a container's process its id, and the first word of what Exec starts.
+func TestServeTellsOfContainersProcesses(t *testing.T) {
+	t.Parallel()
+	told := make(chan ExecEvent, 10)
+	a := attachTold(t, dialFake(t, &fakeAgent{exec: echoExec}), func(e ExecEvent) { told <- e })
+	for _, x := range []ContainerExec{{ID: "c1"}, {ID: "c2", ExecID: "e1", Process: &ContainerProcess{Args: []string{"ls", "private"}}}} {
+		_, _ = a.Exec(t.Context(), ExecOptions{Container: &x, Stdin: strings.NewReader("x")})
+		e := <-told
+		want := ""
+		if x.Process != nil {
+			want = "ls"
+		}
+		if e.Stage != ExecCreated || e.Container != x.ID || e.Program != want {
+			t.Errorf("%+v of %+v", e, x)
+		}
+		for e.Stage != ExecDied {
+			e = <-told
+		}
+	}
+}
+
 // TestDetachedProcessesRunOn without their client, to their own end; what they write meanwhile is thrown away. The twin is
 // "gone" in TestServeTellsOfEachProcess.
 func TestDetachedProcessesRunOn(t *testing.T) {

@@ -25,6 +25,8 @@ type RecordFiles struct {
 	// the smallest policy that would have allowed what was seen.
 	Audit, Pcap, Learn string
 	PcapOptions        state.PcapOptions
+	// Labels are on every line of Audit.
+	Labels map[string]string
 	// Resume says that a capture that is there is an earlier part of this recording.
 	Resume bool
 }
@@ -50,7 +52,7 @@ func OpenRecords(files RecordFiles) (*Records, error) {
 	r := &Records{files: files}
 	var sinks []audit.Sink
 	if files.Audit != "" {
-		log, err := audit.OpenLog(files.Audit, audit.Options{})
+		log, err := audit.OpenLog(files.Audit, audit.Options{Labels: files.Labels})
 		if err != nil {
 			return nil, fmt.Errorf("audit log: %w", err)
 		}

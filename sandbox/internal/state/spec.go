@@ -20,20 +20,21 @@ type Spec struct {
 	// highest is first.
 	Between []string `json:"between,omitempty"`
 	// Grants are what the policy, and a later version of it, may take from this machine.
-	Grants      grants.Set  `json:"grants,omitempty"`
-	NoNet       bool        `json:"no_net,omitempty"`
-	Containers  bool        `json:"containers,omitempty"`
-	HTTPProxy   bool        `json:"http_proxy,omitempty"`
-	Backend     string      `json:"backend"`
-	Cold        bool        `json:"cold,omitempty"`
-	CPUs        int         `json:"cpus"`
-	Memory      int64       `json:"memory"`
-	Hostname    string      `json:"hostname"`
-	Env         []string    `json:"env,omitempty"`
-	Audit       string      `json:"audit,omitempty"`
-	Pcap        string      `json:"pcap,omitempty"`
-	PcapOptions PcapOptions `json:"pcap_options,omitzero"`
-	Ports       []Port      `json:"ports,omitempty"`
+	Grants      grants.Set        `json:"grants,omitempty"`
+	NoNet       bool              `json:"no_net,omitempty"`
+	Containers  bool              `json:"containers,omitempty"`
+	HTTPProxy   bool              `json:"http_proxy,omitempty"`
+	Backend     string            `json:"backend"`
+	Cold        bool              `json:"cold,omitempty"`
+	CPUs        int               `json:"cpus"`
+	Memory      int64             `json:"memory"`
+	Hostname    string            `json:"hostname"`
+	Env         []string          `json:"env,omitempty"`
+	Audit       string            `json:"audit,omitempty"`
+	AuditLabels map[string]string `json:"audit_labels,omitempty"`
+	Pcap        string            `json:"pcap,omitempty"`
+	PcapOptions PcapOptions       `json:"pcap_options,omitzero"`
+	Ports       []Port            `json:"ports,omitempty"`
 	// Directories have real paths in a plan, in the order in which they are mounted.
 	Directories []Directory `json:"directories,omitempty"`
 	Hide        []string    `json:"hide,omitempty"`

@@ -27,7 +27,11 @@ var execKinds = [...]audit.Kind{agentclient.ExecCreated: audit.ExecCreate, agent
 
 // execEvent records a client's command.
 func (s *supervisor) execEvent(e agentclient.ExecEvent) {
-	s.emit(audit.Event{Kind: execKinds[e.Stage], Exec: e.ID, Program: e.Program, ExitCode: e.Code})
+	ev := audit.Event{Kind: execKinds[e.Stage], Exec: e.ID, Program: e.Program, ExitCode: e.Code}
+	if e.Container != "" {
+		ev.Labels = map[string]string{"container": e.Container}
+	}
+	s.emit(ev)
 }
 
 // jobEvent records what becomes of a job. The main one's is the sandbox's own command, as a container's is.

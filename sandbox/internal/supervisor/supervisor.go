@@ -262,7 +262,7 @@ func (s *supervisor) readPolicy() error {
 }
 
 func (s *supervisor) openRecords() (err error) {
-	s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: s.plan.Audit, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
+	s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: s.plan.Audit, Labels: s.plan.AuditLabels, Pcap: s.plan.Pcap, PcapOptions: s.plan.PcapOptions, Learn: s.plan.Learn, Resume: s.plan.Name != ""})
 	if err == nil {
 		s.handleCaptureSignals()
 	}
