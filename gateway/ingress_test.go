@@ -61,7 +61,7 @@ func asksAs(t *testing.T, w *gatewaytest.World, client string) (answered bool, c
 	return err == nil, c
 }
 
-// greets serves a port of w's guest: each client is sent five bytes, and its connection stays.
+// greets serves a port of w's guest: each client is sent five bytes, then what it sends, and its connection stays.
 func greets(t *testing.T, w *gatewaytest.World, port uint16) {
 	t.Helper()
 	server, err := w.Guest.ListenTCP(port)
@@ -75,6 +75,7 @@ func greets(t *testing.T, w *gatewaytest.World, port uint16) {
 				return
 			}
 			_, _ = c.Write([]byte("hello"))
+			go func() { _, _ = io.Copy(c, c) }()
 		}
 	}()
 }
@@ -152,8 +153,15 @@ func TestClientsAreInTheCapture(t *testing.T) {
 	c.Start(out)
 	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, office), func(cfg *gateway.Config) { cfg.Capture = c })
 	greets(t, w, 8080)
-	if ok, _ := asksAs(t, w, "192.168.10.7:5000"); !ok {
+	ok, client := asksAs(t, w, "192.168.10.7:5000")
+	if !ok {
 		t.Fatal("no answer")
+	}
+	for range 4 { // the guest's server may have sent its bytes before the verdict, which then waits for the next packet
+		_, _ = client.Write([]byte("x"))
+		if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.Close()
 	c.Start(nil)
