@@ -13,7 +13,7 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// explained are policies, each with flows whose judgement is told step by step in testdata/explain.golden.
+// explained are policies with flows. testdata/explain.golden has the steps of each judgement.
 var explained = []struct {
 	name, text, floor string
 	flows             []string

@@ -28,7 +28,7 @@ const bypassPinned = `[tls]
 bypass = ["pinned.cdn.example"]
 `
 
-// What a rule that needs the Host of requests changes for https to everything else, by what the policy says.
+// A rule that needs the Host of each request changes how https to all other names is judged. The cases say how.
 func TestI7_RulesOnNamesHaveHTTPSInspected(t *testing.T) {
 	t.Parallel()
 	const at, ranged, inside = "tcp 93.184.215.14:443", "tcp 93.184.216.1:8443", "tcp 198.18.0.2:9000"
@@ -173,7 +173,8 @@ func TestExplainNamesTheRuleBehindInspection(t *testing.T) {
 	}
 }
 
-// Who says a name under bypass elsewhere than at that name's address would keep any connection closed.
+// Without this check, a client that sends a name under bypass to some other address would keep any connection from
+// being inspected.
 func TestI7_BypassNeedsThePinnedAddress(t *testing.T) {
 	t.Parallel()
 	const at = "tcp 93.184.215.14:443"
@@ -209,7 +210,7 @@ func TestI7_BypassNeedsThePinnedAddress(t *testing.T) {
 	}
 }
 
-// A deny rule about requests holds against clients that say them unread.
+// A deny rule about requests also denies clients whose bytes some server may take for a request.
 func TestI7_DeniedRequestsDontGoUnread(t *testing.T) {
 	t.Parallel()
 	const puts = "[[egress.deny]]\nname = \"puts\"\nhosts = [\"*\"]\nmethods = [\"PUT\"]\nprotocol = \"http\"\n"

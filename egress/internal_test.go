@@ -75,7 +75,8 @@ func both(yes, no []string) map[string]bool {
 	return m
 }
 
-// TestI6_InternalNamesNeedOwnRules tries them under what opens everything, and under rules that name them.
+// TestI6_InternalNamesNeedOwnRules looks up internal names under the policies that allow the most, and under rules that
+// name them.
 func TestI6_InternalNamesNeedOwnRules(t *testing.T) {
 	t.Parallel()
 	const star = "[[egress.allow]]\nhosts = [\"*\"]\nprotocol = \"https\"\n"

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestI5_SilentKernelsKeepEverything asks where there is no descriptor left to ask with: in a process of its own. Before
-// that the same address may be dialled.
+// TestI5_SilentKernelsKeepEverything: a process without a free descriptor can't ask the kernel for a route, so it may dial
+// nothing. While it has one, it may dial the same addresses.
 func TestI5_SilentKernelsKeepEverything(t *testing.T) {
 	const inChild = "MSB_TEST_NO_DESCRIPTORS"
 	if os.Getenv(inChild) == "" {

@@ -250,7 +250,7 @@ func (f *diffFlow) run(rules *session.Rules) (end, verdict string) {
 	return end, verdict
 }
 
-// resolver stands for all resolvers of others.
+// resolver stands for every resolver but msb's own.
 var resolver = netip.MustParseAddr("9.9.9.9")
 
 var target = regexp.MustCompile(`^(\*\.)?(.*?)(?:/(icmp|dns)|:(\d+)(?:-(\d+))?(/udp)?)$`)

@@ -76,7 +76,7 @@ func TestAskWalksAFlowsStages(t *testing.T) {
 		{"9.9.9.9:123/udp", "", "", "allow", "ntp"},
 		{"9.9.9.9:123", "", "", "deny", ""},
 		{"echo.internal.example:443", "", "", "inspect", ""},
-		{"echo.internal.example:22", "", "", "inspect", ""}, // the session of another protocol is told from its bytes
+		{"echo.internal.example:22", "", "", "inspect", ""}, // its first bytes show that it is another protocol
 		{"10.0.0.1:443", "", "", "deny", ""},
 		{"[::1]:443", "", "", "deny", ""},
 		{"169.254.169.254:80", "", "", "deny", ""},
@@ -256,7 +256,7 @@ func TestDiffMissesNoBorder(t *testing.T) {
 	}
 }
 
-// A name is asked about where its rules lead, and told to lead nowhere else.
+// A name is judged at an address of its rules' ranges, and denied at any other.
 func TestAskTakesNamesWithinTheirRanges(t *testing.T) {
 	t.Parallel()
 	p, _ := load(t, "version = 1\n"+`

@@ -9,7 +9,8 @@ import (
 	"github.com/msb-project/msb/hostname"
 )
 
-// TestI1_PingsToMappedNamesSayWhy: a line of [hosts] stands for ports, and a denial has no reason of a permission.
+// TestI1_PingsToMappedNamesSayWhy: a line of [hosts] opens ports only, so a ping is denied, and not with the reason that
+// the line gives to what it allows.
 func TestI1_PingsToMappedNamesSayWhy(t *testing.T) {
 	t.Parallel()
 	names := mappedNames{netip.MustParseAddr("198.18.0.2"), hostname.MustParse("in.corp.example")}
@@ -25,7 +26,8 @@ func TestI1_PingsToMappedNamesSayWhy(t *testing.T) {
 	}
 }
 
-// TestI5_PrivateTargetsBypassVia: the upstream proxy leads outside, and is not told of what is inside.
+// TestI5_PrivateTargetsBypassVia: targets inside are dialled directly. The upstream proxy leads outside, and doesn't learn
+// of them.
 func TestI5_PrivateTargetsBypassVia(t *testing.T) {
 	t.Parallel()
 	const via = "[tls]\nvia = \"http://192.0.2.1:3128\"\n"
@@ -53,7 +55,8 @@ func (m mappedNames) Pinned(netip.Addr) []hostname.Name { return nil }
 
 func (m mappedNames) Mapped(addr netip.Addr) (hostname.Name, bool) { return m.name, addr == m.addr }
 
-// TestI5_MappedAddressesAnswerNoPing: an address of [hosts] stands for a port, and whoever has it outside is another.
+// TestI5_MappedAddressesAnswerNoPing: the address that the guest sees for a line of [hosts] is made up. A ping to it would
+// reach whoever has it outside.
 func TestI5_MappedAddressesAnswerNoPing(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(t, "[hosts]\n\"db.internal\" = \"127.0.0.1:5432\"\n")
@@ -90,26 +93,26 @@ func TestI16_MappedAddressesKeepTheirName(t *testing.T) {
 	}
 }
 
-// TestI5_NobodyOpensAMappedAddress: an answer from outside opens public addresses only, and a ping to an address of
-// [hosts] asks nobody.
+// TestI5_NobodyOpensAMappedAddress: an approval opens public addresses only, and a ping to an address of [hosts] doesn't
+// wait for one.
 func TestI5_NobodyOpensAMappedAddress(t *testing.T) {
 	t.Parallel()
 	const hosts = "[hosts]\n\"db.internal\" = \"127.0.0.1:5432\"\n"
 	names := mappedNames{netip.MustParseAddr("198.18.0.7"), hostname.MustParse("db.internal")}
-	asked := func(policy string) *Rules {
+	approvable := func(policy string) *Rules {
 		rules := rulesOf(t, policy)
 		rules.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
 		return rules
 	}
 	ruled := "[[egress.allow]]\nhosts = [\"db.internal\"]\nprotocol = \"tcp\"\nports = [5432]\n"
-	s, step := Open(asked(ruled+hosts), names, egress.TCP, guestAddr, netip.AddrPortFrom(names.addr, 22))
+	s, step := Open(approvable(ruled+hosts), names, egress.TCP, guestAddr, netip.AddrPortFrom(names.addr, 22))
 	if step.Action == Wait {
 		step = s.Answer(true)
 	}
 	if step.Action != Reject {
 		t.Errorf("another port than the rule's: %s, want %s", step.Action, Reject)
 	}
-	reported := asked("[egress]\nmode = \"report\"\n" + ruled + hosts)
+	reported := approvable("[egress]\nmode = \"report\"\n" + ruled + hosts)
 	if _, step := Open(reported, names, egress.ICMP, netip.AddrPortFrom(guestAddr.Addr(), 0), netip.AddrPortFrom(names.addr, 0)); step.Action != Reject {
 		t.Errorf("a ping in report mode: %s, want %s", step.Action, Reject)
 	}
@@ -152,7 +155,7 @@ func TestI11_SpentBudgetsOpenNothing(t *testing.T) {
 	}
 }
 
-// TestI5_MappedTargetsBypassVia: where the operator points a name is no affair of a proxy that leads outside.
+// TestI5_MappedTargetsBypassVia: the target of a line of [hosts] is dialled directly: the upstream proxy leads outside.
 func TestI5_MappedTargetsBypassVia(t *testing.T) {
 	t.Parallel()
 	names := mappedNames{netip.MustParseAddr("198.18.0.7"), hostname.MustParse("db.internal")}

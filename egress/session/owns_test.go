@@ -39,16 +39,16 @@ func TestI5_WhatTheKernelOwnsIsRefused(t *testing.T) {
 			s, step := Reopen(rules, known, known[webAddr][0], web(443), true)
 			return step, s
 		},
-		"while somebody is asked": func(rules *Rules, owned func()) (Step, *Session) {
+		"while the denial waits": func(rules *Rules, owned func()) (Step, *Session) {
 			rules.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
 			s, step := Open(rules, known, egress.UDP, guestAddr, web(9))
 			if step.Action != Wait {
-				t.Errorf("nobody is asked: %v", step.Action)
+				t.Errorf("the denial doesn't wait: %v", step.Action)
 			}
 			owned()
 			return s.Answer(true), s
 		},
-		"before somebody is asked": func(rules *Rules, owned func()) (Step, *Session) {
+		"before the denial waits": func(rules *Rules, owned func()) (Step, *Session) {
 			rules.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Hour }
 			owned()
 			s, step := Open(rules, known, egress.UDP, guestAddr, web(9))

@@ -241,13 +241,13 @@ func refProxied(r *rand.Rand, q *refRequest, rules, next *Rules, before, after *
 	}
 }
 
-// TestI16_AskedDenialsAgreeWithTheReference: a denial that waits for a person is judged again when the policy changes, and
+// TestI16_WaitingDenialsAgreeWithTheReference: a denial that waits for a person is judged again when the policy changes, and
 // answered or forgotten then. No answer opens what is not public.
-func TestI16_AskedDenialsAgreeWithTheReference(t *testing.T) { //nolint:paralleltest // refHellos
+func TestI16_WaitingDenialsAgreeWithTheReference(t *testing.T) { //nolint:paralleltest // refHellos
 	asks := func(rules *Rules) *Rules {
-		asked := *rules
-		asked.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Minute }
-		return &asked
+		approvable := *rules
+		approvable.Approval = func(*egress.Flow, egress.Verdict) time.Duration { return time.Minute }
+		return &approvable
 	}
 	refPairs(t, 120, refRandomPolicy, func(r *rand.Rand, rules, next *Rules, before, after *refPolicy) (what any, got, want string) {
 		k := refRandomTalk(r)

@@ -158,7 +158,7 @@ func TestI16_DenialsWaitForApproval(t *testing.T) {
 			t.Errorf("%s: %s, want no question", addr, step.Action)
 		}
 	}
-	// What was asked before [limits] egress_bytes was used up opens nothing afterwards.
+	// An approval that comes after [limits] egress_bytes was used up opens nothing.
 	limited, spent := wait(""), false
 	limited.Spent = func() bool { return spent }
 	late, step := open(limited, webAddr.String(), 443)
@@ -169,7 +169,7 @@ func TestI16_DenialsWaitForApproval(t *testing.T) {
 	if step = late.Answer(true); step.Action != Reject {
 		t.Errorf("an answer when nothing more may leave: %s, want %s", step.Action, Reject)
 	}
-	// What became the host's while somebody is asked is no question any more.
+	// A flow whose address became the host's while it waited is denied.
 	owning, owned := wait(""), false
 	owning.Owns = func(egress.Proto, netip.AddrPort) bool { return owned }
 	open443, step := open(owning, webAddr.String(), 443)
