@@ -59,7 +59,7 @@ func TestI1_AFullDiskLosesNothingUncounted(t *testing.T) { // not parallel: the 
 		}
 	}
 	if there != 2*each || told != emitted-there || l.Dropped() != told {
-		t.Errorf("of %d the log has %d and tells of %d lost; Dropped says %d", emitted, there, told, l.Dropped())
+		t.Errorf("of %d the log has %d and counts %d lost; Dropped says %d", emitted, there, told, l.Dropped())
 	}
 }
 
@@ -95,6 +95,6 @@ func TestI11_DeletedLinesAreReported(t *testing.T) { // not parallel: the bound 
 		t.Fatal(err)
 	}
 	if last != 4 {
-		t.Errorf("the last line tells of %d deleted ones, want 4: those whose own line is missing too", last)
+		t.Errorf("the last line counts %d deleted ones, want 4: those whose own line is missing too", last)
 	}
 }

@@ -41,7 +41,7 @@ func TestUnwrittenLinesAreCounted(t *testing.T) {
 		l.Emit(Event{Kind: FlowOpen})
 	}
 	if err := l.Close(); err == nil {
-		t.Error("Close tells of no error")
+		t.Error("Close returns no error")
 	}
 	if n := l.Dropped(); n < 5 {
 		t.Errorf("%d events are counted as lost, want 5", n)

@@ -83,7 +83,7 @@ func TestI11_SlowDisksNeverBlock(t *testing.T) {
 		}
 	}
 	if flows != 11 || told != 290 {
-		t.Errorf("file has %d flows and tells of %d lost, want 11 and 290", flows, told)
+		t.Errorf("file has %d flows and counts %d lost, want 11 and 290", flows, told)
 	}
 	l.Emit(Event{Kind: FlowOpen, Count: 5})
 	if got := l.Dropped(); got != 295 {

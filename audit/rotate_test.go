@@ -33,7 +33,7 @@ func TestI11_LinesRotatedAwayAreCounted(t *testing.T) {
 		}
 		for n, ev := range decode(t, data) {
 			if (n == 0) != (ev.Kind == AuditRotated) {
-				t.Errorf("%s line %d is %s: the first line, and no other, tells of the deletion", name, n+1, ev.Kind)
+				t.Errorf("%s line %d is %s: the first line, and no other, reports the deletion", name, n+1, ev.Kind)
 			}
 			if n == 0 {
 				if ev.Count == 0 || ev.Sandbox != "box" || ev.Time.IsZero() || ev.Message == "" {
@@ -78,7 +78,7 @@ func TestI11_RotationCountsDeletedLines(t *testing.T) {
 		left += n
 	}
 	if written := uint64(30 + len(told)); sum == 0 || sum+left != written {
-		t.Errorf("%d told of and %d left, want %d in all", sum, left, written)
+		t.Errorf("%d counted and %d left, want %d in all", sum, left, written)
 	}
 	if n, err := linesIn(path + ".3"); n != 0 || err != nil {
 		t.Errorf("a file that isn't there: %d, %v", n, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/internal/rotate/rotatetest"
 )
 
-// TestI12_FullDisksLeaveNoHalfBlock writes a packet that has room for a part of itself, in the middle and at the end
+// TestI12_FullDisksLeaveNoHalfBlock writes a packet of which only a part fits on the disk, in the middle and at the end
 // of a capture: both are readable to their end.
 func TestI12_FullDisksLeaveNoHalfBlock(t *testing.T) { // not parallel: the bound is the process's
 	for _, after := range []int{0, 60} { // nothing, or a packet that is shorter than what the half takes

@@ -54,7 +54,7 @@ func TestI16_GuardAndReplayDecideAlike(t *testing.T) {
 				}
 				live, seen := decide(engine, guard.epoch.Load(), q), replay.Question(packet)
 				if text == "0.1.18.198.in-addr.arpa" && !pinned {
-					continue // a capture knows what it was told
+					continue // a capture knows the addresses of [hosts] from its answers only
 				}
 				if live.verdict != seen.Verdict {
 					t.Errorf("%s %s (pinned %v): the guard says %v, the review %v", text, dns.Type(qtype), pinned, live.verdict, seen.Verdict)

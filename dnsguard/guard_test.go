@@ -75,12 +75,12 @@ func TestGuestTTLEqualsThePins(t *testing.T) {
 	}{{"short.example", 60}, {"long.example", 3600}} {
 		m, _ := k.ask(t, c.name, dns.TypeA)
 		if got := m.Answer[0].Header().Ttl; got != c.ttl {
-			t.Errorf("%s: guest is told %d s, want %d", c.name, got, c.ttl)
+			t.Errorf("%s: the guest gets a TTL of %d s, want %d", c.name, got, c.ttl)
 		}
 	}
 	k.clock.advance(1000*time.Second + time.Millisecond)
 	m, why := k.ask(t, "long.example", dns.TypeA)
 	if got := m.Answer[0].Header().Ttl; got != 2600 || !why.Cached {
-		t.Errorf("later: told %d s (cached %v), want what is left, rounded up: 2600", got, why.Cached)
+		t.Errorf("1000 s later: a TTL of %d s (cached %v), want what is left, rounded up: 2600", got, why.Cached)
 	}
 }

@@ -182,8 +182,8 @@ func TestFailoverBacksOffFailedServers(t *testing.T) {
 			}
 			before := bad.asked.Load()
 			k.ask(t, "b.example", dns.TypeA)
-			if rested := bad.asked.Load() == before; rested != (rcode < 0) {
-				t.Errorf("the failed server rested: %v", rested)
+			if skipped := bad.asked.Load() == before; skipped != (rcode < 0) {
+				t.Errorf("the failed server was skipped: %v", skipped)
 			}
 			k.clock.advance(time.Hour)
 			before = bad.asked.Load()

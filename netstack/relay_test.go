@@ -199,7 +199,7 @@ func TestRelayEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// overContext has ended, and nobody was told yet.
+// overContext has ended, but its Done channel is not closed yet.
 type overContext struct{ context.Context }
 
 // Err implements context.Context.

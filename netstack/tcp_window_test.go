@@ -88,8 +88,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-// A guest that fills the window which it was given, to the byte, is heard
-// afterwards: its acknowledgements free the other direction.
+// When a guest has filled its window to the byte, its acknowledgements are still
+// read: they free the other direction.
 func TestI11_FullWindowLeavesAcknowledgementsHeard(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -140,7 +140,7 @@ func TestI11_FullWindowLeavesAcknowledgementsHeard(t *testing.T) {
 		for got == 0 {
 			fresh, ok := r.receive(patience)
 			if !ok {
-				t.Fatalf("round %d: the acknowledgement of a guest with a full window was not heard", round)
+				t.Fatalf("round %d: the acknowledgement of a guest with a full window was not taken", round)
 			}
 			got += fresh
 		}

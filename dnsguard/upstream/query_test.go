@@ -9,7 +9,7 @@ import (
 	"github.com/msb-project/msb/dnsguard/wire"
 )
 
-// TestI6_AnswersMatchTheirQuery in every bit of id and question; only the case of the name may differ, which is told.
+// TestI6_AnswersMatchTheirQuery in every bit of id and question; only the case of the name may differ, which is reported.
 func TestI6_AnswersMatchTheirQuery(t *testing.T) {
 	t.Parallel()
 	query := Query{Name: []byte("\x03api\x07example\x00"), Type: dns.TypeA}.packet(false)
