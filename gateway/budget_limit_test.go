@@ -2,7 +2,7 @@ package gateway
 
 import "testing"
 
-// TestI11_BudgetsAreExact and no further.
+// TestI11_BudgetsAreExact gives the last byte of a budget, and none after it.
 func TestI11_BudgetsAreExact(t *testing.T) {
 	t.Parallel()
 	var b budget

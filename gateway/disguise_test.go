@@ -44,8 +44,8 @@ func TestI7_WebTrafficInDisguiseIsRefused(t *testing.T) {
 		"public":  {public + denyEvil + all, public + denyEvil, "www.example.com"},
 		"[hosts]": {corp + denyEvil, corp + denyEvil + none, "in.corp.example"},
 	} {
-		guarded, addr := hearing(t, tt.policy, tt.host)
-		twin, twinAddr := hearing(t, tt.twin, tt.host)
+		guarded, addr := answeringWorld(t, tt.policy, tt.host)
+		twin, twinAddr := answeringWorld(t, tt.twin, tt.host)
 		for form, first := range disguises {
 			t.Run(name+"/"+form, func(t *testing.T) {
 				t.Parallel()
@@ -65,8 +65,8 @@ func TestI7_WebTrafficInDisguiseIsRefused(t *testing.T) {
 	}
 }
 
-// hearing is a world in which a server at host answers whatever it gets on port 8443.
-func hearing(t *testing.T, policy, host string) (*gatewaytest.World, netip.Addr) {
+// answeringWorld has a server at host that answers whatever it gets on port 8443.
+func answeringWorld(t *testing.T, policy, host string) (*gatewaytest.World, netip.Addr) {
 	t.Helper()
 	w := gatewaytest.Start(t, policy)
 	w.Record(strings.Split(frontNames, "\n")...)

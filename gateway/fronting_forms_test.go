@@ -235,8 +235,8 @@ func rawFront(t *testing.T, policy string, send func(*tls.Conn) []byte, protos [
 	if err := c.Handshake(); err != nil {
 		t.Fatal(err)
 	}
-	if spoken := c.ConnectionState().NegotiatedProtocol; slices.Equal(protos, []string{"h2"}) && strings.Contains(policy, "inspect") == (spoken == "h2") {
-		t.Fatalf("%q is spoken", spoken)
+	if agreed := c.ConnectionState().NegotiatedProtocol; slices.Equal(protos, []string{"h2"}) && strings.Contains(policy, "inspect") == (agreed == "h2") {
+		t.Fatalf("the connection uses %q", agreed)
 	}
 	sent = send(c)
 	mu.Lock()

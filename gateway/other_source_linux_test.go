@@ -42,9 +42,9 @@ func udp4(a, b netip.AddrPort, text string) []byte {
 	return from4(a.Addr(), b.Addr(), unix.IPPROTO_UDP, append(u, text...))
 }
 
-// answers returns what the wire sends back for one packet: the strangers' replies first, then, if any, the
-// addressee's.
-func answers(p []byte, stranger netip.Addr) (out [][]byte) {
+// answers returns what the wire sends back for one packet: replies from other sources first, then the destination's, if
+// it has one.
+func answers(p []byte, other netip.Addr) (out [][]byte) {
 	if len(p) < 28 || p[0] != 0x45 {
 		return nil
 	}
@@ -54,8 +54,8 @@ func answers(p []byte, stranger netip.Addr) (out [][]byte) {
 		from, to := binary.BigEndian.Uint16(p[20:]), binary.BigEndian.Uint16(p[22:])
 		back := netip.AddrPortFrom(src, from)
 		return [][]byte{
-			udp4(netip.AddrPortFrom(stranger, to), back, "a stranger's"),
-			udp4(netip.AddrPortFrom(dst, to+1), back, "of another port"),
+			udp4(netip.AddrPortFrom(other, to), back, "from another source"),
+			udp4(netip.AddrPortFrom(dst, to+1), back, "from another port"),
 			udp4(netip.AddrPortFrom(dst, to), back, "honest"),
 		}
 	case unix.IPPROTO_ICMP:
@@ -72,17 +72,17 @@ func answers(p []byte, stranger netip.Addr) (out [][]byte) {
 		switch string(echo.Data) {
 		case "honest":
 			return [][]byte{reply(dst, echo.Seq)}
-		case "a stranger's":
-			return [][]byte{reply(stranger, echo.Seq)}
-		case "of another request":
+		case "from another source":
+			return [][]byte{reply(other, echo.Seq)}
+		case "to another request":
 			return [][]byte{reply(dst, echo.Seq+1)}
 		}
 	}
 	return nil
 }
 
-// TestI5_OtherSourcesAnswerForNobody: somebody on the path outside sees the queries and answers in place of the host
-// that the policy allows.
+// TestI5_OtherSourcesAnswerForNobody: an attacker on the path outside sees what the guest sends, and answers in place of
+// the host that the policy allows.
 func TestI5_OtherSourcesAnswerForNobody(t *testing.T) {
 	alone(t, func(t *testing.T, h *lonelyHost) {
 		h.must(os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0o600))
@@ -100,16 +100,16 @@ func TestI5_OtherSourcesAnswerForNobody(t *testing.T) {
 			t.Errorf("an honest answer: %v", err)
 		}
 		var pings sync.WaitGroup
-		for _, whose := range []string{"a stranger's", "of another request"} {
+		for _, which := range []string{"from another source", "to another request"} {
 			pings.Go(func() {
-				if w.Guest.Ping(ctx, siteAddr, []byte(whose)) == nil {
-					t.Errorf("an answer that is %s is the guest's", whose)
+				if w.Guest.Ping(ctx, siteAddr, []byte(which)) == nil {
+					t.Errorf("the guest got a reply %s", which)
 				}
 			})
 		}
 		for _, e := range w.Audit.Wait(t, audit.FlowClose, 3)[1:] {
 			if e.Message == "" {
-				t.Errorf("a ping that nobody honest answered ended well: %+v", e)
+				t.Errorf("a ping without an answer of its destination ended without an error: %+v", e)
 			}
 		}
 		cancel()

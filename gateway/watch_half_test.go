@@ -10,7 +10,7 @@ import (
 )
 
 // TestI12_HalfWrittenPoliciesAreIgnored writes a file in place whose first half is a policy too, one without its deny rule.
-// The looks at the file are the test's: with the watcher's own clock a slow machine would make another case of it.
+// The test decides when the watcher reads the file: by its own clock it would read, on a slow machine, at other moments.
 func TestI12_HalfWrittenPoliciesAreIgnored(t *testing.T) {
 	t.Parallel()
 	const (
