@@ -57,8 +57,8 @@ func (s *stream) take(h *capture.Headers) (fresh []byte) {
 	return fresh
 }
 
-// tell reads a capture for what in it is plain. A connection is so as a whole or not at all.
-func tell(t *testing.T, file []byte, mac net.HardwareAddr) *plain {
+// newPlain reads a capture. One frame that no stack makes spoils all of its connection.
+func newPlain(t *testing.T, file []byte, mac net.HardwareAddr) *plain {
 	t.Helper()
 	p := &plain{mac: mac, streams: map[connection]*stream{}, replies: map[netip.Addr]int{}}
 	eachFrame(t, file, func(dir capture.Direction, frame []byte, h *capture.Headers, ok bool) {
@@ -96,7 +96,7 @@ func (p *plain) says(frame []byte, h *capture.Headers) bool {
 }
 
 // sound reports whether a frame comes from the guest's own addresses, goes to where a stack lets a program
-// send, and is whole and true about itself.
+// send, is complete, and has the right lengths and checksums.
 func (p *plain) sound(frame []byte, h *capture.Headers) bool {
 	dst := h.Dst.Addr()
 	if len(frame) > netstack.MaxFrame || !bytes.Equal(frame[:6], pcapgen.GatewayMAC) || !bytes.Equal(frame[6:12], p.mac) || h.Fragment || !sendable(dst) {

@@ -53,7 +53,7 @@ func startLiveGuest(t *testing.T, c *pcapgen.Case, file []byte, zone []string) *
 	t.Helper()
 	mac := macOf(t, file)
 	g := &liveGuest{
-		wire: newWire(t), plain: tell(t, file, mac),
+		wire: newWire(t), plain: newPlain(t, file, mac),
 		calls: map[connection]*call{}, sockets: map[socket]*gonet.UDPConn{}, got: map[uint16]int{},
 		echoes: map[netip.Addr]int{}, routed: map[netip.Addr]bool{},
 		own: map[ends]said{},

@@ -58,16 +58,16 @@ type recordedGuest struct {
 	path   string
 	tap    *gateway.CaptureTap
 	broken map[connection]bool // by a reset of the client's
-	// laden are connections whose handshake is completed by a segment that says something, or may be broken by another; of
-	// those in shaken it is over.
-	laden, shaken map[connection]bool
+	// disputed are connections whose handshake a segment with data or FIN completes, or another segment may break.
+	// established are those whose handshake is complete.
+	disputed, established map[connection]bool
 }
 
 func startRecordedGuest(t *testing.T, c *pcapgen.Case, file []byte, zone []string) *recordedGuest {
 	t.Helper()
 	g := &recordedGuest{
 		guest: &guest{wire: newWire(t), mac: macOf(t, file)},
-		path:  filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCaptureTap(), broken: map[connection]bool{}, laden: map[connection]bool{}, shaken: map[connection]bool{},
+		path:  filepath.Join(t.TempDir(), "all.pcapng"), tap: gateway.NewCaptureTap(), broken: map[connection]bool{}, disputed: map[connection]bool{}, established: map[connection]bool{},
 	}
 	g.raw = true
 	w, err := capture.Create(g.path, capture.Options{})
@@ -107,19 +107,19 @@ func (g *recordedGuest) classify() {
 
 // said notes what a segment of the client's made of its connection.
 func (g *recordedGuest) said(c connection, h *capture.Headers, answered bool) {
-	at, shaken := h.Seq-1000*uint32(c.port), !g.shaken[c] // pcapgen begins there
+	at, handshake := h.Seq-1000*uint32(c.port), !g.established[c] // pcapgen begins there
 	inside := at > 0 && at < 1<<16
 	switch {
 	case h.Flags&capture.RST != 0:
 		g.broken[c] = g.broken[c] || inside
-		g.laden[c] = g.laden[c] || shaken && inside
-	case shaken && h.Flags&capture.SYN != 0:
-		g.laden[c] = g.laden[c] || inside
+		g.disputed[c] = g.disputed[c] || handshake && inside
+	case handshake && h.Flags&capture.SYN != 0:
+		g.disputed[c] = g.disputed[c] || inside
 	case h.Flags&(capture.SYN|capture.ACK) == capture.SYN: // it may open another, with another handshake
-		g.laden[c] = true
-	case shaken && answered && inside && h.Flags&capture.ACK != 0:
-		g.shaken[c] = true
-		g.laden[c] = g.laden[c] || len(h.Payload) > 0 || h.Flags&capture.FIN != 0
+		g.disputed[c] = true
+	case handshake && answered && inside && h.Flags&capture.ACK != 0:
+		g.established[c] = true
+		g.disputed[c] = g.disputed[c] || len(h.Payload) > 0 || h.Flags&capture.FIN != 0
 	}
 }
 
@@ -193,12 +193,12 @@ func (g *recordedGuest) compare(c *pcapgen.Case) int64 {
 	// What completes a handshake may come to it behind what contradicts it, so that a review doesn't decide.
 	n := compareBut(g.t, g.world.Audit, slices.Values(g.judgedFlows(r)), func(f *review.Flow, e *audit.Event) bool {
 		c := connection{f.Src.Port(), f.Dst}
-		return g.broken[c] && e.Reason == egress.ReasonUnreadable.String() || g.laden[c] && f.Verdict.Action == review.Undecided
+		return g.broken[c] && e.Reason == egress.ReasonUnreadable.String() || g.disputed[c] && f.Verdict.Action == review.Undecided
 	})
 	if live := verdictsOf(g.world.Audit); int(n) != live {
 		g.t.Errorf("%d flows have a verdict in both, of %d that the gateway judged", n, live)
 	}
-	if slices.Contains(slices.Collect(maps.Values(g.laden)), true) {
+	if slices.Contains(slices.Collect(maps.Values(g.disputed)), true) {
 		return n // of such a connection it doesn't decide
 	}
 	compareQuestions(g.t, g.world.Audit, r, slices.Contains(slices.Collect(maps.Values(g.broken)), true))

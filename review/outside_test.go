@@ -145,7 +145,8 @@ func TestFlowsBeginWithWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestLostVerdictsAreMissed: verdicts that the capture couldn't hold are told and are a fault, whatever else is whole.
+// TestLostVerdictsAreMissed: verdicts that the capture couldn't hold are reported, and fail the review of a capture that
+// is complete otherwise.
 func TestLostVerdictsAreMissed(t *testing.T) {
 	t.Parallel()
 	for comment, want := range map[string]int{"": 0, "msb: verdicts lost: 0": 0, capture.LostVerdicts(3): 1} {

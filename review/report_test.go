@@ -161,7 +161,7 @@ func TestFilesAreReadInTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Count(review.Denied) != 2 || r.Len() != 8 { // npm's stranger: its name and its flow; ports are the same in both
+	if r.Count(review.Denied) != 2 || r.Len() != 8 { // npm's lookup of a name that isn't allowed, and its flow; both captures have the same ports
 		t.Errorf("%d denied of %d flows: %q", r.Count(review.Denied), r.Len(), r.Rows(false))
 	}
 	if _, err := review.Run(t.Context(), review.Options{Policy: policies.Default()}); !errors.Is(err, review.ErrNothing) {

@@ -97,8 +97,8 @@ func recordRequests(t *testing.T) (path string) {
 	return path
 }
 
-// told are the requests of a report, "GET https://host/path recorded verdict against".
-func told(r *review.Report) []string {
+// requestLines are the requests of a report, "GET https://host/path recorded verdict against".
+func requestLines(r *review.Report) []string {
 	var all []string
 	for _, q := range r.Requests {
 		line := fmt.Sprintf("%s %s://%s%s", q.Method, q.Scheme, q.Host, q.Path)
@@ -177,7 +177,7 @@ func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := run(tt.o)
-			if got := told(r); !slices.Equal(got, tt.want) {
+			if got := requestLines(r); !slices.Equal(got, tt.want) {
 				t.Errorf("requests:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
 			for c, want := range tt.counts {
@@ -189,7 +189,7 @@ func TestI9_RequestsInsideTLSAreReviewed(t *testing.T) {
 	}
 	// What a header makes of a method is judged too, as the gateway does.
 	posts := gatewaytest.Policy(t, strings.Replace(requestPolicy, `paths = ["/open/**"]`, `methods = ["GET", "POST"]`, 1))
-	if got := told(run(review.Options{Policy: posts})); !slices.Contains(got, "POST http://plain.example/open/3 allow deny") {
+	if got := requestLines(run(review.Options{Policy: posts})); !slices.Contains(got, "POST http://plain.example/open/3 allow deny") {
 		t.Errorf("DELETE in a header of a POST, where neither was allowed:\n%s", strings.Join(got, "\n"))
 	}
 	var table strings.Builder
@@ -315,7 +315,7 @@ func TestLongConnectionsKeepTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := gatewaytest.Policy(t, strings.ReplaceAll(requestPolicy, "paths = ", "# paths = "))
-	fresh := told(read(t, file, review.Options{Policy: open}))
+	fresh := requestLines(read(t, file, review.Options{Policy: open}))
 	const packet, timeAt = 6, 12
 	later := false
 	for at := 0; at < len(file); at += int(binary.LittleEndian.Uint32(file[at+4:])) {
@@ -327,7 +327,7 @@ func TestLongConnectionsKeepTheirNames(t *testing.T) {
 			binary.LittleEndian.PutUint32(block[timeAt+4:], uint32(ns))
 		}
 	}
-	if late := told(read(t, file, review.Options{Policy: open})); !slices.Equal(late, fresh) {
+	if late := requestLines(read(t, file, review.Options{Policy: open})); !slices.Equal(late, fresh) {
 		t.Errorf("two hours later:\n%s\nwant\n%s", strings.Join(late, "\n"), strings.Join(fresh, "\n"))
 	}
 }

@@ -28,7 +28,7 @@ func (k *talk) Read(b []byte) (int, error) {
 	n, err := k.Conn.Read(b)
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
-	k.s.heard.Write(b[:n])
+	k.s.received.Write(b[:n])
 	return n, err
 }
 

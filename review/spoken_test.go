@@ -5,7 +5,7 @@ package review_test
 // servers and the guest got. What the product's own capture made of it once is in testdata/pcap.
 //
 // To add one:
-//  1. Add a pcapgen.Case to the end of its topic (review/pcapgen/spoken_*.go): a name that begins with
+//  1. Add a pcapgen.Case to the end of its topic (internal/pcapgen/spoken_*.go): a name that begins with
 //     "spoken-", the story, the policy, the zone.
 //  2. Add a script of that name to scripts (below): it starts servers (session.site), speaks
 //     (session.tls, talk.ask, session.h2) and asserts. The secret's placeholder is session.token(), its value
@@ -77,8 +77,8 @@ type session struct {
 	port  uint16 // of the guest's next connection
 	open  []*talk
 
-	mu    sync.Mutex
-	heard bytes.Buffer // all that the guest got, decrypted
+	mu       sync.Mutex
+	received bytes.Buffer // all that the guest got, decrypted
 }
 
 // TestI7_I9_SpokenAttacksAreWithstood speaks each case. What the capture shows of it, verdict by verdict,
@@ -153,7 +153,7 @@ func speak(t *testing.T, c *pcapgen.Case, play script) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, value := range pcapgen.Values() {
-		if bytes.Contains(s.heard.Bytes(), []byte(value)) {
+		if bytes.Contains(s.received.Bytes(), []byte(value)) {
 			t.Error("the guest got a secret's value")
 		}
 		if bytes.Contains(s.file.Bytes(), []byte(value)) {

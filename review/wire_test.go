@@ -33,7 +33,7 @@ type wire struct {
 	answered map[connection]uint32 // the sequence number of the gateway's SYN-ACK
 	over     map[connection]bool   // reset, or its SYN was dropped
 	answers  map[uint16]int        // messages from a resolver, by the guest's port
-	heard    map[connection]bool   // the gateway said something, or ended
+	replied  map[connection]bool   // the gateway sent data, or ended the connection
 	pinged   map[netip.Addr]int    // echo replies, by who is said to send them
 	numbers  map[connection]numbers
 	raw      bool // the guest sends on, whatever it is answered
@@ -65,7 +65,7 @@ func newWire(t *testing.T) *wire {
 	return &wire{
 		t: t, changed: make(chan struct{}), sent: map[said]int{}, dropped: map[said]bool{}, guarded: map[string]int64{},
 		answered: map[connection]uint32{}, over: map[connection]bool{}, answers: map[uint16]int{},
-		heard: map[connection]bool{}, pinged: map[netip.Addr]int{}, numbers: map[connection]numbers{},
+		replied: map[connection]bool{}, pinged: map[netip.Addr]int{}, numbers: map[connection]numbers{},
 		recorded: map[connection]uint32{}, awaited: map[uint16]int{}, pings: map[netip.Addr]int{},
 	}
 }
@@ -79,7 +79,7 @@ func (w *wire) Frame(dir netstack.Direction, frame []byte, dropped frameguard.Re
 	switch {
 	case !ok || h.Fragment:
 	case dir == netstack.ToGuest:
-		w.hear(&h)
+		w.noteReply(&h)
 	default:
 		c := said{h.Transport, connection{h.Src.Port(), h.Dst}}
 		w.note(func() {
@@ -92,8 +92,8 @@ func (w *wire) Frame(dir netstack.Direction, frame []byte, dropped frameguard.Re
 	}
 }
 
-// hear notes what the gateway sends.
-func (w *wire) hear(h *capture.Headers) {
+// noteReply notes what the gateway sends.
+func (w *wire) noteReply(h *capture.Headers) {
 	c := connection{h.Dst.Port(), h.Src}
 	tcp := h.Transport == capture.TransportTCP
 	if tcp {
@@ -105,7 +105,7 @@ func (w *wire) hear(h *capture.Headers) {
 	case h.Src.Port() == 53 && len(h.Payload) > 0 && !h.Refusal:
 		w.note(func() { w.answers[c.port] += messages(h) })
 	case tcp && (len(h.Payload) > 0 || h.Flags&capture.FIN != 0):
-		w.note(func() { w.heard[c] = true })
+		w.note(func() { w.replied[c] = true })
 	case tcp && h.Flags&capture.RST != 0:
 		w.note(func() { w.over[c] = true })
 	case tcp && h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
@@ -212,7 +212,7 @@ func (w *wire) play(file []byte, say func(frame []byte, h *capture.Headers, ok b
 // parted waits where the capture shows that the gateway ended a connection too: only then has it judged a
 // client that left without a word.
 func (w *wire) parted(c connection) {
-	w.waitFor(2*time.Second, func() bool { return w.heard[c] || w.over[c] })
+	w.waitFor(2*time.Second, func() bool { return w.replied[c] || w.over[c] })
 }
 
 // await holds the guest back where the capture shows an answer: a client that leaves at once asks for
@@ -233,7 +233,7 @@ func (w *wire) await(h *capture.Headers) {
 		}
 	case h.Transport == capture.TransportTCP:
 		c := connection{port, h.Src}
-		if !w.wait(func() bool { return w.heard[c] || w.over[c] }) {
+		if !w.wait(func() bool { return w.replied[c] || w.over[c] }) {
 			w.t.Errorf("the gateway said nothing to a client of %v that waits for its answer", h.Src)
 		}
 	}
