@@ -121,7 +121,7 @@ func (o *open) Request(*egress.Flow) (egress.Verdict, func()) {
 	return egress.Verdict{Action: egress.Allow}, func() { o.Add(-1) }
 }
 
-// TestI16_JudgesLearnWhenRequestsEnd: whoever judges requests is told that they are over, by each method that they were judged for.
+// TestI16_JudgesLearnWhenRequestsEnd: when a request is over, done is called once for each method that it was judged by.
 func TestI16_JudgesLearnWhenRequestsEnd(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {

@@ -69,8 +69,8 @@ func TestI10_ValuesInTrailerNamesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestI17_NoHashAnywhere: a hash or the length of the answer as the server knows it is told neither in the head nor
-// in early hints and trailers; without a secret it is.
+// TestI17_NoHashAnywhere: the guest gets neither a hash nor the length of the server's answer, in its head, early hints or
+// trailers; without a secret it does.
 func TestI17_NoHashAnywhere(t *testing.T) {
 	t.Parallel()
 	names := []string{

@@ -49,7 +49,7 @@ func serveRaw(t *testing.T, w *world, l net.Listener, write func(r *http.Request
 	t.Cleanup(func() { _ = l.Close(); _ = w.proxy.Close(); conns.Wait() })
 }
 
-// TestAnswersWithoutBodyPass: an answer to HEAD, a 204 and a 304 have no body, although they may tell the length
+// TestAnswersWithoutBodyPass: an answer to HEAD, a 204 and a 304 have no body, although they may give the length
 // and encoding of one (RFC 9110, section 8.6). Each arrives and its connection goes on, whichever version either
 // side speaks.
 func TestAnswersWithoutBodyPass(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/msb-project/msb/policies"
 )
 
-// TestI9_LateViolationsAreReported: a server that the guest agrees with answers before it has read the body,
+// TestI9_LateViolationsAreReported: a server that colludes with the guest answers before it has read the body,
 // so that no refusal can be the answer to what comes in it. Each violation has one line, and ends the sandbox where
 // the policy says so; a body without one has none.
 func TestI9_LateViolationsAreReported(t *testing.T) {

@@ -71,7 +71,7 @@ func TestI8_ARefusedSignatureTellsNoCredentials(t *testing.T) {
 	}
 	for _, real := range []string{key, token} {
 		if all := body + fmt.Sprint(resp.Header); strings.Contains(all, real) {
-			t.Errorf("the guest is told %s: %s", real, all)
+			t.Errorf("the guest gets %s: %s", real, all)
 		}
 	}
 }

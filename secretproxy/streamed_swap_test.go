@@ -23,7 +23,7 @@ func TestI1_ValuesInStreamedBodiesAreAudited(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, c := range []struct {
 			name         string
-			length       int // 0: not told
+			length       int // 0: without Content-Length
 			text, header string
 			lines        int
 		}{

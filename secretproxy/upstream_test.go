@@ -293,7 +293,7 @@ func TestTruncatedAnswersStayTruncated(t *testing.T) {
 			continue
 		}
 		if _, err := io.ReadAll(resp.Body); err == nil {
-			t.Errorf("http2 %v: the guest took a broken answer for whole", http2)
+			t.Errorf("http2 %v: the guest took a broken answer for a complete one", http2)
 		}
 		_ = resp.Body.Close()
 	}
