@@ -126,6 +126,6 @@ func TestResultsWithoutSubjectAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := readResults(dir); err == nil {
-		t.Error("values of nobody were read")
+		t.Error("values without a system were read")
 	}
 }

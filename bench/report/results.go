@@ -56,7 +56,7 @@ func (r *results) read(path string) error {
 		case *benchfmt.Result:
 			name, subject, found := strings.Cut(string(line.Name), "/of=")
 			if !found {
-				return fmt.Errorf("%s: %s is of nobody", path, line.Name)
+				return fmt.Errorf("%s: %s has no /of=SYSTEM", path, line.Name)
 			}
 			for _, v := range line.Values {
 				r.add(what{name, v.Unit}, subject, v.Value)
