@@ -76,7 +76,7 @@ func TestI5_AddressesOfEveryRecordAreJudged(t *testing.T) {
 			for range 1 + r.IntN(4) {
 				addrs = append(addrs, pool[r.IntN(len(pool))])
 			}
-			lines = append(lines, carrying(owner, qtype, addrs)...)
+			lines = append(lines, carrying(owner, qtype, r.IntN(4), addrs)...)
 			mu.Lock()
 			answer = nil
 			for _, line := range lines {
@@ -113,8 +113,9 @@ func TestI5_AddressesOfEveryRecordAreJudged(t *testing.T) {
 	}
 }
 
-// carrying is records of a type that hold those of the addresses that fit it.
-func carrying(owner string, qtype uint16, addrs []string) (lines []string) {
+// carrying is records of a type that hold those of the addresses that fit it. Services have the priority; with 0 they are
+// aliases, whose parameters mean nothing (RFC 9460, section 2.4.2).
+func carrying(owner string, qtype uint16, priority int, addrs []string) (lines []string) {
 	hints := map[string][]string{}
 	for _, a := range addrs {
 		kind, hint := dns.TypeA, "ipv4hint"
@@ -131,7 +132,7 @@ func carrying(owner string, qtype uint16, addrs []string) (lines []string) {
 	if qtype != dns.TypeHTTPS && qtype != dns.TypeSVCB {
 		return lines
 	}
-	line := fmt.Sprintf("%s 0 IN %s 1 .", owner, dns.TypeToString[qtype])
+	line := fmt.Sprintf("%s 0 IN %s %d .", owner, dns.TypeToString[qtype], priority)
 	for hint, list := range hints {
 		line += fmt.Sprintf(` %s="%s"`, hint, strings.Join(list, ","))
 	}

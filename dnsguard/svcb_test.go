@@ -31,6 +31,7 @@ func TestI5_ServiceRecordsAreCleaned(t *testing.T) {
 		{"unknown key", `1 . alpn="h2" key65300="x"`, false, []string{`1 . alpn="h2"`}, 0},
 		{"doh path", `1 . alpn="h2" dohpath="/q{?dns}"`, false, []string{`1 . alpn="h2"`}, 0},
 		{"alias", `0 svc.example.`, false, []string{`0 svc.example.`}, 0},
+		{"alias with parameters", `0 svc.example. alpn="h3,h2" ech="AAAA" ipv4hint="10.0.0.1,93.184.216.34"`, true, []string{`0 svc.example.`}, 0},
 		{"alias inward", `0 localhost.`, false, nil, 0},
 		{"target inward", `1 metadata.google.internal. alpn="h2"`, false, nil, 0},
 	} {
