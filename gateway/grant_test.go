@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -202,5 +203,33 @@ func TestI15_DenyRulesBeatGrants(t *testing.T) {
 	}
 	if m := w.Resolve("api.example.com", dns.TypeA); m.Rcode == dns.RcodeSuccess {
 		t.Errorf("denied since: %v", m)
+	}
+}
+
+// TestI12_FailedGrantsChangeNothing: a rule that can't be put in force is an error. What was granted before stays, and so
+// does the way to another policy.
+func TestI12_FailedGrantsChangeNothing(t *testing.T) {
+	t.Parallel()
+	const takesName = "[[egress.allow]]\nname = \"taken\"\nhosts = [\"web.example.com\"]\n"
+	good, broken, taken := granted(t, "api.example.com", "GET"), granted(t, "other.example.com", "GET"), granted(t, "other.example.com")
+	broken.Name, broken.CIDRs = "request 2", []netip.Prefix{netip.MustParsePrefix("93.184.216.0/24")} // hosts and cidrs: the engine refuses it
+	taken.Name = "taken"
+	for what, rule := range map[string]policies.Rule{"a rule that the engine refuses": broken, "a name that is taken": taken} {
+		w := gatewaytest.StartWith(t, gatewaytest.Policy(t, takesName), func(c *gateway.Config) { c.Floor = gatewaytest.Policy(t, "[egress]\ndefault = \"public\"\n") })
+		w.Record("api.example.com. 60 IN A "+site, "other.example.com. 60 IN A "+site)
+		if err := w.Gateway.Grant([]policies.Rule{good}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Gateway.Grant([]policies.Rule{good, rule}); err == nil {
+			t.Errorf("%s was granted", what)
+		}
+		if err := w.Gateway.Reload(gatewaytest.Policy(t, "# edited\n")); err != nil {
+			t.Errorf("%s: a reload after it: %v", what, err)
+		}
+		for host, want := range map[string]int{"api.example.com": dns.RcodeSuccess, "other.example.com": dns.RcodeNameError} {
+			if m := w.Resolve(host, dns.TypeA); m.Rcode != want {
+				t.Errorf("%s: %s has the code %s, want %s", what, host, dns.RcodeToString[m.Rcode], dns.RcodeToString[want])
+			}
+		}
 	}
 }
