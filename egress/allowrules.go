@@ -12,7 +12,7 @@ func (j *judgement) judgeAllow() {
 	j.dns = j.port == dotPort ||
 		j.port == httpsPort && j.e.resolvers.hasAddr(j.dst) ||
 		j.f.Stage != StageConnect && j.e.resolvers.hasName(j.f.Name)
-	if !j.f.Mapped && j.claimed == nil {
+	if !j.f.Mapped && j.nameRule == nil {
 		j.e.allow.eachByAddr(j.dst, func(r *rule, by netip.Prefix) {
 			if j.class == ClassPublic || r.private && opensMetadata(j.class, by.IsSingleIP()) {
 				j.consider(r, hostname.Name{}, by.IsSingleIP())

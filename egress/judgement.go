@@ -12,14 +12,14 @@ type judgement struct {
 	f     *Flow
 	trace *trace
 
-	dst     netip.Addr
-	port    uint16
-	class   Class
-	by      netip.Prefix // the range that opened an address which isn't public
-	claimed *rule        // a rule for a name of this special address is about the flow
-	mapping mapping      // of a mapped flow
-	pinned  bool         // f.Name is among f.Pinned
-	dns     bool         // a resolver of others: only a rule that names it counts
+	dst      netip.Addr
+	port     uint16
+	class    Class
+	by       netip.Prefix // the range that opened an address which isn't public
+	nameRule *rule        // a rule for a name of this special address is about the flow
+	mapping  mapping      // of a mapped flow
+	pinned   bool         // f.Name is among f.Pinned
+	dns      bool         // a resolver of others: only a rule that names it counts
 
 	clean     string // f.Path, clean
 	cleanOK   bool
@@ -137,9 +137,9 @@ func (j *judgement) openSpecial() (Verdict, bool) {
 			case !ok:
 			case r.covers(j.f.Proto, j.port):
 				opener, j.by = r, by
-				keepFirst(&j.claimed, r)
+				keepFirst(&j.nameRule, r)
 			case j.f.Proto == UDP && r.layer7() && r.listsPort(j.port):
-				keepFirst(&j.claimed, r)
+				keepFirst(&j.nameRule, r)
 			}
 		})
 	}
@@ -147,10 +147,10 @@ func (j *judgement) openSpecial() (Verdict, bool) {
 	case opener != nil:
 		j.trace.add("special ranges", "the address is ", j.class.Sentence(), "; rule ", opener.name, " has it within the ranges of its names")
 		return Verdict{}, false
-	case j.claimed != nil: // with TLS or HTTP on this port, and this is UDP
+	case j.nameRule != nil: // with TLS or HTTP on this port, and this is UDP
 		j.final = true
-		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ", and rule ", j.claimed.name, " is about TLS or HTTP on this port")
-		return j.deny(ReasonQUIC, j.claimed), true
+		j.trace.add("special ranges", "the address is ", j.class.Sentence(), ", and rule ", j.nameRule.name, " is about TLS or HTTP on this port")
+		return j.deny(ReasonQUIC, j.nameRule), true
 	}
 	j.e.allow.eachByAddr(j.dst, func(r *rule, by netip.Prefix) {
 		if r.private && r.covers(j.f.Proto, j.port) && opensMetadata(j.class, by.IsSingleIP()) {

@@ -227,11 +227,11 @@ func TestI5_PrivateRulesWidenNoName(t *testing.T) {
 	t.Parallel()
 	met := 0
 	everyFlow(t, 9, func(r *rand.Rand, p *policies.Policy, c *Classifier, e *Engine, f Flow) string {
-		claimed := slices.ContainsFunc(p.Egress.Allow, func(r policies.Rule) bool {
+		named := slices.ContainsFunc(p.Egress.Allow, func(r policies.Rule) bool {
 			ref := reference{p, c, f, nil}
 			return len(r.Hosts) > 0 && ref.covers(r) && opensIt(&r, &f) && c.class(f.Dst.Addr()) != ClassMetadata
 		})
-		if p.Floor != nil || f.Mapped || c.class(f.Dst.Addr()) == ClassPublic || !claimed {
+		if p.Floor != nil || f.Mapped || c.class(f.Dst.Addr()) == ClassPublic || !named {
 			return ""
 		}
 		met++

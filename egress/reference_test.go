@@ -98,9 +98,9 @@ func (r reference) leads(c policies.Rule, n hostname.Name) bool {
 	})
 }
 
-// claims: a rule for a pinned name leads to this special address, for this port; the
+// nameRules: a rule for a pinned name leads to this special address, for this port; the
 // second is of UDP where the rule is about TLS or HTTP.
-func (r reference) claims() (mine, quic bool) {
+func (r reference) nameRules() (mine, quic bool) {
 	for _, c := range r.p.Egress.Allow {
 		l7 := c.Protocol == policies.HTTPS || c.Protocol == policies.HTTP || c.Protocol == policies.ProtocolTLS
 		for _, n := range r.f.Pinned {
@@ -138,7 +138,7 @@ func (r reference) rangesAllow() bool {
 	case ClassHost, ClassGateway, ClassLoopback, ClassUnspecified, ClassInvalid:
 		return false
 	default:
-		mine, quic := r.claims()
+		mine, quic := r.nameRules()
 		return mine || !quic && r.privately()
 	}
 }
@@ -322,7 +322,7 @@ const (
 func (r reference) grants() []grant {
 	mine := false
 	if !r.public() {
-		mine, _ = r.claims()
+		mine, _ = r.nameRules()
 	}
 	class := r.c.class(r.dst())
 	var out []grant

@@ -142,12 +142,12 @@ func (p *refPolicy) about(r *refRule, k *refTalk) bool {
 	case r.host != "":
 		return r.leads(k)
 	}
-	claimed := slices.ContainsFunc(p.rules, func(o refRule) bool { return o.leads(k) && o.claims(k.proto) })
-	return !k.special() || r.private && !claimed
+	reserved := slices.ContainsFunc(p.rules, func(o refRule) bool { return o.leads(k) && o.reserves(k.proto) })
+	return !k.special() || r.private && !reserved
 }
 
-// claims reports whether a rule for a name has its port for itself: UDP too where it is about TLS or HTTP.
-func (r *refRule) claims(proto egress.Proto) bool {
+// reserves reports whether a rule for a name has its port for itself: UDP too where it is about TLS or HTTP.
+func (r *refRule) reserves(proto egress.Proto) bool {
 	return r.carries(proto) || proto == egress.UDP && r.protocol != "tcp" && r.protocol != "icmp"
 }
 
