@@ -1,0 +1,209 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// Shim is the name of the shim's program.
+const Shim = "containerd-shim-msb-v1"
+
+// Node is what is installed, and where. Paths on the node are absolute.
+type Node struct {
+	// Root is the node's root directory, as this process sees it.
+	Root string
+	// Parts are the directories bin and lib that are copied to Prefix; Config has the operator's floor.toml and shim.toml, or
+	// one of them, or is nil.
+	Parts, Config fs.FS
+	// Prefix is the directory for all of msb's files, which has no other.
+	Prefix string
+	// Containerd is containerd's configuration file, DropIn the file that it imports.
+	Containerd, DropIn string
+	// Restart is the command, run on the node, that restarts containerd.
+	Restart []string
+	// Say reports each step.
+	Say func(format string, args ...any)
+}
+
+// Install makes the node have what the image has, and restarts containerd if it has to read something new.
+func (n *Node) Install(ctx context.Context) error {
+	if _, err := fs.Stat(n.Parts, "bin/"+Shim); err != nil {
+		return fmt.Errorf("the image has no bin/%s: build it with `make node-image`: %w", Shim, err)
+	}
+	if _, err := n.Configure(); err != nil {
+		return err
+	}
+	copied, err := n.copyTree(n.Parts)
+	if err != nil {
+		return err
+	}
+	n.Say("%s: %d files new or changed", n.Prefix, copied)
+	imported, err := n.addImport()
+	if err != nil {
+		return err
+	}
+	dropIn, err := n.write(n.DropIn, []byte(n.dropIn()), 0o644)
+	if err != nil {
+		return err
+	}
+	if !dropIn && !imported {
+		n.Say("containerd knows the runtime msb already")
+		return nil
+	}
+	if err := n.restart(ctx); err != nil {
+		// A node must not be left with a containerd that doesn't start.
+		return errors.Join(err, n.forget(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// forget makes containerd forget the runtime.
+func (n *Node) forget(ctx context.Context) error {
+	err := os.Remove(n.at(n.DropIn))
+	known := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	imported, err := n.removeImport()
+	if err != nil || !known && !imported {
+		return err
+	}
+	return n.restart(ctx)
+}
+
+// Uninstall takes away what Install made. What machines of running pods still use stays, and is an error.
+func (n *Node) Uninstall(ctx context.Context) error {
+	if err := n.forget(ctx); err != nil {
+		return err
+	}
+	machines, err := n.machines()
+	if err != nil {
+		return err
+	}
+	if len(machines) > 0 {
+		return fmt.Errorf("%d machines of pods still run, the first is %s; new pods get none. End the pods, then run `msb-node uninstall` again: %s stays until then",
+			len(machines), machines[0], n.Prefix)
+	}
+	n.Say("removing %s", n.Prefix)
+	return os.RemoveAll(n.at(n.Prefix))
+}
+
+// Check tells what of Install's work is missing or another version's.
+func (n *Node) Check() error {
+	var missing []error
+	differs := func(file string, want []byte) {
+		if have, err := os.ReadFile(n.at(file)); err != nil {
+			missing = append(missing, err)
+		} else if !bytes.Equal(have, want) {
+			missing = append(missing, fmt.Errorf("%s is another version's", file))
+		}
+	}
+	err := walkFiles(n.Parts, func(name string, content []byte, _ fs.FileMode) error {
+		differs(path.Join(n.Prefix, name), content)
+		return nil
+	})
+	differs(n.DropIn, []byte(n.dropIn()))
+	return errors.Join(append(missing, err)...)
+}
+
+// dropIn makes the runtime known to containerd, by the absolute path of its shim.
+func (n *Node) dropIn() string {
+	return fmt.Sprintf(`# Written by msb-node, which takes it away again.
+version = 3
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.msb]
+runtime_type = 'io.containerd.msb.v1'
+runtime_path = '%s'
+sandboxer = 'podsandbox'
+pod_annotations = ['msb.dev/*']
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.msb.options]
+ConfigPath = '%s'
+`, path.Join(n.Prefix, "bin", Shim), n.settings())
+}
+
+func (n *Node) settings() string { return path.Join(n.Prefix, "etc", settingsFile) }
+
+// copyTree copies files that the node lacks or has in another version, and tells how many those were.
+func (n *Node) copyTree(from fs.FS) (copied int, err error) {
+	err = walkFiles(from, func(name string, content []byte, mode fs.FileMode) error {
+		changed, err := n.write(path.Join(n.Prefix, name), content, mode)
+		if changed {
+			copied++
+		}
+		return err
+	})
+	return copied, err
+}
+
+func walkFiles(from fs.FS, do func(name string, content []byte, mode fs.FileMode) error) error {
+	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := fs.Stat(from, name) // of a link's target: libraries have such names
+		if err != nil {
+			return err
+		}
+		content, err := fs.ReadFile(from, name)
+		if err != nil {
+			return err
+		}
+		return do(name, content, info.Mode().Perm())
+	})
+}
+
+// write replaces a file on the node if it is another one, and tells whether it was.
+func (n *Node) write(file string, content []byte, mode fs.FileMode) (changed bool, err error) {
+	at := n.at(file)
+	if have, err := os.ReadFile(at); err == nil && bytes.Equal(have, content) {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil { //nolint:gosec // G301: programs, which others may read
+		return false, err
+	}
+	return true, renameio.WriteFile(at, content, mode)
+}
+
+// machines are the directories of machines that run, in msb's state directory.
+func (n *Node) machines() ([]string, error) {
+	home, err := n.home()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(n.at(path.Join(home, "run")))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, path.Join(home, "run", e.Name()))
+		}
+	}
+	return names, nil
+}
+
+func (n *Node) restart(ctx context.Context) error {
+	n.Say("restarting containerd: %s", strings.Join(n.Restart, " "))
+	cmd := exec.CommandContext(ctx, n.Restart[0], n.Restart[1:]...) //nolint:gosec // G204: the operator's
+	cmd.Env = append(os.Environ(), "SYSTEMD_IGNORE_CHROOT=1")       // systemctl does nothing in a chroot otherwise
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("restarting containerd: %s: %w: %s", strings.Join(n.Restart, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// at is a path of the node, as this process sees it.
+func (n *Node) at(file string) string { return filepath.Join(n.Root, filepath.FromSlash(file)) }

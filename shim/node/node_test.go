@@ -1,0 +1,268 @@
+package node
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const containerdConfig = "version = 2\n\n[plugins.'io.containerd.grpc.v1.cri']\nsandbox_image = 'pause'\n"
+
+// lab is a node in a temporary directory, whose containerd is a command that counts its restarts.
+type lab struct {
+	*testing.T
+	*Node
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	root := t.TempDir()
+	l := &lab{t, &Node{
+		Root: root, Prefix: "/opt/msb", Containerd: "/etc/containerd/config.toml", DropIn: "/etc/containerd/conf.d/msb.toml",
+		Parts: fstest.MapFS{
+			"bin/" + Shim:             {Data: []byte("shim 1"), Mode: 0o755},
+			"lib/msb/libkrun.so.1":    {Data: []byte("krun"), Mode: 0o644},
+			"lib/msb/LICENSE.libkrun": {Data: []byte("licence"), Mode: 0o644},
+			"bin/msb":                 {Data: []byte("msb"), Mode: 0o755},
+		},
+		Restart: []string{"sh", "-c", `echo x >> "$0/restarts"; [ ! -e "$0/broken" ]`, root},
+		Say:     t.Logf,
+	}}
+	l.put("/etc/containerd/config.toml", containerdConfig)
+	return l
+}
+
+func (l *lab) put(file, content string) {
+	l.Helper()
+	if err := os.MkdirAll(filepath.Dir(l.at(file)), 0o700); err != nil {
+		l.Fatal(err)
+	}
+	if err := os.WriteFile(l.at(file), []byte(content), 0o600); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *lab) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// files are all files of the node with their contents and modes.
+func (l *lab) files() map[string]string {
+	l.Helper()
+	all := map[string]string{}
+	l.must(filepath.WalkDir(l.Root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(name) //nolint:gosec // G122: nobody else writes there
+		all[strings.TrimPrefix(name, l.Root)] = fmt.Sprintf("%v %s", info.Mode(), b)
+		return err
+	}))
+	return all
+}
+
+func (l *lab) restarts() int {
+	b, err := os.ReadFile(l.at("restarts"))
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(b), "x")
+}
+
+// equal compares two states of a node.
+func (l *lab) equal(got, want map[string]string) {
+	l.Helper()
+	delete(got, "/restarts")
+	for name, content := range want {
+		if got[name] != content {
+			l.Errorf("%s: got %q, want %q", name, got[name], content)
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			l.Errorf("%s is left", name)
+		}
+	}
+}
+
+// TestUninstallUndoesInstall: byte by byte, and with a restart of containerd each way.
+func TestUninstallUndoesInstall(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{"no imports": containerdConfig, "imported": "imports = ['conf.d/*.toml']\n" + containerdConfig, "no file": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			l.put("/etc/containerd/config.toml", config)
+			if config == "" {
+				l.must(os.Remove(l.at("/etc/containerd/config.toml")))
+			}
+			l.Config = fstest.MapFS{floorFile: {Data: []byte("version = 1\n")}, settingsFile: {Data: []byte("memory = '1G'\n")}}
+			before := l.files()
+			if l.Check() == nil {
+				t.Error("nothing is missing before")
+			}
+			l.must(l.Install(t.Context()))
+			l.must(l.Check())
+			got := l.files()
+			for file, want := range map[string]string{
+				"/opt/msb/bin/" + Shim:          "-rwxr-xr-x shim 1",
+				"/opt/msb/lib/msb/libkrun.so.1": "-rw-r--r-- krun",
+				"/opt/msb/etc/floor.toml":       "-rw------- version = 1\n",
+				"/opt/msb/etc/shim.toml":        "-rw------- floor = '/opt/msb/etc/floor.toml'\nmemory = '1G'\n",
+			} {
+				if got[file] != want {
+					t.Errorf("%s: got %q, want %q", file, got[file], want)
+				}
+			}
+			l.must(l.Install(t.Context())) // and changes nothing
+			if n := l.restarts(); n != 1 {
+				t.Errorf("containerd was restarted %d times by two installations of the same", n)
+			}
+			l.must(l.Uninstall(t.Context()))
+			l.must(l.Uninstall(t.Context()))
+			if n := l.restarts(); n != 2 {
+				t.Errorf("containerd was restarted %d times, want 2", n)
+			}
+			l.equal(l.files(), before)
+		})
+	}
+}
+
+// TestUpgradeReplacesFiles: a running shim keeps the file that it was started with.
+func TestUpgradeReplacesFiles(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.must(l.Install(t.Context()))
+	running, err := os.Open(l.at("/opt/msb/bin/" + Shim))
+	l.must(err)
+	defer func() { _ = running.Close() }()
+	l.Parts = fstest.MapFS{"bin/" + Shim: {Data: []byte("shim 2"), Mode: 0o755}}
+	if err := l.Check(); err == nil || !strings.Contains(err.Error(), Shim+" is another version's") {
+		t.Errorf("before the upgrade: %v", err)
+	}
+	l.must(l.Install(t.Context()))
+	l.must(l.Check())
+	b := make([]byte, 6)
+	if _, err := running.ReadAt(b, 0); err != nil || string(b) != "shim 1" {
+		t.Errorf("the running shim's file reads %q, %v", b, err)
+	}
+	if n := l.restarts(); n != 1 {
+		t.Errorf("containerd was restarted %d times; a new shim needs none", n)
+	}
+}
+
+// TestRunningMachinesKeepTheirFiles: the runtime goes, so that no pod starts any more, and what runs is left whole.
+func TestRunningMachinesKeepTheirFiles(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.Config = fstest.MapFS{settingsFile: {Data: []byte("home = '/var/lib/other'\n")}}
+	l.must(l.Install(t.Context()))
+	l.put("/var/lib/other/run/one/state.json", "{}")
+	err := l.Uninstall(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "/var/lib/other/run/one") {
+		t.Fatalf("with a machine that runs: %v", err)
+	}
+	got := l.files()
+	if got["/opt/msb/bin/"+Shim] == "" || got["/etc/containerd/conf.d/msb.toml"] != "" {
+		t.Errorf("left: %v", got)
+	}
+	l.must(os.RemoveAll(l.at("/var/lib/other/run/one")))
+	l.must(l.Uninstall(t.Context()))
+	if l.files()["/opt/msb/bin/"+Shim] != "" {
+		t.Error("the shim is left")
+	}
+}
+
+// TestBrokenRestartIsUndone: a containerd that doesn't start with the drop-in is started without it.
+func TestBrokenRestartIsUndone(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.put("/broken", "")
+	if err := l.Install(t.Context()); err == nil {
+		t.Fatal("installed")
+	}
+	got := l.files()
+	if got["/etc/containerd/conf.d/msb.toml"] != "" || !strings.HasSuffix(got["/etc/containerd/config.toml"], containerdConfig) || strings.Contains(got["/etc/containerd/config.toml"], "imports") {
+		t.Errorf("left: %v", got)
+	}
+	if n := l.restarts(); n != 2 {
+		t.Errorf("containerd was restarted %d times, want 2", n)
+	}
+}
+
+// TestBadInputChangesNothing: what is wrong, where, and what to do.
+func TestBadInputChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		change func(*lab)
+		want   string
+	}{
+		{"floor", func(l *lab) { l.Config = fstest.MapFS{floorFile: {Data: []byte("version = 1\nallow = 3\n")}} }, "floor.toml:2"},
+		{"settings", func(l *lab) { l.Config = fstest.MapFS{settingsFile: {Data: []byte("memory =\n")}} }, "shim.toml"},
+		{"two floors", func(l *lab) {
+			l.Config = fstest.MapFS{floorFile: {Data: []byte("version = 1\n")}, settingsFile: {Data: []byte("floor = '/x'\n")}}
+		}, "leave one out"},
+		{"large", func(l *lab) { l.Config = fstest.MapFS{settingsFile: {Data: make([]byte, maxConfig+1)}} }, "at most"},
+		{"no shim", func(l *lab) { l.Parts = fstest.MapFS{} }, "make node-image"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			before := l.files()
+			c.change(l)
+			if err := l.Install(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+			l.equal(l.files(), before)
+		})
+	}
+}
+
+// TestForeignImportsAreNamed: a file that has imports of its own isn't edited.
+func TestForeignImportsAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, imports := range []string{"[]", "['/etc/other/*.toml']"} {
+		l := newLab(t)
+		l.put("/etc/containerd/config.toml", "imports = "+imports+"\n"+containerdConfig)
+		if err := l.Install(t.Context()); err == nil || !strings.Contains(err.Error(), `add "/etc/containerd/conf.d/*.toml"`) {
+			t.Errorf("imports = %s: %v", imports, err)
+		}
+		if l.restarts() != 0 {
+			t.Error("containerd was restarted")
+		}
+	}
+}
+
+// TestOperatorsFilesAreFollowed: a change is taken over while it is right, and the last right one stays.
+func TestOperatorsFilesAreFollowed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	config := fstest.MapFS{floorFile: {Data: []byte("version = 1\n")}}
+	l.Config = config
+	l.must(l.Install(t.Context()))
+	step := func(text string, want bool, ok bool) {
+		t.Helper()
+		config[floorFile] = &fstest.MapFile{Data: []byte(text)}
+		if changed, err := l.Configure(); changed != want || (err == nil) != ok {
+			t.Errorf("%q: changed %v, %v", text, changed, err)
+		}
+	}
+	step("version = 1\n", false, true)
+	step("version = 1\n# another\n", true, true)
+	step("version = 7\n", false, false)
+	if got := l.files()["/opt/msb/etc/floor.toml"]; !strings.HasSuffix(got, "# another\n") {
+		t.Errorf("the floor is %q", got)
+	}
+}
