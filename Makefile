@@ -52,6 +52,7 @@ lint: bin/golangci-lint ## golangci-lint with the house rules and the layers of 
 	@! git grep -nE "$(PRIVATE_WORDS)" -- "*.go" || { echo "write the field's term: directory, detach, truncated, malformed …"; exit 1; }
 	@cd bench/report && ../../bin/golangci-lint run ./...
 	@cd shim && ../bin/golangci-lint run --build-tags containerdtest ./...
+	@cd deploy && ../bin/golangci-lint run ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
 # The tests of these packages boot machines; elsewhere such tests have the build tag vmtest.
@@ -68,6 +69,7 @@ test-fast: ## every test that needs no virtual machine, with the race detector
 	wait $$commands && exit $$others
 	$(GO) -C bench/report test $(GOTEST_FLAGS) ./... # a module of its own
 	$(GO) -C shim test $(GOTEST_FLAGS) -race ./... # likewise
+	$(GO) -C deploy test $(GOTEST_FLAGS) ./... # likewise
 	$(GOTEST) -run '^TestI11_IdleFlowsAreSmall$$' ./netstack # built without the detector, which takes memory too
 
 test-differential: ## random clients on random policies: the gateway and the review must agree (60 s)
@@ -88,12 +90,16 @@ test-vm: ## the tests that boot real guests (QEMU emulation, libkrun inside an e
 	wait $$beside && wait $$waiting && exit $$((small + rest))
 	@cat $$MSB_TEST_RETRIES; echo "test-vm: $$(wc -l < $$MSB_TEST_RETRIES) retries of emulated hosts"
 
-.PHONY: shim test-containerd
+.PHONY: shim node-image test-containerd
 shim: guest ## build bin/containerd-shim-msb-v1, the shim by which containerd runs pods in microVMs
 	@$(GO) -C shim build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/containerd-shim-msb-v1
 
+node-image: shim build ## pack bin/msb-node.tar, the image of the DaemonSet that installs msb on nodes (deploy/)
+	@CGO_ENABLED=0 $(GO) -C shim build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/msb-node
+	@$(GO) run ./packaging/nodeimage -tag msb-node:$(VERSION)
+
 test-containerd: shim ## a real containerd runs containers with the shim, beside runc (root)
-	MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -tags containerdtest -run '^TestContainerd' .
+	MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -tags containerdtest -run '^TestContainerd' ./...
 
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25

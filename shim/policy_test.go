@@ -177,3 +177,24 @@ func TestAuditLinesNameThePod(t *testing.T) {
 		t.Error("a name of 600 bytes is taken")
 	}
 }
+
+// TestCheckSettings tells the shim's own judgement of a node's file, for `msb doctor --node`.
+func TestCheckSettings(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "shim.toml")
+	for text, want := range map[string]string{
+		"memory = '1G'\n": "", "": "",
+		"memry = '1G'\n": "unknown key memry", "memory = 'lots'\n": "memory", "home = 'relative'\n": "no absolute path",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := CheckSettings(path)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+	if CheckSettings(path+"x") == nil {
+		t.Error("a file that isn't there is right")
+	}
+}

@@ -59,27 +59,45 @@ type settings struct {
 	memory, overhead, disk int64
 }
 
-// loadSettings reads the options that containerd hands over with a container.
-func loadSettings(options typeurl.Any) (*settings, error) {
-	s := &settings{
+func newSettings() *settings {
+	return &settings{
 		Home: defaultHome, Records: defaultRecords, Memory: "512M", Overhead: policies.FormatSize(defaultOverhead), Disk: policies.FormatSize(sandbox.DefaultDisk),
 		CPUs: 1, HostProfiles: profilesRefuse,
 	}
+}
+
+// loadSettings reads the options that containerd hands over with a container.
+func loadSettings(options typeurl.Any) (*settings, error) {
+	s := newSettings()
 	name, text, err := settingsText(options)
 	if err != nil {
 		return nil, err
 	}
+	return s, s.read(name, text)
+}
+
+// CheckSettings tells what is wrong with a node's settings.
+func CheckSettings(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return newSettings().read(path, string(text))
+}
+
+// read takes over the keys of a TOML text, which messages call name.
+func (s *settings) read(name, text string) error {
 	meta, err := toml.Decode(text, s)
 	if err != nil {
-		return nil, refused(name + ": " + err.Error())
+		return refused(name + ": " + err.Error())
 	}
 	if keys := meta.Undecoded(); len(keys) > 0 {
-		return nil, refused(fmt.Sprintf("%s: unknown key %s; take it out, or see docs/kubernetes.md", name, keys[0]))
+		return refused(fmt.Sprintf("%s: unknown key %s; take it out, or see docs/kubernetes.md", name, keys[0]))
 	}
 	if err := s.check(); err != nil {
-		return nil, refused(name + ": " + err.Error())
+		return refused(name + ": " + err.Error())
 	}
-	return s, nil
+	return nil
 }
 
 // settingsText finds the TOML text, and what messages call it.

@@ -47,15 +47,20 @@ type diagnosis struct {
 }
 
 func newDoctorCommand(ui *ui) *cobra.Command {
-	var asJSON bool
+	var asJSON, node bool
+	var config string
 	c := &cobra.Command{
-		Use:     "doctor",
-		Short:   "Say what this machine has for msb and what it lacks",
-		Example: `  msb doctor`,
-		Long:    "One line for each thing that msb needs, with the remedy where it is missing. Exit code 1 when msb can't run here.",
-		Args:    noArguments,
+		Use:   "doctor",
+		Short: "Say what this machine has for msb and what it lacks",
+		Example: `  msb doctor
+  sudo msb doctor --node`,
+		Long: "One line for each thing that msb needs, with the remedy where it is missing. Exit code 1 when msb can't run here.",
+		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			d := diagnose(c.Context())
+			if !node && !c.Flags().Changed("containerd-config") {
+				config = ""
+			}
+			d := diagnose(c.Context(), config)
 			if err := printDiagnosis(ui, d, asJSON); err != nil {
 				return err
 			}
@@ -66,12 +71,19 @@ func newDoctorCommand(ui *ui) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&node, "node", false, "look at what a node of Kubernetes needs, too, and at its state directory")
+	c.Flags().StringVar(&config, "containerd-config", "/etc/containerd/config.toml", "a node's configuration `FILE` of containerd; with it, --node may be left out")
 	return c
 }
 
-func diagnose(ctx context.Context) diagnosis {
+// diagnose looks at this machine, and at this node if the path of its containerd's configuration is given.
+func diagnose(ctx context.Context, containerdConfig string) diagnosis {
 	var d diagnosis
-	home, err := sandbox.OpenHome("")
+	dir := ""
+	if containerdConfig != "" {
+		d.Findings, dir = nodeFindings(ctx, containerdConfig)
+	}
+	home, err := sandbox.OpenHome(dir)
 	cache := ""
 	if err != nil {
 		d.add(finding{Name: "home", Detail: err.Error(), Remedy: "set MSB_HOME to a directory that you may write", Required: true})

@@ -196,8 +196,8 @@ func (n *Node) machines() ([]string, error) {
 
 func (n *Node) restart(ctx context.Context) error {
 	n.Say("restarting containerd: %s", strings.Join(n.Restart, " "))
-	cmd := exec.CommandContext(ctx, n.Restart[0], n.Restart[1:]...) //nolint:gosec // G204: the operator's
-	cmd.Env = append(os.Environ(), "SYSTEMD_IGNORE_CHROOT=1")       // systemctl does nothing in a chroot otherwise
+	cmd := exec.CommandContext(ctx, n.Restart[0], n.Restart[1:]...)
+	cmd.Env = append(os.Environ(), "SYSTEMD_IGNORE_CHROOT=1") // systemctl does nothing in a chroot otherwise
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("restarting containerd: %s: %w: %s", strings.Join(n.Restart, " "), err, bytes.TrimSpace(out))
