@@ -31,9 +31,11 @@ type link struct {
 	w   *capture.Writer
 }
 
-func newLink() *link {
+func newLink() *link { return newLinkWith(capture.Options{}) }
+
+func newLinkWith(o capture.Options) *link {
 	l := &link{}
-	l.w = capture.NewWriter(&l.out, capture.Options{})
+	l.w = capture.NewWriter(&l.out, o)
 	l.w.Names("good.example", []netip.Addr{netip.MustParseAddr("93.184.215.14")})
 	return l
 }
@@ -212,13 +214,16 @@ func TestWhatCantBeFollowedIsUndecided(t *testing.T) {
 			l.tcp(40001, capture.ACK, seq+10, first)
 			l.tcp(40001, capture.SYN, 5, "")
 		},
+		"a frame without its end": func(l *link, seq uint32) {
+			l.tcp(40001, capture.ACK, seq, "GET /shut"+goodHost+"X: "+strings.Repeat("a", 200)+"\r\n\r\n")
+		},
 		"more behind a gap than is kept": func(l *link, seq uint32) {
 			for i := range uint32(200) {
 				l.tcp(40001, capture.ACK, seq+10+i, first)
 			}
 		},
 	} {
-		l := newLink()
+		l := newLinkWith(capture.Options{SnapLen: 160})
 		more(l, l.says(40001, 1400, first))
 		r := l.review(t)
 		if got := verdictsOn(r); !slices.Equal(got, want) {
