@@ -106,7 +106,7 @@ func TestI11_BytesBelowAWildcardAreBounded(t *testing.T) {
 		}
 	}
 	if asked(size + 1) {
-		t.Error("a name of one byte more than there is room for was asked")
+		t.Error("a name that is one byte longer than what is left was asked upstream")
 	}
 	if !asked(size) {
 		t.Error("a name that fits was refused")

@@ -29,14 +29,14 @@ func TestPinLivesForTTLAndGrace(t *testing.T) {
 	p.put(n, []netip.Addr{a}, time.Minute)
 	clock.advance(time.Minute + pinGrace - 1)
 	if !p.pinned(n, a) || !slices.Equal(p.Names(a), []hostname.Name{n}) || !slices.Equal(p.Addrs(n), []netip.Addr{a}) {
-		t.Error("gone before its end")
+		t.Error("the pin is gone before its end")
 	}
 	if !p.pinned(n, addr("::ffff:93.184.216.34")) {
 		t.Error("the mapped form is another address")
 	}
 	clock.advance(1)
 	if p.pinned(n, a) || p.Names(a) != nil || p.Addrs(n) != nil {
-		t.Error("there after its end")
+		t.Error("the pin is there after its end")
 	}
 }
 
@@ -67,7 +67,7 @@ func TestLiveFlowKeepsItsPin(t *testing.T) {
 	p, clock := testPins()
 	n, a := name("api.example"), addr("93.184.216.34")
 	if p.Hold(n, a); p.pinned(n, a) {
-		t.Fatal("holding made a pin")
+		t.Fatal("holding what isn't pinned made a pin")
 	}
 	p.put(n, []netip.Addr{a}, time.Minute)
 	one, two := p.Hold(n, a), p.Hold(n, a)
@@ -83,11 +83,11 @@ func TestLiveFlowKeepsItsPin(t *testing.T) {
 	}
 	two()
 	if !p.pinned(n, a) {
-		t.Error("no grace after the last flow")
+		t.Error("the pin has no grace after its last flow")
 	}
 	clock.advance(pinGrace)
 	if p.pinned(n, a) || p.Names(a) != nil {
-		t.Error("there after the grace")
+		t.Error("the pin is there after the grace")
 	}
 }
 
