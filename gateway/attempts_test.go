@@ -322,7 +322,7 @@ func TestI1_RefusedAtTheLimitIsCounted(t *testing.T) {
 		t.Errorf("%d connections are accounted for, want %d", n, tried)
 	}
 	if n := len(a.w.Audit.Events(audit.Limit)); n == 0 {
-		t.Error("no line tells of the bound")
+		t.Error("no line reports the bound")
 	}
 }
 

@@ -14,6 +14,6 @@ func TestI11_BudgetsAreExact(t *testing.T) {
 		t.Errorf("%v; it fits exactly", err)
 	}
 	if b.take(1) == nil {
-		t.Error("a byte more was given")
+		t.Error("a byte above the limit was given")
 	}
 }

@@ -10,7 +10,7 @@ func TestI11_BudgetsEndAtTheirLimit(t *testing.T) {
 	t.Parallel()
 	var b budget
 	if b.take(1<<40) != nil || b.spent() {
-		t.Error("no limit is one")
+		t.Error("a budget without a limit is spent")
 	}
 	b = budget{}
 	b.set(packetCost + 10)

@@ -330,7 +330,7 @@ func TestI12_BrokenPoliciesLeaveTheOldOne(t *testing.T) {
 	}
 	w.Record("api.example.com. 60 IN A " + site)
 	if w.Lookup("api.example.com") != siteAddr {
-		t.Error("the old policy is gone")
+		t.Error("the old policy is no longer in force")
 	}
 }
 

@@ -112,7 +112,7 @@ func TestI15_GrantsOpenOneHost(t *testing.T) {
 	if c, err := w.Dial(addr, 443); err == nil {
 		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
 		if tls.Client(c, &tls.Config{ServerName: "api.example.com", InsecureSkipVerify: true}).Handshake() == nil {
-			t.Error("its address is open still")
+			t.Error("its address is still open")
 		}
 		_ = c.Close()
 	}
@@ -190,7 +190,7 @@ func TestI15_DenyRulesBeatGrants(t *testing.T) {
 	rules := []policies.Rule{granted(t, "api.example.com")}
 	w := gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) { c.Floor = gatewaytest.Policy(t, deny) })
 	if err := w.Gateway.Grant(rules); err == nil {
-		t.Error("a floor that denies it")
+		t.Error("a host that the floor denies was granted")
 	}
 	w = gatewaytest.StartWith(t, gatewaytest.Policy(t, ""), func(c *gateway.Config) { c.Granted = rules })
 	w.Record("api.example.com. 60 IN A " + site)

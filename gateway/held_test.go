@@ -47,7 +47,7 @@ func TestI6_LiveFlowsHoldTheirPins(t *testing.T) {
 			_ = c.Close()
 		}
 		if (err == nil) != live {
-			t.Errorf("a flow lives: %v; another one: %v", live, err)
+			t.Errorf("while another flow lives (%v), a new one: %v", live, err)
 		}
 	}
 }

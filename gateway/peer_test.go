@@ -76,7 +76,7 @@ func TestI15_BothPoliciesMustAllowSandboxes(t *testing.T) {
 				b.Close()
 				ev := b.Audit.Wait(t, audit.PortFlow, 1)[0]
 				if ev.Peer != "web" || ev.Client.IsValid() || ev.Rule != "app" || ev.Action != "allow" || ev.Port != 5432 || ev.BytesUp != 5 {
-					t.Errorf("the called one's log says %+v", ev)
+					t.Errorf("the called sandbox's log says %+v", ev)
 				}
 			}
 			if ev := a.Audit.Wait(t, audit.FlowOpen, 1)[0]; !strings.HasPrefix(ev.Target, "sandbox:") {

@@ -34,7 +34,7 @@ func TestI11_InboundUDPFlowsAreBounded(t *testing.T) {
 		flows = append(flows, f)
 	}
 	if g.inbound.udp.take(now) {
-		t.Error("one more than the bound")
+		t.Error("one flow more than the bound was taken")
 	}
 	flows[7].last.Store(now.Add(-inboundEvict).UnixNano())
 	if !g.inbound.udp.take(now) {
@@ -46,7 +46,7 @@ func TestI11_InboundUDPFlowsAreBounded(t *testing.T) {
 	g.inbound.udp.join(flow(now))
 	g.inbound.udp.leave(flows[7]) // its place is another's
 	if g.inbound.udp.take(now) {
-		t.Error("one place was given twice")
+		t.Error("one slot was given twice")
 	}
 	g.inbound.udp.leave(flows[8])
 	if !g.inbound.udp.take(now) {

@@ -54,7 +54,7 @@ func TestI12_HalfWrittenPoliciesAreIgnored(t *testing.T) {
 	}
 	w.poll()
 	if !strings.Contains(inForce(), "evil.example") {
-		t.Errorf("in force once it stands still:\n%s", inForce())
+		t.Errorf("in force once the file is no longer written:\n%s", inForce())
 	}
 }
 
