@@ -119,7 +119,7 @@ func TestEachCaptureHasItsStory(t *testing.T) {
 			story += text
 		}
 		if words := len(strings.Fields(story)); words < paragraph {
-			t.Errorf("%s: its story has %d words, want %d at least: %q", c.Name, words, paragraph, story)
+			t.Errorf("%s: its description has %d words, want %d at least: %q", c.Name, words, paragraph, story)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func TestDamageDoesNotStopAReview(t *testing.T) {
 	}
 	text := strings.Join(cut.Summary(), "\n")
 	if !strings.Contains(text, "at offset") {
-		t.Errorf("the summary does not tell where: %s", text)
+		t.Errorf("the summary does not name the place: %s", text)
 	}
 	if r := read(t, nil, review.Options{Policy: policies.Default()}); len(r.Damage) != 1 || !errors.Is(r.Damage[0].Err, review.ErrEmpty) {
 		t.Errorf("nothing at all: %v", r.Damage)
