@@ -64,7 +64,7 @@ func TestTailFollowsOverRotation(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(path + ".3"); err != nil {
-		t.Errorf("too few rotations to tell: %v", err)
+		t.Errorf("too few rotations for this test: %v", err)
 	}
 	again := NewTail(path)
 	defer again.Close()
