@@ -182,7 +182,7 @@ func TestSlowDisksReportLostPackets(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("no room came back")
+			t.Fatal("the queue stays full")
 		}
 	}
 	_, lost = w.Stats()
