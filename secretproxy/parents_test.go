@@ -52,7 +52,7 @@ func TestI18_ParentsPlaceholdersAreRefused(t *testing.T) {
 			}
 		}
 		if known && strings.Contains(w.api.bytes()+w.evil.bytes(), parents) {
-			t.Error("a server got it")
+			t.Error("a server got the placeholder")
 		}
 		if err := w.proxy.Close(); err != nil {
 			t.Fatal(err)

@@ -51,7 +51,7 @@ func TestI17_GuessesTakeNoOtherTime(t *testing.T) {
 				}
 			}
 			if met(set, before+value) == 0 {
-				t.Error("nor is the value noticed")
+				t.Error("the value itself is not noticed either: this test shows nothing")
 			}
 		}
 	}
