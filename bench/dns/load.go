@@ -61,7 +61,7 @@ func parseLoad(out string, latencies bool) (load, error) {
 		return load{}, fmt.Errorf("dnsperf printed no result:\n%s", out)
 	}
 	if codes := codeLine.FindStringSubmatch(out); codes == nil || !strings.HasPrefix(codes[1], "NOERROR ") || strings.Contains(codes[1], ",") {
-		return load{}, fmt.Errorf("not every answer is a good one: %v", codes)
+		return load{}, fmt.Errorf("some answers have another code than NOERROR: %v", codes)
 	}
 	var l load
 	l.qps, _ = strconv.ParseFloat(qps[1], 64)
