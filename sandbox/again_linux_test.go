@@ -3,9 +3,12 @@
 package sandbox
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -148,5 +151,86 @@ func TestStoppedCrashesStayStopped(t *testing.T) {
 		run, err := lockSettled(t.Context(), h, "a")
 		must(t, err)
 		must(t, run.lock.Close())
+	}
+}
+
+// TestI13_UpgradesUnderRunningSandboxes: while a sandbox runs, another build is renamed over the msb that started it.
+// Commands, the audit log and the calls that were recorded go on; its supervisor starts a crashed guest again as the build
+// that it is; and the next start is by the new build, with all that there was.
+func TestI13_UpgradesUnderRunningSandboxes(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	self, err := os.ReadFile("/proc/self/exe")
+	must(t, err)
+	installed := filepath.Join(t.TempDir(), "msb")
+	must(t, os.WriteFile(installed, self, 0o700)) //nolint:gosec // a program
+	cfg := operation{Home: h.Dir(), Name: "a", Root: t.TempDir()}.config()
+	cfg.Program = installed
+	cfg.Restart, err = ParseRestart("always")
+	must(t, err)
+	sb, err := Start(t.Context(), cfg)
+	must(t, err)
+	_, err = sb.StartJob(t.Context(), MainJob, ExecOptions{Argv: []string{"wait"}})
+	must(t, err)
+	must(t, sb.Close())
+	t.Cleanup(func() { _ = h.Stop(t.Context(), "a") }) // after a failure
+	do := func(verb, key string) string {
+		t.Helper()
+		out, err := operation{Verb: verb, Home: h.Dir(), Name: "a", Key: key}.do(t.Context(), h)
+		must(t, err)
+		return out
+	}
+	isInstalled := func() bool {
+		t.Helper()
+		now, err := os.Stat(installed)
+		must(t, err)
+		runs, err := os.Stat(fmt.Sprintf("/proc/%d/exe", runOf(t, h).Supervisor.PID))
+		must(t, err)
+		return os.SameFile(now, runs)
+	}
+	do("append", "before")
+	must(t, AddCall(h, "a", []byte(`{"tool":"before"}`)))
+	if !isInstalled() {
+		t.Fatal("the supervisor isn't the msb that was named")
+	}
+
+	must(t, os.WriteFile(installed+".new", append(self, "another build"...), 0o700)) //nolint:gosec // a program
+	must(t, os.Rename(installed+".new", installed))
+	do("append", "after")
+	do("sync", "")
+	must(t, AddCall(h, "a", []byte(`{"tool":"after"}`)))
+	before := crash(t, h)
+	await(t, "the next machine", func() bool { r := runOf(t, h); return r.Info != nil && r.VMM != before.VMM })
+	if runOf(t, h).Supervisor != before.Supervisor || isInstalled() {
+		t.Error("the crashed guest was started by another supervisor, or another build")
+	}
+	if out := do("list", ""); out != "before\nafter" {
+		t.Errorf("the disk has %q", out)
+	}
+
+	must(t, h.Stop(t.Context(), "a"))
+	sb, err = StartNamed(t.Context(), "a", StartOptions{Home: h.Dir(), Program: installed})
+	must(t, err)
+	must(t, sb.Close())
+	if !isInstalled() {
+		t.Error("the next start isn't the new build's")
+	}
+	if out := do("list", ""); out != "before\nafter" {
+		t.Errorf("the disk has %q", out)
+	}
+	calls, err := PastCalls(h, "a")
+	must(t, err)
+	if text := string(bytes.Join(calls, nil)); text != `{"tool":"before"}{"tool":"after"}` {
+		t.Errorf("the calls are %s", text)
+	}
+	must(t, h.Stop(t.Context(), "a"))
+	log, err := os.ReadFile(namedPath(h, "a", state.AuditLog))
+	must(t, err)
+	for part, lines := range map[string]int{
+		`"kind":"sandbox.start"`: 3, `"kind":"sandbox.restart"`: 1, `"kind":"sandbox.stop"`: 3, `"program":"append","exit_code":0`: 2,
+	} {
+		if n := strings.Count(string(log), part); n != lines {
+			t.Errorf("%d lines with %s, want %d: %s", n, part, lines, log)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
 	"github.com/msb-project/msb/internal/vm/hypervisors"
+	"github.com/msb-project/msb/internal/vm/runner"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -40,8 +41,8 @@ type Config struct {
 	Labels map[string]string
 	// Home is the state directory; "" is $MSB_HOME, else ~/.msb.
 	Home string
-	// Program is the msb to re-execute as supervisor and VMM; "" is this very executable, which must
-	// then call MaybeRun first thing in main.
+	// Program is the msb to re-execute as supervisor and VMM; "" is this very executable, also when an upgrade has put
+	// another in its place, and must then call MaybeRun first thing in main.
 	Program string
 
 	// Policy says what the sandbox may reach; nil is policies.Default(), which allows nothing.
@@ -172,11 +173,7 @@ func (c *Config) fill() error {
 		if !mayRun {
 			return fmt.Errorf("%w: this program would start itself as supervisor, but hasn't called MaybeRun; call it first thing in main, or set Program to an installed msb", ErrConfig)
 		}
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("%w: this program's own path is unknown (%w); set Program", ErrConfig, err)
-		}
-		c.Program = self
+		c.Program = runner.ThisProgram
 	}
 	if c.Policy == nil {
 		c.Policy = policies.Default()

@@ -14,6 +14,7 @@ import (
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/internal/vm"
+	"github.com/msb-project/msb/internal/vm/runner"
 	"github.com/msb-project/msb/policies/grants"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -129,6 +130,9 @@ func (s *Sandbox) launch(cfg *Config, p *state.Plan) error {
 		return errors.Join(err, closeAll(planR, planW, statusR, statusW, theirs), ours.Close())
 	}
 	s.cmd = exec.Command(cfg.Program, Verb) //nolint:noctx // it outlives the start's context; Close ends it
+	if cfg.Program == runner.ThisProgram {
+		s.cmd.Args[0] = os.Args[0]
+	}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.ExtraFiles = []*os.File{planR, statusW, theirs, s.run.lock}
 	// A process group of its own, since Ctrl-C in the terminal is meant for the guest.

@@ -14,9 +14,6 @@ const Verb = "__vmm-krun"
 type Config struct {
 	// CacheDir is where the guest's kernel is kept, made when missing.
 	CacheDir string
-	// self is the command that runs runner.Main; nil means this program under
-	// runner.Verb.
-	self []string
 	// probeKVM tells whether KVM is usable; nil means vm.ProbeKVM.
 	probeKVM func() error
 	// record records the VMM's system calls instead of refusing any; nil refuses.

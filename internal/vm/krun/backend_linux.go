@@ -49,7 +49,7 @@ func (b *Backend) prepare(spec *vm.Spec) (*runner.Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := runner.NewLaunch(b.config.self, spec)
+	l, err := runner.NewLaunch(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +123,6 @@ func useTerminal(l *runner.Launch) error {
 
 // plan says what the process becomes and what it may see.
 func (b *Backend) plan(l *runner.Launch, c *config) error {
-	exe, err := b.program()
-	if err != nil {
-		return err
-	}
 	raw, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -136,24 +132,11 @@ func (b *Backend) plan(l *runner.Launch, c *config) error {
 		return err
 	}
 	l.Files = append(l.Files, pipe)
-	l.Plan.Argv = []string{exe, Verb, strconv.Itoa(configFD)}
+	l.Plan.Argv, l.Plan.Itself = []string{os.Args[0], Verb, strconv.Itoa(configFD)}, true
 	l.Plan.Env = []string{"GOMAXPROCS=1", "GOGC=off", "RUST_BACKTRACE=0"}
 	l.Plan.Handover, l.Plan.VMM, l.Recording = true, runner.Libkrun, b.config.record
 	l.Plan.ReadOnly = append(l.Plan.ReadOnly, c.Libkrun, c.Libkrunfw, c.Kernel)
-	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.Libraries(exe, c.Libkrun, c.Libkrunfw)...)
+	l.Plan.ReadOnly = append(l.Plan.ReadOnly, runner.Libraries(runner.ThisProgram, c.Libkrun, c.Libkrunfw)...)
 	l.Plan.Devices = append(l.Plan.Devices, vm.KVMDevice)
 	return nil
-}
-
-// program is the executable that answers Verb: the one that answers
-// runner.Verb.
-func (b *Backend) program() (string, error) {
-	if len(b.config.self) > 0 {
-		return filepath.EvalSymlinks(b.config.self[0])
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(exe)
 }

@@ -20,9 +20,6 @@ import (
 type Config struct {
 	// CacheDir is where the guest's kernel is kept, made when missing.
 	CacheDir string
-	// self is the command that runs runner.Main; nil means this program under
-	// runner.Verb.
-	self []string
 	// NestedVirtualisation emulates a CPU whose guest can run guests of its
 	// own, whether or not there is KVM. All CPUs share one host thread and a
 	// clock that counts instructions: with a thread for each CPU, QEMU 7.2's

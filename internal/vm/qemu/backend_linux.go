@@ -84,7 +84,7 @@ func (b *Backend) prepare(spec *vm.Spec, s saving) (*runner.Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := runner.NewLaunch(b.config.self, spec)
+	l, err := runner.NewLaunch(spec)
 	if err != nil {
 		return nil, err
 	}

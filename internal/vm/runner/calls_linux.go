@@ -159,6 +159,7 @@ func calls(self int) []call {
 		// The runner becomes the VMM by execve, which makes no process and keeps the confinement; QEMU's own
 		// filter refuses it from then on.
 		{nr: unix.SYS_EXECVE, why: "the runner becomes the VMM"},
+		{nr: unix.SYS_EXECVEAT, by: Libkrun, why: "the same by the descriptor of msb's own program", only: &argument{index: 4, set: unix.AT_EMPTY_PATH}},
 
 		// About itself.
 		{nr: unix.SYS_PRCTL, why: "names of threads and mappings, QEMU's own filter and memory errors", only: is(0,

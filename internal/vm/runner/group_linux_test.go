@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -44,6 +45,7 @@ func supervisor(namespaces bool, disk string) error {
 	if err != nil {
 		return err
 	}
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test has done what it wants to this program's file
 	agent, agentFD, err := StreamPair("agent")
 	if err != nil {
 		return err
@@ -55,14 +57,22 @@ func supervisor(namespaces bool, disk string) error {
 	directories, _ := net.Pipe() // the VMM has no end of it
 	l := Launch{
 		agent: agent, dirs: directories, Console: console, Files: []*os.File{agentFD, consoleFD, os.NewFile(3, "alive")},
-		Plan: Plan{Argv: []string{self, victimArg}, ReadOnly: Libraries(self), ReadWrite: []string{disk}, Devices: []string{"/dev/null"}},
+		Plan: Plan{Argv: []string{self, victimArg}, Itself: true, ReadOnly: Libraries(ThisProgram), ReadWrite: []string{disk}, Devices: []string{"/dev/null"}},
 	}
 	log, err := newConsole("")
 	if err != nil {
 		return err
 	}
-	if _, err := l.attempt(context.Background(), log, namespaces); err != nil {
+	m, err := l.attempt(context.Background(), log, namespaces)
+	if err != nil {
 		return err
+	}
+	own, err := os.Stat(ThisProgram)
+	if err != nil {
+		return err
+	}
+	if vmm, err := os.Stat(fmt.Sprintf("/proc/%d/exe", m.PID())); err != nil || !os.SameFile(own, vmm) {
+		return fmt.Errorf("the VMM is another program: %w", err)
 	}
 	fmt.Println("ready")
 	select {}
@@ -147,6 +157,57 @@ func TestI13_AVMMDiesWithItsSupervisor(t *testing.T) { // not parallel: as above
 		_ = cmd.Wait()
 		if err := over(); err != nil {
 			t.Errorf("namespaces %s: the VMM outlives its supervisor: %v", namespaces, err)
+		}
+	}
+}
+
+// TestI13_UpgradedSupervisorsStartTheirOwnVMM: an upgrade renames another build over the file of a supervisor that runs, or
+// removes it; the machine that it starts after that is its own build's.
+func TestI13_UpgradedSupervisorsStartTheirOwnVMM(t *testing.T) { // not parallel: a child of another test would hold the pipe
+	for name, upgrade := range map[string]func(installed string) error{
+		"as it was": func(string) error { return nil },
+		"removed":   os.Remove,
+		"replaced": func(installed string) error {
+			other := installed + ".new"
+			return errors.Join(os.WriteFile(other, []byte("#!/bin/sh\nexit 1\n"), 0o700), os.Rename(other, installed))
+		},
+	} {
+		for _, namespaces := range []string{"true", "false"} {
+			build, err := os.ReadFile(exe(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			installed, disk := filepath.Join(dir, "msb"), filepath.Join(dir, "disk")
+			if err := errors.Join(os.WriteFile(installed, build, 0o700), os.WriteFile(disk, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			write, over := alive(t)
+			cmd := exec.CommandContext(t.Context(), installed, supervisorArg, namespaces, disk)
+			cmd.ExtraFiles = []*os.File{write}
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(upgrade(installed), in.Close()); err != nil {
+				t.Fatal(err)
+			}
+			said := make([]byte, 500)
+			if n, err := out.Read(said); err != nil || string(said[:n]) != "ready\n" {
+				t.Errorf("%s, namespaces %s: %q, %v", name, namespaces, said[:n], err)
+			}
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			if err := over(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -82,6 +82,11 @@ func landlock(p *Plan, abi int) error {
 			}
 		}
 	}
+	if p.Itself {
+		if err := allowOpen(ruleset, p.program, (readRights&^dirOnly)&attr.Handled_access_fs); err != nil {
+			return fmt.Errorf("allow this program by landlock: %w", err)
+		}
+	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
 		return fmt.Errorf("restrict by landlock: %w", errno)
 	}
@@ -110,6 +115,11 @@ func allow(ruleset int, path string, rights uint64) error {
 		return err
 	}
 	defer unix.Close(fd)
+	return allowOpen(ruleset, fd, rights)
+}
+
+// allowOpen adds a rule about what a descriptor leads to.
+func allowOpen(ruleset, fd int, rights uint64) error {
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
 	_, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH,
 		uintptr(unsafe.Pointer(&rule)), 0, 0, 0)

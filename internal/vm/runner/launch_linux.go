@@ -21,8 +21,6 @@ var past = time.Unix(1, 0)
 
 // Launch is everything that it takes to start a machine.
 type Launch struct {
-	// Self is the command that runs Main; nil means this program under Verb.
-	Self []string
 	// Plan is what the process becomes.
 	Plan Plan
 	// Files are inherited by the VMM as FirstFileFD and up. Start closes them
@@ -88,34 +86,21 @@ func (l *Launch) resolve() error {
 	return nil
 }
 
-func (l *Launch) self() ([]string, error) {
-	if l.Self != nil {
-		return l.Self, nil
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return []string{exe, Verb}, nil
-}
-
 // attempt starts the process once. An error that wraps namespaceError means
 // that it may go without namespaces.
 func (l *Launch) attempt(ctx context.Context, log *console, namespaces bool) (*machine, error) {
-	self, err := l.self()
-	if err != nil {
-		return nil, err
-	}
 	plan := l.Plan
 	plan.Namespaces, plan.Recording = namespaces, l.Recording != nil
 	plan.RecordAll = plan.Recording && l.Recording.All
 	plan.Files = len(l.Files)
-	plan.ReadOnly = append(slices.Clone(plan.ReadOnly), filepath.Clean(plan.Argv[0]))
+	if !plan.Itself {
+		plan.ReadOnly = append(slices.Clone(plan.ReadOnly), filepath.Clean(plan.Argv[0]))
+	}
 	errR, errW, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	proc, statusR, err := spawnBounded(&plan, self, l.Files, errW, l.limits)
+	proc, statusR, err := spawnBounded(&plan, l.Files, errW, l.limits)
 	_ = errW.Close()
 	if err != nil {
 		_ = errR.Close()

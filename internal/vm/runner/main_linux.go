@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,6 +38,11 @@ func become(out io.Writer) error {
 	if err := dropStrays(FirstFileFD + plan.Files); err != nil {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
+	if plan.Itself {
+		if plan.program, err = unix.Open(ThisProgram, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("open this program: %w", err)
+		}
+	}
 	done, err := confine(plan)
 	if err != nil {
 		return err
@@ -62,8 +68,26 @@ func become(out io.Writer) error {
 		}
 	}
 	report(out, status{Confinement: done, Listener: listener})
-	err = unix.Exec(plan.Argv[0], plan.Argv, plan.Env)
-	return fmt.Errorf("execute %s: %w", plan.Argv[0], err)
+	return fmt.Errorf("execute %s: %w", plan.Argv[0], plan.execute())
+}
+
+// execute returns only an error.
+func (p *Plan) execute() error {
+	if !p.Itself {
+		return unix.Exec(p.Argv[0], p.Argv, p.Env)
+	}
+	argv, err := syscall.SlicePtrFromStrings(p.Argv)
+	if err != nil {
+		return err
+	}
+	env, err := syscall.SlicePtrFromStrings(p.Env)
+	if err != nil {
+		return err
+	}
+	var empty byte // the path
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(p.program), uintptr(unsafe.Pointer(&empty)),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])), unix.AT_EMPTY_PATH, 0)
+	return errno
 }
 
 func readPlan() (*Plan, error) {

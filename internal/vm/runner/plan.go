@@ -13,6 +13,10 @@ const (
 	FirstFileFD = 6
 )
 
+// ThisProgram leads to the file that this process was executed from, also when
+// that has been removed or another build has been renamed over it.
+const ThisProgram = "/proc/self/exe"
+
 // Descriptors is where a program finds its own open descriptors, by number, if
 // its plan says so.
 const Descriptors = "/proc/self/fd"
@@ -26,6 +30,9 @@ const maxPlanBytes = 48 << 10
 type Plan struct {
 	// Argv is the program and its arguments; Argv[0] is an absolute path.
 	Argv []string
+	// Itself executes the runner's own program instead of the file of Argv[0],
+	// where an upgrade may have put another build.
+	Itself bool
 	// Env is the program's whole environment.
 	Env []string
 	// ReadOnly are files and directories that may be read and executed from.
@@ -58,6 +65,9 @@ type Plan struct {
 	// Namespaces is set by Launch: with them first, without them if the host
 	// forbids them.
 	Namespaces bool
+
+	// program is the descriptor of the runner's own program, if Itself is set.
+	program int
 }
 
 // VMM is a kind of VMM, by what it needs. Zero stands for both.

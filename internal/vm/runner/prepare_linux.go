@@ -10,10 +10,10 @@ import (
 // NewLaunch makes what every backend needs out of a validated Spec: the
 // channels, as FirstFileFD (agent), FirstFileFD+1 (console) and FirstFileFD+2
 // (directories), and the grants for the disks. The disks' paths in the Spec become real paths.
-func NewLaunch(self []string, spec *vm.Spec) (*Launch, error) {
+func NewLaunch(spec *vm.Spec) (*Launch, error) {
 	l := &Launch{
-		Self: self, consoleLog: spec.ConsoleLog,
-		limits: limits{memory: int64(spec.MemoryMiB)<<20 + vmmMemory, threads: spec.CPUs + vmmThreads},
+		consoleLog: spec.ConsoleLog,
+		limits:     limits{memory: int64(spec.MemoryMiB)<<20 + vmmMemory, threads: spec.CPUs + vmmThreads},
 	}
 	spec.Disks = append([]vm.Disk(nil), spec.Disks...)
 	for i := range spec.Disks {

@@ -32,9 +32,9 @@ type process struct {
 	done chan struct{} // closed after reaping
 }
 
-// spawn starts the runner, in the group unless that is nil, and returns once it was forked. The process takes the group
+// spawn starts the runner, which is this build also after an upgrade, in the group unless that is nil, and returns once it was forked. The process takes the group
 // over.
-func spawn(p *Plan, self []string, files []*os.File, stderr *os.File, group *cgroup) (*process, *os.File, error) {
+func spawn(p *Plan, files []*os.File, stderr *os.File, group *cgroup) (*process, *os.File, error) {
 	planR, err := writePlan(p)
 	if err != nil {
 		return nil, nil, err
@@ -51,7 +51,8 @@ func spawn(p *Plan, self []string, files []*os.File, stderr *os.File, group *cgr
 	}
 	defer liveR.Close()
 
-	cmd := exec.Command(self[0], self[1:]...) //nolint:noctx // this program itself; the machine outlives the context of its start
+	cmd := exec.Command(ThisProgram, Verb) //nolint:noctx // the machine outlives the context of its start
+	cmd.Args[0] = os.Args[0]
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = stderr, stderr

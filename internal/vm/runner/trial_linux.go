@@ -44,17 +44,13 @@ func Try(ctx context.Context) (Trial, error) {
 
 // try is one attempt, as Launch.attempt makes it.
 func try(ctx context.Context, namespaces bool) (inForce []string, bounded bool, err error) {
-	self, err := (&Launch{}).self()
-	if err != nil {
-		return nil, false, err
-	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, false, err
 	}
 	defer null.Close()
 	l := limits{vmmMemory, vmmThreads}
-	proc, statusR, err := spawnBounded(&Plan{Argv: []string{trialProgram}, Namespaces: namespaces}, self, nil, null, l)
+	proc, statusR, err := spawnBounded(&Plan{Argv: []string{trialProgram}, Namespaces: namespaces}, nil, null, l)
 	if err != nil {
 		if namespaces && forbidden(err) {
 			return nil, false, &namespaceError{err}

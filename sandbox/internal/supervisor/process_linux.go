@@ -3,10 +3,12 @@ package supervisor
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/msb-project/msb/internal/vm/runner"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -14,6 +16,9 @@ import (
 func limitCore() error {
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }
+
+// setName gives this process the name of its program, in place of ThisProgram's.
+func setName() { _ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) } // for people alone
 
 // hideMemory makes the supervisor's memory unreadable to the user's other processes, and keeps it from
 // core_pattern programs, which the core limit does not bind. Only after the VMM was started: a process
@@ -50,7 +55,7 @@ func executeAgain(plan []byte) error {
 	if _, err := unix.FcntlInt(state.LockFD, unix.F_SETFD, 0); err != nil {
 		return err
 	}
-	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
+	return unix.Exec(runner.ThisProgram, os.Args, os.Environ())
 }
 
 // closeStrays closes the descriptors above last that the caller's caller left open: a lock among them would be held for

@@ -108,6 +108,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, h Hooks) error {
 	for _, fd := range []int{state.PlanFD, state.StatusFD, state.ControlFD, state.LockFD} {
 		syscall.CloseOnExec(fd) // the VMM inherits what it was given and nothing else
 	}
+	setName()
 	fd, err := syscall.Dup(state.PlanFD) // whose number executeAgain needs
 	if err != nil {
 		return err
