@@ -3,6 +3,7 @@ package supervisor
 import (
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +100,54 @@ func TestAnIdleSandboxEndsInOrder(t *testing.T) {
 	must(t, state.ReadJSON(p.Dir, state.EndFile, &end))
 	if end.Kind != state.KindIdle || end.Message == "" {
 		t.Errorf("its end: %+v", end)
+	}
+}
+
+// TestIdleSandboxesStopAfterTheirTime runs a supervisor's looks by a clock of the test's: a sandbox with 30 minutes lives
+// until nobody has used it for 30 minutes, and a use begins them again. That the next call of an MCP client starts it again
+// is mcp's TestI13_HistoryOutlivesServers.
+func TestIdleSandboxesStopAfterTheirTime(t *testing.T) {
+	t.Parallel()
+	p := newPlan(t, t.TempDir(), "web")
+	p.IdleStop, p.UpperDisk = 30*time.Minute, "upper"
+	var clock atomic.Int64
+	looks, g := make(chan time.Time), &guestVM{}
+	s, info := superviseFake(t, g, p, func(s *supervisor) {
+		s.now = func() time.Time { return after(time.Duration(clock.Load())) }
+		s.looks = func() (<-chan time.Time, func()) { return looks, func() {} }
+	})
+	if info == nil {
+		t.Fatal(<-s.ended)
+	}
+	var over error
+	lookAt := func(minutes, seconds int) (alive bool) {
+		t.Helper()
+		clock.Store(int64(time.Duration(minutes)*time.Minute + time.Duration(seconds)*time.Second))
+		for range 2 { // once the second is taken, the first is over
+			select {
+			case looks <- time.Time{}:
+			case over = <-s.ended:
+				return false
+			}
+		}
+		return true
+	}
+	for _, at := range [][2]int{{0, 0}, {29, 30}, {29, 59}} {
+		if !lookAt(at[0], at[1]) {
+			t.Fatalf("it ended at %v: %v", at, over)
+		}
+	}
+	s.life.call()() // a use just before the end
+	for _, at := range [][2]int{{30, 0}, {30, 1}, {59, 30}, {59, 59}} {
+		if !lookAt(at[0], at[1]) {
+			t.Fatalf("used, it ended at %v: %v", at, over)
+		}
+	}
+	if lookAt(60, 0) {
+		t.Error("it lives, and nobody has used it for 30 minutes")
+		s.cancel(errCallerGone)
+	} else if !errors.Is(over, state.ErrIdle) || g.shutdowns != 1 {
+		t.Errorf("ended with %v, %d shutdowns", over, g.shutdowns)
 	}
 }
 

@@ -30,8 +30,8 @@ var errHalted = errors.New("the guest halted its machine")
 // watchGuest keeps the guest's clock, and ends the sandbox when the guest can't answer any more, which
 // nothing else would notice: the VMM lives and the agent's stream stays open.
 func (s *supervisor) watchGuest() {
-	tick := time.NewTicker(livenessEvery)
-	defer tick.Stop()
+	looks, stop := s.looks()
+	defer stop()
 	clock := newGuestClock(s.agent)
 	for n := 1; ; n++ {
 		select {
@@ -39,9 +39,9 @@ func (s *supervisor) watchGuest() {
 			return
 		case <-s.machine.Done():
 			return
-		case <-tick.C:
+		case <-looks:
 		}
-		if s.lookAtLife(time.Now()) {
+		if s.lookAtLife(s.now()) {
 			return
 		}
 		if n%saveRanLooks == 0 && s.plan.Name != "" {
@@ -65,6 +65,12 @@ func (s *supervisor) watchGuest() {
 			return
 		}
 	}
+}
+
+// everyLook are the looks of supervisor.looks.
+func everyLook() (<-chan time.Time, func()) {
+	tick := time.NewTicker(livenessEvery)
+	return tick.C, tick.Stop
 }
 
 // halted looks for the kernel's last message (kernel/reboot.c). A guest's root can print them too,

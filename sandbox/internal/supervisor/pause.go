@@ -3,7 +3,6 @@ package supervisor
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/audit"
@@ -41,7 +40,7 @@ func (p *pause) set(paused bool) error {
 		}
 		return err // a guest that was to go on stays paused, with all that stands still
 	}
-	p.s.life.setPaused(time.Now(), paused)
+	p.s.life.setPaused(p.s.now(), paused)
 	if paused {
 		p.s.event(audit.SandboxPause, "")
 		return nil

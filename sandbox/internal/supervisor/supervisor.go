@@ -62,6 +62,9 @@ type supervisor struct {
 	pause    pause
 	children children
 
+	now   func() time.Time                  // for lifetimes and idleness
+	looks func() (<-chan time.Time, func()) // when watchGuest looks, and what ends that
+
 	started time.Time
 	begun   time.Time // the same, on the monotonic clock
 
@@ -143,7 +146,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, h Hooks) error {
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
 	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.children.s = s, s, s, s, s, s, s, s, s
-	s.children.wait = childRequestWait
+	s.children.wait, s.now, s.looks = childRequestWait, time.Now, everyLook
 	return s
 }
 

@@ -97,7 +97,7 @@ type supervised struct {
 }
 
 // superviseFake starts a supervisor; Ready has been taken when it returns, if it comes.
-func superviseFake(t *testing.T, g *guestVM, p *state.Plan) (*supervised, *state.Info) {
+func superviseFake(t *testing.T, g *guestVM, p *state.Plan, change ...func(*supervisor)) (*supervised, *state.Info) {
 	t.Helper()
 	g.host, g.far = net.Pipe()
 	g.done = make(chan struct{})
@@ -108,6 +108,9 @@ func superviseFake(t *testing.T, g *guestVM, p *state.Plan) (*supervised, *state
 	r, w := io.Pipe()
 	s := &supervised{newSupervisor(p, state.NewStatusLines(w), control), g, caller, make(chan state.StatusLine, 100), make(chan error, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	for _, do := range change {
+		do(s.supervisor)
+	}
 	over := make(chan struct{})
 	t.Cleanup(func() { g.gone(); srv.Stop(); _ = caller.Close(); <-over }) // its directory is about to be removed
 	go func() {

@@ -37,7 +37,7 @@ func (s *supervisor) Update(text []byte) error {
 	if err != nil {
 		return err
 	}
-	s.life.change(time.Now(), &now, c.Keep)
+	s.life.change(s.now(), &now, c.Keep)
 	s.jobs.SetRestart(now.Restart)
 	return nil
 }
@@ -64,7 +64,7 @@ func (s *supervisor) beginLife() error {
 		}
 		ran = st.Ran
 	}
-	s.life.begin(time.Now(), &s.plan.Spec, ran)
+	s.life.begin(s.now(), &s.plan.Spec, ran)
 	if s.plan.Lifetime > 0 || s.plan.IdleStop > 0 { // one that a kill left
 		ctx, cancel := context.WithTimeout(s.ctx, noticeWait)
 		defer cancel()
@@ -82,6 +82,6 @@ func (n *named) keepRan(st *state.Stored) bool {
 	if st.Lifetime == 0 {
 		return false
 	}
-	st.Ran = n.s.life.ranBy(time.Now())
+	st.Ran = n.s.life.ranBy(n.s.now())
 	return true
 }
