@@ -25,7 +25,7 @@ func bounded(ev Event) Event {
 		ev.Path = ev.Path[:i]
 	}
 	ev.Path = cut(ev.Path, maxPath)
-	for _, s := range [...]*string{&ev.Sandbox, &ev.Proto, &ev.SNI, &ev.Host, &ev.Method, &ev.Action, &ev.Rule, &ev.Reason, &ev.Class, &ev.Secret, &ev.Place, &ev.Job, &ev.Program} {
+	for _, s := range [...]*string{&ev.Sandbox, &ev.Proto, &ev.SNI, &ev.Host, &ev.Method, &ev.Action, &ev.Rule, &ev.Reason, &ev.Class, &ev.Secret, &ev.Place, &ev.Job, &ev.Program, &ev.Verb, &ev.Child} {
 		*s = cut(*s, maxString)
 	}
 	ev.Message = cut(ev.Message, maxMessage)

@@ -64,6 +64,9 @@ const (
 	ExecCreate Kind = "exec.create"
 	ExecStart  Kind = "exec.start"
 	ExecDie    Kind = "exec.die"
+	// ChildRequest is what a program of the sandbox asked for by msb-ctl, once it
+	// was done or refused.
+	ChildRequest Kind = "child.request"
 	// AuditDropped says how many events the log itself lost; see Log.
 	AuditDropped Kind = "audit.dropped"
 	// AuditRotated says how many lines were deleted with the oldest file.
@@ -164,6 +167,9 @@ type Event struct {
 	// ExitCode is a command's; nil if it has none, because its sandbox or its
 	// client ended it.
 	ExitCode *int `json:"exit_code,omitempty"`
+	// Verb and Child are of a ChildRequest: what was asked for, and which child.
+	Verb  string `json:"verb,omitempty"`
+	Child string `json:"child,omitempty"`
 }
 
 // DNSDetail is what dns.query and dns.rebinding say beside the verdict.

@@ -39,7 +39,7 @@ func FormatHuman(ev Event) string {
 		humanDNS(&b, ev)
 	case SecretSwap, SecretViolation:
 		put(&b, string(ev.Kind), ev.Secret, ev.Host, ev.Place)
-	case SandboxDie, ExecCreate, ExecStart, ExecDie:
+	case SandboxDie, ExecCreate, ExecStart, ExecDie, ChildRequest:
 		humanCommand(&b, ev)
 	case AccessRequest, AccessAnswer, AccessEnd:
 		put(&b, string(ev.Kind), net.JoinHostPort(ev.Host, strconv.Itoa(int(ev.Port))), ev.Method, ev.By)
@@ -77,7 +77,7 @@ func action(ev Event) string {
 }
 
 func humanCommand(b *strings.Builder, ev Event) {
-	put(b, string(ev.Kind), ev.Job, ev.Program)
+	put(b, string(ev.Kind), ev.Verb, ev.Child, ev.Job, ev.Program)
 	if ev.ExitCode != nil {
 		put(b, "exit code", strconv.Itoa(*ev.ExitCode))
 	}

@@ -259,7 +259,7 @@ func fullEvent() Event {
 			Name: "api.github.com", Type: "A", Outcome: "NOERROR", Answers: []string{"140.82.112.5"},
 			Removed: []string{"10.0.0.1"}, Upstream: "udp://192.0.2.53", Cached: true, Latency: time.Millisecond,
 		},
-		Secret: "GITHUB_TOKEN", Place: "header:Authorization", Exec: 7, Job: "main", Program: "sh", ExitCode: new(3),
+		Secret: "GITHUB_TOKEN", Place: "header:Authorization", Exec: 7, Job: "main", Program: "sh", ExitCode: new(3), Verb: "exec", Child: "web-1a2b3c",
 	}
 }
 

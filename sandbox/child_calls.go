@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox/internal/state"
 	"github.com/msb-project/msb/sandbox/internal/supervisor"
@@ -77,18 +78,21 @@ func childSentence(err error) string {
 	return "it could not be done; the supervisor's log on the host says why"
 }
 
-func (c *childCalls) answer(ctx context.Context, request []byte, out io.Writer) {
+// answer is a supervisor.ChildCall.
+func (c *childCalls) answer(ctx context.Context, request []byte, out io.Writer) (e audit.Event) {
 	w := &childWriter{out: out}
-	result, exit, err := c.do(ctx, request, w)
+	result, err := c.do(ctx, request, w, &e)
 	switch {
 	case err != nil:
 		c.log(err)
-		w.send(&agentpb.ChildReply{Error: childSentence(err)})
-	case exit != nil:
-		w.send(&agentpb.ChildReply{Exit: exit})
+		e.Message = childSentence(err)
+		w.send(&agentpb.ChildReply{Error: e.Message})
+	case e.ExitCode != nil:
+		w.send(&agentpb.ChildReply{Exit: e.ExitCode})
 	default:
 		w.send(&agentpb.ChildReply{Result: &result})
 	}
+	return e
 }
 
 // maxChildLog bounds the lines of the supervisor's log that a guest can cause, and maxChildLine one of them, in bytes.
@@ -106,27 +110,32 @@ func (c *childCalls) log(err error) {
 	}
 }
 
-// do carries a request out. Its exit is of a program.
-func (c *childCalls) do(ctx context.Context, request []byte, w *childWriter) (result string, exit *int, err error) {
+// do carries a request out, and says in e what it did.
+func (c *childCalls) do(ctx context.Context, request []byte, w *childWriter, e *audit.Event) (result string, err error) {
 	r, err := readChildRequest(request)
 	if err != nil {
-		return "", nil, err
+		return "", err
+	}
+	e.Verb, e.Child = r.Verb, r.Name
+	if len(r.Argv) > 0 {
+		e.Program = r.Argv[0]
 	}
 	switch r.Verb {
 	case agentpb.ChildPing, agentpb.ChildList:
 		result, err = c.list(r.Verb == agentpb.ChildPing)
 	case agentpb.ChildSpawn:
 		result, err = c.spawn(ctx, r)
+		e.Child = result
 	case agentpb.ChildDestroy:
 		err = c.destroy(ctx, r.Name)
 	case agentpb.ChildExec:
-		exit, err = c.exec(ctx, r.Name, r.Argv, w)
+		e.ExitCode, err = c.exec(ctx, r.Name, r.Argv, w)
 	case agentpb.ChildRun:
-		exit, err = c.run(ctx, r, w)
+		err = c.run(ctx, r, w, e)
 	default:
 		err = refuse("there is no verb %.20q", r.Verb)
 	}
-	return result, exit, err
+	return result, err
 }
 
 // readChildRequest reads a request strictly: a slip in a name must not be taken for a default.
@@ -259,13 +268,12 @@ func (c *childCalls) exec(ctx context.Context, name string, argv []string, w *ch
 	return &code, nil
 }
 
-func (c *childCalls) run(ctx context.Context, r *agentpb.ChildRequest, w *childWriter) (*int, error) {
-	name, err := c.spawn(ctx, r)
-	if err != nil {
-		return nil, err
+func (c *childCalls) run(ctx context.Context, r *agentpb.ChildRequest, w *childWriter, e *audit.Event) (err error) {
+	if e.Child, err = c.spawn(ctx, r); err != nil {
+		return err
 	}
-	code, err := c.exec(ctx, name, r.Argv, w)
-	return code, errors.Join(err, c.destroy(context.WithoutCancel(ctx), name))
+	e.ExitCode, err = c.exec(ctx, e.Child, r.Argv, w)
+	return errors.Join(err, c.destroy(context.WithoutCancel(ctx), e.Child))
 }
 
 // childWriter writes replies, from any goroutine. It waits while the guest doesn't read.

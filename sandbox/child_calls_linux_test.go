@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -102,6 +103,42 @@ func TestI15_ProgramsHaveChildren(t *testing.T) {
 	if st, err := h.Children().List("top"); err != nil || len(st.Children) != 0 || st.Made != 2 {
 		t.Errorf("%+v, %v", st, err)
 	}
+}
+
+// TestI1_RequestsOfProgramsAreLogged: the audit log has who was asked for, by which verb, and how it ended, without a
+// command's arguments and the host's own words.
+func TestI1_RequestsOfProgramsAreLogged(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	stopAll(t, h)
+	newParent(t, h, budget(nil), func(c *Config) { c.NoNet, c.Backend = true, "" })
+	c := callsOf(t, h, "top")
+	logs := func(request string, want audit.Event) (got audit.Event) {
+		t.Helper()
+		got = c.answer(t.Context(), []byte(request), io.Discard)
+		got.Kind, want.Kind = audit.ChildRequest, audit.ChildRequest // as the supervisor
+		if want.Child == "made" {
+			want.Child = got.Child
+			if !strings.HasPrefix(got.Child, "top-") {
+				t.Errorf("%s: child %q", request, got.Child)
+			}
+		}
+		if g, w := audit.FormatHuman(got), audit.FormatHuman(want); g != w || strings.Contains(g, h.Dir()) {
+			t.Errorf("%s: the log has %q, want %q", request, g, w)
+		}
+		return got
+	}
+	code := func(n int) *int { return &n }
+	name := logs(`{"verb":"spawn","cpus":1}`, audit.Event{Verb: "spawn", Child: "made"}).Child
+	logs(`{"verb":"exec","name":"`+name+`","argv":["exit","7"]}`, audit.Event{Verb: "exec", Child: name, Program: "exit", ExitCode: code(7)})
+	logs(`{"verb":"exec","name":"other","argv":["id"]}`, audit.Event{Verb: "exec", Child: "other", Program: "id", Message: errNoChild.Error()})
+	logs(`{"verb":"run","argv":["echo","private"]}`, audit.Event{Verb: "run", Child: "made", Program: "echo", ExitCode: code(0)})
+	logs(`{"verb":"run","cpus":9,"argv":["echo"]}`, audit.Event{Verb: "run", Program: "echo", Message: "no child can be made: 9 CPUs and 0 MiB are more than the 2 and 512 of its parent"})
+	logs(`{"verb":"list"}`, audit.Event{Verb: "list"})
+	logs(`{"verb":"ping"}`, audit.Event{Verb: "ping"})
+	logs(`{"verb":"leave"}`, audit.Event{Verb: "leave", Message: `there is no verb "leave"`})
+	logs(`{`, audit.Event{Message: "the request is no JSON of a request"})
+	logs(`{"verb":"destroy","name":"`+name+`"}`, audit.Event{Verb: "destroy", Child: name})
 }
 
 // TestI15_HostileRequestsAreRefused, and leave nothing.

@@ -5,6 +5,8 @@ package sandbox_test
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +68,12 @@ func TestI15_VMProgramsHaveChildren(t *testing.T) {
 	// Many at once, some of them killed, and garbage: the sandbox lives on and answers.
 	does(`i=0; while [ $i -lt 30 ]; do msb-ctl list >/dev/null 2>&1 & i=$((i+1)); done; kill -9 $! ; wait; for i in 1 2 3; do head -c 300000 /dev/zero | nc local:/run/msb/children.sock >/dev/null 2>&1; done; msb-ctl ping`, 0, `"children":1`)
 	does("msb-ctl destroy "+name+" && msb-ctl list", 0, "[]")
+	log, err := os.ReadFile(filepath.Join(h.Dir(), "sandboxes", "ctl", "audit.jsonl"))
+	for _, part := range []string{`"program":"sh","exit_code":7,"verb":"exec","child":"` + name + `"`, `"verb":"spawn","child":"` + name + `"`, `"verb":"destroy","child":"other"`} {
+		if !strings.Contains(string(log), part) {
+			t.Errorf("%v: %s is not in the audit log", err, part)
+		}
+	}
 	out, st, err := asUser(t, sb, "1234", "msb-ctl ping")
 	if err != nil || st.Code != 125 || !strings.Contains(out, "permission denied") {
 		t.Errorf("another user: %+v, %v: %s", st, err, out)

@@ -94,7 +94,7 @@ func (c *Collector) Emit(ev audit.Event) {
 		c.lookup(ev)
 	case audit.FlowClose, audit.PortFlow, audit.SSHForward, audit.DNSRebinding, audit.SecretSwap, audit.SecretViolation, audit.PolicyReload, audit.AccessRequest, audit.AccessAnswer, audit.AccessEnd,
 		audit.Limit, audit.LinkDrop, audit.SandboxCreate, audit.SandboxStart, audit.SandboxPause, audit.SandboxResume, audit.SandboxStopping, audit.SandboxStop, audit.SandboxRemove, audit.SandboxDie,
-		audit.SandboxRestart, audit.ExecCreate, audit.ExecStart, audit.ExecDie, audit.AuditDropped, audit.AuditRotated:
+		audit.SandboxRestart, audit.ExecCreate, audit.ExecStart, audit.ExecDie, audit.ChildRequest, audit.AuditDropped, audit.AuditRotated:
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentclient"
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -31,14 +32,15 @@ const (
 )
 
 // ChildCall answers one request of a program of the guest's, which is in request, to out. ctx ends when the program gives
-// up.
-type ChildCall func(ctx context.Context, request []byte, out io.Writer)
+// up. It returns what the audit log says of it.
+type ChildCall func(ctx context.Context, request []byte, out io.Writer) audit.Event
 
 // children are asked for by programs of the guest, over a socket of the agent's that leads to no other process.
 type children struct {
 	s    *supervisor
 	hook func(*state.Plan) (ChildCall, error)
 	wait time.Duration // childRequestWait; tests change it
+	log  func(audit.Event)
 }
 
 // open lets programs of the guest ask, if the sandbox has a budget. It is no error if the guest can't open the socket:
@@ -119,13 +121,19 @@ func (c *children) answer(ctx context.Context, conn guestConn, call ChildCall) {
 	request, err := readRequest(conn)
 	late.Stop()
 	if err != nil {
+		if errors.Is(err, errChildRequest) {
+			c.log(audit.Event{Kind: audit.ChildRequest, Message: err.Error()})
+		}
 		return
 	}
 	go func() {
 		_, _ = conn.Read(make([]byte, 1))
 		cancel()
 	}()
-	call(ctx, request, conn)
+	began := time.Now()
+	e := call(ctx, request, conn)
+	e.Kind, e.Duration = audit.ChildRequest, time.Since(began)
+	c.log(e)
 	if conn.CloseWrite() != nil { // what was written is on its way; the program closes once it has it
 		return
 	}

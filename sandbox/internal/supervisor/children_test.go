@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/agentd/agentpb"
+	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -23,6 +24,7 @@ type programs struct {
 	t        *testing.T
 	listener *net.UnixListener
 	accepted atomic.Int32
+	logged   chan audit.Event
 }
 
 // asking serves them until the test ends.
@@ -34,7 +36,8 @@ func asking(t *testing.T, wait time.Duration, call ChildCall) *programs {
 	var cancel context.CancelFunc
 	s.ctx, cancel = context.WithCancel(t.Context())
 	s.children.wait = wait
-	p := &programs{t: t, listener: l}
+	p := &programs{t: t, listener: l, logged: make(chan audit.Event, 100)}
+	s.children.log = func(e audit.Event) { p.logged <- e }
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -65,9 +68,10 @@ func (p *programs) dial() *net.UnixConn {
 func TestI15_RequestsForChildrenAreBounded(t *testing.T) {
 	t.Parallel()
 	var asked sync.Map
-	p := asking(t, 200*time.Millisecond, func(_ context.Context, request []byte, out io.Writer) {
+	p := asking(t, 200*time.Millisecond, func(_ context.Context, request []byte, out io.Writer) audit.Event {
 		asked.Store(string(request), true)
 		_, _ = out.Write(request)
+		return audit.Event{Verb: string(request[:1])}
 	})
 	most := strings.Repeat("y", agentpb.MaxChildRequest-1)
 	for _, c := range []struct {
@@ -93,6 +97,17 @@ func TestI15_RequestsForChildrenAreBounded(t *testing.T) {
 			t.Errorf("%.20q (%d bytes): got %.20q, %v", c.sends, len(c.sends), got, err)
 		}
 		_ = conn.Close()
+		if read := c.answered && !c.ends || strings.Contains(c.sends, "\ny") || len(c.sends) > agentpb.MaxChildRequest; read {
+			e := <-p.logged
+			if e.Kind != audit.ChildRequest || c.answered != (e.Verb == want[:min(1, len(want))] && e.Message == "") {
+				t.Errorf("%.20q: the audit log has %+v", c.sends, e)
+			}
+		} else if c.ends && c.answered {
+			<-p.logged
+		}
+	}
+	if len(p.logged) > 0 {
+		t.Errorf("the audit log has %+v of what was no request", <-p.logged)
 	}
 	asked.Range(func(key, _ any) bool {
 		if s, _ := key.(string); s != "x" && s != most {
@@ -106,10 +121,11 @@ func TestI15_RequestsForChildrenAreBounded(t *testing.T) {
 func TestI15_ChildRequestsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}, 100), make(chan struct{}, 100)
-	p := asking(t, time.Minute, func(ctx context.Context, _ []byte, _ io.Writer) {
+	p := asking(t, time.Minute, func(ctx context.Context, _ []byte, _ io.Writer) audit.Event {
 		began <- struct{}{}
 		<-ctx.Done()
 		ended <- struct{}{}
+		return audit.Event{}
 	})
 	var conns []*net.UnixConn
 	for range childBurst / 2 {
@@ -138,7 +154,10 @@ func TestI15_ChildRequestsInFlightAreBounded(t *testing.T) {
 // TestI15_RequestsForChildrenHaveARate: behind the burst, each waits for its time.
 func TestI15_RequestsForChildrenHaveARate(t *testing.T) {
 	t.Parallel()
-	p := asking(t, time.Minute, func(_ context.Context, _ []byte, out io.Writer) { _, _ = out.Write([]byte("z")) })
+	p := asking(t, time.Minute, func(_ context.Context, _ []byte, out io.Writer) audit.Event {
+		_, _ = out.Write([]byte("z"))
+		return audit.Event{}
+	})
 	from := time.Now()
 	const beyond = 3
 	for range childBurst + beyond {

@@ -146,7 +146,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, h Hooks) error {
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
 	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.children.s = s, s, s, s, s, s, s, s, s
-	s.children.wait, s.now, s.looks = childRequestWait, time.Now, everyLook
+	s.children.wait, s.children.log, s.now, s.looks = childRequestWait, s.emit, time.Now, everyLook
 	return s
 }
 
