@@ -1,12 +1,14 @@
 package sandbox
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/gob"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,28 +26,9 @@ const (
 	indexSettled = 2 * time.Second
 	// indexAgain is how many sandboxes may have to be read before the index is written again.
 	indexAgain = 64
-	// indexVersion is that of indexFile's content; another one is not read.
-	indexVersion = 2
+	// indexMagic begins an index, behind the checksum of all that follows. It changes with the form of the entries.
+	indexMagic = "msb index 3\n"
 )
-
-// index holds what was read about stopped sandboxes, so that a list need not open ten thousand files. It is a cache: it may
-// be removed, and an unreadable one is ignored.
-type index struct {
-	Version int
-	Dir     string // of the sandboxes
-	// Parts hold the sandboxes in the order of their names, each part in its own gob, so that several are read at once.
-	Parts [][]byte
-}
-
-// indexParts is how many parts there are.
-const indexParts = 4
-
-// indexed is a stopped sandbox as of the last change of its directory. Every later change renames a file in its directory,
-// or in that of its jobs.
-type indexed struct {
-	At, Jobs stamp
-	Status   Status
-}
 
 // stamp changes when anything is made, renamed or removed in a directory. Times are in nanoseconds since 1970.
 type stamp struct {
@@ -67,15 +50,16 @@ func (s stamp) settled(at time.Time, wait time.Duration) bool {
 	return at.Sub(time.Unix(0, s.Modified)) > wait && at.Sub(time.Unix(0, s.Changed)) > wait
 }
 
-// lister reads sandboxes, one after the other in the order of their names, with the help of the index.
+// lister reads sandboxes with the help of the index. That holds what was read about stopped sandboxes, so that a list need
+// not open ten thousand files: an entry for each, in the order of their names. It is a cache: it may be removed, and an
+// unreadable one is ignored. Every change of a stopped sandbox renames a file in its directory, or in that of its jobs.
 type lister struct {
-	home   *Home
-	dir    string
-	parent *os.File // nil where there is no index
-	at     []stamp  // of the sandboxes' directories
-	kept   [][]indexed
-	fresh  []*indexed
-	read   int // sandboxes that the index didn't have
+	home    *Home
+	dir     string
+	parent  *os.File // nil where there is no index
+	at      []stamp  // of the sandboxes' directories
+	entries []string // of the sandboxes for the next index, "" for none
+	read    int      // sandboxes that the index didn't have
 }
 
 func newLister(h *Home, names []string) *lister {
@@ -83,74 +67,72 @@ func newLister(h *Home, names []string) *lister {
 	if len(names) < indexFrom || !h.made.IsZero() {
 		return l
 	}
-	parent, err := os.Open(l.dir)
-	if err != nil {
-		return l
+	if parent, err := os.Open(l.dir); err == nil {
+		l.parent, l.entries = parent, make([]string, len(names))
 	}
-	l.parent, l.fresh = parent, make([]*indexed, 0, len(names))
-	var all sync.WaitGroup // most of the time of a long list goes here
-	l.readKept(&all)
-	for i, name := range names {
-		l.at[i] = stampOf(int(parent.Fd()), name)
-	}
-	all.Wait()
 	return l
 }
 
-// readKept begins to read what was kept. A part that can't be read is empty.
-func (l *lister) readKept(all *sync.WaitGroup) {
-	var x index
-	b, err := readIndex(filepath.Join(l.home.dir, state.IndexFile))
-	if err != nil || gob.NewDecoder(bytes.NewReader(b)).Decode(&x) != nil || x.Version != indexVersion || x.Dir != l.dir || len(x.Parts) > indexParts {
+// recall fills in what the index holds of the sandboxes names[i], and leaves the others zero. Most of the time of a long
+// list goes here, so all processors work on it.
+func (l *lister) recall(names []string, all []Status) {
+	if l.parent == nil {
 		return
 	}
-	l.kept = make([][]indexed, len(x.Parts))
-	for i, part := range x.Parts {
-		all.Go(func() {
-			var entries []indexed
-			if gob.NewDecoder(bytes.NewReader(part)).Decode(&entries) == nil {
-				l.kept[i] = entries
+	kept, parent, each := l.readKept(), int(l.parent.Fd()), len(names)/runtime.GOMAXPROCS(0)+1
+	var work sync.WaitGroup
+	for begin := 0; begin < len(names); begin += each {
+		work.Go(func() {
+			entries := entryCoder{reading: true, in: kept}
+			var entry, name string
+			for i := begin; i < min(begin+each, len(names)); i++ {
+				l.at[i] = stampOf(parent, names[i])
+				for name < names[i] && entries.in != "" && !entries.bad {
+					entries.text(&entry)
+					(&entryCoder{reading: true, in: entry}).text(&name)
+				}
+				if name == names[i] {
+					l.take(i, entry, &all[i])
+				}
 			}
 		})
 	}
+	work.Wait()
 }
 
-// find is what was kept of a sandbox, nil for nothing.
-func (l *lister) find(name string) *indexed {
-	for len(l.kept) > 0 {
-		for len(l.kept[0]) > 0 && l.kept[0][0].Status.Name < name {
-			l.kept[0] = l.kept[0][1:]
-		}
-		if len(l.kept[0]) > 0 {
-			if one := &l.kept[0][0]; one.Status.Name == name {
-				return one
-			}
-			return nil
-		}
-		l.kept = l.kept[1:]
+// take fills in a sandbox if nothing has changed since its entry was made.
+func (l *lister) take(i int, entry string, st *Status) {
+	c := entryCoder{reading: true, in: entry}
+	var name string
+	var at, jobs stamp
+	c.text(&name)
+	c.stamp(&at)
+	c.stamp(&jobs)
+	if c.bad || at == (stamp{}) || at != l.at[i] || jobs != (stamp{}) && jobs != stampOf(int(l.parent.Fd()), name+"/"+state.JobsDir) {
+		return
 	}
-	return nil
+	*st = Status{} // written before it is read, or the kernel maps each page twice
+	if c.status(st); c.bad {
+		*st = Status{}
+		return
+	}
+	l.entries[i] = entry
 }
 
-// status is Inspect's result, or the index's, for the sandbox names[i].
-func (l *lister) status(i int, name string) (*Status, error) {
+// inspect is Inspect's result for the sandbox names[i].
+func (l *lister) inspect(i int, name string) (*Status, error) {
 	if l.parent == nil {
 		return l.home.Inspect(name)
 	}
-	jobs, at := name+"/"+state.JobsDir, l.at[i]
-	if one := l.find(name); one != nil && at != (stamp{}) && one.At == at && (one.Jobs == stamp{} || one.Jobs == stampOf(int(l.parent.Fd()), jobs)) {
-		l.fresh = append(l.fresh, one)
-		return &one.Status, nil
-	}
-	before, jobsBefore := time.Now(), stampOf(int(l.parent.Fd()), jobs)
+	before, at, jobs := time.Now(), l.at[i], stampOf(int(l.parent.Fd()), name+"/"+state.JobsDir)
 	st, err := l.home.Inspect(name)
 	if err != nil {
 		return nil, err
 	}
 	l.read++
 	wait := cmp.Or(l.home.settled, indexSettled)
-	if !st.Running && !l.socketLeft(name) && at.settled(before, wait) && (jobsBefore == stamp{} || jobsBefore.settled(before, wait)) {
-		l.fresh = append(l.fresh, &indexed{at, jobsBefore, *st})
+	if !st.Running && !l.socketLeft(name) && at.settled(before, wait) && (jobs == stamp{} || jobs.settled(before, wait)) {
+		l.entries[i] = newEntry(at, jobs, st)
 	}
 	return st, nil
 }
@@ -170,35 +152,47 @@ func (l *lister) close() {
 	if l.read < indexAgain {
 		return
 	}
-	x := index{Version: indexVersion, Dir: l.dir}
-	for part := range slices.Chunk(l.fresh, 1+len(l.fresh)/indexParts) {
-		var b bytes.Buffer
-		if gob.NewEncoder(&b).Encode(part) != nil {
-			return
+	c := entryCoder{out: append(make([]byte, crc32.Size), indexMagic...)}
+	c.text(&l.dir)
+	for _, entry := range l.entries {
+		if entry != "" {
+			c.text(&entry)
 		}
-		x.Parts = append(x.Parts, b.Bytes())
 	}
-	var b bytes.Buffer
-	if gob.NewEncoder(&b).Encode(&x) == nil {
-		_ = renameio.WriteFile(filepath.Join(l.home.dir, state.IndexFile), b.Bytes(), 0o600, renameio.WithStaticPermissions(0o600))
-	}
+	binary.LittleEndian.PutUint32(c.out, crc32.Checksum(c.out[crc32.Size:], castagnoli))
+	_ = renameio.WriteFile(filepath.Join(l.home.dir, state.IndexFile), c.out, 0o600, renameio.WithStaticPermissions(0o600))
 }
 
 // maxIndex bounds what is read of an index, in bytes.
 const maxIndex = 64 << 20
 
-// readIndex reads a file of the user's own, and follows no link.
-func readIndex(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// readKept reads the entries of the index, none if it can't be read. It is a file of the user's own: no link is followed.
+func (l *lister) readKept() string {
+	f, err := os.OpenFile(filepath.Join(l.home.dir, state.IndexFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return ""
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxIndex {
-		return nil, os.ErrInvalid
+		return ""
 	}
-	b := make([]byte, info.Size())
-	n, err := f.ReadAt(b, 0)
-	return b[:n], err
+	var text strings.Builder
+	text.Grow(int(info.Size()))
+	sum, have := make([]byte, crc32.Size), crc32.New(castagnoli)
+	_, err = io.ReadFull(f, sum)
+	if err == nil {
+		_, err = io.Copy(io.MultiWriter(&text, have), f)
+	}
+	entries, ok := strings.CutPrefix(text.String(), indexMagic)
+	if err != nil || !ok || binary.LittleEndian.Uint32(sum) != have.Sum32() {
+		return ""
+	}
+	c, dir := entryCoder{reading: true, in: entries}, ""
+	if c.text(&dir); dir != l.dir {
+		return ""
+	}
+	return c.in
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -80,14 +80,12 @@ func TestIndexedListsEqualFreshOnes(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	l := newLister(home, names)
+	l, all := newLister(home, names), make([]Status, len(names))
+	l.recall(names, all)
 	for i, name := range names {
-		if _, err := l.status(i, name); err != nil {
-			t.Fatal(err)
+		if all[i].Name != name {
+			t.Errorf("%s is not in the index", name)
 		}
-	}
-	if l.read > 0 {
-		t.Errorf("%d sandboxes are not in the index", l.read)
 	}
 	l.close()
 	rewrite := func(name string, change func(*state.Stored)) {
@@ -175,5 +173,42 @@ func BenchmarkList(b *testing.B) {
 		if all, err := home.List(); err != nil || len(all) != 10_000 {
 			b.Fatal(len(all), err)
 		}
+	}
+}
+
+// TestUnsettledSandboxesAreNotKept in the index: neither one whose directory, or that of whose jobs, has just changed, nor
+// one whose files a supervisor may still write.
+func TestUnsettledSandboxesAreNotKept(t *testing.T) {
+	t.Parallel()
+	home := recorded(t, indexFrom)
+	home.settled = time.Hour
+	hoursAgo := time.Now().Add(-10 * time.Hour).UnixNano()
+	for i, c := range []struct {
+		what string
+		at   stamp
+		make func(dir string) error
+		want bool
+	}{
+		{"unchanged for long", stamp{1, 2, hoursAgo, hoursAgo}, nil, true},
+		{"modified just now", stamp{1, 2, time.Now().UnixNano(), hoursAgo}, nil, false},
+		{"changed just now", stamp{1, 2, hoursAgo, time.Now().UnixNano()}, nil, false},
+		{"jobs just now", stamp{1, 2, hoursAgo, hoursAgo}, func(dir string) error { return os.Mkdir(filepath.Join(dir, state.JobsDir), 0o700) }, false},
+		{"socket left", stamp{1, 2, hoursAgo, hoursAgo}, func(dir string) error { return os.WriteFile(filepath.Join(dir, state.ControlSock), nil, 0o600) }, false},
+	} {
+		name := fmt.Sprintf("n%05d", i)
+		if c.make != nil {
+			if err := c.make(namedPath(home, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := newLister(home, make([]string, indexFrom))
+		l.at[i] = c.at
+		if _, err := l.inspect(i, name); err != nil {
+			t.Fatal(err)
+		}
+		if kept := l.entries[i] != ""; kept != c.want {
+			t.Errorf("%s: kept %t, want %t", c.what, kept, c.want)
+		}
+		l.close()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -80,16 +81,25 @@ func (h *Home) List() ([]Status, error) {
 	}
 	l := newLister(h, names)
 	defer l.close()
-	all := make([]Status, 0, len(names))
+	all := make([]Status, len(names))
+	l.recall(names, all)
+	removed := false
 	for i, name := range names {
-		st, err := l.status(i, name)
+		if all[i].Name != "" {
+			continue
+		}
+		st, err := l.inspect(i, name)
 		if errors.Is(err, ErrNoSandbox) {
-			continue // removed just now
+			removed = true // just now
+			continue
 		}
 		if err != nil {
 			st = &Status{Name: name, Dir: namedPath(h, name), Problem: err.Error()}
 		}
-		all = append(all, *st)
+		all[i] = *st
+	}
+	if removed {
+		all = slices.DeleteFunc(all, func(s Status) bool { return s.Name == "" })
 	}
 	return all, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,7 @@ func newListCommand(ui *ui) *cobra.Command {
 			if kept && len(filters) > 0 {
 				return &usageError{err: errors.New("--kept with --filter: what is kept has no labels; leave out one of the two"), help: "msb ls --help"}
 			}
+			debug.SetGCPercent(400) // of ten thousand sandboxes, nothing could be freed before msb ends
 			if kept {
 				return listKept(ui, c, home, &flags)
 			}
@@ -47,7 +49,9 @@ func newListCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all = slices.DeleteFunc(all, func(s sandbox.Status) bool { return !matchFilters(&s, filters) })
+			if len(filters) > 0 {
+				all = slices.DeleteFunc(all, func(s sandbox.Status) bool { return !matchFilters(&s, filters) })
+			}
 			return printList(ui, c, &flags, all, func(s *sandbox.Status) string { return s.Name },
 				func(all []sandbox.Status) [][]string { return statusRows(all, time.Now()) })
 		},
@@ -83,7 +87,7 @@ func listKept(ui *ui, c *cobra.Command, home *sandbox.Home, flags *listFlags) er
 }
 
 func statusRows(all []sandbox.Status, now time.Time) [][]string {
-	rows := [][]string{{"NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "DISK", "PORTS", "POLICY"}}
+	rows := append(make([][]string, 0, 1+len(all)), []string{"NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "DISK", "PORTS", "POLICY"})
 	for i := range all {
 		s := &all[i]
 		if s.Problem != "" {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -78,17 +78,32 @@ func (u *ui) encode(v any, indent string) error {
 	return u.print(string(audit.AppendPrintable(nil, b.Bytes())))
 }
 
-// table prints rows in aligned columns.
+// table prints rows in aligned columns. The last cell of a row may be longer than its column is wide.
 func (u *ui) table(rows [][]string) error {
-	var text strings.Builder // in one piece: the writer of tables writes each cell by itself
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var widths []int
 	for _, row := range rows {
-		if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
-			return err
+		for i, cell := range row[:len(row)-1] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	size := 0
+	for _, width := range widths {
+		size += len(rows) * (width + len("  "))
+	}
+	var text strings.Builder
+	text.Grow(size)
+	for _, row := range rows {
+		last := len(row) - 1
+		for i, cell := range row[:last] {
+			text.WriteString(cell)
+			for range widths[i] - utf8.RuneCountInString(cell) + len("  ") {
+				text.WriteByte(' ')
+			}
+		}
+		text.WriteString(row[last] + "\n")
 	}
 	return u.print(text.String())
 }
