@@ -134,6 +134,17 @@ func withoutOverridden(env []string) []string {
 	return kept
 }
 
+// changeStopped is changeNamed for a sandbox to which there was no session because of notLive. If it runs all the same, the
+// error is why it did not answer.
+func changeStopped(ctx context.Context, h *Home, name string, notLive error, do func(*runDir, *state.Stored) error) error {
+	err := changeNamed(ctx, h, name, do)
+	var silent *noAnswerError
+	if errors.Is(err, ErrRunning) && errors.As(notLive, &silent) {
+		return fmt.Errorf("%w; `msb stop %s` ends it", silent.reason, name)
+	}
+	return err
+}
+
 // changeNamed lets do change the state of a sandbox that does not run.
 func changeNamed(ctx context.Context, h *Home, name string, do func(*runDir, *state.Stored) error) error {
 	if err := CheckName(name); err != nil {

@@ -56,7 +56,7 @@ func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 		if asked.Err() != nil {
 			return nil, fmt.Errorf("%w: the supervisor of %s did not answer within %s; a process that was stopped goes on after kill -CONT, and `msb stop %s` ends it", agentclient.ErrTimeout, name, wait, name)
 		}
-		return nil, fmt.Errorf("%w: %s ended before it answered (%w); `msb start %s` starts it", ErrNotRunning, name, err, name)
+		return nil, &noAnswerError{name, err}
 	}
 	if state.ReadJSON(dir, state.InfoFile, &r) == nil && r.Info != nil {
 		s.info = *r.Info
@@ -64,6 +64,18 @@ func connectNamed(ctx context.Context, h *Home, name string) (*Sandbox, error) {
 	go s.watchSession()
 	return s, nil
 }
+
+// noAnswerError is ErrNotRunning, unless the sandbox turns out to run (changeStopped).
+type noAnswerError struct {
+	name   string
+	reason error
+}
+
+func (e *noAnswerError) Error() string {
+	return fmt.Sprintf("%v: %s ended before it answered (%v); `msb start %s` starts it", ErrNotRunning, e.name, e.reason, e.name)
+}
+
+func (e *noAnswerError) Unwrap() []error { return []error{ErrNotRunning, e.reason} }
 
 // connectWait bounds the wait of a new session: it is more than a starting sandbox takes from its socket to its first
 // answer.

@@ -83,7 +83,7 @@ func (ps Ports) change(ctx context.Context, name string, live func(*Sandbox) err
 	if !errors.Is(err, ErrNotRunning) {
 		return Fail(err)
 	}
-	return Fail(changeNamed(ctx, ps.home, name, func(run *runDir, st *state.Stored) error {
+	return Fail(changeStopped(ctx, ps.home, name, err, func(run *runDir, st *state.Stored) error {
 		if err := stored(st); err != nil {
 			return err
 		}

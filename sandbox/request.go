@@ -182,7 +182,7 @@ func changeRequests(ctx context.Context, h *Home, name string, c Changes, do fun
 	if !errors.Is(err, ErrNotRunning) {
 		return err
 	}
-	return changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
+	return changeStopped(ctx, h, name, err, func(run *runDir, st *state.Stored) error {
 		var events []audit.Event
 		ended := st.Settle(time.Now(), st.UsedOnce(run.dir)...)
 		for i := range ended {

@@ -27,7 +27,7 @@ type source struct {
 func withStill(ctx context.Context, h *Home, name string, do func(*source) error) error {
 	live, err := connectNamed(ctx, h, name)
 	if errors.Is(err, ErrNotRunning) {
-		return changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
+		return changeStopped(ctx, h, name, err, func(run *runDir, st *state.Stored) error {
 			if err := clearRun(h, run.dir); err != nil { // its machine may still write to the disk
 				return err
 			}

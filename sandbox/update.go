@@ -31,7 +31,7 @@ func (h *Home) Update(ctx context.Context, name string, c Changes) error {
 	if !errors.Is(err, ErrNotRunning) || c.Paused != nil {
 		return Fail(err)
 	}
-	return Fail(changeNamed(ctx, h, name, func(run *runDir, st *state.Stored) error {
+	return Fail(changeStopped(ctx, h, name, err, func(run *runDir, st *state.Stored) error {
 		if err := checkChanges(st, &c); err != nil {
 			return err
 		}
