@@ -42,7 +42,16 @@ func guestUsage(ctx context.Context, s *supervisor) *state.GuestUsage {
 	if err != nil {
 		return nil
 	}
-	return &state.GuestUsage{MemoryUsed: max(0, st.MemoryTotalBytes-st.MemoryAvailableBytes), Processes: st.Processes, OOMKills: st.OOMKills}
+	return guestFigures(st, s.plan.Memory)
+}
+
+// guestFigures are what a guest with that much memory, in bytes, can use: it may say anything.
+func guestFigures(st agentclient.Stats, memory int64) *state.GuestUsage {
+	u := &state.GuestUsage{Processes: st.Processes, OOMKills: max(0, st.OOMKills)}
+	if st.MemoryAvailableBytes >= 0 && st.MemoryAvailableBytes <= st.MemoryTotalBytes {
+		u.MemoryUsed = min(st.MemoryTotalBytes-st.MemoryAvailableBytes, memory)
+	}
+	return u
 }
 
 func gatewayUsage(g *gateway.Stats) *state.GatewayUsage {
