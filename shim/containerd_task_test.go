@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -170,6 +172,7 @@ func TestContainerdPod(t *testing.T) {
 	exec := func(id string, args ...string) result {
 		return n.try(slices.Concat([]string{"tasks", "exec", "--exec-id", "e", id}, args)...)
 	}
+	n.inGroup(t, "pod")
 	waitFor(t, "a to serve b", func() bool { return exec("b", "/bin/wget", "-q", "-O-", "http://127.0.0.1:8080/").out == "from a\n" })
 	if r := exec("b", "/bin/sh", "-c", "ls /www; ps | grep '[h]ttpd -f'"); r.out != "" || !strings.Contains(r.err, "/www") {
 		t.Errorf("b sees of a: %+v", r)
@@ -187,6 +190,29 @@ func TestContainerdPod(t *testing.T) {
 	}
 	n.must(t, "containers", "rm", "a", "b", "pod")
 	n.isClean(t)
+}
+
+// inGroup looks for shim, supervisor and VMM in the control group that ctr named for the pod's first container.
+func (n *node) inGroup(t *testing.T, name string) {
+	t.Helper()
+	groups := controlGroups(name)
+	if len(groups) == 0 {
+		t.Errorf("there is no control group %s", name)
+	}
+	for _, file := range groups {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range n.processes() {
+			if strings.Contains(p.line, "containerd-shim-msb-v1") && !slices.Contains(strings.Fields(string(b)), strconv.Itoa(p.pid)) {
+				t.Errorf("%d %s is not in %s, which has %q", p.pid, p.line, file, b)
+			}
+		}
+		if got := len(strings.Fields(string(b))); got < 3 {
+			t.Errorf("%s has %d processes: %q", file, got, b)
+		}
+	}
 }
 
 func (n *node) lines() (all []string) {

@@ -46,7 +46,7 @@ func TestContainerdRefuses(t *testing.T) {
 	n.isClean(t)
 }
 
-// isClean waits until nothing of msb is left: no shim, no machine, no mount, no directory.
+// isClean waits until nothing of msb is left: no shim, no machine, no mount, no directory, no control group.
 func (n *node) isClean(t *testing.T) {
 	t.Helper()
 	left := func() (all []string) {
@@ -57,9 +57,19 @@ func (n *node) isClean(t *testing.T) {
 			names, _ := filepath.Glob(dir + "/*")
 			all = append(all, names...)
 		}
+		all = append(all, controlGroups("*")...)
 		return append(all, n.mounts(t)...)
 	}
 	waitFor(t, "everything to be cleaned up", func() bool { return len(left()) == 0 }, func() any { return left() })
+}
+
+// controlGroups are those of the node with a name below ctr's namespace, in any hierarchy.
+func controlGroups(name string) (all []string) {
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		procs, _ := filepath.Glob(root + "/default/" + name + "/cgroup.procs")
+		all = append(all, procs...)
+	}
+	return all
 }
 
 // aboutContainer prints what a container sees of how it was made.

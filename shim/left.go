@@ -25,6 +25,8 @@ type left struct {
 	// Home is msb's state directory, Machine the directory in it of the machine that was booted for this container.
 	Home    string `json:"home"`
 	Machine string `json:"machine,omitempty"`
+	// Group is the machine's control group on the node.
+	Group controlGroup `json:"group,omitempty"`
 	// Exited is how the container's first process ended.
 	Exited *leftExit `json:"exited,omitempty"`
 }
@@ -71,7 +73,7 @@ func (l left) clean(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if _, err := os.Lstat(l.Machine); errors.Is(err, fs.ErrNotExist) {
-			return nil
+			return l.Group.remove()
 		}
 		// Opening sweeps what no process holds any more.
 		if _, err := sandbox.OpenHome(l.Home); err != nil {

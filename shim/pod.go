@@ -2,6 +2,8 @@ package shim
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"sync"
@@ -19,6 +21,8 @@ type pod struct {
 	sysctls  map[string]string
 	dir      string // in msb's state directory, which goes with the machine
 	alone    bool   // there is one container only, and no pod around it
+	group    controlGroup
+	leave    func() error // takes this process out of the group
 
 	once   sync.Once
 	closed error
@@ -30,13 +34,22 @@ func bootPod(ctx context.Context, boot bootFunc, id string, spec *specs.Spec, s 
 	if err != nil {
 		return nil, err
 	}
-	m, name, err := boot(ctx, cfg, network(spec))
+	group, err := groupOf(spec)
 	if err != nil {
 		return nil, err
+	}
+	leave, err := group.enter()
+	if err != nil {
+		return nil, fmt.Errorf("msb: the pod's control group %s: %w", group, err)
+	}
+	m, name, err := boot(ctx, cfg, network(spec))
+	if err != nil {
+		return nil, errors.Join(err, leave())
 	}
 	p := &pod{
 		machine: m, settings: s, hostname: spec.Hostname, alone: spec.Annotations[annotationSandbox] == "",
 		memory: cfg.Memory, cpus: cfg.CPUs,
+		group: group, leave: leave,
 		dir: filepath.Join(s.Home, "run", name),
 	}
 	if !p.alone && spec.Linux != nil {
@@ -61,7 +74,7 @@ func (p *pod) close() error {
 	if p == nil {
 		return nil
 	}
-	p.once.Do(func() { p.closed = p.machine.Close() })
+	p.once.Do(func() { p.closed = errors.Join(p.machine.Close(), p.leave()) })
 	return p.closed
 }
 

@@ -178,7 +178,7 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 			return err
 		}
 		undo = append(undo, p.close)
-		t.left.Machine = p.dir
+		t.left.Machine, t.left.Group = p.dir, p.group
 	}
 	t.left.Home = settings.Home
 	if err := t.left.write(r.Bundle); err != nil {

@@ -165,7 +165,7 @@ var withoutEffect = map[string]string{
 	"Version":                                   "of the spec's form",
 	"Annotations":                               "of the pod's machine, by those who make it",
 	"Root.Path":                                 "the bundle's own",
-	"Linux.CgroupsPath":                         "the node's; the container's control group is the guest's",
+	"Linux.CgroupsPath":                         "the machine's on the node, where the first container of a pod boots it",
 	"Linux.Namespaces[].Path":                   "refused for pid; the pod's otherwise",
 	"Linux.Resources.Devices":                   "the guest's devices are its own",
 	"Linux.Resources.Memory.Swap":               "the guest has no swap",
