@@ -132,12 +132,12 @@ func TestI11_PublishedPortAnswersAreEgress(t *testing.T) {
 			_ = c.Close()
 		}()
 		l, _ := publish(t, w, 8080)
+		var got []byte
 		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+		if err == nil { // it may be reset before Dial looks
+			got, err = io.ReadAll(c)
+			_ = c.Close()
 		}
-		got, err := io.ReadAll(c)
-		_ = c.Close()
 		if whole != (len(got) == sent && err == nil) || !whole && len(got) > budget {
 			t.Errorf("%q: %d bytes came (%v)", limit, len(got), err)
 		}
