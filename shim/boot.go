@@ -16,7 +16,11 @@ type bootFunc func(ctx context.Context, cfg sandbox.Config, netns string) (machi
 
 // machineConfig says what machine a pod gets. id is its first container's.
 func machineConfig(id string, spec *specs.Spec, s *settings) (cfg sandbox.Config, err error) {
-	cfg = sandbox.Config{Home: s.Home, Backend: s.Backend, Hostname: spec.Hostname, Containers: true}
+	cfg = sandbox.Config{
+		Home: s.Home, Backend: s.Backend, Hostname: spec.Hostname, Containers: true,
+		// Copies of a saved machine share its memory, all of which is on the account of the first pod that touches it.
+		Cold: true,
+	}
 	if cfg.AuditLabels, err = auditLabels(id, spec.Annotations, s); err != nil {
 		return cfg, err
 	}
