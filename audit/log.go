@@ -26,7 +26,7 @@ const (
 // ErrClosed is returned by operations on a closed Log.
 var ErrClosed = errors.New("audit log is closed")
 
-// Options are what a Log can be told. Zero fields have defaults.
+// Options change how a Log works. Zero fields have defaults.
 type Options struct {
 	// Queue is how many events wait for the writer; the next ones are lost and
 	// counted.

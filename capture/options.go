@@ -62,7 +62,7 @@ const (
 // ErrClosed is returned by a second Close.
 var ErrClosed = errors.New("the capture is closed")
 
-// Options are what a Writer can be told. Zero fields have defaults.
+// Options change how a Writer works. Zero fields have defaults.
 type Options struct {
 	// MaxBytes is the size at which a file is rotated, MaxAge (0: none) the age; Keep is how many
 	// rotated files stay. Only for Create.

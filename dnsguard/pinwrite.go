@@ -107,15 +107,15 @@ func (p *Pins) dropOldest(pins []*pin, now time.Duration) bool {
 
 // remove takes one pin out of both indexes. The name stays, perhaps empty: put
 // is about to add to it, and clear removes what is empty.
-func (p *Pins) remove(gone *pin) {
-	owner := gone.owner
+func (p *Pins) remove(removed *pin) {
+	owner := removed.owner
 	owner.lost.Add(1)
-	owner.pins = slices.DeleteFunc(owner.pins, func(q *pin) bool { return q == gone })
-	at := p.addrs[gone.addr]
-	at.pins = slices.DeleteFunc(at.pins, func(q *pin) bool { return q == gone })
+	owner.pins = slices.DeleteFunc(owner.pins, func(q *pin) bool { return q == removed })
+	at := p.addrs[removed.addr]
+	at.pins = slices.DeleteFunc(at.pins, func(q *pin) bool { return q == removed })
 	at.names.Store(nil)
 	if len(at.pins) == 0 {
-		delete(p.addrs, gone.addr)
+		delete(p.addrs, removed.addr)
 	}
 }
 

@@ -28,17 +28,17 @@ type Replay struct {
 	mapped map[netip.Addr]policies.HostMapping
 	pins   *Pins
 	now    time.Duration
-	// gone are names of which a record gave no address that they may have.
-	gone map[hostname.Name]struct{}
+	// refused are names of which a record gave no address that they may have.
+	refused map[hostname.Name]struct{}
 }
 
 // NewReplay returns a Replay under a policy.
 func NewReplay(p *policies.Policy, judge Judge) *Replay {
 	r := &Replay{
-		judge:  judge,
-		hosts:  make(map[hostname.Name]policies.HostMapping, len(p.Hosts)),
-		mapped: make(map[netip.Addr]policies.HostMapping),
-		gone:   make(map[hostname.Name]struct{}),
+		judge:   judge,
+		hosts:   make(map[hostname.Name]policies.HostMapping, len(p.Hosts)),
+		mapped:  make(map[netip.Addr]policies.HostMapping),
+		refused: make(map[hostname.Name]struct{}),
 	}
 	r.lowest, r.most = ttlBounds(p.DNS)
 	for _, m := range p.Hosts {
@@ -144,8 +144,8 @@ func (r *Replay) Given(name hostname.Name, addrs []netip.Addr) {
 		f.address(a.AsSlice())
 	}
 	r.pin(name, f.addrs, r.most)
-	if len(f.addrs) == 0 && len(f.removed) > 0 && len(r.gone) < maxReplayMapped {
-		r.gone[name] = struct{}{}
+	if len(f.addrs) == 0 && len(f.removed) > 0 && len(r.refused) < maxReplayMapped {
+		r.refused[name] = struct{}{}
 	}
 }
 
@@ -165,7 +165,7 @@ func (r *Replay) Resolve(name hostname.Name) ([]netip.Addr, egress.Verdict) {
 			}
 		}
 	}
-	if _, gone := r.gone[name]; gone && len(addrs) == 0 {
+	if _, refused := r.refused[name]; refused && len(addrs) == 0 {
 		verdict.Action, verdict.Reason = egress.Deny, egress.ReasonRebinding
 	}
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })

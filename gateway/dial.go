@@ -104,7 +104,7 @@ func (g *Gateway) dialInspected(ctx context.Context, name hostname.Name, dst net
 	return g.reopen(ctx, name, dst, false)
 }
 
-// dialInspectedTLS is dialInspected for servers that are spoken TLS with.
+// dialInspectedTLS is dialInspected for servers that use TLS.
 func (g *Gateway) dialInspectedTLS(ctx context.Context, name hostname.Name, dst netip.AddrPort) (net.Conn, error) {
 	return g.reopen(ctx, name, dst, true)
 }

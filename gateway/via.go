@@ -61,7 +61,7 @@ func dialVia(ctx context.Context, g *Gateway, via *url.URL, name hostname.Name, 
 	return tunnel, nil
 }
 
-// tlsToVia verifies a proxy that is spoken to over TLS.
+// tlsToVia verifies a proxy that takes TLS.
 func tlsToVia(g *Gateway, via *url.URL) *tls.Config {
 	return &tls.Config{ServerName: via.Hostname(), RootCAs: g.cfg.Roots, MinVersion: tls.VersionTLS12}
 }

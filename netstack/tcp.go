@@ -193,7 +193,7 @@ func (t *tcpFlows) linger(f *TCPFlow, ep tcpip.Endpoint) {
 	f.cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if gone(ep) || t.stack.ctx.Err() != nil {
+	if finished(ep) || t.stack.ctx.Err() != nil {
 		t.releaseLocked(f)
 		return
 	}
@@ -203,17 +203,17 @@ func (t *tcpFlows) linger(f *TCPFlow, ep tcpip.Endpoint) {
 	})}
 }
 
-// sweepLocked gives back the slots of connections that are gone by now.
+// sweepLocked gives back the slots of connections that are finished by now.
 func (t *tcpFlows) sweepLocked() {
 	for f, l := range t.lingering {
-		if gone(l.ep) {
+		if finished(l.ep) {
 			t.releaseLocked(f)
 		}
 	}
 }
 
-// gone says whether an endpoint needs nothing from the guest any more.
-func gone(ep tcpip.Endpoint) bool {
+// finished says whether an endpoint needs nothing from the guest any more.
+func finished(ep tcpip.Endpoint) bool {
 	switch tcp.EndpointState(ep.State()) { //nolint:exhaustive // every other state waits for the guest
 	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait, tcp.StateInitial:
 		return true

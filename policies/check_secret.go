@@ -63,7 +63,7 @@ func (f *faults) checkSource(key string, s Source) {
 	}
 }
 
-// checkSecretHost refuses patterns under which strangers can register names:
+// checkSecretHost refuses patterns under which anyone can register names:
 // a secret for "*.github.io" would go to anybody's page.
 func (f *faults) checkSecretHost(key string, h hostname.Pattern) {
 	if !h.Wildcard() {

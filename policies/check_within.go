@@ -43,7 +43,7 @@ func (f *faults) checkWithin(key string, allow bool, r Rule) {
 	}
 }
 
-// anybodys reports whether strangers can register names under a pattern. A
+// anybodys reports whether anyone can register names under a pattern. A
 // top-level domain that the list of public suffixes doesn't know is nobody's but the
 // network's own.
 func anybodys(h hostname.Pattern) bool {

@@ -72,7 +72,7 @@ func (c *converter) ingress(in *Ingress, f *fileIngress) {
 		if r.Why != nil {
 			rule.Why = *r.Why
 		}
-		if len(rule.CIDRs) == len(r.CIDRs) && len(rule.Ports) == len(r.Ports) { // else one was faulty, and is told
+		if len(rule.CIDRs) == len(r.CIDRs) && len(rule.Ports) == len(r.Ports) { // else one was faulty, and is reported
 			c.checkIngressRule(key, &rule)
 		}
 		in.Allow = append(in.Allow, rule)

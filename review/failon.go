@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Condition is something that a review can be told to fail on.
+// Condition is something on which a review can fail.
 type Condition string
 
 // The conditions.

@@ -64,7 +64,7 @@ func (r *firstBytes) said(id uint32, p *pending, h *capture.Headers, cutOff bool
 	case !taken:
 		r.settle(id, p, session.More)
 		return
-	case p.gone:
+	case p.broken:
 		r.settle(id, p, session.Gone)
 		return
 	case !p.stands:

@@ -75,7 +75,7 @@ func (r *follows) next(id uint32, h *capture.Headers, cutOff bool) {
 		r.feed(id, f, b)
 		return len(b)
 	})
-	if f.gone {
+	if f.broken {
 		r.end(id)
 		return
 	}
@@ -103,7 +103,7 @@ func (r *follows) ends(id uint32, f *follower) {
 // end ends it because the connection ended, or the capture.
 func (r *follows) end(id uint32) {
 	if f := r.live[id]; f != nil {
-		if len(f.early) > 0 && !f.gone { // what is before them never came
+		if len(f.early) > 0 && !f.broken { // what is before them never came
 			r.lostTrack(id)
 		}
 		r.lastHead(id, f)

@@ -42,7 +42,7 @@ func (r *reviewer) lookup(id uint32, up bool, h *capture.Headers) {
 			return
 		}
 		if len(r.streams) >= maxStreams {
-			maps.DeleteFunc(r.streams, func(_ uint32, s *dnsStreams) bool { return s.up.closed || s.up.gone })
+			maps.DeleteFunc(r.streams, func(_ uint32, s *dnsStreams) bool { return s.up.closed || s.up.broken })
 		}
 		if len(r.streams) >= maxStreams {
 			clear(r.streams) // their unfinished messages are lost, as with a hole

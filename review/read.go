@@ -97,8 +97,8 @@ func oldestFirst(paths []string) []string {
 	return sorted
 }
 
-// firstTime is when a capture's first packet was seen; 0 if that can't be told, as of a pipe, which can be read
-// once. What is wrong with it is told when it is read.
+// firstTime is when a capture's first packet was seen; 0 if it isn't known, as of a pipe, which can be read
+// once. What is wrong with a capture is reported when it is read.
 func firstTime(path string) int64 {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return 0

@@ -23,7 +23,7 @@ type stream struct {
 	answered bool   // the gateway's SYN was seen
 	stands   bool   // the client has acknowledged it
 	closed   bool   // the client's FIN has had its turn
-	gone     bool   // the client has reset the connection
+	broken   bool   // the client has reset the connection, or broken its handshake
 	over     bool   // the gateway has ended its side
 	edge     uint32 // of the window that the gateway announced last, once it has answered
 	window   uint32 // its size
@@ -91,20 +91,20 @@ func (s *stream) answer(h *capture.Headers) (first bool) {
 }
 
 // live reports whether a SYN is taken for a late one.
-func (s *stream) live() bool { return s.answered && s.stands && !s.closed && !s.gone && !s.over }
+func (s *stream) live() bool { return s.answered && s.stands && !s.closed && !s.broken && !s.over }
 
 // take takes a segment of the client's and hands the bytes whose turn it is to add, which says how much of them was read:
 // the rest is gone. Only the next room bytes are of use. false means that it can't be told what the stack took.
 func (s *stream) take(h *capture.Headers, room int, add func([]byte) int) (clear bool) {
 	opens := !s.stands
 	switch {
-	case s.gone, s.closed && !s.opening:
+	case s.broken, s.closed && !s.opening:
 		return true
 	case opens && h.Flags&(capture.RST|capture.SYN) != 0:
 		s.breakHandshake(h)
 		return true
 	case h.Flags&capture.RST != 0:
-		s.gone = h.Seq == s.next // RFC 5961, section 3.2
+		s.broken = h.Seq == s.next // RFC 5961, section 3.2
 		return !s.opening
 	case h.Flags&capture.SYN != 0, h.Flags&capture.ACK == 0: // RFC 5961, section 4.2; RFC 9293, section 3.10.7.4
 		return true
@@ -150,9 +150,9 @@ func (s *stream) breakHandshake(h *capture.Headers) {
 	const window = 1 << 16 // of any handshake
 	switch inside := h.Seq-s.next < window; {
 	case s.answered:
-		s.gone = s.inWindow(h.Seq)
+		s.broken = s.inWindow(h.Seq)
 	case h.Flags&capture.RST != 0 && h.Seq == s.next:
-		s.gone = true
+		s.broken = true
 	case !s.lenient && inside:
 		s.unclear = true
 	}

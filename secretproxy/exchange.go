@@ -39,7 +39,7 @@ type exchange struct {
 	ends    []func()     // to be called when it is over
 	masked  bool         // values are taken out of the answer
 	held    *memory.Hold // what it makes the proxy hold
-	unsized bool         // the answer's length is not told
+	unsized bool         // the answer has no length that the guest gets
 	used    *usedSecrets
 	place   string // where a violation was found
 	audited bool

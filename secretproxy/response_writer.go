@@ -17,7 +17,7 @@ import (
 type responseWriter struct {
 	http.ResponseWriter
 	length int64 // of the body; -1 if unknown
-	// unsized keeps net/http from counting a short body and telling its length.
+	// unsized keeps net/http from counting a short body and sending its length.
 	unsized bool
 	live    bool // the server doesn't know its length either: pieces are news
 	failed  bool // the upstream's body broke off

@@ -32,8 +32,8 @@ type webSocket struct {
 	req      *http.Request
 	guest    io.ReadWriteCloser
 	upstream io.ReadWriteCloser
-	// told are secrets in the audit log already; for the guest's way alone.
-	told []string
+	// audited are the secrets that the audit log has already; for the guest's way alone.
+	audited []string
 	// writing keeps a Close frame of ours out of the middle of a server's frame.
 	writing sync.Mutex
 }

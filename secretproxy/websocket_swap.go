@@ -71,10 +71,10 @@ func (s *messageSwap) done() {
 	ws, ex := s.way.ws, s.swapper.ex
 	fresh := slices.DeleteFunc(ex.used.list(), func(e *entry) bool {
 		name := e.holder.Policy().Name
-		if slices.Contains(ws.told, name) {
+		if slices.Contains(ws.audited, name) {
 			return true
 		}
-		ws.told = append(ws.told, name)
+		ws.audited = append(ws.audited, name)
 		return false
 	})
 	ws.proxy.auditSwaps(ex, fresh)
