@@ -378,6 +378,9 @@ func (h *httpServer) check(body []byte, stateless, session bool) *httpFault {
 			return fault
 		}
 	}
+	if !stateless && !session { // its calls would keep others from opening sessions
+		return &httpFault{http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "a batch outside of a session: send initialize alone first"}
+	}
 	return nil
 }
 

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -142,4 +144,45 @@ func TestI11_SlowHTTPClientsAreDisconnected(t *testing.T) {
 		close(l.ended)
 		_ = srv.Close()
 	}
+}
+
+// TestI11_LongCallsHoldNoOpening: a session opens with one message. A batch with a call in it would keep others from opening
+// one until the call has ended, as the twin shows: that batch behind the check.
+func TestI11_LongCallsHoldNoOpening(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "sandbox_create", m{"name": "default"})
+	stuck := make(chan struct{})
+	p.runner = hungRunner{hungMachine{hung{t, "exec", stuck, new(sync.Once)}}}
+	srv, h := overHTTP(t, p, nil)
+	first := strings.ReplaceAll(initialize, "2025-11-25", "2025-03-26")
+	batch := "[" + first + `,{"jsonrpc":"2.0","method":"notifications/initialized"},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_exec","arguments":{"command":"x"}}}]`
+	for _, text := range []string{batch, "[" + first + "]", " \n[" + first + "]"} {
+		if status, session, answer := post(t, srv.URL+HTTPPath, text, nil); status != http.StatusBadRequest || session != "" || !strings.Contains(answer, "alone") {
+			t.Errorf("%s: %d %s", text, status, answer)
+		}
+	}
+	status, session, text := post(t, srv.URL+HTTPPath, first, nil)
+	if status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	old := map[string]string{"Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-03-26"}
+	if status, _, text := post(t, srv.URL+HTTPPath, `[{"jsonrpc":"2.0","id":3,"method":"ping"}]`, old); status != http.StatusOK {
+		t.Errorf("a batch in its session: %d %s", status, text)
+	}
+
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, HTTPPath, strings.NewReader(batch))
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.open(httptest.NewRecorder(), r)
+	}()
+	<-stuck
+	if h.opening.TryLock() {
+		t.Error("the twin: others can open a session beside the batch")
+		h.opening.Unlock()
+	}
+	p.calls.close()
+	<-ended
 }
