@@ -204,7 +204,8 @@ func publishCaches(lock *os.File, work, generation string) error {
 
 // sweepCaches removes what a command left behind that was killed while it changed the caches.
 func sweepCaches(h *Home) error {
-	err := sweepDir(h, state.CachesDir, func(all *os.File, name string) error {
+	err := sweepDir(h, state.CachesDir, func(all *os.File, e fs.DirEntry) error {
+		name := e.Name()
 		if name != state.CacheWork {
 			return nil
 		}

@@ -30,6 +30,7 @@ type Home struct {
 	gone   time.Duration // how long the VMM of a killed supervisor may take to end; 0 is vmmGoneWait
 	made   time.Time     // of Only; zero is any
 
+	listed  nameList
 	settled time.Duration // 0 is indexSettled; tests shorten it
 }
 

@@ -16,28 +16,28 @@ import (
 // sweepRuns removes the run directories that no live process holds. Several may run at once. What does not have a run's name,
 // or holds what no run makes, is not msb's and stays.
 func sweepRuns(h *Home) error {
-	return sweepDir(h, state.RunsDir, func(runs *os.File, name string) error {
-		if runName.MatchString(name) || newRunName.MatchString(name) {
-			return sweepRun(runs, name)
+	return sweepDir(h, state.RunsDir, func(runs *os.File, e fs.DirEntry) error {
+		if runName.MatchString(e.Name()) || newRunName.MatchString(e.Name()) {
+			return sweepRun(runs, e.Name())
 		}
 		return nil
 	})
 }
 
-// sweepDir calls sweep for the names in a directory of the home. It leaves what isn't msb's.
-func sweepDir(h *Home, sub string, sweep func(dir *os.File, name string) error) error {
+// sweepDir calls sweep for the entries of a directory of the home. It leaves what isn't msb's.
+func sweepDir(h *Home, sub string, sweep func(dir *os.File, entry fs.DirEntry) error) error {
 	dir, err := openHomeDir(h, sub)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }()
-	names, err := owned.Names(dir)
+	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		if err := sweep(dir, name); err != nil && !errors.Is(err, owned.ErrForeign) && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("left-over sandbox %s: %w", name, err)
+	for _, e := range entries {
+		if err := sweep(dir, e); err != nil && !errors.Is(err, owned.ErrForeign) && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("left-over sandbox %s: %w", e.Name(), err)
 		}
 	}
 	return nil
@@ -77,7 +77,8 @@ func sweepRun(runs *os.File, name string) error {
 
 // sweepTrust removes the files that a kill in the middle of writing an approval left.
 func sweepTrust(h *Home) error {
-	err := sweepDir(h, trustDir, func(dir *os.File, name string) error {
+	err := sweepDir(h, trustDir, func(dir *os.File, e fs.DirEntry) error {
+		name := e.Name()
 		if !newTrustFile.MatchString(name) {
 			return nil
 		}

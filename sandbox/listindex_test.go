@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -210,5 +211,48 @@ func TestUnsettledSandboxesAreNotKept(t *testing.T) {
 			t.Errorf("%s: kept %t, want %t", c.what, kept, c.want)
 		}
 		l.close()
+	}
+}
+
+// TestListedNamesAreThoseThatAreThere: the names that OpenHome read are used only while nothing has come, gone or been
+// renamed.
+func TestListedNamesAreThoseThatAreThere(t *testing.T) {
+	t.Parallel()
+	home := recorded(t, 3)
+	dir := filepath.Join(home.dir, state.NamedDir)
+	home.settled = time.Hour
+	if err := sweepNamed(home); err != nil || home.listed.at != (stamp{}) {
+		t.Fatalf("%v; the names of a directory that has just changed are kept: %+v", err, home.listed)
+	}
+	old := time.Unix(1, 0)
+	for _, c := range []struct {
+		what   string
+		change func() error
+	}{
+		{"nothing", func() error { return nil }},
+		{"a new one", func() error { return os.Mkdir(filepath.Join(dir, "another"), 0o700) }},
+		{"one gone", func() error { return os.Remove(filepath.Join(dir, "another")) }},
+		{"a rename", func() error { return os.Rename(filepath.Join(dir, "n00001"), filepath.Join(dir, "n00009")) }},
+		{"a file", func() error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o600) }},
+	} {
+		settle(t, home)
+		if err := os.Chtimes(dir, old, old); err != nil { // two changes in one tick of the clock have the same time
+			t.Fatal(err)
+		}
+		if err := sweepNamed(home); err != nil || home.listed.at == (stamp{}) {
+			t.Fatalf("%s: %v; no names are kept", c.what, err)
+		}
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := sandboxNames(home)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh := *home
+		fresh.listed = nameList{}
+		if want, err := sandboxNames(&fresh); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: the names are %v, want %v (%v)", c.what, got, want, err)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -93,8 +94,13 @@ func removeLocked(h *Home, run *runDir) error {
 // sweepNamed removes what killed commands left half-made or half-removed, and sandboxes of AutoRemove whose run is over.
 func sweepNamed(h *Home) error {
 	seen, turn := -1, rand.IntN(sweepTurns)
-	return sweepDir(h, state.NamedDir, func(all *os.File, name string) error {
+	before, listed := time.Now(), nameList{at: stampOf(unix.AT_FDCWD, filepath.Join(h.dir, state.NamedDir))}
+	err := sweepDir(h, state.NamedDir, func(all *os.File, e fs.DirEntry) error {
+		name := e.Name()
 		if CheckName(name) == nil {
+			if e.IsDir() {
+				listed.names = append(listed.names, name)
+			}
 			if seen++; !sweepsNow(seen, turn) {
 				return nil
 			}
@@ -122,6 +128,11 @@ func sweepNamed(h *Home) error {
 		}
 		return state.RemoveIn(all, dir, name, state.NamedForm)
 	})
+	if listed.at != (stamp{}) && listed.at.settled(before, cmp.Or(h.settled, indexSettled)) {
+		slices.Sort(listed.names)
+		h.listed = listed
+	}
+	return err
 }
 
 // sweepTemporary removes a sandbox of Config.AutoRemove whose supervisor was killed: its run is over, but the run's record

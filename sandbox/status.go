@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -69,15 +71,9 @@ type Status struct {
 
 // List returns the named sandboxes, damaged ones included, by name.
 func (h *Home) List() ([]Status, error) {
-	entries, err := os.ReadDir(filepath.Join(h.dir, state.NamedDir)) // sorted
+	names, err := sandboxNames(h)
 	if err != nil {
 		return nil, err
-	}
-	names := make([]string, 0, len(entries))
-	for _, e := range entries {
-		if e.IsDir() && CheckName(e.Name()) == nil {
-			names = append(names, e.Name())
-		}
 	}
 	l := newLister(h, names)
 	defer l.close()
@@ -102,6 +98,31 @@ func (h *Home) List() ([]Status, error) {
 		all = slices.DeleteFunc(all, func(s Status) bool { return s.Name == "" })
 	}
 	return all, nil
+}
+
+// nameList is the names of the sandboxes, in order, as of a time when their directory was unchanged for long enough.
+type nameList struct {
+	at    stamp
+	names []string
+}
+
+// sandboxNames are in order. They are OpenHome's, unless the directory has changed.
+func sandboxNames(h *Home) ([]string, error) {
+	dir := filepath.Join(h.dir, state.NamedDir)
+	if h.listed.at != (stamp{}) && h.listed.at == stampOf(unix.AT_FDCWD, dir) {
+		return h.listed.names, nil
+	}
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if e.IsDir() && CheckName(e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }
 
 // Inspect tells about the sandbox of that name.

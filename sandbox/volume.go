@@ -300,7 +300,8 @@ func (c *Config) makeVolumes(h *Home) error {
 
 // sweepVolumes removes what is half made or half removed.
 func sweepVolumes(h *Home) error {
-	err := sweepDir(h, state.VolumesDir, func(all *os.File, name string) error {
+	err := sweepDir(h, state.VolumesDir, func(all *os.File, e fs.DirEntry) error {
+		name := e.Name()
 		if !hiddenName.MatchString(name) {
 			return nil
 		}
