@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/pkg/sftp"
@@ -76,5 +77,36 @@ func TestAgentsOwnProgramsAreNamed(t *testing.T) {
 	}
 	if got := s.run(t, agentclient.ExecOptions{Argv: []string{agentpb.SFTPServer}}); got.StartError != agentclient.NotFound {
 		t.Errorf("without AgentsOwn: got %+v", got)
+	}
+}
+
+// TestI11_BadSFTPPacketsEndTheServer, with little memory however long a packet is said to be, and leave the agent as it is:
+// clients of ssh send what they like.
+func TestI11_BadSFTPPacketsEndTheServer(t *testing.T) {
+	s := dial(t, agentclient.Options{})
+	hello := []byte{0, 0, 0, 5, 1, 0, 0, 0, 3}
+	for what, c := range map[string]struct {
+		packets []byte
+		ends    int32
+	}{
+		"only a greeting":       {hello, 0},
+		"nothing":               {nil, 0},
+		"4 GiB":                 {append(slices.Clone(hello), 0xff, 0xff, 0xff, 0xff, 5), 1},
+		"1 MiB":                 {append(slices.Clone(hello), 0, 0x10, 0, 0, 5), 1},
+		"cut short":             {append(slices.Clone(hello), 0, 0, 0, 9, 5), 1},
+		"without a type":        {append(slices.Clone(hello), 0, 0, 0, 0), 1},
+		"of an unknown type":    {append(slices.Clone(hello), 0, 0, 0, 5, 99, 0, 0, 0, 1), 1},
+		"a string out of range": {append(slices.Clone(hello), 0, 0, 0, 9, 17, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff), 1},
+	} {
+		var out bytes.Buffer
+		st, err := s.Exec(t.Context(), agentclient.ExecOptions{
+			Argv: []string{agentpb.SFTPServer}, AgentsOwn: true, Stdin: bytes.NewReader(c.packets), Stdout: &out, Stderr: io.Discard,
+		})
+		if err != nil || int32(st.Code) != c.ends || st.Signal != 0 {
+			t.Errorf("%s: it ended with %+v, %v, want exit code %d", what, st, err, c.ends)
+		}
+		if got := s.run(t, agentclient.ExecOptions{Argv: []string{"true"}}); got.Code != 0 {
+			t.Errorf("%s: the agent then starts nothing: %+v", what, got)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -92,5 +93,20 @@ func TestI12_BadPeerMessagesEndTheCall(t *testing.T) {
 	}
 	if err := writePeer(a, peerAnswer{strings.Repeat("a", maxPeerMessage)}); !errors.Is(err, errPeerMessage) {
 		t.Errorf("a long answer: %v", err)
+	}
+}
+
+// TestI11_PeerMessagesAreBounded: what is longer is refused by its length, however well it is formed.
+func TestI11_PeerMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{64, maxPeerMessage, maxPeerMessage + 1, 1<<16 - 1} {
+		a, b := net.Pipe()
+		message := fmt.Appendf(binary.BigEndian.AppendUint16(nil, uint16(size)), "%-*s", size, `{"from":"web","port":1}`)
+		go func() { _, _ = a.Write(message) }()
+		var request peerRequest
+		if err := readPeer(b, &request); errors.Is(err, errPeerMessage) != (size > maxPeerMessage) || err == nil && request.From != "web" {
+			t.Errorf("%d bytes: %+v, %v", size, request, err)
+		}
+		must(t, errors.Join(a.Close(), b.Close()))
 	}
 }
