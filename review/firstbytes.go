@@ -72,9 +72,6 @@ func (r *firstBytes) said(id uint32, p *pending, h *capture.Headers, cutOff bool
 	case !stood:
 		p.since = r.now
 	}
-	if cutOff && len(h.Payload) > 0 {
-		r.verdicts.table.row(id).flags |= cut
-	}
 	if !p.opening && r.sniff(id, p) {
 		if r.verdicts.table.row(id).flags&followed != 0 { // of this segment, too, there may be more
 			r.follows.next(id, h, cutOff)

@@ -287,3 +287,59 @@ func TestI16_LateSYNsBeginNoConnection(t *testing.T) {
 		}
 	}
 }
+
+// TestI16_SYNsReopenNoLiveConnection: a SYN with another sequence number, in a capture without directions. While the gateway
+// has the connection it is dropped; behind a reset it opens another one.
+func TestI16_SYNsReopenNoLiveConnection(t *testing.T) {
+	t.Parallel()
+	for reset, want := range map[bool]int{false: 1, true: 2} {
+		l := newLink()
+		seq := l.says(40000, 1400, "GET /open/1 HTTP/1.1\r\nHost: 93.184.215.14\r\n\r\n")
+		if reset {
+			l.tcp(40000, capture.RST, seq, "")
+		}
+		l.w.Packet(capture.FromGuest, segment(40000, capture.SYN, 5999, ""), "")
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := read(t, classic(t, l.out.Bytes(), 1<<16), review.Options{Policy: policy(t, "[egress]\ndefault = \"public\"\n[[egress.deny]]\nhosts = [\"evil.example\"]\n")}) // the requests are followed
+		if r.Len() != want {
+			t.Errorf("reset %v: %d flows, want %d: %q", reset, r.Len(), want, r.Rows(false))
+		}
+	}
+}
+
+// TestLearningTakesUncommentedRequests: a capture may lack the comment of one request. It is learned from its bytes, whichever
+// requests have theirs.
+func TestLearningTakesUncommentedRequests(t *testing.T) {
+	t.Parallel()
+	paths := []string{"/open/1", "/open/2", "/open/3"}
+	for lacking := range paths {
+		l := newLink()
+		l.tcp(40000, capture.SYN, 999, "")
+		seq := uint32(1000)
+		for i, path := range paths {
+			text, comment := "GET "+path+goodHost+"\r\n", ""
+			if i != lacking {
+				comment = capture.Verdict{
+					Kind: capture.KindRequest, Flow: 1, Action: "allow", Rule: "api", Reason: "rule",
+					Name: "good.example", Scheme: "http", Method: "GET", Path: path,
+				}.String()
+			}
+			l.w.Packet(capture.FromGuest, segment(40000, capture.ACK, seq, text), comment)
+			seq += uint32(len(text))
+		}
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := read(t, l.out.Bytes(), review.Options{Policy: policy(t, followPolicy), Learn: true})
+		for _, path := range paths {
+			if !bytes.Contains(r.Learned(), []byte(path)) {
+				t.Errorf("without the comment on %s, %s isn't learned:\n%s", paths[lacking], path, r.Learned())
+			}
+		}
+		if len(r.Requests) != len(paths) {
+			t.Errorf("without the comment on %s: %q", paths[lacking], verdictsOn(r))
+		}
+	}
+}

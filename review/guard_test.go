@@ -142,3 +142,23 @@ func TestI11_ReasonsOfDropsAreBounded(t *testing.T) {
 		t.Errorf("%d reasons for %d frames, want 65 at most and 5000", len(r.Dropped), total)
 	}
 }
+
+// TestI4_AnswersShowTheLeasedMAC: in a capture without comments the frames that the gateway sends show which MAC it leased. A
+// frame from any other makes no flow; in the twin the gateway answers nobody.
+func TestI4_AnswersShowTheLeasedMAC(t *testing.T) {
+	t.Parallel()
+	for answers, want := range map[bool]int{true: 1, false: 2} {
+		l := newLink()
+		l.w.Packet(capture.FromGuest, segment(40000, capture.SYN, 999, ""), "")
+		if answers {
+			l.w.Packet(capture.ToGuest, accepts(80, 40000, 999), "")
+		}
+		other := segment(40001, capture.SYN, 999, "")
+		other[11]++ // its source MAC
+		l.w.Packet(capture.FromGuest, other, "")
+		r := l.review(t)
+		if r.Len() != want || r.Guarded["source_mac"] != int64(2-want) {
+			t.Errorf("answers %v: %d flows, thrown away %v; want %d flows", answers, r.Len(), r.Guarded, want)
+		}
+	}
+}
