@@ -117,6 +117,9 @@ func wrap(ui *ui, f *runFlags, given []string, img, name string, argv []string) 
 	if commandOfImage(cfg.Image) != "" && cfg.Image != sandbox.DefaultImage && !slices.Contains(knownImages(), cfg.Image) {
 		ui.note("warning: the image is not here yet, and a client may not wait while it is pulled; run msb image pull %s", shellQuoted([]string{cfg.Image}))
 	}
+	if cfg.Image == "" || cfg.Image == sandbox.DefaultImage {
+		ui.note("warning: the server gets the built-in image, which has neither Node.js nor Python; --image names another, such as node:22")
+	}
 	line := []string{"claude", "mcp", "add", "--transport", "stdio"}
 	for _, variable := range slices.Sorted(maps.Keys(server.Env)) {
 		line = append(line, "--env", variable+"="+server.Env[variable])

@@ -34,6 +34,12 @@ func TestWrapPrintsWhatRunTakes(t *testing.T) {
 	if got := finish(t, command(t, []string{sandbox.EnvHome + "=" + home}, "mcp", "wrap", "--image", "node:22", "s", "--", "npx")); !strings.Contains(got.err, "msb image pull node:22") {
 		t.Errorf("%+v", got)
 	}
+	for image, warned := range map[string]bool{"": true, "builtin": true, "dir:img": false} {
+		got := finish(t, command(t, []string{sandbox.EnvHome + "=" + home}, "mcp", "wrap", "--image="+image, "s", "--", "npx"))
+		if got.code != 0 || strings.Contains(got.err, "built-in image") != warned {
+			t.Errorf("--image=%s: %+v", image, got)
+		}
+	}
 	entry := file["mcpServers"]["a_server-1"]
 	want := []string{
 		"run", "-i", "--policy=" + work + "/p.toml", "--allow=api.example.com:443", "--secret=KEY=env:KEY@api.example.com",
