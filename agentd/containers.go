@@ -31,6 +31,7 @@ type containerServer struct {
 	mounts   *hostMounts
 	shutdown <-chan struct{}
 	log      *slog.Logger
+	trust    *agentpb.Trust // of the handshake
 
 	mu       sync.Mutex
 	all      map[string]*container // nil for one that is being made
@@ -166,6 +167,7 @@ func (s *containerServer) make(ctx context.Context, c *container, r *agentpb.Cre
 	if files.PTS, err = system.NewTerminals(); err != nil {
 		return err
 	}
+	setup.CA, process.TrustEnv = s.trust.GetCaPem(), s.trust.GetSetEnv()
 	setup.Place = system.ContainerPlace(c.number)
 	if c.Container, err = workload.NewContainer(ctx, s.reaper, group, setup, process, files); err != nil {
 		return err
@@ -245,6 +247,7 @@ func (s *containerServer) start(r *agentpb.ContainerStart) (p *workload.Process,
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("%w: %w", workload.ErrRequest, err)
 	}
+	process.TrustEnv = s.trust.GetSetEnv()
 	if err := c.reserve(r.GetExecId()); err != nil {
 		return nil, nil, nil, err
 	}

@@ -33,6 +33,9 @@ func (s *server) Handshake(ctx context.Context, req *agentpb.HandshakeRequest) (
 		return nil, status.Error(codes.Aborted, err.Error())
 	}
 	s.env = env
+	if s.containers != nil {
+		s.containers.trust = req.GetTrust()
+	}
 	s.ready.Store(true)
 	return &agentpb.HandshakeResponse{
 		Version:      version,

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,11 +74,25 @@ func (c *Containers) Add(ctx context.Context, cfg ContainerConfig) (*Container, 
 		}
 		files[i] = !info.IsDir()
 	}
+	cfg.Process.Env = withPlaceholders(cfg.Process.Env, c.s.info.Placeholders)
 	pid, err := c.s.client.Containers().Create(ctx, &cfg, files)
 	if err != nil {
 		return nil, Fail(err)
 	}
 	return &Container{s: c.s, id: cfg.ID, processes: map[string]*containerProcess{"": newContainerProcess(pid)}}, nil
+}
+
+// withPlaceholders adds the placeholders of secrets to an environment, in which they replace whatever has their names: a
+// value that somebody else put there stays outside (invariant 8).
+func withPlaceholders(env []string, placeholders map[string]string) []string {
+	out := slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return placeholders[name] != ""
+	})
+	for _, name := range slices.Sorted(maps.Keys(placeholders)) {
+		out = append(out, name+"="+placeholders[name])
+	}
+	return out
 }
 
 // admit looks at what a container is to see of this machine.
@@ -186,6 +203,7 @@ func (c *Container) Exec(ctx context.Context, execID string, process ContainerPr
 	if err != nil {
 		return Fail(err)
 	}
+	process.Env = withPlaceholders(process.Env, c.s.info.Placeholders)
 	p.begin()
 	err = c.run(ctx, p, agentclient.ContainerExec{ID: c.id, ExecID: execID, Process: &process}, io)
 	if err != nil {

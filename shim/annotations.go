@@ -7,6 +7,7 @@ const (
 
 	annotationPodName      = "io.kubernetes.cri.sandbox-name"
 	annotationPodNamespace = "io.kubernetes.cri.sandbox-namespace"
+	annotationPodUID       = "io.kubernetes.cri.sandbox-uid"
 	annotationContainer    = "io.kubernetes.cri.container-name"
 
 	annotationMemory    = "io.kubernetes.cri.sandbox-memory"
@@ -17,6 +18,7 @@ const (
 	annotationPolicy  = "msb.dev/policy"
 	annotationCapture = "msb.dev/capture"
 	annotationAudit   = "msb.dev/audit"
+	annotationToken   = "msb.dev/service-account-token"
 
 	// typeSandbox is the annotationType of the container that stands for the pod, whose image (pause) is not run.
 	typeSandbox = "sandbox"

@@ -21,6 +21,9 @@ type pod struct {
 	sysctls  map[string]string
 	dir      string // in msb's state directory, which goes with the machine
 	alone    bool   // there is one container only, and no pod around it
+	kubelet  string // the kubelet's directory of the pod
+	hidden   []string
+	token    bool // the service account's is for the guest, too
 	group    controlGroup
 	leave    func() error // takes this process out of the group
 
@@ -31,6 +34,10 @@ type pod struct {
 // bootPod boots the machine that a pod's first container asks for.
 func bootPod(ctx context.Context, boot bootFunc, id string, spec *specs.Spec, s *settings) (*pod, error) {
 	cfg, err := machineConfig(id, spec, s)
+	if err != nil {
+		return nil, err
+	}
+	token, err := onOff(annotationToken, spec.Annotations[annotationToken])
 	if err != nil {
 		return nil, err
 	}
@@ -49,9 +56,11 @@ func bootPod(ctx context.Context, boot bootFunc, id string, spec *specs.Spec, s 
 	p := &pod{
 		machine: m, settings: s, hostname: spec.Hostname, alone: spec.Annotations[annotationSandbox] == "",
 		memory: cfg.Memory, cpus: cfg.CPUs,
-		group: group, leave: leave,
+		group: group, leave: leave, token: token,
 		dir: filepath.Join(s.Home, "run", name),
 	}
+	p.kubelet = s.podDir(spec.Annotations)
+	p.hidden = hiddenVolumes(cfg.Policy, p.kubelet)
 	if !p.alone && spec.Linux != nil {
 		p.sysctls = spec.Linux.Sysctl
 	}

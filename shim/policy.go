@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/msb-project/msb/audit"
 	"github.com/msb-project/msb/policies"
@@ -38,6 +39,15 @@ func nodePolicy(cfg *sandbox.Config, s *settings, annotations map[string]string)
 	p, err := policies.Parse(annotationPolicy, []byte(text), nil)
 	if err != nil {
 		return refused(err.Error())
+	}
+	granted, err := ownSecrets(p, s.podDir(annotations))
+	if err != nil {
+		return err
+	}
+	if len(granted) > 0 { // what is the pod's own needs no grant; where it goes, the floor says
+		with := *floor
+		with.Secrets = slices.Concat(floor.Secrets, granted)
+		floor = &with
 	}
 	if _, err := policies.Tighten(floor, p); err != nil {
 		return refused("beyond the node's floor: " + err.Error())

@@ -169,8 +169,7 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 		hostname = p.hostname
 	}
 	// What can't be honoured is reported before anything is made.
-	cfg, err := containerOf(r.ID, "", hostname, spec, settings)
-	if err != nil {
+	if _, err := containerOf(r.ID, "", hostname, spec, settings); err != nil {
 		return err
 	}
 	if p == nil {
@@ -184,8 +183,12 @@ func (s *service) create(ctx context.Context, r *taskapi.CreateTaskRequest) (err
 	if err := t.left.write(r.Bundle); err != nil {
 		return err
 	}
-	cfg.Sysctls = p.withSysctls(cfg.Sysctls)
 	if !isPod { // of the pod itself, the image (pause) isn't run
+		cfg, err := containerOf(r.ID, "", hostname, p.visible(spec), settings)
+		if err != nil {
+			return err
+		}
+		cfg.Sysctls = p.withSysctls(cfg.Sysctls)
 		if cfg.Root, err = mountRoot(r.Bundle, mountsOf(r.Rootfs)); err != nil {
 			return err
 		}

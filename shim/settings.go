@@ -22,6 +22,7 @@ const (
 	defaultFloor    = "/etc/msb/floor.toml"
 	defaultHome     = "/var/lib/msb"
 	defaultRecords  = "/var/log/msb"
+	defaultKubelet  = "/var/lib/kubelet"
 )
 
 // defaultOverhead is what a machine gets beside its pod's memory limit: the guest's kernel and agent, and the page cache
@@ -44,6 +45,8 @@ type settings struct {
 	Records string `toml:"records"`
 	// Node is the node's name in audit logs.
 	Node string `toml:"node"`
+	// Kubelet is the kubelet's directory, in which a pod's volumes are.
+	Kubelet string `toml:"kubelet"`
 	// Backend is "auto", "krun" or "qemu".
 	Backend string `toml:"backend"`
 	// Memory is a machine's whose pod has no limit, Overhead is added to the limit of one that has, Disk is the scratch disk
@@ -61,7 +64,7 @@ type settings struct {
 
 func newSettings() *settings {
 	return &settings{
-		Home: defaultHome, Records: defaultRecords, Memory: "512M", Overhead: policies.FormatSize(defaultOverhead), Disk: policies.FormatSize(sandbox.DefaultDisk),
+		Home: defaultHome, Records: defaultRecords, Kubelet: defaultKubelet, Memory: "512M", Overhead: policies.FormatSize(defaultOverhead), Disk: policies.FormatSize(sandbox.DefaultDisk),
 		CPUs: 1, HostProfiles: profilesRefuse,
 	}
 }
@@ -133,7 +136,7 @@ func (s *settings) check() (err error) {
 			return fmt.Errorf("%s: %w", f.key, err)
 		}
 	}
-	for _, f := range []struct{ key, path string }{{"home", s.Home}, {"records", s.Records}, {"floor", s.Floor}} {
+	for _, f := range []struct{ key, path string }{{"home", s.Home}, {"records", s.Records}, {"kubelet", s.Kubelet}, {"floor", s.Floor}} {
 		if f.path != "" && !filepath.IsAbs(f.path) || f.path == "" && f.key != "floor" {
 			return fmt.Errorf("%s: %q is no absolute path", f.key, f.path)
 		}

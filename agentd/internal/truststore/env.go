@@ -2,6 +2,11 @@
 
 package truststore
 
+import (
+	"os"
+	"path/filepath"
+)
+
 // Env returns the variables that make tools read the bundle. Each is
 // documented by its tool: OpenSSL, curl, Python's requests, Node, Git, pip,
 // cargo, the AWS tools, Deno.
@@ -18,4 +23,14 @@ func Env(bundle string) []string {
 		env[i] = n + "=" + bundle
 	}
 	return env
+}
+
+// Bundle is the bundle below root that Install names, "" if there is none.
+func Bundle(root string) string {
+	for _, name := range bundles {
+		if st, err := os.Stat(filepath.Join(root, name)); err == nil && st.Mode().IsRegular() {
+			return "/" + name
+		}
+	}
+	return ""
 }

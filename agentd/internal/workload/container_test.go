@@ -4,6 +4,7 @@ package workload
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -251,5 +252,36 @@ func TestI14_LinksOfRootsLeadNowhere(t *testing.T) {
 	}
 	if all, err := os.ReadDir(outside); err != nil || len(all) > 0 {
 		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// TestContainersTrustTheCA: in its root's lists, though that is read-only for the container, and by variables that its own
+// replace. The twin has neither.
+func TestContainersTrustTheCA(t *testing.T) {
+	b := newBench(t)
+	der := make([]byte, 64)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := errors.Join(os.MkdirAll(filepath.Join(b.root, "etc/ssl"), 0o755), os.WriteFile(filepath.Join(b.root, "etc/ssl/cert.pem"), []byte("image's own\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	const line = "cat /etc/ssl/cert.pem; echo $SSL_CERT_FILE $CURL_CA_BUNDLE"
+	start := func(trust bool) string {
+		c, err := b.add(line, func(s *ContainerSetup, p *ContainerProcess) {
+			s.ReadOnlyRoot = true
+			if trust {
+				s.CA, p.TrustEnv, p.Env = ca, true, append(p.Env, "CURL_CA_BUNDLE=/own")
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := b.run(c.Start())
+		return out
+	}
+	if got := start(false); got != "image's own\n\n" {
+		t.Errorf("without a CA: %q", got)
+	}
+	if got, want := start(true), "image's own\n"+string(ca)+"/etc/ssl/cert.pem /own\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

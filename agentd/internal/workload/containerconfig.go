@@ -21,6 +21,8 @@ type ContainerSetup struct {
 	Sysctls       map[string]string
 	MaskedPaths   []string
 	ReadOnlyPaths []string
+	// CA is added to the root's lists of trusted roots, if it is not empty.
+	CA []byte
 }
 
 // ContainerMount is one mount of a container.
@@ -48,6 +50,8 @@ type ContainerProcess struct {
 	Size            Size
 	Umask           *uint32
 	OOMScoreAdj     *int32
+	// TrustEnv adds the variables that name the root's bundle of trusted roots, unless Env has them.
+	TrustEnv bool
 }
 
 // CapabilitySets have a bit for each capability.

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/agentd/internal/truststore"
 )
 
 // apply makes the container of the namespaces in which the process was started. First comes its root: from then on there is
@@ -30,6 +32,9 @@ func (s *ContainerSetup) apply(cwd string) error {
 	if err := s.enterRoot(); err != nil {
 		return err
 	}
+	// Before the mounts, which are no part of the image. As for the sandbox's own root, a list that can't be added to is none
+	// that the container couldn't do without.
+	_, _ = truststore.Install("/", s.CA)
 	if err := mountDev(devices); err != nil {
 		return fmt.Errorf("make /dev: %w", err)
 	}

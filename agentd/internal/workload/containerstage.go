@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/msb-project/msb/agentd/internal/truststore"
 )
 
 // ContainerStageName is argv[0] of the agent's own program as the first of two that a process of a container becomes: it
@@ -117,7 +119,11 @@ func (p *ContainerProcess) become() error {
 	if err != nil {
 		owner.Home = "/" // of an image whose list of users can't be read
 	}
-	env := completeEnv(p.Env, identity{home: owner.Home}, p.TTY)
+	env := p.Env
+	if p.TrustEnv {
+		env = MergeEnv(truststore.Env(truststore.Bundle("/")), env)
+	}
+	env = completeEnv(env, identity{home: owner.Home}, p.TTY)
 	for _, l := range p.Rlimits {
 		n, _ := rlimitNumber(l.Name)
 		if err := unix.Setrlimit(n, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}); err != nil {

@@ -19,7 +19,14 @@ func main() {
 }
 
 func ask(client *http.Client, url string) error {
-	r, err := client.Get(url)
+	q, err := http.NewRequest(http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	if key := os.Getenv("KEY"); key != "" {
+		q.Header.Set("Authorization", "Bearer "+key)
+	}
+	r, err := client.Do(q)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,132 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/msb-project/msb/policies"
+)
+
+// A pod's policy names values of Kubernetes Secrets by "file:VOLUME/KEY": a volume of the pod, which the kubelet fills for it,
+// and a file in it. The supervisor reads them, in the place of the guest, from which the volume is kept.
+
+// tokenPath is where the kubelet has a pod's service-account token mounted.
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// volumeKinds are the kubelet's plugins whose volumes may be sources, and the directory in such a volume with its files.
+var volumeKinds = map[string]string{"kubernetes.io~secret": "", "kubernetes.io~projected": "", "kubernetes.io~csi": "mount"}
+
+var (
+	podUID     = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
+	volumeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	secretKey  = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
+)
+
+// podDir is the kubelet's directory of a pod; "" of one that no kubelet made.
+func (s *settings) podDir(annotations map[string]string) string {
+	if uid := annotations[annotationPodUID]; podUID.MatchString(uid) {
+		return filepath.Join(s.Kubelet, "pods", uid)
+	}
+	return ""
+}
+
+// ownSecrets gives the secrets of a pod's policy that come from its own volumes the paths of their files on the node, and
+// returns them. The policy was parsed for this pod alone, and is changed.
+func ownSecrets(p *policies.Policy, pod string) (own []policies.Secret, err error) {
+	for i := range p.Secrets {
+		from := &p.Secrets[i].From
+		if from.Kind != policies.FromFile || path.IsAbs(from.Value) {
+			continue
+		}
+		if from.Value, err = volumeFile(pod, from.Value); err != nil {
+			return nil, refused(fmt.Sprintf("%s: secrets.%s: %v", annotationPolicy, p.Secrets[i].Name, err))
+		}
+		own = append(own, p.Secrets[i])
+	}
+	return own, nil
+}
+
+// volumeFile finds a file of a pod's volume. name is "VOLUME/KEY" in the directory of the annotation.
+func volumeFile(pod, name string) (string, error) {
+	name, within := strings.CutPrefix(name, path.Dir(annotationPolicy)+"/")
+	volume, key, two := strings.Cut(name, "/")
+	switch {
+	case !within || !two || !volumeName.MatchString(volume) || !secretKey.MatchString(key) || strings.HasPrefix(key, ".."):
+		return "", fmt.Errorf(`a relative path in a pod's policy is "file:VOLUME/KEY", a Secret's volume of the pod and a key in it, not %q`, name)
+	case pod == "":
+		return "", fmt.Errorf("the volume %s is looked for where a kubelet made the pod, and none made this one", volume)
+	}
+	for kind, below := range volumeKinds {
+		dir := filepath.Join(pod, "volumes", kind, volume, below)
+		root, err := os.OpenRoot(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		_, err = root.Stat(key) // no link leads out
+		if err = errors.Join(err, root.Close()); err != nil {
+			return "", fmt.Errorf("the volume %s has no key %s: %w", volume, key, err)
+		}
+		return filepath.Join(dir, key), nil
+	}
+	return "", fmt.Errorf("the pod has no Secret's volume %s, or none of its containers mounts it, and then the kubelet doesn't make it: add it to volumes and to volumeMounts", volume)
+}
+
+// hiddenVolumes are the names of a pod's volumes that its policy has as sources.
+func hiddenVolumes(p *policies.Policy, pod string) (names []string) {
+	if p == nil || pod == "" {
+		return nil
+	}
+	for _, s := range p.Secrets {
+		// POD/volumes/KIND/VOLUME/…
+		rest, within := strings.CutPrefix(s.From.Value, filepath.Join(pod, "volumes")+"/")
+		if parts := strings.Split(rest, "/"); within && s.From.Kind == policies.FromFile && len(parts) > 2 {
+			names = append(names, parts[1])
+		}
+	}
+	return names
+}
+
+// visible leaves out of a container's mounts what the pod's guest is not to have: the volumes that are sources of its secrets,
+// whole or in part (subPath), and the service account's token unless the pod asks for it.
+func (p *pod) visible(spec *specs.Spec) *specs.Spec {
+	out := *spec
+	out.Mounts = slices.DeleteFunc(slices.Clone(spec.Mounts), func(m specs.Mount) bool {
+		return path.Clean(m.Destination) == tokenPath && !p.token || slices.ContainsFunc(p.hidden, func(name string) bool { return ofVolume(p.kubelet, m.Source, name) })
+	})
+	return &out
+}
+
+// ofVolume tells whether a mount's source is, or lies in, a volume of the pod.
+func ofVolume(pod, source, name string) bool {
+	for _, source := range []string{filepath.Clean(source), realPath(source)} {
+		for _, pod := range []string{pod, realPath(pod)} {
+			rest, within := strings.CutPrefix(source, pod+"/")
+			parts := strings.Split(rest, "/")
+			switch {
+			case !within || len(parts) < 2:
+			case parts[0] == "volumes" && len(parts) > 2 && parts[2] == name, parts[0] == "volume-subpaths" && parts[1] == name:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func realPath(name string) string {
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		return real
+	}
+	return filepath.Clean(name)
+}
