@@ -309,8 +309,8 @@ func TestI16_SYNsReopenNoLiveConnection(t *testing.T) {
 	}
 }
 
-// TestLearningTakesUncommentedRequests: a capture may lack the comment of one request. It is learned from its bytes, whichever
-// requests have theirs.
+// TestLearningTakesUncommentedRequests: a capture may lack the comment of one request. It is learned from its bytes, and no
+// other request's recorded verdict becomes its own.
 func TestLearningTakesUncommentedRequests(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/open/1", "/open/2", "/open/3"}
@@ -339,7 +339,12 @@ func TestLearningTakesUncommentedRequests(t *testing.T) {
 			}
 		}
 		if len(r.Requests) != len(paths) {
-			t.Errorf("without the comment on %s: %q", paths[lacking], verdictsOn(r))
+			t.Fatalf("without the comment on %s: %q", paths[lacking], verdictsOn(r))
+		}
+		for i, q := range r.Requests {
+			if (q.Recorded == nil) != (i == lacking) {
+				t.Errorf("without the comment on %s: %s has the recorded verdict %+v", paths[lacking], q.Path, q.Recorded)
+			}
 		}
 	}
 }
