@@ -96,7 +96,9 @@ func TestI12_HostileSettingsAreRefused(t *testing.T) {
 			Name: "web-1", Sandbox: "web", Created: time.Now(), Image: "alpine:3.20", ImageDigest: "sha256:" + strings.Repeat("0", 64), CPUs: 2, Memory: 1 << 30, Env: []string{"A=b"},
 		}, &diskstore.List{Size: 1 << 20}
 	}
-	if m, l := good(); true {
+	for _, more := range []int64{0, 512} {
+		m, l := good()
+		l.Size += more
 		if _, err := configOfArchive(m, l); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +113,7 @@ func TestI12_HostileSettingsAreRefused(t *testing.T) {
 		"a URL for image":       func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "https://x/y" },
 		"escapes in the image":  func(m *diskstore.Manifest, _ *diskstore.List) { m.Image = "\x1b[2J" },
 		"no digest":             func(m *diskstore.Manifest, _ *diskstore.List) { m.ImageDigest = "sha256:../../x" },
-		"no size of sectors":    func(_ *diskstore.Manifest, l *diskstore.List) { l.Size = 513 },
+		"no size of sectors":    func(_ *diskstore.Manifest, l *diskstore.List) { l.Size += 511 },
 		"very many processors":  func(m *diskstore.Manifest, _ *diskstore.List) { m.CPUs = 1 << 20 },
 		"negative processors":   func(m *diskstore.Manifest, _ *diskstore.List) { m.CPUs = -1 },
 		"too much memory":       func(m *diskstore.Manifest, _ *diskstore.List) { m.Memory = 1 << 60 },
