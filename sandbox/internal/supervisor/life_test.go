@@ -48,6 +48,12 @@ func TestOnlyTheUnusedStopsIdle(t *testing.T) {
 	looks(t, l, "a short call", 11*time.Minute, false, 0, false)
 	looks(t, l, "nothing", 12*time.Minute, false, 0, false)
 	looks(t, l, "a look that comes late", 14*time.Minute, false, 14*time.Minute+30*time.Second, true) // no end is unannounced
+	kept := newLife(0, time.Minute, 0)
+	looks(t, kept, "the first look", 0, false, 0, false)
+	looks(t, kept, "the notice", 30*time.Second, false, time.Minute, true)
+	kept.change(after(45*time.Second), &state.Spec{IdleStop: time.Minute}, true)
+	looks(t, kept, "its time begins again", 50*time.Second, false, 0, true)
+	looks(t, kept, "the next notice", 80*time.Second, false, 110*time.Second, true)
 	forever := newLife(0, 0, 0)
 	looks(t, forever, "without a limit", 1000*time.Hour, false, 0, false)
 }
