@@ -57,6 +57,34 @@ func TestI15_RequestsStayWithinTheFloor(t *testing.T) {
 	}
 }
 
+// TestI15_EveryFloorBoundsRequests: a floor under a floor refuses what the one above permits, at whatever depth it stands.
+// The twin is the same floors without the one that refuses.
+func TestI15_EveryFloorBoundsRequests(t *testing.T) {
+	t.Parallel()
+	const open = "[agent]\nmay_request = [\"*.example.net\"]\n"
+	for refuses, want := range map[string]string{
+		"[agent]\nmay_request = []\n":                              "may_request of its [agent] does not hold a.example.net",
+		"[agent]\nmay_request = [\"b.example.net\"]\n":             "may_request of its [agent] does not hold a.example.net",
+		open + "[hosts]\n\"a.example.net\" = \"127.0.0.1:5432\"\n": "[hosts] maps a.example.net",
+	} {
+		for at := range 3 {
+			floors := []*Policy{parsed(t, open), parsed(t, open), parsed(t, open)}
+			for i := range 2 {
+				floors[i].Floor = floors[i+1]
+			}
+			if _, err := RequestRule(floors[0], "a.example.net", 443, nil); err != nil {
+				t.Errorf("under three that permit it: %v", err)
+			}
+			below := floors[at].Floor
+			*floors[at] = *parsed(t, refuses)
+			floors[at].Floor = below
+			if _, err := RequestRule(floors[0], "a.example.net", 443, nil); !errors.Is(err, ErrMayNotRequest) || !strings.Contains(err.Error(), want) {
+				t.Errorf("floor %d is %q: %v, want %q", at, refuses, err, want)
+			}
+		}
+	}
+}
+
 // TestRulesAreAddedToEveryFloor has a rule in a policy under two floors, and what keeps it out.
 func TestRulesAreAddedToEveryFloor(t *testing.T) {
 	t.Parallel()

@@ -3,11 +3,14 @@ package sandbox
 import (
 	"errors"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
@@ -39,6 +42,47 @@ func budget(change func(*ChildBudget)) *ChildBudget {
 		change(b)
 	}
 	return b
+}
+
+// TestI15_ChildrenInheritOnlyWhatIsListed: a child of a sandbox with everything has what confines it, what it is made of and
+// nothing more. A new field of Config has to be in one of the lists.
+func TestI15_ChildrenInheritOnlyWhatIsListed(t *testing.T) {
+	t.Parallel()
+	cfg := fullConfig(t)
+	cfg.Policy, cfg.Floor = cfg.Floor, nil // which a child's must be within
+	st := newStored("top", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{})
+	f := &family{parent: st, root: st}
+	st.Children = budget(nil)
+	child, err := f.config(&ChildOptions{Name: "child"})
+	must(t, err)
+	inherited := []string{
+		"Policy", "HTTPProxy", "NoNet", "Containers", "Image", "PolicyImage", "Backend", "Cold", "CPUs", "Memory", "Disk", "Env", "Directories", "Hide", "HideCredentials",
+		"OperatorDirectories", "OperatorVolumes", "RealDirectories", "DirectoryUser", "AuditLabels", "PcapOptions", "IdleStop", "ReadOnly", "Tmpfs",
+	}
+	own := map[string]any{"Name": "child", "AutoRemove": true, "Lifetime": time.Minute, "Children": st.Children}
+	was, is := reflect.ValueOf(cfg), reflect.ValueOf(*child)
+	for i := range was.NumField() {
+		name := was.Type().Field(i).Name
+		if !was.Type().Field(i).IsExported() || slices.Contains(inherited, name) {
+			continue
+		}
+		want, ok := own[name]
+		if !ok {
+			want = reflect.Zero(was.Field(i).Type()).Interface()
+		}
+		if got := is.Field(i).Interface(); !reflect.DeepEqual(got, want) && (ok || is.Field(i).Kind() != reflect.Slice || is.Field(i).Len() > 0) {
+			t.Errorf("%s of the child is %v, want %v", name, got, want)
+		}
+	}
+	for parents, want := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second, time.Minute: time.Minute, time.Hour: time.Minute} {
+		st.Lifetime = parents
+		if c, err := f.config(&ChildOptions{}); err != nil || c.Lifetime != want {
+			t.Errorf("under a parent with %s: %s, %v; want %s", parents, c.Lifetime, err, want)
+		}
+	}
+	if child.parent != "top" || child.CPUs != cfg.CPUs || child.Memory != cfg.Memory {
+		t.Errorf("%+v", child)
+	}
 }
 
 // TestI15_ChildrenKeepToTheBudget, each bound with its twin: a child that is just within.

@@ -12,24 +12,30 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
-// TestI12_StoredConfigsComeBack: what a sandbox was made with is what its next start has, but for what a start brings
-// itself. A field of Config that is new has to be in one of the two.
-func TestI12_StoredConfigsComeBack(t *testing.T) {
-	t.Parallel()
-	ofAStart := []string{"Name", "Label", "Labels", "Home", "Program", "Trust", "Progress", "Pull", "Learn", "Keep", "Attached", "Notice", "PolicyFile"}
+// fullConfig has every field that a sandbox is stored with.
+func fullConfig(t *testing.T) Config {
+	t.Helper()
 	parse := func(text, path string) *policies.Policy {
 		p, err := policies.Parse("p.toml", []byte(text), nil)
 		must(t, err)
 		p.Path = path
 		return p
 	}
-	cfg := Config{
+	return Config{
 		Policy: parse("version = 1\n[egress]\ndefault = \"deny\"\n", "/a/p.toml"), Floor: parse("version = 1\n[egress]\ndefault = \"public\"\n", "/a/floor.toml"),
 		HTTPProxy: true, NoNet: true, Containers: true, Image: "alpine", PolicyImage: true, Backend: "qemu", Cold: true, CPUs: 3, Memory: 1 << 30, Disk: 2 << 30, Hostname: "host", Env: []string{"A=b"},
 		Directories: []Directory{{Host: "/h", Guest: "/g", Writable: true}}, Hide: []string{"*.x"}, HideCredentials: true, OperatorDirectories: true, OperatorVolumes: true, RealDirectories: true, DirectoryUser: "me",
 		Audit: "/a/audit", AuditLabels: map[string]string{"pod": "web"}, Pcap: "/a/pcap", PcapOptions: PcapOptions{Off: true, MaxBytes: 1, MaxAge: 2, Keep: 3}, IdleStop: time.Minute, Lifetime: time.Hour, AutoRemove: true,
 		Ports: []Port{{Host: 1, Guest: 2}}, Restart: Restart{When: "on-failure", Most: 3}, ReadOnly: true, Tmpfs: []Tmpfs{{Path: "/tmp"}}, Volumes: []Volume{{Name: "data", Guest: "/data", ReadOnly: true}}, Caches: []string{"pip"}, Children: &ChildBudget{Count: 1, Images: []string{"a"}},
 	}
+}
+
+// TestI12_StoredConfigsComeBack: what a sandbox was made with is what its next start has, but for what a start brings
+// itself. A field of Config that is new has to be in one of the two.
+func TestI12_StoredConfigsComeBack(t *testing.T) {
+	t.Parallel()
+	ofAStart := []string{"Name", "Label", "Labels", "Home", "Program", "Trust", "Progress", "Pull", "Learn", "Keep", "Attached", "Notice", "PolicyFile"}
+	cfg := fullConfig(t)
 	h := newHome(t)
 	lock, err := makeNamed(h, newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))
 	must(t, err)
