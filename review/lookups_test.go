@@ -44,3 +44,28 @@ func TestI5_QuestionsHideNoRefusedAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalsCarryTheirVerdict: a denial that the gateway answered by an ICMP error may stand on that.
+func TestRefusalsCarryTheirVerdict(t *testing.T) {
+	t.Parallel()
+	datagram := packet(17, 8)
+	datagram = append(datagram, 0x90, 0, 0x27, 0x0f, 0, 8, 0, 0)
+	refusal := packet(1, 8+28)
+	copy(refusal, datagram[6:12])
+	copy(refusal[6:], datagram[:6])
+	copy(refusal[26:], datagram[30:34])
+	copy(refusal[30:], datagram[26:30])
+	refusal = append(append(refusal, 3, 13, 0, 0, 0, 0, 0, 0), datagram[14:]...)
+	l := newLink()
+	l.w.Packet(capture.FromGuest, datagram, "")
+	l.w.Packet(capture.ToGuest, refusal, "msb flow=1 action=deny reason=no_rule")
+	r := l.review(t)
+	for f := range r.Flows() {
+		if f.Recorded == nil || f.Recorded.Action != "deny" || f.Recorded.Reason != "no_rule" {
+			t.Errorf("the recorded verdict is %+v, want deny no_rule", f.Recorded)
+		}
+	}
+	if r.Len() != 1 {
+		t.Errorf("%d flows, want 1", r.Len())
+	}
+}
