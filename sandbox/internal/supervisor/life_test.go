@@ -73,6 +73,9 @@ func TestLifetimesAreRunningTime(t *testing.T) {
 	looks(t, l, "a longer one", 99*time.Minute+40*time.Second, true, 0, true)
 	l.change(after(100*time.Minute), &state.Spec{Lifetime: time.Minute}, false)
 	looks(t, l, "one that is over already", 100*time.Minute, true, 100*time.Minute+30*time.Second, true)
+	short := newLife(20*time.Second, 0, 0)
+	looks(t, short, "less than half of a short life", 10*time.Second-1, true, 0, false)
+	looks(t, short, "its notice", 10*time.Second, true, 20*time.Second, true)
 	over := newLife(time.Hour, 0, time.Hour)
 	if ran := over.ranBy(after(0)); ran != 0 {
 		t.Errorf("a time that was over goes on with %s, want it again", ran)
