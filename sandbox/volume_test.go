@@ -178,3 +178,18 @@ func TestUnusableVolumesAreRefused(t *testing.T) {
 	floored := Config{Volumes: many[:1], Floor: policies.Default(), OperatorVolumes: true}
 	must(t, floored.fill())
 }
+
+// TestMissingVolumesAreMadeForWriters only: a reader of a misspelt name would find nothing, and nothing would say why.
+func TestMissingVolumesAreMadeForWriters(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for _, readOnly := range []bool{true, false} {
+		cfg := Config{Volumes: []Volume{{Name: "data", Guest: "/data", ReadOnly: readOnly}}}
+		if err := cfg.makeVolumes(h); errors.Is(err, ErrNoVolume) != readOnly {
+			t.Errorf("read-only %v: %v", readOnly, err)
+		}
+		if all, err := h.Volumes().List(); err != nil || (len(all) == 0) != readOnly {
+			t.Errorf("read-only %v: there are %+v, %v", readOnly, all, err)
+		}
+	}
+}
