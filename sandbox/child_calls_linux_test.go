@@ -159,7 +159,7 @@ func TestI15_HostileRequestsAreRefused(t *testing.T) {
 		`{"verb":"spawn","memory_mib":513}`, `{"verb":"spawn","image":"dir:/etc"}`, `{"verb":"spawn","image":"alpine"}`, `{"verb":"spawn","image":"../../x"}`,
 		// What is looser than the parent, or takes something of the host.
 		`{"verb":"spawn","policy":""}`, `{"verb":"spawn","policy":"not toml"}`, `{"verb":"spawn","policy":"version = 1\n[agent]\n"}`,
-		`{"verb":"spawn","policy":"version = 1\n[sandbox]\nimage = \"x\"\n"}`, `{"verb":"spawn","policy":"version = 1\n[tls]\nextra_ca = [\"/etc/shadow\"]\n"}`,
+		`{"verb":"spawn","policy":"version = 1\n[sandbox]\nimage = \"x\"\n"}`, `{"verb":"spawn","policy":"version = 1\n[[tls.extra_ca]]\nfile = \"/etc/shadow\"\nhosts = [\"a.example\"]\n"}`,
 		`{"verb":"spawn","policy":"version = 1\n[secrets.K]\nfrom = \"file:/etc/shadow\"\nhosts = [\"a.example\"]\n"}`,
 		`{"verb":"spawn","policy":"version = 1\n[hosts]\n\"x.example\" = \"127.0.0.1:22\"\n"}`, `{"verb":"spawn","allow":["10.0.0.0/8:22"],"no_network":true}`,
 		`{"verb":"spawn","policy":"version = 1\ninclude = [\"/etc/passwd\"]\n"}`,
@@ -182,6 +182,23 @@ func TestI15_HostileRequestsAreRefused(t *testing.T) {
 	}
 	if st, err := h.Children().List("top"); err != nil || st.Made != 0 {
 		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestI15_NarrowTakesNothing: each table that takes of the host is refused, also by whoever would not look for it after.
+func TestI15_NarrowTakesNothing(t *testing.T) {
+	t.Parallel()
+	trust := newHome(t).Trust()
+	above := parsePolicy(t, "[egress]\ndefault = \"public\"\n")
+	for text, refused := range map[string]bool{
+		"[agent]\n": true, "[agent]\nmay_request = []\n": true, "[sandbox]\ncpus = 2\n": true, "[[tls.extra_ca]]\nfile = \"/etc/shadow\"\nhosts = [\"a.example\"]\n": true,
+		"[[egress.allow]]\nhosts = [\"a.example\"]\n[secrets.K]\nfrom = \"env:K\"\nhosts = [\"a.example\"]\n": true,
+		"[[egress.allow]]\nhosts = [\"a.example\"]\n":                                                         false,
+	} {
+		text = "version = 1\n" + text
+		if _, err := trust.Narrow(above, &text, nil); refused != (err != nil && strings.Contains(err.Error(), takesNothing)) {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 

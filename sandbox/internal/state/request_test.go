@@ -129,3 +129,26 @@ func TestI11_RequestsAreBounded(t *testing.T) {
 		t.Errorf("one more than may be in force: %v", err)
 	}
 }
+
+// TestI11_WaitingRequestsAreCounted: as many may wait as the bound says, each with an id of its own.
+func TestI11_WaitingRequestsAreCounted(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	st := &Stored{Spec: Spec{Policy: "version = 1\n[agent]\nmay_request = [\"*.example\"]\n"}}
+	for i := range maxPending + 1 {
+		r := NewRequest("a.example", 443, nil, "", now)
+		if err := st.Ask(&r, now); (err == nil) != (i < maxPending) {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	for _, a := range []RequestAnswer{{Approve: true, Lifetime: ForOnce}, {}} { // its id stays taken however it was answered
+		r := st.Requests[0]
+		a.ID = r.ID
+		if _, err := st.Answer(&a, now); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Ask(&r, now); !errors.Is(err, ErrRequest) || len(st.Requests) != maxPending || !strings.Contains(err.Error(), "this id") {
+			t.Errorf("the id of one that is %s: %v", st.Requests[0].State, err)
+		}
+	}
+}
