@@ -18,7 +18,9 @@ type Classifier struct {
 
 // snapshot is immutable.
 type snapshot struct {
-	host, gateway map[netip.Addr]struct{}
+	// node are addresses of this machine's that none of the interfaces that are
+	// read has.
+	host, node, gateway map[netip.Addr]struct{}
 }
 
 // class returns ClassGateway, ClassHost, or ClassInvalid for neither. The host
@@ -27,13 +29,21 @@ func (s *snapshot) class(a netip.Addr) Class {
 	if s == nil {
 		return ClassInvalid
 	}
-	if _, ok := s.host[a]; ok {
+	if s.isHost(a) {
 		return ClassHost
 	}
 	if _, ok := s.gateway[a]; ok {
 		return ClassGateway
 	}
 	return ClassInvalid
+}
+
+func (s *snapshot) isHost(a netip.Addr) bool {
+	_, ok := s.host[a]
+	if !ok {
+		_, ok = s.node[a]
+	}
+	return ok
 }
 
 // NewClassifier returns a classifier that knows the gateway's own addresses.
@@ -62,6 +72,12 @@ func (c *Classifier) Owns(proto Proto, dst netip.AddrPort) bool {
 // SetHost replaces the host's own addresses.
 func (c *Classifier) SetHost(addrs ...netip.Addr) {
 	c.update(func(s *snapshot) { s.host = addrSet(addrs) })
+}
+
+// SetNode replaces the addresses that are this machine's beside those of SetHost and
+// Follow, which see one network namespace alone.
+func (c *Classifier) SetNode(addrs ...netip.Addr) {
+	c.update(func(s *snapshot) { s.node = addrSet(addrs) })
 }
 
 // SetGateway replaces the gateway's own addresses.
@@ -98,9 +114,5 @@ func (c *Classifier) OwnedByHost(a netip.Addr) bool {
 		return true
 	}
 	s := c.snap.Load()
-	if s == nil {
-		return false
-	}
-	_, ok := s.host[a]
-	return ok
+	return s != nil && s.isHost(a)
 }

@@ -68,6 +68,9 @@ type Config struct {
 	// Pinger sends the host's echo requests. Nil is an unprivileged ping socket; the address is checked by
 	// the fuse before it is handed over.
 	Pinger Pinger
+	// Node are addresses of this machine that aren't in the gateway's network namespace: what the guest sends there is
+	// refused as what it sends to others of this machine's, and clients that come from there are this machine.
+	Node []netip.Addr
 	// Owns reports whether the host's kernel keeps what is sent to dst to itself. Nil asks the kernel.
 	Owns func(proto egress.Proto, dst netip.AddrPort) bool
 	// HasIPv6 says whether the host reaches IPv6; nil looks.

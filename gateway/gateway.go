@@ -71,6 +71,7 @@ func New(cfg Config) (*Gateway, error) {
 
 func (g *Gateway) build() error {
 	g.classifier.AskKernel(g.owns)
+	g.classifier.SetNode(g.cfg.Node...)
 	if err := g.followHost(); err != nil {
 		return fmt.Errorf("%w: reading the host's own addresses: %w", errConfig, err)
 	}

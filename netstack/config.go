@@ -48,7 +48,9 @@ type Config struct {
 	// seen on the link is leased.
 	GuestMAC net.HardwareAddr
 
-	// Guest4 and Gateway4 default to 192.168.127.2 and .1, Prefix4 to 24.
+	// Guest4 and Gateway4 default to 192.168.127.2 and .1, Prefix4 to 24. With
+	// Prefix4 32 the guest has no neighbour but the gateway, which may have any
+	// other address; so has Prefix6 128.
 	Guest4, Gateway4 netip.Addr
 	Prefix4          int
 	// Guest6 and Gateway6 default to fd6d:7362::2 and ::1, Prefix6 to 64.
@@ -185,13 +187,13 @@ func (c *Config) check() error {
 }
 
 // samePrefix checks that both addresses are of one family, differ, and share
-// the prefix.
+// the prefix, unless that is of one address.
 func samePrefix(guest, gateway netip.Addr, bits int, family func(netip.Addr) bool) error {
 	p, err := gateway.Prefix(bits)
 	if err != nil {
 		return fmt.Errorf("%w: gateway %s/%d: %w", ErrConfig, gateway, bits, err)
 	}
-	if !family(guest) || !family(gateway) || guest == gateway || !p.Contains(guest) || guest.Is4In6() {
+	if !family(guest) || !family(gateway) || guest == gateway || !p.Contains(guest) && !p.IsSingleIP() || guest.Is4In6() {
 		return fmt.Errorf("%w: guest %s and gateway %s must be two addresses of one family inside %s", ErrConfig, guest, gateway, p)
 	}
 	return nil

@@ -62,6 +62,9 @@ type Config struct {
 	// Containers lets Sandbox.Containers add containers while the sandbox runs, whose roots and mounts are directories of
 	// this machine. Secret placeholders and the trust of the sandbox's authority are not put into them.
 	Containers bool
+	// Pod makes the sandbox a pod of Kubernetes: the guest has the addresses of the network namespace that the caller of
+	// Start is in, which must be a pod's own. It is for sandboxes without a name.
+	Pod *Pod
 	// NoNet gives the guest no network device at all, not even the link to the gateway.
 	NoNet bool
 
@@ -168,6 +171,9 @@ type Config struct {
 	credentials *state.Credentials // what HideCredentials hides, once it was searched for
 }
 
+// Pod is the network of a pod.
+type Pod = state.Pod
+
 func (c *Config) fill() error {
 	if c.Program == "" {
 		if !mayRun {
@@ -208,6 +214,9 @@ func (c *Config) check() error {
 	}
 	if c.AutoRemove && c.Name == "" {
 		return fmt.Errorf("%w: AutoRemove is for one with a name; others leave nothing, leave it out", ErrConfig)
+	}
+	if c.Pod != nil && (c.Name != "" || c.NoNet || len(c.Ports) > 0) {
+		return fmt.Errorf("%w: Pod is for one without a Name, that has a network and no Ports; leave one of them out", ErrConfig)
 	}
 	if err := c.Restart.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

@@ -84,7 +84,7 @@ func bringUp(ctx context.Context, home *Home, run *runDir, img *image.Image, cfg
 func (s *Sandbox) plan(cfg *Config, admitted *Admission, agent string) (*state.Plan, error) {
 	p := &state.Plan{
 		Spec: specOf(cfg, admitted), ID: s.run.id, Home: s.home.Dir(), Dir: s.run.dir, Holds: grants.HoldsOf(admitted.Policy),
-		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached, Review: cfg.review, Children: cfg.Children != nil && cfg.Name != "" && !cfg.review, CacheWork: cfg.cacheWork, ForgetCA: cfg.forget,
+		AgentDisk: agent, ImageDisk: s.image.DiskPath, Image: s.image.Config, Learn: cfg.Learn, Keep: cfg.Keep, Attached: cfg.Attached, Review: cfg.review, Children: cfg.Children != nil && cfg.Name != "" && !cfg.review, CacheWork: cfg.cacheWork, ForgetCA: cfg.forget, Pod: cfg.Pod,
 	}
 	p.Name, p.Hide = s.name, cfg.hidden()
 	if p.Hostname == "" {

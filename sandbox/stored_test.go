@@ -34,7 +34,7 @@ func fullConfig(t *testing.T) Config {
 // itself. A field of Config that is new has to be in one of the two.
 func TestI12_StoredConfigsComeBack(t *testing.T) {
 	t.Parallel()
-	ofAStart := []string{"Name", "Label", "Labels", "Home", "Program", "Trust", "Progress", "Pull", "Learn", "Keep", "Attached", "Notice", "PolicyFile"}
+	ofAStart := []string{"Name", "Label", "Labels", "Home", "Program", "Trust", "Progress", "Pull", "Learn", "Keep", "Attached", "Notice", "PolicyFile", "Pod"}
 	cfg := fullConfig(t)
 	h := newHome(t)
 	lock, err := makeNamed(h, newStored("web", &cfg, &image.Image{Digest: "sha256:0"}, &Admission{}))

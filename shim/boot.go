@@ -3,7 +3,10 @@ package shim
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"runtime"
+	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -41,27 +44,61 @@ func boot(ctx context.Context, cfg sandbox.Config, netns string) (machine, strin
 		s, err = sandbox.Start(ctx, cfg)
 		return err
 	}
-	if err := inNetwork(netns, start); err != nil {
+	if netns == "" {
+		if err := start(); err != nil {
+			return nil, "", err
+		}
+		return vm{s}, s.ID(), nil
+	}
+	ns, err := unix.Open(netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, "", fmt.Errorf("the pod's network namespace %s: %w", netns, err)
+	}
+	defer func() { _ = unix.Close(ns) }()
+	if cfg.Pod, err = podNetwork(ns); err != nil {
+		return nil, "", err
+	}
+	if err := inNetwork(ns, start); err != nil {
 		return nil, "", err
 	}
 	return vm{s}, s.ID(), nil
 }
 
-// inNetwork calls do with its thread in a network namespace, which processes that do starts inherit.
-func inNetwork(path string, do func() error) error {
-	if path == "" {
-		return do()
+// podNetwork describes the network of a pod to its supervisor. It is never the node's own, where a guest's ports would be
+// the node's.
+func podNetwork(ns int) (*sandbox.Pod, error) {
+	var pods, own unix.Stat_t
+	err := unix.Fstat(ns, &pods)
+	if err == nil {
+		err = unix.Stat("/proc/thread-self/ns/net", &own) // of this thread: inNetwork may have put the main one into a pod's
 	}
-	ns, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("the pod's network namespace %s: %w", path, err)
+		return nil, err
 	}
-	defer func() { _ = unix.Close(ns) }()
+	if pods.Ino == own.Ino && pods.Dev == own.Dev {
+		return nil, refused("hostNetwork (the node's own network namespace) can't be honoured; a microVM shares none of the node's namespaces: leave it out")
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("the node's addresses: %w", err)
+	}
+	p := &sandbox.Pod{Namespace: pods.Ino}
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if addr := prefix.Addr(); err == nil && !addr.IsLoopback() && !slices.Contains(p.Node, addr) {
+			p.Node = append(p.Node, addr)
+		}
+	}
+	return p, nil
+}
+
+// inNetwork calls do with its thread in a network namespace, which processes that do starts inherit.
+func inNetwork(ns int, do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine, since it is in another namespace
 		if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("entering the pod's network namespace %s: %w", path, err)
+			done <- fmt.Errorf("entering the pod's network namespace: %w", err)
 			return
 		}
 		done <- do()

@@ -1,13 +1,16 @@
 package shim
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/msb-project/msb/sandbox"
@@ -145,15 +148,39 @@ func TestNetworkNamespace(t *testing.T) {
 		}
 		return s
 	}
-	if err := inNetwork("/not/there", func() error { t.Error("called"); return nil }); err == nil {
-		t.Error("a namespace that isn't there")
+	if _, _, err := boot(t.Context(), sandbox.Config{}, "/not/there"); err == nil || !strings.Contains(err.Error(), "/not/there") {
+		t.Errorf("a namespace that isn't there: %v", err)
+	}
+	if _, _, err := boot(t.Context(), sandbox.Config{}, "/proc/thread-self/ns/net"); err == nil || !strings.Contains(err.Error(), "hostNetwork") {
+		t.Errorf("the node's own: %v", err)
 	}
 	if os.Getuid() != 0 {
 		t.Skip("entering a namespace needs root")
 	}
 	before, inside := link(), ""
-	if err := inNetwork("/proc/self/ns/net", func() error { inside = link(); return nil }); err != nil || inside != before {
-		t.Errorf("%v: %s, want %s", err, inside, before)
+	other := make(chan error, 1)
+	made := make(chan int, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		ns := -1
+		if err == nil {
+			ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
+		made <- ns
+		other <- err
+	}()
+	ns := <-made
+	if err := <-other; err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(ns) }()
+	if err := inNetwork(ns, func() error { inside = link(); return nil }); err != nil || inside == before || link() != before {
+		t.Errorf("%v: %s inside, %s before, %s after", err, inside, before, link())
+	}
+	p, err := podNetwork(ns)
+	if err != nil || inside != fmt.Sprintf("net:[%d]", p.Namespace) {
+		t.Errorf("%v: %+v, want %s", err, p, inside)
 	}
 }
 

@@ -47,7 +47,7 @@ type Options struct {
 type Network struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Prefix
-	// Gateways holds at most one address for each family.
+	// Gateways holds at most one address for each family, which need not be in a prefix of Addresses.
 	Gateways   []netip.Addr
 	DNSServers []netip.Addr
 	// MTU in bytes; 0 keeps the device's.

@@ -68,8 +68,10 @@ func New(cfg *Config) *Guard {
 		slaac:     cfg.RouterAdvertisements, dhcp: cfg.DHCP,
 	}
 	g.prefix6, _ = cfg.Gateway6.Prefix(cfg.Prefix6)
-	host := ^uint32(0) >> cfg.Prefix4
-	binary.BigEndian.PutUint32(g.bcast4[:], binary.BigEndian.Uint32(g.gateway4[:])|host)
+	g.bcast4 = [4]byte{255, 255, 255, 255}
+	if cfg.Prefix4 < 31 { // others have no broadcast address of their own (RFC 3021)
+		binary.BigEndian.PutUint32(g.bcast4[:], binary.BigEndian.Uint32(g.gateway4[:])|^uint32(0)>>cfg.Prefix4)
+	}
 	if cfg.PartialChecksums {
 		g.partial = takePartial
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -91,9 +92,15 @@ func (n Network) Apply() error {
 		}
 	}
 	for _, gw := range n.Gateways {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}
-		if err := netlink.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("route by %s: %w", gw, err)
+		routes := []*netlink.Route{{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}}
+		if !slices.ContainsFunc(n.Addresses, func(p netip.Prefix) bool { return p.Contains(gw) }) {
+			to := &net.IPNet{IP: gw.AsSlice(), Mask: net.CIDRMask(gw.BitLen(), gw.BitLen())}
+			routes = slices.Insert(routes, 0, &netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK})
+		}
+		for _, route := range routes {
+			if err := netlink.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
+				return fmt.Errorf("route by %s: %w", gw, err)
+			}
 		}
 	}
 	return nil

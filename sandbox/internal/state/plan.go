@@ -67,7 +67,8 @@ type Plan struct {
 	Attached  bool   `json:"attached,omitempty"` // ends with the caller, though it has a name
 	Children  bool   `json:"children,omitempty"` // its programs may ask for children of it
 	Review    bool   `json:"review,omitempty"`   // only to look at the disk: no other command gets a session
-	Again     *Again `json:"again,omitempty"`    // of a run that goes on after the end of its guest
+	Pod       *Pod   `json:"pod,omitempty"`
+	Again     *Again `json:"again,omitempty"` // of a run that goes on after the end of its guest
 }
 
 // Shares reports whether the guest may write to a directory of this machine, or to a disk that stays.

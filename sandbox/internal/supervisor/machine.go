@@ -97,6 +97,7 @@ func (s *supervisor) serveLink() error {
 		return nil
 	}
 	cfg := netstack.Config{GuestMAC: s.mac, DHCP: true, MTU: netstack.LargeMTU} // the card of every backend takes it
+	s.pod.link(&cfg)
 	if err := s.access.settleOffline(); err != nil {
 		return errors.Join(err, s.link.Close())
 	}
@@ -108,7 +109,7 @@ func (s *supervisor) serveLink() error {
 	g, err := gateway.New(gateway.Config{
 		Granted: stored.Granted(), Use: s.access.use,
 		CA: authority, Placeholders: stored.Placeholders, Parents: stored.ParentPlaceholders,
-		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Capture: s.records.Capture(),
+		Sandbox: s.plan.ID, Policy: s.policy, Floor: s.floor, Audit: reloads{audit.Tee(s.records.Sink(), &s.denials), s}, Link: cfg, Node: s.pod.node(), Capture: s.records.Capture(),
 		Admit:   admitReload(s.plan),
 		Forward: s.ports.forward, DialSandbox: s.peers.dial,
 		Terminate:  func(reason string) { s.cancel(fmt.Errorf("%w: %s", state.ErrTerminated, reason)) },
@@ -170,7 +171,7 @@ func (s *supervisor) greetAgent() error {
 		return err
 	}
 	if s.gateway != nil {
-		opts.Network, opts.CAPEM, opts.TrustEnv = networkOf(s.gateway.Link(), s.mac), s.gateway.CAPEM(), true
+		opts.Network, opts.CAPEM, opts.TrustEnv = networkOf(s.gateway.Link(), s.mac, s.pod), s.gateway.CAPEM(), true
 	}
 	if err := asCopy(s.plan, &opts); err != nil {
 		return err
@@ -222,12 +223,20 @@ func rootOf(plan *state.Plan) *agentclient.Root {
 	return r
 }
 
-func networkOf(l netstack.Config, mac net.HardwareAddr) *agentclient.Network {
-	return &agentclient.Network{
-		MAC:        mac,
-		Addresses:  []netip.Prefix{netip.PrefixFrom(l.Guest4, l.Prefix4), netip.PrefixFrom(l.Guest6, l.Prefix6)},
-		Gateways:   []netip.Addr{l.Gateway4, l.Gateway6},
-		DNSServers: []netip.Addr{l.Gateway4},
-		MTU:        l.MTU,
+// networkOf is the link as the guest sets it up. A pod has no addresses but its own.
+func networkOf(l netstack.Config, mac net.HardwareAddr, pod *podNetwork) *agentclient.Network {
+	n := &agentclient.Network{MAC: mac, MTU: l.MTU}
+	for _, f := range []struct {
+		own, guest, gateway netip.Addr
+		bits                int
+	}{
+		{pod.address4(), l.Guest4, l.Gateway4, l.Prefix4}, {pod.address6(), l.Guest6, l.Gateway6, l.Prefix6},
+	} {
+		if pod.ofCNI() && !f.own.IsValid() {
+			continue
+		}
+		n.Addresses, n.Gateways = append(n.Addresses, netip.PrefixFrom(f.guest, f.bits)), append(n.Gateways, f.gateway)
 	}
+	n.DNSServers = n.Gateways[:1]
+	return n
 }

@@ -49,6 +49,7 @@ type supervisor struct {
 	backend vm.Backend
 	link    netstack.Link
 	mac     net.HardwareAddr
+	pod     *podNetwork // nil for no pod
 	// cacheDisk is what caches begin with; the zero value is nothing.
 	cacheDisk agentclient.Disk
 	agent     *agentclient.Client
@@ -173,7 +174,7 @@ func boundEnd(ctx context.Context, limit time.Duration, exit func()) {
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
-	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, s.readPod, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
