@@ -38,8 +38,11 @@ type Config struct {
 	// Roots verify upstream servers over TLS; nil is the host's.
 	Roots *x509.CertPool
 
-	clock      clock  // nil: real
-	resolvConf string // "": /etc/resolv.conf
+	// ResolvConf is the file that names the resolvers of "system"; "" is
+	// /etc/resolv.conf.
+	ResolvConf string
+
+	clock clock // nil: real
 }
 
 // Guard is the resolver of one sandbox.
@@ -91,7 +94,7 @@ func New(cfg Config) (*Guard, error) {
 	if g.hasIPv6 == nil {
 		g.hasIPv6 = (&ipv6Probe{clock: g.clock}).probe
 	}
-	g.options = upstream.Options{Clock: g.clock, Dial: cfg.Dialer, Roots: cfg.Roots, ResolvConf: cfg.resolvConf}
+	g.options = upstream.Options{Clock: g.clock, Dial: cfg.Dialer, Roots: cfg.Roots, ResolvConf: cfg.ResolvConf}
 	g.pins, g.tunnels = newPins(g.clock), newTunnelZones(g.clock)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if err := g.reload(cfg.Policy, cfg.Judge); err != nil {

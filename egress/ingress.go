@@ -18,6 +18,21 @@ func Admit(p *policies.Policy, client netip.Addr, ours bool) Verdict {
 	return Verdict{Action: Deny, Reason: ReasonNoRule}
 }
 
+// AdmitPod is Admit for a port of a pod: as long as no rule is about clients' addresses, all may connect.
+func AdmitPod(p *policies.Policy, client netip.Addr, ours bool) Verdict {
+	if ours {
+		return Verdict{Action: Allow, Reason: ReasonThisMachine}
+	}
+	switch rule, ok := p.AdmitsToPod(client); {
+	case !ok:
+		return Verdict{Action: Deny, Reason: ReasonNoRule}
+	case rule == "":
+		return Verdict{Action: Allow, Reason: ReasonPodOpen}
+	default:
+		return Verdict{Action: Allow, Rule: rule, Reason: ReasonRule}
+	}
+}
+
 // AdmitSandbox judges another sandbox that connects to a TCP port of the guest. No rule of the machine's own is asked:
 // what runs in that sandbox is no program of this machine.
 func AdmitSandbox(p *policies.Policy, name string, port uint16) Verdict {

@@ -14,6 +14,7 @@ const (
 	ReasonNeedsName
 	ReasonNeedsRequest
 	ReasonThisMachine
+	ReasonPodOpen
 )
 
 // Reasons why one is denied.
@@ -69,6 +70,8 @@ func (r Reason) text() reasonText {
 		return reasonText{"needs_request", "it is allowed request by request, under inspection"}
 	case ReasonThisMachine:
 		return reasonText{"this_machine", "the client of a published port is this machine itself"}
+	case ReasonPodOpen:
+		return reasonText{"pod_open", "no rule of [[ingress.allow]] with cidrs says who may connect to this pod, so every client may"}
 	default:
 		return r.denial()
 	}
@@ -76,7 +79,7 @@ func (r Reason) text() reasonText {
 
 func (r Reason) denial() reasonText {
 	switch r {
-	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest, ReasonThisMachine:
+	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest, ReasonThisMachine, ReasonPodOpen:
 		return reasonText{}
 	case ReasonNoRule:
 		return reasonText{"no_rule", "no allow rule covers it; add one to the policy if it should be reachable"}
@@ -160,7 +163,7 @@ func (r Reason) Reportable() bool {
 	case ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonNotPinned, ReasonNoName, ReasonECH, ReasonProtocol,
 		ReasonMethod, ReasonPath, ReasonPathAmbiguous, ReasonQUIC, ReasonEncryptedDNS, ReasonInspectionOff, ReasonWithin:
 		return true
-	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest, ReasonThisMachine,
+	case ReasonNone, ReasonRule, ReasonDefaultPublic, ReasonHosts, ReasonNeedsName, ReasonNeedsRequest, ReasonThisMachine, ReasonPodOpen,
 		ReasonSpecialAddress, ReasonMetadata, ReasonHostAddress, ReasonLocalName, ReasonMetadataName,
 		ReasonInvalid, ReasonHostMismatch, ReasonUnreadable, ReasonRebinding, ReasonLimit:
 	}

@@ -48,7 +48,7 @@ func TestReasonsAreComplete(t *testing.T) {
 			t.Errorf("%v: report mode would open special ranges", r)
 		}
 	}
-	if len(seen) != int(ReasonThisMachine)+int(lastReason-ReasonNoRule)+1 {
+	if len(seen) != int(ReasonPodOpen)+int(lastReason-ReasonNoRule)+1 {
 		t.Errorf("%d reasons have a text, want each up to lastReason", len(seen))
 	}
 	for _, c := range classes() {

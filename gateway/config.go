@@ -71,6 +71,12 @@ type Config struct {
 	// Node are addresses of this machine that aren't in the gateway's network namespace: what the guest sends there is
 	// refused as what it sends to others of this machine's, and clients that come from there are this machine.
 	Node []netip.Addr
+	// ResolvConf is the file that names the resolvers of dns.servers "system"; "" is the host's.
+	ResolvConf string
+	// Pod is the guest's first address if it is a pod's, whose ports are open otherwise: the guest sees the clients' own
+	// addresses, each client may connect unless an ingress rule of a policy says who may, and only those of a loopback address
+	// reach servers that listen on one. The zero value is no pod.
+	Pod netip.Addr
 	// Owns reports whether the host's kernel keeps what is sent to dst to itself. Nil asks the kernel.
 	Owns func(proto egress.Proto, dst netip.AddrPort) bool
 	// HasIPv6 says whether the host reaches IPv6; nil looks.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 
 	"github.com/msb-project/msb/egress"
@@ -92,10 +93,32 @@ func (g *Gateway) dialFused(ctx context.Context, network, addr string, fuse fuse
 // dialResolver is dnsguard's way to its servers, which the operator chose: no fuse, but the tests'
 // internet where there is one.
 func (g *Gateway) dialResolver() func(ctx context.Context, network, addr string) (net.Conn, error) {
-	if g.cfg.Dialer == nil {
+	switch {
+	case g.inbound.isPod():
+		return g.dialPodsResolver
+	case g.cfg.Dialer == nil:
 		return nil
 	}
 	return g.cfg.Dialer.DialContext
+}
+
+// errOwnResolver keeps a guest from answering its own questions, and so from choosing the addresses of names (invariant 6).
+var errOwnResolver = errors.New("the resolver's address is the pod's own, on which only its guest can listen: name another in the pod's resolv.conf, or in dns.servers")
+
+// dialPodsResolver refuses addresses of the pod itself: ports on them lead to the guest.
+func (g *Gateway) dialPodsResolver(ctx context.Context, network, addr string) (net.Conn, error) {
+	outside := func(_ context.Context, network, address string, _ syscall.RawConn) error {
+		dst, err := netip.ParseAddrPort(address)
+		proto := egress.UDP
+		if strings.HasPrefix(network, "tcp") {
+			proto = egress.TCP
+		}
+		if err == nil && (dst.Addr().IsLoopback() || g.owns(proto, dst)) {
+			err = errOwnResolver
+		}
+		return err
+	}
+	return g.dialFused(ctx, network, addr, outside)
 }
 
 // dialInspected implements secretproxy.DialFunc. The address is judged again, because a kept connection may be

@@ -90,7 +90,7 @@ func (g *Gateway) build() error {
 	g.budget.used.Store(g.cfg.EgressUsed)
 	g.guard, err = dnsguard.New(dnsguard.Config{
 		Sandbox: g.cfg.Sandbox, Policy: g.cfg.Policy, Judge: rules.Engine, Audit: g.floods,
-		Dialer: g.dialResolver(), HasIPv6: g.cfg.HasIPv6, Roots: g.cfg.Roots,
+		Dialer: g.dialResolver(), ResolvConf: g.cfg.ResolvConf, HasIPv6: g.cfg.HasIPv6, Roots: g.cfg.Roots,
 		Spend: g.budget.takePacket,
 	})
 	if err != nil {

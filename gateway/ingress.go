@@ -23,7 +23,31 @@ type inbound struct {
 // of this machine (of IPv4 it takes none, and a TCP handshake with such a sender never ends): they are not believed.
 func (i *inbound) admits(proto egress.Proto, client netip.Addr) egress.Verdict {
 	claimed := proto == egress.UDP && client.Is6() && !client.IsLoopback()
-	return egress.Admit(i.g.policy.Load(), client, !claimed && i.g.classifier.OwnedByHost(client))
+	admit := egress.Admit
+	if i.isPod() {
+		admit = egress.AdmitPod
+	}
+	return admit(i.g.policy.Load(), client, !claimed && i.g.classifier.OwnedByHost(client))
+}
+
+// source is the address that the guest sees of a client.
+func (i *inbound) source(client netip.Addr) netip.Addr {
+	switch {
+	case !i.isPod():
+		return netip.Addr{} // the gateway's: the client's may mean another machine to the guest
+	case !client.IsLoopback():
+		return client
+	case i.g.cfg.Pod.Is6():
+		return netip.IPv6Loopback() // the gateway's IPv6 address
+	}
+	return netip.Addr{}
+}
+
+func (i *inbound) isPod() bool { return i.g.cfg.Pod.IsValid() }
+
+// mayForward reports whether a client that the guest refuses may reach a server on its 127.0.0.1.
+func (i *inbound) mayForward(client netip.Addr) bool {
+	return i.g.cfg.Forward != nil && (!i.isPod() || client.IsLoopback())
 }
 
 // event begins the audit line of one client, and decides.

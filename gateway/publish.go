@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -18,7 +19,7 @@ import (
 const publishedDial = 10 * time.Second
 
 // Publish carries the connections that l accepts to a TCP port of g's guest, which sees the gateway's address as
-// their other end. The policy says which clients may connect; those of this machine always may. Each is a line of the
+// their other end, or of a pod's port the client's; these go on when l is closed, as those of any server do. The policy says which clients may connect; those of this machine always may. Each is a line of the
 // audit log: when it ends, or is refused. What the guest sends counts as egress. The end of ctx, or of the gateway, ends
 // l and them; Publish returns then.
 func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
@@ -37,7 +38,9 @@ func Publish(ctx context.Context, g *Gateway, l net.Listener, port uint16) {
 		client, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			<-g.inbound.slots
-			cancel() // who closed l, ended what it accepted
+			if !g.inbound.isPod() {
+				cancel() // who closed l, ended what it accepted
+			}
 			return
 		}
 		if err != nil { // such as too many open files: others may end meanwhile
@@ -87,7 +90,7 @@ func (i *inbound) carryIn(ctx context.Context, client net.Conn, ev *audit.Event)
 func (i *inbound) dialBounded(ctx context.Context, ev *audit.Event) (*netstack.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishedDial)
 	defer cancel()
-	guest, err := i.dialPublished(ctx, ev.Port)
+	guest, err := i.dialPublished(ctx, ev.Client.Addr(), ev.Port)
 	if err != nil {
 		err = fmt.Errorf("the guest doesn't answer on this port: %w", err)
 		ev.Message = err.Error()
@@ -110,19 +113,19 @@ func (i *inbound) relay(ctx context.Context, client net.Conn, guest *netstack.TC
 }
 
 // dialPublished connects to a server of the guest: to one that listens on 127.0.0.1 only by way of the guest's agent.
-func (i *inbound) dialPublished(ctx context.Context, port uint16) (*netstack.TCPConn, error) {
-	guest, err := i.g.stack.DialGuest(ctx, port)
+func (i *inbound) dialPublished(ctx context.Context, client netip.Addr, port uint16) (*netstack.TCPConn, error) {
+	guest, err := i.g.stack.DialGuest(ctx, i.source(client), port)
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return guest, err
 	}
-	if i.g.cfg.Forward == nil {
+	if !i.mayForward(client) {
 		return nil, fmt.Errorf("%w; does its server listen on 127.0.0.1 only? Let it listen on 0.0.0.0", err)
 	}
 	by, forwardErr := i.g.cfg.Forward(ctx, egress.TCP, port)
 	if forwardErr != nil {
 		return nil, fmt.Errorf("%w; nor by 127.0.0.1: %w", err, forwardErr)
 	}
-	return i.g.stack.DialGuest(ctx, by)
+	return i.g.stack.DialGuest(ctx, i.source(client), by)
 }
 
 // resetClose closes with a reset where the kind of connection has one.

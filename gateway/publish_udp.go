@@ -173,7 +173,7 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 	}
 	f = &udpInbound{ev: ev, begin: time.Now()}
 	var err error
-	if f.guest, err = p.g.stack.DialGuestUDP(p.port); err != nil {
+	if f.guest, err = p.g.stack.DialGuestUDP(p.g.inbound.source(client.Addr()), p.port); err != nil {
 		p.g.inbound.udp.leave(nil)
 		f.ev.Message = err.Error()
 		p.g.emit(f.ev)
@@ -212,7 +212,7 @@ func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
 		silent := time.Unix(0, f.last.Load()).Add(p.idle)
 		_ = guest.SetReadDeadline(silent)
 		n, err := 0, error(syscall.ECONNREFUSED)
-		elsewhere := p.g.cfg.Forward != nil && !f.forwarded && f.ev.BytesUp == 0 // the server may listen on loopback only
+		elsewhere := p.g.inbound.mayForward(f.ev.Client.Addr()) && !f.forwarded && f.ev.BytesUp == 0 // the server may listen on loopback only
 		if !elsewhere || !f.refused.Load() {
 			n, err = guest.Read(*buf)
 		}
@@ -247,7 +247,7 @@ func (p *udpPort) forward(ctx context.Context, f *udpInbound) error {
 	if err != nil {
 		return fmt.Errorf("the guest doesn't answer on this port: nothing listens on its address; nor by 127.0.0.1: %w", err)
 	}
-	guest, err := p.g.stack.DialGuestUDP(by)
+	guest, err := p.g.stack.DialGuestUDP(p.g.inbound.source(f.ev.Client.Addr()), by)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
@@ -26,22 +27,46 @@ const MaxInbound = 12288
 // errInbound is returned by DialGuest while there are MaxInbound connections.
 var errInbound = fmt.Errorf("netstack: there are %d connections into the guest already", MaxInbound)
 
-// DialGuest connects to a TCP port of the guest from the gateway's address, for published ports. The caller owns the
-// connection and must Close or Reset it. It takes none of Limits, which are for what the guest begins.
-func (s *Stack) DialGuest(ctx context.Context, port uint16) (*TCPConn, error) {
-	f, err := s.tcp.reserveInbound(netip.AddrPortFrom(s.cfg.Guest4, port))
+// inboundEnds are the addresses of a connection to the guest that from begins: the guest's address of that family, and from
+// itself. One that the guest would not believe, or answer by its gateway, has the gateway's in its place: its own, one of a
+// loopback or a link, or the zero value, which is IPv4.
+func (s *Stack) inboundEnds(from netip.Addr) (source, guest netip.Addr) {
+	from = from.Unmap().WithZone("")
+	source, guest = s.cfg.Gateway4, s.cfg.Guest4
+	if from.Is6() {
+		source, guest = s.cfg.Gateway6, s.cfg.Guest6
+	}
+	if from.IsGlobalUnicast() && from != guest {
+		source = from
+	}
+	return source, guest
+}
+
+func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
+	if a.Is6() {
+		return ipv6.ProtocolNumber
+	}
+	return ipv4.ProtocolNumber
+}
+
+// DialGuest connects to a TCP port of the guest, for published ports, with from as the address that the guest sees; the
+// zero value is the gateway's. The caller owns the connection and must Close or Reset it. It takes none of Limits, which are
+// for what the guest begins.
+func (s *Stack) DialGuest(ctx context.Context, from netip.Addr, port uint16) (*TCPConn, error) {
+	source, guest := s.inboundEnds(from)
+	f, err := s.tcp.reserveInbound(netip.AddrPortFrom(guest, port))
 	if err != nil {
 		return nil, err
 	}
 	defer s.wg.Done() // until then Close ends what is connected here
 	wq := new(waiter.Queue)
-	ep, terr := s.net.NewEndpoint(tcp.ProtocolNumber, ipv4.ProtocolNumber, wq)
+	ep, terr := s.net.NewEndpoint(tcp.ProtocolNumber, protocolOf(guest), wq)
 	if terr != nil {
 		s.tcp.release(f)
 		return nil, &dialError{f.src, translate(terr)}
 	}
 	c := newTCPConn(f, wq, ep)
-	if err := connect(ctx, ep, wq, netip.AddrPortFrom(s.cfg.Gateway4, 0), f.src); err != nil {
+	if err := connect(ctx, ep, wq, netip.AddrPortFrom(source, 0), f.src); err != nil {
 		c.Reset()
 		return nil, &dialError{f.src, err}
 	}
@@ -129,22 +154,23 @@ func (c *guestUDP) Close() error {
 	return c.UDPConn.Close()
 }
 
-// DialGuestUDP returns a socket of the gateway's address that is connected to a UDP port of the guest: a Read and a
-// Write for each datagram. When the guest refuses a datagram, the next Read or Write returns the error, and a Read
+// DialGuestUDP returns a socket that is connected to a UDP port of the guest, which sees the address that DialGuest's does: a
+// Read and a Write for each datagram. When the guest refuses a datagram, the next Read or Write returns the error, and a Read
 // that waits ends; so set the read deadline before each Read. A Write never waits: while the guest takes nothing and
 // there is no room, a datagram is lost, as UDP may be. The caller must close the socket, and bounds how many there
 // are.
-func (s *Stack) DialGuestUDP(port uint16) (net.Conn, error) {
+func (s *Stack) DialGuestUDP(from netip.Addr, port uint16) (net.Conn, error) {
 	if s.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	guest := netip.AddrPortFrom(s.cfg.Guest4, port)
+	source, to := s.inboundEnds(from)
+	guest := netip.AddrPortFrom(to, port)
 	wq := new(waiter.Queue)
-	ep, terr := s.net.NewEndpoint(udp.ProtocolNumber, ipv4.ProtocolNumber, wq)
+	ep, terr := s.net.NewEndpoint(udp.ProtocolNumber, protocolOf(to), wq)
 	if terr != nil {
 		return nil, &dialError{guest, translate(terr)}
 	}
-	terr = ep.Bind(fullAddr(netip.AddrPortFrom(s.cfg.Gateway4, 0)))
+	terr = ep.Bind(fullAddr(netip.AddrPortFrom(source, 0)))
 	if terr == nil {
 		terr = ep.Connect(fullAddr(guest))
 	}

@@ -2,6 +2,7 @@ package netstack_test
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -52,5 +53,59 @@ func TestLinksOfOneAddress(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// TestGuestsSeeTheirClients: a connection has the address that it is dialled from, and the gateway's where that one is none of
+// another machine.
+func TestGuestsSeeTheirClients(t *testing.T) {
+	t.Parallel()
+	s, g := netstacktest.Start(t, podLink())
+	stillServes(t, g, server4) // the link is up then
+	l, err := g.ListenTCP(8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l6, err := g.ListenTCP6(8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l6.Close()
+	for from, want := range map[string]string{
+		"10.213.9.9": "10.213.9.9", "203.0.113.9": "203.0.113.9", "::ffff:203.0.113.9": "203.0.113.9", "2001:db8::9": "2001:db8::9",
+		"": "169.254.127.1", "127.0.0.1": "169.254.127.1", "10.213.7.5": "169.254.127.1", "169.254.1.1": "169.254.127.1",
+		"::1": "fd6d:7362::1", "fe80::1%eth0": "fd6d:7362::1", "2a0a:1::5": "fd6d:7362::1",
+	} {
+		var addr netip.Addr
+		if from != "" {
+			addr = netip.MustParseAddr(from)
+		}
+		at := l
+		if addr.Unmap().Is6() {
+			at = l6
+		}
+		type accepted struct {
+			client string
+			err    error
+		}
+		seen := make(chan accepted, 1)
+		go func() {
+			c, err := at.Accept()
+			if err != nil {
+				seen <- accepted{"", err}
+				return
+			}
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			seen <- accepted{host, c.Close()}
+		}()
+		c, err := s.DialGuest(testContext(t), addr, 8080)
+		if err != nil {
+			t.Fatalf("from %q: %v", from, err)
+		}
+		if got := <-seen; got.err != nil || got.client != want {
+			t.Errorf("from %q: the guest sees %v, want %s", from, got, want)
+		}
+		_ = c.Close()
 	}
 }

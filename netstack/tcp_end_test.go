@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -162,7 +163,7 @@ func TestCloseEndsHandlersAndConnections(t *testing.T) {
 	if n := s.Stats().TCPConnections; n != 0 {
 		t.Errorf("%d connections after Close", n)
 	}
-	if _, err := s.DialGuest(testContext(t), 1); !errors.Is(err, netstack.ErrClosed) {
+	if _, err := s.DialGuest(testContext(t), netip.Addr{}, 1); !errors.Is(err, netstack.ErrClosed) {
 		t.Errorf("DialGuest after Close: %v", err)
 	}
 }

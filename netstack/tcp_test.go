@@ -200,7 +200,7 @@ func TestDialGuestReachesAListener(t *testing.T) {
 		_, _ = c.Write([]byte("hello"))
 		_ = c.Close()
 	}()
-	c, err := s.DialGuest(testContext(t), 8080)
+	c, err := s.DialGuest(testContext(t), netip.Addr{}, 8080)
 	if err != nil {
 		t.Fatalf("DialGuest: %v", err)
 	}
@@ -208,7 +208,7 @@ func TestDialGuestReachesAListener(t *testing.T) {
 	if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {
 		t.Fatalf("got %q, %v", b, err)
 	}
-	if _, err := s.DialGuest(testContext(t), 8081); err == nil {
+	if _, err := s.DialGuest(testContext(t), netip.Addr{}, 8081); err == nil {
 		t.Fatal("DialGuest to a closed port worked")
 	}
 }

@@ -34,6 +34,27 @@ func (p *Policy) Admits(client netip.Addr) (rule string, ok bool) {
 	})
 }
 
+// AdmitsToPod is Admits for a port of a pod, which every client may connect to that no policy narrows: p and each floor
+// below it must have a rule for the client if they have any with CIDRs. The rule is "" if none has.
+func (p *Policy) AdmitsToPod(client netip.Addr) (rule string, ok bool) {
+	client = client.Unmap().WithZone("")
+	for ; p != nil; p = p.Floor {
+		if !p.Ingress.AdmitsAddresses() {
+			continue
+		}
+		i := slices.IndexFunc(p.Ingress.Allow, func(r IngressRule) bool {
+			return slices.ContainsFunc(r.CIDRs, func(c netip.Prefix) bool { return c.Contains(client) })
+		})
+		if i < 0 {
+			return "", false
+		}
+		if rule == "" {
+			rule = p.Ingress.Allow[i].Name
+		}
+	}
+	return rule, true
+}
+
 // AdmitsSandbox is Admits for another sandbox that connects to a TCP port of the guest.
 func (p *Policy) AdmitsSandbox(name string, port uint16) (rule string, ok bool) {
 	return p.admits(func(r *IngressRule) bool {

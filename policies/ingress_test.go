@@ -77,3 +77,36 @@ func TestI15_SandboxesNeedEachFloorsRule(t *testing.T) {
 		t.Error("a rule for sandboxes lets addresses in")
 	}
 }
+
+// TestI15_PodsAreNarrowedByEachFloor: to a pod's ports every client may connect, unless its policy or a floor says who may.
+func TestI15_PodsAreNarrowedByEachFloor(t *testing.T) {
+	t.Parallel()
+	rule := func(name, cidr string) *Policy {
+		return parse(t, "[[ingress.allow]]\nname = \""+name+"\"\ncidrs = [\""+cidr+"\"]\n")
+	}
+	under := func(floor, own *Policy) *Policy {
+		p, err := Tighten(floor, own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	wide := rule("wide", "10.0.0.0/8")
+	for i, c := range []struct {
+		policy       *Policy
+		client, rule string
+		ok           bool
+	}{
+		{parse(t, ""), "203.0.113.9", "", true},
+		{parse(t, "[[ingress.allow]]\nsandboxes = [\"web\"]\nports = [80]\n"), "203.0.113.9", "", true},
+		{wide, "10.1.2.3", "wide", true}, {wide, "::ffff:10.1.2.3", "wide", true}, {wide, "11.1.2.3", "", false},
+		{under(wide, parse(t, "")), "10.1.2.3", "wide", true}, {under(wide, parse(t, "")), "11.1.2.3", "", false},
+		{under(parse(t, ""), wide), "10.1.2.3", "wide", true}, {under(parse(t, ""), wide), "11.1.2.3", "", false},
+		{under(wide, rule("own", "10.1.0.0/16")), "10.1.2.3", "own", true}, {under(wide, rule("own", "10.1.0.0/16")), "10.2.2.3", "", false},
+		{under(rule("narrow", "10.1.0.0/16"), wide), "10.2.2.3", "", false},
+	} {
+		if rule, ok := c.policy.AdmitsToPod(netip.MustParseAddr(c.client)); rule != c.rule || ok != c.ok {
+			t.Errorf("%d: %s: %v by %q", i, c.client, ok, rule)
+		}
+	}
+}

@@ -206,6 +206,9 @@ func (r *reviewer) admitted(id uint32, v *capture.Verdict) {
 	name := client.Addr().String()
 	ours := client.Addr().IsLoopback() || v.Reason == egress.ReasonThisMachine.String()
 	judge := func(p *policies.Policy) egress.Verdict { return egress.Admit(p, client.Addr(), ours) }
+	if v.Reason == egress.ReasonPodOpen.String() {
+		judge = func(p *policies.Policy) egress.Verdict { return egress.AdmitPod(p, client.Addr(), ours) }
+	}
 	if peer, ok := strings.CutPrefix(v.Client, capture.PeerPrefix); ok {
 		_, guest := r.table.ends(row.key)
 		name, judge = v.Client, func(p *policies.Policy) egress.Verdict { return egress.AdmitSandbox(p, peer, guest.Port()) }

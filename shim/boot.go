@@ -33,6 +33,9 @@ func machineConfig(id string, spec *specs.Spec, s *settings) (cfg sandbox.Config
 	if err := nodePolicy(&cfg, s, spec.Annotations); err != nil {
 		return cfg, err
 	}
+	if network(spec) != "" {
+		cfg.Pod = &sandbox.Pod{ResolvConf: resolvConf(spec)}
+	}
 	return cfg, records(&cfg, s, id, spec.Annotations)
 }
 
@@ -55,7 +58,7 @@ func boot(ctx context.Context, cfg sandbox.Config, netns string) (machine, strin
 		return nil, "", fmt.Errorf("the pod's network namespace %s: %w", netns, err)
 	}
 	defer func() { _ = unix.Close(ns) }()
-	if cfg.Pod, err = podNetwork(ns); err != nil {
+	if err := podNetwork(cfg.Pod, ns); err != nil {
 		return nil, "", err
 	}
 	if err := inNetwork(ns, start); err != nil {
@@ -66,30 +69,40 @@ func boot(ctx context.Context, cfg sandbox.Config, netns string) (machine, strin
 
 // podNetwork describes the network of a pod to its supervisor. It is never the node's own, where a guest's ports would be
 // the node's.
-func podNetwork(ns int) (*sandbox.Pod, error) {
+func podNetwork(p *sandbox.Pod, ns int) error {
 	var pods, own unix.Stat_t
 	err := unix.Fstat(ns, &pods)
 	if err == nil {
 		err = unix.Stat("/proc/thread-self/ns/net", &own) // of this thread: inNetwork may have put the main one into a pod's
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if pods.Ino == own.Ino && pods.Dev == own.Dev {
-		return nil, refused("hostNetwork (the node's own network namespace) can't be honoured; a microVM shares none of the node's namespaces: leave it out")
+		return refused("hostNetwork (the node's own network namespace) can't be honoured; a microVM shares none of the node's namespaces: leave it out")
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("the node's addresses: %w", err)
+		return fmt.Errorf("the node's addresses: %w", err)
 	}
-	p := &sandbox.Pod{Namespace: pods.Ino}
+	p.Namespace = pods.Ino
 	for _, a := range addrs {
 		prefix, err := netip.ParsePrefix(a.String())
 		if addr := prefix.Addr(); err == nil && !addr.IsLoopback() && !slices.Contains(p.Node, addr) {
 			p.Node = append(p.Node, addr)
 		}
 	}
-	return p, nil
+	return nil
+}
+
+// resolvConf is the node's file that becomes a pod's /etc/resolv.conf; "" if it has none.
+func resolvConf(spec *specs.Spec) string {
+	for _, m := range slices.Backward(spec.Mounts) { // the last one covers others
+		if m.Destination == "/etc/resolv.conf" {
+			return m.Source
+		}
+	}
+	return ""
 }
 
 // inNetwork calls do with its thread in a network namespace, which processes that do starts inherit.

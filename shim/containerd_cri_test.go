@@ -79,7 +79,8 @@ ConfigPath = '%s'
 		}
 		n.isClean(t)
 	}()
-	if st, err := r.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sb.PodSandboxId}); err != nil || st.Status.State != cri.PodSandboxState_SANDBOX_READY || !strings.HasPrefix(st.Status.Network.GetIp(), "10.213.7.") {
+	st, err := r.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sb.PodSandboxId})
+	if err != nil || st.Status.State != cri.PodSandboxState_SANDBOX_READY || !strings.HasPrefix(st.Status.Network.GetIp(), "10.213.7.") {
 		t.Errorf("the pod's status: %v, %v", st, err)
 	}
 	container := func(pid cri.NamespaceMode) (string, error) {
@@ -108,9 +109,9 @@ ConfigPath = '%s'
 		t.Fatal(err)
 	}
 	e, err := r.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c, Timeout: int64(patience.Seconds()), Cmd: []string{
-		"/bin/sh", "-c", "hostname; cat /etc/resolv.conf; id; grep -c ' /dev/shm tmpfs ' /proc/mounts; cat /proc/sys/net/ipv4/ip_unprivileged_port_start; exit 4",
+		"/bin/sh", "-c", "hostname; cat /etc/resolv.conf; id; grep -c ' /dev/shm tmpfs ' /proc/mounts; cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ip -o addr show dev eth0 scope global | awk '{print $4}'; exit 4",
 	}})
-	const want = "web\nsearch svc.cluster.local\nnameserver 192.0.2.53\nuid=1000(user) gid=1000(user) groups=1000(user),2000(extra)\n1\n0\n"
+	want := "web\nsearch svc.cluster.local\nnameserver 192.0.2.53\nuid=1000(user) gid=1000(user) groups=1000(user),2000(extra)\n1\n0\n" + st.GetStatus().GetNetwork().GetIp() + "/32\n"
 	if err != nil || e.ExitCode != 4 || string(e.Stdout) != want {
 		t.Errorf("exec: %v, exit code %d\n%s%s", err, e.GetExitCode(), e.GetStdout(), e.GetStderr())
 	}

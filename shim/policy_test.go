@@ -148,10 +148,10 @@ func TestNetworkNamespace(t *testing.T) {
 		}
 		return s
 	}
-	if _, _, err := boot(t.Context(), sandbox.Config{}, "/not/there"); err == nil || !strings.Contains(err.Error(), "/not/there") {
+	if _, _, err := boot(t.Context(), sandbox.Config{Pod: new(sandbox.Pod)}, "/not/there"); err == nil || !strings.Contains(err.Error(), "/not/there") {
 		t.Errorf("a namespace that isn't there: %v", err)
 	}
-	if _, _, err := boot(t.Context(), sandbox.Config{}, "/proc/thread-self/ns/net"); err == nil || !strings.Contains(err.Error(), "hostNetwork") {
+	if _, _, err := boot(t.Context(), sandbox.Config{Pod: new(sandbox.Pod)}, "/proc/thread-self/ns/net"); err == nil || !strings.Contains(err.Error(), "hostNetwork") {
 		t.Errorf("the node's own: %v", err)
 	}
 	if os.Getuid() != 0 {
@@ -178,8 +178,8 @@ func TestNetworkNamespace(t *testing.T) {
 	if err := inNetwork(ns, func() error { inside = link(); return nil }); err != nil || inside == before || link() != before {
 		t.Errorf("%v: %s inside, %s before, %s after", err, inside, before, link())
 	}
-	p, err := podNetwork(ns)
-	if err != nil || inside != fmt.Sprintf("net:[%d]", p.Namespace) {
+	p := new(sandbox.Pod)
+	if err := podNetwork(p, ns); err != nil || inside != fmt.Sprintf("net:[%d]", p.Namespace) {
 		t.Errorf("%v: %+v, want %s", err, p, inside)
 	}
 }
@@ -223,5 +223,30 @@ func TestCheckSettings(t *testing.T) {
 	}
 	if CheckSettings(path+"x") == nil {
 		t.Error("a file that isn't there is right")
+	}
+}
+
+// TestPodsResolvConf: the file that is mounted at /etc/resolv.conf names the resolvers of a pod, and of nothing without one.
+func TestPodsResolvConf(t *testing.T) {
+	t.Parallel()
+	s := &settings{Home: t.TempDir(), Records: t.TempDir(), CPUs: 1, HostProfiles: profilesRefuse, Node: "n1", Floor: filepath.Join(t.TempDir(), "floor.toml")}
+	if err := os.WriteFile(s.Floor, []byte(floorText), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mounts := []specs.Mount{{Destination: "/etc/resolv.conf", Source: "/a/below"}, {Destination: "/etc/hosts", Source: "/a/hosts"}, {Destination: "/etc/resolv.conf", Source: "/a/resolv.conf"}}
+	in := &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/run/netns/x"}}}
+	for name, c := range map[string]struct {
+		spec *specs.Spec
+		want string
+		pod  bool
+	}{
+		"pod":                    {&specs.Spec{Linux: in, Mounts: mounts}, "/a/resolv.conf", true},
+		"pod without a file":     {&specs.Spec{Linux: in}, "", true},
+		"no network namespace's": {&specs.Spec{Mounts: mounts}, "", false},
+	} {
+		cfg, err := machineConfig("id1", c.spec, s)
+		if err != nil || (cfg.Pod != nil) != c.pod || c.pod && cfg.Pod.ResolvConf != c.want {
+			t.Errorf("%s: %v, %+v", name, err, cfg.Pod)
+		}
 	}
 }

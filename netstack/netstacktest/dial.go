@@ -77,6 +77,11 @@ func (g *Guest) ListenTCP(port uint16) (*gonet.TCPListener, error) {
 	return gonet.ListenTCP(g.Stack, tcpip.FullAddress{NIC: nicID, Addr: address(g.cfg.Guest4), Port: port}, ipv4.ProtocolNumber)
 }
 
+// ListenTCP6 is ListenTCP on its IPv6 address.
+func (g *Guest) ListenTCP6(port uint16) (*gonet.TCPListener, error) {
+	return gonet.ListenTCP(g.Stack, tcpip.FullAddress{NIC: nicID, Addr: address(g.cfg.Guest6), Port: port}, ipv6.ProtocolNumber)
+}
+
 // Ping sends one echo request and waits for its answer, which must carry the
 // same payload.
 func (g *Guest) Ping(ctx context.Context, dst netip.Addr, payload []byte) error {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/msb-project/msb/netstack"
+	"github.com/msb-project/msb/netstack/frameguard"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -91,6 +92,26 @@ func (p *podNetwork) address6() netip.Addr {
 		return netip.Addr{}
 	}
 	return p.six
+}
+
+// first is the guest's first address; the zero value for no pod.
+func (p *podNetwork) first() netip.Addr {
+	switch {
+	case p == nil:
+		return netip.Addr{}
+	case p.ofCNI() && !p.four.IsValid():
+		return p.six
+	case p.ofCNI():
+		return p.four
+	}
+	return frameguard.Default().Guest4
+}
+
+func (p *podNetwork) resolvConf() string {
+	if p == nil {
+		return ""
+	}
+	return p.ResolvConf
 }
 
 // node are addresses of this machine's outside of the pod. The next hops of its routes are the node's own with most

@@ -167,7 +167,15 @@ func (p *ports) forward(ctx context.Context, proto egress.Proto, port uint16) (u
 		return 0, errNotReady
 	}
 	l := p.s.gateway.Link()
-	return agent.ForwardLoopback(ctx, proto == egress.UDP, port, l.Guest4, l.Gateway4)
+	guest, gateway := l.Guest4, l.Gateway4
+	if p.s.pod.first().Is6() {
+		guest, gateway = l.Guest6, l.Gateway6
+	}
+	by, err := agent.ForwardLoopback(ctx, proto == egress.UDP, port, guest, gateway)
+	if err == nil && p.s.pod != nil {
+		p.s.podPorts.keepShut(by, proto == egress.UDP)
+	}
+	return by, err
 }
 
 // serveAll carries the connections to the published ports.

@@ -32,24 +32,25 @@ const endWait = 2 * state.StopWait
 
 // supervisor is the process that owns one sandbox: gateway, secrets, machine and run directory.
 type supervisor struct {
-	plan    *state.Plan
-	policy  *policies.Policy
-	floor   *policies.Policy // nil for none
-	out     *state.StatusLines
-	control net.Conn
-	records *journal.Records
-	denials audit.Denials
-	gateway *gateway.Gateway
-	ports   ports
-	ssh     forwards
-	peers   peers
-	named   named
-	caller  caller
-	machine vm.Machine
-	backend vm.Backend
-	link    netstack.Link
-	mac     net.HardwareAddr
-	pod     *podNetwork // nil for no pod
+	plan     *state.Plan
+	policy   *policies.Policy
+	floor    *policies.Policy // nil for none
+	out      *state.StatusLines
+	control  net.Conn
+	records  *journal.Records
+	denials  audit.Denials
+	gateway  *gateway.Gateway
+	ports    ports
+	ssh      forwards
+	peers    peers
+	named    named
+	caller   caller
+	machine  vm.Machine
+	backend  vm.Backend
+	link     netstack.Link
+	mac      net.HardwareAddr
+	pod      *podNetwork // nil for no pod
+	podPorts podPorts
 	// cacheDisk is what caches begin with; the zero value is nothing.
 	cacheDisk agentclient.Disk
 	agent     *agentclient.Client
@@ -146,6 +147,7 @@ func superviseWith(out *state.StatusLines, b vm.Backend, h Hooks) error {
 
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
+	s.podPorts = newPodPorts(s)
 	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.children.s = s, s, s, s, s, s, s, s, s
 	s.children.wait, s.children.log, s.now, s.looks = childRequestWait, s.emit, time.Now, everyLook
 	return s
@@ -195,6 +197,9 @@ func (s *supervisor) run(choose, hide func() error) error {
 	s.children.open()
 	if err := errors.Join(s.openJobs(), s.beginLife()); err != nil {
 		return err
+	}
+	if s.pod != nil {
+		s.work.Go(s.podPorts.follow)
 	}
 	s.event(audit.SandboxStart, "")
 	if err := s.announce(); err != nil {
