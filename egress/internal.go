@@ -21,7 +21,15 @@ func internalName(n hostname.Name) bool {
 		"test": // RFC 6761, 6.2
 		return true
 	}
-	return s == "home.arpa" || strings.HasSuffix(s, ".home.arpa") // RFC 8375
+	return s == "home.arpa" || strings.HasSuffix(s, ".home.arpa") || // RFC 8375
+		clusterName(s)
+}
+
+// clusterName reports whether s is below the domain that Kubernetes gives to a
+// cluster, unless it is set up with another. It is no name of multicast DNS, though
+// it ends in local: the cluster's own resolver has it.
+func clusterName(s string) bool {
+	return s == "cluster.local" || strings.HasSuffix(s, ".cluster.local")
 }
 
 // localZone reports whether n is in a zone that every resolver has for itself:

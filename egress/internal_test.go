@@ -82,7 +82,7 @@ func TestI6_InternalNamesNeedOwnRules(t *testing.T) {
 	const star = "[[egress.allow]]\nhosts = [\"*\"]\nprotocol = \"https\"\n"
 	for _, open := range []string{"[egress]\ndefault = \"public\"\n", star, "[egress]\nmode = \"report\"\n", "[egress]\ndefault = \"public\"\n" + star} {
 		bare := mustEngine(t, load(t, open))
-		for _, text := range []string{"db.internal", "a.b.internal", "wiki.corp", "nas.lan", "x.home", "x.intranet", "x.private", "mx.mail", "ci.test", "home.arpa", "tv.home.arpa"} {
+		for _, text := range []string{"db.internal", "a.b.internal", "wiki.corp", "nas.lan", "x.home", "x.intranet", "x.private", "mx.mail", "ci.test", "home.arpa", "tv.home.arpa", "cluster.local", "api.shop.svc.cluster.local"} {
 			n := hostname.MustParse(text)
 			if v := bare.DecideName(n); v.Action != Deny || v.Reason == ReasonRule {
 				t.Errorf("%q: %s goes upstream: %v", open, text, v.Message())

@@ -147,6 +147,9 @@ func SpecialName(n hostname.Name) (Reason, bool) {
 	if strings.IndexByte(s, '.') < 0 || localZone(n) {
 		return ReasonLocalName, true
 	}
+	if clusterName(s) {
+		return ReasonNone, false // internalName asks for a rule that names it
+	}
 	switch s[strings.LastIndexByte(s, '.')+1:] {
 	case "localhost", // RFC 6761, 6.3
 		"local",       // RFC 6762: multicast DNS

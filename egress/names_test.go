@@ -12,7 +12,7 @@ import (
 func TestSpecialNames(t *testing.T) {
 	t.Parallel()
 	for reason, list := range map[Reason][]string{
-		ReasonLocalName:    {"localhost", "foo.localhost", "LOCALHOST.", "printer", "nas.local", "a.b.local", "localhost.localdomain", "x.invalid", "x.onion", "x.alt", "host.docker.internal", "host.containers.internal"},
+		ReasonLocalName:    {"localhost", "foo.localhost", "LOCALHOST.", "printer", "nas.local", "a.b.local", "notcluster.local", "cluster.local.local", "localhost.localdomain", "x.invalid", "x.onion", "x.alt", "host.docker.internal", "host.containers.internal"},
 		ReasonMetadataName: {"metadata", "metadata.google.internal", "Metadata.Google.Internal.", "x.metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal", "metadata.tencentyun.com", "api.metadata.cloud.ibm.com"},
 		ReasonNone:         {"example.com", "localhost.example.com", "metadata.example.com", "local.example.com", "registry.internal", "instance-data.example.org"},
 	} {

@@ -124,7 +124,8 @@ func insideName(h hostname.Pattern) bool {
 	case "private", "home", "test":
 		return true
 	}
-	return strings.HasSuffix(h.Base().String(), "home.arpa") || slices.ContainsFunc(labels, func(l string) bool {
+	base := h.Base().String()
+	return strings.HasSuffix(base, "home.arpa") || strings.HasSuffix(base, "cluster.local") || slices.ContainsFunc(labels, func(l string) bool {
 		return l == "internal" || l == "intranet" || l == "corp" || l == "lan"
 	})
 }

@@ -4,59 +4,19 @@ package shim_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // TestContainerdCRI: what a kubelet asks containerd for, with a network of CNI's. The twin of the pod that shares processes is
 // the one that doesn't.
 func TestContainerdCRI(t *testing.T) {
-	const forward = "/proc/sys/net/ipv4/ip_forward" // which CNI's plugin sets
-	before, err := os.ReadFile(forward)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.WriteFile(forward, before, 0) })
-	n := startNode(t)
-	n.stop(t)
-	if err := os.MkdirAll(n.file("cni"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	n.write(t, "cni/10.conflist", fmt.Sprintf(`{"cniVersion":"0.4.0","name":"t","plugins":[{"type":"ptp","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.213.7.0/24"}]]}}]}`, n.file("ipam")))
-	b, err := os.ReadFile(n.file("config.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.Replace(string(b), "'io.containerd.cri.v1.images', 'io.containerd.cri.v1.runtime', 'io.containerd.grpc.v1.cri', ", "", 1)
-	n.write(t, "config.toml", text+fmt.Sprintf(`
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-sandbox = '%s'
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-bin_dirs = ['/usr/lib/cni']
-conf_dir = '%s'
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.msb]
-runtime_type = 'io.containerd.msb.v1'
-sandboxer = 'podsandbox'
-pod_annotations = ['msb.dev/*']
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.msb.options]
-ConfigPath = '%s'
-`, testImage, n.file("cni"), n.file("shim.toml")))
-	n.start(t)
-	n.try("-n", "k8s.io", "images", "import", "--local", n.file("image.tar"))
-	conn, err := grpc.NewClient("unix://"+n.file("c.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	n, r := criNode(t)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r := cri.NewRuntimeServiceClient(conn)
 	ns := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER} // as the kubelet asks, unless processes are shared
 	pod := &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "u1"}, Hostname: "web", LogDirectory: n.file("logs"),
