@@ -95,7 +95,7 @@ func (g *Gateway) dialFused(ctx context.Context, network, addr string, fuse fuse
 func (g *Gateway) dialResolver() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	switch {
 	case g.inbound.isPod():
-		return g.dialPodsResolver
+		return g.inbound.dialResolver
 	case g.cfg.Dialer == nil:
 		return nil
 	}
@@ -105,20 +105,20 @@ func (g *Gateway) dialResolver() func(ctx context.Context, network, addr string)
 // errOwnResolver keeps a guest from answering its own questions, and so from choosing the addresses of names (invariant 6).
 var errOwnResolver = errors.New("the resolver's address is the pod's own, on which only its guest can listen: name another in the pod's resolv.conf, or in dns.servers")
 
-// dialPodsResolver refuses addresses of the pod itself: ports on them lead to the guest.
-func (g *Gateway) dialPodsResolver(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialResolver refuses addresses of the pod itself: ports on them lead to the guest.
+func (i *inbound) dialResolver(ctx context.Context, network, addr string) (net.Conn, error) {
 	outside := func(_ context.Context, network, address string, _ syscall.RawConn) error {
 		dst, err := netip.ParseAddrPort(address)
 		proto := egress.UDP
 		if strings.HasPrefix(network, "tcp") {
 			proto = egress.TCP
 		}
-		if err == nil && (dst.Addr().IsLoopback() || g.owns(proto, dst)) {
+		if err == nil && (dst.Addr().IsLoopback() || i.g.owns(proto, dst)) {
 			err = errOwnResolver
 		}
 		return err
 	}
-	return g.dialFused(ctx, network, addr, outside)
+	return i.g.dialFused(ctx, network, addr, outside)
 }
 
 // dialInspected implements secretproxy.DialFunc. The address is judged again, because a kept connection may be

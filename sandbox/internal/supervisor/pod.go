@@ -29,7 +29,7 @@ type podNetwork struct {
 }
 
 // readPod reads the network that CNI made for the pod.
-func (s *supervisor) readPod() error {
+func readPod(s *supervisor) error {
 	if s.plan.Pod == nil {
 		return nil
 	}

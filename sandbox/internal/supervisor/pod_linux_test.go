@@ -80,7 +80,7 @@ func TestI2_PodsAreInTheirNamespace(t *testing.T) {
 	must(t, err)
 	for inode, ok := range map[uint64]bool{own: true, own + 1: false, 0: false} {
 		s := newSupervisor(&state.Plan{Pod: &state.Pod{Namespace: inode, Node: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}, nil, nil)
-		if err := s.readPod(); ok != (err == nil) || !ok && !errors.Is(err, errPod) {
+		if err := readPod(s); ok != (err == nil) || !ok && !errors.Is(err, errPod) {
 			t.Errorf("%d: %v", inode, err)
 		} else if ok && !slices.Contains(s.pod.node(), s.plan.Pod.Node[0]) {
 			t.Errorf("the node has %v", s.pod.node())

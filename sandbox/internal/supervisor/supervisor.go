@@ -176,7 +176,7 @@ func boundEnd(ctx context.Context, limit time.Duration, exit func()) {
 // run brings the sandbox up, serves it and returns why it ended.
 func (s *supervisor) run(choose, hide func() error) error {
 	s.begun = time.Now()
-	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, s.readPod, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
+	steps := []func() error{s.restart.wait, s.readPolicy, s.clearEnvironment, s.openRecords, func() error { return readPod(s) }, s.named.open, s.peers.open, s.ports.openAll, choose, s.startMachine, hide, s.serveLink}
 	for _, step := range steps {
 		err := step()
 		if s.ctx.Err() != nil {
