@@ -69,7 +69,8 @@ func (r *Report) Count(c Condition) int {
 		}
 	}
 	for i := range r.Lookups {
-		if holdsFor(c, &r.Lookups[i]) {
+		l := &r.Lookups[i]
+		if holds(c, &l.Verdict, l.Against, l.Recorded) {
 			n++
 		}
 	}
@@ -80,11 +81,6 @@ func (r *Report) Count(c Condition) int {
 		}
 	}
 	return n + r.beyond[c] + r.lateNames[c]
-}
-
-// holdsFor is holds for a name, which has no address that could be private.
-func holdsFor(c Condition, l *Lookup) bool {
-	return c != AllowedPrivate && holds(c, &l.Verdict, l.Against, l.Recorded)
 }
 
 func holds(c Condition, v, against, recorded *Verdict) bool {

@@ -169,13 +169,18 @@ func (r *firstBytes) settle(id uint32, p *pending, end session.Ending) {
 			r.verdicts.table.row(id).flags |= cut
 		}
 	}
-	if p.open[byLearner] { // there is nothing to learn from it, which is said
-		f := p.sessions[byLearner].Judged().Flow
-		r.verdicts.decided(id, byLearner, &f, egress.Verdict{Action: egress.Peek})
-	}
+	r.unlearned(id, p)
 	r.forget(id, p)
 	if end != session.More {
 		r.follows.end(id)
+	}
+}
+
+// unlearned tells the learner of a connection of which the capture lacks the bytes that decide.
+func (r *firstBytes) unlearned(id uint32, p *pending) {
+	if p.open[byLearner] {
+		f := p.sessions[byLearner].Judged().Flow
+		r.verdicts.decided(id, byLearner, &f, egress.Verdict{Action: egress.Peek})
 	}
 }
 

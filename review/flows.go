@@ -202,6 +202,7 @@ func (r *reviewer) judge(id uint32) {
 		r.first.asks(id, wait)
 	case row.flags&partial != 0:
 		row.flags |= cut // the bytes that decide came before
+		r.first.unlearned(id, wait)
 	case !slices.Contains(wait.open[:], true):
 		r.first.forget(id, wait)
 	default:

@@ -195,7 +195,7 @@ func (n *nameRows) countLate() {
 	for k, l := range n.late {
 		l.Recorded = n.byName[k.name].recorded
 		for _, c := range conditions() {
-			if holdsFor(c, l) {
+			if holds(c, &l.Verdict, l.Against, l.Recorded) {
 				n.beyond[c]++
 			}
 		}

@@ -69,7 +69,6 @@ func newReviewer(o Options) (*reviewer, error) {
 func (r *reviewer) reset() error {
 	r.settleAll()
 	clear(r.table.live)
-	clear(r.first.live)
 	clear(r.streams)
 	r.recent = [recentFlows]recentFlow{}
 	r.guard = frameGuard{offline: frameguard.NewOffline(r.options.gateway...)}

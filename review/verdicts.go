@@ -16,6 +16,9 @@ type verdicts struct {
 func (r *verdicts) keep(id uint32, place int, s *session.Session, step *session.Step) {
 	j := s.Judged()
 	if step.Action == session.NeedBytes {
+		if place == byLearner {
+			return // it is taught when it is known
+		}
 		j.Verdict.Action = egress.Peek // an upstream proxy may need the name where the policy doesn't
 	}
 	r.decided(id, place, &j.Flow, j.Verdict)
