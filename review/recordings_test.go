@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/msb-project/msb/capture"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/review"
 )
@@ -86,4 +89,70 @@ func cutAfterPackets(t *testing.T, file []byte, packets int) (first, rest []byte
 	}
 	t.Fatal("the capture has too few packets")
 	return nil, nil
+}
+
+// TestRecordingsLeaveNothingToLaterOnes: not the connections, nor the MAC that was leased, nor that a gateway said what it dropped.
+// In the twin the same packets are of one recording.
+func TestRecordingsLeaveNothingToLaterOnes(t *testing.T) {
+	t.Parallel()
+	const verdict = "msb flow=1 action=allow reason=rule"
+	open := []sentFrame{
+		{capture.FromGuest, segmentTo(9, 40000, capture.SYN, 999, ""), verdict}, {capture.ToGuest, accepts(9, 40000, 999), ""},
+		{capture.FromGuest, segmentTo(9, 40000, capture.ACK, 1000, "first"), ""},
+	}
+	other := segmentTo(9, 40000, capture.ACK, 1005, "second")
+	other[11]++ // its source MAC
+	for name, c := range map[string]struct {
+		first, second []sentFrame
+		apart, one    string // flows and what the guard would throw away
+	}{
+		"a connection":     {open, []sentFrame{{capture.FromGuest, segmentTo(9, 40000, capture.ACK, 1005, "second"), ""}}, "2 map[]", "1 map[]"},
+		"a leased MAC":     {open, []sentFrame{{capture.FromGuest, other, ""}}, "2 map[]", "1 map[source_mac:1]"},
+		"a gateway's word": {open[:1], []sentFrame{{capture.FromGuest, withOption(segmentTo(9, 40001, capture.SYN, 999, "")), ""}}, "1 map[ip_options:1]", "1 map[ip_options:1]"},
+	} {
+		for names, want := range map[[2]string]string{{"a.pcapng", "b.pcapng"}: c.apart, {"a.pcapng.1", "a.pcapng"}: c.one} {
+			dir, paths := t.TempDir(), []string(nil)
+			for i, frames := range [][]sentFrame{c.first, c.second} {
+				paths = append(paths, filepath.Join(dir, names[i]))
+				if err := os.WriteFile(paths[i], captureOf(t, frames), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := review.Run(t.Context(), review.Options{Captures: paths, Policy: policy(t, "[egress]\ndefault = \"public\"\n")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(r.Len(), " ", r.Guarded); got != want {
+				t.Errorf("%s, %v: flows and guarded %s, want %s", name, names, got, want)
+			}
+		}
+	}
+}
+
+// sentFrame is a frame of a capture with its comment.
+type sentFrame struct {
+	direction capture.Direction
+	frame     []byte
+	comment   string
+}
+
+// captureOf is a capture of frames.
+func captureOf(t *testing.T, frames []sentFrame) []byte {
+	t.Helper()
+	l := newLink()
+	for _, f := range frames {
+		l.w.Packet(f.direction, f.frame, f.comment)
+	}
+	if err := l.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.out.Bytes()
+}
+
+// withOption is an IPv4 frame with four bytes of options, which the frame guard throws away.
+func withOption(frame []byte) []byte {
+	f := slices.Insert(bytes.Clone(frame), 34, 1, 1, 1, 0)
+	f[14] = 0x46
+	binary.BigEndian.PutUint16(f[16:], binary.BigEndian.Uint16(f[16:])+4)
+	return f
 }

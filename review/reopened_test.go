@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/msb-project/msb/capture"
@@ -93,27 +94,36 @@ func directionOf(frame []byte) capture.Direction {
 func TestI16_CommentsFollowTheirConnection(t *testing.T) {
 	t.Parallel()
 	const denied, allowed = "msb flow=2 action=deny reason=no_rule", "msb flow=1 action=allow reason=rule"
-	for _, opens := range []bool{true, false} {
+	for name, want := range map[string][]string{
+		"it opens one": {"allow", "deny"}, "it opens none": {"deny"}, // a later one on the same connection
+		"another SYN follows": {"deny"}, "another SYN follows and opens one": {"deny", ""},
+	} {
+		opens := strings.HasSuffix(name, "opens one")
 		l := newLink()
 		l.w.Packet(capture.FromGuest, segment(40000, capture.SYN, 999, ""), allowed)
 		l.w.Packet(capture.ToGuest, accepts(80, 40000, 999), "")
 		l.w.Packet(capture.FromGuest, segment(40000, capture.ACK, 1000, ""), "")
 		l.w.Packet(capture.FromGuest, segment(40000, capture.SYN, 5000, ""), denied)
+		last := uint32(5000)
+		if strings.HasPrefix(name, "another") {
+			last = 7000
+			l.w.Packet(capture.FromGuest, segment(40000, capture.SYN, last, ""), "")
+		}
 		if opens {
 			f := answered(segment(40000, capture.RST|capture.ACK, 0, ""))
-			binary.BigEndian.PutUint32(f[14+20+8:], 5001)
+			binary.BigEndian.PutUint32(f[14+20+8:], last+1)
 			l.w.Packet(capture.ToGuest, f, "")
 		}
 		var got []string
 		for f := range l.review(t).Flows() {
-			got = append(got, f.Recorded.Action)
-		}
-		want := []string{"deny"} // a later one on the same connection
-		if opens {
-			want = []string{"allow", "deny"}
+			action := ""
+			if f.Recorded != nil {
+				action = f.Recorded.Action
+			}
+			got = append(got, action)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("opens %v: %q, want %q", opens, got, want)
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 }
