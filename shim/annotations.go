@@ -18,7 +18,7 @@ const (
 	annotationPolicy  = "msb.dev/policy"
 	annotationCapture = "msb.dev/capture"
 	annotationAudit   = "msb.dev/audit"
-	annotationToken   = "msb.dev/service-account-token"
+	annotationToken   = "msb.dev/service-account-token" //nolint:gosec // G101: a name
 
 	// typeSandbox is the annotationType of the container that stands for the pod, whose image (pause) is not run.
 	typeSandbox = "sandbox"

@@ -20,7 +20,7 @@ import (
 // and a file in it. The supervisor reads them, in the place of the guest, from which the volume is kept.
 
 // tokenPath is where the kubelet has a pod's service-account token mounted.
-const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount" //nolint:gosec // G101: a path
 
 // volumeKinds are the kubelet's plugins whose volumes may be sources, and the directory in such a volume with its files.
 var volumeKinds = map[string]string{"kubernetes.io~secret": "", "kubernetes.io~projected": "", "kubernetes.io~csi": "mount"}
