@@ -139,6 +139,7 @@ func (r *reviewer) beginAgain(old uint32, rec *capture.Record, isn uint32, known
 	}
 	id = r.open(r.table.row(old).key, rec, 0, isn)
 	if known {
+		r.table.row(old).packets--
 		r.table.row(id).packets++
 	}
 	for _, c := range comments {

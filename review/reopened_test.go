@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/review"
 )
 
 // TestI16_ResetConnectionsAreOpenedAgain has a client use the ends of a connection again, with the same sequence numbers
@@ -124,6 +125,37 @@ func TestI16_CommentsFollowTheirConnection(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestI16_StraySegmentsOpenNothing: one that comes before the answer to a SYN is dropped by the gateway, whose answer then begins the
+// connection. A later SYN opens another one where the gateway answers that.
+func TestI16_StraySegmentsOpenNothing(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]int64{"": {3}, "stray": {4}, "answered": {2, 2}, "stray, answered": {3, 2}} {
+		l := newLink()
+		send := func(d capture.Direction, f []byte) { l.w.Packet(d, f, "") }
+		send(capture.FromGuest, segmentTo(9, 40000, capture.SYN, 999, ""))
+		if strings.HasPrefix(name, "stray") {
+			send(capture.FromGuest, segmentTo(9, 40000, capture.ACK, 1000, "x"))
+		}
+		send(capture.ToGuest, accepts(9, 40000, 999))
+		send(capture.FromGuest, segmentTo(9, 40000, capture.SYN, 5999, ""))
+		if strings.HasSuffix(name, "answered") {
+			f := accepts(9, 40000, 5999)
+			binary.BigEndian.PutUint32(f[14+20+4:], 7000)
+			send(capture.ToGuest, f)
+		}
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var packets []int64
+		for f := range read(t, l.out.Bytes(), review.Options{Policy: policy(t, "[egress]\ndefault = \"public\"\n")}).Flows() {
+			packets = append(packets, f.Packets)
+		}
+		if !slices.Equal(packets, want) {
+			t.Errorf("%q: flows of %v packets, want %v", name, packets, want)
 		}
 	}
 }
