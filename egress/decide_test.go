@@ -410,3 +410,24 @@ func TestMessagesNameDecisionAndReason(t *testing.T) {
 		}
 	}
 }
+
+// TestI5_LocalAddressesKeepTheirFinalClass: that the kernel delivers a packet locally makes an address the host's, unless it is one
+// that nothing opens anyway, whose reason says more.
+func TestI5_LocalAddressesKeepTheirFinalClass(t *testing.T) {
+	t.Parallel()
+	p, err := policies.Parse("test.toml", []byte("version = 1\n[egress]\ndefault = \"public\"\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[string][2]Class{
+		"93.184.215.14": {ClassHost, ClassPublic}, "10.0.0.1": {ClassHost, ClassPrivate}, "169.254.169.254": {ClassHost, ClassMetadata},
+		"127.0.0.1": {ClassLoopback, ClassLoopback}, "0.0.0.0": {ClassUnspecified, ClassUnspecified},
+	} {
+		for i, local := range []bool{true, false} {
+			v := mustEngine(t, p).Decide(&Flow{Proto: TCP, Dst: netip.AddrPortFrom(netip.MustParseAddr(addr), 80), Local: local})
+			if v.Class != want[i] || v.Allowed() != (want[i] == ClassPublic) {
+				t.Errorf("%s, local %v: %v, %s; want %v", addr, local, v.Class, v.Message(), want[i])
+			}
+		}
+	}
+}

@@ -179,3 +179,29 @@ func TestI6_ProxiedNamesMustBePinned(t *testing.T) {
 		}
 	}
 }
+
+// TestI1_AnnouncementsGoNowhere: the guest is on no network that could get one, so that they are dropped under every policy, and
+// not answered. The ports beside them are like any other.
+func TestI1_AnnouncementsGoNowhere(t *testing.T) {
+	t.Parallel()
+	for text, reason := range map[string]egress.Reason{"[egress]\ndefault = \"public\"\n": egress.ReasonProtocol, "": egress.ReasonNoRule} {
+		rules := rulesOf(t, text)
+		for _, port := range []uint16{137, 138, 5353, 5355} {
+			to := func(port uint16) netip.AddrPort {
+				return netip.AddrPortFrom(netip.MustParseAddr("93.184.215.14"), port)
+			}
+			s, step := Open(rules, known, egress.UDP, guestAddr, to(port))
+			if v := s.Judged().Verdict; step.Action != Drop || !step.Decided || v.Action != egress.Deny || v.Reason != reason {
+				t.Errorf("%q: a datagram to port %d: %s, %s; want it dropped for %v", text, port, step.Action, v.Message(), reason)
+			}
+			if _, step := Open(rules, known, egress.TCP, guestAddr, to(port)); step.Action == Drop {
+				t.Errorf("%q: a connection to port %d is dropped", text, port)
+			}
+		}
+		for _, port := range []uint16{136, 139, 5352, 5354, 5356} {
+			if _, step := Open(rules, known, egress.UDP, guestAddr, netip.AddrPortFrom(netip.MustParseAddr("93.184.215.14"), port)); step.Action == Drop {
+				t.Errorf("%q: a datagram to port %d is dropped (twin)", text, port)
+			}
+		}
+	}
+}

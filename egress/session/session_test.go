@@ -198,10 +198,13 @@ func TestI16_ReviseEndsDeniedSessions(t *testing.T) {
 	t.Parallel()
 	const get = "[[egress.allow]]\nhosts = [\"web.example.com\"]\nprotocol = \"http\"\nmethods = [\"GET\"]\n"
 	both := strings.Replace(get, "\"GET\"", "\"GET\", \"PUT\"", 1)
-	request := func(s *Session, method string) func() {
+	ask := func(s *Session, method string) (egress.Verdict, func()) {
 		f := s.Judged().Flow
 		f.Stage, f.Name, f.App, f.Method, f.Path = egress.StageRequest, hostname.MustParse("web.example.com"), egress.AppHTTP, method, "/"
-		v, done := s.Request(&f)
+		return s.Request(&f)
+	}
+	request := func(s *Session, method string) func() {
+		v, done := ask(s, method)
 		if !v.Allowed() {
 			t.Fatalf("%s: %s", method, v.Message())
 		}
@@ -230,6 +233,10 @@ func TestI16_ReviseEndsDeniedSessions(t *testing.T) {
 		}
 		if step = s.Revise(rulesOf(t, c.to)); step.Action != c.want {
 			t.Errorf("%s: %s, want %s", name, step.Action, c.want)
+		}
+		// The new rules allow a GET, but not on a connection that they ended.
+		if v, _ := ask(s, "GET"); v.Allowed() != (c.want == Continue) {
+			t.Errorf("%s: then a GET: %s", name, v.Message())
 		}
 	}
 	relayed, _ := Open(rulesOf(t, "[egress]\ndefault = \"public\"\n"), known, egress.TCP, guestAddr, netip.AddrPortFrom(webAddr, 443))
