@@ -154,6 +154,7 @@ func TestI7_KeptConnectionsRequestsAreJudged(t *testing.T) {
 		"behind the last":             {"GET /open/1" + goodHost + "Connection: close\r\n\r\n" + denied, []string{isFirst}},
 		"behind another protocol":     {"GET /open/1" + goodHost + "Upgrade: websocket\r\nConnection: upgrade\r\n\r\n" + denied, []string{isFirst}},
 		"not ended":                   {first + strings.TrimSuffix(denied, "\r\n"), []string{isFirst}},
+		"a line that can't be read":   {first + "GET /open/%zz HTTP/1.1\r\nX: y\r\n", []string{isFirst, "deny unreadable"}}, // the head does not end
 		"TRACE":                       {first + "TRACE /open/1" + goodHost + "\r\n", []string{isFirst, "TRACE /open/1 deny trace"}},
 		"with a head that never ends": {first + "GET /open/2" + goodHost + strings.Repeat("X: "+strings.Repeat("a", 1000)+"\r\n", 100), []string{isFirst, "deny unreadable"}},
 	} {
@@ -345,6 +346,34 @@ func TestLearningTakesUncommentedRequests(t *testing.T) {
 			if (q.Recorded == nil) != (i == lacking) {
 				t.Errorf("without the comment on %s: %s has the recorded verdict %+v", paths[lacking], q.Path, q.Recorded)
 			}
+		}
+	}
+}
+
+// TestFlowsKeepTheirFirstName: later requests of a connection name what they like.
+func TestFlowsKeepTheirFirstName(t *testing.T) {
+	t.Parallel()
+	l := newLink()
+	l.says(40000, 1400, "GET /open/1"+goodHost+"\r\nGET /open/1 HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+	r := l.review(t)
+	for f := range r.Flows() {
+		if f.Name != "good.example" || len(r.Requests) != 2 || r.Requests[1].Host != "evil.example" {
+			t.Errorf("the flow is called %s, with requests %+v", f.Name, r.Requests)
+		}
+	}
+}
+
+// TestI16_ResetsEndWhatIsNotRead: what came before its turn on a connection that the client resets counts for nothing.
+func TestI16_ResetsEndWhatIsNotRead(t *testing.T) {
+	t.Parallel()
+	const first = "GET /open/1" + goodHost + "\r\n"
+	for at, want := range map[uint32][]string{0: {"GET /open/1 allow rule"}, 10: {"GET /open/1 allow rule", "? undecided"}} {
+		l := newLink()
+		seq := l.says(40000, 1400, first)
+		l.tcp(40000, capture.ACK, seq+10, first)
+		l.tcp(40000, capture.RST, seq+at, "")
+		if got := verdictsOn(l.review(t)); !slices.Equal(got, want) {
+			t.Errorf("a reset %d bytes ahead: %q, want %q", at, got, want)
 		}
 	}
 }

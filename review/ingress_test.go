@@ -1,6 +1,8 @@
 package review_test
 
 import (
+	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,5 +64,25 @@ func TestClientsOfPublishedPortsAreJudged(t *testing.T) {
 				t.Errorf("%d: %+v", i, f)
 			}
 		}
+	}
+}
+
+// TestPortsOfClientsAreUsedAgain: a client of a published port may connect again from the same port. The SYN of the same number is
+// the first one, sent again.
+func TestPortsOfClientsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	l := newLink()
+	again := intoGuest(40000, 80)
+	binary.BigEndian.PutUint32(again[14+20+4:], 5999)
+	for _, frame := range [][]byte{intoGuest(40000, 80), intoGuest(40000, 80), again} {
+		l.w.Packet(capture.ToGuest, frame, "")
+	}
+	r := l.review(t)
+	var packets []int64
+	for f := range r.Flows() {
+		packets = append(packets, f.Packets)
+	}
+	if !slices.Equal(packets, []int64{2, 1}) {
+		t.Errorf("flows of %v packets, want 2 and 1", packets)
 	}
 }

@@ -69,3 +69,25 @@ func TestRefusalsCarryTheirVerdict(t *testing.T) {
 		t.Errorf("%d flows, want 1", r.Len())
 	}
 }
+
+// TestI16_QuestionsBeforeTheHandshakeDontCount: the gateway's stack drops what comes before its answer to the SYN. In the twin it comes
+// behind it.
+func TestI16_QuestionsBeforeTheHandshakeDontCount(t *testing.T) {
+	t.Parallel()
+	body := question(dns.TypeA)[14+20+8:]
+	message := string([]byte{0, byte(len(body))}) + string(body)
+	to := func(flags byte, seq uint32, text string) []byte { return segmentTo(53, 40000, flags, seq, text) }
+	for before, want := range map[bool]int{true: 0, false: 1} {
+		l := newLink()
+		frames := [][]byte{to(capture.SYN, 999, ""), to(capture.ACK, 1000, message), accepts(53, 40000, 999), to(capture.ACK, 1000, "")}
+		if !before {
+			frames[1], frames[2], frames[3] = frames[2], frames[3], frames[1]
+		}
+		for _, f := range frames {
+			l.w.Packet(directionOf(f), f, "")
+		}
+		if r := l.review(t); len(r.Lookups) != want || r.Len() != 1 {
+			t.Errorf("before the handshake %v: %d questions in %d flows, want %d in one", before, len(r.Lookups), r.Len(), want)
+		}
+	}
+}

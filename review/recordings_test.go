@@ -156,3 +156,19 @@ func withOption(frame []byte) []byte {
 	binary.BigEndian.PutUint16(f[16:], binary.BigEndian.Uint16(f[16:])+4)
 	return f
 }
+
+// TestFilesAreReadOnce, however often they are named.
+func TestFilesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(directory, "ssh.pcapng")
+	run := func(paths ...string) *review.Report {
+		r, err := review.Run(t.Context(), review.Options{Captures: paths, Policy: policies.Default()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if one, two := run(path), run(path, path); one.Packets == 0 || two.Packets != one.Packets || two.Len() != one.Len() {
+		t.Errorf("%d packets in %d flows, want %d in %d", two.Packets, two.Len(), one.Packets, one.Len())
+	}
+}

@@ -316,18 +316,61 @@ func TestLongConnectionsKeepTheirNames(t *testing.T) {
 	}
 	open := gatewaytest.Policy(t, strings.ReplaceAll(requestPolicy, "paths = ", "# paths = "))
 	fresh := requestLines(read(t, file, review.Options{Policy: open}))
-	const packet, timeAt = 6, 12
-	later := false
-	for at := 0; at < len(file); at += int(binary.LittleEndian.Uint32(file[at+4:])) {
-		block := file[at : at+int(binary.LittleEndian.Uint32(file[at+4:]))]
-		if later = later || bytes.Contains(block, []byte("msb http=")); later && binary.LittleEndian.Uint32(block) == packet {
-			ns := uint64(binary.LittleEndian.Uint32(block[timeAt:]))<<32 | uint64(binary.LittleEndian.Uint32(block[timeAt+4:]))
-			ns += uint64(2 * time.Hour)
-			binary.LittleEndian.PutUint32(block[timeAt:], uint32(ns>>32))
-			binary.LittleEndian.PutUint32(block[timeAt+4:], uint32(ns))
-		}
-	}
+	delay(file, "msb http=", 2*time.Hour)
 	if late := requestLines(read(t, file, review.Options{Policy: open})); !slices.Equal(late, fresh) {
 		t.Errorf("two hours later:\n%s\nwant\n%s", strings.Join(late, "\n"), strings.Join(fresh, "\n"))
+	}
+}
+
+// delay makes all packets of a capture later, from the first one on that holds text.
+func delay(file []byte, text string, by time.Duration) {
+	const packet, timeAt = 6, 12
+	le, later := binary.LittleEndian, false
+	for at := 0; at < len(file); at += int(le.Uint32(file[at+4:])) {
+		block := file[at : at+int(le.Uint32(file[at+4:]))]
+		if later = later || bytes.Contains(block, []byte(text)); later && le.Uint32(block) == packet {
+			ns := uint64(le.Uint32(block[timeAt:]))<<32 | uint64(le.Uint32(block[timeAt+4:]))
+			ns += uint64(by)
+			le.PutUint32(block[timeAt:], uint32(ns>>32))
+			le.PutUint32(block[timeAt+4:], uint32(ns))
+		}
+	}
+}
+
+// TestI7_ProxiedConnectionsKeepTheirNames: the same for what the gateway's proxy was asked for, whose comment says where it
+// leads. A comment that says so of another connection ties it to no other address.
+func TestI7_ProxiedConnectionsKeepTheirNames(t *testing.T) {
+	t.Parallel()
+	verdict := capture.Verdict{Kind: capture.KindFlow, Flow: 1, Action: "inspect", Rule: "api", Reason: "needs_request", Name: "good.example"}
+	request := capture.Verdict{Action: "allow", Rule: "api", Reason: "rule", Method: "GET", Path: "/open/1"}
+	to := func(v capture.Verdict, to string) capture.Verdict { v.To = to; return v }
+	const elsewhere, good = "93.184.215.99:80", "93.184.215.14:80"
+	for name, c := range map[string]struct {
+		frame         func(flags byte, seq uint32, text string) []byte
+		first, second string
+		want          string
+	}{
+		"by the proxy":               {toProxy, good, good, "allow"},
+		"by the proxy, to elsewhere": {toProxy, elsewhere, elsewhere, "deny"},
+		"directly":                   {func(flags byte, seq uint32, text string) []byte { return segment(40000, flags, seq, text) }, elsewhere, elsewhere, "allow"},
+		"elsewhere, directly": {func(flags byte, seq uint32, text string) []byte {
+			f := segment(40000, flags, seq, text)
+			copy(f[30:34], []byte{93, 184, 215, 99})
+			return f
+		}, good, good, "deny"},
+	} {
+		l := newLink()
+		l.w.Packet(capture.FromGuest, c.frame(capture.SYN, 999, ""), to(verdict, c.first).String())
+		l.w.Packet(capture.FromGuest, c.frame(capture.SYN, 999, ""), requestComment(to(request, c.second)))
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, later := range []time.Duration{0, 3 * time.Hour} {
+			delay(l.out.Bytes(), "msb http=", later)
+			r := read(t, l.out.Bytes(), review.Options{Policy: policy(t, followPolicy)})
+			if len(r.Requests) != 1 || r.Requests[0].Verdict.Action != c.want {
+				t.Errorf("%s, %s later: %q, want one request with %s", name, later, r.Rows(false), c.want)
+			}
+		}
 	}
 }

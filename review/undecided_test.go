@@ -85,6 +85,9 @@ func TestI16_UnfinishedRequestsToTheProxyAreNotGuessed(t *testing.T) {
 		"a segment is missing":         {append(slices.Clip(opens), toProxy(ack, next+1, rest[1:])), "undecided none", true, false},
 		"its beginning is missing":     {[][]byte{toProxy(ack, next, rest), answered(toProxy(ack, 1, "HTTP/1.1 200 OK\r\n\r\n"))}, "undecided none", true, false},
 		"the client has said the rest": {append(slices.Clip(opens), toProxy(ack, next, rest), answered(toProxy(ack, 1, "HTTP/1.1 200 OK\r\n\r\n"))), "undecided needs_name", true, false}, // and says no name in the tunnel
+		"where its name leads is missing": {
+			append(slices.Clip(opens[:3]), toProxy(ack, 1000, "CONNECT late.example:443 HTTP/1.1\r\n\r\n"), answered(toProxy(ack, 1, "HTTP/1.1 200 OK\r\n\r\n"))), "undecided none", true, false,
+		},
 		"it asks for the resolver": {
 			append(slices.Clip(opens[:3]), toProxy(ack, 1000, "CONNECT 192.168.127.1:53 HTTP/1.1\r\n\r\n"), answered(toProxy(ack, 1, "HTTP/1.1 200 OK\r\n\r\n"))), "", false, true,
 		},
@@ -96,7 +99,7 @@ func TestI16_UnfinishedRequestsToTheProxyAreNotGuessed(t *testing.T) {
 		if err := l.w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		const named = "[[egress.allow]]\nhosts = [\"good.example\"]\nports = [443]\nprotocol = \"tls\"\n"
+		const named = "[[egress.allow]]\nhosts = [\"good.example\", \"late.example\"]\nports = [443]\nprotocol = \"tls\"\n"
 		r := read(t, l.out.Bytes(), review.Options{Policy: policy(t, named), Against: policy(t, named)})
 		for f := range r.Flows() {
 			var got [2]string
@@ -109,7 +112,7 @@ func TestI16_UnfinishedRequestsToTheProxyAreNotGuessed(t *testing.T) {
 				t.Errorf("%s: %q, cut %v, lookup %v; want %q, %v, %v", name, got, f.Cut, f.Lookup, c.want, c.cut, c.lookup)
 			}
 		}
-		if r.Len() != 1 || len(r.Lookups) > 1 {
+		if r.Len() != 1 || len(r.Lookups) > 2 {
 			t.Errorf("%s: %q", name, r.Rows(false))
 		}
 	}
@@ -160,6 +163,34 @@ func TestI16_UnfinishedHellosAreNotGuessed(t *testing.T) {
 		}
 		if learned := string(r.Learned()); strings.Count(learned, "tcp good.example at ") != 1 || !strings.Contains(learned, why) {
 			t.Errorf("%s: want %q said once:\n%s", name, why, learned)
+		}
+	}
+}
+
+// TestI16_ClientsThatBeginAgainSayNoMore: in a capture of the guest's side alone, a SYN with another number shows that the client
+// gave up. The twin's capture ends before it.
+func TestI16_ClientsThatBeginAgainSayNoMore(t *testing.T) {
+	t.Parallel()
+	for again, want := range map[bool]string{true: "deny unreadable false", false: "undecided needs_name true"} {
+		l := newLink()
+		frames := [][]byte{
+			segmentTo(443, 40000, capture.SYN, 999, ""), segmentTo(443, 40000, capture.ACK, 1000, ""),
+			segmentTo(443, 40000, capture.ACK, 1000, "\x16\x03\x01\x01\x00\x01\x00\x00\xfc\x03\x03"),
+		}
+		if again {
+			frames = append(frames, segmentTo(443, 40000, capture.SYN, 5999, ""))
+		}
+		for _, f := range frames {
+			l.w.Packet(capture.FromGuest, f, "")
+		}
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := read(t, classic(t, l.out.Bytes(), 1<<16), review.Options{Policy: policy(t, "[[egress.allow]]\ncidrs = [\"93.184.215.14/32\"]\nports = [443]\nprotocol = \"tls\"\n[[egress.deny]]\nhosts = [\"evil.example\"]\n")})
+		for f := range r.Flows() {
+			if got := fmt.Sprint(f.Verdict.Action, " ", f.Verdict.Reason, " ", f.Cut); f.ID == 1 && got != want {
+				t.Errorf("begins again %v: %s, want %s", again, got, want)
+			}
 		}
 	}
 }
