@@ -49,6 +49,7 @@ A file that msb install did not write is never replaced.`,
 	fl := c.Flags()
 	fl.SetInterspersed(false) // what follows IMAGE is the command's own
 	f.registerMachine(fl)
+	hideRefused(fl)
 	f.registerWho(fl)
 	f.registerBounds(fl)
 	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint")
@@ -105,6 +106,14 @@ func commandDir(dir string) (string, error) {
 }
 
 var commandName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}$`)
+
+// hideRefused leaves out of the help what is refused where the command line is kept for later: its sandbox has no name, and
+// its policy must be approved as it is.
+func hideRefused(fl *pflag.FlagSet) {
+	for _, name := range []string{"trust", "label", "restart"} {
+		fl.Lookup(name).Hidden = true
+	}
+}
 
 func checkCommandName(name string) error {
 	if !commandName.MatchString(name) || name == "msb" {

@@ -45,6 +45,7 @@ client. msb looks first whether the sandbox would start, as far as that can be t
 	}
 	fl := c.Flags()
 	f.registerMachine(fl)
+	hideRefused(fl)
 	f.registerWho(fl)
 	f.registerBounds(fl)
 	fl.StringVar(&f.entrypoint, "entrypoint", "", "run this `program` in place of the image's entrypoint, with COMMAND as its arguments")

@@ -64,6 +64,8 @@ func TestWrapRefusesWhatWouldNotStart(t *testing.T) {
 		{125, "name the server", []string{"server", "--"}},
 		{125, "can't be the name of a server", []string{"a b", "--", "npx"}},
 		{125, "--trust", []string{"--trust", "s", "--", "npx"}},
+		{125, "give --name too", []string{"--label", "a=b", "s", "--", "npx"}},
+		{125, "give -d too", []string{"--restart", "always", "s", "--", "npx"}},
 		{125, "--memory", []string{"--memory", "12", "s", "--", "npx"}},
 		{exitPolicyInvalid, "bad.toml:2", []string{"--policy", bad, "s", "--", "npx"}},
 		{exitPolicyInvalid, "msb policy trust", []string{"--policy", takes, "s", "--", "npx"}},
