@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -392,6 +394,115 @@ func TestI15_DeniedHostsAreNotAskedAgain(t *testing.T) {
 		}
 		if asked.Load() != 2 {
 			t.Errorf("%s: asked %d times", version, asked.Load())
+		}
+	}
+}
+
+// TestI15_DenialsQuietTheirOwnDestination: only a denial of the same destination to the same sandbox within the hour,
+// wherever it was given, keeps a person from being asked.
+func TestI15_DenialsQuietTheirOwnDestination(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		over m
+		ago  time.Duration
+		asks bool
+	}{
+		"the same":                {nil, quietAfterDenial - time.Minute, false},
+		"other methods":           {m{"methods": []string{"PUT"}}, 0, false},
+		"another reason":          {m{"why": "y"}, 0, false},
+		"its port":                {m{"to": "a.example:443"}, 0, false},
+		"another port":            {m{"to": "a.example:8443"}, 0, true},
+		"another host":            {m{"to": "b.example"}, 0, true},
+		"another sandbox":         {m{"sandbox": "other"}, 0, true},
+		"the same, an hour later": {nil, quietAfterDenial + time.Minute, true},
+	} {
+		p := serve(t, func(o *Options) {
+			o.Floor = policy(t, "[agent]\napprove = \"client\"\nmay_request = [\"*.example\", \"*.example:8443\"]\n")
+		})
+		p.says(t, false, "sandbox_exec", m{"command": "true"})
+		p.says(t, false, "sandbox_create", m{"name": "other"})
+		client := newManual(t, p)
+		args := m{"action": "request", "to": "a.example", "why": "x", "methods": []string{"GET"}}
+		client.asks(t, args)
+		if err := p.opts.Home.Requests().Answer(t.Context(), defaultName, sandbox.RequestAnswer{ID: p.newest(t).ID, By: "the test"}); err != nil {
+			t.Fatal(err)
+		}
+		p.answeredAgo(t, c.ago)
+		for key, value := range c.over {
+			args[key] = value
+		}
+		r, err := client.CallTool(t.Context(), &sdk.CallToolParams{Name: "network", Arguments: args})
+		if err != nil || r.IsError || r.NeedsInput() != c.asks {
+			t.Errorf("%s: %+v, %v", what, r, err)
+		}
+	}
+}
+
+// answeredAgo makes the only request of the default sandbox one that was answered so long ago.
+func (p *playground) answeredAgo(t *testing.T, ago time.Duration) {
+	t.Helper()
+	path := filepath.Join(p.opts.Home.Dir(), "sandboxes", defaultName, "sandbox.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := json.Marshal(p.newest(t).Answered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	then, err := json.Marshal(time.Now().Add(-ago).UTC())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := regexp.MustCompile(`("answered": *)`+regexp.QuoteMeta(string(at))).ReplaceAll(text, append([]byte("${1}"), then...))
+	if err := os.WriteFile(path, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if since := time.Since(*p.newest(t).Answered); since < ago {
+		t.Fatalf("answered %s ago", since)
+	}
+}
+
+// TestI11_QuestionsInProgressAreBounded: where too many calls wait for persons, a request waits in the terminal alone.
+func TestI11_QuestionsInProgressAreBounded(t *testing.T) {
+	t.Parallel()
+	p := serveAsking(t)
+	c := overPipes(t, p.server, handshake, &sdk.ClientOptions{ElicitationHandler: says("accept", m{"decision": "allow once"})})
+	for range maxAsking {
+		p.asking <- struct{}{}
+	}
+	if text, failed := networkCall(t, c, m{"action": "request", "to": "a.example", "why": "x"}); failed || p.newest(t).State != sandbox.RequestPending {
+		t.Errorf("one too many: failed %v: %s", failed, text)
+	}
+	<-p.asking
+	for _, host := range []string{"b.example", "c.example"} { // the place is given back
+		if text, failed := networkCall(t, c, m{"action": "request", "to": host, "why": "x"}); failed || p.newest(t).State != sandbox.RequestApproved {
+			t.Errorf("%s: failed %v: %s", host, failed, text)
+		}
+	}
+}
+
+// TestI15_OnlyWhoMayAskAnswers: a state that comes back from a client which says that it can't ask anybody approves nothing.
+// The twin is the client that can.
+func TestI15_OnlyWhoMayAskAnswers(t *testing.T) {
+	t.Parallel()
+	yes := says("accept", nil)
+	pages := &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{URL: &sdk.URLElicitationCapabilities{}}}
+	for what, c := range map[string]struct {
+		o    sdk.ClientOptions
+		want sandbox.RequestState
+	}{
+		"no elicitation": {sdk.ClientOptions{}, sandbox.RequestPending},
+		"pages alone":    {sdk.ClientOptions{ElicitationHandler: yes, Capabilities: pages}, sandbox.RequestPending},
+		"forms":          {sdk.ClientOptions{ElicitationHandler: yes}, sandbox.RequestApproved},
+	} {
+		p := serveAsking(t)
+		args := m{"action": "request", "to": "a.example", "why": "x"}
+		state := newManual(t, p).asks(t, args)
+		c.o.MultiRoundTrip = &sdk.MultiRoundTripOptions{Disabled: true}
+		text, failed := manual{overPipes(t, p.server, stateless, &c.o), p}.brings(t, args, state)
+		if r := p.newest(t); r.State != c.want || failed {
+			t.Errorf("%s: %+v: %s", what, r, text)
 		}
 	}
 }

@@ -271,9 +271,10 @@ func TestOwnToolsets(t *testing.T) {
 	}
 	p.says(t, true, "sync_start", m{"from": "/etc", "to": "/copy"}, "in none of the directories")
 	p.says(t, true, "sync_start", m{"from": shared, "to": "copy"}, "absolute path")
-	for _, bad := range []string{"", "default", "default.x", "default.sync-../x", ".sync-x"} {
-		p.says(t, true, "sync_stop", m{"sync": bad})
+	for _, bad := range []string{"", "default", "sync-x", "default.x", "default.sync", "default.x-sync-", "default.SYNC-x", "default.sync-../x"} { // jobs of others, too
+		p.says(t, true, "sync_stop", m{"sync": bad}, "give what sync_start said")
 	}
+	p.says(t, true, "sync_stop", m{"sync": ".sync-x"}, "there is no .sync-x")
 	p.says(t, true, "sync_stop", m{"sync": "default.sync-none"}, "there is no default.sync-none")
 	p.says(t, false, "git_clone", m{"repo": "https://a.example/b", "path": "/srv", "full": true}, "cloned into /srv/b")
 	p.says(t, false, "port_publish", m{"port": 80}, "from its next start on")

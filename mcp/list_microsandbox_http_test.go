@@ -116,27 +116,34 @@ func TestMicrosandboxHTTPList(t *testing.T) {
 	plain.says(t, true, "sandbox_start", box("a", "default", m{"config": m{"ports": []string{"0:80"}}}), "[[ingress.allow]]")
 }
 
-// TestNamesAndNamespacesAreApart: none of two is the other's.
+// TestI15_NamespacesAreApart: none of two is the other's, also where one word is split into both in other ways.
 func TestI15_NamespacesAreApart(t *testing.T) {
 	t.Parallel()
-	seen := map[string]httpBox{}
+	var all []httpBox
 	for _, namespace := range []string{"default", "a", "a-b", "A", "a.b", "-", "*", "", "a/b"} {
 		for _, name := range []string{"web", "b-web", "Web", "web.", "a-web", "web-" + strings.Repeat("x", 58), "WEB", "_", "", "a/web", "."} {
-			b := httpBox{name, namespace}
-			got, err := b.name()
-			if err != nil {
-				if httpName.MatchString(name) && httpName.MatchString(namespace) {
-					t.Errorf("%+v: %v", b, err)
-				}
-				continue
-			}
-			if other, twice := seen[got]; twice || sandbox.CheckName(got) != nil {
-				t.Errorf("%+v is %q, as %+v is", b, got, other)
-			}
-			seen[got] = b
+			all = append(all, httpBox{name, namespace})
 		}
 	}
-	if len(seen) < 30 {
+	word := strings.Repeat("a", 70)
+	for i := 8; i < 63; i++ {
+		all = append(all, httpBox{word[i:], word[:i]})
+	}
+	seen := map[string]httpBox{}
+	for _, b := range all {
+		got, err := b.name()
+		if err != nil {
+			if httpName.MatchString(b.Sandbox) && httpName.MatchString(b.Namespace) {
+				t.Errorf("%+v: %v", b, err)
+			}
+			continue
+		}
+		if other, twice := seen[got]; twice || sandbox.CheckName(got) != nil {
+			t.Errorf("%+v is %q, as %+v is", b, got, other)
+		}
+		seen[got] = b
+	}
+	if len(seen) < 85 {
 		t.Errorf("%d names", len(seen))
 	}
 }
