@@ -25,8 +25,9 @@ import (
 type childCalls struct {
 	home   *Home
 	parent string
-	made   time.Time // of the sandbox: another that has its name since is none of its
-	logged atomic.Int32
+	made   time.Time    // of the sandbox: another that has its name since is none of its
+	stderr io.Writer    // the supervisor's log
+	logged atomic.Int64 // a guest can't make it wrap
 }
 
 // newChildCalls is supervisor.Hooks.Children.
@@ -39,7 +40,7 @@ func newChildCalls(p *state.Plan) (supervisor.ChildCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&childCalls{home: h, parent: p.Name, made: st.Created}).answer, nil
+	return (&childCalls{home: h, parent: p.Name, made: st.Created, stderr: os.Stderr}).answer, nil
 }
 
 func (c *childCalls) children() Children { return c.home.Only(c.made).Children() }
@@ -95,7 +96,7 @@ func (c *childCalls) answer(ctx context.Context, request []byte, out io.Writer) 
 	return e
 }
 
-// maxChildLog bounds the lines of the supervisor's log that a guest can cause, and maxChildLine one of them, in bytes.
+// maxChildLog bounds the lines of the supervisor's log that a guest can cause, and maxChildLine one of them, in characters.
 const (
 	maxChildLog  = 100
 	maxChildLine = 1000
@@ -106,7 +107,7 @@ func (c *childCalls) log(err error) {
 	var refused childRefused
 	var narrow *NarrowError
 	if !errors.As(err, &refused) && !errors.As(err, &narrow) && c.logged.Add(1) <= maxChildLog {
-		fmt.Fprintf(os.Stderr, "a program of the guest asked for a child: %.*s\n", maxChildLine, err)
+		_, _ = fmt.Fprintf(c.stderr, "a program of the guest asked for a child: %.*s\n", maxChildLine, err)
 	}
 }
 

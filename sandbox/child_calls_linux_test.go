@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,7 @@ func callsOf(t *testing.T, h *Home, name string) *childCalls {
 	t.Helper()
 	st, err := loadStored(h, name)
 	must(t, err)
-	return &childCalls{home: h, parent: name, made: st.Created}
+	return &childCalls{home: h, parent: name, made: st.Created, stderr: t.Output()}
 }
 
 // ask sends one request and returns what came for it.
@@ -314,7 +315,7 @@ func TestI15_ProgramsThatGiveUpLeaveNothing(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	stopAll(t, h)
-	newParent(t, h, budget(nil), func(c *Config) { c.Backend = "" })
+	newParent(t, h, budget(nil), func(c *Config) { c.NoNet, c.Backend = true, "" })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	callsOf(t, h, "top").answer(ctx, []byte(`{"verb":"spawn"}`), io.Discard)
@@ -323,5 +324,42 @@ func TestI15_ProgramsThatGiveUpLeaveNothing(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(h.Dir(), state.NamedDir, "top-*")); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+	callsOf(t, h, "top").answer(endsLast{t.Context()}, []byte(`{"verb":"spawn"}`), io.Discard)
+	if st, err := h.Children().List("top"); err != nil || len(st.Children) != 0 || st.Made == 0 {
+		t.Errorf("one that gave up when its child ran: %+v, %v", st, err)
+	}
+}
+
+// endsLast is the context of a program that gives up once its child has started, before it learns of it.
+type endsLast struct{ context.Context }
+
+// Err implements context.Context.
+func (endsLast) Err() error {
+	caller, _, _, _ := runtime.Caller(1)
+	if strings.HasSuffix(runtime.FuncForPC(caller).Name(), ".(*childCalls).spawn") {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestI11_ProgramsCantFillTheLog: of a guest's requests that fail, only so many lines come into the supervisor's log, none of
+// them long, and none for what the guest learns anyway.
+func TestI11_ProgramsCantFillTheLog(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	c := &childCalls{stderr: &log}
+	for range maxChildLog + 1 {
+		c.log(refuse("no such verb"))
+		c.log(narrowFault("no policy"))
+	}
+	if log.Len() != 0 {
+		t.Errorf("%q", log.String())
+	}
+	for range 2 * maxChildLog {
+		c.log(errors.New(strings.Repeat("x", 2*maxChildLine)))
+	}
+	if n := strings.Count(log.String(), "\n"); n != maxChildLog || log.Len() > maxChildLog*(maxChildLine+100) {
+		t.Errorf("%d lines of %d bytes", n, log.Len())
 	}
 }

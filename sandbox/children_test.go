@@ -283,3 +283,21 @@ func TestLoopsOfParentsEnd(t *testing.T) {
 		t.Error("one was counted")
 	}
 }
+
+// TestI15_ChildrenCantRequest: what a person approved for a child would be more than its parent has. The twin is the parent.
+func TestI15_ChildrenCantRequest(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	newParent(t, h, budget(nil), nil)
+	child, err := h.Children().Make(t.Context(), "top", ChildOptions{})
+	must(t, err)
+	below, err := h.Children().Make(t.Context(), child, ChildOptions{})
+	must(t, err)
+	for name, may := range map[string]bool{"top": true, child: false, below: false} {
+		_, err := h.Requests().Ask(t.Context(), name, "d.example.com", 0, nil, "x")
+		all, listErr := h.Requests().List(name)
+		if may != (err == nil) || !may && !errors.Is(err, ErrRequest) || listErr != nil || len(all) > 0 != may {
+			t.Errorf("%s: %v, %+v, %v", name, err, all, listErr)
+		}
+	}
+}

@@ -133,7 +133,7 @@ func (o operation) do(ctx context.Context, h *Home) (string, error) {
 	case "rmvolume":
 		return "", h.Volumes().Remove(o.To)
 	case "child":
-		(&childCalls{home: h, parent: o.Name}).answer(ctx, []byte(o.Key), io.Discard)
+		(&childCalls{home: h, parent: o.Name, stderr: io.Discard}).answer(ctx, []byte(o.Key), io.Discard)
 		return "", nil
 	case "prune":
 		_, err := h.Prune(ctx, PruneOptions{Stopped: o.Key == "stopped"})
