@@ -142,3 +142,24 @@ func TestClosedPortsOfSandboxesRefuse(t *testing.T) {
 		t.Errorf("the caller's log says %+v", ev)
 	}
 }
+
+// TestI15_ConnectionsToSandboxesTakeFromTheBudget, also those over which nothing is said: how often a guest connects can say something,
+// too. The twin has no budget.
+func TestI15_ConnectionsToSandboxesTakeFromTheBudget(t *testing.T) {
+	t.Parallel()
+	const attempts, allowed = 8, 4
+	for limit, want := range map[string]int{"[limits]\negress_bytes = \"256\"\n": allowed, "": attempts} {
+		a, b := pair(t, "web", toDB+limit, fromMe)
+		greets(t, b, 5432)
+		got, db := 0, a.Lookup("db.internal")
+		for range attempts {
+			if conn, err := a.Dial(db, 5432); err == nil {
+				got++
+				_ = conn.Close()
+			}
+		}
+		if got != want {
+			t.Errorf("%q: %d connections, want %d", limit, got, want)
+		}
+	}
+}
