@@ -3,6 +3,7 @@ package review
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/msb-project/msb/capture"
@@ -75,6 +76,8 @@ func TestI11_AddressesOfANameAreBounded(t *testing.T) {
 	}
 	if l := n.rows()[0]; len(l.Answers) != maxListed || len(l.Removed) != maxListed {
 		t.Errorf("%d answers, %d removed, want %d of each", len(l.Answers), len(l.Removed), maxListed)
+	} else if once := slices.Compact(slices.Clone(l.Answers)); len(once) != len(l.Answers) {
+		t.Errorf("addresses are listed twice: %v", l.Answers)
 	}
 }
 

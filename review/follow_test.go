@@ -377,3 +377,58 @@ func TestI16_ResetsEndWhatIsNotRead(t *testing.T) {
 		}
 	}
 }
+
+// TestI16_ServersResetsEndConnections in captures without directions too: what the client says behind one is of no connection.
+func TestI16_ServersResetsEndConnections(t *testing.T) {
+	t.Parallel()
+	const first = "GET /open/1 HTTP/1.1\r\nHost: 93.184.215.14\r\n\r\n"
+	for reset, want := range map[bool]int{true: 1, false: 2} {
+		l := newLink()
+		seq := l.says(40000, 1400, first)
+		if reset {
+			l.w.Packet(capture.ToGuest, answered(segment(40000, capture.RST, 1, "")), "")
+		}
+		l.tcp(40000, capture.ACK, seq, first)
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for kind, file := range map[string][]byte{"pcapng": l.out.Bytes(), "pcap": classic(t, l.out.Bytes(), 1<<16)} {
+			p := "[egress]\ndefault = \"public\"\n[[egress.deny]]\nhosts = [\"evil.example\"]\n" // the requests are followed
+			if r := read(t, file, review.Options{Policy: policy(t, p)}); len(r.Requests) != want {
+				t.Errorf("%s, reset %v: %d requests, want %d", kind, reset, len(r.Requests), want)
+			}
+		}
+	}
+}
+
+// TestCommentsStandForWhatCantBeFollowed: of a connection whose requests are in comments, bytes that are missing hide none.
+func TestCommentsStandForWhatCantBeFollowed(t *testing.T) {
+	t.Parallel()
+	for comment, want := range map[string][]string{
+		"": {"GET /open/1 allow rule", "? undecided"},
+		requestComment(capture.Verdict{Action: "allow", Rule: "api", Reason: "rule", Method: "GET", Path: "/open/1"}): {"GET /open/1 allow rule"},
+	} {
+		l := newLink()
+		seq := l.says(40000, 1400, "GET /open/1"+goodHost+"\r\n")
+		l.w.Packet(capture.FromGuest, segment(40000, capture.ACK, seq+10, "behind a gap"), comment)
+		if got := verdictsOn(l.review(t)); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", comment, got, want)
+		}
+	}
+}
+
+// TestUnreadableRequestsTeachNothing: what is learned says that no rule lets them through.
+func TestUnreadableRequestsTeachNothing(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"GET /open/2\n": "", "GET /open/2 HTTP/1.1\r\nHost: evil.example\r\n\r\n": "host_mismatch", "TRACE /open/2" + goodHost + "\r\n": "trace"} {
+		l := newLink()
+		l.says(40000, 1400, "GET /open/1"+goodHost+"\r\n"+text)
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		learned := string(read(t, l.out.Bytes(), review.Options{Policy: policy(t, followPolicy), Learn: true}).Learned())
+		if strings.Contains(learned, "\"/open/2\"") || !strings.Contains(learned, "\"/open/1\"") || want != "" && !strings.Contains(learned, "refused whatever the rules: "+want) {
+			t.Errorf("%q: learned\n%s", text, learned)
+		}
+	}
+}

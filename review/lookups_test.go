@@ -91,3 +91,20 @@ func TestI16_QuestionsBeforeTheHandshakeDontCount(t *testing.T) {
 		}
 	}
 }
+
+// TestI1_AnnouncementsAreListedAsDenied: the gateway drops them without an answer, and says so in its log.
+func TestI1_AnnouncementsAreListedAsDenied(t *testing.T) {
+	t.Parallel()
+	for port, want := range map[uint16]string{5353: "deny protocol_mismatch", 138: "deny protocol_mismatch", 9999: "allow default_public"} {
+		l := newLink()
+		l.w.Packet(capture.FromGuest, append(packet(17, 8), 0x90, 0, byte(port>>8), byte(port), 0, 8, 0, 0), "")
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for f := range read(t, l.out.Bytes(), review.Options{Policy: policy(t, "[egress]\ndefault = \"public\"\n")}).Flows() {
+			if f.Verdict == nil || f.Verdict.Action+" "+f.Verdict.Reason != want {
+				t.Errorf("port %d: %+v, want %s", port, f.Verdict, want)
+			}
+		}
+	}
+}

@@ -50,6 +50,7 @@ func TestI16_StreamsTakeWhatTheStackTakes(t *testing.T) {
 		"behind the window":                      {segs: []seg{syn, ack, said(101+1000, "x"), said(101, "ab")}, unclear: true},
 		"behind twice the window":                {segs: []seg{syn, ack, said(101+2001, "x"), said(101, "ab")}, want: "ab"},
 		"before the end of a window that opened": {segs: []seg{syn, ack, {true, ackOnly, 501, 102, ""}, said(101+1000, "x"), said(101, "ab")}, want: "ab"},
+		"at the end of a window that opened":     {segs: []seg{syn, ack, {true, ackOnly, 501, 102, ""}, said(102+1000, "x"), said(101, "ab")}, want: "ab"},
 	} {
 		s, got, clear := &stream{next: 101, lenient: c.lenient}, "", true
 		for _, one := range c.segs {

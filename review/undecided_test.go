@@ -134,6 +134,9 @@ func TestI16_UnfinishedHellosAreNotGuessed(t *testing.T) {
 		"the client ends its side": {[][]byte{to(capture.ACK|capture.FIN, next, "")}, "deny unreadable", false},
 		"the client resets it":     {[][]byte{to(capture.RST, next, "")}, "deny unreadable", false},
 		"the gateway resets it":    {[][]byte{answered(to(capture.RST, 1, ""))}, "undecided needs_name", true},
+		"the gateway resets it, then the client ends its side": {
+			[][]byte{answered(to(capture.RST, 1, "")), to(capture.ACK|capture.FIN, next, "")}, "undecided needs_name", true,
+		},
 		"a segment is missing":     {[][]byte{to(capture.ACK, next+1, "xx"), to(capture.ACK|capture.FIN, next+3, "")}, "undecided needs_name", true},
 		"its beginning is missing": {nil, "undecided needs_name", true},
 	} {
