@@ -1,6 +1,7 @@
 package review_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -143,5 +144,24 @@ func TestRequestsOfOnePolicyAreJudgedByConnection(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestI7_ProxiedRequestsAreOfTheNameAskedFor: an address may have other names, whose rules say nothing of what the gateway's proxy was
+// asked for.
+func TestI7_ProxiedRequestsAreOfTheNameAskedFor(t *testing.T) {
+	t.Parallel()
+	l := newLink()
+	l.w.Names("other.example", []netip.Addr{netip.MustParseAddr("93.184.215.14")})
+	l.w.Packet(capture.FromGuest, toProxy(capture.SYN, 999, ""), requestComment(capture.Verdict{
+		Action: "deny", Reason: "path_not_allowed", Method: "GET", Path: "/shut", To: "93.184.215.14:80",
+	}))
+	if err := l.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const other = "[[egress.allow]]\nname = \"any\"\nhosts = [\"other.example\"]\nports = [80]\nprotocol = \"tcp\"\n"
+	r := read(t, l.out.Bytes(), review.Options{Policy: policy(t, other+followPolicy)})
+	if got := verdictsOn(r); !slices.Equal(got, []string{"GET /shut deny path_not_allowed"}) {
+		t.Errorf("%q, want it denied for its path", got)
 	}
 }
