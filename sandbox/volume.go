@@ -72,7 +72,7 @@ func (vs Volumes) create(name string, size int64) error {
 	if err == nil {
 		err = os.Rename(temp, state.VolumePath(vs.home.dir, name))
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
-			err = fmt.Errorf("%w: volume %s", ErrExists, name)
+			err = fmt.Errorf("%w: volume %s; `msb volume inspect %s` tells about it, `msb volume rm %s` removes it", ErrExists, name, name, name)
 		}
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrPort is an error about a published port. The session goes on.
-var ErrPort = errors.New("port can't be published")
+var ErrPort = errors.New("unusable port")
 
 // PortServer publishes ports for clients of Serve. Ports are texts, as -p of msb run takes them; errors wrap ErrPort.
 type PortServer interface {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -38,7 +39,7 @@ docs/metrics.md lists the figures; docs/grafana.json is a dashboard of them.`,
 				var config net.ListenConfig
 				lis, err := config.Listen(ctx, "tcp", at.String())
 				if err != nil {
-					return err
+					return fmt.Errorf("--listen: %w; take another port, 0 for any", err)
 				}
 				ui.note("serving http://%s/metrics", lis.Addr())
 				return serveMetrics(ctx, lis, metrics.Handler(home))

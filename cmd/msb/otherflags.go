@@ -35,7 +35,7 @@ var otherFlags = map[string]string{
 	"rlimit":       "use --ulimit NAME=SOFT[:HARD]",
 	"attach":       "output is attached always; -i passes standard input on",
 	"a":            "output is attached always; -i passes standard input on",
-	"link":         "guests don't reach each other; a policy's [hosts] leads to a service on this machine",
+	"link":         "a line of the policy's [hosts] leads to another sandbox, if that one's policy lets this one in: see docs/ports.md",
 }
 
 // copyFlags are those of cp.
@@ -57,10 +57,15 @@ var verbFlags = map[string]map[string]string{
 	"events":  {"n": wholeLog, "tail": wholeLog, "since": wholeLog, "until": wholeLog, "format": "--json prints an object a line; pipe it into jq"},
 	"logs":    {"until": "--since is the other end; pipe --json into jq for more", "details": "leave it out"},
 	"exec":    {"privileged": noCaps},
-	"login":   {"p": passwordSeen, "password": passwordSeen},
-	"run":     {"sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
-	"pull":    {"a": "name each image", "all-tags": "name each image", "platform": "guests have this machine's architecture; leave it out"},
-	"prune":   {"a": pruneAll, "all": pruneAll, "f": "it asks nothing; leave it out", "force": "it asks nothing; leave it out"},
+	"create":  {"name": "the name stands alone, without a flag"},
+	"ssh": {
+		"L": sshFlag, "D": sshFlag, "R": sshFlag, "A": sshFlag, "X": sshFlag, "Y": sshFlag, "W": sshFlag, "N": sshFlag,
+		"i": sshFlag, "l": sshFlag, "o": sshFlag, "F": sshFlag, "p": sshFlag, "v": sshFlag,
+	},
+	"login": {"p": passwordSeen, "password": passwordSeen},
+	"run":   {"sig-proxy": "signals go to the command; leave it out", "ip": "each guest has a link of its own, with the same addresses; leave it out", "stop-signal": "msb stop has the guest end; msb kill -s SIGNAL sends the command one"},
+	"pull":  {"a": "name each image", "all-tags": "name each image", "platform": "guests have this machine's architecture; leave it out"},
+	"prune": {"a": pruneAll, "all": pruneAll, "f": "it asks nothing; leave it out", "force": "it asks nothing; leave it out"},
 }
 
 const (
@@ -69,6 +74,7 @@ const (
 	stopWait    = "the guest is given time to write its disk, and is ended then; leave it out"
 	stopSignal  = "msb kill -s SIGNAL NAME sends the command of msb run -d a signal"
 	startAttach = "msb attach NAME joins the command of msb run -d, msb shell NAME opens a shell"
+	sshFlag     = "flags of ssh itself go with ssh NAME.msb, once msb ssh-config > ~/.ssh/msb.conf is included"
 	wholeLog    = "the log is shown from its oldest line on; pipe it into tail, or --json into jq"
 	pruneAll    = "msb image rm IMAGE forgets an image by its name; leave it out"
 )

@@ -23,8 +23,9 @@ func newSSHCommand() *cobra.Command {
 		Use:   "ssh [flags] NAME [COMMAND [ARG...]]",
 		Short: "Open a shell in a sandbox that runs, or run a command there, with ssh",
 		Long: `Runs OpenSSH's client with what it needs to reach the sandbox; your own ssh
-configuration isn't read. For scp, sftp, rsync, git and editors see msb ssh-config.
-No port is opened: ssh runs msb, which leads into the sandbox. The exit code is ssh's.`,
+configuration isn't read. For scp, sftp, rsync, git, editors, flags of ssh such as -L,
+and other users of the guest (ssh root@agent.msb) see msb ssh-config. No port is
+opened: ssh runs msb, which leads into the sandbox. The exit code is ssh's.`,
 		Example: `  msb ssh agent
   msb ssh agent uname -a
   msb ssh -t agent top`,

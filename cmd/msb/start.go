@@ -18,12 +18,13 @@ func newStartCommand(ui *ui) *cobra.Command {
 	var quiet, trust, foreground bool
 	var many manyFlags
 	c := &cobra.Command{
-		Use:   "start [flags] NAME...",
+		Use:   "start [flags] NAME... [-- COMMAND [ARG...]]",
 		Short: "Start sandboxes that msb create or msb run --name made",
-		Long: `Starts sandboxes, which run on when msb has ended. With --foreground msb runs for as
-long as the one sandbox: it ends with 0 when that was stopped, and with another code
-when it ended by itself; a signal to msb stops it. A COMMAND after -- is run in it at
-each start, as by msb run -d, in place of that job. msb service has units for systemd.`,
+		Long: `Starts sandboxes, which run on when msb has ended. The command of msb run -d is not run
+again: msb exec -d NAME -- COMMAND runs one. With --foreground msb runs for as long as the
+one sandbox: it ends with 0 when that was stopped, and with another code when it ended by
+itself; a signal to msb stops it. With it alone, a COMMAND after -- is run in the sandbox
+at each start, in place of the one of msb run -d. msb service has units for systemd.`,
 		Example: `  msb start agent
   msb start --all
   msb start --foreground web -- python -m http.server`,

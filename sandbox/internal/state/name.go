@@ -9,7 +9,7 @@ import (
 var (
 	ErrName       = errors.New("unusable sandbox name")
 	ErrNoSandbox  = errors.New("there is no such sandbox")
-	ErrExists     = errors.New("the sandbox exists already")
+	ErrExists     = errors.New("it exists already")
 	ErrRunning    = errors.New("the sandbox is running")
 	ErrNotRunning = errors.New("the sandbox is not running")
 	ErrState      = errors.New("the sandbox's state can't be read")

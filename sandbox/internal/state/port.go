@@ -130,7 +130,7 @@ func CheckPorts(ports []Port, noNet bool, policy, floor *policies.Policy) error 
 		for _, a := range p.Addresses() {
 			at := netip.AddrPortFrom(a, p.Host)
 			if p.Host != 0 && taken[place{at, p.UDP}] {
-				return fmt.Errorf("%w: two of them at %s of this machine", ErrPort, at)
+				return fmt.Errorf("%w: two of them at %s of this machine; give one of them another port, 0 for any", ErrPort, at)
 			}
 			taken[place{at, p.UDP}] = true
 		}
