@@ -95,7 +95,7 @@ func (s *Sandbox) CopyTo(ctx context.Context, src, dst string, o CopyOptions) (C
 	if err := s.CheckReach(dst); err != nil {
 		return CopyReport{}, err
 	}
-	there, err := existing(guest.Stat(ctx, dst, true))
+	there, err := existing(guest.Stat(ctx, path.Clean(dst), true)) // a trailing slash or dot is targetOf's
 	if err != nil {
 		return CopyReport{}, err
 	}

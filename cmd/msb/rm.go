@@ -42,15 +42,26 @@ func newRemoveCommand(ui *ui) *cobra.Command {
 	return c
 }
 
+// stopper stops and removes sandboxes; *sandbox.Home is one.
+type stopper interface {
+	Stop(ctx context.Context, name string) error
+	Remove(ctx context.Context, name string) error
+}
+
 // stopAndRemove stops and removes a sandbox. It tries again, since a sandbox that another command has just begun to start
-// can't be stopped yet.
-func stopAndRemove(ctx context.Context, home *sandbox.Home, name string) error {
+// can't be stopped yet. One of `msb run -d --rm` removes itself when it was stopped.
+func stopAndRemove(ctx context.Context, home stopper, name string) error {
 	const tries = 5
 	for n := 1; ; n++ {
-		if err := home.Stop(ctx, name); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
-			return err
+		stopped := home.Stop(ctx, name)
+		if stopped != nil && !errors.Is(stopped, sandbox.ErrNotRunning) {
+			return stopped
 		}
-		if err := home.Remove(ctx, name); !errors.Is(err, sandbox.ErrRunning) || n == tries {
+		err := home.Remove(ctx, name)
+		if stopped == nil && errors.Is(err, sandbox.ErrNoSandbox) {
+			return nil
+		}
+		if !errors.Is(err, sandbox.ErrRunning) || n == tries {
 			return err
 		}
 	}

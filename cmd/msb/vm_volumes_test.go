@@ -78,11 +78,11 @@ func TestVMVolumes(t *testing.T) {
 	if err := os.WriteFile(file, []byte("copied\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	msb("volume", "cp", file, "data:/sub").want(t, 0, "")
+	msb("volume", "cp", file, "data:/").want(t, 0, "") // to the top
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	msb("volume", "cp", "data:/sub", file).want(t, 0, "")
+	msb("volume", "cp", "data:/copy", file).want(t, 0, "")
 	if b, err := os.ReadFile(file); err != nil || string(b) != "copied\n" {
 		t.Errorf("%q, %v", b, err)
 	}
