@@ -122,6 +122,11 @@ func TestHTTPVersionsChooseSessions(t *testing.T) {
 	if status != http.StatusOK || session != "" || !strings.Contains(text, "max_sandboxes") {
 		t.Errorf("without a session: %d, session %q: %s", status, session, text)
 	}
+	// A client of a later revision learns that it can speak one without sessions.
+	status, session, text = post(t, url, fmt.Sprintf(call, strings.ReplaceAll(meta, "2026-07-28", "2027-01-01")), map[string]string{"Mcp-Protocol-Version": "2027-01-01", "Mcp-Method": "tools/call", "Mcp-Name": "sandbox_list"})
+	if status != http.StatusBadRequest || session != "" || !strings.Contains(text, `"supported":["2026-07-28",`) {
+		t.Errorf("a later revision: %d, session %q: %s", status, session, text)
+	}
 	n := 0
 	for range h.sessions.Sessions() {
 		n++
@@ -146,6 +151,7 @@ func TestI15_HTTPServesItsOwnClients(t *testing.T) {
 		"a longer token": {map[string]string{"Authorization": "Bearer " + testToken + "X"}, "", 401}, "the token alone": {map[string]string{"Authorization": testToken}, "", 401},
 		"another scheme": {map[string]string{"Authorization": "Basic " + testToken}, "", 401}, "the token in the path": {map[string]string{"Authorization": ""}, "?token=" + testToken, 401},
 		"a name that leads here": {map[string]string{"Host": "evil.example" + port}, "", 403}, "a name like ours": {map[string]string{"Host": "localhost.evil.example" + port}, "", 403},
+		"a name that ends like localhost": {map[string]string{"Host": "evillocalhost" + port}, "", 403}, "a name below localhost": {map[string]string{"Host": "evil.localhost" + port}, "", 403},
 		"a name that ends like ours": {map[string]string{"Host": "notmsb.example"}, "", 403}, "digits that are a name": {map[string]string{"Host": "127.0.0.1.evil.example"}, "", 403},
 		"another site": {map[string]string{"Origin": "https://evil.example"}, "", 403}, "another port's site": {map[string]string{"Origin": "http://127.0.0.1:1"}, "", 403},
 		"a page without a site": {map[string]string{"Origin": "null"}, "", 403}, "a file": {map[string]string{"Origin": "file://"}, "", 403},
