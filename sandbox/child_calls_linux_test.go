@@ -20,6 +20,7 @@ import (
 
 	"github.com/msb-project/msb/agentd/agentpb"
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/image"
 	"github.com/msb-project/msb/sandbox/internal/state"
 )
 
@@ -183,6 +184,24 @@ func TestI15_HostileRequestsAreRefused(t *testing.T) {
 	}
 	if st, err := h.Children().List("top"); err != nil || st.Made != 0 {
 		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestI15_ProgramsPullNothing: a child's image comes from the cache, and no program makes the host ask a registry. The twin
+// is a child that may be pulled: nothing listens at the registry's address.
+func TestI15_ProgramsPullNothing(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	const ref = "127.0.0.1:1/x:1"
+	newParent(t, h, budget(func(b *ChildBudget) { b.Images = []string{ref} }), func(c *Config) { c.Backend = "" })
+	c := callsOf(t, h, "top")
+	for _, request := range []string{`{"verb":"spawn","image":"` + ref + `"}`, `{"verb":"run","image":"` + ref + `","argv":["id"]}`} {
+		if _, r := c.ask(t, request); r.Error != "the image is not in the cache of the host" {
+			t.Errorf("%s: %q", request, r.Error)
+		}
+	}
+	if _, err := h.Children().Make(t.Context(), "top", ChildOptions{Image: ref, Pull: image.PullMissing}); err == nil || errors.Is(err, image.ErrNotCached) || !strings.Contains(err.Error(), "registry is unreachable") {
+		t.Errorf("with pulling: %v", err)
 	}
 }
 

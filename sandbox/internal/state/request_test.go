@@ -152,3 +152,48 @@ func TestI11_WaitingRequestsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestI15_UnusedGrantsForOnceEnd after an hour, so that none waits for a connection that nobody expects any more. A grant
+// for the sandbox is the twin.
+func TestI15_UnusedGrantsForOnceEnd(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for life, ends := range map[string]bool{ForOnce: true, ForHour: true, forSandbox: false} {
+		st := &Stored{Spec: Spec{Policy: "version = 1\n"}}
+		r := NewRequest("a.example", 443, nil, "", now)
+		if err := st.Ask(&r, now); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Answer(&RequestAnswer{ID: r.ID, Approve: true, Lifetime: life}, now); err != nil {
+			t.Fatal(err)
+		}
+		if at := st.NextEnd(); at.Equal(now.Add(grantHour)) != ends {
+			t.Errorf("%s: the next end is at %s", life, at)
+		}
+		if ended := st.Settle(now.Add(grantHour - time.Second)); len(ended) != 0 || len(st.Granted()) != 1 {
+			t.Errorf("%s: %+v ended early", life, ended)
+		}
+		if ended := st.Settle(now.Add(grantHour)); (len(ended) == 1) != ends || (len(st.Granted()) == 0) != ends {
+			t.Errorf("%s: after an hour %+v ended", life, ended)
+		}
+	}
+}
+
+// TestI15_UnreadableFloorsLetNobodyAsk: a floor that can't be read lets nobody ask, and puts nothing in force that was
+// approved. One that can is the twin.
+func TestI15_UnreadableFloorsLetNobodyAsk(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for floor, readable := range map[string]bool{"version = 1\n": true, "version = ": false, "version = 99\n": false, "version = 1\nunknown = 1\n": false} {
+		st := &Stored{Spec: Spec{Policy: "version = 1\n", Floor: floor}}
+		r := NewRequest("a.example", 443, nil, "", now)
+		if err := st.Ask(&r, now); (err == nil) != readable || err != nil && !errors.Is(err, ErrRequest) {
+			t.Errorf("%q: asked: %v", floor, err)
+		}
+		r.State, r.Lifetime = RequestApproved, forSandbox
+		st.Requests = []Request{r}
+		if rules := st.Granted(); (len(rules) == 1) != readable {
+			t.Errorf("%q: in force are %+v", floor, rules)
+		}
+	}
+}
