@@ -148,6 +148,12 @@ func TestFormatHumanReadsWell(t *testing.T) {
 		"12:00:00 deny    limit tcp 7  limit tcp_connections": func(e *Event) {
 			*e = Event{Time: noon, Kind: Limit, Action: "deny", Proto: "tcp", Count: 7, Reason: "limit", Message: "tcp_connections"}
 		},
+		"12:00:00 allow   port.flow 127.0.0.1:50000 to port 80 up 1 down 2 in 3ms": func(e *Event) {
+			*e = Event{Time: noon, Kind: PortFlow, Action: "allow", Proto: "tcp", Client: e.Client, Port: 80, BytesUp: 1, BytesDown: 2, Duration: 3 * time.Millisecond}
+		},
+		"12:00:00 deny    port.flow sandbox web to port 5432 up 0 down 0 in 0s  no_rule": func(e *Event) {
+			*e = Event{Time: noon, Kind: PortFlow, Action: "deny", Proto: "tcp", Peer: "web", Port: 5432, Reason: "no_rule"}
+		},
 		"12:00:00 -       policy.reload": func(e *Event) { *e = Event{Time: noon, Kind: PolicyReload} },
 		"12:00:00 -       new.kind":      func(e *Event) { *e = Event{Time: noon, Kind: "new.kind", Count: 3, Host: "a.example"} },
 		"12:00:00 deny    secret.violation TOKEN a.example body": func(e *Event) {

@@ -28,7 +28,11 @@ func FormatHuman(ev Event) string {
 	case FlowOpen, FlowClose, HTTPRequest:
 		humanFlow(&b, ev)
 	case PortFlow:
-		put(&b, string(ev.Kind), ev.Client.String(), "to port", strconv.Itoa(int(ev.Port)),
+		client := ev.Client.String()
+		if ev.Peer != "" {
+			client = "sandbox " + ev.Peer
+		}
+		put(&b, string(ev.Kind), client, "to port", strconv.Itoa(int(ev.Port)),
 			fmt.Sprintf("up %d down %d in %v", ev.BytesUp, ev.BytesDown, ev.Duration.Round(time.Millisecond)))
 	case SSHForward:
 		put(&b, string(ev.Kind))
