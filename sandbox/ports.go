@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/msb-project/msb/sandbox/internal/state"
@@ -67,7 +66,7 @@ func (ps Ports) Remove(ctx context.Context, name string, p Port) (removed []Port
 				return o.Meant(p)
 			})
 			if len(removed) == 0 {
-				return fmt.Errorf("%w: %s is not published; `msb port ls %s` lists those that are", ErrPort, p, name)
+				return state.NotPublished(p, name)
 			}
 			return nil
 		})

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -31,7 +32,7 @@ func TestPortsOfStoppedSandboxesChange(t *testing.T) {
 		t.Errorf("removed %v, %v", removed, err)
 	}
 	there(other)
-	if _, err := h.Ports().Remove(t.Context(), "web", Port{Host: 8080, Guest: 80}); !errors.Is(err, ErrPort) {
+	if _, err := h.Ports().Remove(t.Context(), "web", Port{Host: 8080, Guest: 80}); !errors.Is(err, ErrPort) || !strings.Contains(err.Error(), ": 8080:80 is not published; `msb port ls web` ") {
 		t.Errorf("removed once more: %v", err)
 	}
 	if _, err := h.Ports().Add(t.Context(), "none", one); !errors.Is(err, ErrNoSandbox) {

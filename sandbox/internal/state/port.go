@@ -99,6 +99,11 @@ func (p Port) Meant(other Port) bool {
 	return p.Guest == other.Guest && p.UDP == other.UDP && (other.Host == 0 || other.Host == p.Host) && (!other.Address.IsValid() || other.Address == p.Address)
 }
 
+// NotPublished is the error of a removal of p, which the sandbox of that name doesn't publish.
+func NotPublished(p Port, name string) error {
+	return fmt.Errorf("%w: %s is not published; `msb port ls %s` lists those that are", ErrPort, strings.TrimPrefix(p.String(), "0:"), name)
+}
+
 // maxPorts bounds how many ports one sandbox publishes.
 const maxPorts = 64
 

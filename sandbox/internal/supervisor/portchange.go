@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -45,7 +44,7 @@ func (p *ports) RemovePort(text string) (removed []string, err error) {
 	before := p.open
 	left := slices.DeleteFunc(slices.Clone(p.open), func(o *published) bool { return o.Meant(one) })
 	if len(left) == len(before) {
-		return nil, fmt.Errorf("%w: %s is not published; `msb port ls` lists those that are", state.ErrPort, one)
+		return nil, state.NotPublished(one, p.s.plan.Name)
 	}
 	if err := p.change(left); err != nil {
 		return nil, err

@@ -180,7 +180,7 @@ func TestPortsChangeWhileASandboxRuns(t *testing.T) {
 			t.Errorf("%s is added: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := client.RemovePort(t.Context(), "81"); !errors.Is(err, state.ErrPort) {
+	if _, err := client.RemovePort(t.Context(), "81"); !errors.Is(err, state.ErrPort) || !strings.Contains(err.Error(), ": 81 is not published; `msb port ls "+s.plan.Name+"` ") {
 		t.Errorf("a port that is none is removed: %v", err)
 	}
 	there(added)
