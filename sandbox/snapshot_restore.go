@@ -31,9 +31,25 @@ func (ss Snapshots) restore(ctx context.Context, snapshot, name string) error {
 	if name == "" {
 		name = meta.Config.Name
 	}
-	return changeNamed(ctx, ss.home, name, func(run *runDir, st *state.Stored) error {
+	other := func(st *state.Stored) error {
 		if meta.Imported || !st.Created.Equal(meta.Config.Created) {
 			return fmt.Errorf("%w than %s: %s; `msb clone %s NEWNAME` makes one from it", ErrSnapshotOf, name, snapshot, snapshot)
+		}
+		return nil
+	}
+	st, err := loadStored(ss.home, name) // before a running sandbox is said to be in the way
+	switch {
+	case errors.Is(err, ErrNoSandbox):
+		return fmt.Errorf("%w: %s; `msb clone %s NEWNAME` makes one from the snapshot, and `msb ls` lists those there are", ErrNoSandbox, name, snapshot)
+	case err != nil:
+		return err
+	}
+	if err := other(st); err != nil {
+		return err
+	}
+	return changeNamed(ctx, ss.home, name, func(run *runDir, st *state.Stored) error {
+		if err := other(st); err != nil {
+			return err
 		}
 		if err := clearRun(ss.home, run.dir); err != nil { // its machine may still write to the disk
 			return err

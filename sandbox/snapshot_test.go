@@ -77,7 +77,7 @@ func TestSnapshotsAreRestored(t *testing.T) {
 	}
 	// Other names, and another sandbox of the name.
 	must(t, h.Rename(t.Context(), "web", "shop"))
-	if err := h.Snapshots().Restore(t.Context(), "web-2", ""); !errors.Is(err, ErrNoSandbox) {
+	if err := h.Snapshots().Restore(t.Context(), "web-2", ""); !errors.Is(err, ErrNoSandbox) || !strings.Contains(err.Error(), "msb clone web-2 NEWNAME") {
 		t.Errorf("under the old name: %v", err)
 	}
 	must(t, h.Snapshots().Restore(t.Context(), "web-2", "shop"))
@@ -106,6 +106,16 @@ func TestRunningSandboxesAreNotRestored(t *testing.T) {
 	must(t, err)
 	if err := h.Snapshots().Restore(t.Context(), "s", ""); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "msb stop web") {
 		t.Errorf("%v, want ErrRunning", err)
+	}
+	must(t, errors.Join(l.Close(), run.lock.Close()))
+	// One of another sandbox is never restored: nobody stops this one for it.
+	must(t, aNamed(t, h, "other"))
+	run, err = lockNamed(h, "other")
+	must(t, err)
+	l, err = state.ListenControl(run.dir)
+	must(t, err)
+	if err := h.Snapshots().Restore(t.Context(), "s", "other"); !errors.Is(err, ErrSnapshotOf) || errors.Is(err, ErrRunning) {
+		t.Errorf("%v, want ErrSnapshotOf", err)
 	}
 	must(t, errors.Join(l.Close(), run.lock.Close()))
 }
