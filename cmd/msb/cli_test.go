@@ -26,6 +26,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 	roots := write(t, "roots.toml", policyText+"[[tls.extra_ca]]\nhosts = [\"api.example.com\"]\nfile = \"/nosuch.pem\"\n")
 	floor := write(t, "floor.toml", "version = 1\n[[egress.allow]]\nhosts = [\"other.example.com\"]\n")
 	asks := write(t, "asks.toml", "version = 1\n[hosts]\n\"internal.example\" = \"127.0.0.1:80\"\n")
+	peers := write(t, "peers.toml", "version = 1\n[[ingress.allow]]\nsandboxes = [\"web\"]\nports = [5432]\n")
 	tests := []struct {
 		name string
 		args []string
@@ -99,6 +100,10 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"explain of this machine", []string{"policy", "explain", good, "--from", "127.0.0.1", "--json"}, nil, 0, ""},
 		{"explain of a client and a destination", []string{"policy", "explain", good, "--from", "192.168.1.7", "--to", "a.example:443"}, nil, exitOther, "give one of them"},
 		{"explain of no client", []string{"policy", "explain", good, "--from", "x"}, nil, exitOther, "such as 192.168.1.7"},
+		{"explain of a sandbox", []string{"policy", "explain", peers, "--from", "sandbox:web:5432"}, nil, 0, ""},
+		{"explain of a sandbox's other port", []string{"policy", "explain", peers, "--from", "sandbox:web:80", "--json"}, nil, exitDenied, ""},
+		{"explain of a sandbox without a port", []string{"policy", "explain", peers, "--from", "sandbox:web"}, nil, exitOther, "sandbox:web:5432"},
+		{"explain of a sandbox's name alone", []string{"policy", "explain", peers, "--from", "web"}, nil, exitOther, "docs/ports.md"},
 		{"docker's -P", []string{"run", "-P", "nginx"}, nil, exitOther, "name each port"},
 		{"docker's --network none", []string{"run", "--network", "none", "alpine"}, nil, exitOther, "--no-net is none at all"},
 		{"docker's --privileged", []string{"exec", "--privileged", "web", "sh"}, nil, exitOther, "leave it out"},

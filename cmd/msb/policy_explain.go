@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,23 +13,25 @@ import (
 	"github.com/msb-project/msb/egress"
 	"github.com/msb-project/msb/egress/probe"
 	"github.com/msb-project/msb/policies"
+	"github.com/msb-project/msb/sandbox"
 )
 
 func newPolicyExplain(ui *ui) *cobra.Command {
 	var to, at, method, path, from, floor string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "explain FILE|SANDBOX|PRESET --to HOST:PORT[/udp]|--from ADDRESS",
+		Use:   "explain FILE|SANDBOX|PRESET --to HOST:PORT[/udp]|--from ADDRESS|sandbox:NAME:PORT",
 		Short: "Show the steps by which a destination is judged",
 		Example: `  msb policy explain policy.toml --to api.github.com:443
   msb policy explain agent --to api.github.com:443 --method POST --path /repos/acme/x
   msb policy explain public --to 169.254.169.254:80
-  msb policy explain web --from 192.168.1.7`,
+  msb policy explain web --from 192.168.1.7
+  msb policy explain db.toml --from sandbox:web:5432`,
 		Long: `Shows the steps by which the policy judges a destination. Nothing is resolved
 or sent: a name is taken to have an address that its rules allow it, or the one
 given with --at, and the client to speak TLS or HTTP, what the policy lets out on
 the port. --from says instead whether a client at an address may connect to
-published ports.
+published ports, or another sandbox to a port of the guest.
 Exit code 0 for allow and inspect, 3 for deny.`,
 		Args: named(cobra.ExactArgs(1), "name the one policy: a file, a sandbox or a preset"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -60,7 +64,7 @@ Exit code 0 for allow and inspect, 3 for deny.`,
 	c.Flags().StringVar(&at, "at", "", "the `address` that HOST has")
 	c.Flags().StringVar(&method, "method", "", "an HTTP `method`")
 	c.Flags().StringVar(&path, "path", "", "an HTTP `path`")
-	c.Flags().StringVar(&from, "from", "", "the `address` of a client of published ports")
+	c.Flags().StringVar(&from, "from", "", "the `address` of a client of published ports, or sandbox:NAME:PORT")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return checkExplain(c, to, from) }
 	return c
@@ -79,20 +83,19 @@ func checkExplain(c *cobra.Command, to, from string) error {
 	return nil
 }
 
-// explainClient says whether a client may connect to published ports.
+// explainClient says whether a client may connect to published ports, or another sandbox to a port of the guest.
 func explainClient(ui *ui, p *policies.Policy, from string, asJSON bool) error {
-	client, err := netip.ParseAddr(from)
+	v, err := judgeClient(p, from)
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--from: %w; write an address such as 192.168.1.7", err), help: "msb policy explain --help"}
+		return &usageError{err: err, help: "msb policy explain --help"}
 	}
-	v := egress.Admit(p, client, client.IsLoopback())
 	if asJSON {
 		err = ui.json(struct {
-			Client netip.Addr `json:"client"`
-			Action string     `json:"action"`
-			Rule   string     `json:"rule,omitempty"`
-			Reason string     `json:"reason"`
-		}{client, v.Action.String(), v.Rule, v.Reason.String()})
+			Client string `json:"client"`
+			Action string `json:"action"`
+			Rule   string `json:"rule,omitempty"`
+			Reason string `json:"reason"`
+		}{from, v.Action.String(), v.Rule, v.Reason.String()})
 	} else {
 		why := "rule " + audit.Printable(v.Rule)
 		switch {
@@ -101,12 +104,26 @@ func explainClient(ui *ui, p *policies.Policy, from string, asJSON bool) error {
 		case v.Rule == "":
 			why = "it is this machine itself"
 		}
-		err = ui.print(fmt.Sprintf("%s %s: %s\n", v.Action, client, why))
+		err = ui.print(fmt.Sprintf("%s %s: %s\n", v.Action, from, why))
 	}
 	if err == nil && v.Action != egress.Allow {
 		err = exitCode(exitDenied)
 	}
 	return err
+}
+
+// judgeClient judges ADDRESS or sandbox:NAME:PORT.
+func judgeClient(p *policies.Policy, from string) (egress.Verdict, error) {
+	if client, err := netip.ParseAddr(from); err == nil {
+		return egress.Admit(p, client, client.IsLoopback()), nil
+	}
+	peer, isPeer := strings.CutPrefix(from, "sandbox:")
+	name, port, _ := strings.Cut(peer, ":")
+	n, err := strconv.ParseUint(port, 10, 16)
+	if !isPeer || sandbox.CheckName(name) != nil || err != nil || n == 0 {
+		return egress.Verdict{}, fmt.Errorf("--from %q: write an address such as 192.168.1.7, or sandbox:web:5432 for the sandbox web and a port of the guest; docs/ports.md has rules for both", from)
+	}
+	return egress.AdmitSandbox(p, name, uint16(n)), nil
 }
 
 func printAnswer(ui *ui, a *probe.Answer, asJSON bool) error {
