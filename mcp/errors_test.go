@@ -15,7 +15,7 @@ import (
 )
 
 // forTheShell is advice for whoever sits at the host's command line.
-var forTheShell = regexp.MustCompile("`msb |\\bmsb (start|stop|rm|ls|run|exec|job|image|policy|logs)\\b|(^|\\s)--?[a-z][a-z-]*\\b|sandbox can't start")
+var forTheShell = regexp.MustCompile("`msb |\\bmsb (start|stop|rm|ls|run|exec|job|image|policy|logs)\\b|(^|\\s)--?[a-z][a-z-]*\\b|unusable sandbox configuration")
 
 // TestErrorsAdviseTheToolsAlone: each tool's failing calls, and the errors that only a machine gives.
 func TestErrorsAdviseTheToolsAlone(t *testing.T) {

@@ -49,7 +49,7 @@ func (s *server) network(ctx context.Context, raw json.RawMessage) (string, erro
 			}
 		}
 		answer, err := sandbox.Explain(p, a.To, strings.ToUpper(a.Method), a.Path)
-		if errors.Is(err, sandbox.ErrConfig) { // the policy's error says that a sandbox can't start
+		if errors.Is(err, sandbox.ErrConfig) { // no configuration of a sandbox was asked about
 			return "", wrong("%s", strings.TrimPrefix(err.Error(), sandbox.ErrConfig.Error()+": "))
 		}
 		if err != nil {

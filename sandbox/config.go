@@ -28,7 +28,7 @@ const (
 )
 
 // ErrConfig is wrapped by errors of Start about its Config.
-var ErrConfig = errors.New("sandbox can't start")
+var ErrConfig = errors.New("unusable sandbox configuration")
 
 // Config says what to start. The zero value is the built-in image, one CPU, 512 MiB and no network access.
 type Config struct {
@@ -207,7 +207,7 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: %d CPUs; give it 1 to %d", ErrConfig, c.CPUs, vm.MaxCPUs)
 	}
 	if mib := c.Memory >> 20; mib < vm.MinMemoryMiB || mib > vm.MaxMemoryMiB {
-		return fmt.Errorf("%w: %d MiB of memory; give it %d to %d MiB", ErrConfig, mib, vm.MinMemoryMiB, vm.MaxMemoryMiB)
+		return fmt.Errorf("%w: %sB of memory; give it %s to %s", ErrConfig, policies.FormatSize(c.Memory), policies.FormatSize(vm.MinMemoryMiB<<20), policies.FormatSize(vm.MaxMemoryMiB<<20))
 	}
 	if c.Hostname != "" && (len(c.Hostname) > maxHostname || !hostnameForm.MatchString(c.Hostname)) {
 		return fmt.Errorf("%w: host name %.80q; use letters, digits, hyphens and dots, at most %d, such as web-1", ErrConfig, c.Hostname, maxHostname)

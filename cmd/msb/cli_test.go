@@ -146,7 +146,7 @@ func TestI12_BadInputHasItsExitCode(t *testing.T) {
 		{"bad --allow", []string{"run", "--allow", "https://x"}, nil, exitOther, "--allow"},
 		{"bad --memory", []string{"run", "-m", "many"}, nil, exitOther, "--memory"},
 		{"too many CPUs", []string{"run", "--cpus", "10000"}, nil, exitOther, "CPUs"},
-		{"too little memory", []string{"run", "-m", "1M"}, nil, exitOther, "1 MiB of memory; give it 96 to 524288 MiB"},
+		{"too little memory", []string{"run", "-m", "1M"}, nil, exitOther, "1MB of memory; give it 96M to 512G"},
 		{"image reference", []string{"run", "UPPER/case:::"}, nil, exitImageUnknown, "UPPER"},
 		{"image directory missing", []string{"run", "dir:/nosuch"}, nil, exitImageUnknown, "/nosuch"},
 		{"image not cached", []string{"run", "--pull", "never", "localhost:1/none"}, nil, exitImageUnknown, "localhost:1/none"},

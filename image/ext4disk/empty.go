@@ -42,7 +42,7 @@ type layout struct {
 
 func newLayout(size int64) (layout, error) {
 	if size < minEmptyBytes || size > maxEmptyBytes {
-		return layout{}, fmt.Errorf("%w: %d bytes; choose from %d to %d", errSize, size, int64(minEmptyBytes), int64(maxEmptyBytes))
+		return layout{}, fmt.Errorf("%w: %d bytes; choose from %dM to %dT", errSize, size, minEmptyBytes>>20, maxEmptyBytes>>40)
 	}
 	l := layout{blocks: uint32(size / blockSize)}
 	l.groups = (l.blocks + blocksPerGroup - 1) / blocksPerGroup

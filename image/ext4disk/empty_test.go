@@ -102,7 +102,7 @@ func TestI12_CreateEmptyRefusesAndLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, size := range []int64{-1, 0, minEmptyBytes - 1, maxEmptyBytes + 1} {
 		disk := filepath.Join(dir, "upper")
-		if err := CreateEmpty(disk, size); !errors.Is(err, errSize) {
+		if err := CreateEmpty(disk, size); !errors.Is(err, errSize) || !strings.Contains(err.Error(), "choose from 16M to 15T") {
 			t.Errorf("size %d: %v, want ErrSize", size, err)
 		}
 		if _, err := os.Lstat(disk); !os.IsNotExist(err) {
