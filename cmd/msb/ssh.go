@@ -34,6 +34,9 @@ opened: ssh runs msb, which leads into the sandbox. The exit code is ssh's.`,
 			if len(args) > 1 && strings.HasPrefix(args[1], "-") {
 				return &usageError{err: fmt.Errorf("%s stands behind the name: flags go before it, and ssh's own are for ssh and msb ssh-config", args[1]), help: "msb ssh --help"}
 			}
+			if err := checkSSHName(args[0]); err != nil {
+				return err
+			}
 			program, err := exec.LookPath("ssh")
 			if err != nil {
 				return errNoSSH
@@ -63,6 +66,23 @@ opened: ssh runs msb, which leads into the sandbox. The exit code is ssh's.`,
 	c.Flags().SetInterspersed(false) // what follows NAME is the command's own
 	c.Flags().BoolVarP(&tty, "tty", "t", false, "give a COMMAND a terminal; a shell has one if you have")
 	return c
+}
+
+// checkSSHName refuses what ssh takes and msb ssh doesn't: a host name, and a user.
+func checkSSHName(arg string) error {
+	user, host, hasUser := strings.Cut(arg, "@")
+	if !hasUser {
+		host = user
+	}
+	name, isHost := strings.CutSuffix(host, sshd.HostName(""))
+	valid := sandbox.CheckName(name) == nil // Inspect refuses the others
+	switch {
+	case valid && hasUser:
+		return sandbox.Fail(fmt.Errorf("%w %q: msb ssh takes no user; use ssh %s@%s with what msb ssh-config prints, or msb shell --user %s %s", sandbox.ErrName, arg, user, sshd.HostName(name), user, name))
+	case valid && isHost:
+		return sandbox.Fail(fmt.Errorf("%w %q: write msb ssh %s; ssh itself knows %s by what msb ssh-config prints", sandbox.ErrName, arg, name, arg))
+	}
+	return nil
 }
 
 // runSSH becomes ssh.

@@ -21,6 +21,10 @@ func TestSSHNamesWhatIsMissing(t *testing.T) {
 	}{
 		{args: []string{"ssh"}, code: exitOther, want: "msb ls"},
 		{args: []string{"ssh", "x", "-v"}, code: exitOther, want: "flags go before"},
+		{args: []string{"ssh", "x.msb"}, code: exitSandbox, want: "write msb ssh x; ssh itself knows x.msb by what msb ssh-config prints"},
+		{args: []string{"ssh", "nobody@x"}, code: exitSandbox, want: "use ssh nobody@x.msb with what msb ssh-config prints, or msb shell --user nobody x"},
+		{args: []string{"ssh", "nobody@x.msb"}, code: exitSandbox, want: "use ssh nobody@x.msb with"},
+		{args: []string{"ssh", "x@Y"}, code: exitSandbox, want: "lower-case"},
 		{args: []string{"ssh", "x"}, env: []string{"PATH=" + t.TempDir()}, code: exitOther, want: "openssh-client"},
 		{args: []string{"ssh-config", "x"}, code: exitSandbox, want: "msb ls"},
 		{args: []string{"ssh-proxy", "x"}, code: exitSandbox, want: "msb ls"},
