@@ -80,8 +80,20 @@ func startAll(ctx context.Context, ui *ui, names []string, quiet, trust bool, st
 		if err != nil {
 			return startError(ctx, err)
 		}
+		noteCommand(ui, sb)
 		return errors.Join(started(ui, sb), sb.Close())
 	})
+}
+
+// noteCommand says how to run a command again that was the one of msb run -d.
+func noteCommand(ui *ui, sb *sandbox.Sandbox) {
+	main, err := sb.Job(sandbox.MainJob)
+	if err != nil {
+		return
+	}
+	if st, err := main.Status(); err == nil && st.State != sandbox.JobRunning {
+		ui.note("%s runs without the command of msb run -d; `msb exec -d %s -- COMMAND` runs one", sb.Name(), sb.Name())
+	}
 }
 
 // forEach continues after an error, so that one wrong name doesn't stop the others.

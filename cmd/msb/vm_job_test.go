@@ -97,7 +97,9 @@ func TestVMLogsOfADetachedRun(t *testing.T) {
 	msb("wait", name).want(t, 0, "3\n")
 	msb("kill", name).says(t, exitSandbox, "has ended")
 	msb("shell", "-e", "A=b", "-w", "/tmp", name).want(t, 0, "") // its standard input is empty
-	msb("restart", "-q", name).want(t, 0, name+"\n")
+	if got := msb("restart", "-q", name); got.code != 0 || got.out != name+"\n" || got.err != "" {
+		t.Errorf("restart -q: %+v", got)
+	}
 	if err := os.WriteFile(policy, []byte("version = 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

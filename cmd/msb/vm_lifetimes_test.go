@@ -39,7 +39,9 @@ func TestVMLifetimes(t *testing.T) {
 		t.Errorf("after a stop %s of %s are over", st.Ran, st.Lifetime)
 	}
 	ran := status().Ran
-	msb("start", name).want(t, 0, name+"\n")
+	if got := msb("start", name); got.code != 0 || got.out != name+"\n" || !strings.Contains(got.err, "`msb exec -d "+name+" -- COMMAND` runs one\n") {
+		t.Errorf("start: %+v, want a hint at the command", got)
+	}
 	msb("exec", "-d", "--job", "end", name, "--", "sh", "-c", `trap 'echo told to end; exit 3' TERM; while :; do sleep .2; done`).want(t, 0, "end\n")
 	msb("update", "--max-duration", "2s", name).want(t, 0, name+"\n")
 	eventually(t, "its end", func() bool { return status().End != nil })
