@@ -72,9 +72,9 @@ func controlGroups(name string) (all []string) {
 	return all
 }
 
-// aboutContainer prints what a container sees of how it was made.
+// aboutContainer prints what a container sees of how it was made, but for the variables that name msb's authority.
 const aboutContainer = `
-echo id; id; echo cwd; pwd; echo env; env | grep -v HOSTNAME | sort; echo host; hostname
+echo id; id; echo cwd; pwd; echo env; env | grep -v -E 'HOSTNAME|ca-certificates' | sort; echo host; hostname
 echo caps; grep -E '^(Cap|NoNewPrivs|Groups|Seccomp:)' /proc/self/status; echo files; ulimit -n
 echo root; ls -ld / /bin /tmp /owned | awk '{print $1, $3, $4, $NF}'; touch /written && cat /written
 echo masked; cat /proc/kcore 2>/dev/null | wc -c; echo x 2>/dev/null > /proc/sys/kernel/domainname || echo read-only
