@@ -2,7 +2,12 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +37,10 @@ func TestI15_ServerTokensAreTheUsersAlone(t *testing.T) {
 	}
 	other := write(t, "token", token+"\n")
 	for what, change := range map[string]func() error{
-		"others read it":  func() error { return os.Chmod(path, 0o644) },
+		"others read it": func() error { return os.Chmod(path, 0o644) },
+		"its group reads it": func() error {
+			return errors.Join(os.WriteFile(path, []byte(token), 0o600), os.Chmod(path, 0o640))
+		},
 		"a link":          func() error { return os.Symlink(other, path) },
 		"a pipe":          func() error { return syscall.Mkfifo(path, 0o600) },
 		"cut short":       func() error { return os.WriteFile(path, []byte(token[:8]), 0o600) },
@@ -96,6 +104,62 @@ func TestServerListensAndEnds(t *testing.T) {
 		_ = answer.Body.Close()
 		if answer.StatusCode != want {
 			t.Errorf("%q: %d, want %d", auth, answer.StatusCode, want)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // by a signal
+}
+
+// TestI15_ServersSpeakTLS: a server with --tls-cert answers to TLS 1.2 and newer alone. What it answers is that the token is
+// missing.
+func TestI15_ServersSpeakTLS(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewTLSServer(nil) // whose certificate is for 127.0.0.1
+	defer other.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(other.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asPEM := func(kind string, der []byte) string {
+		return write(t, "pem", string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+	}
+	cmd := command(t, []string{"MSB_HOME=" + t.TempDir()}, "server", "start", "--listen", "127.0.0.1:0",
+		"--tls-cert", asPEM("CERTIFICATE", other.Certificate().Raw), "--tls-key", asPEM("PRIVATE KEY", key))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	url, _, _ := strings.Cut(line, ";")
+	at, ok := strings.CutPrefix(url, "https://")
+	if err != nil || !ok {
+		t.Errorf("%q, %v", line, err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(other.Certificate())
+	for what, c := range map[string]struct {
+		url     string
+		most    uint16
+		answers bool
+	}{
+		"TLS 1.3": {url, tls.VersionTLS13, true}, "TLS 1.2": {url, tls.VersionTLS12, true}, "TLS 1.1": {url, tls.VersionTLS11, false}, "no TLS": {"http://" + at, 0, false},
+	} {
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: c.most}}}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url, strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		if answers := err == nil && answer.StatusCode == http.StatusUnauthorized; answers != c.answers {
+			t.Errorf("%s: %+v, %v", what, answer, err)
 		}
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
