@@ -8,5 +8,8 @@
 // last bytes are judged and written down. Why it ended goes to the caller as the last status line, and to end.json of
 // one with a name.
 //
+// It has more than 35 files because each part of a sandbox's life (ports, pods, children, jobs, caches, pauses, grants) is
+// one, and all of them share the one supervisor, its locks and the order in which it ends them.
+//
 // What it does not protect against: the user who started it. Whoever may signal the process may end it.
 package supervisor
