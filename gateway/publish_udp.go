@@ -83,7 +83,7 @@ type udpInbound struct {
 	guest net.Conn
 	over  bool
 	// unanswered are the first datagrams, as long as the server may turn out to listen on loopback only: the guest has
-	// refused them then. held is their size.
+	// refused them then. held is what they take, in bytes.
 	unanswered [][]byte
 	held       int
 	settled    bool // nothing is kept any more
@@ -91,8 +91,13 @@ type udpInbound struct {
 	forwarded bool // by the guest's agent; of the goroutine of answers
 }
 
-// maxUnanswered bounds what a flow keeps of its first datagrams, in bytes. Others are lost, as datagrams may be.
-const maxUnanswered = 16 << 10
+const (
+	// maxUnanswered bounds what a flow keeps of its first datagrams, in bytes. Others are lost, as datagrams may be.
+	maxUnanswered = 16 << 10
+	// unansweredOverhead is what one takes beside its bytes: without it a client could send empty datagrams that are kept
+	// without end.
+	unansweredOverhead = 64
+)
 
 // send hands a datagram to the guest. The refusal of an earlier one is returned by the next call, once.
 func (f *udpInbound) send(b []byte) {
@@ -106,8 +111,8 @@ func (f *udpInbound) send(b []byte) {
 	}
 	if err == nil {
 		f.down.Add(int64(n))
-		if !f.settled && f.held+n <= maxUnanswered {
-			f.unanswered, f.held = append(f.unanswered, bytes.Clone(b)), f.held+n
+		if !f.settled && f.held+n+unansweredOverhead <= maxUnanswered {
+			f.unanswered, f.held = append(f.unanswered, bytes.Clone(b)), f.held+n+unansweredOverhead
 		}
 	}
 }

@@ -125,3 +125,28 @@ func TestRefusedDatagramsLoseNoOthers(t *testing.T) {
 		t.Errorf("%d bytes went to the guest, want 15; refused %v", n, f.refused.Load())
 	}
 }
+
+// TestI11_UnansweredDatagramsAreBounded sends datagrams to a server that answers none. The twin: the first one is kept, for
+// a server that turns out to listen on loopback only.
+func TestI11_UnansweredDatagramsAreBounded(t *testing.T) {
+	t.Parallel()
+	const takes = 24 // a slice's header, bytes
+	for _, size := range []int{0, 1, 1000} {
+		f := &udpInbound{guest: taking{}}
+		for range 10000 {
+			f.send(make([]byte, size))
+		}
+		if n := len(f.unanswered); n == 0 || n*(size+takes) > maxUnanswered {
+			t.Errorf("of datagrams with %d bytes %d are kept, want some, and at most %d bytes", size, n, maxUnanswered)
+		}
+		if n := len(f.settle()); n == 0 || len(f.settle()) != 0 {
+			t.Errorf("%d datagrams are sent again, want those that were kept, once", n)
+		}
+	}
+}
+
+// taking is a socket that takes every datagram.
+type taking struct{ net.Conn }
+
+// Write implements net.Conn.
+func (taking) Write(b []byte) (int, error) { return len(b), nil }
