@@ -65,13 +65,11 @@ type HTTPOptions struct {
 type httpServer struct {
 	opts        HTTPOptions
 	token       [sha256.Size]byte
-	sessions    *sdk.Server
+	sessions    *sessionBound
 	old, now    http.Handler // of the revisions with sessions, and of those without
 	requests    chan struct{}
 	listens     chan struct{} // requests that stay open for what clients subscribed to
 	held        atomic.Int64  // bytes of bodies
-	opening     sync.Mutex    // held by a request that opens a session
-	most        int           // sessions
 	methods     []string      // that are passed on
 	body, write time.Duration // bodyWait and writeWait, but in tests
 }
@@ -111,15 +109,16 @@ func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h
 }
 
 func (s *server) overHTTP(version string, o HTTPOptions) *httpServer {
-	h := &httpServer{opts: o, token: sha256.Sum256([]byte(o.Token)), sessions: s.protocol(version), requests: make(chan struct{}, maxRequests), listens: make(chan struct{}, maxListens), most: maxSessions, methods: methods, body: bodyWait, write: writeWait}
-	stateless := s.protocol(version)
+	h := &httpServer{opts: o, token: sha256.Sum256([]byte(o.Token)), requests: make(chan struct{}, maxRequests), listens: make(chan struct{}, maxListens), methods: methods, body: bodyWait, write: writeWait}
+	withSessions, stateless := s.protocol(version), s.protocol(version)
 	calls := &callBound{}
-	for _, p := range []*sdk.Server{h.sessions, stateless} {
+	for _, p := range []*sdk.Server{withSessions, stateless} {
 		p.AddReceivingMiddleware(calls.middleware)
 	}
+	h.sessions = newSessionBound(withSessions)
 	quiet := slog.New(warnings{s.log.Handler()})
 	// ours checks Host by a stricter rule.
-	h.old = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return h.sessions }, &sdk.StreamableHTTPOptions{
+	h.old = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return withSessions }, &sdk.StreamableHTTPOptions{
 		SessionTimeout: keepHTTPSession, MaxRequestBodyBytes: maxLine, Logger: quiet, DisableLocalhostProtection: true,
 	})
 	h.now = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return stateless }, &sdk.StreamableHTTPOptions{
@@ -152,6 +151,9 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if stateless {
 		next = h.now
 	}
+	if session := r.Header.Get("Mcp-Session-Id"); session != "" && !stateless {
+		defer h.sessions.use(session, false)()
+	}
 	if r.Method != http.MethodPost {
 		next.ServeHTTP(w, r)
 		return
@@ -182,7 +184,9 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if !stateless && r.Header.Get("Mcp-Session-Id") == "" {
-		h.open(w, r)
+		if !h.sessions.open(w, r, h.old) {
+			h.busy(w, fmt.Sprintf("at most %d sessions at once, and all are in use; end one with DELETE", h.sessions.most))
+		}
 		return
 	}
 	next.ServeHTTP(w, r)
@@ -240,21 +244,6 @@ func (c *callBound) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 		}()
 		return next(ctx, method, req)
 	}
-}
-
-// open serves a request that opens a session. go-sdk bounds none of them.
-func (h *httpServer) open(w http.ResponseWriter, r *http.Request) {
-	h.opening.Lock()
-	defer h.opening.Unlock()
-	n := 0
-	for range h.sessions.Sessions() {
-		n++
-	}
-	if n >= h.most {
-		h.busy(w, fmt.Sprintf("at most %d sessions at once; end one with DELETE", h.most))
-		return
-	}
-	h.old.ServeHTTP(w, r)
 }
 
 func (h *httpServer) busy(w http.ResponseWriter, why string) {

@@ -72,7 +72,7 @@ func TestI15_SmuggledRequestsAreRefused(t *testing.T) {
 		}
 	}
 	n := 0
-	for range h.sessions.Sessions() {
+	for range h.sessions.live() {
 		n++
 	}
 	if n != 3 {
@@ -176,12 +176,12 @@ func TestI11_LongCallsHoldNoOpening(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		h.open(httptest.NewRecorder(), r)
+		h.sessions.open(httptest.NewRecorder(), r, h.old)
 	}()
 	<-stuck
-	if h.opening.TryLock() {
+	if h.sessions.opening.TryLock() {
 		t.Error("the twin: others can open a session beside the batch")
-		h.opening.Unlock()
+		h.sessions.opening.Unlock()
 	}
 	p.calls.close()
 	<-ended

@@ -128,7 +128,7 @@ func TestHTTPVersionsChooseSessions(t *testing.T) {
 		t.Errorf("a later revision: %d, session %q: %s", status, session, text)
 	}
 	n := 0
-	for range h.sessions.Sessions() {
+	for range h.sessions.live() {
 		n++
 	}
 	if n != 1 {
@@ -207,11 +207,11 @@ func TestI11_HTTPBodiesAreBounded(t *testing.T) {
 
 func TestI11_HTTPSessionsAreBounded(t *testing.T) {
 	t.Parallel()
-	srv, h := overHTTP(t, serve(t, nil), func(h *httpServer) { h.most = 3 })
+	srv, h := overHTTP(t, serve(t, nil), func(h *httpServer) { h.sessions.most = 3 })
 	var last string
-	for i := range h.most + 2 {
+	for i := range h.sessions.most + 2 {
 		status, session, text := post(t, srv.URL+HTTPPath, initialize, nil)
-		if want := i < h.most; (status == http.StatusOK) != want || !want && (status != http.StatusServiceUnavailable || !strings.Contains(text, "at most 3 sessions")) {
+		if want := i < h.sessions.most; (status == http.StatusOK) != want || !want && (status != http.StatusServiceUnavailable || !strings.Contains(text, "at most 3 sessions")) {
 			t.Errorf("session %d: %d %s", i, status, text)
 		}
 		if session != "" {

@@ -74,7 +74,7 @@ func TestBusyServersSayWhenToRetry(t *testing.T) {
 	p := serve(t, nil)
 	for what, fill := range map[string]func(*httpServer){
 		"": func(*httpServer) {}, "requests at once": func(h *httpServer) { h.requests = make(chan struct{}) },
-		"bytes of requests at once": func(h *httpServer) { h.held.Store(maxBodies) }, "sessions at once; end one with DELETE": func(h *httpServer) { h.most = 0 },
+		"bytes of requests at once": func(h *httpServer) { h.held.Store(maxBodies) }, "sessions at once, and all are in use; end one with DELETE": func(h *httpServer) { h.sessions.most = 0 },
 	} {
 		_, h := overHTTP(t, p, fill)
 		w := httptest.NewRecorder()

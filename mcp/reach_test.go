@@ -808,14 +808,14 @@ func TestI15_SitesAndTokensAreHeldExactly(t *testing.T) {
 // TestFullServersAnswerTheirSessions: where no more may be opened, those that are open go on.
 func TestFullServersAnswerTheirSessions(t *testing.T) {
 	t.Parallel()
-	srv, h := overHTTP(t, serve(t, nil), func(h *httpServer) { h.most = 1 })
+	srv, h := overHTTP(t, serve(t, nil), func(h *httpServer) { h.sessions.most = 1 })
 	_, session, _ := post(t, srv.URL+HTTPPath, initialize, nil)
 	head := map[string]string{"Mcp-Session-Id": session}
 	if status, _, text := post(t, srv.URL+HTTPPath, ping("2"), head); status != http.StatusOK || strings.Contains(text, "busy") {
 		t.Errorf("%d %s", status, text)
 	}
-	h.opening.Lock() // as while another opens one
-	defer h.opening.Unlock()
+	h.sessions.opening.Lock() // as while another opens one
+	defer h.sessions.opening.Unlock()
 	if status, _, text := post(t, srv.URL+HTTPPath, ping("3"), head); status != http.StatusOK {
 		t.Errorf("beside one that opens: %d %s", status, text)
 	}
