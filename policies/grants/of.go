@@ -113,7 +113,11 @@ func (w *worker) agent(a *policies.Agent) {
 	if a == nil {
 		return
 	}
-	for _, ref := range a.Images {
+	images := a.Images
+	if a.Children != nil {
+		images = slices.Concat(images, a.Children.Images)
+	}
+	for _, ref := range images {
 		w.image(ref)
 	}
 	for _, d := range a.Directories {
