@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -40,11 +41,17 @@ func msb(t *testing.T, env []string, args ...string) result {
 
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
+	return commandUntil(t.Context(), t, env, args...)
+}
+
+// commandUntil is command, killed at the end of ctx.
+func commandUntil(ctx context.Context, t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(os.Environ(), asMSB+"=1", sandbox.EnvHome+"="+filepath.Join(scratch, "home"))
 	cmd.Env = append(cmd.Env, env...)
 	return cmd

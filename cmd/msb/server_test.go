@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -9,10 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/sandbox"
 )
@@ -70,11 +73,35 @@ func TestI15_ServerTokensAreTheUsersAlone(t *testing.T) {
 	}
 }
 
+// serverBound is far more than a server takes to begin and to end. One that should have refused its flags, or ended, is
+// killed then, and its test fails instead of waiting for ever.
+const serverBound = 30 * time.Second
+
+// boundedServer is msb server, ended after serverBound.
+func boundedServer(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), serverBound)
+	t.Cleanup(cancel)
+	return commandUntil(ctx, t, env, append([]string{"server"}, args...)...)
+}
+
+// endServer waits for a server after SIGTERM.
+func endServer(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if how := cmd.ProcessState.String(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		t.Errorf("a signal doesn't end it: %s", how)
+	}
+}
+
 // TestServerListensAndEnds starts the program, asks it without and with its token, and ends it by a signal.
 func TestServerListensAndEnds(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	cmd := command(t, []string{"MSB_HOME=" + home}, "server", "start", "--listen", "127.0.0.1:0")
+	cmd := boundedServer(t, []string{"MSB_HOME=" + home}, "start", "--listen", "127.0.0.1:0")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -106,10 +133,7 @@ func TestServerListensAndEnds(t *testing.T) {
 			t.Errorf("%q: %d, want %d", auth, answer.StatusCode, want)
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // by a signal
+	endServer(t, cmd)
 }
 
 // TestI15_ServersSpeakTLS: a server with --tls-cert answers to TLS 1.2 and newer alone. What it answers is that the token is
@@ -125,7 +149,7 @@ func TestI15_ServersSpeakTLS(t *testing.T) {
 	asPEM := func(kind string, der []byte) string {
 		return write(t, "pem", string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
 	}
-	cmd := command(t, []string{"MSB_HOME=" + t.TempDir()}, "server", "start", "--listen", "127.0.0.1:0",
+	cmd := boundedServer(t, []string{"MSB_HOME=" + t.TempDir()}, "start", "--listen", "127.0.0.1:0",
 		"--tls-cert", asPEM("CERTIFICATE", other.Certificate().Raw), "--tls-key", asPEM("PRIVATE KEY", key))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -162,10 +186,7 @@ func TestI15_ServersSpeakTLS(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, answer, err)
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // by a signal
+	endServer(t, cmd)
 }
 
 func TestServerFlagsAreChecked(t *testing.T) {
@@ -174,8 +195,8 @@ func TestServerFlagsAreChecked(t *testing.T) {
 	for args, say := range map[string]string{
 		"--dev --listen 0.0.0.0:0": "127.0.0.1 or ::1 only", "--dev --listen :0": "127.0.0.1 or ::1 only", "--listen nowhere": "ADDRESS:PORT", "--tls-cert x.pem": "go together",
 	} {
-		if got := msb(t, env, append([]string{"server", "start"}, strings.Fields(args)...)...); got.code != exitOther || !strings.Contains(got.err, say) {
-			t.Errorf("%s: %+v, want %q", args, got, say)
+		if got := finish(t, boundedServer(t, env, append([]string{"start"}, strings.Fields(args)...)...)); got.code != exitOther || !strings.Contains(got.err, say) {
+			t.Fatalf("%s: %+v, want %q", args, got, say)
 		}
 	}
 }
