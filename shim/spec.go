@@ -16,7 +16,7 @@ import (
 // root, hostname the pod's, for a container that joins the pod's host name. What can't be honoured is an error that names
 // each part of it.
 func containerOf(id, root, hostname string, spec *specs.Spec, s *settings) (sandbox.ContainerConfig, error) {
-	r := &refusals{settings: s}
+	r := &refusals{dropProfiles: s.dropProfiles() || spec.Annotations[annotationType] == typeSandbox}
 	r.spec(spec)
 	cfg := sandbox.ContainerConfig{ID: id, Root: root, Hostname: spec.Hostname}
 	if spec.Root != nil {
@@ -79,8 +79,10 @@ func network(spec *specs.Spec) string {
 
 // refusals collects what of a spec can't be honoured.
 type refusals struct {
-	settings *settings
-	found    []string
+	// dropProfiles leaves profiles of the node's kernel out, as the operator says, or because nothing runs under them: the
+	// kubelet gives the pause container of every pod a seccomp profile.
+	dropProfiles bool
+	found        []string
 }
 
 // add names a part of a spec that can't be honoured, if it is there, and the remedy.
@@ -114,8 +116,8 @@ func (r *refusals) spec(s *specs.Spec) {
 	r.add(len(l.UIDMappings)+len(l.GIDMappings) > 0, "user namespaces (hostUsers: false)", "the pod's own kernel stands in for them: leave hostUsers out")
 	r.add(len(l.Devices) > 0, "devices of the node ("+deviceNames(l.Devices)+")", "a microVM has none: leave them, and privileged, out")
 	r.add(len(l.NetDevices) > 0, "network devices of the node", leaveOut)
-	r.add(l.Seccomp != nil && !r.settings.dropProfiles(), "a seccomp profile", profileRemedy)
-	r.add(l.MountLabel != "" && !r.settings.dropProfiles(), "the SELinux label "+l.MountLabel, profileRemedy)
+	r.add(l.Seccomp != nil && !r.dropProfiles, "a seccomp profile", profileRemedy)
+	r.add(l.MountLabel != "" && !r.dropProfiles, "the SELinux label "+l.MountLabel, profileRemedy)
 	propagation := l.RootfsPropagation
 	r.add(!slices.Contains([]string{"", "private", "rprivate"}, propagation), "rootfsPropagation "+propagation, "mounts don't cross the wall of the microVM: write rprivate")
 	r.add(l.IntelRdt != nil, "intelRdt", leaveOut)
@@ -158,8 +160,8 @@ func (r *refusals) process(p *specs.Process) {
 	r.add(len(p.Args) == 0, "a process without args", "name a command")
 	r.add(p.User.Username != "", "the user name "+p.User.Username, "write its number")
 	r.add(p.CommandLine != "", "commandLine", "write args")
-	r.add(p.ApparmorProfile != "" && !r.settings.dropProfiles(), "the AppArmor profile "+p.ApparmorProfile, profileRemedy)
-	r.add(p.SelinuxLabel != "" && !r.settings.dropProfiles(), "the SELinux label "+p.SelinuxLabel, profileRemedy)
+	r.add(p.ApparmorProfile != "" && !r.dropProfiles, "the AppArmor profile "+p.ApparmorProfile, profileRemedy)
+	r.add(p.SelinuxLabel != "" && !r.dropProfiles, "the SELinux label "+p.SelinuxLabel, profileRemedy)
 	r.add(p.Scheduler != nil, "scheduler", leaveOut)
 	r.add(p.IOPriority != nil, "ioPriority", leaveOut)
 	r.add(p.ExecCPUAffinity != nil, "execCPUAffinity", leaveOut)

@@ -158,6 +158,10 @@ func TestRefusals(t *testing.T) {
 	if _, err := containerOf("c", "", "", s, &settings{HostProfiles: profilesDrop}); err != nil {
 		t.Errorf("host_profiles = drop: %v", err)
 	}
+	s.Annotations = map[string]string{annotationType: typeSandbox}
+	if _, err := convert(s); err != nil {
+		t.Errorf("profiles of the pause container, which isn't run: %v", err)
+	}
 }
 
 // withoutEffect are fields that change nothing for the container, and why.
