@@ -112,9 +112,6 @@ func (p *pending) keep(data []byte) (used int) {
 
 // decide gives the client's bytes to the sessions that need them; it reports whether none is left.
 func (r *firstBytes) decide(id uint32, p *pending, end session.Ending) bool {
-	if len(p.first) == 0 && end == session.More {
-		return false
-	}
 	left := false
 	for place, s := range p.sessions {
 		if !p.open[place] {
@@ -139,10 +136,6 @@ func (r *firstBytes) expired(p *pending) bool {
 
 // expire decides with what the client has said.
 func (r *firstBytes) expire(id uint32, p *pending) {
-	if p.asks {
-		r.proxyResult(id, p, session.Silent)
-		return
-	}
 	r.decide(id, p, session.Silent)
 	r.forget(id, p)
 }
@@ -161,18 +154,15 @@ func (r *firstBytes) settle(id uint32, p *pending, end session.Ending) {
 	if p.asks {
 		r.proxyResult(id, p, end)
 	}
-	if end == session.Gone || end == session.Silent && len(p.early) == 0 { // else the capture lacks what is before them
-		r.decide(id, p, end)
-	}
-	for place := range p.open {
-		if p.open[place] {
+	if r.live[id] == p { // else that was the end of it
+		if end == session.Gone || end == session.Silent && len(p.early) == 0 { // else the capture lacks what is before them
+			r.decide(id, p, end)
+		}
+		if slices.Contains(p.open[:], true) {
 			r.verdicts.table.row(id).flags |= cut
 		}
-	}
-	r.unlearned(id, p)
-	r.forget(id, p)
-	if end != session.More {
-		r.follows.end(id)
+		r.unlearned(id, p)
+		r.forget(id, p)
 	}
 }
 
@@ -200,13 +190,13 @@ func (u *unused) pending(next uint32, lenient bool) *pending {
 }
 
 // forget ends the wait; from then on requests are followed, if there are any. Its memory serves another
-// connection, unless it is much.
+// connection.
 func (r *firstBytes) forget(id uint32, p *pending) {
 	delete(r.live, id)
 	if slices.Contains(p.web[:], true) {
 		r.follows.begin(id, p)
 	}
-	if len(r.unused) < maxUnused && cap(p.first) <= maxFirst && cap(p.early) == 0 {
+	if len(r.unused) < maxUnused {
 		r.unused = append(r.unused, p)
 	}
 }

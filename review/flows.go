@@ -149,9 +149,7 @@ func (r *reviewer) drop(id uint32) {
 	if p := r.first.live[id]; p != nil {
 		r.first.settle(id, p, session.Silent)
 	}
-	if r.table.row(id).flags&followed != 0 {
-		r.follows.end(id)
-	}
+	r.follows.end(id)
 	delete(r.streams, id)
 	r.notAgain(id)
 	delete(r.later.stray, id)
@@ -177,7 +175,7 @@ func (r *reviewer) judge(id uint32) {
 			row.flags |= lookup
 			return
 		case session.Drop:
-			if row.flags |= vanishes; step.Decided {
+			if step.Decided {
 				r.verdicts.keep(id, place, s, &step)
 			}
 			continue
@@ -229,22 +227,22 @@ func (r *reviewer) carry(id uint32, up bool, rec *capture.Record, h *capture.Hea
 	} else {
 		row.down += n
 	}
-	if row.key.proto == capture.TransportTCP && !up {
+	if !up {
 		r.answered(id, h)
 	}
-	if p := r.first.live[id]; p != nil && row.flags&reset != 0 && !up {
+	if p := r.first.live[id]; p != nil && row.flags&reset != 0 {
 		r.first.end(id, p)
 	}
 	switch {
 	case row.flags&lookup != 0:
 		r.lookup(id, up, h)
-	case row.key.proto == capture.TransportTCP && up:
+	case up:
 		if p := r.first.live[id]; p != nil {
 			r.first.said(id, p, h, rec.Length > len(rec.Frame))
 		} else if row.flags&(followed|untracked) != 0 {
 			r.follows.next(id, h, rec.Length > len(rec.Frame))
 		}
-	case row.flags&followed != 0 && h.Flags&capture.RST != 0 && (r.lenient || row.flags&reset != 0):
+	case h.Flags&capture.RST != 0 && (r.lenient || row.flags&reset != 0):
 		r.follows.end(id)
 	case row.flags&proxied != 0 && len(h.Payload) > 0:
 		if p := r.first.live[id]; p != nil && p.asks {

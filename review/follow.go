@@ -65,8 +65,8 @@ func (r *follows) begin(id uint32, p *pending) {
 func (r *follows) next(id uint32, h *capture.Headers, cutOff bool) {
 	f := r.live[id]
 	if f == nil {
-		if row := r.table.row(id); row.flags&untracked != 0 && len(h.Payload) > 0 {
-			row.flags &^= untracked
+		if len(h.Payload) > 0 {
+			r.table.row(id).flags &^= untracked
 			r.lostTrack(id)
 		}
 		return
@@ -149,7 +149,6 @@ func (r *follows) refused(id uint32, f *follower) {
 // request judges a request by its head. It reports whether others may follow.
 func (r *follows) request(id uint32, f *follower, head []byte) (more bool) {
 	q := Request{Flow: int(id) + 1, Scheme: "http"}
-	more = true
 	r.listed(id, f, &q, func(place int, flow *egress.Flow) secretproxy.Replayed {
 		said := secretproxy.ReplayHead(f.sessions[place], *flow, head)
 		q.Method, q.Path, q.Overrides = brief(said.Method), strings.Clone(said.Path), brief(said.Overrides)

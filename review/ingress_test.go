@@ -41,6 +41,10 @@ func TestClientsOfPublishedPortsAreJudged(t *testing.T) {
 		{app, verdict("sandbox:worm", "allow", "app", "rule"), false, "deny", "no_rule", true},
 		{strings.Replace(app, "80", "81", 1), verdict("sandbox:web", "allow", "app", "rule"), false, "deny", "no_rule", true},
 		{lan, verdict("sandbox:web", "allow", "app", "rule"), false, "deny", "no_rule", true},
+		{"", verdict("192.168.1.7:5000", "allow", "", "pod_open"), false, "allow", "pod_open", false},
+		{lan, verdict("10.0.0.1:5000", "allow", "", "pod_open"), false, "deny", "no_rule", true},
+		{lan, verdict("127.0.0.1:5000", "allow", "", "pod_open"), false, "allow", "this_machine", false},
+		{lan, "msb flow=1 action=deny reason=no_rule", false, "", "", false},
 		{lan, "", false, "", "", false},
 		{lan, verdict("who", "allow", "lan", "rule"), false, "", "", false},
 		{lan, verdict("192.168.1.7:5000", "allow", "lan", "rule"), true, "deny", "no_rule", false},
@@ -54,9 +58,13 @@ func TestClientsOfPublishedPortsAreJudged(t *testing.T) {
 		if err := l.w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for f := range read(t, l.out.Bytes(), review.Options{Policy: policy(t, c.policy)}).Flows() {
+		r := read(t, l.out.Bytes(), review.Options{Policy: policy(t, c.policy), Learn: true})
+		if learned := string(r.Learned()); !c.outbound && strings.Contains(learned, "no_rule") {
+			t.Errorf("%d: a client taught\n%s", i, learned)
+		}
+		for f := range r.Flows() {
 			switch {
-			case c.action == "" && f.Verdict != nil, c.action != "" && f.Verdict == nil:
+			case c.action == "" && (f.Verdict != nil || f.Changed()), c.action != "" && f.Verdict == nil:
 				t.Errorf("%d: the verdict is %+v, want %q", i, f.Verdict, c.action)
 			case c.action != "" && (f.Verdict.Action != c.action || f.Verdict.Reason != c.reason || f.Changed() != c.changed):
 				t.Errorf("%d: %+v, changed %v; want %s %s, %v", i, f.Verdict, f.Changed(), c.action, c.reason, c.changed)

@@ -42,9 +42,9 @@ func (r *reviewer) newJudges() error {
 		if p == nil {
 			continue
 		}
-		classifier := egress.NewClassifier(r.options.gateway...)
+		classifier := egress.NewClassifier(gateway()...)
 		classifier.SetHost(r.options.Host...)
-		rules, err := session.NewRules(p, classifier, r.options.gateway...)
+		rules, err := session.NewRules(p, classifier, gateway()...)
 		if err != nil {
 			return err
 		}

@@ -18,14 +18,13 @@ type Options struct {
 	Captures []string
 	// Policy judges every flow; Against, if it isn't nil, does too, for comparison.
 	Policy, Against *policies.Policy
-	// gateway are the gateway's addresses on the link, default the ones that msb uses; Host are those of
-	// the host that the sandbox ran on, which the capture doesn't tell.
-	gateway, Host []netip.Addr
+	// Host are the addresses of the host that the sandbox ran on, which the capture doesn't tell.
+	Host []netip.Addr
 	// Learn gathers what a policy would need that lets all of it through; see Report.Learned.
 	Learn bool
 }
 
-// defaultGateway are the gateway's addresses where nothing else is configured.
-func defaultGateway() []netip.Addr {
+// gateway are the gateway's addresses on the link, where nothing else is configured.
+func gateway() []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{192, 168, 127, 1}), netip.MustParseAddr("fd6d:7362::1")}
 }

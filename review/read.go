@@ -42,7 +42,7 @@ func withParts(paths []string) []string {
 	var all []string
 	for _, path := range paths {
 		for _, part := range capture.Parts(path) {
-			if !slices.Contains(all, part) && (part == path || !slices.Contains(paths, part)) {
+			if !slices.Contains(all, part) {
 				all = append(all, part)
 			}
 		}

@@ -30,11 +30,13 @@ type laterSYN struct {
 	comments    []string // about the connection that it opens, if it does
 }
 
-// keep keeps a SYN until its answer.
-func (l *laterSYNs) keep(id uint32, rec *capture.Record, h *capture.Headers) {
-	if len(l.kept) < maxAgain {
-		l.kept[id] = laterSYN{h.Seq, uint32(len(h.Payload)) + 1, slices.Clone(rec.Comments)}
+// keep keeps a SYN until its answer, if there is room.
+func (l *laterSYNs) keep(id uint32, rec *capture.Record, h *capture.Headers) (kept bool) {
+	if len(l.kept) >= maxAgain {
+		return false
 	}
+	l.kept[id] = laterSYN{h.Seq, uint32(len(h.Payload)) + 1, slices.Clone(rec.Comments)}
+	return true
 }
 
 // take forgets the SYN on a connection and returns its comments.

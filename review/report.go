@@ -63,7 +63,7 @@ func (v *Verdict) freedom() int {
 	return 2
 }
 
-func (v *Verdict) allowed() bool { return v != nil && (v.Action == "allow" || v.Action == "inspect") }
+func (v *Verdict) allowed() bool { return v.Action == "allow" || v.Action == "inspect" }
 
 // Flow is one flow of a capture. Its verdicts are shared with other flows: read them only.
 type Flow struct {

@@ -206,7 +206,7 @@ func (r *reviewer) judgeRequest(id uint32, place int, q *Request, recorded *capt
 		f.Method = method
 		v = s.Decide(&f)
 	}
-	if q.Path == "" && f.Stage == egress.StageRequest {
+	if q.Path == "" {
 		v = egress.Verdict{Action: egress.Peek}
 	}
 	return f, v

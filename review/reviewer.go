@@ -41,15 +41,12 @@ func newReviewer(o Options) (*reviewer, error) {
 	if o.Policy == nil {
 		return nil, errors.New("a review needs a policy")
 	}
-	if o.gateway == nil {
-		o.gateway = defaultGateway()
-	}
 	r := &reviewer{
 		options: o,
 		report:  &Report{Dropped: map[string]int64{}, beyond: map[Condition]int{}, compared: o.Against != nil},
 		later:   laterSYNs{kept: make(map[uint32]laterSYN), stray: make(map[uint32][]strayReset)},
 		streams: make(map[uint32]*dnsStreams),
-		guard:   frameGuard{offline: frameguard.NewOffline(o.gateway...)},
+		guard:   frameGuard{offline: frameguard.NewOffline(gateway()...)},
 
 		requests: requestRows{pending: make(map[uint32][]pendingRequest), pinned: make(map[uint32]*[maxJudges][]hostname.Name)},
 	}
@@ -71,7 +68,7 @@ func (r *reviewer) reset() error {
 	clear(r.table.live)
 	clear(r.streams)
 	r.recent = [recentFlows]recentFlow{}
-	r.guard = frameGuard{offline: frameguard.NewOffline(r.options.gateway...)}
+	r.guard = frameGuard{offline: frameguard.NewOffline(gateway()...)}
 	r.start = 0
 	return r.newJudges()
 }
@@ -163,8 +160,9 @@ func (r *reviewer) packet(rec *capture.Record) {
 	r.carry(id, up, rec, &h)
 	if again {
 		r.notAgain(id)
-		r.later.keep(id, rec, &h)
-		return
+		if r.later.keep(id, rec, &h) {
+			return
+		}
 	}
 	for _, c := range rec.Comments {
 		r.recorded(id, c)

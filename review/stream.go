@@ -91,7 +91,7 @@ func (s *stream) answer(h *capture.Headers) (first bool) {
 }
 
 // live reports whether a SYN is taken for a late one.
-func (s *stream) live() bool { return s.answered && s.stands && !s.closed && !s.broken && !s.over }
+func (s *stream) live() bool { return s.answered && s.stands && !s.closed && !s.over }
 
 // take takes a segment of the client's and hands the bytes whose turn it is to add, which says how much of them was read:
 // the rest is gone. Only the next room bytes are of use. false means that it can't be told what the stack took.
@@ -192,7 +192,7 @@ func (s *stream) keep(one segment, room int) bool {
 // catchUp takes the segments whose turn has come. One that is only a FIN is lost where it came before its turn: the stack
 // takes it for one that was acknowledged.
 func (s *stream) catchUp(add func([]byte) int) {
-	for len(s.early) > 0 && !s.closed {
+	for len(s.early) > 0 {
 		one := s.early[0]
 		if old := !before(s.next, one.seq+uint32(one.length)); !old {
 			if before(s.next, one.seq) {

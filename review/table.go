@@ -52,8 +52,6 @@ const (
 	partial
 	// cut is one of which the capture lacks the bytes that decide.
 	cut
-	// vanishes is one that the gateway doesn't answer.
-	vanishes
 	// lookup is one to port 53, which the resolver answers whatever its destination.
 	lookup
 	// proxied is one to the explicit proxy, which is judged as what it asks for.

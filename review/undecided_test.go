@@ -118,6 +118,37 @@ func TestI16_UnfinishedRequestsToTheProxyAreNotGuessed(t *testing.T) {
 	}
 }
 
+// TestI16_UnansweredRequestsToTheProxyAreReviewedOnce: a client that leaves before the answer leaves nothing that two later
+// connections would share.
+func TestI16_UnansweredRequestsToTheProxyAreReviewedOnce(t *testing.T) {
+	t.Parallel()
+	const rules = byBytes + "[[egress.allow]]\nhosts = [\"good.example\"]\nports = [80]\nprotocol = \"http\"\n"
+	for request, want := range map[string]string{
+		"CONNECT good.example:9 HTTP/1.1\r\n\r\n":    "1:5 allow default_public, 2:4 allow default_public, 3:4 deny deny_rule",
+		"GET http://good.example/x HTTP/1.1\r\n\r\n": "1:5 inspect needs_request, 2:4 allow default_public, 3:4 deny deny_rule, 1 /x allow",
+	} {
+		l := newLink()
+		send := func(frames ...[]byte) {
+			for _, f := range frames {
+				l.w.Packet(directionOf(f), f, "")
+			}
+		}
+		synAck := answered(toProxy(capture.SYN|capture.ACK, 0, ""))
+		copy(synAck[14+20+8:], []byte{0, 0, 3, 232}) // 1000
+		send(toProxy(capture.SYN, 999, ""), synAck, toProxy(capture.ACK, 1000, ""), toProxy(capture.ACK, 1000, request), toProxy(capture.RST, 1000+uint32(len(request)), ""))
+		for port := uint16(40001); port <= 40002; port++ {
+			send(segmentTo(443, port, capture.SYN, 999, ""), accepts(443, port, 999), segmentTo(443, port, capture.ACK, 1000, ""))
+		}
+		send(segmentTo(443, 40001, capture.ACK, 1000, clientHello("good.example")), segmentTo(443, 40002, capture.ACK, 1000, clientHello("evil.example")))
+		if err := l.w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := outcome(read(t, l.out.Bytes(), review.Options{Policy: policy(t, rules)})); got != want {
+			t.Errorf("%q: %s, want %s", request, got, want)
+		}
+	}
+}
+
 // TestI16_UnfinishedHellosAreNotGuessed: the same for what a client says of itself in its first bytes. What is learned says why
 // a connection teaches nothing.
 func TestI16_UnfinishedHellosAreNotGuessed(t *testing.T) {
