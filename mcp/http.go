@@ -86,13 +86,23 @@ func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h
 	for _, w := range s.opts.warnings() {
 		log.Warn(w)
 	}
-	defer s.end()
+	return s.serveHTTP(ctx, s.httpServer(version, h), newGate(l))
+}
+
+// httpServer is the server as net/http has it, with the bounds that it holds.
+func (s *server) httpServer(version string, h HTTPOptions) *http.Server {
 	srv := &http.Server{
 		Handler: s.overHTTP(version, h), ReadHeaderTimeout: headWait, IdleTimeout: keepConn, MaxHeaderBytes: maxHeaders,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
 		ConnContext: withVisitor,
 	}
 	srv.Protocols.SetHTTP1(true)
+	return srv
+}
+
+// serveHTTP serves until ctx ends. Calls in progress are ended, and answered if their clients take the answer in time.
+func (s *server) serveHTTP(ctx context.Context, srv *http.Server, l net.Listener) error {
+	defer s.end()
 	ended := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		s.calls.close()
@@ -101,7 +111,7 @@ func ServeHTTP(ctx context.Context, o Options, version string, l net.Listener, h
 		_ = srv.Shutdown(until) // open streams never end by themselves
 		ended <- srv.Close()
 	})
-	err = srv.Serve(newGate(l))
+	err := srv.Serve(l)
 	if !stop() {
 		err = <-ended
 	}

@@ -2,11 +2,13 @@ package mcp
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -25,7 +27,7 @@ func guarded(t *testing.T, most int) (address string, late chan func()) {
 		late <- f
 		return time.AfterFunc(time.Hour, f)
 	}
-	srv := &http.Server{Handler: serve(t, nil).overHTTP("test", HTTPOptions{Token: testToken}), ConnContext: withVisitor}
+	srv := serve(t, nil).httpServer("test", HTTPOptions{Token: testToken})
 	go func() { _ = srv.Serve(g) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	return l.Addr().String(), late
@@ -95,5 +97,64 @@ func TestI11_StrangersTakeNoConnections(t *testing.T) {
 	}
 	if status, err := sends(last, testToken); status != http.StatusOK || err != nil {
 		t.Errorf("one that became a client: %d, %v", status, err)
+	}
+}
+
+// TestI11_HTTPConnectionsAreBounded in time and in the length of a head.
+func TestI11_HTTPConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	srv := p.httpServer("test", HTTPOptions{})
+	if srv.ReadHeaderTimeout != headWait || srv.IdleTimeout != keepConn || srv.Protocols.HTTP2() || srv.Protocols.UnencryptedHTTP2() || srv.ErrorLog == nil {
+		t.Errorf("%+v", srv)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = srv.Serve(newGate(l)) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	const slop = 4096 // that net/http adds
+	for bytes, want := range map[int]int{1000: http.StatusOK, maxHeaders - 1000: http.StatusOK, maxHeaders + slop: http.StatusRequestHeaderFieldsTooLarge} {
+		head := "POST " + HTTPPath + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nX: " + strings.Repeat("x", bytes)
+		if got := raw(t, l.Addr().String(), fmt.Sprintf("%s\r\nContent-Length: %d\r\n\r\n%s", head, len(initialize), initialize)); len(got) != 1 || got[0] != want {
+			t.Errorf("a head of %d bytes: %v, want %d", bytes, got, want)
+		}
+	}
+}
+
+// TestHTTPCallsAreAnsweredAtTheEnd: a server that ends ends its calls, and their clients learn of it. Then nothing that
+// watches for clients is left.
+func TestHTTPCallsAreAnsweredAtTheEnd(t *testing.T) {
+	t.Parallel()
+	p := serve(t, nil)
+	p.says(t, false, "sandbox_create", m{"name": "default"})
+	stuck := make(chan struct{})
+	p.runner = hungRunner{hungMachine{hung{t, "exec", stuck, new(sync.Once)}}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.serveHTTP(ctx, p.httpServer("test", HTTPOptions{}), l) }()
+	go func() {
+		<-stuck
+		cancel()
+	}()
+	status, _, text := post(t, "http://"+l.Addr().String()+HTTPPath, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_exec","arguments":{"command":"x"},`+metaNow+`}}`,
+		map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "sandbox_exec"})
+	if status != http.StatusOK || !strings.Contains(text, `"id":2`) || !strings.Contains(text, `"isError":true`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, w := range p.watchers {
+		select {
+		case <-w.end:
+		default:
+			t.Error("resources are watched still")
+		}
 	}
 }
