@@ -66,6 +66,7 @@ type httpServer struct {
 	opts        HTTPOptions
 	token       [sha256.Size]byte
 	sessions    *sessionBound
+	calls       *callBound
 	old, now    http.Handler // of the revisions with sessions, and of those without
 	requests    chan struct{}
 	listens     chan struct{} // requests that stay open for what clients subscribed to
@@ -121,11 +122,10 @@ func (s *server) serveHTTP(ctx context.Context, srv *http.Server, l net.Listener
 func (s *server) overHTTP(version string, o HTTPOptions) *httpServer {
 	h := &httpServer{opts: o, token: sha256.Sum256([]byte(o.Token)), requests: make(chan struct{}, maxRequests), listens: make(chan struct{}, maxListens), methods: methods, body: bodyWait, write: writeWait}
 	withSessions, stateless := s.protocol(version), s.protocol(version)
-	calls := &callBound{}
+	h.calls, h.sessions = &callBound{}, newSessionBound(withSessions)
 	for _, p := range []*sdk.Server{withSessions, stateless} {
-		p.AddReceivingMiddleware(calls.middleware)
+		p.AddReceivingMiddleware(h.calls.middleware)
 	}
-	h.sessions = newSessionBound(withSessions)
 	quiet := slog.New(warnings{s.log.Handler()})
 	// ours checks Host by a stricter rule.
 	h.old = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return withSessions }, &sdk.StreamableHTTPOptions{

@@ -117,7 +117,7 @@ func TestI11_SessionsThatAreIdleLongestEnd(t *testing.T) {
 		"nothing more": "",
 	} {
 		s := withManySessions(t, nil)
-		used, older, newer := s.opened(), "", ""
+		used := s.opened()
 		if message != "" {
 			if status, text := s.says(used, message); status != http.StatusOK && status != http.StatusAccepted {
 				t.Fatalf("%s: %d %s", what, status, text)
@@ -125,9 +125,9 @@ func TestI11_SessionsThatAreIdleLongestEnd(t *testing.T) {
 			s.ends(used, false) // after which the message has been handled
 		}
 		s.wait(1)
-		older = s.opened()
+		older := s.opened()
 		s.wait(1)
-		newer = s.opened()
+		newer := s.opened()
 		s.wait(sessionGrace)
 		if s.opened() == "" {
 			t.Fatalf("%s: no room", what)

@@ -140,7 +140,8 @@ func TestHTTPVersionsChooseSessions(t *testing.T) {
 func TestI15_HTTPServesItsOwnClients(t *testing.T) {
 	t.Parallel()
 	p := serve(t, nil)
-	srv, _ := overHTTP(t, p, nil)
+	srv, h := overHTTP(t, p, nil)
+	opened := 0
 	port := srv.URL[strings.LastIndexByte(srv.URL, ':'):]
 	for what, c := range map[string]struct {
 		head map[string]string
@@ -161,12 +162,25 @@ func TestI15_HTTPServesItsOwnClients(t *testing.T) {
 		"a lower-case scheme": {map[string]string{"Authorization": "bearer " + testToken}, "", 200},
 	} {
 		url := srv.URL + HTTPPath + c.path
-		if status, _, text := post(t, url, initialize, c.head); status != c.want {
-			t.Errorf("%s: %d (%s), want %d", what, status, text, c.want)
+		status, session, text := post(t, url, initialize, c.head)
+		if status != c.want || (status == 200) != strings.Contains(text, "jsonrpc") || (status == 200) != (session != "") {
+			t.Errorf("%s: %d (%s) with session %q, want %d", what, status, text, session, c.want)
+		}
+		if c.want == 200 {
+			opened++
 		}
 		if status, _, _ := post(t, url, strings.Repeat("x", 100), c.head); c.want != 200 && status != c.want {
 			t.Errorf("%s: %d for what is no JSON: it was read", what, status)
 		}
+	}
+	if n := len(h.sessions.live()); n != opened {
+		t.Errorf("%d sessions are open, want %d: what was refused was served", n, opened)
+	}
+	w := httptest.NewRecorder()
+	r := localRequest(t, initialize)
+	r.Header.Del("Authorization")
+	if h.ServeHTTP(w, r); w.Header().Get("WWW-Authenticate") != `Bearer realm="msb"` {
+		t.Errorf("what is missing: %v", w.Header())
 	}
 	dev, _ := overHTTP(t, p, func(h *httpServer) { h.opts.Token = "" })
 	if status, _, _ := post(t, dev.URL+HTTPPath, initialize, map[string]string{"Authorization": ""}); status != 200 {
