@@ -109,6 +109,46 @@ func TestI13_CrashedGuestsAreStartedAgain(t *testing.T) {
 	await(t, "the sandbox ends", func() bool { st, err := h.Inspect("a"); return err == nil && !st.Running })
 }
 
+// TestCrashesOutliveNoLifetime: a guest that crashes when its lifetime is over is not started again. The twin has time left.
+func TestCrashesOutliveNoLifetime(t *testing.T) {
+	t.Parallel()
+	const lifetime = 24 * time.Hour
+	for _, left := range []time.Duration{1, lifetime} {
+		h := newHome(t)
+		cfg := operation{Home: h.Dir(), Name: "a", Root: t.TempDir()}.config()
+		cfg.Lifetime = lifetime
+		var err error
+		cfg.Restart, err = ParseRestart("always")
+		must(t, err)
+		must(t, Create(t.Context(), cfg))
+		st, err := loadStored(h, "a")
+		must(t, err)
+		st.Ran = lifetime - left
+		must(t, state.WriteJSON(namedPath(h, "a"), state.StoredFile, st))
+		sb, err := StartNamed(t.Context(), "a", StartOptions{Home: h.Dir()})
+		must(t, err)
+		_, err = sb.StartJob(t.Context(), MainJob, ExecOptions{Argv: []string{"wait"}})
+		must(t, err)
+		must(t, sb.Close())
+		t.Cleanup(func() { _ = h.Stop(t.Context(), "a") }) // after a failure
+		j, err := h.Job("a", MainJob)
+		must(t, err)
+		crash(t, h)
+		if left > 1 {
+			await(t, "the command runs again", func() bool { st, err := j.Status(); return err == nil && st.Restarts == 1 })
+			must(t, h.Stop(t.Context(), "a"))
+			continue
+		}
+		await(t, "the sandbox ends", func() bool {
+			st, err := h.Inspect("a")
+			return err == nil && !st.Running && st.End != nil && st.End.Kind == KindLifetime
+		})
+		if st, err := j.Status(); err != nil || st.State != JobLost || st.Restarts != 0 {
+			t.Errorf("its command: %+v, %v", st, err)
+		}
+	}
+}
+
 // TestRestartedGuestsTakeSignals, and the end of the command by one ends the restarts; the log goes on over them.
 func TestRestartedGuestsTakeSignals(t *testing.T) {
 	t.Parallel()

@@ -48,14 +48,30 @@ type lifeEnd struct {
 }
 
 // begin starts the clocks of a run. ran is how much of the lifetime earlier runs used; a lifetime that was over
-// begins again.
-func (l *life) begin(now time.Time, spec *state.Spec, ran time.Duration) {
+// begins again, unless the guest had itself started again by a crash.
+func (l *life) begin(now time.Time, spec *state.Spec, ran time.Duration, crashed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lifetime, l.idleStop, l.ran, l.mark = spec.Lifetime, spec.IdleStop, ran, now
-	if ran >= spec.Lifetime {
+	if ran >= spec.Lifetime && !crashed {
 		l.ran = 0
 	}
+}
+
+// over is why a guest that has crashed gets no other machine; nil if its lifetime goes on. Each machine lives through a
+// notice, so that a guest which crashes during one would live for ever.
+func (l *life) over(now time.Time) error {
+	ran := l.ranBy(now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lifetime == 0 || ran < l.lifetime {
+		return nil
+	}
+	return lifetimeOver(l.lifetime)
+}
+
+func lifetimeOver(d time.Duration) error {
+	return fmt.Errorf("%w: it ran for %s", state.ErrLifetime, d)
 }
 
 // change takes new limits; keep starts the clocks again.
@@ -141,7 +157,7 @@ func (l *life) next(now time.Time) *lifeEnd {
 		}
 	}
 	if l.lifetime > 0 {
-		consider(l.mark.Add(l.lifetime-l.ran), l.lifetime, "max-duration", fmt.Errorf("%w: it ran for %s", state.ErrLifetime, l.lifetime))
+		consider(l.mark.Add(l.lifetime-l.ran), l.lifetime, "max-duration", lifetimeOver(l.lifetime))
 	}
 	if l.idleStop > 0 && !l.unused.IsZero() {
 		consider(l.unused.Add(l.idleStop), l.idleStop, "idle-timeout", fmt.Errorf("%w for %s", state.ErrIdle, l.idleStop))

@@ -12,7 +12,7 @@ import (
 
 func newLife(lifetime, idle, ran time.Duration) *life {
 	l := new(life)
-	l.begin(time.Unix(0, 0), &state.Spec{Lifetime: lifetime, IdleStop: idle}, ran)
+	l.begin(time.Unix(0, 0), &state.Spec{Lifetime: lifetime, IdleStop: idle}, ran, false)
 	return l
 }
 
@@ -79,6 +79,32 @@ func TestLifetimesAreRunningTime(t *testing.T) {
 	over := newLife(time.Hour, 0, time.Hour)
 	if ran := over.ranBy(after(0)); ran != 0 {
 		t.Errorf("a time that was over goes on with %s, want it again", ran)
+	}
+}
+
+// TestCrashesGiveNoLifetime: what begins again by `msb start`, the twin, doesn't by a crash, and the notice of each machine is
+// no time that crashes can repeat.
+func TestCrashesGiveNoLifetime(t *testing.T) {
+	t.Parallel()
+	spec := &state.Spec{Lifetime: time.Hour}
+	for _, crashed := range []bool{true, false} {
+		l := new(life)
+		l.begin(after(0), spec, time.Hour, crashed)
+		if over := l.over(after(time.Second)); errors.Is(over, state.ErrLifetime) != crashed {
+			t.Errorf("crashed %v: %v", crashed, over)
+		}
+	}
+	near := new(life)
+	near.begin(after(0), spec, time.Hour-time.Second, true)
+	looks(t, near, "a second before the end", 0, true, 30*time.Second, true)
+	if err := near.over(after(time.Second - 1)); err != nil {
+		t.Errorf("before the end: %v", err)
+	}
+	if err := near.over(after(time.Second)); !errors.Is(err, state.ErrLifetime) {
+		t.Errorf("in the notice: %v", err)
+	}
+	if err := newLife(0, time.Minute, time.Hour).over(after(time.Hour)); err != nil {
+		t.Errorf("without a lifetime: %v", err)
 	}
 }
 

@@ -39,6 +39,9 @@ func (r *restart) next(end, cleaned error) error {
 	if end == nil || cleaned != nil || r.s.named.removed() || r.replan == nil {
 		return r.lose(&main.Job, "the sandbox ended")
 	}
+	if over := r.s.life.over(r.s.now()); over != nil {
+		return errors.Join(over, r.lose(&main.Job, over.Error()))
+	}
 	plan := *r.s.plan
 	plan.Again = &state.Again{Main: *main}
 	if r.s.gateway != nil {

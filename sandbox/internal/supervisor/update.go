@@ -64,7 +64,7 @@ func (s *supervisor) beginLife() error {
 		}
 		ran = st.Ran
 	}
-	s.life.begin(s.now(), &s.plan.Spec, ran)
+	s.life.begin(s.now(), &s.plan.Spec, ran, s.plan.Again != nil)
 	if s.plan.Lifetime > 0 || s.plan.IdleStop > 0 { // one that a kill left
 		ctx, cancel := context.WithTimeout(s.ctx, noticeWait)
 		defer cancel()
