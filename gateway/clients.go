@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 
 	"github.com/msb-project/msb/egress"
 )
@@ -13,10 +14,12 @@ import (
 type clients struct {
 	mu   sync.Mutex
 	live map[*inboundClient]struct{}
+	came bool // one did since used looked
 }
 
 type inboundClient struct {
 	judge  judgeClient
+	there  func() bool // false once the guest alone keeps the connection
 	cancel context.CancelCauseFunc
 }
 
@@ -38,10 +41,11 @@ func (i *inbound) byAddress(proto egress.Proto, client netip.Addr) judgeClient {
 }
 
 // follow returns a context that ends when a reload no longer lets the client connect; done forgets it.
-func (i *inbound) follow(ctx context.Context, judge judgeClient) (followed context.Context, done func()) {
+func (i *inbound) follow(ctx context.Context, judge judgeClient, there func() bool) (followed context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &inboundClient{judge, cancel}
+	c := &inboundClient{judge, there, cancel}
 	i.clients.mu.Lock()
+	i.clients.came = true
 	if i.clients.live == nil {
 		i.clients.live = make(map[*inboundClient]struct{})
 	}
@@ -78,5 +82,31 @@ func (c *clients) count() int {
 	return len(c.live)
 }
 
-// Clients are the connections and UDP flows of published ports that are alive now.
-func (g *Gateway) Clients() int { return g.inbound.clients.count() }
+// Used reports whether clients of published ports, or other sandboxes, use the guest, or did since the last call. A flow
+// that the guest alone keeps is none: it would keep its sandbox from ever being idle.
+func (g *Gateway) Used() bool { return g.inbound.clients.used() }
+
+func (c *clients) used() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	used := c.came
+	c.came = false
+	for client := range c.live {
+		if used {
+			break
+		}
+		used = client.there()
+	}
+	return used
+}
+
+// connThere reports whether a connection's other end may still be there: one that has sent its end may wait for an answer,
+// and whether it does is known once the kernel asks it (net's keep-alive) or writes to it.
+func connThere(c net.Conn) func() bool {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return func() bool { return true }
+	}
+	raw, err := s.SyscallConn()
+	return func() bool { return err != nil || !hungUp(raw) }
+}

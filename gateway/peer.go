@@ -57,7 +57,7 @@ func ServePeer(ctx context.Context, g *Gateway, client net.Conn, from string, po
 		_ = answer(errPeerBound)
 		return
 	}
-	ctx, done := g.inbound.follow(ctx, judge)
+	ctx, done := g.inbound.follow(ctx, judge, connThere(client))
 	defer done()
 	started := time.Now()
 	defer func() { g.emit(ev) }()

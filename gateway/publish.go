@@ -76,7 +76,7 @@ func within(ctx, outer context.Context) (context.Context, context.CancelFunc) {
 // carryIn carries one connection to the guest and completes what the audit log says of it.
 func (i *inbound) carryIn(ctx context.Context, client net.Conn, ev *audit.Event) {
 	begin := time.Now()
-	ctx, done := i.follow(ctx, i.byAddress(egress.TCP, ev.Client.Addr()))
+	ctx, done := i.follow(ctx, i.byAddress(egress.TCP, ev.Client.Addr()), connThere(client))
 	defer done()
 	guest, err := i.dialBounded(ctx, ev)
 	if err != nil {

@@ -52,7 +52,7 @@ func PublishUDP(ctx context.Context, g *Gateway, conn *net.UDPConn, port uint16)
 			continue
 		}
 		if f := p.flow(ctx, netip.AddrPortFrom(client.Addr().Unmap(), client.Port())); f != nil {
-			f.last.Store(time.Now().UnixNano())
+			f.heard(time.Now())
 			f.send((*buf)[:n])
 		}
 	}
@@ -75,6 +75,7 @@ type udpInbound struct {
 	ev    audit.Event
 	begin time.Time
 	last  atomic.Int64 // when something passed, in nanoseconds
+	sent  atomic.Int64 // when the client sent something last, likewise
 	down  atomic.Int64
 	// refused tells that the guest answered that nothing listens on the port.
 	refused atomic.Bool
@@ -98,6 +99,12 @@ const (
 	// without end.
 	unansweredOverhead = 64
 )
+
+// heard notes that the client has sent a datagram.
+func (f *udpInbound) heard(now time.Time) {
+	f.last.Store(now.UnixNano())
+	f.sent.Store(now.UnixNano())
+}
 
 // send hands a datagram to the guest. The refusal of an earlier one is returned by the next call, once.
 func (f *udpInbound) send(b []byte) {
@@ -184,7 +191,7 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 		p.g.emit(f.ev)
 		return nil
 	}
-	f.last.Store(f.begin.UnixNano())
+	f.heard(f.begin)
 	p.g.inbound.udp.join(f)
 	p.g.cfg.Capture.admitted(&f.ev, clientOf(f.guest.LocalAddr()), clientOf(f.guest.RemoteAddr()))
 	p.mu.Lock()
@@ -203,7 +210,8 @@ func (p *udpPort) flow(ctx context.Context, client netip.AddrPort) *udpInbound {
 
 // answers carries what the guest sends to a client, until the flow ends.
 func (p *udpPort) answers(ctx context.Context, f *udpInbound) {
-	ctx, done := p.g.inbound.follow(ctx, p.g.inbound.byAddress(egress.UDP, f.ev.Client.Addr()))
+	there := func() bool { return time.Since(time.Unix(0, f.sent.Load())) < inboundIdle } // what the guest sends keeps the flow, and is no use
+	ctx, done := p.g.inbound.follow(ctx, p.g.inbound.byAddress(egress.UDP, f.ev.Client.Addr()), there)
 	defer done()
 	stop := context.AfterFunc(ctx, f.close)
 	defer stop()

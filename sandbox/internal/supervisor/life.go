@@ -167,7 +167,7 @@ func (l *life) next(now time.Time) *lifeEnd {
 
 // lookAtLife announces an end that is near, and ends the sandbox in order when it has come. It reports whether it did.
 func (s *supervisor) lookAtLife(now time.Time) (ended bool) {
-	busy := s.jobs.Running() > 0 || s.gateway != nil && s.gateway.Clients() > 0
+	busy := s.jobs.Running() > 0 || s.gateway != nil && s.gateway.Used()
 	end, news := s.life.look(now, busy)
 	if news {
 		s.tellEnd(now, end)
