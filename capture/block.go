@@ -213,8 +213,8 @@ func secretsBlock(b, lines []byte) []byte {
 	return end(b, from)
 }
 
-// statisticsBlock appends an interface statistics block.
-func statisticsBlock(b []byte, start, now, received, dropped uint64) []byte {
+// statisticsBlock appends an interface statistics block. verdicts is how many are in no comment.
+func statisticsBlock(b []byte, start, now, received, dropped uint64, verdicts int) []byte {
 	from := len(b)
 	b = begin(b, blockStatistics)
 	b = order.AppendUint32(b, 0) // interface
@@ -222,6 +222,9 @@ func statisticsBlock(b []byte, start, now, received, dropped uint64) []byte {
 	b = order.AppendUint32(b, uint32(now))
 	if dropped > 0 {
 		b = comment(b, "packets are missing: they came faster than they could be written")
+	}
+	if verdicts > 0 {
+		b = comment(b, LostVerdicts(verdicts))
 	}
 	b = optionTime(b, optStatisticsStart, start)
 	b = optionTime(b, optStatisticsEnd, now)

@@ -108,9 +108,9 @@ func annotate(b, block []byte, comments []string) []byte {
 func (w *Writer) finish() {
 	w.flush(true)
 	w.mu.Lock()
-	packets, dropped := w.packets, w.dropped
+	packets, dropped, verdicts := w.packets, w.dropped, w.verdicts
 	w.mu.Unlock()
-	stats := statisticsBlock(nil, w.start, nano(w.options.now()), packets+dropped, dropped)
+	stats := statisticsBlock(nil, w.start, nano(w.options.now()), packets+dropped, dropped, verdicts)
 	w.note(w.out.write(stats, func() []byte { return nil }, false)) // never a part of their own
 	w.note(w.out.close())
 }

@@ -94,7 +94,7 @@ func TestI13_StatisticsStartNoNewFile(t *testing.T) {
 		}
 		before := packets(t, path)
 		for range 9 { // more than there is room for
-			if err := r.write(statisticsBlock(nil, 1, 2, 3, 0), none, true); err != nil {
+			if err := r.write(statisticsBlock(nil, 1, 2, 3, 0, 0), none, true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -104,7 +104,7 @@ func TestI13_StatisticsStartNoNewFile(t *testing.T) {
 	}
 	behind := packetBlock(nil, 1, FromGuest, [][]byte{frame(99, 60)}, 60, "", 0)
 	for range 9 {
-		behind = statisticsBlock(behind, 1, 2, 3, 0)
+		behind = statisticsBlock(behind, 1, 2, 3, 0, 0)
 	}
 	if err := r.write(behind, none, true); err != nil {
 		t.Fatal(err)

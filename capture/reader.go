@@ -98,8 +98,10 @@ type Reader struct {
 	pending []nameAddrs // of a name block
 	foreign error
 	lost    uint64
-	failed  error
-	of      string // the recording
+	// lostVerdicts are those that statistics count.
+	lostVerdicts int
+	failed       error
+	of           string // the recording
 
 	scale int64 // of classic pcap: nanoseconds in a unit of its fraction
 }
@@ -161,6 +163,9 @@ func (r *Reader) Foreign() error { return r.foreign }
 
 // Lost is how many packets the writer said it lost.
 func (r *Reader) Lost() uint64 { return r.lost }
+
+// LostVerdicts is how many verdicts the writer said were on no packet.
+func (r *Reader) LostVerdicts() int { return r.lostVerdicts }
 
 // Recording names the recording that the file is a part of; "" if its head, which the first Next reads, names none.
 func (r *Reader) Recording() string { return r.of }

@@ -99,6 +99,11 @@ func (r *Reader) take(kind uint32, body []byte) (bool, error) {
 		if len(body) < 12 {
 			return false, fmt.Errorf("%w: statistics of %d bytes", ErrFormat, len(body))
 		}
+		_ = r.options(body[12:], func(code uint16, value []byte) { // what can't be read says nothing that is needed
+			if code == optComment {
+				r.lostVerdicts += ParseLostVerdicts(string(value))
+			}
+		})
 	}
 	return false, nil
 }

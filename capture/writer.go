@@ -26,6 +26,7 @@ type Writer struct {
 	packets  uint64 // taken
 	dropped  uint64 // lost in all
 	missing  uint64 // lost since the last packet taken
+	verdicts int    // that found no packet
 	err      error
 
 	wake chan struct{} // the batch is no longer empty
@@ -193,6 +194,13 @@ func poke(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// LoseVerdicts counts verdicts of which the capture holds no packet that could have them as comments: its end says so.
+func (w *Writer) LoseVerdicts(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.verdicts += n
 }
 
 // Stats says how many packets were taken, and how many were lost.

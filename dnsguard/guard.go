@@ -68,7 +68,7 @@ type Guard struct {
 }
 
 // errConfig is wrapped by errors of New and Prepare about what they were given.
-var errConfig = errors.New("dnsguard can't start")
+var errConfig = errors.New("the resolver can't have this configuration")
 
 // New returns a Guard for one sandbox. Close ends it.
 func New(cfg Config) (*Guard, error) {

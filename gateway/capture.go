@@ -69,13 +69,16 @@ func NewCaptureTap() *CaptureTap {
 }
 
 // Start sends frames to w from now on, and returns the writer before it, if any, for the caller to
-// close. A nil w stops.
+// close. A nil w stops. Verdicts that still wait for a packet are in no capture: the old one's end counts them.
 func (c *CaptureTap) Start(w *capture.Writer) *capture.Writer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.writer.Swap(w) // under the lock: no ticket of the old one's is to meet the new one
 	clear(c.first)
 	c.forgetLate()
+	if old != nil {
+		old.LoseVerdicts(c.forgotten)
+	}
 	c.forgotten = 0
 	return old
 }

@@ -154,6 +154,38 @@ func TestI11_CommentsThatAreForgottenAreCounted(t *testing.T) {
 	}
 }
 
+// TestCommentsThatWaitAtTheEndAreCounted: a capture that stops says how many verdicts found no packet in it, those of flows that
+// were forgotten before among them. The next one has none of them.
+func TestCommentsThatWaitAtTheEndAreCounted(t *testing.T) {
+	t.Parallel()
+	for _, waiting := range []int{0, 2, maxAwaited + 3} {
+		c := newTapped()
+		for i := range waiting {
+			c.saw(asked(uint16(1000+i), http.MethodGet, "/"))
+		}
+		var next bytes.Buffer
+		second := capture.NewWriter(&next, capture.Options{})
+		old := c.Start(second)
+		c.Start(nil)
+		for w, file := range map[*capture.Writer]*bytes.Buffer{old: &c.file, second: &next} {
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r, err := capture.NewReader(file)
+			for err == nil {
+				_, err = r.Next()
+			}
+			want := 0
+			if w == old {
+				want = waiting
+			}
+			if !errors.Is(err, io.EOF) || r.LostVerdicts() != want {
+				t.Errorf("%d wait: %d are lost, want %d; %v", waiting, r.LostVerdicts(), want, err)
+			}
+		}
+	}
+}
+
 // TestI11_OverlongCommentsAreCounted: a guest chooses method and path. A comment that is cut in the
 // middle of them is none to a review, and the request would be in no report.
 func TestI11_OverlongCommentsAreCounted(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // errConfig is wrapped by errors of New about its Config.
-var errConfig = errors.New("gateway can't start")
+var errConfig = errors.New("the gateway can't have this configuration")
 
 const (
 	// dialTimeout bounds a connection attempt; Linux' own limit of two minutes would keep a guest that

@@ -16,7 +16,7 @@ func (g *Gateway) Reload(p *policies.Policy) error {
 	defer g.reload.Unlock()
 	if err := g.install(p, g.proxy.Reload); err != nil {
 		g.refused(err)
-		return fmt.Errorf("the old policy stays in force: %w", err)
+		return fmt.Errorf("the reload is refused and the old policy stays in force: %w", err)
 	}
 	g.given = p
 	ended := g.revoke() + g.inbound.revokeClients()
@@ -55,7 +55,7 @@ func (g *Gateway) Grant(rules []policies.Rule) error {
 
 // refused writes down that a new policy was not taken.
 func (g *Gateway) refused(err error) {
-	g.emit(audit.Event{Kind: audit.PolicyReload, Action: "deny", Message: "the old policy stays in force: " + err.Error()})
+	g.emit(audit.Event{Kind: audit.PolicyReload, Action: "deny", Message: "the reload is refused and the old policy stays in force: " + err.Error()})
 }
 
 // install compiles p and puts it in force, in the proxy by proxy.

@@ -105,6 +105,7 @@ func (r *reviewer) read(ctx context.Context, name string, src io.Reader) error {
 		if err != nil {
 			r.report.Bytes += reader.Offset()
 			r.report.Lost += int64(reader.Lost())
+			r.report.LostVerdicts += int64(reader.LostVerdicts())
 			if foreign := reader.Foreign(); foreign != nil {
 				r.report.unreadable(name, foreign)
 			}

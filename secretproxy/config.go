@@ -76,7 +76,7 @@ type Config struct {
 var ErrVia = errors.New("the proxy of [tls] via")
 
 // errConfig is wrapped by errors about a Config.
-var errConfig = errors.New("secretproxy can't start")
+var errConfig = errors.New("the proxy can't have this configuration")
 
 func (c *Config) fill() error {
 	switch {
