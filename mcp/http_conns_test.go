@@ -80,6 +80,9 @@ func TestI11_StrangersTakeNoConnections(t *testing.T) {
 		t.Errorf("%d, %v", status, err)
 	}
 	<-late
+	if status, err := sends(client, testToken); status != http.StatusOK || err != nil { // which takes no stranger's place
+		t.Errorf("%d, %v", status, err)
+	}
 	silent := visit(t, address)
 	silentsDeadline := <-late
 	last := visit(t, address)
@@ -156,5 +159,23 @@ func TestHTTPCallsAreAnsweredAtTheEnd(t *testing.T) {
 		default:
 			t.Error("resources are watched still")
 		}
+	}
+}
+
+// TestI11_ClientsTakeNoStrangersPlaces: one that sent the token counts no more.
+func TestI11_ClientsTakeNoStrangersPlaces(t *testing.T) {
+	t.Parallel()
+	address, late := guarded(t, 2)
+	stranger := visit(t, address)
+	<-late
+	client := visit(t, address)
+	<-late
+	if status, err := sends(client, testToken); status != http.StatusOK || err != nil {
+		t.Fatalf("%d, %v", status, err)
+	}
+	visit(t, address)
+	<-late
+	if status, err := sends(stranger, testToken); status != http.StatusOK || err != nil {
+		t.Errorf("the first of two strangers: %d, %v", status, err)
 	}
 }

@@ -209,6 +209,10 @@ func TestI11_HTTPBodiesAreBounded(t *testing.T) {
 			t.Errorf("%s: %d %.300s, want %d and %q", what, status, text, c.want, c.words)
 		}
 	}
+	_, session, _ := post(t, srv.URL+HTTPPath, initialize, nil)
+	if _, _, text := post(t, srv.URL+HTTPPath, `{"jsonrpc":"2.0","id":7,"method":"logging/setLevel"}`, map[string]string{"Mcp-Session-Id": session}); !strings.Contains(text, `"id":7,"error":{"code":-32601,"message":"no such method: \"logging/setLevel\""}`) {
+		t.Errorf("a method in a session: %s", text)
+	}
 	srv.Close() // which waits for the requests
 	if held := h.held.Load(); held != 0 {
 		t.Errorf("%d bytes are held", held)

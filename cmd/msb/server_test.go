@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -189,10 +190,95 @@ func TestI15_ServersSpeakTLS(t *testing.T) {
 	endServer(t, cmd)
 }
 
+// startServer starts a server and returns what it prints and logs, and what ends it.
+func startServer(t *testing.T, args ...string) (line, url string, log *transcriptOf, end func()) {
+	t.Helper()
+	cmd := boundedServer(t, []string{"MSB_HOME=" + t.TempDir()}, append([]string{"start"}, args...)...)
+	log = &transcriptOf{}
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%v: %s", err, log)
+	}
+	url, _, _ = strings.Cut(strings.TrimSpace(line), ";")
+	return line, url, log, func() { endServer(t, cmd) }
+}
+
+// transcriptOf is what a program writes while it is read.
+type transcriptOf struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (o *transcriptOf) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *transcriptOf) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// TestI15_ServersSayWhoMayUseThem: which of them ask for a token, which warn, and which names they take for themselves.
+func TestI15_ServersSayWhoMayUseThem(t *testing.T) {
+	t.Parallel()
+	const open, readable = "no token is asked for", "reads the token and all that agents do"
+	for args, c := range map[string]struct {
+		warns         string
+		token         bool
+		name, another int
+	}{
+		"--listen 127.0.0.1:0":                       {"", true, 403, 403},
+		"--listen 127.0.0.1:0 --host msb.example":    {"", true, 401, 403},
+		"--listen 0.0.0.0:0":                         {readable, true, 403, 403},
+		"--dev --listen 127.0.0.1:0":                 {open, false, 403, 403},
+		"--dev --listen [::1]:0 --host msb.example":  {open, false, 400, 403},
+		"--listen 0.0.0.0:0 --host x --host a.other": {readable, true, 403, 401},
+	} {
+		line, url, log, end := startServer(t, strings.Fields(args)...)
+		if strings.Contains(line, "; clients send the token of ") != c.token {
+			t.Errorf("%s: it prints %q", args, line)
+		}
+		for name, want := range map[string]int{"": map[bool]int{true: 401, false: 400}[c.token], "msb.example": c.name, "a.other": c.another} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("x")) // which is no message
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = name
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			if answer.StatusCode != want {
+				t.Errorf("%s: for the host %q %d, want %d", args, name, answer.StatusCode, want)
+			}
+		}
+		for _, warning := range []string{open, readable} { // which come before the line
+			if got := strings.Contains(log.String(), warning); got != (warning == c.warns) {
+				t.Errorf("%s: warns %q: %v; %s", args, warning, got, log)
+			}
+		}
+		end()
+	}
+}
+
 func TestServerFlagsAreChecked(t *testing.T) {
 	t.Parallel()
 	env := []string{"MSB_HOME=" + t.TempDir()}
 	for args, say := range map[string]string{
+		"--tls-key x.pem": "go together", "--dev --listen 192.0.2.1:0": "127.0.0.1 or ::1 only", "--listen 127.0.0.1:0 --tls-cert /none --tls-key /none": "/none",
 		"--dev --listen 0.0.0.0:0": "127.0.0.1 or ::1 only", "--dev --listen :0": "127.0.0.1 or ::1 only", "--listen nowhere": "ADDRESS:PORT", "--tls-cert x.pem": "go together",
 	} {
 		if got := finish(t, boundedServer(t, env, append([]string{"start"}, strings.Fields(args)...)...)); got.code != exitOther || !strings.Contains(got.err, say) {
