@@ -34,6 +34,9 @@ func TestWrapPrintsWhatRunTakes(t *testing.T) {
 	if got := finish(t, command(t, []string{sandbox.EnvHome + "=" + home}, "mcp", "wrap", "--image", "node:22", "s", "--", "npx")); !strings.Contains(got.err, "msb image pull node:22") {
 		t.Errorf("%+v", got)
 	}
+	if got := finish(t, command(t, []string{sandbox.EnvHome + "=" + home}, "mcp", "wrap", strings.Repeat("a", 64), "--", "npx")); got.code != 0 {
+		t.Errorf("the longest name: %+v", got)
+	}
 	for image, warned := range map[string]bool{"": true, "builtin": true, "dir:img": false} {
 		got := finish(t, command(t, []string{sandbox.EnvHome + "=" + home}, "mcp", "wrap", "--image="+image, "s", "--", "npx"))
 		if got.code != 0 || strings.Contains(got.err, "built-in image") != warned {
@@ -63,6 +66,9 @@ func TestWrapRefusesWhatWouldNotStart(t *testing.T) {
 		{125, "name the server", []string{"server", "other", "--", "npx"}},
 		{125, "name the server", []string{"server", "--"}},
 		{125, "can't be the name of a server", []string{"a b", "--", "npx"}},
+		{125, "can't be the name of a server", []string{"", "--", "npx"}},
+		{125, "can't be the name of a server", []string{"a.b", "--", "npx"}},
+		{125, "can't be the name of a server", []string{strings.Repeat("a", 65), "--", "npx"}},
 		{125, "--trust", []string{"--trust", "s", "--", "npx"}},
 		{125, "give --name too", []string{"--label", "a=b", "s", "--", "npx"}},
 		{125, "give -d too", []string{"--restart", "always", "s", "--", "npx"}},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
@@ -120,5 +121,62 @@ func TestI12_RequestsShowWhoAsks(t *testing.T) {
 	}
 	if got := msb(t, env, "requests", "deny", ids["b"]); got.code != 0 {
 		t.Errorf("beside a damaged one: %+v", got)
+	}
+}
+
+// TestRequestsShowWhatBecameOfThem in each state, and how long that lasts.
+func TestRequestsShowWhatBecameOfThem(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	until := now.Add(30 * time.Minute)
+	row := func(change func(*sandbox.Request)) listedRequest {
+		r := sandbox.Request{ID: "id", Host: "a.example", Port: 443, State: sandbox.RequestApproved, Lifetime: "hour", Why: "x\x1b", Expires: now.Add(5 * time.Minute)}
+		change(&r)
+		return listedRequest{"web", r}
+	}
+	all := []listedRequest{
+		row(func(r *sandbox.Request) { r.State = sandbox.RequestPending }),
+		row(func(r *sandbox.Request) { r.Until = &until }),
+		row(func(r *sandbox.Request) { r.Lifetime = "sandbox" }),
+		row(func(r *sandbox.Request) { r.Lifetime, r.Used, r.Until = "once", true, &until }),
+		row(func(r *sandbox.Request) { r.State = sandbox.RequestDenied; r.Methods = []string{"GET", "POST"} }),
+	}
+	for i, want := range []string{
+		"ID|SANDBOX|HOST|METHODS|STATE|WHY", `id|web|a.example:443|all|pending, 5m left|x\x1b`, `id|web|a.example:443|all|approved hour, 30m left|x\x1b`,
+		`id|web|a.example:443|all|approved sandbox|x\x1b`, `id|web|a.example:443|all|used once|x\x1b`, `id|web|a.example:443|GET,POST|denied|x\x1b`,
+	} {
+		if got := strings.Join(requestRows(all, now)[i], "|"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestI15_AnswersAreKeptWithTheirReasons: an approval is for an hour unless it says otherwise, and both have who and why.
+func TestI15_AnswersAreKeptWithTheirReasons(t *testing.T) {
+	t.Parallel()
+	home, env, ids := requesting(t)
+	before := time.Now()
+	for _, args := range [][]string{{"approve", "--why", "it builds", ids["a"]}, {"deny", "--why", "use the mirror", ids["b"]}} {
+		if got := msb(t, env, append([]string{"requests"}, args...)...); got.code != 0 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	a, errA := home.Requests().List("a")
+	b, errB := home.Requests().List("b")
+	if errA != nil || errB != nil || len(a) != 1 || len(b) != 1 {
+		t.Fatalf("%v, %v: %+v, %+v", errA, errB, a, b)
+	}
+	if r := a[0]; r.State != sandbox.RequestApproved || r.Lifetime != "hour" || r.Reason != "it builds" || r.Until == nil || r.Until.Before(before.Add(time.Hour-time.Second)) || r.Until.After(time.Now().Add(time.Hour)) {
+		t.Errorf("%+v", r)
+	}
+	if r := b[0]; r.State != sandbox.RequestDenied || r.Lifetime != "" || r.Reason != "use the mirror" || r.Until != nil || !strings.HasSuffix(r.By, " by msb requests") {
+		t.Errorf("%+v", r)
+	}
+	done := msb(t, env, "__completeNoDesc", "requests", "deny", "")
+	if !strings.Contains(done.out, ids["a"]) || strings.Contains(done.out, ids["b"]) {
+		t.Errorf("completed: %+v", done)
+	}
+	if done := msb(t, env, "__completeNoDesc", "requests", "deny", ids["a"], ""); strings.Contains(done.out, ids["a"]) {
+		t.Errorf("completed again: %+v", done)
 	}
 }
