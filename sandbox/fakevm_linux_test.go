@@ -66,6 +66,11 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	if spec.Net != nil {
 		defer func() { _ = spec.Net.FD.Close() }()
 	}
+	defer func() {
+		for _, f := range spec.Held {
+			_ = f.Close()
+		}
+	}()
 	i := slices.IndexFunc(spec.Disks, func(d vm.Disk) bool { return !d.ReadOnly })
 	if i < 0 {
 		return nil, errors.New("no disk to write to")
@@ -85,6 +90,7 @@ func (fakeBackend) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
 	}
 	// A real one is killed with its supervisor, paused or not. This one goes on, sees it and takes its time.
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGCONT}
+	cmd.ExtraFiles = spec.Held // the locks of volumes, which last as long as it can write
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // the signal comes with the end of the thread
