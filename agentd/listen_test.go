@@ -19,19 +19,6 @@ import (
 
 var anyPort = netip.MustParseAddrPort("127.0.0.1:0")
 
-// backed is a session through a supervisor that lets these ways back be opened.
-func backed(t *testing.T, s *session, allowed ...agentclient.Back) *agentclient.Client {
-	t.Helper()
-	return served(t, s, agentclient.Services{Back: func(ctx context.Context, to agentclient.Back, _ uint16) (context.Context, func(), error) {
-		for _, a := range allowed {
-			if a == to {
-				return ctx, func() {}, nil
-			}
-		}
-		return nil, nil, errors.New("not this one")
-	}})
-}
-
 // echo sends a word each way over a connection of the guest's.
 func echo(t *testing.T, l *agentclient.Listener, program net.Conn) (host *agentclient.Conn, from netip.AddrPort) {
 	t.Helper()
@@ -55,50 +42,48 @@ func echo(t *testing.T, l *agentclient.Listener, program net.Conn) (host *agentc
 	return host, from
 }
 
-// TestListenersLeadBack has programs of the guest connect to the host by a port and by a socket, also through a supervisor.
-// What is open ends with the listener, and its socket goes.
+// TestListenersLeadBack has programs of the guest connect to the host by a port and by a socket. What is open ends with the
+// listener, and its socket goes.
 func TestListenersLeadBack(t *testing.T) {
 	s := dial(t, agentclient.Options{})
-	for what, c := range map[string]*agentclient.Client{"directly": s.Client, "through the supervisor": backed(t, s, agentclient.BackAgent, agentclient.BackReverse)} {
-		l, err := c.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackReverse, At: anyPort})
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		program, err := net.Dial("tcp", netip.AddrPortFrom(anyPort.Addr(), l.Port).String())
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		host, from := echo(t, l, program)
-		if from.String() != program.LocalAddr().String() {
-			t.Errorf("%s: it comes from %s, want %s", what, from, program.LocalAddr())
-		}
-		if err := host.CloseWrite(); err != nil {
-			t.Error(err)
-		}
-		if _, err := program.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("%s: half a connection ends with %v", what, err)
-		}
-		program.Close()
-		if _, err := host.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("%s: a program that ends: %v", what, err)
-		}
-		l.Close()
-
-		l, err = c.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackAgent})
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if program, err = net.Dial("unix", l.Path); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		echo(t, l, program)
-		l.Close()
-		if _, err := program.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: a connection outlives its listener", what)
-		}
-		program.Close()
-		waitGone(t, filepath.Dir(l.Path))
+	l, err := s.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackReverse, At: anyPort})
+	if err != nil {
+		t.Fatal(err)
 	}
+	program, err := net.Dial("tcp", netip.AddrPortFrom(anyPort.Addr(), l.Port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, from := echo(t, l, program)
+	if from.String() != program.LocalAddr().String() {
+		t.Errorf("it comes from %s, want %s", from, program.LocalAddr())
+	}
+	if err := host.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if _, err := program.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("half a connection ends with %v", err)
+	}
+	program.Close()
+	if _, err := host.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a program that ends: %v", err)
+	}
+	l.Close()
+
+	l, err = s.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackAgent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if program, err = net.Dial("unix", l.Path); err != nil {
+		t.Fatal(err)
+	}
+	echo(t, l, program)
+	l.Close()
+	if _, err := program.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a connection outlives its listener")
+	}
+	program.Close()
+	waitGone(t, filepath.Dir(l.Path))
 }
 
 // waitGone waits until the listener's end has come to the guest.
@@ -112,36 +97,27 @@ func waitGone(t *testing.T, path string) {
 	t.Errorf("%s stays", path)
 }
 
-// TestI15_ListenersNeedTheSupervisorsGrant: if the supervisor allows none, the guest's agent opens no listener; if it
-// allows some, only those.
-func TestI15_ListenersNeedTheSupervisorsGrant(t *testing.T) {
+// TestI15_ListenersAreTheSupervisors: a client of the supervisor's opens none.
+func TestI15_ListenersAreTheSupervisors(t *testing.T) {
 	s := dial(t, agentclient.Options{})
-	none, some := proxied(t, s), backed(t, s, agentclient.BackReverse)
-	for _, back := range []agentclient.Back{agentclient.BackAgent, agentclient.BackReverse, agentclient.BackX11, 0, 7} {
-		o := agentclient.ListenOptions{Back: back, At: anyPort}
-		if _, err := none.Listen(t.Context(), o); !errors.Is(err, agentclient.ErrRefused) {
-			t.Errorf("%s: %v", back, err)
-		}
-		l, err := some.Listen(t.Context(), o)
-		if back == agentclient.BackReverse && err == nil {
-			l.Close()
-			continue
-		}
-		if !errors.Is(err, agentclient.ErrRefused) {
+	c := proxied(t, s)
+	for _, back := range []agentclient.Back{agentclient.BackAgent, agentclient.BackReverse, agentclient.BackX11, agentclient.BackChildren, 0, 7} {
+		if _, err := c.Listen(t.Context(), agentclient.ListenOptions{Back: back, At: anyPort}); !errors.Is(err, agentclient.ErrRefused) {
 			t.Errorf("%s: %v", back, err)
 		}
 	}
+	l, err := s.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackReverse, At: anyPort}) // the twin
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
 }
 
-// TestI15_ListenersEndWhenTheyAreRefused: the end of the supervisor's context ends a listener and what came over it.
+// TestI15_ListenersEndWhenTheyAreRefused: the end of its context ends a listener and what came over it.
 func TestI15_ListenersEndWhenTheyAreRefused(t *testing.T) {
 	s := dial(t, agentclient.Options{})
 	life, revoke := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	c := served(t, s, agentclient.Services{Back: func(context.Context, agentclient.Back, uint16) (context.Context, func(), error) {
-		return life, func() { close(ended) }, nil
-	}})
-	l, err := c.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackReverse, At: anyPort})
+	l, err := s.Listen(life, agentclient.ListenOptions{Back: agentclient.BackReverse, At: anyPort})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,15 +128,14 @@ func TestI15_ListenersEndWhenTheyAreRefused(t *testing.T) {
 	defer program.Close()
 	echo(t, l, program)
 	revoke()
-	<-ended
 	if _, err := program.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection is carried on")
 	}
 	if _, _, err := l.Accept(); err == nil {
 		t.Error("the listener accepts")
 	}
-	if c.Err() != nil {
-		t.Errorf("the session ended: %v", c.Err())
+	if s.Err() != nil {
+		t.Errorf("the session ended: %v", s.Err())
 	}
 }
 

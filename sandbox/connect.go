@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"net/netip"
 
 	"github.com/msb-project/msb/agentd/agentclient"
@@ -17,17 +18,13 @@ func (s *Sandbox) Connect(ctx context.Context, to netip.AddrPort) (*GuestConn, e
 	return c, Fail(err)
 }
 
-// ListenOptions, GuestListener and Back are those of Listen.
-type (
-	ListenOptions = agentclient.ListenOptions
-	GuestListener = agentclient.Listener
-	Back          = agentclient.Back
-)
-
-// Listen lets the guest's programs connect to this process, for an SSH server that forwards them to its client: to the
-// client's ssh agent, or to what the client offers. It is refused unless the policy's [ssh] allows it. Cancelling ctx ends
-// the listener and its connections.
-func (s *Sandbox) Listen(ctx context.Context, o ListenOptions) (*GuestListener, error) {
-	l, err := s.client.Listen(ctx, o)
-	return l, Fail(err)
+// SSH carries a connection of an SSH client to the sandbox's SSH server: the client's bytes from in, the server's to out. It
+// returns when the server has ended, which it does at the end of in; a Read of in that is under way then is left behind.
+// notice gets what the client's user is to know, such as what the policy refuses. The sandbox needs a name.
+func (s *Sandbox) SSH(ctx context.Context, in io.Reader, out io.Writer, notice func(string)) error {
+	err := s.client.SSH(ctx, in, out, notice)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return sessionError(s, err)
 }

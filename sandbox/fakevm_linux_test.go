@@ -250,6 +250,9 @@ func (m *fakeMachine) Exec(s agentpb.Agent_ExecServer) error {
 		return err
 	}
 	argv := first.GetStart().GetArgv()
+	if argv[0] == "sh" { // an SSH client's command
+		argv = strings.Fields(argv[len(argv)-1])
+	}
 	started := &agentpb.ExecResponse{Response: &agentpb.ExecResponse_Started{Started: &agentpb.Started{Pid: 7, StdinWindow: 1 << 16}}}
 	if err := s.Send(started); err != nil {
 		return err

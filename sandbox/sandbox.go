@@ -49,15 +49,20 @@ func (s *Sandbox) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error
 	if err == nil || ctx.Err() != nil {
 		return st, err
 	}
-	if s.client.Err() == nil { // the session continues: this command was refused, or its output has no reader
-		return st, Fail(err)
+	return st, sessionError(s, err)
+}
+
+// sessionError is why a call of s failed.
+func sessionError(s *Sandbox, err error) error {
+	if s.client.Err() == nil { // the session continues: this call was refused, or its output has no reader
+		return Fail(err)
 	}
-	// The session ended under the exec. The supervisor knows why: a panic, no memory, a violation.
+	// The session ended under the call. The supervisor knows why: a panic, no memory, a violation.
 	select {
 	case <-s.over:
-		return st, Fail(s.failure)
+		return Fail(s.failure)
 	case <-s.afterWait(lastWordWait):
-		return st, Fail(err)
+		return Fail(err)
 	}
 }
 

@@ -70,6 +70,8 @@ type ExecOptions struct {
 
 	// OnStart is called once the program runs, before any output; nil for none.
 	OnStart func()
+	// Tell gets the process's events, as Services.Tell does; nil for none.
+	Tell func(ExecEvent)
 
 	// Resize and Signals may be nil or closed at any time.
 	Resize  <-chan Size
@@ -117,8 +119,12 @@ func (c *Client) Exec(ctx context.Context, opts ExecOptions) (ExitStatus, error)
 	if err != nil {
 		return ExitStatus{}, c.callError(ctx, err)
 	}
-	s := &execSender{call: call, stdin: newWindow()}
-	if err := s.send(opts.start()); err != nil && !errors.Is(err, io.EOF) {
+	s, start := &execSender{call: call, stdin: newWindow()}, opts.start()
+	if opts.Tell != nil {
+		s.seen = c.witness(start.GetStart(), opts.Tell)
+		defer s.seen.end()
+	}
+	if err := s.send(start); err != nil && !errors.Is(err, io.EOF) {
 		return ExitStatus{}, c.callError(ctx, err)
 	}
 	return c.receiveExec(ctx, callCtx, s, opts)
@@ -140,6 +146,9 @@ func (c *Client) receiveExec(ctx, callCtx context.Context, s *execSender, opts E
 		}
 		if err := order.check(resp); err != nil {
 			return ExitStatus{}, c.fail(err)
+		}
+		if s.seen != nil {
+			s.seen.saw(resp)
 		}
 		switch r := resp.GetResponse().(type) {
 		case *agentpb.ExecResponse_Started:

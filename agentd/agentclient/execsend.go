@@ -16,6 +16,7 @@ type execSender struct {
 	call  agentpb.Agent_ExecClient
 	mu    sync.Mutex
 	stdin *window
+	seen  *witnessed // nil if nobody is told
 	// detached is set before the request is sent.
 	detached atomic.Bool
 }

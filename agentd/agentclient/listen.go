@@ -8,10 +8,6 @@ import (
 	"path"
 	"strings"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/msb-project/msb/agentd/agentpb"
 )
 
@@ -23,7 +19,7 @@ const (
 	BackAgent   = agentpb.Back_BACK_AGENT
 	BackReverse = agentpb.Back_BACK_REVERSE
 	BackX11     = agentpb.Back_BACK_X11
-	// BackChildren is for the supervisor itself: a client can't have it.
+	// BackChildren is for the supervisor itself.
 	BackChildren = agentpb.Back_BACK_CHILDREN
 )
 
@@ -49,7 +45,7 @@ type Listener struct {
 }
 
 // Listen lets programs of the guest connect to the host, until ctx ends or the listener is closed; its connections end with
-// it. ErrRefused if the guest can't listen there, or if the policy doesn't allow Back.
+// it. ErrRefused if the guest can't listen there. Only the process that owns the machine can.
 func (c *Client) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &agentpb.ListenRequest{Back: o.Back, User: o.User}
@@ -60,10 +56,6 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) (*Listener, error)
 	var first *agentpb.ListenResponse
 	if err == nil {
 		first, err = call.Recv()
-	}
-	if status.Code(err) == codes.Unimplemented {
-		cancel()
-		return nil, errOldSupervisor
 	}
 	if err != nil {
 		err = c.callError(ctx, err)
@@ -115,34 +107,4 @@ func (l *Listener) Accept() (*Conn, netip.AddrPort, error) {
 func (l *Listener) Close() error {
 	l.cancel()
 	return nil
-}
-
-// Listen implements agentpb.ConnectionsServer. Without Services.Back it refuses all listeners.
-func (p *connectProxy) Listen(r *agentpb.ListenRequest, down grpc.ServerStreamingServer[agentpb.ListenResponse]) error {
-	if p.back == nil {
-		return status.Error(codes.InvalidArgument, "nothing leads out of the guest here")
-	}
-	allowed, done, err := p.back(down.Context(), r.GetBack(), uint16(r.GetPort()))
-	if err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
-	}
-	defer done()
-	ctx, cancel := context.WithCancel(allowed)
-	defer cancel()
-	up, err := p.c.conns.Listen(ctx, r)
-	if err != nil {
-		return p.status(ctx, err)
-	}
-	for {
-		m, err := up.Recv()
-		if err != nil && allowed.Err() != nil && down.Context().Err() == nil { // to the client, a cancelled call is the session's end
-			return status.Error(codes.InvalidArgument, "it is no longer allowed")
-		}
-		if err != nil {
-			return p.status(ctx, err)
-		}
-		if err := down.Send(m); err != nil {
-			return err
-		}
-	}
 }

@@ -43,14 +43,14 @@ type Services struct {
 	Ports PortServer
 	// Supervisor answers for the process that serves.
 	Supervisor SupervisorServer
+	// SSH serves the SSH client behind conn, until it or the sandbox ends. Closing conn ends a Read and a Write that wait.
+	// notice gets what the client's user is to know.
+	SSH func(conn io.ReadWriteCloser, notice func(string)) error
 	// Tell gets the events of the processes that clients run, except jobs. It must return at once.
 	Tell func(ExecEvent)
 	// Use is called for each call, except those that only ask for figures, and returns a function that is called at its
 	// end. For a process that is the end of the process, even if its client has detached.
 	Use func() (done func())
-	// Back is asked before a client lets the guest connect through it, at that port. The listener ends with the returned
-	// context, and done is called at its end. nil refuses all.
-	Back func(ctx context.Context, to Back, port uint16) (_ context.Context, done func(), _ error)
 	// Containers serves what containers see of the host; nil refuses all containers.
 	Containers *ContainerDirectories
 	// Refuse is asked before each call that needs the guest: if it returns an error, that is the answer.
@@ -74,7 +74,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 	agentpb.RegisterAgentServer(srv, &proxy{c: c, tell: also.Tell, life: life, work: &work, use: also.Use})
 	agentpb.RegisterFilesServer(srv, &filesProxy{proxy: proxy{c: c}})
 	agentpb.RegisterDirectoriesServer(srv, &layerProxy{files: filesProxy{proxy: proxy{c: c}}})
-	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}, back: also.Back})
+	agentpb.RegisterConnectionsServer(srv, &connectProxy{proxy: proxy{c: c}})
 	agentpb.RegisterFreezerServer(srv, &freezeProxy{proxy: proxy{c: c}})
 	agentpb.RegisterContainersServer(srv, &containersProxy{proxy: proxy{c: c}, directories: also.Containers})
 	agentpb.RegisterSearchServer(srv, &searchProxy{proxy: proxy{c: c}})
@@ -85,7 +85,7 @@ func Serve(ctx context.Context, lis net.Listener, c *Client, also Services) erro
 		agentpb.RegisterPortsServer(srv, &portsAdapter{ports: also.Ports})
 	}
 	if also.Supervisor != nil {
-		agentpb.RegisterSupervisorServer(srv, &supervisorAdapter{server: also.Supervisor})
+		agentpb.RegisterSupervisorServer(srv, &supervisorAdapter{server: also.Supervisor, ssh: also.SSH})
 	}
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/msb-project/msb/agentd/agentpb"
 )
@@ -12,7 +14,6 @@ import (
 type connectProxy struct {
 	agentpb.UnimplementedConnectionsServer
 	proxy
-	back func(ctx context.Context, to Back, port uint16) (context.Context, func(), error)
 }
 
 var _ agentpb.ConnectionsServer = (*connectProxy)(nil)
@@ -26,4 +27,9 @@ func (p *connectProxy) Connect(down grpc.BidiStreamingServer[agentpb.ConnectRequ
 		return p.status(ctx, err)
 	}
 	return carry(ctx, &p.proxy, down, up)
+}
+
+// Listen implements agentpb.ConnectionsServer: it is refused. An msb of before, which had the SSH server, asks for it.
+func (p *connectProxy) Listen(*agentpb.ListenRequest, grpc.ServerStreamingServer[agentpb.ListenResponse]) error {
+	return status.Error(codes.PermissionDenied, "only the sandbox's own SSH server opens ways out of the guest; use the msb that started the sandbox")
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -66,6 +67,7 @@ var errUpdate = errors.New("the change could not be made")
 type supervisorAdapter struct {
 	agentpb.UnimplementedSupervisorServer
 	server SupervisorServer
+	ssh    func(conn io.ReadWriteCloser, notice func(string)) error
 }
 
 var _ agentpb.SupervisorServer = (*supervisorAdapter)(nil)

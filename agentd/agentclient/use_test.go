@@ -3,6 +3,7 @@ package agentclient
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -76,6 +77,79 @@ func TestPausedGuestsAreAskedNothing(t *testing.T) {
 		if _, err := c.Files().Stat(t.Context(), "/", false); !errors.Is(err, want) {
 			t.Errorf("a file: %v, want %v", err, want)
 		}
+	}
+	_ = c.Close()
+	end()
+	<-served
+}
+
+// figures are of a supervisor that nobody asks for any.
+type figures struct{ SupervisorServer }
+
+// echoSSH is an SSH server that sends back what it gets.
+func echoSSH(conn io.ReadWriteCloser, notice func(string)) error {
+	notice("a notice\x1b")
+	_, err := io.Copy(conn, conn)
+	return errors.Join(err, errors.New("its end"))
+}
+
+// TestSSHIsCarried sends bytes both ways, the end of one, a notice and an error. A connection is a use.
+func TestSSHIsCarried(t *testing.T) {
+	t.Parallel()
+	guest := dialFake(t, &fakeAgent{})
+	var uses atomic.Int64
+	use := func() func() { uses.Add(1); return func() { uses.Add(-1) } }
+	a, b := net.Pipe()
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(ctx, handoff.Of(a), guest, Services{Supervisor: figures{}, SSH: echoSSH, Use: use})
+	}()
+	c, err := Attach(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := strings.Repeat("0123456789abcdef", 1<<16)
+	in, write := io.Pipe()
+	go func() { _, _ = io.WriteString(write, sent); write.Close() }()
+	var got strings.Builder
+	var notices []string
+	used := false
+	err = c.SSH(t.Context(), in, writerFunc(func(p []byte) (int, error) {
+		used = used || uses.Load() == 1 // the last bytes come when the call has ended
+		return got.Write(p)
+	}), func(text string) { notices = append(notices, text) })
+	if err == nil || err.Error() != "its end" || got.String() != sent || len(notices) != 1 || notices[0] != "a notice?" {
+		t.Errorf("%d bytes came back, notices %q, %v", got.Len(), notices, err)
+	}
+	_ = c.Close()
+	end()
+	<-served
+	if !used || uses.Load() != 0 {
+		t.Errorf("it was a use: %t; %d go on", used, uses.Load())
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestOldSupervisorsHaveNoSSH: one that was started by an msb of before doesn't know the call.
+func TestOldSupervisorsHaveNoSSH(t *testing.T) {
+	t.Parallel()
+	guest := dialFake(t, &fakeAgent{})
+	a, b := net.Pipe()
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- Serve(ctx, handoff.Of(a), guest, Services{Supervisor: figures{}}) }()
+	c, err := Attach(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, write := io.Pipe()
+	defer write.Close()
+	if err := c.SSH(t.Context(), in, io.Discard, nil); err == nil || !strings.Contains(err.Error(), "started by an older msb; stop and start it") {
+		t.Errorf("got %v", err)
 	}
 	_ = c.Close()
 	end()

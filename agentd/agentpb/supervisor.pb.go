@@ -194,6 +194,150 @@ func (x *UsageResponse) GetUsage() []byte {
 	return nil
 }
 
+type SSHRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SSHRequest) Reset() {
+	*x = SSHRequest{}
+	mi := &file_supervisor_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SSHRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SSHRequest) ProtoMessage() {}
+
+func (x *SSHRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SSHRequest.ProtoReflect.Descriptor instead.
+func (*SSHRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SSHRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type SSHResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Response:
+	//
+	//	*SSHResponse_Data
+	//	*SSHResponse_Notice
+	//	*SSHResponse_Error
+	Response      isSSHResponse_Response `protobuf_oneof:"response"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SSHResponse) Reset() {
+	*x = SSHResponse{}
+	mi := &file_supervisor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SSHResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SSHResponse) ProtoMessage() {}
+
+func (x *SSHResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SSHResponse.ProtoReflect.Descriptor instead.
+func (*SSHResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SSHResponse) GetResponse() isSSHResponse_Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *SSHResponse) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Response.(*SSHResponse_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *SSHResponse) GetNotice() string {
+	if x != nil {
+		if x, ok := x.Response.(*SSHResponse_Notice); ok {
+			return x.Notice
+		}
+	}
+	return ""
+}
+
+func (x *SSHResponse) GetError() string {
+	if x != nil {
+		if x, ok := x.Response.(*SSHResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return ""
+}
+
+type isSSHResponse_Response interface {
+	isSSHResponse_Response()
+}
+
+type SSHResponse_Data struct {
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3,oneof"`
+}
+
+type SSHResponse_Notice struct {
+	// For the client's user, where SSH has no place for it.
+	Notice string `protobuf:"bytes,2,opt,name=notice,proto3,oneof"`
+}
+
+type SSHResponse_Error struct {
+	// Why the server ended the connection. It is the last response.
+	Error string `protobuf:"bytes,3,opt,name=error,proto3,oneof"`
+}
+
+func (*SSHResponse_Data) isSSHResponse_Response() {}
+
+func (*SSHResponse_Notice) isSSHResponse_Response() {}
+
+func (*SSHResponse_Error) isSSHResponse_Response() {}
+
 var File_supervisor_proto protoreflect.FileDescriptor
 
 const file_supervisor_proto_rawDesc = "" +
@@ -205,11 +349,21 @@ const file_supervisor_proto_rawDesc = "" +
 	"\x0eUpdateResponse\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\"%\n" +
 	"\rUsageResponse\x12\x14\n" +
-	"\x05usage\x18\x01 \x01(\fR\x05usage2\x93\x01\n" +
+	"\x05usage\x18\x01 \x01(\fR\x05usage\" \n" +
+	"\n" +
+	"SSHRequest\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"a\n" +
+	"\vSSHResponse\x12\x14\n" +
+	"\x04data\x18\x01 \x01(\fH\x00R\x04data\x12\x18\n" +
+	"\x06notice\x18\x02 \x01(\tH\x00R\x06notice\x12\x16\n" +
+	"\x05error\x18\x03 \x01(\tH\x00R\x05errorB\n" +
+	"\n" +
+	"\bresponse2\xd3\x01\n" +
 	"\n" +
 	"Supervisor\x12@\n" +
 	"\x05Usage\x12\x1a.msb.agent.v1.UsageRequest\x1a\x1b.msb.agent.v1.UsageResponse\x12C\n" +
-	"\x06Update\x12\x1b.msb.agent.v1.UpdateRequest\x1a\x1c.msb.agent.v1.UpdateResponseB+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
+	"\x06Update\x12\x1b.msb.agent.v1.UpdateRequest\x1a\x1c.msb.agent.v1.UpdateResponse\x12>\n" +
+	"\x03SSH\x12\x18.msb.agent.v1.SSHRequest\x1a\x19.msb.agent.v1.SSHResponse(\x010\x01B+Z)github.com/msb-project/msb/agentd/agentpbb\x06proto3"
 
 var (
 	file_supervisor_proto_rawDescOnce sync.Once
@@ -223,20 +377,24 @@ func file_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_proto_rawDescData
 }
 
-var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_supervisor_proto_goTypes = []any{
 	(*UsageRequest)(nil),   // 0: msb.agent.v1.UsageRequest
 	(*UpdateRequest)(nil),  // 1: msb.agent.v1.UpdateRequest
 	(*UpdateResponse)(nil), // 2: msb.agent.v1.UpdateResponse
 	(*UsageResponse)(nil),  // 3: msb.agent.v1.UsageResponse
+	(*SSHRequest)(nil),     // 4: msb.agent.v1.SSHRequest
+	(*SSHResponse)(nil),    // 5: msb.agent.v1.SSHResponse
 }
 var file_supervisor_proto_depIdxs = []int32{
 	0, // 0: msb.agent.v1.Supervisor.Usage:input_type -> msb.agent.v1.UsageRequest
 	1, // 1: msb.agent.v1.Supervisor.Update:input_type -> msb.agent.v1.UpdateRequest
-	3, // 2: msb.agent.v1.Supervisor.Usage:output_type -> msb.agent.v1.UsageResponse
-	2, // 3: msb.agent.v1.Supervisor.Update:output_type -> msb.agent.v1.UpdateResponse
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
+	4, // 2: msb.agent.v1.Supervisor.SSH:input_type -> msb.agent.v1.SSHRequest
+	3, // 3: msb.agent.v1.Supervisor.Usage:output_type -> msb.agent.v1.UsageResponse
+	2, // 4: msb.agent.v1.Supervisor.Update:output_type -> msb.agent.v1.UpdateResponse
+	5, // 5: msb.agent.v1.Supervisor.SSH:output_type -> msb.agent.v1.SSHResponse
+	3, // [3:6] is the sub-list for method output_type
+	0, // [0:3] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -247,13 +405,18 @@ func file_supervisor_proto_init() {
 	if File_supervisor_proto != nil {
 		return
 	}
+	file_supervisor_proto_msgTypes[5].OneofWrappers = []any{
+		(*SSHResponse_Data)(nil),
+		(*SSHResponse_Notice)(nil),
+		(*SSHResponse_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_proto_rawDesc), len(file_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Supervisor_Usage_FullMethodName  = "/msb.agent.v1.Supervisor/Usage"
 	Supervisor_Update_FullMethodName = "/msb.agent.v1.Supervisor/Update"
+	Supervisor_SSH_FullMethodName    = "/msb.agent.v1.Supervisor/SSH"
 )
 
 // SupervisorClient is the client API for Supervisor service.
@@ -33,6 +34,10 @@ type SupervisorClient interface {
 	Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error)
 	// Update changes what can change while the sandbox runs, and writes it down.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
+	// SSH carries a connection of an SSH client to the sandbox's server. The end
+	// of the requests is that of the client's bytes; the call ends with the
+	// connection.
+	SSH(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SSHRequest, SSHResponse], error)
 }
 
 type supervisorClient struct {
@@ -63,6 +68,19 @@ func (c *supervisorClient) Update(ctx context.Context, in *UpdateRequest, opts .
 	return out, nil
 }
 
+func (c *supervisorClient) SSH(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SSHRequest, SSHResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Supervisor_ServiceDesc.Streams[0], Supervisor_SSH_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SSHRequest, SSHResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Supervisor_SSHClient = grpc.BidiStreamingClient[SSHRequest, SSHResponse]
+
 // SupervisorServer is the server API for Supervisor service.
 // All implementations must embed UnimplementedSupervisorServer
 // for forward compatibility.
@@ -71,6 +89,10 @@ type SupervisorServer interface {
 	Usage(context.Context, *UsageRequest) (*UsageResponse, error)
 	// Update changes what can change while the sandbox runs, and writes it down.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
+	// SSH carries a connection of an SSH client to the sandbox's server. The end
+	// of the requests is that of the client's bytes; the call ends with the
+	// connection.
+	SSH(grpc.BidiStreamingServer[SSHRequest, SSHResponse]) error
 	mustEmbedUnimplementedSupervisorServer()
 }
 
@@ -86,6 +108,9 @@ func (UnimplementedSupervisorServer) Usage(context.Context, *UsageRequest) (*Usa
 }
 func (UnimplementedSupervisorServer) Update(context.Context, *UpdateRequest) (*UpdateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Update not implemented")
+}
+func (UnimplementedSupervisorServer) SSH(grpc.BidiStreamingServer[SSHRequest, SSHResponse]) error {
+	return status.Error(codes.Unimplemented, "method SSH not implemented")
 }
 func (UnimplementedSupervisorServer) mustEmbedUnimplementedSupervisorServer() {}
 func (UnimplementedSupervisorServer) testEmbeddedByValue()                    {}
@@ -144,6 +169,13 @@ func _Supervisor_Update_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Supervisor_SSH_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SupervisorServer).SSH(&grpc.GenericServerStream[SSHRequest, SSHResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Supervisor_SSHServer = grpc.BidiStreamingServer[SSHRequest, SSHResponse]
+
 // Supervisor_ServiceDesc is the grpc.ServiceDesc for Supervisor service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -160,6 +192,13 @@ var Supervisor_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Supervisor_Update_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "SSH",
+			Handler:       _Supervisor_SSH_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "supervisor.proto",
 }

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,6 +114,7 @@ func TestVMSSH(t *testing.T) {
 		return string(b)
 	}
 	before := keys()
+	t.Run("stop", func(t *testing.T) { c.stop(t, msb) })
 	msb("rm", "--force", "s").want(t, 0, "s\n")
 	msb("create", "-q", "--vm", "qemu", "--no-net", "s").want(t, 0, "s\n")
 	if got := msb("ssh-config", "s"); got.code != 0 || keys() == before {
@@ -137,6 +139,31 @@ func (c *sshClients) end(t *testing.T) {
 		return c.ssh("s.msb", "kill -0 $(cat /tmp/command) 2>/dev/null || echo ended").out == "ended\n"
 	})
 	c.ssh("s.msb", "kill -0 $(cat /tmp/background) && echo runs").want(t, 0, "runs\n")
+}
+
+// stop stops the sandbox under two clients, one of which has stopped reading. The other one says why it ends.
+func (c *sshClients) stop(t *testing.T, msb func(args ...string) result) {
+	start := func(command string) (*exec.Cmd, *transcript) {
+		client := exec.CommandContext(t.Context(), "ssh", "-F", c.config, "s.msb", command)
+		client.Env = append(append(os.Environ(), asMSB+"=1"), c.env...)
+		out := new(transcript)
+		client.Stdout, client.Stderr = out, out
+		if err := client.Start(); err != nil {
+			t.Fatal(err)
+		}
+		out.await(t, "runs")
+		return client, out
+	}
+	hangs, _ := start("echo runs; exec yes")
+	_ = hangs.Process.Signal(syscall.SIGSTOP)
+	defer func() { _ = hangs.Process.Kill(); _ = hangs.Wait() }()
+	c.ssh("s.msb", "echo beside one that hangs").want(t, 0, "beside one that hangs\n")
+	client, out := start("echo runs; exec sleep 1003")
+	msb("stop", "s").want(t, 0, "s\n")
+	out.await(t, "s was stopped meanwhile")
+	if _ = client.Wait(); client.ProcessState.ExitCode() != 255 {
+		t.Errorf("ssh ended with %d", client.ProcessState.ExitCode())
+	}
 }
 
 // files carries a file there and back by each way.

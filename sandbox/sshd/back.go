@@ -73,7 +73,7 @@ func (b *back) open(ctx context.Context, payload []byte) (reply []byte, ok bool)
 		l, err = b.link.server.Guest.Listen(ctx, agentclient.ListenOptions{Back: agentclient.BackReverse, At: netip.AddrPortFrom(addr, uint16(m.Port))})
 	}
 	if err != nil {
-		b.link.server.warn("reverse forwarding of %s is refused: %v", net.JoinHostPort(m.Host, strconv.Itoa(int(m.Port))), err)
+		b.link.warn("reverse forwarding of %s is refused: %v", net.JoinHostPort(m.Host, strconv.Itoa(int(m.Port))), err)
 		return nil, false
 	}
 	_, port := l.Where()
@@ -151,7 +151,7 @@ func (b *back) agentSocket(ctx context.Context) (path string, ok bool) {
 	if b.agent == nil {
 		l, err := b.link.server.Guest.Listen(ctx, agentclient.ListenOptions{Back: agentclient.BackAgent, User: b.link.user})
 		if err != nil {
-			b.link.server.warn("agent forwarding is refused: %v", err)
+			b.link.warn("agent forwarding is refused: %v", err)
 			return "", false
 		}
 		b.agent = l
@@ -164,7 +164,7 @@ func (b *back) agentSocket(ctx context.Context) (path string, ok bool) {
 // serve opens a channel to the client for each connection, until ctx ends or the listener does.
 func (b *back) serve(ctx context.Context, l Listener, kind string, extra func(from netip.AddrPort) []byte) {
 	link := b.link
-	link.work.Go(func() {
+	link.run(func() {
 		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 		defer stop()
 		for {
@@ -179,14 +179,19 @@ func (b *back) serve(ctx context.Context, l Listener, kind string, extra func(fr
 				<-link.backs
 				return
 			}
-			link.work.Go(func() {
+			link.run(func() {
 				defer func() { <-link.backs }()
+				if !take(&link.server.channels, maxChannels) {
+					_ = conn.Close()
+					return
+				}
+				defer link.server.channels.Add(-1)
 				channel, requests, err := link.client.OpenChannel(kind, extra(from))
 				if err != nil { // the client has nobody there
 					_ = conn.Close()
 					return
 				}
-				carry(channel, requests, conn)
+				link.carry(channel, requests, conn)
 			})
 		}
 	})

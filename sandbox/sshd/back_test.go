@@ -135,8 +135,8 @@ func openSSH(t *testing.T, g *fakeGuest, args ...string) (out string, err error)
 	go func() {
 		conn, err := l.Accept()
 		if err == nil {
-			server := &Server{Guest: g, Keys: keys, Name: "box", Warn: func(text string) { t.Log(text) }}
-			err = server.Serve(t.Context(), conn)
+			server := &Server{Guest: g, Dir: dir, Name: "box"}
+			err = server.Serve(t.Context(), conn, func(text string) { t.Log(text) })
 		}
 		served <- err
 	}()

@@ -46,7 +46,7 @@ func (l *link) forward(ctx context.Context, c ssh.NewChannel) {
 		_ = guest.Close()
 		return
 	}
-	carry(channel, requests, guest)
+	l.carry(channel, requests, guest)
 }
 
 // loopback says where a client that asks for host is to be connected.
@@ -81,24 +81,28 @@ func connectAny(ctx context.Context, g Guest, to []netip.AddrPort) (Conn, error)
 }
 
 // carry copies both ways, and closes each direction by itself, until both have ended or the client closes the channel.
-func carry(channel ssh.Channel, requests <-chan *ssh.Request, guest Conn) {
+func (l *link) carry(channel ssh.Channel, requests <-chan *ssh.Request, guest Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
-		_, _ = io.Copy(guest, channel) // a guest that has closed ends the other direction too
-		_ = guest.CloseWrite()
+		l.contained(func() {
+			_, _ = io.Copy(guest, channel) // a guest that has closed ends the other direction too
+			_ = guest.CloseWrite()
+		})
 	})
 	both.Go(func() {
-		_, err := io.Copy(channel, guest)
-		if err != nil { // SSH has no reset: the channel's end is all that the client can be told
-			_ = channel.Close()
-			return
-		}
-		_ = channel.CloseWrite()
+		l.contained(func() {
+			_, err := io.Copy(channel, guest)
+			if err != nil { // SSH has no reset: the channel's end is all that the client can be told
+				_ = channel.Close()
+				return
+			}
+			_ = channel.CloseWrite()
+		})
 	})
-	go func() {
+	l.run(func() {
 		ssh.DiscardRequests(requests) // until the client closes the channel
 		_ = guest.Close()
-	}()
+	})
 	both.Wait()
 	_, _ = guest.Close(), channel.Close() // whatever they say, nothing is left to carry
 }

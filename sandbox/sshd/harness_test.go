@@ -70,14 +70,15 @@ func clientKey(t *testing.T, dir string) ssh.Signer {
 	return key
 }
 
-// link is a client and the server that it speaks to.
+// served is a client and the server that it speaks to.
 type served struct {
 	*ssh.Client
-	dir   string
-	ended chan error
+	server *Server
+	config *ssh.ClientConfig
+	ended  chan error
 }
 
-// serve starts a server for g on a socket, and a client of it. change may make either another one.
+// serve starts a server for g, and a client of it. change may make either another one.
 func serve(t *testing.T, g Guest, change ...func(*Server, *ssh.ClientConfig)) *served {
 	t.Helper()
 	s, err := tryServe(t, g, change...)
@@ -94,36 +95,48 @@ func tryServe(t *testing.T, g Guest, change ...func(*Server, *ssh.ClientConfig))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &Server{Guest: g, Keys: keys, Name: "box", User: "app", hangup: 10 * time.Millisecond}
-	config := &ssh.ClientConfig{
+	s := &served{server: &Server{Guest: g, Dir: dir, Name: "box", User: "app", hangup: 10 * time.Millisecond}}
+	s.config = &ssh.ClientConfig{
 		User: anyUser, Auth: []ssh.AuthMethod{ssh.PublicKeys(clientKey(t, dir))},
 		HostKeyCallback: ssh.FixedHostKey(keys.host.PublicKey()),
 	}
 	for _, c := range change {
-		c(server, config)
+		c(s.server, s.config)
 	}
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	return s.another(t)
+}
+
+// another is another client of the same server.
+func (s *served) another(t *testing.T) (*served, error) {
+	t.Helper()
+	near, ended := connect(t, t.Context(), s.server)
+	conn, channels, requests, err := ssh.NewClientConn(near, "box", s.config)
+	t.Cleanup(func() { near.Close() })
+	if err != nil {
+		return nil, err
+	}
+	return &served{ssh.NewClient(conn, channels, requests), s.server, s.config, ended}, nil
+}
+
+// connect opens a connection to a server, which has ended when the test does.
+func connect(t *testing.T, ctx context.Context, server *Server) (near net.Conn, ended chan error) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	near, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
+	if near, err = net.Dial("unix", l.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
 	far, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{dir: dir, ended: make(chan error, 1)}
-	go func() { s.ended <- server.Serve(t.Context(), far); close(s.ended) }()
-	conn, channels, requests, err := ssh.NewClientConn(near, "box", config)
-	t.Cleanup(func() { near.Close(); <-s.ended })
-	if err != nil {
-		return nil, err
-	}
-	s.Client = ssh.NewClient(conn, channels, requests)
-	return s, nil
+	ended = make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, far, nil); close(ended) }()
+	t.Cleanup(func() { near.Close(); <-ended })
+	return near, ended
 }
 
 // session opens a session, or fails the test.

@@ -3,15 +3,21 @@ package sshd
 import "time"
 
 const (
-	// maxSessions and maxForwards bound the channels of one client that are open at once. Each holds up to 2 MiB of what
-	// the guest has not read yet (the window of x/crypto/ssh).
+	// maxClients bounds the clients of one sandbox that are connected at once, those that have shown no key yet too.
+	maxClients = 16
+
+	// maxSessions and maxForwards bound the channels of one client that are open at once.
 	maxSessions = 32
-	maxForwards = 128
+	maxForwards = 64
 
 	// maxReverse bounds the ports of ssh -R, maxBack the guest's connections to the client that are open at once; others
 	// wait to be accepted.
 	maxReverse = 16
-	maxBack    = 64
+	maxBack    = 32
+
+	// maxChannels bounds the channels of all clients of a sandbox. Each holds up to 2 MiB of what the guest has not read
+	// yet (the window of x/crypto/ssh, which can't be made smaller). One client that hangs leaves room for others.
+	maxChannels = 160
 
 	// xauthWait is for a guest that is busy.
 	xauthWait = 10 * time.Second

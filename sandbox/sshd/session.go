@@ -57,10 +57,11 @@ func (l *link) session(ctx context.Context, c ssh.NewChannel) {
 	s.signal(agentclient.SIGHUP)
 	select {
 	case <-s.ended:
+	case <-l.life.Done(): // the guest ends its processes
 	case <-time.After(cmp.Or(l.server.hangup, hangupWait)):
-		cancel()
-		<-s.ended
 	}
+	cancel()
+	<-s.ended
 }
 
 func starts(request string) bool {
@@ -125,15 +126,25 @@ func (s *session) command(r *ssh.Request) (o agentclient.ExecOptions, ok bool) {
 func (s *session) start(ctx context.Context, r *ssh.Request) {
 	o, _ := s.command(r) // request has looked at it
 	o.Env, o.User, o.TTY, o.Size = s.env, s.link.user, s.tty, s.size
-	o.Stdin, o.Stdout, o.Stderr = s.channel, &output{to: s.channel}, &output{to: s.channel.Stderr()}
+	o.Stdin, o.Stdout, o.Stderr = &input{s}, &output{to: s.channel}, &output{to: s.channel.Stderr()}
 	o.Resize, o.Signals = s.resize, s.signals
 	s.ended = make(chan struct{})
-	go func() {
+	s.link.run(func() {
 		defer close(s.ended)
 		st, err := s.link.server.Guest.Exec(ctx, o)
 		s.report(st, err)
 		_ = s.channel.Close() // its only error is that the client has closed it; it ends the requests
-	}()
+	})
+}
+
+// input is read by a goroutine of Exec's.
+type input struct{ s *session }
+
+// Read implements io.Reader.
+func (i *input) Read(b []byte) (n int, err error) {
+	err = io.ErrClosedPipe // unless it is read
+	i.s.link.contained(func() { n, err = i.s.channel.Read(b) })
+	return n, err
 }
 
 // output drops what comes for a client that has gone: the command ends by its signal, and not because nobody reads.

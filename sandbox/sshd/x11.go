@@ -29,10 +29,9 @@ func (s *session) openDisplay(ctx context.Context, payload []byte) bool {
 	if ssh.Unmarshal(payload, &m) != nil || m.Single || s.display || !plainWord(m.Protocol) || !plainWord(m.Cookie) {
 		return false
 	}
-	server := s.link.server
-	l, err := server.Guest.Listen(ctx, agentclient.ListenOptions{Back: agentclient.BackX11, At: netip.MustParseAddrPort("127.0.0.1:0")})
+	l, err := s.link.server.Guest.Listen(ctx, agentclient.ListenOptions{Back: agentclient.BackX11, At: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
-		server.warn("X11 forwarding is refused: %v", err)
+		s.link.warn("X11 forwarding is refused: %v", err)
 		return false
 	}
 	_, port := l.Where()
@@ -43,7 +42,7 @@ func (s *session) openDisplay(ctx context.Context, payload []byte) bool {
 	number := port - firstX11Port
 	if err := s.giveCookie(ctx, number, m); err != nil {
 		_ = l.Close()
-		server.warn("X11 forwarding is refused: %v", err)
+		s.link.warn("X11 forwarding is refused: %v", err)
 		return false
 	}
 	s.display = true

@@ -59,7 +59,8 @@ func (f *forwards) judge(to agentclient.Back) error {
 	return fmt.Errorf("the policy has no %s = true in [ssh]", k.key)
 }
 
-// admit implements agentclient.Services.Back.
+// admit asks whether a client may have a listener that leads to to, at that port. It ends with the returned context, and
+// done is called at its end.
 func (f *forwards) admit(ctx context.Context, to agentclient.Back, port uint16) (context.Context, func(), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -3,7 +3,9 @@ package supervisor
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -139,5 +141,38 @@ func TestI15_ReloadsEndWaysBack(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the log has %q, want %q", got, want)
+	}
+}
+
+// TestI15_SSHServersAskThePolicy: the SSH server's way to the guest is closed where the policy closes it, and while the
+// guest is paused. There is no agent here: what would be asked of it fails the test.
+func TestI15_SSHServersAskThePolicy(t *testing.T) {
+	t.Parallel()
+	s := newSupervisor(&state.Plan{Dir: t.TempDir()}, nil, nil)
+	s.plan.Audit = filepath.Join(s.plan.Dir, "audit.jsonl")
+	s.policy = gatewaytest.Policy(t, "")
+	var err error
+	s.records, err = journal.OpenRecords(journal.RecordFiles{Audit: s.plan.Audit})
+	must(t, err)
+	g := sshGuest{s}
+	for to := range sshKeys {
+		if _, err := g.Listen(t.Context(), agentclient.ListenOptions{Back: to}); err == nil || !strings.Contains(err.Error(), sshKeys[to].key) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	s.pause.on.Store(true)
+	_, execErr := g.Exec(t.Context(), agentclient.ExecOptions{})
+	_, connectErr := g.Connect(t.Context(), netip.AddrPort{})
+	_, listenErr := g.Listen(t.Context(), agentclient.ListenOptions{Back: agentclient.BackAgent})
+	for _, err := range []error{execErr, connectErr, listenErr} {
+		if !errors.Is(err, agentclient.ErrPaused) {
+			t.Errorf("paused: %v", err)
+		}
+	}
+	if err := g.serve(nil, nil); err == nil || !strings.Contains(err.Error(), "a name") {
+		t.Errorf("without a name: %v", err)
+	}
+	if got := forwardLines(t, s); len(got) != len(sshKeys) {
+		t.Errorf("the log has %q", got)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/msb-project/msb/sandbox/internal/jobkeeper"
 	"github.com/msb-project/msb/sandbox/internal/journal"
 	"github.com/msb-project/msb/sandbox/internal/state"
+	"github.com/msb-project/msb/sandbox/sshd"
 )
 
 // endWait bounds the time from the sandbox's end to that of its supervisor. It is longer than the wait of whoever
@@ -42,6 +43,7 @@ type supervisor struct {
 	gateway  *gateway.Gateway
 	ports    ports
 	ssh      forwards
+	sshd     sshd.Server
 	peers    peers
 	named    named
 	caller   caller
@@ -148,6 +150,8 @@ func superviseWith(out *state.StatusLines, b vm.Backend, h Hooks) error {
 func newSupervisor(p *state.Plan, out *state.StatusLines, control net.Conn) *supervisor {
 	s := &supervisor{plan: p, out: out, control: control}
 	s.podPorts = newPodPorts(s)
+	s.sshd.Guest, s.sshd.Dir, s.sshd.Name, s.sshd.User = sshGuest{s}, p.Dir, p.Name, p.Image.User
+	s.sshd.Failed = func(err error) { fmt.Fprintln(os.Stderr, err) } // the supervisor's log
 	s.ports.s, s.ssh.s, s.peers.s, s.named.s, s.caller.s, s.access.s, s.restart.s, s.pause.s, s.children.s = s, s, s, s, s, s, s, s, s
 	s.children.wait, s.children.log, s.now, s.looks = childRequestWait, s.emit, time.Now, everyLook
 	return s
