@@ -89,3 +89,19 @@ func TestI15_QuestionsToPersonsAreTheseWords(t *testing.T) {
 		}
 	}
 }
+
+// TestLateQuestionsAreNotAsked: a call that was answered asks nothing more. The twin asks before.
+func TestLateQuestionsAreNotAsked(t *testing.T) {
+	t.Parallel()
+	q := &sdk.ElicitParams{}
+	var early, late human
+	early.want(q, "state")
+	if r := early.question(); r == nil || r.RequestState != "state" || r.InputRequests[approvalKey] != q {
+		t.Errorf("%+v", r)
+	}
+	late.question()
+	late.want(q, "state")
+	if r := late.question(); r != nil {
+		t.Errorf("%+v", r)
+	}
+}

@@ -62,6 +62,27 @@ func TestI15_AgentsChildrenKeepToTheBudget(t *testing.T) {
 	none.says(t, true, "child_spawn", nil, "no budget for children")
 }
 
+// TestI15_ChildrenAskUnderTheirParentsPolicy: what a call asks for a child is judged by the parent's policy, and not by the
+// operator's, which has more. The twin is what the parent has.
+func TestI15_ChildrenAskUnderTheirParentsPolicy(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Floor = policy(t, childFloor) })
+	p.says(t, false, "sandbox_create", m{"name": "narrow", "allow": []string{"a.example:443"}})
+	for host, refused := range map[string]bool{"a.example": false, "b.example": true} {
+		for key, ask := range map[string]any{"allow": []string{host + ":443"}, "policy": "version = 1\n[[egress.allow]]\nhosts = [\"" + host + "\"]\n"} {
+			p.says(t, false, "child_spawn", m{"sandbox": "narrow", "name": "kid", key: ask})
+			pol, err := p.opts.Home.Policy("kid")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, err := sandbox.Explain(pol, host+":443", "", ""); err != nil || a.Denied() != refused {
+				t.Errorf("%s: a child reaches %s: %v, %v", key, host, !a.Denied(), err)
+			}
+			p.says(t, false, "child_destroy", m{"name": "kid"})
+		}
+	}
+}
+
 // TestBirdChildren under the list's names.
 func TestBirdChildren(t *testing.T) {
 	t.Parallel()

@@ -538,6 +538,29 @@ func TestI11_StartsBeyondTheBoundAreUndone(t *testing.T) {
 	}
 }
 
+// TestStartedSandboxesDontCountAgainstThemselves: one that runs after its start, where one may.
+func TestStartedSandboxesDontCountAgainstThemselves(t *testing.T) {
+	t.Parallel()
+	p := serve(t, func(o *Options) { o.Sandboxes = 1 })
+	p.says(t, false, "sandbox_create", m{"name": "a"})
+	clear(p.fake.running)
+	p.runner = stopping{p.fake, func() {
+		l, err := net.Listen("unix", filepath.Join(p.opts.Home.Dir(), "sandboxes", "a", "control.sock"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { _ = l.Close() })
+	}, make(chan string, 1)}
+	_, _, err := p.use(t.Context(), "a")
+	if err != nil {
+		t.Error(err)
+	}
+	if mine, err := p.othersRun("another"); mine != 1 || err != nil {
+		t.Fatalf("%d run, %v: a sandbox that runs looks different", mine, err)
+	}
+}
+
 // cancelling is a runner whose client goes while a sandbox starts.
 type cancelling struct {
 	*fakeRunner

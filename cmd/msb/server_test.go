@@ -191,9 +191,8 @@ func TestI15_ServersSpeakTLS(t *testing.T) {
 }
 
 // startServer starts a server and returns what it prints and logs, and what ends it.
-func startServer(t *testing.T, args ...string) (line, url string, log *transcriptOf, end func()) {
+func startServer(t *testing.T, cmd *exec.Cmd) (line, url string, log *transcriptOf, end func()) {
 	t.Helper()
-	cmd := boundedServer(t, []string{"MSB_HOME=" + t.TempDir()}, append([]string{"start"}, args...)...)
 	log = &transcriptOf{}
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
@@ -246,7 +245,7 @@ func TestI15_ServersSayWhoMayUseThem(t *testing.T) {
 		"--dev --listen [::1]:0 --host msb.example":  {open, false, 400, 403},
 		"--listen 0.0.0.0:0 --host x --host a.other": {readable, true, 403, 401},
 	} {
-		line, url, log, end := startServer(t, strings.Fields(args)...)
+		line, url, log, end := startServer(t, boundedServer(t, []string{"MSB_HOME=" + t.TempDir()}, append([]string{"start"}, strings.Fields(args)...)...))
 		if strings.Contains(line, "; clients send the token of ") != c.token {
 			t.Errorf("%s: it prints %q", args, line)
 		}
