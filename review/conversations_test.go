@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -156,6 +157,9 @@ func outcome(r *review.Report) string {
 		if what = fmt.Sprint(q.Flow, " ", what, " ", q.Verdict.Action); q.Against != nil {
 			what += " or " + q.Against.Action
 		}
+		if q.Recorded != nil {
+			what += " was " + q.Recorded.Action
+		}
 		all = append(all, what)
 	}
 	return strings.Join(all, ", ")
@@ -241,7 +245,7 @@ func TestI16_ConversationsAreReviewed(t *testing.T) {
 		},
 		"a SYN on a connection whose client says nothing": {policy: byBytes, classic: true, lines: handshake + "> S 5999 0", want: "1:4" + unsaid},
 		"a SYN on a connection that the server has ended": {
-			policy: byBytes, classic: true, lines: handshake + "> A 1000 1 address\n< FA 1 1000+address\n> S 5999 0", want: "1:5" + inspected + ", 2:1" + unsaid + ", 1 / allow",
+			policy: byBytes, classic: true, lines: handshake + "> A 1000 1 address\n< FA 1 1000+address\n< A 2 1000+address\n> S 5999 0", want: "1:6" + inspected + ", 2:1" + unsaid + ", 1 / allow",
 		},
 		"the guest's side alone": {policy: byBytes, lines: "> S 999 0\n> A 1000 1 open", want: "1:2" + unsaid},
 		"the guest's side alone, twice, without directions": {
@@ -295,12 +299,22 @@ func TestI16_ConversationsAreReviewed(t *testing.T) {
 			policy: byBytes, lines: ">@ A 1000 1 connect #msb~dns=1~action=deny~reason=no_rule~name=good.example", want: "1:1 undecided none cut was deny",
 		},
 		"a comment on the second request": {
-			policy: byName, lines: handshake + "> A 1000 1 open\n> A 1000+open 1 shut " + asked + "~method=GET~path=/shut", want: "1:5" + inspected + ", 1 /open/1 allow, 1 /shut deny",
+			policy: byName, lines: handshake + "> A 1000 1 open\n> A 1000+open 1 shut " + asked + "~method=GET~path=/shut", want: "1:5" + inspected + ", 1 /open/1 allow, 1 /shut deny was allow",
 		},
-		"a comment without a path":       {policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=GET", want: "1:4" + inspected + ", 1 /open/1 allow"},
-		"a comment on another host":      {policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=GET~path=/open/1~name=other.example", want: "1:4" + inspected + ", 1 /open/1 allow, 1 /open/1 deny"},
-		"a comment on another path":      {policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=GET~path=/open/2~name=good.example", want: "1:4" + inspected + ", 1 /open/1 allow, 1 /open/2 allow"},
-		"a comment on a header's method": {policy: byName, lines: handshake + "> A 1000 1 override " + asked + "~method=DELETE~path=/open/1", want: "1:4" + inspected + ", 1 /open/1 deny"},
+		"a comment without a path": {policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=GET", want: "1:4" + inspected + ", 1 /open/1 allow was allow"},
+		"comments on two requests that are alike": {
+			policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=GET~path=/open/1\n> A 1000+open 1 open " + asked + "~method=GET~path=/open/1",
+			want: "1:5" + inspected + ", 1 /open/1 allow was allow, 1 /open/1 allow was allow",
+		},
+		"a comment on another method": {policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=HEAD~path=/open/1~name=good.example", want: "1:4" + inspected + ", 1 /open/1 allow, 1 /open/1 deny was allow"},
+		"a comment on a query":        {policy: byName, lines: "ask S 0 0 #msb~dns=1~action=deny~reason=no_rule~name=a.example", want: "1:1"},
+		"a comment on HTTP where TLS is to be": {
+			policy: strings.Replace(byName, "\"http\"\nmethods = [\"GET\", \"POST\"]\npaths = [\"/open/**\"]", "\"tls\"", 1),
+			lines:  "> S 999 0 " + asked + "~method=GET~path=/open/1~name=good.example", want: "1:1 undecided needs_name cut, 1 /open/1 deny was allow",
+		},
+		"a comment on another host":      {policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=GET~path=/open/1~name=other.example", want: "1:4" + inspected + ", 1 /open/1 allow, 1 /open/1 deny was allow"},
+		"a comment on another path":      {policy: byName, lines: handshake + "> A 1000 1 open " + asked + "~method=GET~path=/open/2~name=good.example", want: "1:4" + inspected + ", 1 /open/1 allow, 1 /open/2 allow was allow"},
+		"a comment on a header's method": {policy: byName, lines: handshake + "> A 1000 1 override " + asked + "~method=DELETE~path=/open/1", want: "1:4" + inspected + ", 1 /open/1 deny was allow"},
 		"half a head":                    {policy: byName, lines: handshake + "> A 1000 1 half", want: "1:4" + inspected},
 		"half a head, then a FIN":        {policy: byName, lines: handshake + "> A 1000 1 half\n> AF 1000+half 1", want: "1:5" + inspected + ", 1  deny"},
 		"a FIN behind a whole head":      {policy: byName, lines: handshake + "> A 1000 1 open\n> AF 1000+open 1", want: "1:5" + inspected + ", 1 /open/1 allow"},
@@ -363,14 +377,26 @@ ask S 0 0
 <' SA 0 1000
 >' A 1000 1
 >' A 1010 1 open
->=9' S 999 0 +500ms #msb~flow=4~action=deny~reason=no_rule
+>=9' S 999 0 +500ms #msb~flow=4~action=allow~reason=rule~would_deny=true
 < FA 1 1000`
 	for name, o := range map[string]review.Options{
 		"recorded": {Policy: policy(t, rules)}, "against": {Policy: policy(t, rules), Against: policy(t, byBytes)},
 		"report": {Policy: policy(t, "[egress]\nmode = \"report\"\n")},
 	} {
 		r := read(t, converse(t, 0, lines), o)
-		var b strings.Builder
+		if name == "against" { // what no conversation shows
+			r.Other, r.Lost, r.MoreRequests, r.LostVerdicts = 3, 2, 4, 5
+			r.Dropped = map[string]int64{"multicast": 7, "source_ip": 6, "source_mac": 1}
+			r.Guarded = map[string]int64{"multicast": 9, "source_mac": 8, "ip_options": 8, "source_ip": 11}
+			r.Damage = []review.Damage{{File: "x.pcapng", Err: os.ErrPermission}, {File: "y", Err: review.ErrEmpty}}
+		}
+		var b, all strings.Builder
+		if err := r.WriteJSON(&all); err != nil {
+			t.Fatal(err)
+		}
+		head, _, _ := strings.Cut(all.String(), "\"lookups\"")
+		_, tail, _ := strings.Cut(all.String(), "\"more_requests\"")
+		fmt.Fprintln(&b, head+tail)
 		for _, line := range r.Summary() {
 			fmt.Fprintln(&b, line)
 		}
@@ -410,12 +436,12 @@ func TestFramesBesideFlows(t *testing.T) {
 	unreachable := append(answered(append(packet(1, 8+len(data[14:])), 0, 0, 0, 0))[:34], 3, 1, 0, 0, 0, 0, 0, 0)
 	unreachable = append(unreachable, data[14:]...) // an ICMP error about it
 	l := newLink()
-	for _, f := range [][]byte{dhcp, ping, segmentTo(53, 0x9000, capture.SYN, 999, ""), data, unreachable, question(1)} {
+	for _, f := range [][]byte{dhcp, ping, segmentTo(53, 0x9000, capture.SYN, 999, ""), data, unreachable, question(28), question(1)} {
 		l.w.Packet(directionOf(f), f, "")
 	}
 	r := l.review(t)
-	if got, want := outcome(r), "1:1, 2:2, 3:1"; got != want || r.Other != 1 || len(r.Lookups) != 1 {
-		t.Errorf("%s, %d other frames, %d names; want %s, 1, 1", got, r.Other, len(r.Lookups), want)
+	if got, want := outcome(r), "1:1, 2:2, 3:2"; got != want || r.Other != 1 || len(r.Lookups) != 2 || r.Lookups[0].Type != "A" {
+		t.Errorf("%s, %d other frames, %d names; want %s, 1, 2", got, r.Other, len(r.Lookups), want)
 	}
 }
 
@@ -550,6 +576,21 @@ func TestI16_QuestionsOverTCPAreRead(t *testing.T) {
 		}
 		if n := count(l.out.Bytes()); n != want {
 			t.Errorf("connections end by %#x: %d questions, want %d", ended, n, want)
+		}
+	}
+}
+
+// TestLearningTakesTheNameThatWasSaid: an address may be that of many names, and a header may ask for a method.
+func TestLearningTakesTheNameThatWasSaid(t *testing.T) {
+	t.Parallel()
+	const named = "names other.example 93.184.215.14\n"
+	for lines, want := range map[string]string{
+		named + ">443 S 999 0\n<443 SA 0 1000\n>443 A 1000 1\n>443 A 1000 1 hello": "hosts = [\"good.example\"]",
+		named + handshake + "> A 1000 1 override":                                  "methods = [\"DELETE\", \"POST\"]",
+	} {
+		learned := string(read(t, converse(t, 0, lines), review.Options{Policy: policy(t, byBytes), Learn: true}).Learned())
+		if !strings.Contains(learned, want) || strings.Contains(learned, "other.example") {
+			t.Errorf("%s: learned\n%s\nwant %s and not other.example", lines, learned, want)
 		}
 	}
 }

@@ -66,8 +66,6 @@ func recognise(f *os.File) error {
 		return ErrDirectory
 	case !st.Mode().IsRegular():
 		return nil
-	case st.Size() == 0:
-		return ErrEmpty
 	}
 	var head [4]byte
 	n, err := f.ReadAt(head[:], 0)

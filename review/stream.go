@@ -78,7 +78,7 @@ func (s *stream) answer(h *capture.Headers) (first bool) {
 	switch {
 	case h.Flags&(capture.SYN|capture.ACK) == capture.SYN|capture.ACK:
 		if first = !s.answered; first {
-			*s = stream{next: h.Ack, answered: true, scale: h.Scale, window: uint32(h.Window), lenient: s.lenient, unclear: s.unclear}
+			*s = stream{next: h.Ack, answered: true, scale: h.Scale, window: uint32(h.Window), unclear: s.unclear}
 			s.edge = h.Ack + s.window
 		}
 	case h.Flags&capture.ACK != 0 && s.answered:
