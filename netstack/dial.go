@@ -24,6 +24,14 @@ import (
 // MaxInbound bounds the connections into one guest, those that wait for its last acknowledgement included.
 const MaxInbound = 12288
 
+const (
+	// largeInbound is how many connections into the guest have the buffers of those that the guest begins. With a guest or
+	// clients that read nothing, MaxInbound of these would fill 50 GiB of the supervisor's memory.
+	largeInbound = 512
+	// smallBuffer is the size of each buffer of the others, in bytes.
+	smallBuffer = 32 << 10
+)
+
 // errInbound is returned by DialGuest while there are MaxInbound connections.
 var errInbound = fmt.Errorf("netstack: there are %d connections into the guest already", MaxInbound)
 
@@ -59,13 +67,12 @@ func (s *Stack) DialGuest(ctx context.Context, from netip.Addr, port uint16) (*T
 		return nil, err
 	}
 	defer s.wg.Done() // until then Close ends what is connected here
-	wq := new(waiter.Queue)
-	ep, terr := s.net.NewEndpoint(tcp.ProtocolNumber, protocolOf(guest), wq)
+	c, terr := s.newInbound(f)
 	if terr != nil {
 		s.tcp.release(f)
 		return nil, &dialError{f.src, translate(terr)}
 	}
-	c := newTCPConn(f, wq, ep)
+	ep, wq := c.ep, c.wq
 	if err := connect(ctx, ep, wq, netip.AddrPortFrom(source, 0), f.src); err != nil {
 		c.Reset()
 		return nil, &dialError{f.src, err}
@@ -74,6 +81,20 @@ func (s *Stack) DialGuest(ctx context.Context, from netip.Addr, port uint16) (*T
 		f.dst = addrPort(local.Addr, local.Port)
 	}
 	return c, nil
+}
+
+// newInbound makes the connection of a slot, without connecting it.
+func (s *Stack) newInbound(f *TCPFlow) (*TCPConn, tcpip.Error) {
+	wq := new(waiter.Queue)
+	ep, terr := s.net.NewEndpoint(tcp.ProtocolNumber, protocolOf(f.src.Addr()), wq)
+	if terr != nil {
+		return nil, terr
+	}
+	if f.small {
+		ep.SocketOptions().SetSendBufferSize(smallBuffer, true)
+		ep.SocketOptions().SetReceiveBufferSize(smallBuffer, true)
+	}
+	return newTCPConn(f, wq, ep), nil
 }
 
 // connect waits until the endpoint is connected, or ctx ends.
@@ -124,6 +145,7 @@ func (t *tcpFlows) reserveInbound(src netip.AddrPort) (*TCPFlow, error) {
 		return nil, errInbound
 	}
 	f.ctx, f.cancel = context.WithCancel(t.stack.ctx)
+	f.small = len(t.inbound) >= largeInbound
 	t.inbound[f] = struct{}{}
 	t.stack.wg.Add(1)
 	return f, nil

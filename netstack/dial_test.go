@@ -3,6 +3,7 @@ package netstack
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"testing"
 )
@@ -34,4 +35,37 @@ func TestI11_InboundConnectionsAreBounded(t *testing.T) {
 	if _, err := flows.reserveInbound(guest); !errors.Is(err, ErrClosed) {
 		t.Errorf("after the stack's end: %v", err)
 	}
+}
+
+// TestI11_InboundBuffersAreBounded: what a guest that reads nothing makes the supervisor hold of very many connections. The
+// twin is the first ones, whose buffers are large.
+func TestI11_InboundBuffersAreBounded(t *testing.T) {
+	t.Parallel()
+	s, err := New(Config{GuestMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Handler: struct{ Handler }{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest := netip.AddrPortFrom(s.cfg.Guest4, 80)
+	for i := range largeInbound + 1 {
+		f, err := s.tcp.reserveInbound(guest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, terr := s.newInbound(f)
+		if terr != nil {
+			t.Fatal(terr)
+		}
+		options := c.ep.SocketOptions()
+		small := options.GetSendBufferSize() <= smallBuffer && options.GetReceiveBufferSize() <= smallBuffer
+		if want := i == largeInbound; small != want {
+			t.Errorf("connection %d has buffers of %d and %d bytes", i, options.GetSendBufferSize(), options.GetReceiveBufferSize())
+		}
+		defer s.wg.Done()
+		defer c.Reset()
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

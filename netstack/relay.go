@@ -17,10 +17,12 @@ const (
 )
 
 // upBuffers and downBuffers are lent while bytes pass, so that an idle
-// connection holds none.
+// connection holds none. One whose other end takes nothing holds its buffer:
+// smallBuffers are for the many.
 var (
-	upBuffers   = bufferPool(relayUp)
-	downBuffers = bufferPool(relayDown)
+	upBuffers    = bufferPool(relayUp)
+	downBuffers  = bufferPool(relayDown)
+	smallBuffers = bufferPool(smallBuffer)
 )
 
 func bufferPool(size int) *sync.Pool {
@@ -42,6 +44,8 @@ type relay struct {
 	upstream net.Conn
 	opts     RelayOptions
 
+	ups, downs *sync.Pool // buffers
+
 	up, down  atomic.Int64
 	resetOnce sync.Once
 	cause     error // why resetOnce ran; later errors only echo it
@@ -52,7 +56,10 @@ type relay struct {
 // on as a half-close, an RST and every other error as RST. up and down are
 // bytes from and to the guest; err is nil after two FINs.
 func Relay(ctx context.Context, guest *TCPConn, upstream net.Conn, opts RelayOptions) (up, down int64, err error) {
-	r := &relay{guest: guest, upstream: upstream, opts: opts}
+	r := &relay{guest: guest, upstream: upstream, opts: opts, ups: upBuffers, downs: downBuffers}
+	if guest.flow.small {
+		r.ups, r.downs = smallBuffers, smallBuffers
+	}
 	stop := context.AfterFunc(ctx, func() { r.reset(ctx.Err()) })
 	upDone := make(chan struct{})
 	go func() { defer close(upDone); r.copyUp(ctx) }()
@@ -82,7 +89,7 @@ func (r *relay) copyUp(ctx context.Context) {
 			r.reset(err)
 			return
 		}
-		buf := upBuffers.Get().(*[]byte) // the pool holds nothing else
+		buf := r.ups.Get().(*[]byte) // the pool holds nothing else
 		n, err := r.guest.Read(*buf)
 		if n > 0 && ctx.Err() != nil {
 			err = ctx.Err()
@@ -93,7 +100,7 @@ func (r *relay) copyUp(ctx context.Context) {
 			n, err = r.upstream.Write((*buf)[:n])
 			r.count(&r.up, r.opts.Up, n)
 		}
-		upBuffers.Put(buf)
+		r.ups.Put(buf)
 		if err != nil {
 			r.finish(err, r.upstream)
 			return
@@ -103,7 +110,7 @@ func (r *relay) copyUp(ctx context.Context) {
 
 // copyDown carries upstream's bytes to the guest, and its FIN or RST.
 func (r *relay) copyDown() {
-	src := newLazyReader(r.upstream, downBuffers)
+	src := newLazyReader(r.upstream, r.downs)
 	for {
 		buf, n, err := src.read()
 		if n > 0 {

@@ -23,6 +23,7 @@ type TCPFlow struct {
 	id       stack.TransportEndpointID
 	syn      seqnum.Value // its SYN's sequence number
 	src, dst netip.AddrPort
+	small    bool            // its buffers are
 	ctx      context.Context // the flow is the carrier of its own life
 	cancel   context.CancelFunc
 
