@@ -102,7 +102,7 @@ func TestReadDeadlinesMatchPackageNet(t *testing.T) {
 
 func TestFlowContextsEndWithTheGuest(t *testing.T) {
 	t.Parallel()
-	started, late, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	started, late, looked, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s, g := netstacktest.Start(t, netstack.Config{Handler: &netstacktest.Handler{
 		TCP: func(ctx context.Context, f *netstack.TCPFlow) {
 			if f.Dst() == server4 {
@@ -114,6 +114,7 @@ func TestFlowContextsEndWithTheGuest(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Error("a RST of another connection ended the flow")
 			}
+			close(looked)
 			<-ctx.Done()
 			if _, err := f.Accept(); !errors.Is(err, netstack.ErrFlowDone) {
 				t.Errorf("Accept after the guest gave up: %v", err)
@@ -131,6 +132,7 @@ func TestFlowContextsEndWithTheGuest(t *testing.T) {
 	}
 	stillServes(t, g, server4) // behind every frame on the link
 	close(late)
+	<-looked
 	p.seq++
 	g.Inject(p.frame(g, flagRST))
 	<-ended
