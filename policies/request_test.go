@@ -1,7 +1,9 @@
 package policies
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,12 +50,25 @@ func TestI15_RequestsStayWithinTheFloor(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrMayNotRequest) != c.beyond {
 			t.Errorf("%s:%d %v under %q: %v, want %q", c.host, c.port, c.methods, c.floor, err, c.want)
 		}
-		if err == nil && (len(r.Hosts) != 1 || r.Hosts[0].Wildcard() || len(r.Ports) != 1 || r.Ports[0].First != r.Ports[0].Last || r.Protocol != HTTPS || r.Private || len(r.Methods) != len(c.methods)) {
+		if err == nil && (len(r.Hosts) != 1 || r.Hosts[0].Wildcard() || len(r.Ports) != 1 || r.Ports[0].First != cmp.Or(c.port, 443) || r.Ports[0].First != r.Ports[0].Last || r.Protocol != HTTPS || r.Private || len(r.Methods) != len(c.methods)) {
 			t.Errorf("%s: %+v", c.host, r)
 		}
 	}
 	if _, err := RequestRule(nil, "api.github.com", 443, nil); err != nil {
 		t.Errorf("without a floor: %v", err)
+	}
+	if _, err := RequestRule(nil, "api.github.com", 8443, nil); !errors.Is(err, ErrMayNotRequest) {
+		t.Errorf("without a floor, another port: %v", err)
+	}
+	methods := make([]string, maxRequestMethods+1)
+	for i := range methods {
+		methods[i] = "M" + strings.Repeat("X", i)
+	}
+	if r, err := RequestRule(nil, "api.github.com", 443, methods[:maxRequestMethods]); err != nil || !slices.Equal(r.Methods, methods[:maxRequestMethods]) {
+		t.Errorf("the most methods: %+v, %v", r, err)
+	}
+	if _, err := RequestRule(nil, "api.github.com", 443, methods); err == nil || !strings.Contains(err.Error(), "ask for at most") {
+		t.Errorf("one method more: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -194,6 +195,36 @@ func TestReportModeNeedsBoth(t *testing.T) {
 					t.Error("a floor was changed")
 				}
 			}
+		}
+	}
+}
+
+// TestI5_RangesOpenWhatLiesWithin: and neither what lies beside or around them, nor metadata.
+func TestI5_RangesOpenWhatLiesWithin(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		outer, inner string
+		want         bool
+	}{
+		{"10.0.0.0/8", "10.0.0.0/8", true}, {"10.0.0.0/8", "10.1.0.0/16", true}, {"10.0.0.0/8", "10.255.255.255/32", true}, {"fd00::/8", "fd00:1::/32", true},
+		{"10.1.0.0/16", "10.0.0.0/8", false}, {"10.0.0.0/16", "10.0.0.0/8", false}, {"10.0.0.0/16", "10.1.0.0/16", false}, {"10.0.0.0/8", "192.168.0.0/16", false}, {"10.0.0.0/8", "fd00::/8", false},
+		{"0.0.0.0/0", "10.0.0.0/8", false}, {"::/0", "fd00::/8", false}, {"0.0.0.0/0", "0.0.0.0/0", true},
+		{"169.254.0.0/16", "169.254.169.254/32", false}, {"169.254.169.254/32", "169.254.169.254/32", true}, {"169.254.0.0/16", "169.254.1.1/32", true},
+	} {
+		if got := InRange(netip.MustParsePrefix(c.outer), netip.MustParsePrefix(c.inner)); got != c.want {
+			t.Errorf("%s opens %s: %v", c.outer, c.inner, got)
+		}
+	}
+}
+
+func TestI15_LocalImagesNameFiles(t *testing.T) {
+	t.Parallel()
+	for ref, want := range map[string]bool{
+		"oci:/x": true, "docker-archive:x.tar": true, "dir:.": true, "dir:": true,
+		"": false, "builtin": false, "oci": false, "dir": false, "docker-archive": false, "alpine:3.20": false, "registry.example/oci:1": false, "OCI:/x": false, "x:oci": false,
+	} {
+		if LocalImage(ref) != want {
+			t.Errorf("%q: %v", ref, !want)
 		}
 	}
 }
