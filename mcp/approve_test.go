@@ -63,7 +63,7 @@ func says(action string, content m) func(context.Context, *sdk.ElicitRequest) (*
 // networkCall calls the tool network and returns its text.
 func networkCall(t *testing.T, c *sdk.ClientSession, args m) (text string, failed bool) {
 	t.Helper()
-	r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "network", Arguments: args})
+	r, err := c.CallTool(bounded(t), &sdk.CallToolParams{Name: "network", Arguments: args})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func newManual(t *testing.T, p *playground) manual {
 // asks calls network and returns the state of the question.
 func (c manual) asks(t *testing.T, args m) (state string) {
 	t.Helper()
-	r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "network", Arguments: args})
+	r, err := c.CallTool(bounded(t), &sdk.CallToolParams{Name: "network", Arguments: args})
 	if err != nil || !r.NeedsInput() || len(r.InputRequests) != 1 || len(r.Content) != 0 || r.RequestState == "" {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -228,7 +228,7 @@ func (c manual) brings(t *testing.T, args m, state string) (text string, failed 
 
 func (c manual) bringsAnswer(t *testing.T, args m, state string, answers sdk.InputResponseMap) (text string, failed bool) {
 	t.Helper()
-	r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "network", Arguments: args, RequestState: state, InputResponses: answers})
+	r, err := c.CallTool(bounded(t), &sdk.CallToolParams{Name: "network", Arguments: args, RequestState: state, InputResponses: answers})
 	if err != nil || len(r.Content) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}

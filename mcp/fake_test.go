@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -235,10 +236,32 @@ func connect(t *testing.T, s *server) *sdk.ClientSession {
 	return c
 }
 
+// testBound is far more than a call takes. One that a fault never lets end fails its test then.
+const testBound = time.Minute
+
+// bounded is the test's context, ended after testBound.
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testBound)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// got is what comes from a channel within testBound.
+func got[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-bounded(t).Done():
+		t.Fatal("nothing came")
+	}
+	return v
+}
+
 // call calls a tool and returns its text. Every result is one text and nothing else.
 func (p *playground) call(t *testing.T, tool string, args any) (string, bool) {
 	t.Helper()
-	r, err := p.client.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: args})
+	r, err := p.client.CallTool(bounded(t), &sdk.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
 		t.Fatalf("%s: %v", tool, err)
 	}

@@ -150,7 +150,7 @@ func TestHTTPCallsAreAnsweredAtTheEnd(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(text, `"id":2`) || !strings.Contains(text, `"isError":true`) {
 		t.Errorf("%d %s", status, text)
 	}
-	if err := <-ended; err != nil {
+	if err := got(t, ended); err != nil {
 		t.Error(err)
 	}
 	for _, w := range p.watchers {

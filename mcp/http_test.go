@@ -67,7 +67,7 @@ func TestHTTPServesSeveralClients(t *testing.T) {
 // post sends one message and returns the answer's status, its session and its body.
 func post(t *testing.T, url, body string, head map[string]string) (status int, session, text string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(bounded(t), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,20 +257,24 @@ func TestI11_HTTPCallsOfGoneClientsCount(t *testing.T) {
 	t.Parallel()
 	c := &callBound{calls: maxInflight - 1}
 	entered, leave := make(chan struct{}), make(chan struct{})
-	call := c.middleware(func(context.Context, string, sdk.Request) (sdk.Result, error) {
-		entered <- struct{}{}
+	call := c.middleware(func(ctx context.Context, _ string, _ sdk.Request) (sdk.Result, error) {
+		select {
+		case entered <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		<-leave
 		return nil, nil
 	})
 	request := &sdk.CallToolRequest{Params: &sdk.CallToolParamsRaw{Name: "x"}}
 	done := make(chan error)
 	go func() { _, err := call(t.Context(), "tools/call", request); done <- err }()
-	<-entered
-	if _, err := call(t.Context(), "tools/call", request); err == nil || !strings.Contains(err.Error(), "busy") {
+	got(t, entered)
+	if _, err := call(bounded(t), "tools/call", request); err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("one too many: %v", err)
 	}
 	leave <- struct{}{}
-	if err := <-done; err != nil || c.calls != maxInflight-1 || c.held != 0 {
+	if err := got(t, done); err != nil || c.calls != maxInflight-1 || c.held != 0 {
 		t.Errorf("%v, %d calls", err, c.calls)
 	}
 }
@@ -301,7 +305,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	cancel()
-	if err := <-ended; err != nil {
+	if err := got(t, ended); err != nil {
 		t.Error(err)
 	}
 }

@@ -530,8 +530,13 @@ func TestI11_StartsBeyondTheBoundAreUndone(t *testing.T) {
 			t.Errorf("at most %d: %v", most, err)
 		}
 		if most == 1 {
-			if got := <-r.closed; got != "a <nil>" {
-				t.Errorf("stopped %s", got)
+			select {
+			case got := <-r.closed:
+				if got != "a <nil>" {
+					t.Errorf("stopped %s", got)
+				}
+			default:
+				t.Error("it was not stopped")
 			}
 		}
 		cancel()
