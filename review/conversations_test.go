@@ -1,7 +1,9 @@
 package review_test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/msb-project/msb/capture"
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/review"
 )
 
@@ -286,6 +289,10 @@ func TestI16_ConversationsAreReviewed(t *testing.T) {
 			policy: byBytes, lines: ">@ S 999 0\n<@ SA 0 1000\n>@ A 1000 1\n>@ AF 1000 1 late\nnames late.example 93.184.215.14\n<@ A 1 1001+late established",
 			want: "1:5 allow default_public",
 		},
+		"a name behind the proxy that may not have its address": {
+			policy: "[[egress.allow]]\nhosts = [\"late.example\"]\nports = [9]\nprotocol = \"tcp\"\n",
+			lines:  ">@ S 999 0\n<@ SA 0 1000\n>@ A 1000 1\n>@ A 1000 1 late\nnames late.example 10.0.0.5\n<@ A 1 1000+late \"HTTP/1.1\"", want: "1:5 deny rebinding",
+		},
 		"a request to the proxy without its end": {
 			policy: byBytes, snap: 54 + 10, lines: ">@ S 999 0\n<@ SA 0 1000\n>@ A 1000 1\n>@ A 1000 1 connect\n>@ A 1010 1 \"\\r\\n\\r\\n\"\n<@ A 1 1000 established", want: "1:6 undecided none cut",
 		},
@@ -436,12 +443,17 @@ func TestFramesBesideFlows(t *testing.T) {
 	unreachable := append(answered(append(packet(1, 8+len(data[14:])), 0, 0, 0, 0))[:34], 3, 1, 0, 0, 0, 0, 0, 0)
 	unreachable = append(unreachable, data[14:]...) // an ICMP error about it
 	l := newLink()
-	for _, f := range [][]byte{dhcp, ping, segmentTo(53, 0x9000, capture.SYN, 999, ""), data, unreachable, question(28), question(1)} {
+	arp := func(target ...byte) []byte {
+		f := append(append(bytes.Repeat([]byte{255}, 6), pcapgen.GuestMAC...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
+		f = append(append(append(f, pcapgen.GuestMAC...), pcapgen.Guest4.AsSlice()...), 0, 0, 0, 0, 0, 0)
+		return append(f, target...)
+	}
+	for _, f := range [][]byte{arp(192, 168, 127, 1), arp(192, 168, 127, 2), dhcp, ping, segmentTo(53, 0x9000, capture.SYN, 999, ""), data, unreachable, question(28), question(1)} {
 		l.w.Packet(directionOf(f), f, "")
 	}
 	r := l.review(t)
-	if got, want := outcome(r), "1:1, 2:2, 3:2"; got != want || r.Other != 1 || len(r.Lookups) != 2 || r.Lookups[0].Type != "A" {
-		t.Errorf("%s, %d other frames, %d names; want %s, 1, 2", got, r.Other, len(r.Lookups), want)
+	if got, want := outcome(r), "1:1, 2:2, 3:2"; got != want || r.Other != 3 || len(r.Guarded) != 0 || len(r.Lookups) != 2 || r.Lookups[0].Type != "A" {
+		t.Errorf("%s, %d other frames, %d names; want %s, 3, 2", got, r.Other, len(r.Lookups), want)
 	}
 }
 
@@ -592,5 +604,46 @@ func TestLearningTakesTheNameThatWasSaid(t *testing.T) {
 		if !strings.Contains(learned, want) || strings.Contains(learned, "other.example") {
 			t.Errorf("%s: learned\n%s\nwant %s and not other.example", lines, learned, want)
 		}
+	}
+}
+
+// TestRecordedVerdictsOfAnyKindCount: a capture may hold those of names or of requests alone.
+func TestRecordedVerdictsOfAnyKindCount(t *testing.T) {
+	t.Parallel()
+	for comment, want := range map[string]bool{"": false, " #msb~dns=1~action=deny~name=a.example": true, " #msb~http=1~action=deny~method=GET~path=/": true} {
+		lines := "ask S 0 0" + comment
+		if strings.Contains(comment, "http") {
+			lines = "> S 999 0" + comment
+		}
+		if got := read(t, converse(t, 0, lines), review.Options{Policy: policy(t, byName)}).HasRecorded(); got != want {
+			t.Errorf("%q: %v, want %v", comment, got, want)
+		}
+	}
+}
+
+// failing is a writer that fails after some writes.
+type failing struct{ left int }
+
+func (w *failing) Write(p []byte) (int, error) {
+	if w.left--; w.left < 0 {
+		return 0, errors.New("the disk is full")
+	}
+	return len(p), nil
+}
+
+// TestReportsThatCantBeWrittenAreErrors wherever the disk is full. The table names what was asked of the proxy.
+func TestReportsThatCantBeWrittenAreErrors(t *testing.T) {
+	t.Parallel()
+	r := read(t, converse(t, 0, ">@ S 999 0\n<@ SA 0 1000\n>@ A 1000 1\n>@ A 1000 1 connect\n<@ A 1 1000+connect established"), review.Options{Policy: policy(t, byName)})
+	for i := range 3 {
+		if r.WriteJSON(&failing{i}) == nil {
+			t.Errorf("JSON was written in %d writes", i)
+		}
+	}
+	if r.WriteTable(&failing{}, false) == nil || r.WriteHTML(&failing{}, "") == nil {
+		t.Error("a table or a page was written to nothing")
+	}
+	if rows := r.Rows(false); rows[len(rows)-1][2] != "good.example:443 by proxy" {
+		t.Errorf("rows: %q", rows)
 	}
 }
