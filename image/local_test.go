@@ -66,6 +66,11 @@ func TestDirectoryAsAnImage(t *testing.T) {
 // archiveOf is a "docker save" of one image; extra members come first.
 func archiveOf(t *testing.T, f fixture, link bool) []byte {
 	t.Helper()
+	return namedArchive(t, f, link, "x:y")
+}
+
+func namedArchive(t *testing.T, f fixture, link bool, ref string) []byte {
+	t.Helper()
 	f = f.defaults()
 	config := f.configJSON(t)
 	var b bytes.Buffer
@@ -89,7 +94,7 @@ func archiveOf(t *testing.T, f fixture, link bool) []byte {
 		layers = append(layers, name)
 	}
 	member(tar.Header{Name: configName, Typeflag: tar.TypeReg}, config)
-	member(tar.Header{Name: "manifest.json", Typeflag: tar.TypeReg}, mustJSON(t, []any{map[string]any{"Config": configName, "RepoTags": []string{"x:y"}, "Layers": layers}}))
+	member(tar.Header{Name: "manifest.json", Typeflag: tar.TypeReg}, mustJSON(t, []any{map[string]any{"Config": configName, "RepoTags": []string{ref}, "Layers": layers}}))
 	_ = w.Close()
 	return b.Bytes()
 }

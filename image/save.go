@@ -86,6 +86,9 @@ func (s *Store) again(ctx context.Context, d *Details, asked string) (*resolved,
 		return nil, err
 	}
 	if r, ok := src.(registrySource); ok {
+		if slices.ContainsFunc(d.Layers, func(l Layer) bool { return l.Digest == "" }) { // of an archive, which has no manifest that a registry could have
+			return nil, fmt.Errorf("%w; this one was made by msb commit, or brought by msb image load in docker's format, and no registry has it: keep that archive, or the sandbox by msb snapshot export", errNoLayers)
+		}
 		r.ref = r.ref.Context().Digest(d.Digest) // what its tag means may have changed
 		src = r
 	}

@@ -3,8 +3,12 @@ package image
 import (
 	"bytes"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -80,5 +84,32 @@ func TestI12_IncompleteImagesAreNotSaved(t *testing.T) {
 		if err := s.Save(t.Context(), &bytes.Buffer{}, []string{ref}, SaveOptions{}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", ref, err, want)
 		}
+	}
+}
+
+// TestImagesOfArchivesAskNoRegistry: what came in docker's format has nothing that a registry could have, and fails before
+// anybody is asked.
+func TestImagesOfArchivesAskNoRegistry(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer registry.Close()
+	ref := strings.TrimPrefix(registry.URL, "http://") + "/app:v1"
+	s := openStore(t, StoreOptions{})
+	f := fixture{layers: [][]byte{layerOf(t, "n", "one")}}
+	if _, err := s.Load(t.Context(), bytes.NewReader(namedArchive(t, f, false, ref)), LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(t.Context(), &bytes.Buffer{}, []string{ref}, SaveOptions{}); !errors.Is(err, errNoLayers) || !strings.Contains(err.Error(), "msb snapshot export") {
+		t.Errorf("got %v", err)
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the registry was asked %d times", n)
+	}
+	if _, err := s.Resolve(t.Context(), ref, Options{Pull: PullAlways}); err == nil || asked.Load() == 0 { // the twin
+		t.Errorf("a pull asks it %d times: %v", asked.Load(), err)
 	}
 }

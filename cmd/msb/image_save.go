@@ -21,8 +21,8 @@ func newImageSave(ui *ui) *cobra.Command {
 		Long: `Writes images to standard output or a file, as docker save does. The cache keeps the
 disk that was made of an image, and not its layers: they are read again from where the
 image came from, its registry for most, by the digest that is in the cache. What came
-by msb image load can't be saved unless its registry has it, and what msb commit made
-can't be saved at all.`,
+by msb image load can't be saved unless its registry has it; what came in docker's format,
+and what msb commit made, can't be saved at all: msb snapshot export writes a sandbox to a file.`,
 		Example: `  msb image save -o alpine.tar alpine:3.20
   msb image save alpine:3.20 | docker load`,
 		Args: named(cobra.MinimumNArgs(1), "name the image"),
