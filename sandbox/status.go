@@ -24,9 +24,13 @@ type Status struct {
 	Created       time.Time `json:"created"`
 	Image         string    `json:"image"`
 	Digest        string    `json:"digest"`
-	CPUs          int       `json:"cpus"`
-	Memory        int64     `json:"memory_bytes"`
-	Disk          int64     `json:"disk_bytes"`
+	// CPUs and Memory, in bytes, are the running machine's, or those of the next start; NextCPUs and NextMemory are those
+	// of the next start where they differ from a running machine's.
+	CPUs       int   `json:"cpus"`
+	Memory     int64 `json:"memory_bytes"`
+	NextCPUs   int   `json:"next_cpus,omitempty"`
+	NextMemory int64 `json:"next_memory_bytes,omitempty"`
+	Disk       int64 `json:"disk_bytes"`
 	// Used is what the disk takes on the host.
 	Used       int64  `json:"disk_used_bytes"`
 	PolicyFile string `json:"policy_file,omitempty"`
@@ -149,6 +153,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 		s.Running = true
 		if state.ReadJSON(dir, state.InfoFile, &r) == nil {
 			s.Started, s.Info, s.Paused, s.PolicyRefused = &r.Started, r.Info, r.Paused, r.PolicyRefused
+			s.sizeOf(r.Info)
 		}
 		return s, nil
 	}
@@ -157,4 +162,17 @@ func (h *Home) Inspect(name string) (*Status, error) {
 		s.End = &end
 	}
 	return s, nil
+}
+
+// sizeOf shows the size of a machine that runs.
+func (s *Status) sizeOf(run *Info) {
+	if run == nil {
+		return
+	}
+	if run.CPUs != 0 && run.CPUs != s.CPUs {
+		s.CPUs, s.NextCPUs = run.CPUs, s.CPUs
+	}
+	if run.Memory != 0 && run.Memory != s.Memory {
+		s.Memory, s.NextMemory = run.Memory, s.Memory
+	}
 }

@@ -46,6 +46,9 @@ type Info struct {
 	Backend string `json:"backend"`
 	// Kernel is the guest's release, as the guest reports it.
 	Kernel string `json:"kernel"`
+	// CPUs and Memory, in bytes, are the machine's; 0 if an msb of before started it.
+	CPUs   int   `json:"cpus,omitempty"`
+	Memory int64 `json:"memory_bytes,omitempty"`
 	// Ports are those that are published, with the ones that were chosen.
 	Ports []Port `json:"ports,omitempty"`
 	// Restored tells that the guest is a copy of a saved machine, see Config.Cold.

@@ -11,7 +11,7 @@ import (
 
 func (s *supervisor) announce() error {
 	info := &state.Info{
-		ID: s.plan.ID, Backend: s.backend.Name(),
+		ID: s.plan.ID, Backend: s.backend.Name(), CPUs: s.plan.CPUs, Memory: s.plan.Memory,
 		Kernel: s.agent.Info().Kernel, Warnings: s.agent.Info().Warnings,
 		Confinement: s.machine.Confinement(), Restored: s.machine.Restored(),
 	}
