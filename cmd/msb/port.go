@@ -61,6 +61,21 @@ The sandbox must run; msb port ls shows those of one that doesn't, too.`,
 	return c
 }
 
+// chosenLater follows a port whose host port nobody has chosen yet.
+const chosenLater = " (this machine's port is chosen at the next start)"
+
+// portText is a port as sandbox.ParsePort reads it, and what is to be chosen of it.
+func portText(p sandbox.Port) string {
+	if p.Host != 0 {
+		return p.String()
+	}
+	text := guestPort(p)
+	if p.Address.IsValid() { // ADDRESS::PORT, as docker's
+		text = strings.TrimSuffix(netip.AddrPortFrom(p.Address, 0).String(), "0") + ":" + text
+	}
+	return text + chosenLater
+}
+
 // guestPort is a guest's port as docker writes it.
 func guestPort(p sandbox.Port) string { return fmt.Sprintf("%d/%s", p.Guest, p.Proto()) }
 
@@ -91,13 +106,14 @@ don't tell ports apart, so that two sandboxes on 127.0.0.1 would share theirs.`,
 func printPorts(ui *ui, c *cobra.Command, list *listFlags, name string, ports []sandbox.Port) error {
 	type row struct {
 		Port  string   `json:"port"`
+		Host  uint16   `json:"host"` // 0 is chosen at the next start
 		Guest string   `json:"guest"`
 		Hosts []string `json:"hosts"`
 		URL   string   `json:"url"`
 	}
 	rows := make([]row, 0, len(ports))
 	for _, p := range ports {
-		r := row{Port: p.String(), Guest: guestPort(p), Hosts: []string{}}
+		r := row{Port: strings.TrimSuffix(portText(p), chosenLater), Host: p.Host, Guest: guestPort(p), Hosts: []string{}}
 		for _, a := range p.Addresses() {
 			if p.Host != 0 {
 				r.Hosts = append(r.Hosts, netip.AddrPortFrom(a, p.Host).String())
@@ -111,7 +127,7 @@ func printPorts(ui *ui, c *cobra.Command, list *listFlags, name string, ports []
 	return printList(ui, c, list, rows, func(r *row) string { return r.Port }, func(rows []row) [][]string {
 		table := append(make([][]string, 0, 1+len(rows)), []string{"GUEST", "HOST", "URL"})
 		for _, r := range rows {
-			table = append(table, []string{r.Guest, cmp.Or(strings.Join(r.Hosts, ", "), "any, at the next start"), cmp.Or(r.URL, "-")})
+			table = append(table, []string{r.Guest, cmp.Or(strings.Join(r.Hosts, ", "), "chosen at the next start"), cmp.Or(r.URL, "-")})
 		}
 		return table
 	})
@@ -129,7 +145,8 @@ func newPortAddCommand(ui *ui) *cobra.Command {
 		Use:   "add NAME [ADDRESS:]HOSTPORT:PORT[/udp]...",
 		Short: "Publish ports of a sandbox: at once if it runs, and at each start",
 		Long: `Publishes ports as -p of msb run does: at once if the sandbox runs, and at each
-start. Prints each with what was chosen for it.`,
+start. Prints each with what was chosen for it; for a sandbox that doesn't run, any
+port of this machine is chosen at its next start, and kept.`,
 		Example: `  msb port add web 8080:80
   msb port add web 80            # any port of this machine`,
 		Args: named(cobra.MinimumNArgs(2), portRemedy),
@@ -139,7 +156,7 @@ start. Prints each with what was chosen for it.`,
 				if err != nil {
 					return err
 				}
-				return ui.print(p.String() + "\n")
+				return ui.print(portText(p) + "\n")
 			})
 		},
 	}
@@ -159,7 +176,7 @@ port of this machine that leads to that one. Prints each that was removed.`,
 			return eachPort(c, args, func(ctx context.Context, home *sandbox.Home, p sandbox.Port) error {
 				removed, err := home.Ports().Remove(ctx, args[0], p)
 				for _, r := range removed {
-					if err := ui.print(r.String() + "\n"); err != nil {
+					if err := ui.print(portText(r) + "\n"); err != nil {
 						return err
 					}
 				}
