@@ -5,7 +5,8 @@
 //
 // The guest is a network namespace with a TAP, so it needs Linux and root. The
 // subject is a process of its own; client, server and the bridge between the TAP
-// and the subject's stream socket are another. QEMU has no machine then, only a
+// and the subject's stream socket are another, and the client of connections that
+// are open at once is a third. QEMU has no machine then, only a
 // hub between its user network and the socket. msb's guest has the MTU of msb's
 // QEMU guests, 65520, the others' their 1500.
 //
