@@ -51,7 +51,7 @@ lint: bin/golangci-lint ## golangci-lint with the house rules and the layers of 
 	@bin/golangci-lint run ./...
 	@! git grep -nE "$(PRIVATE_WORDS)" -- "*.go" || { echo "write the field's term: directory, detach, truncated, malformed …"; exit 1; }
 	@cd bench/report && ../../bin/golangci-lint run ./...
-	@cd shim && ../bin/golangci-lint run --build-tags containerdtest ./...
+	@cd shim && ../bin/golangci-lint run --build-tags containerdtest,kubernetestest ./...
 	@cd deploy && ../bin/golangci-lint run ./...
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt these files:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 
@@ -105,6 +105,10 @@ node-image: shim build ## pack bin/msb-node.tar, the image of the DaemonSet that
 test-containerd: shim ## a real containerd runs containers with the shim, beside runc (root)
 	MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -tags containerdtest -run '^TestContainerd' ./...
 
+.PHONY: test-kubernetes
+test-kubernetes: shim ## a Kubernetes of one node, built from source once, runs pods with the shim (root; 20 minutes)
+	MSB_TEST_KUBERNETES=$$(scripts/kubernetes) MSB_TEST_CONTAINERD=$$(scripts/containerd) MSB_TEST_SHIM=$(CURDIR)/bin $(GO) -C shim test $(GOTEST_FLAGS) -timeout 2h -tags containerdtest,kubernetestest -run '^TestKubernetes$$' -v ./
+
 test-clock: ## look at the clocks of 50 guests under emulation, on a quiet machine and on a loaded one
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25
 	$(GOTEST) -timeout 30m ./internal/vm/qemu -run '^TestClockKeepsTime$$' -v -clock-boots 25 -clock-load
@@ -132,7 +136,7 @@ test-cross: ## check the types of what other systems compile, and this one witho
 	@$(GO) build -C tools/lint -o $(CURDIR)/bin/typecheck ./typecheck
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 bin/typecheck .
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 bin/typecheck .
-	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 GOFLAGS=-tags=containerdtest bin/typecheck shim
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 GOFLAGS=-tags=containerdtest,kubernetestest bin/typecheck shim
 	CGO_ENABLED=0 bin/typecheck .
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)

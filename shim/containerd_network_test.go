@@ -47,6 +47,8 @@ func criNode(t *testing.T) (*node, cri.RuntimeServiceClient) {
 	n.write(t, "config.toml", text+fmt.Sprintf(`
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '%s'
+[plugins.'io.containerd.cri.v1.runtime']
+restrict_oom_score_adj = true # for runc, where the tests may not lower it
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ['/usr/lib/cni']
 conf_dir = '%s'
@@ -125,14 +127,14 @@ protocol = "tcp"
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := func(port string) string {
+	local := func(port string) string {
 		return within(t, netns, func() string { return get("", net.JoinHostPort("127.0.0.1", port)) })
 	}
-	waitFor(t, "the pod's ports", func() bool { return get("", ip+":8080") == "all\n" && inside("8081") == "own\n" })
+	waitFor(t, "the pod's ports", func() bool { return get("", ip+":8080") == "all\n" && local("8081") == "own\n" })
 	for name, got := range map[string]struct{ got, want string }{
 		"a client of the rule":       {get(allowed, ip+":8080"), "all\n"},
 		"a client of no rule":        {get(denied, ip+":8080"), ""},
-		"localhost":                  {inside("8080"), "all\n"},
+		"localhost":                  {local("8080"), "all\n"},
 		"another's localhost server": {get(allowed, ip+":8081"), ""},
 	} {
 		if got.got != got.want {

@@ -53,6 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// testImage does nothing by itself, as the pause image of pods that runc runs.
 const testImage = "msb.test/busybox:latest"
 
 // node is a private containerd.
@@ -61,6 +62,7 @@ type node struct {
 	ctr  string
 	path string // PATH of containerd, which finds its shims there
 
+	netns  string // the network namespace of containerd; "" for this one
 	daemon *exec.Cmd
 	log    *os.File
 }
@@ -118,7 +120,7 @@ func (n *node) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(os.Getenv(envContainerd), "containerd"), "--config", n.file("config.toml"))
+	cmd := inside(n.netns, filepath.Join(os.Getenv(envContainerd), "containerd"), "--config", n.file("config.toml"))
 	cmd.Env = append(os.Environ(), "PATH="+n.path)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -127,6 +129,14 @@ func (n *node) start(t *testing.T) {
 	}
 	n.daemon, n.log = cmd, log
 	waitFor(t, "containerd to serve", func() bool { return n.command("version").Run() == nil })
+}
+
+// inside is a command in a network namespace, which has the process's number from its start.
+func inside(netns string, args ...string) *exec.Cmd {
+	if netns == "" {
+		return exec.Command(args[0], args[1:]...)
+	}
+	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + netns, "--"}, args...)...)
 }
 
 // stop ends the daemon, as a restart of its service does: shims live on.
@@ -288,7 +298,7 @@ func writeImage(dir, archive string) error {
 	if err == nil {
 		img, err = mutate.ConfigFile(img, &v1.ConfigFile{
 			Architecture: "amd64", OS: "linux", RootFS: v1.RootFS{Type: "layers", DiffIDs: diffIDs(img)},
-			Config: v1.Config{Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin", "OF_THE_IMAGE=yes"}},
+			Config: v1.Config{Cmd: []string{"/bin/sleep", "100000"}, Env: []string{"PATH=/bin", "OF_THE_IMAGE=yes"}},
 		})
 	}
 	if err != nil {

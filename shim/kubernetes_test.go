@@ -1,0 +1,31 @@
+//go:build containerdtest && kubernetestest
+
+package shim_test
+
+import "testing"
+
+// TestKubernetes runs pods of the RuntimeClass msb on a Kubernetes of one node: etcd, API server, controller manager, scheduler,
+// kubelet and kube-proxy, with containerd. Each test has its namespace, and leaves nothing on the node.
+func TestKubernetes(t *testing.T) {
+	c := startCluster(t)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"Pod", testPod},
+		{"Deployment", testDeployment},
+		{"Job", testJob},
+		{"StatefulSet", testStatefulSet},
+		{"Containers", testContainers},
+		{"Volumes", testVolumes},
+		{"Refusals", testRefusals},
+		{"Secrets", testSecrets},
+		{"Egress", testEgress},
+		{"NetworkPolicy", testNetworkPolicy},
+		{"Restarts", testRestarts},
+		{"Ten", testTen},
+		{"Eviction", testEviction},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
+	}
+}
