@@ -171,10 +171,15 @@ func hasHooks(h *specs.Hooks) bool {
 	return h != nil && len(h.Prestart)+len(h.CreateRuntime)+len(h.CreateContainer)+len(h.StartContainer)+len(h.Poststart)+len(h.Poststop) > 0 //nolint:staticcheck // Prestart is deprecated, and set all the same
 }
 
+// deviceNames are the first few: privileged has every device of the node, which isn't for a pod's events.
 func deviceNames(all []specs.LinuxDevice) string {
-	names := make([]string, 0, len(all))
-	for _, d := range all {
+	const most = 3
+	var names []string
+	for _, d := range all[:min(len(all), most)] {
 		names = append(names, d.Path)
+	}
+	if more := len(all) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

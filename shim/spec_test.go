@@ -128,6 +128,7 @@ func TestRefusals(t *testing.T) {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: "user"})
 		}, "hostUsers"},
 		{func(s *specs.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/kvm"}} }, "/dev/kvm"},
+		{func(s *specs.Spec) { s.Linux.Devices = make([]specs.LinuxDevice, 100) }, "and 97 more)"},
 		{func(s *specs.Spec) {
 			s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
 		}, "privileged"},
