@@ -328,6 +328,53 @@ func TestI16_ProxyRequestsAreJudgedAsDialled(t *testing.T) {
 	}
 }
 
+// TestI16_UnfinishedProxyRequestsAreDenied as soon as nothing more can come, those that can't be read with an answer that says so.
+// What the session is asked for is known once all of it is read.
+func TestI16_UnfinishedProxyRequestsAreDenied(t *testing.T) {
+	t.Parallel()
+	const half, whole, bad = "CONNECT web.exam", "CONNECT web.example.com:22 HTTP/1.1\r\n\r\n", "CONNECT web example:22 HTTP/1.1\r\n\r\n"
+	for name, c := range map[string]struct {
+		said   string
+		end    Ending
+		want   Action
+		answer string
+	}{
+		"half, more may come": {half, More, NeedBytes, ""}, "half, silent": {half, Silent, Refuse, ""}, "half, gone": {half, Gone, Refuse, ""},
+		"nothing": {"", Silent, Refuse, ""}, "whole": {whole, More, NeedNames, ""}, "unreadable": {bad, More, Refuse, "HTTP/1.1 400 "},
+	} {
+		s, _ := Open(rulesOf(t, webTLS), known, egress.TCP, guestAddr, netip.AddrPortFrom(gatewayAddr, ProxyPort))
+		step := s.Data([]byte(c.said), c.end)
+		request, _ := s.Proxied()
+		refused := c.want == Refuse
+		if step.Action != c.want || step.Decided != refused || !strings.HasPrefix(string(step.Refusal.Bytes()), c.answer) || (request != nil) != (c.want == NeedNames) {
+			t.Errorf("%s: %s, decided %v, %q, request %v; want %s, %q", name, step.Action, step.Decided, step.Refusal.Bytes(), request, c.want, c.answer)
+		}
+		if reason := s.Judged().Verdict.Reason; refused && reason != egress.ReasonUnreadable || s.Asks() != (c.want == NeedBytes) {
+			t.Errorf("%s: %s, asks %v", name, reason, s.Asks())
+		}
+		if refused {
+			if again := s.Data([]byte(whole), More); again.Action != Continue {
+				t.Errorf("%s: %s behind its end", name, again.Action)
+			}
+		}
+	}
+}
+
+// TestRefusalsSpeakTheClientsProtocol: a TLS client gets an alert, one of HTTP an answer, any other nothing.
+func TestRefusalsSpeakTheClientsProtocol(t *testing.T) {
+	t.Parallel()
+	rules := rulesOf(t, "[egress]\ndefault = \"public\"\n[[egress.deny]]\nhosts = [\"evil.example\"]\n")
+	for said, want := range map[string]string{clientHello("evil.example"): "\x15\x03", "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n": "HTTP/1.1 403 "} {
+		s, _ := Open(rules, pins{}, egress.TCP, guestAddr, netip.AddrPortFrom(webAddr, 443))
+		if step := s.Data([]byte(said), More); step.Action != Refuse || !strings.HasPrefix(string(step.Refusal.Bytes()), want) {
+			t.Errorf("%.10q: %s with %q, want %s with %q", said, step.Action, step.Refusal.Bytes(), Refuse, want)
+		}
+	}
+	if s, step := Open(rules, pins{}, egress.ICMP, guestAddr, netip.AddrPortFrom(gatewayAddr, 0)); step.Action != Drop || step.Decided || s.Asks() {
+		t.Errorf("a ping of the gateway: %s, decided %v; want %s, which the stack answers", step.Action, step.Decided, Drop)
+	}
+}
+
 // TestI7_LookalikesAreNoProtocol: where a name is denied, bytes in which some server may find TLS or HTTP
 // don't pass for another protocol.
 func TestI7_LookalikesAreNoProtocol(t *testing.T) {
