@@ -84,8 +84,12 @@ func TestI6_InternalNamesNeedOwnRules(t *testing.T) {
 		bare := mustEngine(t, load(t, open))
 		for _, text := range []string{"db.internal", "a.b.internal", "wiki.corp", "nas.lan", "x.home", "x.intranet", "x.private", "mx.mail", "ci.test", "home.arpa", "tv.home.arpa", "cluster.local", "api.shop.svc.cluster.local"} {
 			n := hostname.MustParse(text)
-			if v := bare.DecideName(n); v.Action != Deny || v.Reason == ReasonRule {
-				t.Errorf("%q: %s goes upstream: %v", open, text, v.Message())
+			why := ReasonLocalName
+			if open == star { // no default would let it through
+				why = ReasonNoRule
+			}
+			if v := bare.DecideName(n); v.Action != Deny || v.Reason != why {
+				t.Errorf("%q: %s goes upstream, or is denied for another reason: %v", open, text, v.Message())
 			}
 			for _, pattern := range []string{text, "*." + text[strings.LastIndexByte(text, '.')+1:]} {
 				named := mustEngine(t, load(t, fmt.Sprintf("%s[[egress.allow]]\nname = \"own\"\nhosts = [\"*\", %q]\nprotocol = \"https\"\n", open, pattern)))
@@ -98,6 +102,17 @@ func TestI6_InternalNamesNeedOwnRules(t *testing.T) {
 			if v := bare.DecideName(hostname.MustParse(text)); v.Action != Allow {
 				t.Errorf("%q: %s: %v", open, text, v.Message())
 			}
+		}
+	}
+}
+
+// TestI5_LoopbackIsTheHosts in each spelling, whatever addresses the host has.
+func TestI5_LoopbackIsTheHosts(t *testing.T) {
+	t.Parallel()
+	c := NewClassifier()
+	for text, want := range map[string]bool{"127.0.0.1": true, "127.9.9.9": true, "::1": true, "::ffff:127.0.0.1": true, "128.0.0.1": false, "::2": false} {
+		if got := c.OwnedByHost(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
 }
