@@ -83,7 +83,11 @@ func (a *supervisorAdapter) SSH(call grpc.BidiStreamingServer[agentpb.SSHRequest
 	}()
 	conn := &sshConn{in, out}
 	err := a.ssh(conn, s.notice)
-	_ = conn.Close() // has no error
+	_ = conn.Close()               // has no error
+	if errors.Is(err, ErrClosed) { // the session ends, and its client finds out why
+		ended <- nil
+		return statusOf(err)
+	}
 	ended <- err
 	select {
 	case <-flushed:

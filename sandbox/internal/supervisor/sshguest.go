@@ -22,7 +22,11 @@ func (g sshGuest) serve(conn io.ReadWriteCloser, notice func(string)) error {
 	if g.s.plan.Name == "" { // its directory is for a run's own files
 		return errors.New("ssh needs a sandbox with a name")
 	}
-	return g.s.sshd.Serve(g.s.ctx, conn, notice)
+	err := g.s.sshd.Serve(g.s.ctx, conn, notice)
+	if g.s.ctx.Err() != nil {
+		return agentclient.ErrClosed
+	}
+	return err
 }
 
 // Exec implements sshd.Guest.
