@@ -848,3 +848,24 @@ func TestFullServersAnswerTheirSessions(t *testing.T) {
 		t.Errorf("beside one that opens: %d %s", status, text)
 	}
 }
+
+// TestI15_InnermostDirectoriesDecide whether files may be written: a read-only directory within a writable one stays
+// read-only, in whatever order they are shared. The twins lie beside it, and within one that is shared twice.
+func TestI15_InnermostDirectoriesDecide(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	inner, twice := filepath.Join(dir, "inner"), filepath.Join(dir, "twice")
+	all := []sandbox.Directory{{Host: dir, Guest: "/outer", Writable: true}, {Host: inner, Guest: "/inner"}, {Host: twice, Guest: "/ro"}, {Host: twice, Guest: "/rw", Writable: true}}
+	for range 2 {
+		tools := fileTools{boxes: &boxes{opts: Options{Directories: all}}}
+		for at, want := range map[string]string{dir + "/x": "/outer/x", dir + "/innerx": "/outer/innerx", inner + "/x": "", inner: "", twice + "/x": "/rw/x", dir + "/../x": ""} {
+			if got, err := tools.shared(at, true); got != want || (err != nil) != (want == "") {
+				t.Errorf("writing %s: %q, %v; want %q", at, got, err, want)
+			}
+		}
+		if got, err := tools.shared(inner+"/x", false); got != "/inner/x" || err != nil {
+			t.Errorf("reading: %q, %v", got, err)
+		}
+		slices.Reverse(all)
+	}
+}

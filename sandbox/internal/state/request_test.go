@@ -3,10 +3,15 @@ package state
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/msb-project/msb/audit"
 )
 
 func states(st *Stored) string {
@@ -194,6 +199,97 @@ func TestI15_UnreadableFloorsLetNobodyAsk(t *testing.T) {
 		st.Requests = []Request{r}
 		if rules := st.Granted(); (len(rules) == 1) != readable {
 			t.Errorf("%q: in force are %+v", floor, rules)
+		}
+	}
+}
+
+// TestI15_GrantsForOnceAreUsedOnce: the file of one is there from its approval to its use, no other request has one, and what
+// is over leaves none.
+func TestI15_GrantsForOnceAreUsedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	st := &Stored{Requests: []Request{
+		{ID: "a", State: RequestApproved, Lifetime: ForOnce}, {ID: "b", State: RequestApproved, Lifetime: ForOnce}, {ID: "c", State: RequestApproved, Lifetime: ForHour},
+		{ID: "d", State: RequestPending}, {ID: "e", State: RequestRevoked, Lifetime: ForOnce},
+	}}
+	there := func() string {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, f := range files {
+			names = append(names, f.Name())
+		}
+		return strings.Join(names, " ")
+	}
+	for i := range st.Requests {
+		if err := st.Requests[i].MarkUnused(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := there(); got != "once-a once-b" || len(st.UsedOnce(dir)) != 0 {
+		t.Errorf("%s; used %q", got, st.UsedOnce(dir))
+	}
+	if err := os.Remove(OnceFile(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	before := st.Requests
+	st.MarkUsed(dir)
+	for i := range st.Requests {
+		if r := &st.Requests[i]; r.Used != (r.ID == "b") || before[i].Used {
+			t.Errorf("%+v; before %+v", r, before[i])
+		}
+	}
+	if got := st.UsedOnce(dir); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("used: %q", got)
+	}
+	st.Unmark(dir)
+	if got := there(); got != "once-a" {
+		t.Errorf("one in force: %s", got)
+	}
+	st.Requests[0].State = RequestRevoked
+	st.Unmark(dir)
+	if got := there(); got != "" {
+		t.Errorf("one that is over: %s", got)
+	}
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), OnceFile(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Requests[1].MarkUnused(dir); err == nil {
+		t.Error("a link was followed")
+	}
+}
+
+// TestI1_RequestsHaveTheirLines in the audit log: what was asked for, and who answered what and why.
+func TestI1_RequestsHaveTheirLines(t *testing.T) {
+	t.Parallel()
+	r := Request{ID: "x", Host: "a.example", Port: 8443, Methods: []string{"GET", "POST"}, Why: "to build", By: "me", Reason: "it builds"}
+	base := audit.Event{Host: "a.example", Port: 8443, Method: "GET, POST", Rule: "request x"}
+	for _, c := range []struct {
+		kind     audit.Kind
+		state    RequestState
+		lifetime string
+		reason   string
+		by       string
+		action   string
+		message  string
+	}{
+		{audit.AccessRequest, RequestPending, "", "", "", "", "to build"},
+		{audit.AccessAnswer, RequestApproved, ForOnce, "it builds", "me", "allow", "for once: it builds"},
+		{audit.AccessAnswer, RequestApproved, ForHour, "", "me", "allow", "for an hour"},
+		{audit.AccessAnswer, RequestApproved, "sandbox", "", "me", "allow", "for as long as the sandbox is there"},
+		{audit.AccessAnswer, RequestDenied, "", "it builds", "me", "deny", "denied: it builds"},
+		{audit.AccessAnswer, RequestRevoked, ForHour, "", "me", "deny", "revoked"},
+		{audit.AccessEnd, RequestExpired, "", "", "", "", "nobody answered"},
+		{audit.AccessEnd, RequestApproved, ForHour, "", "", "", "its time is over"},
+		{audit.AccessEnd, RequestApproved, ForOnce, "", "", "", "it was used, or its time is over"},
+	} {
+		r.State, r.Lifetime, r.Reason = c.state, c.lifetime, c.reason
+		want := base
+		want.Kind, want.By, want.Action, want.Message = c.kind, c.by, c.action, c.message
+		if got := r.Event(c.kind); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
 }
