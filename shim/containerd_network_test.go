@@ -164,10 +164,7 @@ protocol = "tcp"
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "service\n") }))
-	}()
-	t.Cleanup(func() { _ = l.Close() })
+	servePage(t, l, "service")
 	e, err := r.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: c.ContainerId, Timeout: int64(patience.Seconds()), Cmd: []string{
 		"/bin/ask", "http://api/", "http://other/", "http://" + service + "/", "http://10.213.7.1/",
 	}})
@@ -256,6 +253,13 @@ func within(t *testing.T, netns string, do func() string) string {
 		got <- do()
 	}()
 	return <-got
+}
+
+// servePage serves a page until the test ends.
+func servePage(t *testing.T, l net.Listener, page string) {
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page+"\n") })}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
 }
 
 // serveDNS serves A records at port 53 of an address of the node.

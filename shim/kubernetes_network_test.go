@@ -5,9 +5,7 @@ package shim_test
 import (
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -33,9 +31,7 @@ func (c *cluster) serve(t *testing.T, at, page string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page+"\n") })}
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(func() { _ = s.Close() })
+	servePage(t, l, page)
 }
 
 // names is the resolver of the cluster, in place of CoreDNS: it answers with what a test puts into it.
