@@ -111,11 +111,11 @@ func askUDP(at string) (own, got string) {
 // serveOwn gives the node an address, and serves TCP and UDP at its port 7000.
 func serveOwn(t *testing.T, address string) {
 	t.Helper()
-	bits := "/32"
+	bits, args := "/32", []string{"dev", "lo"}
 	if strings.Contains(address, ":") {
-		bits = "/128"
+		bits, args = "/128", append(args, "nodad") // at once, not after duplicates were looked for
 	}
-	if out, err := exec.Command("ip", "addr", "add", address+bits, "dev", "lo").CombinedOutput(); err != nil {
+	if out, err := exec.Command("ip", append([]string{"addr", "add", address + bits}, args...)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "addr", "del", address+bits, "dev", "lo").Run() })
