@@ -3,7 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/msb-project/msb/audit"
@@ -31,7 +34,47 @@ func (g *Gateway) dialSandbox(ctx context.Context, network string, t policies.Ta
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return g.cfg.DialSandbox(ctx, t.Sandbox, t.Port)
+	c, err := g.cfg.DialSandbox(ctx, t.Sandbox, t.Port)
+	if err != nil {
+		return nil, err
+	}
+	return peerConn(c), nil
+}
+
+// resettableConn is a connection to another sandbox's gateway. A Unix socket knows no RST: an end of both ways before ours
+// has ended is one. Otherwise an upload that was cut off would look complete.
+type resettableConn struct {
+	*net.UnixConn
+	raw   syscall.RawConn
+	ended atomic.Bool // our way
+}
+
+// peerConn is a connection between two gateways on which resets are seen.
+func peerConn(c net.Conn) net.Conn {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return c
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return c
+	}
+	return &resettableConn{UnixConn: u, raw: raw}
+}
+
+// CloseWrite ends our way.
+func (c *resettableConn) CloseWrite() error {
+	c.ended.Store(true)
+	return c.UnixConn.CloseWrite()
+}
+
+// Read returns io.EOF for an orderly end only.
+func (c *resettableConn) Read(b []byte) (int, error) {
+	n, err := c.UnixConn.Read(b)
+	if errors.Is(err, io.EOF) && !c.ended.Load() && hungUp(c.raw) {
+		return n, &net.OpError{Op: "read", Net: "unix", Err: syscall.ECONNRESET}
+	}
+	return n, err
 }
 
 // ServePeer carries a connection of another sandbox to a TCP port of g's guest, which sees the gateway's address as its
@@ -41,6 +84,7 @@ func (g *Gateway) dialSandbox(ctx context.Context, network string, t policies.Ta
 func ServePeer(ctx context.Context, g *Gateway, client net.Conn, from string, port uint16, answer func(error) error) {
 	ctx, cancel := within(ctx, g.ctx)
 	defer cancel()
+	client = peerConn(client)
 	defer func() { _ = client.Close() }()
 	judge := func() egress.Verdict { return egress.AdmitSandbox(g.policy.Load(), from, port) }
 	ev, ok := begin(judge(), audit.Event{Proto: egress.TCP.String(), Peer: from, Port: port})

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -20,6 +23,23 @@ const (
 	fromMe = "[[ingress.allow]]\nname = \"app\"\nsandboxes = [\"web\"]\nports = [5432]\n"
 )
 
+// unixPair is the two ends of a connection over a Unix socket, as between two gateways.
+func unixPair(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if ours, err = net.Dial("unix", l.Addr().String()); err == nil {
+		theirs, err = l.Accept()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ours, theirs
+}
+
 // pair is two worlds; what leads to sandbox:db in the first one's policy comes to the second as from a sandbox.
 func pair(t *testing.T, from, own, others string) (a, b *gatewaytest.World) {
 	t.Helper()
@@ -31,7 +51,7 @@ func pair(t *testing.T, from, own, others string) (a, b *gatewaytest.World) {
 			if name != "db" {
 				return nil, errors.New("no such sandbox")
 			}
-			ours, theirs := net.Pipe()
+			ours, theirs := unixPair(t)
 			answered := make(chan error, 1)
 			go gateway.ServePeer(t.Context(), b.Gateway, theirs, from, port, func(err error) error { answered <- err; return nil })
 			if err := <-answered; err != nil {
@@ -122,6 +142,59 @@ func TestI16_ReloadsEndSandboxesConnections(t *testing.T) {
 		}
 		if ev := b.Audit.Wait(t, audit.PortFlow, 1)[0]; !strings.Contains(ev.Message, "no longer") {
 			t.Errorf("the audit log says %+v", ev)
+		}
+	}
+}
+
+// TestResetsPassBetweenSandboxes, both ways, as do orderly ends, of which the first is a half-close.
+func TestResetsPassBetweenSandboxes(t *testing.T) {
+	t.Parallel()
+	for _, reset := range []bool{true, false} {
+		for _, callerFirst := range []bool{true, false} {
+			a, b := pair(t, "web", toDB, fromMe)
+			server, err := b.Guest.ListenTCP(5432)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := a.Dial(a.Lookup("db.internal"), 5432)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := server.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !callerFirst {
+				first, second = second, first
+			}
+			if _, err := first.Write([]byte("half of an upl")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(second, make([]byte, 14)); err != nil {
+				t.Fatal(err)
+			}
+			_ = second.SetDeadline(time.Now().Add(time.Minute))
+			if reset {
+				resets := map[bool]*gatewaytest.World{true: a, false: b}[callerFirst]
+				for _, ep := range resets.Guest.Stack.RegisteredEndpoints() {
+					ep.Abort()
+				}
+				if _, err := io.Copy(io.Discard, second); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("caller first %v: a reset came as %v", callerFirst, err)
+				}
+				continue
+			}
+			_ = first.(interface{ CloseWrite() error }).CloseWrite()
+			if _, err := io.Copy(io.Discard, second); err != nil {
+				t.Errorf("caller first %v: a half-close came as %v", callerFirst, err)
+			}
+			if _, err := second.Write([]byte("answer")); err != nil {
+				t.Fatal(err)
+			}
+			_ = second.Close()
+			if got, err := io.ReadAll(first); string(got) != "answer" || err != nil {
+				t.Errorf("caller first %v: after a half-close %q came, %v", callerFirst, got, err)
+			}
 		}
 	}
 }
