@@ -40,8 +40,10 @@ type page struct {
 	Hidden   int
 	Requests []pageRequest
 	Unlisted int64
-	Timeline []timeStep
-	Step     time.Duration
+	// MoreLookups and MoreNames are not listed.
+	MoreLookups, MoreNames int
+	Timeline               []timeStep
+	Step                   time.Duration
 }
 
 type verdictCount struct {
@@ -85,9 +87,9 @@ type timeStep struct {
 // of the capture is escaped, and the page's own policy forbids it every request.
 func (r *Report) WriteHTML(w io.Writer, title string) error {
 	p := page{Title: title, Summary: r.Summary(), Compared: r.compared, Head: r.head()}
-	p.Lookups = r.Lookups[:min(len(r.Lookups), maxPageNames)]
-	listed := r.Requests[:min(len(r.Requests), maxPageAsked)]
-	p.Unlisted = r.MoreRequests + int64(len(r.Requests)-len(listed))
+	p.Lookups, p.MoreLookups = first(r.Lookups, maxPageNames)
+	listed, more := first(r.Requests, maxPageAsked)
+	p.Unlisted = r.MoreRequests + int64(more)
 	for i := range listed {
 		q := &listed[i]
 		p.Requests = append(p.Requests, pageRequest{
@@ -96,6 +98,12 @@ func (r *Report) WriteHTML(w io.Writer, title string) error {
 	}
 	p.gather(r)
 	return pageTemplate().Execute(w, p)
+}
+
+// first returns at most n of all, and how many more there are, which the page says.
+func first[E any](all []E, n int) (listed []E, more int) {
+	listed = all[:min(len(all), n)]
+	return listed, len(all) - len(listed)
 }
 
 func (p *page) gather(r *Report) {
@@ -137,7 +145,7 @@ func (p *page) gather(r *Report) {
 		}
 		return compare(a.Name, b.Name)
 	})
-	p.Names = p.Names[:min(len(p.Names), maxPageNames)]
+	p.Names, p.MoreNames = first(p.Names, maxPageNames)
 	p.scale()
 }
 

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/msb-project/msb/internal/pcapgen"
 	"github.com/msb-project/msb/review"
 )
 
@@ -140,6 +141,37 @@ func TestPagesCountVerdictsAndNames(t *testing.T) {
 		row := fmt.Sprintf(`<tr><td>%s</td><td class="n">%d</td><td class="n">%d</td>`, name, n, denied[name])
 		if !strings.Contains(page.String(), row) {
 			t.Errorf("no row %s", row)
+		}
+	}
+}
+
+// TestPagesSayWhatTheyDontList: a guest that looks up, connects and asks very often hides nothing without a word. The twin
+// is as much as a page lists.
+func TestPagesSayWhatTheyDontList(t *testing.T) {
+	t.Parallel()
+	const flows, rows, names = 5000, 5000, 2000
+	c, _ := caseOf(t, "npm")
+	for _, beyond := range []int{0, 3} {
+		r := read(t, pcapgen.Many(flows+beyond), review.Options{Policy: policyOf(t, &c)})
+		r.Requests = nil
+		for range rows + beyond {
+			r.Requests = append(r.Requests, review.Request{Verdict: review.Verdict{Action: "allow"}})
+		}
+		for len(r.Lookups) < names+beyond {
+			r.Lookups = append(r.Lookups, r.Lookups[0])
+		}
+		for _, uncounted := range []int64{0, 4} {
+			r.MoreRequests = uncounted
+			var page bytes.Buffer
+			if err := r.WriteHTML(&page, "many"); err != nil {
+				t.Fatal(err)
+			}
+			for what, n := range map[string]int{"requests are": beyond + int(uncounted), "flows are counted above but": beyond, "lookups are": beyond} {
+				sentence := fmt.Sprintf("<p>%d more %s not listed", n, what)
+				if got := strings.Contains(page.String(), "more "+what+" not listed"); got != (n > 0) || n > 0 && !strings.Contains(page.String(), sentence) {
+					t.Errorf("%d beyond, %d uncounted: said %v, want %q", beyond, uncounted, got, sentence)
+				}
+			}
 		}
 	}
 }
