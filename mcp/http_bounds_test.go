@@ -134,3 +134,14 @@ func TestI11_UnusedSessionsEnd(t *testing.T) {
 		s.end()
 	})
 }
+
+// TestSessionsAreOfOlderEras: whoever names a session in the era that has none is answered as one without.
+func TestSessionsAreOfOlderEras(t *testing.T) {
+	t.Parallel()
+	srv, _ := overHTTP(t, serve(t, nil), nil)
+	head := map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Session-Id": "anything"}
+	status, _, text := post(t, srv.URL+HTTPPath, `{"jsonrpc":"2.0","id":7,"result":{}}`, head)
+	if status != http.StatusBadRequest || !strings.Contains(text, "a response outside of a session") {
+		t.Errorf("%d %s", status, text)
+	}
+}

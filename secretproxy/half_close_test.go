@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -118,8 +119,8 @@ func halfClosed(t *testing.T, c net.Conn, request string, shut func(*testing.T, 
 	if err != nil || string(body) != "the answer" {
 		t.Errorf("the answer is %d %q, %v", resp.StatusCode, body, err)
 	}
-	if _, err := r.ReadByte(); err == nil {
-		t.Error("more came behind the answer")
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("behind the answer came no end: %v", err)
 	}
 }
 

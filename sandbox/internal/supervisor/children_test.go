@@ -142,6 +142,11 @@ func TestI15_ChildRequestsInFlightAreBounded(t *testing.T) {
 	}
 	_ = conns[0].Close() // as a program that is killed
 	<-ended
+	select {
+	case <-p.logged: // though nobody is there for the answer
+	case <-time.After(time.Minute):
+		t.Error("a request whose program has gone isn't logged")
+	}
 	<-began
 	if n := p.accepted.Load(); n != maxChildCalls+1 {
 		t.Errorf("%d are accepted, want one more", n)
