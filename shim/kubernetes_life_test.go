@@ -37,7 +37,7 @@ func testRestarts(t *testing.T, c *cluster) {
 		t.Fatalf("%+v", r)
 	}
 	before := s.kubectl(t, "get", "pod", "p", "-o", lifeOf)
-	goesOn := func(what string) {
+	keepsRunning := func(what string) {
 		t.Helper()
 		c.until(t, "exec after "+what, func() bool { return s.sh("p", "cat /tmp/kept").out == "kept\n" })
 		s.ready(t, "p")
@@ -48,11 +48,11 @@ func testRestarts(t *testing.T, c *cluster) {
 	for what, by := range map[string]syscall.Signal{"is restarted": syscall.SIGTERM, "is killed": syscall.SIGKILL} {
 		c.halt("kubelet", by)
 		c.run(t, "kubelet")
-		goesOn("kubelet " + what)
+		keepsRunning("kubelet " + what)
 		_ = c.daemon.Process.Signal(by)
 		c.stop(t)
 		c.start(t)
-		goesOn("containerd " + what)
+		keepsRunning("containerd " + what)
 	}
 	var shim int
 	for _, p := range c.processes() {
