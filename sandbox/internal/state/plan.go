@@ -24,9 +24,9 @@ const (
 
 // How long the parts of a sandbox's life may take.
 const (
-	// BootTimeout bounds the time from the VMM's start to the agent's answer: emulation on a busy
-	// machine has been seen to take ten seconds.
-	BootTimeout = 60 * time.Second
+	// BootTimeout bounds the time from the VMM's start to the agent's answer: ten pods that boot at once on two
+	// processors without KVM took more than a minute.
+	BootTimeout = 2 * time.Minute
 	// SyncTimeout bounds the guest's orderly shutdown when it has a disk to write back to.
 	SyncTimeout = 5 * time.Second
 	// StopTimeout is how long a supervisor may take to end its machine before it is killed, which ends the
