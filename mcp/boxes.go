@@ -39,10 +39,18 @@ func (b *boxes) mine() ([]sandbox.Status, error) {
 	return mine, nil
 }
 
-// counted are those of mine that count for the bound on sandboxes: children have a budget of their own.
+// counted are those of mine that count for the bound on sandboxes: children count for the budget of their root. Where that
+// is gone, nothing else would count them.
 func (b *boxes) counted() ([]sandbox.Status, error) {
 	mine, err := b.mine()
-	return slices.DeleteFunc(mine, func(st sandbox.Status) bool { return st.Parent != "" }), err
+	made := make(map[string]time.Time, len(mine))
+	for i := range mine {
+		made[mine[i].Name] = mine[i].Created
+	}
+	return slices.DeleteFunc(mine, func(st sandbox.Status) bool {
+		at, there := made[st.Root]
+		return st.Parent != "" && there && at.Equal(st.RootCreated)
+	}), err
 }
 
 // own is the sandbox of that name, if this server may use it; "" and "default" mean the default one. remove says that the

@@ -60,13 +60,27 @@ func (b *boxes) taken(name string) error {
 	return fmt.Errorf("%w: %s, and is not yours; choose another name", sandbox.ErrExists, name)
 }
 
+// remove removes a stopped sandbox and its children. Its programs can make no more of these, but another call may, until it
+// is gone.
+func (b *boxes) remove(ctx context.Context, st *sandbox.Status) error {
+	children := func() error { return b.opts.Home.Children().RemoveAll(ctx, st.Name, st.Created) }
+	if err := children(); err != nil {
+		return err
+	}
+	err := b.only(st).Remove(ctx, st.Name)
+	if st.Parent != "" && errors.Is(err, sandbox.ErrNoSandbox) { // the end of a child removes it, too
+		err = nil
+	}
+	return errors.Join(err, children())
+}
+
 // removeOwn removes a sandbox that this server has just made.
 func (b *boxes) removeOwn(ctx context.Context, name string) error {
 	st, err := b.own(name, true)
 	if err != nil {
 		return err
 	}
-	return b.only(st).Remove(ctx, st.Name)
+	return b.remove(ctx, st)
 }
 
 // discard stops and removes a sandbox that this server has just made.
@@ -78,7 +92,7 @@ func (b *boxes) discard(ctx context.Context, name string) error {
 	if err := b.runner.stop(ctx, st); err != nil && !errors.Is(err, sandbox.ErrNotRunning) {
 		return err
 	}
-	return b.only(st).Remove(ctx, st.Name)
+	return b.remove(ctx, st)
 }
 
 // errTooMany says that the bound on sandboxes is reached.

@@ -97,3 +97,34 @@ func TestBirdChildren(t *testing.T) {
 	p.speaks(t, p.says(t, true, "destroy_child", m{"name": "default"}, "is no child"))
 	p.says(t, false, "destroy_child", m{"name": "kid"}, "kid removed")
 }
+
+// TestI17_ChildrenWithoutTheirRootCount as sandboxes: nothing else bounds those that a removal has left. The twin removes
+// their parent by the tool, which leaves none.
+func TestI17_ChildrenWithoutTheirRootCount(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []bool{false, true} {
+		p := serve(t, func(o *Options) { o.Floor = policy(t, childFloor) })
+		p.says(t, false, "sandbox_create", m{"name": "top"})
+		for _, kid := range []string{"kid1", "kid2"} {
+			p.says(t, false, "child_spawn", m{"sandbox": "top", "name": kid})
+		}
+		if n, err := p.counted(); err != nil || len(n) != 1 {
+			t.Errorf("%d count, %v", len(n), err)
+		}
+		if tool {
+			p.says(t, false, "sandbox_stop", m{"sandbox": "top", "remove": true}, "top removed")
+		} else if err := p.opts.Home.Remove(t.Context(), "top"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := p.mine(); err != nil || (len(n) == 0) != tool {
+			t.Errorf("left: %+v, %v", n, err)
+		}
+		if tool {
+			p.says(t, false, "sandbox_create", m{"name": "next"})
+			continue
+		}
+		p.says(t, true, "sandbox_create", m{"name": "next"}, "too many sandboxes")
+		p.says(t, false, "sandbox_stop", m{"sandbox": "kid1", "remove": true}, "kid1 removed")
+		p.says(t, false, "sandbox_create", m{"name": "next"})
+	}
+}

@@ -103,9 +103,6 @@ func (s childTools) destroyChild(ctx context.Context, name string) (string, erro
 	if name == "" || st.Parent == "" {
 		return "", say("sandbox %s is no child; child_list shows those that are", st.Name)
 	}
-	if err := s.opts.Home.Children().RemoveAll(ctx, st.Name); err != nil {
-		return "", err
-	}
 	return s.stop(ctx, st.Name, true)
 }
 

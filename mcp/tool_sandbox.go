@@ -164,11 +164,6 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 	if err != nil {
 		return "", err
 	}
-	if remove {
-		if err := s.only(st).Children().RemoveAll(ctx, st.Name); err != nil {
-			return "", err
-		}
-	}
 	done := "stopped"
 	if err := s.only(st).Stop(ctx, st.Name); errors.Is(err, sandbox.ErrNotRunning) {
 		done = "was not running"
@@ -178,8 +173,7 @@ func (s *server) stop(ctx context.Context, name string, remove bool) (string, er
 	if !remove && st.Parent == "" {
 		return fmt.Sprintf("%s %s; its files stay", st.Name, done), nil
 	}
-	// The end of a child removes it, too.
-	if err := s.only(st).Remove(ctx, st.Name); err != nil && (st.Parent == "" || !errors.Is(err, sandbox.ErrNoSandbox)) {
+	if err := s.remove(ctx, st); err != nil {
 		return "", err
 	}
 	return st.Name + " removed with its files", nil

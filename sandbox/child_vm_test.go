@@ -29,7 +29,12 @@ func TestI15_VMProgramsHaveChildren(t *testing.T) {
 	})
 	t.Cleanup(func() {
 		ctx := context.Background()
-		if err := h.Children().RemoveAll(ctx, "ctl"); err != nil {
+		st, err := h.Inspect("ctl")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := h.Children().RemoveAll(ctx, "ctl", st.Created); err != nil {
 			t.Error(err)
 		}
 		if err := h.Stop(ctx, "ctl"); err != nil {

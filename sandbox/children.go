@@ -90,7 +90,8 @@ func (cs Children) familyOf(name string) (*family, error) {
 	return f, err
 }
 
-// below are the children of a sandbox, and theirs.
+// below are the children of a sandbox, and theirs. Those whose own parent has ended are still below their root: they would
+// not count for its budget otherwise.
 func (cs Children) below(name string, created time.Time) ([]Status, error) {
 	list, err := cs.home.List()
 	if err != nil {
@@ -101,12 +102,15 @@ func (cs Children) below(name string, created time.Time) ([]Status, error) {
 		name string
 		made time.Time
 	}
-	from := []one{{name, created}}
+	from, seen := []one{{name, created}}, map[string]bool{}
 	for range policies.MaxChildDepth {
 		var next []one
 		for i := range list {
-			is := func(o one) bool { return list[i].Parent == o.name && list[i].ParentCreated.Equal(o.made) }
-			if list[i].Parent != "" && slices.ContainsFunc(from, is) {
+			is := func(o one) bool {
+				return list[i].Parent == o.name && list[i].ParentCreated.Equal(o.made) || list[i].Root == o.name && list[i].RootCreated.Equal(o.made)
+			}
+			if list[i].Parent != "" && !seen[list[i].Name] && slices.ContainsFunc(from, is) {
+				seen[list[i].Name] = true
 				all, next = append(all, list[i]), append(next, one{list[i].Name, list[i].Created})
 			}
 		}
@@ -172,7 +176,13 @@ func (cs Children) make(ctx context.Context, parent string, o ChildOptions) (str
 	if err != nil {
 		return "", err
 	}
-	return cfg.Name, lock.Close()
+	if err := lock.Close(); err != nil {
+		return "", err
+	}
+	if _, err := cs.home.Children().familyOf(cfg.Name); err != nil { // its parent was removed meanwhile, with the children that it had then
+		return "", errors.Join(err, removeNamed(context.WithoutCancel(ctx), cs.home, cfg.Name))
+	}
+	return cfg.Name, nil
 }
 
 // config is the child as its parent's budget lets it be.
@@ -223,7 +233,7 @@ func (f *family) config(o *ChildOptions) (*Config, error) {
 	cfg.Label, cfg.Labels, cfg.Hostname = p.Label, nil, ""
 	cfg.Ports, cfg.Volumes, cfg.Caches, cfg.Audit, cfg.Pcap = nil, nil, nil, "", ""
 	cfg.Restart, cfg.AutoRemove = Restart{}, true
-	cfg.Children, cfg.parent, cfg.parentCreated = b, p.Name, p.Created
+	cfg.Children, cfg.parent, cfg.parentCreated, cfg.root, cfg.rootCreated = b, p.Name, p.Created, f.root.Name, f.root.Created
 	if cfg.Lifetime == 0 || b.Lifetime < cfg.Lifetime {
 		cfg.Lifetime = b.Lifetime
 	}
@@ -278,13 +288,10 @@ func (cs Children) remove(ctx context.Context, parent, name string) error {
 	return cs.removeAll(ctx, all[i:i+1])
 }
 
-// RemoveAll stops and removes all children of the sandbox of that name.
-func (cs Children) RemoveAll(ctx context.Context, name string) error {
-	p, err := loadStored(cs.only, name)
-	if err != nil {
-		return Fail(err)
-	}
-	all, err := cs.below(p.Name, p.Created)
+// RemoveAll stops and removes all children of the sandbox of that name that was made at created. It may be gone: whoever
+// removes it calls this once more, for children that were made until then.
+func (cs Children) RemoveAll(ctx context.Context, name string, created time.Time) error {
+	all, err := cs.below(name, created)
 	return Fail(errors.Join(err, cs.removeAll(ctx, all)))
 }
 

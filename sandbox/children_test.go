@@ -301,3 +301,65 @@ func TestI15_ChildrenCantRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestI17_ChildrenWhoseParentEndedStillCount: a program that ends a child, such as by poweroff, must not make room for more
+// than the budget by it. The twin removes what was below the child, too.
+func TestI17_ChildrenWhoseParentEndedStillCount(t *testing.T) {
+	t.Parallel()
+	for _, all := range []bool{false, true} {
+		h := newHome(t)
+		newParent(t, h, budget(func(b *ChildBudget) { b.Count = 2 }), nil)
+		cs := h.Children()
+		child, err := cs.Make(t.Context(), "top", ChildOptions{})
+		must(t, err)
+		below, err := cs.Make(t.Context(), child, ChildOptions{})
+		must(t, err)
+		if all {
+			must(t, cs.Remove(t.Context(), "top", child))
+		} else {
+			must(t, h.Remove(t.Context(), child)) // as its end does
+		}
+		if st, err := cs.List("top"); err != nil || len(st.Children) == 1 != !all || len(st.Children) > 1 {
+			t.Errorf("%v: %+v, %v", all, st, err)
+		}
+		_, err = cs.Make(t.Context(), "top", ChildOptions{Name: "next"})
+		must(t, err)
+		if _, err = cs.Make(t.Context(), "top", ChildOptions{}); all != (err == nil) || err != nil && !strings.Contains(err.Error(), "at most 2 may be at once") {
+			t.Errorf("%v: one more beside %s and next: %v", all, below, err)
+		}
+		top, err := h.Inspect("top")
+		must(t, err)
+		must(t, h.Remove(t.Context(), "top"))
+		must(t, cs.RemoveAll(t.Context(), "top", top.Created)) // also when it has gone
+		if left, err := h.List(); err != nil || len(left) != 0 {
+			t.Errorf("%v: %d are left, %v", all, len(left), err)
+		}
+	}
+}
+
+// TestI17_ChildrenMadeDuringARemovalGoToo: whoever removes a sandbox lists its children before one that is being made is
+// there.
+func TestI17_ChildrenMadeDuringARemovalGoToo(t *testing.T) {
+	t.Parallel()
+	for range 4 {
+		h := newHome(t)
+		newParent(t, h, budget(nil), nil)
+		top, err := h.Inspect("top")
+		must(t, err)
+		var made sync.WaitGroup
+		begun := make(chan struct{}, 3)
+		for range 3 {
+			made.Go(func() {
+				begun <- struct{}{}
+				_, _ = h.Children().Make(t.Context(), "top", ChildOptions{})
+			})
+		}
+		<-begun
+		must(t, h.Remove(t.Context(), "top"))
+		must(t, h.Children().RemoveAll(t.Context(), "top", top.Created))
+		made.Wait()
+		if left, err := h.List(); err != nil || len(left) != 0 {
+			t.Errorf("%d are left, %v", len(left), err)
+		}
+	}
+}

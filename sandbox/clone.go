@@ -150,7 +150,7 @@ func cloneOf(st *state.Stored, name, certificates string) *state.Stored {
 		c.ParentPlaceholders[placeholder] = secret
 	}
 	c.Placeholders, c.Requests = nil, nil
-	c.Parent, c.ParentCreated, c.Children = "", time.Time{}, nil
+	c.Parent, c.ParentCreated, c.Root, c.RootCreated, c.Children = "", time.Time{}, "", time.Time{}, nil
 	c.NewIdentity, c.ForgetCA = true, certificates
 	return &c
 }

@@ -161,8 +161,8 @@ type Config struct {
 	// Children is the budget for the sandbox's children (Children); nil for none.
 	Children *ChildBudget
 
-	parent        string // of a child
-	parentCreated time.Time
+	parent, root               string // of a child
+	parentCreated, rootCreated time.Time
 
 	review      bool               // forReview has been there
 	ownDisk     bool               // the writable disk is in the run's directory already

@@ -20,10 +20,13 @@ type Status struct {
 	// Parent is the sandbox whose child this is, and ParentCreated when that was made.
 	Parent        string    `json:"parent,omitempty"`
 	ParentCreated time.Time `json:"parent_created,omitzero"`
-	Running       bool      `json:"running"`
-	Created       time.Time `json:"created"`
-	Image         string    `json:"image"`
-	Digest        string    `json:"digest"`
+	// Root and RootCreated are likewise of the sandbox above all, whose budget counts a child.
+	Root        string    `json:"root,omitempty"`
+	RootCreated time.Time `json:"root_created,omitzero"`
+	Running     bool      `json:"running"`
+	Created     time.Time `json:"created"`
+	Image       string    `json:"image"`
+	Digest      string    `json:"digest"`
 	// CPUs and Memory, in bytes, are the running machine's, or those of the next start; NextCPUs and NextMemory are those
 	// of the next start where they differ from a running machine's.
 	CPUs       int   `json:"cpus"`
@@ -137,7 +140,7 @@ func (h *Home) Inspect(name string) (*Status, error) {
 	}
 	dir := namedPath(h, name)
 	s := &Status{
-		Name: name, Label: st.Label, Labels: st.Labels, Parent: st.Parent, ParentCreated: st.ParentCreated, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
+		Name: name, Label: st.Label, Labels: st.Labels, Parent: st.Parent, ParentCreated: st.ParentCreated, Root: st.Root, RootCreated: st.RootCreated, Created: st.Created, Image: st.Image, Digest: st.ImageDigest, CPUs: st.CPUs, Memory: st.Memory,
 		Disk: st.Disk, IdleStop: st.IdleStop, Lifetime: st.Lifetime, Ran: st.Ran, PolicyFile: st.PolicyFile, Directories: st.Directories, Volumes: st.Volumes, Ports: st.Ports, Dir: dir, Used: allocated(filepath.Join(dir, state.UpperDisk)),
 		ParentPlaceholders: st.ParentPlaceholders, Audit: auditLog(st, dir), Pcap: st.Pcap, Console: filepath.Join(dir, state.ConsoleLog),
 	}

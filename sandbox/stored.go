@@ -39,7 +39,7 @@ func newStored(name string, cfg *Config, img *image.Image, admitted *Admission) 
 	st := &state.Stored{
 		Version: state.StoredVersion, Spec: specOf(cfg, admitted), Label: cfg.Label, Labels: cfg.Labels, Created: time.Now().UTC().Round(0),
 		PolicyPath: cfg.Policy.Path, Disk: cfg.Disk, Image: cfg.Image, PolicyImage: cfg.PolicyImage, ImageDigest: img.Digest, ImageConfig: img.Config,
-		Parent: cfg.parent, ParentCreated: cfg.parentCreated, Children: cfg.Children,
+		Parent: cfg.parent, ParentCreated: cfg.parentCreated, Root: cfg.root, RootCreated: cfg.rootCreated, Children: cfg.Children,
 		HideCredentials: cfg.HideCredentials, OperatorDirectories: cfg.OperatorDirectories, OperatorVolumes: cfg.OperatorVolumes,
 	}
 	st.Name = name
@@ -63,7 +63,7 @@ func configOf(st *state.Stored) (cfg Config, err error) {
 		Disk: st.Disk, Image: st.Image, PolicyImage: st.PolicyImage, Pull: image.PullMissing, Hostname: st.Hostname, Env: st.Env,
 		Audit: st.Audit, AuditLabels: st.AuditLabels, Pcap: st.Pcap, PcapOptions: st.PcapOptions,
 		Ports: st.Ports, Directories: st.Directories, Hide: st.Hide, HideCredentials: st.HideCredentials, DirectoryUser: st.DirectoryUser, IdleStop: st.IdleStop, Lifetime: st.Lifetime,
-		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove, Restart: st.Restart, Volumes: st.Volumes, OperatorVolumes: st.OperatorVolumes, Caches: st.Caches, Children: st.Children, parent: st.Parent, parentCreated: st.ParentCreated,
+		OperatorDirectories: st.OperatorDirectories, RealDirectories: true, ReadOnly: st.ReadOnly, Tmpfs: st.Tmpfs, AutoRemove: st.AutoRemove, Restart: st.Restart, Volumes: st.Volumes, OperatorVolumes: st.OperatorVolumes, Caches: st.Caches, Children: st.Children, parent: st.Parent, parentCreated: st.ParentCreated, root: st.Root, rootCreated: st.RootCreated,
 	}
 	if st.PolicyFile == "" {
 		if cfg.Policy, err = policies.Parse(st.PolicyName, []byte(st.Policy), nil); err == nil {

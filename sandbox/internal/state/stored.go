@@ -52,6 +52,9 @@ type Stored struct {
 	// Parent is the sandbox whose child this is, ParentCreated tells it from a later one of that name.
 	Parent        string    `json:"parent,omitempty"`
 	ParentCreated time.Time `json:"parent_created,omitzero"`
+	// Root and RootCreated are of the sandbox above all, whose budget counts a child even when its parent has ended.
+	Root        string    `json:"root,omitempty"`
+	RootCreated time.Time `json:"root_created,omitzero"`
 	// Children is the budget of a sandbox that may have children, and of theirs.
 	Children *policies.ChildBudget `json:"children,omitempty"`
 	// Renamed is the name that the directory is about to get. It is written before the directory has it, so that the
