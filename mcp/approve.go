@@ -21,9 +21,6 @@ import (
 const (
 	// approvalKey names the question to a person among those of a result.
 	approvalKey = "approval"
-	// quietAfterDenial is how long, after a denial, the client doesn't ask for the same host in the same sandbox again: an
-	// agent can't repeat its request until somebody agrees by mistake.
-	quietAfterDenial = time.Hour
 	// maxAsking bounds the calls that wait for a person's answer, over all clients.
 	maxAsking = 16
 	// maxReason bounds the sentence of a person, in bytes; state.maxRequestText is above it.
@@ -132,8 +129,8 @@ func (s networkTool) ask(ctx context.Context, h *human, st *sandbox.Status, a *n
 	if !h.asks {
 		return asked, nil
 	}
-	if denied, err := s.deniedLately(st, r); err != nil || denied {
-		return asked + "The user denied this host within the hour: their client doesn't ask them again\n", err
+	if quiet, err := s.quiet(r); err != nil || quiet != "" {
+		return asked + quiet, err
 	}
 	if h.elicit == nil {
 		what, err := about(st, a, h.by)
@@ -202,13 +199,13 @@ func (s networkTool) decide(ctx context.Context, st *sandbox.Status, id, by stri
 		decision, _ := said.Content["decision"].(string)
 		i := slices.IndexFunc(decisions, func(d struct{ say, lifetime string }) bool { return d.say == decision })
 		if i < 0 {
-			return s.unlessAnswered(st, id, undecided)
+			return s.dismissed(st, id, undecided)
 		}
 		a.Lifetime, a.Approve = decisions[i].lifetime, decisions[i].lifetime != ""
 		why, _ := said.Content["why"].(string)
 		a.Reason = shortened(why)
 	default: // the person closed the question
-		return s.unlessAnswered(st, id, undecided)
+		return s.dismissed(st, id, undecided)
 	}
 	err := s.only(st).Requests().Answer(ctx, st.Name, a)
 	if errors.Is(err, sandbox.ErrRequest) { // it was answered in a terminal meanwhile
@@ -219,6 +216,15 @@ func (s networkTool) decide(ctx context.Context, st *sandbox.Status, id, by stri
 	if err != nil {
 		return "", say("%s", printed(withoutCommands(err.Error())))
 	}
+	if r, err := s.requestOf(st, id); err == nil && r.State == sandbox.RequestDenied {
+		s.denials.note(destination(r), time.Now())
+	}
+	return s.unlessAnswered(st, id, undecided)
+}
+
+// dismissed is the result of a question that was closed without a decision.
+func (s networkTool) dismissed(st *sandbox.Status, id, undecided string) (string, error) {
+	s.denials.note(id, time.Now())
 	return s.unlessAnswered(st, id, undecided)
 }
 
@@ -240,12 +246,29 @@ func (s networkTool) unlessAnswered(st *sandbox.Status, id, otherwise string) (s
 	return answered(r)
 }
 
-// deniedLately reports whether a person denied the same destination to the same sandbox within quietAfterDenial.
-func (s networkTool) deniedLately(st *sandbox.Status, asked *sandbox.Request) (bool, error) {
-	all, err := s.only(st).Requests().List(st.Name)
-	return slices.ContainsFunc(all, func(r sandbox.Request) bool {
-		return r.State == sandbox.RequestDenied && r.Host == asked.Host && r.Port == asked.Port && r.Answered != nil && time.Since(*r.Answered) < quietAfterDenial
-	}), err
+// quiet says why the client doesn't ask a person now; "" if it does. A denial counts for every sandbox.
+func (s networkTool) quiet(asked *sandbox.Request) (string, error) {
+	mine, err := s.mine()
+	if err != nil {
+		return "", err
+	}
+	denied, tooMany := s.denials.lately(destination(asked))
+	for i := range mine {
+		all, err := s.only(&mine[i]).Requests().List(mine[i].Name)
+		if err != nil && !errors.Is(err, sandbox.ErrNoSandbox) && !errors.Is(err, sandbox.ErrState) { // removed meanwhile, or damaged
+			return "", err
+		}
+		denied = denied || slices.ContainsFunc(all, func(r sandbox.Request) bool {
+			return deniedLately(&r) && r.Host == asked.Host && r.Port == asked.Port
+		})
+	}
+	switch {
+	case denied:
+		return "The user denied this host within the hour: their client doesn't ask them again\n", nil
+	case tooMany:
+		return fmt.Sprintf("The user refused %d questions within the hour: their client doesn't ask them more\n", maxRefused), nil
+	}
+	return "", nil
 }
 
 // waitsFor says what can be done about a request that a person has not answered.

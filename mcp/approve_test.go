@@ -398,8 +398,8 @@ func TestI15_DeniedHostsAreNotAskedAgain(t *testing.T) {
 	}
 }
 
-// TestI15_DenialsQuietTheirOwnDestination: only a denial of the same destination to the same sandbox within the hour,
-// wherever it was given, keeps a person from being asked.
+// TestI15_DenialsQuietTheirOwnDestination: only a denial of the same destination within the hour, wherever it was given,
+// keeps a person from being asked; for every sandbox, or an agent would ask for another one until somebody agrees.
 func TestI15_DenialsQuietTheirOwnDestination(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -413,7 +413,9 @@ func TestI15_DenialsQuietTheirOwnDestination(t *testing.T) {
 		"its port":                {m{"to": "a.example:443"}, 0, false},
 		"another port":            {m{"to": "a.example:8443"}, 0, true},
 		"another host":            {m{"to": "b.example"}, 0, true},
-		"another sandbox":         {m{"sandbox": "other"}, 0, true},
+		"another sandbox":         {m{"sandbox": "other"}, 0, false},
+		"a fresh sandbox":         {nil, 0, false},
+		"a fresh one, later":      {nil, quietAfterDenial + time.Minute, true},
 		"the same, an hour later": {nil, quietAfterDenial + time.Minute, true},
 	} {
 		p := serve(t, func(o *Options) {
@@ -428,6 +430,10 @@ func TestI15_DenialsQuietTheirOwnDestination(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.answeredAgo(t, c.ago)
+		if strings.Contains(what, "fresh") {
+			p.says(t, false, "sandbox_stop", m{"sandbox": defaultName, "remove": true}, "removed")
+			p.says(t, false, "sandbox_exec", m{"command": "true"})
+		}
 		for key, value := range c.over {
 			args[key] = value
 		}
@@ -591,4 +597,33 @@ func outgoingCall(t *testing.T, n int) *jsonrpc.Request {
 		t.Fatal(err)
 	}
 	return &jsonrpc.Request{ID: id, Method: "elicitation/create"}
+}
+
+// TestI17_RefusedQuestionsAreBounded: an agent that goes on with other hosts doesn't get to ask until somebody agrees by
+// mistake. The twin is a person who agrees each time.
+func TestI17_RefusedQuestionsAreBounded(t *testing.T) {
+	t.Parallel()
+	for action, bounded := range map[string]bool{"decline": true, "cancel": true, "accept": false} {
+		for _, version := range []string{handshake, stateless} {
+			p := serveAsking(t)
+			asked := 0
+			c := overPipes(t, p.server, version, &sdk.ClientOptions{ElicitationHandler: func(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+				asked++
+				return says(action, m{"decision": "allow once"})(ctx, r)
+			}})
+			for i := range maxRefused + 4 {
+				text, _ := networkCall(t, c, m{"action": "request", "to": fmt.Sprintf("h%d.example", i), "why": "x"})
+				if quiet := strings.Contains(text, "doesn't ask them more"); quiet != (bounded && i >= maxRefused) {
+					t.Errorf("%s, %s, %d: %s", action, version, i, text)
+				}
+				if r := p.newest(t); r.State == sandbox.RequestPending { // only so many may wait
+					p.says(t, false, "sandbox_stop", m{"sandbox": defaultName, "remove": true}, "removed")
+					p.says(t, false, "sandbox_exec", m{"command": "true"})
+				}
+			}
+			if want := maxRefused; bounded && asked != want || !bounded && asked != want+4 {
+				t.Errorf("%s, %s: asked %d times", action, version, asked)
+			}
+		}
+	}
 }

@@ -17,7 +17,8 @@ type boxes struct {
 	family, label string
 	runner        runner
 
-	making chan struct{} // held by the call that makes the default sandbox
+	denials denials       // what persons refused
+	making  chan struct{} // held by the call that makes the default sandbox
 
 	mu       sync.Mutex
 	reserved int            // places of sandboxes that are not in the state directory (yet)

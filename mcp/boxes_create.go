@@ -67,6 +67,9 @@ func (b *boxes) remove(ctx context.Context, st *sandbox.Status) error {
 	if err := children(); err != nil {
 		return err
 	}
+	if all, err := b.only(st).Requests().List(st.Name); err == nil { // a damaged one can be removed
+		b.denials.noteAll(all)
+	}
 	err := b.only(st).Remove(ctx, st.Name)
 	if st.Parent != "" && errors.Is(err, sandbox.ErrNoSandbox) { // the end of a child removes it, too
 		err = nil
