@@ -37,20 +37,18 @@ type reverseKey struct {
 	port uint32
 }
 
-// serveRequests answers what the client asks beside its channels (RFC 4254, section 7.1), until it goes.
-func (b *back) serveRequests(ctx context.Context, requests <-chan *ssh.Request) {
-	for r := range requests {
-		var reply []byte
-		ok := false
-		switch r.Type {
-		case "tcpip-forward":
-			reply, ok = b.open(ctx, r.Payload)
-		case "cancel-tcpip-forward":
-			ok = b.cancel(r.Payload)
-		}
-		if r.WantReply {
-			_ = r.Reply(ok, reply) // its only error is that the client has gone
-		}
+// answer answers what the client asks beside its channels (RFC 4254, section 7.1).
+func (b *back) answer(ctx context.Context, r *ssh.Request) {
+	var reply []byte
+	ok := false
+	switch r.Type {
+	case "tcpip-forward":
+		reply, ok = b.open(ctx, r.Payload)
+	case "cancel-tcpip-forward":
+		ok = b.cancel(r.Payload)
+	}
+	if r.WantReply {
+		_ = r.Reply(ok, reply) // its only error is that the client has gone
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -265,6 +267,35 @@ func TestI15_ReverseForwardingNeedsThePolicy(t *testing.T) {
 type reverse struct {
 	Host string
 	Port uint32
+}
+
+// TestForwardingsAreOpenForLaterCommands: OpenSSH's client asks for ssh -R and for its session without waiting between.
+func TestForwardingsAreOpenForLaterCommands(t *testing.T) {
+	t.Parallel()
+	g := localGuest(t, agentclient.BackReverse)
+	listen := g.listen
+	var open atomic.Bool
+	g.listen = func(ctx context.Context, o agentclient.ListenOptions) (Listener, error) {
+		time.Sleep(50 * time.Millisecond) // a slow guest; without it, the wrong order is seldom seen
+		defer open.Store(true)
+		return listen(ctx, o)
+	}
+	g.exec = func(context.Context, agentclient.ExecOptions) (agentclient.ExitStatus, error) {
+		if !open.Load() {
+			t.Error("the command runs before the port is open")
+		}
+		return agentclient.ExitStatus{}, nil
+	}
+	s := serve(t, g)
+	if _, _, err := s.SendRequest("tcpip-forward", false, ssh.Marshal(struct {
+		Host string
+		Port uint32
+	}{"localhost", 0})); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.session(t).Run("true"); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestI1_ReverseForwardingStaysOnLoopback asks for listeners at other addresses than the guest's loopback.

@@ -112,11 +112,8 @@ func (s *Server) Serve(ctx context.Context, conn io.ReadWriteCloser, notice func
 func (l *link) serve(ctx context.Context, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l.run(func() { l.back.serveRequests(ctx, requests) }) // until the connection ends
 	l.run(func() {
-		for c := range channels {
-			l.open(ctx, c)
-		}
+		l.answer(ctx, channels, requests)
 		cancel() // a connection that the guest has not taken by now
 	})
 	l.work.Wait()
@@ -124,6 +121,29 @@ func (l *link) serve(ctx context.Context, channels <-chan ssh.NewChannel, reques
 		return errInternal
 	}
 	return nil
+}
+
+// answer takes what the client asks for in its order, until it goes: the command of ssh -R PORT:… HOST COMMAND finds the port
+// open.
+func (l *link) answer(ctx context.Context, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
+	for {
+		select {
+		case r, ok := <-requests:
+			if !ok {
+				requests = nil
+				continue
+			}
+			l.back.answer(ctx, r)
+		case c, ok := <-channels:
+			if !ok {
+				return
+			}
+			for len(requests) > 0 { // x/crypto/ssh has put there what came before
+				l.back.answer(ctx, <-requests)
+			}
+			l.open(ctx, c)
+		}
+	}
 }
 
 // errInternal is what a client is told of a panic.
