@@ -14,6 +14,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/msb-project/msb/internal/printable"
 	"github.com/msb-project/msb/policies"
 	"github.com/msb-project/msb/sandbox"
 )
@@ -102,8 +103,8 @@ func questionAbout(name string, r *sandbox.Request) *sdk.ElicitParams {
 	}
 	return &sdk.ElicitParams{
 		Mode: "form",
-		Message: fmt.Sprintf("Sandbox %s asks to reach https://%s%s, which its policy denies. The agent gives as its reason: %q",
-			name, printed(destination(r)), how, printed(r.Why)),
+		Message: fmt.Sprintf("Sandbox %s asks to reach https://%s%s, which its policy denies. The agent gives as its reason: %s",
+			name, printed(destination(r)), how, printable.Quoted(r.Why)),
 		RequestedSchema: map[string]any{
 			"type": "object", "required": []string{"decision"},
 			"properties": map[string]any{

@@ -81,7 +81,7 @@ func TestI15_QuestionsToPersonsAreTheseWords(t *testing.T) {
 		`"why":{"description":"For the audit log and the agent","maxLength":400,"title":"Why","type":"string"}},"required":["decision"],"type":"object"}`
 	for how, methods := range map[string][]string{"": nil, " (GET)": {"GET"}, " (GET, POST)": {"GET", "POST"}} {
 		q := questionAbout("web", &sandbox.Request{Host: "a.example", Port: 8443, Methods: methods, Why: "to \x1b build"})
-		if want := "Sandbox web asks to reach https://a.example:8443" + how + `, which its policy denies. The agent gives as its reason: "to \\x1b build"`; q.Message != want || q.Mode != "form" {
+		if want := "Sandbox web asks to reach https://a.example:8443" + how + `, which its policy denies. The agent gives as its reason: "to \x1b build"`; q.Message != want || q.Mode != "form" {
 			t.Errorf("got %q, want %q", q.Message, want)
 		}
 		if got, err := json.Marshal(q.RequestedSchema); err != nil || string(got) != schema {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/msb-project/msb/audit"
+	"github.com/msb-project/msb/internal/printable"
 	"github.com/msb-project/msb/sandbox"
 )
 
@@ -114,7 +115,7 @@ func requestRows(all []listedRequest, now time.Time) [][]string {
 		case r.State == sandbox.RequestApproved:
 			state += " " + r.Lifetime
 		}
-		rows = append(rows, []string{r.ID, r.Sandbox, hostOf(&r.Request), cmp.Or(strings.Join(r.Methods, ","), "all"), state, audit.Printable(r.Why)})
+		rows = append(rows, []string{r.ID, r.Sandbox, hostOf(&r.Request), cmp.Or(strings.Join(r.Methods, ","), "all"), state, printable.Quoted(r.Why)})
 	}
 	return rows
 }

@@ -130,7 +130,7 @@ func TestRequestsShowWhatBecameOfThem(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	until := now.Add(30 * time.Minute)
 	row := func(change func(*sandbox.Request)) listedRequest {
-		r := sandbox.Request{ID: "id", Host: "a.example", Port: 443, State: sandbox.RequestApproved, Lifetime: "hour", Why: "x\x1b", Expires: now.Add(5 * time.Minute)}
+		r := sandbox.Request{ID: "id", Host: "a.example", Port: 443, State: sandbox.RequestApproved, Lifetime: "hour", Why: "x\x1b   \u2003y", Expires: now.Add(5 * time.Minute)}
 		change(&r)
 		return listedRequest{"web", r}
 	}
@@ -142,8 +142,8 @@ func TestRequestsShowWhatBecameOfThem(t *testing.T) {
 		row(func(r *sandbox.Request) { r.State = sandbox.RequestDenied; r.Methods = []string{"GET", "POST"} }),
 	}
 	for i, want := range []string{
-		"ID|SANDBOX|HOST|METHODS|STATE|WHY", `id|web|a.example:443|all|pending, 5m left|x\x1b`, `id|web|a.example:443|all|approved hour, 30m left|x\x1b`,
-		`id|web|a.example:443|all|approved sandbox|x\x1b`, `id|web|a.example:443|all|used once|x\x1b`, `id|web|a.example:443|GET,POST|denied|x\x1b`,
+		"ID|SANDBOX|HOST|METHODS|STATE|WHY", `id|web|a.example:443|all|pending, 5m left|"x\x1b y"`, `id|web|a.example:443|all|approved hour, 30m left|"x\x1b y"`,
+		`id|web|a.example:443|all|approved sandbox|"x\x1b y"`, `id|web|a.example:443|all|used once|"x\x1b y"`, `id|web|a.example:443|GET,POST|denied|"x\x1b y"`,
 	} {
 		if got := strings.Join(requestRows(all, now)[i], "|"); got != want {
 			t.Errorf("got %s, want %s", got, want)
