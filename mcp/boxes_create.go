@@ -42,7 +42,12 @@ func (b *boxes) create(ctx context.Context, name string, a *machineArgs) error {
 	} else if err != nil {
 		return b.opts.imageFault(cfg.Image, err)
 	}
-	// Another server on this state directory may have made one at the same time.
+	return b.recount(ctx, name)
+}
+
+// recount removes a sandbox that this server has just made if another server on this state directory made one at the same
+// time, and there are too many now.
+func (b *boxes) recount(ctx context.Context, name string) error {
 	if mine, err := b.counted(); err != nil || len(mine) > b.opts.Sandboxes {
 		return errors.Join(err, b.tooMany(), b.removeOwn(context.WithoutCancel(ctx), name))
 	}

@@ -103,6 +103,32 @@ func TestI11_ServersShareTheBoundOnSandboxes(t *testing.T) {
 	}
 }
 
+// TestI17_ServersShareTheBoundOnClones that begin to make some at the same time.
+func TestI17_ServersShareTheBoundOnClones(t *testing.T) {
+	t.Parallel()
+	home := newHome(t)
+	var making sync.WaitGroup
+	var all []*playground
+	for range 6 {
+		all = append(all, serve(t, func(o *Options) { o.Home, o.Sandboxes, o.Disk = home, 2, 64<<20 }))
+	}
+	first := all[0]
+	first.says(t, false, "sandbox_create", m{"name": "origin"})
+	for i, p := range all {
+		making.Go(func() { _, _ = ownSnapshots{p.boxes}.clone(t.Context(), "origin", "", fmt.Sprintf("s%d", i)) }) // all but one may fail
+	}
+	making.Wait()
+	if mine, err := first.mine(); err != nil || len(mine) > 2 {
+		t.Errorf("%d sandboxes (%v), want at most 2", len(mine), err)
+	}
+	for i := range 6 { // none may be left
+		_, _ = first.stop(t.Context(), fmt.Sprintf("s%d", i), true)
+	}
+	if _, err := (ownSnapshots{first.boxes}).clone(t.Context(), "origin", "", "alone"); err != nil {
+		t.Errorf("one alone: %v", err)
+	}
+}
+
 // TestI15_BoundsHoldForOlderSandboxes serves sandboxes again with smaller bounds than they were made with.
 func TestI15_BoundsHoldForOlderSandboxes(t *testing.T) {
 	t.Parallel()

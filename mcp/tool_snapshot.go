@@ -158,6 +158,9 @@ func (b ownSnapshots) clone(ctx context.Context, box, snapshot, to string) (stri
 	} else if err != nil {
 		return "", err
 	}
+	if err := b.recount(ctx, to); err != nil {
+		return "", err
+	}
 	return "sandbox " + to + " is a clone with a disk of its own; its next use starts it", nil
 }
 
