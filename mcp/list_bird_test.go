@@ -203,6 +203,8 @@ func TestI15_TokensAreNoArguments(t *testing.T) {
 		{m{"repo": "https://git.example/a/b.git", "token": "ghp_secret"}, "has given one for git.example"},
 		{m{"repo": "https://other.example/a/b.git", "token": "ghp_secret"}, "no secret of the operator's policy is for other.example"},
 		{m{"repo": "https://me:ghp_secret@git.example/a/b.git"}, "has given one for git.example"},
+		{m{"repo": "https://git.example/a/b.git?private_token=ghp_secret"}, "has given one for git.example"},
+		{m{"repo": "https://git.example/a/b.git#ghp_secret"}, "has given one for git.example"},
 	} {
 		if text := p.says(t, true, "git_clone", c.args, "is no argument", `in = ["basic"]`, c.want); strings.Contains(text, "ghp_secret") || strings.Contains(text, "the value") {
 			t.Errorf("the answer repeats a credential: %s", text)

@@ -62,7 +62,7 @@ func (s gitTools) repository(repo string) (host, name string, err error) {
 	if parseErr != nil || u.Scheme != "https" || u.Host == "" {
 		return "", "", wrong("repo %q: give an https URL, such as https://github.com/user/repo.git", printed(repo))
 	}
-	if u.User != nil {
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" { // a query of no repository's is ?private_token=
 		return "", "", s.tokenAdvice(u.Hostname())
 	}
 	name = strings.TrimSuffix(path.Base(u.Path), ".git")
