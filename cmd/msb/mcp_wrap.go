@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -105,14 +104,10 @@ func wrap(ui *ui, f *runFlags, given []string, img, name string, argv []string) 
 		server.Args = append(server.Args, img)
 	}
 	server.Args = slices.Concat(server.Args, []string{"--"}, argv)
-	var entry bytes.Buffer
-	enc := json.NewEncoder(&entry)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(map[string]any{"mcpServers": map[string]any{name: server}}); err != nil {
-		return err
+	if i := slices.IndexFunc(server.Args, func(word string) bool { return !utf8.ValidString(word) }); i >= 0 {
+		return &usageError{err: fmt.Errorf("%.80q is no UTF-8, and JSON can't hold it", server.Args[i]), help: help}
 	}
-	if err := ui.print(entry.String()); err != nil {
+	if err := ui.json(map[string]any{"mcpServers": map[string]any{name: server}}); err != nil {
 		return err
 	}
 	if commandOfImage(cfg.Image) != "" && cfg.Image != sandbox.DefaultImage && !slices.Contains(knownImages(), cfg.Image) {

@@ -43,6 +43,11 @@ func TestWrapPrintsWhatRunTakes(t *testing.T) {
 			t.Errorf("--image=%s: %+v", image, got)
 		}
 	}
+	printed := finish(t, command(t, []string{sandbox.EnvHome + "=" + home}, "mcp", "wrap", "s", "--", "npx", "\u009b2J\u202e\x1b"))
+	var words map[string]map[string]wrappedServer
+	if err := json.Unmarshal([]byte(printed.out), &words); err != nil || strings.ContainsAny(printed.out+printed.err, "\u009b\u202e\x1b") || !slices.Contains(words["mcpServers"]["s"].Args, "\u009b2J\u202e\x1b") {
+		t.Errorf("what a terminal acts on: %v, %+v", err, printed)
+	}
 	entry := file["mcpServers"]["a_server-1"]
 	want := []string{
 		"run", "-i", "--policy=" + work + "/p.toml", "--allow=api.example.com:443", "--secret=KEY=env:KEY@api.example.com",
@@ -76,6 +81,8 @@ func TestWrapRefusesWhatWouldNotStart(t *testing.T) {
 		{exitPolicyInvalid, "bad.toml:2", []string{"--policy", bad, "s", "--", "npx"}},
 		{exitPolicyInvalid, "msb policy trust", []string{"--policy", takes, "s", "--", "npx"}},
 		{125, "file:", []string{"--secret", "A=file:a@a.example", "s", "--", "npx"}},
+		{125, "no UTF-8", []string{"s", "--", "np\xffx"}},
+		{125, "no UTF-8", []string{"-e", "A=\xff", "s", "--", "npx"}},
 		{112, "image", []string{"--image", "UPPER/x", "s", "--", "npx"}},
 	} {
 		got := finish(t, command(t, []string{sandbox.EnvHome + "=" + t.TempDir()}, append([]string{"mcp", "wrap"}, c.args...)...))
