@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,6 +193,7 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		free() // it stays open: others' requests have the place
 		free = listen
 	}
+	r.Header.Set(sizeHeader, strconv.Itoa(len(body)))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if !stateless && r.Header.Get("Mcp-Session-Id") == "" {
 		if !h.sessions.open(w, r, h.old) {
@@ -219,8 +221,12 @@ func listens(body []byte) bool {
 	return err == nil && ok && r.Method == "subscriptions/listen"
 }
 
-// callBound bounds the tool calls and reads of resources in progress. In a session a call outlives its connection, so
-// bounds on connections and requests don't cover it.
+// sizeHeader tells callBound the size of a request's body, in bytes. go-sdk holds all of a message until its call ends, such as
+// its _meta. What a client sends under this name is overwritten.
+const sizeHeader = "Msb-Body-Bytes"
+
+// callBound bounds the tool calls and reads of resources in progress, and their messages. In a session a call outlives its
+// connection, so bounds on connections and requests don't cover it.
 type callBound struct {
 	mu          sync.Mutex
 	calls, held int
@@ -228,15 +234,14 @@ type callBound struct {
 
 func (c *callBound) middleware(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		size := 0
-		switch p := req.GetParams().(type) {
-		case *sdk.CallToolParamsRaw:
-			if p != nil {
-				size = len(p.Arguments)
-			}
-		case *sdk.ReadResourceParams:
+		switch req.GetParams().(type) {
+		case *sdk.CallToolParamsRaw, *sdk.ReadResourceParams:
 		default:
 			return next(ctx, method, req)
+		}
+		size := 0
+		if extra := req.GetExtra(); extra != nil {
+			size, _ = strconv.Atoi(extra.Header.Get(sizeHeader))
 		}
 		c.mu.Lock()
 		busy := c.calls >= maxInflight || c.held+size > maxInflightBytes

@@ -77,13 +77,14 @@ func TestI11_HTTPCallsAreBounded(t *testing.T) {
 				}
 			}
 			have(0, 0)
-			if c.method != "tools/call" {
-				continue
-			}
-			for held, full := range map[int]bool{maxInflightBytes - len("{}"): false, maxInflightBytes - 1: true} {
+			// go-sdk holds all of the message, and not just its arguments.
+			long := fmt.Sprintf(message, c.method, c.params, strings.Replace(meta, "{", `{"x":"`+strings.Repeat("x", 1<<10)+`",`, 1))
+			long = strings.Replace(long, ",}", "}", 1)
+			head[sizeHeader] = "1"
+			for held, full := range map[int]bool{maxInflightBytes - len(long): false, maxInflightBytes - len(long) + 1: c.bounded} {
 				have(0, held)
-				_, _, text := post(t, srv.URL+HTTPPath, fmt.Sprintf(message, c.method, c.params, meta), head)
-				if busy := strings.Contains(text, "busy: at most 64 calls"); busy != full {
+				_, _, text := post(t, srv.URL+HTTPPath, long, head)
+				if busy := strings.Contains(text, "busy: at most 64 calls"); busy != full || !busy && !strings.Contains(text, `"result"`) {
 					t.Errorf("%s beside %d bytes: %s", what, held, text)
 				}
 				if _, now := has(); now != held {
