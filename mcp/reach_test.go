@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -779,7 +780,7 @@ func TestI11_BoundsOfHTTPAreExact(t *testing.T) {
 			}
 			return nil, nil
 		})
-		_, err := next(t.Context(), "tools/call", &sdk.CallToolRequest{Params: &sdk.CallToolParamsRaw{Arguments: []byte(strings.Repeat(" ", c.size))}})
+		_, err := next(t.Context(), "tools/call", &sdk.CallToolRequest{Params: &sdk.CallToolParamsRaw{}, Extra: &sdk.RequestExtra{Header: http.Header{sizeHeader: {strconv.Itoa(c.size)}}}})
 		if ran == c.busy || (err != nil) != c.busy || b.calls != c.calls || b.held != c.held {
 			t.Errorf("%s: ran %v, %v, %d calls of %d bytes left", what, ran, err, b.calls, b.held)
 		}
